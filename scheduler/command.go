@@ -25,7 +25,7 @@ type Option func(*command)
 // WithPlugin adds a plugin that is written against k8s.io/kube-scheduler/framework. Configuration
 // files enable it by its name.
 func WithPlugin(name string, factory PluginFactory) Option {
-	return func(c *command) { c.add(name, factory) }
+	return func(c *command) { c.addPlugin(name, factory) }
 }
 
 // WithPodsToActivate lets plugins have other pods tried when theirs has its node, by CycleState, as
@@ -81,13 +81,13 @@ chooses for the same pods with the best node, and reports the differences.`,
   berth scheduler --secure-port 0 --health-bind-address 127.0.0.1:10251`,
 		Args:         func(cmd *cobra.Command, args []string) error { return usage.Of(cobra.NoArgs(cmd, args)) },
 		SilenceUsage: true,
-		RunE:         func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
+		RunE:         func(cmd *cobra.Command, _ []string) error { return c.runCommand(cmd) },
 	}
 	c.flags = options.Add(cmd.Flags())
 	return cmd
 }
 
-func (c *command) add(name string, factory PluginFactory) {
+func (c *command) addPlugin(name string, factory PluginFactory) {
 	switch _, twice := c.factories[name]; {
 	case name == "" || factory == nil:
 		c.wrong = errors.New("WithPlugin: needs a name and a factory")
@@ -99,7 +99,7 @@ func (c *command) add(name string, factory PluginFactory) {
 	c.factories[name] = factory
 }
 
-func (c *command) run(cmd *cobra.Command) error {
+func (c *command) runCommand(cmd *cobra.Command) error {
 	c.out, c.err = cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if c.wrong != nil {
 		return usage.Of(c.wrong)
@@ -122,5 +122,5 @@ func (c *command) run(cmd *cobra.Command) error {
 
 	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
-	return c.schedule(ctx)
+	return c.runScheduler(ctx)
 }

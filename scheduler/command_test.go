@@ -137,7 +137,7 @@ func TestProgramOfItsOwnEndsAsBerthDoes(t *testing.T) {
 		{nil, 1, "scheduler: no cluster: run `berth up`, or name one with --kubeconfig or KUBECONFIG (" + nowhere + " does not exist, or names none)\n"},
 	} {
 		var stdout, stderr bytes.Buffer
-		if code := execute(NewCommand(), row.args, &stdout, &stderr); code != row.code || stderr.String() != row.stderr {
+		if code := executeCommand(NewCommand(), row.args, &stdout, &stderr); code != row.code || stderr.String() != row.stderr {
 			t.Errorf("%v: %d %q, want %d %q", row.args, code, stderr.String(), row.code, row.stderr)
 		}
 	}

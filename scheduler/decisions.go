@@ -25,7 +25,7 @@ func (p *process) withDecisions(next http.Handler) http.Handler {
 func (p *process) tellConfiguration(w http.ResponseWriter, _ *http.Request) {
 	told := *p.inUse.Load().told
 	told.Server = p.rest.Host
-	tell(w, told)
+	writeAnswer(w, told)
 }
 
 func (p *process) tellDecision(w http.ResponseWriter, r *http.Request) {
@@ -40,11 +40,11 @@ func (p *process) tellDecision(w http.ResponseWriter, r *http.Request) {
 			"placed by this scheduler", namespace, name), http.StatusNotFound)
 		return
 	}
-	tell(w, d)
+	writeAnswer(w, d)
 }
 
-// tell answers with a document that is about this moment.
-func tell(w http.ResponseWriter, document any) {
+// writeAnswer answers with a document that is about this moment.
+func writeAnswer(w http.ResponseWriter, document any) {
 	encoded, err := json.Marshal(document)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -55,8 +55,8 @@ func tell(w http.ResponseWriter, document any) {
 	_, _ = w.Write(append(encoded, '\n'))
 }
 
-// loopback tells whether only this machine reaches an address.
-func loopback(address string) bool {
+// isLoopback tells whether only this machine reaches an address.
+func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return false

@@ -17,7 +17,7 @@ func TestDecisionsAreForThisMachine(t *testing.T) {
 		"127.0.0.1:10251": true, "[::1]:10251": true, "127.8.8.8:1": true,
 		"0.0.0.0:10251": false, "[::]:10251": false, "10.0.0.7:10251": false, "": false, "localhost": false,
 	} {
-		if got := loopback(address); got != want {
+		if got := isLoopback(address); got != want {
 			t.Errorf("%q: %t", address, got)
 		}
 	}

@@ -31,16 +31,16 @@ type loaded struct {
 	told     *config.InUse // to whoever asks
 }
 
-// close ends the plugins once no pod needs them.
-func (l *loaded) close() { l.set.Close() }
+// closePlugins ends the plugins once no pod needs them.
+func (l *loaded) closePlugins() { l.set.Close() }
 
-// load parses a configuration and makes its plugins.
-func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
+// loadConfig parses a configuration and makes its plugins.
+func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) {
 	l := &loaded{data: data, set: outside.New(context.WithoutCancel(ctx), outside.Options{
 		Factories: p.factories, Store: p.store, Client: p.client, KubeConfig: p.rest, PodsToActivate: p.podsToActivate,
 		Panicked: p.recorder.Panicked,
 	})}
-	unhook := context.AfterFunc(ctx, l.close) // ends what plugins wait for while they are made
+	unhook := context.AfterFunc(ctx, l.closePlugins) // ends what plugins wait for while they are made
 	read := config.Options{
 		CompareTolerations: p.flags.CompareTolerations(), Probe: l.set.Probe,
 		WithoutStorageScores: p.flags.WithoutStorageScores(), AllowMissingDrivers: p.flags.AllowMissingDrivers(),
@@ -53,7 +53,7 @@ func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
 		l.profiles, err = l.set.Profiles(l.config)
 	}
 	if err == nil {
-		err = p.flags.Profiles(l.pure())
+		err = p.flags.Profiles(l.plainProfiles())
 	}
 	if err == nil {
 		l.told, err = l.config.InUse(p.flags.Added(), p.flags.Groups)
@@ -62,22 +62,22 @@ func (p *process) load(ctx context.Context, data []byte) (*loaded, error) {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		l.close()
+		l.closePlugins()
 		return nil, err
 	}
 	return l, nil
 }
 
-// pure returns the profiles without what the live scheduler adds to them.
-func (l *loaded) pure() (all []*plugins.Profile) {
+// plainProfiles returns the profiles without what the live scheduler adds to them.
+func (l *loaded) plainProfiles() (all []*plugins.Profile) {
 	for _, profile := range l.profiles {
 		all = append(all, profile.Profile)
 	}
 	return all
 }
 
-// use starts the plugins and attaches them to the scheduler.
-func (l *loaded) use(ctx context.Context, s *live.Scheduler) error {
+// usePlugins starts the plugins and attaches them to the scheduler.
+func (l *loaded) usePlugins(ctx context.Context, s *live.Scheduler) error {
 	if err := l.set.Start(ctx); err != nil {
 		return err
 	}
@@ -85,23 +85,23 @@ func (l *loaded) use(ctx context.Context, s *live.Scheduler) error {
 	return nil
 }
 
-// follower returns what watches the configuration file and applies its changes.
-func (p *process) follower(ctx context.Context) *reload.Follower {
-	return &reload.Follower{Read: p.source.Read, Apply: func(data []byte) error { return p.apply(ctx, data) }, Tell: p.tell}
+// newFollower returns what watches the configuration file and applies its changes.
+func (p *process) newFollower(ctx context.Context) *reload.Follower {
+	return &reload.Follower{Read: p.source.Read, Apply: func(data []byte) error { return p.applyConfig(ctx, data) }, Tell: p.reportApplied}
 }
 
-// apply makes the configuration in data effective from the next pod on.
-func (p *process) apply(ctx context.Context, data []byte) error {
+// applyConfig makes the configuration in data effective from the next pod on.
+func (p *process) applyConfig(ctx context.Context, data []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, applyWithin)
 	defer cancel()
-	next, err := p.load(ctx, data)
+	next, err := p.loadConfig(ctx, data)
 	if err != nil {
 		return err
 	}
 
 	settings, err := p.flags.Settings(next.config, data)
 	if err == nil {
-		err = next.use(ctx, p.scheduler)
+		err = next.usePlugins(ctx, p.scheduler)
 	}
 
 	var source []byte
@@ -113,12 +113,12 @@ func (p *process) apply(ctx context.Context, data []byte) error {
 		err = p.scheduler.SetProfiles(ctx, next.profiles, source)
 	}
 	if err != nil {
-		next.close()
+		next.closePlugins()
 		return err
 	}
 
 	before := p.inUse.Swap(next)
-	before.close()
+	before.closePlugins()
 	log := klog.FromContext(ctx)
 	for _, note := range next.config.Notes {
 		log.Info("Note on the configuration", "file", p.source.Name, "note", note)
@@ -139,29 +139,29 @@ const (
 	reasonRefused = "ConfigurationRefused"
 )
 
-// tell reports whether a change of the configuration was applied: in the log, the metrics and an
-// event.
-func (p *process) tell(err error) {
+// reportApplied reports whether a change of the configuration was applied: in the log, the metrics
+// and an event.
+func (p *process) reportApplied(err error) {
 	p.recorder.Reloaded(err == nil)
 	log := klog.Background()
 	where, _ := os.Hostname()
 	if err == nil {
 		log.Info("Configuration applied", "file", p.source.Name)
-		p.say(v1.EventTypeNormal, reasonApplied, fmt.Sprintf("%s on %s is in effect", filepath.Base(p.source.Name), where))
+		p.writeEvent(v1.EventTypeNormal, reasonApplied, fmt.Sprintf("%s on %s is in effect", filepath.Base(p.source.Name), where))
 		return
 	}
 	log.Error(err, "Configuration refused, the last good one stays in effect", "file", p.source.Name)
 	reason := strings.TrimPrefix(err.Error(), p.source.Name+": ")
-	p.say(v1.EventTypeWarning, reasonRefused,
+	p.writeEvent(v1.EventTypeWarning, reasonRefused,
 		fmt.Sprintf("%s on %s is refused, the last good one stays in effect: %s", filepath.Base(p.source.Name), where, reason))
 }
 
 // longest is the length limit that the API has for an event's message.
 const longest = 1024
 
-// say writes an event about the Lease that replicas share, the one object that stands for the
-// scheduler wherever it runs. A shadow writes none.
-func (p *process) say(eventType, reason, message string) {
+// writeEvent writes an event about the Lease that replicas share, the one object that stands for
+// the scheduler wherever it runs. A shadow writes none.
+func (p *process) writeEvent(eventType, reason, message string) {
 	if p.flags.Shadow {
 		return
 	}
@@ -184,5 +184,5 @@ type leaseEvents struct{ *process }
 
 // Eventf implements resourcelock.EventRecorder.
 func (e leaseEvents) Eventf(_ runtime.Object, eventType, reason, format string, args ...any) {
-	go e.say(eventType, reason, fmt.Sprintf(format, args...)) // the election does not wait
+	go e.writeEvent(eventType, reason, fmt.Sprintf(format, args...)) // the election does not wait
 }

@@ -20,10 +20,10 @@ func Main(opts ...Option) int {
 	cmd := NewCommand(opts...)
 	cmd.Use = filepath.Base(os.Args[0])
 	cmd.Example = strings.ReplaceAll(cmd.Example, "berth scheduler", cmd.Use)
-	return execute(cmd, os.Args[1:], os.Stdout, os.Stderr)
+	return executeCommand(cmd, os.Args[1:], os.Stdout, os.Stderr)
 }
 
-func execute(cmd *cobra.Command, args []string, stdout, stderr io.Writer) int {
+func executeCommand(cmd *cobra.Command, args []string, stdout, stderr io.Writer) int {
 	cmd.SetArgs(args)
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)

@@ -58,18 +58,18 @@ func ownPlugin(name string) bool {
 	return own
 }
 
-// schedule runs the scheduler until the context ends or leadership is lost.
-func (c *command) schedule(ctx context.Context) error {
+// runScheduler runs the scheduler until the context ends or leadership is lost.
+func (c *command) runScheduler(ctx context.Context) error {
 	p := &process{command: c, source: c.flags.Source(), recorder: metrics.New(), store: outside.NewStore()}
 	data, err := p.source.Read()
 	if err != nil {
 		return err
 	}
-	connecting := p.connect(data)
+	connecting := p.connectAPI(data)
 	if connecting != nil && len(c.factories) > 0 {
 		return connecting // out-of-tree plugins may use the client while they are made
 	}
-	first, err := p.load(ctx, data)
+	first, err := p.loadConfig(ctx, data)
 	if err != nil {
 		return err // before an error about the connection: the file is at fault
 	}
@@ -83,7 +83,7 @@ func (c *command) schedule(ctx context.Context) error {
 		fmt.Fprintf(c.err, "%s: %s\n", p.source.Name, note)
 	}
 	if c.flags.WriteConfigTo != "" {
-		return p.write(first)
+		return p.writeConfig(first)
 	}
 	if first.config.Legacy {
 		fmt.Fprintf(c.err, "%s: is translated; the same flags and --write-config-to - print the "+
@@ -92,28 +92,28 @@ func (c *command) schedule(ctx context.Context) error {
 	if connecting != nil {
 		return connecting
 	}
-	return p.start(ctx, first)
+	return p.startProcess(ctx, first)
 }
 
-// connect makes the client that schedules.
-func (p *process) connect(data []byte) (err error) {
+// connectAPI makes the client that schedules.
+func (p *process) connectAPI(data []byte) (err error) {
 	settings := p.flags.Connection(data)
 	if p.rest, err = settings.Rest("scheduler"); err != nil {
 		return err
 	}
-	lead.Guard(p.rest, p.over)
+	lead.Guard(p.rest, p.hasLostLeadership)
 	p.client, err = kubernetes.NewForConfig(p.rest)
 	return err
 }
 
-// over reports whether this process has lost its leadership.
-func (p *process) over() bool {
+// hasLostLeadership reports whether this process has lost its leadership.
+func (p *process) hasLostLeadership() bool {
 	elector := p.elector.Load()
 	return elector != nil && elector.Over()
 }
 
-// write writes the configuration that is in effect, with the defaults and flags.
-func (p *process) write(l *loaded) error {
+// writeConfig writes the configuration that is in effect, with the defaults and flags.
+func (p *process) writeConfig(l *loaded) error {
 	text, err := options.YAML(p.settings.Full(l.config))
 	if err != nil {
 		return err
@@ -125,8 +125,8 @@ func (p *process) write(l *loaded) error {
 	return os.WriteFile(p.flags.WriteConfigTo, text, 0o600)
 }
 
-// start makes the clients, the election and the server, and runs them.
-func (p *process) start(ctx context.Context, first *loaded) error {
+// startProcess makes the clients, the election and the server, and runs them.
+func (p *process) startProcess(ctx context.Context, first *loaded) error {
 	// Events have a client of their own, so that they delay nothing else. Over HTTP/1.1 a small
 	// request takes a third less CPU than over HTTP/2, which needs frames and a goroutine for each.
 	to, err := p.settings.Rest("scheduler-events")
@@ -134,7 +134,7 @@ func (p *process) start(ctx context.Context, first *loaded) error {
 		return err
 	}
 	to.NextProtos = []string{"http/1.1"}
-	lead.Guard(to, p.over)
+	lead.Guard(to, p.hasLostLeadership)
 	connect.KeepIdle(to, p.flags.Binders+eventlog.Writers)
 	events, err := kubernetes.NewForConfig(to)
 	if err != nil {
@@ -160,14 +160,14 @@ func (p *process) start(ctx context.Context, first *loaded) error {
 	if p.server, err = serve.Listen(p.flags.Serving); err != nil {
 		return err
 	}
-	return p.run(ctx, first, events)
+	return p.runUntilDone(ctx, first, events)
 }
 
-// run runs everything until the context ends. It first ends scheduling, with the bindings under way
-// and the Lease, then the endpoints and the events, so that nothing is left half done.
-func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Interface) error {
+// runUntilDone runs everything until the context ends. It first ends scheduling, with the bindings
+// under way and the Lease, then the endpoints and the events, so that nothing is left half done.
+func (p *process) runUntilDone(ctx context.Context, first *loaded, events kubernetes.Interface) error {
 	p.inUse.Store(first)
-	defer func() { p.inUse.Load().close() }()
+	defer func() { p.inUse.Load().closePlugins() }()
 	telling, stopTelling := context.WithCancel(context.WithoutCancel(ctx))
 	var tellers sync.WaitGroup
 	defer func() { stopTelling(); tellers.Wait() }()
@@ -189,7 +189,7 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 		options.Shadow = p.shadow
 	}
 	if p.flags.Journal.Dir != "" {
-		if err := p.record(first, &options); err != nil {
+		if err := p.startJournal(first, &options); err != nil {
 			return err
 		}
 		defer p.endRecord()
@@ -207,29 +207,29 @@ func (p *process) run(ctx context.Context, first *loaded, events kubernetes.Inte
 	p.recorder.Watch(p.scheduler.Sizes)
 	// Health is served before plugins wait for their informers: an API server that is slow must not
 	// have the kubelet restart the scheduler again and again.
-	tellers.Go(func() { p.server.Run(telling, p.endpoints(), p.asking) })
+	tellers.Go(func() { p.server.Run(telling, p.newEndpoints(), p.asking) })
 	tellers.Go(func() { p.events.Run(telling) })
 	tellers.Go(func() { giveback.Run(telling) })
-	if err := first.use(ctx, p.scheduler); err != nil {
+	if err := first.usePlugins(ctx, p.scheduler); err != nil {
 		return err
 	}
 	p.recorder.Configured()
 	if p.source.Follow {
 		following, stop := context.WithCancel(ctx)
 		defer stop()
-		tellers.Go(func() { p.follower(following).Run(following, first.data) })
+		tellers.Go(func() { p.newFollower(following).Run(following, first.data) })
 	}
 	defer p.ending.Store(true)
 	context.AfterFunc(ctx, func() { p.ending.Store(true) })
 	if p.flags.Shadow {
-		return p.follow(ctx)
+		return p.runShadow(ctx)
 	}
-	return p.lead(ctx, leads)
+	return p.runLeading(ctx, leads)
 }
 
-// lead runs the scheduler, which follows the cluster at once and decides as soon as this replica
-// leads.
-func (p *process) lead(ctx context.Context, leads chan struct{}) error {
+// runLeading runs the scheduler, which follows the cluster at once and decides as soon as this
+// replica leads.
+func (p *process) runLeading(ctx context.Context, leads chan struct{}) error {
 	scheduling, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	failed, cancel := context.WithCancel(ctx)
@@ -253,15 +253,15 @@ func (p *process) lead(ctx context.Context, leads chan struct{}) error {
 	return errors.Join(err, <-ended)
 }
 
-// endpoints returns the handlers of health, metrics, configuration and decisions.
-func (p *process) endpoints() serve.Handlers {
+// newEndpoints returns the handlers of health, metrics, configuration and decisions.
+func (p *process) newEndpoints() serve.Handlers {
 	e := &serve.Endpoints{
 		Component: "berth-scheduler",
 		Live:      []serve.Check{{Name: "leaderElection", Failed: p.elector.Load().Alive}},
 		Ready: []serve.Check{
 			{Name: "leaderElection", Failed: p.elector.Load().Alive},
 			{Name: "shutdown", Failed: func(*http.Request) error { return p.notEnding() }},
-			{Name: "sched-handler-sync", Failed: func(*http.Request) error { return p.synced() }},
+			{Name: "sched-handler-sync", Failed: func(*http.Request) error { return p.checkSynced() }},
 		},
 		Metrics: p.recorder,
 		Config: func() map[string]any {
@@ -272,7 +272,7 @@ func (p *process) endpoints() serve.Handlers {
 
 	e.Profiling = p.settings.PlainProfiling
 	plain := e.Handler()
-	if loopback(p.server.PlainAddress()) {
+	if isLoopback(p.server.PlainAddress()) {
 		plain = p.withDecisions(plain)
 	}
 
@@ -287,7 +287,7 @@ func (p *process) notEnding() error {
 	return nil
 }
 
-func (p *process) synced() error {
+func (p *process) checkSynced() error {
 	if !p.scheduler.Synced() {
 		return errors.New("the cluster's nodes, pods and other objects are not all known yet")
 	}

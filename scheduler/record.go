@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
 
-// record has a journal written of what the scheduler is told and what it decides.
-func (p *process) record(first *loaded, o *live.Options) error {
+// startJournal has a journal written of what the scheduler is told and what it decides.
+func (p *process) startJournal(first *loaded, o *live.Options) error {
 	text, err := options.YAML(p.settings.Full(first.config))
 	if err != nil {
 		return err

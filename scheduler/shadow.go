@@ -13,8 +13,8 @@ import (
 // reportEvery is how often a shadow says what it has seen.
 const reportEvery = time.Minute
 
-// follow has the scheduler watch what another one does, until the context ends.
-func (p *process) follow(ctx context.Context) error {
+// runShadow has the scheduler watch what another one does, until the context ends.
+func (p *process) runShadow(ctx context.Context) error {
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	ended := make(chan error, 1)

@@ -56,7 +56,7 @@ adopts them.`,
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return f.runAgent(cmd.Context(), args) },
 	}
 	f.addFlags(cmd.Flags())
 	return cmd
@@ -96,8 +96,8 @@ func (f *agentFlags) addFlags(flags *pflag.FlagSet) {
 	}
 }
 
-func (f *agentFlags) run(ctx context.Context, arguments []string) error {
-	if err := f.complete(ctx, arguments); err != nil {
+func (f *agentFlags) runAgent(ctx context.Context, arguments []string) error {
+	if err := f.completeFlags(ctx, arguments); err != nil {
 		return err
 	}
 	if os.Geteuid() != 0 {
@@ -119,8 +119,8 @@ func (f *agentFlags) run(ctx context.Context, arguments []string) error {
 	return nil
 }
 
-// complete checks the flags and puts the configuration together.
-func (f *agentFlags) complete(ctx context.Context, arguments []string) (err error) {
+// completeFlags checks the flags and puts the configuration together.
+func (f *agentFlags) completeFlags(ctx context.Context, arguments []string) (err error) {
 	k := &f.kubelet
 	k.Arguments = arguments
 	if k.Bootstrap == "" && k.Kubeconfig == "" {
@@ -146,11 +146,11 @@ func (f *agentFlags) complete(ctx context.Context, arguments []string) (err erro
 	if err := checkOwnLabels(k.Labels); err != nil {
 		return err
 	}
-	return f.configure()
+	return f.mergeConfig()
 }
 
-// configure merges Berth's defaults, the user's file, and over both the flags.
-func (f *agentFlags) configure() error {
+// mergeConfig merges Berth's defaults, the user's file, and over both the flags.
+func (f *agentFlags) mergeConfig() error {
 	fields := kubelet.Defaults(f.kubelet.ClientCA())
 	fields["containerRuntimeEndpoint"] = kubelet.DefaultEndpoint
 	if f.file != "" {

@@ -29,12 +29,12 @@ type ownNode struct {
 	berth   selfHosted
 }
 
-func (*ownNode) addFlags(*pflag.FlagSet)                          {}
-func (*ownNode) check(*cluster) error                             { return nil }
-func (*ownNode) start(context.Context, *cluster, *progress) error { return nil }
-func (*ownNode) stop() error                                      { return nil }
-func (*ownNode) part(*cluster) (none supervisor.Part)             { return none }
-func (*ownNode) controlplaneFlags() []string                      { return nil }
-func (*ownNode) line(*cluster) string                             { return "" }
+func (*ownNode) addFlags(*pflag.FlagSet)                              {}
+func (*ownNode) checkFlags(*cluster) error                            { return nil }
+func (*ownNode) startNode(context.Context, *cluster, *progress) error { return nil }
+func (*ownNode) stopNode() error                                      { return nil }
+func (*ownNode) supervisorPart(*cluster) (none supervisor.Part)       { return none }
+func (*ownNode) controlplaneFlags() []string                          { return nil }
+func (*ownNode) welcomeLine(*cluster) string                          { return "" }
 
 func machineName() (string, error) { return "", errNeedsLinux }

@@ -25,7 +25,7 @@ func asAgent(t *testing.T, args ...string) (configuration, argv string, err erro
 	if err := flags.Parse(append([]string{"--kubelet", "/bin/true", "--hostname-override", "n", "--bootstrap-kubeconfig", "/b"}, args...)); err != nil {
 		return "", "", err
 	}
-	if err := f.complete(t.Context(), flags.Args()); err != nil {
+	if err := f.completeFlags(t.Context(), flags.Args()); err != nil {
 		return "", "", err
 	}
 	text, err := yaml.Marshal(f.kubelet.Configuration)

@@ -44,10 +44,10 @@ type schedulerAddress struct {
 	userAgent  string
 }
 
-// where is the scheduler's URL, as the flag says or as the scheduler of berth up has left it in the
-// data directory; "" if there is none. It is looked up every time: the scheduler may have been
-// restarted.
-func (s *schedulerAddress) where() (string, error) {
+// schedulerURL is the scheduler's URL, as the flag says or as the scheduler of berth up has left it
+// in the data directory; "" if there is none. It is looked up every time: the scheduler may have
+// been restarted.
+func (s *schedulerAddress) schedulerURL() (string, error) {
 	if s.url != "" {
 		return s.url, nil
 	}
@@ -60,10 +60,10 @@ func (s *schedulerAddress) where() (string, error) {
 	return connect.FoundURL(filepath.Join(dir, addressFile))
 }
 
-// decision asks for the last decision about a pod; nil if the scheduler knows nothing of the pod,
-// or there is none to ask.
-func (s *schedulerAddress) decision(ctx context.Context, namespace, name string) (*decision.Decision, error) {
-	text, at, err := s.get(ctx, decision.Path, namespace, name)
+// getDecision asks for the last decision about a pod; nil if the scheduler knows nothing of the
+// pod, or there is none to ask.
+func (s *schedulerAddress) getDecision(ctx context.Context, namespace, name string) (*decision.Decision, error) {
+	text, at, err := s.getPath(ctx, decision.Path, namespace, name)
 	if text == nil || err != nil {
 		return nil, err
 	}
@@ -81,7 +81,7 @@ func (s *schedulerAddress) decision(ctx context.Context, namespace, name string)
 // it is of a version that does not tell. A scheduler that was found, not named, may be that of
 // another cluster than a flag or the kubeconfig's context says.
 func (s *schedulerAddress) inUse(ctx context.Context) (*config.InUse, error) {
-	text, at, err := s.get(ctx, config.InUsePath)
+	text, at, err := s.getPath(ctx, config.InUsePath)
 	if text == nil || err != nil {
 		return nil, err
 	}
@@ -89,22 +89,22 @@ func (s *schedulerAddress) inUse(ctx context.Context) (*config.InUse, error) {
 	if told == nil {
 		return nil, fmt.Errorf("%s: is no %s", at, config.InUseKind)
 	}
-	if cluster, err := s.connection.config(s.userAgent); s.url == "" && (err != nil || cluster.Host != told.Server) {
+	if cluster, err := s.connection.restConfig(s.userAgent); s.url == "" && (err != nil || cluster.Host != told.Server) {
 		return nil, nil
 	}
 	return told, nil
 }
 
-// get returns what the scheduler has at a path; nil if it has nothing there.
-func (s *schedulerAddress) get(ctx context.Context, path ...string) (text []byte, at string, err error) {
-	where, err := s.where()
+// getPath returns what the scheduler has at a path; nil if it has nothing there.
+func (s *schedulerAddress) getPath(ctx context.Context, path ...string) (text []byte, at string, err error) {
+	where, err := s.schedulerURL()
 	if where == "" || err != nil {
 		return nil, "", err
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, schedulerAnswersWithin)
 	defer cancel()
-	client, err := s.client(where)
+	client, err := s.clientFor(where)
 	if err != nil {
 		return nil, "", err
 	}
@@ -142,9 +142,9 @@ func firstLine(text string) string {
 	return line
 }
 
-// client sends the kubeconfig's credentials only to a scheduler whose certificate the cluster's CA
-// has signed.
-func (s *schedulerAddress) client(where string) (*http.Client, error) {
+// clientFor sends the kubeconfig's credentials only to a scheduler whose certificate the cluster's
+// CA has signed.
+func (s *schedulerAddress) clientFor(where string) (*http.Client, error) {
 	to, err := url.Parse(where)
 	if err != nil {
 		return nil, err
@@ -155,7 +155,7 @@ func (s *schedulerAddress) client(where string) (*http.Client, error) {
 		elsewhere := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		return &http.Client{CheckRedirect: elsewhere}, nil
 	case "https":
-		config, err := s.connection.config(s.userAgent)
+		config, err := s.connection.restConfig(s.userAgent)
 		if err != nil {
 			return nil, err
 		}
@@ -177,43 +177,43 @@ func (q *question) addSchedulerFlags(flags *pflag.FlagSet) {
 		"endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of berth up)")
 }
 
-// scheduler is the one to ask. Of files nobody is asked, unless a flag says whom.
-func (q *question) scheduler() *schedulerAddress {
+// schedulerToAsk is the one to ask. Of files nobody is asked, unless a flag says whom.
+func (q *question) schedulerToAsk() *schedulerAddress {
 	if len(q.files) > 0 && q.schedulerURL == "" || q.unanswered {
 		return nil
 	}
 	return &schedulerAddress{q.schedulerURL, &q.connection, q.userAgent}
 }
 
-// silent notes that the scheduler does not answer: it is not asked again for this answer. A failure
-// is printed, and is no error: the engine needs no scheduler.
-func (q *question) silent(cmd *cobra.Command, err error) {
+// noteSilent notes that the scheduler does not answer: it is not asked again for this answer. A
+// failure is printed, and is no error: the engine needs no scheduler.
+func (q *question) noteSilent(cmd *cobra.Command, err error) {
 	q.unanswered = true
-	tell(q.notices(cmd), "not asked: the scheduler: %v", err)
+	printVisible(q.noticeWriter(cmd), "not asked: the scheduler: %v", err)
 }
 
 // readConfig reads the file that --config names, before anything else is read: a mistake in it is
 // known at once.
 func (q *question) readConfig(cmd *cobra.Command) (err error) {
 	if q.config != "" {
-		q.named, err = loadConfiguration(q.config, q.notices(cmd))
+		q.named, err = loadConfiguration(q.config, q.noticeWriter(cmd))
 	}
 	return err
 }
 
-// running is the configuration that the answer is by: the file that readConfig has read, or what
-// the schedulers that run decide by: asked, or by what they have written on their Leases.
-func (q *question) running(cmd *cobra.Command, leases []*coordinationv1.Lease, now time.Time) (*config.Running, error) {
+// runningConfig is the configuration that the answer is by: the file that readConfig has read, or
+// what the schedulers that run decide by: asked, or by what they have written on their Leases.
+func (q *question) runningConfig(cmd *cobra.Command, leases []*coordinationv1.Lease, now time.Time) (*config.Running, error) {
 	q.assumed, q.unanswered = "", false
 	if q.config != "" {
 		return &config.Running{Profiles: q.named.Profiles}, nil
 	}
 
 	var told *config.InUse
-	if s := q.scheduler(); s != nil {
+	if s := q.schedulerToAsk(); s != nil {
 		var err error
 		if told, err = s.inUse(cmd.Context()); err != nil {
-			q.silent(cmd, err)
+			q.noteSilent(cmd, err)
 		}
 	}
 
@@ -226,15 +226,15 @@ func (q *question) running(cmd *cobra.Command, leases []*coordinationv1.Lease, n
 	return r, nil
 }
 
-// configured is the configuration that questions about a set are answered by, and notes in its
+// configFor is the configuration that questions about a set are answered by, and notes in its
 // source what was assumed. Manifests that come from no cluster have no scheduler: nothing is
 // assumed about it.
-func (q *question) configured(cmd *cobra.Command, set *manifest.Set, source *simulate.Source) (*config.Running, error) {
+func (q *question) configFor(cmd *cobra.Command, set *manifest.Set, source *simulate.Source) (*config.Running, error) {
 	now := source.AsOf.Time
 	if now.IsZero() {
 		now = set.Newest()
 	}
-	r, err := q.running(cmd, set.Leases, now)
+	r, err := q.runningConfig(cmd, set.Leases, now)
 	if err != nil {
 		return nil, err
 	}
@@ -245,8 +245,8 @@ func (q *question) configured(cmd *cobra.Command, set *manifest.Set, source *sim
 	return r, nil
 }
 
-// opening writes the first line of an answer for people: what was assumed, if anything was.
-func (q *question) opening(out io.Writer) error {
+// writeOpening writes the first line of an answer for people: what was assumed, if anything was.
+func (q *question) writeOpening(out io.Writer) error {
 	if q.assumed == "" || q.output != "" && q.output != "wide" {
 		return nil
 	}
@@ -255,14 +255,14 @@ func (q *question) opening(out io.Writer) error {
 	return page.Flush()
 }
 
-// proving is the configuration that moves are proved by before pods are evicted for them. It is not
-// assumed: a successor that lands elsewhere is an eviction for nothing.
-func (q *question) proving(cmd *cobra.Command, client kubernetes.Interface) (*config.Running, error) {
+// provingConfig is the configuration that moves are proved by before pods are evicted for them. It
+// is not assumed: a successor that lands elsewhere is an eviction for nothing.
+func (q *question) provingConfig(cmd *cobra.Command, client kubernetes.Interface) (*config.Running, error) {
 	leases, err := lead.List(cmd.Context(), client.CoordinationV1())
 	if err != nil && !snapshot.Optional(err) {
 		return nil, connect.Reach(err)
 	}
-	r, err := q.running(cmd, leases, time.Now())
+	r, err := q.runningConfig(cmd, leases, time.Now())
 	if err == nil && r.Assumed != "" {
 		err = fmt.Errorf("no pod is evicted on an assumption (%s): name the scheduler's file with --config, or its "+
 			"endpoints with --scheduler-url",

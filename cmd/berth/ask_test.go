@@ -53,7 +53,7 @@ func ask(t *testing.T, path string) {
 		var out, errs bytes.Buffer
 		screen := answer.Terminal{Writer: &out}
 		d.MaybeScanArgs(t, "width", &screen.Width)
-		code := run(context.Background(), append([]string{d.Cmd}, strings.Fields(d.Input)...), screen, &errs)
+		code := runCommand(context.Background(), append([]string{d.Cmd}, strings.Fields(d.Input)...), screen, &errs)
 		for line := range strings.Lines(out.String()) {
 			command := strings.HasPrefix(strings.TrimSpace(line), "kubectl ") // it is one line, to be copied
 			if screen.Width > 0 && !command && utf8.RuneCountInString(line) > screen.Width+1 {
@@ -122,7 +122,7 @@ func TestASchedulerThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 func TestAForecastHeedsTheTimeoutOfDrains(t *testing.T) {
 	f := forecast{}
 	for _, words := range []string{"drain node/n --timeout 10s", "drain --choose 2 --timeout 10s"} {
-		steps, err := f.parse(strings.Fields(words))
+		steps, err := f.parseSteps(strings.Fields(words))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestAForecastHeedsTheTimeoutOfDrains(t *testing.T) {
 // What a forecast is headed by is what was asked.
 func TestAForecastRepeatsItsOperations(t *testing.T) {
 	for _, words := range []string{"drain node-1 --force=false --ignore-daemonsets", "taint node-1 key=value:NoExecute", "scale deployment/web --replicas 3"} {
-		steps, err := (&forecast{}).parse(strings.Fields(words))
+		steps, err := (&forecast{}).parseSteps(strings.Fields(words))
 		if err != nil || len(steps) != 1 || steps[0].Words != words {
 			t.Errorf("%s: %+v, %v", words, steps, err)
 		}

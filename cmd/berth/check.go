@@ -40,7 +40,7 @@ of one of Berth's components; run it with the component's kubeconfig.`,
   berth check --fail-on problem
   berth check --for scheduler --kubeconfig /etc/kubernetes/scheduler.conf`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.runCheck(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&c.output, "output", "o", "", formatsUsage(answer.Formats))
@@ -51,7 +51,7 @@ of one of Berth's components; run it with the component's kubeconfig.`,
 	return cmd
 }
 
-func (c *checking) run(cmd *cobra.Command) error {
+func (c *checking) runCheck(cmd *cobra.Command) error {
 	if err := checkFormat(c.output, answer.Formats); err != nil {
 		return err
 	}
@@ -62,12 +62,12 @@ func (c *checking) run(cmd *cobra.Command) error {
 		return usagef("--for %q: must be one of %s", c.part, strings.Trim(strings.ReplaceAll(fmt.Sprint(deploy.Parts()), " ", ", "), "[]"))
 	}
 
-	cfg, err := c.connection.config("berth-check")
+	cfg, err := c.connection.restConfig("berth-check")
 	if err != nil {
 		return err
 	}
 
-	cfg = reachable(cfg)
+	cfg = withTimeout(cfg)
 	cfg.QPS, cfg.Burst = 50, 100
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -75,8 +75,8 @@ func (c *checking) run(cmd *cobra.Command) error {
 	}
 
 	meter := startMeter(cmd.ErrOrStderr())
-	meter.begin("checking the cluster")
-	said, err := c.ask(cmd, client)
+	meter.beginStep("checking the cluster")
+	said, err := c.askServer(cmd, client)
 	meter.stop()
 	if err != nil {
 		return connect.Reach(err)
@@ -91,7 +91,7 @@ func (c *checking) run(cmd *cobra.Command) error {
 	return nil
 }
 
-func (c *checking) ask(cmd *cobra.Command, client kubernetes.Interface) (*check.Answer, error) {
+func (c *checking) askServer(cmd *cobra.Command, client kubernetes.Interface) (*check.Answer, error) {
 	if c.part == "" {
 		facts, err := checklive.Read(cmd.Context(), client)
 		if err != nil {

@@ -29,7 +29,7 @@ func TestAnAnswerThatCannotBeWrittenIsAnError(t *testing.T) {
 	} {
 		t.Run(args[:min(len(args), 24)], func(t *testing.T) {
 			var errs bytes.Buffer
-			if code := run(context.Background(), append([]string{"berth"}, strings.Fields(args)...), full{}, &errs); code != exitFailed || !strings.Contains(errs.String(), "no space left") {
+			if code := runCommand(context.Background(), append([]string{"berth"}, strings.Fields(args)...), full{}, &errs); code != exitFailed || !strings.Contains(errs.String(), "no space left") {
 				t.Errorf("%s: exit code %d, %s", args, code, &errs)
 			}
 		})

@@ -126,7 +126,7 @@ func understood(words []string) (known bool, err error) {
 		return true, nil
 	case "what-if":
 		f := forecast{path: cmd.CommandPath()}
-		steps, err := f.parse(rest)
+		steps, err := f.parseSteps(rest)
 		if err == nil && len(steps) == 0 && !f.help {
 			err = fmt.Errorf("no operation is named")
 		}

@@ -27,39 +27,39 @@ type subject struct {
 
 var (
 	namespaces = subject{[]string{"namespace"}, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, true,
-		func(s *manifest.Set) []metav1.Object { return objects(s.Namespaces) }}
+		func(s *manifest.Set) []metav1.Object { return asObjects(s.Namespaces) }}
 	nodeSubject = subject{nodeWords, schema.GroupVersionResource{Version: "v1", Resource: "nodes"}, true,
-		func(s *manifest.Set) []metav1.Object { return objects(s.Nodes) }}
+		func(s *manifest.Set) []metav1.Object { return asObjects(s.Nodes) }}
 	podSubject = subject{podWords, schema.GroupVersionResource{Version: "v1", Resource: "pods"}, false,
-		func(s *manifest.Set) []metav1.Object { return objects(s.Pods) }}
+		func(s *manifest.Set) []metav1.Object { return asObjects(s.Pods) }}
 	scalable = []subject{
-		{[]string{"deployment", "deployments", "deploy"}, apps("deployments"), false,
-			func(s *manifest.Set) []metav1.Object { return objects(s.Deployments) }},
-		{[]string{"statefulset", "statefulsets", "sts"}, apps("statefulsets"), false,
-			func(s *manifest.Set) []metav1.Object { return objects(s.StatefulSets) }},
-		{[]string{"replicaset", "replicasets", "rs"}, apps("replicasets"), false,
-			func(s *manifest.Set) []metav1.Object { return objects(s.ReplicaSets) }},
+		{[]string{"deployment", "deployments", "deploy"}, appsResource("deployments"), false,
+			func(s *manifest.Set) []metav1.Object { return asObjects(s.Deployments) }},
+		{[]string{"statefulset", "statefulsets", "sts"}, appsResource("statefulsets"), false,
+			func(s *manifest.Set) []metav1.Object { return asObjects(s.StatefulSets) }},
+		{[]string{"replicaset", "replicasets", "rs"}, appsResource("replicasets"), false,
+			func(s *manifest.Set) []metav1.Object { return asObjects(s.ReplicaSets) }},
 		{[]string{"replicationcontroller", "replicationcontrollers", "rc"},
 			v1.SchemeGroupVersion.WithResource("replicationcontrollers"), false,
-			func(s *manifest.Set) []metav1.Object { return objects(s.ReplicationControllers) }},
+			func(s *manifest.Set) []metav1.Object { return asObjects(s.ReplicationControllers) }},
 	}
 	groupSubject = subject{groupWords, schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1beta1",
 		Resource: "podgroups"}, false,
-		func(s *manifest.Set) []metav1.Object { return objects(s.PodGroups) }}
+		func(s *manifest.Set) []metav1.Object { return asObjects(s.PodGroups) }}
 	// podsAndWorkloads are what is explained, deleted, or taken as a model.
 	podsAndWorkloads = slices.Concat([]subject{podSubject}, scalable, []subject{
-		{[]string{"daemonset", "daemonsets", "ds"}, apps("daemonsets"), false,
-			func(s *manifest.Set) []metav1.Object { return objects(s.DaemonSets) }},
+		{[]string{"daemonset", "daemonsets", "ds"}, appsResource("daemonsets"), false,
+			func(s *manifest.Set) []metav1.Object { return asObjects(s.DaemonSets) }},
 		{[]string{"job", "jobs"}, schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, false,
-			func(s *manifest.Set) []metav1.Object { return objects(s.Jobs) }},
+			func(s *manifest.Set) []metav1.Object { return asObjects(s.Jobs) }},
 	})
 )
 
-func apps(resource string) schema.GroupVersionResource {
+func appsResource(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: resource}
 }
 
-func objects[T metav1.Object](list []T) []metav1.Object {
+func asObjects[T metav1.Object](list []T) []metav1.Object {
 	all := make([]metav1.Object, len(list))
 	for i, o := range list {
 		all[i] = o
@@ -99,7 +99,7 @@ func (q *question) namesOf(cmd *cobra.Command, of subject, namespace string) (na
 		slices.Sort(names)
 		return names
 	}
-	cfg, err := q.connection.config(q.userAgent)
+	cfg, err := q.connection.restConfig(q.userAgent)
 	if err != nil {
 		return nil
 	}
@@ -130,9 +130,9 @@ func (q *question) completeRef(cmd *cobra.Command, of []subject, before, toCompl
 			for i := range names {
 				names[i] = kind + "/" + names[i]
 			}
-			return matching(names, toComplete), cobra.ShellCompDirectiveNoFileComp
+			return withPrefix(names, toComplete), cobra.ShellCompDirectiveNoFileComp
 		case !slashed && slices.Contains(s.words, before):
-			return matching(q.namesOf(cmd, s, namespace), toComplete), cobra.ShellCompDirectiveNoFileComp
+			return withPrefix(q.namesOf(cmd, s, namespace), toComplete), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 
@@ -143,10 +143,10 @@ func (q *question) completeRef(cmd *cobra.Command, of []subject, before, toCompl
 	for _, s := range of {
 		kinds = append(kinds, s.words[0]+"/")
 	}
-	return matching(kinds, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	return withPrefix(kinds, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-func matching(words []string, prefix string) []string {
+func withPrefix(words []string, prefix string) []string {
 	return slices.DeleteFunc(slices.Clone(words), func(word string) bool { return !strings.HasPrefix(word, prefix) })
 }
 
@@ -162,13 +162,13 @@ func (q *question) flagValues(cmd *cobra.Command, flag, toComplete, namespace st
 	case "node":
 		words = q.namesOf(cmd, nodeSubject, "")
 	case "output":
-		words = choices(formats)
+		words = formatChoices(formats)
 	case "like":
 		words, _ = q.completeRef(cmd, append(slices.Clone(podsAndWorkloads), nodeSubject), "", toComplete, namespace)
 	default:
 		return nil, false
 	}
-	return matching(words, toComplete), true
+	return withPrefix(words, toComplete), true
 }
 
 // completeFlags has cobra complete the values of flags.
@@ -177,11 +177,11 @@ func (q *question) completeFlags(cmd *cobra.Command, namespace *string) {
 		if cmd.Flags().Lookup(name) == nil {
 			continue
 		}
-		must(cmd.RegisterFlagCompletionFunc(name, func(cmd *cobra.Command, _ []string, toComplete string) ([]string,
+		mustSucceed(cmd.RegisterFlagCompletionFunc(name, func(cmd *cobra.Command, _ []string, toComplete string) ([]string,
 			cobra.ShellCompDirective) {
 			space := ""
 			if namespace != nil {
-				space = q.space(*namespace)
+				space = q.namespaceOr(*namespace)
 			}
 
 			words, _ := q.flagValues(cmd, name, toComplete, space)
@@ -197,10 +197,10 @@ func (q *question) completeFlags(cmd *cobra.Command, namespace *string) {
 // completeContexts completes --context of a command and of those below it.
 func completeContexts(cmd *cobra.Command) {
 	if _, done := cmd.GetFlagCompletionFunc("context"); !done && cmd.LocalFlags().Lookup("context") != nil {
-		must(cmd.RegisterFlagCompletionFunc("context",
+		mustSucceed(cmd.RegisterFlagCompletionFunc("context",
 			func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 				to := connect.Flags{Kubeconfig: cmd.Flag("kubeconfig").Value.String()}
-				return matching(to.Contexts(), toComplete), cobra.ShellCompDirectiveNoFileComp
+				return withPrefix(to.Contexts(), toComplete), cobra.ShellCompDirectiveNoFileComp
 			}))
 	}
 	for _, sub := range cmd.Commands() {
@@ -210,13 +210,14 @@ func completeContexts(cmd *cobra.Command) {
 
 // completeChoices completes a flag that takes one of a few words.
 func completeChoices(cmd *cobra.Command, flag string, words ...string) {
-	must(cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-		return matching(words, toComplete), cobra.ShellCompDirectiveNoFileComp
+	mustSucceed(cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, toComplete string) ([]string,
+		cobra.ShellCompDirective) {
+		return withPrefix(words, toComplete), cobra.ShellCompDirectiveNoFileComp
 	}))
 }
 
-// must is for errors that only a mistake in the command's own definition can cause.
-func must(err error) {
+// mustSucceed is for errors that only a mistake in the command's own definition can cause.
+func mustSucceed(err error) {
 	if err != nil {
 		panic(err)
 	}

@@ -20,11 +20,13 @@ type connection struct{ to connect.Flags }
 
 func (c *connection) addFlags(flags *pflag.FlagSet) { c.to.AddFlags(flags) }
 
-func (c *connection) config(userAgent string) (*rest.Config, error) { return c.to.Config(userAgent) }
+func (c *connection) restConfig(userAgent string) (*rest.Config, error) {
+	return c.to.Config(userAgent)
+}
 
-// reachable bounds the time of a request, for commands that answer a question: with a kubeconfig
+// withTimeout bounds the time of a request, for commands that answer a question: with a kubeconfig
 // that points nowhere they must not hang.
-func reachable(cfg *rest.Config) *rest.Config {
+func withTimeout(cfg *rest.Config) *rest.Config {
 	short := rest.CopyConfig(cfg)
 	if short.Timeout == 0 { // no --request-timeout
 		short.Timeout = 5 * time.Second
@@ -34,7 +36,7 @@ func reachable(cfg *rest.Config) *rest.Config {
 
 func dataDirFromEnv() string { return connect.DataDirFromEnv() }
 
-func exists(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }

@@ -34,7 +34,7 @@ defaults. Replicas elect a leader; a new leader continues where the last one end
 			if err := options.Validate(); err != nil {
 				return usagef("%w", err)
 			}
-			cfg, err := to.config("controller")
+			cfg, err := to.restConfig("controller")
 			if err != nil {
 				return err
 			}

@@ -82,11 +82,11 @@ command goes on; what a killed one has left scaled up is put back first.`,
   berth drain --roll pool=web --wait-for-new --max-unavailable 10% --ignore-daemonsets`,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 			if strings.Contains(toComplete, "/") {
-				return d.completeRef(cmd, []subject{nodeSubject}, last(args), toComplete, "")
+				return d.completeRef(cmd, []subject{nodeSubject}, lastArg(args), toComplete, "")
 			}
-			return matching(d.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
+			return withPrefix(d.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: d.run,
+		RunE: d.runDrain,
 	}
 	flags := cmd.Flags()
 	o := &d.options
@@ -117,7 +117,7 @@ command goes on; what a killed one has left scaled up is put back first.`,
 	return cmd
 }
 
-func (d *drain) run(cmd *cobra.Command, args []string) error {
+func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 	if d.roll != "" {
 		return d.runRoll(cmd, args)
 	}
@@ -127,7 +127,7 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 	if flag := d.rollFlag(cmd); flag != "" {
 		return usagef("--%s: goes with --roll only", flag)
 	}
-	client, running, err := d.prepare(cmd, args)
+	client, running, err := d.prepareDrain(cmd, args)
 	if err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{})) // what it does is told in lines of its own
 	defer cancel()
 	meter := startMeter(cmd.ErrOrStderr())
-	meter.begin("reading the cluster and planning")
+	meter.beginStep("reading the cluster and planning")
 	defer meter.stop()
 	var plan *rebalance.Draining
 	var ended *execute.DrainDone
@@ -165,7 +165,7 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("not drained: %s; %s evicted, %s left, %s not ended",
 			ended.Stopped, answer.Count(ended.Evicted, "pod"), answer.Count(ended.Left, "pod"), answer.Count(ended.Ending, "pod"))
 	case d.dryRun == "server":
-		return d.ask(cmd.Context(), cmd.OutOrStdout(), client, plan)
+		return d.askEvictions(cmd.Context(), cmd.OutOrStdout(), client, plan)
 	case o.DryRun:
 		fmt.Fprintln(cmd.OutOrStdout(), "Nothing was changed (dry run).")
 		return nil
@@ -176,8 +176,9 @@ func (d *drain) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// prepare checks the flags, connects, and finds out which nodes are meant and how pods are placed.
-func (d *drain) prepare(cmd *cobra.Command, args []string) (kubernetes.Interface, *config.Running, error) {
+// prepareDrain checks the flags, connects, and finds out which nodes are meant and how pods are
+// placed.
+func (d *drain) prepareDrain(cmd *cobra.Command, args []string) (kubernetes.Interface, *config.Running, error) {
 	switch {
 	case d.options.Timeout < 0:
 		return nil, nil, usagef("--timeout %s: must not be negative", d.options.Timeout)
@@ -193,7 +194,7 @@ func (d *drain) prepare(cmd *cobra.Command, args []string) (kubernetes.Interface
 	if err := d.readConfig(cmd); err != nil {
 		return nil, nil, err
 	}
-	cfg, err := d.connection.config(d.userAgent)
+	cfg, err := d.connection.restConfig(d.userAgent)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -208,33 +209,33 @@ func (d *drain) prepare(cmd *cobra.Command, args []string) (kubernetes.Interface
 	if d.grace >= 0 {
 		o.Grace = &d.grace
 	}
-	if o.Nodes, err = d.nodes(cmd.Context(), client, args); err != nil {
+	if o.Nodes, err = d.selectNodes(cmd.Context(), client, args); err != nil {
 		return nil, nil, connect.Reach(err)
 	}
-	running, err := d.configuration(cmd, client)
+	running, err := d.placingConfig(cmd, client)
 	return client, running, err
 }
 
-// configuration is the one that landing places are decided by. A drain goes on without knowing it
+// placingConfig is the one that landing places are decided by. A drain goes on without knowing it
 // only where it does not depend on them: --allow-pending, or a dry run, whose first line says what
 // was assumed.
-func (d *drain) configuration(cmd *cobra.Command, client kubernetes.Interface) (*config.Running, error) {
+func (d *drain) placingConfig(cmd *cobra.Command, client kubernetes.Interface) (*config.Running, error) {
 	if !d.options.AllowPending && !d.options.DryRun {
-		return d.proving(cmd, client)
+		return d.provingConfig(cmd, client)
 	}
 	leases, err := lead.List(cmd.Context(), client.CoordinationV1())
 	if err != nil && !snapshot.Optional(err) {
 		return nil, connect.Reach(err)
 	}
-	r, err := d.running(cmd, leases, time.Now())
+	r, err := d.runningConfig(cmd, leases, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	return r, d.opening(cmd.OutOrStdout())
+	return r, d.writeOpening(cmd.OutOrStdout())
 }
 
-// nodes are those that are named, or that the selector selects.
-func (d *drain) nodes(ctx context.Context, client kubernetes.Interface, args []string) (names []string, err error) {
+// selectNodes are those that are named, or that the selector selects.
+func (d *drain) selectNodes(ctx context.Context, client kubernetes.Interface, args []string) (names []string, err error) {
 	if d.selector != "" {
 		list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: d.selector})
 		if err != nil {
@@ -267,7 +268,7 @@ func nodesNamed(args []string) (names []string, err error) {
 		args = args[1:]
 	}
 	for _, arg := range args {
-		name, err := named(arg, nodeWords...)
+		name, err := splitName(arg, nodeWords...)
 		if err != nil {
 			return nil, err
 		}
@@ -278,16 +279,16 @@ func nodesNamed(args []string) (names []string, err error) {
 	return names, nil
 }
 
-// ask asks the API server whether it would evict the pods as things are now. It is an error if it
-// would not.
-func (d *drain) ask(ctx context.Context, out io.Writer, client kubernetes.Interface, plan *rebalance.Draining) error {
+// askEvictions asks the API server whether it would evict the pods as things are now. It is an
+// error if it would not.
+func (d *drain) askEvictions(ctx context.Context, out io.Writer, client kubernetes.Interface, plan *rebalance.Draining) error {
 	refused := 0
 	for i := range plan.Pods {
 		p := &plan.Pods[i]
 		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID)),
 			GracePeriodSeconds: d.options.Grace, DryRun: []string{metav1.DryRunAll}}
 		if err := live.Evict(ctx, client, p.Namespace, p.Name, &options, d.options.Delete); err != nil {
-			tell(out, "%s/%s: would be refused: %v", p.Namespace, p.Name, err)
+			printVisible(out, "%s/%s: would be refused: %v", p.Namespace, p.Name, err)
 			refused++
 		}
 	}
@@ -345,11 +346,11 @@ func tellDrain(out io.Writer, a *execute.DrainTold) {
 	if a.Pod == nil {
 		switch a.Result {
 		case execute.Cordoned:
-			tell(out, "node/%s %s", a.Node, a.Message)
+			printVisible(out, "node/%s %s", a.Node, a.Message)
 		case execute.Roomless:
-			tell(out, "%s", a.Message)
+			printVisible(out, "%s", a.Message)
 		case execute.Withheld:
-			tell(out, "%s held back: %s", answer.Count(a.Waiting, "pod"), a.Message)
+			printVisible(out, "%s held back: %s", answer.Count(a.Waiting, "pod"), a.Message)
 		}
 		return
 	}
@@ -357,24 +358,24 @@ func tellDrain(out io.Writer, a *execute.DrainTold) {
 	name := a.Pod.Namespace + "/" + a.Pod.Name
 	switch a.Result {
 	case execute.Evicted:
-		tell(out, "%s: evicted from %s", name, a.Pod.From)
+		printVisible(out, "%s: evicted from %s", name, a.Pod.From)
 	case execute.Raised:
-		tell(out, "%s: one more first: %s", name, a.Message)
+		printVisible(out, "%s: one more first: %s", name, a.Message)
 	case execute.Replaced:
-		tell(out, "%s: leaves %s: its successor is ready, and the scale is what it was", name, a.Pod.From)
+		printVisible(out, "%s: leaves %s: its successor is ready, and the scale is what it was", name, a.Pod.From)
 	case execute.Restored:
-		tell(out, "%s: not replaced: %s", name, a.Message)
+		printVisible(out, "%s: not replaced: %s", name, a.Message)
 	case execute.Arrived:
-		tell(out, "%s: %s is on %s", name, a.Message, a.Node)
+		printVisible(out, "%s: %s is on %s", name, a.Message, a.Node)
 	case execute.Elsewhere:
-		tell(out, "%s: %s is on %s, and was expected on %s", name, a.Message, a.Node, a.Pod.To)
+		printVisible(out, "%s: %s is on %s, and was expected on %s", name, a.Message, a.Node, a.Pod.To)
 	case execute.Left:
-		tell(out, "%s: gone", name)
+		printVisible(out, "%s: gone", name)
 	case execute.Awaited:
-		tell(out, "%s: waiting: %s", name, a.Message)
+		printVisible(out, "%s: waiting: %s", name, a.Message)
 	case execute.Pending:
-		tell(out, "%s: left pending: %s", name, a.Message)
+		printVisible(out, "%s: left pending: %s", name, a.Message)
 	default:
-		tell(out, "%s: %s: %s", name, a.Result, a.Message)
+		printVisible(out, "%s: %s: %s", name, a.Result, a.Message)
 	}
 }

@@ -69,15 +69,15 @@ func TestNodesToDrainAreNamedAsInKubectl(t *testing.T) {
 	}
 	nodes, _, err := nodesAndConditions([]string{"node", "node/a", "b", "MemoryPressure=True"})
 	which := simnodes.Selection{Names: []string{"no/c", "d"}}
-	if err = errors.Join(err, choose(&which, nodes)); err != nil || strings.Join(which.Names, " ") != "a b c d" {
+	if err = errors.Join(err, addNamed(&which, nodes)); err != nil || strings.Join(which.Names, " ") != "a b c d" {
 		t.Errorf("nodes to fail: %v, %v", which, err)
 	}
 	for _, wrong := range []string{"pod/a", "node/", ""} {
-		if err := choose(&simnodes.Selection{Names: []string{wrong}}, nil); !usage.Is(err) {
+		if err := addNamed(&simnodes.Selection{Names: []string{wrong}}, nil); !usage.Is(err) {
 			t.Errorf("--node %q: %v", wrong, err)
 		}
 	}
-	if err := choose(&simnodes.Selection{}, nil); !usage.Is(err) {
+	if err := addNamed(&simnodes.Selection{}, nil); !usage.Is(err) {
 		t.Errorf("no node: %v", err)
 	}
 }
@@ -100,12 +100,12 @@ func TestServerDryRunFailsIfAnEvictionWouldBeRefused(t *testing.T) {
 	}
 	plan := &rebalance.Draining{Pods: []rebalance.Departure{{Namespace: "shop", Name: "free"}, {Namespace: "shop", Name: "held"}}}
 	var out bytes.Buffer
-	err = (&drain{}).ask(t.Context(), &out, client, plan)
+	err = (&drain{}).askEvictions(t.Context(), &out, client, plan)
 	if err == nil || !strings.Contains(err.Error(), "1 of 2 pods") || !strings.Contains(out.String(), "shop/held: would be refused") {
 		t.Errorf("%v, says %s", err, out.String())
 	}
 	plan.Pods = plan.Pods[:1]
-	if err := (&drain{}).ask(t.Context(), &out, client, plan); err != nil {
+	if err := (&drain{}).askEvictions(t.Context(), &out, client, plan); err != nil {
 		t.Error(err)
 	}
 }

@@ -65,9 +65,10 @@ its first line says what was assumed.`,
 			return nil
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			return e.completeRef(cmd, append(slices.Clone(podsAndWorkloads), groupSubject), last(args), toComplete, e.space(e.namespace))
+			return e.completeRef(cmd, append(slices.Clone(podsAndWorkloads), groupSubject), lastArg(args), toComplete,
+				e.namespaceOr(e.namespace))
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd, strings.Join(args, "/")) },
+		RunE: func(cmd *cobra.Command, args []string) error { return e.runExplain(cmd, strings.Join(args, "/")) },
 	}
 	flags := cmd.Flags()
 	e.question.addFlags(flags)
@@ -80,19 +81,19 @@ its first line says what was assumed.`,
 	return cmd
 }
 
-// last is the word before the one that is completed.
-func last(args []string) string {
+// lastArg is the word before the one that is completed.
+func lastArg(args []string) string {
 	if len(args) == 0 {
 		return ""
 	}
 	return args[len(args)-1]
 }
 
-func (e *explanation) run(cmd *cobra.Command, arg string) error {
+func (e *explanation) runExplain(cmd *cobra.Command, arg string) error {
 	if err := checkFormat(e.output, formats); err != nil {
 		return err
 	}
-	if err := e.check(e.files); err != nil {
+	if err := e.checkFlags(e.files); err != nil {
 		return err
 	}
 	if e.selector != "" && slices.Contains(podWords, arg) {
@@ -105,51 +106,52 @@ func (e *explanation) run(cmd *cobra.Command, arg string) error {
 		return usagef("%s: name pods, or give --selector", arg)
 	case (e.selector != "" || ofWorkload(arg)) && e.node != "":
 		return usagef("--node: goes with one pod")
-	case !explained(arg):
+	case !isExplainable(arg):
 		return usagef("%q: the type must be pod, podgroup, deployment, replicaset, replicationcontroller, "+
 			"statefulset, daemonset or job", arg)
 	case ofGroup(arg):
 		_, name, _ := strings.Cut(arg, "/")
-		return e.ask(cmd, func() (*spoken, error) { return e.ofGroup(cmd, name) })
+		return e.askRepeatedly(cmd, func() (*spoken, error) { return e.ofGroup(cmd, name) })
 	case e.selector != "":
-		return e.ask(cmd, func() (*spoken, error) { return e.ofSeveral(cmd, "pods with "+e.selector) })
+		return e.askRepeatedly(cmd, func() (*spoken, error) { return e.ofSeveral(cmd, "pods with "+e.selector) })
 	case ofWorkload(arg):
-		return e.ask(cmd, func() (*spoken, error) { return e.ofSeveral(cmd, arg) })
+		return e.askRepeatedly(cmd, func() (*spoken, error) { return e.ofSeveral(cmd, arg) })
 	}
-	name, err := named(arg, podWords...)
+	name, err := splitName(arg, podWords...)
 	if err != nil {
 		return err
 	}
 	node := e.node
 	if node != "" {
-		if node, err = named(node, nodeWords...); err != nil {
+		if node, err = splitName(node, nodeWords...); err != nil {
 			return err
 		}
 	}
-	return e.ask(cmd, func() (*spoken, error) { return e.ofOne(cmd, name, node) })
+	return e.askRepeatedly(cmd, func() (*spoken, error) { return e.ofOne(cmd, name, node) })
 }
 
 // ofOne explains a pod, and what every plugin says of a node if one is named.
 func (e *explanation) ofOne(cmd *cobra.Command, name, node string) (*spoken, error) {
-	w, source, err := e.world(cmd)
+	w, source, err := e.readWorld(cmd)
 	if err != nil {
 		return nil, err
 	}
-	namespace := e.space(e.namespace)
-	decided := e.decided(cmd, namespace, name)
-	e.work.begin(cmd.ErrOrStderr(), "explaining "+name)
+	namespace := e.namespaceOr(e.namespace)
+	decided := e.lastDecision(cmd, namespace, name)
+	e.work.beginStep(cmd.ErrOrStderr(), "explaining "+name)
 	said, err := explain.Of(w, explain.Options{Namespace: namespace, Name: name, Node: node, Source: source, Decided: decided})
-	e.work.end()
+	e.work.endWork()
 	if err != nil {
 		return nil, err
 	}
-	return &spoken{gist(said), func() error {
-		return errors.Join(e.opening(cmd.OutOrStdout()), said.Write(cmd.OutOrStdout(), e.output, e.output == "wide"))
+	return &spoken{explanationGist(said), func() error {
+		return errors.Join(e.writeOpening(cmd.OutOrStdout()), said.Write(cmd.OutOrStdout(), e.output, e.output == "wide"))
 	}}, nil
 }
 
-// explained tells whether TYPE/NAME is of a type that can be explained; a name alone is a pod's.
-func explained(arg string) bool {
+// isExplainable tells whether TYPE/NAME is of a type that can be explained; a name alone is a
+// pod's.
+func isExplainable(arg string) bool {
 	kind, _, typed := strings.Cut(arg, "/")
 	return !typed || slices.ContainsFunc(append(slices.Clone(podsAndWorkloads), groupSubject),
 		func(s subject) bool { return slices.Contains(s.words, strings.ToLower(kind)) })
@@ -163,40 +165,40 @@ func ofGroup(arg string) bool {
 	return ok && name != "" && slices.Contains(groupWords, strings.ToLower(kind))
 }
 
-// decided asks the live scheduler for its last decision about the pod. It returns nil if there is
-// no scheduler to ask, or it does not know the pod.
-func (e *explanation) decided(cmd *cobra.Command, namespace, name string) *decision.Decision {
-	s := e.scheduler()
+// lastDecision asks the live scheduler for its last decision about the pod. It returns nil if there
+// is no scheduler to ask, or it does not know the pod.
+func (e *explanation) lastDecision(cmd *cobra.Command, namespace, name string) *decision.Decision {
+	s := e.schedulerToAsk()
 	if s == nil {
 		return nil
 	}
-	d, err := s.decision(cmd.Context(), namespace, name)
+	d, err := s.getDecision(cmd.Context(), namespace, name)
 	if err != nil {
-		e.silent(cmd, err)
+		e.noteSilent(cmd, err)
 	}
 	return d
 }
 
 // ofGroup explains a pod group.
 func (e *explanation) ofGroup(cmd *cobra.Command, name string) (*spoken, error) {
-	w, source, err := e.world(cmd)
+	w, source, err := e.readWorld(cmd)
 	if err != nil {
 		return nil, err
 	}
-	e.work.begin(cmd.ErrOrStderr(), "explaining podgroup "+name)
-	said, err := explain.OfGroup(w, explain.Options{Namespace: e.space(e.namespace), Name: name, Source: source})
-	e.work.end()
+	e.work.beginStep(cmd.ErrOrStderr(), "explaining podgroup "+name)
+	said, err := explain.OfGroup(w, explain.Options{Namespace: e.namespaceOr(e.namespace), Name: name, Source: source})
+	e.work.endWork()
 	if err != nil {
 		return nil, err
 	}
 	gist := strings.Join([]string{string(said.State), said.Summary}, "\n")
 	return &spoken{gist, func() error {
-		return errors.Join(e.opening(cmd.OutOrStdout()), said.Write(cmd.OutOrStdout(), e.output))
+		return errors.Join(e.writeOpening(cmd.OutOrStdout()), said.Write(cmd.OutOrStdout(), e.output))
 	}}, nil
 }
 
-// gist is what an explanation says but for the time and what the clock alone changes.
-func gist(e *explain.Explanation) string {
+// explanationGist is what an explanation says but for the time and what the clock alone changes.
+func explanationGist(e *explain.Explanation) string {
 	words := []string{string(e.State), e.Pod.Node, e.Pod.NominatedNode, e.Message}
 	if e.Eviction != nil {
 		words = append(words, e.Eviction.Taint, e.Eviction.Due.String())

@@ -40,9 +40,9 @@ type alike struct {
 	*explain.Explanation
 }
 
-// later is more for pods that there is less to say of: those that will have a node, and those that
-// have one.
-func (a alike) later() int {
+// laterRank is more for pods that there is less to say of: those that will have a node, and those
+// that have one.
+func (a alike) laterRank() int {
 	switch a.State {
 	case explain.Placed:
 		return 2
@@ -60,19 +60,19 @@ const mostAlike = 100
 
 // ofSeveral explains the pods of a workload, or those that a selector matches.
 func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) {
-	w, source, err := e.world(cmd)
+	w, source, err := e.readWorld(cmd)
 	if err != nil {
 		return nil, err
 	}
-	defer e.work.end()
-	namespace := e.space(e.namespace)
-	found, err := e.pods(w, of, namespace)
+	defer e.work.endWork()
+	namespace := e.namespaceOr(e.namespace)
+	found, err := e.findPods(w, of, namespace)
 	if err != nil {
 		return nil, err
 	}
 	said := &several{APIVersion: simulate.APIVersion, Kind: severalKind, Of: of, Pods: len(found), Items: []alike{}}
 	if e.selector == "" {
-		if err := said.count(w, of, namespace); err != nil {
+		if err := said.countMissing(w, of, namespace); err != nil {
 			return nil, err
 		}
 	}
@@ -81,7 +81,7 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 		turn[p.UID] = i
 	}
 	slices.SortStableFunc(found, func(a, b simulate.Found) int {
-		return cmp.Or(without(a)-without(b), turn[a.Object.UID]-turn[b.Object.UID])
+		return cmp.Or(pendingFirst(a)-pendingFirst(b), turn[a.Object.UID]-turn[b.Object.UID])
 	})
 	reasons := map[string]int{}
 	type explained struct {
@@ -90,7 +90,7 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 	}
 	var before []explained
 	for i, f := range found {
-		said.Pending += 1 - without(f)
+		said.Pending += 1 - pendingFirst(f)
 		if i >= mostAlike {
 			continue
 		}
@@ -100,10 +100,10 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 			item.Pods = append(item.Pods, name)
 			continue
 		}
-		decided := e.decided(cmd, f.Object.Namespace, f.Object.Name)
-		e.work.begin(cmd.ErrOrStderr(), fmt.Sprintf("explaining %d of %d pods", i+1, len(found)))
+		decided := e.lastDecision(cmd, f.Object.Namespace, f.Object.Name)
+		e.work.beginStep(cmd.ErrOrStderr(), fmt.Sprintf("explaining %d of %d pods", i+1, len(found)))
 		one, err := explain.Of(w, explain.Options{Namespace: f.Object.Namespace, Name: f.Object.Name, Source: source, Decided: decided})
-		e.work.pause()
+		e.work.clearLine()
 		if err != nil {
 			return nil, err
 		}
@@ -116,18 +116,18 @@ func (e *explanation) ofSeveral(cmd *cobra.Command, of string) (*spoken, error) 
 		said.Items[at].Pods = append(said.Items[at].Pods, name)
 		before = append(before, explained{f, at})
 	}
-	slices.SortStableFunc(said.Items, func(a, b alike) int { return a.later() - b.later() })
+	slices.SortStableFunc(said.Items, func(a, b alike) int { return a.laterRank() - b.laterRank() })
 	write := func() error {
-		if err := e.opening(cmd.OutOrStdout()); err != nil {
+		if err := e.writeOpening(cmd.OutOrStdout()); err != nil {
 			return err
 		}
-		return answer.Write(cmd.OutOrStdout(), e.output, said, func(p *answer.Page) { said.tell(p, e.output == "wide") })
+		return answer.Write(cmd.OutOrStdout(), e.output, said, func(p *answer.Page) { said.writeTo(p, e.output == "wide") })
 	}
-	return &spoken{said.gist(), write}, nil
+	return &spoken{said.listGist(), write}, nil
 }
 
-// count counts what the workload wants: pods that do not exist are missing in any list.
-func (s *several) count(w *simulate.World, of, namespace string) error {
+// countMissing counts what the workload wants: pods that do not exist are missing in any list.
+func (s *several) countMissing(w *simulate.World, of, namespace string) error {
 	short, err := w.ShortfallOf(of, namespace)
 	if err != nil {
 		return err
@@ -142,10 +142,10 @@ func (s *several) count(w *simulate.World, of, namespace string) error {
 	return nil
 }
 
-func (s *several) gist() string {
+func (s *several) listGist() string {
 	words := []string{strconv.Itoa(s.Pods), strconv.Itoa(s.Pending), strconv.Itoa(s.Missing), s.Reason}
 	for i := range s.Items {
-		words = append(words, strings.Join(s.Items[i].Pods, ","), gist(s.Items[i].Explanation))
+		words = append(words, strings.Join(s.Items[i].Pods, ","), explanationGist(s.Items[i].Explanation))
 	}
 	return strings.Join(words, "\n")
 }
@@ -161,7 +161,7 @@ func (s *several) Names() (names []string) {
 	return names
 }
 
-func (s *several) tell(p *answer.Page, wide bool) {
+func (s *several) writeTo(p *answer.Page, wide bool) {
 	if s.Missing > 0 {
 		p.Heading("%s: %s wanted, %d existing, %d pending", s.Of, answer.Count(s.Wanted, "pod"), s.Pods, s.Pending)
 		p.Line("%s missing: they %s.", answer.Count(s.Missing, "pod"), strings.TrimSuffix(s.Reason, "."))
@@ -185,8 +185,8 @@ func (s *several) tell(p *answer.Page, wide bool) {
 	}
 }
 
-// pods returns the pods of the workload or selector.
-func (e *explanation) pods(w *simulate.World, of, namespace string) (found []simulate.Found, err error) {
+// findPods returns the pods of the workload or selector.
+func (e *explanation) findPods(w *simulate.World, of, namespace string) (found []simulate.Found, err error) {
 	if e.selector == "" {
 		return w.PodsOf(of, namespace)
 	}
@@ -211,8 +211,8 @@ func (e *explanation) pods(w *simulate.World, of, namespace string) (found []sim
 	return found, nil
 }
 
-// without sorts pods without a node first.
-func without(f simulate.Found) int {
+// pendingFirst sorts pods without a node first.
+func pendingFirst(f simulate.Found) int {
 	if f.Object.Spec.NodeName == "" {
 		return 0
 	}

@@ -62,11 +62,11 @@ func pointAt(dataDir string, args []string) error {
 	if end := slices.Index(args, "--"); end >= 0 {
 		args = args[:end] // the others belong to what runs in a container, as curl's -s
 	}
-	if os.Getenv("KUBECONFIG") != "" || names(args, "--kubeconfig") || names(args, "--server") || names(args, "-s") {
+	if os.Getenv("KUBECONFIG") != "" || hasFlag(args, "--kubeconfig") || hasFlag(args, "--server") || hasFlag(args, "-s") {
 		return nil
 	}
 	context := "" // the current one
-	if names(args, "--context") || names(args, "--cluster") || names(args, "--user") {
+	if hasFlag(args, "--context") || hasFlag(args, "--cluster") || hasFlag(args, "--user") {
 		context = connect.AnyContext
 	}
 	kubeconfig, err := connect.Found(dataDir, context)
@@ -99,7 +99,7 @@ func upIn(dataDir string) string {
 	return "berth up --data-dir " + shellWord(dataDir)
 }
 
-func names(args []string, flag string) bool {
+func hasFlag(args []string, flag string) bool {
 	return slices.ContainsFunc(args, func(a string) bool {
 		return a == flag || strings.HasPrefix(a, flag+"=") || len(flag) == 2 && strings.HasPrefix(a, flag)
 	})
@@ -108,7 +108,7 @@ func names(args []string, flag string) bool {
 // needsCluster is false for the kubectl commands that work without a cluster.
 func needsCluster(args []string) bool {
 	if len(args) == 0 || slices.ContainsFunc([]string{"--help", "-h", "--client", "--local"},
-		func(flag string) bool { return names(args, flag) }) ||
+		func(flag string) bool { return hasFlag(args, flag) }) ||
 		slices.Contains(args, "--dry-run=client") {
 		return false
 	}

@@ -50,16 +50,17 @@ func addFetch(flags *pflag.FlagSet) {
 		"from hosts that the folder names")
 }
 
-// kustomizer returns what makes the manifests of a folder, as kubectl kustomize does: in the same
-// order, and without plugins, which would be programs of whoever wrote the folder. Unless fetch, it
-// reaches no host, either: to look at a folder of somebody's must not tell them, or anybody.
-func kustomizer(fetch bool) func(folder string) ([]byte, error) {
+// newKustomizer returns what makes the manifests of a folder, as kubectl kustomize does: in the
+// same order, and without plugins, which would be programs of whoever wrote the folder. Unless
+// fetch, it reaches no host, either: to look at a folder of somebody's must not tell them, or
+// anybody.
+func newKustomizer(fetch bool) func(folder string) ([]byte, error) {
 	if fetch {
-		return kustomize
+		return kustomizeFolder
 	}
 	return func(folder string) ([]byte, error) {
-		defer offline()()
-		text, err := kustomize(folder)
+		defer goOffline()()
+		text, err := kustomizeFolder(folder)
 		if err != nil && (errors.Is(err, errOffline) || strings.Contains(err.Error(), errOffline.Error()) ||
 			strings.Contains(err.Error(), "no 'git' program")) {
 			err = fmt.Errorf("%w: nothing is fetched without --%s", err, fetchFlag)
@@ -70,9 +71,10 @@ func kustomizer(fetch bool) func(folder string) ([]byte, error) {
 
 var errOffline = errors.New("the kustomization refers to another host")
 
-// offline keeps the kustomize library, which has no option for it, from requests and from git until
-// the function that it returns is called. A command reads its files before it does anything else.
-func offline() (end func()) {
+// goOffline keeps the kustomize library, which has no option for it, from requests and from git
+// until the function that it returns is called. A command reads its files before it does anything
+// else.
+func goOffline() (end func()) {
 	path, transport := os.Getenv("PATH"), http.DefaultTransport
 	http.DefaultTransport = refusing{}
 	_ = os.Setenv("PATH", "") // where git is looked for
@@ -91,12 +93,12 @@ type regular struct{ filesys.FileSystem }
 
 func (regular) ReadFile(path string) ([]byte, error) { return owned.ReadFile(path) }
 
-func kustomize(folder string) ([]byte, error) {
-	if !exists(folder) {
+func kustomizeFolder(folder string) ([]byte, error) {
+	if !pathExists(folder) {
 		return nil, fmt.Errorf("-k %s: there is no such folder", folder)
 	}
 	names := konfig.RecognizedKustomizationFileNames()
-	if !slices.ContainsFunc(names, func(name string) bool { return exists(filepath.Join(folder, name)) }) {
+	if !slices.ContainsFunc(names, func(name string) bool { return pathExists(filepath.Join(folder, name)) }) {
 		return nil, fmt.Errorf("-k %s: the folder has no %s", folder, strings.Join(names, " or "))
 	}
 	options := krusty.MakeDefaultOptions()

@@ -23,10 +23,10 @@ const (
 func usagef(format string, args ...any) error { return usage.Errorf(format, args...) }
 
 func main() {
-	os.Exit(run(context.Background(), os.Args, os.Stdout, os.Stderr))
+	os.Exit(runCommand(context.Background(), os.Args, os.Stdout, os.Stderr))
 }
 
-func run(ctx context.Context, argv []string, stdout, stderr io.Writer) int {
+func runCommand(ctx context.Context, argv []string, stdout, stderr io.Writer) int {
 	name := displayName(argv[0])
 	root := newRoot(name)
 	root.SetArgs(argv[1:])

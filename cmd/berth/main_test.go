@@ -15,7 +15,7 @@ import (
 // call runs the command as main would.
 func call(args ...string) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
-	code = run(context.Background(), append([]string{"berth"}, args...), &out, &err)
+	code = runCommand(context.Background(), append([]string{"berth"}, args...), &out, &err)
 	return code, out.String(), err.String()
 }
 

@@ -37,11 +37,11 @@ func resumeMeter(stderr io.Writer, since, next time.Time) *meter {
 		out: &progress{out: stderr, terminal: isTerminal(stderr)}, since: since, next: next,
 		done: make(chan struct{}), ended: make(chan struct{}),
 	}
-	go m.show()
+	go m.showLoop()
 	return m
 }
 
-func (m *meter) show() {
+func (m *meter) showLoop() {
 	defer close(m.ended)
 	every := linesEvery
 	if m.out.terminal {
@@ -53,43 +53,43 @@ func (m *meter) show() {
 	for {
 		select {
 		case <-m.done:
-			m.out.finish("")
+			m.out.printFinal("")
 			return
 		case <-next.C:
-			m.step()
+			m.showStep()
 			m.next = time.Now().Add(every)
 			next.Reset(every)
 		}
 	}
 }
 
-func (m *meter) step() {
+func (m *meter) showStep() {
 	words := "reading"
 	if said := m.words.Load(); said != nil {
 		words = *said
 	}
-	m.out.step("berth", words)
+	m.out.showStep("berth", words)
 }
 
-func (m *meter) at(decided, pods int) {
-	if m.shows() {
-		m.say(fmt.Sprintf("%d of %d pods", decided, pods))
+func (m *meter) showProgress(decided, pods int) {
+	if m.isShown() {
+		m.setWords(fmt.Sprintf("%d of %d pods", decided, pods))
 	}
 }
 
-// say sets what is shown.
-func (m *meter) say(words string) { m.words.Store(&words) }
+// setWords sets what is shown.
+func (m *meter) setWords(words string) { m.words.Store(&words) }
 
-// begin sets the command's next step. After a while it is shown on a terminal at once.
-func (m *meter) begin(words string) {
-	m.say(words)
-	if m.out.terminal && m.shows() && time.Since(m.since) >= meterAfter {
-		m.step()
+// beginStep sets the command's next step. After a while it is shown on a terminal at once.
+func (m *meter) beginStep(words string) {
+	m.setWords(words)
+	if m.out.terminal && m.isShown() && time.Since(m.since) >= meterAfter {
+		m.showStep()
 	}
 }
 
-// shows reports whether anyone can see it.
-func (m *meter) shows() bool {
+// isShown reports whether anyone can see it.
+func (m *meter) isShown() bool {
 	select {
 	case <-m.ended:
 		return false
@@ -115,8 +115,8 @@ type work struct {
 	next  time.Time // when the meter speaks next
 }
 
-// begin shows the next step.
-func (w *work) begin(stderr io.Writer, words string) *meter {
+// beginStep shows the next step.
+func (w *work) beginStep(stderr io.Writer, words string) *meter {
 	if w.since.IsZero() {
 		w.since = time.Now()
 		w.next = w.since.Add(meterAfter)
@@ -124,20 +124,20 @@ func (w *work) begin(stderr io.Writer, words string) *meter {
 	if w.meter == nil {
 		w.meter = resumeMeter(stderr, w.since, w.next)
 	}
-	w.meter.begin(words)
+	w.meter.beginStep(words)
 	return w.meter
 }
 
-// pause clears the line, so that another can be printed.
-func (w *work) pause() {
+// clearLine clears the line, so that another can be printed.
+func (w *work) clearLine() {
 	if w.meter != nil {
 		w.meter.stop()
 		w.next, w.meter = w.meter.next, nil
 	}
 }
 
-// end clears the line; what begins then is other work.
-func (w *work) end() {
-	w.pause()
+// endWork clears the line; what begins then is other work.
+func (w *work) endWork() {
+	w.clearLine()
 	w.since = time.Time{}
 }

@@ -48,10 +48,10 @@ func TestProgressOnATerminal(t *testing.T) {
 	} {
 		var out, shown, piped screen
 		words := append(strings.Fields(args), "-f", town)
-		if code := run(context.Background(), append([]string{"berth"}, words...), &out, answer.Terminal{Writer: &shown, Width: 80}); code != 0 {
+		if code := runCommand(context.Background(), append([]string{"berth"}, words...), &out, answer.Terminal{Writer: &shown, Width: 80}); code != 0 {
 			t.Errorf("%s: exit code %d: %s", args, code, shown.String())
 		}
-		run(context.Background(), append([]string{"berth"}, words...), &out, &piped)
+		runCommand(context.Background(), append([]string{"berth"}, words...), &out, &piped)
 		text := shown.String()
 		if !strings.Contains(text, "berth: ") || !strings.Contains(text, want) {
 			t.Errorf("%s: no %q in %q", args, want, text)
@@ -74,7 +74,7 @@ func TestProgressInLines(t *testing.T) {
 	meterAfter, linesEvery = 0, time.Millisecond
 	lines, stderr := io.Pipe()
 	m := startMeter(stderr)
-	m.begin("reading")
+	m.beginStep("reading")
 	scanner := bufio.NewScanner(lines)
 	for seen := 0; seen < 3 && scanner.Scan(); {
 		if scanner.Text() == "berth: reading" { // the first may be of before
@@ -88,8 +88,8 @@ func TestProgressInLines(t *testing.T) {
 	var shown screen
 	var w work
 	for range 100 {
-		w.begin(&shown, "reading")
-		w.pause()
+		w.beginStep(&shown, "reading")
+		w.clearLine()
 	}
 	if text := shown.String(); strings.Count(text, "\n") > 1 {
 		t.Errorf("%q", text)
@@ -114,7 +114,7 @@ spec: {schedulerName: default-scheduler, priority: 0, containers: [{name: c, ima
 	}
 	var out, shown screen
 	words := []string{"berth", "explain", "-l", "app=web", "-f", file(t, "town.yaml", town)}
-	if code := run(t.Context(), words, &out, answer.Terminal{Writer: &shown, Width: 80}); code != 0 {
+	if code := runCommand(t.Context(), words, &out, answer.Terminal{Writer: &shown, Width: 80}); code != 0 {
 		t.Fatal(code, shown.String())
 	}
 	for i := 1; i <= 20; i++ {
@@ -154,7 +154,7 @@ func TestProgressOfALiveCluster(t *testing.T) {
 		var out, shown screen
 		words := strings.Fields(liveConfig(t, server.URL).Replace(args + " CONF"))
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		run(ctx, append([]string{"berth"}, words...), &out, answer.Terminal{Writer: &shown, Width: 80})
+		runCommand(ctx, append([]string{"berth"}, words...), &out, answer.Terminal{Writer: &shown, Width: 80})
 		cancel()
 		text := shown.String()
 		if !strings.Contains(text, "berth: ") || !strings.Contains(text, want) {
@@ -175,7 +175,7 @@ func TestProgressOfARecording(t *testing.T) {
 	api.Set("nodes", fakeapi.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-1", "uid": "1"}})
 	var out, shown, piped screen
 	words := strings.Fields(liveConfig(t, api.Config.Host).Replace("berth record --once CONF -o"))
-	if code := run(t.Context(), append(words, filepath.Join(t.TempDir(), "a")), &out, answer.Terminal{Writer: &shown, Width: 80}); code != 0 {
+	if code := runCommand(t.Context(), append(words, filepath.Join(t.TempDir(), "a")), &out, answer.Terminal{Writer: &shown, Width: 80}); code != 0 {
 		t.Fatalf("exit code %d: %s", code, shown.String())
 	}
 	text := shown.String()
@@ -188,7 +188,7 @@ func TestProgressOfARecording(t *testing.T) {
 		t.Errorf("the line is left: %q", text)
 	}
 	meterAfter = time.Hour
-	run(t.Context(), append(words, filepath.Join(t.TempDir(), "b")), &out, &piped)
+	runCommand(t.Context(), append(words, filepath.Join(t.TempDir(), "b")), &out, &piped)
 	if text := piped.String(); text != "" {
 		t.Errorf("written to a pipe: %q", text)
 	}
@@ -205,14 +205,14 @@ func TestProgressOfUp(t *testing.T) {
 	}
 	words := []string{"berth", "up", "--controlplane", controlplane, "--data-dir"}
 	var shown, piped, errs screen
-	if code := run(t.Context(), append(words, filepath.Join(t.TempDir(), "a")), answer.Terminal{Writer: &shown, Width: 80}, &errs); code != 1 {
+	if code := runCommand(t.Context(), append(words, filepath.Join(t.TempDir(), "a")), answer.Terminal{Writer: &shown, Width: 80}, &errs); code != 1 {
 		t.Errorf("exit code %d", code)
 	}
 	const line = "controlplane: reading the data\r\x1b[Kcontrolplane: compacting"
 	if text := shown.String(); !strings.Contains(text, line) || strings.Contains(text, "\n") {
 		t.Errorf("%q", text)
 	}
-	run(t.Context(), append(words, filepath.Join(t.TempDir(), "b")), &piped, &errs)
+	runCommand(t.Context(), append(words, filepath.Join(t.TempDir(), "b")), &piped, &errs)
 	if text := piped.String(); !strings.Contains(text, "controlplane: reading the data\ncontrolplane: compacting\n") || strings.ContainsAny(text, "\r\x1b") {
 		t.Errorf("%q", text)
 	}
@@ -258,7 +258,7 @@ case " $* " in *" -v "*) printf 'internal/abi\nk8s.io/api/core/v1\n' >&2;; esac
 func TestProgressWaits(t *testing.T) {
 	var shown screen
 	m := startMeter(answer.Terminal{Writer: &shown, Width: 80})
-	m.begin("reading")
+	m.beginStep("reading")
 	m.stop()
 	if text := shown.String(); text != "" {
 		t.Errorf("%q", text)

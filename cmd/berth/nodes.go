@@ -68,7 +68,7 @@ initialDelaySeconds.`,
   berth nodes fail --zone z1 --for 2m
   berth nodes condition node-3 MemoryPressure=True`,
 		Args: noUnknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return shape.run(cmd, &to) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return shape.runNodes(cmd, &to) },
 	}
 	to.addFlags(cmd.PersistentFlags())
 	to.to.AddKubectlFlags(cmd.PersistentFlags())
@@ -101,12 +101,12 @@ func (s *nodesShape) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&s.workers, "workers", 32, "maximum number of pod requests in flight")
 }
 
-func (s *nodesShape) run(cmd *cobra.Command, to *connection) error {
-	shape, err := s.shape("--count")
+func (s *nodesShape) runNodes(cmd *cobra.Command, to *connection) error {
+	shape, err := s.parseShape("--count")
 	if err != nil {
 		return err
 	}
-	cfg, err := to.config("nodes")
+	cfg, err := to.restConfig("nodes")
 	if err != nil {
 		return err
 	}
@@ -134,8 +134,9 @@ func (s *nodesShape) run(cmd *cobra.Command, to *connection) error {
 
 func newLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
-// shape checks the flags and puts them together. countFlag is the one that says how many nodes.
-func (s *nodesShape) shape(countFlag string) (*kubelet.Shape, error) {
+// parseShape checks the flags and puts them together. countFlag is the one that says how many
+// nodes.
+func (s *nodesShape) parseShape(countFlag string) (*kubelet.Shape, error) {
 	switch {
 	case s.count < 0:
 		return nil, usagef("%s %d: must be 0 or more", countFlag, s.count)
@@ -171,7 +172,7 @@ func (s *nodesShape) shape(countFlag string) (*kubelet.Shape, error) {
 		return nil, usagef("--lease-renew-interval %s: must be between 1s and %s, the lease's duration", renew, kubelet.LeaseDuration)
 	}
 
-	capacity, err := s.capacity()
+	capacity, err := s.parseCapacity()
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +200,7 @@ func (s *nodesShape) shape(countFlag string) (*kubelet.Shape, error) {
 	return shape, nil
 }
 
-func (s *nodesShape) capacity() (v1.ResourceList, error) {
+func (s *nodesShape) parseCapacity() (v1.ResourceList, error) {
 	capacity := kubelet.DefaultCapacity()
 	set := func(flag string, name v1.ResourceName, text string) error {
 		quantity, err := resource.ParseQuantity(text)

@@ -31,7 +31,7 @@ cluster in which berth nodes runs, and outlasts its restarts.`,
 		Example: `  berth nodes fail node-1
   berth nodes fail --zone z1 --for 2m`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := choose(&which, args); err != nil {
+			if err := addNamed(&which, args); err != nil {
 				return err
 			}
 			if forHow < 0 || cmd.Flags().Changed("for") && forHow < time.Second {
@@ -49,7 +49,7 @@ cluster in which berth nodes runs, and outlasts its restarts.`,
 			if forHow > 0 {
 				until = "for " + answer.Duration(forHow)
 			}
-			say(cmd.OutOrStdout(), names, "heartbeats stopped "+until)
+			printNames(cmd.OutOrStdout(), names, "heartbeats stopped "+until)
 			return nil
 		},
 	}
@@ -66,7 +66,7 @@ func newNodesRecover(to *connection) *cobra.Command {
 		Long:    "Restore the heartbeats of simulated nodes that berth nodes fail has stopped.",
 		Example: "  berth nodes recover --zone z1",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := choose(&which, args); err != nil {
+			if err := addNamed(&which, args); err != nil {
 				return err
 			}
 			faults, err := newFaults(to)
@@ -77,7 +77,7 @@ func newNodesRecover(to *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			say(cmd.OutOrStdout(), names, "recovered")
+			printNames(cmd.OutOrStdout(), names, "recovered")
 			return nil
 		},
 	}
@@ -104,7 +104,7 @@ The command sets an annotation on the nodes (` + kubelet.AnnotationConditions + 
 			if err != nil {
 				return err
 			}
-			if err := choose(&which, nodes); err != nil {
+			if err := addNamed(&which, nodes); err != nil {
 				return err
 			}
 			faults, err := newFaults(to)
@@ -115,7 +115,7 @@ The command sets an annotation on the nodes (` + kubelet.AnnotationConditions + 
 			if err != nil {
 				return err
 			}
-			say(cmd.OutOrStdout(), done, "conditions changed")
+			printNames(cmd.OutOrStdout(), done, "conditions changed")
 			return nil
 		},
 	}
@@ -165,20 +165,20 @@ func selectionFlags(cmd *cobra.Command, to *connection, which *simnodes.Selectio
 	flags.StringSliceVar(&which.Zones, "zone", nil, "all simulated nodes of a zone (repeatable)")
 	nodes := func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		q := question{connection: *to, userAgent: "nodes"}
-		return matching(q.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
+		return withPrefix(q.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
 	}
-	must(cmd.RegisterFlagCompletionFunc("node", nodes))
+	mustSucceed(cmd.RegisterFlagCompletionFunc("node", nodes))
 	cmd.ValidArgsFunction = nodes
 }
 
-// choose adds the nodes that arguments name to those of the flags.
-func choose(which *simnodes.Selection, args []string) error {
+// addNamed adds the nodes that arguments name to those of the flags.
+func addNamed(which *simnodes.Selection, args []string) error {
 	names, err := nodesNamed(args)
 	if err != nil {
 		return err
 	}
 	for _, node := range which.Names {
-		name, err := named(node, nodeWords...)
+		name, err := splitName(node, nodeWords...)
 		if err != nil {
 			return err
 		}
@@ -192,16 +192,16 @@ func choose(which *simnodes.Selection, args []string) error {
 }
 
 func newFaults(to *connection) (simnodes.Faults, error) {
-	cfg, err := to.config("nodes")
+	cfg, err := to.restConfig("nodes")
 	if err != nil {
 		return simnodes.Faults{}, err
 	}
-	client, err := kubernetes.NewForConfig(reachable(cfg))
+	client, err := kubernetes.NewForConfig(withTimeout(cfg))
 	return simnodes.Faults{Client: client}, err
 }
 
-// say names up to ten nodes, and counts more.
-func say(out io.Writer, names []string, what string) {
+// printNames names up to ten nodes, and counts more.
+func printNames(out io.Writer, names []string, what string) {
 	if len(names) > 10 {
 		fmt.Fprintf(out, "%d nodes (%s ... %s): %s\n", len(names), names[0], names[len(names)-1], what)
 		return

@@ -10,7 +10,7 @@ import (
 // asPlugin runs the command as kubectl runs its plugins, by the name of the file.
 func asPlugin(args ...string) (out, errs string) {
 	var o, e bytes.Buffer
-	run(context.Background(), append([]string{"/usr/local/bin/kubectl-berth"}, args...), &o, &e)
+	runCommand(context.Background(), append([]string{"/usr/local/bin/kubectl-berth"}, args...), &o, &e)
 	return o.String(), e.String()
 }
 

@@ -57,8 +57,8 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
   berth rebalance defragment=train-0,train-1 -n ml
   berth rebalance --policy descheduler.yaml -f cluster/ --fail-on moves
   berth rebalance consolidate=2 --execute --surge`,
-		ValidArgsFunction: b.complete,
-		RunE:              b.run,
+		ValidArgsFunction: b.completeGoals,
+		RunE:              b.runRebalance,
 	}
 	flags := cmd.Flags()
 	b.question.addFlags(flags)
@@ -82,21 +82,21 @@ var goalWords = []string{"heal", "spread", "return", "consolidate=", ofPods}
 
 const ofPods = "defragment="
 
-// complete completes goals, and the pods of the last one.
-func (b *balancing) complete(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+// completeGoals completes goals, and the pods of the last one.
+func (b *balancing) completeGoals(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	list, ok := strings.CutPrefix(toComplete, ofPods)
 	if !ok {
-		return matching(goalWords, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		return withPrefix(goalWords, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
 	before := ofPods + list[:strings.LastIndexByte(list, ',')+1]
-	names := b.namesOf(cmd, podSubject, b.space(b.namespace))
+	names := b.namesOf(cmd, podSubject, b.namespaceOr(b.namespace))
 	for i := range names {
 		names[i] = before + names[i]
 	}
-	return matching(names, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	return withPrefix(names, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-func (b *balancing) run(cmd *cobra.Command, args []string) error {
+func (b *balancing) runRebalance(cmd *cobra.Command, args []string) error {
 	if err := checkFormat(b.output, formats); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	if b.policy != "" && len(args) > 0 {
 		return usagef("%s: a goal must not stand beside --policy", args[0])
 	}
-	goals, err := rebalance.ReadGoals(args, b.space(b.namespace))
+	goals, err := rebalance.ReadGoals(args, b.namespaceOr(b.namespace))
 	if err != nil {
 		return usagef("%w", err)
 	}
@@ -124,20 +124,20 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	if b.execute {
 		return b.carryOut(cmd, goals)
 	}
-	set, source, err := b.set(cmd)
+	set, source, err := b.readSet(cmd)
 	if err != nil {
 		return err
 	}
-	running, err := b.configured(cmd, set, &source)
+	running, err := b.configFor(cmd, set, &source)
 	if err != nil {
 		return err
 	}
 	if b.policy != "" {
-		if goals, err = policy.Load(b.policy, priorities(set)); err != nil {
+		if goals, err = policy.Load(b.policy, prioritiesOf(set)); err != nil {
 			return err
 		}
 	}
-	if err := defragmented(goals, func(name types.NamespacedName) (*v1.Pod, error) {
+	if err := checkDefragment(goals, func(name types.NamespacedName) (*v1.Pod, error) {
 		i := slices.IndexFunc(set.Pods, func(p *v1.Pod) bool { return p.Namespace == name.Namespace && p.Name == name.Name })
 		if i < 0 {
 			return nil, nil
@@ -146,18 +146,18 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	}); err != nil {
 		return err
 	}
-	b.work.begin(cmd.ErrOrStderr(), "planning moves")
+	b.work.beginStep(cmd.ErrOrStderr(), "planning moves")
 	state := &rebalance.State{AsOf: source.AsOf.Time, Objects: set.Objects()}
 	if state.AsOf.IsZero() {
 		state.AsOf = set.Newest()
 	}
-	plan := rebalance.Make(state, goals, rebalance.Options{Profiles: running.Profiles, Placing: b.placing()})
+	plan := rebalance.Make(state, goals, rebalance.Options{Profiles: running.Profiles, Placing: b.placingMode()})
 	plan.From, plan.Assumed = source.From, source.Assumed
 	if source.AsOf.IsZero() && !slices.ContainsFunc(set.Nodes, func(n *v1.Node) bool { return !n.CreationTimestamp.IsZero() }) {
 		plan.AsOf = metav1.Time{} // manifests without times: those of their pods are made up
 	}
-	b.work.end()
-	if err := b.opening(cmd.OutOrStdout()); err != nil {
+	b.work.endWork()
+	if err := b.writeOpening(cmd.OutOrStdout()); err != nil {
 		return err
 	}
 	if err := plan.Write(cmd.OutOrStdout(), b.output, b.output == "wide"); err != nil {
@@ -170,9 +170,9 @@ func (b *balancing) run(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// defragmented checks that the pods that a goal makes room for are there, and pending. find returns
-// a pod, or nil if there is none.
-func defragmented(goals *rebalance.Policy, find func(name types.NamespacedName) (*v1.Pod, error)) error {
+// checkDefragment checks that the pods that a goal makes room for are there, and pending. find
+// returns a pod, or nil if there is none.
+func checkDefragment(goals *rebalance.Policy, find func(name types.NamespacedName) (*v1.Pod, error)) error {
 	for _, goal := range goals.Goals {
 		if goal.Defragment == nil {
 			continue
@@ -193,14 +193,14 @@ func defragmented(goals *rebalance.Policy, find func(name types.NamespacedName) 
 	return nil
 }
 
-func (b *balancing) placing() rebalance.Placing {
+func (b *balancing) placingMode() rebalance.Placing {
 	if b.sampled {
 		return rebalance.Sampled
 	}
 	return rebalance.Exact
 }
 
-func priorities(set *manifest.Set) policy.Priorities {
+func prioritiesOf(set *manifest.Set) policy.Priorities {
 	return func(name string) (int32, bool) {
 		for _, class := range set.PriorityClasses {
 			if class.Name == name {

@@ -33,7 +33,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 	if len(b.files) > 0 || b.at != "" || b.output != "" || len(b.failOn) > 0 {
 		return usagef("--execute: goes without -f, --at, -o and --fail-on")
 	}
-	cfg, err := b.connection.config(b.userAgent)
+	cfg, err := b.connection.restConfig(b.userAgent)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 	if err != nil {
 		return err
 	}
-	if err := defragmented(goals, func(name types.NamespacedName) (*v1.Pod, error) {
+	if err := checkDefragment(goals, func(name types.NamespacedName) (*v1.Pod, error) {
 		p, err := client.CoreV1().Pods(name.Namespace).Get(cmd.Context(), name.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil, nil
@@ -50,7 +50,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 	}); err != nil {
 		return connect.Reach(err)
 	}
-	running, err := b.proving(cmd, client)
+	running, err := b.provingConfig(cmd, client)
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 	events := eventlog.New(client, "berth-rebalance")
 	var ended *execute.Done
 	meter := startMeter(cmd.ErrOrStderr()) // until the first line about a move
-	meter.begin("reading the cluster and planning moves")
+	meter.beginStep("reading the cluster and planning moves")
 	defer meter.stop()
 	mover := live.New(client, events, live.Options{
 		Policy: func(of policy.Priorities) (*rebalance.Policy, error) {
@@ -68,7 +68,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 			}
 			return goals, nil
 		},
-		Execute: execute.Options{Surge: b.surge}, Profiles: running.Profiles, Placing: b.placing(),
+		Execute: execute.Options{Surge: b.surge}, Profiles: running.Profiles, Placing: b.placingMode(),
 		Told: func(a execute.Told) { meter.stop(); tellMove(cmd.OutOrStdout(), a) },
 		Done: func(a execute.Done) { meter.stop(); ended = &a; cancel() },
 	})
@@ -127,7 +127,7 @@ func untilTwice(out io.Writer, words string, stop, cancel func(), run func() err
 // tellMove writes a line about a move.
 func tellMove(out io.Writer, a execute.Told) {
 	if a.Move == nil {
-		tell(out, "%s", a.Message)
+		printVisible(out, "%s", a.Message)
 		return
 	}
 
@@ -145,18 +145,18 @@ func tellMove(out io.Writer, a execute.Told) {
 		if m.NoSurge != "" {
 			to += "; no replica before: " + m.NoSurge
 		}
-		tell(out, "%s: evicted from %s for %s, to %s", name, m.From, m.Cause, to)
+		printVisible(out, "%s: evicted from %s for %s, to %s", name, m.From, m.Cause, to)
 	case execute.Arrived:
-		tell(out, "%s: arrived %s", name, a.Node)
+		printVisible(out, "%s: arrived %s", name, a.Node)
 	case execute.Raised:
-		tell(out, "%s: one more first, for %s: %s", name, m.Cause, a.Message)
+		printVisible(out, "%s: one more first, for %s: %s", name, m.Cause, a.Message)
 	case execute.Awaited:
-		tell(out, "%s: waiting: %s", name, a.Message)
+		printVisible(out, "%s: waiting: %s", name, a.Message)
 	case execute.Replaced:
-		tell(out, "%s: leaves %s: its successor is ready, and the scale is what it was", name, m.From)
+		printVisible(out, "%s: leaves %s: its successor is ready, and the scale is what it was", name, m.From)
 	case execute.Resumed:
-		tell(out, "%s: was evicted from %s before; its successor is awaited", name, m.From)
+		printVisible(out, "%s: was evicted from %s before; its successor is awaited", name, m.From)
 	default:
-		tell(out, "%s: %s: %s", name, a.Result, a.Message)
+		printVisible(out, "%s: %s: %s", name, a.Result, a.Message)
 	}
 }

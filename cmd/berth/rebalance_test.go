@@ -22,7 +22,7 @@ func TestRoomForNobodyIsNotMade(t *testing.T) {
 	defer server.Close()
 	var out, errs screen
 	words := strings.Fields(liveConfig(t, server.URL).Replace("berth rebalance defragment=nobody --execute CONF"))
-	if code := run(t.Context(), words, &out, &errs); code != 1 || !strings.Contains(errs.String(), "defragment: there is no pod shop/nobody") {
+	if code := runCommand(t.Context(), words, &out, &errs); code != 1 || !strings.Contains(errs.String(), "defragment: there is no pod shop/nobody") {
 		t.Errorf("exit code %d: %s%s", code, out.String(), errs.String())
 	}
 }

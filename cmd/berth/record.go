@@ -41,7 +41,7 @@ reached, the oldest times are forgotten.`,
   berth record -o monday --for 1h --max-size 200Mi
   berth record -o monday --once`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return r.run(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return r.runRecord(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&r.dir, "output", "o", "", "the folder to write to (required)")
@@ -54,7 +54,7 @@ reached, the oldest times are forgotten.`,
 	return cmd
 }
 
-func (r *recording) run(cmd *cobra.Command) error {
+func (r *recording) runRecord(cmd *cobra.Command) error {
 	size, err := resource.ParseQuantity(r.size)
 	switch {
 	case r.dir == "":
@@ -67,7 +67,7 @@ func (r *recording) run(cmd *cobra.Command) error {
 		return usagef("--every %s: must be positive", r.options.Every)
 	}
 
-	cfg, err := r.connection.config("berth-record")
+	cfg, err := r.connection.restConfig("berth-record")
 	if err != nil {
 		return err
 	}
@@ -83,18 +83,18 @@ func (r *recording) run(cmd *cobra.Command) error {
 	r.options.Dir, r.options.MaxBytes = r.dir, size.Value()
 	terminal := &progress{out: cmd.ErrOrStderr(), terminal: isTerminal(cmd.ErrOrStderr())}
 	var reading work
-	reading.begin(cmd.ErrOrStderr(), "reading the cluster")
+	reading.beginStep(cmd.ErrOrStderr(), "reading the cluster")
 
 	r.options.Progress = func(o, c int) {
-		reading.end()
+		reading.endWork()
 		if objects, changes = o, c; terminal.terminal {
-			terminal.step("record", countOf(o, c)+"; Ctrl-C ends it")
+			terminal.showStep("record", countOf(o, c)+"; Ctrl-C ends it")
 		}
 	}
 
 	err = record.Run(ctx, client, r.options)
-	reading.end()
-	terminal.finish("")
+	reading.endWork()
+	terminal.printFinal("")
 	if err != nil {
 		return err
 	}

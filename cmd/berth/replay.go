@@ -56,7 +56,7 @@ long, are preempted, or are pending at the end.`,
   berth replay /var/lib/berth/journal --config new.yaml --fail-on pending,preempted
   berth replay 20261121T080000.000.journal -o json`,
 		Args: someArguments("name the folder of a journal, or its files"),
-		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return r.runReplay(cmd, args) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&r.pod, "pod", "", "print the history of this pod: NAMESPACE/NAME, or NAME in the namespace default")
@@ -89,11 +89,11 @@ func replayedIn(file, component string, result journal.Result, began time.Time) 
 	}
 }
 
-func (r *replay) run(cmd *cobra.Command, args []string) error {
+func (r *replay) runReplay(cmd *cobra.Command, args []string) error {
 	if err := checkFormat(r.output, answer.Formats); err != nil {
 		return err
 	}
-	if r.tells() && r.output != "" {
+	if r.wantsStory() && r.output != "" {
 		return usagef("--pod and --node: go without --output")
 	}
 	if r.pod != "" && r.node != "" {
@@ -101,7 +101,7 @@ func (r *replay) run(cmd *cobra.Command, args []string) error {
 	}
 
 	if r.node != "" {
-		name, err := named(r.node, nodeWords...)
+		name, err := splitName(r.node, nodeWords...)
 		if err != nil {
 			return err
 		}
@@ -111,31 +111,31 @@ func (r *replay) run(cmd *cobra.Command, args []string) error {
 	if len(r.failOn) > 0 && r.config == "" {
 		return usagef("--fail-on: goes with --config")
 	}
-	files, ofControllers, err := journals(args)
+	files, ofControllers, err := findJournals(args)
 	if err != nil {
 		return err
 	}
-	if err := r.fits(files, ofControllers); err != nil {
+	if err := r.checkFlags(files, ofControllers); err != nil {
 		return err
 	}
 
 	if r.config != "" {
-		return r.another(cmd.OutOrStdout(), cmd.ErrOrStderr(), files, gaps(files, ofControllers))
+		return r.replayTrial(cmd.OutOrStdout(), cmd.ErrOrStderr(), files, findGaps(files, ofControllers))
 	}
-	return r.each(cmd, files, ofControllers)
+	return r.replayEach(cmd, files, ofControllers)
 }
 
-// each replays file after file, and writes the stories that are wanted, or the results.
-func (r *replay) each(cmd *cobra.Command, files []string, ofControllers map[string]bool) error {
+// replayEach replays file after file, and writes the stories that are wanted, or the results.
+func (r *replay) replayEach(cmd *cobra.Command, files []string, ofControllers map[string]bool) error {
 	var all []replayed
 	out := &noticed{Writer: cmd.OutOrStdout()}
-	parted, replayController, missing := false, r.controllers(out), gaps(files, ofControllers)
+	parted, replayController, missing := false, r.replayControllers(out), findGaps(files, ofControllers)
 	for _, file := range files {
 		lost, behind := missing[file]
-		if behind && r.tells() {
+		if behind && r.wantsStory() {
 			tellAt(out.Writer, lost.ends, lost.name+" is missing: what happened until now is not known")
 		}
-		play := r.file
+		play := r.replayFile
 		if ofControllers[file] {
 			play = replayController
 		}
@@ -151,11 +151,11 @@ func (r *replay) each(cmd *cobra.Command, files []string, ofControllers map[stri
 	switch {
 	case out.err != nil:
 		return out.err
-	case r.tells() && !out.any:
+	case r.wantsStory() && !out.any:
 		return fmt.Errorf("nothing is written of %s", cmp.Or(r.node, r.podName().String()))
 	}
 
-	if !r.tells() {
+	if !r.wantsStory() {
 		if err := answer.Write(cmd.OutOrStdout(), r.output, all, func(p *answer.Page) { tellReplayed(p, all) }); err != nil {
 			return err
 		}
@@ -167,7 +167,7 @@ func (r *replay) each(cmd *cobra.Command, files []string, ofControllers map[stri
 	return nil
 }
 
-func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err error) {
+func (r *replay) replayFile(out, stderr io.Writer, file string) (one replayed, err error) {
 	f, err := owned.Open(file)
 	if err != nil {
 		return one, err
@@ -179,9 +179,9 @@ func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err err
 		return one, err
 	}
 
-	o := journal.Options{Profiles: profilesOf, On: r.goOn || r.tells()}
-	if r.tells() {
-		o.Each = newStory(out, r.podName()).tell
+	o := journal.Options{Profiles: profilesOf, On: r.goOn || r.wantsStory()}
+	if r.wantsStory() {
+		o.Each = newStory(out, r.podName()).tellRecord
 	} else {
 		each, stop := replayMeter(stderr, file)
 		defer stop()
@@ -196,18 +196,18 @@ func (r *replay) file(out, stderr io.Writer, file string) (one replayed, err err
 // replayMeter shows on a terminal how far a replay is.
 func replayMeter(stderr io.Writer, file string) (each func(n int, at time.Time), stop func()) {
 	m := startMeter(stderr)
-	if !m.shows() {
+	if !m.isShown() {
 		return func(int, time.Time) {}, m.stop
 	}
 	return func(n int, at time.Time) {
 		if n%1000 == 0 {
-			m.say(fmt.Sprintf("replaying %s: %d events, at %s", filepath.Base(file), n, at.Format(time.DateTime)))
+			m.setWords(fmt.Sprintf("replaying %s: %d events, at %s", filepath.Base(file), n, at.Format(time.DateTime)))
 		}
 	}, m.stop
 }
 
-// tells reports whether a story is wanted.
-func (r *replay) tells() bool { return r.pod != "" || r.node != "" }
+// wantsStory reports whether a story is wanted.
+func (r *replay) wantsStory() bool { return r.pod != "" || r.node != "" }
 
 func (r *replay) podName() types.NamespacedName {
 	namespace, name, given := strings.Cut(r.pod, "/")

@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// journals returns the files that the arguments name, those of a folder the oldest first, and which
-// of them the controllers wrote, each into its own subfolder.
-func journals(args []string) (files []string, ofControllers map[string]bool, err error) {
+// findJournals returns the files that the arguments name, those of a folder the oldest first, and
+// which of them the controllers wrote, each into its own subfolder.
+func findJournals(args []string) (files []string, ofControllers map[string]bool, err error) {
 	ofControllers = map[string]bool{}
 	for _, arg := range args {
 		of, err := journalsAt(arg)
@@ -61,16 +61,16 @@ type gap struct {
 	ends time.Time
 }
 
-// gaps returns what is missing before files, by their names. Before the oldest of a folder nothing
-// is: it is removed first.
-func gaps(files []string, ofControllers map[string]bool) map[string]gap {
+// findGaps returns what is missing before files, by their names. Before the oldest of a folder
+// nothing is: it is removed first.
+func findGaps(files []string, ofControllers map[string]bool) map[string]gap {
 	there, older, missing := map[string]bool{}, map[string]bool{}, map[string]gap{}
 	for _, file := range files {
 		there[filepath.Clean(file)] = true
 	}
 	for _, file := range files {
 		dir := filepath.Dir(file)
-		began, continues := extent(file, ofControllers[file])
+		began, continues := readExtent(file, ofControllers[file])
 		if name := records.Name(continues); !continues.IsZero() && older[dir] && !there[filepath.Join(dir, name)] {
 			missing[file] = gap{name, began}
 		}
@@ -79,9 +79,9 @@ func gaps(files []string, ofControllers map[string]bool) map[string]gap {
 	return missing
 }
 
-// extent returns when a file began, and the one that it continues; the zero times if it cannot be
-// read, which playing it says.
-func extent(file string, ofControllers bool) (began, continues time.Time) {
+// readExtent returns when a file began, and the one that it continues; the zero times if it cannot
+// be read, which playing it says.
+func readExtent(file string, ofControllers bool) (began, continues time.Time) {
 	f, err := owned.Open(file)
 	if err != nil {
 		return began, continues
@@ -97,8 +97,8 @@ func extent(file string, ofControllers bool) (began, continues time.Time) {
 	return began, continues
 }
 
-// fits rejects flags that have no meaning for one of the journals.
-func (r *replay) fits(files []string, ofControllers map[string]bool) error {
+// checkFlags rejects flags that have no meaning for one of the journals.
+func (r *replay) checkFlags(files []string, ofControllers map[string]bool) error {
 	for _, file := range files {
 		switch {
 		case ofControllers[file] && r.config != "":
@@ -110,10 +110,11 @@ func (r *replay) fits(files []string, ofControllers map[string]bool) error {
 	return nil
 }
 
-// controllers returns the function that replays journals of the controllers, one after the other.
-func (r *replay) controllers(out io.Writer) func(_, stderr io.Writer, file string) (replayed, error) {
-	o := journal.Options{On: r.goOn || r.tells()}
-	if r.tells() {
+// replayControllers returns the function that replays journals of the controllers, one after the
+// other.
+func (r *replay) replayControllers(out io.Writer) func(_, stderr io.Writer, file string) (replayed, error) {
+	o := journal.Options{On: r.goOn || r.wantsStory()}
+	if r.wantsStory() {
 		o.Story = &journal.Story{Out: out, Node: r.node}
 		if r.pod != "" {
 			o.Story.Pod = r.podName()

@@ -31,32 +31,32 @@ func newStory(out io.Writer, pod types.NamespacedName) *story {
 	return &story{out: out, pod: pod, names: map[types.UID]string{}}
 }
 
-func (s *story) tell(_ int, r journal.Record, core *cycle.Core) {
-	if line := s.event(r.Event); line != "" {
-		s.line(r.At, line)
+func (s *story) tellRecord(_ int, r journal.Record, core *cycle.Core) {
+	if line := s.describeEvent(r.Event); line != "" {
+		s.writeLine(r.At, line)
 	}
 	for _, d := range core.Decided() {
 		if d.Namespace == s.pod.Namespace && d.Name == s.pod.Name {
-			s.line(r.At, "  "+attemptInWords(d, core.Decision(model.Name(s.pod))))
+			s.writeLine(r.At, "  "+attemptInWords(d, core.Decision(model.Name(s.pod))))
 		}
 	}
 	for action := range strings.SplitSeq(r.Actions, "\n") {
-		if action = s.named(action); concerns(action, s.pod.String()) {
-			s.line(r.At, "    "+action)
+		if action = s.replaceUIDs(action); namesPod(action, s.pod.String()) {
+			s.writeLine(r.At, "    "+action)
 		}
 	}
 }
 
-func (s *story) line(at time.Time, text string) { tellAt(s.out, at, text) }
+func (s *story) writeLine(at time.Time, text string) { tellAt(s.out, at, text) }
 
 // tellAt writes a line of a story.
 func tellAt(out io.Writer, at time.Time, text string) {
 	fmt.Fprintf(out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), text)
 }
 
-// named puts names in the places of the UIDs that other pods are referred to by. In "name (UID)"
-// the UID stays.
-func (s *story) named(action string) string {
+// replaceUIDs puts names in the places of the UIDs that other pods are referred to by. In "name
+// (UID)" the UID stays.
+func (s *story) replaceUIDs(action string) string {
 	words := strings.Split(action, " ")
 	for i, word := range words {
 		if name := s.names[types.UID(word)]; name != "" {
@@ -66,8 +66,8 @@ func (s *story) named(action string) string {
 	return strings.Join(words, " ")
 }
 
-// concerns reports whether the text of an action names a pod.
-func concerns(action, pod string) bool {
+// namesPod reports whether the text of an action names a pod.
+func namesPod(action, pod string) bool {
 	for _, after := range []string{" ", ":", ","} {
 		if strings.Contains(action+" ", " "+pod+after) {
 			return true
@@ -76,8 +76,8 @@ func concerns(action, pod string) bool {
 	return false
 }
 
-// event describes what the API showed of the pod.
-func (s *story) event(e cycle.Event) string {
+// describeEvent describes what the API showed of the pod.
+func (s *story) describeEvent(e cycle.Event) string {
 	switch e := e.(type) {
 	case cycle.Seen:
 		pod, ok := e.Object.(*v1.Pod)
@@ -85,7 +85,7 @@ func (s *story) event(e cycle.Event) string {
 			return ""
 		}
 		s.names[pod.UID] = pod.Namespace + "/" + pod.Name
-		if s.of(pod) {
+		if s.isAbout(pod) {
 			was := s.was
 			s.was = pod
 			return fmt.Sprintf("%s, version %s", podChange(was, pod), pod.ResourceVersion)
@@ -100,7 +100,7 @@ func (s *story) event(e cycle.Event) string {
 	return ""
 }
 
-func (s *story) of(pod *v1.Pod) bool {
+func (s *story) isAbout(pod *v1.Pod) bool {
 	return pod.Namespace == s.pod.Namespace && pod.Name == s.pod.Name
 }
 

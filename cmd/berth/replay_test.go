@@ -87,7 +87,7 @@ func (e edited) String() string { return e.text }
 
 func runReplay(args ...string) (code int, out, errors string) {
 	var stdout, stderr bytes.Buffer
-	code = run(context.Background(), append([]string{"berth", "replay"}, args...), &stdout, &stderr)
+	code = runCommand(context.Background(), append([]string{"berth", "replay"}, args...), &stdout, &stderr)
 	return code, stdout.String(), stderr.String()
 }
 

@@ -47,8 +47,8 @@ func (d *drain) rollFlag(cmd *cobra.Command) string {
 	return ""
 }
 
-// rolling are the options of a roll.
-func (d *drain) rolling(args []string) (o execute.RollOptions, err error) {
+// rollOptions are the options of a roll.
+func (d *drain) rollOptions(args []string) (o execute.RollOptions, err error) {
 	o.Restart = d.restart
 	switch {
 	case len(args) > 0 || d.selector != "":
@@ -91,12 +91,12 @@ func (d *drain) rolling(args []string) (o execute.RollOptions, err error) {
 
 // runRoll rolls the nodes that --roll selects.
 func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
-	options, err := d.rolling(args)
+	options, err := d.rollOptions(args)
 	if err != nil {
 		return err
 	}
 	d.selector = d.roll
-	client, running, err := d.prepare(cmd, nil)
+	client, running, err := d.prepareDrain(cmd, nil)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{}))
 	defer cancel()
 	meter := startMeter(cmd.ErrOrStderr())
-	meter.begin("reading the cluster and planning")
+	meter.beginStep("reading the cluster and planning")
 	defer meter.stop()
 	var plan *rebalance.RollAnswer
 	var ended *execute.RollDone
@@ -133,11 +133,11 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	case !returned || ended == nil:
 		return errors.New("ended at once: the nodes stay as they are, and the same command goes on")
 	}
-	return d.rolled(cmd.OutOrStdout(), plan, ended)
+	return d.writeRolled(cmd.OutOrStdout(), plan, ended)
 }
 
-// rolled writes how a roll ended.
-func (d *drain) rolled(out io.Writer, plan *rebalance.RollAnswer, ended *execute.RollDone) error {
+// writeRolled writes how a roll ended.
+func (d *drain) writeRolled(out io.Writer, plan *rebalance.RollAnswer, ended *execute.RollDone) error {
 	if plan != nil && d.output != "" {
 		if !d.options.DryRun {
 			plan.Result = &rebalance.RollResult{Rolled: ended.Done, Evicted: ended.Evicted, InTurn: ended.Turn, Stopped: ended.Stopped}
@@ -167,8 +167,8 @@ func (d *drain) rolled(out io.Writer, plan *rebalance.RollAnswer, ended *execute
 // tellRoll writes a line about what happened to nodes.
 func tellRoll(out io.Writer, a *execute.RollTold) {
 	if a.Node == "" {
-		tell(out, "%s", a.Message)
+		printVisible(out, "%s", a.Message)
 		return
 	}
-	tell(out, "node/%s: %s", a.Node, a.Message)
+	printVisible(out, "node/%s: %s", a.Node, a.Message)
 }

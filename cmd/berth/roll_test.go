@@ -44,7 +44,7 @@ func TestFlagsOfARoll(t *testing.T) {
 func TestHowManyNodesHaveTheirTurnTogether(t *testing.T) {
 	for text, want := range map[string]int{"1": 1, "3": 3, "10%": 4, "1%": 1} {
 		d := &drain{roll: "a=b", uncordonWhen: "ready", dryRun: "none", maxUnavailable: text}
-		o, err := d.rolling(nil)
+		o, err := d.rollOptions(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +88,8 @@ leave more than once: shop/web-0
 func TestARollThatStoppedIsAnError(t *testing.T) {
 	var out bytes.Buffer
 	d := &drain{question: question{output: "json"}}
-	err := d.rolled(&out, aRoll().Answer(), &execute.RollDone{Done: 1, Nodes: 2, Evicted: 1, Turn: []string{"n2"}, Stopped: "interrupted"})
+	err := d.writeRolled(&out, aRoll().Answer(), &execute.RollDone{Done: 1, Nodes: 2, Evicted: 1, Turn: []string{"n2"},
+		Stopped: "interrupted"})
 	if err == nil || err.Error() != "not rolled: interrupted; 1 of 2 nodes are done, and n2 is cordoned; the same command goes on" {
 		t.Error(err)
 	}

@@ -33,7 +33,7 @@ func TestShadowReportIsMadeFromFilesAndAddresses(t *testing.T) {
 	defer server.Close()
 	ask := func(args ...string) (int, string, string) {
 		var out, errs bytes.Buffer
-		code := run(t.Context(), append([]string{"berth", "shadow", "report"}, args...), &out, &errs)
+		code := runCommand(t.Context(), append([]string{"berth", "shadow", "report"}, args...), &out, &errs)
 		return code, out.String(), errs.String()
 	}
 	code, out, errs := ask(file, server.URL+"/shadow")

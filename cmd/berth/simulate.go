@@ -70,7 +70,7 @@ The same manifests and seed give the same output, byte for byte.`,
   berth simulate -f cluster/ --for 10m
   berth simulate -f cluster/ --scenario outage.yaml -o svg > outage.svg`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return s.runSimulation(cmd) },
 	}
 	flags := cmd.Flags()
 	addFiles(flags, &s.files, "a file or folder of manifests, or - for standard input (repeatable)",
@@ -94,7 +94,7 @@ The same manifests and seed give the same output, byte for byte.`,
 // drawnFormats are those of berth simulate, which draws what happens over time.
 var drawnFormats = append(slices.Clone(formats), "svg")
 
-func (s *simulation) run(cmd *cobra.Command) error {
+func (s *simulation) runSimulation(cmd *cobra.Command) error {
 	switch {
 	case len(s.files) == 0:
 		return usagef("no manifests given: use -f FILE, -f DIR, -f - or -k DIR")
@@ -130,7 +130,7 @@ func (s *simulation) run(cmd *cobra.Command) error {
 
 	meter := startMeter(cmd.ErrOrStderr())
 	defer meter.stop()
-	set, err := readManifests(s.files, s.reading(), cmd)
+	set, err := readManifests(s.files, s.readOptions(), cmd)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	}
 
 	source := simulate.Source{AsOf: end}
-	running, err := q.configured(cmd, set, &source)
+	running, err := q.configFor(cmd, set, &source)
 	if err != nil {
 		return err
 	}
@@ -152,10 +152,10 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	if len(s.gates) == 0 && running.Groups != nil {
 		s.gates = running.Groups.Named()
 	}
-	meter.begin("simulating")
+	meter.beginStep("simulating")
 	answer, err := simulate.Run(set, simulate.Options{
 		Profiles: running.Profiles, Seed: s.seed, Gates: s.gates, Explain: s.explain, For: s.time, Discard: scenario == nil,
-		Scenario: scenario, Health: health, Read: fileReader(cmd), Progress: meter.at, Now: end.Time,
+		Scenario: scenario, Health: health, Read: fileReader(cmd), Progress: meter.showProgress, Now: end.Time,
 	})
 
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *simulation) run(cmd *cobra.Command) error {
 	meter.stop()
 	tellIgnored(cmd.ErrOrStderr(), set)
 	answer.Assumed = source.Assumed
-	if err := q.opening(cmd.OutOrStdout()); err != nil {
+	if err := q.writeOpening(cmd.OutOrStdout()); err != nil {
 		return err
 	}
 	return answer.Write(cmd.OutOrStdout(), s.output)
@@ -193,8 +193,8 @@ func (s *simulation) readScenario() (*simulate.Scenario, error) {
 // 300 s after a node is lost.
 const afterTheLast = 10 * time.Minute
 
-func (s *simulation) reading() manifest.Options {
-	return manifest.Options{Recursive: s.recursive, Lenient: recorded(s.files), Strict: s.strict}
+func (s *simulation) readOptions() manifest.Options {
+	return manifest.Options{Recursive: s.recursive, Lenient: hasRecording(s.files), Strict: s.strict}
 }
 
 // readManifests prints all errors but the last, which it returns: each is a line.
@@ -203,7 +203,7 @@ func readManifests(files []string, options manifest.Options, cmd *cobra.Command)
 		return nil, usagef("--recursive: the folders in the recording %s are its past; leave it out", files[i])
 	}
 	fetch, _ := cmd.Flags().GetBool(fetchFlag) // without the flag it is false
-	options.Kustomize = kustomizer(fetch)
+	options.Kustomize = newKustomizer(fetch)
 	set, err := manifest.Read(files, cmd.InOrStdin(), options)
 	var list manifest.Errors
 	if !errors.As(err, &list) || len(list) == 0 {
@@ -213,7 +213,7 @@ func readManifests(files []string, options manifest.Options, cmd *cobra.Command)
 		return set, err
 	}
 	for _, e := range list[:len(list)-1] {
-		tell(cmd.ErrOrStderr(), "%s: %s", cmd.Root().DisplayName(), oneLine(e))
+		printVisible(cmd.ErrOrStderr(), "%s: %s", cmd.Root().DisplayName(), oneLine(e))
 	}
 	return nil, list[len(list)-1]
 }
@@ -222,7 +222,7 @@ func readManifests(files []string, options manifest.Options, cmd *cobra.Command)
 // up.
 func tellClocks(stderr io.Writer, set *manifest.Set) {
 	if ahead := simulate.ClocksAhead(set); len(ahead) > 0 {
-		tell(stderr, "times beyond the other nodes' clocks, not believed: those of %s",
+		printVisible(stderr, "times beyond the other nodes' clocks, not believed: those of %s",
 			answer.List(len(ahead), func(i int) string { return ahead[i] }))
 	}
 }
@@ -236,7 +236,7 @@ func tellElsewhere(stderr io.Writer, set *manifest.Set) {
 	for _, n := range set.Elsewhere {
 		pods += n
 	}
-	tell(stderr, "bound to nodes that the input does not have, kept as bound elsewhere (--strict refuses): %s on %s",
+	printVisible(stderr, "bound to nodes that the input does not have, kept as bound elsewhere (--strict refuses): %s on %s",
 		answer.Count(pods, "pod"), answer.List(len(nodes), func(i int) string { return nodes[i] }))
 }
 
@@ -244,7 +244,7 @@ func tellElsewhere(stderr io.Writer, set *manifest.Set) {
 func tellIgnored(stderr io.Writer, set *manifest.Set) {
 	tellElsewhere(stderr, set)
 	for _, warning := range set.Warnings {
-		tell(stderr, "%s", warning)
+		printVisible(stderr, "%s", warning)
 	}
 	if len(set.Ignored) == 0 {
 		return
@@ -253,5 +253,5 @@ func tellIgnored(stderr io.Writer, set *manifest.Set) {
 	for _, kind := range slices.Sorted(maps.Keys(set.Ignored)) {
 		list = append(list, fmt.Sprintf("%d %s", set.Ignored[kind], kind))
 	}
-	tell(stderr, "not used: %s", strings.Join(list, ", "))
+	printVisible(stderr, "not used: %s", strings.Join(list, ", "))
 }

@@ -33,7 +33,7 @@ metadata: {name: settings}
 func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs strings.Builder
-	code = run(context.Background(), append([]string{"berth"}, args...), &out, &errs)
+	code = runCommand(context.Background(), append([]string{"berth"}, args...), &out, &errs)
 	return code, out.String(), errs.String()
 }
 

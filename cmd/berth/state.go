@@ -47,9 +47,9 @@ type question struct {
 	assumed      string // about its configuration
 }
 
-// notices is where what is worth knowing beside the answer is written: once, however often the
+// noticeWriter is where what is worth knowing beside the answer is written: once, however often the
 // question is asked with --watch.
-func (q *question) notices(cmd *cobra.Command) io.Writer {
+func (q *question) noticeWriter(cmd *cobra.Command) io.Writer {
 	q.noticed.to = cmd.ErrOrStderr()
 	return &q.noticed
 }
@@ -84,8 +84,8 @@ func (q *question) addFlags(flags *pflag.FlagSet) {
 	q.connection.to.AddKubectlFlags(flags)
 }
 
-// world reads the state: from files, or from a live cluster, which is only read.
-func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, error) {
+// readWorld reads the state: from files, or from a live cluster, which is only read.
+func (q *question) readWorld(cmd *cobra.Command) (*simulate.World, simulate.Source, error) {
 	if err := checkGates(q.gates); err != nil {
 		return nil, simulate.Source{}, err
 	}
@@ -93,12 +93,12 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 		return nil, simulate.Source{}, err
 	}
 
-	set, source, err := q.set(cmd)
+	set, source, err := q.readSet(cmd)
 	if err != nil {
 		return nil, source, err
 	}
 
-	running, err := q.configured(cmd, set, &source)
+	running, err := q.configFor(cmd, set, &source)
 	if err != nil {
 		return nil, source, err
 	}
@@ -108,9 +108,9 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 		options.Gates = running.Groups.Named()
 	}
 
-	q.work.begin(cmd.ErrOrStderr(), "taking in the cluster")
+	q.work.beginStep(cmd.ErrOrStderr(), "taking in the cluster")
 	w, err := simulate.Open(set, options)
-	q.work.pause()
+	q.work.clearLine()
 	if err != nil {
 		return nil, source, err
 	}
@@ -121,10 +121,11 @@ func (q *question) world(cmd *cobra.Command) (*simulate.World, simulate.Source, 
 	return w, source, nil
 }
 
-// set reads the objects. Those of manifests are of no known time, those of a recording of its end.
-func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.Source, err error) {
-	meter := q.work.begin(cmd.ErrOrStderr(), "reading")
-	defer q.work.pause()
+// readSet reads the objects. Those of manifests are of no known time, those of a recording of its
+// end.
+func (q *question) readSet(cmd *cobra.Command) (set *manifest.Set, source simulate.Source, err error) {
+	meter := q.work.beginStep(cmd.ErrOrStderr(), "reading")
+	defer q.work.clearLine()
 	switch {
 	case len(q.files) == 0 && q.strict:
 		return nil, source, usagef("--strict: goes with -f")
@@ -132,12 +133,12 @@ func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.S
 		return nil, source, usagef("--recursive: goes with -f")
 	case q.at != "":
 		var at time.Time
-		if set, at, err = q.recording(); err != nil {
+		if set, at, err = q.readRecording(); err != nil {
 			return nil, source, err
 		}
 		return set, simulate.Source{From: q.files[0], AsOf: metav1.NewTime(at)}, nil
 	case len(q.files) > 0:
-		if set, err = readManifests(q.files, manifest.Options{Recursive: q.recursive, Lenient: recorded(q.files),
+		if set, err = readManifests(q.files, manifest.Options{Recursive: q.recursive, Lenient: hasRecording(q.files),
 			Strict: q.strict}, cmd); err != nil {
 			return nil, source, err
 		}
@@ -145,27 +146,27 @@ func (q *question) set(cmd *cobra.Command) (set *manifest.Set, source simulate.S
 			return nil, source, err
 		}
 		set.Expand(int64(q.seed))
-		q.work.pause()
+		q.work.clearLine()
 		tellIgnored(cmd.ErrOrStderr(), set)
 		source.From = strings.Join(q.files, ", ")
 		source.AsOf, err = endOf(q.files)
 		return set, source, err
 	}
 
-	s, err := q.live(cmd.Context(), meter)
+	s, err := q.readLive(cmd.Context(), meter)
 	if err != nil {
 		return nil, source, err
 	}
 
-	q.work.pause()
+	q.work.clearLine()
 	for _, missing := range s.Missing {
-		tell(q.notices(cmd), "not read: %s", missing)
+		printVisible(q.noticeWriter(cmd), "not read: %s", missing)
 	}
 	return s.Set, s.Source, nil
 }
 
-func (q *question) live(ctx context.Context, meter *meter) (*snapshot.Snapshot, error) {
-	cfg, err := q.connection.config(q.userAgent)
+func (q *question) readLive(ctx context.Context, meter *meter) (*snapshot.Snapshot, error) {
+	cfg, err := q.connection.restConfig(q.userAgent)
 	if err != nil {
 		return nil, err
 	}
@@ -175,12 +176,12 @@ func (q *question) live(ctx context.Context, meter *meter) (*snapshot.Snapshot, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, readWithin)
 	defer cancel()
-	return client.Read(ctx, func(objects int) { meter.say(fmt.Sprintf("%d objects read", objects)) })
+	return client.Read(ctx, func(objects int) { meter.setWords(fmt.Sprintf("%d objects read", objects)) })
 }
 
-// recording reads a recording as of the time that was asked for.
-func (q *question) recording() (*manifest.Set, time.Time, error) {
-	if len(q.files) != 1 || !recorded(q.files) {
+// readRecording reads a recording as of the time that was asked for.
+func (q *question) readRecording() (*manifest.Set, time.Time, error) {
+	if len(q.files) != 1 || !hasRecording(q.files) {
 		return nil, time.Time{}, usagef("--at %s: needs one recording, with -f DIR", q.at)
 	}
 	index, err := record.ReadIndex(q.files[0])
@@ -238,14 +239,14 @@ func loadConfiguration(path string, stderr io.Writer) (*config.Config, error) {
 		return nil, err
 	}
 	for _, note := range c.Notes {
-		tell(stderr, "%s: %s", path, note)
+		printVisible(stderr, "%s: %s", path, note)
 	}
 	return c, nil
 }
 
-// recorded tells whether one of the paths is a recording: what was taken from a cluster is read as
-// it is.
-func recorded(files []string) bool { return slices.ContainsFunc(files, isRecording) }
+// hasRecording tells whether one of the paths is a recording: what was taken from a cluster is read
+// as it is.
+func hasRecording(files []string) bool { return slices.ContainsFunc(files, isRecording) }
 
 // endOf returns the end of the recording among the paths; zero if there is none.
 func endOf(files []string) (metav1.Time, error) {
@@ -279,8 +280,8 @@ func checkFormat(output string, allowed []string) error {
 // formatsUsage is the text of a flag --output.
 func formatsUsage(allowed []string) string { return answer.Choice(allowed) + "; by default a table" }
 
-// choices are the formats as they are typed.
-func choices(allowed []string) []string {
+// formatChoices are the formats as they are typed.
+func formatChoices(allowed []string) []string {
 	words := slices.Clone(allowed)
 	for i, word := range words {
 		if word == answer.JSONPath {
@@ -290,8 +291,8 @@ func choices(allowed []string) []string {
 	return words
 }
 
-// named splits pod/NAME; a name alone is of the kind that is expected.
-func named(arg string, kinds ...string) (name string, err error) {
+// splitName splits pod/NAME; a name alone is of the kind that is expected.
+func splitName(arg string, kinds ...string) (name string, err error) {
 	kind, name, ok := strings.Cut(arg, "/")
 	switch {
 	case !ok && arg != "":
@@ -308,7 +309,7 @@ var (
 )
 
 // namespace is the one that is meant: the flag's, else the context's, else the default.
-func (q *question) space(flag string) string {
+func (q *question) namespaceOr(flag string) string {
 	if flag != "" || len(q.files) > 0 {
 		return cmp.Or(flag, metav1.NamespaceDefault)
 	}

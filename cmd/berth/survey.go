@@ -48,10 +48,10 @@ func (q *inquiry) addFlags(cmd *cobra.Command, condition string) {
 	q.watching.addFlags(flags)
 }
 
-func (q *inquiry) scope() (survey.Scope, error) {
+func (q *inquiry) parseScope() (survey.Scope, error) {
 	scope := survey.Scope{}
 	if !q.allNamespaces {
-		scope.Namespace = q.space(q.namespace)
+		scope.Namespace = q.namespaceOr(q.namespace)
 	}
 	selector, err := labels.Parse(q.selector)
 	if err != nil {
@@ -61,26 +61,27 @@ func (q *inquiry) scope() (survey.Scope, error) {
 	return scope, nil
 }
 
-// run reads the cluster and writes the answer; with --watch, repeatedly.
-func (q *inquiry) run(cmd *cobra.Command, condition string, answered func(*simulate.World, simulate.Source) (*written, error)) error {
+// runInquiry reads the cluster and writes the answer; with --watch, repeatedly.
+func (q *inquiry) runInquiry(cmd *cobra.Command, condition string,
+	answered func(*simulate.World, simulate.Source) (*written, error)) error {
 	if q.failOn != "" && q.failOn != condition {
 		return usagef("--fail-on %q: must be %s", q.failOn, condition)
 	}
-	if err := q.check(q.files); err != nil {
+	if err := q.checkFlags(q.files); err != nil {
 		return err
 	}
 	if err := checkFormat(q.output, formats); err != nil {
 		return err
 	}
 
-	return q.ask(cmd, func() (*spoken, error) {
-		w, source, err := q.world(cmd)
+	return q.askRepeatedly(cmd, func() (*spoken, error) {
+		w, source, err := q.readWorld(cmd)
 		if err != nil {
 			return nil, err
 		}
-		q.work.begin(cmd.ErrOrStderr(), "asking about the cluster")
+		q.work.beginStep(cmd.ErrOrStderr(), "asking about the cluster")
 		said, err := answered(w, source)
-		q.work.end()
+		q.work.endWork()
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +89,7 @@ func (q *inquiry) run(cmd *cobra.Command, condition string, answered func(*simul
 			if !said.places {
 				q.assumed = ""
 			}
-			if err := errors.Join(q.opening(cmd.OutOrStdout()), said.write(cmd.OutOrStdout(), q.output)); err != nil {
+			if err := errors.Join(q.writeOpening(cmd.OutOrStdout()), said.write(cmd.OutOrStdout(), q.output)); err != nil {
 				return err
 			}
 			if said.held && q.failOn != "" {
@@ -114,11 +115,11 @@ of them run, tried with the engine. Read-only: get and list, never secrets.`,
   berth pending -A -f cluster/ --fail-on pending`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			scope, err := q.scope()
+			scope, err := q.parseScope()
 			if err != nil {
 				return err
 			}
-			return q.run(cmd, "pending", func(w *simulate.World, source simulate.Source) (*written, error) {
+			return q.runInquiry(cmd, "pending", func(w *simulate.World, source simulate.Source) (*written, error) {
 				p, err := survey.PendingOf(w, scope, source)
 				if err != nil {
 					return nil, err
@@ -147,11 +148,11 @@ list, never secrets.`,
   berth evictions -A -f cluster/ --fail-on evicted`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			scope, err := q.scope()
+			scope, err := q.parseScope()
 			if err != nil {
 				return err
 			}
-			return q.run(cmd, "evicted", func(w *simulate.World, source simulate.Source) (*written, error) {
+			return q.runInquiry(cmd, "evicted", func(w *simulate.World, source simulate.Source) (*written, error) {
 				source.Assumed = "" // taints alone decide
 				e := survey.EvictionsOf(w, scope, source)
 				return &written{e.Write, len(e.Evictions) > 0, e.Gist(), false}, nil
@@ -183,14 +184,14 @@ never secrets.`,
 			if !slices.Contains(survey.Ways, by) {
 				return usagef("--by %q: must be one of %s", by, strings.Join(survey.Ways, ", "))
 			}
-			return q.run(cmd, "", func(w *simulate.World, source simulate.Source) (*written, error) {
+			return q.runInquiry(cmd, "", func(w *simulate.World, source simulate.Source) (*written, error) {
 				if like == "" {
 					source.Assumed = "" // requests alone decide
 				}
 				c := survey.CapacityOf(w, by, source)
 				if like != "" {
 					done, err := w.Do(&simulate.Operation{AddPods: &simulate.AddPods{Max: true, Like: like,
-						Namespace: q.space(q.namespace)}})
+						Namespace: q.namespaceOr(q.namespace)}})
 					if err != nil {
 						return nil, err
 					}

@@ -21,14 +21,14 @@ type progress struct {
 	open bool // the terminal's line is not ended
 }
 
-func (p *progress) step(part, line string) {
+func (p *progress) showStep(part, line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.terminal {
 		fmt.Fprintf(p.out, "%s: %s\n", part, line)
 		return
 	}
-	p.clear()
+	p.clearLine()
 	if width := answer.TerminalOf(p.out).Width; len(part)+len(line)+2 >= width && width > 10 {
 		line = line[:max(0, width-len(part)-6)] + "..."
 	}
@@ -36,29 +36,29 @@ func (p *progress) step(part, line string) {
 	p.open = true
 }
 
-func (p *progress) trouble(part, what string) {
+func (p *progress) showTrouble(part, what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.clear()
+	p.clearLine()
 	fmt.Fprintf(p.out, "%s: %s\n", part, what)
 }
 
-func (p *progress) finish(text string) {
+func (p *progress) printFinal(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.clear()
+	p.clearLine()
 	fmt.Fprint(p.out, text)
 }
 
-func (p *progress) clear() {
+func (p *progress) clearLine() {
 	if p.open {
 		fmt.Fprint(p.out, "\r\x1b[K")
 		p.open = false
 	}
 }
 
-// tell writes a line with words of a cluster or a file, which must not steer the terminal.
-func tell(out io.Writer, format string, args ...any) {
+// printVisible writes a line with words of a cluster or a file, which must not steer the terminal.
+func printVisible(out io.Writer, format string, args ...any) {
 	fmt.Fprintln(out, answer.Visible(fmt.Sprintf(format, args...)))
 }
 

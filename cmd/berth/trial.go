@@ -32,8 +32,8 @@ var trialConditions = map[string]func(*trial.Comparison) bool{
 	"elsewhere": func(c *trial.Comparison) bool { return len(c.Elsewhere) > 0 },
 }
 
-// another replays the journals under another configuration.
-func (r *replay) another(out, stderr io.Writer, files []string, missing map[string]gap) error {
+// replayTrial replays the journals under another configuration.
+func (r *replay) replayTrial(out, stderr io.Writer, files []string, missing map[string]gap) error {
 	for _, name := range r.failOn {
 		if trialConditions[name] == nil {
 			return usagef("--fail-on %q: must be one of pending, preempted, longer, elsewhere", name)
@@ -51,7 +51,7 @@ func (r *replay) another(out, stderr io.Writer, files []string, missing map[stri
 	var all []compared
 	var held []string
 	for _, file := range files {
-		c, err := r.compare(stderr, file, text)
+		c, err := r.compareReplays(stderr, file, text)
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
@@ -72,8 +72,8 @@ func (r *replay) another(out, stderr io.Writer, files []string, missing map[stri
 	return nil
 }
 
-// compare replays a journal under its own configuration and under the other one.
-func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*trial.Comparison, error) {
+// compareReplays replays a journal under its own configuration and under the other one.
+func (r *replay) compareReplays(stderr io.Writer, file string, configuration []byte) (*trial.Comparison, error) {
 	m := startMeter(stderr)
 	defer m.stop()
 	f, err := owned.Open(file)
@@ -108,8 +108,8 @@ func (r *replay) compare(stderr io.Writer, file string, configuration []byte) (*
 			return nil, err
 		}
 		o := trial.Options{Recorded: profilesOf, Known: known, Progress: func(passed time.Duration) {
-			if m.shows() {
-				m.say(fmt.Sprintf("%s: %v of the day", words, passed.Round(time.Second)))
+			if m.isShown() {
+				m.setWords(fmt.Sprintf("%s: %v of the day", words, passed.Round(time.Second)))
 			}
 		}}
 		if other {
@@ -151,15 +151,15 @@ func tellCompared(page *answer.Page, all []compared) {
 			row("pending at the end", "%d", func(s *trial.Summary) any { return s.Pending }),
 			row("preempted", "%d", func(s *trial.Summary) any { return s.Preempted }),
 			row("nodes with pods", "%d", func(s *trial.Summary) any { return s.Nodes }),
-			row("wait, median", "%s", func(s *trial.Summary) any { return wait(s, s.Median) }),
-			row("wait, 99 %", "%s", func(s *trial.Summary) any { return wait(s, s.Percentile) }),
-			row("wait, longest", "%s", func(s *trial.Summary) any { return wait(s, s.Longest) }),
+			row("wait, median", "%s", func(s *trial.Summary) any { return formatWait(s, s.Median) }),
+			row("wait, 99 %", "%s", func(s *trial.Summary) any { return formatWait(s, s.Percentile) }),
+			row("wait, longest", "%s", func(s *trial.Summary) any { return formatWait(s, s.Longest) }),
 		})
 
 		for _, name := range slices.Sorted(maps.Keys(c.Unserved)) {
 			page.Warning("  No profile of %s serves the scheduler %q, of %s.", c.Config, name, answer.Count(c.Unserved[name], "pod"))
 		}
-		few(page, "placed elsewhere", len(c.Elsewhere), func(i int) string {
+		printFew(page, "placed elsewhere", len(c.Elsewhere), func(i int) string {
 			m := &c.Elsewhere[i]
 			return fmt.Sprintf("%s/%s on %s, was %s", m.Namespace, m.Name.Name, m.After, m.Before)
 		})
@@ -167,48 +167,48 @@ func tellCompared(page *answer.Page, all []compared) {
 		waited := func(list []trial.Waited) func(i int) string {
 			return func(i int) string {
 				w := &list[i]
-				return fmt.Sprintf("%s/%s %s, was %s", w.Namespace, w.Name.Name, seconds(w.After), seconds(w.Before))
+				return fmt.Sprintf("%s/%s %s, was %s", w.Namespace, w.Name.Name, formatSeconds(w.After), formatSeconds(w.Before))
 			}
 		}
 
-		few(page, "waited longer", len(c.Longer), waited(c.Longer))
-		few(page, "waited less", len(c.Shorter), waited(c.Shorter))
+		printFew(page, "waited longer", len(c.Longer), waited(c.Longer))
+		printFew(page, "waited less", len(c.Shorter), waited(c.Shorter))
 		named := func(list []trial.Name) func(i int) string {
 			return func(i int) string { return list[i].Namespace + "/" + list[i].Name }
 		}
-		few(page, "preempted now", len(c.Preempted), named(c.Preempted))
-		few(page, "preempted no longer", len(c.NoLonger), named(c.NoLonger))
-		few(page, "pending now", len(c.Pending), named(c.Pending))
+		printFew(page, "preempted now", len(c.Preempted), named(c.Preempted))
+		printFew(page, "preempted no longer", len(c.NoLonger), named(c.NoLonger))
+		printFew(page, "pending now", len(c.Pending), named(c.Pending))
 
-		few(page, "pending no longer", len(c.NowPlaced), named(c.NowPlaced))
+		printFew(page, "pending no longer", len(c.NowPlaced), named(c.NowPlaced))
 		page.Line("  Played under its own configuration, %d of %s go where they went%s.", c.Agreed,
-			answer.Count(c.Recorded, "bound pod"), preempted(c.Comparison))
+			answer.Count(c.Recorded, "bound pod"), preemptedNote(c.Comparison))
 	}
 }
 
-// preempted says how many pods were preempted, if a replay under the same configuration preempts
-// more or fewer.
-func preempted(c *trial.Comparison) string {
+// preemptedNote says how many pods were preempted, if a replay under the same configuration
+// preempts more or fewer.
+func preemptedNote(c *trial.Comparison) string {
 	if c.RecordedPreempted == c.Before.Preempted {
 		return ""
 	}
 	return fmt.Sprintf(", and %d instead of %d are preempted", c.Before.Preempted, c.RecordedPreempted)
 }
 
-// wait is how long placed pods have waited.
-func wait(s *trial.Summary, of float64) string {
+// formatWait is how long placed pods have waited.
+func formatWait(s *trial.Summary, of float64) string {
 	if s.Placed == 0 {
 		return "-"
 	}
-	return seconds(of)
+	return formatSeconds(of)
 }
 
-func seconds(s float64) string {
+func formatSeconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(time.Millisecond).String()
 }
 
-// few prints how many there are, and the first by name.
-func few(page *answer.Page, words string, n int, name func(i int) string) {
+// printFew prints how many there are, and the first by name.
+func printFew(page *answer.Page, words string, n int, name func(i int) string) {
 	if n == 0 {
 		page.Line("  %s: none", words)
 		return

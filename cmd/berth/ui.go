@@ -58,7 +58,7 @@ for a token, which is part of the URL that is printed.`,
   berth ui -f recording
   berth ui --address 0.0.0.0 --tls-cert-file ui.crt --tls-private-key-file ui.key --allowed-host ui.example.com`,
 		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error { return p.run(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return p.runUI(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&p.address, "address", "127.0.0.1", "IP address to listen on")
@@ -80,21 +80,21 @@ for a token, which is part of the URL that is printed.`,
 	return cmd
 }
 
-func (p *pageFlags) run(cmd *cobra.Command) error {
-	if err := p.check(); err != nil {
+func (p *pageFlags) runUI(cmd *cobra.Command) error {
+	if err := p.checkFlags(); err != nil {
 		return err
 	}
 	var err error
-	if p.options.Running, err = p.running(cmd); err != nil {
+	if p.options.Running, err = p.runningSource(cmd); err != nil {
 		return err
 	}
 	var cfg *rest.Config // a recording needs no cluster
 	if p.recording == "" {
-		if cfg, err = p.to.config("berth-ui"); err != nil {
+		if cfg, err = p.to.restConfig("berth-ui"); err != nil {
 			return err
 		}
 	}
-	p.options.Decided = p.asked().decision
+	p.options.Decided = p.askedScheduler().getDecision
 	p.options.Parse, p.options.Version, p.options.Recording = parseOnPage, currentVersion().Version, p.recording
 	p.options.Address = net.JoinHostPort(p.address, strconv.Itoa(p.port))
 	server, err := ui.Listen(cfg, p.options)
@@ -111,13 +111,13 @@ func (p *pageFlags) run(cmd *cobra.Command) error {
 	return server.Run(ctx)
 }
 
-func (p *pageFlags) asked() *schedulerAddress {
+func (p *pageFlags) askedScheduler() *schedulerAddress {
 	return &schedulerAddress{url: p.scheduler, connection: &p.to, userAgent: "berth-ui"}
 }
 
-// running returns the function that says by which configuration questions are answered: the file
-// that is named, or else what the schedulers that run decide by.
-func (p *pageFlags) running(cmd *cobra.Command) (func(context.Context, []*coordinationv1.Lease,
+// runningSource returns the function that says by which configuration questions are answered: the
+// file that is named, or else what the schedulers that run decide by.
+func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*coordinationv1.Lease,
 	time.Time) (*config.Running, error), error) {
 	if p.config != "" {
 		c, err := loadConfiguration(p.config, cmd.ErrOrStderr())
@@ -128,7 +128,7 @@ func (p *pageFlags) running(cmd *cobra.Command) (func(context.Context, []*coordi
 			return &config.Running{Profiles: c.Profiles}, nil
 		}, nil
 	}
-	address := p.asked()
+	address := p.askedScheduler()
 	return func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error) {
 		var told *config.InUse
 		if p.recording == "" {
@@ -138,7 +138,7 @@ func (p *pageFlags) running(cmd *cobra.Command) (func(context.Context, []*coordi
 	}, nil
 }
 
-func (p *pageFlags) check() error {
+func (p *pageFlags) checkFlags() error {
 	if net.ParseIP(p.address) == nil {
 		return usagef("--address %q: must be an IP address", p.address)
 	}
@@ -194,7 +194,7 @@ func keepPageToken(file string) error {
 // be made to read files.
 func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 	f := forecast{path: "berth what-if"}
-	steps, err := f.parse(args)
+	steps, err := f.parseSteps(args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp), f.help:
 		return nil, usagef("for help see berth what-if --help")

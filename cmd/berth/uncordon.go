@@ -32,9 +32,9 @@ What a "berth drain --surge" that was killed has left scaled up is put back.`,
 		Example: `  berth uncordon node-1
   berth uncordon -l pool=old --dry-run=client`,
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			return matching(d.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
+			return withPrefix(d.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: d.uncordon,
+		RunE: d.runUncordon,
 	}
 
 	flags := cmd.Flags()
@@ -49,21 +49,21 @@ What a "berth drain --surge" that was killed has left scaled up is put back.`,
 	return cmd
 }
 
-func (d *drain) uncordon(cmd *cobra.Command, args []string) error {
+func (d *drain) runUncordon(cmd *cobra.Command, args []string) error {
 	if err := d.checkNodes(cmd, args); err != nil {
 		return err
 	}
-	cfg, err := d.connection.config(d.userAgent)
+	cfg, err := d.connection.restConfig(d.userAgent)
 	if err != nil {
 		return err
 	}
 
-	client, err := kubernetes.NewForConfig(reachable(cfg))
+	client, err := kubernetes.NewForConfig(withTimeout(cfg))
 	if err != nil {
 		return err
 	}
 
-	names, err := d.nodes(cmd.Context(), client, args)
+	names, err := d.selectNodes(cmd.Context(), client, args)
 	if err != nil {
 		return connect.Reach(err)
 	}

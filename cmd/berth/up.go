@@ -41,22 +41,23 @@ type cluster struct {
 	page       string // where the page is, once it is there
 }
 
-// parts are the processes of a cluster, in the order in which they start. Each
+// listParts are the processes of a cluster, in the order in which they start. Each
 // prints a line that begins with "ready" when it is.
-func (c *cluster) parts() []supervisor.Part {
+func (c *cluster) listParts() []supervisor.Part {
 	parts := []supervisor.Part{
 		{Name: "controlplane", OwnLog: true, Argv: c.controlplaneArgv},
 	}
 	if !c.own.berth.wanted() {
 		parts = append(parts,
 			supervisor.Part{Name: "scheduler", Argv: c.schedulerArgv},
-			supervisor.Part{Name: "controller", Argv: c.part("controller", "--leader-elect=false", "--health-bind-address", "127.0.0.1:0")})
+			supervisor.Part{Name: "controller", Argv: c.newPart("controller", "--leader-elect=false",
+				"--health-bind-address", "127.0.0.1:0")})
 	}
 
-	parts = append(parts, supervisor.Part{Name: "nodes", Argv: c.part("nodes", "--count", strconv.Itoa(c.nodes),
+	parts = append(parts, supervisor.Part{Name: "nodes", Argv: c.newPart("nodes", "--count", strconv.Itoa(c.nodes),
 		"--zones", strconv.Itoa(c.zones))})
 	if c.own.wanted {
-		parts = append(parts, c.own.part(c))
+		parts = append(parts, c.own.supervisorPart(c))
 	}
 
 	if c.uiPort != noPage {
@@ -65,8 +66,8 @@ func (c *cluster) parts() []supervisor.Part {
 	return parts
 }
 
-// part is the command line of a part that is a subcommand of berth itself.
-func (c *cluster) part(subcommand string, flags ...string) func() []string {
+// newPart is the command line of a part that is a subcommand of berth itself.
+func (c *cluster) newPart(subcommand string, flags ...string) func() []string {
 	return func() []string {
 		return append([]string{c.berth, subcommand, "--kubeconfig", c.kubeconfigOf(subcommand)}, flags...)
 	}
@@ -82,7 +83,7 @@ func (c *cluster) kubeconfigOf(component string) string {
 // it takes less memory.
 func (c *cluster) schedulerArgv() []string {
 	argv := []string{c.berth, "scheduler"}
-	if alone := filepath.Join(filepath.Dir(c.berth), "berth-scheduler"); exists(alone) {
+	if alone := filepath.Join(filepath.Dir(c.berth), "berth-scheduler"); pathExists(alone) {
 		argv = []string{alone}
 	}
 	return append(append(argv, "--kubeconfig", c.kubeconfigOf("scheduler")), c.schedulerFlags()...)
@@ -133,10 +134,10 @@ starts over.`,
   KUBECONFIG=.berth/kubeconfig kubectl get nodes`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := c.check(); err != nil {
+			if err := c.checkFlags(); err != nil {
 				return err
 			}
-			return c.run(cmd)
+			return c.runUp(cmd)
 		},
 	}
 	flags := cmd.Flags()
@@ -163,11 +164,11 @@ starts over.`,
 	return cmd
 }
 
-func (c *cluster) check() error {
+func (c *cluster) checkFlags() error {
 	var shape nodesShape
 	shape.addFlags(pflag.NewFlagSet("", pflag.ContinueOnError)) // as berth nodes has it
 	shape.count, shape.zones = c.nodes, c.zones
-	if _, err := shape.shape("--nodes"); err != nil {
+	if _, err := shape.parseShape("--nodes"); err != nil {
 		return err
 	}
 	if c.port < 0 || c.port > 65535 {
@@ -190,10 +191,10 @@ func (c *cluster) check() error {
 	if err := c.checkGates(); err != nil {
 		return err
 	}
-	return c.own.check(c)
+	return c.own.checkFlags(c)
 }
 
-func (c *cluster) run(cmd *cobra.Command) error {
+func (c *cluster) runUp(cmd *cobra.Command) error {
 	ctx, stop := signals.Until(cmd.Context())
 	defer stop()
 	began := time.Now()
@@ -225,27 +226,27 @@ func (c *cluster) run(cmd *cobra.Command) error {
 	}
 
 	out := &progress{out: cmd.OutOrStdout(), terminal: isTerminal(cmd.OutOrStdout())}
-	if err := c.own.start(ctx, c, out); err != nil {
+	if err := c.own.startNode(ctx, c, out); err != nil {
 		return err
 	}
 
-	s := &supervisor.Supervisor{Dir: dir.Path, Progress: out.step, Trouble: out.trouble}
+	s := &supervisor.Supervisor{Dir: dir.Path, Progress: out.showStep, Trouble: out.showTrouble}
 	running, end := context.WithCancel(ctx)
 	defer end()
 	var installed error
-	err = s.Run(running, c.parts(), func() {
+	err = s.Run(running, c.listParts(), func() {
 		if c.own.berth.wanted() {
-			if installed = c.own.berth.install(ctx, c, out); installed != nil || ctx.Err() != nil {
+			if installed = c.own.berth.installManifests(ctx, c, out); installed != nil || ctx.Err() != nil {
 				end()
 				return
 			}
 		}
-		out.finish(c.welcome(time.Since(began)))
+		out.printFinal(c.welcomeText(time.Since(began)))
 	})
 
-	err = errors.Join(err, installed, c.own.stop())
+	err = errors.Join(err, installed, c.own.stopNode())
 	if err == nil {
-		out.finish("stopped; berth up goes on from here\n")
+		out.printFinal("stopped; berth up goes on from here\n")
 	}
 	return err
 }
@@ -293,7 +294,7 @@ func (c *cluster) findExecutables() error {
 	return fmt.Errorf("%s is neither beside %s nor in PATH: run `make build`, or name it with --controlplane", name, c.berth)
 }
 
-func (c *cluster) welcome(took time.Duration) string {
+func (c *cluster) welcomeText(took time.Duration) string {
 	berth := "berth"
 	if filepath.Base(os.Args[0]) != os.Args[0] {
 		berth = shellWord(os.Args[0])
@@ -321,7 +322,7 @@ Try:
 
 Ctrl-C stops it; the next berth up goes on from there.
 `, currentVersion().Kubernetes, describeNodes(c.nodes, c.zones), took.Seconds(),
-		c.kubeconfig, filepath.Join(filepath.Dir(c.kubeconfig), "*.log"), c.own.line(c)+c.pageLine(), berth, try[0], try[1], try[2])
+		c.kubeconfig, filepath.Join(filepath.Dir(c.kubeconfig), "*.log"), c.own.welcomeLine(c)+c.pageLine(), berth, try[0], try[1], try[2])
 }
 
 func describeNodes(nodes, zones int) string {

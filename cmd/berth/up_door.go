@@ -59,7 +59,7 @@ func freeRanges(dir string) (ranges []string) {
 // machine each needs a service range of its own: a new one takes the first whose address is free.
 func openDoor(dir, device, kubeconfig string) (*serviceDoor, error) {
 	ranges := []string{serviceRange(dir)}
-	if isNew := !exists(filepath.Join(dir, "pki")) && ranges[0] == defaultServiceRange; isNew {
+	if isNew := !pathExists(filepath.Join(dir, "pki")) && ranges[0] == defaultServiceRange; isNew {
 		ranges = freeRanges(dir)
 	}
 
@@ -92,11 +92,11 @@ func listenAt(serviceRange, device string) (*serviceDoor, error) {
 	}
 	first := services.Masked().Addr().Next()
 	d := &serviceDoor{prefix: netip.PrefixFrom(first, first.BitLen()), device: device}
-	if err := d.ip("replace"); err != nil {
+	if err := d.changeAddress("replace"); err != nil {
 		return nil, err
 	}
 	if d.listener, err = net.Listen("tcp", d.address()); err != nil {
-		return nil, errors.Join(err, d.ip("del"))
+		return nil, errors.Join(err, d.changeAddress("del"))
 	}
 	return d, nil
 }
@@ -104,14 +104,14 @@ func listenAt(serviceRange, device string) (*serviceDoor, error) {
 // address that pods have in KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT.
 func (d *serviceDoor) address() string { return netip.AddrPortFrom(d.prefix.Addr(), 443).String() }
 
-func (d *serviceDoor) ip(verb string) error {
+func (d *serviceDoor) changeAddress(verb string) error {
 	if out, err := exec.Command("ip", "addr", verb, d.prefix.String(), "dev", d.device).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip addr %s %s dev %s: %w: %s", verb, d.prefix, d.device, err, strings.TrimSpace(string(out)))
 	}
 	return nil
 }
 
-func (d *serviceDoor) close() error { return errors.Join(d.listener.Close(), d.ip("del")) }
+func (d *serviceDoor) close() error { return errors.Join(d.listener.Close(), d.changeAddress("del")) }
 
 // kubeletPort is the usual one or, if another kubelet has it, a free one.
 func kubeletPort(address string) int {

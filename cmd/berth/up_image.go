@@ -35,8 +35,8 @@ type selfHosted struct {
 
 func (s *selfHosted) wanted() bool { return s.file != "" }
 
-// read finds the name under which a container runtime will know the image.
-func (s *selfHosted) read() (err error) {
+// readImage finds the name under which a container runtime will know the image.
+func (s *selfHosted) readImage() (err error) {
 	if s.image, err = imageName(s.file); err != nil {
 		return fmt.Errorf("--from-image: %w", err)
 	}
@@ -116,21 +116,21 @@ func labelNode(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// folder of the manifests.
-func (s *selfHosted) folder(c *cluster) string {
+// manifestFolder of the manifests.
+func (s *selfHosted) manifestFolder(c *cluster) string {
 	return filepath.Join(filepath.Dir(c.kubeconfig), "manifests", "here")
 }
 
-// install applies the manifests and waits until the pods run. Nobody but Berth would place them, so
-// it stands in for itself until then, by the Leases that the pods go by: they take over when it
-// ends.
-func (s *selfHosted) install(ctx context.Context, c *cluster, out *progress) error {
-	out.step("berth", "applying the manifests")
-	if err := s.write(c); err != nil {
+// installManifests applies the manifests and waits until the pods run. Nobody but Berth would place
+// them, so it stands in for itself until then, by the Leases that the pods go by: they take over
+// when it ends.
+func (s *selfHosted) installManifests(ctx context.Context, c *cluster, out *progress) error {
+	out.showStep("berth", "applying the manifests")
+	if err := s.writeManifests(c); err != nil {
 		return err
 	}
 
-	client, err := s.client(c)
+	client, err := s.newClient(c)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (s *selfHosted) install(ctx context.Context, c *cluster, out *progress) err
 	}
 
 	if said, err := exec.CommandContext(ctx, c.berth, "kubectl", "--kubeconfig", c.kubeconfig, "apply", "-k",
-		s.folder(c)).CombinedOutput(); err != nil {
+		s.manifestFolder(c)).CombinedOutput(); err != nil {
 		return fmt.Errorf("apply the manifests: %w: %s", err, strings.TrimSpace(string(said)))
 	}
 	if err := freeLeases(ctx, client); err != nil {
@@ -157,7 +157,7 @@ func (s *selfHosted) install(ctx context.Context, c *cluster, out *progress) err
 		end()
 	}()
 
-	standIns := &supervisor.Supervisor{Dir: filepath.Dir(c.kubeconfig), Progress: func(string, string) {}, Trouble: out.trouble}
+	standIns := &supervisor.Supervisor{Dir: filepath.Dir(c.kubeconfig), Progress: func(string, string) {}, Trouble: out.showTrouble}
 	if err := standIns.Run(standing, s.standIns(c), func() {}); err != nil {
 		return err
 	}
@@ -167,17 +167,18 @@ func (s *selfHosted) install(ctx context.Context, c *cluster, out *progress) err
 // standIns are the scheduler and the controllers as processes.
 func (s *selfHosted) standIns(c *cluster) []supervisor.Part {
 	return []supervisor.Part{
-		{Name: "controller", Argv: c.part("controller", "--leader-elect-resource-namespace", deploy.Namespace,
+		{Name: "controller", Argv: c.newPart("controller", "--leader-elect-resource-namespace", deploy.Namespace,
 			"--health-bind-address", "127.0.0.1:0")},
-		{Name: "scheduler", Argv: c.part("scheduler", "--leader-elect-resource-namespace", metav1.NamespaceSystem,
+		{Name: "scheduler", Argv: c.newPart("scheduler", "--leader-elect-resource-namespace", metav1.NamespaceSystem,
 			"--leader-elect-resource-name", "kube-scheduler",
 			"--secure-port", "0", "--health-bind-address", "127.0.0.1:0", "--feature-gates", c.schedulerGates())},
 	}
 }
 
-// write the manifests into the data directory, where users can look at them and delete by them.
-func (s *selfHosted) write(c *cluster) error {
-	here := s.folder(c)
+// writeManifests the manifests into the data directory, where users can look at them and delete by
+// them.
+func (s *selfHosted) writeManifests(c *cluster) error {
+	here := s.manifestFolder(c)
 	all := filepath.Dir(here)
 	if err := os.RemoveAll(all); err != nil {
 		return err
@@ -191,7 +192,7 @@ func (s *selfHosted) write(c *cluster) error {
 	return os.WriteFile(filepath.Join(here, "kustomization.yaml"), []byte(s.kustomization(c)), 0o644)
 }
 
-func (s *selfHosted) client(c *cluster) (kubernetes.Interface, error) {
+func (s *selfHosted) newClient(c *cluster) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
 		return nil, err
@@ -232,12 +233,12 @@ func (s *selfHosted) awaitPods(ctx context.Context, client kubernetes.Interface,
 	defer cancel()
 	said := -1
 	for {
-		ready, want, waiting, err := s.pods(ctx, client)
+		ready, want, waiting, err := s.countPods(ctx, client)
 		switch {
 		case err == nil && want > 0 && ready >= want:
 			return nil
 		case err == nil && ready != said:
-			out.step("berth", fmt.Sprintf("%d of %d pods ready", ready, want))
+			out.showStep("berth", fmt.Sprintf("%d of %d pods ready", ready, want))
 			said = ready
 		}
 
@@ -252,8 +253,8 @@ func (s *selfHosted) awaitPods(ctx context.Context, client kubernetes.Interface,
 	}
 }
 
-// pods counts them, and says of one that is not ready why.
-func (s *selfHosted) pods(ctx context.Context, client kubernetes.Interface) (ready, want int, waiting string, err error) {
+// countPods counts them, and says of one that is not ready why.
+func (s *selfHosted) countPods(ctx context.Context, client kubernetes.Interface) (ready, want int, waiting string, err error) {
 	deployments, err := client.AppsV1().Deployments(deploy.Namespace).List(ctx, metav1.ListOptions{LabelSelector: partOfBerth})
 	if err != nil {
 		return 0, 0, "", err
@@ -287,10 +288,10 @@ func (s *selfHosted) pods(ctx context.Context, client kubernetes.Interface) (rea
 	return ready, want, waiting, nil
 }
 
-// line of the welcome.
-func (s *selfHosted) line(c *cluster) string {
+// welcomeLine of the welcome.
+func (s *selfHosted) welcomeLine(c *cluster) string {
 	if !s.wanted() {
 		return ""
 	}
-	return fmt.Sprintf("  berth       pods in %s, from %s; manifests in %s\n", deploy.Namespace, s.image, s.folder(c))
+	return fmt.Sprintf("  berth       pods in %s, from %s; manifests in %s\n", deploy.Namespace, s.image, s.manifestFolder(c))
 }

@@ -58,8 +58,8 @@ func (n *ownNode) addFlags(flags *pflag.FlagSet) {
 	}
 }
 
-// check what was asked for.
-func (n *ownNode) check(c *cluster) error {
+// checkFlags what was asked for.
+func (n *ownNode) checkFlags(c *cluster) error {
 	switch {
 	case !n.wanted && n.berth.wanted():
 		return usagef("--from-image: needs --agent")
@@ -73,17 +73,17 @@ func (n *ownNode) check(c *cluster) error {
 		return usagef("--config: has no effect with --from-image; the configuration is the ConfigMap berth-scheduler " +
 			"in the namespace berth-system")
 	}
-	return n.berth.read()
+	return n.berth.readImage()
 }
 
-// start what the node needs before the cluster is started.
-func (n *ownNode) start(ctx context.Context, c *cluster, out *progress) (err error) {
+// startNode what the node needs before the cluster is started.
+func (n *ownNode) startNode(ctx context.Context, c *cluster, out *progress) (err error) {
 	if !n.wanted {
 		return nil
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(fmt.Errorf("--agent: %w", err), n.stop())
+			err = errors.Join(fmt.Errorf("--agent: %w", err), n.stopNode())
 		}
 	}()
 	if reason := containerd.Impossible(); reason != "" {
@@ -104,7 +104,7 @@ func (n *ownNode) start(ctx context.Context, c *cluster, out *progress) (err err
 	if n.door, err = openDoor(filepath.Dir(c.kubeconfig), bridge, c.kubeconfig); err != nil {
 		return err
 	}
-	if n.kubelet.Configuration, err = n.configuration(); err != nil {
+	if n.kubelet.Configuration, err = n.kubeletConfig(); err != nil {
 		return err
 	}
 	return nil
@@ -116,7 +116,7 @@ func (n *ownNode) prepareKubelet(ctx context.Context, c *cluster, out *progress)
 	if n.kubelet.Name, err = machineName(); err != nil {
 		return err
 	}
-	if n.endpoint != "" && !exists(kubelet.SocketOf(n.endpoint)) {
+	if n.endpoint != "" && !pathExists(kubelet.SocketOf(n.endpoint)) {
 		return fmt.Errorf("--container-runtime-endpoint: there is no %s", kubelet.SocketOf(n.endpoint))
 	}
 	// The node's certificate is of this cluster: it is kept where the cluster is.
@@ -129,7 +129,7 @@ func (n *ownNode) prepareKubelet(ctx context.Context, c *cluster, out *progress)
 	if err := kubelet.Refuse(kubelet.Running("/proc"), n.endpoint, n.endpoint != ""); err != nil {
 		return err
 	}
-	out.finish("") // building prints lines of its own
+	out.printFinal("") // building prints lines of its own
 	n.kubelet.Program, err = kubelet.FindOrBuild(ctx, n.program, out.out)
 	return err
 }
@@ -146,7 +146,7 @@ func (n *ownNode) startContainerd(ctx context.Context, out *progress) error {
 	if err != nil {
 		return err
 	}
-	out.step("kubelet", "starting a containerd of its own")
+	out.showStep("kubelet", "starting a containerd of its own")
 	if n.private, err = containerd.Run(ctx, dir); err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
@@ -159,15 +159,15 @@ func (n *ownNode) startContainerd(ctx context.Context, out *progress) error {
 	if !n.berth.wanted() {
 		return nil
 	}
-	out.step("berth", "importing "+n.berth.image)
+	out.showStep("berth", "importing "+n.berth.image)
 	if err := n.private.Import(ctx, n.berth.file); err != nil {
 		return fmt.Errorf("--from-image: %w", err)
 	}
 	return nil
 }
 
-// configuration of the kubelet: Berth's fields, and over them the user's.
-func (n *ownNode) configuration() (map[string]any, error) {
+// kubeletConfig of the kubelet: Berth's fields, and over them the user's.
+func (n *ownNode) kubeletConfig() (map[string]any, error) {
 	fields := kubelet.Defaults(n.kubelet.ClientCA())
 	maps.Copy(fields, map[string]any{
 		"containerRuntimeEndpoint": n.endpoint,
@@ -200,7 +200,7 @@ func (n *ownNode) configuration() (map[string]any, error) {
 	return fields, nil
 }
 
-func (n *ownNode) stop() error {
+func (n *ownNode) stopNode() error {
 	var failed []error
 	if n.door != nil {
 		failed = append(failed, n.door.close())
@@ -211,9 +211,9 @@ func (n *ownNode) stop() error {
 	return errors.Join(failed...)
 }
 
-// part of the cluster. Its files are written at every start: the bootstrap token is another one
-// then.
-func (n *ownNode) part(c *cluster) supervisor.Part {
+// supervisorPart of the cluster. Its files are written at every start: the bootstrap token is
+// another one then.
+func (n *ownNode) supervisorPart(c *cluster) supervisor.Part {
 	return supervisor.Part{
 		Name:    "kubelet",
 		Prepare: func() error { return errors.Join(n.writeBootstrap(c), n.kubelet.Write()) },
@@ -269,14 +269,14 @@ func (n *ownNode) controlplaneFlags() (flags []string) {
 	return flags
 }
 
-// line of the welcome.
-func (n *ownNode) line(c *cluster) string {
+// welcomeLine of the welcome.
+func (n *ownNode) welcomeLine(c *cluster) string {
 	switch {
 	case !n.wanted:
 		return ""
 	case n.private != nil:
 		return "  node        this machine, on a containerd of its own, " + n.private.Endpoint() +
-			"; it has the image busybox:1\n" + n.berth.line(c)
+			"; it has the image busybox:1\n" + n.berth.welcomeLine(c)
 	}
 	return "  node        this machine, on " + n.endpoint + "\n"
 }

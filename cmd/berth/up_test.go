@@ -27,7 +27,7 @@ func TestNodesThatCannotBeAreRefusedAtOnce(t *testing.T) {
 func TestWelcomeSuggestsWhatCanBeDone(t *testing.T) {
 	for nodes, fails := range map[int]bool{0: false, 3: true} {
 		c := &cluster{nodes: nodes, zones: 1, dataDir: defaultDataDir, kubeconfig: "/x/kubeconfig"}
-		if text := c.welcome(0); strings.Contains(text, "nodes fail") != fails || !strings.Contains(text, "Try:") {
+		if text := c.welcomeText(0); strings.Contains(text, "nodes fail") != fails || !strings.Contains(text, "Try:") {
 			t.Errorf("%d nodes:\n%s", nodes, text)
 		}
 	}

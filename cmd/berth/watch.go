@@ -25,7 +25,7 @@ func (v *watching) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&v.every, "every", 5*time.Second, "with --watch, how often the cluster is read, 1s at least")
 }
 
-func (v *watching) check(files []string) error {
+func (v *watching) checkFlags(files []string) error {
 	switch {
 	case v.watch && len(files) > 0:
 		return usagef("--watch: files do not change; leave it out, or -f")
@@ -42,9 +42,9 @@ type spoken struct {
 	write func() error
 }
 
-// ask writes the answer. With --watch it repeats the question until Ctrl-C, and writes each answer
-// that differs from the one before.
-func (v *watching) ask(cmd *cobra.Command, ask func() (*spoken, error)) error {
+// askRepeatedly writes the answer. With --watch it repeats the question until Ctrl-C, and writes
+// each answer that differs from the one before.
+func (v *watching) askRepeatedly(cmd *cobra.Command, ask func() (*spoken, error)) error {
 	if !v.watch {
 		said, err := ask()
 		if err != nil {
@@ -70,14 +70,14 @@ func (v *watching) ask(cmd *cobra.Command, ask func() (*spoken, error)) error {
 			}
 			fmt.Fprintln(cmd.OutOrStdout())
 		}
-		if !pause(ctx, v.every) {
+		if !sleepFor(ctx, v.every) {
 			return nil
 		}
 	}
 }
 
-// pause waits; it returns false if the context has ended.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleepFor waits; it returns false if the context has ended.
+func sleepFor(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -55,7 +55,7 @@ func TestWatchPrintsWhatHasChanged(t *testing.T) {
 			var out, errs screen
 			ended := make(chan int)
 			go func() {
-				ended <- run(ctx, append([]string{"berth"}, append(strings.Fields(args), "--kubeconfig", kubeconfig, "--watch", "--every", "1s", "-o", "json")...), &out, &errs)
+				ended <- runCommand(ctx, append([]string{"berth"}, append(strings.Fields(args), "--kubeconfig", kubeconfig, "--watch", "--every", "1s", "-o", "json")...), &out, &errs)
 			}()
 			lists := func() int { return strings.Count(strings.Join(api.Reads(), "\n"), "/api/v1/nodes") }
 			answers := func() int { return strings.Count(out.String(), `"apiVersion": "berth.dev/`) }
@@ -96,7 +96,7 @@ func TestWatchTellsOnceWhatItCannotRead(t *testing.T) {
 	var out, errs screen
 	ended := make(chan int)
 	go func() {
-		ended <- run(ctx, []string{"berth", "pending", "--kubeconfig", kubeconfig, "--watch", "--every", "1s"}, &out, &errs)
+		ended <- runCommand(ctx, []string{"berth", "pending", "--kubeconfig", kubeconfig, "--watch", "--every", "1s"}, &out, &errs)
 	}()
 	for end := time.Now().Add(20 * time.Second); strings.Count(strings.Join(api.Reads(), "\n"), "/api/v1/nodes") < 3; {
 		if time.Now().After(end) {
@@ -127,7 +127,7 @@ func TestCtrlCEndsAQuestionUnderWay(t *testing.T) {
 	ended := make(chan int, 1)
 	var out, errs screen
 	go func() {
-		ended <- run(context.Background(), []string{"berth", "pending", "--kubeconfig", kubeconfig, "--watch"}, &out, &errs)
+		ended <- runCommand(context.Background(), []string{"berth", "pending", "--kubeconfig", kubeconfig, "--watch"}, &out, &errs)
 	}()
 	<-asked
 	if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {

@@ -63,7 +63,7 @@ The cluster of berth up needs no webhook: its API server has the rules built in.
 }
 
 func runWebhook(cmd *cobra.Command, to *connection, options webhook.Options) error {
-	cfg, err := to.config("webhook")
+	cfg, err := to.restConfig("webhook")
 	if err != nil {
 		return err
 	}

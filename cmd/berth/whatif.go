@@ -100,16 +100,16 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
 		// The flags of several operations in a row are told apart by where they stand, which cobra
 		// cannot do.
 		DisableFlagParsing: true,
-		ValidArgsFunction:  f.complete,
-		RunE:               func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
+		ValidArgsFunction:  f.completeArgs,
+		RunE:               func(cmd *cobra.Command, args []string) error { return f.runWhatIf(cmd, args) },
 	}
 	f.addFlags(cmd.Flags())
 	return cmd
 }
 
-func (f *forecast) run(cmd *cobra.Command, args []string) error {
+func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	f.path = cmd.CommandPath()
-	steps, err := f.parse(args)
+	steps, err := f.parseSteps(args)
 	if err == pflag.ErrHelp || f.help {
 		return cmd.Help()
 	}
@@ -139,34 +139,34 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if len(steps) == 0 {
 		return usagef("no operation is named: such as drain node/NAME (see %s --help)", cmd.CommandPath())
 	}
-	space := f.space(f.namespace)
+	space := f.namespaceOr(f.namespace)
 	for i := range steps {
 		setNamespace(&steps[i], space)
 	}
 
-	w, source, err := f.world(cmd)
+	w, source, err := f.readWorld(cmd)
 	if err != nil {
 		return err
 	}
 
-	meter := f.work.begin(cmd.ErrOrStderr(), "forecasting")
+	meter := f.work.beginStep(cmd.ErrOrStderr(), "forecasting")
 	answer, err := whatif.Run(w, steps, whatif.Options{For: f.time, Source: source,
 		Progress: func(elapsed, until time.Duration, without bool) {
-			if meter.shows() {
-				meter.say(forecasting(elapsed, until, without))
+			if meter.isShown() {
+				meter.setWords(progressText(elapsed, until, without))
 			}
 		},
 		Planning: func(words string) {
-			if meter.shows() {
-				meter.say("planning nodes: " + words)
+			if meter.isShown() {
+				meter.setWords("planning nodes: " + words)
 			}
 		}})
 
-	f.work.end()
+	f.work.endWork()
 	if err != nil {
 		return err
 	}
-	if err := f.opening(cmd.OutOrStdout()); err != nil {
+	if err := f.writeOpening(cmd.OutOrStdout()); err != nil {
 		return err
 	}
 
@@ -179,7 +179,7 @@ func (f *forecast) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return f.held(answer)
+	return f.failedConditions(answer)
 }
 
 // readCatalog reads what provision may buy.
@@ -204,8 +204,8 @@ func (f *forecast) readCatalog(steps []whatif.Step) error {
 	return nil
 }
 
-// forecasting says how far a forecast is.
-func forecasting(elapsed, until time.Duration, without bool) string {
+// progressText says how far a forecast is.
+func progressText(elapsed, until time.Duration, without bool) string {
 	switch passed := answer.Duration(elapsed); {
 	case without:
 		return fmt.Sprintf("forecasting the same time without the operations: %s of %s", passed, answer.Duration(until))
@@ -216,9 +216,9 @@ func forecasting(elapsed, until time.Duration, without bool) string {
 	}
 }
 
-// held tells which conditions of --fail-on came true. A refused drain is one of them whatever is
-// named: of a drain that does not begin the others say nothing.
-func (f *forecast) held(answer *whatif.Forecast) error {
+// failedConditions tells which conditions of --fail-on came true. A refused drain is one of them
+// whatever is named: of a drain that does not begin the others say nothing.
+func (f *forecast) failedConditions(answer *whatif.Forecast) error {
 	conditions := f.failOn
 	if len(conditions) > 0 && !slices.Contains(conditions, "refused") {
 		conditions = append(slices.Clone(conditions), "refused")

@@ -10,9 +10,10 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
 
-// complete completes the arguments of berth what-if: operations and, after one, its flags and what
-// it names. Cobra leaves the flags to it, because it cannot tell those of several operations apart.
-func (f *forecast) complete(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+// completeArgs completes the arguments of berth what-if: operations and, after one, its flags and
+// what it names. Cobra leaves the flags to it, because it cannot tell those of several operations
+// apart.
+func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	first := slices.IndexFunc(args, isOperation)
 	if first < 0 {
 		first = len(args)
@@ -23,19 +24,19 @@ func (f *forecast) complete(cmd *cobra.Command, args []string, toComplete string
 			word = arg
 		}
 	}
-	before := last(args)
+	before := lastArg(args)
 	flags := f.flagsOf(word)
 	awaits := awaitsValue(flags, before)
 	if awaits != "" && first == len(args) {
 		first--
 	}
-	if _, err := f.parse(args[:first]); err != nil { // for --filename, --kubeconfig and their like
+	if _, err := f.parseSteps(args[:first]); err != nil { // for --filename, --kubeconfig and their like
 		return nil, cobra.ShellCompDirectiveError
 	}
-	namespace := f.space(f.namespace)
+	namespace := f.namespaceOr(f.namespace)
 	switch {
 	case awaits == "fail-on":
-		return matching(whatif.Conditions, toComplete), cobra.ShellCompDirectiveNoFileComp
+		return withPrefix(whatif.Conditions, toComplete), cobra.ShellCompDirectiveNoFileComp
 	case awaits == "like" && word == "add-nodes":
 		return f.completeRef(cmd, []subject{nodeSubject}, "", toComplete, namespace)
 	case awaits == "like":
@@ -57,7 +58,7 @@ func (f *forecast) complete(cmd *cobra.Command, args []string, toComplete string
 		})
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}
-	next := matching(operations, toComplete)
+	next := withPrefix(operations, toComplete)
 	var names []string
 	directive := cobra.ShellCompDirectiveNoFileComp
 	switch {
@@ -66,13 +67,13 @@ func (f *forecast) complete(cmd *cobra.Command, args []string, toComplete string
 		if strings.Contains(toComplete, "/") {
 			return f.completeRef(cmd, []subject{nodeSubject}, before, toComplete, namespace)
 		}
-		names = matching(f.namesOf(cmd, nodeSubject, ""), toComplete)
+		names = withPrefix(f.namesOf(cmd, nodeSubject, ""), toComplete)
 	case word == "scale":
 		names, directive = f.completeRef(cmd, scalable, before, toComplete, namespace)
 	case word == "use":
 		names, directive = f.completeRef(cmd, podsAndWorkloads[:1], before, toComplete, namespace)
 	case word == "rebalance":
-		names = matching(goalWords, toComplete)
+		names = withPrefix(goalWords, toComplete)
 	case word == "delete":
 		names, directive = f.completeRef(cmd, podsAndWorkloads, before, toComplete, namespace)
 	}

@@ -22,9 +22,9 @@ import (
 var operations = []string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "add-nodes", "add-pods",
 	"apply", "scale", "delete", "rebalance", "pressure", "use", "provision"}
 
-// parse cuts the arguments at the words that begin operations, and reads each part with the flags
-// that may stand there.
-func (f *forecast) parse(args []string) ([]whatif.Step, error) {
+// parseSteps cuts the arguments at the words that begin operations, and reads each part with the
+// flags that may stand there.
+func (f *forecast) parseSteps(args []string) ([]whatif.Step, error) {
 	first := slices.IndexFunc(args, isOperation)
 	if first < 0 {
 		first = len(args)
@@ -116,16 +116,16 @@ func (f *forecast) parseOne(word string, args []string) (*whatif.Step, error) {
 			p.rest = append(p.rest, arg)
 		}
 	}
-	step, err := p.step(word)
+	step, err := p.makeStep(word)
 	if err == nil {
 		f.catalog = append(f.catalog, p.catalog...)
-		step.Words = words(word, flags, general)
+		step.Words = operationWords(word, flags, general)
 	}
 	return step, err
 }
 
-// words are those of the operation, without the flags that may stand anywhere.
-func words(word string, flags, general *pflag.FlagSet) string {
+// operationWords are those of the operation, without the flags that may stand anywhere.
+func operationWords(word string, flags, general *pflag.FlagSet) string {
 	list := append([]string{word}, flags.Args()...)
 	flags.Visit(func(flag *pflag.Flag) {
 		switch {
@@ -183,18 +183,18 @@ func (p *parts) addFlags(word string, flags *pflag.FlagSet) {
 	}
 }
 
-// step makes the operation of what was said.
-func (p *parts) step(word string) (*whatif.Step, error) {
+// makeStep makes the operation of what was said.
+func (p *parts) makeStep(word string) (*whatif.Step, error) {
 	op := &simulate.Operation{}
 	switch word {
 	case "taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "pressure":
 		return p.onNodes(word, op)
 	case "add-nodes":
-		count, err := p.count(word)
+		count, err := p.parseCount(word)
 		if err != nil {
 			return nil, err
 		}
-		like, err := named(p.like, nodeWords...)
+		like, err := splitName(p.like, nodeWords...)
 		if err != nil {
 			return nil, err
 		}
@@ -208,7 +208,7 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 		case p.max && len(p.rest) > 0:
 			return nil, usagef("add-pods %q: a number, or --max for as many as fit", p.rest[0])
 		case !p.max:
-			count, err := p.count(word)
+			count, err := p.parseCount(word)
 			if err != nil {
 				return nil, err
 			}
@@ -220,12 +220,12 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 		}
 		op.Deploy = p.files
 	case "scale":
-		if p.reference(); len(p.rest) != 1 || p.replicas < 0 {
+		if p.joinReference(); len(p.rest) != 1 || p.replicas < 0 {
 			return nil, usagef("scale: write scale deployment/NAME --replicas N")
 		}
 		op.Scale = &simulate.Scale{Workload: p.rest[0], Replicas: p.replicas}
 	case "use":
-		if p.reference(); len(p.rest) != 1 || p.memory == "" && p.disk == "" {
+		if p.joinReference(); len(p.rest) != 1 || p.memory == "" && p.disk == "" {
 			return nil, usagef("use: write use pod/NAME --memory 500Mi")
 		}
 		op.Use = &simulate.Use{Pod: p.rest[0], Memory: p.memory, EphemeralStorage: p.disk}
@@ -235,7 +235,7 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 		}
 		return &whatif.Step{Catalog: &provision.Catalog{}, Scored: p.scored}, nil
 	case "delete":
-		if p.reference(); len(p.rest) != 1 {
+		if p.joinReference(); len(p.rest) != 1 {
 			return nil, usagef("delete: write delete pod/NAME")
 		}
 		op.Delete = &simulate.Delete{Object: p.rest[0]}
@@ -250,8 +250,8 @@ func (p *parts) step(word string) (*whatif.Step, error) {
 	return &whatif.Step{Operation: op}, nil
 }
 
-// count reads the number that stands alone.
-func (p *parts) count(word string) (int, error) {
+// parseCount reads the number that stands alone.
+func (p *parts) parseCount(word string) (int, error) {
 	if len(p.rest) != 1 || p.like == "" {
 		return 0, usagef("%s: write %s N --like %s/NAME", word, word, strings.TrimSuffix(strings.TrimPrefix(word, "add-"), "s"))
 	}
@@ -304,7 +304,7 @@ func (p *parts) onNodes(word string, op *simulate.Operation) (*whatif.Step, erro
 			return nil, usagef("%w", err)
 		}
 	case "pressure":
-		if op.Pressure = p.pressure(); p.memory == "" && p.disk == "" {
+		if op.Pressure = p.makePressure(); p.memory == "" && p.disk == "" {
 			return nil, usagef("pressure: say how much is left: write pressure node/NAME --memory 200Mi")
 		}
 	case "cordon":
@@ -319,7 +319,7 @@ func (p *parts) onNodes(word string, op *simulate.Operation) (*whatif.Step, erro
 	return &whatif.Step{Operation: op}, nil
 }
 
-func (p *parts) pressure() *simulate.Pressure {
+func (p *parts) makePressure() *simulate.Pressure {
 	c := p.eviction
 	return &simulate.Pressure{
 		Nodes: p.nodes, Memory: p.memory, EphemeralStorage: p.disk,
@@ -341,8 +341,8 @@ func (p *parts) bareNodes(word string) {
 	}
 }
 
-// reference joins TYPE NAME, which kubectl takes as well as TYPE/NAME.
-func (p *parts) reference() {
+// joinReference joins TYPE NAME, which kubectl takes as well as TYPE/NAME.
+func (p *parts) joinReference() {
 	if len(p.rest) == 2 && !strings.Contains(p.rest[0], "/") {
 		p.rest = []string{p.rest[0] + "/" + p.rest[1]}
 	}

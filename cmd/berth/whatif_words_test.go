@@ -15,7 +15,7 @@ func TestForecastingSaysHowFarItIs(t *testing.T) {
 		{90 * time.Second, time.Hour, false, "forecasting: 1m30s of 1h"},
 		{90 * time.Second, 2 * time.Hour, true, "forecasting the same time without the operations: 1m30s of 2h"},
 	} {
-		if got := forecasting(c.elapsed, c.until, c.without); got != c.want {
+		if got := progressText(c.elapsed, c.until, c.without); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

@@ -54,7 +54,7 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Message }
 
-func refuse(field, format string, args ...any) error {
+func newRefusal(field, format string, args ...any) error {
 	return &Refusal{Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
@@ -89,8 +89,9 @@ type request struct {
 type rule func(*request) error
 
 var (
-	changes  = []rule{startAnew, priority, lostNodes, namespaceTolerations, memoryPressure, extendedResources, dedicatedNodes, runtimeClass}
-	verdicts = []rule{allowedTolerations, overhead, onlyDedicatedNodes}
+	changes = []rule{startAnew, resolvePriority, lostNodes, namespaceTolerations, memoryPressure, extendedResources,
+		dedicatedNodes, runtimeClass}
+	verdicts = []rule{allowedTolerations, checkOverhead, onlyDedicatedNodes}
 
 	changesOfUpdates  = []rule{keepPriority, giveLater}
 	verdictsOfUpdates = []rule{allowedTolerations}
@@ -101,18 +102,18 @@ var (
 // a lookup; the pod is then half changed and of no use.
 func Change(config Config, objects Objects, pod, old *v1.Pod) error {
 	if old != nil {
-		return apply(changesOfUpdates, config, objects, pod, old)
+		return applyRules(changesOfUpdates, config, objects, pod, old)
 	}
-	return apply(changes, config, objects, pod, nil)
+	return applyRules(changes, config, objects, pod, nil)
 }
 
 // Judge says whether the pod may be stored as it is after all changes, those
 // of others included. It alters nothing.
 func Judge(config Config, objects Objects, pod, old *v1.Pod) error {
 	if old != nil {
-		return apply(verdictsOfUpdates, config, objects, pod, old)
+		return applyRules(verdictsOfUpdates, config, objects, pod, old)
 	}
-	return apply(verdicts, config, objects, pod, nil)
+	return applyRules(verdicts, config, objects, pod, nil)
 }
 
 // Pod is both for a new pod: Change, then Judge.
@@ -123,7 +124,7 @@ func Pod(config Config, objects Objects, pod *v1.Pod) error {
 	return Judge(config, objects, pod, nil)
 }
 
-func apply(rules []rule, config Config, objects Objects, pod, old *v1.Pod) error {
+func applyRules(rules []rule, config Config, objects Objects, pod, old *v1.Pod) error {
 	namespace, err := objects.Namespace(pod.Namespace)
 	if err != nil {
 		return fmt.Errorf("namespace %s: %w", pod.Namespace, err)
@@ -151,7 +152,7 @@ func Create(config Config, objects Objects, pod *v1.Pod) (*v1.Pod, error) {
 	if err := Pod(config, objects, pod); err != nil {
 		return nil, err
 	}
-	prepare(pod)
+	preparePod(pod)
 	if faults := rules.ValidatePod(pod); len(faults) > 0 {
 		return nil, &Refusal{Field: faults[0].Field, Message: faults.ToAggregate().Error(), Faults: faults}
 	}

@@ -45,11 +45,11 @@ func onlyDedicatedNodes(r *request) error {
 	if affinity != nil && affinity.NodeAffinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil &&
 		!slices.ContainsFunc(affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms,
 			func(term v1.NodeSelectorTerm) bool {
-				return !matchesNothing(&term) && !requires(&term, key, value)
+				return !matchesNothing(&term) && !requiresLabel(&term, key, value)
 			}) {
 		return nil
 	}
-	return refuse("spec.affinity", "annotation %s: the pod belongs on the nodes %s=%s, but the node affinity for it "+
+	return newRefusal("spec.affinity", "annotation %s: the pod belongs on the nodes %s=%s, but the node affinity for it "+
 		"is missing: another webhook may have taken it away; create the pod again",
 		DedicatedNodesAnnotation, key, value)
 }
@@ -60,7 +60,7 @@ func groupOf(r *request) (key, value string, err error) {
 	group, field := r.pod.Annotations[DedicatedNodesAnnotation], "metadata.annotations["+DedicatedNodesAnnotation+"]"
 	if owned := r.namespace.Annotations[DedicatedNodesAnnotation]; owned != "" {
 		if group != "" && group != owned {
-			return "", "", refuse(field, "annotation %s: %q: namespace %s has its pods on the nodes %q",
+			return "", "", newRefusal(field, "annotation %s: %q: namespace %s has its pods on the nodes %q",
 				DedicatedNodesAnnotation, group, r.namespace.Name, owned)
 		}
 		group, field = owned, "metadata.namespace"
@@ -72,7 +72,7 @@ func groupOf(r *request) (key, value string, err error) {
 	key, value, found := strings.Cut(group, "=")
 	faults := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
 	if !found || len(faults) > 0 {
-		return "", "", refuse(field, "annotation %s: %q: must be key=value, the taint and the label of the nodes",
+		return "", "", newRefusal(field, "annotation %s: %q: must be key=value, the taint and the label of the nodes",
 			DedicatedNodesAnnotation, group)
 	}
 	return key, value, nil
@@ -100,7 +100,7 @@ func requireLabel(spec *v1.PodSpec, key, value string) {
 
 	terms := affinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 	for i := range terms {
-		if !matchesNothing(&terms[i]) && !requires(&terms[i], key, value) {
+		if !matchesNothing(&terms[i]) && !requiresLabel(&terms[i], key, value) {
 			terms[i].MatchExpressions = append(terms[i].MatchExpressions, label)
 		}
 	}
@@ -110,7 +110,7 @@ func matchesNothing(term *v1.NodeSelectorTerm) bool {
 	return len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0
 }
 
-func requires(term *v1.NodeSelectorTerm, key, value string) bool {
+func requiresLabel(term *v1.NodeSelectorTerm, key, value string) bool {
 	return slices.ContainsFunc(term.MatchExpressions, func(r v1.NodeSelectorRequirement) bool {
 		return r.Key == key && r.Operator == v1.NodeSelectorOpIn && len(r.Values) == 1 && r.Values[0] == value
 	})

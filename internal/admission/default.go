@@ -9,7 +9,7 @@ import (
 
 // Default fills in, in place, what the API server does while it decodes a pod.
 func Default(pod *v1.Pod) {
-	containers := slices.Concat(pointers(pod.Spec.InitContainers), pointers(pod.Spec.Containers))
+	containers := slices.Concat(toPointers(pod.Spec.InitContainers), toPointers(pod.Spec.Containers))
 	for _, c := range containers {
 		defaultRequests(&c.Resources)
 		if pod.Spec.HostNetwork {
@@ -36,7 +36,7 @@ func Default(pod *v1.Pod) {
 	defaultSpec(&pod.Spec)
 }
 
-func pointers[T any](list []T) []*T {
+func toPointers[T any](list []T) []*T {
 	result := make([]*T, len(list))
 	for i := range list {
 		result[i] = &list[i]

@@ -42,7 +42,7 @@ func lostNode(r *request, taint string, configured *int64, annotation string) er
 	if text, set := r.namespace.Annotations[annotation]; set {
 		value, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || value < 0 {
-			return refuse("metadata.namespace",
+			return newRefusal("metadata.namespace",
 				"namespace %s: annotation %s: %q: must be a number of seconds, zero or more", r.namespace.Name, annotation, text)
 		}
 		seconds = value

@@ -16,7 +16,7 @@ func mergeTolerations(first, second []v1.Toleration) []v1.Toleration {
 		t := &all[i]
 		redundant := coveredByAny(t, merged)
 		for j := i + 1; j < len(all) && !redundant; j++ {
-			redundant = !apiequality.Semantic.DeepEqual(t, &all[j]) && covers(&all[j], t)
+			redundant = !apiequality.Semantic.DeepEqual(t, &all[j]) && coversToleration(&all[j], t)
 		}
 		if !redundant {
 			merged = append(merged, *t)
@@ -26,13 +26,13 @@ func mergeTolerations(first, second []v1.Toleration) []v1.Toleration {
 }
 
 func coveredByAny(t *v1.Toleration, list []v1.Toleration) bool {
-	return slices.ContainsFunc(list, func(wide v1.Toleration) bool { return covers(&wide, t) })
+	return slices.ContainsFunc(list, func(wide v1.Toleration) bool { return coversToleration(&wide, t) })
 }
 
-// covers reports whether wide tolerates all that t does, for as long. It is
+// coversToleration reports whether wide tolerates all that t does, for as long. It is
 // kube-apiserver's notion, which knows of Equal and Exists only: Gt and Lt
 // cover nothing but themselves.
-func covers(wide, t *v1.Toleration) bool {
+func coversToleration(wide, t *v1.Toleration) bool {
 	if apiequality.Semantic.DeepEqual(wide, t) {
 		return true
 	}

@@ -17,7 +17,7 @@ const (
 // or those of the cluster if the namespace says nothing. An empty annotation
 // says: none.
 func namespaceTolerations(r *request) error {
-	defaults, set, err := annotated(r.namespace, DefaultTolerationsAnnotation)
+	defaults, set, err := annotatedTolerations(r.namespace, DefaultTolerationsAnnotation)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func allowedTolerations(r *request) error {
 	}
 	for i := range r.pod.Spec.Tolerations {
 		t := &r.pod.Spec.Tolerations[i]
-		if r.old != nil && contains(r.old.Spec.Tolerations, *t) {
+		if r.old != nil && containsToleration(r.old.Spec.Tolerations, *t) {
 			continue
 		}
 		allowed, scope, err := allowList(r)
@@ -49,7 +49,7 @@ func allowedTolerations(r *request) error {
 			return err
 		}
 		if len(allowed) > 0 && !coveredByAny(t, allowed) {
-			return refuse("spec.tolerations",
+			return newRefusal("spec.tolerations",
 				"pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", scope)
 		}
 	}
@@ -60,20 +60,20 @@ func allowedTolerations(r *request) error {
 // allowList returns the tolerations that the pod may have, and whose setting this is; an empty list
 // allows all.
 func allowList(r *request) (allowed []v1.Toleration, scope string, err error) {
-	allowed, set, err := annotated(r.namespace, AllowedTolerationsAnnotation)
+	allowed, set, err := annotatedTolerations(r.namespace, AllowedTolerationsAnnotation)
 	if !set {
 		return r.AllowedTolerations, "cluster", err
 	}
 	return allowed, "namespace", err
 }
 
-func annotated(namespace *v1.Namespace, annotation string) (tolerations []v1.Toleration, set bool, err error) {
+func annotatedTolerations(namespace *v1.Namespace, annotation string) (tolerations []v1.Toleration, set bool, err error) {
 	text, set := namespace.Annotations[annotation]
 	if text == "" {
 		return nil, set, nil
 	}
 	if err := json.Unmarshal([]byte(text), &tolerations); err != nil {
-		return nil, true, refuse("metadata.namespace",
+		return nil, true, newRefusal("metadata.namespace",
 			"namespace %s: annotation %s: %v; must be a JSON list of tolerations", namespace.Name, annotation, err)
 	}
 	return tolerations, true, nil

@@ -10,11 +10,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// prepare does, in place, what else the API server does with a new pod: it
+// preparePod does, in place, what else the API server does with a new pod: it
 // names the service account, merges label keys into selectors, fills in pod-level
 // resources and begins the status. It is not part of Pod: the
 // API server does it there, and refuses selectors that were merged before.
-func prepare(pod *v1.Pod) {
+func preparePod(pod *v1.Pod) {
 	DefaultPodResources(pod)
 	nameServiceAccount(&pod.Spec)
 	mergeLabelKeys(pod)

@@ -2,10 +2,10 @@ package admission
 
 import v1 "k8s.io/api/core/v1"
 
-// priority resolves the class that the pod names, or the default class, to a
+// resolvePriority resolves the class that the pod names, or the default class, to a
 // number. Nobody writes the number by hand: one that is there already, as on
 // a second pass, must be the class's own.
-func priority(r *request) error {
+func resolvePriority(r *request) error {
 	spec := &r.pod.Spec
 	if r.AfterAPIServer && spec.PriorityClassName == "" && spec.Priority != nil && *spec.Priority == 0 {
 		// The API server has found no default class. One that this process knows of has come since,
@@ -26,11 +26,11 @@ func priority(r *request) error {
 		policy = ptrTo(v1.PreemptLowerPriority)
 	}
 	if spec.Priority != nil && *spec.Priority != value {
-		return refuse("spec.priority", "the integer value of priority (%d) must not be provided in pod spec; priority "+
+		return newRefusal("spec.priority", "the integer value of priority (%d) must not be provided in pod spec; priority "+
 			"admission controller computed %d from the given PriorityClass name", *spec.Priority, value)
 	}
 	if spec.PreemptionPolicy != nil && *spec.PreemptionPolicy != *policy {
-		return refuse("spec.preemptionPolicy",
+		return newRefusal("spec.preemptionPolicy",
 			"the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission "+
 				"controller computed %s from the given PriorityClass name", *spec.PreemptionPolicy, *policy)
 	}

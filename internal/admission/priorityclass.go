@@ -51,7 +51,7 @@ func classFor(objects Objects, name string) (*schedulingv1.PriorityClass, error)
 		return nil, fmt.Errorf("priority class %s: %w", name, err)
 	}
 	if class == nil {
-		return nil, refuse("spec.priorityClassName", "no PriorityClass with name %s was found", name)
+		return nil, newRefusal("spec.priorityClassName", "no PriorityClass with name %s was found", name)
 	}
 	return class, nil
 }

@@ -20,7 +20,7 @@ func runtimeClass(r *request) error {
 	spec := &r.pod.Spec
 	if class.Overhead != nil {
 		if len(spec.Overhead) > 0 && !apiequality.Semantic.DeepEqual(class.Overhead.PodFixed, spec.Overhead) {
-			return refuse("spec.overhead", mismatch)
+			return newRefusal("spec.overhead", mismatch)
 		}
 		spec.Overhead = class.Overhead.PodFixed.DeepCopy()
 	}
@@ -31,7 +31,7 @@ func runtimeClass(r *request) error {
 	for _, key := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
 		value := class.Scheduling.NodeSelector[key]
 		if own, set := spec.NodeSelector[key]; set && own != value {
-			return refuse("spec.nodeSelector["+key+"]",
+			return newRefusal("spec.nodeSelector["+key+"]",
 				"conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, value, key, own)
 		}
 		if spec.NodeSelector == nil {
@@ -44,18 +44,19 @@ func runtimeClass(r *request) error {
 	return nil
 }
 
-// overhead refuses a pod with another overhead than its class has, as a webhook may have left it.
-func overhead(r *request) error {
+// checkOverhead refuses a pod with another overhead than its class has, as a webhook may have left
+// it.
+func checkOverhead(r *request) error {
 	class, err := classOf(r)
 	switch own := r.pod.Spec.Overhead; {
 	case err != nil:
 		return err
 	case class == nil || class.Overhead == nil:
 		if own != nil {
-			return refuse("spec.overhead", "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
+			return newRefusal("spec.overhead", "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
 		}
 	case !apiequality.Semantic.DeepEqual(class.Overhead.PodFixed, own):
-		return refuse("spec.overhead", mismatch)
+		return newRefusal("spec.overhead", mismatch)
 	}
 	return nil
 }
@@ -72,7 +73,7 @@ func classOf(r *request) (*nodev1.RuntimeClass, error) {
 		return nil, fmt.Errorf("runtime class %s: %w", *name, err)
 	}
 	if class == nil {
-		return nil, refuse("spec.runtimeClassName", "pod rejected: RuntimeClass %q not found", *name)
+		return nil, newRefusal("spec.runtimeClassName", "pod rejected: RuntimeClass %q not found", *name)
 	}
 	return class, nil
 }

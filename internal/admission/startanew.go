@@ -24,7 +24,7 @@ func startAnew(r *request) error {
 	}
 
 	given := givenToAny(r)
-	isGiven := func(t v1.Toleration) bool { return contains(given, t) }
+	isGiven := func(t v1.Toleration) bool { return containsToleration(given, t) }
 	switch marker := slices.IndexFunc(list, ofAPIServer); {
 	case broughtNoTolerations(r.pod):
 		list = slices.DeleteFunc(slices.Clone(list), func(t v1.Toleration) bool { return isGiven(t) || ofAPIServer(t) })
@@ -38,7 +38,7 @@ func startAnew(r *request) error {
 		list = kept
 	default:
 		class := tolerationsOfClass(r)
-		for len(list) > 0 && contains(class, list[len(list)-1]) {
+		for len(list) > 0 && containsToleration(class, list[len(list)-1]) {
 			list = list[:len(list)-1]
 		}
 	}
@@ -94,6 +94,6 @@ func broughtNoTolerations(pod *v1.Pod) bool {
 	return true
 }
 
-func contains(list []v1.Toleration, t v1.Toleration) bool {
+func containsToleration(list []v1.Toleration, t v1.Toleration) bool {
 	return slices.ContainsFunc(list, func(one v1.Toleration) bool { return apiequality.Semantic.DeepEqual(one, t) })
 }

@@ -40,7 +40,7 @@ func giveLater(r *request) error {
 	}
 	list := slices.Clip(r.pod.Spec.Tolerations)
 	for _, t := range pod.Spec.Tolerations {
-		if !contains(list, t) && allows(r, &t) {
+		if !containsToleration(list, t) && allowsToleration(r, &t) {
 			list = append(list, t)
 		}
 	}
@@ -48,9 +48,9 @@ func giveLater(r *request) error {
 	return nil
 }
 
-// allows reports whether the namespace allows the toleration; not if its
+// allowsToleration reports whether the namespace allows the toleration; not if its
 // allow-list cannot be read.
-func allows(r *request, t *v1.Toleration) bool {
+func allowsToleration(r *request, t *v1.Toleration) bool {
 	allowed, _, err := allowList(r)
 	return err == nil && (len(allowed) == 0 || coveredByAny(t, allowed))
 }

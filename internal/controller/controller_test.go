@@ -60,9 +60,9 @@ func TestControllersAreSelectedAsInKubeControllerManager(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || o.enabled("taint-eviction-controller") != row.eviction ||
-			o.enabled("device-taint-eviction-controller") != strings.Contains(","+strings.ReplaceAll(row.arg, "*", "device-taint"), ",device-taint") || o.enabled("node-lifecycle-controller") != row.health || o.enabled("rebalance") != row.moves {
-			t.Errorf("%s: %v, eviction %v, health %v", row.arg, err, o.enabled("taint-eviction-controller"), o.enabled("node-lifecycle-controller"))
+		if err != nil || o.isEnabled("taint-eviction-controller") != row.eviction ||
+			o.isEnabled("device-taint-eviction-controller") != strings.Contains(","+strings.ReplaceAll(row.arg, "*", "device-taint"), ",device-taint") || o.isEnabled("node-lifecycle-controller") != row.health || o.isEnabled("rebalance") != row.moves {
+			t.Errorf("%s: %v, eviction %v, health %v", row.arg, err, o.isEnabled("taint-eviction-controller"), o.isEnabled("node-lifecycle-controller"))
 		}
 	}
 }
@@ -101,7 +101,7 @@ func TestEndpointsTellTheConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	endpoints := c.endpoints().Handler()
+	endpoints := c.newEndpoints().Handler()
 	for path, want := range map[string]string{
 		"/configz": `"nodeMonitorGracePeriod":"20s"`,
 		"/flagz":   "node-monitor-grace-period=20s",
@@ -130,7 +130,7 @@ func TestMovesCountComparingTolerations(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"", file} {
-		read, err := (&RebalanceOptions{Config: path}).profiles()
+		read, err := (&RebalanceOptions{Config: path}).readConfig()
 		if err != nil {
 			t.Fatal(err)
 		}

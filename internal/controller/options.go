@@ -117,13 +117,13 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--controllers: %q: must be *, or of %s, with - before it to leave it out", name, strings.Join(names, ", "))
 		}
 	}
-	if !slices.ContainsFunc(names, o.enabled) {
+	if !slices.ContainsFunc(names, o.isEnabled) {
 		return fmt.Errorf("--controllers: %v: selects none", o.Controllers)
 	}
 	if !o.Shadow.On && (o.Shadow.Report != "" || o.Shadow.Scheduler != "") {
 		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: go with --shadow")
 	}
-	if err := o.Rebalance.validate(o); err != nil {
+	if err := o.Rebalance.validateOptions(o); err != nil {
 		return err
 	}
 	if o.Shadow.On && o.Journal.Dir != "" {
@@ -173,9 +173,9 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// enabled follows kube-controller-manager: a controller's own name takes precedence over "*", which
-// stands for those that are on by default. Of several mentions the first counts.
-func (o *Options) enabled(name string) bool {
+// isEnabled follows kube-controller-manager: a controller's own name takes precedence over "*",
+// which stands for those that are on by default. Of several mentions the first counts.
+func (o *Options) isEnabled(name string) bool {
 	for _, listed := range o.Controllers {
 		bare, off := strings.CutPrefix(listed, "-")
 		if bare == name || former[bare] == name {
@@ -185,13 +185,13 @@ func (o *Options) enabled(name string) bool {
 	return slices.Contains(o.Controllers, "*") && !slices.Contains(offByDefault, name)
 }
 
-// evicts reports whether taints evict pods: those of nodes, of devices, or both.
-func (o *Options) evicts() bool {
-	return o.enabled(evictionlive.Name) || o.enabled(evictionlive.DeviceName)
+// evictsPods reports whether taints evict pods: those of nodes, of devices, or both.
+func (o *Options) evictsPods() bool {
+	return o.isEnabled(evictionlive.Name) || o.isEnabled(evictionlive.DeviceName)
 }
 
-// configz is what /configz shows.
-func (o *Options) configz() map[string]any {
+// configzMap is what /configz shows.
+func (o *Options) configzMap() map[string]any {
 	return map[string]any{"controller.berth.dev": map[string]any{
 		"controllers": o.Controllers,
 		"leaderElection": map[string]any{

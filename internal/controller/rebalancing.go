@@ -52,8 +52,8 @@ func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 		"rebalance: have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
 }
 
-func (o *RebalanceOptions) validate(all *Options) error {
-	if !all.enabled(rebalancelive.Name) {
+func (o *RebalanceOptions) validateOptions(all *Options) error {
+	if !all.isEnabled(rebalancelive.Name) {
 		if o.Policy != "" || len(o.Goals) > 0 || o.Surge {
 			return fmt.Errorf("--policy, --goals and --surge: go with --controllers=%s", rebalancelive.Name)
 		}
@@ -68,15 +68,15 @@ func (o *RebalanceOptions) validate(all *Options) error {
 		return fmt.Errorf("--every: %v: must be at least %v", o.Every, shortestEvery)
 	}
 	anyClass := func(string) (int32, bool) { return 0, true } // the cluster's are not known yet
-	if _, err := o.read(anyClass); err != nil {
+	if _, err := o.readPolicy(anyClass); err != nil {
 		return err
 	}
-	_, err := o.profiles()
+	_, err := o.readConfig()
 	return err
 }
 
-// read returns the policy; priorities are the cluster's.
-func (o *RebalanceOptions) read(priorities policy.Priorities) (*rebalance.Policy, error) {
+// readPolicy returns the policy; priorities are the cluster's.
+func (o *RebalanceOptions) readPolicy(priorities policy.Priorities) (*rebalance.Policy, error) {
 	if o.Policy != "" {
 		read, err := policy.Load(o.Policy, priorities)
 		if err != nil {
@@ -91,9 +91,9 @@ func (o *RebalanceOptions) read(priorities policy.Priorities) (*rebalance.Policy
 	return read, nil
 }
 
-// profiles returns the configuration of the scheduler that places successors. Tolerations with Gt
+// readConfig returns the configuration of the scheduler that places successors. Tolerations with Gt
 // and Lt count, as where plans look at taints: an API server whose feature gate is off stores none.
-func (o *RebalanceOptions) profiles() (*config.Config, error) {
+func (o *RebalanceOptions) readConfig() (*config.Config, error) {
 	options := config.Options{CompareTolerations: true}
 	if o.Config == "" {
 		return config.Default(options)
@@ -109,11 +109,11 @@ func (o *RebalanceOptions) profiles() (*config.Config, error) {
 	return read, nil
 }
 
-// running is the configuration that moves are proved by: the file, or what the schedulers of the
-// cluster tell by their Leases. What none of them tells is the default profile.
-func (o *RebalanceOptions) running(ctx context.Context, client kubernetes.Interface) (*config.Running, error) {
+// runningConfig is the configuration that moves are proved by: the file, or what the schedulers of
+// the cluster tell by their Leases. What none of them tells is the default profile.
+func (o *RebalanceOptions) runningConfig(ctx context.Context, client kubernetes.Interface) (*config.Running, error) {
 	if o.Config != "" {
-		read, err := o.profiles()
+		read, err := o.readConfig()
 		if err != nil {
 			return nil, err
 		}
@@ -133,10 +133,10 @@ func (o *RebalanceOptions) running(ctx context.Context, client kubernetes.Interf
 	return r, err
 }
 
-// rebalance moves pods while this replica leads. After an error, such as a missing permission, it
-// starts again later; the other controllers keep running. The Lease of this replica, and the
+// runRebalance moves pods while this replica leads. After an error, such as a missing permission,
+// it starts again later; the other controllers keep running. The Lease of this replica, and the
 // resource version of the journal, keep two replicas from moving pods at the same time.
-func (c *Controller) rebalance(ctx context.Context, client kubernetes.Interface, events *eventlog.Log) {
+func (c *Controller) runRebalance(ctx context.Context, client kubernetes.Interface, events *eventlog.Log) {
 	o := &c.options.Rebalance
 	placing := rebalance.Exact
 	if o.Sampled {
@@ -144,10 +144,10 @@ func (c *Controller) rebalance(ctx context.Context, client kubernetes.Interface,
 	}
 
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		read, err := o.running(ctx, client)
+		read, err := o.runningConfig(ctx, client)
 		if err == nil {
 			mover := rebalancelive.New(client, events, rebalancelive.Options{
-				Execute: execute.Options{Every: o.Every, Surge: o.Surge}, Policy: o.read, Profiles: read.Profiles, Placing: placing,
+				Execute: execute.Options{Every: o.Every, Surge: o.Surge}, Policy: o.readPolicy, Profiles: read.Profiles, Placing: placing,
 			})
 			c.mover.Store(mover)
 			err = mover.Run(ctx)

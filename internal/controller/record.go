@@ -47,7 +47,7 @@ func (c *Controller) journalOf(name string) string { return filepath.Join(c.opti
 // journalLimits divides the size of the journals between the controllers that run.
 func (c *Controller) journalLimits() records.Limits {
 	l := c.options.Journal.Limits
-	if c.options.evicts() && c.options.enabled(nodehealthlive.Name) {
+	if c.options.evictsPods() && c.options.isEnabled(nodehealthlive.Name) {
 		l.Size /= 2
 	}
 	return l

@@ -74,31 +74,31 @@ func (c *Controller) Run(ctx context.Context) error {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		c.server.Run(serving, serve.Handlers{Plain: c.handler()}, nil)
+		c.server.Run(serving, serve.Handlers{Plain: c.newHandler()}, nil)
 	}()
 	defer func() { stopServing(); <-served }()
 	go giveback.Run(serving)
 	if c.follower != nil {
 		return c.runShadow(ctx)
 	}
-	return c.elector.Run(ctx, c.lead)
+	return c.elector.Run(ctx, c.runControllers)
 }
 
-// handler serves the endpoints and, for a shadow, its reports.
-func (c *Controller) handler() http.Handler {
+// newHandler serves the endpoints and, for a shadow, its reports.
+func (c *Controller) newHandler() http.Handler {
 	if c.follower == nil {
-		return c.endpoints().Handler()
+		return c.newEndpoints().Handler()
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", c.endpoints().Handler())
+	mux.Handle("/", c.newEndpoints().Handler())
 	mux.HandleFunc("/shadow", c.serveShadow)
 	return mux
 }
 
-// lead runs the controllers until the context ends.
-func (c *Controller) lead(ctx context.Context) error {
+// runControllers runs the controllers until the context ends.
+func (c *Controller) runControllers(ctx context.Context) error {
 	var parts []func(context.Context)
-	if c.options.evicts() {
+	if c.options.evictsPods() {
 		evictor, logs, err := c.newEvictor()
 		if err != nil {
 			return err
@@ -112,8 +112,8 @@ func (c *Controller) lead(ctx context.Context) error {
 		parts = append(append(parts, logs...), evictor.Run)
 	}
 
-	if c.options.enabled(nodehealthlive.Name) {
-		client, events, err := c.clients(nodehealthlive.Name, "node-controller")
+	if c.options.isEnabled(nodehealthlive.Name) {
+		client, events, err := c.newClients(nodehealthlive.Name, "node-controller")
 		if err != nil {
 			return err
 		}
@@ -127,12 +127,12 @@ func (c *Controller) lead(ctx context.Context) error {
 		parts = append(parts, events.Run, health.Run)
 	}
 
-	if c.options.enabled(rebalancelive.Name) {
-		client, events, err := c.clients(rebalancelive.Name, "berth-rebalance")
+	if c.options.isEnabled(rebalancelive.Name) {
+		client, events, err := c.newClients(rebalancelive.Name, "berth-rebalance")
 		if err != nil {
 			return err
 		}
-		parts = append(parts, events.Run, func(ctx context.Context) { c.rebalance(ctx, client, events) })
+		parts = append(parts, events.Run, func(ctx context.Context) { c.runRebalance(ctx, client, events) })
 	}
 
 	var running sync.WaitGroup
@@ -149,10 +149,10 @@ func (c *Controller) newEvictor() (e *evictionlive.Evictor, logs []func(context.
 	var client kubernetes.Interface
 	var to evictionlive.Events
 	for name, log := range map[string]**eventlog.Log{evictionlive.Name: &to.Nodes, evictionlive.DeviceName: &to.Devices} {
-		if !c.options.enabled(name) {
+		if !c.options.isEnabled(name) {
 			continue
 		}
-		if client, *log, err = c.clients(evictionlive.Name, name); err != nil {
+		if client, *log, err = c.newClients(evictionlive.Name, name); err != nil {
 			return nil, nil, err
 		}
 		logs = append(logs, (*log).Run)
@@ -160,22 +160,22 @@ func (c *Controller) newEvictor() (e *evictionlive.Evictor, logs []func(context.
 	return evictionlive.New(client, to, c.options.Eviction), logs, nil
 }
 
-// clients returns a controller's client, which needs no rate limit because its requests in flight
-// are bounded, and an event log with a client of its own, so that events cannot delay the
+// newClients returns a controller's client, which needs no rate limit because its requests in
+// flight are bounded, and an event log with a client of its own, so that events cannot delay the
 // controller.
-func (c *Controller) clients(name, source string) (kubernetes.Interface, *eventlog.Log, error) {
-	client, err := c.client("berth-controller/"+name, -1)
+func (c *Controller) newClients(name, source string) (kubernetes.Interface, *eventlog.Log, error) {
+	client, err := c.newClient("berth-controller/"+name, -1)
 	if err != nil {
 		return nil, nil, err
 	}
-	events, err := c.client("berth-controller/"+name+"-events", -1)
+	events, err := c.newClient("berth-controller/"+name+"-events", -1)
 	if err != nil {
 		return nil, nil, err
 	}
 	return client, eventlog.New(events, source), nil
 }
 
-func (c *Controller) client(agent string, qps float32) (kubernetes.Interface, error) {
+func (c *Controller) newClient(agent string, qps float32) (kubernetes.Interface, error) {
 	config := c.clientConfig(agent, qps)
 	lead.Guard(config, c.elector.Over)
 	client, err := kubernetes.NewForConfig(config)
@@ -194,8 +194,8 @@ func (c *Controller) clientConfig(agent string, qps float32) *rest.Config {
 	return config
 }
 
-// endpoints returns the health checks, metrics, configuration and flags of the controllers.
-func (c *Controller) endpoints() *serve.Endpoints {
+// newEndpoints returns the health checks, metrics, configuration and flags of the controllers.
+func (c *Controller) newEndpoints() *serve.Endpoints {
 	own := metrics.NewKubeRegistry()
 	own.MustRegister(Metrics()...)
 	var live []serve.Check
@@ -207,7 +207,7 @@ func (c *Controller) endpoints() *serve.Endpoints {
 		Live:      live,
 		Ready:     []serve.Check{{Name: "watches", Failed: func(*http.Request) error { return c.notReady() }}},
 		Metrics:   own,
-		Config:    c.options.configz,
+		Config:    c.options.configzMap,
 		Flags:     c.options.flags,
 		Profiling: c.options.Profiling,
 	}
@@ -233,19 +233,19 @@ func (c *Controller) notReady() error {
 		return errors.New("not started")
 	}
 
-	if c.options.evicts() {
+	if c.options.evictsPods() {
 		if e := c.evictor.Load(); e == nil || !e.Synced() {
 			return errors.New("taint eviction has not seen all pods, nodes and devices yet")
 		}
 	}
 
-	if c.options.enabled(nodehealthlive.Name) {
+	if c.options.isEnabled(nodehealthlive.Name) {
 		if h := c.health.Load(); h == nil || !h.Synced() {
 			return errors.New(nodehealthlive.Name + " has not seen all nodes and leases yet")
 		}
 	}
 
-	if c.options.enabled(rebalancelive.Name) {
+	if c.options.isEnabled(rebalancelive.Name) {
 		if m := c.mover.Load(); m == nil || !m.Synced() {
 			return errors.New(rebalancelive.Name + " has not seen the whole cluster yet")
 		}

@@ -41,7 +41,7 @@ func (c *Controller) newShadow() error {
 	}
 	health := c.options.NodeHealth
 	health.ReadsLeases = false // nobody answers the core of a shadow
-	c.follower = shadow.NewFollower(client, c.options.enabled(evictionlive.Name), c.options.enabled(nodehealthlive.Name), health)
+	c.follower = shadow.NewFollower(client, c.options.isEnabled(evictionlive.Name), c.options.isEnabled(nodehealthlive.Name), health)
 	return nil
 }
 

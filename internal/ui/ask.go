@@ -50,13 +50,13 @@ func newAsker(cluster clusterReader, o *Options) *asker {
 // clusterReader reads the cluster that questions are about, as it is or as it was at a time.
 // missing names what it could not read.
 type clusterReader interface {
-	read(ctx context.Context, at time.Time) (set *manifest.Set, source simulate.Source, missing []string, err error)
+	readState(ctx context.Context, at time.Time) (set *manifest.Set, source simulate.Source, missing []string, err error)
 }
 
 // following reads a live cluster as it is now.
 type following struct{ client *snapshot.Client }
 
-func (f following) read(ctx context.Context, _ time.Time) (*manifest.Set, simulate.Source, []string, error) {
+func (f following) readState(ctx context.Context, _ time.Time) (*manifest.Set, simulate.Source, []string, error) {
 	s, err := f.client.Read(ctx, nil)
 	if err != nil {
 		return nil, simulate.Source{}, nil, err
@@ -67,7 +67,7 @@ func (f following) read(ctx context.Context, _ time.Time) (*manifest.Set, simula
 // recorded reads a recording.
 type recorded struct{ *live.Recording }
 
-func (r recorded) read(_ context.Context, at time.Time) (*manifest.Set, simulate.Source, []string, error) {
+func (r recorded) readState(_ context.Context, at time.Time) (*manifest.Set, simulate.Source, []string, error) {
 	if at.After(r.Until) {
 		at = r.Until
 	}
@@ -75,22 +75,22 @@ func (r recorded) read(_ context.Context, at time.Time) (*manifest.Set, simulate
 	return set, simulate.Source{From: r.Dir, AsOf: metav1.NewTime(at)}, nil, err
 }
 
-// bounded admits as many questions as can be answered in a reasonable time, and rejects any more
-// before it reads them.
-func (a *asker) bounded(then http.HandlerFunc) http.HandlerFunc {
+// limitRequests admits as many questions as can be answered in a reasonable time, and rejects any
+// more before it reads them.
+func (a *asker) limitRequests(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case a.asked <- struct{}{}:
 			defer func() { <-a.asked }()
 			then(w, r)
 		default:
-			refuse(w, http.StatusServiceUnavailable, "too many questions are being answered: try again in a moment")
+			writeError(w, http.StatusServiceUnavailable, "too many questions are being answered: try again in a moment")
 		}
 	}
 }
 
-// ask reads the cluster and calls answer. When the context ends, so does the work.
-func (a *asker) ask(ctx context.Context, at time.Time, read func([]string) (*manifest.Set, error),
+// askCluster reads the cluster and calls answer. When the context ends, so does the work.
+func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string) (*manifest.Set, error),
 	answer func(w *simulate.World, source simulate.Source) (any, error)) (any, []string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
@@ -100,7 +100,7 @@ func (a *asker) ask(ctx context.Context, at time.Time, read func([]string) (*man
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	set, source, missing, err := a.cluster.read(ctx, at)
+	set, source, missing, err := a.cluster.readState(ctx, at)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -108,12 +108,12 @@ func (a *asker) ask(ctx context.Context, at time.Time, read func([]string) (*man
 		// These are hundreds of megabytes, and the next question may come a day later.
 		defer func() { set = nil; debug.FreeOSMemory() }()
 	}
-	running, err := a.running(ctx, set, source.AsOf.Time)
+	running, err := a.runningConfig(ctx, set, source.AsOf.Time)
 	if err != nil {
 		return nil, nil, err
 	}
 	source.Assumed = running.Assumed
-	o := simulate.Options{Profiles: running.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read, Allowance: allowance(ctx)}
+	o := simulate.Options{Profiles: running.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read, Allowance: newAllowance(ctx)}
 	if running.Groups != nil {
 		o.Gates = running.Groups.Named()
 	}
@@ -125,21 +125,21 @@ func (a *asker) ask(ctx context.Context, at time.Time, read func([]string) (*man
 	return said, missing, err
 }
 
-// running asks for the configuration with every question: the scheduler follows its file.
-func (a *asker) running(ctx context.Context, set *manifest.Set, at time.Time) (*config.Running, error) {
+// runningConfig asks for the configuration with every question: the scheduler follows its file.
+func (a *asker) runningConfig(ctx context.Context, set *manifest.Set, at time.Time) (*config.Running, error) {
 	if a.options.Running == nil {
 		return &config.Running{}, nil
 	}
 	return a.options.Running(ctx, set.Leases, at)
 }
 
-// explain answers GET /api/explain?namespace=&name=&node=.
-func (a *asker) explain(w http.ResponseWriter, r *http.Request) {
+// serveExplain answers GET /api/explain?namespace=&name=&node=.
+func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	o := explain.Options{Namespace: cmp.Or(query.Get("namespace"), metav1.NamespaceDefault), Name: query.Get("name"),
 		Node: query.Get("node")}
 	unasked := ""
-	said, missing, err := a.ask(r.Context(), momentOf(r), nil, func(w *simulate.World, source simulate.Source) (any, error) {
+	said, missing, err := a.askCluster(r.Context(), momentOf(r), nil, func(w *simulate.World, source simulate.Source) (any, error) {
 		o.Source = source
 		if a.options.Decided != nil && a.options.Recording == "" {
 			var err error
@@ -152,7 +152,7 @@ func (a *asker) explain(w http.ResponseWriter, r *http.Request) {
 	if unasked != "" {
 		missing = append(missing, unasked)
 	}
-	a.reply(w, said, missing, err)
+	a.writeReply(w, said, missing, err)
 }
 
 // question is the body of POST /api/what-if.
@@ -199,38 +199,38 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 		err = decoder.Decode(&q)
 	}
 	if err != nil {
-		refuse(w, http.StatusBadRequest, fmt.Sprintf("the question cannot be read: %v", err))
+		writeError(w, http.StatusBadRequest, fmt.Sprintf("the question cannot be read: %v", err))
 		return
 	}
 	steps, err := a.options.Parse(q.Operations, cmp.Or(q.Namespace, metav1.NamespaceDefault))
 	if err == nil {
-		err = affordable(steps)
+		err = checkAffordable(steps)
 	}
 	if err != nil {
-		refuse(w, http.StatusBadRequest, err.Error())
+		writeError(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	said, missing, err := a.ask(r.Context(), momentOf(r), q.read, func(w *simulate.World, source simulate.Source) (any, error) {
+	said, missing, err := a.askCluster(r.Context(), momentOf(r), q.readState, func(w *simulate.World, source simulate.Source) (any, error) {
 		before := nodesOf(w)
 		forecast, err := whatif.Run(w, steps, whatif.Options{Source: source})
 		if err != nil {
 			return nil, err
 		}
-		return foreseen(forecast, before, nodesOf(w)), nil
+		return toForeseen(forecast, before, nodesOf(w)), nil
 	})
-	a.reply(w, said, missing, err)
+	a.writeReply(w, said, missing, err)
 }
 
-func (a *asker) reply(w http.ResponseWriter, said any, missing []string, err error) {
+func (a *asker) writeReply(w http.ResponseWriter, said any, missing []string, err error) {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		refuse(w, http.StatusGatewayTimeout, fmt.Sprintf("not answered within %s: ask for less at a time", askWithin))
+		writeError(w, http.StatusGatewayTimeout, fmt.Sprintf("not answered within %s: ask for less at a time", askWithin))
 	case errors.Is(err, explain.ErrNoPod):
-		refuse(w, http.StatusNotFound, err.Error())
+		writeError(w, http.StatusNotFound, err.Error())
 	case err != nil:
-		refuse(w, http.StatusUnprocessableEntity, err.Error())
+		writeError(w, http.StatusUnprocessableEntity, err.Error())
 	default:
-		answer(w, http.StatusOK, map[string]any{"answer": said, "missing": missing})
+		writeJSON(w, http.StatusOK, map[string]any{"answer": said, "missing": missing})
 	}
 }
 
@@ -253,7 +253,7 @@ func nodesOf(w *simulate.World) map[string]NodeThen {
 	return nodes
 }
 
-func foreseen(forecast *whatif.Forecast, before, after map[string]NodeThen) *Foreseen {
+func toForeseen(forecast *whatif.Forecast, before, after map[string]NodeThen) *Foreseen {
 	f := &Foreseen{Forecast: forecast, Then: []NodeThen{}, Removed: []string{}}
 	for name, then := range after {
 		was, known := before[name]

@@ -24,14 +24,14 @@ const (
 	mostAddedPods  = 100_000
 )
 
-// allowance ends the work with the context, and bounds the pods and nodes that it creates in any
+// newAllowance ends the work with the context, and bounds the pods and nodes that it creates in any
 // way: replicas, daemons on new nodes, manifests.
-func allowance(ctx context.Context) simulate.Allowance {
+func newAllowance(ctx context.Context) simulate.Allowance {
 	return simulate.Allowance{Stop: ctx.Err, Pods: mostAddedPods, Nodes: mostAddedNodes}
 }
 
-// affordable rejects steps that ask for too much, before the cluster is read for them.
-func affordable(steps []whatif.Step) error {
+// checkAffordable rejects steps that ask for too much, before the cluster is read for them.
+func checkAffordable(steps []whatif.Step) error {
 	if len(steps) > mostOperations {
 		return fmt.Errorf("%d operations: a forecast takes at most %d", len(steps), mostOperations)
 	}
@@ -41,13 +41,13 @@ func affordable(steps []whatif.Step) error {
 			continue
 		}
 		if s.AddNodes != nil {
-			nodes = plus(nodes, s.AddNodes.Count)
+			nodes = addSaturating(nodes, s.AddNodes.Count)
 		}
 		if s.AddPods != nil {
-			pods = plus(pods, s.AddPods.Count)
+			pods = addSaturating(pods, s.AddPods.Count)
 		}
 		if s.Scale != nil {
-			pods = plus(pods, s.Scale.Replicas)
+			pods = addSaturating(pods, s.Scale.Replicas)
 		}
 		if nodes > mostAddedNodes {
 			return fmt.Errorf("%s: a forecast adds at most %d nodes in sum", s.Words, mostAddedNodes)
@@ -60,11 +60,11 @@ func affordable(steps []whatif.Step) error {
 	return nil
 }
 
-// plus adds n to a small sum without overflow, whatever n is. A negative n counts as 0.
-func plus(sum, n int) int { return sum + min(max(n, 0), 1<<30) }
+// addSaturating adds n to a small sum without overflow, whatever n is. A negative n counts as 0.
+func addSaturating(sum, n int) int { return sum + min(max(n, 0), 1<<30) }
 
-// read returns the manifest for "-": no file of this machine is read for the dashboard.
-func (q *question) read(files []string) (*manifest.Set, error) {
+// readState returns the manifest for "-": no file of this machine is read for the dashboard.
+func (q *question) readState(files []string) (*manifest.Set, error) {
 	if slices.ContainsFunc(files, func(name string) bool { return name != "-" }) {
 		return nil, errors.New("on the dashboard, apply -f - is the manifest that was entered: no file is read")
 	}
@@ -75,16 +75,16 @@ func (q *question) read(files []string) (*manifest.Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	if pods := wanted(set); pods > mostAddedPods {
+	if pods := estimatePods(set); pods > mostAddedPods {
 		return nil, fmt.Errorf("the manifest asks for %d pods: a forecast adds at most %d in sum", pods, mostAddedPods)
 	}
 	return set, nil
 }
 
-// wanted estimates how many pods the manifests expand into, before any of them is created.
-func wanted(set *manifest.Set) int {
-	sum := plus(len(set.Pods), len(set.DaemonSets)*len(set.Nodes))
-	add := func(n *int32) { sum = plus(sum, int(ptr.Deref(n, 1))) }
+// estimatePods estimates how many pods the manifests expand into, before any of them is created.
+func estimatePods(set *manifest.Set) int {
+	sum := addSaturating(len(set.Pods), len(set.DaemonSets)*len(set.Nodes))
+	add := func(n *int32) { sum = addSaturating(sum, int(ptr.Deref(n, 1))) }
 	for _, d := range set.Deployments {
 		add(d.Spec.Replicas)
 	}

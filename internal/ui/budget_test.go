@@ -39,7 +39,7 @@ func TestAForecastIsBoundedInSum(t *testing.T) {
 		{"a negative count pays nothing back", []whatif.Step{pods(math.MinInt), pods(mostAddedPods + 1)}, "in sum"},
 		{"operations", make([]whatif.Step, mostOperations+1), "201 operations"},
 	} {
-		err := affordable(c.steps)
+		err := checkAffordable(c.steps)
 		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -48,7 +48,7 @@ func TestAForecastIsBoundedInSum(t *testing.T) {
 
 // What comes by other ways than counts, as daemons on new nodes, is bounded while it is added.
 func TestAForecastHasAnAllowance(t *testing.T) {
-	if a := allowance(t.Context()); a.Pods != mostAddedPods || a.Nodes != mostAddedNodes || a.Stop == nil {
+	if a := newAllowance(t.Context()); a.Pods != mostAddedPods || a.Nodes != mostAddedNodes || a.Stop == nil {
 		t.Errorf("it may add %d pods and %d nodes, and is stopped: %t", a.Pods, a.Nodes, a.Stop != nil)
 	}
 }
@@ -56,8 +56,8 @@ func TestAForecastHasAnAllowance(t *testing.T) {
 // Who takes no answer does not hold the handler, and with it a connection, for ever.
 func TestAnswersHaveADeadline(t *testing.T) {
 	for name, answered := range map[string]func(w http.ResponseWriter){
-		"an answer": func(w http.ResponseWriter) { answer(w, http.StatusOK, "all of it") },
-		"a refusal": func(w http.ResponseWriter) { refuse(w, http.StatusBadRequest, "no") },
+		"an answer": func(w http.ResponseWriter) { writeJSON(w, http.StatusOK, "all of it") },
+		"a refusal": func(w http.ResponseWriter) { writeError(w, http.StatusBadRequest, "no") },
 		"a file":    func(w http.ResponseWriter) { serveFile(w, "index.html", http.StatusOK) },
 	} {
 		w := &deadline{ResponseRecorder: httptest.NewRecorder()}
@@ -84,15 +84,15 @@ func TestAManifestIsRefusedBeforeItIsExpanded(t *testing.T) {
 		"template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}\n---\n"
 	q := question{Manifest: strings.Replace(deployment, "NAME", "one", 1)}
 	for range mostApplied {
-		if _, err := q.read([]string{"-"}); err != nil {
+		if _, err := q.readState([]string{"-"}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := q.read([]string{"-"}); err == nil || !strings.Contains(err.Error(), "at most 4 times") {
+	if _, err := q.readState([]string{"-"}); err == nil || !strings.Contains(err.Error(), "at most 4 times") {
 		t.Errorf("once more: %v", err)
 	}
 	q = question{Manifest: strings.Replace(deployment, "NAME", "one", 1) + strings.Replace(deployment, "NAME", "two", 1)}
-	if _, err := q.read([]string{"-"}); err == nil || !strings.Contains(err.Error(), "asks for 120000 pods") {
+	if _, err := q.readState([]string{"-"}); err == nil || !strings.Contains(err.Error(), "asks for 120000 pods") {
 		t.Errorf("two that are too much together: %v", err)
 	}
 }
@@ -102,7 +102,7 @@ func TestAManifestIsRefusedBeforeItIsExpanded(t *testing.T) {
 func TestAQuestionEndsWithItsRequest(t *testing.T) {
 	s, _ := serving(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, _, err := s.asker.ask(ctx, time.Time{}, nil, func(w *simulate.World, source simulate.Source) (any, error) {
+	_, _, err := s.asker.askCluster(ctx, time.Time{}, nil, func(w *simulate.World, source simulate.Source) (any, error) {
 		cancel() // the browser goes away while the question is thought about
 		return whatif.Run(w, []whatif.Step{{Words: "pods", Operation: &simulate.Operation{AddPods: &simulate.AddPods{Count: 10, Like: "pod/web-1"}}}}, whatif.Options{Source: source})
 	})
@@ -110,7 +110,7 @@ func TestAQuestionEndsWithItsRequest(t *testing.T) {
 		t.Errorf("a forecast that nobody waits for: %v", err)
 	}
 	ctx, cancel = context.WithCancel(t.Context())
-	_, _, err = s.asker.ask(ctx, time.Time{}, nil, func(w *simulate.World, _ simulate.Source) (any, error) {
+	_, _, err = s.asker.askCluster(ctx, time.Time{}, nil, func(w *simulate.World, _ simulate.Source) (any, error) {
 		cancel()
 		w.Settle()
 		return explain.Of(w, explain.Options{Namespace: "default", Name: "web-1"})

@@ -65,7 +65,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this page is not served under that name; see --allowed-host", http.StatusMisdirectedRequest)
 	case !g.sameOrigin(r):
 		http.Error(w, "requests from other sites are refused", http.StatusForbidden)
-	case g.allowed(r):
+	case g.isAllowed(r):
 		if !access.Admit(r) {
 			access.Refuse(w, http.StatusServiceUnavailable, "too many connections are open")
 			return
@@ -117,23 +117,23 @@ func (g *guard) sameOrigin(r *http.Request) bool {
 	return site == "" || site == "same-origin" || site == "none" || linked
 }
 
-// allowed reports whether the request carries the token, or the cookie that was set for it.
-func (g *guard) allowed(r *http.Request) bool {
+// isAllowed reports whether the request carries the token, or the cookie that was set for it.
+func (g *guard) isAllowed(r *http.Request) bool {
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
-		return equal(bearer, g.token)
+		return constantTimeEqual(bearer, g.token)
 	}
 	cookie, err := r.Cookie(g.cookie)
-	return err == nil && equal(cookie.Value, g.session())
+	return err == nil && constantTimeEqual(cookie.Value, g.sessionCookie())
 }
 
-// equal compares in a time that reveals nothing about either.
-func equal(a, b string) bool {
+// constantTimeEqual compares in a time that reveals nothing about either.
+func constantTimeEqual(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// session is the value of the cookie: derived from the token, and invalid with another one.
-func (g *guard) session() string {
+// sessionCookie is the value of the cookie: derived from the token, and invalid with another one.
+func (g *guard) sessionCookie() string {
 	mac := hmac.New(sha256.New, []byte(g.token))
 	mac.Write([]byte("berth ui session"))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
@@ -141,12 +141,12 @@ func (g *guard) session() string {
 
 // logIn sets the cookie, and redirects to the same address without the token.
 func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) {
-	if !equal(token, g.token) {
+	if !constantTimeEqual(token, g.token) {
 		serveFile(w, "login.html", http.StatusUnauthorized)
 		return
 	}
 	http.SetCookie(w, &http.Cookie{
-		Name: g.cookie, Value: g.session(), Path: "/", HttpOnly: true, Secure: g.secure, SameSite: http.SameSiteStrictMode,
+		Name: g.cookie, Value: g.sessionCookie(), Path: "/", HttpOnly: true, Secure: g.secure, SameSite: http.SameSiteStrictMode,
 	})
 	rest := r.URL.Query()
 	rest.Del("token")

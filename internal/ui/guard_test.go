@@ -100,7 +100,7 @@ func TestATokenIsNeededOnceAndThenACookie(t *testing.T) {
 	}
 	another := guarded()
 	another.token = "another"
-	for _, forged := range []string{g.token, "", cookie.Value + "x", another.session()} {
+	for _, forged := range []string{g.token, "", cookie.Value + "x", another.sessionCookie()} {
 		if status := get(g, "/api/about", "Cookie", cookie.Name+"="+forged).StatusCode; status != http.StatusUnauthorized {
 			t.Errorf("with the cookie %q: %d", forged, status)
 		}

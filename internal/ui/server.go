@@ -74,7 +74,7 @@ const mostStreams = 200
 // Listen returns a server for the cluster of config, or for a recording, which needs no config. It
 // listens already, so that URL is known.
 func Listen(config *rest.Config, o Options) (*Server, error) {
-	s, err := showing(config, &o)
+	s, err := newShowing(config, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +96,8 @@ func Listen(config *rest.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-// showing returns a server that knows what it shows, and does not listen yet.
-func showing(config *rest.Config, o *Options) (s *Server, err error) {
+// newShowing returns a server that knows what it shows, and does not listen yet.
+func newShowing(config *rest.Config, o *Options) (s *Server, err error) {
 	if o.Recording != "" {
 		s = &Server{cluster: o.Recording}
 		if s.recording, err = live.Open(o.Recording); err == nil {
@@ -120,8 +120,8 @@ func showing(config *rest.Config, o *Options) (s *Server, err error) {
 	return s, nil
 }
 
-// served returns the names of the schedulers that Berth serves.
-func (s *Server) served(ctx context.Context, leases []*coordinationv1.Lease) (names []string, err error) {
+// servedNames returns the names of the schedulers that Berth serves.
+func (s *Server) servedNames(ctx context.Context, leases []*coordinationv1.Lease) (names []string, err error) {
 	running, err := s.options.Running(ctx, leases, time.Now())
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (s *Server) served(ctx context.Context, leases []*coordinationv1.Lease) (na
 	return names, nil
 }
 
-func (s *Server) secure() bool { return s.options.CertFile != "" }
+func (s *Server) isSecure() bool { return s.options.CertFile != "" }
 
 // URL is the dashboard's address, with the token.
 func (s *Server) URL() string {
@@ -145,7 +145,7 @@ func (s *Server) URL() string {
 		host = "localhost"
 	}
 	url := fmt.Sprintf("http://%s/", net.JoinHostPort(host, fmt.Sprint(address.Port)))
-	if s.secure() {
+	if s.isSecure() {
 		url = "https" + strings.TrimPrefix(url, "http")
 	}
 	return url + "?token=" + s.options.Token
@@ -154,7 +154,7 @@ func (s *Server) URL() string {
 // Run follows the cluster and serves the dashboard until the context ends.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
-		Handler:           s.handler(),
+		Handler:           s.newHandler(),
 		ReadHeaderTimeout: 10 * time.Second, // and no ReadTimeout: it would end streams, and questions that take long
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
@@ -171,7 +171,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		var following sync.WaitGroup
 		if s.options.Running != nil {
-			following.Go(func() { s.watcher.FollowSchedulers(watching, s.served) })
+			following.Go(func() { s.watcher.FollowSchedulers(watching, s.servedNames) })
 		}
 		s.watcher.Run(watching)
 		following.Wait()
@@ -180,7 +180,7 @@ func (s *Server) Run(ctx context.Context) error {
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer ended()
 	var err error
-	if s.secure() {
+	if s.isSecure() {
 		err = server.ServeTLS(listener, s.options.CertFile, s.options.KeyFile)
 	} else {
 		err = server.Serve(listener)
@@ -191,35 +191,35 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-func (s *Server) handler() http.Handler {
+func (s *Server) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { serveFile(w, "index.html", http.StatusOK) })
 	mux.HandleFunc("GET /{file}", func(w http.ResponseWriter, r *http.Request) { serveFile(w, r.PathValue("file"), http.StatusOK) })
-	mux.HandleFunc("GET /api/about", s.about)
+	mux.HandleFunc("GET /api/about", s.serveAbout)
 	if s.recording != nil {
-		mux.HandleFunc("GET /api/state", s.state)
+		mux.HandleFunc("GET /api/state", s.serveState)
 	} else {
-		mux.HandleFunc("GET /api/stream", s.stream)
+		mux.HandleFunc("GET /api/stream", s.serveStream)
 	}
-	mux.HandleFunc("GET /api/nodes/{name}", s.whenListed(s.node))
-	mux.HandleFunc("GET /api/select", s.whenListed(s.selected))
-	mux.HandleFunc("GET /api/find", s.whenListed(s.find))
-	mux.HandleFunc("GET /api/explain", s.asker.bounded(s.asker.explain))
-	mux.HandleFunc("POST /api/what-if", s.asker.bounded(s.asker.whatIf))
+	mux.HandleFunc("GET /api/nodes/{name}", s.whenListed(s.serveNode))
+	mux.HandleFunc("GET /api/select", s.whenListed(s.serveSelected))
+	mux.HandleFunc("GET /api/find", s.whenListed(s.serveFind))
+	mux.HandleFunc("GET /api/explain", s.asker.limitRequests(s.asker.serveExplain))
+	mux.HandleFunc("POST /api/what-if", s.asker.limitRequests(s.asker.whatIf))
 	return &guard{
-		next: mux, token: s.options.Token, secure: s.secure(), names: s.options.Names,
+		next: mux, token: s.options.Token, secure: s.isSecure(), names: s.options.Names,
 		patience: sendWithin,
 		// Cookies do not distinguish ports.
 		cookie: fmt.Sprintf("berth-ui-%d", s.listener.Addr().(*net.TCPAddr).Port),
 	}
 }
 
-func (s *Server) about(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveAbout(w http.ResponseWriter, _ *http.Request) {
 	about := map[string]any{"cluster": s.cluster, "version": s.options.Version}
 	if s.recording != nil {
 		about["recording"] = map[string]int64{"from": s.recording.From.UnixMilli(), "until": s.recording.Until.UnixMilli()}
 	}
-	answer(w, http.StatusOK, about)
+	writeJSON(w, http.StatusOK, about)
 }
 
 // momentOf is the time that a question about a recording is about, in milliseconds since 1970; the
@@ -232,26 +232,26 @@ func momentOf(r *http.Request) time.Time {
 	return time.UnixMilli(at)
 }
 
-// state is the cluster at a time of the recording.
-func (s *Server) state(w http.ResponseWriter, r *http.Request) {
+// serveState is the cluster at a time of the recording.
+func (s *Server) serveState(w http.ResponseWriter, r *http.Request) {
 	state, err := s.recording.State(momentOf(r))
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, err.Error())
+		writeError(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	answer(w, http.StatusOK, state)
+	writeJSON(w, http.StatusOK, state)
 }
 
-// look shows the cluster that the question is about; false if it has answered with an error
-// instead.
-func (s *Server) look(w http.ResponseWriter, r *http.Request, look func(c *model.Cluster)) bool {
+// lookAtCluster shows the cluster that the question is about; false if it has answered with an
+// error instead.
+func (s *Server) lookAtCluster(w http.ResponseWriter, r *http.Request, look func(c *model.Cluster)) bool {
 	if s.recording == nil {
 		s.watcher.Look(look)
 		return true
 	}
 	err := s.recording.Look(momentOf(r), look)
 	if err != nil {
-		refuse(w, http.StatusInternalServerError, err.Error())
+		writeError(w, http.StatusInternalServerError, err.Error())
 	}
 	return err == nil
 }
@@ -266,51 +266,51 @@ func (s *Server) whenListed(then http.HandlerFunc) http.HandlerFunc {
 		ctx, cancel := context.WithTimeout(r.Context(), listedWithin)
 		defer cancel()
 		if s.watcher != nil && !s.watcher.Listed(ctx) {
-			refuse(w, http.StatusServiceUnavailable, "the cluster has not been read yet")
+			writeError(w, http.StatusServiceUnavailable, "the cluster has not been read yet")
 			return
 		}
 		then(w, r)
 	}
 }
 
-func (s *Server) node(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveNode(w http.ResponseWriter, r *http.Request) {
 	var detail *model.NodeDetail
 	ok := false
-	switch looked := s.look(w, r, func(c *model.Cluster) { detail, ok = c.Node(r.PathValue("name")) }); {
+	switch looked := s.lookAtCluster(w, r, func(c *model.Cluster) { detail, ok = c.Node(r.PathValue("name")) }); {
 	case !looked:
 	case !ok:
-		refuse(w, http.StatusNotFound, "there is no node of that name")
+		writeError(w, http.StatusNotFound, "there is no node of that name")
 	default:
-		answer(w, http.StatusOK, detail)
+		writeJSON(w, http.StatusOK, detail)
 	}
 }
 
 // mostFound is how many nodes and pods a search lists: more is not read.
 const mostFound = 20
 
-func (s *Server) find(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveFind(w http.ResponseWriter, r *http.Request) {
 	var found model.Found
-	if s.look(w, r, func(c *model.Cluster) { found = c.Find(r.URL.Query().Get("q"), mostFound) }) {
-		answer(w, http.StatusOK, found)
+	if s.lookAtCluster(w, r, func(c *model.Cluster) { found = c.Find(r.URL.Query().Get("q"), mostFound) }) {
+		writeJSON(w, http.StatusOK, found)
 	}
 }
 
-func (s *Server) selected(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveSelected(w http.ResponseWriter, r *http.Request) {
 	var nodes []string
 	var err error
-	switch looked := s.look(w, r, func(c *model.Cluster) {
+	switch looked := s.lookAtCluster(w, r, func(c *model.Cluster) {
 		nodes,
 			err = c.Select(r.URL.Query().Get("labels"), r.URL.Query().Get("taint"))
 	}); {
 	case !looked:
 	case err != nil:
-		refuse(w, http.StatusBadRequest, err.Error())
+		writeError(w, http.StatusBadRequest, err.Error())
 	default:
-		answer(w, http.StatusOK, map[string]any{"nodes": nodes})
+		writeJSON(w, http.StatusOK, map[string]any{"nodes": nodes})
 	}
 }
 
-func answer(w http.ResponseWriter, status int, document any) {
+func writeJSON(w http.ResponseWriter, status int, document any) {
 	data, err := json.Marshal(document)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -328,7 +328,7 @@ func takeWithin(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit))
 }
 
-// refuse says in one line what is wrong.
-func refuse(w http.ResponseWriter, status int, message string) {
-	answer(w, status, map[string]string{"error": message})
+// writeError says in one line what is wrong.
+func writeError(w http.ResponseWriter, status int, message string) {
+	writeJSON(w, status, map[string]string{"error": message})
 }

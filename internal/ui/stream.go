@@ -21,7 +21,7 @@ const (
 	writeWithin = 20 * time.Second
 )
 
-// stream sends the state, and then what changes, as server-sent events:
+// serveStream sends the state, and then what changes, as server-sent events:
 //
 //	state  everything, a model.Delta with fresh
 //	delta  what changed since
@@ -30,18 +30,18 @@ const (
 //
 // State and delta have IDs; a page that comes back with the last one continues from there, if the
 // log reaches back that far.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
+func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.streams <- struct{}{}:
 		defer func() { <-s.streams }()
 	default:
-		refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%d pages are open, which is the most", mostStreams))
+		writeError(w, http.StatusServiceUnavailable, fmt.Sprintf("%d pages are open, which is the most", mostStreams))
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := &events{w: w, control: http.NewResponseController(w)}
-	out.write("retry: 1000\n\n")
-	after := s.position(r)
+	out.writeText("retry: 1000\n\n")
+	after := s.lastPosition(r)
 	var told live.Watches
 	first := true
 	silence := time.NewTicker(beat)
@@ -49,7 +49,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	for out.err == nil {
 		frames, watches, changed := s.watcher.Read(after)
 		if first || !reflect.DeepEqual(watches, told) {
-			out.send("watch", "", encoded(watches))
+			out.sendEvent("watch", "", encodeJSON(watches))
 			told, first = watches, false
 		}
 		for _, f := range frames {
@@ -57,7 +57,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 			if f.Fresh {
 				kind = "state"
 			}
-			out.send(kind, s.epoch+"-"+strconv.FormatUint(f.Seq, 10), f.Data)
+			out.sendEvent(kind, s.epoch+"-"+strconv.FormatUint(f.Seq, 10), f.Data)
 			after = f.Seq
 		}
 		out.flush()
@@ -67,15 +67,15 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-changed:
 		case now := <-silence.C:
-			out.send("beat", "", encoded(map[string]int64{"now": now.UnixMilli()}))
+			out.sendEvent("beat", "", encodeJSON(map[string]int64{"now": now.UnixMilli()}))
 		case <-r.Context().Done():
 			return
 		}
 	}
 }
 
-// position is the number of the last frame that the page has, 0 if it has none of this process.
-func (s *Server) position(r *http.Request) uint64 {
+// lastPosition is the number of the last frame that the page has, 0 if it has none of this process.
+func (s *Server) lastPosition(r *http.Request) uint64 {
 	id := r.Header.Get("Last-Event-ID")
 	if id == "" {
 		id = r.URL.Query().Get("last")
@@ -88,7 +88,7 @@ func (s *Server) position(r *http.Request) uint64 {
 	return after
 }
 
-func encoded(v any) []byte {
+func encodeJSON(v any) []byte {
 	data, _ := json.Marshal(v) // plain data
 	return data
 }
@@ -100,19 +100,19 @@ type events struct {
 	err     error
 }
 
-func (e *events) send(kind, id string, data []byte) {
-	e.write("event: " + kind + "\n")
+func (e *events) sendEvent(kind, id string, data []byte) {
+	e.writeText("event: " + kind + "\n")
 	if id != "" {
-		e.write("id: " + id + "\n")
+		e.writeText("id: " + id + "\n")
 	}
-	e.write("data: ")
+	e.writeText("data: ")
 	if e.err == nil {
 		_, e.err = e.w.Write(data) // JSON has no line breaks
 	}
-	e.write("\n\n")
+	e.writeText("\n\n")
 }
 
-func (e *events) write(text string) {
+func (e *events) writeText(text string) {
 	if e.err != nil {
 		return
 	}

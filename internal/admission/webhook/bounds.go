@@ -32,8 +32,9 @@ type lanes struct{ small, large *lane }
 
 func newLanes() *lanes { return &lanes{small: newLane(128, 64), large: newLane(4, 2)} }
 
-// of the review that was announced, and how long it may be. One of unknown length is a large one.
-func (l *lanes) of(announced int64) (*lane, int64) {
+// laneFor the review that was announced, and how long it may be. One of unknown length is a large
+// one.
+func (l *lanes) laneFor(announced int64) (*lane, int64) {
 	if announced >= 0 && announced <= smallReview {
 		return l.small, smallReview
 	}
@@ -58,13 +59,13 @@ func newLane(all, each int) *lane {
 	return &lane{all: make(chan struct{}, all), each: each, sources: map[string]*place{}}
 }
 
-// take waits for room, as long as the API server waits for an answer.
-func (l *lane) take(ctx context.Context, source string) (leave func(), err error) {
-	p := l.arrive(source)
+// takeRoom waits for room, as long as the API server waits for an answer.
+func (l *lane) takeRoom(ctx context.Context, source string) (leave func(), err error) {
+	p := l.joinSource(source)
 	select {
 	case p.own <- struct{}{}:
 	case <-ctx.Done():
-		l.depart(source, p)
+		l.leaveSource(source, p)
 		return nil, errBusy
 	}
 
@@ -72,18 +73,18 @@ func (l *lane) take(ctx context.Context, source string) (leave func(), err error
 	case l.all <- struct{}{}:
 	case <-ctx.Done():
 		<-p.own
-		l.depart(source, p)
+		l.leaveSource(source, p)
 		return nil, errBusy
 	}
 
 	return func() {
 		<-l.all
 		<-p.own
-		l.depart(source, p)
+		l.leaveSource(source, p)
 	}, nil
 }
 
-func (l *lane) arrive(source string) *place {
+func (l *lane) joinSource(source string) *place {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.sources[source]
@@ -95,7 +96,7 @@ func (l *lane) arrive(source string) *place {
 	return p
 }
 
-func (l *lane) depart(source string, p *place) {
+func (l *lane) leaveSource(source string, p *place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p.users--; p.users == 0 {

@@ -35,19 +35,19 @@ type validity struct {
 	serving time.Duration
 }
 
-func (v validity) authority() time.Duration { return 8 * v.serving }
+func (v validity) authorityLife() time.Duration { return 8 * v.serving }
 
-// settling is how long API servers have known an authority before it signs:
+// settlingTime is how long API servers have known an authority before it signs:
 // they learn of it by a watch, each in its own time.
-func (v validity) settling() time.Duration { return min(time.Hour, v.serving/10) }
+func (v validity) settlingTime() time.Duration { return min(time.Hour, v.serving/10) }
 
 // skew is by how much the clocks of API servers may be behind.
 const skew = 5 * time.Minute
 
-// renewed returns the certificates to use now for these names, and whether they differ. An old
+// renewIfDue returns the certificates to use now for these names, and whether they differ. An old
 // authority gets a successor, which signs only after it has been trusted for a while; until then
 // both are trusted, so that an API server never meets a certificate that it does not trust.
-func (c certificates) renewed(names []string, v validity, now time.Time) (certificates, bool, error) {
+func (c certificates) renewIfDue(names []string, v validity, now time.Time) (certificates, bool, error) {
 	next := certificates{serving: c.serving}
 	for _, authority := range c.authorities {
 		if now.Before(authority.cert.NotAfter) {
@@ -57,15 +57,15 @@ func (c certificates) renewed(names []string, v validity, now time.Time) (certif
 
 	changed := len(next.authorities) != len(c.authorities)
 	if n := len(next.authorities); n == 0 || isOld(next.authorities[n-1].cert, now) {
-		authority, err := newAuthority(v.authority(), now)
+		authority, err := newAuthority(v.authorityLife(), now)
 		if err != nil {
 			return c, false, err
 		}
 		next.authorities, changed = append(next.authorities, authority), true
 	}
 
-	if !next.serves(names, now) {
-		serving, err := next.signer(v, now).sign(names, v.serving, now)
+	if !next.servesNames(names, now) {
+		serving, err := next.currentSigner(v, now).signServing(names, v.serving, now)
 		if err != nil {
 			return c, false, err
 		}
@@ -74,9 +74,9 @@ func (c certificates) renewed(names []string, v validity, now time.Time) (certif
 	return next, changed, nil
 }
 
-// serves reports whether the serving certificate is good for the names, for a
+// servesNames reports whether the serving certificate is good for the names, for a
 // good while.
-func (c certificates) serves(names []string, now time.Time) bool {
+func (c certificates) servesNames(names []string, now time.Time) bool {
 	cert := c.serving.cert
 	if cert == nil || now.Before(cert.NotBefore) || isOld(cert, now) {
 		return false
@@ -87,10 +87,10 @@ func (c certificates) serves(names []string, now time.Time) bool {
 	return slices.ContainsFunc(c.authorities, func(a keyPair) bool { return cert.CheckSignatureFrom(a.cert) == nil })
 }
 
-// signer is the newest authority that has settled, or the oldest.
-func (c certificates) signer(v validity, now time.Time) keyPair {
+// currentSigner is the newest authority that has settled, or the oldest.
+func (c certificates) currentSigner(v validity, now time.Time) keyPair {
 	for _, authority := range slices.Backward(c.authorities) {
-		if now.Sub(authority.cert.NotBefore) >= skew+v.settling() {
+		if now.Sub(authority.cert.NotBefore) >= skew+v.settlingTime() {
 			return authority
 		}
 	}
@@ -109,10 +109,10 @@ func newAuthority(life time.Duration, now time.Time) (keyPair, error) {
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 	}
-	return issue(template, keyPair{}, life, now)
+	return issueCertificate(template, keyPair{}, life, now)
 }
 
-func (k keyPair) sign(names []string, life time.Duration, now time.Time) (keyPair, error) {
+func (k keyPair) signServing(names []string, life time.Duration, now time.Time) (keyPair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: names[0]},
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -125,11 +125,11 @@ func (k keyPair) sign(names []string, life time.Duration, now time.Time) (keyPai
 			template.DNSNames = append(template.DNSNames, name)
 		}
 	}
-	return issue(template, k, life, now)
+	return issueCertificate(template, k, life, now)
 }
 
-// issue makes a key and a certificate for it; without a parent it signs itself.
-func issue(template *x509.Certificate, parent keyPair, life time.Duration, now time.Time) (keyPair, error) {
+// issueCertificate makes a key and a certificate for it; without a parent it signs itself.
+func issueCertificate(template *x509.Certificate, parent keyPair, life time.Duration, now time.Time) (keyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return keyPair{}, fmt.Errorf("make a key: %w", err)
@@ -161,35 +161,35 @@ const (
 	servingPrivateKey = "tls.key"
 )
 
-// bundle is the CA bundle for API servers.
-func (c certificates) bundle() []byte {
+// caBundle is the CA bundle for API servers.
+func (c certificates) caBundle() []byte {
 	var all []byte
 	for _, authority := range c.authorities {
-		all = append(all, encode("CERTIFICATE", authority.cert.Raw)...)
+		all = append(all, encodePEM("CERTIFICATE", authority.cert.Raw)...)
 	}
 	return all
 }
 
-func (c certificates) tls() *tls.Certificate {
+func (c certificates) tlsCertificate() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{c.serving.cert.Raw}, PrivateKey: c.serving.key, Leaf: c.serving.cert}
 }
 
-func (c certificates) data() (map[string][]byte, error) {
+func (c certificates) secretData() (map[string][]byte, error) {
 	var keys []byte
 	for _, authority := range c.authorities {
 		der, err := x509.MarshalECPrivateKey(authority.key)
 		if err != nil {
 			return nil, err
 		}
-		keys = append(keys, encode("EC PRIVATE KEY", der)...)
+		keys = append(keys, encodePEM("EC PRIVATE KEY", der)...)
 	}
 	der, err := x509.MarshalECPrivateKey(c.serving.key)
 	if err != nil {
 		return nil, err
 	}
 	return map[string][]byte{
-		authoritiesKey: c.bundle(), authorityKeysKey: keys,
-		servingKey: encode("CERTIFICATE", c.serving.cert.Raw), servingPrivateKey: encode("EC PRIVATE KEY", der),
+		authoritiesKey: c.caBundle(), authorityKeysKey: keys,
+		servingKey: encodePEM("CERTIFICATE", c.serving.cert.Raw), servingPrivateKey: encodePEM("EC PRIVATE KEY", der),
 	}, nil
 }
 
@@ -237,6 +237,6 @@ func parsePairs(certs, keys []byte) ([]keyPair, error) {
 	}
 }
 
-func encode(kind string, der []byte) []byte {
+func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

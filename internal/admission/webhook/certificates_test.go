@@ -25,22 +25,22 @@ func TestAPIServersAlwaysTrustTheWebhook(t *testing.T) {
 		var history []told
 		var certs certificates
 		for step := range 90 {
-			next, changed, err := certs.renewed(names, v, now)
+			next, changed, err := certs.renewIfDue(names, v, now)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if changed {
-				if again, more, err := next.renewed(names, v, now); err != nil || more || again.serving != next.serving {
+				if again, more, err := next.renewIfDue(names, v, now); err != nil || more || again.serving != next.serving {
 					t.Fatalf("a second look at the same time changes something: %v", err)
 				}
 			}
-			if !changed && string(next.bundle()) != string(certs.bundle()) {
+			if !changed && string(next.caBundle()) != string(certs.caBundle()) {
 				t.Fatal("another bundle, but not changed")
 			}
 			certs = next
-			history = append(history, told{now, string(certs.bundle())})
+			history = append(history, told{now, string(certs.caBundle())})
 			// An API server that heard nothing for longer than that has no watch.
-			history = slices.DeleteFunc(history, func(h told) bool { return now.Sub(h.at) > v.settling() })
+			history = slices.DeleteFunc(history, func(h told) bool { return now.Sub(h.at) > v.settlingTime() })
 			checked := map[string]bool{}
 			for _, h := range history {
 				if !checked[h.bundle] && (changed || step%8 == 0) {
@@ -67,7 +67,7 @@ func trusts(t *rapid.T, bundle string, cert *x509.Certificate, names []string, n
 }
 
 func stored(t *rapid.T, certs certificates) certificates {
-	data, err := certs.data()
+	data, err := certs.secretData()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func stored(t *rapid.T, certs certificates) certificates {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(read.bundle()) != string(certs.bundle()) || !read.serving.cert.Equal(certs.serving.cert) {
+	if string(read.caBundle()) != string(certs.caBundle()) || !read.serving.cert.Equal(certs.serving.cert) {
 		t.Fatal("read other certificates than were written")
 	}
 	return read
@@ -83,28 +83,28 @@ func stored(t *rapid.T, certs certificates) certificates {
 
 func TestOtherNamesNeedAnotherCertificate(t *testing.T) {
 	v, now := validity{time.Hour}, time.Now()
-	certs, _, err := certificates{}.renewed([]string{"a.b.svc"}, v, now)
+	certs, _, err := certificates{}.renewIfDue([]string{"a.b.svc"}, v, now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, changed, err := certs.renewed([]string{"a.b.svc", "127.0.0.1"}, v, now)
+	next, changed, err := certs.renewIfDue([]string{"a.b.svc", "127.0.0.1"}, v, now)
 	if err != nil || !changed || next.serving.cert.VerifyHostname("127.0.0.1") != nil {
 		t.Fatalf("changed %t, %v", changed, err)
 	}
-	if string(next.bundle()) != string(certs.bundle()) {
+	if string(next.caBundle()) != string(certs.caBundle()) {
 		t.Error("the authority is another one, too")
 	}
 }
 
 func TestBrokenSecretsAreErrors(t *testing.T) {
-	good, _, err := certificates{}.renewed([]string{"a"}, validity{time.Hour}, time.Now())
+	good, _, err := certificates{}.renewIfDue([]string{"a"}, validity{time.Hour}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, _, _ := certificates{}.renewed([]string{"a"}, validity{time.Hour}, time.Now())
+	other, _, _ := certificates{}.renewIfDue([]string{"a"}, validity{time.Hour}, time.Now())
 	for _, key := range []string{authoritiesKey, authorityKeysKey, servingKey, servingPrivateKey} {
-		data, _ := good.data()
-		foreign, _ := other.data()
+		data, _ := good.secretData()
+		foreign, _ := other.secretData()
 		for _, value := range [][]byte{nil, []byte("x"), foreign[key]} {
 			data[key] = value
 			if _, err := parseCertificates(data); err == nil {

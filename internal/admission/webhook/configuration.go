@@ -45,21 +45,21 @@ var (
 	isDefault = v1.MatchCondition{Name: "is-default", Expression: `has(object.globalDefault) && object.globalDefault`}
 )
 
-// mutating is the configuration as it should be. All fields are set that the
+// mutatingConfig is the configuration as it should be. All fields are set that the
 // API server would default, so that it can be compared with what is stored.
-func (o *Options) mutating(port int, bundle []byte) *v1.MutatingWebhookConfiguration {
+func (o *Options) mutatingConfig(port int, bundle []byte) *v1.MutatingWebhookConfiguration {
 	pods, nodes := v1.MutatingWebhook{
-		Name: podsName, Rules: rule("", "pods", v1.NamespacedScope), FailurePolicy: new(v1.FailurePolicyType(o.FailurePolicy)),
-		NamespaceSelector: o.namespaces(), TimeoutSeconds: o.timeoutSeconds(), MatchConditions: []v1.MatchCondition{staying},
+		Name: podsName, Rules: ruleFor("", "pods", v1.NamespacedScope), FailurePolicy: new(v1.FailurePolicyType(o.FailurePolicy)),
+		NamespaceSelector: o.namespaceSelector(), TimeoutSeconds: o.timeoutSeconds(), MatchConditions: []v1.MatchCondition{staying},
 	}, v1.MutatingWebhook{
-		Name: nodesName, Rules: rule("", "nodes", v1.ClusterScope), FailurePolicy: new(v1.Ignore),
+		Name: nodesName, Rules: ruleFor("", "nodes", v1.ClusterScope), FailurePolicy: new(v1.Ignore),
 		NamespaceSelector: &metav1.LabelSelector{}, TimeoutSeconds: new(int32(nodeTimeout)),
 		MatchConditions: []v1.MatchCondition{taintWithoutTime},
 	}
-	configuration := &v1.MutatingWebhookConfiguration{ObjectMeta: o.meta(nil), Webhooks: []v1.MutatingWebhook{pods, nodes}}
+	configuration := &v1.MutatingWebhookConfiguration{ObjectMeta: o.objectMeta(nil), Webhooks: []v1.MutatingWebhook{pods, nodes}}
 	for i := range configuration.Webhooks {
 		w := &configuration.Webhooks[i]
-		w.ClientConfig = o.client(mutatePath, port, bundle)
+		w.ClientConfig = o.clientConfig(mutatePath, port, bundle)
 		w.AdmissionReviewVersions, w.SideEffects, w.MatchPolicy = []string{"v1"}, new(v1.SideEffectClassNone), new(v1.Equivalent)
 		w.ObjectSelector = &metav1.LabelSelector{}
 		// What webhooks that come later add is looked at as well.
@@ -68,31 +68,31 @@ func (o *Options) mutating(port int, bundle []byte) *v1.MutatingWebhookConfigura
 	return configuration
 }
 
-func (o *Options) validating(port int, bundle []byte) *v1.ValidatingWebhookConfiguration {
+func (o *Options) validatingConfig(port int, bundle []byte) *v1.ValidatingWebhookConfiguration {
 	pods, classes := v1.ValidatingWebhook{
-		Name: podsName, Rules: rule("", "pods", v1.NamespacedScope), FailurePolicy: new(v1.FailurePolicyType(o.FailurePolicy)),
-		NamespaceSelector: o.namespaces(), TimeoutSeconds: o.timeoutSeconds(), MatchConditions: []v1.MatchCondition{staying},
+		Name: podsName, Rules: ruleFor("", "pods", v1.NamespacedScope), FailurePolicy: new(v1.FailurePolicyType(o.FailurePolicy)),
+		NamespaceSelector: o.namespaceSelector(), TimeoutSeconds: o.timeoutSeconds(), MatchConditions: []v1.MatchCondition{staying},
 	}, v1.ValidatingWebhook{
-		Name: priorityClassesName, Rules: rule("scheduling.k8s.io", "priorityclasses", v1.ClusterScope), FailurePolicy: new(v1.Ignore),
+		Name: priorityClassesName, Rules: ruleFor("scheduling.k8s.io", "priorityclasses", v1.ClusterScope), FailurePolicy: new(v1.Ignore),
 		NamespaceSelector: &metav1.LabelSelector{}, TimeoutSeconds: o.timeoutSeconds(), MatchConditions: []v1.MatchCondition{isDefault},
 	}
-	configuration := &v1.ValidatingWebhookConfiguration{ObjectMeta: o.meta(nil), Webhooks: []v1.ValidatingWebhook{pods, classes}}
+	configuration := &v1.ValidatingWebhookConfiguration{ObjectMeta: o.objectMeta(nil), Webhooks: []v1.ValidatingWebhook{pods, classes}}
 	for i := range configuration.Webhooks {
 		w := &configuration.Webhooks[i]
-		w.ClientConfig = o.client(validatePath, port, bundle)
+		w.ClientConfig = o.clientConfig(validatePath, port, bundle)
 		w.AdmissionReviewVersions, w.SideEffects, w.MatchPolicy = []string{"v1"}, new(v1.SideEffectClassNone), new(v1.Equivalent)
 		w.ObjectSelector = &metav1.LabelSelector{}
 	}
 	return configuration
 }
 
-func (o *Options) meta(owners []metav1.OwnerReference) metav1.ObjectMeta {
+func (o *Options) objectMeta(owners []metav1.OwnerReference) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: o.Service, OwnerReferences: owners, Labels: map[string]string{
 		"app.kubernetes.io/name": "berth", "app.kubernetes.io/component": "webhook", "app.kubernetes.io/part-of": "berth",
 	}}
 }
 
-func rule(group, resource string, scope v1.ScopeType) []v1.RuleWithOperations {
+func ruleFor(group, resource string, scope v1.ScopeType) []v1.RuleWithOperations {
 	return []v1.RuleWithOperations{{
 		Operations: createAndUpdate,
 		Rule:       v1.Rule{APIGroups: []string{group}, APIVersions: []string{"v1"}, Resources: []string{resource}, Scope: &scope},
@@ -101,9 +101,9 @@ func rule(group, resource string, scope v1.ScopeType) []v1.RuleWithOperations {
 
 func (o *Options) timeoutSeconds() *int32 { return new(int32(o.Timeout.Seconds())) }
 
-// namespaces leaves out those that a cluster needs to come up, the webhook's
+// namespaceSelector leaves out those that a cluster needs to come up, the webhook's
 // own, and those that opted out.
-func (o *Options) namespaces() *metav1.LabelSelector {
+func (o *Options) namespaceSelector() *metav1.LabelSelector {
 	excluded := append(slices.Clone(o.ExcludeNamespaces), o.Namespace)
 	slices.Sort(excluded)
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
@@ -112,7 +112,7 @@ func (o *Options) namespaces() *metav1.LabelSelector {
 	}}
 }
 
-func (o *Options) client(path string, port int, bundle []byte) v1.WebhookClientConfig {
+func (o *Options) clientConfig(path string, port int, bundle []byte) v1.WebhookClientConfig {
 	if o.AdvertiseHost != "" {
 		return v1.WebhookClientConfig{URL: new(fmt.Sprintf("https://%s%s",
 			net.JoinHostPort(o.AdvertiseHost, strconv.Itoa(port)), path)), CABundle: bundle}

@@ -57,13 +57,13 @@ func TestNothingCanLockACluster(t *testing.T) {
 			}
 		}
 	}
-	for _, w := range o.mutating(443, nil).Webhooks {
+	for _, w := range o.mutatingConfig(443, nil).Webhooks {
 		check(w.Name, w.Rules, w.FailurePolicy, w.NamespaceSelector, w.TimeoutSeconds, w.SideEffects)
 		if *w.ReinvocationPolicy != v1.IfNeededReinvocationPolicy {
 			t.Errorf("%s: is not asked about what later webhooks add", w.Name)
 		}
 	}
-	for _, w := range o.validating(443, nil).Webhooks {
+	for _, w := range o.validatingConfig(443, nil).Webhooks {
 		check(w.Name, w.Rules, w.FailurePolicy, w.NamespaceSelector, w.TimeoutSeconds, w.SideEffects)
 	}
 }
@@ -126,7 +126,7 @@ func TestManifestsFitTogether(t *testing.T) {
 	}
 	if !slices.ContainsFunc(container.Ports, func(p corev1.ContainerPort) bool {
 		return p.Name == service.Spec.Ports[0].TargetPort.StrVal && p.ContainerPort == 9443
-	}) || service.Spec.Ports[0].Port != *o.client("", 0, nil).Service.Port {
+	}) || service.Spec.Ports[0].Port != *o.clientConfig("", 0, nil).Service.Port {
 		t.Error("the Service leads to another port than the webhook's")
 	}
 	flags, read := pflag.NewFlagSet("webhook", pflag.ContinueOnError), DefaultOptions()

@@ -25,11 +25,11 @@ import (
 func served(t *testing.T, change ...func(*Webhook)) (w *Webhook, address string) {
 	t.Helper()
 	w = testWebhook()
-	certs, _, err := certificates{}.renewed([]string{"localhost"}, validity{time.Hour}, time.Now())
+	certs, _, err := certificates{}.renewIfDue([]string{"localhost"}, validity{time.Hour}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.serving.Store(certs.tls())
+	w.serving.Store(certs.tlsCertificate())
 	close(w.warm)
 	for _, f := range change {
 		f(w)
@@ -38,7 +38,7 @@ func served(t *testing.T, change ...func(*Webhook)) (w *Webhook, address string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := w.server(w.handler(testReviewer(t)))
+	server := w.newServer(w.newHandler(testReviewer(t)))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -104,7 +104,7 @@ func TestReviewsUnderWayAreBoundedBySource(t *testing.T) {
 		w := testWebhook()
 		close(w.warm)
 		never := make(chan struct{})
-		handler := w.reviews("mutate", nil)
+		handler := w.reviewHandler("mutate", nil)
 		send := func(source string, length int64, body io.Reader) *httptest.ResponseRecorder {
 			in := httptest.NewRequest(http.MethodPost, mutatePath+"?timeout=10s", body)
 			in.ContentLength, in.RemoteAddr = length, source+":1"
@@ -138,7 +138,7 @@ func TestReviewsUnderWayAreBoundedBySource(t *testing.T) {
 func TestAReviewIsNoLongerThanItsLane(t *testing.T) {
 	w := testWebhook()
 	close(w.warm)
-	handler := w.handler(testReviewer(t))
+	handler := w.newHandler(testReviewer(t))
 	for length, want := range map[int]int{smallReview + 1: http.StatusOK, largestReview + 1: http.StatusBadRequest} {
 		body := reviewOf(`{"metadata":{"name":"p"},"spec":{}}`)
 		body += strings.Repeat(" ", length-len(body))

@@ -18,21 +18,21 @@ import (
 // answer is mutate or validate of a reviewer.
 type answer func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 
-// handler speaks the API server's protocol around answers: /mutate, /validate.
-func (w *Webhook) handler(r *reviewer) http.Handler {
+// newHandler speaks the API server's protocol around answers: /mutate, /validate.
+func (w *Webhook) newHandler(r *reviewer) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST "+mutatePath, w.reviews("mutate", r.mutate))
-	mux.Handle("POST "+validatePath, w.reviews("validate", r.validate))
+	mux.Handle("POST "+mutatePath, w.reviewHandler("mutate", r.mutateObject))
+	mux.Handle("POST "+validatePath, w.reviewHandler("validate", r.validateObject))
 	return mux
 }
 
-// reviews answers every review, or fails with a status that the API server
+// reviewHandler answers every review, or fails with a status that the API server
 // takes for "no answer".
-func (w *Webhook) reviews(kind string, answer answer) http.Handler {
+func (w *Webhook) reviewHandler(kind string, answer answer) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		began := time.Now()
-		review, response, err := w.review(out, in, answer)
-		w.metrics.reviewed(kind, review.Request, response, err, time.Since(began))
+		review, response, err := w.answerReview(out, in, answer)
+		w.metrics.countReview(kind, review.Request, response, err, time.Since(began))
 		if err != nil {
 			notAnswered(in.Context(), err, kind, review.Request)
 			guard.Refuse(out, statusOf(err), err.Error())
@@ -49,7 +49,7 @@ func (w *Webhook) reviews(kind string, answer answer) http.Handler {
 	})
 }
 
-func (w *Webhook) review(out http.ResponseWriter, in *http.Request,
+func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
 	answer answer) (review admissionv1.AdmissionReview, _ *admissionv1.AdmissionResponse, _ error) {
 	ctx, cancel := withTimeoutOf(in)
 	defer cancel()
@@ -59,8 +59,8 @@ func (w *Webhook) review(out http.ResponseWriter, in *http.Request,
 	case <-ctx.Done():
 		return review, nil, errCold
 	}
-	lane, longest := w.lanes.of(in.ContentLength)
-	leave, err := lane.take(ctx, guard.Source(in.RemoteAddr))
+	lane, longest := w.lanes.laneFor(in.ContentLength)
+	leave, err := lane.takeRoom(ctx, guard.Source(in.RemoteAddr))
 	if err != nil {
 		return review, nil, err
 	}
@@ -91,7 +91,7 @@ func (w *Webhook) review(out http.ResponseWriter, in *http.Request,
 	}
 	response.UID = review.Request.UID
 	if !response.Allowed {
-		klog.FromContext(ctx).V(2).Info("Refused", "request", describe(review.Request), "reason", response.Result.Message)
+		klog.FromContext(ctx).V(2).Info("Refused", "request", describeRequest(review.Request), "reason", response.Result.Message)
 	}
 	return review, response, nil
 }
@@ -117,7 +117,7 @@ func notAnswered(ctx context.Context, err error, kind string, request *admission
 		log.V(2).Info("Review not answered", "err", err, "kind", kind)
 		return
 	}
-	log.Error(err, "Review not answered", "kind", kind, "request", describe(request))
+	log.Error(err, "Review not answered", "kind", kind, "request", describeRequest(request))
 }
 
 type badRequest struct{ error }
@@ -139,8 +139,8 @@ func isBadRequest(err error) bool {
 	return bad
 }
 
-// describe is for the log.
-func describe(request *admissionv1.AdmissionRequest) string {
+// describeRequest is for the log.
+func describeRequest(request *admissionv1.AdmissionRequest) string {
 	if request == nil {
 		return "unreadable"
 	}

@@ -9,9 +9,9 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// endpoints are health and metrics. A replica is alive as long as it answers
+// endpointHandler are health and metrics. A replica is alive as long as it answers
 // here: what it lacks, it waits for, and a restart would bring nothing.
-func (w *Webhook) endpoints() http.Handler {
+func (w *Webhook) endpointHandler() http.Handler {
 	mux := http.NewServeMux()
 	alive := func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") }
 	mux.HandleFunc("GET /healthz", alive)

@@ -26,15 +26,15 @@ const (
 	keepLimit = 20 * time.Second
 )
 
-// keep keeps the certificates fresh and the configurations trusting them until ctx ends. It checks
-// when one of them is changed, and periodically.
-func (w *Webhook) keep(ctx context.Context) {
+// keepCertificates keeps the certificates fresh and the configurations trusting them until ctx
+// ends. It checks when one of them is changed, and periodically.
+func (w *Webhook) keepCertificates(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	touched := w.watch(ctx)
+	touched := w.watchObjects(ctx)
 	period := min(keepPeriod, w.options.CertificateLifetime/10)
 	for first := true; ; {
 		wait := period
-		if err := w.look(ctx, first); err == nil {
+		if err := w.renewNow(ctx, first); err == nil {
 			if first {
 				logger.Info("Registered", "configurations", w.options.Service, "written", w.options.Register)
 				close(w.ready)
@@ -58,23 +58,23 @@ func (w *Webhook) keep(ctx context.Context) {
 	}
 }
 
-// look does what is to be done now. The first time the configurations are
+// renewNow does what is to be done now. The first time the configurations are
 // written as a whole, and not before the webhook can answer; from then on only
 // what went missing, so that replicas of two versions do not write by turns.
-func (w *Webhook) look(ctx context.Context, first bool) error {
+func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithTimeout(ctx, keepLimit)
 	defer cancel()
-	owners, err := w.owners(ctx)
+	owners, err := w.ownerReferences(ctx)
 	if err != nil {
 		return err
 	}
 
-	certs, err := w.certificates(ctx, owners)
+	certs, err := w.sharedCertificates(ctx, owners)
 	if err != nil {
 		return err
 	}
 
-	w.serving.Store(certs.tls())
+	w.serving.Store(certs.tlsCertificate())
 	w.metrics.expiry.Set(float64(certs.serving.cert.NotAfter.Unix()))
 	select {
 	case <-w.warm:
@@ -82,19 +82,19 @@ func (w *Webhook) look(ctx context.Context, first bool) error {
 		return fmt.Errorf("caches are not filled: %w", ctx.Err())
 	}
 
-	if err := w.keepMutating(ctx, owners, certs.bundle(), first); err != nil {
+	if err := w.keepMutating(ctx, owners, certs.caBundle(), first); err != nil {
 		return fmt.Errorf("mutating webhook configuration %s: %w", w.options.Service, err)
 	}
-	if err := w.keepValidating(ctx, owners, certs.bundle(), first); err != nil {
+	if err := w.keepValidating(ctx, owners, certs.caBundle(), first); err != nil {
 		return fmt.Errorf("validating webhook configuration %s: %w", w.options.Service, err)
 	}
 	return nil
 }
 
-// owners of what the webhook makes: its own role, if there is one of its name. What takes the role
-// away takes the rest along, and so an installation that is deleted leaves nothing behind, least of
-// all a configuration that asks a webhook that is gone.
-func (w *Webhook) owners(ctx context.Context) ([]metav1.OwnerReference, error) {
+// ownerReferences of what the webhook makes: its own role, if there is one of its name. What takes
+// the role away takes the rest along, and so an installation that is deleted leaves nothing behind,
+// least of all a configuration that asks a webhook that is gone.
+func (w *Webhook) ownerReferences(ctx context.Context) ([]metav1.OwnerReference, error) {
 	role, err := w.client.RbacV1().ClusterRoles().Get(ctx, w.options.Service, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // it runs with other rights than the manifests give
@@ -105,9 +105,9 @@ func (w *Webhook) owners(ctx context.Context) ([]metav1.OwnerReference, error) {
 	return []metav1.OwnerReference{{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: role.Name, UID: role.UID}}, nil
 }
 
-// certificates returns the certificates that all replicas share, renewed if necessary. If two
+// sharedCertificates returns the certificates that all replicas share, renewed if necessary. If two
 // replicas renew at once, one is refused and takes the other's.
-func (w *Webhook) certificates(ctx context.Context, owners []metav1.OwnerReference) (certificates, error) {
+func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerReference) (certificates, error) {
 	secrets := w.client.CoreV1().Secrets(w.options.Namespace)
 	secret, err := secrets.Get(ctx, w.options.Service, metav1.GetOptions{})
 	isNew := apierrors.IsNotFound(err)
@@ -124,18 +124,18 @@ func (w *Webhook) certificates(ctx context.Context, owners []metav1.OwnerReferen
 		}
 	}
 
-	certs, changed, err := current.renewed(w.options.names(), validity{w.options.CertificateLifetime}, w.clock.Now())
+	certs, changed, err := current.renewIfDue(w.options.dnsNames(), validity{w.options.CertificateLifetime}, w.clock.Now())
 	if err != nil || !changed {
 		return certs, err
 	}
 
-	data, err := certs.data()
+	data, err := certs.secretData()
 	if err != nil {
 		return certificates{}, err
 	}
 
 	if isNew {
-		secret = &corev1.Secret{ObjectMeta: w.options.meta(owners), Type: corev1.SecretTypeOpaque, Data: data}
+		secret = &corev1.Secret{ObjectMeta: w.options.objectMeta(owners), Type: corev1.SecretTypeOpaque, Data: data}
 		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
 	} else {
 		secret = secret.DeepCopy()
@@ -152,7 +152,7 @@ func (w *Webhook) certificates(ctx context.Context, owners []metav1.OwnerReferen
 }
 
 func (w *Webhook) keepMutating(ctx context.Context, owners []metav1.OwnerReference, bundle []byte, whole bool) error {
-	wanted := w.options.mutating(w.port(), bundle)
+	wanted := w.options.mutatingConfig(w.listenPort(), bundle)
 	wanted.OwnerReferences = owners
 	return keepOne(ctx, w.client.AdmissionregistrationV1().MutatingWebhookConfigurations(), wanted,
 		w.options.Register, func(next *mutating) {
@@ -160,13 +160,13 @@ func (w *Webhook) keepMutating(ctx context.Context, owners []metav1.OwnerReferen
 				next.Labels, next.OwnerReferences, next.Webhooks = wanted.Labels, wanted.OwnerReferences, wanted.Webhooks
 			}
 			for i := range next.Webhooks {
-				trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
+				setBundle(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
 			}
 		})
 }
 
 func (w *Webhook) keepValidating(ctx context.Context, owners []metav1.OwnerReference, bundle []byte, whole bool) error {
-	wanted := w.options.validating(w.port(), bundle)
+	wanted := w.options.validatingConfig(w.listenPort(), bundle)
 	wanted.OwnerReferences = owners
 	return keepOne(ctx, w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations(), wanted,
 		w.options.Register, func(next *validating) {
@@ -174,7 +174,7 @@ func (w *Webhook) keepValidating(ctx context.Context, owners []metav1.OwnerRefer
 				next.Labels, next.OwnerReferences, next.Webhooks = wanted.Labels, wanted.OwnerReferences, wanted.Webhooks
 			}
 			for i := range next.Webhooks {
-				trust(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
+				setBundle(next.Webhooks[i].Name, &next.Webhooks[i].ClientConfig, bundle)
 			}
 		})
 }
@@ -217,14 +217,14 @@ func keepOne[C interface {
 	return err
 }
 
-func trust(webhook string, client *admissionregistrationv1.WebhookClientConfig, bundle []byte) {
+func setBundle(webhook string, client *admissionregistrationv1.WebhookClientConfig, bundle []byte) {
 	if isOurs(webhook) && !bytes.Equal(client.CABundle, bundle) {
 		client.CABundle = bundle
 	}
 }
 
-// watch signals every change of the Secret and the configurations.
-func (w *Webhook) watch(ctx context.Context) <-chan struct{} {
+// watchObjects signals every change of the Secret and the configurations.
+func (w *Webhook) watchObjects(ctx context.Context) <-chan struct{} {
 	touched := make(chan struct{}, 1)
 	touch := func(any) {
 		select {

@@ -47,13 +47,14 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	differs("service", o.Service, defaults.Service)
 	differs("failure-policy", o.FailurePolicy, defaults.FailurePolicy)
 	differs("timeout", o.Timeout.String(), defaults.Timeout.String())
-	differs("exclude-namespaces", join(o.ExcludeNamespaces), join(defaults.ExcludeNamespaces))
+	differs("exclude-namespaces", joinList(o.ExcludeNamespaces), joinList(defaults.ExcludeNamespaces))
 	differs("certificate-lifetime", o.CertificateLifetime.String(), defaults.CertificateLifetime.String())
 	differs("shutdown-delay", o.ShutdownDelay.String(), defaults.ShutdownDelay.String())
 	differs("register", strconv.FormatBool(o.Register), strconv.FormatBool(defaults.Register))
 
-	differs("default-not-ready-toleration-seconds", seconds(o.Rules.NotReadySeconds), seconds(defaults.Rules.NotReadySeconds))
-	differs("default-unreachable-toleration-seconds", seconds(o.Rules.UnreachableSeconds), seconds(defaults.Rules.UnreachableSeconds))
+	differs("default-not-ready-toleration-seconds", formatSeconds(o.Rules.NotReadySeconds), formatSeconds(defaults.Rules.NotReadySeconds))
+	differs("default-unreachable-toleration-seconds", formatSeconds(o.Rules.UnreachableSeconds),
+		formatSeconds(defaults.Rules.UnreachableSeconds))
 	return manifests.Execute(out, map[string]any{
 		"Namespace": o.Namespace, "Service": o.Service, "Image": image, "Args": args, "Port": port, "HealthPort": health,
 	})
@@ -67,9 +68,9 @@ func portOf(address, flag string) (string, error) {
 	return port, nil
 }
 
-func join(list []string) string { return strings.Join(list, ",") }
+func joinList(list []string) string { return strings.Join(list, ",") }
 
-func seconds(n *int64) string {
+func formatSeconds(n *int64) string {
 	if n == nil {
 		return ""
 	}

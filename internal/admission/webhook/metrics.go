@@ -39,19 +39,19 @@ func newInstruments() *instruments {
 			Help: "Certificates that this replica made.",
 		}),
 	}
-	m.registry.MustRegister(m.all()...)
+	m.registry.MustRegister(m.allMetrics()...)
 	return m
 }
 
-// all lists the metrics in the order of the documentation.
-func (m *instruments) all() []metrics.Registerable {
+// allMetrics lists the metrics in the order of the documentation.
+func (m *instruments) allMetrics() []metrics.Registerable {
 	return []metrics.Registerable{m.reviews, m.duration, m.expiry, m.renewals}
 }
 
 // Metrics lists the webhook's metrics without values, for the documentation.
-func Metrics() []metrics.Registerable { return newInstruments().all() }
+func Metrics() []metrics.Registerable { return newInstruments().allMetrics() }
 
-func (m *instruments) reviewed(path string, request *admissionv1.AdmissionRequest,
+func (m *instruments) countReview(path string, request *admissionv1.AdmissionRequest,
 	response *admissionv1.AdmissionResponse, err error, took time.Duration) {
 	resource, operation, result := "", "", "allowed"
 	if request != nil {

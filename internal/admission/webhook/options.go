@@ -135,8 +135,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// names are the DNS names for the certificate.
-func (o *Options) names() []string {
+// dnsNames are the DNS names for the certificate.
+func (o *Options) dnsNames() []string {
 	names := []string{
 		o.Service + "." + o.Namespace + ".svc",
 		o.Service + "." + o.Namespace + ".svc.cluster.local",

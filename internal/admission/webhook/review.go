@@ -27,11 +27,11 @@ type reviewer struct {
 	now    func() time.Time
 }
 
-// mutate applies the rules that change an object.
-func (r *reviewer) mutate(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+// mutateObject applies the rules that change an object.
+func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	switch resourceOf(request) {
 	case "pods":
-		pod, old, err := pods(request)
+		pod, old, err := podsOf(request)
 		if err != nil {
 			return nil, err
 		}
@@ -40,18 +40,18 @@ func (r *reviewer) mutate(ctx context.Context, request *admissionv1.AdmissionReq
 			return nil, err
 		}
 		if err := admission.Change(r.rules, r.caches.For(ctx), pod, old); err != nil {
-			return refusal(pod, err)
+			return refusalResponse(pod, err)
 		}
 		after, err := podFields(pod)
 		if err != nil {
 			return nil, err
 		}
-		return patched(before, after)
+		return patchResponse(before, after)
 	case "nodes":
 		return r.mutateNode(request)
 	}
 
-	return allowed(), nil
+	return allowResponse(), nil
 }
 
 func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
@@ -80,19 +80,19 @@ func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admission
 	if err != nil {
 		return nil, err
 	}
-	return patched(before, after)
+	return patchResponse(before, after)
 }
 
-// validate asks the rules that only refuse.
-func (r *reviewer) validate(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
+// validateObject asks the rules that only refuse.
+func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	switch resourceOf(request) {
 	case "pods":
-		pod, old, err := pods(request)
+		pod, old, err := podsOf(request)
 		if err != nil {
 			return nil, err
 		}
 		if err := admission.Judge(r.rules, r.caches.For(ctx), pod, old); err != nil {
-			return refusal(pod, err)
+			return refusalResponse(pod, err)
 		}
 	case "priorityclasses":
 		var class schedulingv1.PriorityClass
@@ -101,14 +101,14 @@ func (r *reviewer) validate(ctx context.Context, request *admissionv1.AdmissionR
 		}
 		err := admission.PriorityClass(r.caches.Fresh(ctx), &class, request.Operation == admissionv1.Create)
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) && apierrors.IsForbidden(err) {
-			return denied(status.Status()), nil
+			return denyResponse(status.Status()), nil
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
 
-	return allowed(), nil
+	return allowResponse(), nil
 }
 
 // resourceOf is the resource of the request; "" for those that the webhook ignores, including
@@ -125,8 +125,8 @@ func resourceOf(request *admissionv1.AdmissionRequest) string {
 	return ""
 }
 
-// pods are the pod of the request and, of an update, the one that is stored.
-func pods(request *admissionv1.AdmissionRequest) (pod, old *corev1.Pod, err error) {
+// podsOf are the pod of the request and, of an update, the one that is stored.
+func podsOf(request *admissionv1.AdmissionRequest) (pod, old *corev1.Pod, err error) {
 	pod = &corev1.Pod{}
 	if err := json.Unmarshal(request.Object.Raw, pod); err != nil {
 		return nil, nil, fmt.Errorf("read pod: %w", err)
@@ -141,19 +141,21 @@ func pods(request *admissionv1.AdmissionRequest) (pod, old *corev1.Pod, err erro
 	return pod, old, nil
 }
 
-func refusal(pod *corev1.Pod, err error) (*admissionv1.AdmissionResponse, error) {
+func refusalResponse(pod *corev1.Pod, err error) (*admissionv1.AdmissionResponse, error) {
 	var refused *admission.Refusal
 	if !errors.As(err, &refused) {
 		return nil, err
 	}
-	return denied(admission.StatusError(pod, err).Status()), nil
+	return denyResponse(admission.StatusError(pod, err).Status()), nil
 }
 
-func denied(status metav1.Status) *admissionv1.AdmissionResponse {
+func denyResponse(status metav1.Status) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Result: &status}
 }
 
-func allowed() *admissionv1.AdmissionResponse { return &admissionv1.AdmissionResponse{Allowed: true} }
+func allowResponse() *admissionv1.AdmissionResponse {
+	return &admissionv1.AdmissionResponse{Allowed: true}
+}
 
 // fieldValues are the fields that the rules may change, by path, as they are sent.
 type fieldValues []struct {
@@ -163,17 +165,17 @@ type fieldValues []struct {
 
 func podFields(pod *corev1.Pod) (fieldValues, error) {
 	spec := &pod.Spec
-	return encoded(map[string]any{
+	return encodeFields(map[string]any{
 		"affinity": spec.Affinity, "nodeSelector": spec.NodeSelector, "overhead": spec.Overhead, "preemptionPolicy": spec.PreemptionPolicy,
 		"priority": spec.Priority, "priorityClassName": spec.PriorityClassName, "tolerations": spec.Tolerations,
 	}, "affinity", "nodeSelector", "overhead", "preemptionPolicy", "priority", "priorityClassName", "tolerations")
 }
 
 func nodeFields(node *corev1.Node) (fieldValues, error) {
-	return encoded(map[string]any{"taints": node.Spec.Taints}, "taints")
+	return encodeFields(map[string]any{"taints": node.Spec.Taints}, "taints")
 }
 
-func encoded(values map[string]any, order ...string) (fieldValues, error) {
+func encodeFields(values map[string]any, order ...string) (fieldValues, error) {
 	result := make(fieldValues, len(order))
 	for i, name := range order {
 		data, err := json.Marshal(values[name])
@@ -194,10 +196,10 @@ type operation struct {
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// patched is the answer that turns before into after. It names no field that
+// patchResponse is the answer that turns before into after. It names no field that
 // is to stay as it is, so that it can be applied to an object of any version of
 // the API, with fields that this program does not know.
-func patched(before, after fieldValues) (*admissionv1.AdmissionResponse, error) {
+func patchResponse(before, after fieldValues) (*admissionv1.AdmissionResponse, error) {
 	var patch []operation
 	for i, field := range after {
 		switch was := before[i].value; {
@@ -208,7 +210,7 @@ func patched(before, after fieldValues) (*admissionv1.AdmissionResponse, error) 
 			patch = append(patch, operation{Op: "add", Path: field.path, Value: field.value})
 		}
 	}
-	response := allowed()
+	response := allowResponse()
 	if len(patch) == 0 {
 		return response, nil
 	}

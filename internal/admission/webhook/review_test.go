@@ -73,7 +73,7 @@ func applied(t testing.TB, object []byte, response *admissionv1.AdmissionRespons
 // of the API keep it.
 func TestWhatTheWebhookDoesNotKnowStays(t *testing.T) {
 	pod := `{"metadata":{"name":"p"},"spec":{"runtimeClassName":"kata","containers":[{"name":"c","later":{"a":1}}],"later":[1,2]}}`
-	response, err := testReviewer(t).mutate(t.Context(), creation("pods", pod))
+	response, err := testReviewer(t).mutateObject(t.Context(), creation("pods", pod))
 	if err != nil || !response.Allowed {
 		t.Fatal(response, err)
 	}
@@ -87,7 +87,8 @@ func TestWhatTheWebhookDoesNotKnowStays(t *testing.T) {
 }
 
 func TestRefusalsCarryTheStatusOfTheAPIServer(t *testing.T) {
-	response, err := testReviewer(t).mutate(t.Context(), creation("pods", `{"metadata":{"name":"p"},"spec":{"runtimeClassName":"absent"}}`))
+	response, err := testReviewer(t).mutateObject(t.Context(),
+		creation("pods", `{"metadata":{"name":"p"},"spec":{"runtimeClassName":"absent"}}`))
 	if err != nil || response.Allowed || response.Result.Code != http.StatusForbidden || response.Result.Reason != metav1.StatusReasonForbidden ||
 		response.Result.Message != `pods "p" is forbidden: pod rejected: RuntimeClass "absent" not found` {
 		t.Fatalf("%+v, %v", response, err)
@@ -97,7 +98,7 @@ func TestRefusalsCarryTheStatusOfTheAPIServer(t *testing.T) {
 func TestNodesAreTaintedAndTimed(t *testing.T) {
 	r := testReviewer(t)
 	node := `{"metadata":{"name":"n"},"spec":{"taints":[{"key":"x","effect":"NoExecute"}]}}`
-	response, err := r.mutate(t.Context(), creation("nodes", node))
+	response, err := r.mutateObject(t.Context(), creation("nodes", node))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func TestNodesAreTaintedAndTimed(t *testing.T) {
 	}
 	request := creation("nodes", node)
 	request.Operation, request.OldObject.Raw = admissionv1.Update, []byte(strings.Replace(result, "01:40", "00:07", 1))
-	if response, err = r.mutate(t.Context(), request); err != nil || !bytes.Contains(response.Patch, []byte("00:00:07Z")) {
+	if response, err = r.mutateObject(t.Context(), request); err != nil || !bytes.Contains(response.Patch, []byte("00:00:07Z")) {
 		t.Errorf("a taint that was there has another time: %s, %v", response.Patch, err)
 	}
 }
@@ -118,7 +119,7 @@ func TestSubresourcesAreLeftAlone(t *testing.T) {
 	for _, subresource := range []string{"status", "binding", "resize", "ephemeralcontainers", "eviction"} {
 		request := creation("pods", `{"kind":"anything","spec":7}`)
 		request.SubResource = subresource
-		for name, answer := range map[string]answer{"mutate": testReviewer(t).mutate, "validate": testReviewer(t).validate} {
+		for name, answer := range map[string]answer{"mutate": testReviewer(t).mutateObject, "validate": testReviewer(t).validateObject} {
 			if response, err := answer(t.Context(), request); err != nil || !response.Allowed || response.Patch != nil {
 				t.Errorf("%s of pods/%s: %+v, %v", name, subresource, response, err)
 			}
@@ -139,9 +140,9 @@ func FuzzReview(f *testing.F) {
 		if old != "" {
 			request.Operation, request.OldObject.Raw = admissionv1.Update, []byte(old)
 		}
-		response, err := r.mutate(t.Context(), request)
+		response, err := r.mutateObject(t.Context(), request)
 		if err != nil || !response.Allowed {
-			_, _ = r.validate(t.Context(), request)
+			_, _ = r.validateObject(t.Context(), request)
 			return
 		}
 		var sound struct {
@@ -151,11 +152,11 @@ func FuzzReview(f *testing.F) {
 			return // the API server always has a spec, and one only
 		}
 		request.Object.Raw = applied(t, []byte(object), response)
-		again, err := r.mutate(t.Context(), request)
+		again, err := r.mutateObject(t.Context(), request)
 		if err != nil || !again.Allowed || again.Patch != nil && resource != "nodes" {
 			t.Fatalf("changed into\n%s\nand then by\n%s, %+v, %v", request.Object.Raw, again.Patch, again.Result, err)
 		}
-		if verdict, err := r.validate(t.Context(), request); err != nil || !verdict.Allowed {
+		if verdict, err := r.validateObject(t.Context(), request); err != nil || !verdict.Allowed {
 			t.Fatalf("changed, then refused: %+v, %v", verdict, err)
 		}
 	})
@@ -179,7 +180,7 @@ func reviewOf(object string) string {
 func TestWhatIsNoReviewIsABadRequest(t *testing.T) {
 	w := testWebhook()
 	close(w.warm)
-	handler := w.handler(testReviewer(t))
+	handler := w.newHandler(testReviewer(t))
 	for _, body := range []string{"", "{", "[]", `{"apiVersion":"admission.k8s.io/v1beta1","request":{}}`, `{"apiVersion":"admission.k8s.io/v1"}`} {
 		if got := post(handler, mutatePath, body); got.Code != http.StatusBadRequest {
 			t.Errorf("%q: %d %s", body, got.Code, got.Body)
@@ -201,7 +202,7 @@ func TestColdCachesGiveNoAnswer(t *testing.T) {
 	reviewer := testReviewer(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := testWebhook()
-		handler := w.handler(reviewer)
+		handler := w.newHandler(reviewer)
 		began := time.Now()
 		got := post(handler, mutatePath+"?timeout=2s", reviewOf(`{"spec":{}}`))
 		if took := time.Since(began); got.Code != http.StatusServiceUnavailable || took != 2*time.Second-answerEarly {
@@ -218,11 +219,11 @@ func TestEndpointsSayWhatIsMissing(t *testing.T) {
 	w := testWebhook()
 	get := func(path string) (int, string) {
 		recorder := httptest.NewRecorder()
-		w.endpoints().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
+		w.endpointHandler().ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
 		body, _ := io.ReadAll(recorder.Body)
 		return recorder.Code, string(body)
 	}
-	certs, _, err := certificates{}.renewed([]string{"a"}, validity{time.Hour}, time.Now())
+	certs, _, err := certificates{}.renewIfDue([]string{"a"}, validity{time.Hour}, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +231,7 @@ func TestEndpointsSayWhatIsMissing(t *testing.T) {
 		ready  string
 		follow func()
 	}{
-		{"no certificate yet\n", func() { w.serving.Store(certs.tls()) }},
+		{"no certificate yet\n", func() { w.serving.Store(certs.tlsCertificate()) }},
 		{"namespaces, priority classes and runtime classes are not known yet\n", func() { close(w.warm) }},
 		{"the webhook configurations are not written yet\n", func() { close(w.ready) }},
 		{"ok\n", func() { w.leaving.Store(true) }},
@@ -244,7 +245,7 @@ func TestEndpointsSayWhatIsMissing(t *testing.T) {
 		}
 		step.follow()
 	}
-	w.metrics.reviewed("mutate", creation("pods", ""), allowed(), nil, time.Millisecond)
+	w.metrics.countReview("mutate", creation("pods", ""), allowResponse(), nil, time.Millisecond)
 	if _, body := get("/metrics"); !strings.Contains(body, `berth_webhook_reviews_total{operation="CREATE",path="mutate",resource="pods",result="allowed"} 1`) {
 		t.Error("the review is not in /metrics")
 	}
@@ -254,7 +255,7 @@ func TestEndpointsSayWhatIsMissing(t *testing.T) {
 func BenchmarkReview(b *testing.B) {
 	w := testWebhook()
 	close(w.warm)
-	handler := w.handler(testReviewer(b))
+	handler := w.newHandler(testReviewer(b))
 	body := reviewOf(`{"metadata":{"name":"p","labels":{"app":"web"},"managedFields":[{"manager":"kubectl","operation":"Update","fieldsType":"FieldsV1",
 "fieldsV1":{"f:metadata":{"f:labels":{".":{},"f:app":{}}},"f:spec":{"f:containers":{"k:{\"name\":\"c\"}":{".":{},"f:image":{},"f:name":{}}}}}}]},
 "spec":{"containers":[{"name":"c","image":"nginx","resources":{"requests":{"cpu":"10m"}}}],"priority":0,"tolerations":[

@@ -102,7 +102,7 @@ func (w *Webhook) HealthAddress() string {
 	return w.health.Addr().String()
 }
 
-func (w *Webhook) port() int { return w.listener.Addr().(*net.TCPAddr).Port }
+func (w *Webhook) listenPort() int { return w.listener.Addr().(*net.TCPAddr).Port }
 
 // Ready is closed when reviews are answered for the first time.
 func (w *Webhook) Ready() <-chan struct{} { return w.ready }
@@ -144,13 +144,13 @@ func (w *Webhook) Run(ctx context.Context) error {
 			close(w.warm)
 		}
 	})
-	parts.Go(func() { w.keep(running) })
+	parts.Go(func() { w.keepCertificates(running) })
 
-	servers := []*http.Server{w.server(w.handler(reviewer))}
+	servers := []*http.Server{w.newServer(w.newHandler(reviewer))}
 	failed := make(chan error, 2)
 	parts.Go(func() { failed <- servers[0].ServeTLS(guard.Bound(w.listener, connections), "", "") })
 	if w.health != nil {
-		servers = append(servers, guard.Server(w.endpoints()))
+		servers = append(servers, guard.Server(w.endpointHandler()))
 		parts.Go(func() { failed <- servers[1].Serve(guard.Bound(w.health, guard.Ports)) })
 	}
 
@@ -173,7 +173,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 	return err
 }
 
-func (w *Webhook) server(handler http.Handler) *http.Server {
+func (w *Webhook) newServer(handler http.Handler) *http.Server {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
@@ -185,7 +185,7 @@ func (w *Webhook) server(handler http.Handler) *http.Server {
 	}
 	if w.clients != nil {
 		config.ClientCAs, config.ClientAuth = w.clients, tls.RequireAndVerifyClientCert
-		handler = admitted(handler)
+		handler = admitCallers(handler)
 	}
 	return &http.Server{
 		Handler:           handler,
@@ -202,8 +202,8 @@ func (w *Webhook) server(handler http.Handler) *http.Server {
 	}
 }
 
-// admitted callers have shown a certificate, and are no strangers.
-func admitted(next http.Handler) http.Handler {
+// admitCallers callers have shown a certificate, and are no strangers.
+func admitCallers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		if !guard.Admit(in) {
 			guard.Refuse(out, http.StatusServiceUnavailable, "too many connections are open")

@@ -56,12 +56,12 @@ type attempt struct {
 	asked   bool     // the mark was requested: whatever the answer, the delete goes on
 }
 
-// begin starts as many attempts as are due and may be in flight.
-func (c *Core) begin(now time.Time) {
+// beginAttempts starts as many attempts as are due and may be in flight.
+func (c *Core) beginAttempts(now time.Time) {
 	reading := map[*node]*attempt{}
 	for len(c.queue) > 0 && c.underway < c.options.InFlight && !now.Before(c.pausedUntil) {
 		p := c.queue[0]
-		if now.Before(p.next()) {
+		if now.Before(p.nextAttempt()) {
 			return
 		}
 
@@ -76,7 +76,7 @@ func (c *Core) begin(now time.Time) {
 		switch first := reading[p.on]; {
 		case c.breakSafeguards.noLiveRead, c.breakSafeguards.noDeviceRead && !p.byNode.By(now):
 			a.seeks = !p.byNode.By(now)
-			c.delete(now, a)
+			c.deletePod(now, a)
 		case !p.byNode.By(now):
 			c.readDevices(now, a)
 		case first != nil:
@@ -93,8 +93,8 @@ func (c *Core) budgetsOver(now time.Time, p *pod) bool {
 	return c.options.BudgetsFor > 0 && !now.Before(p.due.At.Add(c.options.BudgetsFor))
 }
 
-func (c *Core) await(a *attempt, step step) Ticket {
-	ticket := c.ticket()
+func (c *Core) awaitAnswer(a *attempt, step step) Ticket {
+	ticket := c.issueTicket()
 	a.step = step
 	c.attempts[ticket] = a
 	return ticket
@@ -102,39 +102,39 @@ func (c *Core) await(a *attempt, step step) Ticket {
 
 func (c *Core) readNode(now time.Time, a *attempt) {
 	a.readAt = now
-	c.do(ReadNode{Ticket: c.await(a, readingNode), Node: a.pod.on.name})
+	c.addAction(ReadNode{Ticket: c.awaitAnswer(a, readingNode), Node: a.pod.on.name})
 }
 
 // readDevices reads what asks the pod to go.
 func (c *Core) readDevices(now time.Time, a *attempt) {
 	a.readAt, a.seeks, a.held = now, true, nil
-	read := c.devices.evidence(&a.pod.Pod, now)
-	read.Ticket, read.Pod = c.await(a, readingDevices), a.pod.Name
-	c.do(read)
+	read := c.devices.evidenceFor(&a.pod.Pod, now)
+	read.Ticket, read.Pod = c.awaitAnswer(a, readingDevices), a.pod.Name
+	c.addAction(read)
 }
 
 func (c *Core) readPod(a *attempt) {
-	c.do(ReadPod{Ticket: c.await(a, readingPod), Name: a.pod.Name})
+	c.addAction(ReadPod{Ticket: c.awaitAnswer(a, readingPod), Name: a.pod.Name})
 }
 
-func (c *Core) mark(a *attempt, step step) {
+func (c *Core) markPod(a *attempt, step step) {
 	a.asked = true
-	m := Mark{Ticket: c.await(a, step), Name: a.pod.Name, UID: a.pod.UID, Observed: a.live.Observed, Device: a.seeks}
+	m := Mark{Ticket: c.awaitAnswer(a, step), Name: a.pod.Name, UID: a.pod.UID, Observed: a.live.Observed, Device: a.seeks}
 	if step == markingUnread {
 		m.ResourceVersion = a.live.ResourceVersion
 	}
-	c.do(m)
+	c.addAction(m)
 }
 
-func (c *Core) answered(now time.Time, answer Answered) {
+func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	if n, ok := c.noting[answer.Ticket]; ok {
 		delete(c.noting, answer.Ticket)
-		c.noted(now, n)
+		c.noteWritten(now, n)
 		return
 	}
 	if r, ok := c.telling[answer.Ticket]; ok {
 		delete(c.telling, answer.Ticket)
-		c.told(now, r, answer)
+		c.statusWritten(now, r, answer)
 		return
 	}
 
@@ -176,12 +176,12 @@ func (c *Core) goOn(now time.Time, a *attempt, answer Answered) {
 			a.live = *answer.Pod
 		}
 		if answer.Outcome == Gone {
-			c.accept(now, a)
+			c.acceptDelete(now, a)
 			return
 		}
-		c.delete(now, a)
+		c.deletePod(now, a)
 	case deleting:
-		c.deleted(now, a, answer)
+		c.podDeleted(now, a, answer)
 	}
 }
 
@@ -192,11 +192,11 @@ func (c *Core) nodeRead(now time.Time, a *attempt, answer Answered) {
 		if known.uid != answer.Node.UID {
 			known = &node{}
 		}
-		a.held = c.hold(now, known, *answer.Node, true)
+		a.held = c.recordTaints(now, known, *answer.Node, true)
 	case Gone:
 		a.held = nil
 	default:
-		c.unreadable(now, a, answer)
+		c.retryRead(now, a, answer)
 		return
 	}
 
@@ -207,19 +207,19 @@ func (c *Core) nodeRead(now time.Time, a *attempt, answer Answered) {
 	case a.pod.byDevice.By(now):
 		c.readDevices(now, a)
 	default:
-		c.avert(now, a)
+		c.avertDelete(now, a)
 	}
 }
 
 func (c *Core) devicesRead(now time.Time, a *attempt, answer Answered) {
 	if answer.Outcome != OK {
-		c.unreadable(now, a, answer)
+		c.retryRead(now, a, answer)
 		return
 	}
 	c.unanswered, c.pausedUntil = 0, time.Time{}
 	a.found = c.foundOf(now, answer.Devices)
 	if !c.stillDue(a) {
-		c.avert(now, a)
+		c.avertDelete(now, a)
 		return
 	}
 	c.reasonRead(now, a)
@@ -228,7 +228,7 @@ func (c *Core) devicesRead(now time.Time, a *attempt, answer Answered) {
 // reasonRead goes on after the reading of the node or the devices has shown that the pod has to go.
 func (c *Core) reasonRead(now time.Time, a *attempt) {
 	if a.unread && !a.evicts && !a.asked && !a.live.Marked && a.live.ResourceVersion != "" && a.rereads == 0 {
-		c.mark(a, markingUnread)
+		c.markPod(a, markingUnread)
 		return
 	}
 	c.readPod(a)
@@ -240,7 +240,7 @@ func (c *Core) markedUnread(now time.Time, a *attempt, answer Answered) {
 		a.live, a.unread = *answer.Pod, false
 		c.deleteIfDue(now, a)
 	case Gone:
-		c.accept(now, a)
+		c.acceptDelete(now, a)
 	case Conflict: // it changed since the watch showed it: the mark is requested again
 		a.asked = false
 		c.readPod(a)
@@ -252,10 +252,10 @@ func (c *Core) markedUnread(now time.Time, a *attempt, answer Answered) {
 func (c *Core) podRead(now time.Time, a *attempt, answer Answered) {
 	switch {
 	case answer.Outcome == Gone, answer.Outcome == OK && (answer.Pod.UID != a.pod.UID || answer.Pod.Terminating):
-		c.accept(now, a)
+		c.acceptDelete(now, a)
 		return
 	case answer.Outcome != OK:
-		c.unreadable(now, a, answer)
+		c.retryRead(now, a, answer)
 		return
 	}
 
@@ -265,10 +265,10 @@ func (c *Core) podRead(now time.Time, a *attempt, answer Answered) {
 		return
 	}
 	if !c.stillDue(a) {
-		c.avert(now, a)
+		c.avertDelete(now, a)
 		return
 	}
-	c.mark(a, marking)
+	c.markPod(a, marking)
 }
 
 // stillDue decides from the live state alone, as of the reading of the node: a deadline that has
@@ -279,14 +279,14 @@ func (c *Core) stillDue(a *attempt) bool {
 
 func (c *Core) liveDue(a *attempt) Due {
 	if a.seeks {
-		due, _ := a.found.due(&a.live)
+		due, _ := a.found.deadlineOf(&a.live)
 		return due
 	}
 	return Deadline(a.live.Tolerations, c.boundAt(a.readAt, a.pod, &a.live), a.held)
 }
 
-// cause is the deadline that the attempt is for.
-func (a *attempt) cause() Due {
+// causeOf is the deadline that the attempt is for.
+func (a *attempt) causeOf() Due {
 	if a.seeks {
 		return a.pod.byDevice
 	}
@@ -295,14 +295,14 @@ func (a *attempt) cause() Due {
 
 func (c *Core) deleteIfDue(now time.Time, a *attempt) {
 	if !c.stillDue(a) {
-		c.avert(now, a)
+		c.avertDelete(now, a)
 		return
 	}
-	c.delete(now, a)
+	c.deletePod(now, a)
 }
 
-// delete sends the delete if what was read is fresh, and otherwise reads again.
-func (c *Core) delete(now time.Time, a *attempt) {
+// deletePod sends the delete if what was read is fresh, and otherwise reads again.
+func (c *Core) deletePod(now time.Time, a *attempt) {
 	if now.Sub(a.readAt) > fresh<<min(a.rereads, 6) && !a.readAt.IsZero() {
 		a.rereads++
 		if a.seeks {
@@ -320,7 +320,7 @@ func (c *Core) delete(now time.Time, a *attempt) {
 
 	if !p.marked {
 		p.marked = true
-		c.do(Record{Name: p.Name, UID: p.UID, Device: a.seeks})
+		c.addAction(Record{Name: p.Name, UID: p.UID, Device: a.seeks})
 	}
 
 	uid := p.UID
@@ -328,45 +328,45 @@ func (c *Core) delete(now time.Time, a *attempt) {
 		uid = ""
 	}
 
-	ticket := c.await(a, deleting)
+	ticket := c.awaitAnswer(a, deleting)
 	if a.evicts {
-		c.do(Evict{Ticket: ticket, Name: p.Name, UID: uid, Due: a.cause()})
+		c.addAction(Evict{Ticket: ticket, Name: p.Name, UID: uid, Due: a.causeOf()})
 		return
 	}
-	c.do(Delete{Ticket: ticket, Name: p.Name, UID: uid, Due: a.cause()})
+	c.addAction(Delete{Ticket: ticket, Name: p.Name, UID: uid, Due: a.causeOf()})
 }
 
-func (c *Core) deleted(now time.Time, a *attempt, answer Answered) {
+func (c *Core) podDeleted(now time.Time, a *attempt, answer Answered) {
 	switch {
 	case answer.Outcome == OK, answer.Outcome == Gone, c.breakSafeguards.noRetry:
-		c.accept(now, a)
+		c.acceptDelete(now, a)
 	case a.evicts && answer.Outcome == Busy:
-		c.retry(now, a, max(answer.RetryAfter, budgetRetry))
+		c.retryLater(now, a, max(answer.RetryAfter, budgetRetry))
 	default: // Conflict is another UID: the next try reads so
-		c.retry(now, a, min(answer.RetryAfter, lastRetry))
+		c.retryLater(now, a, min(answer.RetryAfter, lastRetry))
 	}
 }
 
-// accept ends an attempt after which the pod is terminating, or gone. The watch will show that; if
-// it does not, the pod is read again.
-func (c *Core) accept(now time.Time, a *attempt) {
+// acceptDelete ends an attempt after which the pod is terminating, or gone. The watch will show
+// that; if it does not, the pod is read again.
+func (c *Core) acceptDelete(now time.Time, a *attempt) {
 	c.underway--
 	p := a.pod
 	p.attempt, p.accepted, p.cancels = nil, true, false
 	p.notYet = now.Add(confirmAfter)
-	c.enqueue(p)
+	c.enqueuePod(p)
 }
 
-// avert ends an attempt that the live state stopped. The watch lags behind, and what it will show
-// decides. By now what was read may be outdated as well, so it is read again soon, and no later
-// than at its own deadline.
-func (c *Core) avert(now time.Time, a *attempt) {
+// avertDelete ends an attempt that the live state stopped. The watch lags behind, and what it will
+// show decides. By now what was read may be outdated as well, so it is read again soon, and no
+// later than at its own deadline.
+func (c *Core) avertDelete(now time.Time, a *attempt) {
 	c.stats.Averted++
 	p := a.pod
 	p.tries++
 	at := now.Add(backOff(p.tries, firstRetry, lastRetry, string(p.UID)))
 	if due := c.liveDue(a); !due.Stays() && due.At.After(now) {
-		at = earlier(at, due.At)
+		at = earlierOf(at, due.At)
 	}
-	c.settle(a, at)
+	c.endAttempt(a, at)
 }

@@ -103,7 +103,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.podSeen(now, e.Pod)
 	case PodGone:
 		if p := c.pods[e.UID]; p != nil {
-			c.forget(now, p)
+			c.forgetPod(now, p)
 		}
 	case PodsListing:
 		c.podList++
@@ -124,16 +124,16 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.nodesAreListing = false
 		c.nodesListed(now)
 	case Answered:
-		c.answered(now, e)
+		c.routeAnswer(now, e)
 	case Tick:
 	default:
 		c.devicesChanged(now, event)
 	}
 
 	if !c.options.Watches {
-		c.note(now)
-		c.tell(now)
-		c.begin(now)
+		c.sendNotes(now)
+		c.writeStatuses(now)
+		c.beginAttempts(now)
 	}
 	return c.actions
 }
@@ -154,16 +154,16 @@ func (c *Core) devicesChanged(now time.Time, event Event) {
 	case RuleGone:
 		c.ruleGone(now, e.Name)
 	case Listing:
-		c.listing(e.Kind)
+		c.beginList(e.Kind)
 	case Listed:
-		c.listed(now, e.Kind)
+		c.endList(now, e.Kind)
 	}
 }
 
 // Wake returns when the next Tick is due if no event comes first.
 func (c *Core) Wake() (at time.Time, ok bool) {
 	if len(c.queue) > 0 && c.underway < c.options.InFlight {
-		at, ok = later(c.queue[0].next(), c.pausedUntil), true
+		at, ok = laterOf(c.queue[0].nextAttempt(), c.pausedUntil), true
 	}
 	for _, n := range c.unnoted {
 		if !n.noting && len(c.noting) < notesInFlight && (!ok || n.noteAt.Before(at)) {
@@ -204,45 +204,45 @@ func (c *Core) Due(uid types.UID) (Due, bool) {
 	return Due{}, false
 }
 
-func (c *Core) ticket() Ticket {
+func (c *Core) issueTicket() Ticket {
 	c.tickets++
 	return c.tickets
 }
 
-func (c *Core) do(action Action) { c.actions = append(c.actions, action) }
+func (c *Core) addAction(action Action) { c.actions = append(c.actions, action) }
 
-// wall returns the wall-clock time of a moment.
-func (c *Core) wall(now time.Time) time.Time {
+// wallTime returns the wall-clock time of a moment.
+func (c *Core) wallTime(now time.Time) time.Time {
 	if c.options.Wall == nil {
 		return now
 	}
 	return c.options.Wall(now)
 }
 
-// own converts a time that was written into an object to the Core's clock. It does not change when
-// wall clocks are set, and is never in the future.
-func (c *Core) own(now, written time.Time) time.Time {
-	return earlier(now, now.Add(written.Sub(c.wall(now))))
+// toClock converts a time that was written into an object to the Core's clock. It does not change
+// when wall clocks are set, and is never in the future.
+func (c *Core) toClock(now, written time.Time) time.Time {
+	return earlierOf(now, now.Add(written.Sub(c.wallTime(now))))
 }
 
-// since is own for something that has just happened, unless it may have been missed. Times in
-// objects have whole seconds: what happened within the written second, before it was seen, counts
-// from the end of that second, so that no pod is evicted early.
-func (c *Core) since(now, written time.Time, missed bool) time.Time {
+// toClockSince is toClock for something that has just happened, unless it may have been missed.
+// Times in objects have whole seconds: what happened within the written second, before it was seen,
+// counts from the end of that second, so that no pod is evicted early.
+func (c *Core) toClockSince(now, written time.Time, missed bool) time.Time {
 	if missed {
-		return c.own(now, written)
+		return c.toClock(now, written)
 	}
-	return c.own(now, written.Add(time.Second))
+	return c.toClock(now, written.Add(time.Second))
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
 	}
 	return a
 }
 
-func earlier(a, b time.Time) time.Time {
+func earlierOf(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
 	}

@@ -58,14 +58,14 @@ func (d Due) String() string {
 	return text
 }
 
-// same reports whether two deadlines are equal.
-func (d Due) same(o Due) bool {
+// equalTo reports whether two deadlines are equal.
+func (d Due) equalTo(o Due) bool {
 	return d.Stays() == o.Stays() && d.At.Equal(o.At) && d.Taint.MatchTaint(&o.Taint) && d.Taint.Value == o.Taint.Value &&
 		d.Device == o.Device && d.Rule == o.Rule
 }
 
-// sooner returns the one that is due first, d if both are.
-func (d Due) sooner(o Due) Due {
+// soonerOf returns the one that is due first, d if both are.
+func (d Due) soonerOf(o Due) Due {
 	if d.Stays() || !o.Stays() && o.At.Before(d.At) {
 		return o
 	}
@@ -82,15 +82,15 @@ func (d Due) sooner(o Due) Due {
 func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	var least Due
 	for _, held := range taints {
-		stay, ends := tolerated(&held.Taint, tolerations)
+		stay, ends := toleratedFor(&held.Taint, tolerations)
 		if !ends {
 			continue
 		}
-		at := later(held.Since, bound).Add(stay)
+		at := laterOf(held.Since, bound).Add(stay)
 		if held.Turned.After(held.Since) {
-			at = later(held.Turned, bound).Add(stay)
-			if before, ends := tolerated(opposite(&held.Taint), tolerations); ends {
-				at = earlier(at, later(held.Since, bound).Add(max(stay, before)))
+			at = laterOf(held.Turned, bound).Add(stay)
+			if before, ends := toleratedFor(oppositeTaint(&held.Taint), tolerations); ends {
+				at = earlierOf(at, laterOf(held.Since, bound).Add(max(stay, before)))
 			}
 		}
 		if least.Stays() || at.Before(least.At) {
@@ -101,8 +101,8 @@ func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	return least
 }
 
-// tolerated returns for how long a pod stays in spite of the taint, if that ends.
-func tolerated(taint *v1.Taint, tolerations []v1.Toleration) (stay time.Duration, ends bool) {
+// toleratedFor returns for how long a pod stays in spite of the taint, if that ends.
+func toleratedFor(taint *v1.Taint, tolerations []v1.Toleration) (stay time.Duration, ends bool) {
 	toleration := rules.TolerationOf(taint, tolerations)
 	switch {
 	case toleration == nil:
@@ -110,11 +110,11 @@ func tolerated(taint *v1.Taint, tolerations []v1.Toleration) (stay time.Duration
 	case toleration.TolerationSeconds == nil:
 		return 0, false
 	}
-	return duration(*toleration.TolerationSeconds)
+	return stayDuration(*toleration.TolerationSeconds)
 }
 
-// opposite returns unreachable for not-ready and vice versa, nil for other taints.
-func opposite(taint *v1.Taint) *v1.Taint {
+// oppositeTaint returns unreachable for not-ready and vice versa, nil for other taints.
+func oppositeTaint(taint *v1.Taint) *v1.Taint {
 	switch taint.Key {
 	case v1.TaintNodeNotReady:
 		return &v1.Taint{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoExecute}
@@ -124,9 +124,9 @@ func opposite(taint *v1.Taint) *v1.Taint {
 	return nil
 }
 
-// duration converts tolerationSeconds. Zero or less means at once. More than a Duration holds (292
-// years) means forever; upstream lets it overflow into "at once".
-func duration(seconds int64) (stay time.Duration, ends bool) {
+// stayDuration converts tolerationSeconds. Zero or less means at once. More than a Duration holds
+// (292 years) means forever; upstream lets it overflow into "at once".
+func stayDuration(seconds int64) (stay time.Duration, ends bool) {
 	if seconds <= 0 {
 		return 0, true
 	}

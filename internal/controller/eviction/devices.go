@@ -61,21 +61,22 @@ func newDevices() devices {
 	}
 }
 
-// due returns when the pod has to leave because of its devices, and the rules that ask it to.
+// deadlineOf returns when the pod has to leave because of its devices, and the rules that ask it
+// to.
 //
 // A claim tolerates a taint for as long as the API says: for ever by a toleration without effect,
 // or without seconds, and otherwise for the least seconds of all tolerations that match, from when
 // the taint was added.
-func (d *devices) due(p *Pod) (least Due, asked []string) {
+func (d *devices) deadlineOf(p *Pod) (least Due, asked []string) {
 	for _, ref := range p.Claims {
 		c := d.claims[types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}]
-		if c == nil || !c.serves(p, ref) {
+		if c == nil || !c.servesPod(p, ref) {
 			continue
 		}
 		for i := range c.Uses {
 			use := &c.Uses[i]
 			for held, by := range d.taintsOf(use.Device) {
-				stay, ends := bears(&held.Taint, use.Tolerations)
+				stay, ends := claimTolerates(&held.Taint, use.Tolerations)
 				if !ends {
 					continue
 				}
@@ -97,33 +98,33 @@ func (d *devices) due(p *Pod) (least Due, asked []string) {
 // one of the device's slice.
 func (d *devices) taintsOf(device Device) func(yield func(Held, string) bool) {
 	return func(yield func(Held, string) bool) {
-		for _, held := range d.published(device) {
+		for _, held := range d.publishedTaints(device) {
 			if !yield(held, "") {
 				return
 			}
 		}
 		for _, r := range d.sorted {
-			if r.evicts() && r.selects(device) && !yield(r.held, r.Name) {
+			if r.evictsPods() && r.selectsDevice(device) && !yield(r.held, r.Name) {
 				return
 			}
 		}
 	}
 }
 
-// published returns the taints of a device that are in its slice.
-func (d *devices) published(device Device) []Held {
-	of := d.pools[device.pool()]
+// publishedTaints returns the taints of a device that are in its slice.
+func (d *devices) publishedTaints(device Device) []Held {
+	of := d.pools[device.poolOf()]
 	if of == nil {
 		return nil
 	}
-	if s := of.offered()[device.Name]; s != nil {
+	if s := of.slicesByDevice()[device.Name]; s != nil {
 		return s.held[device.Name]
 	}
 	return nil
 }
 
-// offered returns the slice of each device, by the device's name.
-func (of *pool) offered() map[string]*slice {
+// slicesByDevice returns the slice of each device, by the device's name.
+func (of *pool) slicesByDevice() map[string]*slice {
 	if of.offers != nil {
 		return of.offers
 	}
@@ -145,8 +146,9 @@ func (of *pool) offered() map[string]*slice {
 	return of.offers
 }
 
-// bears returns for how long a claim stays on a device in spite of the taint, if that ends.
-func bears(taint *v1.Taint, tolerations []resourcev1.DeviceToleration) (stay time.Duration, ends bool) {
+// claimTolerates returns for how long a claim stays on a device in spite of the taint, if that
+// ends.
+func claimTolerates(taint *v1.Taint, tolerations []resourcev1.DeviceToleration) (stay time.Duration, ends bool) {
 	tainted := resourcev1.DeviceTaint{Key: taint.Key, Value: taint.Value, Effect: resourcev1.DeviceTaintEffectNoExecute}
 	least, endless := time.Duration(-1), false
 	for _, t := range tolerations {
@@ -156,7 +158,7 @@ func bears(taint *v1.Taint, tolerations []resourcev1.DeviceToleration) (stay tim
 		if t.TolerationSeconds == nil || t.Effect == "" { // the seconds of one without effect do not count
 			return 0, false
 		}
-		seconds, ends := duration(*t.TolerationSeconds)
+		seconds, ends := stayDuration(*t.TolerationSeconds)
 		if !ends {
 			endless = true
 		} else if least < 0 || seconds < least {
@@ -169,26 +171,26 @@ func bears(taint *v1.Taint, tolerations []resourcev1.DeviceToleration) (stay tim
 	return least, true
 }
 
-// evidence returns what to read of what asks the pod to go now.
-func (d *devices) evidence(p *Pod, now time.Time) (read ReadDevices) {
+// evidenceFor returns what to read of what asks the pod to go now.
+func (d *devices) evidenceFor(p *Pod, now time.Time) (read ReadDevices) {
 	for _, ref := range p.Claims {
 		c := d.claims[types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}]
-		if c == nil || !c.serves(p, ref) {
+		if c == nil || !c.servesPod(p, ref) {
 			continue
 		}
 		asks := false
 		for i := range c.Uses {
 			use := &c.Uses[i]
 			for held, by := range d.taintsOf(use.Device) {
-				stay, ends := bears(&held.Taint, use.Tolerations)
+				stay, ends := claimTolerates(&held.Taint, use.Tolerations)
 				if !ends || held.Since.Add(stay).After(now) {
 					continue
 				}
 				asks = true
-				id := use.Device.pool()
+				id := use.Device.poolOf()
 				if by != "" {
 					read.Rules = append(read.Rules, by)
-				} else if at := (PoolAt{id, d.pools[id].offered()[use.Device.Name].Node}); !slices.Contains(read.Pools, at) {
+				} else if at := (PoolAt{id, d.pools[id].slicesByDevice()[use.Device.Name].Node}); !slices.Contains(read.Pools, at) {
 					read.Pools = append(read.Pools, at)
 				}
 			}
@@ -216,7 +218,7 @@ func (d *devices) setClaim(c *claim) {
 	d.dropClaim(c.Name)
 	d.claims[c.Name] = c
 	for i := range c.Uses {
-		d.poolOf(c.Uses[i].Device.pool()).claims[c.Name] = true
+		d.poolOf(c.Uses[i].Device.poolOf()).claims[c.Name] = true
 	}
 }
 
@@ -227,7 +229,7 @@ func (d *devices) dropClaim(name types.NamespacedName) {
 	}
 	delete(d.claims, name)
 	for i := range c.Uses {
-		id := c.Uses[i].Device.pool()
+		id := c.Uses[i].Device.poolOf()
 		if of := d.pools[id]; of != nil {
 			delete(of.claims, name)
 			d.dropIfUnused(id)
@@ -285,8 +287,8 @@ func (d *devices) claimsIn(fits func(Pool) bool) map[types.NamespacedName]bool {
 	return names
 }
 
-// use and disuse keep the pods of each claim that pods name.
-func (c *Core) use(p *pod) {
+// addClaimUser and dropClaimUser keep the pods of each claim that pods name.
+func (c *Core) addClaimUser(p *pod) {
 	for _, ref := range p.Claims {
 		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
 		if c.users[name] == nil {
@@ -296,7 +298,7 @@ func (c *Core) use(p *pod) {
 	}
 }
 
-func (c *Core) disuse(p *pod) {
+func (c *Core) dropClaimUser(p *pod) {
 	for _, ref := range p.Claims {
 		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
 		delete(c.users[name], p)

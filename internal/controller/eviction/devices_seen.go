@@ -50,7 +50,7 @@ func (c *Core) claimGone(now time.Time, name types.NamespacedName) {
 
 func (c *Core) decideUsers(now time.Time, names map[types.NamespacedName]bool) {
 	for _, p := range c.usersOf(names) {
-		c.decide(now, p)
+		c.decidePod(now, p)
 	}
 }
 
@@ -96,7 +96,7 @@ func (c *Core) holdOne(now time.Time, taint v1.Taint, known []Held, missed bool)
 	if !taint.TimeAdded.IsZero() && !c.breakSafeguards.noTimeAdded {
 		said = taint.TimeAdded.Time
 	}
-	if before, had := find(known, &taint); had && said.Equal(before.said) {
+	if before, had := findTaint(known, &taint); had && said.Equal(before.said) {
 		before.Taint = taint
 		return before
 	}
@@ -137,13 +137,13 @@ func (c *Core) ruleGone(now time.Time, name string) {
 	}
 }
 
-func (c *Core) listing(kind Kind) {
+func (c *Core) beginList(kind Kind) {
 	c.lists[kind].Number++
 	c.lists[kind].Listing = true
 }
 
-// listed removes what the list did not show.
-func (c *Core) listed(now time.Time, kind Kind) {
+// endList removes what the list did not show.
+func (c *Core) endList(now time.Time, kind Kind) {
 	l := &c.lists[kind]
 	l.Listing, l.Listed = false, true
 	switch kind {

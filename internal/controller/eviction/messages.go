@@ -10,7 +10,7 @@ import (
 
 // Event is something that happened: shown by a watch, answered by the API, or just the passing of
 // time.
-type Event interface{ event() }
+type Event interface{ isEvent() }
 
 type (
 	// Tick means only that time has passed, as Wake asked for.
@@ -64,24 +64,24 @@ type (
 	}
 )
 
-func (Tick) event()         {}
-func (PodSeen) event()      {}
-func (PodGone) event()      {}
-func (PodsListing) event()  {}
-func (PodsListed) event()   {}
-func (NodeSeen) event()     {}
-func (NodeGone) event()     {}
-func (NodesListing) event() {}
-func (NodesListed) event()  {}
-func (ClaimSeen) event()    {}
-func (SliceSeen) event()    {}
-func (RuleSeen) event()     {}
-func (ClaimGone) event()    {}
-func (SliceGone) event()    {}
-func (RuleGone) event()     {}
-func (Listing) event()      {}
-func (Listed) event()       {}
-func (Answered) event()     {}
+func (Tick) isEvent()         {}
+func (PodSeen) isEvent()      {}
+func (PodGone) isEvent()      {}
+func (PodsListing) isEvent()  {}
+func (PodsListed) isEvent()   {}
+func (NodeSeen) isEvent()     {}
+func (NodeGone) isEvent()     {}
+func (NodesListing) isEvent() {}
+func (NodesListed) isEvent()  {}
+func (ClaimSeen) isEvent()    {}
+func (SliceSeen) isEvent()    {}
+func (RuleSeen) isEvent()     {}
+func (ClaimGone) isEvent()    {}
+func (SliceGone) isEvent()    {}
+func (RuleGone) isEvent()     {}
+func (Listing) isEvent()      {}
+func (Listed) isEvent()       {}
+func (Answered) isEvent()     {}
 
 // Ticket identifies a request, so that its answer can be matched. Every request is answered exactly
 // once, however late. Record is not a request.
@@ -108,7 +108,7 @@ func (o Outcome) String() string {
 
 // Action is something to do. All except for Record are requests to the API.
 type Action interface {
-	action()
+	isAction()
 	fmt.Stringer
 }
 
@@ -187,15 +187,15 @@ type PoolAt struct {
 	Node string
 }
 
-func (ReadNode) action()    {}
-func (ReadPod) action()     {}
-func (ReadDevices) action() {}
-func (Mark) action()        {}
-func (Delete) action()      {}
-func (Evict) action()       {}
-func (Annotate) action()    {}
-func (WriteStatus) action() {}
-func (Record) action()      {}
+func (ReadNode) isAction()    {}
+func (ReadPod) isAction()     {}
+func (ReadDevices) isAction() {}
+func (Mark) isAction()        {}
+func (Delete) isAction()      {}
+func (Evict) isAction()       {}
+func (Annotate) isAction()    {}
+func (WriteStatus) isAction() {}
+func (Record) isAction()      {}
 
 func (a ReadNode) String() string { return "read node " + a.Node }
 func (a ReadPod) String() string  { return "read pod " + a.Name.String() }

@@ -43,14 +43,14 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		n.held, n.witness = nil, time.Time{}
 	}
 
-	held := c.hold(now, n, seen, missed)
+	held := c.recordTaints(now, n, seen, missed)
 	changed := other || !sameTaints(held, n.held)
 	rewritten := changed || !seen.Witness.Equal(n.witness)
 	n.known, n.uid, n.version, n.list = true, seen.UID, seen.ResourceVersion, c.nodeList
 	n.held, n.witness, n.note = held, seen.Witness, seen.Note
 	if changed {
 		for _, p := range n.pods {
-			c.decide(now, p)
+			c.decidePod(now, p)
 		}
 	}
 
@@ -76,20 +76,20 @@ func (c *Core) nodesListed(now time.Time) {
 func (c *Core) nodeGone(now time.Time, n *node) {
 	n.known, n.uid, n.version, n.held, n.witness, n.note = false, "", "", nil, time.Time{}, ""
 	for _, p := range n.pods {
-		c.decide(now, p)
+		c.decidePod(now, p)
 	}
-	c.unnoted = drop(c.unnoted, n)
+	c.unnoted = dropNode(c.unnoted, n)
 	c.dropIfUnused(n)
 }
 
-// take and drop keep the node's pods in a list, so that nothing depends on the order of a map. The
-// last pod fills the gap of one that leaves.
-func (n *node) take(p *pod) {
+// addPod and dropPod keep the node's pods in a list, so that nothing depends on the order of a map.
+// The last pod fills the gap of one that leaves.
+func (n *node) addPod(p *pod) {
 	p.among = len(n.pods)
 	n.pods = append(n.pods, p)
 }
 
-func (n *node) drop(p *pod) {
+func (n *node) dropPod(p *pod) {
 	last := len(n.pods) - 1
 	n.pods[p.among] = n.pods[last]
 	n.pods[p.among].among = p.among
@@ -103,7 +103,7 @@ func (c *Core) dropIfUnused(n *node) {
 	}
 }
 
-// hold determines since when the node has each of its taints.
+// recordTaints determines since when the node has each of its taints.
 //
 // A taint's own timeAdded counts, unless it is in the future: then its writer's clock is ahead. A
 // taint without one (kubectl writes none) was added when the list of taints was first written with
@@ -113,7 +113,7 @@ func (c *Core) dropIfUnused(n *node) {
 // a Core that has just started: if the list was written again, a taint may have been removed and
 // added again, and counts as new. So a pod may be evicted late after such a coincidence, and never
 // early.
-func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
+func (c *Core) recordTaints(now time.Time, n *node, seen Node, missed bool) []Held {
 	if len(seen.Taints) == 0 {
 		return nil
 	}
@@ -125,8 +125,8 @@ func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
 	remembers := !missed || n.known && seen.ResourceVersion == n.version && n.version != ""
 	held := make([]Held, 0, len(seen.Taints))
 	for _, taint := range seen.Taints {
-		before, had := find(n.held, &taint)
-		said := c.said(&taint, seen, noted)
+		before, had := findTaint(n.held, &taint)
+		said := c.taintSince(&taint, seen, noted)
 		switch {
 		case had && before.Taint.TimeAdded.Equal(taint.TimeAdded) && (!taint.TimeAdded.IsZero() || remembers),
 			had && !said.IsZero() && said.Equal(before.said):
@@ -134,10 +134,10 @@ func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
 		default:
 			before = c.newlyHeld(now, taint, said, missed)
 		}
-		if said := seen.Turned; opposite(&taint) != nil && !said.Equal(before.saidTurned) {
+		if said := seen.Turned; oppositeTaint(&taint) != nil && !said.Equal(before.saidTurned) {
 			before.saidTurned, before.Turned = said, time.Time{}
 			if !said.IsZero() {
-				before.Turned = c.since(now, said, missed)
+				before.Turned = c.toClockSince(now, said, missed)
 			}
 		}
 		held = append(held, before)
@@ -146,8 +146,8 @@ func (c *Core) hold(now time.Time, n *node, seen Node, missed bool) []Held {
 	return held
 }
 
-// said returns since when the node has the taint according to the node's object.
-func (c *Core) said(taint *v1.Taint, seen Node, noted map[string]time.Time) time.Time {
+// taintSince returns since when the node has the taint according to the node's object.
+func (c *Core) taintSince(taint *v1.Taint, seen Node, noted map[string]time.Time) time.Time {
 	if !taint.TimeAdded.IsZero() && !c.breakSafeguards.noTimeAdded {
 		return taint.TimeAdded.Time
 	}
@@ -161,9 +161,9 @@ func (c *Core) said(taint *v1.Taint, seen Node, noted map[string]time.Time) time
 }
 
 func (c *Core) newlyHeld(now time.Time, taint v1.Taint, said time.Time, missed bool) Held {
-	h := Held{Taint: taint, Since: now, written: c.wall(now), said: said}
+	h := Held{Taint: taint, Since: now, written: c.wallTime(now), said: said}
 	if !said.IsZero() {
-		h.Since, h.written = c.since(now, said, missed), earlier(said, h.written)
+		h.Since, h.written = c.toClockSince(now, said, missed), earlierOf(said, h.written)
 	}
 	return h
 }
@@ -178,8 +178,8 @@ func (c *Core) notedSince(seen Node) map[string]time.Time {
 	return n.Since
 }
 
-// find returns the same taint, whatever its time, among those held.
-func find(held []Held, taint *v1.Taint) (Held, bool) {
+// findTaint returns the same taint, whatever its time, among those held.
+func findTaint(held []Held, taint *v1.Taint) (Held, bool) {
 	for _, h := range held {
 		if h.Taint.MatchTaint(taint) && h.Taint.Value == taint.Value {
 			return h, true
@@ -193,7 +193,7 @@ func sameTaints(a, b []Held) bool {
 		return false
 	}
 	for i := range a {
-		if h, ok := find(b, &a[i].Taint); !ok || !h.Since.Equal(a[i].Since) || !h.Turned.Equal(a[i].Turned) {
+		if h, ok := findTaint(b, &a[i].Taint); !ok || !h.Since.Equal(a[i].Since) || !h.Turned.Equal(a[i].Turned) {
 			return false
 		}
 	}

@@ -77,7 +77,7 @@ func (c *Core) checkNote(now time.Time, n *node, changed bool) {
 		n.noteTries, n.noteAt = 0, now.Add(settled)
 	}
 	if c.breakSafeguards.noNote || saysTheSame(n.note, n.wantedNote()) {
-		c.unnoted = drop(c.unnoted, n)
+		c.unnoted = dropNode(c.unnoted, n)
 		return
 	}
 	if !slices.Contains(c.unnoted, n) {
@@ -85,15 +85,15 @@ func (c *Core) checkNote(now time.Time, n *node, changed bool) {
 	}
 }
 
-func drop(list []*node, n *node) []*node {
+func dropNode(list []*node, n *node) []*node {
 	if i := slices.Index(list, n); i >= 0 {
 		return slices.Delete(list, i, i+1)
 	}
 	return list
 }
 
-// note sends the notes that are due.
-func (c *Core) note(now time.Time) {
+// sendNotes sends the notes that are due.
+func (c *Core) sendNotes(now time.Time) {
 	for _, n := range c.unnoted {
 		if len(c.noting) >= notesInFlight {
 			return
@@ -102,15 +102,16 @@ func (c *Core) note(now time.Time) {
 			continue
 		}
 		n.noting = true
-		ticket := c.ticket()
+		ticket := c.issueTicket()
 		c.noting[ticket] = n
-		c.do(Annotate{Ticket: ticket, Node: n.name, ResourceVersion: n.version, Note: n.wantedNote()})
+		c.addAction(Annotate{Ticket: ticket, Node: n.name, ResourceVersion: n.version, Note: n.wantedNote()})
 	}
 }
 
-// noted handles the answer to a write of a note. Only the watch shows whether the note is there;
-// until then, and whenever someone else removes it, it is written again, with growing pauses.
-func (c *Core) noted(now time.Time, n *node) {
+// noteWritten handles the answer to a write of a note. Only the watch shows whether the note is
+// there; until then, and whenever someone else removes it, it is written again, with growing
+// pauses.
+func (c *Core) noteWritten(now time.Time, n *node) {
 	n.noting = false
 	n.noteTries++
 	n.noteAt = now.Add(backOff(n.noteTries, time.Second, time.Minute, n.name))

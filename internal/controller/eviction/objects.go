@@ -105,7 +105,7 @@ func NodeOf(node *v1.Node) Node {
 	}
 
 	timeless := false
-	n.Turned = turned(node.Spec.Taints)
+	n.Turned = turnedAt(node.Spec.Taints)
 	for _, taint := range node.Spec.Taints {
 		if taint.Effect == v1.TaintEffectNoExecute {
 			n.Taints = append(n.Taints, taint)
@@ -114,15 +114,15 @@ func NodeOf(node *v1.Node) Node {
 	}
 
 	if timeless {
-		n.Witness = witness(node.ManagedFields)
+		n.Witness = latestWrite(node.ManagedFields)
 	}
 	return n
 }
 
-func turned(taints []v1.Taint) (at time.Time) {
+func turnedAt(taints []v1.Taint) (at time.Time) {
 	for i := range taints {
 		t := &taints[i]
-		if t.Effect != v1.TaintEffectNoSchedule || t.TimeAdded.IsZero() || opposite(t) == nil {
+		if t.Effect != v1.TaintEffectNoSchedule || t.TimeAdded.IsZero() || oppositeTaint(t) == nil {
 			continue
 		}
 		if !at.IsZero() {
@@ -133,7 +133,7 @@ func turned(taints []v1.Taint) (at time.Time) {
 	return at
 }
 
-func witness(entries []metav1.ManagedFieldsEntry) (latest time.Time) {
+func latestWrite(entries []metav1.ManagedFieldsEntry) (latest time.Time) {
 	for _, entry := range entries {
 		if entry.Time == nil || entry.Subresource != "" || entry.FieldsV1 == nil || !entry.Time.After(latest) {
 			continue

@@ -25,7 +25,7 @@ func (d Device) String() string { return d.Driver + "/" + d.Pool + "/" + d.Name 
 // Pool identifies a pool of devices.
 type Pool struct{ Driver, Name string }
 
-func (d Device) pool() Pool { return Pool{d.Driver, d.Pool} }
+func (d Device) poolOf() Pool { return Pool{d.Driver, d.Pool} }
 
 // ClaimRef is a ResourceClaim that a pod names.
 type ClaimRef struct {
@@ -76,9 +76,9 @@ func ClaimOf(claim *resourcev1.ResourceClaim) Claim {
 	return c
 }
 
-// serves reports whether the pod that names the claim so uses its devices. A claim may be one of
+// servesPod reports whether the pod that names the claim so uses its devices. A claim may be one of
 // the same name that was made for another pod, or be reserved for others only.
-func (c *Claim) serves(p *Pod, ref ClaimRef) bool {
+func (c *Claim) servesPod(p *Pod, ref ClaimRef) bool {
 	if ref.Own && c.Owner != p.UID && (p.Group == "" || c.OwnerGroup != p.Group) {
 		return false
 	}
@@ -167,12 +167,12 @@ func (r *Rule) selectsPool(pool Pool) bool {
 	return s != nil && (s.Driver == nil || *s.Driver == pool.Driver) && (s.Pool == nil || *s.Pool == pool.Name)
 }
 
-func (r *Rule) selects(device Device) bool {
-	return r.selectsPool(device.pool()) && (r.Selector.Device == nil || *r.Selector.Device == device.Name)
+func (r *Rule) selectsDevice(device Device) bool {
+	return r.selectsPool(device.poolOf()) && (r.Selector.Device == nil || *r.Selector.Device == device.Name)
 }
 
-// evicts reports whether pods have to leave because of the rule.
-func (r *Rule) evicts() bool { return r.Taint.Effect == v1.TaintEffectNoExecute }
+// evictsPods reports whether pods have to leave because of the rule.
+func (r *Rule) evictsPods() bool { return r.Taint.Effect == v1.TaintEffectNoExecute }
 
 // Devices is what was read of devices.
 type Devices struct {

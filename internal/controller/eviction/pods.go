@@ -30,32 +30,32 @@ type pod struct {
 	accepted bool      // the API took the delete, or says that the pod is gone
 }
 
-// next is when the pod's next attempt begins.
-func (p *pod) next() time.Time { return later(p.due.At, p.notYet) }
+// nextAttempt is when the pod's next attempt begins.
+func (p *pod) nextAttempt() time.Time { return laterOf(p.due.At, p.notYet) }
 
 func (c *Core) podSeen(now time.Time, seen Pod) {
 	if seen.Node == "" {
 		return
 	}
 	if holder, ok := c.names[seen.Name]; ok && holder != seen.UID {
-		c.forget(now, c.pods[holder])
+		c.forgetPod(now, c.pods[holder])
 	}
 
 	p := c.pods[seen.UID]
 	if p == nil {
-		p = &pod{Pod: seen, on: c.nodeNamed(seen.Node), bound: c.since(now, seen.Bound, c.podsAreListing), place: -1}
+		p = &pod{Pod: seen, on: c.nodeNamed(seen.Node), bound: c.toClockSince(now, seen.Bound, c.podsAreListing), place: -1}
 		c.sights++
 		p.number = c.sights
-		p.on.take(p)
+		p.on.addPod(p)
 		c.pods[seen.UID] = p
 		c.names[seen.Name] = seen.UID
 	}
 
 	p.bound = c.boundAt(now, p, &seen)
-	c.disuse(p)
+	c.dropClaimUser(p)
 	p.Pod, p.list = seen, c.podList
-	c.use(p)
-	c.decide(now, p)
+	c.addClaimUser(p)
+	c.decidePod(now, p)
 }
 
 // boundAt returns when a known pod came to its node, given how it looks now: as before, or as its
@@ -64,14 +64,14 @@ func (c *Core) boundAt(now time.Time, p *pod, seen *Pod) time.Time {
 	if seen.Bound.Equal(p.Bound) {
 		return p.bound
 	}
-	return c.since(now, seen.Bound, c.podsAreListing)
+	return c.toClockSince(now, seen.Bound, c.podsAreListing)
 }
 
-// forget removes a pod that is gone. The answer to a request in flight for it is ignored.
-func (c *Core) forget(now time.Time, p *pod) {
+// forgetPod removes a pod that is gone. The answer to a request in flight for it is ignored.
+func (c *Core) forgetPod(now time.Time, p *pod) {
 	c.leaveQueue(p)
-	c.disuse(p)
-	c.ask(now, p, nil)
+	c.dropClaimUser(p)
+	c.recordRules(now, p, nil)
 	c.setDue(p, Due{})
 	if p.attempt != nil {
 		p.attempt.pod = nil
@@ -80,7 +80,7 @@ func (c *Core) forget(now time.Time, p *pod) {
 	if c.names[p.Name] == p.UID {
 		delete(c.names, p.Name)
 	}
-	p.on.drop(p)
+	p.on.dropPod(p)
 	c.dropIfUnused(p.on)
 }
 
@@ -95,16 +95,16 @@ func (c *Core) podsListed(now time.Time) {
 	}
 	slices.SortFunc(gone, func(a, b *pod) int { return cmp.Compare(a.number, b.number) })
 	for _, p := range gone {
-		c.forget(now, p)
+		c.forgetPod(now, p)
 	}
 }
 
-// decide computes the pod's deadline from what is known now. A deadline that has changed starts
+// decidePod computes the pod's deadline from what is known now. A deadline that has changed starts
 // over, without back-off.
-func (c *Core) decide(now time.Time, p *pod) {
-	asked := c.judge(p)
-	c.ask(now, p, asked)
-	if due := p.byNode.sooner(p.byDevice); !due.same(p.due) {
+func (c *Core) decidePod(now time.Time, p *pod) {
+	asked := c.judgePod(p)
+	c.recordRules(now, p, asked)
+	if due := p.byNode.soonerOf(p.byDevice); !due.equalTo(p.due) {
 		p.cancels = due.Stays() && !p.Terminating && !p.accepted && (p.on.known || p.due.OfDevice())
 		c.setDue(p, due)
 		p.tries = 0
@@ -112,14 +112,14 @@ func (c *Core) decide(now time.Time, p *pod) {
 			p.notYet = time.Time{}
 		}
 		if p.cancels && p.attempt == nil {
-			c.cancel(p)
+			c.cancelEviction(p)
 		}
 	}
-	c.enqueue(p)
+	c.enqueuePod(p)
 }
 
-// judge computes when the pod has to leave, and returns the rules that ask it to.
-func (c *Core) judge(p *pod) (asked []string) {
+// judgePod computes when the pod has to leave, and returns the rules that ask it to.
+func (c *Core) judgePod(p *pod) (asked []string) {
 	p.byNode, p.byDevice = Due{}, Due{}
 	if p.Terminating {
 		return nil
@@ -127,36 +127,36 @@ func (c *Core) judge(p *pod) (asked []string) {
 	if p.on.known {
 		p.byNode = Deadline(p.Tolerations, p.bound, p.on.held)
 	}
-	p.byDevice, asked = c.devices.due(&p.Pod)
+	p.byDevice, asked = c.devices.deadlineOf(&p.Pod)
 	return asked
 }
 
-// cancel records that the pod stays after all.
-func (c *Core) cancel(p *pod) {
+// cancelEviction records that the pod stays after all.
+func (c *Core) cancelEviction(p *pod) {
 	p.cancels, p.marked = false, false
 	c.stats.Cancelled++
-	c.do(Record{Name: p.Name, UID: p.UID, Cancels: true, Device: p.device})
+	c.addAction(Record{Name: p.Name, UID: p.UID, Cancels: true, Device: p.device})
 }
 
 func (c *Core) setDue(p *pod, due Due) {
 	if !p.due.Stays() {
-		key := label(p.due)
+		key := taintLabel(p.due)
 		if c.pending[key]--; c.pending[key] == 0 {
 			delete(c.pending, key)
 		}
 	}
 	if !due.Stays() {
-		c.pending[label(due)]++
+		c.pending[taintLabel(due)]++
 		p.device = due.OfDevice()
 	}
 	p.due = due
 }
 
-// label identifies a taint without its value, which users choose freely and without bound.
-func label(d Due) string { return d.Taint.Key + ":" + string(d.Taint.Effect) }
+// taintLabel identifies a taint without its value, which users choose freely and without bound.
+func taintLabel(d Due) string { return d.Taint.Key + ":" + string(d.Taint.Effect) }
 
-// enqueue puts the pod where its deadline and back-off say, or removes it.
-func (c *Core) enqueue(p *pod) {
+// enqueuePod puts the pod where its deadline and back-off say, or removes it.
+func (c *Core) enqueuePod(p *pod) {
 	switch {
 	case p.due.Stays() || p.attempt != nil:
 		c.leaveQueue(p)
@@ -178,7 +178,7 @@ type queue []*pod
 
 func (q queue) Len() int { return len(q) }
 func (q queue) Less(i, j int) bool {
-	a, b := q[i].next(), q[j].next()
+	a, b := q[i].nextAttempt(), q[j].nextAttempt()
 	return a.Before(b) || a.Equal(b) && q[i].number < q[j].number
 }
 func (q queue) Swap(i, j int) {

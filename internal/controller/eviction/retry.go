@@ -5,38 +5,38 @@ import (
 	"time"
 )
 
-// retry ends an attempt that did not succeed.
-func (c *Core) retry(now time.Time, a *attempt, after time.Duration) {
+// retryLater ends an attempt that did not succeed.
+func (c *Core) retryLater(now time.Time, a *attempt, after time.Duration) {
 	p := a.pod
 	p.tries++
 	wait := max(after, backOff(p.tries, firstRetry, lastRetry, string(p.UID)))
 	at := now.Add(wait)
 	if over := p.due.At.Add(c.options.BudgetsFor); a.evicts && c.options.BudgetsFor > 0 && now.Before(over) {
-		at = earlier(at, over)
+		at = earlierOf(at, over)
 	}
-	c.settle(a, at)
+	c.endAttempt(a, at)
 }
 
-// unreadable ends an attempt that could not read. The API is in trouble for all pods alike, so
+// retryRead ends an attempt that could not read. The API is in trouble for all pods alike, so
 // nothing is attempted for a while.
-func (c *Core) unreadable(now time.Time, a *attempt, answer Answered) {
+func (c *Core) retryRead(now time.Time, a *attempt, answer Answered) {
 	if !now.Before(c.pausedUntil) { // those in flight together fail together, and count once
 		c.unanswered++
 		c.pausedUntil = now.Add(max(min(answer.RetryAfter, lastRetry), backOff(c.unanswered, firstPause, lastPause, "")))
 	}
 	p := a.pod
 	p.tries++
-	c.settle(a, now.Add(backOff(p.tries, firstPause, lastPause, string(p.UID))))
+	c.endAttempt(a, now.Add(backOff(p.tries, firstPause, lastPause, string(p.UID))))
 }
 
-func (c *Core) settle(a *attempt, notYet time.Time) {
+func (c *Core) endAttempt(a *attempt, notYet time.Time) {
 	c.underway--
 	p := a.pod
 	p.attempt, p.notYet = nil, notYet
 	if p.cancels {
-		c.cancel(p)
+		c.cancelEviction(p)
 	}
-	c.enqueue(p)
+	c.enqueuePod(p)
 }
 
 // backOff is first after the first attempt, then twice as long each time up to last. It is

@@ -15,8 +15,8 @@ import (
 // or has another spec (upstream's).
 const statusPeriod = 10 * time.Second
 
-// ask records which rules ask the pod to go, nil for none.
-func (c *Core) ask(now time.Time, p *pod, rules []string) {
+// recordRules records which rules ask the pod to go, nil for none.
+func (c *Core) recordRules(now time.Time, p *pod, rules []string) {
 	if slices.Equal(p.asked, rules) {
 		return
 	}
@@ -64,9 +64,9 @@ func (c *Core) tellAt() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// tell writes the statuses that are due and have changed. Before everything has been listed, they
-// would be wrong.
-func (c *Core) tell(now time.Time) {
+// writeStatuses writes the statuses that are due and have changed. Before everything has been
+// listed, they would be wrong.
+func (c *Core) writeStatuses(now time.Time) {
 	if at, ok := c.tellAt(); !ok || now.Before(at) {
 		return
 	}
@@ -74,7 +74,7 @@ func (c *Core) tell(now time.Time) {
 		if r.tellAt.IsZero() || r.telling || now.Before(r.tellAt) {
 			continue
 		}
-		since := c.wall(now).Sub(r.Condition.LastTransitionTime.Time)
+		since := c.wallTime(now).Sub(r.Condition.LastTransitionTime.Time)
 		if r.Condition.Type != "" && r.Condition.ObservedGeneration == r.Generation && since >= 0 && since < statusPeriod {
 			r.tellAt = now.Add(statusPeriod - since)
 			continue
@@ -86,17 +86,17 @@ func (c *Core) tell(now time.Time) {
 		if is == r.Condition {
 			continue
 		}
-		is.LastTransitionTime = metav1.Time{Time: c.wall(now)}
+		is.LastTransitionTime = metav1.Time{Time: c.wallTime(now)}
 		r.telling = true
-		ticket := c.ticket()
+		ticket := c.issueTicket()
 		c.telling[ticket] = r
-		c.do(WriteStatus{Ticket: ticket, Rule: r.Name, UID: r.UID, Condition: is})
+		c.addAction(WriteStatus{Ticket: ticket, Rule: r.Name, UID: r.UID, Condition: is})
 	}
 }
 
-// told handles the answer to a write of a status. Only the watch shows what it is now. A rule that
-// is gone needs none.
-func (c *Core) told(now time.Time, r *rule, answer Answered) {
+// statusWritten handles the answer to a write of a status. Only the watch shows what it is now. A
+// rule that is gone needs none.
+func (c *Core) statusWritten(now time.Time, r *rule, answer Answered) {
 	r.telling = false
 	switch answer.Outcome {
 	case OK, Gone:
@@ -125,7 +125,7 @@ func (c *Core) conditionOf(r *rule) metav1.Condition {
 		switch pods := len(r.pods); {
 		case pods > 0:
 			is.Status, is.Reason = metav1.ConditionTrue, "PodsPendingEviction"
-			say("%s to be evicted in %s.", counted(pods, "pod needs", "pods need"), namespacesOf(r.pods))
+			say("%s to be evicted in %s.", countNoun(pods, "pod needs", "pods need"), namespacesOf(r.pods))
 		case r.evicted > 0:
 			is.Reason = "Completed"
 		default:
@@ -134,9 +134,9 @@ func (c *Core) conditionOf(r *rule) metav1.Condition {
 	case v1.TaintEffect(resourcev1.DeviceTaintEffectNone):
 		is.Reason = "NoEffect"
 		published, allocated, pods := c.wouldEvict(r)
-		say("%s selected.", counted(published, "published device", "published devices"))
-		say("%s selected.", counted(allocated, "allocated device", "allocated devices"))
-		say("%s would be evicted in %s if the effect was NoExecute.", counted(len(pods), "pod", "pods"), namespacesOf(pods))
+		say("%s selected.", countNoun(published, "published device", "published devices"))
+		say("%s selected.", countNoun(allocated, "allocated device", "allocated devices"))
+		say("%s would be evicted in %s if the effect was NoExecute.", countNoun(len(pods), "pod", "pods"), namespacesOf(pods))
 		say("This information will not be updated again. Recreate the DeviceTaintRule to trigger an update.")
 	default:
 		is.Reason = "OtherEffect"
@@ -144,7 +144,7 @@ func (c *Core) conditionOf(r *rule) metav1.Condition {
 	}
 
 	if r.evicted > 0 {
-		say("%s evicted since starting the controller.", counted(r.evicted, "pod", "pods"))
+		say("%s evicted since starting the controller.", countNoun(r.evicted, "pod", "pods"))
 	}
 	is.Message = strings.Join(sentences, " ")
 	return is
@@ -160,19 +160,19 @@ func (c *Core) wouldEvict(r *rule) (published, allocated int, pods map[*pod]bool
 		if !r.selectsPool(id) {
 			continue
 		}
-		for name := range of.offered() {
-			if r.selects(Device{id.Driver, id.Name, name}) {
+		for name := range of.slicesByDevice() {
+			if r.selectsDevice(Device{id.Driver, id.Name, name}) {
 				published++
 			}
 		}
 		for name := range of.claims {
 			for _, use := range c.devices.claims[name].Uses {
-				if use.Device.pool() == id && r.selects(use.Device) {
+				if use.Device.poolOf() == id && r.selectsDevice(use.Device) {
 					allocated++
 				}
 			}
 			for p := range c.users[name] {
-				if due, _ := alone.due(&p.Pod); !due.Stays() && !p.Terminating {
+				if due, _ := alone.deadlineOf(&p.Pod); !due.Stays() && !p.Terminating {
 					pods[p] = true
 				}
 			}
@@ -182,7 +182,7 @@ func (c *Core) wouldEvict(r *rule) (published, allocated int, pods map[*pod]bool
 	return published, allocated, pods
 }
 
-func counted(n int, one, more string) string {
+func countNoun(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
 	}
@@ -194,5 +194,5 @@ func namespacesOf(pods map[*pod]bool) string {
 	for p := range pods {
 		names[p.Name.Namespace] = true
 	}
-	return counted(len(names), "namespace", "different namespaces")
+	return countNoun(len(names), "namespace", "different namespaces")
 }

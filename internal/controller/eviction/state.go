@@ -180,7 +180,7 @@ func (c *Core) Save() Knowledge {
 func saveTry(ticket Ticket, a *attempt) TryState {
 	saved := TryState{
 		Ticket: ticket, Step: int(a.step), Evicts: a.evicts, ReadAt: a.readAt, Rereads: a.rereads, Held: saveHeld(a.held),
-		Found: a.found.save(), Seeks: a.seeks, Rules: a.rules, Live: a.live, Unread: a.unread, Asked: a.asked,
+		Found: a.found.saveState(), Seeks: a.seeks, Rules: a.rules, Live: a.live, Unread: a.unread, Asked: a.asked,
 	}
 	if a.pod != nil {
 		saved.Pod = a.pod.UID
@@ -220,13 +220,13 @@ func Restore(options Options, s Knowledge) *Core {
 		c.setDue(restored, p.Due)
 		restored.device = p.Device
 		c.pods[p.UID], c.names[p.Name] = restored, p.UID
-		c.use(restored)
+		c.addClaimUser(restored)
 	}
 
 	for i := range s.Nodes {
 		for _, uid := range s.Nodes[i].Pods {
 			if p := c.pods[uid]; p != nil {
-				c.nodes[s.Nodes[i].Name].take(p)
+				c.nodes[s.Nodes[i].Name].addPod(p)
 			}
 		}
 	}
@@ -237,7 +237,7 @@ func Restore(options Options, s Knowledge) *Core {
 	}
 
 	for _, p := range c.pods {
-		c.enqueue(p)
+		c.enqueuePod(p)
 	}
 	for _, saved := range s.Notes {
 		n := c.nodes[saved.Node]

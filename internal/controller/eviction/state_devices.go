@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// save returns what is known of devices as plain data.
-func (d *devices) save() (s DevicesState) {
+// saveState returns what is known of devices as plain data.
+func (d *devices) saveState() (s DevicesState) {
 	byName := func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
 	for _, name := range slices.SortedFunc(maps.Keys(d.claims), byName) {
 		s.Claims = append(s.Claims, ClaimState{d.claims[name].Claim, d.claims[name].list})
@@ -59,7 +59,7 @@ func restoreDevices(s DevicesState) devices {
 
 // saveDevices adds what the Core knows of devices to its state.
 func (c *Core) saveDevices(s *Knowledge) {
-	s.Devices, s.Lists = c.devices.save(), c.lists
+	s.Devices, s.Lists = c.devices.saveState(), c.lists
 	for _, ticket := range slices.Sorted(maps.Keys(c.telling)) {
 		r := c.telling[ticket]
 		saved := TellingState{Ticket: ticket}
@@ -74,7 +74,7 @@ func (c *Core) saveDevices(s *Knowledge) {
 func (c *Core) restoreDevices(s *Knowledge) {
 	c.devices, c.lists = restoreDevices(s.Devices), s.Lists
 	for _, p := range c.pods {
-		p.asked = c.judge(p)
+		p.asked = c.judgePod(p)
 		for _, name := range p.asked {
 			c.devices.rules[name].pods[p] = true
 		}

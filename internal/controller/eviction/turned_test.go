@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// turned is a node in the state that the key says since a time, of a failure
+// turnedAt is a node in the state that the key says since a time, of a failure
 // that began at another.
-func turned(key string, failed, at time.Time) eviction.Event {
+func turnedAt(key string, failed, at time.Time) eviction.Event {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "n", ResourceVersion: at.String()}}
 	node.Spec.Taints = []v1.Taint{
 		{Key: key, Effect: v1.TaintEffectNoSchedule, TimeAdded: &metav1.Time{Time: at}},
@@ -46,10 +46,10 @@ func TestAlternatingNodeKeepsNoPods(t *testing.T) {
 		core.Step(now, eviction.PodsListed{})
 		return core
 	}
-	core := begin(turned(states[0], start, start), start)
+	core := begin(turnedAt(states[0], start, start), start)
 	for i := range 14 {
 		now := start.Add(time.Duration(i) * 20 * time.Second)
-		event := turned(states[i%2], start, now)
+		event := turnedAt(states[i%2], start, now)
 		core.Step(now, event)
 		for _, core := range []*eviction.Core{core, begin(event, now.Add(5*time.Second))} {
 			// Times in objects have whole seconds: one more is right.

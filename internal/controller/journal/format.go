@@ -49,11 +49,11 @@ type decoder struct {
 
 var errShort = errors.New("it is shorter than what it says")
 
-func (d *decoder) short() { d.err, d.rest = errShort, nil }
+func (d *decoder) failShort() { d.err, d.rest = errShort, nil }
 
-func (d *decoder) byte() byte {
+func (d *decoder) readByte() byte {
 	if len(d.rest) == 0 {
-		d.short()
+		d.failShort()
 		return 0
 	}
 	b := d.rest[0]
@@ -61,20 +61,20 @@ func (d *decoder) byte() byte {
 	return b
 }
 
-func (d *decoder) duration() time.Duration {
+func (d *decoder) readDuration() time.Duration {
 	n, size := binary.Varint(d.rest)
 	if size <= 0 {
-		d.short()
+		d.failShort()
 		return 0
 	}
 	d.rest = d.rest[size:]
 	return time.Duration(n)
 }
 
-func (d *decoder) text() []byte {
+func (d *decoder) readText() []byte {
 	n, size := binary.Uvarint(d.rest)
 	if size <= 0 || n > uint64(len(d.rest)-size) {
-		d.short()
+		d.failShort()
 		return nil
 	}
 	text := d.rest[size : size+int(n)]
@@ -102,8 +102,8 @@ func NewReader(from io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// knowledge reads the core's state at the beginning of the file; io.EOF if it is cut off.
-func (r *Reader) knowledge() ([]byte, error) {
+// readKnowledge reads the core's state at the beginning of the file; io.EOF if it is cut off.
+func (r *Reader) readKnowledge() ([]byte, error) {
 	var all []byte
 	for len(all) < r.Header.Knowledge {
 		part, err := r.Reader.Next()
@@ -115,13 +115,13 @@ func (r *Reader) knowledge() ([]byte, error) {
 	return all, nil
 }
 
-// next reads the next record up to its event; io.EOF at the end.
-func (r *Reader) next() (*decoder, error) {
+// nextRecord reads the next record up to its event; io.EOF at the end.
+func (r *Reader) nextRecord() (*decoder, error) {
 	record, err := r.Reader.Next()
 	if err != nil {
 		return nil, err
 	}
 	d := &decoder{rest: record}
-	r.at, r.skew = r.at.Add(d.duration()), r.skew+d.duration()
+	r.at, r.skew = r.at.Add(d.readDuration()), r.skew+d.readDuration()
 	return d, nil
 }

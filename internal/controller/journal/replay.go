@@ -37,25 +37,25 @@ func Replay(r *Reader, o Options) (records.Result, error) {
 	case Eviction:
 		var options eviction.Options
 		var knows eviction.Knowledge
-		if cut, err := r.begin(&options, &knows); err != nil || cut {
+		if cut, err := r.beginReplay(&options, &knows); err != nil || cut {
 			return records.Result{Cut: cut}, err
 		}
 		options.Wall = clock
 		core := eviction.Restore(options, knows)
-		o.Story.begin(r.Header, &knows)
+		o.Story.beginFile(r.Header, &knows)
 		p := player[eviction.Event, eviction.Action]{words: ofEviction, step: core.Step}
 		if o.Story != nil {
 			p.tell = o.Story.ofEviction(core)
 		}
-		return p.play(r, o, &wall)
+		return p.playFile(r, o, &wall)
 	case NodeHealth:
 		var options nodehealth.Options
 		var knows nodehealth.Knowledge
-		if cut, err := r.begin(&options, &knows); err != nil || cut {
+		if cut, err := r.beginReplay(&options, &knows); err != nil || cut {
 			return records.Result{Cut: cut}, err
 		}
 		options.Wall = clock
-		o.Story.begin(r.Header, &eviction.Knowledge{})
+		o.Story.beginFile(r.Header, &eviction.Knowledge{})
 		core, err := nodehealth.Restore(options, knows)
 		if err != nil {
 			return records.Result{}, err
@@ -64,17 +64,17 @@ func Replay(r *Reader, o Options) (records.Result, error) {
 		if o.Story != nil && o.Story.Node != "" { // it knows nothing of single pods
 			p.tell = o.Story.ofNodeHealth
 		}
-		return p.play(r, o, &wall)
+		return p.playFile(r, o, &wall)
 	}
 	return records.Result{}, fmt.Errorf("a journal of %q, which this build does not know", r.Header.Component)
 }
 
-// begin reads the core's options and state. cut reports that the file ends before that.
-func (r *Reader) begin(options, knowledge any) (cut bool, err error) {
+// beginReplay reads the core's options and state. cut reports that the file ends before that.
+func (r *Reader) beginReplay(options, knowledge any) (cut bool, err error) {
 	if err := json.Unmarshal(r.Header.Options, options); err != nil {
 		return false, fmt.Errorf("options of the core: %w", err)
 	}
-	text, err := r.knowledge()
+	text, err := r.readKnowledge()
 	if errors.Is(err, io.EOF) {
 		return true, nil
 	}
@@ -87,7 +87,7 @@ func (r *Reader) begin(options, knowledge any) (cut bool, err error) {
 	return false, nil
 }
 
-func (p *player[E, A]) play(r *Reader, o Options, wall *time.Time) (result records.Result, err error) {
+func (p *player[E, A]) playFile(r *Reader, o Options, wall *time.Time) (result records.Result, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("event %d: the core panics: %v", result.Events, fault)
@@ -96,7 +96,7 @@ func (p *player[E, A]) play(r *Reader, o Options, wall *time.Time) (result recor
 
 	var first time.Time
 	for n := 0; ; n++ {
-		d, err := r.next()
+		d, err := r.nextRecord()
 		if errors.Is(err, io.EOF) {
 			result.Cut = r.Cut
 			return result, nil
@@ -104,8 +104,8 @@ func (p *player[E, A]) play(r *Reader, o Options, wall *time.Time) (result recor
 		if err != nil {
 			return result, err
 		}
-		event := p.words.read(d)
-		recorded := string(d.text())
+		event := p.words.readEvent(d)
+		recorded := string(d.readText())
 		if d.err != nil {
 			return result, r.Wrong(d.err)
 		}
@@ -117,7 +117,7 @@ func (p *player[E, A]) play(r *Reader, o Options, wall *time.Time) (result recor
 		result.Events++
 		result.Actions += len(actions)
 		result.Lasted = r.at.Sub(first)
-		if said := text(actions); said != recorded && result.Parting == nil {
+		if said := formatActions(actions); said != recorded && result.Parting == nil {
 			result.Parting = &records.Parting{Event: n, At: r.at, Recorded: recorded, Replayed: said}
 			if !o.On {
 				return result, nil

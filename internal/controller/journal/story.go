@@ -29,8 +29,8 @@ type Story struct {
 	asked  map[uint64]string
 }
 
-// begin starts a file. What was told before is kept only if the file continues the same core.
-func (s *Story) begin(h Header, knows *eviction.Knowledge) {
+// beginFile starts a file. What was told before is kept only if the file continues the same core.
+func (s *Story) beginFile(h Header, knows *eviction.Knowledge) {
 	if s == nil {
 		return
 	}
@@ -40,24 +40,24 @@ func (s *Story) begin(h Header, knows *eviction.Knowledge) {
 	for i := range knows.Pods {
 		if p := &knows.Pods[i]; s.Node == "" && p.Name == s.Pod && p.UID != s.uid {
 			s.uid, s.on, s.due, s.leaves = p.UID, p.On, p.Due.String(), p.Terminating
-			s.line(h.Began, "known, on node %s, %s", s.on, s.due)
+			s.writeLine(h.Began, "known, on node %s, %s", s.on, s.due)
 		}
 	}
 }
 
-func (s *Story) line(at time.Time, format string, args ...any) {
+func (s *Story) writeLine(at time.Time, format string, args ...any) {
 	fmt.Fprintf(s.Out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), fmt.Sprintf(format, args...))
 }
 
-// node returns the node of interest: the one asked for, or the pod's.
-func (s *Story) node() string {
+// nodeOfInterest returns the node of interest: the one asked for, or the pod's.
+func (s *Story) nodeOfInterest() string {
 	if s.Node != "" {
 		return s.Node
 	}
 	return s.on
 }
 
-func (s *Story) sees(at time.Time, taints []v1.Taint) {
+func (s *Story) noteTaints(at time.Time, taints []v1.Taint) {
 	words := make([]string, len(taints))
 	for i := range taints {
 		words[i] = taints[i].ToString()
@@ -68,22 +68,22 @@ func (s *Story) sees(at time.Time, taints []v1.Taint) {
 		if is == "" {
 			is = "none"
 		}
-		s.line(at, "taints of %s: %s", s.node(), is)
+		s.writeLine(at, "taints of %s: %s", s.nodeOfInterest(), is)
 	}
 }
 
-// ask records a request, so that its answer is printed.
-func (s *Story) ask(ticket uint64, what string) {
+// recordRequest records a request, so that its answer is printed.
+func (s *Story) recordRequest(ticket uint64, what string) {
 	if s.asked == nil {
 		s.asked = map[uint64]string{}
 	}
 	s.asked[ticket] = what
 }
 
-func (s *Story) answered(at time.Time, ticket uint64, outcome fmt.Stringer) {
+func (s *Story) printAnswer(at time.Time, ticket uint64, outcome fmt.Stringer) {
 	if what, ok := s.asked[ticket]; ok {
 		delete(s.asked, ticket)
-		s.line(at, "answer: %s (%s)", outcome, what)
+		s.writeLine(at, "answer: %s (%s)", outcome, what)
 	}
 }
 
@@ -97,33 +97,33 @@ func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, 
 			}
 		case eviction.PodGone:
 			if s.Node == "" && e.UID == s.uid {
-				s.line(at, "gone")
+				s.writeLine(at, "gone")
 				s.uid, s.on, s.due = "", "", ""
 			}
 		case eviction.NodeSeen:
-			if e.Node.Name == s.node() {
-				s.sees(at, e.Node.Taints)
+			if e.Node.Name == s.nodeOfInterest() {
+				s.noteTaints(at, e.Node.Taints)
 			}
 		case eviction.NodeGone:
-			if e.Name == s.node() {
+			if e.Name == s.nodeOfInterest() {
 				s.taints = ""
-				s.line(at, "node %s gone", e.Name)
+				s.writeLine(at, "node %s gone", e.Name)
 			}
 		case eviction.Answered:
-			s.answered(at, uint64(e.Ticket), e.Outcome)
+			s.printAnswer(at, uint64(e.Ticket), e.Outcome)
 		}
 
 		if due, ok := core.Due(s.uid); ok && s.due != due.String() {
 			if !due.Stays() || s.due != "" && !s.leaves {
-				s.line(at, "%s", due)
+				s.writeLine(at, "%s", due)
 			}
 			s.due = due.String()
 		}
 
 		for _, action := range actions {
-			if ticket, mine := s.concerns(action); mine {
-				s.line(at, "  %s", action)
-				s.ask(ticket, action.String())
+			if ticket, mine := s.isConcerned(action); mine {
+				s.writeLine(at, "  %s", action)
+				s.recordRequest(ticket, action.String())
 			}
 		}
 	}
@@ -138,11 +138,11 @@ func (s *Story) podSeen(at time.Time, pod *eviction.Pod) {
 	if pod.Terminating {
 		leaving = ", terminating"
 	}
-	s.line(at, "seen on node %s, version %s%s", pod.Node, pod.ResourceVersion, leaving)
+	s.writeLine(at, "seen on node %s, version %s%s", pod.Node, pod.ResourceVersion, leaving)
 }
 
-// concerns reports whether an action is about the pod, or about the node.
-func (s *Story) concerns(action eviction.Action) (ticket uint64, mine bool) {
+// isConcerned reports whether an action is about the pod, or about the node.
+func (s *Story) isConcerned(action eviction.Action) (ticket uint64, mine bool) {
 	pod := func(ticket eviction.Ticket, name types.NamespacedName) (uint64, bool) {
 		return uint64(ticket), s.Node == "" && name == s.Pod
 	}
@@ -178,16 +178,16 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 	case nodehealth.NodeGone:
 		if e.Name == s.Node {
 			s.taints, s.state = "", ""
-			s.line(at, "node %s gone", e.Name)
+			s.writeLine(at, "node %s gone", e.Name)
 		}
 	case nodehealth.Blind:
-		s.line(at, "no sign of life of any node can be seen")
+		s.writeLine(at, "no sign of life of any node can be seen")
 	case nodehealth.Away:
-		s.line(at, "the controller was stopped for %v", at.Sub(e.From).Round(time.Second))
+		s.writeLine(at, "the controller was stopped for %v", at.Sub(e.From).Round(time.Second))
 	case nodehealth.Sighted:
-		s.line(at, "signs of life can be seen again")
+		s.writeLine(at, "signs of life can be seen again")
 	case nodehealth.Answered:
-		s.answered(at, uint64(e.Ticket), e.Outcome)
+		s.printAnswer(at, uint64(e.Ticket), e.Outcome)
 	}
 
 	for _, action := range actions {
@@ -207,8 +207,8 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 			node = a.Node
 		}
 		if node != "" && node == s.Node {
-			s.line(at, "  %s", action)
-			s.ask(uint64(ticket), action.String())
+			s.writeLine(at, "  %s", action)
+			s.recordRequest(uint64(ticket), action.String())
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (s *Story) nodeSeen(at time.Time, n *nodehealth.Node) {
 	}
 	if is := strings.Join(words, " "); is != s.state {
 		s.state = is
-		s.line(at, "conditions of %s: %s", n.Name, is)
+		s.writeLine(at, "conditions of %s: %s", n.Name, is)
 	}
-	s.sees(at, n.Taints)
+	s.noteTaints(at, n.Taints)
 }

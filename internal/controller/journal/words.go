@@ -41,8 +41,8 @@ var (
 	)
 )
 
-// append appends an event to b: the index of its type, and its content in JSON.
-func (w words[E]) append(b []byte, e E) ([]byte, error) {
+// appendEvent appends an event to b: the index of its type, and its content in JSON.
+func (w words[E]) appendEvent(b []byte, e E) ([]byte, error) {
 	t := reflect.TypeOf(e)
 	place, ok := w.places[t]
 	if !ok {
@@ -56,8 +56,8 @@ func (w words[E]) append(b []byte, e E) ([]byte, error) {
 	return appendText(b, text), err
 }
 
-func (w words[E]) read(d *decoder) (e E) {
-	place, text := int(d.byte()), d.text()
+func (w words[E]) readEvent(d *decoder) (e E) {
+	place, text := int(d.readByte()), d.readText()
 	if d.err == nil && place >= len(w.types) {
 		d.err = fmt.Errorf("unknown type of event %d", place)
 	}
@@ -71,8 +71,8 @@ func (w words[E]) read(d *decoder) (e E) {
 	return read.Elem().Interface().(E)
 }
 
-// text returns actions in the form that journals hold, one per line.
-func text[A any](actions []A) string {
+// formatActions returns actions in the form that journals hold, one per line.
+func formatActions[A any](actions []A) string {
 	if len(actions) == 0 {
 		return ""
 	}

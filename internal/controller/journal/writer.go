@@ -53,29 +53,29 @@ type file[E any] struct {
 
 // ForEviction begins a journal of taint eviction.
 func ForEviction(dir, build string, o eviction.Options, l records.Limits) (*OfEviction, error) {
-	return create[eviction.Event, eviction.Action](dir, Header{Component: Eviction, Build: build}, o, l, ofEviction)
+	return createWriter[eviction.Event, eviction.Action](dir, Header{Component: Eviction, Build: build}, o, l, ofEviction)
 }
 
 // ForNodeHealth begins a journal of node health.
 func ForNodeHealth(dir, build string, o nodehealth.Options, l records.Limits) (*OfNodeHealth, error) {
-	return create[nodehealth.Event, nodehealth.Action](dir, Header{Component: NodeHealth, Build: build}, o, l, ofNodeHealth)
+	return createWriter[nodehealth.Event, nodehealth.Action](dir, Header{Component: NodeHealth, Build: build}, o, l, ofNodeHealth)
 }
 
-func create[E, A any](dir string, h Header, options any, l records.Limits, w words[E]) (*Writer[E, A], error) {
+func createWriter[E, A any](dir string, h Header, options any, l records.Limits, w words[E]) (*Writer[E, A], error) {
 	var err error
 	if h.Options, err = json.Marshal(options); err != nil {
 		return nil, err
 	}
 	h.Began = time.Now().Round(0).UTC()
 	j := &file[E]{dir: dir, header: h, limits: l, words: w}
-	if err := j.open(nil); err != nil {
+	if err := j.openFile(nil); err != nil {
 		return nil, err
 	}
 	return &Writer[E, A]{records: records.Start(j), file: j}, nil
 }
 
-// open starts a file for a core with this state.
-func (j *file[E]) open(knowledge []byte) error {
+// openFile starts a file for a core with this state.
+func (j *file[E]) openFile(knowledge []byte) error {
 	j.header.Knowledge = len(knowledge)
 	f, err := records.Create(j.dir, Magic, j.header, j.header.Began, j.limits)
 	if err != nil {
@@ -95,7 +95,7 @@ func (j *file[E]) open(knowledge []byte) error {
 // Add records an event and its actions, at a time of the core's clock and of the wall clock. After
 // the journal has ended it does nothing.
 func (w *Writer[E, A]) Add(at, wall time.Time, e E, actions []A) {
-	w.records.Add(record[E]{at: at, wall: wall, event: e, actions: text(actions)})
+	w.records.Add(record[E]{at: at, wall: wall, event: e, actions: formatActions(actions)})
 	if w.file.due.CompareAndSwap(true, false) {
 		w.Turn(at)
 	}
@@ -112,12 +112,12 @@ func (w *Writer[E, A]) Close(ctx context.Context) error { return w.records.Close
 // Take writes a record, or continues in a new file.
 func (j *file[E]) Take(r record[E]) error {
 	if r.knowledge != nil {
-		return j.turn(r)
+		return j.turnFile(r)
 	}
 	skew := r.wall.Sub(r.at)
 	b := binary.AppendVarint(j.buffer[:0], int64(r.at.Sub(j.at)))
 	b = binary.AppendVarint(b, int64(skew-j.skew))
-	b, err := j.words.append(b, r.event)
+	b, err := j.words.appendEvent(b, r.event)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (j *file[E]) Take(r record[E]) error {
 	return j.now.Write(j.buffer)
 }
 
-func (j *file[E]) turn(r record[E]) error {
+func (j *file[E]) turnFile(r record[E]) error {
 	knowledge, err := json.Marshal(r.knowledge)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (j *file[E]) turn(r record[E]) error {
 		return err
 	}
 	j.header.Continues, j.header.Began, j.asked = j.header.Began, r.at, false
-	return j.open(knowledge)
+	return j.openFile(knowledge)
 }
 
 // Flush writes what is buffered, which bounds what a kill loses.

@@ -138,7 +138,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.listing = true
 	case NodesListed:
 		c.listing, c.nodesListed = false, true
-		for _, n := range c.sorted() {
+		for _, n := range c.sortedNodes() {
 			if n.list != c.nodeList {
 				c.nodeGone(n)
 			}
@@ -154,18 +154,18 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 			c.blindSince = now
 		}
 	case Sighted:
-		c.sighted(now)
+		c.endBlindness(now)
 	case Away:
 		if c.blindSince.IsZero() {
-			c.forgive(e.From, now)
+			c.forgiveSilence(e.From, now)
 		}
 	case Answered:
-		c.answered(now, e)
+		c.routeAnswer(now, e)
 	case Tick:
 	}
 
 	if due := !now.Before(c.nextPass); c.nodesListed && c.leasesListed && (due || c.recount) {
-		c.pass(now)
+		c.examineNodes(now)
 		c.passes++
 		if due {
 			c.nextPass = now.Add(c.options.MonitorPeriod)
@@ -174,14 +174,14 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 
 	c.recount = false
 	c.releaseAll(now)
-	c.write(now)
+	c.sendWrites(now)
 	c.readLeases()
 	return c.actions
 }
 
 // Wake returns when the next Tick is due if no event comes first.
 func (c *Core) Wake(now time.Time) time.Time {
-	at := later(now, c.nextPass)
+	at := laterOf(now, c.nextPass)
 	if !c.nodesListed || !c.leasesListed {
 		at = now.Add(c.options.MonitorPeriod) // the lists come first
 	}
@@ -191,10 +191,10 @@ func (c *Core) Wake(now time.Time) time.Time {
 		}
 	}
 	for _, z := range c.zones {
-		if next, ok := z.tainting.next(now); ok && len(z.toTaint) > 0 {
+		if next, ok := z.tainting.nextToken(now); ok && len(z.toTaint) > 0 {
 			sooner(next)
 		}
-		if next, ok := z.marking.next(now); ok && len(z.toMark) > 0 {
+		if next, ok := z.marking.nextToken(now); ok && len(z.toMark) > 0 {
 			sooner(next)
 		}
 	}
@@ -206,8 +206,8 @@ func (c *Core) Wake(now time.Time) time.Time {
 	return at
 }
 
-// sorted returns the nodes by name, so that nothing depends on the order of a map.
-func (c *Core) sorted() []*node {
+// sortedNodes returns the nodes by name, so that nothing depends on the order of a map.
+func (c *Core) sortedNodes() []*node {
 	nodes := make([]*node, 0, len(c.nodes))
 	for _, n := range c.nodes {
 		nodes = append(nodes, n)
@@ -225,22 +225,22 @@ func (c *Core) sortedZones() []*zone {
 	return zones
 }
 
-// wall returns the wall-clock time of a moment.
-func (c *Core) wall(now time.Time) time.Time {
+// wallTime returns the wall-clock time of a moment.
+func (c *Core) wallTime(now time.Time) time.Time {
 	if c.options.Wall == nil {
 		return now
 	}
 	return c.options.Wall(now)
 }
 
-func (c *Core) do(action Action) { c.actions = append(c.actions, action) }
+func (c *Core) addAction(action Action) { c.actions = append(c.actions, action) }
 
-// state is the status that counts for the node: its Ready condition, unless it is silent.
-func (n *node) state() v1.ConditionStatus {
+// effectiveStatus is the status that counts for the node: its Ready condition, unless it is silent.
+func (n *node) effectiveStatus() v1.ConditionStatus {
 	if n.silent {
 		return v1.ConditionUnknown
 	}
-	return n.ready()
+	return n.readyStatus()
 }
 
 // Passes counts how often all nodes have been examined.

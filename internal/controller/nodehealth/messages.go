@@ -11,7 +11,7 @@ import (
 
 // Event is something that happened: shown by a watch, answered by the API, or just the passing of
 // time.
-type Event interface{ event() }
+type Event interface{ isEvent() }
 
 type (
 	// Tick means only that time has passed, as Wake asked for.
@@ -53,18 +53,18 @@ type (
 	}
 )
 
-func (Tick) event()         {}
-func (NodeSeen) event()     {}
-func (NodeGone) event()     {}
-func (NodesListing) event() {}
-func (NodesListed) event()  {}
-func (LeaseSeen) event()    {}
-func (LeaseGone) event()    {}
-func (LeasesListed) event() {}
-func (Blind) event()        {}
-func (Sighted) event()      {}
-func (Away) event()         {}
-func (Answered) event()     {}
+func (Tick) isEvent()         {}
+func (NodeSeen) isEvent()     {}
+func (NodeGone) isEvent()     {}
+func (NodesListing) isEvent() {}
+func (NodesListed) isEvent()  {}
+func (LeaseSeen) isEvent()    {}
+func (LeaseGone) isEvent()    {}
+func (LeasesListed) isEvent() {}
+func (Blind) isEvent()        {}
+func (Sighted) isEvent()      {}
+func (Away) isEvent()         {}
+func (Answered) isEvent()     {}
 
 // Ticket identifies a request, so that its answer can be matched.
 type Ticket uint64
@@ -88,7 +88,7 @@ func (o Outcome) String() string {
 
 // Action is something to do.
 type Action interface {
-	action()
+	isAction()
 	fmt.Stringer
 }
 
@@ -142,13 +142,13 @@ type (
 	}
 )
 
-func (ReadLease) action()   {}
-func (WriteStatus) action() {}
-func (WriteNode) action()   {}
-func (MarkPods) action()    {}
-func (StopMarking) action() {}
-func (Record) action()      {}
-func (ZoneChanged) action() {}
+func (ReadLease) isAction()   {}
+func (WriteStatus) isAction() {}
+func (WriteNode) isAction()   {}
+func (MarkPods) isAction()    {}
+func (StopMarking) isAction() {}
+func (Record) isAction()      {}
+func (ZoneChanged) isAction() {}
 
 func (a ReadLease) String() string { return "read lease of " + a.Node }
 

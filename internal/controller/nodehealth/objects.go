@@ -73,8 +73,8 @@ func NodeOf(node *v1.Node) Node {
 	return n
 }
 
-// condition returns the condition of that type, nil if there is none.
-func (n *Node) condition(t v1.NodeConditionType) *v1.NodeCondition {
+// conditionOf returns the condition of that type, nil if there is none.
+func (n *Node) conditionOf(t v1.NodeConditionType) *v1.NodeCondition {
 	for i := range n.Conditions {
 		if n.Conditions[i].Type == t {
 			return &n.Conditions[i]
@@ -83,23 +83,23 @@ func (n *Node) condition(t v1.NodeConditionType) *v1.NodeCondition {
 	return nil
 }
 
-// ready is the status of the Ready condition, "" without one.
-func (n *Node) ready() v1.ConditionStatus {
-	if c := n.condition(v1.NodeReady); c != nil {
+// readyStatus is the status of the Ready condition, "" without one.
+func (n *Node) readyStatus() v1.ConditionStatus {
+	if c := n.conditionOf(v1.NodeReady); c != nil {
 		return c.Status
 	}
 	return ""
 }
 
-// unknown returns the conditions to write for a silent node, nil if they are Unknown already.
-// NetworkUnavailable is not reported by the kubelet.
-func (n *Node) unknown(now time.Time) []v1.NodeCondition {
-	if n.ready() == v1.ConditionUnknown {
+// unknownConditions returns the conditions to write for a silent node, nil if they are Unknown
+// already. NetworkUnavailable is not reported by the kubelet.
+func (n *Node) unknownConditions(now time.Time) []v1.NodeCondition {
+	if n.readyStatus() == v1.ConditionUnknown {
 		return nil
 	}
 	var write []v1.NodeCondition
 	for _, t := range []v1.NodeConditionType{v1.NodeReady, v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {
-		switch c := n.condition(t); {
+		switch c := n.conditionOf(t); {
 		case c == nil:
 			write = append(write, v1.NodeCondition{
 				Type:               t,
@@ -122,8 +122,8 @@ func (n *Node) unknown(now time.Time) []v1.NodeCondition {
 	return write
 }
 
-// labels returns the beta labels to write so that they equal the stable ones.
-func (n *Node) labels() map[string]string {
+// mirroredLabels returns the beta labels to write so that they equal the stable ones.
+func (n *Node) mirroredLabels() map[string]string {
 	write := map[string]string{}
 	for stable, beta := range mirrored {
 		if value, ok := n.Labels[stable]; ok && n.Labels[beta] != value {

@@ -7,16 +7,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// pass examines every node: which are silent, what state each zone is in, and which nodes are due
-// for a taint that evicts.
-func (c *Core) pass(now time.Time) {
+// examineNodes examines every node: which are silent, what state each zone is in, and which nodes
+// are due for a taint that evicts.
+func (c *Core) examineNodes(now time.Time) {
 	type count struct{ ready, notReady int }
-	counts, waiting := map[string]*count{}, c.waiting()
-	for _, n := range c.sorted() {
+	counts, waiting := map[string]*count{}, c.waitingNodes()
+	for _, n := range c.sortedNodes() {
 		met := n.known
-		c.settle(now, n)
-		if met || n.ready() == "" { // what a node reports counts for one pass at least, as upstream
-			c.judge(now, n)
+		c.assignZone(now, n)
+		if met || n.readyStatus() == "" { // what a node reports counts for one pass at least, as upstream
+			c.judgeSilence(now, n)
 		}
 		k := counts[n.Zone]
 		if k == nil {
@@ -25,12 +25,12 @@ func (c *Core) pass(now time.Time) {
 		}
 		switch {
 		case n.Excluded:
-		case n.state() == v1.ConditionTrue:
+		case n.effectiveStatus() == v1.ConditionTrue:
 			k.ready++
 		default:
 			k.notReady++
 		}
-		c.line(n, waiting[n])
+		c.enqueueNode(n, waiting[n])
 	}
 	states := map[*zone]State{}
 	for _, z := range c.sortedZones() {
@@ -42,11 +42,11 @@ func (c *Core) pass(now time.Time) {
 		z.size, z.unhealthy = k.ready+k.notReady, k.notReady
 		states[z] = c.options.stateOf(k.ready, k.notReady)
 	}
-	c.disrupt(now, states)
+	c.updateZones(now, states)
 }
 
-// settle assigns a node to its zone, by its current labels.
-func (c *Core) settle(now time.Time, n *node) {
+// assignZone assigns a node to its zone, by its current labels.
+func (c *Core) assignZone(now time.Time, n *node) {
 	z := c.zones[n.Node.Zone]
 	if z == nil {
 		rate := c.options.EvictionRate
@@ -55,7 +55,7 @@ func (c *Core) settle(now time.Time, n *node) {
 	}
 	if n.zone != z {
 		marking := n.zone != nil && slices.Contains(n.zone.toMark, n)
-		leave(n)
+		leaveQueues(n)
 		n.zone = z
 		if marking { // line does not queue it again, as it does for the taint
 			z.toMark = append(z.toMark, n)
@@ -65,14 +65,14 @@ func (c *Core) settle(now time.Time, n *node) {
 		return
 	}
 	n.known = true
-	c.do(Record{Node: n.Name, UID: n.UID, Reason: "RegisteredNode", Message: "Node " + n.Name +
+	c.addAction(Record{Node: n.Name, UID: n.UID, Reason: "RegisteredNode", Message: "Node " + n.Name +
 		" event: Registered Node " + n.Name + " in Controller"})
-	if n.ready() == v1.ConditionUnknown {
+	if n.readyStatus() == v1.ConditionUnknown {
 		c.toMark(n) // its writer may not have got to the pods
 	}
 }
 
-func leave(n *node) {
+func leaveQueues(n *node) {
 	if n.zone != nil && len(n.zone.toTaint)+len(n.zone.toMark) > 0 {
 		is := func(other *node) bool { return other == n }
 		n.zone.toTaint = slices.DeleteFunc(n.zone.toTaint, is)
@@ -80,9 +80,9 @@ func leave(n *node) {
 	}
 }
 
-// waiting returns the nodes that wait for a taint. Looking for each of all nodes in the queues
+// waitingNodes returns the nodes that wait for a taint. Looking for each of all nodes in the queues
 // would take minutes of a day with thousands of them.
-func (c *Core) waiting() map[*node]bool {
+func (c *Core) waitingNodes() map[*node]bool {
 	nodes := map[*node]bool{}
 	for _, z := range c.zones {
 		for _, n := range z.toTaint {
@@ -92,16 +92,16 @@ func (c *Core) waiting() map[*node]bool {
 	return nodes
 }
 
-// line queues a node that is not ready for the taint that evicts. It removes one that is ready from
-// the queue, and the taint from it. waited is set if it was queued when the pass began.
-func (c *Core) line(n *node, waited bool) {
-	switch n.state() {
+// enqueueNode queues a node that is not ready for the taint that evicts. It removes one that is
+// ready from the queue, and the taint from it. waited is set if it was queued when the pass began.
+func (c *Core) enqueueNode(n *node, waited bool) {
+	switch n.effectiveStatus() {
 	case v1.ConditionTrue:
 		if waited || len(n.zone.toMark) > 0 {
-			leave(n)
+			leaveQueues(n)
 		}
 		n.evict, n.mark = false, false
-		c.touch(n)
+		c.touchNode(n)
 	case v1.ConditionFalse, v1.ConditionUnknown:
 		if !n.evict && !(waited && slices.Contains(n.zone.toTaint, n)) { // it may have changed its zone
 			n.zone.toTaint = append(n.zone.toTaint, n)
@@ -109,10 +109,10 @@ func (c *Core) line(n *node, waited bool) {
 	}
 }
 
-// disrupt updates the states and rates of zones. If every zone is down, it is more likely that this
-// controller is cut off than that all nodes have died: the taints that evict are removed everywhere
-// and none is added. When that ends, every node has its full grace period again.
-func (c *Core) disrupt(now time.Time, states map[*zone]State) {
+// updateZones updates the states and rates of zones. If every zone is down, it is more likely that
+// this controller is cut off than that all nodes have died: the taints that evict are removed
+// everywhere and none is added. When that ends, every node has its full grace period again.
+func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 	counted, allDown := 0, true
 	for z, state := range states {
 		if z.size > 0 {
@@ -126,14 +126,14 @@ func (c *Core) disrupt(now time.Time, states map[*zone]State) {
 	}
 	switch {
 	case allDown && !c.allDown:
-		for _, n := range c.sorted() {
+		for _, n := range c.sortedNodes() {
 			n.evict = false
 			n.zone.toTaint = nil
-			c.touch(n)
+			c.touchNode(n)
 		}
 	case !allDown && c.allDown:
 		for _, n := range c.nodes {
-			n.sign, n.silent = now, n.silent && n.ready() == v1.ConditionUnknown
+			n.sign, n.silent = now, n.silent && n.readyStatus() == v1.ConditionUnknown
 		}
 	}
 
@@ -143,9 +143,9 @@ func (c *Core) disrupt(now time.Time, states map[*zone]State) {
 			rate = 0
 		}
 		if z.state != state || allDown != c.allDown {
-			z.tainting.limit(now, rate)
-			z.marking.limit(now, rate)
-			c.do(ZoneChanged{Zone: z.name, From: z.state, To: state, Rate: rate})
+			z.tainting.setRate(now, rate)
+			z.marking.setRate(now, rate)
+			c.addAction(ZoneChanged{Zone: z.name, From: z.state, To: state, Rate: rate})
 			z.state = state
 		}
 	}
@@ -157,7 +157,7 @@ func (c *Core) disrupt(now time.Time, states map[*zone]State) {
 func (c *Core) toMark(n *node) {
 	if !c.options.MarkPodsAtZoneRate {
 		n.mark = true
-		c.touch(n)
+		c.touchNode(n)
 		return
 	}
 	if !slices.Contains(n.zone.toMark, n) {
@@ -169,22 +169,22 @@ func (c *Core) toMark(n *node) {
 // zone's rate allows.
 func (c *Core) releaseAll(now time.Time) {
 	for _, z := range c.sortedZones() {
-		z.toTaint = c.release(now, &z.tainting, z.toTaint, func(n *node) {
+		z.toTaint = c.releaseDue(now, &z.tainting, z.toTaint, func(n *node) {
 			n.evict = true
 			z.evictions++
 		})
-		z.toMark = c.release(now, &z.marking, z.toMark, func(n *node) { n.mark = true })
+		z.toMark = c.releaseDue(now, &z.marking, z.toMark, func(n *node) { n.mark = true })
 	}
 }
 
-func (c *Core) release(now time.Time, b *bucket, line []*node, let func(*node)) []*node {
+func (c *Core) releaseDue(now time.Time, b *bucket, line []*node, let func(*node)) []*node {
 	for len(line) > 0 {
-		if n := line[0]; !n.gone && n.state() != v1.ConditionTrue {
-			if !b.take(now) {
+		if n := line[0]; !n.gone && n.effectiveStatus() != v1.ConditionTrue {
+			if !b.takeToken(now) {
 				break
 			}
 			let(n)
-			c.touch(n)
+			c.touchNode(n)
 		}
 		line = line[1:]
 	}

@@ -18,10 +18,10 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 			c.nodeGone(n)
 		}
 		n = &node{sign: now}
-		if seen.ready() == "" && c.listing {
+		if seen.readyStatus() == "" && c.listing {
 			// Its longer grace period begins at its creation, by another clock, which may be ahead.
 			// A node that a watch shows to be created is created now.
-			n.sign = earlier(now, now.Add(seen.Created.Sub(c.wall(now))))
+			n.sign = earlierOf(now, now.Add(seen.Created.Sub(c.wallTime(now))))
 		}
 		if l, ok := c.leases[seen.Name]; ok && l.seen.After(n.sign) {
 			n.sign = l.seen
@@ -29,29 +29,29 @@ func (c *Core) nodeSeen(now time.Time, seen Node) {
 		c.nodes[seen.Name] = n
 	case isOlder(seen.ResourceVersion, n.ResourceVersion) && !c.listing:
 		return // a write of Berth's own has been answered ahead of the watch
-	case !sameHeartbeat(seen.condition(v1.NodeReady), n.condition(v1.NodeReady)):
-		c.alive(n, now)
+	case !sameHeartbeat(seen.conditionOf(v1.NodeReady), n.conditionOf(v1.NodeReady)):
+		c.noteAlive(n, now)
 	}
 	if n.evict && n.hasEvicting() && !seen.hasEvicting() {
 		n.evict = false // someone removed it: the node has to queue again
 	}
 	n.Node, n.list = seen, c.nodeList
-	c.adopt(n)
-	c.touch(n)
+	c.adoptTaint(n)
+	c.touchNode(n)
 	c.stopMarking(n)
 }
 
-// adopt takes over a taint that evicts from a previous controller: a change of leader must neither
-// restart the countdown nor use up the zone's rate again.
-func (c *Core) adopt(n *node) {
+// adoptTaint takes over a taint that evicts from a previous controller: a change of leader must
+// neither restart the countdown nor use up the zone's rate again.
+func (c *Core) adoptTaint(n *node) {
 	if c.allDown || n.evict {
 		return
 	}
-	n.evict = n.hasEvicting() && n.state() != v1.ConditionTrue
+	n.evict = n.hasEvicting() && n.effectiveStatus() != v1.ConditionTrue
 }
 
 func (n *Node) hasEvicting() bool {
-	return slices.ContainsFunc(n.Taints, func(t v1.Taint) bool { return evicts(&t) })
+	return slices.ContainsFunc(n.Taints, func(t v1.Taint) bool { return isEvicting(&t) })
 }
 
 func sameHeartbeat(a, b *v1.NodeCondition) bool {
@@ -63,11 +63,11 @@ func isOlder(a, b string) bool {
 	return err == nil && order < 0
 }
 
-func (c *Core) alive(n *node, now time.Time) {
+func (c *Core) noteAlive(n *node, now time.Time) {
 	n.sign = now
 	if n.silent {
 		n.silent = false
-		c.touch(n)
+		c.touchNode(n)
 		c.stopMarking(n)
 	}
 }
@@ -86,35 +86,35 @@ func (c *Core) leaseSeen(now time.Time, seen LeaseSeen) {
 	}
 	c.leases[seen.Name] = lease{renewed: seen.Renewed, version: seen.ResourceVersion, seen: now}
 	if n := c.nodes[seen.Name]; n != nil {
-		c.alive(n, now)
+		c.noteAlive(n, now)
 	}
 }
 
-// sighted ends a period in which no sign of life could be seen.
-func (c *Core) sighted(now time.Time) {
+// endBlindness ends a period in which no sign of life could be seen.
+func (c *Core) endBlindness(now time.Time) {
 	if !c.blindSince.IsZero() {
-		c.forgive(c.blindSince, now)
+		c.forgiveSilence(c.blindSince, now)
 		c.blindSince = time.Time{}
 	}
 }
 
-// forgive makes silence in a period not count.
-func (c *Core) forgive(from, to time.Time) {
+// forgiveSilence makes silence in a period not count.
+func (c *Core) forgiveSilence(from, to time.Time) {
 	for _, n := range c.nodes {
 		if n.sign.Before(to) && !n.silent {
-			n.sign = n.sign.Add(to.Sub(later(from, n.sign)))
+			n.sign = n.sign.Add(to.Sub(laterOf(from, n.sign)))
 		}
 	}
 }
 
-func earlier(a, b time.Time) time.Time {
+func earlierOf(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
 	}
 	return a
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
 	}
@@ -125,32 +125,32 @@ func (c *Core) nodeGone(n *node) {
 	delete(c.nodes, n.Name)
 	n.gone = true
 	if n.known {
-		c.do(Record{Node: n.Name, UID: n.UID, Reason: "RemovingNode", Message: "Node " + n.Name +
+		c.addAction(Record{Node: n.Name, UID: n.UID, Reason: "RemovingNode", Message: "Node " + n.Name +
 			" event: Removing Node " + n.Name + " from Controller"})
 	}
 }
 
-// judge decides whether the node is silent.
-func (c *Core) judge(now time.Time, n *node) {
+// judgeSilence decides whether the node is silent.
+func (c *Core) judgeSilence(now time.Time, n *node) {
 	if n.silent || !c.blindSince.IsZero() || c.behind != "" || !c.isOverdue(now, n) {
 		return
 	}
 	if c.options.ReadsLeases {
-		c.suspect(n)
+		c.suspectNode(n)
 		return
 	}
-	c.silence(n)
+	c.markSilent(n)
 }
 
-// silence takes a node for silent.
-func (c *Core) silence(n *node) {
+// markSilent takes a node for silent.
+func (c *Core) markSilent(n *node) {
 	n.silent = true
-	if n.ready() == v1.ConditionUnknown {
+	if n.readyStatus() == v1.ConditionUnknown {
 		return // it has been written, and its pods have been marked
 	}
-	c.touch(n)
-	if n.ready() == v1.ConditionTrue {
-		c.do(Record{Node: n.Name, UID: n.UID, Reason: "NodeNotReady", Message: "Node " + n.Name + " status is now: NodeNotReady"})
+	c.touchNode(n)
+	if n.readyStatus() == v1.ConditionTrue {
+		c.addAction(Record{Node: n.Name, UID: n.UID, Reason: "NodeNotReady", Message: "Node " + n.Name + " status is now: NodeNotReady"})
 	}
 	c.toMark(n)
 }

@@ -97,12 +97,12 @@ func (c *Core) Save() Knowledge {
 		return line
 	}
 
-	for _, n := range c.sorted() {
+	for _, n := range c.sortedNodes() {
 		place(n)
 	}
 	for _, z := range c.sortedZones() {
 		s.Zones = append(s.Zones, ZoneState{
-			Name: z.name, State: z.state, Tainting: z.tainting.saved(), Marking: z.marking.saved(),
+			Name: z.name, State: z.state, Tainting: z.tainting.saveState(), Marking: z.marking.saveState(),
 			ToTaint: line(z.toTaint), ToMark: line(z.toMark), Size: z.size, Unhealthy: z.unhealthy, Evictions: z.evictions,
 		})
 	}
@@ -137,14 +137,16 @@ func saveNode(n *node) NodeState {
 	return s
 }
 
-func (b bucket) saved() BucketState { return BucketState{Rate: b.rate, Tokens: b.tokens, Last: b.last} }
+func (b bucket) saveState() BucketState {
+	return BucketState{Rate: b.rate, Tokens: b.tokens, Last: b.last}
+}
 
-func (s BucketState) bucket() bucket { return bucket{rate: s.Rate, tokens: s.Tokens, last: s.Last} }
+func (s BucketState) toBucket() bucket { return bucket{rate: s.Rate, tokens: s.Tokens, last: s.Last} }
 
 // Restore returns a Core with a saved state.
 func Restore(options Options, s Knowledge) (*Core, error) {
 	c := New(options)
-	if err := s.check(); err != nil {
+	if err := s.checkIndices(); err != nil {
 		return nil, err
 	}
 
@@ -153,7 +155,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 	for i := range s.Zones {
 		z := &s.Zones[i]
 		c.zones[z.Name] = &zone{
-			name: z.Name, state: z.State, tainting: z.Tainting.bucket(), marking: z.Marking.bucket(),
+			name: z.Name, state: z.State, tainting: z.Tainting.toBucket(), marking: z.Marking.toBucket(),
 			size: z.Size, unhealthy: z.Unhealthy, evictions: z.Evictions,
 		}
 	}
@@ -200,8 +202,8 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 	return c, nil
 }
 
-// check returns an error if a number of a node is not an index into Nodes.
-func (s *Knowledge) check() error {
+// checkIndices returns an error if a number of a node is not an index into Nodes.
+func (s *Knowledge) checkIndices() error {
 	all := slices.Concat(s.Dirty, s.Suspects, slices.Collect(maps.Values(s.Reading)))
 	for i := range s.Zones {
 		all = append(append(all, s.Zones[i].ToTaint...), s.Zones[i].ToMark...)

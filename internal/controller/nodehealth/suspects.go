@@ -2,10 +2,10 @@ package nodehealth
 
 import "time"
 
-// suspect has the Lease of a node that seems silent read, unless it is about to be. What a watch
-// shows may be behind without being broken; upstream calls this a circuit breaker. Counting anew
-// suspects nobody: that has to wait for the next pass.
-func (c *Core) suspect(n *node) {
+// suspectNode has the Lease of a node that seems silent read, unless it is about to be. What a
+// watch shows may be behind without being broken; upstream calls this a circuit breaker. Counting
+// anew suspects nobody: that has to wait for the next pass.
+func (c *Core) suspectNode(n *node) {
 	if !n.asked && !c.recount {
 		n.asked = true
 		c.suspects = append(c.suspects, n)
@@ -19,7 +19,7 @@ func (c *Core) readLeases() {
 		c.suspects = c.suspects[1:]
 		c.tickets++
 		c.reading[c.tickets] = n
-		c.do(ReadLease{Ticket: c.tickets, Node: n.Name})
+		c.addAction(ReadLease{Ticket: c.tickets, Node: n.Name})
 	}
 }
 
@@ -39,7 +39,7 @@ func (c *Core) leaseRead(now time.Time, n *node, answer Answered) {
 		}
 	case answer.Outcome == OK, answer.Outcome == Gone:
 		if c.isOverdue(now, n) && c.behind == "" && c.blindSince.IsZero() {
-			c.silence(n)
+			c.markSilent(n)
 		}
 	}
 	c.recount = len(c.reading)+len(c.suspects) == 0
@@ -48,7 +48,7 @@ func (c *Core) leaseRead(now time.Time, n *node, answer Answered) {
 // isOverdue reports whether the node's grace period is over.
 func (c *Core) isOverdue(now time.Time, n *node) bool {
 	grace := c.options.MonitorGracePeriod
-	if n.ready() == "" {
+	if n.readyStatus() == "" {
 		grace = c.options.StartupGracePeriod
 	}
 	return now.After(n.sign.Add(grace))

@@ -29,14 +29,14 @@ func IsOwn(taint *v1.Taint) bool {
 	return false
 }
 
-// evicts reports whether a taint is one that evicts for the node's health.
-func evicts(taint *v1.Taint) bool {
+// isEvicting reports whether a taint is one that evicts for the node's health.
+func isEvicting(taint *v1.Taint) bool {
 	return taint.Effect == v1.TaintEffectNoExecute && IsOwn(taint)
 }
 
-// wanted returns the taints that the node's state calls for. evict is set if the zone's rate has
-// admitted the node to the one that evicts.
-func (n *Node) wanted(evict bool) []v1.Taint {
+// wantedTaints returns the taints that the node's state calls for. evict is set if the zone's rate
+// has admitted the node to the one that evicts.
+func (n *Node) wantedTaints(evict bool) []v1.Taint {
 	var want []v1.Taint
 	for _, c := range n.Conditions {
 		if key, ok := watched[c.Type][c.Status]; ok {
@@ -46,20 +46,20 @@ func (n *Node) wanted(evict bool) []v1.Taint {
 	if n.Unschedulable {
 		want = append(want, v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
 	}
-	if key, ok := watched[v1.NodeReady][n.ready()]; ok && evict {
+	if key, ok := watched[v1.NodeReady][n.readyStatus()]; ok && evict {
 		want = append(want, v1.Taint{Key: key, Effect: v1.TaintEffectNoExecute})
 	}
 	return want
 }
 
-// taints returns the node's list of taints as it should be, and whether that differs from the
+// taintsFor returns the node's list of taints as it should be, and whether that differs from the
 // actual one. Taints of others stay as and where they are. Those that are right keep their time,
 // new ones get the current time. One that evicts and replaces the other gets the other's time: the
 // node has been lost to its pods since then, and a node that alternates between not-ready and
 // unreachable must not restart their countdown each time. When it turned from one to the other can
 // be seen from the NoSchedule taint, whose time is always its own.
-func (n *Node) taints(now time.Time, evict bool) (list []v1.Taint, differs bool) {
-	want := n.wanted(evict)
+func (n *Node) taintsFor(now time.Time, evict bool) (list []v1.Taint, differs bool) {
+	want := n.wantedTaints(evict)
 	evictingSince := atSeconds(now)
 	for i := range n.Taints {
 		t := &n.Taints[i]
@@ -72,7 +72,7 @@ func (n *Node) taints(now time.Time, evict bool) (list []v1.Taint, differs bool)
 			list = append(list, *t)
 		} else {
 			differs = true
-			if evicts(t) && t.TimeAdded != nil && t.TimeAdded.Time.Before(evictingSince.Time) {
+			if isEvicting(t) && t.TimeAdded != nil && t.TimeAdded.Time.Before(evictingSince.Time) {
 				evictingSince = *t.TimeAdded
 			}
 		}
@@ -80,7 +80,7 @@ func (n *Node) taints(now time.Time, evict bool) (list []v1.Taint, differs bool)
 
 	for _, t := range want {
 		added := atSeconds(now)
-		if evicts(&t) {
+		if isEvicting(&t) {
 			added = evictingSince
 		}
 		t.TimeAdded = &added

@@ -11,16 +11,16 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// touch queues the node for a check whether something has to be written.
-func (c *Core) touch(n *node) {
+// touchNode queues the node for a check whether something has to be written.
+func (c *Core) touchNode(n *node) {
 	if !n.queued {
 		n.queued = true
 		c.dirty = append(c.dirty, n)
 	}
 }
 
-// write sends what has to be written, one write at a time per node.
-func (c *Core) write(now time.Time) {
+// sendWrites sends what has to be written, one write at a time per node.
+func (c *Core) sendWrites(now time.Time) {
 	var left []*node
 	for i, n := range c.dirty {
 		if len(c.asked) >= c.options.InFlight {
@@ -35,7 +35,7 @@ func (c *Core) write(now time.Time) {
 			left = append(left, n)
 			continue
 		}
-		action := c.next(now, n)
+		action := c.nextWrite(now, n)
 		if action == nil && !n.mark && !n.marking {
 			n.queued, n.tries = false, 0
 			continue
@@ -43,7 +43,7 @@ func (c *Core) write(now time.Time) {
 		if action != nil {
 			_, marks := action.(MarkPods)
 			n.writing = !marks
-			c.do(action)
+			c.addAction(action)
 		}
 		left = append(left, n)
 	}
@@ -51,30 +51,31 @@ func (c *Core) write(now time.Time) {
 	c.dirty = left
 }
 
-// next returns the node's next write, nil if there is none now. The condition comes before what
-// follows from it. Pods come last: they take long, so half of InFlight is reserved for conditions
-// and taints, and the node itself is written meanwhile.
-func (c *Core) next(now time.Time, n *node) Action {
+// nextWrite returns the node's next write, nil if there is none now. The condition comes before
+// what follows from it. Pods come last: they take long, so half of InFlight is reserved for
+// conditions and taints, and the node itself is written meanwhile.
+func (c *Core) nextWrite(now time.Time, n *node) Action {
 	if n.silent {
-		if conditions := n.unknown(c.wall(now)); conditions != nil {
-			return WriteStatus{Ticket: c.ask(n), Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Conditions: conditions}
+		if conditions := n.unknownConditions(c.wallTime(now)); conditions != nil {
+			return WriteStatus{Ticket: c.issueTicket(n), Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
+				Conditions: conditions}
 		}
 	}
-	taints, differs := n.taints(c.wall(now), n.evict && n.state() != v1.ConditionTrue && !c.allDown)
-	labels := n.labels()
+	taints, differs := n.taintsFor(c.wallTime(now), n.evict && n.effectiveStatus() != v1.ConditionTrue && !c.allDown)
+	labels := n.mirroredLabels()
 	if differs || len(labels) > 0 {
 		return WriteNode{
-			Ticket: c.ask(n), Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
+			Ticket: c.issueTicket(n), Node: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
 			SetTaints: differs, Taints: taints, Labels: labels,
 		}
 	}
-	if n.state() == v1.ConditionTrue {
+	if n.effectiveStatus() == v1.ConditionTrue {
 		n.mark = false // it is back since that was decided
 	}
 	if n.mark && !n.marking && c.marking < max(1, c.options.InFlight/2) {
 		n.mark, n.marking = false, true
 		c.marking++
-		ticket := c.ask(n)
+		ticket := c.issueTicket(n)
 		c.asked[ticket] = request{node: n, marks: true}
 		return MarkPods{Ticket: ticket, Node: n.Name}
 	}
@@ -83,25 +84,25 @@ func (c *Core) next(now time.Time, n *node) Action {
 
 // stopMarking ends the marking of the pods of a node that is back.
 func (c *Core) stopMarking(n *node) {
-	if !n.marking || n.state() != v1.ConditionTrue {
+	if !n.marking || n.effectiveStatus() != v1.ConditionTrue {
 		return
 	}
 	for ticket, asked := range c.asked {
 		if asked.node == n && asked.marks && !asked.stopped {
 			asked.stopped = true
 			c.asked[ticket] = asked
-			c.do(StopMarking{Ticket: ticket, Node: n.Name})
+			c.addAction(StopMarking{Ticket: ticket, Node: n.Name})
 		}
 	}
 }
 
-func (c *Core) ask(n *node) Ticket {
+func (c *Core) issueTicket(n *node) Ticket {
 	c.tickets++
 	c.asked[c.tickets] = request{node: n}
 	return c.tickets
 }
 
-func (c *Core) answered(now time.Time, answer Answered) {
+func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	if n, ok := c.reading[answer.Ticket]; ok {
 		delete(c.reading, answer.Ticket)
 		c.leaseRead(now, n, answer)

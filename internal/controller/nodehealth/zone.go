@@ -59,7 +59,7 @@ type bucket struct {
 
 func newBucket(now time.Time, rate float64) bucket { return bucket{rate: rate, tokens: 1, last: now} }
 
-func (b *bucket) fill(now time.Time) {
+func (b *bucket) refillTokens(now time.Time) {
 	if passed := now.Sub(b.last).Seconds(); passed > 0 {
 		b.tokens = min(1, b.tokens+passed*b.rate)
 		b.last = now
@@ -69,11 +69,11 @@ func (b *bucket) fill(now time.Time) {
 // almost compensates for times being rounded to nanoseconds.
 const almost = 1 - 1e-6
 
-func (b *bucket) take(now time.Time) bool {
+func (b *bucket) takeToken(now time.Time) bool {
 	if b.rate <= 0 {
 		return false
 	}
-	b.fill(now)
+	b.refillTokens(now)
 	if b.tokens < almost {
 		return false
 	}
@@ -85,13 +85,13 @@ func (b *bucket) take(now time.Time) bool {
 // does not fit into a Duration.
 const furthest = 24 * time.Hour
 
-// next returns when a token will be there, or a time before that when to look again. It changes
-// nothing: the result must not depend on how often it is called.
-func (b bucket) next(now time.Time) (time.Time, bool) {
+// nextToken returns when a token will be there, or a time before that when to look again. It
+// changes nothing: the result must not depend on how often it is called.
+func (b bucket) nextToken(now time.Time) (time.Time, bool) {
 	if b.rate <= 0 {
 		return time.Time{}, false
 	}
-	b.fill(now)
+	b.refillTokens(now)
 	if b.tokens >= almost {
 		return now, true
 	}
@@ -99,14 +99,14 @@ func (b bucket) next(now time.Time) (time.Time, bool) {
 	return now.Add(time.Duration(seconds * float64(time.Second))), true
 }
 
-// limit changes the rate. As upstream's, a bucket that was empty or closed starts empty at the new
-// rate, and one that had its token keeps it, so that a zone that goes back and forth gains no
+// setRate changes the rate. As upstream's, a bucket that was empty or closed starts empty at the
+// new rate, and one that had its token keeps it, so that a zone that goes back and forth gains no
 // evictions by it.
-func (b *bucket) limit(now time.Time, rate float64) {
+func (b *bucket) setRate(now time.Time, rate float64) {
 	if b.rate == rate {
 		return
 	}
-	empty := !b.take(now)
+	empty := !b.takeToken(now)
 	*b = newBucket(now, rate)
 	if empty {
 		b.tokens = 0

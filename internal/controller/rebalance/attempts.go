@@ -27,40 +27,40 @@ type ratio struct {
 	left  func() int64
 }
 
-func (r *ratio) name() string                     { return r.title }
-func (r *ratio) count(*pod, *cluster.Node, int64) {}
-func (r *ratio) value() int64                     { return r.left() }
+func (r *ratio) gaugeName() string                   { return r.title }
+func (r *ratio) countPod(*pod, *cluster.Node, int64) {}
+func (r *ratio) currentValue() int64                 { return r.left() }
 
-// close keeps new pods off a node; open undoes that.
-func (w *world) close(n *cluster.Node) {
+// closeNode keeps new pods off a node; openNode undoes that.
+func (w *world) closeNode(n *cluster.Node) {
 	object := w.nodes[n.Name].DeepCopy()
 	object.Spec.Taints = append(object.Spec.Taints, v1.Taint{Key: EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
-	w.retaint(object)
+	w.replaceNode(object)
 }
 
-func (w *world) open(n *cluster.Node) {
+func (w *world) openNode(n *cluster.Node) {
 	object := w.nodes[n.Name].DeepCopy()
 	object.Spec.Taints = slices.DeleteFunc(object.Spec.Taints, func(t v1.Taint) bool { return t.Key == EmptyingTaint })
-	w.retaint(object)
+	w.replaceNode(object)
 }
 
-func (w *world) retaint(object *v1.Node) {
+func (w *world) replaceNode(object *v1.Node) {
 	w.nodes[object.Name] = object
 	w.c.SetNode(object)
 	for _, g := range w.gauges {
 		if l, ok := g.(*ledger); ok {
-			l.renew()
+			l.recountTaints()
 		}
 	}
 }
 
-func closed(n *cluster.Node) bool {
+func isClosed(n *cluster.Node) bool {
 	return slices.ContainsFunc(n.Taints.Taints, func(t v1.Taint) bool { return t.Key == EmptyingTaint })
 }
 
 func (w *world) closedNodes() (names []string) {
 	for _, n := range w.c.Nodes {
-		if n != nil && closed(n) {
+		if n != nil && isClosed(n) {
 			names = append(names, n.Name)
 		}
 	}
@@ -77,10 +77,10 @@ func controlPlane(n *cluster.Node) bool {
 
 // canMove reports whether a pod can run elsewhere. One that is being deleted leaves its node
 // anyway.
-func canMove(p *pod) bool { return !p.Terminating && !stays(p) }
+func canMove(p *pod) bool { return !p.Terminating && !staysOnNode(p) }
 
-// movable returns the pods of a node that can run elsewhere, the largest first.
-func movable(n *cluster.Node, w *world) (list []*pod) {
+// movablePods returns the pods of a node that can run elsewhere, the largest first.
+func movablePods(n *cluster.Node, w *world) (list []*pod) {
 	for _, p := range n.Pods {
 		if known := w.placed[p.UID]; known != nil && canMove(known) {
 			list = append(list, known)
@@ -93,63 +93,63 @@ func movable(n *cluster.Node, w *world) (list []*pod) {
 // bySize puts the largest first.
 func bySize(a, b *pod) int {
 	return cmp.Or(
-		cmp.Compare(scalars(b), scalars(a)),
+		cmp.Compare(sumScalars(b), sumScalars(a)),
 		cmp.Compare(b.Class.Requests.MilliCPU, a.Class.Requests.MilliCPU),
 		cmp.Compare(b.Class.Requests.Memory, a.Class.Requests.Memory),
 		byName(a, b),
 	)
 }
 
-func scalars(p *pod) (sum int64) {
+func sumScalars(p *pod) (sum int64) {
 	for _, amount := range p.Class.Requests.Scalars {
 		sum += amount
 	}
 	return sum
 }
 
-// empty moves all pods off a node, or none.
-func (s *search) empty(st *strategy, n *cluster.Node, closing Closing) bool {
+// emptyNode moves all pods off a node, or none.
+func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool {
 	w := s.w
-	list := movable(n, w)
+	list := movablePods(n, w)
 	for _, p := range list {
-		if code, why := s.refusal(st, p); code != "" {
+		if code, why := s.refusalOf(st, p); code != "" {
 			s.stayNode(st, n, code, fmt.Sprintf("%s/%s: %s", p.Namespace(), p.Name, why))
 			return false
 		}
 	}
-	if w.leaves(n) != "" {
-		s.stayNode(st, n, NodeLeaving, n.Name+" "+w.leaves(n))
+	if w.whyLeaving(n) != "" {
+		s.stayNode(st, n, NodeLeaving, n.Name+" "+w.whyLeaving(n))
 		return false
 	}
-	mark, before := s.mark(), w.values()
+	mark, before := s.undoMark(), w.gaugeValues()
 	for _, p := range list {
-		is := st.wish()
+		is := st.moveWish()
 		is.within = true
 		why := proof{}
-		if why.code, why.message = s.refusal(st, p); why.code == "" { // the moves before count towards limits
-			why = s.step(st, p, is, "empty "+n.Name, closing)
+		if why.code, why.message = s.refusalOf(st, p); why.code == "" { // the moves before count towards limits
+			why = s.makeMove(st, p, is, "empty "+n.Name, closing)
 		}
 		if why.code != "" {
-			s.back(mark)
+			s.undoTo(mark)
 			s.stayNode(st, n, why.code, fmt.Sprintf("%s/%s: %s", p.Namespace(), p.Name, why.message))
 			return false
 		}
 	}
-	after := w.values()
+	after := w.gaugeValues()
 	if closing == "" && slices.Compare(after[:st.at+1], before[:st.at+1]) >= 0 {
-		s.back(mark)
+		s.undoTo(mark)
 		return false
 	}
 	delete(s.nodeStays, n.Name)
 	return true
 }
 
-// consolidate empties nodes, the cheapest first. Empty ones keep a taint.
-func (st *strategy) consolidate() {
+// consolidateNodes empties nodes, the cheapest first. Empty ones keep a taint.
+func (st *strategy) consolidateNodes() {
 	w := st.w
 	empties := func() (count int64) {
 		for _, n := range w.c.Nodes {
-			if n != nil && closed(n) && len(movable(n, w)) == 0 {
+			if n != nil && isClosed(n) && len(movablePods(n, w)) == 0 {
 				count++
 			}
 		}
@@ -179,13 +179,13 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 	cost := map[*cluster.Node]int64{}
 
 	for _, n := range w.c.Nodes {
-		if n == nil || closed(n) && len(movable(n, w)) == 0 || !st.sees(n) || w.leaves(n) != "" || controlPlane(n) {
+		if n == nil || isClosed(n) && len(movablePods(n, w)) == 0 || !st.sees(n) || w.whyLeaving(n) != "" || controlPlane(n) {
 			continue
 		}
 		list = append(list, n)
-		for _, p := range movable(n, w) {
-			code, _ := s.refusal(st, p)
-			cost[n] += 1 + costly*one(code != "")
+		for _, p := range movablePods(n, w) {
+			code, _ := s.refusalOf(st, p)
+			cost[n] += 1 + costly*boolToInt(code != "")
 		}
 	}
 
@@ -194,12 +194,12 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 	})
 	out := map[*cluster.Node]bool{}
 	for range mostRestarts {
-		mark := s.mark()
+		mark := s.undoMark()
 		failed := st.emptyAll(s, list, out, cost, wanted)
 		if failed == nil {
 			return
 		}
-		s.back(mark)
+		s.undoTo(mark)
 		out[failed] = true
 	}
 }
@@ -212,26 +212,26 @@ const mostRestarts = 64
 func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool,
 	cost map[*cluster.Node]int64, wanted int) *cluster.Node {
 	var chosen []string
-	all := st.w.shares()
+	all := st.w.clusterShares()
 	for _, n := range list {
 		switch {
 		case len(chosen) == wanted || out[n]:
 			continue
 		case cost[n] >= costly:
-			s.empty(st, n, Emptying) // says why not
+			s.emptyNode(st, n, Emptying) // says why not
 			continue
-		case !all.worth(n, len(movable(n, st.w))):
+		case !all.isWorth(n, len(movablePods(n, st.w))):
 			s.stayNode(st, n, NoBetterNode,
 				"it would free less than half the share of the cluster than the pods that would have to move are of all")
 			continue
 		}
 		chosen = append(chosen, n.Name)
-		if !closed(n) {
+		if !isClosed(n) {
 			s.closeNode(n)
 		}
 	}
 	for _, name := range chosen {
-		if n := st.w.c.Node(name); !s.empty(st, n, Emptying) {
+		if n := st.w.c.Node(name); !s.emptyNode(st, n, Emptying) {
 			return n
 		}
 	}
@@ -247,7 +247,7 @@ type shares struct {
 	pods        int // those that can run elsewhere
 }
 
-func (w *world) shares() (all shares) {
+func (w *world) clusterShares() (all shares) {
 	for _, n := range w.c.Nodes {
 		if n == nil {
 			continue
@@ -263,15 +263,15 @@ func (w *world) shares() (all shares) {
 	return all
 }
 
-// worth reports whether emptying a node frees at least half as large a share of the cluster as the
-// pods that have to move are of all.
-func (all *shares) worth(n *cluster.Node, pods int) bool {
+// isWorth reports whether emptying a node frees at least half as large a share of the cluster as
+// the pods that have to move are of all.
+func (all *shares) isWorth(n *cluster.Node, pods int) bool {
 	freed := max(float64(n.Size.MilliCPU)/max(all.cpu, 1), float64(n.Size.Memory)/max(all.memory, 1))
 	return 2*freed >= float64(pods)/float64(max(all.pods, 1))
 }
 
-// defragment makes room for pending pods, for all of them or for none.
-func (st *strategy) defragment() {
+// setupDefragment makes room for pending pods, for all of them or for none.
+func (st *strategy) setupDefragment() {
 	w := st.w
 	wants := func(p *pod) bool {
 		return slices.ContainsFunc(st.Defragment.Pods,
@@ -293,17 +293,17 @@ func (st *strategy) defragment() {
 			return false
 		}
 		s.tried[st] = true
-		mark := s.mark()
+		mark := s.undoMark()
 		for left := waiting(); len(left) > 0; left = waiting() {
 			if !st.makeRoom(s, left[0]) {
-				s.back(mark)
+				s.undoTo(mark)
 				for _, p := range waiting() {
-					s.stay(st, p, NoBetterNode, "no node can be made fit for it with moves one level deep")
+					s.recordStay(st, p, NoBetterNode, "no node can be made fit for it with moves one level deep")
 				}
 				return false
 			}
 			if len(waiting()) >= len(left) {
-				s.back(mark)
+				s.undoTo(mark)
 				return false
 			}
 		}
@@ -319,22 +319,22 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 	w := st.w
 	var list []*cluster.Node
 	for _, n := range w.c.Nodes {
-		if n != nil && !closed(n) && w.leaves(n) == "" && st.sees(n) && w.suits(p, n) {
+		if n != nil && !isClosed(n) && w.whyLeaving(n) == "" && st.sees(n) && w.suitsPod(p, n) {
 			list = append(list, n)
 		}
 	}
 
 	slices.SortFunc(list, func(a, b *cluster.Node) int {
-		return cmp.Or(cmp.Compare(spare(b, p), spare(a, p)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(spareFraction(b, p), spareFraction(a, p)), cmp.Compare(a.Name, b.Name))
 	})
 	var best *cluster.Node
 	var spared map[*pod]bool
 	fewest := 0
 
 	for _, n := range list[:min(len(list), widest)] {
-		mark := s.mark()
+		mark := s.undoMark()
 		moved, ok := st.tryRoom(s, p, n, nil)
-		s.back(mark)
+		s.undoTo(mark)
 		if !ok {
 			continue
 		}
@@ -344,7 +344,7 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 			if _, ok := st.tryRoom(s, p, n, without); !ok {
 				delete(without, v)
 			}
-			s.back(mark)
+			s.undoTo(mark)
 		}
 		if count := len(moved) - len(without); best == nil || count < fewest {
 			best, spared, fewest = n, without, count
@@ -358,8 +358,9 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 	return ok
 }
 
-// spare returns which fraction of the scarcest resource that matters to the pod is free on a node.
-func spare(n *cluster.Node, p *pod) float64 {
+// spareFraction returns which fraction of the scarcest resource that matters to the pod is free on
+// a node.
+func spareFraction(n *cluster.Node, p *pod) float64 {
 	least := 1.0
 	for name := range p.Class.Requests.Scalars {
 		all := float64(n.Size.Of(name))
@@ -378,29 +379,30 @@ func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]
 	}
 
 	s.closeNode(n)
-	for _, v := range movable(w.c.Node(n.Name), w) {
+	for _, v := range movablePods(w.c.Node(n.Name), w) {
 		if spared[v] || v == p {
 			continue
 		}
-		if code, _ := s.refusal(st, v); code != "" {
+		if code, _ := s.refusalOf(st, v); code != "" {
 			continue
 		}
-		is := st.wish()
+		is := st.moveWish()
 		is.within = true
-		if why := s.step(st, v, is, fmt.Sprintf("make room for %s/%s on %s", p.Namespace(), p.Name, n.Name), MakingRoom); why.code != "" {
+		if why := s.makeMove(st, v, is, fmt.Sprintf("make room for %s/%s on %s", p.Namespace(), p.Name, n.Name),
+			MakingRoom); why.code != "" {
 			continue
 		}
 		moved = append(moved, v)
 		if w.placed[p.UID] != nil {
 			break
 		}
-		mark := s.mark()
+		mark := s.undoMark()
 		s.openNode(n)
 		s.placeWaiting()
 		if w.placed[p.UID] != nil {
 			return moved, true
 		}
-		s.back(mark)
+		s.undoTo(mark)
 	}
 
 	s.openNode(n)

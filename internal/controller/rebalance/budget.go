@@ -25,37 +25,37 @@ func readBudgets(w *world) (list []*budget) {
 		}
 		b := &budget{object.DeepCopy(), selector}
 		if !disruption.Counted(object) {
-			b.fill(w)
+			b.fillStatus(w)
 		}
 		list = append(list, b)
 	}
 	return list
 }
 
-// fill computes the status of a budget without one, as in a hand-written manifest.
-func (b *budget) fill(w *world) {
+// fillStatus computes the status of a budget without one, as in a hand-written manifest.
+func (b *budget) fillStatus(w *world) {
 	b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: b.Generation}
 	for _, object := range w.pods {
 		if object.Namespace != b.Namespace || !b.selector.Matches(labels.Set(object.Labels)) || object.DeletionTimestamp != nil {
 			continue
 		}
 		b.Status.ExpectedPods++
-		if object.Spec.NodeName != "" && ready(object) {
+		if object.Spec.NodeName != "" && countsHealthy(object) {
 			b.Status.CurrentHealthy++
 		}
 	}
 	b.Status.DesiredHealthy = disruption.Desired(&b.Spec, int(b.Status.ExpectedPods))
-	b.allow()
+	b.updateAllowed()
 }
 
-// allow has the status say how many disruptions are allowed.
-func (b *budget) allow() {
+// updateAllowed has the status say how many disruptions are allowed.
+func (b *budget) updateAllowed() {
 	b.Status.DisruptionsAllowed = max(b.Status.CurrentHealthy-b.Status.DesiredHealthy, 0)
 }
 
-// ready reports whether a pod counts as healthy. A pod without a report of a kubelet is assumed to
-// be healthy.
-func ready(object *v1.Pod) bool {
+// countsHealthy reports whether a pod counts as healthy. A pod without a report of a kubelet is
+// assumed to be healthy.
+func countsHealthy(object *v1.Pod) bool {
 	for i := range object.Status.Conditions {
 		if c := &object.Status.Conditions[i]; c.Type == v1.PodReady {
 			return c.Status == v1.ConditionTrue
@@ -79,12 +79,12 @@ func (w *world) budgetsOf(p *pod) (list []*budget) {
 	return list
 }
 
-// recover counts a pod that was pending as healthy, or undoes that: it has to be healthy before the
-// moves that follow are made.
-func (w *world) recover(p *pod, by int32) {
+// countRecovered counts a pod that was pending as healthy, or undoes that: it has to be healthy
+// before the moves that follow are made.
+func (w *world) countRecovered(p *pod, by int32) {
 	for _, b := range w.budgetsOf(p) {
 		b.Status.CurrentHealthy += by
-		b.allow()
+		b.updateAllowed()
 	}
 }
 
@@ -94,5 +94,5 @@ func (w *world) mayEvict(p *pod) disruption.Verdict {
 	for _, b := range w.budgetsOf(p) {
 		covering = append(covering, b.PodDisruptionBudget)
 	}
-	return disruption.MayEvict(p.object, ready(p.object), covering)
+	return disruption.MayEvict(p.object, countsHealthy(p.object), covering)
 }

@@ -29,55 +29,55 @@ func newClaiming(c *cluster.Cluster, templates map[cluster.Name]*resourcev1.Reso
 	k := &claiming{c: c}
 	k.claims = standin.Claims{
 		Cluster: c, StorageClass: admission.DefaultStorageClass(c.StorageClasses.All()), Templates: templates,
-		Show: k.show, ShowGone: k.showGone,
+		Show: k.recordObject, ShowGone: k.showGone,
 	}
-	k.standin = standin.Controllers{Cluster: c, Feed: k.feed, Now: func() metav1.Time { return now }}
+	k.standin = standin.Controllers{Cluster: c, Feed: k.takeEvent, Now: func() metav1.Time { return now }}
 	return k
 }
 
-// feed takes what controllers write. There is no core that waits for answers.
-func (k *claiming) feed(e cycle.Event) {
+// takeEvent takes what controllers write. There is no core that waits for answers.
+func (k *claiming) takeEvent(e cycle.Event) {
 	switch e := e.(type) {
 	case cycle.Seen:
-		k.show(e.Kind, e.Object)
+		k.recordObject(e.Kind, e.Object)
 	case cycle.Gone:
 		k.showGone(e.Kind, e.Object)
 	}
 }
 
-func (k *claiming) show(_ cycle.Kind, object metav1.Object) {
+func (k *claiming) recordObject(_ cycle.Kind, object metav1.Object) {
 	k.recorded = append(k.recorded, object)
 	switch object := object.(type) {
 	case *v1.PersistentVolumeClaim:
-		set(k, &k.c.Claims, object)
+		setObject(k, &k.c.Claims, object)
 	case *v1.PersistentVolume:
-		set(k, &k.c.Volumes, object)
+		setObject(k, &k.c.Volumes, object)
 	case *resourcev1.ResourceClaim:
-		set(k, &k.c.ResourceClaims, object)
+		setObject(k, &k.c.ResourceClaims, object)
 	}
 }
 
 func (k *claiming) showGone(_ cycle.Kind, object metav1.Object) {
 	switch object := object.(type) {
 	case *v1.PersistentVolumeClaim:
-		note(k, &k.c.Claims, object)
+		noteUndo(k, &k.c.Claims, object)
 		k.c.Claims.Delete(object.Namespace, object.Name)
 	case *v1.PersistentVolume:
-		note(k, &k.c.Volumes, object)
+		noteUndo(k, &k.c.Volumes, object)
 		k.c.Volumes.Delete("", object.Name)
 	case *resourcev1.ResourceClaim:
-		note(k, &k.c.ResourceClaims, object)
+		noteUndo(k, &k.c.ResourceClaims, object)
 		k.c.ResourceClaims.Delete(object.Namespace, object.Name)
 	}
 }
 
-func set[T metav1.Object](k *claiming, table *cluster.Table[T], object T) {
-	note(k, table, object)
+func setObject[T metav1.Object](k *claiming, table *cluster.Table[T], object T) {
+	noteUndo(k, table, object)
 	table.Set(object)
 }
 
-// note notes how to undo a change of the object.
-func note[T metav1.Object](k *claiming, table *cluster.Table[T], object T) {
+// noteUndo notes how to undo a change of the object.
+func noteUndo[T metav1.Object](k *claiming, table *cluster.Table[T], object T) {
 	namespace, name := object.GetNamespace(), object.GetName()
 	before, there := table.Get(namespace, name)
 	k.notes = append(k.notes, func() {
@@ -89,8 +89,8 @@ func note[T metav1.Object](k *claiming, table *cluster.Table[T], object T) {
 	})
 }
 
-// back undoes all changes since there were so many notes.
-func (k *claiming) back(notes int) {
+// undoTo undoes all changes since there were so many notes.
+func (k *claiming) undoTo(notes int) {
 	for _, undo := range slices.Backward(k.notes[notes:]) {
 		undo()
 	}
@@ -100,25 +100,25 @@ func (k *claiming) back(notes int) {
 // makeFor returns the claims that controllers make for a new pod, which gets their names. A victim
 // of the same name has gone before.
 func (k *claiming) makeFor(object *v1.Pod, before *pod) []metav1.Object {
-	defer k.back(len(k.notes))
+	defer k.undoTo(len(k.notes))
 	if before != nil {
-		k.release(before)
+		k.releaseOf(before)
 	}
 	k.recorded = nil
 	k.claims.MakeFor(object)
 	return k.recorded
 }
 
-// create shows the claims that controllers make for a pod.
-func (k *claiming) create(claims []metav1.Object) {
+// createClaims shows the claims that controllers make for a pod.
+func (k *claiming) createClaims(claims []metav1.Object) {
 	for _, object := range claims {
-		k.show("", object)
+		k.recordObject("", object)
 	}
 }
 
-// reserve takes what a pod needs besides room on the node that it is placed on: volumes, which are
-// bound at once, and devices.
-func (k *claiming) reserve(p *pod, n *cluster.Node, s *scheduler) {
+// reserveFor takes what a pod needs besides room on the node that it is placed on: volumes, which
+// are bound at once, and devices.
+func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 	if s == nil {
 		return
 	}
@@ -137,8 +137,8 @@ func (k *claiming) reserve(p *pod, n *cluster.Node, s *scheduler) {
 	}
 }
 
-// release gives back what a pod held that has gone.
-func (k *claiming) release(p *pod) {
+// releaseOf gives back what a pod held that has gone.
+func (k *claiming) releaseOf(p *pod) {
 	if len(p.object.Spec.ResourceClaims) > 0 || len(p.Class.Requests.Scalars) > 0 {
 		k.standin.Gone(p.Pod)
 	}
@@ -170,8 +170,8 @@ func mayClaim(p *v1.Pod) bool {
 	return extended || len(p.Spec.ResourceClaims) > 0 || claimsVolumes(p)
 }
 
-// holds names what keeps a pod on a node where its claims are bound.
-func (p *pod) holds() string {
+// namesHolds names what keeps a pod on a node where its claims are bound.
+func (p *pod) namesHolds() string {
 	switch {
 	case p.hasVolumes() && p.hasDevices():
 		return "volumes or devices"
@@ -184,16 +184,16 @@ func (p *pod) holds() string {
 // claimsAfter carries out a plan on the claims of a state. It returns those of volumes and devices
 // as they are afterwards, and the successors by the UIDs of their victims.
 func (plan *Plan) claimsAfter(state *State) (claims []metav1.Object, successors map[types.UID]*v1.Pod) {
-	w := begin(state, plan.options)
+	w := beginWorld(state, plan.options)
 	for _, object := range w.pods {
-		w.enter(object)
+		w.enterPod(object)
 	}
 
 	arrive := func(moves int) {
 		for _, p := range slices.Clone(w.waiting) {
 			for i := range plan.Arrivals {
 				if a := &plan.Arrivals[i]; a.After == moves && a.UID == p.object.UID && w.c.Node(a.Node) != nil {
-					w.put(p, w.c.Node(a.Node))
+					w.placePod(p, w.c.Node(a.Node))
 				}
 			}
 		}
@@ -204,7 +204,7 @@ func (plan *Plan) claimsAfter(state *State) (claims []metav1.Object, successors 
 	for i := range plan.Moves {
 		m := &plan.Moves[i]
 		if p := w.placed[m.UID]; p != nil && w.c.Node(m.To) != nil {
-			next, _ := w.replace(p, w.c.Node(m.To))
+			next, _ := w.replacePod(p, w.c.Node(m.To))
 			successors[m.UID] = next.object
 		}
 		arrive(i + 1)

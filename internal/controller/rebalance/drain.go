@@ -103,7 +103,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	if options.Placing == "" {
 		options.Placing = Exact
 	}
-	w := open(&State{AsOf: state.AsOf, Objects: cordoned(state.Objects, leaving.Nodes)}, &Policy{}, options)
+	w := openWorld(&State{AsOf: state.AsOf, Objects: cordonNodes(state.Objects, leaving.Nodes)}, &Policy{}, options)
 	plan, list := &Draining{}, []*pod(nil)
 	daemonSet := daemonSetsOf(state)
 	for _, object := range w.pods {
@@ -112,7 +112,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		}
 		ruling := leaving.Judge(object, w.now, daemonSet)
 		if !ruling.Leaves {
-			plan.keep(object, ruling)
+			plan.keepPod(object, ruling)
 			continue
 		}
 		p := w.placed[object.UID]
@@ -121,16 +121,16 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		}
 		p.orphan = ruling.Orphan
 		if leaving.Surge && !leaving.Surging[object.UID] {
-			if p.surge, p.noSurge, p.later = w.surge(p, leaving); p.surge != nil {
+			if p.surge, p.noSurge, p.later = w.surgeFor(p, leaving); p.surge != nil {
 				w.useQuota(p)
 			}
 		}
 		if leaving.Fitting && p.cramped {
-			plan.Later = append(plan.Later, kept(object, p.noSurge))
+			plan.Later = append(plan.Later, keptPod(object, p.noSurge))
 			continue
 		}
-		if why := w.never(p, leaving); why != "" {
-			plan.Refused = append(plan.Refused, kept(object, why))
+		if why := w.whyNever(p, leaving); why != "" {
+			plan.Refused = append(plan.Refused, keptPod(object, why))
 			continue
 		}
 		list = append(list, p)
@@ -138,12 +138,12 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	w.forgetLeaving(leaving.Nodes)
 	slices.SortStableFunc(list, func(a, b *pod) int {
 		return cmp.Or(cmp.Compare(isStateful(a), isStateful(b)),
-			cmp.Compare(leaving.grace(b.object), leaving.grace(a.object)), bySize(a, b))
+			cmp.Compare(leaving.graceOf(b.object), leaving.graceOf(a.object)), bySize(a, b))
 	})
-	waits := w.waits(list, leaving)
+	waits := w.budgetWaits(list, leaving)
 	waitsLast := func(a, b *pod) int { return cmp.Compare(len(waits[a]), 0) - cmp.Compare(len(waits[b]), 0) }
 	slices.SortStableFunc(list, waitsLast)
-	pods, undo := w.departures(list, leaving, waits)
+	pods, undo := w.planDepartures(list, leaving, waits)
 	plan.Pods = pods
 	if plan.Stranded() > 0 {
 		undo()
@@ -151,18 +151,18 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 			return cmp.Or(waitsLast(a, b), cmp.Compare(isStateful(a), isStateful(b)), bySize(a, b))
 		})
 		largest := &Draining{}
-		if largest.Pods, _ = w.departures(list, leaving, waits); largest.Stranded() < plan.Stranded() {
+		if largest.Pods, _ = w.planDepartures(list, leaving, waits); largest.Stranded() < plan.Stranded() {
 			plan.Pods = largest.Pods
 		}
 	}
 	if leaving.Fitting {
-		plan.postpone()
+		plan.postponeStranded()
 	}
 	return plan
 }
 
-// postpone has the pods stay whose successors find no node.
-func (d *Draining) postpone() {
+// postponeStranded has the pods stay whose successors find no node.
+func (d *Draining) postponeStranded() {
 	d.Pods = slices.DeleteFunc(d.Pods, func(p Departure) bool {
 		if p.Stranded != "" {
 			d.Later = append(d.Later, Kept{Namespace: p.Namespace, Name: p.Name, Node: p.From, UID: p.UID, Why: p.Stranded})
@@ -171,8 +171,8 @@ func (d *Draining) postpone() {
 	})
 }
 
-// cordoned returns the objects with these nodes cordoned.
-func cordoned(objects []metav1.Object, names []string) []metav1.Object {
+// cordonNodes returns the objects with these nodes cordoned.
+func cordonNodes(objects []metav1.Object, names []string) []metav1.Object {
 	list := slices.Clone(objects)
 	for i, object := range list {
 		n, ok := object.(*v1.Node)
@@ -206,26 +206,26 @@ func daemonSetsOf(state *State) func(namespace, name string) disruption.Presence
 	}
 }
 
-// keep lists a pod that is not evicted.
-func (d *Draining) keep(object *v1.Pod, ruling disruption.Ruling) {
+// keepPod lists a pod that is not evicted.
+func (d *Draining) keepPod(object *v1.Pod, ruling disruption.Ruling) {
 	switch {
 	case ruling.Fault != "":
-		d.Refused = append(d.Refused, kept(object, ruling.Fault))
+		d.Refused = append(d.Refused, keptPod(object, ruling.Fault))
 	case ruling.Ignored != "":
-		d.Ignored = append(d.Ignored, kept(object, ruling.Ignored))
+		d.Ignored = append(d.Ignored, keptPod(object, ruling.Ignored))
 	case ruling.Waited:
-		d.Ending = append(d.Ending, kept(object, ""))
+		d.Ending = append(d.Ending, keptPod(object, ""))
 	}
 }
 
-func kept(object *v1.Pod, why string) Kept {
+func keptPod(object *v1.Pod, why string) Kept {
 	return Kept{Namespace: object.Namespace, Name: object.Name, Node: object.Spec.NodeName, UID: object.UID, Why: why}
 }
 
-// never returns why the Eviction API does not evict the pod however long the drain waits, or "".
+// whyNever returns why the Eviction API does not evict the pod however long the drain waits, or "".
 // When it has begun, a budget may count a workload between a pod and its successor, and is waited
 // for.
-func (w *world) never(p *pod, leaving *Leaving) string {
+func (w *world) whyNever(p *pod, leaving *Leaving) string {
 	verdict := w.mayEvict(p)
 	switch {
 	case leaving.Delete, p.surge != nil, p.later:
@@ -245,16 +245,16 @@ func (w *world) forgetLeaving(nodes []string) {
 		if !p.Terminating || !slices.Contains(nodes, p.NodeName) {
 			continue
 		}
-		if found, _ := w.departs(p); isStateful(p) > 0 && len(found) > 0 {
-			w.move(p, found[0])
+		if found, _ := w.landingNodes(p); isStateful(p) > 0 && len(found) > 0 {
+			w.movePod(p, found[0])
 			continue
 		}
-		w.take(p)
+		w.removePod(p)
 	}
 	w.placeWaiting()
 }
 
-func (leaving *Leaving) grace(object *v1.Pod) int64 {
+func (leaving *Leaving) graceOf(object *v1.Pod) int64 {
 	switch {
 	case leaving.Grace != nil:
 		return *leaving.Grace
@@ -264,9 +264,9 @@ func (leaving *Leaving) grace(object *v1.Pod) int64 {
 	return v1.DefaultTerminationGracePeriodSeconds
 }
 
-// waits returns why budgets do not allow pods to leave yet. The others may leave at once, all of
-// them together; they are deducted from what the budgets allow.
-func (w *world) waits(list []*pod, leaving *Leaving) map[*pod]string {
+// budgetWaits returns why budgets do not allow pods to leave yet. The others may leave at once, all
+// of them together; they are deducted from what the budgets allow.
+func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 	waits, first := map[*pod]string{}, map[*policyv1.PodDisruptionBudget]int32{}
 	for _, p := range list {
 		if p.later {
@@ -293,20 +293,20 @@ func (w *world) waits(list []*pod, leaving *Leaving) map[*pod]string {
 	return waits
 }
 
-// departures decides for the pods in turn, and returns how to undo that.
-func (w *world) departures(list []*pod, leaving *Leaving, waits map[*pod]string) (pods []Departure, undo func()) {
+// planDepartures decides for the pods in turn, and returns how to undo that.
+func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]string) (pods []Departure, undo func()) {
 	var back []func()
 	for _, p := range list {
 		d := Departure{
 			Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: ownerOf(p.object), From: p.object.Spec.NodeName,
-			Lost: ownerOf(p.object) == "" || rules.IsTerminal(p.object) || p.orphan, Grace: leaving.grace(p.object),
+			Lost: ownerOf(p.object) == "" || rules.IsTerminal(p.object) || p.orphan, Grace: leaving.graceOf(p.object),
 		}
 		d.Waits, d.Surge, d.NoSurge = waits[p], p.surge, p.noSurge
 		if budgets := w.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !disruption.Ungoverned(p.object) {
 			d.Budget = budgets[0].Name
 		}
 		if w.placed[p.UID] != nil {
-			back = append(back, w.depart(p, &d, leaving))
+			back = append(back, w.departPod(p, &d, leaving))
 		}
 		pods = append(pods, d)
 	}
@@ -318,19 +318,19 @@ func (w *world) departures(list []*pod, leaving *Leaving, waits map[*pod]string)
 	}
 }
 
-// depart makes one departure in the world.
-func (w *world) depart(p *pod, d *Departure, leaving *Leaving) (undo func()) {
+// departPod makes one departure in the world.
+func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) (undo func()) {
 	var found []*cluster.Node
 	switch {
 	case leaving.Surging[p.object.UID]:
-		return w.take(p)
+		return w.removePod(p)
 	case d.Lost:
 	case d.Surge != nil:
 		var why proof
-		found, why = w.beside(p, anywhere)
+		found, why = w.nodesBeside(p, anywhere)
 		d.Stranded = why.message
 	default:
-		found, d.Stranded = w.departs(p)
+		found, d.Stranded = w.landingNodes(p)
 	}
 
 	for _, n := range found {
@@ -346,30 +346,30 @@ func (w *world) depart(p *pod, d *Departure, leaving *Leaving) (undo func()) {
 	}
 
 	if d.To == "" {
-		return w.take(p)
+		return w.removePod(p)
 	}
-	_, undo = w.move(p, w.c.Node(d.To))
+	_, undo = w.movePod(p, w.c.Node(d.To))
 	return undo
 }
 
 // isStateful is 1 for a pod whose successor is made only when it has gone.
-func isStateful(p *pod) int64 { return one(ownerKind(p) == "StatefulSet") }
+func isStateful(p *pod) int64 { return boolToInt(ownerKind(p) == "StatefulSet") }
 
-// departs returns the nodes on which the scheduler may put a pod's successor, by name, or why there
-// are none. The successor is made while the pod terminates, or when it has gone; pending pods that
-// fit then may be placed before it.
-func (w *world) departs(p *pod) (nodes []*cluster.Node, stranded string) {
+// landingNodes returns the nodes on which the scheduler may put a pod's successor, by name, or why
+// there are none. The successor is made while the pod terminates, or when it has gone; pending pods
+// that fit then may be placed before it.
+func (w *world) landingNodes(p *pod) (nodes []*cluster.Node, stranded string) {
 	s := w.schedulerOf(p)
 	if s == nil {
 		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
 
-	w.without(p, func(next *pod, from *cluster.Node) {
-		nodes, _ = w.landings(s, next, from, anywhere)
+	w.withoutPod(p, func(next *pod, from *cluster.Node) {
+		nodes, _ = w.landingsOf(s, next, from, anywhere)
 	}, func(next *pod, from *cluster.Node) {
 		if len(nodes) == 0 {
 			var why proof
-			nodes, why = w.landings(s, next, from, anywhere)
+			nodes, why = w.landingsOf(s, next, from, anywhere)
 			stranded = why.message
 		}
 		if len(nodes) == 0 {

@@ -23,7 +23,7 @@ import (
 // TestExecution runs testdata/*.execution.txt against a cluster in virtual time. What a case may
 // say:
 //
-//	world GOAL... [every=DURATION] [surge]  begins a cluster, and the process that carries out moves by these
+//	world GOAL... [every=DURATION] [surgeFor]  begins a cluster, and the process that carries out moves by these
 //	                                goals; without any, none
 //	drain NODE... [FLAG...]         begins the process that drains nodes, with kubectl's flags and allow-pending
 //	roll [FLAG...]                  begins the process that rolls the nodes with the label pool:roll; until=ready, until=new,

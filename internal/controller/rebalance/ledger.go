@@ -13,9 +13,9 @@ import (
 // gauge is a number that a plan reduces. count is called for every pod that is added to a node (by
 // = 1) or removed from it (by = -1).
 type gauge interface {
-	name() string
-	count(p *pod, n *cluster.Node, by int64)
-	value() int64
+	gaugeName() string
+	countPod(p *pod, n *cluster.Node, by int64)
+	currentValue() int64
 }
 
 // ledger is the gauge of violated constraints: by how much each of them is exceeded, summed up.
@@ -75,11 +75,11 @@ func newLedger(w *world, title string, action v1.UnsatisfiableConstraintAction) 
 	return &ledger{title: title, action: action, w: w, byKey: map[string]*group{}, byID: map[int32]*concern{}}
 }
 
-func (l *ledger) name() string { return l.title }
+func (l *ledger) gaugeName() string { return l.title }
 
-func (l *ledger) value() int64 { return l.sum + l.static }
+func (l *ledger) currentValue() int64 { return l.sum + l.static }
 
-func (l *ledger) hard() bool { return l.action == v1.DoNotSchedule }
+func (l *ledger) isHard() bool { return l.action == v1.DoNotSchedule }
 
 // concernOf determines what matters to a pod's class, the first time that it is seen.
 func (l *ledger) concernOf(p *pod) *concern {
@@ -91,7 +91,7 @@ func (l *ledger) concernOf(p *pod) *concern {
 	l.known = append(l.known, k)
 
 	for _, g := range l.groups {
-		if g.counts(p.Class, l.w.c) {
+		if g.countsClass(p.Class, l.w.c) {
 			k.counts[g] = true
 			k.groups = append(k.groups, g)
 		}
@@ -99,18 +99,18 @@ func (l *ledger) concernOf(p *pod) *concern {
 
 	if s := l.w.schedulerOf(p); s != nil {
 		l.readSpread(k, p, s)
-		if l.hard() {
+		if l.isHard() {
 			l.readNode(k, p, s)
 		}
 	}
 
-	if l.hard() {
+	if l.isHard() {
 		for _, terms := range []struct {
 			list []cluster.Term
 			anti bool
 		}{{p.Class.RequiredAffinity, false}, {p.Class.RequiredAntiAffinity, true}} {
 			for i := range terms.list {
-				l.own(k, l.termGroup(&terms.list[i], terms.anti))
+				l.addOwn(k, l.termGroup(&terms.list[i], terms.anti))
 			}
 		}
 	}
@@ -130,7 +130,7 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 	}
 	var constraints []plugins.SpreadConstraint
 	var err error
-	if l.hard() {
+	if l.isHard() {
 		constraints, err = s.spread.Hard(l.w.c, p.Pod)
 	} else {
 		constraints, _, err = s.spread.Soft(l.w.c, p.Pod)
@@ -138,7 +138,7 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 	if err != nil {
 		return
 	}
-	byDefault := !l.hard() && len(p.Spec().TopologySpreadConstraints) == 0
+	byDefault := !l.isHard() && len(p.Spec().TopologySpreadConstraints) == 0
 	for i := range constraints {
 		one := constraints[i]
 		c := &one
@@ -153,9 +153,9 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 				text:   fmt.Sprintf("spread of %s over %s, maxSkew %d", c.Selector, c.TopologyKey, c.MaxSkew),
 				spread: c, include: plugins.NewSpreadInclusion(p.Pod), space: p.Namespace(),
 			}
-			l.add(key, g)
+			l.addGroup(key, g)
 		}
-		l.own(k, g)
+		l.addOwn(k, g)
 	}
 }
 
@@ -168,50 +168,51 @@ func (l *ledger) termGroup(t *cluster.Term, anti bool) *group {
 	g := l.byKey[key]
 	if g == nil {
 		g = &group{text: fmt.Sprintf("%s to %s over %s", word, t.Selector, t.TopologyKey), term: t, anti: anti}
-		l.add(key, g)
+		l.addGroup(key, g)
 	}
 	return g
 }
 
-// add adds a new group: known classes may count in it, and pods that were counted before do, too.
-func (l *ledger) add(key string, g *group) {
+// addGroup adds a new group: known classes may count in it, and pods that were counted before do,
+// too.
+func (l *ledger) addGroup(key string, g *group) {
 	l.byKey[key] = g
 	l.groups = append(l.groups, g)
-	g.reset(l.w.c)
+	g.resetDomains(l.w.c)
 	for _, k := range l.known {
-		if g.counts(k.class, l.w.c) {
+		if g.countsClass(k.class, l.w.c) {
 			k.counts[g] = true
 			k.groups = append(k.groups, g)
 		}
 	}
 	if l.pods > 0 {
-		l.recount(g)
+		l.recountGroup(g)
 	}
 }
 
-// recount counts a group from the existing pods.
-func (l *ledger) recount(g *group) {
-	g.reset(l.w.c)
+// recountGroup counts a group from the existing pods.
+func (l *ledger) recountGroup(g *group) {
+	g.resetDomains(l.w.c)
 	for _, p := range l.w.placed {
 		if k := l.byID[p.Class.ID]; k != nil && p.counted != nil && (k.own[g] || k.counts[g]) {
-			g.move(p.counted, k.own[g], k.counts[g], 1)
+			g.movePod(p.counted, k.own[g], k.counts[g], 1)
 		}
 	}
 	l.sum -= g.excess
-	g.excess = g.measure()
+	g.excess = g.measureExcess()
 	l.sum += g.excess
 }
 
-// renew recounts what depends on a node's taints.
-func (l *ledger) renew() {
+// recountTaints recounts what depends on a node's taints.
+func (l *ledger) recountTaints() {
 	for _, g := range l.groups {
 		if g.spread != nil && g.spread.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor {
-			l.recount(g)
+			l.recountGroup(g)
 		}
 	}
 }
 
-func (l *ledger) own(k *concern, g *group) {
+func (l *ledger) addOwn(k *concern, g *group) {
 	if !k.own[g] {
 		k.own[g] = true
 		if !k.counts[g] {
@@ -220,16 +221,16 @@ func (l *ledger) own(k *concern, g *group) {
 	}
 }
 
-// count implements gauge.
-func (l *ledger) count(p *pod, n *cluster.Node, by int64) {
+// countPod implements gauge.
+func (l *ledger) countPod(p *pod, n *cluster.Node, by int64) {
 	k := l.concernOf(p)
 	l.pods += by
-	if l.hard() {
-		l.static += by * misfit(k, p, n)
+	if l.isHard() {
+		l.static += by * countMisfits(k, p, n)
 	}
 
 	for _, g := range k.groups {
-		if !g.move(n, k.own[g], k.counts[g], by) {
+		if !g.movePod(n, k.own[g], k.counts[g], by) {
 			continue
 		}
 		if l.touched != nil {
@@ -238,26 +239,27 @@ func (l *ledger) count(p *pod, n *cluster.Node, by int64) {
 			}
 		}
 		l.sum -= g.excess
-		g.excess = g.measure()
+		g.excess = g.measureExcess()
 		l.sum += g.excess
 	}
 }
 
-// misfit counts what is wrong between a pod and its node alone; for a static pod any node is right.
-func misfit(k *concern, p *pod, n *cluster.Node) (wrong int64) {
-	if static(p) {
+// countMisfits counts what is wrong between a pod and its node alone; for a static pod any node is
+// right.
+func countMisfits(k *concern, p *pod, n *cluster.Node) (wrong int64) {
+	if isStatic(p) {
 		return 0
 	}
 	if k.judge != nil && k.judge(n) != nil {
 		wrong++
 	}
-	return wrong + int64(len(repelling(p.Pod, n)))
+	return wrong + int64(len(repellingTaints(p.Pod, n)))
 }
 
-// repelling returns the NoSchedule taints that the pod does not tolerate. NoExecute is up to the
-// eviction controller, and neither a cordon nor Berth's own taint concerns the pods that are
+// repellingTaints returns the NoSchedule taints that the pod does not tolerate. NoExecute is up to
+// the eviction controller, and neither a cordon nor Berth's own taint concerns the pods that are
 // already there.
-func repelling(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
+func repellingTaints(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
 	for _, t := range plugins.Untolerated(p, n) {
 		if t.Effect == v1.TaintEffectNoSchedule && t.Key != v1.TaintNodeUnschedulable && t.Key != EmptyingTaint {
 			list = append(list, t)
@@ -266,11 +268,11 @@ func repelling(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
 	return list
 }
 
-// watch starts recording which groups change. raised ends that, and returns a group whose excess
-// has grown, or nil.
-func (l *ledger) watch() { l.touched = map[*group]int64{} }
+// watchGroups starts recording which groups change. raised ends that, and returns a group whose
+// excess has grown, or nil.
+func (l *ledger) watchGroups() { l.touched = map[*group]int64{} }
 
-func (l *ledger) raised() *group {
+func (l *ledger) worstRaised() *group {
 	defer func() { l.touched = nil }()
 	var worst *group
 	for g, before := range l.touched {
@@ -281,21 +283,21 @@ func (l *ledger) raised() *group {
 	return worst
 }
 
-// says describes what is wrong with the pod where it is.
-func (l *ledger) says(p *pod) string {
+// describeViolation describes what is wrong with the pod where it is.
+func (l *ledger) describeViolation(p *pod) string {
 	k := l.concernOf(p)
 	if k.judge != nil && k.judge(p.Node) != nil {
 		return "the node does not match its node affinity"
 	}
-	if taints := repelling(p.Pod, p.Node); len(taints) > 0 && l.hard() {
+	if taints := repellingTaints(p.Pod, p.Node); len(taints) > 0 && l.isHard() {
 		return "does not tolerate " + taints[0].ToString()
 	}
 
 	for _, g := range k.groups {
 		before := g.excess
-		g.move(p.Node, k.own[g], k.counts[g], -1)
-		after := g.measure()
-		g.move(p.Node, k.own[g], k.counts[g], 1)
+		g.movePod(p.Node, k.own[g], k.counts[g], -1)
+		after := g.measureExcess()
+		g.movePod(p.Node, k.own[g], k.counts[g], 1)
 		if after < before {
 			return g.text
 		}
@@ -304,28 +306,28 @@ func (l *ledger) says(p *pod) string {
 	return ""
 }
 
-func (g *group) counts(class *cluster.PodClass, c *cluster.Cluster) bool {
+func (g *group) countsClass(class *cluster.PodClass, c *cluster.Cluster) bool {
 	if g.spread != nil {
 		return g.spread.Counts(class, g.space)
 	}
 	return g.term.Matches(class, c.NamespaceLabels(class.Namespace))
 }
 
-func (g *group) key() string {
+func (g *group) topologyKey() string {
 	if g.spread != nil {
 		return g.spread.TopologyKey
 	}
 	return g.term.TopologyKey
 }
 
-// reset starts with the domains of the nodes, without pods.
-func (g *group) reset(c *cluster.Cluster) {
+// resetDomains starts with the domains of the nodes, without pods.
+func (g *group) resetDomains(c *cluster.Cluster) {
 	g.domains, g.of, g.meeting = map[string]*domain{}, map[int32]string{}, 0
 	for _, n := range c.Nodes {
 		if n == nil {
 			continue
 		}
-		if value, ok := n.Lookup(g.key()); ok && (g.spread == nil || g.include.Includes(g.spread, n)) {
+		if value, ok := n.Lookup(g.topologyKey()); ok && (g.spread == nil || g.include.Includes(g.spread, n)) {
 			d := g.domains[value]
 			if d == nil {
 				d = &domain{}
@@ -337,15 +339,15 @@ func (g *group) reset(c *cluster.Cluster) {
 	}
 }
 
-// move counts a pod that is added or removed. It returns false if the node is in no domain.
-func (g *group) move(n *cluster.Node, own, counts bool, by int64) bool {
+// movePod counts a pod that is added or removed. It returns false if the node is in no domain.
+func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
 	value, ok := g.of[n.Index]
 	if !ok {
 		return false
 	}
 
 	d := g.domains[value]
-	g.meeting -= d.meeting()
+	g.meeting -= d.countMeetings()
 	if own {
 		d.held += by
 	}
@@ -357,17 +359,17 @@ func (g *group) move(n *cluster.Node, own, counts bool, by int64) bool {
 		d.both += by
 	}
 
-	g.meeting += d.meeting()
+	g.meeting += d.countMeetings()
 	return true
 }
 
-// meeting counts the pairs of a pod that has the constraint and another one that it counts.
-func (d *domain) meeting() int64 { return d.held*d.counted - d.both }
+// countMeetings counts the pairs of a pod that has the constraint and another one that it counts.
+func (d *domain) countMeetings() int64 { return d.held*d.counted - d.both }
 
-func (g *group) measure() (excess int64) {
+func (g *group) measureExcess() (excess int64) {
 	switch {
 	case g.spread != nil:
-		return g.skew()
+		return g.measureSkew()
 	case g.anti:
 		return g.meeting
 	}
@@ -386,7 +388,7 @@ func (g *group) measure() (excess int64) {
 	return excess
 }
 
-func (g *group) skew() (excess int64) {
+func (g *group) measureSkew() (excess int64) {
 	lowest, held := plugins.NoDomain, int64(0)
 	for _, d := range g.domains {
 		lowest = min(lowest, d.counted)

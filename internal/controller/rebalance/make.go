@@ -26,27 +26,27 @@ func Make(state *State, policy *Policy, options Options) *Plan {
 	if options.Placing == "" {
 		options.Placing = Exact
 	}
-	if !waits(state) {
-		return settle(state, policy, options)
+	if !hasPending(state) {
+		return planSettled(state, policy, options)
 	}
-	first, _ := look(state, &Policy{}, options, nil)
-	plan := settle(first.After(state), policy, options)
+	first, _ := searchOnce(state, &Policy{}, options, nil)
+	plan := planSettled(first.After(state), policy, options)
 	plan.Arrivals = append(first.Arrivals, plan.Arrivals...)
 	return plan
 }
 
-func waits(state *State) bool {
+func hasPending(state *State) bool {
 	return slices.ContainsFunc(state.Objects, func(object metav1.Object) bool {
 		p, ok := object.(*v1.Pod)
 		return ok && p.Spec.NodeName == ""
 	})
 }
 
-// settle plans for a state in which no pending pod is left that fits.
-func settle(state *State, policy *Policy, options Options) *Plan {
+// planSettled plans for a state in which no pending pod is left that fits.
+func planSettled(state *State, policy *Policy, options Options) *Plan {
 	pinned := map[types.UID]bool{}
 	for range mostPinnings {
-		plan, settled := look(state, policy, options, pinned)
+		plan, settled := searchOnce(state, policy, options, pinned)
 		after := state
 		for range mostSequels {
 			if settled {
@@ -56,43 +56,43 @@ func settle(state *State, policy *Policy, options Options) *Plan {
 			var sequel *Plan
 			on := options
 			on.Spent = options.Spent.With(plan.Moves...)
-			sequel, settled = look(after, policy, on, nil)
+			sequel, settled = searchOnce(after, policy, on, nil)
 			if len(sequel.Moves) == 0 && len(sequel.Arrivals) == 0 {
 				settled = true
 			}
-			if again := twice(sequel); len(again) > 0 {
+			if again := movedTwice(sequel); len(again) > 0 {
 				for _, uid := range again {
 					pinned[uid] = true
 				}
 				settled = false
 				break
 			}
-			plan.add(sequel)
+			plan.appendSequel(sequel)
 		}
 		if settled {
 			return plan
 		}
 	}
 
-	nothing, _ := look(state, &Policy{Notes: policy.Notes}, options, nil)
+	nothing, _ := searchOnce(state, &Policy{Notes: policy.Notes}, options, nil)
 	nothing.Notes = append(nothing.Notes, "No plan was found that ends: every one of them would be followed by another one.")
 	return nothing
 }
 
-// look searches once. settled reports that another search from its end would find nothing.
-func look(state *State, policy *Policy, options Options, pinned map[types.UID]bool) (plan *Plan, settled bool) {
-	w := open(state, policy, options)
+// searchOnce searches once. settled reports that another search from its end would find nothing.
+func searchOnce(state *State, policy *Policy, options Options, pinned map[types.UID]bool) (plan *Plan, settled bool) {
+	w := openWorld(state, policy, options)
 	w.pinned = pinned
 	s := newSearch(w, policy)
-	s.run()
-	plan = s.plan(state)
+	s.runGoals()
+	plan = s.makePlan(state)
 	plan.tail = plan
 	return plan, !w.unsettled && len(pinned) == 0
 }
 
-// twice returns the pods of the first plan that the sequel moves again. Successors have their
+// movedTwice returns the pods of the first plan that the sequel moves again. Successors have their
 // victim's UID with a mark.
-func twice(sequel *Plan) (list []types.UID) {
+func movedTwice(sequel *Plan) (list []types.UID) {
 	for i := range sequel.Moves {
 		if uid, again := strings.CutSuffix(string(sequel.Moves[i].UID), "'"); again {
 			list = append(list, types.UID(uid))
@@ -101,8 +101,8 @@ func twice(sequel *Plan) (list []types.UID) {
 	return list
 }
 
-// add appends a sequel.
-func (plan *Plan) add(sequel *Plan) {
+// appendSequel appends a sequel.
+func (plan *Plan) appendSequel(sequel *Plan) {
 	offset := len(plan.Moves)
 	for _, m := range sequel.Moves {
 		m.Number += offset

@@ -10,10 +10,12 @@ import (
 
 func qosOf(object *v1.Pod) v1.PodQOSClass { return rules.QOS(object) }
 
-func tolerates(p *pod, t *v1.Taint) bool { return rules.TolerationOf(t, p.Spec().Tolerations) != nil }
+func toleratesTaint(p *pod, t *v1.Taint) bool {
+	return rules.TolerationOf(t, p.Spec().Tolerations) != nil
+}
 
-// weight is the weight of the pod's preferred node affinity on a node.
-func (w *world) weight(p *pod, n *cluster.Node) int64 {
+// affinityWeight is the weight of the pod's preferred node affinity on a node.
+func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 	s := w.schedulerOf(p)
 	if s == nil || s.affinity == nil {
 		return 0
@@ -29,8 +31,8 @@ func (w *world) weight(p *pod, n *cluster.Node) int64 {
 	return weight
 }
 
-// heaviest is the greatest weight of the pod's preferred node affinity on these nodes.
-func (w *world) heaviest(p *pod, on func(n *cluster.Node) bool) (best int64) {
+// greatestWeight is the greatest weight of the pod's preferred node affinity on these nodes.
+func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int64) {
 	s := w.schedulerOf(p)
 	if s == nil || s.affinity == nil || p.Spec().Affinity == nil || p.Spec().Affinity.NodeAffinity == nil {
 		return 0
@@ -53,8 +55,8 @@ func (w *world) heaviest(p *pod, on func(n *cluster.Node) bool) (best int64) {
 	return best
 }
 
-// suits reports whether affinity, taints and cordon allow the pod on a node.
-func (w *world) suits(p *pod, n *cluster.Node) bool {
+// suitsPod reports whether affinity, taints and cordon allow the pod on a node.
+func (w *world) suitsPod(p *pod, n *cluster.Node) bool {
 	if k := w.hard.concernOf(p); k.judge != nil && k.judge(n) != nil {
 		return false
 	}
@@ -66,20 +68,20 @@ func (w *world) suits(p *pod, n *cluster.Node) bool {
 	return !n.Taints.Unschedulable
 }
 
-// suitable counts the nodes that suit the pod.
-func (w *world) suitable(p *pod) (count int64) {
+// countSuitable counts the nodes that suit the pod.
+func (w *world) countSuitable(p *pod) (count int64) {
 	for _, n := range w.c.Nodes {
-		if n != nil && w.suits(p, n) {
+		if n != nil && w.suitsPod(p, n) {
 			count++
 		}
 	}
 	return count
 }
 
-// stays reports whether a pod belongs to its node: if it is deleted, it comes back there.
-func stays(p *pod) bool { return static(p) || ownerKind(p) == "DaemonSet" }
+// staysOnNode reports whether a pod belongs to its node: if it is deleted, it comes back there.
+func staysOnNode(p *pod) bool { return isStatic(p) || ownerKind(p) == "DaemonSet" }
 
-// static reports whether a pod is its node's own, which no scheduler has placed.
-func static(p *pod) bool {
+// isStatic reports whether a pod is its node's own, which no scheduler has placed.
+func isStatic(p *pod) bool {
 	return p.object.Annotations[v1.MirrorPodAnnotationKey] != "" || ownerKind(p) == "Node"
 }

@@ -148,5 +148,5 @@ func (m *Move) Workload() string {
 	return m.Namespace + "/" + m.Owner
 }
 
-// minutes formats a duration for messages, to the minute.
-func minutes(d time.Duration) string { return d.Truncate(time.Minute).String() }
+// formatMinutes formats a duration for messages, to the minute.
+func formatMinutes(d time.Duration) string { return d.Truncate(time.Minute).String() }

@@ -24,8 +24,8 @@ type Policy struct {
 	Notes []string
 }
 
-// sees reports whether goals look at a node.
-func (policy *Policy) sees(n *cluster.Node) bool {
+// seesNode reports whether goals look at a node.
+func (policy *Policy) seesNode(n *cluster.Node) bool {
 	return policy.Nodes == nil || policy.Nodes.Matches(n)
 }
 
@@ -55,7 +55,7 @@ type Scope struct {
 	Pods             labels.Selector
 }
 
-func (s *Scope) has(p *pod) bool {
+func (s *Scope) includesPod(p *pod) bool {
 	switch {
 	case len(s.Include) > 0 && !slices.Contains(s.Include, p.Namespace()):
 		return false

@@ -66,8 +66,9 @@ func NewEvictor() *Evictor {
 	return &Evictor{LocalStorage: true, DaemonSets: true, Critical: true, FailedBare: true}
 }
 
-// protects returns why the pod must stay, whatever is wrong with its place; "" if it may be moved.
-func (w *world) protects(p *pod, e *Evictor) (Code, string) {
+// whyProtected returns why the pod must stay, whatever is wrong with its place; "" if it may be
+// moved.
+func (w *world) whyProtected(p *pod, e *Evictor) (Code, string) {
 	object := p.object
 	owner := metav1.GetControllerOfNoCopy(object)
 	switch {
@@ -80,11 +81,11 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 		return Protected, "it has been moved already"
 	case w.pinned[p.UID]:
 		return Protected, "it would have to move twice"
-	case static(p):
+	case isStatic(p):
 		return Protected, "it is a static pod of its node"
 	}
 
-	if why := e.asked(w, p); why != "" {
+	if why := e.excludedBy(w, p); why != "" {
 		return Protected, why
 	}
 	lifted := false
@@ -102,13 +103,13 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 	}
 
 	if !lifted {
-		if why := e.protection(w, p, owner); why != "" {
+		if why := e.protectionOf(w, p, owner); why != "" {
 			return Protected, why
 		}
 	}
 
 	if n := p.Node; n != nil {
-		if why := w.leaves(n); why != "" {
+		if why := w.whyLeaving(n); why != "" {
 			return NodeLeaving, n.Name + " " + why
 		}
 		if !w.isReady(n) {
@@ -122,12 +123,12 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 	if rules.IsTerminal(object) {
 		return "", ""
 	}
-	if why := w.busy(p, owner); why != "" {
+	if why := w.whyBusy(p, owner); why != "" {
 		return OwnerBusy, why
 	}
 
 	if w.options.Surge {
-		p.surge, p.noSurge, p.later = w.surge(p, &Leaving{})
+		p.surge, p.noSurge, p.later = w.surgeFor(p, &Leaving{})
 	}
 	switch verdict := w.mayEvict(p); {
 	case p.surge != nil:
@@ -139,8 +140,8 @@ func (w *world) protects(p *pod, e *Evictor) (Code, string) {
 	return "", ""
 }
 
-// asked returns which of the evictor's selections excludes the pod.
-func (e *Evictor) asked(w *world, p *pod) string {
+// excludedBy returns which of the evictor's selections excludes the pod.
+func (e *Evictor) excludedBy(w *world, p *pod) string {
 	switch {
 	case e.Pods != nil && !e.Pods.Matches(p.Class.Labels):
 		return "the policy's labelSelector leaves it out"
@@ -148,7 +149,7 @@ func (e *Evictor) asked(w *world, p *pod) string {
 		return "the policy's namespaceLabelSelector leaves its namespace out"
 	case e.MinReplicas > 1 && p.Class.Controller != nil && w.siblings[workloadOf(p.object)] < e.MinReplicas:
 		return fmt.Sprintf("its workload has fewer than %d pods", e.MinReplicas)
-	case e.MinPodAge > 0 && w.age(p) < e.MinPodAge:
+	case e.MinPodAge > 0 && w.ageOf(p) < e.MinPodAge:
 		return fmt.Sprintf("it is younger than %s", e.MinPodAge)
 	case e.WithoutBudget && len(w.budgetsOf(p)) == 0:
 		return "no disruption budget covers it"
@@ -167,7 +168,7 @@ func (e *Evictor) asked(w *world, p *pod) string {
 		return "it is annotated " + berthAnnotation + ": never"
 	case annotations[autoscalerSafe] == "false":
 		return "it is annotated " + autoscalerSafe + `: "false"`
-	case w.undisturbed(p):
+	case w.mustNotDisturb(p):
 		return "it is annotated " + karpenterNo
 	case ownerKind(p) == "Job":
 		return "it belongs to a Job, whose work would begin anew"
@@ -176,17 +177,17 @@ func (e *Evictor) asked(w *world, p *pod) string {
 	return ""
 }
 
-// undisturbed evaluates Karpenter's annotation: true, or a duration from the pod's start.
-func (w *world) undisturbed(p *pod) bool {
+// mustNotDisturb evaluates Karpenter's annotation: true, or a duration from the pod's start.
+func (w *world) mustNotDisturb(p *pod) bool {
 	value := p.object.Annotations[karpenterNo]
 	if d, err := time.ParseDuration(value); err == nil {
-		return w.age(p) < d
+		return w.ageOf(p) < d
 	}
 	return value == "true"
 }
 
-// protection returns which of the descheduler's protections applies.
-func (e *Evictor) protection(w *world, p *pod, owner *metav1.OwnerReference) string {
+// protectionOf returns which of the descheduler's protections applies.
+func (e *Evictor) protectionOf(w *world, p *pod, owner *metav1.OwnerReference) string {
 	spec := &p.object.Spec
 	local := slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil || v.HostPath != nil })
 	switch {
@@ -224,7 +225,7 @@ func (e *Evictor) protectedClaim(w *world, p *pod) string {
 	return ""
 }
 
-func (w *world) age(p *pod) time.Duration {
+func (w *world) ageOf(p *pod) time.Duration {
 	if s := p.object.Status.StartTime; s != nil {
 		return w.now.Sub(s.Time)
 	}
@@ -234,8 +235,8 @@ func (w *world) age(p *pod) time.Duration {
 	return w.now.Sub(p.Created)
 }
 
-// busy reports, from its status, that a workload is being rolled out or scaled.
-func (w *world) busy(p *pod, owner *metav1.OwnerReference) string {
+// whyBusy reports, from its status, that a workload is being rolled out or scaled.
+func (w *world) whyBusy(p *pod, owner *metav1.OwnerReference) string {
 	if owner == nil {
 		return ""
 	}
@@ -248,7 +249,7 @@ func (w *world) busy(p *pod, owner *metav1.OwnerReference) string {
 		if rs.Spec.Replicas != nil && w.siblings[workloadOf(p.object)] > int(*rs.Spec.Replicas) {
 			return "its ReplicaSet has more pods than it wants"
 		}
-		return w.rolling(rs)
+		return w.whyRolling(rs)
 	case "StatefulSet":
 		set, ok := w.c.StatefulSets.Get(p.Namespace(), owner.Name)
 		if !ok {
@@ -266,8 +267,8 @@ func (w *world) busy(p *pod, owner *metav1.OwnerReference) string {
 	return ""
 }
 
-// rolling reports that the Deployment of a ReplicaSet is being rolled out.
-func (w *world) rolling(rs *appsv1.ReplicaSet) string {
+// whyRolling reports that the Deployment of a ReplicaSet is being rolled out.
+func (w *world) whyRolling(rs *appsv1.ReplicaSet) string {
 	owner := metav1.GetControllerOfNoCopy(rs)
 	if owner == nil || owner.Kind != "Deployment" {
 		return ""
@@ -322,8 +323,8 @@ func (w *world) costOf(p *pod) Cost {
 	}
 
 	c.DeletionCost, _ = strconv.ParseInt(p.object.Annotations["controller.kubernetes.io/pod-deletion-cost"], 10, 64)
-	if ready(p.object) {
-		c.AgeSeconds = max(int64(w.age(p).Seconds()), 0)
+	if countsHealthy(p.object) {
+		c.AgeSeconds = max(int64(w.ageOf(p).Seconds()), 0)
 	}
 
 	if g := p.object.Spec.TerminationGracePeriodSeconds; g != nil {
@@ -339,10 +340,10 @@ func (c *Cost) compare(o *Cost) (int, string) {
 		what string
 		a, b int64
 	}{
-		{"it is annotated prefer-no-eviction", one(c.avoid), one(o.avoid)},
-		{"it is the only pod of its workload", one(c.Sole), one(o.Sole)},
-		{"it belongs to a StatefulSet", one(c.Stateful), one(o.Stateful)},
-		{"it uses its disruption budget up", one(c.Budget != "" && c.Left == 0), one(o.Budget != "" && o.Left == 0)},
+		{"it is annotated prefer-no-eviction", boolToInt(c.avoid), boolToInt(o.avoid)},
+		{"it is the only pod of its workload", boolToInt(c.Sole), boolToInt(o.Sole)},
+		{"it belongs to a StatefulSet", boolToInt(c.Stateful), boolToInt(o.Stateful)},
+		{"it uses its disruption budget up", boolToInt(c.Budget != "" && c.Left == 0), boolToInt(o.Budget != "" && o.Left == 0)},
 		{"its volumes have to be attached again", int64(c.Volumes), int64(o.Volumes)},
 		{"its priority is higher", int64(c.Priority), int64(o.Priority)},
 		{"its deletion cost is higher", c.DeletionCost, o.DeletionCost},
@@ -357,14 +358,14 @@ func (c *Cost) compare(o *Cost) (int, string) {
 	return 0, "as good; the order of names decides"
 }
 
-func one(b bool) int64 {
+func boolToInt(b bool) int64 {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// fits reports whether the evictor allows a successor on a node.
-func (e *Evictor) fits(n *cluster.Node) bool {
+// fitsNode reports whether the evictor allows a successor on a node.
+func (e *Evictor) fitsNode(n *cluster.Node) bool {
 	return !e.NodeFit || e.Targets == nil || e.Targets.Matches(n)
 }

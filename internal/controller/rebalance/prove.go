@@ -20,7 +20,7 @@ type proof struct {
 	message string
 }
 
-func refused(code Code, format string, args ...any) proof {
+func refuseMove(code Code, format string, args ...any) proof {
 	return proof{code: code, message: fmt.Sprintf(format, args...)}
 }
 
@@ -41,29 +41,29 @@ type wish struct {
 // anywhere is the wish of a pod that leaves wherever its successor lands.
 var anywhere = wish{renews: true}
 
-// prove decides a pod's successor, both while the pod terminates and after it is gone, and judges
-// every node on which the successor may land. One that comes first is decided while the pod is
-// there and stays.
-func (w *world) prove(p *pod, is wish) proof {
+// proveMove decides a pod's successor, both while the pod terminates and after it is gone, and
+// judges every node on which the successor may land. One that comes first is decided while the pod
+// is there and stays.
+func (w *world) proveMove(p *pod, is wish) proof {
 	if p.surge != nil {
-		nodes, why := w.beside(p, is)
+		nodes, why := w.nodesBeside(p, is)
 		if why.code != "" {
 			return why
 		}
-		return w.choose(p, [][]*cluster.Node{nodes}, is)
+		return w.chooseNode(p, [][]*cluster.Node{nodes}, is)
 	}
 	s := w.schedulerOf(p)
 	if s == nil {
-		return refused(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
+		return refuseMove(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
 
 	var leaving, gone, behind []*cluster.Node
 	var why proof
-	w.without(p, func(next *pod, from *cluster.Node) {
-		leaving, why = w.landings(s, next, from, is)
+	w.withoutPod(p, func(next *pod, from *cluster.Node) {
+		leaving, why = w.landingsOf(s, next, from, is)
 	}, func(next *pod, from *cluster.Node) {
 		if why.code == "" {
-			gone, why = w.landings(s, next, from, is)
+			gone, why = w.landingsOf(s, next, from, is)
 		}
 		if why.code == "" {
 			behind, why = w.behindWaiting(s, next, from, is)
@@ -80,7 +80,7 @@ func (w *world) prove(p *pod, is wish) proof {
 		}
 	}
 
-	return w.choose(p, sets, is)
+	return w.chooseNode(p, sets, is)
 }
 
 // behindWaiting returns the nodes on which the successor may land if pending pods that fit now are
@@ -93,45 +93,45 @@ func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wi
 		return nil, proof{}
 	}
 	first := w.arrivals[arrived]
-	nodes, why := w.landings(s, next, from, is)
+	nodes, why := w.landingsOf(s, next, from, is)
 	if why.code != "" {
-		return nil, refused(Unproven, "%s/%s, which is pending, may be placed before its successor, which then would "+
+		return nil, refuseMove(Unproven, "%s/%s, which is pending, may be placed before its successor, which then would "+
 			"not land better", first.Namespace(), first.Name)
 	}
 	return nodes, proof{}
 }
 
-// landings returns the nodes on which the successor may land in the cluster as it is.
-func (w *world) landings(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
+// landingsOf returns the nodes on which the successor may land in the cluster as it is.
+func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
 	d := s.decider.Decide(next.Pod)
 	switch {
 	case d.Err != nil:
-		return nil, refused(Unproven, "its successor cannot be judged: %v", d.Err)
+		return nil, refuseMove(Unproven, "its successor cannot be judged: %v", d.Err)
 	case d.Node == nil:
 		failure := s.decider.Diagnose(next.Pod)
 		if (next.hasVolumes() || next.hasDevices()) &&
 			slices.ContainsFunc(failure.Plugins, func(name string) bool { return s.objects[name] }) {
-			return nil, refused(VolumeBound, "%s", failure.Message(""))
+			return nil, refuseMove(VolumeBound, "%s", failure.Message(""))
 		}
-		return nil, refused(NoBetterNode, "%s", failure.Message(""))
+		return nil, refuseMove(NoBetterNode, "%s", failure.Message(""))
 	case d.Node == from && !is.renews && w.options.Placing != Held:
-		return nil, w.returns(s, next, from, d.Feasible)
+		return nil, w.whyReturns(s, next, from, d.Feasible)
 	case w.options.Placing == Sampled:
-		return w.feasible(s, next)
+		return w.feasibleNodes(s, next)
 	}
 
 	nodes, err := s.decider.Ties(next.Pod)
 	if err != nil || len(nodes) == 0 {
-		return nil, refused(Unproven, "its successor cannot be judged on every node")
+		return nil, refuseMove(Unproven, "its successor cannot be judged on every node")
 	}
 	return nodes, proof{}
 }
 
-// feasible returns the nodes that pass the filters.
-func (w *world) feasible(s *scheduler, next *pod) (nodes []*cluster.Node, why proof) {
+// feasibleNodes returns the nodes that pass the filters.
+func (w *world) feasibleNodes(s *scheduler, next *pod) (nodes []*cluster.Node, why proof) {
 	e := s.decider.Evaluate(next.Pod)
 	if e.Err != nil || e.Feasible == 0 {
-		return nil, refused(Unproven, "its successor cannot be judged on every node")
+		return nil, refuseMove(Unproven, "its successor cannot be judged on every node")
 	}
 	for i := range e.Nodes {
 		if e.Nodes[i].Rejection == nil {
@@ -141,17 +141,17 @@ func (w *world) feasible(s *scheduler, next *pod) (nodes []*cluster.Node, why pr
 	return nodes, proof{}
 }
 
-// returns says why a successor would come back: no other node can take it, or none of those that
+// whyReturns says why a successor would come back: no other node can take it, or none of those that
 // can is as good to the scheduler.
-func (w *world) returns(s *scheduler, next *pod, from *cluster.Node, feasible int) proof {
+func (w *world) whyReturns(s *scheduler, next *pod, from *cluster.Node, feasible int) proof {
 	if feasible > 1 {
-		return refused(ReturnsToSameNode, "to the scheduler no node is better than %s", from.Name)
+		return refuseMove(ReturnsToSameNode, "to the scheduler no node is better than %s", from.Name)
 	}
 	e := s.decider.Evaluate(next.Pod)
 	if volume := s.boundBy(e, next, from); volume != "" {
-		return refused(VolumeBound, "%s", volume)
+		return refuseMove(VolumeBound, "%s", volume)
 	}
-	return refused(NoBetterNode, "no other node can take it: %s", e.Message(""))
+	return refuseMove(NoBetterNode, "no other node can take it: %s", e.Message(""))
 }
 
 // boundBy looks for a node that only the pod's volumes or devices rule out.
@@ -159,15 +159,15 @@ func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node)
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
 		if v.Node != from && v.Rejection != nil && s.objects[v.Plugin] && (next.hasVolumes() || next.hasDevices()) {
-			return fmt.Sprintf("%s could take it, but not its %s", v.Node.Name, next.holds())
+			return fmt.Sprintf("%s could take it, but not its %s", v.Node.Name, next.namesHolds())
 		}
 	}
 	return ""
 }
 
-// choose judges the nodes on which a successor may land, and picks the best of those on which it
-// may land in every case.
-func (w *world) choose(p *pod, cases [][]*cluster.Node, is wish) proof {
+// chooseNode judges the nodes on which a successor may land, and picks the best of those on which
+// it may land in every case.
+func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 	type judged struct {
 		n     *cluster.Node
 		after []int64
@@ -181,7 +181,7 @@ func (w *world) choose(p *pod, cases [][]*cluster.Node, is wish) proof {
 			continue
 		}
 		seen = append(seen, n)
-		after, why := w.judge(p, n, is)
+		after, why := w.judgeNode(p, n, is)
 		if why.code == "" {
 			if !slices.ContainsFunc(cases, func(nodes []*cluster.Node) bool { return !slices.Contains(nodes, n) }) {
 				good = append(good, judged{n, after})
@@ -197,7 +197,7 @@ func (w *world) choose(p *pod, cases [][]*cluster.Node, is wish) proof {
 	if bad.code != "" && w.options.Placing != Held || len(good) == 0 {
 		bad.to = nil
 		if bad.code == "" {
-			return refused(Unproven, "where it lands depends on when its successor is decided")
+			return refuseMove(Unproven, "where it lands depends on when its successor is decided")
 		}
 		return bad
 	}
@@ -217,54 +217,55 @@ func (w *world) choose(p *pod, cases [][]*cluster.Node, is wish) proof {
 	return found
 }
 
-// judge counts a move to one node, and undoes it. It returns the gauges after the move.
-func (w *world) judge(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
+// judgeNode counts a move to one node, and undoes it. It returns the gauges after the move.
+func (w *world) judgeNode(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
 	if !is.renews {
 		if n == p.Node || slices.Contains(p.been, n.Name) {
-			return nil, refused(ReturnsToSameNode, "the scheduler may put it on %s again", n.Name)
+			return nil, refuseMove(ReturnsToSameNode, "the scheduler may put it on %s again", n.Name)
 		}
 		if is.on != nil && !is.on(n) {
-			return nil, refused(NoBetterNode, "%s is no better", n.Name)
+			return nil, refuseMove(NoBetterNode, "%s is no better", n.Name)
 		}
 	}
 
-	if why := w.unfit(n, is.settled); why != "" {
-		return nil, refused(NoBetterNode, "%s %s", n.Name, why)
+	if why := w.whyUnfit(n, is.settled); why != "" {
+		return nil, refuseMove(NoBetterNode, "%s %s", n.Name, why)
 	}
-	before := w.values()
-	next, from := w.successor(p), p.Node
-	w.hard.watch()
+	before := w.gaugeValues()
+	next, from := w.successorFor(p), p.Node
+	w.hard.watchGroups()
 	for _, g := range w.gauges {
-		g.count(p, from, -1)
-		g.count(next, n, 1)
+		g.countPod(p, from, -1)
+		g.countPod(next, n, 1)
 	}
 
-	after, raised := w.values(), w.hard.raised()
+	after, raised := w.gaugeValues(), w.hard.worstRaised()
 	for _, g := range w.gauges {
-		g.count(next, n, -1)
-		g.count(p, from, 1)
+		g.countPod(next, n, -1)
+		g.countPod(p, from, 1)
 	}
 
 	if raised != nil {
-		return after, refused(NoBetterNode, "on %s it would violate the %s", n.Name, raised.text)
+		return after, refuseMove(NoBetterNode, "on %s it would violate the %s", n.Name, raised.text)
 	}
 	for i := range is.gauge {
 		if after[i] > before[i] {
-			return after, refused(Contradiction, "on %s it would raise %s from %d to %d", n.Name, w.gauges[i].name(), before[i], after[i])
+			return after, refuseMove(Contradiction, "on %s it would raise %s from %d to %d", n.Name,
+				w.gauges[i].gaugeName(), before[i], after[i])
 		}
 	}
 
 	lowered, kept := after[is.gauge] < before[is.gauge], after[is.gauge] <= before[is.gauge]
 	if !lowered && !(is.within && kept) {
-		return after, refused(NoBetterNode, "%s is no better", n.Name)
+		return after, refuseMove(NoBetterNode, "%s is no better", n.Name)
 	}
 	return after, proof{}
 }
 
-func (w *world) values() []int64 {
+func (w *world) gaugeValues() []int64 {
 	list := make([]int64, len(w.gauges))
 	for i, g := range w.gauges {
-		list[i] = g.value()
+		list[i] = g.currentValue()
 	}
 	return list
 }
@@ -273,8 +274,8 @@ func (w *world) values() []int64 {
 var settling = []string{"karpenter.sh/disrupted", "karpenter.sh/disruption", "ToBeDeletedByClusterAutoscaler",
 	"DeletionCandidateOfClusterAutoscaler"}
 
-// leaves returns why a node is neither a source nor a target, or "".
-func (w *world) leaves(n *cluster.Node) string {
+// whyLeaving returns why a node is neither a source nor a target, or "".
+func (w *world) whyLeaving(n *cluster.Node) string {
 	if n.Taints.Unschedulable {
 		return "is cordoned"
 	}
@@ -289,24 +290,25 @@ func (w *world) leaves(n *cluster.Node) string {
 	return ""
 }
 
-// unfit returns why nothing is moved to a node, or "".
-func (w *world) unfit(n *cluster.Node, settled time.Duration) string {
-	if why := w.leaves(n); why != "" {
+// whyUnfit returns why nothing is moved to a node, or "".
+func (w *world) whyUnfit(n *cluster.Node, settled time.Duration) string {
+	if why := w.whyLeaving(n); why != "" {
 		return why
 	}
-	c := w.readiness(n)
+	c := w.readyCondition(n)
 	switch {
 	case c == nil:
 	case c.Status != v1.ConditionTrue:
 		return "is not ready"
 	case !c.LastTransitionTime.IsZero() && w.now.Sub(c.LastTransitionTime.Time) < settled:
-		return fmt.Sprintf("has been ready for %s, and %s are asked for", minutes(w.now.Sub(c.LastTransitionTime.Time)), minutes(settled))
+		return fmt.Sprintf("has been ready for %s, and %s are asked for",
+			formatMinutes(w.now.Sub(c.LastTransitionTime.Time)), formatMinutes(settled))
 	}
 	return ""
 }
 
-// readiness returns the node's condition Ready; nil if it has none, as in manifests.
-func (w *world) readiness(n *cluster.Node) *v1.NodeCondition {
+// readyCondition returns the node's condition Ready; nil if it has none, as in manifests.
+func (w *world) readyCondition(n *cluster.Node) *v1.NodeCondition {
 	object := w.nodes[n.Name]
 	if object == nil {
 		return nil
@@ -319,7 +321,7 @@ func (w *world) readiness(n *cluster.Node) *v1.NodeCondition {
 }
 
 func (w *world) isReady(n *cluster.Node) bool {
-	c := w.readiness(n)
+	c := w.readyCondition(n)
 	return c == nil || c.Status == v1.ConditionTrue
 }
 

@@ -75,17 +75,17 @@ func (r *Roll) Refused() (list []Kept) {
 // these are the pods of the first turn. So the nodes with the fewest pods come first, zone by zone.
 func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 	r := &roll{Rolling: *rolling, options: options, now: state}
-	r.now = &State{AsOf: state.AsOf, Objects: opened(state.Objects, r.willing(r.Nodes))}
+	r.now = &State{AsOf: state.AsOf, Objects: uncordonNodes(state.Objects, r.notCordoned(r.Nodes))}
 	r.zone = r.zoneOf(append(slices.Clone(rolling.Begun), rolling.Done...))
 
 	plan, times := &Roll{}, map[types.NamespacedName]int{}
 	for len(r.Nodes) > 0 {
-		turn := r.turn()
+		turn := r.planTurn()
 		plan.Turns = append(plan.Turns, *turn)
 		for i := range turn.Pods {
 			times[types.NamespacedName{Namespace: turn.Pods[i].Namespace, Name: turn.Pods[i].Name}]++
 		}
-		r.end(turn)
+		r.applyTurn(turn)
 	}
 
 	plan.Pods = len(times)
@@ -103,9 +103,9 @@ func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 // PlanTurn decides the next turn alone.
 func PlanTurn(state *State, rolling *Rolling, options Options) *Turn {
 	r := &roll{Rolling: *rolling, options: options}
-	r.now = &State{AsOf: state.AsOf, Objects: opened(state.Objects, r.willing(r.Nodes))}
+	r.now = &State{AsOf: state.AsOf, Objects: uncordonNodes(state.Objects, r.notCordoned(r.Nodes))}
 	r.zone = r.zoneOf(append(slices.Clone(rolling.Begun), rolling.Done...))
-	return r.turn()
+	return r.planTurn()
 }
 
 // roll is a roll while it is planned.
@@ -116,8 +116,8 @@ type roll struct {
 	zone    string // of the last turn
 }
 
-// willing are those of some nodes that were not cordoned before the roll.
-func (r *roll) willing(nodes []string) []string {
+// notCordoned are those of some nodes that were not cordoned before the roll.
+func (r *roll) notCordoned(nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(name string) bool { return r.Closed[name] })
 }
 
@@ -133,25 +133,25 @@ func (r *roll) zoneOf(nodes []string) string {
 	return ""
 }
 
-// turn plans the next turn.
-func (r *roll) turn() *Turn {
-	order := r.order()
-	nodes := r.first(order)
+// planTurn plans the next turn.
+func (r *roll) planTurn() *Turn {
+	order := r.orderNodes()
+	nodes := r.firstNodes(order)
 	turn := &Turn{Zone: r.zoneOf(nodes), Nodes: nodes}
-	turn.Closes = r.willing(slices.DeleteFunc(order, func(name string) bool { return slices.Contains(nodes, name) }))
+	turn.Closes = r.notCordoned(slices.DeleteFunc(order, func(name string) bool { return slices.Contains(nodes, name) }))
 
-	plan := r.drain(turn, nil, true)
+	plan := r.planDrain(turn, nil, true)
 	if len(plan.Later) > 0 {
-		turn.Opens = r.opens(turn, len(plan.Later))
-		plan = r.rest(turn, plan)
+		turn.Opens = r.nodesToOpen(turn, len(plan.Later))
+		plan = r.planRest(turn, plan)
 	}
 	turn.Draining = *plan
 	return turn
 }
 
-// order returns the nodes that are left in the order of their turns: those that have begun, the
-// others of the same zone, then zone by zone; within each those that fewest pods leave.
-func (r *roll) order() []string {
+// orderNodes returns the nodes that are left in the order of their turns: those that have begun,
+// the others of the same zone, then zone by zone; within each those that fewest pods leave.
+func (r *roll) orderNodes() []string {
 	leave, zone, first := map[string]int{}, map[string]string{}, map[string]int{}
 	daemonSet := daemonSetsOf(r.now)
 	for _, object := range r.now.Objects {
@@ -174,8 +174,8 @@ func (r *roll) order() []string {
 	list := slices.Clone(r.Nodes)
 	slices.SortFunc(list, func(a, b string) int {
 		return cmp.Or(
-			-cmp.Compare(one(slices.Contains(r.Begun, a)), one(slices.Contains(r.Begun, b))),
-			-cmp.Compare(one(zone[a] == r.zone), one(zone[b] == r.zone)),
+			-cmp.Compare(boolToInt(slices.Contains(r.Begun, a)), boolToInt(slices.Contains(r.Begun, b))),
+			-cmp.Compare(boolToInt(zone[a] == r.zone), boolToInt(zone[b] == r.zone)),
 			cmp.Compare(first[zone[a]], first[zone[b]]), cmp.Compare(zone[a], zone[b]), cmp.Compare(leave[a], leave[b]), cmp.Compare(a, b),
 		)
 	})
@@ -183,9 +183,9 @@ func (r *roll) order() []string {
 	return list
 }
 
-// first returns the nodes of the next turn: all whose turn has begun, or as many of one zone as
-// have theirs together.
-func (r *roll) first(order []string) []string {
+// firstNodes returns the nodes of the next turn: all whose turn has begun, or as many of one zone
+// as have theirs together.
+func (r *roll) firstNodes(order []string) []string {
 	begun := slices.DeleteFunc(slices.Clone(order), func(name string) bool { return !slices.Contains(r.Begun, name) })
 	if len(begun) > 0 {
 		return begun
@@ -199,51 +199,51 @@ func (r *roll) first(order []string) []string {
 	return nodes
 }
 
-// drain plans what leaves in a turn while all nodes with a later turn but these are closed.
-func (r *roll) drain(turn *Turn, open []string, fitting bool) *Draining {
+// planDrain plans what leaves in a turn while all nodes with a later turn but these are closed.
+func (r *roll) planDrain(turn *Turn, open []string, fitting bool) *Draining {
 	closes := slices.DeleteFunc(slices.Clone(turn.Closes), func(name string) bool { return slices.Contains(open, name) })
 	leaving := r.Leaving
 	leaving.Nodes, leaving.Fitting = turn.Nodes, fitting
-	return PlanDrain(&State{AsOf: r.now.AsOf, Objects: cordoned(r.now.Objects, closes)}, &leaving, r.options)
+	return PlanDrain(&State{AsOf: r.now.AsOf, Objects: cordonNodes(r.now.Objects, closes)}, &leaving, r.options)
 }
 
-// opens returns the fewest nodes of the last turns with which as many pods have room as with all of
-// them; none if they help nobody.
-func (r *roll) opens(turn *Turn, later int) []string {
+// nodesToOpen returns the fewest nodes of the last turns with which as many pods have room as with
+// all of them; none if they help nobody.
+func (r *roll) nodesToOpen(turn *Turn, later int) []string {
 	all := slices.Clone(turn.Closes)
 	slices.Reverse(all)
-	least := len(r.drain(turn, all, true).Later)
+	least := len(r.planDrain(turn, all, true).Later)
 	if least >= later {
 		return nil
 	}
 	for n := 1; n < len(all); n *= 2 {
-		if len(r.drain(turn, all[:n], true).Later) <= least {
+		if len(r.planDrain(turn, all[:n], true).Later) <= least {
 			return all[:n]
 		}
 	}
 	return all
 }
 
-// rest adds those pods of a turn that leave once nodes were opened for them.
-func (r *roll) rest(turn *Turn, plan *Draining) *Draining {
+// planRest adds those pods of a turn that leave once nodes were opened for them.
+func (r *roll) planRest(turn *Turn, plan *Draining) *Draining {
 	before := r.now
-	r.now = &State{AsOf: before.AsOf, Objects: departed(before.Objects, plan)}
-	rest := r.drain(turn, turn.Opens, false)
+	r.now = &State{AsOf: before.AsOf, Objects: afterDeparture(before.Objects, plan)}
+	rest := r.planDrain(turn, turn.Opens, false)
 	r.now = before
 	plan.Pods = append(plan.Pods, rest.Pods...)
 	plan.Refused, plan.Later = rest.Refused, nil
 	return plan
 }
 
-// end makes the state what it is after a turn.
-func (r *roll) end(turn *Turn) {
+// applyTurn makes the state what it is after a turn.
+func (r *roll) applyTurn(turn *Turn) {
 	r.Nodes = slices.DeleteFunc(slices.Clone(r.Nodes), func(name string) bool { return slices.Contains(turn.Nodes, name) })
-	r.now = &State{AsOf: r.now.AsOf, Objects: opened(departed(r.now.Objects, &turn.Draining), r.willing(turn.Nodes))}
+	r.now = &State{AsOf: r.now.AsOf, Objects: uncordonNodes(afterDeparture(r.now.Objects, &turn.Draining), r.notCordoned(turn.Nodes))}
 	r.zone = turn.Zone
 }
 
-// opened returns the objects with these nodes no longer cordoned.
-func opened(objects []metav1.Object, names []string) []metav1.Object {
+// uncordonNodes returns the objects with these nodes no longer cordoned.
+func uncordonNodes(objects []metav1.Object, names []string) []metav1.Object {
 	list := slices.Clone(objects)
 	for i, object := range list {
 		n, ok := object.(*v1.Node)
@@ -258,9 +258,9 @@ func opened(objects []metav1.Object, names []string) []metav1.Object {
 	return list
 }
 
-// departed returns the objects once pods have left and their successors have landed. A successor is
-// the same pod on another node, so that it is counted how often a pod leaves.
-func departed(objects []metav1.Object, plan *Draining) []metav1.Object {
+// afterDeparture returns the objects once pods have left and their successors have landed. A
+// successor is the same pod on another node, so that it is counted how often a pod leaves.
+func afterDeparture(objects []metav1.Object, plan *Draining) []metav1.Object {
 	to := map[types.UID]*Departure{}
 	for i := range plan.Pods {
 		to[plan.Pods[i].UID] = &plan.Pods[i]

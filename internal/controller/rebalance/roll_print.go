@@ -108,7 +108,7 @@ func (a *RollAnswer) Write(out io.Writer, format string) error {
 		}
 
 		for i := range a.Turns {
-			rows = append(rows, a.Turns[i].row(i+1, note))
+			rows = append(rows, a.Turns[i].tableRow(i+1, note))
 		}
 		if len(a.Turns) > 0 {
 			page.Table("", rows)
@@ -124,8 +124,8 @@ func (a *RollAnswer) Write(out io.Writer, format string) error {
 	})
 }
 
-// row is a turn's row of the table. note collects what is to be said about pods.
-func (t *RollTurn) row(number int, note func(why, pod string)) []string {
+// tableRow is a turn's row of the table. note collects what is to be said about pods.
+func (t *RollTurn) tableRow(number int, note func(why, pod string)) []string {
 	surges, stranded := 0, 0
 	for i := range t.Pods {
 		p := &t.Pods[i]

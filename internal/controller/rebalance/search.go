@@ -36,20 +36,20 @@ type stayed struct {
 
 func newSearch(w *world, policy *Policy) *search {
 	return &search{
-		closed: w.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.values(),
+		closed: w.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.gaugeValues(),
 		stays: map[*pod]stayed{}, nodeStays: map[string]Stay{},
 		spent: w.options.Spent.With(),
 	}
 }
 
-// run goes through the goals in order, repeatedly, until a whole round moves no pod.
-func (s *search) run() {
+// runGoals goes through the goals in order, repeatedly, until a whole round moves no pod.
+func (s *search) runGoals() {
 	for again := true; again; {
 		again = false
 		s.idle, s.tried = nil, map[*strategy]bool{}
 		for _, st := range s.strategies {
-			again = s.clean(st) || again
-			step := s.round
+			again = s.removeEnded(st) || again
+			step := s.runRound
 			if st.attempts != nil {
 				step = func(st *strategy) bool { return st.attempts(s) }
 			}
@@ -70,8 +70,8 @@ type candidate struct {
 	cost  Cost
 }
 
-// round tries the pods that a goal nominates, and reports whether one was moved.
-func (s *search) round(st *strategy) (moved bool) {
+// runRound tries the pods that a goal nominates, and reports whether one was moved.
+func (s *search) runRound(st *strategy) (moved bool) {
 	if st.ready != nil && s.spent.PerCause[st.Name] == 0 {
 		if why := st.ready(); why != "" {
 			s.idle = append(s.idle, fmt.Sprintf("%s: %s.", st.Name, why))
@@ -83,21 +83,21 @@ func (s *search) round(st *strategy) (moved bool) {
 			delete(s.stays, p)
 		}
 	}
-	list := s.nominated(st)
+	list := s.nominateCandidates(st)
 	var refusedBefore *candidate
 	for i := range list {
 		c := &list[i]
-		if st.gain(c.pod) < c.gain || s.depth(st, c.pod) < c.depth {
+		if st.gain(c.pod) < c.gain || s.excessDepth(st, c.pod) < c.depth {
 			continue // an earlier move has helped it already: the next round looks again
 		}
-		if code, why := s.refusal(st, c.pod); code != "" {
-			s.stay(st, c.pod, code, why)
+		if code, why := s.refusalOf(st, c.pod); code != "" {
+			s.recordStay(st, c.pod, code, why)
 			refusedBefore = c
 			continue
 		}
-		number, next := len(s.moves), s.next(st, c, refusedBefore, list[i+1:])
-		if why := s.step(st, c.pod, st.wish(), "", ""); why.code != "" {
-			s.stay(st, c.pod, why.code, why.message)
+		number, next := len(s.moves), s.nextCandidate(st, c, refusedBefore, list[i+1:])
+		if why := s.makeMove(st, c.pod, st.moveWish(), "", ""); why.code != "" {
+			s.recordStay(st, c.pod, why.code, why.message)
 			refusedBefore = c
 			continue
 		}
@@ -110,21 +110,21 @@ func (s *search) round(st *strategy) (moved bool) {
 	return moved
 }
 
-func (s *search) nominated(st *strategy) (list []candidate) {
+func (s *search) nominateCandidates(st *strategy) (list []candidate) {
 	for _, p := range s.w.sortedPods() {
-		if p.Terminating || !st.Scope.has(p) || !st.sees(p.Node) {
+		if p.Terminating || !st.Scope.includesPod(p) || !st.sees(p.Node) {
 			continue
 		}
 		switch gain := st.gain(p); {
 		case gain > 0 && p.late:
 			s.w.unsettled = true
 		case gain > 0:
-			list = append(list, candidate{p, gain, s.depth(st, p), s.w.costOf(p)})
+			list = append(list, candidate{p, gain, s.excessDepth(st, p), s.w.costOf(p)})
 		}
 	}
 
 	slices.SortStableFunc(list, func(a, b candidate) int {
-		avoid := cmp.Compare(one(a.cost.avoid), one(b.cost.avoid))
+		avoid := cmp.Compare(boolToInt(a.cost.avoid), boolToInt(b.cost.avoid))
 		if st.order != nil {
 			if by := st.order(a.pod, b.pod); avoid != 0 || by != 0 {
 				return cmp.Or(avoid, by)
@@ -137,7 +137,7 @@ func (s *search) nominated(st *strategy) (list []candidate) {
 	return list
 }
 
-func (s *search) depth(st *strategy, p *pod) (depth int64) {
+func (s *search) excessDepth(st *strategy, p *pod) (depth int64) {
 	l, ok := st.gauge.(*ledger)
 	if !ok || st.order != nil {
 		return 0
@@ -150,8 +150,8 @@ func (s *search) depth(st *strategy, p *pod) (depth int64) {
 	return depth
 }
 
-// next returns the next best candidate, and why it was not chosen.
-func (s *search) next(st *strategy, c, before *candidate, rest []candidate) *Next {
+// nextCandidate returns the next best candidate, and why it was not chosen.
+func (s *search) nextCandidate(st *strategy, c, before *candidate, rest []candidate) *Next {
 	if before != nil {
 		return &Next{before.Namespace(), before.Name, string(s.stays[before.pod].Code) + ": " + s.stays[before.pod].Message}
 	}
@@ -165,7 +165,7 @@ func (s *search) next(st *strategy, c, before *candidate, rest []candidate) *Nex
 	case st.order != nil && next.Node != nil && st.order(c.pod, next.pod) != 0:
 		why = "it comes later in the order of " + st.Name
 	case next.gain < c.gain:
-		why = fmt.Sprintf("it lowers %s by %d, not by %d", st.gauge.name(), next.gain, c.gain)
+		why = fmt.Sprintf("it lowers %s by %d, not by %d", st.gauge.gaugeName(), next.gain, c.gain)
 	case next.depth < c.depth:
 		why = "fewer pods count in its domain"
 	}
@@ -173,16 +173,16 @@ func (s *search) next(st *strategy, c, before *candidate, rest []candidate) *Nex
 	return &Next{next.Namespace(), next.Name, why}
 }
 
-// refusal returns why a pod must not be moved at all: protections, and limits that have been
+// refusalOf returns why a pod must not be moved at all: protections, and limits that have been
 // reached.
-func (s *search) refusal(st *strategy, p *pod) (Code, string) {
-	if !st.Scope.has(p) {
+func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
+	if !st.Scope.includesPod(p) {
 		return Protected, "the policy leaves its namespace or labels out"
 	}
-	if code, why := s.w.protects(p, st.Evictor); code != "" {
+	if code, why := s.w.whyProtected(p, st.Evictor); code != "" {
 		return code, why
 	}
-	if st.renews && p.Node != nil && st.says(s.w.successor(p)) != "" {
+	if st.renews && p.Node != nil && st.says(s.w.successorFor(p)) != "" {
 		return NoBetterNode, "its successor would have to be renewed, too"
 	}
 
@@ -202,30 +202,30 @@ func (s *search) refusal(st *strategy, p *pod) (Code, string) {
 	return "", ""
 }
 
-// step proves one move and makes it in the world.
-func (s *search) step(st *strategy, p *pod, is wish, attempt string, closing Closing) proof {
-	is.on = st.lands()
-	found := s.w.prove(p, is)
+// makeMove proves one move and makes it in the world.
+func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing Closing) proof {
+	is.on = st.landingFilter()
+	found := s.w.proveMove(p, is)
 	if found.code != "" {
 		return found
 	}
-	m := s.describe(st, p, found)
+	m := s.describeMove(st, p, found)
 	m.Attempt, m.Closes, m.Closed = attempt, closing, s.newlyClosed()
-	before, from := s.w.values(), p.NodeName
-	next, back := s.w.move(p, found.to)
+	before, from := s.w.gaugeValues(), p.NodeName
+	next, back := s.w.movePod(p, found.to)
 	undo := back
-	if !ready(p.object) { // its successor is, before the next move is made
-		s.w.recover(next, 1)
+	if !countsHealthy(p.object) { // its successor is, before the next move is made
+		s.w.countRecovered(next, 1)
 		undo = func() {
-			s.w.recover(next, -1)
+			s.w.countRecovered(next, -1)
 			back()
 		}
 	}
-	s.improve(&m, before)
+	s.noteImproved(&m, before)
 	if u := st.Utilization; u != nil && u.Deviation { // another search begins from another average
 		s.w.unsettled = true
 	}
-	s.record(m, from, undo)
+	s.recordMove(m, from, undo)
 	delete(s.stays, p)
 	return proof{}
 }
@@ -235,19 +235,19 @@ func (s *search) newlyClosed() []string {
 	return slices.DeleteFunc(s.w.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
 }
 
-func (s *search) record(m Move, from string, undo func()) {
+func (s *search) recordMove(m Move, from string, undo func()) {
 	s.moves = append(s.moves, m)
-	s.count(from, &m, 1)
+	s.countMove(from, &m, 1)
 	s.undo = append(s.undo, func() {
 		if undo != nil {
 			undo()
 		}
 		s.moves = s.moves[:len(s.moves)-1]
-		s.count(from, &m, -1)
+		s.countMove(from, &m, -1)
 	})
 }
 
-func (s *search) count(node string, m *Move, by int) {
+func (s *search) countMove(node string, m *Move, by int) {
 	s.spent.Total += by
 	s.spent.PerNode[node] += by
 	s.spent.PerNamespace[m.Namespace] += by
@@ -255,14 +255,14 @@ func (s *search) count(node string, m *Move, by int) {
 	s.spent.ByGoal[m.fromNode()] += by
 }
 
-func (s *search) describe(st *strategy, p *pod, found proof) Move {
+func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
 	m := Move{
 		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: ownerOf(p.object), From: p.NodeName,
 		Surge: p.surge, NoSurge: p.noSurge, Cause: st.Name, Profile: st.Profile, Cost: s.w.costOf(p), Improves: []Measure{},
 	}
 
 	if found.to != nil {
-		m.To, m.successor = found.to.Name, s.w.successor(p).Name
+		m.To, m.successor = found.to.Name, s.w.successorFor(p).Name
 	}
 	for _, n := range found.or {
 		m.Or = append(m.Or, n.Name)
@@ -277,8 +277,9 @@ func (s *search) describe(st *strategy, p *pod, found proof) Move {
 	return m
 }
 
-// clean removes pods that have ended. Their controllers have replaced them already, or never will.
-func (s *search) clean(st *strategy) (moved bool) {
+// removeEnded removes pods that have ended. Their controllers have replaced them already, or never
+// will.
+func (s *search) removeEnded(st *strategy) (moved bool) {
 	g, renews := st.gauge.(*renewal)
 	if !renews {
 		return false
@@ -288,20 +289,20 @@ func (s *search) clean(st *strategy) (moved bool) {
 		if !g.left[p] {
 			continue
 		}
-		if code, why := s.refusal(st, p); code != "" {
-			s.stay(st, p, code, why)
+		if code, why := s.refusalOf(st, p); code != "" {
+			s.recordStay(st, p, code, why)
 			continue
 		}
-		m, before := s.describe(st, p, proof{}), s.w.values()
+		m, before := s.describeMove(st, p, proof{}), s.w.gaugeValues()
 		m.From = p.object.Spec.NodeName
 		for _, other := range s.w.gauges {
 			if g, renews := other.(*renewal); renews {
 				delete(g.left, p)
 			}
 		}
-		s.improve(&m, before)
+		s.noteImproved(&m, before)
 		s.w.moved++
-		s.record(m, m.From, nil)
+		s.recordMove(m, m.From, nil)
 		delete(s.stays, p)
 		moved = true
 	}
@@ -309,19 +310,19 @@ func (s *search) clean(st *strategy) (moved bool) {
 	return moved
 }
 
-// improve says of a move which gauges it has changed.
-func (s *search) improve(m *Move, before []int64) {
-	for i, after := range s.w.values() {
+// noteImproved says of a move which gauges it has changed.
+func (s *search) noteImproved(m *Move, before []int64) {
+	for i, after := range s.w.gaugeValues() {
 		if before[i] != after {
-			m.Improves = append(m.Improves, Measure{s.w.gauges[i].name(), before[i], after})
+			m.Improves = append(m.Improves, Measure{s.w.gauges[i].gaugeName(), before[i], after})
 		}
 	}
 }
 
-// mark returns a point to return to.
-func (s *search) mark() int { return len(s.undo) }
+// undoMark returns a point to return to.
+func (s *search) undoMark() int { return len(s.undo) }
 
-func (s *search) back(mark int) {
+func (s *search) undoTo(mark int) {
 	for len(s.undo) > mark {
 		s.undo[len(s.undo)-1]()
 		s.undo = s.undo[:len(s.undo)-1]
@@ -329,18 +330,18 @@ func (s *search) back(mark int) {
 }
 
 func (s *search) closeNode(n *cluster.Node) {
-	s.w.close(n)
-	s.undo = append(s.undo, func() { s.w.open(n) })
+	s.w.closeNode(n)
+	s.undo = append(s.undo, func() { s.w.openNode(n) })
 }
 
 func (s *search) openNode(n *cluster.Node) {
-	s.w.open(n)
-	s.undo = append(s.undo, func() { s.w.close(n) })
+	s.w.openNode(n)
+	s.undo = append(s.undo, func() { s.w.closeNode(n) })
 }
 
 func (s *search) placeWaiting() { s.undo = append(s.undo, s.w.placeWaiting()) }
 
-func (s *search) stay(st *strategy, p *pod, code Code, message string) {
+func (s *search) recordStay(st *strategy, p *pod, code Code, message string) {
 	node := p.NodeName
 	if node == "" {
 		node = p.object.Spec.NodeName
@@ -355,8 +356,8 @@ func (s *search) stayNode(st *strategy, n *cluster.Node, code Code, message stri
 	s.nodeStays[n.Name] = Stay{Node: n.Name, Cause: st.Name, Code: code, Message: message}
 }
 
-// plan returns what was found.
-func (s *search) plan(state *State) *Plan {
+// makePlan returns what was found.
+func (s *search) makePlan(state *State) *Plan {
 	plan := &Plan{
 		APIVersion: APIVersion, Kind: Kind, Placing: s.w.options.Placing, Moves: []Move{}, Stays: []Stay{},
 		Notes: slices.Concat(s.policy.Notes, s.idle), Measures: []Measure{}, options: s.w.options,
@@ -389,8 +390,8 @@ func (s *search) plan(state *State) *Plan {
 			cmp.Compare(a.Cause, b.Cause))
 	})
 
-	for i, after := range s.w.values() {
-		plan.Measures = append(plan.Measures, Measure{s.w.gauges[i].name(), s.start[i], after})
+	for i, after := range s.w.gaugeValues() {
+		plan.Measures = append(plan.Measures, Measure{s.w.gauges[i].gaugeName(), s.start[i], after})
 	}
 	return plan
 }

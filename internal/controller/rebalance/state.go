@@ -99,8 +99,8 @@ type objects struct {
 	quotas      map[string][]*v1.ResourceQuota // by namespace
 }
 
-// load distributes a state's objects over the cluster and the plan's own.
-func load(c *cluster.Cluster, state *State) *objects {
+// loadObjects distributes a state's objects over the cluster and the plan's own.
+func loadObjects(c *cluster.Cluster, state *State) *objects {
 	o := &objects{
 		nodes: map[string]*v1.Node{}, deployments: map[types.NamespacedName]*appsv1.Deployment{},
 		templates: map[cluster.Name]*resourcev1.ResourceClaimTemplate{},

@@ -36,28 +36,28 @@ type strategy struct {
 	anew bool
 }
 
-// bind makes the strategies of a policy, and the gauges of the world.
-func (policy *Policy) bind(w *world) (list []*strategy) {
+// bindStrategies makes the strategies of a policy, and the gauges of the world.
+func (policy *Policy) bindStrategies(w *world) (list []*strategy) {
 	w.hard = newLedger(w, "violations", v1.DoNotSchedule)
 	w.gauges = []gauge{w.hard}
 	for i := range policy.Goals {
 		goal := &policy.Goals[i]
-		st := &strategy{Goal: goal, w: w, sees: policy.sees}
+		st := &strategy{Goal: goal, w: w, sees: policy.seesNode}
 		switch {
 		case goal.Heal != nil:
-			st.heal()
+			st.setupHeal()
 		case goal.Return != nil:
 			st.goHome()
 		case goal.Consolidate != nil:
-			st.consolidate()
+			st.consolidateNodes()
 		case goal.Defragment != nil:
-			st.defragment()
+			st.setupDefragment()
 		case goal.Utilization != nil:
-			st.utilization()
+			st.setupUtilization()
 		case goal.Duplicates != nil:
-			st.duplicates()
+			st.setupDuplicates()
 		case goal.Renew != nil:
-			st.renew()
+			st.setupRenew()
 		}
 		if st.at = slices.Index(w.gauges, st.gauge); st.at < 0 {
 			st.at = len(w.gauges)
@@ -69,75 +69,76 @@ func (policy *Policy) bind(w *world) (list []*strategy) {
 	return list
 }
 
-// wish is what a single move of the strategy has to achieve.
-func (st *strategy) wish() wish {
-	return wish{gauge: st.at, renews: st.renews, settled: st.settled, on: st.lands()}
+// moveWish is what a single move of the strategy has to achieve.
+func (st *strategy) moveWish() wish {
+	return wish{gauge: st.at, renews: st.renews, settled: st.settled, on: st.landingFilter()}
 }
 
-func (st *strategy) lands() func(n *cluster.Node) bool {
-	return func(n *cluster.Node) bool { return st.Evictor.fits(n) && (st.only == nil || st.only(n)) }
+func (st *strategy) landingFilter() func(n *cluster.Node) bool {
+	return func(n *cluster.Node) bool { return st.Evictor.fitsNode(n) && (st.only == nil || st.only(n)) }
 }
 
-// removal is by how much a gauge falls if the pod is removed.
-func removal(g gauge, p *pod) int64 {
-	before := g.value()
-	g.count(p, p.Node, -1)
-	after := g.value()
-	g.count(p, p.Node, 1)
+// removalGain is by how much a gauge falls if the pod is removed.
+func removalGain(g gauge, p *pod) int64 {
+	before := g.currentValue()
+	g.countPod(p, p.Node, -1)
+	after := g.currentValue()
+	g.countPod(p, p.Node, 1)
 	return before - after
 }
 
-func (st *strategy) heal() {
+func (st *strategy) setupHeal() {
 	w := st.w
 	ledger := w.hard
 	if st.Heal.Soft {
 		ledger = newLedger(w, "uneven spread", v1.ScheduleAnyway)
 	}
 	st.gauge = ledger
-	st.says = func(p *pod) string { return cmp.Or(ledger.says(p), "violates a constraint") }
+	st.says = func(p *pod) string { return cmp.Or(ledger.describeViolation(p), "violates a constraint") }
 	st.gain = func(p *pod) int64 {
-		if !st.heals(ledger, p) {
+		if !st.healsPod(ledger, p) {
 			return 0
 		}
-		return removal(ledger, p)
+		return removalGain(ledger, p)
 	}
 	if st.Heal.Only != "" {
 		st.order = byPriority
 	}
 }
 
-// heals reports whether a pod violates what the goal is limited to.
-func (st *strategy) heals(l *ledger, p *pod) bool {
+// healsPod reports whether a pod violates what the goal is limited to.
+func (st *strategy) healsPod(l *ledger, p *pod) bool {
 	k := l.concernOf(p)
 	switch st.Heal.Only {
 	case NodeAffinity:
 		return k.judge != nil && k.judge(p.Node) != nil
 	case NodeTaints:
-		return slices.ContainsFunc(repelling(p.Pod, p.Node), func(t *v1.Taint) bool { return st.Heal.Taints == nil || st.Heal.Taints(t) })
+		return slices.ContainsFunc(repellingTaints(p.Pod, p.Node),
+			func(t *v1.Taint) bool { return st.Heal.Taints == nil || st.Heal.Taints(t) })
 	case AntiAffinity:
-		return slices.ContainsFunc(k.groups, func(g *group) bool { return g.anti && k.own[g] && g.without(k, p) < g.excess })
+		return slices.ContainsFunc(k.groups, func(g *group) bool { return g.anti && k.own[g] && g.excessWithout(k, p) < g.excess })
 	case Spread:
-		return slices.ContainsFunc(k.groups, func(g *group) bool { return g.spread != nil && g.without(k, p) < g.excess })
+		return slices.ContainsFunc(k.groups, func(g *group) bool { return g.spread != nil && g.excessWithout(k, p) < g.excess })
 	}
-	return l.static > 0 && misfit(k, p, p.Node) > 0 || len(k.groups) > 0
+	return l.static > 0 && countMisfits(k, p, p.Node) > 0 || len(k.groups) > 0
 }
 
-// without is the group's excess if the pod is removed.
-func (g *group) without(k *concern, p *pod) int64 {
-	if !g.move(p.Node, k.own[g], k.counts[g], -1) {
+// excessWithout is the group's excess if the pod is removed.
+func (g *group) excessWithout(k *concern, p *pod) int64 {
+	if !g.movePod(p.Node, k.own[g], k.counts[g], -1) {
 		return g.excess
 	}
-	defer g.move(p.Node, k.own[g], k.counts[g], 1)
-	return g.measure()
+	defer g.movePod(p.Node, k.own[g], k.counts[g], 1)
+	return g.measureExcess()
 }
 
 // byPriority is the descheduler's order: the lowest priority first, then BestEffort, Burstable,
 // Guaranteed.
 func byPriority(a, b *pod) int {
-	return cmp.Or(cmp.Compare(a.Class.Priority, b.Class.Priority), cmp.Compare(qos(a), qos(b)))
+	return cmp.Or(cmp.Compare(a.Class.Priority, b.Class.Priority), cmp.Compare(qosRank(a), qosRank(b)))
 }
 
-func qos(p *pod) int {
+func qosRank(p *pod) int {
 	return slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}, qosOf(p.object))
 }
 
@@ -148,11 +149,11 @@ type tally struct {
 	sum   int64
 }
 
-func (t *tally) name() string { return t.title }
+func (t *tally) gaugeName() string { return t.title }
 
-func (t *tally) count(p *pod, n *cluster.Node, by int64) { t.sum += by * t.of(p, n) }
+func (t *tally) countPod(p *pod, n *cluster.Node, by int64) { t.sum += by * t.of(p, n) }
 
-func (t *tally) value() int64 { return t.sum }
+func (t *tally) currentValue() int64 { return t.sum }
 
 // goHome counts the weight of preferred node affinity that pods miss, and the PreferNoSchedule
 // taints on their nodes.
@@ -162,49 +163,52 @@ func (st *strategy) goHome() {
 	g := &tally{title: "preferences missed", of: func(p *pod, n *cluster.Node) (missed int64) {
 		if r.Weights {
 			if _, known := most[p.Class.ID]; !known {
-				most[p.Class.ID] = st.w.heaviest(p, func(*cluster.Node) bool { return true })
+				most[p.Class.ID] = st.w.greatestWeight(p, func(*cluster.Node) bool { return true })
 			}
-			missed += most[p.Class.ID] - st.w.weight(p, n)
+			missed += most[p.Class.ID] - st.w.affinityWeight(p, n)
 		}
 		if r.Taints {
-			missed += int64(len(unwelcome(p, n, r.TaintCounts)))
+			missed += int64(len(unwelcomeTaints(p, n, r.TaintCounts)))
 		}
 		return missed
 	}}
 	st.gauge, st.settled = g, r.Settled
 	st.gain = func(p *pod) int64 {
-		if r.Taints && len(unwelcome(p, p.Node, r.TaintCounts)) > 0 {
-			return int64(len(unwelcome(p, p.Node, r.TaintCounts)))
+		if r.Taints && len(unwelcomeTaints(p, p.Node, r.TaintCounts)) > 0 {
+			return int64(len(unwelcomeTaints(p, p.Node, r.TaintCounts)))
 		}
 		if !r.Weights {
 			return 0
 		}
-		return max(0, st.w.heaviest(p, func(n *cluster.Node) bool { return !closed(n) && st.w.suits(p, n) })-st.w.weight(p, p.Node))
+		return max(0, st.w.greatestWeight(p, func(n *cluster.Node) bool {
+			return !isClosed(n) &&
+				st.w.suitsPod(p, n)
+		})-st.w.affinityWeight(p, p.Node))
 	}
 	st.says = func(p *pod) string {
-		if taints := unwelcome(p, p.Node, r.TaintCounts); r.Taints && len(taints) > 0 {
+		if taints := unwelcomeTaints(p, p.Node, r.TaintCounts); r.Taints && len(taints) > 0 {
 			return "its node has the taint " + taints[0].ToString()
 		}
 		return "another node has more of its preferred node affinity"
 	}
 }
 
-// unwelcome returns the PreferNoSchedule taints that a pod does not tolerate.
-func unwelcome(p *pod, n *cluster.Node, counts func(t *v1.Taint) bool) (list []*v1.Taint) {
+// unwelcomeTaints returns the PreferNoSchedule taints that a pod does not tolerate.
+func unwelcomeTaints(p *pod, n *cluster.Node, counts func(t *v1.Taint) bool) (list []*v1.Taint) {
 	for i := range n.Taints.Taints {
 		t := &n.Taints.Taints[i]
-		if t.Effect == v1.TaintEffectPreferNoSchedule && (counts == nil || counts(t)) && !tolerates(p, t) {
+		if t.Effect == v1.TaintEffectPreferNoSchedule && (counts == nil || counts(t)) && !toleratesTaint(p, t) {
 			list = append(list, t)
 		}
 	}
 	return list
 }
 
-// duplicates counts pods of one owner with the same images beyond an even share on a node.
-func (st *strategy) duplicates() {
+// setupDuplicates counts pods of one owner with the same images beyond an even share on a node.
+func (st *strategy) setupDuplicates() {
 	g := &evenness{w: st.w, kinds: map[string]*kind{}, excluded: st.Duplicates.ExcludeOwners}
 	st.gauge, st.anew = g, true
-	st.gain = g.surplus
+	st.gain = g.surplusOf
 	st.says = func(p *pod) string { return "more of its kind than an even share are on its node" }
 }
 
@@ -224,21 +228,21 @@ type kind struct {
 	surplus int64
 }
 
-func (e *evenness) name() string { return "duplicates" }
+func (e *evenness) gaugeName() string { return "duplicates" }
 
-func (e *evenness) value() int64 { return e.sum }
+func (e *evenness) currentValue() int64 { return e.sum }
 
-// surplus is by how many the pods of its kind on its node exceed an even share.
-func (e *evenness) surplus(p *pod) int64 {
-	k := e.kinds[e.key(p)]
+// surplusOf is by how many the pods of its kind on its node exceed an even share.
+func (e *evenness) surplusOf(p *pod) int64 {
+	k := e.kinds[e.kindOf(p)]
 	if k == nil {
 		return 0
 	}
-	return max(0, k.pods[p.Node.Index]-k.share())
+	return max(0, k.pods[p.Node.Index]-k.evenShare())
 }
 
-// key identifies a pod's kind; "" means none.
-func (e *evenness) key(p *pod) string {
+// kindOf identifies a pod's kind; "" means none.
+func (e *evenness) kindOf(p *pod) string {
 	owner := p.Class.Controller
 	if owner == nil || owner.Kind == "DaemonSet" || slices.Contains(e.excluded, owner.Kind) {
 		return ""
@@ -250,17 +254,17 @@ func (e *evenness) key(p *pod) string {
 	return key
 }
 
-func (k *kind) share() int64 { return (k.all + max(k.nodes, 1) - 1) / max(k.nodes, 1) }
+func (k *kind) evenShare() int64 { return (k.all + max(k.nodes, 1) - 1) / max(k.nodes, 1) }
 
-func (e *evenness) count(p *pod, n *cluster.Node, by int64) {
-	key := e.key(p)
+func (e *evenness) countPod(p *pod, n *cluster.Node, by int64) {
+	key := e.kindOf(p)
 	if key == "" {
 		return
 	}
 
 	k := e.kinds[key]
 	if k == nil {
-		k = &kind{pods: map[int32]int64{}, nodes: e.w.suitable(p)}
+		k = &kind{pods: map[int32]int64{}, nodes: e.w.countSuitable(p)}
 		e.kinds[key] = k
 	}
 
@@ -269,7 +273,7 @@ func (e *evenness) count(p *pod, n *cluster.Node, by int64) {
 	e.sum -= k.surplus
 	k.surplus = 0
 	for _, count := range k.pods {
-		k.surplus += max(0, count-k.share())
+		k.surplus += max(0, count-k.evenShare())
 	}
 	e.sum += k.surplus
 }
@@ -282,9 +286,9 @@ type renewal struct {
 	left  map[*pod]bool // of those that have ended
 }
 
-func (r *renewal) value() int64 { return r.sum + int64(len(r.left)) }
+func (r *renewal) currentValue() int64 { return r.sum + int64(len(r.left)) }
 
-func (st *strategy) renew() {
+func (st *strategy) setupRenew() {
 	wants := func(p *pod) string {
 		object := p.object
 		if p.victim != p { // as it will be
@@ -295,10 +299,10 @@ func (st *strategy) renew() {
 	}
 	st.gauge = &renewal{left: map[*pod]bool{}, tally: tally{title: cmp.Or(st.Renew.Title, "pods to renew"),
 		of: func(p *pod, n *cluster.Node) int64 {
-			return one(p.victim == p && st.sees(n) && st.Scope.has(p) && wants(p) != "")
+			return boolToInt(p.victim == p && st.sees(n) && st.Scope.includesPod(p) && wants(p) != "")
 		}}}
 	st.renews = true
-	st.gain = func(p *pod) int64 { return one(wants(p) != "") }
+	st.gain = func(p *pod) int64 { return boolToInt(wants(p) != "") }
 	st.says = wants
 	if st.Renew.Before != nil {
 		st.order = func(a, b *pod) int { return st.Renew.Before(a.object, b.object) }
@@ -314,7 +318,7 @@ func (st *strategy) nominateEnded() {
 	}
 	for _, p := range st.w.ended {
 		n := st.w.c.Node(p.object.Spec.NodeName)
-		if n != nil && st.sees(n) && st.w.isReady(n) && st.Scope.has(p) && st.says(p) != "" {
+		if n != nil && st.sees(n) && st.w.isReady(n) && st.Scope.includesPod(p) && st.says(p) != "" {
 			g.ended, g.left[p] = append(g.ended, p), true
 		}
 	}

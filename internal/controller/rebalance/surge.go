@@ -73,9 +73,9 @@ type Surge struct {
 	Replicas int32 `json:"replicas"`
 }
 
-// surge decides whether a pod's workload can have one more replica until the pod has left. If not,
-// why says so; later is set if that passes by itself.
-func (w *world) surge(p *pod, leaving *Leaving) (s *Surge, why string, later bool) {
+// surgeFor decides whether a pod's workload can have one more replica until the pod has left. If
+// not, why says so; later is set if that passes by itself.
+func (w *world) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later bool) {
 	owner := metav1.GetControllerOfNoCopy(p.object)
 	if owner == nil || owner.Kind != "ReplicaSet" {
 		return nil, "only pods of Deployments and ReplicaSets have one beforehand", false
@@ -85,7 +85,7 @@ func (w *world) surge(p *pod, leaving *Leaving) (s *Surge, why string, later boo
 	switch {
 	case !ok:
 		return nil, "its ReplicaSet does not exist", false
-	case !ready(p.object):
+	case !countsHealthy(p.object):
 		return nil, "it is not ready itself", false
 	}
 
@@ -93,17 +93,17 @@ func (w *world) surge(p *pod, leaving *Leaving) (s *Surge, why string, later boo
 	if why != "" {
 		return nil, why, false
 	}
-	if why = cmp.Or(w.rolling(rs), w.split(rs)); why != "" {
+	if why = cmp.Or(w.whyRolling(rs), w.split(rs)); why != "" {
 		return nil, why, true
 	}
-	if other := w.unready(p); other != nil {
+	if other := w.unreadyPeer(p); other != nil {
 		return nil, fmt.Sprintf("%s of the same workload is not ready", other.Name), w.now.Sub(other.CreationTimestamp.Time) < startsFor
 	}
 
-	if why = cmp.Or(w.autoscaled(s.Scaled), w.alone(p)); why != "" {
+	if why = cmp.Or(w.autoscalerOf(s.Scaled), w.exclusiveVolume(p)); why != "" {
 		return nil, why, false
 	}
-	if nodes, why := w.beside(p, anywhere); len(nodes) == 0 {
+	if nodes, why := w.nodesBeside(p, anywhere); len(nodes) == 0 {
 		p.cramped = true
 		return nil, "no node takes one more of them while it is there: " + why.message, false
 	}
@@ -126,7 +126,7 @@ func (w *world) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 			used = q.Status.Used
 		}
 		if why = quota.Refuses(q, used, p.object, usage); why != "" {
-			return "its namespace allows no pod more: " + why, surges || len(leaving.Surging) > 0 || w.ending(p.Namespace())
+			return "its namespace allows no pod more: " + why, surges || len(leaving.Surging) > 0 || w.isEnding(p.Namespace())
 		}
 	}
 	return "", false
@@ -146,21 +146,22 @@ func (w *world) useQuota(p *pod) {
 	}
 }
 
-// ending reports whether a pod of the namespace is about to be gone.
-func (w *world) ending(namespace string) bool {
+// isEnding reports whether a pod of the namespace is about to be gone.
+func (w *world) isEnding(namespace string) bool {
 	return slices.ContainsFunc(w.pods, func(p *v1.Pod) bool { return p.Namespace == namespace && p.DeletionTimestamp != nil })
 }
 
 // scaledOf returns what has to be scaled for one more pod of a ReplicaSet, or why that must not be
 // done.
 func (w *world) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
-	s = &Surge{Scaled: Scaled{"ReplicaSet", rs.Namespace, rs.Name, rs.UID, nil}, Replicas: replicas(rs.Spec.Replicas)}
+	s = &Surge{Scaled: Scaled{"ReplicaSet", rs.Namespace, rs.Name, rs.UID, nil}, Replicas: replicasOrOne(rs.Spec.Replicas)}
 	if s.Through = ThroughOf(rs); s.Through != nil {
 		if kind := schema.FromAPIVersionAndKind(s.Through.APIVersion, s.Through.Kind).GroupKind(); !w.options.Scales[kind] {
 			return nil, fmt.Sprintf("%s scales it, which has no scale subresource", s)
 		}
 		return s, ""
 	}
+
 	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
 		d := w.deployments[types.NamespacedName{Namespace: rs.Namespace, Name: owner.Name}]
 		switch {
@@ -171,15 +172,16 @@ func (w *world) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 		case noSurge(d):
 			return nil, "its Deployment allows no pod more (maxSurge: 0)"
 		}
-		s = &Surge{Scaled: Scaled{"Deployment", d.Namespace, d.Name, d.UID, nil}, Replicas: replicas(d.Spec.Replicas)}
+		s = &Surge{Scaled: Scaled{"Deployment", d.Namespace, d.Name, d.UID, nil}, Replicas: replicasOrOne(d.Spec.Replicas)}
 	}
+
 	return s, ""
 }
 
-// autoscaled returns which autoscaler scales a workload, or "". It would put the scale back within
-// its sync period of 15 s, since one pod more lowers what each of them uses: before the successor
-// is ready, or with another pod removed than the one that is to leave.
-func (w *world) autoscaled(s Scaled) string {
+// autoscalerOf returns which autoscaler scales a workload, or "". It would put the scale back
+// within its sync period of 15 s, since one pod more lowers what each of them uses: before the
+// successor is ready, or with another pod removed than the one that is to leave.
+func (w *world) autoscalerOf(s Scaled) string {
 	kind, name := s.target()
 	for _, h := range w.autoscalers {
 		if ref := &h.Spec.ScaleTargetRef; h.Namespace == s.Namespace && ref.Kind == kind && ref.Name == name {
@@ -197,14 +199,15 @@ func (w *world) split(rs *appsv1.ReplicaSet) string {
 		return ""
 	}
 	for _, other := range w.c.ReplicaSets.All() {
-		if other.UID != rs.UID && other.Namespace == rs.Namespace && replicas(other.Spec.Replicas) > 0 && metav1.IsControlledBy(other, &metav1.ObjectMeta{UID: through.UID}) {
+		if other.UID != rs.UID && other.Namespace == rs.Namespace && replicasOrOne(other.Spec.Replicas) > 0 &&
+			metav1.IsControlledBy(other, &metav1.ObjectMeta{UID: through.UID}) {
 			return fmt.Sprintf("%s/%s is being rolled out", through.Kind, through.Name)
 		}
 	}
 	return ""
 }
 
-func replicas(n *int32) int32 {
+func replicasOrOne(n *int32) int32 {
 	if n == nil {
 		return 1
 	}
@@ -224,13 +227,13 @@ func noSurge(d *appsv1.Deployment) bool {
 // startsFor is how old a pod may be that is not ready yet and is waited for.
 const startsFor = 10 * time.Minute
 
-// unready returns another pod of the workload that is not ready: the controller would remove that
-// one when the scale is put back.
-func (w *world) unready(p *pod) *v1.Pod {
+// unreadyPeer returns another pod of the workload that is not ready: the controller would remove
+// that one when the scale is put back.
+func (w *world) unreadyPeer(p *pod) *v1.Pod {
 	set := p.Class.Controller.UID
 	for _, other := range w.pods {
 		if other.Namespace != p.Namespace() || other.DeletionTimestamp != nil || rules.IsTerminal(other) ||
-			other.Status.Phase == v1.PodRunning && ready(other) {
+			other.Status.Phase == v1.PodRunning && countsHealthy(other) {
 			continue
 		}
 		if owner := metav1.GetControllerOfNoCopy(other); owner != nil && owner.UID == set {
@@ -240,8 +243,8 @@ func (w *world) unready(p *pod) *v1.Pod {
 	return nil
 }
 
-// alone returns which of the pod's volumes no other pod can have on another node, or "".
-func (w *world) alone(p *pod) string {
+// exclusiveVolume returns which of the pod's volumes no other pod can have on another node, or "".
+func (w *world) exclusiveVolume(p *pod) string {
 	for i := range p.object.Spec.Volumes {
 		source := p.object.Spec.Volumes[i].PersistentVolumeClaim
 		if source == nil {
@@ -256,17 +259,17 @@ func (w *world) alone(p *pod) string {
 	return ""
 }
 
-// beside returns the nodes on which the scheduler may put one more pod of a workload while this one
-// is there, by name, or why there are none.
-func (w *world) beside(p *pod, is wish) (nodes []*cluster.Node, why proof) {
+// nodesBeside returns the nodes on which the scheduler may put one more pod of a workload while
+// this one is there, by name, or why there are none.
+func (w *world) nodesBeside(p *pod, is wish) (nodes []*cluster.Node, why proof) {
 	s := w.schedulerOf(p)
 	if s == nil {
-		return nil, refused(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
+		return nil, refuseMove(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
-	next, notes := w.successor(p), len(w.notes)
-	defer func() { w.back(notes) }()
-	w.create(next.claims)
-	nodes, why = w.landings(s, next, p.Node, is)
+	next, notes := w.successorFor(p), len(w.notes)
+	defer func() { w.undoTo(notes) }()
+	w.createClaims(next.claims)
+	nodes, why = w.landingsOf(s, next, p.Node, is)
 	sortByName(nodes)
 	return nodes, why
 }

@@ -52,16 +52,16 @@ func newUsage(st *strategy) *usage {
 	return g
 }
 
-func (g *usage) name() string {
+func (g *usage) gaugeName() string {
 	if g.u.High {
 		return "underused nodes with pods"
 	}
 	return "use above target (millionths)"
 }
 
-func (g *usage) value() int64 { return g.sum }
+func (g *usage) currentValue() int64 { return g.sum }
 
-func (g *usage) at(n *cluster.Node) *fullness {
+func (g *usage) fullnessOf(n *cluster.Node) *fullness {
 	f := g.nodes[n.Index]
 	if f == nil {
 		f = &fullness{n: n, requests: make([]int64, len(g.resources)), used: make([]int64, len(g.resources))}
@@ -70,35 +70,35 @@ func (g *usage) at(n *cluster.Node) *fullness {
 	return f
 }
 
-func (g *usage) count(p *pod, n *cluster.Node, by int64) {
-	f := g.at(n)
+func (g *usage) countPod(p *pod, n *cluster.Node, by int64) {
+	f := g.fullnessOf(n)
 	for i, name := range g.resources {
-		part, all := p.Class.Requests.Of(name), g.size(n, i)
+		part, all := p.Class.Requests.Of(name), g.sizeOf(n, i)
 		if name == v1.ResourcePods {
 			part = 1
 		}
 		f.requests[i] += by * part
-		f.used[i] += by * share(part, all)
+		f.used[i] += by * shareOf(part, all)
 	}
-	if !stays(p) {
+	if !staysOnNode(p) {
 		f.pods += by
 	}
 	g.sum -= f.amount
-	f.amount = g.amount(f)
+	f.amount = g.excessOf(f)
 	g.sum += f.amount
 }
 
-// size is how much of a resource a node has.
-func (g *usage) size(n *cluster.Node, i int) int64 {
+// sizeOf is how much of a resource a node has.
+func (g *usage) sizeOf(n *cluster.Node, i int) int64 {
 	if g.resources[i] == v1.ResourcePods {
 		return n.Size.Pods
 	}
 	return n.Size.Of(g.resources[i])
 }
 
-// share is what a pod takes of a node, in millionths. It is rounded for each pod, not for the node:
-// so nodes of one size gain what others lose, and no move is made for what rounding saves.
-func share(part, all int64) int64 {
+// shareOf is what a pod takes of a node, in millionths. It is rounded for each pod, not for the
+// node: so nodes of one size gain what others lose, and no move is made for what rounding saves.
+func shareOf(part, all int64) int64 {
 	if all <= 0 || part <= 0 {
 		return 0
 	}
@@ -110,32 +110,32 @@ func share(part, all int64) int64 {
 	return int64(min(millionths, math.MaxInt32))
 }
 
-// settle resolves deviations, when all pods are counted. The average is that of all nodes together,
-// which moves do not change: otherwise what a node adds to the gauge would depend on all the
-// others, and each plan would have targets of its own.
-func (g *usage) settle() {
+// resolveDeviations resolves deviations, when all pods are counted. The average is that of all
+// nodes together, which moves do not change: otherwise what a node adds to the gauge would depend
+// on all the others, and each plan would have targets of its own.
+func (g *usage) resolveDeviations() {
 	if !g.u.Deviation {
 		return
 	}
-	seen := g.seen()
+	seen := g.seenNodes()
 	for i := range g.resources {
 		requests, size := int64(0), int64(0)
 		for _, n := range seen {
-			requests += g.at(n).requests[i]
-			size += g.size(n, i)
+			requests += g.fullnessOf(n).requests[i]
+			size += g.sizeOf(n, i)
 		}
-		average := share(requests, size)
+		average := shareOf(requests, size)
 		g.thresholds[i], g.targets[i] = max(0, average-g.thresholds[i]), min(whole, average+g.targets[i])
 	}
 
 	g.sum = 0
 	for _, f := range g.nodes {
-		f.amount = g.amount(f)
+		f.amount = g.excessOf(f)
 		g.sum += f.amount
 	}
 }
 
-func (g *usage) seen() (list []*cluster.Node) {
+func (g *usage) seenNodes() (list []*cluster.Node) {
 	for _, n := range g.w.c.Nodes {
 		if n != nil && g.sees(n) {
 			list = append(list, n)
@@ -144,9 +144,9 @@ func (g *usage) seen() (list []*cluster.Node) {
 	return list
 }
 
-func (g *usage) amount(f *fullness) (amount int64) {
+func (g *usage) excessOf(f *fullness) (amount int64) {
 	if g.u.High {
-		return one(f.pods > 0 && g.under(f))
+		return boolToInt(f.pods > 0 && g.isUnder(f))
 	}
 	for i := range g.resources {
 		amount += max(0, f.used[i]-g.targets[i])
@@ -154,7 +154,7 @@ func (g *usage) amount(f *fullness) (amount int64) {
 	return amount
 }
 
-func (g *usage) under(f *fullness) bool {
+func (g *usage) isUnder(f *fullness) bool {
 	for i := range g.resources {
 		if f.used[i] > g.thresholds[i] {
 			return false
@@ -163,28 +163,28 @@ func (g *usage) under(f *fullness) bool {
 	return true
 }
 
-// underused lists the nodes below all thresholds that are not about to be removed, the emptiest
+// listUnderused lists the nodes below all thresholds that are not about to be removed, the emptiest
 // first.
-func (g *usage) underused() (list []*fullness) {
-	for _, n := range g.seen() {
-		if g.w.leaves(n) == "" && g.under(g.at(n)) {
-			list = append(list, g.at(n))
+func (g *usage) listUnderused() (list []*fullness) {
+	for _, n := range g.seenNodes() {
+		if g.w.whyLeaving(n) == "" && g.isUnder(g.fullnessOf(n)) {
+			list = append(list, g.fullnessOf(n))
 		}
 	}
 	slices.SortFunc(list, func(a, b *fullness) int {
-		return cmp.Or(cmp.Compare(g.total(a), g.total(b)), cmp.Compare(a.n.Name, b.n.Name))
+		return cmp.Or(cmp.Compare(g.totalUsed(a), g.totalUsed(b)), cmp.Compare(a.n.Name, b.n.Name))
 	})
 	return list
 }
 
-func (g *usage) total(f *fullness) (sum int64) {
+func (g *usage) totalUsed(f *fullness) (sum int64) {
 	for _, used := range f.used {
 		sum += used
 	}
 	return sum
 }
 
-func (st *strategy) utilization() {
+func (st *strategy) setupUtilization() {
 	g := newUsage(st)
 	st.gauge = g
 	if st.Utilization.High {
@@ -194,29 +194,29 @@ func (st *strategy) utilization() {
 
 	st.anew = true
 	st.ready = func() string {
-		if n := len(g.underused()); n <= st.Utilization.MoreThan {
+		if n := len(g.listUnderused()); n <= st.Utilization.MoreThan {
 			return fmt.Sprintf("%d nodes are below all thresholds, and there have to be more than %d", n, st.Utilization.MoreThan)
 		}
 		return ""
 	}
 
-	st.gain = func(p *pod) int64 { return removal(g, p) }
+	st.gain = func(p *pod) int64 { return removalGain(g, p) }
 	st.order = func(a, b *pod) int {
-		return cmp.Or(cmp.Compare(g.total(g.at(b.Node)), g.total(g.at(a.Node))), byPriority(a, b))
+		return cmp.Or(cmp.Compare(g.totalUsed(g.fullnessOf(b.Node)), g.totalUsed(g.fullnessOf(a.Node))), byPriority(a, b))
 	}
 	st.says = func(p *pod) string { return p.Node.Name + " is above its target" }
 }
 
 // emptyUnderused empties one underused node after the other, onto nodes that are not underused.
 func (st *strategy) emptyUnderused(s *search, g *usage) bool {
-	list := g.underused()
-	if len(list) <= st.Utilization.MoreThan || len(list) == len(g.seen()) {
+	list := g.listUnderused()
+	if len(list) <= st.Utilization.MoreThan || len(list) == len(g.seenNodes()) {
 		return false
 	}
 
 	low := map[*cluster.Node]bool{}
 	for _, n := range st.w.c.Nodes {
-		if n != nil && g.under(g.at(n)) {
+		if n != nil && g.isUnder(g.fullnessOf(n)) {
 			low[n] = true
 		}
 	}
@@ -226,7 +226,7 @@ func (st *strategy) emptyUnderused(s *search, g *usage) bool {
 			continue
 		}
 		st.only = func(n *cluster.Node) bool { return !low[n] }
-		if s.empty(st, f.n, "") {
+		if s.emptyNode(st, f.n, "") {
 			return true
 		}
 	}

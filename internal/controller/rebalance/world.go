@@ -85,15 +85,15 @@ type pod struct {
 	claims  []metav1.Object // that controllers make for it, if it is a successor
 }
 
-// begin loads a state without its pods.
-func begin(state *State, options Options) *world {
+// beginWorld loads a state without its pods.
+func beginWorld(state *State, options Options) *world {
 	w := &world{
 		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{},
 		placed: map[types.UID]*pod{}, siblings: map[string]int{},
 		covering: map[int32][]*budget{}, surgesUse: map[*v1.ResourceQuota]v1.ResourceList{},
 	}
-	w.objects = load(w.c, state)
-	for _, n := range sorted(w.nodes) {
+	w.objects = loadObjects(w.c, state)
+	for _, n := range sortNodes(w.nodes) {
 		w.c.SetNode(n)
 	}
 	for _, profile := range options.Profiles {
@@ -103,12 +103,12 @@ func begin(state *State, options Options) *world {
 	return w
 }
 
-// open loads a state and places the pending pods.
-func open(state *State, policy *Policy, options Options) *world {
-	w := begin(state, options)
-	w.strategies = policy.bind(w)
+// openWorld loads a state and places the pending pods.
+func openWorld(state *State, policy *Policy, options Options) *world {
+	w := beginWorld(state, options)
+	w.strategies = policy.bindStrategies(w)
 	for _, object := range w.pods {
-		w.enter(object)
+		w.enterPod(object)
 	}
 	w.budgets = readBudgets(w)
 	all := w.sortedPods()
@@ -120,13 +120,13 @@ func open(state *State, policy *Policy, options Options) *world {
 		}
 	}
 	for _, p := range all {
-		w.count(p, 1)
+		w.countInGauges(p, 1)
 	}
 	w.placeWaiting()
 	for _, st := range w.strategies {
 		st.nominateEnded()
 		if g, averages := st.gauge.(*usage); averages {
-			g.settle()
+			g.resolveDeviations()
 		}
 	}
 	return w
@@ -148,7 +148,7 @@ func newScheduler(c *cluster.Cluster, profile *plugins.Profile) *scheduler {
 	return s
 }
 
-func sorted(nodes map[string]*v1.Node) []*v1.Node {
+func sortNodes(nodes map[string]*v1.Node) []*v1.Node {
 	var list []*v1.Node
 	for _, n := range nodes {
 		list = append(list, n)
@@ -157,7 +157,7 @@ func sorted(nodes map[string]*v1.Node) []*v1.Node {
 	return list
 }
 
-func (w *world) enter(object *v1.Pod) {
+func (w *world) enterPod(object *v1.Pod) {
 	if object.UID == "" {
 		object = object.DeepCopy()
 		object.UID = uidOf(object)
@@ -188,13 +188,13 @@ func (w *world) enter(object *v1.Pod) {
 	}
 }
 
-// count tells the gauges that a pod was added or removed. Terminating pods count nowhere.
-func (w *world) count(p *pod, by int64) {
+// countInGauges tells the gauges that a pod was added or removed. Terminating pods count nowhere.
+func (w *world) countInGauges(p *pod, by int64) {
 	if p.Terminating {
 		return
 	}
 	for _, g := range w.gauges {
-		g.count(p, p.Node, by)
+		g.countPod(p, p.Node, by)
 	}
 	if p.counted = nil; by > 0 {
 		p.counted = p.Node
@@ -236,9 +236,9 @@ func (w *world) placeWaiting() (undo func()) {
 			hopeless[p.Class] = p.Nominated == ""
 			return false
 		}
-		back = append(back, w.put(p, d.Node))
+		back = append(back, w.placePod(p, d.Node))
 		p.after = w.moved
-		w.recover(p, 1)
+		w.countRecovered(p, 1)
 		came = append(came, p)
 		return true
 	})
@@ -248,7 +248,7 @@ func (w *world) placeWaiting() (undo func()) {
 		w.arrivals = w.arrivals[:len(w.arrivals)-len(came)]
 		for i, p := range slices.Backward(came) {
 			nominated := p.Nominated
-			w.recover(p, -1)
+			w.countRecovered(p, -1)
 			back[i]()
 			if nominated != "" {
 				w.c.Nominate(p.Pod, nominated)
@@ -258,41 +258,41 @@ func (w *world) placeWaiting() (undo func()) {
 	}
 }
 
-// put places a pod with what it claims and counts it, and returns how to undo that.
-func (w *world) put(p *pod, n *cluster.Node) (undo func()) {
+// placePod places a pod with what it claims and counts it, and returns how to undo that.
+func (w *world) placePod(p *pod, n *cluster.Node) (undo func()) {
 	notes := len(w.notes)
-	w.reserve(p, n, w.schedulerOf(p))
-	w.add(p, n)
+	w.reserveFor(p, n, w.schedulerOf(p))
+	w.addPod(p, n)
 	return func() {
-		w.drop(p)
-		w.back(notes)
+		w.dropPod(p)
+		w.undoTo(notes)
 	}
 }
 
-// take removes a pod, which gives back what it held, and returns how to undo that.
-func (w *world) take(p *pod) (undo func()) {
+// removePod removes a pod, which gives back what it held, and returns how to undo that.
+func (w *world) removePod(p *pod) (undo func()) {
 	from, notes := p.Node, len(w.notes)
-	w.drop(p)
-	w.release(p)
+	w.dropPod(p)
+	w.releaseOf(p)
 	return func() {
-		w.back(notes)
-		w.add(p, from)
+		w.undoTo(notes)
+		w.addPod(p, from)
 	}
 }
 
-// add places a pod and counts it; drop undoes that.
-func (w *world) add(p *pod, n *cluster.Node) {
+// addPod places a pod and counts it; dropPod undoes that.
+func (w *world) addPod(p *pod, n *cluster.Node) {
 	w.c.Place(p.Pod, n)
 	w.placed[p.UID] = p
 	if w.byName != nil {
 		i, _ := slices.BinarySearchFunc(w.byName, p, byName)
 		w.byName = slices.Insert(w.byName, i, p)
 	}
-	w.count(p, 1)
+	w.countInGauges(p, 1)
 }
 
-func (w *world) drop(p *pod) {
-	w.count(p, -1)
+func (w *world) dropPod(p *pod) {
+	w.countInGauges(p, -1)
 	w.c.RemovePod(p.UID)
 	p.NodeName = ""
 	delete(w.placed, p.UID)
@@ -301,10 +301,10 @@ func (w *world) drop(p *pod) {
 	}
 }
 
-// move makes a move: the victim leaves, its successor is placed, and so are pending pods that fit
-// now.
-func (w *world) move(p *pod, to *cluster.Node) (next *pod, undo func()) {
-	next, back := w.replace(p, to)
+// movePod makes a move: the victim leaves, its successor is placed, and so are pending pods that
+// fit now.
+func (w *world) movePod(p *pod, to *cluster.Node) (next *pod, undo func()) {
+	next, back := w.replacePod(p, to)
 	w.moved++
 	arrived := w.placeWaiting()
 	return next, func() {
@@ -314,35 +314,35 @@ func (w *world) move(p *pod, to *cluster.Node) (next *pod, undo func()) {
 	}
 }
 
-// replace has a pod leave, and places its successor.
-func (w *world) replace(p *pod, to *cluster.Node) (next *pod, undo func()) {
+// replacePod has a pod leave, and places its successor.
+func (w *world) replacePod(p *pod, to *cluster.Node) (next *pod, undo func()) {
 	from := p.Node
-	restore := w.take(p)
-	next = w.successor(p)
+	restore := w.removePod(p)
+	next = w.successorFor(p)
 	next.been = append(slices.Clone(p.been), from.Name)
 	notes := len(w.notes)
-	w.create(next.claims)
-	remove := w.put(next, to)
+	w.createClaims(next.claims)
+	remove := w.placePod(next, to)
 	return next, func() {
 		remove()
-		w.back(notes)
+		w.undoTo(notes)
 		restore()
 	}
 }
 
-// without takes a pod off its node for a proof. During the proof its successor exists, first beside
-// the pod while it terminates, unless the controller waits for its end, and then without it.
-func (w *world) without(p *pod, terminating, gone func(next *pod, from *cluster.Node)) {
-	next, from, notes := w.successor(p), p.Node, len(w.notes)
+// withoutPod takes a pod off its node for a proof. During the proof its successor exists, first
+// beside the pod while it terminates, unless the controller waits for its end, and then without it.
+func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *cluster.Node)) {
+	next, from, notes := w.successorFor(p), p.Node, len(w.notes)
 	w.c.RemovePod(p.UID)
 	defer func() {
-		w.back(notes)
+		w.undoTo(notes)
 		p.NodeName = from.Name
 		w.c.Place(p.Pod, from)
 	}()
 
 	if isStateful(p) == 0 {
-		w.create(next.claims)
+		w.createClaims(next.claims)
 		guest := *p.Pod
 		guest.Terminating = true
 		visitor := w.c.Visit(&guest, from)
@@ -350,14 +350,14 @@ func (w *world) without(p *pod, terminating, gone func(next *pod, from *cluster.
 		w.c.Leave(visitor)
 	}
 
-	w.release(p)
-	w.create(next.claims)
+	w.releaseOf(p)
+	w.createClaims(next.claims)
 	gone(next, from)
 }
 
-// successor returns the pod that the controller creates in place of one. It is assumed to be
+// successorFor returns the pod that the controller creates in place of one. It is assumed to be
 // created from the same template; a workload that is being changed is left alone.
-func (w *world) successor(p *pod) *pod {
+func (w *world) successorFor(p *pod) *pod {
 	if p.next != nil {
 		return p.next
 	}

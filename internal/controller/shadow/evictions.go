@@ -41,7 +41,7 @@ func (e *Evictions) Step(now time.Time, event eviction.Event) {
 	switch seen := event.(type) {
 	case eviction.PodSeen:
 		if seen.Pod.Terminating {
-			e.leaving(now, &seen.Pod)
+			e.noteLeaving(now, &seen.Pod)
 		}
 		// For the core it has not left: what the core knows of a terminating pod is judged when all
 		// watches have caught up.
@@ -56,11 +56,11 @@ func (e *Evictions) Step(now time.Time, event eviction.Event) {
 	}
 	e.core.Step(now, event)
 	if _, tick := event.(eviction.Tick); tick {
-		e.look(now)
+		e.judgeDue(now)
 	}
 }
 
-func (e *Evictions) leaving(now time.Time, pod *eviction.Pod) {
+func (e *Evictions) noteLeaving(now time.Time, pod *eviction.Pod) {
 	w := e.pods[pod.UID]
 	if w == nil {
 		w = &watched{name: pod.Name}
@@ -72,8 +72,8 @@ func (e *Evictions) leaving(now time.Time, pod *eviction.Pod) {
 	w.marked = w.marked || pod.Marked
 }
 
-// look records the pods that have to leave, and judges those whose record is complete.
-func (e *Evictions) look(now time.Time) {
+// judgeDue records the pods that have to leave, and judges those whose record is complete.
+func (e *Evictions) judgeDue(now time.Time) {
 	for pod, due := range e.core.Going() {
 		if !due.By(now) {
 			continue
@@ -89,15 +89,15 @@ func (e *Evictions) look(now time.Time) {
 		}
 	}
 	for uid, w := range e.pods {
-		if e.judged(now, uid, w) {
+		if e.judgePod(now, uid, w) {
 			delete(e.pods, uid)
 		}
 	}
-	e.ledger.seen(Eviction, e.core.Pods())
+	e.ledger.setCount(Eviction, e.core.Pods())
 }
 
-// judged judges a pod, and reports whether it can be forgotten.
-func (e *Evictions) judged(now time.Time, uid types.UID, w *watched) bool {
+// judgePod judges a pod, and reports whether it can be forgotten.
+func (e *Evictions) judgePod(now time.Time, uid types.UID, w *watched) bool {
 	if w.left.IsZero() {
 		return e.judgeThere(now, w)
 	}
@@ -121,7 +121,7 @@ func (e *Evictions) judgeThere(now time.Time, w *watched) bool {
 	}
 	if late := now.Sub(w.due.At); late >= Patience && !w.missed {
 		w.missed = true
-		e.ledger.one(e.decision(w, w.due.At, "evicted for "+w.due.Taint.ToString(), "still there"), OnlyBerth, late)
+		e.ledger.addOneSided(e.newDecision(w, w.due.At, "evicted for "+w.due.Taint.ToString(), "still there"), OnlyBerth, late)
 	}
 	return false
 }
@@ -132,16 +132,16 @@ func (e *Evictions) judgeLeft(uid types.UID, w *watched) {
 	switch {
 	case w.missed:
 	case due && w.marked:
-		e.ledger.both(e.decision(w, w.due.At, "evicted for "+w.due.Taint.ToString(), ""), w.left.Sub(w.due.At))
+		e.ledger.addBoth(e.newDecision(w, w.due.At, "evicted for "+w.due.Taint.ToString(), ""), w.left.Sub(w.due.At))
 	case w.marked:
 		if later, ok := e.core.Due(uid); ok && !later.Stays() {
-			e.ledger.both(e.decision(w, later.At, "evicted for "+later.Taint.ToString(), "too early"), w.left.Sub(later.At))
+			e.ledger.addBoth(e.newDecision(w, later.At, "evicted for "+later.Taint.ToString(), "too early"), w.left.Sub(later.At))
 			return
 		}
-		e.ledger.one(e.decision(w, w.left, "evicted for a taint", "no taint asks for it"), OnlyOther, 0)
+		e.ledger.addOneSided(e.newDecision(w, w.left, "evicted for a taint", "no taint asks for it"), OnlyOther, 0)
 	}
 }
 
-func (e *Evictions) decision(w *watched, at time.Time, what, why string) Decision {
+func (e *Evictions) newDecision(w *watched, at time.Time, what, why string) Decision {
 	return Decision{Kind: Eviction, Object: w.name.String(), What: what, At: at, Why: why}
 }

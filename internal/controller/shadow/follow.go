@@ -34,7 +34,7 @@ type Follower struct {
 // NewFollower returns a follower that compares evictions, node health, or both. Run starts it.
 func NewFollower(client kubernetes.Interface, evictions, health bool, options nodehealth.Options) *Follower {
 	f := &Follower{Ledger: NewLedger(time.Now()), client: client, steps: make(chan func(time.Time), 1024), sight: map[string]bool{}}
-	f.Ledger.Told = count
+	f.Ledger.Told = countDecision
 	if evictions {
 		f.evictions = NewEvictions(f.Ledger, func(time.Time) time.Time { return time.Now().Round(0) })
 	}
@@ -78,26 +78,26 @@ func (f *Follower) Run(ctx context.Context) {
 		case step := <-f.steps:
 			step(time.Now())
 		case now := <-ticks.C:
-			f.evict(now, eviction.Tick{})
-			f.health(now, nodehealth.Tick{})
+			f.stepEvictions(now, eviction.Tick{})
+			f.stepHealth(now, nodehealth.Tick{})
 		}
 	}
 }
 
-func (f *Follower) evict(now time.Time, event eviction.Event) {
+func (f *Follower) stepEvictions(now time.Time, event eviction.Event) {
 	if f.evictions != nil {
 		f.evictions.Step(now, event)
 	}
 }
 
-func (f *Follower) health(now time.Time, event nodehealth.Event) {
+func (f *Follower) stepHealth(now time.Time, event nodehealth.Event) {
 	if f.nodes != nil {
 		f.nodes.Step(now, event)
 	}
 }
 
-// do runs a step on the goroutine of Run.
-func (f *Follower) do(ctx context.Context, step func(now time.Time)) {
+// runStep runs a step on the goroutine of Run.
+func (f *Follower) runStep(ctx context.Context, step func(now time.Time)) {
 	select {
 	case f.steps <- step:
 	case <-ctx.Done():
@@ -105,7 +105,7 @@ func (f *Follower) do(ctx context.Context, step func(now time.Time)) {
 }
 
 func (f *Follower) podSink(ctx context.Context) feed.Sink {
-	pod := func(event eviction.Event) { f.do(ctx, func(now time.Time) { f.evict(now, event) }) }
+	pod := func(event eviction.Event) { f.runStep(ctx, func(now time.Time) { f.stepEvictions(now, event) }) }
 	return feed.Sink{
 		Listing: func() { pod(eviction.PodsListing{}) },
 		Listed:  func() { pod(eviction.PodsListed{}); f.listed[0].Store(true) },
@@ -121,7 +121,7 @@ func (f *Follower) podSink(ctx context.Context) feed.Sink {
 
 func (f *Follower) nodeSink(ctx context.Context) feed.Sink {
 	both := func(e eviction.Event, h nodehealth.Event) {
-		f.do(ctx, func(now time.Time) { f.evict(now, e); f.health(now, h) })
+		f.runStep(ctx, func(now time.Time) { f.stepEvictions(now, e); f.stepHealth(now, h) })
 	}
 	return feed.Sink{
 		Listing: func() { both(eviction.NodesListing{}, nodehealth.NodesListing{}) },
@@ -134,13 +134,13 @@ func (f *Follower) nodeSink(ctx context.Context) feed.Sink {
 			name := o.(*v1.Node).Name
 			both(eviction.NodeGone{Name: name}, nodehealth.NodeGone{Name: name})
 		},
-		Lost: func() { f.blind(ctx, "nodes", true) },
-		Back: func() { f.blind(ctx, "nodes", false) },
+		Lost: func() { f.noteBlind(ctx, "nodes", true) },
+		Back: func() { f.noteBlind(ctx, "nodes", false) },
 	}
 }
 
 func (f *Follower) leaseSink(ctx context.Context) feed.Sink {
-	see := func(event nodehealth.Event) { f.do(ctx, func(now time.Time) { f.health(now, event) }) }
+	see := func(event nodehealth.Event) { f.runStep(ctx, func(now time.Time) { f.stepHealth(now, event) }) }
 	return feed.Sink{
 		Listing: func() {},
 		Listed:  func() { see(nodehealth.LeasesListed{}); f.listed[2].Store(true) },
@@ -150,18 +150,18 @@ func (f *Follower) leaseSink(ctx context.Context) feed.Sink {
 			}
 		},
 		Gone: func(o runtime.Object) { see(nodehealth.LeaseGone{Name: o.(*coordinationv1.Lease).Name}) },
-		Lost: func() { f.blind(ctx, "leases", true) },
-		Back: func() { f.blind(ctx, "leases", false) },
+		Lost: func() { f.noteBlind(ctx, "leases", true) },
+		Back: func() { f.noteBlind(ctx, "leases", false) },
 	}
 }
 
-// blind records that a watch is broken or back: signs of life come through both.
-func (f *Follower) blind(ctx context.Context, watch string, lost bool) {
-	f.do(ctx, func(now time.Time) {
+// noteBlind records that a watch is broken or back: signs of life come through both.
+func (f *Follower) noteBlind(ctx context.Context, watch string, lost bool) {
+	f.runStep(ctx, func(now time.Time) {
 		if f.sight[watch] = lost; f.sight["nodes"] || f.sight["leases"] {
-			f.health(now, nodehealth.Blind{})
+			f.stepHealth(now, nodehealth.Blind{})
 			return
 		}
-		f.health(now, nodehealth.Sighted{})
+		f.stepHealth(now, nodehealth.Sighted{})
 	})
 }

@@ -101,8 +101,8 @@ func NewLedger(now time.Time) *Ledger {
 	return &Ledger{report: Report{APIVersion: "berth.dev/v1alpha1", Kind: "ControllerShadow", Since: now.UTC(), Tallies: tallies}}
 }
 
-// both records what both sides decided, the other controller later by lag.
-func (l *Ledger) both(d Decision, lag time.Duration) {
+// addBoth records what both sides decided, the other controller later by lag.
+func (l *Ledger) addBoth(d Decision, lag time.Duration) {
 	switch {
 	case lag > Same:
 		d.Outcome = Later
@@ -112,16 +112,16 @@ func (l *Ledger) both(d Decision, lag time.Duration) {
 		d.Outcome = AtOnce
 	}
 	d.LagSeconds = lag.Seconds()
-	l.add(d)
+	l.addDecision(d)
 }
 
-// one records what only one side decided, and how long the other was waited for.
-func (l *Ledger) one(d Decision, outcome Outcome, waited time.Duration) {
+// addOneSided records what only one side decided, and how long the other was waited for.
+func (l *Ledger) addOneSided(d Decision, outcome Outcome, waited time.Duration) {
 	d.Outcome, d.LagSeconds = outcome, waited.Seconds()
-	l.add(d)
+	l.addDecision(d)
 }
 
-func (l *Ledger) add(d Decision) {
+func (l *Ledger) addDecision(d Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	d.At = d.At.UTC().Truncate(time.Millisecond)
@@ -133,16 +133,16 @@ func (l *Ledger) add(d Decision) {
 		t.MaxLateSeconds = max(t.MaxLateSeconds, d.LagSeconds)
 	}
 	if d.Outcome != AtOnce {
-		l.report.Differences = widest(append(l.report.Differences, d))
+		l.report.Differences = widestFirst(append(l.report.Differences, d))
 	}
 	if l.Told != nil {
 		l.Told(d)
 	}
 }
 
-// widest keeps the differences that matter most: first those of one side alone, then by how far
-// apart the two were. Among equals the older ones stay.
-func widest(list []Decision) []Decision {
+// widestFirst keeps the differences that matter most: first those of one side alone, then by how
+// far apart the two were. Among equals the older ones stay.
+func widestFirst(list []Decision) []Decision {
 	alone := func(d *Decision) int {
 		if d.Outcome == OnlyBerth || d.Outcome == OnlyOther {
 			return 0
@@ -176,8 +176,8 @@ func (l *Ledger) Report(now time.Time) *Report {
 	return &report
 }
 
-// seen records how many nodes and pods there are.
-func (l *Ledger) seen(kind Kind, n int) {
+// setCount records how many nodes and pods there are.
+func (l *Ledger) setCount(kind Kind, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if kind == Taint {

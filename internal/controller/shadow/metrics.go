@@ -40,8 +40,8 @@ func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{decisions, lag, agreement, placements, meanGain}
 }
 
-// count counts a decision in the metrics.
-func count(d Decision) {
+// countDecision counts a decision in the metrics.
+func countDecision(d Decision) {
 	decisions.WithLabelValues(string(d.Kind), string(d.Outcome)).Inc()
 	if d.Outcome != OnlyBerth && d.Outcome != OnlyOther {
 		lag.WithLabelValues(string(d.Kind)).Observe(d.LagSeconds)

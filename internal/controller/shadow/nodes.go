@@ -52,32 +52,32 @@ func NewNodes(ledger *Ledger, options nodehealth.Options) *Nodes {
 func (n *Nodes) Step(now time.Time, event nodehealth.Event) {
 	switch seen := event.(type) {
 	case nodehealth.NodeSeen:
-		event = nodehealth.NodeSeen{Node: n.seen(now, seen.Node)}
+		event = nodehealth.NodeSeen{Node: n.noteNode(now, seen.Node)}
 	case nodehealth.NodeGone:
 		delete(n.nodes, seen.Name)
-		n.drop(seen.Name)
+		n.dropNode(seen.Name)
 	case nodehealth.LeaseSeen:
-		n.beat(now, seen.Name)
+		n.noteLease(now, seen.Name)
 	}
 	n.carryOut(now, n.core.Step(now, event))
 	if _, tick := event.(nodehealth.Tick); tick {
-		n.overdue(now)
-		n.ledger.seen(Taint, len(n.nodes))
+		n.countOverdue(now)
+		n.ledger.setCount(Taint, len(n.nodes))
 	}
 }
 
-// seen records a node and returns Berth's copy of it.
-func (n *Nodes) seen(now time.Time, real nodehealth.Node) nodehealth.Node {
+// noteNode records a node and returns Berth's copy of it.
+func (n *Nodes) noteNode(now time.Time, real nodehealth.Node) nodehealth.Node {
 	known := n.nodes[real.Name]
 	if known == nil || known.real.UID != real.UID {
-		n.drop(real.Name)
+		n.dropNode(real.Name)
 		// Both sides start from what the other controller has written so far.
-		known = &node{reported: real.Conditions, taints: own(real.Taints)}
+		known = &node{reported: real.Conditions, taints: ownTaints(real.Taints)}
 		n.nodes[real.Name] = known
 	}
-	before := own(known.real.Taints)
+	before := ownTaints(known.real.Taints)
 	if known.real.Name == "" {
-		before = own(real.Taints)
+		before = ownTaints(real.Taints)
 	}
 	known.real = real
 	if !byController(real.Conditions) || len(known.reported) == 0 {
@@ -86,8 +86,8 @@ func (n *Nodes) seen(now time.Time, real nodehealth.Node) nodehealth.Node {
 		}
 		known.reported = real.Conditions
 	}
-	n.flips(now, known, before, own(real.Taints), false)
-	return n.copy(known)
+	n.recordFlips(now, known, before, ownTaints(real.Taints), false)
+	return n.copyNode(known)
 }
 
 // byController reports whether a controller has written these conditions because the node is
@@ -105,19 +105,19 @@ func sameReport(a, b []v1.NodeCondition) bool {
 	})
 }
 
-// beat applies a renewed Lease. A kubelet that is back overwrites the conditions that a controller
-// has written, Berth's on the copy as well.
-func (n *Nodes) beat(now time.Time, name string) {
+// noteLease applies a renewed Lease. A kubelet that is back overwrites the conditions that a
+// controller has written, Berth's on the copy as well.
+func (n *Nodes) noteLease(now time.Time, name string) {
 	known := n.nodes[name]
 	if known == nil || known.unknown == nil || byController(known.real.Conditions) {
 		return // there is nothing to overwrite, or a watch will show it on the real node
 	}
 	known.unknown = nil
-	n.carryOut(now, n.core.Step(now, nodehealth.NodeSeen{Node: n.copy(known)}))
+	n.carryOut(now, n.core.Step(now, nodehealth.NodeSeen{Node: n.copyNode(known)}))
 }
 
-// copy returns the node as it would be with Berth's writes.
-func (n *Nodes) copy(known *node) nodehealth.Node {
+// copyNode returns the node as it would be with Berth's writes.
+func (n *Nodes) copyNode(known *node) nodehealth.Node {
 	n.version++
 	copied := known.real
 	copied.ResourceVersion = strconv.Itoa(n.version)
@@ -151,13 +151,13 @@ func (n *Nodes) carryOut(now time.Time, actions []nodehealth.Action) {
 		var answer nodehealth.Answered
 		switch a := action.(type) {
 		case nodehealth.WriteStatus:
-			answer = n.answer(a.Ticket, a.Node, func(known *node) { known.unknown = append(known.unknown, a.Conditions...) })
+			answer = n.answerWrite(a.Ticket, a.Node, func(known *node) { known.unknown = append(known.unknown, a.Conditions...) })
 		case nodehealth.WriteNode:
-			answer = n.answer(a.Ticket, a.Node, func(known *node) {
+			answer = n.answerWrite(a.Ticket, a.Node, func(known *node) {
 				if a.SetTaints {
 					before := known.taints
-					known.taints = own(a.Taints)
-					n.flips(now, known, before, known.taints, true)
+					known.taints = ownTaints(a.Taints)
+					n.recordFlips(now, known, before, known.taints, true)
 				}
 				known.labels = a.Labels
 			})
@@ -171,23 +171,23 @@ func (n *Nodes) carryOut(now time.Time, actions []nodehealth.Action) {
 	}
 }
 
-func (n *Nodes) answer(ticket nodehealth.Ticket, name string, write func(*node)) nodehealth.Answered {
+func (n *Nodes) answerWrite(ticket nodehealth.Ticket, name string, write func(*node)) nodehealth.Answered {
 	known := n.nodes[name]
 	if known == nil {
 		return nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.Gone}
 	}
 	write(known)
-	copied := n.copy(known)
+	copied := n.copyNode(known)
 	return nodehealth.Answered{Ticket: ticket, Node: &copied}
 }
 
-func own(taints []v1.Taint) []v1.Taint {
+func ownTaints(taints []v1.Taint) []v1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool { return !nodehealth.IsOwn(&t) })
 }
 
-// flips records one side's changes of a node's taints.
-func (n *Nodes) flips(now time.Time, known *node, before, after []v1.Taint, byBerth bool) {
-	other := own(known.real.Taints)
+// recordFlips records one side's changes of a node's taints.
+func (n *Nodes) recordFlips(now time.Time, known *node, before, after []v1.Taint, byBerth bool) {
+	other := ownTaints(known.real.Taints)
 	if !byBerth {
 		other = known.taints
 	}
@@ -197,19 +197,19 @@ func (n *Nodes) flips(now time.Time, known *node, before, after []v1.Taint, byBe
 	}
 	for i := range after {
 		if !has(before, &after[i]) {
-			n.flip(now, flip{known.real.Name, after[i].ToString(), true}, byBerth, has(other, &after[i]))
+			n.recordFlip(now, flip{known.real.Name, after[i].ToString(), true}, byBerth, has(other, &after[i]))
 		}
 	}
 
 	for i := range before {
 		if !has(after, &before[i]) {
-			n.flip(now, flip{known.real.Name, before[i].ToString(), false}, byBerth, !has(other, &before[i]))
+			n.recordFlip(now, flip{known.real.Name, before[i].ToString(), false}, byBerth, !has(other, &before[i]))
 		}
 	}
 }
 
-// flip records one side's decision. equal is set if the other side has it already.
-func (n *Nodes) flip(now time.Time, f flip, byBerth, equal bool) {
+// recordFlip records one side's decision. equal is set if the other side has it already.
+func (n *Nodes) recordFlip(now time.Time, f flip, byBerth, equal bool) {
 	if !equal {
 		n.open[f] = &decided{at: now, byBerth: byBerth}
 		return
@@ -217,9 +217,9 @@ func (n *Nodes) flip(now time.Time, f flip, byBerth, equal bool) {
 	if first := n.open[f]; first != nil && first.byBerth != byBerth {
 		delete(n.open, f)
 		if lag := now.Sub(first.at); !first.counted && first.byBerth {
-			n.ledger.both(f.decision(first.at, ""), lag)
+			n.ledger.addBoth(f.toDecision(first.at, ""), lag)
 		} else if !first.counted {
-			n.ledger.both(f.decision(now, ""), -lag)
+			n.ledger.addBoth(f.toDecision(now, ""), -lag)
 		}
 		return
 	}
@@ -227,20 +227,20 @@ func (n *Nodes) flip(now time.Time, f flip, byBerth, equal bool) {
 	back := flip{f.node, f.taint, !f.on}
 	if first := n.open[back]; first != nil {
 		delete(n.open, back)
-		n.alone(back, first, now.Sub(first.at), "taken back")
+		n.recordAlone(back, first, now.Sub(first.at), "taken back")
 	}
 }
 
-// overdue counts decisions that the other side has not followed for too long.
-func (n *Nodes) overdue(now time.Time) {
+// countOverdue counts decisions that the other side has not followed for too long.
+func (n *Nodes) countOverdue(now time.Time) {
 	for f, first := range n.open {
 		if waited := now.Sub(first.at); waited >= Patience {
-			n.alone(f, first, waited, "not followed")
+			n.recordAlone(f, first, waited, "not followed")
 		}
 	}
 }
 
-func (n *Nodes) alone(f flip, first *decided, waited time.Duration, why string) {
+func (n *Nodes) recordAlone(f flip, first *decided, waited time.Duration, why string) {
 	if first.counted {
 		return
 	}
@@ -249,11 +249,11 @@ func (n *Nodes) alone(f flip, first *decided, waited time.Duration, why string) 
 	if first.byBerth {
 		outcome = OnlyBerth
 	}
-	n.ledger.one(f.decision(first.at, why), outcome, waited)
+	n.ledger.addOneSided(f.toDecision(first.at, why), outcome, waited)
 }
 
-// drop forgets open decisions about a deleted node.
-func (n *Nodes) drop(name string) {
+// dropNode forgets open decisions about a deleted node.
+func (n *Nodes) dropNode(name string) {
 	for f := range n.open {
 		if f.node == name {
 			delete(n.open, f)
@@ -261,7 +261,7 @@ func (n *Nodes) drop(name string) {
 	}
 }
 
-func (f flip) decision(at time.Time, why string) Decision {
+func (f flip) toDecision(at time.Time, why string) Decision {
 	verb := " removed"
 	if f.on {
 		verb = " added"

@@ -29,12 +29,12 @@ var pageHTML string
 var asHTML = template.Must(template.New("page").Parse(pageHTML))
 
 // WriteHTML writes a self-contained page.
-func (r Reports) WriteHTML(out io.Writer) error { return asHTML.Execute(out, r.page()) }
+func (r Reports) WriteHTML(out io.Writer) error { return asHTML.Execute(out, r.buildPage()) }
 
 // WriteMarkdown writes the same as markdown.
 func (r Reports) WriteMarkdown(out io.Writer) error {
 	var text strings.Builder
-	p := r.page()
+	p := r.buildPage()
 	fmt.Fprintf(&text, "# %s\n", p.Title)
 	for _, line := range p.Lead {
 		fmt.Fprintf(&text, "\n%s\n", line)
@@ -62,37 +62,37 @@ func (r Reports) WriteMarkdown(out io.Writer) error {
 	return err
 }
 
-func (r Reports) page() page {
+func (r Reports) buildPage() page {
 	p := page{Title: "Berth in shadow"}
 	if c := r.Controller; c != nil {
 		p.Lead = append(p.Lead, fmt.Sprintf("Node health and taint eviction were compared %s, on %d nodes with %d "+
 			"pods at the end. Berth wrote nothing.",
-			between(c.Since, c.Until), c.Nodes, c.Pods))
+			betweenText(c.Since, c.Until), c.Nodes, c.Pods))
 	}
 
 	if s := r.Scheduler; s != nil {
 		p.Lead = append(p.Lead, fmt.Sprintf("Placements were compared %s: %d pods. Berth wrote nothing.",
-			between(s.Since, s.Until), s.Pods))
+			betweenText(s.Since, s.Until), s.Pods))
 	}
 
-	p.Sections = append(p.Sections, r.saved())
+	p.Sections = append(p.Sections, r.savedSection())
 	if r.Scheduler != nil {
-		p.Sections = append(p.Sections, r.Scheduler.sections()...)
+		p.Sections = append(p.Sections, r.Scheduler.buildSections()...)
 	}
 
 	if r.Controller != nil {
-		p.Sections = append(p.Sections, r.Controller.sections()...)
+		p.Sections = append(p.Sections, r.Controller.buildSections()...)
 	}
 	return p
 }
 
-func between(since, until time.Time) string {
-	return fmt.Sprintf("for %s, from %s to %s", span(until.Sub(since)), since.Format("2006-01-02 15:04 MST"),
+func betweenText(since, until time.Time) string {
+	return fmt.Sprintf("for %s, from %s to %s", formatSpan(until.Sub(since)), since.Format("2006-01-02 15:04 MST"),
 		until.Format("2006-01-02 15:04 MST"))
 }
 
-// span formats a duration for people.
-func span(d time.Duration) string {
+// formatSpan formats a duration for people.
+func formatSpan(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
 		return fmt.Sprintf("%.1f days", d.Hours()/24)
@@ -104,26 +104,27 @@ func span(d time.Duration) string {
 	return fmt.Sprintf("%.0f s", d.Seconds())
 }
 
-// saved describes what would have been different with Berth in charge.
-func (r Reports) saved() section {
+// savedSection describes what would have been different with Berth in charge.
+func (r Reports) savedSection() section {
 	s := section{Title: "What Berth would have done otherwise", Head: []string{"", ""}}
 	add := func(what string, value string) { s.Rows = append(s.Rows, []string{what, value}) }
 	if c := r.Controller; c != nil {
 		e, t := c.Tallies[Eviction], c.Tallies[Taint]
 		add("pods that were evicted without a reason at that moment", fmt.Sprint(count0(e, OnlyOther)))
 		add("pods that had to go and were still there a minute later", fmt.Sprint(count0(e, OnlyBerth)))
-		add("pods that were evicted late", fmt.Sprintf("%d, %s in all, %s at most", count0(e, Later), span(late(e)), span(latest(e))))
+		add("pods that were evicted late", fmt.Sprintf("%d, %s in all, %s at most", count0(e, Later),
+			formatSpan(lateTotal(e)), formatSpan(latestBy(e))))
 		add("pods that were evicted too early", fmt.Sprint(count0(e, Earlier)))
-		add("taints for a node's health that came or went late", fmt.Sprintf("%d, %s at most", count0(t, Later), span(latest(t))))
+		add("taints for a node's health that came or went late", fmt.Sprintf("%d, %s at most", count0(t, Later), formatSpan(latestBy(t))))
 		add("taints that only Berth would have added or removed", fmt.Sprint(count0(t, OnlyBerth)))
 		add("taints that only the other controller added or removed", fmt.Sprint(count0(t, OnlyOther)))
 	}
 
 	if p := r.Scheduler; p != nil {
 		add("pods that were placed on a node that was not the best",
-			fmt.Sprintf("%s, %.1f points below it on average, %d at most", share(p.Worse, p.Pods), p.MeanGainWorse, p.MaxGain))
-		add("pods that were placed on a node that Berth's filters refuse", share(p.Rejected, p.Pods))
-		add("pods whose placement could not be judged: the cluster changed while they were decided", share(p.Unclear, p.Pods))
+			fmt.Sprintf("%s, %.1f points below it on average, %d at most", formatShare(p.Worse, p.Pods), p.MeanGainWorse, p.MaxGain))
+		add("pods that were placed on a node that Berth's filters refuse", formatShare(p.Rejected, p.Pods))
+		add("pods whose placement could not be judged: the cluster changed while they were decided", formatShare(p.Unclear, p.Pods))
 	}
 
 	if len(s.Rows) == 0 {
@@ -139,21 +140,21 @@ func count0(t *Tally, outcome Outcome) int {
 	return t.Outcomes[outcome]
 }
 
-func late(t *Tally) time.Duration {
+func lateTotal(t *Tally) time.Duration {
 	if t == nil {
 		return 0
 	}
 	return time.Duration(t.LateSeconds * float64(time.Second))
 }
 
-func latest(t *Tally) time.Duration {
+func latestBy(t *Tally) time.Duration {
 	if t == nil {
 		return 0
 	}
 	return time.Duration(t.MaxLateSeconds * float64(time.Second))
 }
 
-func share(part, whole int) string {
+func formatShare(part, whole int) string {
 	if whole == 0 {
 		return "0"
 	}
@@ -165,7 +166,7 @@ var saysOutcome = map[Outcome]string{
 	OnlyBerth: "only Berth", OnlyOther: "only kube-controller-manager",
 }
 
-func (r *Report) sections() []section {
+func (r *Report) buildSections() []section {
 	sums := section{Title: "Node health and evictions", Head: []string{"decisions", "evictions", "taints"}}
 	for _, outcome := range Outcomes {
 		sums.Rows = append(sums.Rows, []string{saysOutcome[outcome], fmt.Sprint(count0(r.Tallies[Eviction], outcome)),
@@ -193,9 +194,9 @@ func (r *Report) sections() []section {
 	return []section{sums, list}
 }
 
-func (p *Placements) sections() []section {
+func (p *Placements) buildSections() []section {
 	sums := section{Title: "Placements", Head: []string{"", "the other scheduler", "Berth"}, Rows: [][]string{
-		{"pods on a node with the highest total", share(p.Best, p.Pods), share(p.Best+p.Worse, p.Pods)},
+		{"pods on a node with the highest total", formatShare(p.Best, p.Pods), formatShare(p.Best+p.Worse, p.Pods)},
 		{"mean total of the node", fmt.Sprintf("%.1f", p.MeanTotal), fmt.Sprintf("%.1f", p.MeanBestTotal)},
 	}}
 	list := section{Title: "The widest gaps", Head: []string{"pod", "node", "total", "best node", "total", "why"}}

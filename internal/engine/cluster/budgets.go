@@ -31,8 +31,8 @@ type budgetSpace struct {
 // mostCovered bounds for how many classes of a namespace the budgets are remembered.
 const mostCovered = 1 << 12
 
-// forget forgets what was remembered.
-func (s *budgetSpace) forget() { s.covering, s.bulk, s.kept = map[*PodClass][]*Budget{}, 0, 0 }
+// forgetCovering forgets what was remembered.
+func (s *budgetSpace) forgetCovering() { s.covering, s.bulk, s.kept = map[*PodClass][]*Budget{}, 0, 0 }
 
 // makeRoom forgets classes without placed pods, once there may be many, and all if they are still
 // too many or too large.
@@ -49,7 +49,7 @@ func (s *budgetSpace) makeRoom() {
 		}
 	}
 	if s.covering, s.kept = placed, len(placed); s.kept >= mostCovered || s.bulk > MostBulk {
-		s.forget()
+		s.forgetCovering()
 	}
 }
 
@@ -111,14 +111,14 @@ func (c *Cluster) updateBudget(name Name) {
 		return
 	case !there:
 		delete(s.byName, name.Name)
-		s.forget()
+		s.forgetCovering()
 		if len(s.byName) == 0 {
 			delete(x.spaces, name.Namespace)
 		}
 		return
 	case s == nil:
 		s = &budgetSpace{byName: map[string]*Budget{}}
-		s.forget()
+		s.forgetCovering()
 		x.spaces[name.Namespace] = s
 	}
 
@@ -129,5 +129,5 @@ func (c *Cluster) updateBudget(name Name) {
 	}
 
 	s.byName[name.Name] = &Budget{PodDisruptionBudget: object, selector: selector}
-	s.forget()
+	s.forgetCovering()
 }

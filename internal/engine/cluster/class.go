@@ -117,7 +117,7 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	}
 	spec := shared.specOf(pod, needs)
 	c := &PodClass{
-		Namespace: shared.text(pod.Namespace), Labels: pod.Labels, Spec: spec,
+		Namespace: shared.shareText(pod.Namespace), Labels: pod.Labels, Spec: spec,
 		Controller: metav1.GetControllerOf(pod), Bulk: bulk, Needs: needs, key: key,
 	}
 	if pod.Spec.Priority != nil {
@@ -131,7 +131,7 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	if list := spec.TopologySpreadConstraints; len(list) > 0 {
 		c.SpreadSelectors = make([]*rules.Selector, len(list))
 		for i := range list {
-			c.SpreadSelectors[i], _ = read.one(list[i].LabelSelector)
+			c.SpreadSelectors[i], _ = read.readOne(list[i].LabelSelector)
 		}
 	}
 	if len(pod.Spec.ResourceClaims) > 0 {
@@ -142,8 +142,8 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 		c.readTerms(a, read)
 		if a.PodAffinity != nil || a.PodAntiAffinity != nil {
 			h := hasher{}
-			h.string(pod.Namespace) // terms without namespaces select in this one
-			h.affinity(&v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity})
+			h.addString(pod.Namespace) // terms without namespaces select in this one
+			h.addAffinity(&v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity})
 			c.Affinities = h.sum()
 		}
 	}
@@ -154,10 +154,10 @@ func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 // lookOf computes PodClass.Look.
 func lookOf(c *PodClass) [2]uint64 {
 	h := hasher{}
-	h.string(c.Namespace)
+	h.addString(c.Namespace)
 	h.stringMap(c.Labels)
-	h.word(c.Affinities[0])
-	h.word(c.Affinities[1])
+	h.addWord(c.Affinities[0])
+	h.addWord(c.Affinities[1])
 	return h.sum()
 }
 
@@ -222,20 +222,21 @@ func isSimple(pod *v1.Pod, requests *Resources, ports *Ports) bool {
 
 func (c *PodClass) readTerms(a *v1.Affinity, read readSelectors) {
 	if p := a.PodAffinity; p != nil {
-		c.RequiredAffinity = c.terms(p.RequiredDuringSchedulingIgnoredDuringExecution, read)
+		c.RequiredAffinity = c.readTermList(p.RequiredDuringSchedulingIgnoredDuringExecution, read)
 		c.PreferredAffinity = c.weightedTerms(p.PreferredDuringSchedulingIgnoredDuringExecution, read)
 	}
 	if p := a.PodAntiAffinity; p != nil {
-		c.RequiredAntiAffinity = c.terms(p.RequiredDuringSchedulingIgnoredDuringExecution, read)
+		c.RequiredAntiAffinity = c.readTermList(p.RequiredDuringSchedulingIgnoredDuringExecution, read)
 		c.PreferredAntiAffinity = c.weightedTerms(p.PreferredDuringSchedulingIgnoredDuringExecution, read)
 	}
 }
 
-// terms parses a list of terms. As upstream, it returns none of them if one cannot be parsed.
-func (c *PodClass) terms(list []v1.PodAffinityTerm, read readSelectors) []Term {
+// readTermList parses a list of terms. As upstream, it returns none of them if one cannot be
+// parsed.
+func (c *PodClass) readTermList(list []v1.PodAffinityTerm, read readSelectors) []Term {
 	terms := make([]Term, 0, len(list))
 	for i := range list {
-		t, err := c.term(&list[i], read)
+		t, err := c.readTerm(&list[i], read)
 		if err != nil {
 			c.TermError = err
 			return nil
@@ -248,7 +249,7 @@ func (c *PodClass) terms(list []v1.PodAffinityTerm, read readSelectors) []Term {
 func (c *PodClass) weightedTerms(list []v1.WeightedPodAffinityTerm, read readSelectors) []WeightedTerm {
 	terms := make([]WeightedTerm, 0, len(list))
 	for i := range list {
-		t, err := c.term(&list[i].PodAffinityTerm, read)
+		t, err := c.readTerm(&list[i].PodAffinityTerm, read)
 		if err != nil {
 			c.TermError = err
 			return nil
@@ -258,12 +259,12 @@ func (c *PodClass) weightedTerms(list []v1.WeightedPodAffinityTerm, read readSel
 	return terms
 }
 
-func (c *PodClass) term(t *v1.PodAffinityTerm, read readSelectors) (Term, error) {
-	selector, err := read.one(t.LabelSelector)
+func (c *PodClass) readTerm(t *v1.PodAffinityTerm, read readSelectors) (Term, error) {
+	selector, err := read.readOne(t.LabelSelector)
 	if err != nil {
 		return Term{}, err
 	}
-	namespaceSelector, err := read.one(t.NamespaceSelector)
+	namespaceSelector, err := read.readOne(t.NamespaceSelector)
 	if err != nil {
 		return Term{}, err
 	}

@@ -78,7 +78,7 @@ func New() *Cluster {
 	}
 }
 
-func (c *Cluster) log(change Change) { c.Log.add(change, len(c.Nodes)) }
+func (c *Cluster) logChange(change Change) { c.Log.add(change, len(c.Nodes)) }
 
 // Node returns the node of that name, or nil.
 func (c *Cluster) Node(name string) *Node { return c.nodes[name] }
@@ -121,7 +121,7 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	n.Images = c.internImages(object.Status.Images)
 	n.Features = c.internFeatures(object.Status.DeclaredFeatures)
 	n.Size = c.internSize(object.Status.Allocatable)
-	if known && n.same(&before) {
+	if known && n.sameNode(&before) {
 		return n
 	}
 
@@ -134,20 +134,20 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	room := &c.Rooms[n.Index]
 	room.CPU, room.Memory, room.MaxPods = n.Size.MilliCPU, n.Size.Memory, int32(min(n.Size.Pods, 1<<30))
 	room.PerCPU, room.PerMemory = float32(1/float64(room.CPU)), float32(1/float64(room.Memory))
-	c.log(Change{Node: n.Index, Kind: NodeChanged})
+	c.logChange(Change{Node: n.Index, Kind: NodeChanged})
 	if !known {
 		for _, p := range c.strays[n.Name] {
-			c.attach(p, n)
+			c.attachPod(p, n)
 		}
 		delete(c.strays, n.Name)
-		c.expect(n)
+		c.takeNominations(n)
 	}
 
 	return n
 }
 
-// same reports whether the node is unchanged, apart from its pods.
-func (n *Node) same(o *Node) bool {
+// sameNode reports whether the node is unchanged, apart from its pods.
+func (n *Node) sameNode(o *Node) bool {
 	return n.Labels == o.Labels && n.Hostname == o.Hostname && n.HasHostname == o.HasHostname && n.Taints == o.Taints &&
 		n.Images == o.Images && n.Features == o.Features && n.Size == o.Size
 }
@@ -177,8 +177,8 @@ func (c *Cluster) RemoveNode(name string) {
 
 	for len(n.Pods) > 0 {
 		p := n.Pods[len(n.Pods)-1]
-		c.detach(p)
-		c.stray(p)
+		c.detachPod(p)
+		c.addStray(p)
 	}
 
 	if len(n.Nominated) > 0 {
@@ -188,7 +188,7 @@ func (c *Cluster) RemoveNode(name string) {
 	delete(c.nodes, name)
 	c.Nodes[n.Index], c.Rooms[n.Index] = nil, Room{}
 	c.free = append(c.free, n.Index)
-	c.log(Change{Node: n.Index, Kind: NodeChanged})
+	c.logChange(Change{Node: n.Index, Kind: NodeChanged})
 }
 
 func (c *Cluster) countImages(set *ImageSet, sign int) {
@@ -218,7 +218,7 @@ func (c *Cluster) countImages(set *ImageSet, sign int) {
 	}
 }
 
-func (c *Cluster) class(pod *v1.Pod) *PodClass {
+func (c *Cluster) classOf(pod *v1.Pod) *PodClass {
 	key, needs := classDigest(pod)
 	if class, ok := c.classes[key]; ok {
 		return class

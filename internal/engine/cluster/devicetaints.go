@@ -14,7 +14,7 @@ func (o *Objects) Tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceS
 	delete(o.published, slice.Name)
 	tainted := slice
 	for _, rule := range o.DeviceTaintRules.In("") {
-		tainted = taint(tainted, slice, rule)
+		tainted = taintDevices(tainted, slice, rule)
 	}
 	if tainted != slice {
 		if o.published == nil {
@@ -25,9 +25,9 @@ func (o *Objects) Tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceS
 	return tainted
 }
 
-// taint returns the slice with the rule's taint on the devices that it selects. What it changes is
-// a copy of the slice as published.
-func taint(slice, published *resourcev1.ResourceSlice, rule *resourcev1.DeviceTaintRule) *resourcev1.ResourceSlice {
+// taintDevices returns the slice with the rule's taint on the devices that it selects. What it
+// changes is a copy of the slice as published.
+func taintDevices(slice, published *resourcev1.ResourceSlice, rule *resourcev1.DeviceTaintRule) *resourcev1.ResourceSlice {
 	if !selectsPool(rule, slice) {
 		return slice
 	}

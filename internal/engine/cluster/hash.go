@@ -24,82 +24,82 @@ type hasher struct{ a, b uint64 }
 
 func (h *hasher) sum() digest { return digest{h.a, h.b} }
 
-func (h *hasher) word(v uint64) {
-	h.a = fold(h.a^v, 0x9e3779b97f4a7c15)
-	h.b = fold(h.b^bits.RotateLeft64(v, 32), 0xd6e8feb86659fd93)
+func (h *hasher) addWord(v uint64) {
+	h.a = foldWord(h.a^v, 0x9e3779b97f4a7c15)
+	h.b = foldWord(h.b^bits.RotateLeft64(v, 32), 0xd6e8feb86659fd93)
 }
 
-func fold(x, k uint64) uint64 {
+func foldWord(x, k uint64) uint64 {
 	hi, lo := bits.Mul64(x^0xa0761d6478bd642f, k)
 	return hi ^ lo
 }
 
-func (h *hasher) int(v int64) { h.word(uint64(v)) }
+func (h *hasher) addInt(v int64) { h.addWord(uint64(v)) }
 
-func (h *hasher) bool(v bool) {
+func (h *hasher) addBool(v bool) {
 	if v {
-		h.word(1)
+		h.addWord(1)
 	} else {
-		h.word(2)
+		h.addWord(2)
 	}
 }
 
-func (h *hasher) string(s string) {
-	h.word(uint64(len(s)))
+func (h *hasher) addString(s string) {
+	h.addWord(uint64(len(s)))
 	if s != "" {
-		h.a = fold(h.a^maphash.String(seeds[0], s), 0x9e3779b97f4a7c15)
-		h.b = fold(h.b^maphash.String(seeds[1], s), 0xd6e8feb86659fd93)
+		h.a = foldWord(h.a^maphash.String(seeds[0], s), 0x9e3779b97f4a7c15)
+		h.b = foldWord(h.b^maphash.String(seeds[1], s), 0xd6e8feb86659fd93)
 	}
 }
 
-func (h *hasher) bytes(b []byte) { h.string(string(b)) }
+func (h *hasher) addBytes(b []byte) { h.addString(string(b)) }
 
 // unordered folds values whose order has no meaning, such as the entries of a map.
 type unordered struct{ a, b uint64 }
 
 func (u *unordered) add(h hasher) { u.a += h.a; u.b += h.b }
 
-func (h *hasher) set(n int, u unordered) {
-	h.word(uint64(n))
-	h.a = fold(h.a^u.a, 0x9e3779b97f4a7c15)
-	h.b = fold(h.b^u.b, 0xd6e8feb86659fd93)
+func (h *hasher) addSet(n int, u unordered) {
+	h.addWord(uint64(n))
+	h.a = foldWord(h.a^u.a, 0x9e3779b97f4a7c15)
+	h.b = foldWord(h.b^u.b, 0xd6e8feb86659fd93)
 }
 
 func (h *hasher) stringMap(m map[string]string) {
 	if len(m) == 0 { // starting to iterate over a map takes time
-		h.word(0)
+		h.addWord(0)
 		return
 	}
 	var all unordered
 	for k, v := range m {
 		var one hasher
-		one.string(k)
-		one.string(v)
+		one.addString(k)
+		one.addString(v)
 		all.add(one)
 	}
-	h.set(len(m), all)
+	h.addSet(len(m), all)
 }
 
-func (h *hasher) strings(list []string) {
-	h.word(uint64(len(list)))
+func (h *hasher) addStrings(list []string) {
+	h.addWord(uint64(len(list)))
 	for _, s := range list {
-		h.string(s)
+		h.addString(s)
 	}
 }
 
-// resources hashes amounts, not their spelling: 1 and 1000m CPU are equal. The common resources are
-// looked up by name, which is faster than iterating over the map. more: there are other ones.
-func (h *hasher) resources(list v1.ResourceList) (more bool) {
-	h.word(uint64(len(list)))
+// addResources hashes amounts, not their spelling: 1 and 1000m CPU are equal. The common resources
+// are looked up by name, which is faster than iterating over the map. more: there are other ones.
+func (h *hasher) addResources(list v1.ResourceList) (more bool) {
+	h.addWord(uint64(len(list)))
 	left := len(list)
 	for _, name := range [2]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 		if left == 0 {
 			return false
 		}
 		quantity, ok := list[name]
-		h.bool(ok)
+		h.addBool(ok)
 		if ok {
-			h.amount(name, quantity)
+			h.addAmount(name, quantity)
 			left--
 		}
 	}
@@ -113,20 +113,20 @@ func (h *hasher) resources(list v1.ResourceList) (more bool) {
 			continue
 		}
 		var one hasher
-		one.string(string(name))
-		one.amount(name, quantity)
+		one.addString(string(name))
+		one.addAmount(name, quantity)
 		all.add(one)
 	}
 
-	h.set(left, all)
+	h.addSet(left, all)
 	return true
 }
 
-// amount hashes a quantity as decisions count it, and what that rounds off: amounts are rounded
+// addAmount hashes a quantity as decisions count it, and what that rounds off: amounts are rounded
 // when they have been added up, so ten containers of 100u CPU request less than ten of 1m.
-func (h *hasher) amount(name v1.ResourceName, quantity resource.Quantity) {
+func (h *hasher) addAmount(name v1.ResourceName, quantity resource.Quantity) {
 	counted := rules.Amount(name, quantity)
-	h.int(counted)
+	h.addInt(counted)
 
 	whole := resource.NewQuantity(counted, resource.DecimalSI)
 	if name == v1.ResourceCPU {
@@ -136,35 +136,35 @@ func (h *hasher) amount(name v1.ResourceName, quantity resource.Quantity) {
 		rest := quantity.DeepCopy()
 		rest.Sub(*whole)
 		rest.Format = resource.DecimalSI
-		h.string(rest.String())
+		h.addString(rest.String())
 	}
 }
 
 func (h *hasher) labelSelector(s *metav1.LabelSelector) {
-	h.bool(s != nil)
+	h.addBool(s != nil)
 	if s == nil {
 		return
 	}
 	h.stringMap(s.MatchLabels)
-	h.word(uint64(len(s.MatchExpressions)))
+	h.addWord(uint64(len(s.MatchExpressions)))
 	for i := range s.MatchExpressions {
 		e := &s.MatchExpressions[i]
-		h.string(e.Key)
-		h.string(string(e.Operator))
-		h.strings(e.Values)
+		h.addString(e.Key)
+		h.addString(string(e.Operator))
+		h.addStrings(e.Values)
 	}
 }
 
 func (h *hasher) optionalString(v *string) {
-	h.bool(v != nil)
+	h.addBool(v != nil)
 	if v != nil {
-		h.string(*v)
+		h.addString(*v)
 	}
 }
 
 func (h *hasher) optionalInt32(v *int32) {
-	h.bool(v != nil)
+	h.addBool(v != nil)
 	if v != nil {
-		h.int(int64(*v))
+		h.addInt(int64(*v))
 	}
 }

@@ -44,7 +44,7 @@ const (
 
 func (l *Log) add(change Change, nodes int) {
 	if keep := min(max(keptPerNode*nodes, leastKept), mostKept); len(l.entries) >= keep+keep/8 {
-		l.forget(len(l.entries) - keep)
+		l.forgetOldest(len(l.entries) - keep)
 	}
 	l.entries = append(l.entries, change)
 	if l.bulk += change.bulk(); l.bulk > MostBulk {
@@ -52,12 +52,12 @@ func (l *Log) add(change Change, nodes int) {
 		for ; oldest < len(l.entries)-1 && left > MostBulk/2; oldest++ {
 			left -= l.entries[oldest].bulk()
 		}
-		l.forget(oldest)
+		l.forgetOldest(oldest)
 	}
 }
 
-// forget forgets the oldest changes.
-func (l *Log) forget(changes int) {
+// forgetOldest forgets the oldest changes.
+func (l *Log) forgetOldest(changes int) {
 	for i := range l.entries[:changes] {
 		l.bulk -= l.entries[i].bulk()
 	}

@@ -179,12 +179,12 @@ func (c *Cluster) internLabels(labels map[string]string) *LabelSet {
 
 func (c *Cluster) internTaints(spec *v1.NodeSpec) *TaintSet {
 	var h hasher
-	h.bool(spec.Unschedulable)
+	h.addBool(spec.Unschedulable)
 	for i := range spec.Taints {
 		t := &spec.Taints[i]
-		h.string(t.Key)
-		h.string(t.Value)
-		h.string(string(t.Effect))
+		h.addString(t.Key)
+		h.addString(t.Value)
+		h.addString(string(t.Effect))
 	}
 	return c.taints.get(h.sum(), func(id int32) *TaintSet {
 		s := &TaintSet{ID: id, Unschedulable: spec.Unschedulable}
@@ -199,21 +199,21 @@ func (c *Cluster) internTaints(spec *v1.NodeSpec) *TaintSet {
 func (c *Cluster) internImages(list []v1.ContainerImage) *ImageSet {
 	var h hasher
 	for i := range list {
-		h.strings(list[i].Names)
-		h.int(list[i].SizeBytes)
+		h.addStrings(list[i].Names)
+		h.addInt(list[i].SizeBytes)
 	}
 	return c.images.get(h.sum(), func(id int32) *ImageSet { return &ImageSet{ID: id, Images: list} })
 }
 
 func (c *Cluster) internFeatures(names []string) *FeatureSet {
 	var h hasher
-	h.strings(names)
+	h.addStrings(names)
 	return c.features.get(h.sum(), func(id int32) *FeatureSet { return &FeatureSet{ID: id, Names: names} })
 }
 
 func (c *Cluster) internSize(list v1.ResourceList) *Size {
 	var h hasher
-	h.resources(list)
+	h.addResources(list)
 	return c.sizes.get(h.sum(), func(id int32) *Size {
 		return &Size{ID: id, Resources: NewResources(list), List: list}
 	})
@@ -236,11 +236,11 @@ func (n *Node) Copy(into *Node) *Node {
 func (n *Node) Add(p *Pod) {
 	n.Pods = append(n.Pods, p)
 	n.Requested.add(&p.Class.Requests)
-	n.hold(p, 1)
+	n.holdDevices(p, 1)
 }
 
-// hold counts the devices that a pod holds, or gives them back.
-func (n *Node) hold(p *Pod, sign int64) {
+// holdDevices counts the devices that a pod holds, or gives them back.
+func (n *Node) holdDevices(p *Pod, sign int64) {
 	if p.Devices == nil {
 		return
 	}
@@ -258,8 +258,8 @@ func (n *Node) Take(p *Pod) {
 		last := len(n.Pods) - 1
 		n.Pods[i] = n.Pods[last]
 		n.Pods = n.Pods[:last]
-		n.hold(p, -1)
-		if !n.Requested.take(&p.Class.Requests) {
+		n.holdDevices(p, -1)
+		if !n.Requested.subtractFrom(&p.Class.Requests) {
 			n.addUp()
 		}
 	}

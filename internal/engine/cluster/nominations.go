@@ -17,7 +17,7 @@ func (c *Cluster) Nominate(p *Pod, node string) {
 	c.nominated[p.UID] = p
 	if n, ok := c.nodes[node]; ok {
 		n.Nominated = append(n.Nominated, p)
-		c.log(Change{Node: n.Index, Kind: Nomination})
+		c.logChange(Change{Node: n.Index, Kind: Nomination})
 	} else {
 		c.absent[node] = append(c.absent[node], p)
 	}
@@ -32,7 +32,7 @@ func (c *Cluster) Unnominate(uid types.UID) {
 	delete(c.nominated, uid)
 	if n, ok := c.nodes[p.Nominated]; ok {
 		n.Nominated = exceptFor(n.Nominated, uid)
-		c.log(Change{Node: n.Index, Kind: Nomination})
+		c.logChange(Change{Node: n.Index, Kind: Nomination})
 		return
 	}
 	if c.absent[p.Nominated] = exceptFor(c.absent[p.Nominated], uid); len(c.absent[p.Nominated]) == 0 {
@@ -57,16 +57,16 @@ func (c *Cluster) Renew(p *Pod) {
 	nominees := c.absent[old.Nominated]
 	if n, ok := c.nodes[old.Nominated]; ok {
 		nominees = n.Nominated
-		c.log(Change{Node: n.Index, Kind: Nomination})
+		c.logChange(Change{Node: n.Index, Kind: Nomination})
 	}
 	nominees[slices.Index(nominees, old)] = &renewed
 }
 
-// expect gives a node that was added the pods that were nominated to it before.
-func (c *Cluster) expect(n *Node) {
+// takeNominations gives a node that was added the pods that were nominated to it before.
+func (c *Cluster) takeNominations(n *Node) {
 	if n.Nominated = c.absent[n.Name]; len(n.Nominated) > 0 {
 		delete(c.absent, n.Name)
-		c.log(Change{Node: n.Index, Kind: Nomination})
+		c.logChange(Change{Node: n.Index, Kind: Nomination})
 	}
 }
 

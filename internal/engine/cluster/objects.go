@@ -126,7 +126,7 @@ func (t *Table[T]) Get(namespace, name string) (object T, ok bool) {
 }
 
 // Set adds the object, or replaces the one of the same name.
-func (t *Table[T]) has(name Name) bool {
+func (t *Table[T]) hasObject(name Name) bool {
 	_, there := t.Get(name.Namespace, name.Name)
 	return there
 }
@@ -150,7 +150,7 @@ func (t *Table[T]) Set(object T) {
 	s.byName[name.Name] = object
 	s.byName = Shrunk(s.byName, &s.most)
 	if s.sorted != nil {
-		if i, known := s.find(name.Name); known {
+		if i, known := s.findName(name.Name); known {
 			s.sorted[i] = object
 		} else {
 			s.sorted = slices.Insert(s.sorted, i, object)
@@ -158,7 +158,7 @@ func (t *Table[T]) Set(object T) {
 	}
 
 	if !known || !decidesAlike(before, object) {
-		t.note(name)
+		t.noteChange(name)
 	}
 }
 
@@ -188,17 +188,17 @@ func (t *Table[T]) Delete(namespace, name string) {
 		}
 		delete(s.byName, name)
 		s.byName = Shrunk(s.byName, &s.most)
-		if i, known := s.find(name); known {
+		if i, known := s.findName(name); known {
 			s.sorted = ShrunkList(slices.Delete(s.sorted, i, i+1))
 		}
 		if len(s.byName) == 0 {
 			delete(t.spaces, namespace)
 		}
 	}
-	t.note(Name{namespace, name})
+	t.noteChange(Name{namespace, name})
 }
 
-func (s *space[T]) find(name string) (i int, known bool) {
+func (s *space[T]) findName(name string) (i int, known bool) {
 	return slices.BinarySearchFunc(s.sorted, name, func(o T, name string) int { return strings.Compare(o.GetName(), name) })
 }
 
@@ -209,7 +209,7 @@ func (s *space[T]) inOrder() []T {
 	return s.sorted
 }
 
-func (t *Table[T]) note(name Name) {
+func (t *Table[T]) noteChange(name Name) {
 	t.Version++
 	if !t.followed {
 		return

@@ -24,8 +24,8 @@ type objectSelector struct {
 	err      error
 }
 
-// of returns the selector of an object. there tells whether an object still exists.
-func (s *objectSelectors) of(name Name, spec *metav1.LabelSelector, there func(Name) bool) (*rules.Selector, error) {
+// selectorOf returns the selector of an object. there tells whether an object still exists.
+func (s *objectSelectors) selectorOf(name Name, spec *metav1.LabelSelector, there func(Name) bool) (*rules.Selector, error) {
 	if before, known := s.read[name]; known && rules.SameSelector(before.spec, spec) {
 		return before.selector, before.err
 	}
@@ -44,7 +44,7 @@ func (s *objectSelectors) of(name Name, spec *metav1.LabelSelector, there func(N
 // CoveredBy returns the selector of the pods that a budget covers; nil if it covers none. The
 // selector is the same one until it is written otherwise.
 func (c *Cluster) CoveredBy(budget *policyv1.PodDisruptionBudget) *rules.Selector {
-	selector, err := c.budgetSelectors.of(Name{budget.Namespace, budget.Name}, budget.Spec.Selector, c.Budgets.has)
+	selector, err := c.budgetSelectors.selectorOf(Name{budget.Namespace, budget.Name}, budget.Spec.Selector, c.Budgets.hasObject)
 	if err != nil || selector.Empty() { // as upstream
 		return nil
 	}
@@ -56,5 +56,5 @@ func (c *Cluster) VolumesFor(claim *v1.PersistentVolumeClaim) (*rules.Selector, 
 	if claim.Spec.Selector == nil {
 		return rules.Everything(), nil
 	}
-	return c.claimSelectors.of(Name{claim.Namespace, claim.Name}, claim.Spec.Selector, c.Claims.has)
+	return c.claimSelectors.selectorOf(Name{claim.Namespace, claim.Name}, claim.Spec.Selector, c.Claims.hasObject)
 }

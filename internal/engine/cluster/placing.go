@@ -30,7 +30,7 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 			if !old.Started.Equal(p.Started) || old.Preempted != p.Preempted {
 				old.Started, old.Preempted = p.Started, p.Preempted
 				if old.Node != nil {
-					c.log(Change{Node: old.Node.Index, Kind: PodChanged})
+					c.logChange(Change{Node: old.Node.Index, Kind: PodChanged})
 				}
 			}
 			old.Created, old.Generation = p.Created, p.Generation
@@ -42,15 +42,15 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 		c.RemovePod(object.UID)
 	}
 
-	c.place(p)
+	c.placePod(p)
 	return p
 }
 
 // Pending converts a pod without counting it anywhere.
 func (c *Cluster) Pending(object *v1.Pod) *Pod {
 	p := &Pod{
-		Class: c.class(object), Name: object.Name, UID: object.UID, Nominated: object.Status.NominatedNodeName,
-		Created: object.CreationTimestamp.Time, Terminating: object.DeletionTimestamp != nil, Preempted: preempted(object),
+		Class: c.classOf(object), Name: object.Name, UID: object.UID, Nominated: object.Status.NominatedNodeName,
+		Created: object.CreationTimestamp.Time, Terminating: object.DeletionTimestamp != nil, Preempted: isPreempted(object),
 		Generation: object.Generation,
 	}
 	if object.Status.StartTime != nil {
@@ -62,10 +62,10 @@ func (c *Cluster) Pending(object *v1.Pod) *Pod {
 // Place counts a pod on a node. The pod must not have a node yet.
 func (c *Cluster) Place(p *Pod, n *Node) {
 	p.NodeName = n.Name
-	c.place(p)
+	c.placePod(p)
 }
 
-func (c *Cluster) place(p *Pod) {
+func (c *Cluster) placePod(p *Pod) {
 	before := len(c.pods)
 	if c.pods[p.UID] = p; len(c.pods) == before { // cheaper than looking it up before
 		panic(fmt.Sprintf("pod %s/%s (%s) is placed twice", p.Namespace(), p.Name, p.UID))
@@ -76,9 +76,9 @@ func (c *Cluster) place(p *Pod) {
 		c.classes[p.Class.key] = p.Class // it may have been dropped
 	}
 	if n, ok := c.nodes[p.NodeName]; ok {
-		c.attach(p, n)
+		c.attachPod(p, n)
 	} else {
-		c.stray(p)
+		c.addStray(p)
 	}
 }
 
@@ -104,7 +104,7 @@ func (c *Cluster) RemovePod(uid types.UID) {
 	}
 
 	if p.Node != nil {
-		c.detach(p)
+		c.detachPod(p)
 		return
 	}
 
@@ -114,21 +114,21 @@ func (c *Cluster) RemovePod(uid types.UID) {
 	}
 }
 
-func (c *Cluster) stray(p *Pod) {
+func (c *Cluster) addStray(p *Pod) {
 	if c.strays[p.NodeName] == nil {
 		c.strays[p.NodeName] = map[types.UID]*Pod{}
 	}
 	c.strays[p.NodeName][p.UID] = p
 }
 
-func (c *Cluster) attach(p *Pod, n *Node) {
+func (c *Cluster) attachPod(p *Pod, n *Node) {
 	p.Node, p.NodeName, p.place = n, n.Name, int32(len(n.Pods)) // the text of the name is kept once
 	n.Pods = append(n.Pods, p)
-	c.count(n, p, 1)
-	c.log(Change{Node: n.Index, Kind: PodAdded, Class: p.Class, Terminating: p.Terminating})
+	c.countPod(n, p, 1)
+	c.logChange(Change{Node: n.Index, Kind: PodAdded, Class: p.Class, Terminating: p.Terminating})
 }
 
-func (c *Cluster) detach(p *Pod) {
+func (c *Cluster) detachPod(p *Pod) {
 	n := p.Node
 	last := len(n.Pods) - 1
 	n.Pods[p.place] = n.Pods[last]
@@ -136,20 +136,20 @@ func (c *Cluster) detach(p *Pod) {
 	n.Pods[last] = nil
 	n.Pods = n.Pods[:last]
 	p.Node = nil
-	c.count(n, p, -1)
-	c.log(Change{Node: n.Index, Kind: PodRemoved, Class: p.Class, Terminating: p.Terminating})
+	c.countPod(n, p, -1)
+	c.logChange(Change{Node: n.Index, Kind: PodRemoved, Class: p.Class, Terminating: p.Terminating})
 }
 
-// count adds a pod to the node's sums, or subtracts it. The pod has been added to the node's pods,
-// or removed from them, before.
-func (c *Cluster) count(n *Node, p *Pod, sign int32) {
+// countPod adds a pod to the node's sums, or subtracts it. The pod has been added to the node's
+// pods, or removed from them, before.
+func (c *Cluster) countPod(n *Node, p *Pod, sign int32) {
 	class, room := p.Class, &c.Rooms[n.Index]
-	n.hold(p, int64(sign))
+	n.holdDevices(p, int64(sign))
 	switch {
 	case sign > 0:
 		n.Requested.add(&class.Requests)
 		room.addNonZero(class)
-	case !n.Requested.take(&class.Requests):
+	case !n.Requested.subtractFrom(&class.Requests):
 		n.addUp()
 		fallthrough
 	case !room.takeNonZero(class):
@@ -175,7 +175,7 @@ func (r *Room) addNonZero(class *PodClass) {
 	r.NonZeroMemory = rules.Sum(r.NonZeroMemory, class.NonZeroMemory)
 }
 
-// takeNonZero returns false if a sum may have overflowed; see Resources.take.
+// takeNonZero returns false if a sum may have overflowed; see Resources.subtractFrom.
 func (r *Room) takeNonZero(class *PodClass) bool {
 	if r.NonZeroCPU == math.MaxInt64 || r.NonZeroMemory == math.MaxInt64 {
 		return false
@@ -191,9 +191,9 @@ func (r *Room) takeNonZero(class *PodClass) bool {
 func (c *Cluster) Visit(p *Pod, n *Node) *Pod {
 	guest := *p
 	guest.NodeName = n.Name
-	c.attach(&guest, n)
+	c.attachPod(&guest, n)
 	return &guest
 }
 
 // Leave ends a visit.
-func (c *Cluster) Leave(guest *Pod) { c.detach(guest) }
+func (c *Cluster) Leave(guest *Pod) { c.detachPod(guest) }

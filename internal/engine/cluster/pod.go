@@ -81,8 +81,8 @@ func (p *Pod) Object() *v1.Pod {
 	return pod
 }
 
-// preempted reports whether the pod is being deleted because the scheduler preempted it.
-func preempted(pod *v1.Pod) bool {
+// isPreempted reports whether the pod is being deleted because the scheduler preempted it.
+func isPreempted(pod *v1.Pod) bool {
 	if pod.DeletionTimestamp == nil {
 		return false
 	}

@@ -15,118 +15,118 @@ func classDigest(pod *v1.Pod) (key, needs digest) {
 	var h hasher
 	h.stringMap(pod.Labels)
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		h.string(owner.APIVersion)
-		h.string(owner.Kind)
-		h.string(owner.Name)
+		h.addString(owner.APIVersion)
+		h.addString(owner.Kind)
+		h.addString(owner.Name)
 	} else {
-		h.bool(false)
+		h.addBool(false)
 	}
 	needs = needsDigest(pod) // which has the namespace
-	h.word(needs[0])
-	h.word(needs[1])
-	h.volumes(pod)
-	h.group(pod.Spec.SchedulingGroup)
+	h.addWord(needs[0])
+	h.addWord(needs[1])
+	h.addVolumes(pod)
+	h.addGroup(pod.Spec.SchedulingGroup)
 	return h.sum(), needs
 }
 
-// group hashes the name of the pod's group, so that pods of different groups never share anything
-// that is kept per class.
-func (h *hasher) group(g *v1.PodSchedulingGroup) {
-	h.bool(g != nil)
+// addGroup hashes the name of the pod's group, so that pods of different groups never share
+// anything that is kept per class.
+func (h *hasher) addGroup(g *v1.PodSchedulingGroup) {
+	h.addBool(g != nil)
 	if g != nil && g.PodGroupName != nil {
-		h.string(*g.PodGroupName)
+		h.addString(*g.PodGroupName)
 	}
 }
 
 // needsDigest computes PodClass.Needs.
 func needsDigest(pod *v1.Pod) digest {
 	var h hasher
-	h.string(pod.Namespace)
-	h.needs(pod)
+	h.addString(pod.Namespace)
+	h.addNeeds(pod)
 	return h.sum()
 }
 
 // staticDigest computes PodClass.Static.
 func staticDigest(pod *v1.Pod, targeted bool) digest {
 	var h hasher
-	h.static(&pod.Spec, targeted)
+	h.addStatic(&pod.Spec, targeted)
 	for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			for j := range list[i].RestartPolicyRules {
-				h.string(string(list[i].RestartPolicyRules[j].Action))
+				h.addString(string(list[i].RestartPolicyRules[j].Action))
 			}
 		}
 	}
 	return h.sum()
 }
 
-// static hashes what the spec needs from single nodes. targeted leaves out the required node
+// addStatic hashes what the spec needs from single nodes. targeted leaves out the required node
 // affinity, which PodClass.Target covers.
-func (h *hasher) static(spec *v1.PodSpec, targeted bool) {
+func (h *hasher) addStatic(spec *v1.PodSpec, targeted bool) {
 	h.stringMap(spec.NodeSelector)
-	h.tolerations(spec.Tolerations)
-	h.bool(spec.Affinity != nil)
+	h.addTolerations(spec.Tolerations)
+	h.addBool(spec.Affinity != nil)
 	if spec.Affinity != nil {
 		h.nodeAffinity(spec.Affinity.NodeAffinity, targeted)
 	}
-	h.bool(spec.HostNetwork)
-	h.bool(spec.HostUsers != nil && !*spec.HostUsers)
+	h.addBool(spec.HostNetwork)
+	h.addBool(spec.HostUsers != nil && !*spec.HostUsers)
 	h.optionalString(spec.RuntimeClassName)
 }
 
-func (h *hasher) needs(pod *v1.Pod) {
-	h.shape(pod)
+func (h *hasher) addNeeds(pod *v1.Pod) {
+	h.addShape(pod)
 	if a := pod.Spec.Affinity; a != nil {
-		h.affinity(&v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity})
+		h.addAffinity(&v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity})
 	}
-	h.spread(pod.Spec.TopologySpreadConstraints)
+	h.addSpread(pod.Spec.TopologySpreadConstraints)
 }
 
-func (h *hasher) shape(pod *v1.Pod) {
+func (h *hasher) addShape(pod *v1.Pod) {
 	spec := &pod.Spec
-	h.string(spec.SchedulerName)
+	h.addString(spec.SchedulerName)
 	h.optionalInt32(spec.Priority)
-	h.bool(spec.PreemptionPolicy != nil && *spec.PreemptionPolicy == v1.PreemptNever)
-	h.static(spec, false)
-	h.resources(spec.Overhead)
-	h.bool(spec.Resources != nil)
+	h.addBool(spec.PreemptionPolicy != nil && *spec.PreemptionPolicy == v1.PreemptNever)
+	h.addStatic(spec, false)
+	h.addResources(spec.Overhead)
+	h.addBool(spec.Resources != nil)
 	if spec.Resources != nil {
-		h.resources(spec.Resources.Requests)
-		h.resources(spec.Resources.Limits)
+		h.addResources(spec.Resources.Requests)
+		h.addResources(spec.Resources.Limits)
 	}
 
-	h.containers(spec.InitContainers)
-	h.containers(spec.Containers)
-	h.word(uint64(len(spec.SchedulingGates)))
+	h.addContainers(spec.InitContainers)
+	h.addContainers(spec.Containers)
+	h.addWord(uint64(len(spec.SchedulingGates)))
 	for i := range spec.SchedulingGates {
-		h.string(spec.SchedulingGates[i].Name)
+		h.addString(spec.SchedulingGates[i].Name)
 	}
-	h.resized(pod)
+	h.addResized(pod)
 }
 
-func (h *hasher) tolerations(list []v1.Toleration) {
-	h.word(uint64(len(list)))
+func (h *hasher) addTolerations(list []v1.Toleration) {
+	h.addWord(uint64(len(list)))
 	for i := range list {
 		t := &list[i]
-		h.string(t.Key)
-		h.string(string(t.Operator))
-		h.string(t.Value)
-		h.string(string(t.Effect))
+		h.addString(t.Key)
+		h.addString(string(t.Operator))
+		h.addString(t.Value)
+		h.addString(string(t.Effect))
 	}
 }
 
-func (h *hasher) affinity(a *v1.Affinity) {
-	h.bool(a != nil)
+func (h *hasher) addAffinity(a *v1.Affinity) {
+	h.addBool(a != nil)
 	if a == nil {
 		return
 	}
 	h.nodeAffinity(a.NodeAffinity, false)
-	h.bool(a.PodAffinity != nil)
+	h.addBool(a.PodAffinity != nil)
 	if p := a.PodAffinity; p != nil {
 		h.podTerms(p.RequiredDuringSchedulingIgnoredDuringExecution)
 		h.weightedPodTerms(p.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
-	h.bool(a.PodAntiAffinity != nil)
+	h.addBool(a.PodAntiAffinity != nil)
 	if p := a.PodAntiAffinity; p != nil {
 		h.podTerms(p.RequiredDuringSchedulingIgnoredDuringExecution)
 		h.weightedPodTerms(p.PreferredDuringSchedulingIgnoredDuringExecution)
@@ -134,7 +134,7 @@ func (h *hasher) affinity(a *v1.Affinity) {
 }
 
 func (h *hasher) nodeAffinity(a *v1.NodeAffinity, preferredOnly bool) {
-	h.bool(a != nil)
+	h.addBool(a != nil)
 	if a == nil {
 		return
 	}
@@ -144,44 +144,44 @@ func (h *hasher) nodeAffinity(a *v1.NodeAffinity, preferredOnly bool) {
 		required = nil
 	}
 
-	h.bool(required != nil)
+	h.addBool(required != nil)
 	if required != nil {
-		h.word(uint64(len(required.NodeSelectorTerms)))
+		h.addWord(uint64(len(required.NodeSelectorTerms)))
 		for i := range required.NodeSelectorTerms {
 			h.nodeTerm(&required.NodeSelectorTerms[i])
 		}
 	}
 
-	h.word(uint64(len(a.PreferredDuringSchedulingIgnoredDuringExecution)))
+	h.addWord(uint64(len(a.PreferredDuringSchedulingIgnoredDuringExecution)))
 	for i := range a.PreferredDuringSchedulingIgnoredDuringExecution {
 		term := &a.PreferredDuringSchedulingIgnoredDuringExecution[i]
-		h.int(int64(term.Weight))
+		h.addInt(int64(term.Weight))
 		h.nodeTerm(&term.Preference)
 	}
 }
 
 func (h *hasher) nodeTerm(t *v1.NodeSelectorTerm) {
 	for _, list := range [2][]v1.NodeSelectorRequirement{t.MatchExpressions, t.MatchFields} {
-		h.word(uint64(len(list)))
+		h.addWord(uint64(len(list)))
 		for i := range list {
-			h.string(list[i].Key)
-			h.string(string(list[i].Operator))
-			h.strings(list[i].Values)
+			h.addString(list[i].Key)
+			h.addString(string(list[i].Operator))
+			h.addStrings(list[i].Values)
 		}
 	}
 }
 
 func (h *hasher) podTerms(list []v1.PodAffinityTerm) {
-	h.word(uint64(len(list)))
+	h.addWord(uint64(len(list)))
 	for i := range list {
 		h.podTerm(&list[i])
 	}
 }
 
 func (h *hasher) weightedPodTerms(list []v1.WeightedPodAffinityTerm) {
-	h.word(uint64(len(list)))
+	h.addWord(uint64(len(list)))
 	for i := range list {
-		h.int(int64(list[i].Weight))
+		h.addInt(int64(list[i].Weight))
 		h.podTerm(&list[i].PodAffinityTerm)
 	}
 }
@@ -189,53 +189,53 @@ func (h *hasher) weightedPodTerms(list []v1.WeightedPodAffinityTerm) {
 // podTerm leaves out matchLabelKeys, which the API server has merged into the selector.
 func (h *hasher) podTerm(t *v1.PodAffinityTerm) {
 	h.labelSelector(t.LabelSelector)
-	h.strings(t.Namespaces)
-	h.string(t.TopologyKey)
+	h.addStrings(t.Namespaces)
+	h.addString(t.TopologyKey)
 	h.labelSelector(t.NamespaceSelector)
 }
 
-func (h *hasher) spread(list []v1.TopologySpreadConstraint) {
-	h.word(uint64(len(list)))
+func (h *hasher) addSpread(list []v1.TopologySpreadConstraint) {
+	h.addWord(uint64(len(list)))
 	for i := range list {
 		c := &list[i]
-		h.int(int64(c.MaxSkew))
-		h.string(c.TopologyKey)
-		h.string(string(c.WhenUnsatisfiable))
+		h.addInt(int64(c.MaxSkew))
+		h.addString(c.TopologyKey)
+		h.addString(string(c.WhenUnsatisfiable))
 		h.labelSelector(c.LabelSelector)
 		h.optionalInt32(c.MinDomains)
-		h.bool(c.NodeAffinityPolicy != nil && *c.NodeAffinityPolicy == v1.NodeInclusionPolicyIgnore)
-		h.bool(c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor)
-		h.strings(c.MatchLabelKeys)
+		h.addBool(c.NodeAffinityPolicy != nil && *c.NodeAffinityPolicy == v1.NodeInclusionPolicyIgnore)
+		h.addBool(c.NodeTaintsPolicy != nil && *c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor)
+		h.addStrings(c.MatchLabelKeys)
 	}
 }
 
-func (h *hasher) containers(list []v1.Container) {
-	h.word(uint64(len(list)))
+func (h *hasher) addContainers(list []v1.Container) {
+	h.addWord(uint64(len(list)))
 	for i := range list {
 		c := &list[i]
-		h.string(c.Image)
-		if more := h.resources(c.Resources.Requests); more {
-			h.string(c.Name) // under which devices for it are recorded
+		h.addString(c.Image)
+		if more := h.addResources(c.Resources.Requests); more {
+			h.addString(c.Name) // under which devices for it are recorded
 		}
-		h.bool(c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways)
-		h.word(uint64(len(c.RestartPolicyRules)))
+		h.addBool(c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways)
+		h.addWord(uint64(len(c.RestartPolicyRules)))
 		for j := range c.RestartPolicyRules {
-			h.string(string(c.RestartPolicyRules[j].Action))
+			h.addString(string(c.RestartPolicyRules[j].Action))
 		}
 		for j := range c.Ports {
 			if p := &c.Ports[j]; p.HostPort > 0 {
-				h.string(p.HostIP)
-				h.string(string(p.Protocol))
-				h.int(int64(p.HostPort))
+				h.addString(p.HostIP)
+				h.addString(string(p.Protocol))
+				h.addInt(int64(p.HostPort))
 			}
 		}
-		h.bool(false)
+		h.addBool(false)
 	}
 }
 
-// volumes hashes the volumes that matter to placement. An ephemeral claim carries its pod's name,
-// and devices are allocated to one pod, so such a pod is a class of its own.
-func (h *hasher) volumes(pod *v1.Pod) {
+// addVolumes hashes the volumes that matter to placement. An ephemeral claim carries its pod's
+// name, and devices are allocated to one pod, so such a pod is a class of its own.
+func (h *hasher) addVolumes(pod *v1.Pod) {
 	personal := isPersonal(pod)
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -243,19 +243,19 @@ func (h *hasher) volumes(pod *v1.Pod) {
 			continue
 		}
 		personal = personal || v.Ephemeral != nil
-		h.string(v.Name)
+		h.addString(v.Name)
 		encoded, err := v.VolumeSource.Marshal()
 		if err != nil { // cannot happen for an object that was decoded; if it does, share nothing
 			personal = true
 		}
-		h.bytes(encoded)
+		h.addBytes(encoded)
 	}
-	h.bool(personal)
+	h.addBool(personal)
 	if personal {
-		h.string(pod.Name)
-		h.string(string(pod.UID))
+		h.addString(pod.Name)
+		h.addString(string(pod.UID))
 		encoded, _ := pod.Status.Marshal()
-		h.bytes(encoded)
+		h.addBytes(encoded)
 	}
 }
 
@@ -282,14 +282,14 @@ func isResized(s *v1.PodStatus) bool {
 	return s.Resources != nil || s.AllocatedResources != nil
 }
 
-// resized hashes the amounts that a kubelet reports for containers resized in place; they count
+// addResized hashes the amounts that a kubelet reports for containers resized in place; they count
 // instead of those that the spec has for the containers of these names.
-func (h *hasher) resized(pod *v1.Pod) {
+func (h *hasher) addResized(pod *v1.Pod) {
 	s := &pod.Status
 	if isResized(s) {
 		for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 			for i := range list {
-				h.string(list[i].Name)
+				h.addString(list[i].Name)
 			}
 		}
 	}
@@ -300,25 +300,25 @@ func (h *hasher) resized(pod *v1.Pod) {
 			if c.Resources == nil && c.AllocatedResources == nil {
 				continue
 			}
-			h.string(c.Name)
-			h.resources(c.AllocatedResources)
+			h.addString(c.Name)
+			h.addResources(c.AllocatedResources)
 			if c.Resources != nil {
-				h.resources(c.Resources.Requests)
+				h.addResources(c.Resources.Requests)
 			}
 		}
 	}
 
 	if s.Resources != nil || s.AllocatedResources != nil {
-		h.resources(s.AllocatedResources)
+		h.addResources(s.AllocatedResources)
 		if s.Resources != nil {
-			h.resources(s.Resources.Requests)
+			h.addResources(s.Resources.Requests)
 		}
 	}
 
 	for i := range s.Conditions {
 		if c := &s.Conditions[i]; c.Type == v1.PodResizePending {
-			h.string(string(c.Status))
-			h.string(c.Reason)
+			h.addString(string(c.Status))
+			h.addString(c.Reason)
 		}
 	}
 }

@@ -35,7 +35,7 @@ type Ports struct {
 
 var portSeed = maphash.MakeSeed() // nobody can make up addresses with equal hashes
 
-func (p Port) key() uint64 {
+func (p Port) sortKey() uint64 {
 	key := uint64(p.Port)<<40 | maphash.String(portSeed, string(p.Protocol))&0xff<<32
 	if p.IP != anyIP {
 		key |= maphash.String(portSeed, p.IP)&math.MaxUint32 | 1
@@ -77,11 +77,11 @@ func portsOf(pod *v1.Pod) *Ports {
 		return nil
 	}
 	slices.SortFunc(list, func(a, b Port) int {
-		return cmp.Or(cmp.Compare(a.key(), b.key()), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.IP, b.IP))
+		return cmp.Or(cmp.Compare(a.sortKey(), b.sortKey()), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.IP, b.IP))
 	})
 	ports := &Ports{List: slices.Compact(list)}
 	for _, p := range ports.List {
-		ports.keys = append(ports.keys, p.key())
+		ports.keys = append(ports.keys, p.sortKey())
 	}
 	return ports
 }
@@ -97,7 +97,7 @@ func (p *Ports) Conflict(o *Ports) bool {
 		x, y := a[i], b[j]
 		switch {
 		case x == y || x>>32 == y>>32 && (uint32(x) == 0 || uint32(y) == 0):
-			to, toOther := p.group(i), o.group(j)
+			to, toOther := p.groupEnd(i), o.groupEnd(j)
 			if slices.ContainsFunc(p.List[i:to], func(p Port) bool { return slices.ContainsFunc(o.List[j:toOther], p.Conflicts) }) {
 				return true
 			}
@@ -111,8 +111,8 @@ func (p *Ports) Conflict(o *Ports) bool {
 	return false
 }
 
-// group returns the end of the keys that have the same port and protocol as the i-th.
-func (p *Ports) group(i int) int {
+// groupEnd returns the end of the keys that have the same port and protocol as the i-th.
+func (p *Ports) groupEnd(i int) int {
 	to := i + 1
 	for to < len(p.keys) && p.keys[to]>>32 == p.keys[i]>>32 {
 		to++

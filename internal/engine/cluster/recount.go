@@ -52,16 +52,16 @@ func (c *Cluster) Recount() (mended int) {
 	}
 
 	for _, n := range c.Nodes {
-		if n != nil && !c.agrees(n, standing[n.Name]) {
-			c.rebuild(n, standing[n.Name])
+		if n != nil && !c.sumsAgree(n, standing[n.Name]) {
+			c.rebuildSums(n, standing[n.Name])
 			mended++
 		}
 	}
 	return mended
 }
 
-// agrees reports whether the node has exactly these pods, in any order, and their sums.
-func (c *Cluster) agrees(n *Node, pods []*Pod) bool {
+// sumsAgree reports whether the node has exactly these pods, in any order, and their sums.
+func (c *Cluster) sumsAgree(n *Node, pods []*Pod) bool {
 	if len(n.Pods) != len(pods) {
 		return false
 	}
@@ -72,7 +72,7 @@ func (c *Cluster) agrees(n *Node, pods []*Pod) bool {
 	}
 	fresh, room := c.sumsOf(n, pods)
 	return c.Rooms[n.Index] == room && n.Affine == fresh.Affine && n.AntiAffine == fresh.AntiAffine &&
-		n.Requested.equal(&fresh.Requested) &&
+		n.Requested.equalTo(&fresh.Requested) &&
 		slices.Equal(n.Held, fresh.Held)
 }
 
@@ -82,7 +82,7 @@ func (c *Cluster) sumsOf(n *Node, pods []*Pod) (*Node, Room) {
 	room.NonZeroCPU, room.NonZeroMemory = 0, 0
 	for _, p := range pods {
 		fresh.Requested.add(&p.Class.Requests)
-		fresh.hold(p, 1)
+		fresh.holdDevices(p, 1)
 		room.addNonZero(p.Class)
 		if p.Class.HasAffinity() {
 			fresh.Affine++
@@ -95,18 +95,18 @@ func (c *Cluster) sumsOf(n *Node, pods []*Pod) (*Node, Room) {
 	return fresh, room
 }
 
-func (c *Cluster) rebuild(n *Node, pods []*Pod) {
+func (c *Cluster) rebuildSums(n *Node, pods []*Pod) {
 	fresh, room := c.sumsOf(n, pods)
 	n.Requested, n.Affine, n.AntiAffine, c.Rooms[n.Index] = fresh.Requested, fresh.Affine, fresh.AntiAffine, room
 	n.Pods, n.Held = slices.Clone(pods), fresh.Held
 	for i, p := range pods {
 		p.Node, p.place = n, int32(i)
 	}
-	c.log(Change{Node: n.Index, Kind: NodeChanged})
+	c.logChange(Change{Node: n.Index, Kind: NodeChanged})
 }
 
-// equal compares amounts. A scalar resource of which nothing is left equals one that is absent.
-func (r *Resources) equal(o *Resources) bool {
+// equalTo compares amounts. A scalar resource of which nothing is left equals one that is absent.
+func (r *Resources) equalTo(o *Resources) bool {
 	covers := func(a, b *Resources) bool {
 		for name, amount := range a.Scalars {
 			if amount != b.Scalars[name] {

@@ -80,9 +80,9 @@ func (r *Resources) add(o *Resources) {
 // Add is add, for others.
 func (r *Resources) Add(o *Resources) { r.add(o) }
 
-// take subtracts o, which was added before. It returns false if a sum may have overflowed: what is
-// left is then unknown, and the caller has to add up again.
-func (r *Resources) take(o *Resources) bool {
+// subtractFrom subtracts o, which was added before. It returns false if a sum may have overflowed:
+// what is left is then unknown, and the caller has to add up again.
+func (r *Resources) subtractFrom(o *Resources) bool {
 	if r.MilliCPU == math.MaxInt64 || r.Memory == math.MaxInt64 || r.EphemeralStorage == math.MaxInt64 {
 		return false
 	}

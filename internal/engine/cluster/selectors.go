@@ -10,7 +10,7 @@ import (
 // readSelectors has the selectors of a class that were read, each once.
 type readSelectors map[*metav1.LabelSelector]*rules.Selector
 
-func (r readSelectors) one(s *metav1.LabelSelector) (*rules.Selector, error) {
+func (r readSelectors) readOne(s *metav1.LabelSelector) (*rules.Selector, error) {
 	if selector, known := r[s]; known {
 		return selector, nil
 	}

@@ -100,12 +100,12 @@ func (s *slots[T]) get(key digest, value T, same func(a, b T) bool) T {
 	return at.value
 }
 
-func (s *shares) text(t string) string {
+func (s *shares) shareText(t string) string {
 	if t == "" {
 		return ""
 	}
 	var h hasher
-	h.string(t)
+	h.addString(t)
 	at := &s.texts[h.a%uint64(len(s.texts))]
 	if *at != t {
 		*at = t
@@ -117,7 +117,7 @@ func (s *shares) text(t string) string {
 func (s *shares) specOf(pod *v1.Pod, needs digest) *Spec {
 	from := &pod.Spec
 	spec := &Spec{
-		SchedulerName: s.text(from.SchedulerName), Priority: from.Priority, HostNetwork: from.HostNetwork, HostUsers: from.HostUsers,
+		SchedulerName: s.shareText(from.SchedulerName), Priority: from.Priority, HostNetwork: from.HostNetwork, HostUsers: from.HostUsers,
 		RuntimeClassName: from.RuntimeClassName,
 		NodeSelector:     s.nodeSelectorOf(from.NodeSelector), Tolerations: s.tolerationsOf(from.Tolerations),
 		Overhead: from.Overhead, Resources: from.Resources, SchedulingGates: from.SchedulingGates, SchedulingGroup: from.SchedulingGroup,
@@ -131,25 +131,26 @@ func (s *shares) specOf(pod *v1.Pod, needs digest) *Spec {
 	spec.TopologySpreadConstraints = slices.Clone(from.TopologySpreadConstraints)
 	for i := range spec.TopologySpreadConstraints {
 		c := &spec.TopologySpreadConstraints[i]
-		c.TopologyKey, c.WhenUnsatisfiable = s.text(c.TopologyKey), v1.UnsatisfiableConstraintAction(s.text(string(c.WhenUnsatisfiable)))
-		c.LabelSelector = selectors.one(c.LabelSelector)
+		c.TopologyKey, c.WhenUnsatisfiable = s.shareText(c.TopologyKey),
+			v1.UnsatisfiableConstraintAction(s.shareText(string(c.WhenUnsatisfiable)))
+		c.LabelSelector = selectors.shareSelector(c.LabelSelector)
 	}
 	spec.Affinity = s.affinityOf(from.Affinity, &selectors)
 	if len(spec.Volumes)+len(spec.ResourceClaims)+len(spec.Overhead) > 0 || spec.Resources != nil {
 		return spec // few have the same
 	}
 	h := hasher{needs[0], needs[1]}
-	h.names(spec.InitContainers)
-	h.names(spec.Containers)
-	h.group(spec.SchedulingGroup)
+	h.addNames(spec.InitContainers)
+	h.addNames(spec.Containers)
+	h.addGroup(spec.SchedulingGroup)
 	return s.specs.get(h.sum(), spec, sayAll[*Spec])
 }
 
-// names hashes the names of containers, which do not always set classes apart.
-func (h *hasher) names(list []Container) {
-	h.word(uint64(len(list)))
+// addNames hashes the names of containers, which do not always set classes apart.
+func (h *hasher) addNames(list []Container) {
+	h.addWord(uint64(len(list)))
 	for i := range list {
-		h.string(list[i].Name)
+		h.addString(list[i].Name)
 	}
 }
 
@@ -168,13 +169,13 @@ func (s *shares) containersOf(list []v1.Container) []Container {
 		return nil
 	}
 	var h hasher
-	h.containers(list)
+	h.addContainers(list)
 	kept := make([]Container, len(list))
 	for i := range list {
 		from := &list[i]
-		h.string(from.Name)
+		h.addString(from.Name)
 		kept[i] = Container{
-			Name: s.text(from.Name), Image: s.text(from.Image), Requests: s.amountsOf(from.Resources.Requests),
+			Name: s.shareText(from.Name), Image: s.shareText(from.Image), Requests: s.amountsOf(from.Resources.Requests),
 			Ports:         hostPorts(from.Ports),
 			RestartPolicy: from.RestartPolicy, RestartPolicyRules: from.RestartPolicyRules,
 		}
@@ -196,7 +197,7 @@ func (s *shares) amountsOf(list v1.ResourceList) v1.ResourceList {
 		return list
 	}
 	var h hasher
-	h.resources(list)
+	h.addResources(list)
 	return s.amounts.get(h.sum(), list, sayAll[v1.ResourceList])
 }
 
@@ -205,7 +206,7 @@ func (s *shares) tolerationsOf(list []v1.Toleration) []v1.Toleration {
 		return list
 	}
 	var h hasher
-	h.tolerations(list)
+	h.addTolerations(list)
 	return s.tolerations.get(h.sum(), list, func(a, b []v1.Toleration) bool { return slices.EqualFunc(a, b, sameSeconds) })
 }
 
@@ -253,7 +254,7 @@ func (s *shares) affinityOf(from *v1.Affinity, selectors *selectorSet) *v1.Affin
 func (s *shares) termsOf(list []v1.PodAffinityTerm, selectors *selectorSet) []v1.PodAffinityTerm {
 	list = slices.Clone(list)
 	for i := range list {
-		s.share(&list[i], selectors)
+		s.shareTerm(&list[i], selectors)
 	}
 	return list
 }
@@ -261,14 +262,14 @@ func (s *shares) termsOf(list []v1.PodAffinityTerm, selectors *selectorSet) []v1
 func (s *shares) weightedOf(list []v1.WeightedPodAffinityTerm, selectors *selectorSet) []v1.WeightedPodAffinityTerm {
 	list = slices.Clone(list)
 	for i := range list {
-		s.share(&list[i].PodAffinityTerm, selectors)
+		s.shareTerm(&list[i].PodAffinityTerm, selectors)
 	}
 	return list
 }
 
-func (s *shares) share(t *v1.PodAffinityTerm, selectors *selectorSet) {
-	t.TopologyKey, t.LabelSelector, t.NamespaceSelector = s.text(t.TopologyKey), selectors.one(t.LabelSelector),
-		selectors.one(t.NamespaceSelector)
+func (s *shares) shareTerm(t *v1.PodAffinityTerm, selectors *selectorSet) {
+	t.TopologyKey, t.LabelSelector, t.NamespaceSelector = s.shareText(t.TopologyKey), selectors.shareSelector(t.LabelSelector),
+		selectors.shareSelector(t.NamespaceSelector)
 }
 
 // selectorSet has equal selectors of one class be one, with its labels where it selects by all of
@@ -281,7 +282,7 @@ type selectorSet struct {
 // fewSelectors is how many selectors of a class are compared with each other.
 const fewSelectors = 8
 
-func (s *selectorSet) one(selector *metav1.LabelSelector) *metav1.LabelSelector {
+func (s *selectorSet) shareSelector(selector *metav1.LabelSelector) *metav1.LabelSelector {
 	if selector == nil || len(selector.MatchExpressions) > 0 || len(selector.MatchLabels) == 0 {
 		return selector
 	}

@@ -68,7 +68,7 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 		return nil, fmt.Errorf("kind: Invalid value: %q: want KubeSchedulerConfiguration", old.Kind)
 	}
 
-	t, err := old.algorithm(dir, options)
+	t, err := old.readAlgorithm(dir, options)
 	if err != nil {
 		return nil, err
 	}
@@ -79,13 +79,13 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 		disablePreemption(profile)
 	}
 
-	if err := old.arguments(profile); err != nil {
+	if err := old.setArguments(profile); err != nil {
 		return nil, err
 	}
 	t.spec.ClientConnection, t.spec.DebuggingConfiguration = old.ClientConnection, old.DebuggingConfiguration
 	t.spec.PercentageOfNodesToScore = old.PercentageOfNodesToScore
 	t.spec.PodInitialBackoffSeconds, t.spec.PodMaxBackoffSeconds = old.PodInitialBackoffSeconds, old.PodMaxBackoffSeconds
-	t.spec.LeaderElection = old.election(t)
+	t.spec.LeaderElection = old.electionConfig(t)
 
 	for _, gone := range []struct {
 		name  string
@@ -100,8 +100,8 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 	return t, nil
 }
 
-// algorithm reads the policy that the file refers to, if it does.
-func (c *componentConfig) algorithm(dir string, options Options) (*translation, error) {
+// readAlgorithm reads the policy that the file refers to, if it does.
+func (c *componentConfig) readAlgorithm(dir string, options Options) (*translation, error) {
 	plain := &translation{spec: configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{{}}}}
 	if c.AlgorithmSource == nil {
 		return plain, nil
@@ -125,14 +125,14 @@ func (c *componentConfig) algorithm(dir string, options Options) (*translation, 
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path.Child("policy", "file", "path"), err)
 		}
-		return referred(file, data)
+		return readReferred(file, data)
 	case source.ConfigMap != nil && options.PolicyFromConfigMap != nil:
 		from := fmt.Sprintf("ConfigMap %s/%s", source.ConfigMap.Namespace, source.ConfigMap.Name)
 		data, err := options.PolicyFromConfigMap(source.ConfigMap.Namespace, source.ConfigMap.Name)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", path.Child("policy", "configMap"), from, err)
 		}
-		return referred(from, data)
+		return readReferred(from, data)
 	case source.ConfigMap != nil:
 		return nil, fmt.Errorf("%s: there is no cluster to get a ConfigMap from; give the policy as a file",
 			path.Child("policy", "configMap"))
@@ -141,7 +141,7 @@ func (c *componentConfig) algorithm(dir string, options Options) (*translation, 
 	return nil, field.Required(path.Child("policy"), "want file or configMap")
 }
 
-func referred(from string, data []byte) (*translation, error) {
+func readReferred(from string, data []byte) (*translation, error) {
 	var head metav1.TypeMeta
 	if err := yaml.Unmarshal(data, &head); err != nil {
 		return nil, fmt.Errorf("%s: %w", from, err)
@@ -153,7 +153,7 @@ func referred(from string, data []byte) (*translation, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", from, err)
 	}
-	for _, note := range unread(data) {
+	for _, note := range noteUnread(data) {
 		t.notes = append(t.notes, from+": "+note)
 	}
 	return t, nil
@@ -189,21 +189,21 @@ func disablePreemption(profile *configv1.KubeSchedulerProfile) {
 	}
 }
 
-// arguments sets the fields that have since become plugin arguments. The policy overrides the file
-// that refers to it.
-func (c *componentConfig) arguments(profile *configv1.KubeSchedulerProfile) error {
+// setArguments sets the fields that have since become plugin arguments. The policy overrides the
+// file that refers to it.
+func (c *componentConfig) setArguments(profile *configv1.KubeSchedulerProfile) error {
 	t := newTranslator()
 	if w := c.HardPodAffinitySymmetricWeight; w != nil && !hasArguments(profile, "InterPodAffinity") {
 		if *w < 0 || *w > 100 {
 			return field.Invalid(field.NewPath("hardPodAffinitySymmetricWeight"), *w, "not in valid range [0-100]")
 		}
-		t.args("InterPodAffinity", &configv1.InterPodAffinityArgs{HardPodAffinityWeight: ptr.To(*w)})
+		t.setArgs("InterPodAffinity", &configv1.InterPodAffinityArgs{HardPodAffinityWeight: ptr.To(*w)})
 	}
 	if s := c.BindTimeoutSeconds; s != nil {
 		if *s < 0 {
 			return field.Invalid(field.NewPath("bindTimeoutSeconds"), *s, "must not be negative")
 		}
-		t.args("VolumeBinding", &configv1.VolumeBindingArgs{BindTimeoutSeconds: ptr.To(*s)})
+		t.setArgs("VolumeBinding", &configv1.VolumeBindingArgs{BindTimeoutSeconds: ptr.To(*s)})
 	}
 	return t.writeArguments(profile)
 }
@@ -217,7 +217,7 @@ func hasArguments(profile *configv1.KubeSchedulerProfile, plugin string) bool {
 	return false
 }
 
-func (c *componentConfig) election(t *translation) componentbase.LeaderElectionConfiguration {
+func (c *componentConfig) electionConfig(t *translation) componentbase.LeaderElectionConfiguration {
 	e := c.LeaderElection.LeaderElectionConfiguration
 	if e.ResourceNamespace == "" {
 		e.ResourceNamespace = c.LeaderElection.LockObjectNamespace

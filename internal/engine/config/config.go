@@ -59,7 +59,7 @@ type Options struct {
 
 // Default returns the configuration that holds without a file.
 func Default(options Options) (*Config, error) {
-	return finish(configv1.KubeSchedulerConfiguration{}, nil, options)
+	return finishConfig(configv1.KubeSchedulerConfiguration{}, nil, options)
 }
 
 // Load reads a file.
@@ -73,11 +73,11 @@ func Load(file string, options Options) (*Config, error) {
 
 // Parse reads a configuration; file is its name, for messages and for the files it refers to.
 func Parse(file string, data []byte, options Options) (*Config, error) {
-	c, err := parse(file, data, options)
+	c, err := parseConfig(file, data, options)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, oneLine(err))
 	}
-	c.Notes = append(c.Notes, unread(data)...)
+	c.Notes = append(c.Notes, noteUnread(data)...)
 	return c, nil
 }
 
@@ -89,7 +89,7 @@ func oneLine(err error) error {
 	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
 }
 
-func parse(file string, data []byte, options Options) (*Config, error) {
+func parseConfig(file string, data []byte, options Options) (*Config, error) {
 	var head struct {
 		APIVersion string `json:"apiVersion"`
 		Kind       string `json:"kind"`
@@ -107,24 +107,24 @@ func parse(file string, data []byte, options Options) (*Config, error) {
 			if err != nil {
 				return nil, err
 			}
-			return legacy(t, options)
+			return finishLegacy(t, options)
 		case legacyVersions[head.APIVersion]:
 			t, err := translateComponentConfig(data, filepath.Dir(file), options)
 			if err != nil {
 				return nil, err
 			}
-			return legacy(t, options)
+			return finishLegacy(t, options)
 		}
 	}
 
-	spec, err := decode(data)
+	spec, err := decodeConfig(data)
 	if runtime.IsNotRegisteredError(err) {
 		return nil, fmt.Errorf("no kind %q is registered for version %q: %s", head.Kind, head.APIVersion, wanted)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return finish(*spec, nil, options)
+	return finishConfig(*spec, nil, options)
 }
 
 // translation is a legacy file in today's terms.
@@ -133,8 +133,8 @@ type translation struct {
 	notes []string
 }
 
-func legacy(t *translation, options Options) (*Config, error) {
-	c, err := finish(t.spec, t.notes, options)
+func finishLegacy(t *translation, options Options) (*Config, error) {
+	c, err := finishConfig(t.spec, t.notes, options)
 	if err != nil {
 		return nil, fmt.Errorf("translated: %w", err)
 	}
@@ -142,11 +142,11 @@ func legacy(t *translation, options Options) (*Config, error) {
 	return c, nil
 }
 
-func finish(written configv1.KubeSchedulerConfiguration, notes []string, options Options) (*Config, error) {
+func finishConfig(written configv1.KubeSchedulerConfiguration, notes []string, options Options) (*Config, error) {
 	c := &Config{written: written, Notes: notes}
 	written.DeepCopyInto(&c.Spec)
 	setDefaults(&c.Spec)
-	if err := validate(&c.Spec); err != nil {
+	if err := validateSpec(&c.Spec); err != nil {
 		return nil, err
 	}
 	if err := c.makeProfiles(options); err != nil {
@@ -197,19 +197,19 @@ func (c *Config) YAML() ([]byte, error) {
 	if err := decoder.Decode(&tree); err != nil {
 		return nil, err
 	}
-	return yaml.Marshal(prune(tree))
+	return yaml.Marshal(pruneEmpty(tree))
 }
 
-// prune drops what says nothing: the types of the API print empty structs and zero durations.
+// pruneEmpty drops what says nothing: the types of the API print empty structs and zero durations.
 // Plugin arguments are kept whole.
-func prune(value any) any {
+func pruneEmpty(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, part := range v {
 			if key == "args" {
 				continue
 			}
-			if part = prune(part); part == nil {
+			if part = pruneEmpty(part); part == nil {
 				delete(v, key)
 			} else {
 				v[key] = part
@@ -220,7 +220,7 @@ func prune(value any) any {
 		}
 	case []any:
 		for i := range v {
-			v[i] = prune(v[i])
+			v[i] = pruneEmpty(v[i])
 		}
 		if len(v) == 0 {
 			return nil

@@ -26,10 +26,10 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 }()
 
-// decode reads a KubeSchedulerConfiguration with the plugin arguments in it. Strict decoding errors
-// are collected. The order of the steps is that of apimachinery's codec, which cannot be used
-// without the internal types.
-func decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
+// decodeConfig reads a KubeSchedulerConfiguration with the plugin arguments in it. Strict decoding
+// errors are collected. The order of the steps is that of apimachinery's codec, which cannot be
+// used without the internal types.
+func decodeConfig(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	decoder := codecs.UniversalDeserializer()
 	object, gvk, err := decoder.Decode(data, nil, nil)
 	var strict []error
@@ -76,9 +76,9 @@ func unmarshalStrict(data []byte, into any) error {
 	return nil
 }
 
-// unread notes a document behind the first, which kube-scheduler passes over in silence. One that
-// is empty says nothing.
-func unread(data []byte) []string {
+// noteUnread notes a document behind the first, which kube-scheduler passes over in silence. One
+// that is empty says nothing.
+func noteUnread(data []byte) []string {
 	documents := goyaml.NewDecoder(bytes.NewReader(data))
 	for first := true; ; first = false {
 		var document goyaml.Node

@@ -63,7 +63,7 @@ type Added struct {
 
 // Parse reads the configuration as a scheduler with these flags does.
 func (a *Added) Parse(name string, text []byte) (*Config, error) {
-	c, err := Parse(name, text, a.options())
+	c, err := Parse(name, text, a.toOptions())
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	return c, nil
 }
 
-func (a *Added) options() Options {
+func (a *Added) toOptions() Options {
 	return Options{CompareTolerations: a.CompareTolerations, WithoutStorageScores: a.WithoutStorageScores,
 		AllowMissingDrivers: a.AllowMissingDrivers}
 }
@@ -167,8 +167,8 @@ func ReadInUse(text []byte) *InUse {
 	return u
 }
 
-// compile makes the profiles.
-func (u *InUse) compile() ([]*plugins.Profile, error) {
+// compileProfiles makes the profiles.
+func (u *InUse) compileProfiles() ([]*plugins.Profile, error) {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": configv1.SchemeGroupVersion.String(), "kind": "KubeSchedulerConfiguration", "profiles": u.Profiles,
 	})

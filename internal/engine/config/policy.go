@@ -80,10 +80,10 @@ func readPolicy(data []byte, apiVersion string) (*policy, error) {
 	if err := unmarshalStrict(data, p); err != nil {
 		return nil, err
 	}
-	return p, p.validate()
+	return p, p.validatePolicy()
 }
 
-func (p *policy) validate() error {
+func (p *policy) validatePolicy() error {
 	var list field.ErrorList
 	for i, pr := range p.Predicates {
 		path := field.NewPath("predicates").Index(i)
@@ -98,7 +98,7 @@ func (p *policy) validate() error {
 			list = append(list, field.Invalid(path.Child("weight"), pr.Weight,
 				"should have a positive weight applied to it or it has overflown"))
 		}
-		if a := pr.Argument; a != nil && count(a.ServiceAntiAffinity != nil, a.LabelPreference != nil,
+		if a := pr.Argument; a != nil && countTrue(a.ServiceAntiAffinity != nil, a.LabelPreference != nil,
 			a.RequestedToCapacityRatio != nil) != 1 {
 			list = append(list, field.Invalid(path.Child("argument"), pr.Name, "exactly 1 priority argument is required"))
 		}
@@ -110,7 +110,7 @@ func (p *policy) validate() error {
 	return list.ToAggregate()
 }
 
-func count(facts ...bool) (n int) {
+func countTrue(facts ...bool) (n int) {
 	for _, fact := range facts {
 		if fact {
 			n++
@@ -119,7 +119,7 @@ func count(facts ...bool) (n int) {
 	return n
 }
 
-func (p *policy) extenders() []configv1.Extender {
+func (p *policy) listExtenders() []configv1.Extender {
 	var list []configv1.Extender
 	for i := range p.Extenders {
 		e := p.Extenders[i].Extender
@@ -138,27 +138,27 @@ func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	}
 
 	t := newTranslator()
-	t.predicates(p.Predicates)
-	t.priorities(p.Priorities)
+	t.translatePredicates(p.Predicates)
+	t.translatePriorities(p.Priorities)
 	if w := p.HardPodAffinitySymmetricWeight; w != 0 && !t.scoresWith("InterPodAffinity") {
-		t.note(field.NewPath("hardPodAffinitySymmetricWeight"), "has no effect without InterPodAffinityPriority")
+		t.addNote(field.NewPath("hardPodAffinitySymmetricWeight"), "has no effect without InterPodAffinityPriority")
 	} else if w != 0 {
-		t.args("InterPodAffinity", &configv1.InterPodAffinityArgs{HardPodAffinityWeight: ptr.To(w)})
+		t.setArgs("InterPodAffinity", &configv1.InterPodAffinityArgs{HardPodAffinityWeight: ptr.To(w)})
 	}
 
 	if p.AlwaysCheckAllPredicates {
-		t.note(field.NewPath("alwaysCheckAllPredicates"),
+		t.addNote(field.NewPath("alwaysCheckAllPredicates"),
 			"has no equivalent: a node is rejected with the reasons of the first plugin that rejects it")
 	}
 
 	if len(t.errs) > 0 {
-		return nil, flat(t.errs)
+		return nil, flattenErrors(t.errs)
 	}
-	profile, err := t.profile()
+	profile, err := t.buildProfile()
 	if err != nil {
 		return nil, err
 	}
 
-	spec := configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{profile}, Extenders: p.extenders()}
+	spec := configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{profile}, Extenders: p.listExtenders()}
 	return &translation{spec: spec, notes: t.notes}, nil
 }

@@ -16,26 +16,27 @@ import (
 // makeProfiles makes the plugins that the file asks for.
 func (c *Config) makeProfiles(options Options) error {
 	if p := *c.Spec.PercentageOfNodesToScore; p > 0 {
-		c.note(field.NewPath("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
+		c.addNote(field.NewPath("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
 	}
 	if c.written.Parallelism != nil {
-		c.note(field.NewPath("parallelism"), "affects out-of-tree plugins only")
+		c.addNote(field.NewPath("parallelism"), "affects out-of-tree plugins only")
 	}
 
 	if c.Spec.DelayCacheUntilActive {
-		c.note(field.NewPath("delayCacheUntilActive"), "has no effect: a replica that stands by watches, so that it can take over at once")
+		c.addNote(field.NewPath("delayCacheUntilActive"),
+			"has no effect: a replica that stands by watches, so that it can take over at once")
 	}
 	ignored := c.ignoredByExtenders()
 	var errs []error
 
 	for i := range c.Spec.Profiles {
 		profile, path := &c.Spec.Profiles[i], field.NewPath("profiles").Index(i)
-		outside, err := probe(path, profile, &options)
+		outside, err := probePlugins(path, profile, &options)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		at, weights, err := resolve(path, profile, outside)
+		at, weights, err := resolvePlugins(path, profile, outside)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -52,7 +53,7 @@ func (c *Config) makeProfiles(options Options) error {
 			errs = append(errs, err)
 			continue
 		}
-		made, err := plugins.NewProfile(*profile.SchedulerName, at, weights, arguments(profile, options))
+		made, err := plugins.NewProfile(*profile.SchedulerName, at, weights, argumentsOf(profile, options))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
 			continue
@@ -61,11 +62,12 @@ func (c *Config) makeProfiles(options Options) error {
 		c.noteIneffective(path, profile, made, outside)
 	}
 
-	return flat(errs)
+	return flattenErrors(errs)
 }
 
-// probe lists the plugins from outside that the profile may enable, with their extension points.
-func probe(path *field.Path, profile *configv1.KubeSchedulerProfile, options *Options) (map[string]plugins.Point, error) {
+// probePlugins lists the plugins from outside that the profile may enable, with their extension
+// points.
+func probePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile, options *Options) (map[string]plugins.Point, error) {
 	if options.Probe == nil || profile.Plugins == nil {
 		return options.Outside, nil
 	}
@@ -90,7 +92,7 @@ func probe(path *field.Path, profile *configv1.KubeSchedulerProfile, options *Op
 		}
 	}
 
-	return outside, flat(errs)
+	return outside, flattenErrors(errs)
 }
 
 func enabledNames(p *configv1.Plugins) (names []string) {
@@ -121,8 +123,8 @@ func outsideArgs(profile *configv1.KubeSchedulerProfile, name string) runtime.Ob
 	return nil
 }
 
-// arguments returns the plugins' arguments, by plugin name.
-func arguments(profile *configv1.KubeSchedulerProfile, options Options) map[string]any {
+// argumentsOf returns the plugins' arguments, by plugin name.
+func argumentsOf(profile *configv1.KubeSchedulerProfile, options Options) map[string]any {
 	args := map[string]any{
 		"TaintToleration":  &plugins.TaintTolerationArgs{Compare: options.CompareTolerations},
 		"NodeVolumeLimits": &plugins.NodeVolumeLimitsArgs{AllowMissing: options.AllowMissingDrivers},
@@ -168,7 +170,7 @@ func fitArgs(profile *configv1.KubeSchedulerProfile) *configv1.NodeResourcesFitA
 // validateFitArgs checks the arguments of NodeResourcesFit if the profile enables it. Upstream does
 // not check them otherwise, unlike those of other plugins, and lets extenders change them before.
 func validateFitArgs(path *field.Path, profile *configv1.KubeSchedulerProfile) error {
-	if !slices.Contains(enabledNames(merged(profile.Plugins)), "NodeResourcesFit") {
+	if !slices.Contains(enabledNames(mergePlugins(profile.Plugins)), "NodeResourcesFit") {
 		return nil
 	}
 	for i := range profile.PluginConfig {
@@ -179,7 +181,7 @@ func validateFitArgs(path *field.Path, profile *configv1.KubeSchedulerProfile) e
 	return nil
 }
 
-func (c *Config) note(path *field.Path, format string, args ...any) {
+func (c *Config) addNote(path *field.Path, format string, args ...any) {
 	c.Notes = append(c.Notes, fmt.Sprintf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
@@ -187,7 +189,7 @@ func (c *Config) note(path *field.Path, format string, args ...any) {
 func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedulerProfile, made *plugins.Profile,
 	outside map[string]plugins.Point) {
 	if p := profile.PercentageOfNodesToScore; p != nil && *p > 0 {
-		c.note(path.Child("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
+		c.addNote(path.Child("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
 	}
 	enabled := sets.New[string]()
 	for _, names := range made.At {
@@ -196,17 +198,17 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 
 	for _, name := range sets.List(enabled) {
 		if entry, inTree := plugins.Lookup(name); inTree && entry.Optional && entry.New == nil {
-			c.note(path.Child("plugins"), "plugin %q has no effect: --feature-gates switches pod groups on", name)
+			c.addNote(path.Child("plugins"), "plugin %q has no effect: --feature-gates switches pod groups on", name)
 		}
 	}
 
 	for i := range profile.PluginConfig {
 		if name := profile.PluginConfig[i].Name; !enabled.Has(name) {
-			c.note(path.Child("pluginConfig").Index(i), "plugin %q is not enabled", name)
+			c.addNote(path.Child("pluginConfig").Index(i), "plugin %q is not enabled", name)
 		}
 		if a, ok := profile.PluginConfig[i].Args.Object.(*configv1.DefaultPreemptionArgs); ok &&
 			(*a.MinCandidateNodesPercentage != 10 || *a.MinCandidateNodesAbsolute != 100) {
-			c.note(path.Child("pluginConfig").Index(i).Child("args"), "has no effect: every node is considered for preemption")
+			c.addNote(path.Child("pluginConfig").Index(i).Child("args"), "has no effect: every node is considered for preemption")
 		}
 	}
 
@@ -234,7 +236,7 @@ func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 		for _, name := range made.At[pair.second] {
 			entry, inTree := plugins.Lookup(name)
 			if inTree && entry.Points&pair.first != 0 && !made.Has(pair.first, name) && !slices.Contains(pair.without, name) {
-				c.note(path.Child(pair.first.String()),
+				c.addNote(path.Child(pair.first.String()),
 					"plugin %q is at %s without %s: it works all the same, where kube-scheduler would fail every pod",
 					name, pair.second, pair.first)
 			}
@@ -246,7 +248,7 @@ func (c *Config) noteUnknownDisabled(path *field.Path, disabled []configv1.Plugi
 	for i, plugin := range disabled {
 		_, inTree := plugins.Lookup(plugin.Name)
 		if _, known := outside[plugin.Name]; plugin.Name != "*" && !inTree && !known {
-			c.note(path.Index(i), "there is no plugin %q", plugin.Name)
+			c.addNote(path.Index(i), "there is no plugin %q", plugin.Name)
 		}
 	}
 }

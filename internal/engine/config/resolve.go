@@ -27,8 +27,9 @@ func pluginSet(p *configv1.Plugins, point plugins.Point) *configv1.PluginSet {
 	}[point]
 }
 
-// merged joins what a file says with the default plugins, which are all enabled at multiPoint.
-func merged(custom *configv1.Plugins) *configv1.Plugins {
+// mergePlugins joins what a file says with the default plugins, which are all enabled at
+// multiPoint.
+func mergePlugins(custom *configv1.Plugins) *configv1.Plugins {
 	var defaults configv1.PluginSet
 	for _, entry := range plugins.Catalog() {
 		if entry.Optional {
@@ -93,7 +94,7 @@ type resolver struct {
 	errs    []error
 }
 
-func (r *resolver) points(name string) (plugins.Point, bool) {
+func (r *resolver) pointsOf(name string) (plugins.Point, bool) {
 	if entry, ok := plugins.Lookup(name); ok {
 		return entry.Points, true
 	}
@@ -101,28 +102,28 @@ func (r *resolver) points(name string) (plugins.Point, bool) {
 	return points, ok
 }
 
-func (r *resolver) fail(path *field.Path, format string, args ...any) {
+func (r *resolver) addError(path *field.Path, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
-// kind is upstream's name for the plugins of an extension point.
-func kind(point plugins.Point) string {
+// pluginKind is upstream's name for the plugins of an extension point.
+func pluginKind(point plugins.Point) string {
 	name := point.String()
 	return strings.ToUpper(name[:1]) + name[1:] + "Plugin"
 }
 
-// specific lists the plugins that are enabled at the extension point itself.
-func (r *resolver) specific(point plugins.Point) (names []string) {
+// specificAt lists the plugins that are enabled at the extension point itself.
+func (r *resolver) specificAt(point plugins.Point) (names []string) {
 	path := r.path.Child(point.String(), "enabled")
 	for i, plugin := range pluginSet(r.plugins, point).Enabled {
-		points, known := r.points(plugin.Name)
+		points, known := r.pointsOf(plugin.Name)
 		switch {
 		case !known:
-			r.fail(path.Index(i).Child("name"), "%s %q does not exist", kind(point), plugin.Name)
+			r.addError(path.Index(i).Child("name"), "%s %q does not exist", pluginKind(point), plugin.Name)
 		case points&point == 0:
-			r.fail(path.Index(i).Child("name"), "plugin %q does not extend %s plugin", plugin.Name, kind(point))
+			r.addError(path.Index(i).Child("name"), "plugin %q does not extend %s plugin", plugin.Name, pluginKind(point))
 		case slices.Contains(names, plugin.Name):
-			r.fail(path.Index(i).Child("name"), "plugin %q already registered as %q", plugin.Name, kind(point))
+			r.addError(path.Index(i).Child("name"), "plugin %q already registered as %q", plugin.Name, pluginKind(point))
 		default:
 			names = append(names, plugin.Name)
 		}
@@ -141,18 +142,18 @@ func (r *resolver) multiPoint(point plugins.Point) (names []string) {
 		return nil
 	}
 	for _, plugin := range r.plugins.MultiPoint.Enabled {
-		if points, _ := r.points(plugin.Name); points&point != 0 && !disabled.Has(plugin.Name) && !slices.Contains(names, plugin.Name) {
+		if points, _ := r.pointsOf(plugin.Name); points&point != 0 && !disabled.Has(plugin.Name) && !slices.Contains(names, plugin.Name) {
 			names = append(names, plugin.Name)
 		}
 	}
 	return names
 }
 
-// at lists the plugins at an extension point in the order in which they are asked: first those that
-// both the point and multiPoint enable, as the point orders them; then those of multiPoint; then
-// the point's others.
-func (r *resolver) at(point plugins.Point) (names []string) {
-	specific, multi := r.specific(point), r.multiPoint(point)
+// pluginsAt lists the plugins at an extension point in the order in which they are asked: first
+// those that both the point and multiPoint enable, as the point orders them; then those of
+// multiPoint; then the point's others.
+func (r *resolver) pluginsAt(point plugins.Point) (names []string) {
+	specific, multi := r.specificAt(point), r.multiPoint(point)
 	for _, name := range specific {
 		if slices.Contains(multi, name) {
 			names = append(names, name)
@@ -176,21 +177,21 @@ func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
 	path := r.path.Child("multiPoint", "enabled")
 	seen := sets.New[string]()
 	for i, plugin := range written.MultiPoint.Enabled {
-		if _, known := r.points(plugin.Name); !known {
-			r.fail(path.Index(i).Child("name"), "plugin %q does not exist", plugin.Name)
+		if _, known := r.pointsOf(plugin.Name); !known {
+			r.addError(path.Index(i).Child("name"), "plugin %q does not exist", plugin.Name)
 		} else if seen.Has(plugin.Name) {
-			r.fail(path.Index(i).Child("name"), "plugin %q already registered", plugin.Name)
+			r.addError(path.Index(i).Child("name"), "plugin %q already registered", plugin.Name)
 		}
 		seen.Insert(plugin.Name)
 	}
 }
 
-// weights returns the weights of the Score plugins. A plugin under score overrides multiPoint even
-// without a weight: that means 1, not the plugin's default.
-func (r *resolver) weights(written *configv1.Plugins) map[string]int64 {
+// scoreWeights returns the weights of the Score plugins. A plugin under score overrides multiPoint
+// even without a weight: that means 1, not the plugin's default.
+func (r *resolver) scoreWeights(written *configv1.Plugins) map[string]int64 {
 	weights := map[string]int64{}
 	for _, plugin := range slices.Concat(r.plugins.Score.Enabled, r.plugins.MultiPoint.Enabled) {
-		points, _ := r.points(plugin.Name)
+		points, _ := r.pointsOf(plugin.Name)
 		if _, ok := weights[plugin.Name]; ok || points&plugins.Score == 0 {
 			continue
 		}
@@ -207,37 +208,37 @@ func (r *resolver) weights(written *configv1.Plugins) map[string]int64 {
 // then prefers the nodes that a plugin ranks lowest.
 func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
 	for i, plugin := range list {
-		points, _ := r.points(plugin.Name)
+		points, _ := r.pointsOf(plugin.Name)
 		if w := ptr.Deref(plugin.Weight, 0); w < 0 && points&plugins.Score != 0 {
-			r.fail(path.Index(i).Child("weight"), "Invalid value: %d: must not be negative", w)
+			r.addError(path.Index(i).Child("weight"), "Invalid value: %d: must not be negative", w)
 		}
 	}
 }
 
-// resolve lists the plugins of a profile at each extension point, and their weights.
-func resolve(path *field.Path, profile *configv1.KubeSchedulerProfile,
+// resolvePlugins lists the plugins of a profile at each extension point, and their weights.
+func resolvePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile,
 	outside map[string]plugins.Point) (map[plugins.Point][]string, map[string]int64, error) {
-	r := &resolver{path: path.Child("plugins"), plugins: merged(profile.Plugins), outside: outside}
+	r := &resolver{path: path.Child("plugins"), plugins: mergePlugins(profile.Plugins), outside: outside}
 	r.checkMultiPoint(profile.Plugins)
 	at := map[plugins.Point][]string{}
 	for _, point := range plugins.AllPoints {
-		if names := r.at(point); len(names) > 0 {
+		if names := r.pluginsAt(point); len(names) > 0 {
 			at[point] = names
 		}
 	}
 
-	weights := r.weights(profile.Plugins)
+	weights := r.scoreWeights(profile.Plugins)
 	if n := len(at[plugins.QueueSort]); n != 1 {
-		r.fail(r.path.Child("queueSort"),
+		r.addError(r.path.Child("queueSort"),
 			"only one queue sort plugin required for profile with scheduler name %q, but got %d", *profile.SchedulerName, n)
 	}
 
 	if len(at[plugins.Bind]) == 0 {
-		r.fail(r.path.Child("bind"), "at least one bind plugin is needed for profile with scheduler name %q", *profile.SchedulerName)
+		r.addError(r.path.Child("bind"), "at least one bind plugin is needed for profile with scheduler name %q", *profile.SchedulerName)
 	}
 	if len(at[plugins.PlacementGenerate]) > 1 {
-		r.fail(r.path.Child("placementGenerate"),
+		r.addError(r.path.Child("placementGenerate"),
 			"at most one placement generate plugin is allowed for profile with scheduler name %q", *profile.SchedulerName)
 	}
-	return at, weights, flat(r.errs)
+	return at, weights, flattenErrors(r.errs)
 }

@@ -38,7 +38,7 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Run
 	r := &Running{}
 	var assumed []string
 	if told != nil {
-		if err := r.add(told); err != nil {
+		if err := r.addProfiles(told); err != nil {
 			return nil, err
 		}
 		assumed = append(assumed, told.leftOut()...)
@@ -52,7 +52,7 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Run
 		case word.ended && len(r.Profiles) > 0:
 			continue // what runs goes before what has run
 		}
-		if r.add(word.InUse) != nil {
+		if r.addProfiles(word.InUse) != nil {
 			continue // of a version of Berth whose configurations this one cannot read
 		}
 		if word.ended {
@@ -61,7 +61,7 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Run
 		}
 		assumed = append(assumed, word.leftOut()...)
 	}
-	if (told == nil || silent != "") && !r.serves(v1.DefaultSchedulerName) {
+	if (told == nil || silent != "") && !r.servesName(v1.DefaultSchedulerName) {
 		c, err := Default(Options{CompareTolerations: true})
 		if err != nil {
 			return nil, err
@@ -77,14 +77,14 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Run
 	return r, nil
 }
 
-// add adds the profiles of a scheduler, except those whose names others serve already.
-func (r *Running) add(u *InUse) error {
-	profiles, err := u.compile()
+// addProfiles adds the profiles of a scheduler, except those whose names others serve already.
+func (r *Running) addProfiles(u *InUse) error {
+	profiles, err := u.compileProfiles()
 	if err != nil {
 		return err
 	}
 	for _, p := range profiles {
-		if !r.serves(p.SchedulerName) {
+		if !r.servesName(p.SchedulerName) {
 			r.Profiles = append(r.Profiles, p)
 		}
 	}
@@ -94,7 +94,7 @@ func (r *Running) add(u *InUse) error {
 	return nil
 }
 
-func (r *Running) serves(name string) bool {
+func (r *Running) servesName(name string) bool {
 	return slices.ContainsFunc(r.Profiles, func(p *plugins.Profile) bool { return p.SchedulerName == name })
 }
 

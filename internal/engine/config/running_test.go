@@ -53,7 +53,7 @@ func TestWhatASchedulerTellsIsWhatItDecidesBy(t *testing.T) {
 	if read == nil || read.Holder != "me" || strings.Join(read.Outside, " ") != "Foreign extenders" || !read.Groups.Generic {
 		t.Fatalf("read as %+v", read)
 	}
-	profiles, err := read.compile()
+	profiles, err := read.compileProfiles()
 	if err != nil || len(profiles) != 1 {
 		t.Fatalf("%v, %v", profiles, err)
 	}
@@ -64,7 +64,7 @@ func TestWhatASchedulerTellsIsWhatItDecidesBy(t *testing.T) {
 	if !strings.Contains(text, "MostAllocated") {
 		t.Errorf("no arguments: %s", text)
 	}
-	if defaults, err := inUse(t, "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n", Added{}).compile(); err != nil || defaults[0].SchedulerName != "default-scheduler" {
+	if defaults, err := inUse(t, "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n", Added{}).compileProfiles(); err != nil || defaults[0].SchedulerName != "default-scheduler" {
 		t.Errorf("without profiles: %v, %v", defaults, err)
 	}
 	long := *u

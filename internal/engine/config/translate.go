@@ -97,13 +97,13 @@ type translator struct {
 
 func newTranslator() *translator { return &translator{arguments: map[string]any{}} }
 
-func (t *translator) note(path *field.Path, format string, args ...any) {
+func (t *translator) addNote(path *field.Path, format string, args ...any) {
 	t.notes = append(t.notes, fmt.Sprintf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
-func (t *translator) args(plugin string, args any) { t.arguments[plugin] = args }
+func (t *translator) setArgs(plugin string, args any) { t.arguments[plugin] = args }
 
-func (t *translator) predicates(list []predicate) {
+func (t *translator) translatePredicates(list []predicate) {
 	if list == nil {
 		return
 	}
@@ -119,16 +119,16 @@ func (t *translator) predicates(list []predicate) {
 		case known:
 			t.filters = append(t.filters, names...)
 		default:
-			t.unknown(path, "Predicate", p.Name)
+			t.rejectUnknown(path, "Predicate", p.Name)
 		}
 	}
 }
 
 func (t *translator) leaveOut(path *field.Path, name, nearest string) {
-	t.note(path, "%s has no equivalent and is left out (nearest: %s)", name, nearest)
+	t.addNote(path, "%s has no equivalent and is left out (nearest: %s)", name, nearest)
 }
 
-func (t *translator) unknown(path *field.Path, what, name string) {
+func (t *translator) rejectUnknown(path *field.Path, what, name string) {
 	if nearest, ok := withoutEquivalent[name]; ok {
 		t.leaveOut(path, name, nearest)
 		return
@@ -143,7 +143,7 @@ func (t *translator) requireLabels(labels []string, present bool) {
 		args = &configv1.NodeAffinityArgs{AddedAffinity: &v1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{}}},
 		}}
-		t.args("NodeAffinity", args)
+		t.setArgs("NodeAffinity", args)
 	}
 	operator := v1.NodeSelectorOpExists
 	if !present {
@@ -155,7 +155,7 @@ func (t *translator) requireLabels(labels []string, present bool) {
 	}
 }
 
-func (t *translator) priorities(list []priority) {
+func (t *translator) translatePriorities(list []priority) {
 	t.defaultScores = list == nil
 	for i, p := range list {
 		path := field.NewPath("priorities").Index(i)
@@ -167,7 +167,7 @@ func (t *translator) priorities(list []priority) {
 					Type: configv1.RequestedToCapacityRatio, Resources: ratio.Resources,
 					RequestedToCapacityRatio: &configv1.RequestedToCapacityRatioParam{Shape: ratio.Shape},
 				})
-				t.score(path, "NodeResourcesFit", p.Weight)
+				t.addScore(path, "NodeResourcesFit", p.Weight)
 			}
 		case p.Argument != nil && p.Argument.ServiceAntiAffinity != nil:
 			t.leaveOut(path, p.Name, fmt.Sprintf("default constraints of PodTopologySpread with topologyKey %s",
@@ -175,9 +175,9 @@ func (t *translator) priorities(list []priority) {
 		case p.Argument != nil && p.Argument.LabelPreference != nil:
 			t.leaveOut(path, p.Name, "a preferred addedAffinity of NodeAffinity")
 		case p.Name == "EqualPriority":
-			t.note(path, "EqualPriority has no effect: it scores all nodes alike")
+			t.addNote(path, "EqualPriority has no effect: it scores all nodes alike")
 		case !known:
-			t.unknown(path, "Priority", p.Name)
+			t.rejectUnknown(path, "Priority", p.Name)
 		default:
 			if plugin == "NodeResourcesFit" {
 				if !t.chooseStrategy(path, p.Name) {
@@ -185,7 +185,7 @@ func (t *translator) priorities(list []priority) {
 				}
 				t.scoreResources(&configv1.ScoringStrategy{Type: strategies[p.Name]})
 			}
-			t.score(path, plugin, p.Weight)
+			t.addScore(path, plugin, p.Weight)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func (t *translator) priorities(list []priority) {
 // one strategy.
 func (t *translator) chooseStrategy(path *field.Path, name string) bool {
 	if t.strategy != "" {
-		t.note(path, "%s has no equivalent beside %s and is left out: NodeResourcesFit scores in one way", name, t.strategy)
+		t.addNote(path, "%s has no equivalent beside %s and is left out: NodeResourcesFit scores in one way", name, t.strategy)
 		return false
 	}
 	t.strategy = name
@@ -202,11 +202,11 @@ func (t *translator) chooseStrategy(path *field.Path, name string) bool {
 }
 
 func (t *translator) scoreResources(s *configv1.ScoringStrategy) {
-	t.args("NodeResourcesFit", &configv1.NodeResourcesFitArgs{ScoringStrategy: s})
+	t.setArgs("NodeResourcesFit", &configv1.NodeResourcesFitArgs{ScoringStrategy: s})
 }
 
-// score adds the plugin's weight; two priorities may have become one plugin.
-func (t *translator) score(path *field.Path, plugin string, weight int64) {
+// addScore adds the plugin's weight; two priorities may have become one plugin.
+func (t *translator) addScore(path *field.Path, plugin string, weight int64) {
 	const most = 1<<31 - 1
 	for i := range t.scores {
 		if t.scores[i].Name == plugin {
@@ -216,7 +216,7 @@ func (t *translator) score(path *field.Path, plugin string, weight int64) {
 		}
 	}
 	if weight > most {
-		t.note(path.Child("weight"), "%d is more than a plugin can weigh and becomes %d", weight, most)
+		t.addNote(path.Child("weight"), "%d is more than a plugin can weigh and becomes %d", weight, most)
 		weight = most
 	}
 	t.scores = append(t.scores, configv1.Plugin{Name: plugin, Weight: ptr.To(int32(weight))})
@@ -227,9 +227,9 @@ func (t *translator) scoresWith(plugin string) bool {
 	return t.defaultScores || slices.ContainsFunc(t.scores, func(p configv1.Plugin) bool { return p.Name == plugin })
 }
 
-// profile writes down all extension points, so that a default of some later version does not get
-// in.
-func (t *translator) profile() (configv1.KubeSchedulerProfile, error) {
+// buildProfile writes down all extension points, so that a default of some later version does not
+// get in.
+func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 	written := &configv1.Plugins{MultiPoint: configv1.PluginSet{Disabled: []configv1.Plugin{{Name: "*"}}}}
 	filters := t.filters
 	for _, entry := range plugins.Catalog() {
@@ -244,23 +244,23 @@ func (t *translator) profile() (configv1.KubeSchedulerProfile, error) {
 	slices.SortFunc(filters, func(a, b string) int { return slices.Index(filterOrder, a) - slices.Index(filterOrder, b) })
 	filters = slices.Compact(filters)
 	for _, name := range filters {
-		enable(written, name, plugins.PreFilter|plugins.Filters|plugins.Reserve|plugins.PreBind)
+		enablePlugin(written, name, plugins.PreFilter|plugins.Filters|plugins.Reserve|plugins.PreBind)
 	}
 
 	for _, plugin := range t.scores {
-		enable(written, plugin.Name, plugins.PreScore)
+		enablePlugin(written, plugin.Name, plugins.PreScore)
 		written.Score.Enabled = append(written.Score.Enabled, plugin)
 	}
 
 	for _, name := range always {
-		enable(written, name, plugins.PreEnqueue|plugins.QueueSort|plugins.PostFilter|plugins.Bind)
+		enablePlugin(written, name, plugins.PreEnqueue|plugins.QueueSort|plugins.PostFilter|plugins.Bind)
 	}
 	profile := configv1.KubeSchedulerProfile{Plugins: written}
 	return profile, t.writeArguments(&profile)
 }
 
-// enable adds the plugin at those of the extension points that it extends.
-func enable(written *configv1.Plugins, name string, points plugins.Point) {
+// enablePlugin adds the plugin at those of the extension points that it extends.
+func enablePlugin(written *configv1.Plugins, name string, points plugins.Point) {
 	entry, _ := plugins.Lookup(name)
 	for _, point := range plugins.AllPoints {
 		if entry.Points&points&point != 0 {

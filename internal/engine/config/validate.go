@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// validate checks everything except whether the plugins exist (see resolve). All problems are
+// validateSpec checks everything except whether the plugins exist (see resolve). All problems are
 // reported, in upstream's words.
-func validate(spec *configv1.KubeSchedulerConfiguration) error {
+func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
 	var list field.ErrorList
 	if spec.ClientConnection.Burst < 0 {
 		list = append(list, field.Invalid(field.NewPath("clientConnection", "burst"), spec.ClientConnection.Burst, "must be non-negative"))
@@ -38,11 +38,11 @@ func validate(spec *configv1.KubeSchedulerConfiguration) error {
 			"must be greater than or equal to PodInitialBackoffSeconds"))
 	}
 	list = append(list, validateExtenders(field.NewPath("extenders"), spec.Extenders)...)
-	return flat(append(errs, list.ToAggregate()))
+	return flattenErrors(append(errs, list.ToAggregate()))
 }
 
-// flat makes one error of many, nil if there is none.
-func flat(errs []error) error {
+// flattenErrors makes one error of many, nil if there is none.
+func flattenErrors(errs []error) error {
 	if all := utilerrors.Flatten(utilerrors.NewAggregate(errs)); all != nil {
 		return all
 	}
@@ -98,7 +98,7 @@ func validateProfiles(path *field.Path, profiles []configv1.KubeSchedulerProfile
 		seen.Insert(*profile.SchedulerName)
 	}
 
-	return flat(append(errs, validateQueueSort(path, profiles).ToAggregate()))
+	return flattenErrors(append(errs, validateQueueSort(path, profiles).ToAggregate()))
 }
 
 // removed are plugins of earlier versions that upstream names in its refusal.
@@ -138,18 +138,18 @@ func validatePluginConfig(path *field.Path, configs []configv1.PluginConfig) err
 			errs = append(errs, removedError(path, name))
 		}
 	}
-	return flat(errs)
+	return flattenErrors(errs)
 }
 
 // validateQueueSort sees to it that all profiles sort the one queue alike.
 func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfile) (list field.ErrorList) {
-	first := merged(profiles[0].Plugins).QueueSort
+	first := mergePlugins(profiles[0].Plugins).QueueSort
 	if n := len(first.Enabled); n > 1 {
 		list = append(list, field.Invalid(path.Index(0).Child("plugins", "queueSort", "Enabled"), n,
 			"only one queue sort plugin can be enabled"))
 	}
 	for i := 1; i < len(profiles); i++ {
-		if other := merged(profiles[i].Plugins).QueueSort; !apiequality.Semantic.DeepEqual(first, other) {
+		if other := mergePlugins(profiles[i].Plugins).QueueSort; !apiequality.Semantic.DeepEqual(first, other) {
 			list = append(list, field.Invalid(path.Index(i).Child("plugins", "queueSort"), other, "must be the same for all profiles"))
 		}
 	}

@@ -24,7 +24,7 @@ type Ticket uint64
 // returned.
 type Action interface {
 	fmt.Stringer
-	action()
+	isAction()
 }
 
 // Ready is returned once, when the cluster is known, this scheduler leads, and scheduling begins.
@@ -182,22 +182,22 @@ type Panicked struct {
 	Mended int
 }
 
-func (Ready) action()         {}
-func (Bind) action()          {}
-func (Cancel) action()        {}
-func (Preflight) action()     {}
-func (Hold) action()          {}
-func (Release) action()       {}
-func (PreBind) action()       {}
-func (WriteVolumes) action()  {}
-func (WriteClaims) action()   {}
-func (ReleaseClaim) action()  {}
-func (GiveBackClaim) action() {}
-func (Remove) action()        {}
-func (WriteStatus) action()   {}
-func (WriteGroup) action()    {}
-func (Tell) action()          {}
-func (Announce) action()      {}
-func (ReadPod) action()       {}
-func (Compared) action()      {}
-func (Panicked) action()      {}
+func (Ready) isAction()         {}
+func (Bind) isAction()          {}
+func (Cancel) isAction()        {}
+func (Preflight) isAction()     {}
+func (Hold) isAction()          {}
+func (Release) isAction()       {}
+func (PreBind) isAction()       {}
+func (WriteVolumes) isAction()  {}
+func (WriteClaims) isAction()   {}
+func (ReleaseClaim) isAction()  {}
+func (GiveBackClaim) isAction() {}
+func (Remove) isAction()        {}
+func (WriteStatus) isAction()   {}
+func (WriteGroup) isAction()    {}
+func (Tell) isAction()          {}
+func (Announce) isAction()      {}
+func (ReadPod) isAction()       {}
+func (Compared) isAction()      {}
+func (Panicked) isAction()      {}

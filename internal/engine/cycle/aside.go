@@ -36,11 +36,11 @@ type Ask struct {
 	Aside   *plugins.Aside
 }
 
-func (Ask) action() {}
+func (Ask) isAction() {}
 
-// aside suspends the attempt and asks the question that err carries. It returns false if err
-// carries none.
-func (as *attempts) aside(b *placement, err error) bool {
+// suspendAttempt suspends the attempt and asks the question that err carries. It returns false if
+// err carries none.
+func (as *attempts) suspendAttempt(b *placement, err error) bool {
 	if err == nil {
 		return false
 	}
@@ -49,15 +49,15 @@ func (as *attempts) aside(b *placement, err error) bool {
 		return false
 	}
 
-	b.end(false)
+	b.endAttempt(false)
 	switch {
 	case b.questions >= mostQuestions:
-		as.fail(b, errNoEnd)
+		as.requeueFailed(b, errNoEnd)
 	case as.asking >= mostAside:
-		as.fail(b, errAsideFull)
+		as.requeueFailed(b, errAsideFull)
 	default:
 		as.asking++
-		as.do(Ask{as.send(askErrand{as, b.item, question, b.questions + 1}), &b.Attempt, question})
+		as.addAction(Ask{as.issueErrand(askErrand{as, b.item, question, b.questions + 1}), &b.Attempt, question})
 	}
 
 	return true
@@ -72,30 +72,31 @@ type askErrand struct {
 	questions int
 }
 
-func (e askErrand) answered(Outcome) {
+func (e askErrand) handleOutcome(Outcome) {
 	e.as.asking--
-	e.resume()
+	e.resumeAttempt()
 }
 
-func (e askErrand) resume() {
+func (e askErrand) resumeAttempt() {
 	if e.as.queue.Get(e.item.Pod.UID) == e.item && e.as.profiles.byName[e.item.Pod.Spec.SchedulerName] != nil {
-		e.as.decide(e.item, e.question.Answers, e.questions)
+		e.as.decidePod(e.item, e.question.Answers, e.questions)
 	}
 }
 
-// prepares suspends the attempt, which has not begun, while plugins prepare it. It returns false if
-// they need not.
-func (as *attempts) prepares(b *placement) bool {
+// startPreparing suspends the attempt, which has not begun, while plugins prepare it. It returns
+// false if they need not.
+func (as *attempts) startPreparing(b *placement) bool {
 	for _, p := range b.profile.prepare {
 		question := p.Prepare(as.cluster, b.Waiting)
 		switch namespace := b.Pod.Namespace; {
 		case question == nil, b.questions >= mostPreparations:
 			continue
 		case as.preparing[namespace] >= mostPreparing:
-			as.fail(b, errPreparing)
+			as.requeueFailed(b, errPreparing)
 		default:
 			as.preparing[namespace]++
-			as.do(Ask{as.send(prepareErrand{askErrand{as, b.item, question, b.questions + 1}, namespace}), &b.Attempt, question})
+			as.addAction(Ask{as.issueErrand(prepareErrand{askErrand{as, b.item, question, b.questions + 1}, namespace}),
+				&b.Attempt, question})
 		}
 		return true
 	}
@@ -108,10 +109,10 @@ type prepareErrand struct {
 	namespace string
 }
 
-func (e prepareErrand) answered(Outcome) {
+func (e prepareErrand) handleOutcome(Outcome) {
 	if e.as.preparing[e.namespace]--; e.as.preparing[e.namespace] == 0 {
 		delete(e.as.preparing, e.namespace)
 	}
 	e.question.Done()
-	e.resume()
+	e.resumeAttempt()
 }

@@ -39,27 +39,27 @@ type attempts struct {
 	limits    gang.Limits    // of attempts for groups; tests change them
 }
 
-// schedule starts an attempt for a pod that was popped from the queue.
-func (as *attempts) schedule(item *queue.Item) {
+// startAttempt starts an attempt for a pod that was popped from the queue.
+func (as *attempts) startAttempt(item *queue.Item) {
 	as.rooms.take(item)
-	as.decide(item, nil, 0)
+	as.decidePod(item, nil, 0)
 }
 
-// decide decides one pod. When an attempt continues after questions were asked aside, answers holds
-// what was answered so far and questions their number.
-func (as *attempts) decide(item *queue.Item, answers any, questions int) {
+// decidePod decides one pod. When an attempt continues after questions were asked aside, answers
+// holds what was answered so far and questions their number.
+func (as *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	p := as.profiles.byName[item.Pod.Spec.SchedulerName]
 	as.ungrouped(item)
 	b := as.newPlacement(p, item)
 	b.Aside, b.Answers, b.questions = true, answers, questions
-	defer as.recovered(b)
+	defer as.recoverAttempt(b)
 	let := as.reserved.lets(item)
 	if !let && as.knownToFail(b) {
-		as.reject(b, p.failed.why, nil)
+		as.requeueUnschedulable(b, p.failed.why, nil)
 		return
 	}
 
-	if as.prepares(b) {
+	if as.startPreparing(b) {
 		return
 	}
 	for _, e := range p.begin {
@@ -72,20 +72,20 @@ func (as *attempts) decide(item *queue.Item, answers any, questions int) {
 	}
 
 	switch {
-	case as.aside(b, found.Err):
+	case as.suspendAttempt(b, found.Err):
 	case found.Err != nil:
 		if f := (*decide.FilterError)(nil); errors.As(found.Err, &f) && p.bindsVolumes(f.Plugin) {
 			as.observer().VolumesFailed("predicate")
 		}
 		as.observer().Decided(as.clock().Sub(b.watch))
-		b.end(false)
-		as.fail(b, found.Err)
+		b.endAttempt(false)
+		as.requeueFailed(b, found.Err)
 	case found.Node == nil:
-		as.unplaced(b)
+		as.handleNoFit(b)
 	default:
 		as.observer().Decided(as.clock().Sub(b.watch))
-		as.decisions.place(b, found.Node.Name, found.Total, found.Feasible)
-		as.placements.assume(b, found.Node)
+		as.decisions.rememberPlaced(b, found.Node.Name, found.Total, found.Feasible)
+		as.placements.assumePod(b, found.Node)
 	}
 }
 
@@ -114,23 +114,23 @@ func (as *attempts) newPlacement(p *profile, item *queue.Item) *placement {
 // sampled is the percentage of attempts for which each plugin is timed, as in kube-scheduler.
 const sampled = 10
 
-// unplaced handles a pod that fits on no node: it runs PostFilter, then returns the pod to the
+// handleNoFit handles a pod that fits on no node: it runs PostFilter, then returns the pod to the
 // queue.
-func (as *attempts) unplaced(b *placement) {
+func (as *attempts) handleNoFit(b *placement) {
 	failure := b.profile.Diagnose(b.Waiting)
 	var nominate *string
 	var messages, more []string
 	if failure.Nodes > 0 {
 		as.news.rescuing = true // a victim that is not bound yet goes at once; its event must be noted before this pod waits
-		nominate, messages, more, _ = as.rescue(b, b.profile.rescue)
+		nominate, messages, more, _ = as.runPostFilters(b, b.profile.rescue)
 		as.news.rescuing = false
-		if as.aside(b, b.unasked) {
+		if as.suspendAttempt(b, b.unasked) {
 			return
 		}
 		if errors.Is(b.unasked, decide.ErrTooLong) {
 			as.observer().Decided(as.clock().Sub(b.watch))
-			b.end(false)
-			as.fail(b, b.unasked)
+			b.endAttempt(false)
+			as.requeueFailed(b, b.unasked)
 			return
 		}
 	}
@@ -141,24 +141,24 @@ func (as *attempts) unplaced(b *placement) {
 		nominate = nil
 	}
 	as.observer().Decided(as.clock().Sub(b.watch))
-	b.end(false)
+	b.endAttempt(false)
 	rejectors := slices.Clone(failure.Plugins)
 	if failure.Rejector != "" {
 		rejectors = append(rejectors, failure.Rejector)
 	}
 	rejectors = gang.WithNames(rejectors, more)
 	w := &why{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons}
-	as.remember(b, nominate, w)
-	as.reject(b, w, nominate)
+	as.rememberFailure(b, nominate, w)
+	as.requeueUnschedulable(b, w, nominate)
 }
 
-// rescue runs PostFilter plugins in order until one is final. When one fails, nothing that those
-// before it have nominated counts: the pod keeps the nomination that it had.
-func (as *attempts) rescue(b *placement, by []rescuer) (nominate *string, messages, rejectors []string, final bool) {
+// runPostFilters runs PostFilter plugins in order until one is final. When one fails, nothing that
+// those before it have nominated counts: the pod keeps the nomination that it had.
+func (as *attempts) runPostFilters(b *placement, by []rescuer) (nominate *string, messages, rejectors []string, final bool) {
 	began := as.clock()
 	helped := false
 	for _, rescue := range by {
-		done := as.timing(b, rescue.plugin, plugins.PostFilter)
+		done := as.startTiming(b, rescue.plugin, plugins.PostFilter)
 		r := rescue.ask(as, b)
 		done(r.Nominate != nil && *r.Nominate != "")
 		if r.Nominate != nil {
@@ -189,49 +189,50 @@ func (as *attempts) rescue(b *placement, by []rescuer) (nominate *string, messag
 	return nominate, messages, rejectors, final
 }
 
-// reject returns an unschedulable pod to the queue, where it waits for an event that may help it,
-// and reports why.
-func (as *attempts) reject(b *placement, w *why, nominate *string) {
+// requeueUnschedulable returns an unschedulable pod to the queue, where it waits for an event that
+// may help it, and reports why.
+func (as *attempts) requeueUnschedulable(b *placement, w *why, nominate *string) {
 	as.observer().Attempted(b.Profile, Unschedulable, as.clock().Sub(b.watch))
 	as.queue.Rejected(b.item, w.plugins, w.pending, as.now)
-	as.preemptions.unfit(b.item)
-	as.decisions.fail(b, decision.Unschedulable, w)
-	as.nominations.set(b, nominate)
+	as.preemptions.noteUnschedulable(b.item)
+	as.decisions.rememberFailure(b, decision.Unschedulable, w)
+	as.nominations.setNomination(b, nominate)
 	as.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
 }
 
-// fail returns a pod to the queue whose attempt ended with an error, and reports the error.
-func (as *attempts) fail(b *placement, err error) {
+// requeueFailed returns a pod to the queue whose attempt ended with an error, and reports the
+// error.
+func (as *attempts) requeueFailed(b *placement, err error) {
 	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
 	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
 		result, reason, told = Unschedulable, v1.PodReasonUnschedulable, decision.Unschedulable
 	}
 	as.observer().Attempted(b.Profile, result, as.clock().Sub(b.watch))
 	as.queue.Failed(b.item, as.now)
-	as.decisions.fail(b, told, &why{message: err.Error()})
+	as.decisions.rememberFailure(b, told, &why{message: err.Error()})
 	none := ""
-	as.nominations.set(b, &none)
+	as.nominations.setNomination(b, &none)
 	as.report(b.item, reason, err.Error(), &none)
 }
 
-// failed returns the pod of a placement to the queue.
-func (as *attempts) failed(b *placement, err error) {
-	as.preemptions.forget(b.Pod.UID)
+// requeuePlacement returns the pod of a placement to the queue.
+func (as *attempts) requeuePlacement(b *placement, err error) {
+	as.preemptions.forgetVictim(b.Pod.UID)
 	if refused := (*rejection)(nil); errors.As(err, &refused) {
 		none := ""
 		w := &why{message: refused.Error(), plugins: []string{refused.plugin}}
 		if refused.Pending {
 			w.pending = w.plugins
 		}
-		as.reject(b, w, &none)
+		as.requeueUnschedulable(b, w, &none)
 	} else {
-		as.fail(b, err)
+		as.requeueFailed(b, err)
 	}
 	as.podGroups.memberLost(b, err)
 }
 
-// succeeded notes that a pod is bound.
-func (as *attempts) succeeded(b *placement) { as.podGroups.memberBound(b) }
+// noteBound notes that a pod is bound.
+func (as *attempts) noteBound(b *placement) { as.podGroups.memberBound(b) }
 
 // bindAnswered notes that a binding is over.
 func (as *attempts) bindAnswered(b *placement) { as.preemptions.bindAnswered(b) }
@@ -252,23 +253,24 @@ type failure struct {
 	delayed  bool // holds only for pods that may not preempt yet
 }
 
-// remember keeps a failure if it holds for every pod of the class.
-func (as *attempts) remember(b *placement, nominate *string, w *why) {
+// rememberFailure keeps a failure if it holds for every pod of the class.
+func (as *attempts) rememberFailure(b *placement, nominate *string, w *why) {
 	p, spec := b.profile, b.item.Class.Spec
 	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 ||
 		len(p.Extenders) > 0 || len(spec.ResourceClaims) > 0 ||
 		slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.Ephemeral != nil }) || as.leftClaim(b) {
 		return
 	}
-	p.failed = failure{b.item.Class, as.cluster.Log.Len(), as.versions(), w, as.preemptions.delayed(b.item)}
+	p.failed = failure{b.item.Class, as.cluster.Log.Len(), as.objectVersions(), w, as.preemptions.mustDelay(b.item)}
 }
 
 // knownToFail tells whether the pod must fail as the last failed pod of its class did, since
 // nothing has changed.
 func (as *attempts) knownToFail(b *placement) bool {
 	f := &b.profile.failed
-	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == as.cluster.Log.Len() && f.versions == as.versions() &&
-		(!f.delayed || as.preemptions.delayed(b.item)) && !as.leftClaim(b)
+	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == as.cluster.Log.Len() &&
+		f.versions == as.objectVersions() &&
+		(!f.delayed || as.preemptions.mustDelay(b.item)) && !as.leftClaim(b)
 }
 
 // leftClaim tells whether the pod has a device claim left by an earlier attempt, which it has to
@@ -280,8 +282,9 @@ func (as *attempts) leftClaim(b *placement) bool {
 	})
 }
 
-// versions changes whenever an object other than a node or pod changes in what decisions depend on.
-func (as *attempts) versions() uint64 {
+// objectVersions changes whenever an object other than a node or pod changes in what decisions
+// depend on.
+func (as *attempts) objectVersions() uint64 {
 	o := &as.cluster.Objects
 	return o.Namespaces.Version + o.Services.Version + o.ReplicationControllers.Version + o.ReplicaSets.Version + o.StatefulSets.Version +
 		o.Budgets.Version + o.Volumes.Version + o.Claims.Version + o.StorageClasses.Version + o.CSINodes.Version + o.CSIDrivers.Version +
@@ -297,9 +300,9 @@ type giveBackErrand struct {
 	group releaseErrand // if the claim was reserved for the pod's group
 }
 
-func (e giveBackErrand) answered(o Outcome) {
+func (e giveBackErrand) handleOutcome(o Outcome) {
 	if e.group.l != nil {
-		e.group.answered(o)
+		e.group.handleOutcome(o)
 	}
 	if o.Fault != nil {
 		e.as.queue.Activate(e.pod, e.as.now)
@@ -318,7 +321,7 @@ func (as *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) 
 				errand.group, claims.releasing[nameOf(claim)] = releaseErrand{claims, nameOf(claim)}, group.UID
 			}
 		}
-		as.do(GiveBackClaim{as.send(errand), change, remove})
+		as.addAction(GiveBackClaim{as.issueErrand(errand), change, remove})
 	}
 	return Rescue{Message: message}
 }

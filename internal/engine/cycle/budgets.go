@@ -29,7 +29,7 @@ type usedVictim struct {
 	gone time.Time // since when; zero while it is there
 }
 
-func (b *usedBudget) save(name cluster.Name) Used {
+func (b *usedBudget) saveUsed(name cluster.Name) Used {
 	u := Used{name, map[types.UID]string{}, map[types.UID]time.Time{}}
 	for uid, victim := range b.victims {
 		if u.Victims[uid] = victim.name; !victim.gone.IsZero() {
@@ -58,13 +58,13 @@ type usedBudgets map[cluster.Name]*usedBudget
 func (pr *preemptions) budgetSeen(budget *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget {
 	pr.cluster.CoveredBy(budget) // read now rather than within an attempt
 	delete(pr.budgets, nameOf(budget))
-	return pr.lessened(budget, "")
+	return pr.reduceBudget(budget, "")
 }
 
 // countVictims recomputes the budgets after a victim was chosen, or after spared turned out to
 // stay.
 func (pr *preemptions) countVictims(spared types.UID) {
-	for _, name := range pr.concerned(spared) {
+	for _, name := range pr.budgetsInUse(spared) {
 		budget, ok := pr.cluster.Budgets.Get(name.Namespace, name.Name)
 		if !ok {
 			continue
@@ -73,14 +73,15 @@ func (pr *preemptions) countVictims(spared types.UID) {
 		if used := pr.budgets[name]; used != nil {
 			shown = used.shown
 		}
-		if now := pr.lessened(shown, spared); now.Status.DisruptionsAllowed != budget.Status.DisruptionsAllowed {
+		if now := pr.reduceBudget(shown, spared); now.Status.DisruptionsAllowed != budget.Status.DisruptionsAllowed {
 			pr.cluster.Budgets.Set(now)
 		}
 	}
 }
 
-// concerned lists, sorted, the budgets that are reduced, and those that cover a victim under way.
-func (pr *preemptions) concerned(spared types.UID) []cluster.Name {
+// budgetsInUse lists, sorted, the budgets that are reduced, and those that cover a victim under
+// way.
+func (pr *preemptions) budgetsInUse(spared types.UID) []cluster.Name {
 	names := map[cluster.Name]bool{}
 	for name := range pr.budgets {
 		names[name] = true
@@ -109,9 +110,9 @@ func compareNames(a, b cluster.Name) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// lessened returns the budget reduced by the victims under way. If no profile promises to respect
-// budgets, it is returned as it is, as kube-scheduler would see it.
-func (pr *preemptions) lessened(shown *policyv1.PodDisruptionBudget, spared types.UID) *policyv1.PodDisruptionBudget {
+// reduceBudget returns the budget reduced by the victims under way. If no profile promises to
+// respect budgets, it is returned as it is, as kube-scheduler would see it.
+func (pr *preemptions) reduceBudget(shown *policyv1.PodDisruptionBudget, spared types.UID) *policyv1.PodDisruptionBudget {
 	if !pr.keepsBudgets {
 		return shown
 	}
@@ -127,11 +128,11 @@ func (pr *preemptions) lessened(shown *policyv1.PodDisruptionBudget, spared type
 
 	delete(used.victims, spared)
 	for uid := range pr.leaving {
-		pr.use(used, uid, selector)
+		pr.countVictim(used, uid, selector)
 	}
 
 	for b := range pr.binding {
-		pr.use(used, b.Pod.UID, selector)
+		pr.countVictim(used, b.Pod.UID, selector)
 	}
 	if len(used.victims) == 0 {
 		delete(pr.budgets, nameOf(shown))
@@ -162,7 +163,7 @@ func (pr *preemptions) isGone(pod types.UID) {
 		if victim, counts := used.victims[pod]; counts {
 			victim.gone = pr.now
 			used.victims[pod] = victim
-			pr.cluster.Budgets.Set(pr.lessened(used.shown, ""))
+			pr.cluster.Budgets.Set(pr.reduceBudget(used.shown, ""))
 		}
 	}
 }
@@ -175,13 +176,13 @@ func (pr *preemptions) forgetCounted() {
 			return !v.gone.IsZero() && pr.now.Sub(v.gone) >= countedWithin
 		})
 		if len(used.victims) < before {
-			pr.cluster.Budgets.Set(pr.lessened(used.shown, ""))
+			pr.cluster.Budgets.Set(pr.reduceBudget(used.shown, ""))
 		}
 	}
 }
 
-// use counts a victim if the budget covers it.
-func (pr *preemptions) use(b *usedBudget, victim types.UID, selector *rules.Selector) {
+// countVictim counts a victim if the budget covers it.
+func (pr *preemptions) countVictim(b *usedBudget, victim types.UID, selector *rules.Selector) {
 	p := pr.cluster.Pod(victim)
 	if p == nil || p.Namespace() != b.shown.Namespace || !selector.Matches(p.Class.Labels) {
 		return

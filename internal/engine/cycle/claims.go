@@ -55,8 +55,8 @@ type claimUse struct {
 	joined bool
 }
 
-// join adds a pod that has reserved the claim.
-func (l *sharedClaims) join(reserved *plugins.ReservedClaim) claimUse {
+// addUser adds a pod that has reserved the claim.
+func (l *sharedClaims) addUser(reserved *plugins.ReservedClaim) claimUse {
 	name := nameOf(reserved.Claim)
 	shared := l.byName[name]
 	if shared == nil || shared.uid != reserved.Claim.UID || reserved.Allocated {
@@ -79,16 +79,16 @@ func (l *sharedClaims) join(reserved *plugins.ReservedClaim) claimUse {
 	return use
 }
 
-// forget drops a claim that is neither in use nor decided.
-func (l *sharedClaims) forget(shared *sharedClaim) {
+// dropUnused drops a claim that is neither in use nor decided.
+func (l *sharedClaims) dropUnused(shared *sharedClaim) {
 	if shared.users == 0 && !shared.decided && l.byName[shared.name] == shared {
 		delete(l.byName, shared.name)
 	}
 }
 
-// seen returns what the cluster model is to keep of a claim that the API shows.
-func (l *sharedClaims) seen(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
-	l.released(claim)
+// mergeSeen returns what the cluster model is to keep of a claim that the API shows.
+func (l *sharedClaims) mergeSeen(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
+	l.noteReleased(claim)
 	shared, ok := l.byName[nameOf(claim)]
 	if !ok || !shared.decided {
 		return claim
@@ -96,7 +96,7 @@ func (l *sharedClaims) seen(claim *resourcev1.ResourceClaim) *resourcev1.Resourc
 	known, ok := l.cluster.ResourceClaims.Get(claim.Namespace, claim.Name)
 	if !ok || shared.uid != claim.UID || claim.Status.Allocation != nil || claim.DeletionTimestamp != nil {
 		shared.decided = false
-		l.forget(shared)
+		l.dropUnused(shared)
 		return claim
 	}
 	claim = claim.DeepCopy()
@@ -104,9 +104,9 @@ func (l *sharedClaims) seen(claim *resourcev1.ResourceClaim) *resourcev1.Resourc
 	return claim
 }
 
-// leave ends the pod's use of its claims. An allocation that is not in the API, and that no
+// endUse ends the pod's use of its claims. An allocation that is not in the API, and that no
 // other pod will write, is undone.
-func (l *sharedClaims) leave(b *placement) {
+func (l *sharedClaims) endUse(b *placement) {
 	for i, use := range b.devices.uses {
 		shared := use.sharedClaim
 		shared.users--
@@ -124,22 +124,23 @@ func (l *sharedClaims) leave(b *placement) {
 			claim.Status = resourcev1.ResourceClaimStatus{}
 			l.cluster.ResourceClaims.Set(claim)
 		}
-		l.forget(shared)
+		l.dropUnused(shared)
 	}
 
 	b.devices.uses = nil
 }
 
-// uses describes the pod's use of its claims for a WriteClaims.
-func (b *placement) uses() (list []ClaimUse) {
+// claimUses describes the pod's use of its claims for a WriteClaims.
+func (b *placement) claimUses() (list []ClaimUse) {
 	for _, use := range b.devices.uses {
 		list = append(list, ClaimUse{Shared: use.number, Decided: use.decided, Written: use.written, Joined: use.joined})
 	}
 	return list
 }
 
-// made replaces the stand-in by the claim that was created for a pod's extended resources.
-func (l *sharedClaims) made(e ClaimMade) {
+// replaceStandIn replaces the stand-in by the claim that was created for a pod's extended
+// resources.
+func (l *sharedClaims) replaceStandIn(e ClaimMade) {
 	errand, ok := l.errands[e.Ticket].(preBindErrand)
 	if !ok {
 		return
@@ -163,8 +164,8 @@ func (l *sharedClaims) made(e ClaimMade) {
 	}
 }
 
-// released notes that a claim is shown without the reservation that is being given up.
-func (l *sharedClaims) released(claim *resourcev1.ResourceClaim) {
+// noteReleased notes that a claim is shown without the reservation that is being given up.
+func (l *sharedClaims) noteReleased(claim *resourcev1.ResourceClaim) {
 	group, ok := l.releasing[nameOf(claim)]
 	if ok && !slices.ContainsFunc(claim.Status.ReservedFor,
 		func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == group }) {
@@ -178,15 +179,15 @@ type releaseErrand struct {
 	name cluster.Name
 }
 
-// answered waits for the watch, unless that has shown the claim as the API server returned it: then
-// the reservation was not there.
-func (e releaseErrand) answered(o Outcome) {
+// handleOutcome waits for the watch, unless that has shown the claim as the API server returned it:
+// then the reservation was not there.
+func (e releaseErrand) handleOutcome(o Outcome) {
 	known, ok := e.l.cluster.ResourceClaims.Get(e.name.Namespace, e.name.Name)
 	switch {
 	case o.Fault != nil || !ok:
 		delete(e.l.releasing, e.name)
 	case len(o.Claims) > 0 && sameVersion(known, o.Claims[0]):
-		e.l.cluster.ResourceClaims.Set(e.l.seen(o.Claims[0]))
+		e.l.cluster.ResourceClaims.Set(e.l.mergeSeen(o.Claims[0]))
 	}
 }
 
@@ -220,13 +221,13 @@ func (ps *placements) isUnused(b *placement) func(claim *resourcev1.ResourceClai
 	}
 }
 
-// release gives up reservations for a pod group that are or may be in the API.
-func (l *sharedClaims) release(list []*plugins.ReservedClaim) {
+// releaseClaims gives up reservations for a pod group that are or may be in the API.
+func (l *sharedClaims) releaseClaims(list []*plugins.ReservedClaim) {
 	for _, r := range list {
 		name := nameOf(r.Claim)
 		if _, already := l.releasing[name]; !already {
 			l.releasing[name] = r.Holder.UID
-			l.do(ReleaseClaim{l.send(releaseErrand{l, name}), r.Claim, r.Holder.UID})
+			l.addAction(ReleaseClaim{l.issueErrand(releaseErrand{l, name}), r.Claim, r.Holder.UID})
 		}
 	}
 }

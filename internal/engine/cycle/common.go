@@ -66,50 +66,50 @@ func (s *common) newDecider(p *plugins.Profile, seed uint64) *decide.Decider {
 }
 
 // errand takes the answer to an action.
-type errand interface{ answered(o Outcome) }
+type errand interface{ handleOutcome(o Outcome) }
 
-// begin begins a step.
-func (s *common) begin(now time.Time) {
+// beginStep begins a step.
+func (s *common) beginStep(now time.Time) {
 	clear(s.actions)
 	s.now, s.actions = now, s.actions[:0]
 }
 
-// do returns an action from the current step.
-func (s *common) do(a Action) { s.actions = append(s.actions, a) }
+// addAction returns an action from the current step.
+func (s *common) addAction(a Action) { s.actions = append(s.actions, a) }
 
-// ticket issues a ticket for an action that is not answered.
-func (s *common) ticket() Ticket {
+// issueTicket issues a ticket for an action that is not answered.
+func (s *common) issueTicket() Ticket {
 	s.tickets++
 	return s.tickets
 }
 
-// send issues the ticket for an action whose answer e will take.
-func (s *common) send(e errand) Ticket {
-	t := s.ticket()
+// issueErrand issues the ticket for an action whose answer e will take.
+func (s *common) issueErrand(e errand) Ticket {
+	t := s.issueTicket()
 	s.errands[t] = e
 	s.errands = cluster.Shrunk(s.errands, &s.mostErrands)
 	return t
 }
 
-// answered hands an answer to its errand. A second answer to the same action is ignored.
-func (s *common) answered(a Answered) {
+// routeAnswer hands an answer to its errand. A second answer to the same action is ignored.
+func (s *common) routeAnswer(a Answered) {
 	if e, ok := s.errands[a.Ticket]; ok {
 		delete(s.errands, a.Ticket)
 		s.errands = cluster.Shrunk(s.errands, &s.mostErrands)
-		e.answered(a.Outcome)
+		e.handleOutcome(a.Outcome)
 	}
 }
 
 func (s *common) observer() Observer { return s.options.Observer }
 
-// wall is the time of the current step as the API's objects show times.
-func (s *common) wall() time.Time { return s.now.Add(s.ahead) }
+// wallTime is the time of the current step as the API's objects show times.
+func (s *common) wallTime() time.Time { return s.now.Add(s.ahead) }
 
 // clock is the time by which durations are measured for metrics.
 func (s *common) clock() time.Time { return s.options.Stopwatch() }
 
-// timing returns a function to be called when the plugin has answered.
-func (s *common) timing(b *placement, plugin string, point plugins.Point) func(ok bool) {
+// startTiming returns a function to be called when the plugin has answered.
+func (s *common) startTiming(b *placement, plugin string, point plugins.Point) func(ok bool) {
 	if !b.Sampled {
 		return func(bool) {}
 	}
@@ -130,15 +130,15 @@ type readiness struct {
 	begun    bool // Ready was returned
 }
 
-func (r *readiness) follow(kinds []Kind) {
+func (r *readiness) followKinds(kinds []Kind) {
 	r.follows = true
 	for _, kind := range kinds {
 		r.unlisted[kind] = true
 	}
 }
 
-// synced tells whether every followed kind has been listed.
-func (r *readiness) synced() bool { return r.follows && len(r.unlisted) == 0 }
+// hasSynced tells whether every followed kind has been listed.
+func (r *readiness) hasSynced() bool { return r.follows && len(r.unlisted) == 0 }
 
-// decides tells whether the core may decide pods yet.
-func (r *readiness) decides() bool { return r.leads && r.synced() }
+// mayDecide tells whether the core may decide pods yet.
+func (r *readiness) mayDecide() bool { return r.leads && r.hasSynced() }

@@ -94,17 +94,17 @@ type Disabled struct {
 
 // New returns a core that knows nothing of its cluster yet.
 func New(o Options) (*Core, error) {
-	c := assemble(newCommon(o))
-	c.queue.Admit, c.queue.Admitted, c.queue.Moved = c.profiles.admit, c.nominations.admitted, c.nominations.moved
-	if err := c.configure(o.Profiles); err != nil {
+	c := assembleCore(newCommon(o))
+	c.queue.Admit, c.queue.Admitted, c.queue.Moved = c.profiles.firstRejection, c.nominations.podAdmitted, c.nominations.podMoved
+	if err := c.replaceProfiles(o.Profiles); err != nil {
 		return nil, err
 	}
 	c.actions = nil
 	return c, nil
 }
 
-// assemble makes the parts of a core, in their order.
-func assemble(s *common) *Core {
+// assembleCore makes the parts of a core, in their order.
+func assembleCore(s *common) *Core {
 	c := &Core{common: s}
 	gates := s.options.Groups
 	c.ready = &readiness{unlisted: map[Kind]bool{}}
@@ -146,21 +146,21 @@ func assemble(s *common) *Core {
 
 // Check tells whether the profiles are valid. Configured ignores profiles that are not.
 func (c *Core) Check(list []Profile) error {
-	_, err := c.profiles.compile(list)
+	_, err := c.profiles.compileProfiles(list)
 	return err
 }
 
-// configure replaces the profiles between two attempts. What is known of the cluster, nominations
-// and bindings under way stay. Pending pods are retried with the new configuration; pods of
-// scheduler names that are no longer served leave the queue, and pods of names that are now served
-// enter it.
-func (c *Core) configure(list []Profile) error {
-	f, err := c.profiles.compile(list)
+// replaceProfiles replaces the profiles between two attempts. What is known of the cluster,
+// nominations and bindings under way stay. Pending pods are retried with the new configuration;
+// pods of scheduler names that are no longer served leave the queue, and pods of names that are now
+// served enter it.
+func (c *Core) replaceProfiles(list []Profile) error {
+	f, err := c.profiles.compileProfiles(list)
 	if err != nil {
 		return err
 	}
 	c.intake.keepWhole(f.whole)
-	c.profiles.use(f)
+	c.profiles.useConfiguration(f)
 	if !c.news.outside {
 		for _, m := range c.mirrors {
 			m.forgetStates()
@@ -174,29 +174,29 @@ func (c *Core) configure(list []Profile) error {
 // Step takes in an event and returns the resulting actions. now must not be before that of the
 // previous step. The slice is reused by the next step.
 func (c *Core) Step(now time.Time, e Event) []Action {
-	c.begin(now)
-	c.decisions.begin()
+	c.beginStep(now)
+	c.decisions.clearStep()
 	if c.options.Shadow {
-		c.hindsight.take(e, c.take)
+		c.hindsight.delayEvent(e, c.applyEvent)
 	} else {
-		c.take(e)
+		c.applyEvent(e)
 	}
 	return c.actions
 }
 
-func (c *Core) take(e Event) {
+func (c *Core) applyEvent(e Event) {
 	switch e := e.(type) {
 	case Follows:
-		c.ready.follow(e.Kinds)
+		c.ready.followKinds(e.Kinds)
 	case Listing:
-		c.mirrors[e.Kind].listing()
+		c.mirrors[e.Kind].beginList()
 	case Listed:
-		c.mirrors[e.Kind].listed()
+		c.mirrors[e.Kind].endList()
 		delete(c.ready.unlisted, e.Kind)
 	case Seen:
-		c.mirrors[e.Kind].seen(e.Object)
+		c.mirrors[e.Kind].applySeen(e.Object)
 	case Gone:
-		c.mirrors[e.Kind].gone(e.Object)
+		c.mirrors[e.Kind].applyGone(e.Object)
 	case Read:
 		c.intake.readPod(e.Pod)
 	case Led:
@@ -204,7 +204,7 @@ func (c *Core) take(e Event) {
 	case WallSet:
 		c.ahead = e.Ahead
 	case Configured:
-		_ = c.configure(e.Profiles)
+		_ = c.replaceProfiles(e.Profiles)
 	case Resumed:
 		c.resume(e)
 	case Activate:
@@ -218,19 +218,19 @@ func (c *Core) take(e Event) {
 	case PermitRejected:
 		c.placements.permitRejected(e)
 	case ClaimMade:
-		c.claims.made(e)
+		c.claims.replaceStandIn(e)
 	case Answered:
-		c.answered(e)
+		c.routeAnswer(e)
 	case Tick:
-		c.tick()
+		c.applyTick()
 	}
 }
 
 // flushEvery is how often the queue is searched for pods that have waited too long.
 const flushEvery = 30 * time.Second
 
-// tick lets time take effect, wakes pods that recent events may help, and decides one pod.
-func (c *Core) tick() {
+// applyTick lets time take effect, wakes pods that recent events may help, and decides one pod.
+func (c *Core) applyTick() {
 	if c.now.Sub(c.flushed) >= flushEvery {
 		c.flushed = c.now
 		c.queue.Flush(c.now)
@@ -238,18 +238,18 @@ func (c *Core) tick() {
 	}
 
 	c.placements.timeOut()
-	c.nominations.lapse()
+	c.nominations.clearGated()
 	c.rooms.lapse()
 	c.reserved.lapse()
-	c.preemptions.lapse()
-	c.news.tell()
-	if !c.ready.decides() {
+	c.preemptions.wakeDelayed()
+	c.news.flushEvents()
+	if !c.ready.mayDecide() {
 		return
 	}
 
 	if !c.ready.begun {
 		c.ready.begun = true
-		c.do(Ready{})
+		c.addAction(Ready{})
 		c.podGroups.updateAllScheduled()
 	}
 
@@ -258,13 +258,13 @@ func (c *Core) tick() {
 	case c.groupOf(item) != nil:
 		c.attempts.scheduleGroup(c.groupOf(item), item)
 	default:
-		c.attempts.schedule(item)
+		c.attempts.startAttempt(item)
 	}
 }
 
 // Wake returns when the core needs a Tick if nothing else happens; now, if there is work to do.
 func (c *Core) Wake(now time.Time) time.Time {
-	if len(c.news.events) > 0 || c.news.objects || c.ready.decides() && !c.ready.begun {
+	if len(c.news.events) > 0 || c.news.objects || c.ready.mayDecide() && !c.ready.begun {
 		return now
 	}
 	next := c.flushed.Add(flushEvery)
@@ -284,17 +284,17 @@ func (c *Core) Due() (next time.Time, ok bool) {
 		}
 	}
 
-	if at, ready := c.queue.NextReady(); ready && c.ready.decides() {
+	if at, ready := c.queue.NextReady(); ready && c.ready.mayDecide() {
 		sooner(at)
 	}
 	for _, b := range c.placements.held {
-		sooner(b.permit.next())
+		sooner(b.permit.nextTimeout())
 	}
 
-	if at := c.placements.conditions.next(); !at.IsZero() {
+	if at := c.placements.conditions.nextDeadline(); !at.IsZero() {
 		sooner(at)
 	}
-	if at, waits := c.hindsight.due(); waits {
+	if at, waits := c.hindsight.nextDue(); waits {
 		sooner(at)
 	}
 
@@ -312,7 +312,7 @@ func (c *Core) Due() (next time.Time, ok bool) {
 }
 
 // Synced tells whether every followed kind has been listed.
-func (c *Core) Synced() bool { return c.ready.synced() }
+func (c *Core) Synced() bool { return c.ready.hasSynced() }
 
 // View is the state that the core decides on. It may be read between two steps.
 type View struct {

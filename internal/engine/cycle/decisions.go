@@ -56,32 +56,32 @@ func newDecisions(s *common) *decisions {
 	return &decisions{common: s, waiting: map[types.UID]outcome{}}
 }
 
-// begin begins a step.
-func (d *decisions) begin() {
+// clearStep begins a step.
+func (d *decisions) clearStep() {
 	clear(d.step)
 	d.step = d.step[:0]
 }
 
-// adopt takes over what another core remembers.
-func (d *decisions) adopt(other *decisions) {
+// adoptFrom takes over what another core remembers.
+func (d *decisions) adoptFrom(other *decisions) {
 	d.waiting, d.most, d.placed, d.next, d.step = other.waiting, other.most, other.placed, other.next, other.step
 }
 
-// place remembers where a pod was placed.
-func (d *decisions) place(b *placement, node string, score int64, feasible int) {
+// rememberPlaced remembers where a pod was placed.
+func (d *decisions) rememberPlaced(b *placement, node string, score int64, feasible int) {
 	o := d.outcomeOf(b, decision.Placed)
 	if feasible == 1 && b.Waiting.Nominated == node { // no other was looked at
 		feasible = 0
 	}
 	o.node, o.score, o.feasible = node, score, feasible
 	d.step = append(d.step, o)
-	d.forget(o.uid)
+	d.forgetFailure(o.uid)
 	d.placed[d.next] = o
 	d.next = (d.next + 1) % MostPlaced
 }
 
-// fail remembers why a pod was not placed.
-func (d *decisions) fail(b *placement, result decision.Result, w *why) {
+// rememberFailure remembers why a pod was not placed.
+func (d *decisions) rememberFailure(b *placement, result decision.Result, w *why) {
 	if d.queue.Get(b.Pod.UID) != b.item {
 		return
 	}
@@ -92,8 +92,8 @@ func (d *decisions) fail(b *placement, result decision.Result, w *why) {
 	d.step = append(d.step, o)
 }
 
-// forget forgets the last failure of a pod.
-func (d *decisions) forget(uid types.UID) {
+// forgetFailure forgets the last failure of a pod.
+func (d *decisions) forgetFailure(uid types.UID) {
 	delete(d.waiting, uid)
 	d.waiting = cluster.Shrunk(d.waiting, &d.most)
 }
@@ -126,7 +126,7 @@ func (c *Core) Decided() []*decision.Decision {
 			continue
 		}
 		d := &decision.Decision{APIVersion: decision.APIVersion, Kind: decision.Kind, Namespace: o.name.Namespace, Name: o.name.Name}
-		o.tell(d)
+		o.fillDecision(d)
 		if p := c.cluster.Nominated(o.uid); p != nil {
 			d.NominatedNode = p.Nominated
 		}
@@ -167,7 +167,7 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 		APIVersion: decision.APIVersion, Kind: decision.Kind, Namespace: name.Namespace, Name: name.Name, UID: uid, Result: decision.None,
 	}
 	if ok {
-		o.tell(d)
+		o.fillDecision(d)
 	}
 
 	if item != nil {
@@ -195,7 +195,7 @@ func (d *decisions) lastPlaced(name cluster.Name, uid types.UID) (outcome, bool)
 	return outcome{}, false
 }
 
-func (o *outcome) tell(d *decision.Decision) {
+func (o *outcome) fillDecision(d *decision.Decision) {
 	d.UID, d.Result, d.At, d.Took = o.uid, o.result, &metav1.Time{Time: o.at}, o.took.Seconds()
 	d.Nodes, d.Feasible, d.Node, d.Score, d.Victims = o.nodes, o.feasible, o.node, o.score, o.victims
 	if o.why != nil {

@@ -8,18 +8,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// retaint takes in a DeviceTaintRule, nil if it is gone. Pods hear of it by the slices in which it
-// changes a taint.
-func (c *Core) retaint(name string, rule *resourcev1.DeviceTaintRule) {
+// applyTaintRule takes in a DeviceTaintRule, nil if it is gone. Pods hear of it by the slices in
+// which it changes a taint.
+func (c *Core) applyTaintRule(name string, rule *resourcev1.DeviceTaintRule) {
 	for _, was := range c.cluster.Retaint(name, rule) {
 		is, _ := c.cluster.ResourceSlices.Get("", was.Name)
 		c.news.objects = true
-		c.news.happened(queue.Event{
+		c.news.addEvent(queue.Event{
 			Resource: queue.ResourceSlice, Action: queue.Update, Label: string(queue.ResourceSlice) + "Update", Old: was, New: is,
 		})
 	}
 }
 
 func (c *Core) ruleGone(name cluster.Name, _ types.UID, _ *resourcev1.DeviceTaintRule) {
-	c.retaint(name.Name, nil)
+	c.applyTaintRule(name.Name, nil)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Event is an input of the core: one of the types below.
-type Event interface{ event() }
+type Event interface{ isEvent() }
 
 // Follows names the watched kinds. Nothing is decided before each has been listed once.
 type Follows struct{ Kinds []Kind }
@@ -123,22 +123,22 @@ func (f *Fault) Error() string { return f.Message }
 // Unschedulable reports whether the fault is a plugin's verdict rather than a failure.
 func (f *Fault) Unschedulable() bool { return f.Verdict }
 
-func (Follows) event()        {}
-func (Listing) event()        {}
-func (Listed) event()         {}
-func (Seen) event()           {}
-func (Gone) event()           {}
-func (Read) event()           {}
-func (Led) event()            {}
-func (WallSet) event()        {}
-func (Configured) event()     {}
-func (Tick) event()           {}
-func (Activate) event()       {}
-func (Happened) event()       {}
-func (PermitAllowed) event()  {}
-func (PermitRejected) event() {}
-func (ClaimMade) event()      {}
-func (Answered) event()       {}
+func (Follows) isEvent()        {}
+func (Listing) isEvent()        {}
+func (Listed) isEvent()         {}
+func (Seen) isEvent()           {}
+func (Gone) isEvent()           {}
+func (Read) isEvent()           {}
+func (Led) isEvent()            {}
+func (WallSet) isEvent()        {}
+func (Configured) isEvent()     {}
+func (Tick) isEvent()           {}
+func (Activate) isEvent()       {}
+func (Happened) isEvent()       {}
+func (PermitAllowed) isEvent()  {}
+func (PermitRejected) isEvent() {}
+func (ClaimMade) isEvent()      {}
+func (Answered) isEvent()       {}
 
 // Kind is a watched kind of object, named by its resource.
 type Kind string

@@ -19,10 +19,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// gentle tells how a pod of a profile with gentle preemption gets room without a new victim: where
-// victims of earlier preemptions are leaving, or perhaps later, on a new node. done is false if the
-// pod may choose victims.
-func (pr *preemptions) gentle(b *placement) (r Rescue, done bool) {
+// reuseEvictions tells how a pod of a profile with gentle preemption gets room without a new
+// victim: where victims of earlier preemptions are leaving, or perhaps later, on a new node. done
+// is false if the pod may choose victims.
+func (pr *preemptions) reuseEvictions(b *placement) (r Rescue, done bool) {
 	if !b.profile.GentlePreemption || neverPreempts(b.Waiting.Class) {
 		return Rescue{}, false
 	}
@@ -37,7 +37,7 @@ func (pr *preemptions) gentle(b *placement) (r Rescue, done bool) {
 	case n != nil:
 		message := fmt.Sprintf("preemption: the pod waits for node %s, which pods preempted earlier are leaving.", n.Name)
 		return Rescue{Nominate: &n.Name, Message: message, Final: true}, true
-	case !pr.delayed(b.item):
+	case !pr.mustDelay(b.item):
 		return Rescue{}, false
 	}
 
@@ -112,18 +112,18 @@ func (pr *preemptions) delayedUntil(item *queue.Item) time.Time {
 	return item.Unfit.Add(most)
 }
 
-func (pr *preemptions) delayed(item *queue.Item) bool { return pr.now.Before(pr.delayedUntil(item)) }
+func (pr *preemptions) mustDelay(item *queue.Item) bool { return pr.now.Before(pr.delayedUntil(item)) }
 
-// unfit notes that a pod of the queue was found unschedulable.
-func (pr *preemptions) unfit(item *queue.Item) {
+// noteUnschedulable notes that a pod of the queue was found unschedulable.
+func (pr *preemptions) noteUnschedulable(item *queue.Item) {
 	if item.Unfit.IsZero() && pr.queue.Get(item.Pod.UID) == item {
 		item.Unfit = pr.now
-		pr.alarm(item)
+		pr.scheduleRetry(item)
 	}
 }
 
-// alarm has a pod tried again when it may preempt, unless it has been tried since then.
-func (pr *preemptions) alarm(item *queue.Item) {
+// scheduleRetry has a pod tried again when it may preempt, unless it has been tried since then.
+func (pr *preemptions) scheduleRetry(item *queue.Item) {
 	d := delay{pr.delayedUntil(item), item.Pod.UID}
 	if d.until.After(item.Entered()) {
 		at, _ := slices.BinarySearchFunc(pr.alarms, d, func(a, b delay) int {
@@ -138,13 +138,13 @@ func (pr *preemptions) setAlarms() {
 	pr.alarms = nil
 	for _, item := range pr.queue.Sorted() {
 		if !item.Unfit.IsZero() {
-			pr.alarm(item)
+			pr.scheduleRetry(item)
 		}
 	}
 }
 
-// lapse wakes the pods that may preempt now.
-func (pr *preemptions) lapse() {
+// wakeDelayed wakes the pods that may preempt now.
+func (pr *preemptions) wakeDelayed() {
 	for len(pr.alarms) > 0 && !pr.alarms[0].until.After(pr.now) {
 		pr.queue.Wake(pr.alarms[0].pod, "PreemptionDelayOver", pr.now)
 		pr.alarms = pr.alarms[1:]

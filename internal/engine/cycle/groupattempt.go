@@ -69,8 +69,8 @@ func (as *attempts) newGroup(g *groups.Group, items []*queue.Item) (a *groupAtte
 		m.placement, m.asked = as.newPlacement(p, item), &asked[i]
 		m.sibling = true
 		asked[i] = gang.Member{
-			Pod: item.Pod, Waiting: m.Waiting, Asked: as.nominations.contender(m.Waiting, item.Pod),
-			Delayed: as.preemptions.delayed(item),
+			Pod: item.Pod, Waiting: m.Waiting, Asked: as.nominations.asContender(m.Waiting, item.Pod),
+			Delayed: as.preemptions.mustDelay(item),
 		}
 		a.members, request, a.byAsked[m.asked] = append(a.members, m), append(request, m.asked), m
 	}
@@ -117,7 +117,7 @@ func (h groupHost) Release(m *gang.Member) {
 
 // Contender returns a pod as it competes with others for room.
 func (h groupHost) Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
-	return h.nominations.contender(p, pod)
+	return h.nominations.asContender(p, pod)
 }
 
 // Leaving lists the preempted pods that are leaving known nodes.
@@ -235,7 +235,7 @@ func (a *groupAttempt) recoverPanic() {
 	}
 
 	a.resumeNominations()
-	a.panicked(a.members[0].placement, value)
+	a.reportPanic(a.members[0].placement, value)
 	fault := &Fault{Message: fmt.Sprintf("internal error while the pod group was decided: %v", value)}
 	for _, m := range a.members {
 		switch {
@@ -243,8 +243,8 @@ func (a *groupAttempt) recoverPanic() {
 			a.placements.takeBack(m.placement, fault)
 		case a.placements.byPod[m.Pod.UID] == nil && m.item.Place() == queue.Taken:
 			a.placements.giveBack(m.placement)
-			m.end(false)
-			a.fail(m.placement, fault)
+			m.endAttempt(false)
+			a.requeueFailed(m.placement, fault)
 		}
 	}
 }

@@ -32,11 +32,11 @@ func (a *groupAttempt) startPlacements() {
 	a.group.Last, a.group.Shortened, a.group.Reached = groups.Attempt{}, 0, nil
 	a.releaseRoom()
 	for _, m := range placed {
-		a.decisions.place(m.placement, m.Node, m.asked.Found.Total, m.asked.Found.Feasible)
+		a.decisions.rememberPlaced(m.placement, m.Node, m.asked.Found.Total, m.asked.Found.Feasible)
 		a.placements.enter(m.placement)
-		a.news.came(m.Waiting, nil)
+		a.news.podAdded(m.Waiting, nil)
 		if was := m.asked.Nominee; was != nil && was.Nominated != m.Node {
-			a.news.left(was, a.cluster.Node(was.Nominated), nil)
+			a.news.podRemoved(was, a.cluster.Node(was.Nominated), nil)
 		}
 	}
 
@@ -50,7 +50,7 @@ func (a *groupAttempt) startPlacements() {
 	for _, m := range placed {
 		if wait, in := waits[m]; in {
 			m.sibling = false
-			a.placements.prepare(m.placement, wait)
+			a.placements.startPreparation(m.placement, wait)
 		}
 	}
 
@@ -80,8 +80,8 @@ func (a *groupAttempt) giveUp(placed, left []*member, through map[*member]waits,
 	}
 	for _, m := range left {
 		m.sibling = false
-		m.end(false)
-		a.reject(m.placement, a.why(m), new(string))
+		m.endAttempt(false)
+		a.requeueUnschedulable(m.placement, a.why(m), new(string))
 	}
 }
 
@@ -93,13 +93,13 @@ func (a *groupAttempt) makeRoomForRest(left []*member) {
 	for _, m := range left {
 		m.sibling = false
 		if m.asked.Err != nil {
-			m.end(false)
-			a.fail(m.placement, m.asked.Err)
+			m.endAttempt(false)
+			a.requeueFailed(m.placement, m.asked.Err)
 			continue
 		}
 		if !m.asked.Reached() {
-			m.end(false)
-			a.fail(m.placement, errNotReached)
+			m.endAttempt(false)
+			a.requeueFailed(m.placement, errNotReached)
 			continue
 		}
 		rest.members, asked = append(rest.members, m), append(asked, m.asked)
@@ -145,31 +145,31 @@ func (a *groupAttempt) askOutside(placed []*member) (all map[*member]waits, firs
 func (a *groupAttempt) leaveOut(m *member) {
 	m.sibling = false
 	if m.asked.Err != nil {
-		m.end(false)
-		a.fail(m.placement, m.asked.Err)
+		m.endAttempt(false)
+		a.requeueFailed(m.placement, m.asked.Err)
 		return
 	}
 	if !m.asked.Reached() || a.attempt.IsOver() {
-		m.end(false)
-		a.fail(m.placement, errNotReached)
+		m.endAttempt(false)
+		a.requeueFailed(m.placement, errNotReached)
 		return
 	}
 	if !a.attempt.InDomains() && a.knownToFail(m.placement) {
-		m.end(false)
-		a.reject(m.placement, a.profile.failed.why, nil)
+		m.endAttempt(false)
+		a.requeueUnschedulable(m.placement, a.profile.failed.why, nil)
 		return
 	}
 	if a.attempt.InDomains() { // it is confined to one
-		m.end(false)
-		a.reject(m.placement, a.why(m), new(string))
+		m.endAttempt(false)
+		a.requeueUnschedulable(m.placement, a.why(m), new(string))
 		return
 	}
 	if found := a.profile.Decide(m.Waiting); found.Node != nil || found.Err != nil { // it fits only now that the others are placed
-		m.end(false)
-		a.reject(m.placement, a.why(m), new(string))
+		m.endAttempt(false)
+		a.requeueUnschedulable(m.placement, a.why(m), new(string))
 		return
 	}
-	a.unplaced(m.placement)
+	a.handleNoFit(m.placement)
 }
 
 // rejectAll returns all members to the queue to wait. An event that can help any of them wakes the
@@ -181,14 +181,14 @@ func (a *groupAttempt) rejectAll() {
 	a.group.Shortened, a.group.Reached = next.Shortened, next.Reached
 	message := verdict.Reason()
 	for _, m := range a.members {
-		m.end(false)
+		m.endAttempt(false)
 		if verdict.IsTriedAgain() && len(nodes) == 0 {
-			a.preemptions.unfit(m.item)
-			a.fail(m.placement, &Fault{Message: a.why(m).message, Verdict: true}) // it need not wait for an event
+			a.preemptions.noteUnschedulable(m.item)
+			a.requeueFailed(m.placement, &Fault{Message: a.why(m).message, Verdict: true}) // it need not wait for an event
 			continue
 		}
 		node := nodes[m.Pod.UID]
-		a.reject(m.placement, a.why(m), &node)
+		a.requeueUnschedulable(m.placement, a.why(m), &node)
 	}
 	if len(nodes) > 0 {
 		message += a.reserved.words()
@@ -226,14 +226,14 @@ func (a *groupAttempt) noteRejectors() {
 
 // failAll returns all members to the queue after an error, even if it is that of one member.
 func (a *groupAttempt) failAll(err error) {
-	a.reserved.over(a.group)
+	a.reserved.endFor(a.group)
 	for _, m := range a.members {
 		own := err
 		if m.asked.Err != nil {
 			own = m.asked.Err
 		}
-		m.end(false)
-		a.fail(m.placement, own)
+		m.endAttempt(false)
+		a.requeueFailed(m.placement, own)
 	}
 	a.writeUnscheduled(v1.PodReasonSchedulerError, err.Error())
 }
@@ -242,7 +242,7 @@ func (a *groupAttempt) failAll(err error) {
 // to its node. The group is not tried again before all removals were answered.
 func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 	g := a.group
-	a.reserved.over(g)
+	a.reserved.endFor(g)
 	all := &round{began: a.now}
 	nodes := map[*member]string{}
 	for _, p := range plan.Places {
@@ -266,7 +266,7 @@ func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 			if victim.Node == nil || victim.Terminating {
 				continue
 			}
-			a.preemptions.evict(victim, &removal{
+			a.preemptions.evictVictim(victim, &removal{
 				victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
 					Name: victim.Name, UID: victim.UID},
 				generation: victim.Generation,
@@ -287,13 +287,13 @@ func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 func (a *groupAttempt) awaitRoom(nodes map[*member]string) {
 	a.noteRejectors()
 	for _, m := range a.members {
-		m.end(false)
+		m.endAttempt(false)
 		w := a.why(m)
 		if m.asked.Failure == nil || !m.asked.Reached() {
 			w.message = waitingForVictims
 		}
 		node := nodes[m]
-		a.reject(m.placement, w, &node)
+		a.requeueUnschedulable(m.placement, w, &node)
 	}
 	a.writeUnscheduled(v1.PodReasonUnschedulable, waitingForVictims)
 }

@@ -94,7 +94,7 @@ func (a *groupAttempt) rescueMember(m *member, by []rescuer) {
 	if a.attempt.InDomains() {
 		by = confinedRescuers(m, by)
 	}
-	node, messages, rejectors, final := a.rescue(m.placement, by)
+	node, messages, rejectors, final := a.runPostFilters(m.placement, by)
 	if node != nil && a.attempt.IsInClosest(a.cluster.Node(*node)) {
 		m.rescue.node = *node
 	}

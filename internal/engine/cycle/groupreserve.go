@@ -15,8 +15,8 @@ func (a *groupAttempt) reserveRoom() map[types.UID]string {
 	if a.rest || len(a.members) < a.attempt.Need {
 		return nil
 	}
-	if !a.reserved.due(a.group, bounds) {
-		a.reserved.over(a.group)
+	if !a.reserved.isDue(a.group, bounds) {
+		a.reserved.endFor(a.group)
 		return nil
 	}
 	if a.reserved.held != nil && a.countHeld() >= a.attempt.Need {
@@ -27,7 +27,7 @@ func (a *groupAttempt) reserveRoom() map[types.UID]string {
 	places := a.attempt.PlanReservation()
 	a.resumeNominations()
 	if len(places) < a.attempt.Need || a.shareOf(places) > bounds.Share {
-		a.reserved.over(a.group)
+		a.reserved.endFor(a.group)
 		return nil
 	}
 
@@ -36,7 +36,7 @@ func (a *groupAttempt) reserveRoom() map[types.UID]string {
 		nodes[p.Pod.UID] = p.Decision.Node.Name
 	}
 
-	a.reserved.hold(a.group, nodes, bounds.For)
+	a.reserved.holdNodes(a.group, nodes, bounds.For)
 	return nodes
 }
 
@@ -57,11 +57,11 @@ func (a *groupAttempt) resumeNominations() {
 // releaseRoom ends the reservation of a group that is placed. Room that no member took may help
 // other pods.
 func (a *groupAttempt) releaseRoom() {
-	a.reserved.over(a.group)
+	a.reserved.endFor(a.group)
 	a.group.Since = time.Time{}
 	for _, p := range a.suspended {
 		if placed := a.cluster.Pod(p.UID); placed == nil || placed.NodeName != p.Nominated {
-			a.news.left(p, a.cluster.Node(p.Nominated), nil)
+			a.news.podRemoved(p, a.cluster.Node(p.Nominated), nil)
 		}
 	}
 }

@@ -144,7 +144,7 @@ func (gs *podGroups) updateAllScheduled() {
 // yet. It is called whenever one of its pods may have been bound.
 func (gs *podGroups) updateScheduled(g *groups.Group) {
 	switch {
-	case !gs.ready.decides() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled():
+	case !gs.ready.mayDecide() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled():
 		return
 	case g.Count() < gs.quorum(g):
 		g.Short = 0 // others may be bound until it is complete again
@@ -279,7 +279,7 @@ func (gs *podGroups) memberLost(b *placement, why error) {
 
 	slices.SortFunc(siblings, func(a, b *placement) int { return earlier(a.item, b.item) })
 	for _, other := range siblings {
-		gs.placements.withdraw(other, errGroupBroken)
+		gs.placements.stopBinding(other, errGroupBroken)
 	}
 }
 

@@ -45,7 +45,7 @@ func (gs *podGroups) writeCondition(g *groups.Group, status metav1.ConditionStat
 	}
 	condition := metav1.Condition{
 		Type: schedulingv1beta1.PodGroupInitiallyScheduled, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: g.Object.Generation, LastTransitionTime: metav1.NewTime(gs.wall()),
+		ObservedGeneration: g.Object.Generation, LastTransitionTime: metav1.NewTime(gs.wallTime()),
 	}
 
 	text := func(c *metav1.Condition) string { return fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message) }
@@ -58,7 +58,7 @@ func (gs *podGroups) writeCondition(g *groups.Group, status metav1.ConditionStat
 	}
 
 	if g.Said = text(&condition); g.Said != last {
-		gs.do(WriteGroup{Group: g.Object, Condition: condition})
+		gs.addAction(WriteGroup{Group: g.Object, Condition: condition})
 	}
 }
 
@@ -68,7 +68,7 @@ func (as *attempts) ungrouped(item *queue.Item) {
 	if as.podGroups.gates.Generic || item.Attempts > 1 || item.Class.Spec.SchedulingGroup == nil {
 		return
 	}
-	as.do(Tell{
+	as.addAction(Tell{
 		Profile: item.Pod.Spec.SchedulerName, About: Reference(item.Pod), Type: v1.EventTypeWarning, Reason: "PodGroupIgnored",
 		Message: fmt.Sprintf("the pod names pod group %q and is scheduled without it: the scheduler runs without --feature-gates=%s=true",
 			groups.NameOf(item.Pod), groups.GenericWorkload),

@@ -28,47 +28,47 @@ type happenings struct {
 	rescuing bool
 }
 
-// happened notes an event that may help pending pods. If no pod could be waiting for it, it is
+// addEvent notes an event that may help pending pods. If no pod could be waiting for it, it is
 // dropped.
-func (h *happenings) happened(e queue.Event) {
-	if h.listening() {
+func (h *happenings) addEvent(e queue.Event) {
+	if h.hasListeners() {
 		h.events = append(h.events, e)
 	}
 }
 
-func (h *happenings) listening() bool {
+func (h *happenings) hasListeners() bool {
 	return h.rescuing || h.queue.Len(queue.Waiting)+h.queue.Len(queue.Gated)+h.held > 0
 }
 
-// tell passes the noted events to the queue.
-func (h *happenings) tell() {
+// flushEvents passes the noted events to the queue.
+func (h *happenings) flushEvents() {
 	for i := range h.events {
 		h.queue.Happened(&h.events[i], h.now)
 	}
-	h.drop()
+	h.dropEvents()
 }
 
-// drop discards the noted events.
-func (h *happenings) drop() {
+// dropEvents discards the noted events.
+func (h *happenings) dropEvents() {
 	clear(h.events)
 	h.events = cluster.ShrunkList(h.events[:0])
 }
 
-// came notes that a pod now takes room on its node.
-func (h *happenings) came(p *cluster.Pod, object *v1.Pod) {
-	if h.listening() {
-		h.happened(queue.Event{
+// podAdded notes that a pod now takes room on its node.
+func (h *happenings) podAdded(p *cluster.Pod, object *v1.Pod) {
+	if h.hasListeners() {
+		h.addEvent(queue.Event{
 			Resource: queue.Pod, Action: queue.Add, Label: "AssignedPodAdd", Pod: p, Node: p.Node, New: h.podObject(p, object),
 		})
 	}
 }
 
-// left notes that a pod no longer takes, or claims, room on a node.
-func (h *happenings) left(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
-	if !h.listening() && (n == nil || len(n.Nominated) == 0) {
+// podRemoved notes that a pod no longer takes, or claims, room on a node.
+func (h *happenings) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
+	if !h.hasListeners() && (n == nil || len(n.Nominated) == 0) {
 		return
 	}
-	h.happened(queue.Event{
+	h.addEvent(queue.Event{
 		Resource: queue.Pod, Action: queue.Delete, Label: "AssignedPodDelete", PodBefore: p, Node: n, Old: h.podObject(p, object),
 	})
 	if n != nil && !h.queue.WaitOutBackoff { // preemptors nominated to this node waited for exactly this: no back-off
@@ -82,8 +82,8 @@ func (h *happenings) left(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
 // nil.
 func (h *happenings) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod) {
 	if was.NodeName != p.NodeName {
-		h.left(was, at, nil)
-		h.came(p, object)
+		h.podRemoved(was, at, nil)
+		h.podAdded(p, object)
 		return
 	}
 
@@ -100,13 +100,13 @@ func (h *happenings) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluste
 	}
 
 	if h.outside && old != nil && object != nil {
-		actions |= changes(old, object, true)
+		actions |= podChanges(old, object, true)
 	}
 	if actions == 0 || was.Terminating != p.Terminating {
 		actions = queue.Update
 	}
 
-	h.happened(queue.Event{
+	h.addEvent(queue.Event{
 		Resource: queue.Pod, Action: actions, Label: "AssignedPodUpdate", PodBefore: was, Pod: p, Node: p.Node,
 		Old: h.podObject(was, old), New: h.podObject(p, object),
 	})
@@ -152,7 +152,7 @@ func (h *happenings) nodeChanged(before, n *cluster.Node, old, object *v1.Node) 
 		h.objects = true
 	}
 	if e.Action != 0 {
-		h.happened(e)
+		h.addEvent(e)
 	}
 }
 
@@ -180,7 +180,7 @@ func otherNodeActions(old, is *v1.Node) (actions queue.Action) {
 	if !maps.Equal(old.Annotations, is.Annotations) {
 		actions |= queue.UpdateNodeAnnotation
 	}
-	if !maps.Equal(statuses(old), statuses(is)) {
+	if !maps.Equal(conditionStatuses(old), conditionStatuses(is)) {
 		actions |= queue.UpdateNodeCondition
 	}
 	if !reflect.DeepEqual(old.Spec.PodPreemptionPolicy, is.Spec.PodPreemptionPolicy) {
@@ -189,7 +189,7 @@ func otherNodeActions(old, is *v1.Node) (actions queue.Action) {
 	return actions
 }
 
-func statuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
+func conditionStatuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 	all := map[v1.NodeConditionType]v1.ConditionStatus{}
 	for _, is := range n.Status.Conditions {
 		all[is.Type] = is.Status
@@ -214,7 +214,7 @@ func (h *happenings) groupChanged(name cluster.Name, object *groups.PodGroup) {
 		e.Action = queue.Delete
 	}
 	e.Label = string(queue.PodGroup) + e.Action.String()
-	h.happened(e)
+	h.addEvent(e)
 }
 
 // orNil returns nil for a nil pointer, instead of an interface that holds one.

@@ -67,20 +67,20 @@ type boundItem struct {
 	at time.Time
 }
 
-// take holds an event back, and takes in those that have been held for long enough.
-func (h *hindsight) take(e Event, take func(Event)) {
+// delayEvent holds an event back, and takes in those that have been held for long enough.
+func (h *hindsight) delayEvent(e Event, take func(Event)) {
 	watched := false
 	switch e := e.(type) {
 	case Seen:
 		watched = true
-		if pod, ok := e.Object.(*v1.Pod); ok && h.ready.synced() {
+		if pod, ok := e.Object.(*v1.Pod); ok && h.ready.hasSynced() {
 			h.foresee(pod)
 		}
 	case Gone, Listing, Listed:
 		watched = true
 	}
 
-	if watched && (len(h.held) > 0 || h.ready.synced()) {
+	if watched && (len(h.held) > 0 || h.ready.hasSynced()) {
 		h.held = append(h.held, heldEvent{e, h.now})
 	} else {
 		if seen, ok := e.(Seen); ok {
@@ -89,7 +89,7 @@ func (h *hindsight) take(e Event, take func(Event)) {
 		take(e)
 	}
 
-	if h.began.IsZero() && h.ready.synced() {
+	if h.began.IsZero() && h.ready.hasSynced() {
 		h.began = h.now
 	}
 	for len(h.held) > 0 && h.now.Sub(h.held[0].at) >= Lookout {
@@ -195,16 +195,16 @@ func isRejected(pod *v1.Pod) bool {
 	return pod.Status.NominatedNodeName != "" && pod.Spec.NodeName == ""
 }
 
-// due returns when the next event is taken in.
-func (h *hindsight) due() (at time.Time, ok bool) {
+// nextDue returns when the next event is taken in.
+func (h *hindsight) nextDue() (at time.Time, ok bool) {
 	if len(h.held) == 0 {
 		return at, false
 	}
 	return h.held[0].at.Add(Lookout), true
 }
 
-// note remembers a pod that was judged.
-func (h *hindsight) note(item *queue.Item) {
+// rememberBound remembers a pod that was judged.
+func (h *hindsight) rememberBound(item *queue.Item) {
 	if h.isOrdered(item) && h.now.Sub(item.Since) > Lookout {
 		h.late = h.now
 	}
@@ -239,20 +239,21 @@ func (h *hindsight) earliest(item *queue.Item) time.Time {
 	return laterOf(item.Since, h.now.Add(-Lookout))
 }
 
-// judge evaluates the nodes as they can have been when the pod was decided. If the chosen node was
-// one of the best in any of these states, it returns that one; or else the state in which pods were
-// decided in their order. unclear is set if there may be others, which were not tried.
-func (h *hindsight) judge(item *queue.Item, node string, evaluate func() *decide.Evaluation) (said *decide.Evaluation, unclear bool) {
+// evaluatePast evaluates the nodes as they can have been when the pod was decided. If the chosen
+// node was one of the best in any of these states, it returns that one; or else the state in which
+// pods were decided in their order. unclear is set if there may be others, which were not tried.
+func (h *hindsight) evaluatePast(item *queue.Item, node string,
+	evaluate func() *decide.Evaluation) (said *decide.Evaluation, unclear bool) {
 	if said = evaluate(); isBest(said, node) { // as bindings were written
 		return said, false
 	}
 
-	around, ordered := h.around(item)
+	around, ordered := h.podsAround(item)
 	known := h.isKnown(item)
 	if len(around) == 0 {
 		return said, !known
 	}
-	said = h.with(around, func(o *other) bool { return o.ahead }, evaluate)
+	said = h.evaluateWith(around, func(o *other) bool { return o.ahead }, evaluate)
 	switch {
 	case isBest(said, node):
 		return said, false
@@ -263,7 +264,7 @@ func (h *hindsight) judge(item *queue.Item, node string, evaluate func() *decide
 	}
 
 	for subset := range 1 << len(around) {
-		state := h.with(around, func(o *other) bool { return subset>>o.number&1 == 1 }, evaluate)
+		state := h.evaluateWith(around, func(o *other) bool { return subset>>o.number&1 == 1 }, evaluate)
 		if isBest(state, node) {
 			return state, false
 		}
@@ -321,9 +322,9 @@ type other struct {
 	ahead  bool         // in the queue
 }
 
-// around returns the pods that were pending at the same time. ordered is set if it is known which
-// of them were decided before.
-func (h *hindsight) around(item *queue.Item) (list []other, ordered bool) {
+// podsAround returns the pods that were pending at the same time. ordered is set if it is known
+// which of them were decided before.
+func (h *hindsight) podsAround(item *queue.Item) (list []other, ordered bool) {
 	since := h.earliest(item)
 	for _, b := range h.bound {
 		if p := h.cluster.Pod(b.Pod.UID); !b.at.Before(since) && p != nil && p.Node != nil {
@@ -356,9 +357,9 @@ func (h *hindsight) isOrdered(item *queue.Item) bool {
 	return !rejected && !item.Patient && item.Since.After(h.began)
 }
 
-// with evaluates the nodes with those of the other pods placed that were decided before, and puts
-// everything back.
-func (h *hindsight) with(around []other, before func(*other) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
+// evaluateWith evaluates the nodes with those of the other pods placed that were decided before,
+// and puts everything back.
+func (h *hindsight) evaluateWith(around []other, before func(*other) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
 	var undo []func()
 	for i := range around {
 		o := &around[i]

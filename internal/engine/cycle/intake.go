@@ -46,14 +46,14 @@ func (in *intake) seePod(pod, old *v1.Pod) {
 			in.options.Objects.Pod(pod)
 		}
 	}
-	served := in.profiles.serves(pod.Spec.SchedulerName)
+	served := in.profiles.servesName(pod.Spec.SchedulerName)
 	defer in.podGroups.addPod(pod, served)()
 	switch {
 	case pod.Spec.NodeName != "" || rules.IsTerminal(pod):
 		in.placedPod(pod, old)
 	case pod.DeletionTimestamp != nil:
-		in.abandon(pod.UID, errGone)
-		in.dismiss(pod.UID)
+		in.endPlacement(pod.UID, errGone)
+		in.dropPending(pod.UID)
 	case !served:
 		in.unserved[pod.UID] = unservedPod{nameOf(pod), pod.Spec.SchedulerName}
 		in.unserved = cluster.Shrunk(in.unserved, &in.mostUnserved)
@@ -72,13 +72,13 @@ func (in *intake) pendingPod(pod *v1.Pod) {
 	p := in.cluster.Pending(pod)
 	item := in.queue.Get(pod.UID)
 	if item == nil {
-		item = in.queue.Add(in.kept(pod, p.Class), p.Class, in.now)
+		item = in.queue.Add(in.trimPod(pod, p.Class), p.Class, in.now)
 		item.Patient = in.groupOf(item) != nil
-		in.nominations.arrived(item)
+		in.nominations.podArrived(item)
 		return
 	}
-	nominated := in.nominations.follow(item, pod, p)
-	in.nominations.renew(p, pod)
+	nominated := in.nominations.followClient(item, pod, p)
+	in.nominations.renewPod(p, pod)
 	var least queue.Action
 	if in.news.outside && item.Pod.ResourceVersion != pod.ResourceVersion {
 		least = queue.Update // plugins interested in pod updates hear of every one
@@ -92,17 +92,17 @@ func (in *intake) pendingPod(pod *v1.Pod) {
 // updateItem takes in the new state of a pending pod. least is what is reported to have changed if
 // nothing else has.
 func (in *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least queue.Action) {
-	pod = in.kept(pod, p.Class)
-	actions := changes(item.Pod, pod, p.Class != item.Class)
+	pod = in.trimPod(pod, p.Class)
+	actions := podChanges(item.Pod, pod, p.Class != item.Class)
 	if actions == 0 {
 		actions = least
 	}
 	in.queue.Update(item, pod, p.Class, actions, in.now)
 }
 
-// changes tells what has changed about a pending pod that may matter. The scheduler's own writes do
-// not count.
-func changes(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
+// podChanges tells what has changed about a pending pod that may matter. The scheduler's own writes
+// do not count.
+func podChanges(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
 	if !maps.Equal(old.Labels, pod.Labels) {
 		actions |= queue.UpdatePodLabel
 	}
@@ -163,12 +163,12 @@ func (in *intake) readPod(pod *v1.Pod) {
 func (in *intake) dismissUnserved() {
 	for _, item := range in.queue.Sorted() {
 		pod := item.Pod
-		if in.profiles.serves(pod.Spec.SchedulerName) {
+		if in.profiles.servesName(pod.Spec.SchedulerName) {
 			in.queue.Wake(pod.UID, queue.ForceActivate, in.now)
 			continue
 		}
 		name := unservedPod{nameOf(pod), pod.Spec.SchedulerName}
-		in.dismiss(pod.UID)
+		in.dropPending(pod.UID)
 		in.unserved[pod.UID] = name
 		in.unserved = cluster.Shrunk(in.unserved, &in.mostUnserved)
 	}
@@ -177,25 +177,25 @@ func (in *intake) dismissUnserved() {
 // fetchServed fetches the pending pods that were not served until now.
 func (in *intake) fetchServed() {
 	for _, uid := range slices.Sorted(maps.Keys(in.unserved)) {
-		if pod := in.unserved[uid]; in.profiles.serves(pod.scheduler) {
-			in.do(ReadPod{pod.Name})
+		if pod := in.unserved[uid]; in.profiles.servesName(pod.scheduler) {
+			in.addAction(ReadPod{pod.Name})
 		}
 	}
 }
 
-// dismiss removes a pod from the queue and from everything kept about pending pods.
-func (in *intake) dismiss(uid types.UID) {
+// dropPending removes a pod from the queue and from everything kept about pending pods.
+func (in *intake) dropPending(uid types.UID) {
 	in.queue.Remove(uid)
-	in.decisions.forget(uid)
-	in.nominations.clear(uid)
+	in.decisions.forgetFailure(uid)
+	in.nominations.clearNomination(uid)
 	delete(in.unserved, uid)
 	in.unserved = cluster.Shrunk(in.unserved, &in.mostUnserved)
 }
 
-// abandon ends the placement of a pod that was deleted, or bound by another client.
-func (in *intake) abandon(uid types.UID, why *Fault) {
-	if b := in.placements.abandon(uid, why); b != nil {
-		in.preemptions.forget(uid)
+// endPlacement ends the placement of a pod that was deleted, or bound by another client.
+func (in *intake) endPlacement(uid types.UID, why *Fault) {
+	if b := in.placements.abandonPod(uid, why); b != nil {
+		in.preemptions.forgetVictim(uid)
 		in.podGroups.memberLost(b, why)
 	}
 }
@@ -205,15 +205,15 @@ func (in *intake) placedPod(pod, old *v1.Pod) {
 	in.attempts.compare(pod)
 	if b := in.placements.byPod[pod.UID]; b != nil {
 		if pod.Spec.NodeName == b.Node && !rules.IsTerminal(pod) {
-			in.placements.confirm(b)
+			in.placements.confirmBound(b)
 		} else { // another client bound it, or it has ended
-			in.abandon(pod.UID, errBoundElsewhere)
+			in.endPlacement(pod.UID, errBoundElsewhere)
 		}
 	}
 	if nominated := in.cluster.Nominated(pod.UID); nominated != nil && nominated.Nominated != pod.Spec.NodeName {
-		in.nominations.clear(pod.UID)
+		in.nominations.clearNomination(pod.UID)
 	}
-	in.dismiss(pod.UID)
+	in.dropPending(pod.UID)
 	before := in.cluster.Pod(pod.UID)
 	var was cluster.Pod // a copy: SetPod may change it
 	var at *cluster.Node
@@ -223,14 +223,14 @@ func (in *intake) placedPod(pod, old *v1.Pod) {
 	after := in.setPod(pod)
 	switch {
 	case before == nil && after != nil:
-		in.news.came(after, pod)
+		in.news.podAdded(after, pod)
 	case before != nil && after == nil:
-		in.news.left(&was, at, pod)
+		in.news.podRemoved(&was, at, pod)
 	case before != nil && before != after:
 		in.news.changedPlaced(&was, at, after, old, pod)
 	case before != nil && in.news.outside && old != nil && old.Spec.NodeName == pod.Spec.NodeName && !sameVersion(old, pod):
-		in.news.happened(queue.Event{
-			Resource: queue.Pod, Action: changes(old, pod, true), Label: "AssignedPodUpdate", PodBefore: before,
+		in.news.addEvent(queue.Event{
+			Resource: queue.Pod, Action: podChanges(old, pod, true), Label: "AssignedPodUpdate", PodBefore: before,
 			Pod: after, Node: after.Node,
 			Old: old, New: pod,
 		})
@@ -246,7 +246,7 @@ func (in *intake) setPod(pod *v1.Pod) *cluster.Pod {
 		return p
 	}
 	if p == nil || pod.DeletionTimestamp != nil {
-		in.preemptions.forget(pod.UID)
+		in.preemptions.forgetVictim(pod.UID)
 		return p
 	}
 	return in.preemptions.replaceAs(p, true)
@@ -257,10 +257,10 @@ func (in *intake) losePod(last *v1.Pod, uid types.UID) {
 	if in.options.Objects != nil {
 		in.options.Objects.PodGone(uid)
 	}
-	in.abandon(uid, errGone)
-	in.dismiss(uid)
+	in.endPlacement(uid, errGone)
+	in.dropPending(uid)
 	in.podGroups.removePod(uid)
-	in.preemptions.forget(uid)
+	in.preemptions.forgetVictim(uid)
 	in.preemptions.noteLeaver(uid, nil)
 
 	p := in.cluster.Pod(uid)
@@ -272,7 +272,7 @@ func (in *intake) losePod(last *v1.Pod, uid types.UID) {
 	n := p.Node
 	in.cluster.RemovePod(uid)
 	in.preemptions.isGone(uid)
-	in.news.left(p, n, last)
+	in.news.podRemoved(p, n, last)
 }
 
 // seeNode takes in a node that the API shows.
@@ -300,13 +300,13 @@ func (in *intake) loseNode(name string, last *v1.Node) {
 	}
 	before := n.Copy(nil)
 	nominated := slices.Clone(n.Nominated)
-	for _, b := range in.placements.to(name) {
-		in.placements.withdraw(b, errNodeGone)
+	for _, b := range in.placements.placementsTo(name) {
+		in.placements.stopBinding(b, errNodeGone)
 	}
 	in.cluster.RemoveNode(name)
 	for _, p := range nominated { // they are tried again, and go elsewhere or lose their nomination
 		in.queue.Wake(p.UID, "NodeDelete", in.now)
 	}
 	in.news.objects = true
-	in.news.happened(queue.Event{Resource: queue.Node, Action: queue.Delete, Label: "NodeDelete", NodeBefore: before, Old: orNil(last)})
+	in.news.addEvent(queue.Event{Resource: queue.Node, Action: queue.Delete, Label: "NodeDelete", NodeBefore: before, Old: orNil(last)})
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// kept returns the part of a pending pod that the core keeps. Pods of a class share the class's
+// trimPod returns the part of a pending pod that the core keeps. Pods of a class share the class's
 // labels and its part of the spec, which would otherwise take two thirds of the scheduler's memory
 // with ten thousand replicas. Out-of-tree plugins may look at any field, so for them the pod is
 // kept whole.
-func (in *intake) kept(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
+func (in *intake) trimPod(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 	if in.whole {
 		return pod
 	}
@@ -71,13 +71,13 @@ func sameNames(a, b []v1.Container) bool {
 func (in *intake) keepWhole(whole bool) {
 	if whole && !in.whole && in.options.Objects != nil {
 		for item := range in.queue.Each {
-			in.restore(item)
+			in.restorePod(item)
 		}
 	}
 	in.whole = whole
 }
 
-func (in *intake) restore(item *queue.Item) {
+func (in *intake) restorePod(item *queue.Item) {
 	if pod := in.options.Objects.Shown(item.Pod.UID); pod != nil {
 		item.Pod = pod
 	}

@@ -41,7 +41,7 @@ func TestWhatIsKeptOfAPodIsDecidedTheSame(t *testing.T) {
 				pod.Spec.ActiveDeadlineSeconds = new(int64(i + 1))
 			}
 			p := c.Pending(pod)
-			kept := s.kept(pod, p.Class)
+			kept := s.trimPod(pod, p.Class)
 			if again := c.Pending(kept); again.Class != p.Class || again.Name != p.Name || again.UID != p.UID {
 				t.Fatalf("%v is decided as %v", pod, kept)
 			}
@@ -49,7 +49,7 @@ func TestWhatIsKeptOfAPodIsDecidedTheSame(t *testing.T) {
 				!reflect.DeepEqual(kept.Spec.ActiveDeadlineSeconds, pod.Spec.ActiveDeadlineSeconds) {
 				t.Fatalf("%v is kept as %v", pod, kept)
 			}
-			if a := changes(pod, kept, false); a != 0 {
+			if a := podChanges(pod, kept, false); a != 0 {
 				t.Fatalf("what is kept of %v is taken for a change: %b", pod, a)
 			}
 		}

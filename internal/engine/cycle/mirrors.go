@@ -19,10 +19,10 @@ import (
 
 // mirror turns what lists and watches show of one kind into changes.
 type mirror interface {
-	listing()
-	listed()
-	seen(object metav1.Object)
-	gone(last metav1.Object)
+	beginList()
+	endList()
+	applySeen(object metav1.Object)
+	applyGone(last metav1.Object)
 	isListing() bool
 	forgetStates()
 }
@@ -64,7 +64,7 @@ func (c *Core) newMirrors() map[Kind]mirror {
 	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec may become the class's
 	o := &c.cluster.Objects
 	budgets := mirrorTable(s, h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen)
-	deviceClaims := mirrorTable(s, h, &o.ResourceClaims, queue.ResourceClaim, c.claims.seen)
+	deviceClaims := mirrorTable(s, h, &o.ResourceClaims, queue.ResourceClaim, c.claims.mergeSeen)
 	claimGone := deviceClaims.forget
 	deviceClaims.forget = func(n cluster.Name, uid types.UID, last *resourcev1.ResourceClaim) {
 		delete(c.claims.releasing, n)
@@ -102,7 +102,7 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		ResourceClaims:         deviceClaims,
 		DeviceClasses:          mirrorTable(s, h, &o.DeviceClasses, queue.DeviceClass, nil),
 		DeviceTaintRules: newMirror(s, h, "DeviceTaintRule",
-			func(rule, _ *resourcev1.DeviceTaintRule) { c.retaint(rule.Name, rule) }, c.ruleGone),
+			func(rule, _ *resourcev1.DeviceTaintRule) { c.applyTaintRule(rule.Name, rule) }, c.ruleGone),
 
 		Rooms: newMirror(s, h, "Lease", func(lease, _ *coordinationv1.Lease) { c.rooms.seen(lease) },
 			func(cluster.Name, types.UID, *coordinationv1.Lease) { c.rooms.withdraw() }),
@@ -139,7 +139,7 @@ func mirrorTable[T metav1.Object](c *common, news *happenings, table *cluster.Ta
 			e.New = object
 			table.Set(object)
 			news.objects = true
-			news.happened(e)
+			news.addEvent(e)
 		},
 		func(n cluster.Name, _ types.UID, _ T) {
 			e := queue.Event{Resource: resource, Action: queue.Delete, Label: string(resource) + "Delete"}
@@ -148,7 +148,7 @@ func mirrorTable[T metav1.Object](c *common, news *happenings, table *cluster.Ta
 			}
 			table.Delete(n.Namespace, n.Name)
 			news.objects = true
-			news.happened(e)
+			news.addEvent(e)
 		})
 }
 
@@ -160,16 +160,16 @@ func nameOf(object metav1.Object) cluster.Name {
 	return cluster.Name{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-func (m *mirrored[T]) listing() { m.shown = map[cluster.Name]bool{} }
+func (m *mirrored[T]) beginList() { m.shown = map[cluster.Name]bool{} }
 
 func (m *mirrored[T]) isListing() bool { return m.shown != nil }
 
 // forgetStates drops what is kept: no plugin wants to see it any more, and it would grow old.
 func (m *mirrored[T]) forgetStates() { clear(m.kept) }
 
-// listed forgets the objects that the list did not show, sorted by name so that the resulting
+// endList forgets the objects that the list did not show, sorted by name so that the resulting
 // actions have a fixed order.
-func (m *mirrored[T]) listed() {
+func (m *mirrored[T]) endList() {
 	missing := slices.SortedFunc(maps.Keys(m.known), func(a, b cluster.Name) int {
 		if by := strings.Compare(a.Namespace, b.Namespace); by != 0 {
 			return by
@@ -179,14 +179,14 @@ func (m *mirrored[T]) listed() {
 	for _, name := range missing {
 		if !m.shown[name] {
 			var last T
-			m.lost(name, m.known[name], last)
+			m.forgetObject(name, m.known[name], last)
 		}
 	}
 	m.shown = nil
 }
 
-// seen takes in an object. If its UID is new, the object that had its name is gone.
-func (m *mirrored[T]) seen(o metav1.Object) {
+// applySeen takes in an object. If its UID is new, the object that had its name is gone.
+func (m *mirrored[T]) applySeen(o metav1.Object) {
 	object, ok := o.(T)
 	if !ok {
 		return
@@ -221,17 +221,17 @@ func (m *mirrored[T]) seen(o metav1.Object) {
 	m.observer().Handled(m.kind, action, m.clock().Sub(began))
 }
 
-func (m *mirrored[T]) gone(o metav1.Object) {
+func (m *mirrored[T]) applyGone(o metav1.Object) {
 	object, ok := o.(T)
 	if !ok {
 		return
 	}
 	began := m.clock()
-	m.lost(nameOf(object), object.GetUID(), object)
+	m.forgetObject(nameOf(object), object.GetUID(), object)
 	m.observer().Handled(m.kind, queue.Delete, m.clock().Sub(began))
 }
 
-func (m *mirrored[T]) lost(name cluster.Name, uid types.UID, last T) {
+func (m *mirrored[T]) forgetObject(name cluster.Name, uid types.UID, last T) {
 	if m.known[name] == uid {
 		delete(m.known, name)
 		m.known = cluster.Shrunk(m.known, &m.most)

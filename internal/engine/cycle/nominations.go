@@ -24,55 +24,55 @@ type nominations struct {
 	doubtful []types.UID // pods that their groups have kept out since the last lapse
 }
 
-// clear clears a pod's nomination, which may make room for others on that node.
-func (ns *nominations) clear(uid types.UID) {
+// clearNomination clears a pod's nomination, which may make room for others on that node.
+func (ns *nominations) clearNomination(uid types.UID) {
 	if p := ns.cluster.Nominated(uid); p != nil {
 		ns.cluster.Unnominate(uid)
-		ns.news.left(p, ns.cluster.Node(p.Nominated), nil)
+		ns.news.podRemoved(p, ns.cluster.Node(p.Nominated), nil)
 	}
 }
 
-// set records the nominated node of a pod whose attempt has ended; an empty name clears it, nil
-// leaves it as it is.
-func (ns *nominations) set(b *placement, node *string) {
+// setNomination records the nominated node of a pod whose attempt has ended; an empty name clears
+// it, nil leaves it as it is.
+func (ns *nominations) setNomination(b *placement, node *string) {
 	if node == nil || ns.queue.Get(b.Pod.UID) != b.item {
 		return
 	}
 	if current := ns.cluster.Nominated(b.Pod.UID); *node != "" && current != nil && current.Nominated == *node {
 		return
 	}
-	ns.clear(b.Pod.UID)
+	ns.clearNomination(b.Pod.UID)
 	if *node != "" {
-		p := *ns.contender(b.Waiting, b.Pod)
+		p := *ns.asContender(b.Waiting, b.Pod)
 		ns.cluster.Nominate(&p, *node)
 	}
 }
 
-// adopt nominates a pod of the queue to a node.
-func (ns *nominations) adopt(item *queue.Item, node string) {
+// nominatePod nominates a pod of the queue to a node.
+func (ns *nominations) nominatePod(item *queue.Item, node string) {
 	p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: item.Pod.CreationTimestamp.Time}
-	ns.cluster.Nominate(ns.contender(p, item.Pod), node)
+	ns.cluster.Nominate(ns.asContender(p, item.Pod), node)
 }
 
-// arrived adopts the nomination of a pod that has come. It holds room for the pod even while a
+// podArrived adopts the nomination of a pod that has come. It holds room for the pod even while a
 // gate keeps the pod out.
-func (ns *nominations) arrived(item *queue.Item) {
+func (ns *nominations) podArrived(item *queue.Item) {
 	if ns.groupOf(item) == nil {
-		ns.admitted(item)
+		ns.podAdmitted(item)
 	}
 }
 
-// admitted adopts the nomination of a pod that passed its gates.
-func (ns *nominations) admitted(item *queue.Item) {
+// podAdmitted adopts the nomination of a pod that passed its gates.
+func (ns *nominations) podAdmitted(item *queue.Item) {
 	if node := item.Pod.Status.NominatedNodeName; node != "" && ns.cluster.Nominated(item.Pod.UID) == nil {
-		ns.adopt(item, node)
+		ns.nominatePod(item, node)
 	}
 }
 
-// follow adopts a nomination that another client has set or cleared. Where this scheduler already
-// decided otherwise, its own write has not been shown yet, and its decision stays. A pod that is
-// nominated now has to be tried, so that it takes the room kept for it or gives it up.
-func (ns *nominations) follow(item *queue.Item, pod *v1.Pod, p *cluster.Pod) (nominated bool) {
+// followClient adopts a nomination that another client has set or cleared. Where this scheduler
+// already decided otherwise, its own write has not been shown yet, and its decision stays. A pod
+// that is nominated now has to be tried, so that it takes the room kept for it or gives it up.
+func (ns *nominations) followClient(item *queue.Item, pod *v1.Pod, p *cluster.Pod) (nominated bool) {
 	was, is := item.Pod.Status.NominatedNodeName, pod.Status.NominatedNodeName
 	current := ""
 	if nominated := ns.cluster.Nominated(pod.UID); nominated != nil {
@@ -81,36 +81,36 @@ func (ns *nominations) follow(item *queue.Item, pod *v1.Pod, p *cluster.Pod) (no
 	if was == is || current != was || item.Admitted.IsZero() && ns.groupOf(item) != nil || item.Gate == groups.GangScheduling {
 		return false
 	}
-	ns.clear(pod.UID)
+	ns.clearNomination(pod.UID)
 	if is != "" {
-		ns.cluster.Nominate(ns.contender(p, pod), is)
+		ns.cluster.Nominate(ns.asContender(p, pod), is)
 	}
 	return is != ""
 }
 
-// renew takes in a new state of a pod that may be nominated.
-func (ns *nominations) renew(p *cluster.Pod, pod *v1.Pod) {
+// renewPod takes in a new state of a pod that may be nominated.
+func (ns *nominations) renewPod(p *cluster.Pod, pod *v1.Pod) {
 	if ns.cluster.Nominated(pod.UID) != nil {
-		ns.cluster.Renew(ns.contender(p, pod))
+		ns.cluster.Renew(ns.asContender(p, pod))
 	}
 }
 
 // moveOn clears the nomination of a pod whose nominated node no longer has room for it.
 func (ns *nominations) moveOn(p *cluster.Pod) {
-	ns.clear(p.UID)
+	ns.clearNomination(p.UID)
 	item := ns.queue.Get(p.UID)
 	if item == nil {
 		return
 	}
 	none := ""
-	ns.do(WriteStatus{Pod: item.Pod, Nominate: &none})
+	ns.addAction(WriteStatus{Pod: item.Pod, Nominate: &none})
 	ns.queue.Wake(p.UID, queue.ForceActivate, ns.now)
 }
 
-// contender is a waiting pod as it competes with others for room: with the priority of its
+// asContender is a waiting pod as it competes with others for room: with the priority of its
 // PodGroup, where groups have one of their own. The same holds for its nomination, or two groups
 // could take the room from each other forever.
-func (ns *nominations) contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
+func (ns *nominations) asContender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	if !ns.ofGroups {
 		return p
 	}
@@ -125,23 +125,24 @@ func (ns *nominations) contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	return contender
 }
 
-// moved follows the places of pods in the queue.
-func (ns *nominations) moved(item *queue.Item, label string) {
+// podMoved follows the places of pods in the queue.
+func (ns *nominations) podMoved(item *queue.Item, label string) {
 	ns.observer().Queued(item.Place(), label)
 	if item.Gate == groups.GangScheduling && ns.cluster.Nominated(item.Pod.UID) != nil {
 		ns.doubtful = append(ns.doubtful, item.Pod.UID)
 	}
 }
 
-// lapse clears the nominations of pods that their groups keep out: it is not known when these will
-// be tried again, and others can use the room. That may have the gates of further pods asked again.
-func (ns *nominations) lapse() {
+// clearGated clears the nominations of pods that their groups keep out: it is not known when these
+// will be tried again, and others can use the room. That may have the gates of further pods asked
+// again.
+func (ns *nominations) clearGated() {
 	for len(ns.doubtful) > 0 {
 		uid := ns.doubtful[0]
 		ns.doubtful = ns.doubtful[1:]
 		if item := ns.queue.Get(uid); item != nil && item.Gate == groups.GangScheduling {
-			if ns.clear(uid); ns.ready.decides() {
-				ns.do(WriteStatus{Pod: item.Pod, Nominate: new(string)})
+			if ns.clearNomination(uid); ns.ready.mayDecide() {
+				ns.addAction(WriteStatus{Pod: item.Pod, Nominate: new(string)})
 			}
 		}
 	}

@@ -86,21 +86,22 @@ var devicesReady = waitFor{
 	},
 }
 
-// await makes a placement wait until what was written for a plugin is ready, if that is needed.
-func (ps *placements) await(b *placement, plugin string, w waitFor) {
+// awaitCondition makes a placement wait until what was written for a plugin is ready, if that is
+// needed.
+func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
 	if w.needed != nil && !w.needed(b) {
 		return
 	}
 	if w.told != nil {
-		ps.do(w.told(b))
+		ps.addAction(w.told(b))
 	}
 	b.prepare.waiting++
 	ps.conditions = append(ps.conditions, &condition{b, w, plugin, ps.now, ps.now.Add(w.within(b))})
 	ps.news.objects = true
 }
 
-// next is the next deadline; zero if there is none.
-func (l conditions) next() (at time.Time) {
+// nextDeadline is the next deadline; zero if there is none.
+func (l conditions) nextDeadline() (at time.Time) {
 	for _, condition := range l {
 		if at.IsZero() || condition.deadline.Before(at) {
 			at = condition.deadline
@@ -135,14 +136,14 @@ func (ps *placements) checkConditions() {
 		default:
 			continue
 		}
-		ps.waited(one, how)
+		ps.reportWait(one, how)
 		ps.conditions = slices.DeleteFunc(ps.conditions, func(other *condition) bool { return other == one })
 		b.prepare.waiting--
 		ps.workDone(b, one.plugin, fault)
 	}
 }
 
-func (ps *placements) waited(one *condition, how string) {
+func (ps *placements) reportWait(one *condition, how string) {
 	if one.over != nil {
 		one.over(ps, one.placement, how, ps.now.Sub(one.began))
 	}
@@ -152,7 +153,7 @@ func (ps *placements) waited(one *condition, how string) {
 func (ps *placements) endWaits(b *placement) {
 	for _, one := range ps.conditions {
 		if one.placement == b {
-			ps.waited(one, "error")
+			ps.reportWait(one, "error")
 		}
 	}
 	ps.conditions = slices.DeleteFunc(ps.conditions, func(c *condition) bool { return c.placement == b })
@@ -204,7 +205,7 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 	b.devices.ReservedClaims = claims
 	b.own = append(b.own, ownWork{plugin: plugin.Name(), write: writeClaims, written: claimsWritten, then: devicesReady})
 	for i := range claims.Claims {
-		use := ps.claims.join(&claims.Claims[i])
+		use := ps.claims.addUser(&claims.Claims[i])
 		b.devices.uses, b.devices.shared = append(b.devices.uses, use), append(b.devices.shared, use.sharedClaim)
 	}
 	return func() { ps.unreserveDevices(b, give) }, nil
@@ -212,8 +213,8 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 
 func writeClaims(b *placement, ticket Ticket) Action {
 	work := b.devices.ReservedClaims
-	work.Claims = slices.Clone(work.Claims) // sharedClaims.made changes them
-	return WriteClaims{ticket, &b.Attempt, work, b.uses()}
+	work.Claims = slices.Clone(work.Claims) // sharedClaims.replaceStandIn changes them
+	return WriteClaims{ticket, &b.Attempt, work, b.claimUses()}
 }
 
 func claimsWritten(ps *placements, b *placement, o Outcome) {
@@ -223,7 +224,7 @@ func claimsWritten(ps *placements, b *placement, o Outcome) {
 			use.written, use.reserved = true, use.reserved || b.devices.Claims[i].ForGroup()
 		}
 	}
-	ps.tellGivenBack(b, ps.claims.leave)
+	ps.tellGivenBack(b, ps.claims.endUse)
 }
 
 // usesOf counts the pod's uses of a claim; 0 once it has left its claims.
@@ -258,14 +259,14 @@ func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.
 	for i, shared := range b.devices.shared {
 		shared.added = shared.added && (!b.devices.Claims[i].ForGroup() || stay[b.devices.Claims[i].Claim.UID])
 	}
-	ps.claims.leave(b)
+	ps.claims.endUse(b)
 	for _, claim := range b.devices.written {
 		if !ofGroup[claim.UID] {
-			ps.do(ReleaseClaim{Claim: claim, Holder: b.Pod.UID})
+			ps.addAction(ReleaseClaim{Claim: claim, Holder: b.Pod.UID})
 		}
 	}
 	if b.stage != reserving && !ps.groupUses(b) { // what was only tried leaves the API as it is
-		ps.claims.release(reserved)
+		ps.claims.releaseClaims(reserved)
 	}
 }
 
@@ -283,7 +284,7 @@ func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 	giveBack(b)
 	for _, assumed := range b.volumes.Volumes {
 		if volume, ok := ps.cluster.Volumes.Get("", assumed.Name); ok && volume.Spec.ClaimRef == nil {
-			ps.news.happened(queue.Event{Resource: queue.Volume, Action: queue.Update, Label: string(queue.Volume) +
+			ps.news.addEvent(queue.Event{Resource: queue.Volume, Action: queue.Update, Label: string(queue.Volume) +
 				"Update", Old: assumed, New: volume})
 		}
 	}
@@ -296,7 +297,7 @@ func (ps *placements) tellGivenBack(b *placement, giveBack func(b *placement)) {
 			}
 			e.Action, e.Label, e.New = queue.Update, string(queue.ResourceClaim)+"Update", is
 		}
-		ps.news.happened(e)
+		ps.news.addEvent(e)
 	}
 }
 

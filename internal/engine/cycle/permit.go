@@ -23,8 +23,8 @@ type wait struct {
 	until time.Time
 }
 
-// next is when the next plugin's wait times out.
-func (p *permit) next() (at time.Time) {
+// nextTimeout is when the next plugin's wait times out.
+func (p *permit) nextTimeout() (at time.Time) {
 	for _, w := range p.pending {
 		if at.IsZero() || w.until.Before(at) {
 			at = w.until
@@ -46,7 +46,7 @@ func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, e
 	waits = map[string]time.Duration{}
 
 	for _, p := range b.profile.permit {
-		done := ps.timing(b, p.Name(), plugins.Permit)
+		done := ps.startTiming(b, p.Name(), plugins.Permit)
 		refused, wait := p.Permit(&b.Attempt)
 		done(refused == nil)
 		switch {
@@ -64,18 +64,18 @@ func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, e
 	return waits, nil
 }
 
-// hold makes a pod wait. Events from now on may help it if it is rejected in the end.
-func (ps *placements) hold(b *placement, waits map[string]time.Duration) {
-	b.permit = &permit{ticket: ps.ticket(), since: ps.now, pending: map[string]wait{}}
+// holdPod makes a pod wait. Events from now on may help it if it is rejected in the end.
+func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
+	b.permit = &permit{ticket: ps.issueTicket(), since: ps.now, pending: map[string]wait{}}
 	for name, most := range waits {
 		b.permit.pending[name] = wait{most, ps.now.Add(most)}
 	}
 	ps.held[b.permit.ticket] = b
 	ps.news.held = len(ps.held)
-	ps.nominations.lapse() // before Held: its own assumption is no event that may help it
-	ps.news.tell()
+	ps.nominations.clearGated() // before Held: its own assumption is no event that may help it
+	ps.news.flushEvents()
 	ps.queue.Held(b.item)
-	ps.do(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: ps.now})
+	ps.addAction(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: ps.now})
 }
 
 func (ps *placements) permitAllowed(e PermitAllowed) {
@@ -87,7 +87,7 @@ func (ps *placements) permitAllowed(e PermitAllowed) {
 	if len(b.permit.pending) > 0 {
 		return
 	}
-	ps.release(b, "allowed")
+	ps.endPermitWait(b, "allowed")
 	if len(b.prepare.running) == 0 { // otherwise the Preflight is not answered yet
 		ps.nextGroup(b)
 	}
@@ -99,21 +99,21 @@ func (ps *placements) permitRejected(e PermitRejected) {
 		return
 	}
 	if e.Preempted {
-		ps.stop(b, &Fault{Message: "waiting on permit for pod: " + e.Message})
+		ps.stopPreparation(b, &Fault{Message: "waiting on permit for pod: " + e.Message})
 		return
 	}
-	ps.refuse(b, "rejected", e.Plugin, e.Message)
+	ps.refusePermit(b, "rejected", e.Plugin, e.Message)
 }
 
-// refuse ends a wait with a plugin's verdict, or because none came in time.
-func (ps *placements) refuse(b *placement, how, plugin, message string) {
+// refusePermit ends a wait with a plugin's verdict, or because none came in time.
+func (ps *placements) refusePermit(b *placement, how, plugin, message string) {
 	b.permit.verdict = &rejection{plugin, &plugins.Rejection{Code: "Permit", Reasons: []string{message}}}
-	ps.release(b, how)
-	ps.stop(b, &Fault{Message: message, Verdict: true})
+	ps.endPermitWait(b, how)
+	ps.stopPreparation(b, &Fault{Message: message, Verdict: true})
 }
 
-// release ends the pod's wait at Permit, if there is one.
-func (ps *placements) release(b *placement, how string) {
+// endPermitWait ends the pod's wait at Permit, if there is one.
+func (ps *placements) endPermitWait(b *placement, how string) {
 	p := b.permit
 	if p == nil || p.over {
 		return
@@ -122,7 +122,7 @@ func (ps *placements) release(b *placement, how string) {
 	delete(ps.held, p.ticket)
 	ps.news.held = len(ps.held)
 	ps.observer().Permitted(how, ps.now.Sub(p.since))
-	ps.do(Release{p.ticket, how, ps.now.Sub(p.since)})
+	ps.addAction(Release{p.ticket, how, ps.now.Sub(p.since)})
 }
 
 // timeOut ends waits that have expired, at Permit and for objects.
@@ -134,7 +134,7 @@ func (ps *placements) timeOut() {
 		}
 		for _, name := range slices.Sorted(maps.Keys(b.permit.pending)) {
 			if w := b.permit.pending[name]; !w.until.After(ps.now) {
-				ps.refuse(b, "timed out", name, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.most, name))
+				ps.refusePermit(b, "timed out", name, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.most, name))
 				break
 			}
 		}

@@ -85,10 +85,10 @@ type placements struct {
 
 // aftermath is called when a placement or its binding ends.
 type aftermath interface {
-	// failed: the pod is not bound, and returns to the queue.
-	failed(b *placement, why error)
-	// succeeded: the pod is bound.
-	succeeded(b *placement)
+	// requeuePlacement: the pod is not bound, and returns to the queue.
+	requeuePlacement(b *placement, why error)
+	// noteBound: the pod is bound.
+	noteBound(b *placement)
 	// bindAnswered: a binding is over, whatever its outcome. It is called after the other two.
 	bindAnswered(b *placement)
 }
@@ -111,9 +111,9 @@ func (ps *placements) leave(b *placement) {
 	ps.byPod = cluster.Shrunk(ps.byPod, &ps.most)
 }
 
-// to lists the placements to a node, sorted by pod so that the resulting actions have a fixed
-// order.
-func (ps *placements) to(node string) (list []*placement) {
+// placementsTo lists the placements to a node, sorted by pod so that the resulting actions have a
+// fixed order.
+func (ps *placements) placementsTo(node string) (list []*placement) {
 	for _, uid := range slices.Sorted(maps.Keys(ps.byPod)) {
 		if b := ps.byPod[uid]; b.Node == node {
 			list = append(list, b)
@@ -151,11 +151,11 @@ func (r *rejection) Error() string {
 // RefusedBy names the plugin: the pod may do on another node.
 func (r *rejection) RefusedBy() (plugin string) { return r.plugin }
 
-// assume counts the pod on the node, reserves what it needs beyond room, and starts its binding.
-func (ps *placements) assume(b *placement, n *cluster.Node) {
+// assumePod counts the pod on the node, reserves what it needs beyond room, and starts its binding.
+func (ps *placements) assumePod(b *placement, n *cluster.Node) {
 	b.Node = n.Name
 	if nominated := ps.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
-		ps.nominations.clear(b.Pod.UID)
+		ps.nominations.clearNomination(b.Pod.UID)
 	}
 
 	if err := ps.reserveOwn(b, n); err != nil {
@@ -165,7 +165,7 @@ func (ps *placements) assume(b *placement, n *cluster.Node) {
 
 	ps.cluster.Place(b.Waiting, n)
 	ps.enter(b)
-	ps.news.came(b.Waiting, nil)
+	ps.news.podAdded(b.Waiting, nil)
 	if err := ps.reserveOutside(b); err != nil {
 		ps.takeBack(b, err)
 		return
@@ -180,7 +180,7 @@ func (ps *placements) assume(b *placement, n *cluster.Node) {
 	for _, e := range b.profile.assumed {
 		e.Assumed(&b.Attempt)
 	}
-	ps.prepare(b, waits)
+	ps.startPreparation(b, waits)
 }
 
 // reserveOwn runs the Reserve step of Berth's own plugins. What is reserved is in b.undo at once: a
@@ -188,7 +188,7 @@ func (ps *placements) assume(b *placement, n *cluster.Node) {
 func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
 	for _, r := range b.profile.Reservers {
 		var give func()
-		done := ps.timing(b, r.Name(), plugins.Reserve)
+		done := ps.startTiming(b, r.Name(), plugins.Reserve)
 		switch r := r.(type) {
 		case plugins.VolumeReserver:
 			give, err = ps.reserveVolumes(b, r, n)
@@ -218,7 +218,7 @@ func (ps *placements) reserveOutside(b *placement) error {
 	b.asked = true
 
 	for _, r := range b.profile.reserve {
-		done := ps.timing(b, r.Name(), plugins.Reserve)
+		done := ps.startTiming(b, r.Name(), plugins.Reserve)
 		refused := r.Reserve(&b.Attempt)
 		done(refused == nil)
 		if refused != nil {
@@ -258,8 +258,8 @@ func (ps *placements) releaseReserved(b *placement) {
 	ps.tellGivenBack(b, ps.giveBack)
 }
 
-// forget takes the pod off the node that it was counted on.
-func (ps *placements) forget(b *placement) {
+// uncountPod takes the pod off the node that it was counted on.
+func (ps *placements) uncountPod(b *placement) {
 	if ps.byPod[b.Pod.UID] != b {
 		return
 	}
@@ -267,30 +267,30 @@ func (ps *placements) forget(b *placement) {
 	if p := ps.cluster.Pod(b.Pod.UID); p != nil { // a copy of what was placed, if the pod was marked as leaving
 		n := p.Node
 		ps.cluster.RemovePod(b.Pod.UID)
-		ps.news.left(p, n, nil)
+		ps.news.podRemoved(p, n, nil)
 	}
 }
 
 // takeBack ends a placement that failed; the pod returns to the queue.
 func (ps *placements) takeBack(b *placement, err error) {
 	ps.releaseReserved(b)
-	ps.forget(b)
-	b.end(false)
-	ps.outcome.failed(b, err)
+	ps.uncountPod(b)
+	b.endAttempt(false)
+	ps.outcome.requeuePlacement(b, err)
 }
 
-// drop ends a placement whose pod no longer needs one.
-func (ps *placements) drop(b *placement) {
+// dropPlacement ends a placement whose pod no longer needs one.
+func (ps *placements) dropPlacement(b *placement) {
 	ps.releaseReserved(b)
-	b.end(false)
+	b.endAttempt(false)
 }
 
-// withdraw stops a binding if it is not too late. The pod returns to the queue, at once or when the
-// work under way is answered.
-func (ps *placements) withdraw(b *placement, why *Fault) {
+// stopBinding stops a binding if it is not too late. The pod returns to the queue, at once or when
+// the work under way is answered.
+func (ps *placements) stopBinding(b *placement, why *Fault) {
 	switch b.stage {
 	case preparing:
-		ps.stop(b, why)
+		ps.stopPreparation(b, why)
 	case binding:
 		ps.cancelBind(b, why)
 	}
@@ -301,16 +301,16 @@ func (ps *placements) withdraw(b *placement, why *Fault) {
 func (ps *placements) cancelBind(b *placement, why *Fault) {
 	if b.ending == nil {
 		b.ending = why
-		ps.do(Cancel{b.binding, why.Message})
+		ps.addAction(Cancel{b.binding, why.Message})
 	}
 }
 
-// abandon ends the placement of a pod that was deleted, or bound by another client, and returns it;
-// nil if there is none.
-func (ps *placements) abandon(uid types.UID, why *Fault) *placement {
+// abandonPod ends the placement of a pod that was deleted, or bound by another client, and returns
+// it; nil if there is none.
+func (ps *placements) abandonPod(uid types.UID, why *Fault) *placement {
 	b := ps.byPod[uid]
 	if b != nil {
-		ps.forget(b)
+		ps.uncountPod(b)
 		ps.letGo(b, why)
 	}
 	return b
@@ -319,11 +319,11 @@ func (ps *placements) abandon(uid types.UID, why *Fault) *placement {
 // letGo ends a placement that is no longer in byPod.
 func (ps *placements) letGo(b *placement, why *Fault) {
 	b.dropped = true
-	ps.withdraw(b, why)
+	ps.stopBinding(b, why)
 }
 
-// confirm ends a placement whose pod a watch shows on its node.
-func (ps *placements) confirm(b *placement) {
+// confirmBound ends a placement whose pod a watch shows on its node.
+func (ps *placements) confirmBound(b *placement) {
 	ps.leave(b)
 	switch b.stage {
 	case preparing:
@@ -337,8 +337,8 @@ func (ps *placements) confirm(b *placement) {
 // bindPod sends the Bind action.
 func (ps *placements) bindPod(b *placement) {
 	b.stage = binding
-	b.binding = ps.send(bindErrand{ps, b})
-	ps.do(Bind{b.binding, &b.Attempt, &b.profile.Stages})
+	b.binding = ps.issueErrand(bindErrand{ps, b})
+	ps.addAction(Bind{b.binding, &b.Attempt, &b.profile.Stages})
 }
 
 // bindErrand takes the answer to a Bind. A pod that was bound stays in byPod until a watch shows it
@@ -348,39 +348,39 @@ type bindErrand struct {
 	b  *placement
 }
 
-func (e bindErrand) answered(o Outcome) {
+func (e bindErrand) handleOutcome(o Outcome) {
 	ps, b := e.ps, e.b
 	if o.Fault == nil && !o.Withdrawn {
-		ps.do(Announce{&b.Attempt})
+		ps.addAction(Announce{&b.Attempt})
 	}
 	switch {
 	case b.dropped, b.confirmed && o.Withdrawn: // a watch already showed the pod gone or bound by another client, and is right
 		b.stage = bound
-		ps.drop(b)
+		ps.dropPlacement(b)
 	case b.confirmed:
-		ps.succeeded(b)
+		ps.finishBound(b)
 	case ps.byPod[b.Pod.UID] != b:
 	case o.Withdrawn:
 		ps.takeBack(b, b.ending)
 	case o.Fault != nil:
 		ps.takeBack(b, o.Fault)
 	default:
-		ps.succeeded(b)
+		ps.finishBound(b)
 	}
 	ps.outcome.bindAnswered(b)
 }
 
-// succeeded ends the placement of a pod that was bound.
-func (ps *placements) succeeded(b *placement) {
+// finishBound ends the placement of a pod that was bound.
+func (ps *placements) finishBound(b *placement) {
 	b.stage = bound
 	ps.observer().Attempted(b.Profile, Scheduled, ps.clock().Sub(b.watch))
 	ps.observer().Bound(b.item.Attempts, ps.now.Sub(b.item.Admitted), b.item.Overdue)
-	b.end(true)
-	ps.outcome.succeeded(b)
+	b.endAttempt(true)
+	ps.outcome.noteBound(b)
 }
 
-// end tells out-of-tree plugins that an attempt is over.
-func (b *placement) end(bound bool) {
+// endAttempt tells out-of-tree plugins that an attempt is over.
+func (b *placement) endAttempt(bound bool) {
 	for _, e := range b.profile.end {
 		e.End(&b.Attempt, bound)
 	}

@@ -66,8 +66,8 @@ func newPreemptions(s *common, news *happenings, n *nominations, ps *placements,
 	}
 }
 
-// forget forgets a victim that is gone, or is no longer one.
-func (pr *preemptions) forget(victim types.UID) { delete(pr.leaving, victim) }
+// forgetVictim forgets a victim that is gone, or is no longer one.
+func (pr *preemptions) forgetVictim(victim types.UID) { delete(pr.leaving, victim) }
 
 // removal is one victim of a preemption.
 type removal struct {
@@ -80,9 +80,9 @@ type removal struct {
 	*round
 }
 
-// preempt looks for victims whose removal makes room for a pod that fits on no node.
-func (pr *preemptions) preempt(b *placement) Rescue {
-	if r, done := pr.gentle(b); done {
+// preemptFor looks for victims whose removal makes room for a pod that fits on no node.
+func (pr *preemptions) preemptFor(b *placement) Rescue {
+	if r, done := pr.reuseEvictions(b); done {
 		return r
 	}
 	found := pr.victimsFor(b)
@@ -158,17 +158,17 @@ func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 			generation: victim.Generation,
 			by:         b.Profile, pod: b.Pod.UID, message: fmt.Sprintf("Preempted by pod %v on node %v", b.Pod.UID, n.Name), round: all,
 		}
-		pr.evict(victim, r)
+		pr.evictVictim(victim, r)
 	}
 	pr.countVictims("")
 }
 
-// evict removes one victim: at once if its binding has not begun, otherwise when the binding is
-// over.
-func (pr *preemptions) evict(victim *cluster.Pod, r *removal) {
+// evictVictim removes one victim: at once if its binding has not begun, otherwise when the binding
+// is over.
+func (pr *preemptions) evictVictim(victim *cluster.Pod, r *removal) {
 	for _, first := range pr.binding {
 		if first.victim.UID == victim.UID {
-			pr.expect(r)
+			pr.expectAnswer(r)
 			first.also = append(first.also, r)
 			return
 		}
@@ -176,31 +176,31 @@ func (pr *preemptions) evict(victim *cluster.Pod, r *removal) {
 
 	switch v := pr.placements.byPod[victim.UID]; {
 	case v != nil && v.stage == preparing:
-		pr.placements.withdraw(v, errPreempted)
+		pr.placements.stopBinding(v, errPreempted)
 		pr.tellPreempted(r, " (in kube-scheduler memory).")
 	case v != nil && v.stage == binding:
-		pr.expect(r)
+		pr.expectAnswer(r)
 		pr.binding[v] = r
-		pr.placements.withdraw(v, errPreempted)
+		pr.placements.stopBinding(v, errPreempted)
 	default:
-		pr.expect(r)
-		pr.leaves(victim)
-		pr.remove(r)
+		pr.expectAnswer(r)
+		pr.markLeaving(victim)
+		pr.removeVictim(r)
 	}
 }
 
-// expect counts a removal that must be answered before the preemptor is tried again.
-func (pr *preemptions) expect(r *removal) {
+// expectAnswer counts a removal that must be answered before the preemptor is tried again.
+func (pr *preemptions) expectAnswer(r *removal) {
 	r.left++
 	pr.rounds[r.pod] = r.round
 }
 
 func (pr *preemptions) tellPreempted(r *removal, suffix string) {
-	pr.do(Tell{Profile: r.by, About: r.victim, Type: v1.EventTypeNormal, Reason: "Preempted", Message: r.message + suffix})
+	pr.addAction(Tell{Profile: r.by, About: r.victim, Type: v1.EventTypeNormal, Reason: "Preempted", Message: r.message + suffix})
 }
 
-func (pr *preemptions) remove(r *removal) {
-	pr.do(Remove{Ticket: pr.send(removeErrand{pr, r}), Victim: r.victim, By: r.by, For: r.pod, Generation: r.generation})
+func (pr *preemptions) removeVictim(r *removal) {
+	pr.addAction(Remove{Ticket: pr.issueErrand(removeErrand{pr, r}), Victim: r.victim, By: r.by, For: r.pod, Generation: r.generation})
 }
 
 // bindAnswered continues with a victim whose binding was under way. The binding was withdrawn,
@@ -218,22 +218,22 @@ func (pr *preemptions) bindAnswered(victim *placement) {
 	}
 	all := append([]*removal{r}, r.also...)
 	last := len(all) - 1
-	for last >= 0 && !pr.awaits(all[last]) {
+	for last >= 0 && !pr.stillAwaits(all[last]) {
 		last--
 	}
 	if gone || last < 0 {
 		pr.countVictims(r.victim.UID)
-		pr.told(r, nil)
+		pr.settleRemoval(r, nil)
 		return
 	}
 	r.also, r = nil, all[last] // who chose it later may have taken the room from those before
 	r.also = slices.Delete(all, last, last+1)
-	pr.leaves(p)
-	pr.remove(r)
+	pr.markLeaving(p)
+	pr.removeVictim(r)
 }
 
-// awaits tells whether the pod or group that chose a victim still waits for its room.
-func (pr *preemptions) awaits(r *removal) bool {
+// stillAwaits tells whether the pod or group that chose a victim still waits for its room.
+func (pr *preemptions) stillAwaits(r *removal) bool {
 	return pr.queue.Get(r.pod) != nil || pr.groups.ByUID(r.pod) != nil
 }
 
@@ -243,24 +243,24 @@ type removeErrand struct {
 	*removal
 }
 
-func (e removeErrand) answered(o Outcome) {
+func (e removeErrand) handleOutcome(o Outcome) {
 	if o.Fault == nil {
 		e.pr.tellPreempted(e.removal, "")
 	} else {
-		e.pr.stays(e.victim.UID, e.pod)
+		e.pr.unmarkLeaving(e.victim.UID, e.pod)
 	}
-	e.pr.told(e.removal, o.Fault)
+	e.pr.settleRemoval(e.removal, o.Fault)
 }
 
-// told counts a removal that is over for all who wait for it.
-func (pr *preemptions) told(r *removal, fault *Fault) {
+// settleRemoval counts a removal that is over for all who wait for it.
+func (pr *preemptions) settleRemoval(r *removal, fault *Fault) {
 	for _, one := range append(r.also, r) {
-		pr.count(one, fault)
+		pr.countRemoval(one, fault)
 	}
 }
 
-// count counts an answered removal. The last one lets the preemptor be tried again.
-func (pr *preemptions) count(r *removal, fault *Fault) {
+// countRemoval counts an answered removal. The last one lets the preemptor be tried again.
+func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 	r.failed = r.failed || fault != nil
 	if r.left--; r.left > 0 {
 		return
@@ -279,16 +279,16 @@ func (pr *preemptions) count(r *removal, fault *Fault) {
 	}
 }
 
-// leaves marks a victim as terminating before a watch shows it.
-func (pr *preemptions) leaves(victim *cluster.Pod) {
+// markLeaving marks a victim as terminating before a watch shows it.
+func (pr *preemptions) markLeaving(victim *cluster.Pod) {
 	pr.leaving[victim.UID] = true
 	was, n := *victim, victim.Node
 	pr.news.changedPlaced(&was, n, pr.replaceAs(victim, true), nil, nil)
 }
 
-// stays undoes leaving for a victim that could not be removed. Other pods may be nominated to its
-// node because they counted on the room: they are tried again after their back-off.
-func (pr *preemptions) stays(victim, preemptor types.UID) {
+// unmarkLeaving undoes leaving for a victim that could not be removed. Other pods may be nominated
+// to its node because they counted on the room: they are tried again after their back-off.
+func (pr *preemptions) unmarkLeaving(victim, preemptor types.UID) {
 	if !pr.leaving[victim] { // a watch already showed it terminating
 		return
 	}

@@ -19,8 +19,8 @@ type preparation struct {
 	began   time.Time         // of the first group
 }
 
-// prepare takes a pod that has its node and its reservations to its binding.
-func (ps *placements) prepare(b *placement, waits map[string]time.Duration) {
+// startPreparation takes a pod that has its node and its reservations to its binding.
+func (ps *placements) startPreparation(b *placement, waits map[string]time.Duration) {
 	if len(waits) == 0 && len(b.own) == 0 && len(b.profile.PreBind) == 0 {
 		ps.bindPod(b)
 		return
@@ -28,15 +28,15 @@ func (ps *placements) prepare(b *placement, waits map[string]time.Duration) {
 	b.stage = preparing
 	b.prepare.running = map[Ticket]string{}
 	if len(waits) > 0 {
-		ps.hold(b, waits)
+		ps.holdPod(b, waits)
 	}
 	if len(b.profile.PreBind) > 0 {
-		ticket := ps.send(preflightErrand{ps, b})
+		ticket := ps.issueErrand(preflightErrand{ps, b})
 		b.prepare.running[ticket] = ""
-		ps.do(Preflight{ticket, &b.Attempt, &b.profile.Stages})
+		ps.addAction(Preflight{ticket, &b.Attempt, &b.profile.Stages})
 		return
 	}
-	ps.group(b, nil)
+	ps.groupPreBind(b, nil)
 }
 
 // ownWork is what one of Berth's own plugins has reserved for a pod and is to be written to the API
@@ -66,23 +66,23 @@ type preflightErrand struct {
 	b  *placement
 }
 
-func (e preflightErrand) answered(o Outcome) {
+func (e preflightErrand) handleOutcome(o Outcome) {
 	ps, b := e.ps, e.b
 	clear(b.prepare.running)
 	if b.ending == nil && o.Fault != nil {
 		b.ending = o.Fault
-		ps.release(b, "rejected")
+		ps.endPermitWait(b, "rejected")
 	}
 	if b.ending != nil {
-		ps.ended(b)
+		ps.finishStopped(b)
 		return
 	}
-	ps.group(b, o.Work)
+	ps.groupPreBind(b, o.Work)
 }
 
-// group puts the plugins with work into groups, in the order of the profile. A plugin that must run
-// alone separates those before it from those after it, even if it has no work itself.
-func (ps *placements) group(b *placement, outside []PreBindWork) {
+// groupPreBind puts the plugins with work into groups, in the order of the profile. A plugin that
+// must run alone separates those before it from those after it, even if it has no work itself.
+func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	work := map[string]PreBindWork{}
 	for i, p := range b.profile.PreBind {
 		if i < len(outside) {
@@ -119,9 +119,9 @@ func (ps *placements) group(b *placement, outside []PreBindWork) {
 	expected := (len(groups) > 0 || b.permit != nil) && b.Pod.Status.NominatedNodeName != b.Node
 	if expected && !ps.options.Disabled.Expectation { // tells autoscalers to keep the node
 		node := b.Node
-		ticket := ps.send(nominateErrand{ps, b})
+		ticket := ps.issueErrand(nominateErrand{ps, b})
 		b.prepare.running[ticket] = nominate
-		ps.do(WriteStatus{Ticket: ticket, Pod: b.Pod, Nominate: &node})
+		ps.addAction(WriteStatus{Ticket: ticket, Pod: b.Pod, Nominate: &node})
 		return
 	}
 	if b.permit == nil || b.permit.over {
@@ -139,7 +139,7 @@ type nominateErrand struct {
 	b  *placement
 }
 
-func (e nominateErrand) answered(Outcome) {
+func (e nominateErrand) handleOutcome(Outcome) {
 	b := e.b
 	if b.ending != nil { // the preparation ended without waiting for this
 		return
@@ -160,7 +160,7 @@ func (ps *placements) nextGroup(b *placement) {
 	if len(p.groups) == 0 {
 		if ps.cluster.Node(b.Node) == nil {
 			b.ending = errNodeGone
-			ps.ended(b)
+			ps.finishStopped(b)
 			return
 		}
 		ps.bindPod(b)
@@ -170,14 +170,14 @@ func (ps *placements) nextGroup(b *placement) {
 	group := p.groups[0]
 	p.groups = p.groups[1:]
 	for _, name := range group {
-		ticket := ps.send(preBindErrand{ps, b, name})
+		ticket := ps.issueErrand(preBindErrand{ps, b, name})
 		p.running[ticket] = name
 		if own := b.ownWork(name); own != nil {
-			ps.do(own.write(b, ticket))
+			ps.addAction(own.write(b, ticket))
 			continue
 		}
 		i := slices.IndexFunc(b.profile.PreBind, func(p PreBinder) bool { return p.Name() == name })
-		ps.do(PreBind{ticket, &b.Attempt, b.profile.PreBind[i]})
+		ps.addAction(PreBind{ticket, &b.Attempt, b.profile.PreBind[i]})
 	}
 }
 
@@ -188,7 +188,7 @@ type preBindErrand struct {
 	plugin string
 }
 
-func (e preBindErrand) answered(o Outcome) {
+func (e preBindErrand) handleOutcome(o Outcome) {
 	ps, b, p := e.ps, e.b, &e.b.prepare
 	for _, ticket := range slices.Sorted(maps.Keys(p.running)) {
 		if p.running[ticket] == e.plugin {
@@ -207,7 +207,7 @@ func (e preBindErrand) answered(o Outcome) {
 	}
 
 	if own != nil && fault == nil && b.ending == nil {
-		ps.await(b, e.plugin, own.then)
+		ps.awaitCondition(b, e.plugin, own.then)
 	}
 	ps.workDone(b, e.plugin, fault)
 }
@@ -222,12 +222,12 @@ func (ps *placements) workDone(b *placement, plugin string, fault *Fault) {
 		if !fault.Verdict {
 			fault = &Fault{Message: fmt.Sprintf("running PreBind plugin %q: %s", plugin, fault.Message)}
 		}
-		ps.stop(b, fault)
+		ps.stopPreparation(b, fault)
 		return
 	}
 
 	if b.ending != nil {
-		ps.ended(b)
+		ps.finishStopped(b)
 		return
 	}
 
@@ -239,8 +239,9 @@ func (ps *placements) workDone(b *placement, plugin string, fault *Fault) {
 	}
 }
 
-// stop ends a preparation: at once if nothing is under way, otherwise with the last answer.
-func (ps *placements) stop(b *placement, why *Fault) {
+// stopPreparation ends a preparation: at once if nothing is under way, otherwise with the last
+// answer.
+func (ps *placements) stopPreparation(b *placement, why *Fault) {
 	if b.ending == nil {
 		b.ending = why
 		for _, ticket := range slices.Sorted(maps.Keys(b.prepare.running)) {
@@ -248,16 +249,16 @@ func (ps *placements) stop(b *placement, why *Fault) {
 				delete(b.prepare.running, ticket)
 				continue
 			}
-			ps.do(Cancel{ticket, why.Message})
+			ps.addAction(Cancel{ticket, why.Message})
 		}
 	}
 	ps.endWaits(b)
-	ps.release(b, "rejected")
-	ps.ended(b)
+	ps.endPermitWait(b, "rejected")
+	ps.finishStopped(b)
 }
 
-// ended finishes a preparation that was stopped, once nothing of it is under way.
-func (ps *placements) ended(b *placement) {
+// finishStopped finishes a preparation that was stopped, once nothing of it is under way.
+func (ps *placements) finishStopped(b *placement) {
 	if len(b.prepare.running) > 0 {
 		return
 	}
@@ -266,7 +267,7 @@ func (ps *placements) ended(b *placement) {
 	}
 	b.stage = bound // nothing is left to be cancelled
 	if b.dropped {
-		ps.drop(b)
+		ps.dropPlacement(b)
 		return
 	}
 	if b.permit != nil && b.permit.verdict != nil {

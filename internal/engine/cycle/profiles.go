@@ -70,8 +70,8 @@ type profiles struct {
 	byName map[string]*profile
 }
 
-// serves tells whether pods of a scheduler name are scheduled.
-func (fs *profiles) serves(schedulerName string) bool { return fs.byName[schedulerName] != nil }
+// servesName tells whether pods of a scheduler name are scheduled.
+func (fs *profiles) servesName(schedulerName string) bool { return fs.byName[schedulerName] != nil }
 
 func (fs *profiles) newProfile(p Profile) (*profile, error) {
 	made := &profile{Profile: p, Decider: fs.newDecider(p.Profile, fs.options.Seed)}
@@ -91,9 +91,9 @@ func (fs *profiles) newProfile(p Profile) (*profile, error) {
 			made.end = append(made.end, n)
 		}
 	}
-	made.reserve, made.permit = at[Reserver](p, plugins.Reserve, byName), at[Permitter](p, plugins.Permit, byName)
-	made.PreBind, made.PostBind = at[PreBinder](p, plugins.PreBind, byName), at[PostBinder](p, plugins.PostBind, byName)
-	if sorters := at[Sorter](p, plugins.QueueSort, byName); len(sorters) > 0 {
+	made.reserve, made.permit = extensionsAt[Reserver](p, plugins.Reserve, byName), extensionsAt[Permitter](p, plugins.Permit, byName)
+	made.PreBind, made.PostBind = extensionsAt[PreBinder](p, plugins.PreBind, byName), extensionsAt[PostBinder](p, plugins.PostBind, byName)
+	if sorters := extensionsAt[Sorter](p, plugins.QueueSort, byName); len(sorters) > 0 {
 		made.sorter = sorters[0]
 	}
 	for _, name := range p.At[plugins.Bind] {
@@ -106,7 +106,7 @@ func (fs *profiles) newProfile(p Profile) (*profile, error) {
 	}
 	for _, r := range p.Reservers {
 		if r, ok := r.(plugins.ClaimReserver); ok {
-			r.SetClock(fs.wall)
+			r.SetClock(fs.wallTime)
 		}
 		if r, ok := r.(plugins.Preparer); ok && fs.options.PrepareAside {
 			r.Forget()
@@ -118,8 +118,8 @@ func (fs *profiles) newProfile(p Profile) (*profile, error) {
 	return made, nil
 }
 
-// at returns the out-of-tree plugins of an extension point, in its order.
-func at[T Extension](p Profile, point plugins.Point, byName map[string]Extension) (list []T) {
+// extensionsAt returns the out-of-tree plugins of an extension point, in its order.
+func extensionsAt[T Extension](p Profile, point plugins.Point, byName map[string]Extension) (list []T) {
 	for _, name := range p.At[point] {
 		if e, ok := byName[name].(T); ok {
 			list = append(list, e)
@@ -130,7 +130,7 @@ func at[T Extension](p Profile, point plugins.Point, byName map[string]Extension
 
 func (fs *profiles) addGates(p *profile, byName map[string]Extension) {
 	for _, name := range p.At[plugins.PreEnqueue] {
-		rejects := fs.gate(p, name, byName)
+		rejects := fs.gateOf(p, name, byName)
 		if rejects == nil {
 			continue
 		}
@@ -149,8 +149,8 @@ func (fs *profiles) addGates(p *profile, byName map[string]Extension) {
 	}
 }
 
-// gate returns the function by which a PreEnqueue plugin rejects pods; nil if it rejects none.
-func (fs *profiles) gate(p *profile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
+// gateOf returns the function by which a PreEnqueue plugin rejects pods; nil if it rejects none.
+func (fs *profiles) gateOf(p *profile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
 	if gate, ok := byName[name].(Gate); ok {
 		return func(item *queue.Item) bool { return gate.Admit(item.Pod) != nil }
 	}
@@ -188,14 +188,14 @@ func (fs *profiles) addRescuers(p *profile, byName map[string]Extension) {
 			}})
 		case plugins.Preempter:
 			p.rescue = append(p.rescue, rescuer{plugin: name, preempts: true, ask: func(as *attempts, b *placement) Rescue {
-				return as.preemptions.preempt(b)
+				return as.preemptions.preemptFor(b)
 			}})
 		}
 	}
 }
 
-// admit returns the plugin that keeps a pod out of the active queue, or "".
-func (fs *profiles) admit(item *queue.Item) string {
+// firstRejection returns the plugin that keeps a pod out of the active queue, or "".
+func (fs *profiles) firstRejection(item *queue.Item) string {
 	p := fs.byName[item.Pod.Spec.SchedulerName]
 	if p == nil {
 		return ""
@@ -216,8 +216,8 @@ type configuration struct {
 	whole     bool                       // a profile has plugins that look at any field of a pod
 }
 
-// compile prepares profiles.
-func (fs *profiles) compile(list []Profile) (*configuration, error) {
+// compileProfiles prepares profiles.
+func (fs *profiles) compileProfiles(list []Profile) (*configuration, error) {
 	if len(list) == 0 {
 		return nil, errors.New("no profile")
 	}
@@ -232,7 +232,7 @@ func (fs *profiles) compile(list []Profile) (*configuration, error) {
 		}
 		f.byName[p.SchedulerName] = made
 		f.whole = f.whole || made.looksAtPods()
-		if f.interests[p.SchedulerName], err = fs.interests(made); err != nil {
+		if f.interests[p.SchedulerName], err = fs.interestsOf(made); err != nil {
 			return nil, err
 		}
 	}
@@ -240,8 +240,8 @@ func (fs *profiles) compile(list []Profile) (*configuration, error) {
 	return f, nil
 }
 
-// use replaces the profiles.
-func (fs *profiles) use(f *configuration) {
+// useConfiguration replaces the profiles.
+func (fs *profiles) useConfiguration(f *configuration) {
 	fs.byName = f.byName
 	fs.preemptions.keepsBudgets = slices.ContainsFunc(f.list, func(p Profile) bool { return p.KeepBudgets })
 	fs.preemptions.delays = map[string]time.Duration{}
@@ -263,8 +263,8 @@ func (fs *profiles) use(f *configuration) {
 	fs.preemptions.setAlarms()
 }
 
-// interests are the events that the profile's plugins are interested in.
-func (fs *profiles) interests(p *profile) (queue.Interests, error) {
+// interestsOf are the events that the profile's plugins are interested in.
+func (fs *profiles) interestsOf(p *profile) (queue.Interests, error) {
 	var displaces plugins.Displaces
 	if fs.podGroups.gates.Preemption {
 		displaces = func(item *queue.Item, victim *cluster.Pod) bool {

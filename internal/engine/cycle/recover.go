@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// recovered, deferred by decide, ends the attempt of a pod whose decision panicked: no pod may stop
-// the scheduling of others. The pod backs off. Whatever may be half changed is recomputed: the
+// recoverAttempt, deferred by decide, ends the attempt of a pod whose decision panicked: no pod may
+// stop the scheduling of others. The pod backs off. Whatever may be half changed is recomputed: the
 // cluster's sums from the pods that the API has, and the rankings from those.
-func (as *attempts) recovered(b *placement) {
+func (as *attempts) recoverAttempt(b *placement) {
 	value := recover()
 	if value == nil {
 		return
@@ -18,7 +18,7 @@ func (as *attempts) recovered(b *placement) {
 	if as.placements.byPod[b.Pod.UID] != b { // the panic came before or while the pod was counted
 		as.cluster.RemovePod(b.Pod.UID)
 	}
-	as.panicked(b, value)
+	as.reportPanic(b, value)
 	fault := &Fault{Message: fmt.Sprintf("internal error while the pod was decided: %v", value)}
 	if b.stage != reserving {
 		return // the placement was complete; what panicked came after it
@@ -26,14 +26,14 @@ func (as *attempts) recovered(b *placement) {
 	as.placements.takeBack(b, fault)
 }
 
-// panicked reports a panic and recomputes what may be half changed: the sums over the pods of
+// reportPanic reports a panic and recomputes what may be half changed: the sums over the pods of
 // nodes, and the rankings.
-func (as *attempts) panicked(b *placement, value any) {
+func (as *attempts) reportPanic(b *placement, value any) {
 	stack := debug.Stack()
 	if elsewhere, ok := value.(interface{ Stack() []byte }); ok {
 		stack = elsewhere.Stack()
 	}
-	as.do(Panicked{Reference(b.Pod), fmt.Sprint(value), stack, as.cluster.Recount()})
+	as.addAction(Panicked{Reference(b.Pod), fmt.Sprint(value), stack, as.cluster.Recount()})
 	for _, name := range slices.Sorted(maps.Keys(as.profiles.byName)) { // in a fixed order: each draws a seed
 		p := as.profiles.byName[name]
 		p.Decider, p.failed = as.newDecider(p.Profile.Profile, as.rng.Uint64()), failure{}

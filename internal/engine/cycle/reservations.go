@@ -47,8 +47,8 @@ type Reservation struct {
 // pods take time to start and to stop.
 func (r *Reservation) lastEnd() time.Time { return r.Until.Add(-r.Until.Sub(r.Since) / 10) }
 
-// due tells whether room is to be reserved for a group that has just been found to fit nowhere.
-func (rs *reservations) due(g *groups.Group, bounds plugins.Reservations) bool {
+// isDue tells whether room is to be reserved for a group that has just been found to fit nowhere.
+func (rs *reservations) isDue(g *groups.Group, bounds plugins.Reservations) bool {
 	if bounds.For <= 0 {
 		return false
 	}
@@ -61,8 +61,8 @@ func (rs *reservations) due(g *groups.Group, bounds plugins.Reservations) bool {
 	return rs.now.Sub(g.Since) >= bounds.After && !rs.now.Before(rs.rests)
 }
 
-// hold begins a reservation, or moves the group's current one to other nodes.
-func (rs *reservations) hold(g *groups.Group, nodes map[types.UID]string, most time.Duration) {
+// holdNodes begins a reservation, or moves the group's current one to other nodes.
+func (rs *reservations) holdNodes(g *groups.Group, nodes map[types.UID]string, most time.Duration) {
 	r := &Reservation{Group: g.Object.UID, Since: rs.now, Until: rs.now.Add(most), Nodes: nodes}
 	if rs.held != nil {
 		r.Since, r.Until = rs.held.Since, rs.held.Until
@@ -70,20 +70,20 @@ func (rs *reservations) hold(g *groups.Group, nodes map[types.UID]string, most t
 	rs.held = r
 }
 
-// over ends the reservation if it is for the group. The attempt that calls it says where members
+// endFor ends the reservation if it is for the group. The attempt that calls it says where members
 // are nominated from now on.
-func (rs *reservations) over(g *groups.Group) {
+func (rs *reservations) endFor(g *groups.Group) {
 	if !rs.isFor(g) {
 		return
 	}
-	for _, p := range rs.end() {
-		rs.nominations.clear(p.UID)
+	for _, p := range rs.endReservation() {
+		rs.nominations.clearNomination(p.UID)
 	}
 	g.Since = rs.now
 }
 
-// end forgets the reservation, and returns the pods that still keep the room.
-func (rs *reservations) end() (nominees []*cluster.Pod) {
+// endReservation forgets the reservation, and returns the pods that still keep the room.
+func (rs *reservations) endReservation() (nominees []*cluster.Pod) {
 	nominees = rs.nominees()
 	rs.rests = rs.now.Add(max(rs.now.Sub(rs.held.Since), rs.queue.LastBackoff))
 	rs.held = nil
@@ -115,7 +115,7 @@ func (rs *reservations) lapse() {
 		return
 	}
 	g := rs.groups.ByUID(rs.held.Group)
-	for _, p := range rs.end() {
+	for _, p := range rs.endReservation() {
 		rs.nominations.moveOn(p)
 	}
 	if g != nil {

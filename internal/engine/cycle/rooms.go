@@ -97,7 +97,7 @@ func (rs *rooms) end() {
 	}
 	k.over = true
 	if k.guest != nil {
-		rs.nominations.clear(k.guest.UID)
+		rs.nominations.clearNomination(k.guest.UID)
 	}
 }
 
@@ -155,10 +155,10 @@ func (rs *rooms) take(item *queue.Item) {
 		if rs.cluster.Nominated(k.guest.UID) == nil {
 			return // a pod of a higher priority has made room for itself there
 		}
-		rs.nominations.clear(k.guest.UID)
+		rs.nominations.clearNomination(k.guest.UID)
 	}
 	if rs.cluster.Nominated(item.Pod.UID) == nil {
-		rs.nominations.adopt(item, k.Node)
+		rs.nominations.nominatePod(item, k.Node)
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 // TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the
 // answer. What a story may say:
 //
-//	core [holds] [works] [keeps] [gentle] [delay=D] [standby] [groups] [whole] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
+//	core [holds] [works] [keeps] [reuseEvictions] [delay=D] [standby] [groups] [whole] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
 //	                                   a new core that leads and has listed a cluster without anything; with a plugin at Permit
 //	                                   that has pods with the label hold wait for 30 s; with one that works at PreBind; with
 //	                                   preemption that respects budgets; with gentle preemption, delayed by so much; one that
@@ -43,7 +43,7 @@ import (
 //	                                   of that node, and reserved for a group; "no-device-claim NAME": its end
 //	pods NAME... cpu=N …               pod, for each name
 //	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
-//	    [gated] [fails] [claim=NAME] [device=CLAIM] [app=APP] [near=APP] [never] [ended] [deadline=SECONDS] [of=KIND [owner=UID]] [only=NODE]
+//	    [gated] [fails] [claim=NAME] [device=CLAIM] [app=APP] [near=APP] [never] [finishStopped] [deadline=SECONDS] [of=KIND [owner=UID]] [only=NODE]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
 //	room POD NODE [grace=SECONDS] [ahead]  the Lease shows that room is kept on the node for the pod's successor; "no-room": none
 //	budget APP allows=N                the watch shows a disruption budget of the pods with app=APP

@@ -32,7 +32,7 @@ type Used struct {
 	Gone    map[types.UID]time.Time `json:",omitempty"`
 }
 
-func (Resumed) event() {}
+func (Resumed) isEvent() {}
 
 // Calm tells whether nothing is under way: no unanswered action, no placement, no victim on its way
 // out, no list that decisions wait for. A new core that is shown the same objects, and is then
@@ -53,8 +53,8 @@ func (c *Core) Calm() bool {
 // Save returns what this core, which must be calm, knows besides the objects. The core must not be
 // stepped afterwards.
 func (c *Core) Save() Resumed {
-	c.nominations.lapse()
-	c.news.tell() // what has happened may help pods that wait
+	c.nominations.clearGated()
+	c.news.flushEvents() // what has happened may help pods that wait
 	r := Resumed{
 		Pods: c.queue.Save(), Rooms: map[types.UID]string{}, Waits: map[types.UID]time.Time{},
 		Reserved: c.reserved.held, Rests: c.reserved.rests,
@@ -73,7 +73,7 @@ func (c *Core) Save() Resumed {
 		r.Room = kept.until
 	}
 	for name, used := range c.preemptions.budgets {
-		r.Budgets = append(r.Budgets, used.save(name))
+		r.Budgets = append(r.Budgets, used.saveUsed(name))
 	}
 	slices.SortFunc(r.Budgets, func(a, b Used) int {
 		if by := strings.Compare(a.Budget.Namespace, b.Budget.Namespace); by != 0 {
@@ -92,9 +92,9 @@ func (c *Core) resume(r Resumed) {
 		if item == nil {
 			continue
 		}
-		c.nominations.clear(item.Pod.UID)
+		c.nominations.clearNomination(item.Pod.UID)
 		if node := r.Rooms[item.Pod.UID]; node != "" {
-			c.nominations.adopt(item, node)
+			c.nominations.nominatePod(item, node)
 		}
 	}
 	c.queue.Restore(r.Pods)
@@ -111,7 +111,7 @@ func (c *Core) resume(r Resumed) {
 		}
 	}
 	c.preemptions.countVictims("")
-	c.news.drop() // the objects are no news
+	c.news.dropEvents() // the objects are no news
 }
 
 // Succeed makes this core take the place of another one that was saved: it adopts the remembered
@@ -121,5 +121,5 @@ func (c *Core) Succeed(other *Core) {
 	for _, item := range other.queue.Sorted() {
 		other.queue.Remove(item.Pod.UID)
 	}
-	c.decisions.adopt(other.decisions)
+	c.decisions.adoptFrom(other.decisions)
 }

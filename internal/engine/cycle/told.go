@@ -19,7 +19,7 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 	pod := item.Pod
 	if item.Message != message || s.now.Sub(item.MessageAt) >= sayAgain {
 		item.Message, item.MessageAt = message, s.now
-		s.do(Tell{
+		s.addAction(Tell{
 			Profile: pod.Spec.SchedulerName, About: Reference(pod), Type: v1.EventTypeWarning,
 			Reason: "FailedScheduling", Message: truncated(message),
 		})
@@ -27,7 +27,7 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 
 	condition := &v1.PodCondition{
 		Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: pod.Generation,
-		LastTransitionTime: metav1.NewTime(s.wall()),
+		LastTransitionTime: metav1.NewTime(s.wallTime()),
 	}
 
 	known := s.written(item)
@@ -42,7 +42,7 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 	}
 
 	item.Told = &queue.Told{Version: pod.ResourceVersion, At: s.now, Condition: *condition}
-	s.do(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate, Reworded: reworded})
+	s.addAction(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate, Reworded: reworded})
 }
 
 // written returns the condition that the pod has, or is about to have; nil if there is none.

@@ -64,14 +64,14 @@ func NewOutlook(tasks []Task, devices Devices, far *Remainders) *Outlook {
 	slices.Sort(o.cpus)
 	slices.Sort(o.memories)
 	o.cpus, o.memories = slices.Compact(o.cpus), slices.Compact(o.memories)
-	o.rank(shares)
+	o.rankShares(shares)
 	o.width = o.sizes + 1 + o.counts + 1
 	o.rows = make([]atomic.Pointer[[]int64], (len(o.cpus)+1)*(len(o.memories)+1))
 	return o
 }
 
-// rank gives the sizes of shares their ranks.
-func (o *Outlook) rank(shares []int64) {
+// rankShares gives the sizes of shares their ranks.
+func (o *Outlook) rankShares(shares []int64) {
 	slices.Sort(shares)
 	shares = slices.Compact(shares)
 	for len(shares) > maxSizes {
@@ -88,8 +88,8 @@ func (o *Outlook) rank(shares []int64) {
 	}
 }
 
-// fill sums the weights of the tasks for which CPU and memory suffice.
-func (o *Outlook) fill(row []int64, cpu, memory int64) {
+// fillRow sums the weights of the tasks for which CPU and memory suffice.
+func (o *Outlook) fillRow(row []int64, cpu, memory int64) {
 	for i := range o.tasks {
 		t := &o.tasks[i]
 		switch {
@@ -114,13 +114,13 @@ type view struct {
 	row []int64
 }
 
-// view finds the row, or makes it.
-func (o *Outlook) view(cpu, memory int64) view {
+// viewOf finds the row, or makes it.
+func (o *Outlook) viewOf(cpu, memory int64) view {
 	at := upTo(o.cpus, cpu)*(len(o.memories)+1) + upTo(o.memories, memory)
 	row := o.rows[at].Load()
 	if row == nil {
 		fresh := make([]int64, o.width)
-		o.fill(fresh, cpu, memory)
+		o.fillRow(fresh, cpu, memory)
 		row = &fresh
 		o.rows[at].Store(row)
 	}
@@ -136,18 +136,19 @@ func upTo(list []int64, most int64) int {
 	return at
 }
 
-// device is the worth of one device with so much free, without what depends on the other devices.
-func (v view) device(free int64) int64 {
+// deviceWorth is the worth of one device with so much free, without what depends on the other
+// devices.
+func (v view) deviceWorth(free int64) int64 {
 	return free*v.row[v.o.rankOf[free]] - farWeight*v.o.far.left[free]
 }
 
-// together is the worth of so many whole devices for tasks that want whole ones.
-func (v view) together(whole int64) int64 {
+// wholeWorth is the worth of so many whole devices for tasks that want whole ones.
+func (v view) wholeWorth(whole int64) int64 {
 	return whole * v.o.whole * v.row[v.o.sizes+1+min(int(whole), v.o.counts)]
 }
 
-// imbalance is what is stranded because CPU and devices are free in different proportion.
-func (o *Outlook) imbalance(r *Room, cpu, free int64) int64 {
+// imbalanceOf is what is stranded because CPU and devices are free in different proportion.
+func (o *Outlook) imbalanceOf(r *Room, cpu, free int64) int64 {
 	capacity := int64(len(r.Devices)) * o.whole
 	if capacity == 0 || r.WholeCPU <= 0 {
 		return 0
@@ -170,7 +171,7 @@ func (o *Outlook) Worth(r *Room) int64 {
 
 // Terms values what is free on a node, term by term.
 func (o *Outlook) Terms(r *Room) (t Terms) {
-	v := o.view(r.CPU, r.Memory)
+	v := o.viewOf(r.CPU, r.Memory)
 	var whole, sum int64
 	for _, free := range r.Devices {
 		t.Near += free * v.row[o.rankOf[free]]
@@ -180,7 +181,7 @@ func (o *Outlook) Terms(r *Room) (t Terms) {
 			whole++
 		}
 	}
-	t.Near += v.together(whole)
-	t.Imbalance = o.imbalance(r, r.CPU, sum)
+	t.Near += v.wholeWorth(whole)
+	t.Imbalance = o.imbalanceOf(r, r.CPU, sum)
 	return t
 }

@@ -27,28 +27,28 @@ func Fits(devices []int64, amount, whole int64) bool {
 // that a share is best given.
 func (o *Outlook) Cost(r *Room, t *Task) (cost int64, device int) {
 	cpu := r.CPU - t.CPU
-	v := o.view(cpu, r.Memory-t.Memory)
+	v := o.viewOf(cpu, r.Memory-t.Memory)
 	var whole, sum, worth int64
 	for _, free := range r.Devices {
 		sum += free
-		worth += v.device(free)
+		worth += v.deviceWorth(free)
 		if free == o.whole {
 			whole++
 		}
 	}
 
-	worth -= o.imbalance(r, cpu, sum-t.Amount)
+	worth -= o.imbalanceOf(r, cpu, sum-t.Amount)
 	before := o.Worth(r)
 	switch {
 	case t.Amount == 0:
-		return before - worth - v.together(whole), NoDevice
+		return before - worth - v.wholeWorth(whole), NoDevice
 	case t.Amount >= o.whole:
 		n := t.Amount / o.whole
-		worth += n*(v.device(0)-v.device(o.whole)) + v.together(whole-n)
+		worth += n*(v.deviceWorth(0)-v.deviceWorth(o.whole)) + v.wholeWorth(whole-n)
 		return before - worth, NoDevice
 	}
 
-	change, device := v.best(r.Devices, t.Amount, whole)
+	change, device := v.bestDevice(r.Devices, t.Amount, whole)
 	return before - worth - change, device
 }
 
@@ -68,9 +68,9 @@ func (r *Room) After(t *Task, device int, whole int64) *Room {
 	return after
 }
 
-// best returns the device that a share is best given, the first of equals, and what the devices
-// that are free in common, and this device, are worth more afterwards.
-func (v view) best(devices []int64, amount, whole int64) (change int64, device int) {
+// bestDevice returns the device that a share is best given, the first of equals, and what the
+// devices that are free in common, and this device, are worth more afterwards.
+func (v view) bestDevice(devices []int64, amount, whole int64) (change int64, device int) {
 	device = NoDevice
 	for i, free := range devices {
 		if free < amount {
@@ -80,7 +80,7 @@ func (v view) best(devices []int64, amount, whole int64) (change int64, device i
 		if free == v.o.whole {
 			left--
 		}
-		c := v.device(free-amount) - v.device(free) + v.together(left)
+		c := v.deviceWorth(free-amount) - v.deviceWorth(free) + v.wholeWorth(left)
 		if device == NoDevice || c > change {
 			change, device = c, i
 		}

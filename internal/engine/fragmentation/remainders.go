@@ -32,11 +32,11 @@ func NewRemainders(tasks []Task, devices Devices) *Remainders {
 	}
 	best, least := []int64(nil), int64(math.MaxInt64)
 	for range playedRounds {
-		g.play()
+		g.playRound()
 		if left := g.leftOver(); left < least { // corrected values need not be better ones
 			best, least = slices.Clone(g.value), left
 		}
-		g.learn()
+		g.learnValues()
 	}
 	return &Remainders{left: best}
 }
@@ -78,12 +78,12 @@ func newGame(tasks []Task, whole int64) *game {
 	}
 	slices.SortFunc(g.sizes, func(a, b arrival) int { return int(a.amount - b.amount) })
 	g.value, g.sum, g.count = make([]int64, whole+1), make([]int64, whole+1), make([]int64, whole+1)
-	g.guess()
+	g.guessValues()
 	return g
 }
 
-// guess starts with what the next task cannot use.
-func (g *game) guess() {
+// guessValues starts with what the next task cannot use.
+func (g *game) guessValues() {
 	for free := range g.value {
 		var missed int64
 		for _, a := range g.sizes {
@@ -98,22 +98,22 @@ func (g *game) guess() {
 	g.prior = slices.Clone(g.value)
 }
 
-// play fills all devices once, each task where it raises what will be left by the least.
-func (g *game) play() {
+// playRound fills all devices once, each task where it raises what will be left by the least.
+func (g *game) playRound() {
 	g.free, g.passed = make([][]int32, g.whole+1), make([][]int16, playedDevices)
 	for i := range g.passed {
 		g.passed[i] = []int16{int16(g.whole)}
 		g.free[g.whole] = append(g.free[g.whole], int32(i))
 	}
 	for wanted := int64(0); wanted < g.whole*playedDevices*demand/100; {
-		amount := g.draw()
+		amount := g.drawAmount()
 		wanted += amount
-		g.place(amount)
+		g.placeAmount(amount)
 	}
 }
 
-// draw returns the amount that comes next.
-func (g *game) draw() int64 {
+// drawAmount returns the amount that comes next.
+func (g *game) drawAmount() int64 {
 	x := g.random.Int64N(g.total)
 	for i := range g.sizes {
 		if x -= g.sizes[i].weight; x < 0 {
@@ -123,7 +123,7 @@ func (g *game) draw() int64 {
 	return 0
 }
 
-func (g *game) place(amount int64) {
+func (g *game) placeAmount(amount int64) {
 	at := int64(-1)
 	for free := amount; free <= g.whole; free++ {
 		if len(g.free[free]) > 0 && (at < 0 || g.value[free-amount]-g.value[free] < g.value[at-amount]-g.value[at]) {
@@ -148,9 +148,9 @@ func (g *game) leftOver() (sum int64) {
 	return sum
 }
 
-// learn takes the mean of what was left over the rounds, each counting for a fifth less than the
-// one after it. Where the latest counts for more, values can swing from round to round.
-func (g *game) learn() {
+// learnValues takes the mean of what was left over the rounds, each counting for a fifth less than
+// the one after it. Where the latest counts for more, values can swing from round to round.
+func (g *game) learnValues() {
 	const part = 16 // of a device, so that fading loses little
 	for free := range g.sum {
 		g.sum[free] -= g.sum[free] / 5

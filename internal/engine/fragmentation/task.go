@@ -32,7 +32,7 @@ func (d Devices) Steps(amount int64) int64 {
 	if amount > d.Unit {
 		return (amount + d.Unit - 1) / d.Unit * whole
 	}
-	return ceil(max(amount, 0), whole, d.Unit)
+	return divideUp(max(amount, 0), whole, d.Unit)
 }
 
 // Free converts what is free of a device: it is rounded down to a step.
@@ -40,7 +40,7 @@ func (d Devices) Free(amount int64) int64 {
 	return max(0, min(amount, d.Unit)) * d.Whole() / d.Unit
 }
 
-func ceil(a, b, by int64) int64 { return (a*b + by - 1) / by }
+func divideUp(a, b, by int64) int64 { return (a*b + by - 1) / by }
 
 // one is the weight of all tasks together. Sums of a node with sixteen devices stay below 2^40.
 const one = 1 << 20

@@ -106,8 +106,8 @@ var made = map[cycle.Kind]func() object{
 	cycle.Rooms:                  func() object { return &coordinationv1.Lease{} },
 }
 
-// encode appends an event to b: its type and its content.
-func encode(b []byte, e cycle.Event) ([]byte, error) {
+// encodeEvent appends an event to b: its type and its content.
+func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 	switch e := e.(type) {
 	case cycle.Tick:
 		return append(b, typeTick), nil
@@ -164,7 +164,7 @@ func appendObject(b []byte, kind cycle.Kind, o metav1.Object) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T cannot be written down", o)
 	}
-	bytes, err := stripped(full).Marshal()
+	bytes, err := stripObject(full).Marshal()
 	return appendText(appendText(b, string(kind)), string(bytes)), err
 }
 
@@ -177,11 +177,11 @@ type decoder struct {
 
 var errShort = errors.New("a record is shorter than what it says")
 
-func (d *decoder) uvarint() uint64 { return number(d, binary.Uvarint) }
+func (d *decoder) readUvarint() uint64 { return readNumber(d, binary.Uvarint) }
 
-func (d *decoder) varint() int64 { return number(d, binary.Varint) }
+func (d *decoder) readVarint() int64 { return readNumber(d, binary.Varint) }
 
-func number[N int64 | uint64](d *decoder, read func([]byte) (N, int)) N {
+func readNumber[N int64 | uint64](d *decoder, read func([]byte) (N, int)) N {
 	n, size := read(d.rest)
 	if size <= 0 {
 		d.err, d.rest = errShort, nil
@@ -191,8 +191,8 @@ func number[N int64 | uint64](d *decoder, read func([]byte) (N, int)) N {
 	return n
 }
 
-func (d *decoder) text() string {
-	n := d.uvarint()
+func (d *decoder) readText() string {
+	n := d.readUvarint()
 	if n > uint64(len(d.rest)) {
 		d.err, d.rest = errShort, nil
 		return ""
@@ -202,14 +202,14 @@ func (d *decoder) text() string {
 	return text
 }
 
-func (d *decoder) json(into any) {
-	if text := d.text(); d.err == nil {
+func (d *decoder) readJSON(into any) {
+	if text := d.readText(); d.err == nil {
 		d.err = json.Unmarshal([]byte(text), into)
 	}
 }
 
-func (d *decoder) object() (cycle.Kind, object) {
-	kind, bytes := cycle.Kind(d.text()), d.text()
+func (d *decoder) readObject() (cycle.Kind, object) {
+	kind, bytes := cycle.Kind(d.readText()), d.readText()
 	make := made[kind]
 	switch {
 	case d.err != nil:
@@ -223,8 +223,8 @@ func (d *decoder) object() (cycle.Kind, object) {
 	return kind, nil
 }
 
-// event decodes an event.
-func (d *decoder) event() cycle.Event {
+// readEvent decodes an event.
+func (d *decoder) readEvent() cycle.Event {
 	if len(d.rest) == 0 {
 		d.err = errShort
 		return nil
@@ -238,66 +238,66 @@ func (d *decoder) event() cycle.Event {
 	case typeLed:
 		return cycle.Led{}
 	case typeListing:
-		return cycle.Listing{Kind: d.kind()}
+		return cycle.Listing{Kind: d.readKind()}
 	case typeListed:
-		return cycle.Listed{Kind: d.kind()}
+		return cycle.Listed{Kind: d.readKind()}
 	case typeSeen:
-		of, o := d.object()
+		of, o := d.readObject()
 		return cycle.Seen{Kind: of, Object: o}
 	case typeGone:
-		of, o := d.object()
+		of, o := d.readObject()
 		return cycle.Gone{Kind: of, Object: o}
 	case typeRead:
-		kind, o := d.object()
+		kind, o := d.readObject()
 		pod, ok := o.(*v1.Pod)
 		if !ok && d.err == nil {
 			d.err = fmt.Errorf("one of the %s in place of a pod", kind)
 		}
 		return cycle.Read{Pod: pod}
 	case typeAnswered:
-		e := cycle.Answered{Ticket: cycle.Ticket(d.uvarint())}
-		if text := d.text(); text != "" && d.err == nil {
+		e := cycle.Answered{Ticket: cycle.Ticket(d.readUvarint())}
+		if text := d.readText(); text != "" && d.err == nil {
 			d.err = json.Unmarshal([]byte(text), &e.Outcome)
 		}
 		return e
 	case typeConfigured:
 		e := cycle.Configured{}
-		if text := d.text(); text != "" {
+		if text := d.readText(); text != "" {
 			e.Source = []byte(text)
 		}
 		return e
 	}
 
-	return d.rare(kind)
+	return d.readRare(kind)
 }
 
-func (d *decoder) rare(kind byte) cycle.Event {
+func (d *decoder) readRare(kind byte) cycle.Event {
 	switch kind {
 	case typeFollows:
 		var e cycle.Follows
-		d.json(&e)
+		d.readJSON(&e)
 		return e
 	case typeWallSet:
-		return cycle.WallSet{Ahead: time.Duration(d.varint())}
+		return cycle.WallSet{Ahead: time.Duration(d.readVarint())}
 	case typeActivate:
 		var e cycle.Activate
-		d.json(&e)
+		d.readJSON(&e)
 		return e
 	case typePermitAllowed:
 		var e cycle.PermitAllowed
-		d.json(&e)
+		d.readJSON(&e)
 		return e
 	case typePermitRejected:
 		var e cycle.PermitRejected
-		d.json(&e)
+		d.readJSON(&e)
 		return e
 	case typeClaimMade:
 		var e cycle.ClaimMade
-		d.json(&e)
+		d.readJSON(&e)
 		return e
 	case typeResumed:
 		var e cycle.Resumed
-		d.json(&e)
+		d.readJSON(&e)
 		return e
 	}
 
@@ -305,8 +305,8 @@ func (d *decoder) rare(kind byte) cycle.Event {
 	return nil
 }
 
-func (d *decoder) kind() cycle.Kind {
-	kind := cycle.Kind(d.text())
+func (d *decoder) readKind() cycle.Kind {
+	kind := cycle.Kind(d.readText())
 	if d.err == nil && made[kind] == nil {
 		d.err = fmt.Errorf("unknown kind %q", kind)
 	}

@@ -23,8 +23,8 @@ func newKnown() *known {
 	return &known{objects: map[cycle.Kind]map[cluster.Name]string{}, shown: map[cycle.Kind]map[cluster.Name]bool{}}
 }
 
-// note applies an event. written is the event as the journal has it.
-func (k *known) note(e cycle.Event, written []byte) {
+// noteEvent applies an event. written is the event as the journal has it.
+func (k *known) noteEvent(e cycle.Event, written []byte) {
 	switch e := e.(type) {
 	case cycle.Follows:
 		for _, kind := range e.Kinds { // in addition to those before, which may be told again
@@ -55,8 +55,8 @@ func (k *known) note(e cycle.Event, written []byte) {
 	}
 }
 
-// tell returns events that bring another core to the same state, in an order of its own.
-func (k *known) tell() ([]cycle.Event, error) {
+// listEvents returns events that bring another core to the same state, in an order of its own.
+func (k *known) listEvents() ([]cycle.Event, error) {
 	events := []cycle.Event{cycle.Follows{Kinds: k.kinds}, k.wall}
 	for _, kind := range k.kinds {
 		objects, err := k.tellOf(kind)
@@ -91,7 +91,7 @@ func (k *known) tellOf(kind cycle.Kind) (events []cycle.Event, err error) {
 	})
 	for _, name := range names {
 		d := decoder{rest: []byte(k.objects[kind][name])}
-		e := d.event()
+		e := d.readEvent()
 		if d.err != nil {
 			return nil, d.err
 		}

@@ -15,7 +15,7 @@ import (
 func TestKindsThatFollowLaterAreKnown(t *testing.T) {
 	k := newKnown()
 	for _, kinds := range [][]cycle.Kind{{cycle.Nodes, cycle.Pods}, {cycle.ResourceClaims}, {cycle.Nodes, cycle.Pods, cycle.ResourceClaims}} {
-		k.note(cycle.Follows{Kinds: kinds}, nil)
+		k.noteEvent(cycle.Follows{Kinds: kinds}, nil)
 	}
 	if got, want := fmt.Sprint(k.kinds), fmt.Sprint([]cycle.Kind{cycle.Nodes, cycle.Pods, cycle.ResourceClaims}); got != want {
 		t.Errorf("follows %s, want %s", got, want)
@@ -29,13 +29,13 @@ func TestRoomsAreTold(t *testing.T) {
 	lease := cycle.Seen{Kind: cycle.Rooms, Object: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: cycle.RoomNamespace, Name: cycle.RoomName, Annotations: map[string]string{cycle.RoomAnnotation: "{}"},
 	}}}
-	written, err := encode(nil, lease)
+	written, err := encodeEvent(nil, lease)
 	if err != nil {
 		t.Fatal(err)
 	}
-	k.note(cycle.Follows{Kinds: []cycle.Kind{cycle.Pods}}, nil)
-	k.note(lease, written)
-	events, err := k.tell()
+	k.noteEvent(cycle.Follows{Kinds: []cycle.Kind{cycle.Pods}}, nil)
+	k.noteEvent(lease, written)
+	events, err := k.listEvents()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,8 +38,8 @@ func (r *Reader) Next() (Record, error) {
 	}
 	d := decoder{rest: payload[size:]}
 	r.last = r.last.Add(time.Duration(after))
-	record := Record{At: r.last, Event: d.event()}
-	record.Actions = d.text()
+	record := Record{At: r.last, Event: d.readEvent()}
+	record.Actions = d.readText()
 	if d.err != nil {
 		return Record{}, r.Wrong(d.err)
 	}

@@ -74,7 +74,7 @@ func Replay(r *Reader, o Options) (result Result, err error) {
 			record.Event = e
 		}
 		actions := core.Step(record.At, record.Event)
-		result.count(&record, actions, r.Header.Began)
+		result.countRecord(&record, actions, r.Header.Began)
 		if said := Text(actions); said != record.Actions && result.Parting == nil {
 			result.Parting = &records.Parting{Event: n, At: record.At, Recorded: record.Actions, Replayed: said}
 			if !o.On {
@@ -87,7 +87,7 @@ func Replay(r *Reader, o Options) (result Result, err error) {
 	}
 }
 
-func (r *Result) count(record *Record, actions []cycle.Action, began time.Time) {
+func (r *Result) countRecord(record *Record, actions []cycle.Action, began time.Time) {
 	r.Events++
 	r.Actions += len(actions)
 	r.Lasted = record.At.Sub(began)

@@ -22,14 +22,14 @@ import (
 // the beginning, so that what is left out makes no difference later.
 func Stripped(o metav1.Object) metav1.Object {
 	if full, ok := o.(object); ok {
-		return stripped(full)
+		return stripObject(full)
 	}
 	return o
 }
 
-// stripped returns an object without what may be secret and does not matter to decisions. The
+// stripObject returns an object without what may be secret and does not matter to decisions. The
 // object itself is not changed.
-func stripped(o object) object {
+func stripObject(o object) object {
 	switch o := o.(type) {
 	case *v1.Pod:
 		return strippedPod(o)
@@ -72,14 +72,14 @@ func stripped(o object) object {
 
 // strippedOther returns an object without what nearly every kind has.
 func strippedOther(o object) object {
-	_, templated := templates(o)
+	_, templated := templateOf(o)
 	if !templated && len(o.GetManagedFields()) == 0 && len(o.GetAnnotations()) == 0 {
 		return o
 	}
 	other := o.(runtime.Object).DeepCopyObject().(object)
 	other.SetManagedFields(nil)
 	other.SetAnnotations(strippedAnnotations(other.GetAnnotations()))
-	if template, ok := templates(other); ok {
+	if template, ok := templateOf(other); ok {
 		*template = v1.PodTemplateSpec{} // decisions look at selectors
 	}
 	return other
@@ -134,8 +134,8 @@ func strippedSource(source v1.PersistentVolumeSource) v1.PersistentVolumeSource 
 	return source
 }
 
-// templates returns the pod template of a workload.
-func templates(o object) (*v1.PodTemplateSpec, bool) {
+// templateOf returns the pod template of a workload.
+func templateOf(o object) (*v1.PodTemplateSpec, bool) {
 	switch o := o.(type) {
 	case *appsv1.ReplicaSet:
 		return &o.Spec.Template, true
@@ -159,16 +159,16 @@ func hashedValues(m map[string]string) map[string]string {
 	}
 	hashes := make(map[string]string, len(m))
 	for key, value := range m {
-		hashes[key] = hashed(value)
+		hashes[key] = hashValue(value)
 	}
 	return hashes
 }
 
 const hashMark = "hash:"
 
-// hashed replaces a value by a hash, so that changes of it remain visible. A hash is left as it is:
-// an object may be stripped twice.
-func hashed(value string) string {
+// hashValue replaces a value by a hash, so that changes of it remain visible. A hash is left as it
+// is: an object may be stripped twice.
+func hashValue(value string) string {
 	if isHash(value) {
 		return value
 	}
@@ -253,7 +253,7 @@ func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatu
 		if strings.HasPrefix(s.ContainerID, hashMark) {
 			all[i].ContainerID = s.ContainerID
 		} else if bytes, err := s.Marshal(); whole && err == nil {
-			all[i].ContainerID = hashed(string(bytes))
+			all[i].ContainerID = hashValue(string(bytes))
 		}
 	}
 	return all

@@ -56,14 +56,14 @@ func Create(dir string, h Header, l records.Limits) (*Writer, error) {
 	if !h.Outside {
 		j.known = newKnown()
 	}
-	if err := j.open(); err != nil {
+	if err := j.openFile(); err != nil {
 		return nil, err
 	}
 	return &Writer{records: records.Start(j), file: j, strips: j.known != nil}, nil
 }
 
-// open starts a file.
-func (j *file) open() error {
+// openFile starts a file.
+func (j *file) openFile() error {
 	f, err := records.Create(j.dir, magic, j.header, j.header.Began, j.limits)
 	if err == nil {
 		j.now, j.last = f, j.header.Began
@@ -120,23 +120,23 @@ func (w *Writer) Close(ctx context.Context) error { return w.records.Close(ctx) 
 // Take writes a record, or continues in a new file.
 func (j *file) Take(r record) error {
 	if r.turned == nil {
-		return j.add(r)
+		return j.addRecord(r)
 	}
-	events, err := j.turn(r.at, r.seed)
+	events, err := j.turnFile(r.at, r.seed)
 	j.due.Store(false)
 	r.turned <- turned{events, err}
 	return err
 }
 
-func (j *file) add(r record) error {
+func (j *file) addRecord(r record) error {
 	payload := binary.AppendVarint(j.buffer[:0], r.at.Sub(j.last).Nanoseconds())
 	begin := len(payload)
-	payload, err := encode(payload, r.event)
+	payload, err := encodeEvent(payload, r.event)
 	if err != nil {
 		return err
 	}
 	if j.known != nil {
-		j.known.note(r.event, payload[begin:])
+		j.known.noteEvent(r.event, payload[begin:])
 	}
 	if e, ok := r.event.(cycle.Configured); ok && len(e.Source) > 0 {
 		j.header.Configuration = string(e.Source)
@@ -152,9 +152,9 @@ func (j *file) Flush() error {
 	return j.now.Flush()
 }
 
-// turn continues in a new file.
-func (j *file) turn(at time.Time, seed uint64) ([]cycle.Event, error) {
-	events, err := j.known.tell()
+// turnFile continues in a new file.
+func (j *file) turnFile(at time.Time, seed uint64) ([]cycle.Event, error) {
+	events, err := j.known.listEvents()
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +162,7 @@ func (j *file) turn(at time.Time, seed uint64) ([]cycle.Event, error) {
 		return nil, err
 	}
 	j.header.Continues, j.header.Began, j.header.Seed = j.header.Began, at, seed
-	return events, j.open()
+	return events, j.openFile()
 }
 
 // Close ends the file, and the journal.

@@ -30,14 +30,14 @@ func NewAffinities(c *cluster.Cluster, own *cluster.PodClass) *Affinities {
 	return &Affinities{c, own, c.NamespaceLabels(own.Namespace)}
 }
 
-// selects tells whether a term of the waiting pod selects pods of the class.
+// termSelects tells whether a term of the waiting pod selects pods of the class.
 //
 // A namespace selector with requirements selects namespaces that exist, by their labels. An empty
 // one selects pods of all namespaces, known or not.
 //
 // The names of the namespaces that a selector selects are not kept: a pod may have thousands of
 // terms, and each may select thousands of namespaces.
-func (a *Affinities) selects(t *cluster.Term, class *cluster.PodClass) bool {
+func (a *Affinities) termSelects(t *cluster.Term, class *cluster.PodClass) bool {
 	if _, named := slices.BinarySearch(t.Namespaces, class.Namespace); !named && !t.NamespaceSelector.Empty() {
 		namespace, exists := a.c.Namespaces.Get("", class.Namespace)
 		if !exists || !t.NamespaceSelector.Matches(labels.Set(namespace.Labels)) {
@@ -66,7 +66,7 @@ func topologyKeys(terms []cluster.Term) (keys []string) {
 // must select the same pod, which then attracts to its domain of every key.
 func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	for i := range a.own.RequiredAffinity {
-		if !a.selects(&a.own.RequiredAffinity[i], class) {
+		if !a.termSelects(&a.own.RequiredAffinity[i], class) {
 			return false
 		}
 	}
@@ -84,7 +84,7 @@ func (a *Affinities) RequiresAnti() bool { return len(a.own.RequiredAntiAffinity
 // Repels returns the keys by which the waiting pod must not share a domain with pods of the class.
 func (a *Affinities) Repels(class *cluster.PodClass) (keys []string) {
 	for i := range a.own.RequiredAntiAffinity {
-		if a.selects(&a.own.RequiredAntiAffinity[i], class) {
+		if a.termSelects(&a.own.RequiredAntiAffinity[i], class) {
 			keys = append(keys, a.own.RequiredAntiAffinity[i].TopologyKey)
 		}
 	}
@@ -123,12 +123,12 @@ func (a *Affinities) Votes(class *cluster.PodClass, hardWeight int32) (votes []V
 // OwnVotes returns the votes for the preferences of the waiting pod.
 func (a *Affinities) OwnVotes(class *cluster.PodClass) (votes []Vote) {
 	for i := range a.own.PreferredAffinity {
-		if t := &a.own.PreferredAffinity[i]; a.selects(&t.Term, class) {
+		if t := &a.own.PreferredAffinity[i]; a.termSelects(&t.Term, class) {
 			votes = append(votes, Vote{t.TopologyKey, int64(t.Weight)})
 		}
 	}
 	for i := range a.own.PreferredAntiAffinity {
-		if t := &a.own.PreferredAntiAffinity[i]; a.selects(&t.Term, class) {
+		if t := &a.own.PreferredAntiAffinity[i]; a.termSelects(&t.Term, class) {
 			votes = append(votes, Vote{t.TopologyKey, -int64(t.Weight)})
 		}
 	}
@@ -196,12 +196,12 @@ func termsError(a *v1.Affinity) error {
 
 	add("requiredAffinityTerms", required)
 	add("requiredAntiAffinityTerms", requiredAnti)
-	add("preferredAffinityTerms", unweighted(preferred))
-	add("preferredAntiAffinityTerms", unweighted(preferredAnti))
+	add("preferredAffinityTerms", podTerms(preferred))
+	add("preferredAntiAffinityTerms", podTerms(preferredAnti))
 	return utilerrors.NewAggregate(errs)
 }
 
-func unweighted(terms []v1.WeightedPodAffinityTerm) []v1.PodAffinityTerm {
+func podTerms(terms []v1.WeightedPodAffinityTerm) []v1.PodAffinityTerm {
 	out := make([]v1.PodAffinityTerm, len(terms))
 	for i := range terms {
 		out[i] = terms[i].PodAffinityTerm

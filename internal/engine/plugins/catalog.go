@@ -55,7 +55,7 @@ type Entry struct {
 	New func(args any) (any, error)
 }
 
-func (e *Entry) make(args any) (any, error) {
+func (e *Entry) newPlugin(args any) (any, error) {
 	if e.New == nil {
 		return nil, nil
 	}
@@ -69,34 +69,35 @@ func Catalog() []Entry {
 		{Name: "PrioritySort", Points: QueueSort},
 		{Name: "NodeName", Points: PreFilter | Filters, New: Plain(NodeName{})},
 		{Name: "NodeUnschedulable", Points: PreFilter | Filters, New: Plain(NodeUnschedulable{})},
-		{Name: "TaintToleration", Points: PreFilter | Filters | PreScore | Score, Weight: 3, New: with(NewTaintToleration)},
-		{Name: "NodeAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewNodeAffinity)},
+		{Name: "TaintToleration", Points: PreFilter | Filters | PreScore | Score, Weight: 3, New: withArgs(NewTaintToleration)},
+		{Name: "NodeAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: withArgs(NewNodeAffinity)},
 		{Name: "NodePorts", Points: PreFilter | Filters, New: Plain(NodePorts{})},
 		{Name: "NodeResourcesFit", Points: PreFilter | Filters | PreScore | Score | PlacementScore, Weight: 1,
-			New: with(NewNodeResourcesFit)},
+			New: withArgs(NewNodeResourcesFit)},
 		{Name: "VolumeRestrictions", Points: PreFilter | Filters, New: Plain(VolumeRestrictions{})},
-		{Name: "NodeVolumeLimits", Points: PreFilter | Filters, New: with(newNodeVolumeLimits)},
-		{Name: "VolumeBinding", Points: PreFilter | Filters | PreScore | Score | Reserve | PreBind, Weight: 1, New: with(NewVolumeBinding)},
+		{Name: "NodeVolumeLimits", Points: PreFilter | Filters, New: withArgs(newNodeVolumeLimits)},
+		{Name: "VolumeBinding", Points: PreFilter | Filters | PreScore | Score | Reserve | PreBind, Weight: 1,
+			New: withArgs(NewVolumeBinding)},
 		{Name: "VolumeZone", Points: PreFilter | Filters, New: Plain(VolumeZone{})},
 		{Name: "PodTopologySpread", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: newPodTopologySpread},
-		{Name: "InterPodAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: with(NewInterPodAffinity)},
-		{Name: "DynamicResources", Points: PreEnqueue | PreFilter | Filters | PostFilter | PodGroupPostFilter | Score | Reserve | PreBind, Weight: 2, New: with(NewDynamicResources)},
+		{Name: "InterPodAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: withArgs(NewInterPodAffinity)},
+		{Name: "DynamicResources", Points: PreEnqueue | PreFilter | Filters | PostFilter | PodGroupPostFilter | Score | Reserve | PreBind, Weight: 2, New: withArgs(NewDynamicResources)},
 		{Name: "DefaultPreemption", Points: PreEnqueue | PostFilter | PodGroupPostFilter, New: Plain(DefaultPreemption{})},
-		{Name: "NodeResourcesBalancedAllocation", Points: PreScore | Score, Weight: 1, New: with(NewNodeResourcesBalancedAllocation)},
+		{Name: "NodeResourcesBalancedAllocation", Points: PreScore | Score, Weight: 1, New: withArgs(NewNodeResourcesBalancedAllocation)},
 		{Name: "ImageLocality", Points: Score, Weight: 1, New: Plain(ImageLocality{})},
 		{Name: "DefaultBinder", Points: Bind, New: Plain(DefaultBinder{})},
 		{Name: "NodeDeclaredFeatures", Points: PreFilter | Filters, New: Plain(NodeDeclaredFeatures{})},
 		{Name: "GangScheduling", Points: PreEnqueue | Permit, Optional: true},
 		{Name: "TopologyPlacementGenerator", Points: PlacementGenerate, Optional: true},
 		{Name: "PodGroupPodsCount", Points: PlacementScore, Weight: 1, Optional: true},
-		{Name: "Fragmentation", Points: Filters | Score | Reserve, Weight: 1, Optional: true, New: with(NewFragmentation)},
+		{Name: "Fragmentation", Points: Filters | Score | Reserve, Weight: 1, Optional: true, New: withArgs(NewFragmentation)},
 	}
 }
 
 // Lookup returns the entry of that name.
-func Lookup(name string) (Entry, bool) { return lookup(Catalog(), name) }
+func Lookup(name string) (Entry, bool) { return findEntry(Catalog(), name) }
 
-func lookup(catalog []Entry, name string) (Entry, bool) {
+func findEntry(catalog []Entry, name string) (Entry, bool) {
 	for _, entry := range catalog {
 		if entry.Name == name {
 			return entry, true
@@ -110,8 +111,8 @@ func Plain(plugin any) func(any) (any, error) {
 	return func(any) (any, error) { return plugin, nil }
 }
 
-// with is for plugins with arguments of type A.
-func with[A, P any](construct func(*A) (P, error)) func(any) (any, error) {
+// withArgs is for plugins with arguments of type A.
+func withArgs[A, P any](construct func(*A) (P, error)) func(any) (any, error) {
 	return func(args any) (any, error) {
 		typed, _ := args.(*A)
 		return construct(typed)

@@ -15,7 +15,7 @@ func defaultSelector(c *cluster.Cluster, class *cluster.PodClass) *rules.Selecto
 	var set labels.Set
 	for _, service := range c.Services.In(class.Namespace) {
 		// A Service without a selector selects nothing; one with an empty one selects all.
-		if service.Spec.Selector != nil && includes(class.Labels, service.Spec.Selector) {
+		if service.Spec.Selector != nil && includesAll(class.Labels, service.Spec.Selector) {
 			set = labels.Merge(set, service.Spec.Selector)
 		}
 	}
@@ -30,19 +30,19 @@ func defaultSelector(c *cluster.Cluster, class *cluster.PodClass) *rules.Selecto
 		}
 	case "apps/v1/ReplicaSet":
 		if rs, ok := c.ReplicaSets.Get(class.Namespace, owner.Name); ok {
-			return narrowed(rules.SelectorOf(set), rs.Spec.Selector)
+			return narrowSelector(rules.SelectorOf(set), rs.Spec.Selector)
 		}
 	case "apps/v1/StatefulSet":
 		if owner, ok := c.StatefulSets.Get(class.Namespace, owner.Name); ok {
-			return narrowed(rules.SelectorOf(set), owner.Spec.Selector)
+			return narrowSelector(rules.SelectorOf(set), owner.Spec.Selector)
 		}
 	}
 	return rules.SelectorOf(set)
 }
 
-// narrowed adds the requirements of a controller's selector. One that cannot be parsed, or that is
-// empty, adds none.
-func narrowed(selector *rules.Selector, by *metav1.LabelSelector) *rules.Selector {
+// narrowSelector adds the requirements of a controller's selector. One that cannot be parsed, or
+// that is empty, adds none.
+func narrowSelector(selector *rules.Selector, by *metav1.LabelSelector) *rules.Selector {
 	other, err := rules.ReadSelector(by)
 	if err != nil || by == nil {
 		return selector
@@ -50,9 +50,9 @@ func narrowed(selector *rules.Selector, by *metav1.LabelSelector) *rules.Selecto
 	return selector.With(other)
 }
 
-// includes reports whether the labels have all of a Service's selector, which may be far longer
+// includesAll reports whether the labels have all of a Service's selector, which may be far longer
 // than they are.
-func includes(set labels.Set, selector map[string]string) bool {
+func includesAll(set labels.Set, selector map[string]string) bool {
 	if len(selector) > len(set) {
 		return false
 	}

@@ -72,8 +72,8 @@ type nodeDevices struct {
 	changed uint64                      // when they, or the claims that hold them, last changed
 }
 
-// follow brings the index up to date.
-func (x *deviceIndex) follow(c *cluster.Cluster) {
+// followCluster brings the index up to date.
+func (x *deviceIndex) followCluster(c *cluster.Cluster) {
 	if x.c != c || len(x.nodes) > 2*len(c.Nodes)+len(x.sliceOf) { // too many nodes that no longer exist
 		*x = deviceIndex{
 			c: c, now: x.now + 1, claims: c.ResourceClaims.Version - 1, slices: c.ResourceSlices.Version - 1,
@@ -148,7 +148,7 @@ func (x *deviceIndex) readSlices(names []cluster.Name) {
 		x.readSlice(name.Name, dirty)
 	}
 	for id := range dirty {
-		x.rebuild(id)
+		x.rebuildPool(id)
 	}
 }
 
@@ -181,12 +181,12 @@ func poolOf(slice *resourcev1.ResourceSlice) poolID {
 	return poolID{slice.Spec.Driver, slice.Spec.Pool.Name}
 }
 
-// rebuild recomputes which nodes a pool's devices belong to.
-func (x *deviceIndex) rebuild(id poolID) {
+// rebuildPool recomputes which nodes a pool's devices belong to.
+func (x *deviceIndex) rebuildPool(id poolID) {
 	pool := x.pools[id]
-	x.touch(pool)
+	x.touchPool(pool)
 	for node := range pool.nodes {
-		of := x.node(node)
+		of := x.devicesOf(node)
 		delete(of.pools, id)
 		x.loseContent(of)
 	}
@@ -207,7 +207,7 @@ func (x *deviceIndex) rebuild(id poolID) {
 		x.sharedPools++
 	}
 	for node := range pool.nodes {
-		of := x.node(node)
+		of := x.devicesOf(node)
 		if of.pools == nil {
 			of.pools = map[poolID]*devicePool{}
 		}
@@ -215,7 +215,7 @@ func (x *deviceIndex) rebuild(id poolID) {
 		x.loseContent(of)
 	}
 
-	x.touch(pool)
+	x.touchPool(pool)
 	if len(pool.slices) == 0 {
 		delete(x.pools, id)
 	}
@@ -231,19 +231,19 @@ func (x *deviceIndex) isTaken(device structured.DeviceID) bool {
 	return x.holders[device] > 0 || len(x.shares[device]) > 0
 }
 
-// touch records that the pool's devices, or the claims that hold them, have changed.
-func (x *deviceIndex) touch(pool *devicePool) {
+// touchPool records that the pool's devices, or the claims that hold them, have changed.
+func (x *deviceIndex) touchPool(pool *devicePool) {
 	x.now++
 	for node := range pool.nodes {
-		x.node(node).changed = x.now
+		x.devicesOf(node).changed = x.now
 	}
 	if pool.shared {
 		x.sharedAt = x.now
 	}
 }
 
-// node returns a node's own devices.
-func (x *deviceIndex) node(name string) *nodeDevices {
+// devicesOf returns a node's own devices.
+func (x *deviceIndex) devicesOf(name string) *nodeDevices {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
 	of := x.nodes[name]
@@ -257,7 +257,7 @@ func (x *deviceIndex) node(name string) *nodeDevices {
 // slicesFor returns all slices that the allocator needs to judge a node, if no pool is shared
 // between nodes.
 func (x *deviceIndex) slicesFor(name string) []*resourcev1.ResourceSlice {
-	of := x.node(name)
+	of := x.devicesOf(name)
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
 	if of.slices == nil {
@@ -288,22 +288,22 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 
 	delete(x.held, name)
 	if before != nil {
-		x.count(before, -1)
+		x.countAllocation(before, -1)
 	}
 
 	if now != nil {
 		x.held[name] = now
-		x.count(now, 1)
+		x.countAllocation(now, 1)
 	}
 }
 
-// count adds or subtracts the devices of an allocation. Devices with admin access remain available
-// to others.
-func (x *deviceIndex) count(allocation *resourcev1.AllocationResult, by int) {
+// countAllocation adds or subtracts the devices of an allocation. Devices with admin access remain
+// available to others.
+func (x *deviceIndex) countAllocation(allocation *resourcev1.AllocationResult, by int) {
 	for i := range allocation.Devices.Results {
 		result := &allocation.Devices.Results[i]
 		if pool := x.pools[poolID{result.Driver, result.Pool}]; pool != nil {
-			x.touch(pool)
+			x.touchPool(pool)
 		}
 
 		if result.AdminAccess != nil && *result.AdminAccess {

@@ -187,15 +187,15 @@ func (w *deviceWorld) compare() {
 	anew.filterTimeout = 0
 	anew.sets.known, anew.sets.size = w.d.sets.known, w.d.sets.size // compiled already
 	specs, wanted := resourceSpecs{{Name: "example.com/gpu", Weight: 1}}, []int64{1}
-	known, fresh := w.stock.counts(w.c, specs, wanted), new(deviceStock).counts(w.c, specs, wanted)
+	known, fresh := w.stock.countsFor(w.c, specs, wanted), new(deviceStock).countsFor(w.c, specs, wanted)
 	for _, n := range w.c.SortedNodes() {
-		if got, want := known.on(n, "example.com/gpu"), fresh.on(n, "example.com/gpu"); got != want {
+		if got, want := known.countOn(n, "example.com/gpu"), fresh.countOn(n, "example.com/gpu"); got != want {
 			w.Fatalf("node %s: counted %v, want %v", n.Name, got, want)
 		}
 	}
 	for range 3 {
 		p := w.pod()
-		a, b := w.d.attempt(w.c, p), anew.attempt(w.c, p)
+		a, b := w.d.attemptFor(w.c, p), anew.attemptFor(w.c, p)
 		if (a.err == nil) != (b.err == nil) || (a.rejection == nil) != (b.rejection == nil) {
 			w.Fatalf("got %v, %v; want %v, %v", a.err, a.rejection, b.err, b.rejection)
 		}
@@ -204,7 +204,7 @@ func (w *deviceWorld) compare() {
 		}
 		for _, n := range w.c.SortedNodes() {
 			anew.last, anew.index, anew.shapes = nil, deviceIndex{}, deviceShapes{} // so that it has seen no other node
-			got, want := a.at(n), anew.attempt(w.c, p).at(n)
+			got, want := a.offerAt(n), anew.attemptFor(w.c, p).offerAt(n)
 			if told(got) != told(want) || !apiequality.Semantic.DeepEqual(unshared(got.results), unshared(want.results)) {
 				w.Fatalf("node %s: got %s %v\nwant %s %v", n.Name, told(got), got.results, told(want), want.results)
 			}
@@ -288,7 +288,7 @@ func TestSearchesGoAsFarEveryTime(t *testing.T) {
 	c, d, p := hardSearch(t, nodes, devices, 0)
 	d.Filter(c, p)
 	for _, n := range c.SortedNodes() {
-		d.last.at(n)
+		d.last.offerAt(n)
 	}
 	limit := time.Duration(d.last.limit.spent.Load()) * searchCost / 4
 	var want [][]string
@@ -410,15 +410,15 @@ func TestNodesAlikeGiveTheSame(t *testing.T) {
 		p := waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: p%d}\nspec: {resourceClaims: [{name: r, resourceClaimName: %s}]}", i, claim.Name))
 		anew := newDynamicResources(t)
 		for _, n := range c.SortedNodes() {
-			got := d.attempt(c, p).at(n)
+			got := d.attemptFor(c, p).offerAt(n)
 			anew.last, anew.index, anew.shapes = nil, deviceIndex{}, deviceShapes{}
-			want := anew.attempt(c, p).at(n)
+			want := anew.attemptFor(c, p).offerAt(n)
 			if told(got) != told(want) || !apiequality.Semantic.DeepEqual(unshared(got.results), unshared(want.results)) {
 				t.Fatalf("claim %d, node %s: got %s %v\nwant %s %v", i, n.Name, told(got), got.results, told(want), want.results)
 			}
 		}
 		for _, n := range c.SortedNodes() { // one by one they come to be unlike, and alike again
-			if d.attempt(c, p).at(n).rejection == nil && (i%3 == 0 || n.Name != "a") {
+			if d.attemptFor(c, p).offerAt(n).rejection == nil && (i%3 == 0 || n.Name != "a") {
 				if _, err := d.Reserve(c, p, n); err != nil {
 					t.Fatal(err)
 				}
@@ -458,7 +458,7 @@ func TestContentsGoWithTheirNodes(t *testing.T) {
 			slice.Spec.Pool.Generation = int64(i)
 			c.ResourceSlices.Set(slice)
 		}
-		d.index.follow(c)
+		d.index.followCluster(c)
 		a, _, known := d.index.likenessOf(c.Node("a"))
 		if b, _, _ := d.index.likenessOf(c.Node("b")); !known || a != b || len(d.index.contents) != 1 {
 			t.Fatalf("change %d: known %t, alike %t, %d contents", i, known, a == b, len(d.index.contents))
@@ -466,7 +466,7 @@ func TestContentsGoWithTheirNodes(t *testing.T) {
 	}
 	c.ResourceSlices.Delete("", "a")
 	c.ResourceSlices.Delete("", "b")
-	if d.index.follow(c); len(d.index.contents) > 0 {
+	if d.index.followCluster(c); len(d.index.contents) > 0 {
 		t.Errorf("%d contents are left", len(d.index.contents))
 	}
 }
@@ -480,7 +480,7 @@ func TestExamplesAreForgottenUnderTheirLock(t *testing.T) {
 		wait.Go(func() {
 			for range 20_000 {
 				undo := s.keepExample(likeness{taken: fmt.Sprint(i)}, nil, noDevices)
-				s.like(nil, like, nil)
+				s.giftLike(nil, like, nil)
 				undo()
 			}
 		})

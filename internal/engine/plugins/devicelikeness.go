@@ -130,8 +130,8 @@ type exampleGift struct {
 // mostExamples bounds how many are kept per shape.
 const mostExamples = 1 << 10
 
-// like returns what the node can give, if that is known of a node like it.
-func (s *deviceShape) like(n *cluster.Node, like likeness, pools []poolID) *gift {
+// giftLike returns what the node can give, if that is known of a node like it.
+func (s *deviceShape) giftLike(n *cluster.Node, like likeness, pools []poolID) *gift {
 	s.mutex.Lock()
 	example, ok := s.examples[like]
 	s.mutex.Unlock()
@@ -141,7 +141,7 @@ func (s *deviceShape) like(n *cluster.Node, like likeness, pools []poolID) *gift
 	if example.rejection != nil {
 		return example.gift
 	}
-	return example.at(n.Name, pools)
+	return example.moveTo(n.Name, pools)
 }
 
 // keepExample keeps what a node can give for the nodes like it. undo forgets it.
@@ -159,8 +159,8 @@ func (s *deviceShape) keepExample(like likeness, pools []poolID, found *gift) (u
 	}
 }
 
-// at translates the example to another node.
-func (e exampleGift) at(node string, pools []poolID) *gift {
+// moveTo translates the example to another node.
+func (e exampleGift) moveTo(node string, pools []poolID) *gift {
 	moved := &gift{results: make([]resourcev1.AllocationResult, len(e.results))}
 	for i := range e.results {
 		result := e.results[i].DeepCopy()

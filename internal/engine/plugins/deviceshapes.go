@@ -47,8 +47,8 @@ type gift struct {
 // bounds what is asked for in all, which the answers repeat in part: the claims may be gone.
 const mostGifts, mostAsked = 1 << 16, cluster.MostBulk / 2
 
-// of returns the shape of claims; nil if they have none.
-func (s *deviceShapes) of(c *cluster.Cluster, claims []*resourcev1.ResourceClaim) *deviceShape {
+// shapeOf returns the shape of claims; nil if they have none.
+func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.ResourceClaim) *deviceShape {
 	key, ok := shapeKey(claims)
 	if !ok {
 		return nil
@@ -112,8 +112,8 @@ func shapeKey(claims []*resourcev1.ResourceClaim) (string, bool) {
 	return string(key), true
 }
 
-// at returns what a node can give, or nil if that is not known or may have changed.
-func (s *deviceShape) at(n *cluster.Node, x *deviceIndex) *gift {
+// giftAt returns what a node can give, or nil if that is not known or may have changed.
+func (s *deviceShape) giftAt(n *cluster.Node, x *deviceIndex) *gift {
 	if int(n.Index) >= len(s.nodes) {
 		return nil
 	}
@@ -124,11 +124,11 @@ func (s *deviceShape) at(n *cluster.Node, x *deviceIndex) *gift {
 	return g.gift
 }
 
-// keep stores what a node can give, which was not known. undo forgets it.
-func (s *deviceShape) keep(n *cluster.Node, x *deviceIndex, found *gift) (undo func()) {
+// keepGift stores what a node can give, which was not known. undo forgets it.
+func (s *deviceShape) keepGift(n *cluster.Node, x *deviceIndex, found *gift) (undo func()) {
 	if int(n.Index) >= len(s.nodes) {
 		return func() {}
 	}
-	s.nodes[n.Index].Store(&nodeGift{gift: found, node: individualOf(n), own: x.node(n.Name), at: x.now})
+	s.nodes[n.Index].Store(&nodeGift{gift: found, node: individualOf(n), own: x.devicesOf(n.Name), at: x.now})
 	return func() { s.nodes[n.Index].Store(nil) }
 }

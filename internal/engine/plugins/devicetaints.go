@@ -19,7 +19,7 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 	if !needsDevices(c, p) {
 		return func(*cluster.Node) string { return "" }
 	}
-	a := d.attempt(c, p)
+	a := d.attemptFor(c, p)
 	var tolerated [][]resourcev1.DeviceToleration // by request
 	for _, claim := range a.claims {
 		if claim.Status.Allocation == nil {

@@ -87,7 +87,7 @@ func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if !needsDevices(c, p) {
 		return Judge{}
 	}
-	a := d.attempt(c, p)
+	a := d.attemptFor(c, p)
 	switch {
 	case a.err != nil:
 		return Judge{Err: a.err}
@@ -97,7 +97,7 @@ func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 		return Judge{}
 	}
 	a.before, a.undo = a.limit.spent.Load(), nil
-	return Judge{Node: func(n *cluster.Node) *Rejection { return a.at(n).rejection }, Again: a.again}
+	return Judge{Node: func(n *cluster.Node) *Rejection { return a.offerAt(n).rejection }, Again: a.mustRetry}
 }
 
 // BeginAttempt implements [Attempted]: a pod that comes back may search as much again.
@@ -126,13 +126,13 @@ func (d *DynamicResources) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 	if !needsDevices(c, p) {
 		return Scoring{}
 	}
-	a := d.attempt(c, p)
+	a := d.attemptFor(c, p)
 	if a.err != nil || a.rejection != nil || len(a.claims) == 0 {
 		return Scoring{}
 	}
 	return Scoring{
-		Node:      func(n *cluster.Node) (int64, error) { return a.score(n) },
-		Normalize: func(_ []*cluster.Node, scores []int64) { normalize(scores, false) },
+		Node:      func(n *cluster.Node) (int64, error) { return a.scoreNode(n) },
+		Normalize: func(_ []*cluster.Node, scores []int64) { normalizeScores(scores, false) },
 	}
 }
 
@@ -154,7 +154,7 @@ func WantsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
 	return false
 }
 
-func unresolvable(code, format string, args ...any) *Rejection {
+func rejectUnresolvable(code, format string, args ...any) *Rejection {
 	return &Rejection{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}, Unresolvable: true}
 }
 

@@ -83,24 +83,24 @@ type offer struct {
 	mappings []v1.ContainerExtendedResourceRequest
 }
 
-// attempt returns the attempt for the pod: the previous one, if it still holds.
-func (d *DynamicResources) attempt(c *cluster.Cluster, p *cluster.Pod) *attempt {
+// attemptFor returns the attempt for the pod: the previous one, if it still holds.
+func (d *DynamicResources) attemptFor(c *cluster.Cluster, p *cluster.Pod) *attempt {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	of := attemptKey{c, p.UID, p.Class, c.ResourceClaims.Version, c.ResourceSlices.Version, c.DeviceClasses.Version, c.PodGroups.Version}
 	if d.last == nil || d.last.of != of {
-		d.last = d.prepare(c, p, of)
+		d.last = d.newAttempt(c, p, of)
 	}
 	return d.last
 }
 
-func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemptKey) *attempt {
+func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of attemptKey) *attempt {
 	a := &attempt{d: d, c: c, of: of, pod: p.Object(), limit: searchLimit{most: int64((d.filterTimeout + searchCost - 1) / searchCost)}}
 	if a.claims, a.holders, a.rejection = claimsOf(c, a.pod); a.rejection != nil {
 		return a
 	}
 
-	d.index.follow(c)
+	d.index.followCluster(c)
 	a.classes = extendedRequests(c, a.pod)
 	if a.extended = d.extendedClaim(a.pod, a.classes); a.extended != nil {
 		a.claims, a.holders = append(a.claims, a.extended), append(a.holders, podAsHolder(a.pod))
@@ -126,8 +126,8 @@ func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemp
 	}
 
 	var long bool
-	if a.expressions, long = d.sets.of(c, a.open); long {
-		a.rejection = unresolvable(codeClaimTooLong,
+	if a.expressions, long = d.sets.setOf(c, a.open); long {
+		a.rejection = rejectUnresolvable(codeClaimTooLong,
 			"resource claims select devices by more expressions, or longer ones, than are evaluated")
 		return a
 	}
@@ -136,7 +136,7 @@ func (d *DynamicResources) prepare(c *cluster.Cluster, p *cluster.Pod, of attemp
 	case a.extended != nil:
 		a.bySize = map[*cluster.Size]*extendedOffer{}
 	case len(a.open) > 0:
-		a.shape = d.shapes.of(c, a.open)
+		a.shape = d.shapes.shapeOf(c, a.open)
 	}
 	return a
 }
@@ -161,27 +161,27 @@ func claimsOf(c *cluster.Cluster, pod *v1.Pod) (
 		name, generated, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		switch {
 		case errors.Is(err, resourceclaim.ErrClaimNotFound):
-			return nil, nil, unresolvable(codeClaimNotCreated, "%v", err)
+			return nil, nil, rejectUnresolvable(codeClaimNotCreated, "%v", err)
 		case err != nil:
-			return nil, nil, unresolvable(codeClaimUnsupported, "%v", err)
+			return nil, nil, rejectUnresolvable(codeClaimUnsupported, "%v", err)
 		case name == nil: // the controller saw that none is needed
 			continue
 		}
 		claim, ok := c.ResourceClaims.Get(pod.Namespace, *name)
 		if !ok {
-			return nil, nil, unresolvable(codeClaimNotFound, "could not find ResourceClaim %q", pod.Namespace+"/"+*name)
+			return nil, nil, rejectUnresolvable(codeClaimNotFound, "could not find ResourceClaim %q", pod.Namespace+"/"+*name)
 		}
 		if claim.DeletionTimestamp != nil {
-			return nil, nil, unresolvable(codeClaimDeleted, "resourceclaim %q is being deleted", claim.Name)
+			return nil, nil, rejectUnresolvable(codeClaimDeleted, "resourceclaim %q is being deleted", claim.Name)
 		}
 		if generated {
 			if err := wasMadeFor(pod, group, claim); err != nil {
-				return nil, nil, unresolvable(codeClaimOfOtherPod, "%v", err)
+				return nil, nil, rejectUnresolvable(codeClaimOfOtherPod, "%v", err)
 			}
 		}
 		holder, err := resourceclaim.BindTo(pod, group, &pod.Spec.ResourceClaims[i])
 		if err != nil {
-			return nil, nil, unresolvable(codeClaimUnsupported, "%v", err)
+			return nil, nil, rejectUnresolvable(codeClaimUnsupported, "%v", err)
 		}
 		claims, holders = append(claims, claim), append(holders, holder)
 	}
@@ -193,7 +193,7 @@ func checkRequests(c *cluster.Cluster, claim *resourcev1.ResourceClaim) (*Reject
 	for i := range claim.Spec.Devices.Requests {
 		request := &claim.Spec.Devices.Requests[i]
 		if request.Exactly == nil && len(request.FirstAvailable) == 0 {
-			return unresolvable(codeDeviceRequestUnknown, "resource claim %s, request %s: unknown request type",
+			return rejectUnresolvable(codeDeviceRequestUnknown, "resource claim %s, request %s: unknown request type",
 				klog.KObj(claim), request.Name), nil
 		}
 		if request.Exactly != nil {
@@ -219,14 +219,14 @@ func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
 		return nil, fmt.Errorf("request %s: unsupported request type", request)
 	}
 	if _, ok := c.DeviceClasses.Get("", class); !ok {
-		return unresolvable(codeDeviceClassNotFound, "request %s: device class %s does not exist", request, class), nil
+		return rejectUnresolvable(codeDeviceClassNotFound, "request %s: device class %s does not exist", request, class), nil
 	}
 	return nil, nil
 }
 
-// at computes what the node can give. As upstream, it tries the open claims first: their reason
-// takes precedence over that of an allocated claim that the node cannot reach.
-func (a *attempt) at(n *cluster.Node) (o offer) {
+// offerAt computes what the node can give. As upstream, it tries the open claims first: their
+// reason takes precedence over that of an allocated claim that the node cannot reach.
+func (a *attempt) offerAt(n *cluster.Node) (o offer) {
 	open, shape := a.open, a.shape
 	if a.extended != nil {
 		x := a.extendedAt(n)
@@ -239,7 +239,7 @@ func (a *attempt) at(n *cluster.Node) (o offer) {
 		open, shape = x.open, x.shape
 	}
 	if len(open) > 0 {
-		found := a.find(n, open, shape)
+		found := a.findGift(n, open, shape)
 		if o.results, o.rejection = found.results, found.rejection; o.rejection != nil {
 			return o
 		}
@@ -251,7 +251,7 @@ func (a *attempt) at(n *cluster.Node) (o offer) {
 }
 
 // outOfReach is the rejection of nodes that cannot reach the devices of an allocated claim.
-var outOfReach = unresolvable(codeClaimUnavailable, "resourceclaim not available on the node")
+var outOfReach = rejectUnresolvable(codeClaimUnavailable, "resourceclaim not available on the node")
 
 // withinReach reports whether the node can reach the devices of all allocated claims, and records
 // the claims for which it cannot.
@@ -315,13 +315,13 @@ func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *meta
 	return true, nil
 }
 
-// score sums up, over all requests that are satisfied by an alternative, how early that alternative
-// is listed.
-func (a *attempt) score(n *cluster.Node) (int64, error) {
+// scoreNode sums up, over all requests that are satisfied by an alternative, how early that
+// alternative is listed.
+func (a *attempt) scoreNode(n *cluster.Node) (int64, error) {
 	if !a.alternatives {
 		return 0, nil
 	}
-	o := a.at(n)
+	o := a.offerAt(n)
 	if o.results == nil {
 		return 0, nil
 	}

@@ -42,7 +42,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	if !needsDevices(c, p) {
 		return func() {}, nil
 	}
-	a := d.attempt(c, p)
+	a := d.attemptFor(c, p)
 	switch {
 	case a.err != nil:
 		return nil, a.err
@@ -52,7 +52,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return func() {}, nil
 	}
 
-	o := a.at(n)
+	o := a.offerAt(n)
 	if o.rejection != nil {
 		if o.rejection.Err != nil {
 			return nil, o.rejection.Err
@@ -60,7 +60,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
 	}
 
-	changed, err := d.reserved(a, &o)
+	changed, err := d.reservedClaims(a, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -69,15 +69,15 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		c.ResourceClaims.Set(claim)
 	}
 	return func() {
-		a.unreserve(slices.DeleteFunc(changed, func(claim *resourcev1.ResourceClaim) bool {
+		a.unreserveClaims(slices.DeleteFunc(changed, func(claim *resourcev1.ResourceClaim) bool {
 			i := a.indexOf(claim)
 			return isGroup(a.holders[i]) && isReserved(a.claims[i], a.holders[i])
 		}))
 	}, nil
 }
 
-// reserved returns the claims that Reserve changes, as they are afterwards.
-func (d *DynamicResources) reserved(a *attempt, o *offer) ([]*resourcev1.ResourceClaim, error) {
+// reservedClaims returns the claims that Reserve changes, as they are afterwards.
+func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.ResourceClaim, error) {
 	var changed []*resourcev1.ResourceClaim
 	next := 0
 	for i, claim := range a.claims {
@@ -100,7 +100,7 @@ func (d *DynamicResources) reserved(a *attempt, o *offer) ([]*resourcev1.Resourc
 			claim.Name = generatedName(claim)
 		}
 		if allocation != nil {
-			d.allocate(claim, allocation)
+			d.allocateClaim(claim, allocation)
 		}
 		if !isReserved(claim, a.holders[i]) {
 			if len(claim.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize {
@@ -114,7 +114,7 @@ func (d *DynamicResources) reserved(a *attempt, o *offer) ([]*resourcev1.Resourc
 	return changed, nil
 }
 
-func (d *DynamicResources) allocate(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
+func (d *DynamicResources) allocateClaim(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
 	if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 		claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
 	}
@@ -142,16 +142,16 @@ func generatedName(claim *resourcev1.ResourceClaim) string {
 	return string(name)
 }
 
-// unreserve undoes what Reserve did to the claims. Claims that were allocated before stay
+// unreserveClaims undoes what Reserve did to the claims. Claims that were allocated before stay
 // allocated, and so do those that another pod has come to share.
-func (a *attempt) unreserve(changed []*resourcev1.ResourceClaim) {
+func (a *attempt) unreserveClaims(changed []*resourcev1.ResourceClaim) {
 	for _, mine := range changed {
 		claim, ok := a.c.ResourceClaims.Get(mine.Namespace, mine.Name)
 		if !ok || claim.UID != mine.UID {
 			continue
 		}
 		before := a.indexOf(mine)
-		release(a.c, claim, a.holders[before].UID, a.claims[before].Status.Allocation != nil)
+		releaseClaim(a.c, claim, a.holders[before].UID, a.claims[before].Status.Allocation != nil)
 	}
 }
 
@@ -215,9 +215,9 @@ func isFor(uid types.UID) func(resourcev1.ResourceClaimConsumerReference) bool {
 	return func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == uid }
 }
 
-// release removes one of those that a claim is reserved for. With none left the claim is
+// releaseClaim removes one of those that a claim is reserved for. With none left the claim is
 // deallocated, unless keep is set; a claim for extended resources has no purpose then.
-func release(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID, keep bool) {
+func releaseClaim(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID, keep bool) {
 	claim = claim.DeepCopy()
 	claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, isFor(uid))
 	if len(claim.Status.ReservedFor) == 0 && !keep {
@@ -249,7 +249,7 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 	if !needsDevices(c, p) {
 		return "", nil, false
 	}
-	a := d.attempt(c, p)
+	a := d.attemptFor(c, p)
 	if a.err != nil || a.rejection != nil || len(a.claims) == 0 {
 		return "", nil, false
 	}
@@ -281,9 +281,9 @@ func (d *DynamicResources) ExtendedRequestMappings(c *cluster.Cluster, p *cluste
 	if !needsDevices(c, p) {
 		return nil
 	}
-	a := d.attempt(c, p)
+	a := d.attemptFor(c, p)
 	if a.err != nil || a.rejection != nil || len(a.claims) == 0 {
 		return nil
 	}
-	return a.at(n).mappings
+	return a.offerAt(n).mappings
 }

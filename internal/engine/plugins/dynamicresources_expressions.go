@@ -49,8 +49,9 @@ type turn struct {
 	waiting int
 }
 
-// of returns the set for claims. long reports that they have more expressions than are evaluated.
-func (s *expressionSets) of(c *cluster.Cluster, open []*resourcev1.ResourceClaim) (set *expressionSet, long bool) {
+// setOf returns the set for claims. long reports that they have more expressions than are
+// evaluated.
+func (s *expressionSets) setOf(c *cluster.Cluster, open []*resourcev1.ResourceClaim) (set *expressionSet, long bool) {
 	list := expressionsOf(c, open)
 	key := strings.Join(list, "\x00")
 	if len(list) > mostExpressions || len(key) > mostExpressionText {
@@ -106,23 +107,23 @@ func eachSelection(c *cluster.Cluster, open []*resourcev1.ResourceClaim, f func(
 	}
 }
 
-// compile compiles the expressions of a set for a pod of a namespace.
-func (s *expressionSets) compile(ctx context.Context, namespace string, set *expressionSet) {
-	defer s.join(namespace)()
+// compileSet compiles the expressions of a set for a pod of a namespace.
+func (s *expressionSets) compileSet(ctx context.Context, namespace string, set *expressionSet) {
+	defer s.awaitTurn(namespace)()
 	for _, expression := range set.list {
 		if ctx.Err() != nil {
 			return
 		}
 		s.compiling.Lock()
 		if set.cache.GetOrCompile(expression).Error == nil {
-			set.costs.of(expression)
+			set.costs.costOf(expression)
 		}
 		s.compiling.Unlock()
 	}
 }
 
-// join waits for the namespace's turn, and returns how to give it back.
-func (s *expressionSets) join(namespace string) (leave func()) {
+// awaitTurn waits for the namespace's turn, and returns how to give it back.
+func (s *expressionSets) awaitTurn(namespace string) (leave func()) {
 	s.mutex.Lock()
 	if s.turns == nil {
 		s.turns = map[string]*turn{}
@@ -152,13 +153,13 @@ func (d *DynamicResources) Prepare(c *cluster.Cluster, p *cluster.Pod) *Aside {
 	if !needsDevices(c, p) {
 		return nil
 	}
-	set := d.attempt(c, p).expressions
+	set := d.attemptFor(c, p).expressions
 	if set == nil || set.ready || len(set.list) == 0 {
 		return nil
 	}
 	return &Aside{
 		Whom: "the compiler of device selectors",
-		Ask:  func(ctx context.Context) { d.sets.compile(ctx, p.Namespace(), set) },
+		Ask:  func(ctx context.Context) { d.sets.compileSet(ctx, p.Namespace(), set) },
 		Done: func() { set.ready = true },
 	}
 }

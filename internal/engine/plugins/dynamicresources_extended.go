@@ -107,7 +107,7 @@ func (d *DynamicResources) LeftClaim(c *cluster.Cluster, p *cluster.Pod) bool {
 	}
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	d.index.follow(c)
+	d.index.followCluster(c)
 	return d.index.extendedClaim(p.Namespace(), p.Name, p.UID) != nil
 }
 
@@ -152,7 +152,7 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 	}
 
 	if len(x.open) > 0 {
-		x.shape = a.d.shapes.of(a.c, x.open)
+		x.shape = a.d.shapes.shapeOf(a.c, x.open)
 	}
 	return x
 }
@@ -162,7 +162,7 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 // earlier attempt cannot be used again.
 func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *Rejection) {
 	if a.extended.Spec.Devices.Requests != nil {
-		return nil, nil, unresolvable(codeClaimStale, "cannot schedule extended resource claim")
+		return nil, nil, rejectUnresolvable(codeClaimStale, "cannot schedule extended resource claim")
 	}
 	var fromDevices []v1.ResourceName
 	for name, class := range a.classes {
@@ -171,7 +171,7 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 		case allocatable == 0 && class != nil:
 			fromDevices = append(fromDevices, name)
 		case !listed:
-			return nil, nil, unresolvable(codeExtendedNotProvided, "cannot fit resource")
+			return nil, nil, rejectUnresolvable(codeExtendedNotProvided, "cannot fit resource")
 		}
 	}
 
@@ -199,7 +199,7 @@ func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resource
 	lasting := make([]*resourcev1.DeviceRequest, len(containers))
 	var mappings, briefMappings []v1.ContainerExtendedResourceRequest
 	for i := range containers {
-		if ends(&containers[i], i < len(pod.Spec.InitContainers)) {
+		if isTerminating(&containers[i], i < len(pod.Spec.InitContainers)) {
 			continue
 		}
 		var mapped []v1.ContainerExtendedResourceRequest
@@ -210,7 +210,7 @@ func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resource
 	var most *resourcev1.DeviceRequest
 	brief := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
-		if !ends(&containers[i], true) {
+		if !isTerminating(&containers[i], true) {
 			continue
 		}
 		request, mapped := deviceRequest(i, &containers[i], name, class, lasting[i:])
@@ -243,8 +243,9 @@ func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resource
 	return requests, append(mappings, briefMappings...)
 }
 
-// ends reports whether the container is an init container that terminates before the pod runs.
-func ends(c *v1.Container, init bool) bool {
+// isTerminating reports whether the container is an init container that terminates before the pod
+// runs.
+func isTerminating(c *v1.Container, init bool) bool {
 	return init && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways)
 }
 

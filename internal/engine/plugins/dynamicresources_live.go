@@ -62,7 +62,7 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 	if !needsDevices(c, p) {
 		return ReservedClaims{}, nil, nil
 	}
-	a := d.attempt(c, p)
+	a := d.attemptFor(c, p)
 	switch {
 	case a.err != nil:
 		return ReservedClaims{}, nil, a.err
@@ -72,7 +72,7 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 		return ReservedClaims{}, nil, nil
 	}
 
-	o := a.at(n)
+	o := a.offerAt(n)
 	if o.rejection != nil {
 		if o.rejection.Err != nil {
 			return ReservedClaims{}, nil, o.rejection.Err
@@ -80,7 +80,7 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 		return ReservedClaims{}, nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
 	}
 
-	changed, err := d.reserved(a, &o)
+	changed, err := d.reservedClaims(a, &o)
 	if err != nil {
 		return ReservedClaims{}, nil, err
 	}
@@ -100,7 +100,7 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 		c.ResourceClaims.Set(claim)
 	}
 
-	return all, func(is func(*resourcev1.ResourceClaim) bool) { a.unreserve(slices.DeleteFunc(changed, is)) }, nil
+	return all, func(is func(*resourcev1.ResourceClaim) bool) { a.unreserveClaims(slices.DeleteFunc(changed, is)) }, nil
 }
 
 // ErrDeviceBinding is wrapped by the error of [Ready].

@@ -21,11 +21,11 @@ var allocatorFeatures = structured.Features{
 	ConsumableCapacity: true,
 }
 
-// find returns what the node can give to the claims, from what is known of their shape or else by a
-// search.
-func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
+// findGift returns what the node can give to the claims, from what is known of their shape or else
+// by a search.
+func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
 	if shape != nil {
-		if known := shape.at(n, &a.d.index); known != nil {
+		if known := shape.giftAt(n, &a.d.index); known != nil {
 			return known
 		}
 	}
@@ -33,14 +33,14 @@ func (a *attempt) find(n *cluster.Node, open []*resourcev1.ResourceClaim, shape 
 	if shape != nil {
 		like, pools, alike := a.d.index.likenessOf(n)
 		if alike {
-			if known := shape.like(n, like, pools); known != nil {
-				a.keep(n, shape, known)
+			if known := shape.giftLike(n, like, pools); known != nil {
+				a.keepGift(n, shape, known)
 				return known
 			}
 			found := a.searchOnce(n, open, shape)
 			if found.rejection == nil || found.rejection.Err == nil {
 				undo := shape.keepExample(like, pools, found)
-				a.note(undo)
+				a.noteUndo(undo)
 			}
 			return found
 		}
@@ -59,10 +59,10 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 		return failed
 	}
 	began := a.limit.spent.Load()
-	if a.limit.spend(costOfSearch) { // the nodes of which nothing is known yet are not searched any more
+	if a.limit.spendCost(costOfSearch) { // the nodes of which nothing is known yet are not searched any more
 		return timedOut(n)
 	}
-	found, final := a.search(n, open)
+	found, final := a.searchDevices(n, open)
 	if !final && began == 0 && !a.d.strict { // another attempt would get no further
 		found = tooHard
 	}
@@ -76,28 +76,28 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 		a.failures[where] = found
 		a.mutex.Unlock()
 	case !failure && shape != nil:
-		a.keep(n, shape, found)
+		a.keepGift(n, shape, found)
 	}
 	return found
 }
 
-func (a *attempt) keep(n *cluster.Node, shape *deviceShape, found *gift) {
-	a.note(shape.keep(n, &a.d.index, found))
+func (a *attempt) keepGift(n *cluster.Node, shape *deviceShape, found *gift) {
+	a.noteUndo(shape.keepGift(n, &a.d.index, found))
 }
 
-// note remembers how to forget what was found out.
-func (a *attempt) note(undo func()) {
+// noteUndo remembers how to forget what was found out.
+func (a *attempt) noteUndo(undo func()) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
 	a.undo = append(a.undo, undo)
 }
 
-// again implements Judge.Again. Several goroutines together may spend more than one would: they may
-// search nodes that are alike at the same time. If they stay within the limit, one would, too. If
-// they do not, what they found is forgotten and one goroutine searches all nodes again, so that the
-// nodes that the limit leaves out are always the same.
-func (a *attempt) again() bool {
-	exceeded := a.limit.over(a.limit.spent.Load()) && !a.limit.over(a.before)
+// mustRetry implements Judge.Again. Several goroutines together may spend more than one would: they
+// may search nodes that are alike at the same time. If they stay within the limit, one would, too.
+// If they do not, what they found is forgotten and one goroutine searches all nodes again, so that
+// the nodes that the limit leaves out are always the same.
+func (a *attempt) mustRetry() bool {
+	exceeded := a.limit.isExceeded(a.limit.spent.Load()) && !a.limit.isExceeded(a.before)
 	if exceeded {
 		for _, f := range slices.Backward(a.undo) {
 			f()
@@ -107,7 +107,7 @@ func (a *attempt) again() bool {
 		}
 	}
 	a.undo = nil
-	if !a.limit.over(a.before) {
+	if !a.limit.isExceeded(a.before) {
 		a.limit.spent.Store(a.before)
 	}
 	return exceeded
@@ -122,7 +122,7 @@ func (a *attempt) costOfExpressions(open []*resourcev1.ResourceClaim, on *ground
 			if selectors[i].CEL == nil || over {
 				continue
 			}
-			of := a.expressions.costs.of(selectors[i].CEL.Expression)
+			of := a.expressions.costs.costOf(selectors[i].CEL.Expression)
 			if of.compiled != nil && of.most > cost {
 				of.most, over = a.costOn(on, selectors[i].CEL.Expression, of)
 			}
@@ -150,8 +150,8 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 				cost = of.most
 				break
 			}
-			one := of.on(slice.Spec.Driver, &slice.Spec.Devices[i])
-			if a.limit.spend(one) {
+			one := of.costOn(slice.Spec.Driver, &slice.Spec.Devices[i])
+			if a.limit.spendCost(one) {
 				return 0, true
 			}
 			sum, cost = sum+one, max(cost, one)
@@ -165,9 +165,9 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 	return cost, false
 }
 
-// search looks for devices on the node for all open claims. It may have to try all combinations of
-// devices, so it is cut off, as upstream's. Its result is not final then.
-func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
+// searchDevices looks for devices on the node for all open claims. It may have to try all
+// combinations of devices, so it is cut off, as upstream's. Its result is not final then.
+func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
 	if err := tooMany(open); err != nil {
 		return &gift{rejection: &Rejection{Err: err}}, true
 	}
@@ -187,7 +187,7 @@ func (a *attempt) search(n *cluster.Node, open []*resourcev1.ResourceClaim) (fou
 	case errors.Is(err, context.DeadlineExceeded):
 		return timedOut(n), false
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
-		return &gift{rejection: unresolvable(codeDevicesNotAllocatable, "%v", err)}, true
+		return &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "%v", err)}, true
 	case err != nil:
 		return &gift{rejection: &Rejection{Err: err}}, true
 	case len(results) != len(open):
@@ -203,7 +203,7 @@ func tooMany(open []*resourcev1.ResourceClaim) error {
 	for _, claim := range open {
 		var sum int64
 		for i := range claim.Spec.Devices.Requests {
-			sum = rules.Sum(sum, fewest(&claim.Spec.Devices.Requests[i]))
+			sum = rules.Sum(sum, fewestDevices(&claim.Spec.Devices.Requests[i]))
 		}
 		if sum > math.MaxInt64/2 {
 			return fmt.Errorf("claim %s: number of requested devices %d exceeds the claim limit of %d",
@@ -213,19 +213,19 @@ func tooMany(open []*resourcev1.ResourceClaim) error {
 	return nil
 }
 
-// fewest is the least number of devices that can satisfy the request, as far as it says.
-func fewest(r *resourcev1.DeviceRequest) int64 {
+// fewestDevices is the least number of devices that can satisfy the request, as far as it says.
+func fewestDevices(r *resourcev1.DeviceRequest) int64 {
 	if r.Exactly != nil {
-		return counted(r.Exactly.AllocationMode, r.Exactly.Count)
+		return exactCount(r.Exactly.AllocationMode, r.Exactly.Count)
 	}
 	least := int64(math.MaxInt64)
 	for i := range r.FirstAvailable {
-		least = min(least, counted(r.FirstAvailable[i].AllocationMode, r.FirstAvailable[i].Count))
+		least = min(least, exactCount(r.FirstAvailable[i].AllocationMode, r.FirstAvailable[i].Count))
 	}
 	return least
 }
 
-func counted(mode resourcev1.DeviceAllocationMode, count int64) int64 {
+func exactCount(mode resourcev1.DeviceAllocationMode, count int64) int64 {
 	if mode != resourcev1.DeviceAllocationModeExactCount {
 		return 0
 	}
@@ -237,10 +237,10 @@ func timedOut(n *cluster.Node) *gift {
 }
 
 // tooHard is the answer of nodes for which the limit of a whole attempt is too low.
-var tooHard = &gift{rejection: unresolvable(codeDevicesTooHard, "finding devices takes too long")}
+var tooHard = &gift{rejection: rejectUnresolvable(codeDevicesTooHard, "finding devices takes too long")}
 
 // noDevices is the answer of nodes that cannot satisfy all claims.
-var noDevices = &gift{rejection: unresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
+var noDevices = &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
 
 // grounds are what is searched for a node.
 type grounds struct {

@@ -57,8 +57,8 @@ func (*Fragmentation) Steady() {}
 // desk is space to look at one node.
 type desk struct{ room fragmentation.Room }
 
-// look reads what is free on a node.
-func (d *desk) look(f *Fragmentation, n *cluster.Node) {
+// readNode reads what is free on a node.
+func (d *desk) readNode(f *Fragmentation, n *cluster.Node) {
 	d.room.CPU = n.Size.MilliCPU - n.Requested.MilliCPU
 	d.room.Memory = n.Size.Memory - n.Requested.Memory
 	d.room.WholeCPU = n.Size.MilliCPU
@@ -81,13 +81,13 @@ func (f *Fragmentation) readDevices(n *cluster.Node, into *[]int64) {
 		free = append(free, left)
 	}
 	if rest > 0 {
-		f.pack(n, free)
+		f.packPods(n, free)
 	}
 	*into = free
 }
 
-// pack takes the pods whose devices nobody has told off the devices, the largest first.
-func (f *Fragmentation) pack(n *cluster.Node, free []int64) {
+// packPods takes the pods whose devices nobody has told off the devices, the largest first.
+func (f *Fragmentation) packPods(n *cluster.Node, free []int64) {
 	var amounts []int64
 	for _, p := range n.Pods {
 		if amount := p.Class.Requests.Scalars[f.resource]; amount > 0 && p.Devices == nil {
@@ -98,7 +98,7 @@ func (f *Fragmentation) pack(n *cluster.Node, free []int64) {
 	slices.Sort(amounts)
 	for _, rest := range slices.Backward(amounts) {
 		for rest > 0 {
-			at := f.tightest(free, min(rest, f.devices.Unit))
+			at := f.tightestDevice(free, min(rest, f.devices.Unit))
 			if at < 0 {
 				return
 			}
@@ -112,9 +112,9 @@ func (f *Fragmentation) pack(n *cluster.Node, free []int64) {
 // maxDevices bounds the devices of a node that are looked at.
 const maxDevices = 1 << 10
 
-// tightest returns the device that an amount is taken from if nobody knows which: the fullest that
-// has it, or the emptiest; -1 if all are full.
-func (f *Fragmentation) tightest(free []int64, amount int64) int {
+// tightestDevice returns the device that an amount is taken from if nobody knows which: the fullest
+// that has it, or the emptiest; -1 if all are full.
+func (f *Fragmentation) tightestDevice(free []int64, amount int64) int {
 	best := -1
 	for i, left := range free {
 		switch {
@@ -126,15 +126,15 @@ func (f *Fragmentation) tightest(free []int64, amount int64) int {
 	return best
 }
 
-// task returns what the plugin counts of a pod.
-func (f *Fragmentation) task(p *cluster.Pod) fragmentation.Task {
+// taskOf returns what the plugin counts of a pod.
+func (f *Fragmentation) taskOf(p *cluster.Pod) fragmentation.Task {
 	r := &p.Class.Requests
 	return fragmentation.Task{CPU: r.MilliCPU, Memory: r.Memory, Amount: f.devices.Steps(r.Scalars[f.resource])}
 }
 
 // Filter implements Filter.
 func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
-	amount := f.task(p).Amount
+	amount := f.taskOf(p).Amount
 	if amount == 0 {
 		return Judge{}
 	}
@@ -149,7 +149,7 @@ func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		d := f.desks.Get().(*desk)
 		defer f.desks.Put(d)
-		switch d.look(f, n); {
+		switch d.readNode(f, n); {
 		case fragmentation.Fits(d.room.Devices, amount, f.devices.Whole()):
 			return nil
 		case int64(len(d.room.Devices))*f.devices.Whole() < amount:
@@ -163,16 +163,16 @@ func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 func (*Fragmentation) ScoreByRoom(*cluster.Cluster, *cluster.Pod) RoomScore { return RoomScore{} }
 
 // Version implements [Learner].
-func (f *Fragmentation) Version(c *cluster.Cluster) uint64 { return f.coming.version(f, c) }
+func (f *Fragmentation) Version(c *cluster.Cluster) uint64 { return f.coming.futureVersion(f, c) }
 
 // Score implements Scorer. Less cost is a higher score, and exactly so among equals.
 func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
-	future, task := f.coming.future(f, c), f.task(p)
+	future, task := f.coming.currentFuture(f, c), f.taskOf(p)
 	exact := func(n *cluster.Node) (score, fine int64) {
 		d := f.desks.Get().(*desk)
 		defer f.desks.Put(d)
-		d.look(f, n)
-		o := future.outlook(n)
+		d.readNode(f, n)
+		o := future.outlookOf(n)
 		if !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) { // it is not filtered
 			return 0, -fragmentation.Worst
 		}
@@ -187,12 +187,12 @@ func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 
 // Reserve implements Reserver: it gives the pod its devices, and learns that such a pod came.
 func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
-	f.coming.came(f, p)
+	f.coming.podPlaced(f, p)
 	amount := p.Class.Requests.Scalars[f.resource]
 	if amount <= 0 {
 		return func() {}, nil
 	}
-	shares := f.choose(c, p, n, amount)
+	shares := f.chooseDevices(c, p, n, amount)
 	if shares == nil {
 		return nil, fmt.Errorf("node %s has no device with enough free %s", n.Name, f.resource)
 	}
@@ -200,14 +200,14 @@ func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 	return func() { p.Devices = nil }, nil
 }
 
-// choose returns the devices that a pod is best given.
-func (f *Fragmentation) choose(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, amount int64) (shares cluster.DeviceShares) {
-	d, task := &desk{}, f.task(p)
-	d.look(f, n)
+// chooseDevices returns the devices that a pod is best given.
+func (f *Fragmentation) chooseDevices(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, amount int64) (shares cluster.DeviceShares) {
+	d, task := &desk{}, f.taskOf(p)
+	d.readNode(f, n)
 	if !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) {
 		return nil
 	}
-	_, device := f.coming.future(f, c).outlook(n).Cost(&d.room, &task)
+	_, device := f.coming.currentFuture(f, c).outlookOf(n).Cost(&d.room, &task)
 	if device != fragmentation.NoDevice {
 		return cluster.DeviceShares{{Device: int32(device), Amount: amount}}
 	}
@@ -225,7 +225,7 @@ func (f *Fragmentation) Interests(Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable},
 		{Resource: queue.Pod, Action: queue.Delete | queue.UpdatePodScaleDown, Hint: func(item *queue.Item, e *queue.Event) bool {
-			return !others(e) || e.PodBefore != nil && e.PodBefore.Class.Requests.Scalars[f.resource] > 0
+			return !isOthers(e) || e.PodBefore != nil && e.PodBefore.Class.Requests.Scalars[f.resource] > 0
 		}},
 	}
 }
@@ -249,10 +249,10 @@ func (f *Fragmentation) Detail(*cluster.Cluster, *cluster.Pod) func(*cluster.Nod
 
 // ScoreDetail implements [ScoreDetailer].
 func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
-	future, task, whole := f.coming.future(f, c), f.task(p), f.devices.Whole()
+	future, task, whole := f.coming.currentFuture(f, c), f.taskOf(p), f.devices.Whole()
 	return func(n *cluster.Node) string {
-		d, o := &desk{}, future.outlook(n)
-		d.look(f, n)
+		d, o := &desk{}, future.outlookOf(n)
+		d.readNode(f, n)
 		if !fragmentation.Fits(d.room.Devices, task.Amount, whole) {
 			return "no device fits"
 		}

@@ -117,7 +117,7 @@ func TestFragmentationLearnsWithinBounds(t *testing.T) {
 	before := f.Version(c)
 	for i := range 5000 {
 		pod := fmt.Sprintf("kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {requests: {cpu: %dm}}}]}", 1+i)
-		f.coming.came(f, c.Pending(parse(t, pod)[0].(*v1.Pod)))
+		f.coming.podPlaced(f, c.Pending(parse(t, pod)[0].(*v1.Pod)))
 	}
 	if n := len(f.coming.shapes); n == 0 || n > maxTasks {
 		t.Errorf("%d kinds of pods are known, want 1 to %d", n, maxTasks)

@@ -69,7 +69,7 @@ func chooseNodes(selector map[string]string, required *v1.NodeSelector) (choice 
 }
 
 func (c *nodeChoice) match(n *cluster.Node) bool {
-	return c == nil || c.selector.Matches(n) && (c.terms == nil || c.terms.match(n))
+	return c == nil || c.selector.Matches(n) && (c.terms == nil || c.terms.matchesAny(n))
 }
 
 // When what was learnt is put to use first, and how much rarer each time until it is once in
@@ -93,13 +93,13 @@ func newComing(args *FragmentationArgs, devices fragmentation.Devices) *coming {
 			Amount: devices.Steps(amountOf(t.Requests, args.Resource)),
 		}
 		where, key := chooseNodes(t.NodeSelector, t.NodeAffinity)
-		c.add(task, t.Weight, where, key)
+		c.addTask(task, t.Weight, where, key)
 	}
 	return c
 }
 
-// add counts a task.
-func (c *coming) add(task fragmentation.Task, weight int64, where *nodeChoice, choice string) {
+// addTask counts a task.
+func (c *coming) addTask(task fragmentation.Task, weight int64, where *nodeChoice, choice string) {
 	key := comingKey{task.CPU, task.Memory, task.Amount, choice}
 	s := c.shapes[key]
 	if s == nil {
@@ -115,12 +115,12 @@ func (c *coming) makeRoom() {
 	if len(c.shapes) < maxTasks {
 		return
 	}
-	keys := c.sorted()
+	keys := c.sortedShapes()
 	delete(c.shapes, keys[len(keys)-1])
 }
 
-// sorted lists the shapes, those that come most often first.
-func (c *coming) sorted() []comingKey {
+// sortedShapes lists the shapes, those that come most often first.
+func (c *coming) sortedShapes() []comingKey {
 	keys := make([]comingKey, 0, len(c.shapes))
 	for key := range c.shapes {
 		keys = append(keys, key)
@@ -138,9 +138,9 @@ const (
 	fadings = 8
 )
 
-// fade lowers all weights by 1 - 2^(-1/fadings), in 1024ths, and forgets shapes that no longer
-// come.
-func (c *coming) fade() {
+// fadeWeights lowers all weights by 1 - 2^(-1/fadings), in 1024ths, and forgets shapes that no
+// longer come.
+func (c *coming) fadeWeights() {
 	const part = 85
 	for key, s := range c.shapes {
 		if s.task.Weight -= (s.task.Weight*part + 1023) / 1024; s.task.Weight < onePod/64 {
@@ -149,18 +149,18 @@ func (c *coming) fade() {
 	}
 }
 
-// came counts a pod that is placed.
-func (c *coming) came(f *Fragmentation, p *cluster.Pod) {
+// podPlaced counts a pod that is placed.
+func (c *coming) podPlaced(f *Fragmentation, p *cluster.Pod) {
 	if c.given {
 		return
 	}
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.count(f, p)
+	c.countPod(f, p)
 	c.seen++
 	if c.seen >= c.fading {
 		c.fading += c.every
-		c.fade()
+		c.fadeWeights()
 	}
 	if c.seen >= c.next {
 		c.next += min(c.next*(rarer-1), mostLearning)
@@ -168,18 +168,18 @@ func (c *coming) came(f *Fragmentation, p *cluster.Pod) {
 	}
 }
 
-func (c *coming) count(f *Fragmentation, p *cluster.Pod) {
+func (c *coming) countPod(f *Fragmentation, p *cluster.Pod) {
 	if (&NodeAffinity{}).ReadsFor(p)&Identity != 0 {
 		return // it may run on nodes by name, which no other pod need have to do with
 	}
 	required, _ := podNodeAffinity(p.Spec())
 	where, key := chooseNodes(p.Spec().NodeSelector, required)
-	c.add(f.task(p), onePod, where, key)
+	c.addTask(f.taskOf(p), onePod, where, key)
 }
 
-// future returns what is known of what comes, as of the latest version. The first time, the pods
-// that run say what comes.
-func (c *coming) future(f *Fragmentation, in *cluster.Cluster) *future {
+// currentFuture returns what is known of what comes, as of the latest version. The first time, the
+// pods that run say what comes.
+func (c *coming) currentFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if c.current != nil {
@@ -197,13 +197,13 @@ func (c *coming) future(f *Fragmentation, in *cluster.Cluster) *future {
 func (c *coming) readCluster(f *Fragmentation, in *cluster.Cluster) {
 	for _, n := range in.SortedNodes() {
 		for _, p := range n.Pods {
-			c.count(f, p)
+			c.countPod(f, p)
 		}
 	}
 }
 
-func (c *coming) version(f *Fragmentation, in *cluster.Cluster) uint64 {
-	return c.future(f, in).number
+func (c *coming) futureVersion(f *Fragmentation, in *cluster.Cluster) uint64 {
+	return c.currentFuture(f, in).number
 }
 
 // future is what comes, prepared. It does not change.
@@ -221,7 +221,7 @@ type future struct {
 func (c *coming) newFuture() *future {
 	u := &future{number: c.numbers, devices: c.devices, outlooks: map[string]*fragmentation.Outlook{}}
 	var tasks []fragmentation.Task
-	for _, key := range c.sorted() {
+	for _, key := range c.sortedShapes() {
 		tasks = append(tasks, c.shapes[key].task)
 		u.shapes = append(u.shapes, *c.shapes[key])
 	}
@@ -232,8 +232,8 @@ func (c *coming) newFuture() *future {
 	return u
 }
 
-// outlook values nodes with the labels of this one.
-func (u *future) outlook(n *cluster.Node) *fragmentation.Outlook {
+// outlookOf values nodes with the labels of this one.
+func (u *future) outlookOf(n *cluster.Node) *fragmentation.Outlook {
 	if o, known := u.byLabels.Load(n.Labels); known {
 		return o.(*fragmentation.Outlook)
 	}

@@ -78,8 +78,8 @@ func (a *InterPodAffinity) Reads() Part { return Labels | Identity | Contents | 
 // domainCounts are numbers by topology key and value.
 type domainCounts map[string]map[string]int64
 
-// add counts weight in the node's domain of the key; a node without the key is in none.
-func (d domainCounts) add(n *cluster.Node, key string, weight int64) {
+// addWeight counts weight in the node's domain of the key; a node without the key is in none.
+func (d domainCounts) addWeight(n *cluster.Node, key string, weight int64) {
 	value, ok := n.Lookup(key)
 	if !ok {
 		return
@@ -90,8 +90,8 @@ func (d domainCounts) add(n *cluster.Node, key string, weight int64) {
 	d[key][value] += weight
 }
 
-// of returns the number for the node's domain of the key, 0 without the key.
-func (d domainCounts) of(n *cluster.Node, key string) int64 {
+// countOf returns the number for the node's domain of the key, 0 without the key.
+func (d domainCounts) countOf(n *cluster.Node, key string) int64 {
 	if value, ok := n.Lookup(key); ok {
 		return d[key][value]
 	}
@@ -101,15 +101,15 @@ func (d domainCounts) of(n *cluster.Node, key string) int64 {
 // anyOf reports whether one of the node's domains has a number above zero.
 func (d domainCounts) anyOf(n *cluster.Node) bool {
 	for key := range d {
-		if d.of(n, key) > 0 {
+		if d.countOf(n, key) > 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// remember caches an answer per class.
-func remember[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClass) T {
+// cacheByClass caches an answer per class.
+func cacheByClass[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClass) T {
 	known := map[*cluster.PodClass]T{}
 	return func(class *cluster.PodClass) T {
 		value, ok := known[class]
@@ -140,7 +140,7 @@ func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	first := len(attracts) == 0 && affinities.AttractsItself()
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		switch {
-		case slices.ContainsFunc(required, func(key string) bool { return !n.Has(key) || !first && attracts.of(n, key) <= 0 }):
+		case slices.ContainsFunc(required, func(key string) bool { return !n.Has(key) || !first && attracts.countOf(n, key) <= 0 }):
 			return AffinityUnmet
 		case repels.anyOf(n):
 			return AntiAffinityViolated
@@ -153,7 +153,7 @@ func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 
 // countRepelledBy counts the pods with anti-affinity to the pending one.
 func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
-	counts, repelledBy := domainCounts{}, remember(affinities.RepelledBy)
+	counts, repelledBy := domainCounts{}, cacheByClass(affinities.RepelledBy)
 	for _, n := range c.Nodes {
 		if n == nil || n.AntiAffine == 0 {
 			continue
@@ -163,7 +163,7 @@ func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
 				continue
 			}
 			for _, key := range repelledBy(p.Class) {
-				counts.add(n, key, 1)
+				counts.addWeight(n, key, 1)
 			}
 		}
 	}
@@ -178,7 +178,7 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 		return attracts, repels
 	}
 
-	attractedBy, repelled := remember(affinities.Attracts), remember(affinities.Repels)
+	attractedBy, repelled := cacheByClass(affinities.Attracts), cacheByClass(affinities.Repels)
 	for _, n := range c.Nodes {
 		if n == nil {
 			continue
@@ -186,11 +186,11 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 		for _, p := range n.Pods {
 			if attractedBy(p.Class) {
 				for _, key := range required {
-					attracts.add(n, key, 1)
+					attracts.addWeight(n, key, 1)
 				}
 			}
 			for _, key := range repelled(p.Class) {
-				repels.add(n, key, 1)
+				repels.addWeight(n, key, 1)
 			}
 		}
 	}
@@ -216,7 +216,7 @@ func (a *InterPodAffinity) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 	return Scoring{
 		Node: func(n *cluster.Node) (sum int64, err error) {
 			for key := range scores {
-				sum += scores.of(n, key)
+				sum += scores.countOf(n, key)
 			}
 			return sum, nil
 		},
@@ -231,7 +231,7 @@ func (a *InterPodAffinity) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 
 func (a *InterPodAffinity) countVotes(c *cluster.Cluster, affinities *Affinities) domainCounts {
 	scores, prefers := domainCounts{}, affinities.Prefers()
-	votes := remember(func(class *cluster.PodClass) []Vote { return affinities.Votes(class, a.HardWeight) })
+	votes := cacheByClass(func(class *cluster.PodClass) []Vote { return affinities.Votes(class, a.HardWeight) })
 	for _, n := range c.Nodes {
 		if n == nil || !prefers && n.Affine == 0 {
 			continue
@@ -241,7 +241,7 @@ func (a *InterPodAffinity) countVotes(c *cluster.Cluster, affinities *Affinities
 				continue
 			}
 			for _, vote := range votes(p.Class) {
-				scores.add(n, vote.Key, vote.Weight)
+				scores.addWeight(n, vote.Key, vote.Weight)
 			}
 		}
 	}
@@ -266,15 +266,15 @@ type affinityHints struct {
 	namespaces uint64 // the version of the namespaces' labels that they hold for
 }
 
-func (h *affinityHints) of(class *cluster.PodClass) *Affinities {
+func (h *affinityHints) affinitiesOf(class *cluster.PodClass) *Affinities {
 	if h.namespaces != h.c.Namespaces.Version {
 		h.namespaces = h.c.Namespaces.Version
-		h.affinities.forget()
+		h.affinities.forgetAll()
 	}
 	a, ok := h.affinities.known[class]
 	if !ok {
 		a = NewAffinities(h.c, class)
-		h.affinities.add(class, a)
+		h.affinities.addValue(class, a)
 	}
 	return a
 }
@@ -282,30 +282,30 @@ func (h *affinityHints) of(class *cluster.PodClass) *Affinities {
 // podMatters reports whether a pod that was added, removed or relabelled satisfies the pending
 // pod's affinity, or is one that anti-affinity, of either side, kept it away from.
 func (h *affinityHints) podMatters(item *queue.Item, e *queue.Event) bool {
-	if !others(e) {
+	if !isOthers(e) {
 		return Own(item, e)
 	}
-	a := h.of(item.Class)
+	a := h.affinitiesOf(item.Class)
 	switch {
 	case e.PodBefore == nil:
 		return e.Pod != nil && a.Attracts(e.Pod.Class)
 	case e.Pod == nil:
-		return leaves(a, e.PodBefore.Class)
+		return leavingHelps(a, e.PodBefore.Class)
 	}
 	return a.Attracts(e.Pod.Class) && !a.Attracts(e.PodBefore.Class) ||
-		leaves(a, e.PodBefore.Class) && !slices.Equal(kept(a, e.Pod.Class), kept(a, e.PodBefore.Class))
+		leavingHelps(a, e.PodBefore.Class) && !slices.Equal(affinityKeys(a, e.Pod.Class), affinityKeys(a, e.PodBefore.Class))
 }
 
-// leaves reports whether it helps that a pod of the class is gone. If it satisfied the pending
-// pod's affinity on a node that cannot take the pending pod, that may now go elsewhere, as the
-// first of its kind.
-func leaves(a *Affinities, class *cluster.PodClass) bool {
+// leavingHelps reports whether it helps that a pod of the class is gone. If it satisfied the
+// pending pod's affinity on a node that cannot take the pending pod, that may now go elsewhere, as
+// the first of its kind.
+func leavingHelps(a *Affinities, class *cluster.PodClass) bool {
 	return len(a.Repels(class)) > 0 || len(a.RepelledBy(class)) > 0 || a.AttractsItself() && a.Attracts(class)
 }
 
-// kept returns the keys by which the pending pod is kept away from pods of the class, or drawn to
-// them.
-func kept(a *Affinities, class *cluster.PodClass) []string {
+// affinityKeys returns the keys by which the pending pod is kept away from pods of the class, or
+// drawn to them.
+func affinityKeys(a *Affinities, class *cluster.PodClass) []string {
 	keys := append(a.Repels(class), a.RepelledBy(class)...)
 	if a.Attracts(class) {
 		keys = append(keys, "")
@@ -316,9 +316,9 @@ func kept(a *Affinities, class *cluster.PodClass) []string {
 // domainMatters reports whether a node that was added, removed or relabelled is a new place for the
 // pending pod, or moves pods that matter to it to another domain.
 func (h *affinityHints) domainMatters(item *queue.Item, e *queue.Event) bool {
-	a := h.of(item.Class)
+	a := h.affinitiesOf(item.Class)
 	if e.Node == nil {
-		return slices.ContainsFunc(e.NodeBefore.Pods, func(p *cluster.Pod) bool { return leaves(a, p.Class) })
+		return slices.ContainsFunc(e.NodeBefore.Pods, func(p *cluster.Pod) bool { return leavingHelps(a, p.Class) })
 	}
 	if e.NodeBefore == nil {
 		return len(e.Node.Pods) > 0 || !slices.ContainsFunc(a.Required(), func(key string) bool { return !e.Node.Has(key) })

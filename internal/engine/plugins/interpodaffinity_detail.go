@@ -15,8 +15,8 @@ func (*InterPodAffinity) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluste
 	}
 	d := &affinityDetail{c: c, a: NewAffinities(c, p.Class), pods: map[domainOfTerm]*cluster.Pod{},
 		theirs: map[string]map[string]*cluster.Pod{}}
-	d.find()
-	return d.of
+	d.findPods()
+	return d.detailOf
 }
 
 // affinityDetail has one of the pods that a term is about, by the term and the domain; of the terms
@@ -33,23 +33,23 @@ type domainOfTerm struct {
 	value string
 }
 
-// find looks at every pod once.
-func (d *affinityDetail) find() {
+// findPods looks at every pod once.
+func (d *affinityDetail) findPods() {
 	own := d.a.own
-	selected := remember(func(class *cluster.PodClass) (terms []*cluster.Term) {
+	selected := cacheByClass(func(class *cluster.PodClass) (terms []*cluster.Term) {
 		for i := range own.RequiredAffinity {
 			if d.a.Attracts(class) { // a pod has to match all terms
 				terms = append(terms, &own.RequiredAffinity[i])
 			}
 		}
 		for i := range own.RequiredAntiAffinity {
-			if d.a.selects(&own.RequiredAntiAffinity[i], class) {
+			if d.a.termSelects(&own.RequiredAntiAffinity[i], class) {
 				terms = append(terms, &own.RequiredAntiAffinity[i])
 			}
 		}
 		return terms
 	})
-	repelledBy := remember(d.a.RepelledBy)
+	repelledBy := cacheByClass(d.a.RepelledBy)
 	for _, n := range d.c.Nodes {
 		if n == nil {
 			continue
@@ -61,13 +61,13 @@ func (d *affinityDetail) find() {
 				}
 			}
 			for _, key := range repelledBy(o.Class) {
-				d.repelled(n, key, o)
+				d.noteRepelled(n, key, o)
 			}
 		}
 	}
 }
 
-func (d *affinityDetail) repelled(n *cluster.Node, key string, o *cluster.Pod) {
+func (d *affinityDetail) noteRepelled(n *cluster.Node, key string, o *cluster.Pod) {
 	value, ok := n.Lookup(key)
 	if !ok {
 		return
@@ -88,9 +88,9 @@ func firstByName(known, o *cluster.Pod) *cluster.Pod {
 
 func nameOf(p *cluster.Pod) string { return p.Namespace() + "/" + p.Name }
 
-// of says the same as the plugin's rejection: affinity first, then anti-affinity, then that of
-// others.
-func (d *affinityDetail) of(n *cluster.Node) string {
+// detailOf says the same as the plugin's rejection: affinity first, then anti-affinity, then that
+// of others.
+func (d *affinityDetail) detailOf(n *cluster.Node) string {
 	own := d.a.own
 	for i := range own.RequiredAffinity {
 		t := &own.RequiredAffinity[i]

@@ -18,8 +18,8 @@ type labelRequirement struct {
 	bound    int64           // of Gt and Lt
 }
 
-// each calls f with every value that is listed, once.
-func (r *labelRequirement) each(f func(value string)) {
+// eachValue calls f with every value that is listed, once.
+func (r *labelRequirement) eachValue(f func(value string)) {
 	for i, value := range r.list {
 		if !slices.Contains(r.list[:i], value) {
 			f(value)
@@ -30,14 +30,14 @@ func (r *labelRequirement) each(f func(value string)) {
 	}
 }
 
-// add adds the values of another requirement.
-func (r *labelRequirement) add(other *labelRequirement) {
-	r.spread()
-	other.each(func(value string) { r.values[value] = true })
+// addValues adds the values of another requirement.
+func (r *labelRequirement) addValues(other *labelRequirement) {
+	r.makeSet()
+	other.eachValue(func(value string) { r.values[value] = true })
 }
 
-// spread puts the values into a map, which is the requirement's own.
-func (r *labelRequirement) spread() {
+// makeSet puts the values into a map, which is the requirement's own.
+func (r *labelRequirement) makeSet() {
 	if r.values != nil {
 		return
 	}
@@ -48,19 +48,19 @@ func (r *labelRequirement) spread() {
 	r.list = nil
 }
 
-// narrow makes the requirement one that is met where both are.
-func (r *labelRequirement) narrow(other *labelRequirement) {
+// narrowBy makes the requirement one that is met where both are.
+func (r *labelRequirement) narrowBy(other *labelRequirement) {
 	switch r.operator {
 	case selection.In:
 		both := map[string]bool{}
-		other.each(func(value string) {
-			if r.lists(value) {
+		other.eachValue(func(value string) {
+			if r.listsValue(value) {
 				both[value] = true
 			}
 		})
 		r.list, r.values = nil, both
 	case selection.NotIn:
-		r.add(other)
+		r.addValues(other)
 	case selection.GreaterThan:
 		r.bound = max(r.bound, other.bound)
 	case selection.LessThan:
@@ -77,37 +77,37 @@ func newLabelRequirement(key string, operator selection.Operator, values []strin
 		r.bound, _ = strconv.ParseInt(values[0], 10, 64)
 	default:
 		if r.list = values; len(values) > few {
-			r.spread()
+			r.makeSet()
 		}
 	}
 	return r
 }
 
 func (r *labelRequirement) match(n *cluster.Node) bool {
-	return r.meets(n.Lookup(r.key))
+	return r.meetsValue(n.Lookup(r.key))
 }
 
-// meets reports whether a label with this value, if a node has it, meets the requirement.
-func (r *labelRequirement) meets(value string, has bool) bool {
+// meetsValue reports whether a label with this value, if a node has it, meets the requirement.
+func (r *labelRequirement) meetsValue(value string, has bool) bool {
 	switch r.operator {
 	case selection.In:
-		return has && r.lists(value)
+		return has && r.listsValue(value)
 	case selection.NotIn:
-		return !has || !r.lists(value)
+		return !has || !r.listsValue(value)
 	case selection.Exists:
 		return has
 	case selection.DoesNotExist:
 		return !has
 	}
 	number, err := strconv.ParseInt(value, 10, 64)
-	return has && err == nil && r.allows(number)
+	return has && err == nil && r.allowsNumber(number)
 }
 
-// allows is for Gt and Lt.
-func (r *labelRequirement) allows(number int64) bool {
+// allowsNumber is for Gt and Lt.
+func (r *labelRequirement) allowsNumber(number int64) bool {
 	return (number > r.bound) == (r.operator == selection.GreaterThan) && number != r.bound
 }
 
-func (r *labelRequirement) lists(value string) bool {
+func (r *labelRequirement) listsValue(value string) bool {
 	return r.values[value] || slices.Contains(r.list, value)
 }

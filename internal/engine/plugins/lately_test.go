@@ -12,7 +12,7 @@ func TestHintsForgetLargeClasses(t *testing.T) {
 		var l lately[bool]
 		for range 3 * keep {
 			class := &cluster.PodClass{Bulk: bulk}
-			l.add(class, true)
+			l.addValue(class, true)
 			if !l.known[class] {
 				t.Fatal("the latest class is not known")
 			}

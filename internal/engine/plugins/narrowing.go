@@ -25,11 +25,11 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 		},
 		Offered: func(e *queue.Event) queue.Amounts {
 			switch {
-			case !others(e):
+			case !isOthers(e):
 				return queue.Amounts{math.MaxInt64, math.MaxInt64}
 			case e.Node == nil:
 				return queue.Amounts{-1, -1}
-			case ofNode && e.NodeBefore != nil && !grew(everything(e), e):
+			case ofNode && e.NodeBefore != nil && !nodeGrew(allResources(e), e):
 				return queue.Amounts{-1, -1}
 			case ofNode || e.PodBefore == nil || in.Displaces != nil:
 				return queue.Amounts{e.Node.Size.MilliCPU, e.Node.Size.Memory}
@@ -40,8 +40,8 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 	}
 }
 
-// everything is all that the event's node has, or had.
-func everything(e *queue.Event) *cluster.Resources {
+// allResources is all that the event's node has, or had.
+func allResources(e *queue.Event) *cluster.Resources {
 	all := &cluster.Resources{MilliCPU: 1, Memory: 1, EphemeralStorage: 1, Scalars: map[v1.ResourceName]int64{}}
 	for _, size := range [2]*cluster.Size{e.NodeBefore.Size, e.Node.Size} {
 		for name := range size.Scalars {
@@ -90,7 +90,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 			return append(topics, meantBy(class)...), false
 		},
 		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
-			if !others(e) {
+			if !isOthers(e) {
 				return nil, true
 			}
 			for _, p := range [2]*cluster.Pod{e.PodBefore, e.Pod} {

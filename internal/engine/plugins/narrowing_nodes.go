@@ -25,14 +25,14 @@ func byNodeSelection() *queue.Narrowing {
 				return nil, true
 			}
 			asked := map[string]bool{} // thousands of terms may ask about few keys
-			for _, r := range selecting(spec) {
+			for _, r := range nodeRequirements(spec) {
 				if r.byAnyChange() {
 					if asked[r.key] {
 						continue
 					}
 					asked[r.key] = true
 				}
-				topics = append(topics, r.changes()...)
+				topics = append(topics, r.changeTopics()...)
 			}
 			return topics, false
 		},
@@ -91,8 +91,8 @@ type wanted struct {
 	absent bool // a node without the label may meet it
 }
 
-// selecting lists all requirements on nodes in the spec.
-func selecting(spec *cluster.Spec) (list []wanted) {
+// nodeRequirements lists all requirements on nodes in the spec.
+func nodeRequirements(spec *cluster.Spec) (list []wanted) {
 	for key, value := range spec.NodeSelector {
 		list = append(list, wanted{key: key, values: []string{value}})
 	}
@@ -126,8 +126,8 @@ func wantedBy(term *v1.NodeSelectorTerm) (list []wanted) {
 // byAnyChange reports whether a node may meet the requirement after any change of the label.
 func (w *wanted) byAnyChange() bool { return !w.name && (len(w.values) == 0 || w.absent) }
 
-// changes are the changes of a node after which it may meet the requirement.
-func (w *wanted) changes() (topics []queue.Topic) {
+// changeTopics are the changes of a node after which it may meet the requirement.
+func (w *wanted) changeTopics() (topics []queue.Topic) {
 	if w.name {
 		return nil
 	}
@@ -140,9 +140,9 @@ func (w *wanted) changes() (topics []queue.Topic) {
 	return topics
 }
 
-// has returns topics such that every node that meets the requirement has one of them; ok is false
-// if there may be no such topics.
-func (w *wanted) has() (topics []queue.Topic, ok bool) {
+// hasTopics returns topics such that every node that meets the requirement has one of them; ok is
+// false if there may be no such topics.
+func (w *wanted) hasTopics() (topics []queue.Topic, ok bool) {
 	switch {
 	case w.absent:
 		return nil, false
@@ -159,9 +159,9 @@ func (w *wanted) has() (topics []queue.Topic, ok bool) {
 	return topics, true
 }
 
-// few orders requirements by how few nodes are likely to meet them: names first, then labels of the
-// cluster's owner, then those of Kubernetes, which many nodes share.
-func (w *wanted) few() int {
+// selectivity orders requirements by how few nodes are likely to meet them: names first, then
+// labels of the cluster's owner, then those of Kubernetes, which many nodes share.
+func (w *wanted) selectivity() int {
 	const ofKubernetes = "kubernetes.io/"
 	switch {
 	case w.name || w.key == v1.LabelHostname:
@@ -208,8 +208,8 @@ func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 // there is none to look for.
 func bestOf(list []wanted) (best []queue.Topic, fewest int) {
 	for i := range list {
-		topics, ok := list[i].has()
-		if few := list[i].few(); ok && (best == nil || few < fewest || few == fewest && len(topics) < len(best)) {
+		topics, ok := list[i].hasTopics()
+		if few := list[i].selectivity(); ok && (best == nil || few < fewest || few == fewest && len(topics) < len(best)) {
 			best, fewest = topics, few
 		}
 	}
@@ -238,7 +238,7 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 				return nil, false
 			}
 			left := taints(e.Node)
-			if e.NodeBefore != nil && covers(left, taints(e.NodeBefore)) {
+			if e.NodeBefore != nil && coversTaints(left, taints(e.NodeBefore)) {
 				return nil, false // a pod that tolerates these tolerated those
 			}
 			if len(left) == 0 {
@@ -257,8 +257,8 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 	}
 }
 
-// covers reports whether all contains all of some.
-func covers(all, some []v1.Taint) bool {
+// coversTaints reports whether all contains all of some.
+func coversTaints(all, some []v1.Taint) bool {
 	for i := range some {
 		found := false
 		for j := range all {
@@ -281,8 +281,8 @@ func keepingOff(n *cluster.Node) (list []v1.Taint) {
 	return list
 }
 
-// cordons returns the taint of a node's cordon, if it is cordoned.
-func cordons(n *cluster.Node) []v1.Taint {
+// cordonTaints returns the taint of a node's cordon, if it is cordoned.
+func cordonTaints(n *cluster.Node) []v1.Taint {
 	if n.Taints.Unschedulable {
 		return []v1.Taint{cordon}
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// unless selects every class, except on events for which nobody returns true: they can help no pod.
-func unless(nobody func(e *queue.Event) bool) *queue.Narrowing {
+// everyoneUnless selects every class, except on events for which nobody returns true: they can help
+// no pod.
+func everyoneUnless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 	everybody := []queue.Topic{{Kind: queue.Everybody}}
 	return &queue.Narrowing{
 		Topics: func(*queue.Item) (topics []queue.Topic, all bool) { return everybody, false },
@@ -35,7 +36,7 @@ func (in Setting) byClaims() *queue.Narrowing {
 			for _, name := range claimNames(item.Pod) {
 				topics = append(topics, queue.Topic{Kind: queue.OfClaim, Key: item.Pod.Namespace, Value: name})
 			}
-			for _, claim := range in.claims(item) { // one that gets a volume later wakes the pod itself
+			for _, claim := range in.claimsOf(item) { // one that gets a volume later wakes the pod itself
 				if claim.Spec.VolumeName != "" {
 					topics = append(topics, queue.Topic{Kind: queue.OfVolume, Value: claim.Spec.VolumeName})
 				}
@@ -166,17 +167,17 @@ type volumeKeys struct {
 	migrated bool // CSI migration leaves some volumes to drivers, which select nodes by labels of their own
 }
 
-// has reports whether volumes may select nodes by the label.
-func (k *volumeKeys) has(key string) bool {
+// hasKey reports whether volumes may select nodes by the label.
+func (k *volumeKeys) hasKey(key string) bool {
 	now := [3]uint64{k.c.Volumes.Version, k.c.StorageClasses.Version, k.c.CSICapacities.Version}
 	if k.known == nil || k.versions != now {
 		k.versions, k.known, k.migrated = now, map[string]bool{}, false
-		k.read()
+		k.readVolumes()
 	}
 	return k.known[key] || k.migrated && strings.HasPrefix(key, "topology.") // as the labels of all such drivers begin
 }
 
-func (k *volumeKeys) read() {
+func (k *volumeKeys) readVolumes() {
 	for volume := range k.c.Volumes.Each {
 		k.migrated = k.migrated || translator.IsPVMigratable(volume)
 		if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
@@ -212,7 +213,7 @@ func (k *volumeKeys) read() {
 // byVolumeKeys selects all pods with volumes if the event's node is new, or if a label has changed
 // by which volumes select nodes.
 func byVolumeKeys(has func(key string) bool) *queue.Narrowing {
-	return unless(func(e *queue.Event) bool {
+	return everyoneUnless(func(e *queue.Event) bool {
 		if e.Node == nil {
 			return true
 		}

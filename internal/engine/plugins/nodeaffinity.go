@@ -50,7 +50,7 @@ type requiredTerms struct {
 var lastRequired lastRead[v1.NodeSelector, requiredTerms]
 
 func readRequired(required *v1.NodeSelector) requiredTerms {
-	terms, _ := lastRequired.of(required, len(required.NodeSelectorTerms), func() (requiredTerms, error) {
+	terms, _ := lastRequired.readOnce(required, len(required.NodeSelectorTerms), func() (requiredTerms, error) {
 		names, narrow := namedNodes(required)
 		return requiredTerms{indexTerms(readNodeTerms(required), nil), names, narrow}, nil
 	})
@@ -69,7 +69,7 @@ type lastRead[From, To any] struct {
 // worthKeeping is from how many terms on what was read of them is kept.
 const worthKeeping = 100
 
-func (l *lastRead[From, To]) of(from *From, terms int, read func() (To, error)) (To, error) {
+func (l *lastRead[From, To]) readOnce(from *From, terms int, read func() (To, error)) (To, error) {
 	if terms < worthKeeping {
 		return read()
 	}
@@ -129,14 +129,14 @@ func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	parts := Labels
 	required, preferred := podNodeAffinity(p.Spec())
 	_, individual := p.Spec().NodeSelector[v1.LabelHostname]
-	individual = individual || pl.addedRequired != nil && pl.addedRequired.identify() ||
+	individual = individual || pl.addedRequired != nil && pl.addedRequired.identifiesNodes() ||
 		slices.ContainsFunc(pl.addedPreferred, func(t weightedNodeTerm) bool { return t.identity })
 	if required != nil {
 		individual = individual || slices.ContainsFunc(required.NodeSelectorTerms,
-			func(t v1.NodeSelectorTerm) bool { return identifies(&t) })
+			func(t v1.NodeSelectorTerm) bool { return termIdentifies(&t) })
 	}
 	for i := range preferred {
-		individual = individual || identifies(&preferred[i].Preference)
+		individual = individual || termIdentifies(&preferred[i].Preference)
 	}
 	if individual {
 		parts |= Identity
@@ -176,7 +176,7 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 		switch {
 		case pl.addedRequired != nil && !pl.addedRequired.match(n):
 			return enforcedMismatch
-		case !selector.Matches(n), required != nil && !terms.match(n):
+		case !selector.Matches(n), required != nil && !terms.matchesAny(n):
 			return affinityMismatch
 		}
 		return nil
@@ -249,14 +249,14 @@ func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 		first = &preferred[0]
 	}
 
-	all, err := pl.preferred.of(first, len(preferred), read)
+	all, err := pl.preferred.readOnce(first, len(preferred), read)
 	if err != nil {
 		return Scoring{Err: err}
 	}
 
 	return Scoring{
-		Node:      func(n *cluster.Node) (int64, error) { return all.weigh(n), nil },
-		Normalize: func(_ []*cluster.Node, scores []int64) { normalize(scores, false) },
+		Node:      func(n *cluster.Node) (int64, error) { return all.sumWeights(n), nil },
+		Normalize: func(_ []*cluster.Node, scores []int64) { normalizeScores(scores, false) },
 	}
 }
 

@@ -46,7 +46,7 @@ func (NodePorts) Interests(Setting) []queue.Interest {
 		{Resource: queue.Node, Action: queue.Add},
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
 			return e.PodBefore != nil && item.Class.Ports.Conflict(e.PodBefore.Class.Ports)
-		}, Narrowing: unless(func(e *queue.Event) bool { return e.PodBefore == nil || e.PodBefore.Class.Ports == nil })},
+		}, Narrowing: everyoneUnless(func(e *queue.Event) bool { return e.PodBefore == nil || e.PodBefore.Class.Ports == nil })},
 	}
 }
 

@@ -29,9 +29,9 @@ type resourceReader struct {
 	devices *deviceCounts
 }
 
-// amounts returns the amounts of the i-th resource on a node. A resource that only some nodes have,
-// such as an extended one, counts only if the pod requests it.
-func (r *resourceReader) amounts(i int, n *cluster.Node) amounts {
+// amountsOn returns the amounts of the i-th resource on a node. A resource that only some nodes
+// have, such as an extended one, counts only if the pod requests it.
+func (r *resourceReader) amountsOn(i int, n *cluster.Node) amounts {
 	name := v1.ResourceName(r.specs[i].Name)
 	room := &r.cluster.Rooms[n.Index]
 	switch name {
@@ -54,7 +54,7 @@ func (r *resourceReader) amounts(i int, n *cluster.Node) amounts {
 	}
 	allocatable := n.Size.Scalars[name]
 	if allocatable == 0 && r.devices != nil {
-		return r.devices.on(n, name)
+		return r.devices.countOn(n, name)
 	}
 	return amounts{n.Requested.Scalars[name], allocatable}
 }
@@ -97,8 +97,8 @@ func (s resourceSpecs) requestsOf(p *cluster.Pod, count func(*v1.Pod) v1.Resourc
 	return wanted
 }
 
-// weight returns the configured weight of a resource, 0 if it does not count.
-func (s resourceSpecs) weight(name v1.ResourceName) (sum int64) {
+// weightOf returns the configured weight of a resource, 0 if it does not count.
+func (s resourceSpecs) weightOf(name v1.ResourceName) (sum int64) {
 	for i := range s {
 		if s[i].Name == string(name) {
 			sum += s[i].Weight

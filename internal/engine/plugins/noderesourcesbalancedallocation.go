@@ -29,7 +29,7 @@ func NewNodeResourcesBalancedAllocation(args *config.NodeResourcesBalancedAlloca
 		return nil, err
 	}
 	b := &NodeResourcesBalancedAllocation{specs: args.Resources}
-	b.cpu, b.memory = b.specs.weight(v1.ResourceCPU) > 0, b.specs.weight(v1.ResourceMemory) > 0
+	b.cpu, b.memory = b.specs.weightOf(v1.ResourceCPU) > 0, b.specs.weightOf(v1.ResourceMemory) > 0
 	return b, nil
 }
 
@@ -39,27 +39,27 @@ func (*NodeResourcesBalancedAllocation) Name() string { return "NodeResourcesBal
 // Score implements Scorer. Pods that request none of the resources are not scored: otherwise they
 // would all go to the node with the best balance (kubernetes/kubernetes#129138).
 func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
-	reader, skip := b.reader(c, p)
+	reader, skip := b.readerFor(c, p)
 	if skip {
 		return Scoring{}
 	}
 	return Scoring{Node: func(n *cluster.Node) (int64, error) {
 		with, without := make([]float64, 0, 4), make([]float64, 0, 4)
 		for i := range reader.specs {
-			a := reader.amounts(i, n)
+			a := reader.amountsOn(i, n)
 			if a.allocatable == 0 {
 				continue
 			}
-			with = append(with, fraction(rules.Sum(a.allocated, reader.wanted[i]), a.allocatable))
-			without = append(without, fraction(a.allocated, a.allocatable))
+			with = append(with, requestedFraction(rules.Sum(a.allocated, reader.wanted[i]), a.allocatable))
+			without = append(without, requestedFraction(a.allocated, a.allocatable))
 		}
-		return Evenness(balance(with), balance(without)), nil
+		return Evenness(balanceScore(with), balanceScore(without)), nil
 	}}
 }
 
-func (b *NodeResourcesBalancedAllocation) reader(c *cluster.Cluster, p *cluster.Pod) (reader *resourceReader, skip bool) {
+func (b *NodeResourcesBalancedAllocation) readerFor(c *cluster.Cluster, p *cluster.Pod) (reader *resourceReader, skip bool) {
 	reader = &resourceReader{specs: b.specs, wanted: b.specs.requestsOf(p, rules.Requests), cluster: c}
-	reader.devices = b.stock.counts(c, b.specs, reader.wanted)
+	reader.devices = b.stock.countsFor(c, b.specs, reader.wanted)
 	for _, amount := range reader.wanted {
 		if amount != 0 {
 			return reader, false
@@ -70,7 +70,7 @@ func (b *NodeResourcesBalancedAllocation) reader(c *cluster.Cluster, p *cluster.
 
 // ScoreByRoom implements [RoomScorer].
 func (b *NodeResourcesBalancedAllocation) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
-	reader, skips := b.reader(c, p)
+	reader, skips := b.readerFor(c, p)
 	by := RoomScore{Skips: skips, Only: reader.roomOnly(), Of: b.roomScore}
 	by.CPU, by.Memory = reader.cpuAndMemory()
 	if b.cpu && b.memory {
@@ -86,8 +86,8 @@ func (b *NodeResourcesBalancedAllocation) roomScore(room *cluster.Room, cpu, mem
 	return EvennessScore(room.RequestedCPU, cpu, room.CPU, room.RequestedMemory, memory, room.Memory)
 }
 
-// fraction is the requested share, at most 1.
-func fraction(requested, allocatable int64) float64 {
+// requestedFraction is the requested share, at most 1.
+func requestedFraction(requested, allocatable int64) float64 {
 	f := float64(requested) / float64(allocatable)
 	if f > 1 {
 		f = 1
@@ -95,9 +95,9 @@ func fraction(requested, allocatable int64) float64 {
 	return f
 }
 
-// balance is MaxScore minus the standard deviation of the shares. The order of the operations
+// balanceScore is MaxScore minus the standard deviation of the shares. The order of the operations
 // decides the last unit; it is upstream's.
-func balance(fractions []float64) int64 {
+func balanceScore(fractions []float64) int64 {
 	switch len(fractions) {
 	case 0, 1:
 		return MaxScore
@@ -134,5 +134,5 @@ func EvennessScore(requestedCPU, podCPU, cpu, requestedMemory, podMemory, memory
 
 // BalanceScore is how even the shares of CPU and memory are, regardless of what a pod would change.
 func BalanceScore(requestedCPU, cpu, requestedMemory, memory int64) int64 {
-	return balanceOfTwo(fraction(requestedCPU, cpu), fraction(requestedMemory, memory))
+	return balanceOfTwo(requestedFraction(requestedCPU, cpu), requestedFraction(requestedMemory, memory))
 }

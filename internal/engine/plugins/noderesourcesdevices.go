@@ -72,9 +72,9 @@ var deviceExpressions = sync.OnceValue(func() *cel.Cache {
 	return cel.NewCache(32, cel.Features{EnableConsumableCapacity: true})
 })
 
-// counts returns nil, the common case, if no class provides a resource that the scorer weighs and
-// the pod requests.
-func (s *deviceStock) counts(c *cluster.Cluster, specs resourceSpecs, wanted []int64) *deviceCounts {
+// countsFor returns nil, the common case, if no class provides a resource that the scorer weighs
+// and the pod requests.
+func (s *deviceStock) countsFor(c *cluster.Cluster, specs resourceSpecs, wanted []int64) *deviceCounts {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
 	}
@@ -89,7 +89,7 @@ func (s *deviceStock) counts(c *cluster.Cluster, specs resourceSpecs, wanted []i
 			continue
 		}
 		if counts == nil {
-			s.follow(c)
+			s.followCluster(c)
 			counts = &deviceCounts{stock: s, classes: map[v1.ResourceName]*resourcev1.DeviceClass{}}
 		}
 		counts.classes[name] = class
@@ -98,15 +98,15 @@ func (s *deviceStock) counts(c *cluster.Cluster, specs resourceSpecs, wanted []i
 	return counts
 }
 
-// follow brings the stock up to date.
-func (s *deviceStock) follow(c *cluster.Cluster) {
+// followCluster brings the stock up to date.
+func (s *deviceStock) followCluster(c *cluster.Cluster) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if s.index.c != c || s.classes != c.DeviceClasses.Version {
 		s.selected, s.known = map[*resourcev1.DeviceClass]map[*resourcev1.ResourceSlice][]selectedDevice{}, map[stockKey]stocked{}
 	}
 	anew := s.index.c != c || s.slices != c.ResourceSlices.Version
-	s.index.follow(c)
+	s.index.followCluster(c)
 	s.classes, s.slices = c.DeviceClasses.Version, c.ResourceSlices.Version
 	if anew {
 		s.shared = s.shared[:0]
@@ -128,8 +128,8 @@ func (s *deviceStock) follow(c *cluster.Cluster) {
 	}
 }
 
-// of returns the devices of a slice that the class selects.
-func (s *deviceStock) of(class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) []selectedDevice {
+// selectedOf returns the devices of a slice that the class selects.
+func (s *deviceStock) selectedOf(class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) []selectedDevice {
 	of := s.selected[class]
 	if of == nil {
 		of = map[*resourcev1.ResourceSlice][]selectedDevice{}
@@ -141,16 +141,16 @@ func (s *deviceStock) of(class *resourcev1.DeviceClass, slice *resourcev1.Resour
 		for i := range slice.Spec.Devices {
 			device, d := &slice.Spec.Devices[i], &devices[i]
 			d.id = structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, device.Name)
-			d.matches, d.err = selects(class, slice.Spec.Driver, device)
+			d.matches, d.err = classSelects(class, slice.Spec.Driver, device)
 		}
 		of[slice] = devices
 	}
 	return devices
 }
 
-// on counts the devices that the node can use. As upstream, a selector that cannot be evaluated
-// takes the resource out of the score.
-func (d *deviceCounts) on(n *cluster.Node, name v1.ResourceName) amounts {
+// countOn counts the devices that the node can use. As upstream, a selector that cannot be
+// evaluated takes the resource out of the score.
+func (d *deviceCounts) countOn(n *cluster.Node, name v1.ResourceName) amounts {
 	class := d.classes[name]
 	if class == nil {
 		return amounts{}
@@ -161,28 +161,28 @@ func (d *deviceCounts) on(n *cluster.Node, name v1.ResourceName) amounts {
 	key := stockKey{class, individualOf(n)}
 	known, ok := s.known[key]
 	if !ok || known.at < known.own.changed || known.at < s.index.sharedAt {
-		known = stocked{s.count(n, class), s.index.node(n.Name), s.index.now}
+		known = stocked{s.countDevices(n, class), s.index.devicesOf(n.Name), s.index.now}
 		s.known[key] = known
 	}
 	return known.amounts
 }
 
-func (s *deviceStock) count(n *cluster.Node, class *resourcev1.DeviceClass) (a amounts) {
+func (s *deviceStock) countDevices(n *cluster.Node, class *resourcev1.DeviceClass) (a amounts) {
 	for _, slice := range s.index.slicesFor(n.Name) {
-		if isLocal(slice) && *slice.Spec.NodeName == n.Name && !s.add(&a, n, class, slice) {
+		if isLocal(slice) && *slice.Spec.NodeName == n.Name && !s.addSlice(&a, n, class, slice) {
 			return amounts{}
 		}
 	}
 	for _, slice := range s.shared {
-		if !s.add(&a, n, class, slice) {
+		if !s.addSlice(&a, n, class, slice) {
 			return amounts{}
 		}
 	}
 	return a
 }
 
-// add counts the devices of a slice. It returns false if a selector cannot be evaluated.
-func (s *deviceStock) add(a *amounts, n *cluster.Node, class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) bool {
+// addSlice counts the devices of a slice. It returns false if a selector cannot be evaluated.
+func (s *deviceStock) addSlice(a *amounts, n *cluster.Node, class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) bool {
 	whole := slice.Spec.PerDeviceNodeSelection == nil || !*slice.Spec.PerDeviceNodeSelection
 	if whole {
 		if usable, err := sliceReaches(&slice.Spec, n); err != nil || !usable {
@@ -190,7 +190,7 @@ func (s *deviceStock) add(a *amounts, n *cluster.Node, class *resourcev1.DeviceC
 		}
 	}
 
-	for i, d := range s.of(class, slice) {
+	for i, d := range s.selectedOf(class, slice) {
 		if !whole {
 			usable, err := deviceReaches(&slice.Spec.Devices[i], n)
 			if err != nil {
@@ -215,7 +215,7 @@ func (s *deviceStock) add(a *amounts, n *cluster.Node, class *resourcev1.DeviceC
 	return true
 }
 
-func selects(class *resourcev1.DeviceClass, driver string, device *resourcev1.Device) (bool, error) {
+func classSelects(class *resourcev1.DeviceClass, driver string, device *resourcev1.Device) (bool, error) {
 	for _, selector := range class.Spec.Selectors {
 		if selector.CEL == nil {
 			continue

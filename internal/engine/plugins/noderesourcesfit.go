@@ -57,7 +57,7 @@ func NewNodeResourcesFit(args *config.NodeResourcesFitArgs) (*NodeResourcesFit, 
 	if ratio := args.ScoringStrategy.RequestedToCapacityRatio; ratio != nil {
 		f.shape = newShape(ratio.Shape)
 	}
-	f.cpuWeight, f.memoryWeight = f.specs.weight(v1.ResourceCPU), f.specs.weight(v1.ResourceMemory)
+	f.cpuWeight, f.memoryWeight = f.specs.weightOf(v1.ResourceCPU), f.specs.weightOf(v1.ResourceMemory)
 	return f, nil
 }
 
@@ -76,10 +76,10 @@ func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	scalars := f.Others(requests)
 	classes := classesByResource(c, scalars)
 	return Judge{Node: func(n *cluster.Node) *Rejection {
-		if f.fits(requests, scalars, classes, n) {
+		if f.hasRoom(requests, scalars, classes, n) {
 			return nil
 		}
-		return shortage(requests, scalars, classes, n)
+		return listShortages(requests, scalars, classes, n)
 	}}
 }
 
@@ -108,36 +108,36 @@ func isExtended(name v1.ResourceName) bool {
 	return strings.Contains(s, "/") && !strings.Contains(s, v1.ResourceDefaultNamespacePrefix) && cluster.IsScalar(name)
 }
 
-// fits handles the common case, in which nothing is short. It does not allocate.
-func (*NodeResourcesFit) fits(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
-	if int64(len(n.Pods)) >= n.Size.Pods || lacks(r.MilliCPU, n.Size.MilliCPU, n.Requested.MilliCPU) ||
-		lacks(r.Memory, n.Size.Memory, n.Requested.Memory) ||
-		lacks(r.EphemeralStorage, n.Size.EphemeralStorage, n.Requested.EphemeralStorage) {
+// hasRoom handles the common case, in which nothing is short. It does not allocate.
+func (*NodeResourcesFit) hasRoom(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
+	if int64(len(n.Pods)) >= n.Size.Pods || lacksAmount(r.MilliCPU, n.Size.MilliCPU, n.Requested.MilliCPU) ||
+		lacksAmount(r.Memory, n.Size.Memory, n.Requested.Memory) ||
+		lacksAmount(r.EphemeralStorage, n.Size.EphemeralStorage, n.Requested.EphemeralStorage) {
 		return false
 	}
 	for _, name := range scalars {
-		if lacks(r.Scalars[name], n.Size.Scalars[name], n.Requested.Scalars[name]) && !delegated(name, classes, n) {
+		if lacksAmount(r.Scalars[name], n.Size.Scalars[name], n.Requested.Scalars[name]) && !isDelegated(name, classes, n) {
 			return false
 		}
 	}
 	return true
 }
 
-// lacks reports whether a request exceeds what is left of the allocatable amount. A request of
-// nothing is always satisfied, even on a node that is overcommitted.
-func lacks(request, allocatable, requested int64) bool {
+// lacksAmount reports whether a request exceeds what is left of the allocatable amount. A request
+// of nothing is always satisfied, even on a node that is overcommitted.
+func lacksAmount(request, allocatable, requested int64) bool {
 	return request > 0 && request > allocatable-requested
 }
 
-// delegated reports whether a resource is left to DynamicResources: the node has none of it, and a
-// DeviceClass provides it.
-func delegated(name v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
+// isDelegated reports whether a resource is left to DynamicResources: the node has none of it, and
+// a DeviceClass provides it.
+func isDelegated(name v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
 	return classes[name] && n.Size.Scalars[name] <= 0
 }
 
-// shortage lists all that is short. If a request exceeds what the whole node has, preemption cannot
-// help.
-func shortage(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) *Rejection {
+// listShortages lists all that is short. If a request exceeds what the whole node has, preemption
+// cannot help.
+func listShortages(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) *Rejection {
 	rejection := &Rejection{}
 	add := func(code, reason string, unresolvable bool) {
 		if rejection.Code == "" {
@@ -150,20 +150,20 @@ func shortage(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.Re
 	if int64(len(n.Pods)) >= n.Size.Pods {
 		add(CodeTooManyPods, "Too many pods", false)
 	}
-	if lacks(r.MilliCPU, n.Size.MilliCPU, n.Requested.MilliCPU) {
+	if lacksAmount(r.MilliCPU, n.Size.MilliCPU, n.Requested.MilliCPU) {
 		add(CodeInsufficientCPU, "Insufficient cpu", r.MilliCPU > n.Size.MilliCPU)
 	}
 
-	if lacks(r.Memory, n.Size.Memory, n.Requested.Memory) {
+	if lacksAmount(r.Memory, n.Size.Memory, n.Requested.Memory) {
 		add(CodeInsufficientMemory, "Insufficient memory", r.Memory > n.Size.Memory)
 	}
-	if lacks(r.EphemeralStorage, n.Size.EphemeralStorage, n.Requested.EphemeralStorage) {
+	if lacksAmount(r.EphemeralStorage, n.Size.EphemeralStorage, n.Requested.EphemeralStorage) {
 		add(CodeInsufficientEphemeralStorage, "Insufficient ephemeral-storage", r.EphemeralStorage > n.Size.EphemeralStorage)
 	}
 
 	for _, name := range scalars {
 		request, allocatable := r.Scalars[name], n.Size.Scalars[name]
-		if lacks(request, allocatable, n.Requested.Scalars[name]) && !delegated(name, classes, n) {
+		if lacksAmount(request, allocatable, n.Requested.Scalars[name]) && !isDelegated(name, classes, n) {
 			add(CodeInsufficientResource, "Insufficient "+string(name), request > allocatable)
 		}
 	}
@@ -172,20 +172,20 @@ func shortage(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.Re
 
 // Score implements Scorer.
 func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
-	reader := f.reader(c, p)
+	reader := f.readerFor(c, p)
 	return Scoring{Node: func(n *cluster.Node) (int64, error) {
 		var sum, weights int64
 		for i := range reader.specs {
-			a := reader.amounts(i, n)
-			f.add(&sum, &weights, f.specs[i].Weight, rules.Sum(a.allocated, reader.wanted[i]), a.allocatable)
+			a := reader.amountsOn(i, n)
+			f.addScore(&sum, &weights, f.specs[i].Weight, rules.Sum(a.allocated, reader.wanted[i]), a.allocatable)
 		}
-		return f.mean(sum, weights), nil
+		return f.meanScore(sum, weights), nil
 	}}
 }
 
-func (f *NodeResourcesFit) reader(c *cluster.Cluster, p *cluster.Pod) *resourceReader {
+func (f *NodeResourcesFit) readerFor(c *cluster.Cluster, p *cluster.Pod) *resourceReader {
 	reader := &resourceReader{specs: f.specs, wanted: f.specs.requestsOf(p, rules.ScoreRequests), nonZero: true, cluster: c}
-	reader.devices = f.stock.counts(c, f.specs, reader.wanted)
+	reader.devices = f.stock.countsFor(c, f.specs, reader.wanted)
 	return reader
 }
 
@@ -194,7 +194,7 @@ func (f *NodeResourcesFit) Scored() []config.ResourceSpec { return f.specs }
 
 // ScoreByRoom implements [RoomScorer].
 func (f *NodeResourcesFit) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
-	reader := f.reader(c, p)
+	reader := f.readerFor(c, p)
 	by := RoomScore{Only: reader.roomOnly(), Of: f.roomScore}
 	by.CPU, by.Memory = reader.cpuAndMemory()
 	if f.strategy == config.LeastAllocated && f.cpuWeight == f.memoryWeight && f.cpuWeight > 0 {
@@ -206,9 +206,9 @@ func (f *NodeResourcesFit) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomS
 // roomScore counts the defaults of containers without a request, too.
 func (f *NodeResourcesFit) roomScore(room *cluster.Room, cpu, memory int64) int64 {
 	var sum, weights int64
-	f.add(&sum, &weights, f.cpuWeight, rules.Sum(room.NonZeroCPU, cpu), room.CPU)
-	f.add(&sum, &weights, f.memoryWeight, rules.Sum(room.NonZeroMemory, memory), room.Memory)
-	return f.mean(sum, weights)
+	f.addScore(&sum, &weights, f.cpuWeight, rules.Sum(room.NonZeroCPU, cpu), room.CPU)
+	f.addScore(&sum, &weights, f.memoryWeight, rules.Sum(room.NonZeroMemory, memory), room.Memory)
+	return f.meanScore(sum, weights)
 }
 
 // Interests implements Requeuer. What helps is room on the event's node that suffices for the pod.
@@ -218,20 +218,20 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	interests := []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable, Narrowing: in.byRoom(true),
 			Hint: func(item *queue.Item, e *queue.Event) bool {
-				return e.Node != nil && (e.NodeBefore == nil || grew(&item.Class.Requests, e)) &&
-					(in.fits(item, e.Node) || in.fitsWithoutLower(item, e.Node))
+				return e.Node != nil && (e.NodeBefore == nil || nodeGrew(&item.Class.Requests, e)) &&
+					(in.fitsOn(item, e.Node) || in.fitsWithoutLower(item, e.Node))
 			}},
 		{Resource: queue.Pod, Action: queue.Delete | queue.UpdatePodScaleDown, Narrowing: in.byRoom(false),
 			Hint: func(item *queue.Item, e *queue.Event) bool {
 				switch {
-				case !others(e):
+				case !isOthers(e):
 					return Own(item, e)
-				case e.Node == nil || e.PodBefore == nil || !frees(&item.Class.Requests, e):
+				case e.Node == nil || e.PodBefore == nil || !podShrank(&item.Class.Requests, e):
 					return false
-				case in.fits(item, e.Node):
+				case in.fitsOn(item, e.Node):
 					return true
 				}
-				return !in.displaces(item, e.PodBefore) && in.fitsWithoutLower(item, e.Node)
+				return !in.mayDisplace(item, e.PodBefore) && in.fitsWithoutLower(item, e.Node)
 			}},
 		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: func(item *queue.Item, e *queue.Event) bool {
 			return extendedNameChanged(e) && ofExtendedClass(item, e)
@@ -240,8 +240,8 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	if in.Profile.GentlePreemption { // a pod may wait for the room of others' victims
 		interests = append(interests, queue.Interest{Resource: queue.Pod, Action: queue.Update,
 			Hint: func(item *queue.Item, e *queue.Event) bool {
-				return others(e) && e.Node != nil && e.PodBefore != nil && e.Pod != nil && e.Pod.Preempted && !e.PodBefore.Preempted &&
-					in.mayPreempt(item) && in.fits(item, withoutPreempted(e.Node))
+				return isOthers(e) && e.Node != nil && e.PodBefore != nil && e.Pod != nil && e.Pod.Preempted && !e.PodBefore.Preempted &&
+					in.mayPreempt(item) && in.fitsOn(item, withoutPreempted(e.Node))
 			}})
 	}
 	return interests
@@ -255,14 +255,14 @@ func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
 	}
 	var without *cluster.Node
 	for _, p := range n.Pods {
-		if in.displaces(item, p) {
+		if in.mayDisplace(item, p) {
 			if without == nil {
 				without = n.Copy(nil)
 			}
 			without.Take(p)
 		}
 	}
-	return without != nil && in.fits(item, without)
+	return without != nil && in.fitsOn(item, without)
 }
 
 func withoutPreempted(n *cluster.Node) *cluster.Node {
@@ -280,22 +280,22 @@ func (in Setting) mayPreempt(item *queue.Item) bool {
 	return in.Profile.Preemption && (policy == nil || *policy != v1.PreemptNever)
 }
 
-// grew reports whether the node has more of a requested resource than before.
-func grew(wanted *cluster.Resources, e *queue.Event) bool {
+// nodeGrew reports whether the node has more of a requested resource than before.
+func nodeGrew(wanted *cluster.Resources, e *queue.Event) bool {
 	was, is := e.NodeBefore.Size, e.Node.Size
-	return is.Pods > was.Pods || more(wanted, &was.Resources, &is.Resources)
+	return is.Pods > was.Pods || hasMore(wanted, &was.Resources, &is.Resources)
 }
 
-// frees reports whether the pod takes less of a requested resource than before.
-func frees(wanted *cluster.Resources, e *queue.Event) bool {
+// podShrank reports whether the pod takes less of a requested resource than before.
+func podShrank(wanted *cluster.Resources, e *queue.Event) bool {
 	if e.Pod == nil {
 		return true // its place among the pods at least
 	}
-	return more(wanted, &e.Pod.Class.Requests, &e.PodBefore.Class.Requests)
+	return hasMore(wanted, &e.Pod.Class.Requests, &e.PodBefore.Class.Requests)
 }
 
-// more reports whether b has more than a of a requested resource.
-func more(wanted, a, b *cluster.Resources) bool {
+// hasMore reports whether b has more than a of a requested resource.
+func hasMore(wanted, a, b *cluster.Resources) bool {
 	if wanted.MilliCPU > 0 && b.MilliCPU > a.MilliCPU || wanted.Memory > 0 && b.Memory > a.Memory ||
 		wanted.EphemeralStorage > 0 && b.EphemeralStorage > a.EphemeralStorage {
 		return true

@@ -64,7 +64,7 @@ func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 		term := readNodeTerm(t)
 		if one, ok := term.oneOf(); ok {
 			if at, known := byKey[one.key]; known {
-				terms[at].wanted[0].add(one)
+				terms[at].wanted[0].addValues(one)
 				continue
 			}
 			byKey[one.key] = len(terms)
@@ -84,7 +84,7 @@ func (t *nodeTerm) oneOf() (*labelRequirement, bool) {
 }
 
 func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
-	term := nodeTerm{identity: identifies(t), wanted: make([]labelRequirement, 0, len(t.MatchExpressions))}
+	term := nodeTerm{identity: termIdentifies(t), wanted: make([]labelRequirement, 0, len(t.MatchExpressions))}
 	var at map[requirementKind]int // where in wanted, if there are many
 	if len(t.MatchExpressions) > 8 {
 		at = make(map[requirementKind]int, len(t.MatchExpressions))
@@ -96,7 +96,7 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 			term.broken = true
 			continue
 		}
-		term.require(newLabelRequirement(e.Key, operator, e.Values), at)
+		term.addRequirement(newLabelRequirement(e.Key, operator, e.Values), at)
 	}
 	for i := range t.MatchFields {
 		f := &t.MatchFields[i]
@@ -118,9 +118,9 @@ type requirementKind struct {
 	operator selection.Operator
 }
 
-// require adds a requirement to the term, or narrows the one with the same key and operator. at may
-// be nil.
-func (t *nodeTerm) require(r labelRequirement, at map[requirementKind]int) {
+// addRequirement adds a requirement to the term, or narrows the one with the same key and operator.
+// at may be nil.
+func (t *nodeTerm) addRequirement(r labelRequirement, at map[requirementKind]int) {
 	kind := requirementKind{r.key, r.operator}
 	i, known := at[kind]
 	if at == nil {
@@ -128,7 +128,7 @@ func (t *nodeTerm) require(r labelRequirement, at map[requirementKind]int) {
 		known = i >= 0
 	}
 	if known {
-		t.wanted[i].narrow(&r)
+		t.wanted[i].narrowBy(&r)
 		return
 	}
 	if at != nil {
@@ -182,7 +182,7 @@ func namesWanted(fields []fieldRequirement) []labelRequirement {
 			operator = selection.NotIn
 		}
 		if f.name {
-			t.require(labelRequirement{operator: operator, list: []string{f.value}}, nil)
+			t.addRequirement(labelRequirement{operator: operator, list: []string{f.value}}, nil)
 		}
 	}
 	return t.wanted
@@ -210,30 +210,30 @@ func preferencesOf(terms []weightedNodeTerm) preferences {
 			sums = map[string]int64{}
 			p.byValue[one.key] = sums
 		}
-		one.each(func(value string) { sums[value] += terms[i].weight })
+		one.eachValue(func(value string) { sums[value] += terms[i].weight })
 	}
 
 	p.others = indexTerms(others, weights)
 	return p
 }
 
-func (p *preferences) weigh(n *cluster.Node) (sum int64) {
+func (p *preferences) sumWeights(n *cluster.Node) (sum int64) {
 	for key, sums := range p.byValue {
 		if value, has := n.Lookup(key); has {
 			sum += sums[value]
 		}
 	}
-	return sum + p.others.weigh(n)
+	return sum + p.others.sumWeights(n)
 }
 
-// identify tells whether the terms tell nodes apart that share their labels.
-func (terms nodeTerms) identify() bool {
+// identifiesNodes tells whether the terms tell nodes apart that share their labels.
+func (terms nodeTerms) identifiesNodes() bool {
 	return slices.ContainsFunc(terms, func(t nodeTerm) bool { return t.identity })
 }
 
-// identifies tells that of one term: it has a requirement on what is different for every node, its
-// name or its host name.
-func identifies(t *v1.NodeSelectorTerm) bool {
+// termIdentifies tells that of one term: it has a requirement on what is different for every node,
+// its name or its host name.
+func termIdentifies(t *v1.NodeSelectorTerm) bool {
 	return len(t.MatchFields) > 0 || slices.ContainsFunc(t.MatchExpressions,
 		func(r v1.NodeSelectorRequirement) bool { return r.Key == v1.LabelHostname })
 }

@@ -46,7 +46,7 @@ func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 // Interests implements Requeuer.
 func (NodeUnschedulable) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
-		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses, Narrowing: byTaints(cordons)},
+		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses, Narrowing: byTaints(cordonTaints)},
 		{Resource: queue.Pod, Action: queue.UpdatePodToleration, Hint: Own},
 	}
 }

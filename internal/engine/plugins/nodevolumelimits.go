@@ -71,7 +71,7 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if !v.Applies(c, p) {
 		return Judge{}
 	}
-	v.uses.follow(c)
+	v.uses.followCluster(c)
 	l := &volumeLimits{c: c, uses: &v.uses}
 	// Only whether the node has a CSINode matters: without one nothing is left to CSI drivers.
 	for i, csiNode := range [2]*storagev1.CSINode{nil, {}} {
@@ -83,10 +83,10 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 			}
 		}
 		if !v.AllowMissing {
-			l.needed[i] = l.wanted[i].needed(c)
+			l.needed[i] = l.wanted[i].neededDrivers(c)
 		}
 	}
-	return Judge{Node: l.on}
+	return Judge{Node: l.rejectionOn}
 }
 
 // volumeLimits is what a pod needs to have attached, on nodes without and with a CSINode, and by
@@ -99,7 +99,7 @@ type volumeLimits struct {
 	rejected [2]*Rejection
 }
 
-func (l *volumeLimits) on(n *cluster.Node) *Rejection {
+func (l *volumeLimits) rejectionOn(n *cluster.Node) *Rejection {
 	csiNode, known := l.uses.csiNode(n), 0
 	if csiNode != nil {
 		known = 1
@@ -108,13 +108,13 @@ func (l *volumeLimits) on(n *cluster.Node) *Rejection {
 	if l.rejected[known] != nil {
 		return l.rejected[known]
 	}
-	if driver := l.missing(known, csiNode); driver != "" {
+	if driver := l.missingDriver(known, csiNode); driver != "" {
 		return &Rejection{Code: CodeCSIDriverMissing, Reasons: []string{driver + " CSI driver is not installed on the node"}}
 	}
 	if csiNode == nil || len(wanted) == 0 || !anyLimit(csiNode) {
 		return nil
 	}
-	use := l.uses.on(n, csiNode)
+	use := l.uses.useOn(n, csiNode)
 	if use.err != nil {
 		return use.err
 	}
@@ -139,9 +139,9 @@ func (l *volumeLimits) on(n *cluster.Node) *Rejection {
 	return nil
 }
 
-// missing returns the first by name of the drivers that the pod's volumes need and the node lacks;
-// "" if it has all whose absence matters.
-func (l *volumeLimits) missing(known int, csiNode *storagev1.CSINode) string {
+// missingDriver returns the first by name of the drivers that the pod's volumes need and the node
+// lacks; "" if it has all whose absence matters.
+func (l *volumeLimits) missingDriver(known int, csiNode *storagev1.CSINode) string {
 	for _, driver := range l.needed[known] {
 		if csiNode == nil || !hasDriver(csiNode, driver) {
 			return driver
@@ -154,9 +154,9 @@ func hasDriver(csiNode *storagev1.CSINode, name string) bool {
 	return slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
 }
 
-// needed lists the drivers of the volumes that must be installed where the pod goes, sorted. A
-// driver without a CSIDriver need not be.
-func (s attachedSet) needed(c *cluster.Cluster) (drivers []string) {
+// neededDrivers lists the drivers of the volumes that must be installed where the pod goes, sorted.
+// A driver without a CSIDriver need not be.
+func (s attachedSet) neededDrivers(c *cluster.Cluster) (drivers []string) {
 	for a := range s {
 		if driver, ok := c.CSIDrivers.Get("", a.driver); ok && mustBeInstalled(driver) {
 			drivers = append(drivers, a.driver)
@@ -248,7 +248,7 @@ func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1
 	if err != nil {
 		return fmt.Errorf("looking up provisioner name for volume %s: %w", v.Name, err)
 	}
-	if csiNode == nil || !migrated(plugin) {
+	if csiNode == nil || !isMigrated(plugin) {
 		return nil
 	}
 	if v.VsphereVolume != nil && v.VsphereVolume.StoragePolicyName != "" {
@@ -280,20 +280,20 @@ func (s attachedSet) addClaim(c *cluster.Cluster, csiNode *storagev1.CSINode, cl
 	}
 	source := volume.Spec.CSI
 	if source == nil {
-		source = translated(csiNode, volume)
+		source = translateVolume(csiNode, volume)
 	}
 	if source != nil && source.Driver != "" && source.VolumeHandle != "" {
 		s[attached{driver: source.Driver, handle: source.VolumeHandle}] = true
 	}
 }
 
-// translated returns the CSI form of a volume of an in-tree plugin, or nil.
-func translated(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v1.CSIPersistentVolumeSource {
+// translateVolume returns the CSI form of a volume of an in-tree plugin, or nil.
+func translateVolume(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v1.CSIPersistentVolumeSource {
 	if csiNode == nil || !translator.IsPVMigratable(volume) {
 		return nil
 	}
 	plugin, err := translator.GetInTreePluginNameFromSpec(volume, nil)
-	if err != nil || !migrated(plugin) {
+	if err != nil || !isMigrated(plugin) {
 		return nil
 	}
 	volume, err = translator.TranslateInTreePVToCSI(klog.Logger{}, volume)
@@ -312,7 +312,7 @@ func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, 
 	}
 	driver := class.Provisioner
 	if translator.IsMigratableIntreePluginByName(driver) {
-		if csiNode == nil || !migrated(driver) {
+		if csiNode == nil || !isMigrated(driver) {
 			return
 		}
 		driver, _ = translator.GetCSINameFromInTreeName(driver)
@@ -324,8 +324,8 @@ func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, 
 
 var translator = csitranslation.New()
 
-// migrated reports whether the volumes of an in-tree plugin are left to a CSI driver.
-func migrated(plugin string) bool {
+// isMigrated reports whether the volumes of an in-tree plugin are left to a CSI driver.
+func isMigrated(plugin string) bool {
 	switch plugin {
 	case csiplugins.AWSEBSInTreePluginName, csiplugins.GCEPDInTreePluginName, csiplugins.AzureDiskInTreePluginName,
 		csiplugins.CinderInTreePluginName, csiplugins.PortworxVolumePluginName:

@@ -17,11 +17,11 @@ func (*NodeVolumeLimits) Interests(in Setting) []queue.Interest {
 		{Resource: queue.CSINode, Action: queue.Update, Hint: limitGrew},
 		{Resource: queue.CSIDriver, Action: queue.Update | queue.Delete, Hint: driverNotNeeded},
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(_ *queue.Item, e *queue.Event) bool {
-			return usedVolumes(e, attachable)
-		}, Narrowing: unless(func(e *queue.Event) bool { return !usedVolumes(e, attachable) })},
+			return usedVolumes(e, isAttachable)
+		}, Narrowing: everyoneUnless(func(e *queue.Event) bool { return !usedVolumes(e, isAttachable) })},
 		{Resource: queue.Claim, Action: queue.Add | queue.Update, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
 		{Resource: queue.VolumeAttachment, Action: queue.Delete, Hint: func(item *queue.Item, _ *queue.Event) bool {
-			return slices.ContainsFunc(item.Class.Spec.Volumes, attachable)
+			return slices.ContainsFunc(item.Class.Spec.Volumes, isAttachable)
 		}},
 	}
 }
@@ -31,8 +31,8 @@ func usedVolumes(e *queue.Event, such func(v1.Volume) bool) bool {
 	return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, such)
 }
 
-// attachable is false for volumes that every node can provide.
-func attachable(v v1.Volume) bool {
+// isAttachable is false for volumes that every node can provide.
+func isAttachable(v v1.Volume) bool {
 	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
 }
 

@@ -16,7 +16,7 @@ func TestFiltersStandWhereTheyDoAtPreFilter(t *testing.T) {
 		{nil, []string{"x", "y"}, []string{"x", "y"}},
 	} {
 		p := &Profile{At: map[Point][]string{PreFilter: row.preFilter, Filters: row.filter}}
-		if got := p.filters(); !slices.Equal(got, row.want) {
+		if got := p.filterNames(); !slices.Equal(got, row.want) {
 			t.Errorf("at PreFilter %v, at Filter %v: asked as %v, want %v", row.preFilter, row.filter, got, row.want)
 		}
 	}

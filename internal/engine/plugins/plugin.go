@@ -170,8 +170,9 @@ type Worthy interface {
 	Worth(c *cluster.Cluster, p *cluster.Pod) string
 }
 
-// normalize scales scores to 0..MaxScore by their maximum. reverse makes the highest the lowest.
-func normalize(scores []int64, reverse bool) {
+// normalizeScores scales scores to 0..MaxScore by their maximum. reverse makes the highest the
+// lowest.
+func normalizeScores(scores []int64, reverse bool) {
 	var highest int64
 	for _, s := range scores {
 		highest = max(highest, s)

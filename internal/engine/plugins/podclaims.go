@@ -141,7 +141,7 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 	}
 
 	plugin, err := translator.GetInTreePluginNameFromSpec(volume, nil)
-	if err != nil || !migrated(plugin) {
+	if err != nil || !isMigrated(plugin) {
 		return b
 	}
 
@@ -181,7 +181,7 @@ func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejec
 	}
 	for _, claim := range waiting {
 		u := &unboundClaim{PersistentVolumeClaim: claim}
-		if _, hasNode := u.node(); !hasNode {
+		if _, hasNode := u.selectedNode(); !hasNode {
 			u.candidates, u.failure = findCandidates(claims.c, claim, volumes[claimClass(claim)])
 		}
 		u.provision = readProvision(claims.c, claim)
@@ -193,8 +193,8 @@ func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejec
 }
 
 func inTurn(a, b *unboundClaim) int {
-	_, aHasNode := a.node()
-	_, bHasNode := b.node()
+	_, aHasNode := a.selectedNode()
+	_, bHasNode := b.selectedNode()
 	switch {
 	case aHasNode && bHasNode:
 		return 0
@@ -207,15 +207,15 @@ func inTurn(a, b *unboundClaim) int {
 	return x.Cmp(y)
 }
 
-// node returns the node that has already been selected for the claim's volume.
-func (u *unboundClaim) node() (name string, ok bool) {
+// selectedNode returns the node that has already been selected for the claim's volume.
+func (u *unboundClaim) selectedNode() (name string, ok bool) {
 	name, ok = u.Annotations[annSelectedNode]
 	return name, ok
 }
 
-// on decides what the claims get on a node, or returns why the pod cannot go there. decision is nil
-// if the caller only asks whether.
-func (claims *podClaims) on(n *cluster.Node, decision *volumeDecision) *Rejection {
+// decideOn decides what the claims get on a node, or returns why the pod cannot go there. decision
+// is nil if the caller only asks whether.
+func (claims *podClaims) decideOn(n *cluster.Node, decision *volumeDecision) *Rejection {
 	within, exist, err := claims.boundOn(n)
 	if err != nil {
 		return &Rejection{Err: err}
@@ -257,19 +257,19 @@ func (claims *podClaims) boundOn(n *cluster.Node) (within, exist bool, err error
 		if b.volume == nil {
 			return true, false, nil
 		}
-		if within, err := b.on(claims.c, n); !within || err != nil {
+		if within, err := b.usableOn(claims.c, n); !within || err != nil {
 			return false, true, err
 		}
 	}
 	return true, true, nil
 }
 
-// on reports whether the volume can be used on the node.
-func (b *boundClaim) on(c *cluster.Cluster, n *cluster.Node) (bool, error) {
+// usableOn reports whether the volume can be used on the node.
+func (b *boundClaim) usableOn(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	if b.plugin == "" || !migratedOn(c, n, b.plugin) {
-		return b.reach.has(n), nil
+		return b.reach.hasNode(n), nil
 	}
-	return b.translated.has(n), b.failure
+	return b.translated.hasNode(n), b.failure
 }
 
 // migratedOn reports whether CSI migration of an in-tree plugin is on at the node itself.
@@ -290,7 +290,7 @@ func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 // provisioned.
 func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (found, enough bool, err error) {
 	for _, u := range claims.unbound {
-		if name, ok := u.node(); ok && name != n.Name {
+		if name, ok := u.selectedNode(); ok && name != n.Name {
 			return false, true, nil
 		}
 	}
@@ -302,17 +302,17 @@ func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (f
 	taken := map[string]takenVolumes{} // by class
 	for i, u := range claims.unbound {
 		class := claimClass(u.PersistentVolumeClaim)
-		if v := u.candidates.on(n, taken[class]); v != nil {
+		if v := u.candidates.volumeOn(n, taken[class]); v != nil {
 			if taken[class] == nil && i < len(claims.unbound)-1 {
 				taken[class] = make(takenVolumes, u.candidates.class)
 			}
-			taken[class].add(v)
+			taken[class].markTaken(v)
 			if decision != nil {
 				decision.matches = append(decision.matches, volumeMatch{u.PersistentVolumeClaim, v.volume})
 			}
 			continue
 		}
-		if possible, enough := u.provision.on(n); !possible || !enough {
+		if possible, enough := u.provision.canProvision(n); !possible || !enough {
 			return possible, enough, nil
 		}
 		if decision != nil {

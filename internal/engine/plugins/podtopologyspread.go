@@ -76,7 +76,7 @@ func newPodTopologySpread(args any) (any, error) {
 		made.Compare = gated.Compare
 		return made, nil
 	}
-	return with(NewPodTopologySpread)(args)
+	return withArgs(NewPodTopologySpread)(args)
 }
 
 // Name implements [Filter] and [Scorer].
@@ -96,7 +96,7 @@ type Spreader interface {
 
 // Hard returns the pod's constraints that reject nodes, in their order.
 func (s *PodTopologySpread) Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadConstraint, error) {
-	constraints, err := s.constraints(c, p, v1.DoNotSchedule)
+	constraints, err := s.constraintsOf(c, p, v1.DoNotSchedule)
 	if err == nil {
 		return constraints, nil
 	}
@@ -110,7 +110,7 @@ func (s *PodTopologySpread) Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadCo
 // one of the keys are neither counted nor scored.
 func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []SpreadConstraint, everyKey bool, err error) {
 	own := len(p.Spec().TopologySpreadConstraints) > 0
-	constraints, err = s.constraints(c, p, v1.ScheduleAnyway)
+	constraints, err = s.constraintsOf(c, p, v1.ScheduleAnyway)
 	switch {
 	case err == nil:
 		return constraints, own || !s.system, nil
@@ -120,16 +120,16 @@ func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraint
 	return nil, false, fmt.Errorf("calculating preScoreState: setting default soft topology spread constraints: %w", err)
 }
 
-func (s *PodTopologySpread) constraints(c *cluster.Cluster, p *cluster.Pod,
+func (s *PodTopologySpread) constraintsOf(c *cluster.Cluster, p *cluster.Pod,
 	action v1.UnsatisfiableConstraintAction) ([]SpreadConstraint, error) {
 	if own := p.Spec().TopologySpreadConstraints; len(own) > 0 {
-		return s.read(own, p.Class.SpreadSelectors, action, p)
+		return s.readConstraints(own, p.Class.SpreadSelectors, action, p)
 	}
 	selector := defaultSelector(c, p.Class)
 	if selector.Empty() {
 		return nil, nil
 	}
-	constraints, err := s.read(s.defaults, nil, action, p)
+	constraints, err := s.readConstraints(s.defaults, nil, action, p)
 	if err != nil {
 		return nil, err
 	}
@@ -139,7 +139,7 @@ func (s *PodTopologySpread) constraints(c *cluster.Cluster, p *cluster.Pod,
 	return constraints, nil
 }
 
-func (s *PodTopologySpread) read(
+func (s *PodTopologySpread) readConstraints(
 	list []v1.TopologySpreadConstraint, selectors []*rules.Selector, action v1.UnsatisfiableConstraintAction, p *cluster.Pod,
 ) ([]SpreadConstraint, error) {
 	constraints, err := readSpread(list, selectors, action, p.Class.Labels)
@@ -235,7 +235,7 @@ func newSpreadCounter(p *cluster.Pod, constraints []SpreadConstraint) *spreadCou
 	return &spreadCounter{constraints, p.Namespace(), make([]sync.Map, len(constraints))}
 }
 
-func (s *spreadCounter) count(constraint int, n *cluster.Node) (count int64) {
+func (s *spreadCounter) countPods(constraint int, n *cluster.Node) (count int64) {
 	for _, p := range n.Pods {
 		if p.Terminating {
 			continue
@@ -277,7 +277,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 				switch {
 				case !ok:
 				case constraints[i].PerNode():
-					sum += constraints[i].Part(counter.count(i, n), weights[i])
+					sum += constraints[i].Part(counter.countPods(i, n), weights[i])
 				default:
 					sum += constraints[i].Part(domains[i][value], weights[i])
 				}
@@ -330,7 +330,7 @@ func countSoft(c *cluster.Cluster, p *cluster.Pod, counter *spreadCounter, domai
 		for i := range constraints {
 			value := n.Get(constraints[i].TopologyKey)
 			if _, ok := domains[i][value]; ok && inclusion.Includes(&constraints[i], n) {
-				domains[i][value] += counter.count(i, n)
+				domains[i][value] += counter.countPods(i, n)
 			}
 		}
 	}

@@ -28,15 +28,15 @@ type lately[T any] struct {
 	bulk  int // of these classes
 }
 
-func (l *lately[T]) add(class *cluster.PodClass, value T) {
+func (l *lately[T]) addValue(class *cluster.PodClass, value T) {
 	if len(l.known) >= keep || l.bulk > cluster.MostBulk || l.known == nil {
-		l.forget()
+		l.forgetAll()
 	}
 	l.known[class] = value
 	l.bulk += class.Bulk
 }
 
-func (l *lately[T]) forget() { l.known, l.bulk = map[*cluster.PodClass]T{}, 0 }
+func (l *lately[T]) forgetAll() { l.known, l.bulk = map[*cluster.PodClass]T{}, 0 }
 
 // Interests implements Requeuer. Anything helps that changes a count, or which nodes are counted.
 func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
@@ -48,14 +48,14 @@ func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 		w := &wantedSpread{own: len(class.Spec.TopologySpreadConstraints) > 0}
 		w.constraints, w.err = s.Hard(in.Cluster, &cluster.Pod{Class: class})
 		if w.own { // defaults depend on services and owners
-			latest.add(class, w)
+			latest.addValue(class, w)
 		}
 		return w
 	}
 	return []queue.Interest{
 		{
 			Resource: queue.Pod, Action: queue.Add | queue.Delete | queue.Update,
-			Narrowing: byLabels(func(class *cluster.PodClass) ([]*rules.Selector, bool) { return of(class).selectors() }),
+			Narrowing: byLabels(func(class *cluster.PodClass) ([]*rules.Selector, bool) { return of(class).listSelectors() }),
 			Hint:      func(item *queue.Item, e *queue.Event) bool { return of(item.Class).podMatters(item, e) },
 		},
 		{
@@ -74,9 +74,9 @@ func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 	}
 }
 
-// selectors returns those of the constraints. all: they cannot be read, or are defaults, which may
-// change.
-func (s *wantedSpread) selectors() (list []*rules.Selector, all bool) {
+// listSelectors returns those of the constraints. all: they cannot be read, or are defaults, which
+// may change.
+func (s *wantedSpread) listSelectors() (list []*rules.Selector, all bool) {
 	for i := range s.constraints {
 		list = append(list, s.constraints[i].Selector)
 	}
@@ -87,7 +87,7 @@ func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {
 	if s.err != nil {
 		return true
 	}
-	if !others(e) {
+	if !isOthers(e) {
 		return Own(item, e) && (e.Action&queue.UpdatePodLabel != 0 || e.Action&queue.UpdatePodToleration != 0 && s.honoursTaints())
 	}
 	for i := range s.constraints {
@@ -113,7 +113,7 @@ func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool
 	if s.err != nil {
 		return true
 	}
-	was, is := s.counted(e.NodeBefore), s.counted(e.Node)
+	was, is := s.isCounted(e.NodeBefore), s.isCounted(e.Node)
 	switch {
 	case was != is:
 		return true
@@ -129,7 +129,7 @@ func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool
 		return true
 	}
 	changed := changedKeys(e)
-	return slices.ContainsFunc(selecting(class.Spec), func(w wanted) bool {
+	return slices.ContainsFunc(nodeRequirements(class.Spec), func(w wanted) bool {
 		return slices.Contains(changed, w.key) // the node may be left out of the counts now, or no longer
 	})
 }
@@ -144,7 +144,7 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 				topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: key}, queue.Topic{Kind: queue.NodeKey, Key: key})
 			}
 
-			for _, w := range selecting(item.Class.Spec) {
+			for _, w := range nodeRequirements(item.Class.Spec) {
 				topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: w.key})
 			}
 			if s.honoursTaints() {
@@ -171,8 +171,8 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 	}
 }
 
-// counted reports whether a node has all keys: without them it is not counted.
-func (s *wantedSpread) counted(n *cluster.Node) bool {
+// isCounted reports whether a node has all keys: without them it is not counted.
+func (s *wantedSpread) isCounted(n *cluster.Node) bool {
 	return n != nil && !slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return !n.Has(c.TopologyKey) })
 }
 

@@ -107,13 +107,13 @@ func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, 
 			if _, ok := p.made[name]; ok {
 				continue
 			}
-			entry, ok := lookup(catalog, name)
+			entry, ok := findEntry(catalog, name)
 			if !ok {
 				p.made[name] = nil
 				p.Outside = append(p.Outside, name)
 				continue
 			}
-			plugin, err := entry.make(args[name])
+			plugin, err := entry.newPlugin(args[name])
 			if err != nil {
 				return nil, err
 			}
@@ -121,7 +121,7 @@ func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, 
 		}
 	}
 
-	p.assemble()
+	p.assemblePlugins()
 	return p, nil
 }
 
@@ -133,26 +133,26 @@ func (p *Profile) Fresh() (*Profile, error) {
 	fresh.Gates, fresh.Filters, fresh.Scorers, fresh.Reservers = nil, nil, nil, nil
 	fresh.made = make(map[string]any, len(p.made))
 	for name, plugin := range p.made {
-		if entry, ok := lookup(p.catalog, name); ok {
+		if entry, ok := findEntry(p.catalog, name); ok {
 			var err error
-			if plugin, err = entry.make(p.args[name]); err != nil {
+			if plugin, err = entry.newPlugin(p.args[name]); err != nil {
 				return nil, err
 			}
 		}
 		fresh.made[name] = plugin
 	}
-	fresh.assemble()
+	fresh.assemblePlugins()
 	return &fresh, nil
 }
 
-func (p *Profile) assemble() {
+func (p *Profile) assemblePlugins() {
 	for _, name := range p.At[PreEnqueue] {
 		if gate, ok := p.made[name].(Gate); ok {
 			p.Gates = append(p.Gates, gate)
 		}
 	}
 
-	for _, name := range p.filters() {
+	for _, name := range p.filterNames() {
 		if filter, ok := p.made[name].(Filter); ok {
 			p.Filters = append(p.Filters, p.partOf(filter))
 		}
@@ -207,9 +207,9 @@ func (p *Profile) StopsBeforeDevices(rejector string, r *Rejection) bool {
 	return by >= 0 && by < slices.Index(order, "DynamicResources")
 }
 
-// filters lists the plugins at Filter, and those only at PreFilter in their place: the order
+// filterNames lists the plugins at Filter, and those only at PreFilter in their place: the order
 // decides which of two plugins rejects a pod first.
-func (p *Profile) filters() []string {
+func (p *Profile) filterNames() []string {
 	names := slices.Clone(p.At[Filters])
 	next := ""
 	for _, name := range slices.Backward(p.At[PreFilter]) {

@@ -36,7 +36,7 @@ type Setting struct {
 // Displaces tells which pods the pod of an item could preempt.
 type Displaces func(item *queue.Item, p *cluster.Pod) bool
 
-func (in Setting) displaces(item *queue.Item, p *cluster.Pod) bool {
+func (in Setting) mayDisplace(item *queue.Item, p *cluster.Pod) bool {
 	if in.Displaces != nil {
 		return in.Displaces(item, p)
 	}
@@ -52,7 +52,7 @@ func (p *Profile) Interests(c *cluster.Cluster, displaces Displaces) queue.Inter
 		if !ok {
 			continue
 		}
-		filter := p.filter(name)
+		filter := p.filterNamed(name)
 		if _, filters := plugin.(Filter); filters && filter == nil && !p.Has(PreEnqueue, name) {
 			continue // it rejects no pods now; those that it rejected before a reload are retried after every event
 		}
@@ -64,8 +64,8 @@ func (p *Profile) Interests(c *cluster.Cluster, displaces Displaces) queue.Inter
 	return all
 }
 
-// filter returns the filter of that name as the profile enables it, or nil.
-func (p *Profile) filter(name string) Filter {
+// filterNamed returns the filter of that name as the profile enables it, or nil.
+func (p *Profile) filterNamed(name string) Filter {
 	for _, f := range p.Filters {
 		if f.Name() == name {
 			return f
@@ -83,11 +83,11 @@ func ownSpec(item *queue.Item, e *queue.Event) bool {
 	return Own(item, e) && !(known && old.Generation == item.Pod.Generation && old.Generation > 0)
 }
 
-// others reports whether an event is of a placed pod.
-func others(e *queue.Event) bool { return e.Own == nil }
+// isOthers reports whether an event is of a placed pod.
+func isOthers(e *queue.Event) bool { return e.Own == nil }
 
-// asked returns the pod that a filter is asked about for an item.
-func asked(item *queue.Item) *cluster.Pod {
+// askedPod returns the pod that a filter is asked about for an item.
+func askedPod(item *queue.Item) *cluster.Pod {
 	return &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
 }
 
@@ -97,7 +97,7 @@ func (in Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false
 	}
-	judge := in.Filter.Filter(in.Cluster, asked(item))
+	judge := in.Filter.Filter(in.Cluster, askedPod(item))
 	if judge.Err != nil || judge.All != nil {
 		return true // retried, so that the new reason is reported
 	}
@@ -107,8 +107,8 @@ func (in Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
 	return passes(e.Node) && (e.NodeBefore == nil || !passes(e.NodeBefore))
 }
 
-// fits reports whether the filter lets the pod pass on the node.
-func (in Setting) fits(item *queue.Item, n *cluster.Node) bool {
-	judge := in.Filter.Filter(in.Cluster, asked(item))
+// fitsOn reports whether the filter lets the pod pass on the node.
+func (in Setting) fitsOn(item *queue.Item, n *cluster.Node) bool {
+	judge := in.Filter.Filter(in.Cluster, askedPod(item))
 	return judge.Node == nil || judge.Node(n) == nil
 }

@@ -12,7 +12,7 @@ func LeastAllocatedScore(requested, allocatable int64) int64 {
 	if allocatable == 0 || requested > allocatable {
 		return 0
 	}
-	return share(allocatable-requested, allocatable)
+	return scoreShare(allocatable-requested, allocatable)
 }
 
 // MostAllocatedScore is the share of a resource that is requested, in 0..MaxScore. Defaults for
@@ -21,12 +21,12 @@ func MostAllocatedScore(requested, allocatable int64) int64 {
 	if allocatable == 0 {
 		return 0
 	}
-	return share(min(requested, allocatable), allocatable)
+	return scoreShare(min(requested, allocatable), allocatable)
 }
 
-// share is part*MaxScore/whole, also where the product is larger than an int64. The part is at most
-// the whole.
-func share(part, whole int64) int64 {
+// scoreShare is part*MaxScore/whole, also where the product is larger than an int64. The part is at
+// most the whole.
+func scoreShare(part, whole int64) int64 {
 	if part <= math.MaxInt64/MaxScore {
 		return part * MaxScore / whole
 	}
@@ -51,8 +51,8 @@ func newShape(points []config.UtilizationShapePoint) shape {
 	return s
 }
 
-// at returns the score of a utilisation, cut off to an integer on the way from point to point.
-func (s shape) at(utilization int64) int64 {
+// scoreAt returns the score of a utilisation, cut off to an integer on the way from point to point.
+func (s shape) scoreAt(utilization int64) int64 {
 	for i := range s {
 		if utilization > s[i].utilization {
 			continue
@@ -66,16 +66,16 @@ func (s shape) at(utilization int64) int64 {
 	return s[len(s)-1].score
 }
 
-// ratio is the score of a resource by the shape.
-func (s shape) ratio(requested, allocatable int64) int64 {
+// scoreRatio is the score of a resource by the shape.
+func (s shape) scoreRatio(requested, allocatable int64) int64 {
 	if allocatable == 0 || requested > allocatable {
-		return s.at(100)
+		return s.scoreAt(100)
 	}
-	return s.at(share(requested, allocatable))
+	return s.scoreAt(scoreShare(requested, allocatable))
 }
 
-// add takes a resource into the weighted sum, if the node has it.
-func (f *NodeResourcesFit) add(sum, weights *int64, weight, requested, allocatable int64) {
+// addScore takes a resource into the weighted sum, if the node has it.
+func (f *NodeResourcesFit) addScore(sum, weights *int64, weight, requested, allocatable int64) {
 	if allocatable == 0 || weight == 0 {
 		return
 	}
@@ -86,7 +86,7 @@ func (f *NodeResourcesFit) add(sum, weights *int64, weight, requested, allocatab
 	case config.MostAllocated:
 		score = MostAllocatedScore(requested, allocatable)
 	default:
-		if score = f.shape.ratio(requested, allocatable); score <= 0 { // such a resource does not even weigh
+		if score = f.shape.scoreRatio(requested, allocatable); score <= 0 { // such a resource does not even weigh
 			return
 		}
 	}
@@ -94,8 +94,8 @@ func (f *NodeResourcesFit) add(sum, weights *int64, weight, requested, allocatab
 	*weights += weight
 }
 
-// mean ends the weighted sum: cut off, or rounded for RequestedToCapacityRatio.
-func (f *NodeResourcesFit) mean(sum, weights int64) int64 {
+// meanScore ends the weighted sum: cut off, or rounded for RequestedToCapacityRatio.
+func (f *NodeResourcesFit) meanScore(sum, weights int64) int64 {
 	switch {
 	case weights == 0:
 		return 0

@@ -26,7 +26,7 @@ const searchCost = time.Microsecond
 
 // longestSearch bounds the limit itself, whatever is configured: while a goroutine searches, no
 // other pod is decided. What was found on a node is kept, so the pod's next attempt goes on from
-// there. An attempt may search twice, see attempt.again.
+// there. An attempt may search twice, see attempt.mustRetry.
 const longestSearch = 50 * time.Millisecond
 
 // boundedSearch is how long a search may take if this much is configured; 0 configures no limit. A
@@ -40,12 +40,12 @@ func boundedSearch(configured time.Duration) (limit time.Duration, strict bool) 
 	return configured, true
 }
 
-// spend adds a cost, and returns whether the limit is exceeded.
-func (l *searchLimit) spend(cost int64) (over bool) {
-	return l.over(l.spent.Add(cost))
+// spendCost adds a cost, and returns whether the limit is exceeded.
+func (l *searchLimit) spendCost(cost int64) (over bool) {
+	return l.isExceeded(l.spent.Add(cost))
 }
 
-func (l *searchLimit) over(spent int64) bool { return spent > l.most && l.most > 0 }
+func (l *searchLimit) isExceeded(spent int64) bool { return spent > l.most && l.most > 0 }
 
 // What a search costs: costOfSearch for a node; for each step, 1 and another 1 for every
 // devicesPerCost devices; for an expression, costOfExpression and 1 for every expressionCostsEach
@@ -68,8 +68,8 @@ type expressionCost struct {
 	compiled *cel.CompilationResult
 }
 
-// on returns what the expression costs for a device.
-func (e expressionCost) on(driver string, d *resourcev1.Device) int64 {
+// costOn returns what the expression costs for a device.
+func (e expressionCost) costOn(driver string, d *resourcev1.Device) int64 {
 	_, details, _ := e.compiled.DeviceMatches(context.Background(), cel.Device{
 		Driver: driver, AllowMultipleAllocations: d.AllowMultipleAllocations, Attributes: d.Attributes, Capacity: d.Capacity,
 	})
@@ -91,7 +91,7 @@ type expressionCosts struct {
 // for an estimate: it is measured.
 const longExpression = 1 << 10
 
-func (e *expressionCosts) of(expression string) expressionCost {
+func (e *expressionCosts) costOf(expression string) expressionCost {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
 	cost, known := e.known[expression]
@@ -101,12 +101,12 @@ func (e *expressionCosts) of(expression string) expressionCost {
 	if e.known == nil {
 		e.known = map[string]expressionCost{}
 	}
-	cost = e.find(expression)
+	cost = e.findCost(expression)
 	e.known[expression] = cost
 	return cost
 }
 
-func (e *expressionCosts) find(expression string) (cost expressionCost) {
+func (e *expressionCosts) findCost(expression string) (cost expressionCost) {
 	cost.most = costOfExpression
 	if len(expression) > longExpression {
 		if compiled := e.cache.GetOrCompile(expression); compiled.Error == nil {
@@ -138,7 +138,7 @@ var over = func() chan struct{} { c := make(chan struct{}); close(c); return c }
 
 // Err implements [context.Context].
 func (c *searchContext) Err() error {
-	if c.limit.spend(c.step) {
+	if c.limit.spendCost(c.step) {
 		return context.DeadlineExceeded
 	}
 	return nil
@@ -146,7 +146,7 @@ func (c *searchContext) Err() error {
 
 // Done implements [context.Context].
 func (c *searchContext) Done() <-chan struct{} {
-	if c.limit.spend(c.expressions) {
+	if c.limit.spendCost(c.expressions) {
 		return over
 	}
 	return nil

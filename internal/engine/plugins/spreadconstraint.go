@@ -184,49 +184,50 @@ func individualOf(n *cluster.Node) individual {
 func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 	spec := p.Spec()
 	i := &SpreadInclusion{
-		selector: labels.SelectorFromSet(spec.NodeSelector), tolerations: counting(spec.Tolerations, false), compared: spec.Tolerations,
+		selector: labels.SelectorFromSet(spec.NodeSelector), tolerations: countedTolerations(spec.Tolerations,
+			false), compared: spec.Tolerations,
 		byLabels: map[int32]bool{}, byTaints: map[int32]bool{},
 	}
 	_, i.individual = spec.NodeSelector[v1.LabelHostname]
 	if required, _ := podNodeAffinity(spec); required != nil {
 		i.required, i.terms = true, readRequired(required).termIndex
-		i.individual = i.individual || i.terms.terms.identify()
+		i.individual = i.individual || i.terms.terms.identifiesNodes()
 	}
 	return i
 }
 
 // Includes reports whether the constraint counts the node's pods, and the node's domain as one.
 func (i *SpreadInclusion) Includes(c *SpreadConstraint, n *cluster.Node) bool {
-	if c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor && !i.selects(n) {
+	if c.NodeAffinityPolicy == v1.NodeInclusionPolicyHonor && !i.selectsNode(n) {
 		return false
 	}
-	return c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor || i.tolerates(n, c.compare)
+	return c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor || i.toleratesTaints(n, c.compare)
 }
 
 // PerNode reports whether nodes with the same labels and taints may be answered differently.
 func (i *SpreadInclusion) PerNode() bool { return i.individual }
 
-func (i *SpreadInclusion) selects(n *cluster.Node) bool {
+func (i *SpreadInclusion) selectsNode(n *cluster.Node) bool {
 	if i.individual {
 		if asked := (individualOf(n)); i.last != asked {
-			i.last, i.selectsLast = asked, i.matches(n)
+			i.last, i.selectsLast = asked, i.matchesNode(n)
 		}
 		return i.selectsLast
 	}
 	selected, known := i.byLabels[n.Labels.ID]
 	if !known {
-		selected = i.matches(n)
+		selected = i.matchesNode(n)
 		keepAnswer(i.byLabels, n.Labels.ID, selected)
 	}
 	return selected
 }
 
-func (i *SpreadInclusion) matches(n *cluster.Node) bool {
-	return i.selector.Matches(n) && (!i.required || i.terms.match(n))
+func (i *SpreadInclusion) matchesNode(n *cluster.Node) bool {
+	return i.selector.Matches(n) && (!i.required || i.terms.matchesAny(n))
 }
 
-// tolerates leaves a cordon aside: only taints count.
-func (i *SpreadInclusion) tolerates(n *cluster.Node, compare bool) bool {
+// toleratesTaints leaves a cordon aside: only taints count.
+func (i *SpreadInclusion) toleratesTaints(n *cluster.Node, compare bool) bool {
 	tolerated, known := i.byTaints[n.Taints.ID]
 	if !known {
 		tolerations := i.tolerations

@@ -47,7 +47,7 @@ func (*TaintToleration) Steady() {}
 
 // Filter implements Filter.
 func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
-	tolerations := counting(p.Spec().Tolerations, t.Compare)
+	tolerations := countedTolerations(p.Spec().Tolerations, t.Compare)
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		if rules.Untolerated(n.Taints.Taints, tolerations, rules.KeepsOff) != nil {
 			return tainted
@@ -61,24 +61,25 @@ func (*TaintToleration) Scale() Scale { return FewestBest }
 
 // Score implements Scorer.
 func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
-	tolerations := counting(p.Spec().Tolerations, t.Compare)
+	tolerations := countedTolerations(p.Spec().Tolerations, t.Compare)
 	return Scoring{
 		Node: func(n *cluster.Node) (int64, error) {
 			return int64(rules.CountUntolerated(n.Taints.Taints, tolerations, rules.Discourages)), nil
 		},
-		Normalize: func(_ []*cluster.Node, scores []int64) { normalize(scores, true) },
+		Normalize: func(_ []*cluster.Node, scores []int64) { normalizeScores(scores, true) },
 	}
 }
 
-// counting leaves out the tolerations that do not count because their operator is switched off.
-func counting(tolerations []v1.Toleration, compare bool) []v1.Toleration {
-	if compare || !slices.ContainsFunc(tolerations, compares) {
+// countedTolerations leaves out the tolerations that do not count because their operator is
+// switched off.
+func countedTolerations(tolerations []v1.Toleration, compare bool) []v1.Toleration {
+	if compare || !slices.ContainsFunc(tolerations, isComparing) {
 		return tolerations
 	}
-	return slices.DeleteFunc(slices.Clone(tolerations), compares)
+	return slices.DeleteFunc(slices.Clone(tolerations), isComparing)
 }
 
-func compares(t v1.Toleration) bool {
+func isComparing(t v1.Toleration) bool {
 	return t.Operator == v1.TolerationOpGt || t.Operator == v1.TolerationOpLt
 }
 
@@ -119,15 +120,15 @@ func (t *TaintToleration) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*clust
 
 // Untolerated implements TaintNamer.
 func (t *TaintToleration) Untolerated(p *cluster.Pod, n *cluster.Node) []*v1.Taint {
-	return untolerated(n, counting(p.Spec().Tolerations, t.Compare))
+	return untoleratedTaints(n, countedTolerations(p.Spec().Tolerations, t.Compare))
 }
 
 // Untolerated returns the taints that keep the pod off the node where Gt and Lt count.
 func Untolerated(p *cluster.Pod, n *cluster.Node) []*v1.Taint {
-	return untolerated(n, p.Spec().Tolerations)
+	return untoleratedTaints(n, p.Spec().Tolerations)
 }
 
-func untolerated(n *cluster.Node, tolerations []v1.Toleration) (list []*v1.Taint) {
+func untoleratedTaints(n *cluster.Node, tolerations []v1.Toleration) (list []*v1.Taint) {
 	for i := range n.Taints.Taints {
 		t := &n.Taints.Taints[i]
 		if rules.KeepsOff.Has(t.Effect) && rules.TolerationOf(t, tolerations) == nil {

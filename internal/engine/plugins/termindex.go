@@ -70,15 +70,15 @@ type valueIndex struct {
 	less    boundTerms // of the complements, whose order is reversed
 }
 
-func (k *indexedKey) add(term int32, r *labelRequirement) {
+func (k *indexedKey) addTerm(term int32, r *labelRequirement) {
 	k.all = append(k.all, keyRequirement{term, r})
 	if r.operator != selection.NotIn && r.operator != selection.DoesNotExist {
 		k.needed = append(k.needed, term)
 	}
 }
 
-// pack makes the index, when all requirements are there.
-func (k *indexedKey) pack(words int) {
+// buildIndex makes the index, when all requirements are there.
+func (k *indexedKey) buildIndex(words int) {
 	if len(k.all) < manyOfKey {
 		return
 	}
@@ -86,9 +86,9 @@ func (k *indexedKey) pack(words int) {
 	for _, r := range k.all {
 		switch r.operator {
 		case selection.In:
-			x.in.add(r.term, r.labelRequirement, len(k.all))
+			x.in.addTerm(r.term, r.labelRequirement, len(k.all))
 		case selection.NotIn:
-			x.notIn.add(r.term, r.labelRequirement, len(k.all))
+			x.notIn.addTerm(r.term, r.labelRequirement, len(k.all))
 		case selection.DoesNotExist:
 			x.absent.add(r.term)
 		case selection.GreaterThan:
@@ -99,28 +99,28 @@ func (k *indexedKey) pack(words int) {
 	}
 
 	k.all, k.index = nil, x
-	x.in.pack(words)
-	x.notIn.pack(words)
+	x.in.packSets(words)
+	x.notIn.packSets(words)
 	x.absent.pack(words)
-	x.greater.pack(words)
-	x.less.pack(words)
+	x.greater.packBounds(words)
+	x.less.packBounds(words)
 }
 
-// exclude removes the terms that a node with this value of the label does not match.
-func (k *indexedKey) exclude(w *termSearch, value string) {
+// excludeTerms removes the terms that a node with this value of the label does not match.
+func (k *indexedKey) excludeTerms(w *termSearch, value string) {
 	if k.index != nil {
-		k.index.exclude(w, value)
+		k.index.excludeTerms(w, value)
 	}
 	for _, r := range k.all {
-		if !r.meets(value, true) {
-			unset(w.left, r.term)
+		if !r.meetsValue(value, true) {
+			clearBit(w.left, r.term)
 		}
 	}
 }
 
-func (k *valueIndex) exclude(w *termSearch, value string) {
-	k.in.all.excludeFrom(w.left, k.in.of(value), w)
-	if of := k.notIn.of(value); of != nil {
+func (k *valueIndex) excludeTerms(w *termSearch, value string) {
+	k.in.all.excludeFrom(w.left, k.in.termsOf(value), w)
+	if of := k.notIn.termsOf(value); of != nil {
 		of.excludeFrom(w.left, nil, w)
 	}
 	k.absent.excludeFrom(w.left, nil, w)
@@ -146,13 +146,13 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	x.sound, x.byKey, x.lacking = make([]uint64, x.words), map[string]*indexedKey{}, map[string][]uint64{}
 	x.spare.New = func() any { return &termSearch{left: make([]uint64, x.words), scratch: make([]uint64, x.words)} }
 	for i := range terms {
-		x.add(int32(i), &terms[i])
+		x.addTerm(int32(i), &terms[i])
 	}
 
 	for _, k := range x.keys {
-		k.pack(x.words)
+		k.buildIndex(x.words)
 	}
-	x.name.pack(x.words)
+	x.name.buildIndex(x.words)
 	for term, weight := range weights {
 		for b := range 64 {
 			if weight>>b&1 == 0 {
@@ -161,28 +161,28 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 			for len(x.bits) <= b {
 				x.bits = append(x.bits, make([]uint64, x.words))
 			}
-			set(x.bits[b], int32(term))
+			setBit(x.bits[b], int32(term))
 		}
 	}
 
 	return x
 }
 
-func (x *termIndex) add(term int32, t *nodeTerm) {
+func (x *termIndex) addTerm(term int32, t *nodeTerm) {
 	if t.broken || slices.ContainsFunc(t.fields, func(f fieldRequirement) bool { return !f.name && !f.match("") }) {
 		return
 	}
-	set(x.sound, term)
+	setBit(x.sound, term)
 	for r := range t.wanted {
 		k := x.byKey[t.wanted[r].key]
 		if k == nil {
 			k = &indexedKey{number: len(x.keys), key: t.wanted[r].key}
 			x.keys, x.byKey[k.key] = append(x.keys, k), k
 		}
-		k.add(term, &t.wanted[r])
+		k.addTerm(term, &t.wanted[r])
 	}
 	for _, r := range namesWanted(t.fields) {
-		x.name.add(term, &r)
+		x.name.addTerm(term, &r)
 	}
 }
 
@@ -200,20 +200,20 @@ type labelOf struct {
 	value string
 }
 
-// search finds the terms that match: left of the result, which goes back to spare.
-func (x *termIndex) search(n *cluster.Node) *termSearch {
+// findMatching finds the terms that match: left of the result, which goes back to spare.
+func (x *termIndex) findMatching(n *cluster.Node) *termSearch {
 	w := x.spare.Get().(*termSearch)
-	w.look(x, n)
+	w.findLabels(x, n)
 	copy(w.left, x.needNoOther(w))
 	for i := range w.has {
-		w.has[i].exclude(w, w.has[i].value)
+		w.has[i].excludeTerms(w, w.has[i].value)
 	}
-	x.name.exclude(w, n.Name)
+	x.name.excludeTerms(w, n.Name)
 	return w
 }
 
-// look finds the labels of the node that terms ask about, in the order of their numbers.
-func (w *termSearch) look(x *termIndex, n *cluster.Node) {
+// findLabels finds the labels of the node that terms ask about, in the order of their numbers.
+func (w *termSearch) findLabels(x *termIndex, n *cluster.Node) {
 	w.has, w.numbers = w.has[:0], w.numbers[:0]
 	if len(x.keys) <= len(n.Labels.Map) {
 		for _, k := range x.keys {
@@ -254,7 +254,7 @@ func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 			continue
 		}
 		for _, term := range k.needed {
-			unset(left, term)
+			clearBit(left, term)
 		}
 	}
 
@@ -265,8 +265,8 @@ func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 	return left
 }
 
-// match reports whether any of the terms matches.
-func (x *termIndex) match(n *cluster.Node) bool {
+// matchesAny reports whether any of the terms matches.
+func (x *termIndex) matchesAny(n *cluster.Node) bool {
 	if x.words == 0 {
 		return x.terms.match(n)
 	}
@@ -295,13 +295,13 @@ func (x *termIndex) match(n *cluster.Node) bool {
 
 // anyMatches is match by the index.
 func (x *termIndex) anyMatches(n *cluster.Node) bool {
-	w := x.search(n)
+	w := x.findMatching(n)
 	defer x.spare.Put(w)
 	return slices.ContainsFunc(w.left, func(word uint64) bool { return word != 0 })
 }
 
-// weigh sums the weights of the terms that match.
-func (x *termIndex) weigh(n *cluster.Node) (sum int64) {
+// sumWeights sums the weights of the terms that match.
+func (x *termIndex) sumWeights(n *cluster.Node) (sum int64) {
 	if x.words == 0 {
 		for i := range x.terms {
 			if x.terms[i].match(n) {
@@ -310,7 +310,7 @@ func (x *termIndex) weigh(n *cluster.Node) (sum int64) {
 		}
 		return sum
 	}
-	w := x.search(n)
+	w := x.findMatching(n)
 	defer x.spare.Put(w)
 	for b, mask := range x.bits {
 		for i := range mask {

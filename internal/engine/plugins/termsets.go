@@ -29,10 +29,10 @@ type termSet struct {
 	mask []uint64
 }
 
-func set(words []uint64, i int32)   { words[i>>6] |= 1 << (i & 63) }
-func unset(words []uint64, i int32) { words[i>>6] &^= 1 << (i & 63) }
+func setBit(words []uint64, i int32)   { words[i>>6] |= 1 << (i & 63) }
+func clearBit(words []uint64, i int32) { words[i>>6] &^= 1 << (i & 63) }
 
-func without(left, mask []uint64) {
+func clearMask(left, mask []uint64) {
 	for i := range mask {
 		left[i] &^= mask[i]
 	}
@@ -44,7 +44,7 @@ func (s *termSet) pack(words int) {
 	if len(s.list) >= words {
 		s.mask = make([]uint64, words)
 		for _, term := range s.list {
-			set(s.mask, term)
+			setBit(s.mask, term)
 		}
 		s.list = nil
 	}
@@ -65,11 +65,11 @@ func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
 	}
 
 	for _, term := range s.list {
-		unset(left, term)
+		clearBit(left, term)
 	}
-	without(left, s.mask)
+	clearMask(left, s.mask)
 	for _, term := range w.kept {
-		set(left, term)
+		setBit(left, term)
 	}
 
 	if but != nil {
@@ -79,12 +79,12 @@ func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
 	}
 }
 
-func (v *valueTerms) add(term int32, r *labelRequirement, many int) {
+func (v *valueTerms) addTerm(term int32, r *labelRequirement, many int) {
 	v.all.add(term)
 	if v.byValue == nil {
 		v.byValue = make(map[string]int32, many)
 	}
-	r.each(func(value string) {
+	r.eachValue(func(value string) {
 		number := v.byValue[value]
 		if number == 0 {
 			v.sets = append(v.sets, termSet{})
@@ -95,27 +95,27 @@ func (v *valueTerms) add(term int32, r *labelRequirement, many int) {
 	})
 }
 
-// of returns the terms that list a value, or nil.
-func (v *valueTerms) of(value string) *termSet {
+// termsOf returns the terms that list a value, or nil.
+func (v *valueTerms) termsOf(value string) *termSet {
 	if number := v.byValue[value]; number > 0 {
 		return &v.sets[number-1]
 	}
 	return nil
 }
 
-func (v *valueTerms) pack(words int) {
+func (v *valueTerms) packSets(words int) {
 	v.all.pack(words)
 	for i := range v.sets {
 		v.sets[i].pack(words)
 	}
 }
 
-func (b *boundTerms) pack(words int) {
+func (b *boundTerms) packBounds(words int) {
 	slices.SortFunc(b.list, func(x, y boundTerm) int { return cmp.Compare(x.bound, y.bound) })
 	rest := make([]uint64, words)
 	b.rest = make([][]uint64, len(b.list)/words+1)
 	for i, t := range slices.Backward(b.list) {
-		set(rest, t.term)
+		setBit(rest, t.term)
 		if i%words == 0 {
 			b.rest[i/words] = slices.Clone(rest)
 		}
@@ -134,9 +134,9 @@ func (b *boundTerms) excludeFrom(left []uint64, number int64, isNumber bool, wor
 		})
 	}
 	for ; from < len(b.list) && from%words != 0; from++ {
-		unset(left, b.list[from].term)
+		clearBit(left, b.list[from].term)
 	}
 	if from < len(b.list) {
-		without(left, b.rest[from/words])
+		clearMask(left, b.rest[from/words])
 	}
 }

@@ -73,7 +73,7 @@ func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	case claims == nil:
 		return Judge{}
 	}
-	return Judge{Node: func(n *cluster.Node) *Rejection { return claims.on(n, nil) }}
+	return Judge{Node: func(n *cluster.Node) *Rejection { return claims.decideOn(n, nil) }}
 }
 
 // PodVolumes are the volumes and claims that change when a pod goes to a node, as they must be
@@ -104,7 +104,7 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 
 	var decided volumeDecision
 	if rejection == nil {
-		rejection = claims.on(n, &decided)
+		rejection = claims.decideOn(n, &decided)
 	}
 
 	switch {
@@ -118,7 +118,7 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 
 	changed := PodVolumes{Timeout: v.Timeout}
 	for _, m := range decided.matches {
-		changed.Volumes = append(changed.Volumes, bind(m.volume, m.claim))
+		changed.Volumes = append(changed.Volumes, bindVolume(m.volume, m.claim))
 	}
 
 	for _, u := range decided.provision {
@@ -134,10 +134,10 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
 	var undos []func()
 	for _, volume := range v.Volumes {
-		undos = append(undos, replace(&c.Volumes, volume))
+		undos = append(undos, replaceObject(&c.Volumes, volume))
 	}
 	for _, claim := range v.Claims {
-		undos = append(undos, replace(&c.Claims, claim))
+		undos = append(undos, replaceObject(&c.Claims, claim))
 	}
 	return func() {
 		for _, undo := range slices.Backward(undos) {
@@ -146,7 +146,7 @@ func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
 	}
 }
 
-func replace[T interface {
+func replaceObject[T interface {
 	comparable
 	metav1.Object
 }](table *cluster.Table[T], object T) (undo func()) {
@@ -205,7 +205,7 @@ func boundOn(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, n *cluster.Nod
 	if b.volume == nil {
 		return false, nil
 	}
-	within, err := b.on(c, n)
+	within, err := b.usableOn(c, n)
 	if err != nil {
 		return false, err
 	}
@@ -229,7 +229,7 @@ func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 	keys := &volumeKeys{c: in.Cluster}
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true,
-			Narrowing: byVolumeKeys(keys.has)},
+			Narrowing: byVolumeKeys(keys.hasKey)},
 		{Resource: queue.Claim, Action: queue.All, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
 		{Resource: queue.Volume, Action: queue.All, Hint: in.ofVolume, PerPod: true, Narrowing: in.byClaims()},
 		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
@@ -245,7 +245,7 @@ func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 			return isOld && tracks(was) && !(isNew && tracks(is))
 		}},
 		{Resource: queue.CSIStorageCapacity, Action: queue.Add | queue.Update, Hint: in.ofCapacity, PerPod: true,
-			Narrowing: unless(noMoreStorage)},
+			Narrowing: everyoneUnless(noMoreStorage)},
 	}
 }
 

@@ -51,7 +51,7 @@ func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	if !ok {
 		return true
 	}
-	for _, claim := range in.claims(item) {
+	for _, claim := range in.claimsOf(item) {
 		if claim.Spec.VolumeName == volume.Name {
 			return true
 		}
@@ -74,7 +74,7 @@ func (in Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
 	return !same && in.ofVolume(item, e)
 }
 
-func (in Setting) claims(item *queue.Item) (claims []*v1.PersistentVolumeClaim) {
+func (in Setting) claimsOf(item *queue.Item) (claims []*v1.PersistentVolumeClaim) {
 	for _, name := range claimNames(item.Pod) {
 		if claim, ok := in.Cluster.Claims.Get(item.Pod.Namespace, name); ok {
 			claims = append(claims, claim)
@@ -84,7 +84,7 @@ func (in Setting) claims(item *queue.Item) (claims []*v1.PersistentVolumeClaim) 
 }
 
 func (in Setting) usesClass(item *queue.Item, name string) bool {
-	return slices.ContainsFunc(in.claims(item), func(c *v1.PersistentVolumeClaim) bool {
+	return slices.ContainsFunc(in.claimsOf(item), func(c *v1.PersistentVolumeClaim) bool {
 		return c.Spec.VolumeName == "" && claimClass(c) == name
 	})
 }
@@ -109,7 +109,7 @@ func (in Setting) ofCapacity(item *queue.Item, e *queue.Event) bool {
 
 // moreStorage reports whether there is more of a capacity than there was, or it is elsewhere.
 func moreStorage(was, is *storagev1.CSIStorageCapacity) bool {
-	return largest(is) > largest(was) || !reflect.DeepEqual(was.NodeTopology, is.NodeTopology)
+	return largestVolume(is) > largestVolume(was) || !reflect.DeepEqual(was.NodeTopology, is.NodeTopology)
 }
 
 // nodeNowServes is the hint for nodes of a filter that looks at volumes. Pods that it rejects as a
@@ -118,7 +118,7 @@ func (in Setting) nodeNowServes(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false
 	}
-	judge := in.Filter.Filter(in.Cluster, asked(item))
+	judge := in.Filter.Filter(in.Cluster, askedPod(item))
 	switch {
 	case judge.Err != nil:
 		return true

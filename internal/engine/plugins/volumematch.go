@@ -37,7 +37,7 @@ func reachOf(volume *v1.PersistentVolume) reach {
 	return reach{terms: terms, places: placesOf(required.NodeSelectorTerms)}
 }
 
-func (r *reach) has(n *cluster.Node) bool { return r.everywhere || r.terms.match(n) }
+func (r *reach) hasNode(n *cluster.Node) bool { return r.everywhere || r.terms.match(n) }
 
 // placesOf lists the labels that the terms require, if every term requires some: of each term those
 // of the requirement that lists fewest. A local disk is of one node, others are of a zone, so no
@@ -128,7 +128,7 @@ func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes
 			found.meant = append(found.meant, v)
 		case volume.Spec.ClaimRef == nil && volume.Status.Phase == v1.VolumeAvailable &&
 			selector.Matches(labels.Set(volume.Labels)) && offersModes(volume, claim):
-			found.add(v)
+			found.addVolume(v)
 		}
 	}
 
@@ -136,8 +136,8 @@ func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes
 	return found, nil
 }
 
-// add adds a free volume that is no smaller than those before it.
-func (cs *candidates) add(v candidate) {
+// addVolume adds a free volume that is no smaller than those before it.
+func (cs *candidates) addVolume(v candidate) {
 	if v.reach.places == nil {
 		cs.others = append(cs.others, v)
 	}
@@ -154,26 +154,26 @@ func bySize(a, b candidate) int { return a.size.Cmp(b.size) }
 // takenVolumes are those of a class, by number, that other claims of the pod get.
 type takenVolumes []bool
 
-func (t takenVolumes) has(v *candidate) bool { return t != nil && t[v.number] }
+func (t takenVolumes) isTaken(v *candidate) bool { return t != nil && t[v.number] }
 
-func (t takenVolumes) add(v *candidate) {
+func (t takenVolumes) markTaken(v *candidate) {
 	if t != nil {
 		t[v.number] = true
 	}
 }
 
-// on returns the volume for the claim on a node, or nil: the one that is meant for it, else the
-// smallest of the free ones; by name among equals. A nil cs has none.
-func (cs *candidates) on(n *cluster.Node, taken takenVolumes) *candidate {
+// volumeOn returns the volume for the claim on a node, or nil: the one that is meant for it, else
+// the smallest of the free ones; by name among equals. A nil cs has none.
+func (cs *candidates) volumeOn(n *cluster.Node, taken takenVolumes) *candidate {
 	if cs == nil {
 		return nil
 	}
 	for i := range cs.meant {
 		m := &cs.meant[i]
-		if taken.has(m) {
+		if taken.isTaken(m) {
 			continue
 		}
-		if !m.reach.has(n) {
+		if !m.reach.hasNode(n) {
 			return nil
 		}
 		return m
@@ -195,7 +195,7 @@ func firstOn(n *cluster.Node, list []candidate, taken takenVolumes, best *candid
 		if best != nil && best.number <= c.number {
 			break
 		}
-		if !taken.has(c) && c.reach.has(n) {
+		if !taken.isTaken(c) && c.reach.hasNode(n) {
 			return c
 		}
 	}
@@ -226,8 +226,9 @@ func offersModes(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) b
 	return true
 }
 
-// bind returns a copy of the volume that names the claim, or the volume itself if it does already.
-func bind(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) *v1.PersistentVolume {
+// bindVolume returns a copy of the volume that names the claim, or the volume itself if it does
+// already.
+func bindVolume(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) *v1.PersistentVolume {
 	ref := volume.Spec.ClaimRef
 	if boundTo(volume, claim) && ref.UID == claim.UID {
 		return volume

@@ -35,7 +35,7 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 
 	p := provision{possible: true}
 	if len(class.AllowedTopologies) > 0 {
-		p.topologies = allowed(class.AllowedTopologies)
+		p.topologies = allowedTopologies(class.AllowedTopologies)
 	}
 
 	size, sized := claim.Spec.Resources.Requests[v1.ResourceStorage]
@@ -46,7 +46,7 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 
 	p.tracked = true
 	for _, capacity := range c.CSICapacities.All() {
-		if capacity.StorageClassName == class.Name && largest(capacity) >= rules.Amount(v1.ResourceStorage, size) &&
+		if capacity.StorageClassName == class.Name && largestVolume(capacity) >= rules.Amount(v1.ResourceStorage, size) &&
 			capacity.NodeTopology != nil {
 			if nodes, err := rules.ReadSelector(capacity.NodeTopology); err == nil {
 				p.segments = append(p.segments, segment{nodes, capacity})
@@ -57,8 +57,8 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 	return p
 }
 
-// largest is the size of the largest volume that can be made; -1 if the driver does not say.
-func largest(capacity *storagev1.CSIStorageCapacity) int64 {
+// largestVolume is the size of the largest volume that can be made; -1 if the driver does not say.
+func largestVolume(capacity *storagev1.CSIStorageCapacity) int64 {
 	switch {
 	case capacity.MaximumVolumeSize != nil: // more precise: the room may be in pieces
 		return rules.Amount(v1.ResourceStorage, *capacity.MaximumVolumeSize)
@@ -68,8 +68,9 @@ func largest(capacity *storagev1.CSIStorageCapacity) int64 {
 	return -1
 }
 
-// allowed reads the topologies of a class. One that is empty, or cannot be read, allows nothing.
-func allowed(terms []v1.TopologySelectorTerm) []*rules.Selector {
+// allowedTopologies reads the topologies of a class. One that is empty, or cannot be read, allows
+// nothing.
+func allowedTopologies(terms []v1.TopologySelectorTerm) []*rules.Selector {
 	selectors := []*rules.Selector{}
 	for _, term := range terms {
 		wanted := &metav1.LabelSelector{}
@@ -85,9 +86,9 @@ func allowed(terms []v1.TopologySelectorTerm) []*rules.Selector {
 	return selectors
 }
 
-// on reports whether a volume can be made for a node, and whether there is room for it. Volumes
-// that are only assumed take no room.
-func (p *provision) on(n *cluster.Node) (possible, enough bool) {
+// canProvision reports whether a volume can be made for a node, and whether there is room for it.
+// Volumes that are only assumed take no room.
+func (p *provision) canProvision(n *cluster.Node) (possible, enough bool) {
 	if !p.possible || p.topologies != nil && !anyMatches(p.topologies, n) {
 		return false, true
 	}

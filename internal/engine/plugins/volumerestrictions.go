@@ -37,7 +37,7 @@ func (VolumeRestrictions) Reads() Part { return Contents | Objects }
 
 // Applies implements [Selective].
 func (VolumeRestrictions) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
-	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || exclusive(&v) })
+	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || isExclusive(&v) })
 }
 
 // Filter implements [Filter].
@@ -46,7 +46,7 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	alone := sets.New[string]() // claims that one pod can use
 	for i := range p.Spec().Volumes {
 		v := &p.Spec().Volumes[i]
-		if exclusive(v) {
+		if isExclusive(v) {
 			disks = append(disks, v)
 		}
 		if v.PersistentVolumeClaim == nil {
@@ -102,8 +102,8 @@ func usersOf(namespace string, claims sets.Set[string]) func(n *cluster.Node) in
 	}
 }
 
-// exclusive tells the kinds of volumes that two pods on a node may not both have.
-func exclusive(v *v1.Volume) bool {
+// isExclusive tells the kinds of volumes that two pods on a node may not both have.
+func isExclusive(v *v1.Volume) bool {
 	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
 }
 
@@ -149,7 +149,7 @@ func (VolumeRestrictions) Interests(in Setting) []queue.Interest {
 		}},
 		{Resource: queue.Pod, Action: queue.Delete, Hint: func(item *queue.Item, e *queue.Event) bool {
 			return e.PodBefore != nil && sharesVolume(item.Class, e.PodBefore.Class)
-		}, Narrowing: unless(func(e *queue.Event) bool { return !usedVolumes(e, attachable) })},
+		}, Narrowing: everyoneUnless(func(e *queue.Event) bool { return !usedVolumes(e, isAttachable) })},
 		{Resource: queue.Claim, Action: queue.Add, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
 	}
 }

@@ -148,7 +148,7 @@ func TestVolumesByPlaceAreFoundAsAllVolumesWouldBe(t *testing.T) {
 			if v := smallest(claim, volumes, n, taken); v != nil {
 				want = v.Name
 			}
-			if v := found.on(n, others); v != nil {
+			if v := found.volumeOn(n, others); v != nil {
 				got = v.volume.Name
 			}
 			if got != want {
@@ -184,7 +184,7 @@ func smallest(claim *v1.PersistentVolumeClaim, volumes []*v1.PersistentVolume, n
 	wanted := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	for _, v := range volumes {
 		size, reach := v.Spec.Capacity[v1.ResourceStorage], reachOf(v)
-		if taken[v.Name] || size.Cmp(wanted) < 0 || !reach.has(n) {
+		if taken[v.Name] || size.Cmp(wanted) < 0 || !reach.hasNode(n) {
 			continue
 		}
 		if best == nil || size.Cmp(best.Spec.Capacity[v1.ResourceStorage]) < 0 {

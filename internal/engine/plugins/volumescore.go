@@ -27,16 +27,16 @@ func (v *VolumeBinding) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 
 	return Scoring{Node: func(n *cluster.Node) (int64, error) {
 		var decided volumeDecision
-		if r := claims.on(n, &decided); r != nil {
+		if r := claims.decideOn(n, &decided); r != nil {
 			return 0, r.Err
 		}
-		return v.shape.ofStorage(decided.storage(n)), nil
+		return v.shape.ofStorage(decided.storageByClass(n)), nil
 	}}
 }
 
-// storage sums up by class what the claims take on the node. If some get volumes that exist, these
-// count and no others.
-func (d *volumeDecision) storage(n *cluster.Node) map[string]storage {
+// storageByClass sums up by class what the claims take on the node. If some get volumes that exist,
+// these count and no others.
+func (d *volumeDecision) storageByClass(n *cluster.Node) map[string]storage {
 	byClass := map[string]storage{}
 	for _, m := range d.matches {
 		s := byClass[m.volume.Spec.StorageClassName]
@@ -74,7 +74,7 @@ func (s shape) ofStorage(byClass map[string]storage) int64 {
 	}
 	var sum int64
 	for _, of := range byClass {
-		sum += s.ratio(of.requested, of.capacity)
+		sum += s.scoreRatio(of.requested, of.capacity)
 	}
 	return int64(math.Round(float64(sum) / float64(len(byClass))))
 }

@@ -45,20 +45,20 @@ type csiNodeOfNode struct {
 	csiNode *storagev1.CSINode // nil if it has none
 }
 
-// follow forgets what is no longer true.
-func (u *volumeUses) follow(c *cluster.Cluster) {
+// followCluster forgets what is no longer true.
+func (u *volumeUses) followCluster(c *cluster.Cluster) {
 	claims, ok1 := c.Claims.Since(u.claims)
 	volumes, ok2 := c.Volumes.Since(u.volumes)
 	attachments, ok3 := c.VolumeAttachments.Since(u.attachments)
 	switch {
 	case u.c != c || !ok1 || !ok2 || !ok3 || u.classes != c.StorageClasses.Version || len(u.nodes) < len(c.Nodes):
-		u.begin(c)
+		u.beginAnew(c)
 	default:
 		for _, name := range claims {
-			u.forget(name)
+			u.forgetObject(name)
 		}
 		for _, name := range volumes {
-			u.forget(name)
+			u.forgetObject(name)
 		}
 		for _, name := range attachments {
 			u.readAttachment(name.Name)
@@ -72,7 +72,7 @@ func (u *volumeUses) follow(c *cluster.Cluster) {
 	u.attachments, u.csiNodes = c.VolumeAttachments.Version, c.CSINodes.Version
 }
 
-func (u *volumeUses) begin(c *cluster.Cluster) {
+func (u *volumeUses) beginAnew(c *cluster.Cluster) {
 	size := len(c.Nodes) + len(c.Nodes)/8
 	*u = volumeUses{
 		c: c, attached: map[string]map[string]*storagev1.VolumeAttachment{}, nodeOf: map[string]string{},
@@ -84,8 +84,8 @@ func (u *volumeUses) begin(c *cluster.Cluster) {
 	}
 }
 
-// forget has the nodes recounted that were counted from an object.
-func (u *volumeUses) forget(object cluster.Name) {
+// forgetObject has the nodes recounted that were counted from an object.
+func (u *volumeUses) forgetObject(object cluster.Name) {
 	for node := range u.from[object] {
 		u.nodes[node].Store(nil)
 	}
@@ -138,9 +138,9 @@ func (u *volumeUses) csiNode(n *cluster.Node) *storagev1.CSINode {
 	return csiNode
 }
 
-// on returns what is used on a node, which may be a copy with other pods. Of its CSINode it matters
-// only that it exists.
-func (u *volumeUses) on(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
+// useOn returns what is used on a node, which may be a copy with other pods. Of its CSINode it
+// matters only that it exists.
+func (u *volumeUses) useOn(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
 	place := (*atomic.Pointer[volumeUse])(nil)
 	if int(n.Index) < len(u.nodes) {
 		place = &u.nodes[n.Index]
@@ -148,16 +148,16 @@ func (u *volumeUses) on(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse 
 			return use
 		}
 	}
-	use := u.counted(n, csiNode)
+	use := u.countNode(n, csiNode)
 	if place != nil && u.c.Nodes[n.Index] == n {
-		u.note(n, use)
+		u.noteSources(n, use)
 		place.Store(use)
 	}
 	return use
 }
 
-// counted looks at all pods of the node.
-func (u *volumeUses) counted(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
+// countNode looks at all pods of the node.
+func (u *volumeUses) countNode(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
 	use := &volumeUse{name: n.Name, present: attachedSet{}, count: map[string]int{}}
 	for _, p := range n.Pods {
 		if err := use.present.addPod(u.c, csiNode, p, false); err != nil {
@@ -180,8 +180,8 @@ func (u *volumeUses) counted(n *cluster.Node, csiNode *storagev1.CSINode) *volum
 	return use
 }
 
-// note remembers what the node was counted from.
-func (u *volumeUses) note(n *cluster.Node, use *volumeUse) {
+// noteSources remembers what the node was counted from.
+func (u *volumeUses) noteSources(n *cluster.Node, use *volumeUse) {
 	use.pods = slices.Clone(n.Pods)
 	u.mutex.Lock()
 	defer u.mutex.Unlock()

@@ -82,7 +82,7 @@ func (VolumeZone) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 			return nil
 		}
 		for _, z := range zones {
-			if !z.has(n) {
+			if !z.hasNode(n) {
 				return zoneMismatch
 			}
 		}
@@ -157,9 +157,9 @@ func inAnyZone(n *cluster.Node) bool {
 	return false
 }
 
-// has reports whether the node is in one of the zones. A volume with an old label matches a node
-// with the new one, but not the other way round.
-func (z *volumeZones) has(n *cluster.Node) bool {
+// hasNode reports whether the node is in one of the zones. A volume with an old label matches a
+// node with the new one, but not the other way round.
+func (z *volumeZones) hasNode(n *cluster.Node) bool {
 	value, ok := n.Lookup(z.label)
 	if stable, old := stableLabel[z.label]; !ok && old {
 		value, ok = n.Lookup(stable)

@@ -111,8 +111,8 @@ func sizeOf(value any) int {
 	return sum
 }
 
-// bulk is that of the objects, and of the classes of the pods, that the event is about.
-func (e *Event) bulk() (sum int) {
+// bulkOf is that of the objects, and of the classes of the pods, that the event is about.
+func (e *Event) bulkOf() (sum int) {
 	sum = e.objects
 	for _, p := range [...]*cluster.Pod{e.PodBefore, e.Pod} {
 		if p != nil && p.Class != nil {
@@ -138,9 +138,9 @@ type Interest struct {
 	Narrowing *Narrowing
 }
 
-// wants reports whether the interest covers events of this kind.
-func (i *Interest) wants(e *Event) bool {
-	if !i.covers(e) {
+// wantsEvent reports whether the interest covers events of this kind.
+func (i *Interest) wantsEvent(e *Event) bool {
+	if !i.coversResource(e) {
 		return false
 	}
 	if e.Action == Update { // a change without a bit of its own: for interests in all updates
@@ -149,9 +149,9 @@ func (i *Interest) wants(e *Event) bool {
 	return i.Action&e.Action != 0
 }
 
-// covers reports whether the event is of the resource. Events of pods say Pod: whether it is the
-// rejected one, they tell by Own.
-func (i *Interest) covers(e *Event) bool {
+// coversResource reports whether the event is of the resource. Events of pods say Pod: whether it
+// is the rejected one, they tell by Own.
+func (i *Interest) coversResource(e *Event) bool {
 	switch {
 	case i.Resource == e.Resource, i.Resource == AnyResource, e.Resource == AnyResource:
 		return true
@@ -165,9 +165,9 @@ func (i *Interest) covers(e *Event) bool {
 // not listed can be helped by any event.
 type Interests map[string][]Interest
 
-// changed labels an update of a pending pod, as upstream: by what has changed or, if that has no
-// name, as an update. Of several changes, upstream names the first one that helps.
-func changed(actions Action) string {
+// updateLabel labels an update of a pending pod, as upstream: by what has changed or, if that has
+// no name, as an update. Of several changes, upstream names the first one that helps.
+func updateLabel(actions Action) string {
 	if actions == 0 || actions&Update == Update {
 		return Changed
 	}

@@ -66,8 +66,8 @@ const (
 // Asked is called after a hint, with its verdict and the time it took.
 type Asked func(plugin, label string, wake bool, took time.Duration)
 
-// helps calls the hint.
-func (i *pluginInterest) helps(item *Item, e *Event, asked Asked) bool {
+// helpsItem calls the hint.
+func (i *pluginInterest) helpsItem(item *Item, e *Event, asked Asked) bool {
 	if asked == nil {
 		return i.Hint(item, e)
 	}
@@ -83,8 +83,8 @@ var kinds = [...]Resource{
 	DeviceClass, Namespace, Budget, Owner, PodGroup, AnyResource,
 }
 
-// kind returns the number of a resource; an unknown one counts as AnyResource.
-func kind(r Resource) int {
+// kindOf returns the number of a resource; an unknown one counts as AnyResource.
+func kindOf(r Resource) int {
 	if r == AssignedPod || r == UnscheduledPod || r == TargetPod {
 		r = Pod
 	}
@@ -96,12 +96,12 @@ func kind(r Resource) int {
 	return len(kinds) - 1
 }
 
-func (g *groups) add(item *Item, rejectors, pending []string, interests Interests) {
+func (g *groups) addItem(item *Item, rejectors, pending []string, interests Interests) {
 	key := groupKey{item.Class, item.Pod.Spec.SchedulerName, len(rejectors), strings.Join(rejectors, " "), strings.Join(pending, " ")}
 	into, ok := g.byKey[key]
 	if !ok {
 		into = newGroup(key, rejectors, pending, interests)
-		g.enlist(into, item)
+		g.enlistGroup(into, item)
 	}
 	item.group, item.index = into, len(into.items)
 	into.items = append(into.items, item)
@@ -116,7 +116,7 @@ func newGroup(key groupKey, rejectors, pending []string, interests Interests) *g
 			interest := &listed[i]
 			g.interests = append(g.interests, pluginInterest{interest, name, slices.Contains(pending, name)})
 			if interest.Resource != AnyResource {
-				g.wants[kind(interest.Resource)] |= interest.Action
+				g.wants[kindOf(interest.Resource)] |= interest.Action
 				continue
 			}
 			for k := range g.wants {
@@ -127,7 +127,7 @@ func newGroup(key groupKey, rejectors, pending []string, interests Interests) *g
 	return g
 }
 
-func (g *groups) remove(item *Item) {
+func (g *groups) removeItem(item *Item) {
 	from := item.group
 	last := len(from.items) - 1
 	from.items[item.index] = from.items[last]
@@ -138,79 +138,79 @@ func (g *groups) remove(item *Item) {
 	if last > 0 {
 		return
 	}
-	g.strike(from)
+	g.strikeGroup(from)
 }
 
-// regroup moves an item whose class has changed to another group.
-func (g *groups) regroup(item *Item) {
+// regroupItem moves an item whose class has changed to another group.
+func (g *groups) regroupItem(item *Item) {
 	old := item.group
-	g.remove(item)
+	g.removeItem(item)
 	key := old.key
 	key.class = item.Class
 	into, ok := g.byKey[key]
 	if !ok {
 		into = &group{key: key, rejectors: old.rejectors, pending: old.pending, interests: old.interests,
 			anything: old.anything, wants: old.wants}
-		g.enlist(into, item)
+		g.enlistGroup(into, item)
 	}
 	item.group, item.index = into, len(into.items)
 	into.items = append(into.items, item)
 }
 
-// each calls wake for the items of the group that an event of the kind k can help.
-func (g *group) each(e *Event, k int, asked Asked, wake func(*Item, help)) {
+// eachHelped calls wake for the items of the group that an event of the kind k can help.
+func (g *group) eachHelped(e *Event, k int, asked Asked, wake func(*Item, help)) {
 	if !g.anything && g.wants[k]&e.Action == 0 && e.Resource != AnyResource {
 		return
 	}
 	if len(g.pending) > 0 { // it matters whose interest it is
 		for i := len(g.items) - 1; i >= 0; i-- {
 			item := g.items[i]
-			wake(item, g.helped(item, e, asked))
+			wake(item, g.helpFor(item, e, asked))
 		}
 		return
 	}
-	whole, each := g.ask(e, asked)
+	whole, each := g.interestsIn(e, asked)
 	if !whole && len(each) == 0 {
 		return
 	}
 	for i := len(g.items) - 1; i >= 0; i-- {
-		if item := g.items[i]; whole || hinted(each, item, e, asked) {
+		if item := g.items[i]; whole || anyHelps(each, item, e, asked) {
 			wake(item, afterBackoff)
 		}
 	}
 }
 
-// ask reports whether the event can help the whole group, and otherwise returns the interests whose
-// hints have to be called for each pod.
-func (g *group) ask(e *Event, asked Asked) (whole bool, each []*pluginInterest) {
+// interestsIn reports whether the event can help the whole group, and otherwise returns the
+// interests whose hints have to be called for each pod.
+func (g *group) interestsIn(e *Event, asked Asked) (whole bool, each []*pluginInterest) {
 	if g.anything {
 		return true, nil
 	}
 	for i := range g.interests {
 		switch interest := &g.interests[i]; {
-		case !interest.wants(e):
+		case !interest.wantsEvent(e):
 		case interest.Hint == nil:
 			return true, nil
 		case interest.PerPod:
 			each = append(each, interest)
-		case interest.helps(g.items[0], e, asked):
+		case interest.helpsItem(g.items[0], e, asked):
 			return true, nil
 		}
 	}
 	return false, each
 }
 
-func hinted(interests []*pluginInterest, item *Item, e *Event, asked Asked) bool {
+func anyHelps(interests []*pluginInterest, item *Item, e *Event, asked Asked) bool {
 	for _, interest := range interests {
-		if interest.helps(item, e, asked) {
+		if interest.helpsItem(item, e, asked) {
 			return true
 		}
 	}
 	return false
 }
 
-// helped returns what an event can do for one item of the group.
-func (g *group) helped(item *Item, e *Event, asked Asked) (best help) {
+// helpFor returns what an event can do for one item of the group.
+func (g *group) helpFor(item *Item, e *Event, asked Asked) (best help) {
 	if e.Own != nil && e.Resource == AnyResource { // see Activate
 		return afterBackoff
 	}
@@ -223,7 +223,8 @@ func (g *group) helped(item *Item, e *Event, asked Asked) (best help) {
 		}
 		interest := &g.interests[i]
 		switch {
-		case best == afterBackoff && !interest.pending, !interest.wants(e), interest.Hint != nil && !interest.helps(item, e, asked):
+		case best == afterBackoff && !interest.pending, !interest.wantsEvent(e), interest.Hint != nil &&
+			!interest.helpsItem(item, e, asked):
 		case interest.pending:
 			return atOnce
 		default:

@@ -32,5 +32,5 @@ func (o *ordered) Pop() any {
 	return item
 }
 
-func (o *ordered) fix(index int) { heap.Fix(o, index) }
-func (o *ordered) reorder()      { heap.Init(o) }
+func (o *ordered) fixAt(index int) { heap.Fix(o, index) }
+func (o *ordered) rebuildHeap()    { heap.Init(o) }

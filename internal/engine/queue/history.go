@@ -15,11 +15,11 @@ type history struct {
 	bulk   int                    // of what recent is about
 }
 
-// note records an event. kept is false while no attempt is under way, so that no attempt can have
-// missed it.
-func (h *history) note(e *Event, kept bool) {
+// noteEvent records an event. kept is false while no attempt is under way, so that no attempt can
+// have missed it.
+func (h *history) noteEvent(e *Event, kept bool) {
 	h.events++
-	k := kind(e.Resource)
+	k := kindOf(e.Resource)
 	for bit := 0; e.Action>>bit != 0; bit++ {
 		if e.Action>>bit&1 != 0 {
 			h.last[k][bit] = h.events
@@ -27,38 +27,38 @@ func (h *history) note(e *Event, kept bool) {
 	}
 
 	if !kept {
-		h.forget(len(h.recent))
+		h.forgetOldest(len(h.recent))
 		return
 	}
 
 	if len(h.recent) == mostRecent {
-		h.forget(mostRecent / 2)
+		h.forgetOldest(mostRecent / 2)
 	}
 	h.recent = append(h.recent, *e)
 	latest := &h.recent[len(h.recent)-1]
 	latest.objects = bulkOf(e.Old) + bulkOf(e.New)
-	if h.bulk += latest.bulk(); h.bulk > cluster.MostBulk {
-		h.forget((len(h.recent) + 1) / 2)
+	if h.bulk += latest.bulkOf(); h.bulk > cluster.MostBulk {
+		h.forgetOldest((len(h.recent) + 1) / 2)
 	}
 }
 
-// forget forgets the oldest events.
-func (h *history) forget(events int) {
+// forgetOldest forgets the oldest events.
+func (h *history) forgetOldest(events int) {
 	rest := copy(h.recent, h.recent[events:])
 	clear(h.recent[rest:])
 	h.recent, h.bulk = h.recent[:rest], 0
 	for i := range h.recent {
-		h.bulk += h.recent[i].bulk() // anew, since the class of an item may have changed
+		h.bulk += h.recent[i].bulkOf() // anew, since the class of an item may have changed
 	}
 }
 
-// missed returns what the events after a position can do for an item of the group. Hints see the
-// events as they were, and the nodes as they are now.
-func (g *group) missed(item *Item, h *history, since uint64, asked Asked) (best help) {
+// missedHelp returns what the events after a position can do for an item of the group. Hints see
+// the events as they were, and the nodes as they are now.
+func (g *group) missedHelp(item *Item, h *history, since uint64, asked Asked) (best help) {
 	if missed := h.events - since; missed <= uint64(len(h.recent)) {
 		for i := len(h.recent) - int(missed); i < len(h.recent); i++ {
 			if e := &h.recent[i]; e.Own == nil || e.Own == item {
-				best = max(best, g.helped(item, e, asked))
+				best = max(best, g.helpFor(item, e, asked))
 			}
 			if best == atOnce || best == afterBackoff && len(g.pending) == 0 {
 				break

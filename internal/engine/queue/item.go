@@ -105,7 +105,7 @@ const (
 	MaxWait        = 5 * time.Minute
 )
 
-func (q *Queue) backoff(times int) time.Duration {
+func (q *Queue) backoffFor(times int) time.Duration {
 	if q.FirstBackoff > q.LastBackoff>>(times-1) { // doubled so often, it may be more than a Duration holds
 		return q.LastBackoff
 	}
@@ -116,13 +116,13 @@ func (q *Queue) backoff(times int) time.Duration {
 // back from their last attempt. So pods that keep failing do not delay the first attempt of others
 // with the same priority.
 func moreUrgent(a, b *Item) bool {
-	if p, q := priority(a.Pod), priority(b.Pod); p != q {
+	if p, q := priorityOf(a.Pod), priorityOf(b.Pod); p != q {
 		return p > q
 	}
 	return a.returned.Before(b.returned)
 }
 
-func priority(pod *v1.Pod) int32 {
+func priorityOf(pod *v1.Pod) int32 {
 	if pod.Spec.Priority == nil {
 		return 0
 	}

@@ -7,40 +7,41 @@ import (
 	"time"
 )
 
-// wake moves an item that waits, backs off or is gated to where it belongs now.
-func (q *Queue) wake(item *Item, label string, now time.Time) {
-	if item.place == Gated && q.gate(item) == item.Gate {
+// wakeItem moves an item that waits, backs off or is gated to where it belongs now.
+func (q *Queue) wakeItem(item *Item, label string, now time.Time) {
+	if item.place == Gated && q.gateFor(item) == item.Gate {
 		return // it stays where it is
 	}
-	q.leave(item)
-	q.enter(item, label, now)
+	q.leavePlace(item)
+	q.enterPlace(item, label, now)
 }
 
-// help wakes an item if an event can help it, and reports whether it did.
-func (q *Queue) help(item *Item, h help, label string, now time.Time) (woken bool) {
+// helpItem wakes an item if an event can help it, and reports whether it did.
+func (q *Queue) helpItem(item *Item, h help, label string, now time.Time) (woken bool) {
 	if h == atOnce {
 		item.ready = now
 	}
 	if h != nothing {
-		q.wake(item, label, now)
+		q.wakeItem(item, label, now)
 	}
 	return h != nothing
 }
 
-func (q *Queue) gate(item *Item) string {
+func (q *Queue) gateFor(item *Item) string {
 	if q.Admit == nil {
 		return ""
 	}
 	return q.Admit(item)
 }
 
-// enter puts an item that is Taken into the place where it belongs: gated, backing off, or active.
-func (q *Queue) enter(item *Item, label string, now time.Time) {
-	if item.Gate = q.gate(item); item.Gate != "" {
+// enterPlace puts an item that is Taken into the place where it belongs: gated, backing off, or
+// active.
+func (q *Queue) enterPlace(item *Item, label string, now time.Time) {
+	if item.Gate = q.gateFor(item); item.Gate != "" {
 		item.entered = now
-		q.count(item, withName(item.Rejectors, item.Gate))
-		q.wait(item, []string{item.Gate}, nil, Gated)
-		q.tell(item, label)
+		q.countWaiting(item, withName(item.Rejectors, item.Gate))
+		q.waitFor(item, []string{item.Gate}, nil, Gated)
+		q.reportMoved(item, label)
 		return
 	}
 
@@ -52,13 +53,13 @@ func (q *Queue) enter(item *Item, label string, now time.Time) {
 	}
 
 	if item.ready.After(now) {
-		q.put(item, Backoff)
+		q.putItem(item, Backoff)
 		heap.Push(q.backoffOf(item), item)
 	} else {
-		q.put(item, Active)
+		q.putItem(item, Active)
 		heap.Push(&q.active, item)
 	}
-	q.tell(item, label)
+	q.reportMoved(item, label)
 }
 
 // withName returns the names and another one, each once.
@@ -69,40 +70,40 @@ func withName(names []string, name string) []string {
 	return append(slices.Clip(names), name)
 }
 
-// wait adds an item to the group that waits for what can help against these plugins.
-func (q *Queue) wait(item *Item, plugins, pending []string, place Place) {
-	q.put(item, place)
-	q.groups.add(item, plugins, pending, q.interests[item.Pod.Spec.SchedulerName])
+// waitFor adds an item to the group that waits for what can help against these plugins.
+func (q *Queue) waitFor(item *Item, plugins, pending []string, place Place) {
+	q.putItem(item, place)
+	q.groups.addItem(item, plugins, pending, q.interests[item.Pod.Spec.SchedulerName])
 }
 
-// leave takes an item out of its place.
-func (q *Queue) leave(item *Item) {
+// leavePlace takes an item out of its place.
+func (q *Queue) leavePlace(item *Item) {
 	switch item.place {
 	case Active:
 		heap.Remove(&q.active, item.index)
 	case Backoff:
 		heap.Remove(q.backoffOf(item), item.index)
 	case Waiting, Gated:
-		q.groups.remove(item)
+		q.groups.removeItem(item)
 		item.Gate = ""
 	}
-	q.put(item, Taken)
+	q.putItem(item, Taken)
 }
 
-func (q *Queue) put(item *Item, place Place) {
+func (q *Queue) putItem(item *Item, place Place) {
 	q.counts[item.place]--
 	q.counts[place]++
 	item.place = place
 }
 
-func (q *Queue) tell(item *Item, label string) {
+func (q *Queue) reportMoved(item *Item, label string) {
 	if q.Moved != nil {
 		q.Moved(item, label)
 	}
 }
 
-// count counts an item as kept waiting by these plugins, and no longer by others.
-func (q *Queue) count(item *Item, plugins []string) {
+// countWaiting counts an item as kept waiting by these plugins, and no longer by others.
+func (q *Queue) countWaiting(item *Item, plugins []string) {
 	if q.Counted != nil {
 		for _, name := range item.counted {
 			q.Counted(name, item.Pod.Spec.SchedulerName, -1)
@@ -114,13 +115,13 @@ func (q *Queue) count(item *Item, plugins []string) {
 	item.counted = plugins
 }
 
-// advance moves the items whose back-off is over.
-func (q *Queue) advance(now time.Time) {
+// advanceBackoff moves the items whose back-off is over.
+func (q *Queue) advanceBackoff(now time.Time) {
 	for _, from := range []*ordered{&q.backing, &q.erring} {
 		for from.Len() > 0 && !from.items[0].ready.After(now) {
 			item := from.items[0]
-			q.leave(item)
-			q.enter(item, BackoffComplete, now)
+			q.leavePlace(item)
+			q.enterPlace(item, BackoffComplete, now)
 		}
 	}
 }

@@ -74,19 +74,19 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 		return !less(b, a) && a.order < b.order
 	}
 
-	q.active.reorder()
+	q.active.rebuildHeap()
 	q.backing.before = func(a, b *Item) bool {
-		if w, v := q.window(a.ready), q.window(b.ready); !w.Equal(v) {
+		if w, v := q.backoffWindow(a.ready), q.backoffWindow(b.ready); !w.Equal(v) {
 			return w.Before(v)
 		}
 		return q.active.before(a, b)
 	}
-	q.backing.reorder()
+	q.backing.rebuildHeap()
 }
 
-// window returns the time by which pods that back off are ordered. As upstream, pods whose back-off
-// ends within the same second are ordered by urgency, unless they wait it out.
-func (q *Queue) window(ready time.Time) time.Time {
+// backoffWindow returns the time by which pods that back off are ordered. As upstream, pods whose
+// back-off ends within the same second are ordered by urgency, unless they wait it out.
+func (q *Queue) backoffWindow(ready time.Time) time.Time {
 	if q.WaitOutBackoff {
 		return ready
 	}
@@ -99,8 +99,8 @@ func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	for _, item := range q.Sorted() {
 		if item.group != nil && item.Pod.Spec.SchedulerName == schedulerName {
 			rejectors, pending := item.group.rejectors, item.group.pending
-			q.groups.remove(item)
-			q.groups.add(item, rejectors, pending, interests)
+			q.groups.removeItem(item)
+			q.groups.addItem(item, rejectors, pending, interests)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	q.items[pod.UID] = item
 	q.items = cluster.Shrunk(q.items, &q.most)
 	q.counts[Taken]++
-	q.enter(item, Appeared, now)
+	q.enterPlace(item, Appeared, now)
 	return item
 }
 
@@ -124,22 +124,22 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 	if item.Class != class {
 		item.Class = class
 		if item.group != nil {
-			q.groups.regroup(item)
+			q.groups.regroupItem(item)
 		}
 	}
-	event := &Event{Resource: Pod, Action: actions, Label: changed(actions), Old: old, New: pod, Own: item}
+	event := &Event{Resource: Pod, Action: actions, Label: updateLabel(actions), Old: old, New: pod, Own: item}
 	switch item.place {
 	case Active:
-		q.active.fix(item.index)
+		q.active.fixAt(item.index)
 	case Backoff:
-		q.backoffOf(item).fix(item.index)
+		q.backoffOf(item).fixAt(item.index)
 	case Taken: // if it is rejected, this may help
 		if actions != 0 {
-			q.happened.note(event, true)
+			q.happened.noteEvent(event, true)
 		}
 	case Gated, Waiting:
 		if actions != 0 {
-			q.help(item, item.group.helped(item, event, q.Asked), event.Label, now)
+			q.helpItem(item, item.group.helpFor(item, event, q.Asked), event.Label, now)
 		}
 	}
 }
@@ -147,8 +147,8 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 // Remove forgets a pod.
 func (q *Queue) Remove(uid types.UID) {
 	if item, ok := q.items[uid]; ok {
-		q.leave(item)
-		q.count(item, nil)
+		q.leavePlace(item)
+		q.countWaiting(item, nil)
 		q.counts[Taken]--
 		delete(q.items, uid)
 		q.items = cluster.Shrunk(q.items, &q.most)
@@ -184,8 +184,8 @@ func (q *Queue) Pop(now time.Time) *Item {
 	if item == nil {
 		return nil
 	}
-	q.leave(item)
-	q.count(item, nil)
+	q.leavePlace(item)
+	q.countWaiting(item, nil)
 	item.Attempts++
 	item.seen = q.happened.events
 	return item
@@ -193,22 +193,22 @@ func (q *Queue) Pop(now time.Time) *Item {
 
 // Next returns the item that Pop would take, or nil.
 func (q *Queue) Next(now time.Time) *Item {
-	q.advance(now)
+	q.advanceBackoff(now)
 	switch {
 	case q.active.Len() > 0:
 		return q.active.items[0]
 	case q.backing.Len() > 0 && !q.WaitOutBackoff:
-		if item := q.backing.items[0]; !now.Before(item.rested()) {
+		if item := q.backing.items[0]; !now.Before(item.restedAt()) {
 			return item
 		}
 	}
 	return nil
 }
 
-// rested returns from when on a pod that backs off may be taken although the back-off is not over:
-// at once, unless it has been rejected many times in a row. Otherwise pods whose rejections wake
-// each other would keep an idle scheduler busy with nothing else.
-func (i *Item) rested() time.Time {
+// restedAt returns from when on a pod that backs off may be taken although the back-off is not
+// over: at once, unless it has been rejected many times in a row. Otherwise pods whose rejections
+// wake each other would keep an idle scheduler busy with nothing else.
+func (i *Item) restedAt() time.Time {
 	const many, rest = 10, 10 * time.Millisecond
 	if i.rejected < many {
 		return time.Time{}
@@ -225,43 +225,43 @@ func (q *Queue) Held(item *Item) { item.seen = q.happened.events }
 // instead. pending are the plugins that asked the pod to wait: an event that they are interested in
 // ends the back-off, too.
 func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time) {
-	if !q.returned(item) {
+	if !q.isTaken(item) {
 		return
 	}
 	item.rejected++
 	item.failed, item.returned = 0, now
-	item.ready = now.Add(q.backoff(item.rejected))
+	item.ready = now.Add(q.backoffFor(item.rejected))
 	item.Rejectors, item.Pending, item.entered, item.Overdue = rejectors, pending, now, false
-	q.count(item, rejectors)
-	q.wait(item, rejectors, pending, Waiting)
-	if !q.help(item, item.group.missed(item, &q.happened, item.seen, q.Asked), AttemptFailed, now) {
-		q.tell(item, AttemptFailed)
+	q.countWaiting(item, rejectors)
+	q.waitFor(item, rejectors, pending, Waiting)
+	if !q.helpItem(item, item.group.missedHelp(item, &q.happened, item.seen, q.Asked), AttemptFailed, now) {
+		q.reportMoved(item, AttemptFailed)
 	}
 }
 
 // Failed puts back a pod whose attempt failed without a verdict: an API error, a node that
 // vanished.
 func (q *Queue) Failed(item *Item, now time.Time) {
-	if !q.returned(item) {
+	if !q.isTaken(item) {
 		return
 	}
 	item.failed++
 	item.returned = now
-	item.ready = now.Add(q.backoff(item.failed))
+	item.ready = now.Add(q.backoffFor(item.failed))
 	item.Rejectors, item.Pending, item.Overdue = nil, nil, false
-	q.enter(item, AttemptFailed, now)
+	q.enterPlace(item, AttemptFailed, now)
 }
 
-// returned reports whether the item is still in the queue: its pod may have been removed during the
+// isTaken reports whether the item is still in the queue: its pod may have been removed during the
 // attempt.
-func (q *Queue) returned(item *Item) bool {
+func (q *Queue) isTaken(item *Item) bool {
 	return q.items[item.Pod.UID] == item && item.place == Taken
 }
 
 // Happened wakes the pods that an event can help.
 func (q *Queue) Happened(event *Event, now time.Time) {
-	q.happened.note(event, q.counts[Taken] > 0)
-	q.groups.each(event, q.Asked, func(item *Item, h help) { q.help(item, h, event.Label, now) })
+	q.happened.noteEvent(event, q.counts[Taken] > 0)
+	q.groups.eachHelped(event, q.Asked, func(item *Item, h help) { q.helpItem(item, h, event.Label, now) })
 }
 
 // Activate makes a pod active at once, whatever it waits for, unless a gate keeps it out. A pod
@@ -272,17 +272,17 @@ func (q *Queue) Activate(uid types.UID, now time.Time) {
 	case !ok || item.place == Active:
 		return
 	case item.place == Taken:
-		q.happened.note(&Event{Resource: AnyResource, Action: All, Label: ForceActivate, Own: item}, true)
+		q.happened.noteEvent(&Event{Resource: AnyResource, Action: All, Label: ForceActivate, Own: item}, true)
 		return
 	}
 	item.ready = now
-	q.wake(item, ForceActivate, now)
+	q.wakeItem(item, ForceActivate, now)
 }
 
 // Wake has a waiting or gated pod tried again after its back-off.
 func (q *Queue) Wake(uid types.UID, label string, now time.Time) {
 	if item, ok := q.items[uid]; ok && item.group != nil {
-		q.wake(item, label, now)
+		q.wakeItem(item, label, now)
 	}
 }
 
@@ -290,12 +290,12 @@ func (q *Queue) Wake(uid types.UID, label string, now time.Time) {
 // has failed. The pod backs off to the end.
 func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 	item, ok := q.items[uid]
-	if !ok || item.group == nil || item.place == Gated && q.gate(item) == item.Gate {
+	if !ok || item.group == nil || item.place == Gated && q.gateFor(item) == item.Gate {
 		return
 	}
-	q.leave(item)
+	q.leavePlace(item)
 	item.failed++
-	q.enter(item, label, now)
+	q.enterPlace(item, label, now)
 }
 
 // Flush wakes the pods that have waited for MaxWait, in case an event was missed, or a plugin's
@@ -304,19 +304,19 @@ func (q *Queue) Retry(uid types.UID, label string, now time.Time) {
 func (q *Queue) Flush(now time.Time) {
 	var overdue []*Item
 	for _, item := range q.items {
-		if item.group != nil && now.Sub(later(item.returned, item.flushed)) >= q.MaxWait {
+		if item.group != nil && now.Sub(laterOf(item.returned, item.flushed)) >= q.MaxWait {
 			overdue = append(overdue, item)
 		}
 	}
 	slices.SortFunc(overdue, func(a, b *Item) int { return cmp.Compare(a.order, b.order) })
 	for _, item := range overdue {
 		item.Overdue, item.flushed = true, now
-		q.wake(item, WaitedForTooLong, now)
+		q.wakeItem(item, WaitedForTooLong, now)
 		item.Overdue = item.place != Gated
 	}
 }
 
-func later(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
@@ -330,7 +330,7 @@ func (q *Queue) NextReady() (at time.Time, ok bool) {
 		return time.Time{}, true
 	}
 	if q.backing.Len() > 0 && !q.WaitOutBackoff {
-		at, ok = q.backing.items[0].rested(), true
+		at, ok = q.backing.items[0].restedAt(), true
 	}
 	for _, from := range []*ordered{&q.backing, &q.erring} {
 		if from.Len() > 0 && (!ok || from.items[0].ready.Before(at)) {

@@ -167,7 +167,7 @@ func TestBackoffGrowsToAnyLimit(t *testing.T) {
 	} {
 		q := newQueue()
 		q.FirstBackoff, q.LastBackoff = c.first, c.last
-		if got := q.backoff(c.times); got != c.want {
+		if got := q.backoffFor(c.times); got != c.want {
 			t.Errorf("from %v to %v, after %d times: %v, want %v", c.first, c.last, c.times, got, c.want)
 		}
 	}
@@ -312,7 +312,7 @@ func TestEventsOfLargePodsAreForgotten(t *testing.T) {
 	}
 	kept := 0
 	for i := range q.happened.recent {
-		kept += q.happened.recent[i].bulk()
+		kept += q.happened.recent[i].bulkOf()
 	}
 	if kept > cluster.MostBulk || kept == 0 || kept != q.happened.bulk {
 		t.Errorf("events about pods of %d bytes are kept, and %d counted", kept, q.happened.bulk)
@@ -373,8 +373,8 @@ func TestEveryResourceIsAKindOfItsOwn(t *testing.T) {
 		Pod, Node, Volume, Claim, CSINode, CSIDriver, VolumeAttachment, CSIStorageCapacity, StorageClass, ResourceClaim, ResourceSlice,
 		DeviceClass, Namespace, Budget, Owner, PodGroup,
 	} {
-		if kinds[kind(r)] != r {
-			t.Errorf("%s counts as %s", r, kinds[kind(r)])
+		if kinds[kindOf(r)] != r {
+			t.Errorf("%s counts as %s", r, kinds[kindOf(r)])
 		}
 	}
 	q := newQueue()

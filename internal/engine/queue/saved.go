@@ -58,10 +58,10 @@ func (q *Queue) Restore(all []Saved) {
 		if item == nil || item.place == Taken || all[i].Place == Taken {
 			continue
 		}
-		q.leave(item)
+		q.leavePlace(item)
 		q.arrived++
 		item.order = q.arrived
-		q.restore(item, &all[i])
+		q.restoreItem(item, &all[i])
 	}
 
 	for _, item := range others {
@@ -69,28 +69,28 @@ func (q *Queue) Restore(all []Saved) {
 		item.order = q.arrived
 	}
 
-	q.active.reorder()
-	q.backing.reorder()
+	q.active.rebuildHeap()
+	q.backing.rebuildHeap()
 }
 
-func (q *Queue) restore(item *Item, s *Saved) {
+func (q *Queue) restoreItem(item *Item, s *Saved) {
 	item.Since, item.Admitted, item.Unfit = s.Since, s.Admitted, s.Unfit
 	item.Attempts, item.rejected, item.failed = s.Attempts, s.Rejected, s.Failed
 	item.ready, item.returned, item.entered, item.Overdue = s.Ready, s.Returned, s.Entered, s.Overdue
 	item.Rejectors, item.Pending, item.Message, item.MessageAt, item.Told = s.Rejectors, s.Pending, s.Message, s.MessageAt, s.Told
-	q.count(item, s.Counted)
+	q.countWaiting(item, s.Counted)
 
 	switch s.Place {
 	case Gated:
 		item.Gate = s.Gate
-		q.wait(item, []string{s.Gate}, nil, Gated)
+		q.waitFor(item, []string{s.Gate}, nil, Gated)
 	case Waiting:
-		q.wait(item, s.Rejectors, s.Pending, Waiting)
+		q.waitFor(item, s.Rejectors, s.Pending, Waiting)
 	case Backoff:
-		q.put(item, Backoff)
+		q.putItem(item, Backoff)
 		heap.Push(q.backoffOf(item), item)
 	default:
-		q.put(item, Active)
+		q.putItem(item, Active)
 		heap.Push(&q.active, item)
 	}
 }

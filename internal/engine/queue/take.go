@@ -9,8 +9,8 @@ func (q *Queue) Take(uid types.UID) *Item {
 	if item == nil || item.place == Taken || item.place == Gated {
 		return nil
 	}
-	q.leave(item)
-	q.count(item, nil)
+	q.leavePlace(item)
+	q.countWaiting(item, nil)
 	item.Attempts++
 	item.seen = q.happened.events
 	return item

@@ -91,8 +91,8 @@ type groupSet struct {
 	many map[*group]bool // instead of one, where there are or were several
 }
 
-// all yields the groups of the set.
-func (s groupSet) all(yield func(*group) bool) {
+// eachGroup yields the groups of the set.
+func (s groupSet) eachGroup(yield func(*group) bool) {
 	if s.one != nil {
 		yield(s.one)
 		return
@@ -104,8 +104,8 @@ func (s groupSet) all(yield func(*group) bool) {
 	}
 }
 
-// with is the set with another group.
-func (s groupSet) with(of *group) groupSet {
+// withGroup is the set with another group.
+func (s groupSet) withGroup(of *group) groupSet {
 	switch {
 	case s.many != nil:
 		s.many[of] = true
@@ -116,8 +116,8 @@ func (s groupSet) with(of *group) groupSet {
 	return groupSet{many: map[*group]bool{s.one: true, of: true}}
 }
 
-// without is the set without a group, and whether anything is left.
-func (s groupSet) without(of *group) (left groupSet, some bool) {
+// withoutGroup is the set without a group, and whether anything is left.
+func (s groupSet) withoutGroup(of *group) (left groupSet, some bool) {
 	if s.one == of {
 		return groupSet{}, false
 	}
@@ -127,9 +127,9 @@ func (s groupSet) without(of *group) (left groupSet, some bool) {
 
 var topicSeed = maphash.MakeSeed()
 
-// hash stands for the topic: a pod may list hundreds of thousands of them. Topics with the same
-// hash are found together, which costs time and nothing else.
-func (t *Topic) hash() uint64 {
+// hashTopic stands for the topic: a pod may list hundreds of thousands of them. Topics with the
+// same hash are found together, which costs time and nothing else.
+func (t *Topic) hashTopic() uint64 {
 	return bits.RotateLeft64(maphash.String(topicSeed, t.Key), 1) ^ maphash.String(topicSeed, t.Value) + uint64(t.Kind)*0x9e3779b97f4a7c15
 }
 
@@ -142,9 +142,9 @@ func (a wanting) compare(b wanting) int {
 	return cmp.Or(cmp.Compare(a.amounts[0], b.amounts[0]), cmp.Compare(a.group.serial, b.group.serial))
 }
 
-// enlist adds a new group, to which the item belongs, to the list and to the waiters of its
+// enlistGroup adds a new group, to which the item belongs, to the list and to the waiters of its
 // interests.
-func (g *groups) enlist(of *group, item *Item) {
+func (g *groups) enlistGroup(of *group, item *Item) {
 	g.serial++
 	of.serial = g.serial
 	of.index = len(g.list)
@@ -163,12 +163,12 @@ func (g *groups) enlist(of *group, item *Item) {
 			w = &waiters{interest: interest, all: map[*group]bool{}, byTopic: map[uint64]groupSet{}}
 			g.waiters[interest] = w
 		}
-		of.listings = append(of.listings, w.add(of, item))
+		of.listings = append(of.listings, w.addGroup(of, item))
 	}
 }
 
-// strike removes a group that has no items from where enlist added it.
-func (g *groups) strike(of *group) {
+// strikeGroup removes a group that has no items from where enlist added it.
+func (g *groups) strikeGroup(of *group) {
 	delete(g.byKey, of.key)
 	g.byKey = cluster.Shrunk(g.byKey, &g.most)
 	end := len(g.list) - 1
@@ -183,13 +183,13 @@ func (g *groups) strike(of *group) {
 	}
 	for i := range of.listings {
 		w := of.listings[i].waiters
-		if w.remove(of, &of.listings[i]); len(w.all)+len(w.byTopic)+len(w.byAmount) == 0 {
+		if w.removeGroup(of, &of.listings[i]); len(w.all)+len(w.byTopic)+len(w.byAmount) == 0 {
 			delete(g.waiters, w.interest)
 		}
 	}
 }
 
-func (w *waiters) add(of *group, item *Item) listing {
+func (w *waiters) addGroup(of *group, item *Item) listing {
 	l, n := listing{waiters: w}, w.interest.Narrowing
 	switch {
 	case n == nil:
@@ -207,8 +207,8 @@ func (w *waiters) add(of *group, item *Item) listing {
 		}
 		l.topics = make([]uint64, len(topics))
 		for i := range topics {
-			hash := topics[i].hash()
-			l.topics[i], w.byTopic[hash] = hash, w.byTopic[hash].with(of)
+			hash := topics[i].hashTopic()
+			l.topics[i], w.byTopic[hash] = hash, w.byTopic[hash].withGroup(of)
 		}
 		w.byTopic = cluster.Shrunk(w.byTopic, &w.most)
 	}
@@ -216,7 +216,7 @@ func (w *waiters) add(of *group, item *Item) listing {
 	return l
 }
 
-func (w *waiters) remove(of *group, l *listing) {
+func (w *waiters) removeGroup(of *group, l *listing) {
 	if n := w.interest.Narrowing; n != nil && n.Wanted != nil {
 		if at, found := slices.BinarySearchFunc(w.byAmount, wanting{l.amounts, of}, wanting.compare); found {
 			w.byAmount = cluster.ShrunkList(slices.Delete(w.byAmount, at, at+1))
@@ -224,7 +224,7 @@ func (w *waiters) remove(of *group, l *listing) {
 		return
 	}
 	for _, hash := range l.topics {
-		if left, some := w.byTopic[hash].without(of); some {
+		if left, some := w.byTopic[hash].withoutGroup(of); some {
 			w.byTopic[hash] = left
 		} else {
 			delete(w.byTopic, hash)
@@ -234,10 +234,10 @@ func (w *waiters) remove(of *group, l *listing) {
 	delete(w.all, of)
 }
 
-// find adds the groups that the event may help to those found.
-func (w *waiters) find(e *Event, found *finds) {
+// findGroups adds the groups that the event may help to those found.
+func (w *waiters) findGroups(e *Event, found *finds) {
 	for of := range w.all {
-		found.add(of)
+		found.addFound(of)
 	}
 	n := w.interest.Narrowing
 	switch {
@@ -250,22 +250,22 @@ func (w *waiters) find(e *Event, found *finds) {
 				break
 			}
 			if of.amounts[1] <= offered[1] {
-				found.add(of.group)
+				found.addFound(of.group)
 			}
 		}
 	case len(w.byTopic) > 0:
 		topics, all := n.EventTopics(e)
 		if all {
 			for _, set := range w.byTopic {
-				for of := range set.all {
-					found.add(of)
+				for of := range set.eachGroup {
+					found.addFound(of)
 				}
 			}
 		}
 
 		for i := range topics {
-			for of := range w.byTopic[topics[i].hash()].all {
-				found.add(of)
+			for of := range w.byTopic[topics[i].hashTopic()].eachGroup {
+				found.addFound(of)
 			}
 		}
 	}
@@ -277,28 +277,28 @@ type finds struct {
 	list  []*group
 }
 
-func (f *finds) add(of *group) {
+func (f *finds) addFound(of *group) {
 	if of.found != f.event {
 		of.found = f.event
 		f.list = append(f.list, of)
 	}
 }
 
-// each calls wake for all items that the event can help, in the order of the list of groups, from
-// its end. wake may move the item.
-func (g *groups) each(e *Event, asked Asked, wake func(*Item, help)) {
-	k := kind(e.Resource)
+// eachHelped calls wake for all items that the event can help, in the order of the list of groups,
+// from its end. wake may move the item.
+func (g *groups) eachHelped(e *Event, asked Asked, wake func(*Item, help)) {
+	k := kindOf(e.Resource)
 	f := &g.finds
 	f.event, f.list = f.event+1, f.list[:0]
 	if e.Resource == AnyResource || k == len(kinds)-1 {
 		f.list = append(f.list, g.list...)
 	} else {
 		for of := range g.open {
-			f.add(of)
+			f.addFound(of)
 		}
 		for interest, w := range g.waiters {
-			if interest.wants(e) {
-				w.find(e, f)
+			if interest.wantsEvent(e) {
+				w.findGroups(e, f)
 			}
 		}
 	}
@@ -306,7 +306,7 @@ func (g *groups) each(e *Event, asked Asked, wake func(*Item, help)) {
 	slices.SortFunc(f.list, func(a, b *group) int { return cmp.Compare(b.index, a.index) })
 	for _, of := range f.list {
 		if len(of.items) > 0 {
-			of.each(e, k, asked, wake)
+			of.eachHelped(e, k, asked, wake)
 		}
 	}
 

@@ -18,20 +18,20 @@ var OnlyContainers = helper.PodResourcesOptions{SkipPodLevelResources: true, Exc
 
 // PodRequests is the library's function of that name, and takes time in proportion to the pod.
 func PodRequests(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
-	pod, options = condensed(pod, options)
+	pod, options = condensePod(pod, options)
 	return helper.PodRequests(pod, options)
 }
 
 // PodLimits is the library's function of that name, and takes time in proportion to the pod.
 func PodLimits(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
-	pod, options = condensed(pod, options)
+	pod, options = condensePod(pod, options)
 	return helper.PodLimits(pod, options)
 }
 
-// condensed returns a pod that requests and is limited as the pod is, but has one container only,
+// condensePod returns a pod that requests and is limited as the pod is, but has one container only,
 // if it has more than a few init containers; else the pod itself. The library takes the largest of
 // what a pod asks for, was allocated and has: each is added up, and the one container has all.
-func condensed(pod *v1.Pod, options helper.PodResourcesOptions) (*v1.Pod, helper.PodResourcesOptions) {
+func condensePod(pod *v1.Pod, options helper.PodResourcesOptions) (*v1.Pod, helper.PodResourcesOptions) {
 	if len(pod.Spec.InitContainers) <= fewInitContainers {
 		return pod, options
 	}
@@ -66,21 +66,21 @@ func condensed(pod *v1.Pod, options helper.PodResourcesOptions) (*v1.Pod, helper
 	one, missing := *pod, options.NonMissingContainerRequests
 	one.Spec.InitContainers, one.Status.InitContainerStatuses, one.Status.ContainerStatuses = nil, nil, nil
 	one.Spec.Containers = []v1.Container{{Name: "all", Resources: v1.ResourceRequirements{
-		Requests: aggregated(pod, missing, requests), Limits: aggregated(pod, nil, limits),
+		Requests: aggregateRequests(pod, missing, requests), Limits: aggregateRequests(pod, nil, limits),
 	}}}
 	if options.UseStatusResources {
 		one.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "all",
-			AllocatedResources: aggregated(pod, missing, allocated), Resources: &v1.ResourceRequirements{
-				Requests: aggregated(pod, missing, actuated), Limits: aggregated(pod, nil, limited),
+			AllocatedResources: aggregateRequests(pod, missing, allocated), Resources: &v1.ResourceRequirements{
+				Requests: aggregateRequests(pod, missing, actuated), Limits: aggregateRequests(pod, nil, limited),
 			}}}
 	}
 	options.NonMissingContainerRequests = nil // these count already
 	return &one, options
 }
 
-// aggregated is the larger of the sum of containers and sidecars, and the peak while init
+// aggregateRequests is the larger of the sum of containers and sidecars, and the peak while init
 // containers run. Each container has what of says, and of what it does not name what missing says.
-func aggregated(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Container, *v1.ContainerStatus) v1.ResourceList) v1.ResourceList {
+func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Container, *v1.ContainerStatus) v1.ResourceList) v1.ResourceList {
 	statuses := statusesByName(pod)
 	has := func(c *v1.Container) v1.ResourceList {
 		list := of(c, statuses[c.Name])
@@ -94,7 +94,7 @@ func aggregated(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Container, *v1
 	sum := v1.ResourceList{}
 	for i := range pod.Spec.Containers {
 		for name, amount := range has(&pod.Spec.Containers[i]) {
-			add(sum, name, amount)
+			addAmount(sum, name, amount)
 		}
 	}
 
@@ -105,18 +105,18 @@ func aggregated(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Container, *v1
 		// What this container does not name is at its peak already.
 		for name, amount := range has(c) {
 			if sidecar {
-				add(sum, name, amount)
-				add(sidecars, name, amount)
+				addAmount(sum, name, amount)
+				addAmount(sidecars, name, amount)
 				amount = sidecars[name]
 			} else {
 				amount = amount.DeepCopy()
 				amount.Add(sidecars[name])
 			}
-			raise(peak, name, amount)
+			raiseAmount(peak, name, amount)
 		}
 	}
 	for name, amount := range peak {
-		raise(sum, name, amount)
+		raiseAmount(sum, name, amount)
 	}
 	return sum
 }
@@ -131,7 +131,7 @@ func statusesByName(pod *v1.Pod) map[string]*v1.ContainerStatus {
 	return all
 }
 
-func add(list v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
+func addAmount(list v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
 	sum, has := list[name]
 	if !has {
 		list[name] = amount.DeepCopy()
@@ -141,7 +141,7 @@ func add(list v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
 	list[name] = sum
 }
 
-func raise(list v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
+func raiseAmount(list v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
 	if before, has := list[name]; !has || amount.Cmp(before) > 0 {
 		list[name] = amount.DeepCopy()
 	}

@@ -34,15 +34,15 @@ func newRequirement(key string, operator selection.Operator, values []string) Re
 	}
 	r.places = make([]int32, size)
 	for i, value := range values {
-		if at, known := r.find(value); !known {
+		if at, known := r.findValue(value); !known {
 			r.places[at] = int32(i) + 1
 		}
 	}
 	return r
 }
 
-// find returns where in places the value is, or has its place.
-func (r *Requirement) find(value string) (at uint64, known bool) {
+// findValue returns where in places the value is, or has its place.
+func (r *Requirement) findValue(value string) (at uint64, known bool) {
 	last := uint64(len(r.places) - 1)
 	for at = maphash.String(valueSeed, value) & last; r.places[at] > 0; at = (at + 1) & last {
 		if r.Values[r.places[at]-1] == value {
@@ -52,8 +52,9 @@ func (r *Requirement) find(value string) (at uint64, known bool) {
 	return at, false
 }
 
-// both returns the requirement that is met where all are, which have the same key and operator.
-func both(list []Requirement) Requirement {
+// mergeRequirements returns the requirement that is met where all are, which have the same key and
+// operator.
+func mergeRequirements(list []Requirement) Requirement {
 	first := &list[0]
 	if len(list) == 1 {
 		return *first
@@ -63,7 +64,7 @@ func both(list []Requirement) Requirement {
 	switch first.Operator {
 	case selection.In:
 		for _, value := range first.Values {
-			if !slices.ContainsFunc(list[1:], func(r Requirement) bool { return !r.lists(value) }) {
+			if !slices.ContainsFunc(list[1:], func(r Requirement) bool { return !r.listsValue(value) }) {
 				values = append(values, value)
 			}
 		}
@@ -105,21 +106,21 @@ func (r *Requirement) needsLabel() bool {
 	return r.Operator == selection.In || r.Operator == selection.Exists
 }
 
-func (r *Requirement) lists(value string) bool {
+func (r *Requirement) listsValue(value string) bool {
 	if r.places == nil {
 		return slices.Contains(r.Values, value)
 	}
-	_, known := r.find(value)
+	_, known := r.findValue(value)
 	return known
 }
 
-// meets reports whether a label with this value, if there is one, meets the requirement.
-func (r *Requirement) meets(value string, has bool) bool {
+// meetsValue reports whether a label with this value, if there is one, meets the requirement.
+func (r *Requirement) meetsValue(value string, has bool) bool {
 	switch r.Operator {
 	case selection.In:
-		return has && r.lists(value)
+		return has && r.listsValue(value)
 	case selection.NotIn:
-		return !has || !r.lists(value)
+		return !has || !r.listsValue(value)
 	case selection.Exists:
 		return has
 	}
@@ -135,17 +136,17 @@ func CheckRequirement(key string, operator selection.Operator, values []string) 
 		if len(values) > many {
 			values = values[wrong : wrong+1]
 		}
-	} else if isPlainKey(key) && takes(operator, values) {
+	} else if isPlainKey(key) && takesValues(operator, values) {
 		return nil
-	} else if takes(operator, values) {
+	} else if takesValues(operator, values) {
 		operator, values = selection.Exists, nil // only the key is in question
 	}
 	_, err := labels.NewRequirement(key, operator, append([]string(nil), values...))
 	return err
 }
 
-// takes reports whether an operator certainly takes that many values, which are valid.
-func takes(operator selection.Operator, values []string) bool {
+// takesValues reports whether an operator certainly takes that many values, which are valid.
+func takesValues(operator selection.Operator, values []string) bool {
 	switch operator {
 	case selection.In, selection.NotIn:
 		return len(values) > 0

@@ -41,8 +41,8 @@ func quotaOf(name v1.ResourceName) v1.ResourceName {
 	return v1.ResourceName(short)
 }
 
-// divisible reports whether an amount of huge pages is a whole number of them.
-func divisible(name v1.ResourceName, quantity resource.Quantity) bool {
+// isDivisible reports whether an amount of huge pages is a whole number of them.
+func isDivisible(name v1.ResourceName, quantity resource.Quantity) bool {
 	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
 	if err != nil || size.Sign() <= 0 || size.MilliValue()%1000 != 0 || size.Value() == 0 {
 		return false

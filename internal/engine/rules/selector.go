@@ -95,7 +95,7 @@ func newSelector(requirements []Requirement) *Selector {
 			requirements[end].Operator == requirements[i].Operator {
 			end++
 		}
-		merged := both(requirements[i:end])
+		merged := mergeRequirements(requirements[i:end])
 		if last := len(s.requirements) - 1; merged.needsLabel() &&
 			!(last >= 0 && s.requirements[last].Key == merged.Key && needLabel(s.requirements[last:])) {
 			s.needed++
@@ -132,7 +132,7 @@ func (s *Selector) Matches(l labels.Labels) bool {
 		return s.matchesFew(set)
 	}
 	for i := range s.requirements {
-		if r := &s.requirements[i]; !r.meets(l.Lookup(r.Key)) {
+		if r := &s.requirements[i]; !r.meetsValue(l.Lookup(r.Key)) {
 			return false
 		}
 	}
@@ -150,8 +150,8 @@ func (s *Selector) matchesFew(set labels.Set) bool {
 	}
 	found := 0
 	for key, value := range set {
-		of := s.of(key)
-		if slices.ContainsFunc(of, func(r Requirement) bool { return !r.meets(value, true) }) {
+		of := s.requirementsOn(key)
+		if slices.ContainsFunc(of, func(r Requirement) bool { return !r.meetsValue(value, true) }) {
 			return false
 		}
 		if needLabel(of) {
@@ -161,8 +161,8 @@ func (s *Selector) matchesFew(set labels.Set) bool {
 	return found == s.needed
 }
 
-// of returns the requirements on a label, where they are sorted.
-func (s *Selector) of(key string) []Requirement {
+// requirementsOn returns the requirements on a label, where they are sorted.
+func (s *Selector) requirementsOn(key string) []Requirement {
 	from, _ := slices.BinarySearchFunc(s.requirements, key, func(r Requirement, key string) int { return cmp.Compare(r.Key, key) })
 	to := from
 	for to < len(s.requirements) && s.requirements[to].Key == key {

@@ -43,7 +43,7 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	errs = append(errs, validateOptionalName(spec.NodeName, path.Child("nodeName"))...)
 	errs = append(errs, validateOptionalName(spec.PriorityClassName, path.Child("priorityClassName"))...)
 	if spec.RuntimeClassName != nil {
-		errs = append(errs, invalid(path.Child("runtimeClassName"), *spec.RuntimeClassName,
+		errs = append(errs, invalidErrors(path.Child("runtimeClassName"), *spec.RuntimeClassName,
 			apivalidation.NameIsDNSSubdomain(*spec.RuntimeClassName, false))...)
 	}
 
@@ -66,7 +66,7 @@ func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	names := map[string]bool{}
 	check := func(container *v1.Container, path *field.Path) {
 		if container.Name != "" {
-			errs = append(errs, invalid(path.Child("name"), container.Name, validation.IsDNS1123Label(container.Name))...)
+			errs = append(errs, invalidErrors(path.Child("name"), container.Name, validation.IsDNS1123Label(container.Name))...)
 			if names[container.Name] {
 				errs = append(errs, field.Duplicate(path.Child("name"), container.Name))
 			}
@@ -107,7 +107,7 @@ func validateGates(gates []v1.PodSchedulingGate, path *field.Path) field.ErrorLi
 	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i, gate := range gates {
-		errs = append(errs, invalid(path.Index(i), gate.Name, validation.IsQualifiedName(gate.Name))...)
+		errs = append(errs, invalidErrors(path.Index(i), gate.Name, validation.IsQualifiedName(gate.Name))...)
 		if seen[gate.Name] {
 			errs = append(errs, field.Duplicate(path.Index(i), gate.Name))
 		}
@@ -130,11 +130,11 @@ func validateOptionalName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return nil
 	}
-	return invalid(path, name, apivalidation.NameIsDNSSubdomain(name, false))
+	return invalidErrors(path, name, apivalidation.NameIsDNSSubdomain(name, false))
 }
 
-// invalid makes one error of each fault that a name check found.
-func invalid(path *field.Path, value any, faults []string) field.ErrorList {
+// invalidErrors makes one error of each fault that a name check found.
+func invalidErrors(path *field.Path, value any, faults []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, fault := range faults {
 		errs = append(errs, field.Invalid(path, value, fault))

@@ -104,7 +104,7 @@ func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path
 	}
 
 	for i, value := range req.Values {
-		errs = append(errs, invalid(values.Index(i), value, validation.IsValidLabelValue(value))...)
+		errs = append(errs, invalidErrors(values.Index(i), value, validation.IsValidLabelValue(value))...)
 	}
 	return errs
 }
@@ -125,7 +125,7 @@ func validateNodeField(req *v1.NodeSelectorRequirement, path *field.Path) field.
 		return append(errs, field.Invalid(path.Child("key"), req.Key, "not a valid field selector key"))
 	}
 	for i, value := range req.Values {
-		errs = append(errs, invalid(path.Child("values").Index(i), value, apivalidation.NameIsDNSSubdomain(value, false))...)
+		errs = append(errs, invalidErrors(path.Child("values").Index(i), value, apivalidation.NameIsDNSSubdomain(value, false))...)
 	}
 	return errs
 }
@@ -147,7 +147,7 @@ func validatePodTerm(term *v1.PodAffinityTerm, path *field.Path) field.ErrorList
 	errs := validateSelector(term.LabelSelector, path.Child("labelSelector"))
 	errs = append(errs, validateSelector(term.NamespaceSelector, path.Child("namespaceSelector"))...)
 	for _, name := range term.Namespaces {
-		errs = append(errs, invalid(path.Child("namespace"), name, apivalidation.ValidateNamespaceName(name, false))...)
+		errs = append(errs, invalidErrors(path.Child("namespace"), name, apivalidation.ValidateNamespaceName(name, false))...)
 	}
 	errs = append(errs, validateLabelKeys(term.MatchLabelKeys, term.MismatchLabelKeys, term.LabelSelector, path)...)
 	if term.TopologyKey == "" {

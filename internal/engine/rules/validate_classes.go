@@ -74,7 +74,7 @@ func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 	if class.Handler == "" {
 		errs = append(errs, field.Required(field.NewPath("handler"), ""))
 	} else {
-		errs = append(errs, invalid(field.NewPath("handler"), class.Handler, apivalidation.NameIsDNSLabel(class.Handler, false))...)
+		errs = append(errs, invalidErrors(field.NewPath("handler"), class.Handler, apivalidation.NameIsDNSLabel(class.Handler, false))...)
 	}
 
 	if class.Overhead != nil {
@@ -125,7 +125,7 @@ func validateIntOrPercent(value *intstr.IntOrString, path *field.Path) field.Err
 		return apivalidation.ValidateNonnegativeField(int64(value.IntValue()), path)
 	}
 	if faults := validation.IsValidPercent(value.StrVal); len(faults) > 0 {
-		return invalid(path, *value, faults)
+		return invalidErrors(path, *value, faults)
 	}
 	// Digits and a percent sign, so three digits at most stay within 100%.
 	number := strings.TrimLeft(strings.TrimSuffix(value.StrVal, "%"), "0")

@@ -19,11 +19,11 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 		if port.ContainerPort == 0 {
 			errs = append(errs, field.Required(path.Child("containerPort"), ""))
 		} else {
-			errs = append(errs, invalid(path.Child("containerPort"), port.ContainerPort,
+			errs = append(errs, invalidErrors(path.Child("containerPort"), port.ContainerPort,
 				validation.IsValidPortNum(int(port.ContainerPort)))...)
 		}
 		if port.HostPort != 0 {
-			errs = append(errs, invalid(path.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))...)
+			errs = append(errs, invalidErrors(path.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))...)
 		}
 		switch port.Protocol {
 		case v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP:
@@ -84,7 +84,7 @@ func validateResourceClaims(claims []v1.PodResourceClaim, path *field.Path) fiel
 		case seen[claim.Name]:
 			errs = append(errs, field.Duplicate(path.Child("name"), claim.Name))
 		default:
-			errs = append(errs, invalid(path.Child("name"), claim.Name, validation.IsDNS1123Label(claim.Name))...)
+			errs = append(errs, invalidErrors(path.Child("name"), claim.Name, validation.IsDNS1123Label(claim.Name))...)
 			seen[claim.Name] = true
 		}
 		direct, template := claim.ResourceClaimName, claim.ResourceClaimTemplateName
@@ -96,10 +96,11 @@ func validateResourceClaims(claims []v1.PodResourceClaim, path *field.Path) fiel
 			errs = append(errs, field.Invalid(path, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
 		}
 		if direct != nil {
-			errs = append(errs, invalid(path.Child("resourceClaimName"), *direct, apivalidation.NameIsDNSSubdomain(*direct, false))...)
+			errs = append(errs, invalidErrors(path.Child("resourceClaimName"), *direct,
+				apivalidation.NameIsDNSSubdomain(*direct, false))...)
 		}
 		if template != nil {
-			errs = append(errs, invalid(path.Child("resourceClaimTemplateName"), *template,
+			errs = append(errs, invalidErrors(path.Child("resourceClaimTemplateName"), *template,
 				apivalidation.NameIsDNSSubdomain(*template, false))...)
 		}
 	}
@@ -141,7 +142,7 @@ func useClaim(ref v1.ResourceClaim, used map[string]bool, path *field.Path) fiel
 	var errs field.ErrorList
 	key := ref.Name
 	if ref.Request != "" {
-		errs = append(errs, invalid(path.Child("request"), ref.Request, validation.IsDNS1123Label(ref.Request))...)
+		errs = append(errs, invalidErrors(path.Child("request"), ref.Request, validation.IsDNS1123Label(ref.Request))...)
 		key += "/" + ref.Request
 	}
 

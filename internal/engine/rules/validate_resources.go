@@ -34,7 +34,7 @@ func validateRequirements(r *v1.ResourceRequirements, checkName nameCheck, path 
 		errs = append(errs, validateAmount(name, quantity, path)...)
 		if isHugePages(name) {
 			hugePages = true
-			if !divisible(name, quantity) {
+			if !isDivisible(name, quantity) {
 				errs = append(errs, field.Invalid(path, quantity.String(),
 					fmt.Sprintf("%s is not positive integer multiple of %s", quantity.String(), name)))
 			}
@@ -155,7 +155,7 @@ func podResourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
 }
 
 func resourceName(name v1.ResourceName, path *field.Path) field.ErrorList {
-	if errs := invalid(path, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
+	if errs := invalidErrors(path, name, validation.IsQualifiedName(string(name))); len(errs) > 0 {
 		return errs
 	}
 	if !strings.Contains(string(name), "/") && !standardResources[name] && !isHugePages(name) && !isHugePages(quotaOf(name)) {

@@ -92,7 +92,7 @@ func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorLi
 		if _, err := strconv.ParseInt(toleration.Value, 10, 64); err != nil {
 			faults = append(faults, err.Error())
 		}
-		return invalid(path.Child("value"), toleration.Value, faults)
+		return invalidErrors(path.Child("value"), toleration.Value, faults)
 	}
 	return field.ErrorList{field.NotSupported(path.Child("operator"), toleration.Operator,
 		[]v1.TolerationOperator{v1.TolerationOpEqual, v1.TolerationOpExists})}

@@ -17,89 +17,90 @@ const UpstreamLease = "kube-system/kube-scheduler"
 // evicting are the controllers that Berth's controller replaces.
 var evicting = []string{"node-lifecycle-controller", "taint-eviction-controller", "device-taint-eviction-controller"}
 
-func (j *judge) schedulers() {
-	upstream := j.processes("kube-scheduler")
+func (j *judge) checkSchedulers() {
+	upstream := j.processesNamed("kube-scheduler")
 	for _, p := range upstream {
 		if image := imageVersion(p.Image); MinorOf(image) >= 0 && MinorOf(j.Version) >= 0 && MinorOf(image) != MinorOf(j.Version) {
-			j.say(Note, "kube-scheduler", "", "%s is %s, the API server %s", p.Where, image, j.Version)
+			j.addFinding(Note, "kube-scheduler", "", "%s is %s, the API server %s", p.Where, image, j.Version)
 		}
-		if config := p.flag("config"); config != "" {
-			j.say(Note, "kube-scheduler",
+		if config := p.flagValue("config"); config != "" {
+			j.addFinding(Note, "kube-scheduler",
 				"give Berth the same file: berth scheduler --config takes it as it is, --write-config-to - shows what "+
 					"comes of it", "%s has a configuration, %s", p.Where, config)
 		}
 		for _, old := range []string{"policy-config-file", "policy-configmap", "algorithm-provider"} {
-			if p.flag(old) != "" {
-				j.say(Note, "kube-scheduler", "berth scheduler --"+old+" ... --write-config-to - translates it",
+			if p.flagValue(old) != "" {
+				j.addFinding(Note, "kube-scheduler", "berth scheduler --"+old+" ... --write-config-to - translates it",
 					"%s has --%s, which kube-scheduler has given up", p.Where, old)
 			}
 		}
-		if p.flag("leader-elect") == "false" && j.SchedulerLease == UpstreamLease {
-			j.say(Problem, "kube-scheduler", "let it elect, or end it before Berth begins",
+		if p.flagValue("leader-elect") == "false" && j.SchedulerLease == UpstreamLease {
+			j.addFinding(Problem, "kube-scheduler", "let it elect, or end it before Berth begins",
 				"%s runs without leader election: it and Berth would both schedule", p.Where)
 		}
-		if gates := p.flag("feature-gates"); gates != "" {
-			j.say(Note, "kube-scheduler", "compare with docs/scheduler.md", "%s has --feature-gates=%s", p.Where, gates)
+		if gates := p.flagValue("feature-gates"); gates != "" {
+			j.addFinding(Note, "kube-scheduler", "compare with docs/scheduler.md", "%s has --feature-gates=%s", p.Where, gates)
 		}
 	}
 
 	holder := j.Leases[UpstreamLease]
 	switch {
 	case len(upstream) == 0 && j.SchedulerLease == UpstreamLease && holder != "":
-		j.say(OK, "kube-scheduler", "", "none runs; by its Lease %s leads", holder)
+		j.addFinding(OK, "kube-scheduler", "", "none runs; by its Lease %s leads", holder)
 	case len(upstream) == 0 && holder == "":
-		j.say(Note, "kube-scheduler", "", "no pod and no Lease of it is to be seen")
+		j.addFinding(Note, "kube-scheduler", "", "no pod and no Lease of it is to be seen")
 	case len(upstream) == 0:
-		j.say(Note, "kube-scheduler", "on a managed control plane Berth runs beside it: "+
+		j.addFinding(Note, "kube-scheduler", "on a managed control plane Berth runs beside it: "+
 			"docs/how-to/managed-clusters.md", "its Lease is held by %s, and no pod of it is to be seen", holder)
 	case j.SchedulerLease == UpstreamLease && holder != "":
-		j.say(Note, "kube-scheduler", "", "it and Berth stand by for each other; %s leads", holder)
+		j.addFinding(Note, "kube-scheduler", "", "it and Berth stand by for each other; %s leads", holder)
 	default:
-		j.say(OK, "kube-scheduler", "", "runs as %s", places(upstream))
+		j.addFinding(OK, "kube-scheduler", "", "runs as %s", joinPlaces(upstream))
 	}
 
 	if slices.Contains(j.SchedulerNames, "default-scheduler") && j.SchedulerLease != UpstreamLease && (len(upstream) > 0 || holder != "") {
-		j.say(Problem, "kube-scheduler", "have Berth elect by kube-system/kube-scheduler, or serve another name",
+		j.addFinding(Problem, "kube-scheduler", "have Berth elect by kube-system/kube-scheduler, or serve another name",
 			"Berth serves default-scheduler by a Lease of its own: it and kube-scheduler would bind the same pods")
 	}
 }
 
-func (j *judge) controllers() {
-	managers := j.processes("kube-controller-manager")
-	ours := j.installed(deploy.Controller)
+func (j *judge) checkControllers() {
+	managers := j.processesNamed("kube-controller-manager")
+	ours := j.isInstalled(deploy.Controller)
 	for _, p := range managers {
 		var on []string
 		for _, controller := range evicting {
-			if runs(p.list("controllers"), controller) {
+			if runsController(p.flagList("controllers"), controller) {
 				on = append(on, controller)
 			}
 		}
 		switch {
 		case len(on) > 0 && ours:
-			j.say(Problem, "kube-controller-manager", "add to its flags: --controllers=*,-"+
+			j.addFinding(Problem, "kube-controller-manager", "add to its flags: --controllers=*,-"+
 				strings.Join(evicting, ",-"), "%s runs %s, and so does Berth's controller", p.Where, strings.Join(on, " and "))
 		case len(on) < len(evicting) && !ours:
-			j.say(Problem, "kube-controller-manager", "install Berth's controller, or take --controllers away",
-				"%s runs without %s, and nobody does their work", p.Where, strings.Join(without(evicting, on), " and "))
+			j.addFinding(Problem, "kube-controller-manager", "install Berth's controller, or take --controllers away",
+				"%s runs without %s, and nobody does their work", p.Where, strings.Join(namesWithout(evicting, on), " and "))
 		case ours:
-			j.say(OK, "kube-controller-manager", "", "%s leaves nodes and evictions to Berth", p.Where)
+			j.addFinding(OK, "kube-controller-manager", "", "%s leaves nodes and evictions to Berth", p.Where)
 		default:
-			j.say(OK, "kube-controller-manager", "", "%s sees to nodes and evictions", p.Where)
+			j.addFinding(OK, "kube-controller-manager", "", "%s sees to nodes and evictions", p.Where)
 		}
 		var keep []string
 		for _, flag := range []string{"node-monitor-period", "node-monitor-grace-period", "node-startup-grace-period", "node-eviction-rate",
 			"secondary-node-eviction-rate", "unhealthy-zone-threshold", "large-cluster-size-threshold"} {
-			if value := p.flag(flag); value != "" {
+			if value := p.flagValue(flag); value != "" {
 				keep = append(keep, "--"+flag+"="+value)
 			}
 		}
 		if len(keep) > 0 {
-			j.say(Note, "kube-controller-manager", "give them to berth controller, too", "%s has %s", p.Where, strings.Join(keep, " "))
+			j.addFinding(Note, "kube-controller-manager", "give them to berth controller, too", "%s has %s", p.Where,
+				strings.Join(keep, " "))
 		}
 	}
 
 	if len(managers) == 0 && ours {
-		j.say(Warning, "kube-controller-manager", "make sure that "+strings.Join(evicting, ", ")+
+		j.addFinding(Warning, "kube-controller-manager", "make sure that "+strings.Join(evicting, ", ")+
 			" are off; where that cannot be, take Berth's controller away", "it cannot be seen, and Berth's controller is installed")
 	}
 }
@@ -110,9 +111,9 @@ var former = map[string]string{"nodelifecycle": "node-lifecycle-controller", "at
 // attachDetach is the controller that has volumes attached to nodes.
 const attachDetach = "persistentvolume-attach-detach-controller"
 
-// volumes looks for CSI drivers whose volumes nobody attaches.
-func (j *judge) volumes() {
-	managers := j.processes("kube-controller-manager")
+// checkVolumes looks for CSI drivers whose volumes nobody attaches.
+func (j *judge) checkVolumes() {
+	managers := j.processesNamed("kube-controller-manager")
 	for i := range j.Drivers {
 		driver := &j.Drivers[i]
 		if required := driver.Spec.AttachRequired; required != nil && !*required {
@@ -120,8 +121,8 @@ func (j *judge) volumes() {
 		}
 
 		for _, p := range managers {
-			if !runs(p.list("controllers"), attachDetach) {
-				j.say(Problem, "volumes", "have --controllers run it",
+			if !runsController(p.flagList("controllers"), attachDetach) {
+				j.addFinding(Problem, "volumes", "have --controllers run it",
 					"%s runs without %s, and nobody attaches volumes of %s", p.Where, attachDetach, driver.Name)
 			}
 		}
@@ -129,20 +130,20 @@ func (j *judge) volumes() {
 		switch count := j.Attachments[driver.Name]; {
 		case j.Attachments == nil:
 		case len(j.Attachments) == 0 && len(managers) == 0:
-			j.say(Note, "volumes", "set attachRequired: false in the CSIDriver if the driver can do without",
+			j.addFinding(Note, "volumes", "set attachRequired: false in the CSIDriver if the driver can do without",
 				"%s has its volumes attached, and none has been attached yet: berth up has no attach-detach "+
 					"controller, and pods with such volumes do not start there", driver.Name)
 		case count.Waiting > 0:
-			j.say(Warning, "volumes", "see whether the driver's external-attacher runs: kubectl get volumeattachments",
+			j.addFinding(Warning, "volumes", "see whether the driver's external-attacher runs: kubectl get volumeattachments",
 				"%d of %s of %s are to be attached, and are not: their pods do not start where they are placed",
 				count.Waiting, answer.Count(count.All, "volume"), driver.Name)
 		}
 	}
 }
 
-// runs reports whether --controllers of kube-controller-manager enables a controller: where its own
-// name stands first counts, with or without "-", or else "*".
-func runs(selected []string, controller string) bool {
+// runsController reports whether --controllers of kube-controller-manager enables a controller:
+// where its own name stands first counts, with or without "-", or else "*".
+func runsController(selected []string, controller string) bool {
 	for _, name := range selected {
 		bare, off := strings.CutPrefix(name, "-")
 		if bare == controller || former[bare] == controller {
@@ -152,36 +153,36 @@ func runs(selected []string, controller string) bool {
 	return len(selected) == 0 || slices.Contains(selected, "*")
 }
 
-// names looks for pods whose schedulerName no scheduler serves.
-func (j *judge) names() {
+// checkNames looks for pods whose schedulerName no scheduler serves.
+func (j *judge) checkNames() {
 	var counts []string
 	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
 		counts = append(counts, fmt.Sprintf("%s %d", name, j.Pods[name].All))
 	}
 	if len(counts) > 0 {
-		j.say(Note, "pods", "", "by scheduler: %s", strings.Join(counts, ", "))
+		j.addFinding(Note, "pods", "", "by scheduler: %s", strings.Join(counts, ", "))
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
 		waiting := j.Pods[name].Waiting
-		if waiting == 0 || name == "default-scheduler" || slices.Contains(j.SchedulerNames, name) || j.held(name) {
+		if waiting == 0 || name == "default-scheduler" || slices.Contains(j.SchedulerNames, name) || j.isHeld(name) {
 			continue
 		}
-		j.say(Warning, "pods", "correct spec.schedulerName, or add a profile of that name",
+		j.addFinding(Warning, "pods", "correct spec.schedulerName, or add a profile of that name",
 			"%s pending for scheduler %s, of which nothing is to be seen", answer.Count(waiting, "pod"), name)
 	}
 }
 
-// groups reports what pods of pod groups need.
-func (j *judge) groups() {
+// checkGroups reports what pods of pod groups need.
+func (j *judge) checkGroups() {
 	if j.Grouped > 0 {
-		j.say(Note, "pod groups", "see that the gates are on everywhere, or none is",
+		j.addFinding(Note, "pod groups", "see that the gates are on everywhere, or none is",
 			"%d pods name a pod group: they are placed together only if berth scheduler, the API server and the workload controllers "+
 				"have --feature-gates=%s=true", j.Grouped, groups.GenericWorkload)
 	}
 }
 
-// held reports whether a scheduler of this name holds a Lease.
-func (j *judge) held(name string) bool {
+// isHeld reports whether a scheduler of this name holds a Lease.
+func (j *judge) isHeld(name string) bool {
 	for lease := range j.Leases {
 		if strings.HasSuffix(lease, "/"+name) {
 			return true
@@ -190,7 +191,7 @@ func (j *judge) held(name string) bool {
 	return false
 }
 
-func (j *judge) processes(name string) []Process {
+func (j *judge) processesNamed(name string) []Process {
 	var found []Process
 	for _, p := range j.Processes {
 		if p.Name == name {
@@ -200,15 +201,15 @@ func (j *judge) processes(name string) []Process {
 	return found
 }
 
-func places(processes []Process) string {
+func joinPlaces(processes []Process) string {
 	var where []string
 	for _, p := range processes {
 		where = append(where, p.Where)
 	}
-	return list(where)
+	return joinNames(where)
 }
 
-func without(all, some []string) []string {
+func namesWithout(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }
 

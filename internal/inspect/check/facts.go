@@ -63,24 +63,24 @@ type Process struct {
 	Args  []string // the command line, without the program
 }
 
-// flag returns the value of a command-line flag, "" if it is not given. Of several, the last
+// flagValue returns the value of a command-line flag, "" if it is not given. Of several, the last
 // counts.
-func (p *Process) flag(name string) string {
-	if values := p.values(name); len(values) > 0 {
+func (p *Process) flagValue(name string) string {
+	if values := p.flagValues(name); len(values) > 0 {
 		return values[len(values)-1]
 	}
 	return ""
 }
 
-// list returns what a command-line flag lists, in one or several mentions.
-func (p *Process) list(name string) (all []string) {
-	for _, value := range p.values(name) {
+// flagList returns what a command-line flag lists, in one or several mentions.
+func (p *Process) flagList(name string) (all []string) {
+	for _, value := range p.flagValues(name) {
 		all = append(all, strings.Split(value, ",")...)
 	}
 	return all
 }
 
-func (p *Process) values(name string) (values []string) {
+func (p *Process) flagValues(name string) (values []string) {
 	for i, arg := range p.Args {
 		if value, ok := cutPrefixes(arg, "--"+name+"=", "-"+name+"="); ok {
 			values = append(values, value)

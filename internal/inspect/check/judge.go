@@ -39,8 +39,9 @@ var (
 func Judge(f *Facts) []Finding {
 	j := &judge{Facts: f}
 	for _, look := range []func(){
-		j.version, j.nodes, j.rights, j.schedulers, j.controllers, j.volumes, j.names, j.groups, j.webhooks,
-		j.ownWebhook, j.budgets, j.priorities, j.neighbours, j.unread,
+		j.checkVersion, j.checkNodes, j.checkPermissions, j.checkSchedulers, j.checkControllers, j.checkVolumes,
+		j.checkNames, j.checkGroups, j.checkWebhooks,
+		j.ownWebhook, j.checkBudgets, j.checkPriorities, j.checkNeighbours, j.reportUnread,
 	} {
 		look()
 	}
@@ -52,11 +53,11 @@ type judge struct {
 	findings []Finding
 }
 
-func (j *judge) say(level Level, topic, action, message string, args ...any) {
+func (j *judge) addFinding(level Level, topic, action, message string, args ...any) {
 	j.findings = append(j.findings, Finding{level, topic, fmt.Sprintf(message, args...), action})
 }
 
-func (j *judge) installed(part deploy.Part) bool { return slices.Contains(j.Installed, part) }
+func (j *judge) isInstalled(part deploy.Part) bool { return slices.Contains(j.Installed, part) }
 
 // MinorOf returns 36 for v1.36.3-gke.1. It is negative for versions without a minor, such as those
 // of unreleased builds (v0.0.0-master).
@@ -76,25 +77,26 @@ func MinorOf(version string) int {
 	return minor
 }
 
-func (j *judge) version() {
+func (j *judge) checkVersion() {
 	switch minor := MinorOf(j.Version); {
 	case minor < 0:
-		j.say(Warning, "version", "compare it with the table in docs/install.md", "the API server's version %q says no minor", j.Version)
+		j.addFinding(Warning, "version", "compare it with the table in docs/install.md",
+			"the API server's version %q says no minor", j.Version)
 	case minor < oldestMinor:
-		j.say(Problem, "version", fmt.Sprintf("upgrade to v1.%d or later first", oldestMinor),
+		j.addFinding(Problem, "version", fmt.Sprintf("upgrade to v1.%d or later first", oldestMinor),
 			"the API server is %s; Berth follows v1.%d and is made for v1.%d to v1.%d", j.Version, newestMinor, oldestMinor, newestMinor)
 	case minor > newestMinor:
-		j.say(Warning, "version", "look for a newer Berth; until then only as a second scheduler",
+		j.addFinding(Warning, "version", "look for a newer Berth; until then only as a second scheduler",
 			"the API server is %s, newer than v1.%d, which Berth follows", j.Version, newestMinor)
 	default:
-		j.say(OK, "version", "", "the API server is %s", j.Version)
+		j.addFinding(OK, "version", "", "the API server is %s", j.Version)
 	}
 	if !slices.Contains(j.Groups, "resource.k8s.io") && len(j.Groups) > 0 {
-		j.say(Note, "version", "", "the API has no resource.k8s.io: pods cannot claim devices here")
+		j.addFinding(Note, "version", "", "the API has no resource.k8s.io: pods cannot claim devices here")
 	}
 }
 
-func (j *judge) nodes() {
+func (j *judge) checkNodes() {
 	var old, away, uninitialized []string
 	server := MinorOf(j.Version)
 	for i := range j.Nodes {
@@ -118,39 +120,39 @@ func (j *judge) nodes() {
 	}
 
 	if len(old) > 0 {
-		j.say(Warning, "nodes", "bring the kubelets to at most three minors behind the API server",
-			"version skew that Kubernetes does not support: %s", list(old))
+		j.addFinding(Warning, "nodes", "bring the kubelets to at most three minors behind the API server",
+			"version skew that Kubernetes does not support: %s", joinNames(old))
 	}
 
 	if len(uninitialized) > 0 {
-		j.say(Note, "nodes", "see whether the cloud controller manager runs",
-			"not initialized, and so without pods: %s", list(uninitialized))
+		j.addFinding(Note, "nodes", "see whether the cloud controller manager runs",
+			"not initialized, and so without pods: %s", joinNames(uninitialized))
 	}
 
 	if len(away) > 0 {
-		j.say(Note, "nodes", "", "%d of %d are not ready: %s", len(away), len(j.Nodes), list(away))
+		j.addFinding(Note, "nodes", "", "%d of %d are not ready: %s", len(away), len(j.Nodes), joinNames(away))
 	} else if len(j.Nodes) > 0 {
-		j.say(OK, "nodes", "", "all %d are ready", len(j.Nodes))
+		j.addFinding(OK, "nodes", "", "all %d are ready", len(j.Nodes))
 	}
 }
 
-func (j *judge) rights() {
+func (j *judge) checkPermissions() {
 	for _, part := range j.Installed {
 		denied, asked := j.Denied[part]
 		switch {
 		case !asked:
-			j.say(Note, "permissions", fmt.Sprintf("ask with that account's token: berth check --for %s", part),
+			j.addFinding(Note, "permissions", fmt.Sprintf("ask with that account's token: berth check --for %s", part),
 				"berth-%s: its permissions could not be checked", part)
 		case len(denied) > 0:
-			j.say(Problem, "permissions", "apply the roles in the manifests again", "berth-%s may not: %s", part, list(denied))
+			j.addFinding(Problem, "permissions", "apply the roles in the manifests again", "berth-%s may not: %s", part, joinNames(denied))
 		default:
-			j.say(OK, "permissions", "", "berth-%s may do all that it needs", part)
+			j.addFinding(OK, "permissions", "", "berth-%s may do all that it needs", part)
 		}
 	}
 }
 
-// list joins at most ten names.
-func list(names []string) string {
+// joinNames joins at most ten names.
+func joinNames(names []string) string {
 	const most = 10
 	if len(names) > most {
 		return strings.Join(names[:most], ", ") + fmt.Sprintf(" and %d more", len(names)-most)

@@ -22,7 +22,7 @@ type hook struct {
 	rules               []admissionregistrationv1.RuleWithOperations
 }
 
-func (j *judge) hooks() []hook {
+func (j *judge) listHooks() []hook {
 	var all []hook
 	for _, c := range j.Mutating {
 		for _, w := range c.Webhooks {
@@ -37,29 +37,30 @@ func (j *judge) hooks() []hook {
 	return all
 }
 
-func (j *judge) webhooks() {
-	for _, h := range j.hooks() {
+func (j *judge) checkWebhooks() {
+	for _, h := range j.listHooks() {
 		if strings.HasSuffix(h.name, ".admission.berth.dev") {
 			continue
 		}
 		required := h.policy == nil || *h.policy == admissionregistrationv1.Fail
 		switch {
-		case h.matches("pods/binding", admissionregistrationv1.Create):
-			j.say(Warning, "webhooks", "exclude pods/binding, or know that it decides about every placement and its "+
-				"time counts for each", "%s is asked about every binding%s", h.title(),
+		case h.matchesRequest("pods/binding", admissionregistrationv1.Create):
+			j.addFinding(Warning, "webhooks", "exclude pods/binding, or know that it decides about every placement and its "+
+				"time counts for each", "%s is asked about every binding%s", h.hookTitle(),
 				ifSo(required, "; without its answer no pod is placed"))
-		case required && h.matches("pods", admissionregistrationv1.Delete):
-			j.say(Warning, "webhooks", "take DELETE out of its rules, or set failurePolicy: Ignore",
-				"%s must answer before a pod is deleted: while it does not, nothing is evicted or preempted", h.title())
-		case required && h.matches("pods", admissionregistrationv1.Create) && h.selects("kube-system"):
-			j.say(Warning, "webhooks", "exclude kube-system by its namespaceSelector",
-				"%s must answer before a pod of kube-system is created: a cluster that is down may not come up", h.title())
-		case required && h.matches("nodes", admissionregistrationv1.Update):
-			j.say(Warning, "webhooks", "set failurePolicy: Ignore for nodes", "%s must answer before a node is tainted", h.title())
+		case required && h.matchesRequest("pods", admissionregistrationv1.Delete):
+			j.addFinding(Warning, "webhooks", "take DELETE out of its rules, or set failurePolicy: Ignore",
+				"%s must answer before a pod is deleted: while it does not, nothing is evicted or preempted", h.hookTitle())
+		case required && h.matchesRequest("pods", admissionregistrationv1.Create) && h.selectsNamespace("kube-system"):
+			j.addFinding(Warning, "webhooks", "exclude kube-system by its namespaceSelector",
+				"%s must answer before a pod of kube-system is created: a cluster that is down may not come up", h.hookTitle())
+		case required && h.matchesRequest("nodes", admissionregistrationv1.Update):
+			j.addFinding(Warning, "webhooks", "set failurePolicy: Ignore for nodes",
+				"%s must answer before a node is tainted", h.hookTitle())
 		}
 
-		if h.timeout != nil && *h.timeout > 10 && h.matches("pods", admissionregistrationv1.Create) {
-			j.say(Note, "webhooks", "", "%s may hold up the creation of a pod for %d s", h.title(), *h.timeout)
+		if h.timeout != nil && *h.timeout > 10 && h.matchesRequest("pods", admissionregistrationv1.Create) {
+			j.addFinding(Note, "webhooks", "", "%s may hold up the creation of a pod for %d s", h.hookTitle(), *h.timeout)
 		}
 	}
 }
@@ -71,9 +72,9 @@ func ifSo(so bool, text string) string {
 	return ""
 }
 
-func (h *hook) title() string { return h.configuration + " (" + h.name + ")" }
+func (h *hook) hookTitle() string { return h.configuration + " (" + h.name + ")" }
 
-func (h *hook) matches(resource string, operation admissionregistrationv1.OperationType) bool {
+func (h *hook) matchesRequest(resource string, operation admissionregistrationv1.OperationType) bool {
 	parent, sub, _ := strings.Cut(resource, "/")
 	return slices.ContainsFunc(h.rules, func(r admissionregistrationv1.RuleWithOperations) bool {
 		return (slices.Contains(r.APIGroups, "") || slices.Contains(r.APIGroups, "*")) &&
@@ -87,16 +88,16 @@ func (h *hook) matches(resource string, operation admissionregistrationv1.Operat
 	})
 }
 
-// selects reports whether the webhook is called for a namespace that has no labels except for its
-// name.
-func (h *hook) selects(namespace string) bool {
+// selectsNamespace reports whether the webhook is called for a namespace that has no labels except
+// for its name.
+func (h *hook) selectsNamespace(namespace string) bool {
 	selector, err := metav1.LabelSelectorAsSelector(h.namespaces)
 	return h.namespaces == nil || err == nil && selector.Matches(labels.Set{v1.LabelMetadataName: namespace})
 }
 
 // ownWebhook checks whether Berth's own webhook can answer.
 func (j *judge) ownWebhook() {
-	registered := slices.ContainsFunc(j.hooks(), func(h hook) bool { return strings.HasSuffix(h.name, ".admission.berth.dev") })
+	registered := slices.ContainsFunc(j.listHooks(), func(h hook) bool { return strings.HasSuffix(h.name, ".admission.berth.dev") })
 	trusted := true
 	for _, c := range j.Mutating {
 		for _, w := range c.Webhooks {
@@ -105,24 +106,24 @@ func (j *judge) ownWebhook() {
 	}
 
 	switch {
-	case registered && !j.installed(deploy.Webhook) && j.WebhookEndpoints <= 0:
-		j.say(Warning, "berth-webhook", "delete its webhook configurations, or install it",
+	case registered && !j.isInstalled(deploy.Webhook) && j.WebhookEndpoints <= 0:
+		j.addFinding(Warning, "berth-webhook", "delete its webhook configurations, or install it",
 			"its configurations are there, and nobody answers: pods are created later, and without the rules")
 	case registered && j.WebhookEndpoints == 0:
-		j.say(Problem, "berth-webhook", "see why its pods are not ready", "no replica answers")
+		j.addFinding(Problem, "berth-webhook", "see why its pods are not ready", "no replica answers")
 	case registered && !trusted:
-		j.say(Problem, "berth-webhook", "see its log: the webhook writes its CA itself", "its configurations name no CA")
+		j.addFinding(Problem, "berth-webhook", "see its log: the webhook writes its CA itself", "its configurations name no CA")
 	case registered && j.WebhookEndpoints < 0:
-		j.say(Note, "berth-webhook", "see whether its Service is there, and may be read",
+		j.addFinding(Note, "berth-webhook", "see whether its Service is there, and may be read",
 			"registered; whether a replica answers cannot be seen")
 	case registered:
-		j.say(OK, "berth-webhook", "", "registered and answered for by %s", answer.Count(j.WebhookEndpoints, "replica"))
-	case j.installed(deploy.Webhook):
-		j.say(Problem, "berth-webhook", "see its log: it registers itself when it is ready", "is installed, and not registered")
+		j.addFinding(OK, "berth-webhook", "", "registered and answered for by %s", answer.Count(j.WebhookEndpoints, "replica"))
+	case j.isInstalled(deploy.Webhook):
+		j.addFinding(Problem, "berth-webhook", "see its log: it registers itself when it is ready", "is installed, and not registered")
 	}
 }
 
-func (j *judge) budgets() {
+func (j *judge) checkBudgets() {
 	var blocking []string
 	for _, b := range j.Budgets {
 		if b.Status.ExpectedPods > 0 && b.Status.DisruptionsAllowed == 0 {
@@ -130,14 +131,14 @@ func (j *judge) budgets() {
 		}
 	}
 	if len(blocking) > 0 {
-		j.say(Note, "budgets", "berth what-if drain shows what that means for a node",
-			"%d of %d let no pod go now: %s", len(blocking), len(j.Budgets), list(blocking))
+		j.addFinding(Note, "budgets", "berth what-if drain shows what that means for a node",
+			"%d of %d let no pod go now: %s", len(blocking), len(j.Budgets), joinNames(blocking))
 	} else if len(j.Budgets) > 0 {
-		j.say(OK, "budgets", "", "each of %d lets a pod go", len(j.Budgets))
+		j.addFinding(OK, "budgets", "", "each of %d lets a pod go", len(j.Budgets))
 	}
 }
 
-func (j *judge) priorities() {
+func (j *judge) checkPriorities() {
 	var own, never, standard []string
 	for _, class := range j.PriorityClasses {
 		if strings.HasPrefix(class.Name, "system-") {
@@ -154,14 +155,14 @@ func (j *judge) priorities() {
 
 	switch {
 	case len(standard) > 1:
-		j.say(Warning, "priorities", "leave globalDefault to one class",
-			"several classes are the default, and the lowest of them counts: %s", list(standard))
+		j.addFinding(Warning, "priorities", "leave globalDefault to one class",
+			"several classes are the default, and the lowest of them counts: %s", joinNames(standard))
 	case len(own) == 0 && len(j.PriorityClasses) > 0:
-		j.say(Note, "priorities", "", "no classes but the system's: nothing will be preempted but for system pods")
+		j.addFinding(Note, "priorities", "", "no classes but the system's: nothing will be preempted but for system pods")
 	case len(own) > 0:
-		j.say(OK, "priorities", "", "classes: %s%s%s", list(own),
+		j.addFinding(OK, "priorities", "", "classes: %s%s%s", joinNames(own),
 			ifSo(len(standard) == 1, "; by default "+strings.Join(standard, "")),
-			ifSo(len(never) > 0, "; that never preempt: "+list(never)))
+			ifSo(len(never) > 0, "; that never preempt: "+joinNames(never)))
 	}
 }
 
@@ -176,16 +177,16 @@ var neighbours = map[string]string{
 	"remediation.medik8s.io":    "node remediation may taint nodes out-of-service, which Berth takes for any NoExecute taint",
 }
 
-func (j *judge) neighbours() {
+func (j *judge) checkNeighbours() {
 	for _, group := range slices.Sorted(slices.Values(j.Groups)) {
 		if says, known := neighbours[group]; known {
-			j.say(Note, "extensions", "", "%s: %s", group, says)
+			j.addFinding(Note, "extensions", "", "%s: %s", group, says)
 		}
 	}
 }
 
-func (j *judge) unread() {
+func (j *judge) reportUnread() {
 	for _, what := range j.Unread {
-		j.say(Note, "not read", "bind yourself to a role that may read it, as berth-view", "%s", what)
+		j.addFinding(Note, "not read", "bind yourself to a role that may read it, as berth-view", "%s", what)
 	}
 }

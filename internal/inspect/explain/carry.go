@@ -43,57 +43,58 @@ func keeperOf(w *simulate.World, p *v1.Pod) keeper {
 	return k
 }
 
-// ref names the object that keeps the template; empty for a pod without controller.
-func (k keeper) ref() string {
+// holderRef names the object that keeps the template; empty for a pod without controller.
+func (k keeper) holderRef() string {
 	if k.holds == nil {
 		return ""
 	}
 	return k.holds.Ref()
 }
 
-// note says where changes of the pod are made.
-func (k keeper) note() string {
+// changeNote says where changes of the pod are made.
+func (k keeper) changeNote() string {
 	switch {
 	case k.holds == nil:
 		return "The pod has no controller. Most fields of a pod cannot be changed: where a command says replace, it recreates the pod."
 	case k.above != nil:
-		return fmt.Sprintf("The pod's template is in %s, which %s controls and may set back.", k.ref(), k.above.Ref())
+		return fmt.Sprintf("The pod's template is in %s, which %s controls and may set back.", k.holderRef(), k.above.Ref())
 	}
-	return fmt.Sprintf("The pod's template is in %s.", k.ref())
+	return fmt.Sprintf("The pod's template is in %s.", k.holderRef())
 }
 
 // inPlace are the changes that the API server accepts in a pod that has no node: of tolerations and
 // gates it accepts some.
 var inPlace = []string{"RemoveGate", "Tolerate"}
 
-// command returns what carries out the changes that alter makes to the pod, with kubectl alone, so
-// that the pod runs; empty if that takes more.
-func (k keeper) command(kinds []string, alter func(*v1.Pod)) string {
+// changeCommand returns what carries out the changes that alter makes to the pod, with kubectl
+// alone, so that the pod runs; empty if that takes more.
+func (k keeper) changeCommand(kinds []string, alter func(*v1.Pod)) string {
 	own := patchOf(k.pod, alter)
 	fitting := !slices.ContainsFunc(kinds, func(kind string) bool { return !slices.Contains(inPlace, kind) })
 	switch {
 	case own == "":
 		return ""
 	case k.holds == nil && fitting || slices.Equal(kinds, []string{"RemoveGate"}): // a gate is removed from each pod
-		return k.patch("pod", k.pod.Name, own)
+		return k.patchCommand("pod", k.pod.Name, own)
 	case k.holds == nil:
-		return k.recreate("pod", k.pod.Name, own)
+		return k.recreateCommand("pod", k.pod.Name, own)
 	}
 
 	template := k.templatePatch(alter, own)
 	switch k.holds.Kind {
 	case "Deployment":
-		return k.patch("deployment", k.holds.Name, inTemplate(template))
+		return k.patchCommand("deployment", k.holds.Name, inTemplate(template))
 	case "DaemonSet":
-		roll := k.patch("daemonset", k.holds.Name, inTemplate(template))
+		roll := k.patchCommand("daemonset", k.holds.Name, inTemplate(template))
 		if set, ok := k.holds.Object.(*appsv1.DaemonSet); ok && set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
-			roll += k.deletion()
+			roll += k.deleteCommand()
 		}
 		return roll
 	case "StatefulSet", "ReplicaSet", "ReplicationController": // these do not replace a pending pod
-		return k.patch(strings.ToLower(k.holds.Kind), k.holds.Name, inTemplate(template)) + k.deletion()
+		return k.patchCommand(strings.ToLower(k.holds.Kind), k.holds.Name, inTemplate(template)) + k.deleteCommand()
 	case "CronJob":
-		return k.patch("cronjob", k.holds.Name, `{"spec":{"jobTemplate":`+inTemplate(template)+`}}`) + " && " + k.recreateJob(template)
+		return k.patchCommand("cronjob", k.holds.Name, `{"spec":{"jobTemplate":`+inTemplate(template)+`}}`) + " && " +
+			k.recreateJob(template)
 	case "Job":
 		return k.recreateJob(template)
 	}
@@ -102,29 +103,30 @@ func (k keeper) command(kinds []string, alter func(*v1.Pod)) string {
 
 func inTemplate(patch string) string { return `{"spec":{"template":` + patch + `}}` }
 
-func (k keeper) patch(kind, name, patch string) string {
-	return fmt.Sprintf("kubectl patch %s %s -n %s -p %s", kind, name, k.pod.Namespace, quoted(patch))
+func (k keeper) patchCommand(kind, name, patch string) string {
+	return fmt.Sprintf("kubectl patch %s %s -n %s -p %s", kind, name, k.pod.Namespace, shellQuote(patch))
 }
 
-func (k keeper) deletion() string {
+func (k keeper) deleteCommand() string {
 	return fmt.Sprintf(" && kubectl delete pod %s -n %s --ignore-not-found", k.pod.Name, k.pod.Namespace)
 }
 
-func (k keeper) recreate(kind, name, patch string) string {
+func (k keeper) recreateCommand(kind, name, patch string) string {
 	return fmt.Sprintf("kubectl get %s %s -n %s -o json | kubectl patch --local -f - --type strategic -p %s -o json | "+
 		"kubectl replace --force -f -",
-		kind, name, k.pod.Namespace, quoted(patch))
+		kind, name, k.pod.Namespace, shellQuote(patch))
 }
 
 // recreateJob creates the Job anew, for its template cannot be changed. The labels and the selector
 // that name the Job's UID are left to the API server.
 func (k keeper) recreateJob(template string) string {
 	const anew = `{"spec":{"selector":null,"template":{"metadata":{"labels":{"controller-uid":null,"batch.kubernetes.io/controller-uid":null}}}}}`
-	patch, err := strategicpatch.MergeStrategicMergeMapPatchUsingLookupPatchMeta(podSchema, fields(anew), fields(inTemplate(template)))
+	patch, err := strategicpatch.MergeStrategicMergeMapPatchUsingLookupPatchMeta(podSchema, parseFields(anew),
+		parseFields(inTemplate(template)))
 	if err != nil {
 		return ""
 	}
-	return k.recreate("job", k.made.Name, jsonOf(patch))
+	return k.recreateCommand("job", k.made.Name, jsonOf(patch))
 }
 
 var podSchema = func() strategicpatch.LookupPatchMeta {
@@ -147,8 +149,8 @@ type podInTemplate struct {
 // differs in what the change is about, it is that of the pod.
 func (k keeper) templatePatch(alter func(*v1.Pod), own string) string {
 	bare := func(p *v1.Pod) { p.Spec.Priority, p.Spec.PreemptionPolicy = nil, nil } // admission sets them
-	if k.made.Template == nil || !alike(&k.made.Template.Spec, &k.pod.Spec) {
-		patch := fields(own)
+	if k.made.Template == nil || !sameContainers(&k.made.Template.Spec, &k.pod.Spec) {
+		patch := parseFields(own)
 		if spec, ok := patch["spec"].(map[string]any); ok {
 			delete(spec, "priority")
 			delete(spec, "preemptionPolicy")
@@ -164,8 +166,9 @@ func (k keeper) templatePatch(alter func(*v1.Pod), own string) string {
 	return patch
 }
 
-// alike reports whether changes that are made to items by their position mean the same in both.
-func alike(a, b *v1.PodSpec) bool {
+// sameContainers reports whether changes that are made to items by their position mean the same in
+// both.
+func sameContainers(a, b *v1.PodSpec) bool {
 	names := func(list []v1.Container) (names []string) {
 		for i := range list {
 			names = append(names, list[i].Name)
@@ -180,15 +183,15 @@ func alike(a, b *v1.PodSpec) bool {
 func patchOf(p *v1.Pod, alter func(*v1.Pod)) string {
 	after := p.DeepCopy()
 	alter(after)
-	made := patch(p, after, v1.Pod{})
+	made := mergePatch(p, after, v1.Pod{})
 	before, err := json.Marshal(p)
 	if err != nil || len(made) == 0 || string(made) == "{}" {
 		return ""
 	}
-	short := jsonOf(withoutOrder(fields(string(made))))
+	short := jsonOf(withoutOrder(parseFields(string(made))))
 	merged, err := strategicpatch.StrategicMergePatch(before, []byte(short), v1.Pod{})
 	var got v1.Pod
-	if err != nil || json.Unmarshal(merged, &got) != nil || !reflect.DeepEqual(fields(jsonOf(&got)), fields(jsonOf(after))) {
+	if err != nil || json.Unmarshal(merged, &got) != nil || !reflect.DeepEqual(parseFields(jsonOf(&got)), parseFields(jsonOf(after))) {
 		return ""
 	}
 	return short
@@ -210,7 +213,7 @@ func withoutOrder(value any) any {
 	return value
 }
 
-func fields(document string) (fields map[string]any) {
+func parseFields(document string) (fields map[string]any) {
 	_ = json.Unmarshal([]byte(document), &fields)
 	return fields
 }
@@ -223,5 +226,5 @@ func jsonOf(document any) string {
 	return string(out)
 }
 
-// quoted is a word for a shell.
-func quoted(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+// shellQuote is a word for a shell.
+func shellQuote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

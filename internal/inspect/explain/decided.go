@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// decided adopts the live scheduler's record of the pod, if it is about this very pod.
-func (e *explainer) decided() {
+// adoptDecision adopts the live scheduler's record of the pod, if it is about this very pod.
+func (e *explainer) adoptDecision() {
 	d := e.options.Decided
 	if d == nil || d.UID != e.object.UID {
 		return
@@ -58,9 +58,9 @@ func (e *explainer) wakesOf(list []decision.Wake) (wakes []Wake) {
 	return wakes
 }
 
-// holds records whether the engine would decide the same now. For a pending pod, same says that the
-// message is the same; for a placed one, that its node is one of the best.
-func (e *explainer) holds(same bool) {
+// noteHolds records whether the engine would decide the same now. For a pending pod, same says that
+// the message is the same; for a placed one, that its node is one of the best.
+func (e *explainer) noteHolds(same bool) {
 	if e.out.LastDecision == nil {
 		return
 	}
@@ -70,8 +70,8 @@ func (e *explainer) holds(same bool) {
 	e.out.LastDecision.Holds = same
 }
 
-// decided prints the decision as the scheduler recorded it.
-func (p printer) decided(e *Explanation) {
+// printDecision prints the decision as the scheduler recorded it.
+func (p printer) printDecision(e *Explanation) {
 	d := e.Decision
 	if d.At != nil {
 		p.Line("\n%s", decidedLine(d, e.LastDecision != nil && e.LastDecision.Holds, e.Message))
@@ -103,7 +103,7 @@ func heldLine(d *decision.Decision) string {
 	if d.Group != nil && d.Held.Group == (decision.Name{Namespace: d.Namespace, Name: d.Group.Name}) {
 		whom = "its pod group"
 	}
-	return fmt.Sprintf("Until %s at the latest, room on %s is held for %s.", clock(d.Held.Until.Time),
+	return fmt.Sprintf("Until %s at the latest, room on %s is held for %s.", formatTime(d.Held.Until.Time),
 		strings.Join(d.Held.Nodes, ", "), whom)
 }
 
@@ -149,10 +149,10 @@ func decidedLine(d *decision.Decision, holds bool, message string) string {
 		}
 	}
 	took := time.Duration(d.Took * float64(time.Second)).Round(time.Microsecond)
-	return fmt.Sprintf("The scheduler last decided it at %s, in %v, and %s. %s.", clock(d.At.Time), took, how, still)
+	return fmt.Sprintf("The scheduler last decided it at %s, in %v, and %s. %s.", formatTime(d.At.Time), took, how, still)
 }
 
-func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
 func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
 	where := map[string]string{
@@ -160,7 +160,7 @@ func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
 		"unschedulable": "it is retried after an event that can help",
 		"gated":         "the gate " + q.Gate + " keeps it out", "taken": "it is being decided or bound",
 	}[q.Place]
-	text := fmt.Sprintf("In the scheduler's queue since %s, %s: %s", clock(q.Since.Time),
+	text := fmt.Sprintf("In the scheduler's queue since %s, %s: %s", formatTime(q.Since.Time),
 		answer.Count(int(q.Attempts), "attempt"), cmp.Or(where, q.Place))
 	if q.NotBefore != nil {
 		text += fmt.Sprintf(", not tried before %s", q.NotBefore.UTC().Format("15:04:05Z"))
@@ -169,5 +169,5 @@ func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
 		text += fmt.Sprintf(", and by %s at the latest", q.NotAfter.UTC().Format("15:04:05Z"))
 	}
 	p.Line("%s.", text)
-	p.wakes(wakes)
+	p.printWakes(wakes)
 }

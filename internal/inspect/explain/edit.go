@@ -34,8 +34,8 @@ type edit struct {
 	before    string // the command that has to come before that of the change
 }
 
-// joined is several edits as one.
-func joined(edits []*edit) *edit {
+// joinEdits is several edits as one.
+func joinEdits(edits []*edit) *edit {
 	all := &edit{parts: edits}
 	for _, e := range edits {
 		all.size += e.size
@@ -43,8 +43,8 @@ func joined(edits []*edit) *edit {
 	return all
 }
 
-// apart lists edits with the joined ones taken apart.
-func apart(edits []*edit) (list []*edit) {
+// splitEdits lists edits with the joined ones taken apart.
+func splitEdits(edits []*edit) (list []*edit) {
 	for _, e := range edits {
 		if e.parts == nil {
 			list = append(list, e)
@@ -70,8 +70,9 @@ type bench struct {
 	tries   int
 }
 
-// try makes the edits, asks the engine for a node, and undoes them. node is empty if there is none.
-func (b *bench) try(edits ...*edit) (node string) {
+// tryEdits makes the edits, asks the engine for a node, and undoes them. node is empty if there is
+// none.
+func (b *bench) tryEdits(edits ...*edit) (node string) {
 	b.tries++
 	object := b.object
 	var undo []func()
@@ -84,11 +85,11 @@ func (b *bench) try(edits ...*edit) (node string) {
 			}
 			e.pod(object)
 		case e.node != nil:
-			undo = append(undo, b.alter(e.node))
+			undo = append(undo, b.alterNode(e.node))
 		case e.add != nil:
 			undo = append(undo, b.addNode(e))
 		case e.delete != nil:
-			undo = append(undo, b.remove(e.delete))
+			undo = append(undo, b.removePods(e.delete))
 		case e.set != nil:
 			undo = append(undo, e.set())
 		}
@@ -117,7 +118,7 @@ func (b *bench) try(edits ...*edit) (node string) {
 	decision := d.Decide(p)
 	if decision.Node == nil && preempts != nil {
 		if preempts.preempted = d.Preempt(p); preempts.preempted.Node != nil {
-			undo = append(undo, b.remove(preempts.preempted.Victims))
+			undo = append(undo, b.removePods(preempts.preempted.Victims))
 			decision = d.Decide(p)
 		}
 	}
@@ -128,7 +129,7 @@ func (b *bench) try(edits ...*edit) (node string) {
 	return decision.Node.Name
 }
 
-func (b *bench) alter(e *nodeEdit) (undo func()) {
+func (b *bench) alterNode(e *nodeEdit) (undo func()) {
 	before := b.w.Node(e.name)
 	after := before.DeepCopy()
 	e.alter(after)
@@ -152,7 +153,7 @@ func (b *bench) addNode(e *edit) (undo func()) {
 	}
 }
 
-func (b *bench) remove(pods []*cluster.Pod) (undo func()) {
+func (b *bench) removePods(pods []*cluster.Pod) (undo func()) {
 	type place struct {
 		pod  *cluster.Pod
 		node *cluster.Node
@@ -172,9 +173,9 @@ func (b *bench) remove(pods []*cluster.Pod) (undo func()) {
 	}
 }
 
-// ahead reports whether another pod is pending, too, and on its node here because its turn comes
+// isAhead reports whether another pod is pending, too, and on its node here because its turn comes
 // first.
-func (b *bench) ahead(p *cluster.Pod) bool {
+func (b *bench) isAhead(p *cluster.Pod) bool {
 	return slices.ContainsFunc(b.w.Pods(), func(d simulate.Pod) bool {
 		return d.Namespace == p.Namespace() &&
 			d.Name == p.Name && d.Node != ""
@@ -184,7 +185,7 @@ func (b *bench) ahead(p *cluster.Pod) bool {
 // nameOf names another pod.
 func (b *bench) nameOf(p *cluster.Pod) string {
 	name := p.Namespace() + "/" + p.Name
-	if b.ahead(p) {
+	if b.isAhead(p) {
 		name += " (ahead in the queue)"
 	}
 	return name
@@ -199,8 +200,8 @@ func (b *bench) onPod(kind, text string, size int, alter func(*v1.Pod)) *edit {
 	e := &edit{Change: Change{Kind: kind, Object: b.podRef(), Text: text}, size: size, pod: alter}
 	after := b.object.DeepCopy()
 	alter(after)
-	e.Patch = patch(b.object, after, v1.Pod{})
-	e.Template = keeperOf(b.w, b.object).ref()
+	e.Patch = mergePatch(b.object, after, v1.Pod{})
+	e.Template = keeperOf(b.w, b.object).holderRef()
 	return e
 }
 
@@ -210,17 +211,17 @@ func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v
 	before := b.w.Node(node)
 	after := before.DeepCopy()
 	alter(after)
-	e.Patch = patch(before, after, v1.Node{})
+	e.Patch = mergePatch(before, after, v1.Node{})
 	return e
 }
 
-// gone has pods leave.
-func (b *bench) gone(pods []*cluster.Pod) *edit { return &edit{delete: pods} }
+// removeEdit has pods leave.
+func (b *bench) removeEdit(pods []*cluster.Pod) *edit { return &edit{delete: pods} }
 
-// deletion deletes pods. Where a disruption budget does not allow that, it says so, and comes
+// deletePods deletes pods. Where a disruption budget does not allow that, it says so, and comes
 // without a command.
-func (b *bench) deletion(kind, text string, pods []*cluster.Pod) *edit {
-	e := b.gone(pods)
+func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
+	e := b.removeEdit(pods)
 	e.Change = Change{Kind: kind, Text: text, Object: "pod/" + pods[0].Namespace() + "/" + pods[0].Name}
 	e.size = 30 + 10*len(pods)
 	var commands []string
@@ -236,18 +237,18 @@ func (b *bench) deletion(kind, text string, pods []*cluster.Pod) *edit {
 		e.Delete = append(e.Delete, simulate.Name{Namespace: p.Namespace(), Name: p.Name})
 		commands = append(commands, "kubectl delete pod -n "+p.Namespace()+" "+p.Name)
 	}
-	if broken := b.broken(pods); len(broken) > 0 {
+	if broken := b.brokenBudgets(pods); len(broken) > 0 {
 		e.size += 50
 		e.Text += ", against the disruption budget " + strings.Join(broken, ", ")
-	} else if !slices.ContainsFunc(pods, b.ahead) {
+	} else if !slices.ContainsFunc(pods, b.isAhead) {
 		e.Command = strings.Join(commands, " && ")
 	}
-	e.Text += lost(pods)
+	e.Text += lostText(pods)
 	return e
 }
 
-// lost says how many of the pods are not replaced.
-func lost(pods []*cluster.Pod) string {
+// lostText says how many of the pods are not replaced.
+func lostText(pods []*cluster.Pod) string {
 	bare := 0
 	for _, p := range pods {
 		if p.Class.Controller == nil {
@@ -265,8 +266,8 @@ func lost(pods []*cluster.Pod) string {
 	return fmt.Sprintf("; nothing replaces %d of them", bare)
 }
 
-// broken names the disruption budgets that do not allow all of these pods to go now.
-func (b *bench) broken(pods []*cluster.Pod) (names []string) {
+// brokenBudgets names the disruption budgets that do not allow all of these pods to go now.
+func (b *bench) brokenBudgets(pods []*cluster.Pod) (names []string) {
 	count := map[*cluster.Budget]int32{}
 	for _, p := range pods {
 		for _, budget := range b.c.BudgetsOf(p.Class) {
@@ -281,7 +282,7 @@ func (b *bench) broken(pods []*cluster.Pod) (names []string) {
 	return names
 }
 
-func patch[T any](before, after any, kind T) json.RawMessage {
+func mergePatch[T any](before, after any, kind T) json.RawMessage {
 	a, err := json.Marshal(before)
 	if err != nil {
 		return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// eviction determines when the pod has to leave its node, if ever. It gives the node, the devices
-// and the pod as they are to a core of the eviction controller.
-func (e *explainer) eviction() error {
+// explainEviction determines when the pod has to leave its node, if ever. It gives the node, the
+// devices and the pod as they are to a core of the eviction controller.
+func (e *explainer) explainEviction() error {
 	node := e.w.Node(e.object.Spec.NodeName)
 	if node == nil {
 		return nil
@@ -50,21 +50,21 @@ func (e *explainer) eviction() error {
 		stay = time.Duration(max(*t.TolerationSeconds, 0)) * time.Second
 	}
 	out.Since = metav1.NewTime(due.At.Add(-stay).UTC())
-	out.Cancel = e.cancels(node, &due.Taint)
+	out.Cancel = e.evictionFixes(node, &due.Taint)
 	e.out.Eviction = out
 	return nil
 }
 
-// cancels returns changes that would let the pod stay.
-func (e *explainer) cancels(node *v1.Node, t *v1.Taint) []Change {
+// evictionFixes returns changes that would let the pod stay.
+func (e *explainer) evictionFixes(node *v1.Node, t *v1.Taint) []Change {
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
 	s := &search{bench: b}
-	list := []Change{s.untaint(verdict{node: e.c.Node(node.Name)}, []taint{{t}}).Change}
+	list := []Change{s.untaintEdit(verdict{node: e.c.Node(node.Name)}, []taint{{t}}).Change}
 	first := func(p *v1.Pod) { // of the tolerations that match, the first counts
 		p.Spec.Tolerations = append([]v1.Toleration{tolerationOf(t)}, p.Spec.Tolerations...)
 	}
 	tolerate := b.onPod("Tolerate", fmt.Sprintf("tolerate %s, without tolerationSeconds", t.ToString()), 0, first).Change
 	// This very pod is to stay: a change of its template would replace it.
-	tolerate.Command = keeper{pod: e.object}.command([]string{"Tolerate"}, first)
+	tolerate.Command = keeper{pod: e.object}.changeCommand([]string{"Tolerate"}, first)
 	return append(list, tolerate)
 }

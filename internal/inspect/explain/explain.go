@@ -38,7 +38,7 @@ var ErrNoPod = errors.New("not found")
 func Of(w *simulate.World, o Options) (*Explanation, error) {
 	found, ok := w.Find(o.Namespace, o.Name)
 	if !ok {
-		return nil, fmt.Errorf("pod %s/%s: %w%s", o.Namespace, o.Name, ErrNoPod, similar(w, o))
+		return nil, fmt.Errorf("pod %s/%s: %w%s", o.Namespace, o.Name, ErrNoPod, similarPods(w, o))
 	}
 	if o.Node != "" && w.Node(o.Node) == nil {
 		return nil, fmt.Errorf("node %s: %w", o.Node, ErrNoPod)
@@ -63,15 +63,15 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 	if owner := metav1.GetControllerOfNoCopy(found.Object); owner != nil {
 		e.out.Pod.Controller = owner.Kind + "/" + owner.Name
 	}
-	err := e.explain(found)
+	err := e.explainPod(found)
 	if o.Node != "" && e.out.Node == nil && err == nil {
-		e.out.Summary += fmt.Sprintf(" No plugin was asked about %s: %s.", o.Node, e.unasked())
+		e.out.Summary += fmt.Sprintf(" No plugin was asked about %s: %s.", o.Node, e.whyUnasked())
 	}
 	return e.out, err
 }
 
-// unasked says why no plugin was asked about a node.
-func (e *explainer) unasked() string {
+// whyUnasked says why no plugin was asked about a node.
+func (e *explainer) whyUnasked() string {
 	switch e.out.State {
 	case Unserved:
 		return "none of the profiles that are known serves the pod"
@@ -84,8 +84,8 @@ func (e *explainer) unasked() string {
 	return "the pod is not to be scheduled"
 }
 
-// similar names pods of that name in other namespaces.
-func similar(w *simulate.World, o Options) string {
+// similarPods names pods of that name in other namespaces.
+func similarPods(w *simulate.World, o Options) string {
 	var where []string
 	for _, f := range w.Each() {
 		if f.Object.Name == o.Name {
@@ -110,11 +110,11 @@ type explainer struct {
 	gang *groupSearch
 }
 
-func (e *explainer) explain(found simulate.Found) error {
+func (e *explainer) explainPod(found simulate.Found) error {
 	out := e.out
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
 	e.lastDecision()
-	e.decided()
+	e.adoptDecision()
 	switch {
 	case rules.IsTerminal(e.object):
 		out.State = Completed
@@ -126,12 +126,12 @@ func (e *explainer) explain(found simulate.Found) error {
 		return nil
 	case e.object.DeletionTimestamp != nil:
 		out.State = Terminating
-		since, grace := deletion(e.object)
+		since, grace := deletionOf(e.object)
 		out.Summary = fmt.Sprintf("The pod has been terminating since %s%s%s.",
 			since.UTC().Format("2006-01-02 15:04:05Z"), grace, leavingFor(e.object))
 		return nil
 	case e.object.Spec.NodeName != "":
-		return e.placed(profile)
+		return e.explainPlaced(profile)
 	case profile == nil:
 		out.State = Unserved
 		out.Summary = fmt.Sprintf("The pod is for the scheduler %q, which this configuration does not serve; it is "+
@@ -139,12 +139,12 @@ func (e *explainer) explain(found simulate.Found) error {
 		return nil
 	}
 
-	return e.pending(profile)
+	return e.explainPending(profile)
 }
 
-// deletion returns when the deletion of a pod began, and how long it may take: its
+// deletionOf returns when the deletion of a pod began, and how long it may take: its
 // deletionTimestamp is when that is over.
-func deletion(p *v1.Pod) (since time.Time, grace string) {
+func deletionOf(p *v1.Pod) (since time.Time, grace string) {
 	since = p.DeletionTimestamp.Time
 	if seconds := p.DeletionGracePeriodSeconds; seconds != nil && *seconds > 0 {
 		d := time.Duration(*seconds) * time.Second
@@ -172,11 +172,11 @@ func (e *explainer) lastDecision() {
 	}
 }
 
-// placed says why the pod is on its node: how it would be decided if it were pending now.
-func (e *explainer) placed(profile *plugins.Profile) error {
+// explainPlaced says why the pod is on its node: how it would be decided if it were pending now.
+func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	out := e.out
 	out.State = Placed
-	if err := e.eviction(); err != nil {
+	if err := e.explainEviction(); err != nil {
 		return err
 	}
 
@@ -198,7 +198,7 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 		return nil
 	}
 
-	waiting := e.waiting()
+	waiting := e.asPending()
 	on := e.pod.Node
 	e.c.RemovePod(e.pod.UID)
 	defer func() { e.c.Place(e.pod, on) }()
@@ -207,7 +207,7 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 		return evaluation.Err
 	}
 
-	e.evaluated(evaluation, node)
+	e.recordEvaluation(evaluation, node)
 	if err := e.nodeReport(profile, waiting, evaluation); err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (e *explainer) placed(profile *plugins.Profile) error {
 			node, own.Total, best[0].Node.Name, best[0].Total)
 	}
 
-	e.holds(holds)
+	e.noteHolds(holds)
 	return nil
 }
 
@@ -247,8 +247,8 @@ func sharedWith(others int) string {
 	return fmt.Sprintf("; %d others score the same, and chance decided", others)
 }
 
-// waiting returns the pod as if it were pending.
-func (e *explainer) waiting() *cluster.Pod {
+// asPending returns the pod as if it were pending.
+func (e *explainer) asPending() *cluster.Pod {
 	object := *e.object
 	object.Spec.NodeName, object.Status.NominatedNodeName = "", ""
 	return e.c.Pending(&object)

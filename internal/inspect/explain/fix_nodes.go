@@ -13,15 +13,15 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// taints proposes to tolerate the taints that keep the pod off a node, or to remove them.
-func (s *search) taints(plugin string, nodes []verdict) (edits []*edit) {
+// fixTaints proposes to tolerate the taints that keep the pod off a node, or to remove them.
+func (s *search) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 	type set struct {
 		taints []taint
 		nodes  []verdict
 	}
 	sets := map[string]*set{}
 	for _, v := range nodes {
-		list := s.untolerated(plugin, v.node)
+		list := s.untoleratedBy(plugin, v.node)
 		var names []string
 		for _, t := range list {
 			names = append(names, t.ToString())
@@ -49,8 +49,8 @@ func (s *search) taints(plugin string, nodes []verdict) (edits []*edit) {
 			}
 		}))
 		const tried = 2 // of those with the same taints, the ones with most room
-		for _, v := range roomiest(set.nodes)[:min(tried, len(set.nodes))] {
-			edits = append(edits, s.untaint(v, set.taints))
+		for _, v := range sortRoomiest(set.nodes)[:min(tried, len(set.nodes))] {
+			edits = append(edits, s.untaintEdit(v, set.taints))
 		}
 	}
 	return edits
@@ -63,7 +63,7 @@ func tolerationOf(t *v1.Taint) v1.Toleration {
 	return v1.Toleration{Key: t.Key, Operator: v1.TolerationOpEqual, Value: t.Value, Effect: t.Effect}
 }
 
-func (s *search) untaint(v verdict, taints []taint) *edit {
+func (s *search) untaintEdit(v verdict, taints []taint) *edit {
 	name := v.node.Name
 	alter := func(n *v1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(have v1.Taint) bool {
@@ -89,10 +89,10 @@ func (s *search) untaint(v verdict, taints []taint) *edit {
 	return s.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 40+10*len(taints), alter)
 }
 
-// cordons proposes to uncordon a node.
-func (s *search) cordons(_ string, nodes []verdict) (edits []*edit) {
+// fixCordons proposes to uncordon a node.
+func (s *search) fixCordons(_ string, nodes []verdict) (edits []*edit) {
 	const tried = 3
-	for _, v := range roomiest(nodes)[:min(tried, len(nodes))] {
+	for _, v := range sortRoomiest(nodes)[:min(tried, len(nodes))] {
 		name := v.node.Name
 		edits = append(edits, s.onNode("Uncordon", name, "uncordon "+name, "kubectl uncordon "+name, 8, func(n *v1.Node) {
 			n.Spec.Unschedulable = false
@@ -134,7 +134,7 @@ func (s *search) newNodes() (edits []*edit) {
 			Change: Change{Kind: "AddNode", Object: "node/" + like.Name, Text: "add one more node like " + like.Name},
 			size:   60, add: simulate.NodeLike(like, like.Name+"-more"), like: like.Name,
 		}
-		if s.try(e) != "" {
+		if s.tryEdits(e) != "" {
 			if edits = append(edits, e); len(edits) == wanted {
 				break
 			}
@@ -148,10 +148,10 @@ func (s *search) newNodes() (edits []*edit) {
 // them.
 func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	seen := map[string]bool{}
-	for _, v := range roomiest(nodes) {
+	for _, v := range sortRoomiest(nodes) {
 		missing := plugins.MissingLabels(s.pod, v.node)
 		terms := s.unmetTerm(v)
-		key := strings.Join(missing, ",") + "|" + terms.key()
+		key := strings.Join(missing, ",") + "|" + terms.unmetKey()
 		if seen[key] || len(missing) == 0 && terms == nil {
 			continue
 		}
@@ -170,15 +170,16 @@ func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 			})
 		}
 		if terms != nil {
-			words = append(words, "relax the required node affinity: "+terms.text())
-			drops = append(drops, terms.drop)
+			words = append(words, "relax the required node affinity: "+terms.requirementText())
+			drops = append(drops, terms.dropFrom)
 		}
-		edits = append(edits, s.onPod("RelaxNodeAffinity", strings.Join(words, ", and "), 15+5*len(missing)+terms.size(), func(p *v1.Pod) {
+		edits = append(edits, s.onPod("RelaxNodeAffinity", strings.Join(words, ", and "), 15+5*len(missing)+
+			terms.editSize(), func(p *v1.Pod) {
 			for _, drop := range drops {
 				drop(p)
 			}
 		}))
-		if e := s.labelled(v, missing, terms); e != nil {
+		if e := s.labelledNode(v, missing, terms); e != nil {
 			edits = append(edits, e)
 		}
 	}
@@ -186,9 +187,10 @@ func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// labelled proposes to add a node with the labels that the pod requires; nil if labels cannot help.
-// That an existing node has them is not proposed: only its owner knows whether they are true of it.
-func (s *search) labelled(v verdict, missing []string, terms *unmet) *edit {
+// labelledNode proposes to add a node with the labels that the pod requires; nil if labels cannot
+// help. That an existing node has them is not proposed: only its owner knows whether they are true
+// of it.
+func (s *search) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	wanted := map[string]string{}
 	for _, label := range missing {
 		key, value, _ := strings.Cut(label, "=")
@@ -219,7 +221,7 @@ func (s *search) labelled(v verdict, missing []string, terms *unmet) *edit {
 	with.Labels = labels.Merge(with.Labels, wanted)
 	return &edit{
 		Change: Change{
-			Kind: "AddNode", Object: "node/" + like.Name, Patch: patch(like, with, v1.Node{}),
+			Kind: "AddNode", Object: "node/" + like.Name, Patch: mergePatch(like, with, v1.Node{}),
 			Text: fmt.Sprintf("add a node like %s with the label %s (or label one of which that is true)", like.Name,
 				strings.Join(words, " ")),
 		},

@@ -23,8 +23,8 @@ func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits [
 		pods := slices.Clone(v.node.Pods)
 		slices.SortFunc(pods, s.byLoss)
 		for _, p := range pods[:min(perNode, len(pods))] {
-			if s.removable(p) && s.without(plugin, v.node, p) {
-				edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s from %s%s", s.nameOf(p),
+			if s.isRemovable(p) && s.acceptsWithout(plugin, v.node, p) {
+				edits = append(edits, s.deletePods("DeletePod", fmt.Sprintf("delete pod %s from %s%s", s.nameOf(p),
 					v.node.Name, reason), []*cluster.Pod{p}))
 				break
 			}
@@ -33,18 +33,18 @@ func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits [
 	return edits
 }
 
-// removable reports whether deleting the pod helps. It does not if the pod is leaving anyway, or if
-// a controller replaces it: the replacement may get the room first, even one of lower priority,
+// isRemovable reports whether deleting the pod helps. It does not if the pod is leaving anyway, or
+// if a controller replaces it: the replacement may get the room first, even one of lower priority,
 // because the pending pod may be in back-off at that moment.
-func (s *search) removable(p *cluster.Pod) bool { return !p.Terminating && p.Class.Controller == nil }
+func (s *search) isRemovable(p *cluster.Pod) bool { return !p.Terminating && p.Class.Controller == nil }
 
 // byLoss orders pods by how little is lost with them: those that a budget protects come last.
 func (s *search) byLoss(a, b *cluster.Pod) int {
-	return cmp.Or(boolCompare(s.protected(a), s.protected(b)), byValue(a, b))
+	return cmp.Or(boolCompare(s.isProtected(a), s.isProtected(b)), byValue(a, b))
 }
 
-// protected reports whether a disruption budget does not allow the pod to go now.
-func (s *search) protected(p *cluster.Pod) bool { return len(s.broken([]*cluster.Pod{p})) > 0 }
+// isProtected reports whether a disruption budget does not allow the pod to go now.
+func (s *search) isProtected(p *cluster.Pod) bool { return len(s.brokenBudgets([]*cluster.Pod{p})) > 0 }
 
 // byValue orders pods by how important they are.
 func byValue(a, b *cluster.Pod) int {
@@ -54,21 +54,21 @@ func byValue(a, b *cluster.Pod) int {
 	)
 }
 
-// without reports whether the plugin accepts the node once other pods have gone.
-func (s *search) without(plugin string, n *cluster.Node, pods ...*cluster.Pod) bool {
-	back := s.remove(pods)
+// acceptsWithout reports whether the plugin accepts the node once other pods have gone.
+func (s *search) acceptsWithout(plugin string, n *cluster.Node, pods ...*cluster.Pod) bool {
+	back := s.removePods(pods)
 	defer back()
 	for _, f := range s.w.Profile(s.object.Spec.SchedulerName).Filters {
 		if f.Name() == plugin {
 			j := judge{plugin, f.Filter(s.c, s.pod)}
-			return j.Err == nil && j.on(n) == nil
+			return j.Err == nil && j.rejectionOn(n) == nil
 		}
 	}
 	return false
 }
 
-// ports proposes to free a host port, or to do without it.
-func (s *search) ports(_ string, nodes []verdict) (edits []*edit) {
+// fixPorts proposes to free a host port, or to do without it.
+func (s *search) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 	taken := s.takenPorts(nodes)
 	best := slices.Clone(nodes)
 	slices.SortStableFunc(best, func(a, b verdict) int {
@@ -77,14 +77,14 @@ func (s *search) ports(_ string, nodes []verdict) (edits []*edit) {
 	const tried = 3
 	for _, v := range best[:min(tried, len(best))] {
 		holders := plugins.PortHolders(s.pod, v.node)
-		if slices.ContainsFunc(holders, func(o *cluster.Pod) bool { return !s.removable(o) }) {
+		if slices.ContainsFunc(holders, func(o *cluster.Pod) bool { return !s.isRemovable(o) }) {
 			continue
 		}
 		var names []string
 		for _, o := range holders {
 			names = append(names, s.nameOf(o))
 		}
-		edits = append(edits, s.deletion("FreePort", fmt.Sprintf("free the port on %s: delete pod %s", v.node.Name,
+		edits = append(edits, s.deletePods("FreePort", fmt.Sprintf("free the port on %s: delete pod %s", v.node.Name,
 			strings.Join(names, ", ")), holders))
 	}
 	if s.object.Spec.HostNetwork { // the API server would set the port again
@@ -121,9 +121,9 @@ func (s *search) takenPorts(nodes []verdict) (taken []cluster.Port) {
 	return taken
 }
 
-// repelling proposes to delete pods that the pending one has anti-affinity to, or that have
+// fixAntiAffinity proposes to delete pods that the pending one has anti-affinity to, or that have
 // anti-affinity to it.
-func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
+func (s *search) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	const tried, most = 4, 4
 	type option struct {
 		node *cluster.Node
@@ -150,7 +150,7 @@ func (s *search) repelling(plugin string, nodes []verdict) (edits []*edit) {
 			names = append(names, s.nameOf(p))
 		}
 		slices.Sort(names)
-		edits = append(edits, s.deletion("DeletePod", fmt.Sprintf("delete pod %s, which %s is too near to",
+		edits = append(edits, s.deletePods("DeletePod", fmt.Sprintf("delete pod %s, which %s is too near to",
 			strings.Join(names, ", "), o.node.Name), o.pods))
 	}
 
@@ -168,13 +168,13 @@ func (s *search) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
 		}
 		for _, o := range other.Pods {
 			theirs := slices.ContainsFunc(o.Class.RequiredAntiAffinity, func(t cluster.Term) bool {
-				return together(n, other, t.TopologyKey) && t.Matches(s.pod.Class, namespaces)
+				return inSameDomain(n, other, t.TopologyKey) && t.Matches(s.pod.Class, namespaces)
 			})
 			ours := slices.ContainsFunc(s.pod.Class.RequiredAntiAffinity, func(t cluster.Term) bool {
-				return together(n, other, t.TopologyKey) && t.Matches(o.Class, s.c.NamespaceLabels(o.Namespace()))
+				return inSameDomain(n, other, t.TopologyKey) && t.Matches(o.Class, s.c.NamespaceLabels(o.Namespace()))
 			})
 			if theirs || ours {
-				if list = append(list, o); len(list) > most || !s.removable(o) {
+				if list = append(list, o); len(list) > most || !s.isRemovable(o) {
 					return nil
 				}
 			}
@@ -184,14 +184,14 @@ func (s *search) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
 	return list
 }
 
-func together(a, b *cluster.Node, key string) bool {
+func inSameDomain(a, b *cluster.Node, key string) bool {
 	x, ok := a.Lookup(key)
 	y, also := b.Lookup(key)
 	return ok && also && x == y
 }
 
-// companion proposes to run a pod that the pending one's affinity requires.
-func (s *search) companion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
+// addCompanion proposes to run a pod that the pending one's affinity requires.
+func (s *search) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	if t.LabelSelector == nil || len(t.LabelSelector.MatchLabels) == 0 || len(t.LabelSelector.MatchExpressions) > 0 ||
 		t.NamespaceSelector != nil {
 		return nil
@@ -202,7 +202,7 @@ func (s *search) companion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 		namespace = t.Namespaces[0]
 	}
 
-	for _, v := range roomiest(nodes)[:min(3, len(nodes))] {
+	for _, v := range sortRoomiest(nodes)[:min(3, len(nodes))] {
 		object := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "companion", UID: "companion", Labels: t.LabelSelector.MatchLabels},
 			Spec:       v1.PodSpec{NodeName: v.node.Name, SchedulerName: s.object.Spec.SchedulerName},
@@ -219,7 +219,7 @@ func (s *search) companion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 				return func() { s.c.RemovePod(object.UID) }
 			},
 		}
-		if s.try(e) != "" {
+		if s.tryEdits(e) != "" {
 			return e
 		}
 	}
@@ -227,8 +227,8 @@ func (s *search) companion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	return nil
 }
 
-// priority proposes a priority class with which the pod preempts others.
-func (s *search) priority() []*edit {
+// fixPriority proposes a priority class with which the pod preempts others.
+func (s *search) fixPriority() []*edit {
 	profile := s.w.Profile(s.object.Spec.SchedulerName)
 	if s.preempts || profile == nil || !profile.Preemption {
 		return nil
@@ -274,7 +274,7 @@ func (s *search) withClass(kind, text string, size int, name string, value int32
 	})
 
 	e.preempts = true
-	if s.try(e) == "" || len(e.preempted.Victims) == 0 {
+	if s.tryEdits(e) == "" || len(e.preempted.Victims) == 0 {
 		return nil
 	}
 

@@ -45,7 +45,7 @@ func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 		var lower []func(*v1.Pod)
 		possible := true
 		for _, short := range o.short {
-			word, do := s.lower(short)
+			word, do := s.lowerRequest(short)
 			if possible = possible && do != nil; possible {
 				words, lower = append(words, word), append(lower, do)
 			}
@@ -62,13 +62,13 @@ func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// lower reduces the request of the container that requests most. It returns nil if that container
-// requests no more than is missing.
-func (s *search) lower(short plugins.Shortage) (text string, do func(*v1.Pod)) {
+// lowerRequest reduces the request of the container that requests most. It returns nil if that
+// container requests no more than is missing.
+func (s *search) lowerRequest(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free
 	if requests := podLevel(s.object); requests != nil {
 		if have := rules.Amount(short.Name, requests[short.Name]); have > excess {
-			to := rounded(short.Name, have-excess)
+			to := roundAmount(short.Name, have-excess)
 			return fmt.Sprintf("lower the pod's %s request from %s to %s", short.Name, short.Text(have), to), func(p *v1.Pod) {
 				setAmount(p.Spec.Resources, short.Name, *to)
 			}
@@ -86,7 +86,7 @@ func (s *search) lower(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	if which < 0 || most <= excess {
 		return "", nil
 	}
-	to := rounded(short.Name, most-excess)
+	to := roundAmount(short.Name, most-excess)
 	text = fmt.Sprintf("lower the %s request from %s to %s", short.Name, short.Text(most), to)
 	if len(s.object.Spec.Containers) > 1 {
 		text += " (container " + s.object.Spec.Containers[which].Name + ")"
@@ -113,8 +113,8 @@ func setAmount(r *v1.ResourceRequirements, name v1.ResourceName, to resource.Qua
 	}
 }
 
-// rounded is an amount as people would write it, rounded down.
-func rounded(name v1.ResourceName, n int64) *resource.Quantity {
+// roundAmount is an amount as people would write it, rounded down.
+func roundAmount(name v1.ResourceName, n int64) *resource.Quantity {
 	const mi = 1 << 20
 	if (name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage) && n > mi {
 		n -= n % mi
@@ -138,7 +138,7 @@ func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 	}
 
 	slices.SortStableFunc(options, func(a, b option) int {
-		return cmp.Or(cmp.Compare(len(s.broken(a.pods)), len(s.broken(b.pods))),
+		return cmp.Or(cmp.Compare(len(s.brokenBudgets(a.pods)), len(s.brokenBudgets(b.pods))),
 			cmp.Compare(max(a.highest-s.pod.Class.Priority, 0), max(b.highest-s.pod.Class.Priority, 0)),
 			cmp.Compare(len(a.pods), len(b.pods)), cmp.Compare(a.highest, b.highest), cmp.Compare(a.node.Name, b.node.Name))
 	})
@@ -152,7 +152,7 @@ func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 		if len(names) > 1 {
 			text = fmt.Sprintf("delete %d pods from %s (%s)", len(names), o.node.Name, strings.Join(names, ", "))
 		}
-		edits = append(edits, s.deletion("DeletePod", text, o.pods))
+		edits = append(edits, s.deletePods("DeletePod", text, o.pods))
 	}
 
 	return edits
@@ -172,7 +172,7 @@ func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 		}
 	}
 
-	pods := slices.DeleteFunc(slices.Clone(n.Pods), func(p *cluster.Pod) bool { return !s.removable(p) })
+	pods := slices.DeleteFunc(slices.Clone(n.Pods), func(p *cluster.Pod) bool { return !s.isRemovable(p) })
 	helps := func(p *cluster.Pod) (part float64) {
 		for i := range short {
 			part += min(1, float64(p.Class.Requests.Of(short[i].Name))/(float64(short[i].Wanted)-float64(short[i].Free)))
@@ -182,7 +182,7 @@ func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 
 	slices.SortFunc(pods, func(a, b *cluster.Pod) int {
 		x, y := a.Class.Priority >= s.pod.Class.Priority, b.Class.Priority >= s.pod.Class.Priority
-		return cmp.Or(boolCompare(s.protected(a), s.protected(b)), boolCompare(x, y), cmp.Compare(helps(b), helps(a)), byValue(a, b))
+		return cmp.Or(boolCompare(s.isProtected(a), s.isProtected(b)), boolCompare(x, y), cmp.Compare(helps(b), helps(a)), byValue(a, b))
 	})
 
 	var going []*cluster.Pod

@@ -17,21 +17,21 @@ type unmet struct {
 	requirements []v1.NodeSelectorRequirement
 }
 
-func (u *unmet) key() string {
+func (u *unmet) unmetKey() string {
 	if u == nil {
 		return ""
 	}
-	return fmt.Sprint(u.term) + u.text()
+	return fmt.Sprint(u.term) + u.requirementText()
 }
 
-func (u *unmet) size() int {
+func (u *unmet) editSize() int {
 	if u == nil {
 		return 0
 	}
 	return 5 * len(u.requirements)
 }
 
-func (u *unmet) text() string {
+func (u *unmet) requirementText() string {
 	var words []string
 	for i := range u.requirements {
 		r := &u.requirements[i]
@@ -59,7 +59,7 @@ func (s *search) unmetTerm(v verdict) *unmet {
 		}
 		u := &unmet{term: i}
 		for _, r := range term.MatchExpressions {
-			if !meets(node, r) {
+			if !nodeMeets(node, r) {
 				u.requirements = append(u.requirements, r)
 			}
 		}
@@ -73,16 +73,16 @@ func (s *search) unmetTerm(v verdict) *unmet {
 	return best
 }
 
-func meets(node *v1.Node, r v1.NodeSelectorRequirement) bool {
+func nodeMeets(node *v1.Node, r v1.NodeSelectorRequirement) bool {
 	ok, err := nodeaffinity.NewLazyErrorNodeSelector(&v1.NodeSelector{
 		NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{r}}},
 	}).Match(node)
 	return ok && err == nil
 }
 
-// drop removes the requirements from the term. An empty term would match no node instead of all, so
-// the required node affinity is then removed as a whole.
-func (u *unmet) drop(p *v1.Pod) {
+// dropFrom removes the requirements from the term. An empty term would match no node instead of
+// all, so the required node affinity is then removed as a whole.
+func (u *unmet) dropFrom(p *v1.Pod) {
 	affinity := p.Spec.Affinity.NodeAffinity
 	required := affinity.RequiredDuringSchedulingIgnoredDuringExecution
 	term := &required.NodeSelectorTerms[u.term]
@@ -96,8 +96,8 @@ func (u *unmet) drop(p *v1.Pod) {
 	}
 }
 
-// spread proposes to relax topology spread constraints.
-func (s *search) spread(string, []verdict) (edits []*edit) {
+// fixSpread proposes to relax topology spread constraints.
+func (s *search) fixSpread(string, []verdict) (edits []*edit) {
 	constraints := s.pod.Spec().TopologySpreadConstraints
 	for i := range constraints {
 		c := &constraints[i]
@@ -141,14 +141,14 @@ func (s *search) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 
 	low, high := c.MaxSkew, c.MaxSkew+1
 	const most = 1 << 16
-	for s.try(with(high)) == "" {
+	for s.tryEdits(with(high)) == "" {
 		if low, high = high, 2*high; high > most {
 			return nil
 		}
 	}
 
 	for low+1 < high {
-		if mid := (low + high) / 2; s.try(with(mid)) == "" {
+		if mid := (low + high) / 2; s.tryEdits(with(mid)) == "" {
 			low = mid
 		} else {
 			high = mid
@@ -171,7 +171,7 @@ func (s *search) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 						v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
 					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
 				}))
-				if e := s.companion(nodes, &t); e != nil {
+				if e := s.addCompanion(nodes, &t); e != nil {
 					edits = append(edits, e)
 				}
 			}
@@ -190,7 +190,7 @@ func (s *search) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 		}
 	}
 
-	return append(edits, s.repelling(plugin, nodes)...)
+	return append(edits, s.fixAntiAffinity(plugin, nodes)...)
 }
 
 func selectorText(s *metav1.LabelSelector) string {

@@ -14,7 +14,7 @@ import (
 )
 
 // provideVolumes proposes to create or bind what claims need.
-func (s *search) provideVolumes(string, []verdict) []*edit { return s.forClaims(s.missing) }
+func (s *search) provideVolumes(string, []verdict) []*edit { return s.forClaims(s.fixMissing) }
 
 // moveVolumes proposes to move data to a volume that more nodes can reach.
 func (s *search) moveVolumes(string, []verdict) []*edit { return s.forClaims(s.farAway) }
@@ -30,15 +30,15 @@ func (s *search) forClaims(propose func(v *v1.Volume, claim string) *edit) (edit
 			}
 		}
 	}
-	if edits = distinct(edits); len(edits) > 1 {
-		edits = append(edits, joined(edits))
+	if edits = distinctEdits(edits); len(edits) > 1 {
+		edits = append(edits, joinEdits(edits))
 	}
 	return edits
 }
 
 // freeClaim proposes to delete the pods that use a disk, or a claim that only one pod may use.
 func (s *search) freeClaim(plugin string, nodes []verdict) []*edit {
-	if edits := s.holders(); len(edits) > 0 {
+	if edits := s.fixHolders(); len(edits) > 0 {
 		return edits
 	}
 	return s.freeAttachment(plugin, nodes)
@@ -60,8 +60,9 @@ func claimName(p *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// missing proposes to create or bind a claim, or to provide its volume; nil if nothing is missing.
-func (s *search) missing(v *v1.Volume, name string) *edit {
+// fixMissing proposes to create or bind a claim, or to provide its volume; nil if nothing is
+// missing.
+func (s *search) fixMissing(v *v1.Volume, name string) *edit {
 	namespace := s.object.Namespace
 	claim, there := s.c.Claims.Get(namespace, name)
 	ref := "persistentvolumeclaim/" + namespace + "/" + name
@@ -80,13 +81,13 @@ func (s *search) missing(v *v1.Volume, name string) *edit {
 				Text: fmt.Sprintf("delete the claim %s, which has the name of that of the pod's volume %s and is not "+
 					"the pod's", name, v.Name),
 			},
-			size: 60, set: s.bound(own),
+			size: 60, set: s.bindClaim(own),
 		}
 	case !there:
 		return &edit{
 			Change: Change{Kind: "CreateClaim", Object: ref,
 				Text: fmt.Sprintf("create the claim %s, bound to a volume that every node can reach", name)},
-			size: 15, set: s.bound(&v1.PersistentVolumeClaim{
+			size: 15, set: s.bindClaim(&v1.PersistentVolumeClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "new-claim"},
 				Spec:       v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
 			}),
@@ -99,14 +100,14 @@ func (s *search) missing(v *v1.Volume, name string) *edit {
 				text = fmt.Sprintf("create the storageclass %s, or a volume of it of %s, for the claim %s", *class, sizeText(size), name)
 			}
 		}
-		return &edit{Change: Change{Kind: "BindClaim", Object: ref, Text: text}, size: 15, set: s.bound(claim)}
+		return &edit{Change: Change{Kind: "BindClaim", Object: ref, Text: text}, size: 15, set: s.bindClaim(claim)}
 	}
 
 	if _, there := s.c.Volumes.Get("", claim.Spec.VolumeName); !there {
 		return &edit{
 			Change: Change{Kind: "CreateVolume", Object: "persistentvolume/" + claim.Spec.VolumeName,
 				Text: fmt.Sprintf("create the volume %s, which the claim %s is bound to", claim.Spec.VolumeName, name)},
-			size: 20, set: s.bound(claim),
+			size: 20, set: s.bindClaim(claim),
 		}
 	}
 	return nil
@@ -125,7 +126,7 @@ func (s *search) farAway(_ *v1.Volume, name string) *edit {
 	return &edit{
 		Change: Change{Kind: "MoveVolume", Object: "persistentvolume/" + volume.Name,
 			Text: fmt.Sprintf("move the data of the claim %s to a volume that more nodes can reach than %s", name, volume.Name)},
-		size: 70, set: s.bound(claim),
+		size: 70, set: s.bindClaim(claim),
 	}
 }
 
@@ -136,8 +137,8 @@ func sizeText(q resource.Quantity) string {
 	return q.String()
 }
 
-// bound binds the claim to a volume that all nodes can reach.
-func (s *search) bound(claim *v1.PersistentVolumeClaim) func() func() {
+// bindClaim binds the claim to a volume that all nodes can reach.
+func (s *search) bindClaim(claim *v1.PersistentVolumeClaim) func() func() {
 	return func() (undo func()) {
 		before, there := s.c.Claims.Get(claim.Namespace, claim.Name)
 		now, name := claim.DeepCopy(), "a new volume for "+claim.Namespace+"/"+claim.Name // which no volume of the cluster can have
@@ -164,8 +165,8 @@ func (s *search) bound(claim *v1.PersistentVolumeClaim) func() func() {
 	}
 }
 
-// holders proposes to delete the pods that use a claim which only one pod may use.
-func (s *search) holders() (edits []*edit) {
+// fixHolders proposes to delete the pods that use a claim which only one pod may use.
+func (s *search) fixHolders() (edits []*edit) {
 	mine := map[string]bool{}
 	for i := range s.object.Spec.Volumes {
 		name := claimName(s.object, &s.object.Spec.Volumes[i])
@@ -187,20 +188,20 @@ func (s *search) holders() (edits []*edit) {
 		}
 	}
 	for _, p := range pods {
-		if !s.removable(p) {
+		if !s.isRemovable(p) {
 			return nil
 		}
-		edits = append(edits, s.deletion("DeletePod",
+		edits = append(edits, s.deletePods("DeletePod",
 			fmt.Sprintf("delete pod %s, which uses the claim that only one pod may use", s.nameOf(p)), []*cluster.Pod{p}))
 	}
 	if len(edits) > 1 { // each uses another claim
-		edits = append(edits, joined(edits))
+		edits = append(edits, joinEdits(edits))
 	}
 	return edits
 }
 
-// devices proposes to delete a pod whose devices the pending one could use.
-func (s *search) devices(string, []verdict) (edits []*edit) {
+// fixDevices proposes to delete a pod whose devices the pending one could use.
+func (s *search) fixDevices(string, []verdict) (edits []*edit) {
 	const tried = 16
 	var claims []*resourcev1.ResourceClaim
 	for _, claim := range s.c.ResourceClaims.All() {
@@ -211,14 +212,14 @@ func (s *search) devices(string, []verdict) (edits []*edit) {
 
 	for _, claim := range claims[:min(tried, len(claims))] {
 		p := s.c.Pod(claim.Status.ReservedFor[0].UID)
-		if p == nil || p.Node == nil || p.UID == s.pod.UID || !s.removable(p) {
+		if p == nil || p.Node == nil || p.UID == s.pod.UID || !s.isRemovable(p) {
 			continue
 		}
-		e := s.deletion("FreeDevice", fmt.Sprintf("delete pod %s from %s, which holds devices (claim %s)",
+		e := s.deletePods("FreeDevice", fmt.Sprintf("delete pod %s from %s, which holds devices (claim %s)",
 			s.nameOf(p), p.NodeName, claim.Name), []*cluster.Pod{p})
 		e.delete = nil
 		e.set = func() func() {
-			back := s.remove([]*cluster.Pod{p})
+			back := s.removePods([]*cluster.Pod{p})
 			free := claim.DeepCopy()
 			free.Status.Allocation, free.Status.ReservedFor = nil, nil
 			s.c.ResourceClaims.Set(free)

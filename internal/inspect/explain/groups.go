@@ -12,11 +12,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// evaluated records an evaluation: the scores of the best nodes, and the rejected nodes by reason.
-func (e *explainer) evaluated(evaluation *decide.Evaluation, own string) {
+// recordEvaluation records an evaluation: the scores of the best nodes, and the rejected nodes by
+// reason.
+func (e *explainer) recordEvaluation(evaluation *decide.Evaluation, own string) {
 	e.out.Feasible, e.out.Nodes = evaluation.Feasible, len(evaluation.Nodes)
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
-	e.scores(profile, evaluation, own)
+	e.recordScores(profile, evaluation, own)
 	groups := map[string]*Group{}
 	detail := &details{c: e.c, profile: profile, pod: e.pod, said: map[string]func(*cluster.Node) string{}}
 	said := map[string]map[string][]string{} // the names of the nodes, by what is said of them
@@ -34,22 +35,22 @@ func (e *explainer) evaluated(evaluation *decide.Evaluation, own string) {
 		}
 		g.Count++
 		g.Nodes = append(g.Nodes, v.Node.Name)
-		if text := detail.of(v.Node, v.Plugin); text != "" {
+		if text := detail.detailOf(v.Node, v.Plugin); text != "" {
 			said[key][text] = append(said[key][text], v.Node.Name)
 		}
 	}
 	for _, key := range sortedKeys(groups) {
 		g := groups[key]
 		slices.Sort(g.Nodes)
-		g.Detail = commonest(said[key], g.Count)
+		g.Detail = sortCommonest(said[key], g.Count)
 		e.out.Groups = append(e.out.Groups, *g)
 	}
 	slices.SortStableFunc(e.out.Groups, func(a, b Group) int { return cmp.Compare(b.Count, a.Count) })
 }
 
-// commonest lists what is said of the nodes of a group, the most frequent first, and of which of
-// them it is said: what is said of one must not be read as being of another.
-func commonest(said map[string][]string, nodes int) (list []string) {
+// sortCommonest lists what is said of the nodes of a group, the most frequent first, and of which
+// of them it is said: what is said of one must not be read as being of another.
+func sortCommonest(said map[string][]string, nodes int) (list []string) {
 	const most = 5
 	for _, names := range said {
 		slices.Sort(names)
@@ -82,7 +83,7 @@ func ofNodes(names []string, of int) string {
 // nextBest is how many nodes are shown in addition to the pod's own.
 const nextBest = 5
 
-func (e *explainer) scores(profile *plugins.Profile, evaluation *decide.Evaluation, own string) {
+func (e *explainer) recordScores(profile *plugins.Profile, evaluation *decide.Evaluation, own string) {
 	var list []*decide.NodeVerdict
 	for i := range evaluation.Nodes {
 		if v := &evaluation.Nodes[i]; v.Rejection == nil {
@@ -136,9 +137,9 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 
 	for i := range list {
 		word := Word{Plugin: list[i].name}
-		if r := list[i].on(n); r != nil {
+		if r := list[i].rejectionOn(n); r != nil {
 			word.Rejects, word.Code, word.Reasons = true, r.Code, r.Reasons
-			word.Detail = detail.of(n, word.Plugin)
+			word.Detail = detail.detailOf(n, word.Plugin)
 		}
 		report.Plugins = append(report.Plugins, word)
 	}

@@ -42,9 +42,9 @@ const (
 	mostAdded  = 64 // nodes
 )
 
-// suggest lists the changes, the smallest first: fewer pods or nodes before more, pods before
-// nodes. A group of which pods have nodes already, which placed counts, keeps its minCount.
-func (s *groupSearch) suggest(placed int) (list []GroupSuggestion) {
+// suggestChanges lists the changes, the smallest first: fewer pods or nodes before more, pods
+// before nodes. A group of which pods have nodes already, which placed counts, keeps its minCount.
+func (s *groupSearch) suggestChanges(placed int) (list []GroupSuggestion) {
 	if n := s.mostAtOnce(placed); n > 0 {
 		list = append(list, GroupSuggestion{Kind: "LowerMinCount", MinCount: n,
 			Text: fmt.Sprintf("lower minCount from %d to %d, in a new PodGroup with new pods", s.g.MinCount(), n)})
@@ -53,7 +53,7 @@ func (s *groupSearch) suggest(placed int) (list []GroupSuggestion) {
 	if key := s.g.TopologyKey(); key != "" {
 		other := s.g.Object.Spec.DeepCopy()
 		other.SchedulingConstraints = nil
-		if s.fits(nil, other) {
+		if s.groupFits(nil, other) {
 			list = append(list, GroupSuggestion{Kind: "RemoveTopologyConstraint",
 				Text: fmt.Sprintf("remove the topology constraint (%s), in a new PodGroup with new pods", key)})
 		}
@@ -64,7 +64,7 @@ func (s *groupSearch) suggest(placed int) (list []GroupSuggestion) {
 			Text: fmt.Sprintf("add %s like %s", answer.Count(n, "node"), like)})
 	}
 
-	slices.SortStableFunc(list, func(a, b GroupSuggestion) int { return cmp.Compare(s.size(a), s.size(b)) })
+	slices.SortStableFunc(list, func(a, b GroupSuggestion) int { return cmp.Compare(s.changeSize(a), s.changeSize(b)) })
 	return list
 }
 
@@ -78,7 +78,7 @@ func (s *groupSearch) mostAtOnce(placed int) int {
 	enough := func(n int) bool {
 		other := s.g.Object.Spec.DeepCopy()
 		other.SchedulingPolicy.Gang.MinCount = int32(n)
-		return s.fits(nil, other)
+		return s.groupFits(nil, other)
 	}
 	low, high := s.now.Fit, s.g.MinCount() // high is too many
 	if low >= high || !enough(low) {
@@ -94,7 +94,7 @@ func (s *groupSearch) mostAtOnce(placed int) int {
 	return low
 }
 
-func (s *groupSearch) size(of GroupSuggestion) int {
+func (s *groupSearch) changeSize(of GroupSuggestion) int {
 	switch of.Kind {
 	case "AddNodes":
 		return of.Nodes
@@ -104,16 +104,16 @@ func (s *groupSearch) size(of GroupSuggestion) int {
 	return 1
 }
 
-func (s *groupSearch) fits(more []*v1.Node, spec *schedulingv1beta1.PodGroupSpec) bool {
+func (s *groupSearch) groupFits(more []*v1.Node, spec *schedulingv1beta1.PodGroupSpec) bool {
 	if s.w.Err() != nil {
 		return false
 	}
 	t := s.w.TryGroupWith(s.g, more, spec)
-	return t != nil && placed(t)
+	return t != nil && isPlaced(t)
 }
 
-// placed tells whether the attempt places the group, without preemption.
-func placed(t *decision.GroupTrial) bool {
+// isPlaced tells whether the attempt places the group, without preemption.
+func isPlaced(t *decision.GroupTrial) bool {
 	return !t.Incomplete && t.Message == "" && len(t.Victims) == 0
 }
 
@@ -121,7 +121,7 @@ func placed(t *decision.GroupTrial) bool {
 // does not help.
 func (s *groupSearch) fewestNodes() (fewest int, like string) {
 	most := min(s.now.Tried, mostAdded)
-	for _, model := range s.models() {
+	for _, model := range s.modelNodes() {
 		fit := s.fewestLike(model, most)
 		if fit > 0 {
 			fewest, like, most = fit, model, fit-1
@@ -138,7 +138,7 @@ func (s *groupSearch) fewestLike(model string, most int) int {
 		for i := range n {
 			more = append(more, simulate.NodeLike(s.w.Node(model), fmt.Sprintf("%s-suggested-%d", model, i)))
 		}
-		return s.fits(more, nil)
+		return s.groupFits(more, nil)
 	}
 	low, high := 0, 1 // low is too few
 	for ; high < most && !enough(high); high *= 2 {
@@ -157,8 +157,8 @@ func (s *groupSearch) fewestLike(model string, most int) int {
 	return high
 }
 
-// models are nodes of the most frequent kinds, the first of each by name.
-func (s *groupSearch) models() (names []string) {
+// modelNodes are nodes of the most frequent kinds, the first of each by name.
+func (s *groupSearch) modelNodes() (names []string) {
 	type kind struct {
 		size   *cluster.Size
 		labels *cluster.LabelSet

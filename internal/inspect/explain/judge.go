@@ -34,8 +34,8 @@ func judgesOf(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) (jud
 	return list, nil
 }
 
-// on returns the judge's verdict on a node: nil if it can take the pod.
-func (j *judge) on(n *cluster.Node) *plugins.Rejection {
+// rejectionOn returns the judge's verdict on a node: nil if it can take the pod.
+func (j *judge) rejectionOn(n *cluster.Node) *plugins.Rejection {
 	switch {
 	case j.All != nil:
 		return j.All
@@ -58,8 +58,8 @@ type rejection struct {
 	*plugins.Rejection
 }
 
-// verdicts asks every plugin about every node.
-func (list judges) verdicts(c *cluster.Cluster) []verdict {
+// judgeNodes asks every plugin about every node.
+func (list judges) judgeNodes(c *cluster.Cluster) []verdict {
 	all := make([]verdict, 0, c.Len())
 	for _, n := range c.Nodes {
 		if n == nil {
@@ -67,7 +67,7 @@ func (list judges) verdicts(c *cluster.Cluster) []verdict {
 		}
 		v := verdict{node: n}
 		for i := range list {
-			if r := list[i].on(n); r != nil {
+			if r := list[i].rejectionOn(n); r != nil {
 				v.rejections = append(v.rejections, rejection{list[i].name, r})
 			}
 		}
@@ -82,21 +82,21 @@ func (v *verdict) rejectedBy(plugin string) bool {
 	return slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin })
 }
 
-// causes lists the plugins that reject the node. Plugins with the same cause, such as a cordon that
-// is also a taint, count once.
-func (v *verdict) causes(profile *plugins.Profile, p *cluster.Pod) []string {
+// causesOf lists the plugins that reject the node. Plugins with the same cause, such as a cordon
+// that is also a taint, count once.
+func (v *verdict) causesOf(profile *plugins.Profile, p *cluster.Pod) []string {
 	var names []string
 	for _, r := range v.rejections {
-		if name, _ := cause(profile, p, v.node, r.plugin); !slices.Contains(names, name) {
+		if name, _ := causeOf(profile, p, v.node, r.plugin); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// cause returns the plugin that stands for a plugin's cause: itself, or a filter of the profile
+// causeOf returns the plugin that stands for a plugin's cause: itself, or a filter of the profile
 // with which it shares the cause. own reports whether the plugin's own fixes are to be tried.
-func cause(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin string) (name string, own bool) {
+func causeOf(profile *plugins.Profile, p *cluster.Pod, n *cluster.Node, plugin string) (name string, own bool) {
 	s, ok := profile.Plugin(plugin).(plugins.Sharer)
 	if !ok {
 		return plugin, true
@@ -117,7 +117,7 @@ type details struct {
 	said    map[string]func(*cluster.Node) string
 }
 
-func (d *details) of(n *cluster.Node, plugin string) string {
+func (d *details) detailOf(n *cluster.Node, plugin string) string {
 	say, asked := d.said[plugin]
 	if by, ok := d.profile.Plugin(plugin).(plugins.Detailer); ok && !asked {
 		say = by.Detail(d.c, d.pod)

@@ -28,10 +28,10 @@ type Leaving struct {
 // overdue is how long after its grace period a pod may still be there without being stuck.
 const overdue = 30 * time.Second
 
-// leaving determines whether the pod fits once the pods that are terminating have gone. A pod that
-// has preempted others waits for its nominated node.
-func (e *explainer) leaving(waiting *cluster.Pod) *Leaving {
-	pods := terminating(e.w)
+// afterLeaving determines whether the pod fits once the pods that are terminating have gone. A pod
+// that has preempted others waits for its nominated node.
+func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
+	pods := terminatingPods(e.w)
 	nominated := e.c.Node(waiting.Nominated)
 	if nominated != nil {
 		pods = slices.DeleteFunc(pods, func(p *cluster.Pod) bool { return p.Node != nominated })
@@ -41,12 +41,12 @@ func (e *explainer) leaving(waiting *cluster.Pod) *Leaving {
 	}
 
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: waiting}
-	node := b.try(b.gone(pods))
+	node := b.tryEdits(b.removeEdit(pods))
 	if node == "" || nominated != nil && node != nominated.Name {
 		return nil
 	}
 	there := slices.DeleteFunc(slices.Clone(pods), func(p *cluster.Pod) bool { return p.Node.Name != node })
-	if len(there) > 0 && b.try(b.gone(there)) == node {
+	if len(there) > 0 && b.tryEdits(b.removeEdit(there)) == node {
 		pods = there
 	}
 	return leavingOf(e.w, node, pods, e.pod.Nominated == node)
@@ -67,15 +67,15 @@ func leavingOf(w *simulate.World, node string, pods []*cluster.Pod, nominated bo
 	return out
 }
 
-// leaving determines whether the group fits once the pods that are terminating have gone.
-func (s *groupSearch) leaving(members []simulate.Found) *Leaving {
+// afterLeaving determines whether the group fits once the pods that are terminating have gone.
+func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 	nominated := map[string]bool{}
 	for _, m := range members {
 		if m.Pod.Nominated != "" {
 			nominated[m.Pod.Nominated] = true
 		}
 	}
-	pods := slices.DeleteFunc(terminating(s.w), func(p *cluster.Pod) bool { return len(nominated) > 0 && !nominated[p.Node.Name] })
+	pods := slices.DeleteFunc(terminatingPods(s.w), func(p *cluster.Pod) bool { return len(nominated) > 0 && !nominated[p.Node.Name] })
 	if len(pods) == 0 {
 		return nil
 	}
@@ -101,9 +101,9 @@ func (s *groupSearch) leaving(members []simulate.Found) *Leaving {
 // group is not placed then.
 func (s *groupSearch) nodesWithout(pods []*cluster.Pod) map[string]bool {
 	b := &bench{w: s.w, c: s.w.Cluster()}
-	defer b.remove(pods)()
+	defer b.removePods(pods)()
 	t := s.w.TryGroup(s.g.Name.Namespace, s.g.Name.Name)
-	if t == nil || !placed(t) {
+	if t == nil || !isPlaced(t) {
 		return nil
 	}
 	taken := map[string]bool{}
@@ -115,9 +115,9 @@ func (s *groupSearch) nodesWithout(pods []*cluster.Pod) map[string]bool {
 	return taken
 }
 
-// terminating lists the pods that leave their nodes within their grace periods. A pod does not if a
-// finalizer keeps it, if its node does not respond, or if it should have gone before.
-func terminating(w *simulate.World) (pods []*cluster.Pod) {
+// terminatingPods lists the pods that leave their nodes within their grace periods. A pod does not
+// if a finalizer keeps it, if its node does not respond, or if it should have gone before.
+func terminatingPods(w *simulate.World) (pods []*cluster.Pod) {
 	for _, f := range w.Each() {
 		due := f.Object.DeletionTimestamp
 		if due == nil || f.Pod == nil || f.Pod.Node == nil || len(f.Object.Finalizers) > 0 || w.Now().After(due.Add(overdue)) {
@@ -151,5 +151,5 @@ func (l *Leaving) Summary() string {
 	if l.Node != "" {
 		where = " on " + l.Node
 	}
-	return fmt.Sprintf("waits until %s, terminating%s, %s gone, by %s at the latest: %s", names, where, verb, clock(l.Until.Time), why)
+	return fmt.Sprintf("waits until %s, terminating%s, %s gone, by %s at the latest: %s", names, where, verb, formatTime(l.Until.Time), why)
 }

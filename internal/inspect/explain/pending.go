@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// pending says why the pod is pending, and what would help.
-func (e *explainer) pending(profile *plugins.Profile) error {
+// explainPending says why the pod is pending, and what would help.
+func (e *explainer) explainPending(profile *plugins.Profile) error {
 	out := e.out
 	out.State = Pending
 	gate := e.w.Gate(e.pod)
@@ -35,42 +35,42 @@ func (e *explainer) pending(profile *plugins.Profile) error {
 		out.Message = evaluation.Err.Error()
 		return nil
 	}
-	e.evaluated(evaluation, "")
+	e.recordEvaluation(evaluation, "")
 	if err := e.nodeReport(profile, waiting, evaluation); err != nil {
 		return err
 	}
 	if out.State == Pending {
-		e.queue(profile, evaluation)
+		e.reportQueue(profile, evaluation)
 	}
 	if evaluation.Feasible > 0 {
-		e.schedulable(evaluation, gate)
+		e.explainSchedulable(evaluation, gate)
 		return nil
 	}
-	after := e.preemption(profile, waiting)
+	after := e.tryPreemption(profile, waiting)
 	if p := out.Preemption; p == nil || !p.Helps {
 		for i := range out.Groups { // preemption was tried on these nodes, too
 			out.Groups[i].PreemptionHelps = false
 		}
 	}
 	out.Message = cmp.Or(gate, evaluation.Message(after))
-	e.holds(out.LastDecision != nil && out.LastDecision.Message == out.Message)
+	e.noteHolds(out.LastDecision != nil && out.LastDecision.Message == out.Message)
 	if gate == "" && !out.Preemption.Helps {
-		out.Leaving = e.leaving(waiting)
+		out.Leaving = e.afterLeaving(waiting)
 	}
-	e.together()
-	e.suggest(profile, object, waiting)
+	e.findGang()
+	e.suggestChanges(profile, object, waiting)
 	out.Summary = e.pendingSummary(gate)
 	return nil
 }
 
-func (e *explainer) schedulable(evaluation *decide.Evaluation, gate string) {
+func (e *explainer) explainSchedulable(evaluation *decide.Evaluation, gate string) {
 	out := e.out
 	best := evaluation.Best()[0].Node.Name
 	if gate != "" {
 		out.Summary = fmt.Sprintf("The pod may not be scheduled yet: %s. %d of %d nodes could take it, %s first.",
 			gate, evaluation.Feasible, len(evaluation.Nodes), best)
 		if len(e.object.Spec.SchedulingGates) > 0 {
-			out.Suggestions = []Suggestion{e.ungate(best)}
+			out.Suggestions = []Suggestion{e.ungateFix(best)}
 		}
 		return
 	}
@@ -80,7 +80,7 @@ func (e *explainer) schedulable(evaluation *decide.Evaluation, gate string) {
 	}
 	out.State = Schedulable
 	out.Summary = fmt.Sprintf("The pod is pending, and can be scheduled: %d of %d nodes fit, and %s.",
-		evaluation.Feasible, len(evaluation.Nodes), choice(evaluation))
+		evaluation.Feasible, len(evaluation.Nodes), choiceText(evaluation))
 	if n := out.Pod.NominatedNode; n != "" {
 		out.Summary += fmt.Sprintf(" It is nominated to %s.", n)
 	}
@@ -115,17 +115,17 @@ func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 	return true
 }
 
-// together finds the gang with which the pod is placed, or not at all. Pods that leave help it if
+// findGang finds the gang with which the pod is placed, or not at all. Pods that leave help it if
 // the gang fits then.
-func (e *explainer) together() {
+func (e *explainer) findGang() {
 	g := e.w.Group(e.object.Namespace, groups.NameOf(e.object))
 	if g == nil || g.MinCount() < 2 || g.Scheduled() {
 		return
 	}
-	if now := e.w.TryGroup(g.Name.Namespace, g.Name.Name); now != nil && !placed(now) {
+	if now := e.w.TryGroup(g.Name.Namespace, g.Name.Name); now != nil && !isPlaced(now) {
 		e.gang = &groupSearch{w: e.w, g: g, now: now}
 		if e.out.Leaving = nil; !now.Incomplete && len(now.Victims) == 0 {
-			e.out.Leaving = e.gang.leaving(e.w.MembersOf(g))
+			e.out.Leaving = e.gang.afterLeaving(e.w.MembersOf(g))
 		}
 	}
 }
@@ -144,8 +144,8 @@ func (e *explainer) gangLine() string {
 	return text + fmt.Sprintf(": berth explain podgroup/%s -n %s tells how they stand together.", g.Name.Name, g.Name.Namespace)
 }
 
-// choice says which of the best nodes is chosen.
-func choice(evaluation *decide.Evaluation) string {
+// choiceText says which of the best nodes is chosen.
+func choiceText(evaluation *decide.Evaluation) string {
 	best := evaluation.Best()
 	first := best[0].Node.Name
 	switch others := len(best) - 1; others {
@@ -158,7 +158,7 @@ func choice(evaluation *decide.Evaluation) string {
 	}
 }
 
-func (e *explainer) ungate(node string) Suggestion {
+func (e *explainer) ungateFix(node string) Suggestion {
 	e.out.where = "A gate is removed from the pod itself. Whoever has set it may be about to remove it."
 	var names []string
 	for _, g := range e.object.Spec.SchedulingGates {
@@ -167,22 +167,22 @@ func (e *explainer) ungate(node string) Suggestion {
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
 	change := b.onPod("RemoveGate", "remove the scheduling gates "+strings.Join(names, ", "), 1,
 		func(p *v1.Pod) { p.Spec.SchedulingGates = nil })
-	change.Command = keeperOf(e.w, e.object).command([]string{change.Kind}, change.pod)
+	change.Command = keeperOf(e.w, e.object).changeCommand([]string{change.Kind}, change.pod)
 	return Suggestion{Text: change.Text, Node: node, Size: change.size, Changes: []Change{change.Change}}
 }
 
-// suggest looks for changes. object and waiting are the pod without scheduling gates, which have to
-// be removed with each change.
-func (e *explainer) suggest(profile *plugins.Profile, object *v1.Pod, waiting *cluster.Pod) {
+// suggestChanges looks for changes. object and waiting are the pod without scheduling gates, which
+// have to be removed with each change.
+func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, waiting *cluster.Pod) {
 	list, err := judgesOf(e.c, profile, waiting)
 	if err != nil {
 		return // the evaluation has reported it
 	}
 	s := &search{
 		bench:   &bench{w: e.w, c: e.c, object: object, pod: waiting, classes: e.w.PriorityClasses()},
-		profile: profile, judges: list, verdicts: list.verdicts(e.c),
+		profile: profile, judges: list, verdicts: list.judgeNodes(e.c),
 	}
-	e.out.Decisive = s.decisive()
+	e.out.Decisive = s.decisivePlugin()
 	if e.out.Leaving != nil {
 		e.out.Preemption = nil // it is not needed
 		return
@@ -191,7 +191,7 @@ func (e *explainer) suggest(profile *plugins.Profile, object *v1.Pod, waiting *c
 		return // what lets one pod run does not let its gang
 	}
 	s.preempts = e.out.Preemption.Helps
-	e.out.Suggestions, e.out.where = s.suggest(), keeperOf(e.w, e.object).note()
+	e.out.Suggestions, e.out.where = s.suggestChanges(), keeperOf(e.w, e.object).changeNote()
 }
 
 func (e *explainer) pendingSummary(gate string) string {
@@ -233,8 +233,9 @@ func (e *explainer) pendingSummary(gate string) string {
 	return text
 }
 
-// preemption tries to preempt other pods, and returns what the scheduler's message says about it.
-func (e *explainer) preemption(profile *plugins.Profile, waiting *cluster.Pod) (after string) {
+// tryPreemption tries to preempt other pods, and returns what the scheduler's message says about
+// it.
+func (e *explainer) tryPreemption(profile *plugins.Profile, waiting *cluster.Pod) (after string) {
 	if !profile.Preemption {
 		e.out.Preemption = &Preemption{Message: "preemption is switched off in this profile"}
 		return ""
@@ -253,8 +254,8 @@ func (e *explainer) preemption(profile *plugins.Profile, waiting *cluster.Pod) (
 	return found.Text()
 }
 
-// queue reports the pod's place in the queue, and the events that can help it.
-func (e *explainer) queue(profile *plugins.Profile, evaluation *decide.Evaluation) {
+// reportQueue reports the pod's place in the queue, and the events that can help it.
+func (e *explainer) reportQueue(profile *plugins.Profile, evaluation *decide.Evaluation) {
 	q := &Queue{}
 	pods := e.w.Queue()
 	q.Length = len(pods)

@@ -95,19 +95,20 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 
 	out.State, out.Summary = groupState(out.Now, placed, len(out.Pods))
 	if out.State == Pending && len(out.Now.Victims) == 0 {
-		out.advise(&groupSearch{w: w, g: g, now: out.Now}, placed)
+		out.adviseGroup(&groupSearch{w: w, g: g, now: out.Now}, placed)
 	}
 	return out, w.Err()
 }
 
-// advise says what the pending group waits for or, if nothing does that by itself, what would help.
-func (e *GroupExplanation) advise(s *groupSearch, placed int) {
+// adviseGroup says what the pending group waits for or, if nothing does that by itself, what would
+// help.
+func (e *GroupExplanation) adviseGroup(s *groupSearch, placed int) {
 	text := strings.TrimSuffix(e.Summary, ".")
-	if e.Leaving = s.leaving(s.w.MembersOf(s.g)); e.Leaving != nil {
+	if e.Leaving = s.afterLeaving(s.w.MembersOf(s.g)); e.Leaving != nil {
 		e.Summary = text + ". It " + e.Leaving.Summary() + ". Nothing needs to be done."
 		return
 	}
-	if e.Suggestions = s.suggest(placed); len(e.Suggestions) > 0 {
+	if e.Suggestions = s.suggestChanges(placed); len(e.Suggestions) > 0 {
 		e.Summary = text + ". Smallest change: " + e.Suggestions[0].Text + "."
 	}
 }
@@ -139,10 +140,10 @@ func (e *GroupExplanation) Names() []string { return []string{"podgroup/" + e.Na
 
 // Write writes the explanation in one of answer.Formats, or as a name; any other is for people.
 func (e *GroupExplanation) Write(out io.Writer, format string) error {
-	return answer.Write(out, format, e, e.tell)
+	return answer.Write(out, format, e, e.writeTo)
 }
 
-func (e *GroupExplanation) tell(page *answer.Page) {
+func (e *GroupExplanation) writeTo(page *answer.Page) {
 	page.Heading("podgroup %s/%s: %s", e.Namespace, e.Name, e.State)
 	page.Line("%s", e.Summary)
 	if e.MinCount > 0 {

@@ -21,45 +21,45 @@ func (e *Explanation) Write(out io.Writer, format string, wide bool) error {
 }
 
 // Tell writes it for people.
-func (e *Explanation) Tell(page *answer.Page, wide bool) { printer{page, wide}.explanation(e) }
+func (e *Explanation) Tell(page *answer.Page, wide bool) { printer{page, wide}.printExplanation(e) }
 
 type printer struct {
 	*answer.Page
 	wide bool
 }
 
-func (p printer) columns(rows [][]string) { p.Table("  ", rows) }
+func (p printer) printColumns(rows [][]string) { p.Table("  ", rows) }
 
-func (p printer) explanation(e *Explanation) {
+func (p printer) printExplanation(e *Explanation) {
 	p.Heading("pod %s/%s: %s", e.Pod.Namespace, e.Pod.Name, e.State)
 	p.Line("%s", e.Summary)
 	if e.Eviction != nil {
-		p.eviction(e.Eviction)
+		p.printEviction(e.Eviction)
 	}
 
 	if len(e.Scores) > 0 {
-		p.scores(e)
+		p.printScores(e)
 	}
 	if len(e.Groups) > 0 {
-		p.groups(e)
+		p.printGroups(e)
 	}
 
 	if e.Preemption != nil && e.Nodes > 0 {
-		p.preemption(e)
+		p.printPreemption(e)
 	}
 	if e.Queue != nil && (e.Decision == nil || e.Decision.Queue == nil) {
-		p.queue(e.Queue)
+		p.printQueue(e.Queue)
 	}
 
 	if e.Decision != nil {
-		p.decided(e)
+		p.printDecision(e)
 	}
 	if len(e.Suggestions) > 0 {
-		p.suggestions(e)
+		p.printSuggestions(e)
 	}
 
 	if e.Node != nil {
-		p.node(e.Node)
+		p.printNode(e.Node)
 	}
 	if e.Message != "" && !strings.Contains(e.Summary, e.Message) {
 		p.Line("\nThe scheduler's message: %s", e.Message)
@@ -73,7 +73,7 @@ func (p printer) explanation(e *Explanation) {
 	}
 }
 
-func (p printer) eviction(e *Eviction) {
+func (p printer) printEviction(e *Eviction) {
 	if e.Device != "" {
 		p.Line("\nIt has to leave at %s, in %s, because of the taint %s of its device %s, there since %s.",
 			e.Due.UTC().Format("2006-01-02 15:04:05Z"),
@@ -82,29 +82,29 @@ func (p printer) eviction(e *Eviction) {
 	}
 	p.Line("\nIt has to leave at %s, in %s, because of the taint %s, there since %s%s.",
 		e.Due.UTC().Format("2006-01-02 15:04:05Z"), answer.Duration(e.In.Duration()), e.Taint,
-		e.Since.UTC().Format("15:04:05Z"), tolerated(e.TolerationSeconds))
+		e.Since.UTC().Format("15:04:05Z"), toleratedText(e.TolerationSeconds))
 	p.Line("What would let it stay:")
 	for _, c := range e.Cancel {
-		p.change("  - ", &c)
+		p.printChange("  - ", &c)
 	}
 }
 
-func tolerated(seconds *int64) string {
+func toleratedText(seconds *int64) string {
 	if seconds == nil {
 		return ", which it does not tolerate"
 	}
 	return ", which it tolerates for " + answer.Duration(time.Duration(*seconds)*time.Second)
 }
 
-func (p printer) change(bullet string, c *Change) {
+func (p printer) printChange(bullet string, c *Change) {
 	p.Line("%s%s", bullet, c.Text)
 	if c.Command != "" {
 		p.Command(strings.Repeat(" ", len(bullet)), c.Command)
 	}
 }
 
-// scores prints a table of plugins by nodes.
-func (p printer) scores(e *Explanation) {
+// printScores prints a table of plugins by nodes.
+func (p printer) printScores(e *Explanation) {
 	plugins := map[string]bool{}
 	for _, s := range e.Scores {
 		for name := range s.Scores {
@@ -140,7 +140,7 @@ func (p printer) scores(e *Explanation) {
 		total = append(total, fmt.Sprint(s.Total))
 	}
 
-	p.columns(append(rows, total))
+	p.printColumns(append(rows, total))
 	for _, s := range e.Scores {
 		for _, name := range sortedKeys(s.Words) {
 			p.Line("%s: %s: %s.", s.Node, name, s.Words[name])
@@ -148,7 +148,7 @@ func (p printer) scores(e *Explanation) {
 	}
 }
 
-func (p printer) groups(e *Explanation) {
+func (p printer) printGroups(e *Explanation) {
 	p.Line("\nNodes that cannot take it (%d of %d):", e.Nodes-e.Feasible, e.Nodes)
 	rows := [][]string{{"COUNT", "PLUGIN", "CODE", "REASON", "NODES"}}
 	for _, g := range e.Groups {
@@ -156,12 +156,12 @@ func (p printer) groups(e *Explanation) {
 		if len(g.Detail) > 0 {
 			reason += ": " + strings.Join(g.Detail, "; ")
 		}
-		rows = append(rows, []string{fmt.Sprint(g.Count), cmp.Or(g.Plugin, "-"), g.Code, reason, p.names(g.Nodes)})
+		rows = append(rows, []string{fmt.Sprint(g.Count), cmp.Or(g.Plugin, "-"), g.Code, reason, p.joinNames(g.Nodes)})
 	}
-	p.columns(rows)
+	p.printColumns(rows)
 }
 
-func (p printer) names(nodes []string) string {
+func (p printer) joinNames(nodes []string) string {
 	const most = 3
 	if !p.wide && len(nodes) > most {
 		return strings.Join(nodes[:most], ",") + ",..."
@@ -169,7 +169,7 @@ func (p printer) names(nodes []string) string {
 	return strings.Join(nodes, ",")
 }
 
-func (p printer) preemption(e *Explanation) {
+func (p printer) printPreemption(e *Explanation) {
 	found := e.Preemption
 	switch {
 	case !found.Helps && strings.Contains(e.Message, found.Message):
@@ -186,21 +186,21 @@ func (p printer) preemption(e *Explanation) {
 	}
 }
 
-func (p printer) queue(q *Queue) {
+func (p printer) printQueue(q *Queue) {
 	p.Line("\nPlace in the queue: %d of %d (%d ahead by priority, %d by age).", q.Position, q.Length, q.AheadByPriority, q.AheadByAge)
 	if len(q.Wakes) > 0 {
 		p.Line("It is retried when one of these happens, and after five minutes at the latest:")
 	}
-	p.wakes(q.Wakes)
+	p.printWakes(q.Wakes)
 }
 
-func (p printer) wakes(list []Wake) {
+func (p printer) printWakes(list []Wake) {
 	for _, w := range list {
 		p.Line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))
 	}
 }
 
-func (p printer) suggestions(e *Explanation) {
+func (p printer) printSuggestions(e *Explanation) {
 	without := ""
 	if e.Preemption != nil && e.Preemption.Helps {
 		without = " without preemption"
@@ -225,7 +225,7 @@ func (p printer) suggestions(e *Explanation) {
 	}
 }
 
-func (p printer) node(n *NodeReport) {
+func (p printer) printNode(n *NodeReport) {
 	verdict := "cannot take it"
 	if n.Feasible {
 		verdict = fmt.Sprintf("can take it: total %d, rank %d", *n.Total, n.Rank)
@@ -247,7 +247,7 @@ func (p printer) node(n *NodeReport) {
 		rows = append(rows, []string{w.Plugin, verdict, score, why})
 	}
 
-	p.columns(rows)
+	p.printColumns(rows)
 	if n.Preempt != "" {
 		p.Line("Preemption there: %s", n.Preempt)
 	}

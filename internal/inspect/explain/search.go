@@ -35,24 +35,24 @@ type search struct {
 // fixers work out the changes that plugins name as their fixes. nodes are those that the plugin
 // rejects.
 var fixers = map[plugins.Fix]func(s *search, plugin string, nodes []verdict) []*edit{
-	plugins.Tolerate:       (*search).taints,
-	plugins.Uncordon:       (*search).cordons,
+	plugins.Tolerate:       (*search).fixTaints,
+	plugins.Uncordon:       (*search).fixCordons,
 	plugins.RelaxSelection: (*search).nodeAffinity,
-	plugins.FreePort:       (*search).ports,
+	plugins.FreePort:       (*search).fixPorts,
 	plugins.AskForLess:     (*search).lowerRequests,
 	plugins.MakeRoom:       (*search).makeRoom,
-	plugins.RelaxSpread:    (*search).spread,
+	plugins.RelaxSpread:    (*search).fixSpread,
 	plugins.RelaxAffinity:  (*search).podAffinity,
 	plugins.ProvideVolumes: (*search).provideVolumes,
 	plugins.MoveVolumes:    (*search).moveVolumes,
 	plugins.FreeClaim:      (*search).freeClaim,
 	plugins.FreeAttachment: (*search).freeAttachment,
-	plugins.FreeDevices:    (*search).devices,
+	plugins.FreeDevices:    (*search).fixDevices,
 }
 
-// fixes works out the changes against a cause: those of all plugins that reject some of the nodes
-// for it.
-func (s *search) fixes(causedBy string, nodes []verdict) (edits []*edit) {
+// fixCause works out the changes against a cause: those of all plugins that reject some of the
+// nodes for it.
+func (s *search) fixCause(causedBy string, nodes []verdict) (edits []*edit) {
 	type fix struct {
 		plugins.Fix
 		plugin string
@@ -74,7 +74,7 @@ func (s *search) fixes(causedBy string, nodes []verdict) (edits []*edit) {
 			}
 		}
 		if p, ok := plugin.(plugins.Proposer); ok {
-			edits = append(edits, s.proposed(p, rejected)...)
+			edits = append(edits, s.proposedBy(p, rejected)...)
 		}
 	}
 
@@ -89,15 +89,15 @@ func (s *search) fixes(causedBy string, nodes []verdict) (edits []*edit) {
 func (s *search) rejectedFor(causedBy, plugin string, nodes []verdict) (list []*cluster.Node) {
 	for i := range nodes {
 		v := &nodes[i]
-		if name, own := cause(s.profile, s.pod, v.node, plugin); own && name == causedBy && v.rejectedBy(plugin) {
+		if name, own := causeOf(s.profile, s.pod, v.node, plugin); own && name == causedBy && v.rejectedBy(plugin) {
 			list = append(list, v.node)
 		}
 	}
 	return list
 }
 
-// proposed returns the changes that a plugin works out itself.
-func (s *search) proposed(by plugins.Proposer, nodes []*cluster.Node) (edits []*edit) {
+// proposedBy returns the changes that a plugin works out itself.
+func (s *search) proposedBy(by plugins.Proposer, nodes []*cluster.Node) (edits []*edit) {
 	for _, p := range by.Propose(s.pod, s.object, nodes) {
 		if p.Pod != nil {
 			edits = append(edits, s.onPod(p.Kind, p.Text, p.Size, p.Pod))
@@ -108,16 +108,17 @@ func (s *search) proposed(by plugins.Proposer, nodes []*cluster.Node) (edits []*
 	return edits
 }
 
-// suggest finds changes that let the pod run: single ones, and pairs where no single one does.
-func (s *search) suggest() []Suggestion {
+// suggestChanges finds changes that let the pod run: single ones, and pairs where no single one
+// does.
+func (s *search) suggestChanges() []Suggestion {
 	s.seen = map[string]bool{}
-	for plugin, nodes := range s.alone() {
-		s.offer(s.fixes(plugin, nodes)...)
+	for plugin, nodes := range s.eachAlone() {
+		s.offerEdits(s.fixCause(plugin, nodes)...)
 	}
-	s.offer(s.newNodes()...)
-	s.offer(s.priority()...)
+	s.offerEdits(s.newNodes()...)
+	s.offerEdits(s.fixPriority()...)
 	if len(s.found) == 0 || s.onlyBy("AddNode", "RaisePriority") {
-		s.combine()
+		s.combineEdits()
 	}
 	slices.SortStableFunc(s.found, func(a, b Suggestion) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Text, b.Text))
@@ -125,8 +126,9 @@ func (s *search) suggest() []Suggestion {
 	return s.found[:min(len(s.found), mostSuggestions)]
 }
 
-// decisive is the plugin that rejects the most nodes, and of several the one that is asked first.
-func (s *search) decisive() *Decisive {
+// decisivePlugin is the plugin that rejects the most nodes, and of several the one that is asked
+// first.
+func (s *search) decisivePlugin() *Decisive {
 	count, reasons := map[string]int{}, map[string]map[string]int{}
 	var order []string
 	for i := range s.verdicts {
@@ -152,9 +154,9 @@ func (s *search) onlyBy(kinds ...string) bool {
 	return !slices.ContainsFunc(s.found, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
 }
 
-// alone yields the nodes that only one plugin rejects, by plugin, always in the same order.
-func (s *search) alone() func(yield func(string, []verdict) bool) {
-	by := s.by(1)
+// eachAlone yields the nodes that only one plugin rejects, by plugin, always in the same order.
+func (s *search) eachAlone() func(yield func(string, []verdict) bool) {
+	by := s.nodesByCauses(1)
 	return func(yield func(string, []verdict) bool) {
 		for _, key := range sortedKeys(by) {
 			if !yield(key, by[key]) {
@@ -164,12 +166,12 @@ func (s *search) alone() func(yield func(string, []verdict) bool) {
 	}
 }
 
-// by returns the nodes that are rejected for exactly this many causes, by these causes.
-func (s *search) by(count int) map[string][]verdict {
+// nodesByCauses returns the nodes that are rejected for exactly this many causes, by these causes.
+func (s *search) nodesByCauses(count int) map[string][]verdict {
 	by := map[string][]verdict{}
 	for i := range s.verdicts {
 		v := &s.verdicts[i]
-		if names := v.causes(s.profile, s.pod); len(names) == count {
+		if names := v.causesOf(s.profile, s.pod); len(names) == count {
 			key := strings.Join(names, "+")
 			by[key] = append(by[key], *v)
 		}
@@ -177,17 +179,17 @@ func (s *search) by(count int) map[string][]verdict {
 	return by
 }
 
-// offer keeps the edits that help.
-func (s *search) offer(edits ...*edit) {
+// offerEdits keeps the edits that help.
+func (s *search) offerEdits(edits ...*edit) {
 	for _, e := range edits {
-		s.keep(e)
+		s.keepIfHelps(e)
 	}
 }
 
-// keep tries edits together, and records them if the pod can run then.
-func (s *search) keep(edits ...*edit) bool {
+// keepIfHelps tries edits together, and records them if the pod can run then.
+func (s *search) keepIfHelps(edits ...*edit) bool {
 	var texts []string
-	edits = distinct(apart(edits))
+	edits = distinctEdits(splitEdits(edits))
 	for _, e := range edits {
 		texts = append(texts, e.Text)
 	}
@@ -198,14 +200,14 @@ func (s *search) keep(edits ...*edit) bool {
 		return false
 	}
 	s.seen[same] = true
-	if s.excluded(edits) {
+	if s.isExcluded(edits) {
 		return false
 	}
-	node := s.try(edits...)
+	node := s.tryEdits(edits...)
 	if node == "" {
 		return false
 	}
-	f := Suggestion{Text: text, Node: node, Changes: s.changes(edits)}
+	f := Suggestion{Text: text, Node: node, Changes: s.publishChanges(edits)}
 	for _, e := range edits {
 		f.Size += e.size
 	}
@@ -216,9 +218,9 @@ func (s *search) keep(edits ...*edit) bool {
 	return true
 }
 
-// changes are the edits as they are published: one after the other. Those of the pod are carried
-// out by one command, that of the first of them.
-func (s *search) changes(edits []*edit) (list []Change) {
+// publishChanges are the edits as they are published: one after the other. Those of the pod are
+// carried out by one command, that of the first of them.
+func (s *search) publishChanges(edits []*edit) (list []Change) {
 	first, before := -1, ""
 	var kinds []string
 	var alter []func(*v1.Pod)
@@ -228,7 +230,7 @@ func (s *search) changes(edits []*edit) (list []Change) {
 		if e.pod != nil {
 			after := object.DeepCopy()
 			e.pod(after)
-			c.Patch, c.Command = patch(object, after, v1.Pod{}), ""
+			c.Patch, c.Command = mergePatch(object, after, v1.Pod{}), ""
 			object, before = after, cmp.Or(before, e.before)
 			if kinds, alter = append(kinds, c.Kind), append(alter, e.pod); first < 0 {
 				first = i
@@ -240,7 +242,7 @@ func (s *search) changes(edits []*edit) (list []Change) {
 		return list
 	}
 
-	command := keeperOf(s.w, s.object).command(kinds, func(p *v1.Pod) {
+	command := keeperOf(s.w, s.object).changeCommand(kinds, func(p *v1.Pod) {
 		for _, do := range alter {
 			do(p)
 		}
@@ -252,9 +254,9 @@ func (s *search) changes(edits []*edit) (list []Change) {
 	return list
 }
 
-// excluded reports whether the edits are not to be proposed together: preemption makes room by
+// isExcluded reports whether the edits are not to be proposed together: preemption makes room by
 // itself, and a budget may allow each of two pods to go, but not both.
-func (s *search) excluded(edits []*edit) bool {
+func (s *search) isExcluded(edits []*edit) bool {
 	var gone []*cluster.Pod
 	said := 0
 	for _, e := range edits {
@@ -262,13 +264,13 @@ func (s *search) excluded(edits []*edit) bool {
 			return true
 		}
 		gone = append(gone, e.delete...)
-		said += len(s.broken(e.delete))
+		said += len(s.brokenBudgets(e.delete))
 	}
-	return len(s.broken(gone)) > said
+	return len(s.brokenBudgets(gone)) > said
 }
 
-// distinct drops duplicate edits: two plugins may propose the same one, such as a claim.
-func distinct(edits []*edit) (list []*edit) {
+// distinctEdits drops duplicate edits: two plugins may propose the same one, such as a claim.
+func distinctEdits(edits []*edit) (list []*edit) {
 	for _, e := range edits {
 		if !slices.ContainsFunc(list, func(o *edit) bool { return o.Text == e.Text }) {
 			list = append(list, e)
@@ -277,14 +279,14 @@ func distinct(edits []*edit) (list []*edit) {
 	return list
 }
 
-// combine tries several changes at once: two for nodes that two plugins reject and, if that does
-// not help either, one more for each further plugin.
-func (s *search) combine() {
+// combineEdits tries several changes at once: two for nodes that two plugins reject and, if that
+// does not help either, one more for each further plugin.
+func (s *search) combineEdits() {
 	for count := 2; count <= len(s.judges); count++ {
-		by := s.by(count)
+		by := s.nodesByCauses(count)
 		before := len(s.found)
 		for _, key := range sortedKeys(by) {
-			s.product(nil, strings.Split(key, "+"), by[key])
+			s.tryProduct(nil, strings.Split(key, "+"), by[key])
 		}
 		if len(s.found) > before {
 			return
@@ -292,23 +294,23 @@ func (s *search) combine() {
 	}
 }
 
-// product combines each of the smallest changes against one plugin with each of those against the
-// others.
-func (s *search) product(chosen []*edit, causes []string, nodes []verdict) {
+// tryProduct combines each of the smallest changes against one plugin with each of those against
+// the others.
+func (s *search) tryProduct(chosen []*edit, causes []string, nodes []verdict) {
 	if len(causes) == 0 {
-		s.keep(chosen...)
+		s.keepIfHelps(chosen...)
 		return
 	}
 	most := mostPairs
 	if len(chosen)+len(causes) > 2 {
 		most = 2
 	}
-	for _, e := range smallest(s.fixes(causes[0], nodes), most) {
-		s.product(append(slices.Clone(chosen), e), causes[1:], nodes)
+	for _, e := range smallestEdits(s.fixCause(causes[0], nodes), most) {
+		s.tryProduct(append(slices.Clone(chosen), e), causes[1:], nodes)
 	}
 }
 
-func smallest(edits []*edit, most int) []*edit {
+func smallestEdits(edits []*edit, most int) []*edit {
 	slices.SortStableFunc(edits, func(a, b *edit) int { return cmp.Compare(a.size, b.size) })
 	return edits[:min(len(edits), most)]
 }
@@ -322,11 +324,12 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// roomiest sorts the nodes by free CPU, the most first, so that a proposal for a node has a chance.
-func roomiest(nodes []verdict) []verdict {
+// sortRoomiest sorts the nodes by free CPU, the most first, so that a proposal for a node has a
+// chance.
+func sortRoomiest(nodes []verdict) []verdict {
 	sorted := slices.Clone(nodes)
-	slices.SortStableFunc(sorted, func(a, b verdict) int { return cmp.Compare(left(b.node), left(a.node)) })
+	slices.SortStableFunc(sorted, func(a, b verdict) int { return cmp.Compare(freeCPU(b.node), freeCPU(a.node)) })
 	return sorted
 }
 
-func left(n *cluster.Node) int64 { return n.Size.MilliCPU - n.Requested.MilliCPU }
+func freeCPU(n *cluster.Node) int64 { return n.Size.MilliCPU - n.Requested.MilliCPU }

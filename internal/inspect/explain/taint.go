@@ -14,8 +14,8 @@ type taint struct{ *v1.Taint }
 // ofState reports whether the taint comes and goes with the node's state.
 func (t taint) ofState() bool { return simulate.OfState(t.Taint) }
 
-// untolerated returns the taints for which the plugin rejects the node.
-func (s *search) untolerated(plugin string, n *cluster.Node) (list []taint) {
+// untoleratedBy returns the taints for which the plugin rejects the node.
+func (s *search) untoleratedBy(plugin string, n *cluster.Node) (list []taint) {
 	if p, ok := s.profile.Plugin(plugin).(plugins.TaintNamer); ok {
 		for _, t := range p.Untolerated(s.pod, n) {
 			list = append(list, taint{t})

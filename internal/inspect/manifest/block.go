@@ -11,13 +11,13 @@ import (
 func parseBlock(t *tree, text string, line int32) bool {
 	t.reset()
 	p := blockParser{t: t}
-	if !p.split(text, line) {
+	if !p.splitLines(text, line) {
 		return false
 	}
 	if p.skipBlank(); p.pos == len(p.lines) {
 		return true
 	}
-	return p.block(p.lines[p.pos].indent, "", 0) && p.atEnd()
+	return p.parseBlockNode(p.lines[p.pos].indent, "", 0) && p.atEnd()
 }
 
 type blockLine struct {
@@ -36,7 +36,7 @@ type blockParser struct {
 // maxDepth bounds recursion. No Kubernetes object comes near it.
 const maxDepth = 100
 
-func (p *blockParser) split(text string, number int32) bool {
+func (p *blockParser) splitLines(text string, number int32) bool {
 	p.lines = make([]blockLine, 0, len(text)/24+1)
 	for text != "" {
 		raw, rest, found := strings.Cut(text, "\n")
@@ -79,9 +79,9 @@ func isDash(text string) bool {
 	return text == "-" || strings.HasPrefix(text, "- ")
 }
 
-// block reads the mapping, sequence or scalar that begins at the current line, which is indented by
-// indent.
-func (p *blockParser) block(indent int, key string, depth int) bool {
+// parseBlockNode reads the mapping, sequence or scalar that begins at the current line, which is
+// indented by indent.
+func (p *blockParser) parseBlockNode(indent int, key string, depth int) bool {
 	if depth > maxDepth {
 		return false
 	}
@@ -90,30 +90,30 @@ func (p *blockParser) block(indent int, key string, depth int) bool {
 		return false
 	}
 	if isDash(line.text) {
-		return p.sequence(indent, key, depth)
+		return p.parseSequence(indent, key, depth)
 	}
 
 	if _, _, isKey, ok := splitKey(line.text); !ok {
 		return false
 	} else if isKey {
-		return p.mapping(indent, key, depth)
+		return p.parseMapping(indent, key, depth)
 	}
 
 	text, number := line.text, line.number
 	p.pos++
-	return p.scalar(text, key, number, indent-1, depth) && p.ended(indent-1)
+	return p.parseScalar(text, key, number, indent-1, depth) && p.hasEnded(indent-1)
 }
 
-// ended reports whether the value of a key or dash indented by indent ends before the current line:
-// no further line belongs to it.
-func (p *blockParser) ended(indent int) bool {
+// hasEnded reports whether the value of a key or dash indented by indent ends before the current
+// line: no further line belongs to it.
+func (p *blockParser) hasEnded(indent int) bool {
 	p.skipBlank()
 	return p.pos == len(p.lines) || p.lines[p.pos].indent <= indent
 }
 
-func (p *blockParser) mapping(indent int, key string, depth int) bool {
+func (p *blockParser) parseMapping(indent int, key string, depth int) bool {
 	self := p.t.add(node{kind: mappingNode, key: key, line: p.lines[p.pos].number})
-	children := p.t.children(self)
+	children := p.t.childrenOf(self)
 	for {
 		if p.skipBlank(); p.pos == len(p.lines) || p.lines[p.pos].indent < indent {
 			return true
@@ -132,33 +132,33 @@ func (p *blockParser) mapping(indent int, key string, depth int) bool {
 		p.pos++
 		child := int32(len(p.t.nodes))
 		if rest != "" {
-			if !p.scalar(rest, name, number, indent, depth) || !p.ended(indent) {
+			if !p.parseScalar(rest, name, number, indent, depth) || !p.hasEnded(indent) {
 				return false
 			}
-		} else if !p.nested(name, number, indent, depth) {
+		} else if !p.parseNested(name, number, indent, depth) {
 			return false
 		}
 		p.t.nodes[child].line = number
-		children.append(child)
+		children.appendChild(child)
 	}
 }
 
-// nested reads what follows a key without a value: something that is indented more, a sequence with
-// the same indentation, or nothing.
-func (p *blockParser) nested(key string, number int32, indent, depth int) bool {
+// parseNested reads what follows a key without a value: something that is indented more, a sequence
+// with the same indentation, or nothing.
+func (p *blockParser) parseNested(key string, number int32, indent, depth int) bool {
 	if p.skipBlank(); p.pos < len(p.lines) {
 		line := &p.lines[p.pos]
 		if line.indent > indent || line.indent == indent && isDash(line.text) {
-			return p.block(line.indent, key, depth+1)
+			return p.parseBlockNode(line.indent, key, depth+1)
 		}
 	}
 	p.t.add(node{key: key, line: number})
 	return true
 }
 
-func (p *blockParser) sequence(indent int, key string, depth int) bool {
+func (p *blockParser) parseSequence(indent int, key string, depth int) bool {
 	self := p.t.add(node{kind: sequenceNode, key: key, line: p.lines[p.pos].number})
-	children := p.t.children(self)
+	children := p.t.childrenOf(self)
 	for {
 		if p.skipBlank(); p.pos == len(p.lines) || p.lines[p.pos].indent < indent {
 			return true
@@ -171,20 +171,20 @@ func (p *blockParser) sequence(indent int, key string, depth int) bool {
 			return true // the next key of the mapping around it, or a fault found there
 		}
 		child := int32(len(p.t.nodes))
-		if !p.item(line, indent, depth) {
+		if !p.parseItem(line, indent, depth) {
 			return false
 		}
-		children.append(child)
+		children.appendChild(child)
 	}
 }
 
-func (p *blockParser) item(line *blockLine, indent, depth int) bool {
+func (p *blockParser) parseItem(line *blockLine, indent, depth int) bool {
 	rest := strings.TrimLeft(line.text[1:], " ")
 	if rest == "" || rest[0] == '#' {
 		number := line.number
 		p.pos++
 		if p.skipBlank(); p.pos < len(p.lines) && p.lines[p.pos].indent > indent {
-			return p.block(p.lines[p.pos].indent, "", depth+1)
+			return p.parseBlockNode(p.lines[p.pos].indent, "", depth+1)
 		}
 		p.t.add(node{line: number})
 		return true
@@ -198,10 +198,10 @@ func (p *blockParser) item(line *blockLine, indent, depth int) bool {
 		// space.
 		line.indent += len(line.text) - len(rest)
 		line.text = rest
-		return p.block(line.indent, "", depth+1)
+		return p.parseBlockNode(line.indent, "", depth+1)
 	}
 	p.pos++
-	return p.scalar(rest, "", line.number, indent, depth) && p.ended(indent)
+	return p.parseScalar(rest, "", line.number, indent, depth) && p.hasEnded(indent)
 }
 
 // isMarker reports whether a line is --- or ..., which begin and end documents.
@@ -209,19 +209,19 @@ func isMarker(line *blockLine) bool {
 	return line.indent == 0 && (strings.HasPrefix(line.text, "---") || strings.HasPrefix(line.text, "..."))
 }
 
-// scalar reads a value that begins on a line after a key or a dash; outer is the indentation of
-// that key or dash.
-func (p *blockParser) scalar(text, key string, number int32, outer, depth int) bool {
+// parseScalar reads a value that begins on a line after a key or a dash; outer is the indentation
+// of that key or dash.
+func (p *blockParser) parseScalar(text, key string, number int32, outer, depth int) bool {
 	switch text[0] {
 	case '#':
-		return p.nested(key, number, outer, depth)
+		return p.parseNested(key, number, outer, depth)
 	case '|':
-		return p.literal(text, key, number, outer)
+		return p.parseLiteral(text, key, number, outer)
 	case '{', '[':
 		f := flowParser{t: p.t, text: text, line: number}
-		return f.value(key, depth) && onlyComment(text[f.pos:])
+		return f.parseValue(key, depth) && onlyComment(text[f.pos:])
 	case '"', '\'':
-		value, rest, ok := quoted(text)
+		value, rest, ok := parseQuoted(text)
 		if !ok || !onlyComment(rest) {
 			return false
 		}
@@ -229,7 +229,7 @@ func (p *blockParser) scalar(text, key string, number int32, outer, depth int) b
 		return true
 	}
 
-	value, ok := plain(text)
+	value, ok := parsePlain(text)
 	if !ok {
 		return false
 	}
@@ -243,8 +243,8 @@ func onlyComment(rest string) bool {
 	return trimmed == "" || trimmed[0] == '#' && len(trimmed) < len(rest)
 }
 
-// literal reads a block after "|" or "|-".
-func (p *blockParser) literal(head, key string, number int32, outer int) bool {
+// parseLiteral reads a block after "|" or "|-".
+func (p *blockParser) parseLiteral(head, key string, number int32, outer int) bool {
 	if head != "|" && head != "|-" {
 		return false
 	}

@@ -15,45 +15,45 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// check finds faults between objects: two with the same name and, if the options are not lenient, a
-// missing class; if they are strict, a pod on a missing node.
-func (s *Set) check(options Options) Errors {
+// checkObjects finds faults between objects: two with the same name and, if the options are not
+// lenient, a missing class; if they are strict, a pod on a missing node.
+func (s *Set) checkObjects(options Options) Errors {
 	c := checker{set: s, strict: options.Strict, nodes: map[string]bool{}, priorities: map[string]bool{}, runtimes: map[string]bool{}}
-	duplicates(&c, "Node", s.Nodes)
-	duplicates(&c, "Pod", s.Pods)
-	duplicates(&c, "Namespace", s.Namespaces)
-	duplicates(&c, "Service", s.Services)
-	duplicates(&c, "PersistentVolume", s.PersistentVolumes)
-	duplicates(&c, "PersistentVolumeClaim", s.PersistentVolumeClaims)
-	duplicates(&c, "ResourceQuota", s.ResourceQuotas)
+	checkDuplicates(&c, "Node", s.Nodes)
+	checkDuplicates(&c, "Pod", s.Pods)
+	checkDuplicates(&c, "Namespace", s.Namespaces)
+	checkDuplicates(&c, "Service", s.Services)
+	checkDuplicates(&c, "PersistentVolume", s.PersistentVolumes)
+	checkDuplicates(&c, "PersistentVolumeClaim", s.PersistentVolumeClaims)
+	checkDuplicates(&c, "ResourceQuota", s.ResourceQuotas)
 
-	duplicates(&c, "LimitRange", s.LimitRanges)
-	duplicates(&c, "PriorityClass", s.PriorityClasses)
-	duplicates(&c, "RuntimeClass", s.RuntimeClasses)
-	duplicates(&c, "PodDisruptionBudget", s.PodDisruptionBudgets)
-	duplicates(&c, "StorageClass", s.StorageClasses)
-	duplicates(&c, "CSINode", s.CSINodes)
-	duplicates(&c, "CSIDriver", s.CSIDrivers)
-	duplicates(&c, "CSIStorageCapacity", s.CSIStorageCapacities)
+	checkDuplicates(&c, "LimitRange", s.LimitRanges)
+	checkDuplicates(&c, "PriorityClass", s.PriorityClasses)
+	checkDuplicates(&c, "RuntimeClass", s.RuntimeClasses)
+	checkDuplicates(&c, "PodDisruptionBudget", s.PodDisruptionBudgets)
+	checkDuplicates(&c, "StorageClass", s.StorageClasses)
+	checkDuplicates(&c, "CSINode", s.CSINodes)
+	checkDuplicates(&c, "CSIDriver", s.CSIDrivers)
+	checkDuplicates(&c, "CSIStorageCapacity", s.CSIStorageCapacities)
 
-	duplicates(&c, "VolumeAttachment", s.VolumeAttachments)
-	duplicates(&c, "ResourceSlice", s.ResourceSlices)
-	duplicates(&c, "ResourceClaim", s.ResourceClaims)
-	duplicates(&c, "ResourceClaimTemplate", s.ResourceClaimTemplates)
-	duplicates(&c, "DeviceClass", s.DeviceClasses)
-	duplicates(&c, "DeviceTaintRule", s.DeviceTaintRules)
-	duplicates(&c, "Lease", s.Leases)
-	duplicates(&c, "Workload", s.Workloads)
+	checkDuplicates(&c, "VolumeAttachment", s.VolumeAttachments)
+	checkDuplicates(&c, "ResourceSlice", s.ResourceSlices)
+	checkDuplicates(&c, "ResourceClaim", s.ResourceClaims)
+	checkDuplicates(&c, "ResourceClaimTemplate", s.ResourceClaimTemplates)
+	checkDuplicates(&c, "DeviceClass", s.DeviceClasses)
+	checkDuplicates(&c, "DeviceTaintRule", s.DeviceTaintRules)
+	checkDuplicates(&c, "Lease", s.Leases)
+	checkDuplicates(&c, "Workload", s.Workloads)
 
-	duplicates(&c, "PodGroup", s.PodGroups)
-	duplicates(&c, "Deployment", s.Deployments)
-	duplicates(&c, "ReplicaSet", s.ReplicaSets)
-	duplicates(&c, "StatefulSet", s.StatefulSets)
-	duplicates(&c, "DaemonSet", s.DaemonSets)
-	duplicates(&c, "Job", s.Jobs)
-	duplicates(&c, "ReplicationController", s.ReplicationControllers)
+	checkDuplicates(&c, "PodGroup", s.PodGroups)
+	checkDuplicates(&c, "Deployment", s.Deployments)
+	checkDuplicates(&c, "ReplicaSet", s.ReplicaSets)
+	checkDuplicates(&c, "StatefulSet", s.StatefulSets)
+	checkDuplicates(&c, "DaemonSet", s.DaemonSets)
+	checkDuplicates(&c, "Job", s.Jobs)
+	checkDuplicates(&c, "ReplicationController", s.ReplicationControllers)
 	if !options.Lenient {
-		c.references()
+		c.checkReferences()
 		c.withinLimit()
 	}
 
@@ -90,8 +90,8 @@ type subject struct {
 
 type spot struct{ file, line int32 }
 
-func (c *checker) fail(at place, line int32, path, format string, args ...any) {
-	fault := &Error{File: c.set.name(at.file), Line: int(line), Field: path, Text: fmt.Sprintf(format, args...)}
+func (c *checker) addFault(at place, line int32, path, format string, args ...any) {
+	fault := &Error{File: c.set.fileName(at.file), Line: int(line), Field: path, Text: fmt.Sprintf(format, args...)}
 	if !c.onItsOwn(at) {
 		o := c.about.object
 		fault.Object = c.about.kind + " " + strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")
@@ -112,7 +112,7 @@ func (c *checker) onItsOwn(at place) bool {
 	return c.shared[spot{at.file, at.line}] == 1
 }
 
-func duplicates[T any, P object[T]](c *checker, kind string, list []*T) {
+func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 	type name struct{ namespace, name string }
 	first := make(map[name]place, len(list))
 	for i, o := range list {
@@ -120,15 +120,15 @@ func duplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 		at := c.set.places[kind][i]
 		c.about = subject{kind, P(o)}
 		if before, found := first[id]; found {
-			c.fail(at, at.line, "metadata.name", "%q: there is a %s of this name at %s:%d", id.name, kind,
-				c.set.name(before.file), before.line)
+			c.addFault(at, at.line, "metadata.name", "%q: there is a %s of this name at %s:%d", id.name, kind,
+				c.set.fileName(before.file), before.line)
 			continue
 		}
 		first[id] = at
 	}
 }
 
-func (c *checker) references() {
+func (c *checker) checkReferences() {
 	s := c.set
 	for _, node := range s.Nodes {
 		c.nodes[node.Name] = true
@@ -144,34 +144,34 @@ func (c *checker) references() {
 		c.about = subject{"Pod", pod}
 		// A pod that ended may outlive its node for a while.
 		if name := pod.Spec.NodeName; name != "" && !c.nodes[name] && !rules.IsTerminal(pod) {
-			c.elsewhere(at, name)
+			c.noteElsewhere(at, name)
 		}
 		// A stored pod has its priority and overhead already.
 		if !admission.Stored(pod) {
-			c.classes(at, &pod.Spec, "spec.")
+			c.checkClasses(at, &pod.Spec, "spec.")
 		}
 	}
 	for i, group := range s.PodGroups {
 		if group.UID == "" {
 			c.about = subject{"PodGroup", group}
-			c.group(s.places["PodGroup"][i], group)
+			c.checkGroup(s.places["PodGroup"][i], group)
 		}
 	}
-	templates := s.templates()
+	templates := s.podTemplates()
 	for _, kind := range slices.Sorted(maps.Keys(templates)) {
 		for i, template := range templates[kind] {
 			if template.meta.UID == "" {
 				c.about = subject{kind, template.meta}
-				c.classes(s.places[kind][i], template.spec, "spec.template.spec.")
+				c.checkClasses(s.places[kind][i], template.spec, "spec.template.spec.")
 			}
 		}
 	}
 }
 
-// group checks what a pod group refers to: its priority class, and its template.
-func (c *checker) group(at place, g *schedulingv1beta1.PodGroup) {
+// checkGroup checks what a pod group refers to: its priority class, and its template.
+func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 	if name := g.Spec.PriorityClassName; name != "" && !c.priorities[name] {
-		c.fail(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
+		c.addFault(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
 	}
 	ref := g.Spec.WorkloadRef
 	if ref == nil {
@@ -184,19 +184,19 @@ func (c *checker) group(at place, g *schedulingv1beta1.PodGroup) {
 		}
 		if !slices.ContainsFunc(w.Spec.PodGroupTemplates,
 			func(t schedulingv1beta1.PodGroupTemplate) bool { return t.Name == ref.TemplateName }) {
-			c.fail(at, at.line, "spec.workloadRef.templateName", "%q: must be a template of Workload %s", ref.TemplateName, w.Name)
+			c.addFault(at, at.line, "spec.workloadRef.templateName", "%q: must be a template of Workload %s", ref.TemplateName, w.Name)
 		}
 		return
 	}
 
-	c.fail(at, at.line, "spec.workloadRef.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
+	c.addFault(at, at.line, "spec.workloadRef.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
 }
 
-// elsewhere counts a pod whose node the input does not have, as in a dump of one namespace or of
-// kubectl get all. If the checker is strict, the pod is a fault.
-func (c *checker) elsewhere(at place, node string) {
+// noteElsewhere counts a pod whose node the input does not have, as in a dump of one namespace or
+// of kubectl get all. If the checker is strict, the pod is a fault.
+func (c *checker) noteElsewhere(at place, node string) {
 	if c.strict {
-		c.fail(at, at.nodeName, "spec.nodeName",
+		c.addFault(at, at.nodeName, "spec.nodeName",
 			"%q: must be a node of the input (without --strict the pod is kept as bound elsewhere)", node)
 		return
 	}
@@ -206,15 +206,15 @@ func (c *checker) elsewhere(at place, node string) {
 	c.set.Elsewhere[node]++
 }
 
-func (c *checker) classes(at place, spec *v1.PodSpec, prefix string) {
+func (c *checker) checkClasses(at place, spec *v1.PodSpec, prefix string) {
 	if name := spec.PriorityClassName; name != "" && !c.priorities[name] {
 		if _, known := rules.SystemPriority(name); !known {
-			c.fail(at, at.priorityClass, prefix+"priorityClassName",
+			c.addFault(at, at.priorityClass, prefix+"priorityClassName",
 				"%q: must be a PriorityClass of the input, %s or %s", name, rules.SystemClusterCritical, rules.SystemNodeCritical)
 		}
 	}
 	if name := spec.RuntimeClassName; name != nil && !c.runtimes[*name] {
-		c.fail(at, at.runtimeClass, prefix+"runtimeClassName", "%q: must be a RuntimeClass of the input", *name)
+		c.addFault(at, at.runtimeClass, prefix+"runtimeClassName", "%q: must be a RuntimeClass of the input", *name)
 	}
 }
 
@@ -224,7 +224,7 @@ type template struct {
 	spec *v1.PodSpec
 }
 
-func (s *Set) templates() map[string][]template {
+func (s *Set) podTemplates() map[string][]template {
 	all := map[string][]template{}
 	add := func(kind string, meta *metav1.ObjectMeta, spec *v1.PodSpec) {
 		all[kind] = append(all[kind], template{meta, spec})

@@ -17,7 +17,7 @@ func (e *expansion) daemonSets() {
 		w := workloadOfDaemons(set)
 		w.at = e.set.places["DaemonSet"][i]
 		served := map[string]bool{}
-		for _, pod := range e.owned(w) {
+		for _, pod := range e.ownedPods(w) {
 			if !rules.IsTerminal(pod) {
 				served[DaemonNode(pod)] = true
 			}
@@ -75,7 +75,7 @@ func DaemonPod(set *appsv1.DaemonSet, node string) *v1.Pod {
 // daemonPod is the pod for one node. The template's node affinity, which the node meets, is
 // replaced by the node's name.
 func daemonPod(w workload, node string) *v1.Pod {
-	pod := w.pod()
+	pod := w.newPod()
 	tolerateNodeTrouble(&pod.Spec)
 	if pod.Spec.Affinity == nil {
 		pod.Spec.Affinity = &v1.Affinity{}

@@ -47,19 +47,19 @@ const maxWords = 1 << 16
 
 func newDecoder() *decoder { return &decoder{words: map[string]string{}} }
 
-// reset prepares for a new object.
-func (d *decoder) reset(t *tree) {
+// resetFor prepares for a new object.
+func (d *decoder) resetFor(t *tree) {
 	d.t, d.path, d.faults, d.unknown = t, d.path[:0], nil, nil
 	if len(d.words) > maxWords {
 		clear(d.words)
 	}
 }
 
-func (d *decoder) fail(n int32, format string, args ...any) {
-	d.faults = append(d.faults, problem{d.t.nodes[n].line, d.where(), fmt.Sprintf(format, args...)})
+func (d *decoder) addFault(n int32, format string, args ...any) {
+	d.faults = append(d.faults, problem{d.t.nodes[n].line, d.fieldPath(), fmt.Sprintf(format, args...)})
 }
 
-func (d *decoder) where() string {
+func (d *decoder) fieldPath() string {
 	var out strings.Builder
 	for _, s := range d.path {
 		switch {
@@ -77,8 +77,8 @@ func (d *decoder) where() string {
 	return out.String()
 }
 
-// keep copies a text, so that it does not keep its document in memory.
-func (d *decoder) keep(text string) string {
+// internText copies a text, so that it does not keep its document in memory.
+func (d *decoder) internText(text string) string {
 	if len(text) > 64 {
 		return strings.Clone(text)
 	}
@@ -163,7 +163,7 @@ func newPlan(typ reflect.Type) decodeFunc {
 
 func (d *decoder) isNull(n int32) bool {
 	node := &d.t.nodes[n]
-	return node.kind == scalarNode && !node.quoted && resolve(node.text) == nullScalar
+	return node.kind == scalarNode && !node.quoted && resolveType(node.text) == nullScalar
 }
 
 func pointerPlan(typ reflect.Type) decodeFunc {
@@ -192,7 +192,7 @@ func structPlan(typ reflect.Type) decodeFunc {
 			return
 		}
 		if d.t.nodes[n].kind != mappingNode {
-			d.fail(n, "%s: must be an object", d.describe(n))
+			d.addFault(n, "%s: must be an object", d.describeValue(n))
 			return
 		}
 
@@ -203,9 +203,9 @@ func structPlan(typ reflect.Type) decodeFunc {
 			field := fields[key]
 			switch {
 			case field == nil:
-				d.unknown = append(d.unknown, problem{d.t.nodes[c].line, d.where(), "unknown field" + suggestion(key, fields)})
+				d.unknown = append(d.unknown, problem{d.t.nodes[c].line, d.fieldPath(), "unknown field" + suggestField(key, fields)})
 			case seen[field.number/64]&(1<<(field.number%64)) != 0:
-				d.fail(c, "given twice")
+				d.addFault(c, "given twice")
 			default:
 				seen[field.number/64] |= 1 << (field.number % 64)
 				target := v
@@ -242,9 +242,9 @@ func fieldDecoder(field reflect.StructField) decodeFunc {
 	return planOf(field.Type)
 }
 
-// suggestion returns the field that was probably meant: one that differs only in case, or by one
+// suggestField returns the field that was probably meant: one that differs only in case, or by one
 // typing error.
-func suggestion(key string, fields map[string]*fieldPlan) string {
+func suggestField(key string, fields map[string]*fieldPlan) string {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if strings.EqualFold(name, key) || len(key) > 2 && oneSlip(strings.ToLower(name), strings.ToLower(key)) {
 			return "; did you mean " + name + "?"
@@ -280,7 +280,7 @@ func mapPlan(typ reflect.Type) decodeFunc {
 			return
 		}
 		if d.t.nodes[n].kind != mappingNode {
-			d.fail(n, "%s: must be an object", d.describe(n))
+			d.addFault(n, "%s: must be an object", d.describeValue(n))
 			return
 		}
 
@@ -292,13 +292,13 @@ func mapPlan(typ reflect.Type) decodeFunc {
 		v.Set(reflect.MakeMapWithSize(typ, size))
 		value := reflect.New(typ.Elem()).Elem()
 		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
-			key := reflect.ValueOf(d.keep(d.t.nodes[c].key)).Convert(typ.Key())
+			key := reflect.ValueOf(d.internText(d.t.nodes[c].key)).Convert(typ.Key())
 			d.path = append(d.path, step{name: d.t.nodes[c].key, isKey: true})
 			value.SetZero()
 			elem(d, c, value)
 			before := v.Len()
 			if v.SetMapIndex(key, value); v.Len() == before {
-				d.fail(c, "given twice")
+				d.addFault(c, "given twice")
 			}
 			d.path = d.path[:len(d.path)-1]
 		}
@@ -312,7 +312,7 @@ func slicePlan(typ reflect.Type) decodeFunc {
 			return
 		}
 		if d.t.nodes[n].kind != sequenceNode {
-			d.fail(n, "%s: must be a list", d.describe(n))
+			d.addFault(n, "%s: must be a list", d.describeValue(n))
 			return
 		}
 
@@ -332,15 +332,15 @@ func slicePlan(typ reflect.Type) decodeFunc {
 	}
 }
 
-// describe returns a value as messages show it.
-func (d *decoder) describe(n int32) string {
+// describeValue returns a value as messages show it.
+func (d *decoder) describeValue(n int32) string {
 	switch node := &d.t.nodes[n]; node.kind {
 	case mappingNode:
 		return "an object"
 	case sequenceNode:
 		return "a list"
 	default:
-		if node.quoted || resolve(node.text) == stringScalar {
+		if node.quoted || resolveType(node.text) == stringScalar {
 			return strconv.Quote(node.text)
 		}
 		return node.text

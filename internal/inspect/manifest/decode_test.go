@@ -44,13 +44,13 @@ func TestEveryFieldOfEveryKindIsDecodedAsJSONIs(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, c := range []chunk{{text: string(asJSON), line: 1, json: true}, {text: string(asYAML), line: 1}} {
-				if !p.read(c) {
+				if !p.readTree(c) {
 					if fault := parseLibrary(&p.tree, c.text, 1); fault != nil {
 						t.Fatal(fault.text)
 					}
 				}
 				got := reflect.New(k.typ)
-				p.decoder.reset(&p.tree)
+				p.decoder.resetFor(&p.tree)
 				planOf(k.typ)(p.decoder, 0, got.Elem())
 				for _, fault := range append(p.decoder.faults, p.decoder.unknown...) {
 					t.Fatalf("%s: %s: %s\n%s", name, fault.path, fault.text, c.text)

@@ -57,23 +57,23 @@ func fromValidation(t *tree, root int32, err *field.Error) problem {
 	var text string
 	switch err.Type {
 	case field.ErrorTypeRequired:
-		text = joined("required", err.Detail)
+		text = joinWithColon("required", err.Detail)
 	case field.ErrorTypeForbidden:
-		text = joined("forbidden", err.Detail)
+		text = joinWithColon("forbidden", err.Detail)
 	case field.ErrorTypeDuplicate:
-		text = joined(show(err.BadValue), joined("given twice", err.Detail))
+		text = joinWithColon(formatValue(err.BadValue), joinWithColon("given twice", err.Detail))
 	case field.ErrorTypeNotSupported:
-		text = joined(show(err.BadValue), "must be "+alternatives(err.Detail))
+		text = joinWithColon(formatValue(err.BadValue), "must be "+listAlternatives(err.Detail))
 	case field.ErrorTypeNotFound:
-		text = joined(show(err.BadValue), cmp.Or(err.Detail, "not found"))
+		text = joinWithColon(formatValue(err.BadValue), cmp.Or(err.Detail, "not found"))
 	default:
-		text = joined(show(err.BadValue), err.Detail)
+		text = joinWithColon(formatValue(err.BadValue), err.Detail)
 	}
 	if err.Detail == "not a valid selector operator" {
 		// Here upstream's message does not say what is allowed.
-		text = joined(show(err.BadValue), "must be "+oneOf(operatorsAt(err.Field)))
+		text = joinWithColon(formatValue(err.BadValue), "must be "+oneOf(operatorsAt(err.Field)))
 	}
-	return problem{line: t.nodes[t.find(root, err.Field)].line, path: err.Field, text: text}
+	return problem{line: t.nodes[t.findPath(root, err.Field)].line, path: err.Field, text: text}
 }
 
 // operatorsAt returns the operators that a selector allows, by the path of an operator.
@@ -87,15 +87,15 @@ func operatorsAt(path string) []string {
 	return []string{"In", "NotIn", "Exists", "DoesNotExist"}
 }
 
-func joined(a, b string) string {
+func joinWithColon(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
 	}
 	return a + ": " + b
 }
 
-// show prints a value as it would appear in the input.
-func show(value any) string {
+// formatValue prints a value as it would appear in the input.
+func formatValue(value any) string {
 	if value == nil {
 		return ""
 	}
@@ -119,8 +119,8 @@ func show(value any) string {
 	return string(text)
 }
 
-// alternatives turns `supported values: "A", "B", "C"` into `A, B or C`.
-func alternatives(detail string) string {
+// listAlternatives turns `supported values: "A", "B", "C"` into `A, B or C`.
+func listAlternatives(detail string) string {
 	list, found := strings.CutPrefix(detail, "supported values: ")
 	if !found {
 		return detail
@@ -148,7 +148,7 @@ type warnings struct {
 	count map[string]int
 }
 
-func (w *warnings) add(file, kind string, p problem) {
+func (w *warnings) addProblem(file, kind string, p problem) {
 	if w.first == nil {
 		w.first, w.count = map[string]string{}, map[string]int{}
 	}
@@ -162,7 +162,7 @@ func (w *warnings) add(file, kind string, p problem) {
 // indices removes the indexes from a path, so that the paths of all items of a list are equal.
 var indices = strings.NewReplacer("0", "", "1", "", "2", "", "3", "", "4", "", "5", "", "6", "", "7", "", "8", "", "9", "")
 
-func (w *warnings) lines() []string {
+func (w *warnings) listLines() []string {
 	var lines []string
 	for _, key := range w.order {
 		line := w.first[key]

@@ -43,13 +43,13 @@ func (s *Set) Expand(seed int64) {
 		}
 	}
 
-	e.deployments()
+	e.expandDeployments()
 	e.replicaSets()
 	e.replicationControllers()
 	e.statefulSets()
 	e.daemonSets()
-	e.jobs()
-	e.merge()
+	e.expandJobs()
+	e.mergePods()
 }
 
 // defaultReplicas gives workloads that name no number of replicas one. Until then they are left
@@ -95,9 +95,9 @@ type workload struct {
 	at       place
 }
 
-// owned returns the pods of the input that a workload controls. A workload from a hand-written file
-// has no UID: its pods are found by its name, and it gets a UID for them to refer to.
-func (e *expansion) owned(w workload) []*v1.Pod {
+// ownedPods returns the pods of the input that a workload controls. A workload from a hand-written
+// file has no UID: its pods are found by its name, and it gets a UID for them to refer to.
+func (e *expansion) ownedPods(w workload) []*v1.Pod {
 	if w.meta.UID != "" {
 		return e.byUID[w.meta.UID]
 	}
@@ -112,16 +112,16 @@ func uidOf(kind string, meta *metav1.ObjectMeta) types.UID {
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
 }
 
-// active filters out the pods that a controller no longer counts: those that have ended and those
-// that are terminating.
-func active(pods []*v1.Pod) []*v1.Pod {
+// activePods filters out the pods that a controller no longer counts: those that have ended and
+// those that are terminating.
+func activePods(pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
 		return rules.IsTerminal(pod) || rules.IsTerminating(pod)
 	})
 }
 
-// pod creates a pod from the template, without a name.
-func (w workload) pod() *v1.Pod {
+// newPod creates a pod from the template, without a name.
+func (w workload) newPod() *v1.Pod {
 	template := w.template.DeepCopy()
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -137,14 +137,14 @@ func (w workload) pod() *v1.Pod {
 	return pod
 }
 
-// add adds a pod that has a name.
-func (e *expansion) add(pod *v1.Pod, at place) {
+// addPod adds a pod that has a name.
+func (e *expansion) addPod(pod *v1.Pod, at place) {
 	e.names[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
 	e.made = append(e.made, madePod{pod, at})
 }
 
-// remove removes a pod of the input.
-func (e *expansion) remove(pod *v1.Pod) {
+// removePod removes a pod of the input.
+func (e *expansion) removePod(pod *v1.Pod) {
 	delete(e.names, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
 	e.gone[pod] = true
 }
@@ -164,11 +164,11 @@ func (e *expansion) addNamed(pod *v1.Pod, prefix string, at place) {
 			break
 		}
 	}
-	e.add(pod, at)
+	e.addPod(pod, at)
 }
 
-// merge puts the new pods among the others, in the order of the input.
-func (e *expansion) merge() {
+// mergePods puts the new pods among the others, in the order of the input.
+func (e *expansion) mergePods() {
 	s := e.set
 	all := make([]madePod, 0, len(s.Pods)+len(e.made))
 	for i, pod := range s.Pods {

@@ -10,13 +10,13 @@ import (
 func parseFlow(t *tree, text string, line int32) bool {
 	t.reset()
 	f := flowParser{t: t, text: text, line: line, json: true}
-	if f.space(); f.pos == len(f.text) {
+	if f.skipSpace(); f.pos == len(f.text) {
 		return true
 	}
-	if !f.value("", 0) {
+	if !f.parseValue("", 0) {
 		return false
 	}
-	f.space()
+	f.skipSpace()
 	return f.pos == len(f.text)
 }
 
@@ -30,7 +30,7 @@ type flowParser struct {
 	json bool
 }
 
-func (f *flowParser) space() {
+func (f *flowParser) skipSpace() {
 	for f.pos < len(f.text) {
 		switch c := f.text[f.pos]; {
 		case c == '\n' && f.json:
@@ -50,7 +50,7 @@ func (f *flowParser) peek() byte {
 	return f.text[f.pos]
 }
 
-func (f *flowParser) value(key string, depth int) bool {
+func (f *flowParser) parseValue(key string, depth int) bool {
 	if depth > maxDepth {
 		return false
 	}
@@ -58,21 +58,21 @@ func (f *flowParser) value(key string, depth int) bool {
 	case 0:
 		return false
 	case '{':
-		return f.collection(node{kind: mappingNode, key: key, line: f.line}, '}', depth)
+		return f.parseCollection(node{kind: mappingNode, key: key, line: f.line}, '}', depth)
 	case '[':
-		return f.collection(node{kind: sequenceNode, key: key, line: f.line}, ']', depth)
+		return f.parseCollection(node{kind: sequenceNode, key: key, line: f.line}, ']', depth)
 	}
-	text, isQuoted, ok := f.scalar()
+	text, isQuoted, ok := f.parseScalar()
 	if ok {
 		f.t.add(node{key: key, text: text, quoted: isQuoted, line: f.line})
 	}
 	return ok
 }
 
-func (f *flowParser) collection(n node, end byte, depth int) bool {
-	children := f.t.children(f.t.add(n))
+func (f *flowParser) parseCollection(n node, end byte, depth int) bool {
+	children := f.t.childrenOf(f.t.add(n))
 	f.pos++
-	if f.space(); f.peek() == end {
+	if f.skipSpace(); f.peek() == end {
 		f.pos++
 		return true
 	}
@@ -81,20 +81,20 @@ func (f *flowParser) collection(n node, end byte, depth int) bool {
 		key := ""
 		if n.kind == mappingNode {
 			var ok bool
-			if key, ok = f.key(); !ok {
+			if key, ok = f.parseKey(); !ok {
 				return false
 			}
 		}
 		child := int32(len(f.t.nodes))
-		if !f.value(key, depth+1) {
+		if !f.parseValue(key, depth+1) {
 			return false
 		}
-		children.append(child)
-		f.space()
+		children.appendChild(child)
+		f.skipSpace()
 		switch f.peek() {
 		case ',':
 			f.pos++
-			f.space()
+			f.skipSpace()
 		case end:
 			f.pos++
 			return true
@@ -104,23 +104,23 @@ func (f *flowParser) collection(n node, end byte, depth int) bool {
 	}
 }
 
-func (f *flowParser) key() (string, bool) {
-	key, isQuoted, ok := f.scalar()
+func (f *flowParser) parseKey() (string, bool) {
+	key, isQuoted, ok := f.parseScalar()
 	if !ok || key == "<<" && !isQuoted {
 		return "", false
 	}
-	if f.space(); f.peek() != ':' {
+	if f.skipSpace(); f.peek() != ':' {
 		return "", false
 	}
 	f.pos++
 	if next := f.peek(); !isQuoted && next != ' ' && !(f.json && next == '\n') {
 		return "", false // a:b is one word
 	}
-	f.space()
+	f.skipSpace()
 	return key, true
 }
 
-func (f *flowParser) scalar() (text string, isQuoted, ok bool) {
+func (f *flowParser) parseScalar() (text string, isQuoted, ok bool) {
 	switch f.peek() {
 	case '"':
 		if f.json {
@@ -129,7 +129,7 @@ func (f *flowParser) scalar() (text string, isQuoted, ok bool) {
 		}
 		fallthrough
 	case '\'':
-		value, rest, ok := quoted(f.text[f.pos:])
+		value, rest, ok := parseQuoted(f.text[f.pos:])
 		if !ok || strings.IndexByte(value, '\n') >= 0 {
 			return "", true, false
 		}
@@ -147,7 +147,7 @@ func (f *flowParser) scalar() (text string, isQuoted, ok bool) {
 		return "", false, false
 	}
 	word := strings.TrimRight(f.text[f.pos:end], " \t\r")
-	value, ok := plain(word)
+	value, ok := parsePlain(word)
 	if !ok || value != word || strings.ContainsAny(word, "\t#?") || word[0] == '-' && len(word) == 1 || word[0] == ':' {
 		return "", false, false
 	}
@@ -191,7 +191,7 @@ func (f *flowParser) jsonString() (string, bool) {
 func splitKey(text string) (key, rest string, isKey, ok bool) {
 	switch text[0] {
 	case '"', '\'':
-		value, after, ok := quoted(text)
+		value, after, ok := parseQuoted(text)
 		if !ok {
 			return "", "", false, false
 		}
@@ -230,8 +230,8 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 	return "", "", false, true
 }
 
-// plain reads a scalar without quotes, up to a comment.
-func plain(text string) (string, bool) {
+// parsePlain reads a scalar without quotes, up to a comment.
+func parsePlain(text string) (string, bool) {
 	if text == "" || strings.IndexByte(",[]{}#&*!|>'\"%@`", text[0]) >= 0 {
 		return "", false
 	}
@@ -247,8 +247,8 @@ func plain(text string) (string, bool) {
 	return text, true
 }
 
-// quoted reads a quoted scalar that ends on its line, and returns what follows it.
-func quoted(text string) (value, rest string, ok bool) {
+// parseQuoted reads a quoted scalar that ends on its line, and returns what follows it.
+func parseQuoted(text string) (value, rest string, ok bool) {
 	if text[0] == '\'' {
 		for i := 1; i < len(text); i++ {
 			if text[i] != '\'' {
@@ -275,7 +275,7 @@ func quoted(text string) (value, rest string, ok bool) {
 			if !escapes {
 				return value, rest, true
 			}
-			value, ok = unescape(value)
+			value, ok = unescapeText(value)
 			return value, rest, ok
 		case '\\':
 			escapes = true
@@ -288,8 +288,8 @@ func quoted(text string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// unescape handles the escapes that YAML and JSON share.
-func unescape(text string) (string, bool) {
+// unescapeText handles the escapes that YAML and JSON share.
+func unescapeText(text string) (string, bool) {
 	var value strings.Builder
 	for i := 0; i < len(text); i++ {
 		c := text[i]

@@ -10,15 +10,15 @@ type span struct{ first, last int }
 
 // CountIndexes returns how many indexes a Job's completedIndexes or failedIndexes has.
 func CountIndexes(text string) (count int) {
-	for _, s := range indexes(text) {
+	for _, s := range parseIndexes(text) {
 		count += s.last - s.first + 1
 	}
 	return count
 }
 
-// indexes parses a Job's completedIndexes or failedIndexes, such as "1,3-5,7". What cannot be
+// parseIndexes parses a Job's completedIndexes or failedIndexes, such as "1,3-5,7". What cannot be
 // parsed is left out.
-func indexes(text string) (spans []span) {
+func parseIndexes(text string) (spans []span) {
 	for part := range strings.SplitSeq(text, ",") {
 		low, high, isRange := strings.Cut(part, "-")
 		first, err := strconv.Atoi(low)

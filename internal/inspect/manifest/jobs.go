@@ -10,11 +10,11 @@ import (
 	pointer "k8s.io/utils/ptr"
 )
 
-func (e *expansion) jobs() {
+func (e *expansion) expandJobs() {
 	for i, job := range e.set.Jobs {
 		w := workload{gvk: batchv1.SchemeGroupVersion.WithKind("Job"), meta: &job.ObjectMeta,
 			template: &job.Spec.Template, at: e.set.places["Job"][i]}
-		pods := e.owned(w)
+		pods := e.ownedPods(w)
 		if !makesPods(job) {
 			continue
 		}
@@ -52,7 +52,7 @@ func isFinished(job *batchv1.Job) bool {
 	})
 }
 
-func ended(pod *v1.Pod) bool {
+func hasEnded(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
@@ -79,7 +79,7 @@ func wantedPods(job *batchv1.Job, pods []*v1.Pod, running int) int {
 
 // missingPods returns how many pods the job makes now.
 func missingPods(job *batchv1.Job, pods []*v1.Pod) int {
-	running := len(slices.DeleteFunc(slices.Clone(pods), ended))
+	running := len(slices.DeleteFunc(slices.Clone(pods), hasEnded))
 	return min(wantedPods(job, pods, running), mostPods) - running
 }
 
@@ -91,7 +91,7 @@ func NextIndexes(job *batchv1.Job, pods []*v1.Pod) []int {
 // openIndexes returns the lowest indexes that no pod works on, and that are neither completed nor
 // failed.
 func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
-	taken := slices.Concat(indexes(job.Status.CompletedIndexes), indexes(pointer.Deref(job.Status.FailedIndexes, "")))
+	taken := slices.Concat(parseIndexes(job.Status.CompletedIndexes), parseIndexes(pointer.Deref(job.Status.FailedIndexes, "")))
 	for _, pod := range pods {
 		if index, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation]); err == nil &&
 			pod.Status.Phase != v1.PodFailed {
@@ -115,7 +115,7 @@ func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
 }
 
 func jobPod(w workload) *v1.Pod {
-	pod := w.pod()
+	pod := w.newPod()
 	for _, label := range []string{batchv1.JobNameLabel, "job-name"} {
 		pod.Labels[label] = w.meta.Name
 	}

@@ -41,9 +41,9 @@ type object[T any] interface {
 	metav1.Object
 }
 
-func register[T any, P object[T]](name, apiVersion string, namespaced bool, list func(*Set) *[]*T, prepare func(*T) field.ErrorList) {
+func registerKind[T any, P object[T]](name, apiVersion string, namespaced bool, list func(*Set) *[]*T, prepare func(*T) field.ErrorList) {
 	if prepare == nil {
-		prepare = func(o *T) field.ErrorList { return meta(P(o), namespaced) }
+		prepare = func(o *T) field.ErrorList { return validateMeta(P(o), namespaced) }
 	}
 	kinds[name] = &kind{
 		name: name, apiVersion: apiVersion, namespaced: namespaced, typ: reflect.TypeFor[T](),
@@ -55,8 +55,8 @@ func register[T any, P object[T]](name, apiVersion string, namespaced bool, list
 	}
 }
 
-// meta checks the metadata alone, for kinds whose content is left to the API server.
-func meta(o metav1.Object, namespaced bool) field.ErrorList {
+// validateMeta checks the metadata alone, for kinds whose content is left to the API server.
+func validateMeta(o metav1.Object, namespaced bool) field.ErrorList {
 	return rules.ValidateMeta(&metav1.ObjectMeta{
 		Name: o.GetName(), GenerateName: o.GetGenerateName(), Namespace: o.GetNamespace(), Labels: o.GetLabels(),
 		OwnerReferences: o.GetOwnerReferences(),
@@ -66,44 +66,45 @@ func meta(o metav1.Object, namespaced bool) field.ErrorList {
 func init() {
 	const apps, batch, storage, devices, groups = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1",
 		"scheduling.k8s.io/v1beta1"
-	register("Node", "v1", false, func(s *Set) *[]*v1.Node { return &s.Nodes }, prepareNode)
-	register("Pod", "v1", true, func(s *Set) *[]*v1.Pod { return &s.Pods }, preparePod)
-	register("Namespace", "v1", false, func(s *Set) *[]*v1.Namespace { return &s.Namespaces }, prepareNamespace)
-	register("Service", "v1", true, func(s *Set) *[]*v1.Service { return &s.Services }, nil)
-	register("PersistentVolume", "v1", false, func(s *Set) *[]*v1.PersistentVolume { return &s.PersistentVolumes }, prepareVolume)
-	register("PersistentVolumeClaim", "v1", true,
+	registerKind("Node", "v1", false, func(s *Set) *[]*v1.Node { return &s.Nodes }, prepareNode)
+	registerKind("Pod", "v1", true, func(s *Set) *[]*v1.Pod { return &s.Pods }, preparePod)
+	registerKind("Namespace", "v1", false, func(s *Set) *[]*v1.Namespace { return &s.Namespaces }, prepareNamespace)
+	registerKind("Service", "v1", true, func(s *Set) *[]*v1.Service { return &s.Services }, nil)
+	registerKind("PersistentVolume", "v1", false, func(s *Set) *[]*v1.PersistentVolume { return &s.PersistentVolumes }, prepareVolume)
+	registerKind("PersistentVolumeClaim", "v1", true,
 		func(s *Set) *[]*v1.PersistentVolumeClaim { return &s.PersistentVolumeClaims }, prepareClaim)
 
-	register("ResourceQuota", "v1", true, func(s *Set) *[]*v1.ResourceQuota { return &s.ResourceQuotas }, nil)
-	register("LimitRange", "v1", true, func(s *Set) *[]*v1.LimitRange { return &s.LimitRanges }, nil)
-	register("PriorityClass", "scheduling.k8s.io/v1", false,
+	registerKind("ResourceQuota", "v1", true, func(s *Set) *[]*v1.ResourceQuota { return &s.ResourceQuotas }, nil)
+	registerKind("LimitRange", "v1", true, func(s *Set) *[]*v1.LimitRange { return &s.LimitRanges }, nil)
+	registerKind("PriorityClass", "scheduling.k8s.io/v1", false,
 		func(s *Set) *[]*schedulingv1.PriorityClass { return &s.PriorityClasses }, preparePriorityClass)
-	register("RuntimeClass", "node.k8s.io/v1", false,
+	registerKind("RuntimeClass", "node.k8s.io/v1", false,
 		func(s *Set) *[]*nodev1.RuntimeClass { return &s.RuntimeClasses }, rules.ValidateRuntimeClass)
-	register("PodDisruptionBudget", "policy/v1", true,
+	registerKind("PodDisruptionBudget", "policy/v1", true,
 		func(s *Set) *[]*policyv1.PodDisruptionBudget { return &s.PodDisruptionBudgets }, rules.ValidatePDB)
 
-	register("StorageClass", storage, false, func(s *Set) *[]*storagev1.StorageClass { return &s.StorageClasses }, prepareStorageClass)
-	register("CSINode", storage, false, func(s *Set) *[]*storagev1.CSINode { return &s.CSINodes }, nil)
-	register("CSIDriver", storage, false, func(s *Set) *[]*storagev1.CSIDriver { return &s.CSIDrivers }, prepareDriver)
-	register("CSIStorageCapacity", storage, true, func(s *Set) *[]*storagev1.CSIStorageCapacity { return &s.CSIStorageCapacities }, nil)
-	register("VolumeAttachment", storage, false, func(s *Set) *[]*storagev1.VolumeAttachment { return &s.VolumeAttachments }, nil)
-	register("ResourceSlice", devices, false, func(s *Set) *[]*resourcev1.ResourceSlice { return &s.ResourceSlices }, nil)
-	register("ResourceClaim", devices, true, func(s *Set) *[]*resourcev1.ResourceClaim { return &s.ResourceClaims }, prepareResourceClaim)
-	register("ResourceClaimTemplate", devices, true,
+	registerKind("StorageClass", storage, false, func(s *Set) *[]*storagev1.StorageClass { return &s.StorageClasses }, prepareStorageClass)
+	registerKind("CSINode", storage, false, func(s *Set) *[]*storagev1.CSINode { return &s.CSINodes }, nil)
+	registerKind("CSIDriver", storage, false, func(s *Set) *[]*storagev1.CSIDriver { return &s.CSIDrivers }, prepareDriver)
+	registerKind("CSIStorageCapacity", storage, true, func(s *Set) *[]*storagev1.CSIStorageCapacity { return &s.CSIStorageCapacities }, nil)
+	registerKind("VolumeAttachment", storage, false, func(s *Set) *[]*storagev1.VolumeAttachment { return &s.VolumeAttachments }, nil)
+	registerKind("ResourceSlice", devices, false, func(s *Set) *[]*resourcev1.ResourceSlice { return &s.ResourceSlices }, nil)
+	registerKind("ResourceClaim", devices, true, func(s *Set) *[]*resourcev1.ResourceClaim { return &s.ResourceClaims },
+		prepareResourceClaim)
+	registerKind("ResourceClaimTemplate", devices, true,
 		func(s *Set) *[]*resourcev1.ResourceClaimTemplate { return &s.ResourceClaimTemplates }, prepareResourceClaimTemplate)
 
-	register("DeviceClass", devices, false, func(s *Set) *[]*resourcev1.DeviceClass { return &s.DeviceClasses }, nil)
-	register("DeviceTaintRule", devices, false, func(s *Set) *[]*resourcev1.DeviceTaintRule { return &s.DeviceTaintRules }, nil)
-	register("Lease", "coordination.k8s.io/v1", true, func(s *Set) *[]*coordinationv1.Lease { return &s.Leases }, nil)
-	register("Workload", groups, true, func(s *Set) *[]*schedulingv1beta1.Workload { return &s.Workloads }, rules.ValidateWorkload)
-	register("PodGroup", groups, true, func(s *Set) *[]*schedulingv1beta1.PodGroup { return &s.PodGroups }, rules.ValidatePodGroup)
-	register("Deployment", apps, true, func(s *Set) *[]*appsv1.Deployment { return &s.Deployments }, prepareDeployment)
-	register("ReplicaSet", apps, true, func(s *Set) *[]*appsv1.ReplicaSet { return &s.ReplicaSets }, prepareReplicaSet)
-	register("StatefulSet", apps, true, func(s *Set) *[]*appsv1.StatefulSet { return &s.StatefulSets }, prepareStatefulSet)
+	registerKind("DeviceClass", devices, false, func(s *Set) *[]*resourcev1.DeviceClass { return &s.DeviceClasses }, nil)
+	registerKind("DeviceTaintRule", devices, false, func(s *Set) *[]*resourcev1.DeviceTaintRule { return &s.DeviceTaintRules }, nil)
+	registerKind("Lease", "coordination.k8s.io/v1", true, func(s *Set) *[]*coordinationv1.Lease { return &s.Leases }, nil)
+	registerKind("Workload", groups, true, func(s *Set) *[]*schedulingv1beta1.Workload { return &s.Workloads }, rules.ValidateWorkload)
+	registerKind("PodGroup", groups, true, func(s *Set) *[]*schedulingv1beta1.PodGroup { return &s.PodGroups }, rules.ValidatePodGroup)
+	registerKind("Deployment", apps, true, func(s *Set) *[]*appsv1.Deployment { return &s.Deployments }, prepareDeployment)
+	registerKind("ReplicaSet", apps, true, func(s *Set) *[]*appsv1.ReplicaSet { return &s.ReplicaSets }, prepareReplicaSet)
+	registerKind("StatefulSet", apps, true, func(s *Set) *[]*appsv1.StatefulSet { return &s.StatefulSets }, prepareStatefulSet)
 
-	register("DaemonSet", apps, true, func(s *Set) *[]*appsv1.DaemonSet { return &s.DaemonSets }, prepareDaemonSet)
-	register("Job", batch, true, func(s *Set) *[]*batchv1.Job { return &s.Jobs }, prepareJob)
-	register("ReplicationController", "v1", true,
+	registerKind("DaemonSet", apps, true, func(s *Set) *[]*appsv1.DaemonSet { return &s.DaemonSets }, prepareDaemonSet)
+	registerKind("Job", batch, true, func(s *Set) *[]*batchv1.Job { return &s.Jobs }, prepareJob)
+	registerKind("ReplicationController", "v1", true,
 		func(s *Set) *[]*v1.ReplicationController { return &s.ReplicationControllers }, prepareReplicationController)
 }

@@ -38,7 +38,7 @@ func parseLibrary(t *tree, text string, line int32) *fault {
 		return nil
 	}
 	c := converter{t: t, base: line - 1, last: last, repeats: mostRepeated(text)}
-	if err := c.convert(document.Content[0], "", 0); err != nil {
+	if err := c.convertNode(document.Content[0], "", 0); err != nil {
 		return &fault{c.at, err.Error()}
 	}
 	return nil
@@ -73,8 +73,8 @@ type converter struct {
 
 var errRepeats = errors.New("aliases (*name, <<) repeat too much: write the values out, or split the document")
 
-// repeat counts a repeated value or merged key.
-func (c *converter) repeat() error {
+// countRepeat counts a repeated value or merged key.
+func (c *converter) countRepeat() error {
 	if c.repeats--; c.repeats < 0 {
 		return errRepeats
 	}
@@ -83,14 +83,14 @@ func (c *converter) repeat() error {
 
 func (c *converter) lineOf(y *yaml.Node) int32 { return min(c.base+int32(y.Line), c.last) }
 
-func (c *converter) convert(y *yaml.Node, key string, depth int) error {
+func (c *converter) convertNode(y *yaml.Node, key string, depth int) error {
 	c.at = c.lineOf(y)
 	if depth > maxDepth || len(c.t.nodes) > maxNodes {
 		return errors.New("nested too deeply")
 	}
 
 	if c.inAlias > 0 {
-		if err := c.repeat(); err != nil {
+		if err := c.countRepeat(); err != nil {
 			return err
 		}
 	}
@@ -99,7 +99,7 @@ func (c *converter) convert(y *yaml.Node, key string, depth int) error {
 	case yaml.AliasNode:
 		c.inAlias++
 		defer func() { c.inAlias-- }()
-		return c.convert(y.Alias, key, depth+1)
+		return c.convertNode(y.Alias, key, depth+1)
 	case yaml.ScalarNode:
 		isString := y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
 		if y.Style&yaml.TaggedStyle != 0 {
@@ -110,25 +110,25 @@ func (c *converter) convert(y *yaml.Node, key string, depth int) error {
 		c.t.add(node{key: key, text: y.Value, quoted: isString, line: c.at})
 		return nil
 	case yaml.SequenceNode:
-		children := c.t.children(c.t.add(node{kind: sequenceNode, key: key, line: c.at}))
+		children := c.t.childrenOf(c.t.add(node{kind: sequenceNode, key: key, line: c.at}))
 		for _, item := range y.Content {
 			child := int32(len(c.t.nodes))
-			if err := c.convert(item, "", depth+1); err != nil {
+			if err := c.convertNode(item, "", depth+1); err != nil {
 				return err
 			}
-			children.append(child)
+			children.appendChild(child)
 		}
 		return nil
 	case yaml.MappingNode:
-		return c.mapping(y, key, depth)
+		return c.convertMapping(y, key, depth)
 	}
 
 	return fmt.Errorf("unknown kind of YAML node %d", y.Kind)
 }
 
-func (c *converter) mapping(y *yaml.Node, key string, depth int) error {
+func (c *converter) convertMapping(y *yaml.Node, key string, depth int) error {
 	self := c.t.add(node{kind: mappingNode, key: key, line: c.at})
-	children := c.t.children(self)
+	children := c.t.childrenOf(self)
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(y.Content); i += 2 {
 		name, value := y.Content[i], y.Content[i+1]
@@ -144,14 +144,14 @@ func (c *converter) mapping(y *yaml.Node, key string, depth int) error {
 			continue
 		}
 		line, child := c.at, int32(len(c.t.nodes))
-		if err := c.convert(value, name.Value, depth+1); err != nil {
+		if err := c.convertNode(value, name.Value, depth+1); err != nil {
 			return err
 		}
 		c.t.nodes[child].line = line
-		children.append(child)
+		children.appendChild(child)
 	}
 
-	return c.merge(self, &children, merged, depth)
+	return c.mergeKeys(self, &children, merged, depth)
 }
 
 // mergedMappings returns what "<<:" refers to: one mapping, or several.
@@ -172,9 +172,9 @@ func mergedMappings(y *yaml.Node) []*yaml.Node {
 	return list
 }
 
-// merge adds the keys that the mapping does not have itself, each from the first mapping that has
-// it.
-func (c *converter) merge(self int32, children *appender, merged []*yaml.Node, depth int) error {
+// mergeKeys adds the keys that the mapping does not have itself, each from the first mapping that
+// has it.
+func (c *converter) mergeKeys(self int32, children *appender, merged []*yaml.Node, depth int) error {
 	if len(merged) == 0 {
 		return nil
 	}
@@ -186,14 +186,14 @@ func (c *converter) merge(self int32, children *appender, merged []*yaml.Node, d
 	c.inAlias++
 	defer func() { c.inAlias-- }()
 	for _, from := range merged {
-		if err := c.repeat(); err != nil {
+		if err := c.countRepeat(); err != nil {
 			return err
 		}
 		if from.Kind != yaml.MappingNode {
 			return errors.New("<<: must be a mapping")
 		}
 		for i := 0; i+1 < len(from.Content); i += 2 {
-			if err := c.repeat(); err != nil {
+			if err := c.countRepeat(); err != nil {
 				return err
 			}
 			name := from.Content[i]
@@ -201,11 +201,11 @@ func (c *converter) merge(self int32, children *appender, merged []*yaml.Node, d
 				continue
 			}
 			child := int32(len(c.t.nodes))
-			if err := c.convert(from.Content[i+1], name.Value, depth+1); err != nil {
+			if err := c.convertNode(from.Content[i+1], name.Value, depth+1); err != nil {
 				return err
 			}
 			has[name.Value] = true
-			children.append(child)
+			children.appendChild(child)
 		}
 	}
 

@@ -44,12 +44,12 @@ func TestATemplateMayBeShared(t *testing.T) {
 	if fault := parseLibrary(&tr, text, 1); fault != nil {
 		t.Fatalf("%+v", fault)
 	}
-	containers := tr.get(tr.get(0, "spec"), "containers")
+	containers := tr.childOf(tr.childOf(0, "spec"), "containers")
 	last := tr.nodes[containers].first
 	for tr.nodes[last].next != 0 {
 		last = tr.nodes[last].next
 	}
-	if name, image := tr.text(last, "name"), tr.text(last, "image"); name != "c200" || image != "i" {
+	if name, image := tr.textOf(last, "name"), tr.textOf(last, "image"); name != "c200" || image != "i" {
 		t.Errorf("the last container is %q of %q", name, image)
 	}
 }

@@ -38,10 +38,10 @@ func tooMany(list []demand) (refused []demand) {
 	return nil
 }
 
-// limit keeps workloads that lack more pods than are made as they are, with a warning each. Such
-// are in recordings of clusters whose quotas do not let them have the pods.
-func (s *Set) limit() {
-	for _, d := range tooMany(s.demands()) {
+// limitWorkloads keeps workloads that lack more pods than are made as they are, with a warning
+// each. Such are in recordings of clusters whose quotas do not let them have the pods.
+func (s *Set) limitWorkloads() {
+	for _, d := range tooMany(s.listDemands()) {
 		d.settle()
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%s %s/%s is left with the pods that it has: it lacks %d, and all "+
 			"workloads together may lack %d",
@@ -51,14 +51,14 @@ func (s *Set) limit() {
 
 // withinLimit fails for workloads that limit would not expand.
 func (c *checker) withinLimit() {
-	for _, d := range tooMany(c.set.demands()) {
+	for _, d := range tooMany(c.set.listDemands()) {
 		c.about = subject{d.kind, d.meta}
-		c.fail(d.at, d.at.line, "spec", "%d pods are too many: all workloads together may lack %d", d.lacks, mostPods)
+		c.addFault(d.at, d.at.line, "spec", "%d pods are too many: all workloads together may lack %d", d.lacks, mostPods)
 	}
 }
 
-// demands are those of all workloads. A Deployment's are those beyond its ReplicaSets'.
-func (s *Set) demands() (list []demand) {
+// listDemands are those of all workloads. A Deployment's are those beyond its ReplicaSets'.
+func (s *Set) listDemands() (list []demand) {
 	pods := map[types.UID]int{}
 	for _, pod := range s.Pods {
 		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {

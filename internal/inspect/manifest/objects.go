@@ -9,19 +9,19 @@ import (
 
 // Objects returns all objects of the set, kind by kind.
 func (s *Set) Objects() (all []metav1.Object) {
-	all = listed(listed(listed(all, s.Nodes), s.Pods), s.Namespaces)
-	all = listed(listed(listed(all, s.Services), s.PersistentVolumes), s.PersistentVolumeClaims)
-	all = listed(listed(listed(all, s.ResourceQuotas), s.LimitRanges), s.PriorityClasses)
-	all = listed(listed(listed(all, s.RuntimeClasses), s.PodDisruptionBudgets), s.StorageClasses)
-	all = listed(listed(listed(all, s.CSINodes), s.CSIDrivers), s.CSIStorageCapacities)
-	all = listed(listed(listed(all, s.VolumeAttachments), s.ResourceSlices), s.ResourceClaims)
-	all = listed(listed(listed(all, s.ResourceClaimTemplates), s.DeviceClasses), s.Leases)
-	all = listed(listed(listed(all, s.DeviceTaintRules), s.Workloads), s.PodGroups)
-	all = listed(listed(listed(all, s.Deployments), s.ReplicaSets), s.StatefulSets)
-	return listed(listed(listed(all, s.DaemonSets), s.Jobs), s.ReplicationControllers)
+	all = appendObjects(appendObjects(appendObjects(all, s.Nodes), s.Pods), s.Namespaces)
+	all = appendObjects(appendObjects(appendObjects(all, s.Services), s.PersistentVolumes), s.PersistentVolumeClaims)
+	all = appendObjects(appendObjects(appendObjects(all, s.ResourceQuotas), s.LimitRanges), s.PriorityClasses)
+	all = appendObjects(appendObjects(appendObjects(all, s.RuntimeClasses), s.PodDisruptionBudgets), s.StorageClasses)
+	all = appendObjects(appendObjects(appendObjects(all, s.CSINodes), s.CSIDrivers), s.CSIStorageCapacities)
+	all = appendObjects(appendObjects(appendObjects(all, s.VolumeAttachments), s.ResourceSlices), s.ResourceClaims)
+	all = appendObjects(appendObjects(appendObjects(all, s.ResourceClaimTemplates), s.DeviceClasses), s.Leases)
+	all = appendObjects(appendObjects(appendObjects(all, s.DeviceTaintRules), s.Workloads), s.PodGroups)
+	all = appendObjects(appendObjects(appendObjects(all, s.Deployments), s.ReplicaSets), s.StatefulSets)
+	return appendObjects(appendObjects(appendObjects(all, s.DaemonSets), s.Jobs), s.ReplicationControllers)
 }
 
-func listed[T metav1.Object](all []metav1.Object, list []T) []metav1.Object {
+func appendObjects[T metav1.Object](all []metav1.Object, list []T) []metav1.Object {
 	for _, object := range list {
 		all = append(all, object)
 	}

@@ -29,9 +29,9 @@ type parser struct {
 	lenient bool
 }
 
-// parse reads one chunk, which is the order-th of the input.
-func (p *parser) parse(c chunk, order int32) []found {
-	if !p.read(c) {
+// parseChunk reads one chunk, which is the order-th of the input.
+func (p *parser) parseChunk(c chunk, order int32) []found {
+	if !p.readTree(c) {
 		if fault := parseLibrary(&p.tree, c.text, c.line); fault != nil {
 			return []found{{problems: []problem{{line: fault.line, text: fault.text}}}}
 		}
@@ -47,7 +47,7 @@ func (p *parser) parse(c chunk, order int32) []found {
 		}
 	}
 
-	all := p.objects(root, c.head, order)
+	all := p.parseObjects(root, c.head, order)
 	if c.json && c.item && !strings.Contains(c.text, "\n") {
 		for i := range all {
 			if len(all[i].problems) > 0 {
@@ -62,30 +62,30 @@ func (p *parser) parse(c chunk, order int32) []found {
 // nameOf returns the kind and name of an object, as far as it has them.
 func (p *parser) nameOf(n int32, head string) string {
 	t := &p.tree
-	kindName := t.text(n, "kind")
+	kindName := t.textOf(n, "kind")
 	if kindName == "" {
 		kindName, _ = ofList(head)
 	}
-	metadata := t.get(n, "metadata")
+	metadata := t.childOf(n, "metadata")
 	if metadata == 0 {
 		return kindName
 	}
-	name := t.text(metadata, "name")
-	if namespace := t.text(metadata, "namespace"); namespace != "" {
+	name := t.textOf(metadata, "name")
+	if namespace := t.textOf(metadata, "namespace"); namespace != "" {
 		name = namespace + "/" + name
 	}
 	return strings.TrimSpace(kindName + " " + name)
 }
 
-func (p *parser) read(c chunk) bool {
+func (p *parser) readTree(c chunk) bool {
 	if c.json {
 		return parseFlow(&p.tree, c.text, c.line)
 	}
 	return parseBlock(&p.tree, c.text, c.line)
 }
 
-// objects reads an object, or those of a List.
-func (p *parser) objects(n int32, head string, order int32) []found {
+// parseObjects reads an object, or those of a List.
+func (p *parser) parseObjects(n int32, head string, order int32) []found {
 	t := &p.tree
 	if t.nodes[n].kind != mappingNode {
 		if t.nodes[n].text == "" && !t.nodes[n].quoted && t.nodes[n].kind == scalarNode {
@@ -94,20 +94,20 @@ func (p *parser) objects(n int32, head string, order int32) []found {
 		return []found{{problems: []problem{{line: t.nodes[n].line, text: "must be an object with apiVersion and kind"}}}}
 	}
 
-	kindName, apiVersion := t.text(n, "kind"), t.text(n, "apiVersion")
+	kindName, apiVersion := t.textOf(n, "kind"), t.textOf(n, "apiVersion")
 	if kindName == "" && apiVersion == "" {
 		kindName, apiVersion = ofList(head)
 	}
 
-	if items := t.get(n, "items"); items != 0 && strings.HasSuffix(kindName, "List") {
+	if items := t.childOf(n, "items"); items != 0 && strings.HasSuffix(kindName, "List") {
 		var all []found
 		head := "kind: " + kindName + "\napiVersion: " + apiVersion + "\n"
 		for c := t.nodes[items].first; c != 0; c = t.nodes[c].next {
-			all = append(all, p.objects(c, head, order)...)
+			all = append(all, p.parseObjects(c, head, order)...)
 		}
 		return all
 	}
-	return []found{p.object(n, kindName, apiVersion, order)}
+	return []found{p.parseObject(n, kindName, apiVersion, order)}
 }
 
 var (
@@ -126,7 +126,7 @@ func ofList(head string) (kind, apiVersion string) {
 	return kind, apiVersion
 }
 
-func (p *parser) object(n int32, kindName, apiVersion string, order int32) found {
+func (p *parser) parseObject(n int32, kindName, apiVersion string, order int32) found {
 	line := p.tree.nodes[n].line
 	switch {
 	case kindName == "":
@@ -135,9 +135,9 @@ func (p *parser) object(n int32, kindName, apiVersion string, order int32) found
 		return found{problems: []problem{{line, "apiVersion", "required"}}}
 	}
 
-	k, ignored, at, fault := lookup(kindName, apiVersion)
+	k, ignored, at, fault := findKind(kindName, apiVersion)
 	if fault != "" {
-		return found{problems: []problem{{p.tree.nodes[p.tree.find(n, at)].line, at, fault}}}
+		return found{problems: []problem{{p.tree.nodes[p.tree.findPath(n, at)].line, at, fault}}}
 	}
 	if k == nil {
 		return found{ignored: ignored}
@@ -145,18 +145,18 @@ func (p *parser) object(n int32, kindName, apiVersion string, order int32) found
 
 	f := found{kind: k, place: place{line: line, order: order}}
 	value := reflect.New(k.typ)
-	p.decoder.reset(&p.tree)
+	p.decoder.resetFor(&p.tree)
 	planOf(k.typ)(p.decoder, n, value.Elem())
 	f.object = value.Interface().(metav1.Object)
 	f.problems = p.decoder.faults
 	p.unknownFields(&f)
-	p.finish(&f, n)
+	p.finishObject(&f, n)
 	return f
 }
 
-// lookup finds a kind. One that is known only in another version, or by a name like this one, is a
-// fault of the field at; one that is not known at all is ignored, under the name returned.
-func lookup(name, apiVersion string) (k *kind, ignored, at, fault string) {
+// findKind finds a kind. One that is known only in another version, or by a name like this one, is
+// a fault of the field at; one that is not known at all is ignored, under the name returned.
+func findKind(name, apiVersion string) (k *kind, ignored, at, fault string) {
 	group, _, hasGroup := strings.Cut(apiVersion, "/")
 	if !hasGroup {
 		group = ""
@@ -166,10 +166,10 @@ func lookup(name, apiVersion string) (k *kind, ignored, at, fault string) {
 	switch {
 	case k != nil && k.apiVersion == apiVersion:
 		return k, "", "", ""
-	case k != nil && (groupOf(k.apiVersion) == group || upstream(group)):
+	case k != nil && (groupOf(k.apiVersion) == group || isUpstream(group)):
 		return nil, "", "apiVersion", fmt.Sprintf("%q: must be %s for a %s", apiVersion, k.apiVersion, name)
-	case k == nil && upstream(group):
-		if meant := alike(name); meant != "" {
+	case k == nil && isUpstream(group):
+		if meant := similarKind(name); meant != "" {
 			return nil, "", "kind", fmt.Sprintf("%q: did you mean %s?", name, meant)
 		}
 	}
@@ -180,9 +180,9 @@ func lookup(name, apiVersion string) (k *kind, ignored, at, fault string) {
 	return nil, name, "", ""
 }
 
-// upstream reports whether a group is one of Kubernetes' own that has, or had, one of the kinds. No
-// two of these have a kind of the same name.
-func upstream(group string) bool {
+// isUpstream reports whether a group is one of Kubernetes' own that has, or had, one of the kinds.
+// No two of these have a kind of the same name.
+func isUpstream(group string) bool {
 	if group == "extensions" {
 		return true
 	}
@@ -194,9 +194,9 @@ func upstream(group string) bool {
 	return false
 }
 
-// alike returns the kind that differs from a name in its letters' case alone, or is its singular;
-// "" if there is none.
-func alike(name string) string {
+// similarKind returns the kind that differs from a name in its letters' case alone, or is its
+// singular; "" if there is none.
+func similarKind(name string) string {
 	is := func(kind string) bool { return strings.EqualFold(name, kind) || strings.EqualFold(name, kind+"s") }
 	if is("List") {
 		return "List"
@@ -231,16 +231,16 @@ func (p *parser) unknownFields(f *found) {
 
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// finish sets defaults and validates the object. A field that could not be read as its type is not
-// validated further.
-func (p *parser) finish(f *found, n int32) {
+// finishObject sets defaults and validates the object. A field that could not be read as its type
+// is not validated further.
+func (p *parser) finishObject(f *found, n int32) {
 	o := f.object
 	if f.kind.namespaced && o.GetNamespace() == "" {
 		o.SetNamespace(metav1.NamespaceDefault)
 	}
 
 	if o.GetName() == "" && o.GetGenerateName() != "" {
-		o.SetName(o.GetGenerateName() + suffix(f.place.order))
+		o.SetName(o.GetGenerateName() + nameSuffix(f.place.order))
 	}
 	delete(o.GetAnnotations(), lastApplied)
 	if len(f.problems) == 0 {
@@ -254,7 +254,7 @@ func (p *parser) finish(f *found, n int32) {
 
 	slices.SortStableFunc(f.problems, func(a, b problem) int { return int(a.line) - int(b.line) })
 	spec := "spec."
-	if p.tree.get(n, "spec") != 0 && p.tree.get(p.tree.get(n, "spec"), "template") != 0 {
+	if p.tree.childOf(n, "spec") != 0 && p.tree.childOf(p.tree.childOf(n, "spec"), "template") != 0 {
 		spec = "spec.template.spec."
 	}
 
@@ -263,11 +263,13 @@ func (p *parser) finish(f *found, n int32) {
 	f.place.runtimeClass = p.lineOf(n, spec+"runtimeClassName")
 }
 
-func (p *parser) lineOf(n int32, path string) int32 { return p.tree.nodes[p.tree.find(n, path)].line }
+func (p *parser) lineOf(n int32, path string) int32 {
+	return p.tree.nodes[p.tree.findPath(n, path)].line
+}
 
-// suffix replaces the five letters that the API server generates for a name; here they follow from
-// the place in the input.
-func suffix(order int32) string {
+// nameSuffix replaces the five letters that the API server generates for a name; here they follow
+// from the place in the input.
+func nameSuffix(order int32) string {
 	text := strconv.FormatInt(int64(order), 36)
 	return strings.Repeat("0", max(0, 5-len(text))) + text
 }

@@ -113,11 +113,11 @@ func value(t *tree, n int32) any {
 	if node.quoted {
 		return node.text
 	}
-	switch resolve(node.text) {
+	switch resolveType(node.text) {
 	case nullScalar:
 		return nil
 	case boolScalar:
-		return truth(node.text)
+		return parseBool(node.text)
 	case intScalar, floatScalar:
 		return json.Number(node.text)
 	}
@@ -132,7 +132,7 @@ func FuzzResolve(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if v, ok := plain(text); !ok || v != text || strings.ContainsAny(text, "\n\r") || strings.TrimSpace(text) != text {
+		if v, ok := parsePlain(text); !ok || v != text || strings.ContainsAny(text, "\n\r") || strings.TrimSpace(text) != text {
 			return
 		}
 		for _, r := range text {
@@ -157,20 +157,20 @@ func FuzzResolve(f *testing.F) {
 		case float64:
 			want = floatScalar
 		}
-		have := resolve(text)
+		have := resolveType(text)
 		if have == intScalar {
 			have = floatScalar
 		}
 		if have != want {
 			t.Fatalf("%q is %v here and %v to kubectl (%s)", text, have, want, out)
 		}
-		if want == boolScalar && truth(text) != got.A.(bool) {
-			t.Fatalf("%q is %v here and %v to kubectl", text, truth(text), got.A)
+		if want == boolScalar && parseBool(text) != got.A.(bool) {
+			t.Fatalf("%q is %v here and %v to kubectl", text, parseBool(text), got.A)
 		}
 		if want == floatScalar {
 			var f float64
-			if err := json.Unmarshal([]byte(number(text)), &f); err != nil || f != got.A.(float64) {
-				t.Fatalf("%q is %s here and %s to kubectl", text, number(text), out)
+			if err := json.Unmarshal([]byte(formatNumber(text)), &f); err != nil || f != got.A.(float64) {
+				t.Fatalf("%q is %s here and %s to kubectl", text, formatNumber(text), out)
 			}
 		}
 	})

@@ -3,5 +3,5 @@ package manifest
 // PodAt returns where in the input the i-th of Pods is, or the workload that it was created for.
 func (s *Set) PodAt(i int) (file string, line int) {
 	at := s.places["Pod"][i]
-	return s.name(at.file), int(at.line)
+	return s.fileName(at.file), int(at.line)
 }

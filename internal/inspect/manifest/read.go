@@ -60,13 +60,13 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 		stdin: cmp.Or(options.Stdin, "<stdin>"),
 	}}
 
-	if err := r.run(files, stdin); err != nil {
+	if err := r.readFiles(files, stdin); err != nil {
 		return nil, err
 	}
-	r.set.Warnings = r.warnings.lines()
+	r.set.Warnings = r.warnings.listLines()
 	if len(r.errs) == 0 {
-		for _, e := range r.set.check(options) {
-			r.fail(e)
+		for _, e := range r.set.checkObjects(options) {
+			r.addError(e)
 		}
 	}
 
@@ -78,7 +78,7 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	}
 
 	if options.Lenient {
-		r.set.limit()
+		r.set.limitWorkloads()
 	}
 	class := admission.DefaultStorageClass(r.set.StorageClasses)
 	for _, claim := range r.set.PersistentVolumeClaims {
@@ -152,7 +152,7 @@ type reader struct {
 	warnings warnings
 }
 
-func (r *reader) fail(e *Error) {
+func (r *reader) addError(e *Error) {
 	if len(r.errs) == maxErrors {
 		r.more++
 		return
@@ -178,7 +178,7 @@ const (
 	inFlight    = 8
 )
 
-func (r *reader) run(files []string, stdin io.Reader) error {
+func (r *reader) readFiles(files []string, stdin io.Reader) error {
 	workers := cmp.Or(r.options.Workers, runtime.GOMAXPROCS(0))
 	jobs, ordered := make(chan *batch, inFlight), make(chan *batch, inFlight)
 	var failed error
@@ -186,7 +186,7 @@ func (r *reader) run(files []string, stdin io.Reader) error {
 	running.Go(func() {
 		defer close(jobs)
 		defer close(ordered)
-		failed = r.cut(files, stdin, func(b *batch) {
+		failed = r.cutFiles(files, stdin, func(b *batch) {
 			jobs <- b
 			ordered <- b
 		})
@@ -196,7 +196,7 @@ func (r *reader) run(files []string, stdin io.Reader) error {
 			p := &parser{decoder: newDecoder(), lenient: r.options.Lenient}
 			for b := range jobs {
 				for i, c := range b.chunks {
-					b.found = append(b.found, p.parse(c, b.order+int32(i))...)
+					b.found = append(b.found, p.parseChunk(c, b.order+int32(i))...)
 				}
 				b.chunks = nil
 				close(b.ready)
@@ -205,7 +205,7 @@ func (r *reader) run(files []string, stdin io.Reader) error {
 	}
 	for b := range ordered {
 		<-b.ready
-		r.collect(b)
+		r.collectBatch(b)
 	}
 	running.Wait()
 	if len(r.errs) > 0 {
@@ -214,8 +214,8 @@ func (r *reader) run(files []string, stdin io.Reader) error {
 	return failed
 }
 
-// cut emits the chunks of all files in batches, in order.
-func (r *reader) cut(files []string, stdin io.Reader, emit func(*batch)) error {
+// cutFiles emits the chunks of all files in batches, in order.
+func (r *reader) cutFiles(files []string, stdin io.Reader, emit func(*batch)) error {
 	order := int32(0)
 	for i, file := range files {
 		b, size := r.newBatch(i, order), 0
@@ -247,18 +247,18 @@ func (r *reader) newBatch(file int, order int32) *batch {
 }
 
 func (r *reader) splitFile(file string, stdin io.Reader, emit func(chunk) error) error {
-	in, err := r.open(file, stdin)
+	in, err := r.openFile(file, stdin)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	if err := split(in, emit); err != nil {
+	if err := splitStream(in, emit); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return nil
 }
 
-func (r *reader) open(file string, stdin io.Reader) (io.ReadCloser, error) {
+func (r *reader) openFile(file string, stdin io.Reader) (io.ReadCloser, error) {
 	folder, made := strings.CutPrefix(file, kustomization)
 	switch {
 	case made && r.options.Kustomize == nil:
@@ -274,13 +274,13 @@ func (r *reader) open(file string, stdin io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(stdin), nil
 }
 
-// collect adds what was found in a batch to the set.
-func (r *reader) collect(b *batch) {
-	file := r.set.name(b.file)
+// collectBatch adds what was found in a batch to the set.
+func (r *reader) collectBatch(b *batch) {
+	file := r.set.fileName(b.file)
 	for i := range b.found {
 		f := &b.found[i]
 		for _, p := range f.problems {
-			r.fail(&Error{File: file, Line: int(p.line), Object: f.name, Field: p.path, Text: p.text})
+			r.addError(&Error{File: file, Line: int(p.line), Object: f.name, Field: p.path, Text: p.text})
 		}
 
 		switch {
@@ -292,14 +292,14 @@ func (r *reader) collect(b *batch) {
 			f.kind.add(r.set, f.object)
 			r.set.places[f.kind.name] = append(r.set.places[f.kind.name], f.place)
 			for _, u := range f.unknown {
-				r.warnings.add(file, f.kind.name, u)
+				r.warnings.addProblem(file, f.kind.name, u)
 			}
 		}
 	}
 }
 
-// name returns how messages refer to a file.
-func (s *Set) name(file int32) string {
+// fileName returns how messages refer to a file.
+func (s *Set) fileName(file int32) string {
 	if s.files[file] == "-" {
 		return s.stdin
 	}

@@ -14,10 +14,10 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// deployments makes sure that each Deployment has ReplicaSets for all its replicas: those of the
-// input, and a new one if there are none. Replicas that are missing, in the middle of scaling up,
-// go to the newest.
-func (e *expansion) deployments() {
+// expandDeployments makes sure that each Deployment has ReplicaSets for all its replicas: those of
+// the input, and a new one if there are none. Replicas that are missing, in the middle of scaling
+// up, go to the newest.
+func (e *expansion) expandDeployments() {
 	s := e.set
 	type identity struct{ uid, name string }
 	sets := map[identity][]*appsv1.ReplicaSet{}
@@ -47,7 +47,7 @@ func (e *expansion) deployments() {
 		if missing > 0 {
 			newest := slices.MaxFunc(own,
 				func(a, b *appsv1.ReplicaSet) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
-			newest.Spec.Replicas = ptr(*newest.Spec.Replicas + missing)
+			newest.Spec.Replicas = pointerTo(*newest.Spec.Replicas + missing)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 			Name: d.Name + "-" + hash, Namespace: d.Namespace, Labels: maps.Clone(labels),
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))},
 		},
-		Spec: appsv1.ReplicaSetSpec{Replicas: ptr(*d.Spec.Replicas), Selector: selector, Template: *d.Spec.Template.DeepCopy()},
+		Spec: appsv1.ReplicaSetSpec{Replicas: pointerTo(*d.Spec.Replicas), Selector: selector, Template: *d.Spec.Template.DeepCopy()},
 	}
 
 	rs.Spec.Template.Labels = labels
@@ -96,7 +96,7 @@ func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 
 func (e *expansion) replicaSets() {
 	for i, rs := range e.set.ReplicaSets {
-		e.replicate(workload{
+		e.expandReplicas(workload{
 			gvk: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), meta: &rs.ObjectMeta, template: &rs.Spec.Template,
 			at: e.set.places["ReplicaSet"][i],
 		}, *rs.Spec.Replicas)
@@ -105,20 +105,20 @@ func (e *expansion) replicaSets() {
 
 func (e *expansion) replicationControllers() {
 	for i, rc := range e.set.ReplicationControllers {
-		e.replicate(workload{
+		e.expandReplicas(workload{
 			gvk: v1.SchemeGroupVersion.WithKind("ReplicationController"), meta: &rc.ObjectMeta,
 			template: rc.Spec.Template, at: e.set.places["ReplicationController"][i],
 		}, *rc.Spec.Replicas)
 	}
 }
 
-func (e *expansion) replicate(w workload, replicas int32) {
+func (e *expansion) expandReplicas(w workload, replicas int32) {
 	if w.meta.DeletionTimestamp != nil || w.template == nil {
 		return
 	}
-	for range min(int(replicas), mostPods) - len(active(e.owned(w))) {
-		e.addNamed(w.pod(), w.meta.Name+"-", w.at)
+	for range min(int(replicas), mostPods) - len(activePods(e.ownedPods(w))) {
+		e.addNamed(w.newPod(), w.meta.Name+"-", w.at)
 	}
 }
 
-func ptr[T any](value T) *T { return &value }
+func pointerTo[T any](value T) *T { return &value }

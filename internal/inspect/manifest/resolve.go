@@ -20,9 +20,9 @@ func (s scalarType) String() string {
 	return [...]string{"a string", "null", "a boolean", "a number", "a number"}[s]
 }
 
-// resolve returns the type of a plain scalar as kubectl's YAML library does, by the rules of YAML
-// 1.1, in which yes and off are booleans. So what kubectl refuses is refused here, too.
-func resolve(text string) scalarType {
+// resolveType returns the type of a plain scalar as kubectl's YAML library does, by the rules of
+// YAML 1.1, in which yes and off are booleans. So what kubectl refuses is refused here, too.
+func resolveType(text string) scalarType {
 	if text == "" {
 		return nullScalar
 	}
@@ -56,8 +56,8 @@ func isInfinite(text string) bool {
 	return false
 }
 
-// truth is the value of a scalar that resolve calls a boolean.
-func truth(text string) bool {
+// parseBool is the value of a scalar that resolve calls a boolean.
+func parseBool(text string) bool {
 	switch text[0] {
 	case 'y', 'Y', 't', 'T':
 		return true
@@ -151,8 +151,8 @@ func isFloat(text string) bool {
 	return i == len(text)
 }
 
-// number prints a plain number as kubectl passes it on in JSON.
-func number(text string) string {
+// formatNumber prints a plain number as kubectl passes it on in JSON.
+func formatNumber(text string) string {
 	if n, ok := parseInt(text); ok {
 		return strconv.FormatInt(n, 10)
 	}

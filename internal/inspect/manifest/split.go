@@ -21,9 +21,9 @@ type chunk struct {
 	head string
 }
 
-// split cuts a stream into objects without parsing them, and calls emit for each, in order. Lists
-// are cut into their items, so that a file of a million pods needs the memory of one.
-func split(r io.Reader, emit func(chunk) error) error {
+// splitStream cuts a stream into objects without parsing them, and calls emit for each, in order.
+// Lists are cut into their items, so that a file of a million pods needs the memory of one.
+func splitStream(r io.Reader, emit func(chunk) error) error {
 	in := inUTF8(bufio.NewReaderSize(r, 1<<16))
 	first, err := firstByte(in)
 	if errors.Is(err, io.EOF) {
@@ -38,11 +38,11 @@ func split(r io.Reader, emit func(chunk) error) error {
 
 	if first == '{' {
 		s := jsonSplitter{in: in, line: 1, emit: emit}
-		return s.run()
+		return s.splitJSON()
 	}
 
 	s := yamlSplitter{in: in, emit: emit}
-	return s.run()
+	return s.splitYAML()
 }
 
 // firstByte looks for the first byte that is not white space.
@@ -74,13 +74,13 @@ type yamlSplitter struct {
 	dash   int // indentation of the items' dashes, -1 before the first
 }
 
-func (s *yamlSplitter) run() error {
+func (s *yamlSplitter) splitYAML() error {
 	s.blank = true
 	for {
 		text, err := s.readLine()
 		if len(text) > 0 {
 			s.line++
-			if err := s.take(text); err != nil {
+			if err := s.takeLine(text); err != nil {
 				return err
 			}
 		}
@@ -107,7 +107,7 @@ func (s *yamlSplitter) readLine() ([]byte, error) {
 	return long, err
 }
 
-func (s *yamlSplitter) take(text []byte) error {
+func (s *yamlSplitter) takeLine(text []byte) error {
 	if s.line == 1 {
 		text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	}
@@ -126,11 +126,11 @@ func (s *yamlSplitter) take(text []byte) error {
 		return nil
 	}
 
-	s.add(text, content)
+	s.addLine(text, content)
 	return nil
 }
 
-func (s *yamlSplitter) add(text, content []byte) {
+func (s *yamlSplitter) addLine(text, content []byte) {
 	if s.blank && (len(content) == 0 || content[0] == '#') {
 		return // nothing yet
 	}
@@ -144,7 +144,7 @@ func (s *yamlSplitter) takeInList(text, content []byte, indent int) error {
 	isDash := len(content) > 0 && content[0] == '-' && (len(content) == 1 || content[1] == ' ')
 	switch {
 	case len(content) == 0 || content[0] == '#' && indent <= max(s.dash, 0):
-		s.add(text, content)
+		s.addLine(text, content)
 		return nil
 	case s.dash < 0 && isDash:
 		s.dash = indent
@@ -164,7 +164,7 @@ func (s *yamlSplitter) takeInList(text, content []byte, indent int) error {
 			return err
 		}
 	}
-	s.add(text, content)
+	s.addLine(text, content)
 	return nil
 }
 
@@ -209,11 +209,11 @@ type jsonSplitter struct {
 	head           string
 }
 
-func (s *jsonSplitter) run() error {
+func (s *jsonSplitter) splitJSON() error {
 	for {
 		c, err := s.in.ReadByte()
 		if errors.Is(err, io.EOF) {
-			return s.rest()
+			return s.flushRest()
 		}
 		if err != nil {
 			return err
@@ -224,16 +224,16 @@ func (s *jsonSplitter) run() error {
 				return err
 			}
 			rest := yamlSplitter{in: s.in, emit: s.emit, line: s.line - 1}
-			return rest.run()
+			return rest.splitYAML()
 		}
 		switch {
 		case c == '"', c == '\'' && s.mayQuote():
-			if err := s.str(c); err != nil {
+			if err := s.readString(c); err != nil {
 				return err
 			}
 			continue
 		case s.items && s.depth == 2 && (c == ',' || c == ']'):
-			if err := s.flush(true); err != nil {
+			if err := s.flushChunk(true); err != nil {
 				return err
 			}
 			if c == ']' {
@@ -251,11 +251,11 @@ func (s *jsonSplitter) run() error {
 		case c == '}' || c == ']':
 			s.depth--
 		}
-		s.put(c)
+		s.putByte(c)
 		if c == '}' && s.depth == 0 {
 			if s.wasList {
 				s.buf, s.wasList = s.buf[:0], false
-			} else if err := s.flush(false); err != nil {
+			} else if err := s.flushChunk(false); err != nil {
 				return err
 			}
 			s.word = s.word[:0]
@@ -263,7 +263,7 @@ func (s *jsonSplitter) run() error {
 	}
 }
 
-func (s *jsonSplitter) put(c byte) {
+func (s *jsonSplitter) putByte(c byte) {
 	if c == '\n' {
 		s.line++
 	}
@@ -283,23 +283,23 @@ func (s *jsonSplitter) mayQuote() bool {
 	return len(before) > 0 && strings.IndexByte(",[{:", before[len(before)-1]) >= 0
 }
 
-// str reads a string up to its closing quote.
-func (s *jsonSplitter) str(quote byte) error {
-	s.put(quote)
+// readString reads a string up to its closing quote.
+func (s *jsonSplitter) readString(quote byte) error {
+	s.putByte(quote)
 	begin := len(s.buf)
 	for {
 		c, err := s.in.ReadByte()
 		if err != nil {
-			return s.rest()
+			return s.flushRest()
 		}
 
-		s.put(c)
+		s.putByte(c)
 		switch {
 		case c == '\\' && quote == '"':
 			if c, err = s.in.ReadByte(); err != nil {
-				return s.rest()
+				return s.flushRest()
 			}
-			s.put(c)
+			s.putByte(c)
 		case c == quote:
 			if s.depth == 1 {
 				s.word = append(s.word[:0], s.buf[begin:len(s.buf)-1]...)
@@ -309,7 +309,7 @@ func (s *jsonSplitter) str(quote byte) error {
 	}
 }
 
-func (s *jsonSplitter) flush(item bool) error {
+func (s *jsonSplitter) flushChunk(item bool) error {
 	if len(s.buf) == 0 {
 		return nil
 	}
@@ -321,12 +321,12 @@ func (s *jsonSplitter) flush(item bool) error {
 	return s.emit(c)
 }
 
-// rest emits what is left at the end of the file: nothing, or something unclosed, which the parser
-// will report.
-func (s *jsonSplitter) rest() error {
+// flushRest emits what is left at the end of the file: nothing, or something unclosed, which the
+// parser will report.
+func (s *jsonSplitter) flushRest() error {
 	if len(s.buf) == 0 && s.depth > 0 {
 		s.buf = append(s.buf, '{')
 		s.start = s.line
 	}
-	return s.flush(false)
+	return s.flushChunk(false)
 }

@@ -25,9 +25,9 @@ func (e *expansion) statefulSets() {
 		}
 		w := workloadOfStateful(set)
 		w.at = e.set.places["StatefulSet"][i]
-		for _, pod := range e.owned(w) { // a pod's name says whether it is there
+		for _, pod := range e.ownedPods(w) { // a pod's name says whether it is there
 			if rules.IsTerminal(pod) && !rules.IsTerminating(pod) && len(pod.Finalizers) == 0 {
-				e.remove(pod) // the controller deletes it, and makes it again under its name
+				e.removePod(pod) // the controller deletes it, and makes it again under its name
 			}
 		}
 		first := FirstOrdinal(set)
@@ -36,7 +36,7 @@ func (e *expansion) statefulSets() {
 			if e.names[types.NamespacedName{Namespace: set.Namespace, Name: name}] {
 				continue
 			}
-			e.add(statefulPod(set, w, name, ordinal), w.at)
+			e.addPod(statefulPod(set, w, name, ordinal), w.at)
 			for _, claim := range claimsOf(set, name) {
 				id := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
 				if !claims[id] {
@@ -70,7 +70,7 @@ func workloadOfStateful(set *appsv1.StatefulSet) workload {
 }
 
 func statefulPod(set *appsv1.StatefulSet, w workload, name string, ordinal int) *v1.Pod {
-	pod := w.pod()
+	pod := w.newPod()
 	pod.Name, pod.Spec.Hostname, pod.Spec.Subdomain = name, name, set.Spec.ServiceName
 	pod.Labels[appsv1.StatefulSetPodNameLabel] = name
 	pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinal)

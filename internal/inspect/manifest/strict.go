@@ -15,7 +15,7 @@ import (
 func Decode(name string, text []byte, into any) error {
 	p := &parser{decoder: newDecoder()}
 	c := chunk{text: string(text), line: 1}
-	if !p.read(c) {
+	if !p.readTree(c) {
 		if fault := parseLibrary(&p.tree, c.text, c.line); fault != nil {
 			return &Error{File: name, Line: int(fault.line), Text: fault.text}
 		}
@@ -24,11 +24,11 @@ func Decode(name string, text []byte, into any) error {
 	if len(p.tree.nodes) == 0 {
 		return &Error{File: name, Line: 1, Text: "nothing stands there"}
 	}
-	p.decoder.reset(&p.tree)
+	p.decoder.resetFor(&p.tree)
 	value := reflect.ValueOf(into).Elem()
 	planOf(value.Type())(p.decoder, 0, value)
 	var faults []error
-	if line := second(c.text); line > 0 {
+	if line := secondDocument(c.text); line > 0 {
 		faults = append(faults, &Error{File: name, Line: line, Text: "a second document, where one is expected"})
 	}
 
@@ -57,9 +57,9 @@ func Lines(text []byte, key string) (lines []int) {
 	return lines
 }
 
-// second returns the line of a second document, 0 if there is none but empty ones. Of one that
-// cannot be read no line is known; it returns the first.
-func second(text string) int {
+// secondDocument returns the line of a second document, 0 if there is none but empty ones. Of one
+// that cannot be read no line is known; it returns the first.
+func secondDocument(text string) int {
 	documents := yaml.NewDecoder(strings.NewReader(text))
 	for first := true; ; first = false {
 		var document yaml.Node

@@ -30,13 +30,13 @@ func (t *tree) appendJSON(out []byte, n int32) []byte {
 	if node.quoted {
 		return appendString(out, node.text)
 	}
-	switch resolve(node.text) {
+	switch resolveType(node.text) {
 	case nullScalar:
 		return append(out, "null"...)
 	case boolScalar:
-		return strconv.AppendBool(out, truth(node.text))
+		return strconv.AppendBool(out, parseBool(node.text))
 	case intScalar, floatScalar:
-		return append(out, number(node.text)...)
+		return append(out, formatNumber(node.text)...)
 	}
 
 	return appendString(out, node.text)

@@ -44,9 +44,9 @@ type appender struct {
 	parent, last int32
 }
 
-func (t *tree) children(parent int32) appender { return appender{t: t, parent: parent} }
+func (t *tree) childrenOf(parent int32) appender { return appender{t: t, parent: parent} }
 
-func (a *appender) append(child int32) {
+func (a *appender) appendChild(child int32) {
 	if a.last == 0 {
 		a.t.nodes[a.parent].first = child
 	} else {
@@ -55,8 +55,8 @@ func (a *appender) append(child int32) {
 	a.last = child
 }
 
-// get returns the child of a mapping under the key, or 0.
-func (t *tree) get(n int32, key string) int32 {
+// childOf returns the child of a mapping under the key, or 0.
+func (t *tree) childOf(n int32, key string) int32 {
 	if t.nodes[n].kind != mappingNode {
 		return 0
 	}
@@ -68,18 +68,18 @@ func (t *tree) get(n int32, key string) int32 {
 	return 0
 }
 
-// text returns the scalar under a key of a mapping, or "".
-func (t *tree) text(n int32, key string) string {
-	if c := t.get(n, key); c != 0 && t.nodes[c].kind == scalarNode {
+// textOf returns the scalar under a key of a mapping, or "".
+func (t *tree) textOf(n int32, key string) string {
+	if c := t.childOf(n, key); c != 0 && t.nodes[c].kind == scalarNode {
 		return t.nodes[c].text
 	}
 	return ""
 }
 
-// find follows a field path as validation writes it, spec.taints[0].effect or
+// findPath follows a field path as validation writes it, spec.taints[0].effect or
 // limits[nvidia.com/gpu], as far as the document has it: a missing field is reported where it is
 // missing.
-func (t *tree) find(from int32, path string) int32 {
+func (t *tree) findPath(from int32, path string) int32 {
 	at := from
 	for path != "" {
 		var step string
@@ -96,12 +96,12 @@ func (t *tree) find(from int32, path string) int32 {
 					child = t.nodes[child].next
 				}
 			} else {
-				child = t.get(at, step)
+				child = t.childOf(at, step)
 			}
 		default:
 			path = strings.TrimPrefix(path, ".")
 			// A map's key can contain dots: status.capacity.example.com/gpu.
-			if child = t.get(at, path); child != 0 {
+			if child = t.childOf(at, path); child != 0 {
 				return child
 			}
 			end := strings.IndexAny(path, ".[")
@@ -109,7 +109,7 @@ func (t *tree) find(from int32, path string) int32 {
 				end = len(path)
 			}
 			step, path = path[:end], path[end:]
-			child = t.get(at, step)
+			child = t.childOf(at, step)
 		}
 		if child == 0 {
 			return at

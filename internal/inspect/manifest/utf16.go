@@ -49,7 +49,7 @@ func (r *utf16Reader) Read(into []byte) (n int, err error) {
 			n += copied
 			continue
 		}
-		unit, err := r.unit()
+		unit, err := r.readUnit()
 		if err != nil {
 			if n > 0 {
 				return n, nil
@@ -57,7 +57,7 @@ func (r *utf16Reader) Read(into []byte) (n int, err error) {
 			return 0, err
 		}
 		if utf16.IsSurrogate(unit) {
-			second, err := r.unit()
+			second, err := r.readUnit()
 			if err != nil {
 				second = utf8.RuneError
 			}
@@ -69,7 +69,7 @@ func (r *utf16Reader) Read(into []byte) (n int, err error) {
 	return n, nil
 }
 
-func (r *utf16Reader) unit() (rune, error) {
+func (r *utf16Reader) readUnit() (rune, error) {
 	var bytes [2]byte
 	if _, err := io.ReadFull(r.in, bytes[:]); err != nil {
 		if err == io.ErrUnexpectedEOF {

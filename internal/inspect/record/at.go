@@ -36,9 +36,9 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	}
 
 	if session == nil || session.Until.Add(time.Second).Before(at) {
-		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), spans(index))
+		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), listSpans(index))
 	}
-	folder, err := session.open(dir)
+	folder, err := session.openFolder(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		}
 	}
 
-	err = replay(folder, at, func(c *Change) error {
+	err = replaySession(folder, at, func(c *Change) error {
 		if c.Type == "Set" {
 			return set(c.Object)
 		}
@@ -85,12 +85,12 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		}
 	}
 
-	return assemble(dir, list)
+	return assembleSet(dir, list)
 }
 
-// assemble reads the objects as strictly as those of any file: a recording may have been made by
+// assembleSet reads the objects as strictly as those of any file: a recording may have been made by
 // someone else.
-func assemble(dir string, list []json.RawMessage) (*manifest.Set, error) {
+func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	var text bytes.Buffer
 	text.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
 	for i, object := range list {
@@ -118,8 +118,8 @@ func identityOf(text []byte) (identity, error) {
 	return identity{object.Kind, object.Metadata.Namespace, object.Metadata.Name}, nil
 }
 
-// spans names the times that were recorded without interruption.
-func spans(index *Index) string {
+// listSpans names the times that were recorded without interruption.
+func listSpans(index *Index) string {
 	var list []string
 	began := metav1.MicroTime{}
 	for i, s := range index.Sessions {
@@ -155,9 +155,9 @@ func readList(path string, take func([]byte) error) error {
 	return nil
 }
 
-// replay calls take for the session's changes up to a time. It fails if some of them are
+// replaySession calls take for the session's changes up to a time. It fails if some of them are
 // missing.
-func replay(folder string, until time.Time, take func(*Change) error) error {
+func replaySession(folder string, until time.Time, take func(*Change) error) error {
 	files, err := filepath.Glob(filepath.Join(folder, changesPrefix+"*"+changesSuffix))
 	if err != nil {
 		return err
@@ -172,7 +172,7 @@ func replay(folder string, until time.Time, take func(*Change) error) error {
 			return err
 		}
 		number := 0
-		err = lines(bufio.NewReader(f), func(line []byte) error {
+		err = eachLine(bufio.NewReader(f), func(line []byte) error {
 			number++
 			var c Change
 			if err := json.Unmarshal(line, &c); err != nil {
@@ -195,8 +195,8 @@ func replay(folder string, until time.Time, take func(*Change) error) error {
 	return nil
 }
 
-// lines calls take for each complete line: the last one may have been cut off by a crash.
-func lines(r *bufio.Reader, take func([]byte) error) error {
+// eachLine calls take for each complete line: the last one may have been cut off by a crash.
+func eachLine(r *bufio.Reader, take func([]byte) error) error {
 	for {
 		line, err := r.ReadBytes('\n')
 		if err == io.EOF {

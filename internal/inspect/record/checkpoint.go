@@ -14,11 +14,11 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
-// checkpoint updates the folder's own objects, which -f reads.
-func (r *recorder) checkpoint() error {
+// writeCheckpoint updates the folder's own objects, which -f reads.
+func (r *recorder) writeCheckpoint() error {
 	at := now()
 	r.mu.Lock()
-	lists := r.lists()
+	lists := r.listObjects()
 	if r.options.Progress != nil {
 		r.options.Progress(r.index.Objects, r.counted)
 	}
@@ -39,7 +39,7 @@ func (r *recorder) checkpoint() error {
 		return err
 	}
 
-	r.last().written(at, r.changes)
+	r.lastSession().noteWritten(at, r.changes)
 	return r.writeIndex()
 }
 
@@ -54,8 +54,8 @@ func (r *recorder) writeIndex() error {
 	})
 }
 
-// lists has the objects by resource, in the order of their names. r.mu is held.
-func (r *recorder) lists() map[string][]json.RawMessage {
+// listObjects has the objects by resource, in the order of their names. r.mu is held.
+func (r *recorder) listObjects() map[string][]json.RawMessage {
 	lists := map[string][]json.RawMessage{}
 	r.index.Objects = 0
 	for resource, objects := range r.kinds {

@@ -44,9 +44,9 @@ type Session struct {
 	Files []string `json:"files,omitempty"`
 }
 
-// open returns the path of the session's folder, and an error if it or one of its files is not
-// there: without them a session would look like a cluster without objects.
-func (s *Session) open(dir string) (folder string, err error) {
+// openFolder returns the path of the session's folder, and an error if it or one of its files is
+// not there: without them a session would look like a cluster without objects.
+func (s *Session) openFolder(dir string) (folder string, err error) {
 	folder = filepath.Join(dir, s.Folder)
 	there, err := sizesOf(folder)
 	if err != nil {
@@ -63,9 +63,9 @@ func (s *Session) open(dir string) (folder string, err error) {
 	return folder, nil
 }
 
-// written notes that the session was written until a time, with its changes. It may have begun
+// noteWritten notes that the session was written until a time, with its changes. It may have begun
 // later.
-func (s *Session) written(until metav1.MicroTime, c *changes) {
+func (s *Session) noteWritten(until metav1.MicroTime, c *changes) {
 	if s.Until.Before(&until) {
 		s.Until = until
 	}
@@ -74,10 +74,10 @@ func (s *Session) written(until metav1.MicroTime, c *changes) {
 	}
 }
 
-// extend moves the end of a session that was killed from its last checkpoint to its last change.
-func (s *Session) extend(dir string) {
+// extendEnd moves the end of a session that was killed from its last checkpoint to its last change.
+func (s *Session) extendEnd(dir string) {
 	// What cannot be read cannot be played, either: the session ends before it.
-	_ = replay(filepath.Join(dir, s.Folder), time.Now(), func(c *Change) error {
+	_ = replaySession(filepath.Join(dir, s.Folder), time.Now(), func(c *Change) error {
 		if s.Until.Before(&c.At) {
 			s.Until = c.At
 		}
@@ -178,7 +178,7 @@ type changes struct {
 	size int64
 }
 
-func (c *changes) add(change *Change) error {
+func (c *changes) addChange(change *Change) error {
 	line, err := json.Marshal(change)
 	if err != nil {
 		return err
@@ -209,7 +209,7 @@ func sizesOf(dir string) (sizes map[string]int64, err error) {
 	return sizes, err
 }
 
-func sum(sizes map[string]int64) (size int64) {
+func sumSizes(sizes map[string]int64) (size int64) {
 	for _, one := range sizes {
 		size += one
 	}

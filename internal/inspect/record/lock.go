@@ -14,12 +14,12 @@ import (
 // lockFile is locked while a recording runs. It is left behind, unlocked.
 const lockFile = "lock"
 
-// claim checks that the folder is a recording that no other process is writing, and locks it. It
-// takes the lock before it looks at the content: what another process has written so far may not
+// claimFolder checks that the folder is a recording that no other process is writing, and locks it.
+// It takes the lock before it looks at the content: what another process has written so far may not
 // look like a recording yet. A folder without a recording is left as it is, and release is nil:
 // create claims it once there is something to write.
-func claim(dir string) (release func(), err error) {
-	if release, err = lock(dir, os.O_RDWR); err != nil && !errors.Is(err, os.ErrNotExist) {
+func claimFolder(dir string) (release func(), err error) {
+	if release, err = lockFolder(dir, os.O_RDWR); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	ours, err := isRecording(dir)
@@ -30,18 +30,18 @@ func claim(dir string) (release func(), err error) {
 	case err != nil || !ours:
 		return release, err
 	case release == nil:
-		if release, err = lock(dir, os.O_CREATE|os.O_RDWR); err != nil {
+		if release, err = lockFolder(dir, os.O_CREATE|os.O_RDWR); err != nil {
 			return nil, err
 		}
 	}
 
-	tidy(dir)
+	removeLeftovers(dir)
 	return release, nil
 }
 
-// tidy removes files that a kill has left before they got their names. They are of no use, so one
-// that cannot be removed is no error.
-func tidy(dir string) {
+// removeLeftovers removes files that a kill has left before they got their names. They are of no
+// use, so one that cannot be removed is no error.
+func removeLeftovers(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() && strings.HasPrefix(entry.Name(), writingPrefix) {
 			_ = os.Remove(path)
@@ -50,12 +50,12 @@ func tidy(dir string) {
 	})
 }
 
-// create makes the folder of a new recording, and claims it.
-func create(dir string) (release func(), err error) {
+// createFolder makes the folder of a new recording, and claims it.
+func createFolder(dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	if release, err = lock(dir, os.O_CREATE|os.O_RDWR); err != nil {
+	if release, err = lockFolder(dir, os.O_CREATE|os.O_RDWR); err != nil {
 		return nil, err
 	}
 	ours, err := isRecording(dir)
@@ -66,7 +66,7 @@ func create(dir string) (release func(), err error) {
 		release()
 		return nil, err
 	}
-	tidy(dir)
+	removeLeftovers(dir)
 	return release, nil
 }
 
@@ -82,7 +82,7 @@ func isRecording(dir string) (ours bool, err error) {
 	}
 	// A kill before the index was written leaves one session, which is begun anew. More are a
 	// recording whose index was lost.
-	if n := len(sessions(dir)); n > 1 {
+	if n := len(listSessions(dir)); n > 1 {
 		return false, fmt.Errorf("%s has %d sessions of a recording, and no %s: nothing was written; put that file "+
 			"back, or name a new folder", dir, n, IndexFile)
 	}
@@ -98,14 +98,14 @@ func isRecording(dir string) (ours bool, err error) {
 // leftOver reports whether a file was written by a recording that was killed before it had an
 // index: its session has a list of the same name.
 func leftOver(dir, name string) bool {
-	return slices.ContainsFunc(sessions(dir), func(session string) bool {
+	return slices.ContainsFunc(listSessions(dir), func(session string) bool {
 		_, err := os.Lstat(filepath.Join(dir, session, name))
 		return err == nil
 	})
 }
 
-// sessions lists the folders of sessions, also of those that are in no index.
-func sessions(dir string) (folders []string) {
+// listSessions lists the folders of sessions, also of those that are in no index.
+func listSessions(dir string) (folders []string) {
 	entries, _ := os.ReadDir(filepath.Join(dir, sessionsFolder))
 	for _, e := range entries {
 		if _, err := time.Parse(sessionLayout, e.Name()); err == nil && e.IsDir() {
@@ -115,12 +115,12 @@ func sessions(dir string) (folders []string) {
 	return folders
 }
 
-func lock(dir string, flags int) (release func(), err error) {
+func lockFolder(dir string, flags int) (release func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), flags, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := acquire(f); err != nil {
+	if err := acquireLock(f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: another berth record writes to it; name another folder, or end that one", dir)
 	}

@@ -9,7 +9,7 @@ import (
 // TestFilesThatAKillHasLeft before they had their names go when the recording is continued, or
 // begun.
 func TestFilesThatAKillHasLeft(t *testing.T) {
-	for name, hold := range map[string]func(string) (func(), error){"begun": create, "continued": claim} {
+	for name, hold := range map[string]func(string) (func(), error){"begun": createFolder, "continued": claimFolder} {
 		dir := t.TempDir()
 		write := func(name string) string {
 			path := filepath.Join(dir, name)

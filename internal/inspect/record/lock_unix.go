@@ -7,5 +7,7 @@ import (
 	"syscall"
 )
 
-// acquire takes the lock, which is released when the process ends at the latest.
-func acquire(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }
+// acquireLock takes the lock, which is released when the process ends at the latest.
+func acquireLock(f *os.File) error {
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+}

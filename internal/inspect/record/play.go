@@ -41,7 +41,7 @@ func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 }
 
 func playSession(dir string, s *Session, yield func(Step, error) bool) error {
-	folder, err := s.open(dir)
+	folder, err := s.openFolder(dir)
 	if err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	}
 	for _, resource := range []string{"nodes", "podgroups", "pods"} {
 		err := readList(filepath.Join(folder, resource+".json"), func(text []byte) error {
-			o, _, err := decoded(text)
+			o, _, err := decodeObject(text)
 			if err != nil {
 				return err
 			}
@@ -72,8 +72,8 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	if err := tell(Step{At: s.Began.Time, Began: true}); err != nil {
 		return err
 	}
-	return replay(folder, s.Until.Add(time.Hour), func(c *Change) error {
-		o, kind, err := decoded(c.Object)
+	return replaySession(folder, s.Until.Add(time.Hour), func(c *Change) error {
+		o, kind, err := decodeObject(c.Object)
 		if err != nil || kind != "Node" && kind != "Pod" && kind != "PodGroup" {
 			return err
 		}
@@ -81,7 +81,7 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	})
 }
 
-func decoded(text []byte) (o metav1.Object, kind string, err error) {
+func decodeObject(text []byte) (o metav1.Object, kind string, err error) {
 	var object runtime.Object
 	if object, _, err = scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil); err != nil {
 		return nil, "", err

@@ -61,7 +61,7 @@ func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	r := &recorder{options: o, client: client, kinds: map[string]map[string]json.RawMessage{},
 		listed: map[string]bool{}, ready: make(chan struct{})}
 	var err error
-	if r.release, err = claim(o.Dir); err != nil {
+	if r.release, err = claimFolder(o.Dir); err != nil {
 		return err
 	}
 
@@ -71,7 +71,7 @@ func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 		}
 	}()
 
-	if err := r.open(ctx); err != nil {
+	if err := r.openIndex(ctx); err != nil {
 		return err
 	}
 	if o.For > 0 {
@@ -81,13 +81,13 @@ func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	}
 
 	if o.Once {
-		return r.once(ctx)
+		return r.recordOnce(ctx)
 	}
-	return r.follow(ctx)
+	return r.followKinds(ctx)
 }
 
-// open reads the index of a recording of the same cluster, or begins a new one.
-func (r *recorder) open(ctx context.Context) error {
+// openIndex reads the index of a recording of the same cluster, or begins a new one.
+func (r *recorder) openIndex(ctx context.Context) error {
 	cluster, err := r.client.ClusterID(ctx)
 	if err != nil {
 		return err
@@ -104,7 +104,7 @@ func (r *recorder) open(ctx context.Context) error {
 	}
 
 	if n := len(index.Sessions); n > 0 {
-		index.Sessions[n-1].extend(r.options.Dir)
+		index.Sessions[n-1].extendEnd(r.options.Dir)
 	}
 	index.Source.From = r.client.Host()
 	r.index, r.opened = index, now()
@@ -113,22 +113,22 @@ func (r *recorder) open(ctx context.Context) error {
 
 func now() metav1.MicroTime { return metav1.NewMicroTime(time.Now().UTC()) }
 
-// once records the objects as they are.
-func (r *recorder) once(ctx context.Context) error {
+// recordOnce records the objects as they are.
+func (r *recorder) recordOnce(ctx context.Context) error {
 	for _, k := range snapshot.Kinds() {
-		version, err := r.client.ListAll(ctx, k, func(object metav1.Object) { r.set(k, object) })
+		version, err := r.client.ListAll(ctx, k, func(object metav1.Object) { r.setObject(k, object) })
 		if err != nil && (k.Needed || !snapshot.Optional(err)) {
 			return fmt.Errorf("list %s: %w", k.Resource, err)
 		}
 		r.index.Source.ResourceVersion = cmp.Or(version, r.index.Source.ResourceVersion)
 	}
-	return r.begin()
+	return r.beginRecording()
 }
 
 var errEarly = errors.New("ended before everything was listed: nothing was written")
 
-// follow lists and watches every kind.
-func (r *recorder) follow(ctx context.Context) error {
+// followKinds lists and watches every kind.
+func (r *recorder) followKinds(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var running sync.WaitGroup
@@ -156,7 +156,7 @@ func (r *recorder) follow(ctx context.Context) error {
 	case <-ctx.Done():
 		return errEarly
 	}
-	if err := r.begin(); err != nil {
+	if err := r.beginRecording(); err != nil {
 		return err
 	}
 	ticker := time.NewTicker(r.options.Every)
@@ -164,37 +164,37 @@ func (r *recorder) follow(ctx context.Context) error {
 	for {
 		select {
 		case <-ticker.C:
-			if err := r.checkpoint(); err != nil {
+			if err := r.writeCheckpoint(); err != nil {
 				return err
 			}
 		case <-ctx.Done():
-			return r.end()
+			return r.endRecording()
 		}
 	}
 }
 
-// begin writes the objects at the beginning of the session. Everything has been listed then: a
-// cluster that cannot be read leaves no folder behind.
-func (r *recorder) begin() error {
+// beginRecording writes the objects at the beginning of the session. Everything has been listed
+// then: a cluster that cannot be read leaves no folder behind.
+func (r *recorder) beginRecording() error {
 	if r.release == nil {
 		var err error
-		if r.release, err = create(r.options.Dir); err != nil {
+		if r.release, err = createFolder(r.options.Dir); err != nil {
 			return err
 		}
 	}
 	r.mu.Lock()
-	err := errors.Join(r.sweep(), r.session(r.opened))
+	err := errors.Join(r.sweepSessions(), r.beginSession(r.opened))
 	r.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return r.checkpoint()
+	return r.writeCheckpoint()
 }
 
-// sweep removes the sessions of recordings that were killed before these were in the index. r.mu is
-// held.
-func (r *recorder) sweep() error {
-	for _, folder := range sessions(r.options.Dir) {
+// sweepSessions removes the sessions of recordings that were killed before these were in the index.
+// r.mu is held.
+func (r *recorder) sweepSessions() error {
+	for _, folder := range listSessions(r.options.Dir) {
 		if slices.ContainsFunc(r.index.Sessions, func(s Session) bool { return s.Folder == folder }) {
 			continue
 		}
@@ -205,15 +205,15 @@ func (r *recorder) sweep() error {
 	return nil
 }
 
-// session begins a session with the objects as they are. r.mu is held: what is seen from now on is
-// a change.
-func (r *recorder) session(began metav1.MicroTime) error {
+// beginSession begins a session with the objects as they are. r.mu is held: what is seen from now
+// on is a change.
+func (r *recorder) beginSession(began metav1.MicroTime) error {
 	s := Session{Folder: filepath.Join(sessionsFolder, sessionName(began.Time)), Began: began, Until: began}
 	folder := filepath.Join(r.options.Dir, s.Folder)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
 	}
-	if err := writeLists(folder, r.lists()); err != nil {
+	if err := writeLists(folder, r.listObjects()); err != nil {
 		return err
 	}
 	sizes, err := sizesOf(folder)
@@ -222,24 +222,24 @@ func (r *recorder) session(began metav1.MicroTime) error {
 	}
 	s.Files = slices.Sorted(maps.Keys(sizes))
 	const parts = 8 // a session is full at this fraction of the limit, or when its changes outweigh its objects
-	r.full = max(r.options.MaxBytes/parts, sum(sizes))
+	r.full = max(r.options.MaxBytes/parts, sumSizes(sizes))
 	r.changes = &changes{path: filepath.Join(folder, changesPrefix+"000001"+changesSuffix)}
 	r.index.Sessions = append(r.index.Sessions, s)
 	return r.makeRoom()
 }
 
-// last is the session that is being recorded. r.mu is held.
-func (r *recorder) last() *Session { return &r.index.Sessions[len(r.index.Sessions)-1] }
+// lastSession is the session that is being recorded. r.mu is held.
+func (r *recorder) lastSession() *Session { return &r.index.Sessions[len(r.index.Sessions)-1] }
 
-// turn ends a session that is full, and begins the next one: room is made by removing whole
+// turnSession ends a session that is full, and begins the next one: room is made by removing whole
 // sessions, so that any time in the others can be shown. r.mu is held.
-func (r *recorder) turn() error {
+func (r *recorder) turnSession() error {
 	if err := r.changes.close(); err != nil {
 		return err
 	}
 	at := now()
-	r.last().written(at, r.changes)
-	if err := r.session(at); err != nil {
+	r.lastSession().noteWritten(at, r.changes)
+	if err := r.beginSession(at); err != nil {
 		return err
 	}
 	return r.writeIndex()
@@ -254,7 +254,7 @@ func (r *recorder) makeRoom() error {
 		if err != nil {
 			return err
 		}
-		sizes[i] = sum(files)
+		sizes[i] = sumSizes(files)
 		total += sizes[i]
 	}
 	first := 0
@@ -280,17 +280,17 @@ func (r *recorder) makeRoom() error {
 	return nil
 }
 
-func (r *recorder) end() error {
-	err := r.checkpoint()
+func (r *recorder) endRecording() error {
+	err := r.writeCheckpoint()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return errors.Join(err, r.changes.close())
 }
 
-// set records an object, unless it is unchanged.
-func (r *recorder) set(k snapshot.Kind, object metav1.Object) {
+// setObject records an object, unless it is unchanged.
+func (r *recorder) setObject(k snapshot.Kind, object metav1.Object) {
 	copied := object.(runtime.Object).DeepCopyObject()
-	slim(copied.(metav1.Object))
+	slimObject(copied.(metav1.Object))
 	copied.GetObjectKind().SetGroupVersionKind(k.GroupVersion.WithKind(k.Kind))
 	text, err := json.Marshal(copied)
 	r.mu.Lock()
@@ -311,11 +311,11 @@ func (r *recorder) set(k snapshot.Kind, object metav1.Object) {
 	objects[name] = text
 	// Every node renews its Lease every ten seconds, so only the newest state is kept.
 	if k.Resource != "leases" {
-		r.note("Set", text)
+		r.appendChange("Set", text)
 	}
 }
 
-func (r *recorder) delete(k snapshot.Kind, namespace, name string) {
+func (r *recorder) deleteObject(k snapshot.Kind, namespace, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.kinds[k.Resource], namespace+"/"+name)
@@ -323,18 +323,19 @@ func (r *recorder) delete(k snapshot.Kind, namespace, name string) {
 		"apiVersion": k.GroupVersion.String(), "kind": k.Kind, "metadata": map[string]string{"namespace": namespace, "name": name},
 	})
 	if err == nil {
-		r.note("Delete", text)
+		r.appendChange("Delete", text)
 	}
 }
 
-// note appends a change, unless the session has not begun: its objects then include the change.
-func (r *recorder) note(kind string, object json.RawMessage) {
+// appendChange appends a change, unless the session has not begun: its objects then include the
+// change.
+func (r *recorder) appendChange(kind string, object json.RawMessage) {
 	if r.changes == nil || r.failed != nil {
 		return
 	}
 	r.counted++
-	r.failed = r.changes.add(&Change{At: metav1.NowMicro(), Type: kind, Object: object})
+	r.failed = r.changes.addChange(&Change{At: metav1.NowMicro(), Type: kind, Object: object})
 	if r.failed == nil && r.changes.size > r.full {
-		r.failed = r.turn()
+		r.failed = r.turnSession()
 	}
 }

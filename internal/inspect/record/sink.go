@@ -24,23 +24,23 @@ func (s *sink) sink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { s.there = map[string]bool{} },
 		Version: func(version string) { s.version = version },
-		Listed:  s.replace,
+		Listed:  s.removeUnlisted,
 		Seen: func(object runtime.Object) {
 			o := object.(metav1.Object)
 			if s.there != nil {
 				s.there[o.GetNamespace()+"/"+o.GetName()] = true
 			}
-			s.set(s.kind, o)
+			s.setObject(s.kind, o)
 		},
 		Gone: func(object runtime.Object) {
 			o := object.(metav1.Object)
-			s.delete(s.kind, o.GetNamespace(), o.GetName())
+			s.deleteObject(s.kind, o.GetNamespace(), o.GetName())
 		},
 	}
 }
 
-// replace removes what the list has not shown.
-func (s *sink) replace() {
+// removeUnlisted removes what the list has not shown.
+func (s *sink) removeUnlisted() {
 	s.mu.Lock()
 	var gone []string
 	for name := range s.kinds[s.kind.Resource] {
@@ -53,7 +53,7 @@ func (s *sink) replace() {
 	s.there = nil
 	for _, key := range gone {
 		namespace, name, _ := strings.Cut(key, "/")
-		s.delete(s.kind, namespace, name)
+		s.deleteObject(s.kind, namespace, name)
 	}
 
 	s.mu.Lock()

@@ -43,10 +43,10 @@ func slimTemplate(t *v1.PodTemplateSpec) {
 	slimSpec(&t.Spec)
 }
 
-// slim removes from an object what decisions do not depend on and what may be confidential:
+// slimObject removes from an object what decisions do not depend on and what may be confidential:
 // environments, commands, arguments, probes, termination messages, annotations, and the parameters
 // of devices and volumes that only their drivers can read. It changes the object.
-func slim(object metav1.Object) {
+func slimObject(object metav1.Object) {
 	slimAnnotations(object)
 	switch o := object.(type) {
 	case *v1.Node:

@@ -70,7 +70,7 @@ func (w *World) Each() []Found {
 
 // PodsOf lists the pods of a workload, named as deployment/web, that are not being deleted.
 func (w *World) PodsOf(ref, namespace string) ([]Found, error) {
-	l, err := w.workloads.named(ref, namespace)
+	l, err := w.workloads.findNamed(ref, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -105,10 +105,10 @@ func (w *World) Decider(schedulerName string) *decide.Decider {
 }
 
 // Gate returns why the pod may not be tried yet, or "" if it may.
-func (w *World) Gate(p *cluster.Pod) string { return w.scheduler.gate(p) }
+func (w *World) Gate(p *cluster.Pod) string { return w.scheduler.gateReason(p) }
 
 // Queue lists the pending pods that may be tried, in the order in which they will be.
-func (w *World) Queue() []*cluster.Pod { return w.scheduler.queue() }
+func (w *World) Queue() []*cluster.Pod { return w.scheduler.pendingInOrder() }
 
 // UntilTurn tries the pods that are ahead of the named one in the queue, and leaves all others
 // pending.
@@ -121,7 +121,7 @@ func (w *World) UntilTurn(namespace, name string) {
 func Stored(p *v1.Pod) bool { return admission.Stored(p) && p.ResourceVersion != "" }
 
 // Settle tries pending pods until nothing changes.
-func (w *World) Settle() { w.scheduler.settle() }
+func (w *World) Settle() { w.scheduler.trySettled() }
 
 // Pods returns the decisions so far, in order.
 func (w *World) Pods() []Pod { return w.report.said.Pods }

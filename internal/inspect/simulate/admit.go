@@ -15,17 +15,17 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// exists reports whether a pod of the input exists: it is bound, or an API server has stored it.
-// Others are new.
-func exists(p *v1.Pod) bool { return p.Spec.NodeName != "" || admission.Stored(p) }
+// existsAlready reports whether a pod of the input exists: it is bound, or an API server has stored
+// it. Others are new.
+func existsAlready(p *v1.Pod) bool { return p.Spec.NodeName != "" || admission.Stored(p) }
 
 // chargeExisting counts the pods that exist against the quotas, before new ones are: in the input
 // they may stand behind the controller that makes the new ones.
 func (s *pods) chargeExisting(list []*v1.Pod) {
 	for _, p := range list {
-		if exists(p) && len(s.bounds.quotas[p.Namespace]) > 0 {
-			if admitted, err := s.admit(p); err == nil { // else admitAll reports it
-				s.bounds.charge(admitted, false)
+		if existsAlready(p) && len(s.bounds.quotas[p.Namespace]) > 0 {
+			if admitted, err := s.admitPod(p); err == nil { // else admitAll reports it
+				s.bounds.chargePod(admitted, false)
 			}
 		}
 	}
@@ -37,7 +37,7 @@ func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error
 	s.chargeExisting(set.Pods)
 	admitted, errs := make([]*v1.Pod, admittedAtATime), make([]error, admittedAtATime)
 	for first := 0; first < len(set.Pods); first += admittedAtATime {
-		if allowed.halted() {
+		if allowed.mustStop() {
 			return allowed.ended
 		}
 		pods := set.Pods[first:min(first+admittedAtATime, len(set.Pods))]
@@ -46,7 +46,7 @@ func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error
 		for worker := range n {
 			workers.Go(func() {
 				for i := worker; i < len(pods); i += n {
-					admitted[i], errs[i] = s.admit(pods[i])
+					admitted[i], errs[i] = s.admitPod(pods[i])
 				}
 			})
 		}
@@ -56,14 +56,14 @@ func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error
 				continue // as its controller, which is refused again and again; see World.refusalOf
 			}
 			if errs[i] != nil {
-				return refusal(set, first+i, errs[i])
+				return refusalError(set, first+i, errs[i])
 			}
 			refused := ""
-			if !exists(pods[i]) {
+			if !existsAlready(pods[i]) {
 				s.claims.MakeFor(admitted[i])
-				refused = s.bounds.charge(admitted[i], true)
+				refused = s.bounds.chargePod(admitted[i], true)
 			}
-			s.enter(admitted[i], refused)
+			s.enterPod(admitted[i], refused)
 			if discard {
 				pods[i] = nil
 			}
@@ -72,8 +72,8 @@ func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error
 	return nil
 }
 
-// refusal returns why a pod is refused, and where it stands in the manifests.
-func refusal(set *manifest.Set, i int, err error) error {
+// refusalError returns why a pod is refused, and where it stands in the manifests.
+func refusalError(set *manifest.Set, i int, err error) error {
 	file, line := set.PodAt(i)
 	e := &manifest.Error{File: file, Line: line, Text: fmt.Sprintf("pod %s/%s: %v", set.Pods[i].Namespace, set.Pods[i].Name, err)}
 	var refused *admission.Refusal
@@ -86,11 +86,11 @@ func refusal(set *manifest.Set, i int, err error) error {
 // admittedAtATime bounds how many pods are in memory twice: as given, and as admitted.
 const admittedAtATime = 4096
 
-// readmit admits a pod that an API server has stored. One with a resourceVersion is as that server
-// has admitted it, whatever its rules were. A manifest that has a UID only, and lacks what
+// readmitPod admits a pod that an API server has stored. One with a resourceVersion is as that
+// server has admitted it, whatever its rules were. A manifest that has a UID only, and lacks what
 // admission writes, still gets it. A refusal is ignored: other rules may have applied when the pod
 // was created.
-func (s *pods) readmit(p *v1.Pod) *v1.Pod {
+func (s *pods) readmitPod(p *v1.Pod) *v1.Pod {
 	if p.Spec.NodeName == "" && p.ResourceVersion == "" {
 		if again, err := admission.Create(s.admission, s.catalog, p); err == nil {
 			return again
@@ -101,28 +101,28 @@ func (s *pods) readmit(p *v1.Pod) *v1.Pod {
 	return p
 }
 
-// admit admits a pod as an API server would, or has already.
-func (s *pods) admit(p *v1.Pod) (*v1.Pod, error) {
+// admitPod admits a pod as an API server would, or has already.
+func (s *pods) admitPod(p *v1.Pod) (*v1.Pod, error) {
 	if admission.Stored(p) {
-		p = s.readmit(p)
+		p = s.readmitPod(p)
 	} else {
 		if len(s.bounds.ranges[p.Namespace]) > 0 {
 			p = p.DeepCopy()
 			admission.Default(p) // before: a limit that the template sets is the request, not the range's default
-			s.bounds.fill(p)
+			s.bounds.fillDefaults(p)
 		}
 		var err error
 		if p, err = admission.Create(s.admission, s.catalog, p); err != nil {
 			return nil, err
 		}
 	}
-	identify(p, s.clock.start)
+	fillIdentity(p, s.clock.start)
 	return p, nil
 }
 
-// identify gives a pod what the API server gives to every object: a UID, and the time at which it
-// was created.
-func identify(p *v1.Pod, now time.Time) {
+// fillIdentity gives a pod what the API server gives to every object: a UID, and the time at which
+// it was created.
+func fillIdentity(p *v1.Pod, now time.Time) {
 	if p.UID == "" {
 		p.UID = types.UID(p.Namespace + "/" + p.Name)
 	}

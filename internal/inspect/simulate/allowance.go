@@ -19,8 +19,8 @@ type allowed struct {
 	there       func() (pods, nodes int)
 }
 
-// count starts from the pods and nodes that exist.
-func (a *allowed) count() {
+// countExisting starts from the pods and nodes that exist.
+func (a *allowed) countExisting() {
 	pods, nodes := a.there()
 	if a.Pods > 0 {
 		a.pods = pods + a.Pods
@@ -33,9 +33,9 @@ func (a *allowed) count() {
 // Err returns why the world has stopped, or nil.
 func (w *World) Err() error { return w.allowed.ended }
 
-// halted reports whether to stop. Every loop whose length depends on an operation or on the cluster
-// calls it.
-func (a *allowed) halted() bool {
+// mustStop reports whether to stop. Every loop whose length depends on an operation or on the
+// cluster calls it.
+func (a *allowed) mustStop() bool {
 	pods, nodes := a.there()
 	switch {
 	case a.ended != nil:

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// deploy is kubectl apply -f.
-func (w *World) deploy(files Files) (*Done, error) {
+// applyFiles is kubectl apply -f.
+func (w *World) applyFiles(files Files) (*Done, error) {
 	if w.options.Read == nil {
 		return nil, fmt.Errorf("%s: no files can be read here", strings.Join(files, ", "))
 	}
@@ -32,25 +32,25 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	set.JobGroups = w.gangs
 	there := w.workloads.takeOver(set)
 	set.Expand(int64(w.options.Seed))
-	w.pods.catalog = merged(w.workloads.set, set)
+	w.pods.catalog = mergeSets(w.workloads.set, set)
 	w.loadApplied(set)
-	w.claims.identify()
-	w.budgets.count()
+	w.claims.identifyClaims()
+	w.budgets.countBudgets()
 	w.pods.refusals = nil
 	for _, n := range set.Nodes {
-		if w.nodes.apply(n) {
+		if w.nodes.applyNode(n) {
 			done.Notes = append(done.Notes,
 				fmt.Sprintf("node %s is there already: kubectl apply does not change its status, such as its capacity", n.Name))
 		}
 	}
 	for _, object := range workloadsOf(set) {
 		if was := there[object]; was != nil {
-			w.controllers.update(was, workloadOf(object), set)
-		} else if job, ok := object.(*batchv1.Job); ok && called(w.workloads.set.Jobs, Name{job.Namespace, job.Name}) != nil {
+			w.controllers.updateWorkload(was, workloadOf(object), set)
+		} else if job, ok := object.(*batchv1.Job); ok && findByName(w.workloads.set.Jobs, Name{job.Namespace, job.Name}) != nil {
 			there[object] = workloadOf(object)
 			done.Notes = append(done.Notes, fmt.Sprintf("job %s/%s is there already and is left as it is", job.Namespace, job.Name))
 		} else {
-			w.workloads.keep(object)
+			w.workloads.keepWorkload(object)
 			if d, ok := object.(*appsv1.Deployment); ok {
 				w.workloads.replaceReplicaSets(d, set)
 			}
@@ -70,14 +70,14 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 			w.controllers.makeDaemons(d) // for the nodes of the world
 		}
 	}
-	if w.allowed.halted() {
+	if w.allowed.mustStop() {
 		return nil, w.allowed.ended
 	}
 	for _, p := range set.Pods {
 		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && known[ref.UID] {
 			continue
 		}
-		if w.allowed.halted() {
+		if w.allowed.mustStop() {
 			return nil, w.allowed.ended
 		}
 		if there := w.pods.named[Name{p.Namespace, p.Name}]; there != nil && w.pods.openGates(there, p) {
@@ -86,14 +86,15 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 			done.Notes = append(done.Notes, fmt.Sprintf("pod %s/%s is there already and is left as it is", p.Namespace, p.Name))
 			continue
 		}
-		w.pods.create(p.DeepCopy(), false)
+		w.pods.createPod(p.DeepCopy(), false)
 	}
 	done.Notes = append(done.Notes, w.pods.refusals...)
 	return done, nil
 }
 
-// merged adds the namespaces and classes of b, the newer set, to a, and returns a catalog of them.
-func merged(a, b *manifest.Set) *admission.Catalog {
+// mergeSets adds the namespaces and classes of b, the newer set, to a, and returns a catalog of
+// them.
+func mergeSets(a, b *manifest.Set) *admission.Catalog {
 	a.Namespaces = append(a.Namespaces, b.Namespaces...)
 	a.PriorityClasses = append(a.PriorityClasses, b.PriorityClasses...)
 	a.RuntimeClasses = append(a.RuntimeClasses, b.RuntimeClasses...)

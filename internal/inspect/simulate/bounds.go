@@ -39,9 +39,9 @@ func newBounds(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange) *bounds {
 	return b
 }
 
-// fill sets the namespace's default requests and limits on the containers of a new pod that set
-// none.
-func (b *bounds) fill(p *v1.Pod) {
+// fillDefaults sets the namespace's default requests and limits on the containers of a new pod that
+// set none.
+func (b *bounds) fillDefaults(p *v1.Pod) {
 	for _, r := range b.ranges[p.Namespace] {
 		for i := range r.Spec.Limits {
 			item := &r.Spec.Limits[i]
@@ -77,11 +77,11 @@ func orElse(list, other v1.ResourceList) v1.ResourceList {
 	return all
 }
 
-// charge counts a pod against the quotas of its namespace. A new pod that exceeds one of them, or a
-// limit range, is refused with the API server's message.
-func (b *bounds) charge(p *v1.Pod, isNew bool) (refusal string) {
+// chargePod counts a pod against the quotas of its namespace. A new pod that exceeds one of them,
+// or a limit range, is refused with the API server's message.
+func (b *bounds) chargePod(p *v1.Pod, isNew bool) (refusal string) {
 	if isNew && !rules.IsTerminal(p) {
-		if refusal = b.refuses(p); refusal != "" {
+		if refusal = b.refusalOf(p); refusal != "" {
 			return refusal
 		}
 	}
@@ -91,15 +91,15 @@ func (b *bounds) charge(p *v1.Pod, isNew bool) (refusal string) {
 	usage := b.usageOf(p)
 	for _, q := range b.quotas[p.Namespace] {
 		if quota.Covers(q.ResourceQuota, p) {
-			q.count(usage, (*apiresource.Quantity).Add)
+			q.changeUsed(usage, (*apiresource.Quantity).Add)
 		}
 	}
 	return ""
 }
 
-// refuses says why a new pod is outside a limit range, or exceeds a quota; empty if it does not.
-func (b *bounds) refuses(p *v1.Pod) string {
-	if why := b.outside(p); why != "" || len(b.quotas[p.Namespace]) == 0 {
+// refusalOf says why a new pod is outside a limit range, or exceeds a quota; empty if it does not.
+func (b *bounds) refusalOf(p *v1.Pod) string {
+	if why := b.limitRefusal(p); why != "" || len(b.quotas[p.Namespace]) == 0 {
 		return why
 	}
 	usage := b.usageOf(p)
@@ -114,18 +114,18 @@ func (b *bounds) refuses(p *v1.Pod) string {
 	return ""
 }
 
-// release no longer counts a pod that was charged.
-func (b *bounds) release(p *v1.Pod) {
+// releasePod no longer counts a pod that was charged.
+func (b *bounds) releasePod(p *v1.Pod) {
 	for _, q := range b.quotas[p.Namespace] {
 		if quota.Covers(q.ResourceQuota, p) {
-			q.count(b.usageOf(p), (*apiresource.Quantity).Sub)
+			q.changeUsed(b.usageOf(p), (*apiresource.Quantity).Sub)
 			b.freed[p.Namespace] = true
 		}
 	}
 }
 
-// count changes what is used by a pod's usage.
-func (q *quotaUse) count(usage v1.ResourceList, how func(*apiresource.Quantity, apiresource.Quantity)) {
+// changeUsed changes what is used by a pod's usage.
+func (q *quotaUse) changeUsed(usage v1.ResourceList, how func(*apiresource.Quantity, apiresource.Quantity)) {
 	for name := range q.Spec.Hard {
 		if amount, ok := usage[name]; ok {
 			sum := q.used[name].DeepCopy()
@@ -135,21 +135,21 @@ func (q *quotaUse) count(usage v1.ResourceList, how func(*apiresource.Quantity, 
 	}
 }
 
-// restrict adds quotas and limit ranges, or replaces those of the same name. The quotas count the
+// addLimits adds quotas and limit ranges, or replaces those of the same name. The quotas count the
 // pods that are charged already.
-func (b *bounds) restrict(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange, charged []*v1.Pod) {
+func (b *bounds) addLimits(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange, charged []*v1.Pod) {
 	for _, object := range quotas {
 		q := &quotaUse{object, v1.ResourceList{}}
 		for _, p := range charged {
 			if p.Namespace == q.Namespace && quota.Covers(q.ResourceQuota, p) {
-				q.count(b.usageOf(p), (*apiresource.Quantity).Add)
+				q.changeUsed(b.usageOf(p), (*apiresource.Quantity).Add)
 			}
 		}
-		b.quotas[q.Namespace] = with(b.quotas[q.Namespace], q)
+		b.quotas[q.Namespace] = replaceOrAppend(b.quotas[q.Namespace], q)
 		b.freed[q.Namespace] = true
 	}
 	for _, r := range ranges {
-		b.ranges[r.Namespace] = with(b.ranges[r.Namespace], r)
+		b.ranges[r.Namespace] = replaceOrAppend(b.ranges[r.Namespace], r)
 		b.freed[r.Namespace] = true
 	}
 }
@@ -157,15 +157,15 @@ func (b *bounds) restrict(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange, c
 // usageOf returns what a pod counts for, overhead included, by the names that quotas use. One that
 // has ended, or should have, is counted as an object only.
 func (b *bounds) usageOf(p *v1.Pod) v1.ResourceList {
-	if rules.IsTerminal(p) || b.overdue(p) {
+	if rules.IsTerminal(p) || b.isOverdue(p) {
 		return v1.ResourceList{"count/pods": apiresource.MustParse("1")}
 	}
 	return quota.UsageOf(p)
 }
 
-// overdue reports whether the pod should have ended before the world began: as in the quota
+// isOverdue reports whether the pod should have ended before the world began: as in the quota
 // controller, its grace period is over once more since its deletionTimestamp, which is its end.
-func (b *bounds) overdue(p *v1.Pod) bool {
+func (b *bounds) isOverdue(p *v1.Pod) bool {
 	grace := time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second
 	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && b.now.After(p.DeletionTimestamp.Add(grace))
 }

@@ -24,9 +24,9 @@ type budget struct {
 	selector        labels.Selector
 }
 
-// count reads the cluster's budgets, and computes the status of those without one, as in
+// countBudgets reads the cluster's budgets, and computes the status of those without one, as in
 // hand-written manifests.
-func (b *budgets) count() {
+func (b *budgets) countBudgets() {
 	var list []budget
 	b.list = nil
 	c := b.scheduler.c
@@ -53,7 +53,7 @@ func (b *budgets) count() {
 			healthy[p.Class]++
 		}
 	}
-	for p := range b.scheduler.waiting {
+	for p := range b.scheduler.eachWaiting {
 		if p.refused == "" {
 			expected[p.Class]++
 		}
@@ -62,7 +62,7 @@ func (b *budgets) count() {
 		healthy[class] -= n
 	}
 	for _, one := range list {
-		one.fill(b.scheduler, expected, healthy)
+		one.fillStatus(b.scheduler, expected, healthy)
 	}
 	b.list = list
 }
@@ -71,8 +71,8 @@ func (b budget) matches(class *cluster.PodClass) bool {
 	return class.Namespace == b.namespace && b.selector.Matches(class.Labels)
 }
 
-// fill computes the status, unless there is one.
-func (b budget) fill(scheduler *scheduler, expected, healthy map[*cluster.PodClass]int) {
+// fillStatus computes the status, unless there is one.
+func (b budget) fillStatus(scheduler *scheduler, expected, healthy map[*cluster.PodClass]int) {
 	object, _ := scheduler.c.Budgets.Get(b.namespace, b.name)
 	if disruption.Counted(object) {
 		return
@@ -92,24 +92,24 @@ func (b budget) fill(scheduler *scheduler, expected, healthy map[*cluster.PodCla
 	if s.ExpectedPods > 0 {
 		s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
 	}
-	scheduler.rewrite(cycle.DisruptionBudgets, object)
+	scheduler.showChanged(cycle.DisruptionBudgets, object)
 }
 
-// left records that a pod has gone, or is going: its budgets allow one disruption less.
-func (b *budgets) left(p *cluster.Pod) {
-	b.change(p.Class, func(object *policyv1.PodDisruptionBudget) {
+// podLeft records that a pod has gone, or is going: its budgets allow one disruption less.
+func (b *budgets) podLeft(p *cluster.Pod) {
+	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
 		object.Status.CurrentHealthy--
 	})
 }
 
-// expect records that the controllers of a pod's budgets want one pod more, or less: of how many
-// they are is what maxUnavailable and percentages are of.
-func (b *budgets) expect(p *pod, change int32) {
+// expectPods records that the controllers of a pod's budgets want one pod more, or less: of how
+// many they are is what maxUnavailable and percentages are of.
+func (b *budgets) expectPods(p *pod, change int32) {
 	if p.Pod == nil || p.refused != "" {
 		return
 	}
-	b.change(p.Class, func(object *policyv1.PodDisruptionBudget) {
+	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		s := &object.Status
 		s.ExpectedPods = max(s.ExpectedPods+change, 0)
 		s.DesiredHealthy = disruption.Desired(&object.Spec, int(s.ExpectedPods))
@@ -117,25 +117,25 @@ func (b *budgets) expect(p *pod, change int32) {
 	})
 }
 
-// joined records a new pod, which is assumed to be ready.
-func (b *budgets) joined(p *cluster.Pod) {
-	b.change(p.Class, func(object *policyv1.PodDisruptionBudget) {
+// podJoined records a new pod, which is assumed to be ready.
+func (b *budgets) podJoined(p *cluster.Pod) {
+	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		object.Status.CurrentHealthy++
 		object.Status.DisruptionsAllowed = max(object.Status.CurrentHealthy-object.Status.DesiredHealthy, 0)
 	})
 }
 
-// change changes the budgets that cover pods of the class.
-func (b *budgets) change(class *cluster.PodClass, change func(object *policyv1.PodDisruptionBudget)) {
-	for _, object := range b.of(class) {
+// changeBudgets changes the budgets that cover pods of the class.
+func (b *budgets) changeBudgets(class *cluster.PodClass, change func(object *policyv1.PodDisruptionBudget)) {
+	for _, object := range b.budgetsOf(class) {
 		object = object.DeepCopy()
 		change(object)
-		b.scheduler.rewrite(cycle.DisruptionBudgets, object)
+		b.scheduler.showChanged(cycle.DisruptionBudgets, object)
 	}
 }
 
-// of returns the budgets that cover pods of the class.
-func (b *budgets) of(class *cluster.PodClass) (found []*policyv1.PodDisruptionBudget) {
+// budgetsOf returns the budgets that cover pods of the class.
+func (b *budgets) budgetsOf(class *cluster.PodClass) (found []*policyv1.PodDisruptionBudget) {
 	for _, one := range b.list {
 		if object, ok := b.scheduler.c.Budgets.Get(one.namespace, one.name); ok && one.matches(class) {
 			found = append(found, object)

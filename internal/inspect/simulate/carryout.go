@@ -17,23 +17,23 @@ func (s *scheduler) carryOut(action cycle.Action) {
 	}
 	switch a := action.(type) {
 	case cycle.Bind:
-		s.bind(a)
+		s.bindPod(a)
 	case cycle.Remove:
-		s.answer(a.Ticket, cycle.Outcome{})
+		s.answerTicket(a.Ticket, cycle.Outcome{})
 		s.preempt(a.Victim.UID, s.pending[a.For])
 	case cycle.WriteStatus:
 		if p := s.pending[a.Pod.UID]; p != nil && a.Nominate != nil {
 			p.Nominated = *a.Nominate
 		}
 		if a.Ticket != 0 {
-			s.answer(a.Ticket, cycle.Outcome{})
+			s.answerTicket(a.Ticket, cycle.Outcome{})
 		}
 	case cycle.WriteGroup:
 		s.writeGroup(a)
 	case cycle.Preflight:
-		s.answer(a.Ticket, cycle.Outcome{})
+		s.answerTicket(a.Ticket, cycle.Outcome{})
 	case cycle.PreBind:
-		s.answer(a.Ticket, cycle.Outcome{})
+		s.answerTicket(a.Ticket, cycle.Outcome{})
 	case cycle.Panicked:
 		if s.report.failed == nil {
 			s.report.failed = fmt.Errorf("the decision of pod %s/%s panicked: %s\n%s", a.Pod.Namespace, a.Pod.Name, a.Value, a.Stack)
@@ -41,14 +41,14 @@ func (s *scheduler) carryOut(action cycle.Action) {
 	}
 }
 
-func (s *scheduler) answer(ticket cycle.Ticket, o cycle.Outcome) {
-	s.feed(cycle.Answered{Ticket: ticket, Outcome: o})
+func (s *scheduler) answerTicket(ticket cycle.Ticket, o cycle.Outcome) {
+	s.feedEvent(cycle.Answered{Ticket: ticket, Outcome: o})
 }
 
-// bind gives a pod its node.
-func (s *scheduler) bind(a cycle.Bind) {
+// bindPod gives a pod its node.
+func (s *scheduler) bindPod(a cycle.Bind) {
 	p := s.pending[a.Attempt.Pod.UID]
-	s.answer(a.Ticket, cycle.Outcome{})
+	s.answerTicket(a.Ticket, cycle.Outcome{})
 	if p == nil {
 		return
 	}
@@ -61,8 +61,8 @@ func (s *scheduler) bind(a cycle.Bind) {
 	if p.object != nil {
 		p.object = &bound
 	}
-	s.show(cycle.Pods, &bound)
-	s.bound(p)
+	s.showObject(cycle.Pods, &bound)
+	s.podBound(p)
 }
 
 // nameClaim notes in the pod's status which claim has its extended resources.

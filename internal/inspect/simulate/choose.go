@@ -41,33 +41,33 @@ var ErrTooFew = errors.New("there are not as many nodes to choose from")
 func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Drained, err error) {
 	names := w.nodes.names()
 	if drain.Selector != "" {
-		if names, err = drain.resolve(&w.nodes); err != nil {
+		if names, err = drain.resolveNames(&w.nodes); err != nil {
 			return nil, nil, err
 		}
 	}
 	if count < 1 || count > len(names) {
 		return nil, nil, fmt.Errorf("%w: %d of %d", ErrTooFew, count, len(names))
 	}
-	w.scheduler.settle()
+	w.scheduler.trySettled()
 	costs := costs{allowed: &w.allowed, scheduler: &w.scheduler, budgets: &w.budgets, pods: &w.pods, nodes: &w.nodes}
 	candidates := make([]Cost, 0, len(names))
 	for _, name := range names {
 		if w.nodes.named[name].object.Spec.Unschedulable {
 			continue // it is about to leave already
 		}
-		candidates = append(candidates, costs.bound(name))
+		candidates = append(candidates, costs.lowerBound(name))
 	}
-	for len(chosen) < count && !w.allowed.halted() {
+	for len(chosen) < count && !w.allowed.mustStop() {
 		if len(candidates) == 0 {
 			return nil, nil, fmt.Errorf("%w that are not cordoned: %d of %d", ErrTooFew, count, len(names))
 		}
 		slices.SortFunc(candidates, func(a, b Cost) int { return a.compare(&b) })
-		best := costs.cheapest(candidates)
+		best := costs.cheapestOf(candidates)
 		chosen = append(chosen, candidates[best])
 		op := *drain
 		op.Nodes = Nodes{Node: candidates[best].Node}
 		op.Force, op.IgnoreDaemonSets, op.DeleteEmptyDirData = true, true, true
-		done, err := w.drain(&op)
+		done, err := w.drainNodes(&op)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -75,7 +75,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 		w.AdvanceUntilQuiet(w.clock.now + drainPatience + drainRetry)
 		candidates = slices.Delete(candidates, best, best+1)
 		for i := range candidates { // pods have moved there
-			candidates[i] = costs.bound(candidates[i].Node)
+			candidates[i] = costs.lowerBound(candidates[i].Node)
 		}
 	}
 	return chosen, drains, w.allowed.ended
@@ -90,17 +90,17 @@ type costs struct {
 	nodes     *nodes
 }
 
-// cheapest returns the index of the candidate that actually costs least. The candidates are sorted
-// by their bounds, which assume that no pod stays pending, so the search ends at a bound that does
-// not undercut the best cost.
-func (k *costs) cheapest(candidates []Cost) int {
+// cheapestOf returns the index of the candidate that actually costs least. The candidates are
+// sorted by their bounds, which assume that no pod stays pending, so the search ends at a bound
+// that does not undercut the best cost.
+func (k *costs) cheapestOf(candidates []Cost) int {
 	const most = 64 // pods that fit nowhere else are rare; where they are not, the best of these will do
 	best := -1
 	for i := range candidates[:min(most, len(candidates))] {
-		if best >= 0 && (candidates[best].compare(&candidates[i]) <= 0 || k.allowed.halted()) {
+		if best >= 0 && (candidates[best].compare(&candidates[i]) <= 0 || k.allowed.mustStop()) {
 			break
 		}
-		candidates[i].Pending = k.homeless(candidates[i].Node)
+		candidates[i].Pending = k.countHomeless(candidates[i].Node)
 		if best < 0 || candidates[i].compare(&candidates[best]) < 0 {
 			best = i
 		}
@@ -108,8 +108,8 @@ func (k *costs) cheapest(candidates []Cost) int {
 	return best
 }
 
-// bound is a lower bound of what losing the node costs.
-func (k *costs) bound(name string) Cost {
+// lowerBound is a lower bound of what losing the node costs.
+func (k *costs) lowerBound(name string) Cost {
 	c := Cost{Node: name}
 	allowed := map[string]int32{}
 	for _, cp := range k.scheduler.c.Node(name).Pods {
@@ -126,7 +126,7 @@ func (k *costs) bound(name string) Cost {
 		if owner == nil {
 			c.Lost++
 		}
-		covering := k.budgets.of(p.Class)
+		covering := k.budgets.budgetsOf(p.Class)
 		if len(covering) > 1 { // the Eviction API refuses it whatever these allow
 			c.Blocked++
 			continue
@@ -141,15 +141,16 @@ func (k *costs) bound(name string) Cost {
 	return c
 }
 
-// homeless counts the node's pods that would fit on no other node. The world is left as it was.
-func (k *costs) homeless(name string) (count int) {
+// countHomeless counts the node's pods that would fit on no other node. The world is left as it
+// was.
+func (k *costs) countHomeless(name string) (count int) {
 	m, n := k.nodes.named[name], k.scheduler.c.Node(name)
 	cordoned := m.object.DeepCopy()
 	cordoned.Spec.Unschedulable = true
 	k.scheduler.c.SetNode(cordoned)
 	var moving, moved []*cluster.Pod
 
-	for _, p := range k.pods.on(name) {
+	for _, p := range k.pods.podsOn(name) {
 		owner := metav1.GetControllerOfNoCopy(p.object)
 		if owner != nil && owner.Kind != "DaemonSet" && owner.Kind != "Node" && !p.Terminating {
 			moving = append(moving, p.Pod)

@@ -18,9 +18,9 @@ type claims struct {
 	scheduler *scheduler
 }
 
-// identify gives new claims what the API server gives them: a UID and, if they name no
+// identifyClaims gives new claims what the API server gives them: a UID and, if they name no
 // storage class, the default one.
-func (c *claims) identify() {
+func (c *claims) identifyClaims() {
 	c.StorageClass = admission.DefaultStorageClass(c.scheduler.c.StorageClasses.All())
 	for _, claim := range c.scheduler.c.Claims.All() {
 		if claim.UID == "" && claim.Spec.VolumeName == "" {
@@ -29,24 +29,24 @@ func (c *claims) identify() {
 				admission.Claim(claim, c.StorageClass)
 			}
 			claim.UID = types.UID("claim/" + claim.Namespace + "/" + claim.Name)
-			c.scheduler.show(cycle.Claims, claim)
+			c.scheduler.showObject(cycle.Claims, claim)
 		}
 	}
 }
 
-// know adds templates, or replaces those of the same name.
-func (c *claims) know(templates []*resourcev1.ResourceClaimTemplate) {
+// addTemplates adds templates, or replaces those of the same name.
+func (c *claims) addTemplates(templates []*resourcev1.ResourceClaimTemplate) {
 	for _, t := range templates {
 		c.Templates[cluster.Name{Namespace: t.Namespace, Name: t.Name}] = t
 	}
 }
 
-// add adds claims that do not exist yet, and reports whether there was one. New ones have to be
-// identified.
-func (c *claims) add(list []*v1.PersistentVolumeClaim) (added bool) {
+// addClaims adds claims that do not exist yet, and reports whether there was one. New ones have to
+// be identified.
+func (c *claims) addClaims(list []*v1.PersistentVolumeClaim) (added bool) {
 	for _, claim := range list {
 		if _, there := c.scheduler.c.Claims.Get(claim.Namespace, claim.Name); !there {
-			c.scheduler.show(cycle.Claims, claim)
+			c.scheduler.showObject(cycle.Claims, claim)
 			added = true
 		}
 	}

@@ -47,7 +47,7 @@ func clocksOf(set *manifest.Set) *clocks {
 		}
 	}
 
-	if leases := renewals(set); len(leases) > 0 {
+	if leases := renewalsOf(set); len(leases) > 0 {
 		last, differ = leases, leasesDiffer
 	}
 	if len(last) == 0 {
@@ -81,12 +81,12 @@ func (c *clocks) seeServer(t time.Time) {
 	}
 }
 
-// believes reports whether a time is within the limit.
-func (c *clocks) believes(t time.Time) bool { return c.limit.IsZero() || !t.After(c.limit) }
+// isCredible reports whether a time is within the limit.
+func (c *clocks) isCredible(t time.Time) bool { return c.limit.IsZero() || !t.After(c.limit) }
 
-// renewals returns the newest renewal times of Leases, by node, for nodes that are ready or not in
-// the set.
-func renewals(set *manifest.Set) map[string]time.Time {
+// renewalsOf returns the newest renewal times of Leases, by node, for nodes that are ready or not
+// in the set.
+func renewalsOf(set *manifest.Set) map[string]time.Time {
 	unready := map[string]bool{}
 	for _, n := range set.Nodes {
 		if ready := readyOf(n); ready != "" && ready != v1.ConditionTrue {
@@ -106,13 +106,13 @@ func renewals(set *manifest.Set) map[string]time.Time {
 // trusted.
 func ClocksAhead(set *manifest.Set) []string { return clocksOf(set).ahead }
 
-// begins is when the simulation begins: the latest time in the manifests that can be trusted. A
+// startOf is when the simulation begins: the latest time in the manifests that can be trusted. A
 // recording has its own time, and the answer must not depend on when the question is asked. Without
 // any time, the simulation begins at an arbitrary one.
-func (c *clocks) begins(set *manifest.Set) time.Time {
+func (c *clocks) startOf(set *manifest.Set) time.Time {
 	latest := c.server
 	see := func(t time.Time) {
-		if t.After(latest) && c.believes(t) {
+		if t.After(latest) && c.isCredible(t) {
 			latest = t
 		}
 	}
@@ -157,7 +157,7 @@ func (n *nodes) findDead(leases []*coordinationv1.Lease, c *clocks, grace time.D
 	var newest time.Time
 	for _, l := range leases {
 		if l.Namespace == v1.NamespaceNodeLease && l.Spec.RenewTime != nil && l.Spec.RenewTime.After(newest) &&
-			c.believes(l.Spec.RenewTime.Time) {
+			c.isCredible(l.Spec.RenewTime.Time) {
 			newest = l.Spec.RenewTime.Time
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// joined makes the pods of the DaemonSets that want one on a new node.
-func (c *controllers) joined(m *machine) {
+// startDaemons makes the pods of the DaemonSets that want one on a new node.
+func (c *controllers) startDaemons(m *machine) {
 	for _, set := range c.workloads.set.DaemonSets {
 		if set.DeletionTimestamp == nil && manifest.RunsDaemon(set, m.object) {
 			c.makeDaemon(set, m.object.Name)
@@ -22,8 +22,8 @@ func (c *controllers) joined(m *machine) {
 	}
 }
 
-// changed makes the pods of the DaemonSets that want one on the node now, and did not before.
-func (c *controllers) changed(m *machine, before *v1.Node) {
+// updateDaemons makes the pods of the DaemonSets that want one on the node now, and did not before.
+func (c *controllers) updateDaemons(m *machine, before *v1.Node) {
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, m.object.Spec.Taints) || !maps.Equal(before.Labels, m.object.Labels) {
 		for _, set := range c.workloads.set.DaemonSets {
 			if set.DeletionTimestamp == nil && !manifest.RunsDaemon(set, before) &&
@@ -54,10 +54,10 @@ func (c *controllers) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 			manifest.DaemonNode(p) == m.object.Name
 	}
 	if slices.ContainsFunc(c.gaps[m.object.Name], its) ||
-		slices.ContainsFunc(c.pods.on(m.object.Name), func(p *pod) bool { return its(p.object) }) {
+		slices.ContainsFunc(c.pods.podsOn(m.object.Name), func(p *pod) bool { return its(p.object) }) {
 		return true
 	}
-	for p := range c.scheduler.waiting {
+	for p := range c.scheduler.eachWaiting {
 		if its(p.object) {
 			return true
 		}
@@ -68,7 +68,7 @@ func (c *controllers) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 // makeDaemons makes the pods of a DaemonSet for all nodes that it wants one on.
 func (c *controllers) makeDaemons(d *appsv1.DaemonSet) {
 	for _, name := range c.nodes.names() {
-		if c.allowed.halted() {
+		if c.allowed.mustStop() {
 			return
 		}
 		if manifest.RunsDaemon(d, c.nodes.named[name].object) {
@@ -79,12 +79,12 @@ func (c *controllers) makeDaemons(d *appsv1.DaemonSet) {
 
 // makeDaemon makes the pod of a DaemonSet for one node.
 func (c *controllers) makeDaemon(d *appsv1.DaemonSet, node string) {
-	c.pods.create(c.daemonPod(d, node), false)
+	c.pods.createPod(c.daemonPod(d, node), false)
 }
 
 func (c *controllers) daemonPod(d *appsv1.DaemonSet, node string) *v1.Pod {
 	p := manifest.DaemonPod(d, node)
-	p.Name = c.pods.generated(d.Namespace, d.Name+"-")
+	p.Name = c.pods.generateName(d.Namespace, d.Name+"-")
 	return p
 }
 
@@ -106,7 +106,7 @@ func pinTo(p *v1.Pod, node string) {
 // runsDaemon reports whether the pod's DaemonSet wants a pod on the node. If the DaemonSet is not
 // known, the taints that the pod tolerates decide.
 func (c *controllers) runsDaemon(p *v1.Pod, node *v1.Node) bool {
-	if !c.workloads.wanted(p) {
+	if !c.workloads.isWanted(p) {
 		return false
 	}
 	owner := metav1.GetControllerOfNoCopy(p)

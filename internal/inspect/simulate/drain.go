@@ -77,8 +77,8 @@ type draining struct {
 	asked    map[*pod]time.Duration // when a budget first refused each of them
 }
 
-func (w *World) drain(op *Drain) (*Done, error) {
-	names, err := op.resolve(&w.nodes)
+func (w *World) drainNodes(op *Drain) (*Done, error) {
+	names, err := op.resolveNames(&w.nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -100,40 +100,40 @@ func (w *World) drain(op *Drain) (*Done, error) {
 	for _, name := range names {
 		w.nodes.setCordon(name, true)
 	}
-	d.next()
+	d.drainNext()
 	return &Done{Drain: d.done}, nil
 }
 
-// next begins with the first remaining node.
-func (d *draining) next() {
+// drainNext begins with the first remaining node.
+func (d *draining) drainNext() {
 	for len(d.nodes) > 0 {
 		d.left, d.ended, d.failed, d.began, d.progress = nil, nil, 0, d.clock.now, d.clock.now
 		refused := len(d.done.Refused)
-		for _, p := range slices.Concat(d.pods.on(d.nodes[0]), d.pods.endedOn(d.nodes[0])) {
-			d.sort(p)
+		for _, p := range slices.Concat(d.pods.podsOn(d.nodes[0]), d.pods.endedOn(d.nodes[0])) {
+			d.classifyPod(p)
 		}
 
 		if len(d.done.Refused) == refused {
 			for _, p := range d.ended {
-				d.controllers.clear(p)
+				d.controllers.deleteEnded(p)
 			}
 		}
 
 		if len(d.done.Refused) > refused {
-			d.report.tell(Event{Kind: "DrainRefused", Node: d.nodes[0], Message: d.done.Refused[refused].Message})
+			d.report.addEvent(Event{Kind: "DrainRefused", Node: d.nodes[0], Message: d.done.Refused[refused].Message})
 		} else if len(d.left) > 0 {
-			d.try()
+			d.tryEvictions()
 			return
 		} else {
-			d.report.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
+			d.report.addEvent(Event{Kind: "NodeDrained", Node: d.nodes[0]})
 		}
 
 		d.nodes = d.nodes[1:]
 	}
 }
 
-// sort decides by kubectl's rules whether the pod is evicted.
-func (d *draining) sort(p *pod) {
+// classifyPod decides by kubectl's rules whether the pod is evicted.
+func (d *draining) classifyPod(p *pod) {
 	say := func(message string) Blocked {
 		return Blocked{Namespace: p.object.Namespace, Name: p.object.Name, Node: d.nodes[0], Message: message}
 	}
@@ -151,17 +151,17 @@ func (d *draining) sort(p *pod) {
 	}
 }
 
-// try evicts what can be evicted now, and schedules another try for the rest.
-func (d *draining) try() {
+// tryEvictions evicts what can be evicted now, and schedules another try for the rest.
+func (d *draining) tryEvictions() {
 	var left []*pod
 	for _, p := range d.left {
 		if p.gone || p.Terminating { // another has deleted it meanwhile
 			continue
 		}
-		if budget, message, forGood := d.forbidden(p); message != "" {
+		if budget, message, forGood := d.askEviction(p); message != "" {
 			if _, known := d.asked[p]; !known {
 				d.asked[p] = d.clock.now
-				d.report.tell(Event{Kind: "DrainBlocked", Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Message: message})
+				d.report.addEvent(Event{Kind: "DrainBlocked", Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Message: message})
 			}
 			d.blocked[p] = Blocked{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, Budget: budget, Message: message}
 			if forGood {
@@ -179,7 +179,7 @@ func (d *draining) try() {
 			d.done.Waited = append(d.done.Waited, b)
 			delete(d.blocked, p)
 		}
-		d.controllers.depart(p, ByDrain, d.nodes[0])
+		d.controllers.departPod(p, ByDrain, d.nodes[0])
 	}
 	d.left = left
 	limited := d.Timeout != nil && d.Timeout.Duration > 0
@@ -190,33 +190,33 @@ func (d *draining) try() {
 	switch {
 	case len(left) == 0:
 		if d.failed == 0 {
-			d.report.tell(Event{Kind: "NodeDrained", Node: d.nodes[0]})
+			d.report.addEvent(Event{Kind: "NodeDrained", Node: d.nodes[0]})
 		} else { // kubectl reports it and goes on with the next node
-			d.report.tell(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods cannot be evicted", d.failed)})
+			d.report.addEvent(Event{Kind: "DrainGaveUp", Node: d.nodes[0], Message: fmt.Sprintf("%d pods cannot be evicted", d.failed)})
 		}
 		d.nodes = d.nodes[1:]
-		d.next()
+		d.drainNext()
 	case patient:
-		d.clock.at(d.clock.now+drainRetry, func() { d.try() })
+		d.clock.callAt(d.clock.now+drainRetry, func() { d.tryEvictions() })
 	default:
 		for _, p := range left {
 			d.done.Blocked = append(d.done.Blocked, d.blocked[p])
 		}
-		d.report.tell(Event{Kind: "DrainGaveUp", Node: d.nodes[0],
+		d.report.addEvent(Event{Kind: "DrainGaveUp", Node: d.nodes[0],
 			Message: fmt.Sprintf("%d pods are held by disruption budgets", len(left))})
 		if limited { // kubectl goes on with the next node; without a timeout it would wait here for ever
 			d.nodes = d.nodes[1:]
-			d.next()
+			d.drainNext()
 		}
 	}
 }
 
-// forbidden asks the Eviction API. What it refuses for good, kubectl does not ask for again.
-func (d *draining) forbidden(p *pod) (budget, message string, forGood bool) {
+// askEviction asks the Eviction API. What it refuses for good, kubectl does not ask for again.
+func (d *draining) askEviction(p *pod) (budget, message string, forGood bool) {
 	if d.DisableEviction {
 		return "", "", false
 	}
-	verdict := disruption.MayEvict(p.object, !p.unready, d.budgets.of(p.Class))
+	verdict := disruption.MayEvict(p.object, !p.unready, d.budgets.budgetsOf(p.Class))
 	switch verdict.Answer {
 	case disruption.Never:
 		return verdict.Budget.Name, verdict.Message, true

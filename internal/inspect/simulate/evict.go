@@ -20,11 +20,11 @@ type evictions struct {
 	last    time.Duration // when pods were last evicted; -1 if none was
 }
 
-// hold records the NoExecute taints of a node. A taint without a time counts from when the list of
-// taints was last written, according to the API server's managed fields; without these, from the
-// beginning, or from now if the taint is new. It reports whether the node has or had any: its pods
-// have to be watched anew.
-func (e *evictions) hold(node *v1.Node) bool {
+// recordTaints records the NoExecute taints of a node. A taint without a time counts from when the
+// list of taints was last written, according to the API server's managed fields; without these,
+// from the beginning, or from now if the taint is new. It reports whether the node has or had any:
+// its pods have to be watched anew.
+func (e *evictions) recordTaints(node *v1.Node) bool {
 	before := e.held[node.Name]
 	var held []eviction.Held
 	witness := eviction.NodeOf(node).Witness
@@ -52,8 +52,8 @@ func (e *evictions) hold(node *v1.Node) bool {
 	return len(before)+len(held) > 0
 }
 
-// watch records when the pod has to leave its node, on which it has been since the given time.
-func (e *evictions) watch(p *pod, since time.Time) {
+// watchPod records when the pod has to leave its node, on which it has been since the given time.
+func (e *evictions) watchPod(p *pod, since time.Time) {
 	held := e.held[p.NodeName]
 	if len(held) == 0 || p.Terminating {
 		p.due = eviction.Due{}
@@ -68,14 +68,14 @@ func (e *evictions) watch(p *pod, since time.Time) {
 	}
 }
 
-// after is when an eviction is due, from the beginning. One that was due before is due at the
-// beginning.
-func (e *evictions) after(p *pod) time.Duration { return max(p.due.At.Sub(e.clock.start), 0) }
+// evictionTime is when an eviction is due, from the beginning. One that was due before is due at
+// the beginning.
+func (e *evictions) evictionTime(p *pod) time.Duration { return max(p.due.At.Sub(e.clock.start), 0) }
 
-// next returns the pod that has to leave first, or nil.
-func (e *evictions) next() *pod {
+// nextPod returns the pod that has to leave first, or nil.
+func (e *evictions) nextPod() *pod {
 	for len(e.leaving) > 0 {
-		if first := e.leaving[0]; first.counts() {
+		if first := e.leaving[0]; first.isCurrent() {
 			return first.pod
 		}
 		heap.Pop(&e.leaving)
@@ -83,13 +83,13 @@ func (e *evictions) next() *pod {
 	return nil
 }
 
-// due is when the next pods are evicted.
-func (e *evictions) due() (time.Duration, bool) {
-	p := e.next()
+// nextDue is when the next pods are evicted.
+func (e *evictions) nextDue() (time.Duration, bool) {
+	p := e.nextPod()
 	if p == nil {
 		return 0, false
 	}
-	at := max(e.after(p), e.clock.now)
+	at := max(e.evictionTime(p), e.clock.now)
 	if at == e.last {
 		// A pod has returned to a node where it may not stay. Time must advance: controllers need a
 		// second at least.
@@ -98,13 +98,13 @@ func (e *evictions) due() (time.Duration, bool) {
 	return at, true
 }
 
-// strike calls evict for each pod whose time has come.
-func (e *evictions) strike(evict func(p *pod)) {
-	if at, ok := e.due(); !ok || at > e.clock.now {
+// evictDue calls evict for each pod whose time has come.
+func (e *evictions) evictDue(evict func(p *pod)) {
+	if at, ok := e.nextDue(); !ok || at > e.clock.now {
 		return
 	}
 	e.last = e.clock.now
-	for p := e.next(); p != nil && e.after(p) <= e.clock.now; p = e.next() {
+	for p := e.nextPod(); p != nil && e.evictionTime(p) <= e.clock.now; p = e.nextPod() {
 		heap.Pop(&e.leaving)
 		evict(p)
 	}
@@ -113,8 +113,8 @@ func (e *evictions) strike(evict func(p *pod)) {
 // toCome lists the evictions that have not happened yet, in no order.
 func (e *evictions) toCome() (list []Eviction) {
 	for _, l := range e.leaving {
-		if l.counts() {
-			list = append(list, evictionOf(l.pod, e.after(l.pod)))
+		if l.isCurrent() {
+			list = append(list, evictionOf(l.pod, e.evictionTime(l.pod)))
 		}
 	}
 	return list
@@ -123,7 +123,7 @@ func (e *evictions) toCome() (list []Eviction) {
 // onlyAgain reports whether all evictions to come are of pods that have returned to a node where
 // they may not stay.
 func (e *evictions) onlyAgain() bool {
-	return !slices.ContainsFunc(e.leaving, func(l leaving) bool { return l.counts() && !l.again })
+	return !slices.ContainsFunc(e.leaving, func(l leaving) bool { return l.isCurrent() && !l.again })
 }
 
 func evictionOf(p *pod, after time.Duration) Eviction {
@@ -141,8 +141,8 @@ type leaving struct {
 	of eviction.Due
 }
 
-// counts reports whether it is not outdated.
-func (l leaving) counts() bool { return !l.gone && l.pod.due == l.of }
+// isCurrent reports whether it is not outdated.
+func (l leaving) isCurrent() bool { return !l.gone && l.pod.due == l.of }
 
 // departures are the pods that have to leave, by when: a heap.
 type departures []leaving

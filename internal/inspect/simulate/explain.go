@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// explain asks every plugin about every node, if that is wanted.
-func (s *scheduler) explain(schedulerName string, p *cluster.Pod) []Node {
+// explainPod asks every plugin about every node, if that is wanted.
+func (s *scheduler) explainPod(schedulerName string, p *cluster.Pod) []Node {
 	if !s.explains {
 		return nil
 	}

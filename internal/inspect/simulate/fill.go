@@ -32,7 +32,7 @@ const mostPods = 200_000
 // addPods places pods like another one where there is room, without preemption. If their number is
 // given, those that do not fit become pending, like any new pod.
 func (w *World) addPods(op *AddPods) (*Done, error) {
-	model, err := w.controllers.model(op)
+	model, err := w.controllers.modelPod(op)
 	if err != nil {
 		return nil, err
 	}
@@ -54,19 +54,19 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 		return nil, fmt.Errorf("no profile serves the scheduler name %q", model.Spec.SchedulerName)
 	}
 	decided := len(w.report.said.Pods)
-	w.scheduler.settle() // pods that are pending already go first
+	w.scheduler.trySettled() // pods that are pending already go first
 	for _, p := range w.report.said.Pods[decided:] {
 		if p.Node != "" {
 			fill.Ahead++
 		}
 	}
 	number := 0
-	for fill.Placed < limit && !w.allowed.halted() {
+	for fill.Placed < limit && !w.allowed.mustStop() {
 		p := w.pods.copyOf(model, &number)
-		if fill.Stops = w.bounds.charge(p.object, true); fill.Stops == "" {
+		if fill.Stops = w.bounds.chargePod(p.object, true); fill.Stops == "" {
 			w.claims.MakeFor(p.object)
 			if fill.Stops, fill.Reasons = w.scheduler.tryAlone(p); fill.Stops != "" {
-				w.bounds.release(p.object)
+				w.bounds.releasePod(p.object)
 				w.claims.Release(p.object)
 			}
 		}
@@ -75,20 +75,20 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 			break
 		}
 		p.charged = true
-		w.pods.know(p)
-		w.budgets.expect(p, 1)
+		w.pods.registerPod(p)
+		w.budgets.expectPods(p, 1)
 		fill.Placed++
 		fill.Nodes[p.NodeName]++
 	}
-	for i := fill.Placed + 1; i <= op.Count && !w.allowed.halted(); i++ { // the others stay pending, or preempt
+	for i := fill.Placed + 1; i <= op.Count && !w.allowed.mustStop(); i++ { // the others stay pending, or preempt
 		p := w.pods.copyOf(model, &number)
 		w.claims.MakeFor(p.object)
-		w.budgets.expect(w.pods.enter(p.object, w.bounds.charge(p.object, true)), 1)
+		w.budgets.expectPods(w.pods.enterPod(p.object, w.bounds.chargePod(p.object, true)), 1)
 	}
 	if fill.Placed == limit && op.Max {
 		fill.Stops = fmt.Sprintf("not tried beyond %d pods", limit)
 	}
-	w.report.tell(Event{Kind: "PodsAdded", Message: fmt.Sprintf("%d like %s", fill.Placed, op.Like)})
+	w.report.addEvent(Event{Kind: "PodsAdded", Message: fmt.Sprintf("%d like %s", fill.Placed, op.Like)})
 	return &Done{Fill: fill}, nil
 }
 
@@ -105,8 +105,8 @@ func (s *pods) copyOf(model *v1.Pod, number *int) *pod {
 	return &pod{number: s.entered, object: &object}
 }
 
-// model returns the pod that the new ones are to be like, after admission.
-func (c *controllers) model(op *AddPods) (*v1.Pod, error) {
+// modelPod returns the pod that the new ones are to be like, after admission.
+func (c *controllers) modelPod(op *AddPods) (*v1.Pod, error) {
 	kind, name, ok := strings.Cut(op.Like, "/")
 	if !ok {
 		kind, name = "pod", op.Like
@@ -120,13 +120,13 @@ func (c *controllers) model(op *AddPods) (*v1.Pod, error) {
 		}
 		model = model.DeepCopy()
 	} else {
-		l, err := c.workloads.named(op.Like, namespace)
+		l, err := c.workloads.findNamed(op.Like, namespace)
 		if err != nil {
 			return nil, err
 		}
 		created := c.podOf(l.object, l.kind, l.template)
 		created.Name = l.object.GetName()
-		if model, err = c.pods.admit(created); err != nil {
+		if model, err = c.pods.admitPod(created); err != nil {
 			return nil, err
 		}
 	}

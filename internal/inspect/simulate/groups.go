@@ -91,7 +91,7 @@ func (s *scheduler) showGroups(list []*schedulingv1beta1.PodGroup, catalog *admi
 				g.Spec.Priority = &class.Value
 			}
 		}
-		s.show(cycle.PodGroups, g)
+		s.showObject(cycle.PodGroups, g)
 	}
 }
 
@@ -99,7 +99,7 @@ func (s *scheduler) showGroups(list []*schedulingv1beta1.PodGroup, catalog *admi
 func (s *scheduler) writeGroup(a cycle.WriteGroup) {
 	g := a.Group.DeepCopy()
 	meta.SetStatusCondition(&g.Status.Conditions, a.Condition)
-	s.rewrite(cycle.PodGroups, g)
+	s.showChanged(cycle.PodGroups, g)
 }
 
 // groupOf is the pod group that the scheduler knows a pod to be a member of, or nil.
@@ -125,10 +125,10 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 		case p == nil:
 			continue
 		case g == nil || placed || g.Scheduled || g.Tried == 0:
-			s.hear(p, d, false)
+			s.recordDecision(p, d, false)
 			continue
 		}
-		said := s.hear(p, d, true)
+		said := s.recordDecision(p, d, true)
 		p.refusal = g.Message
 		if said == nil { // it was listed already
 			continue
@@ -138,7 +138,7 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 				Namespace: d.Namespace, Name: g.Name, After: Seconds(s.clock.now), MinCount: g.MinCount, Fit: g.Fit, Needed: g.Needed,
 				Victims: said.Victims, Message: g.Message, Pods: []string{},
 			})
-			s.report.tell(Event{Kind: groupPending, Namespace: d.Namespace, Name: g.Name, Message: g.Message})
+			s.report.addEvent(Event{Kind: groupPending, Namespace: d.Namespace, Name: g.Name, Message: g.Message})
 		}
 		said.Victims = []Name{}
 		fails := &s.report.said.Groups[known]
@@ -147,8 +147,8 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 	return heard
 }
 
-// holds lists, once for all its pods, a group that keeps them out of the queue.
-func (s *scheduler) holds(g *groups.Group, message string) {
+// listHeld lists, once for all its pods, a group that keeps them out of the queue.
+func (s *scheduler) listHeld(g *groups.Group, message string) {
 	said := Group{Namespace: g.Namespace, Name: g.Name.Name, After: Seconds(s.clock.now), MinCount: g.MinCount(),
 		Victims: []Name{}, Message: message, Pods: []string{}}
 	var held []*pod
@@ -157,14 +157,14 @@ func (s *scheduler) holds(g *groups.Group, message string) {
 			held = append(held, p)
 		}
 	}
-	queued(held)
+	sortQueued(held)
 	for _, p := range held {
-		s.report.list(p, Pod{Message: message, Group: g.Name.Name}, true)
+		s.report.addDecision(p, Pod{Message: message, Group: g.Name.Name}, true)
 		p.listed = true
 		said.Pods = append(said.Pods, p.Name)
 	}
 	s.report.said.Groups = append(s.report.said.Groups, said)
-	s.report.tell(Event{Kind: groupPending, Namespace: g.Namespace, Name: g.Name.Name, Message: message})
+	s.report.addEvent(Event{Kind: groupPending, Namespace: g.Namespace, Name: g.Name.Name, Message: message})
 }
 
 // groupLines returns, for each of s.Pods, the index in s.Groups of the group with which it waits,
@@ -199,16 +199,16 @@ func (g *Group) why() string {
 	if len(g.Victims) == 0 {
 		return g.Message
 	}
-	return fmt.Sprintf("preempts %s: %s", named(g.Victims), g.Message)
+	return fmt.Sprintf("preempts %s: %s", joinNames(g.Victims), g.Message)
 }
 
 // Group returns a pod group by its name, or nil. A group exists if its PodGroup does, or if pods
 // name it.
 func (w *World) Group(namespace, name string) *groups.Group {
-	return w.scheduler.group(namespace, name)
+	return w.scheduler.groupNamed(namespace, name)
 }
 
-func (s *scheduler) group(namespace, name string) *groups.Group {
+func (s *scheduler) groupNamed(namespace, name string) *groups.Group {
 	if s.groups == nil {
 		return nil
 	}
@@ -236,20 +236,20 @@ func (w *World) TryGroup(namespace, name string) *decision.GroupTrial {
 func (w *World) TryGroupWith(g *groups.Group, more []*v1.Node, spec *schedulingv1beta1.PodGroupSpec) *decision.GroupTrial {
 	s, was := w.scheduler, g.Object
 	for _, n := range more {
-		s.show(cycle.Nodes, n)
+		s.showObject(cycle.Nodes, n)
 		defer s.showGone(cycle.Nodes, n)
 	}
 	if spec != nil {
 		other := was.DeepCopy()
 		other.Spec = *spec
-		s.show(cycle.PodGroups, other)
-		defer s.show(cycle.PodGroups, was)
+		s.showObject(cycle.PodGroups, other)
+		defer s.showObject(cycle.PodGroups, was)
 	}
 	return s.core.TryGroup(g.Name)
 }
 
 func (s *scheduler) tryGroup(namespace, name string) *decision.GroupTrial {
-	g := s.group(namespace, name)
+	g := s.groupNamed(namespace, name)
 	if g == nil {
 		return nil
 	}
@@ -259,7 +259,7 @@ func (s *scheduler) tryGroup(namespace, name string) *decision.GroupTrial {
 			members = append(members, p)
 		}
 	}
-	queued(members)
+	sortQueued(members)
 	if len(members) > 0 && !Stored(members[0].object) {
 		s.untilTurn(members[0])
 	}

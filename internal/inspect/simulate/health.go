@@ -36,8 +36,8 @@ type health struct {
 
 const renewEvery = 10 * time.Second
 
-// begin starts node health.
-func (h *health) begin() {
+// startHealth starts node health.
+func (h *health) startHealth() {
 	if h.options.MonitorPeriod == 0 {
 		h.options = nodehealth.Defaults()
 	}
@@ -47,31 +47,31 @@ func (h *health) begin() {
 	now := h.clock.time()
 	h.core.Step(now, nodehealth.NodesListing{})
 	for _, name := range h.nodes.names() {
-		h.see(h.nodes.named[name])
+		h.showNode(h.nodes.named[name])
 	}
-	h.act(h.core.Step(now, nodehealth.NodesListed{}))
-	h.renew()
+	h.runActions(h.core.Step(now, nodehealth.NodesListed{}))
+	h.deliverRenewals()
 	for _, name := range h.nodes.names() {
 		if m := h.nodes.named[name]; m.dead && m.silent < 0 && h.seen[name] {
-			h.lease(name, m.silent)
+			h.showLease(name, m.silent)
 		}
 	}
 	h.unsettled = true
-	h.act(h.core.Step(now, nodehealth.LeasesListed{}))
+	h.runActions(h.core.Step(now, nodehealth.LeasesListed{}))
 	h.waveAt = h.clock.now + h.wave
 }
 
-// ensure has node health act, if it does not yet.
-func (h *health) ensure() {
+// ensureStarted has node health act, if it does not yet.
+func (h *health) ensureStarted() {
 	if h.core == nil {
 		h.reportReady("")
-		h.begin()
+		h.startHealth()
 	}
 }
 
-// sick reports whether the state of some node differs from a healthy one's in a way that its taints
-// do not show yet.
-func (n *nodes) sick() bool {
+// hasSick reports whether the state of some node differs from a healthy one's in a way that its
+// taints do not show yet.
+func (n *nodes) hasSick() bool {
 	for _, m := range n.named {
 		if m.dead {
 			return true
@@ -92,36 +92,36 @@ var conditionTaints = map[v1.NodeConditionType]string{
 	v1.NodePIDPressure: v1.TaintNodePIDPressure, v1.NodeNetworkUnavailable: v1.TaintNodeNetworkUnavailable,
 }
 
-// watched reports whether the node is subject to node health. A node that reports nothing, as in a
-// hand-written manifest, keeps the taints that it has.
-func (m *machine) watched() bool {
+// isWatched reports whether the node is subject to node health. A node that reports nothing, as in
+// a hand-written manifest, keeps the taints that it has.
+func (m *machine) isWatched() bool {
 	return slices.ContainsFunc(m.object.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady })
 }
 
-// see gives the core a node's newest state.
-func (h *health) see(m *machine) {
-	if h.core == nil || !m.watched() {
+// showNode gives the core a node's newest state.
+func (h *health) showNode(m *machine) {
+	if h.core == nil || !m.isWatched() {
 		return
 	}
 	h.seen[m.object.Name] = true
-	h.act(h.core.Step(h.clock.time(), nodehealth.NodeSeen{Node: nodehealth.NodeOf(m.object)}))
-	h.alert()
+	h.runActions(h.core.Step(h.clock.time(), nodehealth.NodeSeen{Node: nodehealth.NodeOf(m.object)}))
+	h.extendAlert()
 }
 
-func (h *health) gone(name string) {
+func (h *health) removeNode(name string) {
 	if h.core == nil {
 		return
 	}
 	delete(h.seen, name)
-	h.act(h.core.Step(h.clock.time(), nodehealth.NodeGone{Name: name}))
-	h.alert()
+	h.runActions(h.core.Step(h.clock.time(), nodehealth.NodeGone{Name: name}))
+	h.extendAlert()
 }
 
-// alert has the core called until it has looked at all nodes once more.
-func (h *health) alert() { h.alertTo = h.clock.now + 2*h.options.MonitorPeriod }
+// extendAlert has the core called until it has looked at all nodes once more.
+func (h *health) extendAlert() { h.alertTo = h.clock.now + 2*h.options.MonitorPeriod }
 
-// next is when the core has to be called again.
-func (h *health) next() (time.Duration, bool) {
+// nextCall is when the core has to be called again.
+func (h *health) nextCall() (time.Duration, bool) {
 	if len(h.seen) == 0 {
 		return 0, false
 	}
@@ -132,23 +132,23 @@ func (h *health) next() (time.Duration, bool) {
 	return at, true
 }
 
-// busy reports whether node health may change something although nothing else happens: it has not
+// isBusy reports whether node health may change something although nothing else happens: it has not
 // looked at all nodes since the last change, and some node's taints are not those of its state.
-func (h *health) busy() bool {
+func (h *health) isBusy() bool {
 	if !h.unsettled && h.clock.now >= h.alertTo {
 		return false
 	}
 	for name := range h.seen {
-		if !h.nodes.named[name].tainted() {
+		if !h.nodes.named[name].hasExpectedTaints() {
 			return true
 		}
 	}
 	return false
 }
 
-// tainted reports whether the node has the taints that node health gives a node in its state, and
-// no others of these.
-func (m *machine) tainted() bool {
+// hasExpectedTaints reports whether the node has the taints that node health gives a node in its
+// state, and no others of these.
+func (m *machine) hasExpectedTaints() bool {
 	wanted, evicts := map[string]bool{}, "" // the key of the taint that evicts
 	if m.object.Spec.Unschedulable {
 		wanted[v1.TaintNodeUnschedulable] = true
@@ -182,10 +182,10 @@ func (m *machine) tainted() bool {
 	return len(wanted) == 0 && evicts == ""
 }
 
-// skip leaves out the waves before a time, except for the last one, if node health is waiting for
-// nothing. The core takes each node's last sign of life for as much later as the waves would have
-// made it; the last wave makes it exact.
-func (h *health) skip(to time.Duration) {
+// skipWaves leaves out the waves before a time, except for the last one, if node health is waiting
+// for nothing. The core takes each node's last sign of life for as much later as the waves would
+// have made it; the last wave makes it exact.
+func (h *health) skipWaves(to time.Duration) {
 	if len(h.seen) == 0 || h.unsettled || h.clock.now < h.alertTo || to < h.waveAt {
 		return
 	}
@@ -194,25 +194,25 @@ func (h *health) skip(to time.Duration) {
 		return
 	}
 	last := h.clock.start.Add(h.waveAt - h.wave)
-	h.act(h.core.Step(last.Add(skipped), nodehealth.Away{From: last}))
+	h.runActions(h.core.Step(last.Add(skipped), nodehealth.Away{From: last}))
 	h.waveAt += skipped
 }
 
-func (h *health) step() {
-	if at, ok := h.next(); !ok || at > h.clock.now {
+func (h *health) runDue() {
+	if at, ok := h.nextCall(); !ok || at > h.clock.now {
 		return
 	}
 	if h.clock.now >= h.waveAt {
-		h.renew()
+		h.deliverRenewals()
 		h.waveAt += h.wave
 	}
-	h.act(h.core.Step(h.clock.time(), nodehealth.Tick{}))
-	h.unsettled = h.more()
+	h.runActions(h.core.Step(h.clock.time(), nodehealth.Tick{}))
+	h.unsettled = h.hasMore()
 }
 
-// more reports whether node health has work left: a dead node that is not marked Unknown yet, or a
-// node whose taint is pending.
-func (h *health) more() bool {
+// hasMore reports whether node health has work left: a dead node that is not marked Unknown yet, or
+// a node whose taint is pending.
+func (h *health) hasMore() bool {
 	for name := range h.seen {
 		if m := h.nodes.named[name]; m.dead && readyOf(m.object) != v1.ConditionUnknown {
 			return true
@@ -221,8 +221,8 @@ func (h *health) more() bool {
 	return slices.ContainsFunc(h.core.Zones(), func(z nodehealth.Zone) bool { return z.Waiting > 0 && z.Rate > 0 })
 }
 
-// renew delivers the newest renewal of every Lease, in the order in which they were made.
-func (h *health) renew() {
+// deliverRenewals delivers the newest renewal of every Lease, in the order in which they were made.
+func (h *health) deliverRenewals() {
 	type renewal struct {
 		name string
 		at   time.Duration
@@ -245,16 +245,16 @@ func (h *health) renew() {
 	})
 
 	for _, r := range list {
-		h.lease(r.name, r.at)
+		h.showLease(r.name, r.at)
 	}
 }
 
-func (h *health) lease(name string, at time.Duration) {
+func (h *health) showLease(name string, at time.Duration) {
 	if h.core == nil {
 		return
 	}
 	now := h.clock.start.Add(at)
-	h.act(h.core.Step(now, nodehealth.LeaseSeen{Name: name, Renewed: now}))
+	h.runActions(h.core.Step(now, nodehealth.LeaseSeen{Name: name, Renewed: now}))
 }
 
 // lastRenewal is when the node last renewed its Lease: each has its own offset within the ten
@@ -266,20 +266,20 @@ func lastRenewal(name string, now time.Duration) time.Duration {
 	return now - (now-phase+renewEvery)%renewEvery
 }
 
-// silence makes a node fall silent.
-func (h *health) silence(name string) {
+// silenceNode makes a node fall silent.
+func (h *health) silenceNode(name string) {
 	m := h.nodes.named[name]
 	if m.dead {
 		return
 	}
 	m.dead = true
-	h.report.tell(Event{Kind: "NodeFailed", Node: name})
-	if !m.watched() {
+	h.report.addEvent(Event{Kind: "NodeFailed", Node: name})
+	if !m.isWatched() {
 		h.reportReady(name)
 	}
 	if h.core != nil {
-		h.lease(name, lastRenewal(name, h.clock.now))
-		h.alert()
+		h.showLease(name, lastRenewal(name, h.clock.now))
+		h.extendAlert()
 		h.unsettled = true
 	}
 }
@@ -290,25 +290,25 @@ func (h *health) silence(name string) {
 func (h *health) reportReady(failing string) {
 	for _, name := range h.nodes.names() {
 		m := h.nodes.named[name]
-		if m.watched() || name != failing && slices.ContainsFunc(m.object.Spec.Taints, func(t v1.Taint) bool { return OfState(&t) }) {
+		if m.isWatched() || name != failing && slices.ContainsFunc(m.object.Spec.Taints, func(t v1.Taint) bool { return OfState(&t) }) {
 			continue
 		}
-		h.nodes.change(name, func(n *v1.Node) { setReady(n, v1.ConditionTrue, h.clock.time()) })
+		h.nodes.changeNode(name, func(n *v1.Node) { setReady(n, v1.ConditionTrue, h.clock.time()) })
 		if !m.dead {
-			h.lease(name, lastRenewal(name, h.clock.now))
+			h.showLease(name, lastRenewal(name, h.clock.now))
 		}
 	}
 }
 
-// revive makes a node report again.
-func (h *health) revive(name string) {
+// reviveNode makes a node report again.
+func (h *health) reviveNode(name string) {
 	m := h.nodes.named[name]
 	if !m.dead && readyOf(m.object) == v1.ConditionTrue {
 		return
 	}
 	m.dead = false
-	h.report.tell(Event{Kind: "NodeRecovered", Node: name})
-	h.nodes.change(name, func(n *v1.Node) {
+	h.report.addEvent(Event{Kind: "NodeRecovered", Node: name})
+	h.nodes.changeNode(name, func(n *v1.Node) {
 		setReady(n, v1.ConditionTrue, h.clock.time())
 		for i := range n.Status.Conditions {
 			if c := &n.Status.Conditions[i]; c.Type != v1.NodeReady && c.Status == v1.ConditionUnknown {
@@ -316,7 +316,7 @@ func (h *health) revive(name string) {
 			}
 		}
 	})
-	h.lease(name, h.clock.now)
+	h.showLease(name, h.clock.now)
 }
 
 func readyOf(n *v1.Node) v1.ConditionStatus {
@@ -345,13 +345,13 @@ func setCondition(n *v1.Node, c v1.NodeCondition) {
 	n.Status.Conditions = append(n.Status.Conditions, c)
 }
 
-// act carries out the core's actions, which succeed at once.
-func (h *health) act(actions []nodehealth.Action) {
+// runActions carries out the core's actions, which succeed at once.
+func (h *health) runActions(actions []nodehealth.Action) {
 	for _, action := range actions {
 		switch a := action.(type) {
 		case nodehealth.WriteStatus:
-			h.report.tell(Event{Kind: "NodeUnknown", Node: a.Node, Message: "Kubelet stopped posting node status."})
-			h.write(a.Node, a.Ticket, func(n *v1.Node) {
+			h.report.addEvent(Event{Kind: "NodeUnknown", Node: a.Node, Message: "Kubelet stopped posting node status."})
+			h.writeNode(a.Node, a.Ticket, func(n *v1.Node) {
 				for _, c := range a.Conditions {
 					setCondition(n, c)
 				}
@@ -362,7 +362,7 @@ func (h *health) act(actions []nodehealth.Action) {
 				h.report.tellTaints(a.Node, m.object.Spec.Taints, a.Taints)
 			}
 
-			h.write(a.Node, a.Ticket, func(n *v1.Node) {
+			h.writeNode(a.Node, a.Ticket, func(n *v1.Node) {
 				if a.SetTaints {
 					n.Spec.Taints = a.Taints
 				}
@@ -371,19 +371,19 @@ func (h *health) act(actions []nodehealth.Action) {
 				}
 			})
 		case nodehealth.MarkPods:
-			h.pods.mark(a.Node)
-			h.act(h.core.Step(h.clock.time(), nodehealth.Answered{Ticket: a.Ticket, Outcome: nodehealth.OK}))
+			h.pods.markUnready(a.Node)
+			h.runActions(h.core.Step(h.clock.time(), nodehealth.Answered{Ticket: a.Ticket, Outcome: nodehealth.OK}))
 		case nodehealth.ZoneChanged:
 			if a.From != nodehealth.Initial {
-				h.report.tell(Event{Kind: "ZoneChanged", Zone: nodehealth.ZoneName(a.Zone), Message: a.String()})
+				h.report.addEvent(Event{Kind: "ZoneChanged", Zone: nodehealth.ZoneName(a.Zone), Message: a.String()})
 			}
 		}
 	}
 }
 
-func (h *health) write(node string, ticket nodehealth.Ticket, alter func(n *v1.Node)) {
+func (h *health) writeNode(node string, ticket nodehealth.Ticket, alter func(n *v1.Node)) {
 	m := h.nodes.named[node]
-	h.nodes.alter(m, alter)
+	h.nodes.alterNode(m, alter)
 	seen := nodehealth.NodeOf(m.object)
-	h.act(h.core.Step(h.clock.time(), nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.OK, Node: &seen}))
+	h.runActions(h.core.Step(h.clock.time(), nodehealth.Answered{Ticket: ticket, Outcome: nodehealth.OK, Node: &seen}))
 }

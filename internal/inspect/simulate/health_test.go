@@ -76,13 +76,13 @@ func TestWavesThatAreLeftOutChangeNothing(t *testing.T) {
 		w := silentNode(t)
 		if busy {
 			for at := time.Duration(0); at < day; at += 20 * time.Second {
-				w.clock.at(at, func() {})
+				w.clock.callAt(at, func() {})
 			}
 		}
 		for i, at := range []time.Duration{3*time.Hour + 7*time.Second, 10*time.Hour + 12*time.Second, 10*time.Hour + 95*time.Second} {
 			node := fmt.Sprintf("node-%d", i+1)
-			w.clock.at(at, func() { w.health.silence(node) })
-			w.clock.at(at+2*time.Hour+3*time.Second, func() { w.health.revive(node) })
+			w.clock.callAt(at, func() { w.health.silenceNode(node) })
+			w.clock.callAt(at+2*time.Hour+3*time.Second, func() { w.health.reviveNode(node) })
 		}
 		w.Advance(day)
 		return w.report.timeline

@@ -15,9 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// fails counts a pod that leaves as a failure of its Job, and reports whether the Job fails because
-// of it, or the pod's index of the Job. The other pods of a Job that fails are deleted.
-func (c *controllers) fails(d *Departure, owner *metav1.OwnerReference) bool {
+// failsJob counts a pod that leaves as a failure of its Job, and reports whether the Job fails
+// because of it, or the pod's index of the Job. The other pods of a Job that fails are deleted.
+func (c *controllers) failsJob(d *Departure, owner *metav1.OwnerReference) bool {
 	job := c.workloads.jobOf(d.object, owner)
 	if job == nil {
 		return false
@@ -27,16 +27,16 @@ func (c *controllers) fails(d *Departure, owner *metav1.OwnerReference) bool {
 	}
 	if d.Fate == IndexFails {
 		index := d.object.Annotations[batchv1.JobCompletionIndexAnnotation]
-		c.report.tell(Event{Kind: "IndexFailed", Message: fmt.Sprintf("index %s of job %s/%s: %s", index,
+		c.report.addEvent(Event{Kind: "IndexFailed", Message: fmt.Sprintf("index %s of job %s/%s: %s", index,
 			job.Namespace, job.Name, d.Reason)})
 		return true
 	}
 
-	c.report.tell(Event{Kind: "JobFailed", Message: fmt.Sprintf("job %s/%s: %s", job.Namespace, job.Name, d.Reason)})
+	c.report.addEvent(Event{Kind: "JobFailed", Message: fmt.Sprintf("job %s/%s: %s", job.Namespace, job.Name, d.Reason)})
 	l := workloadOf(job)
 	c.workloads.failed[controllerName(l.kind, job.Namespace, job.Name)] = true
 	for _, p := range c.podsOf(l) {
-		c.drop(p, ByJobFailure, l.ref())
+		c.dropPod(p, ByJobFailure, l.ref())
 	}
 	return true
 }
@@ -46,7 +46,7 @@ func (w *workloads) jobOf(object *v1.Pod, owner *metav1.OwnerReference) *batchv1
 	if owner == nil || owner.Kind != "Job" {
 		return nil
 	}
-	job, _ := called(w.set.Jobs, Name{object.Namespace, owner.Name}).(*batchv1.Job)
+	job, _ := findByName(w.set.Jobs, Name{object.Namespace, owner.Name}).(*batchv1.Job)
 	return job
 }
 
@@ -56,7 +56,7 @@ func (w *workloads) jobOf(object *v1.Pod, owner *metav1.OwnerReference) *batchv1
 func (c *controllers) goOn(d *Departure) {
 	owner := metav1.GetControllerOfNoCopy(d.object)
 	job := c.workloads.jobOf(d.object, owner)
-	if job == nil || !c.workloads.wanted(d.object) {
+	if job == nil || !c.workloads.isWanted(d.object) {
 		return
 	}
 	var pods []*v1.Pod
@@ -79,7 +79,7 @@ func (c *controllers) goOn(d *Departure) {
 // Job fails, or the pod's index, it returns which of the two and why. Exit codes are not known, so
 // that rules about them do not apply.
 func (w *workloads) countFailure(job *batchv1.Job, p *v1.Pod, cause Cause) (fate Fate, why string) {
-	number, action := ruleFor(job, disrupted(p, cause))
+	number, action := ruleFor(job, isDisrupted(p, cause))
 	rule := fmt.Sprintf("rule %d of its podFailurePolicy", number)
 	switch action {
 	case batchv1.PodFailurePolicyActionFailJob:
@@ -117,7 +117,7 @@ func (w *workloads) countFailure(job *batchv1.Job, p *v1.Pod, cause Cause) (fate
 func (w *workloads) failIndex(job *batchv1.Job, index int, why string) (Fate, string) {
 	job = job.DeepCopy()
 	job.Status.FailedIndexes = ptr.To(strings.TrimPrefix(ptr.Deref(job.Status.FailedIndexes, "")+","+strconv.Itoa(index), ","))
-	w.keep(job)
+	w.keepWorkload(job)
 	failed, all := manifest.CountIndexes(*job.Status.FailedIndexes), int(ptr.Deref(job.Spec.Completions, 1))
 	switch most := job.Spec.MaxFailedIndexes; {
 	case most != nil && failed > int(*most):
@@ -153,9 +153,9 @@ func isOfDisruption(p batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
 	return p.Type == v1.DisruptionTarget && (p.Status == "" || p.Status == v1.ConditionTrue)
 }
 
-// disrupted reports whether the pod has the condition DisruptionTarget: whatever removes pods sets
-// it, but not a user who deletes one.
-func disrupted(p *v1.Pod, cause Cause) bool {
+// isDisrupted reports whether the pod has the condition DisruptionTarget: whatever removes pods
+// sets it, but not a user who deletes one.
+func isDisrupted(p *v1.Pod, cause Cause) bool {
 	if cause != ByDeletion && cause != ByTermination {
 		return true
 	}

@@ -60,7 +60,7 @@ func (w *workloads) ownerBy(namespace string, ref *metav1.OwnerReference) *Owner
 		return nil
 	}
 	owner := &Owner{Kind: ref.Kind, Name: ref.Name}
-	if l, err := w.named(owner.Workload(), namespace); err == nil {
+	if l, err := w.findNamed(owner.Workload(), namespace); err == nil {
 		owner.Object, owner.Template = l.object, l.template
 	}
 	return owner

@@ -12,9 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// outside returns why a limit range of the pod's namespace refuses a new pod, in the API server's
-// words, or "".
-func (b *bounds) outside(p *v1.Pod) (refusal string) {
+// limitRefusal returns why a limit range of the pod's namespace refuses a new pod, in the API
+// server's words, or "".
+func (b *bounds) limitRefusal(p *v1.Pod) (refusal string) {
 	for _, r := range b.ranges[p.Namespace] {
 		var faults []string
 		for i := range r.Spec.Limits {
@@ -23,12 +23,12 @@ func (b *bounds) outside(p *v1.Pod) (refusal string) {
 			case v1.LimitTypeContainer:
 				for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 					for j := range list {
-						faults = append(faults, amounts{list[j].Resources.Requests, list[j].Resources.Limits}.outside(item)...)
+						faults = append(faults, amounts{list[j].Resources.Requests, list[j].Resources.Limits}.violationsOf(item)...)
 					}
 				}
 			case v1.LimitTypePod: // without the overhead that a RuntimeClass adds
 				options := resource.PodResourcesOptions{ExcludeOverhead: true}
-				faults = append(faults, amounts{rules.PodRequests(p, options), rules.PodLimits(p, options)}.outside(item)...)
+				faults = append(faults, amounts{rules.PodRequests(p, options), rules.PodLimits(p, options)}.violationsOf(item)...)
 			}
 		}
 		slices.Sort(faults)
@@ -46,8 +46,8 @@ func (b *bounds) outside(p *v1.Pod) (refusal string) {
 // amounts are the requests and limits of a container or a pod.
 type amounts struct{ requests, limits v1.ResourceList }
 
-// outside lists how the amounts violate a rule.
-func (a amounts) outside(rule *v1.LimitRangeItem) (faults []string) {
+// violationsOf lists how the amounts violate a rule.
+func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	for name, least := range rule.Min {
 		request, requested := a.requests[name]

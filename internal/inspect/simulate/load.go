@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// load shows the core the objects that are neither nodes nor pods.
-func (w *World) load(set *manifest.Set) {
+// loadObjects shows the core the objects that are neither nodes nor pods.
+func (w *World) loadObjects(set *manifest.Set) {
 	showAll(&w.scheduler, cycle.Namespaces, set.Namespaces)
 	showAll(&w.scheduler, cycle.Services, set.Services)
 	showAll(&w.scheduler, cycle.ReplicationControllers, set.ReplicationControllers)
@@ -61,8 +61,8 @@ func (w *World) loadApplied(set *manifest.Set) {
 		}
 	}
 
-	w.load(&applied)
-	w.claims.know(set.ResourceClaimTemplates)
+	w.loadObjects(&applied)
+	w.claims.addTemplates(set.ResourceClaimTemplates)
 	var charged []*v1.Pod
 	for _, f := range w.Each() {
 		if w.pods.named[Name{f.Object.Namespace, f.Object.Name}].charged {
@@ -70,11 +70,11 @@ func (w *World) loadApplied(set *manifest.Set) {
 		}
 	}
 
-	w.bounds.restrict(set.ResourceQuotas, set.LimitRanges, charged)
+	w.bounds.addLimits(set.ResourceQuotas, set.LimitRanges, charged)
 }
 
 func showAll[T metav1.Object](s *scheduler, kind cycle.Kind, list []T) {
 	for _, object := range list {
-		s.show(kind, object)
+		s.showObject(kind, object)
 	}
 }

@@ -7,7 +7,7 @@ import "testing"
 func TestGeneratedNamesDiffer(t *testing.T) {
 	s := &pods{named: map[Name]*pod{}}
 	for range 3 {
-		name := Name{"default", s.generated("default", "web-")}
+		name := Name{"default", s.generateName("default", "web-")}
 		if s.named[name] != nil {
 			t.Fatalf("%s was given before", name.Name)
 		}

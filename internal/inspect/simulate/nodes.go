@@ -49,19 +49,19 @@ type machine struct {
 // defaultLease is the Lease duration where none is given: the kubelet's default.
 const defaultLease = 40 * time.Second
 
-// add adds a node, or replaces the one of the same name.
-func (n *nodes) add(object *v1.Node) {
+// addNode adds a node, or replaces the one of the same name.
+func (n *nodes) addNode(object *v1.Node) {
 	if object.UID == "" {
 		object = object.DeepCopy()
 		object.UID = types.UID("node/" + object.Name)
 	}
 	n.named[object.Name] = &machine{object: object, dead: readyOf(object) == v1.ConditionUnknown}
-	n.scheduler.show(cycle.Nodes, object)
-	n.evictions.hold(object)
+	n.scheduler.showObject(cycle.Nodes, object)
+	n.evictions.recordTaints(object)
 }
 
-// remove removes a node that has no pods.
-func (n *nodes) remove(name string) {
+// removeNode removes a node that has no pods.
+func (n *nodes) removeNode(name string) {
 	object := n.named[name].object
 	delete(n.named, name)
 	delete(n.evictions.held, name)
@@ -72,38 +72,38 @@ func (n *nodes) remove(name string) {
 // names lists the nodes by name.
 func (n *nodes) names() []string { return slices.Sorted(maps.Keys(n.named)) }
 
-// change changes a node, with the consequences of its taints, and has node health see it.
-func (n *nodes) change(name string, alter func(node *v1.Node)) {
+// changeNode changes a node, with the consequences of its taints, and has node health see it.
+func (n *nodes) changeNode(name string, alter func(node *v1.Node)) {
 	m := n.named[name]
-	n.alter(m, alter)
+	n.alterNode(m, alter)
 	n.seen(m)
 }
 
-// alter changes a node on behalf of node health.
-func (n *nodes) alter(m *machine, alter func(node *v1.Node)) {
+// alterNode changes a node on behalf of node health.
+func (n *nodes) alterNode(m *machine, alter func(node *v1.Node)) {
 	before := m.object
 	m.object = before.DeepCopy()
 	alter(m.object)
-	n.scheduler.show(cycle.Nodes, m.object)
+	n.scheduler.showObject(cycle.Nodes, m.object)
 	n.report.touched = true
-	if n.evictions.hold(m.object) {
+	if n.evictions.recordTaints(m.object) {
 		for _, p := range n.scheduler.c.Node(m.object.Name).Pods {
 			if known := n.pods.placed[p.UID]; known != nil {
-				n.evictions.watch(known, known.since)
+				n.evictions.watchPod(known, known.since)
 			}
 		}
 	}
 	if readyOf(before) != v1.ConditionTrue && readyOf(m.object) == v1.ConditionTrue {
-		n.pods.unmark(m.object.Name)
+		n.pods.unmarkUnready(m.object.Name)
 	}
 	n.changed(m, before)
 }
 
-// each calls do for each of the nodes that are selected.
-func (n *nodes) each(selected *Nodes, do func(name string)) error {
-	names, err := selected.resolve(n)
+// eachSelected calls do for each of the nodes that are selected.
+func (n *nodes) eachSelected(selected *Nodes, do func(name string)) error {
+	names, err := selected.resolveNames(n)
 	for _, name := range names {
-		if n.allowed.halted() {
+		if n.allowed.mustStop() {
 			return n.allowed.ended
 		}
 		do(name)
@@ -111,7 +111,7 @@ func (n *nodes) each(selected *Nodes, do func(name string)) error {
 	return err
 }
 
-func (n *nodes) taint(t *Tainting, off bool) (*Done, error) {
+func (n *nodes) taintNodes(t *Tainting, off bool) (*Done, error) {
 	specs := slices.Clone(t.Taints)
 	if len(specs) == 0 {
 		return nil, errors.New("no taint is named: give key=value:Effect")
@@ -128,31 +128,31 @@ func (n *nodes) taint(t *Tainting, off bool) (*Done, error) {
 		return nil, err
 	}
 
-	names, err := t.resolve(n)
+	names, err := t.resolveNames(n)
 	if err != nil {
 		return nil, err
 	}
 
-	done := &Done{Notes: n.untainted(names, change.Remove)}
+	done := &Done{Notes: n.noteUntainted(names, change.Remove)}
 	if !t.Overwrite {
-		done.Notes = append(done.Notes, n.retainted(names, change.Add)...)
+		done.Notes = append(done.Notes, n.noteRetainted(names, change.Add)...)
 	}
 
 	for _, name := range names {
 		before := n.named[name].object.Spec.Taints
-		n.change(name, func(node *v1.Node) { node.Spec.Taints = applied(node.Spec.Taints, change) })
+		n.changeNode(name, func(node *v1.Node) { node.Spec.Taints = applyTaints(node.Spec.Taints, change) })
 		n.report.tellTaints(name, before, n.named[name].object.Spec.Taints)
 	}
 	return done, nil
 }
 
-// untainted notes which of the nodes do not have a taint that is to be removed from them. kubectl
-// stops there.
-func (n *nodes) untainted(names []string, remove []v1.Taint) (notes []string) {
+// noteUntainted notes which of the nodes do not have a taint that is to be removed from them.
+// kubectl stops there.
+func (n *nodes) noteUntainted(names []string, remove []v1.Taint) (notes []string) {
 	for i := range remove {
 		var without []string
 		for _, name := range names {
-			if !slices.ContainsFunc(n.named[name].object.Spec.Taints, func(t v1.Taint) bool { return removes(&remove[i], &t) }) {
+			if !slices.ContainsFunc(n.named[name].object.Spec.Taints, func(t v1.Taint) bool { return taintMatches(&remove[i], &t) }) {
 				without = append(without, name)
 			}
 		}
@@ -165,8 +165,9 @@ func (n *nodes) untainted(names []string, remove []v1.Taint) (notes []string) {
 	return notes
 }
 
-// retainted notes which of the nodes have a taint already that is to be added. kubectl stops there.
-func (n *nodes) retainted(names []string, add []v1.Taint) (notes []string) {
+// noteRetainted notes which of the nodes have a taint already that is to be added. kubectl stops
+// there.
+func (n *nodes) noteRetainted(names []string, add []v1.Taint) (notes []string) {
 	for i := range add {
 		with := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			return !slices.ContainsFunc(n.named[name].object.Spec.Taints, func(t v1.Taint) bool { return t.MatchTaint(&add[i]) })
@@ -179,17 +180,17 @@ func (n *nodes) retainted(names []string, add []v1.Taint) (notes []string) {
 	return notes
 }
 
-// removes reports whether a taint is meant by one that is to be removed: without an effect, that
-// means all of its key.
-func removes(remove, t *v1.Taint) bool {
+// taintMatches reports whether a taint is meant by one that is to be removed: without an effect,
+// that means all of its key.
+func taintMatches(remove, t *v1.Taint) bool {
 	return remove.Key == t.Key && (remove.Effect == "" || remove.Effect == t.Effect)
 }
 
-// applied returns a list of taints after a change, as kubectl writes it: a taint with the same key
-// and effect is replaced.
-func applied(taints []v1.Taint, change rules.TaintChange) []v1.Taint {
+// applyTaints returns a list of taints after a change, as kubectl writes it: a taint with the same
+// key and effect is replaced.
+func applyTaints(taints []v1.Taint, change rules.TaintChange) []v1.Taint {
 	left := slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool {
-		return slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return removes(&r, &t) }) ||
+		return slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return taintMatches(&r, &t) }) ||
 			slices.ContainsFunc(change.Add, func(a v1.Taint) bool { return a.MatchTaint(&t) && a.Value != t.Value })
 	})
 	for _, add := range change.Add {
@@ -200,9 +201,9 @@ func applied(taints []v1.Taint, change rules.TaintChange) []v1.Taint {
 	return left
 }
 
-// cordon cordons nodes, with the taint that follows, or uncordons them.
-func (n *nodes) cordon(selected *Nodes, on bool) error {
-	return n.each(selected, func(name string) {
+// cordonNodes cordons nodes, with the taint that follows, or uncordons them.
+func (n *nodes) cordonNodes(selected *Nodes, on bool) error {
+	return n.eachSelected(selected, func(name string) {
 		n.setCordon(name, on)
 	})
 }
@@ -217,29 +218,29 @@ func (n *nodes) setCordon(name string, on bool) {
 	if !on {
 		change, kind = rules.TaintChange{Remove: []v1.Taint{cordon}}, "NodeUncordoned"
 	}
-	n.change(name, func(node *v1.Node) {
+	n.changeNode(name, func(node *v1.Node) {
 		node.Spec.Unschedulable = on
-		node.Spec.Taints = applied(node.Spec.Taints, change)
+		node.Spec.Taints = applyTaints(node.Spec.Taints, change)
 	})
-	n.report.tell(Event{Kind: kind, Node: name})
+	n.report.addEvent(Event{Kind: kind, Node: name})
 }
 
-// condition makes nodes report a condition.
-func (n *nodes) condition(c *Condition) error {
+// setCondition makes nodes report a condition.
+func (n *nodes) setCondition(c *Condition) error {
 	kind, word, ok := strings.Cut(c.Condition, "=")
 	status := v1.ConditionStatus(word)
 	if !ok || kind == "" || !slices.Contains([]v1.ConditionStatus{v1.ConditionTrue, v1.ConditionFalse, v1.ConditionUnknown}, status) {
 		return fmt.Errorf("condition %q: must be TYPE=True, TYPE=False or TYPE=Unknown, as MemoryPressure=True", c.Condition)
 	}
-	return n.each(&c.Nodes, func(name string) {
-		n.reports(name, v1.NodeConditionType(kind), status)
+	return n.eachSelected(&c.Nodes, func(name string) {
+		n.reportCondition(name, v1.NodeConditionType(kind), status)
 	})
 }
 
-// reports has a node report a condition.
-func (n *nodes) reports(name string, kind v1.NodeConditionType, status v1.ConditionStatus) {
-	n.report.tell(Event{Kind: "ConditionChanged", Node: name, Message: fmt.Sprintf("%s=%s", kind, status)})
-	n.change(name, func(node *v1.Node) {
+// reportCondition has a node report a condition.
+func (n *nodes) reportCondition(name string, kind v1.NodeConditionType, status v1.ConditionStatus) {
+	n.report.addEvent(Event{Kind: "ConditionChanged", Node: name, Message: fmt.Sprintf("%s=%s", kind, status)})
+	n.changeNode(name, func(node *v1.Node) {
 		if readyOf(node) == "" {
 			setReady(node, v1.ConditionTrue, n.clock.time())
 		}
@@ -263,7 +264,7 @@ func (n *nodes) addLike(a *AddNodes) error {
 		return fmt.Errorf("%d nodes: must be from 1 to %d", a.Count, mostNodes)
 	}
 
-	for number, added := 1, 0; added < a.Count && !n.allowed.halted(); number++ {
+	for number, added := 1, 0; added < a.Count && !n.allowed.mustStop(); number++ {
 		name := fmt.Sprintf("%s-copy-%d", a.Like, number)
 		if n.named[name] != nil {
 			continue
@@ -271,39 +272,39 @@ func (n *nodes) addLike(a *AddNodes) error {
 		added++
 		node := NodeLike(like.object, name)
 		node.CreationTimestamp = metav1.NewTime(n.clock.time())
-		n.add(node)
+		n.addNode(node)
 		if csi, ok := n.scheduler.c.CSINodes.Get("", a.Like); ok {
 			csi = csi.DeepCopy()
 			csi.Name = name
-			n.scheduler.show(cycle.CSINodes, csi)
+			n.scheduler.showObject(cycle.CSINodes, csi)
 		}
-		n.welcome(node, "like "+a.Like)
+		n.announceNode(node, "like "+a.Like)
 	}
 
 	return nil
 }
 
-// welcome has the controllers see a new node.
-func (n *nodes) welcome(node *v1.Node, message string) {
+// announceNode has the controllers see a new node.
+func (n *nodes) announceNode(node *v1.Node, message string) {
 	m := n.named[node.Name]
 	n.joined(m)
 	n.seen(m)
-	n.report.tell(Event{Kind: "NodeAdded", Node: node.Name, Message: message})
+	n.report.addEvent(Event{Kind: "NodeAdded", Node: node.Name, Message: message})
 }
 
-// apply adds a node, or changes the one that is there. What the manifest does not name stays. It
-// returns true if the manifest has another capacity, which stays as well: it is status.
-func (n *nodes) apply(node *v1.Node) (otherCapacity bool) {
+// applyNode adds a node, or changes the one that is there. What the manifest does not name stays.
+// It returns true if the manifest has another capacity, which stays as well: it is status.
+func (n *nodes) applyNode(node *v1.Node) (otherCapacity bool) {
 	m := n.named[node.Name]
 	if m == nil {
-		n.add(node)
-		n.welcome(node, "")
+		n.addNode(node)
+		n.announceNode(node, "")
 		return false
 	}
 
 	before := m.object.Spec.Taints
 	otherCapacity = !equality.Semantic.DeepEqual(m.object.Status.Allocatable, node.Status.Allocatable) && len(node.Status.Allocatable) > 0
-	n.change(node.Name, func(old *v1.Node) {
+	n.changeNode(node.Name, func(old *v1.Node) {
 		for key, value := range node.Labels {
 			metav1.SetMetaDataLabel(&old.ObjectMeta, key, value)
 		}
@@ -317,8 +318,8 @@ func (n *nodes) apply(node *v1.Node) (otherCapacity bool) {
 	return otherCapacity
 }
 
-// sample is the state of the nodes.
-func (n *nodes) sample() Sample {
+// sampleNodes is the state of the nodes.
+func (n *nodes) sampleNodes() Sample {
 	s := Sample{Nodes: len(n.named)}
 	for _, node := range n.scheduler.c.Nodes {
 		if node == nil {

@@ -84,50 +84,50 @@ type Done struct {
 
 // Do carries out an operation now. Its consequences follow as time passes, at once or later.
 func (w *World) Do(op *Operation) (*Done, error) {
-	done, err := w.do(op)
-	if err == nil && w.allowed.halted() {
+	done, err := w.runOperation(op)
+	if err == nil && w.allowed.mustStop() {
 		err = w.allowed.ended
 	}
 	return done, err
 }
 
-func (w *World) do(op *Operation) (*Done, error) {
+func (w *World) runOperation(op *Operation) (*Done, error) {
 	w.report.touched = true
 	switch {
 	case op.Taint != nil:
-		return w.nodes.taint(op.Taint, false)
+		return w.nodes.taintNodes(op.Taint, false)
 	case op.Untaint != nil:
-		return w.nodes.taint(op.Untaint, true)
+		return w.nodes.taintNodes(op.Untaint, true)
 	case op.Cordon != nil:
-		return &Done{}, w.nodes.cordon(op.Cordon, true)
+		return &Done{}, w.nodes.cordonNodes(op.Cordon, true)
 	case op.Uncordon != nil:
-		return &Done{}, w.nodes.cordon(op.Uncordon, false)
+		return &Done{}, w.nodes.cordonNodes(op.Uncordon, false)
 	case op.Drain != nil:
-		return w.drain(op.Drain)
+		return w.drainNodes(op.Drain)
 	case op.Fail != nil:
-		return &Done{}, w.nodes.each(op.Fail, w.health.silence)
+		return &Done{}, w.nodes.eachSelected(op.Fail, w.health.silenceNode)
 	case op.Recover != nil:
-		return &Done{}, w.nodes.each(op.Recover, w.revive)
+		return &Done{}, w.nodes.eachSelected(op.Recover, w.reviveNode)
 	case op.Condition != nil:
-		return &Done{}, w.nodes.condition(op.Condition)
+		return &Done{}, w.nodes.setCondition(op.Condition)
 	case op.Pressure != nil:
-		return w.kubelets.press(op.Pressure)
+		return w.kubelets.pressNodes(op.Pressure)
 	case op.Use != nil:
-		return w.kubelets.use(op.Use)
+		return w.kubelets.useResources(op.Use)
 	case op.RemoveNode != nil:
-		return &Done{}, w.nodes.each(op.RemoveNode, w.removeNode)
+		return &Done{}, w.nodes.eachSelected(op.RemoveNode, w.removeNode)
 	case op.AddNodes != nil:
 		return &Done{}, w.nodes.addLike(op.AddNodes)
 	case op.AddPods != nil:
 		return w.addPods(op.AddPods)
 	case op.Deploy != nil:
-		return w.deploy(op.Deploy)
+		return w.applyFiles(op.Deploy)
 	case op.Scale != nil:
-		return w.controllers.scale(op.Scale)
+		return w.controllers.scaleWorkload(op.Scale)
 	case op.Delete != nil:
-		return w.delete(op.Delete)
+		return w.deleteObject(op.Delete)
 	case op.Rebalance != nil:
-		return w.rebalance(op.Rebalance)
+		return w.rebalanceNodes(op.Rebalance)
 	}
 
 	return nil, errors.New("nothing to do: name one operation")
@@ -136,24 +136,25 @@ func (w *World) do(op *Operation) (*Done, error) {
 // removeNode removes a node together with its pods.
 func (w *World) removeNode(name string) {
 	delete(w.kubelets.measured, name)
-	w.controllers.lose(name)
-	w.nodes.remove(name)
-	w.health.gone(name)
-	w.report.tell(Event{Kind: "NodeRemoved", Node: name})
+	w.controllers.loseNode(name)
+	w.nodes.removeNode(name)
+	w.health.removeNode(name)
+	w.report.addEvent(Event{Kind: "NodeRemoved", Node: name})
 }
 
-// revive makes a node report again. Deletions of its pods that were waiting for it complete now.
-func (w *World) revive(name string) {
-	w.health.revive(name)
-	w.controllers.answers(name)
-	w.kubelets.look(name, w.clock.now)
+// reviveNode makes a node report again. Deletions of its pods that were waiting for it complete
+// now.
+func (w *World) reviveNode(name string) {
+	w.health.reviveNode(name)
+	w.controllers.completeDeletions(name)
+	w.kubelets.lookAt(name, w.clock.now)
 }
 
-// delete deletes a pod, a node or a workload.
-func (w *World) delete(op *Delete) (*Done, error) {
+// deleteObject deletes a pod, a node or a workload.
+func (w *World) deleteObject(op *Delete) (*Done, error) {
 	switch kind, name, _ := strings.Cut(op.Object, "/"); strings.ToLower(kind) {
 	case "node", "nodes", "no":
-		return &Done{}, w.nodes.each(&Nodes{Node: name}, w.removeNode)
+		return &Done{}, w.nodes.eachSelected(&Nodes{Node: name}, w.removeNode)
 	}
-	return w.controllers.delete(op)
+	return w.controllers.deleteNamed(op)
 }

@@ -80,25 +80,25 @@ type pod struct {
 	gone      bool
 }
 
-// queued sorts pods in the order in which the scheduler takes them: by priority, then by age, then
-// in the order in which they were added.
-func queued(pods []*pod) {
-	slices.SortFunc(pods, order)
+// sortQueued sorts pods in the order in which the scheduler takes them: by priority, then by age,
+// then in the order in which they were added.
+func sortQueued(pods []*pod) {
+	slices.SortFunc(pods, compareQueued)
 }
 
-func order(a, b *pod) int {
+func compareQueued(a, b *pod) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), cmp.Compare(a.number, b.number))
 }
 
-// enter adds a pod as the API server has it, or would have it if it did not refuse it.
-func (s *pods) enter(object *v1.Pod, refusal string) *pod {
+// enterPod adds a pod as the API server has it, or would have it if it did not refuse it.
+func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	s.entered++
 	p := &pod{number: s.entered, refused: refusal, charged: refusal == ""}
 	if s.lasting || len(s.evictions.held) > 0 {
 		p.object = object
 	}
 	if s.lasting {
-		defer func() { s.know(p) }()
+		defer func() { s.registerPod(p) }()
 	}
 	if object.Spec.NodeName == "" {
 		if rules.IsTerminal(object) || object.DeletionTimestamp != nil {
@@ -107,45 +107,46 @@ func (s *pods) enter(object *v1.Pod, refusal string) *pod {
 		if s.lasting && refusal != "" && metav1.GetControllerOfNoCopy(object) != nil {
 			s.denied = append(s.denied, p)
 		}
-		s.scheduler.add(p, object)
+		s.scheduler.addPending(p, object)
 		return p
 	}
-	s.scheduler.show(cycle.Pods, object)
+	s.scheduler.showObject(cycle.Pods, object)
 	if p.Pod = s.scheduler.c.Pod(object.UID); p.Pod != nil {
 		s.homed++
 		if saysNotReady(object) && !p.Terminating {
 			s.budgets.unready[p.Class]++
 			p.unready = true
 		}
-		s.settled(p, eviction.PodOf(object).Bound)
+		s.podSettled(p, eviction.PodOf(object).Bound)
 		if s.lasting && p.Terminating {
-			s.clock.at(object.DeletionTimestamp.Sub(s.clock.start), func() { s.ends(p) })
+			s.clock.callAt(object.DeletionTimestamp.Sub(s.clock.start), func() { s.ends(p) })
 		}
 	}
 	return p
 }
 
-// landed records that a pod has got a node.
-func (s *pods) landed(p *pod) {
-	s.settled(p, s.clock.time())
+// podLanded records that a pod has got a node.
+func (s *pods) podLanded(p *pod) {
+	s.podSettled(p, s.clock.time())
 	if s.lasting {
-		p.run()
-		s.budgets.joined(p.Pod)
+		p.startRunning()
+		s.budgets.podJoined(p.Pod)
 	}
 }
 
-// run has the pod's containers started, as soon as it has a node: from then on budgets hold it.
-func (p *pod) run() {
+// startRunning has the pod's containers started, as soon as it has a node: from then on budgets
+// hold it.
+func (p *pod) startRunning() {
 	object := *p.object
 	object.Status.Phase = v1.PodRunning
 	p.object = &object
 }
 
-// settled records that a pod has been on its node since then, and drops what will not be needed of
-// it.
-func (s *pods) settled(p *pod, since time.Time) {
+// podSettled records that a pod has been on its node since then, and drops what will not be needed
+// of it.
+func (s *pods) podSettled(p *pod, since time.Time) {
 	p.since = since
-	s.evictions.watch(p, since)
+	s.evictions.watchPod(p, since)
 	if p.due.Stays() && !s.lasting {
 		p.object = nil
 		return
@@ -156,35 +157,35 @@ func (s *pods) settled(p *pod, since time.Time) {
 	}
 }
 
-// remove removes a pod from the world, with what it held.
-func (s *pods) remove(p *cluster.Pod) {
+// removePod removes a pod from the world, with what it held.
+func (s *pods) removePod(p *cluster.Pod) {
 	known, terminating, node := s.placed[p.UID], p.Terminating, p.NodeName
-	s.scheduler.showGone(cycle.Pods, stub(p))
+	s.scheduler.showGone(cycle.Pods, stubPod(p))
 	switch {
 	case known != nil && known.unready:
 		s.budgets.unready[p.Class]--
 	case !terminating: // a terminating pod has been subtracted already
-		s.budgets.left(p)
+		s.budgets.podLeft(p)
 	}
 	s.scheduler.standin.Gone(p)
 	if known != nil {
 		known.gone = true
-		s.forget(known)
+		s.forgetPod(known)
 		delete(s.placed, p.UID)
 	}
 	s.left(node)
 }
 
-// know and forget maintain the list of all pods, and what quotas count.
-func (s *pods) know(p *pod) {
+// registerPod and forgetPod maintain the list of all pods, and what quotas count.
+func (s *pods) registerPod(p *pod) {
 	if p.object != nil {
 		s.named[Name{p.object.Namespace, p.object.Name}] = p
 	}
 }
 
-func (s *pods) forget(p *pod) {
+func (s *pods) forgetPod(p *pod) {
 	if p.charged {
-		s.bounds.release(p.object)
+		s.bounds.releasePod(p.object)
 		p.charged = false
 	}
 	s.claims.Release(p.object)
@@ -193,13 +194,13 @@ func (s *pods) forget(p *pod) {
 	}
 }
 
-// create adds a new pod through admission, in place of another that has left or beside all others.
-// A pod that is refused is reported and not added.
-func (s *pods) create(p *v1.Pod, replaces bool) *pod {
+// createPod adds a new pod through admission, in place of another that has left or beside all
+// others. A pod that is refused is reported and not added.
+func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 	p.CreationTimestamp = metav1.NewTime(s.clock.time())
-	admitted, err := s.admit(p)
+	admitted, err := s.admitPod(p)
 	if err != nil {
-		s.report.tell(Event{Kind: "PodRefused", Namespace: p.Namespace, Name: p.Name, Message: err.Error()})
+		s.report.addEvent(Event{Kind: "PodRefused", Namespace: p.Namespace, Name: p.Name, Message: err.Error()})
 		s.refusals = append(s.refusals, err.Error())
 		return nil
 	}
@@ -209,21 +210,21 @@ func (s *pods) create(p *v1.Pod, replaces bool) *pod {
 	}
 	s.claims.MakeFor(admitted)
 	s.report.touched = true
-	made := s.enter(admitted, s.bounds.charge(admitted, true))
+	made := s.enterPod(admitted, s.bounds.chargePod(admitted, true))
 	if !replaces {
-		s.budgets.expect(made, 1)
+		s.budgets.expectPods(made, 1)
 	}
 
 	if made.Pod != nil && made.NodeName != "" && !made.Terminating {
-		made.run()
-		s.budgets.joined(made.Pod)
+		made.startRunning()
+		s.budgets.podJoined(made.Pod)
 	}
 	return made
 }
 
-// allow creates the pods that quotas refused and now have room for: their controllers try until it
-// succeeds.
-func (s *pods) allow() {
+// createAllowed creates the pods that quotas refused and now have room for: their controllers try
+// until it succeeds.
+func (s *pods) createAllowed() {
 	if len(s.bounds.freed) == 0 {
 		return
 	}
@@ -234,28 +235,28 @@ func (s *pods) allow() {
 			return true
 		}
 		if freed[p.object.Namespace] {
-			p.refused = s.bounds.charge(p.object, true)
+			p.refused = s.bounds.chargePod(p.object, true)
 		}
 		if p.refused != "" {
 			return false
 		}
 		if p.charged, p.listed = true, false; p.fresh == nil { // else the scheduler has not been shown it yet
-			s.scheduler.add(p, p.object)
+			s.scheduler.addPending(p, p.object)
 		}
 		return true
 	})
 }
 
-// add adds a pod in place of one that has left, which its quotas have room for.
-func (s *pods) add(object *v1.Pod) *pod {
+// addReplacement adds a pod in place of one that has left, which its quotas have room for.
+func (s *pods) addReplacement(object *v1.Pod) *pod {
 	s.claims.MakeFor(object)
-	s.bounds.charge(object, false)
-	return s.enter(object, "")
+	s.bounds.chargePod(object, false)
+	return s.enterPod(object, "")
 }
 
-// terminate marks the pod as being deleted, and a victim as one, as the scheduler does: a preemptor
-// waits for its victims.
-func (s *pods) terminate(p *pod, cause Cause, grace time.Duration) {
+// terminatePod marks the pod as being deleted, and a victim as one, as the scheduler does: a
+// preemptor waits for its victims.
+func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 	leaving := *p.object
 	leaving.Spec.NodeName = p.NodeName
 	leaving.DeletionTimestamp, leaving.DeletionGracePeriodSeconds = &metav1.Time{Time: s.clock.time().Add(grace)},
@@ -267,7 +268,7 @@ func (s *pods) terminate(p *pod, cause Cause, grace time.Duration) {
 	}
 
 	p.object = &leaving
-	s.scheduler.show(cycle.Pods, &leaving)
+	s.scheduler.showObject(cycle.Pods, &leaving)
 	p.Pod = s.scheduler.c.Pod(p.UID)
 	p.due = eviction.Due{}
 	if p.unready {
@@ -275,7 +276,7 @@ func (s *pods) terminate(p *pod, cause Cause, grace time.Duration) {
 		p.unready = false
 		return
 	}
-	s.budgets.left(p.Pod)
+	s.budgets.podLeft(p.Pod)
 }
 
 // openGates removes scheduling gates from a pod that is applied without them. The API allows no
@@ -287,34 +288,34 @@ func (s *pods) openGates(p *pod, applied *v1.Pod) bool {
 	object := *p.object
 	object.Spec.SchedulingGates = applied.Spec.SchedulingGates
 	p.object = &object
-	s.scheduler.renew(p, &object)
+	s.scheduler.renewPending(p, &object)
 	return true
 }
 
-// mark marks the pods of a node as not ready, on behalf of node health.
-func (s *pods) mark(node string) {
-	for _, p := range s.on(node) {
+// markUnready marks the pods of a node as not ready, on behalf of node health.
+func (s *pods) markUnready(node string) {
+	for _, p := range s.podsOn(node) {
 		if !p.unready && !p.Terminating {
 			p.unready, p.marked = true, true
 			s.budgets.unready[p.Class]++
-			s.budgets.left(p.Pod)
+			s.budgets.podLeft(p.Pod)
 		}
 	}
 }
 
-// unmark has the kubelet of a node that is back report its pods, which are ready as before.
-func (s *pods) unmark(node string) {
-	for _, p := range s.on(node) {
+// unmarkUnready has the kubelet of a node that is back report its pods, which are ready as before.
+func (s *pods) unmarkUnready(node string) {
+	for _, p := range s.podsOn(node) {
 		if p.unready && p.marked && !p.Terminating {
 			p.unready, p.marked = false, false
 			s.budgets.unready[p.Class]--
-			s.budgets.joined(p.Pod)
+			s.budgets.podJoined(p.Pod)
 		}
 	}
 }
 
-// on lists the pods on a node by name.
-func (s *pods) on(name string) []*pod {
+// podsOn lists the pods on a node by name.
+func (s *pods) podsOn(name string) []*pod {
 	n := s.scheduler.c.Node(name)
 	if n == nil {
 		return nil
@@ -347,10 +348,10 @@ func (s *pods) endedOn(node string) []*pod {
 
 // nameFor generates a name as the API server would, the same in every run.
 func (s *pods) nameFor(p *v1.Pod, owner *metav1.OwnerReference) string {
-	return s.generated(p.Namespace, standin.BaseOf(p, owner))
+	return s.generateName(p.Namespace, standin.BaseOf(p, owner))
 }
 
-func (s *pods) generated(namespace, base string) string {
+func (s *pods) generateName(namespace, base string) string {
 	return standin.Name(namespace, base, s.entered+1, func(name string) bool { return s.named[Name{namespace, name}] != nil })
 }
 

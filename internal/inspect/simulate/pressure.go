@@ -71,8 +71,8 @@ var fieldsOfFlags = strings.NewReplacer(
 	"--eviction-max-pod-grace-period", "evictionMaxPodGracePeriod",
 )
 
-// quantities parses those of memory and ephemeral storage that are named.
-func quantities(memory, disk string) (v1.ResourceList, error) {
+// parseQuantities parses those of memory and ephemeral storage that are named.
+func parseQuantities(memory, disk string) (v1.ResourceList, error) {
 	list := v1.ResourceList{}
 	for name, text := range map[v1.ResourceName]string{v1.ResourceMemory: memory, v1.ResourceEphemeralStorage: disk} {
 		if text == "" {
@@ -126,13 +126,13 @@ const measureEvery = 10 * time.Second
 // takes it to request.
 const unrequested = 200 << 20
 
-func (k *kubelets) press(p *Pressure) (*Done, error) {
+func (k *kubelets) pressNodes(p *Pressure) (*Done, error) {
 	config, err := p.config()
 	if err != nil {
 		return nil, err
 	}
 
-	left, err := quantities(p.Memory, p.EphemeralStorage)
+	left, err := parseQuantities(p.Memory, p.EphemeralStorage)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (k *kubelets) press(p *Pressure) (*Done, error) {
 		return nil, fmt.Errorf("pressure: say how much is left: memory or ephemeralStorage, or the kubelet's thresholds")
 	}
 
-	names, err := p.resolve(k.nodes)
+	names, err := p.resolveNames(k.nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -148,17 +148,17 @@ func (k *kubelets) press(p *Pressure) (*Done, error) {
 	k.begin()
 	silent := 0
 	for _, name := range names {
-		m := k.measure(name)
+		m := k.measureNode(name)
 		if config != nil {
 			if m.core, err = pressure.NewCore(*config); err != nil {
 				return nil, err
 			}
 		}
-		if err := k.leave(name, left); err != nil {
+		if err := k.leaveAmounts(name, left); err != nil {
 			return nil, err
 		}
-		silent += k.silent(name)
-		k.look(name, k.clock.now)
+		silent += k.countSilent(name)
+		k.lookAt(name, k.clock.now)
 	}
 
 	if silent == 0 || len(left) == 0 {
@@ -169,9 +169,9 @@ func (k *kubelets) press(p *Pressure) (*Done, error) {
 		silent, pressure.AnnotationUses)}}, nil
 }
 
-// leave has something that is no pod take as much of a node as leaves these amounts.
-func (k *kubelets) leave(name string, left v1.ResourceList) error {
-	candidates, _ := k.candidates(name)
+// leaveAmounts has something that is no pod take as much of a node as leaves these amounts.
+func (k *kubelets) leaveAmounts(name string, left v1.ResourceList) error {
+	candidates, _ := k.candidatesOn(name)
 	capacity := k.nodes.named[name].capacity()
 	for resourceName, quantity := range left {
 		all, known := capacity[resourceName]
@@ -198,8 +198,8 @@ func (m *machine) capacity() v1.ResourceList {
 	return m.object.Status.Allocatable // as in manifests written by hand
 }
 
-func (k *kubelets) use(u *Use) (*Done, error) {
-	uses, err := quantities(u.Memory, u.EphemeralStorage)
+func (k *kubelets) useResources(u *Use) (*Done, error) {
+	uses, err := parseQuantities(u.Memory, u.EphemeralStorage)
 	if err != nil {
 		return nil, err
 	}
@@ -222,14 +222,14 @@ func (k *kubelets) use(u *Use) (*Done, error) {
 	}
 	k.uses[name] = uses
 	if p.Pod != nil && p.NodeName != "" {
-		k.measure(p.NodeName)
-		k.look(p.NodeName, k.clock.now)
+		k.measureNode(p.NodeName)
+		k.lookAt(p.NodeName, k.clock.now)
 	}
 	return &Done{}, nil
 }
 
-// measure has a node's kubelet look at what is left, from now on.
-func (k *kubelets) measure(node string) *measured {
+// measureNode has a node's kubelet look at what is left, from now on.
+func (k *kubelets) measureNode(node string) *measured {
 	if k.measured[node] == nil {
 		core, _ := pressure.NewCore(pressure.DefaultConfig()) // which has no faults
 		k.measured[node] = &measured{core: core, others: map[v1.ResourceName]int64{}}
@@ -237,21 +237,21 @@ func (k *kubelets) measure(node string) *measured {
 	return k.measured[node]
 }
 
-// joined and left are called for a pod that has come to a node, or is about to leave it.
-func (k *kubelets) joined(p *pod) {
+// podJoined and podLeft are called for a pod that has come to a node, or is about to leave it.
+func (k *kubelets) podJoined(p *pod) {
 	if p.object == nil {
 		return
 	}
 	if _, says := p.object.Annotations[pressure.AnnotationUses]; says {
-		k.measure(p.NodeName)
+		k.measureNode(p.NodeName)
 	}
-	k.left(p.NodeName)
+	k.podLeft(p.NodeName)
 }
 
-func (k *kubelets) left(node string) { k.look(node, k.clock.now+measureEvery) }
+func (k *kubelets) podLeft(node string) { k.lookAt(node, k.clock.now+measureEvery) }
 
-// look has the kubelet of a measured node look at a time, or earlier if it would anyway.
-func (k *kubelets) look(node string, at time.Duration) {
+// lookAt has the kubelet of a measured node look at a time, or earlier if it would anyway.
+func (k *kubelets) lookAt(node string, at time.Duration) {
 	m := k.measured[node]
 	if m == nil || m.waits && m.next <= at {
 		return
@@ -259,26 +259,26 @@ func (k *kubelets) look(node string, at time.Duration) {
 	m.made++
 	m.waits, m.next = true, at
 	this := m.made
-	k.at(m, at, func() {
+	k.scheduleCall(m, at, func() {
 		if m.made == this && m.waits {
 			m.waits = false
-			k.observe(node)
+			k.observeNode(node)
 		}
 	})
 }
 
-// at schedules what a node's kubelet does.
-func (k *kubelets) at(m *measured, at time.Duration, do func()) {
+// scheduleCall schedules what a node's kubelet does.
+func (k *kubelets) scheduleCall(m *measured, at time.Duration, do func()) {
 	m.scheduled++
-	k.clock.at(at, func() {
+	k.clock.callAt(at, func() {
 		m.scheduled--
 		do()
 	})
 }
 
-// again counts the appointments of nodes that evict nothing but replacements of pods that were
-// evicted before.
-func (k *kubelets) again() (count int) {
+// countRepeats counts the appointments of nodes that evict nothing but replacements of pods that
+// were evicted before.
+func (k *kubelets) countRepeats() (count int) {
 	for _, m := range k.measured {
 		if m.again {
 			count += m.scheduled
@@ -287,40 +287,40 @@ func (k *kubelets) again() (count int) {
 	return count
 }
 
-// observe looks at a node: it reports the pressure that follows, and evicts one pod at a time.
-func (k *kubelets) observe(node string) {
+// observeNode looks at a node: it reports the pressure that follows, and evicts one pod at a time.
+func (k *kubelets) observeNode(node string) {
 	m, machine := k.measured[node], k.nodes.named[node]
 	if machine == nil || machine.dead {
 		return
 	}
-	candidates, leaving := k.candidates(node)
+	candidates, leaving := k.candidatesOn(node)
 	verdict := m.core.Step(pressure.Observe(machine.capacity(), m.others, candidates), k.clock.time())
-	k.tell(node, m, verdict.Conditions)
+	k.reportConditions(node, m, verdict.Conditions)
 	if verdict.Starved != nil && !leaving {
 		why := pressure.Victim(verdict.Starved, pressure.Rank(verdict.Starved, candidates))
 		if why == nil { // nothing changes before a pod or a step does
-			k.despair(node, m, verdict.Starved)
+			k.reportHelpless(node, m, verdict.Starved)
 			return
 		}
-		k.evict(m, k.pods.placed[why.Pod.UID], why)
+		k.evictPod(m, k.pods.placed[why.Pod.UID], why)
 	}
 	m.helpless = false
 	if len(verdict.Conditions) > 0 {
-		k.look(node, k.clock.now+measureEvery)
+		k.lookAt(node, k.clock.now+measureEvery)
 	}
 }
 
-// despair reports once that nobody may be evicted.
-func (k *kubelets) despair(node string, m *measured, starved *pressure.Starved) {
+// reportHelpless reports once that nobody may be evicted.
+func (k *kubelets) reportHelpless(node string, m *measured, starved *pressure.Starved) {
 	if !m.helpless {
 		m.helpless = true
-		k.report.tell(Event{Kind: "Note", Node: node, Message: fmt.Sprintf("%s is short, and no pod may be evicted", starved.Resource)})
+		k.report.addEvent(Event{Kind: "Note", Node: node, Message: fmt.Sprintf("%s is short, and no pod may be evicted", starved.Resource)})
 	}
 }
 
-// candidates are a node's pods, each with what it uses. leaving: one of them is being evicted.
-func (k *kubelets) candidates(node string) (list []pressure.Candidate, leaving bool) {
-	for _, p := range k.pods.on(node) {
+// candidatesOn are a node's pods, each with what it uses. leaving: one of them is being evicted.
+func (k *kubelets) candidatesOn(node string) (list []pressure.Candidate, leaving bool) {
+	for _, p := range k.pods.podsOn(node) {
 		leaving = leaving || p.starved
 		list = append(list, pressure.Candidate{Pod: p.object, Usage: pressure.UsageOf(p.object, k.usesOf(p.object))})
 	}
@@ -342,9 +342,9 @@ func (k *kubelets) usesOf(object *v1.Pod) v1.ResourceList {
 	return uses
 }
 
-// silent counts the pods of a node of which nobody says what they use.
-func (k *kubelets) silent(node string) (count int) {
-	for _, p := range k.pods.on(node) {
+// countSilent counts the pods of a node of which nobody says what they use.
+func (k *kubelets) countSilent(node string) (count int) {
+	for _, p := range k.pods.podsOn(node) {
 		_, says := p.object.Annotations[pressure.AnnotationUses]
 		if !says && k.uses[Name{p.object.Namespace, p.object.Name}] == nil {
 			count++
@@ -353,8 +353,8 @@ func (k *kubelets) silent(node string) (count int) {
 	return count
 }
 
-// tell has the node report its conditions; node health makes the taints.
-func (k *kubelets) tell(node string, m *measured, conditions []v1.NodeConditionType) {
+// reportConditions has the node report its conditions; node health makes the taints.
+func (k *kubelets) reportConditions(node string, m *measured, conditions []v1.NodeConditionType) {
 	if slices.Equal(m.conditions, conditions) {
 		return
 	}
@@ -371,14 +371,14 @@ func (k *kubelets) tell(node string, m *measured, conditions []v1.NodeConditionT
 		if is {
 			status = v1.ConditionTrue
 		}
-		k.nodes.reports(node, kind, status)
+		k.nodes.reportCondition(node, kind, status)
 	}
 }
 
-// evict ends a pod, within the grace period that the kubelet gives it.
-func (k *kubelets) evict(m *measured, p *pod, why *pressure.Eviction) {
+// evictPod ends a pod, within the grace period that the kubelet gives it.
+func (k *kubelets) evictPod(m *measured, p *pod, why *pressure.Eviction) {
 	p.starved = true
-	k.at(m, k.clock.now+time.Duration(why.Grace)*time.Second, func() {
+	k.scheduleCall(m, k.clock.now+time.Duration(why.Grace)*time.Second, func() {
 		if p.gone {
 			return
 		}

@@ -30,14 +30,14 @@ func (s *Simulation) Write(out io.Writer, format string) error {
 	if format == "svg" {
 		return s.SVG(out, time.Duration(s.For))
 	}
-	return answer.Write(out, format, s, func(page *answer.Page) { s.table(page, format == "wide") })
+	return answer.Write(out, format, s, func(page *answer.Page) { s.writeTable(page, format == "wide") })
 }
 
-// table writes one line per decision, the evictions, and the sums. With wide, every line has its
-// whole reason.
-func (s *Simulation) table(out *answer.Page, wide bool) {
+// writeTable writes one line per decision, the evictions, and the sums. With wide, every line has
+// its whole reason.
+func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 	if s.Timeline != nil {
-		s.events(out)
+		s.writeEvents(out)
 		return
 	}
 	timed := slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.After != 0 })
@@ -47,10 +47,10 @@ func (s *Simulation) table(out *answer.Page, wide bool) {
 			if at := lines[i]; at >= 0 && (i == 0 || lines[i-1] != at) {
 				out.Line("%s/podgroup/%s: <none>: %s", s.Groups[at].Namespace, s.Groups[at].Name, s.Groups[at].why())
 			}
-			s.Pods[i].explained(out, timed, first)
+			s.Pods[i].writeExplained(out, timed, first)
 		}
 	} else if len(s.Pods) > 0 {
-		s.decisions(out, timed, wide)
+		s.writeDecisions(out, timed, wide)
 	}
 	if len(s.Evictions) > 0 {
 		cause := "TAINT"
@@ -68,9 +68,9 @@ func (s *Simulation) table(out *answer.Page, wide bool) {
 		io.WriteString(out, "\n")
 	}
 	if len(s.Pods) == 0 {
-		fmt.Fprintf(out, "nothing to place: %s\n", s.bound())
+		fmt.Fprintf(out, "nothing to place: %s\n", s.nothingToPlace())
 	}
-	s.sums(out)
+	s.writeSums(out)
 }
 
 // asAbove stands for the text of the line above.
@@ -79,9 +79,9 @@ const asAbove = "as above"
 // longText is the length above which a text is not repeated in consecutive lines of a timeline.
 const longText = 60
 
-// decisions writes a line per decision. A reason that several pods have in common is written with
-// the first of them; of many such pods, only the first answer.Most are listed.
-func (s *Simulation) decisions(out *answer.Page, timed, wide bool) {
+// writeDecisions writes a line per decision. A reason that several pods have in common is written
+// with the first of them; of many such pods, only the first answer.Most are listed.
+func (s *Simulation) writeDecisions(out *answer.Page, timed, wide bool) {
 	rows := [][]string{{"NAMESPACE", "NAME", "NODE", "WHY"}}
 	if timed {
 		rows[0] = slices.Insert(rows[0], 0, "AFTER")
@@ -131,8 +131,8 @@ func (s *Simulation) decisions(out *answer.Page, timed, wide bool) {
 	}
 }
 
-// bound says why there is nothing to place.
-func (s *Simulation) bound() string {
+// nothingToPlace says why there is nothing to place.
+func (s *Simulation) nothingToPlace() string {
 	switch {
 	case s.Bound == 1:
 		return "the one pod has a node"
@@ -142,7 +142,7 @@ func (s *Simulation) bound() string {
 	return "there is no pod"
 }
 
-func (s *Simulation) sums(out io.Writer) {
+func (s *Simulation) writeSums(out io.Writer) {
 	t := s.Totals()
 	fmt.Fprintf(out, "%d placed, %d pending, %d preempted", t.Placed, t.Pending, t.Victims)
 	if t.Victims > 0 && t.Placed > 0 {
@@ -155,9 +155,9 @@ func (s *Simulation) sums(out io.Writer) {
 	io.WriteString(out, "\n")
 }
 
-// events writes the timeline: one line per event. Of many events of one kind at one time, only the
-// first ones are listed.
-func (s *Simulation) events(out *answer.Page) {
+// writeEvents writes the timeline: one line per event. Of many events of one kind at one time, only
+// the first ones are listed.
+func (s *Simulation) writeEvents(out *answer.Page) {
 	const most = 5
 	rows := [][]string{{"AFTER", "EVENT", "WHERE", ""}}
 	for i := 0; i < len(s.Timeline); {
@@ -193,7 +193,7 @@ func (s *Simulation) events(out *answer.Page) {
 
 	out.Table("", rows)
 	io.WriteString(out, "\n")
-	s.sums(out)
+	s.writeSums(out)
 	for _, note := range s.Notes {
 		out.Warning("note: %s", note)
 	}
@@ -218,23 +218,23 @@ func (p *Pod) why() string {
 	if len(p.Victims) == 0 {
 		return p.Message
 	}
-	return fmt.Sprintf("preempts on %s: %s", p.NominatedNode, named(p.Victims))
+	return fmt.Sprintf("preempts on %s: %s", p.NominatedNode, joinNames(p.Victims))
 }
 
-func named(pods []Name) string {
+func joinNames(pods []Name) string {
 	return answer.List(len(pods), func(i int) string { return pods[i].Namespace + "/" + pods[i].Name })
 }
 
-// explained writes a pod with the verdicts on every node. Pending pods with the same verdicts refer
-// to the first of them.
-func (p *Pod) explained(out *answer.Page, timed bool, first map[string]string) {
+// writeExplained writes a pod with the verdicts on every node. Pending pods with the same verdicts
+// refer to the first of them.
+func (p *Pod) writeExplained(out *answer.Page, timed bool, first map[string]string) {
 	name := p.Namespace + "/" + p.Name
 	title := name
 	if timed {
 		title += " after " + answer.Duration(p.After.Duration())
 	}
 
-	rows := p.verdicts()
+	rows := p.verdictRows()
 	if p.Node != "" {
 		out.Line("%s: %s", title, p.Node)
 	} else {
@@ -259,8 +259,8 @@ func (n *Node) rejection() string {
 	return n.Plugin + ": " + reasons
 }
 
-// verdicts returns one row per node, with its scores or what rejects it.
-func (p *Pod) verdicts() (rows [][]string) {
+// verdictRows returns one row per node, with its scores or what rejects it.
+func (p *Pod) verdictRows() (rows [][]string) {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		if !n.Feasible {

@@ -44,7 +44,7 @@ func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 		}
 		pod := manifest.DaemonPod(set, node.Name)
 		pod.Name = set.Name + "-" + node.Name
-		if pod, err := w.pods.admit(pod); err == nil {
+		if pod, err := w.pods.admitPod(pod); err == nil {
 			sum.Add(&w.c.Pending(pod).Class.Requests)
 			sum.Pods++
 		}
@@ -81,12 +81,12 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 	for uid, turn := range planned {
 		w.scheduler.preferred[uid] = turn.Node
 	}
-	w.scheduler.feed(cycle.Configured{Profiles: plain})
-	w.scheduler.settle()
+	w.scheduler.feedEvent(cycle.Configured{Profiles: plain})
+	w.scheduler.trySettled()
 	w.scheduler.preferred = nil
-	w.scheduler.feed(cycle.Configured{Profiles: usual})
-	w.scheduler.feed(cycle.Activate{Pods: slices.Sorted(maps.Keys(w.scheduler.pending))})
-	w.scheduler.settle()
+	w.scheduler.feedEvent(cycle.Configured{Profiles: usual})
+	w.scheduler.feedEvent(cycle.Activate{Pods: slices.Sorted(maps.Keys(w.scheduler.pending))})
+	w.scheduler.trySettled()
 	return w.Err()
 }
 

@@ -66,37 +66,37 @@ type moving struct {
 	spent   rebalance.Spent
 }
 
-func (w *World) rebalance(op *Rebalance) (*Done, error) {
+func (w *World) rebalanceNodes(op *Rebalance) (*Done, error) {
 	policy, err := rebalance.ReadGoals(op.Goals, op.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	m := &moving{
 		clock: &w.clock, allowed: &w.allowed, pods: &w.pods, nodes: &w.nodes, controllers: &w.controllers, profiles: w.options.Profiles,
-		state: func() *rebalance.State { return &rebalance.State{AsOf: w.clock.time(), Objects: w.objects()} },
+		state: func() *rebalance.State { return &rebalance.State{AsOf: w.clock.time(), Objects: w.listObjects()} },
 		done:  &Moved{}, policy: policy, arrived: map[types.UID]bool{}, closed: map[string]bool{},
 	}
-	w.scheduler.settle() // pods that are pending already go first
-	m.anew()
+	w.scheduler.trySettled() // pods that are pending already go first
+	m.makePlan()
 	return &Done{Moved: m.done}, nil
 }
 
-// anew makes a plan for the world as it is, and the plan's first move.
-func (m *moving) anew() {
-	if m.allowed.halted() {
+// makePlan makes a plan for the world as it is, and the plan's first move.
+func (m *moving) makePlan() {
+	if m.allowed.mustStop() {
 		return
 	}
-	m.close(nil)
+	m.closeNodes(nil)
 	m.plan = rebalance.Make(m.state(), m.policy,
 		rebalance.Options{Profiles: m.profiles, Arrived: m.arrived, Spent: m.spent})
 	m.next = 0
-	m.step()
+	m.makeMove()
 }
 
-// step makes the next move of the plan, or ends.
-func (m *moving) step() {
+// makeMove makes the next move of the plan, or ends.
+func (m *moving) makeMove() {
 	if m.next == len(m.plan.Moves) {
-		m.end("")
+		m.endPlan("")
 		return
 	}
 	move := &m.plan.Moves[m.next]
@@ -104,45 +104,45 @@ func (m *moving) step() {
 	if move.Closes == rebalance.MakingRoom {
 		closed = append(closed, move.From)
 	}
-	m.close(closed)
+	m.closeNodes(closed)
 	p := m.pods.named[Name{move.Namespace, move.Name}]
 	if p == nil || p.Pod == nil || p.NodeName != move.From || p.Terminating { // it has left, or is about to
-		m.anew()
+		m.makePlan()
 		return
 	}
 	m.done.Moves++
 	m.spent = m.spent.With(*move)
-	m.controllers.depart(p, ByRebalance, move.Cause)
-	m.follow(move, m.controllers.departed[len(m.controllers.departed)-1], m.clock.now+landsWithin)
+	m.controllers.departPod(p, ByRebalance, move.Cause)
+	m.awaitSuccessor(move, m.controllers.departed[len(m.controllers.departed)-1], m.clock.now+landsWithin)
 }
 
-// follow waits for the successor of a move.
-func (m *moving) follow(move *rebalance.Move, d *Departure, until time.Duration) {
-	m.clock.at(m.clock.now+looksEvery, func() {
+// awaitSuccessor waits for the successor of a move.
+func (m *moving) awaitSuccessor(move *rebalance.Move, d *Departure, until time.Duration) {
+	m.clock.callAt(m.clock.now+looksEvery, func() {
 		switch next := d.next; {
 		case move.To == "" || next == nil: // none is expected
 			m.next++
-			m.step()
+			m.makeMove()
 		case next.NodeName == "" && m.clock.now < until:
-			m.follow(move, d, until)
+			m.awaitSuccessor(move, d, until)
 		case next.NodeName == "":
-			m.end(fmt.Sprintf("the successor %s/%s has no node", next.object.Namespace, next.object.Name))
+			m.endPlan(fmt.Sprintf("the successor %s/%s has no node", next.object.Namespace, next.object.Name))
 		default:
-			m.landed(move, next)
+			m.continuePlan(move, next)
 		}
 	})
 }
 
-// landed continues with the plan if the successor is on the planned node, and otherwise makes a new
-// one.
-func (m *moving) landed(move *rebalance.Move, next *pod) {
+// continuePlan continues with the plan if the successor is on the planned node, and otherwise makes
+// a new one.
+func (m *moving) continuePlan(move *rebalance.Move, next *pod) {
 	m.arrived[next.UID] = true
 	m.next++
 	switch {
 	case next.NodeName == move.To:
 		m.missed = 0
 		if m.next < len(m.plan.Moves) {
-			m.step()
+			m.makeMove()
 			return
 		}
 	case slices.Contains(move.Or, next.NodeName):
@@ -150,21 +150,21 @@ func (m *moving) landed(move *rebalance.Move, next *pod) {
 	default:
 		m.missed++
 		if m.done.Elsewhere++; m.missed >= mostElsewhere {
-			m.end(fmt.Sprintf("%d successors in a row did not land where they were proved to", m.missed))
+			m.endPlan(fmt.Sprintf("%d successors in a row did not land where they were proved to", m.missed))
 			return
 		}
 	}
 
-	m.anew()
+	m.makePlan()
 }
 
-func (m *moving) end(stopped string) {
+func (m *moving) endPlan(stopped string) {
 	m.done.Stopped, m.done.Stays = stopped, m.plan.Stays
 	var empties []string
 	if stopped == "" {
 		empties = m.plan.Empties
 	}
-	m.close(empties)
+	m.closeNodes(empties)
 	for name := range m.closed {
 		if m.nodes.named[name] != nil { // not removed since
 			m.done.Empties = append(m.done.Empties, name)
@@ -173,14 +173,14 @@ func (m *moving) end(stopped string) {
 	slices.Sort(m.done.Empties)
 }
 
-// close adds the taint to the nodes that a move needs closed, and removes it from the others that
-// this rebalance has closed, unless they are empty.
-func (m *moving) close(wanted []string) {
+// closeNodes adds the taint to the nodes that a move needs closed, and removes it from the others
+// that this rebalance has closed, unless they are empty.
+func (m *moving) closeNodes(wanted []string) {
 	taint := v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule}
 	for _, name := range slices.Sorted(maps.Keys(m.closed)) { // always in the same order: what is opened wakes pods
-		if !slices.Contains(wanted, name) && m.nodes.named[name] != nil && m.pods.movable(name) {
+		if !slices.Contains(wanted, name) && m.nodes.named[name] != nil && m.pods.hasMovable(name) {
 			delete(m.closed, name)
-			m.nodes.change(name, func(n *v1.Node) {
+			m.nodes.changeNode(name, func(n *v1.Node) {
 				n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.MatchTaint(&taint) })
 			})
 		}
@@ -188,21 +188,21 @@ func (m *moving) close(wanted []string) {
 	for _, name := range wanted {
 		if !m.closed[name] && m.nodes.named[name] != nil {
 			m.closed[name] = true
-			m.nodes.change(name, func(n *v1.Node) { n.Spec.Taints = append(slices.Clone(n.Spec.Taints), taint) })
+			m.nodes.changeNode(name, func(n *v1.Node) { n.Spec.Taints = append(slices.Clone(n.Spec.Taints), taint) })
 		}
 	}
 }
 
-// movable reports whether the node has a pod that could run elsewhere.
-func (s *pods) movable(node string) bool {
-	return slices.ContainsFunc(s.on(node), func(p *pod) bool {
+// hasMovable reports whether the node has a pod that could run elsewhere.
+func (s *pods) hasMovable(node string) bool {
+	return slices.ContainsFunc(s.podsOn(node), func(p *pod) bool {
 		owner := metav1.GetControllerOfNoCopy(p.object)
 		return p.object.Annotations[v1.MirrorPodAnnotationKey] == "" && (owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node")
 	})
 }
 
-// objects returns the cluster's objects as the API has them now.
-func (w *World) objects() (list []metav1.Object) {
+// listObjects returns the cluster's objects as the API has them now.
+func (w *World) listObjects() (list []metav1.Object) {
 	for _, object := range w.workloads.set.Objects() {
 		switch object.(type) {
 		case *v1.Node, *v1.Pod, *policyv1.PodDisruptionBudget, *v1.PersistentVolume, *v1.PersistentVolumeClaim, *resourcev1.ResourceClaim:

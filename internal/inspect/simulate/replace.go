@@ -88,8 +88,8 @@ type controllers struct {
 	gaps map[string][]*v1.Pod
 }
 
-// answers completes the deletions of pods that were waiting for a dead node.
-func (c *controllers) answers(node string) {
+// completeDeletions completes the deletions of pods that were waiting for a dead node.
+func (c *controllers) completeDeletions(node string) {
 	stuck, ending := c.stuck[node], c.ending[node]
 	delete(c.stuck, node)
 	delete(c.ending, node)
@@ -97,14 +97,14 @@ func (c *controllers) answers(node string) {
 		c.comeBack(p)
 	}
 	for _, p := range ending {
-		c.terminated(p)
+		c.finishTermination(p)
 	}
 }
 
-// lose removes the pods of a node that is removed.
-func (c *controllers) lose(node string) {
-	for _, p := range c.pods.on(node) {
-		c.depart(p, ByNodeRemoval, node)
+// loseNode removes the pods of a node that is removed.
+func (c *controllers) loseNode(node string) {
+	for _, p := range c.pods.podsOn(node) {
+		c.departPod(p, ByNodeRemoval, node)
 	}
 	for _, p := range c.stuck[node] {
 		c.comeBack(p)
@@ -114,25 +114,25 @@ func (c *controllers) lose(node string) {
 	delete(c.gaps, node)
 }
 
-// depart removes a pod from its node and has its controller react.
-func (c *controllers) depart(p *pod, cause Cause, detail string) {
+// departPod removes a pod from its node and has its controller react.
+func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 	if p.leaves != nil { // it was terminating already, which the timeline has
-		c.ended(p)
+		c.removeEnded(p)
 		return
 	}
 	terminating := p.Terminating
-	d := c.departure(p, cause, detail, func() { c.pods.remove(p.Pod) })
+	d := c.recordDeparture(p, cause, detail, func() { c.pods.removePod(p.Pod) })
 	owner, m := metav1.GetControllerOfNoCopy(p.object), c.nodes.named[d.Node]
 	switch {
 	case cause == ByScaling || cause == ByRollout || cause == ByJobFailure:
 		d.Fate = Ends
 	case terminating && !c.awaitsEnd(owner, m, p.object, cause):
 		d.Fate = Ends // its replacement, if any is wanted, was made when its deletion began
-	case owner == nil || owner.Kind == "Node" || c.workloads.orphaned(p.object, owner): // a bare pod, or a static one
+	case owner == nil || owner.Kind == "Node" || c.workloads.isOrphaned(p.object, owner): // a bare pod, or a static one
 		d.Fate = Lost
-	case cause == ByNodeRemoval && owner.Kind == "DaemonSet", !c.workloads.wanted(p.object):
+	case cause == ByNodeRemoval && owner.Kind == "DaemonSet", !c.workloads.isWanted(p.object):
 		d.Fate = Ends
-	case c.fails(d, owner):
+	case c.failsJob(d, owner):
 		if d.Fate == IndexFails {
 			c.goOn(d)
 		}
@@ -150,8 +150,8 @@ func (c *controllers) depart(p *pod, cause Cause, detail string) {
 	}
 }
 
-// departure calls leave, which makes the pod leave its node, and records it.
-func (c *controllers) departure(p *pod, cause Cause, detail string, leave func()) *Departure {
+// recordDeparture calls leave, which makes the pod leave its node, and records it.
+func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave func()) *Departure {
 	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(c.clock.now),
 		Cause: cause, Detail: detail, Again: p.again, object: p.object}
 	if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil {
@@ -159,20 +159,20 @@ func (c *controllers) departure(p *pod, cause Cause, detail string, leave func()
 	}
 	class := p.Class
 	leave()
-	for _, b := range c.budgets.of(class) {
+	for _, b := range c.budgets.budgetsOf(class) {
 		if b.Status.CurrentHealthy < b.Status.DesiredHealthy {
 			d.Broken = append(d.Broken, b.Name)
 		}
 	}
 	c.departed = append(c.departed, d)
 	c.report.touched = true
-	c.report.tell(Event{Kind: eventOf[cause], Namespace: d.Namespace, Name: d.Name, Node: d.Node, Message: detail})
+	c.report.addEvent(Event{Kind: eventOf[cause], Namespace: d.Namespace, Name: d.Name, Node: d.Node, Message: detail})
 	return d
 }
 
-// preempt deletes a victim: with its grace period in a world where time passes, and otherwise at
+// preemptPod deletes a victim: with its grace period in a world where time passes, and otherwise at
 // once.
-func (c *controllers) preempt(uid types.UID, by *pod) {
+func (c *controllers) preemptPod(uid types.UID, by *pod) {
 	detail := ""
 	if by != nil {
 		detail = by.Namespace() + "/" + by.Name
@@ -180,33 +180,33 @@ func (c *controllers) preempt(uid types.UID, by *pod) {
 	switch victim, p := c.pods.placed[uid], c.scheduler.c.Pod(uid); {
 	case p == nil:
 	case victim != nil && c.pods.lasting:
-		c.dismiss(victim, ByPreemption, detail)
+		c.dismissPod(victim, ByPreemption, detail)
 	default:
 		if victim == nil || !victim.unready {
-			c.budgets.left(p) // it counts as terminating already
+			c.budgets.podLeft(p) // it counts as terminating already
 		}
-		c.pods.remove(p)
+		c.pods.removePod(p)
 	}
 }
 
-// dismiss deletes a pod, which takes its whole grace period to terminate. Most controllers replace
-// it at once.
-func (c *controllers) dismiss(p *pod, cause Cause, detail string) {
+// dismissPod deletes a pod, which takes its whole grace period to terminate. Most controllers
+// replace it at once.
+func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 	grace := standin.GraceOf(p.object)
 	if grace <= 0 {
-		c.depart(p, cause, detail)
+		c.departPod(p, cause, detail)
 		return
 	}
 
-	d := c.departure(p, cause, detail, func() { c.pods.terminate(p, cause, grace) })
+	d := c.recordDeparture(p, cause, detail, func() { c.pods.terminatePod(p, cause, grace) })
 	p.leaves = d
 	owner, m := metav1.GetControllerOfNoCopy(p.object), c.nodes.named[d.Node]
 	switch {
-	case owner == nil || owner.Kind == "Node" || c.workloads.orphaned(p.object, owner):
+	case owner == nil || owner.Kind == "Node" || c.workloads.isOrphaned(p.object, owner):
 		d.Fate = Lost
-	case !c.workloads.wanted(p.object):
+	case !c.workloads.isWanted(p.object):
 		d.Fate = Ends
-	case c.fails(d, owner):
+	case c.failsJob(d, owner):
 		if d.Fate == IndexFails {
 			c.goOn(d)
 		}
@@ -221,27 +221,27 @@ func (c *controllers) dismiss(p *pod, cause Cause, detail string) {
 		d.Fate, d.next = Returns, c.makeAgain(d.object)
 	}
 
-	c.clock.at(c.clock.now+grace, func() { c.terminated(p) })
+	c.clock.callAt(c.clock.now+grace, func() { c.finishTermination(p) })
 }
 
-// ended removes a pod whose deletion was reported when it began. A controller that has waited for
-// its end replaces it.
-func (c *controllers) ended(p *pod) {
+// removeEnded removes a pod whose deletion was reported when it began. A controller that has waited
+// for its end replaces it.
+func (c *controllers) removeEnded(p *pod) {
 	d := p.leaves
-	c.pods.remove(p.Pod)
+	c.pods.removePod(p.Pod)
 	c.report.touched = true
 	switch d.Fate {
 	case Stays:
-		c.returns(d, d.object)
+		c.makeReturn(d, d.object)
 	case IndexFails:
 		c.goOn(d)
 	}
 }
 
-// returns has a controller that has waited for the end of its pod make it again, unless it no
+// makeReturn has a controller that has waited for the end of its pod make it again, unless it no
 // longer wants it.
-func (c *controllers) returns(d *Departure, object *v1.Pod) {
-	if d.Fate = Ends; c.workloads.wanted(object) {
+func (c *controllers) makeReturn(d *Departure, object *v1.Pod) {
+	if d.Fate = Ends; c.workloads.isWanted(object) {
 		d.Fate, d.next = Returns, c.makeAgain(object)
 	}
 }
@@ -254,7 +254,7 @@ func (c *controllers) awaitsEnd(owner *metav1.OwnerReference, m *machine, object
 	case owner == nil:
 		return false
 	case owner.Kind == "StatefulSet":
-		return c.workloads.wanted(object)
+		return c.workloads.isWanted(object)
 	case owner.Kind == "Job":
 		job := c.workloads.jobOf(object, owner)
 		return job != nil && awaitsFailure(job)
@@ -262,15 +262,15 @@ func (c *controllers) awaitsEnd(owner *metav1.OwnerReference, m *machine, object
 	return owner.Kind == "DaemonSet" && cause != ByNodeRemoval && m != nil && c.runsDaemon(object, m.object)
 }
 
-// terminated ends a pod when its grace period is over, or once its node responds.
-func (c *controllers) terminated(p *pod) {
+// finishTermination ends a pod when its grace period is over, or once its node responds.
+func (c *controllers) finishTermination(p *pod) {
 	m := c.nodes.named[p.NodeName]
 	switch {
 	case p.gone || len(p.object.Finalizers) > 0:
 	case m != nil && m.dead:
 		c.ending[p.NodeName] = append(c.ending[p.NodeName], p)
 	default:
-		c.depart(p, ByTermination, "")
+		c.departPod(p, ByTermination, "")
 	}
 }
 
@@ -283,15 +283,15 @@ var eventOf = map[Cause]string{
 
 // comeBack replaces a pod that was stuck on a node, now that it has ended there.
 func (c *controllers) comeBack(p *pod) {
-	c.returns(p.departure, p.object)
+	c.makeReturn(p.departure, p.object)
 }
 
 // makeAgain creates the replacement of a pod, as its controller does. It returns nil if a changed
 // template makes a pod that is refused.
 func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	owner := metav1.GetControllerOfNoCopy(object)
-	if next := c.renewed(object, owner); next != nil {
-		return c.pods.create(next, true)
+	if next := c.renewedPod(object, owner); next != nil {
+		return c.pods.createPod(next, true)
 	}
 
 	next := object.DeepCopy()
@@ -307,5 +307,5 @@ func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	if owner.Kind == "DaemonSet" {
 		pinTo(next, manifest.DaemonNode(object))
 	}
-	return c.pods.add(next)
+	return c.pods.addReplacement(next)
 }

@@ -45,7 +45,7 @@ func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload {
 	there := map[metav1.Object]*workload{}
 	for _, object := range workloadsOf(set) {
 		l := workloadOf(object)
-		was, _ := w.named(l.ref(), object.GetNamespace())
+		was, _ := w.findNamed(l.ref(), object.GetNamespace())
 		if was == nil || l.kind == "Job" {
 			continue
 		}
@@ -71,12 +71,13 @@ func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload {
 // rollout restart.
 func applyTemplate(was *workload, wanted *v1.PodTemplateSpec) *v1.PodTemplateSpec {
 	merged := wanted.DeepCopy()
-	merged.Labels, merged.Annotations = over(was.template.Labels, merged.Labels), over(was.template.Annotations, merged.Annotations)
+	merged.Labels, merged.Annotations = overlayMap(was.template.Labels,
+		merged.Labels), overlayMap(was.template.Annotations, merged.Annotations)
 	return merged
 }
 
-// over returns the entries of both maps; the second one's take precedence.
-func over(a, b map[string]string) map[string]string {
+// overlayMap returns the entries of both maps; the second one's take precedence.
+func overlayMap(a, b map[string]string) map[string]string {
 	if len(a) == 0 {
 		return b
 	}
@@ -88,18 +89,19 @@ func over(a, b map[string]string) map[string]string {
 // sameTemplate reports whether two templates are equal once the API server has filled them in.
 func sameTemplate(a, b *v1.PodTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
-		equality.Semantic.DeepEqual(defaulted(a), defaulted(b))
+		equality.Semantic.DeepEqual(defaultedSpec(a), defaultedSpec(b))
 }
 
-func defaulted(t *v1.PodTemplateSpec) *v1.PodSpec {
+func defaultedSpec(t *v1.PodTemplateSpec) *v1.PodSpec {
 	p := &v1.Pod{Spec: *t.Spec.DeepCopy()}
 	admission.Default(p)
 	return &p.Spec
 }
 
-// update applies a workload that exists: it is rolled out if its template changed, and scaled.
-func (c *controllers) update(was, l *workload, set *manifest.Set) {
-	c.workloads.keep(l.object)
+// updateWorkload applies a workload that exists: it is rolled out if its template changed, and
+// scaled.
+func (c *controllers) updateWorkload(was, l *workload, set *manifest.Set) {
+	c.workloads.keepWorkload(l.object)
 	if !sameTemplate(was.template, l.template) {
 		c.workloads.renewed[controllerName(l.kind, l.object.GetNamespace(), l.object.GetName())] = true
 		c.rollOut(was, l, set)
@@ -142,7 +144,7 @@ func (c *controllers) rollOut(was, l *workload, set *manifest.Set) {
 	}
 	for _, p := range pods {
 		if !stays(p) {
-			c.drop(p, ByRollout, l.ref())
+			c.dropPod(p, ByRollout, l.ref())
 		}
 	}
 	if d, ok := l.object.(*appsv1.DaemonSet); ok {
@@ -157,13 +159,13 @@ func staysBehind(set *appsv1.StatefulSet, ordinal int) bool {
 	return r != nil && r.Partition != nil && ordinal < int(*r.Partition)
 }
 
-// renewed returns the pod that its controller makes in place of an old one if its template was
+// renewedPod returns the pod that its controller makes in place of an old one if its template was
 // changed since, or nil.
-func (c *controllers) renewed(old *v1.Pod, owner *metav1.OwnerReference) *v1.Pod {
+func (c *controllers) renewedPod(old *v1.Pod, owner *metav1.OwnerReference) *v1.Pod {
 	if !c.workloads.renewed[controllerName(owner.Kind, old.Namespace, owner.Name)] {
 		return nil
 	}
-	l, err := c.workloads.named(owner.Kind+"/"+owner.Name, old.Namespace)
+	l, err := c.workloads.findNamed(owner.Kind+"/"+owner.Name, old.Namespace)
 	if err != nil {
 		return nil
 	}
@@ -186,12 +188,12 @@ func (c *controllers) renewed(old *v1.Pod, owner *metav1.OwnerReference) *v1.Pod
 
 // replaceReplicaSets leaves a Deployment the ReplicaSet of its new template only.
 func (w *workloads) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) {
-	for _, r := range w.makers(workloadOf(d)) {
-		w.forget(workloadOf(r))
+	for _, r := range w.makersOf(workloadOf(d)) {
+		w.forgetWorkload(workloadOf(r))
 	}
 	for _, r := range set.ReplicaSets {
 		if metav1.IsControlledBy(r, d) {
-			w.keep(r)
+			w.keepWorkload(r)
 		}
 	}
 }

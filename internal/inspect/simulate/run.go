@@ -53,21 +53,21 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	}
 
 	set.Expand(int64(o.Seed))
-	w, err := open(set, o, o.For > 0)
+	w, err := openWorld(set, o, o.For > 0)
 	if err != nil {
 		return nil, err
 	}
 
 	if o.Scenario != nil {
-		if err := w.plan(o.Scenario); err != nil {
+		if err := w.planSteps(o.Scenario); err != nil {
 			return nil, err
 		}
 	}
 
-	w.scheduler.settle()
+	w.scheduler.trySettled()
 	if o.For > 0 {
 		if w.BeginHealth(); o.Scenario != nil && w.health.core == nil {
-			w.health.begin()
+			w.health.startHealth()
 		}
 		w.Advance(o.For)
 	}
@@ -89,12 +89,12 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 
 // Open makes a lasting world from a set: operations can be done in it, and time can pass. Nothing
 // has been scheduled yet.
-func Open(set *manifest.Set, o Options) (*World, error) { return open(set, o, true) }
+func Open(set *manifest.Set, o Options) (*World, error) { return openWorld(set, o, true) }
 
 // Twin returns a new world as this one was when it was opened, without what was applied to it
 // since. The two are independent: each has plugins, and so a clock, of its own.
 func (w *World) Twin() (*World, error) {
-	set, options := original(&w.origin), w.options
+	set, options := copyLists(&w.origin), w.options
 	options.Profiles = make([]*plugins.Profile, len(w.options.Profiles))
 	for i, p := range w.options.Profiles {
 		var err error
@@ -102,28 +102,28 @@ func (w *World) Twin() (*World, error) {
 			return nil, err
 		}
 	}
-	return open(&set, options, true)
+	return openWorld(&set, options, true)
 }
 
 // BeginHealth has node health act from now on, unless it cannot have any effect because all nodes
 // are well.
 func (w *World) BeginHealth() {
-	if w.nodes.sick() {
+	if w.nodes.hasSick() {
 		w.health.reportReady("")
-		w.health.begin()
+		w.health.startHealth()
 	}
 }
 
 // Uneventful reports whether nothing will happen by itself: no eviction is due, and the agenda is
 // empty.
 func (w *World) Uneventful() bool {
-	_, upcoming := w.upcoming()
+	_, upcoming := w.nextEvent()
 	return !upcoming
 }
 
-// original returns the set with copies of the lists that operations change. The objects in them are
-// never changed in place.
-func original(set *manifest.Set) manifest.Set {
+// copyLists returns the set with copies of the lists that operations change. The objects in them
+// are never changed in place.
+func copyLists(set *manifest.Set) manifest.Set {
 	s := *set
 	s.Deployments, s.ReplicaSets, s.StatefulSets = slices.Clone(s.Deployments), slices.Clone(s.ReplicaSets), slices.Clone(s.StatefulSets)
 	s.ReplicationControllers = slices.Clone(s.ReplicationControllers)
@@ -132,19 +132,19 @@ func original(set *manifest.Set) manifest.Set {
 	return s
 }
 
-func open(set *manifest.Set, o Options, lasting bool) (*World, error) {
+func openWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w, err := newWorld(set, o, lasting)
 	if err != nil {
 		return nil, err
 	}
 	if lasting {
-		w.origin = original(set)
+		w.origin = copyLists(set)
 	}
 	if err := w.pods.admitAll(set, o.Discard, &w.allowed); err != nil {
 		return nil, err
 	}
-	w.allowed.count()
-	w.budgets.count()
-	w.scheduler.introduce()
+	w.allowed.countExisting()
+	w.budgets.countBudgets()
+	w.scheduler.showCreated()
 	return w, nil
 }

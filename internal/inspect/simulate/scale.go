@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// first orders true before false.
-func first(a, b bool) int {
+// trueFirst orders true before false.
+func trueFirst(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -40,7 +40,8 @@ func deletionCost(p *v1.Pod) int {
 // removes first at the front. together counts the workload's pods by node.
 func (c *controllers) compareWorth(a, b *pod, together map[string]int) int {
 	order := cmp.Or(
-		first(a.NodeName == "", b.NodeName == ""), cmp.Compare(phase(a), phase(b)), first(seemsUnready(a), seemsUnready(b)),
+		trueFirst(a.NodeName == "", b.NodeName == ""), cmp.Compare(phaseOrder(a),
+			phaseOrder(b)), trueFirst(seemsUnready(a), seemsUnready(b)),
 		cmp.Compare(deletionCost(a.object), deletionCost(b.object)),
 		cmp.Compare(together[b.NodeName], together[a.NodeName]),
 	)
@@ -50,9 +51,9 @@ func (c *controllers) compareWorth(a, b *pod, together map[string]int) int {
 	return cmp.Or(order, compareRestarts(a.object, b.object), c.compareAge(a.Created, b.Created), cmp.Compare(a.UID, b.UID))
 }
 
-// phase is how far a pod has come: Pending, Unknown, Running. One that this world has placed runs,
-// and so does one in a hand-written manifest.
-func phase(p *pod) int {
+// phaseOrder is how far a pod has come: Pending, Unknown, Running. One that this world has placed
+// runs, and so does one in a hand-written manifest.
+func phaseOrder(p *pod) int {
 	switch said := p.object.Status.Phase; {
 	case p.NodeName != "" && p.tried, said == "", said == v1.PodRunning:
 		return 2
@@ -72,12 +73,12 @@ func seemsUnready(p *pod) bool {
 // compareRestarts orders pods whose containers were restarted more often first; sidecars count if
 // the others are equal.
 func compareRestarts(a, b *v1.Pod) int {
-	containers, sidecars := restarts(a)
-	others, theirs := restarts(b)
+	containers, sidecars := restartCounts(a)
+	others, theirs := restartCounts(b)
 	return cmp.Or(cmp.Compare(others, containers), cmp.Compare(theirs, sidecars))
 }
 
-func restarts(p *v1.Pod) (containers, sidecars int32) {
+func restartCounts(p *v1.Pod) (containers, sidecars int32) {
 	for i := range p.Status.ContainerStatuses {
 		containers = max(containers, p.Status.ContainerStatuses[i].RestartCount)
 	}
@@ -95,7 +96,7 @@ func restarts(p *v1.Pod) (containers, sidecars int32) {
 // compareAge orders what is younger first. Ages are compared on a logarithmic scale: to the
 // ReplicaSet controller, pods of about the same age are equal, so that not all of the newest go.
 func (c *controllers) compareAge(x, y time.Time) int {
-	return cmp.Compare(magnitude(c.clock.time().Sub(x)), magnitude(c.clock.time().Sub(y)))
+	return cmp.Compare(ageMagnitude(c.clock.time().Sub(x)), ageMagnitude(c.clock.time().Sub(y)))
 }
 
 func readySince(p *pod) time.Time {
@@ -108,18 +109,18 @@ func readySince(p *pod) time.Time {
 	return since
 }
 
-func magnitude(age time.Duration) int {
+func ageMagnitude(age time.Duration) int {
 	if age <= 0 {
 		return -1
 	}
 	return bits.Len64(uint64(age)) - 1
 }
 
-func (c *controllers) scale(op *Scale) (*Done, error) {
+func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 	if kind, _, _ := strings.Cut(op.Workload, "/"); slices.Contains([]string{"pod", "pods", "po"}, kind) {
 		return nil, fmt.Errorf("%q: a pod has no replicas: name a deployment, replicaset or statefulset", op.Workload)
 	}
-	l, err := c.workloads.named(op.Workload, op.Namespace)
+	l, err := c.workloads.findNamed(op.Workload, op.Namespace)
 	switch {
 	case err != nil:
 		return nil, err
@@ -127,7 +128,7 @@ func (c *controllers) scale(op *Scale) (*Done, error) {
 		return nil, fmt.Errorf("%s has no replicas to set", op.Workload)
 	case op.Replicas < 0 || op.Replicas > mostPods:
 		return nil, fmt.Errorf("%d replicas: must be from 0 to %d", op.Replicas, mostPods)
-	case len(c.workloads.makers(l)) == 0:
+	case len(c.workloads.makersOf(l)) == 0:
 		return nil, fmt.Errorf("%s has no ReplicaSet that could be read, so that its pods are not known", op.Workload)
 	}
 
@@ -143,14 +144,14 @@ func (c *controllers) scale(op *Scale) (*Done, error) {
 }
 
 func (c *controllers) setReplicas(l *workload, replicas int) {
-	c.report.tell(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.kind),
+	c.report.addEvent(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.kind),
 		l.object.GetNamespace(), l.object.GetName(), len(c.podsOf(l)), replicas)})
-	c.workloads.keep(resized(l.object, replicas))
+	c.workloads.keepWorkload(resizedCopy(l.object, replicas))
 	c.fillUp(l, replicas)
 }
 
-// resized returns a copy of a workload with that number of replicas.
-func resized(object metav1.Object, replicas int) metav1.Object {
+// resizedCopy returns a copy of a workload with that number of replicas.
+func resizedCopy(object metav1.Object, replicas int) metav1.Object {
 	n := int32(replicas)
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -183,25 +184,25 @@ func (c *controllers) fillUp(l *workload, replicas int) {
 
 	pods := c.podsOf(l)
 	for _, p := range pods[:max(0, len(pods)-replicas)] {
-		c.drop(p, ByScaling, l.ref())
+		c.dropPod(p, ByScaling, l.ref())
 	}
 
-	makers := c.workloads.makers(l)
+	makers := c.workloads.makersOf(l)
 	if len(makers) == 0 {
 		return
 	}
 
 	newest := makers[len(makers)-1]
 	maker := workloadOf(newest)
-	for i := len(pods); i < replicas && !c.allowed.halted(); i++ {
-		c.pods.create(c.podOf(newest, maker.kind, maker.template), false)
+	for i := len(pods); i < replicas && !c.allowed.mustStop(); i++ {
+		c.pods.createPod(c.podOf(newest, maker.kind, maker.template), false)
 	}
 
 	if l.kind != "Deployment" {
 		return
 	}
 	for _, r := range makers {
-		c.workloads.keep(resized(r, len(c.podsOf(workloadOf(r)))))
+		c.workloads.keepWorkload(resizedCopy(r, len(c.podsOf(workloadOf(r)))))
 	}
 }
 
@@ -209,8 +210,8 @@ func (c *controllers) fillUp(l *workload, replicas int) {
 // missing. A pod that has not ended yet, or that a finalizer keeps, is waited for.
 func (c *controllers) fillOrdinals(l *workload, set *appsv1.StatefulSet, replicas int) {
 	for _, p := range c.podsOf(l) {
-		if !has(set, p.Name, replicas) {
-			c.drop(p, ByScaling, l.ref())
+		if !hasReplica(set, p.Name, replicas) {
+			c.dropPod(p, ByScaling, l.ref())
 		}
 	}
 	stuck := map[Name]bool{}
@@ -220,19 +221,19 @@ func (c *controllers) fillOrdinals(l *workload, set *appsv1.StatefulSet, replica
 		}
 	}
 	first, claimed := manifest.FirstOrdinal(set), false
-	for ordinal := first; ordinal < first+replicas && !c.allowed.halted(); ordinal++ {
+	for ordinal := first; ordinal < first+replicas && !c.allowed.mustStop(); ordinal++ {
 		p, claims := manifest.StatefulPod(set, ordinal)
 		name := Name{p.Namespace, p.Name}
 		if there := c.pods.named[name]; there != nil && there.Pod == nil && rules.IsTerminal(there.object) &&
 			len(there.object.Finalizers) == 0 {
-			c.pods.forget(there) // the controller deletes it, and makes it again under its name
+			c.pods.forgetPod(there) // the controller deletes it, and makes it again under its name
 		} else if there != nil || stuck[name] {
 			continue
 		}
-		claimed = c.claims.add(claims) || claimed
-		c.pods.create(p, false)
+		claimed = c.claims.addClaims(claims) || claimed
+		c.pods.createPod(p, false)
 	}
 	if claimed {
-		c.claims.identify()
+		c.claims.identifyClaims()
 	}
 }

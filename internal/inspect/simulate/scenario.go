@@ -80,16 +80,16 @@ func ParseScenario(name string, text []byte) (*Scenario, error) {
 		if step.At.Duration < 0 {
 			return nil, fmt.Errorf("%s.at: %s: must not be negative", step.place, answer.Duration(step.At.Duration))
 		}
-		if err := step.check(); err != nil {
+		if err := step.checkOperation(); err != nil {
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-// check returns an error unless the step has one operation.
-func (s *Step) check() error {
-	switch named := s.named(); len(named) {
+// checkOperation returns an error unless the step has one operation.
+func (s *Step) checkOperation() error {
+	switch named := s.setOperations(); len(named) {
 	case 0:
 		return fmt.Errorf("%s: an operation is needed beside at", s.place)
 	case 1:
@@ -99,8 +99,8 @@ func (s *Step) check() error {
 	}
 }
 
-// named lists the operations that are set.
-func (op *Operation) named() (list []string) {
+// setOperations lists the operations that are set.
+func (op *Operation) setOperations() (list []string) {
 	value := reflect.ValueOf(op).Elem()
 	for i := range value.NumField() {
 		if field := value.Field(i); !field.IsNil() {
@@ -121,12 +121,12 @@ func (f *Files) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*[]string)(f))
 }
 
-// plan puts the steps on the agenda.
-func (w *World) plan(s *Scenario) error {
+// planSteps puts the steps on the agenda.
+func (w *World) planSteps(s *Scenario) error {
 	for i := range s.Steps {
 		step := &s.Steps[i]
 		step.place = cmp.Or(step.place, fmt.Sprintf("steps[%d]", i))
-		if err := step.check(); err != nil {
+		if err := step.checkOperation(); err != nil {
 			return err
 		}
 		if step.At.Duration > w.options.For {
@@ -135,7 +135,7 @@ func (w *World) plan(s *Scenario) error {
 					answer.Duration(step.At.Duration), answer.Duration(w.options.For)))
 			continue
 		}
-		w.clock.at(step.At.Duration, func() {
+		w.clock.callAt(step.At.Duration, func() {
 			w.report.stepping = true
 			done, err := w.Do(&step.Operation)
 			w.report.stepping = false
@@ -145,7 +145,7 @@ func (w *World) plan(s *Scenario) error {
 				w.clock.agenda = nil
 			case err == nil:
 				for _, note := range done.Notes {
-					w.report.tell(Event{Kind: "Note", Message: note})
+					w.report.addEvent(Event{Kind: "Note", Message: note})
 				}
 			}
 		})

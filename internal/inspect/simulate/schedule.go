@@ -61,9 +61,9 @@ type scheduler struct {
 	remove  func(p *cluster.Pod)
 }
 
-// start makes the core. MaxWait is off: the retry of pods that have waited too long is there in
+// startCore makes the core. MaxWait is off: the retry of pods that have waited too long is there in
 // case an event is lost, and here none is.
-func (s *scheduler) start(seed uint64, profiles []*plugins.Profile) error {
+func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 	s.profiles, s.pending, s.verdicts = map[string]*plugins.Profile{}, map[types.UID]*pod{}, map[types.UID][]Node{}
 	o := cycle.Options{
 		Seed: seed, MaxWait: math.MaxInt64, Groups: s.gates, Unhurried: true,
@@ -87,7 +87,7 @@ func (s *scheduler) start(seed uint64, profiles []*plugins.Profile) error {
 	view := s.core.View()
 	s.c, s.groups = view.Cluster, view.Groups
 	s.standin = standin.Controllers{
-		Cluster: s.c, Feed: s.feed, Named: s.nameClaim, Now: func() metav1.Time { return metav1.NewTime(s.clock.time()) },
+		Cluster: s.c, Feed: s.feedEvent, Named: s.nameClaim, Now: func() metav1.Time { return metav1.NewTime(s.clock.time()) },
 	}
 	s.core.Step(s.coreClock(), cycle.Follows{})
 	s.core.Step(s.coreClock(), cycle.Led{})
@@ -102,29 +102,29 @@ type witness struct{ *scheduler }
 func (witness) Name() string { return "Explain" }
 
 // Begin implements [cycle.Beginner].
-func (s witness) Begin(a *cycle.Attempt) { s.verdicts[a.Pod.UID] = s.explain(a.Profile, a.Waiting) }
+func (s witness) Begin(a *cycle.Attempt) { s.verdicts[a.Pod.UID] = s.explainPod(a.Profile, a.Waiting) }
 
-// show gives the core an object as the API has it now.
-func (s *scheduler) show(kind cycle.Kind, object metav1.Object) {
-	s.feed(cycle.Seen{Kind: kind, Object: object})
+// showObject gives the core an object as the API has it now.
+func (s *scheduler) showObject(kind cycle.Kind, object metav1.Object) {
+	s.feedEvent(cycle.Seen{Kind: kind, Object: object})
 }
 
-// rewrite shows the core an object that it may know, changed, which is the caller's own. Without a
-// version it is not taken for one that is only listed again.
-func (s *scheduler) rewrite(kind cycle.Kind, object metav1.Object) {
+// showChanged shows the core an object that it may know, changed, which is the caller's own.
+// Without a version it is not taken for one that is only listed again.
+func (s *scheduler) showChanged(kind cycle.Kind, object metav1.Object) {
 	object.SetResourceVersion("")
-	s.show(kind, object)
+	s.showObject(kind, object)
 }
 
 // showGone tells the core that an object was deleted.
 func (s *scheduler) showGone(kind cycle.Kind, last metav1.Object) {
-	s.feed(cycle.Gone{Kind: kind, Object: last})
+	s.feedEvent(cycle.Gone{Kind: kind, Object: last})
 }
 
-// feed gives the core an event, and carries out the actions that follow. Where no time passes, pods
-// that could not make room for themselves are not retried. One that keeps its nomination stays
+// feedEvent gives the core an event, and carries out the actions that follow. Where no time passes,
+// pods that could not make room for themselves are not retried. One that keeps its nomination stays
 // pending: as in a cluster, the room that it was promised is not given to others.
-func (s *scheduler) feed(e cycle.Event) {
+func (s *scheduler) feedEvent(e cycle.Event) {
 	actions := slices.Clone(s.core.Step(s.coreClock(), e)) // the core's own until the next step
 	decided := s.core.Decided()
 	heard := s.hearTogether(decided)
@@ -142,17 +142,17 @@ func (s *scheduler) feed(e cycle.Event) {
 		switch p := heard[i]; {
 		case p == nil || d.Result == decision.Placed:
 		case makesRoom:
-			s.left(d)
+			s.completePreemption(d)
 		case s.c.Nominated(p.UID) != nil:
 		default:
-			s.withdraw(p)
+			s.withdrawPod(p)
 		}
 	}
 }
 
-// left completes an attempt that made room, where no time passes: victims that were terminating
-// already are removed.
-func (s *scheduler) left(d *decision.Decision) {
+// completePreemption completes an attempt that made room, where no time passes: victims that were
+// terminating already are removed.
+func (s *scheduler) completePreemption(d *decision.Decision) {
 	n := s.c.Node(d.NominatedNode)
 	if n == nil {
 		return
@@ -168,47 +168,47 @@ func (s *scheduler) left(d *decision.Decision) {
 // coreClock is the core's time.
 func (s *scheduler) coreClock() time.Time { return s.clock.time().Add(-s.behind) }
 
-// awake reports whether the core has a pod to try now.
-func (s *scheduler) awake() bool { return !s.core.Wake(s.coreClock()).After(s.coreClock()) }
+// isAwake reports whether the core has a pod to try now.
+func (s *scheduler) isAwake() bool { return !s.core.Wake(s.coreClock()).After(s.coreClock()) }
 
-// settle tries pods until nothing is left to do at this time. Pods that an event has requeued are
-// tried before those that controllers create because of the same event.
-func (s *scheduler) settle() {
-	for !s.allowed.halted() {
-		if s.allow(); s.awake() {
-			s.feed(cycle.Tick{})
+// trySettled tries pods until nothing is left to do at this time. Pods that an event has requeued
+// are tried before those that controllers create because of the same event.
+func (s *scheduler) trySettled() {
+	for !s.allowed.mustStop() {
+		if s.allow(); s.isAwake() {
+			s.feedEvent(cycle.Tick{})
 		} else if len(s.created) > 0 {
-			s.introduce()
+			s.showCreated()
 		} else {
 			break
 		}
 	}
 	s.behind = 0
-	s.pass(len(s.turn))
+	s.listUntried(len(s.turn))
 	for _, p := range s.turn {
 		p.turn = 0
 	}
 	s.turn, s.passed = nil, 0
 }
 
-// add adds a pod without a node, which the core is shown when it is introduced.
-func (s *scheduler) add(p *pod, object *v1.Pod) {
+// addPending adds a pod without a node, which the core is shown when it is introduced.
+func (s *scheduler) addPending(p *pod, object *v1.Pod) {
 	p.Pod, p.fresh = s.c.Pending(object), object
 	s.created = append(s.created, p)
 }
 
-// renew records a change of a pod without a node.
-func (s *scheduler) renew(p *pod, object *v1.Pod) {
+// renewPending records a change of a pod without a node.
+func (s *scheduler) renewPending(p *pod, object *v1.Pod) {
 	p.Pod = s.c.Pending(object)
 	if s.pending[p.UID] == p {
-		s.show(cycle.Pods, object)
+		s.showObject(cycle.Pods, object)
 	} else if p.fresh != nil {
 		p.fresh = object
 	}
 }
 
-// waiting yields the pods in created and in pending.
-func (s *scheduler) waiting(yield func(p *pod) bool) {
+// eachWaiting yields the pods in created and in pending.
+func (s *scheduler) eachWaiting(yield func(p *pod) bool) {
 	for _, p := range s.created {
 		if !yield(p) {
 			return
@@ -221,11 +221,11 @@ func (s *scheduler) waiting(yield func(p *pod) bool) {
 	}
 }
 
-// introduce shows new pods to the core, in the order in which they are to be tried.
-func (s *scheduler) introduce() {
+// showCreated shows new pods to the core, in the order in which they are to be tried.
+func (s *scheduler) showCreated() {
 	created := s.created
 	s.created = nil
-	queued(created)
+	sortQueued(created)
 	for _, p := range created {
 		p.turn = len(s.turn) + 1
 		s.turn = append(s.turn, p)
@@ -235,32 +235,32 @@ func (s *scheduler) introduce() {
 			continue
 		}
 		s.pending[p.UID] = p
-		s.show(cycle.Pods, fresh)
+		s.showObject(cycle.Pods, fresh)
 	}
 }
 
-// pass lists the pods that are not tried, up to the given turn: the API server refuses them, no
-// profile serves them, or a gate keeps them out.
-func (s *scheduler) pass(turn int) {
+// listUntried lists the pods that are not tried, up to the given turn: the API server refuses them,
+// no profile serves them, or a gate keeps them out.
+func (s *scheduler) listUntried(turn int) {
 	for ; s.passed < turn; s.passed++ {
 		p := s.turn[s.passed]
 		if p.gone || p.NodeName != "" || p.listed {
 			continue
 		}
-		why, nodes := s.untried(p)
+		why, nodes := s.whyUntried(p)
 		g := s.groupOf(p.Pod)
 		switch {
 		case why == "":
 		case g != nil && why == s.core.Incomplete(p.UID):
-			s.holds(g, why)
+			s.listHeld(g, why)
 		default:
-			s.report.list(p, Pod{Message: why, Nodes: nodes}, false)
+			s.report.addDecision(p, Pod{Message: why, Nodes: nodes}, false)
 		}
 	}
 }
 
-// untried returns why the pod is not tried, or "" if it is.
-func (s *scheduler) untried(p *pod) (why string, nodes []Node) {
+// whyUntried returns why the pod is not tried, or "" if it is.
+func (s *scheduler) whyUntried(p *pod) (why string, nodes []Node) {
 	name := p.Spec().SchedulerName
 	profile := s.profiles[name]
 	switch {
@@ -269,9 +269,9 @@ func (s *scheduler) untried(p *pod) (why string, nodes []Node) {
 	case profile == nil:
 		return fmt.Sprintf("no profile serves the scheduler name %q", name), nil
 	}
-	why = s.gate(p.Pod)
+	why = s.gateReason(p.Pod)
 	if why != "" && len(p.Spec().SchedulingGates) == 0 {
-		nodes = s.explain(name, p.Pod)
+		nodes = s.explainPod(name, p.Pod)
 	}
 	return why, nodes
 }
@@ -290,9 +290,9 @@ func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
 // milliseconds' worth.
 const progressEvery = 1024
 
-// hear lists a decision about a pod, and returns the entry. A pod that stays pending is not listed
-// again; hear then returns nil. together means that the pod waits with its group.
-func (s *scheduler) hear(p *pod, d *decision.Decision, together bool) (listed *Pod) {
+// recordDecision lists a decision about a pod, and returns the entry. A pod that stays pending is
+// not listed again; hear then returns nil. together means that the pod waits with its group.
+func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) (listed *Pod) {
 	if s.decided++; s.progress != nil && s.decided%progressEvery == 0 {
 		s.progress(s.decided)
 	}
@@ -300,7 +300,7 @@ func (s *scheduler) hear(p *pod, d *decision.Decision, together bool) (listed *P
 		p.tried = true
 		s.tried++
 	}
-	s.pass(p.turn - 1)
+	s.listUntried(p.turn - 1)
 	said := Pod{Nodes: s.verdicts[p.UID]}
 	delete(s.verdicts, p.UID)
 	if d.Group != nil {
@@ -308,10 +308,10 @@ func (s *scheduler) hear(p *pod, d *decision.Decision, together bool) (listed *P
 	}
 	if d.Result == decision.Placed {
 		said.Node = d.Node
-		return s.report.list(p, said, false)
+		return s.report.addDecision(p, said, false)
 	}
 	if said.Nodes == nil { // a pod like it has just failed, so it was not decided itself
-		said.Nodes = s.explain(p.Spec().SchedulerName, p.Pod)
+		said.Nodes = s.explainPod(p.Spec().SchedulerName, p.Pod)
 	}
 	said.Message, said.NominatedNode = d.Message, d.NominatedNode
 	p.refusal, p.reasons = d.Message, d.Reasons
@@ -319,14 +319,14 @@ func (s *scheduler) hear(p *pod, d *decision.Decision, together bool) (listed *P
 		said.Victims = append(said.Victims, Name{victim.Namespace, victim.Name})
 	}
 	if len(said.Victims) > 0 || !p.listed {
-		listed = s.report.list(p, said, together)
+		listed = s.report.addDecision(p, said, together)
 	}
 	p.listed = true
 	return listed
 }
 
-// bound records that a pending pod has got a node.
-func (s *scheduler) bound(p *pod) {
+// podBound records that a pending pod has got a node.
+func (s *scheduler) podBound(p *pod) {
 	delete(s.pending, p.UID)
 	if p.tried {
 		s.tried--
@@ -336,26 +336,26 @@ func (s *scheduler) bound(p *pod) {
 	s.landed(p)
 }
 
-// withdraw removes a pod without a node from scheduling.
-func (s *scheduler) withdraw(p *pod) {
+// withdrawPod removes a pod without a node from scheduling.
+func (s *scheduler) withdrawPod(p *pod) {
 	p.gone = true
 	if s.pending[p.UID] == p {
 		delete(s.pending, p.UID)
 		if p.tried {
 			s.tried--
 		}
-		s.showGone(cycle.Pods, stub(p.Pod))
+		s.showGone(cycle.Pods, stubPod(p.Pod))
 	}
 	s.created = slices.DeleteFunc(s.created, func(o *pod) bool { return o == p })
 }
 
-// stub returns as much of a pod as a deletion needs.
-func stub(p *cluster.Pod) *v1.Pod {
+// stubPod returns as much of a pod as a deletion needs.
+func stubPod(p *cluster.Pod) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}
 }
 
-// gate returns why the pod may not be tried yet, or "" if it may.
-func (s *scheduler) gate(p *cluster.Pod) string {
+// gateReason returns why the pod may not be tried yet, or "" if it may.
+func (s *scheduler) gateReason(p *cluster.Pod) string {
 	profile := s.profiles[p.Spec().SchedulerName]
 	if profile == nil {
 		return ""

@@ -22,8 +22,8 @@ type Nodes struct {
 	All      bool     `json:"all,omitempty"`
 }
 
-// resolve returns the selected nodes by name. It is an error if there are none.
-func (n Nodes) resolve(all *nodes) ([]string, error) {
+// resolveNames returns the selected nodes by name. It is an error if there are none.
+func (n Nodes) resolveNames(all *nodes) ([]string, error) {
 	found := map[string]bool{}
 	names := n.Nodes
 	if n.Node != "" {

@@ -41,11 +41,11 @@ func (s *Shortfall) Reason() string {
 
 // ShortfallOf returns what a workload, named as deployment/web, wants and lacks.
 func (w *World) ShortfallOf(ref, namespace string) (Shortfall, error) {
-	l, err := w.workloads.named(ref, namespace)
+	l, err := w.workloads.findNamed(ref, namespace)
 	if err != nil {
 		return Shortfall{}, err
 	}
-	return w.shortfall(l, w.workloads.makers(l), w.controllers.podsOf(l)), nil
+	return w.shortfallOf(l, w.workloads.makersOf(l), w.controllers.podsOf(l)), nil
 }
 
 // Shortfalls lists the workloads that lack pods. ReplicaSets of Deployments are left to these.
@@ -62,12 +62,12 @@ func (w *World) Shortfalls() (list []Shortfall) {
 		for _, o := range makers {
 			own = append(own, pods[controllerName(workloadOf(o).kind, o.GetNamespace(), o.GetName())]...)
 		}
-		if s := w.shortfall(l, makers, own); s.Missing > 0 {
+		if s := w.shortfallOf(l, makers, own); s.Missing > 0 {
 			list = append(list, s)
 		}
 	}
 
-	for _, o := range w.workloads.all() {
+	for _, o := range w.workloads.allWorkloads() {
 		add(o)
 	}
 	slices.SortStableFunc(list, func(a, b Shortfall) int {
@@ -102,8 +102,8 @@ func (w *workloads) byDeployment() map[Name][]metav1.Object {
 	return sets
 }
 
-// all lists the workloads.
-func (w *workloads) all() (list []metav1.Object) {
+// allWorkloads lists the workloads.
+func (w *workloads) allWorkloads() (list []metav1.Object) {
 	for _, o := range w.set.Deployments {
 		list = append(list, o)
 	}
@@ -127,7 +127,7 @@ func (w *workloads) all() (list []metav1.Object) {
 	return list
 }
 
-func (w *World) shortfall(l *workload, makers []metav1.Object, pods []*pod) Shortfall {
+func (w *World) shortfallOf(l *workload, makers []metav1.Object, pods []*pod) Shortfall {
 	owner := &Owner{Kind: l.kind, Name: l.object.GetName()}
 	s := Shortfall{
 		Namespace: l.object.GetNamespace(), Workload: owner.Workload(), Labels: l.template.Labels,
@@ -199,11 +199,11 @@ func wantedBy(object metav1.Object, there int) int {
 // refusalOf says why the API server would refuse another pod of the workload; empty if it would
 // not.
 func (w *World) refusalOf(l *workload) string {
-	p, err := w.pods.admit(w.controllers.podOf(l.object, l.kind, l.template))
+	p, err := w.pods.admitPod(w.controllers.podOf(l.object, l.kind, l.template))
 	if err != nil {
 		return err.Error()
 	}
-	return w.bounds.refuses(p)
+	return w.bounds.refusalOf(p)
 }
 
 var ofName = regexp.MustCompile(`^pods "[^"]*" is forbidden: `)

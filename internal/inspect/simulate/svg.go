@@ -62,24 +62,24 @@ func (s *Simulation) SVG(out io.Writer, until time.Duration) error {
 	b.WriteString("<style>text{fill:#333}.grid{stroke:#ddd}.mark{stroke:#888;stroke-dasharray:3 " +
 		"3}.bg{fill:#fff}@media(prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#444}.bg{fill:#16181d}}</style>\n")
 	fmt.Fprintf(b, `<rect class="bg" width="%d" height="%d"/>`+"\n", pictureWidth, height)
-	s.marks(b, until, height)
+	s.drawMarks(b, until, height)
 	for i := range panels {
-		s.panel(b, &panels[i], marginTop+i*(panelHeight+panelGap), until)
+		s.drawPanel(b, &panels[i], marginTop+i*(panelHeight+panelGap), until)
 	}
 	b.WriteString("</svg>\n")
 	return b.Flush()
 }
 
-func x(at, until time.Duration) float64 {
+func timeToX(at, until time.Duration) float64 {
 	if until == 0 {
 		return marginLeft
 	}
 	return marginLeft + plotWidth*float64(at)/float64(until)
 }
 
-// marks draws when zones and nodes failed and recovered, and other operations: one mark for all
+// drawMarks draws when zones and nodes failed and recovered, and other operations: one mark for all
 // that was done at one time.
-func (s *Simulation) marks(b *bufio.Writer, until time.Duration, height int) {
+func (s *Simulation) drawMarks(b *bufio.Writer, until time.Duration, height int) {
 	last, drawn := Seconds(-1), 0
 	var ends [markRows]float64 // where the text of each row ends
 	for i := range s.Timeline {
@@ -91,7 +91,7 @@ func (s *Simulation) marks(b *bufio.Writer, until time.Duration, height int) {
 		if drawn++; drawn > mostMarks {
 			return
 		}
-		at := x(time.Duration(e.After), until)
+		at := timeToX(time.Duration(e.After), until)
 		fmt.Fprintf(b, `<line class="mark" x1="%.1f" x2="%.1f" y1="%d" y2="%d"/>`+"\n", at, at, markRows*markHeight, height-panelGap)
 		for row := range ends {
 			if at >= ends[row] {
@@ -103,7 +103,7 @@ func (s *Simulation) marks(b *bufio.Writer, until time.Duration, height int) {
 	}
 }
 
-func (s *Simulation) panel(b *bufio.Writer, p *panel, top int, until time.Duration) {
+func (s *Simulation) drawPanel(b *bufio.Writer, p *panel, top int, until time.Duration) {
 	highest := 1
 	for i := range s.Samples {
 		for _, l := range p.lines {
@@ -118,7 +118,7 @@ func (s *Simulation) panel(b *bufio.Writer, p *panel, top int, until time.Durati
 	}
 	for i := range 5 {
 		at := until * time.Duration(i) / 4
-		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle" font-size="10">%s</text>`+"\n", x(at, until),
+		fmt.Fprintf(b, `<text x="%.1f" y="%d" text-anchor="middle" font-size="10">%s</text>`+"\n", timeToX(at, until),
 			top+panelHeight+13, answer.Duration(at.Round(time.Second)))
 	}
 	for i, l := range p.lines {
@@ -126,7 +126,7 @@ func (s *Simulation) panel(b *bufio.Writer, p *panel, top int, until time.Durati
 		previous := 0
 		for j := range s.Samples {
 			sample := &s.Samples[j]
-			n, at := l.value(sample), x(time.Duration(sample.After), until)
+			n, at := l.value(sample), timeToX(time.Duration(sample.After), until)
 			switch {
 			case j == 0: // the first sample holds from the beginning
 				fmt.Fprintf(b, "M%d %.1f", marginLeft, y(n))

@@ -42,38 +42,39 @@ func (a *agenda) Pop() any {
 // time is the time in the world.
 func (c *clock) time() time.Time { return c.start.Add(c.now) }
 
-// at schedules a call at a time from the beginning, or now if that has passed.
-func (c *clock) at(at time.Duration, do func()) {
+// callAt schedules a call at a time from the beginning, or now if that has passed.
+func (c *clock) callAt(at time.Duration, do func()) {
 	c.made++
 	heap.Push(&c.agenda, appointment{max(at, c.now), c.made, do})
 }
 
-// strike makes the calls that are due.
-func (c *clock) strike() {
+// runDue makes the calls that are due.
+func (c *clock) runDue() {
 	for len(c.agenda) > 0 && c.agenda[0].at <= c.now {
 		heap.Pop(&c.agenda).(appointment).do()
 	}
 }
 
-// upcoming returns when the next event happens. If only renewals of Leases are left, there is none.
-func (w *World) upcoming() (at time.Duration, ok bool) {
-	at, ok = w.due()
-	if next, there := w.health.next(); there && (ok && next < at || !ok && w.health.busy()) {
+// nextEvent returns when the next event happens. If only renewals of Leases are left, there is
+// none.
+func (w *World) nextEvent() (at time.Duration, ok bool) {
+	at, ok = w.nextDue()
+	if next, there := w.health.nextCall(); there && (ok && next < at || !ok && w.health.isBusy()) {
 		return next, true
 	}
 	return at, ok
 }
 
-// leap leaves out the renewals of Leases until the next event, or until the given time, as long as
-// they are all that happens.
-func (w *World) leap(until time.Duration) {
-	if at, ok := w.due(); ok {
-		w.health.skip(min(at, until))
+// skipIdle leaves out the renewals of Leases until the next event, or until the given time, as long
+// as they are all that happens.
+func (w *World) skipIdle(until time.Duration) {
+	if at, ok := w.nextDue(); ok {
+		w.health.skipWaves(min(at, until))
 	}
 }
 
-// due returns when the next event happens that is none of node health's.
-func (w *World) due() (at time.Duration, ok bool) {
+// nextDue returns when the next event happens that is none of node health's.
+func (w *World) nextDue() (at time.Duration, ok bool) {
 	sooner := func(t time.Duration, there bool) {
 		if there && (!ok || t < at) {
 			at, ok = t, true
@@ -82,7 +83,7 @@ func (w *World) due() (at time.Duration, ok bool) {
 	if len(w.clock.agenda) > 0 {
 		sooner(w.clock.agenda[0].at, true)
 	}
-	sooner(w.evictions.due())
+	sooner(w.evictions.nextDue())
 	if at, ok := w.scheduler.core.Due(); ok {
 		sooner(max(at.Sub(w.clock.start), w.clock.now), true)
 	}
@@ -92,14 +93,14 @@ func (w *World) due() (at time.Duration, ok bool) {
 // Advance lets time pass until the given time from the beginning: events happen, controllers
 // replace pods that have gone, and these and all other pending pods are tried.
 func (w *World) Advance(until time.Duration) {
-	w.scheduler.settle()
-	for !w.allowed.halted() {
-		w.leap(until)
-		at, ok := w.upcoming()
+	w.scheduler.trySettled()
+	for !w.allowed.mustStop() {
+		w.skipIdle(until)
+		at, ok := w.nextEvent()
 		if !ok || at > until {
 			break
 		}
-		w.step(at)
+		w.runStep(at)
 	}
 	w.clock.now = max(w.clock.now, until)
 }
@@ -107,51 +108,51 @@ func (w *World) Advance(until time.Duration) {
 // Watch has passing called with the time in the world, as it passes.
 func (w *World) Watch(passing func(elapsed time.Duration)) { w.passing = passing }
 
-// step carries out the events of one time.
-func (w *World) step(at time.Duration) {
+// runStep carries out the events of one time.
+func (w *World) runStep(at time.Duration) {
 	w.clock.now = max(w.clock.now, at)
 	if w.passing != nil {
 		w.passing(w.clock.now)
 	}
 
 	log := w.c.Log.Len()
-	w.clock.strike()
-	w.health.step()
-	w.evictions.strike(func(p *pod) {
+	w.clock.runDue()
+	w.health.runDue()
+	w.evictions.evictDue(func(p *pod) {
 		w.report.said.Evictions = append(w.report.said.Evictions, evictionOf(p, w.clock.now))
-		w.controllers.depart(p, ByTaint, p.due.Taint.ToString())
+		w.controllers.departPod(p, ByTaint, p.due.Taint.ToString())
 	})
 
 	decided := w.scheduler.decided
-	w.scheduler.settle()
+	w.scheduler.trySettled()
 	if log != w.c.Log.Len() || decided != w.scheduler.decided || w.report.touched {
 		w.report.touched = false
-		s := w.nodes.sample()
+		s := w.nodes.sampleNodes()
 		s.Running, s.Pending = w.c.Pods(), w.scheduler.tried
-		w.report.sample(s)
+		w.report.addSample(s)
 	}
 }
 
 // OnlyTaints reports whether node health is still at work, and nothing else is under way, such as a
 // drain or the end of a pod.
-func (w *World) OnlyTaints() bool { return len(w.clock.agenda) == 0 && w.health.busy() }
+func (w *World) OnlyTaints() bool { return len(w.clock.agenda) == 0 && w.health.isBusy() }
 
 // AdvanceUntilQuiet lets time pass until nothing is left to happen except for evictions of pods
 // that have returned to a node where they may not stay, or that their kubelet evicts again, and at
 // most until then. It reports whether the world became quiet.
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
-	w.scheduler.settle()
-	for !w.allowed.halted() {
-		w.leap(until)
-		at, ok := w.upcoming()
-		onlyAgain := len(w.clock.agenda) == w.kubelets.again() && !w.health.busy() && w.evictions.onlyAgain()
+	w.scheduler.trySettled()
+	for !w.allowed.mustStop() {
+		w.skipIdle(until)
+		at, ok := w.nextEvent()
+		onlyAgain := len(w.clock.agenda) == w.kubelets.countRepeats() && !w.health.isBusy() && w.evictions.onlyAgain()
 		switch {
 		case !ok || onlyAgain:
 			return true
 		case at > until:
 			return false
 		}
-		w.step(at)
+		w.runStep(at)
 	}
 	return false
 }

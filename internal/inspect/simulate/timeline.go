@@ -49,8 +49,8 @@ type report struct {
 	failed  error // an operation of the scenario could not be done, or a decision panicked
 }
 
-// tell adds to the timeline.
-func (r *report) tell(e Event) {
+// addEvent adds to the timeline.
+func (r *report) addEvent(e Event) {
 	if !r.timed {
 		return
 	}
@@ -58,9 +58,9 @@ func (r *report) tell(e Event) {
 	r.timeline = append(r.timeline, e)
 }
 
-// list adds a decision about the pod to the answer, and returns the entry, which the caller may
-// complete; nil for a quiet pod. together means that there is an event for its whole group.
-func (r *report) list(p *pod, said Pod, together bool) *Pod {
+// addDecision adds a decision about the pod to the answer, and returns the entry, which the caller
+// may complete; nil for a quiet pod. together means that there is an event for its whole group.
+func (r *report) addDecision(p *pod, said Pod, together bool) *Pod {
 	p.refusal = said.Message
 	if p.quiet {
 		return nil
@@ -72,9 +72,9 @@ func (r *report) list(p *pod, said Pod, together bool) *Pod {
 	r.said.Pods = append(r.said.Pods, said)
 	switch {
 	case said.Node != "":
-		r.tell(Event{Kind: "PodPlaced", Namespace: said.Namespace, Name: said.Name, Node: said.Node})
+		r.addEvent(Event{Kind: "PodPlaced", Namespace: said.Namespace, Name: said.Name, Node: said.Node})
 	case len(said.Victims) == 0 && !together:
-		r.tell(Event{Kind: "PodPending", Namespace: said.Namespace, Name: said.Name, Message: said.Message})
+		r.addEvent(Event{Kind: "PodPending", Namespace: said.Namespace, Name: said.Name, Message: said.Message})
 	}
 	return &r.said.Pods[len(r.said.Pods)-1]
 }
@@ -86,18 +86,18 @@ func (r *report) tellTaints(node string, before, after []v1.Taint) {
 	}
 	for i := range after {
 		if missing(before, &after[i]) {
-			r.tell(Event{Kind: "TaintAdded", Node: node, Message: after[i].ToString()})
+			r.addEvent(Event{Kind: "TaintAdded", Node: node, Message: after[i].ToString()})
 		}
 	}
 	for i := range before {
 		if missing(after, &before[i]) {
-			r.tell(Event{Kind: "TaintRemoved", Node: node, Message: before[i].ToString()})
+			r.addEvent(Event{Kind: "TaintRemoved", Node: node, Message: before[i].ToString()})
 		}
 	}
 }
 
-// sample adds the state of the cluster, in place of an earlier sample of the same time.
-func (r *report) sample(s Sample) {
+// addSample adds the state of the cluster, in place of an earlier sample of the same time.
+func (r *report) addSample(s Sample) {
 	s.After, s.Evicted = Seconds(r.clock.now), len(r.said.Evictions)
 	if last := len(r.samples) - 1; last >= 0 {
 		switch before := r.samples[last]; {

@@ -8,15 +8,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// queue lists the pending pods that may be tried, in the order in which they will be.
-func (s *scheduler) queue() []*cluster.Pod {
+// pendingInOrder lists the pending pods that may be tried, in the order in which they will be.
+func (s *scheduler) pendingInOrder() []*cluster.Pod {
 	var pods []*pod
 	for _, p := range s.pending {
-		if s.gate(p.Pod) == "" {
+		if s.gateReason(p.Pod) == "" {
 			pods = append(pods, p)
 		}
 	}
-	queued(pods)
+	sortQueued(pods)
 	list := make([]*cluster.Pod, len(pods))
 	for i, p := range pods {
 		list[i] = p.Pod
@@ -27,17 +27,17 @@ func (s *scheduler) queue() []*cluster.Pod {
 // untilTurn tries the pods that are ahead of this one in the queue, and leaves all others pending:
 // all if it is nil.
 func (s *scheduler) untilTurn(p *pod) {
-	s.introduce()
-	for p != nil && !s.allowed.halted() {
+	s.showCreated()
+	for p != nil && !s.allowed.mustStop() {
 		item := s.core.View().Queue.Next(s.clock.time())
 		if item == nil {
 			return
 		}
 		next := s.pending[item.Pod.UID]
-		if next == nil || next == p || order(p, next) < 0 || s.groupOf(p.Pod) != nil && s.groupOf(p.Pod) == s.groupOf(next.Pod) {
+		if next == nil || next == p || compareQueued(p, next) < 0 || s.groupOf(p.Pod) != nil && s.groupOf(p.Pod) == s.groupOf(next.Pod) {
 			return
 		}
-		s.feed(cycle.Tick{})
+		s.feedEvent(cycle.Tick{})
 	}
 }
 
@@ -45,22 +45,22 @@ func (s *scheduler) untilTurn(p *pod) {
 func (s *scheduler) tryAlone(p *pod) (stops string, reasons map[string]int) {
 	modest := *p.object
 	modest.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever)
-	s.add(p, &modest)
+	s.addPending(p, &modest)
 	p.quiet = true
-	s.introduce()
-	if message := s.gate(p.Pod); message != "" {
-		s.withdraw(p)
+	s.showCreated()
+	if message := s.gateReason(p.Pod); message != "" {
+		s.withdrawPod(p)
 		return message, nil
 	}
 
-	for p.NodeName == "" && p.refusal == "" && !s.allowed.halted() && s.awake() {
-		s.feed(cycle.Tick{})
+	for p.NodeName == "" && p.refusal == "" && !s.allowed.mustStop() && s.isAwake() {
+		s.feedEvent(cycle.Tick{})
 	}
 	if p.NodeName != "" {
 		return "", nil
 	}
 
-	s.withdraw(p)
+	s.withdrawPod(p)
 	if failure := s.core.Decider(p.Spec().SchedulerName).Diagnose(p.Pod); len(failure.Reasons) > 0 || failure.Rejection != nil {
 		return failure.Message(""), failure.Reasons
 	}

@@ -40,8 +40,8 @@ type workloads struct {
 	failed   map[string]bool
 }
 
-// named finds a workload by TYPE/NAME as kubectl writes it, short names included.
-func (w *workloads) named(ref, namespace string) (*workload, error) {
+// findNamed finds a workload by TYPE/NAME as kubectl writes it, short names included.
+func (w *workloads) findNamed(ref, namespace string) (*workload, error) {
 	kind, name, ok := strings.Cut(ref, "/")
 	if !ok {
 		return nil, fmt.Errorf("%q: must be TYPE/NAME, as deployment/web", ref)
@@ -51,17 +51,17 @@ func (w *workloads) named(ref, namespace string) (*workload, error) {
 	var found metav1.Object
 	switch id := (Name{namespace, name}); strings.ToLower(kind) {
 	case "deployment", "deployments", "deploy":
-		found = called(w.set.Deployments, id)
+		found = findByName(w.set.Deployments, id)
 	case "replicaset", "replicasets", "rs":
-		found = called(w.set.ReplicaSets, id)
+		found = findByName(w.set.ReplicaSets, id)
 	case "replicationcontroller", "replicationcontrollers", "rc":
-		found = called(w.set.ReplicationControllers, id)
+		found = findByName(w.set.ReplicationControllers, id)
 	case "statefulset", "statefulsets", "sts":
-		found = called(w.set.StatefulSets, id)
+		found = findByName(w.set.StatefulSets, id)
 	case "daemonset", "daemonsets", "ds":
-		found = called(w.set.DaemonSets, id)
+		found = findByName(w.set.DaemonSets, id)
 	case "job", "jobs":
-		found = called(w.set.Jobs, id)
+		found = findByName(w.set.Jobs, id)
 	default:
 		return nil, fmt.Errorf("%q: the type must be pod, deployment, replicaset, replicationcontroller, statefulset, "+
 			"daemonset or job", ref)
@@ -73,8 +73,8 @@ func (w *workloads) named(ref, namespace string) (*workload, error) {
 	return workloadOf(found), nil
 }
 
-// called returns the object of that name, or nil.
-func called[T metav1.Object](list []T, name Name) metav1.Object {
+// findByName returns the object of that name, or nil.
+func findByName[T metav1.Object](list []T, name Name) metav1.Object {
 	for _, o := range list {
 		if o.GetName() == name.Name && o.GetNamespace() == name.Namespace {
 			return o
@@ -109,28 +109,28 @@ func replicasOf(n *int32) *int32 { return ptr.To(ptr.Deref(n, 1)) }
 // ref names the workload as references do.
 func (l *workload) ref() string { return l.kind + "/" + l.object.GetName() }
 
-// keep adds a workload to the set, or replaces the one of the same name.
-func (w *workloads) keep(object metav1.Object) {
+// keepWorkload adds a workload to the set, or replaces the one of the same name.
+func (w *workloads) keepWorkload(object metav1.Object) {
 	s := w.set
 	delete(w.deleted, controllerName(workloadOf(object).kind, object.GetNamespace(), object.GetName()))
 	switch o := object.(type) {
 	case *appsv1.Deployment:
-		s.Deployments = with(s.Deployments, o)
+		s.Deployments = replaceOrAppend(s.Deployments, o)
 	case *appsv1.ReplicaSet:
-		s.ReplicaSets = with(s.ReplicaSets, o)
+		s.ReplicaSets = replaceOrAppend(s.ReplicaSets, o)
 	case *v1.ReplicationController:
-		s.ReplicationControllers = with(s.ReplicationControllers, o)
+		s.ReplicationControllers = replaceOrAppend(s.ReplicationControllers, o)
 	case *appsv1.StatefulSet:
-		s.StatefulSets = with(s.StatefulSets, o)
+		s.StatefulSets = replaceOrAppend(s.StatefulSets, o)
 	case *appsv1.DaemonSet:
-		s.DaemonSets = with(s.DaemonSets, o)
+		s.DaemonSets = replaceOrAppend(s.DaemonSets, o)
 	case *batchv1.Job:
-		s.Jobs = with(s.Jobs, o)
+		s.Jobs = replaceOrAppend(s.Jobs, o)
 	}
 }
 
-// with returns the list with the object in it, in the place of the one of the same name.
-func with[T metav1.Object](list []T, object T) []T {
+// replaceOrAppend returns the list with the object in it, in the place of the one of the same name.
+func replaceOrAppend[T metav1.Object](list []T, object T) []T {
 	for i, o := range list {
 		if o.GetName() == object.GetName() && o.GetNamespace() == object.GetNamespace() {
 			list = slices.Clone(list)
@@ -141,9 +141,9 @@ func with[T metav1.Object](list []T, object T) []T {
 	return append(list, object)
 }
 
-// forget removes a workload from the set. Its pods are not made again from then on, and a Job that
-// is made anew under its name begins without failures.
-func (w *workloads) forget(l *workload) {
+// forgetWorkload removes a workload from the set. Its pods are not made again from then on, and a
+// Job that is made anew under its name begins without failures.
+func (w *workloads) forgetWorkload(l *workload) {
 	s := w.set
 	name := controllerName(l.kind, l.object.GetNamespace(), l.object.GetName())
 	w.deleted[name] = true
@@ -161,9 +161,9 @@ func (w *workloads) forget(l *workload) {
 
 func controllerName(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
 
-// wanted reports whether the pod's controller would make it again: it has not been deleted, it has
-// as many replicas, if it is a StatefulSet, and it has not failed, if it is a Job.
-func (w *workloads) wanted(object *v1.Pod) bool {
+// isWanted reports whether the pod's controller would make it again: it has not been deleted, it
+// has as many replicas, if it is a StatefulSet, and it has not failed, if it is a Job.
+func (w *workloads) isWanted(object *v1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(object)
 	if owner == nil {
 		return false
@@ -174,12 +174,12 @@ func (w *workloads) wanted(object *v1.Pod) bool {
 	if owner.Kind != "StatefulSet" {
 		return true
 	}
-	set, known := called(w.set.StatefulSets, Name{object.Namespace, owner.Name}).(*appsv1.StatefulSet)
-	return !known || has(set, object.Name, int(*replicasOf(set.Spec.Replicas)))
+	set, known := findByName(w.set.StatefulSets, Name{object.Namespace, owner.Name}).(*appsv1.StatefulSet)
+	return !known || hasReplica(set, object.Name, int(*replicasOf(set.Spec.Replicas)))
 }
 
-// has reports whether a pod of that name is one of the set's replicas.
-func has(set *appsv1.StatefulSet, name string, replicas int) bool {
+// hasReplica reports whether a pod of that name is one of the set's replicas.
+func hasReplica(set *appsv1.StatefulSet, name string, replicas int) bool {
 	first := manifest.FirstOrdinal(set)
 	ordinal := ordinalOf(set, name)
 	return first <= ordinal && ordinal < first+replicas
@@ -198,7 +198,7 @@ func ordinalOf(set *appsv1.StatefulSet, name string) int {
 // daemonSet says whether a DaemonSet exists. Of manifests without any, it is not known.
 func (w *workloads) daemonSet(namespace, name string) disruption.Presence {
 	switch {
-	case called(w.set.DaemonSets, Name{namespace, name}) != nil:
+	case findByName(w.set.DaemonSets, Name{namespace, name}) != nil:
 		return disruption.There
 	case w.set.Whole, len(w.set.DaemonSets) > 0, w.deleted[controllerName("DaemonSet", namespace, name)]:
 		return disruption.Gone
@@ -206,16 +206,16 @@ func (w *workloads) daemonSet(namespace, name string) disruption.Presence {
 	return disruption.Unknown
 }
 
-// orphaned reports whether the pod's DaemonSet does not exist, so that nobody makes it again. One
+// isOrphaned reports whether the pod's DaemonSet does not exist, so that nobody makes it again. One
 // that was deleted meanwhile no longer wants its pods.
-func (w *workloads) orphaned(p *v1.Pod, owner *metav1.OwnerReference) bool {
+func (w *workloads) isOrphaned(p *v1.Pod, owner *metav1.OwnerReference) bool {
 	return disruption.IsDaemonSet(owner) && w.daemonSet(p.Namespace, owner.Name) == disruption.Gone &&
 		!w.deleted[controllerName(owner.Kind, p.Namespace, owner.Name)]
 }
 
-// makers returns the objects that own the workload's pods: itself, or a Deployment's ReplicaSets,
+// makersOf returns the objects that own the workload's pods: itself, or a Deployment's ReplicaSets,
 // the newest last.
-func (w *workloads) makers(l *workload) []metav1.Object {
+func (w *workloads) makersOf(l *workload) []metav1.Object {
 	if l.kind != "Deployment" {
 		return []metav1.Object{l.object}
 	}
@@ -237,7 +237,7 @@ func (w *workloads) makers(l *workload) []metav1.Object {
 // deploymentOf returns the Deployment that a ReplicaSet belongs to, or nil.
 func (w *workloads) deploymentOf(l *workload) *workload {
 	if owner := metav1.GetControllerOfNoCopy(l.object); owner != nil && owner.Kind == "Deployment" {
-		if d := called(w.set.Deployments, Name{l.object.GetNamespace(), owner.Name}); d != nil {
+		if d := findByName(w.set.Deployments, Name{l.object.GetNamespace(), owner.Name}); d != nil {
 			return workloadOf(d)
 		}
 	}
@@ -248,7 +248,7 @@ func (w *workloads) deploymentOf(l *workload) *workload {
 // down.
 func (c *controllers) podsOf(l *workload) []*pod {
 	owners := map[string]bool{} // by name: in hand-written manifests, the UIDs may not agree
-	for _, o := range c.workloads.makers(l) {
+	for _, o := range c.workloads.makersOf(l) {
 		owners[controllerName(workloadOf(o).kind, o.GetNamespace(), o.GetName())] = true
 	}
 	var list []*pod
@@ -274,7 +274,7 @@ func (c *controllers) podOf(owner metav1.Object, kind string, template *v1.PodTe
 	gvk := appsv1.SchemeGroupVersion.WithKind(kind)
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: owner.GetNamespace(), Name: c.pods.generated(owner.GetNamespace(), owner.GetName()+"-"),
+			Namespace: owner.GetNamespace(), Name: c.pods.generateName(owner.GetNamespace(), owner.GetName()+"-"),
 			Labels: t.Labels, Annotations: t.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, gvk)},
 		},
@@ -282,22 +282,23 @@ func (c *controllers) podOf(owner metav1.Object, kind string, template *v1.PodTe
 	}
 }
 
-// drop removes a pod, placed or pending, which does not come back unless its controller wants it.
-func (c *controllers) drop(p *pod, cause Cause, detail string) {
-	if cause != ByDeletion || !c.workloads.wanted(p.object) {
-		c.budgets.expect(p, -1)
+// dropPod removes a pod, placed or pending, which does not come back unless its controller wants
+// it.
+func (c *controllers) dropPod(p *pod, cause Cause, detail string) {
+	if cause != ByDeletion || !c.workloads.isWanted(p.object) {
+		c.budgets.expectPods(p, -1)
 	}
 	if p.NodeName != "" {
-		c.depart(p, cause, detail)
+		c.departPod(p, cause, detail)
 		return
 	}
-	c.scheduler.withdraw(p)
-	c.pods.forget(p)
-	c.report.tell(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
+	c.scheduler.withdrawPod(p)
+	c.pods.forgetPod(p)
+	c.report.addEvent(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
 }
 
-// delete deletes a pod or a workload.
-func (c *controllers) delete(op *Delete) (*Done, error) {
+// deleteNamed deletes a pod or a workload.
+func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 	kind, name, _ := strings.Cut(op.Object, "/")
 	switch strings.ToLower(kind) {
 	case "pod", "pods", "po":
@@ -306,14 +307,14 @@ func (c *controllers) delete(op *Delete) (*Done, error) {
 		case p == nil:
 			return nil, fmt.Errorf("there is no pod %s/%s", cmp.Or(op.Namespace, v1.NamespaceDefault), name)
 		case rules.IsTerminal(p.object):
-			return c.clear(p), nil
+			return c.deleteEnded(p), nil
 		case p.Pod == nil || p.Terminating:
 			return &Done{Notes: []string{fmt.Sprintf("pod %s/%s is being deleted already", p.object.Namespace, p.object.Name)}}, nil
 		}
 		c.deletePod(p)
 		return &Done{}, nil
 	}
-	l, err := c.workloads.named(op.Object, op.Namespace)
+	l, err := c.workloads.findNamed(op.Object, op.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -323,20 +324,20 @@ func (c *controllers) delete(op *Delete) (*Done, error) {
 		}
 		return &Done{}, nil
 	}
-	pods, makers := c.podsOf(l), c.workloads.makers(l)
-	c.workloads.forget(l)
+	pods, makers := c.podsOf(l), c.workloads.makersOf(l)
+	c.workloads.forgetWorkload(l)
 	for _, o := range makers {
-		c.workloads.forget(workloadOf(o))
+		c.workloads.forgetWorkload(workloadOf(o))
 	}
 	for _, p := range pods {
-		c.drop(p, ByScaling, op.Object)
+		c.dropPod(p, ByScaling, op.Object)
 	}
 	return &Done{}, nil
 }
 
-// clear deletes a pod that has ended. Only controllers that keep one pod per ordinal or node make
-// it again: all others have replaced it when it ended.
-func (c *controllers) clear(p *pod) *Done {
+// deleteEnded deletes a pod that has ended. Only controllers that keep one pod per ordinal or node
+// make it again: all others have replaced it when it ended.
+func (c *controllers) deleteEnded(p *pod) *Done {
 	object := p.object
 	if len(object.Finalizers) > 0 {
 		return &Done{Notes: []string{fmt.Sprintf("pod %s/%s has ended (%s), and stays until its finalizers are removed: %s",
@@ -344,12 +345,12 @@ func (c *controllers) clear(p *pod) *Done {
 	}
 
 	p.gone = true
-	c.pods.forget(p)
-	c.report.tell(Event{Kind: "PodDeleted", Namespace: object.Namespace, Name: object.Name})
+	c.pods.forgetPod(p)
+	c.report.addEvent(Event{Kind: "PodDeleted", Namespace: object.Namespace, Name: object.Name})
 	done := &Done{Notes: []string{fmt.Sprintf("pod %s/%s has ended (%s): deleting it frees no room", object.Namespace,
 		object.Name, object.Status.Phase)}}
 	owner := metav1.GetControllerOfNoCopy(object)
-	if owner == nil || !c.workloads.wanted(object) {
+	if owner == nil || !c.workloads.isWanted(object) {
 		return done
 	}
 
@@ -357,7 +358,7 @@ func (c *controllers) clear(p *pod) *Done {
 	m := c.nodes.named[manifest.DaemonNode(object)]
 	if owner.Kind == "StatefulSet" {
 		c.makeAgain(object)
-	} else if set, ok := called(c.workloads.set.DaemonSets, id).(*appsv1.DaemonSet); ok &&
+	} else if set, ok := findByName(c.workloads.set.DaemonSets, id).(*appsv1.DaemonSet); ok &&
 		owner.Kind == "DaemonSet" && m != nil && c.runsDaemon(object, m.object) && !c.hasDaemon(m, set) {
 		c.makeDaemon(set, m.object.Name)
 	}
@@ -368,12 +369,12 @@ func (c *controllers) clear(p *pod) *Done {
 // deletePod deletes a pod, which its controller makes again. A Job counts it as failed, even one
 // that was pending: its finalizer keeps it until then.
 func (c *controllers) deletePod(p *pod) {
-	c.drop(p, ByDeletion, "")
-	if p.NodeName != "" || !c.workloads.wanted(p.object) {
+	c.dropPod(p, ByDeletion, "")
+	if p.NodeName != "" || !c.workloads.isWanted(p.object) {
 		return
 	}
 	d := &Departure{Cause: ByDeletion, object: p.object}
-	switch failed := c.fails(d, metav1.GetControllerOfNoCopy(p.object)); {
+	switch failed := c.failsJob(d, metav1.GetControllerOfNoCopy(p.object)); {
 	case !failed:
 		c.makeAgain(p.object)
 	case d.Fate == IndexFails:

@@ -56,7 +56,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 
 	clocks := clocksOf(set)
 	w := &World{
-		options: o, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.begins(set)}, gangs: gangs,
+		options: o, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.startOf(set)}, gangs: gangs,
 		workloads: workloads{
 			set: set, deleted: map[string]bool{}, renewed: map[string]bool{}, failures: map[string]int64{}, failed: map[string]bool{},
 		},
@@ -78,13 +78,13 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		clock: &w.clock, report: &w.report, scheduler: &w.scheduler, budgets: &w.budgets, bounds: w.bounds,
 		claims: &w.claims, evictions: &w.evictions,
 		admission: o.Admission, catalog: admission.NewCatalog(set.Namespaces, set.PriorityClasses, set.RuntimeClasses),
-		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{}, ends: w.controllers.terminated,
-		joined: w.kubelets.joined, left: w.kubelets.left,
+		lasting: lasting, named: map[Name]*pod{}, placed: map[types.UID]*pod{}, ends: w.controllers.finishTermination,
+		joined: w.kubelets.podJoined, left: w.kubelets.podLeft,
 	}
 
 	w.nodes = nodes{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, scheduler: &w.scheduler, pods: &w.pods, evictions: &w.evictions,
-		named: map[string]*machine{}, joined: w.controllers.joined, changed: w.controllers.changed, seen: w.health.see,
+		named: map[string]*machine{}, joined: w.controllers.startDaemons, changed: w.controllers.updateDaemons, seen: w.health.showNode,
 	}
 
 	w.health = health{clock: &w.clock, report: &w.report, nodes: &w.nodes, pods: &w.pods, options: o.Health}
@@ -95,13 +95,13 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 
 	w.kubelets = kubelets{
-		clock: &w.clock, report: &w.report, nodes: &w.nodes, pods: &w.pods, begin: w.health.ensure, depart: w.controllers.depart,
+		clock: &w.clock, report: &w.report, nodes: &w.nodes, pods: &w.pods, begin: w.health.ensureStarted, depart: w.controllers.departPod,
 		measured: map[string]*measured{}, uses: map[Name]v1.ResourceList{},
 	}
 
 	w.scheduler = scheduler{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, explains: o.Explain, gates: gates, lasting: lasting,
-		landed: w.pods.landed, preempt: w.controllers.preempt, remove: w.pods.remove, allow: w.pods.allow,
+		landed: w.pods.podLanded, preempt: w.controllers.preemptPod, remove: w.pods.removePod, allow: w.pods.createAllowed,
 	}
 
 	if o.Progress != nil {
@@ -111,16 +111,16 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		w.scheduler.behind = queue.MaxBackoff
 	}
 
-	if err := w.scheduler.start(o.Seed, o.Profiles); err != nil {
+	if err := w.scheduler.startCore(o.Seed, o.Profiles); err != nil {
 		return nil, err
 	}
 	w.c = w.scheduler.c
-	w.claims.Cluster, w.claims.Show, w.claims.ShowGone = w.c, w.scheduler.show, w.scheduler.showGone
-	w.load(set)
-	w.claims.identify()
-	w.claims.know(set.ResourceClaimTemplates)
+	w.claims.Cluster, w.claims.Show, w.claims.ShowGone = w.c, w.scheduler.showObject, w.scheduler.showGone
+	w.loadObjects(set)
+	w.claims.identifyClaims()
+	w.claims.addTemplates(set.ResourceClaimTemplates)
 	for _, n := range set.Nodes {
-		w.nodes.add(n)
+		w.nodes.addNode(n)
 	}
 
 	w.nodes.findDead(set.Leases, clocks, o.Health.MonitorGracePeriod)

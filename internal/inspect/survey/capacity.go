@@ -61,7 +61,7 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 	c := &Capacity{APIVersion: simulate.APIVersion, Kind: KindCapacity, Source: source, By: by, Groups: []Group{},
 		Total: Group{Name: "total"}}
 	nodes := w.Cluster().SortedNodes()
-	c.Typical = typical(nodes)
+	c.Typical = typicalRequest(nodes)
 	at := map[string]int{}
 
 	for _, n := range nodes {
@@ -73,8 +73,8 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 			c.Groups = append(c.Groups, Group{Name: name})
 		}
 		closed := n.Taints.Unschedulable || rules.Untolerated(taintsOf(n), nil, rules.KeepsOff) != nil
-		c.Groups[i].add(n, closed, c.Typical)
-		c.Total.add(n, closed, c.Typical)
+		c.Groups[i].addNode(n, closed, c.Typical)
+		c.Total.addNode(n, closed, c.Typical)
 	}
 
 	slices.SortStableFunc(c.Groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
@@ -92,13 +92,13 @@ func groupOf(w *simulate.World, n *cluster.Node, by string) string {
 		if kind, ok := n.Lookup(v1.LabelInstanceTypeStable); ok && kind != "" {
 			return kind
 		}
-		return fmt.Sprintf("%s CPU, %s", cpu(n.Size.MilliCPU), memory(n.Size.Memory))
+		return fmt.Sprintf("%s CPU, %s", showCPU(n.Size.MilliCPU), showMemory(n.Size.Memory))
 	}
 	return n.Name
 }
 
-// typical is the median request of CPU and of memory, of the pods that request any.
-func typical(nodes []*cluster.Node) Room {
+// typicalRequest is the median request of CPU and of memory, of the pods that request any.
+func typicalRequest(nodes []*cluster.Node) Room {
 	var cpus, memories []int64
 	for _, n := range nodes {
 		for _, p := range n.Pods {
@@ -110,10 +110,10 @@ func typical(nodes []*cluster.Node) Room {
 			}
 		}
 	}
-	return Room{CPU: median(cpus), Memory: median(memories)}
+	return Room{CPU: medianOf(cpus), Memory: medianOf(memories)}
 }
 
-func median(list []int64) int64 {
+func medianOf(list []int64) int64 {
 	if len(list) == 0 {
 		return 0
 	}
@@ -121,12 +121,12 @@ func median(list []int64) int64 {
 	return list[(len(list)-1)/2]
 }
 
-func (g *Group) add(n *cluster.Node, closed bool, typical Room) {
+func (g *Group) addNode(n *cluster.Node, closed bool, typical Room) {
 	size := Room{n.Size.MilliCPU, n.Size.Memory, n.Size.Pods}
 	used := Room{n.Requested.MilliCPU, n.Requested.Memory, int64(len(n.Pods))}
 	free := Room{max(size.CPU-used.CPU, 0), max(size.Memory-used.Memory, 0), max(size.Pods-used.Pods, 0)}
 	g.Nodes++
-	g.Allocatable, g.Requested = g.Allocatable.plus(size), g.Requested.plus(used)
+	g.Allocatable, g.Requested = g.Allocatable.addRoom(size), g.Requested.addRoom(used)
 	full := closed || free.Pods == 0
 	if full || free.Memory < max(typical.Memory, 1) {
 		g.Stranded.CPU += free.CPU
@@ -143,12 +143,12 @@ func (g *Group) add(n *cluster.Node, closed bool, typical Room) {
 	}
 }
 
-func (r Room) plus(o Room) Room {
-	return Room{sum(r.CPU, o.CPU), sum(r.Memory, o.Memory), sum(r.Pods, o.Pods)}
+func (r Room) addRoom(o Room) Room {
+	return Room{addSaturating(r.CPU, o.CPU), addSaturating(r.Memory, o.Memory), addSaturating(r.Pods, o.Pods)}
 }
 
-// sum saturates: a pod's request may be close to the largest number.
-func sum(a, b int64) int64 {
+// addSaturating saturates: a pod's request may be close to the largest number.
+func addSaturating(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
 	}

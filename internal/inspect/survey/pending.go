@@ -30,7 +30,7 @@ type Scope struct {
 	Selector  labels.Selector // nil: all
 }
 
-func (s Scope) has(p simulate.Found) bool {
+func (s Scope) hasPod(p simulate.Found) bool {
 	return (s.Namespace == "" || p.Object.Namespace == s.Namespace) &&
 		(s.Selector == nil || s.Selector.Matches(labels.Set(p.Object.Labels)))
 }
@@ -84,7 +84,7 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 	type key struct{ namespace, workload, class string }
 	groups := map[key][]simulate.Found{}
 	for _, f := range w.Each() {
-		if f.Pod == nil || f.Object.Spec.NodeName != "" || !scope.has(f) {
+		if f.Pod == nil || f.Object.Spec.NodeName != "" || !scope.hasPod(f) {
 			continue
 		}
 		k := key{f.Object.Namespace, WorkloadOf(w, f), fmt.Sprintf("%p", f.Pod.Class)}
@@ -103,23 +103,23 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 			slices.SortStableFunc(pods, func(a, b simulate.Found) int {
 				return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
 			})
-			one, err := workload(w, k.workload, pods)
+			one, err := newWorkload(w, k.workload, pods)
 			if err != nil {
 				return nil, err
 			}
 			p.Workloads = append(p.Workloads, *one)
 		}
 	}
-	p.Workloads = merged(p.Workloads)
+	p.Workloads = mergeWorkloads(p.Workloads)
 	p.addMissing(w)
 	slices.SortFunc(p.Workloads, func(a, b Workload) int {
-		return cmp.Or(cmp.Compare(b.size(), a.size()), cmp.Compare(a.Namespace, b.Namespace),
+		return cmp.Or(cmp.Compare(b.countPods(), a.countPods()), cmp.Compare(a.Namespace, b.Namespace),
 			cmp.Compare(a.Name, b.Name), slices.Compare(a.Pods, b.Pods))
 	})
 	return p, nil
 }
 
-func (one *Workload) size() int { return len(one.Pods) + one.Missing }
+func (one *Workload) countPods() int { return len(one.Pods) + one.Missing }
 
 // addMissing adds the pods that workloads want and that do not exist, unless they are about to be
 // created.
@@ -183,9 +183,9 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 	return parts
 }
 
-// merged combines a workload's entries that say the same: each pod of a DaemonSet, and each pod
-// with its own claim, is a class by itself.
-func merged(all []Workload) (kept []Workload) {
+// mergeWorkloads combines a workload's entries that say the same: each pod of a DaemonSet, and each
+// pod with its own claim, is a class by itself.
+func mergeWorkloads(all []Workload) (kept []Workload) {
 	type key struct {
 		namespace, name, reason, plugin string
 		state                           explain.State
@@ -207,7 +207,7 @@ func merged(all []Workload) (kept []Workload) {
 	return kept
 }
 
-func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload, error) {
+func newWorkload(w *simulate.World, name string, pods []simulate.Found) (*Workload, error) {
 	oldest := pods[0].Object
 	e, err := explain.Of(w, explain.Options{Namespace: oldest.Namespace, Name: oldest.Name})
 	if err != nil {
@@ -227,7 +227,7 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 	switch {
 	case made >= 0: // its turn has come, and its victims are leaving already
 		d := &w.Pods()[made]
-		one.State, one.Reason = explain.Pending, preempts(len(d.Victims), d.NominatedNode)
+		one.State, one.Reason = explain.Pending, preemptsText(len(d.Victims), d.NominatedNode)
 	case e.State == explain.Schedulable || e.State == explain.Placed: // offline, it has not been tried yet
 		one.State, one.Reason = explain.Schedulable, "can be placed, and is when its turn comes"
 	case e.State == explain.Gated:
@@ -235,7 +235,7 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 	case e.Leaving != nil:
 		one.Reason = e.Leaving.Summary()
 	case e.Preemption != nil && e.Preemption.Helps:
-		one.Reason = preempts(len(e.Preemption.Victims), e.Preemption.Node)
+		one.Reason = preemptsText(len(e.Preemption.Victims), e.Preemption.Node)
 	case len(e.NoNodeHas) > 0:
 		one.Reason = "no node has " + strings.Join(e.NoNodeHas, " or ")
 	case e.Decisive != nil:
@@ -250,7 +250,7 @@ func workload(w *simulate.World, name string, pods []simulate.Found) (*Workload,
 	return one, nil
 }
 
-func preempts(victims int, node string) string {
+func preemptsText(victims int, node string) string {
 	return fmt.Sprintf("preempts %s on %s", answer.Count(victims, "pod"), node)
 }
 

@@ -18,7 +18,7 @@ import (
 // Write writes the pending workloads, for people or in one of answer.Formats, or as names. wide
 // adds the pods and the scheduler's message.
 func (p *Pending) Write(out io.Writer, format string) error {
-	return answer.Write(out, format, p, func(page *answer.Page) { p.people(page, format == "wide") })
+	return answer.Write(out, format, p, func(page *answer.Page) { p.writeForPeople(page, format == "wide") })
 }
 
 // Names returns the pending pods.
@@ -31,8 +31,8 @@ func (p *Pending) Names() (names []string) {
 	return names
 }
 
-// within says where nothing was found, as a hint that -A, or no -l, asks about more.
-func (s Scope) within() (words string) {
+// scopeText says where nothing was found, as a hint that -A, or no -l, asks about more.
+func (s Scope) scopeText() (words string) {
 	if s.Namespace != "" {
 		words = " in namespace " + s.Namespace
 	}
@@ -42,9 +42,9 @@ func (s Scope) within() (words string) {
 	return words
 }
 
-func (p *Pending) people(page *answer.Page, wide bool) {
+func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	if len(p.Workloads) == 0 {
-		page.Line("No pod is pending%s.", p.scope.within())
+		page.Line("No pod is pending%s.", p.scope.scopeText())
 		page.Line("\n%s.", p.Source)
 		return
 	}
@@ -58,7 +58,7 @@ func (p *Pending) people(page *answer.Page, wide bool) {
 		rows = append(rows, []string{w.Namespace, w.Name, count, answer.Duration(w.For.Duration()), w.why()})
 	}
 	page.Table("", rows)
-	p.helps(page)
+	p.printHelps(page)
 	if wide {
 		for i := range p.Workloads {
 			w := &p.Workloads[i]
@@ -82,8 +82,8 @@ func (p *Pending) people(page *answer.Page, wide bool) {
 	page.Line("\n%s pending%s, of %s. %s.", answer.Count(p.Pods, "pod"), missing, answer.Count(len(workloads), "workload"), p.Source)
 }
 
-// helps prints the changes that would help, each once for all workloads.
-func (p *Pending) helps(page *answer.Page) {
+// printHelps prints the changes that would help, each once for all workloads.
+func (p *Pending) printHelps(page *answer.Page) {
 	type help struct{ text, command string }
 	var helps []help
 	whom := map[help][]string{}
@@ -123,7 +123,7 @@ func (w *Workload) why() string {
 
 // Write writes the pods that have to leave, for people or in one of answer.Formats, or as names.
 func (e *Evictions) Write(out io.Writer, format string) error {
-	return answer.Write(out, format, e, func(page *answer.Page) { e.people(page, format == "wide") })
+	return answer.Write(out, format, e, func(page *answer.Page) { e.writeForPeople(page, format == "wide") })
 }
 
 // Names returns the pods that have to leave.
@@ -134,9 +134,9 @@ func (e *Evictions) Names() (names []string) {
 	return names
 }
 
-func (e *Evictions) people(page *answer.Page, wide bool) {
+func (e *Evictions) writeForPeople(page *answer.Page, wide bool) {
 	if len(e.Evictions) == 0 {
-		page.Line("No pod has to leave its node%s.", e.scope.within())
+		page.Line("No pod has to leave its node%s.", e.scope.scopeText())
 		page.Line("\n%s.", e.Source)
 		return
 	}
@@ -169,7 +169,7 @@ func (e *Evictions) people(page *answer.Page, wide bool) {
 
 // Write writes what fits where, for people or in one of answer.Formats, or as names.
 func (c *Capacity) Write(out io.Writer, format string) error {
-	return answer.Write(out, format, c, func(page *answer.Page) { c.people(page, format == "wide") })
+	return answer.Write(out, format, c, func(page *answer.Page) { c.writeForPeople(page, format == "wide") })
 }
 
 // Names returns the nodes, zones or shapes.
@@ -183,7 +183,7 @@ func (c *Capacity) Names() (names []string) {
 // mostGroups is how many groups are listed without -o wide.
 const mostGroups = 20
 
-func (c *Capacity) people(page *answer.Page, wide bool) {
+func (c *Capacity) writeForPeople(page *answer.Page, wide bool) {
 	if len(c.Groups) == 0 {
 		page.Line("There is no node.")
 		page.Line("\n%s.", c.Source)
@@ -201,23 +201,23 @@ func (c *Capacity) people(page *answer.Page, wide bool) {
 		list = list[:mostGroups]
 	}
 	for i := range list {
-		row := list[i].row()
+		row := list[i].tableRow()
 		if single {
-			row[1] = state(&list[i])
+			row[1] = stateText(&list[i])
 		}
 		rows = append(rows, row)
 	}
 	if len(c.Groups) > 1 {
-		rows = append(rows, c.Total.row())
+		rows = append(rows, c.Total.tableRow())
 	}
 	page.Table("", rows)
 	if more := len(c.Groups) - len(list); more > 0 {
 		page.Line("and %d more with less room (-o wide lists them all)", more)
 	}
 	page.Line("\nCPU, memory and pods are requested of allocatable. Stranded is room that the median pod (%s CPU, %s) "+
-		"cannot use.", cpu(c.Typical.CPU), memory(c.Typical.Memory))
+		"cannot use.", showCPU(c.Typical.CPU), showMemory(c.Typical.Memory))
 	if f := c.Fill; f != nil {
-		page.Heading("%s.", fits(f))
+		page.Heading("%s.", fitsText(f))
 		if f.Stops != "" {
 			page.Line("The next one finds no room: %s", f.Stops)
 		}
@@ -228,7 +228,7 @@ func (c *Capacity) people(page *answer.Page, wide bool) {
 	page.Line("%s.", c.Source)
 }
 
-func fits(f *simulate.Fill) string {
+func fitsText(f *simulate.Fill) string {
 	switch f.Placed {
 	case 0:
 		return "No more pods like " + f.Like + " fit"
@@ -238,31 +238,34 @@ func fits(f *simulate.Fill) string {
 	return fmt.Sprintf("%d more pods like %s fit, on %s", f.Placed, f.Like, answer.Count(len(f.Nodes), "node"))
 }
 
-// state describes whether a single node takes new pods.
-func state(g *Group) string {
+// stateText describes whether a single node takes new pods.
+func stateText(g *Group) string {
 	if g.Closed > 0 {
 		return "closed"
 	}
 	return "open"
 }
 
-func (g *Group) row() []string {
+func (g *Group) tableRow() []string {
 	nodes := fmt.Sprint(g.Nodes)
 	if g.Closed > 0 {
 		nodes += fmt.Sprintf(" (%d closed)", g.Closed)
 	}
 	largest := "none"
 	if g.LargestNode != "" {
-		largest = cpu(g.Largest.CPU) + ", " + memory(g.Largest.Memory)
+		largest = showCPU(g.Largest.CPU) + ", " + showMemory(g.Largest.Memory)
 	}
 	return []string{
-		g.Name, nodes, cpu(g.Requested.CPU) + " of " + cpu(g.Allocatable.CPU), memory(g.Requested.Memory) + " of " +
-			memory(g.Allocatable.Memory),
-		fmt.Sprintf("%d of %d", g.Requested.Pods, g.Allocatable.Pods), largest, cpu(g.Stranded.CPU) + ", " + memory(g.Stranded.Memory),
+		g.Name, nodes, showCPU(g.Requested.CPU) + " of " + showCPU(g.Allocatable.CPU), showMemory(g.Requested.Memory) + " of " +
+			showMemory(g.Allocatable.Memory),
+		fmt.Sprintf("%d of %d", g.Requested.Pods, g.Allocatable.Pods), largest, showCPU(g.Stranded.CPU) + ", " +
+			showMemory(g.Stranded.Memory),
 	}
 }
 
-func cpu(milli int64) string { return resource.NewMilliQuantity(milli, resource.DecimalSI).String() }
+func showCPU(milli int64) string {
+	return resource.NewMilliQuantity(milli, resource.DecimalSI).String()
+}
 
-// memory is in whole mebibytes, or larger units.
-func memory(bytes int64) string { return plugins.Amount(v1.ResourceMemory, bytes&^(1<<20-1)) }
+// showMemory is in whole mebibytes, or larger units.
+func showMemory(bytes int64) string { return plugins.Amount(v1.ResourceMemory, bytes&^(1<<20-1)) }

@@ -58,14 +58,14 @@ type Fate struct {
 	Recorded      string // the node that it was bound to when the journal was written
 }
 
-func (c *Course) fate(p *v1.Pod, now time.Time) *Fate {
+func (c *Course) newFate(p *v1.Pod, now time.Time) *Fate {
 	f := &Fate{Name: Name{p.Namespace, p.Name}, Since: now}
 	c.Pods[p.UID] = f
 	return f
 }
 
-// close records the end of the course.
-func (d *day) close() {
+// closeDay records the end of the course.
+func (d *day) closeDay() {
 	d.course.Ended = d.now
 	for _, n := range d.core.View().Cluster.SortedNodes() {
 		if slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return d.course.Pods[p.UID] != nil }) {
@@ -74,8 +74,8 @@ func (d *day) close() {
 	}
 }
 
-// waited is how long the pod was pending.
-func (f *Fate) waited(end time.Time) time.Duration {
+// waitedUntil is how long the pod was pending.
+func (f *Fate) waitedUntil(end time.Time) time.Duration {
 	switch {
 	case !f.Placed.IsZero():
 		end = f.Placed
@@ -85,7 +85,7 @@ func (f *Fate) waited(end time.Time) time.Duration {
 	return max(end.Sub(f.Since), 0)
 }
 
-func (f *Fate) pending() bool { return f.Placed.IsZero() && f.Gone.IsZero() }
+func (f *Fate) isPending() bool { return f.Placed.IsZero() && f.Gone.IsZero() }
 
 // Comparison is the difference between two courses of the same day.
 type Comparison struct {
@@ -144,15 +144,15 @@ type Waited struct {
 	After  float64 `json:"after"`
 }
 
-func (c *Course) summary() Summary {
+func (c *Course) sumUp() Summary {
 	s := Summary{Pods: len(c.Pods), Preempted: len(c.Preempted) + c.PreemptedAgain, Nodes: c.Nodes}
 	var waits []time.Duration
 	for _, f := range c.Pods {
 		switch {
 		case !f.Placed.IsZero():
 			s.Placed++
-			waits = append(waits, f.waited(c.Ended))
-		case f.pending():
+			waits = append(waits, f.waitedUntil(c.Ended))
+		case f.isPending():
 			s.Pending++
 		}
 	}
@@ -166,7 +166,7 @@ func (c *Course) summary() Summary {
 // Compare returns what another configuration changes.
 func Compare(before, after *Course) *Comparison {
 	c := &Comparison{
-		APIVersion: APIVersion, Kind: Kind, Before: before.summary(), After: after.summary(), Elsewhere: []Moved{},
+		APIVersion: APIVersion, Kind: Kind, Before: before.sumUp(), After: after.sumUp(), Elsewhere: []Moved{},
 		Longer: []Waited{}, Shorter: []Waited{},
 		Pending: []Name{}, NowPlaced: []Name{}, RecordedPreempted: before.recordedPreempted, Unserved: after.Unserved,
 	}
@@ -179,11 +179,11 @@ func Compare(before, after *Course) *Comparison {
 			}
 		}
 		if is := after.Pods[uid]; is != nil && !is.Again && !was.Again {
-			c.pod(before, after, was, is)
+			c.comparePod(before, after, was, is)
 		}
 	}
 
-	c.Preempted, c.NoLonger = without(after.Preempted, before.Preempted), without(before.Preempted, after.Preempted)
+	c.Preempted, c.NoLonger = namesWithout(after.Preempted, before.Preempted), namesWithout(before.Preempted, after.Preempted)
 	slices.SortFunc(c.Elsewhere, func(a, b Moved) int { return a.compare(b.Name) })
 	slices.SortFunc(c.Longer, func(a, b Waited) int {
 		return cmp.Or(cmp.Compare(b.After-b.Before, a.After-a.Before), a.compare(b.Name))
@@ -197,26 +197,26 @@ func Compare(before, after *Course) *Comparison {
 	return c
 }
 
-func (c *Comparison) pod(before, after *Course, was, is *Fate) {
+func (c *Comparison) comparePod(before, after *Course, was, is *Fate) {
 	if was.Node != "" && is.Node != "" && was.Node != is.Node {
 		c.Elsewhere = append(c.Elsewhere, Moved{was.Name, was.Node, is.Node})
 	}
-	switch a, b := was.waited(before.Ended), is.waited(after.Ended); {
+	switch a, b := was.waitedUntil(before.Ended), is.waitedUntil(after.Ended); {
 	case b-a >= time.Second:
 		c.Longer = append(c.Longer, Waited{was.Name, a.Seconds(), b.Seconds()})
 	case a-b >= time.Second:
 		c.Shorter = append(c.Shorter, Waited{was.Name, a.Seconds(), b.Seconds()})
 	}
 	switch {
-	case is.pending() && !was.pending():
+	case is.isPending() && !was.isPending():
 		c.Pending = append(c.Pending, was.Name)
-	case was.pending() && !is.pending():
+	case was.isPending() && !is.isPending():
 		c.NowPlaced = append(c.NowPlaced, was.Name)
 	}
 }
 
-// without returns the names in list minus those in other, as multisets.
-func without(list, other []Name) []Name {
+// namesWithout returns the names in list minus those in other, as multisets.
+func namesWithout(list, other []Name) []Name {
 	left := map[Name]int{}
 	for _, n := range other {
 		left[n]++

@@ -97,7 +97,7 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	}
 
 	d.standin = standin.Controllers{
-		Cluster: core.View().Cluster, Feed: d.feed, Named: d.named, Now: func() metav1.Time { return metav1.NewTime(d.now) },
+		Cluster: core.View().Cluster, Feed: d.feedEvent, Named: d.recordClaim, Now: func() metav1.Time { return metav1.NewTime(d.now) },
 	}
 	for {
 		record, err := r.Next()
@@ -107,7 +107,7 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 		if err != nil {
 			return nil, err
 		}
-		d.until(record.At)
+		d.playUntil(record.At)
 		if e, ok := record.Event.(cycle.Configured); ok {
 			if o.Profiles != nil {
 				continue
@@ -117,21 +117,21 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 			}
 			record.Event = e
 		}
-		d.take(record.Event)
+		d.takeEvent(record.Event)
 		if o.Progress != nil {
 			o.Progress(record.At.Sub(r.Header.Began))
 		}
 	}
 
-	d.settle()
-	d.close()
+	d.settleCore()
+	d.closeDay()
 	return d.course, nil
 }
 
-// until lets time pass.
-func (d *day) until(at time.Time) {
+// playUntil lets time pass.
+func (d *day) playUntil(at time.Time) {
 	for {
-		d.settle()
+		d.settleCore()
 		next := at
 		if len(d.agenda) > 0 && d.agenda[0].at.Before(next) {
 			next = d.agenda[0].at
@@ -153,43 +153,43 @@ func (d *day) until(at time.Time) {
 	}
 }
 
-// settle lets the core do what it can at this time.
-func (d *day) settle() {
+// settleCore lets the core do what it can at this time.
+func (d *day) settleCore() {
 	for !d.core.Wake(d.now).After(d.now) {
-		d.feed(cycle.Tick{})
+		d.feedEvent(cycle.Tick{})
 	}
 }
 
-// feed gives the core an event and carries out the actions.
-func (d *day) feed(e cycle.Event) {
+// feedEvent gives the core an event and carries out the actions.
+func (d *day) feedEvent(e cycle.Event) {
 	for _, action := range slices.Clone(d.core.Step(d.now, e)) {
 		d.carryOut(action)
 	}
 }
 
-func (d *day) show(kind cycle.Kind, object metav1.Object) {
-	d.feed(cycle.Seen{Kind: kind, Object: object})
+func (d *day) showObject(kind cycle.Kind, object metav1.Object) {
+	d.feedEvent(cycle.Seen{Kind: kind, Object: object})
 }
 
-// take applies a recorded event, as far as it would have happened in this course, too.
-func (d *day) take(e cycle.Event) {
+// takeEvent applies a recorded event, as far as it would have happened in this course, too.
+func (d *day) takeEvent(e cycle.Event) {
 	switch e := e.(type) {
 	case cycle.Follows:
 		kinds := slices.DeleteFunc(slices.Clone(e.Kinds), func(k cycle.Kind) bool { return slices.Contains(made, k) })
-		d.feed(cycle.Follows{Kinds: kinds})
+		d.feedEvent(cycle.Follows{Kinds: kinds})
 	case cycle.Listing:
 		if d.known[e.Kind] != nil {
 			d.relists[e.Kind] = map[types.UID]metav1.Object{}
 			return
 		}
-		d.feed(e)
+		d.feedEvent(e)
 	case cycle.Listed:
 		if listed := d.relists[e.Kind]; listed != nil {
 			delete(d.relists, e.Kind)
-			d.missing(e.Kind, listed)
+			d.removeUnlisted(e.Kind, listed)
 			return
 		}
-		d.feed(e)
+		d.feedEvent(e)
 	case cycle.Seen:
 		if of := d.known[e.Kind]; of != nil {
 			of[e.Object.GetUID()] = e.Object
@@ -197,27 +197,27 @@ func (d *day) take(e cycle.Event) {
 				list[e.Object.GetUID()] = e.Object
 			}
 		}
-		d.seen(e)
+		d.seeObject(e)
 	case cycle.Gone:
 		delete(d.known[e.Kind], e.Object.GetUID())
-		d.gone(e)
+		d.loseObject(e)
 	case cycle.Led, cycle.WallSet, cycle.Configured, cycle.Happened:
-		d.feed(e)
+		d.feedEvent(e)
 	}
 }
 
-// missing removes what a list has not shown.
-func (d *day) missing(kind cycle.Kind, listed map[types.UID]metav1.Object) {
+// removeUnlisted removes what a list has not shown.
+func (d *day) removeUnlisted(kind cycle.Kind, listed map[types.UID]metav1.Object) {
 	for _, uid := range slices.Sorted(maps.Keys(d.known[kind])) {
 		if listed[uid] == nil {
 			last := d.known[kind][uid]
 			delete(d.known[kind], uid)
-			d.gone(cycle.Gone{Kind: kind, Object: last})
+			d.loseObject(cycle.Gone{Kind: kind, Object: last})
 		}
 	}
 }
 
-func (d *day) seen(e cycle.Seen) {
+func (d *day) seeObject(e cycle.Seen) {
 	switch object := e.Object.(type) {
 	case *v1.Pod:
 		d.seePod(object)
@@ -227,21 +227,21 @@ func (d *day) seen(e cycle.Seen) {
 			return // its volume is decided in this course
 		}
 		d.late[name] = d.waitsForConsumer(object)
-		d.feed(e)
+		d.feedEvent(e)
 	case *v1.PersistentVolume:
 		if ref := object.Spec.ClaimRef; ref == nil || !d.late[ref.Namespace+"/"+ref.Name] {
-			d.feed(e)
+			d.feedEvent(e)
 		}
 	default:
 		if _, there := d.core.View().Cluster.ResourceClaims.Get(object.GetNamespace(), object.GetName()); there &&
 			e.Kind == cycle.ResourceClaims {
 			return // its devices are decided in this course
 		}
-		d.feed(e)
+		d.feedEvent(e)
 	}
 }
 
-func (d *day) gone(e cycle.Gone) {
+func (d *day) loseObject(e cycle.Gone) {
 	if pod, ok := e.Object.(*v1.Pod); ok {
 		d.losePod(pod.UID)
 		return
@@ -249,7 +249,7 @@ func (d *day) gone(e cycle.Gone) {
 	if e.Kind == cycle.Claims {
 		delete(d.late, e.Object.GetNamespace()+"/"+e.Object.GetName())
 	}
-	d.feed(e)
+	d.feedEvent(e)
 }
 
 // waitsForConsumer reports whether the claim gets its volume when a pod that uses it is placed.
@@ -268,23 +268,23 @@ func (d *day) carryOut(action cycle.Action) {
 	}
 	switch a := action.(type) {
 	case cycle.Bind:
-		d.answer(a.Ticket)
-		d.bind(a)
+		d.answerTicket(a.Ticket)
+		d.bindPod(a)
 	case cycle.Remove:
-		d.answer(a.Ticket)
+		d.answerTicket(a.Ticket)
 		d.removeVictim(a)
 	case cycle.WriteStatus:
 		if a.Ticket != 0 {
-			d.answer(a.Ticket)
+			d.answerTicket(a.Ticket)
 		}
 	case cycle.Preflight:
-		d.answer(a.Ticket)
+		d.answerTicket(a.Ticket)
 	case cycle.PreBind:
-		d.answer(a.Ticket)
+		d.answerTicket(a.Ticket)
 	}
 }
 
-func (d *day) answer(ticket cycle.Ticket) { d.feed(cycle.Answered{Ticket: ticket}) }
+func (d *day) answerTicket(ticket cycle.Ticket) { d.feedEvent(cycle.Answered{Ticket: ticket}) }
 
 // agenda is a heap of future events, by time.
 type agenda []appointment
@@ -295,7 +295,7 @@ type appointment struct {
 	do     func()
 }
 
-func (d *day) at(at time.Time, do func()) {
+func (d *day) scheduleCall(at time.Time, do func()) {
 	d.ordered++
 	heap.Push(&d.agenda, appointment{at, d.ordered, do})
 }

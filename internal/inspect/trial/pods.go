@@ -43,13 +43,13 @@ func (d *day) seePod(seen *v1.Pod) {
 		d.newPod(seen)
 	case p.unasked:
 	case p.fate == nil && (p.leaves || p.victim): // it is preempted, in this course or in the recorded one
-	case p.fate == nil && preempted(seen) && d.schedules(seen):
-		d.spares(p, seen)
+	case p.fate == nil && isPreempted(seen) && d.schedulesPod(seen):
+		d.noteVictim(p, seen)
 	case p.fate == nil: // placed by others, or before the journal began
 		p.object = seen
-		d.show(cycle.Pods, seen)
+		d.showObject(cycle.Pods, seen)
 	default:
-		d.change(p, seen)
+		d.changePod(p, seen)
 	}
 }
 
@@ -58,7 +58,7 @@ func (d *day) newPod(seen *v1.Pod) {
 	d.pods[seen.UID] = p
 	owner := ownerOf(seen)
 	switch {
-	case seen.Spec.NodeName != "" || rules.IsTerminal(seen) || !d.schedules(seen):
+	case seen.Spec.NodeName != "" || rules.IsTerminal(seen) || !d.schedulesPod(seen):
 		p.object = seen
 	case owner != "" && d.spare[owner] > 0:
 		d.spare[owner]--
@@ -67,17 +67,17 @@ func (d *day) newPod(seen *v1.Pod) {
 	default:
 		object := *seen
 		object.Status.NominatedNodeName = ""
-		p.object, p.fate = &object, d.course.fate(seen, d.now)
+		p.object, p.fate = &object, d.course.newFate(seen, d.now)
 		if name := seen.Spec.SchedulerName; d.core.Decider(name) == nil {
 			d.course.Unserved[name]++
 		}
 	}
 
-	d.show(cycle.Pods, p.object)
+	d.showObject(cycle.Pods, p.object)
 }
 
-// change applies what others have done to a pod that is scheduled here.
-func (d *day) change(p *pod, seen *v1.Pod) {
+// changePod applies what others have done to a pod that is scheduled here.
+func (d *day) changePod(p *pod, seen *v1.Pod) {
 	if seen.Spec.NodeName != "" && p.bound.IsZero() {
 		p.bound, p.fate.Recorded = d.now, seen.Spec.NodeName
 	}
@@ -85,39 +85,39 @@ func (d *day) change(p *pod, seen *v1.Pod) {
 	case rules.IsTerminal(seen) && p.ended == nil:
 		p.ended = seen
 		if p.bound.IsZero() { // it never ran, so it ends here without running, too
-			d.end(p)
+			d.endPod(p)
 			return
 		}
 		p.ran = d.now.Sub(p.bound)
-		d.runs(p)
+		d.scheduleEnd(p)
 	case seen.DeletionTimestamp == nil:
-		d.edit(p, seen)
-	case preempted(seen) && !p.victim:
-		d.spares(p, seen)
+		d.editPod(p, seen)
+	case isPreempted(seen) && !p.victim:
+		d.noteVictim(p, seen)
 	case !p.victim && p.object != nil && p.object.DeletionTimestamp == nil:
 		object := *p.object
 		object.DeletionTimestamp, object.DeletionGracePeriodSeconds = seen.DeletionTimestamp, seen.DeletionGracePeriodSeconds
 		p.object = &object
-		d.show(cycle.Pods, &object)
+		d.showObject(cycle.Pods, &object)
 	}
 }
 
-// spares notes that a pod was preempted when the journal was written. Its recorded replacement is
-// not needed, or was made here already.
-func (d *day) spares(p *pod, seen *v1.Pod) {
+// noteVictim notes that a pod was preempted when the journal was written. Its recorded replacement
+// is not needed, or was made here already.
+func (d *day) noteVictim(p *pod, seen *v1.Pod) {
 	p.victim = true
 	if owner := ownerOf(seen); owner != "" {
 		d.spare[owner]++
 	}
 }
 
-// schedules reports whether pods of this scheduler name are scheduled in this course.
-func (d *day) schedules(p *v1.Pod) bool {
+// schedulesPod reports whether pods of this scheduler name are scheduled in this course.
+func (d *day) schedulesPod(p *v1.Pod) bool {
 	return d.served[p.Spec.SchedulerName] || d.core.Decider(p.Spec.SchedulerName) != nil
 }
 
-// edit applies users' changes of a pod: labels, gates and so on.
-func (d *day) edit(p *pod, seen *v1.Pod) {
+// editPod applies users' changes of a pod: labels, gates and so on.
+func (d *day) editPod(p *pod, seen *v1.Pod) {
 	was := p.object
 	if was == nil || maps.Equal(was.Labels, seen.Labels) && maps.Equal(was.Annotations, seen.Annotations) &&
 		was.Generation == seen.Generation &&
@@ -133,7 +133,7 @@ func (d *day) edit(p *pod, seen *v1.Pod) {
 		p.fate.Since = d.now
 	}
 	p.object = &object
-	d.show(cycle.Pods, &object)
+	d.showObject(cycle.Pods, &object)
 }
 
 // losePod removes a pod that the journal shows as gone.
@@ -146,27 +146,27 @@ func (d *day) losePod(uid types.UID) {
 	case p.fate != nil && p.ended != nil && !rules.IsTerminal(p.object): // it has not run for as long yet
 		p.goes = true
 	default:
-		d.remove(p)
+		d.removePod(p)
 		delete(d.pods, uid)
 	}
 }
 
-// remove removes a pod from the world.
-func (d *day) remove(p *pod) {
+// removePod removes a pod from the world.
+func (d *day) removePod(p *pod) {
 	last := p.object
 	p.object = nil
 	if p.fate != nil {
 		p.fate.Gone = d.now
 	}
 	placed := d.core.View().Cluster.Pod(last.UID)
-	d.feed(cycle.Gone{Kind: cycle.Pods, Object: last})
+	d.feedEvent(cycle.Gone{Kind: cycle.Pods, Object: last})
 	if placed != nil {
 		d.standin.Gone(placed)
 	}
 }
 
-// bind gives a pod its node.
-func (d *day) bind(a cycle.Bind) {
+// bindPod gives a pod its node.
+func (d *day) bindPod(a cycle.Bind) {
 	p := d.pods[a.Attempt.Pod.UID]
 	if p == nil || p.object == nil {
 		return
@@ -175,20 +175,20 @@ func (d *day) bind(a cycle.Bind) {
 	object.Spec.NodeName, object.Status.NominatedNodeName = a.Attempt.Node, ""
 	p.object, p.began = &object, d.now
 	p.fate.Node, p.fate.Placed = a.Attempt.Node, d.now
-	d.show(cycle.Pods, &object)
-	d.runs(p)
+	d.showObject(cycle.Pods, &object)
+	d.scheduleEnd(p)
 }
 
-// runs makes a bound pod end after running for as long as was recorded.
-func (d *day) runs(p *pod) {
+// scheduleEnd makes a bound pod end after running for as long as was recorded.
+func (d *day) scheduleEnd(p *pod) {
 	if p.ended == nil || p.began.IsZero() || p.object == nil {
 		return
 	}
-	d.at(p.began.Add(max(p.ran, 0)), func() { d.end(p) })
+	d.scheduleCall(p.began.Add(max(p.ran, 0)), func() { d.endPod(p) })
 }
 
-// end makes a pod end as it was recorded to.
-func (d *day) end(p *pod) {
+// endPod makes a pod end as it was recorded to.
+func (d *day) endPod(p *pod) {
 	if p.object == nil || rules.IsTerminal(p.object) {
 		return
 	}
@@ -198,9 +198,9 @@ func (d *day) end(p *pod) {
 	if p.began.IsZero() {
 		p.fate.Gone = d.now
 	}
-	d.show(cycle.Pods, &object)
+	d.showObject(cycle.Pods, &object)
 	if p.goes {
-		d.remove(p)
+		d.removePod(p)
 		delete(d.pods, object.UID)
 	}
 }
@@ -224,18 +224,18 @@ func (d *day) removeVictim(a cycle.Remove) {
 	object := *p.object
 	object.DeletionTimestamp = &metav1.Time{Time: d.now.Add(grace)}
 	p.object = &object
-	d.show(cycle.Pods, &object)
+	d.showObject(cycle.Pods, &object)
 	owner := metav1.GetControllerOfNoCopy(&object)
 	ordered := owner != nil && (owner.Kind == "StatefulSet" || owner.Kind == "DaemonSet") // these wait until it has ended
-	replace := func(after time.Duration) { d.at(d.now.Add(after), func() { d.again(&object) }) }
+	replace := func(after time.Duration) { d.scheduleCall(d.now.Add(after), func() { d.createReplacement(&object) }) }
 	if owner != nil && !ordered {
 		replace(cmp.Or(d.recalled.renewing[owner.UID], controllerTakes))
 	}
-	d.at(d.now.Add(d.recalled.leaves(&object, grace)), func() {
+	d.scheduleCall(d.now.Add(d.recalled.leavingTime(&object, grace)), func() {
 		if p.object == nil { // it was deleted meanwhile
 			return
 		}
-		if d.remove(p); ordered {
+		if d.removePod(p); ordered {
 			replace(controllerTakes)
 		}
 	})
@@ -245,9 +245,9 @@ func (d *day) removeVictim(a cycle.Remove) {
 // Pods that have been pending for longer are decided first, as they were.
 const controllerTakes = 50 * time.Millisecond
 
-// leaves returns how long a victim takes to leave: as long as it took when the journal was written,
-// or the pods of its controller did, or else its grace period.
-func (k Known) leaves(p *v1.Pod, grace time.Duration) time.Duration {
+// leavingTime returns how long a victim takes to leave: as long as it took when the journal was
+// written, or the pods of its controller did, or else its grace period.
+func (k Known) leavingTime(p *v1.Pod, grace time.Duration) time.Duration {
 	if took, ok := k.leaving[p.UID]; ok {
 		return took
 	}
@@ -257,8 +257,8 @@ func (k Known) leaves(p *v1.Pod, grace time.Duration) time.Duration {
 	return grace
 }
 
-// again creates the replacement of a victim.
-func (d *day) again(of *v1.Pod) {
+// createReplacement creates the replacement of a victim.
+func (d *day) createReplacement(of *v1.Pod) {
 	object := of.DeepCopy()
 	d.course.again++
 	object.UID = types.UID(fmt.Sprintf("%s-again-%d", of.UID, d.course.again))
@@ -268,14 +268,14 @@ func (d *day) again(of *v1.Pod) {
 	object.Spec.NodeName, object.DeletionTimestamp, object.DeletionGracePeriodSeconds = "", nil, nil
 	object.CreationTimestamp = metav1.NewTime(d.now)
 	object.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: of.Status.QOSClass}
-	p := &pod{object: object, fate: d.course.fate(object, d.now)}
+	p := &pod{object: object, fate: d.course.newFate(object, d.now)}
 	p.fate.Again = true
 	d.pods[object.UID] = p
-	d.show(cycle.Pods, object)
+	d.showObject(cycle.Pods, object)
 }
 
-// named records which claim has a pod's extended resources.
-func (d *day) named(uid types.UID, status *v1.PodExtendedResourceClaimStatus) {
+// recordClaim records which claim has a pod's extended resources.
+func (d *day) recordClaim(uid types.UID, status *v1.PodExtendedResourceClaimStatus) {
 	if p := d.pods[uid]; p != nil && p.object != nil {
 		object := *p.object
 		object.Status.ExtendedResourceClaimStatus = status
@@ -290,8 +290,8 @@ func ownerOf(p *v1.Pod) types.UID {
 	return ""
 }
 
-// preempted reports whether a scheduler has preempted the pod.
-func preempted(p *v1.Pod) bool {
+// isPreempted reports whether a scheduler has preempted the pod.
+func isPreempted(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue && c.Reason == v1.PodReasonPreemptionByScheduler
 	})

@@ -46,7 +46,7 @@ func Recall(r *journal.Reader) (Known, error) {
 		if err != nil {
 			return m.Known, err
 		}
-		m.note(&record)
+		m.noteRecord(&record)
 	}
 }
 
@@ -59,15 +59,15 @@ type memory struct {
 	took    map[types.UID][]time.Duration // by controller: what it took to replace others
 }
 
-func (m *memory) note(record *journal.Record) {
+func (m *memory) noteRecord(record *journal.Record) {
 	switch e := record.Event.(type) {
 	case cycle.Seen:
 		if pod, ok := e.Object.(*v1.Pod); ok {
-			m.see(pod, record.At)
+			m.seePod(pod, record.At)
 		}
 	case cycle.Gone:
 		if pod, ok := e.Object.(*v1.Pod); ok {
-			m.lose(pod, record.At)
+			m.losePod(pod, record.At)
 		}
 	}
 	for action := range strings.SplitSeq(record.Actions, "\n") {
@@ -86,7 +86,7 @@ func (m *memory) note(record *journal.Record) {
 	}
 }
 
-func (m *memory) see(pod *v1.Pod, at time.Time) {
+func (m *memory) seePod(pod *v1.Pod, at time.Time) {
 	owner := ownerOf(pod)
 	if _, before := m.owners[pod.UID]; !before && len(m.victims[owner]) > 0 {
 		m.took[owner] = append(m.took[owner], at.Sub(m.victims[owner][0]))
@@ -101,7 +101,7 @@ func (m *memory) see(pod *v1.Pod, at time.Time) {
 	}
 }
 
-func (m *memory) lose(pod *v1.Pod, at time.Time) {
+func (m *memory) losePod(pod *v1.Pod, at time.Time) {
 	if since, ok := m.deleted[pod.UID]; ok {
 		took := at.Sub(since)
 		m.leaving[pod.UID] = took

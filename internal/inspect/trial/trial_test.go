@@ -132,9 +132,9 @@ func (c *town) tell(e cycle.Event) {
 	}
 }
 
-func (c *town) soon(do func()) { c.at(c.now.Add(10*time.Millisecond), do) }
+func (c *town) soon(do func()) { c.scheduleCall(c.now.Add(10*time.Millisecond), do) }
 
-func (c *town) after(d time.Duration, do func()) { c.at(dawn.Add(d), do) }
+func (c *town) after(d time.Duration, do func()) { c.scheduleCall(dawn.Add(d), do) }
 
 func (c *town) put(p *v1.Pod, how func(*v1.Pod)) {
 	p = p.DeepCopy()
@@ -146,7 +146,7 @@ func (c *town) put(p *v1.Pod, how func(*v1.Pod)) {
 // ends lets a pod end that says how long it runs.
 func (c *town) ends(p *v1.Pod) {
 	if runs, err := time.ParseDuration(p.Annotations["runs"]); err == nil {
-		c.at(c.now.Add(runs), func() {
+		c.scheduleCall(c.now.Add(runs), func() {
 			c.put(c.objects[p.UID], func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded })
 		})
 	}
@@ -159,8 +159,8 @@ func (c *town) evict(p *v1.Pod) {
 	})
 	again := p.DeepCopy()
 	again.Name, again.UID, again.Spec.NodeName = p.Name+"-b", p.UID+"-b", ""
-	c.at(c.now.Add(c.renewal), func() { c.put(again, func(*v1.Pod) {}) })
-	c.at(c.now.Add(c.leaving), func() {
+	c.scheduleCall(c.now.Add(c.renewal), func() { c.put(again, func(*v1.Pod) {}) })
+	c.scheduleCall(c.now.Add(c.leaving), func() {
 		last := c.objects[p.UID]
 		delete(c.objects, p.UID)
 		c.tell(cycle.Gone{Kind: cycle.Pods, Object: last})

@@ -60,8 +60,8 @@ func lateOf(w *simulate.World, e *simulate.Eviction) departure {
 	return key
 }
 
-// later returns the pending evictions that only the operations cause.
-func (b *baseline) later(w *simulate.World) (list []simulate.Eviction) {
+// laterEvictions returns the pending evictions that only the operations cause.
+func (b *baseline) laterEvictions(w *simulate.World) (list []simulate.Eviction) {
 	if b == nil {
 		return w.Outlook()
 	}
@@ -123,7 +123,7 @@ func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, de
 		}
 	}
 
-	u := utilisation(w)
+	u := utilisationOf(w)
 	b.full = &u
 	return b
 }
@@ -136,9 +136,9 @@ func controllerOf(p simulate.Found) string {
 	return ""
 }
 
-// takes reports whether the departure happens without the operations, too, and no later. Each of
-// the baseline's departures is matched once.
-func (b *baseline) takes(d *simulate.Departure) bool {
+// hasDeparture reports whether the departure happens without the operations, too, and no later.
+// Each of the baseline's departures is matched once.
+func (b *baseline) hasDeparture(d *simulate.Departure) bool {
 	if b == nil {
 		return false
 	}
@@ -153,8 +153,8 @@ func (b *baseline) takes(d *simulate.Departure) bool {
 		d.Cause == simulate.ByTaint
 }
 
-// otherwise returns how the pod leaves without the operations, or nil.
-func (b *baseline) otherwise(d *simulate.Departure) *Otherwise {
+// otherwiseLeaves returns how the pod leaves without the operations, or nil.
+func (b *baseline) otherwiseLeaves(d *simulate.Departure) *Otherwise {
 	if b == nil || d.Again {
 		return nil
 	}
@@ -169,9 +169,9 @@ func (b *baseline) otherwise(d *simulate.Departure) *Otherwise {
 	return nil
 }
 
-// waits reports whether such a pod is pending without the operations, too: the pod itself, or
+// isPending reports whether such a pod is pending without the operations, too: the pod itself, or
 // another replacement of its workload.
-func (b *baseline) waits(p simulate.Found, before bool) bool {
+func (b *baseline) isPending(p simulate.Found, before bool) bool {
 	if b == nil {
 		return before
 	}
@@ -183,8 +183,8 @@ func (b *baseline) waits(p simulate.Found, before bool) bool {
 	return owner != "" && b.homeless[owner] >= 0
 }
 
-// spared returns the pods that stay only because of the operations.
-func (b *baseline) spared(w *simulate.World, departures []*simulate.Departure) (list []Leaving) {
+// sparedPods returns the pods that stay only because of the operations.
+func (b *baseline) sparedPods(w *simulate.World, departures []*simulate.Departure) (list []Leaving) {
 	if b == nil {
 		return nil
 	}

@@ -21,7 +21,7 @@ import (
 // wide, every pod is listed; otherwise, long lists are summed up.
 func (f *Forecast) Write(out io.Writer, format string, wide bool) error {
 	return answer.Write(out, format, f, func(text *answer.Page) {
-		printer{text, wide}.forecast(f)
+		printer{text, wide}.printForecast(f)
 	})
 }
 
@@ -33,34 +33,34 @@ type printer struct {
 // most is how many pods are listed before the rest is summed up.
 const most = answer.Most
 
-func (p printer) forecast(f *Forecast) {
+func (p printer) printForecast(f *Forecast) {
 	for _, words := range f.Operations {
 		p.Heading("what if: %s", words)
 	}
-	p.refused(f.Refused())
+	p.printRefused(f.Refused())
 	p.Line("%s", f.Summary())
-	p.chosen(f.Chosen)
-	p.fills(f.Fills)
-	p.leaving(f.Leaving)
+	p.printChosen(f.Chosen)
+	p.printFills(f.Fills)
+	p.printLeaving(f.Leaving)
 
-	p.drains(f.Drains)
-	p.rebalances(f.Rebalances)
+	p.printDrains(f.Drains)
+	p.printRebalances(f.Rebalances)
 	if f.Provision != nil {
 		f.Provision.Print(p.Page, p.wide)
-		p.utilisation(f)
+		p.printUtilisation(f)
 		return
 	}
 
-	p.placed(f.placedByThis())
-	p.pending(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return w.Anyway }))
-	p.budgets(f.Budgets)
+	p.printPlaced(f.placedByThis())
+	p.printPending(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return w.Anyway }))
+	p.printBudgets(f.Budgets)
 	if len(f.Later) > 0 {
-		p.Line("\n%s, the first after %s.", f.later(), told(f.Later[0].After))
+		p.Line("\n%s, the first after %s.", f.laterText(), textOf(f.Later[0].After))
 	}
 
-	p.aside("Pods that leave anyway, with or without this:", f.Anyway)
-	p.aside("Pods that stay because of this, and leave without it:", f.Spared)
-	p.utilisation(f)
+	p.printAside("Pods that leave anyway, with or without this:", f.Anyway)
+	p.printAside("Pods that stay because of this, and leave without it:", f.Spared)
+	p.printUtilisation(f)
 	p.pendingAnyway(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return !w.Anyway }))
 	for _, note := range f.Notes {
 		p.Line("note: %s", note)
@@ -71,9 +71,9 @@ func (p printer) forecast(f *Forecast) {
 	}
 }
 
-// refused prints the pods because of which drains do not begin. It comes first, because it makes
-// the rest moot.
-func (p printer) refused(list []simulate.Blocked) {
+// printRefused prints the pods because of which drains do not begin. It comes first, because it
+// makes the rest moot.
+func (p printer) printRefused(list []simulate.Blocked) {
 	if len(list) == 0 {
 		return
 	}
@@ -92,13 +92,13 @@ func (p printer) refused(list []simulate.Blocked) {
 
 	for _, message := range slices.Sorted(maps.Keys(byMessage)) {
 		p.Line("  %s:", message)
-		p.names(byMessage[message])
+		p.printNames(byMessage[message])
 	}
 	p.Line("")
 }
 
-// names lists some, and counts the rest.
-func (p printer) names(list []string) {
+// printNames lists some, and counts the rest.
+func (p printer) printNames(list []string) {
 	for i, name := range list {
 		if i == most && !p.wide {
 			p.Line("    and %d more (-o wide lists them all)", len(list)-most)
@@ -108,17 +108,17 @@ func (p printer) names(list []string) {
 	}
 }
 
-func (p printer) leaving(all []Leaving) {
+func (p printer) printLeaving(all []Leaving) {
 	list := slices.DeleteFunc(slices.Clone(all), func(l Leaving) bool { return l.Again && !p.wide })
 	if len(list) == 0 {
 		return
 	}
 	p.Line("")
-	p.leavings(list)
+	p.printTable(list)
 }
 
-// leavings is a table of pods that leave, or of the first of them.
-func (p printer) leavings(list []Leaving) {
+// printTable is a table of pods that leave, or of the first of them.
+func (p printer) printTable(list []Leaving) {
 	rows := [][]string{{"AFTER", "POD", "FROM", "BECAUSE", "THEN"}}
 	for i := range list {
 		if i == most && !p.wide {
@@ -129,7 +129,7 @@ func (p printer) leavings(list []Leaving) {
 		if l.Detail != "" && l.Cause != simulate.ByDrain && l.Cause != simulate.ByNodeRemoval {
 			because += " " + l.Detail
 		}
-		rows = append(rows, []string{told(l.After), l.Namespace + "/" + l.Name, l.Node, because, l.then()})
+		rows = append(rows, []string{textOf(l.After), l.Namespace + "/" + l.Name, l.Node, because, l.thenText()})
 	}
 	p.Table("  ", rows)
 	if len(list) > most && !p.wide {
@@ -137,15 +137,15 @@ func (p printer) leavings(list []Leaving) {
 	}
 }
 
-func (p printer) aside(title string, list []Leaving) {
+func (p printer) printAside(title string, list []Leaving) {
 	if len(list) == 0 {
 		return
 	}
 	p.Line("\n%s", title)
-	p.leavings(list)
+	p.printTable(list)
 }
 
-func (p printer) placed(list []Placed) {
+func (p printer) printPlaced(list []Placed) {
 	if len(list) == 0 {
 		return
 	}
@@ -158,7 +158,7 @@ func (p printer) placed(list []Placed) {
 		if placed.Before {
 			note = "was pending"
 		}
-		rows = append(rows, []string{told(placed.After), placed.Namespace + "/" + placed.Name, placed.Node, note})
+		rows = append(rows, []string{textOf(placed.After), placed.Namespace + "/" + placed.Name, placed.Node, note})
 	}
 
 	p.Line("")
@@ -172,13 +172,13 @@ func (p printer) placed(list []Placed) {
 	}
 }
 
-// pending lists the pods that are pending at the end because of the operations, by pod group and
-// reason.
-func (p printer) pending(list []Waiting) {
+// printPending lists the pods that are pending at the end because of the operations, by pod group
+// and reason.
+func (p printer) printPending(list []Waiting) {
 	for _, r := range reasonsOf(list) {
 		p.Warning("\nPending: %s%s", answer.Count(len(r.pods), "pod"), r.of)
 		p.Line("  %s", r.message)
-		p.names(r.pods)
+		p.printNames(r.pods)
 	}
 }
 
@@ -198,7 +198,7 @@ func (p printer) pendingAnyway(list []Waiting) {
 	}
 	for _, r := range reasonsOf(list) {
 		p.Line("  %s%s: %s", answer.Count(len(r.pods), "pod"), r.of, r.message)
-		p.names(r.pods)
+		p.printNames(r.pods)
 	}
 }
 
@@ -228,28 +228,28 @@ func reasonsOf(list []Waiting) (reasons []reason) {
 	return reasons
 }
 
-func (p printer) drains(list []Drain) {
+func (p printer) printDrains(list []Drain) {
 	for _, d := range list {
 		if len(d.Refused) > 0 {
 			continue // it has not begun
 		}
-		p.blocked("Held by a disruption budget to the end:", d.Blocked)
-		p.blocked("Held by a disruption budget for a while:", d.Waited)
+		p.printBlocked("Held by a disruption budget to the end:", d.Blocked)
+		p.printBlocked("Held by a disruption budget for a while:", d.Waited)
 		if n := len(d.Ignored); n > 0 {
-			p.Line("\n%s: of DaemonSets, or static.", answer.Count(n, "pod")+" "+verb(n, "stays where it is", "stay where they are"))
+			p.Line("\n%s: of DaemonSets, or static.", answer.Count(n, "pod")+" "+verbFor(n, "stays where it is", "stay where they are"))
 		}
 		if n := len(d.Terminating); n > 0 {
 			p.Line("\n%s already: kubectl waits until %s ended.", answer.Count(n, "pod")+" "+
-				verb(n, "is terminating", "are terminating"), verb(n, "it has", "they have"))
+				verbFor(n, "is terminating", "are terminating"), verbFor(n, "it has", "they have"))
 		}
 	}
 }
 
-func (p printer) rebalances(list []*simulate.Moved) {
+func (p printer) printRebalances(list []*simulate.Moved) {
 	for _, m := range list {
 		p.Line("\nRebalance: %s.", answer.Count(m.Moves, "move"))
 		if m.Elsewhere > 0 {
-			p.Warning("  %s elsewhere than proved.", answer.Count(m.Elsewhere, "successor")+" "+verb(m.Elsewhere, "lands", "land"))
+			p.Warning("  %s elsewhere than proved.", answer.Count(m.Elsewhere, "successor")+" "+verbFor(m.Elsewhere, "lands", "land"))
 		}
 
 		if m.Stopped != "" {
@@ -274,7 +274,7 @@ func (p printer) rebalances(list []*simulate.Moved) {
 	}
 }
 
-func (p printer) blocked(title string, list []simulate.Blocked) {
+func (p printer) printBlocked(title string, list []simulate.Blocked) {
 	if len(list) == 0 {
 		return
 	}
@@ -286,13 +286,13 @@ func (p printer) blocked(title string, list []simulate.Blocked) {
 		}
 		held := ""
 		if b.For > 0 {
-			held = " (" + told(b.For) + ")"
+			held = " (" + textOf(b.For) + ")"
 		}
 		p.Line("  %s/%s on %s: %s%s", b.Namespace, b.Name, b.Node, b.Message, held)
 	}
 }
 
-func (p printer) chosen(list []simulate.Cost) {
+func (p printer) printChosen(list []simulate.Cost) {
 	if len(list) == 0 {
 		return
 	}
@@ -305,10 +305,10 @@ func (p printer) chosen(list []simulate.Cost) {
 	p.Table("  ", rows)
 }
 
-func (p printer) fills(list []simulate.Fill) {
+func (p printer) printFills(list []simulate.Fill) {
 	for i := range list {
 		f := &list[i]
-		p.Line("\n%s like %s %s room, on %s:", answer.Count(f.Placed, "pod"), f.Like, verb(f.Placed, "finds", "find"),
+		p.Line("\n%s like %s %s room, on %s:", answer.Count(f.Placed, "pod"), f.Like, verbFor(f.Placed, "finds", "find"),
 			answer.Count(len(f.Nodes), "node"))
 		names := make([]string, 0, len(f.Nodes))
 		for name := range f.Nodes {
@@ -330,7 +330,7 @@ func (p printer) fills(list []simulate.Fill) {
 	}
 }
 
-func (p printer) budgets(list []Budget) {
+func (p printer) printBudgets(list []Budget) {
 	for _, b := range list {
 		what := "holds back"
 		if b.Broken {
@@ -341,7 +341,7 @@ func (p printer) budgets(list []Budget) {
 	}
 }
 
-func (p printer) utilisation(f *Forecast) {
+func (p printer) printUtilisation(f *Forecast) {
 	rows := [][]string{{"", "NODES", "EMPTY", "PODS", "PENDING", "CPU", "MEMORY"}}
 	for i, u := range []*Utilisation{&f.Utilisation.Before, f.Utilisation.Without, &f.Utilisation.After} {
 		if u == nil {
@@ -349,14 +349,14 @@ func (p printer) utilisation(f *Forecast) {
 		}
 		rows = append(rows, []string{
 			[]string{"now", "without", "then"}[i], fmt.Sprint(u.Nodes), fmt.Sprint(u.Empty), fmt.Sprint(u.Pods), fmt.Sprint(u.Pending),
-			u.CPU.text(func(n int64) string { return resource.NewMilliQuantity(n, resource.DecimalSI).String() }),
-			u.Memory.text(func(n int64) string { return plugins.Amount(v1.ResourceMemory, n&^(1<<20-1)) }),
+			u.CPU.formatAmount(func(n int64) string { return resource.NewMilliQuantity(n, resource.DecimalSI).String() }),
+			u.Memory.formatAmount(func(n int64) string { return plugins.Amount(v1.ResourceMemory, n&^(1<<20-1)) }),
 		})
 	}
 	p.Line("")
 	p.Table("  ", rows)
 }
 
-func (a *Amount) text(write func(int64) string) string {
+func (a *Amount) formatAmount(write func(int64) string) string {
 	return fmt.Sprintf("%s of %s (%.1f%%)", write(a.Requested), write(a.Allocatable), a.Percent)
 }

@@ -13,9 +13,10 @@ type returning struct {
 	last simulate.Seconds // when it, or what has replaced it, left last
 }
 
-// recur lists each pod once that comes back to where it may not stay, with how long it stays each
-// time. later are the evictions to come; those of pods that have come back are left out of rest.
-func recur(list []Leaving, later []simulate.Eviction) (once []Leaving, rest []simulate.Eviction) {
+// foldRecurring lists each pod once that comes back to where it may not stay, with how long it
+// stays each time. later are the evictions to come; those of pods that have come back are left out
+// of rest.
+func foldRecurring(list []Leaving, later []simulate.Eviction) (once []Leaving, rest []simulate.Eviction) {
 	once, rest = list[:0:0], later[:0:0]  // in JSON, an empty list stays one
 	back := map[simulate.Name]returning{} // the replacements, by name
 	follow := func(l *Leaving, r returning) {
@@ -53,13 +54,13 @@ func recur(list []Leaving, later []simulate.Eviction) (once []Leaving, rest []si
 // time.
 const atOnce = simulate.Seconds(time.Second)
 
-// recurs says how often a pod leaves that comes back to where it may not stay, or "".
-func (l *Leaving) recurs() string {
+// recursText says how often a pod leaves that comes back to where it may not stay, or "".
+func (l *Leaving) recursText() string {
 	switch {
 	case l.Every == 0:
 		return ""
 	case l.Every <= atOnce:
 		return ", where it may not stay either: it leaves again at once, each time"
 	}
-	return fmt.Sprintf(", where it may not stay either: it leaves again every %s", told(l.Every))
+	return fmt.Sprintf(", where it may not stay either: it leaves again every %s", textOf(l.Every))
 }

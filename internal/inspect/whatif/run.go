@@ -74,9 +74,9 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		APIVersion: simulate.APIVersion, Kind: Kind, Source: o.Source,
 		Leaving: []Leaving{}, Pending: []Waiting{}, Placed: []Placed{}, Budgets: []Budget{}, Operations: []string{},
 	}
-	waited := waiting(w)
+	waited := pendingPods(w)
 	decided, departed := len(w.Pods()), len(w.Departures())
-	f.Utilisation.Before = utilisation(w)
+	f.Utilisation.Before = utilisationOf(w)
 	var drains []*simulate.Drained
 	var catalog *provision.Catalog
 	for _, s := range steps {
@@ -108,7 +108,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			f.Fills = append(f.Fills, *done.Fill)
 		}
 	}
-	lasted := f.advance(w, o.For)
+	lasted := f.advanceTime(w, o.For)
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	}
 	f.For = simulate.Seconds(cmp.Or(o.For, lasted))
 	if o.For == 0 && !f.Settled {
-		f.Notes = append(f.Notes, fmt.Sprintf("the forecast ends after %s, when things still happen: --for looks further", told(f.For)))
+		f.Notes = append(f.Notes, fmt.Sprintf("the forecast ends after %s, when things still happen: --for looks further", textOf(f.For)))
 	}
 	var base *baseline
 	if without != nil {
@@ -141,16 +141,17 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		base = baselineOf(without, waited, before, placed)
 		f.Utilisation.Without = base.full
 	}
-	f.compare(w, base, departed, drains)
-	f.outcome(w, base, waited, decided)
-	f.Leaving, f.Later = recur(f.Leaving, f.Later)
-	f.Anyway, _ = recur(f.Anyway, w.Outlook())
-	f.Utilisation.After = utilisation(w)
+	f.compareWith(w, base, departed, drains)
+	f.listOutcome(w, base, waited, decided)
+	f.Leaving, f.Later = foldRecurring(f.Leaving, f.Later)
+	f.Anyway, _ = foldRecurring(f.Anyway, w.Outlook())
+	f.Utilisation.After = utilisationOf(w)
 	return f, nil
 }
 
-// advance lets so much time pass; with 0, as much as Options.For says. It returns how much it was.
-func (f *Forecast) advance(w *simulate.World, exactly time.Duration) time.Duration {
+// advanceTime lets so much time pass; with 0, as much as Options.For says. It returns how much it
+// was.
+func (f *Forecast) advanceTime(w *simulate.World, exactly time.Duration) time.Duration {
 	most := w.Elapsed() + cmp.Or(exactly, longest)
 	until := w.Elapsed() + cmp.Or(exactly, patience)
 	for {
@@ -191,36 +192,36 @@ func (f *Forecast) score(w *simulate.World, steps []Step, o provision.Options) e
 	return f.Provision.Score(again, o)
 }
 
-// compare separates the pods that leave because of the operations from those that leave without
+// compareWith separates the pods that leave because of the operations from those that leave without
 // them, too.
-func (f *Forecast) compare(w *simulate.World, base *baseline, departed int, drains []*simulate.Drained) {
+func (f *Forecast) compareWith(w *simulate.World, base *baseline, departed int, drains []*simulate.Drained) {
 	for _, d := range w.Departures()[:departed] { // victims of pods that are pending now
 		f.Anyway = append(f.Anyway, leavingOf(d))
 	}
 	departures := w.Departures()[departed:]
-	f.Spared = base.spared(w, departures)
+	f.Spared = base.sparedPods(w, departures)
 	var caused []*simulate.Departure
 	for _, d := range departures {
 		l := leavingOf(d)
-		if base.takes(d) {
+		if base.hasDeparture(d) {
 			f.Anyway = append(f.Anyway, l)
 			continue
 		}
-		l.Otherwise = base.otherwise(d)
+		l.Otherwise = base.otherwiseLeaves(d)
 		caused = append(caused, d)
 		f.Leaving = append(f.Leaving, l)
 	}
-	f.Later = base.later(w)
+	f.Later = base.laterEvictions(w)
 	for _, d := range drains {
 		f.Drains = append(f.Drains, Drain{
 			Nodes: d.Nodes, Refused: d.Refused, Ignored: d.Ignored, Terminating: d.Terminating, Blocked: d.Blocked, Waited: d.Waited,
 		})
 	}
-	f.budgets(drains, caused)
+	f.sumBudgets(drains, caused)
 }
 
-// waiting returns the pods without a node, and why each is pending.
-func waiting(w *simulate.World) map[simulate.Name]string {
+// pendingPods returns the pods without a node, and why each is pending.
+func pendingPods(w *simulate.World) map[simulate.Name]string {
 	list := map[simulate.Name]string{}
 	for _, p := range w.Each() {
 		if p.Pod != nil && p.Pod.NodeName == "" {
@@ -245,8 +246,8 @@ func leavingOf(d *simulate.Departure) Leaving {
 	return l
 }
 
-// outcome lists the pods that got a node, and those that are pending.
-func (f *Forecast) outcome(w *simulate.World, base *baseline, waited map[simulate.Name]string, decided int) {
+// listOutcome lists the pods that got a node, and those that are pending.
+func (f *Forecast) listOutcome(w *simulate.World, base *baseline, waited map[simulate.Name]string, decided int) {
 	returned := map[simulate.Name]bool{}
 	for _, l := range slices.Concat(f.Leaving, f.Anyway) {
 		if l.Next != nil {
@@ -271,13 +272,13 @@ func (f *Forecast) outcome(w *simulate.World, base *baseline, waited map[simulat
 		_, before := waited[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
 		f.Pending = append(f.Pending, Waiting{
 			Namespace: p.Object.Namespace, Name: p.Object.Name, Group: p.Group, Message: cmp.Or(p.Refused, p.Message), Before: before,
-			Anyway: base.waits(p, before),
+			Anyway: base.isPending(p, before),
 		})
 	}
 }
 
-// budgets sums up which disruption budgets are hit.
-func (f *Forecast) budgets(drains []*simulate.Drained, departures []*simulate.Departure) {
+// sumBudgets sums up which disruption budgets are hit.
+func (f *Forecast) sumBudgets(drains []*simulate.Drained, departures []*simulate.Departure) {
 	hit := map[simulate.Name]*Budget{}
 	at := func(namespace, name string) *Budget {
 		key := simulate.Name{Namespace: namespace, Name: name}
@@ -312,8 +313,8 @@ func (f *Forecast) budgets(drains []*simulate.Drained, departures []*simulate.De
 	})
 }
 
-func utilisation(w *simulate.World) Utilisation {
-	u := Utilisation{Pending: len(waiting(w))}
+func utilisationOf(w *simulate.World) Utilisation {
+	u := Utilisation{Pending: len(pendingPods(w))}
 	for _, n := range w.Cluster().Nodes {
 		if n == nil {
 			continue
@@ -329,12 +330,12 @@ func utilisation(w *simulate.World) Utilisation {
 		u.Memory.Allocatable = rules.Sum(u.Memory.Allocatable, n.Size.Memory)
 	}
 
-	u.CPU.percent()
-	u.Memory.percent()
+	u.CPU.setPercent()
+	u.Memory.setPercent()
 	return u
 }
 
-func (a *Amount) percent() {
+func (a *Amount) setPercent() {
 	if a.Allocatable > 0 {
 		a.Percent = math.Round(1000*float64(a.Requested)/float64(a.Allocatable)) / 10
 	}

@@ -69,7 +69,7 @@ func (f *Forecast) Summary() string {
 
 	text := "No pod leaves its node"
 	if leaving > 0 {
-		text = answer.Count(leaving, "pod") + " " + verb(leaving, "leaves its node", "leave their nodes") + ": "
+		text = answer.Count(leaving, "pod") + " " + verbFor(leaving, "leaves its node", "leave their nodes") + ": "
 		var words []string
 		for _, fate := range []string{"rescheduled", "pending", "lost", "failed", "stuck", "ended"} {
 			if count[fate] > 0 {
@@ -81,20 +81,20 @@ func (f *Forecast) Summary() string {
 
 	text += "."
 	if pending > 0 {
-		text += fmt.Sprintf(" %s %s pending.", answer.Count(pending, "more pod"), verb(pending, "is", "are"))
+		text += fmt.Sprintf(" %s %s pending.", answer.Count(pending, "more pod"), verbFor(pending, "is", "are"))
 	} else {
 		text += " No more pods are pending."
 	}
 
 	if n := len(f.placedByThis()); n > 0 {
-		text += fmt.Sprintf(" %s %s a node.", answer.Count(n, "other pod"), verb(n, "finds", "find"))
+		text += fmt.Sprintf(" %s %s a node.", answer.Count(n, "other pod"), verbFor(n, "finds", "find"))
 	}
 	if n := len(f.Anyway); n > 0 {
-		text += fmt.Sprintf(" %s %s with or without this.", answer.Count(n, "pod"), verb(n, "leaves", "leave"))
+		text += fmt.Sprintf(" %s %s with or without this.", answer.Count(n, "pod"), verbFor(n, "leaves", "leave"))
 	}
 
 	if n := len(f.Spared); n > 0 {
-		text += fmt.Sprintf(" %s %s because of this.", answer.Count(n, "pod"), verb(n, "stays", "stay"))
+		text += fmt.Sprintf(" %s %s because of this.", answer.Count(n, "pod"), verbFor(n, "stays", "stay"))
 	}
 	return text
 }
@@ -104,22 +104,22 @@ func (f *Forecast) placedByThis() []Placed {
 	return slices.DeleteFunc(slices.Clone(f.Placed), func(p Placed) bool { return p.Anyway })
 }
 
-// later says how many pods are still to leave when the forecast ends.
-func (f *Forecast) later() string {
+// laterText says how many pods are still to leave when the forecast ends.
+func (f *Forecast) laterText() string {
 	n := len(f.Later)
-	return answer.Count(n, "more pod") + " " + verb(n, "is", "are") + " evicted later"
+	return answer.Count(n, "more pod") + " " + verbFor(n, "is", "are") + " evicted later"
 }
 
-// then says what becomes of the pod.
-func (l *Leaving) then() string {
-	text := l.fate() + l.recurs()
+// thenText says what becomes of the pod.
+func (l *Leaving) thenText() string {
+	text := l.fateText() + l.recursText()
 	if o := l.Otherwise; o != nil {
-		text += fmt.Sprintf(" (leaves anyway after %s: %s)", told(o.After), strings.TrimSpace(string(o.Cause)+" "+o.Detail))
+		text += fmt.Sprintf(" (leaves anyway after %s: %s)", textOf(o.After), strings.TrimSpace(string(o.Cause)+" "+o.Detail))
 	}
 	return text
 }
 
-func (l *Leaving) fate() string {
+func (l *Leaving) fateText() string {
 	switch {
 	case l.Fate == "": // it is due after the time that is looked at
 		return "not looked at"
@@ -155,11 +155,11 @@ func byController(list []Leaving) string {
 	return strings.Join(words, ", ")
 }
 
-func verb(n int, one, many string) string {
+func verbFor(n int, one, many string) string {
 	if n == 1 {
 		return one
 	}
 	return many
 }
 
-func told(after simulate.Seconds) string { return answer.Duration(time.Duration(after)) }
+func textOf(after simulate.Seconds) string { return answer.Duration(time.Duration(after)) }

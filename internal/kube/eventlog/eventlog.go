@@ -89,8 +89,8 @@ type queued struct {
 	at metav1.Time
 }
 
-// size is what the event takes in memory.
-func (e *queued) size() int {
+// sizeOf is what the event takes in memory.
+func (e *queued) sizeOf() int {
 	const own = 216
 	sum := own + len(e.Component) + len(e.Type) + len(e.Reason) + len(e.Message)
 	a := &e.About
@@ -129,7 +129,7 @@ func (l *Log) Add(about v1.ObjectReference, eventType, reason, message string) {
 // logged.
 func (l *Log) Tell(e Event) {
 	one := queued{e, metav1.Now()}
-	size := one.size()
+	size := one.sizeOf()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waits >= most || l.bytes+size > mostBytes {
@@ -151,8 +151,8 @@ func (l *Log) Tell(e Event) {
 	}
 }
 
-// object converts an event to the API's type.
-func (l *Log) object(e *queued) *v1.Event {
+// toEvent converts an event to the API's type.
+func (l *Log) toEvent(e *queued) *v1.Event {
 	namespace, component := e.About.Namespace, e.Component
 	if namespace == "" {
 		namespace = metav1.NamespaceDefault
@@ -190,9 +190,9 @@ func (l *Log) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for i := range lanes {
 		lanes[i] = &lane{more: make(chan struct{}, 1)}
-		running.Go(func() { l.work(write, ctx, lanes[i], shared) })
+		running.Go(func() { l.writeLane(write, ctx, lanes[i], shared) })
 	}
-	l.hand(write, ctx, lanes, shared)
+	l.handOut(write, ctx, lanes, shared)
 	for _, lane := range lanes {
 		close(lane.more)
 	}
@@ -200,17 +200,17 @@ func (l *Log) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// work writes the events of a lane, and those that any writer may write, until there are no more of
-// both. A long lane does not keep it from the others.
-func (l *Log) work(write, ctx context.Context, lane *lane, shared <-chan *queued) {
+// writeLane writes the events of a lane, and those that any writer may write, until there are no
+// more of both. A long lane does not keep it from the others.
+func (l *Log) writeLane(write, ctx context.Context, lane *lane, shared <-chan *queued) {
 	more := lane.more
 	once := func(e *queued, open bool) {
 		if !open {
 			shared = nil
 			return
 		}
-		event := l.object(e)
-		l.insist(write, event, func(ctx context.Context) error { return l.create(ctx, event) })
+		event := l.toEvent(e)
+		l.retrySend(write, event, func(ctx context.Context) error { return l.createEvent(ctx, event) })
 	}
 
 	for {
@@ -222,8 +222,8 @@ func (l *Log) work(write, ctx context.Context, lane *lane, shared <-chan *queued
 				once(e, open)
 			default:
 			}
-			if l.turn(ctx); write.Err() == nil {
-				l.correlated(write, own)
+			if l.awaitTurn(ctx); write.Err() == nil {
+				l.writeCorrelated(write, own)
 			}
 		case more == nil && shared == nil:
 			return
@@ -240,17 +240,17 @@ func (l *Log) work(write, ctx context.Context, lane *lane, shared <-chan *queued
 	}
 }
 
-// hand gives every event to a writer. Those about one object have one lane, so that they are
+// handOut gives every event to a writer. Those about one object have one lane, so that they are
 // written in their order; those that are written once go, in their turn, to any writer that is
 // free.
-func (l *Log) hand(write, ctx context.Context, lanes []*lane, shared chan<- *queued) {
+func (l *Log) handOut(write, ctx context.Context, lanes []*lane, shared chan<- *queued) {
 	for {
 		for e := l.pop(&l.waiting); e != nil; e = l.pop(&l.waiting) {
 			if !e.Once {
-				l.put(lanes, e)
+				l.putInLane(lanes, e)
 				continue
 			}
-			l.turn(ctx)
+			l.awaitTurn(ctx)
 			select {
 			case shared <- e:
 			case <-write.Done():
@@ -268,8 +268,8 @@ func (l *Log) hand(write, ctx context.Context, lanes []*lane, shared chan<- *que
 	}
 }
 
-// put adds an event to its object's lane.
-func (l *Log) put(lanes []*lane, e *queued) {
+// putInLane adds an event to its object's lane.
+func (l *Log) putInLane(lanes []*lane, e *queued) {
 	h := fnv.New32a()
 	h.Write([]byte(e.About.UID))
 	to := lanes[h.Sum32()%uint32(len(lanes))]
@@ -295,14 +295,14 @@ func (l *Log) pop(queue *[]queued) *queued {
 	*queue = (*queue)[1:]
 	if e.Once || queue != &l.waiting {
 		l.waits--
-		l.bytes -= e.size()
+		l.bytes -= e.sizeOf()
 	}
 	return &e
 }
 
-// turn waits until the next event may be written. One that comes after the end of ctx need not
+// awaitTurn waits until the next event may be written. One that comes after the end of ctx need not
 // wait.
-func (l *Log) turn(ctx context.Context) {
+func (l *Log) awaitTurn(ctx context.Context) {
 	if l.Busy == nil {
 		_ = l.limit.Wait(ctx)
 		return
@@ -315,27 +315,27 @@ func (l *Log) turn(ctx context.Context) {
 	}
 }
 
-// correlated writes an event, or raises the count of the one that it repeats.
-func (l *Log) correlated(ctx context.Context, e *queued) {
-	result, err := l.correlator.EventCorrelate(l.object(e))
+// writeCorrelated writes an event, or raises the count of the one that it repeats.
+func (l *Log) writeCorrelated(ctx context.Context, e *queued) {
+	result, err := l.correlator.EventCorrelate(l.toEvent(e))
 	if err != nil || result.Skip {
 		return
 	}
 	event := result.Event
-	l.insist(ctx, event, func(ctx context.Context) error {
+	l.retrySend(ctx, event, func(ctx context.Context) error {
 		if event.Count == 1 {
-			return l.create(ctx, event)
+			return l.createEvent(ctx, event)
 		}
 		_, err := l.client.CoreV1().Events(event.Namespace).Patch(ctx, event.Name, types.StrategicMergePatchType,
 			result.Patch, metav1.PatchOptions{})
 		if apierrors.IsNotFound(err) { // it has expired, or was refused
-			return l.create(ctx, event)
+			return l.createEvent(ctx, event)
 		}
 		return err
 	})
 }
 
-func (l *Log) create(ctx context.Context, event *v1.Event) error {
+func (l *Log) createEvent(ctx context.Context, event *v1.Event) error {
 	if l.Create != nil {
 		return l.Create(ctx, event)
 	}
@@ -343,8 +343,8 @@ func (l *Log) create(ctx context.Context, event *v1.Event) error {
 	return err
 }
 
-// insist sends an event until it is written, refused for good, or has been sent often enough.
-func (l *Log) insist(ctx context.Context, event *v1.Event, send func(context.Context) error) {
+// retrySend sends an event until it is written, refused for good, or has been sent often enough.
+func (l *Log) retrySend(ctx context.Context, event *v1.Event, send func(context.Context) error) {
 	for try := 1; ; try++ {
 		once, cancel := context.WithTimeout(ctx, within)
 		err := send(once)
@@ -355,7 +355,7 @@ func (l *Log) insist(ctx context.Context, event *v1.Event, send func(context.Con
 
 		klog.FromContext(ctx).V(2).Info("Event not written", "reason", event.Reason, "about",
 			klog.KRef(event.InvolvedObject.Namespace, event.InvolvedObject.Name), "err", err)
-		if try >= tries(err) {
+		if try >= maxTries(err) {
 			return
 		}
 
@@ -367,9 +367,9 @@ func (l *Log) insist(ctx context.Context, event *v1.Event, send func(context.Con
 	}
 }
 
-// tries is how often an event is sent that gets this error. One that already exists was taken by an
-// API server whose answer was lost.
-func tries(err error) int {
+// maxTries is how often an event is sent that gets this error. One that already exists was taken by
+// an API server whose answer was lost.
+func maxTries(err error) int {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
 		return unanswered

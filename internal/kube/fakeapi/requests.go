@@ -27,8 +27,8 @@ type target struct {
 	name          types.NamespacedName
 }
 
-// parse reads a path such as /api/v1/namespaces/n/pods/p/binding.
-func parse(path string) (t target) {
+// parsePath reads a path such as /api/v1/namespaces/n/pods/p/binding.
+func parsePath(path string) (t target) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	if parts[0] == "api" {
 		parts = parts[2:]
@@ -56,30 +56,30 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 		f = fault(r)
 	}
 
-	if !sleep(r, f.Late) {
+	if !sleepFor(r, f.Late) {
 		return nil, r.Context().Err()
 	}
 	switch {
 	case f.Lost:
 		return nil, errors.New("connection reset by peer")
 	case f.Status != 0:
-		return failure(r, statusError(f.Status)), nil
+		return failureResponse(r, statusError(f.Status)), nil
 	}
 
 	if r.URL.Query().Get("watch") != "" {
-		return s.watch(r)
+		return s.startWatch(r)
 	}
-	response := s.answer(r)
+	response := s.answerRequest(r)
 	if f.Unanswered {
 		return nil, io.ErrUnexpectedEOF
 	}
-	if !sleep(r, f.Slow) {
+	if !sleepFor(r, f.Slow) {
 		return nil, r.Context().Err()
 	}
 	return response, nil
 }
 
-func sleep(r *http.Request, d time.Duration) bool {
+func sleepFor(r *http.Request, d time.Duration) bool {
 	if d == 0 {
 		return true
 	}
@@ -103,16 +103,16 @@ func statusError(code int) error {
 	return apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", http.StatusText(code), 0, false)
 }
 
-func failure(r *http.Request, err error) *http.Response {
+func failureResponse(r *http.Request, err error) *http.Response {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		status = apierrors.NewInternalError(err)
 	}
 	st := status.Status()
-	return encoded(r, int(st.Code), &st)
+	return encodeResponse(r, int(st.Code), &st)
 }
 
-func encoded(r *http.Request, code int, o any) *http.Response {
+func encodeResponse(r *http.Request, code int, o any) *http.Response {
 	body, err := json.Marshal(o)
 	if err != nil {
 		panic(err)
@@ -127,7 +127,7 @@ func encoded(r *http.Request, code int, o any) *http.Response {
 	}
 }
 
-func (s *Server) answer(r *http.Request) *http.Response {
+func (s *Server) answerRequest(r *http.Request) *http.Response {
 	var body []byte
 	if r.Body != nil {
 		body, _ = io.ReadAll(r.Body)
@@ -135,11 +135,11 @@ func (s *Server) answer(r *http.Request) *http.Response {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o, err := s.carryOut(r, parse(r.URL.Path), body)
+	o, err := s.carryOut(r, parsePath(r.URL.Path), body)
 	if err != nil {
-		return failure(r, err)
+		return failureResponse(r, err)
 	}
-	return encoded(r, http.StatusOK, o)
+	return encodeResponse(r, http.StatusOK, o)
 }
 
 // asJSON is the object of a request as the server reads it.
@@ -174,14 +174,15 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: to.resource}, to.name.Name)
 	}
 	if to.sub == "binding" {
-		return s.bind(t, body)
+		return s.bindPod(t, body)
 	}
 	if to.name.Name == "" {
 		if r.Method == http.MethodGet {
-			return map[string]any{"metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)}, "items": orEmpty(t.sorted()),
-				"kind": t.kind.Kind + "List", "apiVersion": t.kind.GroupVersion().String()}, nil
+			return map[string]any{"metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)},
+				"items": orEmpty(t.sortedObjects()),
+				"kind":  t.kind.Kind + "List", "apiVersion": t.kind.GroupVersion().String()}, nil
 		}
-		return s.create(t, body)
+		return s.createObject(t, body)
 	}
 	current, ok := t.objects[to.name]
 	if !ok {
@@ -189,11 +190,11 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	}
 	switch r.Method {
 	case http.MethodPut:
-		return s.update(t, current, to.sub, body)
+		return s.updateObject(t, current, to.sub, body)
 	case http.MethodPatch:
-		return s.patch(t, current, to.sub, body)
+		return s.patchObject(t, current, to.sub, body)
 	case http.MethodDelete:
-		return s.deleted(t, current, body)
+		return s.deleteObject(t, current, body)
 	}
 	return current, nil
 }
@@ -205,14 +206,14 @@ func orEmpty(list []Object) []Object {
 	return list
 }
 
-func conflict(t *table, o metav1.Object, format string, args ...any) error {
+func conflictError(t *table, o metav1.Object, format string, args ...any) error {
 	return apierrors.NewConflict(schema.GroupResource{Group: t.kind.Group, Resource: strings.ToLower(t.kind.Kind)},
 		o.GetName(), fmt.Errorf(format, args...))
 }
 
-// bind binds a pod. As upstream's registry, it refuses one that has a node, is being deleted, or
+// bindPod binds a pod. As upstream's registry, it refuses one that has a node, is being deleted, or
 // has another UID.
-func (s *Server) bind(t *table, body []byte) (any, error) {
+func (s *Server) bindPod(t *table, body []byte) (any, error) {
 	var b v1.Binding
 	if err := json.Unmarshal(body, &b); err != nil {
 		return nil, err
@@ -226,22 +227,22 @@ func (s *Server) bind(t *table, body []byte) (any, error) {
 	pod := current.(*v1.Pod)
 	switch {
 	case b.UID != "" && b.UID != pod.UID:
-		return nil, conflict(t, pod, "precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
+		return nil, conflictError(t, pod, "precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
 	case pod.DeletionTimestamp != nil:
-		return nil, conflict(t, pod, "pod %v is being deleted, cannot be assigned to a host", pod.Name)
+		return nil, conflictError(t, pod, "pod %v is being deleted, cannot be assigned to a host", pod.Name)
 	case pod.Spec.NodeName != "":
-		return nil, conflict(t, pod, "pod %v is already assigned to node %q", pod.Name, pod.Spec.NodeName)
+		return nil, conflictError(t, pod, "pod %v is already assigned to node %q", pod.Name, pod.Spec.NodeName)
 	}
 
 	pod = pod.DeepCopy()
 	pod.Spec.NodeName = b.Target.Name
 	pod.Status.NominatedNodeName = ""
 	s.bound = append(s.bound, Bound{nameOf(pod), pod.UID, b.Target.Name})
-	s.store(t, pod)
+	s.storeObject(t, pod)
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-func (s *Server) decode(t *table, body []byte) (Object, error) {
+func (s *Server) decodeObject(t *table, body []byte) (Object, error) {
 	o, err := scheme.Scheme.New(t.kind)
 	if err == nil {
 		err = json.Unmarshal(body, o)
@@ -252,8 +253,8 @@ func (s *Server) decode(t *table, body []byte) (Object, error) {
 	return o.(Object), nil
 }
 
-func (s *Server) create(t *table, body []byte) (any, error) {
-	o, err := s.decode(t, body)
+func (s *Server) createObject(t *table, body []byte) (any, error) {
+	o, err := s.decodeObject(t, body)
 	if err != nil {
 		return nil, err
 	}
@@ -264,24 +265,24 @@ func (s *Server) create(t *table, body []byte) (any, error) {
 		return nil, apierrors.NewAlreadyExists(schema.GroupResource{}, o.GetName())
 	}
 	o.SetUID("")
-	s.store(t, o)
+	s.storeObject(t, o)
 	return o, nil
 }
 
-func (s *Server) update(t *table, current Object, sub string, body []byte) (any, error) {
-	o, err := s.decode(t, body)
+func (s *Server) updateObject(t *table, current Object, sub string, body []byte) (any, error) {
+	o, err := s.decodeObject(t, body)
 	if err != nil {
 		return nil, err
 	}
 	if v := o.GetResourceVersion(); v != "" && v != current.GetResourceVersion() {
-		return nil, conflict(t, o, "the object has been modified; please apply your changes to the latest version and try again")
+		return nil, conflictError(t, o, "the object has been modified; please apply your changes to the latest version and try again")
 	}
-	return s.write(t, current, o, sub)
+	return s.writeObject(t, current, o, sub)
 }
 
-// write keeps what the request does not change: the status or, for the status subresource,
+// writeObject keeps what the request does not change: the status or, for the status subresource,
 // everything else.
-func (s *Server) write(t *table, current, o Object, sub string) (any, error) {
+func (s *Server) writeObject(t *table, current, o Object, sub string) (any, error) {
 	from, into := current, o
 	if sub == "status" {
 		from, into = o, current.DeepCopyObject().(Object)
@@ -290,7 +291,7 @@ func (s *Server) write(t *table, current, o Object, sub string) (any, error) {
 		return nil, apierrors.NewBadRequest("no status")
 	}
 	into.SetUID(current.GetUID())
-	s.store(t, into)
+	s.storeObject(t, into)
 	return into, nil
 }
 
@@ -332,10 +333,10 @@ func replaceStatus(into Object, status json.RawMessage) error {
 	if err := json.Unmarshal(whole, fresh); err != nil {
 		return err
 	}
-	return assign(into, fresh.(Object))
+	return copyInto(into, fresh.(Object))
 }
 
-func (s *Server) patch(t *table, current Object, sub string, body []byte) (any, error) {
+func (s *Server) patchObject(t *table, current Object, sub string, body []byte) (any, error) {
 	var meta struct {
 		Metadata struct {
 			UID             types.UID `json:"uid"`
@@ -347,10 +348,10 @@ func (s *Server) patch(t *table, current Object, sub string, body []byte) (any, 
 	}
 
 	if uid := meta.Metadata.UID; uid != "" && uid != current.GetUID() {
-		return nil, conflict(t, current, "precondition failed: UID in precondition: %v, UID in object meta: %v", uid, current.GetUID())
+		return nil, conflictError(t, current, "precondition failed: UID in precondition: %v, UID in object meta: %v", uid, current.GetUID())
 	}
 	if v := meta.Metadata.ResourceVersion; v != "" && v != current.GetResourceVersion() {
-		return nil, conflict(t, current, "the object has been modified")
+		return nil, conflictError(t, current, "the object has been modified")
 	}
 
 	before, err := json.Marshal(current)
@@ -368,19 +369,20 @@ func (s *Server) patch(t *table, current Object, sub string, body []byte) (any, 
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 
-	o, err := s.decode(t, after)
+	o, err := s.decodeObject(t, after)
 	if err != nil {
 		return nil, err
 	}
-	return s.write(t, current, o, sub)
+	return s.writeObject(t, current, o, sub)
 }
 
-// deleted removes an object, or marks a running pod for the kubelet to end.
-func (s *Server) deleted(t *table, current Object, body []byte) (any, error) {
+// deleteObject removes an object, or marks a running pod for the kubelet to end.
+func (s *Server) deleteObject(t *table, current Object, body []byte) (any, error) {
 	var options metav1.DeleteOptions
 	_ = json.Unmarshal(body, &options)
 	if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != current.GetUID() {
-		return nil, conflict(t, current, "precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, current.GetUID())
+		return nil, conflictError(t, current, "precondition failed: UID in precondition: %v, UID in object meta: %v",
+			*p.UID, current.GetUID())
 	}
 	if pod, ok := current.(*v1.Pod); ok && pod.Spec.NodeName != "" && pod.Spec.TerminationGracePeriodSeconds != nil &&
 		*pod.Spec.TerminationGracePeriodSeconds > 0 {
@@ -388,11 +390,11 @@ func (s *Server) deleted(t *table, current Object, body []byte) (any, error) {
 			pod = pod.DeepCopy()
 			now := metav1.Now()
 			pod.DeletionTimestamp = &now
-			s.store(t, pod)
+			s.storeObject(t, pod)
 		}
 		return pod, nil
 	}
 
-	s.remove(t, current)
+	s.removeObject(t, current)
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }

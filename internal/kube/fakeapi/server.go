@@ -69,22 +69,23 @@ type change struct {
 
 // kinds are those that the server has, by resource.
 var kinds = map[string]schema.GroupVersionKind{
-	"pods": gvk("", "v1", "Pod"), "nodes": gvk("", "v1", "Node"), "namespaces": gvk("", "v1", "Namespace"),
-	"configmaps": gvk("", "v1", "ConfigMap"), "services": gvk("", "v1", "Service"),
-	"replicationcontrollers": gvk("", "v1", "ReplicationController"),
-	"persistentvolumes":      gvk("", "v1", "PersistentVolume"), "persistentvolumeclaims": gvk("", "v1", "PersistentVolumeClaim"),
-	"replicasets": gvk("apps", "v1", "ReplicaSet"), "statefulsets": gvk("apps", "v1", "StatefulSet"),
-	"poddisruptionbudgets": gvk("policy", "v1", "PodDisruptionBudget"),
-	"storageclasses":       gvk("storage.k8s.io", "v1", "StorageClass"), "csinodes": gvk("storage.k8s.io", "v1", "CSINode"),
-	"csidrivers": gvk("storage.k8s.io", "v1", "CSIDriver"), "csistoragecapacities": gvk("storage.k8s.io", "v1", "CSIStorageCapacity"),
-	"volumeattachments": gvk("storage.k8s.io", "v1", "VolumeAttachment"),
-	"resourceslices":    gvk("resource.k8s.io", "v1", "ResourceSlice"), "resourceclaims": gvk("resource.k8s.io", "v1", "ResourceClaim"),
-	"deviceclasses": gvk("resource.k8s.io", "v1", "DeviceClass"), "leases": gvk("coordination.k8s.io", "v1", "Lease"),
-	"devicetaintrules": gvk("resource.k8s.io", "v1", "DeviceTaintRule"),
-	"podgroups":        gvk("scheduling.k8s.io", "v1beta1", "PodGroup"),
+	"pods": kindOf("", "v1", "Pod"), "nodes": kindOf("", "v1", "Node"), "namespaces": kindOf("", "v1", "Namespace"),
+	"configmaps": kindOf("", "v1", "ConfigMap"), "services": kindOf("", "v1", "Service"),
+	"replicationcontrollers": kindOf("", "v1", "ReplicationController"),
+	"persistentvolumes":      kindOf("", "v1", "PersistentVolume"), "persistentvolumeclaims": kindOf("", "v1", "PersistentVolumeClaim"),
+	"replicasets": kindOf("apps", "v1", "ReplicaSet"), "statefulsets": kindOf("apps", "v1", "StatefulSet"),
+	"poddisruptionbudgets": kindOf("policy", "v1", "PodDisruptionBudget"),
+	"storageclasses":       kindOf("storage.k8s.io", "v1", "StorageClass"), "csinodes": kindOf("storage.k8s.io", "v1", "CSINode"),
+	"csidrivers": kindOf("storage.k8s.io", "v1", "CSIDriver"), "csistoragecapacities": kindOf("storage.k8s.io", "v1", "CSIStorageCapacity"),
+	"volumeattachments": kindOf("storage.k8s.io", "v1", "VolumeAttachment"),
+	"resourceslices":    kindOf("resource.k8s.io", "v1", "ResourceSlice"), "resourceclaims": kindOf("resource.k8s.io",
+		"v1", "ResourceClaim"),
+	"deviceclasses": kindOf("resource.k8s.io", "v1", "DeviceClass"), "leases": kindOf("coordination.k8s.io", "v1", "Lease"),
+	"devicetaintrules": kindOf("resource.k8s.io", "v1", "DeviceTaintRule"),
+	"podgroups":        kindOf("scheduling.k8s.io", "v1beta1", "PodGroup"),
 }
 
-func gvk(group, version, kind string) schema.GroupVersionKind {
+func kindOf(group, version, kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
 }
 
@@ -142,7 +143,7 @@ func (s *Server) Put(objects ...Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range objects {
-		s.store(s.tableOf(o), o.DeepCopyObject().(Object))
+		s.storeObject(s.tableOf(o), o.DeepCopyObject().(Object))
 	}
 }
 
@@ -154,7 +155,7 @@ func Change[T Object](s *Server, example T, change func(T)) {
 	if o, ok := t.objects[nameOf(example)]; ok {
 		changed := o.DeepCopyObject().(T)
 		change(changed)
-		s.store(t, changed)
+		s.storeObject(t, changed)
 	}
 }
 
@@ -164,7 +165,7 @@ func (s *Server) Delete(o Object) {
 	defer s.mu.Unlock()
 	t := s.tableOf(o)
 	if current, ok := t.objects[nameOf(o)]; ok {
-		s.remove(t, current)
+		s.removeObject(t, current)
 	}
 }
 
@@ -176,7 +177,7 @@ func All[T Object](s *Server, example T) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []T
-	for _, o := range s.tableOf(example).sorted() {
+	for _, o := range s.tableOf(example).sortedObjects() {
 		all = append(all, o.DeepCopyObject().(T))
 	}
 	return all
@@ -196,7 +197,7 @@ func (s *Server) Events() []*v1.Event {
 	return slices.Clone(s.events)
 }
 
-func (t *table) sorted() []Object {
+func (t *table) sortedObjects() []Object {
 	var list []Object
 	for _, o := range t.objects {
 		list = append(list, o)
@@ -210,18 +211,18 @@ func (t *table) sorted() []Object {
 	return list
 }
 
-func (s *Server) store(t *table, o Object) {
+func (s *Server) storeObject(t *table, o Object) {
 	kind := "ADDED"
 	if _, ok := t.objects[nameOf(o)]; ok {
 		kind = "MODIFIED"
 	}
-	s.stamp(o)
+	s.stampObject(o)
 	o.GetObjectKind().SetGroupVersionKind(t.kind)
 	t.objects[nameOf(o)] = o
-	s.record(t, kind, o)
+	s.recordChange(t, kind, o)
 }
 
-func (s *Server) stamp(o Object) {
+func (s *Server) stampObject(o Object) {
 	s.version++
 	o.SetResourceVersion(strconv.Itoa(s.version))
 	if o.GetUID() == "" {
@@ -232,18 +233,18 @@ func (s *Server) stamp(o Object) {
 	}
 }
 
-func (s *Server) remove(t *table, o Object) {
+func (s *Server) removeObject(t *table, o Object) {
 	delete(t.objects, nameOf(o))
 	last := o.DeepCopyObject().(Object)
 	s.version++
 	last.SetResourceVersion(strconv.Itoa(s.version))
-	s.record(t, "DELETED", last)
+	s.recordChange(t, "DELETED", last)
 }
 
 // keep is how many changes of a resource are kept for watches.
 const keep = 2000
 
-func (s *Server) record(t *table, kind string, o Object) {
+func (s *Server) recordChange(t *table, kind string, o Object) {
 	t.log = append(t.log, change{s.version, kind, o})
 	if len(t.log) > 2*keep {
 		t.floor = t.log[keep-1].version
@@ -251,7 +252,7 @@ func (s *Server) record(t *table, kind string, o Object) {
 	}
 	for w := range s.watchers {
 		if w.table == t {
-			w.poke()
+			w.wakeUp()
 		}
 	}
 }
@@ -269,7 +270,7 @@ func (s *Server) Release(resource string) {
 	defer s.mu.Unlock()
 	s.tables[resource].held = -1
 	for w := range s.watchers {
-		w.poke()
+		w.wakeUp()
 	}
 }
 
@@ -284,7 +285,7 @@ func (s *Server) Cut(resource string, forget bool) {
 	}
 	for w := range s.watchers {
 		if w.table == t {
-			w.end()
+			w.endWatch()
 		}
 	}
 }

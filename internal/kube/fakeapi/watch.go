@@ -20,28 +20,28 @@ type watcher struct {
 	ended bool
 }
 
-func (w *watcher) poke() {
+func (w *watcher) wakeUp() {
 	select {
 	case w.more <- struct{}{}:
 	default:
 	}
 }
 
-// end is called with the server's lock held.
-func (w *watcher) end() {
+// endWatch is called with the server's lock held.
+func (w *watcher) endWatch() {
 	if !w.ended {
 		w.ended = true
 		close(w.over)
 	}
 }
 
-func (s *Server) watch(r *http.Request) (*http.Response, error) {
+func (s *Server) startWatch(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.tables[parse(r.URL.Path).resource]
+	t := s.tables[parsePath(r.URL.Path).resource]
 	from, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	if err != nil || from < t.floor {
-		return failure(r, apierrors.NewResourceExpired("too old resource version")), nil
+		return failureResponse(r, apierrors.NewResourceExpired("too old resource version")), nil
 	}
 
 	w := &watcher{table: t, more: make(chan struct{}, 1), over: make(chan struct{})}
@@ -52,16 +52,16 @@ func (s *Server) watch(r *http.Request) (*http.Response, error) {
 	}
 
 	reader, writer := io.Pipe()
-	go s.show(r, w, writer, from, timeout)
-	w.poke()
+	go s.showChanges(r, w, writer, from, timeout)
+	w.wakeUp()
 	return &http.Response{
 		StatusCode: http.StatusOK, Status: "200", Request: r,
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: reader, ContentLength: -1,
 	}, nil
 }
 
-// show writes all changes from a version on until the watch ends.
-func (s *Server) show(r *http.Request, w *watcher, into *io.PipeWriter, from int, timeout time.Duration) {
+// showChanges writes all changes from a version on until the watch ends.
+func (s *Server) showChanges(r *http.Request, w *watcher, into *io.PipeWriter, from int, timeout time.Duration) {
 	defer into.Close()
 	defer func() {
 		s.mu.Lock()
@@ -81,7 +81,7 @@ func (s *Server) show(r *http.Request, w *watcher, into *io.PipeWriter, from int
 		case <-r.Context().Done():
 			return
 		}
-		for _, c := range s.since(w, from) {
+		for _, c := range s.changesSince(w, from) {
 			line, err := json.Marshal(map[string]any{"type": c.kind, "object": c.object})
 			if err != nil {
 				panic(err)
@@ -94,9 +94,9 @@ func (s *Server) show(r *http.Request, w *watcher, into *io.PipeWriter, from int
 	}
 }
 
-// since returns what there is to show from a version on. A watch that was ended shows nothing more:
-// what it would have shown before may be forgotten.
-func (s *Server) since(w *watcher, version int) []change {
+// changesSince returns what there is to show from a version on. A watch that was ended shows
+// nothing more: what it would have shown before may be forgotten.
+func (s *Server) changesSince(w *watcher, version int) []change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := w.table
@@ -112,8 +112,8 @@ func (s *Server) since(w *watcher, version int) []change {
 	return slices.Clone(changes)
 }
 
-// assign copies an object into another one of its type.
-func assign(into, from Object) error {
+// copyInto copies an object into another one of its type.
+func copyInto(into, from Object) error {
 	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(from).Elem())
 	return nil
 }

@@ -83,14 +83,14 @@ func Of(client rest.Interface, namespace, resource string, newList func() runtim
 		},
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.Watch = true
-			return opened(get(&o).Watch(ctx))
+			return checkOpened(get(&o).Watch(ctx))
 		},
 	}
 }
 
-// opened returns an error for a watch that was never opened. Where the connection ended or timed
-// out, client-go returns a watch without events, which looks like one that ended as agreed.
-func opened(w watch.Interface, err error) (watch.Interface, error) {
+// checkOpened returns an error for a watch that was never opened. Where the connection ended or
+// timed out, client-go returns a watch without events, which looks like one that ended as agreed.
+func checkOpened(w watch.Interface, err error) (watch.Interface, error) {
 	if err == nil && reflect.TypeOf(w) == unopened {
 		return nil, errUnopened
 	}
@@ -130,8 +130,8 @@ func Run(ctx context.Context, source Source, sink Sink) {
 			pause = firstPause
 		}
 		if err != nil && ctx.Err() == nil {
-			f.complain(ctx, err)
-			f.tell(sink.Lost)
+			f.logError(ctx, err)
+			f.callSink(sink.Lost)
 		}
 		if err == nil && f.version == "" { // Anew: somebody waits for the list
 			continue
@@ -163,24 +163,24 @@ var unreached = new(seldom.Line)
 // goOn lists if it must, and then watches until the watch ends.
 func (f *feed) goOn(ctx context.Context) error {
 	if f.version == "" {
-		if err := f.list(ctx); err != nil {
+		if err := f.listPages(ctx); err != nil {
 			return fmt.Errorf("list %s: %w", f.source.Name, err)
 		}
 	}
 
 	from, began := f.version, time.Now()
-	err := f.watch(ctx)
+	err := f.watchUntilEnd(ctx)
 	switch {
 	case err == nil || f.version != from:
 		f.useless = time.Time{}
-	case permanent(err):
+	case isPermanent(err):
 		if f.useless.IsZero() || began.Sub(f.refused) > uselessWithout {
 			f.useless = time.Now()
 		}
 		f.refused = time.Now()
 	}
 
-	if forgotten(err) || permanent(err) && !f.useless.IsZero() && time.Since(f.useless) >= uselessAfter {
+	if isForgotten(err) || isPermanent(err) && !f.useless.IsZero() && time.Since(f.useless) >= uselessAfter {
 		f.version, f.useless = "", time.Time{}
 	}
 	if err != nil {
@@ -189,32 +189,32 @@ func (f *feed) goOn(ctx context.Context) error {
 	return nil
 }
 
-// complain logs an error, at level 2 if a similar one has been logged recently, or if a new list is
+// logError logs an error, at level 2 if a similar one has been logged recently, or if a new list is
 // all that it takes.
-func (f *feed) complain(ctx context.Context, err error) {
+func (f *feed) logError(ctx context.Context, err error) {
 	log := klog.FromContext(ctx)
 	complaint := unreached
 	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 		complaint = &f.complaint
 	}
-	if forgotten(err) || !complaint.Due() {
+	if isForgotten(err) || !complaint.Due() {
 		log = log.V(2)
 	}
 	log.Info("Watch interrupted, will go on", "of", f.source.Name, "err", err)
 }
 
-// forgotten reports whether the server no longer has the version from which a watch was to go on,
+// isForgotten reports whether the server no longer has the version from which a watch was to go on,
 // or, restored from a backup or replaced, has not reached it yet.
-func forgotten(err error) bool {
+func isForgotten(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// permanent reports whether another watch from the same version may end with the same error for
+// isPermanent reports whether another watch from the same version may end with the same error for
 // ever: the API server cannot read what it has to show, or does not serve the watch at all, or
 // something before it ends each watch at once. Errors of a server that is busy, or away, are not of
 // that kind.
-func permanent(err error) bool {
+func isPermanent(err error) bool {
 	if errors.Is(err, errUnreadable) || errors.Is(err, errBrief) {
 		return true
 	}
@@ -229,8 +229,8 @@ func permanent(err error) bool {
 	return true
 }
 
-func (f *feed) list(ctx context.Context) error {
-	if closed(f.anew) {
+func (f *feed) listPages(ctx context.Context) error {
+	if isClosed(f.anew) {
 		f.anew, f.fresh = nil, true
 	}
 	f.sink.Listing()
@@ -240,9 +240,9 @@ func (f *feed) list(ctx context.Context) error {
 	}
 
 	for {
-		page, err := f.page(ctx, options)
+		page, err := f.getPage(ctx, options)
 		if err != nil {
-			f.whole = options.Continue != "" && forgotten(err)
+			f.whole = options.Continue != "" && isForgotten(err)
 			return err
 		}
 		if err := meta.EachListItem(page, func(o runtime.Object) error { f.sink.Seen(o); return nil }); err != nil {
@@ -260,19 +260,19 @@ func (f *feed) list(ctx context.Context) error {
 			f.sink.Listed()
 			if f.fresh {
 				f.fresh = false
-				f.tell(f.sink.Fresh)
+				f.callSink(f.sink.Fresh)
 			}
 			return nil
 		}
 	}
 }
 
-// page returns a page. One that fails is requested again a few times if others came before it, so
-// that a large list does not begin again because of one request.
-func (f *feed) page(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+// getPage returns a page. One that fails is requested again a few times if others came before it,
+// so that a large list does not begin again because of one request.
+func (f *feed) getPage(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	for pause := firstPause; ; pause *= 2 {
-		page, err := f.request(ctx, options)
-		if err == nil || options.Continue == "" || forgotten(err) || pause > lastPause {
+		page, err := f.sendList(ctx, options)
+		if err == nil || options.Continue == "" || isForgotten(err) || pause > lastPause {
 			return page, err
 		}
 		select {
@@ -283,7 +283,7 @@ func (f *feed) page(ctx context.Context, options metav1.ListOptions) (runtime.Ob
 	}
 }
 
-func (f *feed) request(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+func (f *feed) sendList(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	within := answerWithin
 	if options.Limit == 0 {
 		within = wholeWithin
@@ -293,9 +293,9 @@ func (f *feed) request(ctx context.Context, options metav1.ListOptions) (runtime
 	return f.source.List(ctx, options)
 }
 
-// watch watches until the watch ends, or is to end: because of the context, of Anew, or because the
-// server should have ended it.
-func (f *feed) watch(ctx context.Context) error {
+// watchUntilEnd watches until the watch ends, or is to end: because of the context, of Anew, or
+// because the server should have ended it.
+func (f *feed) watchUntilEnd(ctx context.Context) error {
 	agreed := watchFor + rand.N(watchFor)
 	watching, cancel := context.WithTimeout(ctx, agreed+answerWithin)
 	defer cancel()
@@ -308,11 +308,11 @@ func (f *feed) watch(ctx context.Context) error {
 			}
 		}()
 	}
-	err := f.follow(watching, agreed)
+	err := f.followWatch(watching, agreed)
 	switch {
 	case ctx.Err() != nil:
 		return nil
-	case closed(f.anew):
+	case isClosed(f.anew):
 		f.version = ""
 		return nil
 	case watching.Err() != nil:
@@ -321,7 +321,7 @@ func (f *feed) watch(ctx context.Context) error {
 	return err
 }
 
-func closed(c <-chan struct{}) bool {
+func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
@@ -330,8 +330,9 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// follow opens a watch that the server is to end after the agreed time, and shows what it shows.
-func (f *feed) follow(ctx context.Context, agreed time.Duration) error {
+// followWatch opens a watch that the server is to end after the agreed time, and shows what it
+// shows.
+func (f *feed) followWatch(ctx context.Context, agreed time.Duration) error {
 	seconds := int64(agreed.Seconds())
 	w, err := f.source.Watch(ctx, metav1.ListOptions{
 		FieldSelector:       f.source.Selector,
@@ -344,7 +345,7 @@ func (f *feed) follow(ctx context.Context, agreed time.Duration) error {
 		return err
 	}
 	defer w.Stop()
-	f.tell(f.sink.Back)
+	f.callSink(f.sink.Back)
 	began := time.Now()
 
 	for shown := false; ; shown = true {
@@ -358,20 +359,20 @@ func (f *feed) follow(ctx context.Context, agreed time.Duration) error {
 			case !open:
 				return nil
 			}
-			if err := f.show(event); err != nil {
+			if err := f.showEvent(event); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (f *feed) tell(sink func()) {
+func (f *feed) callSink(sink func()) {
 	if sink != nil {
 		sink()
 	}
 }
 
-func (f *feed) show(event watch.Event) error {
+func (f *feed) showEvent(event watch.Event) error {
 	switch event.Type {
 	case watch.Error:
 		return apierrors.FromObject(event.Object)

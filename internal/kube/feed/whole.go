@@ -65,7 +65,7 @@ func From[L runtime.Object](name string, client Typed[L], selector string) Sourc
 		Name: name, Selector: selector,
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return opened(client.Watch(ctx, o))
+			return checkOpened(client.Watch(ctx, o))
 		},
 	}
 }

@@ -46,17 +46,17 @@ type Endpoints struct {
 // Handler answers on all paths.
 func (e *Endpoints) Handler() http.Handler {
 	mux := &listing{ServeMux: http.NewServeMux()}
-	mux.health("/healthz", e.Live)
-	mux.health("/livez", e.Live)
-	mux.health("/readyz", e.Ready)
-	mux.Handle("/metrics", e.metrics())
+	mux.addHealth("/healthz", e.Live)
+	mux.addHealth("/livez", e.Live)
+	mux.addHealth("/readyz", e.Ready)
+	mux.Handle("/metrics", e.metricsHandler())
 	slis.SLIMetricsWithReset{}.Install(mux)
 	if e.Config != nil {
-		mux.Handle("/configz", http.HandlerFunc(e.configz))
+		mux.Handle("/configz", http.HandlerFunc(e.serveConfigz))
 	}
 
 	if e.Flags != nil {
-		mux.Handle("/flagz", e.flagz())
+		mux.Handle("/flagz", e.newFlagz())
 	}
 	if e.Profiling {
 		mux.Handle("/debug/pprof/", http.HandlerFunc(pprof.Index))
@@ -68,7 +68,7 @@ func (e *Endpoints) Handler() http.Handler {
 	}
 
 	paths := slices.Clone(mux.paths)
-	mux.Handle("/statusz", e.statusz(paths))
+	mux.Handle("/statusz", e.newStatusz(paths))
 	mux.ServeMux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, map[string]any{"paths": mux.paths})
 	})
@@ -101,18 +101,18 @@ func (m *listing) Handle(path string, handler http.Handler) {
 	m.paths = slices.Insert(m.paths, i, path)
 }
 
-// health serves all checks together, and each at its own path.
-func (m *listing) health(path string, checks []Check) {
+// addHealth serves all checks together, and each at its own path.
+func (m *listing) addHealth(path string, checks []Check) {
 	checks = append([]Check{{Name: "ping", Failed: func(*http.Request) error { return nil }}}, checks...)
-	m.Handle(path, all(strings.TrimPrefix(path, "/"), checks))
+	m.Handle(path, checksHandler(strings.TrimPrefix(path, "/"), checks))
 	for _, c := range checks {
-		m.Handle(path+"/"+c.Name, all(strings.TrimPrefix(path, "/"), []Check{c}))
+		m.Handle(path+"/"+c.Name, checksHandler(strings.TrimPrefix(path, "/"), []Check{c}))
 	}
 }
 
-// all answers as Kubernetes' components do, ?verbose and ?exclude=CHECK included; a failure
-// includes its reason.
-func all(kind string, checks []Check) http.Handler {
+// checksHandler answers as Kubernetes' components do, ?verbose and ?exclude=CHECK included; a
+// failure includes its reason.
+func checksHandler(kind string, checks []Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var lines strings.Builder
 		failed := false
@@ -142,10 +142,10 @@ func all(kind string, checks []Check) http.Handler {
 	})
 }
 
-// metrics are the component's own and those of the registry that Kubernetes' libraries share. The
-// component's are not in that: with an upstream component in the same process, as in tests, they
-// would clash.
-func (e *Endpoints) metrics() http.Handler {
+// metricsHandler are the component's own and those of the registry that Kubernetes' libraries
+// share. The component's are not in that: with an upstream component in the same process, as in
+// tests, they would clash.
+func (e *Endpoints) metricsHandler() http.Handler {
 	gatherers := prometheus.Gatherers{legacyregistry.DefaultGatherer}
 	if e.Metrics != nil {
 		gatherers = append(gatherers, e.Metrics)
@@ -153,7 +153,7 @@ func (e *Endpoints) metrics() http.Handler {
 	return metrics.HandlerFor(gatherers, metrics.HandlerOpts{ErrorHandling: metrics.ContinueOnError})
 }
 
-func (e *Endpoints) configz(w http.ResponseWriter, _ *http.Request) { writeJSON(w, e.Config()) }
+func (e *Endpoints) serveConfigz(w http.ResponseWriter, _ *http.Request) { writeJSON(w, e.Config()) }
 
 func writeJSON(w http.ResponseWriter, value any) {
 	encoded, err := json.Marshal(value)

@@ -99,7 +99,7 @@ func TestFloodsDoNotKeepAScraperOut(t *testing.T) {
 
 func TestMadeUpTokensAndPathsAreAskedAboutSoOftenAndNoMore(t *testing.T) {
 	who := newAuthority()
-	handler := newGate(who, nil).wrap(endpoints(t).Handler())
+	handler := newGate(who, nil).wrapHandler(endpoints(t).Handler())
 	busy := 0
 	for i := range 300 {
 		if code, _ := get(handler, "/metrics", "Authorization", fmt.Sprint("Bearer made-up-", i)); code == http.StatusTooManyRequests {

@@ -27,13 +27,13 @@ func newGate(client kubernetes.Interface, open []string) *gate {
 	return &gate{guard: guard.New(client), open: open}
 }
 
-func (g *gate) wrap(next http.Handler) http.Handler {
+func (g *gate) wrapHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.isOpen(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if code, why := g.refuses(r); code != 0 {
+		if code, why := g.refusalOf(r); code != 0 {
 			guard.Refuse(w, code, why)
 			return
 		}
@@ -45,12 +45,12 @@ func (g *gate) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// refuses returns the HTTP status with which a caller is refused, and 0 if the caller is let in.
-func (g *gate) refuses(r *http.Request) (code int, why string) {
+// refusalOf returns the HTTP status with which a caller is refused, and 0 if the caller is let in.
+func (g *gate) refusalOf(r *http.Request) (code int, why string) {
 	ctx, cancel := context.WithTimeout(r.Context(), guard.AskTimeout)
 	defer cancel()
 	source := guard.Source(r.RemoteAddr)
-	who, err := g.who(ctx, source, r)
+	who, err := g.authenticateCaller(ctx, source, r)
 	if err != nil {
 		return statusOf(err), "the API server was asked who you are: " + err.Error()
 	}
@@ -59,13 +59,13 @@ func (g *gate) refuses(r *http.Request) (code int, why string) {
 	}
 
 	allowed, err := g.guard.May(ctx, source, who, authorizationv1.SubjectAccessReviewSpec{
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: verb(r)},
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: verbOf(r)},
 	})
 	switch {
 	case err != nil:
 		return statusOf(err), "the API server was asked what you may do: " + err.Error()
 	case !allowed:
-		return http.StatusForbidden, fmt.Sprintf("forbidden: User %q cannot %s path %q", who.GetName(), verb(r), r.URL.Path)
+		return http.StatusForbidden, fmt.Sprintf("forbidden: User %q cannot %s path %q", who.GetName(), verbOf(r), r.URL.Path)
 	}
 
 	return 0, ""
@@ -88,9 +88,9 @@ func (g *gate) isOpen(path string) bool {
 	})
 }
 
-// who returns the caller; nil if the token is not valid. A caller without credentials is anonymous,
-// whom the API server may allow something too.
-func (g *gate) who(ctx context.Context, source string, r *http.Request) (user.Info, error) {
+// authenticateCaller returns the caller; nil if the token is not valid. A caller without
+// credentials is anonymous, whom the API server may allow something too.
+func (g *gate) authenticateCaller(ctx context.Context, source string, r *http.Request) (user.Info, error) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		subject := r.TLS.VerifiedChains[0][0].Subject
 		return &user.DefaultInfo{Name: subject.CommonName, Groups: append(slices.Clone(subject.Organization), user.AllAuthenticated)}, nil
@@ -102,4 +102,4 @@ func (g *gate) who(ctx context.Context, source string, r *http.Request) (user.In
 	return g.guard.Who(ctx, source, token)
 }
 
-func verb(r *http.Request) string { return strings.ToLower(r.Method) }
+func verbOf(r *http.Request) string { return strings.ToLower(r.Method) }

@@ -97,15 +97,15 @@ func (s *Server) Run(ctx context.Context, handlers Handlers, client kubernetes.I
 	var running sync.WaitGroup
 	defer running.Wait()
 	if s.secure != nil {
-		guarded := newGate(client, s.options.AlwaysAllow).wrap(handlers.Secure)
-		running.Go(func() { run(ctx, tls.NewListener(guard.Bound(s.secure, s.bounds), s.tls), guarded) })
+		guarded := newGate(client, s.options.AlwaysAllow).wrapHandler(handlers.Secure)
+		running.Go(func() { runServer(ctx, tls.NewListener(guard.Bound(s.secure, s.bounds), s.tls), guarded) })
 	}
 	if s.plain != nil {
-		running.Go(func() { run(ctx, guard.Bound(s.plain, s.bounds), guard.RefuseRebound(handlers.Plain)) })
+		running.Go(func() { runServer(ctx, guard.Bound(s.plain, s.bounds), guard.RefuseRebound(handlers.Plain)) })
 	}
 }
 
-func run(ctx context.Context, l net.Listener, handler http.Handler) {
+func runServer(ctx context.Context, l net.Listener, handler http.Handler) {
 	server := guard.Server(handler)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()

@@ -67,7 +67,7 @@ func TestOnlyThoseWhomTheAPIServerAllowsReadMoreThanHealth(t *testing.T) {
 	who := newAuthority()
 	e := endpoints(t)
 	e.Profiling = true
-	handler := newGate(who, Defaults(0).AlwaysAllow).wrap(e.Handler())
+	handler := newGate(who, Defaults(0).AlwaysAllow).wrapHandler(e.Handler())
 	for _, row := range []struct {
 		path, token string
 		code        int
@@ -101,7 +101,7 @@ func TestOnlyThoseWhomTheAPIServerAllowsReadMoreThanHealth(t *testing.T) {
 }
 
 func TestPathsThatAreOpenCanBeNamed(t *testing.T) {
-	handler := newGate(newAuthority(), []string{"/metrics", "/debug/*"}).wrap(endpoints(t).Handler())
+	handler := newGate(newAuthority(), []string{"/metrics", "/debug/*"}).wrapHandler(endpoints(t).Handler())
 	for path, want := range map[string]int{"/metrics": 200, "/debug/pprof/": 404, "/livez": 403, "/metrics/slis": 403} {
 		if code, _ := get(handler, path); code != want {
 			t.Errorf("%s: %d, want %d", path, code, want)

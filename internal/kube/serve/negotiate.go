@@ -26,9 +26,9 @@ type representation struct {
 	pretty  bool
 }
 
-// formats are text, which has no serializer, and those that objects are written in. CBOR has the
-// gate that it has in every component of Kubernetes.
-func formats() []runtime.SerializerInfo {
+// listFormats are text, which has no serializer, and those that objects are written in. CBOR has
+// the gate that it has in every component of Kubernetes.
+func listFormats() []runtime.SerializerInfo {
 	text := func(runtime.ObjectCreater, runtime.ObjectTyper) runtime.SerializerInfo {
 		return runtime.SerializerInfo{MediaType: "text/plain", MediaTypeType: "text", MediaTypeSubType: "plain"}
 	}
@@ -40,21 +40,21 @@ func formats() []runtime.SerializerInfo {
 	return slices.DeleteFunc(slices.Clone(all), func(s runtime.SerializerInfo) bool { return s.MediaType == runtime.ContentTypeProtobuf })
 }
 
-// negotiate finds the first representation that the header accepts, in the header's order of
+// negotiateFormat finds the first representation that the header accepts, in the header's order of
 // preference. As upstream's, a page is an object only if its group, version and kind are named, and
 // text only if none is.
-func (p *zpage) negotiate(accept string) (representation, bool) {
+func (p *zpage) negotiateFormat(accept string) (representation, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return representation{}, true
 	}
-	available := formats()
+	available := listFormats()
 	for _, clause := range goautoneg.ParseAccept(accept) {
 		for _, format := range available {
 			exactly := clause.Type == format.MediaTypeType && clause.SubType == format.MediaTypeSubType
 			if !exactly && (clause.SubType != "*" || clause.Type != "*" && clause.Type != format.MediaTypeType) {
 				continue
 			}
-			if wanted, ok := p.accepted(clause.Params, format); ok {
+			if wanted, ok := p.acceptParams(clause.Params, format); ok {
 				return wanted, true
 			}
 		}
@@ -62,7 +62,7 @@ func (p *zpage) negotiate(accept string) (representation, bool) {
 	return representation{}, false
 }
 
-func (p *zpage) accepted(params map[string]string, format runtime.SerializerInfo) (representation, bool) {
+func (p *zpage) acceptParams(params map[string]string, format runtime.SerializerInfo) (representation, bool) {
 	if params["stream"] != "" || params["sv"] != "" {
 		return representation{}, false
 	}
@@ -79,8 +79,8 @@ func (p *zpage) accepted(params map[string]string, format runtime.SerializerInfo
 	return representation{version: version, format: format, pretty: params["pretty"] == "1"}, known
 }
 
-// encoder returns the format's encoder, with line breaks if people read it.
-func (a representation) encoder(r *http.Request) runtime.Encoder {
+// newEncoder returns the format's encoder, with line breaks if people read it.
+func (a representation) newEncoder(r *http.Request) runtime.Encoder {
 	pretty, err := strconv.ParseBool(r.URL.Query().Get("pretty"))
 	if err != nil {
 		agent := r.UserAgent()
@@ -95,7 +95,7 @@ func (a representation) encoder(r *http.Request) runtime.Encoder {
 // notAcceptable answers as an API server does.
 func notAcceptable(w http.ResponseWriter) {
 	var types []string
-	for _, format := range formats() {
+	for _, format := range listFormats() {
 		types = append(types, format.MediaType)
 	}
 	status := metav1.Status{

@@ -33,13 +33,13 @@ type zpage struct {
 	objects map[string]func() runtime.Object // by version
 }
 
-// flagz shows every flag's value, given or default.
-func (e *Endpoints) flagz() *zpage {
+// newFlagz shows every flag's value, given or default.
+func (e *Endpoints) newFlagz() *zpage {
 	values := func() map[string]string {
 		values := map[string]string{}
 		e.Flags.VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden || f.Changed {
-				values[f.Name] = shown(f)
+				values[f.Name] = shownValue(f)
 			}
 		})
 		return values
@@ -52,7 +52,7 @@ func (e *Endpoints) flagz() *zpage {
 			fmt.Fprintf(w, header, e.Component, "flagz")
 			e.Flags.VisitAll(func(f *pflag.Flag) {
 				if !f.Hidden || f.Changed {
-					fmt.Fprintf(w, "%s=%s\n", f.Name, shown(f))
+					fmt.Fprintf(w, "%s=%s\n", f.Name, shownValue(f))
 				}
 			})
 		},
@@ -67,16 +67,16 @@ func (e *Endpoints) flagz() *zpage {
 	}
 }
 
-// shown is a flag's value, unless it is marked as a secret, in upstream's way.
-func shown(f *pflag.Flag) string {
+// shownValue is a flag's value, unless it is marked as a secret, in upstream's way.
+func shownValue(f *pflag.Flag) string {
 	if len(f.Annotations["classified"]) > 0 {
 		return "CLASSIFIED"
 	}
 	return f.Value.String()
 }
 
-// statusz shows what runs here, and since when.
-func (e *Endpoints) statusz(paths []string) *zpage {
+// newStatusz shows what runs here, and since when.
+func (e *Endpoints) newStatusz(paths []string) *zpage {
 	status := func() statuszv1beta1.Statusz {
 		seconds, _ := metrics.GetProcessStart()
 		started := time.Unix(int64(seconds), 0)
@@ -125,7 +125,7 @@ func typeMeta(kind, version string) metav1.TypeMeta {
 }
 
 func (p *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	wanted, ok := p.negotiate(r.Header.Get("Accept"))
+	wanted, ok := p.negotiateFormat(r.Header.Get("Accept"))
 	if !ok {
 		notAcceptable(w)
 		return
@@ -141,5 +141,5 @@ func (p *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", wanted.format.MediaType+";g="+zpagesGroup+";v="+wanted.version+";as="+p.kind)
 	// Only the connection can fail here, and then there is no one to report to.
-	_ = wanted.encoder(r).Encode(p.objects[wanted.version](), w)
+	_ = wanted.newEncoder(r).Encode(p.objects[wanted.version](), w)
 }

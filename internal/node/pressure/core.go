@@ -61,7 +61,7 @@ func (c *Core) Step(levels Levels, now time.Time) Verdict {
 	first := -1
 	for i, threshold := range c.thresholds {
 		level, observed := levels.Signals[threshold.Signal]
-		if !observed || !met(threshold, level, c.due[i]) {
+		if !observed || !isMet(threshold, level, c.due[i]) {
 			c.since[i], c.due[i] = time.Time{}, false
 			continue
 		}
@@ -75,41 +75,41 @@ func (c *Core) Step(levels Levels, now time.Time) Verdict {
 		}
 	}
 
-	verdict := Verdict{Conditions: c.conditions(now)}
+	verdict := Verdict{Conditions: c.currentConditions(now)}
 	if first >= 0 {
-		verdict.Starved = c.starved(first, levels)
+		verdict.Starved = c.newStarved(first, levels)
 	}
 	return verdict
 }
 
-// met reports whether less is available than the threshold or, once it was due, than the threshold
-// plus its minimum reclaim.
-func met(threshold Threshold, level Level, due bool) bool {
-	needed := threshold.amount.of(level.Capacity)
+// isMet reports whether less is available than the threshold or, once it was due, than the
+// threshold plus its minimum reclaim.
+func isMet(threshold Threshold, level Level, due bool) bool {
+	needed := threshold.amount.quantityOf(level.Capacity)
 	if due {
-		needed.Add(threshold.reclaim.of(level.Capacity))
+		needed.Add(threshold.reclaim.quantityOf(level.Capacity))
 	}
 	return needed.CmpInt64(level.Available) > 0
 }
 
-// conditions last for the transition period, so that a node whose pressure comes and goes does not
-// look healthy in between.
-func (c *Core) conditions(now time.Time) []v1.NodeConditionType {
+// currentConditions last for the transition period, so that a node whose pressure comes and goes
+// does not look healthy in between.
+func (c *Core) currentConditions(now time.Time) []v1.NodeConditionType {
 	maps.DeleteFunc(c.seen, func(_ v1.NodeConditionType, last time.Time) bool {
 		return now.Sub(last) >= c.transition && !now.Equal(last)
 	})
 	return slices.Sorted(maps.Keys(c.seen))
 }
 
-func (c *Core) starved(first int, levels Levels) *Starved {
+func (c *Core) newStarved(first int, levels Levels) *Starved {
 	threshold := c.thresholds[first]
 	meaning := meanings[threshold.Signal]
 	level := levels.Signals[threshold.Signal]
 	return &Starved{
 		Signal:         threshold.Signal,
 		Resource:       meaning.resource,
-		hard:           threshold.hard(),
-		threshold:      threshold.amount.of(level.Capacity),
+		hard:           threshold.isHard(),
+		threshold:      threshold.amount.quantityOf(level.Capacity),
 		available:      *resource.NewQuantity(level.Available, meaning.format),
 		imagesApart:    levels.ImagesApart,
 		layersWithNode: levels.LayersWithNode,
@@ -119,9 +119,9 @@ func (c *Core) starved(first int, levels Levels) *Starved {
 
 func (s *Starved) ofImages() bool { return s.Signal == ImageFs || s.Signal == ImageFsInodes }
 
-// holds reports whether the full filesystem has containers' writable layers, and whether it has
-// images. Logs and volumes are always on the node's.
-func (s *Starved) holds() (layers, images bool) {
+// holdsLayers reports whether the full filesystem has containers' writable layers, and whether it
+// has images. Logs and volumes are always on the node's.
+func (s *Starved) holdsLayers() (layers, images bool) {
 	if !s.imagesApart {
 		return true, true
 	}

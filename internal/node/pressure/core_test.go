@@ -164,7 +164,7 @@ func FuzzThresholds(f *testing.F) {
 			return
 		}
 		for _, threshold := range core.thresholds {
-			amount := threshold.amount.of(1 << 30)
+			amount := threshold.amount.quantityOf(1 << 30)
 			if amount.Sign() < 0 {
 				t.Fatalf("%s of 1Gi is %s", threshold, &amount)
 			}

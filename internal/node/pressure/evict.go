@@ -48,15 +48,15 @@ func Victim(s *Starved, ranked []Candidate) *Eviction {
 				grace = min(grace, *own)
 			}
 		}
-		message, annotations := explain(s, c)
+		message, annotations := explainEviction(s, c)
 		return &Eviction{Pod: c.Pod, Signal: string(s.Signal), Grace: grace, Message: message, Annotations: annotations, Disruption: true}
 	}
 	return nil
 }
 
-// explain returns the kubelet's message: what was low, and which containers used more of it than
-// they requested.
-func explain(s *Starved, c Candidate) (message string, annotations map[string]string) {
+// explainEviction returns the kubelet's message: what was low, and which containers used more of it
+// than they requested.
+func explainEviction(s *Starved, c Candidate) (message string, annotations map[string]string) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "The node was low on resource: %s. ", s.Resource)
 	fmt.Fprintf(&text, "Threshold quantity: %s, available: %s. ", &s.threshold, &s.available)
@@ -105,12 +105,12 @@ func containerUsed(usage *stats.ContainerStats, name v1.ResourceName) (used reso
 	switch name {
 	case v1.ResourceMemory:
 		if usage.Memory != nil && usage.Memory.WorkingSetBytes != nil {
-			return quantity(usage.Memory.WorkingSetBytes, resource.BinarySI), true
+			return toQuantity(usage.Memory.WorkingSetBytes, resource.BinarySI), true
 		}
 	case v1.ResourceEphemeralStorage:
 		if usage.Rootfs != nil && usage.Rootfs.UsedBytes != nil && usage.Logs != nil && usage.Logs.UsedBytes != nil {
 			sum := *usage.Rootfs.UsedBytes + *usage.Logs.UsedBytes
-			return quantity(&sum, resource.BinarySI), true
+			return toQuantity(&sum, resource.BinarySI), true
 		}
 	}
 	return used, false

@@ -34,14 +34,14 @@ func Rank(s *Starved, candidates []Candidate) []Candidate {
 func orderFor(s *Starved) order {
 	switch {
 	case s.Signal.isMemory():
-		return inTurn(exceeds(memoryUsed, v1.ResourceMemory), byPriority, beyond(memoryUsed, v1.ResourceMemory))
+		return inTurn(orderExceeding(memoryUsed, v1.ResourceMemory), byPriority, orderByExcess(memoryUsed, v1.ResourceMemory))
 	case s.Signal == PIDs:
-		return inTurn(byPriority, beyond(tasksUsed, pids))
+		return inTurn(byPriority, orderByExcess(tasksUsed, pids))
 	}
 	// The kubelet subtracts the request in bytes from the number of inodes as well. That is kept,
 	// for the same victims.
 	used := diskUsed(s)
-	return inTurn(exceeds(used, s.Resource), byPriority, beyond(used, v1.ResourceEphemeralStorage))
+	return inTurn(orderExceeding(used, s.Resource), byPriority, orderByExcess(used, v1.ResourceEphemeralStorage))
 }
 
 // inTurn uses the next order where one sees no difference.
@@ -60,33 +60,33 @@ func byPriority(a, b Candidate) int { return cmp.Compare(rules.Priority(a.Pod), 
 
 type measure func(Candidate) resource.Quantity
 
-// exceeds orders those first that use more than they request.
-func exceeds(used measure, name v1.ResourceName) order {
+// orderExceeding orders those first that use more than they request.
+func orderExceeding(used measure, name v1.ResourceName) order {
 	class := func(c Candidate) int {
 		usage := used(c)
-		if usage.Cmp(request(c.Pod, name)) > 0 {
+		if usage.Cmp(requestOf(c.Pod, name)) > 0 {
 			return 0
 		}
 		return 1
 	}
-	return measured(func(a, b Candidate) int { return cmp.Compare(class(a), class(b)) })
+	return orderMeasured(func(a, b Candidate) int { return cmp.Compare(class(a), class(b)) })
 }
 
-// beyond orders those first that exceed their request most, or fall short of it least.
-func beyond(used measure, name v1.ResourceName) order {
+// orderByExcess orders those first that exceed their request most, or fall short of it least.
+func orderByExcess(used measure, name v1.ResourceName) order {
 	over := func(c Candidate) resource.Quantity {
 		usage := used(c)
-		usage.Sub(request(c.Pod, name))
+		usage.Sub(requestOf(c.Pod, name))
 		return usage
 	}
-	return measured(func(a, b Candidate) int {
+	return orderMeasured(func(a, b Candidate) int {
 		overA, overB := over(a), over(b)
 		return overB.Cmp(overA)
 	})
 }
 
-// measured compares by usage, with those first whose usage is unknown.
-func measured(byUsage order) order {
+// orderMeasured compares by usage, with those first whose usage is unknown.
+func orderMeasured(byUsage order) order {
 	return func(a, b Candidate) int {
 		if a.Usage == nil || b.Usage == nil {
 			return unknownFirst(a, b)
@@ -105,9 +105,9 @@ func unknownFirst(a, b Candidate) int {
 	return 0
 }
 
-// request includes overhead. As in the kubelet, a pod that requests nothing gets no allowance for
+// requestOf includes overhead. As in the kubelet, a pod that requests nothing gets no allowance for
 // its overhead.
-func request(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
+func requestOf(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 	whole := helper.IsPodLevelResourcesSet(pod)
 	sum := rules.PodRequests(pod, helper.PodResourcesOptions{ExcludeOverhead: true, SkipContainerLevelResources: whole})[name]
 	if overhead, found := pod.Spec.Overhead[name]; found && !sum.IsZero() {
@@ -118,11 +118,11 @@ func request(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 
 // Requests are a pod's of memory and ephemeral storage, as they count against what it uses.
 func Requests(pod *v1.Pod) v1.ResourceList {
-	return v1.ResourceList{v1.ResourceMemory: request(pod, v1.ResourceMemory),
-		v1.ResourceEphemeralStorage: request(pod, v1.ResourceEphemeralStorage)}
+	return v1.ResourceList{v1.ResourceMemory: requestOf(pod, v1.ResourceMemory),
+		v1.ResourceEphemeralStorage: requestOf(pod, v1.ResourceEphemeralStorage)}
 }
 
-func quantity(n *uint64, format resource.Format) resource.Quantity {
+func toQuantity(n *uint64, format resource.Format) resource.Quantity {
 	if n == nil {
 		return resource.Quantity{Format: format}
 	}
@@ -133,21 +133,21 @@ func memoryUsed(c Candidate) resource.Quantity {
 	if c.Usage.Memory == nil {
 		return resource.Quantity{Format: resource.BinarySI}
 	}
-	return quantity(c.Usage.Memory.WorkingSetBytes, resource.BinarySI)
+	return toQuantity(c.Usage.Memory.WorkingSetBytes, resource.BinarySI)
 }
 
 func tasksUsed(c Candidate) resource.Quantity {
 	if c.Usage.ProcessStats == nil {
 		return resource.Quantity{Format: resource.DecimalSI}
 	}
-	return quantity(c.Usage.ProcessStats.ProcessCount, resource.DecimalSI)
+	return toQuantity(c.Usage.ProcessStats.ProcessCount, resource.DecimalSI)
 }
 
 // diskUsed sums up what a pod has on the full filesystem. If there is only one, that is everything.
 // Otherwise logs and volumes are on the node's, and writable layers are with the images or, if the
 // runtime is configured so, on the node's.
 func diskUsed(s *Starved) measure {
-	layers, _ := s.holds()
+	layers, _ := s.holdsLayers()
 	rest := !s.imagesApart || !s.ofImages()
 	return func(c Candidate) resource.Quantity {
 		var sum resource.Quantity
@@ -168,7 +168,7 @@ func diskUsed(s *Starved) measure {
 
 		if rest {
 			for i := range c.Usage.VolumeStats {
-				if local(c.Pod, c.Usage.VolumeStats[i].Name) {
+				if isLocal(c.Pod, c.Usage.VolumeStats[i].Name) {
 					add(&c.Usage.VolumeStats[i].FsStats)
 				}
 			}
@@ -179,13 +179,13 @@ func diskUsed(s *Starved) measure {
 
 func diskPart(fs *stats.FsStats, name v1.ResourceName) resource.Quantity {
 	if name == inodes {
-		return quantity(fs.InodesUsed, resource.DecimalSI)
+		return toQuantity(fs.InodesUsed, resource.DecimalSI)
 	}
-	return quantity(fs.UsedBytes, resource.BinarySI)
+	return toQuantity(fs.UsedBytes, resource.BinarySI)
 }
 
-// local reports whether a volume takes room on the node's disk, not in memory.
-func local(pod *v1.Pod, name string) bool {
+// isLocal reports whether a volume takes room on the node's disk, not in memory.
+func isLocal(pod *v1.Pod, name string) bool {
 	for _, volume := range pod.Spec.Volumes {
 		if volume.Name == name {
 			return volume.HostPath != nil || volume.ConfigMap != nil || volume.GitRepo != nil ||

@@ -57,8 +57,8 @@ type amount struct {
 	fraction float32 // of the capacity; float32 as in the kubelet, so that thresholds in messages are the same to the byte
 }
 
-// of returns the quantity that the amount means for a capacity.
-func (a amount) of(capacity int64) resource.Quantity {
+// quantityOf returns the quantity that the amount means for a capacity.
+func (a amount) quantityOf(capacity int64) resource.Quantity {
 	if a.quantity != nil {
 		return a.quantity.DeepCopy()
 	}
@@ -74,7 +74,7 @@ type Threshold struct {
 	reclaim amount // how much beyond it is freed once it has been met
 }
 
-func (t Threshold) hard() bool { return t.Grace == 0 }
+func (t Threshold) isHard() bool { return t.Grace == 0 }
 
 // Thresholds parses the configuration. Those of memory come first, and among these and among the
 // others, hard ones before soft ones.
@@ -86,12 +86,12 @@ func (c Config) Thresholds() ([]Threshold, error) {
 		return nil, fmt.Errorf("--eviction-max-pod-grace-period: %d must not be negative", c.MaxPodGrace)
 	}
 
-	reclaims, err := c.reclaims()
+	reclaims, err := c.parseReclaims()
 	if err != nil {
 		return nil, err
 	}
 
-	all, err := thresholds("--eviction-hard", c.Hard, reclaims)
+	all, err := parseThresholds("--eviction-hard", c.Hard, reclaims)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (c Config) Thresholds() ([]Threshold, error) {
 		all = slices.Insert(all, i+1, pods)
 	}
 
-	soft, err := thresholds("--eviction-soft", c.Soft, reclaims)
+	soft, err := parseThresholds("--eviction-soft", c.Soft, reclaims)
 	if err != nil {
 		return nil, err
 	}
@@ -112,17 +112,17 @@ func (c Config) Thresholds() ([]Threshold, error) {
 
 	all = append(all, soft...)
 	memory := func(t Threshold) bool { return t.Signal.isMemory() }
-	return append(only(all, memory), only(all, func(t Threshold) bool { return !memory(t) })...), nil
+	return append(filterThresholds(all, memory), filterThresholds(all, func(t Threshold) bool { return !memory(t) })...), nil
 }
 
-func only(all []Threshold, keep func(Threshold) bool) []Threshold {
+func filterThresholds(all []Threshold, keep func(Threshold) bool) []Threshold {
 	return slices.DeleteFunc(slices.Clone(all), func(t Threshold) bool { return !keep(t) })
 }
 
-// thresholds parses those of one flag, in a fixed order.
-func thresholds(flag string, statements map[string]string, reclaims map[Signal]amount) (all []Threshold, err error) {
-	for _, signal := range signals(statements) {
-		value, some, err := threshold(flag, signal, statements[string(signal)])
+// parseThresholds parses those of one flag, in a fixed order.
+func parseThresholds(flag string, statements map[string]string, reclaims map[Signal]amount) (all []Threshold, err error) {
+	for _, signal := range signalsIn(statements) {
+		value, some, err := parseThreshold(flag, signal, statements[string(signal)])
 		if err != nil {
 			return nil, err
 		}
@@ -134,7 +134,7 @@ func thresholds(flag string, statements map[string]string, reclaims map[Signal]a
 }
 
 func (c Config) addGraces(soft []Threshold) error {
-	graces, err := c.graces()
+	graces, err := c.parseGraces()
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func (c Config) addGraces(soft []Threshold) error {
 	return nil
 }
 
-func signals(statements map[string]string) []Signal {
+func signalsIn(statements map[string]string) []Signal {
 	var all []Signal
 	for _, name := range slices.Sorted(maps.Keys(statements)) {
 		all = append(all, Signal(name))
@@ -157,7 +157,7 @@ func signals(statements map[string]string) []Signal {
 	return all
 }
 
-func known(flag string, signal Signal) error {
+func checkSignal(flag string, signal Signal) error {
 	if _, found := meanings[signal]; found {
 		return nil
 	}
@@ -165,15 +165,15 @@ func known(flag string, signal Signal) error {
 	return fmt.Errorf("%s: unsupported eviction signal %q: must be one of %v", flag, string(signal), names)
 }
 
-// threshold reads one statement. 0% and 100% switch a threshold off.
-func threshold(flag string, signal Signal, text string) (value amount, some bool, err error) {
-	if err := known(flag, signal); err != nil {
+// parseThreshold reads one statement. 0% and 100% switch a threshold off.
+func parseThreshold(flag string, signal Signal, text string) (value amount, some bool, err error) {
+	if err := checkSignal(flag, signal); err != nil {
 		return amount{}, false, err
 	}
 	if text == "0%" || text == "100%" {
 		return amount{}, false, nil
 	}
-	if value, err = parse(text); err != nil {
+	if value, err = parseAmount(text); err != nil {
 		return amount{}, false, fmt.Errorf("%s: %s: %w", flag, signal, err)
 	}
 	switch {
@@ -185,11 +185,11 @@ func threshold(flag string, signal Signal, text string) (value amount, some bool
 	return value, true, nil
 }
 
-func (c Config) graces() (map[Signal]time.Duration, error) {
+func (c Config) parseGraces() (map[Signal]time.Duration, error) {
 	const flag = "--eviction-soft-grace-period"
 	all := map[Signal]time.Duration{}
-	for _, signal := range signals(c.SoftGrace) {
-		if err := known(flag, signal); err != nil {
+	for _, signal := range signalsIn(c.SoftGrace) {
+		if err := checkSignal(flag, signal); err != nil {
 			return nil, err
 		}
 		grace, err := time.ParseDuration(c.SoftGrace[string(signal)])
@@ -204,15 +204,15 @@ func (c Config) graces() (map[Signal]time.Duration, error) {
 	return all, nil
 }
 
-func (c Config) reclaims() (map[Signal]amount, error) {
+func (c Config) parseReclaims() (map[Signal]amount, error) {
 	const flag = "--eviction-minimum-reclaim"
 	all := map[Signal]amount{}
-	for _, signal := range signals(c.MinimumReclaim) {
-		if err := known(flag, signal); err != nil {
+	for _, signal := range signalsIn(c.MinimumReclaim) {
+		if err := checkSignal(flag, signal); err != nil {
 			return nil, err
 		}
 		text := c.MinimumReclaim[string(signal)]
-		value, err := parse(text)
+		value, err := parseAmount(text)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %s: %w", flag, signal, err)
 		}
@@ -225,7 +225,7 @@ func (c Config) reclaims() (map[Signal]amount, error) {
 	return all, nil
 }
 
-func parse(text string) (amount, error) {
+func parseAmount(text string) (amount, error) {
 	if number, percent := strings.CutSuffix(text, "%"); percent {
 		value, err := strconv.ParseFloat(number, 32)
 		if err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
@@ -243,7 +243,7 @@ func parse(text string) (amount, error) {
 // String is the threshold as in the flags, with its grace period and minimum reclaim.
 func (t Threshold) String() string {
 	text := fmt.Sprintf("%s<%s", t.Signal, t.amount)
-	if !t.hard() {
+	if !t.isHard() {
 		text += fmt.Sprintf(" for %s", t.Grace)
 	}
 	if t.reclaim != (amount{}) {

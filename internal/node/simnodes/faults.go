@@ -69,7 +69,7 @@ func (f Faults) SetConditions(ctx context.Context, which Selection, change kubel
 
 // annotateAll annotates the selected nodes and returns their names.
 func (f Faults) annotateAll(ctx context.Context, which Selection, annotations func(*v1.Node) map[string]any) ([]string, error) {
-	nodes, err := f.selected(ctx, which)
+	nodes, err := f.selectNodes(ctx, which)
 	if err != nil {
 		return nil, err
 	}
@@ -78,14 +78,14 @@ func (f Faults) annotateAll(ctx context.Context, which Selection, annotations fu
 	group.SetLimit(16)
 	for i, node := range nodes {
 		names[i] = node.Name
-		group.Go(func() error { return f.annotate(ctx, node, annotations) })
+		group.Go(func() error { return f.annotateNode(ctx, node, annotations) })
 	}
 	return names, group.Wait()
 }
 
-// annotate patches the node at the version that was read, and tries again after a conflict, so that
-// concurrent changes are not lost.
-func (f Faults) annotate(ctx context.Context, node *v1.Node, annotations func(*v1.Node) map[string]any) error {
+// annotateNode patches the node at the version that was read, and tries again after a conflict, so
+// that concurrent changes are not lost.
+func (f Faults) annotateNode(ctx context.Context, node *v1.Node, annotations func(*v1.Node) map[string]any) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 			"resourceVersion": node.ResourceVersion, "annotations": annotations(node),
@@ -108,8 +108,9 @@ func (f Faults) annotate(ctx context.Context, node *v1.Node, annotations func(*v
 	return nil
 }
 
-// selected returns the nodes of a selection, each once: one may be named, and be in a zone that is.
-func (f Faults) selected(ctx context.Context, which Selection) ([]*v1.Node, error) {
+// selectNodes returns the nodes of a selection, each once: one may be named, and be in a zone that
+// is.
+func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, error) {
 	var nodes []*v1.Node
 	taken := map[string]bool{}
 	take := func(node *v1.Node) {

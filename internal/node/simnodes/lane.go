@@ -40,7 +40,7 @@ func startLane(ctx context.Context, group *errgroup.Group, workers int, first *l
 				if yields && !l.letPass(ctx) {
 					return nil
 				}
-				a, ok := l.take(ctx)
+				a, ok := l.takeAction(ctx)
 				if !ok {
 					return nil
 				}
@@ -60,11 +60,11 @@ func startLane(ctx context.Context, group *errgroup.Group, workers int, first *l
 	return l
 }
 
-func (l *lane) add(a kubelet.Action) {
+func (l *lane) addAction(a kubelet.Action) {
 	l.mu.Lock()
 	l.queue = append(l.queue, a)
 	l.mu.Unlock()
-	l.wake()
+	l.wakeTaker()
 }
 
 func (l *lane) len() int {
@@ -73,7 +73,7 @@ func (l *lane) len() int {
 	return len(l.queue)
 }
 
-func (l *lane) wake() {
+func (l *lane) wakeTaker() {
 	select {
 	case l.more <- struct{}{}:
 	default:
@@ -92,8 +92,8 @@ func (l *lane) letPass(ctx context.Context) bool {
 	return true
 }
 
-// take waits for an action; false when ctx ended.
-func (l *lane) take(ctx context.Context) (kubelet.Action, bool) {
+// takeAction waits for an action; false when ctx ended.
+func (l *lane) takeAction(ctx context.Context) (kubelet.Action, bool) {
 	for {
 		if ctx.Err() != nil {
 			return kubelet.Action{}, false
@@ -106,7 +106,7 @@ func (l *lane) take(ctx context.Context) (kubelet.Action, bool) {
 			rest := len(l.queue)
 			l.mu.Unlock()
 			if rest > 0 {
-				l.wake()
+				l.wakeTaker()
 			}
 			return a, true
 		}

@@ -22,9 +22,9 @@ import (
 // other's nodes, and it is easy to run `berth nodes` next to `berth up` by mistake.
 const AnnotationPlayer = "berth.dev/played-by"
 
-// player identifies this process so that another one on this machine can tell whether it still
+// playerID identifies this process so that another one on this machine can tell whether it still
 // runs: by host, process ID, and start time, since process IDs are reused.
-func player() string { return playerOf(os.Getpid()) }
+func playerID() string { return playerOf(os.Getpid()) }
 
 func playerOf(pid int) string {
 	host, _ := os.Hostname()
@@ -51,7 +51,7 @@ func startOf(pid int) string {
 func checkPlayer(nodes []*v1.Node, shape *kubelet.Shape) error {
 	for _, node := range nodes {
 		name := node.Annotations[AnnotationPlayer]
-		if name == "" || name == player() {
+		if name == "" || name == playerID() {
 			continue
 		}
 		parts := strings.Split(name, "/")
@@ -69,7 +69,7 @@ func checkPlayer(nodes []*v1.Node, shape *kubelet.Shape) error {
 
 // signAsPlayer records on the first node that this process simulates it.
 func signAsPlayer(ctx context.Context, client kubernetes.Interface, shape *kubelet.Shape) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationPlayer: player()}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{AnnotationPlayer: playerID()}}})
 	if err != nil {
 		return err
 	}

@@ -60,16 +60,16 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	}
 	send := &sender{client: client, leases: map[string]*knownLease{}, log: opts.Log}
 	group, ctx := errgroup.WithContext(ctx)
-	r.heartbeats = startLane(ctx, group, max(opts.Workers, 4), nil, send.send, r.done)
-	r.podWrites = startLane(ctx, group, max(opts.Workers, 4), r.heartbeats, send.send, r.done)
-	r.reports = startLane(ctx, group, 2, r.heartbeats, send.send, r.done)
+	r.heartbeats = startLane(ctx, group, max(opts.Workers, 4), nil, send.sendAction, r.done)
+	r.podWrites = startLane(ctx, group, max(opts.Workers, 4), r.heartbeats, send.sendAction, r.done)
+	r.reports = startLane(ctx, group, 2, r.heartbeats, send.sendAction, r.done)
 	watchNodes(ctx, group, client, &opts.Shape, r.events)
 	watchPods(ctx, group, client, &opts.Shape, r.events)
 	registered := make(chan struct{})
 	group.Go(func() error {
 		r.fleet.NodesListed(existing, version, time.Now())
 		r.fleet.Start(time.Now())
-		r.loop(ctx, opts.Shape.Count, func() { close(registered) })
+		r.runLoop(ctx, opts.Shape.Count, func() { close(registered) })
 		return nil
 	})
 	group.Go(func() error {
@@ -135,8 +135,8 @@ type result struct {
 	object  any
 }
 
-func (r *runner) loop(ctx context.Context, count int, ready func()) {
-	r.dispatch()
+func (r *runner) runLoop(ctx context.Context, count int, ready func()) {
+	r.dispatchActions()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -162,7 +162,7 @@ func (r *runner) loop(ctx context.Context, count int, ready func()) {
 			r.fleet.Tick(time.Now())
 		}
 
-		r.dispatch()
+		r.dispatchActions()
 	}
 }
 
@@ -170,17 +170,17 @@ func (r *runner) loop(ctx context.Context, count int, ready func()) {
 // says the same.
 const maxReports = 2000
 
-func (r *runner) dispatch() {
+func (r *runner) dispatchActions() {
 	for _, a := range r.fleet.Take() {
 		switch a.Kind {
 		case kubelet.PatchPod, kubelet.DeletePod:
-			r.podWrites.add(a)
+			r.podWrites.addAction(a)
 		case kubelet.Report:
 			if r.reports.len() < maxReports {
-				r.reports.add(a)
+				r.reports.addAction(a)
 			}
 		default:
-			r.heartbeats.add(a)
+			r.heartbeats.addAction(a)
 		}
 	}
 }

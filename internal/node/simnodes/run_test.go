@@ -150,11 +150,11 @@ func TestNodesThatAProcessPlaysAreNotPlayedTwice(t *testing.T) {
 	}
 	// A process that ended, one elsewhere, and one whose number was taken by another, do not count.
 	host, _ := os.Hostname()
-	for _, by := range []string{"", "elsewhere/1/1", host + "/999999999/1", fmt.Sprintf("%s/%d/1", host, os.Getppid()), player()} {
+	for _, by := range []string{"", "elsewhere/1/1", host + "/999999999/1", fmt.Sprintf("%s/%d/1", host, os.Getppid()), playerID()} {
 		client := fake.NewClientset(played(by))
 		start(t, client, 1)
 		node, _ := client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
-		if got := node.Annotations[AnnotationPlayer]; got != player() {
+		if got := node.Annotations[AnnotationPlayer]; got != playerID() {
 			t.Errorf("after %q the nodes are played by %q", by, got)
 		}
 	}
@@ -166,7 +166,7 @@ func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
 	var log bytes.Buffer
 	s := &sender{client: client, leases: map[string]*knownLease{}, log: slog.New(slog.NewTextHandler(&log, nil))}
 	renew := kubelet.Action{Kind: kubelet.Renew, Node: "node-1", UID: "uid"}
-	if outcome, _ := s.send(t.Context(), renew); outcome != kubelet.OK {
+	if outcome, _ := s.sendAction(t.Context(), renew); outcome != kubelet.OK {
 		t.Fatalf("a Lease of an earlier run is not taken over: %v\n%s", outcome, &log)
 	}
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, "node-1", errors.New("changed"))
@@ -178,11 +178,11 @@ func TestALeaseIsRenewedAfterAConflict(t *testing.T) {
 		failed = true
 		return true, nil, conflict
 	})
-	if outcome, _ := s.send(t.Context(), renew); outcome != kubelet.Failed {
+	if outcome, _ := s.sendAction(t.Context(), renew); outcome != kubelet.Failed {
 		t.Errorf("a conflict is %v, want failed", outcome)
 	}
 	client.ClearActions()
-	if outcome, _ := s.send(t.Context(), renew); outcome != kubelet.OK {
+	if outcome, _ := s.sendAction(t.Context(), renew); outcome != kubelet.OK {
 		t.Errorf("after a conflict: %v\n%s", outcome, &log)
 	}
 	if !slices.ContainsFunc(client.Actions(), func(a clienttesting.Action) bool { return a.Matches("get", "leases") }) {
@@ -203,7 +203,7 @@ func TestManyFailuresAreOneLine(t *testing.T) {
 	var log bytes.Buffer
 	s := &sender{client: client, leases: map[string]*knownLease{}, log: slog.New(slog.NewTextHandler(&log, nil))}
 	for range 100 {
-		s.send(t.Context(), kubelet.Action{Kind: kubelet.Renew, Node: "node-1", UID: "uid"})
+		s.sendAction(t.Context(), kubelet.Action{Kind: kubelet.Renew, Node: "node-1", UID: "uid"})
 	}
 	if n := strings.Count(log.String(), "\n"); n != 1 || strings.Contains(log.String(), "pod=") {
 		t.Errorf("%d lines:\n%s", n, &log)
@@ -211,7 +211,7 @@ func TestManyFailuresAreOneLine(t *testing.T) {
 	log.Reset()
 	err = apierrors.NewBadRequest("no such field")
 	for range 2 {
-		s.send(t.Context(), kubelet.Action{Kind: kubelet.PatchPod, Node: "node-1", Pod: types.NamespacedName{Namespace: "default", Name: "p"}})
+		s.sendAction(t.Context(), kubelet.Action{Kind: kubelet.PatchPod, Node: "node-1", Pod: types.NamespacedName{Namespace: "default", Name: "p"}})
 	}
 	if n := strings.Count(log.String(), "pod=default/p"); n != 2 {
 		t.Errorf("refused twice, logged %d times:\n%s", n, &log)
@@ -262,7 +262,7 @@ func TestConflictOfADeletionIsLookedInto(t *testing.T) {
 		s := &sender{client: client, log: slog.New(slog.DiscardHandler)}
 		for _, kind := range []kubelet.Kind{kubelet.DeletePod, kubelet.DeleteNode} {
 			action := kubelet.Action{Kind: kind, Node: "a", Pod: types.NamespacedName{Namespace: "default", Name: "a"}, UID: "mine"}
-			if got, _ := s.send(t.Context(), action); got != c.want {
+			if got, _ := s.sendAction(t.Context(), action); got != c.want {
 				t.Errorf("%v while %q is there: %d, want %d", kind, c.there, got, c.want)
 			}
 		}
@@ -284,11 +284,11 @@ func TestHeartbeatsComeFirst(t *testing.T) {
 		done := make(chan result, 1000)
 		heartbeats := startLane(ctx, group, 1, nil, send, done)
 		for range 20 {
-			heartbeats.add(kubelet.Action{Kind: kubelet.Renew})
+			heartbeats.addAction(kubelet.Action{Kind: kubelet.Renew})
 		}
 		pods := startLane(ctx, group, 4, heartbeats, send, done)
 		for range 60 {
-			pods.add(kubelet.Action{Kind: kubelet.DeletePod})
+			pods.addAction(kubelet.Action{Kind: kubelet.DeletePod})
 		}
 		for sent[kubelet.Renew].Load() < 19 {
 			<-done
@@ -322,7 +322,7 @@ func TestALaneIsBoundedAndLosesNothing(t *testing.T) {
 	done := make(chan result)
 	l := startLane(ctx, group, workers, nil, send, done)
 	for range actions {
-		l.add(kubelet.Action{Kind: kubelet.DeletePod, Node: "node-1"})
+		l.addAction(kubelet.Action{Kind: kubelet.DeletePod, Node: "node-1"})
 	}
 	for range actions {
 		<-done
@@ -345,11 +345,11 @@ func TestWebhookThatIsGoneDelaysTheEndOfPods(t *testing.T) {
 		api.SetFault(func(*http.Request) fakeapi.Fault { return fakeapi.Fault{Late: 30 * time.Second} })
 		s := &sender{client: api.Client(), leases: map[string]*knownLease{}, log: slog.New(slog.DiscardHandler)}
 		remove := kubelet.Action{Kind: kubelet.DeletePod, Pod: types.NamespacedName{Namespace: "default", Name: "p"}, UID: pod.UID}
-		if outcome, _ := s.send(t.Context(), remove); outcome != kubelet.OK || len(api.Pods()) != 0 {
+		if outcome, _ := s.sendAction(t.Context(), remove); outcome != kubelet.OK || len(api.Pods()) != 0 {
 			t.Errorf("%v, and %d pods are left", outcome, len(api.Pods()))
 		}
 		began := time.Now()
-		if outcome, _ := s.send(t.Context(), kubelet.Action{Kind: kubelet.Renew, Node: "n", UID: "n"}); outcome != kubelet.Failed || time.Since(began) > 10*time.Second {
+		if outcome, _ := s.sendAction(t.Context(), kubelet.Action{Kind: kubelet.Renew, Node: "n", UID: "n"}); outcome != kubelet.Failed || time.Since(began) > 10*time.Second {
 			t.Errorf("a renewal ended as %v after %v", outcome, time.Since(began))
 		}
 	})

@@ -47,7 +47,7 @@ type sender struct {
 // one request at a time, so only the map needs the lock.
 type knownLease struct{ object *coordinationv1.Lease }
 
-func (s *sender) send(ctx context.Context, a kubelet.Action) (kubelet.Outcome, any) {
+func (s *sender) sendAction(ctx context.Context, a kubelet.Action) (kubelet.Outcome, any) {
 	if ctx.Err() != nil {
 		return kubelet.Failed, nil
 	}
@@ -61,14 +61,14 @@ func (s *sender) send(ctx context.Context, a kubelet.Action) (kubelet.Outcome, a
 	object, err := s.carryOut(ctx, a)
 	outcome := outcomeOf(err)
 	if outcome == kubelet.Failed || outcome == kubelet.Refused {
-		s.complain(a, outcome, err)
+		s.logFailure(a, outcome, err)
 	}
 	return outcome, object
 }
 
-// complain logs a request that failed, at debug level if it is retried and others have failed
+// logFailure logs a request that failed, at debug level if it is retried and others have failed
 // recently: without an API server, the requests of thousands of nodes fail.
-func (s *sender) complain(a kubelet.Action, outcome kubelet.Outcome, err error) {
+func (s *sender) logFailure(a kubelet.Action, outcome kubelet.Outcome, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
@@ -100,9 +100,9 @@ func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
 	core := s.client.CoreV1()
 	switch a.Kind {
 	case kubelet.Register:
-		return s.register(ctx, a)
+		return s.registerNode(ctx, a)
 	case kubelet.Renew:
-		return nil, s.renew(ctx, a)
+		return nil, s.renewLease(ctx, a)
 	case kubelet.PatchNode:
 		var subresource []string
 		if a.Status {
@@ -121,20 +121,20 @@ func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
 			GracePeriodSeconds: ptr.To[int64](0),
 			Preconditions:      &metav1.Preconditions{UID: &a.UID},
 		})
-		return nil, replaced(ctx, err, a.UID, a.Pod.Name, core.Pods(a.Pod.Namespace).Get)
+		return nil, conflictToNotFound(ctx, err, a.UID, a.Pod.Name, core.Pods(a.Pod.Namespace).Get)
 	case kubelet.DeleteNode:
 		err := core.Nodes().Delete(ctx, a.Node, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &a.UID}})
-		return nil, replaced(ctx, err, a.UID, a.Node, core.Nodes().Get)
+		return nil, conflictToNotFound(ctx, err, a.UID, a.Node, core.Nodes().Get)
 	case kubelet.Report:
-		return nil, s.report(ctx, a)
+		return nil, s.reportEvent(ctx, a)
 	}
 
 	return nil, fmt.Errorf("unknown action %v", a.Kind)
 }
 
-// replaced turns the conflict of a deletion into NotFound if no object of this UID is there any
-// longer: with another one in its place, it would be a conflict at every further try.
-func replaced[T metav1.Object](ctx context.Context, err error, uid types.UID, name string,
+// conflictToNotFound turns the conflict of a deletion into NotFound if no object of this UID is
+// there any longer: with another one in its place, it would be a conflict at every further try.
+func conflictToNotFound[T metav1.Object](ctx context.Context, err error, uid types.UID, name string,
 	get func(context.Context, string, metav1.GetOptions) (T, error)) error {
 	if !apierrors.IsConflict(err) {
 		return err
@@ -151,7 +151,7 @@ func replaced[T metav1.Object](ctx context.Context, err error, uid types.UID, na
 
 var errNotSimulated = errors.New("a node of this name exists and is not simulated")
 
-func (s *sender) register(ctx context.Context, a kubelet.Action) (*v1.Node, error) {
+func (s *sender) registerNode(ctx context.Context, a kubelet.Action) (*v1.Node, error) {
 	nodes := s.client.CoreV1().Nodes()
 	node, err := nodes.Create(ctx, a.Object, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
@@ -166,11 +166,11 @@ func (s *sender) register(ctx context.Context, a kubelet.Action) (*v1.Node, erro
 	return node, nil
 }
 
-// renew writes the node's Lease. If the Lease is unknown it is created; one that exists already,
-// from an earlier run, is read first.
-func (s *sender) renew(ctx context.Context, a kubelet.Action) error {
+// renewLease writes the node's Lease. If the Lease is unknown it is created; one that exists
+// already, from an earlier run, is read first.
+func (s *sender) renewLease(ctx context.Context, a kubelet.Action) error {
 	leases := s.client.CoordinationV1().Leases(v1.NamespaceNodeLease)
-	known := s.lease(a.Node)
+	known := s.knownLeaseOf(a.Node)
 	want := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.Node, Namespace: v1.NamespaceNodeLease}}
 	if known.object != nil {
 		want = known.object
@@ -210,7 +210,7 @@ func (s *sender) renew(ctx context.Context, a kubelet.Action) error {
 	return nil
 }
 
-func (s *sender) lease(node string) *knownLease {
+func (s *sender) knownLeaseOf(node string) *knownLease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.leases[node]
@@ -221,7 +221,7 @@ func (s *sender) lease(node string) *knownLease {
 	return known
 }
 
-func (s *sender) report(ctx context.Context, a kubelet.Action) error {
+func (s *sender) reportEvent(ctx context.Context, a kubelet.Action) error {
 	now := time.Now()
 	_, err := s.client.EventsV1().Events(a.Pod.Namespace).Create(ctx, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{

@@ -21,7 +21,7 @@ type owner struct {
 	events chan<- event
 }
 
-func (o owner) do(e event) {
+func (o owner) sendEvent(e event) {
 	select {
 	case o.events <- e:
 	case <-o.ctx.Done():
@@ -30,12 +30,12 @@ func (o owner) do(e event) {
 
 func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *kubelet.Shape, events chan<- event) {
 	owner := owner{ctx, events}
-	follow(ctx, group, feed.From("nodes", client.CoreV1().Nodes(), ""), feed.Whole[*v1.Node]{
+	followSource(ctx, group, feed.From("nodes", client.CoreV1().Nodes(), ""), feed.Whole[*v1.Node]{
 		Keep: func(n *v1.Node) (*v1.Node, bool) { return n, shape.Names(n.Name) },
-		Seen: func(n *v1.Node) { owner.do(func(f *kubelet.Fleet, now time.Time) { f.NodeSeen(n, now) }) },
-		Gone: func(n *v1.Node) { owner.do(func(f *kubelet.Fleet, now time.Time) { f.NodeGone(n, now) }) },
+		Seen: func(n *v1.Node) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodeSeen(n, now) }) },
+		Gone: func(n *v1.Node) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodeGone(n, now) }) },
 		Listed: func(list []*v1.Node, version string) {
-			owner.do(func(f *kubelet.Fleet, now time.Time) { f.NodesListed(list, version, now) })
+			owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodesListed(list, version, now) })
 		},
 	})
 }
@@ -44,22 +44,22 @@ func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.In
 // many.
 func watchPods(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *kubelet.Shape, events chan<- event) {
 	owner, bound := owner{ctx, events}, fields.OneTermNotEqualSelector("spec.nodeName", "").String()
-	follow(ctx, group, feed.From("pods", client.CoreV1().Pods(metav1.NamespaceAll), bound), feed.Whole[*v1.Pod]{
+	followSource(ctx, group, feed.From("pods", client.CoreV1().Pods(metav1.NamespaceAll), bound), feed.Whole[*v1.Pod]{
 		Keep: func(p *v1.Pod) (*v1.Pod, bool) {
 			if !shape.Names(p.Spec.NodeName) {
 				return nil, false
 			}
 			return kubelet.Slim(p), true
 		},
-		Seen: func(p *v1.Pod) { owner.do(func(f *kubelet.Fleet, now time.Time) { f.PodSeen(p, now) }) },
-		Gone: func(p *v1.Pod) { owner.do(func(f *kubelet.Fleet, now time.Time) { f.PodGone(p.UID, now) }) },
+		Seen: func(p *v1.Pod) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.PodSeen(p, now) }) },
+		Gone: func(p *v1.Pod) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.PodGone(p.UID, now) }) },
 		Listed: func(list []*v1.Pod, version string) {
-			owner.do(func(f *kubelet.Fleet, now time.Time) { f.PodsListed(list, version, now) })
+			owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.PodsListed(list, version, now) })
 		},
 	})
 }
 
-func follow[T runtime.Object](ctx context.Context, group *errgroup.Group, source feed.Source, show feed.Whole[T]) {
+func followSource[T runtime.Object](ctx context.Context, group *errgroup.Group, source feed.Source, show feed.Whole[T]) {
 	group.Go(func() error {
 		feed.Run(ctx, source, show.Sink())
 		return nil

@@ -12,8 +12,8 @@ import (
 // drain is how long a stopping scheduler continues to write events.
 const drain = 2 * time.Second
 
-// announce reports that a pod was bound.
-func (s *Scheduler) announce(a *cycle.Attempt) {
+// announceBound reports that a pod was bound.
+func (s *Scheduler) announceBound(a *cycle.Attempt) {
 	about := cycle.Reference(a.Pod)
 	s.events.Tell(eventlog.Event{
 		Component: a.Profile, About: about, Type: v1.EventTypeNormal, Reason: "Scheduled",

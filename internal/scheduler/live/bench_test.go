@@ -49,7 +49,7 @@ func benchOwner(b *testing.B, shapes int) {
 	ctx, stop := context.WithCancel(context.Background())
 	s.life = ctx
 	done := make(chan struct{})
-	go func() { defer close(done); s.binders.run(ctx, context.Background(), 2) }()
+	go func() { defer close(done); s.binders.runWorkers(ctx, context.Background(), 2) }()
 	b.ReportAllocs()
 	b.ResetTimer()
 	began, cpu, shown := time.Now(), cpuTime(b), 0

@@ -41,23 +41,23 @@ const (
 // bindPod gives the pod its node, and tells the plugins at PostBind.
 func (s *Scheduler) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
 	s.observer.Binding(1)
-	err := s.bind(ctx, a)
+	err := s.sendBinding(ctx, a)
 	s.observer.Binding(-1)
 	if err != nil {
-		return outcome(err)
+		return outcomeOf(err)
 	}
 	for _, p := range a.By.PostBind {
-		done := s.timing(a.Attempt, p.Name(), plugins.PostBind)
-		back := s.binders.lend(ctx)
-		_, err := guarded(s, p, func() (none struct{}, err error) { p.PostBind(ctx, a.Attempt); return none, nil })
+		done := s.startTiming(a.Attempt, p.Name(), plugins.PostBind)
+		back := s.binders.lendWorker(ctx)
+		_, err := callGuarded(s, p, func() (none struct{}, err error) { p.PostBind(ctx, a.Attempt); return none, nil })
 		back()
 		done(err == nil)
 	}
 	return cycle.Outcome{}
 }
 
-// timing returns what is to be called when the plugin has returned.
-func (s *Scheduler) timing(a *cycle.Attempt, plugin string, point plugins.Point) func(ok bool) {
+// startTiming returns what is to be called when the plugin has returned.
+func (s *Scheduler) startTiming(a *cycle.Attempt, plugin string, point plugins.Point) func(ok bool) {
 	if !a.Sampled {
 		return func(bool) {}
 	}
@@ -71,9 +71,9 @@ var (
 	errBoundElsewhere = errors.New("the pod was bound by another client")
 )
 
-// bind gives the pod its node. Without an error, the pod has it; with one, it does not. If the
-// answer to a binding leaves that open, the pod is read before its room is given to others.
-func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
+// sendBinding gives the pod its node. Without an error, the pod has it; with one, it does not. If
+// the answer to a binding leaves that open, the pod is read before its room is given to others.
+func (s *Scheduler) sendBinding(ctx context.Context, a cycle.Bind) error {
 	b := a.Attempt
 	began := time.Now()
 	for try := 1; ; try++ {
@@ -90,12 +90,12 @@ func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
 			if has {
 				err, refused = nil, nil
 			}
-			again = !has && lookErr == nil && own && !answered(err) && try < bindTries
+			again = !has && lookErr == nil && own && !isAnswered(err) && try < bindTries
 		}
 		if refused != nil {
 			s.observer.BindRefused(string(apierrors.ReasonForError(refused)))
 		}
-		if again && s.pause(firstPause<<try) {
+		if again && s.sleepAbout(firstPause<<try) {
 			continue
 		}
 		s.observer.Ran(b.Profile, plugins.Bind, err == nil, time.Since(began))
@@ -111,7 +111,7 @@ func (s *Scheduler) bind(ctx context.Context, a cycle.Bind) error {
 func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool, err error) {
 	b := a.Attempt
 	for _, binder := range a.By.Bind {
-		done := s.timing(b, binder.Name(), plugins.Bind)
+		done := s.startTiming(b, binder.Name(), plugins.Bind)
 		passed, err := s.askBinder(ctx, binder, b)
 		done(err == nil)
 		if !passed || err != nil {
@@ -129,7 +129,7 @@ func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind, try int) (own b
 
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	done := s.timing(b, "DefaultBinder", plugins.Bind)
+	done := s.startTiming(b, "DefaultBinder", plugins.Bind)
 	err = s.post(ctx, &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.Pod.Namespace, Name: b.Pod.Name, UID: b.Pod.UID},
 		Target:     v1.ObjectReference{Kind: "Node", Name: b.Node},
@@ -140,8 +140,8 @@ func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind, try int) (own b
 }
 
 func (s *Scheduler) askBinder(ctx context.Context, binder cycle.Binder, b *cycle.Attempt) (passed bool, err error) {
-	defer s.binders.lend(ctx)()
-	return guarded(s, binder, func() (bool, error) { return binder.Bind(ctx, b) })
+	defer s.binders.lendWorker(ctx)()
+	return callGuarded(s, binder, func() (bool, error) { return binder.Bind(ctx, b) })
 }
 
 // hasNode reads whether the pod has its node in spite of an error. The error that it returns means
@@ -151,18 +151,18 @@ func (s *Scheduler) askBinder(ctx context.Context, binder cycle.Binder, b *cycle
 func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt, why error) (has bool, err error) {
 	err = errors.New("the scheduler stops")
 	began := time.Now()
-	s.insist(ctx, func(ctx context.Context) bool {
+	s.retryBind(ctx, func(ctx context.Context) bool {
 		pod, failed := s.client.CoreV1().Pods(b.Pod.Namespace).Get(ctx, b.Pod.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(failed):
 			err = errGone
-		case failed != nil && answered(failed):
+		case failed != nil && isAnswered(failed):
 			if s.unread.Due() {
 				klog.FromContext(ctx).Error(failed, "A pod cannot be read to find out whether it was bound", "pod",
 					klog.KObj(b.Pod), "node", b.Node)
 			}
 			err = fmt.Errorf("%w; whether the pod has its node in spite of that cannot be read: %w", why, failed)
-			return answered(why) || time.Since(began) >= writtenWithin
+			return isAnswered(why) || time.Since(began) >= writtenWithin
 		case failed != nil:
 			return false
 		case pod.UID != b.Pod.UID:
@@ -183,8 +183,8 @@ func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt, why error) (h
 	return has, err
 }
 
-// answered reports whether the API server has carried out a request, or never will.
-func answered(err error) bool {
+// isAnswered reports whether the API server has carried out a request, or never will.
+func isAnswered(err error) bool {
 	if err == nil {
 		return true
 	}
@@ -196,19 +196,19 @@ func answered(err error) bool {
 	return true
 }
 
-// insist tries until it works or the scheduler stops.
-func (s *Scheduler) insist(ctx context.Context, try func(context.Context) bool) {
+// retryBind tries until it works or the scheduler stops.
+func (s *Scheduler) retryBind(ctx context.Context, try func(context.Context) bool) {
 	once := func() bool {
 		ctx, cancel := context.WithTimeout(ctx, readWithin)
 		defer cancel()
 		return try(ctx)
 	}
-	for pause := firstPause; !once() && s.pause(pause); pause = min(2*pause, lastPause) {
+	for pause := firstPause; !once() && s.sleepAbout(pause); pause = min(2*pause, lastPause) {
 	}
 }
 
-// pause waits for about this long, and returns false if the scheduler stops.
-func (s *Scheduler) pause(d time.Duration) bool {
+// sleepAbout waits for about this long, and returns false if the scheduler stops.
+func (s *Scheduler) sleepAbout(d time.Duration) bool {
 	select {
 	case <-s.life.Done():
 		return false

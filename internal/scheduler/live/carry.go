@@ -46,32 +46,32 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 		if log := klog.Background().V(2); log.Enabled() { // arguments are allocated even if nothing is logged
 			log.Info("Decided", "pod", klog.KObj(a.Attempt.Pod), "node", a.Attempt.Node)
 		}
-		s.queue(s.binders, a.Ticket, func(ctx context.Context) cycle.Outcome { return s.bindPod(ctx, a) })
+		s.queueTask(s.binders, a.Ticket, func(ctx context.Context) cycle.Outcome { return s.bindPod(ctx, a) })
 	case cycle.Cancel:
-		s.cancel(a)
+		s.cancelTask(a)
 	case cycle.Preflight:
-		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome { return s.preflight(ctx, a) })
+		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome { return s.runPreflight(ctx, a) })
 	case cycle.PreBind:
-		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
-			return s.timed(a.Attempt, a.Plugin.Name(), func() cycle.Outcome {
-				_, err := guarded(s, a.Plugin, func() (none struct{}, err error) { return none, a.Plugin.PreBind(ctx, a.Attempt) })
-				return outcome(err)
+		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
+			return s.timePlugin(a.Attempt, a.Plugin.Name(), func() cycle.Outcome {
+				_, err := callGuarded(s, a.Plugin, func() (none struct{}, err error) { return none, a.Plugin.PreBind(ctx, a.Attempt) })
+				return outcomeOf(err)
 			})
 		})
 	case cycle.WriteVolumes:
-		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
-			return s.timed(a.Attempt, "VolumeBinding", func() cycle.Outcome { return outcome(s.writeVolumes(ctx, &a.Volumes)) })
+		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
+			return s.timePlugin(a.Attempt, "VolumeBinding", func() cycle.Outcome { return outcomeOf(s.writeVolumes(ctx, &a.Volumes)) })
 		})
 	case cycle.WriteClaims:
-		turns := s.turns.join(a.Uses)
-		return s.begin(a.Ticket, func(ctx context.Context) cycle.Outcome {
-			defer s.turns.leave(a.Uses)
-			return s.timed(a.Attempt, "DynamicResources", func() cycle.Outcome { return s.writeClaims(ctx, a, turns) })
+		turns := s.turns.joinClaims(a.Uses)
+		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
+			defer s.turns.leaveClaims(a.Uses)
+			return s.timePlugin(a.Attempt, "DynamicResources", func() cycle.Outcome { return s.writeClaims(ctx, a, turns) })
 		})
 	case cycle.Hold:
-		s.permits.hold(s.loop.See, a)
+		s.permits.holdPod(s.loop.See, a)
 	case cycle.Release:
-		s.permits.release(a.Ticket)
+		s.permits.releasePod(a.Ticket)
 	case cycle.Ask:
 		return func(context.Context) cycle.Event { return s.askAside(a) }
 	case cycle.Panicked:
@@ -82,34 +82,34 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	case cycle.Compared:
 		s.shadow.Bound(a.Pod, a.Node, a.Said, a.Unclear)
 	default:
-		s.write(action)
+		s.writeLater(action)
 	}
 	return nil
 }
 
-// write carries out the actions that write to the API and are not urgent.
-func (s *Scheduler) write(action cycle.Action) {
+// writeLater carries out the actions that write to the API and are not urgent.
+func (s *Scheduler) writeLater(action cycle.Action) {
 	switch a := action.(type) {
 	case cycle.Remove:
-		s.queue(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
-			err := s.remove(ctx, a)
+		s.queueTask(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
+			err := s.removeVictim(ctx, a)
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Victim not removed", "victim", klog.KRef(a.Victim.Namespace, a.Victim.Name), "for", a.For)
 			}
-			return outcome(err)
+			return outcomeOf(err)
 		})
 	case cycle.GiveBackClaim:
-		s.queue(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
+		s.queueTask(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
 			err := s.giveBackClaim(ctx, a)
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim))
 			}
-			return outcome(err)
+			return outcomeOf(err)
 		})
 	case cycle.ReleaseClaim:
 		release := func(ctx context.Context) cycle.Outcome {
 			claim, err := s.releaseClaim(ctx, a.Claim, a.Holder)
-			o := outcome(err)
+			o := outcomeOf(err)
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim), "holder", a.Holder)
 			} else if claim != nil {
@@ -119,41 +119,41 @@ func (s *Scheduler) write(action cycle.Action) {
 		}
 
 		if a.Ticket == 0 {
-			s.helpers.do(func(ctx context.Context) { release(ctx) })
+			s.helpers.addTask(func(ctx context.Context) { release(ctx) })
 			return
 		}
-		s.queue(s.helpers, a.Ticket, release)
+		s.queueTask(s.helpers, a.Ticket, release)
 	case cycle.WriteStatus:
 		one := newStatusWrite(a)
-		s.podStatuses.add(one.Pod, one, a.Reworded)
+		s.podStatuses.addWrite(one.Pod, one, a.Reworded)
 	case cycle.WriteGroup:
-		s.groupStatuses.add(a.Group, a, false)
+		s.groupStatuses.addWrite(a.Group, a, false)
 	case cycle.Tell:
 		s.events.Tell(eventlog.Event{Component: a.Profile, About: a.About, Type: a.Type, Reason: a.Reason, Message: a.Message})
 	case cycle.Announce:
-		s.announce(a.Attempt)
+		s.announceBound(a.Attempt)
 	case cycle.ReadPod:
-		s.helpers.do(func(ctx context.Context) { s.readPod(ctx, a) })
+		s.helpers.addTask(func(ctx context.Context) { s.readPod(ctx, a) })
 	default:
 		panic(fmt.Sprintf("no one carries out %T", action))
 	}
 }
 
-// queue lets workers carry out an action. It can be withdrawn until a worker begins it; then it is
-// finished.
-func (s *Scheduler) queue(by *workers, ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
+// queueTask lets workers carry out an action. It can be withdrawn until a worker begins it; then it
+// is finished.
+func (s *Scheduler) queueTask(by *workers, ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
 	t := &task{do: do}
 	s.tasks[ticket] = t
-	by.do(func(ctx context.Context) {
+	by.addTask(func(ctx context.Context) {
 		if t.state.CompareAndSwap(waiting, begun) {
 			s.loop.See(cycle.Answered{Ticket: ticket, Outcome: t.do(ctx)})
 		}
 	})
 }
 
-// begin returns a request that carries out an action; its context ends when the action is cancelled
-// or the scheduler is to stop.
-func (s *Scheduler) begin(ticket cycle.Ticket, do func(context.Context) cycle.Outcome) request {
+// beginRequest returns a request that carries out an action; its context ends when the action is
+// cancelled or the scheduler is to stop.
+func (s *Scheduler) beginRequest(ticket cycle.Ticket, do func(context.Context) cycle.Outcome) request {
 	ctx, cancel := context.WithCancelCause(s.life)
 	t := &task{cancel: cancel}
 	t.state.Store(begun)
@@ -164,8 +164,8 @@ func (s *Scheduler) begin(ticket cycle.Ticket, do func(context.Context) cycle.Ou
 	}
 }
 
-// cancel ends a task as soon as that is possible.
-func (s *Scheduler) cancel(a cycle.Cancel) {
+// cancelTask ends a task as soon as that is possible.
+func (s *Scheduler) cancelTask(a cycle.Cancel) {
 	t := s.tasks[a.Ticket]
 	switch {
 	case t == nil: // it has been answered
@@ -193,8 +193,8 @@ func (s *Scheduler) askAside(a cycle.Ask) cycle.Event {
 	}
 }
 
-// outcome is that of an action that ended with this error, or with nil.
-func outcome(err error) cycle.Outcome {
+// outcomeOf is that of an action that ended with this error, or with nil.
+func outcomeOf(err error) cycle.Outcome {
 	if err == nil {
 		return cycle.Outcome{}
 	}
@@ -202,18 +202,18 @@ func outcome(err error) cycle.Outcome {
 	return cycle.Outcome{Fault: &cycle.Fault{Message: err.Error(), Verdict: errors.As(err, &refused) && refused.Unschedulable()}}
 }
 
-// timed measures a plugin at PreBind, if the attempt is sampled.
-func (s *Scheduler) timed(a *cycle.Attempt, plugin string, do func() cycle.Outcome) cycle.Outcome {
-	done := s.timing(a, plugin, plugins.PreBind)
+// timePlugin measures a plugin at PreBind, if the attempt is sampled.
+func (s *Scheduler) timePlugin(a *cycle.Attempt, plugin string, do func() cycle.Outcome) cycle.Outcome {
+	done := s.startTiming(a, plugin, plugins.PreBind)
 	o := do()
 	done(o.Fault == nil)
 	return o
 }
 
-// guarded calls an out-of-tree plugin on a goroutine of the pod's own, where nothing else would
+// callGuarded calls an out-of-tree plugin on a goroutine of the pod's own, where nothing else would
 // recover: a panic becomes an error of the pod. So does a call that does not return in time when
 // the scheduler stops.
-func guarded[T any](s *Scheduler, plugin cycle.Extension, ask func() (T, error)) (T, error) {
+func callGuarded[T any](s *Scheduler, plugin cycle.Extension, ask func() (T, error)) (T, error) {
 	type answer struct {
 		said T
 		err  error
@@ -244,12 +244,12 @@ func guarded[T any](s *Scheduler, plugin cycle.Extension, ask func() (T, error))
 	}
 }
 
-// preflight asks the plugins what they have to do before the binding.
-func (s *Scheduler) preflight(ctx context.Context, a cycle.Preflight) (o cycle.Outcome) {
+// runPreflight asks the plugins what they have to do before the binding.
+func (s *Scheduler) runPreflight(ctx context.Context, a cycle.Preflight) (o cycle.Outcome) {
 	for _, p := range a.By.PreBind {
-		work, err := guarded(s, p, func() (cycle.PreBindWork, error) { return p.Needed(ctx, a.Attempt) })
+		work, err := callGuarded(s, p, func() (cycle.PreBindWork, error) { return p.Needed(ctx, a.Attempt) })
 		if err != nil {
-			return outcome(fmt.Errorf("running PreBindPreFlight %q: %w", p.Name(), err))
+			return outcomeOf(fmt.Errorf("running PreBindPreFlight %q: %w", p.Name(), err))
 		}
 		o.Work = append(o.Work, work)
 	}
@@ -258,12 +258,12 @@ func (s *Scheduler) preflight(ctx context.Context, a cycle.Preflight) (o cycle.O
 
 // readPod tries until the API server answers.
 func (s *Scheduler) readPod(ctx context.Context, a cycle.ReadPod) {
-	s.insist(ctx, func(ctx context.Context) bool {
+	s.retryBind(ctx, func(ctx context.Context) bool {
 		found, err := s.client.CoreV1().Pods(a.Name.Namespace).Get(ctx, a.Name.Name, metav1.GetOptions{})
 		if err == nil {
 			s.loop.See(cycle.Read{Pod: found})
 		}
-		return answered(err)
+		return isAnswered(err)
 	})
 }
 
@@ -273,7 +273,7 @@ func (s *Scheduler) writeVolumes(ctx context.Context, w *plugins.PodVolumes) err
 	defer cancel()
 	volumes := s.client.CoreV1().PersistentVolumes()
 	for _, volume := range w.Volumes {
-		volume, err := whole(ctx, s, volumes.List, volume)
+		volume, err := fetchWhole(ctx, s, volumes.List, volume)
 		if err == nil {
 			_, err = volumes.Update(ctx, volume, metav1.UpdateOptions{})
 		}
@@ -284,7 +284,7 @@ func (s *Scheduler) writeVolumes(ctx context.Context, w *plugins.PodVolumes) err
 
 	for _, claim := range w.Claims {
 		claims := s.client.CoreV1().PersistentVolumeClaims(claim.Namespace)
-		claim, err := whole(ctx, s, claims.List, claim)
+		claim, err := fetchWhole(ctx, s, claims.List, claim)
 		if err == nil {
 			_, err = claims.Update(ctx, claim, metav1.UpdateOptions{})
 		}

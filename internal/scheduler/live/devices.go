@@ -99,7 +99,7 @@ type claimTurns struct {
 	turns map[uint64]*claimTurn // those with users
 }
 
-func (l *claimTurns) join(uses []cycle.ClaimUse) (turns []*claimTurn) {
+func (l *claimTurns) joinClaims(uses []cycle.ClaimUse) (turns []*claimTurn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, use := range uses {
@@ -115,7 +115,7 @@ func (l *claimTurns) join(uses []cycle.ClaimUse) (turns []*claimTurn) {
 	return turns
 }
 
-func (l *claimTurns) leave(uses []cycle.ClaimUse) {
+func (l *claimTurns) leaveClaims(uses []cycle.ClaimUse) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, use := range uses {
@@ -127,8 +127,8 @@ func (l *claimTurns) leave(uses []cycle.ClaimUse) {
 	}
 }
 
-// await waits for the turn to write.
-func (t *claimTurn) await(ctx context.Context) error {
+// awaitTurn waits for the turn to write.
+func (t *claimTurn) awaitTurn(ctx context.Context) error {
 	select {
 	case <-t.turn:
 		return nil
@@ -137,7 +137,7 @@ func (t *claimTurn) await(ctx context.Context) error {
 	}
 }
 
-func (t *claimTurn) pass() { t.turn <- struct{}{} }
+func (t *claimTurn) passTurn() { t.turn <- struct{}{} }
 
 // writeClaims writes the pod's claims one after the other.
 func (s *Scheduler) writeClaims(ctx context.Context, a cycle.WriteClaims, turns []*claimTurn) (o cycle.Outcome) {
@@ -156,7 +156,7 @@ func (s *Scheduler) writeClaims(ctx context.Context, a cycle.WriteClaims, turns 
 			err = s.nameClaim(ctx, a, claim)
 		}
 		if err != nil {
-			o.Fault = outcome(err).Fault
+			o.Fault = outcomeOf(err).Fault
 			return o
 		}
 	}
@@ -178,10 +178,10 @@ func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserve
 		current = made
 	}
 	name, uid := current.Name, current.UID
-	if err := t.await(ctx); err != nil {
+	if err := t.awaitTurn(ctx); err != nil {
 		return made, false, err
 	}
-	defer t.pass()
+	defer t.passTurn()
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	switch {
@@ -189,7 +189,7 @@ func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserve
 		current = t.newest
 	case use.Decided && (!reserved.Allocated || t.written): // what is known of it is not what is in the API
 		current = nil
-	case s.strips() && made == nil && !slices.Contains(current.Finalizers, resourcev1.Finalizer): // to be written as a whole
+	case s.stripsObjects() && made == nil && !slices.Contains(current.Finalizers, resourcev1.Finalizer): // to be written as a whole
 		current = nil
 	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
@@ -203,7 +203,7 @@ func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserve
 		if claim.UID != uid { // another has its name: what was decided is not for that one
 			return errClaimGone(claim)
 		}
-		complete, err := t.fill(claim, reserved, use)
+		complete, err := t.fillClaim(claim, reserved, use)
 		if err != nil {
 			return err
 		}
@@ -221,7 +221,7 @@ func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserve
 			claim.Status = status
 		}
 		updated, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
-		t.written = t.written || err == nil || !answered(err)
+		t.written = t.written || err == nil || !isAnswered(err)
 		if err != nil {
 			return fmt.Errorf("add allocation and reservation to claim %s: %w", name, err)
 		}
@@ -231,9 +231,10 @@ func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserve
 	return made, t.written, err
 }
 
-// fill puts allocation and reservation into a claim, as it is in the API. complete tells that both
-// are there already: the reservation is one for the pod's group.
-func (t *claimTurn) fill(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim, use cycle.ClaimUse) (complete bool, err error) {
+// fillClaim puts allocation and reservation into a claim, as it is in the API. complete tells that
+// both are there already: the reservation is one for the pod's group.
+func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim,
+	use cycle.ClaimUse) (complete bool, err error) {
 	decided := reserved.Claim.Status.Allocation
 	switch {
 	case claim.DeletionTimestamp != nil:

@@ -21,9 +21,9 @@ func (s *Scheduler) watchGroups(ctx context.Context) error {
 	}
 	version := schedulingv1beta1.SchemeGroupVersion
 	var err error
-	s.insist(ctx, func(ctx context.Context) bool {
-		err = s.serves(ctx, version)
-		return answered(err)
+	s.retryBind(ctx, func(ctx context.Context) bool {
+		err = s.checkServed(ctx, version)
+		return isAnswered(err)
 	})
 
 	switch {
@@ -36,7 +36,7 @@ func (s *Scheduler) watchGroups(ctx context.Context) error {
 		return fmt.Errorf("ask the API server for %s: %w", version, err)
 	}
 
-	follow(s, cycle.PodGroups, s.client.SchedulingV1beta1().PodGroups(""))
+	followKind(s, cycle.PodGroups, s.client.SchedulingV1beta1().PodGroups(""))
 	return nil
 }
 

@@ -213,7 +213,7 @@ func (w *world) condition(pod string) string {
 // do looks at the scheduler's state on the goroutine that owns it.
 func (w *world) do(look func()) {
 	w.Helper()
-	if err := w.s.ask(context.Background(), look); err != nil {
+	if err := w.s.callOwner(context.Background(), look); err != nil {
 		w.Fatal(err)
 	}
 }

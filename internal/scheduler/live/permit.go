@@ -51,16 +51,16 @@ func (w *WaitingPod) Allow(plugin string) {
 
 // Reject ends the wait: the pod is not bound. It returns false if the pod no longer waits.
 func (w *WaitingPod) Reject(plugin, message string) bool {
-	return w.end(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message})
+	return w.endWait(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message})
 }
 
 // Preempt ends the wait because the pod's room is needed for another one; it is tried again. It
 // returns false if the pod no longer waits.
 func (w *WaitingPod) Preempt(plugin, message string) bool {
-	return w.end(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message, Preempted: true})
+	return w.endWait(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message, Preempted: true})
 }
 
-func (w *WaitingPod) end(why cycle.PermitRejected) bool {
+func (w *WaitingPod) endWait(why cycle.PermitRejected) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.over {
@@ -78,7 +78,7 @@ type permits struct {
 	byTicket map[cycle.Ticket]*WaitingPod
 }
 
-func (p *permits) hold(see func(cycle.Event), a cycle.Hold) {
+func (p *permits) holdPod(see func(cycle.Event), a cycle.Hold) {
 	w := &WaitingPod{pod: a.Pod, node: a.Node, ticket: a.Ticket, see: see, pending: map[string]bool{}}
 	for plugin := range a.Waits {
 		w.pending[plugin] = true
@@ -88,7 +88,7 @@ func (p *permits) hold(see func(cycle.Event), a cycle.Hold) {
 	p.pods[a.Pod.UID], p.byTicket[a.Ticket] = w, w
 }
 
-func (p *permits) release(ticket cycle.Ticket) {
+func (p *permits) releasePod(ticket cycle.Ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.byTicket[ticket]

@@ -69,19 +69,19 @@ func newPoster(through, limited kubernetes.Interface, contentType, agent string)
 	}, nil
 }
 
-// bind binds a pod.
-func (p *poster) bind(ctx context.Context, b *v1.Binding) error {
+// postBinding binds a pod.
+func (p *poster) postBinding(ctx context.Context, b *v1.Binding) error {
 	b.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"}
-	return p.post(ctx, b.Namespace, "pods/"+b.Name+"/binding", b)
+	return p.postObject(ctx, b.Namespace, "pods/"+b.Name+"/binding", b)
 }
 
-// event writes an event.
-func (p *poster) event(ctx context.Context, e *v1.Event) error {
+// postEvent writes an event.
+func (p *poster) postEvent(ctx context.Context, e *v1.Event) error {
 	e.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Event"}
-	return p.post(ctx, e.Namespace, "events", e)
+	return p.postObject(ctx, e.Namespace, "events", e)
 }
 
-func (p *poster) post(ctx context.Context, namespace, resource string, object runtime.Object) error {
+func (p *poster) postObject(ctx context.Context, namespace, resource string, object runtime.Object) error {
 	var body bytes.Buffer
 	if err := p.serializer.Encode(object, &body); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (p *poster) post(ctx context.Context, namespace, resource string, object ru
 				return err
 			}
 		}
-		comeBack, err := p.send(ctx, to, body.Bytes())
+		comeBack, err := p.sendRequest(ctx, to, body.Bytes())
 		if comeBack == 0 || try == mostTries {
 			return err
 		}
@@ -106,8 +106,9 @@ func (p *poster) post(ctx context.Context, namespace, resource string, object ru
 	}
 }
 
-// send sends one request. If the API server says after what time to retry, send returns that time.
-func (p *poster) send(ctx context.Context, to string, body []byte) (comeBack time.Duration, err error) {
+// sendRequest sends one request. If the API server says after what time to retry, send returns that
+// time.
+func (p *poster) sendRequest(ctx context.Context, to string, body []byte) (comeBack time.Duration, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
 		return 0, err
@@ -129,7 +130,7 @@ func (p *poster) send(ctx context.Context, to string, body []byte) (comeBack tim
 		_, _ = io.Copy(io.Discard, response.Body) // to its end, so that the connection can be used again
 		return 0, nil
 	}
-	return comeBackAfter(response), refusal(response)
+	return comeBackAfter(response), errorOf(response)
 }
 
 // comeBackAfter returns after what time the request may be sent again; 0: never.
@@ -144,8 +145,8 @@ func comeBackAfter(r *http.Response) time.Duration {
 	return time.Duration(seconds)*time.Second + time.Millisecond
 }
 
-// refusal is the error in an answer of the API server, or of a proxy in front of it.
-func refusal(r *http.Response) error {
+// errorOf is the error in an answer of the API server, or of a proxy in front of it.
+func errorOf(r *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(r.Body, longestAnswer))
 	if said, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil); err == nil {
 		if status, ok := said.(*metav1.Status); ok && status.Status != metav1.StatusSuccess {

@@ -70,7 +70,7 @@ func aBinding() *v1.Binding {
 func TestABindingIsWhatClientGoWouldSend(t *testing.T) {
 	for _, contentType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON, ""} {
 		a := &answers{list: []answer{{code: http.StatusCreated}}}
-		if err := a.poster(t, "http://fake/behind/a/proxy", contentType).bind(t.Context(), aBinding()); err != nil {
+		if err := a.poster(t, "http://fake/behind/a/proxy", contentType).postBinding(t.Context(), aBinding()); err != nil {
 			t.Fatal(err)
 		}
 		r := a.got[0]
@@ -110,10 +110,10 @@ func TestRefusalsAreTheAPIServersOwn(t *testing.T) {
 		{"a proxy's page", answer{code: 503, kind: "text/html", text: "<h1>away</h1>"}, apierrors.IsServiceUnavailable},
 		{"nothing", answer{code: 404}, apierrors.IsNotFound},
 		{"too many, for now", answer{code: 429}, apierrors.IsTooManyRequests},
-		{"no connection", answer{err: io.ErrUnexpectedEOF}, func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) && !answered(err) }},
+		{"no connection", answer{err: io.ErrUnexpectedEOF}, func(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) && !isAnswered(err) }},
 	} {
 		a := &answers{list: []answer{c.answer}}
-		if err := a.poster(t, "http://fake", "").bind(t.Context(), aBinding()); !c.is(err) {
+		if err := a.poster(t, "http://fake", "").postBinding(t.Context(), aBinding()); !c.is(err) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		if len(a.got) != 1 {
@@ -127,20 +127,20 @@ func TestComesBackWhenTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := &answers{list: []answer{{code: 429, retryAfter: "2"}, {code: 503, retryAfter: "1"}, {code: 201}}}
 		began := time.Now()
-		if err := a.poster(t, "http://fake", "").bind(t.Context(), aBinding()); err != nil {
+		if err := a.poster(t, "http://fake", "").postBinding(t.Context(), aBinding()); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(began); len(a.got) != 3 || took < 3*time.Second || took > 4*time.Second {
 			t.Errorf("sent %d times within %v", len(a.got), took)
 		}
 		a = &answers{list: []answer{{code: 429, retryAfter: "1"}}}
-		if err := a.poster(t, "http://fake", "").bind(t.Context(), aBinding()); !apierrors.IsTooManyRequests(err) || len(a.got) != mostTries {
+		if err := a.poster(t, "http://fake", "").postBinding(t.Context(), aBinding()); !apierrors.IsTooManyRequests(err) || len(a.got) != mostTries {
 			t.Errorf("sent %d times: %v", len(a.got), err)
 		}
 		short, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
 		a = &answers{list: []answer{{code: 429, retryAfter: "1"}}}
-		if err := a.poster(t, "http://fake", "").bind(short, aBinding()); !apierrors.IsTooManyRequests(err) || len(a.got) != 2 {
+		if err := a.poster(t, "http://fake", "").postBinding(short, aBinding()); !apierrors.IsTooManyRequests(err) || len(a.got) != 2 {
 			t.Errorf("sent %d times within 1.5 s: %v", len(a.got), err)
 		}
 	})

@@ -34,16 +34,16 @@ func (s *Scheduler) wantsRenewal(now time.Time) bool {
 	return s.journal != nil && s.journal.Due() && !now.Before(s.renewal.notUntil)
 }
 
-// renews changes to another core if that is due. It reports whether this tick has to be skipped:
-// calm is waited for, or the new core has only just got its objects.
-func (s *Scheduler) renews(now time.Time) bool {
+// renewIfDue changes to another core if that is due. It reports whether this tick has to be
+// skipped: calm is waited for, or the new core has only just got its objects.
+func (s *Scheduler) renewIfDue(now time.Time) bool {
 	r := &s.renewal
 	switch {
 	case !s.wantsRenewal(now):
 		return false
 	case s.core.Calm():
 		*r = renewal{}
-		s.renew(now)
+		s.renewCore(now)
 		return true
 	case r.calmBy.IsZero():
 		r.calmBy = now.Add(calmWithin)
@@ -55,8 +55,8 @@ func (s *Scheduler) renews(now time.Time) bool {
 	return true
 }
 
-// renew changes to another core.
-func (s *Scheduler) renew(now time.Time) {
+// renewCore changes to another core.
+func (s *Scheduler) renewCore(now time.Time) {
 	seed := rand.Uint64()
 	events, err := s.journal.Turn(now, seed)
 	if err != nil {
@@ -85,7 +85,7 @@ var errStripped = errors.New("out-of-tree plugins and extenders need pods as the
 
 // checkStripped rejects profiles with out-of-tree plugins or extenders if objects are stripped.
 func (s *Scheduler) checkStripped(profiles []cycle.Profile) error {
-	if s.strips() && slices.ContainsFunc(profiles, func(p cycle.Profile) bool {
+	if s.stripsObjects() && slices.ContainsFunc(profiles, func(p cycle.Profile) bool {
 		return len(p.Extensions)+len(p.Outside)+len(p.Extenders) > 0
 	}) {
 		return errStripped

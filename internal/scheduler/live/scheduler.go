@@ -135,7 +135,7 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 		finishing: context.Background(), binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
 	}
 	s.loop = loop.New[cycle.Event, cycle.Action]("scheduler")
-	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.step, s.wake, cycle.Tick{}, s.carryOut
+	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.stepCore, s.nextWake, cycle.Tick{}, s.carryOut
 	s.made = cycle.Options{
 		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff,
 		LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
@@ -145,18 +145,18 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	if s.core, err = cycle.New(s.made); err != nil {
 		return nil, err
 	}
-	s.post = bindings.bind
+	s.post = bindings.postBinding
 	if s.observer == nil {
 		s.observer = cycle.NoObserver{}
 	}
 	s.permits.pods, s.permits.byTicket = map[types.UID]*WaitingPod{}, map[cycle.Ticket]*WaitingPod{}
 	s.turns.turns = map[uint64]*claimTurn{}
 	s.groups = o.Groups.Generic
-	s.podStatuses = newStatuses(s.helpers, s.writeFirst, func(older, newer *statusWrite) *statusWrite { return newer.after(older) })
-	s.podStatuses.dropped = func(one *statusWrite) { s.answer(one, cycle.Outcome{Withdrawn: true}) }
+	s.podStatuses = newStatuses(s.helpers, s.writeFirst, func(older, newer *statusWrite) *statusWrite { return newer.mergeAfter(older) })
+	s.podStatuses.dropped = func(one *statusWrite) { s.answerTickets(one, cycle.Outcome{Withdrawn: true}) }
 	s.groupStatuses = newStatuses(s.helpers, s.writeGroup, func(_, newer cycle.WriteGroup) cycle.WriteGroup { return newer })
 	s.events = eventlog.New(eventClient, "") // each event is in the name of its profile
-	s.events.Busy, s.events.Drain, s.events.Create = s.binders.busy, drain, events.event
+	s.events.Busy, s.events.Drain, s.events.Create = s.binders.hasWaiting, drain, events.postEvent
 	return s, nil
 }
 
@@ -170,7 +170,7 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(finishWithin, giveUp) })()
 	s.life, s.finishing = ctx, finishing
-	if err := s.watch(ctx); err != nil {
+	if err := s.addFeeds(ctx); err != nil {
 		return err
 	}
 	var telling sync.WaitGroup
@@ -185,13 +185,13 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	go func() {
 		defer close(returned)
 		s.loop.Run(ctx, append(s.feeds,
-			func(ctx context.Context) { s.binders.run(ctx, finishing, binders) },
-			func(ctx context.Context) { s.helpers.run(ctx, finishing, helperCount) },
+			func(ctx context.Context) { s.binders.runWorkers(ctx, finishing, binders) },
+			func(ctx context.Context) { s.helpers.runWorkers(ctx, finishing, helperCount) },
 		)...)
 	}()
-	err := s.returns(returned)
+	err := s.awaitLoop(returned)
 	if err == nil {
-		s.finish()
+		s.finishActions()
 	}
 	silence() // events are written after all else, to the end
 	telling.Wait()
@@ -203,8 +203,8 @@ const settleWithin = time.Second
 
 var errStuck = errors.New("an out-of-tree plugin did not return after the scheduler was to stop; it is not waited for")
 
-// returns waits until the loop has returned. The owner may be in a plugin that never does.
-func (s *Scheduler) returns(returned <-chan struct{}) error {
+// awaitLoop waits until the loop has returned. The owner may be in a plugin that never does.
+func (s *Scheduler) awaitLoop(returned <-chan struct{}) error {
 	select {
 	case <-returned:
 		return nil
@@ -218,11 +218,11 @@ func (s *Scheduler) returns(returned <-chan struct{}) error {
 	}
 }
 
-// finish takes the answers to the actions that were under way when the scheduler was stopped, and
-// writes the events that follow; nothing new is begun.
-func (s *Scheduler) finish() {
+// finishActions takes the answers to the actions that were under way when the scheduler was
+// stopped, and writes the events that follow; nothing new is begun.
+func (s *Scheduler) finishActions() {
 	if s.shadow != nil { // what it has seen and not judged yet
-		for _, action := range s.step(s.loop.Now().Add(cycle.Lookout), cycle.Tick{}) {
+		for _, action := range s.stepCore(s.loop.Now().Add(cycle.Lookout), cycle.Tick{}) {
 			if a, ok := action.(cycle.Compared); ok {
 				s.shadow.Bound(a.Pod, a.Node, a.Said, a.Unclear)
 			}
@@ -233,35 +233,35 @@ func (s *Scheduler) finish() {
 		if _, ok := event.(cycle.Answered); !ok {
 			continue
 		}
-		for _, action := range s.step(s.loop.Now(), event) {
+		for _, action := range s.stepCore(s.loop.Now(), event) {
 			switch action.(type) {
 			case cycle.Announce, cycle.Tell:
-				s.write(action)
+				s.writeLater(action)
 			}
 		}
 	}
 }
 
-// step gives the core an event. While a renewal is waited for, ticks are skipped, so that no pod is
-// decided.
-func (s *Scheduler) step(now time.Time, e cycle.Event) []cycle.Action {
+// stepCore gives the core an event. While a renewal is waited for, ticks are skipped, so that no
+// pod is decided.
+func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
 	switch e := e.(type) {
 	case cycle.Answered:
 		delete(s.tasks, e.Ticket)
 	case cycle.Tick:
-		if s.renews(now) {
+		if s.renewIfDue(now) {
 			return nil
 		}
 		if ahead := s.wallClock().Round(0).Sub(now); (ahead - s.ahead).Abs() >= wallMoved {
 			s.ahead = ahead
-			s.give(now, cycle.WallSet{Ahead: ahead})
+			s.giveEvent(now, cycle.WallSet{Ahead: ahead})
 		}
 	}
-	return s.give(now, e)
+	return s.giveEvent(now, e)
 }
 
-// give gives the core an event, and the journal.
-func (s *Scheduler) give(now time.Time, e cycle.Event) []cycle.Action {
+// giveEvent gives the core an event, and the journal.
+func (s *Scheduler) giveEvent(now time.Time, e cycle.Event) []cycle.Action {
 	actions := s.core.Step(now, e)
 	if s.journal != nil {
 		s.journal.Add(now, e, actions)
@@ -272,17 +272,17 @@ func (s *Scheduler) give(now time.Time, e cycle.Event) []cycle.Action {
 // wallMoved is the least change of the wall clock against the core's that the core is told.
 const wallMoved = 100 * time.Millisecond
 
-// wake is when the core wants a Tick; it has taken in all that there was.
-func (s *Scheduler) wake(now time.Time) time.Time {
-	s.measure()
+// nextWake is when the core wants a Tick; it has taken in all that there was.
+func (s *Scheduler) nextWake(now time.Time) time.Time {
+	s.publishSizes()
 	if s.wantsRenewal(now) {
 		return s.renewal.look
 	}
 	return s.core.Wake(now)
 }
 
-// measure publishes what other goroutines may read.
-func (s *Scheduler) measure() {
+// publishSizes publishes what other goroutines may read.
+func (s *Scheduler) publishSizes() {
 	is := s.core.Sizes()
 	for i, n := range [...]int{is.Active, is.Backoff, is.Unschedulable, is.Gated, is.Nodes, is.Pods, is.Assumed} {
 		s.sizes[i].Store(int64(n))
@@ -309,7 +309,7 @@ func (s *Scheduler) Look(look func(cycle.View)) { s.loop.Look(func() { look(s.co
 // Decision is what was decided about a pod last; nil if that is not known, or no longer. Safe for
 // all goroutines but the owner.
 func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (d *decision.Decision, err error) {
-	err = s.ask(ctx, func() { d = s.core.Decision(cluster.Name{Namespace: namespace, Name: name}) })
+	err = s.callOwner(ctx, func() { d = s.core.Decision(cluster.Name{Namespace: namespace, Name: name}) })
 	return d, err
 }
 
@@ -318,7 +318,7 @@ func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (d *de
 // goroutines.
 func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, source []byte) error {
 	var failed error
-	err := s.ask(ctx, func() {
+	err := s.callOwner(ctx, func() {
 		if failed = s.core.Check(profiles); failed == nil {
 			failed = s.checkStripped(profiles)
 		}
@@ -334,9 +334,9 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 	return failed
 }
 
-// ask makes the owner call what, and waits until it has. With an error, what was not called and
-// will not be.
-func (s *Scheduler) ask(ctx context.Context, what func()) error {
+// callOwner makes the owner call what, and waits until it has. With an error, what was not called
+// and will not be.
+func (s *Scheduler) callOwner(ctx context.Context, what func()) error {
 	t, done := &task{}, make(chan struct{})
 	s.loop.Look(func() {
 		if t.state.CompareAndSwap(waiting, begun) {

@@ -30,8 +30,8 @@ func newStatusWrite(a cycle.WriteStatus) *statusWrite {
 	return one
 }
 
-// after merges two writes into one with the same effect.
-func (a *statusWrite) after(older *statusWrite) *statusWrite {
+// mergeAfter merges two writes into one with the same effect.
+func (a *statusWrite) mergeAfter(older *statusWrite) *statusWrite {
 	both := &statusWrite{a.WriteStatus, append(older.tickets, a.tickets...)}
 	if both.Condition == nil {
 		both.Condition = older.Condition
@@ -46,11 +46,11 @@ func (a *statusWrite) after(older *statusWrite) *statusWrite {
 // left.
 func (s *Scheduler) writeFirst(ctx context.Context, a *statusWrite) error {
 	err := s.writeStatus(ctx, a.WriteStatus)
-	s.answer(a, outcome(err))
+	s.answerTickets(a, outcomeOf(err))
 	return err
 }
 
-func (s *Scheduler) answer(a *statusWrite, o cycle.Outcome) {
+func (s *Scheduler) answerTickets(a *statusWrite, o cycle.Outcome) {
 	for _, ticket := range a.tickets {
 		s.loop.See(cycle.Answered{Ticket: ticket, Outcome: o})
 	}

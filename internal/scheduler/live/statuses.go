@@ -60,8 +60,8 @@ func newStatuses[W any](by *workers, write func(context.Context, W) error, merge
 		unhurried: rate.NewLimiter(unhurriedRate, unhurriedBurst), under: map[types.UID]*statusesOf[W]{}}
 }
 
-// add queues a write that may be late, or may not.
-func (s *statuses[W]) add(about metav1.Object, newest W, late bool) {
+// addWrite queues a write that may be late, or may not.
+func (s *statuses[W]) addWrite(about metav1.Object, newest W, late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, busy := s.under[about.GetUID()]
@@ -80,15 +80,15 @@ func (s *statuses[W]) add(about metav1.Object, newest W, late bool) {
 	case !busy && late:
 		s.startLater(o)
 	case !busy:
-		s.start(o)
+		s.startWriting(o)
 	case late:
 	case o.waits, o.again != nil && o.again.Stop():
-		s.start(o)
+		s.startWriting(o)
 	}
 }
 
-// forget drops what is not being written: the object has it no more, or is gone.
-func (s *statuses[W]) forget(uid types.UID) {
+// forgetObject drops what is not being written: the object has it no more, or is gone.
+func (s *statuses[W]) forgetObject(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.under[uid]
@@ -127,7 +127,7 @@ func (s *statuses[W]) takeTurns() {
 		if !s.late[0].waits {
 			s.late = s.late[1:]
 		} else if turn := s.unhurried.ReserveN(now, 1); turn.DelayFrom(now) == 0 {
-			s.start(s.late[0])
+			s.startWriting(s.late[0])
 		} else {
 			s.turn = time.AfterFunc(turn.DelayFrom(now), func() {
 				s.mu.Lock()
@@ -142,15 +142,15 @@ func (s *statuses[W]) takeTurns() {
 	s.late = nil
 }
 
-// start lets a worker write what is next. It is called with the lock held.
-func (s *statuses[W]) start(o *statusesOf[W]) {
+// startWriting lets a worker write what is next. It is called with the lock held.
+func (s *statuses[W]) startWriting(o *statusesOf[W]) {
 	o.again, o.waits = nil, false
-	s.by.do(func(ctx context.Context) { s.all(ctx, o) })
+	s.by.addTask(func(ctx context.Context) { s.writeAll(ctx, o) })
 }
 
-// all writes until there is nothing more to write about the object, or until the API server is
+// writeAll writes until there is nothing more to write about the object, or until the API server is
 // unable to take it.
-func (s *statuses[W]) all(ctx context.Context, o *statusesOf[W]) {
+func (s *statuses[W]) writeAll(ctx context.Context, o *statusesOf[W]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o.about == nil {
@@ -168,11 +168,11 @@ func (s *statuses[W]) all(ctx context.Context, o *statusesOf[W]) {
 		s.mu.Lock()
 		o.under = false
 		switch {
-		case answered(err) && o.next != nil && o.late:
+		case isAnswered(err) && o.next != nil && o.late:
 			o.pause = 0
 			s.startLater(o)
 			return
-		case answered(err):
+		case isAnswered(err):
 			o.pause = 0
 		case o.next != nil:
 			next := s.merged(one, *o.next)
@@ -182,7 +182,7 @@ func (s *statuses[W]) all(ctx context.Context, o *statusesOf[W]) {
 			o.again = time.AfterFunc(o.pause/2+rand.N(o.pause), func() {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				s.start(o)
+				s.startWriting(o)
 			})
 			return
 		}

@@ -29,7 +29,7 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		by, ended := newWorkers(), make(chan struct{})
-		go func() { defer close(ended); by.run(ctx, context.Background(), 2) }()
+		go func() { defer close(ended); by.runWorkers(ctx, context.Background(), 2) }()
 		var tried []string
 		down := true
 		s := newStatuses(by, func(_ context.Context, what string) error {
@@ -41,25 +41,25 @@ func TestNewerStatusIsWrittenAtOnceWithWhatWasNotTaken(t *testing.T) {
 			return nil
 		}, func(older, newer string) string { return older + "+" + newer })
 		pod := aPod("p", "1")
-		s.add(pod, "a", false)
+		s.addWrite(pod, "a", false)
 		time.Sleep(time.Hour) // it is now tried every half minute
 		down = false
 		synctest.Wait()
 		before := len(tried)
-		s.add(pod, "b", false)
+		s.addWrite(pod, "b", false)
 		time.Sleep(20 * time.Millisecond)
 		if before < 60 || before > 300 || !slices.Equal(tried[before:], []string{"a+b"}) {
 			t.Errorf("%d tries in an hour; then %q", before, tried[before:])
 		}
-		s.add(pod, "c", false)
+		s.addWrite(pod, "c", false)
 		time.Sleep(time.Hour)
 		if !slices.Equal(tried[before:], []string{"a+b", "c"}) || len(s.under) != 0 {
 			t.Errorf("then %q, %d left", tried[before:], len(s.under))
 		}
 		down = true
-		s.add(pod, "d", false)
+		s.addWrite(pod, "d", false)
 		time.Sleep(5 * time.Millisecond)
-		s.add(pod, "e", false) // while d is under way
+		s.addWrite(pod, "e", false) // while d is under way
 		time.Sleep(10 * time.Millisecond)
 		down = false
 		time.Sleep(time.Minute)
@@ -76,7 +76,7 @@ func TestTheCoreHearsOfTheWallClock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var set atomic.Int64
 		w.start(Options{})
-		if err := w.s.ask(w.Context(), func() {
+		if err := w.s.callOwner(w.Context(), func() {
 			w.s.wallClock = func() time.Time { return time.Now().Add(time.Duration(set.Load())) }
 		}); err != nil {
 			t.Fatal(err)
@@ -111,7 +111,7 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		by, ended := newWorkers(), make(chan struct{})
-		go func() { defer close(ended); by.run(ctx, context.Background(), 4) }()
+		go func() { defer close(ended); by.runWorkers(ctx, context.Background(), 4) }()
 		var mu sync.Mutex
 		var written []string
 		s := newStatuses(by, func(_ context.Context, what string) error {
@@ -126,7 +126,7 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 		for range rounds { // 50,000 writes in 20 s
 			for i := range pods {
 				name := fmt.Sprint("p", i)
-				s.add(aPod(name, "1"), name+" reworded", true)
+				s.addWrite(aPod(name, "1"), name+" reworded", true)
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
@@ -134,8 +134,8 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 			t.Errorf("%d written in 20 s, not %d", n, most)
 		}
 		before := count()
-		s.add(aPod("p250", "1"), "p250 nominated", false)
-		s.add(aPod("new", "1"), "new unschedulable", false)
+		s.addWrite(aPod("p250", "1"), "p250 nominated", false)
+		s.addWrite(aPod("new", "1"), "new unschedulable", false)
 		time.Sleep(5 * time.Millisecond)
 		mu.Lock()
 		if now := written[before:]; !slices.Contains(now, "p250 p250 nominated") || !slices.Contains(now, "new unschedulable") {
@@ -156,9 +156,9 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 		before = count() // what is gone takes nobody's turn
 		for i := range 2 * pods {
 			name := fmt.Sprint("gone", i)
-			s.add(aPod(name, "1"), name+" reworded", true)
+			s.addWrite(aPod(name, "1"), name+" reworded", true)
 			if i%2 == 0 {
-				s.forget(aPod(name, "1").UID)
+				s.forgetObject(aPod(name, "1").UID)
 			}
 		}
 		time.Sleep(23 * time.Second) // 100 at once, of which half are gone, 450 at their rate
@@ -168,7 +168,7 @@ func TestWhatMayBeLateIsWrittenAtABoundedRate(t *testing.T) {
 		time.Sleep(time.Minute)
 		before = count() // in peace nothing waits
 		for i := range 60 {
-			s.add(aPod("calm", "1"), fmt.Sprint("calm ", i), true)
+			s.addWrite(aPod("calm", "1"), fmt.Sprint("calm ", i), true)
 			time.Sleep(time.Second)
 			if n := count(); n != before+i+1 {
 				t.Fatalf("%d of %d written at once", n-before, i+1)
@@ -301,7 +301,7 @@ func TestWithdrawnBindingsKeepNoPods(t *testing.T) {
 	kept := weak.Make(pod)
 	s.carryOut(t.Context(), cycle.Bind{Ticket: 1, Attempt: &cycle.Attempt{Pod: pod}})
 	pod = nil
-	s.cancel(cycle.Cancel{Ticket: 1})
+	s.cancelTask(cycle.Cancel{Ticket: 1})
 	runtime.GC()
 	if kept.Value() != nil {
 		t.Error("a pod whose binding was withdrawn is kept")

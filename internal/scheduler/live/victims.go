@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// remove deletes a victim, after a condition in its status says why.
-func (s *Scheduler) remove(ctx context.Context, a cycle.Remove) error {
+// removeVictim deletes a victim, after a condition in its status says why.
+func (s *Scheduler) removeVictim(ctx context.Context, a cycle.Remove) error {
 	victim := a.Victim
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()

@@ -15,25 +15,25 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// watch adds everything that is followed.
-func (s *Scheduler) watch(ctx context.Context) error {
+// addFeeds adds everything that is followed.
+func (s *Scheduler) addFeeds(ctx context.Context) error {
 	core, apps, storage := s.client.CoreV1(), s.client.AppsV1(), s.client.StorageV1()
-	follow(s, cycle.Nodes, core.Nodes())
-	follow(s, cycle.Pods, core.Pods(""))
-	follow(s, cycle.Namespaces, core.Namespaces())
-	follow(s, cycle.Services, core.Services(""))
-	follow(s, cycle.ReplicationControllers, core.ReplicationControllers(""))
-	follow(s, cycle.ReplicaSets, apps.ReplicaSets(""))
-	follow(s, cycle.StatefulSets, apps.StatefulSets(""))
+	followKind(s, cycle.Nodes, core.Nodes())
+	followKind(s, cycle.Pods, core.Pods(""))
+	followKind(s, cycle.Namespaces, core.Namespaces())
+	followKind(s, cycle.Services, core.Services(""))
+	followKind(s, cycle.ReplicationControllers, core.ReplicationControllers(""))
+	followKind(s, cycle.ReplicaSets, apps.ReplicaSets(""))
+	followKind(s, cycle.StatefulSets, apps.StatefulSets(""))
 
-	follow(s, cycle.DisruptionBudgets, s.client.PolicyV1().PodDisruptionBudgets(""))
-	follow(s, cycle.Volumes, core.PersistentVolumes())
-	follow(s, cycle.Claims, core.PersistentVolumeClaims(""))
-	follow(s, cycle.StorageClasses, storage.StorageClasses())
-	follow(s, cycle.CSINodes, storage.CSINodes())
-	follow(s, cycle.CSIDrivers, storage.CSIDrivers())
-	follow(s, cycle.CSICapacities, storage.CSIStorageCapacities(""))
-	follow(s, cycle.VolumeAttachments, storage.VolumeAttachments())
+	followKind(s, cycle.DisruptionBudgets, s.client.PolicyV1().PodDisruptionBudgets(""))
+	followKind(s, cycle.Volumes, core.PersistentVolumes())
+	followKind(s, cycle.Claims, core.PersistentVolumeClaims(""))
+	followKind(s, cycle.StorageClasses, storage.StorageClasses())
+	followKind(s, cycle.CSINodes, storage.CSINodes())
+	followKind(s, cycle.CSIDrivers, storage.CSIDrivers())
+	followKind(s, cycle.CSICapacities, storage.CSIStorageCapacities(""))
+	followKind(s, cycle.VolumeAttachments, storage.VolumeAttachments())
 
 	s.watchRooms(ctx)
 	if err := s.watchGroups(ctx); err != nil {
@@ -56,16 +56,16 @@ func (s *Scheduler) watchRooms(ctx context.Context) {
 	leases := s.client.CoordinationV1().Leases(cycle.RoomNamespace)
 	selector := fields.OneTermEqualSelector("metadata.name", cycle.RoomName).String()
 	kinds, run := []cycle.Kind{cycle.Rooms}, func(ctx context.Context) {
-		feed.Run(ctx, feed.From(string(cycle.Rooms), leases, selector), s.sink(cycle.Rooms))
+		feed.Run(ctx, feed.From(string(cycle.Rooms), leases, selector), s.newSink(cycle.Rooms))
 	}
 
 	var err error
 	ask := func(ctx context.Context) bool {
 		_, err = leases.List(ctx, metav1.ListOptions{FieldSelector: selector, Limit: 1})
-		return answered(err)
+		return isAnswered(err)
 	}
 
-	if s.insist(ctx, ask); err == nil {
+	if s.retryBind(ctx, ask); err == nil {
 		s.kinds, s.feeds = append(s.kinds, kinds...), append(s.feeds, run)
 		return
 	}
@@ -87,8 +87,8 @@ func (s *Scheduler) watchRooms(ctx context.Context) {
 	})
 }
 
-// follow adds a kind to those that are watched.
-func follow[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L]) {
+// followKind adds a kind to those that are watched.
+func followKind[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L]) {
 	s.kinds, s.feeds = append(s.kinds, kind), append(s.feeds, feedOf(s, kind, client))
 }
 
@@ -97,50 +97,50 @@ func feedOf[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L
 	source := feed.From(string(kind), client, "")
 	var fresh func()
 	if s.lead != nil && (kind == cycle.Pods || kind == cycle.ResourceClaims) {
-		source.Anew, fresh = s.lead, s.leads
+		source.Anew, fresh = s.lead, s.beginLeading
 		s.stale.Add(1)
 	}
-	sink := s.sink(kind)
+	sink := s.newSink(kind)
 	sink.Fresh = fresh
 	return func(ctx context.Context) { feed.Run(ctx, source, sink) }
 }
 
-// sink shows the core what there is of a kind.
-func (s *Scheduler) sink(kind cycle.Kind) feed.Sink {
+// newSink shows the core what there is of a kind.
+func (s *Scheduler) newSink(kind cycle.Kind) feed.Sink {
 	return feed.Sink{
 		Listing: func() { s.loop.See(cycle.Listing{Kind: kind}) },
 		Listed:  func() { s.loop.See(cycle.Listed{Kind: kind}) },
 		Seen: func(o runtime.Object) {
-			if object, ok := s.shown(o); ok {
+			if object, ok := s.toShown(o); ok {
 				s.loop.See(cycle.Seen{Kind: kind, Object: object})
 				if pod, is := object.(*v1.Pod); is && pod.Spec.NodeName != "" {
-					s.podStatuses.forget(pod.UID)
+					s.podStatuses.forgetObject(pod.UID)
 				}
 			}
 		},
 		Gone: func(o runtime.Object) {
-			if object, ok := s.shown(o); ok {
+			if object, ok := s.toShown(o); ok {
 				s.loop.See(cycle.Gone{Kind: kind, Object: object})
-				s.podStatuses.forget(object.GetUID()) // after that: it answers what the core waits for
-				s.groupStatuses.forget(object.GetUID())
+				s.podStatuses.forgetObject(object.GetUID()) // after that: it answers what the core waits for
+				s.groupStatuses.forgetObject(object.GetUID())
 			}
 		},
 	}
 }
 
-// leads begins to decide, once this scheduler has been elected and has then listed all pods and
-// resource claims. Its watches may not have shown yet what the leader before it has bound and
+// beginLeading begins to decide, once this scheduler has been elected and has then listed all pods
+// and resource claims. Its watches may not have shown yet what the leader before it has bound and
 // allocated; decisions from that would fill nodes, and give devices, twice. What else a leader
 // writes is refused when it is outdated.
-func (s *Scheduler) leads() {
+func (s *Scheduler) beginLeading() {
 	if s.stale.Add(-1) == 0 {
 		s.loop.See(cycle.Led{})
 	}
 }
 
-// shown is an object as the core gets it.
-func (s *Scheduler) shown(o runtime.Object) (object metav1.Object, ok bool) {
-	if object, ok = o.(metav1.Object); ok && s.strips() {
+// toShown is an object as the core gets it.
+func (s *Scheduler) toShown(o runtime.Object) (object metav1.Object, ok bool) {
+	if object, ok = o.(metav1.Object); ok && s.stripsObjects() {
 		object = journal.Stripped(object)
 	}
 	return object, ok

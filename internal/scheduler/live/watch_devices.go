@@ -19,9 +19,9 @@ import (
 // upgraded may begin to serve it, and of several some may do so already.
 func (s *Scheduler) watchDevices(ctx context.Context) error {
 	var err error
-	s.insist(ctx, func(ctx context.Context) bool {
-		err = s.serves(ctx, resourcev1.SchemeGroupVersion)
-		return answered(err)
+	s.retryBind(ctx, func(ctx context.Context) bool {
+		err = s.checkServed(ctx, resourcev1.SchemeGroupVersion)
+		return isAnswered(err)
 	})
 
 	switch {
@@ -47,12 +47,12 @@ func (s *Scheduler) watchTaintRules(ctx context.Context) {
 		return
 	}
 	var err error
-	s.insist(ctx, func(ctx context.Context) bool {
+	s.retryBind(ctx, func(ctx context.Context) bool {
 		err = s.listsTaintRules(ctx)
-		return answered(err)
+		return isAnswered(err)
 	})
 	if err == nil {
-		follow(s, cycle.DeviceTaintRules, s.client.ResourceV1().DeviceTaintRules())
+		followKind(s, cycle.DeviceTaintRules, s.client.ResourceV1().DeviceTaintRules())
 		return
 	}
 	klog.FromContext(ctx).Info("DeviceTaintRules are not followed: they cannot be listed", "err", err)
@@ -65,15 +65,15 @@ func (s *Scheduler) listsTaintRules(ctx context.Context) error {
 }
 
 func (s *Scheduler) awaitTaintRules(ctx context.Context) {
-	s.await(ctx, "DeviceTaintRules", s.listsTaintRules, func() ([]cycle.Kind, []func(context.Context)) {
+	s.awaitKinds(ctx, "DeviceTaintRules", s.listsTaintRules, func() ([]cycle.Kind, []func(context.Context)) {
 		rules := s.client.ResourceV1().DeviceTaintRules()
 		return []cycle.Kind{cycle.DeviceTaintRules}, []func(context.Context){feedOf(s, cycle.DeviceTaintRules, rules)}
 	})
 }
 
-// serves returns nil if the API server serves this version of an API. client-go's own way of asking
-// takes no context, and would hold up the end of the scheduler.
-func (s *Scheduler) serves(ctx context.Context, version schema.GroupVersion) error {
+// checkServed returns nil if the API server serves this version of an API. client-go's own way of
+// asking takes no context, and would hold up the end of the scheduler.
+func (s *Scheduler) checkServed(ctx context.Context, version schema.GroupVersion) error {
 	return s.client.Discovery().RESTClient().Get().AbsPath("/apis", version.String()).Do(ctx).Error()
 }
 
@@ -98,7 +98,7 @@ const devicesAgain = time.Minute
 func (s *Scheduler) awaitDevices(ctx context.Context) {
 	var rules sync.WaitGroup
 	defer rules.Wait()
-	s.await(ctx, "devices", s.listsDevices, func() ([]cycle.Kind, []func(context.Context)) {
+	s.awaitKinds(ctx, "devices", s.listsDevices, func() ([]cycle.Kind, []func(context.Context)) {
 		if !s.made.Disabled.DeviceTaintRules {
 			rules.Go(func() { s.awaitTaintRules(ctx) })
 		}
@@ -106,9 +106,9 @@ func (s *Scheduler) awaitDevices(ctx context.Context) {
 	})
 }
 
-// await follows kinds once the API server lists them. No pod is decided then until they are known;
-// without the permission to list them, that would be for ever.
-func (s *Scheduler) await(
+// awaitKinds follows kinds once the API server lists them. No pod is decided then until they are
+// known; without the permission to list them, that would be for ever.
+func (s *Scheduler) awaitKinds(
 	ctx context.Context, what string, lists func(context.Context) error, follows func() ([]cycle.Kind, []func(context.Context)),
 ) {
 	for {

@@ -27,19 +27,19 @@ func newWorkers() *workers {
 	return w
 }
 
-// do queues a task. After the end of run tasks are dropped.
-func (w *workers) do(task func(context.Context)) {
+// addTask queues a task. After the end of run tasks are dropped.
+func (w *workers) addTask(task func(context.Context)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tasks = append(w.tasks, task)
 	w.more.Signal()
 }
 
-// run works with n goroutines until the context ends; what is under way is finished, what waits is
-// dropped. Tasks get the context finishing.
-func (w *workers) run(ctx, finishing context.Context, n int) {
+// runWorkers works with n goroutines until the context ends; what is under way is finished, what
+// waits is dropped. Tasks get the context finishing.
+func (w *workers) runWorkers(ctx, finishing context.Context, n int) {
 	for range n {
-		w.begin(finishing)
+		w.startWorker(finishing)
 	}
 	<-ctx.Done()
 	w.mu.Lock()
@@ -49,22 +49,22 @@ func (w *workers) run(ctx, finishing context.Context, n int) {
 	w.running.Wait()
 }
 
-func (w *workers) begin(finishing context.Context) {
+func (w *workers) startWorker(finishing context.Context) {
 	w.running.Go(func() {
-		for task := w.next(); task != nil; task = w.next() {
+		for task := w.nextTask(); task != nil; task = w.nextTask() {
 			task(finishing)
 		}
 	})
 }
 
-// lend is called by a task before it calls a plugin, and what it returns afterwards: a plugin that
-// takes long, or never returns, holds up no other task. ctx is that of the task.
-func (w *workers) lend(ctx context.Context) (back func()) {
+// lendWorker is called by a task before it calls a plugin, and what it returns afterwards: a plugin
+// that takes long, or never returns, holds up no other task. ctx is that of the task.
+func (w *workers) lendWorker(ctx context.Context) (back func()) {
 	overdue := time.AfterFunc(patience, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !w.ended {
-			w.begin(ctx)
+			w.startWorker(ctx)
 		}
 	})
 	return func() {
@@ -76,14 +76,14 @@ func (w *workers) lend(ctx context.Context) (back func()) {
 	}
 }
 
-// busy reports whether tasks wait.
-func (w *workers) busy() bool {
+// hasWaiting reports whether tasks wait.
+func (w *workers) hasWaiting() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.tasks) > 0
 }
 
-func (w *workers) next() func(context.Context) {
+func (w *workers) nextTask() func(context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.surplus > 0 {

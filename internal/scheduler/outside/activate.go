@@ -32,8 +32,8 @@ func podsIn(data fwk.StateData) (pods reflect.Value) {
 	return pods
 }
 
-// activate activates the pods that plugins have left, and forgets them.
-func (y *session) activate() {
+// activatePods activates the pods that plugins have left, and forgets them.
+func (y *session) activatePods() {
 	data, err := y.state.Read(podsToActivate)
 	if err != nil || !ActivatesBy(data) {
 		return

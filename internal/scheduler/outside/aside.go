@@ -52,8 +52,8 @@ func (e *extended) answersOf(y *session) *extenderAnswer {
 	return y.answers.of[e]
 }
 
-// get asks the question: immediately or, in an attempt of the cycle, aside.
-func (e *extended) get(y *session, ask func()) error {
+// askExtender asks the question: immediately or, in an attempt of the cycle, aside.
+func (e *extended) askExtender(y *session, ask func()) error {
 	if !y.aside {
 		ask()
 		return nil
@@ -65,10 +65,10 @@ func (e *extended) get(y *session, ask func()) error {
 func (e *extended) askFilter(y *session, infos []fwk.NodeInfo) (*filterAnswer, error) {
 	pod := y.pod
 	kept := e.answersOf(y)
-	if kept.filter != nil && covers(kept.filter.asked, infos) {
+	if kept.filter != nil && coversAll(kept.filter.asked, infos) {
 		return kept.filter, nil
 	}
-	err := e.get(y, func() {
+	err := e.askExtender(y, func() {
 		passed, failed, unresolvable, err := e.x.Filter(pod, infos)
 		kept.filter = &filterAnswer{namesOf(infos), namesOf(passed), failed, unresolvable, err}
 	})
@@ -78,10 +78,10 @@ func (e *extended) askFilter(y *session, infos []fwk.NodeInfo) (*filterAnswer, e
 func (e *extended) askPrioritize(y *session, infos []fwk.NodeInfo) (*prioritizeAnswer, error) {
 	pod := y.pod
 	kept := e.answersOf(y)
-	if kept.prioritize != nil && covers(kept.prioritize.asked, infos) {
+	if kept.prioritize != nil && coversAll(kept.prioritize.asked, infos) {
 		return kept.prioritize, nil
 	}
-	err := e.get(y, func() {
+	err := e.askExtender(y, func() {
 		list, weight, err := e.x.Prioritize(pod, infos)
 		kept.prioritize = &prioritizeAnswer{namesOf(infos), list, weight, err}
 	})
@@ -98,7 +98,7 @@ func (e *extended) askPreempt(y *session, victims map[string]*extenderv1.Victims
 	if kept.preempt != nil && sameVictims(kept.preempt, victims) {
 		return kept.preempt, nil
 	}
-	err := e.get(y, func() {
+	err := e.askExtender(y, func() {
 		left, err := e.x.ProcessPreemption(pod, victims, nodes)
 		kept.preempt = &preemptAnswer{asked, left, err}
 	})
@@ -123,7 +123,7 @@ func namesOf(infos []fwk.NodeInfo) map[string]bool {
 	return names
 }
 
-func covers(asked map[string]bool, infos []fwk.NodeInfo) bool {
+func coversAll(asked map[string]bool, infos []fwk.NodeInfo) bool {
 	for _, n := range infos {
 		if !asked[n.Node().Name] {
 			return false

@@ -44,21 +44,21 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 
 	informer := dynamicinformer.NewFilteredDynamicInformer(client, *gvr, "", 0, cache.Indexers{}, nil).Informer()
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { s.happened(name, fwk.Add, nil, o) },
-		UpdateFunc: func(old, o any) { s.happened(name, fwk.Update, old, o) },
+		AddFunc:    func(o any) { s.addEvent(name, fwk.Add, nil, o) },
+		UpdateFunc: func(old, o any) { s.addEvent(name, fwk.Update, old, o) },
 		DeleteFunc: func(o any) {
 			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = gone.Obj
 			}
-			s.happened(name, fwk.Delete, o, nil)
+			s.addEvent(name, fwk.Delete, o, nil)
 		},
 	})
 
 	go informer.RunWithContext(s.ctx)
 }
 
-// happened gives the queue an event of a custom resource.
-func (s *Set) happened(name fwk.EventResource, action fwk.ActionType, old, now any) {
+// addEvent gives the queue an event of a custom resource.
+func (s *Set) addEvent(name fwk.EventResource, action fwk.ActionType, old, now any) {
 	host := s.host()
 	if host == nil {
 		return

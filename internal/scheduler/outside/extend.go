@@ -30,7 +30,7 @@ func (e *extended) Name() string { return e.x.Name() }
 // Interested reports whether the extender influences where the pod goes. One that only binds does
 // not.
 func (e *extended) Interested(p *cluster.Pod) bool {
-	return (e.x.IsFilter() || e.x.IsPrioritizer() || e.x.SupportsPreemption()) && e.x.IsInterested(e.f.set.store.waiting(p).pod)
+	return (e.x.IsFilter() || e.x.IsPrioritizer() || e.x.SupportsPreemption()) && e.x.IsInterested(e.f.set.store.waitingInfo(p).pod)
 }
 
 // Filter asks about nodes that all filters let pass.
@@ -39,12 +39,12 @@ func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.N
 		return nil, nil
 	}
 	y := e.f.sessionOf(c, p)
-	a, err := e.askFilter(y, y.infos(nodes))
+	a, err := e.askFilter(y, y.nodeInfos(nodes))
 	if err != nil {
 		return nil, err
 	}
 	if a.err != nil {
-		if e.ignore(y.ctx, a.err, "Skipping extender as it returned error and has ignorable flag set") {
+		if e.isIgnorable(y.ctx, a.err, "Skipping extender as it returned error and has ignorable flag set") {
 			return nil, nil
 		}
 		return nil, a.err
@@ -78,7 +78,7 @@ func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.No
 		return nil, nil
 	}
 	y := e.f.sessionOf(c, p)
-	a, err := e.askPrioritize(y, y.infos(nodes))
+	a, err := e.askPrioritize(y, y.nodeInfos(nodes))
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 		return nil, err
 	}
 	if a.err != nil {
-		if e.ignore(y.ctx, a.err, "Skipped extender as it returned error and has ignorable flag set") {
+		if e.isIgnorable(y.ctx, a.err, "Skipped extender as it returned error and has ignorable flag set") {
 			return places, nil
 		}
 		return nil, a.err
@@ -154,15 +154,15 @@ func placedPods(c *cluster.Cluster, pods []*v1.Pod) (placed []*cluster.Pod) {
 	return placed
 }
 
-func (e *extended) ignore(ctx context.Context, err error, words string) bool {
+func (e *extended) isIgnorable(ctx context.Context, err error, words string) bool {
 	if e.x.IsIgnorable() {
 		klog.FromContext(ctx).Info(words, "extender", e.Name(), "err", err)
 	}
 	return e.x.IsIgnorable()
 }
 
-// infos are the nodes as the snapshot shows them.
-func (y *session) infos(nodes []*cluster.Node) []fwk.NodeInfo {
+// nodeInfos are the nodes as the snapshot shows them.
+func (y *session) nodeInfos(nodes []*cluster.Node) []fwk.NodeInfo {
 	infos := make([]fwk.NodeInfo, len(nodes))
 	for i, n := range nodes {
 		infos[i] = y.snapshot.infos[n.Index]

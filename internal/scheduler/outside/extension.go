@@ -33,17 +33,17 @@ func (keeper) Name() string { return "plugins from outside" }
 
 // Begin opens the cycle that all extension points of the attempt share.
 func (k keeper) Begin(a *cycle.Attempt) {
-	k.f.set.informers.await(a.Pod, k.f.set.store)
+	k.f.set.informers.awaitPod(a.Pod, k.f.set.store)
 	y := newSession(k.f, k.f.set.ctx, a.Pod, a.Waiting)
-	y.begin()
-	k.f.set.attempted(1, false)
+	y.beginCycle()
+	k.f.set.countAttempts(1, false)
 	a.State, k.f.current = y, y
 	y.aside = a.Aside
 	if kept, ok := a.Answers.(*extenderAnswers); ok {
 		y.answers = kept
 	}
 	if a.Cluster != nil {
-		y.look(a.Cluster)
+		y.takeSnapshot(a.Cluster)
 	}
 }
 
@@ -51,8 +51,8 @@ func (k keeper) Begin(a *cycle.Attempt) {
 // pods that they left are activated.
 func (k keeper) Assumed(a *cycle.Attempt) {
 	if y, ok := a.State.(*session); ok {
-		y.activate()
-		y.over()
+		y.activatePods()
+		y.endCycle()
 	}
 }
 
@@ -60,16 +60,16 @@ func (k keeper) Assumed(a *cycle.Attempt) {
 func (k keeper) End(a *cycle.Attempt, bound bool) {
 	if y, ok := a.State.(*session); ok {
 		if bound {
-			y.activate()
+			y.activatePods()
 		}
-		y.over()
-		y.prebind.end()
+		y.endCycle()
+		y.prebind.endPod()
 		if k.f.current == y {
 			k.f.current = nil
 		}
-		if !y.ended.Swap(true) && k.f.set.attempted(-1, false) {
+		if !y.ended.Swap(true) && k.f.set.countAttempts(-1, false) {
 			k.f.set.cancel()
-			go k.f.set.end() // decisions do not wait for what plugins do at their end
+			go k.f.set.endSet() // decisions do not wait for what plugins do at their end
 		}
 	}
 }
@@ -107,9 +107,9 @@ func (x *extension) sessionOf(a *cycle.Attempt) *session {
 	return y
 }
 
-// contained calls the plugin outside of an attempt that a panic could end. Only the call fails: a
+// callGuarded calls the plugin outside of an attempt that a panic could end. Only the call fails: a
 // pod that makes a plugin panic must not end the process at every start.
-func (x *extension) contained(point string, call func()) (err error) {
+func (x *extension) callGuarded(point string, call func()) (err error) {
 	defer func() {
 		value := recover()
 		if value == nil {
@@ -129,14 +129,14 @@ func (x *extension) contained(point string, call func()) (err error) {
 
 // Less implements cycle.Sorter. Pods that the plugin cannot compare are equal.
 func (x *extension) Less(a, b *queue.Item) (less bool) {
-	_ = x.contained("QueueSort", func() { less = x.plugin.(fwk.QueueSortPlugin).Less(queued{a}, queued{b}) })
+	_ = x.callGuarded("QueueSort", func() { less = x.plugin.(fwk.QueueSortPlugin).Less(queued{a}, queued{b}) })
 	return less
 }
 
 // Admit implements cycle.Gate. As upstream, an error keeps the pod out like a rejection.
 func (x *extension) Admit(pod *v1.Pod) *plugins.Rejection {
 	var status *fwk.Status
-	err := x.contained("PreEnqueue", func() { status = x.plugin.(fwk.PreEnqueuePlugin).PreEnqueue(x.f.set.ctx, pod) })
+	err := x.callGuarded("PreEnqueue", func() { status = x.plugin.(fwk.PreEnqueuePlugin).PreEnqueue(x.f.set.ctx, pod) })
 	if err != nil {
 		return &plugins.Rejection{Err: err}
 	}
@@ -147,7 +147,7 @@ func (x *extension) Admit(pod *v1.Pod) *plugins.Rejection {
 		klog.FromContext(x.f.set.ctx).Error(statusError(status, "PreEnqueue"),
 			"Unexpected error running PreEnqueue plugin", "pod", klog.KObj(pod), "plugin", x.name)
 	}
-	return rejection(status, x.name)
+	return toRejection(status, x.name)
 }
 
 // Rescue implements cycle.Rescuer.
@@ -179,21 +179,21 @@ func (x *extension) Reserve(a *cycle.Attempt) *plugins.Rejection {
 	y.whileOpen(func() {
 		status = x.plugin.(fwk.ReservePlugin).Reserve(y.ctx, y.state, y.onNode(a.Node), a.Node)
 	})
-	return x.refusal(status, "Reserve")
+	return x.rejectionOf(status, "Reserve")
 }
 
 // Unreserve implements cycle.Reserver.
 func (x *extension) Unreserve(a *cycle.Attempt) {
 	y := x.sessionOf(a)
-	_ = x.contained("Unreserve", func() { x.plugin.(fwk.ReservePlugin).Unreserve(y.ctx, y.state, y.onNode(a.Node), a.Node) })
+	_ = x.callGuarded("Unreserve", func() { x.plugin.(fwk.ReservePlugin).Unreserve(y.ctx, y.state, y.onNode(a.Node), a.Node) })
 }
 
-func (x *extension) refusal(status *fwk.Status, point string) *plugins.Rejection {
+func (x *extension) rejectionOf(status *fwk.Status, point string) *plugins.Rejection {
 	switch {
 	case status.IsSuccess():
 		return nil
 	case status.IsRejected():
-		return rejection(status, x.name)
+		return toRejection(status, x.name)
 	}
 	return &plugins.Rejection{Err: statusError(status, point)}
 }
@@ -212,7 +212,7 @@ func (x *extension) Permit(a *cycle.Attempt) (*plugins.Rejection, time.Duration)
 	if status.IsWait() {
 		return nil, max(min(wait, maxWait), 1) // a wait of nothing is over at once, but it is a wait
 	}
-	return x.refusal(status, "Permit"), 0
+	return x.rejectionOf(status, "Permit"), 0
 }
 
 // Needed implements cycle.PreBinder. A plugin that skips is not called at PreBind.
@@ -249,7 +249,7 @@ func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 		return nil
 	}
 
-	ctx, err := y.prebind.begin(ctx)
+	ctx, err := y.prebind.beginPlugin(ctx)
 	if err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 	case status.IsSuccess():
 		return nil
 	case status.IsRejected():
-		return x.refuse(status)
+		return x.refusalOf(status)
 	}
 
 	if err = statusError(status, "PreBind"); errors.Is(err, context.Canceled) && ctx.Err() != nil {
@@ -271,7 +271,7 @@ func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 // Bind implements cycle.Binder.
 func (x *extension) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
 	y := x.sessionOf(a)
-	if !y.prebind.mark() {
+	if !y.prebind.markBinding() {
 		return false, y.prebind.cause()
 	}
 	status := x.plugin.(fwk.BindPlugin).Bind(ctx, y.state, y.onNode(a.Node), a.Node)
@@ -282,12 +282,12 @@ func (x *extension) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, er
 		return false, nil
 	}
 	if status.IsRejected() {
-		return false, x.refuse(status)
+		return false, x.refusalOf(status)
 	}
 	return false, fmt.Errorf("running Bind plugin %q: %w", x.name, statusError(status, "Bind"))
 }
 
-func (x *extension) refuse(status *fwk.Status) error {
+func (x *extension) refusalOf(status *fwk.Status) error {
 	return &Refusal{Plugin: x.name, Reasons: slices.Clone(status.Reasons())}
 }
 

@@ -43,7 +43,7 @@ func (p *filter) Filter(c *cluster.Cluster, waiting *cluster.Pod) plugins.Judge 
 		judge = plugins.Judge{Only: judge.Only}
 	}
 	if p.node != nil && !y.state.skipFilter.Has(p.node.Name()) {
-		judge.Node = p.judge(y)
+		judge.Node = p.judgeNodes(y)
 	}
 	return judge
 }
@@ -60,7 +60,7 @@ func (p *filter) preFilter(y *session) plugins.Judge {
 		y.state.skipFilter.Insert(p.pre.Name())
 		return plugins.Judge{}
 	case status.IsRejected():
-		return plugins.Judge{All: rejection(status, p.name)}
+		return plugins.Judge{All: toRejection(status, p.name)}
 	case !status.IsSuccess():
 		return plugins.Judge{Err: statusError(status, "PreFilter")}
 	case result.AllNodes():
@@ -73,30 +73,30 @@ func (p *filter) preFilter(y *session) plugins.Judge {
 	return plugins.Judge{Only: only}
 }
 
-// judge judges nodes; without hypothetical changes, each once per cycle.
-func (p *filter) judge(y *session) func(n *cluster.Node) *plugins.Rejection {
+// judgeNodes judges nodes; without hypothetical changes, each once per cycle.
+func (p *filter) judgeNodes(y *session) func(n *cluster.Node) *plugins.Rejection {
 	if len(y.verdicts[p.name]) < len(y.c.Nodes) {
 		y.verdicts[p.name] = make([]verdict, len(y.c.Nodes))
 	}
 	known := y.verdicts[p.name] // one goroutine per node, and never the same node twice at a time
 	return func(n *cluster.Node) *plugins.Rejection {
-		v := y.view(n)
+		v := y.viewOf(n)
 		if v.verdicts != nil { // the node has hypothetical changes
 			said, asked := v.verdicts[p.name]
 			if !asked {
-				said = p.ask(y, v)
+				said = p.askPlugin(y, v)
 				v.verdicts[p.name] = said
 			}
 			return said
 		}
 		if r := &known[n.Index]; !r.known {
-			r.known, r.rejection = true, p.ask(y, v)
+			r.known, r.rejection = true, p.askPlugin(y, v)
 		}
 		return known[n.Index].rejection
 	}
 }
 
-func (p *filter) ask(y *session, v *view) *plugins.Rejection {
+func (p *filter) askPlugin(y *session, v *view) *plugins.Rejection {
 	if v.err != nil {
 		return &plugins.Rejection{Err: v.err}
 	}
@@ -105,13 +105,14 @@ func (p *filter) ask(y *session, v *view) *plugins.Rejection {
 	case status.IsSuccess():
 		return nil
 	case status.IsRejected():
-		return rejection(status, p.name)
+		return toRejection(status, p.name)
 	}
 	return &plugins.Rejection{Err: statusError(status, "Filter")}
 }
 
-// rejection converts a status. Out-of-tree plugins have no codes, so the code is the plugin's name.
-func rejection(status *fwk.Status, plugin string) *plugins.Rejection {
+// toRejection converts a status. Out-of-tree plugins have no codes, so the code is the plugin's
+// name.
+func toRejection(status *fwk.Status, plugin string) *plugins.Rejection {
 	return &plugins.Rejection{
 		Code: plugin, Reasons: slices.Clone(status.Reasons()),
 		Unresolvable: status.Code() == fwk.UnschedulableAndUnresolvable, Pending: status.Code() == fwk.Pending,

@@ -38,8 +38,8 @@ type framework struct {
 	open   *session
 }
 
-// at lists the out-of-tree plugins at an extension point.
-func at[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
+// pluginsAt lists the out-of-tree plugins at an extension point.
+func pluginsAt[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
 	for _, name := range f.profile.At[point] {
 		if plugin, ok := f.plugins[name].(T); ok {
 			list = append(list, plugin)
@@ -51,9 +51,9 @@ func at[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
 // sessionOf returns the cycle of the pod, a new one if the current one is another pod's.
 func (f *framework) sessionOf(c *cluster.Cluster, waiting *cluster.Pod) *session {
 	if f.current == nil || f.current.waiting != waiting {
-		f.current = newSession(f, f.set.ctx, f.set.store.waiting(waiting).pod, waiting)
+		f.current = newSession(f, f.set.ctx, f.set.store.waitingInfo(waiting).pod, waiting)
 	}
-	f.current.look(c)
+	f.current.takeSnapshot(c)
 	return f.current
 }
 
@@ -74,8 +74,8 @@ func (f *framework) setOpen(y *session) {
 	f.open = y
 }
 
-// opened returns the cycle in which plugins may call back now, or nil.
-func (f *framework) opened() *session {
+// openSession returns the cycle in which plugins may call back now, or nil.
+func (f *framework) openSession() *session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.open == nil || f.open.c == nil {
@@ -123,17 +123,17 @@ func (f *framework) preScore(ctx context.Context, state *State, pod *v1.Pod, nod
 	return nil
 }
 
-// assemble puts the plugins into the profile at their places.
-func (f *framework) assemble() {
-	f.preFilters = at[fwk.PreFilterPlugin](f, plugins.PreFilter)
-	f.preScores = at[fwk.PreScorePlugin](f, plugins.PreScore)
-	f.profile.Filters = f.filters()
-	f.profile.Scorers = f.scorers()
+// assemblePlugins puts the plugins into the profile at their places.
+func (f *framework) assemblePlugins() {
+	f.preFilters = pluginsAt[fwk.PreFilterPlugin](f, plugins.PreFilter)
+	f.preScores = pluginsAt[fwk.PreScorePlugin](f, plugins.PreScore)
+	f.profile.Filters = f.listFilters()
+	f.profile.Scorers = f.listScorers()
 }
 
-// filters lists all filters of the profile in the order in which they are asked: those at Filter,
-// then those at PreFilter alone.
-func (f *framework) filters() (list []plugins.Filter) {
+// listFilters lists all filters of the profile in the order in which they are asked: those at
+// Filter, then those at PreFilter alone.
+func (f *framework) listFilters() (list []plugins.Filter) {
 	own := map[string]plugins.Filter{}
 	for _, filter := range f.profile.Filters {
 		own[filter.Name()] = filter
@@ -169,8 +169,8 @@ func (f *framework) filterOf(name string, plugin fwk.Plugin) *filter {
 	return made
 }
 
-// scorers lists all scorers of the profile, with those at PreScore first.
-func (f *framework) scorers() (list []plugins.Weighted) {
+// listScorers lists all scorers of the profile, with those at PreScore first.
+func (f *framework) listScorers() (list []plugins.Weighted) {
 	own := map[string]plugins.Weighted{}
 	for _, scorer := range f.profile.Scorers {
 		own[scorer.Name()] = scorer

@@ -31,7 +31,7 @@ var _ fwk.Handle = &handle{}
 // ClientSet and its siblings implement fwk.Handle.
 func (h *handle) ClientSet() kubernetes.Interface                        { return h.f.set.options.Client }
 func (h *handle) KubeConfig() *rest.Config                               { return h.f.set.options.KubeConfig }
-func (h *handle) EventRecorder() events.EventRecorderLogger              { return h.f.set.recorder(h.f.name) }
+func (h *handle) EventRecorder() events.EventRecorderLogger              { return h.f.set.recorderFor(h.f.name) }
 func (h *handle) SharedInformerFactory() informers.SharedInformerFactory { return h.f.set.informers }
 func (h *handle) Extenders() []fwk.Extender                              { return h.f.set.extenders }
 func (h *handle) Parallelizer() fwk.Parallelizer                         { return parallelizer{h.f.set} }
@@ -94,19 +94,19 @@ func (p waitingPod) Preempt(plugin, message string) bool { return p.w.Preempt(pl
 // AddPodInPreBind is for schedulers that run the binding themselves; Berth records such pods
 // itself.
 func (h *handle) AddPodInPreBind(uid types.UID, cancel context.CancelCauseFunc) {
-	h.preBinding.add(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
+	h.preBinding.addPod(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
 }
 
 // GetPodInPreBind returns a pod that is about to be bound and can still be given up, or nil.
 func (h *handle) GetPodInPreBind(uid types.UID) fwk.PodInPreBind {
-	if b := h.preBinding.get(uid); b != nil {
+	if b := h.preBinding.getPod(uid); b != nil {
 		return b
 	}
 	return nil
 }
 
 // RemovePodInPreBind forgets it.
-func (h *handle) RemovePodInPreBind(uid types.UID) { h.preBinding.remove(uid) }
+func (h *handle) RemovePodInPreBind(uid types.UID) { h.preBinding.removePod(uid) }
 
 // SignPod encodes what matters for where a pod can go: pods with the same signature are judged
 // alike. It is nil if an out-of-tree plugin that filters or scores does not sign.
@@ -119,7 +119,7 @@ func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
 	}
 
 	for _, point := range []plugins.Point{plugins.PreFilter, plugins.Filters, plugins.PreScore, plugins.Score} {
-		for _, plugin := range at[fwk.Plugin](h.f, point) {
+		for _, plugin := range pluginsAt[fwk.Plugin](h.f, point) {
 			signer, ok := plugin.(fwk.SignPlugin)
 			if !ok {
 				return nil

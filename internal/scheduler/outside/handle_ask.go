@@ -28,14 +28,14 @@ func (f *framework) askBack(ctx context.Context) (y *session, done func()) {
 		return nil, nil
 	}
 	f.asking.Lock()
-	if y = f.opened(); y == nil {
+	if y = f.openSession(); y == nil {
 		f.asking.Unlock()
 		return nil, nil
 	}
 	return y, f.asking.Unlock
 }
 
-func foreign(state fwk.CycleState) *fwk.Status {
+func foreignState(state fwk.CycleState) *fwk.Status {
 	return fwk.AsStatus(fmt.Errorf("the CycleState is a %T: not one that was handed to the plugin", state))
 }
 
@@ -44,7 +44,7 @@ func foreign(state fwk.CycleState) *fwk.Status {
 func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
-		return foreign(state)
+		return foreignState(state)
 	}
 
 	y, done := h.f.askBack(ctx)
@@ -64,11 +64,11 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 	}
 
 	s := &supposition{c: y.c, over: y.c.Supposing()}
-	defer s.undo()
-	s.hold(n, info)
+	defer s.undoAll()
+	s.holdPods(n, info)
 	for _, m := range own.moves {
 		if m.node != n.Name {
-			s.move(m)
+			s.applyMove(m)
 		}
 	}
 
@@ -155,7 +155,7 @@ func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.Cycl
 	node fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
-		return foreign(state)
+		return foreignState(state)
 	}
 	own.moves = append(own.moves, move{come.GetPod(), node.Node().Name, true})
 	return h.f.addPod(ctx, own, pod, come, node)
@@ -167,7 +167,7 @@ func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.C
 	gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
-		return foreign(state)
+		return foreignState(state)
 	}
 	own.moves = append(own.moves, move{gone.GetPod(), node.Node().Name, false})
 	return h.f.removePod(ctx, own, pod, gone, node)
@@ -178,7 +178,7 @@ func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.C
 func (h *handle) RunPreScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
-		return foreign(state)
+		return foreignState(state)
 	}
 	return h.f.preScore(ctx, own, pod, nodes)
 }
@@ -188,7 +188,7 @@ func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod 
 	nodes []fwk.NodeInfo) ([]fwk.NodePluginScores, *fwk.Status) {
 	own, ok := state.(*State)
 	if !ok {
-		return nil, foreign(state)
+		return nil, foreignState(state)
 	}
 
 	y, done := h.f.askBack(ctx)
@@ -212,7 +212,7 @@ func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod 
 	}
 
 	for _, s := range h.f.profile.Scorers {
-		if err := a.add(s); err != nil {
+		if err := a.addScorer(s); err != nil {
 			return nil, fwk.AsStatus(err)
 		}
 	}
@@ -225,12 +225,12 @@ func (h *handle) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, info *fwk.Nomin
 	if info.Mode() == fwk.ModeOverride {
 		node = info.NominatedNodeName
 	}
-	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { h.f.set.nominate(c, pod.GetPod(), node) })
+	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { h.f.set.nominatePod(c, pod.GetPod(), node) })
 }
 
-// nominate nominates a pod that waits. As upstream, one that has gone or has a node is left out:
+// nominatePod nominates a pod that waits. As upstream, one that has gone or has a node is left out:
 // nothing would end its nomination.
-func (s *Set) nominate(c *cluster.Cluster, pod *v1.Pod, node string) {
+func (s *Set) nominatePod(c *cluster.Cluster, pod *v1.Pod, node string) {
 	if c.Pod(pod.UID) == nil && s.store.Shown(pod.UID) != nil {
 		c.Nominate(c.Pending(pod), node)
 	}
@@ -246,7 +246,7 @@ func (h *handle) UpdateNominatedPod(_ klog.Logger, old *v1.Pod, pod fwk.PodInfo)
 	h.f.set.onOwner(h.f, func(c *cluster.Cluster) { // one change: of two, the second could come first
 		c.Unnominate(old.UID)
 		if node := pod.GetPod().Status.NominatedNodeName; node != "" {
-			h.f.set.nominate(c, pod.GetPod(), node)
+			h.f.set.nominatePod(c, pod.GetPod(), node)
 		}
 	})
 }
@@ -254,13 +254,13 @@ func (h *handle) UpdateNominatedPod(_ klog.Logger, old *v1.Pod, pod fwk.PodInfo)
 // NominatedPodsForNode lists the waiting pods that are nominated to the node: now, while a pod is
 // decided, else as of the latest snapshot.
 func (h *handle) NominatedPodsForNode(node string) (list []fwk.PodInfo) {
-	y := h.f.opened()
+	y := h.f.openSession()
 	if y == nil {
-		return h.f.set.store.latest().nominated[node]
+		return h.f.set.store.latestSnapshot().nominated[node]
 	}
 	if n := y.c.Node(node); n != nil {
 		for _, p := range n.Nominated {
-			list = append(list, h.f.set.store.waiting(p))
+			list = append(list, h.f.set.store.waitingInfo(p))
 		}
 	}
 	return list

@@ -300,7 +300,7 @@ func TestParallelismIsTheConfigurations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := New(t.Context(), Options{Client: fake.NewClientset()})
 		defer set.Close()
-		early := (&handle{f: set.framework("default-scheduler")}).Parallelizer()
+		early := (&handle{f: set.frameworkOf("default-scheduler")}).Parallelizer()
 		c, err := config.Parse("file", []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nparallelism: 3\n"), config.Options{})
 		if err != nil {
 			t.Fatal(err)

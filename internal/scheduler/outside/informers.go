@@ -42,9 +42,9 @@ func withoutManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// start starts the informers that were requested so far, until life ends, and waits for them to
-// sync, until ctx ends at the latest.
-func (f *informerFactory) start(ctx, life context.Context) error {
+// startInformers starts the informers that were requested so far, until life ends, and waits for
+// them to sync, until ctx ends at the latest.
+func (f *informerFactory) startInformers(ctx, life context.Context) error {
 	f.Start(life.Done())
 	for kind, ok := range f.WaitForCacheSync(ctx.Done()) {
 		if !ok {
@@ -61,21 +61,21 @@ const patience = 100 * time.Millisecond
 // settled is how long what the informer has received may not yet be listed.
 const settled = 2 * time.Millisecond
 
-// await waits until plugins that list pods find the pod whose turn it is, not older than it is, and
-// the others as the scheduler knows them: their informer has a watch of its own. A plugin that
+// awaitPod waits until plugins that list pods find the pod whose turn it is, not older than it is,
+// and the others as the scheduler knows them: their informer has a watch of its own. A plugin that
 // counts the members of a group would miss the last one, and nothing would wake the pod; one that
 // counts what a namespace uses would count a victim that is gone, and preempt again. Where the
 // informer does not get there in time, it is not waited for again before it moves. Only the
 // goroutine that decides may call it.
-func (f *informerFactory) await(pod *v1.Pod, store *Store) {
+func (f *informerFactory) awaitPod(pod *v1.Pod, store *Store) {
 	informer := f.pods.Load()
 	if informer == nil || f.stuck != nil && *f.stuck == (*informer).LastSyncResourceVersion() {
 		return
 	}
-	newest, departed := store.news()
+	newest, departed := store.newestPods()
 	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
 		waited := time.Since(begin)
-		if shows(*informer, pod, waited) && shows(*informer, newest, waited) && !lists((*informer).GetStore(), departed) {
+		if showsPod(*informer, pod, waited) && showsPod(*informer, newest, waited) && !hasPod((*informer).GetStore(), departed) {
 			return
 		}
 		if waited > patience {
@@ -86,8 +86,9 @@ func (f *informerFactory) await(pod *v1.Pod, store *Store) {
 	}
 }
 
-// shows reports whether the informer lists the pod as it is or newer, or did before the pod went.
-func shows(informer cache.SharedIndexInformer, pod *v1.Pod, waited time.Duration) bool {
+// showsPod reports whether the informer lists the pod as it is or newer, or did before the pod
+// went.
+func showsPod(informer cache.SharedIndexInformer, pod *v1.Pod, waited time.Duration) bool {
 	if pod == nil {
 		return true
 	}
@@ -101,8 +102,8 @@ func shows(informer cache.SharedIndexInformer, pod *v1.Pod, waited time.Duration
 	return waited > settled && atLeast(informer.LastSyncResourceVersion(), pod.ResourceVersion)
 }
 
-// lists reports whether the pod is in the store.
-func lists(store cache.Store, pod *v1.Pod) bool {
+// hasPod reports whether the pod is in the store.
+func hasPod(store cache.Store, pod *v1.Pod) bool {
 	if pod == nil {
 		return false
 	}
@@ -155,8 +156,8 @@ type recorders struct {
 	writers []events.EventBroadcaster
 }
 
-// recorder returns the one of the scheduler name.
-func (s *Set) recorder(name string) events.EventRecorderLogger {
+// recorderFor returns the one of the scheduler name.
+func (s *Set) recorderFor(name string) events.EventRecorderLogger {
 	r := &s.recorders
 	r.mu.Lock()
 	defer r.mu.Unlock()

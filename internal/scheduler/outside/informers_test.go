@@ -27,14 +27,14 @@ func TestAPodIsDecidedWhenPluginsCanListIt(t *testing.T) {
 			asked := p.DeepCopy()
 			asked.ResourceVersion = version
 			begin := time.Now()
-			f.await(asked, store)
+			f.awaitPod(asked, store)
 			if waited := time.Since(begin); waited < want || waited > want+2*time.Millisecond {
 				t.Errorf("version %s is waited for %v, want %v", version, waited, want)
 			}
 		}
 		await("7", 0) // no plugin lists pods
 		f.Core().V1().Pods().Lister()
-		if err := f.start(ctx, ctx); err != nil {
+		if err := f.startInformers(ctx, ctx); err != nil {
 			t.Fatal(err)
 		}
 		const lag = 20 * time.Millisecond // of the informer

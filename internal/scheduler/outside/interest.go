@@ -31,7 +31,7 @@ func (x *extension) Interests() ([]queue.Interest, error) {
 
 	var events []fwk.ClusterEventWithHint
 	var err error
-	if panicked := x.contained("EventsToRegister", func() { events, err = registers.EventsToRegister(x.f.set.ctx) }); panicked != nil {
+	if panicked := x.callGuarded("EventsToRegister", func() { events, err = registers.EventsToRegister(x.f.set.ctx) }); panicked != nil {
 		return nil, panicked
 	}
 	if err != nil {
@@ -40,20 +40,21 @@ func (x *extension) Interests() ([]queue.Interest, error) {
 
 	interests := make([]queue.Interest, 0, len(events))
 	for _, e := range events {
-		if !watched(e.Event.Resource) {
+		if !isWatched(e.Event.Resource) {
 			x.f.set.watchCustom(x.name, e.Event.Resource)
 		}
 		interests = append(interests, queue.Interest{
 			Resource: queue.Resource(e.Event.Resource), Action: queue.Action(e.Event.ActionType),
-			Hint: x.hint(e.QueueingHintFn), PerPod: true,
+			Hint: x.wrapHint(e.QueueingHintFn), PerPod: true,
 		})
 	}
 
 	return interests, nil
 }
 
-// hint wraps the plugin's function. If that fails, the pod is tried, so that it is not forgotten.
-func (x *extension) hint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Event) bool {
+// wrapHint wraps the plugin's function. If that fails, the pod is tried, so that it is not
+// forgotten.
+func (x *extension) wrapHint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Event) bool {
 	if ask == nil {
 		return nil
 	}
@@ -61,7 +62,7 @@ func (x *extension) hint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Event)
 	return func(item *queue.Item, e *queue.Event) bool {
 		var hint fwk.QueueingHint
 		var err error
-		if x.contained("QueueingHintFn", func() { hint, err = ask(logger, item.Pod, e.Old, e.New) }) != nil {
+		if x.callGuarded("QueueingHintFn", func() { hint, err = ask(logger, item.Pod, e.Old, e.New) }) != nil {
 			return true
 		}
 		if err != nil {
@@ -72,9 +73,9 @@ func (x *extension) hint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Event)
 	}
 }
 
-// watched reports whether Berth watches the resource. Others are custom ones, named
+// isWatched reports whether Berth watches the resource. Others are custom ones, named
 // "plural.version.group".
-func watched(r fwk.EventResource) bool {
+func isWatched(r fwk.EventResource) bool {
 	switch r {
 	case fwk.Pod, fwk.Node, fwk.PersistentVolume, fwk.PersistentVolumeClaim, fwk.CSINode, fwk.CSIDriver, fwk.VolumeAttachment,
 		fwk.CSIStorageCapacity, fwk.StorageClass, fwk.ResourceClaim, fwk.ResourceSlice, fwk.DeviceClass, fwk.PodGroup, fwk.WildCard:

@@ -107,14 +107,14 @@ func TestCustomResourcesWakePods(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		open = true
-		w.set.happened("others.v1.example.com", fwk.Add, nil, &v1.Pod{})
-		w.set.happened(custom, fwk.Delete, &v1.Pod{}, nil)
+		w.set.addEvent("others.v1.example.com", fwk.Add, nil, &v1.Pod{})
+		w.set.addEvent(custom, fwk.Delete, &v1.Pod{}, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if p := w.api.Pods()[0]; p.Spec.NodeName != "" {
 			t.Error("an event that the plugin did not register wakes the pod")
 		}
-		w.set.happened(custom, fwk.Add, nil, &v1.Pod{})
+		w.set.addEvent(custom, fwk.Add, nil, &v1.Pod{})
 		w.expect(time.Second, "p on n1")
 	})
 }

@@ -110,7 +110,7 @@ func (n *nodeInfo) AddPodInfo(p fwk.PodInfo) {
 	if hasRequiredAntiAffinity(p.GetPod()) {
 		n.antiAffine = append(n.antiAffine, p)
 	}
-	n.count(p, 1)
+	n.countPod(p, 1)
 }
 
 // RemovePod removes a pod from the node.
@@ -123,13 +123,13 @@ func (n *nodeInfo) RemovePod(_ klog.Logger, pod *v1.Pod) error {
 	n.pods = slices.Delete(n.pods, i, i+1)
 	same := func(o fwk.PodInfo) bool { return o.GetPod().UID == pod.UID }
 	n.affine, n.antiAffine = slices.DeleteFunc(n.affine, same), slices.DeleteFunc(n.antiAffine, same)
-	n.count(p, -1)
+	n.countPod(p, -1)
 	return nil
 }
 
-func (n *nodeInfo) count(p fwk.PodInfo, sign int64) {
+func (n *nodeInfo) countPod(p fwk.PodInfo, sign int64) {
 	takes := p.CalculateResource()
-	n.requested.count(takes.Resource, sign)
+	n.requested.countRequests(takes.Resource, sign)
 	n.nonZero.MilliCPU += sign * takes.Non0CPU
 	n.nonZero.Memory += sign * takes.Non0Mem
 	n.countPorts(p.GetPod(), sign > 0)

@@ -12,21 +12,21 @@ func PointsOf(plugin fwk.Plugin) (points plugins.Point) {
 		point plugins.Point
 		it    bool
 	}{
-		{plugins.PreEnqueue, implements[fwk.PreEnqueuePlugin](plugin)},
-		{plugins.QueueSort, implements[fwk.QueueSortPlugin](plugin)},
-		{plugins.PreFilter, implements[fwk.PreFilterPlugin](plugin)},
-		{plugins.Filters, implements[fwk.FilterPlugin](plugin)},
-		{plugins.PostFilter, implements[fwk.PostFilterPlugin](plugin)},
-		{plugins.PodGroupPostFilter, implements[fwk.PodGroupPostFilterPlugin](plugin)},
-		{plugins.PreScore, implements[fwk.PreScorePlugin](plugin)},
-		{plugins.Score, implements[fwk.ScorePlugin](plugin)},
-		{plugins.Reserve, implements[fwk.ReservePlugin](plugin)},
-		{plugins.Permit, implements[fwk.PermitPlugin](plugin)},
-		{plugins.PreBind, implements[fwk.PreBindPlugin](plugin)},
-		{plugins.Bind, implements[fwk.BindPlugin](plugin)},
-		{plugins.PostBind, implements[fwk.PostBindPlugin](plugin)},
-		{plugins.PlacementGenerate, implements[fwk.PlacementGeneratePlugin](plugin)},
-		{plugins.PlacementScore, implements[fwk.PlacementScorePlugin](plugin)},
+		{plugins.PreEnqueue, implementsPoint[fwk.PreEnqueuePlugin](plugin)},
+		{plugins.QueueSort, implementsPoint[fwk.QueueSortPlugin](plugin)},
+		{plugins.PreFilter, implementsPoint[fwk.PreFilterPlugin](plugin)},
+		{plugins.Filters, implementsPoint[fwk.FilterPlugin](plugin)},
+		{plugins.PostFilter, implementsPoint[fwk.PostFilterPlugin](plugin)},
+		{plugins.PodGroupPostFilter, implementsPoint[fwk.PodGroupPostFilterPlugin](plugin)},
+		{plugins.PreScore, implementsPoint[fwk.PreScorePlugin](plugin)},
+		{plugins.Score, implementsPoint[fwk.ScorePlugin](plugin)},
+		{plugins.Reserve, implementsPoint[fwk.ReservePlugin](plugin)},
+		{plugins.Permit, implementsPoint[fwk.PermitPlugin](plugin)},
+		{plugins.PreBind, implementsPoint[fwk.PreBindPlugin](plugin)},
+		{plugins.Bind, implementsPoint[fwk.BindPlugin](plugin)},
+		{plugins.PostBind, implementsPoint[fwk.PostBindPlugin](plugin)},
+		{plugins.PlacementGenerate, implementsPoint[fwk.PlacementGeneratePlugin](plugin)},
+		{plugins.PlacementScore, implementsPoint[fwk.PlacementScorePlugin](plugin)},
 	} {
 		if is.it {
 			points |= is.point
@@ -36,7 +36,7 @@ func PointsOf(plugin fwk.Plugin) (points plugins.Point) {
 	return points
 }
 
-func implements[T any](plugin fwk.Plugin) bool {
+func implementsPoint[T any](plugin fwk.Plugin) bool {
 	_, ok := plugin.(T)
 	return ok
 }

@@ -31,13 +31,13 @@ func (y *session) toPreBind() {
 	y.prebind = &preBinding{}
 	if y.f.handle != nil {
 		uid := y.pod.UID
-		y.f.handle.preBinding.add(uid, y.prebind)
-		y.prebind.forget = func() { y.f.handle.preBinding.remove(uid) }
+		y.f.handle.preBinding.addPod(uid, y.prebind)
+		y.prebind.forget = func() { y.f.handle.preBinding.removePod(uid) }
 	}
 }
 
-// begin returns the context of a plugin's PreBind, which ends when the pod is given up.
-func (b *preBinding) begin(ctx context.Context) (context.Context, error) {
+// beginPlugin returns the context of a plugin's PreBind, which ends when the pod is given up.
+func (b *preBinding) beginPlugin(ctx context.Context) (context.Context, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,7 +45,7 @@ func (b *preBinding) begin(ctx context.Context) (context.Context, error) {
 	return ctx, b.canceled
 }
 
-func (b *preBinding) cancel(why error) {
+func (b *preBinding) cancelAll(why error) {
 	for _, cancel := range b.cancels {
 		cancel(why)
 	}
@@ -61,16 +61,16 @@ func (b *preBinding) CancelPod(reason string) bool {
 	if b.canceled == nil {
 		b.canceled = errors.New(reason)
 	}
-	b.cancel(b.canceled)
+	b.cancelAll(b.canceled)
 	return true
 }
 
 // MarkPrebound implements fwk.PodInPreBind.
-func (b *preBinding) MarkPrebound() bool { return b.mark() }
+func (b *preBinding) MarkPrebound() bool { return b.markBinding() }
 
-// mark records that the pod is about to be bound; false if it was given up. Without PreBind there
-// is nothing to give up.
-func (b *preBinding) mark() bool {
+// markBinding records that the pod is about to be bound; false if it was given up. Without PreBind
+// there is nothing to give up.
+func (b *preBinding) markBinding() bool {
 	if b == nil {
 		return true
 	}
@@ -89,8 +89,8 @@ func (b *preBinding) cause() error {
 	return b.canceled
 }
 
-// end forgets the pod, and ends the contexts of its plugins.
-func (b *preBinding) end() {
+// endPod forgets the pod, and ends the contexts of its plugins.
+func (b *preBinding) endPod() {
 	if b == nil {
 		return
 	}
@@ -99,7 +99,7 @@ func (b *preBinding) end() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cancel(context.Canceled)
+	b.cancelAll(context.Canceled)
 }
 
 // preBindings are the pods in that state, by UID.
@@ -108,7 +108,7 @@ type preBindings struct {
 	pods map[types.UID]*preBinding
 }
 
-func (p *preBindings) add(uid types.UID, b *preBinding) {
+func (p *preBindings) addPod(uid types.UID, b *preBinding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pods == nil {
@@ -117,13 +117,13 @@ func (p *preBindings) add(uid types.UID, b *preBinding) {
 	p.pods[uid] = b
 }
 
-func (p *preBindings) get(uid types.UID) *preBinding {
+func (p *preBindings) getPod(uid types.UID) *preBinding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pods[uid]
 }
 
-func (p *preBindings) remove(uid types.UID) {
+func (p *preBindings) removePod(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.pods, uid)

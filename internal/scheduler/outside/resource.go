@@ -42,8 +42,8 @@ func (r *resources) clone() resources {
 	return copied
 }
 
-// count adds sign times what a pod requests.
-func (r *resources) count(o fwk.Resource, sign int64) {
+// countRequests adds sign times what a pod requests.
+func (r *resources) countRequests(o fwk.Resource, sign int64) {
 	r.MilliCPU += sign * o.GetMilliCPU()
 	r.Memory += sign * o.GetMemory()
 	r.EphemeralStorage += sign * o.GetEphemeralStorage()

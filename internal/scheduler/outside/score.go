@@ -19,7 +19,7 @@ func (preScorer) Name() string { return plugins.PreScorers }
 
 func (s preScorer) Score(c *cluster.Cluster, waiting *cluster.Pod, feasible []*cluster.Node) plugins.Scoring {
 	y := s.f.sessionOf(c, waiting)
-	infos := y.infos(feasible)
+	infos := y.nodeInfos(feasible)
 	var status *fwk.Status
 	y.whileOpen(func() { status = s.f.preScore(y.ctx, y.state, y.pod, infos) })
 	return plugins.Scoring{Err: status.AsError()}
@@ -47,13 +47,13 @@ func (s *scorer) Score(c *cluster.Cluster, waiting *cluster.Pod, feasible []*clu
 			return score, nil
 		},
 		Finish: func(feasible []*cluster.Node, scores []int64) error {
-			return s.finish(y.ctx, y.state, y.pod, feasible, scores)
+			return s.normalizeScores(y.ctx, y.state, y.pod, feasible, scores)
 		},
 	}
 }
 
-// finish normalises the scores and checks that they are within bounds.
-func (s *scorer) finish(ctx context.Context, state *State, pod *v1.Pod, feasible []*cluster.Node, scores []int64) error {
+// normalizeScores normalises the scores and checks that they are within bounds.
+func (s *scorer) normalizeScores(ctx context.Context, state *State, pod *v1.Pod, feasible []*cluster.Node, scores []int64) error {
 	if extensions := s.plugin.ScoreExtensions(); extensions != nil {
 		list := make(fwk.NodeScoreList, len(feasible))
 		for i, n := range feasible {

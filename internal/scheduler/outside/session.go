@@ -73,9 +73,9 @@ func newSession(f *framework, ctx context.Context, pod *v1.Pod, waiting *cluster
 	}
 }
 
-// begin gives the scheduling cycle a context, which ends with it, and a place for plugins to leave
-// the pods that are to be activated afterwards.
-func (y *session) begin() {
+// beginCycle gives the scheduling cycle a context, which ends with it, and a place for plugins to
+// leave the pods that are to be activated afterwards.
+func (y *session) beginCycle() {
 	after := y.ctx
 	cycle, cancel := context.WithCancel(after)
 	y.ctx, y.end = cycle, func() { cancel(); y.ctx, y.end = after, nil }
@@ -84,31 +84,31 @@ func (y *session) begin() {
 	}
 }
 
-// over ends the scheduling cycle.
-func (y *session) over() {
+// endCycle ends the scheduling cycle.
+func (y *session) endCycle() {
 	if y.end != nil {
 		y.end()
 	}
 }
 
-// look takes the snapshot that the cycle uses.
-func (y *session) look(c *cluster.Cluster) {
+// takeSnapshot takes the snapshot that the cycle uses.
+func (y *session) takeSnapshot(c *cluster.Cluster) {
 	if y.c == nil {
-		y.c, y.position, y.snapshot = c, c.Log.Len(), y.f.set.store.snapshot(c)
+		y.c, y.position, y.snapshot = c, c.Log.Len(), y.f.set.store.takeSnapshot(c)
 	}
 }
 
-// unchanged reports whether the node is as the snapshot shows it, without pods added or removed
+// isUnchanged reports whether the node is as the snapshot shows it, without pods added or removed
 // hypothetically in the cluster or on a copy of the node.
-func (y *session) unchanged(n *cluster.Node) bool {
+func (y *session) isUnchanged(n *cluster.Node) bool {
 	return y.c.Nodes[n.Index] == n && y.c.Log.Len() == y.position
 }
 
-// view returns the view of a node with the pods that it has now. It may be called for different
+// viewOf returns the view of a node with the pods that it has now. It may be called for different
 // nodes concurrently.
-func (y *session) view(n *cluster.Node) *view {
+func (y *session) viewOf(n *cluster.Node) *view {
 	asItIs := &view{state: y.state, info: y.snapshot.infos[n.Index]}
-	if y.unchanged(n) || same(asItIs.info, n) {
+	if y.isUnchanged(n) || samePods(asItIs.info, n) {
 		return asItIs
 	}
 	y.mu.Lock()
@@ -117,26 +117,26 @@ func (y *session) view(n *cluster.Node) *view {
 	if from == nil || from.err != nil {
 		from = asItIs
 	}
-	next := y.derive(from, n)
+	next := y.deriveView(from, n)
 	y.mu.Lock()
 	y.supposed[n.Index] = next
 	y.mu.Unlock()
 	return next
 }
 
-// derive makes the view of a node from an earlier view of it.
-func (y *session) derive(from *view, n *cluster.Node) *view {
-	gone, come := difference(from.info, n)
+// deriveView makes the view of a node from an earlier view of it.
+func (y *session) deriveView(from *view, n *cluster.Node) *view {
+	gone, come := diffPods(from.info, n)
 	if len(gone)+len(come) == 0 {
 		return from
 	}
 	next := &view{state: from.state.clone(), info: from.info.clone(), verdicts: map[string]*plugins.Rejection{}}
-	next.err = y.suppose(next.state, next.info, gone, come)
+	next.err = y.changePods(next.state, next.info, gone, come)
 	return next
 }
 
-// suppose removes pods from a node and adds others to it.
-func (y *session) suppose(state *State, info *nodeInfo, gone []fwk.PodInfo, come []*cluster.Pod) error {
+// changePods removes pods from a node and adds others to it.
+func (y *session) changePods(state *State, info *nodeInfo, gone []fwk.PodInfo, come []*cluster.Pod) error {
 	for _, p := range gone {
 		if err := info.RemovePod(klog.FromContext(y.ctx), p.GetPod()); err != nil {
 			return err
@@ -163,22 +163,22 @@ func (y *session) podOf(p *cluster.Pod, node string) fwk.PodInfo {
 			return there
 		}
 	}
-	return y.f.set.store.waiting(p)
+	return y.f.set.store.waitingInfo(p)
 }
 
-// same reports whether a NodeInfo has the pods of the node. If so, it is preferred to a copy to
+// samePods reports whether a NodeInfo has the pods of the node. If so, it is preferred to a copy to
 // which pods were added and removed again: on that, ports that another pod has, too, would be free.
-func same(info *nodeInfo, n *cluster.Node) bool {
+func samePods(info *nodeInfo, n *cluster.Node) bool {
 	if len(info.pods) != len(n.Pods) {
 		return false
 	}
-	gone, come := difference(info, n)
+	gone, come := diffPods(info, n)
 	return len(gone)+len(come) == 0
 }
 
-// difference compares the pods of a NodeInfo with those of the node: those that are gone, and those
+// diffPods compares the pods of a NodeInfo with those of the node: those that are gone, and those
 // that are new.
-func difference(info *nodeInfo, n *cluster.Node) (gone []fwk.PodInfo, come []*cluster.Pod) {
+func diffPods(info *nodeInfo, n *cluster.Node) (gone []fwk.PodInfo, come []*cluster.Pod) {
 	there := make(map[types.UID]bool, len(n.Pods))
 	for _, p := range n.Pods {
 		there[p.UID] = true
@@ -206,8 +206,8 @@ func (y *session) onNode(node string) *v1.Pod {
 	return y.assumed
 }
 
-// meanwhile changes the cluster in the course of the cycle, which keeps using its snapshot.
-func (y *session) meanwhile(change func(c *cluster.Cluster)) {
+// changeCluster changes the cluster in the course of the cycle, which keeps using its snapshot.
+func (y *session) changeCluster(change func(c *cluster.Cluster)) {
 	current := y.c.Log.Len() == y.position
 	change(y.c)
 	if current {

@@ -101,10 +101,10 @@ func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plu
 		return 0, false, nil
 	}
 
-	f := s.framework(schedulerName)
+	f := s.frameworkOf(schedulerName)
 	plugin, made := f.plugins[name]
 	if !made {
-		plugin, err = s.build(factory, args, f.handle)
+		plugin, err = s.buildPlugin(factory, args, f.handle)
 		if err == nil && plugin == nil {
 			err = errors.New("the factory returned no plugin")
 		}
@@ -117,9 +117,9 @@ func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plu
 	return PointsOf(plugin), true, nil
 }
 
-// build calls a factory. One that panics fails: arguments that it cannot read must not end a
+// buildPlugin calls a factory. One that panics fails: arguments that it cannot read must not end a
 // scheduler that runs with others.
-func (s *Set) build(factory Factory, args runtime.Object, h fwk.Handle) (plugin fwk.Plugin, err error) {
+func (s *Set) buildPlugin(factory Factory, args runtime.Object, h fwk.Handle) (plugin fwk.Plugin, err error) {
 	defer func() {
 		if value := recover(); value != nil {
 			err = fmt.Errorf("it panicked: %v", value)
@@ -129,7 +129,7 @@ func (s *Set) build(factory Factory, args runtime.Object, h fwk.Handle) (plugin 
 	return factory(s.ctx, args, h)
 }
 
-func (s *Set) framework(schedulerName string) *framework {
+func (s *Set) frameworkOf(schedulerName string) *framework {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f, ok := s.frameworks[schedulerName]
@@ -155,7 +155,7 @@ func (s *Set) Profiles(c *config.Config) ([]cycle.Profile, error) {
 
 	var profiles []cycle.Profile
 	for _, p := range c.Profiles {
-		made, err := s.profile(p)
+		made, err := s.buildProfile(p)
 		if err != nil {
 			return nil, err
 		}
@@ -165,15 +165,15 @@ func (s *Set) Profiles(c *config.Config) ([]cycle.Profile, error) {
 	return profiles, nil
 }
 
-func (s *Set) profile(p *plugins.Profile) (cycle.Profile, error) {
-	f := s.framework(p.SchedulerName)
+func (s *Set) buildProfile(p *plugins.Profile) (cycle.Profile, error) {
+	f := s.frameworkOf(p.SchedulerName)
 	f.profile = p
 	made := cycle.Profile{Profile: p}
 	if len(p.Outside)+len(s.extenders) == 0 {
 		return made, nil
 	}
 
-	f.assemble()
+	f.assemblePlugins()
 	made.Extensions = append(made.Extensions, keeper{f})
 	for _, name := range p.Outside {
 		plugin, ok := f.plugins[name]
@@ -196,8 +196,8 @@ func (s *Set) profile(p *plugins.Profile) (cycle.Profile, error) {
 	return made, nil
 }
 
-// needed reports whether any profile has an out-of-tree plugin or an extender.
-func (s *Set) needed() bool {
+// isNeeded reports whether any profile has an out-of-tree plugin or an extender.
+func (s *Set) isNeeded() bool {
 	for _, f := range s.frameworks {
 		if f.profile != nil && len(f.profile.Outside)+len(f.profile.Extenders) > 0 {
 			return true
@@ -209,7 +209,7 @@ func (s *Set) needed() bool {
 // Start prepares what plugins requested when they were made: informers, and the objects of nodes
 // and pods.
 func (s *Set) Start(ctx context.Context) error {
-	if !s.needed() {
+	if !s.isNeeded() {
 		return nil
 	}
 	if err := s.store.Need(ctx, s.options.Client); err != nil {
@@ -218,7 +218,7 @@ func (s *Set) Start(ctx context.Context) error {
 	s.mu.Lock()
 	s.keeping = true
 	s.mu.Unlock()
-	return s.informers.start(ctx, s.ctx)
+	return s.informers.startInformers(ctx, s.ctx)
 }
 
 // Attach sets the scheduler that the plugins work for.
@@ -238,13 +238,13 @@ func (s *Set) host() Host {
 // they take part in is under way: a configuration may have replaced another while pods that the
 // other decided wait at Permit. It may be called more than once.
 func (s *Set) Close() {
-	if s.attempted(0, true) {
-		s.end()
+	if s.countAttempts(0, true) {
+		s.endSet()
 	}
 }
 
-// attempted counts the attempts under way, and reports whether the set is to end.
-func (s *Set) attempted(delta int, closing bool) (over bool) {
+// countAttempts counts the attempts under way, and reports whether the set is to end.
+func (s *Set) countAttempts(delta int, closing bool) (over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.attempts += delta
@@ -256,8 +256,8 @@ func (s *Set) attempted(delta int, closing bool) (over bool) {
 // may not return.
 const closeWithin = 5 * time.Second
 
-// end ends everything that belongs to the set.
-func (s *Set) end() {
+// endSet ends everything that belongs to the set.
+func (s *Set) endSet() {
 	s.shutdown.Do(func() {
 		s.cancel()
 		s.mu.Lock()
@@ -291,18 +291,18 @@ func (s *Set) onOwner(f *framework, change func(c *cluster.Cluster)) {
 	s.mu.Unlock()
 	if f.asking.TryLock() {
 		defer f.asking.Unlock()
-		if y := f.opened(); y != nil {
-			y.meanwhile(s.change)
+		if y := f.openSession(); y != nil {
+			y.changeCluster(s.applyChanges)
 			return
 		}
 	}
 	if host != nil {
-		host.Look(func(v cycle.View) { s.change(v.Cluster) })
+		host.Look(func(v cycle.View) { s.applyChanges(v.Cluster) })
 	}
 }
 
-// change makes the changes that plugins have asked for, unless the set is closed.
-func (s *Set) change(c *cluster.Cluster) {
+// applyChanges makes the changes that plugins have asked for, unless the set is closed.
+func (s *Set) applyChanges(c *cluster.Cluster) {
 	s.mu.Lock()
 	changes := s.changes
 	s.changes = nil

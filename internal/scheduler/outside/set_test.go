@@ -254,7 +254,7 @@ func TestObjectsThatWereShownBeforeTheyWereNeededAreListed(t *testing.T) {
 	}
 	newer := pod("q", "2", on("n1"))
 	store.Pod(newer)
-	store.add(nil, []v1.Pod{*pod("q", "1")})
+	store.addMissed(nil, []v1.Pod{*pod("q", "1")})
 	if store.pods["q"].info.pod != newer {
 		t.Error("the list takes the place of what is newer")
 	}

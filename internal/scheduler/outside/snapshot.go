@@ -29,8 +29,8 @@ type snapshots struct {
 	position int // of its log
 }
 
-// snapshot returns the cluster as it is now. Only the cluster's owner may call it.
-func (s *Store) snapshot(c *cluster.Cluster) *snapshot {
+// takeSnapshot returns the cluster as it is now. Only the cluster's owner may call it.
+func (s *Store) takeSnapshot(c *cluster.Cluster) *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := &s.snapshots
@@ -38,15 +38,16 @@ func (s *Store) snapshot(c *cluster.Cluster) *snapshot {
 	if b.of != c || b.last == nil || !known {
 		b.last = s.readAnew(c)
 	} else if len(changes) > 0 || len(s.touched) > 0 {
-		b.last = s.follow(c, changes)
+		b.last = s.nextSnapshot(c, changes)
 	}
 	b.of, b.position = c, c.Log.Len()
 	clear(s.touched)
 	return b.last
 }
 
-// latest returns the snapshot that was made last; an empty one before. Any goroutine may call it.
-func (s *Store) latest() *snapshot {
+// latestSnapshot returns the snapshot that was made last; an empty one before. Any goroutine may
+// call it.
+func (s *Store) latestSnapshot() *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.snapshots.last == nil {
@@ -69,8 +70,8 @@ func (s *Store) readAnew(c *cluster.Cluster) *snapshot {
 	return next
 }
 
-// follow makes the next snapshot from the last one and what changed since.
-func (s *Store) follow(c *cluster.Cluster, changes []cluster.Change) *snapshot {
+// nextSnapshot makes the next snapshot from the last one and what changed since.
+func (s *Store) nextSnapshot(c *cluster.Cluster, changes []cluster.Change) *snapshot {
 	last := s.snapshots.last
 	next := &snapshot{infos: make([]*nodeInfo, len(c.Nodes)), list: last.list, index: last.index, nominated: last.nominated}
 	copy(next.infos, last.infos)
@@ -103,7 +104,7 @@ func (s *Store) follow(c *cluster.Cluster, changes []cluster.Change) *snapshot {
 	case !sameNodes:
 		next.listNodes()
 	case renewed.Len() > 0:
-		next.relist()
+		next.buildList()
 	default:
 		next.affine, next.antiAffine, next.claims = last.affine, last.antiAffine, last.claims
 	}
@@ -124,7 +125,7 @@ func (s *Store) infoOf(c *cluster.Cluster, n *cluster.Node) *nodeInfo {
 	info.SetNode(object)
 	info.setImages(c)
 	for _, p := range n.Pods {
-		info.AddPodInfo(s.placed(p, n.Name))
+		info.AddPodInfo(s.placedInfo(p, n.Name))
 	}
 	return info
 }
@@ -136,10 +137,10 @@ func (s *snapshot) listNodes() {
 			s.index[info.node.Name] = int32(i)
 		}
 	}
-	s.relist()
+	s.buildList()
 }
 
-func (s *snapshot) relist() {
+func (s *snapshot) buildList() {
 	s.list = make([]fwk.NodeInfo, 0, len(s.index))
 	for _, info := range s.infos {
 		if info != nil {
@@ -148,10 +149,10 @@ func (s *snapshot) relist() {
 	}
 
 	s.affine = sync.OnceValue(func() []fwk.NodeInfo {
-		return s.those(func(n *nodeInfo) bool { return len(n.affine) > 0 })
+		return s.infosThat(func(n *nodeInfo) bool { return len(n.affine) > 0 })
 	})
 	s.antiAffine = sync.OnceValue(func() []fwk.NodeInfo {
-		return s.those(func(n *nodeInfo) bool { return len(n.antiAffine) > 0 })
+		return s.infosThat(func(n *nodeInfo) bool { return len(n.antiAffine) > 0 })
 	})
 
 	s.claims = sync.OnceValue(func() sets.Set[string] {
@@ -168,7 +169,7 @@ func (s *snapshot) relist() {
 	})
 }
 
-func (s *snapshot) those(are func(*nodeInfo) bool) (list []fwk.NodeInfo) {
+func (s *snapshot) infosThat(are func(*nodeInfo) bool) (list []fwk.NodeInfo) {
 	for _, info := range s.infos {
 		if info != nil && are(info) {
 			list = append(list, info)
@@ -202,7 +203,7 @@ type sharedLister struct{ store *Store }
 var _ fwk.SharedLister = sharedLister{}
 
 // NodeInfos and its siblings implement fwk.SharedLister.
-func (l sharedLister) NodeInfos() fwk.NodeInfoLister           { return nodeLister{l.store.latest} }
+func (l sharedLister) NodeInfos() fwk.NodeInfoLister           { return nodeLister{l.store.latestSnapshot} }
 func (l sharedLister) StorageInfos() fwk.StorageInfoLister     { return storageLister(l) }
 func (l sharedLister) PodGroupStates() fwk.PodGroupStateLister { return noPodGroups{} }
 func (l sharedLister) PodGroups() fwk.PodGroupLister           { return noGroupLister{} }
@@ -241,4 +242,6 @@ func (l nodeLister) Get(name string) (fwk.NodeInfo, error) {
 
 type storageLister struct{ store *Store }
 
-func (l storageLister) IsPVCUsedByPods(key string) bool { return l.store.latest().claims().Has(key) }
+func (l storageLister) IsPVCUsedByPods(key string) bool {
+	return l.store.latestSnapshot().claims().Has(key)
+}

@@ -60,24 +60,24 @@ func (s *Store) Pod(pod *v1.Pod) {
 	case s.needed == 0:
 		s.missed = true
 	case rules.IsTerminal(pod):
-		s.forget(pod.UID)
+		s.forgetPod(pod.UID)
 	default:
 		s.pods[pod.UID] = &known{info: newPodInfo(pod)}
-		s.touch(pod.Spec.NodeName)
+		s.touchNode(pod.Spec.NodeName)
 		if s.newest == nil || atLeast(pod.ResourceVersion, s.newest.ResourceVersion) {
 			s.newest = pod
 		}
 	}
 }
 
-// news are the newest version of a pod that was shown, and the last pod that went, or nil.
-func (s *Store) news() (newest, departed *v1.Pod) {
+// newestPods are the newest version of a pod that was shown, and the last pod that went, or nil.
+func (s *Store) newestPods() (newest, departed *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.newest, s.departed
 }
 
-func (s *Store) forget(uid types.UID) {
+func (s *Store) forgetPod(uid types.UID) {
 	if k := s.pods[uid]; k != nil {
 		s.departed = k.info.pod
 		if s.newest != nil && s.newest.UID == uid {
@@ -104,7 +104,7 @@ func (s *Store) Shown(uid types.UID) *v1.Pod {
 func (s *Store) PodGone(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.forget(uid)
+	s.forgetPod(uid)
 }
 
 // Node stores a node that the API shows.
@@ -116,7 +116,7 @@ func (s *Store) Node(node *v1.Node) {
 		return
 	}
 	s.nodes[node.Name] = node
-	s.touch(node.Name)
+	s.touchNode(node.Name)
 }
 
 // NodeGone forgets a node.
@@ -129,7 +129,7 @@ func (s *Store) NodeGone(name string) {
 	}
 }
 
-func (s *Store) touch(node string) {
+func (s *Store) touchNode(node string) {
 	if node != "" {
 		s.touched[node] = true
 	}
@@ -152,16 +152,16 @@ func (s *Store) Need(ctx context.Context, client kubernetes.Interface) error {
 		return nil
 	}
 
-	err := s.list(ctx, client)
+	err := s.listMissed(ctx, client)
 	if err != nil {
 		s.Spare()
 	}
 	return err
 }
 
-// list adds what was missed. It does not take what the API server has cached: that may be older
-// than what the store was shown before.
-func (s *Store) list(ctx context.Context, client kubernetes.Interface) error {
+// listMissed adds what was missed. It does not take what the API server has cached: that may be
+// older than what the store was shown before.
+func (s *Store) listMissed(ctx context.Context, client kubernetes.Interface) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list the nodes for plugins: %w", err)
@@ -170,23 +170,23 @@ func (s *Store) list(ctx context.Context, client kubernetes.Interface) error {
 	if err != nil {
 		return fmt.Errorf("list the pods for plugins: %w", err)
 	}
-	s.add(nodes.Items, pods.Items)
+	s.addMissed(nodes.Items, pods.Items)
 	return nil
 }
 
-func (s *Store) add(nodes []v1.Node, pods []v1.Pod) {
+func (s *Store) addMissed(nodes []v1.Node, pods []v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i := range nodes {
 		if _, ok := s.nodes[nodes[i].Name]; !ok && !s.gone[nodes[i].Name] {
 			s.nodes[nodes[i].Name] = &nodes[i]
-			s.touch(nodes[i].Name)
+			s.touchNode(nodes[i].Name)
 		}
 	}
 	for i := range pods {
 		if _, ok := s.pods[pods[i].UID]; !ok && !s.gone[pods[i].UID] && !rules.IsTerminal(&pods[i]) {
 			s.pods[pods[i].UID] = &known{info: newPodInfo(&pods[i])}
-			s.touch(pods[i].Spec.NodeName)
+			s.touchNode(pods[i].Spec.NodeName)
 		}
 	}
 	s.missed, s.gone = false, nil
@@ -205,8 +205,8 @@ func (s *Store) Spare() {
 	s.newest, s.departed = nil, nil
 }
 
-// waiting returns a pending pod as the API shows it.
-func (s *Store) waiting(p *cluster.Pod) *podInfo {
+// waitingInfo returns a pending pod as the API shows it.
+func (s *Store) waitingInfo(p *cluster.Pod) *podInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.pods[p.UID]; k != nil {
@@ -215,8 +215,8 @@ func (s *Store) waiting(p *cluster.Pod) *podInfo {
 	return newPodInfo(p.Object())
 }
 
-// placed returns a pod as one of the node's; the lock is held.
-func (s *Store) placed(p *cluster.Pod, node string) *podInfo {
+// placedInfo returns a pod as one of the node's; the lock is held.
+func (s *Store) placedInfo(p *cluster.Pod, node string) *podInfo {
 	k := s.pods[p.UID]
 	switch {
 	case k == nil:

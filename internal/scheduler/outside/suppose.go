@@ -19,34 +19,34 @@ type supposition struct {
 	back []func()
 }
 
-func (s *supposition) undo() {
+func (s *supposition) undoAll() {
 	for _, back := range slices.Backward(s.back) {
 		back()
 	}
 	s.over()
 }
 
-// hold gives a node the pods that info shows.
-func (s *supposition) hold(n *cluster.Node, info fwk.NodeInfo) {
+// holdPods gives a node the pods that info shows.
+func (s *supposition) holdPods(n *cluster.Node, info fwk.NodeInfo) {
 	wanted := map[string]*v1.Pod{}
 	for _, p := range info.GetPods() {
 		wanted[string(p.GetPod().UID)] = p.GetPod()
 	}
 	for _, p := range slices.Clone(n.Pods) {
 		if _, stays := wanted[string(p.UID)]; !stays {
-			s.remove(p)
+			s.removePod(p)
 		}
 		delete(wanted, string(p.UID))
 	}
 	for _, p := range info.GetPods() {
 		if pod := wanted[string(p.GetPod().UID)]; pod != nil {
-			s.visit(pod, n)
+			s.addGuest(pod, n)
 		}
 	}
 }
 
-// move makes a plugin's hypothetical change of another node.
-func (s *supposition) move(m move) {
+// applyMove makes a plugin's hypothetical change of another node.
+func (s *supposition) applyMove(m move) {
 	n := s.c.Node(m.node)
 	if n == nil {
 		return
@@ -54,13 +54,13 @@ func (s *supposition) move(m move) {
 	i := slices.IndexFunc(n.Pods, func(p *cluster.Pod) bool { return p.UID == m.pod.UID })
 	switch {
 	case m.there && i < 0:
-		s.visit(m.pod, n)
+		s.addGuest(m.pod, n)
 	case !m.there && i >= 0:
-		s.remove(n.Pods[i])
+		s.removePod(n.Pods[i])
 	}
 }
 
-func (s *supposition) remove(p *cluster.Pod) {
+func (s *supposition) removePod(p *cluster.Pod) {
 	n := p.Node
 	if s.c.Pod(p.UID) != p { // it is only visiting
 		s.c.Leave(p)
@@ -71,7 +71,7 @@ func (s *supposition) remove(p *cluster.Pod) {
 	s.back = append(s.back, func() { s.c.Place(p, n) })
 }
 
-func (s *supposition) visit(pod *v1.Pod, n *cluster.Node) {
+func (s *supposition) addGuest(pod *v1.Pod, n *cluster.Node) {
 	guest := s.c.Visit(s.c.Pending(pod), n)
 	s.back = append(s.back, func() { s.c.Leave(guest) })
 }
@@ -88,8 +88,8 @@ type scoring struct {
 	totals  []fwk.NodePluginScores
 }
 
-// add asks one scorer.
-func (a *scoring) add(s plugins.Weighted) error {
+// addScorer asks one scorer.
+func (a *scoring) addScorer(s plugins.Weighted) error {
 	var scores []int64
 	var err error
 	switch own := s.Scorer.(type) {
@@ -101,7 +101,7 @@ func (a *scoring) add(s plugins.Weighted) error {
 		}
 		scores, err = a.fromOutside(own)
 	default:
-		scores, err = a.own(own)
+		scores, err = a.ownScores(own)
 	}
 	for i := range scores {
 		weighted := scores[i] * s.Weight
@@ -120,10 +120,10 @@ func (a *scoring) fromOutside(s *scorer) ([]int64, error) {
 		}
 		scores[i] = score
 	}
-	return scores, s.finish(a.ctx, a.state, a.pod, a.nodes, scores)
+	return scores, s.normalizeScores(a.ctx, a.state, a.pod, a.nodes, scores)
 }
 
-func (a *scoring) own(s plugins.Scorer) ([]int64, error) {
+func (a *scoring) ownScores(s plugins.Scorer) ([]int64, error) {
 	scoring := s.Score(a.c, a.waiting, a.nodes)
 	if scoring.Err != nil || scoring.Node == nil {
 		return nil, scoring.Err

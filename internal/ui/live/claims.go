@@ -20,9 +20,9 @@ import (
 // did not answer.
 const askKindsEvery = 5 * time.Second
 
-// serves waits for the API server's word on whether it serves a resource; false if the context ends
-// before.
-func (w *Watcher) serves(ctx context.Context, version schema.GroupVersion, resource string) bool {
+// awaitServed waits for the API server's word on whether it serves a resource; false if the context
+// ends before.
+func (w *Watcher) awaitServed(ctx context.Context, version schema.GroupVersion, resource string) bool {
 	for {
 		resources, err := w.clients.Discovery().ServerResourcesForGroupVersion(version.String())
 		if err == nil || apierrors.IsNotFound(err) {
@@ -38,25 +38,25 @@ func (w *Watcher) serves(ctx context.Context, version schema.GroupVersion, resou
 
 // followClaims follows which ResourceClaims exist, where they are served.
 func (w *Watcher) followClaims(ctx context.Context) {
-	if w.serves(ctx, resourcev1.SchemeGroupVersion, "resourceclaims") {
+	if w.awaitServed(ctx, resourcev1.SchemeGroupVersion, "resourceclaims") {
 		w.followBy(ctx, w.clients.ResourceV1().RESTClient(), "resourceclaims",
-			func() runtime.Object { return &resourcev1.ResourceClaimList{} }, w.claims())
+			func() runtime.Object { return &resourcev1.ResourceClaimList{} }, w.claimSink())
 	}
 }
 
-func (w *Watcher) claims() feed.Sink {
+func (w *Watcher) claimSink() feed.Sink {
 	nameOf := func(o runtime.Object) types.NamespacedName {
 		claim := o.(*resourcev1.ResourceClaim)
 		return types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
 	}
 	return feed.Sink{
-		Listing: func() { w.take(func(c *model.Cluster, _ time.Time) { c.ClaimsListing() }) },
-		Listed:  func() { w.take(func(c *model.Cluster, _ time.Time) { c.ClaimsListed() }) },
+		Listing: func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.ClaimsListing() }) },
+		Listed:  func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.ClaimsListed() }) },
 		Seen: func(o runtime.Object) {
-			w.take(func(c *model.Cluster, _ time.Time) { c.ClaimSeen(nameOf(o)) })
+			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.ClaimSeen(nameOf(o)) })
 		},
 		Gone: func(o runtime.Object) {
-			w.take(func(c *model.Cluster, _ time.Time) { c.ClaimGone(nameOf(o)) })
+			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.ClaimGone(nameOf(o)) })
 		},
 	}
 }

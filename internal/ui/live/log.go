@@ -23,7 +23,7 @@ type log struct {
 	next   uint64 // the number of the frame to come; the first is 1
 }
 
-func (l *log) add(data []byte) {
+func (l *log) addFrame(data []byte) {
 	l.frames = append(l.frames, Frame{Seq: l.next, Data: data})
 	l.bytes += len(data)
 	l.next++
@@ -35,8 +35,8 @@ func (l *log) add(data []byte) {
 	l.frames = slices.Delete(l.frames, 0, drop)
 }
 
-// after returns the frames after a number, and whether none is missing in between.
-func (l *log) after(seq uint64) (frames []Frame, ok bool) {
+// framesAfter returns the frames after a number, and whether none is missing in between.
+func (l *log) framesAfter(seq uint64) (frames []Frame, ok bool) {
 	first := l.next - uint64(len(l.frames))
 	if seq >= l.next || seq+1 < first {
 		return nil, false

@@ -5,7 +5,7 @@ import "testing"
 func TestTheLogIsBoundedAndSaysWhenItDoesNotReachBack(t *testing.T) {
 	l := log{next: 1}
 	for range mostFrames + 100 {
-		l.add([]byte("0123456789"))
+		l.addFrame([]byte("0123456789"))
 	}
 	if len(l.frames) != mostFrames || l.bytes != 10*mostFrames {
 		t.Errorf("%d frames of %d bytes", len(l.frames), l.bytes)
@@ -15,7 +15,7 @@ func TestTheLogIsBoundedAndSaysWhenItDoesNotReachBack(t *testing.T) {
 		after uint64
 		want  int // -1: it does not reach back
 	}{{newest, 0}, {newest - 1, 1}, {100, mostFrames}, {99, -1}, {0, -1}, {newest + 1, -1}} {
-		frames, ok := l.after(c.after)
+		frames, ok := l.framesAfter(c.after)
 		if !ok {
 			frames = nil
 		}
@@ -23,7 +23,7 @@ func TestTheLogIsBoundedAndSaysWhenItDoesNotReachBack(t *testing.T) {
 			t.Errorf("after %d of %d: %d frames, %v", c.after, newest, len(frames), ok)
 		}
 	}
-	l.add(make([]byte, 2*mostBytes))
+	l.addFrame(make([]byte, 2*mostBytes))
 	if len(l.frames) != 1 || l.bytes != 2*mostBytes {
 		t.Errorf("after a frame that is larger than the log: %d frames of %d bytes", len(l.frames), l.bytes)
 	}

@@ -41,10 +41,10 @@ func Open(dir string) (*Recording, error) {
 
 	r := &Recording{Dir: dir, sessions: index.Sessions, From: index.Sessions[0].Began.Time,
 		Until: index.Sessions[len(index.Sessions)-1].Until.Time}
-	all := r.play(0)
+	all := r.playSession(0)
 	defer all.stop()
 	all.cluster.Lasting(r.Until.Sub(r.From))
-	if err := all.until(r.Until); err != nil {
+	if err := all.playUntil(r.Until); err != nil {
 		return nil, err
 	}
 
@@ -75,9 +75,9 @@ func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 		if p != nil {
 			p.stop()
 		}
-		r.player = r.play(session)
+		r.player = r.playSession(session)
 	}
-	if err := r.player.until(at); err != nil {
+	if err := r.player.playUntil(at); err != nil {
 		r.player.stop()
 		r.player = nil
 		return err
@@ -95,7 +95,7 @@ func (r *Recording) State(at time.Time) (state *model.Delta, err error) {
 	return state, err
 }
 
-func (r *Recording) play(session int) *player {
+func (r *Recording) playSession(session int) *player {
 	p := &player{cluster: model.New(), session: session}
 	p.next, p.stop = iter.Pull2(record.Play(r.Dir, slices.Clone(r.sessions[session:])))
 	return p
@@ -114,8 +114,8 @@ type player struct {
 	claims bool
 }
 
-// until plays up to a time.
-func (p *player) until(at time.Time) error {
+// playUntil plays up to a time.
+func (p *player) playUntil(at time.Time) error {
 	for {
 		if p.ahead == nil {
 			step, err, more := p.next()
@@ -123,34 +123,34 @@ func (p *player) until(at time.Time) error {
 			case err != nil:
 				return err
 			case !more:
-				p.show(p.at)
-				p.show(at)
+				p.showAt(p.at)
+				p.showAt(at)
 				return nil
 			}
 			p.ahead = &step
 		}
 		if p.ahead.At.After(at) {
-			p.show(p.at)
-			p.show(at)
+			p.showAt(p.at)
+			p.showAt(at)
 			return nil
 		}
 		if p.ahead.At.Sub(p.at) >= time.Second { // the history also has what was pending in between
-			p.show(p.at)
+			p.showAt(p.at)
 		}
-		p.take(p.ahead)
+		p.takeStep(p.ahead)
 		p.at = p.ahead.At
 		p.ahead = nil
 	}
 }
 
-func (p *player) show(at time.Time) {
+func (p *player) showAt(at time.Time) {
 	p.at = at
 	for p.cluster.Changes(at); p.cluster.More(); {
 		p.cluster.Changes(at)
 	}
 }
 
-func (p *player) take(s *record.Step) {
+func (p *player) takeStep(s *record.Step) {
 	c, now := p.cluster, s.At
 	switch o := s.Object.(type) {
 	case *v1.Node:

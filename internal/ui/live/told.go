@@ -19,29 +19,29 @@ type told struct {
 	last error
 }
 
-func (t *told) source() feed.Source {
+func (t *told) wrapSource() feed.Source {
 	s := t.Source
 	s.List = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		list, err := t.Source.List(ctx, o)
-		return list, t.note(err)
+		return list, t.noteError(err)
 	}
 	s.Watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		w, err := t.Source.Watch(ctx, o)
-		return w, t.note(err)
+		return w, t.noteError(err)
 	}
 	return s
 }
 
-func (t *told) note(err error) error {
+func (t *told) noteError(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = err
 	return err
 }
 
-// why describes the last error in a few words: what the API server says, or that it does not
-// answer.
-func (t *told) why() string {
+// describeError describes the last error in a few words: what the API server says, or that it does
+// not answer.
+func (t *told) describeError() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {

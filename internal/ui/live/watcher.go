@@ -81,7 +81,7 @@ func (w *Watcher) FollowSchedulers(ctx context.Context, names func(context.Conte
 			return
 		}
 		if served, err := names(ctx, leases); err == nil {
-			w.take(func(c *model.Cluster, _ time.Time) { c.Serve(served) })
+			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.Serve(served) })
 		}
 	}, askSchedulers)
 }
@@ -89,28 +89,30 @@ func (w *Watcher) FollowSchedulers(ctx context.Context, names func(context.Conte
 // Run follows the cluster until the context ends.
 func (w *Watcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { w.follow(ctx, "nodes", func() runtime.Object { return &v1.NodeList{} }, w.nodes()) })
-	running.Go(func() { w.follow(ctx, "pods", func() runtime.Object { return &v1.PodList{} }, w.pods()) })
-	running.Go(func() { w.follow(ctx, "events", func() runtime.Object { return &v1.EventList{} }, w.events()) })
+	running.Go(func() { w.followResource(ctx, "nodes", func() runtime.Object { return &v1.NodeList{} }, w.nodeSink()) })
+	running.Go(func() { w.followResource(ctx, "pods", func() runtime.Object { return &v1.PodList{} }, w.podSink()) })
+	running.Go(func() {
+		w.followResource(ctx, "events", func() runtime.Object { return &v1.EventList{} }, w.eventSink())
+	})
 	running.Go(func() { w.followGroups(ctx) })
 	running.Go(func() { w.followClaims(ctx) })
-	running.Go(func() { w.gather(ctx) })
+	running.Go(func() { w.gatherFrames(ctx) })
 	running.Wait()
 }
 
-func (w *Watcher) follow(ctx context.Context, resource string, newList func() runtime.Object, sink feed.Sink) {
+func (w *Watcher) followResource(ctx context.Context, resource string, newList func() runtime.Object, sink feed.Sink) {
 	w.followBy(ctx, w.client, resource, newList, sink)
 }
 
 func (w *Watcher) followBy(ctx context.Context, client rest.Interface, resource string, newList func() runtime.Object, sink feed.Sink) {
 	source := &told{Source: feed.Of(client, "", resource, newList)}
-	sink.Lost = func() { w.lost(resource, source.why()) }
-	sink.Back = func() { w.lost(resource, "") }
-	feed.Run(ctx, source.source(), sink)
+	sink.Lost = func() { w.noteLost(resource, source.describeError()) }
+	sink.Back = func() { w.noteLost(resource, "") }
+	feed.Run(ctx, source.wrapSource(), sink)
 }
 
-// lost records that a watch is broken and why or, with "", that it is back.
-func (w *Watcher) lost(resource, why string) {
+// noteLost records that a watch is broken and why or, with "", that it is back.
+func (w *Watcher) noteLost(resource, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.watches.Lost[resource] == why {
@@ -122,17 +124,17 @@ func (w *Watcher) lost(resource, why string) {
 	} else if w.watches.Since[resource] == 0 { // the reason may become known later
 		w.watches.Since[resource] = time.Now().UnixMilli()
 	}
-	w.tell()
+	w.wakeReaders()
 }
 
-// tell wakes all readers.
-func (w *Watcher) tell() {
+// wakeReaders wakes all readers.
+func (w *Watcher) wakeReaders() {
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
 
-// take changes the cluster, and wakes gather.
-func (w *Watcher) take(do func(c *model.Cluster, now time.Time)) {
+// changeCluster changes the cluster, and wakes gather.
+func (w *Watcher) changeCluster(do func(c *model.Cluster, now time.Time)) {
 	w.mu.Lock()
 	do(w.cluster, time.Now())
 	w.mu.Unlock()
@@ -142,55 +144,55 @@ func (w *Watcher) take(do func(c *model.Cluster, now time.Time)) {
 	}
 }
 
-func (w *Watcher) nodes() feed.Sink {
+func (w *Watcher) nodeSink() feed.Sink {
 	return feed.Sink{
-		Listing: func() { w.take(func(c *model.Cluster, now time.Time) { c.NodesListing(now) }) },
+		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodesListing(now) }) },
 		Listed: func() {
-			w.take(func(c *model.Cluster, now time.Time) { c.NodesListed(now); w.watches.nodes = true })
+			w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodesListed(now); w.watches.nodes = true })
 		},
 		Seen: func(o runtime.Object) {
 			info := model.NodeOf(o.(*v1.Node))
-			w.take(func(c *model.Cluster, now time.Time) { c.NodeSeen(now, info); w.watches.Read++ })
+			w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodeSeen(now, info); w.watches.Read++ })
 		},
 		Gone: func(o runtime.Object) {
 			name := o.(*v1.Node).Name
-			w.take(func(c *model.Cluster, now time.Time) { c.NodeGone(now, name) })
+			w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodeGone(now, name) })
 		},
 	}
 }
 
-func (w *Watcher) pods() feed.Sink {
+func (w *Watcher) podSink() feed.Sink {
 	return feed.Sink{
-		Listing: func() { w.take(func(c *model.Cluster, now time.Time) { c.PodsListing(now) }) },
+		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodsListing(now) }) },
 		Listed: func() {
-			w.take(func(c *model.Cluster, now time.Time) { c.PodsListed(now); w.watches.pods = true })
+			w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodsListed(now); w.watches.pods = true })
 		},
 		Seen: func(o runtime.Object) {
 			pod := model.PodOf(o.(*v1.Pod))
-			w.take(func(c *model.Cluster, now time.Time) { c.PodSeen(now, pod); w.watches.Read++ })
+			w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodSeen(now, pod); w.watches.Read++ })
 		},
 		Gone: func(o runtime.Object) {
 			uid := o.(*v1.Pod).UID
-			w.take(func(c *model.Cluster, now time.Time) { c.PodGone(now, uid) })
+			w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodGone(now, uid) })
 		},
 	}
 }
 
-func (w *Watcher) events() feed.Sink {
+func (w *Watcher) eventSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() {},
 		Listed:  func() {},
 		Seen: func(o runtime.Object) {
 			event := model.EventOf(o.(*v1.Event))
-			w.take(func(c *model.Cluster, _ time.Time) { c.EventSeen(event) })
+			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.EventSeen(event) })
 		},
 		Gone: func(runtime.Object) {},
 	}
 }
 
-// gather makes a frame of what changed, whenever something did, but not more often than readers can
-// draw.
-func (w *Watcher) gather(ctx context.Context) {
+// gatherFrames makes a frame of what changed, whenever something did, but not more often than
+// readers can draw.
+func (w *Watcher) gatherFrames(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
@@ -204,21 +206,21 @@ func (w *Watcher) gather(ctx context.Context) {
 			return
 		case <-w.wake:
 		}
-		w.frame(ctx)
+		w.makeFrame(ctx)
 		pause.Reset(gather)
 	}
 }
 
-func (w *Watcher) frame(ctx context.Context) {
+func (w *Watcher) makeFrame(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.watches.nodes || !w.watches.pods {
-		w.tell() // how many have been read
+		w.wakeReaders() // how many have been read
 		return
 	}
 	delta := w.cluster.Changes(time.Now())
 	if !w.watches.Listed {
-		w.begin()
+		w.beginLog()
 		return
 	}
 	if w.cluster.More() {
@@ -235,19 +237,19 @@ func (w *Watcher) frame(ctx context.Context) {
 		klog.FromContext(ctx).Error(err, "Change not encoded")
 		return
 	}
-	w.log.add(data)
+	w.log.addFrame(data)
 	w.state = nil
-	w.tell()
+	w.wakeReaders()
 }
 
-// begin makes what was listed the state that the log begins with.
-func (w *Watcher) begin() {
+// beginLog makes what was listed the state that the log begins with.
+func (w *Watcher) beginLog() {
 	for w.cluster.More() {
 		w.cluster.Changes(time.Now())
 	}
 	w.watches.Listed = true
-	w.log.add([]byte("{}")) // never sent: a new reader gets the state
-	w.tell()
+	w.log.addFrame([]byte("{}")) // never sent: a new reader gets the state
+	w.wakeReaders()
 }
 
 // Read returns what comes after a number: the frames of the log, or the whole state if it does not
@@ -261,7 +263,7 @@ func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <
 	if !watches.Listed {
 		return nil, watches, w.changed
 	}
-	if frames, ok := w.log.after(after); ok && after > 0 {
+	if frames, ok := w.log.framesAfter(after); ok && after > 0 {
 		return frames, watches, w.changed
 	}
 
@@ -302,24 +304,24 @@ func (w *Watcher) Look(look func(c *model.Cluster)) {
 
 // followGroups follows PodGroups where they are served. They are behind feature gates.
 func (w *Watcher) followGroups(ctx context.Context) {
-	if w.serves(ctx, schedulingv1beta1.SchemeGroupVersion, "podgroups") {
+	if w.awaitServed(ctx, schedulingv1beta1.SchemeGroupVersion, "podgroups") {
 		w.followBy(ctx, w.clients.SchedulingV1beta1().RESTClient(), "podgroups",
-			func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }, w.groups())
+			func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }, w.groupSink())
 	}
 }
 
-func (w *Watcher) groups() feed.Sink {
+func (w *Watcher) groupSink() feed.Sink {
 	return feed.Sink{
-		Listing: func() { w.take(func(c *model.Cluster, _ time.Time) { c.GroupsListing() }) },
-		Listed:  func() { w.take(func(c *model.Cluster, _ time.Time) { c.GroupsListed() }) },
+		Listing: func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.GroupsListing() }) },
+		Listed:  func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.GroupsListed() }) },
 		Seen: func(o runtime.Object) {
 			info := model.GroupOf(o.(*schedulingv1beta1.PodGroup))
-			w.take(func(c *model.Cluster, _ time.Time) { c.GroupSeen(info) })
+			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.GroupSeen(info) })
 		},
 		Gone: func(o runtime.Object) {
 			g := o.(*schedulingv1beta1.PodGroup)
 			name := types.NamespacedName{Namespace: g.Namespace, Name: g.Name}
-			w.take(func(c *model.Cluster, _ time.Time) { c.GroupGone(name) })
+			w.changeCluster(func(c *model.Cluster, _ time.Time) { c.GroupGone(name) })
 		},
 	}
 }

@@ -28,8 +28,8 @@ func (c *Cluster) judgeRoom() {
 	}
 }
 
-// blocks are the pods of a node, by name.
-func (c *Cluster) blocks(n *node) []Block {
+// blocksOf are the pods of a node, by name.
+func (c *Cluster) blocksOf(n *node) []Block {
 	list := make([]Block, 0, len(n.pods))
 	for _, p := range n.pods {
 		if !p.takesRoom() {
@@ -45,7 +45,7 @@ func (c *Cluster) blocks(n *node) []Block {
 			}
 			b.Others[string(name)] = quantity.Value()
 		}
-		_, b.Leaves = c.leaving(p)
+		_, b.Leaves = c.leavingRow(p)
 		list = append(list, b)
 	}
 

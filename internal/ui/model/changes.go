@@ -44,14 +44,14 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 		c.showNode(name, d.Nodes)
 	}
 	if len(c.events) > mostEvents {
-		c.trim()
+		c.trimEvents()
 	}
-	d.Events = newest(c.events[len(c.events)-c.unshown:])
+	d.Events = newestEvents(c.events[len(c.events)-c.unshown:])
 	c.unshown = 0
-	c.history.waiting(now, len(c.queue))
-	d.History = c.history.news()
+	c.history.notePending(now, len(c.queue))
+	d.History = c.history.newMoments()
 	d.Nodes, d.Queue, d.Groups, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Groups.orNil(), d.Evictions.orNil()
-	d.Summary = c.summary()
+	d.Summary = c.countSummary()
 	if d.Nodes == nil && d.Queue == nil && d.Groups == nil && d.Evictions == nil && len(d.Events) == 0 &&
 		len(d.History) == 0 && d.Summary == c.told {
 		return nil
@@ -66,14 +66,14 @@ func (c *Cluster) More() bool { return len(c.dirtyNodes) > 0 || len(c.dirtyPods)
 func (c *Cluster) showPod(uid types.UID, d *Delta) {
 	p := c.pods[uid]
 	was, shown := c.queue[uid]
-	switch waits := p != nil && p.waits(); {
+	switch waits := p != nil && p.isWaiting(); {
 	case waits:
-		row := p.waiting()
+		row := p.waitingRow()
 		if c.grouped && p.group != "" {
 			row.Group = p.groupName().String()
 		}
 		if row.Reason == "" && row.Message == "" {
-			row.Message = c.untried(p)
+			row.Message = c.whyUntried(p)
 		}
 		if !shown || row != was {
 			c.queue[uid] = row
@@ -85,7 +85,7 @@ func (c *Cluster) showPod(uid types.UID, d *Delta) {
 	}
 
 	before, shown := c.evictions[uid]
-	row, leaves := c.leaving(p)
+	row, leaves := c.leavingRow(p)
 	switch {
 	case leaves && (!shown || row != before):
 		c.evictions[uid] = row
@@ -110,8 +110,8 @@ func (c *Cluster) countLeaving(name string, leaves bool) {
 	c.dirtyNodes[name] = true
 }
 
-// leaving reports whether a pod has to leave, or is leaving.
-func (c *Cluster) leaving(p *Pod) (row Leaving, leaves bool) {
+// leavingRow reports whether a pod has to leave, or is leaving.
+func (c *Cluster) leavingRow(p *Pod) (row Leaving, leaves bool) {
 	if p == nil || !p.takesRoom() {
 		return Leaving{}, false
 	}
@@ -143,9 +143,9 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 			delete(c.nodes, name)
 		}
 	default:
-		row := n.row()
+		row := n.nodeRow()
 		if c.roomy {
-			row.Blocks = c.blocks(n)
+			row.Blocks = c.blocksOf(n)
 		}
 
 		if n.shown == nil || !row.same(n.shown) {
@@ -155,7 +155,7 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 	}
 }
 
-func (c *Cluster) summary() Summary {
+func (c *Cluster) countSummary() Summary {
 	s := Summary{Pending: len(c.queue), Leaving: len(c.evictions), Marked: c.marked}
 	for _, n := range c.nodes {
 		if n.shown == nil {
@@ -179,10 +179,10 @@ func (c *Cluster) summary() Summary {
 // State is everything that has been shown, as of the last Changes.
 func (c *Cluster) State(now time.Time) *Delta {
 	d := &Delta{
-		Now: now.UnixMilli(), Fresh: true, Since: c.since, Summary: c.summary(),
+		Now: now.UnixMilli(), Fresh: true, Since: c.since, Summary: c.countSummary(),
 		Nodes: &Set[Node]{}, Queue: &Set[Waiting]{}, Groups: &Set[Group]{}, Evictions: &Set[Leaving]{},
-		Events:  newest(c.events[:len(c.events)-c.unshown]),
-		History: slices.Clone(c.history.last()),
+		Events:  newestEvents(c.events[:len(c.events)-c.unshown]),
+		History: slices.Clone(c.history.lastMoments()),
 	}
 
 	for _, n := range c.nodes {

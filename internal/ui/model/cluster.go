@@ -89,15 +89,15 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 	}
 
 	if n.info != nil && n.info.ready == string(v1.ConditionTrue) && info.ready != string(v1.ConditionTrue) {
-		c.history.count(now, failures)
+		c.history.countEvent(now, failures)
 	}
 	switch {
 	case n.info != nil:
-		for _, e := range happened(n.info, info) {
-			c.note(now, n.name, e)
+		for _, e := range nodeEvents(n.info, info) {
+			c.noteEvent(now, n.name, e)
 		}
 	case c.listed:
-		c.note(now, n.name, Event{Reason: "NodeAdded", Message: "node added"})
+		c.noteEvent(now, n.name, Event{Reason: "NodeAdded", Message: "node added"})
 	}
 
 	held := n.info != nil && len(n.info.eviction.Taints) > 0 || len(info.eviction.Taints) > 0
@@ -105,7 +105,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 	c.core.Step(now, eviction.NodeSeen{Node: info.eviction})
 	c.dirtyNodes[n.name] = true
 	if held {
-		c.touch(n)
+		c.touchPods(n)
 	}
 }
 
@@ -115,23 +115,23 @@ func (c *Cluster) NodeGone(now time.Time, name string) {
 	if n == nil || n.info == nil {
 		return
 	}
-	c.note(now, name, Event{Warning: true, Reason: "NodeRemoved", Message: "node removed"})
+	c.noteEvent(now, name, Event{Warning: true, Reason: "NodeRemoved", Message: "node removed"})
 	n.info = nil
 	c.marked++
 	c.core.Step(now, eviction.NodeGone{Name: name})
 	c.dirtyNodes[name] = true
-	c.touch(n)
+	c.touchPods(n)
 }
 
-// touch marks the node's pods to be looked at again: their deadlines may have changed.
-func (c *Cluster) touch(n *node) {
+// touchPods marks the node's pods to be looked at again: their deadlines may have changed.
+func (c *Cluster) touchPods(n *node) {
 	for uid := range n.pods {
 		c.dirtyPods[uid] = true
 	}
 }
 
-// note adds an event that is not the API's.
-func (c *Cluster) note(now time.Time, node string, e Event) {
+// noteEvent adds an event that is not the API's.
+func (c *Cluster) noteEvent(now time.Time, node string, e Event) {
 	c.noted++
 	e.UID, e.At, e.Kind, e.Name, e.Count = "node-"+strconv.Itoa(c.noted), now.UnixMilli(), "Node", node, 1
 	c.EventSeen(e)
@@ -165,22 +165,22 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 		switch p.cause {
 		case "":
 		case v1.PodReasonPreemptionByScheduler:
-			c.history.count(now, preemptions)
+			c.history.countEvent(now, preemptions)
 		case "DeletionByTaintManager", "EvictionByEvictionAPI", v1.PodReasonTerminationByKubelet, "DeletionByDeviceTaintManager":
-			c.history.count(now, evictions)
+			c.history.countEvent(now, evictions)
 		}
 	}
 
-	c.leave(c.pods[uid])
+	c.leaveNode(c.pods[uid])
 	p.list = c.podList
 	c.pods[uid] = p
-	c.join(p, 1)
+	c.joinGroup(p, 1)
 	c.dirtyPods[uid] = true
 
 	if p.eviction.Node != "" {
 		n := c.nodeNamed(p.eviction.Node)
 		n.pods[uid] = p
-		n.move(p, 1)
+		n.movePod(p, 1)
 		c.dirtyNodes[n.name] = true
 	}
 	c.core.Step(now, eviction.PodSeen{Pod: p.eviction})
@@ -204,7 +204,7 @@ func (c *Cluster) PodGone(now time.Time, uid types.UID) {
 	if p == nil {
 		return
 	}
-	c.leave(p)
+	c.leaveNode(p)
 	delete(c.pods, uid)
 	if c.names[p.eviction.Name] == uid {
 		delete(c.names, p.eviction.Name)
@@ -213,17 +213,17 @@ func (c *Cluster) PodGone(now time.Time, uid types.UID) {
 	c.core.Step(now, eviction.PodGone{Name: p.eviction.Name, UID: uid})
 }
 
-// leave removes a pod from its group and its node, if it has them.
-func (c *Cluster) leave(p *Pod) {
+// leaveNode removes a pod from its group and its node, if it has them.
+func (c *Cluster) leaveNode(p *Pod) {
 	if p == nil {
 		return
 	}
-	c.join(p, -1)
+	c.joinGroup(p, -1)
 	if p.eviction.Node == "" {
 		return
 	}
 	n := c.nodes[p.eviction.Node]
-	n.move(p, -1)
+	n.movePod(p, -1)
 	delete(n.pods, p.uid())
 	c.dirtyNodes[n.name] = true
 }
@@ -242,12 +242,12 @@ func (c *Cluster) EventSeen(e Event) {
 	c.events = append(c.events, e)
 	c.unshown++
 	if len(c.events) > 3*mostEvents {
-		c.trim()
+		c.trimEvents()
 	}
 }
 
-// newest keeps the last state of each event: one that is repeated has the same UID.
-func newest(events []Event) []Event {
+// newestEvents keeps the last state of each event: one that is repeated has the same UID.
+func newestEvents(events []Event) []Event {
 	last := make(map[string]int, len(events))
 	for i := range events {
 		last[events[i].UID] = i
@@ -261,10 +261,10 @@ func newest(events []Event) []Event {
 	return kept
 }
 
-// trim forgets all but the last events. A list is not ordered by time.
-func (c *Cluster) trim() {
-	c.unshown = len(newest(c.events[len(c.events)-c.unshown:]))
-	c.events = newest(c.events)
+// trimEvents forgets all but the last events. A list is not ordered by time.
+func (c *Cluster) trimEvents() {
+	c.unshown = len(newestEvents(c.events[len(c.events)-c.unshown:]))
+	c.events = newestEvents(c.events)
 	slices.SortStableFunc(c.events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
 	c.events = slices.Clone(c.events[max(0, len(c.events)-mostEvents):])
 	c.unshown = min(c.unshown, len(c.events))

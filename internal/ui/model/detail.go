@@ -86,7 +86,8 @@ func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 	}
 
 	d := &NodeDetail{
-		Node: n.row(), Created: n.info.created, Labels: n.info.labels, TaintList: []Taint{}, Conditions: []Condition{}, PodList: []OnNode{},
+		Node: n.nodeRow(), Created: n.info.created, Labels: n.info.labels, TaintList: []Taint{},
+		Conditions: []Condition{}, PodList: []OnNode{},
 		System: System{
 			Kubelet: n.info.system.KubeletVersion, OS: n.info.system.OSImage, Kernel: n.info.system.KernelVersion,
 			Runtime: n.info.system.ContainerRuntimeVersion, Arch: n.info.system.Architecture,
@@ -110,7 +111,7 @@ func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 		})
 	}
 
-	d.Resources = n.resources()
+	d.Resources = n.resourceRows()
 	for _, p := range n.pods {
 		d.PodList = append(d.PodList, c.onNode(p))
 	}
@@ -129,14 +130,14 @@ func (c *Cluster) onNode(p *Pod) OnNode {
 		Priority: p.priority, Created: p.created, CPU: p.cpu, Memory: p.memory, OverheadCPU: p.overheadCPU,
 		OverheadMemory: p.overheadMemory,
 	}
-	if leaving, leaves := c.leaving(p); leaves {
+	if leaving, leaves := c.leavingRow(p); leaves {
 		row.Due, row.Taint, row.Going = leaving.Due, leaving.Taint, leaving.Going
 	}
 	return row
 }
 
-// resources are CPU, memory and pods, and then everything else that the node has.
-func (n *node) resources() []Resource {
+// resourceRows are CPU, memory and pods, and then everything else that the node has.
+func (n *node) resourceRows() []Resource {
 	var overheadCPU, overheadMemory int64
 	others := map[v1.ResourceName]resource.Quantity{}
 	for _, p := range n.pods {
@@ -153,22 +154,22 @@ func (n *node) resources() []Resource {
 	}
 
 	list := []Resource{
-		n.resource(v1.ResourceCPU, *resource.NewMilliQuantity(n.cpu, resource.DecimalSI),
+		n.resourceRow(v1.ResourceCPU, *resource.NewMilliQuantity(n.cpu, resource.DecimalSI),
 			*resource.NewMilliQuantity(overheadCPU, resource.DecimalSI)),
-		n.resource(v1.ResourceMemory, *resource.NewQuantity(n.memory, resource.BinarySI),
+		n.resourceRow(v1.ResourceMemory, *resource.NewQuantity(n.memory, resource.BinarySI),
 			*resource.NewQuantity(overheadMemory, resource.BinarySI)),
-		n.resource(v1.ResourcePods, *resource.NewQuantity(n.count, resource.DecimalSI), resource.Quantity{}),
+		n.resourceRow(v1.ResourcePods, *resource.NewQuantity(n.count, resource.DecimalSI), resource.Quantity{}),
 	}
 
 	for _, name := range sortedNames(n.info.allocatable) {
 		if !basic[name] {
-			list = append(list, n.resource(name, others[name], resource.Quantity{}))
+			list = append(list, n.resourceRow(name, others[name], resource.Quantity{}))
 		}
 	}
 	return list
 }
 
-func (n *node) resource(name v1.ResourceName, requested, overhead resource.Quantity) Resource {
+func (n *node) resourceRow(name v1.ResourceName, requested, overhead resource.Quantity) Resource {
 	allocatable, capacity := n.info.allocatable[name], n.info.capacity[name]
 	r := Resource{Name: string(name), Requested: requested.String(), Allocatable: allocatable.String(), Capacity: capacity.String()}
 	if !overhead.IsZero() {

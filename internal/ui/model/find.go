@@ -51,7 +51,7 @@ func (c *Cluster) Find(text string, most int) Found {
 	}
 	var found []*Pod
 	for _, p := range c.pods {
-		if strings.Contains(p.searched(text), text) {
+		if strings.Contains(p.searchName(text), text) {
 			found = append(found, p)
 		}
 		spaces[p.eviction.Name.Namespace]++
@@ -60,9 +60,9 @@ func (c *Cluster) Find(text string, most int) Found {
 		}
 	}
 	sortFound(nodes, text, func(name string) string { return name })
-	sortFound(found, text, func(p *Pod) string { return p.searched(text) })
-	all := Found{Nodes: nodes[:min(most, len(nodes))], Labels: tallies(labelled, text, most),
-		Taints: tallies(tainted, text, most), Namespaces: tallies(spaces, text, most)}
+	sortFound(found, text, func(p *Pod) string { return p.searchName(text) })
+	all := Found{Nodes: nodes[:min(most, len(nodes))], Labels: topTallies(labelled, text, most),
+		Taints: topTallies(tainted, text, most), Namespaces: topTallies(spaces, text, most)}
 	for _, p := range found[:min(most, len(found))] {
 		row := c.onNode(p)
 		row.Node = p.eviction.Node
@@ -74,12 +74,12 @@ func (c *Cluster) Find(text string, most int) Found {
 			named[key[0]+"/"+key[1]] = n
 		}
 	}
-	all.Workloads = tallies(named, "", most)
+	all.Workloads = topTallies(named, "", most)
 	return all
 }
 
-// tallies are those that contain the text, the most frequent first.
-func tallies(counts map[string]int, text string, most int) []Tally {
+// topTallies are those that contain the text, the most frequent first.
+func topTallies(counts map[string]int, text string, most int) []Tally {
 	var list []Tally
 	for words, n := range counts {
 		if strings.Contains(strings.ToLower(words), text) {
@@ -114,8 +114,8 @@ func isTaint(t *v1.Taint, words string) bool {
 	return t.Key == key && (!hasEffect || string(t.Effect) == effect) && (!hasValue || t.Value == value)
 }
 
-// searched is the name in which a text is looked for.
-func (p *Pod) searched(text string) string {
+// searchName is the name in which a text is looked for.
+func (p *Pod) searchName(text string) string {
 	if strings.Contains(text, "/") {
 		return p.eviction.Name.Namespace + "/" + p.eviction.Name.Name
 	}

@@ -25,7 +25,7 @@ func GroupOf(object *schedulingv1beta1.PodGroup) *GroupInfo {
 	}
 	if c := meta.FindStatusCondition(object.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled); c != nil {
 		if g.scheduled = c.Status == metav1.ConditionTrue; !g.scheduled {
-			g.message = shared(c.Message)
+			g.message = internString(c.Message)
 		}
 	}
 	return g
@@ -85,8 +85,8 @@ func (c *Cluster) groupNamed(name types.NamespacedName) *group {
 	return g
 }
 
-// join adds a pod to the counts of its group or, with -1, subtracts it.
-func (c *Cluster) join(p *Pod, sign int) {
+// joinGroup adds a pod to the counts of its group or, with -1, subtracts it.
+func (c *Cluster) joinGroup(p *Pod, sign int) {
 	if p.group == "" || p.ended || p.going != 0 {
 		return
 	}
@@ -99,7 +99,7 @@ func (c *Cluster) join(p *Pod, sign int) {
 
 func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
 	g := c.groups[name]
-	row := g.row(name)
+	row := g.groupRow(name)
 	if !c.grouped || row.Pods == row.Placed {
 		row = Group{} // it does not wait
 	}
@@ -116,7 +116,7 @@ func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
 	}
 }
 
-func (g *group) row(name types.NamespacedName) Group {
+func (g *group) groupRow(name types.NamespacedName) Group {
 	row := Group{Key: name.String(), Pods: g.pods, Placed: g.placed}
 	switch {
 	case g.info == nil:

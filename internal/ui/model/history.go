@@ -33,9 +33,9 @@ type history struct {
 	told    int           // how many of the last moments have changed since news returned them
 }
 
-// at returns the moment of a time. A time before the last moment, as when a clock is set back,
-// counts as the last moment's.
-func (h *history) at(now time.Time) *Moment {
+// momentAt returns the moment of a time. A time before the last moment, as when a clock is set
+// back, counts as the last moment's.
+func (h *history) momentAt(now time.Time) *Moment {
 	every := h.every
 	if every == 0 {
 		every = Every
@@ -47,38 +47,38 @@ func (h *history) at(now time.Time) *Moment {
 		h.told = max(h.told, 1)
 		return &h.moments[last]
 	case last >= 0 && h.moments[last][pending] != h.pending && h.moments[last][momentAt]+every.Milliseconds() < at:
-		h.add(Moment{momentAt: h.moments[last][momentAt] + every.Milliseconds(),
+		h.addMoment(Moment{momentAt: h.moments[last][momentAt] + every.Milliseconds(),
 			pending: h.pending}) // the highest number was reached in the last moment only
 	}
-	h.add(Moment{momentAt: at, pending: h.pending})
+	h.addMoment(Moment{momentAt: at, pending: h.pending})
 	return &h.moments[len(h.moments)-1]
 }
 
-func (h *history) add(m Moment) {
+func (h *history) addMoment(m Moment) {
 	if len(h.moments) == 2*mostMoments {
-		h.moments = append([]Moment(nil), h.last()...)
+		h.moments = append([]Moment(nil), h.lastMoments()...)
 	}
 	h.moments = append(h.moments, m)
 	h.told++
 }
 
-func (h *history) count(now time.Time, what int) { h.at(now)[what]++ }
+func (h *history) countEvent(now time.Time, what int) { h.momentAt(now)[what]++ }
 
-// waiting records how many pods are pending.
-func (h *history) waiting(now time.Time, n int) {
+// notePending records how many pods are pending.
+func (h *history) notePending(now time.Time, n int) {
 	if int64(n) == h.pending && len(h.moments) > 0 {
 		return
 	}
-	m := h.at(now)
+	m := h.momentAt(now)
 	h.pending = int64(n)
 	m[pending] = max(m[pending], h.pending)
 }
 
-// news are the moments that changed since the last call.
-func (h *history) news() []Moment {
+// newMoments are the moments that changed since the last call.
+func (h *history) newMoments() []Moment {
 	list := append([]Moment(nil), h.moments[max(0, len(h.moments)-h.told):]...)
 	h.told = 0
 	return list
 }
 
-func (h *history) last() []Moment { return h.moments[max(0, len(h.moments)-mostMoments):] }
+func (h *history) lastMoments() []Moment { return h.moments[max(0, len(h.moments)-mostMoments):] }

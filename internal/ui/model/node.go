@@ -41,8 +41,9 @@ func NodeOf(object *v1.Node) *NodeInfo {
 	return n
 }
 
-// trouble names the conditions, other than Ready, that show a problem: those that are true.
-func (n *NodeInfo) trouble() []string {
+// troubleConditions names the conditions, other than Ready, that show a problem: those that are
+// true.
+func (n *NodeInfo) troubleConditions() []string {
 	list := []string{}
 	for i := range n.conditions {
 		if c := &n.conditions[i]; c.Type != v1.NodeReady && c.Status == v1.ConditionTrue {
@@ -65,8 +66,8 @@ type node struct {
 	shown              *Node                     // nil: not at all
 }
 
-// move adds a pod's requests to those on the node or, with -1, subtracts them.
-func (n *node) move(p *Pod, sign int64) {
+// movePod adds a pod's requests to those on the node or, with -1, subtracts them.
+func (n *node) movePod(p *Pod, sign int64) {
 	if p.takesRoom() {
 		n.cpu += sign * p.cpu
 		n.memory += sign * p.memory
@@ -82,10 +83,10 @@ func (n *node) move(p *Pod, sign int64) {
 	}
 }
 
-func (n *node) row() Node {
+func (n *node) nodeRow() Node {
 	row := Node{
 		Name: n.name, Zone: n.info.zone, Ready: n.info.ready, Cordoned: n.info.cordoned,
-		Taints: taintTexts(n.info.taints), Trouble: n.info.trouble(),
+		Taints: taintTexts(n.info.taints), Trouble: n.info.troubleConditions(),
 		CPU:     [2]int64{n.cpu, n.info.allocatable.Cpu().MilliValue()},
 		Memory:  [2]int64{n.memory, n.info.allocatable.Memory().Value()},
 		Pods:    [2]int64{n.count, n.info.allocatable.Pods().Value()},
@@ -123,8 +124,8 @@ func (n *Node) same(o *Node) bool {
 		maps.Equal(n.Others, o.Others) && slices.EqualFunc(n.Blocks, o.Blocks, Block.same)
 }
 
-// happened returns what changed between two states of a node, for which the API has no events.
-func happened(before, after *NodeInfo) (list []Event) {
+// nodeEvents returns what changed between two states of a node, for which the API has no events.
+func nodeEvents(before, after *NodeInfo) (list []Event) {
 	say := func(warning bool, reason, message string) {
 		list = append(list, Event{Warning: warning, Reason: reason, Message: message})
 	}

@@ -43,29 +43,29 @@ type Pod struct {
 // PodOf takes from an object what is kept of it.
 func PodOf(object *v1.Pod) *Pod {
 	p := &Pod{
-		eviction: eviction.PodOf(object), status: shared(status(object)), ended: rules.IsTerminal(object),
-		scheduler: shared(object.Spec.SchedulerName), priority: rules.Priority(object), created: object.CreationTimestamp.UnixMilli(),
-		nominated: shared(object.Status.NominatedNodeName),
+		eviction: eviction.PodOf(object), status: internString(podStatus(object)), ended: rules.IsTerminal(object),
+		scheduler: internString(object.Spec.SchedulerName), priority: rules.Priority(object), created: object.CreationTimestamp.UnixMilli(),
+		nominated: internString(object.Status.NominatedNodeName),
 	}
-	p.eviction.Name.Namespace, p.eviction.Node = shared(object.Namespace), shared(object.Spec.NodeName)
+	p.eviction.Name.Namespace, p.eviction.Node = internString(object.Namespace), internString(object.Spec.NodeName)
 	p.eviction.ResourceVersion = "" // nothing is ever written
 	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
-		p.owner = shared(owner.Kind + "/" + owner.Name)
-		p.workload = shared(workloadOf(owner, object.Labels))
+		p.owner = internString(owner.Kind + "/" + owner.Name)
+		p.workload = internString(workloadOf(owner, object.Labels))
 	}
 	if in := object.Spec.SchedulingGroup; in != nil && in.PodGroupName != nil {
-		p.group = shared(*in.PodGroupName)
+		p.group = internString(*in.PodGroupName)
 	}
 	p.takeRequests(object)
 	for i := range object.Status.Conditions {
 		switch c := &object.Status.Conditions[i]; {
 		case c.Type == v1.PodScheduled && c.Status != v1.ConditionTrue:
-			p.reason, p.message = shared(c.Reason), shared(c.Message)
+			p.reason, p.message = internString(c.Reason), internString(c.Message)
 		case c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue:
-			p.cause = shared(c.Reason)
+			p.cause = internString(c.Reason)
 		}
 	}
-	if p.waits() {
+	if p.isWaiting() {
 		p.takeClaims(object)
 	}
 	if object.DeletionTimestamp != nil {
@@ -84,8 +84,8 @@ func workloadOf(owner *metav1.OwnerReference, labels map[string]string) string {
 	return owner.Kind + "/" + owner.Name
 }
 
-// shared interns a string: pods have few different namespaces, nodes, owners and messages.
-func shared(s string) string { return unique.Make(s).Value() }
+// internString interns a string: pods have few different namespaces, nodes, owners and messages.
+func internString(s string) string { return unique.Make(s).Value() }
 
 func (p *Pod) takeRequests(object *v1.Pod) {
 	requests := rules.Requests(object)
@@ -110,8 +110,8 @@ func (p *Pod) takeRequests(object *v1.Pod) {
 	p.overheadCPU, p.overheadMemory = object.Spec.Overhead.Cpu().MilliValue(), object.Spec.Overhead.Memory().Value()
 }
 
-// status is the state of a pod in a word.
-func status(p *v1.Pod) string {
+// podStatus is the state of a pod in a word.
+func podStatus(p *v1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "Terminating"
 	}
@@ -132,13 +132,13 @@ func (p *Pod) groupName() types.NamespacedName {
 
 func (p *Pod) uid() types.UID { return p.eviction.UID }
 
-// waits reports whether it is in the queue.
-func (p *Pod) waits() bool { return p.eviction.Node == "" && !p.ended && p.going == 0 }
+// isWaiting reports whether it is in the queue.
+func (p *Pod) isWaiting() bool { return p.eviction.Node == "" && !p.ended && p.going == 0 }
 
 // takesRoom reports whether it counts against the room on its node.
 func (p *Pod) takesRoom() bool { return p.eviction.Node != "" && !p.ended }
 
-func (p *Pod) waiting() Waiting {
+func (p *Pod) waitingRow() Waiting {
 	return Waiting{
 		UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Priority: p.priority, Created: p.created,
 		Reason: p.reason, Message: p.message, Nominated: p.nominated, Workload: p.workload, Scheduler: p.scheduler,

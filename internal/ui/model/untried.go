@@ -24,9 +24,9 @@ func (c *Cluster) Serve(schedulers []string) {
 	}
 }
 
-// untried says why no scheduler tries a pending pod that has no condition PodScheduled; "" if its
-// turn has not come yet.
-func (c *Cluster) untried(p *Pod) string {
+// whyUntried says why no scheduler tries a pending pod that has no condition PodScheduled; "" if
+// its turn has not come yet.
+func (c *Cluster) whyUntried(p *Pod) string {
 	if len(c.served) > 0 && !c.served[p.scheduler] {
 		return fmt.Sprintf("it is for the scheduler %q, which Berth does not serve here", p.scheduler)
 	}
@@ -47,7 +47,7 @@ func (p *Pod) takeClaims(object *v1.Pod) {
 	for i := range object.Spec.ResourceClaims {
 		switch name, _, err := resourceclaim.Name(object, &object.Spec.ResourceClaims[i]); {
 		case err != nil:
-			p.claimFault = shared(err.Error())
+			p.claimFault = internString(err.Error())
 		case name != nil:
 			p.claims = append(p.claims, *name)
 		}

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// isolate puts the process into its own group, so that Ctrl-C in the terminal reaches only the
-// supervisor, which then ends the parts in order.
-func isolate(cmd *exec.Cmd) {
+// isolateProcess puts the process into its own group, so that Ctrl-C in the terminal reaches only
+// the supervisor, which then ends the parts in order.
+func isolateProcess(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	boundToParent(cmd.SysProcAttr)
 }

@@ -29,24 +29,24 @@ type patience struct {
 	seen         signs
 }
 
-func begin(now time.Time) *patience { return &patience{began: now, moved: now} }
+func newPatience(now time.Time) *patience { return &patience{began: now, moved: now} }
 
-// over returns why the part is given up; empty: it is not.
-func (p *patience) over(now time.Time, seen signs) string {
+// whyOver returns why the part is given up; empty: it is not.
+func (p *patience) whyOver(now time.Time, seen signs) string {
 	if seen != p.seen {
 		p.seen, p.moved = seen, now
 	}
 	switch {
 	case now.Sub(p.moved) >= quietFor:
-		return fmt.Sprintf("no progress in the last %s, %s", quietFor, p.describe("not ready", now))
+		return fmt.Sprintf("no progress in the last %s, %s", quietFor, p.describeProgress("not ready", now))
 	case now.Sub(p.began) >= startWithin:
-		return p.describe("not ready", now)
+		return p.describeProgress("not ready", now)
 	}
 	return ""
 }
 
-// describe says how long the part has taken, and how far it has come.
-func (p *patience) describe(what string, now time.Time) string {
+// describeProgress says how long the part has taken, and how far it has come.
+func (p *patience) describeProgress(what string, now time.Time) string {
 	text := fmt.Sprintf("%s after %s", what, now.Sub(p.began).Round(time.Second))
 	if p.seen.last != "" {
 		text += "; it said last: " + p.seen.last

@@ -25,9 +25,9 @@ func TestAPartHasTimeToStartWhileProgressIsSeen(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			began := time.Now()
-			wait := begin(began)
+			wait := newPatience(began)
 			for minute := 1; ; minute++ {
-				why := wait.over(began.Add(time.Duration(minute)*time.Minute), c.progress(minute))
+				why := wait.whyOver(began.Add(time.Duration(minute)*time.Minute), c.progress(minute))
 				if why == "" && minute < c.minutes {
 					continue
 				}

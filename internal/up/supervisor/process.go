@@ -26,9 +26,9 @@ type process struct {
 	lastSaid atomic.Pointer[string]
 }
 
-// launch starts the part. progress, if set, is called with each line that it prints until it is
+// launchPart starts the part. progress, if set, is called with each line that it prints until it is
 // ready.
-func (s *Supervisor) launch(part Part, progress func(part, line string)) (*process, error) {
+func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*process, error) {
 	if part.Prepare != nil {
 		if err := part.Prepare(); err != nil {
 			return nil, fmt.Errorf("%s: %w", part.Name, err)
@@ -50,11 +50,11 @@ func (s *Supervisor) launch(part Part, progress func(part, line string)) (*proce
 		}
 		p.cmd.Stderr = io.MultiWriter(p.tail, &lossy{to: log, trouble: func(what string) { s.Trouble(part.Name, what) }})
 	}
-	p.cmd.Stdout = &lines{each: func(line string) { p.heard(part, line, progress) }}
+	p.cmd.Stdout = &lines{each: func(line string) { p.hearLine(part, line, progress) }}
 	// A grandchild that keeps the pipes open must not keep Wait waiting.
 	p.cmd.WaitDelay = time.Second
-	isolate(p.cmd)
-	if err := spawn(p.cmd); err != nil {
+	isolateProcess(p.cmd)
+	if err := spawnProcess(p.cmd); err != nil {
 		if log != nil {
 			log.Close()
 		}
@@ -80,7 +80,7 @@ func (s *Supervisor) launch(part Part, progress func(part, line string)) (*proce
 	return p, nil
 }
 
-func (p *process) heard(part Part, line string, progress func(part, line string)) {
+func (p *process) hearLine(part Part, line string, progress func(part, line string)) {
 	if p.wasReady() {
 		return
 	}
@@ -112,8 +112,9 @@ func (p *process) wasReady() bool {
 	}
 }
 
-// stop sends SIGTERM, and after a while kills the process and everything that it has started.
-func (p *process) stop(within time.Duration) {
+// stopProcess sends SIGTERM, and after a while kills the process and everything that it has
+// started.
+func (p *process) stopProcess(within time.Duration) {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.ended:
@@ -123,13 +124,13 @@ func (p *process) stop(within time.Duration) {
 	}
 }
 
-// describe says how it ended, with the last line that it printed.
-func (p *process) describe() string {
+// describeEnd says how it ended, with the last line that it printed.
+func (p *process) describeEnd() string {
 	how := "ended"
 	if p.err != nil {
 		how = "ended with " + p.err.Error()
 	}
-	if last := p.tail.last(); last != "" {
+	if last := p.tail.lastLine(); last != "" {
 		how += ": " + last
 	}
 	return how
@@ -190,8 +191,8 @@ func (t *tail) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// last is the last line that is not empty.
-func (t *tail) last() string {
+// lastLine is the last line that is not empty.
+func (t *tail) lastLine() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	text := strings.TrimSpace(string(t.text))

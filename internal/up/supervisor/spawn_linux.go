@@ -23,7 +23,7 @@ var spawner = sync.OnceValue(func() chan<- func() {
 	return starts
 })
 
-func spawn(cmd *exec.Cmd) error {
+func spawnProcess(cmd *exec.Cmd) error {
 	result := make(chan error)
 	spawner() <- func() { result <- cmd.Start() }
 	return <-result

@@ -11,4 +11,4 @@ import (
 // is killed with SIGKILL.
 func boundToParent(*syscall.SysProcAttr) {}
 
-func spawn(cmd *exec.Cmd) error { return cmd.Start() }
+func spawnProcess(cmd *exec.Cmd) error { return cmd.Start() }

@@ -67,7 +67,7 @@ func (s *Supervisor) Run(ctx context.Context, parts []Part, up func()) error {
 	}()
 
 	for _, part := range parts {
-		k, err := s.start(ctx, part)
+		k, err := s.startPart(ctx, part)
 		if k != nil {
 			keepers = append(keepers, k)
 		}
@@ -94,10 +94,10 @@ func (k *keeper) stop() {
 	k.wg.Wait()
 }
 
-// start starts a part and waits until it is ready. The keeper, if any, has to be stopped also after
-// an error.
-func (s *Supervisor) start(ctx context.Context, part Part) (*keeper, error) {
-	p, err := s.launch(part, s.Progress)
+// startPart starts a part and waits until it is ready. The keeper, if any, has to be stopped also
+// after an error.
+func (s *Supervisor) startPart(ctx context.Context, part Part) (*keeper, error) {
+	p, err := s.launchPart(part, s.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -105,22 +105,22 @@ func (s *Supervisor) start(ctx context.Context, part Part) (*keeper, error) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	k := &keeper{part: part, s: s, cancel: cancel}
 	died := make(chan error, 1)
-	k.wg.Go(func() { k.keep(own, p, died) })
+	k.wg.Go(func() { k.keepRunning(own, p, died) })
 	look := time.NewTicker(cmp.Or(s.looks, lookEvery))
 	defer look.Stop()
-	for wait := begin(time.Now()); ; {
+	for wait := newPatience(time.Now()); ; {
 		select {
 		case <-p.ready:
 			return k, nil
 		case err := <-died:
 			return k, err
 		case now := <-look.C:
-			if why := wait.over(now, s.signsOf(part, p)); why != "" {
+			if why := wait.whyOver(now, s.signsOf(part, p)); why != "" {
 				return k, fmt.Errorf("%s: %s: see %s, or start again: a second start finds its files in memory",
 					part.Name, why, s.logPath(part))
 			}
 			if s.Progress != nil {
-				s.Progress(part.Name, wait.describe("still starting", now))
+				s.Progress(part.Name, wait.describeProgress("still starting", now))
 			}
 		case <-ctx.Done():
 			return k, nil
@@ -140,20 +140,20 @@ func (s *Supervisor) signsOf(part Part, p *process) signs {
 	return now
 }
 
-// keep waits for the process to end and starts it again, until own ends.
-func (k *keeper) keep(own context.Context, p *process, died chan<- error) {
+// keepRunning waits for the process to end and starts it again, until own ends.
+func (k *keeper) keepRunning(own context.Context, p *process, died chan<- error) {
 	delay := restartMin
 	for {
 		began := time.Now()
 		select {
 		case <-own.Done():
-			p.stop(cmp.Or(k.s.StopWithin, defaultStopWithin))
+			p.stopProcess(cmp.Or(k.s.StopWithin, defaultStopWithin))
 			return
 		case <-p.ended:
 		}
 
 		if !p.wasReady() && died != nil {
-			died <- k.failure(p)
+			died <- k.startFailure(p)
 			return
 		}
 
@@ -162,7 +162,7 @@ func (k *keeper) keep(own context.Context, p *process, died chan<- error) {
 			delay = restartMin
 		}
 
-		k.s.Trouble(k.part.Name, fmt.Sprintf("%s; starting it again in %s", p.describe(), delay))
+		k.s.Trouble(k.part.Name, fmt.Sprintf("%s; starting it again in %s", p.describeEnd(), delay))
 		for p = nil; p == nil; delay = min(2*delay, restartMax) {
 			select {
 			case <-own.Done():
@@ -170,17 +170,17 @@ func (k *keeper) keep(own context.Context, p *process, died chan<- error) {
 			case <-time.After(delay):
 			}
 			var err error
-			if p, err = k.s.launch(k.part, nil); err != nil {
+			if p, err = k.s.launchPart(k.part, nil); err != nil {
 				k.s.Trouble(k.part.Name, fmt.Sprintf("%v; trying again in %s", err, min(2*delay, restartMax)))
 			}
 		}
 
-		k.wg.Go(func() { k.announce(own, p) })
+		k.wg.Go(func() { k.announceRestart(own, p) })
 	}
 }
 
-// announce reports that a part that was started again is ready.
-func (k *keeper) announce(own context.Context, p *process) {
+// announceRestart reports that a part that was started again is ready.
+func (k *keeper) announceRestart(own context.Context, p *process) {
 	select {
 	case <-p.ready:
 		k.s.Trouble(k.part.Name, "running again")
@@ -189,12 +189,12 @@ func (k *keeper) announce(own context.Context, p *process) {
 	}
 }
 
-// failure is why a part never became ready: in its own words, if it has any.
-func (k *keeper) failure(p *process) error {
-	if own := p.tail.last(); own != "" {
+// startFailure is why a part never became ready: in its own words, if it has any.
+func (k *keeper) startFailure(p *process) error {
+	if own := p.tail.lastLine(); own != "" {
 		return errors.New(strings.TrimPrefix(own, "Error: "))
 	}
-	return fmt.Errorf("%s %s; see %s", k.part.Name, p.describe(), k.s.logPath(k.part))
+	return fmt.Errorf("%s %s; see %s", k.part.Name, p.describeEnd(), k.s.logPath(k.part))
 }
 
 func (s *Supervisor) logPath(part Part) string { return filepath.Join(s.Dir, part.Name+".log") }

@@ -26,12 +26,12 @@ func Churn(w *World) []string {
 	}
 	for i := range names {
 		w.AddPod(podName(i), nodeName(w.Rand.IntN(nodes)), randomTolerations(w))
-		allocate(w, podName(i))
+		allocateDevice(w, podName(i))
 	}
 	w.DelayWatches(randomDelay(w), randomDelay(w))
 	w.Start()
 	for range 10 + w.Rand.IntN(30) {
-		w.After(w.between(0, churn), func() { happening(w) })
+		w.After(w.drawBetween(0, churn), func() { makeEvent(w) })
 	}
 	w.After(churn, func() {
 		w.DelayWatches(0, 0)
@@ -54,22 +54,22 @@ func Flap(w *World) []string {
 	w.AddPod("p1", "n1", randomTolerations(w))
 	w.DelayWatches(randomDelay(w), randomDelay(w))
 	w.Start()
-	if w.chance(0.3) {
+	if w.withChance(0.3) {
 		w.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
 		w.RefuseDeletes("p1", w.Rand.IntN(8))
 	}
 
-	w.Run(w.between(0, 2*time.Second))
+	w.Run(w.drawBetween(0, 2*time.Second))
 	for range 1 + w.Rand.IntN(3) {
-		w.Taint("n1", "a", "v", w.chance(0.2))
-		w.Run(w.between(0, 2*time.Second))
+		w.Taint("n1", "a", "v", w.withChance(0.2))
+		w.Run(w.drawBetween(0, 2*time.Second))
 		w.Untaint("n1", "a")
-		w.Run(w.between(0, 2*time.Second))
+		w.Run(w.drawBetween(0, 2*time.Second))
 	}
 
-	w.Taint("n1", "a", "v", w.chance(0.2))
-	if w.chance(0.2) {
-		w.Run(w.between(0, 2*time.Second))
+	w.Taint("n1", "a", "v", w.withChance(0.2))
+	if w.withChance(0.2) {
+		w.Run(w.drawBetween(0, 2*time.Second))
 		w.Untaint("n1", "a")
 	}
 
@@ -85,36 +85,36 @@ func FlapDevice(w *World) []string {
 	w.Allocate("p1", "d1", randomDeviceTolerations(w))
 	w.DelayWatches(randomDelay(w), randomDelay(w))
 	w.Start()
-	if w.chance(0.3) {
+	if w.withChance(0.3) {
 		w.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
 		w.RefuseDeletes("p1", w.Rand.IntN(8))
 	}
 
-	byRule := w.chance(0.5)
+	byRule := w.withChance(0.5)
 	set := func(on bool) {
 		switch {
 		case !byRule:
 			w.TaintDevice("n1", "d1", "a", on)
 		case on:
 			w.SetRule("a", "", v1.TaintEffectNoExecute)
-		case w.chance(0.5):
+		case w.withChance(0.5):
 			w.SetRule("a", "", "None")
 		default:
 			w.RemoveRule("a")
 		}
 	}
 
-	w.Run(w.between(0, 2*time.Second))
+	w.Run(w.drawBetween(0, 2*time.Second))
 	for range 1 + w.Rand.IntN(3) {
 		set(true)
-		w.Run(w.between(0, 2*time.Second))
+		w.Run(w.drawBetween(0, 2*time.Second))
 		set(false)
-		w.Run(w.between(0, 2*time.Second))
+		w.Run(w.drawBetween(0, 2*time.Second))
 	}
 
 	set(true)
-	if w.chance(0.2) {
-		w.Run(w.between(0, 2*time.Second))
+	if w.withChance(0.2) {
+		w.Run(w.drawBetween(0, 2*time.Second))
 		set(false)
 	}
 
@@ -124,19 +124,19 @@ func FlapDevice(w *World) []string {
 
 func randomFaults(w *World) Faults {
 	f := Faults{Until: Begin.Add(churn)}
-	if w.chance(0.3) {
+	if w.withChance(0.3) {
 		return f
 	}
 	f.Lost, f.Unanswered, f.Refused = w.Rand.Float64()*0.3, w.Rand.Float64()*0.3, w.Rand.Float64()*0.3
-	if w.chance(0.5) {
+	if w.withChance(0.5) {
 		f.Slow, f.SlowChance = 300*time.Millisecond, 0.5
-		if w.chance(0.3) {
+		if w.withChance(0.3) {
 			f.Slow = 3 * time.Second
 		}
 	}
-	if w.chance(0.3) {
-		f.DownFrom = Begin.Add(w.between(0, churn/2))
-		f.DownTo = f.DownFrom.Add(w.between(0, churn/2))
+	if w.withChance(0.3) {
+		f.DownFrom = Begin.Add(w.drawBetween(0, churn/2))
+		f.DownTo = f.DownFrom.Add(w.drawBetween(0, churn/2))
 	}
 	return f
 }
@@ -152,10 +152,10 @@ func randomTolerations(w *World) []v1.Toleration {
 	var list []v1.Toleration
 	for range w.Rand.IntN(4) {
 		t := v1.Toleration{Operator: v1.TolerationOpExists, Key: string(rune('a' + w.Rand.IntN(3)))}
-		if w.chance(0.1) {
+		if w.withChance(0.1) {
 			t.Key = ""
 		}
-		if !w.chance(0.2) {
+		if !w.withChance(0.2) {
 			seconds := int64([]int{-1, 0, 1, 2, 5, 15, 30, longest}[w.Rand.IntN(8)])
 			t.TolerationSeconds = &seconds
 			t.Effect = v1.TaintEffectNoExecute
@@ -165,26 +165,26 @@ func randomTolerations(w *World) []v1.Toleration {
 	return list
 }
 
-// happening makes one random event happen in the cluster or at its controller.
-func happening(w *World) {
+// makeEvent makes one random event happen in the cluster or at its controller.
+func makeEvent(w *World) {
 	node, pod, key := nodeName(w.Rand.IntN(nodes)), podName(w.Rand.IntN(names)), string(rune('a'+w.Rand.IntN(3)))
 	switch w.Rand.IntN(20) {
 	case 0, 1, 2, 3:
-		w.Taint(node, key, "v", w.chance(0.3))
+		w.Taint(node, key, "v", w.withChance(0.3))
 	case 4, 5:
 		w.Untaint(node, key)
 	case 6, 7:
-		flap(w, node, key)
+		flapTaint(w, node, key)
 	case 8, 9:
 		if p := w.PodNamed(pod); p != nil {
 			w.Terminate(p)
 		}
 	case 10, 11, 12:
 		if p := w.AddPod(pod, node, randomTolerations(w)); p != nil {
-			if w.chance(0.5) {
-				p.Grace = w.between(0, 3*time.Second)
+			if w.withChance(0.5) {
+				p.Grace = w.drawBetween(0, 3*time.Second)
 			}
-			allocate(w, pod)
+			allocateDevice(w, pod)
 		}
 	case 13:
 		w.Edit(pod, randomTolerations(w))
@@ -192,19 +192,19 @@ func happening(w *World) {
 		w.Touch(pod)
 		w.Heartbeat(node)
 	case 15:
-		crash(w)
+		crashController(w)
 	case 16:
-		w.CutPods(w.between(0, 3*time.Second), w.chance(0.5))
+		w.CutPods(w.drawBetween(0, 3*time.Second), w.withChance(0.5))
 	case 17:
-		w.CutNodes(w.between(0, 3*time.Second), w.chance(0.5))
+		w.CutNodes(w.drawBetween(0, 3*time.Second), w.withChance(0.5))
 	case 18:
 		w.RefuseDeletes(pod, 1+w.Rand.IntN(8))
 	case 19:
 		w.RemoveNode(node)
-		w.After(w.between(0, time.Second), func() { w.AddNode(node) })
+		w.After(w.drawBetween(0, time.Second), func() { w.AddNode(node) })
 	}
 
-	if w.hasDevices && w.chance(0.5) {
+	if w.hasDevices && w.withChance(0.5) {
 		deviceHappening(w, node, pod, key)
 	}
 	comeBack(w, pod)
@@ -220,19 +220,19 @@ func deviceHappening(w *World, node, pod, key string) {
 		w.TaintDevice(node, device, key, false)
 	case 4, 5:
 		effect := v1.TaintEffectNoExecute
-		if w.chance(0.3) {
+		if w.withChance(0.3) {
 			effect = "None"
 		}
 		w.SetRule(key, []string{node, ""}[w.Rand.IntN(2)], effect)
 	case 6, 7:
 		w.RemoveRule(key)
 	case 8:
-		w.CutDevices(w.between(0, 3*time.Second), w.chance(0.5))
+		w.CutDevices(w.drawBetween(0, 3*time.Second), w.withChance(0.5))
 	case 9:
 		switch {
-		case w.chance(0.3):
+		case w.withChance(0.3):
 			w.Deallocate(pod)
-		case w.chance(0.5):
+		case w.withChance(0.5):
 			w.RemoveSlice(node)
 		default:
 			w.AddSlice(node, "d1", "d2")
@@ -240,9 +240,9 @@ func deviceHappening(w *World, node, pod, key string) {
 	}
 }
 
-// allocate gives most pods a device, where there are any.
-func allocate(w *World, pod string) {
-	if w.hasDevices && w.chance(0.7) {
+// allocateDevice gives most pods a device, where there are any.
+func allocateDevice(w *World, pod string) {
+	if w.hasDevices && w.withChance(0.7) {
 		w.Allocate(pod, []string{"d1", "d2"}[w.Rand.IntN(2)], randomDeviceTolerations(w))
 	}
 }
@@ -259,36 +259,36 @@ func randomDeviceTolerations(w *World) (list []resourcev1.DeviceToleration) {
 
 // comeBack acts as a StatefulSet: a deleted pod returns under its name.
 func comeBack(w *World, pod string) {
-	if w.PodNamed(pod) == nil && w.chance(0.7) {
+	if w.PodNamed(pod) == nil && w.withChance(0.7) {
 		node, tolerations := nodeName(w.Rand.IntN(nodes)), randomTolerations(w)
-		w.After(w.between(0, 300*time.Millisecond), func() {
+		w.After(w.drawBetween(0, 300*time.Millisecond), func() {
 			if w.AddPod(pod, node, tolerations) != nil {
-				allocate(w, pod)
+				allocateDevice(w, pod)
 			}
 		})
 	}
 }
 
-func flap(w *World, node, key string) {
+func flapTaint(w *World, node, key string) {
 	wait := time.Duration(0)
 	for range 1 + w.Rand.IntN(3) {
 		w.After(wait, func() { w.Taint(node, key, "v", false) })
-		wait += w.between(0, 2*time.Second)
+		wait += w.drawBetween(0, 2*time.Second)
 		w.After(wait, func() { w.Untaint(node, key) })
-		wait += w.between(0, 2*time.Second)
+		wait += w.drawBetween(0, 2*time.Second)
 	}
-	if w.chance(0.7) {
+	if w.withChance(0.7) {
 		w.After(wait, func() { w.Taint(node, key, "v", false) })
 	}
 }
 
-func crash(w *World) {
+func crashController(w *World) {
 	if !w.Running() {
 		return
 	}
 	w.Crash()
 	life := w.life
-	w.After(w.between(0, 5*time.Second), func() {
+	w.After(w.drawBetween(0, 5*time.Second), func() {
 		if w.life == life {
 			w.Start()
 		}

@@ -44,7 +44,7 @@ func (w *World) AddSlice(node string, names ...string) {
 func (w *World) writeSlice(s *eviction.Slice) {
 	w.justifyAll()
 	w.slices[s.Name] = s
-	w.deviceFeed.show(func() { w.step(eviction.SliceSeen{Slice: *s}) })
+	w.deviceFeed.showChange(func() { w.stepCore(eviction.SliceSeen{Slice: *s}) })
 }
 
 // RemoveSlice deletes a node's slice, as a driver does that ends.
@@ -52,7 +52,7 @@ func (w *World) RemoveSlice(node string) {
 	if w.slices[node] != nil {
 		w.justifyAll()
 		delete(w.slices, node)
-		w.deviceFeed.show(func() { w.step(eviction.SliceGone{Name: node}) })
+		w.deviceFeed.showChange(func() { w.stepCore(eviction.SliceGone{Name: node}) })
 	}
 }
 
@@ -80,7 +80,7 @@ func (w *World) TaintDevice(node, device, key string, on bool) {
 		s.Devices[i].Taints = taints
 	}
 
-	w.trace("device %s/%s tainted %s: %v", node, device, key, on)
+	w.traceLine("device %s/%s tainted %s: %v", node, device, key, on)
 	w.writeSlice(&s)
 }
 
@@ -105,13 +105,13 @@ func (w *World) SetRule(name, node string, effect v1.TaintEffect) {
 	} else {
 		r.UID = w.nextUID(name)
 	}
-	w.trace("rule %s: %s on %s", name, effect, cmp.Or(node, "all nodes"))
+	w.traceLine("rule %s: %s on %s", name, effect, cmp.Or(node, "all nodes"))
 	w.showRule(r)
 }
 
 func (w *World) showRule(r *eviction.Rule) {
 	w.rules[r.Name] = r
-	w.deviceFeed.show(func() { w.step(eviction.RuleSeen{Rule: *r}) })
+	w.deviceFeed.showChange(func() { w.stepCore(eviction.RuleSeen{Rule: *r}) })
 }
 
 // RemoveRule deletes a rule.
@@ -119,8 +119,8 @@ func (w *World) RemoveRule(name string) {
 	if w.rules[name] != nil {
 		w.justifyAll()
 		delete(w.rules, name)
-		w.trace("rule %s gone", name)
-		w.deviceFeed.show(func() { w.step(eviction.RuleGone{Name: name}) })
+		w.traceLine("rule %s gone", name)
+		w.deviceFeed.showChange(func() { w.stepCore(eviction.RuleGone{Name: name}) })
 	}
 }
 
@@ -136,13 +136,13 @@ func (w *World) Allocate(name, device string, tolerations []resourcev1.DeviceTol
 	}
 	w.justifyAll()
 	if !slices.ContainsFunc(p.Claims, func(ref eviction.ClaimRef) bool { return ref.Name == name }) {
-		p.Claims, p.ResourceVersion = append(slices.Clone(p.Claims), eviction.ClaimRef{Name: name}), w.touch()
+		p.Claims, p.ResourceVersion = append(slices.Clone(p.Claims), eviction.ClaimRef{Name: name}), w.nextVersion()
 		w.showPod(p)
 	}
 	c := &eviction.Claim{Name: p.Name, UID: "claim-" + p.UID, For: []types.UID{p.UID}}
 	c.Uses = []eviction.Use{{Device: eviction.Device{Driver: Driver, Pool: p.Node, Name: device}, Tolerations: tolerations}}
 	w.claims[c.Name], w.given[c.Name] = c, w.Now
-	w.deviceFeed.show(func() { w.step(eviction.ClaimSeen{Claim: *c}) })
+	w.deviceFeed.showChange(func() { w.stepCore(eviction.ClaimSeen{Claim: *c}) })
 }
 
 // Deallocate takes the device of a pod's claim back.
@@ -151,7 +151,7 @@ func (w *World) Deallocate(name string) {
 	if w.claims[key] != nil {
 		w.justifyAll()
 		delete(w.claims, key)
-		w.deviceFeed.show(func() { w.step(eviction.ClaimGone{Name: key}) })
+		w.deviceFeed.showChange(func() { w.stepCore(eviction.ClaimGone{Name: key}) })
 	}
 }
 
@@ -163,23 +163,23 @@ func (w *World) HoldDevices(until time.Time) { w.deviceFeed.HoldUntil = until }
 
 func (w *World) listDevices() {
 	for _, kind := range []eviction.Kind{eviction.Claims, eviction.Slices, eviction.Rules} {
-		w.step(eviction.Listing{Kind: kind})
+		w.stepCore(eviction.Listing{Kind: kind})
 		switch kind {
 		case eviction.Claims:
-			for _, c := range sorted(w.claims, byName) {
-				w.step(eviction.ClaimSeen{Claim: *c})
+			for _, c := range sortedValues(w.claims, byName) {
+				w.stepCore(eviction.ClaimSeen{Claim: *c})
 			}
 		case eviction.Slices:
-			for _, s := range sorted(w.slices, cmp.Compare[string]) {
-				w.step(eviction.SliceSeen{Slice: *s})
+			for _, s := range sortedValues(w.slices, cmp.Compare[string]) {
+				w.stepCore(eviction.SliceSeen{Slice: *s})
 			}
 		case eviction.Rules:
-			for _, r := range sorted(w.rules, cmp.Compare[string]) {
-				w.step(eviction.RuleSeen{Rule: *r})
+			for _, r := range sortedValues(w.rules, cmp.Compare[string]) {
+				w.stepCore(eviction.RuleSeen{Rule: *r})
 			}
 		}
 
-		w.step(eviction.Listed{Kind: kind})
+		w.stepCore(eviction.Listed{Kind: kind})
 	}
 }
 
@@ -267,9 +267,9 @@ func (w *World) dueByDevice(p *Pod) (least eviction.Due) {
 
 // checkStatuses checks, at the end, that the rules' statuses tell of the pods that they ask to go.
 func (w *World) checkStatuses() {
-	for _, r := range sorted(w.rules, cmp.Compare[string]) {
+	for _, r := range sortedValues(w.rules, cmp.Compare[string]) {
 		pods := 0
-		for _, p := range sorted(w.pods, byName) {
+		for _, p := range sortedValues(w.pods, byName) {
 			c := w.claims[p.Name]
 			if p.Terminating || c == nil || !slices.Contains(c.For, p.UID) || len(p.Claims) == 0 {
 				continue
@@ -284,7 +284,8 @@ func (w *World) checkStatuses() {
 		}
 
 		if is := r.Condition; is.ObservedGeneration != r.Generation || (is.Status == metav1.ConditionTrue) != (pods > 0) {
-			w.wrong("rule %s, generation %d, asks %d pods to go, and its status is %s %q of generation %d", r.Name, r.Generation, pods,
+			w.reportWrong("rule %s, generation %d, asks %d pods to go, and its status is %s %q of generation %d",
+				r.Name, r.Generation, pods,
 				is.Status, is.Message, is.ObservedGeneration)
 		}
 	}

@@ -29,24 +29,24 @@ type change struct {
 	show func()
 }
 
-func (f *feed) show(do func()) {
+func (f *feed) showChange(do func()) {
 	if f.world.core == nil {
 		return
 	}
 	f.unshown = append(f.unshown, change{do})
 	if !f.broken {
-		f.schedule()
+		f.scheduleNext()
 	}
 }
 
-// schedule shows the next unshown change when its time comes.
-func (f *feed) schedule() {
+// scheduleNext shows the next unshown change when its time comes.
+func (f *feed) scheduleNext() {
 	w := f.world
 	at := w.Now.Add(time.Millisecond)
 	if f.Delay > 0 {
-		at = at.Add(w.between(0, f.Delay))
+		at = at.Add(w.drawBetween(0, f.Delay))
 	}
-	at = latest(at, f.last, f.HoldUntil)
+	at = latestOf(at, f.last, f.HoldUntil)
 	f.last = at
 	cut := f.cut
 	w.After(at.Sub(w.Now), func() {
@@ -74,23 +74,23 @@ func (f *feed) Cut(wait time.Duration, lists bool) {
 			return
 		}
 		if lists {
-			f.relist()
+			f.listAgain()
 			return
 		}
 		f.broken = false
 		for range f.unshown {
-			f.schedule()
+			f.scheduleNext()
 		}
 	})
 }
 
-func (f *feed) lose() {
+func (f *feed) loseUnshown() {
 	f.cut++
 	f.unshown, f.last, f.broken = nil, time.Time{}, false
 }
 
-func (f *feed) relist() {
-	f.lose()
+func (f *feed) listAgain() {
+	f.loseUnshown()
 	f.list()
 }
 
@@ -107,27 +107,27 @@ func (w *World) DelayWatches(pods, nodes time.Duration) {
 func (w *World) HoldNodes(until time.Time) { w.nodeFeed.HoldUntil = until }
 
 func (w *World) listPods() {
-	w.step(eviction.PodsListing{})
-	for _, p := range sorted(w.pods, byName) {
-		w.step(eviction.PodSeen{Pod: p.Pod})
+	w.stepCore(eviction.PodsListing{})
+	for _, p := range sortedValues(w.pods, byName) {
+		w.stepCore(eviction.PodSeen{Pod: p.Pod})
 	}
-	w.step(eviction.PodsListed{})
+	w.stepCore(eviction.PodsListed{})
 }
 
 func (w *World) listNodes() {
-	w.step(eviction.NodesListing{})
-	for _, n := range sorted(w.nodes, cmp.Compare[string]) {
+	w.stepCore(eviction.NodesListing{})
+	for _, n := range sortedValues(w.nodes, cmp.Compare[string]) {
 		n.becomesDoubtful(w.Now)
 		n.unseen = false
-		w.step(eviction.NodeSeen{Node: n.Node})
+		w.stepCore(eviction.NodeSeen{Node: n.Node})
 	}
-	w.step(eviction.NodesListed{})
+	w.stepCore(eviction.NodesListed{})
 }
 
 func byName(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }
 
-// sorted makes iteration over a map deterministic.
-func sorted[K comparable, V any](m map[K]V, order func(a, b K) int) []V {
+// sortedValues makes iteration over a map deterministic.
+func sortedValues[K comparable, V any](m map[K]V, order func(a, b K) int) []V {
 	var values []V
 	for _, k := range slices.SortedFunc(maps.Keys(m), order) {
 		values = append(values, m[k])
@@ -135,6 +135,6 @@ func sorted[K comparable, V any](m map[K]V, order func(a, b K) int) []V {
 	return values
 }
 
-func latest(times ...time.Time) time.Time {
+func latestOf(times ...time.Time) time.Time {
 	return slices.MaxFunc(times, time.Time.Compare)
 }

@@ -32,7 +32,7 @@ type Pod struct {
 	refuse    int // deletes of it that a webhook will refuse
 }
 
-func (w *World) touch() string {
+func (w *World) nextVersion() string {
 	w.rev++
 	return strconv.Itoa(w.rev)
 }
@@ -55,9 +55,9 @@ func (w *World) RemoveNode(name string) {
 	if n == nil {
 		return
 	}
-	w.justify(name)
+	w.justifyPods(name)
 	delete(w.nodes, name)
-	w.nodeFeed.show(func() { w.step(eviction.NodeGone{Name: name}) })
+	w.nodeFeed.showChange(func() { w.stepCore(eviction.NodeGone{Name: name}) })
 }
 
 // HasTaint reports whether the node exists and has a taint with that key.
@@ -73,14 +73,14 @@ func (w *World) Taint(node, key, value string, stamped bool) {
 	if n == nil || w.HasTaint(node, key) {
 		return
 	}
-	w.justify(node)
+	w.justifyPods(node)
 	taint := v1.Taint{Key: key, Value: value, Effect: v1.TaintEffectNoExecute}
 	if stamped {
 		taint.TimeAdded = &metav1.Time{Time: w.Now.Truncate(time.Second)}
 	}
 	n.since[taint.ToString()] = w.Now
 	n.doubtful[taint.ToString()] = w.Now
-	w.write(n, append(slices.Clone(n.Taints), taint))
+	w.writeTaints(n, append(slices.Clone(n.Taints), taint))
 }
 
 // Untaint removes the taint with that key from a node.
@@ -89,12 +89,12 @@ func (w *World) Untaint(node, key string) {
 	if n == nil || !w.HasTaint(node, key) {
 		return
 	}
-	w.justify(node)
-	w.write(n, slices.DeleteFunc(slices.Clone(n.Taints), func(t v1.Taint) bool { return t.Key == key }))
+	w.justifyPods(node)
+	w.writeTaints(n, slices.DeleteFunc(slices.Clone(n.Taints), func(t v1.Taint) bool { return t.Key == key }))
 }
 
-func (w *World) write(n *Node, taints []v1.Taint) {
-	w.trace("node %s taints: %s", n.Name, describe(taints))
+func (w *World) writeTaints(n *Node, taints []v1.Taint) {
+	w.traceLine("node %s taints: %s", n.Name, describeTaints(taints))
 	n.Taints, n.written, n.unseen, n.noteTrouble = taints, w.Now, true, w.Now
 	// The API server keeps this time in whole seconds.
 	n.Witness = w.Now.Truncate(time.Second)
@@ -104,7 +104,7 @@ func (w *World) write(n *Node, taints []v1.Taint) {
 	w.showNode(n)
 }
 
-func describe(taints []v1.Taint) string {
+func describeTaints(taints []v1.Taint) string {
 	if len(taints) == 0 {
 		return "none"
 	}
@@ -130,13 +130,13 @@ func (n *Node) becomesDoubtful(now time.Time) {
 }
 
 func (w *World) showNode(n *Node) {
-	n.ResourceVersion = w.touch()
+	n.ResourceVersion = w.nextVersion()
 	seen, written := n.Node, n.written
-	w.nodeFeed.show(func() {
+	w.nodeFeed.showChange(func() {
 		if n.written.Equal(written) {
 			n.unseen = false
 		}
-		w.step(eviction.NodeSeen{Node: seen})
+		w.stepCore(eviction.NodeSeen{Node: seen})
 	})
 }
 
@@ -155,9 +155,9 @@ func (w *World) AddPod(name, node string, tolerations []v1.Toleration) *Pod {
 	}
 	p := &Pod{}
 	p.Name, p.UID, p.Node, p.Tolerations = key, w.nextUID(name), node, tolerations
-	p.Bound, p.ResourceVersion = w.Now.Truncate(time.Second), w.touch()
+	p.Bound, p.ResourceVersion = w.Now.Truncate(time.Second), w.nextVersion()
 	w.pods[key] = p
-	w.trace("pod %s created on %s, tolerates %s", p.UID, node, tolerates(tolerations))
+	w.traceLine("pod %s created on %s, tolerates %s", p.UID, node, describeTolerations(tolerations))
 	w.showPod(p)
 	return p
 }
@@ -171,8 +171,8 @@ func (w *World) PodNamed(name string) *Pod {
 func (w *World) Edit(name string, tolerations []v1.Toleration) {
 	if p := w.PodNamed(name); p != nil {
 		w.justifyPod(p)
-		w.trace("pod %s tolerates %s", p.UID, tolerates(tolerations))
-		p.Tolerations, p.ResourceVersion = tolerations, w.touch()
+		w.traceLine("pod %s tolerates %s", p.UID, describeTolerations(tolerations))
+		p.Tolerations, p.ResourceVersion = tolerations, w.nextVersion()
 		w.showPod(p)
 	}
 }
@@ -180,7 +180,7 @@ func (w *World) Edit(name string, tolerations []v1.Toleration) {
 // Touch writes a pod's status, which changes nothing here.
 func (w *World) Touch(name string) {
 	if p := w.PodNamed(name); p != nil {
-		p.ResourceVersion = w.touch()
+		p.ResourceVersion = w.nextVersion()
 		w.showPod(p)
 	}
 }
@@ -194,7 +194,7 @@ func (w *World) RefuseDeletes(name string, times int) {
 
 func (w *World) showPod(p *Pod) {
 	seen := p.Pod
-	w.podFeed.show(func() { w.step(eviction.PodSeen{Pod: seen}) })
+	w.podFeed.showChange(func() { w.stepCore(eviction.PodSeen{Pod: seen}) })
 }
 
 // Terminate carries out a delete: the pod is terminating, then gone.
@@ -202,23 +202,23 @@ func (w *World) Terminate(p *Pod) {
 	if p.Terminating {
 		return
 	}
-	p.Terminating, p.ResourceVersion = true, w.touch()
+	p.Terminating, p.ResourceVersion = true, w.nextVersion()
 	w.showPod(p)
-	w.After(p.Grace, func() { w.remove(p) })
+	w.After(p.Grace, func() { w.removePod(p) })
 }
 
-func (w *World) remove(p *Pod) {
+func (w *World) removePod(p *Pod) {
 	if w.pods[p.Name] != p {
 		return
 	}
 	delete(w.pods, p.Name)
 	w.Deallocate(p.Name.Name) // as the controller of claims does
-	w.trace("pod %s gone", p.UID)
+	w.traceLine("pod %s gone", p.UID)
 	name, uid := p.Name, p.UID
-	w.podFeed.show(func() { w.step(eviction.PodGone{Name: name, UID: uid}) })
+	w.podFeed.showChange(func() { w.stepCore(eviction.PodGone{Name: name, UID: uid}) })
 }
 
-func tolerates(tolerations []v1.Toleration) string {
+func describeTolerations(tolerations []v1.Toleration) string {
 	if len(tolerations) == 0 {
 		return "nothing"
 	}

@@ -24,16 +24,16 @@ type Faults struct {
 
 const timeout = 2 * time.Second // after which the controller gives up a request
 
-func (w *World) faulty() bool { return w.Now.Before(w.Faults.Until) }
+func (w *World) isFaulty() bool { return w.Now.Before(w.Faults.Until) }
 
-func (w *World) down() bool {
+func (w *World) isDown() bool {
 	return !w.Now.Before(w.Faults.DownFrom) && w.Now.Before(w.Faults.DownTo)
 }
 
 // carryOut sends a request.
 func (w *World) carryOut(action eviction.Action) {
 	if w.Trace != nil {
-		w.trace("%s", action)
+		w.traceLine("%s", action)
 	}
 	switch a := action.(type) {
 	case eviction.Record:
@@ -41,62 +41,62 @@ func (w *World) carryOut(action eviction.Action) {
 			w.Cancelled++
 		}
 	case eviction.ReadNode:
-		w.send(a.Ticket, func() eviction.Answered { return w.readNode(a) })
+		w.sendRequest(a.Ticket, func() eviction.Answered { return w.readNode(a) })
 	case eviction.ReadPod:
-		w.send(a.Ticket, func() eviction.Answered { return w.readPod(a) })
+		w.sendRequest(a.Ticket, func() eviction.Answered { return w.readPod(a) })
 	case eviction.ReadDevices:
-		w.send(a.Ticket, func() eviction.Answered { return w.readDevices(a) })
+		w.sendRequest(a.Ticket, func() eviction.Answered { return w.readDevices(a) })
 	case eviction.WriteStatus:
-		w.send(a.Ticket, func() eviction.Answered { return w.writeStatus(a) })
+		w.sendRequest(a.Ticket, func() eviction.Answered { return w.writeStatus(a) })
 	case eviction.Mark:
-		w.send(a.Ticket, func() eviction.Answered { return w.mark(a) })
+		w.sendRequest(a.Ticket, func() eviction.Answered { return w.markPod(a) })
 	case eviction.Delete:
 		w.checkSent(a.Name, a.UID)
 		if w.Faults.LostAnswers > 0 {
 			w.Faults.LostAnswers--
-			w.After(time.Millisecond, func() { w.delete(a) })
-			w.fails(a.Ticket, timeout, eviction.Failed)
+			w.After(time.Millisecond, func() { w.deletePod(a) })
+			w.failRequest(a.Ticket, timeout, eviction.Failed)
 			return
 		}
-		w.send(a.Ticket, func() eviction.Answered { return w.delete(a) })
+		w.sendRequest(a.Ticket, func() eviction.Answered { return w.deletePod(a) })
 	case eviction.Evict:
 		w.checkSent(a.Name, a.UID)
-		w.send(a.Ticket, func() eviction.Answered { return eviction.Answered{Outcome: eviction.Busy} })
+		w.sendRequest(a.Ticket, func() eviction.Answered { return eviction.Answered{Outcome: eviction.Busy} })
 	case eviction.Annotate:
-		w.send(a.Ticket, func() eviction.Answered { return w.annotate(a) })
+		w.sendRequest(a.Ticket, func() eviction.Answered { return w.annotateNode(a) })
 	}
 }
 
-// send carries out the request and answers it, unless a fault prevents either. A request that was
-// given up may still arrive.
-func (w *World) send(ticket eviction.Ticket, do func() eviction.Answered) {
-	there, back := w.between(500*time.Microsecond, 2*time.Millisecond), w.between(500*time.Microsecond, 2*time.Millisecond)
+// sendRequest carries out the request and answers it, unless a fault prevents either. A request
+// that was given up may still arrive.
+func (w *World) sendRequest(ticket eviction.Ticket, do func() eviction.Answered) {
+	there, back := w.drawBetween(500*time.Microsecond, 2*time.Millisecond), w.drawBetween(500*time.Microsecond, 2*time.Millisecond)
 	outcome := eviction.OK
-	if w.down() {
+	if w.isDown() {
 		outcome = eviction.Failed
-		w.answer(ticket, there, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
+		w.answerLater(ticket, there, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
 		return
 	}
 
-	if w.faulty() {
-		if w.chance(w.Faults.SlowChance) {
-			there += w.between(0, w.Faults.Slow)
+	if w.isFaulty() {
+		if w.withChance(w.Faults.SlowChance) {
+			there += w.drawBetween(0, w.Faults.Slow)
 		}
-		if w.chance(w.Faults.SlowChance) {
-			back += w.between(0, w.Faults.Slow)
+		if w.withChance(w.Faults.SlowChance) {
+			back += w.drawBetween(0, w.Faults.Slow)
 		}
 		switch {
-		case w.chance(w.Faults.Lost):
+		case w.withChance(w.Faults.Lost):
 			outcome = eviction.Failed
-			w.fails(ticket, there+back, outcome)
+			w.failRequest(ticket, there+back, outcome)
 			return
-		case w.chance(w.Faults.Refused):
+		case w.withChance(w.Faults.Refused):
 			outcome = []eviction.Outcome{eviction.Refused, eviction.Busy, eviction.Conflict, eviction.Failed}[w.Rand.IntN(4)]
-			w.fails(ticket, there+back, outcome)
+			w.failRequest(ticket, there+back, outcome)
 			return
-		case w.chance(w.Faults.Unanswered):
+		case w.withChance(w.Faults.Unanswered):
 			w.After(there, func() { do() })
-			w.fails(ticket, back+w.between(0, timeout), eviction.Failed)
+			w.failRequest(ticket, back+w.drawBetween(0, timeout), eviction.Failed)
 			return
 		}
 	}
@@ -105,15 +105,15 @@ func (w *World) send(ticket eviction.Ticket, do func() eviction.Answered) {
 	w.After(there, func() {
 		answer := do()
 		if w.life == life {
-			w.answer(ticket, back, func() eviction.Answered { return answer })
+			w.answerLater(ticket, back, func() eviction.Answered { return answer })
 		}
 	})
 }
 
-func (w *World) fails(ticket eviction.Ticket, wait time.Duration, outcome eviction.Outcome) {
+func (w *World) failRequest(ticket eviction.Ticket, wait time.Duration, outcome eviction.Outcome) {
 	w.Refusals++
 	w.noteFailed()
-	w.answer(ticket, wait, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
+	w.answerLater(ticket, wait, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
 }
 
 // noteFailed makes every node's note doubtful for a while, regardless of which request failed.
@@ -123,13 +123,13 @@ func (w *World) noteFailed() {
 	}
 }
 
-func (w *World) answer(ticket eviction.Ticket, wait time.Duration, of func() eviction.Answered) {
+func (w *World) answerLater(ticket eviction.Ticket, wait time.Duration, of func() eviction.Answered) {
 	life := w.life
 	w.After(wait, func() {
 		if w.life == life {
 			answer := of()
 			answer.Ticket = ticket
-			w.step(answer)
+			w.stepCore(answer)
 		}
 	})
 }
@@ -152,7 +152,7 @@ func (w *World) readPod(a eviction.ReadPod) eviction.Answered {
 	return eviction.Answered{Pod: &read}
 }
 
-func (w *World) mark(a eviction.Mark) eviction.Answered {
+func (w *World) markPod(a eviction.Mark) eviction.Answered {
 	p := w.pods[a.Name]
 	switch {
 	case p == nil:
@@ -161,36 +161,36 @@ func (w *World) mark(a eviction.Mark) eviction.Answered {
 		return eviction.Answered{Outcome: eviction.Conflict}
 	}
 	if !p.Marked {
-		p.Marked, p.ResourceVersion = true, w.touch()
+		p.Marked, p.ResourceVersion = true, w.nextVersion()
 		w.showPod(p)
 	}
 	read := p.Pod
 	return eviction.Answered{Pod: &read}
 }
 
-func (w *World) delete(a eviction.Delete) eviction.Answered {
+func (w *World) deletePod(a eviction.Delete) eviction.Answered {
 	p := w.pods[a.Name]
 	switch {
 	case p == nil:
 		return eviction.Answered{Outcome: eviction.Gone}
 	case a.UID != "" && p.UID != a.UID:
 		return eviction.Answered{Outcome: eviction.Conflict}
-	case p.refuse > 0 && !p.Terminating && w.faulty():
+	case p.refuse > 0 && !p.Terminating && w.isFaulty():
 		p.refuse--
-		w.trace("webhook refuses the delete of %s", p.UID)
+		w.traceLine("webhook refuses the delete of %s", p.UID)
 		return eviction.Answered{Outcome: eviction.Refused}
 	}
 
 	if !p.Terminating {
 		w.checkCarriedOut(p, a.UID)
 		w.Deleted++
-		w.trace("pod %s deleted", p.UID)
+		w.traceLine("pod %s deleted", p.UID)
 		w.Terminate(p)
 	}
 	return eviction.Answered{}
 }
 
-func (w *World) annotate(a eviction.Annotate) eviction.Answered {
+func (w *World) annotateNode(a eviction.Annotate) eviction.Answered {
 	n := w.nodes[a.Node]
 	switch {
 	case n == nil:

@@ -19,13 +19,13 @@ const (
 	recovers = 25 * time.Second
 )
 
-// due is when the pod really has to go. With atTheLatest it is the latest time that a controller
-// which missed something may arrive at.
-func (w *World) due(p *Pod, atTheLatest bool) eviction.Due {
+// trueDeadline is when the pod really has to go. With atTheLatest it is the latest time that a
+// controller which missed something may arrive at.
+func (w *World) trueDeadline(p *Pod, atTheLatest bool) eviction.Due {
 	byDevice := w.dueByDevice(p)
 	if atTheLatest && !byDevice.Stays() {
 		// Times in objects have whole seconds, and a device may be given that was tainted before.
-		byDevice.At = latest(byDevice.At.Add(time.Second), w.given[p.Name])
+		byDevice.At = latestOf(byDevice.At.Add(time.Second), w.given[p.Name])
 	}
 	n := w.nodes[p.Node]
 	if n == nil {
@@ -46,8 +46,8 @@ func (w *World) due(p *Pod, atTheLatest bool) eviction.Due {
 	return byNode
 }
 
-// justify records, before a node's taints change, which pods had to go.
-func (w *World) justify(node string) {
+// justifyPods records, before a node's taints change, which pods had to go.
+func (w *World) justifyPods(node string) {
 	for _, p := range w.pods {
 		if p.Node == node {
 			w.justifyPod(p)
@@ -63,7 +63,7 @@ func (w *World) justifyAll() {
 }
 
 func (w *World) justifyPod(p *Pod) {
-	if w.due(p, false).By(w.Now.Add(w.EarlyBy)) {
+	if w.trueDeadline(p, false).By(w.Now.Add(w.EarlyBy)) {
 		p.justified = w.Now
 	}
 }
@@ -80,7 +80,7 @@ func (w *World) checkSent(name types.NamespacedName, uid types.UID) {
 		window = 64 * outdated
 	}
 	if p.justified.IsZero() || w.Now.Sub(p.justified) > window {
-		w.wrong("delete of %s sent without a reason: %v", p.UID, w.due(p, false))
+		w.reportWrong("delete of %s sent without a reason: %v", p.UID, w.trueDeadline(p, false))
 	}
 }
 
@@ -89,17 +89,18 @@ func (w *World) checkCarriedOut(p *Pod, asked types.UID) {
 	if asked == "" {
 		w.justifyPod(p)
 		if w.Now.Sub(p.justified) > w.Faults.Slow+outdated {
-			w.wrong("delete without UID took %s, which had no reason to go: %v", p.UID, w.due(p, false))
+			w.reportWrong("delete without UID took %s, which had no reason to go: %v", p.UID, w.trueDeadline(p, false))
 		}
 	}
-	if late := w.lateness(p); late > 0 {
-		w.wrong("%s went %v late: %v", p.UID, late, w.due(p, true))
+	if late := w.latenessOf(p); late > 0 {
+		w.reportWrong("%s went %v late: %v", p.UID, late, w.trueDeadline(p, true))
 	}
 }
 
-// lateness returns by how much a pod that goes now, or is still there, is later than faults excuse.
-func (w *World) lateness(p *Pod) time.Duration {
-	due := w.due(p, true)
+// latenessOf returns by how much a pod that goes now, or is still there, is later than faults
+// excuse.
+func (w *World) latenessOf(p *Pod) time.Duration {
+	due := w.trueDeadline(p, true)
 	if due.Stays() {
 		return 0
 	}
@@ -112,9 +113,9 @@ func (w *World) lateness(p *Pod) time.Duration {
 
 // Check checks the state at the end.
 func (w *World) Check() []string {
-	for _, p := range sorted(w.pods, byName) {
-		if !p.Terminating && w.lateness(p) > 0 {
-			w.wrong("%s is still there: %v", p.UID, w.due(p, true))
+	for _, p := range sortedValues(w.pods, byName) {
+		if !p.Terminating && w.latenessOf(p) > 0 {
+			w.reportWrong("%s is still there: %v", p.UID, w.trueDeadline(p, true))
 		}
 	}
 	return w.Wrong

@@ -98,10 +98,10 @@ func (w *World) Run(d time.Duration) { w.RunUntil(w.Now.Add(d)) }
 func (w *World) Start() {
 	w.life++
 	w.core, w.wakeAt = w.NewCore(), time.Time{}
-	w.trace("controller started")
-	w.podFeed.relist()
-	w.nodeFeed.relist()
-	w.deviceFeed.relist()
+	w.traceLine("controller started")
+	w.podFeed.listAgain()
+	w.nodeFeed.listAgain()
+	w.deviceFeed.listAgain()
 }
 
 // Crash kills the controller. Its state, its queued events and the answers that it waits for are
@@ -110,12 +110,12 @@ func (w *World) Crash() {
 	if w.core == nil {
 		return
 	}
-	w.trace("controller killed")
+	w.traceLine("controller killed")
 	w.life++
 	w.core = nil
-	w.podFeed.lose()
-	w.nodeFeed.lose()
-	w.deviceFeed.lose()
+	w.podFeed.loseUnshown()
+	w.nodeFeed.loseUnshown()
+	w.deviceFeed.loseUnshown()
 	for _, n := range w.nodes {
 		n.becomesDoubtful(w.Now)
 	}
@@ -127,8 +127,8 @@ func (w *World) Running() bool { return w.core != nil }
 // Core returns the controller's core, nil while there is none.
 func (w *World) Core() *eviction.Core { return w.core }
 
-// step gives the controller an event and carries out its actions.
-func (w *World) step(event eviction.Event) {
+// stepCore gives the controller an event and carries out its actions.
+func (w *World) stepCore(event eviction.Event) {
 	if w.core == nil {
 		return
 	}
@@ -146,30 +146,30 @@ func (w *World) step(event eviction.Event) {
 		w.After(max(0, at.Sub(w.Now)), func() {
 			if w.life == life && w.wakeAt.Equal(at) {
 				w.wakeAt = time.Time{}
-				w.step(eviction.Tick{})
+				w.stepCore(eviction.Tick{})
 			}
 		})
 	}
 }
 
-func (w *World) trace(format string, args ...any) {
+func (w *World) traceLine(format string, args ...any) {
 	if w.Trace != nil {
 		w.Trace(w.Now, fmt.Sprintf(format, args...))
 	}
 }
 
-func (w *World) wrong(format string, args ...any) {
+func (w *World) reportWrong(format string, args ...any) {
 	what := fmt.Sprintf("%s: ", w.Now.Sub(Begin)) + fmt.Sprintf(format, args...)
-	w.trace("WRONG %s", what)
+	w.traceLine("WRONG %s", what)
 	w.Wrong = append(w.Wrong, what)
 }
 
-// between draws a duration.
-func (w *World) between(least, most time.Duration) time.Duration {
+// drawBetween draws a duration.
+func (w *World) drawBetween(least, most time.Duration) time.Duration {
 	return least + time.Duration(w.Rand.Int64N(int64(most-least)+1))
 }
 
-func (w *World) chance(p float64) bool { return p > 0 && w.Rand.Float64() < p }
+func (w *World) withChance(p float64) bool { return p > 0 && w.Rand.Float64() < p }
 
 func (w *World) nextUID(of string) types.UID {
 	w.uids++

@@ -35,7 +35,7 @@ func (e *Evictor) deviceFeeds() []func(context.Context) {
 			Gone:    gone,
 		}
 		source := feed.Of(e.requests.devices, "", resource, list)
-		return func(ctx context.Context) { follow(ctx, source, sink) }
+		return func(ctx context.Context) { followSource(ctx, source, sink) }
 	}
 
 	return []func(context.Context){
@@ -59,9 +59,9 @@ func (e *Evictor) deviceFeeds() []func(context.Context) {
 	}
 }
 
-// follow runs a feed once the API server lists its kind, now or later: one before v1.37 has no
-// DeviceTaintRules, and an older one no devices. Until then there is nothing of it.
-func follow(ctx context.Context, source feed.Source, sink feed.Sink) {
+// followSource runs a feed once the API server lists its kind, now or later: one before v1.37 has
+// no DeviceTaintRules, and an older one no devices. Until then there is nothing of it.
+func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 	said := false
 	for {
 		asking, cancel := context.WithTimeout(ctx, answerWithin)
@@ -105,7 +105,7 @@ func (r *requests) readDevices(ctx context.Context, a eviction.ReadDevices) (*ev
 	}
 
 	for _, at := range a.Pools {
-		slices, err := r.pools.read(ctx, at)
+		slices, err := r.pools.readShared(ctx, at)
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +113,7 @@ func (r *requests) readDevices(ctx context.Context, a eviction.ReadDevices) (*ev
 	}
 
 	for _, name := range a.Rules {
-		rule, err := r.rules.read(ctx, name)
+		rule, err := r.rules.readShared(ctx, name)
 		if err != nil {
 			return nil, err
 		}

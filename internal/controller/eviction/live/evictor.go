@@ -55,7 +55,7 @@ func New(client kubernetes.Interface, events Events, options eviction.Options) *
 	// The loop's clock is never set; times that others write into objects are wall-clock times.
 	options.Wall = func(time.Time) time.Time { return e.wall }
 	e.core = eviction.New(options)
-	e.Step, e.Tick, e.Tell, e.Do = e.step, eviction.Tick{}, e.tellMetrics, e.do
+	e.Step, e.Tick, e.Tell, e.Do = e.stepCore, eviction.Tick{}, e.tellMetrics, e.runAction
 	e.Wake = func(now time.Time) time.Time {
 		if at, ok := e.core.Wake(); ok {
 			return at
@@ -71,7 +71,7 @@ func (e *Evictor) Record(j *journal.OfEviction) {
 	j.Save = func() any { return e.core.Save() }
 }
 
-func (e *Evictor) step(now time.Time, event eviction.Event) []eviction.Action {
+func (e *Evictor) stepCore(now time.Time, event eviction.Event) []eviction.Action {
 	e.wall = time.Now().Round(0).UTC()
 	actions := e.core.Step(now, event)
 	if e.journal != nil {
@@ -106,7 +106,7 @@ func (e *Evictor) Run(ctx context.Context) {
 	e.Loop.Run(ctx, feeds...)
 }
 
-func (e *Evictor) do(ctx context.Context, action eviction.Action) func(context.Context) eviction.Event {
+func (e *Evictor) runAction(ctx context.Context, action eviction.Action) func(context.Context) eviction.Event {
 	if event, ok := action.(eviction.Record); ok {
 		klog.FromContext(ctx).V(2).Info(event.Message(), "pod", klog.KRef(event.Name.Namespace, event.Name.Name), "uid", event.UID)
 		log, reason := e.events.Nodes, "TaintManagerEviction"
@@ -138,7 +138,7 @@ func (e *Evictor) podSink() feed.Sink {
 		Listed:  func() { e.See(eviction.PodsListed{}); e.podsListed.Store(true) },
 		Seen: func(o runtime.Object) {
 			pod := eviction.PodOf(o.(*v1.Pod))
-			pod.Tolerations = known.shared(pod.Tolerations)
+			pod.Tolerations = known.shareList(pod.Tolerations)
 			e.See(eviction.PodSeen{Pod: pod})
 		},
 		Gone: func(o runtime.Object) {

@@ -65,20 +65,20 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 	switch a := action.(type) {
 	case eviction.ReadNode:
 		answer.Ticket = a.Ticket
-		answer.Node, err = r.nodes.read(ctx, a.Node)
+		answer.Node, err = r.nodes.readShared(ctx, a.Node)
 	case eviction.ReadPod:
 		answer.Ticket = a.Ticket
 		answer.Pod, err = r.readPod(ctx, a)
 	case eviction.Mark:
 		answer.Ticket = a.Ticket
-		answer.Pod, err = r.mark(ctx, a)
+		answer.Pod, err = r.markPod(ctx, a)
 	case eviction.Delete:
 		answer.Ticket = a.Ticket
-		err = r.delete(ctx, a)
+		err = r.deletePod(ctx, a)
 		countDelete(err, a.Due)
 	case eviction.Evict:
 		answer.Ticket = a.Ticket
-		err = r.evict(ctx, a)
+		err = r.evictPod(ctx, a)
 		countDelete(err, a.Due)
 	case eviction.ReadDevices:
 		answer.Ticket = a.Ticket
@@ -88,22 +88,22 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		err = r.writeStatus(ctx, a)
 	case eviction.Annotate:
 		answer.Ticket = a.Ticket
-		err = r.annotate(ctx, a)
+		err = r.annotateNode(ctx, a)
 	}
 
-	answer.Outcome = outcome(err)
+	answer.Outcome = outcomeOf(err)
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && answer.Outcome == eviction.Busy {
 		answer.RetryAfter = time.Duration(seconds) * time.Second
 	}
 
 	if err != nil && ctx.Err() == nil {
-		r.complain(ctx, action, answer.Outcome, err)
+		r.logFailure(ctx, action, answer.Outcome, err)
 	}
 	return answer
 }
 
-// complain logs a failure. Gone and Conflict are not failures.
-func (r *requests) complain(ctx context.Context, action eviction.Action, outcome eviction.Outcome, err error) {
+// logFailure logs a failure. Gone and Conflict are not failures.
+func (r *requests) logFailure(ctx context.Context, action eviction.Action, outcome eviction.Outcome, err error) {
 	log := klog.FromContext(ctx)
 	if outcome == eviction.Gone || outcome == eviction.Conflict || !r.complaint.Due() {
 		log = log.V(3)
@@ -111,7 +111,7 @@ func (r *requests) complain(ctx context.Context, action eviction.Action, outcome
 	log.Info("Request failed, will try again", "request", action, "outcome", outcome, "err", err)
 }
 
-func outcome(err error) eviction.Outcome {
+func outcomeOf(err error) eviction.Outcome {
 	switch {
 	case err == nil:
 		return eviction.OK
@@ -150,7 +150,7 @@ func podOf(result rest.Result) (*eviction.Pod, error) {
 	return &read, nil
 }
 
-func (r *requests) mark(ctx context.Context, a eviction.Mark) (*eviction.Pod, error) {
+func (r *requests) markPod(ctx context.Context, a eviction.Mark) (*eviction.Pod, error) {
 	condition := v1.PodCondition{
 		Type:               v1.DisruptionTarget,
 		Status:             v1.ConditionTrue,
@@ -188,13 +188,13 @@ func preconditions(uid types.UID, resourceVersion string) map[string]any {
 	return metadata
 }
 
-func (r *requests) delete(ctx context.Context, a eviction.Delete) error {
+func (r *requests) deletePod(ctx context.Context, a eviction.Delete) error {
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID))}
 	return r.client.Delete().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).
 		MaxRetries(0).Body(&options).Do(ctx).Error()
 }
 
-func (r *requests) evict(ctx context.Context, a eviction.Evict) error {
+func (r *requests) evictPod(ctx context.Context, a eviction.Evict) error {
 	return r.client.Post().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).SubResource("eviction").
 		MaxRetries(0).Body(&policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: a.Name.Namespace, Name: a.Name.Name},
@@ -202,10 +202,10 @@ func (r *requests) evict(ctx context.Context, a eviction.Evict) error {
 	}).Do(ctx).Error()
 }
 
-// annotate sets the note by server-side apply. On a node that was created without managed fields,
-// the API server keeps none until the first apply, and nothing would show when the taints were last
-// written. The note is removed like any other annotation, regardless of its owner.
-func (r *requests) annotate(ctx context.Context, a eviction.Annotate) error {
+// annotateNode sets the note by server-side apply. On a node that was created without managed
+// fields, the API server keeps none until the first apply, and nothing would show when the taints
+// were last written. The note is removed like any other annotation, regardless of its owner.
+func (r *requests) annotateNode(ctx context.Context, a eviction.Annotate) error {
 	metadata := preconditions("", a.ResourceVersion)
 	metadata["name"] = a.Node
 	kind, options := types.ApplyPatchType, metav1.PatchOptions{FieldManager: fieldManager}

@@ -22,7 +22,7 @@ type sharedRead[V any] struct {
 	err   error
 }
 
-func (r *sharedReads[K, V]) read(ctx context.Context, key K) (V, error) {
+func (r *sharedReads[K, V]) readShared(ctx context.Context, key K) (V, error) {
 	r.mu.Lock()
 	last := r.reads[key]
 	if last == nil || last.begun {

@@ -32,7 +32,7 @@ func TestReadingsAreSharedAndNeverOlderThanTheirAsker(t *testing.T) {
 			asked.Go(func() {
 				time.Sleep(time.Duration(i) * 3 * time.Millisecond)
 				asked := time.Since(began)
-				node, err := reads.read(t.Context(), "n")
+				node, err := reads.readShared(t.Context(), "n")
 				if err != nil {
 					t.Error(err)
 					return
@@ -64,7 +64,7 @@ func TestAskerThatWaitsGivesUpAlone(t *testing.T) {
 		var asked sync.WaitGroup
 		for range 2 { // one reads now, one reads next
 			asked.Go(func() {
-				if _, err := reads.read(t.Context(), "n"); err != nil {
+				if _, err := reads.readShared(t.Context(), "n"); err != nil {
 					t.Error(err)
 				}
 			})
@@ -72,7 +72,7 @@ func TestAskerThatWaitsGivesUpAlone(t *testing.T) {
 		}
 		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		if _, err := reads.read(short, "n"); err == nil {
+		if _, err := reads.readShared(short, "n"); err == nil {
 			t.Error("an asker out of time was answered")
 		}
 		asked.Wait()

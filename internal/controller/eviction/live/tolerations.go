@@ -15,7 +15,7 @@ type tolerations struct {
 
 const mostShared = 10_000
 
-func (t *tolerations) shared(list []v1.Toleration) []v1.Toleration {
+func (t *tolerations) shareList(list []v1.Toleration) []v1.Toleration {
 	if len(list) == 0 {
 		return nil
 	}

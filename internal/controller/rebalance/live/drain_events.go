@@ -24,22 +24,22 @@ func newDrainEvents(client kubernetes.Interface) *drainEvents {
 	return &drainEvents{log: log, said: map[types.UID]string{}}
 }
 
-// told writes the events that follow from what a drain tells.
-func (e *drainEvents) told(a *execute.DrainTold) {
+// writeEvents writes the events that follow from what a drain tells.
+func (e *drainEvents) writeEvents(a *execute.DrainTold) {
 	for _, h := range a.Held {
-		e.add(h.Pod, v1.EventTypeNormal, "DrainWaiting", h.Why)
+		e.addEvent(h.Pod, v1.EventTypeNormal, "DrainWaiting", h.Why)
 	}
 	switch {
 	case a.Pod == nil:
 	case a.Result == execute.Awaited:
-		e.add(a.Pod, v1.EventTypeNormal, "DrainWaiting", a.Message)
+		e.addEvent(a.Pod, v1.EventTypeNormal, "DrainWaiting", a.Message)
 	case a.Result == execute.Restored:
-		e.add(a.Pod, v1.EventTypeWarning, "SurgeGivenUp", a.Message)
+		e.addEvent(a.Pod, v1.EventTypeWarning, "SurgeGivenUp", a.Message)
 	}
 }
 
-// add writes an event, unless the last one about the pod said the same.
-func (e *drainEvents) add(p *rebalance.Departure, kind, reason, message string) {
+// addEvent writes an event, unless the last one about the pod said the same.
+func (e *drainEvents) addEvent(p *rebalance.Departure, kind, reason, message string) {
 	if e.said[p.UID] == message || p.Name == "" {
 		return
 	}

@@ -27,10 +27,10 @@ func TestAPodThatWaitsHasAnEvent(t *testing.T) {
 	}
 	pod := &rebalance.Departure{Namespace: "shop", Name: "web-0", UID: "1"}
 	for _, why := range []string{"the budget allows none", "the budget allows none", "web-1 is not ready"} {
-		e.told(&execute.DrainTold{Result: execute.Withheld, Waiting: 1, Message: why, Held: []execute.Held{{Pod: pod, Why: why}}})
+		e.writeEvents(&execute.DrainTold{Result: execute.Withheld, Waiting: 1, Message: why, Held: []execute.Held{{Pod: pod, Why: why}}})
 	}
-	e.told(&execute.DrainTold{Result: execute.Restored, Pod: pod, Message: "its successor does not start"})
-	e.told(&execute.DrainTold{Result: execute.Arrived, Pod: pod, Node: "b"})
+	e.writeEvents(&execute.DrainTold{Result: execute.Restored, Pod: pod, Message: "its successor does not start"})
+	e.writeEvents(&execute.DrainTold{Result: execute.Arrived, Pod: pod, Node: "b"})
 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -31,12 +31,12 @@ type Drainer struct {
 // proceeds, and must not block.
 func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions,
 	told func(execute.DrainTold), done func(execute.DrainDone)) *Drainer {
-	options.Wall = wall
+	options.Wall = wallTime
 	events := newDrainEvents(client)
 	return newDrainer(client, profiles, &options, events, execute.NewDrainer(options), func(action execute.Action) bool {
 		switch a := action.(type) {
 		case execute.DrainTold:
-			events.told(&a)
+			events.writeEvents(&a)
 			told(a)
 		case execute.DrainDone:
 			done(a)
@@ -53,12 +53,12 @@ func NewRoller(
 	client kubernetes.Interface, profiles []*plugins.Profile, options execute.RollOptions,
 	told func(execute.DrainTold), rolled func(execute.RollTold), done func(execute.RollDone),
 ) *Drainer {
-	options.Wall = wall
+	options.Wall = wallTime
 	events := newDrainEvents(client)
 	return newDrainer(client, profiles, &options.DrainOptions, events, execute.NewRoller(options), func(action execute.Action) bool {
 		switch a := action.(type) {
 		case execute.DrainTold:
-			events.told(&a)
+			events.writeEvents(&a)
 			told(a)
 		case execute.RollTold:
 			rolled(a)

@@ -66,13 +66,13 @@ func surgeKinds(client kubernetes.Interface) []kind {
 	}
 }
 
-func (k kind) source() feed.Source { return feed.Of(k.client, "", k.resource, k.list) }
+func (k kind) newSource() feed.Source { return feed.Of(k.client, "", k.resource, k.list) }
 
-// served returns the kinds that the API server serves. A kind that may not be read is an error:
-// nothing can be proved without it.
-func served(ctx context.Context, all []kind) (list []kind, err error) {
+// servedKinds returns the kinds that the API server serves. A kind that may not be read is an
+// error: nothing can be proved without it.
+func servedKinds(ctx context.Context, all []kind) (list []kind, err error) {
 	for _, k := range all {
-		_, err := k.source().List(ctx, metav1.ListOptions{Limit: 1})
+		_, err := k.newSource().List(ctx, metav1.ListOptions{Limit: 1})
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:
@@ -87,7 +87,7 @@ func served(ctx context.Context, all []kind) (list []kind, err error) {
 // feedsOf returns functions that show a core the objects of these kinds. When all have been listed,
 // the core gets Listed, and then listed is called.
 func feedsOf(ctx context.Context, kinds []kind, see func(execute.Event), listed func()) (feeds []func(context.Context), err error) {
-	kinds, err = served(ctx, kinds)
+	kinds, err = servedKinds(ctx, kinds)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func feedsOf(ctx context.Context, kinds []kind, see func(execute.Event), listed 
 				first = false
 			},
 		}
-		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, k.source(), m.sink()) })
+		feeds = append(feeds, func(ctx context.Context) { feed.Run(ctx, k.newSource(), m.newSink()) })
 	}
 
 	return feeds, nil
@@ -121,7 +121,7 @@ type mirror struct {
 	fresh      map[string]metav1.Object // while a list is read
 }
 
-func (m *mirror) sink() feed.Sink {
+func (m *mirror) newSink() feed.Sink {
 	key := func(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 	m.has = map[string]metav1.Object{}
 	return feed.Sink{

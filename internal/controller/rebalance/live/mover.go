@@ -53,11 +53,11 @@ type Mover struct {
 
 // New returns a Mover. Events about pods go to events.
 func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mover {
-	options.Execute.Wall = wall
+	options.Execute.Wall = wallTime
 	core := execute.New(options.Execute)
 	m := &Mover{Loop: loop.New[execute.Event, execute.Action](Name), options: options, client: client, events: events}
 	m.requests = newRequests(client, saidOnce(m.See))
-	m.Step, m.Tick, m.Do = core.Step, execute.Tick{}, m.do
+	m.Step, m.Tick, m.Do = core.Step, execute.Tick{}, m.runAction
 	m.Wake = func(now time.Time) time.Time {
 		if at, ok := core.Wake(); ok {
 			return at
@@ -67,9 +67,9 @@ func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mo
 	return m
 }
 
-// wall is the wall-clock time at any moment of a loop's clock, which is never set. Ages, and what
-// is written for the next process, are by the clock that the API's times are by.
-func wall(time.Time) time.Time { return time.Now().Round(0).UTC() }
+// wallTime is the wall-clock time at any moment of a loop's clock, which is never set. Ages, and
+// what is written for the next process, are by the clock that the API's times are by.
+func wallTime(time.Time) time.Time { return time.Now().Round(0).UTC() }
 
 // Synced reports whether everything has been seen.
 func (m *Mover) Synced() bool { return m.synced.Load() }
@@ -128,11 +128,11 @@ func saidOnce(see func(execute.Event)) func(why string) {
 	return func(why string) { once.Do(func() { see(execute.NoRoom{Why: why}) }) }
 }
 
-func (m *Mover) do(ctx context.Context, action execute.Action) func(context.Context) execute.Event {
+func (m *Mover) runAction(ctx context.Context, action execute.Action) func(context.Context) execute.Event {
 	switch a := action.(type) {
 	case execute.Told:
 		countMove(a)
-		m.told(ctx, a)
+		m.reportProgress(ctx, a)
 		return nil
 	case execute.Done:
 		countRun(a)
@@ -152,8 +152,8 @@ func (m *Mover) do(ctx context.Context, action execute.Action) func(context.Cont
 	return func(ctx context.Context) execute.Event { return m.requests.carryOut(ctx, action) }
 }
 
-// told passes progress on, and writes events about pods.
-func (m *Mover) told(ctx context.Context, a execute.Told) {
+// reportProgress passes progress on, and writes events about pods.
+func (m *Mover) reportProgress(ctx context.Context, a execute.Told) {
 	if m.options.Told != nil {
 		m.options.Told(a)
 	}

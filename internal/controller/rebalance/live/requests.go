@@ -62,9 +62,9 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 	defer cancel()
 	switch a := action.(type) {
 	case execute.Recall:
-		return r.recall(ctx)
+		return r.recallJournal(ctx)
 	case execute.Note:
-		version, err := r.note(ctx, a)
+		version, err := r.noteJournal(ctx, a)
 		if err == nil {
 			r.keepRoom(ctx, a.Journal.Move)
 		}
@@ -72,25 +72,25 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		answer.Version = version
 		return answer
 	case execute.SetTaint:
-		return answerOf(a.Ticket, r.taint(ctx, a))
+		return answerOf(a.Ticket, r.writeTaints(ctx, a))
 	case execute.Cordon:
-		return answerOf(a.Ticket, r.cordon(ctx, a.Node))
+		return answerOf(a.Ticket, r.cordonNode(ctx, a.Node))
 	case execute.SetNode:
 		return answerOf(a.Ticket, r.setNode(ctx, a))
 	case execute.Scale:
-		return answerOf(a.Ticket, r.scale(ctx, a))
+		return answerOf(a.Ticket, r.scaleWorkload(ctx, a))
 	case execute.Mark:
-		return answerOf(a.Ticket, r.mark(ctx, a))
+		return answerOf(a.Ticket, r.markPod(ctx, a))
 	case execute.FreeRoom:
 		r.freeRoom(context.WithoutCancel(ctx), roomOf(a.Room)) // also when the drain is over
 	case execute.Evict:
-		return answerOf(a.Ticket, r.identified(ctx, a, r.evict(ctx, a)))
+		return answerOf(a.Ticket, r.identifyConflict(ctx, a, r.evictPod(ctx, a)))
 	}
 	return execute.Tick{}
 }
 
 func answerOf(ticket execute.Ticket, err error) execute.Answered {
-	answer := execute.Answered{Ticket: ticket, Outcome: outcome(err)}
+	answer := execute.Answered{Ticket: ticket, Outcome: outcomeOf(err)}
 	if err != nil {
 		answer.Message = err.Error()
 	}
@@ -100,7 +100,7 @@ func answerOf(ticket execute.Ticket, err error) execute.Answered {
 	return answer
 }
 
-func outcome(err error) execute.Outcome {
+func outcomeOf(err error) execute.Outcome {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
@@ -117,7 +117,7 @@ func outcome(err error) execute.Outcome {
 	return execute.Failed
 }
 
-func (r *requests) recall(ctx context.Context) execute.Event {
+func (r *requests) recallJournal(ctx context.Context) execute.Event {
 	m, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return execute.Recalled{}
@@ -135,7 +135,7 @@ func (r *requests) recall(ctx context.Context) execute.Event {
 	return recalled
 }
 
-func (r *requests) note(ctx context.Context, a execute.Note) (version string, err error) {
+func (r *requests) noteJournal(ctx context.Context, a execute.Note) (version string, err error) {
 	text, err := json.Marshal(a.Journal)
 	if err != nil {
 		return "", err
@@ -144,13 +144,13 @@ func (r *requests) note(ctx context.Context, a execute.Note) (version string, er
 		ObjectMeta: metav1.ObjectMeta{Namespace: JournalNamespace, Name: JournalName, ResourceVersion: a.Version},
 		Data:       map[string]string{journalKey: string(text), writerKey: r.process},
 	}
-	if version, err = r.write(ctx, m); outcome(err) == execute.Conflict {
-		return r.written(ctx, m, err)
+	if version, err = r.writeJournal(ctx, m); outcomeOf(err) == execute.Conflict {
+		return r.resolveConflict(ctx, m, err)
 	}
 	return version, err
 }
 
-func (r *requests) write(ctx context.Context, m *v1.ConfigMap) (version string, err error) {
+func (r *requests) writeJournal(ctx context.Context, m *v1.ConfigMap) (version string, err error) {
 	maps := r.client.CoreV1().ConfigMaps(JournalNamespace)
 	if m.ResourceVersion == "" {
 		m, err = maps.Create(ctx, m, metav1.CreateOptions{})
@@ -163,9 +163,10 @@ func (r *requests) write(ctx context.Context, m *v1.ConfigMap) (version string, 
 	return m.ResourceVersion, nil
 }
 
-// written follows up a conflict. If the journal that is there was written by this process, the
-// answer to that was lost: the journal is as it was to be, or is replaced. Else the conflict holds.
-func (r *requests) written(ctx context.Context, m *v1.ConfigMap, conflict error) (version string, err error) {
+// resolveConflict follows up a conflict. If the journal that is there was written by this process,
+// the answer to that was lost: the journal is as it was to be, or is replaced. Else the conflict
+// holds.
+func (r *requests) resolveConflict(ctx context.Context, m *v1.ConfigMap, conflict error) (version string, err error) {
 	there, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
 	switch {
 	case err != nil:
@@ -176,14 +177,14 @@ func (r *requests) written(ctx context.Context, m *v1.ConfigMap, conflict error)
 		return there.ResourceVersion, nil
 	}
 	m.ResourceVersion = there.ResourceVersion
-	return r.write(ctx, m)
+	return r.writeJournal(ctx, m)
 }
 
-// taint writes a node's taints on condition of the version that was read, so that those of others
-// stay.
-func (r *requests) taint(ctx context.Context, a execute.SetTaint) error {
+// writeTaints writes a node's taints on condition of the version that was read, so that those of
+// others stay.
+func (r *requests) writeTaints(ctx context.Context, a execute.SetTaint) error {
 	nodes := r.client.CoreV1().Nodes()
-	return change(ctx, a.Node, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
+	return changeObject(ctx, a.Node, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
 		taints := slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(t v1.Taint) bool { return t.Key == rebalance.EmptyingTaint })
 		if a.Value != "" {
 			taints = append(taints, v1.Taint{Key: rebalance.EmptyingTaint, Value: a.Value, Effect: v1.TaintEffectNoSchedule})
@@ -192,9 +193,9 @@ func (r *requests) taint(ctx context.Context, a execute.SetTaint) error {
 	})
 }
 
-// change reads an object and writes what follows from it on condition of the version that was read,
-// until nobody else has written in between. Nothing is written if nothing follows.
-func change[T metav1.Object](
+// changeObject reads an object and writes what follows from it on condition of the version that was
+// read, until nobody else has written in between. Nothing is written if nothing follows.
+func changeObject[T metav1.Object](
 	ctx context.Context, name string, get func(context.Context, string, metav1.GetOptions) (T, error),
 	patch func(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error),
 	what func(T) (map[string]any, error),
@@ -229,8 +230,8 @@ func change[T metav1.Object](
 	}
 }
 
-// scale changes a workload's scale and its label in one request.
-func (r *requests) scale(ctx context.Context, a execute.Scale) error {
+// scaleWorkload changes a workload's scale and its label in one request.
+func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 	of, apps := a.Of, r.client.AppsV1()
 	changes := func(object metav1.Object, replicas *int32) (map[string]any, error) {
 		switch label, wants := object.GetLabels()[rebalance.SurgeLabel], ptr.Deref(replicas, 1); {
@@ -243,7 +244,7 @@ func (r *requests) scale(ctx context.Context, a execute.Scale) error {
 		case a.After != "":
 			return scaleTo(a.To, a.After), nil
 		case wants != a.From:
-			return map[string]any{"metadata": labelled(nil)}, nil
+			return map[string]any{"metadata": surgeLabel(nil)}, nil
 		}
 		return scaleTo(a.To, nil), nil
 	}
@@ -252,26 +253,26 @@ func (r *requests) scale(ctx context.Context, a execute.Scale) error {
 		if of.Through != nil {
 			return r.scaleThrough(ctx, a)
 		}
-		return change(ctx, of.Name, sets.Get, sets.Patch,
+		return changeObject(ctx, of.Name, sets.Get, sets.Patch,
 			func(o *appsv1.ReplicaSet) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
 	}
 	deployments := apps.Deployments(of.Namespace)
-	return change(ctx, of.Name, deployments.Get, deployments.Patch,
+	return changeObject(ctx, of.Name, deployments.Get, deployments.Patch,
 		func(o *appsv1.Deployment) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
 }
 
 func scaleTo(replicas int32, label any) map[string]any {
-	return map[string]any{"metadata": labelled(label), "spec": map[string]any{"replicas": replicas}}
+	return map[string]any{"metadata": surgeLabel(label), "spec": map[string]any{"replicas": replicas}}
 }
 
-func labelled(value any) map[string]any {
+func surgeLabel(value any) map[string]any {
 	return map[string]any{"labels": map[string]any{rebalance.SurgeLabel: value}}
 }
 
-// mark sets a pod's deletion cost, or sets it back.
-func (r *requests) mark(ctx context.Context, a execute.Mark) error {
+// markPod sets a pod's deletion cost, or sets it back.
+func (r *requests) markPod(ctx context.Context, a execute.Mark) error {
 	pods := r.client.CoreV1().Pods(a.Namespace)
-	return change(ctx, a.Name, pods.Get, pods.Patch, func(p *v1.Pod) (map[string]any, error) {
+	return changeObject(ctx, a.Name, pods.Get, pods.Patch, func(p *v1.Pod) (map[string]any, error) {
 		switch {
 		case p.UID != a.UID:
 			return nil, apierrors.NewNotFound(v1.Resource("pods"), a.Name)
@@ -282,7 +283,7 @@ func (r *requests) mark(ctx context.Context, a execute.Mark) error {
 	})
 }
 
-func (r *requests) cordon(ctx context.Context, node string) error {
+func (r *requests) cordonNode(ctx context.Context, node string) error {
 	_, err := r.client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType,
 		[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	return err
@@ -291,7 +292,7 @@ func (r *requests) cordon(ctx context.Context, node string) error {
 // setNode opens or closes a node, and notes on it how far its roll is.
 func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 	nodes := r.client.CoreV1().Nodes()
-	return change(ctx, a.Node, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
+	return changeObject(ctx, a.Node, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
 		unschedulable := any(nil)
 		if a.Cordoned {
 			unschedulable = true
@@ -303,7 +304,7 @@ func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 	})
 }
 
-func (r *requests) evict(ctx context.Context, a execute.Evict) error {
+func (r *requests) evictPod(ctx context.Context, a execute.Evict) error {
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID)), GracePeriodSeconds: a.Grace}
 	return Evict(ctx, r.client, a.Namespace, a.Name, &options, a.Delete)
 }
@@ -320,11 +321,11 @@ func Evict(ctx context.Context, client kubernetes.Interface, namespace, name str
 	}).Do(ctx).Error()
 }
 
-// identified says of a conflict whether the pod is still there. If another one has its name, it has
-// gone; else somebody wrote the pod or its disruption budget at the same moment, or a webhook says
-// conflict, and the eviction was not made.
-func (r *requests) identified(ctx context.Context, a execute.Evict, err error) error {
-	if outcome(err) != execute.Conflict {
+// identifyConflict says of a conflict whether the pod is still there. If another one has its name,
+// it has gone; else somebody wrote the pod or its disruption budget at the same moment, or a
+// webhook says conflict, and the eviction was not made.
+func (r *requests) identifyConflict(ctx context.Context, a execute.Evict, err error) error {
+	if outcomeOf(err) != execute.Conflict {
 		return err
 	}
 	now, readErr := r.client.CoreV1().Pods(a.Namespace).Get(ctx, a.Name, metav1.GetOptions{})

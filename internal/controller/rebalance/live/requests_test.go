@@ -87,11 +87,11 @@ func TestARefusalForNowIsAnsweredAtOnce(t *testing.T) {
 // deleted soon.
 func TestAPodOfANamespaceThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	err := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "p", nil)
-	if got := outcome(err); got != execute.Refused {
+	if got := outcomeOf(err); got != execute.Refused {
 		t.Errorf("a refusal counts as %v", got)
 	}
 	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: v1.NamespaceTerminatingCause})
-	if got := outcome(err); got != execute.Busy {
+	if got := outcomeOf(err); got != execute.Busy {
 		t.Errorf("that the namespace is being deleted counts as %v, want %v", got, execute.Busy)
 	}
 }
@@ -305,7 +305,7 @@ func TestWhatAFailedListHasShownIsForgotten(t *testing.T) {
 	m := &mirror{
 		seen: func(o metav1.Object) { shown[o.GetName()] = true }, gone: func(o metav1.Object) { delete(shown, o.GetName()) }, listed: func() {},
 	}
-	sink := m.sink()
+	sink := m.newSink()
 	see := func(name string) { sink.Seen(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}) }
 	sink.Listing()
 	see("a")

@@ -64,7 +64,7 @@ func (r *requests) showRoom(ctx context.Context, room string) {
 	}
 
 	if err != nil {
-		r.roomless(ctx, err)
+		r.reportRoomless(ctx, err)
 	}
 }
 
@@ -85,11 +85,11 @@ func (r *requests) freeRoom(ctx context.Context, room string) {
 	_, err = r.client.CoordinationV1().Leases(cycle.RoomNamespace).Patch(ctx, cycle.RoomName, types.JSONPatchType,
 		patch, metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsInvalid(err) { // invalid: it shows another room, or none
-		r.roomless(ctx, err)
+		r.reportRoomless(ctx, err)
 	}
 }
 
-func (r *requests) roomless(ctx context.Context, err error) {
+func (r *requests) reportRoomless(ctx context.Context, err error) {
 	klog.FromContext(ctx).Info("Cannot have the room of a successor kept; another pod may take it", "err", err)
 	if r.noRoom != nil {
 		r.noRoom(fmt.Sprintf("no room is kept for successors: the Lease %s/%s cannot be written: "+

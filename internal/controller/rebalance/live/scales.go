@@ -24,6 +24,7 @@ func scalesOf(client discovery.DiscoveryInterface) (map[schema.GroupKind]bool, e
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return nil, err
 	}
+
 	kinds := map[schema.GroupKind]bool{}
 	for _, list := range lists {
 		group, err := schema.ParseGroupVersion(list.GroupVersion)
@@ -36,6 +37,7 @@ func scalesOf(client discovery.DiscoveryInterface) (map[schema.GroupKind]bool, e
 			}
 		}
 	}
+
 	return kinds, nil
 }
 
@@ -87,7 +89,7 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 	default:
 		err = apierrors.NewConflict(appsv1.Resource(a.Of.Kind), a.Of.Name, errors.New("it was scaled meanwhile"))
 	}
-	if result := outcome(err); result == execute.OK || result == execute.Failed {
+	if result := outcomeOf(err); result == execute.OK || result == execute.Failed {
 		return err
 	}
 
@@ -115,18 +117,18 @@ func (r *requests) putBack(ctx context.Context, path string, scale *autoscalingv
 // noteOn sets the label of a ReplicaSet, or takes it away.
 func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
 	sets := r.client.AppsV1().ReplicaSets(a.Of.Namespace)
-	return change(ctx, a.Of.Name, sets.Get, sets.Patch, func(set *appsv1.ReplicaSet) (map[string]any, error) {
+	return changeObject(ctx, a.Of.Name, sets.Get, sets.Patch, func(set *appsv1.ReplicaSet) (map[string]any, error) {
 		switch label := set.Labels[rebalance.SurgeLabel]; {
 		case set.UID != a.Of.UID:
 			return nil, apierrors.NewNotFound(appsv1.Resource(a.Of.Kind), a.Of.Name)
 		case label == a.After, a.After == "" && label != a.Before:
 			return nil, nil
 		case a.After == "":
-			return map[string]any{"metadata": labelled(nil)}, nil
+			return map[string]any{"metadata": surgeLabel(nil)}, nil
 		case label != "" || set.Spec.Replicas == nil || *set.Spec.Replicas != a.From:
 			return nil, apierrors.NewConflict(appsv1.Resource(a.Of.Kind), a.Of.Name, errors.New("it was scaled meanwhile"))
 		}
-		return map[string]any{"metadata": labelled(a.After)}, nil
+		return map[string]any{"metadata": surgeLabel(a.After)}, nil
 	})
 }
 

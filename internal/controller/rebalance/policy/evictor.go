@@ -50,24 +50,24 @@ type evictorArgs struct {
 	IgnorePodsWithoutPDB    *bool `json:"ignorePodsWithoutPDB"`
 }
 
-func (r *reader) evictor(n *yaml.Node) *rebalance.Evictor {
+func (r *reader) readEvictor(n *yaml.Node) *rebalance.Evictor {
 	e := rebalance.NewEvictor()
 	if n == nil {
 		return e
 	}
 
 	var args evictorArgs
-	r.decode(n, evictorName, &args)
+	r.decodeStrictly(n, evictorName, &args)
 	if args.NodeSelector != "" {
 		selector, err := labels.Parse(args.NodeSelector)
 		if err != nil {
-			r.fail(n, "%s: nodeSelector: %v", evictorName, err)
+			r.setError(n, "%s: nodeSelector: %v", evictorName, err)
 		}
 		e.Targets = selector
 	}
 
 	e.NodeFit = args.NodeFit
-	e.Pods, e.Namespaces = r.selector(n, args.LabelSelector), r.selector(n, args.NamespaceLabelSelector)
+	e.Pods, e.Namespaces = r.readSelector(n, args.LabelSelector), r.readSelector(n, args.NamespaceLabelSelector)
 	e.MinReplicas = int(min(args.MinReplicas, math.MaxInt32))
 	if args.MinPodAge != nil {
 		e.MinPodAge = args.MinPodAge.Duration
@@ -78,15 +78,15 @@ func (r *reader) evictor(n *yaml.Node) *rebalance.Evictor {
 	case "Mandatory":
 		e.Mandatory = true
 	default:
-		r.fail(n, "%s: noEvictionPolicy: %q: must be Preferred or Mandatory", evictorName, args.NoEvictionPolicy)
+		r.setError(n, "%s: noEvictionPolicy: %q: must be Preferred or Mandatory", evictorName, args.NoEvictionPolicy)
 	}
 
-	r.protections(n, e, &args)
-	r.threshold(n, e, &args)
+	r.readProtections(n, e, &args)
+	r.readThreshold(n, e, &args)
 	return e
 }
 
-func (r *reader) protections(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
+func (r *reader) readProtections(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
 	is := func(b *bool) bool { return b != nil && *b }
 	old := []*bool{args.EvictLocalStoragePods, args.EvictDaemonSetPods, args.EvictSystemCriticalPods,
 		args.IgnorePvcPods, args.EvictFailedBarePods, args.IgnorePodsWithoutPDB}
@@ -95,7 +95,7 @@ func (r *reader) protections(n *yaml.Node, e *rebalance.Evictor, args *evictorAr
 	e.Critical, e.FailedBare = !is(args.EvictSystemCriticalPods), !is(args.EvictFailedBarePods)
 	e.Claims, e.WithoutBudget = is(args.IgnorePvcPods), is(args.IgnorePodsWithoutPDB)
 	if len(p.DefaultDisabled)+len(p.ExtraEnabled) > 0 && slices.ContainsFunc(old, is) {
-		r.fail(n, "%s: podProtections: must not stand beside evictLocalStoragePods and the other deprecated fields", evictorName)
+		r.setError(n, "%s: podProtections: must not stand beside evictLocalStoragePods and the other deprecated fields", evictorName)
 		return
 	}
 
@@ -110,7 +110,7 @@ func (r *reader) protections(n *yaml.Node, e *rebalance.Evictor, args *evictorAr
 		case "FailedBarePods":
 			e.FailedBare = false
 		default:
-			r.fail(n, "%s: podProtections.defaultDisabled: %q: must be PodsWithLocalStorage, DaemonSetPods, "+
+			r.setError(n, "%s: podProtections.defaultDisabled: %q: must be PodsWithLocalStorage, DaemonSetPods, "+
 				"SystemCriticalPods or FailedBarePods", evictorName, name)
 		}
 	}
@@ -124,7 +124,7 @@ func (r *reader) protections(n *yaml.Node, e *rebalance.Evictor, args *evictorAr
 		case "PodsWithResourceClaims":
 			e.DeviceClaims = true
 		default:
-			r.fail(n, "%s: podProtections.extraEnabled: %q: must be PodsWithPVC, PodsWithoutPDB "+
+			r.setError(n, "%s: podProtections.extraEnabled: %q: must be PodsWithPVC, PodsWithoutPDB "+
 				"or PodsWithResourceClaims", evictorName, name)
 		}
 	}
@@ -136,19 +136,19 @@ func (r *reader) protections(n *yaml.Node, e *rebalance.Evictor, args *evictorAr
 	}
 }
 
-func (r *reader) threshold(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
+func (r *reader) readThreshold(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
 	t := args.PriorityThreshold
 	switch {
 	case t == nil:
 	case t.Value != nil && t.Name != "":
-		r.fail(n, "%s: priorityThreshold: must have a name or a value, not both", evictorName)
+		r.setError(n, "%s: priorityThreshold: must have a name or a value, not both", evictorName)
 	case t.Name != "":
 		value, known := int32(0), false
 		if r.priorities != nil {
 			value, known = r.priorities(t.Name)
 		}
 		if !known {
-			r.fail(n, "%s: priorityThreshold: there is no priority class %q", evictorName, t.Name)
+			r.setError(n, "%s: priorityThreshold: there is no priority class %q", evictorName, t.Name)
 		}
 		e.Priority, e.PriorityClass = &value, t.Name
 	case t.Value != nil:
@@ -156,9 +156,9 @@ func (r *reader) threshold(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs
 	}
 
 	if e.Priority != nil && *e.Priority > highestThreshold {
-		r.fail(n, "%s: priorityThreshold: %d: must not be above %d", evictorName, *e.Priority, highestThreshold)
+		r.setError(n, "%s: priorityThreshold: %d: must not be above %d", evictorName, *e.Priority, highestThreshold)
 	}
 	if e.Priority != nil && !e.Critical {
-		r.note(n, "%s: priorityThreshold has no effect while critical pods are not protected, as in the descheduler", evictorName)
+		r.addNote(n, "%s: priorityThreshold has no effect while critical pods are not protected, as in the descheduler", evictorName)
 	}
 }

@@ -21,16 +21,16 @@ type plugin struct {
 }
 
 var catalog = map[string]plugin{
-	"RemoveDuplicates":                            {"balance", duplicates},
-	"LowNodeUtilization":                          {"balance", utilization(false)},
-	"HighNodeUtilization":                         {"balance", utilization(true)},
-	"RemovePodsViolatingTopologySpreadConstraint": {"balance", spread},
+	"RemoveDuplicates":                            {"balance", readDuplicates},
+	"LowNodeUtilization":                          {"balance", readUtilization(false)},
+	"HighNodeUtilization":                         {"balance", readUtilization(true)},
+	"RemovePodsViolatingTopologySpreadConstraint": {"balance", readSpread},
 	"RemovePodsViolatingInterPodAntiAffinity":     {"deschedule", antiAffinity},
 	"RemovePodsViolatingNodeAffinity":             {"deschedule", nodeAffinity},
 	"RemovePodsViolatingNodeTaints":               {"deschedule", nodeTaints},
-	"RemovePodsHavingTooManyRestarts":             {"deschedule", restarts},
-	"PodLifeTime":                                 {"deschedule", lifetime},
-	"RemoveFailedPods":                            {"deschedule", failed},
+	"RemovePodsHavingTooManyRestarts":             {"deschedule", readRestarts},
+	"PodLifeTime":                                 {"deschedule", readLifetime},
+	"RemoveFailedPods":                            {"deschedule", readFailed},
 }
 
 // scope are the arguments that most plugins have.
@@ -42,20 +42,20 @@ type scope struct {
 	LabelSelector *metav1.LabelSelector `json:"labelSelector"`
 }
 
-func (s *scope) into(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+func (s *scope) applyTo(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if s.Namespaces != nil {
 		goal.Scope.Include, goal.Scope.Exclude = s.Namespaces.Include, s.Namespaces.Exclude
 		if len(s.Namespaces.Include) > 0 && len(s.Namespaces.Exclude) > 0 {
-			r.fail(at, "%s: namespaces: must have include or exclude, not both", goal.Name)
+			r.setError(at, "%s: namespaces: must have include or exclude, not both", goal.Name)
 		}
 	}
-	goal.Scope.Pods = r.selector(at, s.LabelSelector)
+	goal.Scope.Pods = r.readSelector(at, s.LabelSelector)
 }
 
 func antiAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct{ scope }
-	r.decode(at, goal.Name, &args)
-	args.into(r, goal, at)
+	r.decodeStrictly(at, goal.Name, &args)
+	args.applyTo(r, goal, at)
 	goal.Heal = &rebalance.Heal{Only: rebalance.AntiAffinity}
 }
 
@@ -64,8 +64,8 @@ func nodeAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		scope
 		NodeAffinityType []string `json:"nodeAffinityType"`
 	}
-	r.decode(at, goal.Name, &args)
-	args.into(r, goal, at)
+	r.decodeStrictly(at, goal.Name, &args)
+	args.applyTo(r, goal, at)
 	required := slices.Contains(args.NodeAffinityType, "requiredDuringSchedulingIgnoredDuringExecution")
 	preferred := slices.Contains(args.NodeAffinityType, "preferredDuringSchedulingIgnoredDuringExecution")
 	if required {
@@ -74,16 +74,16 @@ func nodeAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 
 	switch {
 	case !required && !preferred:
-		r.fail(at, "%s: nodeAffinityType: must be requiredDuringSchedulingIgnoredDuringExecution or "+
+		r.setError(at, "%s: nodeAffinityType: must be requiredDuringSchedulingIgnoredDuringExecution or "+
 			"preferredDuringSchedulingIgnoredDuringExecution", goal.Name)
 	case preferred:
-		r.another(goal, required).Return = &rebalance.Return{Weights: true}
+		r.anotherGoal(goal, required).Return = &rebalance.Return{Weights: true}
 	}
 }
 
-// another returns the goal, or if it is taken, a second one for the same plugin: one whose
+// anotherGoal returns the goal, or if it is taken, a second one for the same plugin: one whose
 // arguments ask for what hard constraints and what preferences want.
-func (r *reader) another(goal *rebalance.Goal, taken bool) *rebalance.Goal {
+func (r *reader) anotherGoal(goal *rebalance.Goal, taken bool) *rebalance.Goal {
 	if !taken {
 		return goal
 	}
@@ -100,43 +100,43 @@ func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		ExcludedTaints          []string `json:"excludedTaints"`
 		IncludedTaints          []string `json:"includedTaints"`
 	}
-	r.decode(at, goal.Name, &args)
-	args.into(r, goal, at)
+	r.decodeStrictly(at, goal.Name, &args)
+	args.applyTo(r, goal, at)
 	if len(args.ExcludedTaints) > 0 && len(args.IncludedTaints) > 0 {
-		r.fail(at, "%s: must have includedTaints or excludedTaints, not both", goal.Name)
+		r.setError(at, "%s: must have includedTaints or excludedTaints, not both", goal.Name)
 	}
 
 	counts := func(t *v1.Taint) bool {
 		if len(args.IncludedTaints) > 0 {
-			return named(args.IncludedTaints, t)
+			return isNamed(args.IncludedTaints, t)
 		}
-		return !named(args.ExcludedTaints, t)
+		return !isNamed(args.ExcludedTaints, t)
 	}
 
 	goal.Heal = &rebalance.Heal{Only: rebalance.NodeTaints, Taints: counts}
 	if args.IncludePreferNoSchedule {
-		r.another(goal, true).Return = &rebalance.Return{Taints: true, TaintCounts: counts}
+		r.anotherGoal(goal, true).Return = &rebalance.Return{Taints: true, TaintCounts: counts}
 	}
 }
 
-// named reports whether a taint is in a list of keys and key=value.
-func named(list []string, t *v1.Taint) bool {
+// isNamed reports whether a taint is in a list of keys and key=value.
+func isNamed(list []string, t *v1.Taint) bool {
 	return slices.ContainsFunc(list, func(text string) bool {
 		key, value, both := strings.Cut(text, "=")
 		return key == t.Key && (!both || value == t.Value)
 	})
 }
 
-func spread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+func readSpread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
 		Constraints            []string `json:"constraints"`
 		TopologyBalanceNodeFit *bool    `json:"topologyBalanceNodeFit"`
 	}
-	r.decode(at, goal.Name, &args)
-	args.into(r, goal, at)
+	r.decodeStrictly(at, goal.Name, &args)
+	args.applyTo(r, goal, at)
 	if fit := args.TopologyBalanceNodeFit; fit != nil && !*fit {
-		r.note(at, "%s: topologyBalanceNodeFit false has no effect: every move is proved", goal.Name)
+		r.addNote(at, "%s: topologyBalanceNodeFit false has no effect: every move is proved", goal.Name)
 	}
 
 	hard, soft := len(args.Constraints) == 0, false
@@ -147,7 +147,7 @@ func spread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		case v1.ScheduleAnyway:
 			soft = true
 		default:
-			r.fail(at, "%s: constraints: %q: must be DoNotSchedule or ScheduleAnyway", goal.Name, c)
+			r.setError(at, "%s: constraints: %q: must be DoNotSchedule or ScheduleAnyway", goal.Name, c)
 		}
 	}
 
@@ -155,11 +155,11 @@ func spread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		goal.Heal = &rebalance.Heal{Only: rebalance.Spread}
 	}
 	if soft {
-		r.another(goal, hard).Heal = &rebalance.Heal{Only: rebalance.Spread, Soft: true}
+		r.anotherGoal(goal, hard).Heal = &rebalance.Heal{Only: rebalance.Spread, Soft: true}
 	}
 }
 
-func duplicates(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+func readDuplicates(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		Namespaces *struct {
 			Include []string `json:"include"`
@@ -167,8 +167,8 @@ func duplicates(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		} `json:"namespaces"`
 		ExcludeOwnerKinds []string `json:"excludeOwnerKinds"`
 	}
-	r.decode(at, goal.Name, &args)
-	(&scope{Namespaces: args.Namespaces}).into(r, goal, at)
+	r.decodeStrictly(at, goal.Name, &args)
+	(&scope{Namespaces: args.Namespaces}).applyTo(r, goal, at)
 	goal.Duplicates = &rebalance.Duplicates{ExcludeOwners: args.ExcludeOwnerKinds}
 }
 
@@ -194,10 +194,10 @@ type utilizationArgs struct {
 	EvictionModes []string `json:"evictionModes"`
 }
 
-func utilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+func readUtilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	return func(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		var args utilizationArgs
-		r.decode(at, goal.Name, &args)
+		r.decodeStrictly(at, goal.Name, &args)
 		u := &rebalance.Utilization{
 			High: high, Thresholds: args.Thresholds, Targets: args.TargetThresholds,
 			Deviation: args.UseDeviationThresholds, MoreThan: int(args.NumberOfNodes),
@@ -205,71 +205,71 @@ func utilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.Node)
 
 		goal.Utilization = u
 		if len(args.EvictionModes) > 0 {
-			r.note(at, "%s: evictionModes has no effect: a node is emptied of all its pods, or left alone", goal.Name)
+			r.addNote(at, "%s: evictionModes has no effect: a node is emptied of all its pods, or left alone", goal.Name)
 		}
 
 		if args.EvictableNamespaces != nil {
 			goal.Scope.Exclude = args.EvictableNamespaces.Exclude
 		}
 		if args.EvictionLimits != nil {
-			u.PerNode = limit(args.EvictionLimits.Node)
+			u.PerNode = toLimit(args.EvictionLimits.Node)
 		}
 
 		if args.MetricsUtilization != nil {
-			r.fail(at, "%s: metricsUtilization: Berth counts by requests and knows no metrics; leave it out", goal.Name)
+			r.setError(at, "%s: metricsUtilization: Berth counts by requests and knows no metrics; leave it out", goal.Name)
 		}
 		if len(u.Thresholds) == 0 {
-			r.fail(at, "%s: thresholds: must name a resource", goal.Name)
+			r.setError(at, "%s: thresholds: must name a resource", goal.Name)
 		}
 
-		r.percentages(at, goal.Name, "thresholds", u.Thresholds)
+		r.checkPercentages(at, goal.Name, "thresholds", u.Thresholds)
 		if high {
 			if len(u.Targets) > 0 || u.Deviation {
-				r.fail(at, "%s: targetThresholds and useDeviationThresholds are LowNodeUtilization's", goal.Name)
+				r.setError(at, "%s: targetThresholds and useDeviationThresholds are LowNodeUtilization's", goal.Name)
 			}
 			u.Targets = u.Thresholds
 			return
 		}
 
-		r.percentages(at, goal.Name, "targetThresholds", u.Targets)
+		r.checkPercentages(at, goal.Name, "targetThresholds", u.Targets)
 		for name, low := range u.Thresholds {
 			target, both := u.Targets[name]
 			switch {
 			case !both:
-				r.fail(at, "%s: thresholds and targetThresholds must name the same resources: %s", goal.Name, name)
+				r.setError(at, "%s: thresholds and targetThresholds must name the same resources: %s", goal.Name, name)
 			case low > target && !u.Deviation:
-				r.fail(at, "%s: thresholds: %s: %g must not be above its target %g", goal.Name, name, low, target)
+				r.setError(at, "%s: thresholds: %s: %g must not be above its target %g", goal.Name, name, low, target)
 			}
 		}
 
 		if len(u.Targets) != len(u.Thresholds) {
-			r.fail(at, "%s: thresholds and targetThresholds must name the same resources", goal.Name)
+			r.setError(at, "%s: thresholds and targetThresholds must name the same resources", goal.Name)
 		}
 	}
 }
 
-func (r *reader) percentages(at *yaml.Node, plugin, field string, list map[v1.ResourceName]float64) {
+func (r *reader) checkPercentages(at *yaml.Node, plugin, field string, list map[v1.ResourceName]float64) {
 	for name, value := range list {
 		if value < 0 || value > 100 {
-			r.fail(at, "%s: %s: %s: %g must be from 0 to 100", plugin, field, name, value)
+			r.setError(at, "%s: %s: %s: %g must be from 0 to 100", plugin, field, name, value)
 		}
 	}
 }
 
-func restarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+func readRestarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
 		PodRestartThreshold     int32    `json:"podRestartThreshold"`
 		IncludingInitContainers bool     `json:"includingInitContainers"`
 		States                  []string `json:"states"`
 	}
-	r.decode(at, goal.Name, &args)
-	args.into(r, goal, at)
+	r.decodeStrictly(at, goal.Name, &args)
+	args.applyTo(r, goal, at)
 	if args.PodRestartThreshold < 1 {
-		r.fail(at, "%s: podRestartThreshold: must be 1 or more", goal.Name)
+		r.setError(at, "%s: podRestartThreshold: must be 1 or more", goal.Name)
 	}
 
-	r.known(at, goal.Name, args.States, restartStates)
+	r.checkStates(at, goal.Name, args.States, restartStates)
 	count := func(o *v1.Pod) int32 { return restartsOf(o, args.IncludingInitContainers) }
 	goal.Renew = &rebalance.Renew{
 		Wants: func(o *v1.Pod, _ time.Time) string {
@@ -282,7 +282,7 @@ func restarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 }
 
-func lifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+func readLifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
 		MaxPodLifeTimeSeconds *uint       `json:"maxPodLifeTimeSeconds"`
@@ -297,29 +297,29 @@ func lifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		IncludingEphemeralContainers bool `json:"includingEphemeralContainers"`
 	}
 
-	r.decode(at, goal.Name, &args)
-	args.into(r, goal, at)
+	r.decodeStrictly(at, goal.Name, &args)
+	args.applyTo(r, goal, at)
 	if args.MaxPodLifeTimeSeconds == nil && len(args.States) == 0 && len(args.Conditions) == 0 && len(args.ExitCodes) == 0 {
-		r.fail(at, "%s: must have maxPodLifeTimeSeconds, states, conditions or exitCodes", goal.Name)
+		r.setError(at, "%s: must have maxPodLifeTimeSeconds, states, conditions or exitCodes", goal.Name)
 	}
 
-	r.known(at, goal.Name, args.States, lifetimeStates)
+	r.checkStates(at, goal.Name, args.States, lifetimeStates)
 	if slices.Contains(args.Conditions, condition{}) {
-		r.fail(at, "%s: conditions: each must have a type, status, reason or minTimeSinceLastTransitionSeconds", goal.Name)
+		r.setError(at, "%s: conditions: each must have a type, status, reason or minTimeSinceLastTransitionSeconds", goal.Name)
 	}
 
 	kinds := args.OwnerKinds
 	if kinds != nil && len(kinds.Include) > 0 && len(kinds.Exclude) > 0 {
-		r.fail(at, "%s: ownerKinds: must have include or exclude, not both", goal.Name)
+		r.setError(at, "%s: ownerKinds: must have include or exclude, not both", goal.Name)
 	}
 
 	goal.Renew = &rebalance.Renew{
 		Wants: func(o *v1.Pod, now time.Time) string {
 			age := now.Sub(o.CreationTimestamp.Time)
 			switch {
-			case args.MaxPodLifeTimeSeconds != nil && !longer(age, *args.MaxPodLifeTimeSeconds),
+			case args.MaxPodLifeTimeSeconds != nil && !isOlder(age, *args.MaxPodLifeTimeSeconds),
 				!inState(o, args.States, args.IncludingInitContainers, args.IncludingEphemeralContainers),
-				!exited(o, args.ExitCodes, args.IncludingInitContainers),
+				!hasExited(o, args.ExitCodes, args.IncludingInitContainers),
 				!hasCondition(o, args.Conditions, now),
 				kinds != nil && !ofKind(o, kinds.Include, kinds.Exclude):
 				return ""
@@ -333,7 +333,7 @@ func lifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 }
 
-func failed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
+func readFailed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	args := struct {
 		scope
 		MinPodLifetimeSeconds   *uint    `json:"minPodLifetimeSeconds"`
@@ -343,8 +343,8 @@ func failed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		ExcludeOwnerKinds       []string `json:"excludeOwnerKinds"`
 	}{}
 
-	r.decode(at, goal.Name, &args)
-	args.into(r, goal, at)
+	r.decodeStrictly(at, goal.Name, &args)
+	args.applyTo(r, goal, at)
 	age := uint(3600)
 	if args.MinPodLifetimeSeconds != nil {
 		age = *args.MinPodLifetimeSeconds
@@ -359,7 +359,7 @@ func failed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 				len(args.Reasons) > 0 &&
 					!slices.ContainsFunc(args.Reasons,
 						func(reason string) bool { return hasReason(o, reason, args.IncludingInitContainers) }),
-				!exited(o, args.ExitCodes, args.IncludingInitContainers):
+				!hasExited(o, args.ExitCodes, args.IncludingInitContainers):
 				return ""
 			}
 			return "it has failed"

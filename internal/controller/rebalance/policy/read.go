@@ -56,17 +56,17 @@ func Read(file string, text []byte, priorities Priorities) (*rebalance.Policy, e
 	if len(document.Content) == 0 {
 		return nil, fmt.Errorf("%s: is empty; must be a %s", file, Kind)
 	}
-	if r.resolve(document.Content[0], map[*yaml.Node]bool{}); r.err != nil {
+	if r.resolveAliases(document.Content[0], map[*yaml.Node]bool{}); r.err != nil {
 		return nil, r.err
 	}
-	r.unique(document.Content[0])
-	r.top(document.Content[0])
-	r.unread(text)
+	r.checkUnique(document.Content[0])
+	r.readTop(document.Content[0])
+	r.noteUnread(text)
 	return r.policy, r.err
 }
 
-// unread notes a document behind the first. One that is empty says nothing.
-func (r *reader) unread(text []byte) {
+// noteUnread notes a document behind the first. One that is empty says nothing.
+func (r *reader) noteUnread(text []byte) {
 	documents := yaml.NewDecoder(bytes.NewReader(text))
 	for first := true; ; first = false {
 		var document yaml.Node
@@ -78,35 +78,35 @@ func (r *reader) unread(text []byte) {
 			r.policy.Notes = append(r.policy.Notes, r.file+": "+words)
 			return
 		case !first && document.Content[0].Tag != "!!null":
-			r.note(document.Content[0], words)
+			r.addNote(document.Content[0], words)
 			return
 		}
 	}
 }
 
-// resolve puts the nodes that aliases and merge keys stand for in their place. within are the nodes
-// around this one, which it must not stand for.
-func (r *reader) resolve(n *yaml.Node, within map[*yaml.Node]bool) {
+// resolveAliases puts the nodes that aliases and merge keys stand for in their place. within are
+// the nodes around this one, which it must not stand for.
+func (r *reader) resolveAliases(n *yaml.Node, within map[*yaml.Node]bool) {
 	within[n] = true
 	defer delete(within, n)
 	n.Anchor = ""
 	for i, child := range n.Content {
 		if child.Kind == yaml.AliasNode {
 			if within[child.Alias] {
-				r.fail(child, "*%s: stands for what it is part of", child.Value)
+				r.setError(child, "*%s: stands for what it is part of", child.Value)
 				return
 			}
 			n.Content[i] = child.Alias
 		}
-		r.resolve(n.Content[i], within)
+		r.resolveAliases(n.Content[i], within)
 	}
 	if n.Kind == yaml.MappingNode {
-		merge(n)
+		mergeKeys(n)
 	}
 }
 
-// merge puts the pairs of merge keys in their place; those that the mapping has itself count.
-func merge(n *yaml.Node) {
+// mergeKeys puts the pairs of merge keys in their place; those that the mapping has itself count.
+func mergeKeys(n *yaml.Node) {
 	var own, merged []*yaml.Node
 	keys := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -131,27 +131,27 @@ func merge(n *yaml.Node) {
 	n.Content = own
 }
 
-// unique refuses keys that a mapping has twice: one of the values would be passed over.
-func (r *reader) unique(n *yaml.Node) {
+// checkUnique refuses keys that a mapping has twice: one of the values would be passed over.
+func (r *reader) checkUnique(n *yaml.Node) {
 	lines := map[string]int{}
 	for i, child := range n.Content {
 		if n.Kind == yaml.MappingNode && i%2 == 0 {
 			if line, twice := lines[child.Value]; twice {
-				r.fail(child, "%s: is already given in line %d", child.Value, line)
+				r.setError(child, "%s: is already given in line %d", child.Value, line)
 			}
 			lines[child.Value] = child.Line
 		}
-		r.unique(child)
+		r.checkUnique(child)
 	}
 }
 
-func (r *reader) fail(at *yaml.Node, format string, args ...any) {
+func (r *reader) setError(at *yaml.Node, format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%s:%d: %s", r.file, at.Line, fmt.Sprintf(format, args...))
 	}
 }
 
-func (r *reader) note(at *yaml.Node, format string, args ...any) {
+func (r *reader) addNote(at *yaml.Node, format string, args ...any) {
 	r.policy.Notes = append(r.policy.Notes, fmt.Sprintf("%s:%d: %s", r.file, at.Line, fmt.Sprintf(format, args...)))
 }
 
@@ -162,20 +162,20 @@ type field struct {
 	value *yaml.Node
 }
 
-// items are those of a list; null is an empty one.
-func (r *reader) items(n *yaml.Node, what string) []*yaml.Node {
+// listItems are those of a list; null is an empty one.
+func (r *reader) listItems(n *yaml.Node, what string) []*yaml.Node {
 	if n.Kind != yaml.SequenceNode && n.Tag != "!!null" {
-		r.fail(n, "%s: must be a list", what)
+		r.setError(n, "%s: must be a list", what)
 	}
 	return n.Content
 }
 
-func (r *reader) fields(n *yaml.Node, what string) (list []field) {
+func (r *reader) listFields(n *yaml.Node, what string) (list []field) {
 	if n.Kind == yaml.ScalarNode && (n.Tag == "!!null" || n.Value == "") {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		r.fail(n, "%s: must be a mapping", what)
+		r.setError(n, "%s: must be a mapping", what)
 		return nil
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -184,8 +184,9 @@ func (r *reader) fields(n *yaml.Node, what string) (list []field) {
 	return list
 }
 
-// decode reads a value strictly: unknown fields are refused, and so is another case of a known one.
-func (r *reader) decode(n *yaml.Node, what string, into any) {
+// decodeStrictly reads a value strictly: unknown fields are refused, and so is another case of a
+// known one.
+func (r *reader) decodeStrictly(n *yaml.Node, what string, into any) {
 	text, err := yaml.Marshal(n)
 	if err == nil {
 		text, err = sigsyaml.YAMLToJSON(text)
@@ -197,18 +198,18 @@ func (r *reader) decode(n *yaml.Node, what string, into any) {
 		}
 	}
 	if err != nil {
-		r.fail(n, "%s: %s", what, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "json: "), "\n", "; "))
+		r.setError(n, "%s: %s", what, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "json: "), "\n", "; "))
 	}
 }
 
-// limit reads a number of evictions; nil is no limit.
-func (r *reader) limit(f field) *int {
+// readLimit reads a number of evictions; nil is no limit.
+func (r *reader) readLimit(f field) *int {
 	var number *uint
-	r.decode(f.value, f.name, &number)
-	return limit(number)
+	r.decodeStrictly(f.value, f.name, &number)
+	return toLimit(number)
 }
 
-func limit(number *uint) *int {
+func toLimit(number *uint) *int {
 	if number == nil {
 		return nil
 	}
@@ -216,11 +217,11 @@ func limit(number *uint) *int {
 	return &n
 }
 
-func (r *reader) top(n *yaml.Node) {
+func (r *reader) readTop(n *yaml.Node) {
 	var profiles *yaml.Node
 	version, kind := false, false
 	p := r.policy
-	for _, f := range r.fields(n, Kind) {
+	for _, f := range r.listFields(n, Kind) {
 		switch f.name {
 		case "apiVersion":
 			version = f.value.Value == Version
@@ -228,61 +229,61 @@ func (r *reader) top(n *yaml.Node) {
 			kind = f.value.Value == Kind
 		case "nodeSelector":
 			var text string
-			r.decode(f.value, f.name, &text)
+			r.decodeStrictly(f.value, f.name, &text)
 			selector, err := labels.Parse(text)
 			if err != nil {
-				r.fail(f.value, "nodeSelector: %v", err)
+				r.setError(f.value, "nodeSelector: %v", err)
 			}
 			p.Nodes = selector
 		case "maxNoOfPodsToEvictPerNode":
-			p.Limits.PerNode = r.limit(f)
+			p.Limits.PerNode = r.readLimit(f)
 		case "maxNoOfPodsToEvictPerNamespace":
-			p.Limits.PerNamespace = r.limit(f)
+			p.Limits.PerNamespace = r.readLimit(f)
 		case "maxNoOfPodsToEvictTotal":
-			p.Limits.Total = r.limit(f)
+			p.Limits.Total = r.readLimit(f)
 		case "gracePeriodSeconds":
-			r.decode(f.value, f.name, &p.GracePeriod)
+			r.decodeStrictly(f.value, f.name, &p.GracePeriod)
 		case "profiles":
 			profiles = f.value
 		case "metricsProviders", "metricsCollector", "evictionFailureEventNotification":
-			r.note(f.key, "%s has no equivalent: room is counted by requests, and refusals are in the plan", f.name)
+			r.addNote(f.key, "%s has no equivalent: room is counted by requests, and refusals are in the plan", f.name)
 		default:
-			r.note(f.key, "%s is not a field of %s; the descheduler passes over it, too", f.name, Kind)
+			r.addNote(f.key, "%s is not a field of %s; the descheduler passes over it, too", f.name, Kind)
 		}
 	}
 	if !version || !kind {
-		r.fail(n, "must be apiVersion: %s, kind: %s", Version, Kind)
+		r.setError(n, "must be apiVersion: %s, kind: %s", Version, Kind)
 		return
 	}
 	if profiles == nil {
 		return
 	}
 	var balance []rebalance.Goal
-	for _, profile := range r.items(profiles, "profiles") {
-		balance = append(balance, r.profile(profile)...)
+	for _, profile := range r.listItems(profiles, "profiles") {
+		balance = append(balance, r.readProfile(profile)...)
 	}
 	p.Goals = append(p.Goals, balance...) // all deschedule plugins run before all balance plugins
 }
 
-// profile reads one profile. Goals of deschedule plugins are added to the policy, those of balance
-// plugins are returned.
-func (r *reader) profile(n *yaml.Node) (balance []rebalance.Goal) {
+// readProfile reads one profile. Goals of deschedule plugins are added to the policy, those of
+// balance plugins are returned.
+func (r *reader) readProfile(n *yaml.Node) (balance []rebalance.Goal) {
 	name := ""
 	configs := map[string]*yaml.Node{}
 	var enabled []field // point and plugin
-	for _, f := range r.fields(n, "profile") {
+	for _, f := range r.listFields(n, "profile") {
 		switch f.name {
 		case "name":
 			name = f.value.Value
 		case "pluginConfig":
 			r.pluginConfig(f.value, configs)
 		case "plugins":
-			enabled = r.plugins(f.value)
+			enabled = r.readPlugins(f.value)
 		default:
-			r.note(f.key, "profiles: %s is not a field; the descheduler passes over it, too", f.name)
+			r.addNote(f.key, "profiles: %s is not a field; the descheduler passes over it, too", f.name)
 		}
 	}
-	evictor := r.evictor(configs[evictorName])
+	evictor := r.readEvictor(configs[evictorName])
 	for _, f := range enabled {
 		plugin := f.value.Value
 		if plugin == evictorName {
@@ -292,13 +293,13 @@ func (r *reader) profile(n *yaml.Node) (balance []rebalance.Goal) {
 		read, known := catalog[plugin]
 		switch {
 		case !known:
-			r.fail(f.value, "%s: no such plugin; known are %s", plugin, strings.Join(names(), ", "))
+			r.setError(f.value, "%s: no such plugin; known are %s", plugin, strings.Join(pluginNames(), ", "))
 			return nil
 		case !configured:
-			r.fail(f.value, "%s: is enabled, but has no pluginConfig", plugin)
+			r.setError(f.value, "%s: is enabled, but has no pluginConfig", plugin)
 			return nil
 		case f.name != read.point:
-			r.fail(f.value, "%s: is a %s plugin, not a %s plugin", plugin, read.point, f.name)
+			r.setError(f.value, "%s: is a %s plugin, not a %s plugin", plugin, read.point, f.name)
 			return nil
 		}
 		goals := []rebalance.Goal{{Name: plugin, Profile: name, Line: f.value.Line, Evictor: evictor}}
@@ -317,49 +318,49 @@ func (r *reader) profile(n *yaml.Node) (balance []rebalance.Goal) {
 }
 
 func (r *reader) pluginConfig(n *yaml.Node, into map[string]*yaml.Node) {
-	for _, item := range r.items(n, "pluginConfig") {
+	for _, item := range r.listItems(n, "pluginConfig") {
 		name := ""
 		args := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: item.Line}
-		for _, f := range r.fields(item, "pluginConfig") {
+		for _, f := range r.listFields(item, "pluginConfig") {
 			switch f.name {
 			case "name":
 				name = f.value.Value
 			case "args":
 				args = f.value
 			default:
-				r.note(f.key, "pluginConfig: %s stands beside args and has no effect; the descheduler passes over it, too", f.name)
+				r.addNote(f.key, "pluginConfig: %s stands beside args and has no effect; the descheduler passes over it, too", f.name)
 			}
 		}
 
 		if _, known := catalog[name]; !known && name != evictorName {
-			r.fail(item, "%s: no such plugin; known are %s", name, strings.Join(names(), ", "))
+			r.setError(item, "%s: no such plugin; known are %s", name, strings.Join(pluginNames(), ", "))
 		}
 		if into[name] != nil {
-			r.fail(item, "%s: its pluginConfig is already given in line %d", name, into[name].Line)
+			r.setError(item, "%s: its pluginConfig is already given in line %d", name, into[name].Line)
 		}
 		into[name] = args
 	}
 }
 
-// plugins returns the enabled plugins, each with the name of its extension point.
-func (r *reader) plugins(n *yaml.Node) (list []field) {
-	for _, point := range r.fields(n, "plugins") {
+// readPlugins returns the enabled plugins, each with the name of its extension point.
+func (r *reader) readPlugins(n *yaml.Node) (list []field) {
+	for _, point := range r.listFields(n, "plugins") {
 		switch point.name {
 		case "deschedule", "balance", "filter", "preevictionfilter":
 		case "presort", "sort":
-			r.note(point.key, "plugins: %s does nothing in the descheduler, and nothing here", point.name)
+			r.addNote(point.key, "plugins: %s does nothing in the descheduler, and nothing here", point.name)
 			continue
 		default:
-			r.note(point.key, "plugins: %s is not an extension point; names are in lower case, and the descheduler "+
+			r.addNote(point.key, "plugins: %s is not an extension point; names are in lower case, and the descheduler "+
 				"passes over it, too", point.name)
 			continue
 		}
-		for _, set := range r.fields(point.value, point.name) {
+		for _, set := range r.listFields(point.value, point.name) {
 			switch set.name {
 			case "enabled":
-				for _, plugin := range r.items(set.value, "plugins: "+point.name+".enabled") {
+				for _, plugin := range r.listItems(set.value, "plugins: "+point.name+".enabled") {
 					if plugin.Kind != yaml.ScalarNode {
-						r.fail(plugin, "plugins: %s.enabled: must be a list of names", point.name)
+						r.setError(plugin, "plugins: %s.enabled: must be a list of names", point.name)
 						return nil
 					}
 					if point.name == "deschedule" || point.name == "balance" || plugin.Value != evictorName {
@@ -367,7 +368,7 @@ func (r *reader) plugins(n *yaml.Node) (list []field) {
 					}
 				}
 			default:
-				r.note(set.key, "plugins: %s.%s does nothing in the descheduler, and nothing here", point.name, set.name)
+				r.addNote(set.key, "plugins: %s.%s does nothing in the descheduler, and nothing here", point.name, set.name)
 			}
 		}
 	}
@@ -375,19 +376,19 @@ func (r *reader) plugins(n *yaml.Node) (list []field) {
 	return list
 }
 
-// selector reads a label selector of a policy; nil is none.
-func (r *reader) selector(at *yaml.Node, s *metav1.LabelSelector) labels.Selector {
+// readSelector reads a label selector of a policy; nil is none.
+func (r *reader) readSelector(at *yaml.Node, s *metav1.LabelSelector) labels.Selector {
 	if s == nil {
 		return nil
 	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
-		r.fail(at, "labelSelector: %v", err)
+		r.setError(at, "labelSelector: %v", err)
 	}
 	return selector
 }
 
-func names() []string {
+func pluginNames() []string {
 	list := []string{evictorName}
 	for name := range catalog {
 		list = append(list, name)

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// statuses returns those of a pod's containers.
-func statuses(o *v1.Pod, initial, ephemeral bool) []v1.ContainerStatus {
+// containerStatuses returns those of a pod's containers.
+func containerStatuses(o *v1.Pod, initial, ephemeral bool) []v1.ContainerStatus {
 	list := slices.Clone(o.Status.ContainerStatuses)
 	if initial {
 		list = append(list, o.Status.InitContainerStatuses...)
@@ -24,7 +24,7 @@ func statuses(o *v1.Pod, initial, ephemeral bool) []v1.ContainerStatus {
 }
 
 func restartsOf(o *v1.Pod, initial bool) (sum int32) {
-	for _, s := range statuses(o, initial, false) {
+	for _, s := range containerStatuses(o, initial, false) {
 		sum += s.RestartCount
 	}
 	return sum
@@ -42,11 +42,11 @@ var (
 	}
 )
 
-// known refuses states that are not among these.
-func (r *reader) known(at *yaml.Node, plugin string, states, of []string) {
+// checkStates refuses states that are not among these.
+func (r *reader) checkStates(at *yaml.Node, plugin string, states, of []string) {
 	for _, state := range states {
 		if !slices.Contains(of, state) {
-			r.fail(at, "%s: states: %q: must be one of %s", plugin, state, strings.Join(of, ", "))
+			r.setError(at, "%s: states: %q: must be one of %s", plugin, state, strings.Join(of, ", "))
 		}
 	}
 }
@@ -58,7 +58,7 @@ func inState(o *v1.Pod, states []string, initial, ephemeral bool) bool {
 		return true
 	}
 	return slices.ContainsFunc(states, func(state string) bool {
-		return o.Status.Reason == state || slices.ContainsFunc(statuses(o, initial, ephemeral), func(s v1.ContainerStatus) bool {
+		return o.Status.Reason == state || slices.ContainsFunc(containerStatuses(o, initial, ephemeral), func(s v1.ContainerStatus) bool {
 			return s.State.Waiting != nil && s.State.Waiting.Reason == state || s.State.Terminated != nil &&
 				s.State.Terminated.Reason == state
 		})
@@ -66,7 +66,7 @@ func inState(o *v1.Pod, states []string, initial, ephemeral bool) bool {
 }
 
 func hasReason(o *v1.Pod, reason string, initial bool) bool {
-	return o.Status.Reason == reason || slices.ContainsFunc(statuses(o, initial, false), func(s v1.ContainerStatus) bool {
+	return o.Status.Reason == reason || slices.ContainsFunc(containerStatuses(o, initial, false), func(s v1.ContainerStatus) bool {
 		return s.State.Waiting != nil && s.State.Waiting.Reason == reason || s.State.Terminated != nil &&
 			s.State.Terminated.Reason == reason
 	})
@@ -86,20 +86,21 @@ func hasCondition(o *v1.Pod, list []condition, now time.Time) bool {
 		return slices.ContainsFunc(list, func(c condition) bool {
 			since := c.MinTimeSinceLastTransitionSeconds
 			lasts := since == nil || !have.LastTransitionTime.IsZero() && now.Sub(have.LastTransitionTime.Time).Seconds() >= float64(*since)
-			return matches(c.Type, string(have.Type)) && matches(c.Status, string(have.Status)) && matches(c.Reason, have.Reason) && lasts
+			return emptyOrEqual(c.Type, string(have.Type)) && emptyOrEqual(c.Status, string(have.Status)) &&
+				emptyOrEqual(c.Reason, have.Reason) && lasts
 		})
 	})
 }
 
-// longer reports whether a pod is older than so many seconds, whole ones as in the descheduler.
-func longer(age time.Duration, seconds uint) bool {
+// isOlder reports whether a pod is older than so many seconds, whole ones as in the descheduler.
+func isOlder(age time.Duration, seconds uint) bool {
 	return math.Trunc(age.Seconds()) > float64(seconds)
 }
 
-// exited reports whether a container has terminated with one of these codes; an empty list means
+// hasExited reports whether a container has terminated with one of these codes; an empty list means
 // any.
-func exited(o *v1.Pod, codes []int32, initial bool) bool {
-	return len(codes) == 0 || slices.ContainsFunc(statuses(o, initial, false), func(s v1.ContainerStatus) bool {
+func hasExited(o *v1.Pod, codes []int32, initial bool) bool {
+	return len(codes) == 0 || slices.ContainsFunc(containerStatuses(o, initial, false), func(s v1.ContainerStatus) bool {
 		return s.State.Terminated != nil && slices.Contains(codes, s.State.Terminated.ExitCode)
 	})
 }
@@ -112,4 +113,4 @@ func ofKind(o *v1.Pod, include, exclude []string) bool {
 	return (len(include) == 0 || is(include)) && !is(exclude)
 }
 
-func matches(want, have string) bool { return want == "" || want == have }
+func emptyOrEqual(want, have string) bool { return want == "" || want == have }

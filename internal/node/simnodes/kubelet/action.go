@@ -77,7 +77,7 @@ const (
 	Refused
 )
 
-// retry is how long to wait after n failures in a row.
-func retry(failures int) time.Duration {
+// retryDelay is how long to wait after n failures in a row.
+func retryDelay(failures int) time.Duration {
 	return min(200*time.Millisecond<<min(failures, 10), 30*time.Second)
 }

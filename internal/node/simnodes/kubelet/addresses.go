@@ -10,16 +10,16 @@ type ipPool struct {
 	last   netip.Addr              // the address that was handed out last; zero: none yet
 }
 
-// in sets the range, which comes with the node's object and never changes.
-func (p *ipPool) in(cidr string) {
+// setRange sets the range, which comes with the node's object and never changes.
+func (p *ipPool) setRange(cidr string) {
 	if prefix, err := netip.ParsePrefix(cidr); err == nil {
 		p.prefix = prefix.Masked()
 	}
 }
 
-// next takes a free address; "" when there is none. The first of the range is left to the network,
-// the second to the node.
-func (p *ipPool) next() string {
+// takeFree takes a free address; "" when there is none. The first of the range is left to the
+// network, the second to the node.
+func (p *ipPool) takeFree() string {
 	if !p.prefix.IsValid() {
 		return ""
 	}
@@ -37,13 +37,13 @@ func (p *ipPool) next() string {
 		}
 		if _, used := p.taken[a]; !used {
 			p.last = a
-			p.take(a.String())
+			p.takeAddress(a.String())
 			return a.String()
 		}
 	}
 }
 
-func (p *ipPool) take(ip string) {
+func (p *ipPool) takeAddress(ip string) {
 	if a, err := netip.ParseAddr(ip); err == nil {
 		if p.taken == nil {
 			p.taken = map[netip.Addr]struct{}{}
@@ -52,8 +52,8 @@ func (p *ipPool) take(ip string) {
 	}
 }
 
-// free gives an address back. It returns "", for the owner to store in its place.
-func (p *ipPool) free(ip string) string {
+// freeAddress gives an address back. It returns "", for the owner to store in its place.
+func (p *ipPool) freeAddress(ip string) string {
 	if a, err := netip.ParseAddr(ip); err == nil {
 		delete(p.taken, a)
 	}

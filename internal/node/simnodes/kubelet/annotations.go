@@ -58,9 +58,9 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 		sc.runFor = s.JobRunFor
 	}
 
-	sc.duration(pod, AnnotationRunFor, &sc.runFor)
-	sc.duration(pod, AnnotationTerminateAfter, &sc.terminateAfter)
-	sc.duration(pod, AnnotationInitFor, &sc.initFor)
+	sc.parseDuration(pod, AnnotationRunFor, &sc.runFor)
+	sc.parseDuration(pod, AnnotationTerminateAfter, &sc.terminateAfter)
+	sc.parseDuration(pod, AnnotationInitFor, &sc.initFor)
 	_, runFor := pod.Annotations[AnnotationRunFor]
 	_, exitCode := pod.Annotations[AnnotationExitCode]
 	sc.given = runFor || exitCode
@@ -68,7 +68,7 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	if text, ok := pod.Annotations[AnnotationExitCode]; ok {
 		code, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || code < 0 || code > 255 {
-			sc.fault(AnnotationExitCode, text, "must be a number from 0 to 255")
+			sc.addFault(AnnotationExitCode, text, "must be a number from 0 to 255")
 		} else {
 			sc.exitCode = int32(code)
 		}
@@ -77,7 +77,7 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	if text, ok := pod.Annotations[AnnotationReady]; ok {
 		ready, err := strconv.ParseBool(text)
 		if err != nil {
-			sc.fault(AnnotationReady, text, "must be true or false")
+			sc.addFault(AnnotationReady, text, "must be true or false")
 		} else {
 			sc.ready = &ready
 		}
@@ -86,8 +86,8 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	return sc
 }
 
-// ending is how a container ends by itself.
-func (sc *script) ending(c *v1.Container) ending {
+// endingFor is how a container ends by itself.
+func (sc *script) endingFor(c *v1.Container) ending {
 	if e, known := endingOf(c); known && !sc.given {
 		return e
 	}
@@ -106,20 +106,20 @@ func (sc *script) initEnding(c *v1.Container) ending {
 	return ending{runFor: sc.initFor}
 }
 
-func (sc *script) duration(pod *v1.Pod, key string, into *time.Duration) {
+func (sc *script) parseDuration(pod *v1.Pod, key string, into *time.Duration) {
 	text, ok := pod.Annotations[key]
 	if !ok {
 		return
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		sc.fault(key, text, "must be a duration such as 30s or 5m")
+		sc.addFault(key, text, "must be a duration such as 30s or 5m")
 		return
 	}
 	*into = d
 }
 
-func (sc *script) fault(key, value, allowed string) {
+func (sc *script) addFault(key, value, allowed string) {
 	if sc.bad == nil {
 		sc.bad = fmt.Errorf("annotation %s: %q: %s", key, value, allowed)
 	}

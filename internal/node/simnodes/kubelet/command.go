@@ -32,7 +32,7 @@ func endingOf(c *v1.Container) (ending, bool) {
 		return ending{}, false // builtins of a shell, not programs
 	default:
 		var e ending
-		_, known := e.statement(append([]string{name}, argv[1:]...))
+		_, known := e.applyStatement(append([]string{name}, argv[1:]...))
 		return e, known
 	}
 }
@@ -51,7 +51,7 @@ func endingOfScript(text string) (ending, bool) {
 			if len(fields) == 0 {
 				continue
 			}
-			last, known := e.statement(fields)
+			last, known := e.applyStatement(fields)
 			if !known || last {
 				return e, known
 			}
@@ -63,8 +63,8 @@ func endingOfScript(text string) (ending, bool) {
 	return e, true
 }
 
-// statement takes one command into account. last: no command runs after it.
-func (e *ending) statement(words []string) (last, known bool) {
+// applyStatement takes one command into account. last: no command runs after it.
+func (e *ending) applyStatement(words []string) (last, known bool) {
 	switch words[0] {
 	case "true", ":", "echo":
 		e.exitCode = 0

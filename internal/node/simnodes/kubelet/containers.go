@@ -36,17 +36,17 @@ func (p *play) wakeAt(t time.Time) {
 	}
 }
 
-// containers plays init containers in order, then the others beside the sidecars, which end when
-// all others have ended for good.
-func (p *play) containers() {
+// playContainers plays init containers in order, then the others beside the sidecars, which end
+// when all others have ended for good.
+func (p *play) playContainers() {
 	spec := &p.pod.Spec
-	p.status.InitContainerStatuses = p.known(spec.InitContainers, p.status.InitContainerStatuses)
-	p.status.ContainerStatuses = p.known(spec.Containers, p.status.ContainerStatuses)
+	p.status.InitContainerStatuses = p.knownStatuses(spec.InitContainers, p.status.InitContainerStatuses)
+	p.status.ContainerStatuses = p.knownStatuses(spec.Containers, p.status.ContainerStatuses)
 	if !p.initContainers() {
 		return
 	}
 	for i := range spec.Containers {
-		p.step(&spec.Containers[i], &p.status.ContainerStatuses[i], p.script.ending(&spec.Containers[i]))
+		p.playContainer(&spec.Containers[i], &p.status.ContainerStatuses[i], p.script.endingFor(&spec.Containers[i]))
 	}
 	p.ephemeralContainers()
 	if p.endedForGood() {
@@ -63,13 +63,13 @@ func (p *play) ephemeralContainers() {
 		containers[i] = v1.Container(p.pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
 		containers[i].RestartPolicy = &never
 	}
-	p.status.EphemeralContainerStatuses = p.known(containers, p.status.EphemeralContainerStatuses)
+	p.status.EphemeralContainerStatuses = p.knownStatuses(containers, p.status.EphemeralContainerStatuses)
 	for i := range containers {
 		e, known := endingOf(&containers[i])
 		if !known {
 			e = ending{runFor: forEver}
 		}
-		p.step(&containers[i], &p.status.EphemeralContainerStatuses[i], e)
+		p.playContainer(&containers[i], &p.status.EphemeralContainerStatuses[i], e)
 	}
 }
 
@@ -78,7 +78,7 @@ func (p *play) initContainers() bool {
 	for i := range p.pod.Spec.InitContainers {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
 		if isSidecar(c) {
-			p.step(c, cs, ending{runFor: forEver})
+			p.playContainer(c, cs, ending{runFor: forEver})
 			if cs.Started == nil || !*cs.Started {
 				return false
 			}
@@ -87,7 +87,7 @@ func (p *play) initContainers() bool {
 		if t := cs.State.Terminated; t != nil && t.ExitCode == 0 {
 			continue
 		}
-		p.step(c, cs, p.script.initEnding(c))
+		p.playContainer(c, cs, p.script.initEnding(c))
 		switch t := cs.State.Terminated; {
 		case t == nil:
 			return false
@@ -104,14 +104,14 @@ func (p *play) initContainers() bool {
 func (p *play) stopSidecars() {
 	for i := range p.status.InitContainerStatuses {
 		if cs := &p.status.InitContainerStatuses[i]; cs.State.Running != nil {
-			p.end(cs, p.now, exitTerminated)
+			p.endContainer(cs, p.now, exitTerminated)
 		}
 	}
 }
 
-// known returns a status for every container of the spec, in the spec's order. A container that has
-// none yet is waiting.
-func (p *play) known(containers []v1.Container, have []v1.ContainerStatus) []v1.ContainerStatus {
+// knownStatuses returns a status for every container of the spec, in the spec's order. A container
+// that has none yet is waiting.
+func (p *play) knownStatuses(containers []v1.Container, have []v1.ContainerStatus) []v1.ContainerStatus {
 	if len(containers) == 0 {
 		return nil
 	}
@@ -129,55 +129,55 @@ func (p *play) known(containers []v1.Container, have []v1.ContainerStatus) []v1.
 	return out
 }
 
-// step plays one container until it has to wait for something.
-func (p *play) step(c *v1.Container, cs *v1.ContainerStatus, e ending) {
+// playContainer plays one container until it has to wait for something.
+func (p *play) playContainer(c *v1.Container, cs *v1.ContainerStatus, e ending) {
 	for {
 		switch state := &cs.State; {
 		case state.Running != nil && cs.Image != c.Image:
 			// The image of a running container was changed: the container is replaced.
-			p.end(cs, p.now, exitTerminated)
-			if !p.pull(c, cs) {
+			p.endContainer(cs, p.now, exitTerminated)
+			if !p.pullImage(c, cs) {
 				return
 			}
-			p.start(c, cs, cs.RestartCount+1)
+			p.startContainer(c, cs, cs.RestartCount+1)
 		case state.Running != nil:
 			if e.runFor == forEver {
-				p.probe(c, cs)
+				p.runProbes(c, cs)
 				return
 			}
-			end := after(state.Running.StartedAt, e.runFor)
+			end := endOf(state.Running.StartedAt, e.runFor)
 			if p.now.Before(end) {
 				p.wakeAt(end)
-				p.probe(c, cs)
+				p.runProbes(c, cs)
 				return
 			}
-			p.end(cs, end, e.exitCode)
+			p.endContainer(cs, end, e.exitCode)
 		case state.Terminated != nil || cs.LastTerminationState.Terminated != nil:
-			if !p.restart(c, cs) {
+			if !p.restartContainer(c, cs) {
 				return
 			}
 		default:
-			if !p.pull(c, cs) {
+			if !p.pullImage(c, cs) {
 				return
 			}
-			p.start(c, cs, 0)
+			p.startContainer(c, cs, 0)
 		}
 	}
 }
 
-// restart starts a container again, or puts it into back-off. It is false when there is nothing to
-// do now.
-func (p *play) restart(c *v1.Container, cs *v1.ContainerStatus) bool {
+// restartContainer starts a container again, or puts it into back-off. It is false when there is
+// nothing to do now.
+func (p *play) restartContainer(c *v1.Container, cs *v1.ContainerStatus) bool {
 	last := cs.State.Terminated
 	if last == nil {
 		last = cs.LastTerminationState.Terminated
 	}
 
-	if !p.restarts(c, last.ExitCode) || !p.pull(c, cs) {
+	if !p.mayRestart(c, last.ExitCode) || !p.pullImage(c, cs) {
 		return false
 	}
 	delay := backOff(cs.RestartCount)
-	if at := after(last.FinishedAt, delay); p.now.Before(at) {
+	if at := endOf(last.FinishedAt, delay); p.now.Before(at) {
 		p.wakeAt(at)
 		cs.LastTerminationState.Terminated = last
 		cs.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{
@@ -189,12 +189,12 @@ func (p *play) restart(c *v1.Container, cs *v1.ContainerStatus) bool {
 	}
 
 	cs.LastTerminationState.Terminated = last
-	p.start(c, cs, cs.RestartCount+1)
+	p.startContainer(c, cs, cs.RestartCount+1)
 	return true
 }
 
-// restarts reports whether a container that ended with this code is started again.
-func (p *play) restarts(c *v1.Container, exitCode int32) bool {
+// mayRestart reports whether a container that ended with this code is started again.
+func (p *play) mayRestart(c *v1.Container, exitCode int32) bool {
 	policy := p.pod.Spec.RestartPolicy
 	if isInit := slices.ContainsFunc(p.pod.Spec.InitContainers,
 		func(i v1.Container) bool { return i.Name == c.Name }); isInit && policy == v1.RestartPolicyAlways && !isSidecar(c) {
@@ -215,17 +215,17 @@ func backOff(restarts int32) time.Duration {
 	return min(10*time.Second<<min(restarts-1, 10), 5*time.Minute)
 }
 
-func (p *play) start(c *v1.Container, cs *v1.ContainerStatus, restarts int32) {
-	cs.State = v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: stamp(p.now)}}
+func (p *play) startContainer(c *v1.Container, cs *v1.ContainerStatus, restarts int32) {
+	cs.State = v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: toSeconds(p.now)}}
 	cs.RestartCount = restarts
 	cs.Image = c.Image
-	cs.ImageID = c.Image + "@sha256:" + digest(c.Image)
-	cs.ContainerID = "berth://" + digest(string(p.pod.UID), c.Name, strconv.Itoa(int(restarts)))
-	p.size(c, cs)
+	cs.ImageID = c.Image + "@sha256:" + hashParts(c.Image)
+	cs.ContainerID = "berth://" + hashParts(string(p.pod.UID), c.Name, strconv.Itoa(int(restarts)))
+	p.reportSize(c, cs)
 }
 
-// size reports the container's resources as they are in the spec.
-func (p *play) size(c *v1.Container, cs *v1.ContainerStatus) {
+// reportSize reports the container's resources as they are in the spec.
+func (p *play) reportSize(c *v1.Container, cs *v1.ContainerStatus) {
 	cs.AllocatedResources = c.Resources.Requests.DeepCopy()
 	cs.Resources = &v1.ResourceRequirements{
 		Requests: c.Resources.Requests.DeepCopy(),
@@ -233,7 +233,7 @@ func (p *play) size(c *v1.Container, cs *v1.ContainerStatus) {
 	}
 }
 
-func (p *play) end(cs *v1.ContainerStatus, at time.Time, exitCode int32) {
+func (p *play) endContainer(cs *v1.ContainerStatus, at time.Time, exitCode int32) {
 	reason := "Completed"
 	if exitCode != 0 {
 		reason = "Error"
@@ -241,7 +241,7 @@ func (p *play) end(cs *v1.ContainerStatus, at time.Time, exitCode int32) {
 	ended := &v1.ContainerStateTerminated{
 		ExitCode:    exitCode,
 		Reason:      reason,
-		FinishedAt:  stamp(at),
+		FinishedAt:  toSeconds(at),
 		ContainerID: cs.ContainerID,
 	}
 	if cs.State.Running != nil {
@@ -260,7 +260,7 @@ func (p *play) end(cs *v1.ContainerStatus, at time.Time, exitCode int32) {
 func (p *play) endedForGood() bool {
 	for i := range p.status.ContainerStatuses {
 		ended := p.status.ContainerStatuses[i].State.Terminated
-		if ended == nil || p.restarts(&p.pod.Spec.Containers[i], ended.ExitCode) {
+		if ended == nil || p.mayRestart(&p.pod.Spec.Containers[i], ended.ExitCode) {
 			return false
 		}
 	}
@@ -273,7 +273,7 @@ func (p *play) stopAll(exitCode int32) {
 		p.status.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].State.Terminated == nil {
-				p.end(&list[i], p.now, exitCode)
+				p.endContainer(&list[i], p.now, exitCode)
 			}
 		}
 	}
@@ -283,16 +283,16 @@ func isSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// after is the end of a duration that began at a stored time. The API truncates times to whole
+// endOf is the end of a duration that began at a stored time. The API truncates times to whole
 // seconds: a second is added so that the end is never too early.
-func after(t metav1.Time, d time.Duration) time.Time {
+func endOf(t metav1.Time, d time.Duration) time.Time {
 	if d == 0 {
 		return t.Time
 	}
 	return t.Add(d + time.Second)
 }
 
-func digest(parts ...string) string {
+func hashParts(parts ...string) string {
 	h := sha256.New()
 	for _, part := range parts {
 		h.Write([]byte(part))

@@ -72,7 +72,7 @@ func New(shape Shape) *Fleet {
 		n := &node{number: number, name: shape.Name(number), pods: map[types.UID]*pod{}}
 		n.status.fire = func(now time.Time) { f.checkNode(n, now) }
 		n.renew.fire = func(now time.Time) { f.renewLease(n, now) }
-		n.measure.fire = func(now time.Time) { f.measure(n, now) }
+		n.measure.fire = func(now time.Time) { f.measureNode(n, now) }
 		f.nodes[n.name] = n
 	}
 	return f
@@ -83,7 +83,7 @@ func New(shape Shape) *Fleet {
 func (f *Fleet) Start(now time.Time) {
 	for number := 1; number <= f.shape.Count; number++ {
 		if n := f.nodes[f.shape.Name(number)]; n.object == nil && !n.busy {
-			f.register(n, now)
+			f.registerNode(n, now)
 		}
 	}
 }
@@ -95,7 +95,7 @@ func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 	for _, object := range list {
 		there[object.Name] = true
 		if f.shape.Beyond(object.Name) && object.Labels[LabelSimulated] != "" {
-			f.retire(object)
+			f.retireNode(object)
 			continue
 		}
 		f.NodeSeen(object, now)
@@ -109,13 +109,13 @@ func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 	}
 }
 
-// retire removes a node that an earlier, larger run left, and treats its pods as those of a deleted
-// node. It does so only for a node that was seen to be simulated: a machine may have a name of this
-// shape.
-func (f *Fleet) retire(object *v1.Node) {
+// retireNode removes a node that an earlier, larger run left, and treats its pods as those of a
+// deleted node. It does so only for a node that was seen to be simulated: a machine may have a name
+// of this shape.
+func (f *Fleet) retireNode(object *v1.Node) {
 	if f.nodes[object.Name] == nil {
 		n := &node{name: object.Name, gone: true, pods: map[types.UID]*pod{}}
-		n.status.fire = func(time.Time) { f.emit(Action{Kind: DeleteNode, Node: n.name, UID: object.UID}) }
+		n.status.fire = func(time.Time) { f.emitAction(Action{Kind: DeleteNode, Node: n.name, UID: object.UID}) }
 		f.nodes[n.name] = n
 		n.status.fire(time.Time{})
 	}
@@ -129,7 +129,7 @@ func (f *Fleet) Take() []Action {
 }
 
 // Next is when Tick has something to do next; false if never.
-func (f *Fleet) Next() (time.Time, bool) { return f.timers.next() }
+func (f *Fleet) Next() (time.Time, bool) { return f.timers.nextTime() }
 
 // Tick does what is due.
 func (f *Fleet) Tick(now time.Time) { f.timers.fireDue(now) }
@@ -140,23 +140,23 @@ func (f *Fleet) Live() int { return f.live }
 // Pods is how many pods are on the nodes.
 func (f *Fleet) Pods() int { return len(f.pods) }
 
-func (f *Fleet) emit(a Action) { f.out = append(f.out, a) }
+func (f *Fleet) emitAction(a Action) { f.out = append(f.out, a) }
 
 // NodeSeen applies a node's newest object.
 func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	n := f.nodes[object.Name]
 	if n == nil || n.number == 0 || object.Labels[LabelSimulated] == "" || n.object != nil &&
-		!newer(object.ResourceVersion, n.object.ResourceVersion) {
+		!isNewer(object.ResourceVersion, n.object.ResourceVersion) {
 		return
 	}
 
 	first := n.object == nil
 	n.object = object
 	n.gone = false
-	n.ips.in(object.Spec.PodCIDR)
+	n.ips.setRange(object.Spec.PodCIDR)
 	if first {
 		f.live++
-		n.statusAt = now.Add(time.Duration(spread(n.name) * float64(f.shape.StatusInterval)))
+		n.statusAt = now.Add(time.Duration(spreadName(n.name) * float64(f.shape.StatusInterval)))
 		n.silent, _ = silentUntil(object, now)
 		f.renewLease(n, now)
 	}
@@ -175,9 +175,9 @@ func (f *Fleet) NodeGone(object *v1.Node, now time.Time) {
 	}
 	f.live--
 	n.object, n.gone, n.silent, n.failures = nil, true, false, 0
-	f.timers.clear(&n.status)
-	f.timers.clear(&n.renew)
-	f.timers.clear(&n.measure)
+	f.timers.clearTimer(&n.status)
+	f.timers.clearTimer(&n.renew)
+	f.timers.clearTimer(&n.measure)
 	n.core, n.pressed = nil, nil
 	f.checkPods(n, now)
 }
@@ -201,7 +201,7 @@ func (f *Fleet) Done(a Action, outcome Outcome, object any, now time.Time) {
 	case DeleteNode:
 		if outcome == Failed {
 			n.failures++
-			f.timers.set(&n.status, now.Add(retry(n.failures)))
+			f.timers.setTimer(&n.status, now.Add(retryDelay(n.failures)))
 		}
 	}
 }
@@ -215,19 +215,19 @@ func (f *Fleet) nodeDone(n *node, outcome Outcome, object any, now time.Time) {
 		}
 	case Failed:
 		n.failures++
-		f.timers.set(&n.status, now.Add(retry(n.failures)))
+		f.timers.setTimer(&n.status, now.Add(retryDelay(n.failures)))
 	case Refused:
 		// A retry would be refused, too: the next report is sent when it is due.
-		f.timers.set(&n.status, now.Add(f.shape.StatusInterval))
+		f.timers.setTimer(&n.status, now.Add(f.shape.StatusInterval))
 	case Gone:
 		// The watch will say so.
 	}
 }
 
-// register creates the node's object.
-func (f *Fleet) register(n *node, now time.Time) {
+// registerNode creates the node's object.
+func (f *Fleet) registerNode(n *node, now time.Time) {
 	n.busy = true
-	f.emit(Action{Kind: Register, Node: n.name, Object: f.shape.Node(n.number, now)})
+	f.emitAction(Action{Kind: Register, Node: n.name, Object: f.shape.Node(n.number, now)})
 }
 
 // checkNode registers the node if it does not exist, and reports its status if it has changed or a
@@ -235,11 +235,11 @@ func (f *Fleet) register(n *node, now time.Time) {
 func (f *Fleet) checkNode(n *node, now time.Time) {
 	if n.object == nil {
 		if !n.gone && !n.busy {
-			f.register(n, now)
+			f.registerNode(n, now)
 		}
 		return
 	}
-	if f.listen(n, now); n.silent || n.busy {
+	if f.followHeartbeat(n, now); n.silent || n.busy {
 		return
 	}
 	if f.addLabels(n) {
@@ -247,31 +247,31 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 	}
 	status := f.shape.nodeStatus(n.object, n.number, n.pressed, now)
 	due := !now.Before(n.statusAt)
-	if !due && same(&n.object.Status, &status) {
-		f.timers.set(&n.status, n.statusAt)
+	if !due && semanticEqual(&n.object.Status, &status) {
+		f.timers.setTimer(&n.status, n.statusAt)
 		return
 	}
 	// Two writers that disagree about a field must not flood the API server.
 	if soonest := n.reported.Add(time.Second); now.Before(soonest) {
-		f.timers.set(&n.status, soonest)
+		f.timers.setTimer(&n.status, soonest)
 		return
 	}
-	heartbeat(&status, now)
+	renewHeartbeats(&status, now)
 	n.busy, n.reported = true, now
 	n.statusAt = now.Add(f.shape.StatusInterval)
-	f.timers.set(&n.status, n.statusAt)
-	f.emit(Action{Kind: PatchNode, Node: n.name, UID: n.object.UID, Status: true,
+	f.timers.setTimer(&n.status, n.statusAt)
+	f.emitAction(Action{Kind: PatchNode, Node: n.name, UID: n.object.UID, Status: true,
 		Patch: nodePatch(n.object.UID, nil, &n.object.Status, &status)})
 }
 
-// listen follows the heartbeat annotation: into silence and out of it.
-func (f *Fleet) listen(n *node, now time.Time) {
+// followHeartbeat follows the heartbeat annotation: into silence and out of it.
+func (f *Fleet) followHeartbeat(n *node, now time.Time) {
 	silent, until := silentUntil(n.object, now)
 	if silent {
-		f.timers.clear(&n.status)
-		f.timers.clear(&n.renew)
+		f.timers.clearTimer(&n.status)
+		f.timers.clearTimer(&n.renew)
 		if !until.IsZero() {
-			f.timers.set(&n.status, until)
+			f.timers.setTimer(&n.status, until)
 		}
 	}
 
@@ -297,7 +297,7 @@ func (f *Fleet) addLabels(n *node) bool {
 		return false
 	}
 	n.busy = true
-	f.emit(Action{Kind: PatchNode, Node: n.name, UID: n.object.UID,
+	f.emitAction(Action{Kind: PatchNode, Node: n.name, UID: n.object.UID,
 		Patch: nodePatch(n.object.UID, labels, &n.object.Status, &n.object.Status)})
 	return true
 }
@@ -307,7 +307,7 @@ func (f *Fleet) renewLease(n *node, now time.Time) {
 		return
 	}
 	n.renewing, n.asked = true, now
-	f.emit(Action{Kind: Renew, Node: n.name, UID: n.object.UID})
+	f.emitAction(Action{Kind: Renew, Node: n.name, UID: n.object.UID})
 }
 
 // scheduleRenewal sets the next renewal. The first is anywhere within the interval, so that nodes
@@ -320,12 +320,12 @@ func (f *Fleet) scheduleRenewal(n *node, outcome Outcome, now time.Time) {
 	interval := f.shape.RenewInterval
 	next := n.asked.Add(interval + time.Duration((f.rand.Float64()-0.5)*0.08*float64(interval)))
 	if n.renew.at.IsZero() {
-		next = now.Add(time.Duration(spread(n.name) * float64(interval)))
+		next = now.Add(time.Duration(spreadName(n.name) * float64(interval)))
 	}
 	if outcome == Failed {
 		next = now.Add(time.Second)
 	}
-	f.timers.set(&n.renew, next)
+	f.timers.setTimer(&n.renew, next)
 }
 
 func (f *Fleet) checkPods(n *node, now time.Time) {
@@ -359,9 +359,9 @@ func olderFirst(a, b *v1.Pod) int {
 	)
 }
 
-// newer compares versions of one object. Versions that cannot be compared count as newer, since the
-// watch is in order.
-func newer(is, than string) bool {
+// isNewer compares versions of one object. Versions that cannot be compared count as newer, since
+// the watch is in order.
+func isNewer(is, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(is, than)
 	return err != nil || order > 0
 }

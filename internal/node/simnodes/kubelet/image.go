@@ -13,9 +13,9 @@ import (
 // happens if the image is missing.
 var missing = []string{"non-existent", "nonexistent", "does-not-exist", "doesnt-exist"}
 
-// pullable is false for an image that says that it does not exist: in the last part of its name, by
-// the tag 404, or by a registry called invalid.
-func pullable(image string) bool {
+// isPullable is false for an image that says that it does not exist: in the last part of its name,
+// by the tag 404, or by a registry called invalid.
+func isPullable(image string) bool {
 	image, _, _ = strings.Cut(image, "@")
 	registry, rest, qualified := strings.Cut(image, "/")
 	if !qualified {
@@ -29,10 +29,10 @@ func pullable(image string) bool {
 	return tag != "404" && !slices.ContainsFunc(missing, func(word string) bool { return strings.Contains(name, word) })
 }
 
-// pull reports whether the container's image can be pulled. If not, the container waits in
+// pullImage reports whether the container's image can be pulled. If not, the container waits in
 // ImagePullBackOff.
-func (p *play) pull(c *v1.Container, cs *v1.ContainerStatus) bool {
-	if pullable(c.Image) {
+func (p *play) pullImage(c *v1.Container, cs *v1.ContainerStatus) bool {
+	if isPullable(c.Image) {
 		return true
 	}
 	if ended := cs.State.Terminated; ended != nil {

@@ -9,7 +9,7 @@ func TestImagesThatSayTheyDoNotExist(t *testing.T) {
 		"invalid.registry.k8s.io/invalid/alpine:3.1": false, "registry.invalid/a": false, "invalid/a": false, "invalid": true,
 		"nginx:404@sha256:0": false,
 	} {
-		if got := pullable(image); got != want {
+		if got := isPullable(image); got != want {
 			t.Errorf("%q: %v, want %v", image, got, want)
 		}
 	}

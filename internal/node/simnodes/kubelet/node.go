@@ -21,7 +21,7 @@ func (s *Shape) Node(number int, now time.Time) *v1.Node {
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        name,
-			Labels:      s.labels(number),
+			Labels:      s.nodeLabels(number),
 			Annotations: map[string]string{"node.alpha.kubernetes.io/ttl": "0"},
 		},
 		Spec: v1.NodeSpec{
@@ -34,7 +34,7 @@ func (s *Shape) Node(number int, now time.Time) *v1.Node {
 	return node
 }
 
-func (s *Shape) labels(number int) map[string]string {
+func (s *Shape) nodeLabels(number int) map[string]string {
 	labels := map[string]string{
 		v1.LabelHostname:           s.Name(number),
 		v1.LabelOSStable:           "linux",
@@ -46,7 +46,7 @@ func (s *Shape) labels(number int) map[string]string {
 	}
 
 	if s.Zones > 0 {
-		labels[v1.LabelTopologyZone] = s.zone(number)
+		labels[v1.LabelTopologyZone] = s.zoneOf(number)
 		labels[v1.LabelTopologyRegion] = s.Region
 	}
 
@@ -69,7 +69,7 @@ func (s *Shape) nodeStatus(node *v1.Node, number int, pressed []v1.NodeCondition
 	}
 	// Nothing is reserved for the system. A resource that vanished from capacity vanishes here too.
 	st.Allocatable = st.Capacity.DeepCopy()
-	ip := s.address(number).String()
+	ip := s.addressOf(number).String()
 	st.Addresses = []v1.NodeAddress{
 		{Type: v1.NodeInternalIP, Address: ip},
 		{Type: v1.NodeHostName, Address: node.Name},
@@ -146,24 +146,24 @@ func setNodeCondition(st *v1.NodeStatus, kind v1.NodeConditionType, status v1.Co
 	if i < 0 {
 		i = len(st.Conditions)
 		st.Conditions = append(st.Conditions, v1.NodeCondition{
-			Type: kind, LastHeartbeatTime: stamp(now),
+			Type: kind, LastHeartbeatTime: toSeconds(now),
 		})
 	}
 	c := &st.Conditions[i]
 	if c.Status != status {
-		c.LastTransitionTime = stamp(now)
-		c.LastHeartbeatTime = stamp(now)
+		c.LastTransitionTime = toSeconds(now)
+		c.LastHeartbeatTime = toSeconds(now)
 	}
 	c.Status, c.Reason, c.Message = status, reason, message
 }
 
-// heartbeat renews the heartbeat times of the conditions that the node's kubelet owns.
-func heartbeat(st *v1.NodeStatus, now time.Time) {
+// renewHeartbeats renews the heartbeat times of the conditions that the node's kubelet owns.
+func renewHeartbeats(st *v1.NodeStatus, now time.Time) {
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
 		own := slices.ContainsFunc(kubeletConditions, func(k nodeCondition) bool { return k.kind == c.Type })
 		if own || c.Reason == reasonSimulated {
-			c.LastHeartbeatTime = stamp(now)
+			c.LastHeartbeatTime = toSeconds(now)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func heartbeat(st *v1.NodeStatus, now time.Time) {
 // other zones or labels.
 func (s *Shape) labelsToAdd(node *v1.Node, number int) map[string]string {
 	missing := map[string]string{}
-	for k, v := range s.labels(number) {
+	for k, v := range s.nodeLabels(number) {
 		if have, ok := node.Labels[k]; !ok || have != v {
 			missing[k] = v
 		}
@@ -180,5 +180,5 @@ func (s *Shape) labelsToAdd(node *v1.Node, number int) map[string]string {
 	return missing
 }
 
-// stamp is a time as the API stores it: whole seconds.
-func stamp(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
+// toSeconds is a time as the API stores it: whole seconds.
+func toSeconds(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }

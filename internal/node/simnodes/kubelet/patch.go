@@ -33,14 +33,15 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	set("podIPs", len(was.PodIPs) != len(is.PodIPs), is.PodIPs)
 
 	set("startTime", was.StartTime == nil && is.StartTime != nil, is.StartTime)
-	set("initContainerStatuses", !same(was.InitContainerStatuses, is.InitContainerStatuses), is.InitContainerStatuses)
-	set("containerStatuses", !same(was.ContainerStatuses, is.ContainerStatuses), is.ContainerStatuses)
-	set("ephemeralContainerStatuses", !same(was.EphemeralContainerStatuses, is.EphemeralContainerStatuses), is.EphemeralContainerStatuses)
+	set("initContainerStatuses", !semanticEqual(was.InitContainerStatuses, is.InitContainerStatuses), is.InitContainerStatuses)
+	set("containerStatuses", !semanticEqual(was.ContainerStatuses, is.ContainerStatuses), is.ContainerStatuses)
+	set("ephemeralContainerStatuses", !semanticEqual(was.EphemeralContainerStatuses, is.EphemeralContainerStatuses),
+		is.EphemeralContainerStatuses)
 	var conditions []any
 
 	for i := range is.Conditions {
 		c := &is.Conditions[i]
-		if old := podCondition(was, c.Type); old == nil || !same(old, c) {
+		if old := podCondition(was, c.Type); old == nil || !semanticEqual(old, c) {
 			conditions = append(conditions, conditionPatch{
 				Type: string(c.Type), Status: c.Status, Reason: orNull(c.Reason), Message: orNull(c.Message),
 				LastTransitionTime: c.LastTransitionTime, ObservedGeneration: c.ObservedGeneration,
@@ -58,7 +59,7 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	if len(status) == 0 {
 		return nil
 	}
-	return marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
+	return mustMarshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
 // nodePatch is nil when nothing changed.
@@ -70,16 +71,16 @@ func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) 
 		}
 	}
 
-	set("capacity", !same(was.Capacity, is.Capacity), resourcesPatch(was.Capacity, is.Capacity))
-	set("allocatable", !same(was.Allocatable, is.Allocatable), resourcesPatch(was.Allocatable, is.Allocatable))
-	set("addresses", !same(was.Addresses, is.Addresses), is.Addresses)
+	set("capacity", !semanticEqual(was.Capacity, is.Capacity), resourcesPatch(was.Capacity, is.Capacity))
+	set("allocatable", !semanticEqual(was.Allocatable, is.Allocatable), resourcesPatch(was.Allocatable, is.Allocatable))
+	set("addresses", !semanticEqual(was.Addresses, is.Addresses), is.Addresses)
 	set("daemonEndpoints", was.DaemonEndpoints != is.DaemonEndpoints, is.DaemonEndpoints)
-	set("nodeInfo", !same(was.NodeInfo, is.NodeInfo), is.NodeInfo)
+	set("nodeInfo", !semanticEqual(was.NodeInfo, is.NodeInfo), is.NodeInfo)
 	var conditions []conditionPatch
 
 	for i := range is.Conditions {
 		c := &is.Conditions[i]
-		if i < len(was.Conditions) && same(&was.Conditions[i], c) {
+		if i < len(was.Conditions) && semanticEqual(&was.Conditions[i], c) {
 			continue
 		}
 		conditions = append(conditions, conditionPatch{
@@ -102,7 +103,7 @@ func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) 
 	if len(status) > 0 {
 		patch["status"] = status
 	}
-	return marshal(patch)
+	return mustMarshal(patch)
 }
 
 // resourcesPatch contains what is new or changed, and null for what is gone.
@@ -140,10 +141,10 @@ func orNull(s string) *string {
 	return &s
 }
 
-func same(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
+func semanticEqual(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// marshal panics on types that JSON cannot represent; the patches contain none.
-func marshal(v any) []byte {
+// mustMarshal panics on types that JSON cannot represent; the patches contain none.
+func mustMarshal(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err)

@@ -76,7 +76,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 		p.timer.fire = func(now time.Time) { f.checkPod(p, now) }
 		f.pods[object.UID] = p
 		n.pods[object.UID] = p
-	case !newer(object.ResourceVersion, p.object.ResourceVersion):
+	case !isNewer(object.ResourceVersion, p.object.ResourceVersion):
 		return
 	}
 
@@ -84,14 +84,14 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	p.counted = nil
 	p.refused = false
 	p.admitted = p.admitted || object.Status.StartTime != nil
-	if ip := object.Status.PodIP; ip != "" && p.ip == "" && !object.Spec.HostNetwork && !terminal(object.Status.Phase) {
+	if ip := object.Status.PodIP; ip != "" && p.ip == "" && !object.Spec.HostNetwork && !isTerminal(object.Status.Phase) {
 		p.ip = ip
-		n.ips.take(ip)
+		n.ips.takeAddress(ip)
 	}
 
 	p.uses = f.usesOf(p)
 	f.checkPod(p, now)
-	f.measure(n, now)
+	f.measureNode(n, now)
 }
 
 // PodGone applies the removal of a pod.
@@ -100,12 +100,12 @@ func (f *Fleet) PodGone(uid types.UID, now time.Time) {
 	if p == nil {
 		return
 	}
-	f.timers.clear(&p.timer)
+	f.timers.clearTimer(&p.timer)
 	delete(f.pods, uid)
 	delete(p.node.pods, uid)
-	p.node.ips.free(p.ip)
+	p.node.ips.freeAddress(p.ip)
 	f.roomMade(p.node, now)
-	f.measure(p.node, now)
+	f.measureNode(p.node, now)
 }
 
 // roomMade retries what waits for room on the node.
@@ -123,37 +123,37 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 	switch {
 	case p.busy || p.sent || p.refused || f.pods[p.object.UID] != p:
 	case n.gone:
-		f.remove(p)
+		f.removePod(p)
 	case n.object == nil || n.silent:
 	case p.object.DeletionTimestamp != nil:
-		f.stop(p, now)
-	case terminal(p.object.Status.Phase):
-		p.ip = n.ips.free(p.ip)
+		f.stopPod(p, now)
+	case isTerminal(p.object.Status.Phase):
+		p.ip = n.ips.freeAddress(p.ip)
 	case p.eviction != nil:
 		f.endEvicted(p, now)
 	case !p.admitted:
 		r := admit.UnderPressure(p.object, n.pressed)
 		if r == nil {
-			r = admit.Fit(p.object, n.object, n.demands(p))
+			r = admit.Fit(p.object, n.object, n.demandsWithout(p))
 		}
 
 		if r != nil {
-			f.reject(p, r, now)
+			f.rejectPod(p, r, now)
 			return
 		}
 
 		p.admitted = true
-		f.advance(p, now)
+		f.advancePod(p, now)
 	default:
-		f.advance(p, now)
+		f.advancePod(p, now)
 	}
 }
 
-// demands returns those of all admitted pods that have not ended, except one.
-func (n *node) demands(without *pod) []admit.Demand {
+// demandsWithout returns those of all admitted pods that have not ended, except one.
+func (n *node) demandsWithout(without *pod) []admit.Demand {
 	list := make([]admit.Demand, 0, len(n.pods))
 	for _, p := range n.pods {
-		if p == without || !p.admitted || terminal(p.object.Status.Phase) {
+		if p == without || !p.admitted || isTerminal(p.object.Status.Phase) {
 			continue
 		}
 		if p.counted == nil {
@@ -165,59 +165,59 @@ func (n *node) demands(without *pod) []admit.Demand {
 	return list
 }
 
-func (f *Fleet) reject(p *pod, r *admit.Refusal, now time.Time) {
+func (f *Fleet) rejectPod(p *pod, r *admit.Refusal, now time.Time) {
 	status := p.object.Status.DeepCopy()
-	started := stamp(now)
+	started := toSeconds(now)
 	status.Phase, status.Reason, status.Message = v1.PodFailed, r.Reason, "Pod was rejected: "+r.Message
 	status.StartTime = &started
 	status.ObservedGeneration = p.object.Generation
-	f.report(p, v1.EventTypeWarning, r.Reason, r.Message)
-	f.write(p, status)
+	f.reportEvent(p, v1.EventTypeWarning, r.Reason, r.Message)
+	f.writeStatus(p, status)
 }
 
-// advance plays the pod's containers up to now.
-func (f *Fleet) advance(p *pod, now time.Time) {
+// advancePod plays the pod's containers up to now.
+func (f *Fleet) advancePod(p *pod, now time.Time) {
 	sc := f.shape.scriptOf(p.object)
 	if sc.bad != nil {
-		f.complain(p, "InvalidAnnotation", sc.bad.Error())
+		f.complainOnce(p, "InvalidAnnotation", sc.bad.Error())
 	}
 
 	status := p.object.Status.DeepCopy()
-	if !f.place(p, status, now) {
+	if !f.placePod(p, status, now) {
 		return
 	}
 
 	status.ObservedGeneration = p.object.Generation
 	pl := play{pod: p.object, script: sc, now: now, status: status}
-	pl.containers()
-	f.resize(p, &pl)
-	status.Phase = pl.phase()
-	pl.deadline()
-	pl.conditions()
-	if terminal(status.Phase) {
+	pl.playContainers()
+	f.resizePod(p, &pl)
+	status.Phase = pl.podPhase()
+	pl.enforceDeadline()
+	pl.setConditions()
+	if isTerminal(status.Phase) {
 		f.roomMade(p.node, now)
 	}
 
-	if pl.unhealthy() {
-		f.complain(p, "Unhealthy", "Readiness probe failed")
+	if pl.isUnhealthy() {
+		f.complainOnce(p, "Unhealthy", "Readiness probe failed")
 	}
 	if pl.wake.IsZero() {
-		f.timers.clear(&p.timer)
+		f.timers.clearTimer(&p.timer)
 	} else {
-		f.timers.set(&p.timer, pl.wake)
+		f.timers.setTimer(&p.timer, pl.wake)
 	}
 
-	f.write(p, status)
+	f.writeStatus(p, status)
 }
 
-// place gives a pod that has not started its addresses; false when the node has none left.
-func (f *Fleet) place(p *pod, status *v1.PodStatus, now time.Time) bool {
+// placePod gives a pod that has not started its addresses; false when the node has none left.
+func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
 	if status.StartTime == nil {
-		started := stamp(now)
+		started := toSeconds(now)
 		status.StartTime = &started
 	}
 
-	host := f.shape.address(p.node.number).String()
+	host := f.shape.addressOf(p.node.number).String()
 	if status.HostIP == "" {
 		status.HostIP = host
 		status.HostIPs = []v1.HostIP{{IP: host}}
@@ -231,9 +231,9 @@ func (f *Fleet) place(p *pod, status *v1.PodStatus, now time.Time) bool {
 	case p.object.Spec.HostNetwork:
 		ip = host
 	case ip == "":
-		if ip = p.node.ips.next(); ip == "" {
-			f.complain(p, "FailedCreatePodSandBox", "no address left in "+p.node.object.Spec.PodCIDR)
-			f.timers.set(&p.timer, now.Add(10*time.Second))
+		if ip = p.node.ips.takeFree(); ip == "" {
+			f.complainOnce(p, "FailedCreatePodSandBox", "no address left in "+p.node.object.Spec.PodCIDR)
+			f.timers.setTimer(&p.timer, now.Add(10*time.Second))
 			return false
 		}
 		p.ip = ip
@@ -244,14 +244,14 @@ func (f *Fleet) place(p *pod, status *v1.PodStatus, now time.Time) bool {
 	return true
 }
 
-// stop terminates a deleted pod: SIGTERM when the node sees the deletion, the end after as long as
-// the processes take or the grace period allows, then the removal. Only a pod that a finalizer
+// stopPod terminates a deleted pod: SIGTERM when the node sees the deletion, the end after as long
+// as the processes take or the grace period allows, then the removal. Only a pod that a finalizer
 // keeps (such as the Job controller's) gets a final status: any other is removed before that could
 // be read.
-func (f *Fleet) stop(p *pod, now time.Time) {
+func (f *Fleet) stopPod(p *pod, now time.Time) {
 	object := p.object
 	grace := graceOf(object)
-	ended := terminal(object.Status.Phase)
+	ended := isTerminal(object.Status.Phase)
 	takes, killed := f.shape.scriptOf(object).stopTakes(object, grace)
 	switch {
 	case p.stopBy.IsZero():
@@ -264,15 +264,15 @@ func (f *Fleet) stop(p *pod, now time.Time) {
 	}
 
 	if !ended && object.Status.StartTime != nil && now.Before(p.stopBy) {
-		f.timers.set(&p.timer, p.stopBy)
+		f.timers.setTimer(&p.timer, p.stopBy)
 		return
 	}
 	if !ended && len(object.Finalizers) > 0 {
-		f.write(p, endedStatus(object, killed, now))
+		f.writeStatus(p, endedStatus(object, killed, now))
 		return
 	}
 	if grace > 0 || object.DeletionGracePeriodSeconds == nil {
-		f.remove(p)
+		f.removePod(p)
 		return
 	}
 
@@ -280,10 +280,10 @@ func (f *Fleet) stop(p *pod, now time.Time) {
 		p.leftAt = now.Add(patience)
 	}
 	if now.Before(p.leftAt) {
-		f.timers.set(&p.timer, p.leftAt)
+		f.timers.setTimer(&p.timer, p.leftAt)
 		return
 	}
-	f.remove(p)
+	f.removePod(p)
 }
 
 // patience is how long a pod without grace left may remain. The API server writes the deletion and
@@ -319,8 +319,8 @@ func endedStatus(object *v1.Pod, killed bool, now time.Time) *v1.PodStatus {
 		code = exitKilled
 	}
 
-	status.InitContainerStatuses = pl.known(object.Spec.InitContainers, status.InitContainerStatuses)
-	status.ContainerStatuses = pl.known(object.Spec.Containers, status.ContainerStatuses)
+	status.InitContainerStatuses = pl.knownStatuses(object.Spec.InitContainers, status.InitContainerStatuses)
+	status.ContainerStatuses = pl.knownStatuses(object.Spec.Containers, status.ContainerStatuses)
 	pl.stopAll(code)
 	status.ObservedGeneration = object.Generation
 	status.Phase = v1.PodSucceeded
@@ -330,37 +330,37 @@ func endedStatus(object *v1.Pod, killed bool, now time.Time) *v1.PodStatus {
 		}
 	}
 
-	pl.conditions()
+	pl.setConditions()
 	return status
 }
 
-// write sends what changed.
-func (f *Fleet) write(p *pod, status *v1.PodStatus) {
+// writeStatus sends what changed.
+func (f *Fleet) writeStatus(p *pod, status *v1.PodStatus) {
 	patch := podPatch(p.object.UID, &p.object.Status, status)
 	if patch == nil {
 		return
 	}
 	p.busy = true
-	f.emit(p.action(Action{Kind: PatchPod, Patch: patch}))
+	f.emitAction(p.actionFor(Action{Kind: PatchPod, Patch: patch}))
 }
 
-func (f *Fleet) remove(p *pod) {
+func (f *Fleet) removePod(p *pod) {
 	p.busy = true
-	f.emit(p.action(Action{Kind: DeletePod}))
+	f.emitAction(p.actionFor(Action{Kind: DeletePod}))
 }
 
-func (f *Fleet) report(p *pod, kind, reason, message string) {
-	f.emit(p.action(Action{Kind: Report, Event: &Event{kind, reason, message}}))
+func (f *Fleet) reportEvent(p *pod, kind, reason, message string) {
+	f.emitAction(p.actionFor(Action{Kind: Report, Event: &Event{kind, reason, message}}))
 }
 
-func (f *Fleet) complain(p *pod, reason, message string) {
+func (f *Fleet) complainOnce(p *pod, reason, message string) {
 	if !p.complained {
 		p.complained = true
-		f.report(p, v1.EventTypeWarning, reason, message)
+		f.reportEvent(p, v1.EventTypeWarning, reason, message)
 	}
 }
 
-func (p *pod) action(a Action) Action {
+func (p *pod) actionFor(a Action) Action {
 	a.Node, a.UID = p.node.name, p.object.UID
 	a.Pod = types.NamespacedName{Namespace: p.object.Namespace, Name: p.object.Name}
 	return a
@@ -379,14 +379,14 @@ func (f *Fleet) podDone(a Action, outcome Outcome, object any, now time.Time) {
 		if p.sent = a.Kind == DeletePod || outcome == Gone; p.sent {
 			return
 		}
-		if seen, ok := object.(*v1.Pod); ok && seen != nil && newer(seen.ResourceVersion, p.object.ResourceVersion) {
+		if seen, ok := object.(*v1.Pod); ok && seen != nil && isNewer(seen.ResourceVersion, p.object.ResourceVersion) {
 			f.PodSeen(seen, now)
 			return
 		}
 		f.checkPod(p, now)
 	case Failed:
 		p.failures++
-		f.timers.set(&p.timer, now.Add(retry(p.failures)))
+		f.timers.setTimer(&p.timer, now.Add(retryDelay(p.failures)))
 	case Refused:
 		p.refused = true
 	}

@@ -17,15 +17,15 @@ const measureEvery = 10 * time.Second
 func (f *Fleet) usesOf(p *pod) v1.ResourceList {
 	uses, err := pressure.Uses(p.object)
 	if err != nil {
-		f.complain(p, "InvalidAnnotation", err.Error())
+		f.complainOnce(p, "InvalidAnnotation", err.Error())
 	}
 	return uses
 }
 
-// measure looks at what the pods of a node use: the node reports the pressure that follows, and
+// measureNode looks at what the pods of a node use: the node reports the pressure that follows, and
 // evicts one pod at a time, in the kubelet's order. Nodes whose pods say nothing of it cost
 // nothing.
-func (f *Fleet) measure(n *node, now time.Time) {
+func (f *Fleet) measureNode(n *node, now time.Time) {
 	if n.object == nil || n.silent {
 		return
 	}
@@ -33,7 +33,7 @@ func (f *Fleet) measure(n *node, now time.Time) {
 		return
 	}
 
-	candidates, leaving := n.candidates()
+	candidates, leaving := n.evictionCandidates()
 	verdict := n.core.Step(pressure.Observe(n.object.Status.Capacity, nil, candidates), now)
 	if !slices.Equal(n.pressed, verdict.Conditions) {
 		n.pressed = verdict.Conditions
@@ -42,14 +42,14 @@ func (f *Fleet) measure(n *node, now time.Time) {
 
 	if verdict.Starved != nil && !leaving {
 		if victim := pressure.Victim(verdict.Starved, pressure.Rank(verdict.Starved, candidates)); victim != nil {
-			f.evict(n.pods[victim.Pod.UID], victim, now)
+			f.evictPod(n.pods[victim.Pod.UID], victim, now)
 		}
 	}
 
 	if len(verdict.Conditions) > 0 {
-		f.timers.set(&n.measure, now.Add(measureEvery))
+		f.timers.setTimer(&n.measure, now.Add(measureEvery))
 	} else {
-		f.timers.clear(&n.measure)
+		f.timers.clearTimer(&n.measure)
 	}
 }
 
@@ -65,11 +65,11 @@ func (f *Fleet) beginToMeasure(n *node) bool {
 	return false
 }
 
-// candidates are the pods that run, each with what it uses: nothing, if it does not say. leaving:
-// one of them has been evicted, and the API does not say so yet.
-func (n *node) candidates() (candidates []pressure.Candidate, leaving bool) {
+// evictionCandidates are the pods that run, each with what it uses: nothing, if it does not say.
+// leaving: one of them has been evicted, and the API does not say so yet.
+func (n *node) evictionCandidates() (candidates []pressure.Candidate, leaving bool) {
 	for _, p := range inOrder(n.pods) {
-		if !p.admitted || terminal(p.object.Status.Phase) {
+		if !p.admitted || isTerminal(p.object.Status.Phase) {
 			continue
 		}
 		leaving = leaving || p.eviction != nil
@@ -78,28 +78,28 @@ func (n *node) candidates() (candidates []pressure.Candidate, leaving bool) {
 	return candidates, leaving
 }
 
-// evict has the kubelet's event now, and its status once the pod has ended: it has the eviction's
-// grace period for it.
-func (f *Fleet) evict(p *pod, why *pressure.Eviction, now time.Time) {
+// evictPod has the kubelet's event now, and its status once the pod has ended: it has the
+// eviction's grace period for it.
+func (f *Fleet) evictPod(p *pod, why *pressure.Eviction, now time.Time) {
 	if p.busy || p.object.DeletionTimestamp != nil {
 		return // looked at again when that is done
 	}
 	takes, _ := f.shape.scriptOf(p.object).stopTakes(p.object, time.Duration(why.Grace)*time.Second)
 	p.eviction, p.stopBy = why, now.Add(takes)
-	f.report(p, v1.EventTypeWarning, pressure.Reason, why.Message)
+	f.reportEvent(p, v1.EventTypeWarning, pressure.Reason, why.Message)
 	f.endEvicted(p, now)
 }
 
 func (f *Fleet) endEvicted(p *pod, now time.Time) {
 	if now.Before(p.stopBy) {
-		f.timers.set(&p.timer, p.stopBy)
+		f.timers.setTimer(&p.timer, p.stopBy)
 		return
 	}
 	status := endedStatus(p.object, true, now)
 	status.Phase, status.Reason, status.Message = v1.PodFailed, pressure.Reason, p.eviction.Message
 	status.Conditions = append(status.Conditions, v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: p.eviction.Message,
-		ObservedGeneration: p.object.Generation, LastTransitionTime: stamp(now),
+		ObservedGeneration: p.object.Generation, LastTransitionTime: toSeconds(now),
 	})
-	f.write(p, status)
+	f.writeStatus(p, status)
 }

@@ -8,17 +8,17 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// probe answers a running container's startup and readiness probes.
-func (p *play) probe(c *v1.Container, cs *v1.ContainerStatus) {
+// runProbes answers a running container's startup and readiness probes.
+func (p *play) runProbes(c *v1.Container, cs *v1.ContainerStatus) {
 	began := cs.State.Running.StartedAt.Time
-	up, upAt := answer(c.StartupProbe, began)
+	up, upAt := probeResult(c.StartupProbe, began)
 	started := up && !p.now.Before(upAt)
 	ready := false
 	if up && !started {
 		p.wakeAt(upAt)
 	}
 
-	if ok, at := answer(c.ReadinessProbe, began); started && ok {
+	if ok, at := probeResult(c.ReadinessProbe, began); started && ok {
 		ready = !p.now.Before(at)
 		if !ready {
 			p.wakeAt(at)
@@ -32,10 +32,10 @@ func (p *play) probe(c *v1.Container, cs *v1.ContainerStatus) {
 	cs.Ready = ready
 }
 
-// answer reports whether a probe passes, and from when on. A command that can only fail always
+// probeResult reports whether a probe passes, and from when on. A command that can only fail always
 // fails; any other probe passes after its initial delay and as many periods as its success
 // threshold.
-func answer(probe *v1.Probe, began time.Time) (bool, time.Time) {
+func probeResult(probe *v1.Probe, began time.Time) (bool, time.Time) {
 	if probe == nil {
 		return true, began
 	}
@@ -68,9 +68,9 @@ func alwaysFails(command []string) bool {
 	return false
 }
 
-// unhealthy reports whether the readiness probe of a running container always fails, which a
+// isUnhealthy reports whether the readiness probe of a running container always fails, which a
 // kubelet reports as an event.
-func (p *play) unhealthy() bool {
+func (p *play) isUnhealthy() bool {
 	for i := range p.status.ContainerStatuses {
 		probe := p.pod.Spec.Containers[i].ReadinessProbe
 		if p.script.ready == nil && p.status.ContainerStatuses[i].State.Running != nil &&

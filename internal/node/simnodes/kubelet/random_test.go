@@ -108,7 +108,7 @@ func check(t *rapid.T, w *world, containers map[string]string) {
 		if st.Reason == "OutOfcpu" || st.StartTime == nil {
 			continue
 		}
-		if !terminal(st.Phase) {
+		if !isTerminal(st.Phase) {
 			cpu[pod.Spec.NodeName] += pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue()
 			if other := ips[st.PodIP]; other != "" {
 				t.Fatalf("pods %s and %s share the address %s", name, other, st.PodIP)

@@ -6,16 +6,16 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
-// resize changes the pod's resources in place if the node has room. Otherwise the pod keeps what it
-// has, and a condition reports that the resize is pending.
-func (f *Fleet) resize(p *pod, pl *play) {
+// resizePod changes the pod's resources in place if the node has room. Otherwise the pod keeps what
+// it has, and a condition reports that the resize is pending.
+func (f *Fleet) resizePod(p *pod, pl *play) {
 	var changed []int
 	for i := range pl.status.ContainerStatuses {
 		cs, c := &pl.status.ContainerStatuses[i], &p.object.Spec.Containers[i]
 		if cs.State.Running == nil || cs.Resources == nil {
 			continue
 		}
-		if !same(cs.Resources.Requests, c.Resources.Requests) || !same(cs.Resources.Limits, c.Resources.Limits) {
+		if !semanticEqual(cs.Resources.Requests, c.Resources.Requests) || !semanticEqual(cs.Resources.Limits, c.Resources.Limits) {
 			changed = append(changed, i)
 		}
 	}
@@ -27,18 +27,18 @@ func (f *Fleet) resize(p *pod, pl *play) {
 	}
 
 	wants := admit.DemandOf(p.object, false)
-	if r := admit.Room(wants, p.node.object, p.node.demands(p)); r != nil {
+	if r := admit.Room(wants, p.node.object, p.node.demandsWithout(p)); r != nil {
 		p.deferred = true
 		if never := admit.Room(wants, p.node.object, nil); never != nil {
-			pl.condition(v1.PodResizePending, true, v1.PodReasonInfeasible, never.Message)
+			pl.setCondition(v1.PodResizePending, true, v1.PodReasonInfeasible, never.Message)
 		} else {
-			pl.condition(v1.PodResizePending, true, v1.PodReasonDeferred, r.Message)
+			pl.setCondition(v1.PodResizePending, true, v1.PodReasonDeferred, r.Message)
 		}
 		return
 	}
 
 	for _, i := range changed {
-		pl.size(&p.object.Spec.Containers[i], &pl.status.ContainerStatuses[i])
+		pl.reportSize(&p.object.Spec.Containers[i], &pl.status.ContainerStatuses[i])
 	}
 	dropCondition(pl.status, v1.PodResizePending)
 }

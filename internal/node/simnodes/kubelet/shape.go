@@ -103,7 +103,7 @@ func (s *Shape) numberOf(name string) (int, bool) {
 	return number, err == nil && number >= 1 && s.Name(number) == name
 }
 
-func (s *Shape) zone(number int) string {
+func (s *Shape) zoneOf(number int) string {
 	return fmt.Sprintf("z%d", (number-1)%s.Zones+1)
 }
 
@@ -127,22 +127,24 @@ func (s *Shape) podRangeBits() int {
 	return 32 - max(bits.Len64(wanted), 4)
 }
 
-func (s *Shape) address(number int) netip.Addr { return offset(nodeNetwork.Addr(), uint32(number)) }
+func (s *Shape) addressOf(number int) netip.Addr {
+	return addOffset(nodeNetwork.Addr(), uint32(number))
+}
 
 func (s *Shape) podRange(number int) netip.Prefix {
 	size := s.podRangeBits()
-	return netip.PrefixFrom(offset(podNetwork.Addr(), uint32(number)<<(32-size)), size)
+	return netip.PrefixFrom(addOffset(podNetwork.Addr(), uint32(number)<<(32-size)), size)
 }
 
-func offset(a netip.Addr, n uint32) netip.Addr {
+func addOffset(a netip.Addr, n uint32) netip.Addr {
 	b := a.As4()
 	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+n)
 	return netip.AddrFrom4(b)
 }
 
-// spread maps a name to a number in [0,1): it distributes heartbeats evenly over an interval, the
-// same way in every run.
-func spread(name string) float64 {
+// spreadName maps a name to a number in [0,1): it distributes heartbeats evenly over an interval,
+// the same way in every run.
+func spreadName(name string) float64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
 	// FNV's high bits hardly differ between short names; fold them.

@@ -13,8 +13,8 @@ func Slim(pod *v1.Pod) *v1.Pod {
 	meta := &pod.ObjectMeta
 	meta.ManagedFields = nil
 	meta.GenerateName = ""
-	meta.Labels = only(meta.Labels, func(k string) bool { return k == v1.LabelOSStable })
-	meta.Annotations = only(meta.Annotations, func(k string) bool { return strings.HasPrefix(k, prefix) })
+	meta.Labels = filterMap(meta.Labels, func(k string) bool { return k == v1.LabelOSStable })
+	meta.Annotations = filterMap(meta.Annotations, func(k string) bool { return strings.HasPrefix(k, prefix) })
 	if owner := metav1.GetControllerOfNoCopy(pod); owner == nil || owner.Kind != "Job" {
 		meta.OwnerReferences = nil
 	}
@@ -65,7 +65,7 @@ func slimContainer(c *v1.Container) {
 	}
 }
 
-func only(m map[string]string, keep func(string) bool) map[string]string {
+func filterMap(m map[string]string, keep func(string) bool) map[string]string {
 	var kept map[string]string
 	for k, v := range m {
 		if keep(k) {

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// phase follows from the containers' states, as the kubelet derives it.
-func (p *play) phase() v1.PodPhase {
+// podPhase follows from the containers' states, as the kubelet derives it.
+func (p *play) podPhase() v1.PodPhase {
 	waiting, running, ended, failed, restarting := 0, 0, 0, 0, 0
 	for i := range p.pod.Spec.InitContainers {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
@@ -18,7 +18,7 @@ func (p *play) phase() v1.PodPhase {
 		case isSidecar(c):
 		case t == nil:
 			waiting++
-		case t.ExitCode != 0 && !p.restarts(c, t.ExitCode):
+		case t.ExitCode != 0 && !p.mayRestart(c, t.ExitCode):
 			return v1.PodFailed
 		}
 	}
@@ -39,7 +39,7 @@ func (p *play) phase() v1.PodPhase {
 			if last.ExitCode != 0 {
 				failed++
 			}
-			if p.restarts(c, last.ExitCode) {
+			if p.mayRestart(c, last.ExitCode) {
 				restarting++
 			}
 		}
@@ -57,13 +57,13 @@ func (p *play) phase() v1.PodPhase {
 	return v1.PodSucceeded
 }
 
-// deadline ends a pod that was active for as long as it may be.
-func (p *play) deadline() {
+// enforceDeadline ends a pod that was active for as long as it may be.
+func (p *play) enforceDeadline() {
 	seconds := p.pod.Spec.ActiveDeadlineSeconds
-	if seconds == nil || terminal(p.status.Phase) {
+	if seconds == nil || isTerminal(p.status.Phase) {
 		return
 	}
-	if at := after(*p.status.StartTime, time.Duration(*seconds)*time.Second); p.now.Before(at) {
+	if at := endOf(*p.status.StartTime, time.Duration(*seconds)*time.Second); p.now.Before(at) {
 		p.wakeAt(at)
 		return
 	}
@@ -74,23 +74,23 @@ func (p *play) deadline() {
 	p.status.Message = "Pod was active on the node longer than the specified deadline"
 }
 
-// conditions are the kubelet's own, in its order; those of others stay.
-func (p *play) conditions() {
-	p.condition(v1.PodReadyToStartContainers, p.status.Phase == v1.PodPending || p.status.Phase == v1.PodRunning, "", "")
-	p.initialized()
+// setConditions are the kubelet's own, in its order; those of others stay.
+func (p *play) setConditions() {
+	p.setCondition(v1.PodReadyToStartContainers, p.status.Phase == v1.PodPending || p.status.Phase == v1.PodRunning, "", "")
+	p.setInitialized()
 	ready, reason, message := p.containersReady()
 	if !ready {
-		p.condition(v1.PodReady, false, reason, message)
+		p.setCondition(v1.PodReady, false, reason, message)
 	} else if message := p.gatesClosed(); message != "" {
-		p.condition(v1.PodReady, false, "ReadinessGatesNotReady", message)
+		p.setCondition(v1.PodReady, false, "ReadinessGatesNotReady", message)
 	} else {
-		p.condition(v1.PodReady, true, "", "")
+		p.setCondition(v1.PodReady, true, "", "")
 	}
-	p.condition(v1.ContainersReady, ready, reason, message)
-	p.condition(v1.PodScheduled, true, "", "")
+	p.setCondition(v1.ContainersReady, ready, reason, message)
+	p.setCondition(v1.PodScheduled, true, "", "")
 }
 
-func (p *play) initialized() {
+func (p *play) setInitialized() {
 	var incomplete []string
 	for i := range p.pod.Spec.InitContainers {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
@@ -104,11 +104,11 @@ func (p *play) initialized() {
 	})
 	switch {
 	case p.status.Phase == v1.PodSucceeded:
-		p.condition(v1.PodInitialized, true, "PodCompleted", "")
+		p.setCondition(v1.PodInitialized, true, "PodCompleted", "")
 	case begun || len(incomplete) == 0:
-		p.condition(v1.PodInitialized, true, "", "")
+		p.setCondition(v1.PodInitialized, true, "", "")
 	default:
-		p.condition(v1.PodInitialized, false, "ContainersNotInitialized",
+		p.setCondition(v1.PodInitialized, false, "ContainersNotInitialized",
 			fmt.Sprintf("containers with incomplete status: %s", incomplete))
 	}
 }
@@ -155,7 +155,7 @@ func (p *play) gatesClosed() string {
 	return strings.Join(closed, ", ")
 }
 
-func (p *play) condition(kind v1.PodConditionType, is bool, reason, message string) {
+func (p *play) setCondition(kind v1.PodConditionType, is bool, reason, message string) {
 	setPodCondition(p.status, kind, is, reason, message, p.pod.Generation, p.now)
 }
 
@@ -170,7 +170,7 @@ func setPodCondition(st *v1.PodStatus, kind v1.PodConditionType, is bool, reason
 		c = &st.Conditions[len(st.Conditions)-1]
 	}
 	if c.Status != status {
-		c.LastTransitionTime = stamp(now)
+		c.LastTransitionTime = toSeconds(now)
 	}
 	c.Status, c.Reason, c.Message, c.ObservedGeneration = status, reason, message, generation
 }
@@ -184,4 +184,4 @@ func podCondition(st *v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-func terminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }
+func isTerminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }

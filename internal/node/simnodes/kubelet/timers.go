@@ -16,7 +16,7 @@ type timer struct {
 // that pods wait for, instead of a goroutine or runtime timer for each.
 type timers []*timer
 
-func (h *timers) set(t *timer, at time.Time) {
+func (h *timers) setTimer(t *timer, at time.Time) {
 	t.at = at
 	if t.slot > 0 {
 		heap.Fix(h, t.slot-1)
@@ -25,14 +25,14 @@ func (h *timers) set(t *timer, at time.Time) {
 	}
 }
 
-func (h *timers) clear(t *timer) {
+func (h *timers) clearTimer(t *timer) {
 	if t.slot > 0 {
 		heap.Remove(h, t.slot-1)
 	}
 }
 
-// next is the earliest time of all; false when none is set.
-func (h timers) next() (time.Time, bool) {
+// nextTime is the earliest time of all; false when none is set.
+func (h timers) nextTime() (time.Time, bool) {
 	if len(h) == 0 {
 		return time.Time{}, false
 	}

@@ -211,7 +211,7 @@ func (w *world) createPod(pod *v1.Pod) {
 	pod.UID = types.UID(fmt.Sprintf("uid-%s-%d", pod.Name, w.version))
 	pod.Generation = 1
 	if pod.CreationTimestamp.IsZero() {
-		pod.CreationTimestamp = stamp(w.now)
+		pod.CreationTimestamp = toSeconds(w.now)
 	}
 	pod.Status.Phase = v1.PodPending
 	if pod.Spec.RestartPolicy == "" {
@@ -225,7 +225,7 @@ func (w *world) createPod(pod *v1.Pod) {
 // deletePod marks the pod, or removes it if there is nothing to wait for.
 func (w *world) deletePod(name string, grace int64) {
 	pod := w.pods[name].DeepCopy()
-	at := stamp(w.now.Add(time.Duration(grace) * time.Second))
+	at := toSeconds(w.now.Add(time.Duration(grace) * time.Second))
 	if pod.DeletionTimestamp == nil || at.Before(pod.DeletionTimestamp) {
 		pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &at, &grace
 	}
@@ -242,7 +242,7 @@ func (w *world) deletePod(name string, grace int64) {
 
 // leavePod is an API server that fails between the two steps of removing a pod.
 func (w *world) leavePod(name string) {
-	pod, at := w.pods[name].DeepCopy(), stamp(w.now)
+	pod, at := w.pods[name].DeepCopy(), toSeconds(w.now)
 	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &at, new(int64)
 	w.storePod(pod)
 	w.fleet.PodSeen(Slim(pod.DeepCopy()), w.now)
