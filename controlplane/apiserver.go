@@ -88,8 +88,8 @@ func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *e
 	return &apiServer{config: complete, ended: make(chan struct{})}, nil
 }
 
-// start connects the server to etcd and runs it until ctx ends.
-func (s *apiServer) start(ctx context.Context) error {
+// startServer connects the server to etcd and runs it until ctx ends.
+func (s *apiServer) startServer(ctx context.Context) error {
 	server, err := app.CreateServerChain(s.config)
 	if err != nil {
 		return err
@@ -107,19 +107,19 @@ func (s *apiServer) start(ctx context.Context) error {
 	return nil
 }
 
-// loopback is the server's own client: privileged, over TLS like any other.
-func (s *apiServer) loopback() *rest.Config {
+// loopbackConfig is the server's own client: privileged, over TLS like any other.
+func (s *apiServer) loopbackConfig() *rest.Config {
 	return rest.CopyConfig(s.server.GenericAPIServer.LoopbackClientConfig)
 }
 
 // waitReady returns once /readyz is ok.
 func (s *apiServer) waitReady(ctx context.Context) error {
-	client, err := rest.HTTPClientFor(s.loopback())
+	client, err := rest.HTTPClientFor(s.loopbackConfig())
 	if err != nil {
 		return err
 	}
 
-	url := s.loopback().Host + "/readyz"
+	url := s.loopbackConfig().Host + "/readyz"
 	return wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
 		select {
 		case <-s.ended:
@@ -142,11 +142,11 @@ func (s *apiServer) waitReady(ctx context.Context) error {
 
 var errEnded = errors.New("the API server ended")
 
-// settle waits until the server may be stopped: one that is stopped while its hooks still run takes
-// the process with it. One that was ready once may always be, also when it is too busy to say so
-// again. False: it did not get that far, and must be left, with its listener, to the end of the
+// awaitStarted waits until the server may be stopped: one that is stopped while its hooks still run
+// takes the process with it. One that was ready once may always be, also when it is too busy to say
+// so again. False: it did not get that far, and must be left, with its listener, to the end of the
 // process.
-func (s *apiServer) settle() bool {
+func (s *apiServer) awaitStarted() bool {
 	if s.ready {
 		return true
 	}
@@ -177,7 +177,7 @@ func apiServerOptions(o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener
 	run.SecureServing.Listener = l
 	run.SecureServing.BindPort = portOf(l)
 	run.Etcd.StorageConfig.Transport.EgressLookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) {
-		return e.dial, nil
+		return e.dialMember, nil
 	}
 	installAdmission(run.Admission.GenericAdmission, o.admissionPlugins())
 	return run, nil
@@ -193,26 +193,26 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 		// Endpoints of the Service "kubernetes" cannot be loopback addresses; a wrong one would be
 		// worse than none.
 		"endpoint-reconciler-type": "none",
-		"tls-cert-file":            p.path(apiServerCert),
-		"tls-private-key-file":     p.path(apiServerKey),
+		"tls-cert-file":            p.pathOf(apiServerCert),
+		"tls-private-key-file":     p.pathOf(apiServerKey),
 
-		"client-ca-file":                     p.path(caCertFile),
-		"authentication-config":              d.path(authenticationFile),
+		"client-ca-file":                     p.pathOf(caCertFile),
+		"authentication-config":              d.pathOf(authenticationFile),
 		"authorization-mode":                 "Node,RBAC",
 		"enable-bootstrap-token-auth":        "true",
 		"service-account-issuer":             "https://kubernetes.default.svc.cluster.local",
-		"service-account-key-file":           p.path(tokenKeyFile),
-		"service-account-signing-key-file":   p.path(tokenKeyFile),
-		"requestheader-client-ca-file":       p.path(frontProxyCertFile),
+		"service-account-key-file":           p.pathOf(tokenKeyFile),
+		"service-account-signing-key-file":   p.pathOf(tokenKeyFile),
+		"requestheader-client-ca-file":       p.pathOf(frontProxyCertFile),
 		"requestheader-allowed-names":        frontProxyUser,
 		"requestheader-username-headers":     "X-Remote-User",
 		"requestheader-group-headers":        "X-Remote-Group",
 		"requestheader-extra-headers-prefix": "X-Remote-Extra-",
-		"proxy-client-cert-file":             p.path(proxyClientCert),
-		"proxy-client-key-file":              p.path(proxyClientKey),
+		"proxy-client-cert-file":             p.pathOf(proxyClientCert),
+		"proxy-client-key-file":              p.pathOf(proxyClientKey),
 
-		"kubelet-client-certificate": p.path(kubeletClientCert),
-		"kubelet-client-key":         p.path(kubeletClientKey),
+		"kubelet-client-certificate": p.pathOf(kubeletClientCert),
+		"kubelet-client-key":         p.pathOf(kubeletClientKey),
 		// Names of simulated nodes and of a developer's machine do not resolve.
 		"kubelet-preferred-address-types": "InternalIP,ExternalIP,Hostname,InternalDNS,ExternalDNS",
 

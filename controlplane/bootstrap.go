@@ -39,16 +39,16 @@ func replaceBootstrapHooks(config *genericapiserver.Config) error {
 		if err != nil {
 			return err
 		}
-		persist(hook, func(ctx context.Context) error { return bootstrap(ctx, client) })
+		retryUntilDone(hook, func(ctx context.Context) error { return bootstrapCluster(ctx, client) })
 		return nil
 	})
 }
 
-// persist tries until it is done, or the server ends. Upstream gives up after 30 s, and a hook that
-// fails ends the process, with the stacks of all its goroutines. With etcd and the controllers in
-// the same process, on a busy machine, it may take longer. Until it is done the server is not
-// ready, and whoever started it decides for how long that may be.
-func persist(ctx context.Context, try func(context.Context) error) {
+// retryUntilDone tries until it is done, or the server ends. Upstream gives up after 30 s, and a
+// hook that fails ends the process, with the stacks of all its goroutines. With etcd and the
+// controllers in the same process, on a busy machine, it may take longer. Until it is done the
+// server is not ready, and whoever started it decides for how long that may be.
+func retryUntilDone(ctx context.Context, try func(context.Context) error) {
 	for pause := bootstrapRetry; ; pause = min(2*pause, bootstrapRetryMost) {
 		err := try(ctx)
 		if err == nil || ctx.Err() != nil {
@@ -63,9 +63,9 @@ func persist(ctx context.Context, try func(context.Context) error) {
 	}
 }
 
-// bootstrap creates what is missing and adds permissions that are. What an administrator added
-// stays.
-func bootstrap(ctx context.Context, client kubernetes.Interface) error {
+// bootstrapCluster creates what is missing and adds permissions that are. What an administrator
+// added stays.
+func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(bootstrapWorkers)
 	own, err := componentRoles()
@@ -93,7 +93,7 @@ func bootstrap(ctx context.Context, client kubernetes.Interface) error {
 func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, own roles) {
 	add := func(all []rbacv1.ClusterRole, exactly bool) {
 		for _, role := range all {
-			reconcile(group, &reconciliation.ReconcileRoleOptions{
+			goReconcile(group, &reconciliation.ReconcileRoleOptions{
 				Role:                   reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},
 				Client:                 reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()},
 				Confirm:                true,
@@ -106,7 +106,7 @@ func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, o
 	add(own.cluster, true)
 	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(),
 		bootstrappolicy.ControllerRoleBindings(), identityBindings(), own.clusterBindings) {
-		reconcile(group, &reconciliation.ReconcileRoleBindingOptions{
+		goReconcile(group, &reconciliation.ReconcileRoleBindingOptions{
 			RoleBinding: reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},
 			Client:      reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()},
 			Confirm:     true,
@@ -117,7 +117,7 @@ func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, o
 func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface, own roles) {
 	add := func(all []rbacv1.Role, exactly bool) {
 		for _, role := range all {
-			reconcile(group, &reconciliation.ReconcileRoleOptions{
+			goReconcile(group, &reconciliation.ReconcileRoleOptions{
 				Role:                   reconciliation.RoleRuleOwner{Role: &role},
 				Client:                 reconciliation.RoleModifier{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()},
 				Confirm:                true,
@@ -136,7 +136,7 @@ func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface
 	}
 
 	for _, binding := range bindings {
-		reconcile(group, &reconciliation.ReconcileRoleBindingOptions{
+		goReconcile(group, &reconciliation.ReconcileRoleBindingOptions{
 			RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: &binding},
 			Client:      reconciliation.RoleBindingClientAdapter{Client: client.RbacV1(), NamespaceClient: client.CoreV1().Namespaces()},
 			Confirm:     true,
@@ -144,8 +144,8 @@ func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface
 	}
 }
 
-// reconcile runs one of the package reconciliation's options.
-func reconcile[R any](group *errgroup.Group, options interface{ Run() (R, error) }) {
+// goReconcile runs one of the package reconciliation's options.
+func goReconcile[R any](group *errgroup.Group, options interface{ Run() (R, error) }) {
 	group.Go(func() error {
 		_, err := options.Run()
 		return err

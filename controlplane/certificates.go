@@ -54,7 +54,7 @@ func (p *pki) issueCertificates(serviceRange string, more []string) error {
 		proxyClientCert: proxyCert, proxyClientKey: proxyKey,
 		kubeletClientCert: kubeletCert, kubeletClientKey: kubeletKey,
 	} {
-		if err := writeAtomically(p.path(name), content, 0o600); err != nil {
+		if err := writeAtomically(p.pathOf(name), content, 0o600); err != nil {
 			return err
 		}
 	}

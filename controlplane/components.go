@@ -20,14 +20,14 @@ type permissions struct {
 	within     map[string][]rbacv1.PolicyRule
 }
 
-// components are Berth's processes beside the control plane. Each has a kubeconfig of its own in
-// the data directory, NAME.kubeconfig, in the name berth:NAME, and the permissions that the
+// listComponents are Berth's processes beside the control plane. Each has a kubeconfig of its own
+// in the data directory, NAME.kubeconfig, in the name berth:NAME, and the permissions that the
 // manifests grant to the component, in roles of that name. The simulated nodes, which no manifest
 // has, have those that nodes use. None is an administrator.
-func components() (map[string]permissions, error) {
+func listComponents() (map[string]permissions, error) {
 	all := map[string]permissions{"nodes": {
 		everywhere: simulatedNodesRules(),
-		within:     map[string][]rbacv1.PolicyRule{v1.NamespaceNodeLease: {leases("get", "create", "update")}},
+		within:     map[string][]rbacv1.PolicyRule{v1.NamespaceNodeLease: {leaseRule("get", "create", "update")}},
 	}}
 	for name, part := range map[string]deploy.Part{"scheduler": deploy.Scheduler, "controller": deploy.Controller, "ui": deploy.View} {
 		rights, err := deploy.RightsOf(part)
@@ -37,13 +37,13 @@ func components() (map[string]permissions, error) {
 		all[name] = permissionsFor(rights)
 	}
 	// One that stands in for kube-scheduler, as in `berth up --from-image`, goes by its Lease.
-	own := leases("get", "update")
+	own := leaseRule("get", "update")
 	own.ResourceNames = []string{"kube-scheduler"}
 	all["scheduler"].within[metav1.NamespaceSystem] = append(all["scheduler"].within[metav1.NamespaceSystem], own)
 	return all, nil
 }
 
-func leases(verbs ...string) rbacv1.PolicyRule {
+func leaseRule(verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, Verbs: verbs}
 }
 
@@ -115,7 +115,7 @@ type roles struct {
 }
 
 func componentRoles() (r roles, err error) {
-	all, err := components()
+	all, err := listComponents()
 	if err != nil {
 		return roles{}, err
 	}
@@ -139,13 +139,13 @@ func componentRoles() (r roles, err error) {
 
 // writeComponents writes the kubeconfigs of the components, anew at every start.
 func (c *controlPlane) writeComponents() error {
-	all, err := components()
+	all, err := listComponents()
 	if err != nil {
 		return err
 	}
 
 	for name := range all {
-		config, err := c.pki.kubeconfig(c.server, componentUser(name))
+		config, err := c.pki.newKubeconfig(c.server, componentUser(name))
 		if err != nil {
 			return err
 		}
@@ -153,7 +153,7 @@ func (c *controlPlane) writeComponents() error {
 		if err != nil {
 			return err
 		}
-		if err := writeAtomically(c.dir.path(name+".kubeconfig"), content, 0o600); err != nil {
+		if err := writeAtomically(c.dir.pathOf(name+".kubeconfig"), content, 0o600); err != nil {
 			return err
 		}
 	}

@@ -124,11 +124,11 @@ func startControllers(ctx context.Context, client *rest.Config, p *pki, selected
 		}
 		c.built = append(c.built, tokens)
 	}
-	go c.run(ctx)
+	go c.runControllers(ctx)
 	return c, nil
 }
 
-func (c *controllers) run(ctx context.Context) {
+func (c *controllers) runControllers(ctx context.Context) {
 	defer close(c.done)
 	c.context.InformerFactory.Start(ctx.Done())
 	c.context.ObjectOrMetadataInformerFactory.Start(ctx.Done())
@@ -146,11 +146,11 @@ func controllerConfig(p *pki, selected sets.Set[string]) (kcmconfig.KubeControll
 		return config, err
 	}
 	config.Generic.Controllers = selected.UnsortedList()
-	config.CSRSigningController.ClusterSigningCertFile = p.path(caCertFile)
-	config.CSRSigningController.ClusterSigningKeyFile = p.path(caKeyFile)
+	config.CSRSigningController.ClusterSigningCertFile = p.pathOf(caCertFile)
+	config.CSRSigningController.ClusterSigningKeyFile = p.pathOf(caKeyFile)
 	config.CSRSigningController.ClusterSigningDuration.Duration = certificateLife
-	config.SAController.RootCAFile = p.path(caCertFile)
-	config.SAController.ServiceAccountKeyFile = p.path(tokenKeyFile)
+	config.SAController.RootCAFile = p.pathOf(caCertFile)
+	config.SAController.ServiceAccountKeyFile = p.pathOf(tokenKeyFile)
 	for r := range garbagecollector.DefaultIgnoredResources() {
 		config.GarbageCollectorController.GCIgnoredResources = append(config.GarbageCollectorController.GCIgnoredResources,
 			gcconfig.GroupResource{Group: r.Group, Resource: r.Resource})
@@ -219,7 +219,7 @@ func (c *tokenController) Run(ctx context.Context) { c.TokensController.Run(ctx,
 
 func newTokenController(ctx context.Context, c app.ControllerContext, builder clientbuilder.ControllerClientBuilder,
 	p *pki) (app.Controller, error) {
-	key, err := keyutil.PrivateKeyFromFile(p.path(tokenKeyFile))
+	key, err := keyutil.PrivateKeyFromFile(p.pathOf(tokenKeyFile))
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func newTokenController(ctx context.Context, c app.ControllerContext, builder cl
 		return nil, err
 	}
 
-	root, err := os.ReadFile(p.path(caCertFile))
+	root, err := os.ReadFile(p.pathOf(caCertFile))
 	if err != nil {
 		return nil, err
 	}

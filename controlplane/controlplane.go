@@ -28,7 +28,7 @@ const KubernetesVersion = rules.Kubernetes
 //
 // An error other than ctx's says what to do about it, in one line.
 func Run(ctx context.Context, o Options, progress io.Writer) error {
-	c, err := launch(ctx, o, progress)
+	c, err := launchPlane(ctx, o, progress)
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func Run(ctx context.Context, o Options, progress io.Writer) error {
 		return nil
 	case <-c.broken.Done():
 		err := context.Cause(c.broken)
-		c.abandon()
+		c.abandonParts()
 		return err
 	}
 }
@@ -46,8 +46,8 @@ func Run(ctx context.Context, o Options, progress io.Writer) error {
 // abandonLimit is how long what still works gets to end in order when another part broke.
 const abandonLimit = 4 * time.Second
 
-// abandon stops what can be stopped: a broken part may never end.
-func (c *controlPlane) abandon() {
+// abandonParts stops what can be stopped: a broken part may never end.
+func (c *controlPlane) abandonParts() {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
@@ -79,8 +79,8 @@ type controlPlane struct {
 	stopOnce sync.Once
 }
 
-// launch starts a control plane and returns when it is ready, or has ended again.
-func launch(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane, err error) {
+// launchPlane starts a control plane and returns when it is ready, or has ended again.
+func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func launch(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane
 	c.onStop(func() { c.fail(nil) })
 	defer func() {
 		if err != nil {
-			c.abandon() // such as on a disk that is full: an etcd that gave up, now or while it is stopped, may never end
+			c.abandonParts() // such as on a disk that is full: an etcd that gave up, now or while it is stopped, may never end
 		}
 	}()
 	starting, cancel := context.WithCancelCause(ctx)
@@ -100,7 +100,7 @@ func launch(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane
 	if err != nil {
 		return nil, err
 	}
-	listener, err := listen(c.options.Port, c.dir.path("port"))
+	listener, err := listenAPI(c.options.Port, c.dir.pathOf("port"))
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func launch(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane
 	if err := c.startEtcdAndAPI(starting, listener, log, progress); err != nil {
 		return nil, err
 	}
-	c.say(progress, "api server ready "+c.server)
+	c.printProgress(progress, "api server ready "+c.server)
 	if err := c.startWorkers(starting); err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func launch(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane
 			return nil, err
 		}
 	}
-	c.say(progress, "controllers ready")
+	c.printProgress(progress, "controllers ready")
 	fmt.Fprintf(progress, "ready kubeconfig=%s after=%s\n", c.kubeconfigPath(), c.age())
 	return c, nil
 }
@@ -138,13 +138,13 @@ func (c *controlPlane) stop() {
 
 func (c *controlPlane) onStop(f func()) { c.closers = append(c.closers, f) }
 
-func (c *controlPlane) say(progress io.Writer, what string) {
+func (c *controlPlane) printProgress(progress io.Writer, what string) {
 	fmt.Fprintf(progress, "%s (%s)\n", what, c.age())
 }
 
 func (c *controlPlane) age() time.Duration { return time.Since(c.began).Round(time.Millisecond) }
 
-func (c *controlPlane) kubeconfigPath() string { return c.dir.path("kubeconfig") }
+func (c *controlPlane) kubeconfigPath() string { return c.dir.pathOf("kubeconfig") }
 
 // openState takes the data directory, the log and the process's feature gates.
 func (c *controlPlane) openState() (log io.Writer, err error) {
@@ -155,7 +155,7 @@ func (c *controlPlane) openState() (log io.Writer, err error) {
 	log = c.options.LogTo
 
 	if log == nil {
-		file, err := openLog(c.dir.path("controlplane.log"))
+		file, err := openLog(c.dir.pathOf("controlplane.log"))
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +170,7 @@ func (c *controlPlane) openState() (log io.Writer, err error) {
 	}
 
 	c.onStop(release)
-	c.pki, err = openPKI(c.dir.path("pki"))
+	c.pki, err = openPKI(c.dir.pathOf("pki"))
 	return log, err
 }
 
@@ -180,9 +180,9 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 	c.etcd = newEtcd(c.fail)
 	etcdStarted := make(chan error, 1)
 	go func() {
-		err := c.etcd.start(c.dir.path("etcd"), etcdLog(log))
+		err := c.etcd.startMemberIn(c.dir.pathOf("etcd"), etcdLog(log))
 		if err == nil {
-			c.say(progress, "etcd ready")
+			c.printProgress(progress, "etcd ready")
 		}
 		etcdStarted <- err
 	}()
@@ -193,14 +193,14 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 	api, err := c.configureBeside(running, listener, etcdStarted)
 	if err == nil {
 		c.api = api
-		err = c.api.start(running)
+		err = c.api.startServer(running)
 	}
 	if err != nil {
 		end()
 		return err
 	}
 	c.onStop(func() {
-		if !c.api.settle() {
+		if !c.api.awaitStarted() {
 			c.left = true
 			return
 		}
@@ -209,7 +209,7 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 	})
 	go func() {
 		<-c.api.ended
-		c.fail(fmt.Errorf("api server: ended: %v; see %s", c.api.err, c.dir.path("controlplane.log")))
+		c.fail(fmt.Errorf("api server: ended: %v; see %s", c.api.err, c.dir.pathOf("controlplane.log")))
 	}()
 	if err := c.api.waitReady(ctx); err != nil {
 		return context.Cause(ctx)
@@ -250,7 +250,7 @@ func (c *controlPlane) configureAPI(ctx context.Context, listener *net.TCPListen
 	if err := c.writeComponents(); err != nil {
 		return nil, err
 	}
-	if err := writeAtomically(c.dir.path(authenticationFile), []byte(anonymousHealth), 0o600); err != nil {
+	if err := writeAtomically(c.dir.pathOf(authenticationFile), []byte(anonymousHealth), 0o600); err != nil {
 		return nil, err
 	}
 	return configureAPIServer(ctx, c.options, c.dir, c.pki, c.etcd, listener)
@@ -261,7 +261,7 @@ func (c *controlPlane) startWorkers(ctx context.Context) (err error) {
 	running, end := context.WithCancel(klog.NewContext(context.Background(), klog.Background()))
 	c.onStop(end)
 	selected := selectControllers(c.options.Controllers)
-	if c.workers, err = startControllers(running, c.api.loopback(), c.pki, selected); err != nil {
+	if c.workers, err = startControllers(running, c.api.loopbackConfig(), c.pki, selected); err != nil {
 		return fmt.Errorf("controllers: %w", err)
 	}
 
@@ -280,7 +280,7 @@ func (c *controlPlane) startWorkers(ctx context.Context) (err error) {
 }
 
 func (c *controlPlane) waitServiceAccount(ctx context.Context) error {
-	client, err := kubernetes.NewForConfig(c.api.loopback())
+	client, err := kubernetes.NewForConfig(c.api.loopbackConfig())
 	if err != nil {
 		return err
 	}

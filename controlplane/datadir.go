@@ -39,7 +39,7 @@ type dataVersion struct {
 	Kubernetes string `json:"kubernetes"`
 }
 
-func (d *dataDir) path(elem ...string) string {
+func (d *dataDir) pathOf(elem ...string) string {
 	return filepath.Join(append([]string{d.root}, elem...)...)
 }
 
@@ -54,14 +54,14 @@ func openDataDir(root string) (*dataDir, error) {
 		return nil, fmt.Errorf("data directory %s: is a file: name a directory with --data-dir", root)
 	}
 	if err := os.MkdirAll(root, 0o700); err != nil {
-		return nil, fmt.Errorf("data directory %s: %w: make it accessible or name another with --data-dir", root, bare(err))
+		return nil, fmt.Errorf("data directory %s: %w: make it accessible or name another with --data-dir", root, stripPath(err))
 	}
 	// Who may write here chooses the authorities that the cluster trusts.
 	if err := owned.Check(root, owned.Writable); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name one of your own with --data-dir", root, err)
 	}
 	d := &dataDir{root: root}
-	if err := d.acquire(); err != nil {
+	if err := d.acquireLock(); err != nil {
 		return nil, err
 	}
 	if err := d.checkVersion(); err != nil {
@@ -71,11 +71,11 @@ func openDataDir(root string) (*dataDir, error) {
 	return d, nil
 }
 
-// acquire takes the lock. The kernel gives it back when the process ends, however it ends.
-func (d *dataDir) acquire() error {
-	lock, err := os.OpenFile(d.path("lock"), os.O_RDWR|os.O_CREATE, 0o600)
+// acquireLock takes the lock. The kernel gives it back when the process ends, however it ends.
+func (d *dataDir) acquireLock() error {
+	lock, err := os.OpenFile(d.pathOf("lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return fmt.Errorf("data directory %s: %w: make it accessible or name another with --data-dir", d.root, bare(err))
+		return fmt.Errorf("data directory %s: %w: make it accessible or name another with --data-dir", d.root, stripPath(err))
 	}
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		holder := make([]byte, 20)
@@ -101,25 +101,25 @@ func (d *dataDir) close() { d.lock.Close() }
 // directories that hold state but no version. It comes first of all that is written, so that a
 // directory without it is a new one.
 func (d *dataDir) checkVersion() error {
-	path := d.path("version")
+	path := d.pathOf("version")
 	content, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		for _, state := range []string{"etcd", "pki"} {
-			if _, err := os.Lstat(d.path(state)); err == nil {
+			if _, err := os.Lstat(d.pathOf(state)); err == nil {
 				return fmt.Errorf("data directory %s: has %s but no version file: restore the file or name an empty "+
 					"directory with --data-dir", d.root, state)
 			}
 		}
 	case err != nil:
-		return fmt.Errorf("%s: %w: make it readable or name another directory with --data-dir", path, bare(err))
+		return fmt.Errorf("%s: %w: make it readable or name another directory with --data-dir", path, stripPath(err))
 	default:
 		var found dataVersion
 		if err := json.Unmarshal(content, &found); err != nil || found.Format < 1 {
 			return fmt.Errorf("%s: %q: not a version of Berth's data: restore the file or name an empty directory "+
 				"with --data-dir", path, firstLine(content))
 		}
-		if err := found.admits(d.root); err != nil {
+		if err := found.checkUpgrade(d.root); err != nil {
 			return err
 		}
 		if found == (dataVersion{dataFormat, KubernetesVersion}) {
@@ -134,9 +134,9 @@ func (d *dataDir) checkVersion() error {
 	return writeDurably(path, append(ours, '\n'), 0o600)
 }
 
-// admits says whether this version may go on where v left off: the API server reads what older
-// minors stored, not what newer ones did.
-func (v dataVersion) admits(root string) error {
+// checkUpgrade says whether this version may go on where v left off: the API server reads what
+// older minors stored, not what newer ones did.
+func (v dataVersion) checkUpgrade(root string) error {
 	theirs, err := utilversion.ParseGeneric(v.Kubernetes)
 	if err != nil {
 		return fmt.Errorf("%s: kubernetes: %q: not a version: restore the file or name an empty "+
@@ -155,25 +155,25 @@ func (v dataVersion) admits(root string) error {
 // writeDurably replaces a file in one step that outlives a crash at any moment: the old content or
 // the new, never a part.
 func writeDurably(path string, content []byte, mode fs.FileMode) error {
-	return writing(path, durable.Replace(path, content, mode))
+	return writeError(path, durable.Replace(path, content, mode))
 }
 
 // writeAtomically replaces a file in one step, without waiting for the disk: for what is made anew
 // at every start anyway.
 func writeAtomically(path string, content []byte, mode fs.FileMode) error {
-	return writing(path, durable.Swap(path, content, mode))
+	return writeError(path, durable.Swap(path, content, mode))
 }
 
-// writing names the file that an error is about.
-func writing(path string, err error) error {
+// writeError names the file that an error is about.
+func writeError(path string, err error) error {
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, bare(err))
+		return fmt.Errorf("write %s: %w", path, stripPath(err))
 	}
 	return nil
 }
 
-// bare strips the operation and path off an error whose message names the path already.
-func bare(err error) error {
+// stripPath strips the operation and path off an error whose message names the path already.
+func stripPath(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		return path.Err

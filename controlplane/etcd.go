@@ -61,16 +61,16 @@ func newEtcd(fail context.CancelCauseFunc) *etcd {
 	return &etcd{fail: fail, gaveUp: make(chan error, 1), listener: bufconn.Listen(etcdPipe)}
 }
 
-func (e *etcd) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (e *etcd) dialMember(ctx context.Context, _, _ string) (net.Conn, error) {
 	return e.listener.DialContext(ctx)
 }
 
-// start blocks until the member serves, or cannot.
-func (e *etcd) start(dir string, log zapcore.Core) error {
+// startMemberIn blocks until the member serves, or cannot.
+func (e *etcd) startMemberIn(dir string, log zapcore.Core) error {
 	if err := prepareEtcdDir(dir); err != nil {
 		return err
 	}
-	if err := e.startMember(e.config(dir, log)); err != nil {
+	if err := e.startMember(e.memberConfig(dir, log)); err != nil {
 		advice := "restore the directory or name an empty one with --data-dir"
 		if strings.Contains(err.Error(), syscall.ENOSPC.Error()) { // etcd tells by its words only
 			advice = "make room on its disk and start again; what was acknowledged is there"
@@ -108,7 +108,7 @@ func prepareEtcdDir(dir string) error {
 		}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("%s: %w: make it accessible or name another --data-dir", dir, bare(err))
+		return fmt.Errorf("%s: %w: make it accessible or name another --data-dir", dir, stripPath(err))
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (e *etcd) startMember(config *embed.Config) error {
 	}
 }
 
-func (e *etcd) config(dir string, log zapcore.Core) *embed.Config {
+func (e *etcd) memberConfig(dir string, log zapcore.Core) *embed.Config {
 	config := embed.NewConfig()
 	config.Dir = dir
 	config.Name = "berth"

@@ -15,8 +15,8 @@ import (
 // kubeconfigName is cluster, user and context in the kubeconfigs written here.
 const kubeconfigName = "berth"
 
-// kubeconfig is a way into the cluster for a new certificate in the given name.
-func (p *pki) kubeconfig(server, user string, groups ...string) (*clientcmdapi.Config, error) {
+// newKubeconfig is a way into the cluster for a new certificate in the given name.
+func (p *pki) newKubeconfig(server, user string, groups ...string) (*clientcmdapi.Config, error) {
 	cert, key, err := p.cluster.issueClient(user, groups...)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig for %s: %w", user, err)
@@ -37,7 +37,7 @@ func (p *pki) writeAdminKubeconfig(path, server string) error {
 		return os.Chmod(path, 0o600)
 	}
 
-	fresh, err2 := p.kubeconfig(server, adminUser, mastersGroup)
+	fresh, err2 := p.newKubeconfig(server, adminUser, mastersGroup)
 	if err2 != nil {
 		return err2
 	}

@@ -31,13 +31,13 @@ type logFile struct {
 
 func openLog(path string) (*logFile, error) {
 	l := &logFile{path: path}
-	if err := l.rotate(); err != nil {
-		return nil, fmt.Errorf("log %s: %w: make it writable or name another --data-dir", path, bare(err))
+	if err := l.rotateFile(); err != nil {
+		return nil, fmt.Errorf("log %s: %w: make it writable or name another --data-dir", path, stripPath(err))
 	}
 	return l, nil
 }
 
-func (l *logFile) rotate() error {
+func (l *logFile) rotateFile() error {
 	if l.file != nil {
 		l.file.Close()
 	}
@@ -56,7 +56,7 @@ func (l *logFile) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.size > logLimit {
-		if err := l.rotate(); err != nil {
+		if err := l.rotateFile(); err != nil {
 			return 0, err
 		}
 	}
@@ -87,7 +87,7 @@ func sendLogs(w io.Writer, verbosity int) (undo func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.targets) == 0 {
-		l.restore = l.capture()
+		l.restore = l.captureLogs()
 	}
 
 	l.targets = append(l.targets, w)
@@ -103,7 +103,7 @@ func sendLogs(w io.Writer, verbosity int) (undo func()) {
 	})
 }
 
-func (l *processLog) capture() (restore func()) {
+func (l *processLog) captureLogs() (restore func()) {
 	klogBefore := klog.CaptureState()
 	setKlog("logtostderr", "false")
 	setKlog("alsologtostderr", "false")

@@ -54,7 +54,7 @@ func bindClusterRole(name, role, kind, subject string) rbacv1.ClusterRoleBinding
 
 // writeNodeBootstrap makes a bootstrap token and writes the kubeconfig that has it.
 func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
-	client, err := kubernetes.NewForConfig(c.api.loopback())
+	client, err := kubernetes.NewForConfig(c.api.loopbackConfig())
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeAtomically(c.dir.path(nodeBootstrapFile), content, 0o600)
+	return writeAtomically(c.dir.pathOf(nodeBootstrapFile), content, 0o600)
 }
 
 // randomWord is of letters and digits, as bootstrap tokens are.

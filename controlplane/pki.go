@@ -49,7 +49,7 @@ const (
 	tokenKeyFile                          = "sa.key"
 )
 
-func (p *pki) path(name string) string { return filepath.Join(p.dir, name) }
+func (p *pki) pathOf(name string) string { return filepath.Join(p.dir, name) }
 
 // openPKI loads the authorities, or makes them if the directory has none yet.
 func openPKI(dir string) (*pki, error) {
@@ -61,13 +61,13 @@ func openPKI(dir string) (*pki, error) {
 
 	p := &pki{dir: dir}
 	var err error
-	if p.cluster, err = loadAuthority(p.path(caCertFile), p.path(caKeyFile)); err != nil {
+	if p.cluster, err = loadAuthority(p.pathOf(caCertFile), p.pathOf(caKeyFile)); err != nil {
 		return nil, err
 	}
-	if p.frontProxy, err = loadAuthority(p.path(frontProxyCertFile), p.path(frontProxyKeyFile)); err != nil {
+	if p.frontProxy, err = loadAuthority(p.pathOf(frontProxyCertFile), p.pathOf(frontProxyKeyFile)); err != nil {
 		return nil, err
 	}
-	if _, err := loadKey(p.path(tokenKeyFile)); err != nil {
+	if _, err := loadKey(p.pathOf(tokenKeyFile)); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -81,7 +81,7 @@ func createPKI(dir string) error {
 		return err
 	}
 	if err := os.Mkdir(temp, 0o700); err != nil {
-		return fmt.Errorf("create %s: %w", temp, bare(err))
+		return fmt.Errorf("create %s: %w", temp, stripPath(err))
 	}
 
 	files := map[string][]byte{}
@@ -133,31 +133,31 @@ func newAuthority(name string) (certPEM, keyPEM []byte, err error) {
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	certPEM, err = sign(template, template, key.Public(), key)
+	certPEM, err = signCertificate(template, template, key.Public(), key)
 	return certPEM, keyPEM, err
 }
 
-// issue makes a key and a certificate for it.
-func (a *authority) issue(template *x509.Certificate) (certPEM, keyPEM []byte, err error) {
+// issueCertificate makes a key and a certificate for it.
+func (a *authority) issueCertificate(template *x509.Certificate) (certPEM, keyPEM []byte, err error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
 		return nil, nil, err
 	}
 	template.NotAfter = time.Now().Add(certificateLife)
 	template.KeyUsage = x509.KeyUsageDigitalSignature
-	certPEM, err = sign(template, a.certificate, key.Public(), a.key)
+	certPEM, err = signCertificate(template, a.certificate, key.Public(), a.key)
 	return certPEM, keyPEM, err
 }
 
 func (a *authority) issueClient(user string, groups ...string) (certPEM, keyPEM []byte, err error) {
-	return a.issue(&x509.Certificate{
+	return a.issueCertificate(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 }
 
 func (a *authority) issueServer(name string, dns []string, ips []net.IP) (certPEM, keyPEM []byte, err error) {
-	return a.issue(&x509.Certificate{
+	return a.issueCertificate(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
 		DNSNames:    dns,
 		IPAddresses: ips,
@@ -165,7 +165,7 @@ func (a *authority) issueServer(name string, dns []string, ips []net.IP) (certPE
 	})
 }
 
-func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) ([]byte, error) {
+func signCertificate(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypt
 func loadAuthority(certPath, keyPath string) (*authority, error) {
 	content, err := os.ReadFile(certPath)
 	if err != nil {
-		return nil, brokenPKI(certPath, bare(err))
+		return nil, brokenPKI(certPath, stripPath(err))
 	}
 
 	certificates, err := certutil.ParseCertsPEM(content)
@@ -215,7 +215,7 @@ func loadAuthority(certPath, keyPath string) (*authority, error) {
 func loadKey(path string) (crypto.Signer, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return nil, brokenPKI(path, bare(err))
+		return nil, brokenPKI(path, stripPath(err))
 	}
 	parsed, err := keyutil.ParsePrivateKeyPEM(content)
 	if err != nil {

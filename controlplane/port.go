@@ -16,43 +16,43 @@ import (
 // given the very port it dials, and hold it.
 const firstPickedPort, lastPickedPort = 20000, 29999
 
-// listen binds the API's port. A port that was asked for is used or nothing. Otherwise the port of
-// the last run is preferred, so that kubeconfigs that were copied stay right; if somebody else has
-// it now, another is picked and remembered in its place.
-func listen(asked int, memory string) (*net.TCPListener, error) {
+// listenAPI binds the API's port. A port that was asked for is used or nothing. Otherwise the port
+// of the last run is preferred, so that kubeconfigs that were copied stay right; if somebody else
+// has it now, another is picked and remembered in its place.
+func listenAPI(asked int, memory string) (*net.TCPListener, error) {
 	if asked != 0 {
-		l, err := bind(asked)
+		l, err := bindPort(asked)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("port %d on 127.0.0.1 is taken: end what listens there or name another with --port (0 picks one)", asked)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("port %d on 127.0.0.1: %w: name another with --port (0 picks one)", asked, err)
 		}
-		return l, remember(l, memory)
+		return l, rememberPort(l, memory)
 	}
 	if content, err := os.ReadFile(memory); err == nil {
 		// Whatever is not a port in there is as good as nothing remembered.
 		if port, err := strconv.ParseUint(strings.TrimSpace(string(content)), 10, 16); err == nil && port > 0 {
-			if l, err := bind(int(port)); err == nil {
+			if l, err := bindPort(int(port)); err == nil {
 				return l, nil
 			}
 		}
 	}
 	const tries = 100
 	for range tries {
-		if l, err := bind(firstPickedPort + rand.IntN(lastPickedPort-firstPickedPort+1)); err == nil {
-			return l, remember(l, memory)
+		if l, err := bindPort(firstPickedPort + rand.IntN(lastPickedPort-firstPickedPort+1)); err == nil {
+			return l, rememberPort(l, memory)
 		}
 	}
 	return nil, fmt.Errorf("no free port on 127.0.0.1 found in %d tries between %d and %d: name one with --port",
 		tries, firstPickedPort, lastPickedPort)
 }
 
-func bind(port int) (*net.TCPListener, error) {
+func bindPort(port int) (*net.TCPListener, error) {
 	return net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
 }
 
-func remember(l *net.TCPListener, memory string) error {
+func rememberPort(l *net.TCPListener, memory string) error {
 	port := []byte(strconv.Itoa(portOf(l)) + "\n")
 	if before, err := os.ReadFile(memory); err == nil && string(before) == string(port) {
 		return nil

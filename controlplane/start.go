@@ -54,7 +54,7 @@ func Start(t TB, options ...func(*Options)) *Cluster {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
 	defer cancel()
-	running, err := launch(ctx, o, io.Discard)
+	running, err := launchPlane(ctx, o, io.Discard)
 	if err != nil {
 		t.Fatalf("control plane: %v%s", err, logTail(o.DataDir))
 		return nil
@@ -85,7 +85,7 @@ func (c *Cluster) ConfigFor(user string, groups ...string) *rest.Config {
 // KubeconfigFor is the path of a new kubeconfig for a user of that name in those groups.
 func (c *Cluster) KubeconfigFor(user string, groups ...string) string {
 	c.t.Helper()
-	config, err := c.running.pki.kubeconfig(c.running.server, user, groups...)
+	config, err := c.running.pki.newKubeconfig(c.running.server, user, groups...)
 	if err != nil {
 		c.t.Fatalf("%v", err)
 		return ""

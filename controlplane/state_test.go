@@ -107,7 +107,7 @@ func TestCertificatesAreForAYearAtMost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{apiServerCert, proxyClientCert, kubeletClientCert} {
-		certificates, err := certutil.ParseCertsPEM([]byte(readFile(t, p.path(name))))
+		certificates, err := certutil.ParseCertsPEM([]byte(readFile(t, p.pathOf(name))))
 		if err != nil || time.Until(certificates[0].NotAfter) > 366*24*time.Hour {
 			t.Errorf("%s: %v, until %v", name, err, certificates[0].NotAfter)
 		}
@@ -116,7 +116,7 @@ func TestCertificatesAreForAYearAtMost(t *testing.T) {
 		}
 	}
 	// The administrator's of a version that made them for ten years is replaced.
-	config, err := p.kubeconfig("https://127.0.0.1:1", adminUser, mastersGroup)
+	config, err := p.newKubeconfig("https://127.0.0.1:1", adminUser, mastersGroup)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestCertificatesAreForAYearAtMost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	old, err := sign(&x509.Certificate{Subject: pkix.Name{CommonName: adminUser}, NotAfter: time.Now().AddDate(10, 0, 0),
+	old, err := signCertificate(&x509.Certificate{Subject: pkix.Name{CommonName: adminUser}, NotAfter: time.Now().AddDate(10, 0, 0),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, p.cluster.certificate, key.Public(), p.cluster.key)
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestDataOfAnOlderMinorIsTakenOver(t *testing.T) {
 
 func TestPickedPortIsBelowTheOnesOfOutgoingConnections(t *testing.T) {
 	memory := filepath.Join(t.TempDir(), "port")
-	l, err := listen(0, memory)
+	l, err := listenAPI(0, memory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestPickedPortIsBelowTheOnesOfOutgoingConnections(t *testing.T) {
 	if picked < firstPickedPort || picked > lastPickedPort {
 		t.Errorf("picked %d", picked)
 	}
-	again, err := listen(0, memory)
+	again, err := listenAPI(0, memory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestPickedPortIsBelowTheOnesOfOutgoingConnections(t *testing.T) {
 	if err := os.WriteFile(memory, []byte("99999999\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	other, err := listen(0, memory)
+	other, err := listenAPI(0, memory)
 	if err != nil {
 		t.Fatalf("a broken memory is an error: %v", err)
 	}
@@ -320,7 +320,7 @@ func TestBrokenEtcdIsAnErrorNotTheEndOfTheProcess(t *testing.T) {
 	var told error
 	e := newEtcd(func(cause error) { told = cause })
 	defer e.stop()
-	err := e.start(dir, zapcore.NewNopCore())
+	err := e.startMemberIn(dir, zapcore.NewNopCore())
 	if err == nil || !strings.Contains(err.Error(), "etcd cannot start") {
 		t.Fatalf("start: %v", err)
 	}
@@ -341,7 +341,7 @@ func TestEtcdThatWasNeverReadyStartsAnew(t *testing.T) {
 	}
 	for range 2 {
 		e := newEtcd(func(error) {})
-		if err := e.start(dir, zapcore.NewNopCore()); err != nil {
+		if err := e.startMemberIn(dir, zapcore.NewNopCore()); err != nil {
 			t.Fatal(err)
 		}
 		e.stop()
@@ -382,7 +382,7 @@ func TestGatesAreAsBeforeWhenTheLastUserIsGone(t *testing.T) {
 
 func TestWrongOptionsAreFoundBeforeAnythingIsWritten(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	_, err := launch(context.Background(), Options{DataDir: dir, Controllers: []string{"nobody"}}, os.Stdout)
+	_, err := launchPlane(context.Background(), Options{DataDir: dir, Controllers: []string{"nobody"}}, os.Stdout)
 	if err == nil || !strings.Contains(err.Error(), "no such controller") {
 		t.Errorf("launch: %v", err)
 	}

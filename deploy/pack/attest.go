@@ -21,8 +21,8 @@ import (
 
 // What a release says of itself: what is in it, how it was made, and that it is as it was made.
 
-// bill lists the modules that the programs are built from, as an SPDX document.
-func (r *Release) bill(folder string) error {
+// writeBill lists the modules that the programs are built from, as an SPDX document.
+func (r *Release) writeBill(folder string) error {
 	type checksum struct {
 		Algorithm string `json:"algorithm"`
 		Value     string `json:"checksumValue"`
@@ -52,7 +52,7 @@ func (r *Release) bill(folder string) error {
 		To   string `json:"relatedSpdxElement"`
 	}
 	const none = "NOASSERTION"
-	modules, compiler, err := r.modules()
+	modules, compiler, err := r.listModules()
 	if err != nil {
 		return err
 	}
@@ -93,10 +93,10 @@ func (r *Release) bill(folder string) error {
 
 type module struct{ version, sum string }
 
-// modules are what the programs say that they are built from; they must agree.
-func (r *Release) modules() (all map[string]module, compiler string, err error) {
+// listModules are what the programs say that they are built from; they must agree.
+func (r *Release) listModules() (all map[string]module, compiler string, err error) {
 	all = map[string]module{}
-	for _, p := range r.platforms() {
+	for _, p := range r.listPlatforms() {
 		for _, program := range ProgramsOf(p) {
 			info, err := buildinfo.ReadFile(filepath.Join(r.Programs[p], program))
 			if err != nil {
@@ -120,9 +120,9 @@ func (r *Release) modules() (all map[string]module, compiler string, err error) 
 	return all, compiler, nil
 }
 
-// provenance says how the files were made: an in-toto statement with SLSA's predicate.
-func (r *Release) provenance(folder string) error {
-	_, compiler, err := r.modules()
+// writeProvenance says how the files were made: an in-toto statement with SLSA's predicate.
+func (r *Release) writeProvenance(folder string) error {
+	_, compiler, err := r.listModules()
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (r *Release) provenance(folder string) error {
 // sumsFile has the checksums of all other files.
 const sumsFile = "SHA256SUMS"
 
-func (r *Release) checksums(folder string) error {
+func (r *Release) writeChecksums(folder string) error {
 	names, err := filesOf(folder)
 	if err != nil {
 		return err
@@ -180,9 +180,9 @@ func (r *Release) checksums(folder string) error {
 	return os.WriteFile(filepath.Join(folder, sumsFile), []byte(b.String()), 0o644)
 }
 
-// sign signs the checksums, if there is a key, as `cosign sign-blob --key` and `openssl dgst
-// -sha256 -sign` do.
-func (r *Release) sign(folder string) error {
+// signChecksums signs the checksums, if there is a key, as `cosign sign-blob --key` and `openssl
+// dgst -sha256 -sign` do.
+func (r *Release) signChecksums(folder string) error {
 	if r.Key == "" {
 		return nil
 	}

@@ -57,7 +57,7 @@ func ImagePrograms(node bool) []string {
 // Write writes the image as an OCI layout in a tar file: an index of one image for each
 // architecture.
 func (i *Image) Write(file string) error {
-	index, err := i.index()
+	index, err := i.buildIndex()
 	if err != nil {
 		return err
 	}
@@ -74,14 +74,14 @@ func (i *Image) Write(file string) error {
 		return fmt.Errorf("write layout: %w", err)
 	}
 	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{
-		"org.opencontainers.image.ref.name": i.tag(),
+		"org.opencontainers.image.ref.name": i.imageTag(),
 		"io.containerd.image.name":          i.Reference,
 	})); err != nil {
 		return fmt.Errorf("write layout: %w", err)
 	}
 
 	archive := filepath.Join(work, "tar")
-	if err := i.archive(folder, archive); err != nil {
+	if err := i.writeArchive(folder, archive); err != nil {
 		return err
 	}
 	return os.Rename(archive, file)
@@ -89,7 +89,7 @@ func (i *Image) Write(file string) error {
 
 // Digest is that of the index, by which an image is named that must not change.
 func (i *Image) Digest() (string, error) {
-	index, err := i.index()
+	index, err := i.buildIndex()
 	if err != nil {
 		return "", err
 	}
@@ -97,15 +97,15 @@ func (i *Image) Digest() (string, error) {
 	return digest.String(), err
 }
 
-func (i *Image) tag() string { return i.Reference[strings.LastIndexByte(i.Reference, ':')+1:] }
+func (i *Image) imageTag() string { return i.Reference[strings.LastIndexByte(i.Reference, ':')+1:] }
 
-func (i *Image) index() (v1.ImageIndex, error) {
+func (i *Image) buildIndex() (v1.ImageIndex, error) {
 	if name, tag, ok := strings.Cut(filepath.Base(i.Reference), ":"); !ok || name == "" || tag == "" || tag == "latest" {
 		return nil, fmt.Errorf("image %q: must have a tag, and not latest, as registry.example.com/berth:v1.0.0", i.Reference)
 	}
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, architecture := range slices.Sorted(maps.Keys(i.Binaries)) {
-		image, err := i.image(architecture)
+		image, err := i.buildImage(architecture)
 		if err != nil {
 			return nil, fmt.Errorf("image for %s: %w", architecture, err)
 		}
@@ -113,11 +113,11 @@ func (i *Image) index() (v1.ImageIndex, error) {
 			Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: architecture}},
 		})
 	}
-	return mutate.Annotations(index, i.labels()).(v1.ImageIndex), nil
+	return mutate.Annotations(index, i.imageLabels()).(v1.ImageIndex), nil
 }
 
-// labels are on the image, its manifest and the index.
-func (i *Image) labels() map[string]string {
+// imageLabels are on the image, its manifest and the index.
+func (i *Image) imageLabels() map[string]string {
 	return map[string]string{
 		"org.opencontainers.image.title":         "berth",
 		"org.opencontainers.image.description":   "Scheduling, preemption and eviction for Kubernetes",
@@ -130,8 +130,8 @@ func (i *Image) labels() map[string]string {
 	}
 }
 
-func (i *Image) image(architecture string) (v1.Image, error) {
-	content, err := i.files(architecture)
+func (i *Image) buildImage(architecture string) (v1.Image, error) {
+	content, err := i.packFiles(architecture)
 	if err != nil {
 		return nil, err
 	}
@@ -158,16 +158,16 @@ func (i *Image) image(architecture string) (v1.Image, error) {
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = "linux", architecture, v1.Time{Time: i.Created.UTC()}
 	config.Config = v1.Config{
-		User: User + ":" + User, Entrypoint: []string{"/" + programs[0]}, WorkingDir: "/", Env: []string{"PATH=/"}, Labels: i.labels(),
+		User: User + ":" + User, Entrypoint: []string{"/" + programs[0]}, WorkingDir: "/", Env: []string{"PATH=/"}, Labels: i.imageLabels(),
 	}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return nil, err
 	}
-	return mutate.Annotations(image, i.labels()).(v1.Image), nil
+	return mutate.Annotations(image, i.imageLabels()).(v1.Image), nil
 }
 
-// files is the one layer, as a tar.
-func (i *Image) files(architecture string) ([]byte, error) {
+// packFiles is the one layer, as a tar.
+func (i *Image) packFiles(architecture string) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	add := func(name string, mode int64, content []byte) error {
@@ -219,8 +219,8 @@ func checkStatic(path, architecture string) error {
 	return nil
 }
 
-// archive puts a folder into a tar file, the same bytes for the same content.
-func (i *Image) archive(folder, file string) error {
+// writeArchive puts a folder into a tar file, the same bytes for the same content.
+func (i *Image) writeArchive(folder, file string) error {
 	out, err := os.Create(file)
 	if err != nil {
 		return err

@@ -63,14 +63,14 @@ func (r *Release) Write(folder string) error {
 		return err
 	}
 
-	digest, err := r.image(folder)
+	digest, err := r.writeImage(folder)
 	if err != nil {
 		return err
 	}
 
 	steps := []func(folder string) error{
-		r.archives, r.chart, func(folder string) error { return r.kustomization(folder, digest) }, r.krew, r.notes,
-		r.bill, r.provenance, r.checksums, r.sign,
+		r.writeArchives, r.writeChart, func(folder string) error { return r.writeKustomization(folder, digest) }, r.writeKrew, r.writeNotes,
+		r.writeBill, r.writeProvenance, r.writeChecksums, r.signChecksums,
 	}
 
 	for _, step := range steps {
@@ -86,10 +86,10 @@ func (r *Release) WriteChart(folder string) (file string, err error) {
 	if err := r.Check(); err != nil {
 		return "", err
 	}
-	return filepath.Join(folder, r.chartFile()), r.chart(folder)
+	return filepath.Join(folder, r.chartFile()), r.writeChart(folder)
 }
 
-func (r *Release) image(folder string) (digest string, err error) {
+func (r *Release) writeImage(folder string) (digest string, err error) {
 	image := &Image{Reference: r.Repository + ":" + r.Version, Version: r.Version, Revision: r.Revision,
 		Created: r.Created, Binaries: map[string]string{}}
 	if image.License, err = os.ReadFile(filepath.Join(r.Root, "LICENSE")); err != nil {
@@ -106,14 +106,14 @@ func (r *Release) image(folder string) (digest string, err error) {
 	return image.Digest()
 }
 
-// archives are the programs, by platform.
-func (r *Release) archives(folder string) error {
+// writeArchives are the programs, by platform.
+func (r *Release) writeArchives(folder string) error {
 	license, err := os.ReadFile(filepath.Join(r.Root, "LICENSE"))
 	if err != nil {
 		return err
 	}
 
-	for _, p := range r.platforms() {
+	for _, p := range r.listPlatforms() {
 		files := []entry{{"LICENSE", 0o644, license}}
 		for _, program := range ProgramsOf(p) {
 			content, err := os.ReadFile(filepath.Join(r.Programs[p], program))
@@ -122,7 +122,7 @@ func (r *Release) archives(folder string) error {
 			}
 			files = append(files, entry{program, 0o755, content})
 		}
-		if err := r.pack(filepath.Join(folder, r.archive(p)), files); err != nil {
+		if err := r.writePacked(filepath.Join(folder, r.archiveName(p)), files); err != nil {
 			return err
 		}
 	}
@@ -130,11 +130,11 @@ func (r *Release) archives(folder string) error {
 	return nil
 }
 
-func (r *Release) archive(p Platform) string {
+func (r *Release) archiveName(p Platform) string {
 	return fmt.Sprintf("berth-%s-%s.tar.gz", r.Version, p)
 }
 
-func (r *Release) platforms() (list []Platform) {
+func (r *Release) listPlatforms() (list []Platform) {
 	for _, p := range Platforms {
 		if r.Programs[p] != "" {
 			list = append(list, p)
@@ -145,9 +145,9 @@ func (r *Release) platforms() (list []Platform) {
 
 func (r *Release) chartFile() string { return "berth-chart-" + r.Version + ".tgz" }
 
-// chart is the Helm chart, at the version of the release.
-func (r *Release) chart(folder string) error {
-	files, err := r.tree("deploy/chart/berth", "berth", func(name, text string) string {
+// writeChart is the Helm chart, at the version of the release.
+func (r *Release) writeChart(folder string) error {
+	files, err := r.readTree("deploy/chart/berth", "berth", func(name, text string) string {
 		switch name {
 		case "Chart.yaml":
 			text = regexp.MustCompile(`(?m)^version: .*$`).ReplaceAllString(text, "version: "+strings.TrimPrefix(r.Version, "v"))
@@ -160,27 +160,27 @@ func (r *Release) chart(folder string) error {
 	if err != nil {
 		return err
 	}
-	return r.pack(filepath.Join(folder, r.chartFile()), files)
+	return r.writePacked(filepath.Join(folder, r.chartFile()), files)
 }
 
 // treeRepository is the image repository that the manifests in the tree name; a release replaces it
 // with its own.
 const treeRepository = "registry.example.com/berth"
 
-// kustomization has the image by its digest.
-func (r *Release) kustomization(folder, digest string) error {
+// writeKustomization has the image by its digest.
+func (r *Release) writeKustomization(folder, digest string) error {
 	image := regexp.MustCompile(`image: ` + regexp.QuoteMeta(treeRepository) + `:\S+`)
-	files, err := r.tree("deploy/kustomize", "kustomize", func(_, text string) string {
+	files, err := r.readTree("deploy/kustomize", "kustomize", func(_, text string) string {
 		return image.ReplaceAllString(text, "image: "+r.Repository+"@"+digest)
 	})
 	if err != nil {
 		return err
 	}
-	return r.pack(filepath.Join(folder, "berth-kustomize-"+r.Version+".tar.gz"), files)
+	return r.writePacked(filepath.Join(folder, "berth-kustomize-"+r.Version+".tar.gz"), files)
 }
 
-// krew is the manifest by which kubectl's plugin manager installs kubectl berth.
-func (r *Release) krew(folder string) error {
+// writeKrew is the manifest by which kubectl's plugin manager installs kubectl berth.
+func (r *Release) writeKrew(folder string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, `apiVersion: krew.googlecontainertools.github.com/v1alpha2
 kind: Plugin
@@ -197,8 +197,8 @@ spec:
   platforms:
 `, r.Version)
 
-	for _, p := range r.platforms() {
-		sum, err := sumOf(filepath.Join(folder, r.archive(p)))
+	for _, p := range r.listPlatforms() {
+		sum, err := sumOf(filepath.Join(folder, r.archiveName(p)))
 		if err != nil {
 			return err
 		}
@@ -214,14 +214,15 @@ spec:
       to: .
     - from: LICENSE
       to: .
-`, p.OS, p.Architecture, r.Version, r.archive(p), sum)
+`, p.OS, p.Architecture, r.Version, r.archiveName(p), sum)
 	}
 
 	return os.WriteFile(filepath.Join(folder, "berth-krew-"+r.Version+".yaml"), []byte(b.String()), 0o644)
 }
 
-// notes writes the changelog's section for the version, or its Unreleased section if there is none.
-func (r *Release) notes(folder string) error {
+// writeNotes writes the changelog's section for the version, or its Unreleased section if there is
+// none.
+func (r *Release) writeNotes(folder string) error {
 	text, err := os.ReadFile(filepath.Join(r.Root, "CHANGELOG.md"))
 	if err != nil {
 		return err
@@ -246,8 +247,8 @@ type entry struct {
 	content []byte
 }
 
-// tree are the files below a folder of the source, sorted, as change makes them.
-func (r *Release) tree(from, as string, change func(name, text string) string) (files []entry, err error) {
+// readTree are the files below a folder of the source, sorted, as change makes them.
+func (r *Release) readTree(from, as string, change func(name, text string) string) (files []entry, err error) {
 	root := filepath.Join(r.Root, filepath.FromSlash(from))
 	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -270,9 +271,9 @@ func (r *Release) tree(from, as string, change func(name, text string) string) (
 	return files, err
 }
 
-// pack writes a compressed archive that has nothing in it of the machine, or of the time at which
-// it is made.
-func (r *Release) pack(file string, files []entry) error {
+// writePacked writes a compressed archive that has nothing in it of the machine, or of the time at
+// which it is made.
+func (r *Release) writePacked(file string, files []entry) error {
 	var out bytes.Buffer
 	compressed := gzip.NewWriter(&out)
 	archive := tar.NewWriter(compressed)

@@ -82,13 +82,13 @@ func TestReportShowsGoals(t *testing.T) {
 func TestFastestRoundCounts(t *testing.T) {
 	r := rounds{each: 100 * time.Millisecond}
 	for _, took := range []time.Duration{60, 11, 30} { // milliseconds for ten steps
-		r.started, r.startCPU = time.Now().Add(-took*time.Millisecond), cpu()
-		r.stop(10)
+		r.started, r.startCPU = time.Now().Add(-took*time.Millisecond), cpuTime()
+		r.stopSteps(10)
 	}
-	if got := r.one().Wall; got < 1100*time.Microsecond || got > 2*time.Millisecond {
+	if got := r.costOfStep().Wall; got < 1100*time.Microsecond || got > 2*time.Millisecond {
 		t.Errorf("one step takes %v, want about 1.1ms", got)
 	}
-	if !r.done() {
+	if !r.isDone() {
 		t.Error("the measurement goes on though its time is up")
 	}
 }

@@ -21,14 +21,14 @@ type berth struct {
 func newBerth(m *Mode, nodes int) *berth {
 	b := &berth{cluster: cluster.New()}
 	for i := range nodes {
-		b.cluster.SetNode(m.node(i))
+		b.cluster.SetNode(m.newNode(i))
 	}
 	b.decider = decide.New(b.cluster, plugins.Default(), 1)
 	return b
 }
 
-// place decides on a pod and counts it there.
-func (b *berth) place(pod *v1.Pod) error {
+// placePod decides on a pod and counts it there.
+func (b *berth) placePod(pod *v1.Pod) error {
 	p := b.cluster.Pending(pod)
 	decision := b.decider.Decide(p)
 	if decision.Node == nil {
@@ -41,23 +41,23 @@ func (b *berth) place(pod *v1.Pod) error {
 	return nil
 }
 
-// run places pods from the first on, made in batches beside the clock, until there are so many or
-// the clock is done.
-func (b *berth) run(m *Mode, first, most int, clock *rounds) error {
+// placeUntil places pods from the first on, made in batches beside the clock, until there are so
+// many or the clock is done.
+func (b *berth) placeUntil(m *Mode, first, most int, clock *rounds) error {
 	const largest = 1000
 	var pods []*v1.Pod
-	for placed, batch := 0, 8; placed < most && !clock.done(); placed += len(pods) {
+	for placed, batch := 0, 8; placed < most && !clock.isDone(); placed += len(pods) {
 		pods = pods[:0]
 		for range min(batch, most-placed) {
-			pods = append(pods, m.pod(first+placed+len(pods)))
+			pods = append(pods, m.newPod(first+placed+len(pods)))
 		}
-		clock.start()
+		clock.startStep()
 		for _, pod := range pods {
-			if err := b.place(pod); err != nil {
+			if err := b.placePod(pod); err != nil {
 				return fmt.Errorf("%s: %w", m.Name, err)
 			}
 		}
-		if clock.stop(len(pods)); time.Since(clock.started) < 10*time.Millisecond {
+		if clock.stopSteps(len(pods)); time.Since(clock.started) < 10*time.Millisecond {
 			batch = min(2*batch, largest) // looking at the clock takes as long as a decision
 		}
 	}
@@ -78,15 +78,15 @@ func measureBerth(m *Mode, nodes, most int, atMost time.Duration) (Steady, error
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	b := newBerth(m, nodes)
 	for i := range nodes {
-		b.cluster.Place(b.cluster.Pending(m.pod(i)), b.cluster.Nodes[i])
+		b.cluster.Place(b.cluster.Pending(m.newPod(i)), b.cluster.Nodes[i])
 	}
-	if err := b.run(m, nodes, m.kinds(), &rounds{each: 15 * time.Second}); err != nil {
+	if err := b.placeUntil(m, nodes, m.countKinds(), &rounds{each: 15 * time.Second}); err != nil {
 		return Steady{}, err
 	}
 	runtime.GC()
 	clock := rounds{each: atMost}
-	err := b.run(m, nodes+m.kinds(), most, &clock)
-	return Steady{m.Name, nodes, clock.one(), clock.all}, err
+	err := b.placeUntil(m, nodes+m.countKinds(), most, &clock)
+	return Steady{m.Name, nodes, clock.costOfStep(), clock.all}, err
 }
 
 // Filling is what it takes to fill a cluster from nothing, on all cores, and what stays in memory.
@@ -104,33 +104,33 @@ type Filling struct {
 	Steady Steady
 }
 
-func fill(m *Mode, nodes, pods int, atMost time.Duration) (Filling, error) {
-	before := heap()
+func measureFilling(m *Mode, nodes, pods int, atMost time.Duration) (Filling, error) {
+	before := heapSize()
 	b := newBerth(m, nodes)
 	f := Filling{Mode: m.Name, Nodes: nodes}
 	first := rounds{each: atMost}
-	if err := b.run(m, 0, m.kinds(), &first); err != nil {
+	if err := b.placeUntil(m, 0, m.countKinds(), &first); err != nil {
 		return f, err
 	}
 
-	empty := heap()
+	empty := heapSize()
 	f.NodeBytes = (empty - before) / int64(nodes)
 	rest := rounds{each: atMost}
-	if err := b.run(m, first.all, pods-first.all, &rest); err != nil {
+	if err := b.placeUntil(m, first.all, pods-first.all, &rest); err != nil {
 		return f, err
 	}
 
 	f.Pods, f.First, f.Took = first.all+rest.all, first.total, first.total.plus(rest.total)
 	f.Complete = f.Pods == pods
-	f.PodBytes = (heap() - empty) / int64(max(rest.all, 1))
+	f.PodBytes = (heapSize() - empty) / int64(max(rest.all, 1))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	more := rounds{each: time.Second}
-	err := b.run(m, f.Pods, min(50_000, pods), &more)
-	f.Steady = Steady{m.Name, nodes, more.one(), more.all}
+	err := b.placeUntil(m, f.Pods, min(50_000, pods), &more)
+	f.Steady = Steady{m.Name, nodes, more.costOfStep(), more.all}
 	return f, err
 }
 
-func heap() int64 {
+func heapSize() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

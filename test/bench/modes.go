@@ -33,24 +33,24 @@ type Mode struct {
 // 110 pods in 3 zones.
 var Modes = []Mode{
 	{Name: "plain", Goal: 300, Bound: 10},
-	{Name: "spread", Goal: 200, Bound: 30, shape: spread},
-	{Name: "affinity", Goal: 200, Bound: 30, shape: affinity},
-	{Name: "anti", Goal: 200, Bound: 30, shape: anti},
-	{Name: "taints", Goal: 300, Bound: 30, shape: tolerate, taint: true},
+	{Name: "spread", Goal: 200, Bound: 30, shape: setSpread},
+	{Name: "affinity", Goal: 200, Bound: 30, shape: setAffinity},
+	{Name: "anti", Goal: 200, Bound: 30, shape: setAntiAffinity},
+	{Name: "taints", Goal: 300, Bound: 30, shape: setToleration, taint: true},
 	{Name: "shapes", Goal: 60, shapes: 500},
 
 	// Diverse clusters: workloads with selectors of their own, pods of as many sizes.
-	{Name: "apps-1000-spread", Within: diverse, apps: 1000, shape: spread},
-	{Name: "apps-1000-affinity", Within: diverse, apps: 1000, shape: affinity},
-	{Name: "apps-1000-anti", Within: diverse, apps: 1000, shape: anti},
-	{Name: "apps-10000-spread", Within: diverse, apps: 10_000, shape: spread},
-	{Name: "apps-10000-affinity", Within: diverse, apps: 10_000, shape: affinity},
-	{Name: "apps-10000-anti", Within: diverse, apps: 10_000, shape: anti},
+	{Name: "apps-1000-spread", Within: diverse, apps: 1000, shape: setSpread},
+	{Name: "apps-1000-affinity", Within: diverse, apps: 1000, shape: setAffinity},
+	{Name: "apps-1000-anti", Within: diverse, apps: 1000, shape: setAntiAffinity},
+	{Name: "apps-10000-spread", Within: diverse, apps: 10_000, shape: setSpread},
+	{Name: "apps-10000-affinity", Within: diverse, apps: 10_000, shape: setAffinity},
+	{Name: "apps-10000-anti", Within: diverse, apps: 10_000, shape: setAntiAffinity},
 	{Name: "sizes-10000", Within: diverse, shapes: 10_000},
 }
 
 // selecting are the modes whose pods select those of their workload.
-var selecting = []Mode{{Name: "spread", shape: spread}, {Name: "affinity", shape: affinity}, {Name: "anti", shape: anti}}
+var selecting = []Mode{{Name: "spread", shape: setSpread}, {Name: "affinity", shape: setAffinity}, {Name: "anti", shape: setAntiAffinity}}
 
 // diverse is the goal for clusters where much is new.
 const diverse = 12 * time.Microsecond
@@ -66,29 +66,29 @@ var (
 	nodeAmounts = v1.ResourceList{
 		v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110"),
 	}
-	podAmounts = amounts(100, 200)
+	podAmounts = resourceList(100, 200)
 	zero       = int32(0)
 	high       = int32(1000)
 )
 
-func amounts(milliCPU, mebibytes int64) v1.ResourceList {
+func resourceList(milliCPU, mebibytes int64) v1.ResourceList {
 	return v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewMilliQuantity(milliCPU, resource.DecimalSI),
 		v1.ResourceMemory: *resource.NewQuantity(mebibytes<<20, resource.BinarySI),
 	}
 }
 
-// kinds is how many pods come before all kinds of them were there. Where there are ever new ones,
-// they belong to what is measured.
-func (m *Mode) kinds() int {
+// countKinds is how many pods come before all kinds of them were there. Where there are ever new
+// ones, they belong to what is measured.
+func (m *Mode) countKinds() int {
 	if m.Within > 0 {
 		return few
 	}
 	return max(few, m.shapes)
 }
 
-// node makes the i-th node.
-func (m *Mode) node(i int) *v1.Node {
+// newNode makes the i-th node.
+func (m *Mode) newNode(i int) *v1.Node {
 	name := fmt.Sprintf("node-%d", i)
 	n := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{
@@ -97,18 +97,18 @@ func (m *Mode) node(i int) *v1.Node {
 		Status: v1.NodeStatus{Allocatable: nodeAmounts},
 	}
 	if m.taint {
-		n.Spec.Taints = []v1.Taint{{Key: "dedicated", Value: group(i), Effect: v1.TaintEffectNoSchedule}}
+		n.Spec.Taints = []v1.Taint{{Key: "dedicated", Value: groupName(i), Effect: v1.TaintEffectNoSchedule}}
 	}
 	return n
 }
 
-// pod makes the i-th pod, all parts of it its own, as they are when decoded.
-func (m *Mode) pod(i int) *v1.Pod {
+// newPod makes the i-th pod, all parts of it its own, as they are when decoded.
+func (m *Mode) newPod(i int) *v1.Pod {
 	app := fmt.Sprintf("app-%d", i%max(few, m.apps))
 	name := fmt.Sprintf("pod-%d", i)
 	requests := podAmounts.DeepCopy()
 	if m.shapes > 0 {
-		requests = amounts(int64(100+i%m.shapes), int64(200+i%m.shapes))
+		requests = resourceList(int64(100+i%m.shapes), int64(200+i%m.shapes))
 	}
 
 	pod := &v1.Pod{
@@ -126,30 +126,30 @@ func (m *Mode) pod(i int) *v1.Pod {
 	return pod
 }
 
-func group(i int) string { return fmt.Sprintf("group-%d", i%groups) }
+func groupName(i int) string { return fmt.Sprintf("group-%d", i%groups) }
 
-func of(app string) *metav1.LabelSelector {
+func selectApp(app string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 }
 
-func spread(spec *v1.PodSpec, app string, _ int) {
+func setSpread(spec *v1.PodSpec, app string, _ int) {
 	spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{
-		{MaxSkew: 5, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: of(app)},
-		{MaxSkew: 3, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, LabelSelector: of(app)},
+		{MaxSkew: 5, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: selectApp(app)},
+		{MaxSkew: 3, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, LabelSelector: selectApp(app)},
 	}
 }
 
-func affinity(spec *v1.PodSpec, app string, _ int) {
+func setAffinity(spec *v1.PodSpec, app string, _ int) {
 	spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{
-		Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{LabelSelector: of(app), TopologyKey: v1.LabelTopologyZone}}}}}
+		Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{LabelSelector: selectApp(app), TopologyKey: v1.LabelTopologyZone}}}}}
 }
 
-func anti(spec *v1.PodSpec, app string, _ int) {
+func setAntiAffinity(spec *v1.PodSpec, app string, _ int) {
 	spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
-		{LabelSelector: of(app), TopologyKey: v1.LabelHostname}}}}
+		{LabelSelector: selectApp(app), TopologyKey: v1.LabelHostname}}}}
 }
 
-func tolerate(spec *v1.PodSpec, _ string, i int) {
-	spec.Tolerations = []v1.Toleration{{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: group(i),
+func setToleration(spec *v1.PodSpec, _ string, i int) {
+	spec.Tolerations = []v1.Toleration{{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: groupName(i),
 		Effect: v1.TaintEffectNoSchedule}}
 }

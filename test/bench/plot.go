@@ -22,13 +22,13 @@ func (r *Report) Plot(path string) error {
 	if err := r.plotUpstream(p); err != nil {
 		return err
 	}
-	return save(p, path)
+	return savePlot(p, path)
 }
 
 // PlotWorkloads writes an SVG file of what a decision costs by the number of workloads with
 // selectors of their own, both sides, in processor time.
 func (r *Report) PlotWorkloads(path string) error {
-	p := newPlot(fmt.Sprintf("One decision, from a pod to its node: %s nodes, processor time", thousands(r.Nodes)), "workloads")
+	p := newPlot(fmt.Sprintf("One decision, from a pod to its node: %s nodes, processor time", formatThousands(r.Nodes)), "workloads")
 	for i := range selecting {
 		var sampled, berth plotter.XYs
 		for _, c := range r.Workloads {
@@ -52,7 +52,7 @@ func (r *Report) PlotWorkloads(path string) error {
 		}
 	}
 
-	return save(p, path)
+	return savePlot(p, path)
 }
 
 // newPlot has both axes logarithmic.
@@ -67,7 +67,7 @@ func newPlot(title, x string) *plot.Plot {
 	return p
 }
 
-func save(p *plot.Plot, path string) error {
+func savePlot(p *plot.Plot, path string) error {
 	p.X.Max *= 1.5
 	p.Y.Max *= 30 // room for the legend
 	if err := p.Save(24*vg.Centimeter, 16*vg.Centimeter, path); err != nil {
@@ -80,7 +80,7 @@ func (r *Report) plotBerth(p *plot.Plot, i int, mode string) error {
 	var line plotter.XYs
 	for _, s := range r.Sizes {
 		if s.Mode == mode && s.Decision.Wall > 0 {
-			line = append(line, plotter.XY{X: float64(s.Nodes), Y: micros(s.Decision)})
+			line = append(line, plotter.XY{X: float64(s.Nodes), Y: wallMicros(s.Decision)})
 		}
 	}
 
@@ -101,7 +101,8 @@ func (r *Report) plotBerth(p *plot.Plot, i int, mode string) error {
 
 func (r *Report) plotUpstream(p *plot.Plot) error {
 	for i, c := range r.Compared {
-		points, err := plotter.NewScatter(plotter.XYs{{X: float64(r.Nodes), Y: micros(c.Sampled)}, {X: float64(r.Nodes), Y: micros(c.All)}})
+		points, err := plotter.NewScatter(plotter.XYs{{X: float64(r.Nodes), Y: wallMicros(c.Sampled)},
+			{X: float64(r.Nodes), Y: wallMicros(c.All)}})
 		if err != nil {
 			return fmt.Errorf("plot %s: %w", c.Mode, err)
 		}
@@ -129,10 +130,10 @@ func (decades) Ticks(low, high float64) []plot.Tick {
 	ticks := plot.LogTicks{Prec: -1}.Ticks(low, high)
 	for i := range ticks {
 		if ticks[i].Label != "" && ticks[i].Value >= 1 {
-			ticks[i].Label = thousands(int(ticks[i].Value + 0.5))
+			ticks[i].Label = formatThousands(int(ticks[i].Value + 0.5))
 		}
 	}
 	return ticks
 }
 
-func micros(c Cost) float64 { return float64(c.Wall.Nanoseconds()) / 1e3 }
+func wallMicros(c Cost) float64 { return float64(c.Wall.Nanoseconds()) / 1e3 }

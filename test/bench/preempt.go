@@ -29,8 +29,8 @@ const lowPerNode = 10
 
 // lowPod is the k-th pod on the i-th node: a tenth of its CPU.
 func lowPod(i, k int) *v1.Pod {
-	pod := full.pod(i*lowPerNode + k)
-	pod.Spec.Containers[0].Resources.Requests = amounts(3200, 1000)
+	pod := full.newPod(i*lowPerNode + k)
+	pod.Spec.Containers[0].Resources.Requests = resourceList(3200, 1000)
 	pod.Spec.NodeName = fmt.Sprintf("node-%d", i)
 	started := metav1.NewTime(time.Unix(int64(1_600_000_000+i*lowPerNode+k), 0))
 	pod.Status.StartTime = &started
@@ -39,8 +39,8 @@ func lowPod(i, k int) *v1.Pod {
 
 // highPod is a pod that fits where one low pod has gone.
 func highPod(i int) *v1.Pod {
-	pod := full.pod(10_000_000 + i)
-	pod.Spec.Containers[0].Resources.Requests = amounts(3000, 1000)
+	pod := full.newPod(10_000_000 + i)
+	pod.Spec.Containers[0].Resources.Requests = resourceList(3000, 1000)
 	pod.Spec.Priority = &high
 	return pod
 }
@@ -50,7 +50,7 @@ func highPod(i int) *v1.Pod {
 func preemptUpstream(ctx context.Context, nodes, most int, percentage int32, atMost time.Duration) (Cost, error) {
 	list := make([]*v1.Node, nodes)
 	for i := range list {
-		list[i] = full.node(i)
+		list[i] = full.newNode(i)
 	}
 
 	u, err := newUpstream(ctx, list, 0)
@@ -75,10 +75,11 @@ func preemptUpstream(ctx context.Context, nodes, most int, percentage int32, atM
 	if err != nil {
 		return Cost{}, err
 	}
-	return preemptions(most, atMost, func(pod *v1.Pod) error { return u.preempt(ctx, plugin, pod, placed) })
+	return measurePreemptions(most, atMost, func(pod *v1.Pod) error { return u.preemptFor(ctx, plugin, pod, placed) })
 }
 
-func (u *upstream) preempt(ctx context.Context, plugin *defaultpreemption.DefaultPreemption, pod *v1.Pod, placed map[string]*v1.Pod) error {
+func (u *upstream) preemptFor(ctx context.Context, plugin *defaultpreemption.DefaultPreemption, pod *v1.Pod,
+	placed map[string]*v1.Pod) error {
 	if err := u.scheduler.Cache.UpdateSnapshot(u.logger, u.snapshot); err != nil {
 		return err
 	}
@@ -130,30 +131,31 @@ func preemptBerth(nodes, most int, atMost time.Duration) (Cost, error) {
 			b.cluster.SetPod(lowPod(i, k))
 		}
 	}
-	return preemptions(most, atMost, func(pod *v1.Pod) error { return b.preempt(b.cluster.Pending(pod)) })
+	return measurePreemptions(most, atMost, func(pod *v1.Pod) error { return b.preemptFor(b.cluster.Pending(pod)) })
 }
 
-// preemptions measures one after the other. The first reads the whole cluster and is not counted.
-func preemptions(most int, atMost time.Duration, preempt func(*v1.Pod) error) (Cost, error) {
+// measurePreemptions measures one after the other. The first reads the whole cluster and is not
+// counted.
+func measurePreemptions(most int, atMost time.Duration, preempt func(*v1.Pod) error) (Cost, error) {
 	clock := rounds{each: atMost}
 	runtime.GC() // what filled the cluster is not to be paid for here
 	for i := range most {
 		pod := highPod(i)
-		clock.start()
+		clock.startStep()
 		if err := preempt(pod); err != nil {
 			return Cost{}, err
 		}
 		if i == 0 {
 			continue
 		}
-		if clock.stop(1); clock.done() {
+		if clock.stopSteps(1); clock.isDone() {
 			break
 		}
 	}
-	return clock.one(), nil
+	return clock.costOfStep(), nil
 }
 
-func (b *berth) preempt(p *cluster.Pod) error {
+func (b *berth) preemptFor(p *cluster.Pod) error {
 	if decision := b.decider.Decide(p); decision.Node != nil || decision.Err != nil {
 		return fmt.Errorf("%s should fit nowhere: %v", p.Name, decision.Err)
 	}

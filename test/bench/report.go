@@ -28,20 +28,20 @@ func (r *Report) writeCompared(w io.Writer) {
 	if len(rows) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n## One decision, %s nodes, from a pod to its node, without API\n\n", thousands(r.Nodes))
+	fmt.Fprintf(w, "\n## One decision, %s nodes, from a pod to its node, without API\n\n", formatThousands(r.Nodes))
 	lines := [][]string{{"mode", "kube-scheduler, sampled", "kube-scheduler, all nodes", "Berth, all nodes, one core",
 		"times faster than sampled", "goal",
 		"times faster than all", "CPU sampled", "CPU Berth", "times less CPU"}}
 
 	for _, c := range rows {
-		ratio := times(c.Sampled.Wall, c.Berth.Wall)
+		ratio := ratioOf(c.Sampled.Wall, c.Berth.Wall)
 		reached, goal := table.Mark(ratio >= c.Goal), fmt.Sprintf("%.0f", c.Goal)
 		if c.Within > 0 {
-			reached, goal = table.Mark(c.Berth.Wall <= c.Within), "Berth within "+short(c.Within)
+			reached, goal = table.Mark(c.Berth.Wall <= c.Within), "Berth within "+formatShort(c.Within)
 		}
-		lines = append(lines, []string{c.Mode, short(c.Sampled.Wall), short(c.All.Wall), short(c.Berth.Wall),
-			fmt.Sprintf("%.0f%s", ratio, reached), goal, fmt.Sprintf("%.0f", times(c.All.Wall, c.Berth.Wall)),
-			short(c.Sampled.CPU), short(c.Berth.CPU), fmt.Sprintf("%.0f", times(c.Sampled.CPU, c.Berth.CPU))})
+		lines = append(lines, []string{c.Mode, formatShort(c.Sampled.Wall), formatShort(c.All.Wall), formatShort(c.Berth.Wall),
+			fmt.Sprintf("%.0f%s", ratio, reached), goal, fmt.Sprintf("%.0f", ratioOf(c.All.Wall, c.Berth.Wall)),
+			formatShort(c.Sampled.CPU), formatShort(c.Berth.CPU), fmt.Sprintf("%.0f", ratioOf(c.Sampled.CPU, c.Berth.CPU))})
 	}
 
 	table.Write(w, lines)
@@ -55,12 +55,12 @@ func (r *Report) writeWorkloads(w io.Writer) {
 	if len(r.Workloads) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n## One decision by the number of workloads, %s nodes (CPU time)\n\n", thousands(r.Nodes))
+	fmt.Fprintf(w, "\n## One decision by the number of workloads, %s nodes (CPU time)\n\n", formatThousands(r.Nodes))
 	lines := [][]string{{"mode", "workloads", "kube-scheduler, sampled", "Berth, all nodes", "goal", "times less"}}
 	for _, c := range r.Workloads {
-		lines = append(lines, []string{c.Mode, thousands(c.Apps), short(c.Sampled.CPU), short(c.Berth.CPU) +
+		lines = append(lines, []string{c.Mode, formatThousands(c.Apps), formatShort(c.Sampled.CPU), formatShort(c.Berth.CPU) +
 			table.Mark(c.Berth.CPU <= c.Within),
-			short(c.Within), fmt.Sprintf("%.0f", times(c.Sampled.CPU, c.Berth.CPU))})
+			formatShort(c.Within), fmt.Sprintf("%.0f", ratioOf(c.Sampled.CPU, c.Berth.CPU))})
 	}
 	table.Write(w, lines)
 }
@@ -80,23 +80,23 @@ func (r *Report) writeSizes(w io.Writer) {
 	if len(sizes) < 2 {
 		return
 	}
-	columns := sorted(sizes)
+	columns := sortedKeys(sizes)
 	header := []string{"mode"}
 	for _, size := range columns {
-		header = append(header, thousands(size)+" nodes")
+		header = append(header, formatThousands(size)+" nodes")
 	}
-	lines := [][]string{append(header, "largest to "+thousands(r.Nodes), "goal")}
+	lines := [][]string{append(header, "largest to "+formatThousands(r.Nodes), "goal")}
 	for _, mode := range modes {
 		row := []string{mode}
 		for _, size := range columns {
 			if one, ok := cost[mode][size]; ok {
-				row = append(row, short(one))
+				row = append(row, formatShort(one))
 			} else {
 				row = append(row, "")
 			}
 		}
 		largest := slices.Max(slices.Collect(maps.Keys(cost[mode])))
-		ratio := times(cost[mode][largest], cost[mode][r.Nodes])
+		ratio := ratioOf(cost[mode][largest], cost[mode][r.Nodes])
 		lines = append(lines, append(row, fmt.Sprintf("%.1f%s", ratio, table.Mark(ratio <= 2)), "2"))
 	}
 	fmt.Fprint(w, "\n## Berth alone, one decision, one core (CPU time)\n\n")
@@ -117,8 +117,8 @@ func (r *Report) writeFilled(w io.Writer) {
 		if !f.Complete {
 			took += " (given up)"
 		}
-		lines = append(lines, []string{f.Mode, thousands(f.Nodes), thousands(f.Pods), took,
-			fmt.Sprintf("%.4g s", bound), short(f.Took.CPU), short(f.First.CPU),
+		lines = append(lines, []string{f.Mode, formatThousands(f.Nodes), formatThousands(f.Pods), took,
+			fmt.Sprintf("%.4g s", bound), formatShort(f.Took.CPU), formatShort(f.First.CPU),
 			fmt.Sprintf("%d%s", f.NodeBytes, table.Mark(f.NodeBytes <= 1024)), "1024",
 			fmt.Sprintf("%d%s", f.PodBytes, table.Mark(f.PodBytes <= 1024)), "1024"})
 	}
@@ -135,29 +135,29 @@ func goalOf(mode string) Mode {
 	return Mode{}
 }
 
-func times(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
+func ratioOf(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
 
-// short shows three digits and the unit.
-func short(d time.Duration) string {
+// formatShort shows three digits and the unit.
+func formatShort(d time.Duration) string {
 	switch {
 	case d < 10*time.Microsecond:
 		return fmt.Sprintf("%d ns", d.Nanoseconds())
 	case d < 10*time.Millisecond:
-		return fmt.Sprintf("%s µs", three(float64(d.Nanoseconds())/1e3))
+		return fmt.Sprintf("%s µs", formatThree(float64(d.Nanoseconds())/1e3))
 	case d < 10*time.Second:
-		return fmt.Sprintf("%s ms", three(float64(d.Nanoseconds())/1e6))
+		return fmt.Sprintf("%s ms", formatThree(float64(d.Nanoseconds())/1e6))
 	}
-	return fmt.Sprintf("%s s", three(d.Seconds()))
+	return fmt.Sprintf("%s s", formatThree(d.Seconds()))
 }
 
-func three(v float64) string {
+func formatThree(v float64) string {
 	if v >= 100 {
-		return thousands(int(v + 0.5))
+		return formatThousands(int(v + 0.5))
 	}
 	return fmt.Sprintf("%.3g", v)
 }
 
-func thousands(n int) string {
+func formatThousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -165,7 +165,7 @@ func thousands(n int) string {
 	return s
 }
 
-func sorted(set map[int]bool) (list []int) {
+func sortedKeys(set map[int]bool) (list []int) {
 	for n := range set {
 		list = append(list, n)
 	}

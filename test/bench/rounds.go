@@ -26,21 +26,21 @@ type rounds struct {
 	best         Cost // of one step
 }
 
-func (r *rounds) start() { r.started, r.startCPU = time.Now(), cpu() }
+func (r *rounds) startStep() { r.started, r.startCPU = time.Now(), cpuTime() }
 
-// stop counts steps that were taken since start.
-func (r *rounds) stop(steps int) {
-	took := Cost{time.Since(r.started), cpu() - r.startCPU}
+// stopSteps counts steps that were taken since start.
+func (r *rounds) stopSteps(steps int) {
+	took := Cost{time.Since(r.started), cpuTime() - r.startCPU}
 	r.round, r.total = r.round.plus(took), r.total.plus(took)
 	r.steps += steps
 	r.all += steps
 	if r.round.Wall >= r.each/10 {
-		r.finish()
+		r.finishRound()
 	}
 }
 
-// finish ends a round.
-func (r *rounds) finish() {
+// finishRound ends a round.
+func (r *rounds) finishRound() {
 	one := r.round.over(r.steps)
 	if r.best.Wall == 0 || one.Wall < r.best.Wall {
 		r.best.Wall = one.Wall
@@ -51,15 +51,15 @@ func (r *rounds) finish() {
 	r.round, r.steps = Cost{}, 0
 }
 
-func (r *rounds) done() bool { return r.total.Wall >= r.each }
+func (r *rounds) isDone() bool { return r.total.Wall >= r.each }
 
-// one is what a step takes.
-func (r *rounds) one() Cost {
+// costOfStep is what a step takes.
+func (r *rounds) costOfStep() Cost {
 	if r.best.Wall == 0 { // not even one round
 		return r.total.over(max(r.all, 1))
 	}
 	if r.round.Wall >= r.each/50 { // there was nothing left to do before the last round was over, but it is long enough
-		r.finish()
+		r.finishRound()
 	}
 	return r.best
 }
@@ -70,8 +70,8 @@ func (c Cost) over(steps int) Cost {
 	return Cost{c.Wall / time.Duration(steps), c.CPU / time.Duration(steps)}
 }
 
-// cpu is what the process has used so far.
-func cpu() time.Duration {
+// cpuTime is what the process has used so far.
+func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0 // then the table shows nothing

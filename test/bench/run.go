@@ -55,16 +55,16 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{Nodes: o.Nodes}
 	for i := range Modes {
 		m := &Modes[i]
-		if !o.wants(m.Name) {
+		if !o.wantsMode(m.Name) {
 			continue
 		}
-		if err := r.compare(ctx, o, m); err != nil {
+		if err := r.compareMode(ctx, o, m); err != nil {
 			return r, err
 		}
 	}
 
-	if o.wants(full.Name) {
-		if err := r.preemption(ctx, o); err != nil {
+	if o.wantsMode(full.Name) {
+		if err := r.comparePreemption(ctx, o); err != nil {
 			return r, err
 		}
 	}
@@ -77,10 +77,10 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 
 	for i := range Modes {
 		m := &Modes[i]
-		if !o.wants(m.Name) {
+		if !o.wantsMode(m.Name) {
 			continue
 		}
-		if err := r.alone(o, m); err != nil {
+		if err := r.measureAlone(o, m); err != nil {
 			return r, err
 		}
 	}
@@ -88,14 +88,16 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-func (o *Options) wants(mode string) bool { return len(o.Modes) == 0 || slices.Contains(o.Modes, mode) }
+func (o *Options) wantsMode(mode string) bool {
+	return len(o.Modes) == 0 || slices.Contains(o.Modes, mode)
+}
 
-func (o *Options) say(format string, args ...any) {
+func (o *Options) printProgress(format string, args ...any) {
 	fmt.Fprintf(o.Progress, format+"\n", args...)
 }
 
-func (r *Report) compare(ctx context.Context, o Options, m *Mode) (err error) {
-	o.say("%s: kube-scheduler and Berth, %d nodes", m.Name, o.Nodes)
+func (r *Report) compareMode(ctx context.Context, o Options, m *Mode) (err error) {
+	o.printProgress("%s: kube-scheduler and Berth, %d nodes", m.Name, o.Nodes)
 	c := Comparison{Mode: m.Name, Goal: m.Goal, Within: m.Within}
 	most := 2 * o.Nodes // pods; with those there at the start, three on every node
 	if c.Sampled, err = measureUpstream(ctx, m, o.Nodes, 0, most, o.Each); err != nil {
@@ -117,7 +119,7 @@ func (r *Report) compare(ctx context.Context, o Options, m *Mode) (err error) {
 // pods of each is included.
 func (r *Report) byWorkloads(ctx context.Context, o Options, of *Mode) (err error) {
 	for _, apps := range o.Workloads {
-		o.say("%d workloads, %s: kube-scheduler and Berth, %d nodes", apps, of.Name, o.Nodes)
+		o.printProgress("%d workloads, %s: kube-scheduler and Berth, %d nodes", apps, of.Name, o.Nodes)
 		m := Mode{Name: of.Name, Within: diverse, apps: apps, shape: of.shape}
 		c := Comparison{Mode: of.Name, Apps: apps, Within: diverse}
 		most := 2 * o.Nodes
@@ -134,8 +136,8 @@ func (r *Report) byWorkloads(ctx context.Context, o Options, of *Mode) (err erro
 	return nil
 }
 
-func (r *Report) preemption(ctx context.Context, o Options) (err error) {
-	o.say("preemption: kube-scheduler and Berth, %d full nodes", o.Nodes)
+func (r *Report) comparePreemption(ctx context.Context, o Options) (err error) {
+	o.printProgress("preemption: kube-scheduler and Berth, %d full nodes", o.Nodes)
 	c := Comparison{Mode: full.Name, Goal: PreemptionGoal}
 	most := o.Nodes // one on every node
 	if c.Sampled, err = preemptUpstream(ctx, o.Nodes, most, 10, o.Each); err != nil {
@@ -149,7 +151,7 @@ func (r *Report) preemption(ctx context.Context, o Options) (err error) {
 	return err
 }
 
-func (r *Report) alone(o Options, m *Mode) error {
+func (r *Report) measureAlone(o Options, m *Mode) error {
 	if m.Within > 0 {
 		return nil // what is new costs more the fewer pods follow: other numbers of them cannot be compared
 	}
@@ -157,7 +159,7 @@ func (r *Report) alone(o Options, m *Mode) error {
 		if size == r.Nodes {
 			continue // measured
 		}
-		o.say("%s: Berth alone, %d nodes", m.Name, size)
+		o.printProgress("%s: Berth alone, %d nodes", m.Name, size)
 		s, err := measureBerth(m, size, 2*size, o.Each)
 		if err != nil {
 			return err
@@ -167,8 +169,8 @@ func (r *Report) alone(o Options, m *Mode) error {
 	if o.Large == 0 || m.Bound == 0 {
 		return nil
 	}
-	o.say("%s: Berth alone, %d pods onto %d empty nodes", m.Name, o.Large, o.Large)
-	f, err := fill(m, o.Large, o.Large, 60*time.Second)
+	o.printProgress("%s: Berth alone, %d pods onto %d empty nodes", m.Name, o.Large, o.Large)
+	f, err := measureFilling(m, o.Large, o.Large, 60*time.Second)
 	if err != nil {
 		return err
 	}

@@ -52,8 +52,8 @@ func newUpstream(ctx context.Context, nodes []*v1.Node, percentage int32) (*upst
 	return u, s.Cache.UpdateSnapshot(u.logger, snapshot)
 }
 
-// place decides on a pod and assumes it there: a scheduling cycle without queue and binding.
-func (u *upstream) place(ctx context.Context, pod *v1.Pod) error {
+// placePod decides on a pod and assumes it there: a scheduling cycle without queue and binding.
+func (u *upstream) placePod(ctx context.Context, pod *v1.Pod) error {
 	info, err := framework.NewPodInfo(pod)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (u *upstream) place(ctx context.Context, pod *v1.Pod) error {
 func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, most int, atMost time.Duration) (Cost, error) {
 	list := make([]*v1.Node, nodes)
 	for i := range list {
-		list[i] = m.node(i)
+		list[i] = m.newNode(i)
 	}
 	u, err := newUpstream(ctx, list, percentage)
 	if err != nil {
@@ -84,7 +84,7 @@ func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, 
 	}
 	defer u.stop()
 	for i := range nodes { // a pod on every node, as on Berth's side
-		pod := m.pod(i)
+		pod := m.newPod(i)
 		pod.Spec.NodeName = list[i].Name
 		if err := u.scheduler.Cache.AddPod(u.logger, pod); err != nil {
 			return Cost{}, err
@@ -92,22 +92,22 @@ func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, 
 	}
 	pods := make([]*v1.Pod, most)
 	for i := range pods {
-		pods[i] = m.pod(nodes + i)
+		pods[i] = m.newPod(nodes + i)
 	}
 	const warm = 20
 	clock := rounds{each: atMost}
 	runtime.GC() // what filled the cluster is not to be paid for here
 	for i, pod := range pods {
-		clock.start()
-		if err := u.place(ctx, pod); err != nil {
+		clock.startStep()
+		if err := u.placePod(ctx, pod); err != nil {
 			return Cost{}, fmt.Errorf("%s, %s: %w", m.Name, pod.Name, err)
 		}
 		if i < warm {
 			continue
 		}
-		if clock.stop(1); clock.done() {
+		if clock.stopSteps(1); clock.isDone() {
 			break
 		}
 	}
-	return clock.one(), nil
+	return clock.costOfStep(), nil
 }

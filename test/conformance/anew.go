@@ -22,7 +22,7 @@ import (
 // judgeAnew is what upstream says of one node in a world where the pods nominated to it have come,
 // and if it says nothing against that, in one where they will not.
 func judgeAnew(ctx context.Context, w *World, only []string, pod *v1.Pod, node string) (*Verdict, error) {
-	guests := slices.DeleteFunc(w.nominations(), func(g *v1.Pod) bool {
+	guests := slices.DeleteFunc(w.listNominated(), func(g *v1.Pod) bool {
 		return g.Status.NominatedNodeName != node || g.UID == pod.UID || corev1helpers.PodPriority(g) < corev1helpers.PodPriority(pod)
 	})
 	supposed := *w
@@ -50,7 +50,7 @@ func judgeNode(ctx context.Context, w *World, only []string, pod *v1.Pod, node s
 		return nil, err
 	}
 	defer u.stop()
-	a := u.judge(ctx, pod, slices.DeleteFunc(slices.Clone(u.nodes), func(n fwk.NodeInfo) bool { return n.Node().Name != node }))
+	a := u.judgeNodes(ctx, pod, slices.DeleteFunc(slices.Clone(u.nodes), func(n fwk.NodeInfo) bool { return n.Node().Name != node }))
 	if a.failed != nil {
 		return nil, a.failed
 	}
@@ -106,7 +106,7 @@ func (u *upstream) preemptAnew(ctx context.Context, w *World, only []string, a *
 	if err != nil {
 		return nil, err
 	}
-	return u.candidates(ctx, w, plugin, a, pod)
+	return u.listCandidates(ctx, w, plugin, a, pod)
 }
 
 // messageAnew is the message of a pod for which there are no candidates.

@@ -39,7 +39,7 @@ func newBerth(w *World, only []string) (*berth, error) {
 		b.cluster.SetPod(p)
 	}
 
-	for _, p := range w.nominations() {
+	for _, p := range w.listNominated() {
 		b.cluster.Nominate(b.cluster.Pending(p), p.Status.NominatedNodeName)
 	}
 	profile, err := berthProfile(w, only)
@@ -99,9 +99,9 @@ func Plugins() (names []string) {
 	return names
 }
 
-// present names the plugins of the default profile that Berth has, or does the work of elsewhere:
-// all, when it is complete.
-func present() (names []string) {
+// presentPlugins names the plugins of the default profile that Berth has, or does the work of
+// elsewhere: all, when it is complete.
+func presentPlugins() (names []string) {
 	compared := Plugins()
 	for _, entry := range plugins.Catalog() {
 		if entry.Points&(plugins.Filters|plugins.Score) == 0 || slices.Contains(compared, entry.Name) {
@@ -111,8 +111,8 @@ func present() (names []string) {
 	return names
 }
 
-// reserve asks all plugins to take what the pod needs beside room on its node.
-func (b *berth) reserve(placed *v1.Pod) (undo func(), err error) {
+// reserveFor asks all plugins to take what the pod needs beside room on its node.
+func (b *berth) reserveFor(placed *v1.Pod) (undo func(), err error) {
 	var taken []func()
 	undo = func() {
 		for _, giveBack := range slices.Backward(taken) {
@@ -135,9 +135,9 @@ func (b *berth) reserve(placed *v1.Pod) (undo func(), err error) {
 	return undo, nil
 }
 
-// attempts asks until the search for devices comes to an end within the limit of an attempt: what
-// one attempt has found, the next need not search.
-func (b *berth) attempts(ask func() (searched bool)) {
+// askRepeatedly asks until the search for devices comes to an end within the limit of an attempt:
+// what one attempt has found, the next need not search.
+func (b *berth) askRepeatedly(ask func() (searched bool)) {
 	for range b.cluster.Len() + 1 {
 		if ask() {
 			return
@@ -156,18 +156,18 @@ func searchedNotAll(err string) bool {
 	return strings.Contains(err, "timed out trying to allocate devices")
 }
 
-// evaluate judges all nodes, in as many attempts as that takes.
-func (b *berth) evaluate(pod *cluster.Pod) (e *decide.Evaluation) {
-	b.attempts(func() bool {
+// evaluatePod judges all nodes, in as many attempts as that takes.
+func (b *berth) evaluatePod(pod *cluster.Pod) (e *decide.Evaluation) {
+	b.askRepeatedly(func() bool {
 		e = decide.Evaluate(b.cluster, b.profile, pod)
 		return e.Err == nil || !searchedNotAll(e.Err.Error())
 	})
 	return e
 }
 
-// filter asks one filter about all nodes, in as many attempts as that takes.
-func (b *berth) filter(name string, pod *cluster.Pod) (f Filtering) {
-	b.attempts(func() bool {
+// filterNodes asks one filter about all nodes, in as many attempts as that takes.
+func (b *berth) filterNodes(name string, pod *cluster.Pod) (f Filtering) {
+	b.askRepeatedly(func() bool {
 		f = b.filterOnce(name, pod)
 		for _, v := range f.Nodes {
 			if v != nil && v.Failed && searchedNotAll(v.Err) {
@@ -192,7 +192,7 @@ func (b *berth) filterOnce(name string, pod *cluster.Pod) Filtering {
 		return f
 	}
 	if judge.All != nil {
-		f.All = rejected(name, judge.All)
+		f.All = rejectedVerdict(name, judge.All)
 		return f
 	}
 
@@ -205,13 +205,13 @@ func (b *berth) filterOnce(name string, pod *cluster.Pod) Filtering {
 
 	for _, node := range b.cluster.Nodes {
 		if node != nil && (f.Only == nil || f.Only.Has(node.Name)) {
-			f.Nodes[node.Name] = rejected(name, judge.Node(node))
+			f.Nodes[node.Name] = rejectedVerdict(name, judge.Node(node))
 		}
 	}
 	return f
 }
 
-func rejected(plugin string, r *plugins.Rejection) *Verdict {
+func rejectedVerdict(plugin string, r *plugins.Rejection) *Verdict {
 	if r == nil {
 		return nil
 	}
@@ -222,7 +222,7 @@ func rejected(plugin string, r *plugins.Rejection) *Verdict {
 	return v
 }
 
-func (b *berth) score(name string, pod *cluster.Pod, nodes []*cluster.Node) Scoring {
+func (b *berth) scoreNodes(name string, pod *cluster.Pod, nodes []*cluster.Node) Scoring {
 	i := slices.IndexFunc(b.profile.Scorers, func(s plugins.Weighted) bool { return s.Name() == name })
 	if i < 0 {
 		return Scoring{Skipped: true}

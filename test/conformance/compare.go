@@ -79,7 +79,7 @@ type comparison struct {
 // none is.
 func Compare(ctx context.Context, w *World, only []string) (Totals, []Difference, error) {
 	if len(only) == 0 {
-		only = present()
+		only = presentPlugins()
 	}
 	u, err := newUpstream(ctx, w, only)
 	if err != nil {
@@ -90,10 +90,10 @@ func Compare(ctx context.Context, w *World, only []string) (Totals, []Difference
 	if err != nil {
 		return Totals{}, nil, fmt.Errorf("seed %d: berth: %w", w.Seed, err)
 	}
-	return compare(ctx, w, u, b, only)
+	return compareWorld(ctx, w, u, b, only)
 }
 
-func compare(ctx context.Context, w *World, u *upstream, b *berth, only []string) (Totals, []Difference, error) {
+func compareWorld(ctx context.Context, w *World, u *upstream, b *berth, only []string) (Totals, []Difference, error) {
 	c := &comparison{world: w, only: only, upstream: u, berth: b, rand: rand.New(rand.NewPCG(w.Seed, 1))}
 	c.totals.Clusters, c.totals.Nodes = 1, len(w.Nodes)
 	names := slices.DeleteFunc(Plugins(), func(n string) bool {
@@ -101,14 +101,14 @@ func compare(ctx context.Context, w *World, u *upstream, b *berth, only []string
 	})
 	for _, pod := range w.Pending {
 		c.totals.Pods++
-		c.gates(ctx, pod)
-		node, state := c.whole(ctx, pod)
+		c.compareGates(ctx, pod)
+		node, state := c.comparePod(ctx, pod)
 		// Alone, plugins look at nodes that they are not asked about when all are; what they then
 		// remember comes too late to count.
 		for _, name := range names {
-			c.plugin(ctx, name, pod)
+			c.comparePlugin(ctx, name, pod)
 		}
-		if err := c.advance(ctx, pod, node, state); err != nil {
+		if err := c.placeOnBoth(ctx, pod, node, state); err != nil {
 			return Totals{}, nil, fmt.Errorf("seed %d: %w", w.Seed, err)
 		}
 	}
@@ -116,14 +116,14 @@ func compare(ctx context.Context, w *World, u *upstream, b *berth, only []string
 	return c.totals, c.found, nil
 }
 
-func (c *comparison) differ(pod *v1.Pod, node, plugin, what, upstream, berth string) {
+func (c *comparison) addDifference(pod *v1.Pod, node, plugin, what, upstream, berth string) {
 	c.found = append(c.found, Difference{Seed: c.world.Seed, Pod: pod.Name, Node: node, Plugin: plugin, What: what,
 		Upstream: upstream, Berth: berth})
 }
 
-// advance places the pod on both sides where Berth chose to, and takes away one that was there
+// placeOnBoth places the pod on both sides where Berth chose to, and takes away one that was there
 // before.
-func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string, state fwk.CycleState) error {
+func (c *comparison) placeOnBoth(ctx context.Context, pod *v1.Pod, node string, state fwk.CycleState) error {
 	if !c.world.Sequence {
 		return nil
 	}
@@ -131,11 +131,11 @@ func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string, stat
 	if node != "" {
 		placed := pod.DeepCopy()
 		placed.Spec.NodeName = node
-		if !c.reserve(ctx, placed, state) {
+		if !c.reserveOnBoth(ctx, placed, state) {
 			return nil
 		}
 		w.Placed = append(slices.Clone(w.Placed), placed)
-		if err := c.upstream.place(ctx, placed); err != nil {
+		if err := c.upstream.placePod(ctx, placed); err != nil {
 			return err
 		}
 		c.berth.cluster.Place(c.berth.cluster.Pending(pod), c.berth.cluster.Node(node))
@@ -144,7 +144,7 @@ func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string, stat
 	if i := c.rand.IntN(1 + 4*len(c.world.Placed)); i < len(c.world.Placed) {
 		gone := c.world.Placed[i]
 		w.Placed = slices.DeleteFunc(slices.Clone(w.Placed), func(p *v1.Pod) bool { return p == gone })
-		if err := c.upstream.remove(ctx, gone); err != nil {
+		if err := c.upstream.removePod(ctx, gone); err != nil {
 			return err
 		}
 		c.berth.cluster.RemovePod(gone.UID)
@@ -154,16 +154,16 @@ func (c *comparison) advance(ctx context.Context, pod *v1.Pod, node string, stat
 	return nil
 }
 
-// reserve takes volumes and devices for the pod on both sides; neither has them if one of them
-// cannot.
-func (c *comparison) reserve(ctx context.Context, placed *v1.Pod, state fwk.CycleState) bool {
+// reserveOnBoth takes volumes and devices for the pod on both sides; neither has them if one of
+// them cannot.
+func (c *comparison) reserveOnBoth(ctx context.Context, placed *v1.Pod, state fwk.CycleState) bool {
 	status := c.upstream.framework.RunReservePluginsReserve(ctx, state, placed, placed.Spec.NodeName)
-	undo, err := c.berth.reserve(placed)
+	undo, err := c.berth.reserveFor(placed)
 	if status.IsSuccess() && err == nil {
 		return true
 	}
 	if status.IsSuccess() != (err == nil) {
-		c.differ(placed, placed.Spec.NodeName, "", "reserve", status.Message(), fmt.Sprint(err))
+		c.addDifference(placed, placed.Spec.NodeName, "", "reserve", status.Message(), fmt.Sprint(err))
 	}
 	if !status.IsSuccess() {
 		c.upstream.framework.RunReservePluginsUnreserve(ctx, state, placed, placed.Spec.NodeName)
@@ -172,18 +172,18 @@ func (c *comparison) reserve(ctx context.Context, placed *v1.Pod, state fwk.Cycl
 	return false
 }
 
-// plugin compares one plugin on its own: neither earlier rejections nor other scores hide what it
-// says.
-func (c *comparison) plugin(ctx context.Context, name string, pod *v1.Pod) {
-	want, state := c.upstream.filter(ctx, name, pod)
+// comparePlugin compares one plugin on its own: neither earlier rejections nor other scores hide
+// what it says.
+func (c *comparison) comparePlugin(ctx context.Context, name string, pod *v1.Pod) {
+	want, state := c.upstream.filterByPlugin(ctx, name, pod)
 	waiting := c.berth.cluster.Pending(pod)
-	got := c.berth.filter(name, waiting)
+	got := c.berth.filterNodes(name, waiting)
 	if want.All.inFlight() {
 		c.totals.onPurpose(allocatedAtOnce, 1)
 		return
 	}
 	if !want.All.equal(got.All) {
-		c.differ(pod, "", name, "prefilter", "all "+want.All.String(), "all "+got.All.String())
+		c.addDifference(pod, "", name, "prefilter", "all "+want.All.String(), "all "+got.All.String())
 		return
 	}
 	if want.All != nil {
@@ -191,8 +191,8 @@ func (c *comparison) plugin(ctx context.Context, name string, pod *v1.Pod) {
 		c.totals.Rejections++
 		return
 	}
-	if u, b := c.known(want.Only), c.known(got.Only); u != b {
-		c.differ(pod, "", name, "prefilter nodes", u, b)
+	if u, b := c.knownNodes(want.Only), c.knownNodes(got.Only); u != b {
+		c.addDifference(pod, "", name, "prefilter nodes", u, b)
 		return
 	}
 	var passed []fwk.NodeInfo
@@ -204,7 +204,7 @@ func (c *comparison) plugin(ctx context.Context, name string, pod *v1.Pod) {
 		u, b := want.Nodes[nodeName], got.Nodes[nodeName]
 		c.totals.Verdicts++
 		if !u.equal(b) {
-			c.differ(pod, nodeName, name, "filter", u.String(), b.String())
+			c.addDifference(pod, nodeName, name, "filter", u.String(), b.String())
 		}
 		switch {
 		case u == nil:
@@ -215,16 +215,16 @@ func (c *comparison) plugin(ctx context.Context, name string, pod *v1.Pod) {
 			c.totals.Rejections++
 		}
 	}
-	c.scores(ctx, name, pod, waiting, state, passed)
+	c.compareScores(ctx, name, pod, waiting, state, passed)
 	if len(passed) > 3 && c.rand.IntN(3) == 0 {
 		// Other plugins leave fewer nodes; normalisation then sees other extremes.
-		c.scores(ctx, name, pod, waiting, state,
+		c.compareScores(ctx, name, pod, waiting, state,
 			slices.DeleteFunc(slices.Clone(passed), func(fwk.NodeInfo) bool { return c.rand.IntN(2) == 0 }))
 	}
 }
 
-// known shows those nodes of a set that there are.
-func (c *comparison) known(names sets.Set[string]) string {
+// knownNodes shows those nodes of a set that there are.
+func (c *comparison) knownNodes(names sets.Set[string]) string {
 	if names == nil {
 		return "all"
 	}
@@ -232,7 +232,7 @@ func (c *comparison) known(names sets.Set[string]) string {
 	return fmt.Sprintf("[%s]", strings.Join(known, " "))
 }
 
-func (c *comparison) scores(ctx context.Context, name string, pod *v1.Pod, waiting *cluster.Pod, state fwk.CycleState,
+func (c *comparison) compareScores(ctx context.Context, name string, pod *v1.Pod, waiting *cluster.Pod, state fwk.CycleState,
 	passed []fwk.NodeInfo) {
 	if len(passed) < 2 {
 		return
@@ -242,13 +242,13 @@ func (c *comparison) scores(ctx context.Context, name string, pod *v1.Pod, waiti
 		nodes[i] = c.berth.cluster.Node(n.Node().Name)
 	}
 
-	want := c.upstream.score(ctx, name, state, pod, passed)
-	got := c.berth.score(name, waiting, nodes)
-	if want.zero() && got.zero() {
+	want := c.upstream.scoreByPlugin(ctx, name, state, pod, passed)
+	got := c.berth.scoreNodes(name, waiting, nodes)
+	if want.isZero() && got.isZero() {
 		return
 	}
 	if want.Failed != got.Failed || want.Skipped != got.Skipped {
-		c.differ(pod, "", name, "scoring", want.describe(), got.describe())
+		c.addDifference(pod, "", name, "scoring", want.describe(), got.describe())
 		return
 	}
 
@@ -260,14 +260,14 @@ func (c *comparison) scores(ctx context.Context, name string, pod *v1.Pod, waiti
 	for i, score := range want.Scores {
 		c.totals.Scores++
 		if score != got.Scores[i] {
-			c.differ(pod, nodes[i].Name, name, "score", fmt.Sprint(score), fmt.Sprint(got.Scores[i]))
+			c.addDifference(pod, nodes[i].Name, name, "score", fmt.Sprint(score), fmt.Sprint(got.Scores[i]))
 		}
 	}
 }
 
-// zero tells whether the plugin adds nothing to any node: it makes no difference then whether it is
-// listed.
-func (s Scoring) zero() bool {
+// isZero tells whether the plugin adds nothing to any node: it makes no difference then whether it
+// is listed.
+func (s Scoring) isZero() bool {
 	return !s.Failed && !slices.ContainsFunc(s.Scores, func(score int64) bool { return score != 0 })
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// gates compares what keeps the pod from waiting in the queue at all.
-func (c *comparison) gates(ctx context.Context, pod *v1.Pod) {
+// compareGates compares what keeps the pod from waiting in the queue at all.
+func (c *comparison) compareGates(ctx context.Context, pod *v1.Pod) {
 	waiting := c.berth.cluster.Pending(pod)
 	said := map[string]string{}
 	for _, gate := range c.berth.profile.Gates {
@@ -28,7 +28,7 @@ func (c *comparison) gates(ctx context.Context, pod *v1.Pod) {
 		}
 		c.totals.Messages++
 		if want := gate.PreEnqueue(ctx, pod).Message(); want != said[name] {
-			c.differ(pod, "", name, "gate", want, said[name])
+			c.addDifference(pod, "", name, "gate", want, said[name])
 		}
 	}
 }

@@ -23,13 +23,13 @@ const (
 	allocatedAtOnce = "devices allocated at once"
 )
 
-// whole compares all plugins together on one pod: verdicts, scores, the message or the choice, and
-// preemption. It returns the node that both sides may choose, and upstream's state for reserving
-// it.
-func (c *comparison) whole(ctx context.Context, pod *v1.Pod) (node string, state fwk.CycleState) {
-	want := c.upstream.attempt(ctx, pod)
+// comparePod compares all plugins together on one pod: verdicts, scores, the message or the choice,
+// and preemption. It returns the node that both sides may choose, and upstream's state for
+// reserving it.
+func (c *comparison) comparePod(ctx context.Context, pod *v1.Pod) (node string, state fwk.CycleState) {
+	want := c.upstream.attemptPod(ctx, pod)
 	waiting := c.berth.cluster.Pending(pod)
-	got := c.berth.evaluate(waiting)
+	got := c.berth.evaluatePod(waiting)
 	if want.all.inFlight() { // whatever Berth says, upstream has not looked any further
 		c.totals.onPurpose(allocatedAtOnce, 1)
 		return "", nil
@@ -40,28 +40,28 @@ func (c *comparison) whole(ctx context.Context, pod *v1.Pod) (node string, state
 	}
 	if want.failed != nil || got.Err != nil {
 		if (want.failed == nil) != (got.Err == nil) {
-			c.differ(pod, "", "", "error", fmt.Sprint(want.failed), fmt.Sprint(got.Err))
+			c.addDifference(pod, "", "", "error", fmt.Sprint(want.failed), fmt.Sprint(got.Err))
 		}
 		// A pod with a nominated node may be placed there before anybody comes to the node that
 		// fails.
 		if d := c.berth.decider.Decide(waiting); d.Err == nil && pod.Status.NominatedNodeName == "" {
-			c.differ(pod, "", "", "error of the fast way", fmt.Sprint(want.failed), describeDecision(d))
+			c.addDifference(pod, "", "", "error of the fast way", fmt.Sprint(want.failed), describeDecision(d))
 		}
 		c.totals.UpstreamErrors++
 		return "", nil
 	}
-	if !c.verdicts(ctx, pod, want, got) {
+	if !c.compareVerdicts(ctx, pod, want, got) {
 		return "", nil
 	}
 	c.totalScores(pod, want, got)
 	decision := c.berth.decider.Decide(waiting)
 	if len(want.feasible) > 0 {
-		return c.choice(pod, want, decision), want.state
+		return c.compareChoice(pod, want, decision), want.state
 	}
 	if decision.Node != nil || decision.Err != nil {
-		c.differ(pod, "", "", "decision", "none", describeDecision(decision))
+		c.addDifference(pod, "", "", "decision", "none", describeDecision(decision))
 	}
-	c.preemption(ctx, pod, waiting, want, got)
+	c.comparePreemption(ctx, pod, waiting, want, got)
 	return "", nil
 }
 
@@ -71,7 +71,7 @@ func (c *comparison) failsAtGuestsOnly(ctx context.Context, pod *v1.Pod, got *de
 	settled := map[string]bool{}
 	for i := range got.Nodes {
 		v := &got.Nodes[i]
-		b := rejected(v.Plugin, v.Rejection)
+		b := rejectedVerdict(v.Plugin, v.Rejection)
 		if b == nil || len(v.Node.Nominated) == 0 {
 			continue
 		}
@@ -80,18 +80,18 @@ func (c *comparison) failsAtGuestsOnly(ctx context.Context, pod *v1.Pod, got *de
 		}
 	}
 	others := slices.DeleteFunc(slices.Clone(c.upstream.nodes), func(n fwk.NodeInfo) bool { return settled[n.Node().Name] })
-	return len(settled) > 0 && c.upstream.judge(ctx, pod, others).failed == nil
+	return len(settled) > 0 && c.upstream.judgeNodes(ctx, pod, others).failed == nil
 }
 
-// verdicts reports whether both sides agree on every node.
-func (c *comparison) verdicts(ctx context.Context, pod *v1.Pod, want *attempt, got *decide.Evaluation) bool {
+// compareVerdicts reports whether both sides agree on every node.
+func (c *comparison) compareVerdicts(ctx context.Context, pod *v1.Pod, want *attempt, got *decide.Evaluation) bool {
 	before := len(c.found)
 	var all *Verdict
 	if got.Rejection != nil {
-		all = rejected(got.Rejector, got.Rejection)
+		all = rejectedVerdict(got.Rejector, got.Rejection)
 	}
 	if !want.all.equal(all) {
-		c.differ(pod, "", "", "prefilter", "all "+want.all.String(), "all "+all.String())
+		c.addDifference(pod, "", "", "prefilter", "all "+want.all.String(), "all "+all.String())
 	}
 	if want.all != nil || all != nil {
 		return len(c.found) == before
@@ -99,7 +99,7 @@ func (c *comparison) verdicts(ctx context.Context, pod *v1.Pod, want *attempt, g
 	for i := range got.Nodes {
 		v := &got.Nodes[i]
 		c.totals.Verdicts++
-		u, b := want.nodes[v.Node.Name], rejected(v.Plugin, v.Rejection)
+		u, b := want.nodes[v.Node.Name], rejectedVerdict(v.Plugin, v.Rejection)
 		if u.equal(b) {
 			continue
 		}
@@ -107,7 +107,7 @@ func (c *comparison) verdicts(ctx context.Context, pod *v1.Pod, want *attempt, g
 			c.totals.onPurpose(nominatedAnew, 1)
 			return false // what follows from it cannot be compared
 		}
-		c.differ(pod, v.Node.Name, "", "filter", u.String(), b.String())
+		c.addDifference(pod, v.Node.Name, "", "filter", u.String(), b.String())
 	}
 	return len(c.found) == before
 }
@@ -123,24 +123,24 @@ func (c *comparison) totalScores(pod *v1.Pod, want *attempt, got *decide.Evaluat
 		for _, s := range u.Scores { // a plugin that is not listed adds nothing
 			c.totals.Scores++
 			if listed[s.Name] != s.Score {
-				c.differ(pod, u.Name, "", "score by "+s.Name, fmt.Sprint(s.Score), fmt.Sprint(listed[s.Name]))
+				c.addDifference(pod, u.Name, "", "score by "+s.Name, fmt.Sprint(s.Score), fmt.Sprint(listed[s.Name]))
 			}
 		}
 		if u.TotalScore != b.Total {
-			c.differ(pod, u.Name, "", "total", fmt.Sprint(u.TotalScore), fmt.Sprint(b.Total))
+			c.addDifference(pod, u.Name, "", "total", fmt.Sprint(u.TotalScore), fmt.Sprint(b.Total))
 		}
 	}
 }
 
-func (c *comparison) choice(pod *v1.Pod, want *attempt, got decide.Decision) (node string) {
+func (c *comparison) compareChoice(pod *v1.Pod, want *attempt, got decide.Decision) (node string) {
 	c.totals.Choices++
-	best, total := want.best(pod)
+	best, total := want.bestNodes(pod)
 	if got.Node == nil || got.Err != nil || !slices.Contains(best, got.Node.Name) || got.Total != total {
-		c.differ(pod, "", "", "decision", fmt.Sprintf("%v with %d", best, total), describeDecision(got))
+		c.addDifference(pod, "", "", "decision", fmt.Sprintf("%v with %d", best, total), describeDecision(got))
 		return ""
 	}
 	if pod.Status.NominatedNodeName == "" && got.Feasible != len(want.feasible) {
-		c.differ(pod, "", "", "feasible nodes", fmt.Sprint(len(want.feasible)), fmt.Sprint(got.Feasible))
+		c.addDifference(pod, "", "", "feasible nodes", fmt.Sprint(len(want.feasible)), fmt.Sprint(got.Feasible))
 	}
 	return got.Node.Name
 }
@@ -155,8 +155,9 @@ func describeDecision(d decide.Decision) string {
 	return fmt.Sprintf("%s with %d", d.Node.Name, d.Total)
 }
 
-func (c *comparison) preemption(ctx context.Context, pod *v1.Pod, waiting *cluster.Pod, want *attempt, evaluation *decide.Evaluation) {
-	candidates, err := c.upstream.preempt(ctx, c.world, want, pod)
+func (c *comparison) comparePreemption(ctx context.Context, pod *v1.Pod, waiting *cluster.Pod, want *attempt,
+	evaluation *decide.Evaluation) {
+	candidates, err := c.upstream.preemptFor(ctx, c.world, want, pod)
 	if err != nil && len(candidates) == 0 {
 		c.totals.UpstreamErrors++
 		return
@@ -169,18 +170,18 @@ func (c *comparison) preemption(ctx context.Context, pod *v1.Pod, waiting *clust
 	}
 
 	c.totals.Preemptions++
-	if !c.victims(ctx, pod, want, candidates, got) || !c.victims(ctx, pod, want, candidates, fast) {
+	if !c.compareVictims(ctx, pod, want, candidates, got) || !c.compareVictims(ctx, pod, want, candidates, fast) {
 		return
 	}
 
 	c.totals.Messages++
-	u, after := c.upstreamMessage(ctx, pod, want, candidates, evaluation, c.berth.afterword(waiting, got))
+	u, after := c.upstreamMessage(ctx, pod, want, candidates, evaluation, c.berth.postFilterText(waiting, got))
 	if b := evaluation.Message(after); u != b {
-		c.differ(pod, "", "", "message", u, b)
+		c.addDifference(pod, "", "", "message", u, b)
 	}
 
 	if b := c.berth.decider.Diagnose(waiting).Message(after); u != b {
-		c.differ(pod, "", "", "message of the fast way", u, b)
+		c.addDifference(pod, "", "", "message of the fast way", u, b)
 	}
 }
 
@@ -188,7 +189,7 @@ func (c *comparison) preemption(ctx context.Context, pod *v1.Pod, waiting *clust
 // on purpose taken out.
 func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims,
 	e *decide.Evaluation, after string) (string, string) {
-	u := c.upstream.message(ctx, a, pod, candidates)
+	u := c.upstream.failureMessage(ctx, a, pod, candidates)
 	if a.all != nil && a.fit.Diagnosis.PostFilterMsg == "not found" {
 		// PreFilter came to no state for DynamicResources, which then fails at PostFilter. Berth
 		// says what it says of other pods.
@@ -214,9 +215,9 @@ func (c *comparison) upstreamMessage(ctx context.Context, pod *v1.Pod, a *attemp
 	return u, after
 }
 
-// victims reports whether both sides pick the same node and pods.
-func (c *comparison) victims(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims, got decide.Preemption) bool {
-	want := cheapest(candidates)
+// compareVictims reports whether both sides pick the same node and pods.
+func (c *comparison) compareVictims(ctx context.Context, pod *v1.Pod, a *attempt, candidates []victims, got decide.Preemption) bool {
+	want := cheapestOf(candidates)
 	if slices.ContainsFunc(candidates, func(v victims) bool { return v.ambiguous }) {
 		c.totals.Ambiguous++
 		if got.Node != nil {
@@ -228,11 +229,11 @@ func (c *comparison) victims(ctx context.Context, pod *v1.Pod, a *attempt, candi
 		}
 		return true
 	}
-	if picked(want, got) {
+	if isPicked(want, got) {
 		c.totals.Victims += len(got.Victims)
 		return true
 	}
-	if anew, err := c.upstream.preemptAnew(ctx, c.world, c.only, a, pod); err == nil && picked(cheapest(anew), got) {
+	if anew, err := c.upstream.preemptAnew(ctx, c.world, c.only, a, pod); err == nil && isPicked(cheapestOf(anew), got) {
 		c.totals.onPurpose(victimsAnew, 1)
 		return false
 	}
@@ -240,11 +241,11 @@ func (c *comparison) victims(ctx context.Context, pod *v1.Pod, a *attempt, candi
 	for _, v := range want {
 		u = append(u, v.String())
 	}
-	c.differ(pod, "", "", "preemption", "one of ["+strings.Join(u, "; ")+"]", ofBerth(got).String())
+	c.addDifference(pod, "", "", "preemption", "one of ["+strings.Join(u, "; ")+"]", ofBerth(got).String())
 	return false
 }
 
-func picked(want []victims, got decide.Preemption) bool {
+func isPicked(want []victims, got decide.Preemption) bool {
 	if len(want) == 0 {
 		return got.Node == nil
 	}
@@ -266,8 +267,8 @@ func (v victims) String() string {
 	return fmt.Sprintf("%s: %v, %d over budget", v.node, v.pods, v.violations)
 }
 
-// afterword is what the plugins at PostFilter add to the message.
-func (b *berth) afterword(pod *cluster.Pod, p decide.Preemption) string {
+// postFilterText is what the plugins at PostFilter add to the message.
+func (b *berth) postFilterText(pod *cluster.Pod, p decide.Preemption) string {
 	if p.Node != nil { // upstream's PostFilter is not run then: it would delete the victims
 		return ""
 	}

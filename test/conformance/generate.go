@@ -48,94 +48,94 @@ func Generate(seed uint64) *World {
 		Rand: rand.New(rand.NewPCG(seed, 0x6265727468)), w: &World{Seed: seed, Args: map[string]runtime.Object{}},
 		claims: map[string][]string{}, taken: map[string]bool{}, single: map[string]bool{}, deviceClaims: map[string][]string{},
 	}
-	g.lean("node affinity", "pod affinity", "spread", "taints", "ports", "volumes", "devices", "sizes", "images", "odd", "nominated",
+	g.setLeanings("node affinity", "pod affinity", "spread", "taints", "ports", "volumes", "devices", "sizes", "images", "odd", "nominated",
 		"features", "pod level", "resized", "full", "packed", "unique", "keys", "huge")
-	g.namespaces()
-	g.nodes()
+	g.addNamespaces()
+	g.addNodes()
 	g.makeApps()
-	g.storage()
-	g.devices()
-	if g.leans("packed") {
-		g.pack()
+	g.addStorage()
+	g.addDevices()
+	if g.hasLeaning("packed") {
+		g.packNodes()
 	} else {
-		g.placed()
+		g.addPlaced()
 	}
-	g.budgets()
-	g.nominated()
-	g.pending()
-	g.arguments()
+	g.addBudgets()
+	g.addNominated()
+	g.addPending()
+	g.drawArguments()
 	g.taintRules() // last: what was drawn before for stored seeds stays
 	return g.w
 }
 
-func (g *generator) lean(features ...string) {
+func (g *generator) setLeanings(features ...string) {
 	g.leaning = map[string]float64{}
 	for _, f := range features {
-		g.leaning[f] = pick(g, 0.0, 0.02, 0.1, 0.25, 0.6)
+		g.leaning[f] = pickOne(g, 0.0, 0.02, 0.1, 0.25, 0.6)
 	}
 }
 
-// leans draws whether a thing has the feature, as likely as this world leans to it.
-func (g *generator) leans(feature string) bool {
+// hasLeaning draws whether a thing has the feature, as likely as this world leans to it.
+func (g *generator) hasLeaning(feature string) bool {
 	p, ok := g.leaning[feature]
 	if !ok {
 		panic("no such leaning: " + feature)
 	}
-	return g.chance(p)
+	return g.withChance(p)
 }
 
-func (g *generator) chance(p float64) bool { return g.Float64() < p }
+func (g *generator) withChance(p float64) bool { return g.Float64() < p }
 
-// between draws from lo to hi, both included.
-func (g *generator) between(lo, hi int) int { return lo + g.IntN(hi-lo+1) }
+// drawBetween draws from lo to hi, both included.
+func (g *generator) drawBetween(lo, hi int) int { return lo + g.IntN(hi-lo+1) }
 
-// few draws a count up to most, small ones far more often.
-func (g *generator) few(most int) int {
+// drawFew draws a count up to most, small ones far more often.
+func (g *generator) drawFew(most int) int {
 	f := g.Float64()
 	return int(f * f * f * float64(most+1))
 }
 
-func (g *generator) next(prefix string) string {
+func (g *generator) nextName(prefix string) string {
 	g.serial++
 	return fmt.Sprintf("%s-%d", prefix, g.serial)
 }
 
-func (g *generator) add(o runtime.Object) { g.w.Others = append(g.w.Others, o) }
+func (g *generator) addObject(o runtime.Object) { g.w.Others = append(g.w.Others, o) }
 
-func pick[T any](g *generator, list ...T) T { return list[g.IntN(len(list))] }
+func pickOne[T any](g *generator, list ...T) T { return list[g.IntN(len(list))] }
 
-// some draws each member with probability p, in their order.
-func some[T any](g *generator, p float64, list ...T) (drawn []T) {
+// drawSome draws each member with probability p, in their order.
+func drawSome[T any](g *generator, p float64, list ...T) (drawn []T) {
 	for _, item := range list {
-		if g.chance(p) {
+		if g.withChance(p) {
 			drawn = append(drawn, item)
 		}
 	}
 	return drawn
 }
 
-// put sets a resource to one of the amounts; an empty one leaves it out.
-func (g *generator) put(list v1.ResourceList, name v1.ResourceName, amounts ...string) {
-	if amount := pick(g, amounts...); amount != "" {
+// putAmount sets a resource to one of the amounts; an empty one leaves it out.
+func (g *generator) putAmount(list v1.ResourceList, name v1.ResourceName, amounts ...string) {
+	if amount := pickOne(g, amounts...); amount != "" {
 		list[name] = resource.MustParse(amount)
 	}
 }
 
-func (g *generator) time() metav1.Time {
+func (g *generator) nextTime() metav1.Time {
 	g.serial++ // no two alike: preemption goes by age, and a tie would be broken by chance
 	return metav1.NewTime(epoch.Add(time.Duration(g.IntN(20000)*5000+g.serial%5000) * time.Second))
 }
 
 var namespaceNames = []string{"default", "team-a", "team-b", "empty"}
 
-func (g *generator) namespaces() {
+func (g *generator) addNamespaces() {
 	for _, name := range namespaceNames {
 		labels := map[string]string{"kubernetes.io/metadata.name": name}
-		if g.chance(0.5) {
-			labels["team"] = pick(g, "a", "b", "")
+		if g.withChance(0.5) {
+			labels["team"] = pickOne(g, "a", "b", "")
 		}
-		if g.chance(0.9) { // a lister that lags may not know a namespace yet
-			g.add(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
+		if g.withChance(0.9) { // a lister that lags may not know a namespace yet
+			g.addObject(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 		}
 	}
 }

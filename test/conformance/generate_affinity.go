@@ -8,60 +8,60 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func (g *generator) affinity(pod *v1.Pod) {
-	if g.leans("node affinity") && g.chance(0.3) {
-		pod.Spec.NodeSelector = map[string]string{pick(g, "disk", "disk", v1.LabelTopologyZone): pick(g, "ssd", "z1", "")}
-		if g.chance(0.5) {
+func (g *generator) drawAffinity(pod *v1.Pod) {
+	if g.hasLeaning("node affinity") && g.withChance(0.3) {
+		pod.Spec.NodeSelector = map[string]string{pickOne(g, "disk", "disk", v1.LabelTopologyZone): pickOne(g, "ssd", "z1", "")}
+		if g.withChance(0.5) {
 			pod.Spec.NodeSelector = map[string]string{"disk": "ssd"}
 		}
 	}
 
 	a := &v1.Affinity{}
-	if g.leans("node affinity") {
+	if g.hasLeaning("node affinity") {
 		a.NodeAffinity = g.nodeAffinity()
 	}
 
-	if g.leans("pod affinity") {
+	if g.hasLeaning("pod affinity") {
 		a.PodAffinity = &v1.PodAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution:  g.podTerms(pod, 0.35),
 			PreferredDuringSchedulingIgnoredDuringExecution: g.weightedPodTerms(pod),
 		}
 	}
 
-	if g.leans("pod affinity") {
+	if g.hasLeaning("pod affinity") {
 		a.PodAntiAffinity = &v1.PodAntiAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution:  g.podTerms(pod, 0.4),
 			PreferredDuringSchedulingIgnoredDuringExecution: g.weightedPodTerms(pod),
 		}
 	}
 
-	if a.NodeAffinity != nil || a.PodAffinity != nil || a.PodAntiAffinity != nil || g.chance(0.05) {
+	if a.NodeAffinity != nil || a.PodAffinity != nil || a.PodAntiAffinity != nil || g.withChance(0.05) {
 		pod.Spec.Affinity = a
 	}
 }
 
 func (g *generator) nodeAffinity() *v1.NodeAffinity {
 	a := &v1.NodeAffinity{}
-	if g.chance(0.5) {
+	if g.withChance(0.5) {
 		a.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{}
-		fields := g.chance(0.15)
-		for range 1 + g.few(3) {
+		fields := g.withChance(0.15)
+		for range 1 + g.drawFew(3) {
 			terms := &a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-			*terms = append(*terms, g.nodeTerm(fields || g.chance(0.1)))
+			*terms = append(*terms, g.nodeTerm(fields || g.withChance(0.1)))
 		}
 	}
-	for range g.between(0, 3) {
+	for range g.drawBetween(0, 3) {
 		a.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PreferredDuringSchedulingIgnoredDuringExecution,
-			v1.PreferredSchedulingTerm{Weight: int32(pick(g, 1, 1, 10, 50, 100)), Preference: g.nodeTerm(g.chance(0.1))})
+			v1.PreferredSchedulingTerm{Weight: int32(pickOne(g, 1, 1, 10, 50, 100)), Preference: g.nodeTerm(g.withChance(0.1))})
 	}
 	return a
 }
 
 func (g *generator) nodeTerm(fields bool) (t v1.NodeSelectorTerm) {
 	if fields {
-		for range g.between(1, 2) {
+		for range g.drawBetween(1, 2) {
 			r := v1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn,
-				Values: []string{pick(g, g.w.Nodes...).Name}}
+				Values: []string{pickOne(g, g.w.Nodes...).Name}}
 			switch g.IntN(8) {
 			case 0:
 				r.Operator = v1.NodeSelectorOpNotIn
@@ -69,19 +69,19 @@ func (g *generator) nodeTerm(fields bool) (t v1.NodeSelectorTerm) {
 				r.Values = []string{"unknown-node"}
 			}
 			t.MatchFields = append(t.MatchFields, r)
-			if g.chance(0.7) {
+			if g.withChance(0.7) {
 				break
 			}
 		}
-		if g.chance(0.7) {
+		if g.withChance(0.7) {
 			return t
 		}
 	}
 
-	for range g.between(0, 2) {
+	for range g.drawBetween(0, 2) {
 		t.MatchExpressions = append(t.MatchExpressions, g.nodeRequirement())
 	}
-	if len(t.MatchExpressions) == 0 && g.chance(0.7) {
+	if len(t.MatchExpressions) == 0 && g.withChance(0.7) {
 		t.MatchExpressions = append(t.MatchExpressions, g.nodeRequirement())
 	}
 	return t
@@ -89,19 +89,19 @@ func (g *generator) nodeTerm(fields bool) (t v1.NodeSelectorTerm) {
 
 func (g *generator) nodeRequirement() v1.NodeSelectorRequirement {
 	r := v1.NodeSelectorRequirement{
-		Key: pick(g, "disk", "rack", v1.LabelTopologyZone, v1.LabelHostname, "app", "nowhere"),
-		Operator: pick(g, v1.NodeSelectorOpIn, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists,
+		Key: pickOne(g, "disk", "rack", v1.LabelTopologyZone, v1.LabelHostname, "app", "nowhere"),
+		Operator: pickOne(g, v1.NodeSelectorOpIn, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists,
 			v1.NodeSelectorOpDoesNotExist),
 	}
-	if g.chance(0.15) {
-		r.Key, r.Operator = "rack", pick(g, v1.NodeSelectorOpGt, v1.NodeSelectorOpLt)
+	if g.withChance(0.15) {
+		r.Key, r.Operator = "rack", pickOne(g, v1.NodeSelectorOpGt, v1.NodeSelectorOpLt)
 	}
 	switch r.Operator {
 	case v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn:
 		r.Values = g.valuesOf(r.Key)
 	case v1.NodeSelectorOpGt, v1.NodeSelectorOpLt:
-		r.Values = []string{pick(g, "0", "1", "2", "5")}
-		if g.leans("odd") && g.chance(0.2) {
+		r.Values = []string{pickOne(g, "0", "1", "2", "5")}
+		if g.hasLeaning("odd") && g.withChance(0.2) {
 			r.Values = []string{"many"} // the API server lets it pass
 		}
 	}
@@ -116,7 +116,7 @@ func (g *generator) valuesOf(key string) []string {
 	if values == nil {
 		values = []string{"x", "y"}
 	}
-	if drawn := some(g, 0.5, values...); len(drawn) > 0 {
+	if drawn := drawSome(g, 0.5, values...); len(drawn) > 0 {
 		return drawn
 	}
 	return values[:1]
@@ -129,26 +129,26 @@ var topologyKeys = []string{v1.LabelHostname, v1.LabelHostname, v1.LabelTopology
 var moreKeys = []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9"}
 
 func (g *generator) topologyKey() string {
-	if g.leans("keys") {
-		return pick(g, moreKeys...)
+	if g.hasLeaning("keys") {
+		return pickOne(g, moreKeys...)
 	}
-	return pick(g, topologyKeys...)
+	return pickOne(g, topologyKeys...)
 }
 
 func (g *generator) podTerms(pod *v1.Pod, p float64) (terms []v1.PodAffinityTerm) {
-	for g.chance(p) && len(terms) < 3 {
+	for g.withChance(p) && len(terms) < 3 {
 		terms = append(terms, g.podTerm(pod))
 	}
 	return terms
 }
 
 func (g *generator) weightedPodTerms(pod *v1.Pod) (terms []v1.WeightedPodAffinityTerm) {
-	for g.chance(0.5) && len(terms) < 3 {
-		terms = append(terms, v1.WeightedPodAffinityTerm{Weight: int32(pick(g, 1, 1, 10, 100)), PodAffinityTerm: g.podTerm(pod)})
+	for g.withChance(0.5) && len(terms) < 3 {
+		terms = append(terms, v1.WeightedPodAffinityTerm{Weight: int32(pickOne(g, 1, 1, 10, 100)), PodAffinityTerm: g.podTerm(pod)})
 	}
-	if g.leans("keys") && g.chance(0.2) {
+	if g.hasLeaning("keys") && g.withChance(0.2) {
 		for _, key := range moreKeys {
-			term := v1.WeightedPodAffinityTerm{Weight: int32(pick(g, 1, 1, 10, 100)), PodAffinityTerm: g.podTerm(pod)}
+			term := v1.WeightedPodAffinityTerm{Weight: int32(pickOne(g, 1, 1, 10, 100)), PodAffinityTerm: g.podTerm(pod)}
 			term.PodAffinityTerm.TopologyKey = key
 			terms = append(terms, term)
 		}
@@ -157,30 +157,30 @@ func (g *generator) weightedPodTerms(pod *v1.Pod) (terms []v1.WeightedPodAffinit
 }
 
 func (g *generator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
-	t := v1.PodAffinityTerm{TopologyKey: g.topologyKey(), LabelSelector: g.selector()}
-	if g.chance(0.4) {
+	t := v1.PodAffinityTerm{TopologyKey: g.topologyKey(), LabelSelector: g.drawSelector()}
+	if g.withChance(0.4) {
 		t.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": pod.Labels["app"]}}
 	}
-	if g.chance(0.05) {
+	if g.withChance(0.05) {
 		t.LabelSelector = nil
 	}
-	if g.chance(0.2) {
-		t.Namespaces = some(g, 0.5, namespaceNames...)
+	if g.withChance(0.2) {
+		t.Namespaces = drawSome(g, 0.5, namespaceNames...)
 	}
-	if g.chance(0.2) {
-		t.NamespaceSelector = pick(g, &metav1.LabelSelector{},
-			&metav1.LabelSelector{MatchLabels: map[string]string{"team": pick(g, "a", "b")}},
+	if g.withChance(0.2) {
+		t.NamespaceSelector = pickOne(g, &metav1.LabelSelector{},
+			&metav1.LabelSelector{MatchLabels: map[string]string{"team": pickOne(g, "a", "b")}},
 			&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "team",
 				Operator: metav1.LabelSelectorOpDoesNotExist}}})
 	}
-	if rev, ok := pod.Labels["rev"]; ok && t.LabelSelector != nil && g.chance(0.3) {
+	if rev, ok := pod.Labels["rev"]; ok && t.LabelSelector != nil && g.withChance(0.3) {
 		// As the API server stores it: the key stays, its value is merged into the selector.
 		t.MatchLabelKeys = []string{"rev"}
 		t.LabelSelector = t.LabelSelector.DeepCopy()
 		t.LabelSelector.MatchExpressions = append(t.LabelSelector.MatchExpressions,
 			metav1.LabelSelectorRequirement{Key: "rev", Operator: metav1.LabelSelectorOpIn, Values: []string{rev}})
 	}
-	if tier, ok := pod.Labels["tier"]; ok && t.LabelSelector != nil && g.chance(0.2) {
+	if tier, ok := pod.Labels["tier"]; ok && t.LabelSelector != nil && g.withChance(0.2) {
 		t.MismatchLabelKeys = []string{"tier"}
 		t.LabelSelector = t.LabelSelector.DeepCopy()
 		t.LabelSelector.MatchExpressions = append(t.LabelSelector.MatchExpressions,
@@ -189,27 +189,27 @@ func (g *generator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
 	return t
 }
 
-// selector draws a selector of pods: of everything, by label, by expressions.
-func (g *generator) selector() *metav1.LabelSelector {
+// drawSelector draws a selector of pods: of everything, by label, by expressions.
+func (g *generator) drawSelector() *metav1.LabelSelector {
 	s := &metav1.LabelSelector{}
-	if g.leans("unique") && g.serial > 0 { // one pod that is, or is still to come
-		s.MatchLabels = map[string]string{"pod": fmt.Sprintf("%s-%d", pick(g, "run", "wait"), 1+g.IntN(g.serial+3))}
+	if g.hasLeaning("unique") && g.serial > 0 { // one pod that is, or is still to come
+		s.MatchLabels = map[string]string{"pod": fmt.Sprintf("%s-%d", pickOne(g, "run", "wait"), 1+g.IntN(g.serial+3))}
 		return s
 	}
-	if g.chance(0.07) {
+	if g.withChance(0.07) {
 		return s
 	}
-	if g.chance(0.65) {
-		s.MatchLabels = map[string]string{"app": pick(g, "web", "db", "cache", "")}
-		if g.chance(0.2) {
-			s.MatchLabels["tier"] = pick(g, "front", "back")
+	if g.withChance(0.65) {
+		s.MatchLabels = map[string]string{"app": pickOne(g, "web", "db", "cache", "")}
+		if g.withChance(0.2) {
+			s.MatchLabels["tier"] = pickOne(g, "front", "back")
 		}
 		return s
 	}
-	for range g.between(1, 2) {
+	for range g.drawBetween(1, 2) {
 		r := metav1.LabelSelectorRequirement{
-			Key: pick(g, "app", "tier", "rev"),
-			Operator: pick(g, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists,
+			Key: pickOne(g, "app", "tier", "rev"),
+			Operator: pickOne(g, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists,
 				metav1.LabelSelectorOpDoesNotExist),
 		}
 		if r.Operator == metav1.LabelSelectorOpIn || r.Operator == metav1.LabelSelectorOpNotIn {
@@ -220,30 +220,30 @@ func (g *generator) selector() *metav1.LabelSelector {
 	return s
 }
 
-func (g *generator) spread(pod *v1.Pod) {
+func (g *generator) drawSpread(pod *v1.Pod) {
 	seen := map[string]bool{}
-	for g.leans("spread") && len(pod.Spec.TopologySpreadConstraints) < 4 {
+	for g.hasLeaning("spread") && len(pod.Spec.TopologySpreadConstraints) < 4 {
 		c := v1.TopologySpreadConstraint{
-			MaxSkew: int32(pick(g, 1, 1, 2, 3, 5)), TopologyKey: g.topologyKey(),
-			WhenUnsatisfiable: pick(g, v1.DoNotSchedule, v1.ScheduleAnyway), LabelSelector: g.selector(),
+			MaxSkew: int32(pickOne(g, 1, 1, 2, 3, 5)), TopologyKey: g.topologyKey(),
+			WhenUnsatisfiable: pickOne(g, v1.DoNotSchedule, v1.ScheduleAnyway), LabelSelector: g.drawSelector(),
 		}
-		if g.chance(0.6) {
+		if g.withChance(0.6) {
 			c.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": pod.Labels["app"]}}
 		}
-		if g.chance(0.04) {
+		if g.withChance(0.04) {
 			c.LabelSelector = nil
 		}
-		if c.WhenUnsatisfiable == v1.DoNotSchedule && g.chance(0.3) {
-			c.MinDomains = ptr.To(int32(g.between(1, 5)))
+		if c.WhenUnsatisfiable == v1.DoNotSchedule && g.withChance(0.3) {
+			c.MinDomains = ptr.To(int32(g.drawBetween(1, 5)))
 		}
-		if g.chance(0.3) {
-			c.NodeAffinityPolicy = ptr.To(pick(g, v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore))
+		if g.withChance(0.3) {
+			c.NodeAffinityPolicy = ptr.To(pickOne(g, v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore))
 		}
-		if g.chance(0.3) {
-			c.NodeTaintsPolicy = ptr.To(pick(g, v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore))
+		if g.withChance(0.3) {
+			c.NodeTaintsPolicy = ptr.To(pickOne(g, v1.NodeInclusionPolicyHonor, v1.NodeInclusionPolicyIgnore))
 		}
-		if c.LabelSelector != nil && g.chance(0.2) {
-			c.MatchLabelKeys = some(g, 0.5, "rev", "tier", "nowhere")
+		if c.LabelSelector != nil && g.withChance(0.2) {
+			c.MatchLabelKeys = drawSome(g, 0.5, "rev", "tier", "nowhere")
 			if _, both := c.LabelSelector.MatchLabels["tier"]; both {
 				c.MatchLabelKeys = nil // the API server refuses a key that is in both
 			}

@@ -16,61 +16,61 @@ var scorers = []string{
 	"NodeResourcesBalancedAllocation", "ImageLocality",
 }
 
-// arguments gives some worlds a profile other than the default.
-func (g *generator) arguments() {
-	if g.chance(0.5) {
+// drawArguments gives some worlds a profile other than the default.
+func (g *generator) drawArguments() {
+	if g.withChance(0.5) {
 		return
 	}
-	if g.chance(0.2) {
-		g.w.Weights = map[string]int64{pick(g, scorers...): int64(g.between(1, 10)), pick(g, scorers...): 100}
-		g.w.Unscored = some(g, 0.1, scorers...)
-		g.w.Unfiltered = some(g, 0.1, "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts",
+	if g.withChance(0.2) {
+		g.w.Weights = map[string]int64{pickOne(g, scorers...): int64(g.drawBetween(1, 10)), pickOne(g, scorers...): 100}
+		g.w.Unscored = drawSome(g, 0.1, scorers...)
+		g.w.Unfiltered = drawSome(g, 0.1, "NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts",
 			"NodeResourcesFit", "PodTopologySpread", "InterPodAffinity")
 		if g.anyHuge() { // they would meet on nodes, where upstream's sums wrap around
 			g.w.Unfiltered = slices.DeleteFunc(g.w.Unfiltered, func(name string) bool { return name == "NodeResourcesFit" })
 		}
 	}
-	if g.chance(0.15) {
+	if g.withChance(0.15) {
 		g.w.FilterOrder = slices.Clone(plugins.Default().At[plugins.Filters])
 		g.Shuffle(len(g.w.FilterOrder), func(i, j int) {
 			g.w.FilterOrder[i], g.w.FilterOrder[j] = g.w.FilterOrder[j], g.w.FilterOrder[i]
 		})
 	}
-	if g.chance(0.6) {
+	if g.withChance(0.6) {
 		g.w.Args["NodeResourcesFit"] = g.fitArgs()
 	}
-	if g.chance(0.3) {
+	if g.withChance(0.3) {
 		// Asked to balance a resource that devices stand for, upstream's plugin panics: nobody
 		// gives it a cache of CEL expressions.
 		specs := slices.DeleteFunc(g.resourceSpecs(false),
 			func(s config.ResourceSpec) bool { return s.Name == string(g.counted) || s.Name == string(fpga) })
 		g.w.Args["NodeResourcesBalancedAllocation"] = &config.NodeResourcesBalancedAllocationArgs{Resources: specs}
 	}
-	if g.chance(0.4) {
+	if g.withChance(0.4) {
 		g.w.Args["InterPodAffinity"] = &config.InterPodAffinityArgs{
-			HardPodAffinityWeight: ptr.To(int32(pick(g, 0, 1, 5, 100))), IgnorePreferredTermsOfExistingPods: g.chance(0.5),
+			HardPodAffinityWeight: ptr.To(int32(pickOne(g, 0, 1, 5, 100))), IgnorePreferredTermsOfExistingPods: g.withChance(0.5),
 		}
 	}
-	if g.chance(0.3) {
+	if g.withChance(0.3) {
 		g.w.Args["NodeAffinity"] = &config.NodeAffinityArgs{AddedAffinity: g.addedAffinity()}
 	}
-	if g.chance(0.5) {
+	if g.withChance(0.5) {
 		g.w.Args["PodTopologySpread"] = g.spreadArgs()
 	}
-	if g.chance(0.2) {
-		g.w.Args["VolumeBinding"] = &config.VolumeBindingArgs{BindTimeoutSeconds: ptr.To(int64(g.between(1, 600)))}
+	if g.withChance(0.2) {
+		g.w.Args["VolumeBinding"] = &config.VolumeBindingArgs{BindTimeoutSeconds: ptr.To(int64(g.drawBetween(1, 600)))}
 	}
 }
 
 func (g *generator) resourceSpecs(weighted bool) (specs []config.ResourceSpec) {
-	for _, name := range some(g, 0.5, v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, gpu, fpga, "example.com/foo") {
+	for _, name := range drawSome(g, 0.5, v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, gpu, fpga, "example.com/foo") {
 		weight := int64(1)
 		if weighted {
-			weight = int64(g.between(1, 5))
+			weight = int64(g.drawBetween(1, 5))
 		}
 		specs = append(specs, config.ResourceSpec{Name: string(name), Weight: weight})
 	}
-	if len(specs) == 0 && g.chance(0.5) {
+	if len(specs) == 0 && g.withChance(0.5) {
 		return []config.ResourceSpec{{Name: string(v1.ResourceCPU), Weight: 1}}
 	}
 	return specs
@@ -78,11 +78,11 @@ func (g *generator) resourceSpecs(weighted bool) (specs []config.ResourceSpec) {
 
 func (g *generator) fitArgs() *config.NodeResourcesFitArgs {
 	args := &config.NodeResourcesFitArgs{}
-	if g.chance(0.3) {
-		args.IgnoredResources = some(g, 0.5, string(gpu), "example.com/foo", "example.com/nowhere")
+	if g.withChance(0.3) {
+		args.IgnoredResources = drawSome(g, 0.5, string(gpu), "example.com/foo", "example.com/nowhere")
 	}
 
-	if g.chance(0.2) {
+	if g.withChance(0.2) {
 		args.IgnoredResourceGroups = []string{"example.com"}
 	}
 	if g.anyHuge() {
@@ -95,9 +95,9 @@ func (g *generator) fitArgs() *config.NodeResourcesFitArgs {
 	case 1:
 		args.ScoringStrategy = &config.ScoringStrategy{Type: config.MostAllocated, Resources: g.resourceSpecs(true)}
 	case 2:
-		shape := []config.UtilizationShapePoint{{Utilization: 0, Score: int32(g.between(0, 10))}}
-		for u := g.between(1, 60); u <= 100; u += g.between(1, 60) {
-			shape = append(shape, config.UtilizationShapePoint{Utilization: int32(u), Score: int32(g.between(0, 10))})
+		shape := []config.UtilizationShapePoint{{Utilization: 0, Score: int32(g.drawBetween(0, 10))}}
+		for u := g.drawBetween(1, 60); u <= 100; u += g.drawBetween(1, 60) {
+			shape = append(shape, config.UtilizationShapePoint{Utilization: int32(u), Score: int32(g.drawBetween(0, 10))})
 		}
 		args.ScoringStrategy = &config.ScoringStrategy{
 			Type: config.RequestedToCapacityRatio, Resources: g.resourceSpecs(true),
@@ -110,21 +110,21 @@ func (g *generator) fitArgs() *config.NodeResourcesFitArgs {
 
 func (g *generator) addedAffinity() *v1.NodeAffinity {
 	a := &v1.NodeAffinity{}
-	if g.chance(0.6) {
+	if g.withChance(0.6) {
 		a.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 			MatchExpressions: []v1.NodeSelectorRequirement{{Key: "disk", Operator: v1.NodeSelectorOpNotIn, Values: []string{"hdd"}}},
 		}}}
-		if g.chance(0.3) {
+		if g.withChance(0.3) {
 			// A pod may have a term that no node can match for a value that is no number; here both
 			// schedulers would refuse to start.
-			term := g.nodeTerm(g.chance(0.3))
+			term := g.nodeTerm(g.withChance(0.3))
 			if _, err := nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}}); err == nil {
 				terms := &a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 				*terms = append(*terms, term)
 			}
 		}
 	}
-	if g.chance(0.6) || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+	if g.withChance(0.6) || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		a.PreferredDuringSchedulingIgnoredDuringExecution = []v1.PreferredSchedulingTerm{{Weight: 20, Preference: v1.NodeSelectorTerm{
 			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn,
 				Values: []string{"z1", "z2"}}},
@@ -134,15 +134,15 @@ func (g *generator) addedAffinity() *v1.NodeAffinity {
 }
 
 func (g *generator) spreadArgs() *config.PodTopologySpreadArgs {
-	if g.chance(0.3) {
+	if g.withChance(0.3) {
 		return &config.PodTopologySpreadArgs{DefaultingType: config.SystemDefaulting}
 	}
 	args := &config.PodTopologySpreadArgs{DefaultingType: config.ListDefaulting}
 	seen := map[string]bool{}
-	for range g.between(0, 3) {
+	for range g.drawBetween(0, 3) {
 		c := v1.TopologySpreadConstraint{
-			MaxSkew: int32(g.between(1, 4)), TopologyKey: pick(g, topologyKeys...),
-			WhenUnsatisfiable: pick(g, v1.DoNotSchedule, v1.ScheduleAnyway, v1.ScheduleAnyway),
+			MaxSkew: int32(g.drawBetween(1, 4)), TopologyKey: pickOne(g, topologyKeys...),
+			WhenUnsatisfiable: pickOne(g, v1.DoNotSchedule, v1.ScheduleAnyway, v1.ScheduleAnyway),
 		}
 		if id := c.TopologyKey + string(c.WhenUnsatisfiable); !seen[id] {
 			seen[id] = true

@@ -24,51 +24,51 @@ type deviceID struct {
 	divisible            bool   // claims have shares of it
 }
 
-func (g *generator) devices() {
+func (g *generator) addDevices() {
 	if g.leaning["devices"] == 0 {
 		return
 	}
 	g.deviceClasses()
-	for _, node := range some(g, 0.7, g.w.Nodes...) {
+	for _, node := range drawSome(g, 0.7, g.w.Nodes...) {
 		spec := resourcev1.ResourceSliceSpec{NodeName: ptr.To(node.Name)}
-		g.slice(spec, pick(g, gpuDriver, gpuDriver, nicDriver), node.Name)
+		g.addSlice(spec, pickOne(g, gpuDriver, gpuDriver, nicDriver), node.Name)
 	}
 
-	if g.chance(0.4) {
-		g.slice(resourcev1.ResourceSliceSpec{NodeSelector: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+	if g.withChance(0.4) {
+		g.addSlice(resourcev1.ResourceSliceSpec{NodeSelector: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
 			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn,
 				Values: []string{"z1"}}}}}}}, nicDriver, "zonal")
 	}
 
-	if g.chance(0.3) {
-		g.slice(resourcev1.ResourceSliceSpec{AllNodes: ptr.To(true)}, nicDriver, "everywhere")
+	if g.withChance(0.3) {
+		g.addSlice(resourcev1.ResourceSliceSpec{AllNodes: ptr.To(true)}, nicDriver, "everywhere")
 	}
-	if g.chance(0.15) {
-		g.slice(resourcev1.ResourceSliceSpec{PerDeviceNodeSelection: ptr.To(true)}, gpuDriver, "fabric")
+	if g.withChance(0.15) {
+		g.addSlice(resourcev1.ResourceSliceSpec{PerDeviceNodeSelection: ptr.To(true)}, gpuDriver, "fabric")
 	}
 
-	for range g.between(1, 6) {
-		g.deviceClaim(pick(g, "default", "default", "team-a"), g.next("device-claim"))
+	for range g.drawBetween(1, 6) {
+		g.deviceClaim(pickOne(g, "default", "default", "team-a"), g.nextName("device-claim"))
 	}
 }
 
 // taintRules are DeviceTaintRules, for any devices.
 func (g *generator) taintRules() {
-	if g.leaning["devices"] == 0 || !g.chance(0.4) {
+	if g.leaning["devices"] == 0 || !g.withChance(0.4) {
 		return
 	}
-	for range g.between(1, 4) {
-		rule := &resourcev1.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: g.next("rule")}}
-		rule.Spec.Taint = resourcev1.DeviceTaint{Key: pick(g, "broken", "recalled"), Value: pick(g, "", "a"), Effect: pick(g,
+	for range g.drawBetween(1, 4) {
+		rule := &resourcev1.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("rule")}}
+		rule.Spec.Taint = resourcev1.DeviceTaint{Key: pickOne(g, "broken", "recalled"), Value: pickOne(g, "", "a"), Effect: pickOne(g,
 			resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNone)}
-		if g.chance(0.9) {
+		if g.withChance(0.9) {
 			rule.Spec.DeviceSelector = &resourcev1.DeviceTaintSelector{
-				Driver: pick(g, nil, ptr.To(gpuDriver), ptr.To(nicDriver)),
-				Pool:   pick(g, nil, nil, ptr.To("zonal"), ptr.To(pick(g, g.w.Nodes...).Name)),
-				Device: pick(g, nil, nil, ptr.To("dev-0"), ptr.To("dev-1")),
+				Driver: pickOne(g, nil, ptr.To(gpuDriver), ptr.To(nicDriver)),
+				Pool:   pickOne(g, nil, nil, ptr.To("zonal"), ptr.To(pickOne(g, g.w.Nodes...).Name)),
+				Device: pickOne(g, nil, nil, ptr.To("dev-0"), ptr.To("dev-1")),
 			}
 		}
-		g.add(rule)
+		g.addObject(rule)
 	}
 }
 
@@ -76,22 +76,22 @@ func (g *generator) deviceClasses() {
 	cel := func(expression string) []resourcev1.DeviceSelector {
 		return []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: expression}}}
 	}
-	for name, selectors := range pairs("gpu", cel(`device.driver == "gpu.example.com"`), "big",
+	for name, selectors := range eachPair("gpu", cel(`device.driver == "gpu.example.com"`), "big",
 		cel(`device.attributes["gpu.example.com"].size == "big"`), "nic", cel(`device.driver == "nic.example.com"`), "any", nil) {
-		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: g.time()},
+		class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: g.nextTime()},
 			Spec: resourcev1.DeviceClassSpec{Selectors: selectors}}
-		if name == "gpu" && g.chance(0.6) {
-			g.counted = pick(g, fpga, fpga, gpu)
+		if name == "gpu" && g.withChance(0.6) {
+			g.counted = pickOne(g, fpga, fpga, gpu)
 			class.Spec.ExtendedResourceName = ptr.To(string(g.counted))
 		}
-		if g.chance(0.93) {
-			g.add(class)
+		if g.withChance(0.93) {
+			g.addObject(class)
 		}
 	}
 }
 
-// pairs yields what is listed as name and selectors in turn, in that order.
-func pairs(list ...any) func(func(string, []resourcev1.DeviceSelector) bool) {
+// eachPair yields what is listed as name and selectors in turn, in that order.
+func eachPair(list ...any) func(func(string, []resourcev1.DeviceSelector) bool) {
 	return func(yield func(string, []resourcev1.DeviceSelector) bool) {
 		for i := 0; i < len(list); i += 2 {
 			selectors, _ := list[i+1].([]resourcev1.DeviceSelector)
@@ -102,33 +102,33 @@ func pairs(list ...any) func(func(string, []resourcev1.DeviceSelector) bool) {
 	}
 }
 
-func (g *generator) slice(spec resourcev1.ResourceSliceSpec, driver, pool string) {
+func (g *generator) addSlice(spec resourcev1.ResourceSliceSpec, driver, pool string) {
 	spec.Driver, spec.Pool = driver, resourcev1.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: 1}
-	if g.chance(0.05) {
+	if g.withChance(0.05) {
 		spec.Pool.ResourceSliceCount = 2 // the other one is still to come
 	}
-	counted := g.chance(0.2)
+	counted := g.withChance(0.2)
 	if counted {
 		spec.Pool.ResourceSliceCount++
 		counters := *spec.DeepCopy()
 		counters.SharedCounters = g.counterSets()
-		g.add(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.next("slice")}, Spec: counters})
+		g.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: counters})
 	}
-	if g.chance(0.05) { // what the driver published before, and is about to delete
+	if g.withChance(0.05) { // what the driver published before, and is about to delete
 		old := *spec.DeepCopy()
-		old.Pool.Generation, old.Devices = 0, []resourcev1.Device{g.placedDevice(&old, g.device(driver, "dev-old"))}
-		g.add(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.next("slice")}, Spec: old})
+		old.Pool.Generation, old.Devices = 0, []resourcev1.Device{g.placedDevice(&old, g.drawDevice(driver, "dev-old"))}
+		g.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: old})
 	}
-	for i := range g.between(0, 4) {
-		d := g.placedDevice(&spec, g.device(driver, fmt.Sprintf("dev-%d", i)))
-		if counted && g.chance(0.8) {
-			d.ConsumesCounters = g.consumption()
+	for i := range g.drawBetween(0, 4) {
+		d := g.placedDevice(&spec, g.drawDevice(driver, fmt.Sprintf("dev-%d", i)))
+		if counted && g.withChance(0.8) {
+			d.ConsumesCounters = g.drawConsumption()
 		}
 		spec.Devices = append(spec.Devices, d)
 		node := ptr.Deref(spec.NodeName, ptr.Deref(d.NodeName, ""))
 		g.free = append(g.free, deviceID{driver, pool, d.Name, node, d.AllowMultipleAllocations != nil})
 	}
-	g.add(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.next("slice")}, Spec: spec})
+	g.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: spec})
 }
 
 // placedDevice says which nodes reach the device if the slice leaves that to its devices.
@@ -138,7 +138,7 @@ func (g *generator) placedDevice(spec *resourcev1.ResourceSliceSpec, d resourcev
 	}
 	switch g.IntN(3) {
 	case 0:
-		d.NodeName = ptr.To(pick(g, g.w.Nodes...).Name)
+		d.NodeName = ptr.To(pickOne(g, g.w.Nodes...).Name)
 	case 1:
 		d.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{g.nodeRequirement()}}}}
 	default:
@@ -152,44 +152,45 @@ func (g *generator) counterSets() []resourcev1.CounterSet {
 	var sets []resourcev1.CounterSet
 	for _, name := range []string{"card-0", "card-1"} {
 		sets = append(sets, resourcev1.CounterSet{Name: name, Counters: map[string]resourcev1.Counter{
-			"memory": {Value: resource.MustParse(pick(g, "20Gi", "40Gi"))}, "slots": {Value: resource.MustParse(pick(g, "1", "2", "4"))},
+			"memory": {Value: resource.MustParse(pickOne(g, "20Gi", "40Gi"))},
+			"slots":  {Value: resource.MustParse(pickOne(g, "1", "2", "4"))},
 		}})
 	}
 	return sets
 }
 
-func (g *generator) consumption() []resourcev1.DeviceCounterConsumption {
-	return []resourcev1.DeviceCounterConsumption{{CounterSet: pick(g, "card-0", "card-0", "card-1"),
+func (g *generator) drawConsumption() []resourcev1.DeviceCounterConsumption {
+	return []resourcev1.DeviceCounterConsumption{{CounterSet: pickOne(g, "card-0", "card-0", "card-1"),
 		Counters: map[string]resourcev1.Counter{
-			"memory": {Value: resource.MustParse(pick(g, "5Gi", "10Gi", "20Gi", "40Gi"))},
-			"slots":  {Value: resource.MustParse(pick(g, "1", "1", "2"))},
+			"memory": {Value: resource.MustParse(pickOne(g, "5Gi", "10Gi", "20Gi", "40Gi"))},
+			"slots":  {Value: resource.MustParse(pickOne(g, "1", "1", "2"))},
 		}}}
 }
 
-func (g *generator) device(driver, name string) resourcev1.Device {
+func (g *generator) drawDevice(driver, name string) resourcev1.Device {
 	d := resourcev1.Device{Name: name, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
-		"numa": {IntValue: ptr.To(int64(g.IntN(2)))}, "linked": {BoolValue: ptr.To(g.chance(0.5))},
-		"firmware": {VersionValue: ptr.To(pick(g, "1.2.3", "2.0.0"))},
+		"numa": {IntValue: ptr.To(int64(g.IntN(2)))}, "linked": {BoolValue: ptr.To(g.withChance(0.5))},
+		"firmware": {VersionValue: ptr.To(pickOne(g, "1.2.3", "2.0.0"))},
 	}}
 
-	if g.chance(0.9) {
-		d.Attributes["size"] = resourcev1.DeviceAttribute{StringValue: ptr.To(pick(g, "big", "small"))}
+	if g.withChance(0.9) {
+		d.Attributes["size"] = resourcev1.DeviceAttribute{StringValue: ptr.To(pickOne(g, "big", "small"))}
 	}
-	if g.chance(0.15) {
-		d.Taints = []resourcev1.DeviceTaint{{Key: "broken", Value: pick(g, "", "a"),
-			Effect: pick(g, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNoExecute,
+	if g.withChance(0.15) {
+		d.Taints = []resourcev1.DeviceTaint{{Key: "broken", Value: pickOne(g, "", "a"),
+			Effect: pickOne(g, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNoExecute,
 				resourcev1.DeviceTaintEffectNone)}}
 	}
 
-	if g.chance(0.3) {
-		d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse(pick(g, "10Gi", "40Gi"))}}
-		if g.chance(0.5) {
+	if g.withChance(0.3) {
+		d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse(pickOne(g, "10Gi", "40Gi"))}}
+		if g.withChance(0.5) {
 			d.AllowMultipleAllocations = ptr.To(true)
 			d.Capacity["memory"] = resourcev1.DeviceCapacity{Value: d.Capacity["memory"].Value, RequestPolicy: g.requestPolicy()}
 		}
 	}
 
-	if g.chance(0.1) {
+	if g.withChance(0.1) {
 		d.BindsToNode = ptr.To(true)
 		d.BindingConditions, d.BindingFailureConditions = []string{"attached"}, []string{"failed"}
 	}
@@ -204,7 +205,7 @@ func (g *generator) requestPolicy() *resourcev1.CapacityRequestPolicy {
 		return &resourcev1.CapacityRequestPolicy{Default: amount("5Gi"), ValidValues: []resource.Quantity{*amount("5Gi"), *amount("10Gi")}}
 	case 1:
 		return &resourcev1.CapacityRequestPolicy{Default: amount("4Gi"), ValidRange: &resourcev1.CapacityRequestPolicyRange{
-			Min: amount("2Gi"), Max: pick(g, nil, amount("10Gi")), Step: pick(g, nil, amount("2Gi")),
+			Min: amount("2Gi"), Max: pickOne(g, nil, amount("10Gi")), Step: pickOne(g, nil, amount("2Gi")),
 		}}
 	case 2:
 		return &resourcev1.CapacityRequestPolicy{Default: amount("10Gi")}
@@ -215,41 +216,41 @@ func (g *generator) requestPolicy() *resourcev1.CapacityRequestPolicy {
 // deviceClaim draws a claim for devices, waiting or allocated.
 func (g *generator) deviceClaim(namespace, name string) *resourcev1.ResourceClaim {
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
-	for i := range 1 + g.few(2) {
+	for i := range 1 + g.drawFew(2) {
 		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, g.deviceRequest(fmt.Sprintf("r%d", i)))
 	}
 
-	if g.chance(0.2) {
+	if g.withChance(0.2) {
 		c := resourcev1.DeviceConstraint{}
-		attribute := resourcev1.FullyQualifiedName(gpuDriver + "/" + pick(g, "numa", "size"))
-		if g.chance(0.7) {
+		attribute := resourcev1.FullyQualifiedName(gpuDriver + "/" + pickOne(g, "numa", "size"))
+		if g.withChance(0.7) {
 			c.MatchAttribute = &attribute
 		} else {
 			c.DistinctAttribute = &attribute
 		}
-		if g.chance(0.3) {
+		if g.withChance(0.3) {
 			c.Requests = []string{"r0"}
 		}
 		claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{c}
 	}
 
-	if g.chance(0.35) {
-		g.allocate(claim)
+	if g.withChance(0.35) {
+		g.allocateClaim(claim)
 	}
-	if g.chance(0.03) {
-		deleted := g.time()
+	if g.withChance(0.03) {
+		deleted := g.nextTime()
 		claim.DeletionTimestamp = &deleted
 	}
 
-	g.add(claim)
+	g.addObject(claim)
 	g.deviceClaims[namespace] = append(g.deviceClaims[namespace], name)
 	return claim
 }
 
 func (g *generator) deviceRequest(name string) resourcev1.DeviceRequest {
 	r := resourcev1.DeviceRequest{Name: name}
-	if g.chance(0.2) {
-		for i := range g.between(1, 3) {
+	if g.withChance(0.2) {
+		for i := range g.drawBetween(1, 3) {
 			e := g.exactRequest()
 			r.FirstAvailable = append(r.FirstAvailable, resourcev1.DeviceSubRequest{Name: fmt.Sprintf("s%d", i),
 				DeviceClassName: e.DeviceClassName,
@@ -259,45 +260,46 @@ func (g *generator) deviceRequest(name string) resourcev1.DeviceRequest {
 		return r
 	}
 	r.Exactly = g.exactRequest()
-	if g.chance(0.05) {
+	if g.withChance(0.05) {
 		r.Exactly.AdminAccess = ptr.To(true)
 	}
 	return r
 }
 
 func (g *generator) exactRequest() *resourcev1.ExactDeviceRequest {
-	e := &resourcev1.ExactDeviceRequest{DeviceClassName: pick(g, "gpu", "gpu", "big", "nic", "any"),
-		AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: int64(pick(g, 1, 1, 1, 2, 3))}
-	if g.chance(0.03) {
+	e := &resourcev1.ExactDeviceRequest{DeviceClassName: pickOne(g, "gpu", "gpu", "big", "nic", "any"),
+		AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: int64(pickOne(g, 1, 1, 1, 2, 3))}
+	if g.withChance(0.03) {
 		e.DeviceClassName = "gone"
 	}
 
-	if g.chance(0.1) {
+	if g.withChance(0.1) {
 		e.AllocationMode, e.Count = resourcev1.DeviceAllocationModeAll, 0
 	}
-	if g.chance(0.2) {
-		e.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: pick(g,
+	if g.withChance(0.2) {
+		e.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: pickOne(g,
 			`device.attributes["gpu.example.com"].numa == 0`, `device.attributes["gpu.example.com"].size == "small"`,
 			`device.attributes["gpu.example.com"].linked`, `device.attributes["gpu.example.com"].firmware.isGreaterThan(semver("1.5.0"))`,
 			`device.allowMultipleAllocations == true`,
 			`device.capacity["gpu.example.com"].memory.isGreaterThan(quantity("20Gi"))`)}}}
 	}
 
-	if g.chance(0.2) {
-		e.Tolerations = []resourcev1.DeviceToleration{pick(g,
+	if g.withChance(0.2) {
+		e.Tolerations = []resourcev1.DeviceToleration{pickOne(g,
 			resourcev1.DeviceToleration{Key: "broken", Operator: resourcev1.DeviceTolerationOpExists},
 			resourcev1.DeviceToleration{Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffectNoSchedule},
 			resourcev1.DeviceToleration{Key: "broken", Operator: resourcev1.DeviceTolerationOpEqual, Value: "a"})}
 	}
 
-	if g.chance(0.2) {
-		e.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pick(g, "3Gi", "5Gi", "6Gi", "20Gi"))}}
+	if g.withChance(0.2) {
+		e.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pickOne(g, "3Gi", "5Gi", "6Gi", "20Gi"))}}
 	}
 	return e
 }
 
-// allocate gives the claim a device that is free, or a share of one, as a scheduler did before.
-func (g *generator) allocate(claim *resourcev1.ResourceClaim) {
+// allocateClaim gives the claim a device that is free, or a share of one, as a scheduler did
+// before.
+func (g *generator) allocateClaim(claim *resourcev1.ResourceClaim) {
 	if len(g.free) == 0 {
 		return
 	}
@@ -307,15 +309,15 @@ func (g *generator) allocate(claim *resourcev1.ResourceClaim) {
 	switch {
 	case d.divisible:
 		result.ShareID = ptr.To("share-" + claim.UID)
-		result.ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pick(g, "4Gi", "5Gi"))}
-	case g.chance(0.05):
+		result.ConsumedCapacity = map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pickOne(g, "4Gi", "5Gi"))}
+	case g.withChance(0.05):
 		result.AdminAccess = ptr.To(true) // which leaves it free
 	default:
 		g.free = append(g.free[:i], g.free[i+1:]...)
 	}
 	allocation := &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{result}}}
-	if g.chance(0.9) {
-		at := g.time()
+	if g.withChance(0.9) {
+		at := g.nextTime()
 		allocation.AllocationTimestamp = &at
 	}
 	if d.node != "" {
@@ -324,7 +326,7 @@ func (g *generator) allocate(claim *resourcev1.ResourceClaim) {
 				Values: []string{d.node}}}}}}
 	}
 	claim.Status.Allocation = allocation
-	if g.chance(0.6) {
+	if g.withChance(0.6) {
 		claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: "someone", UID: "uid-someone"}}
 	}
 }
@@ -332,23 +334,23 @@ func (g *generator) allocate(claim *resourcev1.ResourceClaim) {
 // podClaims lets a pod ask for devices: by a claim that is there, by one made for it, or as an
 // extended resource.
 func (g *generator) podClaims(pod *v1.Pod) {
-	if g.leaning["devices"] == 0 || !g.chance(min(0.3, g.leaning["devices"])) {
+	if g.leaning["devices"] == 0 || !g.withChance(min(0.3, g.leaning["devices"])) {
 		return
 	}
-	for i := range 1 + g.few(2) {
+	for i := range 1 + g.drawFew(2) {
 		c := v1.PodResourceClaim{Name: fmt.Sprintf("c%d", i)}
-		if names := g.deviceClaims[pod.Namespace]; len(names) > 0 && g.chance(0.6) {
-			c.ResourceClaimName = ptr.To(pick(g, names...))
+		if names := g.deviceClaims[pod.Namespace]; len(names) > 0 && g.withChance(0.6) {
+			c.ResourceClaimName = ptr.To(pickOne(g, names...))
 		} else {
 			g.madeClaim(pod, &c)
 		}
 		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, c)
 	}
 
-	if g.chance(0.4) {
+	if g.withChance(0.4) {
 		g.extendedRequests(pod.Spec.Containers)
 		g.extendedRequests(pod.Spec.InitContainers)
-		if g.chance(0.7) {
+		if g.withChance(0.7) {
 			pod.Spec.ResourceClaims = nil
 		}
 	}
@@ -358,7 +360,7 @@ func (g *generator) podClaims(pod *v1.Pod) {
 // always.
 func (g *generator) extendedRequests(containers []v1.Container) {
 	for i := range containers {
-		if i > 0 && g.chance(0.5) {
+		if i > 0 && g.withChance(0.5) {
 			continue
 		}
 		list := containers[i].Resources.Requests
@@ -366,7 +368,7 @@ func (g *generator) extendedRequests(containers []v1.Container) {
 			list = v1.ResourceList{}
 			containers[i].Resources.Requests = list
 		}
-		g.put(list, pick(g, fpga, fpga, v1.ResourceName(resourcev1.ResourceDeviceClassPrefix+"gpu")), "0", "1", "1", "2")
+		g.putAmount(list, pickOne(g, fpga, fpga, v1.ResourceName(resourcev1.ResourceDeviceClassPrefix+"gpu")), "0", "1", "1", "2")
 	}
 }
 
@@ -383,11 +385,11 @@ func (g *generator) madeClaim(pod *v1.Pod, c *v1.PodResourceClaim) {
 	default:
 		claim := g.deviceClaim(pod.Namespace, pod.Name+"-"+c.Name)
 		uid := pod.UID
-		if g.chance(0.05) {
+		if g.withChance(0.05) {
 			uid = "uid-other"
 		}
 		claim.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: uid, Controller: ptr.To(true)}}
-		if claim.Status.Allocation != nil && g.chance(0.5) {
+		if claim.Status.Allocation != nil && g.withChance(0.5) {
 			claim.Status.ReservedFor = []resourcev1.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}}
 		}
 		status.ResourceClaimName = ptr.To(claim.Name)

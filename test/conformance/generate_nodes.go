@@ -16,18 +16,18 @@ const (
 	giantPages = v1.ResourceName("hugepages-1Gi")
 )
 
-func (g *generator) nodes() {
-	count := 1 + g.few(39)
-	if g.chance(0.3) {
-		count = g.between(8, 40)
+func (g *generator) addNodes() {
+	count := 1 + g.drawFew(39)
+	if g.withChance(0.3) {
+		count = g.drawBetween(8, 40)
 	}
 	for i := range count {
 		name := fmt.Sprintf("node-%02d", i)
 		g.w.Nodes = append(g.w.Nodes, &v1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: g.nodeLabels(name)},
-			Spec:       v1.NodeSpec{Taints: g.taints(), Unschedulable: g.chance(0.05)},
+			Spec:       v1.NodeSpec{Taints: g.drawTaints(), Unschedulable: g.withChance(0.05)},
 			Status: v1.NodeStatus{
-				Allocatable: g.allocatable(), Images: g.nodeImages(),
+				Allocatable: g.drawAllocatable(), Images: g.nodeImages(),
 				DeclaredFeatures: g.declaredFeatures(),
 			},
 		})
@@ -35,43 +35,43 @@ func (g *generator) nodes() {
 }
 
 func (g *generator) nodeLabels(name string) map[string]string {
-	if g.chance(0.03) {
+	if g.withChance(0.03) {
 		return nil
 	}
 	labels := map[string]string{}
-	if g.chance(0.95) {
+	if g.withChance(0.95) {
 		labels[v1.LabelHostname] = name
-		if g.chance(0.05) {
-			labels[v1.LabelHostname] = pick(g, "", "node-00", "other")
+		if g.withChance(0.05) {
+			labels[v1.LabelHostname] = pickOne(g, "", "node-00", "other")
 		}
 	}
 
-	if g.chance(0.9) {
-		labels[v1.LabelTopologyZone] = pick(g, "z1", "z1", "z2", "z3", "")
+	if g.withChance(0.9) {
+		labels[v1.LabelTopologyZone] = pickOne(g, "z1", "z1", "z2", "z3", "")
 	}
-	if g.chance(0.85) {
-		labels[v1.LabelTopologyRegion] = pick(g, "r1", "r1", "r2", "")
-	}
-
-	if g.chance(0.1) {
-		labels[betaZone] = pick(g, "z1", "z2")
-		labels[betaRegion] = pick(g, "r1", "r2")
+	if g.withChance(0.85) {
+		labels[v1.LabelTopologyRegion] = pickOne(g, "r1", "r1", "r2", "")
 	}
 
-	if g.chance(0.6) {
-		labels["disk"] = pick(g, "ssd", "hdd", "")
-	}
-	if g.chance(0.6) {
-		labels["rack"] = pick(g, "1", "2", "10", "many", "-3")
+	if g.withChance(0.1) {
+		labels[betaZone] = pickOne(g, "z1", "z2")
+		labels[betaRegion] = pickOne(g, "r1", "r2")
 	}
 
-	if g.chance(0.3) {
-		labels["app"] = pick(g, "web", "db")
+	if g.withChance(0.6) {
+		labels["disk"] = pickOne(g, "ssd", "hdd", "")
 	}
-	if g.leans("keys") {
+	if g.withChance(0.6) {
+		labels["rack"] = pickOne(g, "1", "2", "10", "many", "-3")
+	}
+
+	if g.withChance(0.3) {
+		labels["app"] = pickOne(g, "web", "db")
+	}
+	if g.hasLeaning("keys") {
 		for _, key := range moreKeys {
-			if g.chance(0.7) {
-				labels[key] = pick(g, "1", "2", "3")
+			if g.withChance(0.7) {
+				labels[key] = pickOne(g, "1", "2", "3")
 			}
 		}
 	}
@@ -85,15 +85,15 @@ var (
 	taintEffects = []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute}
 )
 
-func (g *generator) taints() (list []v1.Taint) {
+func (g *generator) drawTaints() (list []v1.Taint) {
 	seen := map[string]bool{}
-	for g.leans("taints") && len(list) < 6 {
-		t := v1.Taint{Key: pick(g, taintKeys...), Value: pick(g, taintValues...), Effect: pick(g, taintEffects...)}
-		if g.chance(0.6) {
+	for g.hasLeaning("taints") && len(list) < 6 {
+		t := v1.Taint{Key: pickOne(g, taintKeys...), Value: pickOne(g, taintValues...), Effect: pickOne(g, taintEffects...)}
+		if g.withChance(0.6) {
 			t.Effect = v1.TaintEffectPreferNoSchedule // scores need nodes that pass
 		}
-		if g.chance(0.3) {
-			added := g.time()
+		if g.withChance(0.3) {
+			added := g.nextTime()
 			t.TimeAdded = &added
 		}
 		if id := t.Key + string(t.Effect); !seen[id] {
@@ -101,28 +101,28 @@ func (g *generator) taints() (list []v1.Taint) {
 			list = append(list, t)
 		}
 	}
-	if g.chance(0.05) {
+	if g.withChance(0.05) {
 		list = append(list, v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})
 	}
 	return list
 }
 
-func (g *generator) allocatable() v1.ResourceList {
+func (g *generator) drawAllocatable() v1.ResourceList {
 	list := v1.ResourceList{}
-	if g.leans("sizes") && g.chance(0.6) {
-		g.put(list, v1.ResourceCPU, "", "0", "1", "1500m", "2", "3900m", "64")
-		g.put(list, v1.ResourceMemory, "", "0", "1Gi", "1234567890", "1234567890500m", "2Gi", "7900Mi", "256Gi")
-		g.put(list, v1.ResourcePods, "", "0", "3", "5", "10", "110")
+	if g.hasLeaning("sizes") && g.withChance(0.6) {
+		g.putAmount(list, v1.ResourceCPU, "", "0", "1", "1500m", "2", "3900m", "64")
+		g.putAmount(list, v1.ResourceMemory, "", "0", "1Gi", "1234567890", "1234567890500m", "2Gi", "7900Mi", "256Gi")
+		g.putAmount(list, v1.ResourcePods, "", "0", "3", "5", "10", "110")
 	} else {
-		g.put(list, v1.ResourceCPU, "4", "8", "8", "32")
-		g.put(list, v1.ResourceMemory, "8Gi", "16Gi", "16Gi", "64Gi")
-		g.put(list, v1.ResourcePods, "10", "110", "110", "110")
+		g.putAmount(list, v1.ResourceCPU, "4", "8", "8", "32")
+		g.putAmount(list, v1.ResourceMemory, "8Gi", "16Gi", "16Gi", "64Gi")
+		g.putAmount(list, v1.ResourcePods, "10", "110", "110", "110")
 	}
-	g.put(list, v1.ResourceEphemeralStorage, "", "0", "10Gi", "100Gi")
-	g.put(list, gpu, "", "0", "1", "4", "8", "8")
-	g.put(list, hugePages, "", "", "0", "64Mi", "1Gi")
-	g.put(list, giantPages, "", "", "", "2Gi")
-	g.put(list, "example.com/foo", "", "", "", "2")
+	g.putAmount(list, v1.ResourceEphemeralStorage, "", "0", "10Gi", "100Gi")
+	g.putAmount(list, gpu, "", "0", "1", "4", "8", "8")
+	g.putAmount(list, hugePages, "", "", "0", "64Mi", "1Gi")
+	g.putAmount(list, giantPages, "", "", "", "2Gi")
+	g.putAmount(list, "example.com/foo", "", "", "", "2")
 	return list
 }
 
@@ -144,22 +144,22 @@ var imageNames = []string{
 
 func (g *generator) nodeImages() (list []v1.ContainerImage) {
 	for _, image := range imageNames {
-		if !g.leans("images") {
+		if !g.hasLeaning("images") {
 			continue
 		}
 		size := imageSizes[image]
-		if g.chance(0.1) {
+		if g.withChance(0.1) {
 			size += int64(g.IntN(100)) * mebi
 		}
 		names := []string{image}
-		if g.chance(0.3) {
+		if g.withChance(0.3) {
 			names = append(names, image+"-alias")
 		}
-		if g.chance(0.05) {
+		if g.withChance(0.05) {
 			names = append(names, image)
 		}
 		list = append(list, v1.ContainerImage{Names: names, SizeBytes: size})
-		if g.chance(0.03) { // two entries with a name in common
+		if g.withChance(0.03) { // two entries with a name in common
 			list = append(list, v1.ContainerImage{Names: names[:1], SizeBytes: size / 2})
 		}
 	}
@@ -172,8 +172,8 @@ var featureNames = []string{
 }
 
 func (g *generator) declaredFeatures() []string {
-	if g.chance(0.3) {
+	if g.withChance(0.3) {
 		return nil
 	}
-	return some(g, 0.5, featureNames...)
+	return drawSome(g, 0.5, featureNames...)
 }

@@ -20,88 +20,89 @@ import (
 
 // makeApps draws what some pods have in common: labels, namespace, a controller, a service.
 func (g *generator) makeApps() {
-	for i := range g.between(2, 5) {
-		a := app{name: fmt.Sprintf("app-%d", i), namespace: pick(g, "default", "default", "team-a", "team-b")}
-		a.labels = map[string]string{"app": pick(g, "web", "db", "cache", "")}
-		if g.chance(0.5) {
-			a.labels["tier"] = pick(g, "front", "back")
+	for i := range g.drawBetween(2, 5) {
+		a := app{name: fmt.Sprintf("app-%d", i), namespace: pickOne(g, "default", "default", "team-a", "team-b")}
+		a.labels = map[string]string{"app": pickOne(g, "web", "db", "cache", "")}
+		if g.withChance(0.5) {
+			a.labels["tier"] = pickOne(g, "front", "back")
 		}
 
-		if g.chance(0.3) {
-			a.labels["rev"] = pick(g, "1", "2")
+		if g.withChance(0.3) {
+			a.labels["rev"] = pickOne(g, "1", "2")
 		}
 		meta := metav1.ObjectMeta{Namespace: a.namespace, Name: a.name}
 		selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": a.labels["app"]}}
 
 		switch g.IntN(5) {
 		case 0:
-			g.add(&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Selector: g.orOther(selector)}})
-			a.owner = owner("apps/v1", "ReplicaSet", a.name)
+			g.addObject(&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Selector: g.orOther(selector)}})
+			a.owner = newOwner("apps/v1", "ReplicaSet", a.name)
 		case 1:
-			g.add(&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Selector: g.orOther(selector)}})
-			a.owner = owner("apps/v1", "StatefulSet", a.name)
+			g.addObject(&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Selector: g.orOther(selector)}})
+			a.owner = newOwner("apps/v1", "StatefulSet", a.name)
 		case 2:
-			g.add(&v1.ReplicationController{ObjectMeta: meta, Spec: v1.ReplicationControllerSpec{Selector: a.labels}})
-			a.owner = owner("v1", "ReplicationController", a.name)
+			g.addObject(&v1.ReplicationController{ObjectMeta: meta, Spec: v1.ReplicationControllerSpec{Selector: a.labels}})
+			a.owner = newOwner("v1", "ReplicationController", a.name)
 		case 3:
-			a.owner = owner("apps/v1", pick(g, "ReplicaSet", "DaemonSet", "Job"), "gone")
+			a.owner = newOwner("apps/v1", pickOne(g, "ReplicaSet", "DaemonSet", "Job"), "gone")
 		}
 
-		if g.chance(0.5) {
-			g.add(&v1.Service{ObjectMeta: meta, Spec: v1.ServiceSpec{Selector: pick(g, a.labels, map[string]string{"app": "web"}, nil)}})
+		if g.withChance(0.5) {
+			g.addObject(&v1.Service{ObjectMeta: meta,
+				Spec: v1.ServiceSpec{Selector: pickOne(g, a.labels, map[string]string{"app": "web"}, nil)}})
 		}
 		g.apps = append(g.apps, a)
 	}
 }
 
 func (g *generator) orOther(s *metav1.LabelSelector) *metav1.LabelSelector {
-	if g.chance(0.2) {
-		return g.selector()
+	if g.withChance(0.2) {
+		return g.drawSelector()
 	}
 	return s
 }
 
-func owner(apiVersion, kind, name string) *metav1.OwnerReference {
+func newOwner(apiVersion, kind, name string) *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID("uid-" + name), Controller: ptr.To(true)}
 }
 
-func (g *generator) placed() {
-	count := g.few(200)
-	if g.leans("full") {
+func (g *generator) addPlaced() {
+	count := g.drawFew(200)
+	if g.hasLeaning("full") {
 		count = min(200, 10*len(g.w.Nodes))
 	}
 	for range count {
-		pod := g.pod("run")
-		pod.Spec.NodeName = pick(g, g.w.Nodes...).Name
-		if g.chance(0.01) {
+		pod := g.drawPod("run")
+		pod.Spec.NodeName = pickOne(g, g.w.Nodes...).Name
+		if g.withChance(0.01) {
 			pod.Spec.NodeName = "unknown-node"
 		}
 		g.dropTakenPorts(pod)
 		g.dropTakenClaims(pod)
-		g.status(pod)
+		g.drawStatus(pod)
 		g.w.Placed = append(g.w.Placed, pod)
 	}
 }
 
-// pack fills all nodes with pods of a few priorities that have begun at a few times, so that there
-// is room only where others leave, and much to choose from. Within a node no two have begun at
-// once: which of them is spared would be chance.
-func (g *generator) pack() {
+// packNodes fills all nodes with pods of a few priorities that have begun at a few times, so that
+// there is room only where others leave, and much to choose from. Within a node no two have begun
+// at once: which of them is spared would be chance.
+func (g *generator) packNodes() {
 	for _, node := range g.w.Nodes {
-		g.put(node.Status.Allocatable, v1.ResourceCPU, "4")
-		g.put(node.Status.Allocatable, v1.ResourceMemory, "64Gi")
-		g.put(node.Status.Allocatable, v1.ResourcePods, "110")
+		g.putAmount(node.Status.Allocatable, v1.ResourceCPU, "4")
+		g.putAmount(node.Status.Allocatable, v1.ResourceMemory, "64Gi")
+		g.putAmount(node.Status.Allocatable, v1.ResourcePods, "110")
 		began := g.Perm(12)
 		for free, i := 4000, 0; free > 0 && i < len(began); i++ {
-			a, name := pick(g, g.apps...), g.next("run")
-			takes := min(free, pick(g, 500, 500, 1000, 1500, 2000))
+			a, name := pickOne(g, g.apps...), g.nextName("run")
+			takes := min(free, pickOne(g, 500, 500, 1000, 1500, 2000))
 			free -= takes
 			pod := &v1.Pod{
 				ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, Name: name, UID: types.UID(name),
-					Labels: maps.Clone(a.labels), CreationTimestamp: g.time()},
+					Labels: maps.Clone(a.labels), CreationTimestamp: g.nextTime()},
 				Spec: v1.PodSpec{
 					NodeName: node.Name, SchedulerName: v1.DefaultSchedulerName,
-					Priority: ptr.To(pick(g, int32(0), 0, 0, 10, 10, 100, 100, 2000)),
+					Priority: ptr.To(pickOne(g, int32(0), 0, 0, 10, 10, 100, 100, 2000)),
 					Containers: []v1.Container{{Name: "main", Image: imageNames[0],
 						Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
 							v1.ResourceCPU: *resource.NewMilliQuantity(int64(takes), resource.DecimalSI)}}}},
@@ -110,8 +111,8 @@ func (g *generator) pack() {
 					StartTime: ptr.To(metav1.NewTime(epoch.Add(time.Duration(began[i]) * time.Hour)))},
 			}
 
-			if g.chance(0.03) {
-				deleted := g.time()
+			if g.withChance(0.03) {
+				deleted := g.nextTime()
 				pod.DeletionTimestamp = &deleted
 			}
 			g.w.Placed = append(g.w.Placed, pod)
@@ -149,60 +150,60 @@ func (g *generator) dropTakenClaims(pod *v1.Pod) {
 	})
 }
 
-func (g *generator) status(pod *v1.Pod) {
+func (g *generator) drawStatus(pod *v1.Pod) {
 	pod.Status.Phase = v1.PodRunning
-	if g.chance(0.97) {
-		started := g.time()
+	if g.withChance(0.97) {
+		started := g.nextTime()
 		pod.Status.StartTime = &started
 	} else {
 		pod.Status.Phase = v1.PodPending
 	}
 
-	if g.chance(0.06) {
-		deleted := g.time()
+	if g.withChance(0.06) {
+		deleted := g.nextTime()
 		pod.DeletionTimestamp = &deleted
-		if g.chance(0.5) {
+		if g.withChance(0.5) {
 			pod.Status.Conditions = append(pod.Status.Conditions, v1.PodCondition{
 				Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
-				Reason: pick(g, v1.PodReasonPreemptionByScheduler, "DeletionByTaintManager"),
+				Reason: pickOne(g, v1.PodReasonPreemptionByScheduler, "DeletionByTaintManager"),
 			})
 		}
 	}
 
-	if g.leans("resized") {
-		g.resize(pod)
+	if g.hasLeaning("resized") {
+		g.drawResize(pod)
 	}
 }
 
-func (g *generator) nominated() {
-	for range g.few(6) {
-		if !g.leans("nominated") {
+func (g *generator) addNominated() {
+	for range g.drawFew(6) {
+		if !g.hasLeaning("nominated") {
 			continue
 		}
-		pod := g.pod("nominated")
-		pod.Spec.Priority = ptr.To(pick(g, priorities[3:]...))
-		pod.Status.NominatedNodeName = pick(g, g.w.Nodes...).Name
+		pod := g.drawPod("nominated")
+		pod.Spec.Priority = ptr.To(pickOne(g, priorities[3:]...))
+		pod.Status.NominatedNodeName = pickOne(g, g.w.Nodes...).Name
 		g.w.Nominated = append(g.w.Nominated, pod)
 	}
 }
 
-func (g *generator) pending() {
-	for range g.between(2, 6) {
-		pod := g.pod("wait")
-		if g.chance(0.07) && !asksForHuge(pod) { // two guests of a node would be too much to add up
-			pod.Status.NominatedNodeName = pick(g, pick(g, g.w.Nodes...).Name, "unknown-node")
+func (g *generator) addPending() {
+	for range g.drawBetween(2, 6) {
+		pod := g.drawPod("wait")
+		if g.withChance(0.07) && !asksForHuge(pod) { // two guests of a node would be too much to add up
+			pod.Status.NominatedNodeName = pickOne(g, pickOne(g, g.w.Nodes...).Name, "unknown-node")
 		}
-		if g.chance(0.03) { // such a pod is not tried, but can be
+		if g.withChance(0.03) { // such a pod is not tried, but can be
 			pod.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/quota"}, {Name: "example.com/approval"}}
 		}
 		g.w.Pending = append(g.w.Pending, pod)
 	}
-	if g.w.Sequence = g.chance(0.5); !g.w.Sequence {
+	if g.w.Sequence = g.withChance(0.5); !g.w.Sequence {
 		return
 	}
-	for range g.between(0, 8) { // replicas
-		pod := pick(g, g.w.Pending...).DeepCopy()
-		pod.Name = g.next("wait")
+	for range g.drawBetween(0, 8) { // replicas
+		pod := pickOne(g, g.w.Pending...).DeepCopy()
+		pod.Name = g.nextName("wait")
 		pod.UID = types.UID("uid-" + pod.Name)
 		if _, unique := pod.Labels["pod"]; unique {
 			pod.Labels["pod"] = pod.Name
@@ -216,94 +217,94 @@ func (g *generator) pending() {
 // of the same priority are told apart by age.
 var priorities = []int32{math.MinInt32, -10, 0, 0, 100, 1000, 1000, 1000000000, 2000001000}
 
-// pod draws a pod of one of the apps.
-func (g *generator) pod(kind string) *v1.Pod {
-	a := pick(g, g.apps...)
-	name := g.next(kind)
+// drawPod draws a pod of one of the apps.
+func (g *generator) drawPod(kind string) *v1.Pod {
+	a := pickOne(g, g.apps...)
+	name := g.nextName(kind)
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: a.namespace, Name: name, UID: types.UID("uid-" + name), Labels: maps.Clone(a.labels), CreationTimestamp: g.time(),
+		Namespace: a.namespace, Name: name, UID: types.UID("uid-" + name), Labels: maps.Clone(a.labels), CreationTimestamp: g.nextTime(),
 	}}
-	if a.owner != nil && g.chance(0.8) {
+	if a.owner != nil && g.withChance(0.8) {
 		pod.OwnerReferences = []metav1.OwnerReference{*a.owner}
 	}
-	if g.chance(0.1) {
-		pod.Labels = pick(g, nil, map[string]string{"tier": "front"}, map[string]string{"app": "web", "rev": "2"})
+	if g.withChance(0.1) {
+		pod.Labels = pickOne(g, nil, map[string]string{"tier": "front"}, map[string]string{"app": "web", "rev": "2"})
 	}
-	if g.leans("unique") {
+	if g.hasLeaning("unique") {
 		if pod.Labels == nil {
 			pod.Labels = map[string]string{}
 		}
 		pod.Labels["pod"] = name
 	}
 	pod.Spec.SchedulerName = v1.DefaultSchedulerName
-	if g.chance(0.9) {
-		pod.Spec.Priority = ptr.To(pick(g, priorities...))
+	if g.withChance(0.9) {
+		pod.Spec.Priority = ptr.To(pickOne(g, priorities...))
 	}
-	if kind != "run" && g.chance(0.5) {
+	if kind != "run" && g.withChance(0.5) {
 		pod.Spec.Priority = ptr.To(int32(1000)) // above most, for preemption
 	}
-	if g.chance(0.1) {
-		pod.Spec.PreemptionPolicy = ptr.To(pick(g, v1.PreemptNever, v1.PreemptLowerPriority))
+	if g.withChance(0.1) {
+		pod.Spec.PreemptionPolicy = ptr.To(pickOne(g, v1.PreemptNever, v1.PreemptLowerPriority))
 	}
-	if g.chance(0.1) {
+	if g.withChance(0.1) {
 		pod.Spec.HostNetwork = true
-		pod.Spec.HostUsers = pick(g, nil, ptr.To(true), ptr.To(false))
+		pod.Spec.HostUsers = pickOne(g, nil, ptr.To(true), ptr.To(false))
 	}
-	g.containers(pod)
-	if kind == "wait" && g.leans("huge") {
+	g.drawContainers(pod)
+	if kind == "wait" && g.hasLeaning("huge") {
 		g.hugeRequest(pod)
 	}
-	g.tolerations(pod)
-	g.affinity(pod)
-	g.spread(pod)
+	g.drawTolerations(pod)
+	g.drawAffinity(pod)
+	g.drawSpread(pod)
 	g.podVolumes(pod)
 	g.podClaims(pod)
 	return pod
 }
 
-func (g *generator) tolerations(pod *v1.Pod) {
-	for (g.leans("taints") || g.chance(0.1)) && len(pod.Spec.Tolerations) < 5 {
-		t := v1.Toleration{Key: pick(g, taintKeys...), Operator: pick(g, "", v1.TolerationOpEqual, v1.TolerationOpExists)}
+func (g *generator) drawTolerations(pod *v1.Pod) {
+	for (g.hasLeaning("taints") || g.withChance(0.1)) && len(pod.Spec.Tolerations) < 5 {
+		t := v1.Toleration{Key: pickOne(g, taintKeys...), Operator: pickOne(g, "", v1.TolerationOpEqual, v1.TolerationOpExists)}
 		if t.Operator != v1.TolerationOpExists {
-			t.Value = pick(g, taintValues...)
-		} else if g.chance(0.15) {
-			t.Key = pick(g, "", v1.TaintNodeUnschedulable)
+			t.Value = pickOne(g, taintValues...)
+		} else if g.withChance(0.15) {
+			t.Key = pickOne(g, "", v1.TaintNodeUnschedulable)
 		}
-		t.Effect = pick(g, append([]v1.TaintEffect{""}, taintEffects...)...)
-		if g.chance(0.1) { // the API server takes them where a gate is on
-			t.Key, t.Operator, t.Value = "level", pick(g, v1.TolerationOpGt, v1.TolerationOpLt), pick(g, "4", "7", "5", "many")
+		t.Effect = pickOne(g, append([]v1.TaintEffect{""}, taintEffects...)...)
+		if g.withChance(0.1) { // the API server takes them where a gate is on
+			t.Key, t.Operator, t.Value = "level", pickOne(g, v1.TolerationOpGt, v1.TolerationOpLt), pickOne(g, "4", "7", "5", "many")
 		}
-		if t.Effect == v1.TaintEffectNoExecute && g.chance(0.3) {
-			t.TolerationSeconds = ptr.To(int64(g.between(-1, 300)))
+		if t.Effect == v1.TaintEffectNoExecute && g.withChance(0.3) {
+			t.TolerationSeconds = ptr.To(int64(g.drawBetween(-1, 300)))
 		}
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, t)
 	}
 }
 
-func (g *generator) budgets() {
-	count := g.few(5)
-	if g.chance(0.2) {
-		count = g.between(3, 8)
+func (g *generator) addBudgets() {
+	count := g.drawFew(5)
+	if g.withChance(0.2) {
+		count = g.drawBetween(3, 8)
 	}
 
 	for range count {
 		budget := &policyv1.PodDisruptionBudget{
-			ObjectMeta: metav1.ObjectMeta{Namespace: pick(g, "default", "default", "team-a"), Name: g.next("budget")},
-			Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: g.selector()},
-			Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: int32(pick(g, 0, 0, 1, 2, 10))},
+			ObjectMeta: metav1.ObjectMeta{Namespace: pickOne(g, "default", "default", "team-a"), Name: g.nextName("budget")},
+			Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: g.drawSelector()},
+			Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: int32(pickOne(g, 0, 0, 1, 2, 10))},
 		}
-		if g.chance(0.1) {
+		if g.withChance(0.1) {
 			budget.Spec.Selector = nil
 		}
-		for _, pod := range some(g, 0.05, g.w.Placed...) {
+		for _, pod := range drawSome(g, 0.05, g.w.Placed...) {
 			if pod.Namespace != budget.Namespace {
 				continue
 			}
 			if budget.Status.DisruptedPods == nil {
 				budget.Status.DisruptedPods = map[string]metav1.Time{}
 			}
-			budget.Status.DisruptedPods[pod.Name] = g.time()
+			budget.Status.DisruptedPods[pod.Name] = g.nextTime()
 		}
-		g.add(budget)
+		g.addObject(budget)
 	}
 }

@@ -11,17 +11,17 @@ import (
 func claimUID(namespace, name string) types.UID { return types.UID(namespace + "-" + name) }
 
 func (g *generator) podVolumes(pod *v1.Pod) {
-	for g.leans("volumes") && len(pod.Spec.Volumes) < 4 {
+	for g.hasLeaning("volumes") && len(pod.Spec.Volumes) < 4 {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, g.podVolume(pod, fmt.Sprintf("v%d", len(pod.Spec.Volumes))))
 	}
-	if g.chance(0.2) { // these matter to nobody
+	if g.withChance(0.2) { // these matter to nobody
 		pod.Spec.Volumes = append(pod.Spec.Volumes,
 			v1.Volume{Name: "config", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}},
 			v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 	}
-	if g.leans("images") && g.chance(0.2) {
+	if g.hasLeaning("images") && g.withChance(0.2) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes,
-			v1.Volume{Name: "model", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: pick(g, imageNames...)}}})
+			v1.Volume{Name: "model", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: pickOne(g, imageNames...)}}})
 	}
 }
 
@@ -30,15 +30,15 @@ func (g *generator) podVolume(pod *v1.Pod, name string) v1.Volume {
 	v := v1.Volume{Name: name}
 	switch g.IntN(14) {
 	case 0:
-		v.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id, ReadOnly: g.chance(0.3)}
+		v.AWSElasticBlockStore = &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id, ReadOnly: g.withChance(0.3)}
 	case 1:
-		v.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{PDName: id, ReadOnly: g.chance(0.5)}
+		v.GCEPersistentDisk = &v1.GCEPersistentDiskVolumeSource{PDName: id, ReadOnly: g.withChance(0.5)}
 	case 2:
-		v.ISCSI = &v1.ISCSIVolumeSource{TargetPortal: pick(g, "10.0.0.1", "10.0.0.2"), IQN: id, Lun: int32(g.IntN(2)),
-			ReadOnly: g.chance(0.5)}
+		v.ISCSI = &v1.ISCSIVolumeSource{TargetPortal: pickOne(g, "10.0.0.1", "10.0.0.2"), IQN: id, Lun: int32(g.IntN(2)),
+			ReadOnly: g.withChance(0.5)}
 	case 3:
-		v.RBD = &v1.RBDVolumeSource{CephMonitors: some(g, 0.6, "a", "b"), RBDPool: pick(g, "rbd", "other"),
-			RBDImage: id, ReadOnly: g.chance(0.5)}
+		v.RBD = &v1.RBDVolumeSource{CephMonitors: drawSome(g, 0.6, "a", "b"), RBDPool: pickOne(g, "rbd", "other"),
+			RBDImage: id, ReadOnly: g.withChance(0.5)}
 	case 4:
 		v.AzureDisk = &v1.AzureDiskVolumeSource{DiskName: id, DataDiskURI: "/subscriptions/x/" + id}
 	case 5:
@@ -47,7 +47,7 @@ func (g *generator) podVolume(pod *v1.Pod, name string) v1.Volume {
 		v.Ephemeral = &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{}}
 		g.ephemeralClaim(pod, name)
 	default:
-		v.PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: g.claimName(pod.Namespace), ReadOnly: g.chance(0.2)}
+		v.PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: g.claimName(pod.Namespace), ReadOnly: g.withChance(0.2)}
 	}
 
 	return v
@@ -55,25 +55,25 @@ func (g *generator) podVolume(pod *v1.Pod, name string) v1.Volume {
 
 func (g *generator) claimName(namespace string) string {
 	names := g.claims[namespace]
-	if len(names) == 0 || g.chance(0.03) {
+	if len(names) == 0 || g.withChance(0.03) {
 		return "gone"
 	}
-	return pick(g, names...)
+	return pickOne(g, names...)
 }
 
 // ephemeralClaim makes the claim that belongs to a pod's own volume; sometimes it is not there yet,
 // or is another's.
 func (g *generator) ephemeralClaim(pod *v1.Pod, volume string) {
-	if g.chance(0.1) {
+	if g.withChance(0.1) {
 		return
 	}
-	claim := g.claim(pod.Namespace, pod.Name+"-"+volume)
+	claim := g.addClaim(pod.Namespace, pod.Name+"-"+volume)
 	ref := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
-	if g.chance(0.9) {
+	if g.withChance(0.9) {
 		yes := true
 		ref.Controller = &yes
 	}
-	if g.chance(0.1) {
+	if g.withChance(0.1) {
 		ref.UID = "uid-other"
 	}
 	claim.OwnerReferences = []metav1.OwnerReference{ref}

@@ -24,24 +24,24 @@ const (
 
 var classNames = []string{"manual", "immediate", "wait", "zonal", "ebs"}
 
-func (g *generator) storage() {
+func (g *generator) addStorage() {
 	if g.leaning["volumes"] == 0 {
 		return
 	}
 	g.storageClasses()
 	g.csiNodes()
-	for range g.few(30) {
-		g.volume()
+	for range g.drawFew(30) {
+		g.addVolume()
 	}
-	for range g.between(2, 20) {
-		g.claim(pick(g, "default", "default", "team-a"), g.next("claim"))
+	for range g.drawBetween(2, 20) {
+		g.addClaim(pickOne(g, "default", "default", "team-a"), g.nextName("claim"))
 	}
-	g.attachments()
+	g.addAttachments()
 }
 
 func (g *generator) storageClasses() {
 	provisioner := map[string]string{"manual": "kubernetes.io/no-provisioner", "ebs": "kubernetes.io/aws-ebs"}
-	for _, name := range some(g, 0.9, classNames...) {
+	for _, name := range drawSome(g, 0.9, classNames...) {
 		class := &storagev1.StorageClass{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: csiDriver,
 			VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
@@ -54,127 +54,128 @@ func (g *generator) storageClasses() {
 			class.VolumeBindingMode = ptr.To(storagev1.VolumeBindingImmediate)
 		case "zonal":
 			class.AllowedTopologies = []v1.TopologySelectorTerm{{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{
-				{Key: v1.LabelTopologyZone, Values: some(g, 0.7, "z1", "z2", "z3")}}}}
-			if g.chance(0.3) {
+				{Key: v1.LabelTopologyZone, Values: drawSome(g, 0.7, "z1", "z2", "z3")}}}}
+			if g.withChance(0.3) {
 				class.AllowedTopologies[0].MatchLabelExpressions = append(class.AllowedTopologies[0].MatchLabelExpressions,
 					v1.TopologySelectorLabelRequirement{Key: v1.LabelTopologyRegion, Values: []string{"r1"}})
 			}
-			if g.chance(0.3) {
+			if g.withChance(0.3) {
 				class.AllowedTopologies = append(class.AllowedTopologies,
 					v1.TopologySelectorTerm{MatchLabelExpressions: []v1.TopologySelectorLabelRequirement{
-						{Key: v1.LabelHostname, Values: []string{pick(g, g.w.Nodes...).Name}}}})
+						{Key: v1.LabelHostname, Values: []string{pickOne(g, g.w.Nodes...).Name}}}})
 			}
 		}
-		g.add(class)
+		g.addObject(class)
 	}
 
-	if g.chance(0.7) {
-		g.add(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: csiDriver}, Spec: storagev1.CSIDriverSpec{
-			StorageCapacity:               pick(g, nil, ptr.To(true), ptr.To(true), ptr.To(false)),
-			PreventPodSchedulingIfMissing: pick(g, nil, ptr.To(true), ptr.To(false)),
+	if g.withChance(0.7) {
+		g.addObject(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: csiDriver}, Spec: storagev1.CSIDriverSpec{
+			StorageCapacity:               pickOne(g, nil, ptr.To(true), ptr.To(true), ptr.To(false)),
+			PreventPodSchedulingIfMissing: pickOne(g, nil, ptr.To(true), ptr.To(false)),
 		}})
 	}
 
-	for range g.few(6) {
-		g.capacity()
+	for range g.drawFew(6) {
+		g.addCapacity()
 	}
 }
 
-func (g *generator) capacity() {
+func (g *generator) addCapacity() {
 	capacity := &storagev1.CSIStorageCapacity{
-		ObjectMeta:       metav1.ObjectMeta{Namespace: "default", Name: g.next("capacity")},
-		StorageClassName: pick(g, "wait", "zonal", "immediate"),
-		NodeTopology: pick(g, nil, &metav1.LabelSelector{},
-			&metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelTopologyZone: pick(g, "z1", "z2")}}),
+		ObjectMeta:       metav1.ObjectMeta{Namespace: "default", Name: g.nextName("capacity")},
+		StorageClassName: pickOne(g, "wait", "zonal", "immediate"),
+		NodeTopology: pickOne(g, nil, &metav1.LabelSelector{},
+			&metav1.LabelSelector{MatchLabels: map[string]string{v1.LabelTopologyZone: pickOne(g, "z1", "z2")}}),
 	}
-	if g.chance(0.9) {
-		capacity.Capacity = resource.NewQuantity(int64(pick(g, 0, 2, 8, 50))*gibi, resource.BinarySI)
+	if g.withChance(0.9) {
+		capacity.Capacity = resource.NewQuantity(int64(pickOne(g, 0, 2, 8, 50))*gibi, resource.BinarySI)
 	}
-	if g.chance(0.3) {
-		capacity.MaximumVolumeSize = resource.NewQuantity(int64(pick(g, 0, 2, 8))*gibi, resource.BinarySI)
+	if g.withChance(0.3) {
+		capacity.MaximumVolumeSize = resource.NewQuantity(int64(pickOne(g, 0, 2, 8))*gibi, resource.BinarySI)
 	}
-	g.add(capacity)
+	g.addObject(capacity)
 }
 
 func (g *generator) csiNodes() {
-	for _, node := range some(g, 0.85, g.w.Nodes...) {
+	for _, node := range drawSome(g, 0.85, g.w.Nodes...) {
 		object := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
-		if g.chance(0.6) {
-			object.Annotations = map[string]string{"storage.alpha.kubernetes.io/migrated-plugins": pick(g,
+		if g.withChance(0.6) {
+			object.Annotations = map[string]string{"storage.alpha.kubernetes.io/migrated-plugins": pickOne(g,
 				"kubernetes.io/aws-ebs",
 				"kubernetes.io/aws-ebs,kubernetes.io/gce-pd,kubernetes.io/azure-disk,kubernetes.io/cinder,kubernetes.io/vsphere-volume", "")}
 		}
 
-		for _, driver := range some(g, 0.7, csiDriver, ebsDriver, gceDriver, azureDriver, cinderDriver, vsphereDriver) {
+		for _, driver := range drawSome(g, 0.7, csiDriver, ebsDriver, gceDriver, azureDriver, cinderDriver, vsphereDriver) {
 			d := storagev1.CSINodeDriver{Name: driver, NodeID: node.Name, TopologyKeys: []string{v1.LabelTopologyZone}}
-			if g.chance(0.8) {
+			if g.withChance(0.8) {
 				d.Allocatable = &storagev1.VolumeNodeResources{}
-				if g.chance(0.9) {
-					d.Allocatable.Count = ptr.To(int32(pick(g, 0, 1, 2, 3, 10)))
+				if g.withChance(0.9) {
+					d.Allocatable.Count = ptr.To(int32(pickOne(g, 0, 1, 2, 3, 10)))
 				}
 			}
 			object.Spec.Drivers = append(object.Spec.Drivers, d)
 		}
 
-		g.add(object)
+		g.addObject(object)
 	}
 }
 
-// volume draws a persistent volume without a claim, or with one in mind.
-func (g *generator) volume() *v1.PersistentVolume {
-	name := g.next("volume")
+// addVolume draws a persistent volume without a claim, or with one in mind.
+func (g *generator) addVolume() *v1.PersistentVolume {
+	name := g.nextName("volume")
 	pv := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}},
 		Spec: v1.PersistentVolumeSpec{
 			// No two sizes are alike: which of them is taken would be chance.
-			Capacity: v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(int64(pick(g, 1, 5, 10))*gibi+
+			Capacity: v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(int64(pickOne(g, 1, 5, 10))*gibi+
 				int64(g.serial)*mebi, resource.BinarySI)},
-			AccessModes: pick(g, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			AccessModes: pickOne(g, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				[]v1.PersistentVolumeAccessMode{v1.ReadWriteOnce, v1.ReadWriteMany}, []v1.PersistentVolumeAccessMode{v1.ReadOnlyMany}),
-			VolumeMode: ptr.To(v1.PersistentVolumeFilesystem), StorageClassName: pick(g, "manual", "manual", "wait",
+			VolumeMode: ptr.To(v1.PersistentVolumeFilesystem), StorageClassName: pickOne(g, "manual", "manual", "wait",
 				"immediate", "", "ebs"),
 			PersistentVolumeSource: g.volumeSource(),
 		},
-		Status: v1.PersistentVolumeStatus{Phase: pick(g, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumeAvailable,
+		Status: v1.PersistentVolumeStatus{Phase: pickOne(g, v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumeAvailable,
 			v1.VolumePending, v1.VolumeReleased)},
 	}
-	if g.chance(0.3) {
-		pv.Labels["tier"] = pick(g, "front", "back")
+	if g.withChance(0.3) {
+		pv.Labels["tier"] = pickOne(g, "front", "back")
 	}
-	if g.chance(0.25) {
-		pv.Labels[pick(g, v1.LabelTopologyZone, betaZone)] = pick(g, "z1", "z1", "z2", "z1__z2", "z3", "")
+	if g.withChance(0.25) {
+		pv.Labels[pickOne(g, v1.LabelTopologyZone, betaZone)] = pickOne(g, "z1", "z1", "z2", "z1__z2", "z3", "")
 	}
-	if g.chance(0.1) {
-		pv.Labels[pick(g, v1.LabelTopologyRegion, betaRegion)] = pick(g, "r1", "r2")
+	if g.withChance(0.1) {
+		pv.Labels[pickOne(g, v1.LabelTopologyRegion, betaRegion)] = pickOne(g, "r1", "r2")
 	}
-	if g.chance(0.15) {
+	if g.withChance(0.15) {
 		pv.Spec.VolumeMode = ptr.To(v1.PersistentVolumeBlock)
 	}
-	if g.chance(0.1) {
-		pv.Spec.VolumeAttributesClassName = ptr.To(pick(g, "fast", "slow"))
+	if g.withChance(0.1) {
+		pv.Spec.VolumeAttributesClassName = ptr.To(pickOne(g, "fast", "slow"))
 	}
-	if g.chance(0.03) {
-		deleted := g.time()
+	if g.withChance(0.03) {
+		deleted := g.nextTime()
 		pv.DeletionTimestamp = &deleted
 	}
-	if g.chance(0.03) { // as before classes had a field
+	if g.withChance(0.03) { // as before classes had a field
 		pv.Annotations = map[string]string{v1.BetaStorageClassAnnotation: pv.Spec.StorageClassName}
 		pv.Spec.StorageClassName = ""
 	}
-	if pv.Spec.Local != nil || g.chance(0.3) {
+	if pv.Spec.Local != nil || g.withChance(0.3) {
 		pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
-			MatchExpressions: []v1.NodeSelectorRequirement{pick(g,
+			MatchExpressions: []v1.NodeSelectorRequirement{pickOne(g,
 				v1.NodeSelectorRequirement{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn,
-					Values: []string{pick(g, g.w.Nodes...).Name}},
-				v1.NodeSelectorRequirement{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{pick(g, "z1", "z2")}},
+					Values: []string{pickOne(g, g.w.Nodes...).Name}},
+				v1.NodeSelectorRequirement{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn,
+					Values: []string{pickOne(g, "z1", "z2")}},
 				g.nodeRequirement())},
 		}}}}
-		if g.chance(0.15) {
+		if g.withChance(0.15) {
 			terms := &pv.Spec.NodeAffinity.Required.NodeSelectorTerms
-			*terms = append(*terms, g.nodeTerm(g.chance(0.3)))
+			*terms = append(*terms, g.nodeTerm(g.withChance(0.3)))
 		}
 	}
-	g.add(pv)
+	g.addObject(pv)
 	return pv
 }
 
@@ -190,9 +191,10 @@ func (g *generator) volumeSource() v1.PersistentVolumeSource {
 	case 0, 1:
 		return v1.PersistentVolumeSource{Local: &v1.LocalVolumeSource{Path: "/mnt"}}
 	case 2:
-		return v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id, ReadOnly: g.chance(0.3)}}
+		return v1.PersistentVolumeSource{AWSElasticBlockStore: &v1.AWSElasticBlockStoreVolumeSource{VolumeID: id,
+			ReadOnly: g.withChance(0.3)}}
 	case 3:
-		return v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: id, ReadOnly: g.chance(0.3)}}
+		return v1.PersistentVolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: id, ReadOnly: g.withChance(0.3)}}
 	case 4:
 		return v1.PersistentVolumeSource{AzureDisk: &v1.AzureDiskVolumeSource{DiskName: id, DataDiskURI: "/subscriptions/x/" + id}}
 	case 5:
@@ -201,80 +203,80 @@ func (g *generator) volumeSource() v1.PersistentVolumeSource {
 		return v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "nfs", Path: "/"}}
 	}
 
-	return v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: pick(g, csiDriver, csiDriver,
+	return v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: pickOne(g, csiDriver, csiDriver,
 		ebsDriver, gceDriver, "other.example.com"), VolumeHandle: id}}
 }
 
-// claim draws a claim in one of the states that a claim can be in.
-func (g *generator) claim(namespace, name string) *v1.PersistentVolumeClaim {
+// addClaim draws a claim in one of the states that a claim can be in.
+func (g *generator) addClaim(namespace, name string) *v1.PersistentVolumeClaim {
 	g.serial++
 	claim := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}},
 		Spec: v1.PersistentVolumeClaimSpec{
-			AccessModes: pick(g, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			AccessModes: pickOne(g, []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 				[]v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, []v1.PersistentVolumeAccessMode{v1.ReadWriteMany},
 				[]v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}),
 			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{
-				v1.ResourceStorage: *resource.NewQuantity(int64(pick(g, 1, 1, 4, 9))*gibi+int64(g.serial)*1024, resource.BinarySI)}},
-			StorageClassName: ptr.To(pick(g, append(classNames, "missing")...)), VolumeMode: ptr.To(v1.PersistentVolumeFilesystem),
+				v1.ResourceStorage: *resource.NewQuantity(int64(pickOne(g, 1, 1, 4, 9))*gibi+int64(g.serial)*1024, resource.BinarySI)}},
+			StorageClassName: ptr.To(pickOne(g, append(classNames, "missing")...)), VolumeMode: ptr.To(v1.PersistentVolumeFilesystem),
 		},
 		Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimPending},
 	}
 
 	claim.UID = "uid-" + claimUID(namespace, name)
-	if g.chance(0.1) {
-		claim.Spec.VolumeMode = pick(g, nil, ptr.To(v1.PersistentVolumeBlock), ptr.To(v1.PersistentVolumeBlock))
+	if g.withChance(0.1) {
+		claim.Spec.VolumeMode = pickOne(g, nil, ptr.To(v1.PersistentVolumeBlock), ptr.To(v1.PersistentVolumeBlock))
 	}
 
-	if g.chance(0.05) {
-		claim.Spec.VolumeAttributesClassName = ptr.To(pick(g, "fast", "slow", ""))
+	if g.withChance(0.05) {
+		claim.Spec.VolumeAttributesClassName = ptr.To(pickOne(g, "fast", "slow", ""))
 	}
 	switch {
-	case g.chance(0.6):
-		g.bind(claim)
-	case g.chance(0.05):
+	case g.withChance(0.6):
+		g.bindClaim(claim)
+	case g.withChance(0.05):
 		claim.Annotations[v1.BetaStorageClassAnnotation], claim.Spec.StorageClassName = *claim.Spec.StorageClassName, nil
-	case g.chance(0.1):
-		claim.Spec.StorageClassName = pick(g, nil, ptr.To(""))
+	case g.withChance(0.1):
+		claim.Spec.StorageClassName = pickOne(g, nil, ptr.To(""))
 	}
 
-	if g.chance(0.15) {
+	if g.withChance(0.15) {
 		claim.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "front"}}
 	}
-	if g.chance(0.08) {
-		claim.Annotations[selectedNode] = pick(g, pick(g, g.w.Nodes...).Name, "unknown-node")
+	if g.withChance(0.08) {
+		claim.Annotations[selectedNode] = pickOne(g, pickOne(g, g.w.Nodes...).Name, "unknown-node")
 	}
 
-	if g.chance(0.04) {
-		deleted := g.time()
+	if g.withChance(0.04) {
+		deleted := g.nextTime()
 		claim.DeletionTimestamp = &deleted
 	}
 
-	if g.chance(0.03) {
+	if g.withChance(0.03) {
 		claim.Status.Phase = v1.ClaimLost
 	}
-	g.add(claim)
+	g.addObject(claim)
 	g.claims[namespace] = append(g.claims[namespace], name)
 	g.single["claim "+namespace+"/"+name] = claim.Spec.AccessModes[0] == v1.ReadWriteOncePod
 	return claim
 }
 
-// bind binds the claim to a volume of its own; in some cases not quite.
-func (g *generator) bind(claim *v1.PersistentVolumeClaim) {
+// bindClaim binds the claim to a volume of its own; in some cases not quite.
+func (g *generator) bindClaim(claim *v1.PersistentVolumeClaim) {
 	claim.Annotations[bindComplete] = "yes"
 	claim.Status.Phase = v1.ClaimBound
-	if g.chance(0.05) {
+	if g.withChance(0.05) {
 		claim.Spec.VolumeName = "gone"
 		return
 	}
-	pv := g.volume()
+	pv := g.addVolume()
 	claim.Spec.VolumeName = pv.Name
 	pv.Spec.ClaimRef = &v1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID}
 	pv.Status.Phase = v1.VolumeBound
-	if g.chance(0.9) {
+	if g.withChance(0.9) {
 		pv.Spec.VolumeMode = claim.Spec.VolumeMode
 	}
-	if g.chance(0.5) {
+	if g.withChance(0.5) {
 		pv.Spec.StorageClassName = ptr.Deref(claim.Spec.StorageClassName, "")
 	}
 	switch g.IntN(15) {
@@ -290,22 +292,22 @@ func (g *generator) bind(claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-func (g *generator) attachments() {
+func (g *generator) addAttachments() {
 	volumes := ofKind[*v1.PersistentVolume](g.w)
-	for range g.few(10) {
+	for range g.drawFew(10) {
 		attachment := &storagev1.VolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{Name: g.next("attachment")},
-			Spec: storagev1.VolumeAttachmentSpec{Attacher: pick(g, csiDriver, csiDriver, ebsDriver),
-				NodeName: pick(g, g.w.Nodes...).Name},
+			ObjectMeta: metav1.ObjectMeta{Name: g.nextName("attachment")},
+			Spec: storagev1.VolumeAttachmentSpec{Attacher: pickOne(g, csiDriver, csiDriver, ebsDriver),
+				NodeName: pickOne(g, g.w.Nodes...).Name},
 		}
-		if len(volumes) > 0 && g.chance(0.9) {
-			attachment.Spec.Source.PersistentVolumeName = ptr.To(pick(g, volumes...).Name)
+		if len(volumes) > 0 && g.withChance(0.9) {
+			attachment.Spec.Source.PersistentVolumeName = ptr.To(pickOne(g, volumes...).Name)
 		} else {
 			attachment.Spec.Source.PersistentVolumeName = ptr.To("gone")
 		}
-		if g.chance(0.1) { // of a migrated volume in a pod
+		if g.withChance(0.1) { // of a migrated volume in a pod
 			attachment.Spec.Source = storagev1.VolumeAttachmentSource{InlineVolumeSpec: &v1.PersistentVolumeSpec{PersistentVolumeSource: g.volumeSource()}}
 		}
-		g.add(attachment)
+		g.addObject(attachment)
 	}
 }

@@ -28,12 +28,12 @@ func newFilled(objects []runtime.Object) *filled {
 	f := &filled{byType: map[reflect.Type]*filledInformer{}}
 	for _, o := range objects {
 		// Keys are namespace and name, unique within the kind; adding to a fresh store cannot fail.
-		_ = f.informer(o).indexer.Add(o)
+		_ = f.informerFor(o).indexer.Add(o)
 	}
 	return f
 }
 
-func (f *filled) informer(kind runtime.Object) *filledInformer {
+func (f *filled) informerFor(kind runtime.Object) *filledInformer {
 	t := reflect.TypeOf(kind)
 	i, ok := f.byType[t]
 	if !ok {
@@ -46,7 +46,7 @@ func (f *filled) informer(kind runtime.Object) *filledInformer {
 
 // InformerFor is what the typed informers of client-go ask.
 func (f *filled) InformerFor(kind runtime.Object, _ internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	return f.informer(kind)
+	return f.informerFor(kind)
 }
 
 func (f *filled) InformerName() *cache.InformerName { return nil }

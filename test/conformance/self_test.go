@@ -83,7 +83,7 @@ func compareBroken(t *testing.T, w *World, make func(*plugins.Profile)) []Differ
 	}
 	make(b.profile)
 	b.decider = decide.New(b.cluster, b.profile, 1)
-	_, found, err := compare(t.Context(), w, u, b, present())
+	_, found, err := compareWorld(t.Context(), w, u, b, presentPlugins())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,13 +117,13 @@ func TestSmallestWorldStillDiffers(t *testing.T) {
 		return []Difference{d}
 	}
 	s := &shrinker{budget: 4000, world: w, found: d, differences: differences}
-	small, _ := s.shrink()
-	if got := len(small.objects()); got != 3 { // two nodes and the pod
+	small, _ := s.shrinkWorld()
+	if got := len(small.listObjects()); got != 3 { // two nodes and the pod
 		t.Errorf("%d objects are left:\n%s", got, small.YAML())
 	}
 	for _, n := range small.Nodes {
 		if len(n.Labels) != 1 || len(n.Status.Images) > 0 || len(n.Spec.Taints) > 0 {
-			t.Errorf("node %s is not as small as can be:\n%s", n.Name, document(n))
+			t.Errorf("node %s is not as small as can be:\n%s", n.Name, toYAML(n))
 		}
 	}
 }

@@ -33,10 +33,10 @@ func Shrink(ctx context.Context, w *World, d Difference, only []string) (*World,
 		}
 		return found
 	}}
-	return s.shrink()
+	return s.shrinkWorld()
 }
 
-func (s *shrinker) shrink() (*World, Difference) {
+func (s *shrinker) shrinkWorld() (*World, Difference) {
 	s.dropPending()
 	for again := true; again; {
 		again = s.dropObjects()
@@ -48,8 +48,8 @@ func (s *shrinker) shrink() (*World, Difference) {
 	return s.world, s.found
 }
 
-// keeps makes a world the present one if it shows the difference, too.
-func (s *shrinker) keeps(smaller *World) bool {
+// keepIfSame makes a world the present one if it shows the difference, too.
+func (s *shrinker) keepIfSame(smaller *World) bool {
 	if s.budget--; s.budget < 0 || len(smaller.Nodes) == 0 {
 		return false
 	}
@@ -67,15 +67,15 @@ func (s *shrinker) keeps(smaller *World) bool {
 func (s *shrinker) dropPending() {
 	smaller := *s.world
 	smaller.Pending = slices.DeleteFunc(slices.Clone(smaller.Pending), func(p *v1.Pod) bool { return p.Name != s.found.Pod })
-	s.keeps(&smaller)
+	s.keepIfSame(&smaller)
 }
 
 func (s *shrinker) dropObjects() (any bool) {
-	for _, object := range s.world.objects() {
+	for _, object := range s.world.listObjects() {
 		if p, ok := object.(*v1.Pod); ok && p.Name == s.found.Pod {
 			continue
 		}
-		any = s.keeps(s.world.without(object)) || any
+		any = s.keepIfSame(s.world.withoutObject(object)) || any
 	}
 	return any
 }
@@ -85,15 +85,15 @@ func (s *shrinker) dropArguments() (any bool) {
 		smaller := *s.world
 		smaller.Args = maps.Clone(smaller.Args)
 		delete(smaller.Args, plugin)
-		any = s.keeps(&smaller) || any
+		any = s.keepIfSame(&smaller) || any
 	}
 	for _, drop := range []func(*World){
 		func(w *World) { w.Weights = nil }, func(w *World) { w.Unscored = nil },
 		func(w *World) { w.Unfiltered = nil }, func(w *World) { w.FilterOrder = nil },
 	} {
 		smaller := *s.world
-		if drop(&smaller); settings(s.world) > settings(&smaller) {
-			any = s.keeps(&smaller) || any
+		if drop(&smaller); countSettings(s.world) > countSettings(&smaller) {
+			any = s.keepIfSame(&smaller) || any
 		}
 	}
 	return any
@@ -101,16 +101,16 @@ func (s *shrinker) dropArguments() (any bool) {
 
 // dropFields takes fields and list items out of every object.
 func (s *shrinker) dropFields() (any bool) {
-	for _, object := range s.world.objects() {
+	for _, object := range s.world.listObjects() {
 		for again := true; again; {
 			again = false
 			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 			if err != nil {
 				break
 			}
-			for _, path := range paths(nil, fields) {
-				smaller, ok := reduced(object, fields, path)
-				if ok && s.keeps(s.world.with(object, smaller)) {
+			for _, path := range listPaths(nil, fields) {
+				smaller, ok := withoutPart(object, fields, path)
+				if ok && s.keepIfSame(s.world.withReplaced(object, smaller)) {
 					object, again, any = smaller, true, true
 					break
 				}
@@ -128,46 +128,46 @@ var needed = map[any]bool{
 	"weight": true, "key": true, "creationTimestamp": true, "nodeName": true, "effect": true, "allocatable": true,
 }
 
-// paths lists the ways to all parts of an object, the largest first.
-func paths(to []any, part any) (list [][]any) {
+// listPaths lists the ways to all parts of an object, the largest first.
+func listPaths(to []any, part any) (list [][]any) {
 	switch p := part.(type) {
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(p)) {
 			if !needed[key] {
 				list = append(list, append(slices.Clone(to), key))
 			}
-			list = append(list, paths(append(slices.Clone(to), key), p[key])...)
+			list = append(list, listPaths(append(slices.Clone(to), key), p[key])...)
 		}
 	case []any:
 		for i := range p {
 			list = append(list, append(slices.Clone(to), i))
-			list = append(list, paths(append(slices.Clone(to), i), p[i])...)
+			list = append(list, listPaths(append(slices.Clone(to), i), p[i])...)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b []any) int { return len(a) - len(b) })
 	return list
 }
 
-// reduced is the object without the part at the end of the path; ok is false if that changes
+// withoutPart is the object without the part at the end of the path; ok is false if that changes
 // nothing.
-func reduced(object runtime.Object, fields map[string]any, path []any) (smaller runtime.Object, ok bool) {
+func withoutPart(object runtime.Object, fields map[string]any, path []any) (smaller runtime.Object, ok bool) {
 	rest := runtime.DeepCopyJSON(fields)
-	remove(rest, path)
+	removePart(rest, path)
 	smaller = newOf(object)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(rest, smaller); err != nil {
 		return nil, false
 	}
-	return smaller, !equal(object, smaller)
+	return smaller, !semanticEqual(object, smaller)
 }
 
-func remove(part any, path []any) any {
+func removePart(part any, path []any) any {
 	switch p := part.(type) {
 	case map[string]any:
 		key := path[0].(string)
 		if len(path) == 1 {
 			delete(p, key)
 		} else {
-			p[key] = remove(p[key], path[1:])
+			p[key] = removePart(p[key], path[1:])
 		}
 		return p
 	case []any:
@@ -175,14 +175,14 @@ func remove(part any, path []any) any {
 		if len(path) == 1 {
 			return slices.Delete(p, i, i+1)
 		}
-		p[i] = remove(p[i], path[1:])
+		p[i] = removePart(p[i], path[1:])
 		return p
 	}
 
 	return part
 }
 
-// settings counts what a world's profile has beside the default.
-func settings(w *World) int {
+// countSettings counts what a world's profile has beside the default.
+func countSettings(w *World) int {
 	return len(w.Weights) + len(w.Unscored) + len(w.Unfiltered) + len(w.FilterOrder)
 }

@@ -70,12 +70,12 @@ func simulated(t *testing.T, w *World) (int, error) {
 		return 0, err
 	}
 	seen := w.seen(set)
-	u, err := newUpstream(context.Background(), seen, present())
+	u, err := newUpstream(context.Background(), seen, presentPlugins())
 	if err != nil {
 		return 0, fmt.Errorf("upstream: %w", err)
 	}
 	defer u.stop()
-	want := u.attempt(context.Background(), seen.Pending[0])
+	want := u.attemptPod(context.Background(), seen.Pending[0])
 	i := slices.IndexFunc(said.Pods, func(p simulate.Pod) bool { return p.Name == waiting.Name && p.Namespace == waiting.Namespace })
 	if i < 0 {
 		t.Errorf("pod %s is not in the answer", waiting.Name)
@@ -96,7 +96,7 @@ func simulated(t *testing.T, w *World) (int, error) {
 		}
 		switch {
 		case n.Feasible != (verdict == nil), verdict != nil && !slices.Equal(slices.Sorted(slices.Values(verdict.Reasons)), slices.Sorted(slices.Values(n.Reasons))):
-			anew, err := judgeAnew(context.Background(), seen, present(), seen.Pending[0], n.Name)
+			anew, err := judgeAnew(context.Background(), seen, presentPlugins(), seen.Pending[0], n.Name)
 			if err == nil && (anew == nil) == n.Feasible {
 				return 0, nil // on purpose: see docs/differences.md
 			}
@@ -107,7 +107,7 @@ func simulated(t *testing.T, w *World) (int, error) {
 			t.Errorf("%s: total %d of %v; upstream %d\n%s", n.Name, *n.Total, n.Scores, totals[n.Name], seen.YAML())
 		}
 	}
-	best, _ := want.best(seen.Pending[0])
+	best, _ := want.bestNodes(seen.Pending[0])
 	if len(best) > 0 && !slices.Contains(best, got.Node) {
 		t.Errorf("placed on %q, upstream says %v: %s", got.Node, best, got.Message)
 	}
@@ -121,7 +121,7 @@ func simulated(t *testing.T, w *World) (int, error) {
 func simulatedVictims(t *testing.T, u *upstream, seen *World, want *attempt, got simulate.Pod) {
 	t.Helper()
 	ctx, pod := context.Background(), seen.Pending[0]
-	candidates, err := u.preempt(ctx, seen, want, pod)
+	candidates, err := u.preemptFor(ctx, seen, want, pod)
 	if err != nil || slices.ContainsFunc(candidates, func(v victims) bool { return v.ambiguous }) {
 		return
 	}
@@ -133,16 +133,16 @@ func simulatedVictims(t *testing.T, u *upstream, seen *World, want *attempt, got
 		if len(list) == 0 {
 			return len(said.pods) == 0
 		}
-		return slices.ContainsFunc(cheapest(list), func(v victims) bool { return v.node == said.node && sameNames(v.pods, said.pods) })
+		return slices.ContainsFunc(cheapestOf(list), func(v victims) bool { return v.node == said.node && sameNames(v.pods, said.pods) })
 	}
 	if same(candidates) {
 		compared.Add(int64(len(said.pods)))
 		return
 	}
-	if anew, err := u.preemptAnew(ctx, seen, present(), want, pod); err == nil && same(anew) {
+	if anew, err := u.preemptAnew(ctx, seen, presentPlugins(), want, pod); err == nil && same(anew) {
 		return // on purpose: see docs/differences.md
 	}
-	t.Errorf("preempts %v on %q, upstream says one of %v\n%s", said.pods, said.node, cheapest(candidates), seen.YAML())
+	t.Errorf("preempts %v on %q, upstream says one of %v\n%s", said.pods, said.node, cheapestOf(candidates), seen.YAML())
 }
 
 // compared counts the victims that simulatedVictims has compared.

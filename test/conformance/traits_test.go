@@ -79,7 +79,7 @@ func answers(t *testing.T, w *World) string {
 	defer u.stop()
 	var text strings.Builder
 	for _, pod := range w.Pending {
-		a := u.attempt(ctx, pod)
+		a := u.attemptPod(ctx, pod)
 		fmt.Fprintln(&text, pod.Name, a.failed != nil, a.all)
 		for _, name := range slices.Sorted(maps.Keys(a.nodes)) {
 			v := a.nodes[name]
@@ -93,7 +93,7 @@ func answers(t *testing.T, w *World) string {
 			fmt.Fprintln(&text, s.Name, s.TotalScore)
 		}
 		if a.failed == nil && len(a.feasible) == 0 {
-			candidates, _ := u.preempt(ctx, w, a, pod)
+			candidates, _ := u.preemptFor(ctx, w, a, pod)
 			slices.SortFunc(candidates, func(x, y victims) int { return strings.Compare(x.node, y.node) })
 			for _, c := range candidates {
 				if !c.ambiguous {

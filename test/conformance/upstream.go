@@ -60,7 +60,7 @@ func newUpstream(ctx context.Context, w *World, only []string) (*upstream, error
 	}
 
 	u.nominations = nominator{}
-	for _, pod := range w.nominations() {
+	for _, pod := range w.listNominated() {
 		info, err := framework.NewPodInfo(pod)
 		if err != nil {
 			return nil, err
@@ -98,8 +98,8 @@ func (u *upstream) takeSnapshot(ctx context.Context, w *World) error {
 	return err
 }
 
-// place assumes that the pod, which has its node, is there.
-func (u *upstream) place(ctx context.Context, pod *v1.Pod) error {
+// placePod assumes that the pod, which has its node, is there.
+func (u *upstream) placePod(ctx context.Context, pod *v1.Pod) error {
 	if err := u.cache.AssumePod(klog.FromContext(ctx), pod); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func (u *upstream) place(ctx context.Context, pod *v1.Pod) error {
 	return u.cache.UpdateSnapshot(klog.FromContext(ctx), u.snapshot)
 }
 
-func (u *upstream) remove(ctx context.Context, pod *v1.Pod) error {
+func (u *upstream) removePod(ctx context.Context, pod *v1.Pod) error {
 	if err := u.cache.RemovePod(klog.FromContext(ctx), pod); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (u *upstream) remove(ctx context.Context, pod *v1.Pod) error {
 
 func (u *upstream) makeFramework(ctx context.Context, w *World, profile *config.KubeSchedulerProfile) error {
 	logger := klog.FromContext(ctx)
-	informers := newFilled(w.objects())
+	informers := newFilled(w.listObjects())
 	slices, err := resourceslicetracker.StartTracker(ctx, resourceslicetracker.Options{
 		SliceInformer: informers.Resource().V1().ResourceSlices(), TaintInformer: informers.Resource().V1().DeviceTaintRules(),
 		EnableDeviceTaintRules: len(ofKind[*resourcev1.DeviceTaintRule](w)) > 0,
@@ -131,8 +131,8 @@ func (u *upstream) makeFramework(ctx context.Context, w *World, profile *config.
 		devices.DeviceClassResolver().(interface{ OnAdd(any, bool) }).OnAdd(class, true)
 	}
 
-	u.framework, err = frameworkruntime.NewFramework(ctx, u.registry(), profile,
-		frameworkruntime.WithClientSet(u.client(w)),
+	u.framework, err = frameworkruntime.NewFramework(ctx, u.newRegistry(), profile,
+		frameworkruntime.WithClientSet(u.newClient(w)),
 		frameworkruntime.WithInformerFactory(informers),
 		frameworkruntime.WithSharedDRAManager(devices),
 		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(informers.Storage().V1().CSINodes().Lister())),
@@ -146,8 +146,8 @@ func (u *upstream) makeFramework(ctx context.Context, w *World, profile *config.
 	return err
 }
 
-// client answers what plugins ask the API directly: only what they change is there.
-func (u *upstream) client(w *World) kubernetes.Interface {
+// newClient answers what plugins ask the API directly: only what they change is there.
+func (u *upstream) newClient(w *World) kubernetes.Interface {
 	var claims []runtime.Object
 	for _, claim := range ofKind[*resourcev1.ResourceClaim](w) {
 		claims = append(claims, claim)
@@ -162,8 +162,8 @@ func (u *upstream) client(w *World) kubernetes.Interface {
 // judging a pod.
 var idleClient = clientset.NewClientset()
 
-// registry notes the plugins as the framework makes them, so that each can be asked on its own.
-func (u *upstream) registry() frameworkruntime.Registry {
+// newRegistry notes the plugins as the framework makes them, so that each can be asked on its own.
+func (u *upstream) newRegistry() frameworkruntime.Registry {
 	registry := frameworkruntime.Registry{}
 	for name, factory := range plugins.NewInTreeRegistry() {
 		registry[name] = func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {

@@ -29,9 +29,9 @@ type Scoring struct {
 	Scores  []int64
 }
 
-// filter asks one plugin, on its own, for its verdict on every node. The state is what its scoring
-// goes on from.
-func (u *upstream) filter(ctx context.Context, name string, pod *v1.Pod) (Filtering, fwk.CycleState) {
+// filterByPlugin asks one plugin, on its own, for its verdict on every node. The state is what its
+// scoring goes on from.
+func (u *upstream) filterByPlugin(ctx context.Context, name string, pod *v1.Pod) (Filtering, fwk.CycleState) {
 	state := framework.NewCycleState()
 	f := Filtering{Nodes: map[string]*Verdict{}}
 	plugin := u.plugins[name]
@@ -73,8 +73,8 @@ func verdictOf(plugin string, s *fwk.Status) *Verdict {
 	return v
 }
 
-// score asks one plugin, on its own, to rank the nodes given.
-func (u *upstream) score(ctx context.Context, name string, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) Scoring {
+// scoreByPlugin asks one plugin, on its own, to rank the nodes given.
+func (u *upstream) scoreByPlugin(ctx context.Context, name string, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) Scoring {
 	plugin := u.plugins[name]
 	if pre, ok := plugin.(fwk.PreScorePlugin); ok {
 		if status := pre.PreScore(ctx, state, pod, nodes); status.IsSkip() {

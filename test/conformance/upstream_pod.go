@@ -30,18 +30,18 @@ type attempt struct {
 	fit      *framework.FitError
 }
 
-// attempt goes the scheduler's way: PreFilter, Filter with nominated pods on every node, PreScore,
-// Score.
-func (u *upstream) attempt(ctx context.Context, pod *v1.Pod) *attempt {
-	a := u.judge(ctx, pod, u.nodes)
+// attemptPod goes the scheduler's way: PreFilter, Filter with nominated pods on every node,
+// PreScore, Score.
+func (u *upstream) attemptPod(ctx context.Context, pod *v1.Pod) *attempt {
+	a := u.judgeNodes(ctx, pod, u.nodes)
 	if a.failed == nil && a.all == nil && len(a.feasible) > 1 {
 		u.scoreNodes(ctx, a, pod)
 	}
 	return a
 }
 
-// judge goes it up to the verdicts on some nodes.
-func (u *upstream) judge(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) *attempt {
+// judgeNodes goes it up to the verdicts on some nodes.
+func (u *upstream) judgeNodes(ctx context.Context, pod *v1.Pod, nodes []fwk.NodeInfo) *attempt {
 	a := &attempt{state: framework.NewCycleState(), nodes: map[string]*Verdict{}}
 	a.fit = &framework.FitError{Pod: pod, NumAllNodes: len(u.nodes)}
 	diagnosis := &a.fit.Diagnosis
@@ -102,9 +102,9 @@ func (u *upstream) scoreNodes(ctx context.Context, a *attempt, pod *v1.Pod) {
 	}
 }
 
-// best names the nodes of which the scheduler picks one, and their total. A nominated node that
-// still fits is taken at once.
-func (a *attempt) best(pod *v1.Pod) (names []string, total int64) {
+// bestNodes names the nodes of which the scheduler picks one, and their total. A nominated node
+// that still fits is taken at once.
+func (a *attempt) bestNodes(pod *v1.Pod) (names []string, total int64) {
 	if nominated := pod.Status.NominatedNodeName; nominated != "" {
 		for _, node := range a.feasible {
 			if node.Node().Name == nominated {
@@ -141,16 +141,16 @@ type victims struct {
 	ambiguous bool
 }
 
-// preempt lists every candidate for preemption. Nothing is evicted.
-func (u *upstream) preempt(ctx context.Context, w *World, a *attempt, pod *v1.Pod) ([]victims, error) {
+// preemptFor lists every candidate for preemption. Nothing is evicted.
+func (u *upstream) preemptFor(ctx context.Context, w *World, a *attempt, pod *v1.Pod) ([]victims, error) {
 	plugin, ok := u.plugins[defaultpreemption.Name].(*defaultpreemption.DefaultPreemption)
 	if !ok || !u.framework.HasPostFilterPlugins() {
 		return nil, nil
 	}
-	return u.candidates(ctx, w, plugin, a, pod)
+	return u.listCandidates(ctx, w, plugin, a, pod)
 }
 
-func (u *upstream) candidates(ctx context.Context, w *World, plugin *defaultpreemption.DefaultPreemption, a *attempt,
+func (u *upstream) listCandidates(ctx context.Context, w *World, plugin *defaultpreemption.DefaultPreemption, a *attempt,
 	pod *v1.Pod) ([]victims, error) {
 	statuses := a.fit.Diagnosis.NodeToStatus
 	if eligible, _ := plugin.PodEligibleToPreemptOthers(ctx, pod, statuses.Get(pod.Status.NominatedNodeName)); !eligible {
@@ -162,11 +162,11 @@ func (u *upstream) candidates(ctx context.Context, w *World, plugin *defaultpree
 	}
 	// Every candidate is asked for: with one more than there are, none of the search's own ends
 	// comes first.
-	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, a.state, pod, potential, w.budgets(), 0, int32(len(potential)+1))
+	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, a.state, pod, potential, w.listBudgets(), 0, int32(len(potential)+1))
 	var list []victims
 	for _, c := range candidates {
 		list = append(list, victimsOf(c.Name(), c.Victims()))
-		list[len(list)-1].ambiguous = ambiguous(w, c.Name(), pod)
+		list[len(list)-1].ambiguous = isAmbiguous(w, c.Name(), pod)
 	}
 	return list, err
 }
@@ -185,10 +185,10 @@ func victimsOf(node string, v *extenderv1.Victims) victims {
 	return out
 }
 
-// ambiguous tells whether the node has two pods of one priority that no kubelet has started: they
+// isAmbiguous tells whether the node has two pods of one priority that no kubelet has started: they
 // count as started now, each at the moment it is looked at, and which is the more important is
 // chance.
-func ambiguous(w *World, node string, pod *v1.Pod) bool {
+func isAmbiguous(w *World, node string, pod *v1.Pod) bool {
 	seen := map[int32]bool{}
 	for _, p := range w.Placed {
 		priority := corev1helpers.PodPriority(p)
@@ -203,8 +203,8 @@ func ambiguous(w *World, node string, pod *v1.Pod) bool {
 	return false
 }
 
-// cheapest are the candidates that may be picked.
-func cheapest(list []victims) (best []victims) {
+// cheapestOf are the candidates that may be picked.
+func cheapestOf(list []victims) (best []victims) {
 	for _, v := range list {
 		order := -1
 		if len(best) > 0 {
@@ -220,10 +220,10 @@ func cheapest(list []victims) (best []victims) {
 	return best
 }
 
-// message is the text of the FailedScheduling event. Where preemption finds candidates, it says
-// nothing of itself; where it does not, the plugins are asked in earnest, since then nothing is
-// evicted.
-func (u *upstream) message(ctx context.Context, a *attempt, pod *v1.Pod, candidates []victims) string {
+// failureMessage is the text of the FailedScheduling event. Where preemption finds candidates, it
+// says nothing of itself; where it does not, the plugins are asked in earnest, since then nothing
+// is evicted.
+func (u *upstream) failureMessage(ctx context.Context, a *attempt, pod *v1.Pod, candidates []victims) string {
 	if len(candidates) == 0 && u.framework.HasPostFilterPlugins() {
 		_, status := u.framework.RunPostFilterPlugins(ctx, a.state, pod, a.fit.Diagnosis.NodeToStatus)
 		a.fit.Diagnosis.PostFilterMsg = status.Message()

@@ -35,7 +35,7 @@ type World struct {
 	FilterOrder []string
 }
 
-func (w *World) budgets() []*policyv1.PodDisruptionBudget {
+func (w *World) listBudgets() []*policyv1.PodDisruptionBudget {
 	return ofKind[*policyv1.PodDisruptionBudget](w)
 }
 
@@ -48,9 +48,9 @@ func ofKind[T runtime.Object](w *World) (list []T) {
 	return list
 }
 
-// nominations are the pods that wait for room on a node: those of the pending ones that did
+// listNominated are the pods that wait for room on a node: those of the pending ones that did
 // preempt, too.
-func (w *World) nominations() []*v1.Pod {
+func (w *World) listNominated() []*v1.Pod {
 	list := slices.Clone(w.Nominated)
 	for _, p := range w.Pending {
 		placed := func(o *v1.Pod) bool { return o.UID == p.UID }
@@ -61,8 +61,8 @@ func (w *World) nominations() []*v1.Pod {
 	return list
 }
 
-// objects lists everything but the arguments, in an order that can be applied.
-func (w *World) objects() []runtime.Object {
+// listObjects lists everything but the arguments, in an order that can be applied.
+func (w *World) listObjects() []runtime.Object {
 	list := slices.Clone(w.Others)
 	for _, n := range w.Nodes {
 		list = append(list, n)
@@ -75,8 +75,8 @@ func (w *World) objects() []runtime.Object {
 	return list
 }
 
-// without returns the world less one object.
-func (w *World) without(gone runtime.Object) *World {
+// withoutObject returns the world less one object.
+func (w *World) withoutObject(gone runtime.Object) *World {
 	smaller := *w
 	is := func(o runtime.Object) bool { return o == gone }
 	smaller.Others = slices.DeleteFunc(slices.Clone(w.Others), is)

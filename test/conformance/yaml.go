@@ -16,8 +16,8 @@ import (
 // YAML shows a world as documents that kubectl could apply, and the plugins' arguments behind them.
 func (w *World) YAML() string {
 	var b strings.Builder
-	for _, object := range w.objects() {
-		fmt.Fprintf(&b, "---\n%s", document(object))
+	for _, object := range w.listObjects() {
+		fmt.Fprintf(&b, "---\n%s", toYAML(object))
 	}
 	for _, plugin := range slices.Sorted(maps.Keys(w.Args)) {
 		text, _ := yaml.Marshal(w.Args[plugin])
@@ -30,8 +30,8 @@ func (w *World) YAML() string {
 	return b.String()
 }
 
-// document leaves out what every object of its kind has empty.
-func document(object runtime.Object) []byte {
+// toYAML leaves out what every object of its kind has empty.
+func toYAML(object runtime.Object) []byte {
 	object = object.DeepCopyObject()
 	if kinds, _, err := clientscheme.Scheme.ObjectKinds(object); err == nil {
 		object.GetObjectKind().SetGroupVersionKind(kinds[0])
@@ -57,18 +57,18 @@ func document(object runtime.Object) []byte {
 	return text
 }
 
-// with returns the world with one object in the place of another.
-func (w *World) with(old, other runtime.Object) *World {
+// withReplaced returns the world with one object in the place of another.
+func (w *World) withReplaced(old, other runtime.Object) *World {
 	changed := *w
-	changed.Others = replaced(w.Others, old, other)
-	changed.Nodes = replaced(w.Nodes, old, other)
-	changed.Placed = replaced(w.Placed, old, other)
-	changed.Nominated = replaced(w.Nominated, old, other)
-	changed.Pending = replaced(w.Pending, old, other)
+	changed.Others = replaceIn(w.Others, old, other)
+	changed.Nodes = replaceIn(w.Nodes, old, other)
+	changed.Placed = replaceIn(w.Placed, old, other)
+	changed.Nominated = replaceIn(w.Nominated, old, other)
+	changed.Pending = replaceIn(w.Pending, old, other)
 	return &changed
 }
 
-func replaced[T runtime.Object](list []T, old, other runtime.Object) []T {
+func replaceIn[T runtime.Object](list []T, old, other runtime.Object) []T {
 	list = slices.Clone(list)
 	for i := range list {
 		if runtime.Object(list[i]) == old {
@@ -82,4 +82,4 @@ func newOf(o runtime.Object) runtime.Object {
 	return reflect.New(reflect.TypeOf(o).Elem()).Interface().(runtime.Object)
 }
 
-func equal(a, b runtime.Object) bool { return equality.Semantic.DeepEqual(a, b) }
+func semanticEqual(a, b runtime.Object) bool { return equality.Semantic.DeepEqual(a, b) }

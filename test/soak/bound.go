@@ -13,9 +13,9 @@ func (w *witness) checkBound(p *podSeen, before *v1.Pod, now time.Time) {
 		p.boundAt = now
 	}
 	if before != nil && before.Spec.NodeName != "" {
-		w.checks.add(boundOnce)
+		w.checks.addOne(boundOnce)
 		if before.Spec.NodeName != node {
-			w.report(boundOnce, key(p.pod), "pod %s went from node %s to %q", key(p.pod), before.Spec.NodeName, node)
+			w.reportOnce(boundOnce, podKey(p.pod), "pod %s went from node %s to %q", podKey(p.pod), before.Spec.NodeName, node)
 		}
 	}
 	if node != "" && (before == nil || before.Spec.NodeName == "") {

@@ -35,8 +35,8 @@ type sizes struct {
 
 func newSizes() *sizes { return &sizes{first: map[int]size{}, most: map[string]size{}} }
 
-// note compares with the bounds, and says what is over them.
-func (s *sizes) note(name string, pid int, now size) (over []string) {
+// noteSize compares with the bounds, and says what is over them.
+func (s *sizes) noteSize(name string, pid int, now size) (over []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	most := s.most[name]
@@ -61,27 +61,27 @@ func (s *sizes) note(name string, pid int, now size) (over []string) {
 	return over
 }
 
-// measure looks at all parts of Berth. The control plane is measured, and not judged: it is
+// measureParts looks at all parts of Berth. The control plane is measured, and not judged: it is
 // Kubernetes' own.
-func (c *campaign) measure() {
+func (c *campaign) measureParts() {
 	for _, p := range c.parts {
 		pid := p.pid()
 		now := size{memory: residentMemory(pid)}
-		if body, err := p.get("/metrics"); err == nil {
-			now.goroutines = metric(body, "go_goroutines")
+		if body, err := p.getPath("/metrics"); err == nil {
+			now.goroutines = parseMetric(body, "go_goroutines")
 		}
 
 		if pid == 0 || now.memory == 0 {
 			continue
 		}
-		over := c.sizes.note(p.name, pid, now)
+		over := c.sizes.noteSize(p.name, pid, now)
 		if p == c.plane {
 			continue
 		}
 
-		c.witness.checks.add(bounded)
+		c.witness.checks.addOne(bounded)
 		for _, what := range over {
-			c.found(bounded, what, p.name)
+			c.addViolation(bounded, what, p.name)
 		}
 	}
 }
@@ -101,7 +101,7 @@ func residentMemory(pid int) int64 {
 	return 0
 }
 
-func metric(page, name string) int64 {
+func parseMetric(page, name string) int64 {
 	lines := bufio.NewScanner(strings.NewReader(page))
 	for lines.Scan() {
 		if rest, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
@@ -114,9 +114,9 @@ func metric(page, name string) int64 {
 
 var endpoints = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-// get reads one of the part's endpoints.
-func (p *part) get(path string) (string, error) {
-	address := p.journal.endpoints()
+// getPath reads one of the part's endpoints.
+func (p *part) getPath(path string) (string, error) {
+	address := p.journal.endpointAddress()
 	if address == "" {
 		return "", fmt.Errorf("it has not said where its endpoints are")
 	}

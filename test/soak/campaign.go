@@ -56,9 +56,9 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	c := &campaign{Options: o, began: time.Now(), phase: "start", election: quick, faults: newCounts(),
 		requests: newCounts(), deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
-	c.witness = newWitness(c.Silence, c.found)
-	defer c.clear()
-	if err := c.start(ctx); err != nil {
+	c.witness = newWitness(c.Silence, c.addViolation)
+	defer c.cleanUp()
+	if err := c.startAll(ctx); err != nil {
 		return nil, err
 	}
 	playing, enough := context.WithCancel(ctx)
@@ -66,24 +66,24 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	c.enough = enough
 	watching, stop := context.WithCancel(ctx)
 	var witnesses sync.WaitGroup
-	for _, f := range followers(c.client, c.witness) {
-		witnesses.Go(func() { f.run(watching) })
+	for _, f := range newFollowers(c.client, c.witness) {
+		witnesses.Go(func() { f.runFollower(watching) })
 	}
-	witnesses.Go(func() { c.look(watching) })
-	witnesses.Go(func() { c.ask(watching) })
-	witnesses.Go(func() { c.tell(watching) })
-	c.play(playing)
+	witnesses.Go(func() { c.watchClock(watching) })
+	witnesses.Go(func() { c.pollReady(watching) })
+	witnesses.Go(func() { c.printProgress(watching) })
+	c.playRounds(playing)
 	stop()
 	witnesses.Wait()
 	if ctx.Err() != nil {
-		return c.report(), ctx.Err() // what is known so far
+		return c.makeReport(), ctx.Err() // what is known so far
 	}
-	c.end()
-	return c.report(), nil
+	c.endParts()
+	return c.makeReport(), nil
 }
 
-// seeded is a source of chance of its own for one purpose.
-func (c *campaign) seeded(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, purpose)) }
+// newRand is a source of chance of its own for one purpose.
+func (c *campaign) newRand(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(c.Seed, purpose)) }
 
 const (
 	forStorm = iota + 1
@@ -91,29 +91,29 @@ const (
 	forNetworks // and a number for each
 )
 
-// play goes through the rounds.
-func (c *campaign) play(ctx context.Context) {
+// playRounds goes through the rounds.
+func (c *campaign) playRounds(ctx context.Context) {
 	c.setPhase("first rest")
-	if !c.rest(ctx) {
+	if !c.awaitRest(ctx) {
 		return // there is nothing to be disturbed
 	}
-	storm := &storm{c: c, rng: c.seeded(forStorm), counts: c.faults}
+	storm := &storm{c: c, rng: c.newRand(forStorm), counts: c.faults}
 	for ctx.Err() == nil && (c.rounds == 0 || time.Since(c.began) < c.For) {
 		c.setPhase("storm")
 		storm.targets = c.parts
 		if c.rounds%2 == 1 {
-			storm.targets = c.networked()
+			storm.targets = c.networkedParts()
 		}
 		raging, over := context.WithTimeout(ctx, c.Storm)
 		var both sync.WaitGroup
-		both.Go(func() { storm.run(raging) })
-		both.Go(func() { c.churn.run(raging) })
+		both.Go(func() { storm.runFaults(raging) })
+		both.Go(func() { c.churn.runDeeds(raging) })
 		both.Wait()
 		over()
 		c.setPhase("faults over")
-		c.settle(ctx)
+		c.awaitSettled(ctx)
 		c.setPhase("rest")
-		c.rest(ctx)
+		c.awaitRest(ctx)
 		c.mu.Lock()
 		c.rounds++
 		c.mu.Unlock()
@@ -125,12 +125,12 @@ func (c *campaign) setPhase(phase string) {
 	defer c.mu.Unlock()
 	c.phase = phase
 	for _, p := range c.parts {
-		p.journal.note("phase: %s", phase)
+		p.journal.writeNote("phase: %s", phase)
 	}
 }
 
-// start brings up the control plane, and all other parts, each behind a network of its own.
-func (c *campaign) start(ctx context.Context) error {
+// startAll brings up the control plane, and all other parts, each behind a network of its own.
+func (c *campaign) startAll(ctx context.Context) error {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return err
 	}
@@ -161,26 +161,26 @@ func (c *campaign) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.keeping.Go(func() { c.plane.keep(keeping) })
-	config, err := c.connect(ctx, filepath.Join(data, "kubeconfig"))
+	c.keeping.Go(func() { c.plane.keepRunning(keeping) })
+	config, err := c.connectAPI(ctx, filepath.Join(data, "kubeconfig"))
 	if err != nil {
 		return err
 	}
 	if c.client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
-	c.churn = &churn{client: c.client, rng: c.seeded(forChurn), nodes: c.Nodes, counts: c.deeds}
+	c.churn = &churn{client: c.client, rng: c.newRand(forChurn), nodes: c.Nodes, counts: c.deeds}
 	if err := c.startParts(config); err != nil {
 		return err
 	}
-	for _, p := range c.networked() {
-		c.keeping.Go(func() { p.keep(keeping) })
+	for _, p := range c.networkedParts() {
+		c.keeping.Go(func() { p.keepRunning(keeping) })
 	}
 	return nil
 }
 
-// connect waits for the API server.
-func (c *campaign) connect(ctx context.Context, kubeconfig string) (*rest.Config, error) {
+// connectAPI waits for the API server.
+func (c *campaign) connectAPI(ctx context.Context, kubeconfig string) (*rest.Config, error) {
 	for end := time.Now().Add(2 * time.Minute); ; {
 		config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 		if err == nil {
@@ -198,7 +198,7 @@ func (c *campaign) connect(ctx context.Context, kubeconfig string) (*rest.Config
 			return config, nil
 		case time.Now().After(end):
 			return nil, fmt.Errorf("the control plane did not start: %w: see %s", err, c.Dir)
-		case !pause(ctx, 100*time.Millisecond):
+		case !sleepFor(ctx, 100*time.Millisecond):
 			return nil, ctx.Err()
 		}
 	}
@@ -213,23 +213,24 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// networked are the parts that reach the API server through a network: all but the control plane.
-func (c *campaign) networked() []*part {
+// networkedParts are the parts that reach the API server through a network: all but the control
+// plane.
+func (c *campaign) networkedParts() []*part {
 	return slices.DeleteFunc(slices.Clone(c.parts), func(p *part) bool { return p.network == nil })
 }
 
-func (c *campaign) controllers() []*part {
-	return slices.DeleteFunc(slices.Clone(c.parts), func(p *part) bool { return p.kind() != "controller" })
+func (c *campaign) controllerParts() []*part {
+	return slices.DeleteFunc(slices.Clone(c.parts), func(p *part) bool { return p.kindName() != "controller" })
 }
 
-// look asks again and again what time alone brings about.
-func (c *campaign) look(ctx context.Context) {
+// watchClock asks again and again what time alone brings about.
+func (c *campaign) watchClock(ctx context.Context) {
 	last := time.Now()
-	for pause(ctx, 500*time.Millisecond) {
+	for sleepFor(ctx, 500*time.Millisecond) {
 		now, passed := time.Now(), time.Duration(0)
-		fair := c.plane.well(now, recovers)
-		for _, p := range c.controllers() {
-			fair = fair && (c.rolling || p.well(now, recovers))
+		fair := c.plane.isWell(now, recovers)
+		for _, p := range c.controllerParts() {
+			fair = fair && (c.rolling || p.isWell(now, recovers))
 		}
 		if fair && now.Sub(last) < 2*time.Second { // else this process itself got no time to see what happened
 			passed = now.Sub(last)
@@ -239,41 +240,41 @@ func (c *campaign) look(ctx context.Context) {
 	}
 }
 
-// ask asks the API server again and again whether it is ready: one that runs and does not answer is
-// in trouble, too.
-func (c *campaign) ask(ctx context.Context) {
-	for pause(ctx, 500*time.Millisecond) {
-		if err := c.answers(ctx); err != nil {
-			c.plane.ails()
+// pollReady asks the API server again and again whether it is ready: one that runs and does not
+// answer is in trouble, too.
+func (c *campaign) pollReady(ctx context.Context) {
+	for sleepFor(ctx, 500*time.Millisecond) {
+		if err := c.checkReady(ctx); err != nil {
+			c.plane.noteTrouble()
 		}
 	}
 }
 
-func (c *campaign) answers(ctx context.Context) error {
+func (c *campaign) checkReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	_, err := c.client.Discovery().RESTClient().Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Raw()
 	return err
 }
 
-// end asks every part to end, the control plane last.
-func (c *campaign) end() {
+// endParts asks every part to end, the control plane last.
+func (c *campaign) endParts() {
 	c.setPhase("end")
 	c.release() // none is started again
 	for _, p := range slices.Backward(c.parts) {
-		code, ran := p.terminate(time.Minute)
+		code, ran := p.terminateProcess(time.Minute)
 		if !ran {
 			continue
 		}
-		c.witness.checks.add(cleanEnd)
+		c.witness.checks.addOne(cleanEnd)
 		if code != 0 {
-			c.found(cleanEnd, fmt.Sprintf("%s was asked to end and did so with exit code %d", p.name, code), p.name)
+			c.addViolation(cleanEnd, fmt.Sprintf("%s was asked to end and did so with exit code %d", p.name, code), p.name)
 		}
 	}
 }
 
-// clear leaves nothing running and nothing mounted.
-func (c *campaign) clear() {
+// cleanUp leaves nothing running and nothing mounted.
+func (c *campaign) cleanUp() {
 	if c.release != nil {
 		c.release()
 	}
@@ -281,7 +282,7 @@ func (c *campaign) clear() {
 	go func() { c.keeping.Wait(); close(ended) }()
 	for over := false; !over; { // one may just have been starting
 		for _, p := range slices.Backward(c.parts) {
-			p.kill(0)
+			p.killProcess(0)
 		}
 		select {
 		case <-ended:
@@ -296,7 +297,7 @@ func (c *campaign) clear() {
 		p.journal.file.Close()
 	}
 	if c.disk != nil {
-		if err := c.disk.remove(); err != nil {
+		if err := c.disk.unmountDisk(); err != nil {
 			fmt.Fprintln(c.Out, "soak: remove the disk:", err)
 		}
 	}

@@ -31,7 +31,7 @@ func (c *campaign) startParts(api *rest.Config) error {
 
 	berth := filepath.Join(c.Bin, "berth")
 	scheduler := []string{berth, "scheduler"}
-	if alone := filepath.Join(c.Bin, "berth-scheduler"); exists(alone) {
+	if alone := filepath.Join(c.Bin, "berth-scheduler"); pathExists(alone) {
 		scheduler = []string{alone}
 	}
 
@@ -50,7 +50,7 @@ func (c *campaign) startParts(api *rest.Config) error {
 
 	for i, name := range []string{"scheduler-1", "scheduler-2", "controller-1", "controller-2", "nodes"} {
 		kind, _, _ := strings.Cut(name, "-")
-		network, err := newNetwork(api, c.seeded(forNetworks+uint64(i)), c.requests, func(pod string) {
+		network, err := newNetwork(api, c.newRand(forNetworks+uint64(i)), c.requests, func(pod string) {
 			if kind == "controller" {
 				c.witness.noteDeletion(pod, time.Now())
 			}
@@ -68,7 +68,7 @@ func (c *campaign) startParts(api *rest.Config) error {
 	return nil
 }
 
-func exists(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
@@ -80,9 +80,9 @@ func (c *campaign) newPart(name string, network *network, argv func(kubeconfig s
 		return nil, err
 	}
 
-	p := &part{name: name, network: network, excused: c.excused, ended: c.partEnded}
+	p := &part{name: name, network: network, excused: c.excuseOf, ended: c.partEnded}
 	p.journal = newJournal(name, file, func(line string) {
-		c.found(noPanic, fmt.Sprintf("%s: %s", name, line), name)
+		c.addViolation(noPanic, fmt.Sprintf("%s: %s", name, line), name)
 	})
 	kubeconfig := filepath.Join(c.Dir, name+".kubeconfig")
 	if network != nil {
@@ -98,22 +98,22 @@ func (c *campaign) newPart(name string, network *network, argv func(kubeconfig s
 	return p, nil
 }
 
-// kind is what the part is, without its number.
-func (p *part) kind() string {
+// kindName is what the part is, without its number.
+func (p *part) kindName() string {
 	kind, _, _ := strings.Cut(p.name, "-")
 	return kind
 }
 
-// excused names the ends that are as documented: a leader that may be none any more, a part that
+// excuseOf names the ends that are as documented: a leader that may be none any more, a part that
 // does not reach the API server when it starts or is refused by it, and a control plane without
 // room for its state.
-func (c *campaign) excused(p *part, words string) (string, bool) {
+func (c *campaign) excuseOf(p *part, words string) (string, bool) {
 	switch {
 	case strings.Contains(words, "leadership lost"):
 		return "leadership lost", true
 	case strings.Contains(words, "cannot be reached"), strings.Contains(words, "no answer"):
 		return "the API server could not be reached", true
-	case p.kind() == "nodes" && strings.Contains(words, "berth: "+refusal):
+	case p.kindName() == "nodes" && strings.Contains(words, "berth: "+refusal):
 		return "the API server refused its first request", true
 	case c.disk != nil && c.disk.filled.Load() && strings.Contains(words, "no space left"):
 		return "no room for the state of etcd", true
@@ -123,10 +123,10 @@ func (c *campaign) excused(p *part, words string) (string, bool) {
 
 // partEnded hears that a part ended without being asked to.
 func (c *campaign) partEnded(p *part, why string, excused bool) {
-	c.witness.checks.add(noPanic)
-	c.ends.add(p.kind() + ": " + why)
+	c.witness.checks.addOne(noPanic)
+	c.ends.addOne(p.kindName() + ": " + why)
 	if !excused {
-		c.found(noPanic, fmt.Sprintf("%s ended by itself: %s: %s", p.name, why, firstOf(p.journal.last(3))), p.name)
+		c.addViolation(noPanic, fmt.Sprintf("%s ended by itself: %s: %s", p.name, why, firstOf(p.journal.lastLines(3))), p.name)
 	}
 }
 

@@ -36,36 +36,36 @@ type deed struct {
 	do    func(context.Context) error
 }
 
-func (c *churn) deeds() []deed {
+func (c *churn) listDeeds() []deed {
 	mends := max(1, c.mends)
 	return []deed{
-		{"workload scaled", 10, c.scale},
-		{"workload rolled", 3, c.roll},
+		{"workload scaled", 10, c.scaleWorkload},
+		{"workload rolled", 3, c.rollWorkload},
 		{"job made", 4, c.makeJob},
 		{"pod deleted", 3, c.deletePod},
-		{"workload deleted and made anew", 1, c.recreate},
-		{"node tainted NoExecute", 6, func(ctx context.Context) error { return c.taint(ctx, evictKey, v1.TaintEffectNoExecute) }},
-		{"node tainted NoSchedule", 2, func(ctx context.Context) error { return c.taint(ctx, rejectKey, v1.TaintEffectNoSchedule) }},
+		{"workload deleted and made anew", 1, c.recreateWorkload},
+		{"node tainted NoExecute", 6, func(ctx context.Context) error { return c.taintNode(ctx, evictKey, v1.TaintEffectNoExecute) }},
+		{"node tainted NoSchedule", 2, func(ctx context.Context) error { return c.taintNode(ctx, rejectKey, v1.TaintEffectNoSchedule) }},
 		{"node tainted PreferNoSchedule", 1,
-			func(ctx context.Context) error { return c.taint(ctx, avoidKey, v1.TaintEffectPreferNoSchedule) }},
-		{"node untainted", 4 * mends, c.untaint},
-		{"node cordoned", 2, func(ctx context.Context) error { return c.cordon(ctx, c.node(), true) }},
+			func(ctx context.Context) error { return c.taintNode(ctx, avoidKey, v1.TaintEffectPreferNoSchedule) }},
+		{"node untainted", 4 * mends, c.untaintNode},
+		{"node cordoned", 2, func(ctx context.Context) error { return c.cordonNode(ctx, c.randomNode(), true) }},
 		{"node uncordoned", 3 * mends, func(ctx context.Context) error { return c.uncordonOne(ctx) }},
-		{"node drained", 2, c.drain},
-		{"node silenced", 2, c.fail},
-		{"node recovered", 2 * mends, c.recover},
-		{"node under pressure", 1, c.pressure},
+		{"node drained", 2, c.drainNode},
+		{"node silenced", 2, c.failNodes},
+		{"node recovered", 2 * mends, c.recoverNode},
+		{"node under pressure", 1, c.pressNode},
 	}
 }
 
-// run does one deed after the other until the context ends.
-func (c *churn) run(ctx context.Context) {
-	deeds, sum := c.deeds(), 0
+// runDeeds does one deed after the other until the context ends.
+func (c *churn) runDeeds(ctx context.Context) {
+	deeds, sum := c.listDeeds(), 0
 	for _, d := range deeds {
 		sum += d.often
 	}
 
-	for pause(ctx, time.Duration(c.rng.Int64N(int64(600*time.Millisecond)))) {
+	for sleepFor(ctx, time.Duration(c.rng.Int64N(int64(600*time.Millisecond)))) {
 		dice := c.rng.IntN(sum)
 		i := slices.IndexFunc(deeds, func(d deed) bool { dice -= d.often; return dice < 0 })
 		doing, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -73,21 +73,21 @@ func (c *churn) run(ctx context.Context) {
 		cancel()
 		switch {
 		case err == nil:
-			c.counts.add(deeds[i].name)
+			c.counts.addOne(deeds[i].name)
 		case ctx.Err() == nil:
-			c.counts.add("not done: the API did not let it")
+			c.counts.addOne("not done: the API did not let it")
 		}
 	}
 }
 
-func (c *churn) node() string { return fmt.Sprintf("node-%d", 1+c.rng.IntN(c.nodes)) }
+func (c *churn) randomNode() string { return fmt.Sprintf("node-%d", 1+c.rng.IntN(c.nodes)) }
 
-func (c *churn) workload() *workload {
-	all := workloads()
+func (c *churn) randomWorkload() *workload {
+	all := allWorkloads()
 	return &all[c.rng.IntN(len(all))]
 }
 
-func (c *churn) patch(ctx context.Context, l *workload, body string) error {
+func (c *churn) patchWorkload(ctx context.Context, l *workload, body string) error {
 	var err error
 	if l.set {
 		_, err = c.client.AppsV1().StatefulSets(namespace).Patch(ctx, l.name, types.MergePatchType, []byte(body), metav1.PatchOptions{})
@@ -97,18 +97,19 @@ func (c *churn) patch(ctx context.Context, l *workload, body string) error {
 	return err
 }
 
-func (c *churn) scale(ctx context.Context) error {
-	l := c.workload()
-	return c.patch(ctx, l, fmt.Sprintf(`{"spec":{"replicas":%d}}`, c.rng.IntN(l.most(c.nodes)+1)))
+func (c *churn) scaleWorkload(ctx context.Context) error {
+	l := c.randomWorkload()
+	return c.patchWorkload(ctx, l, fmt.Sprintf(`{"spec":{"replicas":%d}}`, c.rng.IntN(l.mostPods(c.nodes)+1)))
 }
 
-func (c *churn) roll(ctx context.Context) error {
-	return c.patch(ctx, c.workload(), fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"rolled":"%d"}}}}}`, c.rng.Uint32()))
+func (c *churn) rollWorkload(ctx context.Context) error {
+	return c.patchWorkload(ctx, c.randomWorkload(),
+		fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"rolled":"%d"}}}}}`, c.rng.Uint32()))
 }
 
-func (c *churn) recreate(ctx context.Context) error {
-	l, policy := c.workload(), metav1.DeletePropagationBackground
-	replicas := c.rng.IntN(l.most(c.nodes) + 1)
+func (c *churn) recreateWorkload(ctx context.Context) error {
+	l, policy := c.randomWorkload(), metav1.DeletePropagationBackground
+	replicas := c.rng.IntN(l.mostPods(c.nodes) + 1)
 	options := metav1.DeleteOptions{PropagationPolicy: &policy}
 	var err error
 	if l.set {
@@ -119,18 +120,19 @@ func (c *churn) recreate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return retry.OnError(retry.DefaultBackoff, func(error) bool { return true }, func() error { return l.create(ctx, c.client, replicas) })
+	return retry.OnError(retry.DefaultBackoff, func(error) bool { return true },
+		func() error { return l.createWorkload(ctx, c.client, replicas) })
 }
 
 func (c *churn) makeJob(ctx context.Context) error {
 	c.jobs++
-	j := job(fmt.Sprintf("job-%d", c.jobs), int32(1+c.rng.IntN(8)), int32(1+c.rng.IntN(4)), int64(100+100*c.rng.IntN(8)))
+	j := newJob(fmt.Sprintf("job-%d", c.jobs), int32(1+c.rng.IntN(8)), int32(1+c.rng.IntN(4)), int64(100+100*c.rng.IntN(8)))
 	_, err := c.client.BatchV1().Jobs(namespace).Create(ctx, j, metav1.CreateOptions{})
 	return err
 }
 
 func (c *churn) deletePod(ctx context.Context) error {
-	l := c.workload()
+	l := c.randomWorkload()
 	pods, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + l.name, ResourceVersion: "0"})
 	if err != nil || len(pods.Items) == 0 {
 		return err
@@ -138,8 +140,8 @@ func (c *churn) deletePod(ctx context.Context) error {
 	return c.client.CoreV1().Pods(namespace).Delete(ctx, pods.Items[c.rng.IntN(len(pods.Items))].Name, metav1.DeleteOptions{})
 }
 
-// change writes a node, also if somebody else does.
-func (c *churn) change(ctx context.Context, name string, change func(*v1.Node)) error {
+// changeNode writes a node, also if somebody else does.
+func (c *churn) changeNode(ctx context.Context, name string, change func(*v1.Node)) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -151,24 +153,24 @@ func (c *churn) change(ctx context.Context, name string, change func(*v1.Node)) 
 	})
 }
 
-// taint puts a taint on a node: without a time as kubectl does, or with that of a clock that may be
-// wrong.
-func (c *churn) taint(ctx context.Context, key string, effect v1.TaintEffect) error {
+// taintNode puts a taint on a node: without a time as kubectl does, or with that of a clock that
+// may be wrong.
+func (c *churn) taintNode(ctx context.Context, key string, effect v1.TaintEffect) error {
 	t := v1.Taint{Key: key, Value: fmt.Sprint(c.rng.IntN(3)), Effect: effect}
 	if wrong := []time.Duration{0, 0, -time.Hour, time.Hour}; effect == v1.TaintEffectNoExecute && c.rng.IntN(3) == 0 {
 		t.TimeAdded = &metav1.Time{Time: time.Now().Add(wrong[c.rng.IntN(len(wrong))]).Truncate(time.Second)}
 	}
-	return c.change(ctx, c.node(), func(n *v1.Node) {
+	return c.changeNode(ctx, c.randomNode(), func(n *v1.Node) {
 		if !slices.ContainsFunc(n.Spec.Taints, func(has v1.Taint) bool { return has.MatchTaint(&t) }) {
 			n.Spec.Taints = append(n.Spec.Taints, t)
 		}
 	})
 }
 
-func ours(t v1.Taint) bool { return strings.HasPrefix(t.Key, "soak/") }
+func isOurs(t v1.Taint) bool { return strings.HasPrefix(t.Key, "soak/") }
 
-// some is a node of those that are so, or none.
-func (c *churn) some(ctx context.Context, is func(*v1.Node) bool) (string, error) {
+// someNode is a node of those that are so, or none.
+func (c *churn) someNode(ctx context.Context, is func(*v1.Node) bool) (string, error) {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return "", err
@@ -182,32 +184,32 @@ func (c *churn) some(ctx context.Context, is func(*v1.Node) bool) (string, error
 	return "", nil
 }
 
-func (c *churn) untaint(ctx context.Context) error {
-	name, err := c.some(ctx, func(n *v1.Node) bool { return slices.ContainsFunc(n.Spec.Taints, ours) })
+func (c *churn) untaintNode(ctx context.Context) error {
+	name, err := c.someNode(ctx, func(n *v1.Node) bool { return slices.ContainsFunc(n.Spec.Taints, isOurs) })
 	if name == "" {
 		return err
 	}
-	return c.change(ctx, name, func(n *v1.Node) { n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, ours) })
+	return c.changeNode(ctx, name, func(n *v1.Node) { n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, isOurs) })
 }
 
-func (c *churn) cordon(ctx context.Context, name string, cordoned bool) error {
+func (c *churn) cordonNode(ctx context.Context, name string, cordoned bool) error {
 	body := fmt.Appendf(nil, `{"spec":{"unschedulable":%t}}`, cordoned)
 	_, err := c.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
 	return err
 }
 
 func (c *churn) uncordonOne(ctx context.Context) error {
-	name, err := c.some(ctx, func(n *v1.Node) bool { return n.Spec.Unschedulable })
+	name, err := c.someNode(ctx, func(n *v1.Node) bool { return n.Spec.Unschedulable })
 	if name == "" {
 		return err
 	}
-	return c.cordon(ctx, name, false)
+	return c.cordonNode(ctx, name, false)
 }
 
-// drain cordons a node and asks once for each of its pods to be evicted; budgets may refuse.
-func (c *churn) drain(ctx context.Context) error {
-	name := c.node()
-	if err := c.cordon(ctx, name, true); err != nil {
+// drainNode cordons a node and asks once for each of its pods to be evicted; budgets may refuse.
+func (c *churn) drainNode(ctx context.Context) error {
+	name := c.randomNode()
+	if err := c.cordonNode(ctx, name, true); err != nil {
 		return err
 	}
 
@@ -222,45 +224,45 @@ func (c *churn) drain(ctx context.Context) error {
 		}
 		meta := metav1.ObjectMeta{Name: pods.Items[i].Name, Namespace: namespace}
 		if c.client.CoreV1().Pods(namespace).EvictV1(ctx, &policyv1.Eviction{ObjectMeta: meta}) == nil {
-			c.counts.add("pod evicted by drain")
+			c.counts.addOne("pod evicted by drain")
 		}
 	}
 
 	return nil
 }
 
-func (c *churn) faults() simnodes.Faults { return simnodes.Faults{Client: c.client} }
+func (c *churn) nodeFaults() simnodes.Faults { return simnodes.Faults{Client: c.client} }
 
-// fail silences a node or, now and then, a zone; as `berth nodes fail` does.
-func (c *churn) fail(ctx context.Context) error {
-	which := simnodes.Selection{Names: []string{c.node()}}
+// failNodes silences a node or, now and then, a zone; as `berth nodes fail` does.
+func (c *churn) failNodes(ctx context.Context) error {
+	which := simnodes.Selection{Names: []string{c.randomNode()}}
 	if c.rng.IntN(6) == 0 {
 		which = simnodes.Selection{Zones: []string{fmt.Sprintf("z%d", 1+c.rng.IntN(3))}}
 	}
-	_, err := c.faults().Fail(ctx, which, 0)
+	_, err := c.nodeFaults().Fail(ctx, which, 0)
 	return err
 }
 
-func silent(n *v1.Node) bool { return n.Annotations[kubelet.AnnotationHeartbeat] != "" }
+func isSilent(n *v1.Node) bool { return n.Annotations[kubelet.AnnotationHeartbeat] != "" }
 
-func (c *churn) recover(ctx context.Context) error {
-	name, err := c.some(ctx, silent)
+func (c *churn) recoverNode(ctx context.Context) error {
+	name, err := c.someNode(ctx, isSilent)
 	if name == "" {
 		return err
 	}
-	_, err = c.faults().Recover(ctx, simnodes.Selection{Names: []string{name}})
+	_, err = c.nodeFaults().Recover(ctx, simnodes.Selection{Names: []string{name}})
 	return err
 }
 
-func (c *churn) pressure(ctx context.Context) error {
-	_, err := c.faults().SetConditions(ctx, simnodes.Selection{Names: []string{c.node()}},
+func (c *churn) pressNode(ctx context.Context) error {
+	_, err := c.nodeFaults().SetConditions(ctx, simnodes.Selection{Names: []string{c.randomNode()}},
 		kubelet.Conditions{v1.NodeMemoryPressure: v1.ConditionTrue})
 	return err
 }
 
-// fill has more small pods than there is room for, and more that want a device than there are: at
-// rest every node is full then, and what a scheduler has lost count of is missed.
-func (c *churn) fill(ctx context.Context) error {
+// fillNodes has more small pods than there is room for, and more that want a device than there are:
+// at rest every node is full then, and what a scheduler has lost count of is missed.
+func (c *churn) fillNodes(ctx context.Context) error {
 	for name, replicas := range map[string]int{filler: c.nodes * nodeCPU * 2, guarded: c.nodes*nodeWidgets + 1} {
 		body := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
 		if _, err := c.client.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, body,
@@ -271,8 +273,8 @@ func (c *churn) fill(ctx context.Context) error {
 	return nil
 }
 
-// restore takes back all that was done to nodes.
-func (c *churn) restore(ctx context.Context) error {
+// restoreNodes takes back all that was done to nodes.
+func (c *churn) restoreNodes(ctx context.Context) error {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -280,13 +282,13 @@ func (c *churn) restore(ctx context.Context) error {
 
 	for i := range nodes.Items {
 		n := &nodes.Items[i]
-		if !n.Spec.Unschedulable && !silent(n) && n.Annotations[kubelet.AnnotationConditions] == "" &&
-			!slices.ContainsFunc(n.Spec.Taints, ours) {
+		if !n.Spec.Unschedulable && !isSilent(n) && n.Annotations[kubelet.AnnotationConditions] == "" &&
+			!slices.ContainsFunc(n.Spec.Taints, isOurs) {
 			continue
 		}
-		if err := c.change(ctx, n.Name, func(n *v1.Node) {
+		if err := c.changeNode(ctx, n.Name, func(n *v1.Node) {
 			n.Spec.Unschedulable = false
-			n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, ours)
+			n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, isOurs)
 			for _, annotation := range []string{kubelet.AnnotationConditions, kubelet.AnnotationHeartbeat,
 				kubelet.AnnotationHeartbeatUntil} {
 				delete(n.Annotations, annotation)

@@ -32,8 +32,8 @@ func newDisk(dir string) (*disk, error) {
 	return &disk{dir: dir}, nil
 }
 
-// fill takes all that is free.
-func (d *disk) fill() bool {
+// fillDisk takes all that is free.
+func (d *disk) fillDisk() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.file != nil {
@@ -68,7 +68,7 @@ func fileSize(f *os.File) int64 {
 	return 0
 }
 
-func (d *disk) free() {
+func (d *disk) freeDisk() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.file == nil {
@@ -79,8 +79,8 @@ func (d *disk) free() {
 	d.file = nil
 }
 
-// remove unmounts it; nothing of it is left.
-func (d *disk) remove() error {
-	d.free()
+// unmountDisk unmounts it; nothing of it is left.
+func (d *disk) unmountDisk() error {
+	d.freeDisk()
 	return errors.Join(syscall.Unmount(d.dir, 0), os.Remove(d.dir))
 }

@@ -47,11 +47,11 @@ func (w *witness) seesNode(node *v1.Node, now time.Time, gap *span) {
 	if silent := node.Annotations[kubelet.AnnotationHeartbeat] == kubelet.HeartbeatStopped; silent != n.silent.is {
 		n.silent.is, n.silent.fair = silent, w.fair
 	}
-	n.hold(now, gap)
+	n.recordTaints(now, gap)
 }
 
-// hold compares the taints with those that the node had.
-func (n *nodeSeen) hold(now time.Time, gap *span) {
+// recordTaints compares the taints with those that the node had.
+func (n *nodeSeen) recordTaints(now time.Time, gap *span) {
 	var before []heldTaint
 	if len(n.history) > 0 {
 		before = n.history[len(n.history)-1].taints
@@ -87,7 +87,7 @@ func (n *nodeSeen) hold(now time.Time, gap *span) {
 	n.history = append(n.history, held{now, taints})
 }
 
-func (n *nodeSeen) forget(before time.Time) {
+func (n *nodeSeen) forgetBefore(before time.Time) {
 	for len(n.history) > 1 && n.history[1].from.Before(before) {
 		n.history = n.history[1:]
 	}
@@ -121,18 +121,18 @@ func dueBy(by time.Time, pod *v1.Pod, bound time.Time, taints []heldTaint, since
 // checkJust: a pod that a controller deleted for a taint was asked to go at some time in the
 // window.
 func (w *witness) checkJust(p *podSeen, now time.Time) {
-	if at, sent := w.deleted[key(p.pod)]; !sent || now.Sub(at) > 2*window {
+	if at, sent := w.deleted[podKey(p.pod)]; !sent || now.Sub(at) > 2*window {
 		return // marked once, and deleted by somebody else
 	}
 	if !w.sawAll(now.Add(-window), "nodes", "pods") {
-		w.checks.add(evictionJust + " (not judged: changes may have been missed)")
+		w.checks.addOne(evictionJust + " (not judged: changes may have been missed)")
 		return
 	}
 	n := w.nodes[p.pod.Spec.NodeName]
 	if n == nil {
 		return
 	}
-	w.checks.add(evictionJust)
+	w.checks.addOne(evictionJust)
 	bound := p.pod.CreationTimestamp.Time // no pod can have been bound before
 	for i, h := range n.history {
 		until := now
@@ -146,8 +146,8 @@ func (w *witness) checkJust(p *podSeen, now time.Time) {
 			return
 		}
 	}
-	w.report(evictionJust, key(p.pod), "pod %s was deleted for a taint of node %s, and none "+
-		"asked for it in the last %s", key(p.pod), n.node.Name, window)
+	w.reportOnce(evictionJust, podKey(p.pod), "pod %s was deleted for a taint of node %s, and none "+
+		"asked for it in the last %s", podKey(p.pod), n.node.Name, window)
 }
 
 // leftLate is a pod that left for a taint, and how late it did: as exactly as it is looked at.
@@ -157,8 +157,8 @@ type leftLate struct {
 	late      time.Duration
 }
 
-func (p *podSeen) left(now time.Time) leftLate {
-	l := leftLate{pod: key(p.pod), node: p.pod.Spec.NodeName, at: now}
+func (p *podSeen) leftLate(now time.Time) leftLate {
+	l := leftLate{pod: podKey(p.pod), node: p.pod.Spec.NodeName, at: now}
 	if p.late.due {
 		l.late = now.Sub(p.late.at)
 	}
@@ -180,7 +180,7 @@ func (w *witness) checkLate(now time.Time, passed time.Duration) (late int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fair += passed
-	w.tidy(now)
+	w.forgetOld(now)
 	for _, p := range w.pods {
 		n := w.nodes[p.pod.Spec.NodeName]
 		due := n != nil && p.pod.DeletionTimestamp == nil && takesRoom(p.pod) && len(n.history) > 0 &&
@@ -193,11 +193,11 @@ func (w *witness) checkLate(now time.Time, passed time.Duration) (late int) {
 			continue
 		}
 		late++
-		w.checks.add(evictionDone)
+		w.checks.addOne(evictionDone)
 		if w.fair-p.late.fair > tardy {
-			w.report(evictionDone, key(p.pod),
+			w.reportOnce(evictionDone, podKey(p.pod),
 				"pod %s had to leave node %s for its taints and is there, %s later, in which the controllers were well",
-				key(p.pod), n.node.Name, (w.fair - p.late.fair).Round(time.Second))
+				podKey(p.pod), n.node.Name, (w.fair - p.late.fair).Round(time.Second))
 		}
 	}
 
@@ -212,9 +212,9 @@ func (w *witness) checkSilent() (unnoticed int) {
 			continue
 		}
 		unnoticed++
-		w.checks.add(silenceSeen)
+		w.checks.addOne(silenceSeen)
 		if w.fair-n.silent.fair > w.silence+tardy {
-			w.report(silenceSeen, n.node.Name,
+			w.reportOnce(silenceSeen, n.node.Name,
 				"node %s has been silent for %s in which the controllers were well, and is not tainted", n.node.Name,
 				(w.fair - n.silent.fair).Round(time.Second))
 		}

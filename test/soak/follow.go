@@ -30,7 +30,7 @@ type follower struct {
 	seenAll time.Time // until when nothing was missed
 }
 
-func followers(client kubernetes.Interface, w *witness) []*follower {
+func newFollowers(client kubernetes.Interface, w *witness) []*follower {
 	core, policy := client.CoreV1().RESTClient(), client.PolicyV1().RESTClient()
 	return []*follower{
 		{resource: "nodes", client: core, list: func() runtime.Object { return &v1.NodeList{} }, witness: w},
@@ -40,23 +40,23 @@ func followers(client kubernetes.Interface, w *witness) []*follower {
 	}
 }
 
-func (f *follower) run(ctx context.Context) {
+func (f *follower) runFollower(ctx context.Context) {
 	for ctx.Err() == nil {
 		if f.version == "" {
-			if err := f.all(ctx); err != nil {
-				pause(ctx, 100*time.Millisecond)
+			if err := f.listAll(ctx); err != nil {
+				sleepFor(ctx, 100*time.Millisecond)
 				continue
 			}
 		}
-		if err := f.changes(ctx); err != nil {
+		if err := f.watchChanges(ctx); err != nil {
 			f.version = ""
 		}
-		pause(ctx, 20*time.Millisecond)
+		sleepFor(ctx, 20*time.Millisecond)
 	}
 }
 
-// all lists.
-func (f *follower) all(ctx context.Context) error {
+// listAll lists.
+func (f *follower) listAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	list := f.list()
@@ -71,44 +71,44 @@ func (f *follower) all(ctx context.Context) error {
 	present := map[types.UID]bool{}
 	_ = meta.EachListItem(list, func(o runtime.Object) error { // the function fails never
 		present[o.(metav1.Object).GetUID()] = true
-		f.witness.sees(o, now, gap)
+		f.witness.seeObject(o, now, gap)
 		return nil
 	})
-	f.witness.listed(f.resource, present, now, gap)
+	f.witness.seeListed(f.resource, present, now, gap)
 	accessor, err := meta.ListAccessor(list)
 	if err != nil {
 		return err
 	}
-	f.reached(accessor.GetResourceVersion())
+	f.noteVersion(accessor.GetResourceVersion())
 	f.seenAll = now
 	return nil
 }
 
-// reached notes the version; the API server may never go back behind one that it has shown.
-func (f *follower) reached(version string) {
+// noteVersion notes the version; the API server may never go back behind one that it has shown.
+func (f *follower) noteVersion(version string) {
 	f.version = version
 	n, err := strconv.ParseUint(version, 10, 64)
 	if err != nil {
 		return
 	}
-	f.witness.checks.add(stateKept)
+	f.witness.checks.addOne(stateKept)
 	if n < f.newest {
 		f.witness.found(stateKept, fmt.Sprintf("%s were at version %d, and are at %d", f.resource, f.newest, n), f.resource)
 	}
 	f.newest = max(n, f.newest)
 }
 
-// changes watches. Without an error the next watch goes on where this one ended.
-func (f *follower) changes(ctx context.Context) error {
+// watchChanges watches. Without an error the next watch goes on where this one ended.
+func (f *follower) watchChanges(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	options := metav1.ListOptions{Watch: true, ResourceVersion: f.version, AllowWatchBookmarks: true}
 	watching, err := f.client.Get().Resource(f.resource).VersionedParams(&options, metav1.ParameterCodec).MaxRetries(0).Watch(ctx)
 	if err != nil {
-		if f.gone(err) {
+		if f.isGone(err) {
 			return err
 		}
-		pause(ctx, 100*time.Millisecond)
+		sleepFor(ctx, 100*time.Millisecond)
 		return nil // not reached: what is missed is still to be had
 	}
 	defer watching.Stop()
@@ -116,9 +116,9 @@ func (f *follower) changes(ctx context.Context) error {
 		now := time.Now()
 		switch event.Type {
 		case watch.Added, watch.Modified:
-			f.witness.sees(event.Object, now, nil)
+			f.witness.seeObject(event.Object, now, nil)
 		case watch.Deleted:
-			f.witness.misses(event.Object, now)
+			f.witness.missObject(event.Object, now)
 		case watch.Error:
 			return fmt.Errorf("watch %s: %v", f.resource, event.Object)
 		}
@@ -133,14 +133,14 @@ func (f *follower) changes(ctx context.Context) error {
 	return nil
 }
 
-// gone tells whether the version cannot be watched from any more.
-func (f *follower) gone(err error) bool {
+// isGone tells whether the version cannot be watched from any more.
+func (f *follower) isGone(err error) bool {
 	status, ok := err.(interface{ Status() metav1.Status })
 	return ok && status.Status().Code == 410 || ok && status.Status().Code == 504
 }
 
-// pause waits, and reports whether it was let.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleepFor waits, and reports whether it was let.
+func sleepFor(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false

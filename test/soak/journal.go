@@ -51,14 +51,14 @@ func (j *journal) Write(text []byte) (int, error) {
 		if end < 0 {
 			break
 		}
-		j.take(string(j.partial[:end]))
+		j.takeLine(string(j.partial[:end]))
 		j.partial = j.partial[end+1:]
 	}
 	return j.file.Write(text)
 }
 
-// take is called under mu.
-func (j *journal) take(text string) {
+// takeLine is called under mu.
+func (j *journal) takeLine(text string) {
 	if found := addressPattern.FindStringSubmatch(text); found != nil {
 		j.address = found[1]
 	}
@@ -74,26 +74,26 @@ func (j *journal) take(text string) {
 	j.next = (j.next + 1) % keptLines
 }
 
-// note writes a line of the campaign's own.
-func (j *journal) note(format string, args ...any) {
+// writeNote writes a line of the campaign's own.
+func (j *journal) writeNote(format string, args ...any) {
 	fmt.Fprintf(j, "---- "+format+"\n", args...)
 }
 
-func (j *journal) endpoints() string {
+func (j *journal) endpointAddress() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.address
 }
 
-// forget the endpoints: the part is started anew.
-func (j *journal) forget() {
+// forgetEndpoints the endpoints: the part is started anew.
+func (j *journal) forgetEndpoints() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.address = ""
 }
 
-// about returns the last lines, at most so many, that have one of the words in them.
-func (j *journal) about(most int, words ...string) []string {
+// linesAbout returns the last lines, at most so many, that have one of the words in them.
+func (j *journal) linesAbout(most int, words ...string) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var found []string
@@ -116,7 +116,7 @@ const started = "---- started"
 
 // ofThis returns what the process that was started last has said lately.
 func (j *journal) ofThis() string {
-	said := j.last(20)
+	said := j.lastLines(20)
 	if i := slices.Index(said, started); i >= 0 {
 		said = said[:i]
 	}
@@ -124,8 +124,8 @@ func (j *journal) ofThis() string {
 	return strings.Join(said, "\n")
 }
 
-// last returns the last lines, the newest first.
-func (j *journal) last(most int) []string {
+// lastLines returns the last lines, the newest first.
+func (j *journal) lastLines(most int) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var found []string

@@ -47,20 +47,20 @@ func TestJournalKeepsTheLastLines(t *testing.T) {
 	for i := range keptLines + 10 {
 		fmt.Fprintf(j, "line %d of pod-%d\n", i, i%10)
 	}
-	if last := j.last(2); last[0] != fmt.Sprintf("line %d of pod-9", keptLines+9) || len(last) != 2 {
+	if last := j.lastLines(2); last[0] != fmt.Sprintf("line %d of pod-9", keptLines+9) || len(last) != 2 {
 		t.Errorf("last: %v", last)
 	}
-	if about := j.about(3, "pod-7"); len(about) != 3 {
+	if about := j.linesAbout(3, "pod-7"); len(about) != 3 {
 		t.Errorf("about pod-7: %v", about)
 	}
 	if len(j.lines) != keptLines || bytes.Count(file.Bytes(), []byte("\n")) != keptLines+10 {
 		t.Errorf("%d lines kept, %d written", len(j.lines), bytes.Count(file.Bytes(), []byte("\n")))
 	}
 	fmt.Fprintln(j, "health and metrics on http://127.0.0.1:1234")
-	if j.endpoints() != "http://127.0.0.1:1234" {
-		t.Errorf("endpoints: %q", j.endpoints())
+	if j.endpointAddress() != "http://127.0.0.1:1234" {
+		t.Errorf("endpoints: %q", j.endpointAddress())
 	}
-	if j.forget(); j.endpoints() != "" {
+	if j.forgetEndpoints(); j.endpointAddress() != "" {
 		t.Error("endpoints of a process that ended")
 	}
 }

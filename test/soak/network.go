@@ -74,7 +74,7 @@ func newNetwork(api *rest.Config, rng *rand.Rand, counts *counts, deletion func(
 		Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(target); r.Out.Host = target.Host },
 		Transport:      transport,
 		FlushInterval:  -1,
-		ModifyResponse: n.gated,
+		ModifyResponse: n.gateWatch,
 		ErrorLog:       quiet,
 		ErrorHandler:   func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 	}
@@ -101,12 +101,12 @@ func (n *network) writeKubeconfig(file string) error {
 
 func (n *network) close() {
 	n.wire.open()
-	n.reset()
+	n.breakConnections()
 	n.server.Close()
 }
 
-// reset breaks all connections.
-func (n *network) reset() { n.wire.reset() }
+// breakConnections breaks all connections.
+func (n *network) breakConnections() { n.wire.breakConnections() }
 
 func (n *network) setWeather(w weather) {
 	n.mu.Lock()
@@ -114,8 +114,8 @@ func (n *network) setWeather(w weather) {
 	n.weather = w
 }
 
-// watched is the resource that the request watches, "" if it watches none.
-func watched(r *http.Request) string {
+// watchedResource is the resource that the request watches, "" if it watches none.
+func watchedResource(r *http.Request) string {
 	if w := r.URL.Query().Get("watch"); w != "true" && w != "1" {
 		return ""
 	}
@@ -123,19 +123,19 @@ func watched(r *http.Request) string {
 }
 
 func (n *network) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	resource := watched(r)
-	f := n.fate(r, resource)
+	resource := watchedResource(r)
+	f := n.chooseFate(r, resource)
 	switch {
 	case f.status != 0:
-		n.counts.add("request answered " + fmt.Sprint(f.status))
-		refuse(w, f.status)
+		n.counts.addOne("request answered " + fmt.Sprint(f.status))
+		writeError(w, f.status)
 	case f.lost:
-		n.counts.add("request lost")
+		n.counts.addOne("request lost")
 		panic(http.ErrAbortHandler)
 	case resource != "":
 		n.serveWatch(w, r, resource)
 	default:
-		n.serve(w, r, f)
+		n.serveRequest(w, r, f)
 	}
 }
 
@@ -146,7 +146,7 @@ type fate struct {
 	before, after    time.Duration
 }
 
-func (n *network) fate(r *http.Request, resource string) (f fate) {
+func (n *network) chooseFate(r *http.Request, resource string) (f fate) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.forget[resource] && resource != "" {
@@ -195,11 +195,11 @@ func (n *network) anError(r *http.Request) int {
 	return codes[n.rng.IntN(len(codes))]
 }
 
-// serve passes a request on, as its fate is.
-func (n *network) serve(w http.ResponseWriter, r *http.Request, f fate) {
+// serveRequest passes a request on, as its fate is.
+func (n *network) serveRequest(w http.ResponseWriter, r *http.Request, f fate) {
 	if f.before > 0 {
-		n.counts.add("request late")
-		if !pause(r.Context(), f.before) {
+		n.counts.addOne("request late")
+		if !sleepFor(r.Context(), f.before) {
 			panic(http.ErrAbortHandler)
 		}
 	}
@@ -212,12 +212,12 @@ func (n *network) serve(w http.ResponseWriter, r *http.Request, f fate) {
 	}
 	answer := httptest.NewRecorder()
 	n.forward.ServeHTTP(answer, r.WithContext(context.WithoutCancel(r.Context()))) // it has arrived, whoever waits for the answer
-	pause(r.Context(), f.after)
+	sleepFor(r.Context(), f.after)
 	if f.unanswered {
-		n.counts.add("answer lost")
+		n.counts.addOne("answer lost")
 		panic(http.ErrAbortHandler)
 	}
-	n.counts.add("answer late")
+	n.counts.addOne("answer late")
 	for key, values := range answer.Header() {
 		w.Header()[key] = values
 	}
@@ -238,7 +238,7 @@ func deletedPod(r *http.Request) (string, bool) {
 // refusal is what the network says when it answers in place of the API server.
 const refusal = "as the campaign asks"
 
-func refuse(w http.ResponseWriter, code int) {
+func writeError(w http.ResponseWriter, code int) {
 	reasons := map[int]metav1.StatusReason{
 		http.StatusGone: metav1.StatusReasonExpired, http.StatusConflict: metav1.StatusReasonConflict,
 		http.StatusInternalServerError: metav1.StatusReasonInternalError, http.StatusTooManyRequests: metav1.StatusReasonTooManyRequests,

@@ -33,7 +33,7 @@ func newFar(t *testing.T) *far {
 	f := &far{T: t, news: make(chan string)}
 	api := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f.asked.Add(1)
-		if watched(r) == "" {
+		if watchedResource(r) == "" {
 			fmt.Fprint(w, "done")
 			return
 		}
@@ -120,7 +120,7 @@ func TestPartitionLetsNothingThroughUntilItEnds(t *testing.T) {
 	if _, _, err := f.request(http.MethodGet, "/api/v1/pods"); err != nil {
 		t.Fatal(err)
 	}
-	f.wire.part()
+	f.wire.blockAll()
 	done := make(chan error, 1)
 	go func() {
 		_, _, err := f.request(http.MethodGet, "/api/v1/pods")
@@ -142,7 +142,7 @@ func TestPartitionLetsNothingThroughUntilItEnds(t *testing.T) {
 
 func TestRefusedConnectionsAreErrorsUntilTheyAreTaken(t *testing.T) {
 	f := newFar(t)
-	f.wire.refuse()
+	f.wire.refuseAll()
 	if _, _, err := f.request(http.MethodPost, "/api/v1/pods"); err == nil {
 		t.Error("went through")
 	}
@@ -160,12 +160,12 @@ func TestWatchIsCutAndToldToList(t *testing.T) {
 	if text, err := lines.ReadString('\n'); text != "a\n" {
 		t.Fatalf("%q, %v", text, err)
 	}
-	f.cut("nodes", true) // of another resource
+	f.cutWatches("nodes", true) // of another resource
 	f.news <- "b"
 	if text, err := lines.ReadString('\n'); text != "b\n" {
 		t.Fatalf("%q, %v", text, err)
 	}
-	f.cut("pods", true)
+	f.cutWatches("pods", true)
 	if _, err := lines.ReadString('\n'); err == nil {
 		t.Error("the watch goes on")
 	}
@@ -185,8 +185,8 @@ func TestStalledWatchShowsAllAtTheEnd(t *testing.T) {
 		t.Fatal(text)
 	}
 	stalling, end := context.WithCancel(t.Context())
-	go f.stall(stalling, "pods", time.Hour)
-	for f.some("pods")[0].gate.pass(closed) {
+	go f.stallWatches(stalling, "pods", time.Hour)
+	for f.watchesOf("pods")[0].gate.waitOpen(closed) {
 		runtime.Gosched() // until the gate is shut
 	}
 	f.news <- "b"

@@ -37,8 +37,8 @@ func (g *gate) open() {
 	}
 }
 
-// pass waits until the gate is open; false: over was closed before.
-func (g *gate) pass(over <-chan struct{}) bool {
+// waitOpen waits until the gate is open; false: over was closed before.
+func (g *gate) waitOpen(over <-chan struct{}) bool {
 	for {
 		g.mu.Lock()
 		closed := g.closed
@@ -78,8 +78,8 @@ func (n *network) serveWatch(w http.ResponseWriter, r *http.Request, resource st
 	}
 }
 
-// gated has what a watch shows pass its gate.
-func (n *network) gated(answer *http.Response) error {
+// gateWatch has what a watch shows pass its gate.
+func (n *network) gateWatch(answer *http.Response) error {
 	if one, ok := answer.Request.Context().Value(watchKey{}).(*watching); ok {
 		answer.Body = &gatedBody{answer.Body, one, answer.Request.Context().Done()}
 	}
@@ -94,14 +94,14 @@ type gatedBody struct {
 
 func (b *gatedBody) Read(into []byte) (int, error) {
 	n, err := b.ReadCloser.Read(into)
-	if !b.watch.gate.pass(b.over) {
+	if !b.watch.gate.waitOpen(b.over) {
 		return 0, context.Canceled
 	}
 	return n, err
 }
 
-// some are the watches of a resource, "" is all.
-func (n *network) some(resource string) []*watching {
+// watchesOf are the watches of a resource, "" is all.
+func (n *network) watchesOf(resource string) []*watching {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.DeleteFunc(slices.Collect(maps.Values(n.watches)), func(w *watching) bool {
@@ -109,9 +109,10 @@ func (n *network) some(resource string) []*watching {
 	})
 }
 
-// cut breaks watches; relist has the next one of each resource told that its version is forgotten.
-func (n *network) cut(resource string, relist bool) {
-	for _, w := range n.some(resource) {
+// cutWatches breaks watches; relist has the next one of each resource told that its version is
+// forgotten.
+func (n *network) cutWatches(resource string, relist bool) {
+	for _, w := range n.watchesOf(resource) {
 		if relist {
 			n.mu.Lock()
 			n.forget[w.resource] = true
@@ -121,13 +122,13 @@ func (n *network) cut(resource string, relist bool) {
 	}
 }
 
-// stall has watches show nothing for a time, and then all at once.
-func (n *network) stall(ctx context.Context, resource string, d time.Duration) {
-	watches := n.some(resource)
+// stallWatches has watches show nothing for a time, and then all at once.
+func (n *network) stallWatches(ctx context.Context, resource string, d time.Duration) {
+	watches := n.watchesOf(resource)
 	for _, w := range watches {
 		w.gate.shut()
 	}
-	pause(ctx, d)
+	sleepFor(ctx, d)
 	for _, w := range watches {
 		w.gate.open()
 	}

@@ -34,12 +34,12 @@ type part struct {
 	said     string    // its last words
 }
 
-// keep runs the part until the context ends.
-func (p *part) keep(ctx context.Context) {
+// keepRunning runs the part until the context ends.
+func (p *part) keepRunning(ctx context.Context) {
 	runtime.LockOSThread() // a child is told of the death of the thread that made it, not of the process
 	defer runtime.UnlockOSThread()
 	for ctx.Err() == nil {
-		p.run(ctx)
+		p.runOnce(ctx)
 		p.mu.Lock()
 		pause := p.downFor
 		p.downFor = 0
@@ -51,9 +51,9 @@ func (p *part) keep(ctx context.Context) {
 	}
 }
 
-// run starts a process and waits for its end.
-func (p *part) run(ctx context.Context) {
-	p.journal.forget()
+// runOnce starts a process and waits for its end.
+func (p *part) runOnce(ctx context.Context) {
+	p.journal.forgetEndpoints()
 	fmt.Fprintln(p.journal, started)
 	p.mu.Lock()
 	cmd := exec.Command(p.argv[0], p.argv[1:]...)
@@ -72,7 +72,7 @@ func (p *part) run(ctx context.Context) {
 		err = cmd.Wait()
 	}
 	if p.network != nil {
-		p.network.reset() // what it has sent and nobody has read dies with it
+		p.network.breakConnections() // what it has sent and nobody has read dies with it
 	}
 	said := p.journal.ofThis()
 	p.mu.Lock()
@@ -83,7 +83,7 @@ func (p *part) run(ctx context.Context) {
 	}
 	p.mu.Unlock()
 	close(gone)
-	p.journal.note("ended: %v", err)
+	p.journal.writeNote("ended: %v", err)
 	if !asked {
 		why := fmt.Sprint(err)
 		named, excused := p.excused(p, said)
@@ -94,8 +94,8 @@ func (p *part) run(ctx context.Context) {
 	}
 }
 
-// kill is kill -9; it returns when the process has ended.
-func (p *part) kill(downFor time.Duration) bool {
+// killProcess is kill -9; it returns when the process has ended.
+func (p *part) killProcess(downFor time.Duration) bool {
 	p.mu.Lock()
 	process, gone := p.process, p.gone
 	if process == nil {
@@ -109,8 +109,8 @@ func (p *part) kill(downFor time.Duration) bool {
 	return true
 }
 
-// sleep is SIGSTOP; wake, SIGCONT.
-func (p *part) sleep() bool {
+// stopProcess is SIGSTOP; wake, SIGCONT.
+func (p *part) stopProcess() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.process == nil || p.asleep {
@@ -120,7 +120,7 @@ func (p *part) sleep() bool {
 	return p.process.Signal(syscall.SIGSTOP) == nil
 }
 
-func (p *part) wake() {
+func (p *part) wakeProcess() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.process != nil && p.asleep {
@@ -136,23 +136,23 @@ func (p *part) setCut(cut bool) {
 	p.cut, p.troubled = cut, time.Now()
 }
 
-// ails notes that something is hard for the part just now.
-func (p *part) ails() {
+// noteTrouble notes that something is hard for the part just now.
+func (p *part) noteTrouble() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.troubled = time.Now()
 }
 
-// well says that nothing hard has been done to the part for a while.
-func (p *part) well(now time.Time, forAWhile time.Duration) bool {
+// isWell says that nothing hard has been done to the part for a while.
+func (p *part) isWell(now time.Time, forAWhile time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.process != nil && !p.asleep && !p.cut && now.Sub(p.troubled) > forAWhile
 }
 
-// become has the part run the program of that name in another folder from its next start on, with
-// the same arguments.
-func (p *part) become(folder string) {
+// switchProgram has the part run the program of that name in another folder from its next start on,
+// with the same arguments.
+func (p *part) switchProgram(folder string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.argv[0] = filepath.Join(folder, filepath.Base(p.argv[0]))
@@ -174,8 +174,8 @@ func (p *part) lastWords() string {
 	return p.said
 }
 
-// terminate is SIGTERM, and the exit code: -1 if it did not end in time.
-func (p *part) terminate(within time.Duration) (code int, ran bool) {
+// terminateProcess is SIGTERM, and the exit code: -1 if it did not end in time.
+func (p *part) terminateProcess(within time.Duration) (code int, ran bool) {
 	p.mu.Lock()
 	process, gone := p.process, p.gone
 	p.struck = true

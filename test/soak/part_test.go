@@ -21,7 +21,7 @@ func TestAPartDoesNotHearCtrlC(t *testing.T) {
 		ended:   func(_ *part, why string, _ bool) { t.Errorf("it counts as ended by itself: %s", why) }}
 	ctx, stop := context.WithCancel(t.Context())
 	kept := make(chan struct{})
-	go func() { defer close(kept); p.keep(ctx) }()
+	go func() { defer close(kept); p.keepRunning(ctx) }()
 	for p.pid() == 0 {
 		time.Sleep(time.Millisecond)
 	}
@@ -29,6 +29,6 @@ func TestAPartDoesNotHearCtrlC(t *testing.T) {
 		t.Errorf("it is in process group %d, the campaign's: %v", group, err)
 	}
 	stop()
-	p.kill(0)
+	p.killProcess(0)
 	<-kept
 }

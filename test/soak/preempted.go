@@ -16,14 +16,14 @@ type waitedPod struct {
 	until    time.Time
 }
 
-// lets notes that a pod waits no longer.
-func (w *witness) lets(p *podSeen, now time.Time) {
-	if waits(p.pod) {
-		w.waited = append(w.waited, waitedPod{priority(p.pod), now})
+// noteServed notes that a pod waits no longer.
+func (w *witness) noteServed(p *podSeen, now time.Time) {
+	if isWaiting(p.pod) {
+		w.waited = append(w.waited, waitedPod{priorityOf(p.pod), now})
 	}
 }
 
-func priority(pod *v1.Pod) int32 {
+func priorityOf(pod *v1.Pod) int32 {
 	if pod.Spec.Priority == nil {
 		return 0
 	}
@@ -34,22 +34,23 @@ func priority(pod *v1.Pod) int32 {
 // to be kept forbade it.
 func (w *witness) checkPreemption(p *podSeen, message string, now time.Time) {
 	if !w.sawAll(now.Add(-window), "pods") {
-		w.checks.add(victimJust + " (not judged: changes may have been missed)")
+		w.checks.addOne(victimJust + " (not judged: changes may have been missed)")
 		return
 	}
 
-	w.checks.add(victimJust)
+	w.checks.addOne(victimJust)
 	just := false
 	for _, other := range w.pods {
-		just = just || waits(other.pod) && priority(other.pod) > priority(p.pod)
+		just = just || isWaiting(other.pod) && priorityOf(other.pod) > priorityOf(p.pod)
 	}
 
 	for _, other := range w.waited {
-		just = just || other.priority > priority(p.pod) && now.Sub(other.until) < window
+		just = just || other.priority > priorityOf(p.pod) && now.Sub(other.until) < window
 	}
 	if !just {
-		w.report(victimJust, key(p.pod),
-			"pod %s of priority %d was preempted, and no pod of a higher one waited in the last %s", key(p.pod), priority(p.pod), window)
+		w.reportOnce(victimJust, podKey(p.pod),
+			"pod %s of priority %d was preempted, and no pod of a higher one waited in the last %s", podKey(p.pod),
+			priorityOf(p.pod), window)
 	}
 
 	if strings.HasPrefix(message, careful+":") {
@@ -85,23 +86,23 @@ func (w *witness) seesBudget(budget *policyv1.PodDisruptionBudget, now time.Time
 
 // checkBudgets: no budget of the pod has said for as long as the window that it allows nothing.
 func (w *witness) checkBudgets(p *podSeen, by string, now time.Time) {
-	if !ready(p.pod) {
+	if !isReady(p.pod) {
 		return // a pod that is not healthy may go if its budget is met
 	}
 	for _, b := range w.budgets {
 		if b.budget.Namespace != p.pod.Namespace || !b.selector.Matches(labels.Set(p.pod.Labels)) {
 			continue
 		}
-		w.checks.add(budgetsKept)
+		w.checks.addOne(budgetsKept)
 		if !b.spent.IsZero() && now.Sub(b.spent) > window {
-			w.report(budgetsKept, key(p.pod),
-				"pod %s was made to leave by %s; its budget %s has allowed no disruption for %s", key(p.pod), by,
+			w.reportOnce(budgetsKept, podKey(p.pod),
+				"pod %s was made to leave by %s; its budget %s has allowed no disruption for %s", podKey(p.pod), by,
 				b.budget.Name, now.Sub(b.spent).Round(time.Second))
 		}
 	}
 }
 
-func ready(pod *v1.Pod) bool {
+func isReady(pod *v1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == v1.PodReady {
 			return c.Status == v1.ConditionTrue

@@ -31,8 +31,8 @@ type Report struct {
 // sameKept is how many violations are kept that say the same.
 const sameKept = 3
 
-// found takes in a violation.
-func (c *campaign) found(promise, what string, about ...string) {
+// addViolation takes in a violation.
+func (c *campaign) addViolation(promise, what string, about ...string) {
 	v := Violation{At: time.Now(), After: time.Since(c.began).Round(100 * time.Millisecond), Promise: promise, What: what, About: about}
 	c.mu.Lock()
 	same := 0
@@ -54,9 +54,9 @@ func (c *campaign) found(promise, what string, about ...string) {
 		}
 	}
 	for _, p := range parts {
-		lines := p.journal.about(12, words...)
+		lines := p.journal.linesAbout(12, words...)
 		if slices.Contains(about, p.name) {
-			lines = p.journal.last(30)
+			lines = p.journal.lastLines(30)
 		}
 		slices.Reverse(lines)
 		v.Lines = append(v.Lines, lines...)
@@ -70,9 +70,9 @@ func (c *campaign) found(promise, what string, about ...string) {
 	fmt.Fprintf(c.Out, "VIOLATION after %s: %s: %s\n", v.After, promise, what)
 }
 
-// tell prints a line every ten seconds.
-func (c *campaign) tell(ctx context.Context) {
-	for pause(ctx, 10*time.Second) {
+// printProgress prints a line every ten seconds.
+func (c *campaign) printProgress(ctx context.Context) {
+	for sleepFor(ctx, 10*time.Second) {
 		c.witness.mu.Lock()
 		pods, nodes := len(c.witness.pods), len(c.witness.nodes)
 		c.witness.mu.Unlock()
@@ -84,7 +84,7 @@ func (c *campaign) tell(ctx context.Context) {
 	}
 }
 
-func (c *campaign) report() *Report {
+func (c *campaign) makeReport() *Report {
 	r := &Report{
 		Seed: c.Seed, Nodes: c.Nodes, Took: time.Since(c.began).Round(time.Second), Rounds: c.rounds, NoDisk: c.noDisk,
 		Faults: c.faults.all(), Requests: c.requests.all(), Deeds: c.deeds.all(), Ends: c.ends.all(), Checks: c.witness.checks.all(),
@@ -106,16 +106,16 @@ func (r *Report) Broken() int { return len(r.Violations) }
 func (r *Report) Print(to io.Writer) {
 	out := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(out, "\nseed %d, %d nodes, %s, %d rounds\n", r.Seed, r.Nodes, r.Took, r.Rounds)
-	table(out, "faults", r.Faults)
+	printTable(out, "faults", r.Faults)
 	if r.NoDisk != "" {
 		fmt.Fprintf(out, "  the disk of etcd never ran full: %s\n", r.NoDisk)
 	}
 
 	fmt.Fprintln(out, "  no clock was set: on one machine no process can be given another one; see docs/soak.md")
-	table(out, "requests that fared badly", r.Requests)
-	table(out, "what users and administrators did", r.Deeds)
-	table(out, "parts that ended by themselves, with reason", r.Ends)
-	table(out, "the most that parts took at rest", r.Sizes)
+	printTable(out, "requests that fared badly", r.Requests)
+	printTable(out, "what users and administrators did", r.Deeds)
+	printTable(out, "parts that ended by themselves, with reason", r.Ends)
+	printTable(out, "the most that parts took at rest", r.Sizes)
 	fmt.Fprintf(out, "\nfrom the end of all trouble to rest: %v\n", roundAll(r.Rests))
 	broken := map[string]int{}
 	for _, v := range r.Violations {
@@ -142,7 +142,7 @@ func (r *Report) Print(to io.Writer) {
 	}
 }
 
-func table[V any](out io.Writer, title string, rows map[string]V) {
+func printTable[V any](out io.Writer, title string, rows map[string]V) {
 	if len(rows) == 0 {
 		return
 	}

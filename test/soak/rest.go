@@ -21,15 +21,15 @@ import (
 // longest back-off, with a preemption and its grace period before.
 const forgotten = 60 * time.Second
 
-// settle waits, with all faults over and nothing else taken back, until every pod that has to leave
-// does and every silent node is known to be. What is late is the witness's to say.
-func (c *campaign) settle(ctx context.Context) {
-	for end := time.Now().Add(c.Rest); pause(ctx, 500*time.Millisecond); {
+// awaitSettled waits, with all faults over and nothing else taken back, until every pod that has to
+// leave does and every silent node is known to be. What is late is the witness's to say.
+func (c *campaign) awaitSettled(ctx context.Context) {
+	for end := time.Now().Add(c.Rest); sleepFor(ctx, 500*time.Millisecond); {
 		if len(c.notUp(ctx)) == 0 && c.witness.checkLate(time.Now(), 0) == 0 {
 			return
 		}
 		if time.Now().After(end) {
-			c.found(comesToRest, fmt.Sprintf("%s after the end of faults not all parts are well (%v), or pods that "+
+			c.addViolation(comesToRest, fmt.Sprintf("%s after the end of faults not all parts are well (%v), or pods that "+
 				"have to leave are there", c.Rest, c.notUp(ctx)), c.plane.name)
 			return
 		}
@@ -43,11 +43,11 @@ func (c *campaign) notUp(ctx context.Context) (names []string) {
 		case p.pid() == 0:
 			names = append(names, p.name+" does not run")
 		case p == c.plane:
-			if err := c.answers(ctx); err != nil {
+			if err := c.checkReady(ctx); err != nil {
 				names = append(names, fmt.Sprintf("%s does not answer: %v", p.name, err))
 			}
-		case p.kind() == "scheduler" || p.kind() == "controller":
-			if body, err := p.get("/readyz"); err != nil {
+		case p.kindName() == "scheduler" || p.kindName() == "controller":
+			if body, err := p.getPath("/readyz"); err != nil {
 				names = append(names, fmt.Sprintf("%s is not ready: %v", p.name, err))
 			} else if body != "ok" {
 				names = append(names, fmt.Sprintf("%s is not ready: %.200s", p.name, body))
@@ -58,40 +58,40 @@ func (c *campaign) notUp(ctx context.Context) (names []string) {
 	return names
 }
 
-// rest takes back what was done to nodes, fills them, and waits until the cluster is at rest: every
-// pod runs, or waits with reason.
-func (c *campaign) rest(ctx context.Context) bool {
+// awaitRest takes back what was done to nodes, fills them, and waits until the cluster is at rest:
+// every pod runs, or waits with reason.
+func (c *campaign) awaitRest(ctx context.Context) bool {
 	began := time.Now()
 	could := map[types.UID]time.Time{} // pods that wait and could run, since when
 	var left []string
 	whole := false // nothing is missing that was deleted in the storm
-	for pause(ctx, time.Second) {
+	for sleepFor(ctx, time.Second) {
 		asking, cancel := context.WithTimeout(ctx, 20*time.Second)
 		var err error
 		if !whole {
-			err = errors.Join(furnish(asking, c.client, c.Nodes), c.churn.fill(asking))
+			err = errors.Join(createObjects(asking, c.client, c.Nodes), c.churn.fillNodes(asking))
 			whole = err == nil
 		}
-		if err = errors.Join(err, c.churn.restore(asking)); err != nil {
+		if err = errors.Join(err, c.churn.restoreNodes(asking)); err != nil {
 			left = []string{fmt.Sprint("the API does not let all be as before: ", err)}
 		} else {
-			left, err = c.unrest(asking, could)
+			left, err = c.listUnrest(asking, could)
 			if err != nil {
 				left = []string{err.Error()}
 			}
 		}
 		cancel()
 		left = append(left, c.notUp(ctx)...)
-		c.witness.checks.add(comesToRest)
+		c.witness.checks.addOne(comesToRest)
 		if len(left) == 0 {
 			c.mu.Lock()
 			c.rests = append(c.rests, time.Since(began))
 			c.mu.Unlock()
-			c.measure()
+			c.measureParts()
 			return true
 		}
 		if time.Since(began) > c.Rest {
-			c.found(comesToRest, fmt.Sprintf("%s after all was well again: %s", c.Rest,
+			c.addViolation(comesToRest, fmt.Sprintf("%s after all was well again: %s", c.Rest,
 				strings.Join(left[:min(len(left), 5)], "; ")), namesIn(left)...)
 			return false
 		}
@@ -109,8 +109,8 @@ func namesIn(left []string) (names []string) {
 	return names
 }
 
-// unrest lists what is not at rest, in a picture of the cluster.
-func (c *campaign) unrest(ctx context.Context, could map[types.UID]time.Time) (left []string, err error) {
+// listUnrest lists what is not at rest, in a picture of the cluster.
+func (c *campaign) listUnrest(ctx context.Context, could map[types.UID]time.Time) (left []string, err error) {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -133,15 +133,15 @@ func (c *campaign) unrest(ctx context.Context, could map[types.UID]time.Time) (l
 	judge := newJudge(nodes.Items, pods.Items)
 	for i := range pods.Items {
 		p := &pods.Items[i]
-		if waits(p) {
-			c.witness.checks.add(noneForgot)
+		if isWaiting(p) {
+			c.witness.checks.addOne(noneForgot)
 			if why := judge.couldRun(p); why != "" {
-				left = append(left, fmt.Sprintf("pod %s waits, and %s", key(p), why))
+				left = append(left, fmt.Sprintf("pod %s waits, and %s", podKey(p), why))
 				c.noteCould(p, why, could)
 				continue
 			}
-		} else if why := stirs(p); why != "" {
-			left = append(left, fmt.Sprintf("pod %s %s", key(p), why))
+		} else if why := whyUnsettled(p); why != "" {
+			left = append(left, fmt.Sprintf("pod %s %s", podKey(p), why))
 		}
 		delete(could, p.UID)
 	}
@@ -157,7 +157,8 @@ func (c *campaign) noteCould(p *v1.Pod, why string, could map[types.UID]time.Tim
 		return
 	}
 	if waited := time.Since(since); waited > forgotten {
-		c.found(noneForgot, fmt.Sprintf("pod %s has waited for %s with all well, and %s", key(p), waited.Round(time.Second), why), key(p))
+		c.addViolation(noneForgot, fmt.Sprintf("pod %s has waited for %s with all well, and %s", podKey(p),
+			waited.Round(time.Second), why), podKey(p))
 		could[p.UID] = time.Now().Add(24 * time.Hour) // once is enough
 	}
 }
@@ -169,14 +170,14 @@ func nodeReady(n *v1.Node) bool {
 	})
 }
 
-// stirs says what is still to become of a pod that has a node.
-func stirs(p *v1.Pod) string {
+// whyUnsettled says what is still to become of a pod that has a node.
+func whyUnsettled(p *v1.Pod) string {
 	switch {
 	case p.DeletionTimestamp != nil:
 		return "is leaving"
 	case p.Status.Phase == v1.PodSucceeded, p.Status.Phase == v1.PodFailed, len(p.Spec.SchedulingGates) > 0:
 		return ""
-	case p.Spec.NodeName != "" && !ready(p):
+	case p.Spec.NodeName != "" && !isReady(p):
 		return "is not ready on " + p.Spec.NodeName
 	case p.Labels["app"] == "job":
 		return "runs to its end"
@@ -195,11 +196,11 @@ type judge struct {
 
 func newJudge(nodes []v1.Node, pods []v1.Pod) *judge {
 	j := &judge{nodes: nodes, pods: pods, profile: plugins.Default(), without: map[int32]*cluster.Cluster{}}
-	j.now = j.picture(func(*v1.Pod) bool { return true })
+	j.now = j.pictureOf(func(*v1.Pod) bool { return true })
 	return j
 }
 
-func (j *judge) picture(counts func(*v1.Pod) bool) *cluster.Cluster {
+func (j *judge) pictureOf(counts func(*v1.Pod) bool) *cluster.Cluster {
 	c := cluster.New()
 	for i := range j.nodes {
 		c.SetNode(&j.nodes[i])
@@ -220,9 +221,9 @@ func (j *judge) couldRun(p *v1.Pod) string {
 	if p.Spec.SchedulerName == careful {
 		return "" // whom it may make leave depends on budgets
 	}
-	limit := priority(p)
+	limit := priorityOf(p)
 	if j.without[limit] == nil {
-		j.without[limit] = j.picture(func(other *v1.Pod) bool { return priority(other) >= limit })
+		j.without[limit] = j.pictureOf(func(other *v1.Pod) bool { return priorityOf(other) >= limit })
 	}
 	c := j.without[limit]
 	if e := decide.Evaluate(c, j.profile, c.Pending(p)); e.Err == nil && e.Feasible > 0 {

@@ -54,7 +54,7 @@ func TestWhatIsNotAtRest(t *testing.T) {
 		{"will end", []func(*v1.Pod){ofJob}, "runs to its end"},
 	} {
 		s := newStory(t)
-		if got := stirs(s.pod("p", "n", "1", c.change...)); got != c.stirs {
+		if got := whyUnsettled(s.pod("p", "n", "1", c.change...)); got != c.stirs {
 			t.Errorf("%s: %q, want %q", c.name, got, c.stirs)
 		}
 	}

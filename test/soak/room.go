@@ -9,12 +9,12 @@ import (
 type demand map[v1.ResourceName]int64
 
 func demandOf(pod *v1.Pod) demand {
-	d := amounts(resource.PodRequests(pod, resource.PodResourcesOptions{}))
+	d := toDemand(resource.PodRequests(pod, resource.PodResourcesOptions{}))
 	d[v1.ResourcePods] = 1
 	return d
 }
 
-func amounts(list v1.ResourceList) demand {
+func toDemand(list v1.ResourceList) demand {
 	d := demand{}
 	for name, quantity := range list {
 		if name == v1.ResourceCPU {
@@ -39,7 +39,7 @@ func (w *witness) checkRoom(node string, came *podSeen) {
 		return
 	}
 
-	w.checks.add(roomKept)
+	w.checks.addOne(roomKept)
 	taken := demand{}
 	for _, p := range w.pods {
 		if p.pod.Spec.NodeName == node && takesRoom(p.pod) {
@@ -49,11 +49,11 @@ func (w *witness) checkRoom(node string, came *podSeen) {
 		}
 	}
 
-	size := amounts(n.node.Status.Allocatable)
+	size := toDemand(n.node.Status.Allocatable)
 	for name, amount := range came.demand {
 		if amount > 0 && taken[name] > size[name] {
-			w.report(roomKept, key(came.pod), "node %s has %d of %s, and its pods ask for %d since %s came", node,
-				size[name], name, taken[name], key(came.pod))
+			w.reportOnce(roomKept, podKey(came.pod), "node %s has %d of %s, and its pods ask for %d since %s came", node,
+				size[name], name, taken[name], podKey(came.pod))
 		}
 	}
 }

@@ -30,94 +30,94 @@ type storm struct {
 // background is how requests fare all the time in a storm.
 var background = weather{refused: 0.04, lost: 0.03, unanswered: 0.03, slow: 0.04}
 
-func (s *storm) faults() []fault {
+func (s *storm) listFaults() []fault {
 	return []fault{
-		{6, s.kill},
-		{4, s.sleep},
-		{3, s.part},
-		{3, s.refuse},
-		{8, s.squall},
+		{6, s.killPart},
+		{4, s.sleepPart},
+		{3, s.partitionPart},
+		{3, s.refusePart},
+		{8, s.squallPart},
 		{4, s.cutWatches},
 		{3, s.stallWatches},
 		{1, s.fillDisk},
 	}
 }
 
-// run makes faults until the context ends, and returns when all are over.
-func (s *storm) run(ctx context.Context) {
-	for _, p := range s.c.networked() {
+// runFaults makes faults until the context ends, and returns when all are over.
+func (s *storm) runFaults(ctx context.Context) {
+	for _, p := range s.c.networkedParts() {
 		p.network.setWeather(background)
 	}
 	var under sync.WaitGroup
-	faults, sum := s.faults(), 0
+	faults, sum := s.listFaults(), 0
 	for _, f := range faults {
 		sum += f.often
 	}
-	for pause(ctx, between(s.rng, 300*time.Millisecond, 1800*time.Millisecond)) {
+	for sleepFor(ctx, randomBetween(s.rng, 300*time.Millisecond, 1800*time.Millisecond)) {
 		dice := s.rng.IntN(sum)
 		i := slices.IndexFunc(faults, func(f fault) bool { dice -= f.often; return dice < 0 })
 		p := s.targets[s.rng.IntN(len(s.targets))]
 		own := rand.New(rand.NewPCG(s.rng.Uint64(), 0)) // what becomes of one fault does not change the next
 		under.Go(func() {
 			if kind, done := faults[i].do(ctx, p, own); done {
-				s.counts.add(kind)
+				s.counts.addOne(kind)
 			}
 		})
 	}
 	under.Wait()
-	for _, p := range s.c.networked() {
+	for _, p := range s.c.networkedParts() {
 		p.network.setWeather(weather{})
 	}
 }
 
-func between(rng *rand.Rand, least, most time.Duration) time.Duration {
+func randomBetween(rng *rand.Rand, least, most time.Duration) time.Duration {
 	return least + time.Duration(rng.Int64N(int64(most-least)))
 }
 
-func (s *storm) kill(_ context.Context, p *part, rng *rand.Rand) (string, bool) {
-	return "kill -9 of " + p.name, p.kill(time.Duration(rng.IntN(5)) * time.Second)
+func (s *storm) killPart(_ context.Context, p *part, rng *rand.Rand) (string, bool) {
+	return "kill -9 of " + p.name, p.killProcess(time.Duration(rng.IntN(5)) * time.Second)
 }
 
-func (s *storm) sleep(ctx context.Context, p *part, rng *rand.Rand) (string, bool) {
+func (s *storm) sleepPart(ctx context.Context, p *part, rng *rand.Rand) (string, bool) {
 	most := longestTrouble
 	if p == s.c.plane {
 		most = longestOutage
 	}
-	if !p.sleep() {
+	if !p.stopProcess() {
 		return "", false
 	}
-	pause(ctx, between(rng, time.Second, most))
-	p.wake()
+	sleepFor(ctx, randomBetween(rng, time.Second, most))
+	p.wakeProcess()
 	return "SIGSTOP and SIGCONT of " + p.name, true
 }
 
-// part lets nothing through between a part and the API server.
-func (s *storm) part(ctx context.Context, p *part, rng *rand.Rand) (string, bool) {
+// partitionPart lets nothing through between a part and the API server.
+func (s *storm) partitionPart(ctx context.Context, p *part, rng *rand.Rand) (string, bool) {
 	if p.network == nil {
 		return "", false
 	}
 	p.setCut(true)
-	p.network.wire.part()
-	pause(ctx, between(rng, time.Second, longestTrouble))
+	p.network.wire.blockAll()
+	sleepFor(ctx, randomBetween(rng, time.Second, longestTrouble))
 	p.network.wire.open()
 	p.setCut(false)
 	return "partition of " + p.name, true
 }
 
-func (s *storm) refuse(ctx context.Context, p *part, rng *rand.Rand) (string, bool) {
+func (s *storm) refusePart(ctx context.Context, p *part, rng *rand.Rand) (string, bool) {
 	if p.network == nil {
 		return "", false
 	}
 	p.setCut(true)
-	p.network.wire.refuse()
-	pause(ctx, between(rng, time.Second, longestTrouble))
+	p.network.wire.refuseAll()
+	sleepFor(ctx, randomBetween(rng, time.Second, longestTrouble))
 	p.network.wire.open()
 	p.setCut(false)
 	return "connections refused to " + p.name, true
 }
 
-// squall has the requests of a part fare very badly, in one way.
-func (s *storm) squall(ctx context.Context, p *part, rng *rand.Rand) (string, bool) {
+// squallPart has the requests of a part fare very badly, in one way.
+func (s *storm) squallPart(ctx context.Context, p *part, rng *rand.Rand) (string, bool) {
 	if p.network == nil {
 		return "", false
 	}
@@ -139,7 +139,7 @@ func (s *storm) squall(ctx context.Context, p *part, rng *rand.Rand) (string, bo
 
 	p.setCut(true)
 	p.network.setWeather(kind.weather)
-	pause(ctx, between(rng, 3*time.Second, longestTrouble))
+	sleepFor(ctx, randomBetween(rng, 3*time.Second, longestTrouble))
 	p.network.setWeather(background)
 	p.setCut(false)
 	return fmt.Sprintf("most %s %s of %s", what, kind.name, p.name), true
@@ -152,7 +152,7 @@ func (s *storm) cutWatches(_ context.Context, p *part, rng *rand.Rand) (string, 
 		return "", false
 	}
 	relist := rng.IntN(2) == 0
-	p.network.cut(someWatches[rng.IntN(len(someWatches))], relist)
+	p.network.cutWatches(someWatches[rng.IntN(len(someWatches))], relist)
 	return fmt.Sprintf("watches cut of %s", p.name), true
 }
 
@@ -161,19 +161,19 @@ func (s *storm) stallWatches(ctx context.Context, p *part, rng *rand.Rand) (stri
 		return "", false
 	}
 	p.setCut(true)
-	p.network.stall(ctx, someWatches[rng.IntN(len(someWatches))], between(rng, time.Second, 8*time.Second))
+	p.network.stallWatches(ctx, someWatches[rng.IntN(len(someWatches))], randomBetween(rng, time.Second, 8*time.Second))
 	p.setCut(false)
 	return "watches stalled of " + p.name, true
 }
 
 // fillDisk leaves etcd no room for a while.
 func (s *storm) fillDisk(ctx context.Context, _ *part, rng *rand.Rand) (string, bool) {
-	if s.c.disk == nil || !slices.Contains(s.targets, s.c.plane) || !s.c.disk.fill() {
+	if s.c.disk == nil || !slices.Contains(s.targets, s.c.plane) || !s.c.disk.fillDisk() {
 		return "", false
 	}
 	s.c.plane.setCut(true)
-	pause(ctx, between(rng, 3*time.Second, 8*time.Second))
-	s.c.disk.free()
+	sleepFor(ctx, randomBetween(rng, 3*time.Second, 8*time.Second))
+	s.c.disk.freeDisk()
 	s.c.plane.setCut(false)
 	return "disk of etcd full", true
 }

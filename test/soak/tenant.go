@@ -69,28 +69,28 @@ func RunTenant(ctx context.Context, o TenantOptions) (*TenantReport, error) {
 	}
 	c := &campaign{Options: o.Options, began: time.Now(), phase: "start", faults: newCounts(), requests: newCounts(),
 		deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
-	c.witness = newWitness(c.Silence, c.found)
+	c.witness = newWitness(c.Silence, c.addViolation)
 	t := &tenancy{campaign: c, o: o}
-	defer c.clear()
+	defer c.cleanUp()
 
-	config, err := t.start(ctx)
+	config, err := t.startTenancy(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := t.furnish(ctx); err != nil {
+	if err := t.createObjects(ctx); err != nil {
 		return nil, err
 	}
-	if err := t.play(ctx, config); err != nil {
-		return t.report(), err
+	if err := t.playPhases(ctx, config); err != nil {
+		return t.makeTenantReport(), err
 	}
 
-	c.end()
-	return t.report(), nil
+	c.endParts()
+	return t.makeTenantReport(), nil
 }
 
-// start brings up the control plane and one of each component, with the identities that the control
-// plane gives them.
-func (t *tenancy) start(ctx context.Context) (*rest.Config, error) {
+// startTenancy brings up the control plane and one of each component, with the identities that the
+// control plane gives them.
+func (t *tenancy) startTenancy(ctx context.Context) (*rest.Config, error) {
 	c := t.campaign
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err
@@ -111,8 +111,8 @@ func (t *tenancy) start(ctx context.Context) (*rest.Config, error) {
 		return nil, err
 	}
 
-	c.keeping.Go(func() { c.plane.keep(keeping) })
-	config, err := c.connect(ctx, filepath.Join(data, "kubeconfig"))
+	c.keeping.Go(func() { c.plane.keepRunning(keeping) })
+	config, err := c.connectAPI(ctx, filepath.Join(data, "kubeconfig"))
 	if err != nil {
 		return nil, err
 	}
@@ -134,40 +134,40 @@ func (t *tenancy) start(ctx context.Context) (*rest.Config, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.keeping.Go(func() { p.keep(keeping) })
+		c.keeping.Go(func() { p.keepRunning(keeping) })
 	}
 
 	return config, nil
 }
 
-// play is peace, the tenant, and peace again.
-func (t *tenancy) play(ctx context.Context, config *rest.Config) error {
-	t.served = newServed(t.client, t.late)
+// playPhases is peace, the tenant, and peace again.
+func (t *tenancy) playPhases(ctx context.Context, config *rest.Config) error {
+	t.served = newServed(t.client, t.reportLate)
 	watching, stop := context.WithCancel(ctx)
 	var witnesses sync.WaitGroup
 	defer witnesses.Wait()
 	defer stop()
-	witnesses.Go(func() { t.served.watch(watching) })
-	witnesses.Go(func() { t.served.create(watching) })
-	witnesses.Go(func() { t.served.echo(watching) })
-	witnesses.Go(func() { t.served.hear(watching) })
+	witnesses.Go(func() { t.served.watchPods(watching) })
+	witnesses.Go(func() { t.served.createPods(watching) })
+	witnesses.Go(func() { t.served.runEcho(watching) })
+	witnesses.Go(func() { t.served.watchEchoes(watching) })
 	witnesses.Go(func() { t.measureAll(watching) })
-	witnesses.Go(func() { t.tell(watching) })
+	witnesses.Go(func() { t.printTenantProgress(watching) })
 
 	t.setPhase("peace")
-	if !pause(ctx, t.o.Calm) {
+	if !sleepFor(ctx, t.o.Calm) {
 		return ctx.Err()
 	}
-	if t.peace = t.served.take(); t.peace.pods == 0 {
+	if t.peace = t.served.takeWaits(); t.peace.pods == 0 {
 		return fmt.Errorf("no pod of the witness was bound in peace: see %s", t.Dir)
 	}
 	t.longest = t.peace.longest()
 	t.calm = t.sizesNow()
 
 	t.setPhase("tenant")
-	t.served.judge(t.bound())
+	t.served.setBound(t.waitBound())
 	raging, over := context.WithTimeout(ctx, t.For)
-	err := t.rage(raging, config)
+	err := t.runTenant(raging, config)
 	over()
 	if err != nil {
 		return err
@@ -175,16 +175,16 @@ func (t *tenancy) play(ctx context.Context, config *rest.Config) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	t.war = t.served.take()
-	t.served.judge(0) // what is done now is an administrator's
+	t.war = t.served.takeWaits()
+	t.served.setBound(0) // what is done now is an administrator's
 
 	t.setPhase("after")
-	return t.recover(ctx)
+	return t.awaitRecovery(ctx)
 }
 
-// tell prints a line every ten seconds.
-func (t *tenancy) tell(ctx context.Context) {
-	for pause(ctx, 10*time.Second) {
+// printTenantProgress prints a line every ten seconds.
+func (t *tenancy) printTenantProgress(ctx context.Context) {
+	for sleepFor(ctx, 10*time.Second) {
 		t.mu.Lock()
 		fmt.Fprintf(t.Out, "%6s  %-6s  %d requests of the tenant, %d refused; %d violations; the witness: %s\n",
 			time.Since(t.began).Round(time.Second), t.phase, t.deeds.sum(), t.requests.sum(), len(t.violations), t.served.soFar())
@@ -192,19 +192,19 @@ func (t *tenancy) tell(ctx context.Context) {
 	}
 }
 
-// bound is how long a pod of the witness may wait.
-func (t *tenancy) bound() time.Duration {
+// waitBound is how long a pod of the witness may wait.
+func (t *tenancy) waitBound() time.Duration {
 	return 4*max(t.longest, leastPeace) + time.Second + t.o.Slack
 }
 
-// late hears of a pod that waits too long.
-func (t *tenancy) late(name string, waited time.Duration) {
-	t.found(witnessServed, fmt.Sprintf("a pod waited %v for its node; in peace at most %v",
+// reportLate hears of a pod that waits too long.
+func (t *tenancy) reportLate(name string, waited time.Duration) {
+	t.addViolation(witnessServed, fmt.Sprintf("a pod waited %v for its node; in peace at most %v",
 		waited.Round(time.Millisecond), t.longest.Round(time.Millisecond)), witnessNamespace+"/"+name)
 }
 
-// rage has the tenant at work until the context ends.
-func (t *tenancy) rage(ctx context.Context, config *rest.Config) error {
+// runTenant has the tenant at work until the context ends.
+func (t *tenancy) runTenant(ctx context.Context, config *rest.Config) error {
 	ticks := time.NewTicker(time.Second / time.Duration(t.o.Rate))
 	defer ticks.Stop()
 	var all sync.WaitGroup
@@ -216,14 +216,14 @@ func (t *tenancy) rage(ctx context.Context, config *rest.Config) error {
 		if err != nil {
 			return err
 		}
-		hostile := &hostile{client: client, rng: t.seeded(forTenant + uint64(i)), nodes: t.Nodes, done: t.deeds, refused: t.requests}
+		hostile := &hostile{client: client, rng: t.newRand(forTenant + uint64(i)), nodes: t.Nodes, done: t.deeds, refused: t.requests}
 		all.Go(func() {
 			for ctx.Err() == nil {
 				select {
 				case <-ctx.Done():
 					return
 				case <-ticks.C:
-					hostile.act(ctx)
+					hostile.actOnce(ctx)
 				}
 			}
 		})
@@ -235,38 +235,38 @@ func (t *tenancy) rage(ctx context.Context, config *rest.Config) error {
 
 const forTenant = 1000 // of seeds
 
-// recover takes what the tenant left away, and waits until all is as it was.
-func (t *tenancy) recover(ctx context.Context) error {
+// awaitRecovery takes what the tenant left away, and waits until all is as it was.
+func (t *tenancy) awaitRecovery(ctx context.Context) error {
 	stopped := time.Now()
-	if err := t.evict(ctx); err != nil {
+	if err := t.evictTenant(ctx); err != nil {
 		return err
 	}
 	// How long the API server takes to delete it all is not Berth's.
 	t.evicted = time.Since(stopped)
 	ended := time.Now()
 	var left string
-	t.served.take()
+	t.served.takeWaits()
 	for {
-		if left = t.abnormal(); left == "" {
+		if left = t.whyAbnormal(); left == "" {
 			break
 		}
 		if time.Since(ended) > normalWithin {
-			t.found(backToNormal, left, "scheduler")
+			t.addViolation(backToNormal, left, "scheduler")
 			break
 		}
-		if !pause(ctx, 4*time.Second) { // so long that some pods of the witness are among what is looked at
+		if !sleepFor(ctx, 4*time.Second) { // so long that some pods of the witness are among what is looked at
 			return ctx.Err()
 		}
 	}
-	t.witness.checks.add(backToNormal)
+	t.witness.checks.addOne(backToNormal)
 	t.mu.Lock()
 	t.rests = append(t.rests, time.Since(ended))
 	t.mu.Unlock()
-	t.served.take()
-	if !pause(ctx, t.o.Calm/2) {
+	t.served.takeWaits()
+	if !sleepFor(ctx, t.o.Calm/2) {
 		return ctx.Err()
 	}
-	t.again = t.served.take()
+	t.again = t.served.takeWaits()
 	t.after = t.sizesNow()
 	return nil
 }

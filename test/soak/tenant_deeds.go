@@ -26,8 +26,8 @@ type hostile struct {
 	done, refused *counts
 }
 
-// act does one thing. What the API server refuses is counted: it is as good an answer as any.
-func (h *hostile) act(ctx context.Context) {
+// actOnce does one thing. What the API server refuses is counted: it is as good an answer as any.
+func (h *hostile) actOnce(ctx context.Context) {
 	deeds := []struct {
 		weight int
 		name   string
@@ -42,7 +42,7 @@ func (h *hostile) act(ctx context.Context) {
 		{3, "delete claims", h.deleteClaims},
 		{4, "create a budget", h.createBudget},
 		{3, "create a service", h.createService},
-		{2, "a flood of replicas", h.flood},
+		{2, "a flood of replicas", h.floodPods},
 	}
 
 	sum := 0
@@ -59,47 +59,47 @@ func (h *hostile) act(ctx context.Context) {
 		switch {
 		case ctx.Err() != nil:
 		case err == nil:
-			h.done.add(d.name)
+			h.done.addOne(d.name)
 		default:
-			h.refused.add(d.name + ": " + string(apierrors.ReasonForError(err)))
+			h.refused.addOne(d.name + ": " + string(apierrors.ReasonForError(err)))
 		}
 		return
 	}
 }
 
-func (h *hostile) name(kind string) string {
+func (h *hostile) newName(kind string) string {
 	h.made++
 	return fmt.Sprintf("%s-%d-%d", kind, h.made, h.rng.IntN(1<<30))
 }
 
-func (h *hostile) chance(percent int) bool { return h.rng.IntN(100) < percent }
+func (h *hostile) withChance(percent int) bool { return h.rng.IntN(100) < percent }
 
 func oneOf[T any](h *hostile, all ...T) T { return all[h.rng.IntN(len(all))] }
 
-// amount is one that sums and products may not survive.
-func (h *hostile) amount() resource.Quantity {
+// randomAmount is one that sums and products may not survive.
+func (h *hostile) randomAmount() resource.Quantity {
 	return resource.MustParse(oneOf(h, "9223372036854775807", "9223372036854775", "9223371865056083968",
 		"4611686018427387904", "0", "1", "1m", "8Ei", "7Ei", "1e15", "100m", "64Mi", "3"))
 }
 
-func (h *hostile) many() int { return oneOf(h, 1, 3, 9, 30, 100, 400, 1000) }
+func (h *hostile) randomCount() int { return oneOf(h, 1, 3, 9, 30, 100, 400, 1000) }
 
 // createPod makes a pod that is odd in a few ways at once.
 func (h *hostile) createPod(ctx context.Context) error {
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: h.name("p"), Labels: map[string]string{"app": oneOf(h, "a", "b", "c"),
+		ObjectMeta: metav1.ObjectMeta{Name: h.newName("p"), Labels: map[string]string{"app": oneOf(h, "a", "b", "c"),
 			"n": fmt.Sprint(h.rng.IntN(50))}, Annotations: map[string]string{}},
 		Spec: v1.PodSpec{
-			AutomountServiceAccountToken: ptr(false), TerminationGracePeriodSeconds: ptr(oneOf[int64](h, 0, 1, 30, 1<<40)),
+			AutomountServiceAccountToken: pointerTo(false), TerminationGracePeriodSeconds: pointerTo(oneOf[int64](h, 0, 1, 30, 1<<40)),
 			Containers: []v1.Container{{Name: "c", Image: "none",
 				Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("10m")}}}},
 		},
 	}
 
 	odd := []func(*v1.Pod){
-		h.amounts, h.amounts, h.chosenNode, h.preferredTerms, h.requiredTerms, h.spreads, h.nodeTerms, h.tolerations,
-		h.manyLabels, h.annotations, h.gates,
-		h.volumes, h.devices, h.devices, h.ports, h.containers, h.importance, h.others,
+		h.setAmounts, h.setAmounts, h.chosenNode, h.preferredTerms, h.requiredTerms, h.addSpreads, h.nodeTerms, h.addTolerations,
+		h.manyLabels, h.addAnnotations, h.addGates,
+		h.addVolumes, h.addDevices, h.addDevices, h.addPorts, h.addContainers, h.setPriority, h.setOthers,
 	}
 
 	for range 1 + h.rng.IntN(4) {
@@ -109,11 +109,11 @@ func (h *hostile) createPod(ctx context.Context) error {
 	return err
 }
 
-func (h *hostile) amounts(p *v1.Pod) {
+func (h *hostile) setAmounts(p *v1.Pod) {
 	list := v1.ResourceList{}
 	for _, name := range []v1.ResourceName{"cpu", "memory", "ephemeral-storage", "example.com/odd"} {
-		if h.chance(60) {
-			list[name] = h.amount()
+		if h.withChance(60) {
+			list[name] = h.randomAmount()
 		}
 	}
 	p.Spec.Containers[0].Resources.Requests = list
@@ -126,13 +126,13 @@ func (h *hostile) chosenNode(p *v1.Pod) {
 	p.Spec.NodeName = oneOf(h, fmt.Sprint("node-", 1+h.rng.IntN(h.nodes)), "nowhere", "node-1")
 }
 
-// key of a label: one that nodes have, or one of very many that none has.
-func (h *hostile) key() string {
+// randomKey of a label: one that nodes have, or one of very many that none has.
+func (h *hostile) randomKey() string {
 	return oneOf(h, v1.LabelHostname, v1.LabelTopologyZone, v1.LabelOSStable, fmt.Sprint("key-", h.rng.IntN(1000)),
 		fmt.Sprint("x/", h.rng.IntN(1<<30)))
 }
 
-func (h *hostile) selector() *metav1.LabelSelector {
+func (h *hostile) randomSelector() *metav1.LabelSelector {
 	s := &metav1.LabelSelector{}
 	switch h.rng.IntN(4) {
 	case 0:
@@ -140,24 +140,24 @@ func (h *hostile) selector() *metav1.LabelSelector {
 		s.MatchLabels = map[string]string{"app": oneOf(h, "a", "b", "witness")}
 	case 2:
 		var values []string
-		for i := range h.many() {
+		for i := range h.randomCount() {
 			values = append(values, fmt.Sprint(i))
 		}
 		s.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "n",
 			Operator: oneOf(h, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn), Values: values}}
 	case 3:
-		s.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: h.key(),
+		s.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: h.randomKey(),
 			Operator: oneOf(h, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)}}
 	}
 
 	return s
 }
 
-func (h *hostile) term() v1.PodAffinityTerm {
-	return v1.PodAffinityTerm{TopologyKey: h.key(), LabelSelector: h.selector()}
+func (h *hostile) randomTerm() v1.PodAffinityTerm {
+	return v1.PodAffinityTerm{TopologyKey: h.randomKey(), LabelSelector: h.randomSelector()}
 }
 
-func affinity(p *v1.Pod) *v1.Affinity {
+func affinityOf(p *v1.Pod) *v1.Affinity {
 	if p.Spec.Affinity == nil {
 		p.Spec.Affinity = &v1.Affinity{}
 	}
@@ -166,32 +166,32 @@ func affinity(p *v1.Pod) *v1.Affinity {
 
 func (h *hostile) preferredTerms(p *v1.Pod) {
 	var terms []v1.WeightedPodAffinityTerm
-	for range h.many() {
-		terms = append(terms, v1.WeightedPodAffinityTerm{Weight: 1 + h.rng.Int32N(100), PodAffinityTerm: h.term()})
+	for range h.randomCount() {
+		terms = append(terms, v1.WeightedPodAffinityTerm{Weight: 1 + h.rng.Int32N(100), PodAffinityTerm: h.randomTerm()})
 	}
-	if h.chance(50) {
-		affinity(p).PodAffinity = &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}
+	if h.withChance(50) {
+		affinityOf(p).PodAffinity = &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}
 	} else {
-		affinity(p).PodAntiAffinity = &v1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}
+		affinityOf(p).PodAntiAffinity = &v1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: terms}
 	}
 }
 
 func (h *hostile) requiredTerms(p *v1.Pod) {
 	var terms []v1.PodAffinityTerm
-	for range min(100, h.many()) {
-		terms = append(terms, h.term())
+	for range min(100, h.randomCount()) {
+		terms = append(terms, h.randomTerm())
 	}
-	if h.chance(50) {
-		affinity(p).PodAffinity = &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}
+	if h.withChance(50) {
+		affinityOf(p).PodAffinity = &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}
 	} else {
-		affinity(p).PodAntiAffinity = &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}
+		affinityOf(p).PodAntiAffinity = &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms}
 	}
 }
 
-func (h *hostile) spreads(p *v1.Pod) {
-	for range min(60, h.many()) {
+func (h *hostile) addSpreads(p *v1.Pod) {
+	for range min(60, h.randomCount()) {
 		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, v1.TopologySpreadConstraint{
-			MaxSkew: oneOf[int32](h, 1, 2, 1<<31-1), TopologyKey: h.key(), LabelSelector: h.selector(),
+			MaxSkew: oneOf[int32](h, 1, 2, 1<<31-1), TopologyKey: h.randomKey(), LabelSelector: h.randomSelector(),
 			WhenUnsatisfiable: oneOf(h, v1.DoNotSchedule, v1.ScheduleAnyway),
 		})
 	}
@@ -199,104 +199,105 @@ func (h *hostile) spreads(p *v1.Pod) {
 
 func (h *hostile) nodeTerms(p *v1.Pod) {
 	var terms []v1.NodeSelectorTerm
-	for range min(400, h.many()) {
+	for range min(400, h.randomCount()) {
 		var values []string
-		for range min(100, h.many()) {
+		for range min(100, h.randomCount()) {
 			values = append(values, fmt.Sprint("node-", h.rng.IntN(2*h.nodes)))
 		}
-		terms = append(terms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: h.key(),
+		terms = append(terms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: h.randomKey(),
 			Operator: oneOf(h, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn), Values: values}}})
 	}
-	affinity(p).NodeAffinity = &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: terms}}
+	affinityOf(p).NodeAffinity = &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: terms}}
 }
 
-func (h *hostile) tolerations(p *v1.Pod) {
-	for i := range h.many() {
+func (h *hostile) addTolerations(p *v1.Pod) {
+	for i := range h.randomCount() {
 		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Key: fmt.Sprint("t-", i),
-			Operator: v1.TolerationOpExists, TolerationSeconds: ptr(oneOf[int64](h, -1<<63, 0, 1<<63-1)), Effect: v1.TaintEffectNoExecute})
+			Operator: v1.TolerationOpExists, TolerationSeconds: pointerTo(oneOf[int64](h, -1<<63, 0, 1<<63-1)),
+			Effect: v1.TaintEffectNoExecute})
 	}
 }
 
 func (h *hostile) manyLabels(p *v1.Pod) {
-	for i := range h.many() {
+	for i := range h.randomCount() {
 		p.Labels[fmt.Sprint("l-", i)] = fmt.Sprint(h.rng.IntN(1 << 30))
 	}
 }
 
-func (h *hostile) annotations(p *v1.Pod) {
+func (h *hostile) addAnnotations(p *v1.Pod) {
 	p.Annotations["kubernetes.io/config.source"] = oneOf(h, "file", "http", "api")
 	p.Annotations["kubernetes.io/config.mirror"] = "mirror"
 	p.Annotations["berth.dev/terminate-after"] = oneOf(h, "-5s", "9999999h", "0s", "never", "1ns")
 	p.Annotations["scheduler.alpha.kubernetes.io/critical-pod"] = ""
 	p.Annotations["large"] = strings.Repeat("x", oneOf(h, 10, 1000, 200_000))
 	for key := range p.Annotations {
-		if h.chance(40) {
+		if h.withChance(40) {
 			delete(p.Annotations, key)
 		}
 	}
 }
 
-func (h *hostile) gates(p *v1.Pod) {
-	for i := range min(100, h.many()) {
+func (h *hostile) addGates(p *v1.Pod) {
+	for i := range min(100, h.randomCount()) {
 		p.Spec.SchedulingGates = append(p.Spec.SchedulingGates, v1.PodSchedulingGate{Name: fmt.Sprint("gate-", i)})
 	}
 }
 
-func (h *hostile) volumes(p *v1.Pod) {
-	for i := range min(50, h.many()) {
+func (h *hostile) addVolumes(p *v1.Pod) {
+	for i := range min(50, h.randomCount()) {
 		source := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("claim-", h.rng.IntN(30))}}
-		if h.chance(20) {
+		if h.withChance(20) {
 			source = v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: h.volumeClaim()}}}
 		}
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: fmt.Sprint("v-", i), VolumeSource: source})
 	}
 }
 
-func (h *hostile) devices(p *v1.Pod) {
-	for i := range min(20, h.many()) {
+func (h *hostile) addDevices(p *v1.Pod) {
+	for i := range min(20, h.randomCount()) {
 		name := fmt.Sprint("claim-", h.rng.IntN(30))
 		p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, v1.PodResourceClaim{Name: fmt.Sprint("d-", i), ResourceClaimName: &name})
 		p.Spec.Containers[0].Resources.Claims = append(p.Spec.Containers[0].Resources.Claims, v1.ResourceClaim{Name: fmt.Sprint("d-", i)})
 	}
 }
 
-func (h *hostile) ports(p *v1.Pod) {
-	for i := range min(100, h.many()) {
+func (h *hostile) addPorts(p *v1.Pod) {
+	for i := range min(100, h.randomCount()) {
 		p.Spec.Containers[0].Ports = append(p.Spec.Containers[0].Ports,
 			v1.ContainerPort{ContainerPort: int32(1 + i), HostPort: int32(1 + h.rng.IntN(65535))})
 	}
 }
 
-func (h *hostile) containers(p *v1.Pod) {
-	for i := range min(60, h.many()) {
+func (h *hostile) addContainers(p *v1.Pod) {
+	for i := range min(60, h.randomCount()) {
 		c := v1.Container{Name: fmt.Sprint("i-", i), Image: "none",
-			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"memory": h.amount()}}}
-		if h.chance(30) {
-			c.RestartPolicy = ptr(v1.ContainerRestartPolicyAlways)
+			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"memory": h.randomAmount()}}}
+		if h.withChance(30) {
+			c.RestartPolicy = pointerTo(v1.ContainerRestartPolicyAlways)
 		}
 		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
 	}
 }
 
-func (h *hostile) importance(p *v1.Pod) {
+func (h *hostile) setPriority(p *v1.Pod) {
 	p.Spec.PriorityClassName = oneOf(h, "tenant-high", "tenant-low", "system-node-critical", "made-up")
 }
 
-func (h *hostile) others(p *v1.Pod) {
+func (h *hostile) setOthers(p *v1.Pod) {
 	switch h.rng.IntN(4) {
 	case 0:
 		p.Spec.SchedulerName = oneOf(h, "nobody", "default-scheduler")
 	case 1:
-		p.Spec.NodeSelector = map[string]string{h.key(): "x"}
+		p.Spec.NodeSelector = map[string]string{h.randomKey(): "x"}
 	case 2:
 		p.Finalizers = []string{"example.com/never"}
 	case 3:
-		p.Spec.ActiveDeadlineSeconds = ptr(oneOf[int64](h, 1, 1<<31-1))
+		p.Spec.ActiveDeadlineSeconds = pointerTo(oneOf[int64](h, 1, 1<<31-1))
 	}
 }
 
-// pick is a pod of the tenant's.
-func (h *hostile) pick(ctx context.Context) (*v1.Pod, error) {
+// pickPod is a pod of the tenant's.
+func (h *hostile) pickPod(ctx context.Context) (*v1.Pod, error) {
 	list, err := h.client.CoreV1().Pods(tenantNamespace).List(ctx, metav1.ListOptions{Limit: 100, ResourceVersion: "0"})
 	if err != nil || len(list.Items) == 0 {
 		return nil, err
@@ -305,7 +306,7 @@ func (h *hostile) pick(ctx context.Context) (*v1.Pod, error) {
 }
 
 func (h *hostile) changePod(ctx context.Context) error {
-	pod, err := h.pick(ctx)
+	pod, err := h.pickPod(ctx)
 	if pod == nil {
 		return err
 	}
@@ -317,25 +318,25 @@ func (h *hostile) changePod(ctx context.Context) error {
 }
 
 func (h *hostile) deletePod(ctx context.Context) error {
-	pod, err := h.pick(ctx)
+	pod, err := h.pickPod(ctx)
 	if pod == nil {
 		return err
 	}
 	return h.client.CoreV1().Pods(tenantNamespace).Delete(ctx, pod.Name,
-		metav1.DeleteOptions{GracePeriodSeconds: ptr(oneOf[int64](h, 0, 1, 30))})
+		metav1.DeleteOptions{GracePeriodSeconds: pointerTo(oneOf[int64](h, 0, 1, 30))})
 }
 
 func (h *hostile) deleteAll(ctx context.Context) error {
 	return h.client.CoreV1().Pods(tenantNamespace).DeleteCollection(ctx,
-		metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}, metav1.ListOptions{})
+		metav1.DeleteOptions{GracePeriodSeconds: pointerTo(int64(0))}, metav1.ListOptions{})
 }
 
 func (h *hostile) volumeClaim() v1.PersistentVolumeClaimSpec {
 	return v1.PersistentVolumeClaimSpec{
 		AccessModes: []v1.PersistentVolumeAccessMode{oneOf(h, v1.ReadWriteOnce, v1.ReadWriteMany,
-			v1.ReadWriteOncePod)}, StorageClassName: ptr(oneOf(h, "late", "nobodys", "")),
+			v1.ReadWriteOncePod)}, StorageClassName: pointerTo(oneOf(h, "late", "nobodys", "")),
 		Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{"storage": resource.MustParse(oneOf(h, "1",
-			"1Gi", "8Ei", "9223372036854775807"))}}, Selector: h.selector(),
+			"1Gi", "8Ei", "9223372036854775807"))}}, Selector: h.randomSelector(),
 	}
 }
 
@@ -348,13 +349,13 @@ func (h *hostile) createVolumeClaim(ctx context.Context) error {
 // createDeviceClaim asks for devices in a way that takes long to find out.
 func (h *hostile) createDeviceClaim(ctx context.Context) error {
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("claim-", h.rng.IntN(30))}}
-	for i := range min(30, h.many()) {
+	for i := range min(30, h.randomCount()) {
 		exactly := &resourcev1.ExactDeviceRequest{DeviceClassName: oneOf(h, "tenant-device", "tenant-device",
 			"nobodys"), AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: oneOf[int64](h, 1, 2, 3, 32)}
-		if h.chance(30) {
+		if h.withChance(30) {
 			exactly.AllocationMode, exactly.Count = resourcev1.DeviceAllocationModeAll, 0
 		}
-		if h.chance(50) {
+		if h.withChance(50) {
 			exactly.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: oneOf(h,
 				`device.attributes["example.com"].odd`, `device.attributes["example.com"].nothing`,
 				`device.driver.matches("(e|ex|exa)*mple.com")`, `[1,2,3,4,5,6,7,8,9].all(x, [1,2,3,4,5,6,7,8,9].all(y, x*y > 0))`)}}}
@@ -363,8 +364,8 @@ func (h *hostile) createDeviceClaim(ctx context.Context) error {
 			resourcev1.DeviceRequest{Name: fmt.Sprint("r-", i), Exactly: exactly})
 	}
 
-	if h.chance(40) {
-		claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: ptr(resourcev1.FullyQualifiedName("example.com/rack"))}}
+	if h.withChance(40) {
+		claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: pointerTo(resourcev1.FullyQualifiedName("example.com/rack"))}}
 	}
 	_, err := h.client.ResourceV1().ResourceClaims(tenantNamespace).Create(ctx, claim, metav1.CreateOptions{})
 	return err
@@ -372,7 +373,7 @@ func (h *hostile) createDeviceClaim(ctx context.Context) error {
 
 func (h *hostile) deleteClaims(ctx context.Context) error {
 	name := fmt.Sprint("claim-", h.rng.IntN(30))
-	if h.chance(50) {
+	if h.withChance(50) {
 		return h.client.ResourceV1().ResourceClaims(tenantNamespace).Delete(ctx, name, metav1.DeleteOptions{})
 	}
 	return h.client.CoreV1().PersistentVolumeClaims(tenantNamespace).Delete(ctx, name, metav1.DeleteOptions{})
@@ -380,29 +381,29 @@ func (h *hostile) deleteClaims(ctx context.Context) error {
 
 func (h *hostile) createBudget(ctx context.Context) error {
 	most := oneOf(h, intstr.FromInt32(0), intstr.FromString("100%"), intstr.FromInt32(1<<31-1))
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: h.name("b")},
-		Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &most, Selector: h.selector()}}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: h.newName("b")},
+		Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &most, Selector: h.randomSelector()}}
 	_, err := h.client.PolicyV1().PodDisruptionBudgets(tenantNamespace).Create(ctx, budget, metav1.CreateOptions{})
 	return err
 }
 
 func (h *hostile) createService(ctx context.Context) error {
-	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: h.name("s")},
+	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: h.newName("s")},
 		Spec: v1.ServiceSpec{Selector: map[string]string{"app": oneOf(h, "a", "b")}, ClusterIP: "None"}}
 	_, err := h.client.CoreV1().Services(tenantNamespace).Create(ctx, service, metav1.CreateOptions{})
 	return err
 }
 
-// flood makes a workload of pods that fit nowhere, or each with another shape.
-func (h *hostile) flood(ctx context.Context) error {
-	labels := map[string]string{"app": oneOf(h, "a", "b", "c"), "set": h.name("f")}
+// floodPods makes a workload of pods that fit nowhere, or each with another shape.
+func (h *hostile) floodPods(ctx context.Context) error {
+	labels := map[string]string{"app": oneOf(h, "a", "b", "c"), "set": h.newName("f")}
 	template := podTemplate(labels, int64(1+h.rng.IntN(9000)), oneOf(h, "tenant-high", "tenant-low"), nil)
-	if h.chance(50) {
-		template.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: h.key(),
-			WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: h.selector()}}
+	if h.withChance(50) {
+		template.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: h.randomKey(),
+			WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: h.randomSelector()}}
 	}
 	set := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: labels["set"]}, Spec: appsv1.ReplicaSetSpec{
-		Replicas: ptr(int32(20 + h.rng.IntN(100))), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template}}
+		Replicas: pointerTo(int32(20 + h.rng.IntN(100))), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template}}
 	_, err := h.client.AppsV1().ReplicaSets(tenantNamespace).Create(ctx, set, metav1.CreateOptions{})
 	return err
 }

@@ -37,8 +37,8 @@ const (
 	echoesKept = 2 * time.Minute
 )
 
-// echo changes a pod that nobody schedules, again and again.
-func (s *served) echo(ctx context.Context) {
+// runEcho changes a pod that nobody schedules, again and again.
+func (s *served) runEcho(ctx context.Context) {
 	pods := s.client.CoreV1().Pods(witnessNamespace)
 	pod := witnessPod(echoName)
 	pod.Spec.SchedulerName = "nobody"
@@ -46,10 +46,10 @@ func (s *served) echo(ctx context.Context) {
 		if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err == nil {
 			break
 		}
-		pause(ctx, echoEvery)
+		sleepFor(ctx, echoEvery)
 	}
-	for i := 1; pause(ctx, echoEvery); i++ {
-		s.echoes.begin(time.Now())
+	for i := 1; sleepFor(ctx, echoEvery); i++ {
+		s.echoes.beginRequest(time.Now())
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"%d"}}}`, echoLabel, i)
 		if _, err := pods.Patch(ctx, echoName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			continue // what it takes until another one is seen is counted on
@@ -62,22 +62,22 @@ func (s *served) echo(ctx context.Context) {
 				}
 			}
 		}
-		s.echoes.end(time.Now())
+		s.echoes.endRequest(time.Now())
 	}
 }
 
-// hear watches for the changes.
-func (s *served) hear(ctx context.Context) {
+// watchEchoes watches for the changes.
+func (s *served) watchEchoes(ctx context.Context) {
 	eachPod(ctx, s.client, "", func(pod *v1.Pod, _ watch.EventType) {
 		if pod.Namespace == witnessNamespace && pod.Name == echoName {
-			s.echoes.see(0, pod)
+			s.echoes.seeState(0, pod)
 		}
 	})
 }
 
-// see hears of a state of the pod by one of the watches. It does not wait: the other one may be
-// behind.
-func (e *echoes) see(watch int, pod *v1.Pod) {
+// seeState hears of a state of the pod by one of the watches. It does not wait: the other one may
+// be behind.
+func (e *echoes) seeState(watch int, pod *v1.Pod) {
 	n, err := strconv.Atoi(pod.Labels[echoLabel])
 	if err != nil {
 		return
@@ -89,8 +89,8 @@ func (e *echoes) see(watch int, pod *v1.Pod) {
 	e.shown[watch] <- n
 }
 
-// begin notes that a request is sent now, unless one that was sent before is still not seen.
-func (e *echoes) begin(now time.Time) {
+// beginRequest notes that a request is sent now, unless one that was sent before is still not seen.
+func (e *echoes) beginRequest(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n := len(e.all); n > 0 && e.all[n-1].took == 0 {
@@ -100,7 +100,7 @@ func (e *echoes) begin(now time.Time) {
 	e.all = append(e.all, echo{began: now})
 }
 
-func (e *echoes) end(now time.Time) {
+func (e *echoes) endRequest(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	last := &e.all[len(e.all)-1]

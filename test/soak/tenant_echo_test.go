@@ -12,10 +12,10 @@ func TestWhatTheAPIServerTakes(t *testing.T) {
 		return time.Unix(0, 0).Add(time.Duration(seconds * float64(time.Second)))
 	}
 	var e echoes
-	e.begin(at(1))
-	e.end(at(1.5))
-	e.begin(at(10))
-	e.begin(at(11)) // the first one is not seen yet
+	e.beginRequest(at(1))
+	e.endRequest(at(1.5))
+	e.beginRequest(at(10))
+	e.beginRequest(at(11)) // the first one is not seen yet
 	for _, c := range []struct {
 		from, to float64
 		want     time.Duration
@@ -27,11 +27,11 @@ func TestWhatTheAPIServerTakes(t *testing.T) {
 			t.Errorf("from %v to %v: %v, want %v", c.from, c.to, got, c.want)
 		}
 	}
-	e.end(at(12))
+	e.endRequest(at(12))
 	if got := e.longest(at(11.5), at(20)); got != 2*time.Second {
 		t.Errorf("seen after all: %v", got)
 	}
-	e.begin(at(500))
+	e.beginRequest(at(500))
 	if got := e.longest(at(0), at(400)); got != 0 {
 		t.Errorf("it is remembered for ever: %v", got)
 	}
@@ -42,19 +42,19 @@ func TestWhatTheAPIServerTakes(t *testing.T) {
 func TestThePartOfTheAPIServerIsNotBerths(t *testing.T) {
 	late := make(chan string, 10)
 	s := newServed(nil, func(name string, _ time.Duration) { late <- name })
-	s.judge(time.Second)
+	s.setBound(time.Second)
 	began := time.Now().Add(-5 * time.Second)
-	s.echoes.begin(began)
-	s.echoes.end(began.Add(1500 * time.Millisecond))
+	s.echoes.beginRequest(began)
+	s.echoes.endRequest(began.Add(1500 * time.Millisecond))
 	s.waiting["in time"], s.waiting["late"] = began, began
-	s.placed(witnessPod("in time"), began.Add(3900*time.Millisecond))
+	s.notePlaced(witnessPod("in time"), began.Add(3900*time.Millisecond))
 	s.tooLate(began.Add(3900 * time.Millisecond))
 	select {
 	case name := <-late:
 		t.Errorf("%s is not late: the API server took 1.5 s for a change", name)
 	case <-time.After(50 * time.Millisecond):
 	}
-	s.placed(witnessPod("late"), began.Add(4100*time.Millisecond))
+	s.notePlaced(witnessPod("late"), began.Add(4100*time.Millisecond))
 	select {
 	case name := <-late:
 		if name != "late" {

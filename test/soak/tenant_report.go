@@ -16,8 +16,8 @@ type TenantReport struct {
 	Evicted              time.Duration // what the API server took to delete what the tenant left
 }
 
-func (t *tenancy) report() *TenantReport {
-	return &TenantReport{Report: *t.campaign.report(), Peace: t.peace, Tenant: t.war, After: t.again, Calm: t.calm,
+func (t *tenancy) makeTenantReport() *TenantReport {
+	return &TenantReport{Report: *t.campaign.makeReport(), Peace: t.peace, Tenant: t.war, After: t.again, Calm: t.calm,
 		Left: t.after, Decided: t.decided, Evicted: t.evicted}
 }
 
@@ -25,9 +25,9 @@ func (t *tenancy) report() *TenantReport {
 func (r *TenantReport) Print(to io.Writer) {
 	out := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(out, "\nseed %d, %d nodes, %s\n", r.Seed, r.Nodes, r.Took)
-	table(out, "what the tenant did", r.Deeds)
-	table(out, "what the API server refused it", r.Requests)
-	table(out, "processes that ended by themselves", r.Ends)
+	printTable(out, "what the tenant did", r.Deeds)
+	printTable(out, "what the API server refused it", r.Requests)
+	printTable(out, "processes that ended by themselves", r.Ends)
 	fmt.Fprintf(out, "\nhow long pods of the witness waited for a node\n  in peace\t%v\n  with the tenant\t%v\n  "+
 		"after it\t%v\n", r.Peace, r.Tenant, r.After)
 	fmt.Fprintf(out, "\ndecisions\t%d, longer than %ss: %d\n", r.Decided.all, longDecision, r.Decided.long)

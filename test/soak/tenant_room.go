@@ -18,11 +18,11 @@ import (
 // tenantPods is how many pods the tenant's quota lets there be.
 const tenantPods = 500
 
-// furnish makes the namespaces, what the tenant may use, and the quotas without which Kubernetes
-// defends nobody: how many pods there may be; critical priorities; and affinity across namespaces,
-// since one pod with required anti-affinity to all pods of all namespaces keeps everybody else's
-// pods off its zone.
-func (t *tenancy) furnish(ctx context.Context) error {
+// createObjects makes the namespaces, what the tenant may use, and the quotas without which
+// Kubernetes defends nobody: how many pods there may be; critical priorities; and affinity across
+// namespaces, since one pod with required anti-affinity to all pods of all namespaces keeps
+// everybody else's pods off its zone.
+func (t *tenancy) createObjects(ctx context.Context) error {
 	none, errs := metav1.CreateOptions{}, []error{}
 	try := func(_ any, err error) {
 		if err != nil {
@@ -71,7 +71,7 @@ func (t *tenancy) furnish(ctx context.Context) error {
 		if _, err := core.ServiceAccounts(witnessNamespace).Get(ctx, "default", metav1.GetOptions{}); err == nil {
 			break
 		}
-		pause(ctx, 100*time.Millisecond)
+		sleepFor(ctx, 100*time.Millisecond)
 	}
 	if len(errs) > 0 {
 		return fmt.Errorf("furnish: %w", errs[0])
@@ -90,15 +90,15 @@ func (t *tenancy) furnishDevices(ctx context.Context, try func(any, error)) {
 		for d := range 16 {
 			slice.Spec.Devices = append(slice.Spec.Devices,
 				resourcev1.Device{Name: fmt.Sprint("d-", d), Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
-					"odd": {BoolValue: ptr(d%2 == 1)}, "rack": {StringValue: ptr(fmt.Sprint(d % 3))}}})
+					"odd": {BoolValue: pointerTo(d%2 == 1)}, "rack": {StringValue: pointerTo(fmt.Sprint(d % 3))}}})
 		}
 		try(t.client.ResourceV1().ResourceSlices().Create(ctx, slice, none))
 	}
 }
 
-// evict takes away all that the tenant has left, finalizers included.
-func (t *tenancy) evict(ctx context.Context) error {
-	now, all := metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}, metav1.ListOptions{}
+// evictTenant takes away all that the tenant has left, finalizers included.
+func (t *tenancy) evictTenant(ctx context.Context) error {
+	now, all := metav1.DeleteOptions{GracePeriodSeconds: pointerTo(int64(0))}, metav1.ListOptions{}
 	steps := []error{
 		t.client.AppsV1().ReplicaSets(tenantNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, all),
 		t.client.CoreV1().Pods(tenantNamespace).DeleteCollection(ctx, now, all),

@@ -36,10 +36,10 @@ type figures struct {
 	waits []time.Duration // sorted
 }
 
-func (f figures) longest() time.Duration { return f.at(1) }
+func (f figures) longest() time.Duration { return f.waitAt(1) }
 
-// at is the wait that this share of the pods does not exceed.
-func (f figures) at(share float64) time.Duration {
+// waitAt is the wait that this share of the pods does not exceed.
+func (f figures) waitAt(share float64) time.Duration {
 	if len(f.waits) == 0 {
 		return 0
 	}
@@ -48,7 +48,8 @@ func (f figures) at(share float64) time.Duration {
 
 func (f figures) String() string {
 	ms := time.Millisecond
-	return fmt.Sprintf("%d pods, median %v, 99%% %v, longest %v", f.pods, f.at(0.5).Round(ms), f.at(0.99).Round(ms), f.longest().Round(ms))
+	return fmt.Sprintf("%d pods, median %v, 99%% %v, longest %v", f.pods, f.waitAt(0.5).Round(ms),
+		f.waitAt(0.99).Round(ms), f.longest().Round(ms))
 }
 
 func newServed(client kubernetes.Interface, late func(string, time.Duration)) *served {
@@ -60,14 +61,14 @@ func witnessPod(name string) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "witness"}},
 		Spec: v1.PodSpec{
-			AutomountServiceAccountToken: ptr(false), TerminationGracePeriodSeconds: ptr(int64(0)),
+			AutomountServiceAccountToken: pointerTo(false), TerminationGracePeriodSeconds: pointerTo(int64(0)),
 			Containers: []v1.Container{{Name: "c", Image: "none"}},
 		},
 	}
 }
 
-// create makes a pod a second, and takes each away some seconds after it has its node.
-func (s *served) create(ctx context.Context) {
+// createPods makes a pod a second, and takes each away some seconds after it has its node.
+func (s *served) createPods(ctx context.Context) {
 	pods := s.client.CoreV1().Pods(witnessNamespace)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -86,18 +87,18 @@ func (s *served) create(ctx context.Context) {
 		s.mu.Unlock()
 		s.tooLate(time.Now())
 		if i >= 5 {
-			_ = pods.Delete(ctx, fmt.Sprint("w-", i-5), metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))}) // it may wait still
+			_ = pods.Delete(ctx, fmt.Sprint("w-", i-5), metav1.DeleteOptions{GracePeriodSeconds: pointerTo(int64(0))}) // it may wait still
 		}
 	}
 }
 
-// watch sees pods get their nodes.
-func (s *served) watch(ctx context.Context) {
+// watchPods sees pods get their nodes.
+func (s *served) watchPods(ctx context.Context) {
 	eachPod(ctx, s.client, witnessNamespace, func(pod *v1.Pod, what watch.EventType) {
 		if pod.Name == echoName {
-			s.echoes.see(1, pod)
+			s.echoes.seeState(1, pod)
 		} else if pod.Spec.NodeName != "" || what == watch.Deleted {
-			s.placed(pod, time.Now())
+			s.notePlaced(pod, time.Now())
 		}
 	})
 }
@@ -107,7 +108,7 @@ func eachPod(ctx context.Context, client kubernetes.Interface, namespace string,
 	for ctx.Err() == nil {
 		w, err := client.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{})
 		if err != nil {
-			pause(ctx, 100*time.Millisecond)
+			sleepFor(ctx, 100*time.Millisecond)
 			continue
 		}
 		for event := range w.ResultChan() {
@@ -118,7 +119,7 @@ func eachPod(ctx context.Context, client kubernetes.Interface, namespace string,
 	}
 }
 
-func (s *served) placed(pod *v1.Pod, now time.Time) {
+func (s *served) notePlaced(pod *v1.Pod, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	created, waiting := s.waiting[pod.Name]
@@ -127,15 +128,15 @@ func (s *served) placed(pod *v1.Pod, now time.Time) {
 	}
 	delete(s.waiting, pod.Name)
 	s.waits = append(s.waits, now.Sub(created))
-	if waited := now.Sub(created); s.exceeds(created, now) && !s.told[pod.Name] {
+	if waited := now.Sub(created); s.exceedsBound(created, now) && !s.told[pod.Name] {
 		s.told[pod.Name] = true
 		go s.late(pod.Name, waited)
 	}
 }
 
-// exceeds reports whether a pod waits too long. What the API server itself takes meanwhile is not
-// counted: the pod has to be shown, its binding written, and that shown.
-func (s *served) exceeds(since, now time.Time) bool {
+// exceedsBound reports whether a pod waits too long. What the API server itself takes meanwhile is
+// not counted: the pod has to be shown, its binding written, and that shown.
+func (s *served) exceedsBound(since, now time.Time) bool {
 	return s.bound > 0 && now.Sub(since) > s.bound+2*s.echoes.longest(since, now)
 }
 
@@ -144,22 +145,22 @@ func (s *served) tooLate(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, since := range s.waiting {
-		if s.exceeds(since, now) && !s.told[name] {
+		if s.exceedsBound(since, now) && !s.told[name] {
 			s.told[name] = true
 			go s.late(name, now.Sub(since))
 		}
 	}
 }
 
-// judge sets the bound from now on.
-func (s *served) judge(bound time.Duration) {
+// setBound sets the bound from now on.
+func (s *served) setBound(bound time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.bound = bound
 }
 
-// take returns the waits since the last time.
-func (s *served) take() figures {
+// takeWaits returns the waits since the last time.
+func (s *served) takeWaits() figures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := figures{len(s.waits), s.waits}
@@ -176,7 +177,7 @@ func (s *served) soFar() figures {
 }
 
 // parts of Berth by name.
-func (t *tenancy) part(name string) *part {
+func (t *tenancy) partNamed(name string) *part {
 	for _, p := range t.parts {
 		if p.name == name {
 			return p
@@ -196,23 +197,23 @@ func (t *tenancy) sizesNow() map[string]size {
 // measureAll notes the most that each part takes, and what the scheduler says of itself.
 func (t *tenancy) measureAll(ctx context.Context) {
 	panics := int64(0)
-	for pause(ctx, 2*time.Second) {
+	for sleepFor(ctx, 2*time.Second) {
 		t.sizes.mu.Lock()
 		for name, now := range t.sizesNow() {
 			t.sizes.most[name] = size{memory: max(t.sizes.most[name].memory, now.memory)}
 			if name != "controlplane" && now.memory > mostMemory {
-				go t.found(bounded, fmt.Sprintf("%s has more than %d MiB", name, mostMemory>>20), name)
+				go t.addViolation(bounded, fmt.Sprintf("%s has more than %d MiB", name, mostMemory>>20), name)
 			}
 		}
 
 		t.sizes.mu.Unlock()
-		t.witness.checks.add(bounded)
-		if page, err := t.part("scheduler").get("/metrics"); err == nil {
-			if n := metric(page, "berth_scheduler_panics_total"); n > panics {
+		t.witness.checks.addOne(bounded)
+		if page, err := t.partNamed("scheduler").getPath("/metrics"); err == nil {
+			if n := parseMetric(page, "berth_scheduler_panics_total"); n > panics {
 				panics = n
-				t.found(noPanic, "a decision panicked", "scheduler")
+				t.addViolation(noPanic, "a decision panicked", "scheduler")
 			}
-			t.witness.checks.add(noPanic)
+			t.witness.checks.addOne(noPanic)
 			t.mu.Lock()
 			t.decided = decisionsIn(page)
 			t.mu.Unlock()
@@ -228,13 +229,13 @@ const longDecision = "0.128"
 
 func decisionsIn(page string) decisions {
 	const name = "scheduler_scheduling_algorithm_duration_seconds"
-	all := metric(page, name+"_count")
-	return decisions{all, all - metric(page, name+`_bucket{le="`+longDecision+`"}`)}
+	all := parseMetric(page, name+"_count")
+	return decisions{all, all - parseMetric(page, name+`_bucket{le="`+longDecision+`"}`)}
 }
 
-// abnormal says what is not as it was in peace.
-func (t *tenancy) abnormal() string {
-	page, err := t.part("scheduler").get("/metrics")
+// whyAbnormal says what is not as it was in peace.
+func (t *tenancy) whyAbnormal() string {
+	page, err := t.partNamed("scheduler").getPath("/metrics")
 	if err != nil {
 		return fmt.Sprintf("the scheduler's metrics cannot be read: %v", err)
 	}
@@ -246,8 +247,8 @@ func (t *tenancy) abnormal() string {
 			}
 		}
 	}
-	f := t.served.take()
-	if f.pods < 2 || f.longest() > t.bound() {
+	f := t.served.takeWaits()
+	if f.pods < 2 || f.longest() > t.waitBound() {
 		return fmt.Sprintf("the witness waits: %v", f)
 	}
 	for name, now := range t.sizesNow() {

@@ -77,39 +77,39 @@ func RunUpgrade(ctx context.Context, o UpgradeOptions) (*UpgradeReport, error) {
 	began.Bin = o.Old
 	c := &campaign{Options: began, began: time.Now(), phase: "start", rolling: true, election: usual,
 		faults: newCounts(), requests: newCounts(), deeds: newCounts(), ends: newCounts(), sizes: newSizes()}
-	c.witness = newWitness(c.Silence, c.found)
+	c.witness = newWitness(c.Silence, c.addViolation)
 	u := &upgrade{campaign: c, o: o}
-	defer c.clear()
-	if err := c.start(ctx); err != nil {
+	defer c.cleanUp()
+	if err := c.startAll(ctx); err != nil {
 		return nil, err
 	}
 	c.churn.mends = 3 // nobody mends everything between two steps
 	u.flow, u.leases = newFlow(c.client), &leases{}
 	watching, stop := context.WithCancel(ctx)
 	var witnesses sync.WaitGroup
-	for _, f := range followers(c.client, c.witness) {
-		witnesses.Go(func() { f.run(watching) })
+	for _, f := range newFollowers(c.client, c.witness) {
+		witnesses.Go(func() { f.runFollower(watching) })
 	}
-	for _, watch := range []func(context.Context){c.look, c.ask, c.tell, u.flow.watch, u.flow.clear} {
+	for _, watch := range []func(context.Context){c.watchClock, c.pollReady, c.printProgress, u.flow.watchPods, u.flow.deleteOld} {
 		witnesses.Go(func() { watch(watching) })
 	}
-	witnesses.Go(func() { u.leases.watch(watching, c.client) })
-	err := u.play(ctx)
+	witnesses.Go(func() { u.leases.watchLeases(watching, c.client) })
+	err := u.playUpgrade(ctx)
 	stop()
 	witnesses.Wait()
 	if err == nil {
-		c.end()
+		c.endParts()
 	}
-	return u.report(), err
+	return u.makeUpgradeReport(), err
 }
 
-// play goes from the old version to the new one and back, until the time is over.
-func (u *upgrade) play(ctx context.Context) error {
+// playUpgrade goes from the old version to the new one and back, until the time is over.
+func (u *upgrade) playUpgrade(ctx context.Context) error {
 	u.setPhase("first rest")
-	if !u.rest(ctx) {
+	if !u.awaitRest(ctx) {
 		return ctx.Err() // there is nothing to be replaced
 	}
-	if err := u.flow.furnish(ctx); err != nil {
+	if err := u.flow.createNamespace(ctx); err != nil {
 		return err
 	}
 	// The API server is the first to be upgraded and the last to go back, as Kubernetes wants it.
@@ -117,13 +117,13 @@ func (u *upgrade) play(ctx context.Context) error {
 	for u.rounds == 0 || time.Since(u.began) < u.For {
 		for _, way := range []struct{ to, folder string }{{newVersion, u.o.Bin}, {oldVersion, u.o.Old}} {
 			u.setPhase("to the " + way.to)
-			if err := u.roll(ctx, order, way.to, way.folder); err != nil {
+			if err := u.rollParts(ctx, order, way.to, way.folder); err != nil {
 				return err
 			}
 			u.setPhase("all replaced")
-			u.settle(ctx)
+			u.awaitSettled(ctx)
 			u.setPhase("rest")
-			u.rest(ctx)
+			u.awaitRest(ctx)
 			slices.Reverse(order)
 		}
 		u.mu.Lock()
@@ -133,71 +133,71 @@ func (u *upgrade) play(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// roll replaces all parts under load.
-func (u *upgrade) roll(ctx context.Context, order []*part, to, folder string) error {
+// rollParts replaces all parts under load.
+func (u *upgrade) rollParts(ctx context.Context, order []*part, to, folder string) error {
 	busy, over := context.WithCancel(ctx)
 	var load sync.WaitGroup
 	defer load.Wait()
 	defer over()
-	load.Go(func() { u.churn.run(busy) })
-	load.Go(func() { u.flow.create(busy, u.o.Rate) })
+	load.Go(func() { u.churn.runDeeds(busy) })
+	load.Go(func() { u.flow.createPods(busy, u.o.Rate) })
 
 	for _, p := range order {
-		if !pause(ctx, u.o.Between) {
+		if !sleepFor(ctx, u.o.Between) {
 			return ctx.Err()
 		}
-		u.replace(ctx, p, to, folder)
+		u.replacePart(ctx, p, to, folder)
 	}
 
-	if !pause(ctx, u.o.Between) {
+	if !sleepFor(ctx, u.o.Between) {
 		return ctx.Err()
 	}
 	over()
 	load.Wait()
-	u.witness.checks.add(noneForgot)
-	if left := u.flow.settle(ctx, u.Rest); len(left) > 0 {
-		u.found(noneForgot, fmt.Sprintf("%d pods of the load have no node %s after the last was created: %s",
+	u.witness.checks.addOne(noneForgot)
+	if left := u.flow.awaitPlaced(ctx, u.Rest); len(left) > 0 {
+		u.addViolation(noneForgot, fmt.Sprintf("%d pods of the load have no node %s after the last was created: %s",
 			len(left), u.Rest, strings.Join(left[:min(len(left), 5)], ", ")), left[0])
 	}
 
 	return ctx.Err()
 }
 
-// replace ends a part as a rolling update does, and waits until its successor is ready and leads or
-// another does.
-func (u *upgrade) replace(ctx context.Context, p *part, to, folder string) {
+// replacePart ends a part as a rolling update does, and waits until its successor is ready and
+// leads or another does.
+func (u *upgrade) replacePart(ctx context.Context, p *part, to, folder string) {
 	began := time.Now()
-	p.become(folder)
-	u.witness.checks.add(cleanEnd)
-	if code, ran := p.terminate(30 * time.Second); ran && code != 0 {
+	p.switchProgram(folder)
+	u.witness.checks.addOne(cleanEnd)
+	if code, ran := p.terminateProcess(30 * time.Second); ran && code != 0 {
 		// What the machine did not let it do in time counts as in any campaign.
-		why, excused := u.excused(p, p.lastWords())
+		why, excused := u.excuseOf(p, p.lastWords())
 		if p == u.plane && strings.Contains(p.lastWords(), "did not stop within") {
 			why, excused = "it had no time to end as it should", true
 		}
 		if excused {
-			u.ends.add(p.kind() + ": " + why)
+			u.ends.addOne(p.kindName() + ": " + why)
 		} else {
-			u.found(cleanEnd, fmt.Sprintf("%s was asked to end and did so with exit code %d", p.name, code), p.name)
+			u.addViolation(cleanEnd, fmt.Sprintf("%s was asked to end and did so with exit code %d", p.name, code), p.name)
 		}
 	}
 	ended := time.Now()
-	for pause(ctx, 50*time.Millisecond) {
-		left := append(u.notUp(ctx), u.leases.free()...)
+	for sleepFor(ctx, 50*time.Millisecond) {
+		left := append(u.notUp(ctx), u.leases.freeLeases()...)
 		if len(left) == 0 {
 			break
 		}
 		if time.Since(ended) > u.Rest {
-			u.found(comesToRest, fmt.Sprintf("%s after %s was replaced by the %s version: %s", u.Rest, p.name, to,
+			u.addViolation(comesToRest, fmt.Sprintf("%s after %s was replaced by the %s version: %s", u.Rest, p.name, to,
 				strings.Join(left, "; ")), p.name)
 			break
 		}
 	}
 	if runs, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.pid())); filepath.Dir(runs) != folder {
-		u.found(comesToRest, fmt.Sprintf("%s was replaced by that of %s, and runs %q", p.name, folder, runs), p.name)
+		u.addViolation(comesToRest, fmt.Sprintf("%s was replaced by that of %s, and runs %q", p.name, folder, runs), p.name)
 	}
 	ready := time.Now()
-	pause(ctx, 3*time.Second) // what comes late belongs to it, too
+	sleepFor(ctx, 3*time.Second) // what comes late belongs to it, too
 	s := step{part: p.name, to: to, stopped: ended.Sub(began), ready: ready.Sub(ended),
 		leaderless: u.leases.longest(began), unbound: u.flow.longestGap(began)}
 	u.mu.Lock()

@@ -40,8 +40,8 @@ func newFlow(client kubernetes.Interface) *flow {
 	return &flow{client: client, waiting: map[string]time.Time{}, placed: map[string]time.Time{}}
 }
 
-// furnish makes the flow's namespace.
-func (f *flow) furnish(ctx context.Context) error {
+// createNamespace makes the flow's namespace.
+func (f *flow) createNamespace(ctx context.Context) error {
 	_, err := f.client.CoreV1().Namespaces().Create(ctx,
 		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: flowNamespace}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -50,15 +50,15 @@ func (f *flow) furnish(ctx context.Context) error {
 	return nil
 }
 
-// pod is the i-th: it matters more than what fills the nodes, and tolerates the campaign's taint
+// newPod is the i-th: it matters more than what fills the nodes, and tolerates the campaign's taint
 // for ever, for some seconds, or not.
-func (f *flow) pod(i int) *v1.Pod {
+func (f *flow) newPod(i int) *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("f-", i), Labels: map[string]string{"app": "flow"},
 			Annotations: map[string]string{"berth.dev/run-for": flowRuns.String()}},
 		Spec: v1.PodSpec{
 			RestartPolicy: v1.RestartPolicyNever, PriorityClassName: "soak-high",
-			AutomountServiceAccountToken: ptr(false), TerminationGracePeriodSeconds: ptr(int64(1)),
+			AutomountServiceAccountToken: pointerTo(false), TerminationGracePeriodSeconds: pointerTo(int64(1)),
 			Containers: []v1.Container{{Name: "c", Image: "none",
 				Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("5m")}}}},
 		},
@@ -74,9 +74,9 @@ func (f *flow) pod(i int) *v1.Pod {
 	return pod
 }
 
-// create makes pods until the context ends. One that the API server does not take is tried again
-// under the next name.
-func (f *flow) create(ctx context.Context, perSecond int) {
+// createPods makes pods until the context ends. One that the API server does not take is tried
+// again under the next name.
+func (f *flow) createPods(ctx context.Context, perSecond int) {
 	f.mu.Lock()
 	i := f.made
 	f.began = time.Now()
@@ -90,7 +90,7 @@ func (f *flow) create(ctx context.Context, perSecond int) {
 	for range atOnce {
 		workers.Go(func() {
 			for i := range names {
-				f.createOne(f.pod(i))
+				f.createOne(f.newPod(i))
 			}
 		})
 	}
@@ -129,14 +129,14 @@ func (f *flow) createOne(pod *v1.Pod) {
 	}
 }
 
-// watch sees pods get their nodes.
-func (f *flow) watch(ctx context.Context) {
+// watchPods sees pods get their nodes.
+func (f *flow) watchPods(ctx context.Context) {
 	eachPod(ctx, f.client, flowNamespace, func(pod *v1.Pod, what watch.EventType) {
-		f.saw(pod.Name, pod.Spec.NodeName, what == watch.Deleted, time.Now())
+		f.notePod(pod.Name, pod.Spec.NodeName, what == watch.Deleted, time.Now())
 	})
 }
 
-func (f *flow) saw(name, node string, gone bool, now time.Time) {
+func (f *flow) notePod(name, node string, gone bool, now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	since, waited := f.waiting[name]
@@ -153,9 +153,9 @@ func (f *flow) saw(name, node string, gone bool, now time.Time) {
 	}
 }
 
-// clear deletes what has had its time, as the owner of Jobs would.
-func (f *flow) clear(ctx context.Context) {
-	for pause(ctx, 500*time.Millisecond) {
+// deleteOld deletes what has had its time, as the owner of Jobs would.
+func (f *flow) deleteOld(ctx context.Context) {
+	for sleepFor(ctx, 500*time.Millisecond) {
 		f.mu.Lock()
 		var over []string
 		for name, at := range f.placed {
@@ -166,7 +166,7 @@ func (f *flow) clear(ctx context.Context) {
 
 		f.mu.Unlock()
 		for _, name := range over {
-			err := f.client.CoreV1().Pods(flowNamespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: ptr(int64(0))})
+			err := f.client.CoreV1().Pods(flowNamespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: pointerTo(int64(0))})
 			if err == nil || apierrors.IsNotFound(err) {
 				f.mu.Lock()
 				delete(f.placed, name)
@@ -176,15 +176,15 @@ func (f *flow) clear(ctx context.Context) {
 	}
 }
 
-// settle waits until every pod has its node, and returns those that have none.
-func (f *flow) settle(ctx context.Context, limit time.Duration) (left []string) {
-	for end := time.Now().Add(limit); pause(ctx, 200*time.Millisecond); {
+// awaitPlaced waits until every pod has its node, and returns those that have none.
+func (f *flow) awaitPlaced(ctx context.Context, limit time.Duration) (left []string) {
+	for end := time.Now().Add(limit); sleepFor(ctx, 200*time.Millisecond); {
 		left = nil
 		pods, err := f.client.CoreV1().Pods(flowNamespace).List(ctx, metav1.ListOptions{})
 		if err == nil {
 			for i := range pods.Items {
-				if waits(&pods.Items[i]) {
-					left = append(left, key(&pods.Items[i]))
+				if isWaiting(&pods.Items[i]) {
+					left = append(left, podKey(&pods.Items[i]))
 				}
 			}
 		}
@@ -211,8 +211,8 @@ func (f *flow) longestGap(since time.Time) (longest time.Duration) {
 	return longest
 }
 
-// figures are all waits.
-func (f *flow) figures() figures {
+// allWaits are all waits.
+func (f *flow) allWaits() figures {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return figures{pods: len(f.waits), waits: slices.Sorted(slices.Values(f.waits))}

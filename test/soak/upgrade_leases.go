@@ -34,12 +34,12 @@ type leaseChange struct {
 	released bool          // given away
 }
 
-// watch follows the Leases until the context ends.
-func (l *leases) watch(ctx context.Context, client kubernetes.Interface) {
+// watchLeases follows the Leases until the context ends.
+func (l *leases) watchLeases(ctx context.Context, client kubernetes.Interface) {
 	for ctx.Err() == nil {
 		w, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).Watch(ctx, metav1.ListOptions{})
 		if err != nil {
-			pause(ctx, 100*time.Millisecond)
+			sleepFor(ctx, 100*time.Millisecond)
 			continue
 		}
 		for event := range w.ResultChan() {
@@ -48,13 +48,13 @@ func (l *leases) watch(ctx context.Context, client kubernetes.Interface) {
 				if lease.Spec.HolderIdentity != nil {
 					holder = *lease.Spec.HolderIdentity
 				}
-				l.saw(lease.Name, holder, time.Now())
+				l.noteHolder(lease.Name, holder, time.Now())
 			}
 		}
 	}
 }
 
-func (l *leases) saw(name, holder string, now time.Time) {
+func (l *leases) noteHolder(name, holder string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	before := l.held[name]
@@ -74,8 +74,8 @@ func (l *leases) saw(name, holder string, now time.Time) {
 	before.holder, before.until = holder, now
 }
 
-// free are the Leases that nobody holds.
-func (l *leases) free() (free []string) {
+// freeLeases are the Leases that nobody holds.
+func (l *leases) freeLeases() (free []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, name := range leasesOf {

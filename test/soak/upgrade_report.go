@@ -20,9 +20,9 @@ type UpgradeReport struct {
 	Released  int // of them, those whose Lease was given away
 }
 
-func (u *upgrade) report() *UpgradeReport {
-	r := &UpgradeReport{Report: u.campaign.report(), Steps: u.steps}
-	r.Flow, r.Loaded = u.flow.figures(), u.flow.loaded
+func (u *upgrade) makeUpgradeReport() *UpgradeReport {
+	r := &UpgradeReport{Report: u.campaign.makeReport(), Steps: u.steps}
+	r.Flow, r.Loaded = u.flow.allWaits(), u.flow.loaded
 	u.witness.mu.Lock()
 	left := slices.SortedFunc(slices.Values(u.witness.left), func(a, b leftLate) int { return cmp.Compare(a.late, b.late) })
 	u.witness.mu.Unlock()

@@ -55,23 +55,23 @@ func TestUpgradeUnderLoad(t *testing.T) {
 func TestLeaseWithoutAHolder(t *testing.T) {
 	l, began := &leases{}, time.Now()
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }
-	l.saw("berth-controller", "a", at(0))
-	l.saw("kube-scheduler", "x", at(0))
-	if free := l.free(); len(free) > 0 {
+	l.noteHolder("berth-controller", "a", at(0))
+	l.noteHolder("kube-scheduler", "x", at(0))
+	if free := l.freeLeases(); len(free) > 0 {
 		t.Errorf("both are held, and not by %v", free)
 	}
-	l.saw("berth-controller", "a", at(2))
-	l.saw("berth-controller", "", at(3))
-	l.saw("berth-controller", "", at(4))
-	if free := l.free(); len(free) != 1 {
+	l.noteHolder("berth-controller", "a", at(2))
+	l.noteHolder("berth-controller", "", at(3))
+	l.noteHolder("berth-controller", "", at(4))
+	if free := l.freeLeases(); len(free) != 1 {
 		t.Errorf("free: %v, want that of the controllers", free)
 	}
-	l.saw("berth-controller", "b", at(7))
+	l.noteHolder("berth-controller", "b", at(7))
 	if got := l.longest(at(1)); got != 4*time.Second {
 		t.Errorf("given away at 3 s, taken at 7: %v", got)
 	}
-	l.saw("kube-scheduler", "x", at(9))
-	l.saw("kube-scheduler", "y", at(20))
+	l.noteHolder("kube-scheduler", "x", at(9))
+	l.noteHolder("kube-scheduler", "y", at(20))
 	if got := l.longest(at(8)); got != 11*time.Second {
 		t.Errorf("last renewed at 9 s, taken at 20: %v", got)
 	}
@@ -87,15 +87,15 @@ func TestLongestGapOfTheFlow(t *testing.T) {
 	for i, seconds := range []int{1, 2, 6, 7, 8, 9} {
 		name := string(rune('a' + i))
 		f.waiting[name] = at(seconds - 1)
-		f.saw(name, "node", false, at(seconds))
-		f.saw(name, "node", false, at(seconds+1)) // each is bound once
+		f.notePod(name, "node", false, at(seconds))
+		f.notePod(name, "node", false, at(seconds+1)) // each is bound once
 	}
 	for since, want := range map[int]time.Duration{1: 4 * time.Second, 3: 4 * time.Second, 6: 4 * time.Second, 7: time.Second} {
 		if got := f.longestGap(at(since).Add(time.Millisecond)).Round(time.Second / 2); since < 6 && got != want || since >= 6 && got > 2*time.Second {
 			t.Errorf("since %d s: %v, want %v", since, got, want)
 		}
 	}
-	if got := f.figures(); got.pods != 6 || got.longest() != time.Second {
+	if got := f.allWaits(); got.pods != 6 || got.longest() != time.Second {
 		t.Errorf("six pods that waited a second: %v", got)
 	}
 }

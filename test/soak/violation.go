@@ -44,9 +44,9 @@ type counts struct {
 
 func newCounts() *counts { return &counts{of: map[string]int{}} }
 
-func (c *counts) add(name string) { c.more(name, 1) }
+func (c *counts) addOne(name string) { c.addMany(name, 1) }
 
-func (c *counts) more(name string, n int) {
+func (c *counts) addMany(name string, n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.of[name] += n

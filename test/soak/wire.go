@@ -41,15 +41,15 @@ func (w *wire) Accept() (net.Conn, error) {
 	}
 }
 
-// part lets nothing through, without a word.
-func (w *wire) part() { w.gate.shut() }
+// blockAll lets nothing through, without a word.
+func (w *wire) blockAll() { w.gate.shut() }
 
-// refuse breaks all connections and takes no new ones.
-func (w *wire) refuse() {
+// refuseAll breaks all connections and takes no new ones.
+func (w *wire) refuseAll() {
 	w.mu.Lock()
 	w.refuses = true
 	w.mu.Unlock()
-	w.reset()
+	w.breakConnections()
 }
 
 // open ends both.
@@ -60,7 +60,7 @@ func (w *wire) open() {
 	w.gate.open()
 }
 
-func (w *wire) reset() {
+func (w *wire) breakConnections() {
 	w.mu.Lock()
 	conns := make([]*wiredConn, 0, len(w.conns))
 	for c := range w.conns {
@@ -82,18 +82,18 @@ type wiredConn struct {
 var errOver = errors.New("the connection was closed")
 
 func (c *wiredConn) Read(into []byte) (int, error) {
-	if !c.wire.gate.pass(c.over) {
+	if !c.wire.gate.waitOpen(c.over) {
 		return 0, errOver
 	}
 	n, err := c.Conn.Read(into)
-	if !c.wire.gate.pass(c.over) {
+	if !c.wire.gate.waitOpen(c.over) {
 		return 0, errOver
 	}
 	return n, err
 }
 
 func (c *wiredConn) Write(from []byte) (int, error) {
-	if !c.wire.gate.pass(c.over) {
+	if !c.wire.gate.waitOpen(c.over) {
 		return 0, errOver
 	}
 	return c.Conn.Write(from)

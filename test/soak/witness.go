@@ -70,8 +70,8 @@ func newWitness(silence time.Duration, found func(promise, what string, about ..
 	}
 }
 
-// report tells of a violation, once for each thing that it is about.
-func (w *witness) report(promise string, about string, format string, args ...any) {
+// reportOnce tells of a violation, once for each thing that it is about.
+func (w *witness) reportOnce(promise string, about string, format string, args ...any) {
 	if w.told[promise+about] {
 		return
 	}
@@ -85,9 +85,9 @@ func (w *witness) noteDeletion(pod string, now time.Time) {
 	w.deleted[pod] = now
 }
 
-// sees takes in an object as it is now. Between listing and listed it may differ in more than one
-// change from what was seen before.
-func (w *witness) sees(object any, now time.Time, gap *span) {
+// seeObject takes in an object as it is now. Between listing and listed it may differ in more than
+// one change from what was seen before.
+func (w *witness) seeObject(object any, now time.Time, gap *span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch o := object.(type) {
@@ -100,8 +100,8 @@ func (w *witness) sees(object any, now time.Time, gap *span) {
 	}
 }
 
-// misses takes in that an object is gone.
-func (w *witness) misses(object any, now time.Time) {
+// missObject takes in that an object is gone.
+func (w *witness) missObject(object any, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch o := object.(type) {
@@ -114,9 +114,9 @@ func (w *witness) misses(object any, now time.Time) {
 	}
 }
 
-// listed takes in that a list was seen as a whole, after changes may have been missed; present are
-// the UIDs that are there.
-func (w *witness) listed(resource string, present map[types.UID]bool, now time.Time, gap *span) {
+// seeListed takes in that a list was seen as a whole, after changes may have been missed; present
+// are the UIDs that are there.
+func (w *witness) seeListed(resource string, present map[types.UID]bool, now time.Time, gap *span) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if gap != nil {
@@ -125,7 +125,7 @@ func (w *witness) listed(resource string, present map[types.UID]bool, now time.T
 
 	for uid, p := range w.pods {
 		if resource == "pods" && !present[uid] {
-			w.lets(p, now)
+			w.noteServed(p, now)
 			delete(w.pods, uid)
 		}
 	}
@@ -162,8 +162,8 @@ func (w *witness) seesPod(pod *v1.Pod, now time.Time) {
 	before := p.pod
 	p.pod = pod
 	w.checkBound(p, before, now)
-	if before != nil && waits(before) && !waits(pod) {
-		w.lets(&podSeen{pod: before}, now)
+	if before != nil && isWaiting(before) && !isWaiting(pod) {
+		w.noteServed(&podSeen{pod: before}, now)
 	}
 	leaves := pod.DeletionTimestamp != nil
 	if leaves && !p.wasLeaving && before != nil {
@@ -181,21 +181,21 @@ func (w *witness) missesPod(pod *v1.Pod, now time.Time) {
 	if !p.wasLeaving {
 		w.checkLeaving(p, now)
 	}
-	w.lets(p, now)
+	w.noteServed(p, now)
 	delete(w.pods, pod.UID)
 }
 
-// waits tells whether a pod waits for a node.
-func waits(pod *v1.Pod) bool {
+// isWaiting tells whether a pod waits for a node.
+func isWaiting(pod *v1.Pod) bool {
 	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && len(pod.Spec.SchedulingGates) == 0
 }
 
 // checkLeaving judges who makes a pod leave, once.
 func (w *witness) checkLeaving(p *podSeen, now time.Time) {
-	switch reason, message := disruption(p.pod); reason {
+	switch reason, message := disruptionOf(p.pod); reason {
 	case "DeletionByTaintManager":
 		w.checkJust(p, now)
-		w.left = append(w.left, p.left(now))
+		w.left = append(w.left, p.leftLate(now))
 	case v1.PodReasonPreemptionByScheduler:
 		w.checkPreemption(p, message, now)
 	case "EvictionByEvictionAPI":
@@ -203,9 +203,9 @@ func (w *witness) checkLeaving(p *podSeen, now time.Time) {
 	}
 }
 
-// disruption is why a pod leaves, as its condition says. It may have been marked and kept before,
+// disruptionOf is why a pod leaves, as its condition says. It may have been marked and kept before,
 // and leave for another reason.
-func disruption(pod *v1.Pod) (reason, message string) {
+func disruptionOf(pod *v1.Pod) (reason, message string) {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue {
 			return c.Reason, c.Message
@@ -214,10 +214,10 @@ func disruption(pod *v1.Pod) (reason, message string) {
 	return "", ""
 }
 
-// tidy forgets what is long over.
-func (w *witness) tidy(now time.Time) {
+// forgetOld forgets what is long over.
+func (w *witness) forgetOld(now time.Time) {
 	for _, n := range w.nodes {
-		n.forget(now.Add(-remembers))
+		n.forgetBefore(now.Add(-remembers))
 	}
 	for pod, at := range w.deleted {
 		if now.Sub(at) > remembers {
@@ -233,4 +233,4 @@ func (w *witness) tidy(now time.Time) {
 	w.waited = kept
 }
 
-func key(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
+func podKey(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }

@@ -49,7 +49,7 @@ func (s *story) node(name string, taints ...v1.Taint) *v1.Node {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.NodeSpec{Taints: taints}}
 	n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("4"), v1.ResourceMemory: resource.MustParse("8Gi"),
 		v1.ResourcePods: resource.MustParse("3"), widget: resource.MustParse("1")}
-	s.sees(n, s.now, nil)
+	s.seeObject(n, s.now, nil)
 	return n
 }
 
@@ -65,7 +65,7 @@ func (s *story) pod(name, node, cpu string, change ...func(*v1.Pod)) *v1.Pod {
 	for _, f := range change {
 		f(p)
 	}
-	s.sees(p, s.now, nil)
+	s.seeObject(p, s.now, nil)
 	return p
 }
 
@@ -75,7 +75,7 @@ func (s *story) becomes(p *v1.Pod, change ...func(*v1.Pod)) *v1.Pod {
 	for _, f := range change {
 		f(p)
 	}
-	s.sees(p, s.now, nil)
+	s.seeObject(p, s.now, nil)
 	return p
 }
 
@@ -113,7 +113,8 @@ func TestNodeThatIsGivenTooMuchIsFound(t *testing.T) {
 		{"overhead counts", func(s *story) { s.pod("a", "n", "2") }, func(s *story) { s.pod("b", "n", "2", overhead) }, roomKept},
 		{"what has ended does not", func(s *story) { s.pod("a", "n", "4", ended) }, func(s *story) { s.pod("b", "n", "4") }, ""},
 		{"what leaves does", func(s *story) { s.pod("a", "n", "4", s.leaving) }, func(s *story) { s.pod("b", "n", "1") }, roomKept},
-		{"what is gone does not", func(s *story) { s.misses(s.pod("a", "n", "4"), s.now) }, func(s *story) { s.pod("b", "n", "4") }, ""},
+		{"what is gone does not", func(s *story) { s.missObject(s.pod("a", "n", "4"), s.now) },
+			func(s *story) { s.pod("b", "n", "4") }, ""},
 		{"too many", func(s *story) { s.pod("a", "n", "1"); s.pod("b", "n", "1"); s.pod("c", "n", "1") }, func(s *story) { s.pod("d", "n", "1") }, roomKept},
 		{"a device for two", func(s *story) { s.pod("a", "n", "1", withWidget) }, func(s *story) { s.pod("b", "n", "1", withWidget) }, roomKept},
 		{"bound later", func(s *story) { s.pod("a", "n", "3") }, func(s *story) { s.becomes(s.pod("b", "", "3"), func(p *v1.Pod) { p.Spec.NodeName = "n" }) }, roomKept},
@@ -167,7 +168,7 @@ func TestPodThatStaysIsFoundByFairTime(t *testing.T) {
 	s := newStory(t)
 	s.node("n")
 	p := s.pod("p", "n", "1", func(p *v1.Pod) {
-		p.Spec.Tolerations = []v1.Toleration{{Key: evictKey, Operator: v1.TolerationOpExists, TolerationSeconds: ptr(int64(7))}}
+		p.Spec.Tolerations = []v1.Toleration{{Key: evictKey, Operator: v1.TolerationOpExists, TolerationSeconds: pointerTo(int64(7))}}
 	})
 	s.node("n", leave("1"))
 	s.passes(6 * time.Second)
@@ -195,7 +196,7 @@ func TestTaintThatCameAgainCountsAnew(t *testing.T) {
 	s := newStory(t)
 	s.node("n", leave("1"))
 	s.pod("p", "n", "1", func(p *v1.Pod) {
-		p.Spec.Tolerations = []v1.Toleration{{Key: evictKey, Operator: v1.TolerationOpExists, TolerationSeconds: ptr(int64(60))}}
+		p.Spec.Tolerations = []v1.Toleration{{Key: evictKey, Operator: v1.TolerationOpExists, TolerationSeconds: pointerTo(int64(60))}}
 	})
 	s.passes(59 * time.Second)
 	s.node("n")
@@ -243,14 +244,14 @@ func TestEvictionWithoutATaintIsFound(t *testing.T) {
 		}, evictionJust},
 		{"before its time", func(s *story, p *v1.Pod) {
 			s.becomes(p, func(p *v1.Pod) {
-				p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists, TolerationSeconds: ptr(int64(20))}}
+				p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists, TolerationSeconds: pointerTo(int64(20))}}
 			})
 			s.node("n", leave("1"))
 			s.passes(20*time.Second - inexact - time.Second)
 			sent(s)
 		}, evictionJust},
 		{"when changes may have been missed", func(s *story, p *v1.Pod) {
-			s.listed("nodes", map[types.UID]bool{"n": true}, s.now, &span{s.now.Add(-time.Second), s.now})
+			s.seeListed("nodes", map[types.UID]bool{"n": true}, s.now, &span{s.now.Add(-time.Second), s.now})
 			sent(s)
 		}, ""},
 	} {
@@ -276,9 +277,9 @@ func TestPreemptionForNobodyIsFound(t *testing.T) {
 		{"he has a node since", func(s *story) {
 			s.becomes(s.pod("q", "", "1", ofPriority(11)), func(p *v1.Pod) { p.Spec.NodeName = "n" })
 		}, ""},
-		{"he is gone since", func(s *story) { s.misses(s.pod("q", "", "1", ofPriority(11)), s.now) }, ""},
+		{"he is gone since", func(s *story) { s.missObject(s.pod("q", "", "1", ofPriority(11)), s.now) }, ""},
 		{"that was long ago", func(s *story) {
-			s.misses(s.pod("q", "", "1", ofPriority(11)), s.now)
+			s.missObject(s.pod("q", "", "1", ofPriority(11)), s.now)
 			s.passes(window + time.Second)
 		}, victimJust},
 		{"who waits matters as much", func(s *story) { s.pod("q", "", "1", ofPriority(10)) }, victimJust},
@@ -317,7 +318,7 @@ func TestBudgetThatIsBrokenIsFound(t *testing.T) {
 			budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: namespace, UID: "b"}}
 			budget.Spec = policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &none, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "guarded"}}}
 			budget.Status.DisruptionsAllowed, budget.Status.ObservedGeneration = c.allowed, 1
-			s.sees(budget, s.now, nil)
+			s.seeObject(budget, s.now, nil)
 			p := s.pod("p", "n", "1", ofPriority(10), func(p *v1.Pod) { p.Labels = map[string]string{"app": "guarded"} })
 			s.pod("q", "", "1", ofPriority(11))
 			s.passes(c.since)
@@ -331,14 +332,14 @@ func TestSilentNodeThatNobodyNoticesIsFound(t *testing.T) {
 	s := newStory(t)
 	n := s.node("n").DeepCopy()
 	n.Annotations = map[string]string{kubelet.AnnotationHeartbeat: kubelet.HeartbeatStopped}
-	s.sees(n, s.now, nil)
+	s.seeObject(n, s.now, nil)
 	s.checkLate(s.now, s.silence+tardy)
 	s.finding("")
 	s.checkLate(s.now, time.Second)
 	s.finding(silenceSeen)
 	n = n.DeepCopy()
 	n.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeUnreachable, Effect: v1.TaintEffectNoSchedule}}
-	s.sees(n, s.now, nil)
+	s.seeObject(n, s.now, nil)
 	if late := s.checkLate(s.now, 0); late != 0 {
 		t.Errorf("%d things are late, want none", late)
 	}
@@ -347,10 +348,10 @@ func TestSilentNodeThatNobodyNoticesIsFound(t *testing.T) {
 func TestStateThatGoesBackIsFound(t *testing.T) {
 	s := newStory(t)
 	f := &follower{resource: "pods", witness: s.witness}
-	f.reached("100")
-	f.reached("101")
+	f.noteVersion("100")
+	f.noteVersion("101")
 	s.finding("")
-	f.reached("99")
+	f.noteVersion("99")
 	s.finding(stateKept)
 }
 
@@ -367,7 +368,7 @@ func TestWhatGrowsIsFound(t *testing.T) {
 		{2, 200 << 20, 800, 1},
 		{3, mostMemory + 1, mostGoroutines + 1, 2},
 	} {
-		if over := sizes.note("x", c.pid, size{int64(c.memory), int64(c.goroutines)}); len(over) != c.over {
+		if over := sizes.noteSize("x", c.pid, size{int64(c.memory), int64(c.goroutines)}); len(over) != c.over {
 			t.Errorf("%+v: %v", c, over)
 		}
 	}
@@ -379,8 +380,8 @@ func TestWitnessForgets(t *testing.T) {
 	for i := range 1000 {
 		s.node("n", leave(fmt.Sprint(i)))
 		p := s.pod(fmt.Sprintf("p%d", i), "", "1m")
-		s.noteDeletion(key(p), s.now)
-		s.misses(p, s.now)
+		s.noteDeletion(podKey(p), s.now)
+		s.missObject(p, s.now)
 		s.passes(time.Second)
 		s.checkLate(s.now, 0)
 	}

@@ -44,8 +44,9 @@ type workload struct {
 	set      bool // a StatefulSet
 }
 
-// workloads together ask for more than there is, so that some have to wait and some to make room.
-func workloads() []workload {
+// allWorkloads together ask for more than there is, so that some have to wait and some to make
+// room.
+func allWorkloads() []workload {
 	all, half, most := intstr.FromInt32(0), intstr.FromString("50%"), intstr.FromString("75%")
 	return []workload{
 		{name: "plain", share: 0.2, cpu: 500, priority: "soak-middle", budget: &policyv1.PodDisruptionBudgetSpec{MinAvailable: &most}},
@@ -58,24 +59,25 @@ func workloads() []workload {
 		{name: "important", share: 0.15, cpu: 1500, priority: "soak-high"},
 		{name: "careful", share: 0.03, cpu: 250, priority: "soak-high",
 			shape: func(p *v1.PodTemplateSpec) { p.Spec.SchedulerName = careful; wantsWidget(p) }},
-		{name: "spread", share: 0.1, cpu: 250, priority: "soak-middle", shape: spread},
-		{name: "apart", share: 0.1, cpu: 250, priority: "soak-middle", shape: apart},
+		{name: "spread", share: 0.1, cpu: 250, priority: "soak-middle", shape: addSpread},
+		{name: "apart", share: 0.1, cpu: 250, priority: "soak-middle", shape: addAntiAffinity},
 		{name: "sandboxed", share: 0.1, cpu: 500, priority: "soak-middle",
-			shape: func(p *v1.PodTemplateSpec) { p.Spec.RuntimeClassName = ptr("soak-sandbox") }},
+			shape: func(p *v1.PodTemplateSpec) { p.Spec.RuntimeClassName = pointerTo("soak-sandbox") }},
 		{name: "devices", share: 0.01, cpu: 100, priority: "soak-middle", shape: wantsWidget},
-		{name: "patient", share: 0.1, cpu: 250, priority: "soak-middle", shape: func(p *v1.PodTemplateSpec) { tolerate(p, 7) }},
-		{name: "database", share: 0.05, cpu: 500, priority: "soak-high", set: true, shape: func(p *v1.PodTemplateSpec) { tolerate(p, 2) }},
+		{name: "patient", share: 0.1, cpu: 250, priority: "soak-middle", shape: func(p *v1.PodTemplateSpec) { addToleration(p, 7) }},
+		{name: "database", share: 0.05, cpu: 500, priority: "soak-high", set: true,
+			shape: func(p *v1.PodTemplateSpec) { addToleration(p, 2) }},
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
+func pointerTo[T any](v T) *T { return &v }
 
-func spread(p *v1.PodTemplateSpec) {
+func addSpread(p *v1.PodTemplateSpec) {
 	p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 2, TopologyKey: v1.LabelTopologyZone,
 		WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}}}
 }
 
-func apart(p *v1.PodTemplateSpec) {
+func addAntiAffinity(p *v1.PodTemplateSpec) {
 	p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
 		{TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels}}}}}
 }
@@ -86,16 +88,16 @@ func wantsWidget(p *v1.PodTemplateSpec) {
 	r.Requests[widget], r.Limits = one, v1.ResourceList{widget: one}
 }
 
-func tolerate(p *v1.PodTemplateSpec, seconds int64) {
+func addToleration(p *v1.PodTemplateSpec, seconds int64) {
 	p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{
 		Key: evictKey, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &seconds,
 	})
 }
 
-func (l *workload) labels() map[string]string { return map[string]string{"app": l.name} }
+func (l *workload) podLabels() map[string]string { return map[string]string{"app": l.name} }
 
-func (l *workload) template() v1.PodTemplateSpec {
-	return podTemplate(l.labels(), l.cpu, l.priority, l.shape)
+func (l *workload) newTemplate() v1.PodTemplateSpec {
+	return podTemplate(l.podLabels(), l.cpu, l.priority, l.shape)
 }
 
 func podTemplate(labels map[string]string, cpu int64, priority string, shape func(*v1.PodTemplateSpec)) v1.PodTemplateSpec {
@@ -103,7 +105,7 @@ func podTemplate(labels map[string]string, cpu int64, priority string, shape fun
 		ObjectMeta: metav1.ObjectMeta{Labels: labels,
 			Annotations: map[string]string{"berth.dev/terminate-after": strconv.FormatInt(cpu/300, 10) + "s"}},
 		Spec: v1.PodSpec{
-			PriorityClassName: priority, TerminationGracePeriodSeconds: ptr(int64(5)), AutomountServiceAccountToken: ptr(false),
+			PriorityClassName: priority, TerminationGracePeriodSeconds: pointerTo(int64(5)), AutomountServiceAccountToken: pointerTo(false),
 			Containers: []v1.Container{{Name: "c", Image: "none", Resources: v1.ResourceRequirements{
 				Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(cpu, resource.DecimalSI)}}}},
 		},
@@ -114,13 +116,13 @@ func podTemplate(labels map[string]string, cpu int64, priority string, shape fun
 	return p
 }
 
-// most is how many pods of it there may be.
-func (l *workload) most(nodes int) int {
+// mostPods is how many pods of it there may be.
+func (l *workload) mostPods(nodes int) int {
 	return max(1, int(l.share*float64(nodes*nodeCPU*1000)/float64(l.cpu)))
 }
 
-// furnish makes all that the campaign works with.
-func furnish(ctx context.Context, client kubernetes.Interface, nodes int) error {
+// createObjects makes all that the campaign works with.
+func createObjects(ctx context.Context, client kubernetes.Interface, nodes int) error {
 	create := func(what string, err error) error {
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create %s: %w", what, err)
@@ -151,23 +153,23 @@ func furnish(ctx context.Context, client kubernetes.Interface, nodes int) error 
 	if err := create("runtime class", err); err != nil {
 		return err
 	}
-	_, err = client.AppsV1().DaemonSets(namespace).Create(ctx, daemons(), none)
+	_, err = client.AppsV1().DaemonSets(namespace).Create(ctx, newDaemonSet(), none)
 	if err := create("daemon set", err); err != nil {
 		return err
 	}
 
-	for _, l := range workloads() {
-		if err := create(l.name, l.create(ctx, client, (l.most(nodes)+1)/2)); err != nil {
+	for _, l := range allWorkloads() {
+		if err := create(l.name, l.createWorkload(ctx, client, (l.mostPods(nodes)+1)/2)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *workload) create(ctx context.Context, client kubernetes.Interface, replicas int) error {
+func (l *workload) createWorkload(ctx context.Context, client kubernetes.Interface, replicas int) error {
 	none := metav1.CreateOptions{}
 	meta, selector, n := metav1.ObjectMeta{Name: l.name, Namespace: namespace},
-		&metav1.LabelSelector{MatchLabels: l.labels()}, int32(replicas)
+		&metav1.LabelSelector{MatchLabels: l.podLabels()}, int32(replicas)
 	if l.budget != nil {
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: meta, Spec: *l.budget}
 		budget.Spec.Selector = selector
@@ -179,16 +181,16 @@ func (l *workload) create(ctx context.Context, client kubernetes.Interface, repl
 
 	if l.set {
 		_, err := client.AppsV1().StatefulSets(namespace).Create(ctx, &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{
-			Replicas: &n, Selector: selector, Template: l.template(), PodManagementPolicy: appsv1.ParallelPodManagement}}, none)
+			Replicas: &n, Selector: selector, Template: l.newTemplate(), PodManagementPolicy: appsv1.ParallelPodManagement}}, none)
 		return err
 	}
 
 	_, err := client.AppsV1().Deployments(namespace).Create(ctx, &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
-		Replicas: &n, Selector: selector, Template: l.template()}}, none)
+		Replicas: &n, Selector: selector, Template: l.newTemplate()}}, none)
 	return err
 }
 
-func daemons() *appsv1.DaemonSet {
+func newDaemonSet() *appsv1.DaemonSet {
 	labels := map[string]string{"app": "daemon"}
 	return &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "daemon", Namespace: namespace}, Spec: appsv1.DaemonSetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -196,11 +198,11 @@ func daemons() *appsv1.DaemonSet {
 	}}
 }
 
-func job(name string, completions, parallelism int32, cpu int64) *batchv1.Job {
+func newJob(name string, completions, parallelism int32, cpu int64) *batchv1.Job {
 	template := podTemplate(map[string]string{"app": "job"}, cpu, "soak-middle", nil)
 	template.Annotations["berth.dev/run-for"] = "3s"
 	template.Spec.RestartPolicy = v1.RestartPolicyNever
 	return &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: batchv1.JobSpec{
-		Completions: &completions, Parallelism: &parallelism, TTLSecondsAfterFinished: ptr(int32(5)),
-		BackoffLimit: ptr(int32(1000)), Template: template}}
+		Completions: &completions, Parallelism: &parallelism, TTLSecondsAfterFinished: pointerTo(int32(5)),
+		BackoffLimit: pointerTo(int32(1000)), Template: template}}
 }

@@ -30,12 +30,12 @@ func (b *bench) startAPI(ctx context.Context) error {
 		return err
 	}
 	etcd := "http://127.0.0.1:" + ports[0]
-	if err := b.serve("etcd", "--data-dir", filepath.Join(b.dir, "etcd"), "--log-level", "warn",
+	if err := b.startServer("etcd", "--data-dir", filepath.Join(b.dir, "etcd"), "--log-level", "warn",
 		"--listen-client-urls", etcd,
 		"--listen-peer-urls", "http://127.0.0.1:"+ports[1], "--quota-backend-bytes", strconv.Itoa(8<<30)); err != nil {
 		return err
 	}
-	token, files, err := b.credentials()
+	token, files, err := b.writeCredentials()
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (b *bench) startAPI(ctx context.Context) error {
 	if b.Gang > 0 {
 		files = append(files, "--feature-gates", gangGates, "--runtime-config", "scheduling.k8s.io/v1beta1=true")
 	}
-	if err := b.serve("kube-apiserver", append(files,
+	if err := b.startServer("kube-apiserver", append(files,
 		"--etcd-servers", etcd, "--bind-address", "127.0.0.1", "--secure-port", ports[2], "--cert-dir", certificates,
 		// Loopback is refused as the address to be advertised; nobody asks for this one, which is
 		// reserved for documentation.
@@ -56,12 +56,12 @@ func (b *bench) startAPI(ctx context.Context) error {
 		"--delete-collection-workers", "16")...); err != nil {
 		return err
 	}
-	return b.connect(ctx, "https://127.0.0.1:"+ports[2], filepath.Join(certificates, "apiserver.crt"), token)
+	return b.connectAPI(ctx, "https://127.0.0.1:"+ports[2], filepath.Join(certificates, "apiserver.crt"), token)
 }
 
-// serve starts a process that runs until the end of the bench.
-func (b *bench) serve(name string, args ...string) error {
-	p, err := b.launch(name, args...)
+// startServer starts a process that runs until the end of the bench.
+func (b *bench) startServer(name string, args ...string) error {
+	p, err := b.launchProgram(name, args...)
 	if err == nil {
 		b.servers = append(b.servers, p)
 	}
@@ -75,8 +75,8 @@ func (b *bench) stopServers() {
 	b.servers = nil
 }
 
-// credentials writes what the API server needs to know its administrator and to sign tokens.
-func (b *bench) credentials() (token string, flags []string, err error) {
+// writeCredentials writes what the API server needs to know its administrator and to sign tokens.
+func (b *bench) writeCredentials() (token string, flags []string, err error) {
 	secret := make([]byte, 16)
 	_, _ = rand.Read(secret) // never fails
 	token = hex.EncodeToString(secret)
@@ -95,9 +95,9 @@ func (b *bench) credentials() (token string, flags []string, err error) {
 		"--service-account-key-file", keys, "--service-account-signing-key-file", keys}, nil
 }
 
-// connect writes the kubeconfig that the schedulers get, waits until the API server is ready, and
-// makes the bench's own client.
-func (b *bench) connect(ctx context.Context, server, authority, token string) error {
+// connectAPI writes the kubeconfig that the schedulers get, waits until the API server is ready,
+// and makes the bench's own client.
+func (b *bench) connectAPI(ctx context.Context, server, authority, token string) error {
 	b.kubeconfig = filepath.Join(b.dir, "kubeconfig")
 	if err := clientcmd.WriteToFile(api.Config{
 		Clusters:       map[string]*api.Cluster{"bench": {Server: server, CertificateAuthority: authority}},
@@ -107,13 +107,13 @@ func (b *bench) connect(ctx context.Context, server, authority, token string) er
 	}, b.kubeconfig); err != nil {
 		return err
 	}
-	return b.until(ctx, "the API server to be ready", startLimit, func() (bool, error) {
+	return b.pollUntil(ctx, "the API server to be ready", startLimit, func() (bool, error) {
 		// The certificate it makes for itself is not there from the beginning.
 		config, err := clientcmd.BuildConfigFromFlags("", b.kubeconfig)
 		if err != nil {
 			return false, nil
 		}
-		b.client, err = client(config)
+		b.client, err = newClient(config)
 		if err != nil {
 			return false, nil
 		}
@@ -123,7 +123,7 @@ func (b *bench) connect(ctx context.Context, server, authority, token string) er
 	})
 }
 
-func client(config *rest.Config) (kubernetes.Interface, error) {
+func newClient(config *rest.Config) (kubernetes.Interface, error) {
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.QPS = -1
@@ -131,8 +131,8 @@ func client(config *rest.Config) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// until asks again and again, and ends early where a server has ended or the context has.
-func (b *bench) until(ctx context.Context, what string, limit time.Duration, done func() (bool, error)) error {
+// pollUntil asks again and again, and ends early where a server has ended or the context has.
+func (b *bench) pollUntil(ctx context.Context, what string, limit time.Duration, done func() (bool, error)) error {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	for {

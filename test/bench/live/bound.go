@@ -47,8 +47,8 @@ func (w *bound) stop() { w.watch.Stop() }
 // errIdle says that no pod was bound for a long time.
 var errIdle = errors.New("no pod was bound any more")
 
-// next returns the name of the next pod that is bound.
-func (w *bound) next(ctx context.Context, scheduler *process.Process, patience time.Duration) (string, error) {
+// nextBound returns the name of the next pod that is bound.
+func (w *bound) nextBound(ctx context.Context, scheduler *process.Process, patience time.Duration) (string, error) {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
 	for {

@@ -20,10 +20,10 @@ type Contender struct {
 // Contenders in the order in which they are measured.
 var Contenders = []Contender{
 	{Name: "kube-scheduler", Key: "upstream", start: func(b *bench, config string, flags []string) (*process.Process, error) {
-		return b.launch("kube-scheduler", slices.Concat([]string{"--config", config}, flags)...)
+		return b.launchProgram("kube-scheduler", slices.Concat([]string{"--config", config}, flags)...)
 	}},
 	{Name: "Berth", Key: "berth", start: func(b *bench, config string, flags []string) (*process.Process, error) {
-		return b.launch(b.Berth[0], slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig}, flags)...)
+		return b.launchProgram(b.Berth[0], slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig}, flags)...)
 	}},
 }
 
@@ -37,8 +37,8 @@ func berthScheduler(binaries string) []string {
 	return []string{"berth", "scheduler"}
 }
 
-// contenders are the chosen ones.
-func (b *bench) contenders() (list []*Contender) {
+// chosenContenders are the chosen ones.
+func (b *bench) chosenContenders() (list []*Contender) {
 	for i := range Contenders {
 		if len(b.Schedulers) == 0 || slices.Contains(b.Schedulers, Contenders[i].Key) {
 			list = append(list, &Contenders[i])

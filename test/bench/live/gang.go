@@ -57,25 +57,25 @@ const (
 	gangAttempts  = "scheduler_podgroup_scheduling_attempt_duration_seconds"
 )
 
-// gangs measures both schedulers.
-func (b *bench) gangs(ctx context.Context) error {
-	b.say("registering %s nodes", thousands(b.Nodes))
-	if err := b.register(ctx); err != nil {
+// measureGangs measures both schedulers.
+func (b *bench) measureGangs(ctx context.Context) error {
+	b.printProgress("registering %s nodes", formatThousands(b.Nodes))
+	if err := b.registerNodes(ctx); err != nil {
 		return fmt.Errorf("nodes: %w", err)
 	}
-	if err := b.settle(ctx); err != nil {
+	if err := b.bindResidents(ctx); err != nil {
 		return fmt.Errorf("pods that run already: %w", err)
 	}
-	for _, c := range b.contenders() {
+	for _, c := range b.chosenContenders() {
 		if err := b.gangsOf(ctx, c, &Gang{Scheduler: c.Name, Pods: b.Gang}); err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 	}
-	for _, c := range b.contenders() {
+	for _, c := range b.chosenContenders() {
 		if c.Key != "berth" { // upstream's groups with a topology constraint never preempt
 			continue
 		}
-		if _, err := b.namespace(ctx, lowerNamespace); err != nil {
+		if _, err := b.createNamespace(ctx, lowerNamespace); err != nil {
 			return err
 		}
 		if err := b.gangsOf(ctx, c, &Gang{Scheduler: c.Name + ", by preemption", Pods: b.Gang, preempts: true}); err != nil {
@@ -102,26 +102,27 @@ func (b *bench) gangsOf(ctx context.Context, c *Contender, g *Gang) error {
 	if g.preempts {
 		namespace += "-preempting"
 	}
-	if err := b.ready(ctx, p, namespace); err != nil {
+	if err := b.awaitReady(ctx, p, namespace); err != nil {
 		return err
 	}
 	for i := range b.GangRounds {
 		name := fmt.Sprintf("%s-%d", namespace, i)
-		r, err := b.gang(ctx, p, name, g.preempts)
+		r, err := b.measureGang(ctx, p, name, g.preempts)
 		if peak := p.exceeded.Load(); peak > 0 {
 			<-p.Ended
-			b.say("gang: %s was ended: it had %s", g.Scheduler, mebibytes(peak))
+			b.printProgress("gang: %s was ended: it had %s", g.Scheduler, formatMebibytes(peak))
 			g.Rounds, g.Usage = append(g.Rounds, GangRound{}), process.Usage{CPU: p.Spent(), Peak: peak}
-			return b.clean(ctx, name)
+			return b.deletePods(ctx, name)
 		}
 		if err != nil {
 			return err
 		}
 		g.Rounds = append(g.Rounds, *r)
-		b.say("gang: %s: %s of %s bound, the first after %s, the last after %s; attempts: %d, %s, of which decisions "+
+		b.printProgress("gang: %s: %s of %s bound, the first after %s, the last after %s; attempts: %d, %s, of which decisions "+
 			"%s; racks: %d; victims: %d", g.Scheduler,
-			thousands(r.Bound), thousands(b.Gang), short(r.First), short(r.All), r.Attempts, short(r.Attempted),
-			short(r.Decided), r.Racks, r.Victims)
+			formatThousands(r.Bound), formatThousands(b.Gang), formatShort(r.First), formatShort(r.All), r.Attempts,
+			formatShort(r.Attempted),
+			formatShort(r.Decided), r.Racks, r.Victims)
 		if r.Bound < b.Gang { // the next one would be given up, too
 			break
 		}
@@ -130,9 +131,9 @@ func (b *bench) gangsOf(ctx context.Context, c *Contender, g *Gang) error {
 	return err
 }
 
-// ready has one pod bound: the scheduler knows the cluster then.
-func (b *bench) ready(ctx context.Context, p *observed, namespace string) error {
-	version, err := b.namespace(ctx, namespace)
+// awaitReady has one pod bound: the scheduler knows the cluster then.
+func (b *bench) awaitReady(ctx context.Context, p *observed, namespace string) error {
+	version, err := b.createNamespace(ctx, namespace)
 	if err != nil {
 		return err
 	}
@@ -141,23 +142,23 @@ func (b *bench) ready(ctx context.Context, p *observed, namespace string) error 
 		return err
 	}
 	defer w.stop()
-	if _, err := b.one(ctx, w, p.Process, namespace, (&Mode{}).pod(0)); err != nil {
+	if _, err := b.bindOne(ctx, w, p.Process, namespace, (&Mode{}).newPod(0)); err != nil {
 		return err
 	}
-	return b.clean(ctx, namespace)
+	return b.deletePods(ctx, namespace)
 }
 
-// gang has one scheduled.
-func (b *bench) gang(ctx context.Context, p *observed, namespace string, preempts bool) (*GangRound, error) {
+// measureGang has one scheduled.
+func (b *bench) measureGang(ctx context.Context, p *observed, namespace string, preempts bool) (*GangRound, error) {
 	var lower []*v1.Pod
 	if preempts {
 		lower = b.lowerPods()
-		if err := b.complete(ctx, lowerNamespace, lower); err != nil {
+		if err := b.createMissing(ctx, lowerNamespace, lower); err != nil {
 			return nil, err
 		}
 	}
 
-	version, err := b.namespace(ctx, namespace)
+	version, err := b.createNamespace(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -168,55 +169,55 @@ func (b *bench) gang(ctx context.Context, p *observed, namespace string, preempt
 	}
 
 	defer w.stop()
-	if err := b.create(ctx, namespace, b.Gang, member); err != nil {
+	if err := b.createPods(ctx, namespace, b.Gang, memberPod); err != nil {
 		return nil, err
 	}
-	if err := b.until(ctx, "the members to wait for their group", gangPatience, func() (bool, error) {
-		metrics, err := p.metrics(ctx)
+	if err := b.pollUntil(ctx, "the members to wait for their group", gangPatience, func() (bool, error) {
+		metrics, err := p.readMetrics(ctx)
 		if err != nil {
 			return false, err
 		}
-		gated, _ := total(metrics["scheduler_pending_pods"], "queue", "gated")
+		gated, _ := sumMetric(metrics["scheduler_pending_pods"], "queue", "gated")
 		return int(gated) == b.Gang, nil
 	}); err != nil {
 		return nil, err
 	}
 
 	r := &GangRound{}
-	done, err := b.attempts(ctx, p, r)
+	done, err := b.noteAttempts(ctx, p, r)
 	if err != nil {
 		return nil, err
 	}
-	if err := b.release(ctx, w, p, namespace, r); err != nil && !errors.Is(err, errIdle) {
+	if err := b.createGroup(ctx, w, p, namespace, r); err != nil && !errors.Is(err, errIdle) {
 		return nil, err
 	}
 	if err := done(r.Bound == b.Gang); err != nil {
 		return nil, err
 	}
 
-	if err := b.places(ctx, namespace, r); err != nil {
+	if err := b.countRacks(ctx, namespace, r); err != nil {
 		return nil, err
 	}
-	left, err := b.count(ctx, lowerNamespace)
+	left, err := b.countPods(ctx, lowerNamespace)
 	if err != nil {
 		return nil, err
 	}
 
 	r.Victims = len(lower) - left
-	if _, err := b.events(ctx, namespace, r.Bound); err != nil {
+	if _, err := b.awaitEvents(ctx, namespace, r.Bound); err != nil {
 		return nil, err
 	}
-	return r, b.clean(ctx, namespace)
+	return r, b.deletePods(ctx, namespace)
 }
 
-// release creates the group that the members wait for, and watches until they are bound.
-func (b *bench) release(ctx context.Context, w *bound, p *observed, namespace string, r *GangRound) error {
+// createGroup creates the group that the members wait for, and watches until they are bound.
+func (b *bench) createGroup(ctx context.Context, w *bound, p *observed, namespace string, r *GangRound) error {
 	began := time.Now()
 	if _, err := b.client.SchedulingV1beta1().PodGroups(namespace).Create(ctx, gangGroup(b.Gang), metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	for r.Bound < b.Gang {
-		if _, err := w.next(ctx, p.Process, gangPatience); err != nil {
+		if _, err := w.nextBound(ctx, p.Process, gangPatience); err != nil {
 			return err
 		}
 		r.All = time.Since(began)
@@ -240,20 +241,20 @@ func gangGroup(pods int) *schedulingv1beta1.PodGroup {
 	}
 }
 
-// attempts notes what the scheduler says of its attempts from now on, once done is called.
-func (b *bench) attempts(ctx context.Context, p *observed, r *GangRound) (done func(scheduled bool) error, err error) {
+// noteAttempts notes what the scheduler says of its attempts from now on, once done is called.
+func (b *bench) noteAttempts(ctx context.Context, p *observed, r *GangRound) (done func(scheduled bool) error, err error) {
 	type reading struct {
 		decided, attempted float64
 		attempts, fine     uint64
 	}
 	read := func() (now reading, err error) {
-		metrics, err := p.metrics(ctx)
+		metrics, err := p.readMetrics(ctx)
 		if err != nil {
 			return now, err
 		}
-		now.decided, _ = total(metrics[gangDecisions], "", "")
-		now.attempted, now.attempts = total(metrics[gangAttempts], "", "")
-		_, now.fine = total(metrics[gangAttempts], "result", "scheduled")
+		now.decided, _ = sumMetric(metrics[gangDecisions], "", "")
+		now.attempted, now.attempts = sumMetric(metrics[gangAttempts], "", "")
+		_, now.fine = sumMetric(metrics[gangAttempts], "result", "scheduled")
 		return now, nil
 	}
 
@@ -263,7 +264,7 @@ func (b *bench) attempts(ctx context.Context, p *observed, r *GangRound) (done f
 	}
 
 	return func(scheduled bool) error {
-		return b.until(ctx, "the metrics of the attempt", patience, func() (bool, error) {
+		return b.pollUntil(ctx, "the metrics of the attempt", patience, func() (bool, error) {
 			now, err := read()
 			r.Attempts = int(now.attempts - before.attempts)
 			r.Decided = time.Duration((now.decided - before.decided) * float64(time.Second))
@@ -273,8 +274,8 @@ func (b *bench) attempts(ctx context.Context, p *observed, r *GangRound) (done f
 	}, nil
 }
 
-// places looks where the members are.
-func (b *bench) places(ctx context.Context, namespace string, r *GangRound) error {
+// countRacks looks where the members are.
+func (b *bench) countRacks(ctx context.Context, namespace string, r *GangRound) error {
 	pods, err := b.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return err
@@ -288,7 +289,7 @@ func (b *bench) places(ctx context.Context, namespace string, r *GangRound) erro
 		} else if _, err := fmt.Sscanf(name, "node-%d", &node); err != nil {
 			return fmt.Errorf("node %q: %w", name, err)
 		}
-		rack := b.rack(node)
+		rack := b.rackOf(node)
 		racks[rack] = true
 		r.Tight = len(racks) == 1 && rack%rackKinds == tightRack
 	}
@@ -297,8 +298,8 @@ func (b *bench) places(ctx context.Context, namespace string, r *GangRound) erro
 	return nil
 }
 
-// of returns a time of each gang that was bound, sorted.
-func (g *Gang) of(what func(r *GangRound) time.Duration) []time.Duration {
+// sortedTimes returns a time of each gang that was bound, sorted.
+func (g *Gang) sortedTimes(what func(r *GangRound) time.Duration) []time.Duration {
 	var all []time.Duration
 	for i := range g.Rounds {
 		if r := &g.Rounds[i]; r.Bound == g.Pods {
@@ -313,16 +314,17 @@ func (r *Report) writeGangs(w io.Writer) {
 	if len(r.Gangs) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n## Live: gangs of %s pods, each in one rack, %s nodes\n\n", thousands(r.Gangs[0].Pods), thousands(r.Nodes))
+	fmt.Fprintf(w, "\n## Live: gangs of %s pods, each in one rack, %s nodes\n\n", formatThousands(r.Gangs[0].Pods),
+		formatThousands(r.Nodes))
 	lines := [][]string{{"scheduler", "gangs", "bound", "decided p50", "slowest", "goal", "attempt p50", "slowest", "attempts",
 		"first bound p50", "slowest", "all bound p50", "slowest", "in one rack", "the fullest", "victims", "CPU a pod", "peak memory"}}
 	for i := range r.Gangs {
-		lines = append(lines, r.Gangs[i].line())
+		lines = append(lines, r.Gangs[i].tableLine())
 	}
 	table.Write(w, lines)
 }
 
-func (g *Gang) line() []string {
+func (g *Gang) tableLine() []string {
 	var bound, attempts, whole, tight, victims int
 	for _, r := range g.Rounds {
 		attempts += r.Attempts
@@ -335,17 +337,19 @@ func (g *Gang) line() []string {
 			tight++
 		}
 	}
-	line := []string{g.Scheduler, fmt.Sprint(len(g.Rounds)), thousands(bound)}
+	line := []string{g.Scheduler, fmt.Sprint(len(g.Rounds)), formatThousands(bound)}
 	if bound < len(g.Rounds)*g.Pods {
 		line[2] += " (given up)"
 	}
 	for i, times := range [][]time.Duration{
-		g.of(func(r *GangRound) time.Duration { return r.Decided }), g.of(func(r *GangRound) time.Duration { return r.Attempted }),
-		g.of(func(r *GangRound) time.Duration { return r.First }), g.of(func(r *GangRound) time.Duration { return r.All }),
+		g.sortedTimes(func(r *GangRound) time.Duration { return r.Decided }),
+		g.sortedTimes(func(r *GangRound) time.Duration { return r.Attempted }),
+		g.sortedTimes(func(r *GangRound) time.Duration { return r.First }),
+		g.sortedTimes(func(r *GangRound) time.Duration { return r.All }),
 	} {
-		slowest := quantile(times, 1)
+		slowest := quantileOf(times, 1)
 		if len(times) > 0 {
-			line = append(line, short(quantile(times, 0.5)), short(slowest))
+			line = append(line, formatShort(quantileOf(times, 0.5)), formatShort(slowest))
 		} else {
 			line = append(line, "", "")
 		}
@@ -356,15 +360,15 @@ func (g *Gang) line() []string {
 				continue
 			}
 			line[len(line)-1] += table.Mark(slowest <= decisionGoal && bound == len(g.Rounds)*g.Pods)
-			line = append(line, short(decisionGoal))
+			line = append(line, formatShort(decisionGoal))
 		case 1:
 			line = append(line, fmt.Sprint(attempts))
 		}
 	}
 	perPod := ""
 	if bound > 0 {
-		perPod = short(g.Usage.CPU / time.Duration(bound))
+		perPod = formatShort(g.Usage.CPU / time.Duration(bound))
 	}
 	return append(line, fmt.Sprintf("%d%s", whole, table.Mark(whole == len(g.Rounds))), fmt.Sprint(tight),
-		fmt.Sprint(victims), perPod, mebibytes(g.Usage.Peak))
+		fmt.Sprint(victims), perPod, formatMebibytes(g.Usage.Peak))
 }

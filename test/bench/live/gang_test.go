@@ -17,11 +17,11 @@ func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
 	for _, o := range []Options{{Nodes: 5000, Gang: 1000}, {Nodes: 200, Gang: 100}, {Nodes: 47, Gang: 21}, {Nodes: 5, Gang: 10}} {
 		b := &bench{Options: o}
 		type room struct{ members, cpu, memory int64 }
-		racks := make([]room, b.racks())
+		racks := make([]room, b.countOfRacks())
 		for i := range b.Nodes {
-			cpu, memory := b.used(i)
+			cpu, memory := b.usedOn(i)
 			cpu, memory = nodeAmounts.Cpu().MilliValue()-cpu, nodeAmounts.Memory().Value()>>20-memory
-			r := &racks[b.rack(i)]
+			r := &racks[b.rackOf(i)]
 			r.members += min(cpu/memberCPU, memory/memberMemory)
 			r.cpu, r.memory = r.cpu+cpu, r.memory+memory
 		}
@@ -33,7 +33,7 @@ func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
 			if fits := r.members >= int64(b.Gang); fits != (kind >= tightRack) {
 				t.Errorf("%+v: rack %d of kind %d has room for %d", o, i, kind, r.members)
 			}
-			if kind == tightRack && b.Nodes%b.racks() == 0 && (r.cpu >= racks[3].cpu || r.cpu >= racks[4].cpu || r.memory >= racks[3].memory) {
+			if kind == tightRack && b.Nodes%b.countOfRacks() == 0 && (r.cpu >= racks[3].cpu || r.cpu >= racks[4].cpu || r.memory >= racks[3].memory) {
 				t.Errorf("%+v: rack %d is not the fullest: %+v", o, i, r)
 			}
 			if kind == 1 && b.Gang >= 20 && (r.cpu < int64(b.Gang)*memberCPU || r.memory < int64(b.Gang)*memberMemory) {
@@ -46,9 +46,9 @@ func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
 // With the lower pods a gang must fit in no rack.
 func TestLowerPodsLeaveNoRackForAGang(t *testing.T) {
 	b := &bench{Options: Options{Nodes: 500, Gang: 100}}
-	free, racks := make([]int64, b.Nodes), make([]int64, b.racks())
+	free, racks := make([]int64, b.Nodes), make([]int64, b.countOfRacks())
 	for i := range free {
-		used, _ := b.used(i)
+		used, _ := b.usedOn(i)
 		free[i] = nodeAmounts.Cpu().MilliValue() - used
 	}
 	for _, pod := range b.lowerPods() {
@@ -62,7 +62,7 @@ func TestLowerPodsLeaveNoRackForAGang(t *testing.T) {
 		}
 	}
 	for i, cpu := range free {
-		racks[b.rack(i)] += cpu / memberCPU
+		racks[b.rackOf(i)] += cpu / memberCPU
 	}
 	for rack, members := range racks {
 		if members >= int64(b.Gang) {
@@ -120,7 +120,7 @@ took_count{result="unschedulable"} 3
 `))
 	}))
 	defer server.Close()
-	metrics, err := (&observed{client: server.Client(), url: server.URL}).metrics(t.Context())
+	metrics, err := (&observed{client: server.Client(), url: server.URL}).readMetrics(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ took_count{result="unschedulable"} 3
 		{"took", "result", "scheduled", 0.25, 1},
 		{"missing", "", "", 0, 0},
 	} {
-		if sum, count := total(metrics[c.metric], c.label, c.value); sum != c.sum || count != c.count {
+		if sum, count := sumMetric(metrics[c.metric], c.label, c.value); sum != c.sum || count != c.count {
 			t.Errorf("%s of %s %s: %v in %d, want %v in %d", c.metric, c.label, c.value, sum, count, c.sum, c.count)
 		}
 	}

@@ -21,9 +21,9 @@ type Latency struct {
 }
 
 // Quantile returns the time within which the share q of the pods was bound.
-func (l *Latency) Quantile(q float64) time.Duration { return quantile(l.Sorted, q) }
+func (l *Latency) Quantile(q float64) time.Duration { return quantileOf(l.Sorted, q) }
 
-func quantile[T any](sorted []T, q float64) (at T) {
+func quantileOf[T any](sorted []T, q float64) (at T) {
 	if len(sorted) == 0 {
 		return at
 	}
@@ -37,25 +37,25 @@ const (
 	pause = 10 * time.Millisecond
 )
 
-func (b *bench) latencies(ctx context.Context) error {
+func (b *bench) measureLatencies(ctx context.Context) error {
 	if b.Latency == 0 {
 		return nil
 	}
-	for _, c := range b.contenders() {
-		b.say("latency: %s, %d pods one at a time", c.Name, b.Latency)
-		l, err := b.latency(ctx, c)
+	for _, c := range b.chosenContenders() {
+		b.printProgress("latency: %s, %d pods one at a time", c.Name, b.Latency)
+		l, err := b.measureLatency(ctx, c)
 		if err != nil {
 			return err
 		}
 		b.report.Latencies = append(b.report.Latencies, *l)
-		b.say("latency: %s: p50 %s, p99 %s", c.Name, short(l.Quantile(0.5)), short(l.Quantile(0.99)))
+		b.printProgress("latency: %s: p50 %s, p99 %s", c.Name, formatShort(l.Quantile(0.5)), formatShort(l.Quantile(0.99)))
 	}
 	return nil
 }
 
-func (b *bench) latency(ctx context.Context, c *Contender) (*Latency, error) {
+func (b *bench) measureLatency(ctx context.Context, c *Contender) (*Latency, error) {
 	namespace := "bench-latency-" + c.Key
-	version, err := b.namespace(ctx, namespace)
+	version, err := b.createNamespace(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (b *bench) latency(ctx context.Context, c *Contender) (*Latency, error) {
 	defer func() { _, _ = p.Stop() }() // where this returns early
 	l := &Latency{Scheduler: c.Name}
 	for i := range warmUp + b.Latency {
-		took, err := b.one(ctx, w, p, namespace, (&Mode{}).pod(i))
+		took, err := b.bindOne(ctx, w, p, namespace, (&Mode{}).newPod(i))
 		if err != nil {
 			return nil, err
 		}
@@ -84,16 +84,16 @@ func (b *bench) latency(ctx context.Context, c *Contender) (*Latency, error) {
 	if l.Usage, err = p.Stop(); err != nil {
 		return nil, err
 	}
-	return l, b.clean(ctx, namespace)
+	return l, b.deletePods(ctx, namespace)
 }
 
-// one has a pod created and bound.
-func (b *bench) one(ctx context.Context, w *bound, p *process.Process, namespace string, pod *v1.Pod) (time.Duration, error) {
+// bindOne has a pod created and bound.
+func (b *bench) bindOne(ctx context.Context, w *bound, p *process.Process, namespace string, pod *v1.Pod) (time.Duration, error) {
 	began := time.Now()
 	if _, err := b.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return 0, err
 	}
-	name, err := w.next(ctx, p, patience)
+	name, err := w.nextBound(ctx, p, patience)
 	if err == nil && name != pod.Name {
 		err = fmt.Errorf("%s was bound, %s was created", name, pod.Name)
 	}

@@ -62,44 +62,44 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return b.report, err
 	}
 	defer b.stopServers()
-	err = b.run(ctx)
+	err = b.runBench(ctx)
 	b.report.Took = time.Since(b.began)
 	return b.report, err
 }
 
-func (b *bench) run(ctx context.Context) error {
-	b.say("starting etcd and the API server")
+func (b *bench) runBench(ctx context.Context) error {
+	b.printProgress("starting etcd and the API server")
 	if err := b.startAPI(ctx); err != nil {
 		return err
 	}
 	if b.Startup > 0 {
-		return b.startups(ctx)
+		return b.measureStartups(ctx)
 	}
 	if b.Gang > 0 {
-		return b.gangs(ctx)
+		return b.measureGangs(ctx)
 	}
 
-	b.say("registering %s nodes", thousands(b.Nodes))
-	if err := b.register(ctx); err != nil {
+	b.printProgress("registering %s nodes", formatThousands(b.Nodes))
+	if err := b.registerNodes(ctx); err != nil {
 		return fmt.Errorf("nodes: %w", err)
 	}
-	if err := b.ceiling(ctx); err != nil {
+	if err := b.measureCeiling(ctx); err != nil {
 		return fmt.Errorf("bindings alone: %w", err)
 	}
-	if err := b.latencies(ctx); err != nil {
+	if err := b.measureLatencies(ctx); err != nil {
 		return fmt.Errorf("latency: %w", err)
 	}
 
-	for _, m := range b.modes() {
-		if err := b.mode(ctx, m); err != nil {
+	for _, m := range b.chosenModes() {
+		if err := b.measureMode(ctx, m); err != nil {
 			return fmt.Errorf("%s: %w", m.Name, err)
 		}
 	}
 	return nil
 }
 
-// modes are the chosen ones.
-func (b *bench) modes() (modes []*Mode) {
+// chosenModes are the chosen ones.
+func (b *bench) chosenModes() (modes []*Mode) {
 	for i := range Modes {
 		if len(b.Modes) == 0 && !Modes[i].byName || slices.Contains(b.Modes, Modes[i].Name) {
 			modes = append(modes, &Modes[i])
@@ -108,7 +108,7 @@ func (b *bench) modes() (modes []*Mode) {
 	return modes
 }
 
-// say reports progress.
-func (b *bench) say(format string, args ...any) {
+// printProgress reports progress.
+func (b *bench) printProgress(format string, args ...any) {
 	fmt.Fprintf(b.Progress, "%6.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }

@@ -72,11 +72,11 @@ func TestThroughputIsOfWholeIntervals(t *testing.T) {
 	for i := range 101 { // then twenty a second, for five seconds and the beginning of an interval that is not whole
 		times = append(times, began.Add(5*time.Second+time.Duration(i)*50*time.Millisecond))
 	}
-	rates, average := throughput(times)
+	rates, average := throughputOf(times)
 	if !slices.Equal(rates, []float64{10, 20}) || average != 15 {
 		t.Errorf("rates %v, average %v", rates, average)
 	}
-	if rates, average := throughput(nil); rates != nil || average != 0 {
+	if rates, average := throughputOf(nil); rates != nil || average != 0 {
 		t.Errorf("of nothing: %v, %v", rates, average)
 	}
 }
@@ -89,7 +89,7 @@ func TestStartupSaysWhyPodsCannotBeCreated(t *testing.T) {
 		w := &startupWatch{watch: pods, bound: map[string]time.Time{}, running: map[string]time.Time{}}
 		began, created := time.Now(), make(chan error, 1)
 		created <- errors.New("exceeded quota")
-		err := w.until(t.Context(), &process.Process{Ended: make(chan struct{})}, created, func() bool { return false })
+		err := w.followUntil(t.Context(), &process.Process{Ended: make(chan struct{})}, created, func() bool { return false })
 		if err == nil || !strings.Contains(err.Error(), "exceeded quota") || time.Since(began) > 0 {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
@@ -125,7 +125,7 @@ func TestPreemptingPodNeedsOneVictim(t *testing.T) {
 			high = &Modes[i]
 		}
 	}
-	low, need := lower(0, 10).Spec.Containers[0].Resources.Requests.Cpu(), high.pod(0).Spec.Containers[0].Resources.Requests.Cpu()
+	low, need := lowerPod(0, 10).Spec.Containers[0].Resources.Requests.Cpu(), high.newPod(0).Spec.Containers[0].Resources.Requests.Cpu()
 	free := nodeAmounts.Cpu().DeepCopy()
 	for range lowerPerNode {
 		free.Sub(*low)
@@ -151,7 +151,7 @@ func TestKindsAreAsManyAsPromised(t *testing.T) {
 		delete(kinds, m.Name)
 		seen := map[string]bool{}
 		for i := range 2 * want {
-			pod := m.pod(i)
+			pod := m.newPod(i)
 			requests := pod.Spec.Containers[0].Resources.Requests
 			seen[pod.Labels["app"]+requests.Cpu().String()+requests.Memory().String()] = true
 		}
@@ -162,14 +162,14 @@ func TestKindsAreAsManyAsPromised(t *testing.T) {
 	if len(kinds) > 0 {
 		t.Errorf("no modes: %v", kinds)
 	}
-	if least := resource.MustParse("100m"); (&Mode{}).pod(0).Spec.Containers[0].Resources.Requests.Cpu().Cmp(least) != 0 {
+	if least := resource.MustParse("100m"); (&Mode{}).newPod(0).Spec.Containers[0].Resources.Requests.Cpu().Cmp(least) != 0 {
 		t.Errorf("a plain pod does not ask for %v", &least)
 	}
 }
 
 func TestEachDoesAllOnceAndEndsAtAnError(t *testing.T) {
 	var done [1000]atomic.Int32
-	if err := each(t.Context(), len(done), func(_ context.Context, i int) error { done[i].Add(1); return nil }); err != nil {
+	if err := eachParallel(t.Context(), len(done), func(_ context.Context, i int) error { done[i].Add(1); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	for i := range done {
@@ -178,7 +178,7 @@ func TestEachDoesAllOnceAndEndsAtAnError(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	if err := each(t.Context(), len(done), func(_ context.Context, i int) error {
+	if err := eachParallel(t.Context(), len(done), func(_ context.Context, i int) error {
 		if i == 5 {
 			return broken
 		}

@@ -28,20 +28,20 @@ type Mode struct {
 // CPUs, 64Gi and 110 pods in 3 zones.
 var Modes = []Mode{
 	{Name: "plain", Times: 4},
-	{Name: "shapes", shape: shapes(500)},
-	{Name: "spread", Times: 7, shape: spread},
-	{Name: "affinity", shape: affinity},
-	{Name: "anti", shape: anti},
-	{Name: "preemption", shape: preempt, preempts: true},
+	{Name: "shapes", shape: setShapes(500)},
+	{Name: "spread", Times: 7, shape: setSpread},
+	{Name: "affinity", shape: setAffinity},
+	{Name: "anti", shape: setAntiAffinity},
+	{Name: "preemption", shape: setPreempting, preempts: true},
 
 	// Diverse clusters: workloads with selectors of their own, pods of as many sizes.
-	{Name: "apps-1000-spread", apps: 1000, shape: spread, memory: 1},
-	{Name: "apps-1000-affinity", apps: 1000, shape: affinity, memory: 1},
-	{Name: "apps-1000-anti", apps: 1000, shape: anti, memory: 1},
-	{Name: "sizes-10000", shape: shapes(10_000), memory: 1},
-	{Name: "apps-10000-spread", apps: 10_000, shape: spread, memory: 1, byName: true},
-	{Name: "apps-10000-affinity", apps: 10_000, shape: affinity, memory: 1, byName: true},
-	{Name: "apps-10000-anti", apps: 10_000, shape: anti, memory: 1, byName: true},
+	{Name: "apps-1000-spread", apps: 1000, shape: setSpread, memory: 1},
+	{Name: "apps-1000-affinity", apps: 1000, shape: setAffinity, memory: 1},
+	{Name: "apps-1000-anti", apps: 1000, shape: setAntiAffinity, memory: 1},
+	{Name: "sizes-10000", shape: setShapes(10_000), memory: 1},
+	{Name: "apps-10000-spread", apps: 10_000, shape: setSpread, memory: 1, byName: true},
+	{Name: "apps-10000-affinity", apps: 10_000, shape: setAffinity, memory: 1, byName: true},
+	{Name: "apps-10000-anti", apps: 10_000, shape: setAntiAffinity, memory: 1, byName: true},
 }
 
 const (
@@ -61,7 +61,7 @@ var (
 	noGrace int64
 )
 
-func amounts(milliCPU, mebibytes int64) v1.ResourceList {
+func resourceList(milliCPU, mebibytes int64) v1.ResourceList {
 	return v1.ResourceList{
 		v1.ResourceCPU:    *resource.NewMilliQuantity(milliCPU, resource.DecimalSI),
 		v1.ResourceMemory: *resource.NewQuantity(mebibytes<<20, resource.BinarySI),
@@ -70,8 +70,8 @@ func amounts(milliCPU, mebibytes int64) v1.ResourceList {
 
 func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
-// node makes the i-th node, as a kubelet that has just reported would have left it.
-func node(i int) *v1.Node {
+// newNode makes the i-th node, as a kubelet that has just reported would have left it.
+func newNode(i int) *v1.Node {
 	now := metav1.Now()
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Labels: map[string]string{
@@ -88,15 +88,15 @@ func node(i int) *v1.Node {
 	}
 }
 
-// pod makes the i-th pod of a mode.
-func (m *Mode) pod(i int) *v1.Pod {
+// newPod makes the i-th pod of a mode.
+func (m *Mode) newPod(i int) *v1.Pod {
 	app := fmt.Sprintf("app-%d", i%max(few, m.apps))
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", i), Labels: map[string]string{"app": app}},
 		Spec: v1.PodSpec{
 			TerminationGracePeriodSeconds: &noGrace,
 			Containers: []v1.Container{{
-				Name: "main", Image: "registry.k8s.io/pause:3.10", Resources: v1.ResourceRequirements{Requests: amounts(100, 200)},
+				Name: "main", Image: "registry.k8s.io/pause:3.10", Resources: v1.ResourceRequirements{Requests: resourceList(100, 200)},
 			}},
 		},
 	}
@@ -106,43 +106,43 @@ func (m *Mode) pod(i int) *v1.Pod {
 	return pod
 }
 
-// lower makes the i-th of the pods that fill the nodes of the preemption mode.
-func lower(i, nodes int) *v1.Pod {
-	pod := (&Mode{}).pod(i)
+// lowerPod makes the i-th of the pods that fill the nodes of the preemption mode.
+func lowerPod(i, nodes int) *v1.Pod {
+	pod := (&Mode{}).newPod(i)
 	pod.Spec.NodeName = nodeName(i % nodes)
-	pod.Spec.Containers[0].Resources.Requests = amounts(nodeAmounts.Cpu().MilliValue()/lowerPerNode, 200)
+	pod.Spec.Containers[0].Resources.Requests = resourceList(nodeAmounts.Cpu().MilliValue()/lowerPerNode, 200)
 	return pod
 }
 
-func of(app string) *metav1.LabelSelector {
+func selectApp(app string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 }
 
-func shapes(count int) func(*v1.PodSpec, string, int) {
+func setShapes(count int) func(*v1.PodSpec, string, int) {
 	return func(spec *v1.PodSpec, _ string, i int) {
-		spec.Containers[0].Resources.Requests = amounts(int64(100+i%count), int64(200+i%count))
+		spec.Containers[0].Resources.Requests = resourceList(int64(100+i%count), int64(200+i%count))
 	}
 }
 
-func spread(spec *v1.PodSpec, app string, _ int) {
+func setSpread(spec *v1.PodSpec, app string, _ int) {
 	spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{
-		{MaxSkew: 5, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: of(app)},
-		{MaxSkew: 3, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, LabelSelector: of(app)},
+		{MaxSkew: 5, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: selectApp(app)},
+		{MaxSkew: 3, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, LabelSelector: selectApp(app)},
 	}
 }
 
-func affinity(spec *v1.PodSpec, app string, _ int) {
+func setAffinity(spec *v1.PodSpec, app string, _ int) {
 	spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{
-		Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{LabelSelector: of(app), TopologyKey: v1.LabelTopologyZone}}}}}
+		Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{LabelSelector: selectApp(app), TopologyKey: v1.LabelTopologyZone}}}}}
 }
 
-func anti(spec *v1.PodSpec, app string, _ int) {
+func setAntiAffinity(spec *v1.PodSpec, app string, _ int) {
 	spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
-		{LabelSelector: of(app), TopologyKey: v1.LabelHostname}}}}
+		{LabelSelector: selectApp(app), TopologyKey: v1.LabelHostname}}}}
 }
 
-// preempt asks for as much as one lower pod has.
-func preempt(spec *v1.PodSpec, _ string, _ int) {
+// setPreempting asks for as much as one lower pod has.
+func setPreempting(spec *v1.PodSpec, _ string, _ int) {
 	spec.PriorityClassName = highClass
-	spec.Containers[0].Resources.Requests = amounts(nodeAmounts.Cpu().MilliValue()/lowerPerNode, 200)
+	spec.Containers[0].Resources.Requests = resourceList(nodeAmounts.Cpu().MilliValue()/lowerPerNode, 200)
 }

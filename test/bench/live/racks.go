@@ -25,18 +25,18 @@ const (
 
 func rackName(rack int) string { return fmt.Sprintf("rack-%d", rack) }
 
-// racks is how many there are.
-func (b *bench) racks() int { return max(b.Nodes/((b.Gang+perNode-1)/perNode), 1) }
+// countOfRacks is how many there are.
+func (b *bench) countOfRacks() int { return max(b.Nodes/((b.Gang+perNode-1)/perNode), 1) }
 
-// rack is the rack of a node.
-func (b *bench) rack(node int) int { return node % b.racks() }
+// rackOf is the rack of a node.
+func (b *bench) rackOf(node int) int { return node % b.countOfRacks() }
 
-// used is what pods that do not move use on a node, in thousandths of a CPU and MiB. Nodes of a
+// usedOn is what pods that do not move use on a node, in thousandths of a CPU and MiB. Nodes of a
 // rack differ by the room of a member.
-func (b *bench) used(node int) (milliCPU, mebibytes int64) {
-	place := int64(node / b.racks())
+func (b *bench) usedOn(node int) (milliCPU, mebibytes int64) {
+	place := int64(node / b.countOfRacks())
 	more := memberCPU * (place % 3)
-	switch b.rack(node) % rackKinds {
+	switch b.rackOf(node) % rackKinds {
 	case 0: // there is too little CPU
 		return 22_000 + more, 16 << 10
 	case 1: // enough of each in sum, but half of the nodes lack CPU, and the others memory
@@ -55,42 +55,42 @@ func (b *bench) used(node int) (milliCPU, mebibytes int64) {
 // residentsPerNode share what is used on a node.
 const residentsPerNode = 2
 
-// resident makes the i-th of the pods that do not move, or none where nothing runs.
-func (b *bench) resident(i int) *v1.Pod {
+// residentPod makes the i-th of the pods that do not move, or none where nothing runs.
+func (b *bench) residentPod(i int) *v1.Pod {
 	node := i / residentsPerNode
-	cpu, memory := b.used(node)
+	cpu, memory := b.usedOn(node)
 	if cpu == 0 {
 		return nil
 	}
-	pod := (&Mode{}).pod(i)
+	pod := (&Mode{}).newPod(i)
 	pod.Spec.NodeName, pod.Spec.PriorityClassName = nodeName(node), highClass
-	pod.Spec.Containers[0].Resources.Requests = amounts(cpu/residentsPerNode, memory/residentsPerNode)
+	pod.Spec.Containers[0].Resources.Requests = resourceList(cpu/residentsPerNode, memory/residentsPerNode)
 	return pod
 }
 
-// member makes the i-th pod of a gang.
-func member(i int) *v1.Pod {
-	pod := (&Mode{}).pod(i)
+// memberPod makes the i-th pod of a gang.
+func memberPod(i int) *v1.Pod {
+	pod := (&Mode{}).newPod(i)
 	group := gangName
 	pod.Spec.PriorityClassName = highClass
 	pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
-	pod.Spec.Containers[0].Resources.Requests = amounts(memberCPU, memberMemory)
+	pod.Spec.Containers[0].Resources.Requests = resourceList(memberCPU, memberMemory)
 	return pod
 }
 
-// settle binds the pods that do not move.
-func (b *bench) settle(ctx context.Context) error {
-	if _, err := b.namespace(ctx, fillNamespace); err != nil {
+// bindResidents binds the pods that do not move.
+func (b *bench) bindResidents(ctx context.Context) error {
+	if _, err := b.createNamespace(ctx, fillNamespace); err != nil {
 		return err
 	}
 	var pods []*v1.Pod
 	for i := range b.Nodes * residentsPerNode {
-		if pod := b.resident(i); pod != nil {
+		if pod := b.residentPod(i); pod != nil {
 			pods = append(pods, pod)
 		}
 	}
-	b.say("%s pods run already, in %d racks", thousands(len(pods)), b.racks())
-	return b.create(ctx, fillNamespace, len(pods), func(i int) *v1.Pod { return pods[i] })
+	b.printProgress("%s pods run already, in %d racks", formatThousands(len(pods)), b.countOfRacks())
+	return b.createPods(ctx, fillNamespace, len(pods), func(i int) *v1.Pod { return pods[i] })
 }
 
 const (
@@ -103,11 +103,11 @@ const (
 // lowerPods take the room of all racks, so that a gang fits in none without preemption.
 func (b *bench) lowerPods() (pods []*v1.Pod) {
 	for node := range b.Nodes {
-		used, _ := b.used(node)
+		used, _ := b.usedOn(node)
 		for range (nodeAmounts.Cpu().MilliValue() - used) / lowerCPU {
-			pod := (&Mode{}).pod(len(pods))
+			pod := (&Mode{}).newPod(len(pods))
 			pod.Spec.NodeName = nodeName(node)
-			pod.Spec.Containers[0].Resources.Requests = amounts(lowerCPU, 200)
+			pod.Spec.Containers[0].Resources.Requests = resourceList(lowerCPU, 200)
 			pods = append(pods, pod)
 		}
 	}

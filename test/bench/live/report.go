@@ -55,24 +55,25 @@ func (r *Report) writeModes(w io.Writer) {
 	if len(r.Modes) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n## Live: %s nodes\n\n", thousands(r.Nodes))
+	fmt.Fprintf(w, "\n## Live: %s nodes\n\n", formatThousands(r.Nodes))
 	lines := [][]string{{"mode", "scheduler", "pods", "bound", "pods/s", "first after", "CPU a pod", "peak memory", "events", "victims"}}
 
 	for _, m := range r.Modes {
 		for _, round := range m.Rounds {
 			victims := ""
 			if m.Mode.preempts {
-				victims = thousands(round.Victims)
+				victims = formatThousands(round.Victims)
 			}
-			lines = append(lines, []string{m.Mode.Name, round.Scheduler, thousands(round.Pods), thousands(round.Bound) + gaveUp(round),
-				fmt.Sprintf("%.0f", round.PerSecond()), fmt.Sprintf("%.1f s", round.First.Seconds()), short(round.CPUPerPod()),
-				mebibytes(round.Usage.Peak), thousands(round.Events), victims})
+			lines = append(lines, []string{m.Mode.Name, round.Scheduler, formatThousands(round.Pods),
+				formatThousands(round.Bound) + gaveUp(round),
+				fmt.Sprintf("%.0f", round.PerSecond()), fmt.Sprintf("%.1f s", round.First.Seconds()), formatShort(round.CPUPerPod()),
+				formatMebibytes(round.Usage.Peak), formatThousands(round.Events), victims})
 		}
 	}
 
 	table.Write(w, lines)
 	if r.Ceiling > 0 {
-		fmt.Fprintf(w, "\nBindings alone, %d at a time and nobody deciding: %s/s.\n", writers, thousands(int(r.Ceiling)))
+		fmt.Fprintf(w, "\nBindings alone, %d at a time and nobody deciding: %s/s.\n", writers, formatThousands(int(r.Ceiling)))
 	}
 }
 
@@ -115,16 +116,16 @@ func (r *Report) writeLatencies(w io.Writer) {
 	if len(r.Latencies) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n## Live: one pod at a time, %s nodes, created to bound\n\n", thousands(r.Nodes))
+	fmt.Fprintf(w, "\n## Live: one pod at a time, %s nodes, created to bound\n\n", formatThousands(r.Nodes))
 	lines := [][]string{{"scheduler", "pods", "p50", "p90", "p99", "slowest"}}
 	for i := range r.Latencies {
 		l := &r.Latencies[i]
-		p99 := short(l.Quantile(0.99))
+		p99 := formatShort(l.Quantile(0.99))
 		if i > 0 {
 			p99 += table.Mark(l.Quantile(0.99) <= r.Latencies[0].Quantile(0.99))
 		}
-		lines = append(lines, []string{l.Scheduler, thousands(len(l.Sorted)), short(l.Quantile(0.5)),
-			short(l.Quantile(0.9)), p99, short(l.Quantile(1))})
+		lines = append(lines, []string{l.Scheduler, formatThousands(len(l.Sorted)), formatShort(l.Quantile(0.5)),
+			formatShort(l.Quantile(0.9)), p99, formatShort(l.Quantile(1))})
 	}
 	table.Write(w, lines)
 }

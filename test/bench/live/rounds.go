@@ -51,18 +51,18 @@ const (
 	quietLimit = 20 * time.Second
 )
 
-// mode measures all schedulers in a mode.
-func (b *bench) mode(ctx context.Context, m *Mode) error {
+// measureMode measures all schedulers in a mode.
+func (b *bench) measureMode(ctx context.Context, m *Mode) error {
 	results := &ModeResult{Mode: m}
 	b.report.Modes = append(b.report.Modes, results)
 	if m.preempts {
-		if _, err := b.namespace(ctx, fillNamespace); err != nil {
+		if _, err := b.createNamespace(ctx, fillNamespace); err != nil {
 			return err
 		}
 	}
 
-	for _, c := range b.contenders() {
-		r, err := b.round(ctx, m, c)
+	for _, c := range b.chosenContenders() {
+		r, err := b.measureRound(ctx, m, c)
 		if r != nil {
 			results.Rounds = append(results.Rounds, *r)
 		}
@@ -72,53 +72,54 @@ func (b *bench) mode(ctx context.Context, m *Mode) error {
 	}
 
 	if m.preempts {
-		return b.clean(ctx, fillNamespace)
+		return b.deletePods(ctx, fillNamespace)
 	}
 	return nil
 }
 
-// round has pods wait, starts the scheduler, and counts.
-func (b *bench) round(ctx context.Context, m *Mode, c *Contender) (*Round, error) {
+// measureRound has pods wait, starts the scheduler, and counts.
+func (b *bench) measureRound(ctx context.Context, m *Mode, c *Contender) (*Round, error) {
 	pods := b.Pods
 	if m.preempts {
 		pods = b.Preemptors
-		if err := b.fill(ctx); err != nil {
+		if err := b.fillNodes(ctx); err != nil {
 			return nil, err
 		}
 	}
 
 	namespace := "bench-" + m.Name + "-" + c.Key
-	version, err := b.namespace(ctx, namespace)
+	version, err := b.createNamespace(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
 
 	began := time.Now()
-	if err := b.create(ctx, namespace, pods, m.pod); err != nil {
+	if err := b.createPods(ctx, namespace, pods, m.newPod); err != nil {
 		return nil, err
 	}
 
-	b.say("%s: %s pods wait (created at %.0f/s); %s starts", m.Name, thousands(pods), float64(pods)/time.Since(began).Seconds(), c.Name)
-	r, err := b.schedule(ctx, m, c, namespace, version, pods)
+	b.printProgress("%s: %s pods wait (created at %.0f/s); %s starts", m.Name, formatThousands(pods),
+		float64(pods)/time.Since(began).Seconds(), c.Name)
+	r, err := b.runScheduler(ctx, m, c, namespace, version, pods)
 	if err != nil {
 		return r, err
 	}
 
 	if m.preempts {
-		left, err := b.count(ctx, fillNamespace)
+		left, err := b.countPods(ctx, fillNamespace)
 		if err != nil {
 			return r, err
 		}
 		r.Victims = b.Nodes*lowerPerNode - left
 	}
 
-	b.say("%s: %s: %.0f pods/s, first after %.1fs, %s CPU a pod, peak %s, %s events", m.Name, c.Name,
-		r.PerSecond(), r.First.Seconds(), short(r.CPUPerPod()), mebibytes(r.Usage.Peak), thousands(r.Events))
-	return r, b.clean(ctx, namespace)
+	b.printProgress("%s: %s: %.0f pods/s, first after %.1fs, %s CPU a pod, peak %s, %s events", m.Name, c.Name,
+		r.PerSecond(), r.First.Seconds(), formatShort(r.CPUPerPod()), formatMebibytes(r.Usage.Peak), formatThousands(r.Events))
+	return r, b.deletePods(ctx, namespace)
 }
 
-// schedule runs the scheduler until all is bound and its events are written.
-func (b *bench) schedule(ctx context.Context, m *Mode, c *Contender, namespace, version string, pods int) (*Round, error) {
+// runScheduler runs the scheduler until all is bound and its events are written.
+func (b *bench) runScheduler(ctx context.Context, m *Mode, c *Contender, namespace, version string, pods int) (*Round, error) {
 	w, err := b.watchBound(ctx, namespace, version)
 	if err != nil {
 		return nil, err
@@ -140,7 +141,7 @@ func (b *bench) schedule(ctx context.Context, m *Mode, c *Contender, namespace, 
 	defer func() { _, _ = p.Stop() }() // where this returns early
 	var first, last time.Time
 	for r.Bound < pods {
-		if _, err = w.next(ctx, p, patience); err != nil {
+		if _, err = w.nextBound(ctx, p, patience); err != nil {
 			break
 		}
 		last = time.Now()
@@ -153,25 +154,25 @@ func (b *bench) schedule(ctx context.Context, m *Mode, c *Contender, namespace, 
 		return r, err
 	}
 	r.First, r.Took = first.Sub(began), last.Sub(first)
-	if r.Events, err = b.events(ctx, namespace, r.Bound); err != nil {
+	if r.Events, err = b.awaitEvents(ctx, namespace, r.Bound); err != nil {
 		return r, err
 	}
 	if r.Usage, err = p.Stop(); err == nil && s != nil {
-		r.Shadow, err = s.compared()
+		r.Shadow, err = s.readReport()
 	}
 	return r, err
 }
 
-// events waits until all are written, or no more come, and returns how many there are.
-func (b *bench) events(ctx context.Context, namespace string, want int) (int, error) {
+// awaitEvents waits until all are written, or no more come, and returns how many there are.
+func (b *bench) awaitEvents(ctx context.Context, namespace string, want int) (int, error) {
 	began := time.Now()
 	have, changed := 0, began
-	err := b.until(ctx, "events", 2*quietLimit, func() (bool, error) {
+	err := b.pollUntil(ctx, "events", 2*quietLimit, func() (bool, error) {
 		list, err := b.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil {
 			return false, err
 		}
-		now := counted(len(list.Items), list.ListMeta)
+		now := countItems(len(list.Items), list.ListMeta)
 		if now != have {
 			have, changed = now, time.Now()
 		}
@@ -180,37 +181,38 @@ func (b *bench) events(ctx context.Context, namespace string, want int) (int, er
 	return have, err
 }
 
-// count returns how many pods a namespace has.
-func (b *bench) count(ctx context.Context, namespace string) (int, error) {
+// countPods returns how many pods a namespace has.
+func (b *bench) countPods(ctx context.Context, namespace string) (int, error) {
 	list, err := b.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return 0, err
 	}
-	return counted(len(list.Items), list.ListMeta), nil
+	return countItems(len(list.Items), list.ListMeta), nil
 }
 
-// counted is the length of a list of which one item was asked for.
-func counted(items int, meta metav1.ListMeta) int {
+// countItems is the length of a list of which one item was asked for.
+func countItems(items int, meta metav1.ListMeta) int {
 	if meta.RemainingItemCount != nil {
 		items += int(*meta.RemainingItemCount)
 	}
 	return items
 }
 
-// ceiling has bindings sent for waiting pods with nobody deciding: as many as the API server takes.
-func (b *bench) ceiling(ctx context.Context) error {
+// measureCeiling has bindings sent for waiting pods with nobody deciding: as many as the API server
+// takes.
+func (b *bench) measureCeiling(ctx context.Context) error {
 	const namespace = "bench-bindings"
-	if _, err := b.namespace(ctx, namespace); err != nil {
+	if _, err := b.createNamespace(ctx, namespace); err != nil {
 		return err
 	}
-	if err := b.create(ctx, namespace, b.Pods, (&Mode{}).pod); err != nil {
+	if err := b.createPods(ctx, namespace, b.Pods, (&Mode{}).newPod); err != nil {
 		return err
 	}
 
 	began := time.Now()
-	if err := each(ctx, b.Pods, func(ctx context.Context, i int) error {
+	if err := eachParallel(ctx, b.Pods, func(ctx context.Context, i int) error {
 		return b.client.CoreV1().Pods(namespace).Bind(ctx, &v1.Binding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: (&Mode{}).pod(i).Name},
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: (&Mode{}).newPod(i).Name},
 			Target:     v1.ObjectReference{Kind: "Node", Name: nodeName(i % b.Nodes)},
 		}, metav1.CreateOptions{})
 	}); err != nil {
@@ -218,6 +220,6 @@ func (b *bench) ceiling(ctx context.Context) error {
 	}
 
 	b.report.Ceiling = float64(b.Pods) / time.Since(began).Seconds()
-	b.say("bindings alone, %d at a time: %s/s", writers, thousands(int(b.report.Ceiling)))
-	return b.clean(ctx, namespace)
+	b.printProgress("bindings alone, %d at a time: %s/s", writers, formatThousands(int(b.report.Ceiling)))
+	return b.deletePods(ctx, namespace)
 }

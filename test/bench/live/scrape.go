@@ -65,8 +65,8 @@ func (b *bench) startObserved(c *Contender, flags ...string) (*observed, error) 
 	return o, err
 }
 
-// metrics reads all.
-func (o *observed) metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
+// readMetrics reads all.
+func (o *observed) readMetrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, o.url, nil)
 	if err != nil {
 		return nil, err
@@ -83,11 +83,11 @@ func (o *observed) metrics(ctx context.Context) (map[string]*dto.MetricFamily, e
 	return parser.TextToMetricFamilies(response.Body)
 }
 
-// total adds up a metric, or those of its series with a label: values of a gauge or a counter, the
-// observations of a histogram and how many there were.
-func total(family *dto.MetricFamily, label, value string) (sum float64, count uint64) {
+// sumMetric adds up a metric, or those of its series with a label: values of a gauge or a counter,
+// the observations of a histogram and how many there were.
+func sumMetric(family *dto.MetricFamily, label, value string) (sum float64, count uint64) {
 	for _, m := range family.GetMetric() {
-		if label != "" && !has(m, label, value) {
+		if label != "" && !hasLabel(m, label, value) {
 			continue
 		}
 		sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + m.GetHistogram().GetSampleSum()
@@ -96,7 +96,7 @@ func total(family *dto.MetricFamily, label, value string) (sum float64, count ui
 	return sum, count
 }
 
-func has(m *dto.Metric, label, value string) bool {
+func hasLabel(m *dto.Metric, label, value string) bool {
 	for _, l := range m.GetLabel() {
 		if l.GetName() == label && l.GetValue() == value {
 			return true

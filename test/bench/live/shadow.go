@@ -34,13 +34,13 @@ func (b *bench) startShade(ctx context.Context) (*shade, error) {
 	}
 	address := "127.0.0.1:" + ports[0]
 	s := &shade{report: filepath.Join(b.dir, "shadow.json")}
-	s.Process, err = b.launch(b.Berth[0],
+	s.Process, err = b.launchProgram(b.Berth[0],
 		slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig, "--secure-port", "0",
 			"--health-bind-address", address, "--shadow", "--shadow-report", s.report})...)
 	if err != nil {
 		return nil, err
 	}
-	err = b.until(ctx, "the shadow", patience, func() (bool, error) {
+	err = b.pollUntil(ctx, "the shadow", patience, func() (bool, error) {
 		response, err := http.Get("http://" + address + "/readyz")
 		if err != nil {
 			return false, nil // it does not listen yet
@@ -55,8 +55,8 @@ func (b *bench) startShade(ctx context.Context) (*shade, error) {
 	return s, nil
 }
 
-// compared ends the shadow and reads what it has found.
-func (s *shade) compared() (*shadow.Report, error) {
+// readReport ends the shadow and reads what it has found.
+func (s *shade) readReport() (*shadow.Report, error) {
 	if _, err := s.Stop(); err != nil {
 		return nil, err
 	}
@@ -74,7 +74,8 @@ func (r *Report) writeShadows(w io.Writer) {
 	for _, m := range r.Modes {
 		for _, round := range m.Rounds {
 			if s := round.Shadow; s != nil && s.Pods > 0 {
-				lines = append(lines, []string{m.Mode.Name, thousands(s.Pods), fmt.Sprintf("%.1f %%", 100*float64(s.Best)/float64(s.Pods)),
+				lines = append(lines, []string{m.Mode.Name, formatThousands(s.Pods),
+					fmt.Sprintf("%.1f %%", 100*float64(s.Best)/float64(s.Pods)),
 					fmt.Sprintf("%.1f", s.MeanTotal), fmt.Sprintf("%.1f", s.MeanBestTotal),
 					fmt.Sprintf("%.1f", s.MeanGain), fmt.Sprint(s.MaxGain), fmt.Sprint(s.Rejected)})
 			}

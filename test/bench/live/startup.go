@@ -41,36 +41,36 @@ const (
 	nodesLimit = 5 * time.Minute
 )
 
-// startups measures both schedulers.
-func (b *bench) startups(ctx context.Context) error {
-	b.say("registering %s nodes, simulated", thousands(b.Nodes))
-	if err := b.serve("berth", "nodes", "--kubeconfig", b.kubeconfig, "--count", strconv.Itoa(b.Nodes)); err != nil {
+// measureStartups measures both schedulers.
+func (b *bench) measureStartups(ctx context.Context) error {
+	b.printProgress("registering %s nodes, simulated", formatThousands(b.Nodes))
+	if err := b.startServer("berth", "nodes", "--kubeconfig", b.kubeconfig, "--count", strconv.Itoa(b.Nodes)); err != nil {
 		return err
 	}
-	if err := b.until(ctx, "the nodes", nodesLimit, func() (bool, error) {
+	if err := b.pollUntil(ctx, "the nodes", nodesLimit, func() (bool, error) {
 		list, err := b.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		return err == nil && len(list.Items) == b.Nodes, err
 	}); err != nil {
 		return err
 	}
 
-	for _, c := range b.contenders() {
-		s, err := b.startup(ctx, c)
+	for _, c := range b.chosenContenders() {
+		s, err := b.measureStartup(ctx, c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 		b.report.Startups = append(b.report.Startups, *s)
-		b.say("startup: %s: %.0f pods/s, 99 %% of %d pods run within %s", c.Name, s.Average, len(s.Startup),
-			short(quantile(s.Startup, 0.99)))
+		b.printProgress("startup: %s: %.0f pods/s, 99 %% of %d pods run within %s", c.Name, s.Average, len(s.Startup),
+			formatShort(quantileOf(s.Startup, 0.99)))
 	}
 
 	return nil
 }
 
-// startup measures one.
-func (b *bench) startup(ctx context.Context, c *Contender) (*Startup, error) {
+// measureStartup measures one.
+func (b *bench) measureStartup(ctx context.Context, c *Contender) (*Startup, error) {
 	namespace := "bench-startup-" + c.Key
-	version, err := b.namespace(ctx, namespace)
+	version, err := b.createNamespace(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -86,13 +86,13 @@ func (b *bench) startup(ctx context.Context, c *Contender) (*Startup, error) {
 	}
 	defer func() { _, _ = p.Stop() }() // where this returns early
 	s := &Startup{Scheduler: c.Name, Saturate: b.Pods}
-	if err := b.saturate(ctx, s, w, p, namespace); err != nil {
+	if err := b.saturateCluster(ctx, s, w, p, namespace); err != nil {
 		return nil, err
 	}
-	b.say("startup: %s: %s pods run; %d more, %d a second", c.Name, thousands(b.Pods), b.Startup, startupRate)
+	b.printProgress("startup: %s: %s pods run; %d more, %d a second", c.Name, formatThousands(b.Pods), b.Startup, startupRate)
 	times, created := map[string]time.Time{}, make(chan error, 1)
-	go func() { created <- b.steadily(ctx, namespace, times) }()
-	if err := w.until(ctx, p, created, func() bool { return len(w.running) == b.Pods+b.Startup }); err != nil {
+	go func() { created <- b.createSteadily(ctx, namespace, times) }()
+	if err := w.followUntil(ctx, p, created, func() bool { return len(w.running) == b.Pods+b.Startup }); err != nil {
 		return nil, err
 	}
 	for name, began := range times {
@@ -106,27 +106,27 @@ func (b *bench) startup(ctx context.Context, c *Contender) (*Startup, error) {
 	if _, err := p.Stop(); err != nil {
 		return nil, err
 	}
-	return s, b.clean(ctx, namespace)
+	return s, b.deletePods(ctx, namespace)
 }
 
-// saturate fills the cluster with pods, which are created while the scheduler works.
-func (b *bench) saturate(ctx context.Context, s *Startup, w *startupWatch, p *process.Process, namespace string) error {
-	b.say("startup: %s: %s pods saturate the cluster", s.Scheduler, thousands(b.Pods))
+// saturateCluster fills the cluster with pods, which are created while the scheduler works.
+func (b *bench) saturateCluster(ctx context.Context, s *Startup, w *startupWatch, p *process.Process, namespace string) error {
+	b.printProgress("startup: %s: %s pods saturate the cluster", s.Scheduler, formatThousands(b.Pods))
 	created := make(chan error, 1)
-	go func() { created <- b.create(ctx, namespace, b.Pods, (&Mode{}).pod) }()
-	if err := w.until(ctx, p, created, func() bool { return len(w.running) == b.Pods }); err != nil {
+	go func() { created <- b.createPods(ctx, namespace, b.Pods, (&Mode{}).newPod) }()
+	if err := w.followUntil(ctx, p, created, func() bool { return len(w.running) == b.Pods }); err != nil {
 		return err
 	}
 	times := make([]time.Time, 0, len(w.bound))
 	for _, at := range w.bound {
 		times = append(times, at)
 	}
-	s.Rates, s.Average = throughput(times)
+	s.Rates, s.Average = throughputOf(times)
 	return nil
 }
 
-// throughput is how many were placed in each whole interval, sorted, and a second on average.
-func throughput(times []time.Time) (rates []float64, average float64) {
+// throughputOf is how many were placed in each whole interval, sorted, and a second on average.
+func throughputOf(times []time.Time) (rates []float64, average float64) {
 	if len(times) == 0 {
 		return nil, 0
 	}
@@ -145,8 +145,8 @@ func throughput(times []time.Time) (rates []float64, average float64) {
 	return rates, float64(len(times)-1) / max(last.Sub(first).Seconds(), 1e-9)
 }
 
-// steadily creates the pods that are measured, and notes when each was asked for.
-func (b *bench) steadily(ctx context.Context, namespace string, times map[string]time.Time) error {
+// createSteadily creates the pods that are measured, and notes when each was asked for.
+func (b *bench) createSteadily(ctx context.Context, namespace string, times map[string]time.Time) error {
 	tick := time.NewTicker(time.Second / startupRate)
 	defer tick.Stop()
 	for i := range b.Startup {
@@ -155,7 +155,7 @@ func (b *bench) steadily(ctx context.Context, namespace string, times map[string
 			return ctx.Err()
 		case <-tick.C:
 		}
-		pod := (&Mode{}).pod(b.Pods + i)
+		pod := (&Mode{}).newPod(b.Pods + i)
 		times[pod.Name] = time.Now()
 		if _, err := b.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			return err
@@ -170,9 +170,9 @@ type startupWatch struct {
 	bound, running map[string]time.Time
 }
 
-// until follows the watch until all pods are created and it is done, one cannot be created, or
-// nothing happens any more.
-func (w *startupWatch) until(ctx context.Context, scheduler *process.Process, created <-chan error, done func() bool) error {
+// followUntil follows the watch until all pods are created and it is done, one cannot be created,
+// or nothing happens any more.
+func (w *startupWatch) followUntil(ctx context.Context, scheduler *process.Process, created <-chan error, done func() bool) error {
 	idle := time.NewTimer(patience)
 	defer idle.Stop()
 	for created != nil || !done() {
@@ -190,7 +190,7 @@ func (w *startupWatch) until(ctx context.Context, scheduler *process.Process, cr
 				return apierrors.FromObject(e.Object)
 			}
 			if pod, is := e.Object.(*v1.Pod); is {
-				w.seen(pod, time.Now())
+				w.notePod(pod, time.Now())
 			}
 			idle.Reset(patience)
 		case <-scheduler.Ended:
@@ -205,7 +205,7 @@ func (w *startupWatch) until(ctx context.Context, scheduler *process.Process, cr
 	return nil
 }
 
-func (w *startupWatch) seen(pod *v1.Pod, now time.Time) {
+func (w *startupWatch) notePod(pod *v1.Pod, now time.Time) {
 	if _, known := w.bound[pod.Name]; !known && pod.Spec.NodeName != "" {
 		w.bound[pod.Name] = now
 	}
@@ -218,19 +218,21 @@ func (r *Report) writeStartups(w io.Writer) {
 	if len(r.Startups) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n## Live: scheduling throughput and pod startup, %s simulated nodes\n\n", thousands(r.Nodes))
+	fmt.Fprintf(w, "\n## Live: scheduling throughput and pod startup, %s simulated nodes\n\n", formatThousands(r.Nodes))
 	lines := [][]string{{"scheduler", "pods", "pods/s", "p50 of 5 s", "max of 5 s", "then", "to a node p50", "p99",
 		"to running p50", "p99", "startup p50", "p90", "p99", "goal"}}
 
 	for i := range r.Startups {
 		s := &r.Startups[i]
-		p99 := quantile(s.Startup, 0.99)
+		p99 := quantileOf(s.Startup, 0.99)
 		lines = append(lines, []string{
-			s.Scheduler, thousands(s.Saturate), fmt.Sprintf("%.0f", s.Average),
-			fmt.Sprintf("%.0f", quantile(s.Rates, 0.5)), fmt.Sprintf("%.0f", quantile(s.Rates, 1)),
-			fmt.Sprintf("%d at %d/s", len(s.Startup), startupRate), short(quantile(s.Bound, 0.5)), short(quantile(s.Bound, 0.99)),
-			short(quantile(s.Run, 0.5)), short(quantile(s.Run, 0.99)), short(quantile(s.Startup, 0.5)), short(quantile(s.Startup, 0.9)),
-			short(p99) + table.Mark(p99 <= startupSLO), short(startupSLO),
+			s.Scheduler, formatThousands(s.Saturate), fmt.Sprintf("%.0f", s.Average),
+			fmt.Sprintf("%.0f", quantileOf(s.Rates, 0.5)), fmt.Sprintf("%.0f", quantileOf(s.Rates, 1)),
+			fmt.Sprintf("%d at %d/s", len(s.Startup), startupRate), formatShort(quantileOf(s.Bound, 0.5)),
+			formatShort(quantileOf(s.Bound, 0.99)),
+			formatShort(quantileOf(s.Run, 0.5)), formatShort(quantileOf(s.Run, 0.99)), formatShort(quantileOf(s.Startup,
+				0.5)), formatShort(quantileOf(s.Startup, 0.9)),
+			formatShort(p99) + table.Mark(p99 <= startupSLO), formatShort(startupSLO),
 		})
 	}
 

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// short shows three digits and the unit.
-func short(d time.Duration) string {
+// formatShort shows three digits and the unit.
+func formatShort(d time.Duration) string {
 	switch {
 	case d < time.Millisecond:
 		return fmt.Sprintf("%.3g µs", float64(d)/float64(time.Microsecond))
@@ -17,9 +17,9 @@ func short(d time.Duration) string {
 	return fmt.Sprintf("%.3g s", d.Seconds())
 }
 
-func mebibytes(bytes int64) string { return fmt.Sprintf("%d MiB", (bytes+1<<19)>>20) }
+func formatMebibytes(bytes int64) string { return fmt.Sprintf("%d MiB", (bytes+1<<19)>>20) }
 
-func thousands(n int) string {
+func formatThousands(n int) string {
 	s := strconv.Itoa(n)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]

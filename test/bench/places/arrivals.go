@@ -15,30 +15,30 @@ func (t *Trace) Arrivals(m *Mix, seed uint64) []Task {
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	var wanted int64
 	for i := range list {
-		wanted += list[i].wants()
+		wanted += list[i].wantedGPUs()
 	}
 
 	goal := t.GPUs * Milli * demand / 100
 	for wanted < goal {
 		task := m.Tasks[rng.IntN(len(m.Tasks))]
 		list = append(list, task)
-		wanted += task.wants()
+		wanted += task.wantedGPUs()
 	}
 
 	for wanted > goal {
 		i := rng.IntN(len(list))
-		if wanted-list[i].wants() < goal {
+		if wanted-list[i].wantedGPUs() < goal {
 			break
 		}
-		wanted -= list[i].wants()
+		wanted -= list[i].wantedGPUs()
 		list = slices.Delete(list, i, i+1)
 	}
 
 	return list
 }
 
-// shapes counts the tasks of a mix by shape, those that come most often first.
-func (m *Mix) shapes() (list []Shape, counts []int64) {
+// countShapes counts the tasks of a mix by shape, those that come most often first.
+func (m *Mix) countShapes() (list []Shape, counts []int64) {
 	at := map[Shape]int{}
 	for i := range m.Tasks {
 		s := m.Tasks[i].Shape

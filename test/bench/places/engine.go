@@ -44,7 +44,7 @@ func newEngine(t *Trace, file string, seed uint64) (*engine, error) {
 		e.cluster.SetNode(&v1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{modelLabel: n.Model}},
 			Status: v1.NodeStatus{Allocatable: v1.ResourceList{
-				v1.ResourceCPU: *resource.NewMilliQuantity(n.CPU, resource.DecimalSI), v1.ResourceMemory: mebibytes(n.Memory),
+				v1.ResourceCPU: *resource.NewMilliQuantity(n.CPU, resource.DecimalSI), v1.ResourceMemory: toQuantity(n.Memory),
 				v1.ResourcePods: resource.MustParse("100k"), gpuMilli: *resource.NewQuantity(n.GPUs*Milli, resource.DecimalSI),
 			}},
 		})
@@ -54,19 +54,19 @@ func newEngine(t *Trace, file string, seed uint64) (*engine, error) {
 	return e, nil
 }
 
-func mebibytes(n int64) resource.Quantity { return *resource.NewQuantity(n<<20, resource.BinarySI) }
+func toQuantity(n int64) resource.Quantity { return *resource.NewQuantity(n<<20, resource.BinarySI) }
 
-// requests are what a pod for the task requests.
-func (s *Shape) requests() v1.ResourceList {
-	list := v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(s.CPU, resource.DecimalSI), v1.ResourceMemory: mebibytes(s.Memory)}
+// requestsOf are what a pod for the task requests.
+func (s *Shape) requestsOf() v1.ResourceList {
+	list := v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(s.CPU, resource.DecimalSI), v1.ResourceMemory: toQuantity(s.Memory)}
 	if s.GPUs > 0 {
-		list[gpuMilli] = *resource.NewQuantity(s.wants(), resource.DecimalSI)
+		list[gpuMilli] = *resource.NewQuantity(s.wantedGPUs(), resource.DecimalSI)
 	}
 	return list
 }
 
-// affinity is the pod's required node affinity; nil: none.
-func (s *Shape) affinity() *v1.NodeSelector {
+// nodeAffinity is the pod's required node affinity; nil: none.
+func (s *Shape) nodeAffinity() *v1.NodeSelector {
 	if s.GPUs == 0 || s.Models == "" {
 		return nil
 	}
@@ -75,14 +75,14 @@ func (s *Shape) affinity() *v1.NodeSelector {
 	}}}}
 }
 
-func (e *engine) pod(t *Task) *v1.Pod {
+func (e *engine) podOf(t *Task) *v1.Pod {
 	pod := e.pods[t.Shape]
 	if pod == nil {
 		pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}, Spec: v1.PodSpec{
 			SchedulerName: v1.DefaultSchedulerName,
-			Containers:    []v1.Container{{Name: "task", Image: "task", Resources: v1.ResourceRequirements{Requests: t.requests()}}},
+			Containers:    []v1.Container{{Name: "task", Image: "task", Resources: v1.ResourceRequirements{Requests: t.requestsOf()}}},
 		}}
-		if required := t.affinity(); required != nil {
+		if required := t.nodeAffinity(); required != nil {
 			pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
 		}
 		e.pods[t.Shape] = pod
@@ -94,9 +94,9 @@ func (e *engine) pod(t *Task) *v1.Pod {
 	return &own
 }
 
-// place implements player.
-func (e *engine) place(t *Task) (node string, gpus []share, err error) {
-	p := e.cluster.Pending(e.pod(t))
+// placeTask implements player.
+func (e *engine) placeTask(t *Task) (node string, gpus []share, err error) {
+	p := e.cluster.Pending(e.podOf(t))
 	decision := e.decider.Decide(p)
 	if decision.Node == nil {
 		return "", nil, decision.Err
@@ -169,13 +169,13 @@ profiles:
 `
 )
 
-// given is the profile with the tasks of a mix as arguments.
-func given(m *Mix) (string, error) {
-	shapes, counts := m.shapes()
+// profileOf is the profile with the tasks of a mix as arguments.
+func profileOf(m *Mix) (string, error) {
+	shapes, counts := m.countShapes()
 	var tasks []plugins.FragmentationTask
 	for i := range shapes {
 		tasks = append(tasks, plugins.FragmentationTask{
-			Requests: shapes[i].requests(), Weight: counts[i], NodeAffinity: shapes[i].affinity(),
+			Requests: shapes[i].requestsOf(), Weight: counts[i], NodeAffinity: shapes[i].nodeAffinity(),
 		})
 	}
 	text, err := yaml.Marshal(map[string]any{"tasks": tasks})

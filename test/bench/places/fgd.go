@@ -27,7 +27,7 @@ type fgdScore struct {
 
 func newFGD(t *Trace, m *Mix) *fgd {
 	f := &fgd{cache: map[Shape][]fgdScore{}}
-	shapes, counts := m.shapes()
+	shapes, counts := m.countShapes()
 	for i := range shapes {
 		f.typical = append(f.typical, shapes[i])
 		f.often = append(f.often, float64(counts[i])/float64(len(m.Tasks)))
@@ -37,14 +37,14 @@ func newFGD(t *Trace, m *Mix) *fgd {
 		for i := range node.free {
 			node.free[i] = Milli
 		}
-		node.amount = f.fragmentation(&node)
+		node.amount = f.fragmentationOf(&node)
 		f.nodes = append(f.nodes, node)
 	}
 	return f
 }
 
-func (n *freeNode) takes(s *Shape) bool {
-	if s.CPU > n.CPU || s.Memory > n.Memory || s.GPUs > 0 && !s.allows(n.Model) {
+func (n *freeNode) hasRoomFor(s *Shape) bool {
+	if s.CPU > n.CPU || s.Memory > n.Memory || s.GPUs > 0 && !s.allowsModel(n.Model) {
 		return false
 	}
 	var fit int64
@@ -56,11 +56,11 @@ func (n *freeNode) takes(s *Shape) bool {
 	return fit >= s.GPUs
 }
 
-// fragmentation is the GPU capacity that is free and that the typical tasks cannot use, in GPUs.
-func (f *fgd) fragmentation(n *freeNode) (sum float64) {
+// fragmentationOf is the GPU capacity that is free and that the typical tasks cannot use, in GPUs.
+func (f *fgd) fragmentationOf(n *freeNode) (sum float64) {
 	for i := range f.typical {
 		s := &f.typical[i]
-		useful := s.GPUs > 0 && n.takes(s)
+		useful := s.GPUs > 0 && n.hasRoomFor(s)
 		var lost int64
 		for _, free := range n.free {
 			if !useful || free < s.GPUMilli {
@@ -72,8 +72,8 @@ func (f *fgd) fragmentation(n *freeNode) (sum float64) {
 	return sum
 }
 
-// after is a node with the task on it; a share is on this GPU.
-func (n *freeNode) after(s *Shape, gpu int) freeNode {
+// afterTask is a node with the task on it; a share is on this GPU.
+func (n *freeNode) afterTask(s *Shape, gpu int) freeNode {
 	other := *n
 	other.free = append([]int64(nil), n.free...)
 	other.CPU -= s.CPU
@@ -92,9 +92,9 @@ func (n *freeNode) after(s *Shape, gpu int) freeNode {
 	return other
 }
 
-func (f *fgd) score(n *freeNode, s *Shape) fgdScore {
+func (f *fgd) scoreNode(n *freeNode, s *Shape) fgdScore {
 	best := fgdScore{n.changes, -1, 0}
-	if !n.takes(s) {
+	if !n.hasRoomFor(s) {
 		return best
 	}
 
@@ -103,8 +103,8 @@ func (f *fgd) score(n *freeNode, s *Shape) fgdScore {
 		if share && n.free[gpu] < s.GPUMilli {
 			continue
 		}
-		after := n.after(s, gpu)
-		less := n.amount - f.fragmentation(&after)
+		after := n.afterTask(s, gpu)
+		less := n.amount - f.fragmentationOf(&after)
 		if score := int(100 / (1 + math.Exp(-less))); score > best.score {
 			best.score, best.gpu = score, gpu
 		}
@@ -116,8 +116,8 @@ func (f *fgd) score(n *freeNode, s *Shape) fgdScore {
 	return best
 }
 
-// place implements player.
-func (f *fgd) place(t *Task) (node string, gpus []share) {
+// placeTask implements player.
+func (f *fgd) placeTask(t *Task) (node string, gpus []share) {
 	known := f.cache[t.Shape]
 	if known == nil {
 		known = make([]fgdScore, len(f.nodes))
@@ -130,7 +130,7 @@ func (f *fgd) place(t *Task) (node string, gpus []share) {
 	best := -1
 	for i := range f.nodes {
 		if known[i].changes != f.nodes[i].changes {
-			known[i] = f.score(&f.nodes[i], &t.Shape)
+			known[i] = f.scoreNode(&f.nodes[i], &t.Shape)
 		}
 		if known[i].score >= 0 && (best < 0 || known[i].score > known[best].score) {
 			best = i
@@ -141,8 +141,8 @@ func (f *fgd) place(t *Task) (node string, gpus []share) {
 		return "", nil
 	}
 	before := f.nodes[best].free
-	after := f.nodes[best].after(&t.Shape, known[best].gpu)
-	after.amount = f.fragmentation(&after)
+	after := f.nodes[best].afterTask(&t.Shape, known[best].gpu)
+	after.amount = f.fragmentationOf(&after)
 	f.nodes[best] = after
 	for i := range before {
 		if taken := before[i] - after.free[i]; taken > 0 {

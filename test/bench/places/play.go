@@ -35,13 +35,13 @@ var Policies = []string{"default", "MostAllocated", "FGD", "Fragmentation", "lea
 // player places one task.
 type player func(t *Task) (node string, gpus []share, err error)
 
-func (t *Trace) player(policy string, m *Mix, seed uint64) (player, error) {
+func (t *Trace) newPlayer(policy string, m *Mix, seed uint64) (player, error) {
 	file := fragmentationProfile
 	switch policy {
 	case "FGD":
 		f := newFGD(t, m)
 		return func(t *Task) (string, []share, error) {
-			node, gpus := f.place(t)
+			node, gpus := f.placeTask(t)
 			return node, gpus, nil
 		}, nil
 	case "default":
@@ -50,7 +50,7 @@ func (t *Trace) player(policy string, m *Mix, seed uint64) (player, error) {
 		file = mostAllocatedProfile
 	case "Fragmentation":
 		var err error
-		if file, err = given(m); err != nil {
+		if file, err = profileOf(m); err != nil {
 			return nil, err
 		}
 	}
@@ -59,12 +59,12 @@ func (t *Trace) player(policy string, m *Mix, seed uint64) (player, error) {
 	if err != nil {
 		return nil, err
 	}
-	return e.place, nil
+	return e.placeTask, nil
 }
 
 // Play plays a mix and checks that nothing is given away twice.
 func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
-	place, err := t.player(policy, m, seed)
+	place, err := t.newPlayer(policy, m, seed)
 	if err != nil {
 		return nil, err
 	}
@@ -79,11 +79,11 @@ func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
 		r.Placements = append(r.Placements, Placement{arrivals[i].Name, node, gpus})
 	}
 	r.Took = cpuTime() - began
-	return r, t.check(r, arrivals)
+	return r, t.checkRun(r, arrivals)
 }
 
-// check counts what is allocated, from the placements alone.
-func (t *Trace) check(r *Run, arrivals []Task) error {
+// checkRun counts what is allocated, from the placements alone.
+func (t *Trace) checkRun(r *Run, arrivals []Task) error {
 	nodes := map[string]*freeNode{}
 	for _, n := range t.Nodes {
 		node := &freeNode{Node: n, free: make([]int64, n.GPUs)}
@@ -98,23 +98,23 @@ func (t *Trace) check(r *Run, arrivals []Task) error {
 		if p.Node == "" {
 			continue
 		}
-		if err := nodes[p.Node].take(&arrivals[i].Shape, p.gpus); err != nil {
+		if err := nodes[p.Node].takeTask(&arrivals[i].Shape, p.gpus); err != nil {
 			return fmt.Errorf("%s, mix %s, seed %d, arrival %d, %s on %s: %w", r.Policy, r.Mix, r.Seed, i+1, p.Task, p.Node, err)
 		}
-		sum += arrivals[i].wants()
+		sum += arrivals[i].wantedGPUs()
 	}
 
 	r.Allocated = 100 * float64(sum) / float64(t.GPUs*Milli)
 	return nil
 }
 
-func (n *freeNode) take(s *Shape, gpus []share) error {
+func (n *freeNode) takeTask(s *Shape, gpus []share) error {
 	n.CPU -= s.CPU
 	n.Memory -= s.Memory
 	switch {
 	case n.CPU < 0 || n.Memory < 0:
 		return fmt.Errorf("CPU or memory is given away twice")
-	case s.GPUs > 0 && !s.allows(n.Model):
+	case s.GPUs > 0 && !s.allowsModel(n.Model):
 		return fmt.Errorf("model %s is not one of %s", n.Model, s.Models)
 	case int64(len(gpus)) != s.GPUs:
 		return fmt.Errorf("%d GPUs instead of %d", len(gpus), s.GPUs)

@@ -38,10 +38,10 @@ type Shape struct {
 	Models      string // allowed, separated by |; empty: any
 }
 
-// wants is what a task wants of all GPUs together.
-func (s *Shape) wants() int64 { return s.GPUs * s.GPUMilli }
+// wantedGPUs is what a task wants of all GPUs together.
+func (s *Shape) wantedGPUs() int64 { return s.GPUs * s.GPUMilli }
 
-func (s *Shape) allows(model string) bool {
+func (s *Shape) allowsModel(model string) bool {
 	return s.Models == "" || slices.Contains(strings.Split(s.Models, "|"), model)
 }
 
@@ -62,9 +62,9 @@ type Mix struct {
 func ReadTrace(dir string) (*Trace, error) {
 	t := &Trace{}
 	err := readTable(filepath.Join(dir, "nodes.csv"), func(r *row) {
-		n := Node{r.text("sn"), r.number("cpu_milli", 1), r.number("memory_mib", 1), r.number("gpu", 0), r.text("model")}
+		n := Node{r.textOf("sn"), r.parseNumber("cpu_milli", 1), r.parseNumber("memory_mib", 1), r.parseNumber("gpu", 0), r.textOf("model")}
 		if n.GPUs > 64 {
-			r.fail("gpu", "%d is more than 64", n.GPUs)
+			r.setError("gpu", "%d is more than 64", n.GPUs)
 		}
 		t.Nodes = append(t.Nodes, n)
 		t.GPUs += n.GPUs
@@ -105,17 +105,17 @@ func (t *Trace) readMix(file string) error {
 	m := Mix{Name: name}
 	var wanted int64
 	err := readTable(file, func(r *row) {
-		s := Task{r.text("name"), Shape{r.number("cpu_milli", 0), r.number("memory_mib", 0), r.number("num_gpu", 0),
-			r.number("gpu_milli", 0), r.optional("gpu_spec")}}
+		s := Task{r.textOf("name"), Shape{r.parseNumber("cpu_milli", 0), r.parseNumber("memory_mib", 0), r.parseNumber("num_gpu", 0),
+			r.parseNumber("gpu_milli", 0), r.optionalText("gpu_spec")}}
 		switch {
 		case s.GPUs == 0:
 			s.GPUMilli = 0
 		case s.GPUMilli == 0 || s.GPUMilli > Milli:
-			r.fail("gpu_milli", "%d is not in 1 to %d", s.GPUMilli, Milli)
+			r.setError("gpu_milli", "%d is not in 1 to %d", s.GPUMilli, Milli)
 		case s.GPUs > 1 && s.GPUMilli < Milli:
-			r.fail("gpu_milli", "%d of each of %d GPUs: only one GPU can be shared", s.GPUMilli, s.GPUs)
+			r.setError("gpu_milli", "%d of each of %d GPUs: only one GPU can be shared", s.GPUMilli, s.GPUs)
 		}
-		wanted += s.wants()
+		wanted += s.wantedGPUs()
 		m.Tasks = append(m.Tasks, s)
 	})
 
@@ -139,39 +139,39 @@ type row struct {
 	err     error // the first one
 }
 
-func (r *row) fail(column, format string, args ...any) {
+func (r *row) setError(column, format string, args ...any) {
 	if r.err == nil {
 		r.err = fmt.Errorf("%s:%d: %s: %s", r.file, r.line, column, fmt.Sprintf(format, args...))
 	}
 }
 
-func (r *row) optional(column string) string {
+func (r *row) optionalText(column string) string {
 	if at, ok := r.columns[column]; ok {
 		return r.fields[at]
 	}
 	return ""
 }
 
-func (r *row) text(column string) string {
+func (r *row) textOf(column string) string {
 	if _, ok := r.columns[column]; !ok {
-		r.fail(column, "there is no such column")
+		r.setError(column, "there is no such column")
 		return ""
 	}
-	text := r.optional(column)
+	text := r.optionalText(column)
 	if text == "" {
-		r.fail(column, "is empty")
+		r.setError(column, "is empty")
 	}
 	return text
 }
 
-func (r *row) number(column string, least int64) int64 {
-	text := r.text(column)
+func (r *row) parseNumber(column string, least int64) int64 {
+	text := r.textOf(column)
 	if r.err != nil {
 		return 0
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < least || n > 1<<40 {
-		r.fail(column, "%q is not a whole number of at least %d", text, least)
+		r.setError(column, "%q is not a whole number of at least %d", text, least)
 	}
 	return n
 }

@@ -16,9 +16,9 @@ const memory = "/dev/shm"
 
 var fuzzer = regexp.MustCompile(`(?m)^func (Fuzz\w*)\(`)
 
-// fuzzers runs every fuzzer of the root module for a moment, on top of its corpus, which its
+// listFuzzers runs every fuzzer of the root module for a moment, on top of its corpus, which its
 // package's tests go through.
-func fuzzers(o options) ([]command, error) {
+func listFuzzers(o options) ([]command, error) {
 	var environment []string
 	if info, err := os.Stat(memory); err == nil && info.IsDir() {
 		environment = []string{"TMPDIR=" + memory, "GOTMPDIR=" + os.TempDir()}
@@ -48,8 +48,8 @@ func fuzzers(o options) ([]command, error) {
 			return err
 		}
 		for _, found := range fuzzer.FindAllSubmatch(text, -1) {
-			folder := relative(o.root, filepath.Dir(file))
-			c := goTest(folder, o.fuzz(string(found[1]), filepath.Join(strings.TrimSpace(string(cache)), "fuzz"), folder)...)
+			folder := relativePath(o.root, filepath.Dir(file))
+			c := goTest(folder, o.fuzzArguments(string(found[1]), filepath.Join(strings.TrimSpace(string(cache)), "fuzz"), folder)...)
 			c.environment = environment
 			all = append(all, c)
 		}
@@ -62,11 +62,11 @@ func fuzzers(o options) ([]command, error) {
 // module is the path of the root module.
 const module = "github.com/berth-k8s/berth"
 
-// fuzz are the arguments of go test for one fuzzer. Inputs that reach new code are kept, and new
-// ones made from them. With -fuzz, go test counts the code of all packages, compiles what the
-// fuzzer's package imports anew for that, and inputs run several times slower. Without it, only the
-// code of the fuzzer's own package counts. Inputs are kept in the same folder.
-func (o options) fuzz(name, corpora, folder string) []string {
+// fuzzArguments are the arguments of go test for one fuzzer. Inputs that reach new code are kept,
+// and new ones made from them. With -fuzz, go test counts the code of all packages, compiles what
+// the fuzzer's package imports anew for that, and inputs run several times slower. Without it, only
+// the code of the fuzzer's own package counts. Inputs are kept in the same folder.
+func (o options) fuzzArguments(name, corpora, folder string) []string {
 	name = "^" + name + "$"
 	// A number of inputs, not a time: go test ends timed fuzzing under load with a spurious
 	// "context deadline exceeded". Making an input smaller is for one that fails.
@@ -78,7 +78,7 @@ func (o options) fuzz(name, corpora, folder string) []string {
 		"-test.fuzzcachedir=" + filepath.Join(corpora, filepath.FromSlash(path.Join(module, filepath.ToSlash(folder))))}
 }
 
-func relative(root, path string) string {
+func relativePath(root, path string) string {
 	shorter, err := filepath.Rel(root, path)
 	if err != nil {
 		return path

@@ -65,7 +65,7 @@ var parts = []part{
 			goTest("deploy/pack", anew, "./..."),
 		}, nil
 	}},
-	{"fuzz", "every parser, with input made for the moment", computing, 2, fuzzers},
+	{"fuzz", "every parser, with input made for the moment", computing, 2, listFuzzers},
 	{"controlplane", "the API server, etcd and the workload controllers", live, 1, func(options) ([]command, error) {
 		return []command{goTest("controlplane", anew, "-p", "2", "-timeout", "20m", "./...")}, nil
 	}},
@@ -108,13 +108,13 @@ func main() {
 
 	o.root = root
 	os.Setenv("BERTH_BIN", filepath.Join(root, "bin"))
-	if !run(o, chosen) {
+	if !runParts(o, chosen) {
 		os.Exit(1)
 	}
 }
 
-// run runs the chosen parts, all if none is, and tells how it went.
-func run(o options, chosen []string) bool {
+// runParts runs the chosen parts, all if none is, and tells how it went.
+func runParts(o options, chosen []string) bool {
 	r := newReport(os.Stdout, time.Now)
 	// Ctrl-C reaches the tests, which end what they started; what they say then is still told.
 	interrupted := make(chan os.Signal, 1)
@@ -124,7 +124,7 @@ func run(o options, chosen []string) bool {
 	signal.Notify(ended, syscall.SIGTERM)
 	go func() {
 		<-ended
-		r.summary()
+		r.printSummary()
 		os.Exit(1)
 	}()
 	quiet := make(chan struct{})
@@ -140,23 +140,23 @@ func run(o options, chosen []string) bool {
 	runLane := func(of lane) {
 		for _, p := range lanes[of] {
 			if len(interrupted) == 0 {
-				r.part(p, o)
+				r.runPart(p, o)
 			}
 		}
 	}
 	runLane(before)
-	if !r.failed() {
+	if !r.hasFailed() {
 		var all sync.WaitGroup
 		for _, of := range []lane{computing, live} {
 			all.Go(func() { runLane(of) })
 		}
 		all.Wait()
 	}
-	r.summary()
-	return !r.failed() && len(interrupted) == 0
+	r.printSummary()
+	return !r.hasFailed() && len(interrupted) == 0
 }
 
-// place is a package as a reader of this tree knows it.
-func place(pkg string) string {
+// shortPath is a package as a reader of this tree knows it.
+func shortPath(pkg string) string {
 	return strings.TrimPrefix(pkg, "github.com/berth-k8s/berth/")
 }

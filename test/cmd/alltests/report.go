@@ -55,7 +55,7 @@ func newReport(out io.Writer, now func() time.Time) *report {
 	return &report{now: now, out: out, said: now(), packages: make(map[string]*testedPackage)}
 }
 
-func (r *report) failed() bool { return r.countFailures() > 0 }
+func (r *report) hasFailed() bool { return r.countFailures() > 0 }
 
 func (r *report) countFailures() int {
 	r.mu.Lock()
@@ -63,13 +63,13 @@ func (r *report) countFailures() int {
 	return len(r.failures)
 }
 
-// part runs the commands of a part.
-func (r *report) part(p part, o options) {
+// runPart runs the commands of a part.
+func (r *report) runPart(p part, o options) {
 	begin := r.now()
-	r.say("==> %s: %s", p.name, p.does)
+	r.printLine("==> %s: %s", p.name, p.does)
 	commands, err := p.commands(o)
 	if err != nil {
-		r.fail(p.name, err.Error())
+		r.addFailure(p.name, err.Error())
 	}
 
 	var cpu atomic.Int64
@@ -77,7 +77,7 @@ func (r *report) part(p part, o options) {
 	running.SetLimit(p.atOnce)
 	for _, c := range commands {
 		running.Go(func() error {
-			cpu.Add(int64(r.command(p, c, o)))
+			cpu.Add(int64(r.runCommand(p, c, o)))
 			return nil
 		})
 	}
@@ -86,11 +86,11 @@ func (r *report) part(p part, o options) {
 	r.mu.Lock()
 	r.parts = append(r.parts, result{p.name, r.now().Sub(begin), time.Duration(cpu.Load())})
 	r.mu.Unlock()
-	r.say("==> %s: done after %s", p.name, seconds(r.now().Sub(begin)))
+	r.printLine("==> %s: done after %s", p.name, formatSeconds(r.now().Sub(begin)))
 }
 
-// command runs one program; the answer is how much of the processor it and its children took.
-func (r *report) command(p part, c command, o options) time.Duration {
+// runCommand runs one program; the answer is how much of the processor it and its children took.
+func (r *report) runCommand(p part, c command, o options) time.Duration {
 	words := c.words
 	if p.lane == computing {
 		words = append([]string{"nice", "-n", "10"}, words...)
@@ -108,30 +108,30 @@ func (r *report) command(p part, c command, o options) time.Duration {
 		err = cmd.Start()
 	}
 	if err != nil {
-		r.fail(p.name, err.Error())
+		r.addFailure(p.name, err.Error())
 		return 0
 	}
 	before := r.countFailures()
-	r.read(stdout, c, &other)
+	r.readOutput(stdout, c, &other)
 	if err := cmd.Wait(); err != nil && r.countFailures() == before {
-		r.fail(p.name+": "+strings.Join(c.words, " "), other.String()+err.Error())
+		r.addFailure(p.name+": "+strings.Join(c.words, " "), other.String()+err.Error())
 	}
 	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
-// read takes in what a command prints.
-func (r *report) read(from io.Reader, c command, other *bytes.Buffer) {
+// readOutput takes in what a command prints.
+func (r *report) readOutput(from io.Reader, c command, other *bytes.Buffer) {
 	lines := bufio.NewReader(from)
 	for {
 		line, err := lines.ReadBytes('\n')
 		var e event
 		switch {
 		case c.events && json.Unmarshal(line, &e) == nil:
-			r.take(e)
+			r.takeEvent(e)
 		case c.events:
 			other.Write(line)
 		case len(line) > 0:
-			r.say("%s", strings.TrimSuffix(string(line), "\n"))
+			r.printLine("%s", strings.TrimSuffix(string(line), "\n"))
 		}
 		if err != nil {
 			return
@@ -145,8 +145,8 @@ type event struct {
 	Elapsed                                   float64
 }
 
-// take takes in an event.
-func (r *report) take(e event) {
+// takeEvent takes in an event.
+func (r *report) takeEvent(e event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	name := e.Package
@@ -179,10 +179,10 @@ func (r *report) take(e event) {
 			delete(p.printed, e.Test)
 		}
 		if e.Action == "skip" {
-			r.skipped = append(r.skipped, place(name)+" "+e.Test)
+			r.skipped = append(r.skipped, shortPath(name)+" "+e.Test)
 		}
 		if !inner {
-			r.tests = append(r.tests, result{name: place(name) + " " + e.Test, took: elapsed(e)})
+			r.tests = append(r.tests, result{name: shortPath(name) + " " + e.Test, took: elapsedOf(e)})
 		}
 	}
 }
@@ -191,33 +191,33 @@ func (r *report) packageEnded(name string, p *testedPackage, e event) {
 	delete(r.packages, name)
 	switch {
 	case e.Action == "fail":
-		r.failures = append(r.failures, place(name))
-		r.print("FAIL %s %s", place(name), seconds(elapsed(e)))
+		r.failures = append(r.failures, shortPath(name))
+		r.printLocked("FAIL %s %s", shortPath(name), formatSeconds(elapsedOf(e)))
 		for _, test := range slices.Sorted(maps.Keys(p.printed)) {
-			r.print("%s", strings.TrimSuffix(strings.Join(p.printed[test], ""), "\n"))
+			r.printLocked("%s", strings.TrimSuffix(strings.Join(p.printed[test], ""), "\n"))
 		}
 	case p.cached:
-		r.print("ok   %s, as before", place(name))
+		r.printLocked("ok   %s, as before", shortPath(name))
 	case e.Action == "pass":
-		r.print("ok   %s %s", place(name), seconds(elapsed(e)))
+		r.printLocked("ok   %s %s", shortPath(name), formatSeconds(elapsedOf(e)))
 	}
 }
 
-func (r *report) fail(name, reason string) {
+func (r *report) addFailure(name, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.failures = append(r.failures, name)
-	r.print("FAIL %s\n%s", name, reason)
+	r.printLocked("FAIL %s\n%s", name, reason)
 }
 
-func (r *report) say(format string, arguments ...any) {
+func (r *report) printLine(format string, arguments ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.print(format, arguments...)
+	r.printLocked(format, arguments...)
 }
 
-// print prints a line; r.mu is held.
-func (r *report) print(format string, arguments ...any) {
+// printLocked prints a line; r.mu is held.
+func (r *report) printLocked(format string, arguments ...any) {
 	r.said = r.now()
 	fmt.Fprintf(r.out, format+"\n", arguments...)
 }
@@ -236,7 +236,7 @@ func (r *report) tellWhatRuns(until <-chan struct{}) {
 		}
 		r.mu.Lock()
 		if text := r.underWay(); text != "" && r.now().Sub(r.said) >= silence {
-			r.print("     running: %s", text)
+			r.printLocked("     running: %s", text)
 		}
 		r.mu.Unlock()
 	}
@@ -249,7 +249,7 @@ func (r *report) underWay() string {
 		return r.packages[a].since.Compare(r.packages[b].since)
 	}) {
 		p := r.packages[name]
-		text := place(name) + " " + seconds(r.now().Sub(p.since))
+		text := shortPath(name) + " " + formatSeconds(r.now().Sub(p.since))
 		if tests := slices.SortedFunc(maps.Keys(p.running), func(a, b string) int {
 			return p.running[a].Compare(p.running[b])
 		}); len(tests) > 0 {
@@ -268,32 +268,32 @@ func (r *report) underWay() string {
 // slowest is how many tests are listed at the end.
 const slowest = 10
 
-func (r *report) summary() {
+func (r *report) printSummary() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	slices.SortStableFunc(r.tests, func(a, b result) int { return int(b.took - a.took) })
-	r.print("\n==> the slowest tests")
+	r.printLocked("\n==> the slowest tests")
 	for _, test := range r.tests[:min(slowest, len(r.tests))] {
-		r.print("%8s  %s", seconds(test.took), test.name)
+		r.printLocked("%8s  %s", formatSeconds(test.took), test.name)
 	}
 
-	r.print("\n==> the time of each part, and how much of it the processor took")
+	r.printLocked("\n==> the time of each part, and how much of it the processor took")
 	for _, part := range r.parts {
-		r.print("%8s %8s  %s", seconds(part.took), seconds(part.cpu), part.name)
+		r.printLocked("%8s %8s  %s", formatSeconds(part.took), formatSeconds(part.cpu), part.name)
 	}
 
 	if text := r.underWay(); text != "" {
-		r.print("\n==> not ended: %s", text)
+		r.printLocked("\n==> not ended: %s", text)
 	}
 	if len(r.skipped) > 0 {
-		r.print("\n==> skipped: %s", strings.Join(r.skipped, ", "))
+		r.printLocked("\n==> skipped: %s", strings.Join(r.skipped, ", "))
 	}
 
 	if len(r.failures) > 0 {
-		r.print("\n==> FAILED: %s", strings.Join(r.failures, ", "))
+		r.printLocked("\n==> FAILED: %s", strings.Join(r.failures, ", "))
 	}
 }
 
-func elapsed(e event) time.Duration { return time.Duration(e.Elapsed * float64(time.Second)) }
+func elapsedOf(e event) time.Duration { return time.Duration(e.Elapsed * float64(time.Second)) }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+func formatSeconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

@@ -14,7 +14,7 @@ import (
 // tell has a report read what `go test -json` printed.
 func tell(r *report, lines ...string) *bytes.Buffer {
 	var other bytes.Buffer
-	r.read(strings.NewReader(strings.Join(lines, "\n")+"\n"), command{events: true}, &other)
+	r.readOutput(strings.NewReader(strings.Join(lines, "\n")+"\n"), command{events: true}, &other)
 	return &other
 }
 
@@ -36,7 +36,7 @@ func TestWhatFailedIsPrintedAndWhatPassedIsNot(t *testing.T) {
 		`{"ImportPath":"github.com/berth-k8s/berth/b [github.com/berth-k8s/berth/b.test]","Action":"build-output","Output":"b.go:3:1: syntax error\n"}`,
 		`{"Action":"fail","Package":"github.com/berth-k8s/berth/b","Elapsed":0,"FailedBuild":"github.com/berth-k8s/berth/b [github.com/berth-k8s/berth/b.test]"}`,
 		`not an event`)
-	r.summary()
+	r.printSummary()
 	for _, want := range []string{"FAIL a 3.0 s", "got 1, want 2", "b.go:3:1: syntax error", "==> FAILED: a, b\n", "==> skipped: a TestElsewhere\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, &out)
@@ -45,7 +45,7 @@ func TestWhatFailedIsPrintedAndWhatPassedIsNot(t *testing.T) {
 	if strings.Contains(out.String(), "all is well") {
 		t.Errorf("a test that passed is quoted:\n%s", &out)
 	}
-	if !r.failed() {
+	if !r.hasFailed() {
 		t.Error("nothing failed")
 	}
 	if other.String() != "not an event\n" {
@@ -60,7 +60,7 @@ func TestTheSlowestTestsAreListedFirst(t *testing.T) {
 		tell(r, fmt.Sprintf(`{"Action":"pass","Package":"p","Test":"Test%d","Elapsed":%d}`, i, i))
 	}
 	tell(r, `{"Action":"pass","Package":"p","Test":"Test0/inner","Elapsed":99}`)
-	r.summary()
+	r.printSummary()
 	var names []string
 	for line := range strings.Lines(out.String()) {
 		if _, name, found := strings.Cut(line, " s  p "); found {
@@ -88,7 +88,7 @@ func TestWhatRunsIsNamed(t *testing.T) {
 		`{"Action":"run","Package":"github.com/berth-k8s/berth/a","Test":"TestShort"}`,
 		`{"Action":"start","Package":"github.com/berth-k8s/berth/b"}`)
 	at = at.Add(3 * time.Second)
-	r.summary()
+	r.printSummary()
 	if want := "==> not ended: a 5.0 s (TestLong and 1 more), b 3.0 s\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("%q, want %q in it", &out, want)
 	}
@@ -97,11 +97,11 @@ func TestWhatRunsIsNamed(t *testing.T) {
 func TestACommandThatCannotRunFails(t *testing.T) {
 	var out bytes.Buffer
 	r := newReport(&out, time.Now)
-	r.part(part{name: "x", atOnce: 1, commands: func(options) ([]command, error) {
+	r.runPart(part{name: "x", atOnce: 1, commands: func(options) ([]command, error) {
 		return []command{{words: []string{"go", "no-such-command"}, events: true}}, nil
 	}}, options{root: t.TempDir()})
-	if !r.failed() || !strings.Contains(out.String(), "unknown command") {
-		t.Errorf("failed: %t\n%s", r.failed(), &out)
+	if !r.hasFailed() || !strings.Contains(out.String(), "unknown command") {
+		t.Errorf("failed: %t\n%s", r.hasFailed(), &out)
 	}
 }
 
@@ -120,7 +120,7 @@ func TestEveryFuzzerIsFound(t *testing.T) {
 		}
 	}
 	for _, wide := range []bool{false, true} {
-		commands, err := fuzzers(options{root: root, fuzztime: "1x", wide: wide})
+		commands, err := listFuzzers(options{root: root, fuzztime: "1x", wide: wide})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,14 +25,14 @@ var scenarios = []scenario{
 	{nodes: 5000, perNode: 30, tainted: 100},
 }
 
-func (s scenario) due() int { return s.tainted * s.perNode }
+func (s scenario) countDue() int { return s.tainted * s.perNode }
 
 func (s scenario) String() string {
 	when := "at once"
 	if s.seconds > 0 {
 		when = fmt.Sprintf("after %d s", s.seconds)
 	}
-	return fmt.Sprintf("NoExecute on %d of %d nodes, %d of %d pods due %s", s.tainted, s.nodes, s.due(), s.nodes*s.perNode, when)
+	return fmt.Sprintf("NoExecute on %d of %d nodes, %d of %d pods due %s", s.tainted, s.nodes, s.countDue(), s.nodes*s.perNode, when)
 }
 
 // result is what one side did with one scenario.
@@ -54,11 +54,11 @@ type bench struct {
 	began          time.Time
 }
 
-func (b *bench) say(format string, args ...any) {
+func (b *bench) printProgress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%4.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-func (b *bench) run(ctx context.Context) error {
+func (b *bench) runBench(ctx context.Context) error {
 	b.began = time.Now()
 	dir, err := os.MkdirTemp("", "berth-evictions-")
 	if err != nil {
@@ -68,8 +68,8 @@ func (b *bench) run(ctx context.Context) error {
 	defer os.RemoveAll(dir)
 	programs := programsIn(b.bin)
 	if b.bin == "" {
-		b.say("building what runs")
-		if programs, err = build(dir); err != nil {
+		b.printProgress("building what runs")
+		if programs, err = buildPrograms(dir); err != nil {
 			return err
 		}
 	}
@@ -94,28 +94,28 @@ func (b *bench) run(ctx context.Context) error {
 			s.nodes, s.tainted = s.nodes/10, s.tainted/10
 		}
 		for _, side := range b.sides {
-			b.say("%v: %s: filling", s, side)
-			if err := c.fill(ctx, s); err != nil {
+			b.printProgress("%v: %s: filling", s, side)
+			if err := c.fillCluster(ctx, s); err != nil {
 				return err
 			}
-			r, err := b.measure(ctx, c, s, side)
+			r, err := b.measureSide(ctx, c, s, side)
 			if err != nil {
 				return fmt.Errorf("%v: %s: %w", s, side, err)
 			}
-			b.say("%s: %d of %d gone, the first after %v, the last after %v", side, r.gone, s.due(),
+			b.printProgress("%s: %d of %d gone, the first after %v, the last after %v", side, r.gone, s.countDue(),
 				r.first.Round(time.Millisecond), r.last.Round(time.Millisecond))
 			results = append(results, r)
 		}
 	}
 
-	return b.table(results)
+	return b.printTable(results)
 }
 
 // patience is how long nothing may happen before a side is taken to have done all that it will.
 const patience = 25 * time.Second
 
-// measure taints the nodes and waits until all pods that are due are gone, or no more go.
-func (b *bench) measure(ctx context.Context, c *cluster, s scenario, side string) (result, error) {
+// measureSide taints the nodes and waits until all pods that are due are gone, or no more go.
+func (b *bench) measureSide(ctx context.Context, c *cluster, s scenario, side string) (result, error) {
 	p, err := c.startSide(ctx, side)
 	if err != nil {
 		return result{}, err
@@ -126,17 +126,17 @@ func (b *bench) measure(ctx context.Context, c *cluster, s scenario, side string
 		return result{}, fmt.Errorf("%w\n%s", err, p.LastLines(10))
 	}
 
-	seen := c.observe(ctx)
+	seen := c.observePods(ctx)
 	defer seen.stop()
 	before := p.CPU()
 	due := time.Now().Add(time.Duration(s.seconds) * time.Second)
-	if err := c.taint(ctx, s); err != nil {
+	if err := c.taintNodes(ctx, s); err != nil {
 		return result{}, err
 	}
 
-	first, last, gone := seen.wait(ctx, s.due(), due.Add(patience))
+	first, last, gone := seen.awaitGone(ctx, s.countDue(), due.Add(patience))
 	if b.profile && side == "berth" {
-		b.say("profile: %v", p.profile("evictions-"+strconv.Itoa(s.nodes)))
+		b.printProgress("profile: %v", p.saveProfiles("evictions-"+strconv.Itoa(s.nodes)))
 	}
 
 	if gone == 0 {
@@ -146,7 +146,7 @@ func (b *bench) measure(ctx context.Context, c *cluster, s scenario, side string
 		cpu: p.CPU() - before, peak: p.Peak()}, nil
 }
 
-func (b *bench) table(results []result) error {
+func (b *bench) printTable(results []result) error {
 	out := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
 	var before scenario
 	for _, r := range results {
@@ -156,13 +156,13 @@ func (b *bench) table(results []result) error {
 			before = r.scenario
 		}
 		rate := float64(r.gone) / max(r.last, time.Millisecond).Seconds()
-		fmt.Fprintf(out, "%s\t%.2f s\t%.1f s\t%.0f\t%d\t%.2f ms\t%d MiB\n", name(r.side), r.first.Seconds(), r.last.Seconds(), rate,
-			r.scenario.due()-r.gone, float64(r.cpu.Microseconds())/1000/float64(max(1, r.gone)), r.peak>>20)
+		fmt.Fprintf(out, "%s\t%.2f s\t%.1f s\t%.0f\t%d\t%.2f ms\t%d MiB\n", sideName(r.side), r.first.Seconds(), r.last.Seconds(), rate,
+			r.scenario.countDue()-r.gone, float64(r.cpu.Microseconds())/1000/float64(max(1, r.gone)), r.peak>>20)
 	}
 	return out.Flush()
 }
 
-func name(side string) string {
+func sideName(side string) string {
 	if side == "upstream" {
 		return "kube-controller-manager"
 	}

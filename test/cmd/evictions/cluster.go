@@ -57,8 +57,8 @@ const (
 	keyLater = "later"
 )
 
-// fill makes the cluster what the scenario needs: the nodes, without taints, and their pods.
-func (c *cluster) fill(ctx context.Context, s scenario) error {
+// fillCluster makes the cluster what the scenario needs: the nodes, without taints, and their pods.
+func (c *cluster) fillCluster(ctx context.Context, s scenario) error {
 	if err := plane.InParallel(ctx, c.tainted, func(i int) error { return c.setTaints(ctx, i) }); err != nil {
 		return err
 	}
@@ -115,8 +115,8 @@ func (c *cluster) createPod(ctx context.Context, node, i int) error {
 	})
 }
 
-// taint does to the nodes what kubectl taint does.
-func (c *cluster) taint(ctx context.Context, s scenario) error {
+// taintNodes does to the nodes what kubectl taint does.
+func (c *cluster) taintNodes(ctx context.Context, s scenario) error {
 	c.tainted = s.tainted
 	key := keyNow
 	if s.seconds > 0 {
@@ -167,8 +167,8 @@ func (c *cluster) startSide(ctx context.Context, name string) (*side, error) {
 	return nil, fmt.Errorf("--side: %q: must be berth or upstream", name)
 }
 
-// profile saves the heap's profile and that of the allocations.
-func (s *side) profile(name string) error {
+// saveProfiles saves the heap's profile and that of the allocations.
+func (s *side) saveProfiles(name string) error {
 	for _, kind := range []string{"heap", "allocs"} {
 		response, err := http.Get("http://" + s.address + "/debug/pprof/" + kind)
 		if err != nil {
@@ -199,7 +199,7 @@ func programsIn(dir string) programs {
 	return programs{filepath.Join(dir, plane.Berth), filepath.Join(dir, plane.ControlPlane), filepath.Join(dir, "kube-controller-manager")}
 }
 
-func build(dir string) (programs, error) {
+func buildPrograms(dir string) (programs, error) {
 	if err := plane.Build(dir, plane.Berth, plane.ControlPlane); err != nil {
 		return programs{}, err
 	}
@@ -248,8 +248,8 @@ type observer struct {
 	first, last time.Time
 }
 
-// observe returns when it sees every change.
-func (c *cluster) observe(ctx context.Context) *observer {
+// observePods returns when it sees every change.
+func (c *cluster) observePods(ctx context.Context) *observer {
 	ctx, cancel := context.WithCancel(ctx)
 	o := &observer{}
 	watching, ended := make(chan struct{}), make(chan struct{})
@@ -274,7 +274,7 @@ func (c *cluster) observe(ctx context.Context) *observer {
 		}, feed.Sink{
 			Listing: func() {}, Listed: func() {}, Seen: func(runtime.Object) {},
 			Back: func() { once.Do(func() { close(watching) }) },
-			Gone: func(runtime.Object) { o.count() },
+			Gone: func(runtime.Object) { o.countGone() },
 		})
 	}()
 	select {
@@ -284,7 +284,7 @@ func (c *cluster) observe(ctx context.Context) *observer {
 	return o
 }
 
-func (o *observer) count() {
+func (o *observer) countGone() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.last = time.Now()
@@ -297,8 +297,8 @@ func (o *observer) count() {
 // begins is how long the first may take: upstream's takes a quarter of a minute on an idle machine.
 const begins = 90 * time.Second
 
-// wait waits for so many, at least until the end, and while they go on going.
-func (o *observer) wait(ctx context.Context, due int, end time.Time) (first, last time.Time, gone int) {
+// awaitGone waits for so many, at least until the end, and while they go on going.
+func (o *observer) awaitGone(ctx context.Context, due int, end time.Time) (first, last time.Time, gone int) {
 	for ctx.Err() == nil {
 		o.mu.Lock()
 		first, last, gone = o.first, o.last, o.gone

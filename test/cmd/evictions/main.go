@@ -35,7 +35,7 @@ func main() {
 	if *once != "" {
 		b.sides = []string{*once}
 	}
-	if err := b.run(ctx); err != nil {
+	if err := b.runBench(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "evictions:", err)
 		os.Exit(1)
 	}

@@ -77,8 +77,8 @@ func readKnown(text string) (all known, err error) {
 	return all, nil
 }
 
-// of returns what is known of a test, or nil.
-func (k known) of(name string) *exception {
+// exceptionFor returns what is known of a test, or nil.
+func (k known) exceptionFor(name string) *exception {
 	for _, one := range k {
 		if one.pattern.MatchString(name) {
 			return one
@@ -87,8 +87,8 @@ func (k known) of(name string) *exception {
 	return nil
 }
 
-// unneeded lists the patterns of these packages that no test needed.
-func (k known) unneeded(packages []string) (patterns []string) {
+// unneededPatterns lists the patterns of these packages that no test needed.
+func (k known) unneededPatterns(packages []string) (patterns []string) {
 	for _, one := range k {
 		name := strings.TrimSuffix(strings.TrimPrefix(one.pattern.String(), "^("), ")$")
 		of, _, _ := strings.Cut(name, " ")
@@ -107,10 +107,10 @@ type row struct {
 	apart            int
 }
 
-// judge tells failures that are known from others, and sets aside what is none of Berth's.
-func (r *row) judge(k known) {
+// judgeFailures tells failures that are known from others, and sets aside what is none of Berth's.
+func (r *row) judgeFailures(k known) {
 	for _, test := range slices.Sorted(maps.Keys(r.berth)) {
-		one := k.of(r.name + " " + test)
+		one := k.exceptionFor(r.name + " " + test)
 		switch {
 		case one != nil && one.apart:
 			one.applied = true
@@ -126,7 +126,7 @@ func (r *row) judge(k known) {
 	}
 }
 
-func (r results) count(how string) (n int) {
+func (r results) countResults(how string) (n int) {
 	for _, is := range r {
 		if is == how {
 			n++
@@ -135,9 +135,9 @@ func (r results) count(how string) (n int) {
 	return n
 }
 
-func (r *row) progress() string {
-	line := fmt.Sprintf("%s: %d pass, %d listed, %d apart, %d skipped", r.name, r.berth.count("PASS"),
-		len(r.explained), r.apart, r.berth.count("SKIP"))
+func (r *row) progressText() string {
+	line := fmt.Sprintf("%s: %d pass, %d listed, %d apart, %d skipped", r.name, r.berth.countResults("PASS"),
+		len(r.explained), r.apart, r.berth.countResults("SKIP"))
 	for _, test := range r.wrong {
 		line += "\n    FAIL " + test
 	}
@@ -147,24 +147,24 @@ func (r *row) progress() string {
 // printTable prints the rows, and their sum.
 func printTable(out io.Writer, rows []row, both bool) error {
 	fmt.Fprintf(out, "| package | tests | Berth passes | listed | apart |%s\n| --- | --- | --- | --- | --- |%s\n",
-		also(both, " upstream passes |"), also(both, " --- |"))
+		textIf(both, " upstream passes |"), textIf(both, " --- |"))
 	var tests, passed, listed, apart, theirs, wrong int
 	for _, r := range rows {
-		n := len(r.berth) - r.berth.count("SKIP")
-		fmt.Fprintf(out, "| %s | %d | %d | %d | %d |%s\n", r.name, n, r.berth.count("PASS"), len(r.explained),
-			r.apart, also(both, fmt.Sprintf(" %d |", r.upstream.count("PASS"))))
-		tests, passed, listed, apart, wrong = tests+n, passed+r.berth.count("PASS"), listed+len(r.explained),
+		n := len(r.berth) - r.berth.countResults("SKIP")
+		fmt.Fprintf(out, "| %s | %d | %d | %d | %d |%s\n", r.name, n, r.berth.countResults("PASS"), len(r.explained),
+			r.apart, textIf(both, fmt.Sprintf(" %d |", r.upstream.countResults("PASS"))))
+		tests, passed, listed, apart, wrong = tests+n, passed+r.berth.countResults("PASS"), listed+len(r.explained),
 			apart+r.apart, wrong+len(r.wrong)
-		theirs += r.upstream.count("PASS")
+		theirs += r.upstream.countResults("PASS")
 	}
-	fmt.Fprintf(out, "| **all** | %d | %d | %d | %d |%s\n", tests, passed, listed, apart, also(both, fmt.Sprintf(" %d |", theirs)))
+	fmt.Fprintf(out, "| **all** | %d | %d | %d | %d |%s\n", tests, passed, listed, apart, textIf(both, fmt.Sprintf(" %d |", theirs)))
 	if wrong > 0 {
 		return errors.New(fmt.Sprint(wrong, " tests fail that are not listed in known.txt"))
 	}
 	return nil
 }
 
-func also(yes bool, text string) string {
+func textIf(yes bool, text string) string {
 	if yes {
 		return text
 	}

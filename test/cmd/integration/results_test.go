@@ -26,16 +26,17 @@ func TestAFailureThatIsNotListedFailsTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := row{name: "scheduler", berth: results{"TestA/x": "FAIL", "TestC": "PASS", "TestD": "PASS"}}
-	r.judge(k)
+	r.judgeFailures(k)
 	var out strings.Builder
 	if err := printTable(&out, []row{r}, false); err != nil || !strings.Contains(out.String(), "| scheduler | 2 | 1 | 1 | 1 |") {
 		t.Errorf("%v: %s", err, out.String())
 	}
-	if got := fmt.Sprint(k.unneeded([]string{"scheduler", "node"}), k.unneeded([]string{"scheduler"})); got != "[node TestE] []" {
+	if got := fmt.Sprint(k.unneededPatterns([]string{"scheduler", "node"}),
+		k.unneededPatterns([]string{"scheduler"})); got != "[node TestE] []" {
 		t.Errorf("lines that no test needs: %s", got)
 	}
 	r = row{name: "scheduler", berth: results{"TestC": "FAIL"}}
-	r.judge(k)
+	r.judgeFailures(k)
 	if err := printTable(&out, []row{r}, false); err == nil {
 		t.Error("the run is good")
 	}

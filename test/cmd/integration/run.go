@@ -27,39 +27,39 @@ type run struct {
 	known   known
 }
 
-// all builds and runs the packages one after the other, and prints a table.
-func (r *run) all(ctx context.Context) error {
+// runAll builds and runs the packages one after the other, and prints a table.
+func (r *run) runAll(ctx context.Context) error {
 	work, err := os.MkdirTemp("", "berth-integration-")
 	if err != nil {
 		return err
 	}
 
 	defer os.RemoveAll(work)
-	if err := r.prepare(ctx, work); err != nil {
+	if err := r.prepareBuild(ctx, work); err != nil {
 		return err
 	}
 
 	var rows []row
 	for range r.times {
 		for _, name := range r.packages {
-			row, err := r.one(ctx, name)
+			row, err := r.runPackage(ctx, name)
 			if err != nil {
 				return err
 			}
 			rows = append(rows, row)
-			fmt.Fprintln(os.Stderr, row.progress())
+			fmt.Fprintln(os.Stderr, row.progressText())
 		}
 	}
 
 	if r.tests == "" {
-		for _, pattern := range r.known.unneeded(r.packages) {
+		for _, pattern := range r.known.unneededPatterns(r.packages) {
 			fmt.Fprintln(os.Stderr, "known.txt: no test fails that this line is for:", pattern)
 		}
 	}
 	return printTable(r.out, rows, r.both)
 }
 
-func (r *run) prepare(ctx context.Context, work string) (err error) {
+func (r *run) prepareBuild(ctx context.Context, work string) (err error) {
 	if r.known, err = readKnown(knownFailures); err != nil {
 		return err
 	}
@@ -67,26 +67,26 @@ func (r *run) prepare(ctx context.Context, work string) (err error) {
 	return err
 }
 
-// one builds a package's tests and runs them.
-func (r *run) one(ctx context.Context, name string) (row, error) {
+// runPackage builds a package's tests and runs them.
+func (r *run) runPackage(ctx context.Context, name string) (row, error) {
 	made := row{name: name}
 	file, folder, err := r.builder.Tests(ctx, name)
 	if err != nil {
 		return made, err
 	}
 	defer os.Remove(file)
-	if made.berth, err = r.results(ctx, file, folder, name, ""); err != nil {
+	if made.berth, err = r.readResults(ctx, file, folder, name, ""); err != nil {
 		return made, err
 	}
-	made.judge(r.known)
+	made.judgeFailures(r.known)
 	if r.both {
-		made.upstream, err = r.results(ctx, file, folder, name, "no")
+		made.upstream, err = r.readResults(ctx, file, folder, name, "no")
 	}
 	return made, err
 }
 
-// results runs the tests of a package and reads what became of them.
-func (r *run) results(ctx context.Context, file, folder, name, inPlace string) (results, error) {
+// readResults runs the tests of a package and reads what became of them.
+func (r *run) readResults(ctx context.Context, file, folder, name, inPlace string) (results, error) {
 	var out bytes.Buffer
 	arguments := []string{"-test.v=test2json", "-test.timeout=40m"}
 	if r.tests != "" {

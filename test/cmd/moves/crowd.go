@@ -70,8 +70,8 @@ const (
 	disk       = "disk"
 )
 
-// populate decides what the cluster is.
-func populate(nodes, pods int) *crowd {
+// planCrowd decides what the cluster is.
+func planCrowd(nodes, pods int) *crowd {
 	c := &crowd{random: rand.New(rand.NewPCG(1, 2))}
 	for i := range nodes {
 		c.addNode(i)
@@ -136,7 +136,7 @@ func (c *crowd) addNode(i int) {
 	if p.tainted {
 		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: "maintenance", Value: "tonight", Effect: v1.TaintEffectNoSchedule})
 	}
-	room := amounts(p.cpu, 4*p.cpu)
+	room := resourceList(p.cpu, 4*p.cpu)
 	room[v1.ResourcePods] = *resource.NewQuantity(p.pods, resource.DecimalSI)
 	if p.gpu {
 		room[gpu] = *resource.NewQuantity(gpus, resource.DecimalSI)
@@ -150,8 +150,8 @@ func (c *crowd) addNode(i int) {
 	c.nodes = append(c.nodes, node)
 }
 
-// amounts are thousandths of a CPU, and MiB.
-func amounts(cpu, memory int64) v1.ResourceList {
+// resourceList are thousandths of a CPU, and MiB.
+func resourceList(cpu, memory int64) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(cpu, resource.DecimalSI),
 		v1.ResourceMemory: *resource.NewQuantity(memory<<20, resource.BinarySI)}
 }
@@ -203,8 +203,9 @@ func (c *crowd) placeFor(a *app, k int) int {
 	}
 }
 
-// create makes the objects. The pods have their nodes from the beginning, and run by their status.
-func (c *crowd) create(ctx context.Context, client kubernetes.Interface) error {
+// createObjects makes the objects. The pods have their nodes from the beginning, and run by their
+// status.
+func (c *crowd) createObjects(ctx context.Context, client kubernetes.Interface) error {
 	for i := range namespaces {
 		ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("team-%d", i)}}
 		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
@@ -218,13 +219,13 @@ func (c *crowd) create(ctx context.Context, client kubernetes.Interface) error {
 	}); err != nil {
 		return err
 	}
-	if err := plane.InParallel(ctx, len(c.apps), func(i int) error { return c.apps[i].create(ctx, client) }); err != nil {
+	if err := plane.InParallel(ctx, len(c.apps), func(i int) error { return c.apps[i].createOwners(ctx, client) }); err != nil {
 		return err
 	}
 
 	return plane.InParallel(ctx, len(c.apps)*perApp, func(i int) error {
 		a, k := c.apps[i/perApp], i%perApp
-		return createPod(ctx, client, a.pod(k, c.nodes[a.on[k]].Name))
+		return createPod(ctx, client, a.newPod(k, c.nodes[a.on[k]].Name))
 	})
 }
 
@@ -238,13 +239,13 @@ func createPod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod) er
 	}); err != nil || pod.Spec.NodeName == "" {
 		return err
 	}
-	run(made)
+	setRunning(made)
 	_, err := pods.UpdateStatus(ctx, made, metav1.UpdateOptions{})
 	return err
 }
 
-// run makes the pod's status that of one that runs.
-func run(pod *v1.Pod) {
+// setRunning makes the pod's status that of one that runs.
+func setRunning(pod *v1.Pod) {
 	started := metav1.NewTime(time.Now().Add(-time.Minute))
 	pod.Status = v1.PodStatus{
 		Phase: v1.PodRunning, StartTime: &started, HostIP: "172.16.0.1", PodIP: "10.128.0.1", QOSClass: pod.Status.QOSClass,
@@ -262,22 +263,22 @@ func run(pod *v1.Pod) {
 
 const image = "registry.example/app:v1"
 
-func (a *app) labels() map[string]string {
+func (a *app) podLabels() map[string]string {
 	return map[string]string{"app": a.name, "pod-template-hash": "6d5f8c7b9"}
 }
 
-func (a *app) selector() *metav1.LabelSelector {
+func (a *app) labelSelector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": a.name}}
 }
 
-// owners are what owns the pods and their budget, if they have one, as controllers would have left
-// them.
-func (a *app) owners() (*appsv1.Deployment, *appsv1.ReplicaSet, *policyv1.PodDisruptionBudget) {
-	replicas, template := int32(perApp), v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: a.labels()}, Spec: a.spec()}
+// newOwners are what owns the pods and their budget, if they have one, as controllers would have
+// left them.
+func (a *app) newOwners() (*appsv1.Deployment, *appsv1.ReplicaSet, *policyv1.PodDisruptionBudget) {
+	replicas, template := int32(perApp), v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: a.podLabels()}, Spec: a.podSpec()}
 	meta := metav1.ObjectMeta{Name: a.name, Namespace: a.namespace, Labels: map[string]string{"app": a.name}, Generation: 1}
 	d := &appsv1.Deployment{
 		ObjectMeta: meta,
-		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: a.selector(), Template: template},
+		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: a.labelSelector(), Template: template},
 		Status: appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: replicas, UpdatedReplicas: replicas,
 			ReadyReplicas: replicas, AvailableReplicas: replicas},
 	}
@@ -285,7 +286,7 @@ func (a *app) owners() (*appsv1.Deployment, *appsv1.ReplicaSet, *policyv1.PodDis
 	meta.Name += "-6d5f8c7b9"
 	rs := &appsv1.ReplicaSet{
 		ObjectMeta: meta,
-		Spec:       appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: a.selector(), Template: template},
+		Spec:       appsv1.ReplicaSetSpec{Replicas: &replicas, Selector: a.labelSelector(), Template: template},
 		Status: appsv1.ReplicaSetStatus{ObservedGeneration: 1, Replicas: replicas, ReadyReplicas: replicas,
 			AvailableReplicas: replicas, FullyLabeledReplicas: replicas},
 	}
@@ -296,7 +297,7 @@ func (a *app) owners() (*appsv1.Deployment, *appsv1.ReplicaSet, *policyv1.PodDis
 	away := intstr.FromString("10%")
 	return d, rs, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: a.name, Namespace: a.namespace, Generation: 1},
-		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &away, Selector: a.selector()},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &away, Selector: a.labelSelector()},
 		Status: policyv1.PodDisruptionBudgetStatus{
 			ObservedGeneration: 1, DisruptionsAllowed: replicas / 10, CurrentHealthy: replicas,
 			DesiredHealthy: replicas - replicas/10, ExpectedPods: replicas,
@@ -308,9 +309,9 @@ func (a *app) ownedBy(d *appsv1.Deployment) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(d, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
 }
 
-// create makes what owns the pods.
-func (a *app) create(ctx context.Context, client kubernetes.Interface) error {
-	d, rs, budget := a.owners()
+// createOwners makes what owns the pods.
+func (a *app) createOwners(ctx context.Context, client kubernetes.Interface) error {
+	d, rs, budget := a.newOwners()
 	made, err := client.AppsV1().Deployments(a.namespace).Create(ctx, d, metav1.CreateOptions{})
 	if err != nil {
 		return err
@@ -341,28 +342,28 @@ func (a *app) create(ctx context.Context, client kubernetes.Interface) error {
 	return err
 }
 
-// pod is the k-th.
-func (a *app) pod(k int, node string) *v1.Pod {
+// newPod is the k-th.
+func (a *app) newPod(k int, node string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%05x", a.set.Name, k), Namespace: a.namespace,
-		Labels: a.labels()}, Spec: a.spec()}
+		Labels: a.podLabels()}, Spec: a.podSpec()}
 	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(a.set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet"))}
 	pod.Spec.NodeName = node
 	return pod
 }
 
-func (a *app) spec() v1.PodSpec {
+func (a *app) podSpec() v1.PodSpec {
 	spec := v1.PodSpec{Containers: []v1.Container{{
 		Name: "main", Image: image, Ports: []v1.ContainerPort{{ContainerPort: 8080}},
 		Env: []v1.EnvVar{
 			{Name: "LOG_LEVEL", Value: "info"},
 			{Name: "POD_NAME", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
 		},
-		Resources: v1.ResourceRequirements{Requests: amounts(a.cpu, 2*a.cpu)},
+		Resources: v1.ResourceRequirements{Requests: resourceList(a.cpu, 2*a.cpu)},
 	}}}
 
 	over := func(key string, skew int32, action v1.UnsatisfiableConstraintAction) {
 		spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: skew, TopologyKey: key,
-			WhenUnsatisfiable: action, LabelSelector: a.selector()}}
+			WhenUnsatisfiable: action, LabelSelector: a.labelSelector()}}
 	}
 
 	switch a.shape {
@@ -372,7 +373,7 @@ func (a *app) spec() v1.PodSpec {
 		over(v1.LabelTopologyZone, 1, v1.ScheduleAnyway)
 	case apart:
 		spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
-			{LabelSelector: a.selector(), TopologyKey: v1.LabelHostname},
+			{LabelSelector: a.labelSelector(), TopologyKey: v1.LabelHostname},
 		}}}
 	case selected:
 		spec.NodeSelector = map[string]string{disk: "ssd"}

@@ -61,7 +61,7 @@ type drainResult struct {
 
 // drainCluster starts a control plane, Berth's controllers and the nodes.
 func (b *bench) drainCluster(ctx context.Context, dir string) (d *drainBench, stop func(), err error) {
-	server, err := plane.Start(ctx, b.program(plane.ControlPlane), dir)
+	server, err := plane.Start(ctx, b.programPath(plane.ControlPlane), dir)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -74,12 +74,13 @@ func (b *bench) drainCluster(ctx context.Context, dir string) (d *drainBench, st
 	}
 
 	d = &drainBench{bench: b, Plane: server, dir: dir}
-	b.say("%d simulated nodes", b.drainNodes)
+	b.printProgress("%d simulated nodes", b.drainNodes)
 	for _, args := range [][]string{
 		{"controller", "--leader-elect=false", "--health-bind-address=127.0.0.1:0"},
 		{"nodes", "--count", strconv.Itoa(b.drainNodes), "--zones", strconv.Itoa(zones), "--cpu", fmt.Sprintf("%dm", drainedNode)},
 	} {
-		p, err := process.Start(b.program(plane.Berth), filepath.Join(dir, args[0]+".log"), append(args, "--kubeconfig", d.Kubeconfig)...)
+		p, err := process.Start(b.programPath(plane.Berth), filepath.Join(dir, args[0]+".log"),
+			append(args, "--kubeconfig", d.Kubeconfig)...)
 		if err != nil {
 			stop()
 			return nil, nil, err
@@ -87,19 +88,19 @@ func (b *bench) drainCluster(ctx context.Context, dir string) (d *drainBench, st
 		ends = append(ends, p.Kill)
 	}
 
-	if err := d.until(ctx, "the nodes to be ready", d.nodesAreReady); err != nil {
+	if err := d.pollUntil(ctx, "the nodes to be ready", d.nodesAreReady); err != nil {
 		stop()
 		return nil, nil, err
 	}
-	if err := os.WriteFile(d.config(), plane.SchedulerConfig(d.Kubeconfig), 0o600); err != nil {
+	if err := os.WriteFile(d.configPath(), plane.SchedulerConfig(d.Kubeconfig), 0o600); err != nil {
 		stop()
 		return nil, nil, err
 	}
 	return d, stop, nil
 }
 
-// config is the scheduler's configuration.
-func (d *drainBench) config() string { return filepath.Join(d.dir, "scheduler.yaml") }
+// configPath is the scheduler's configuration.
+func (d *drainBench) configPath() string { return filepath.Join(d.dir, "scheduler.yaml") }
 
 func (b *bench) measureDrains(ctx context.Context, dir string) error {
 	d, stop, err := b.drainCluster(ctx, dir)
@@ -111,23 +112,23 @@ func (b *bench) measureDrains(ctx context.Context, dir string) error {
 	var results []drainResult
 	load := process.LoadAverage()
 	for _, scheduler := range b.schedulers {
-		args := []string{b.program(plane.KubeScheduler)}
+		args := []string{b.programPath(plane.KubeScheduler)}
 		if scheduler == berth {
-			args = []string{b.program(plane.Berth), "scheduler"}
+			args = []string{b.programPath(plane.Berth), "scheduler"}
 		}
-		args = append(args, "--config", d.config(), "--secure-port", "0")
+		args = append(args, "--config", d.configPath(), "--secure-port", "0")
 		p, err := process.Start(args[0], filepath.Join(dir, "scheduler-"+scheduler+".log"), args[1:]...)
 		if err != nil {
 			return err
 		}
 		for _, drain := range b.drains {
-			r, err := d.measure(ctx, scheduler, drain)
+			r, err := d.measureDrain(ctx, scheduler, drain)
 			if err != nil {
 				p.Kill()
 				return fmt.Errorf("%s beside %s: %w", drain, scheduler, err)
 			}
-			b.say("%s beside %s: %d pods in %.1f s, pending for %v in all", drain, scheduler, len(r.pending),
-				r.usage.Took.Seconds(), sum(r.pending).Round(time.Millisecond))
+			b.printProgress("%s beside %s: %d pods in %.1f s, pending for %v in all", drain, scheduler, len(r.pending),
+				r.usage.Took.Seconds(), sumDurations(r.pending).Round(time.Millisecond))
 			results = append(results, *r)
 		}
 		if _, err := p.Stop(); err != nil {
@@ -139,17 +140,17 @@ func (b *bench) measureDrains(ctx context.Context, dir string) error {
 	return nil
 }
 
-// measure fills the cluster, drains the first nodes, and empties it.
-func (d *drainBench) measure(ctx context.Context, scheduler, drain string) (*drainResult, error) {
-	d.say("%s beside %s: %d pods come", drain, scheduler, d.drainPods)
-	if err := d.fill(ctx); err != nil {
+// measureDrain fills the cluster, drains the first nodes, and empties it.
+func (d *drainBench) measureDrain(ctx context.Context, scheduler, drain string) (*drainResult, error) {
+	d.printProgress("%s beside %s: %d pods come", drain, scheduler, d.drainPods)
+	if err := d.fillCluster(ctx); err != nil {
 		return nil, err
 	}
 	var nodes []string
 	for i := range d.drained {
 		nodes = append(nodes, fmt.Sprintf("node-%d", i+1))
 	}
-	seen, err := follow(ctx, d.Client, drainSpace)
+	seen, err := followPods(ctx, d.Client, drainSpace)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +160,7 @@ func (d *drainBench) measure(ctx context.Context, scheduler, drain string) (*dra
 		return nil, err
 	}
 	r := &drainResult{scheduler: scheduler, drain: drain}
-	args := []string{"drain", "--config", d.config()}
+	args := []string{"drain", "--config", d.configPath()}
 	if drain == kubectl {
 		args = []string{"kubectl", "drain"}
 	}
@@ -170,12 +171,12 @@ func (d *drainBench) measure(ctx context.Context, scheduler, drain string) (*dra
 	}
 	defer out.Close()
 	args = append(append(args, nodes...), "--ignore-daemonsets", "--timeout", drainLimit.String(), "--kubeconfig", d.Kubeconfig)
-	r.usage, r.ended = process.Run(ctx, out, nil, d.program(plane.Berth), log, args...)
+	r.usage, r.ended = process.Run(ctx, out, nil, d.programPath(plane.Berth), log, args...)
 	if r.ended != nil {
-		d.say("%s beside %s: %v", drain, scheduler, r.ended)
+		d.printProgress("%s beside %s: %v", drain, scheduler, r.ended)
 	}
 	// The successors of the last pods are still to come.
-	if err := d.until(ctx, "all pods to be ready", d.podsAreReady); err != nil && ctx.Err() != nil {
+	if err := d.pollUntil(ctx, "all pods to be ready", d.podsAreReady); err != nil && ctx.Err() != nil {
 		return nil, err
 	}
 	after, err := d.tooMany(ctx)
@@ -183,7 +184,7 @@ func (d *drainBench) measure(ctx context.Context, scheduler, drain string) (*dra
 		return nil, err
 	}
 	r.refused = after - refused
-	if r.moves, err = seen.moves(); err != nil {
+	if r.moves, err = seen.pairMoves(); err != nil {
 		return nil, err
 	}
 	for _, name := range nodes {
@@ -192,22 +193,22 @@ func (d *drainBench) measure(ctx context.Context, scheduler, drain string) (*dra
 			return nil, err
 		}
 	}
-	return r, d.clear(ctx)
+	return r, d.clearCluster(ctx)
 }
 
-// fill makes the workloads, and waits until all is at rest.
-func (d *drainBench) fill(ctx context.Context) error {
+// fillCluster makes the workloads, and waits until all is at rest.
+func (d *drainBench) fillCluster(ctx context.Context) error {
 	if err := d.createSpace(ctx); err != nil {
 		return err
 	}
 	apps := max(1, d.drainPods/replicas)
-	if err := plane.InParallel(ctx, apps, func(i int) error { return d.workload(ctx, i, apps) }); err != nil {
+	if err := plane.InParallel(ctx, apps, func(i int) error { return d.createWorkload(ctx, i, apps) }); err != nil {
 		return err
 	}
-	if err := d.until(ctx, "all pods to be ready", d.podsAreReady); err != nil {
+	if err := d.pollUntil(ctx, "all pods to be ready", d.podsAreReady); err != nil {
 		return err
 	}
-	return d.until(ctx, "the budgets to be counted", d.budgetsAreCounted)
+	return d.pollUntil(ctx, "the budgets to be counted", d.budgetsAreCounted)
 }
 
 // createSpace makes the namespace of the workloads.
@@ -217,12 +218,12 @@ func (d *drainBench) createSpace(ctx context.Context) error {
 	return err
 }
 
-// template is that of pods which are ready and end after some seconds.
-func (d *drainBench) template(labels map[string]string, cpu int64, grace *int64) v1.PodTemplateSpec {
+// podTemplate is that of pods which are ready and end after some seconds.
+func (d *drainBench) podTemplate(labels map[string]string, cpu int64, grace *int64) v1.PodTemplateSpec {
 	return v1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: map[string]string{"berth.dev/terminate-after": endsAfter}},
 		Spec: v1.PodSpec{TerminationGracePeriodSeconds: grace, Containers: []v1.Container{{
-			Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: amounts(cpu, 64)},
+			Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: resourceList(cpu, 64)},
 			ReadinessProbe: &v1.Probe{
 				ProbeHandler:        v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(8080)}},
 				InitialDelaySeconds: readyAfter, PeriodSeconds: 1,
@@ -234,8 +235,8 @@ func (d *drainBench) template(labels map[string]string, cpu int64, grace *int64)
 // weights are what the pods of the workloads ask for, one beside the other.
 var weights = []int{1, 1, 2, 4}
 
-// workload makes the i-th Deployment with its budget.
-func (d *drainBench) workload(ctx context.Context, i, apps int) error {
+// createWorkload makes the i-th Deployment with its budget.
+func (d *drainBench) createWorkload(ctx context.Context, i, apps int) error {
 	name := fmt.Sprintf("app-%d", i)
 	labels := map[string]string{"app": name}
 	selector, count := &metav1.LabelSelector{MatchLabels: labels}, int32(d.drainPods/apps)
@@ -247,7 +248,7 @@ func (d *drainBench) workload(ctx context.Context, i, apps int) error {
 	cpu, grace, one := int64(left/all*weights[i%len(weights)]), int64(30), intstr.FromInt32(1)
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
 		Replicas: &count, Selector: selector,
-		Template: d.template(labels, cpu, &grace),
+		Template: d.podTemplate(labels, cpu, &grace),
 	}}
 
 	if _, err := d.Client.AppsV1().Deployments(drainSpace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
@@ -259,12 +260,12 @@ func (d *drainBench) workload(ctx context.Context, i, apps int) error {
 	return err
 }
 
-// clear removes the workloads and their pods.
-func (d *drainBench) clear(ctx context.Context) error {
+// clearCluster removes the workloads and their pods.
+func (d *drainBench) clearCluster(ctx context.Context) error {
 	if err := d.Client.CoreV1().Namespaces().Delete(ctx, drainSpace, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
-	return d.until(ctx, "the namespace to go", func(ctx context.Context) (string, error) {
+	return d.pollUntil(ctx, "the namespace to go", func(ctx context.Context) (string, error) {
 		_, err := d.Client.CoreV1().Namespaces().Get(ctx, drainSpace, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return "", nil
@@ -273,8 +274,8 @@ func (d *drainBench) clear(ctx context.Context) error {
 	})
 }
 
-// until asks until nothing is missing.
-func (d *drainBench) until(ctx context.Context, what string, missing func(ctx context.Context) (string, error)) error {
+// pollUntil asks until nothing is missing.
+func (d *drainBench) pollUntil(ctx context.Context, what string, missing func(ctx context.Context) (string, error)) error {
 	const limit = 10 * time.Minute
 	for end := time.Now().Add(limit); ; {
 		why, err := missing(ctx)
@@ -372,18 +373,19 @@ func (b *bench) writeDrains(results []drainResult, load string) {
 			strconv.Itoa(r.moved - len(r.ready)), strconv.Itoa(r.refused),
 		}
 		for _, of := range [][]time.Duration{r.pending, r.ready} {
-			row = append(row, seconds(sum(of)), seconds(sum(of)/time.Duration(max(1, len(of)))), seconds(longest(of)))
+			row = append(row, formatSeconds(sumDurations(of)),
+				formatSeconds(sumDurations(of)/time.Duration(max(1, len(of)))), formatSeconds(longestOf(of)))
 		}
 		if r.ended != nil {
 			row[2] += " (failed)"
 		}
-		rows = append(rows, append(row, seconds(r.usage.CPU), fmt.Sprintf("%d MiB", r.usage.Peak>>20)))
+		rows = append(rows, append(row, formatSeconds(r.usage.CPU), fmt.Sprintf("%d MiB", r.usage.Peak>>20)))
 	}
 
 	table.Write(os.Stdout, rows)
 }
 
-func seconds(d time.Duration) string {
+func formatSeconds(d time.Duration) string {
 	if d < 10*time.Second {
 		return fmt.Sprintf("%.3f s", d.Seconds())
 	}

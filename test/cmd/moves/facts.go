@@ -83,13 +83,13 @@ func factsOf(nodes []v1.Node, pods []v1.Pod) (f facts) {
 			f.violated += max(0, n-slices.Min(counts)-int(c.MaxSkew))
 		}
 	}
-	f.count(nodes, on)
+	f.countNodes(nodes, on)
 	return f
 }
 
-// count counts what concerns nodes alone. Those with devices are left out of the room, which other
-// pods do not want.
-func (f *facts) count(nodes []v1.Node, on map[string][]*v1.Pod) {
+// countNodes counts what concerns nodes alone. Those with devices are left out of the room, which
+// other pods do not want.
+func (f *facts) countNodes(nodes []v1.Node, on map[string][]*v1.Pod) {
 	var free, used int64
 	for i := range nodes {
 		node := &nodes[i]

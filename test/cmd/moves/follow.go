@@ -38,8 +38,8 @@ type follower struct {
 	outage  map[types.UID]time.Duration
 }
 
-// follow follows all pods from now on. Those that are there were made before.
-func follow(ctx context.Context, client kubernetes.Interface, namespace string) (*follower, error) {
+// followPods follows all pods from now on. Those that are there were made before.
+func followPods(ctx context.Context, client kubernetes.Interface, namespace string) (*follower, error) {
 	pods := client.CoreV1().Pods(namespace)
 	list, err := pods.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -52,8 +52,8 @@ func follow(ctx context.Context, client kubernetes.Interface, namespace string) 
 	}
 
 	for i := range list.Items {
-		f.see(&list.Items[i], time.Time{})
-		f.serves(&list.Items[i], true, time.Time{})
+		f.seePod(&list.Items[i], time.Time{})
+		f.countOutage(&list.Items[i], true, time.Time{})
 	}
 
 	if f.watch, err = watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
@@ -69,8 +69,8 @@ func follow(ctx context.Context, client kubernetes.Interface, namespace string) 
 		for e := range f.watch.ResultChan() {
 			f.mu.Lock()
 			if pod, is := e.Object.(*v1.Pod); is && e.Type != watch.Error {
-				f.see(pod, time.Now())
-				f.serves(pod, e.Type != watch.Deleted, time.Now())
+				f.seePod(pod, time.Now())
+				f.countOutage(pod, e.Type != watch.Deleted, time.Now())
 			} else {
 				f.err = fmt.Errorf("the watch of pods: %v", e.Object)
 			}
@@ -86,7 +86,7 @@ func (f *follower) stop() {
 	<-f.ended
 }
 
-func (f *follower) see(pod *v1.Pod, now time.Time) {
+func (f *follower) seePod(pod *v1.Pod, now time.Time) {
 	l := f.pods[pod.UID]
 	if l == nil {
 		l = &life{made: now}
@@ -115,8 +115,8 @@ func isReady(pod *v1.Pod) bool {
 	})
 }
 
-// serves counts for how long an owner has no pod that is ready and is not being deleted.
-func (f *follower) serves(pod *v1.Pod, exists bool, now time.Time) {
+// countOutage counts for how long an owner has no pod that is ready and is not being deleted.
+func (f *follower) countOutage(pod *v1.Pod, exists bool, now time.Time) {
 	controller := metav1.GetControllerOfNoCopy(pod)
 	if controller == nil {
 		return
@@ -143,8 +143,8 @@ func (f *follower) serves(pod *v1.Pod, exists bool, now time.Time) {
 	}
 }
 
-// outages are for how long each owner had no ready pod, of those that had none at some time.
-func (f *follower) outages() (list []time.Duration) {
+// listOutages are for how long each owner had no ready pod, of those that had none at some time.
+func (f *follower) listOutages() (list []time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for owner, since := range f.down {
@@ -164,8 +164,8 @@ type moves struct {
 	pending, ready []time.Duration
 }
 
-// moves pairs the pods that left with those that were made: each ReplicaSet makes one for one.
-func (f *follower) moves() (moves, error) {
+// pairMoves pairs the pods that left with those that were made: each ReplicaSet makes one for one.
+func (f *follower) pairMoves() (moves, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var m moves
@@ -200,13 +200,13 @@ func (f *follower) moves() (moves, error) {
 	return m, f.err
 }
 
-func sum(list []time.Duration) (all time.Duration) {
+func sumDurations(list []time.Duration) (all time.Duration) {
 	for _, d := range list {
 		all += d
 	}
 	return all
 }
 
-func longest(list []time.Duration) time.Duration {
+func longestOf(list []time.Duration) time.Duration {
 	return slices.MaxFunc(append(list, 0), cmp.Compare)
 }

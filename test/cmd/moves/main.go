@@ -73,20 +73,20 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	var err error
-	if b.plans, err = names("-plans", *plans, planNames()...); err == nil {
-		b.schedulers, err = names("-schedulers", *schedulers, upstream, berth)
+	if b.plans, err = splitNames("-plans", *plans, planNames()...); err == nil {
+		b.schedulers, err = splitNames("-schedulers", *schedulers, upstream, berth)
 	}
 
 	if err == nil {
-		b.drains, err = names("-drains", *drains, kubectl, berth)
+		b.drains, err = splitNames("-drains", *drains, kubectl, berth)
 	}
 	var what []string
 	if err == nil {
-		what, err = names("-parts", *parts, partPlan, partDrain, partRoll)
+		what, err = splitNames("-parts", *parts, partPlan, partDrain, partRoll)
 	}
 
 	if err == nil {
-		err = b.run(ctx, what)
+		err = b.runParts(ctx, what)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "moves:", err)
@@ -94,8 +94,8 @@ func main() {
 	}
 }
 
-// names splits a list and checks each name; an empty list is all of them.
-func names(flag, list string, known ...string) ([]string, error) {
+// splitNames splits a list and checks each name; an empty list is all of them.
+func splitNames(flag, list string, known ...string) ([]string, error) {
 	if list == "" {
 		return known, nil
 	}
@@ -108,7 +108,7 @@ func names(flag, list string, known ...string) ([]string, error) {
 	return all, nil
 }
 
-func (b *bench) run(ctx context.Context, parts []string) (err error) {
+func (b *bench) runParts(ctx context.Context, parts []string) (err error) {
 	if b.drained < 1 || b.drained >= b.drainNodes || b.nodes < 100 || b.pods < perApp {
 		return fmt.Errorf("-drained must be 1 at least and less than -drain-nodes, -nodes 100 at least, and -pods %d", perApp)
 	}
@@ -125,7 +125,7 @@ func (b *bench) run(ctx context.Context, parts []string) (err error) {
 		return err
 	}
 	if b.bin == "" {
-		b.say("building what runs")
+		b.printProgress("building what runs")
 		b.bin = b.dir
 		if err := plane.Build(b.bin, plane.Berth, plane.ControlPlane, plane.KubeScheduler); err != nil {
 			return err
@@ -154,9 +154,9 @@ func (b *bench) run(ctx context.Context, parts []string) (err error) {
 	return nil
 }
 
-func (b *bench) program(name string) string { return filepath.Join(b.bin, name) }
+func (b *bench) programPath(name string) string { return filepath.Join(b.bin, name) }
 
-// say reports progress.
-func (b *bench) say(format string, args ...any) {
+// printProgress reports progress.
+func (b *bench) printProgress(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "%5.0fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
 }

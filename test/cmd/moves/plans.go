@@ -99,7 +99,7 @@ func planNames() (list []string) {
 // bigPod is one that waits: there are enough GPUs, but no node has eight that are free.
 func bigPod(i int) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("train-%d", i), Namespace: "team-0"}, Spec: v1.PodSpec{
-		Containers: []v1.Container{{Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: amounts(8000, 16000)}}},
+		Containers: []v1.Container{{Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: resourceList(8000, 16000)}}},
 	}}
 	forDevices(&pod.Spec, gpus)
 	return pod
@@ -114,25 +114,25 @@ type made struct {
 }
 
 func (b *bench) measurePlans(ctx context.Context, dir string) error {
-	server, err := plane.Start(ctx, b.program(plane.ControlPlane), dir, "--controllers=serviceaccount-controller",
+	server, err := plane.Start(ctx, b.programPath(plane.ControlPlane), dir, "--controllers=serviceaccount-controller",
 		"--upstream-admission", "--disable-admission-plugins=TaintNodesByCondition") // nobody would remove the taint of a new node
 	if err != nil {
 		return err
 	}
 	defer server.Stop()
-	b.say("making %d nodes and %d pods", b.nodes, b.pods)
-	if err := populate(b.nodes, b.pods).create(ctx, server.Client); err != nil {
+	b.printProgress("making %d nodes and %d pods", b.nodes, b.pods)
+	if err := planCrowd(b.nodes, b.pods).createObjects(ctx, server.Client); err != nil {
 		return err
 	}
 	load := process.LoadAverage()
 	var all []made
 	for i := range plans {
 		if p := &plans[i]; slices.Contains(b.plans, p.name) {
-			m, err := b.plan(ctx, server, dir, p)
+			m, err := b.makePlan(ctx, server, dir, p)
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
-			b.say("%s: %d moves, %d stays, %.1f s, %.1f s of CPU, %d MiB", p.name, len(m.plan.Moves),
+			b.printProgress("%s: %d moves, %d stays, %.1f s, %.1f s of CPU, %d MiB", p.name, len(m.plan.Moves),
 				len(m.plan.Stays), m.usage.Took.Seconds(), m.usage.CPU.Seconds(), m.usage.Peak>>20)
 			all = append(all, *m)
 		}
@@ -141,8 +141,8 @@ func (b *bench) measurePlans(ctx context.Context, dir string) error {
 	return nil
 }
 
-// plan makes one on a single core, and sees what it is worth.
-func (b *bench) plan(ctx context.Context, server *plane.Plane, dir string, p *planned) (*made, error) {
+// makePlan makes one on a single core, and sees what it is worth.
+func (b *bench) makePlan(ctx context.Context, server *plane.Plane, dir string, p *planned) (*made, error) {
 	if p.wait {
 		for i := range bigPods {
 			if err := createPod(ctx, server.Client, bigPod(i)); err != nil {
@@ -171,7 +171,7 @@ func (b *bench) plan(ctx context.Context, server *plane.Plane, dir string, p *pl
 	defer out.Close()
 	m := &made{planned: p}
 	environment := []string{"GOMAXPROCS=1", "KUBECONFIG=" + server.Kubeconfig}
-	if m.usage, err = process.Run(ctx, out, environment, b.program(plane.Berth), filepath.Join(dir, p.name+".log"),
+	if m.usage, err = process.Run(ctx, out, environment, b.programPath(plane.Berth), filepath.Join(dir, p.name+".log"),
 		append(args, "-o", "json")...); err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func (b *bench) plan(ctx context.Context, server *plane.Plane, dir string, p *pl
 		return nil, err
 	}
 
-	nodes, pods, err := read(ctx, server.Client)
+	nodes, pods, err := readCluster(ctx, server.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -195,8 +195,8 @@ func (b *bench) plan(ctx context.Context, server *plane.Plane, dir string, p *pl
 	return m, nil
 }
 
-// read reads the cluster.
-func read(ctx context.Context, client kubernetes.Interface) ([]v1.Node, []v1.Pod, error) {
+// readCluster reads the cluster.
+func readCluster(ctx context.Context, client kubernetes.Interface) ([]v1.Node, []v1.Pod, error) {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return nil, nil, err

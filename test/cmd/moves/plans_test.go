@@ -29,7 +29,7 @@ func (c *crowd) state(wait bool) *rebalance.State {
 		add(n.DeepCopy())
 	}
 	for _, a := range c.apps {
-		d, rs, budget := a.owners()
+		d, rs, budget := a.newOwners()
 		add(d)
 		rs.OwnerReferences = a.ownedBy(d)
 		add(rs)
@@ -38,10 +38,10 @@ func (c *crowd) state(wait bool) *rebalance.State {
 			add(budget)
 		}
 		for k, place := range a.on {
-			pod := a.pod(k, c.nodes[place].Name)
+			pod := a.newPod(k, c.nodes[place].Name)
 			pod.Spec.SchedulerName = v1.DefaultSchedulerName
 			add(pod)
-			run(pod)
+			setRunning(pod)
 		}
 	}
 	for i := range bigPods {
@@ -106,7 +106,7 @@ func factsAfter(s *rebalance.State, plan *rebalance.Plan) facts {
 // Every plan improves what it is for, by a count that is not its own.
 func TestPlansAreWorthTheirMoves(t *testing.T) {
 	b := &bench{nodes: 300, pods: 2000}
-	before := factsAfter(populate(b.nodes, b.pods).state(false), &rebalance.Plan{})
+	before := factsAfter(planCrowd(b.nodes, b.pods).state(false), &rebalance.Plan{})
 	better := map[string]func(after *facts) bool{
 		"nothing":     func(after *facts) bool { return *after == before },
 		"heal":        func(after *facts) bool { return after.violated == 0 },
@@ -121,7 +121,7 @@ func TestPlansAreWorthTheirMoves(t *testing.T) {
 			if p.name == "policy-low" && testing.Short() {
 				t.Skip("policy-low begins its search anew after each move, which takes minutes: run without -short")
 			}
-			s := populate(b.nodes, b.pods).state(p.wait)
+			s := planCrowd(b.nodes, b.pods).state(p.wait)
 			began := time.Now()
 			plan := planFor(t, b, p, s)
 			after := factsAfter(s, plan)
@@ -141,7 +141,7 @@ func BenchmarkPlans(b *testing.B) {
 	of := &bench{nodes: 5000, pods: 50_000}
 	for i := range plans {
 		b.Run(plans[i].name, func(b *testing.B) {
-			s := populate(of.nodes, of.pods).state(plans[i].wait)
+			s := planCrowd(of.nodes, of.pods).state(plans[i].wait)
 			moves := 0
 			for b.Loop() {
 				moves = len(planFor(b, of, &plans[i], s).Moves)

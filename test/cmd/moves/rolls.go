@@ -47,8 +47,8 @@ func (b *bench) measureRolls(ctx context.Context, dir string) error {
 		return err
 	}
 	defer stop()
-	scheduler, err := process.Start(b.program(plane.Berth), filepath.Join(dir, "scheduler.log"), "scheduler",
-		"--config", d.config(), "--secure-port", "0")
+	scheduler, err := process.Start(b.programPath(plane.Berth), filepath.Join(dir, "scheduler.log"), "scheduler",
+		"--config", d.configPath(), "--secure-port", "0")
 	if err != nil {
 		return err
 	}
@@ -61,8 +61,8 @@ func (b *bench) measureRolls(ctx context.Context, dir string) error {
 		if err != nil {
 			return fmt.Errorf("roll by %s: %w", drain, err)
 		}
-		b.say("%s: %d pods moved in %.0f s, %d workloads without a ready replica for %.1f s in all", drain, r.moved,
-			r.took.Seconds(), len(r.outages), sum(r.outages).Seconds())
+		b.printProgress("%s: %d pods moved in %.0f s, %d workloads without a ready replica for %.1f s in all", drain, r.moved,
+			r.took.Seconds(), len(r.outages), sumDurations(r.outages).Seconds())
 		results = append(results, r)
 	}
 	b.writeRolls(results, load)
@@ -71,21 +71,21 @@ func (b *bench) measureRolls(ctx context.Context, dir string) error {
 
 // measureRoll fills the cluster, has every node drained, and empties it.
 func (d *drainBench) measureRoll(ctx context.Context, drain string) (*rollResult, error) {
-	d.say("%s: %d pods of %d workloads come", drain, d.rollPods, d.rollPods/perWorkload)
+	d.printProgress("%s: %d pods of %d workloads come", drain, d.rollPods, d.rollPods/perWorkload)
 	if err := d.createSpace(ctx); err != nil {
 		return nil, err
 	}
 	if err := plane.InParallel(ctx, d.rollPods/perWorkload, func(i int) error { return d.rollWorkload(ctx, i) }); err != nil {
 		return nil, err
 	}
-	if err := d.until(ctx, "all pods to be ready", d.podsAreReady); err != nil {
+	if err := d.pollUntil(ctx, "all pods to be ready", d.podsAreReady); err != nil {
 		return nil, err
 	}
-	if err := d.until(ctx, "the budgets to be counted", d.budgetsAreHealthy); err != nil {
+	if err := d.pollUntil(ctx, "the budgets to be counted", d.budgetsAreHealthy); err != nil {
 		return nil, err
 	}
 
-	seen, err := follow(ctx, d.Client, drainSpace)
+	seen, err := followPods(ctx, d.Client, drainSpace)
 	if err != nil {
 		return nil, err
 	}
@@ -105,21 +105,21 @@ func (d *drainBench) measureRoll(ctx context.Context, drain string) (*rollResult
 	}
 	r.took = time.Since(began)
 
-	if err := d.until(ctx, "all pods to be ready", d.podsAreReady); err != nil {
+	if err := d.pollUntil(ctx, "all pods to be ready", d.podsAreReady); err != nil {
 		return nil, err
 	}
 	after, err := d.tooMany(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.refused, r.outages = after-refused, seen.outages()
-	if r.moves, err = seen.moves(); err != nil {
+	r.refused, r.outages = after-refused, seen.listOutages()
+	if r.moves, err = seen.pairMoves(); err != nil {
 		return nil, err
 	}
-	if r.leftover, err = d.rescaled(ctx); err != nil {
+	if r.leftover, err = d.countRescaled(ctx); err != nil {
 		return nil, err
 	}
-	return r, d.clear(ctx)
+	return r, d.clearCluster(ctx)
 }
 
 // rollByKubectl drains and opens one node after the other, as scripts around kubectl do. A node
@@ -134,12 +134,12 @@ func (d *drainBench) rollByKubectl(ctx context.Context) (blocked int, err error)
 	defer out.Close()
 	for i := range d.drainNodes {
 		node := fmt.Sprintf("node-%d", i+1)
-		_, err := process.Run(ctx, out, nil, d.program(plane.Berth), log, "kubectl", "drain", node,
+		_, err := process.Run(ctx, out, nil, d.programPath(plane.Berth), log, "kubectl", "drain", node,
 			"--ignore-daemonsets", "--timeout", d.rollTimeout.String(), "--kubeconfig", d.Kubeconfig)
 		if err != nil {
 			blocked++
 		}
-		if _, err := process.Run(ctx, out, nil, d.program(plane.Berth), log, "kubectl", "uncordon", node,
+		if _, err := process.Run(ctx, out, nil, d.programPath(plane.Berth), log, "kubectl", "uncordon", node,
 			"--kubeconfig", d.Kubeconfig); err != nil {
 			return blocked, err
 		}
@@ -158,10 +158,10 @@ func (d *drainBench) rollByBerth(ctx context.Context) error {
 		return err
 	}
 	defer out.Close()
-	usage, err := process.Run(ctx, out, nil, d.program(plane.Berth), log, "drain", "--roll", v1.LabelHostname,
+	usage, err := process.Run(ctx, out, nil, d.programPath(plane.Berth), log, "drain", "--roll", v1.LabelHostname,
 		"--uncordon-when", "drained", "--surge",
-		"--ignore-daemonsets", "--config", d.config(), "--kubeconfig", d.Kubeconfig)
-	d.say("berth drain took %.1f s of CPU and %d MiB", usage.CPU.Seconds(), usage.Peak>>20)
+		"--ignore-daemonsets", "--config", d.configPath(), "--kubeconfig", d.Kubeconfig)
+	d.printProgress("berth drain took %.1f s of CPU and %d MiB", usage.CPU.Seconds(), usage.Peak>>20)
 	return err
 }
 
@@ -170,10 +170,10 @@ func rollReplicas(i int) int32 {
 	if i%singleOf == 0 {
 		return 1
 	}
-	return int32(12 + bit(i%singleOf == 1)) // 1 + 13 + 3 * 12 of five workloads
+	return int32(12 + boolToInt(i%singleOf == 1)) // 1 + 13 + 3 * 12 of five workloads
 }
 
-func bit(b bool) int {
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}
@@ -188,7 +188,7 @@ func (d *drainBench) rollWorkload(ctx context.Context, i int) error {
 	cpu, grace := int64(d.drainNodes*drainedNode*d.rollFull()/100/d.rollPods), int64(30)
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name,
 		Annotations: map[string]string{replicasNote: strconv.Itoa(int(count))}}, Spec: appsv1.DeploymentSpec{
-		Replicas: &count, Selector: selector, Template: d.template(labels, cpu, &grace),
+		Replicas: &count, Selector: selector, Template: d.podTemplate(labels, cpu, &grace),
 	}}
 
 	if _, err := d.Client.AppsV1().Deployments(drainSpace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
@@ -218,8 +218,9 @@ const replicasNote = "example.com/replicas"
 // surges add find room on the others.
 func (d *drainBench) rollFull() int { return min(d.full, 80) }
 
-// rescaled counts the workloads that have other scales than in the beginning, or a surge's label.
-func (d *drainBench) rescaled(ctx context.Context) (count int, err error) {
+// countRescaled counts the workloads that have other scales than in the beginning, or a surge's
+// label.
+func (d *drainBench) countRescaled(ctx context.Context) (count int, err error) {
 	list, err := d.Client.AppsV1().Deployments(drainSpace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return 0, err
@@ -259,8 +260,8 @@ func (b *bench) writeRolls(results []*rollResult, load string) {
 			map[string]string{kubectl: "kubectl drain", berth: "berth drain --roll --surge"}[r.drain],
 			fmt.Sprintf("%.0f s", r.took.Seconds()), strconv.Itoa(r.blocked), strconv.Itoa(r.refused),
 			strconv.Itoa(r.moved), fmt.Sprintf("%.2f", float64(r.moved)/float64(b.rollPods)),
-			strconv.Itoa(len(r.outages)), fmt.Sprintf("%.1f s", sum(r.outages).Seconds()),
-			fmt.Sprintf("%.1f s", longest(r.outages).Seconds()), strconv.Itoa(r.leftover),
+			strconv.Itoa(len(r.outages)), fmt.Sprintf("%.1f s", sumDurations(r.outages).Seconds()),
+			fmt.Sprintf("%.1f s", longestOf(r.outages).Seconds()), strconv.Itoa(r.leftover),
 		})
 	}
 	table.Write(os.Stdout, rows)
