@@ -110,6 +110,7 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/node-health.md", "cd test && go run ./cmd/partition", "writes a picture of this tree"},
 	{"docs/maintainers.md", "cd test && go test ./versions", "whole API servers are compiled"},
 	{"docs/upstream-specs.md", "make specs", "an hour"},
+	{"docs/upstream-specs.md", "berth up --feature-gates", "a cluster in the foreground"},
 	{"docs/upstream-specs.md", "make node-conformance", needsRoot + ", and half an hour"},
 	{"docs/upstream-integration.md", "make integration", "half an hour, and Kubernetes is compiled from a copy"},
 	{"docs/upstream-integration.md", "make bench-upstream", measures},

@@ -40,8 +40,8 @@ func TestEveryCommandIsRun(t *testing.T) {
 	}
 }
 
-// fences are the kinds of blocks that something runs or reads; an indented one has none. docs/agent.md
-// has one of `sh agent`, too, which test/e2e_node runs.
+// fences are the kinds of blocks that something runs or reads; an indented one has none.
+// docs/agent.md has one of `sh agent`, too, which test/e2e_node runs.
 var fences = []string{"", "sh", "console", "yaml", "json", "go", "text"}
 
 // untilCtrlC are commands that say that they are ready, and go on, by page. test/e2e runs them.

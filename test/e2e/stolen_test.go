@@ -24,9 +24,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/nodecert"
 )
 
-// TestAStolenNodeIsOneNode runs every line of the table in docs/reference/stolen-node.md with the certificate that
-// a machine gets from a cluster of berth up, and compares what the API server says with what the
-// table does.
+// TestAStolenNodeIsOneNode runs every line of the table in docs/reference/stolen-node.md with the
+// certificate that a machine gets from a cluster of berth up, and compares what the API server says
+// with what the table does.
 func TestAStolenNodeIsOneNode(t *testing.T) {
 	t.Parallel()
 	c := start(t, filepath.Join(t.TempDir(), "data"), "--nodes", "0", "--ui-port", "-1")

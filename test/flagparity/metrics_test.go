@@ -67,8 +67,8 @@ func (d *documented) fullName() string {
 var metricRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_]+)` \\| (\\w+) \\| ([a-z_, ]*) \\| (\\w*) \\|")
 
 // TestEveryMetricIsThereOrAccountedFor: a dashboard for kube-scheduler, or for the controllers that
-// Berth replaces, shows Berth, or the page says why not. docs/reference/metrics.md, which is made from the
-// code, says what Berth has.
+// Berth replaces, shows Berth, or the page says why not. docs/reference/metrics.md, which is made
+// from the code, says what Berth has.
 func TestEveryMetricIsThereOrAccountedFor(t *testing.T) {
 	text, err := os.ReadFile("../../docs/reference/metrics.md")
 	if err != nil {
