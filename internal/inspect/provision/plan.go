@@ -115,7 +115,6 @@ func (m *maker) make() (*Plan, error) {
 type maker struct {
 	// scored is set if the scheduler chooses the node of each pod by its scores.
 	scored bool
-	dbg    map[types.UID]simulate.Turn
 	w      *simulate.World
 	c      *Catalog
 	o      Options
