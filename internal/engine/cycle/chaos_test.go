@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	chaosRuns = flag.Int("chaos", 5_000, "runs of TestChaos")
+	chaosRuns = flag.Int("chaos", 2_500, "runs of TestChaos")
 	chaosSeed = flag.Uint64("chaos-seed", 1, "seed of the first run of TestChaos")
 )
 
