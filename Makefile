@@ -15,7 +15,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath '-toolexec=env GOGC=30
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo build-node test test-root test-fuzz race test-upstream nightly lint bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
+.PHONY: help up demo build-node test test-root test-fuzz race test-upstream golangci nightly lint bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -58,9 +58,11 @@ race: ## the cores, the shells and what packs under the race detector (needs a C
 	@CGO_ENABLED=1 go test -race -short $$(go list ./... | grep -v -e /internal/containerd -e /internal/layout)
 	@cd deploy/pack && CGO_ENABLED=1 go test -race -short ./...
 
-nightly: ## what is too slow for every change: staticcheck in all modules, the race detector, long random tests
-	@for module in . controlplane test test/specs test/karpenter deploy/pack; do echo "==> staticcheck: $$module"; \
-		(cd $$module && go tool -modfile=$(CURDIR)/hack/tools/go.mod staticcheck ./...) || exit 1; done
+golangci: ## golangci-lint by .golangci.yaml, in all modules (the first time: it is compiled, about a minute)
+	@for module in . controlplane test test/specs test/karpenter deploy/pack; do echo "==> golangci-lint: $$module"; \
+		(cd $$module && go tool -modfile=$(CURDIR)/hack/golangci/go.mod golangci-lint run -c $(CURDIR)/.golangci.yaml ./...) || exit 1; done
+
+nightly: golangci ## what is too slow for every change: golangci-lint in all modules, the race detector, long random tests
 	@echo "==> random sequences, chaos and clusters, ten times as many"
 	@go test ./internal/engine/decide -run 'TestFastWay' -sequences=100000 -timeout 2h
 	@go test ./internal/engine/cycle -run 'TestChaos' -chaos 100000 -gang-chaos 6000 -timeout 2h

@@ -209,7 +209,7 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 	})
 	go func() {
 		<-c.api.ended
-		c.fail(fmt.Errorf("api server: ended: %v; see %s", c.api.err, c.dir.pathOf("controlplane.log")))
+		c.fail(fmt.Errorf("api server: ended: %w; see %s", c.api.err, c.dir.pathOf("controlplane.log")))
 	}()
 	if err := c.api.waitReady(ctx); err != nil {
 		return context.Cause(ctx)

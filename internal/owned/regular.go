@@ -38,7 +38,7 @@ func Open(path string) (*os.File, error) {
 func hollow(info os.FileInfo) bool {
 	const large, block = 64 << 20, 512
 	stat, known := info.Sys().(*syscall.Stat_t)
-	return known && info.Size() > large && int64(stat.Blocks)*block < info.Size()/100
+	return known && info.Size() > large && stat.Blocks*block < info.Size()/100
 }
 
 // ReadFile is os.ReadFile for such a file.

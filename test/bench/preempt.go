@@ -92,7 +92,7 @@ func (u *upstream) preemptFor(ctx context.Context, plugin *defaultpreemption.Def
 	_, err = u.scheduler.SchedulePod(ctx, u.framework, state, &framework.QueuedPodInfo{PodInfo: info})
 	fit, ok := err.(*framework.FitError)
 	if !ok {
-		return fmt.Errorf("%s should fit nowhere: %v", pod.Name, err)
+		return fmt.Errorf("%s should fit nowhere: %w", pod.Name, err)
 	}
 
 	potential, err := fit.Diagnosis.NodeToStatus.NodesForStatusCode(u.snapshot.NodeInfos(), fwk.Unschedulable)
@@ -157,7 +157,7 @@ func measurePreemptions(most int, atMost time.Duration, preempt func(*v1.Pod) er
 
 func (b *berth) preemptFor(p *cluster.Pod) error {
 	if decision := b.decider.Decide(p); decision.Node != nil || decision.Err != nil {
-		return fmt.Errorf("%s should fit nowhere: %v", p.Name, decision.Err)
+		return fmt.Errorf("%s should fit nowhere: %w", p.Name, decision.Err)
 	}
 	found := b.decider.Preempt(p)
 	if found.Node == nil {

@@ -140,7 +140,9 @@ func (g *generator) placedDevice(spec *resourcev1.ResourceSliceSpec, d resourcev
 	case 0:
 		d.NodeName = ptr.To(pickOne(g, g.w.Nodes...).Name)
 	case 1:
-		d.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{g.nodeRequirement()}}}}
+		d.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+			MatchExpressions: []v1.NodeSelectorRequirement{g.nodeRequirement()},
+		}}}
 	default:
 		d.AllNodes = ptr.To(true)
 	}
@@ -292,7 +294,9 @@ func (g *generator) exactRequest() *resourcev1.ExactDeviceRequest {
 	}
 
 	if g.withChance(0.2) {
-		e.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{"memory": resource.MustParse(pickOne(g, "3Gi", "5Gi", "6Gi", "20Gi"))}}
+		e.Capacity = &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{
+			"memory": resource.MustParse(pickOne(g, "3Gi", "5Gi", "6Gi", "20Gi")),
+		}}
 	}
 	return e
 }
@@ -315,7 +319,9 @@ func (g *generator) allocateClaim(claim *resourcev1.ResourceClaim) {
 	default:
 		g.free = append(g.free[:i], g.free[i+1:]...)
 	}
-	allocation := &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{result}}}
+	allocation := &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
+		Results: []resourcev1.DeviceRequestAllocationResult{result},
+	}}
 	if g.withChance(0.9) {
 		at := g.nextTime()
 		allocation.AllocationTimestamp = &at

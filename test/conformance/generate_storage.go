@@ -306,7 +306,9 @@ func (g *generator) addAttachments() {
 			attachment.Spec.Source.PersistentVolumeName = ptr.To("gone")
 		}
 		if g.withChance(0.1) { // of a migrated volume in a pod
-			attachment.Spec.Source = storagev1.VolumeAttachmentSource{InlineVolumeSpec: &v1.PersistentVolumeSpec{PersistentVolumeSource: g.volumeSource()}}
+			attachment.Spec.Source = storagev1.VolumeAttachmentSource{
+				InlineVolumeSpec: &v1.PersistentVolumeSpec{PersistentVolumeSource: g.volumeSource()},
+			}
 		}
 		g.addObject(attachment)
 	}

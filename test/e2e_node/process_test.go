@@ -52,9 +52,6 @@ func (p *process) start(line string) error {
 // stop is Ctrl-C, and the wait for the end.
 func (p *process) stop() error { return p.signal(syscall.SIGINT) }
 
-// kill is kill -9.
-func (p *process) kill() { _ = p.signal(syscall.SIGKILL) }
-
 func (p *process) signal(s syscall.Signal) error {
 	if p.cmd == nil || p.cmd.Process == nil {
 		return nil

@@ -58,7 +58,7 @@ func newUpstream(ctx context.Context, w *conformance.World) (*upstream, error) {
 	}
 	registry := upstreamplugins.NewInTreeRegistry()
 	for name, factory := range factories {
-		registry[name] = frameworkruntime.PluginFactory(factory)
+		registry[name] = factory
 	}
 	client := fake.NewClientset()
 	made, err := frameworkruntime.NewFramework(ctx, registry, profile,

@@ -247,7 +247,9 @@ func (h *hostile) addVolumes(p *v1.Pod) {
 	for i := range min(50, h.randomCount()) {
 		source := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("claim-", h.rng.IntN(30))}}
 		if h.withChance(20) {
-			source = v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: h.volumeClaim()}}}
+			source = v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
+				VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: h.volumeClaim()},
+			}}
 		}
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: fmt.Sprint("v-", i), VolumeSource: source})
 	}
@@ -365,7 +367,9 @@ func (h *hostile) createDeviceClaim(ctx context.Context) error {
 	}
 
 	if h.withChance(40) {
-		claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: pointerTo(resourcev1.FullyQualifiedName("example.com/rack"))}}
+		claim.Spec.Devices.Constraints = []resourcev1.DeviceConstraint{{
+			MatchAttribute: pointerTo(resourcev1.FullyQualifiedName("example.com/rack")),
+		}}
 	}
 	_, err := h.client.ResourceV1().ResourceClaims(tenantNamespace).Create(ctx, claim, metav1.CreateOptions{})
 	return err

@@ -147,7 +147,7 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 
 	b.plugin = plugin
 	if volume, err = translator.TranslateInTreePVToCSI(klog.Logger{}, volume); err != nil {
-		b.failure = fmt.Errorf("could not translate pv: %v", err)
+		b.failure = fmt.Errorf("could not translate pv: %w", err)
 	} else {
 		b.translated = reachOf(volume)
 	}

@@ -114,7 +114,7 @@ type candidates struct {
 func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes []candidate) (*candidates, error) {
 	selector, err := c.VolumesFor(claim)
 	if err != nil {
-		return nil, fmt.Errorf("error creating internal label selector for claim: %s/%s: %v", claim.Namespace, claim.Name, err)
+		return nil, fmt.Errorf("error creating internal label selector for claim: %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
 
 	found := &candidates{claim: claim, class: len(volumes), byPlace: map[place][]candidate{}}

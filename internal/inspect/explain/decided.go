@@ -156,12 +156,12 @@ func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05
 
 func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
 	where := map[string]string{
-		"active": answer.Count(int(q.Ahead), "other") + " before it", "backoff": "it is in back-off",
+		"active": answer.Count(q.Ahead, "other") + " before it", "backoff": "it is in back-off",
 		"unschedulable": "it is retried after an event that can help",
 		"gated":         "the gate " + q.Gate + " keeps it out", "taken": "it is being decided or bound",
 	}[q.Place]
 	text := fmt.Sprintf("In the scheduler's queue since %s, %s: %s", formatTime(q.Since.Time),
-		answer.Count(int(q.Attempts), "attempt"), cmp.Or(where, q.Place))
+		answer.Count(q.Attempts, "attempt"), cmp.Or(where, q.Place))
 	if q.NotBefore != nil {
 		text += fmt.Sprintf(", not tried before %s", q.NotBefore.UTC().Format("15:04:05Z"))
 	}

@@ -207,7 +207,7 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 		return "", "", false, text[0] == '{' || text[0] == '[' || text[0] == '|'
 	}
 
-	for i := 0; i < len(text); i++ {
+	for i := range len(text) {
 		switch text[i] {
 		case '\t':
 			return "", "", false, false

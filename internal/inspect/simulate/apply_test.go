@@ -429,7 +429,7 @@ spec: {selector: {matchLabels: {app: agent}}, template: {metadata: {labels: {app
 	w := opened(t, strings.Replace(twoNodes, "status:", "spec: {taints: [{key: gpu, effect: NoSchedule}]}\nstatus:", 1)+daemons)
 	cordoned := simulate.Nodes{Node: "node-2"}
 	do(t, w, simulate.Operation{Cordon: &cordoned})
-	apply(t, w, strings.Replace(daemons, "agent", "more", -1))
+	apply(t, w, strings.ReplaceAll(daemons, "agent", "more"))
 	do(t, w, simulate.Operation{AddNodes: &simulate.AddNodes{Count: 1, Like: "node-2"}})
 	apply(t, w, "apiVersion: v1\nkind: Node\nmetadata: {name: node-3}\nstatus: {allocatable: {cpu: \"8\", memory: 8Gi, pods: \"110\"}}\n")
 	do(t, w, simulate.Operation{Untaint: &simulate.Tainting{Nodes: simulate.Nodes{Node: "node-1"}, Taints: []string{"gpu"}}})

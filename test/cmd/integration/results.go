@@ -70,7 +70,7 @@ func readKnown(text string) (all known, err error) {
 		pattern, apart := strings.CutPrefix(pattern, "*")
 		compiled, err := regexp.Compile("^(" + pattern + ")$")
 		if !ok || err != nil {
-			return nil, fmt.Errorf("known.txt:%d: want a pattern, a tab and a reason: %v", n+1, err)
+			return nil, fmt.Errorf("known.txt:%d: want a pattern, a tab and a reason: %w", n+1, err)
 		}
 		all = append(all, &exception{pattern: compiled, reason: strings.TrimSpace(reason), apart: apart})
 	}

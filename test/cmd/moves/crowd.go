@@ -378,10 +378,11 @@ func (a *app) podSpec() v1.PodSpec {
 	case selected:
 		spec.NodeSelector = map[string]string{disk: "ssd"}
 	case cheap:
-		spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{
-			Weight: 100, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: pool,
-				Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}}}},
-		}}}}
+		spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
+			PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{
+				Weight: 100, Preference: v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: pool,
+					Operator: v1.NodeSelectorOpIn, Values: []string{"spot"}}}},
+			}}}}
 	case devices:
 		forDevices(&spec, 1)
 	}

@@ -190,7 +190,7 @@ func (p *Page) WaitFor(expression string, patience time.Duration) error {
 		}
 		if time.Now().After(deadline) {
 			where, _ := Eval[string](p, "document.body.innerText.slice(0, 600)")
-			return fmt.Errorf("not within %s: %s (%v)\nfaults: %q\npage: %s", patience, expression, err, p.Faults(), where)
+			return fmt.Errorf("not within %s: %s (%w)\nfaults: %q\npage: %s", patience, expression, err, p.Faults(), where)
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):

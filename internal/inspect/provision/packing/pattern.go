@@ -173,7 +173,7 @@ func (f *filler) densest(values []float64, left []int) (at, most int) {
 	at = -1
 	best := 0.0
 	f.work += len(f.order)
-	for n := 0; n < len(f.order); n++ {
+	for n := range f.order {
 		c := &f.order[n]
 		if c.done {
 			continue
