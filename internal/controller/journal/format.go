@@ -1,9 +1,7 @@
 package journal
 
 import (
-	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"io"
 	"time"
 
@@ -36,51 +34,6 @@ const (
 
 // piece is how much of the state a record holds at most.
 const piece = 1 << 20
-
-func appendText(b, text []byte) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
-}
-
-// decoder reads a record. It keeps the first error.
-type decoder struct {
-	rest []byte
-	err  error
-}
-
-var errShort = errors.New("it is shorter than what it says")
-
-func (d *decoder) failShort() { d.err, d.rest = errShort, nil }
-
-func (d *decoder) readByte() byte {
-	if len(d.rest) == 0 {
-		d.failShort()
-		return 0
-	}
-	b := d.rest[0]
-	d.rest = d.rest[1:]
-	return b
-}
-
-func (d *decoder) readDuration() time.Duration {
-	n, size := binary.Varint(d.rest)
-	if size <= 0 {
-		d.failShort()
-		return 0
-	}
-	d.rest = d.rest[size:]
-	return time.Duration(n)
-}
-
-func (d *decoder) readText() []byte {
-	n, size := binary.Uvarint(d.rest)
-	if size <= 0 || n > uint64(len(d.rest)-size) {
-		d.failShort()
-		return nil
-	}
-	text := d.rest[size : size+int(n)]
-	d.rest = d.rest[size+int(n):]
-	return text
-}
 
 // Reader reads a journal.
 type Reader struct {
@@ -116,12 +69,12 @@ func (r *Reader) readKnowledge() ([]byte, error) {
 }
 
 // nextRecord reads the next record up to its event; io.EOF at the end.
-func (r *Reader) nextRecord() (*decoder, error) {
+func (r *Reader) nextRecord() (*records.Decoder, error) {
 	record, err := r.Reader.Next()
 	if err != nil {
 		return nil, err
 	}
-	d := &decoder{rest: record}
-	r.at, r.skew = r.at.Add(d.readDuration()), r.skew+d.readDuration()
-	return d, nil
+	d := records.NewDecoder(record)
+	r.at, r.skew = r.at.Add(time.Duration(d.ReadVarint())), r.skew+time.Duration(d.ReadVarint())
+	return &d, nil
 }

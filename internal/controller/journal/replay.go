@@ -87,42 +87,25 @@ func (r *Reader) beginReplay(options, knowledge any) (cut bool, err error) {
 	return false, nil
 }
 
-func (p *player[E, A]) playFile(r *Reader, o Options, wall *time.Time) (result records.Result, err error) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = fmt.Errorf("event %d: the core panics: %v", result.Events, fault)
-		}
-	}()
-
-	var first time.Time
-	for n := 0; ; n++ {
+func (p *player[E, A]) playFile(r *Reader, o Options, wall *time.Time) (records.Result, error) {
+	var event E
+	var actions []A
+	step := func(int) (records.Replayed, error) {
 		d, err := r.nextRecord()
-		if errors.Is(err, io.EOF) {
-			result.Cut = r.Cut
-			return result, nil
-		}
 		if err != nil {
-			return result, err
+			return records.Replayed{}, err
 		}
-		event := p.words.readEvent(d)
-		recorded := string(d.readText())
-		if d.err != nil {
-			return result, r.Wrong(d.err)
+		event = p.words.readEvent(d)
+		recorded := d.ReadText()
+		if d.Err != nil {
+			return records.Replayed{}, r.Wrong(d.Err)
 		}
 		*wall = r.at.Add(r.skew)
-		actions := p.step(r.at, event)
-		if n == 0 {
-			first = r.at
-		}
-		result.Events++
-		result.Actions += len(actions)
-		result.Lasted = r.at.Sub(first)
-		if said := formatActions(actions); said != recorded && result.Parting == nil {
-			result.Parting = &records.Parting{Event: n, At: r.at, Recorded: recorded, Replayed: said}
-			if !o.On {
-				return result, nil
-			}
-		}
+		actions = p.step(r.at, event)
+		return records.Replayed{At: r.at, Recorded: recorded, Again: formatActions(actions), Actions: len(actions)}, nil
+	}
+
+	told := func(n int) {
 		if p.tell != nil {
 			p.tell(r.at, event, actions)
 		}
@@ -130,4 +113,5 @@ func (p *player[E, A]) playFile(r *Reader, o Options, wall *time.Time) (result r
 			o.Each(n, r.at)
 		}
 	}
+	return r.Reader.Replay(r.Header.Began, o.On, step, told)
 }

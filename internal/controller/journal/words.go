@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"strings"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
 // words are the types of a core's events. Their indexes are part of the format: new ones are
@@ -50,42 +50,32 @@ func (w words[E]) appendEvent(b []byte, e E) ([]byte, error) {
 	}
 	b = append(b, byte(place))
 	if t.NumField() == 0 {
-		return appendText(b, nil), nil
+		return records.AppendText(b, ""), nil
 	}
-	text, err := json.Marshal(e)
-	return appendText(b, text), err
+	return records.AppendJSON(b, e)
 }
 
-func (w words[E]) readEvent(d *decoder) (e E) {
-	place, text := int(d.readByte()), d.readText()
-	if d.err == nil && place >= len(w.types) {
-		d.err = fmt.Errorf("unknown type of event %d", place)
+func (w words[E]) readEvent(d *records.Decoder) (e E) {
+	place, err := d.ReadByte()
+	if err != nil {
+		return e
 	}
-	if d.err != nil {
+	if int(place) >= len(w.types) {
+		d.Err = fmt.Errorf("unknown type of event %d", place)
 		return e
 	}
 	read := reflect.New(w.types[place])
-	if len(text) > 0 {
-		d.err = json.Unmarshal(text, read.Interface())
-	}
+	d.ReadJSON(read.Interface())
 	return read.Elem().Interface().(E)
 }
 
 // formatActions returns actions in the form that journals hold, one per line.
 func formatActions[A any](actions []A) string {
-	if len(actions) == 0 {
-		return ""
-	}
-	var b strings.Builder
-	for i, action := range actions {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
+	return records.JoinActions(actions, func(action A) string {
 		said, err := json.Marshal(action)
 		if err != nil {
 			said = []byte(err.Error())
 		}
-		fmt.Fprintf(&b, "%s %s", reflect.TypeOf(action).Name(), said)
-	}
-	return b.String()
+		return reflect.TypeOf(action).Name() + " " + string(said)
+	})
 }

@@ -121,7 +121,7 @@ func (j *file[E]) Take(r record[E]) error {
 	if err != nil {
 		return err
 	}
-	j.buffer = appendText(b, []byte(r.actions))
+	j.buffer = records.AppendText(b, r.actions)
 	j.at, j.skew = r.at, skew
 	return j.now.Write(j.buffer)
 }

@@ -2,8 +2,6 @@ package journal
 
 import (
 	"encoding/binary"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
 // magic begins every journal. Its number grows when older builds cannot read what newer ones write.
@@ -114,9 +113,9 @@ func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 	case cycle.Led:
 		return append(b, typeLed), nil
 	case cycle.Listing:
-		return appendText(append(b, typeListing), string(e.Kind)), nil
+		return records.AppendText(append(b, typeListing), string(e.Kind)), nil
 	case cycle.Listed:
-		return appendText(append(b, typeListed), string(e.Kind)), nil
+		return records.AppendText(append(b, typeListed), string(e.Kind)), nil
 	case cycle.Seen:
 		return appendObject(append(b, typeSeen), e.Kind, e.Object)
 	case cycle.Gone:
@@ -126,37 +125,28 @@ func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 	case cycle.Answered:
 		b = binary.AppendUvarint(append(b, typeAnswered), uint64(e.Ticket))
 		if e.Outcome.Fault == nil && !e.Outcome.Withdrawn && e.Outcome.Work == nil && e.Outcome.Claims == nil && e.Outcome.Written == nil {
-			return appendText(b, ""), nil
+			return records.AppendText(b, ""), nil
 		}
-		return appendJSON(b, e.Outcome)
+		return records.AppendJSON(b, e.Outcome)
 	case cycle.Follows:
-		return appendJSON(append(b, typeFollows), e)
+		return records.AppendJSON(append(b, typeFollows), e)
 	case cycle.WallSet:
 		return binary.AppendVarint(append(b, typeWallSet), int64(e.Ahead)), nil
 	case cycle.Configured:
-		return appendText(append(b, typeConfigured), string(e.Source)), nil
+		return records.AppendText(append(b, typeConfigured), string(e.Source)), nil
 	case cycle.Activate:
-		return appendJSON(append(b, typeActivate), e)
+		return records.AppendJSON(append(b, typeActivate), e)
 	case cycle.PermitAllowed:
-		return appendJSON(append(b, typePermitAllowed), e)
+		return records.AppendJSON(append(b, typePermitAllowed), e)
 	case cycle.PermitRejected:
-		return appendJSON(append(b, typePermitRejected), e)
+		return records.AppendJSON(append(b, typePermitRejected), e)
 	case cycle.ClaimMade:
-		return appendJSON(append(b, typeClaimMade), e)
+		return records.AppendJSON(append(b, typeClaimMade), e)
 	case cycle.Resumed:
-		return appendJSON(append(b, typeResumed), e)
+		return records.AppendJSON(append(b, typeResumed), e)
 	}
 
 	return nil, fmt.Errorf("%T cannot be written down", e)
-}
-
-func appendText(b []byte, text string) []byte {
-	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
-}
-
-func appendJSON(b []byte, v any) ([]byte, error) {
-	text, err := json.Marshal(v)
-	return appendText(b, string(text)), err
 }
 
 func appendObject(b []byte, kind cycle.Kind, o metav1.Object) ([]byte, error) {
@@ -165,59 +155,22 @@ func appendObject(b []byte, kind cycle.Kind, o metav1.Object) ([]byte, error) {
 		return nil, fmt.Errorf("%T cannot be written down", o)
 	}
 	bytes, err := stripObject(full).Marshal()
-	return appendText(appendText(b, string(kind)), string(bytes)), err
+	return records.AppendText(records.AppendText(b, string(kind)), bytes), err
 }
 
-// decoder reads what encode wrote. After the first error it returns zero values, and keeps that
-// error.
-type decoder struct {
-	rest []byte
-	err  error
-}
-
-var errShort = errors.New("a record is shorter than what it says")
-
-func (d *decoder) readUvarint() uint64 { return readNumber(d, binary.Uvarint) }
-
-func (d *decoder) readVarint() int64 { return readNumber(d, binary.Varint) }
-
-func readNumber[N int64 | uint64](d *decoder, read func([]byte) (N, int)) N {
-	n, size := read(d.rest)
-	if size <= 0 {
-		d.err, d.rest = errShort, nil
-		return 0
-	}
-	d.rest = d.rest[size:]
-	return n
-}
-
-func (d *decoder) readText() string {
-	n := d.readUvarint()
-	if n > uint64(len(d.rest)) {
-		d.err, d.rest = errShort, nil
-		return ""
-	}
-	text := string(d.rest[:n])
-	d.rest = d.rest[n:]
-	return text
-}
-
-func (d *decoder) readJSON(into any) {
-	if text := d.readText(); d.err == nil {
-		d.err = json.Unmarshal([]byte(text), into)
-	}
-}
+// decoder reads what encodeEvent wrote.
+type decoder struct{ records.Decoder }
 
 func (d *decoder) readObject() (cycle.Kind, object) {
-	kind, bytes := cycle.Kind(d.readText()), d.readText()
+	kind, bytes := cycle.Kind(d.ReadText()), d.ReadText()
 	make := made[kind]
 	switch {
-	case d.err != nil:
+	case d.Err != nil:
 	case make == nil:
-		d.err = fmt.Errorf("unknown kind %q", kind)
+		d.Err = fmt.Errorf("unknown kind %q", kind)
 	default:
 		o := make()
-		d.err = o.Unmarshal([]byte(bytes))
+		d.Err = o.Unmarshal([]byte(bytes))
 		return kind, o
 	}
 	return kind, nil
@@ -225,13 +178,11 @@ func (d *decoder) readObject() (cycle.Kind, object) {
 
 // readEvent decodes an event.
 func (d *decoder) readEvent() cycle.Event {
-	if len(d.rest) == 0 {
-		d.err = errShort
+	kind, err := d.ReadByte()
+	if err != nil {
 		return nil
 	}
 
-	kind := d.rest[0]
-	d.rest = d.rest[1:]
 	switch kind {
 	case typeTick:
 		return cycle.Tick{}
@@ -250,19 +201,17 @@ func (d *decoder) readEvent() cycle.Event {
 	case typeRead:
 		kind, o := d.readObject()
 		pod, ok := o.(*v1.Pod)
-		if !ok && d.err == nil {
-			d.err = fmt.Errorf("one of the %s in place of a pod", kind)
+		if !ok && d.Err == nil {
+			d.Err = fmt.Errorf("one of the %s in place of a pod", kind)
 		}
 		return cycle.Read{Pod: pod}
 	case typeAnswered:
-		e := cycle.Answered{Ticket: cycle.Ticket(d.readUvarint())}
-		if text := d.readText(); text != "" && d.err == nil {
-			d.err = json.Unmarshal([]byte(text), &e.Outcome)
-		}
+		e := cycle.Answered{Ticket: cycle.Ticket(d.ReadUvarint())}
+		d.ReadJSON(&e.Outcome)
 		return e
 	case typeConfigured:
 		e := cycle.Configured{}
-		if text := d.readText(); text != "" {
+		if text := d.ReadText(); text != "" {
 			e.Source = []byte(text)
 		}
 		return e
@@ -275,40 +224,40 @@ func (d *decoder) readRare(kind byte) cycle.Event {
 	switch kind {
 	case typeFollows:
 		var e cycle.Follows
-		d.readJSON(&e)
+		d.ReadJSON(&e)
 		return e
 	case typeWallSet:
-		return cycle.WallSet{Ahead: time.Duration(d.readVarint())}
+		return cycle.WallSet{Ahead: time.Duration(d.ReadVarint())}
 	case typeActivate:
 		var e cycle.Activate
-		d.readJSON(&e)
+		d.ReadJSON(&e)
 		return e
 	case typePermitAllowed:
 		var e cycle.PermitAllowed
-		d.readJSON(&e)
+		d.ReadJSON(&e)
 		return e
 	case typePermitRejected:
 		var e cycle.PermitRejected
-		d.readJSON(&e)
+		d.ReadJSON(&e)
 		return e
 	case typeClaimMade:
 		var e cycle.ClaimMade
-		d.readJSON(&e)
+		d.ReadJSON(&e)
 		return e
 	case typeResumed:
 		var e cycle.Resumed
-		d.readJSON(&e)
+		d.ReadJSON(&e)
 		return e
 	}
 
-	d.err = fmt.Errorf("unknown type of record %q", kind)
+	d.Err = fmt.Errorf("unknown type of record %q", kind)
 	return nil
 }
 
 func (d *decoder) readKind() cycle.Kind {
-	kind := cycle.Kind(d.readText())
-	if d.err == nil && made[kind] == nil {
-		d.err = fmt.Errorf("unknown kind %q", kind)
+	kind := cycle.Kind(d.ReadText())
+	if d.Err == nil && made[kind] == nil {
+		d.Err = fmt.Errorf("unknown kind %q", kind)
 	}
 	return kind
 }

@@ -275,15 +275,15 @@ func TestACraftedJournalIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, event := range map[string][]byte{
-		"a pod that is a node":    appendText(appendText([]byte{typeRead}, string(cycle.Nodes)), string(node)),
-		"a list without its gate": appendText([]byte{typeListing}, string(cycle.PodGroups)),
+		"a pod that is a node":    records.AppendText(records.AppendText([]byte{typeRead}, string(cycle.Nodes)), node),
+		"a list without its gate": records.AppendText([]byte{typeListing}, string(cycle.PodGroups)),
 	} {
 		dir := t.TempDir()
 		f, err := records.Create(dir, magic, Header{Began: began}, began, records.Limits{Size: 1 << 20})
 		if err != nil {
 			t.Fatal(err)
 		}
-		payload := appendText(append(binary.AppendVarint(nil, 0), event...), "")
+		payload := records.AppendText(append(binary.AppendVarint(nil, 0), event...), "")
 		if err := errors.Join(f.Write(payload), f.Close()); err != nil {
 			t.Fatal(err)
 		}

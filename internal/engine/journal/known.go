@@ -7,6 +7,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
 // known is the state of the cluster that the events so far add up to: enough to bring a new core to
@@ -90,10 +91,10 @@ func (k *known) tellOf(kind cycle.Kind) (events []cycle.Event, err error) {
 		return strings.Compare(a.Name, b.Name)
 	})
 	for _, name := range names {
-		d := decoder{rest: []byte(k.objects[kind][name])}
+		d := decoder{records.NewDecoder([]byte(k.objects[kind][name]))}
 		e := d.readEvent()
-		if d.err != nil {
-			return nil, d.err
+		if d.Err != nil {
+			return nil, d.Err
 		}
 		events = append(events, e)
 	}

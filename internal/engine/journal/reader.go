@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"encoding/binary"
 	"io"
 	"time"
 
@@ -32,16 +31,12 @@ func (r *Reader) Next() (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	after, size := binary.Varint(payload)
-	if size <= 0 {
-		return Record{}, errShort
-	}
-	d := decoder{rest: payload[size:]}
-	r.last = r.last.Add(time.Duration(after))
+	d := decoder{records.NewDecoder(payload)}
+	r.last = r.last.Add(time.Duration(d.ReadVarint()))
 	record := Record{At: r.last, Event: d.readEvent()}
-	record.Actions = d.readText()
-	if d.err != nil {
-		return Record{}, r.Wrong(d.err)
+	record.Actions = d.ReadText()
+	if d.Err != nil {
+		return Record{}, r.Wrong(d.Err)
 	}
 	return record, nil
 }

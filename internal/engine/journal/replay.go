@@ -1,10 +1,7 @@
 package journal
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
@@ -42,12 +39,6 @@ func CoreOptions(h Header, profiles []cycle.Profile) cycle.Options {
 // Replay feeds a journal to a new core and compares the actions. A panic of the core, as by a
 // journal that no scheduler wrote, is an error.
 func Replay(r *Reader, o Options) (result Result, err error) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			err = fmt.Errorf("event %d: the core panics: %v", result.Events, fault)
-		}
-	}()
-
 	profiles, err := o.Profiles(r.Header, []byte(r.Header.Configuration))
 	if err != nil {
 		return Result{}, fmt.Errorf("configuration of the journal: %w", err)
@@ -58,42 +49,31 @@ func Replay(r *Reader, o Options) (result Result, err error) {
 		return Result{}, err
 	}
 
-	for n := 0; ; n++ {
-		record, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			result.Cut = r.Cut
-			return result, nil
-		}
-		if err != nil {
-			return result, err
+	var record Record
+	step := func(n int) (records.Replayed, error) {
+		if record, err = r.Next(); err != nil {
+			return records.Replayed{}, err
 		}
 		if e, ok := record.Event.(cycle.Configured); ok {
 			if e.Profiles, err = o.Profiles(r.Header, e.Source); err != nil {
-				return result, fmt.Errorf("configuration of event %d: %w", n, err)
+				return records.Replayed{}, fmt.Errorf("configuration of event %d: %w", n, err)
 			}
 			record.Event = e
 		}
 		actions := core.Step(record.At, record.Event)
-		result.countRecord(&record, actions, r.Header.Began)
-		if said := Text(actions); said != record.Actions && result.Parting == nil {
-			result.Parting = &records.Parting{Event: n, At: record.At, Recorded: record.Actions, Replayed: said}
-			if !o.On {
-				return result, nil
+		for _, action := range actions {
+			if _, ok := action.(cycle.Announce); ok {
+				result.Bound++
 			}
 		}
+		return records.Replayed{At: record.At, Recorded: record.Actions, Again: Text(actions), Actions: len(actions)}, nil
+	}
+
+	told := func(n int) {
 		if o.Each != nil {
 			o.Each(n, record, core)
 		}
 	}
-}
-
-func (r *Result) countRecord(record *Record, actions []cycle.Action, began time.Time) {
-	r.Events++
-	r.Actions += len(actions)
-	r.Lasted = record.At.Sub(began)
-	for _, action := range actions {
-		if _, ok := action.(cycle.Announce); ok {
-			r.Bound++
-		}
-	}
+	result.Result, err = r.Reader.Replay(r.Header.Began, o.On, step, told)
+	return result, err
 }

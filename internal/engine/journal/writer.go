@@ -98,17 +98,7 @@ func (w *Writer) Turn(at time.Time, seed uint64) ([]cycle.Event, error) {
 
 // Text returns actions in the form that journals hold.
 func Text(actions []cycle.Action) string {
-	if len(actions) == 0 {
-		return ""
-	}
-	var b strings.Builder
-	for i, action := range actions {
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		b.WriteString(strings.ReplaceAll(action.String(), "\n", `\n`))
-	}
-	return b.String()
+	return records.JoinActions(actions, func(a cycle.Action) string { return strings.ReplaceAll(a.String(), "\n", `\n`) })
 }
 
 // Err returns why the journal has ended, or nil.
@@ -141,7 +131,7 @@ func (j *file) addRecord(r record) error {
 	if e, ok := r.event.(cycle.Configured); ok && len(e.Source) > 0 {
 		j.header.Configuration = string(e.Source)
 	}
-	j.buffer = appendText(payload, r.actions)
+	j.buffer = records.AppendText(payload, r.actions)
 	j.last = r.at
 	return j.now.Write(j.buffer)
 }

@@ -1,6 +1,11 @@
 package records
 
-import "time"
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+)
 
 // Result is the outcome of a replay.
 type Result struct {
@@ -18,4 +23,46 @@ type Parting struct {
 	At       time.Time `json:"at"`
 	Recorded string    `json:"recorded"`
 	Replayed string    `json:"replayed"`
+}
+
+// Replayed is an event that was replayed: what followed from it then, and what follows now.
+type Replayed struct {
+	At              time.Time
+	Recorded, Again string
+	Actions         int
+}
+
+// Replay replays records one after the other until the file ends, or, unless on is set, until the
+// first difference. replay reads and replays the n-th, and returns io.EOF after the last. told, if
+// set, is called after each. A panic of the core, as by a journal that no core wrote, is an error.
+func (r *Reader) Replay(began time.Time, on bool, replay func(n int) (Replayed, error), told func(n int)) (result Result, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("event %d: the core panics: %v", result.Events, fault)
+		}
+	}()
+
+	for n := 0; ; n++ {
+		event, err := replay(n)
+		if errors.Is(err, io.EOF) {
+			result.Cut = r.Cut
+			return result, nil
+		}
+		if err != nil {
+			return result, err
+		}
+
+		result.Events++
+		result.Actions += event.Actions
+		result.Lasted = event.At.Sub(began)
+		if event.Again != event.Recorded && result.Parting == nil {
+			result.Parting = &Parting{Event: n, At: event.At, Recorded: event.Recorded, Replayed: event.Again}
+			if !on {
+				return result, nil
+			}
+		}
+		if told != nil {
+			told(n)
+		}
+	}
 }
