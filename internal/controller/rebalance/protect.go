@@ -300,7 +300,7 @@ type Cost struct {
 	Volumes  int   `json:"volumes,omitempty"`
 	Priority int32 `json:"priority"`
 	// DeletionCost is the pod's annotation controller.kubernetes.io/pod-deletion-cost.
-	DeletionCost int64 `json:"deletionCost,omitempty"`
+	DeletionCost int32 `json:"deletionCost,omitempty"`
 	// AgeSeconds is how long the pod has been ready; 0 if it is not. GraceSeconds is its grace
 	// period.
 	AgeSeconds   int64 `json:"ageSeconds"`
@@ -322,7 +322,7 @@ func (w *world) costOf(p *pod) Cost {
 		}
 	}
 
-	c.DeletionCost, _ = strconv.ParseInt(p.object.Annotations["controller.kubernetes.io/pod-deletion-cost"], 10, 64)
+	c.DeletionCost = rules.DeletionCost(p.object)
 	if countsHealthy(p.object) {
 		c.AgeSeconds = max(int64(w.ageOf(p).Seconds()), 0)
 	}
@@ -346,7 +346,7 @@ func (c *Cost) compare(o *Cost) (int, string) {
 		{"it uses its disruption budget up", boolToInt(c.Budget != "" && c.Left == 0), boolToInt(o.Budget != "" && o.Left == 0)},
 		{"its volumes have to be attached again", int64(c.Volumes), int64(o.Volumes)},
 		{"its priority is higher", int64(c.Priority), int64(o.Priority)},
-		{"its deletion cost is higher", c.DeletionCost, o.DeletionCost},
+		{"its deletion cost is higher", int64(c.DeletionCost), int64(o.DeletionCost)},
 		{"it has worked longer", c.AgeSeconds, o.AgeSeconds},
 		{"it takes longer to end", c.GraceSeconds, o.GraceSeconds},
 	} {

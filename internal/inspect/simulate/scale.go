@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,21 +27,13 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-func deletionCost(p *v1.Pod) int {
-	cost, err := strconv.Atoi(p.Annotations["controller.kubernetes.io/pod-deletion-cost"])
-	if err != nil {
-		return 0
-	}
-	return cost
-}
-
 // compareWorth orders the pods of a workload as the ReplicaSet controller does, those that it
 // removes first at the front. together counts the workload's pods by node.
 func (c *controllers) compareWorth(a, b *pod, together map[string]int) int {
 	order := cmp.Or(
 		trueFirst(a.NodeName == "", b.NodeName == ""), cmp.Compare(phaseOrder(a),
 			phaseOrder(b)), trueFirst(seemsUnready(a), seemsUnready(b)),
-		cmp.Compare(deletionCost(a.object), deletionCost(b.object)),
+		cmp.Compare(rules.DeletionCost(a.object), rules.DeletionCost(b.object)),
 		cmp.Compare(together[b.NodeName], together[a.NodeName]),
 	)
 	if x, y := readySince(a), readySince(b); order == 0 && !seemsUnready(a) && !x.Equal(y) {
