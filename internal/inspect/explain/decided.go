@@ -137,8 +137,10 @@ func decidedLine(d *decision.Decision, holds bool, message string) string {
 	switch d.Result {
 	case decision.Placed:
 		how = fmt.Sprintf("chose %s", d.Node)
-		if d.Feasible > 0 {
-			how += fmt.Sprintf(", one of %d nodes of %d that could take it", d.Feasible, d.Nodes)
+		if d.Feasible == 1 {
+			how += fmt.Sprintf(", the only one of %s that could take it", answer.Count(d.Nodes, "node"))
+		} else if d.Feasible > 1 {
+			how += fmt.Sprintf(", one of the %d of %d nodes that could take it", d.Feasible, d.Nodes)
 		}
 		if d.Score > 0 {
 			how += fmt.Sprintf(", with a score of %d", d.Score)

@@ -75,6 +75,8 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 	placed := decision.Decision{UID: "small-1", Result: decision.Placed, At: &ten, Node: "n1", Nodes: 9, Feasible: 4, Score: 180}
 	moved := placed
 	moved.Node = "n7"
+	alone := placed
+	alone.Feasible = 1
 	for _, c := range []struct {
 		name, pod string
 		d         *decision.Decision
@@ -88,7 +90,8 @@ func TestTheSchedulersOwnDecisionIsUsed(t *testing.T) {
 			"- for NodeResourcesFit: a node is added; a node's allocatable grows", "- for Foreign: Node Add\n"}, "Place in the queue"},
 		{"pending for another reason", "big", &outdated, false, []string{"7 Insufficient memory", "The cluster has changed since", "The scheduler's message: " + message}, "still holds"},
 		{"a pod of the same name", "big", &another, false, []string{"Place in the queue: 1 of 1"}, "last decided"},
-		{"placed, and would be", "small", &placed, true, []string{"chose n1, one of 4 nodes of 9 that could take it, with a score of 180. This still holds."}, "In the scheduler's queue"},
+		{"placed, and would be", "small", &placed, true, []string{"chose n1, one of the 4 of 9 nodes that could take it, with a score of 180. This still holds."}, "In the scheduler's queue"},
+		{"one node could take it", "small", &alone, true, []string{"chose n1, the only one of 9 nodes that could take it, with"}, "one of the 1"},
 		{"bound by another client", "small", &moved, false, []string{"chose n7", "has changed since"}, "still holds"},
 		{"not asked", "big", nil, false, []string{"Place in the queue: 1 of 1"}, "last decided"},
 	} {
