@@ -64,6 +64,9 @@ type Explanation struct {
 	// Suggestions are changes that let the pod run, the smallest first. Each of them has been
 	// tried.
 	Suggestions []Suggestion `json:"suggestions,omitempty"`
+	// GroupSuggestions are changes with which the pod group of a pod that fits by itself would be
+	// placed, the smallest first.
+	GroupSuggestions []GroupSuggestion `json:"groupSuggestions,omitempty"`
 	Eviction    *Eviction    `json:"eviction,omitempty"`
 	// Node is the verdict of every plugin on one node, if asked for.
 	Node *NodeReport `json:"node,omitempty"`

@@ -100,6 +100,7 @@ func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 	case t.Message != "":
 		out.Message = t.Message
 		out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but it is pending with its pod group %s: %s", fit, all, name, t.Message)
+		e.adviseGroup(t)
 	case i < 0:
 		return false
 	case t.Pods[i].Node == "":
@@ -113,6 +114,23 @@ func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 	}
 
 	return true
+}
+
+// adviseGroup says what would help the group of a pod that fits by itself: nothing that is done to
+// the pod alone does.
+func (e *explainer) adviseGroup(now *decision.GroupTrial) {
+	g := e.w.Group(e.object.Namespace, groups.NameOf(e.object))
+	if g == nil || now.Incomplete || len(now.Victims) > 0 {
+		return
+	}
+	placed := 0
+	for _, member := range e.w.MembersOf(g) {
+		if member.Object.Spec.NodeName != "" {
+			placed++
+		}
+	}
+	search := &groupSearch{w: e.w, g: g, now: now}
+	e.out.Summary, e.out.Leaving, e.out.GroupSuggestions = search.adviseGroup(e.out.Summary, placed)
 }
 
 // findGang finds the gang with which the pod is placed, or not at all. Pods that leave help it if

@@ -95,21 +95,33 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 
 	out.State, out.Summary = groupState(out.Now, placed, len(out.Pods))
 	if out.State == Pending && len(out.Now.Victims) == 0 {
-		out.adviseGroup(&groupSearch{w: w, g: g, now: out.Now}, placed)
+		search := &groupSearch{w: w, g: g, now: out.Now}
+		out.Summary, out.Leaving, out.Suggestions = search.adviseGroup(out.Summary, placed)
 	}
 	return out, w.Err()
 }
 
-// adviseGroup says what the pending group waits for or, if nothing does that by itself, what would
+// adviseGroup says what a pending group waits for or, if nothing does that by itself, what would
 // help.
-func (e *GroupExplanation) adviseGroup(s *groupSearch, placed int) {
-	text := strings.TrimSuffix(e.Summary, ".")
-	if e.Leaving = s.afterLeaving(s.w.MembersOf(s.g)); e.Leaving != nil {
-		e.Summary = text + ". It " + e.Leaving.Summary() + ". Nothing needs to be done."
+func (s *groupSearch) adviseGroup(summary string, placed int) (says string, leaving *Leaving, suggestions []GroupSuggestion) {
+	text := strings.TrimSuffix(summary, ".")
+	if leaving = s.afterLeaving(s.w.MembersOf(s.g)); leaving != nil {
+		return text + ". It " + leaving.Summary() + ". Nothing needs to be done.", leaving, nil
+	}
+	if suggestions = s.suggestChanges(placed); len(suggestions) > 0 {
+		return text + ". Smallest change: " + suggestions[0].Text + ".", nil, suggestions
+	}
+	return summary, nil, nil
+}
+
+// printGroupSuggestions prints what would place a group.
+func printGroupSuggestions(page *answer.Page, group string, list []GroupSuggestion) {
+	if len(list) == 0 {
 		return
 	}
-	if e.Suggestions = s.suggestChanges(placed); len(e.Suggestions) > 0 {
-		e.Summary = text + ". Smallest change: " + e.Suggestions[0].Text + "."
+	page.Line("\nWith any one of these %s would be placed, the smallest change first:", group)
+	for i, s := range list {
+		page.Line("  %d. %s", i+1, s.Text)
 	}
 }
 
@@ -178,12 +190,7 @@ func (e *GroupExplanation) writeTo(page *answer.Page) {
 		}))
 	}
 
-	if len(e.Suggestions) > 0 {
-		page.Line("\nWith any one of these it would be placed, the smallest change first:")
-		for i, s := range e.Suggestions {
-			page.Line("  %d. %s", i+1, s.Text)
-		}
-	}
+	printGroupSuggestions(page, "it", e.Suggestions)
 
 	if d := e.LastDecision; d != nil {
 		page.Line("\nThe scheduler wrote %s: %s", d.At.UTC().Format("2006-01-02 15:04:05Z"), cmp.Or(d.Message, d.Reason))

@@ -57,6 +57,7 @@ func (p printer) printExplanation(e *Explanation) {
 	if len(e.Suggestions) > 0 {
 		p.printSuggestions(e)
 	}
+	printGroupSuggestions(p.Page, "its pod group", e.GroupSuggestions)
 
 	if e.Node != nil {
 		p.printNode(e.Node)
