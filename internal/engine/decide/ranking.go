@@ -66,6 +66,7 @@ type ranking struct {
 	vacant    []int32          // free indices in groups
 	reasons   []reason
 	byText    map[string]int16 // indices in reasons
+	text      []byte           // space for a key of byText
 	// merged: some reasons stand for several that differ in their texts alone. Why a pod fits
 	// nowhere is then worked out the plain way.
 	merged bool
@@ -332,27 +333,27 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 // reasonOf returns the index of a reason. Beyond Limits.Reasons, those of a plugin are one, except
 // that preemption can help with some.
 func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
-	name := plugin
+	text := append(r.text[:0], plugin...)
 	if rejection.Unresolvable {
-		name += "\x01"
+		text = append(text, 1)
 	}
-
-	text := name
+	name := len(text)
 	for _, s := range rejection.Reasons {
-		text += "\x00" + s
+		text = append(append(text, 0), s...)
 	}
+	r.text = text
 
-	id, known := r.byText[text]
+	id, known := r.byText[string(text)]
 	if !known && len(r.reasons) >= r.ix.limits.Reasons {
 		r.merged = true
-		text = name + "\x02"
-		id, known = r.byText[text]
+		text = append(text[:name], 2)
+		id, known = r.byText[string(text)]
 	}
 
 	if !known {
 		id = int16(len(r.reasons))
 		r.reasons = append(r.reasons, reason{plugin, rejection})
-		r.byText[text] = id
+		r.byText[string(text)] = id
 	}
 	return id
 }

@@ -75,11 +75,15 @@ func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	requests := &p.Class.Requests
 	scalars := f.Others(requests)
 	classes := classesByResource(c, scalars)
+	lacks := make([]string, len(scalars)) // made once, not for each node
+	for i, name := range scalars {
+		lacks[i] = "Insufficient " + string(name)
+	}
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		if f.hasRoom(requests, scalars, classes, n) {
 			return nil
 		}
-		return listShortages(requests, scalars, classes, n)
+		return listShortages(requests, scalars, lacks, classes, n)
 	}}
 }
 
@@ -136,9 +140,10 @@ func isDelegated(name v1.ResourceName, classes map[v1.ResourceName]bool, n *clus
 }
 
 // listShortages lists all that is short. If a request exceeds what the whole node has, preemption
-// cannot help.
-func listShortages(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) *Rejection {
-	rejection := &Rejection{}
+// cannot help. lacks are the reasons by scalar.
+func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []string, classes map[v1.ResourceName]bool,
+	n *cluster.Node) *Rejection {
+	rejection := &Rejection{Reasons: make([]string, 0, 1)}
 	add := func(code, reason string, unresolvable bool) {
 		if rejection.Code == "" {
 			rejection.Code = code
@@ -161,10 +166,10 @@ func listShortages(r *cluster.Resources, scalars []v1.ResourceName, classes map[
 		add(CodeInsufficientEphemeralStorage, "Insufficient ephemeral-storage", r.EphemeralStorage > n.Size.EphemeralStorage)
 	}
 
-	for _, name := range scalars {
+	for i, name := range scalars {
 		request, allocatable := r.Scalars[name], n.Size.Scalars[name]
 		if lacksAmount(request, allocatable, n.Requested.Scalars[name]) && !isDelegated(name, classes, n) {
-			add(CodeInsufficientResource, "Insufficient "+string(name), request > allocatable)
+			add(CodeInsufficientResource, lacks[i], request > allocatable)
 		}
 	}
 	return rejection
