@@ -120,7 +120,7 @@ func TestCompletionOfALiveCluster(t *testing.T) {
 		"what-if CONF add-pods --like pod/db":      "pod/db-0",
 		"what-if CONF -n shipping delete pod/":     "pod/truck-0",
 		"what-if CONF -n shipping scale deploy/":   "", // which are forbidden
-		"rebalance CONF ":                          "consolidate= defragment= heal return spread",
+		"rebalance CONF ":                          "consolidate= defragment defragment= heal return spread",
 		"rebalance CONF heal defragment=w":         "defragment=web-0 defragment=web-1",
 		"rebalance CONF defragment=db-0,web-":      "defragment=db-0,web-0 defragment=db-0,web-1",
 		"nodes fail CONF --node n":                 "node-1 node-2",

@@ -49,11 +49,14 @@ Goals, the most important first (default: heal):
   spread                 more even spread where constraints are soft
   return                 back to preferred nodes, once they are ready for 5m
   consolidate=N          N nodes empty but for DaemonSets' and static pods
-  defragment=POD[,POD]   room for pending pods: for all of them, or for none
+  defragment             room for each pending pod, then for the pods that come, which
+                         the scheduler's plugin Fragmentation knows
+  defragment=POD[,POD]   room for these pending pods: for all of them, or for none
 
 With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead.`,
 		Example: `  berth rebalance
   berth rebalance heal consolidate=2 -o wide
+  berth rebalance defragment --config scheduler.yaml
   berth rebalance defragment=train-0,train-1 -n ml
   berth rebalance --policy descheduler.yaml -f cluster/ --fail-on moves
   berth rebalance consolidate=2 --execute --surge`,
@@ -78,7 +81,7 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
 }
 
 // goalWords begin goals.
-var goalWords = []string{"heal", "spread", "return", "consolidate=", ofPods}
+var goalWords = []string{"heal", "spread", "return", "consolidate=", "defragment", ofPods}
 
 const ofPods = "defragment="
 

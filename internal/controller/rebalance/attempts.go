@@ -3,6 +3,7 @@ package rebalance
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -270,17 +271,14 @@ func (all *shares) isWorth(n *cluster.Node, pods int) bool {
 	return 2*freed >= float64(pods)/float64(max(all.pods, 1))
 }
 
-// setupDefragment makes room for pending pods, for all of them or for none.
+// setupDefragment makes room for pending pods: for all that are named or for none; if none is, for
+// each, those of a pod group together.
 func (st *strategy) setupDefragment() {
-	w := st.w
-	wants := func(p *pod) bool {
-		return slices.ContainsFunc(st.Defragment.Pods,
-			func(name types.NamespacedName) bool { return name.Namespace == p.Namespace() && name.Name == p.Name })
-	}
-
+	w, all := st.w, len(st.Defragment.Pods) == 0
 	waiting := func() (list []*pod) {
 		for _, p := range w.waiting {
-			if wants(p) {
+			name := types.NamespacedName{Namespace: p.Namespace(), Name: p.Name}
+			if all && w.schedulerOf(p) != nil && len(p.Spec().SchedulingGates) == 0 || slices.Contains(st.Defragment.Pods, name) {
 				list = append(list, p)
 			}
 		}
@@ -288,27 +286,56 @@ func (st *strategy) setupDefragment() {
 	}
 
 	st.gauge = &ratio{"pods waiting for room", func() int64 { return int64(len(waiting())) }}
-	st.attempts = func(s *search) bool {
+	st.attempts = func(s *search) (moved bool) {
 		if s.tried[st] || len(waiting()) == 0 {
 			return false
 		}
 		s.tried[st] = true
-		mark := s.undoMark()
-		for left := waiting(); len(left) > 0; left = waiting() {
-			if !st.makeRoom(s, left[0]) {
-				s.undoTo(mark)
-				for _, p := range waiting() {
-					s.recordStay(st, p, NoBetterNode, "no node can be made fit for it with moves one level deep")
-				}
-				return false
-			}
-			if len(waiting()) >= len(left) {
-				s.undoTo(mark)
-				return false
-			}
+		if !all {
+			return st.makeRoomForAll(s, waiting)
 		}
-		return true
+		done := map[*pod]bool{}
+		for _, first := range slices.Clone(waiting()) {
+			if done[first] || first.Node != nil {
+				continue
+			}
+			moved = st.makeRoomForAll(s, func() (list []*pod) {
+				for _, p := range waiting() {
+					if p == first || isSameGroup(p, first) {
+						done[p] = true
+						list = append(list, p)
+					}
+				}
+				return list
+			}) || moved
+		}
+		return moved
 	}
+}
+
+// isSameGroup reports whether two pods belong to one pod group.
+func isSameGroup(a, b *pod) bool {
+	x, y := a.Spec().SchedulingGroup, b.Spec().SchedulingGroup
+	return x != nil && y != nil && a.Namespace() == b.Namespace() && reflect.DeepEqual(x, y)
+}
+
+// makeRoomForAll makes room for all that wait, or for none.
+func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
+	mark := s.undoMark()
+	for left := waiting(); len(left) > 0; left = waiting() {
+		if !st.makeRoom(s, left[0]) {
+			s.undoTo(mark)
+			for _, p := range waiting() {
+				s.recordStay(st, p, NoBetterNode, "no node can be made fit for it with moves one level deep")
+			}
+			return false
+		}
+		if len(waiting()) >= len(left) {
+			s.undoTo(mark)
+			return false
+		}
+	}
+	return true
 }
 
 // widest bounds the nodes that are tried for one pod.

@@ -22,7 +22,8 @@ import (
 //	world                   begins a cluster; a line an object (see object): node, pod, pods, budget, ...
 //	change                  objects come, or take the place of those of their name; "gone NAME" takes a pod away
 //	deschedule              plans by the DeschedulerPolicy given, without its first two lines
-//	plan GOAL...            plans: heal, spread, return, consolidate=N, defragment=POD+POD; held, sampled;
+//	plan GOAL...            plans: heal, spread, return, consolidate=N, defragment[=POD+POD]; held, sampled;
+//	                        most-allocated, fragmentation (the scheduler's profile);
 //	                        apply makes the state what the plan leads to
 //	roll [at-once=N] [FLAG...]  plans to roll the nodes with the label pool:roll
 //
@@ -69,6 +70,8 @@ func tell(t *testing.T, s *rebalance.State, d *datadriven.TestData) string {
 				apply = true
 			case "most-allocated":
 				options.Profiles = profiles(t, mostAllocated)
+			case "fragmentation":
+				options.Profiles = profiles(t, fragmentation)
 			default:
 				goals.Goals = append(goals.Goals, goalOf(t, arg))
 			}
@@ -105,7 +108,7 @@ func goalOf(t *testing.T, arg datadriven.CmdArg) rebalance.Goal {
 	if goal == nil {
 		t.Fatalf("unknown goal %s", arg.Key)
 	}
-	if goal.Defragment != nil {
+	if goal.Defragment != nil && len(arg.Vals) > 0 {
 		for _, name := range strings.Split(arg.Vals[0], "+") {
 			goal.Defragment.Pods = append(goal.Defragment.Pods, types.NamespacedName{Namespace: "default", Name: name})
 		}
@@ -163,6 +166,24 @@ profiles:
 - pluginConfig:
   - name: NodeResourcesFit
     args: {scoringStrategy: {type: MostAllocated, resources: [{name: cpu, weight: 1}, {name: memory, weight: 1}]}}
+`
+
+// fragmentation is told that pods with eight, four and one GPU come.
+const fragmentation = `
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins:
+    multiPoint: {enabled: [{name: Fragmentation}]}
+    score: {disabled: [{name: "*"}], enabled: [{name: Fragmentation}]}
+  pluginConfig:
+  - name: Fragmentation
+    args:
+      resource: example.com/gpu
+      tasks:
+      - {weight: 1, requests: {example.com/gpu: "8"}}
+      - {weight: 1, requests: {example.com/gpu: "4"}}
+      - {weight: 1, requests: {example.com/gpu: "1"}}
 `
 
 // read are the profiles of the configurations that were read.

@@ -55,13 +55,13 @@ func ReadGoals(list []string, namespace string) (*Policy, error) {
 			return nil, fmt.Errorf("goal %q: must be one of %s", name, strings.Join(Goals, ", "))
 		case name == "consolidate" && (err != nil || number < 1):
 			return nil, fmt.Errorf("goal %q: must be consolidate=N, with how many nodes are to be empty", text)
-		case name == "defragment" && value == "":
-			return nil, fmt.Errorf("goal %q: must be defragment=POD[,POD], with the pending pods to make room for", text)
+		case name == "defragment" && has && value == "":
+			return nil, fmt.Errorf("goal %q: must be defragment, or defragment=POD[,POD] with the pending pods to make room for", text)
 		case name != "consolidate" && name != "defragment" && has:
 			return nil, fmt.Errorf("goal %q: %s takes no value", text, name)
 		}
 		goal := OwnGoal(name, number)
-		if goal.Defragment != nil {
+		if goal.Defragment != nil && has {
 			for _, pod := range strings.Split(value, ",") {
 				goal.Defragment.Pods = append(goal.Defragment.Pods,
 					types.NamespacedName{Namespace: namespace, Name: strings.TrimPrefix(pod, "pod/")})

@@ -102,8 +102,13 @@ type Consolidate struct {
 	Nodes int
 }
 
-// Defragment makes room for pending pods: for all of them, or for none.
-type Defragment struct{ Pods []types.NamespacedName }
+// Defragment makes room for pending pods: for all of the named ones, or for none. Without names it
+// makes room for each pending pod, those of a pod group together, and then for the pods that come.
+type Defragment struct {
+	Pods []types.NamespacedName
+	// typical is set for the latter.
+	typical bool
+}
 
 // Utilization is the descheduler's Low- and HighNodeUtilization.
 type Utilization struct {

@@ -30,6 +30,8 @@ type wish struct {
 	// within is set if the move is part of an attempt, which is measured at its end. Until then the
 	// gauge must only not go up.
 	within bool
+	// least is by how much it has to go down at least; 0: by anything.
+	least int64
 	// renews is set if the pod is to be replaced, no matter where.
 	renews bool
 	// settled is how long a node must have been ready before pods are moved to it.
@@ -255,8 +257,12 @@ func (w *world) judgeNode(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
 		}
 	}
 
-	lowered, kept := after[is.gauge] < before[is.gauge], after[is.gauge] <= before[is.gauge]
-	if !lowered && !(is.within && kept) {
+	lowered, kept := before[is.gauge]-after[is.gauge] >= max(1, is.least), after[is.gauge] <= before[is.gauge]
+	switch {
+	case !lowered && !(is.within && kept) && after[is.gauge] < before[is.gauge]:
+		return after, refuseMove(NoBetterNode, "%s would lower %s by %d only, and %d are asked for", n.Name,
+			w.gauges[is.gauge].gaugeName(), before[is.gauge]-after[is.gauge], is.least)
+	case !lowered && !(is.within && kept):
 		return after, refuseMove(NoBetterNode, "%s is no better", n.Name)
 	}
 	return after, proof{}

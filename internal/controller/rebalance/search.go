@@ -96,7 +96,11 @@ func (s *search) runRound(st *strategy) (moved bool) {
 			continue
 		}
 		number, next := len(s.moves), s.nextCandidate(st, c, refusedBefore, list[i+1:])
-		if why := s.makeMove(st, c.pod, st.moveWish(), "", ""); why.code != "" {
+		is := st.moveWish()
+		if st.price != nil {
+			is.least = st.price(c.pod)
+		}
+		if why := s.makeMove(st, c.pod, is, "", ""); why.code != "" {
 			s.recordStay(st, c.pod, why.code, why.message)
 			refusedBefore = c
 			continue
@@ -186,6 +190,10 @@ func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 		return NoBetterNode, "its successor would have to be renewed, too"
 	}
 
+	if st.Defragment != nil && isInGroup(p) {
+		return Protected, "it belongs to a pod group, all of which would have to start anew"
+	}
+
 	l, node := &s.policy.Limits, cmp.Or(p.NodeName, p.object.Spec.NodeName)
 	switch {
 	case l.Total != nil && s.spent.Total >= *l.Total:
@@ -194,6 +202,8 @@ func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 		return Limit, fmt.Sprintf("the policy allows %d evictions from a node", *l.PerNode)
 	case l.PerNamespace != nil && s.spent.PerNamespace[p.Namespace()] >= *l.PerNamespace:
 		return Limit, fmt.Sprintf("the policy allows %d evictions in a namespace", *l.PerNamespace)
+	case st.most != nil && s.spent.PerCause[st.Name] >= st.most():
+		return Limit, fmt.Sprintf("%s makes at most %d moves per 100 pods in one plan", st.Name, movesPer100)
 	case st.Utilization != nil && st.Utilization.PerNode != nil &&
 		s.spent.ByGoal[FromNode{st.Name, st.Profile, node}] >= *st.Utilization.PerNode:
 		return Limit, fmt.Sprintf("%s allows %d evictions from a node", st.Name, *st.Utilization.PerNode)

@@ -34,14 +34,17 @@ type strategy struct {
 	attempts func(s *search) bool
 	// anew is set if candidates are chosen again after every move.
 	anew bool
+	// price is by how much moving the pod has to lower the gauge at least; nil: by anything.
+	price func(p *pod) int64
+	// most is how many moves the goal makes in a plan; nil: as many as there are.
+	most func() int
 }
 
 // bindStrategies makes the strategies of a policy, and the gauges of the world.
 func (policy *Policy) bindStrategies(w *world) (list []*strategy) {
 	w.hard = newLedger(w, "violations", v1.DoNotSchedule)
 	w.gauges = []gauge{w.hard}
-	for i := range policy.Goals {
-		goal := &policy.Goals[i]
+	for _, goal := range policy.splitGoals() {
 		st := &strategy{Goal: goal, w: w, sees: policy.seesNode}
 		switch {
 		case goal.Heal != nil:
@@ -50,6 +53,8 @@ func (policy *Policy) bindStrategies(w *world) (list []*strategy) {
 			st.goHome()
 		case goal.Consolidate != nil:
 			st.consolidateNodes()
+		case goal.Defragment != nil && goal.Defragment.typical:
+			st.setupTypical()
 		case goal.Defragment != nil:
 			st.setupDefragment()
 		case goal.Utilization != nil:
@@ -66,6 +71,21 @@ func (policy *Policy) bindStrategies(w *world) (list []*strategy) {
 		list = append(list, st)
 	}
 
+	return list
+}
+
+// splitGoals returns the goals. One that makes room for whatever comes is two: first for the pods
+// that are pending, then for those that are typical.
+func (policy *Policy) splitGoals() (list []*Goal) {
+	for i := range policy.Goals {
+		goal := &policy.Goals[i]
+		list = append(list, goal)
+		if d := goal.Defragment; d != nil && len(d.Pods) == 0 {
+			typical := *goal
+			typical.Defragment = &Defragment{typical: true}
+			list = append(list, &typical)
+		}
+	}
 	return list
 }
 

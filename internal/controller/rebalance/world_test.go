@@ -215,6 +215,10 @@ func podOf(t testing.TB, w words, name string) *v1.Pod {
 	for _, text := range w.list("spread") {
 		p.Spec.TopologySpreadConstraints = append(p.Spec.TopologySpreadConstraints, spreadOf(t, p, text))
 	}
+	if w.has("podgroup") {
+		group := w.options["podgroup"]
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
+	}
 	if w.has("emptydir") {
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 	}

@@ -185,3 +185,13 @@ func (o *Outlook) Terms(r *Room) (t Terms) {
 	t.Imbalance = o.imbalanceOf(r, r.CPU, sum)
 	return t
 }
+
+// Loss is how much of what is free the tasks cannot use, in thousandths of a device: the mean of
+// the terms by their weights.
+func (o *Outlook) Loss(r *Room) int64 {
+	var free int64
+	for _, part := range r.Devices {
+		free += part
+	}
+	return (free*one - o.Worth(r)) / (o.whole * one * (1 + farWeight) / 1000)
+}

@@ -81,15 +81,15 @@ func (f *Fragmentation) readDevices(n *cluster.Node, into *[]int64) {
 		free = append(free, left)
 	}
 	if rest > 0 {
-		f.packPods(n, free)
+		f.packPods(n.Pods, free)
 	}
 	*into = free
 }
 
 // packPods takes the pods whose devices nobody has told off the devices, the largest first.
-func (f *Fragmentation) packPods(n *cluster.Node, free []int64) {
+func (f *Fragmentation) packPods(pods []*cluster.Pod, free []int64) {
 	var amounts []int64
-	for _, p := range n.Pods {
+	for _, p := range pods {
 		if amount := p.Class.Requests.Scalars[f.resource]; amount > 0 && p.Devices == nil {
 			amounts = append(amounts, amount)
 		}

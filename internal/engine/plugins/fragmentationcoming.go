@@ -216,6 +216,7 @@ type future struct {
 	mutex    sync.Mutex
 	outlooks map[string]*fragmentation.Outlook // by the shapes that may run on a node
 	byLabels sync.Map                          // *cluster.LabelSet to *fragmentation.Outlook
+	labels   int                               // about how many byLabels has; see mostLabels
 }
 
 func (c *coming) newFuture() *future {
@@ -231,6 +232,10 @@ func (c *coming) newFuture() *future {
 	u.far = fragmentation.NewRemainders(tasks, c.devices)
 	return u
 }
+
+// mostLabels bounds how many sets of labels are remembered: each cluster that a plan is made on has
+// sets of its own.
+const mostLabels = 1 << 16
 
 // outlookOf values nodes with the labels of this one.
 func (u *future) outlookOf(n *cluster.Node) *fragmentation.Outlook {
@@ -255,6 +260,10 @@ func (u *future) outlookOf(n *cluster.Node) *fragmentation.Outlook {
 		u.outlooks[string(key)] = o
 	}
 
+	if u.labels++; u.labels > mostLabels {
+		u.byLabels.Clear()
+		u.labels = 1
+	}
 	u.byLabels.Store(n.Labels, o)
 	return o
 }

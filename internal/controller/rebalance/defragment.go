@@ -1,0 +1,134 @@
+package rebalance
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// What a move for the pods that come has to bring, in thousandths of a device: leastGain, and as
+// much again for each hour that the pod has worked, which its successor may have to do again, up to
+// mostGain.
+const (
+	leastGain = 50
+	mostGain  = 500
+)
+
+// movesPer100 bounds the moves of one plan for the pods that come, per 100 pods: each of them is
+// worth less than the one before.
+const movesPer100 = 3
+
+// losses is a gauge of the free capacity that the pods that come cannot use, by the scheduler's
+// plugin Fragmentation. It counts pods itself, since a proof counts a successor before it is placed.
+type losses struct {
+	w      *world
+	plugin *plugins.Fragmentation
+	nodes  map[int32]*nodeLoss
+	dirty  []*nodeLoss
+	sum    int64
+}
+
+// nodeLoss is what one node adds to the gauge.
+type nodeLoss struct {
+	n      *cluster.Node
+	pods   []*cluster.Pod
+	amount int64
+	dirty  bool
+}
+
+func (g *losses) gaugeName() string { return "devices that pods cannot use (thousandths)" }
+
+func (g *losses) countPod(p *pod, n *cluster.Node, by int64) {
+	of := g.lossOf(n)
+	if by > 0 {
+		of.pods = append(of.pods, p.Pod)
+	} else if at := slices.Index(of.pods, p.Pod); at >= 0 {
+		of.pods = slices.Delete(of.pods, at, at+1)
+	}
+	if !of.dirty {
+		of.dirty = true
+		g.dirty = append(g.dirty, of)
+	}
+}
+
+func (g *losses) lossOf(n *cluster.Node) *nodeLoss {
+	of := g.nodes[n.Index]
+	if of == nil {
+		of = &nodeLoss{n: n}
+		g.nodes[n.Index] = of
+	}
+	return of
+}
+
+func (g *losses) currentValue() int64 {
+	if g.plugin == nil {
+		return 0
+	}
+	if len(g.nodes) < g.w.c.Len() { // empty nodes have free capacity, too
+		for _, n := range g.w.c.SortedNodes() {
+			if g.nodes[n.Index] == nil {
+				of := g.lossOf(n)
+				of.dirty = true
+				g.dirty = append(g.dirty, of)
+			}
+		}
+	}
+	for _, of := range g.dirty {
+		g.sum -= of.amount
+		of.amount, of.dirty = g.plugin.Loss(g.w.c, of.n, of.pods), false
+		g.sum += of.amount
+	}
+	g.dirty = g.dirty[:0]
+	return g.sum
+}
+
+// fragmentationOf returns the plugin of the first profile that has it, or nil.
+func (w *world) fragmentationOf() *plugins.Fragmentation {
+	for _, profile := range w.options.Profiles {
+		for _, r := range profile.Reservers {
+			if f, is := r.(*plugins.Fragmentation); is {
+				return f
+			}
+		}
+	}
+	return nil
+}
+
+// setupTypical moves pods so that more of what is free can be used by the pods that come.
+func (st *strategy) setupTypical() {
+	w := st.w
+	g := &losses{w: w, plugin: w.fragmentationOf(), nodes: map[int32]*nodeLoss{}}
+	st.gauge, st.anew = g, true
+	st.ready = func() string {
+		if g.plugin == nil {
+			return "no profile of the scheduler has the plugin Fragmentation, which knows the pods that come; only pending pods count"
+		}
+		return ""
+	}
+
+	st.price = w.priceOf
+	st.gain = func(p *pod) int64 {
+		if gain := removalGain(g, p); gain >= w.priceOf(p) {
+			return gain
+		}
+		return 0
+	}
+	st.most = func() int { return max(1, (len(w.placed)*movesPer100+99)/100) }
+	st.says = func(p *pod) string {
+		return fmt.Sprintf("what is left beside it on %s is of little use", p.Node.Name)
+	}
+}
+
+// priceOf is what moving a pod has to bring.
+func (w *world) priceOf(p *pod) int64 {
+	hours := int64(0)
+	if countsHealthy(p.object) {
+		hours = max(0, int64(w.ageOf(p).Hours()))
+	}
+	return min(leastGain*(1+hours), mostGain)
+}
+
+// isInGroup reports whether a pod belongs to a pod group, which works only as a whole.
+func isInGroup(p *pod) bool { return p.Spec().SchedulingGroup != nil }
