@@ -23,8 +23,8 @@ func newRoot(name string) *cobra.Command {
 		Long: `Berth decides which node a pod runs on, which pods are preempted for it, and which
 have to leave: scheduling, preemption and eviction for Kubernetes.
 
-explain, pending, evictions, capacity, what-if, rebalance, record and ui work on
-any cluster: they only read it, and install nothing.
+explain, pending, evictions, capacity, survey, what-if, rebalance, record and ui
+work on any cluster: they only read it, and install nothing.
 
   berth up         start a cluster on this machine, in seconds
   berth kubectl    kubectl for that cluster, built in`,
@@ -55,6 +55,7 @@ any cluster: they only read it, and install nothing.
 		newPendingCommand(),
 		newEvictionsCommand(),
 		newCapacityCommand(),
+		newSurveyCommand(),
 		newWhatIfCommand(),
 		newRebalanceCommand(),
 		newDrainCommand(),

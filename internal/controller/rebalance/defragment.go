@@ -87,10 +87,8 @@ func (g *losses) currentValue() int64 {
 // fragmentationOf returns the plugin of the first profile that has it, or nil.
 func (w *world) fragmentationOf() *plugins.Fragmentation {
 	for _, profile := range w.options.Profiles {
-		for _, r := range profile.Reservers {
-			if f, is := r.(*plugins.Fragmentation); is {
-				return f
-			}
+		if f := plugins.FragmentationIn(profile); f != nil {
+			return f
 		}
 	}
 	return nil

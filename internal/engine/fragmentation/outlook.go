@@ -195,3 +195,6 @@ func (o *Outlook) Loss(r *Room) int64 {
 	}
 	return (free*one - o.Worth(r)) / (o.whole * one * (1 + farWeight) / 1000)
 }
+
+// Thousandths brings a term of a worth to thousandths of a device.
+func Thousandths(term, whole int64) int64 { return term / (whole * one / 1000) }

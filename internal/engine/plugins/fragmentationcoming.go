@@ -53,13 +53,16 @@ type comingShape struct {
 type nodeChoice struct {
 	selector labels.Selector
 	terms    *requiredTerms // nil: none
+	// What they were read from.
+	labels   map[string]string
+	required *v1.NodeSelector
 }
 
 func chooseNodes(selector map[string]string, required *v1.NodeSelector) (choice *nodeChoice, key string) {
 	if len(selector) == 0 && required == nil {
 		return nil, ""
 	}
-	choice, key = &nodeChoice{selector: labels.SelectorFromSet(selector)}, labels.Set(selector).String()
+	choice, key = &nodeChoice{selector: labels.SelectorFromSet(selector), labels: selector, required: required}, labels.Set(selector).String()
 	if required != nil {
 		terms := readRequired(required)
 		choice.terms = &terms

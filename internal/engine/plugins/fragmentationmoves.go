@@ -85,6 +85,3 @@ func (f *Fragmentation) returnRoom(n *cluster.Node, p *cluster.Pod, room *fragme
 		rest -= part
 	}
 }
-
-// Devices says how the resource is divided, for words.
-func (f *Fragmentation) Devices() fragmentation.Devices { return f.devices }

@@ -1,0 +1,150 @@
+package plugins
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/fragmentation"
+)
+
+// DeviceRoom is what is free of the devices of a node, in thousandths of a device.
+type DeviceRoom struct {
+	Size, Free int64
+	// Usable is what the next pod that wants devices can use, on average over those that come.
+	Usable int64
+	// Left is what is expected to be left over in the end, when none of them fits any more.
+	Left int64
+}
+
+// Resource is the extended resource that the plugin looks at, and how much of it a device has.
+func (f *Fragmentation) Resource() (name v1.ResourceName, unit int64) {
+	return f.resource, f.devices.Unit
+}
+
+// FragmentationIn returns the plugin of a profile; nil if it has none.
+func FragmentationIn(p *Profile) *Fragmentation {
+	if p == nil {
+		return nil
+	}
+	f, _ := p.made["Fragmentation"].(*Fragmentation)
+	return f
+}
+
+// IsGiven reports whether the arguments say what comes. Otherwise it is learnt.
+func (f *Fragmentation) IsGiven() bool { return f.coming.given }
+
+// LearnPod counts a pod that is pending, before what comes is put to use. It does nothing if that is
+// given.
+func (f *Fragmentation) LearnPod(p *cluster.Pod) {
+	f.coming.mutex.Lock()
+	defer f.coming.mutex.Unlock()
+	if !f.coming.given {
+		f.coming.countPod(f, p)
+	}
+}
+
+// RoomOf measures the devices of a node.
+func (f *Fragmentation) RoomOf(c *cluster.Cluster, n *cluster.Node) DeviceRoom {
+	d := f.desks.Get().(*desk)
+	defer f.desks.Put(d)
+	d.readNode(f, n)
+	future, whole := f.coming.currentFuture(f, c), f.devices.Whole()
+	terms := future.outlookOf(n).Terms(&d.room)
+	room := DeviceRoom{
+		Size: int64(len(d.room.Devices)) * 1000, Usable: terms.Near / max(1, future.wanted()*whole/1000),
+		Left: fragmentation.Thousandths(terms.Far, whole),
+	}
+	for _, free := range d.room.Devices {
+		room.Free += free * 1000 / whole
+	}
+	room.Usable = min(room.Usable, room.Free)
+	return room
+}
+
+// wanted is the weight of the pods that want devices.
+func (u *future) wanted() (sum int64) {
+	for i := range u.shapes {
+		if u.shapes[i].task.Amount > 0 {
+			sum += u.shapes[i].task.Weight
+		}
+	}
+	return sum
+}
+
+// Coming is a kind of pods that comes: as an argument would give it, and its share of all pods.
+type Coming struct {
+	FragmentationTask
+	Share float64
+	of    comingShape
+}
+
+// WhatComes lists the kinds of pods that come, those that come most often first.
+func (f *Fragmentation) WhatComes(c *cluster.Cluster) (list []Coming) {
+	future := f.coming.currentFuture(f, c)
+	var all int64
+	for i := range future.shapes {
+		all += future.shapes[i].task.Weight
+	}
+	for i := range future.shapes {
+		s := &future.shapes[i]
+		share := float64(s.task.Weight) / float64(max(all, 1))
+		list = append(list, Coming{FragmentationTask: f.argumentOf(s), Share: share, of: *s})
+	}
+	return list
+}
+
+// argumentOf is a kind of pods as an argument: importing what was learnt is giving it.
+func (f *Fragmentation) argumentOf(s *comingShape) FragmentationTask {
+	t := FragmentationTask{Weight: max(1, s.task.Weight), Requests: v1.ResourceList{
+		v1.ResourceCPU: *resource.NewMilliQuantity(s.task.CPU, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(s.task.Memory, resource.BinarySI),
+	}}
+	if s.task.Amount > 0 {
+		t.Requests[f.resource] = *resource.NewQuantity(s.task.Amount*f.devices.Unit/f.devices.Whole(), resource.DecimalSI)
+	}
+	if s.where != nil {
+		t.NodeSelector, t.NodeAffinity = s.where.labels, s.where.required
+	}
+	return t
+}
+
+// ComingOf is the kind of a pod.
+func (f *Fragmentation) ComingOf(p *cluster.Pod) Coming {
+	required, _ := podNodeAffinity(p.Spec())
+	where, _ := chooseNodes(p.Spec().NodeSelector, required)
+	s := comingShape{task: f.taskOf(p), where: where}
+	return Coming{FragmentationTask: f.argumentOf(&s), of: s}
+}
+
+// Fitting counts how many pods of the kind the node could take, were they alone to come.
+func (f *Fragmentation) Fitting(n *cluster.Node, kind *Coming) int64 {
+	t, whole := &kind.of.task, f.devices.Whole()
+	if t.Amount == 0 || !kind.of.where.match(n) {
+		return 0
+	}
+	d := f.desks.Get().(*desk)
+	defer f.desks.Put(d)
+	d.readNode(f, n)
+	var count, devices int64
+	for _, free := range d.room.Devices {
+		switch {
+		case t.Amount < whole:
+			count += free / t.Amount
+		case free == whole:
+			devices++
+		}
+	}
+	if t.Amount >= whole {
+		count = devices * whole / t.Amount
+	}
+	if t.CPU > 0 {
+		count = min(count, max(0, d.room.CPU)/t.CPU)
+	}
+	if t.Memory > 0 {
+		count = min(count, max(0, d.room.Memory)/t.Memory)
+	}
+	return min(count, max(0, n.Size.Pods-int64(len(n.Pods))))
+}
+
+// Devices is how many devices a pod of the kind wants, in thousandths.
+func (k *Coming) Devices(f *Fragmentation) int64 { return k.of.task.Amount * 1000 / f.devices.Whole() }

@@ -1,0 +1,248 @@
+package survey
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// KindFragmentation is the kind of the answer.
+const KindFragmentation = "Fragmentation"
+
+// Fragmentation is what of the free devices the pending pods and those that come can use.
+type Fragmentation struct {
+	APIVersion string          `json:"apiVersion"`
+	Kind       string          `json:"kind"`
+	Source     simulate.Source `json:"source"`
+	// Resource is the extended resource that the devices provide, and Unit how much one has.
+	Resource v1.ResourceName `json:"resource"`
+	Unit     int64           `json:"unit"`
+	// Learnt is set if what comes was learnt from the pods that run or are pending.
+	Learnt bool      `json:"learnt"`
+	By     string    `json:"by"`
+	Groups []Devices `json:"groups"`
+	Total  Devices   `json:"total"`
+	// Pods are the kinds of pods that want devices: those that are pending, and those that come.
+	Pods []PodKind `json:"pods"`
+	// Tasks is all that comes, as arguments of the plugin Fragmentation.
+	Tasks []plugins.FragmentationTask `json:"tasks"`
+}
+
+// Devices are those of a group of nodes, in thousandths of a device.
+type Devices struct {
+	Name  string `json:"name"`
+	Nodes int    `json:"nodes"`
+	Size  int64  `json:"size"`
+	Free  int64  `json:"free"`
+	// Usable is what the next pod can use, on average. Left is what is expected to be left over in
+	// the end, when no pod fits any more.
+	Usable int64 `json:"usable"`
+	Left   int64 `json:"left"`
+}
+
+// PodKind is a kind of pods that want devices.
+type PodKind struct {
+	CPU     int64 `json:"cpu"`     // thousandths
+	Memory  int64 `json:"memory"`  // bytes
+	Devices int64 `json:"devices"` // thousandths of a device
+	// Pending counts the pods that are pending; Share is that of all pods that come, in percent.
+	Pending int     `json:"pending,omitempty"`
+	Share   float64 `json:"share,omitempty"`
+	// Fit is how many of them the free room could take, were they alone to come.
+	Fit  int64 `json:"fit"`
+	kind plugins.Coming
+}
+
+// Pools are the ways to group nodes by what they have in common.
+var Pools = []string{"pool", "shape", "zone", "node"}
+
+// poolLabels are those by which tools and providers name pools of nodes.
+var poolLabels = []string{"karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup",
+	"kubernetes.azure.com/agentpool", "node.kubernetes.io/pool"}
+
+func poolOf(w *simulate.World, n *cluster.Node, by string) string {
+	if by != "pool" {
+		return groupOf(w, n, by)
+	}
+	for _, label := range poolLabels {
+		if name, ok := n.Lookup(label); ok && name != "" {
+			return name
+		}
+	}
+	return groupOf(w, n, "shape")
+}
+
+// FragmentationOf asks the plugin about all nodes.
+func FragmentationOf(w *simulate.World, f *plugins.Fragmentation, by string, source simulate.Source) *Fragmentation {
+	c := w.Cluster()
+	s := &Fragmentation{APIVersion: simulate.APIVersion, Kind: KindFragmentation, Source: source, By: by, Learnt: !f.IsGiven(),
+		Groups: []Devices{}, Pods: []PodKind{}, Tasks: []plugins.FragmentationTask{}, Total: Devices{Name: "total"}}
+	s.Resource, s.Unit = f.Resource()
+	s.listKinds(w, f)
+	at := map[string]int{}
+	for _, n := range c.SortedNodes() {
+		room := f.RoomOf(c, n)
+		if room.Size == 0 {
+			continue
+		}
+		name := poolOf(w, n, by)
+		i, known := at[name]
+		if !known {
+			i = len(s.Groups)
+			at[name] = i
+			s.Groups = append(s.Groups, Devices{Name: name})
+		}
+		s.Groups[i].addRoom(&room)
+		s.Total.addRoom(&room)
+		for i := range s.Pods {
+			s.Pods[i].Fit += f.Fitting(n, &s.Pods[i].kind)
+		}
+	}
+	slices.SortStableFunc(s.Groups, func(a, b Devices) int { return cmp.Compare(a.Name, b.Name) })
+	return s
+}
+
+// listKinds lists the kinds of pods that want devices: pending ones first, then by share.
+func (s *Fragmentation) listKinds(w *simulate.World, f *plugins.Fragmentation) {
+	at := map[string]int{}
+	add := func(kind plugins.Coming, pending int, share float64) {
+		if kind.Devices(f) == 0 {
+			return
+		}
+		key := fmt.Sprint(kind.Requests.Cpu().MilliValue(), kind.Requests.Memory().Value(), kind.Devices(f), kind.NodeSelector, kind.NodeAffinity)
+		i, known := at[key]
+		if !known {
+			i = len(s.Pods)
+			at[key] = i
+			s.Pods = append(s.Pods, PodKind{CPU: kind.Requests.Cpu().MilliValue(), Memory: kind.Requests.Memory().Value(), Devices: kind.Devices(f), kind: kind})
+		}
+		s.Pods[i].Pending += pending
+		s.Pods[i].Share += 100 * share
+	}
+
+	for _, p := range w.Queue() {
+		f.LearnPod(p)
+	}
+	for _, p := range w.Queue() {
+		add(f.ComingOf(p), 1, 0)
+	}
+	for _, kind := range f.WhatComes(w.Cluster()) {
+		s.Tasks = append(s.Tasks, kind.FragmentationTask)
+		add(kind, 0, kind.Share)
+	}
+	slices.SortStableFunc(s.Pods, func(a, b PodKind) int {
+		return cmp.Or(cmp.Compare(b.Pending, a.Pending), cmp.Compare(b.Share, a.Share))
+	})
+}
+
+func (d *Devices) addRoom(room *plugins.DeviceRoom) {
+	d.Nodes++
+	d.Size += room.Size
+	d.Free += room.Free
+	d.Usable += room.Usable
+	d.Left += room.Left
+}
+
+// Write writes the answer, for people or in one of answer.Formats, or as names.
+func (s *Fragmentation) Write(out io.Writer, format string) error {
+	return answer.Write(out, format, s, func(page *answer.Page) { s.writeForPeople(page, format == "wide") })
+}
+
+// Names returns the groups.
+func (s *Fragmentation) Names() (names []string) {
+	for i := range s.Groups {
+		names = append(names, s.By+"/"+s.Groups[i].Name)
+	}
+	return names
+}
+
+// Gist is the answer without the time.
+func (s *Fragmentation) Gist() string { return fmt.Sprint(s.Groups, s.Total, len(s.Pods)) }
+
+// mostKinds is how many kinds of pods are listed without -o wide.
+const mostKinds = 10
+
+func (s *Fragmentation) writeForPeople(page *answer.Page, wide bool) {
+	if len(s.Groups) == 0 {
+		page.Line("No node has %s (--resource names another one).", s.Resource)
+		page.Line("\n%s.", s.Source)
+		return
+	}
+	rows := [][]string{{strings.ToUpper(s.By), "NODES", "DEVICES", "FREE", "USABLE", "LEFT OVER", ""}}
+	list := s.Groups
+	if !wide && len(list) > mostGroups {
+		list = slices.Clone(list)
+		slices.SortStableFunc(list, func(a, b Devices) int { return cmp.Compare(b.Free-b.Usable, a.Free-a.Usable) })
+		list = list[:mostGroups]
+	}
+	for i := range list {
+		rows = append(rows, list[i].tableRow())
+	}
+	if len(s.Groups) > 1 {
+		rows = append(rows, s.Total.tableRow())
+	}
+	page.Table("", rows)
+	if more := len(s.Groups) - len(list); more > 0 {
+		page.Line("and %d more of which less is unusable (-o wide lists them all)", more)
+	}
+	page.Line("\nUsable is what the next pod can use of %s, on average over the pods that come; left over is what is expected to "+
+		"be in the end, when none fits any more. In the bars: # taken, . usable, x free and not usable.", s.Resource)
+	s.printKinds(page, wide)
+	page.Line("\n%s.", s.Source)
+}
+
+func (s *Fragmentation) printKinds(page *answer.Page, wide bool) {
+	if len(s.Pods) == 0 {
+		page.Line("Nobody knows yet which pods come: none that wants %s is running or pending.", s.Resource)
+		return
+	}
+	how := "given by the scheduler's configuration"
+	if s.Learnt {
+		how = "learnt from the pods that run or are pending"
+	}
+	page.Line("")
+	page.Heading("The pods that want devices (what comes is %s):", how)
+	rows := [][]string{{"DEVICES", "CPU", "MEMORY", "PENDING", "OF WHAT COMES", "MORE WOULD FIT"}}
+	list := s.Pods
+	if !wide {
+		list = list[:min(len(list), mostKinds)]
+	}
+	for i := range list {
+		k := &list[i]
+		rows = append(rows, []string{showDevices(k.Devices), showCPU(k.CPU), showMemory(k.Memory), fmt.Sprint(k.Pending),
+			fmt.Sprintf("%.1f %%", k.Share), fmt.Sprint(k.Fit)})
+	}
+	page.Table("", rows)
+	if more := len(s.Pods) - len(list); more > 0 {
+		page.Line("and %d more kinds (-o wide lists them all)", more)
+	}
+}
+
+func (d *Devices) tableRow() []string {
+	return []string{d.Name, fmt.Sprint(d.Nodes), showDevices(d.Size), showDevices(d.Free), showDevices(d.Usable), showDevices(d.Left), d.bar()}
+}
+
+// barWidth is how many characters a bar has.
+const barWidth = 30
+
+// bar is a picture of the devices.
+func (d *Devices) bar() string {
+	if d.Size == 0 {
+		return ""
+	}
+	taken, usable := int((d.Size-d.Free)*barWidth/d.Size), int(d.Usable*barWidth/d.Size)
+	return strings.Repeat("#", taken) + strings.Repeat(".", usable) + strings.Repeat("x", barWidth-taken-usable)
+}
+
+func showDevices(thousandths int64) string {
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(thousandths)/1000), ".0")
+}
