@@ -6,5 +6,6 @@
 // of the GPUs; they never leave; what fits nowhere when it arrives is not tried again.
 //
 // Kubernetes' scores and Berth's plugin Fragmentation are played by Berth's engine, with profiles
-// as a user would write them. FGD, the paper's policy, is played by an implementation of its own.
+// as a user would write them; "moves" is Fragmentation with at most three proved moves per 100
+// arrivals. FGD, the paper's policy, is played by an implementation of its own.
 package places

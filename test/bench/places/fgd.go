@@ -117,7 +117,7 @@ func (f *fgd) scoreNode(n *freeNode, s *Shape) fgdScore {
 }
 
 // placeTask implements player.
-func (f *fgd) placeTask(t *Task) (node string, gpus []share) {
+func (f *fgd) placeTask(t *Task) (node string, gpus []share, err error) {
 	known := f.cache[t.Shape]
 	if known == nil {
 		known = make([]fgdScore, len(f.nodes))
@@ -138,7 +138,7 @@ func (f *fgd) placeTask(t *Task) (node string, gpus []share) {
 	}
 
 	if best < 0 {
-		return "", nil
+		return "", nil, nil
 	}
 	before := f.nodes[best].free
 	after := f.nodes[best].afterTask(&t.Shape, known[best].gpu)
@@ -150,5 +150,5 @@ func (f *fgd) placeTask(t *Task) (node string, gpus []share) {
 		}
 	}
 
-	return after.Name, gpus
+	return after.Name, gpus, nil
 }

@@ -70,6 +70,55 @@ func TestAllPoliciesKeepToTheCapacity(t *testing.T) {
 	}
 }
 
+// TestMovesMakeRoom: two shares stand on two nodes, and a task that wants a whole GPU comes. One of
+// them moves, where three moves per 100 arrivals are allowed, and the moves are checked.
+func TestMovesMakeRoom(t *testing.T) {
+	tr, err := ReadTrace(trace(t, someNodes, "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,100,1,400,\nw,1000,100,2,1000,\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	profile, err := profileOf(&tr.Mixes[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := newEngine(tr, profile, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMover(e)
+	m.arrived = 34 // one move is allowed
+	share, whole := &tr.Mixes[0].Tasks[0], &tr.Mixes[0].Tasks[1]
+	object := m.podOf(share)
+	m.objects[object.UID] = object
+	if err := m.placeOn(m.cluster.Pending(object), m.cluster.Node("a")); err != nil {
+		t.Fatal(err)
+	}
+	if node, gpus, err := m.placeTask(whole); node != "a" || len(gpus) != 2 || err != nil {
+		t.Fatalf("%s %v %v, want both GPUs of a", node, gpus, err)
+	}
+	if len(m.moves) != 1 || m.moves[0].Node != "b" || m.mayMove() {
+		t.Errorf("%+v, want one move to b, and no more", m.moves)
+	}
+}
+
+// TestGPUsGivenTwiceAreFound: the check follows moves.
+func TestGPUsGivenTwiceAreFound(t *testing.T) {
+	tr, err := ReadTrace(trace(t, someNodes, "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\np,1000,100,1,600,\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := tr.Mixes[0].Tasks[0]
+	on := func(node string, gpu int) Placement { return Placement{p.Name, node, []share{{gpu, 600}}} }
+	r := &Run{Placements: []Placement{on("a", 0), on("a", 0)}, Moves: []Moved{{1, 0, on("b", 0)}}}
+	if err := tr.checkRun(r, []Task{p, p}); err != nil {
+		t.Error(err)
+	}
+	r.Moves[0].Placement = on("a", 0)
+	if err := tr.checkRun(r, []Task{p, p}); err == nil {
+		t.Error("a GPU that is given twice is not found")
+	}
+}
+
 // BenchmarkPlaces is what playing the trace's default mix costs, a decision.
 func BenchmarkPlaces(b *testing.B) {
 	tr, err := ReadTrace("openb")

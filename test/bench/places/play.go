@@ -20,6 +20,7 @@ type Run struct {
 	Decisions   int
 	Took        time.Duration // of the CPU, so that other work on the machine does not count
 	Placements  []Placement
+	Moves       []Moved // in order
 }
 
 // Placement is what became of a task.
@@ -30,25 +31,23 @@ type Placement struct {
 }
 
 // Policies are the ways of placing, in the order of the report.
-var Policies = []string{"default", "MostAllocated", "FGD", "Fragmentation", "learnt"}
+var Policies = []string{"default", "MostAllocated", "FGD", "Fragmentation", "learnt", "moves"}
 
-// player places one task.
-type player func(t *Task) (node string, gpus []share, err error)
+// player places one task after the other.
+type player interface {
+	placeTask(t *Task) (node string, gpus []share, err error)
+}
 
 func (t *Trace) newPlayer(policy string, m *Mix, seed uint64) (player, error) {
 	file := fragmentationProfile
 	switch policy {
 	case "FGD":
-		f := newFGD(t, m)
-		return func(t *Task) (string, []share, error) {
-			node, gpus := f.placeTask(t)
-			return node, gpus, nil
-		}, nil
+		return newFGD(t, m), nil
 	case "default":
 		file = defaultProfile
 	case "MostAllocated":
 		file = mostAllocatedProfile
-	case "Fragmentation":
+	case "Fragmentation", "moves":
 		var err error
 		if file, err = profileOf(m); err != nil {
 			return nil, err
@@ -56,15 +55,15 @@ func (t *Trace) newPlayer(policy string, m *Mix, seed uint64) (player, error) {
 	}
 
 	e, err := newEngine(t, file, seed)
-	if err != nil {
-		return nil, err
+	if err != nil || policy != "moves" {
+		return e, err
 	}
-	return e.placeTask, nil
+	return newMover(e), nil
 }
 
 // Play plays a mix and checks that nothing is given away twice.
 func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
-	place, err := t.newPlayer(policy, m, seed)
+	p, err := t.newPlayer(policy, m, seed)
 	if err != nil {
 		return nil, err
 	}
@@ -72,13 +71,16 @@ func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
 	r := &Run{Policy: policy, Mix: m.Name, Seed: seed, Decisions: len(arrivals), Placements: make([]Placement, 0, len(arrivals))}
 	began := cpuTime()
 	for i := range arrivals {
-		node, gpus, err := place(&arrivals[i])
+		node, gpus, err := p.placeTask(&arrivals[i])
 		if err != nil {
 			return nil, fmt.Errorf("%s, mix %s, seed %d: %w", policy, m.Name, seed, err)
 		}
 		r.Placements = append(r.Placements, Placement{arrivals[i].Name, node, gpus})
 	}
 	r.Took = cpuTime() - began
+	if m, is := p.(*mover); is {
+		r.Moves = m.moves
+	}
 	return r, t.checkRun(r, arrivals)
 }
 
@@ -94,18 +96,37 @@ func (t *Trace) checkRun(r *Run, arrivals []Task) error {
 	}
 
 	var sum int64
+	moves, at := r.Moves, map[int]Placement{}
 	for i, p := range r.Placements {
+		for ; len(moves) > 0 && moves[0].Arrival == i; moves = moves[1:] {
+			m := &moves[0]
+			before := at[m.Task]
+			nodes[before.Node].returnTask(&arrivals[m.Task].Shape, before.gpus)
+			if err := nodes[m.Node].takeTask(&arrivals[m.Task].Shape, m.gpus); err != nil {
+				return fmt.Errorf("%s, mix %s, seed %d, arrival %d, %s moved to %s: %w", r.Policy, r.Mix, r.Seed, i+1, m.Placement.Task, m.Node, err)
+			}
+			at[m.Task] = m.Placement
+		}
 		if p.Node == "" {
 			continue
 		}
 		if err := nodes[p.Node].takeTask(&arrivals[i].Shape, p.gpus); err != nil {
 			return fmt.Errorf("%s, mix %s, seed %d, arrival %d, %s on %s: %w", r.Policy, r.Mix, r.Seed, i+1, p.Task, p.Node, err)
 		}
+		at[i] = p
 		sum += arrivals[i].wantedGPUs()
 	}
 
 	r.Allocated = 100 * float64(sum) / float64(t.GPUs*Milli)
 	return nil
+}
+
+func (n *freeNode) returnTask(s *Shape, gpus []share) {
+	n.CPU += s.CPU
+	n.Memory += s.Memory
+	for _, g := range gpus {
+		n.free[g.gpu] += g.amount
+	}
 }
 
 func (n *freeNode) takeTask(s *Shape, gpus []share) error {

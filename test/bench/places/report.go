@@ -6,14 +6,23 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 )
 
-// WriteCSV writes the placements of a run to MIX-SEED.csv in a folder.
+// WriteCSV writes the placements of a run to MIX-SEED.csv in a folder. Those of a run with moves are
+// as they are in the end, in MIX-SEED-moves.csv.
 func (r *Run) WriteCSV(dir string) (err error) {
-	f, err := os.Create(filepath.Join(dir, fmt.Sprintf("%s-%d.csv", r.Mix, r.Seed)))
+	name, last := fmt.Sprintf("%s-%d.csv", r.Mix, r.Seed), slices.Clone(r.Placements)
+	if r.Policy == "moves" {
+		name = fmt.Sprintf("%s-%d-moves.csv", r.Mix, r.Seed)
+	}
+	for _, m := range r.Moves {
+		last[m.Task] = m.Placement
+	}
+	f, err := os.Create(filepath.Join(dir, name))
 	if err != nil {
 		return err
 	}
@@ -26,7 +35,7 @@ func (r *Run) WriteCSV(dir string) (err error) {
 
 	w := bufio.NewWriter(f)
 	fmt.Fprintln(w, "arrival,pod,node,gpus")
-	for i, p := range r.Placements {
+	for i, p := range last {
 		var gpus []string
 		for _, g := range p.gpus {
 			gpus = append(gpus, fmt.Sprintf("%d:%d", g.gpu, g.amount))

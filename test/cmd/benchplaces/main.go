@@ -14,7 +14,7 @@ import (
 
 func main() {
 	dir := flag.String("trace", "bench/places/openb", "folder with nodes.csv and pods-MIX.csv or pods-MIX.csv.gz")
-	out := flag.String("out", "", "folder to write the placements of Fragmentation to, as MIX-SEED.csv")
+	out := flag.String("out", "", "folder to write the placements of Fragmentation to, as MIX-SEED.csv, and those with moves, as MIX-SEED-moves.csv")
 	policies := flag.String("policies", strings.Join(places.Policies, ","), "what is played")
 	mixes := flag.String("mixes", "", "mixes that are played, separated by commas (default all)")
 	seeds := flag.Int("seeds", 10, "how many orders of arrival are played")
@@ -62,7 +62,7 @@ func run(dir, out string, policies, mixes []string, first uint64, seeds int) err
 					return err
 				}
 				report.Add(r)
-				if out != "" && policy == "Fragmentation" {
+				if out != "" && (policy == "Fragmentation" || policy == "moves") {
 					if err := r.WriteCSV(out); err != nil {
 						return err
 					}

@@ -1,0 +1,195 @@
+package places
+
+import (
+	"cmp"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// Moved is a task that got another node.
+type Moved struct {
+	Arrival int // before which; counted from 0
+	Task    int // the number of its arrival
+	Placement
+}
+
+// When moves are made: at most movesPer100 of them per 100 arrivals so far. What is not used is
+// kept for later.
+const (
+	movesPer100 = 3
+	// lookEvery is after how many arrivals a move is looked for that leaves more useful capacity.
+	lookEvery = 100 / movesPer100
+	// triedMoves bounds how many moves are proved at a time.
+	triedMoves = 8
+)
+
+// What a move has to bring in worth, in thousandths of a GPU that are expected to be left over in
+// the end: one that makes room for an arrival may cost some.
+const (
+	leastForArrival = -300
+	leastForOthers  = 20
+	thousandth      = 16 << 20 // see fragmentation.Outlook.Worth
+)
+
+// mover plays with Berth's engine and makes proved moves: the engine decides the task that leaves
+// anew on the cluster without it, and it must get another node.
+type mover struct {
+	*engine
+	plugin  *plugins.Fragmentation
+	arrived int
+	objects map[types.UID]*v1.Pod
+	numbers map[types.UID]int // of arrivals
+	moves   []Moved
+	// changes counts placements. A shape for which no move makes room is not tried again before the
+	// next.
+	changes int
+	failed  map[Shape]int
+}
+
+func newMover(e *engine) *mover {
+	return &mover{engine: e, plugin: plugins.FragmentationIn(e.profile), objects: map[types.UID]*v1.Pod{},
+		numbers: map[types.UID]int{}, failed: map[Shape]int{}}
+}
+
+func (m *mover) mayMove() bool { return 100*(len(m.moves)+1) <= movesPer100*(m.arrived+1) }
+
+// placeTask implements player.
+func (m *mover) placeTask(t *Task) (node string, gpus []share, err error) {
+	defer func() { m.arrived++ }()
+	object := m.podOf(t)
+	m.objects[object.UID], m.numbers[object.UID] = object, m.arrived
+	p := m.cluster.Pending(object)
+
+	if m.arrived%lookEvery == 0 && m.mayMove() {
+		m.tryMoves(nil, leastForOthers)
+	}
+	d := m.decider.Decide(p)
+	if d.Err != nil {
+		return "", nil, d.Err
+	}
+	if d.Node != nil {
+		err := m.placeOn(p, d.Node)
+		return d.Node.Name, sharesOf(p), err
+	}
+
+	if at, known := m.failed[t.Shape]; t.GPUs == 0 || !m.mayMove() || known && at == m.changes {
+		return "", nil, nil
+	}
+	if !m.tryMoves(p, leastForArrival) {
+		m.failed[t.Shape] = m.changes
+		return "", nil, nil
+	}
+	return p.Node.Name, sharesOf(p), nil
+}
+
+func sharesOf(p *cluster.Pod) (gpus []share) {
+	if p.Devices != nil {
+		for _, s := range *p.Devices {
+			gpus = append(gpus, share{int(s.Device), s.Amount})
+		}
+	}
+	return gpus
+}
+
+func (m *mover) placeOn(p *cluster.Pod, n *cluster.Node) error {
+	if _, err := m.plugin.Reserve(m.cluster, p, n); err != nil {
+		return err
+	}
+	m.cluster.Place(p, n)
+	m.changes++
+	return nil
+}
+
+// tryMoves makes the best move that can be proved, and places the pod where the other one left; nil
+// is none.
+func (m *mover) tryMoves(p *cluster.Pod, least int64) bool {
+	list := m.listMoves(p, least*thousandth)
+	for i := range list[:min(len(list), triedMoves)] {
+		if m.makeMove(list[i].leaves, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// move is a task that may leave its node, and by how much that raises the worth of all nodes.
+type move struct {
+	leaves *cluster.Pod
+	value  int64
+}
+
+// listMoves lists what could leave a node so that the pod fits there, the best first.
+func (m *mover) listMoves(p *cluster.Pod, least int64) (list []move) {
+	costs := map[*cluster.PodClass]int64{}
+	for _, n := range m.cluster.SortedNodes() {
+		if p != nil && !m.allowsNode(p, n) {
+			continue
+		}
+		for _, v := range n.Pods {
+			if v.Class.Requests.Scalars[gpuMilli] == 0 && p == nil {
+				continue
+			}
+			rise, fits := m.plugin.Exchange(m.cluster, n, v, p)
+			if !fits {
+				continue
+			}
+			if _, known := costs[v.Class]; !known {
+				costs[v.Class] = m.costElsewhere(v)
+			}
+			if value := rise - costs[v.Class]; value >= least {
+				list = append(list, move{v, value})
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b move) int {
+		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(m.numbers[a.leaves.UID], m.numbers[b.leaves.UID]))
+	})
+	return list
+}
+
+// costElsewhere is what a pod like this one costs where the engine places it.
+func (m *mover) costElsewhere(v *cluster.Pod) int64 {
+	next := m.cluster.Pending(m.objects[v.UID])
+	d := m.decider.Decide(next)
+	if d.Node == nil {
+		const never = 1 << 60
+		return never
+	}
+	_, fine := m.plugin.Score(m.cluster, next, nil).Exact(d.Node)
+	return -fine
+}
+
+// allowsNode reports whether the pod's node affinity allows a node.
+func (m *mover) allowsNode(p *cluster.Pod, n *cluster.Node) bool {
+	for _, f := range m.profile.Filters {
+		if f.Name() == "NodeAffinity" {
+			j := f.Filter(m.cluster, p)
+			return j.Node == nil || j.Node(n) == nil
+		}
+	}
+	return true
+}
+
+// makeMove has a task leave, and the pod come, if the engine then finds another node for what left.
+func (m *mover) makeMove(v, p *cluster.Pod) bool {
+	from, devices, next := v.Node, v.Devices, m.cluster.Pending(m.objects[v.UID])
+	m.cluster.RemovePod(v.UID)
+	came := p == nil || m.placeOn(p, from) == nil
+	if d := m.decider.Decide(next); came && d.Node != nil && d.Node != from && m.placeOn(next, d.Node) == nil {
+		m.moves = append(m.moves, Moved{m.arrived, m.numbers[v.UID], Placement{next.Name, d.Node.Name, sharesOf(next)}})
+		return true
+	}
+
+	if p != nil && came {
+		m.cluster.RemovePod(p.UID)
+		p.NodeName, p.Devices = "", nil
+	}
+	v.NodeName, v.Devices = from.Name, devices
+	m.cluster.Place(v, from)
+	return false
+}
