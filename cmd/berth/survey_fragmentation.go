@@ -47,15 +47,20 @@ plugin. Read-only: get and list, never secrets.`,
 				return usagef("--by %q: must be one of %s", by, strings.Join(survey.Pools, ", "))
 			}
 			args.Resource = v1.ResourceName(resource)
-			given, err := plugins.NewFragmentation(&args)
+			given, err := plugins.NewDeviceValuer(&args)
 			if err != nil {
 				return usagef("--resource, --unit: %w", err)
 			}
 			named := resource != "" || cmd.Flags().Changed("unit")
 			return q.runInquiry(cmd, "", func(w *simulate.World, source simulate.Source) (*written, error) {
-				f := plugins.FragmentationIn(w.Profile(v1.DefaultSchedulerName))
-				if f == nil || named {
+				f := given
+				if profile := w.Profile(v1.DefaultSchedulerName); profile != nil && !named {
+					f = profile.DeviceValuer()
+				}
+				if f == nil {
 					f = given
+				}
+				if f == given {
 					source.Assumed = "" // requests alone decide
 				}
 				s := survey.FragmentationOf(w, f, by, source)

@@ -27,6 +27,8 @@ var namesPlugins = map[string]string{
 
 	"internal/scheduler/options/gates.go": "the feature gate that is named as the plugin is",
 
+	"internal/inspect/survey/fragmentation.go": "the kind of the answer, which is named as the plugin is",
+
 	"internal/controller/rebalance/policy/status.go": "the reason for which a kubelet rejects a pod, named as the plugin is",
 }
 

@@ -21,10 +21,11 @@ const (
 const movesPer100 = 3
 
 // losses is a gauge of the free capacity that the pods that come cannot use, by the scheduler's
-// plugin Fragmentation. It counts pods itself, since a proof counts a successor before it is placed.
+// plugin Fragmentation. It counts pods itself, since a proof counts a successor before it is
+// placed.
 type losses struct {
 	w      *world
-	plugin *plugins.Fragmentation
+	plugin plugins.DeviceValuer
 	nodes  map[int32]*nodeLoss
 	dirty  []*nodeLoss
 	sum    int64
@@ -84,11 +85,11 @@ func (g *losses) currentValue() int64 {
 	return g.sum
 }
 
-// fragmentationOf returns the plugin of the first profile that has it, or nil.
-func (w *world) fragmentationOf() *plugins.Fragmentation {
+// deviceValuer returns that of the first profile that has one, or nil.
+func (w *world) deviceValuer() plugins.DeviceValuer {
 	for _, profile := range w.options.Profiles {
-		if f := plugins.FragmentationIn(profile); f != nil {
-			return f
+		if v := profile.DeviceValuer(); v != nil {
+			return v
 		}
 	}
 	return nil
@@ -97,7 +98,7 @@ func (w *world) fragmentationOf() *plugins.Fragmentation {
 // setupTypical moves pods so that more of what is free can be used by the pods that come.
 func (st *strategy) setupTypical() {
 	w := st.w
-	g := &losses{w: w, plugin: w.fragmentationOf(), nodes: map[int32]*nodeLoss{}}
+	g := &losses{w: w, plugin: w.deviceValuer(), nodes: map[int32]*nodeLoss{}}
 	st.gauge, st.anew = g, true
 	st.ready = func() string {
 		if g.plugin == nil {

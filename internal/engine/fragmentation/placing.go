@@ -52,6 +52,13 @@ func (o *Outlook) Cost(r *Room, t *Task) (cost int64, device int) {
 	return before - worth - change, device
 }
 
+// CostOn is Cost for a share on this device, which has it free.
+func (o *Outlook) CostOn(r *Room, t *Task, device int) int64 {
+	after := Room{r.CPU - t.CPU, r.Memory - t.Memory, r.WholeCPU, slices.Clone(r.Devices)}
+	after.Devices[device] = max(0, after.Devices[device]-t.Amount)
+	return o.Worth(r) - o.Worth(&after)
+}
+
 // After is the room with the task placed there, a share on this device.
 func (r *Room) After(t *Task, device int, whole int64) *Room {
 	after := &Room{r.CPU - t.CPU, r.Memory - t.Memory, r.WholeCPU, slices.Clone(r.Devices)}

@@ -30,6 +30,7 @@ type DynamicResources struct {
 	strict         bool          // that limit is the configured one, so the attempt fails beyond it
 	bindingTimeout time.Duration
 	sets           expressionSets
+	chooser        *Fragmentation // among the devices that fit; nil: the first it is
 
 	mutex  sync.Mutex
 	last   *attempt // the pod asked about last: Filter, Score and Reserve ask about the same one

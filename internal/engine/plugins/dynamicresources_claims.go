@@ -52,7 +52,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return func() {}, nil
 	}
 
-	o := a.offerAt(n)
+	o := a.chosenOffer(p, n)
 	if o.rejection != nil {
 		if o.rejection.Err != nil {
 			return nil, o.rejection.Err

@@ -72,7 +72,7 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 		return ReservedClaims{}, nil, nil
 	}
 
-	o := a.offerAt(n)
+	o := a.chosenOffer(p, n)
 	if o.rejection != nil {
 		if o.rejection.Err != nil {
 			return ReservedClaims{}, nil, o.rejection.Err

@@ -175,7 +175,11 @@ func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClai
 	if err != nil {
 		return &gift{rejection: &Rejection{Err: err}}, true
 	}
+	return a.searchOn(on, n, open)
+}
 
+// searchOn looks for devices on the grounds.
+func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
 	expressions, over := a.costOfExpressions(open, on)
 	if over {
 		return timedOut(n), false

@@ -22,11 +22,32 @@ func (f *Fragmentation) Resource() (name v1.ResourceName, unit int64) {
 	return f.resource, f.devices.Unit
 }
 
-// FragmentationIn returns the plugin of a profile; nil if it has none.
-func FragmentationIn(p *Profile) *Fragmentation {
-	if p == nil {
-		return nil
+// DeviceValuer values free devices by what the pods that come can use of them. The plugin
+// Fragmentation does.
+type DeviceValuer interface {
+	Resource() (name v1.ResourceName, unit int64)
+	IsGiven() bool
+	LearnPod(p *cluster.Pod)
+	WhatComes(c *cluster.Cluster) []Coming
+	ComingOf(p *cluster.Pod) Coming
+	RoomOf(c *cluster.Cluster, n *cluster.Node) DeviceRoom
+	Fitting(n *cluster.Node, kind *Coming) int64
+	Loss(c *cluster.Cluster, n *cluster.Node, pods []*cluster.Pod) int64
+	Exchange(c *cluster.Cluster, n *cluster.Node, leaves, comes *cluster.Pod) (rise int64, ok bool)
+}
+
+// NewDeviceValuer returns one with the arguments of the plugin.
+func NewDeviceValuer(args *FragmentationArgs) (DeviceValuer, error) { return NewFragmentation(args) }
+
+// DeviceValuer returns the profile's; nil if it has none.
+func (p *Profile) DeviceValuer() DeviceValuer {
+	if f := fragmentationIn(p); f != nil {
+		return f
 	}
+	return nil
+}
+
+func fragmentationIn(p *Profile) *Fragmentation {
 	f, _ := p.made["Fragmentation"].(*Fragmentation)
 	return f
 }
@@ -34,8 +55,8 @@ func FragmentationIn(p *Profile) *Fragmentation {
 // IsGiven reports whether the arguments say what comes. Otherwise it is learnt.
 func (f *Fragmentation) IsGiven() bool { return f.coming.given }
 
-// LearnPod counts a pod that is pending, before what comes is put to use. It does nothing if that is
-// given.
+// LearnPod counts a pod that is pending, before what comes is put to use. It does nothing if that
+// is given.
 func (f *Fragmentation) LearnPod(p *cluster.Pod) {
 	f.coming.mutex.Lock()
 	defer f.coming.mutex.Unlock()
@@ -75,8 +96,9 @@ func (u *future) wanted() (sum int64) {
 // Coming is a kind of pods that comes: as an argument would give it, and its share of all pods.
 type Coming struct {
 	FragmentationTask
-	Share float64
-	of    comingShape
+	Share   float64
+	of      comingShape
+	devices int64
 }
 
 // WhatComes lists the kinds of pods that come, those that come most often first.
@@ -89,7 +111,7 @@ func (f *Fragmentation) WhatComes(c *cluster.Cluster) (list []Coming) {
 	for i := range future.shapes {
 		s := &future.shapes[i]
 		share := float64(s.task.Weight) / float64(max(all, 1))
-		list = append(list, Coming{FragmentationTask: f.argumentOf(s), Share: share, of: *s})
+		list = append(list, Coming{f.argumentOf(s), share, *s, s.task.Amount * 1000 / f.devices.Whole()})
 	}
 	return list
 }
@@ -113,7 +135,7 @@ func (f *Fragmentation) ComingOf(p *cluster.Pod) Coming {
 	required, _ := podNodeAffinity(p.Spec())
 	where, _ := chooseNodes(p.Spec().NodeSelector, required)
 	s := comingShape{task: f.taskOf(p), where: where}
-	return Coming{FragmentationTask: f.argumentOf(&s), of: s}
+	return Coming{f.argumentOf(&s), 0, s, s.task.Amount * 1000 / f.devices.Whole()}
 }
 
 // Fitting counts how many pods of the kind the node could take, were they alone to come.
@@ -147,4 +169,4 @@ func (f *Fragmentation) Fitting(n *cluster.Node, kind *Coming) int64 {
 }
 
 // Devices is how many devices a pod of the kind wants, in thousandths.
-func (k *Coming) Devices(f *Fragmentation) int64 { return k.of.task.Amount * 1000 / f.devices.Whole() }
+func (k *Coming) Devices() int64 { return k.devices }

@@ -146,6 +146,7 @@ func (p *Profile) Fresh() (*Profile, error) {
 }
 
 func (p *Profile) assemblePlugins() {
+	p.deviceChoice()
 	for _, name := range p.At[PreEnqueue] {
 		if gate, ok := p.made[name].(Gate); ok {
 			p.Gates = append(p.Gates, gate)

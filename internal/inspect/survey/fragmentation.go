@@ -82,7 +82,7 @@ func poolOf(w *simulate.World, n *cluster.Node, by string) string {
 }
 
 // FragmentationOf asks the plugin about all nodes.
-func FragmentationOf(w *simulate.World, f *plugins.Fragmentation, by string, source simulate.Source) *Fragmentation {
+func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, source simulate.Source) *Fragmentation {
 	c := w.Cluster()
 	s := &Fragmentation{APIVersion: simulate.APIVersion, Kind: KindFragmentation, Source: source, By: by, Learnt: !f.IsGiven(),
 		Groups: []Devices{}, Pods: []PodKind{}, Tasks: []plugins.FragmentationTask{}, Total: Devices{Name: "total"}}
@@ -112,18 +112,18 @@ func FragmentationOf(w *simulate.World, f *plugins.Fragmentation, by string, sou
 }
 
 // listKinds lists the kinds of pods that want devices: pending ones first, then by share.
-func (s *Fragmentation) listKinds(w *simulate.World, f *plugins.Fragmentation) {
+func (s *Fragmentation) listKinds(w *simulate.World, f plugins.DeviceValuer) {
 	at := map[string]int{}
 	add := func(kind plugins.Coming, pending int, share float64) {
-		if kind.Devices(f) == 0 {
+		if kind.Devices() == 0 {
 			return
 		}
-		key := fmt.Sprint(kind.Requests.Cpu().MilliValue(), kind.Requests.Memory().Value(), kind.Devices(f), kind.NodeSelector, kind.NodeAffinity)
+		key := fmt.Sprint(kind.Requests.Cpu().MilliValue(), kind.Requests.Memory().Value(), kind.Devices(), kind.NodeSelector, kind.NodeAffinity)
 		i, known := at[key]
 		if !known {
 			i = len(s.Pods)
 			at[key] = i
-			s.Pods = append(s.Pods, PodKind{CPU: kind.Requests.Cpu().MilliValue(), Memory: kind.Requests.Memory().Value(), Devices: kind.Devices(f), kind: kind})
+			s.Pods = append(s.Pods, PodKind{CPU: kind.Requests.Cpu().MilliValue(), Memory: kind.Requests.Memory().Value(), Devices: kind.Devices(), kind: kind})
 		}
 		s.Pods[i].Pending += pending
 		s.Pods[i].Share += 100 * share

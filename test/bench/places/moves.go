@@ -52,7 +52,8 @@ type mover struct {
 }
 
 func newMover(e *engine) *mover {
-	return &mover{engine: e, plugin: plugins.FragmentationIn(e.profile), objects: map[types.UID]*v1.Pod{},
+	f, _ := e.profile.DeviceValuer().(*plugins.Fragmentation)
+	return &mover{engine: e, plugin: f, objects: map[types.UID]*v1.Pod{},
 		numbers: map[types.UID]int{}, failed: map[Shape]int{}}
 }
 

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// WriteCSV writes the placements of a run to MIX-SEED.csv in a folder. Those of a run with moves are
-// as they are in the end, in MIX-SEED-moves.csv.
+// WriteCSV writes the placements of a run to MIX-SEED.csv in a folder. Those of a run with moves
+// are as they are in the end, in MIX-SEED-moves.csv.
 func (r *Run) WriteCSV(dir string) (err error) {
 	name, last := fmt.Sprintf("%s-%d.csv", r.Mix, r.Seed), slices.Clone(r.Placements)
 	if r.Policy == "moves" {

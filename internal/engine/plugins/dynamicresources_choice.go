@@ -1,0 +1,265 @@
+package plugins
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/fragmentation"
+)
+
+// part is a piece of hardware that claims take shares of: a device with consumable capacity, or the
+// counters from which partitions are made.
+type part struct {
+	devices map[structured.DeviceID]bool
+	free    float64 // of one
+	wanted  float64 // of one, by the claim
+}
+
+// mostParts bounds how many parts are tried for one claim.
+const mostParts = 16
+
+// chosenOffer is what the node gives the pod.
+func (a *attempt) chosenOffer(p *cluster.Pod, n *cluster.Node) offer {
+	o := a.offerAt(n)
+	if o.rejection == nil && o.results != nil {
+		if chosen := a.chooseDevice(p, n); chosen != nil {
+			o.results = chosen
+		}
+	}
+	return o
+}
+
+// chooseDevice lets the plugin Fragmentation choose among the devices of the node that fit, instead
+// of upstream's first fit, for a pod with one open claim for one device. nil: the first that fits
+// it is.
+func (a *attempt) chooseDevice(p *cluster.Pod, n *cluster.Node) []resourcev1.AllocationResult {
+	x := &a.d.index
+	if a.d.chooser == nil || a.extended != nil || len(a.open) != 1 {
+		return nil
+	}
+	request := onlyRequest(a.open[0])
+	if request == nil {
+		return nil
+	}
+	own := a.localSlices(n)
+	parts := x.partsOf(own, request)
+	if len(parts) < 2 {
+		return nil
+	}
+
+	order := a.d.chooser.rankParts(a.c, p, n, parts)
+	for _, i := range order[:min(len(order), mostParts)] {
+		on, err := a.newGrounds(x.onlyDevices(own, parts[i].devices), 1)
+		if err != nil {
+			return nil
+		}
+		found, _ := a.searchOn(on, n, a.open)
+		if found.results != nil {
+			return found.results
+		}
+	}
+	return nil
+}
+
+// localSlices returns the slices that name the node. Those with counters are among them, which
+// count as shared elsewhere.
+func (a *attempt) localSlices(n *cluster.Node) (own []*resourcev1.ResourceSlice) {
+	x := &a.d.index
+	if x.sharedPools == 0 {
+		return x.slicesFor(n.Name)
+	}
+	for _, slice := range a.c.ResourceSlices.All() {
+		if slice.Spec.NodeName != nil && *slice.Spec.NodeName == n.Name {
+			own = append(own, slice)
+		}
+	}
+	return own
+}
+
+// onlyRequest returns the request of a claim for one device; nil if it asks for something else.
+func onlyRequest(claim *resourcev1.ResourceClaim) *resourcev1.ExactDeviceRequest {
+	if len(claim.Spec.Devices.Requests) != 1 {
+		return nil
+	}
+	r := claim.Spec.Devices.Requests[0].Exactly
+	if r == nil || r.AllocationMode != resourcev1.DeviceAllocationModeExactCount || r.Count > 1 || r.AdminAccess != nil && *r.AdminAccess {
+		return nil
+	}
+	return r
+}
+
+// onlyDevices are the slices with these devices, and those that are taken: they use counters.
+func (x *deviceIndex) onlyDevices(own []*resourcev1.ResourceSlice, devices map[structured.DeviceID]bool) (list []*resourcev1.ResourceSlice) {
+	for _, slice := range own {
+		only := *slice
+		only.Spec.Devices = nil
+		for i := range slice.Spec.Devices {
+			if id := deviceOf(slice, i); devices[id] || x.holders[id] > 0 {
+				only.Spec.Devices = append(only.Spec.Devices, slice.Spec.Devices[i])
+			}
+		}
+		list = append(list, &only)
+	}
+	return list
+}
+
+func deviceOf(slice *resourcev1.ResourceSlice, i int) structured.DeviceID {
+	return structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, slice.Spec.Devices[i].Name)
+}
+
+// partsOf lists what of the node's devices claims take shares of, in the order of the slices.
+func (x *deviceIndex) partsOf(own []*resourcev1.ResourceSlice, request *resourcev1.ExactDeviceRequest) (parts []part) {
+	counters := x.countersOf(own)
+	at := map[counterSet]int{}
+	for _, slice := range own {
+		for i := range slice.Spec.Devices {
+			device, id := &slice.Spec.Devices[i], deviceOf(slice, i)
+			switch {
+			case device.AllowMultipleAllocations != nil && *device.AllowMultipleAllocations:
+				if p, ok := x.shareOf(device, id, request); ok {
+					parts = append(parts, p)
+				}
+			case len(device.ConsumesCounters) == 1 && x.holders[id] == 0:
+				set := counterSet{poolOf(slice), device.ConsumesCounters[0].CounterSet}
+				free := counters[set]
+				if free == nil {
+					continue
+				}
+				if _, known := at[set]; !known {
+					at[set] = len(parts)
+					parts = append(parts, part{devices: map[structured.DeviceID]bool{}, free: free.least(), wanted: 1})
+				}
+				p := &parts[at[set]]
+				p.devices[id] = true
+				p.wanted = min(p.wanted, free.shareOf(device.ConsumesCounters[0].Counters))
+			}
+		}
+	}
+	return parts
+}
+
+// shareOf is a device with consumable capacity: the scarcest of the capacities that are asked for
+// counts. ok is false if none is.
+func (x *deviceIndex) shareOf(device *resourcev1.Device, id structured.DeviceID, request *resourcev1.ExactDeviceRequest) (p part, ok bool) {
+	if request.Capacity == nil || len(request.Capacity.Requests) == 0 {
+		return p, false
+	}
+	p = part{devices: map[structured.DeviceID]bool{id: true}, free: 1}
+	for name, wanted := range request.Capacity.Requests {
+		capacity, has := device.Capacity[name]
+		all := capacity.Value.AsApproximateFloat64()
+		if !has || all <= 0 {
+			return p, false
+		}
+		free := all
+		if consumed := x.taken.AggregatedCapacity[id]; consumed != nil && consumed[name] != nil {
+			free -= consumed[name].AsApproximateFloat64()
+		}
+		p.free, p.wanted = min(p.free, free/all), max(p.wanted, wanted.AsApproximateFloat64()/all)
+	}
+	return p, true
+}
+
+// counterSet names the counters of a pool from which partitions are made.
+type counterSet struct {
+	pool poolID
+	name string
+}
+
+// counted is what a counter set has, and what is left.
+type counted struct{ all, free map[string]float64 }
+
+// least is the share that is free of the counter of which the least is.
+func (c *counted) least() float64 {
+	share := 1.0
+	for name, all := range c.all {
+		if all > 0 {
+			share = min(share, c.free[name]/all)
+		}
+	}
+	return share
+}
+
+// shareOf is the largest share that a partition takes of a counter.
+func (c *counted) shareOf(wanted map[string]resourcev1.Counter) (share float64) {
+	for name, w := range wanted {
+		if all := c.all[name]; all > 0 {
+			share = max(share, w.Value.AsApproximateFloat64()/all)
+		}
+	}
+	return share
+}
+
+// countersOf sums up the counters of the node's pools and what allocated partitions take of them.
+func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet]*counted {
+	sets := map[counterSet]*counted{}
+	for _, slice := range own {
+		for i := range slice.Spec.SharedCounters {
+			c := &counted{map[string]float64{}, map[string]float64{}}
+			for name, counter := range slice.Spec.SharedCounters[i].Counters {
+				c.all[name] = counter.Value.AsApproximateFloat64()
+				c.free[name] = c.all[name]
+			}
+			sets[counterSet{poolOf(slice), slice.Spec.SharedCounters[i].Name}] = c
+		}
+	}
+	for _, slice := range own {
+		for i := range slice.Spec.Devices {
+			if x.holders[deviceOf(slice, i)] == 0 {
+				continue
+			}
+			for _, use := range slice.Spec.Devices[i].ConsumesCounters {
+				if c := sets[counterSet{poolOf(slice), use.CounterSet}]; c != nil {
+					for name, counter := range use.Counters {
+						c.free[name] -= counter.Value.AsApproximateFloat64()
+					}
+				}
+			}
+		}
+	}
+	return sets
+}
+
+// rankParts orders the parts that have what is wanted, by what a placement takes from their worth,
+// the first of equals first. They take the place of the devices that the extended resource counts.
+func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, parts []part) (order []int) {
+	const rounding = 1e-6
+	whole := float64(f.devices.Whole())
+	room := fragmentation.Room{CPU: n.Size.MilliCPU - n.Requested.MilliCPU, Memory: n.Size.Memory - n.Requested.Memory, WholeCPU: n.Size.MilliCPU}
+	task := f.taskOf(p)
+	amounts := make([]int64, len(parts))
+	for i := range parts {
+		room.Devices = append(room.Devices, max(0, int64(parts[i].free*whole+rounding)))
+		amounts[i] = int64(math.Ceil(parts[i].wanted*whole - rounding))
+		if parts[i].free+rounding >= parts[i].wanted {
+			order = append(order, i)
+		}
+	}
+
+	o := f.coming.currentFuture(f, c).outlookOf(n)
+	costs := make([]int64, len(parts))
+	for _, i := range order {
+		if f.devices.Whole() == 1 { // the plugin knows whole devices only: the tightest is best
+			break
+		}
+		task.Amount = amounts[i]
+		costs[i] = o.CostOn(&room, &task, i)
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(costs[a], costs[b]), cmp.Compare(parts[a].free, parts[b].free))
+	})
+	return order
+}
+
+// deviceChoice has the plugin Fragmentation of the profile choose devices.
+func (p *Profile) deviceChoice() {
+	f := fragmentationIn(p)
+	if d, ok := p.made["DynamicResources"].(*DynamicResources); ok && f != nil && p.Has(Reserve, f.Name()) {
+		d.chooser = f
+	}
+}
