@@ -67,7 +67,7 @@ type Explanation struct {
 	// GroupSuggestions are changes with which the pod group of a pod that fits by itself would be
 	// placed, the smallest first.
 	GroupSuggestions []GroupSuggestion `json:"groupSuggestions,omitempty"`
-	Eviction    *Eviction    `json:"eviction,omitempty"`
+	Eviction         *Eviction         `json:"eviction,omitempty"`
 	// Node is the verdict of every plugin on one node, if asked for.
 	Node *NodeReport `json:"node,omitempty"`
 
