@@ -7,11 +7,15 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-RUN kubernetes=1$(sed -n 's|^\tk8s.io/client-go v0||p' go.mod) minor=${kubernetes#1.} && CGO_ENABLED=0 GOOS=linux GOARCH=$TARGETARCH go build -trimpath -buildvcs=false \
-      -ldflags "-s -w -buildid= -X main.version=$VERSION -X k8s.io/component-base/version.gitVersion=v$kubernetes -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=${minor%%.*}" \
-      -o /out/ ./cmd/berth ./cmd/berth-scheduler
+RUN kubernetes=1$(sed -n 's|^\tk8s.io/client-go v0||p' go.mod) minor=${kubernetes#1.} && \
+    echo "-s -w -buildid= -X main.version=$VERSION -X k8s.io/component-base/version.gitVersion=v$kubernetes -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=${minor%%.*}" > /ldflags && \
+    CGO_ENABLED=0 GOOS=linux GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "$(cat /ldflags)" -o /out/ ./cmd/berth ./cmd/berth-scheduler
 
-FROM scratch
+# With --target node: the kubelet is in the image, too, to be copied to a machine for `berth agent`.
+FROM build AS build-node
+RUN cd controlplane && CGO_ENABLED=0 GOOS=linux GOARCH=$TARGETARCH go build -trimpath -buildvcs=false -ldflags "$(cat /ldflags)" -o /out/ k8s.io/kubernetes/cmd/kubelet
+
+FROM scratch AS both
 ARG VERSION=unknown REVISION=unknown CREATED=unknown
 LABEL org.opencontainers.image.title=berth \
       org.opencontainers.image.description="Scheduling, preemption and eviction for Kubernetes" \
@@ -24,3 +28,8 @@ LABEL org.opencontainers.image.title=berth \
 COPY --from=build /out/berth /out/berth-scheduler /src/LICENSE /
 USER 65532:65532
 ENTRYPOINT ["/berth"]
+
+FROM both AS node
+COPY --from=build-node /out/kubelet /
+
+FROM both
