@@ -213,11 +213,13 @@ func (p *Page) row(style, indent string, row []string, widths []int) {
 	at := len(indent)
 	for i, cell := range row {
 		width := utf8.RuneCountInString(cell)
-		if p.width > 0 && at+width > p.width && at > len(indent)+4 {
-			p.styledLine(style, string(line))
+		if p.width > 0 && cell != "" && at+width > p.width && at > len(indent)+4 {
+			if strings.TrimSpace(string(line)) != "" {
+				p.styledLine(style, string(line))
+			}
 			line, at = []byte(indent+"    "), len(indent)+4
 		}
-		if p.width > 0 && at+width > p.width { // it has lines of its own, and is too wide for one
+		if p.width > 0 && cell != "" && at+width > p.width { // it has lines of its own, and is too wide for one
 			parts := wrap(cell, p.width-at, p.width-len(indent)-4)
 			for _, part := range parts[:len(parts)-1] {
 				p.styledLine(style, string(line)+part)

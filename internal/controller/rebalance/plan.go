@@ -1,6 +1,7 @@
 package rebalance
 
 import (
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -102,6 +103,14 @@ type Measure struct {
 	Name   string `json:"name"`
 	Before int64  `json:"before"`
 	After  int64  `json:"after"`
+}
+
+// String is for people: what is counted in millionths of a node is a share of it.
+func (m Measure) String() string {
+	if m.Name == aboveTarget {
+		return fmt.Sprintf("use above target %.4g %% -> %.4g %% of a node", float64(m.Before)*100/whole, float64(m.After)*100/whole)
+	}
+	return fmt.Sprintf("%s %d -> %d", m.Name, m.Before, m.After)
 }
 
 // Next is a candidate that was not chosen at that point of the plan.

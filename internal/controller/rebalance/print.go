@@ -70,7 +70,7 @@ func (plan *Plan) Summary() string {
 	var better []string
 	for _, m := range plan.Measures {
 		if m.Before != m.After {
-			better = append(better, fmt.Sprintf("%s %d -> %d", m.Name, m.Before, m.After))
+			better = append(better, m.String())
 		}
 	}
 	return fmt.Sprintf("%s: %s.%s", answer.Count(len(plan.Moves), "move"), strings.Join(better, ", "), plan.surgeless())

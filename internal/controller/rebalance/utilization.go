@@ -56,8 +56,11 @@ func (g *usage) gaugeName() string {
 	if g.u.High {
 		return "underused nodes with pods"
 	}
-	return "use above target (millionths)"
+	return aboveTarget
 }
+
+// aboveTarget is the name of what LowNodeUtilization makes smaller.
+const aboveTarget = "use above target (millionths)"
 
 func (g *usage) currentValue() int64 { return g.sum }
 

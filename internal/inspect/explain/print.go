@@ -154,10 +154,18 @@ func (p printer) printGroups(e *Explanation) {
 	rows := [][]string{{"COUNT", "PLUGIN", "CODE", "REASON", "NODES"}}
 	for _, g := range e.Groups {
 		reason := strings.Join(g.Reasons, ", ")
-		if len(g.Detail) > 0 {
-			reason += ": " + strings.Join(g.Detail, "; ")
+		if len(g.Detail) == 1 {
+			reason += ": " + g.Detail[0]
 		}
 		rows = append(rows, []string{fmt.Sprint(g.Count), cmp.Or(g.Plugin, "-"), g.Code, reason, p.joinNames(g.Nodes)})
+		if len(g.Detail) == 1 {
+			continue
+		}
+
+		// What differs from node to node has a line of its own: one of all would be wider than any terminal.
+		for _, detail := range g.Detail {
+			rows = append(rows, []string{"", "", "", "  " + detail, ""})
+		}
 	}
 	p.printColumns(rows)
 }

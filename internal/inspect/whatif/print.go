@@ -66,6 +66,7 @@ func (p printer) printForecast(f *Forecast) {
 		p.Line("note: %s", note)
 	}
 
+	p.printMadeUp(f)
 	if f.Source.From != "" {
 		p.Line("\n%s. Nothing was written.", f.Source)
 	}
@@ -137,6 +138,14 @@ func (p printer) printTable(list []Leaving) {
 	}
 }
 
+// printMadeUp keeps anybody from looking for the pods of the forecast in a cluster.
+func (p printer) printMadeUp(f *Forecast) {
+	renamed := func(l Leaving) bool { return l.Next != nil && l.Next.Name != l.Name }
+	if slices.ContainsFunc(f.Leaving, renamed) || slices.ContainsFunc(f.placedByThis(), func(p Placed) bool { return !p.Before }) {
+		p.Line("\nThe names of new pods are made up.")
+	}
+}
+
 func (p printer) printAside(title string, list []Leaving) {
 	if len(list) == 0 {
 		return
@@ -165,10 +174,6 @@ func (p printer) printPlaced(list []Placed) {
 	p.Table("  ", rows)
 	if len(list) > most && !p.wide {
 		p.Line("  and %d more", len(list)-most)
-	}
-
-	if slices.ContainsFunc(list, func(p Placed) bool { return !p.Before }) {
-		p.Line("  The names of new pods are made up.")
 	}
 }
 

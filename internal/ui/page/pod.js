@@ -83,7 +83,7 @@ export class PodView {
         button.setAttribute('aria-pressed', String(on));
         this.marks(on ? g.nodes : null);
       }}, h('b', {}, count(g.count)),
-      h('span', {class: 'why-text'}, h('span', {}, breakable(g.reasons.join(', '))), g.detail?.length ? h('span', {class: 'quiet'}, breakable(g.detail.join('; '))) : null,
+      h('span', {class: 'why-text'}, h('span', {}, breakable(g.reasons.join(', '))), (g.detail || []).map((d) => h('span', {class: 'quiet'}, breakable(d))),
         h('span', {class: 'quiet small'}, g.plugin || '', g.preemptionHelps ? ' · removing pods of lower priority could help' : '')),
       h('span', {class: 'meter', 'aria-hidden': 'true'}, h('i', {style: {width: 100 * g.count / e.nodes + '%'}})));
       button.title = 'Show these nodes on the map';
