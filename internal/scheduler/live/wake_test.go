@@ -48,7 +48,7 @@ type sleepers struct {
 	last     string
 }
 
-var features = []string{"room", "devices", "labels", "taints", "ports", "spread", "affinity", "anti", "gates", "priority"}
+var features = []string{"room", "devices", "labels", "taints", "ports", "spread", "affinity", "anti", "gates", "priority", "resizes"}
 
 func (s *sleepers) has(feature string, one int) bool { return s.features[feature] && s.chance(one) }
 
@@ -77,7 +77,7 @@ func (s *sleepers) run() {
 
 func (s *sleepers) node(i int) *v1.Node {
 	n := aNode(fmt.Sprintf("n%d", i), "100")
-	if s.features["room"] || s.features["priority"] {
+	if s.features["room"] || s.features["priority"] || s.features["resizes"] {
 		n.Status.Allocatable[v1.ResourceCPU] = resource.MustParse(pick(s, "1", "2"))
 	}
 	if s.features["spread"] || s.features["room"] {
@@ -195,6 +195,10 @@ func (s *sleepers) something() string {
 			p := pods[s.rng.IntN(len(pods))]
 			fakeapi.Change(s.api, p, func(p *v1.Pod) {
 				p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("50m")
+				if s.features["resizes"] && p.Spec.NodeName != "" { // what the kubelet has got to so far
+					p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: p.Spec.Containers[0].Name, AllocatedResources: v1.ResourceList{
+						v1.ResourceCPU: resource.MustParse(pick(s, "50m", "900m"))}}}
+				}
 			})
 			return fmt.Sprintf("made pod %s on %q smaller", p.Name, p.Spec.NodeName)
 		}
