@@ -235,7 +235,7 @@ func (c *chaos) somethingOfGroups() {
 func (c *chaos) addGroup(name string) {
 	c.made++
 	g := &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(fmt.Sprintf("%s-%d", name, c.made))}}
-	g.Spec.Priority = new(int32(c.rng.IntN(3) * 10))
+	g.Spec.Priority = new(priorityOf(name))
 	if c.rng.IntN(4) == 0 {
 		g.Spec.SchedulingPolicy.Basic = &schedulingv1beta1.BasicSchedulingPolicy{}
 	} else {
@@ -264,10 +264,24 @@ func (c *chaos) loseGroup(g *groups.PodGroup) {
 func (c *chaos) addMember(group string) {
 	p := c.newPod(fmt.Sprintf("m%d", c.made))
 	p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
+	if c.rng.IntN(40) > 0 { // else its group is in error as long as it is there
+		*p.Spec.Priority, p.Spec.PreemptionPolicy = priorityOf(group), nil
+	}
 	if c.rng.IntN(8) == 0 {
 		p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "wait"}}
 	}
 	c.put(p)
+}
+
+// priorityOf is the priority of a group of this name, and of its pods.
+func priorityOf(group string) int32 { return int32(group[len(group)-1]-'0') % 3 * 10 }
+
+// areAlike tells whether pods have the priority of their group, and one preemption policy: no other
+// group is placed where groups have a priority.
+func areAlike(g *groups.PodGroup, pods ...*v1.Pod) bool {
+	return !slices.ContainsFunc(pods, func(p *v1.Pod) bool {
+		return *p.Spec.Priority != *g.Spec.Priority || (p.Spec.PreemptionPolicy == nil) != (pods[0].Spec.PreemptionPolicy == nil)
+	})
 }
 
 // loseMember deletes a pod of the group, and has another one come in its place.
@@ -337,7 +351,7 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 		if started {
 			need = 1
 		}
-		if len(waiting) < need || held {
+		if len(waiting) < need || held || c.gangs.gates.Preemption && !areAlike(object, append(waiting, bound...)...) {
 			continue
 		}
 		if where, fits := fits(truth, object, bound, waiting, need); fits {

@@ -51,8 +51,8 @@ func errSeveralSchedulers(one, another string) error {
 }
 
 // newGroup returns an attempt for pending members, given in the order in which they are decided.
-// foreign is set if they are not all of one profile.
-func (as *attempts) newGroup(g *groups.Group, items []*queue.Item) (a *groupAttempt, foreign error) {
+// discord is set if they, and those placed before, are not alike as a group's pods have to be.
+func (as *attempts) newGroup(g *groups.Group, items []*queue.Item) (a *groupAttempt, discord error) {
 	first := items[0].Pod.Spec.SchedulerName
 	a = &groupAttempt{
 		attempts: as, group: g, profile: as.profiles.byName[first], byAsked: make(map[*gang.Member]*member, len(items)),
@@ -61,10 +61,6 @@ func (as *attempts) newGroup(g *groups.Group, items []*queue.Item) (a *groupAtte
 	var request []*gang.Member
 	for i, item := range items {
 		p := as.profiles.byName[item.Pod.Spec.SchedulerName]
-		if p != a.profile && foreign == nil {
-			foreign = errSeveralSchedulers(first, item.Pod.Spec.SchedulerName)
-		}
-
 		m := &members[i]
 		m.placement, m.asked = as.newPlacement(p, item), &asked[i]
 		m.sibling = true
@@ -76,7 +72,51 @@ func (as *attempts) newGroup(g *groups.Group, items []*queue.Item) (a *groupAtte
 	}
 
 	a.attempt = gang.New(a.newRequest(request))
-	return a, foreign
+	return a, as.findDiscord(g, items)
+}
+
+// findDiscord returns upstream's error if the pods of a group do not all name one scheduler, or,
+// where groups have a priority, do not all have the group's and one preemption policy. Without it
+// it would be the luck of the order who makes room for whom.
+func (as *attempts) findDiscord(g *groups.Group, items []*queue.Item) error {
+	first := &items[0].Pod.Spec
+	for _, item := range items {
+		if name := item.Pod.Spec.SchedulerName; name != first.SchedulerName {
+			return errSeveralSchedulers(name, first.SchedulerName)
+		}
+		if err := as.podGroups.compareWithGroup(g, item.Class, first.PreemptionPolicy); err != nil {
+			return err
+		}
+	}
+	for _, p := range as.podGroups.units.OnNodes(g) {
+		if err := as.podGroups.compareWithGroup(g, p.Class, first.PreemptionPolicy); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// compareWithGroup returns an error if a pod has another priority than its group, or another
+// preemption policy than the first of its pods.
+func (gs *podGroups) compareWithGroup(g *groups.Group, class *cluster.PodClass, first *v1.PreemptionPolicy) error {
+	if !gs.gates.Preemption {
+		return nil
+	}
+	if class.Priority != g.Priority() {
+		return fmt.Errorf("all pods in a single pod group should have the same priority as the pod group's priority, got %d and %d",
+			class.Priority, g.Priority())
+	}
+	if of, all := policyOf(class.Spec.PreemptionPolicy), policyOf(first); of != all {
+		return fmt.Errorf("all pods in a single pod group should have the same preemption policy, got %v and %v", of, all)
+	}
+	return nil
+}
+
+func policyOf(policy *v1.PreemptionPolicy) v1.PreemptionPolicy {
+	if policy == nil {
+		return v1.PreemptLowerPriority
+	}
+	return *policy
 }
 
 // newRequest returns what gang is asked about the members.
@@ -139,10 +179,10 @@ func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 		return
 	}
 
-	a, foreign := as.newGroup(g, items)
+	a, discord := as.newGroup(g, items)
 	defer a.recoverPanic()
-	if foreign != nil {
-		a.failAll(foreign)
+	if discord != nil {
+		a.failAll(discord)
 		as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, Errored, 0)
 		return
 	}

@@ -64,7 +64,9 @@ func savedGang(t *testing.T, s *saver, first bool, gates groups.Gates, priority 
 	low := aPod("low", "2")
 	low.Spec.NodeName, *low.Spec.Priority = "n", priority
 	core.Step(begin, Seen{Pods, low})
-	core.Step(begin, Seen{PodGroups, gangOf("g", 3)})
+	g := gangOf("g", 3)
+	g.Spec.Priority = new(int32(100))
+	core.Step(begin, Seen{PodGroups, g})
 	for i := range 3 {
 		p := aPod(fmt.Sprint("m", i), "1")
 		*p.Spec.Priority = 100

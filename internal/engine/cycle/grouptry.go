@@ -44,9 +44,9 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 		return t
 	}
 
-	a, foreign := c.attempts.newGroup(g, items)
-	if foreign != nil {
-		return &decision.GroupTrial{Tried: len(a.members), Needed: a.attempt.Need, Message: foreign.Error()}
+	a, discord := c.attempts.newGroup(g, items)
+	if discord != nil {
+		return &decision.GroupTrial{Tried: len(a.members), Needed: a.attempt.Need, Message: discord.Error()}
 	}
 	return a.preview()
 }

@@ -17,8 +17,7 @@ import (
 )
 
 // victimWorld is nodes with pods on them, and a gang that may preempt some of these. Its members
-// are equal, or unlike in half of the worlds; in some the gang has a priority that its members
-// lack.
+// are equal, or unlike in half of the worlds.
 type victimWorld struct {
 	nodes   []*v1.Node
 	free    []int64 // millicores by node, with all pods there
@@ -26,12 +25,10 @@ type victimWorld struct {
 	at      []int   // the nodes of running
 	members []int64 // what they request, in millicores
 	gates   groups.Gates
-	lower   bool // only the gang has its priority
 }
 
 func newVictimWorld(rng *rand.Rand, unlike bool) *victimWorld {
 	w := &victimWorld{gates: groups.Gates{Generic: true, Gang: true, Preemption: rng.IntN(2) == 0}}
-	w.lower = w.gates.Preemption && rng.IntN(2) == 0
 	cpu, nodes := int64(1+rng.IntN(3))*1000, 1+rng.IntN(4)
 	for range 1 + rng.IntN(5) {
 		if unlike {
@@ -144,9 +141,7 @@ func (w *victimWorld) victims(t *testing.T) (gone uint, bound int) {
 	core.Step(begin, Seen{PodGroups, g})
 	for i, cpu := range w.members {
 		p := aPod(fmt.Sprintf("m%d", i), fmt.Sprintf("%dm", cpu))
-		if *p.Spec.Priority = 100; w.lower {
-			*p.Spec.Priority = -10
-		}
+		*p.Spec.Priority = 100
 		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
 		core.Step(begin, Seen{Pods, p})
 	}

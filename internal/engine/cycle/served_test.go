@@ -127,7 +127,11 @@ func (s *served) pod() *v1.Pod {
 		spec.ResourceClaims = []v1.PodResourceClaim{{Name: "r", ResourceClaimName: new(s.one("d", 5))}}
 	}
 	if s.has("groups", 2) {
-		p.Namespace, spec.SchedulingGroup = "default", &v1.PodSchedulingGroup{PodGroupName: new(s.one("g", 3))}
+		group := s.one("g", 3)
+		p.Namespace, spec.SchedulingGroup = "default", &v1.PodSchedulingGroup{PodGroupName: &group}
+		if !s.chance(30) { // else its group is in error as long as it is there
+			*spec.Priority, spec.PreemptionPolicy = priorityOf(group), nil
+		}
 	}
 	return p
 }
@@ -268,7 +272,7 @@ func (s *served) changeGroup() string {
 		return "group " + name + " is there, " + there.Name
 	}
 	g := gangOf(name, 1+s.rng.IntN(4))
-	g.UID, g.Spec.Priority = s.uid(name), new(pickOf[int32](s, 0, 10, 20))
+	g.UID, g.Spec.Priority = s.uid(name), new(priorityOf(name))
 	if s.chance(4) {
 		g.Spec.SchedulingPolicy = schedulingv1beta1.PodGroupSchedulingPolicy{Basic: &schedulingv1beta1.BasicSchedulingPolicy{}}
 	}

@@ -162,7 +162,8 @@ func (p printer) printGroups(e *Explanation) {
 			continue
 		}
 
-		// What differs from node to node has a line of its own: one of all would be wider than any terminal.
+		// What differs from node to node has lines of its own: in one it would be wider than any
+		// terminal.
 		for _, detail := range g.Detail {
 			rows = append(rows, []string{"", "", "", "  " + detail, ""})
 		}
