@@ -154,7 +154,7 @@ func (r *RoomMaker) noteRejectors(m *Member, refused []string, changed bool) {
 }
 
 // removeAllLower removes all pods that are less important than every member, searches for a
-// placement, and restores those at once that are on nodes without members.
+// placement, and restores those at once that are on nodes without members, if that is possible.
 func (r *RoomMaker) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	for n := range r.eachNode {
 		if r.bound.isSpent() {
@@ -166,21 +166,38 @@ func (r *RoomMaker) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod, o
 		return nil, false
 	}
 
+	needed, others := r.splitByUse(units, gone)
+	r.tentative.Rewind(0)
+	for _, unit := range others {
+		gone.Restore(unit)
+	}
+	if r.placer.placeAnyhow() {
+		return needed, true
+	}
+
+	// It was no room that the others took: a pod that is the first of its series fits only where no
+	// pod that it wants to be near is anywhere. Those that may stay are found one by one.
+	r.tentative.Rewind(0)
+	for _, unit := range others {
+		gone.Remove(unit...)
+	}
+	return append(needed, others...), r.placer.placeAnyhow()
+}
+
+// splitByUse splits units into those with a pod on a node that a member is counted on, and others.
+func (r *RoomMaker) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (needed, others [][]*cluster.Pod) {
 	taken := map[*cluster.Node]bool{}
 	for _, m := range r.tentative.placed {
 		taken[m.Node] = true
 	}
-	r.tentative.Rewind(0)
-	needed := units[:0]
 	for _, unit := range units {
 		if slices.ContainsFunc(unit, func(p *cluster.Pod) bool { return taken[gone.NodeOf(p)] }) {
 			needed = append(needed, unit)
 		} else {
-			gone.Restore(unit)
+			others = append(others, unit)
 		}
 	}
-
-	return needed, r.placer.placeAnyhow()
+	return needed, others
 }
 
 // removeLowerFrom removes the pods of one node that are less important than every member.

@@ -1,0 +1,203 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	clientset "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/scheduler"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestGangsPreemptWhereUpstreamDoes: a gang with a priority finds pods in its way that matter less,
+// as much, or more. Where the scheduler of Kubernetes places it or makes room for it, Berth does;
+// and where both make room, no more pods leave for Berth. In a few worlds a member has another
+// priority than the gang: both refuse it.
+func TestGangsPreemptWhereUpstreamDoes(t *testing.T) {
+	featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
+		features.GenericWorkload: true, features.TopologyAwareWorkloadScheduling: true,
+	})
+	var told gangTally
+	for i := range uint64(*gangClusters) * 2 {
+		w := generateGang(*first+i, (*first+i)%2 == 1)
+		w.setPriorities(rand.New(rand.NewPCG(*first+i, 19)))
+		theirs, err := w.roomByUpstream(t.Context())
+		if err != nil {
+			t.Fatalf("seed %d: %v", *first+i, err)
+		}
+		ours, err := w.roomByBerth()
+		if err != nil {
+			t.Fatalf("seed %d: %v", *first+i, err)
+		}
+		if fault := told.compare(theirs, ours, w.repels()); fault != "" {
+			t.Errorf("seed %d: %s: upstream %v, Berth %v\n%v", *first+i, fault, theirs, ours, w)
+		}
+	}
+	t.Logf("%+v", told)
+	if *gangClusters >= 40 && (told.Preempted == 0 || told.Refused == 0) {
+		t.Error("too little to compare")
+	}
+}
+
+// gangRoom is what becomes of a gang at once.
+type gangRoom struct {
+	placed  bool
+	victims int // that leave for it
+	refused bool
+}
+
+// gangTally counts worlds by what both schedulers did.
+type gangTally struct {
+	Placed, Preempted, Fewer, Neither, Refused, OnlyBerth, Repelled int
+}
+
+// compare counts a world, and returns what is wrong with it.
+func (g *gangTally) compare(theirs, ours gangRoom, repels bool) (fault string) {
+	helps := func(r gangRoom) bool { return r.placed || r.victims > 0 }
+	switch {
+	case theirs.refused != ours.refused:
+		return "one refuses it"
+	case theirs.refused:
+		g.Refused++
+	case helps(theirs) && !helps(ours) && repels: // upstream does not see the anti-affinity of members that it has just placed
+		g.Repelled++
+	case helps(theirs) && !helps(ours):
+		return "Berth does nothing"
+	case !helps(theirs) && helps(ours):
+		g.OnlyBerth++
+	case !helps(theirs):
+		g.Neither++
+	case ours.placed:
+		g.Placed++
+	case theirs.placed:
+		if !repels {
+			return "Berth preempts where upstream places"
+		}
+		g.Repelled++
+	case ours.victims > theirs.victims && !repels:
+		return "more pods leave"
+	default:
+		g.Preempted++
+		if ours.victims < theirs.victims {
+			g.Fewer++
+		}
+	}
+	return ""
+}
+
+// setPriorities has the gang matter more than some of the pods that run, of which none is its own.
+func (w *gangWorld) setPriorities(rng *rand.Rand) {
+	w.placed = slices.DeleteFunc(w.placed, func(p *v1.Pod) bool { return p.Spec.SchedulingGroup != nil })
+	for _, p := range w.placed {
+		p.Spec.Priority = new([]int32{0, 0, 10, 100, 200}[rng.IntN(5)])
+		p.Status.StartTime = &metav1.Time{Time: p.CreationTimestamp.Add(time.Duration(rng.IntN(100)) * time.Minute)}
+	}
+
+	w.group.Spec.Priority = new(int32(100))
+	w.group.Spec.SchedulingPolicy.Gang.MinCount = int32(max(1, len(w.gang)-rng.IntN(2)))
+	for _, p := range w.gang {
+		p.Spec.Priority = new(int32(100))
+	}
+	if rng.IntN(12) == 0 {
+		w.gang[0].Spec.Priority = new(int32(99))
+	}
+}
+
+var preempting = regexp.MustCompile(`preempting (\d+) victims`)
+
+// roomByUpstream has the scheduler of Kubernetes decide the gang, in one cycle.
+func (w *gangWorld) roomByUpstream(ctx context.Context) (r gangRoom, err error) {
+	ctx, stop := context.WithTimeout(klog.NewContext(ctx, klog.Logger{}), time.Minute)
+	defer stop()
+	objects := []runtime.Object{w.group.DeepCopy()}
+	for _, n := range w.nodes {
+		objects = append(objects, n)
+	}
+	for _, p := range slices.Concat(w.placed, w.gang) {
+		objects = append(objects, p.DeepCopy())
+	}
+
+	client := clientset.NewClientset(objects...)
+	informers := scheduler.NewInformerFactory(client, 0, nil)
+	s, err := scheduler.New(ctx, client, informers, nil, func(string) events.EventRecorderLogger { return events.NewFakeRecorder(1000) },
+		scheduler.WithPercentageOfNodesToScore(new(int32(100))))
+	if err != nil {
+		return r, err
+	}
+	informers.Start(ctx.Done())
+	informers.WaitForCacheSync(ctx.Done())
+	if err := s.WaitForHandlersSync(ctx); err != nil {
+		return r, err
+	}
+
+	s.ScheduleOne(ctx)
+	for {
+		g, err := client.SchedulingV1beta1().PodGroups("default").Get(ctx, "gang", metav1.GetOptions{})
+		if err != nil {
+			return r, err
+		}
+		if c := meta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled); c != nil {
+			r.placed, r.refused = c.Status == metav1.ConditionTrue, c.Reason == schedulingv1beta1.PodGroupReasonSchedulerError
+			if found := preempting.FindStringSubmatch(c.Message); found != nil {
+				r.victims, err = strconv.Atoi(found[1])
+			}
+			return r, err
+		}
+		select {
+		case <-ctx.Done():
+			return r, fmt.Errorf("the pod group got no condition: %w", ctx.Err())
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// roomByBerth has Berth's core decide the gang, in one step.
+func (w *gangWorld) roomByBerth() (r gangRoom, err error) {
+	core, err := cycle.New(cycle.Options{
+		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: true},
+	})
+	if err != nil {
+		return r, err
+	}
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	core.Step(now, cycle.Follows{})
+	core.Step(now, cycle.Led{})
+	for _, n := range w.nodes {
+		core.Step(now, cycle.Seen{Kind: cycle.Nodes, Object: n})
+	}
+	core.Step(now, cycle.Seen{Kind: cycle.PodGroups, Object: w.group})
+	for _, p := range slices.Concat(w.placed, w.gang) {
+		core.Step(now, cycle.Seen{Kind: cycle.Pods, Object: p})
+	}
+
+	for _, action := range core.Step(now, cycle.Tick{}) {
+		switch a := action.(type) {
+		case cycle.Bind:
+			r.placed = true
+		case cycle.Remove:
+			r.victims++
+		case cycle.WriteGroup:
+			r.refused = a.Condition.Reason == schedulingv1beta1.PodGroupReasonSchedulerError
+		}
+	}
+	return r, nil
+}
