@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -12,16 +11,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	clientset "k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/events"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/features"
-	"k8s.io/kubernetes/pkg/scheduler"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -128,46 +122,15 @@ var preempting = regexp.MustCompile(`preempting (\d+) victims`)
 func (w *gangWorld) roomByUpstream(ctx context.Context) (r gangRoom, err error) {
 	ctx, stop := context.WithTimeout(klog.NewContext(ctx, klog.Logger{}), time.Minute)
 	defer stop()
-	objects := []runtime.Object{w.group.DeepCopy()}
-	for _, n := range w.nodes {
-		objects = append(objects, n)
-	}
-	for _, p := range slices.Concat(w.placed, w.gang) {
-		objects = append(objects, p.DeepCopy())
-	}
-
-	client := clientset.NewClientset(objects...)
-	informers := scheduler.NewInformerFactory(client, 0, nil)
-	s, err := scheduler.New(ctx, client, informers, nil, func(string) events.EventRecorderLogger { return events.NewFakeRecorder(1000) },
-		scheduler.WithPercentageOfNodesToScore(new(int32(100))))
+	c, err := decideByUpstream(ctx, w.newClient())
 	if err != nil {
 		return r, err
 	}
-	informers.Start(ctx.Done())
-	informers.WaitForCacheSync(ctx.Done())
-	if err := s.WaitForHandlersSync(ctx); err != nil {
-		return r, err
+	r.placed, r.refused = c.Status == metav1.ConditionTrue, c.Reason == schedulingv1beta1.PodGroupReasonSchedulerError
+	if found := preempting.FindStringSubmatch(c.Message); found != nil {
+		r.victims, err = strconv.Atoi(found[1])
 	}
-
-	s.ScheduleOne(ctx)
-	for {
-		g, err := client.SchedulingV1beta1().PodGroups("default").Get(ctx, "gang", metav1.GetOptions{})
-		if err != nil {
-			return r, err
-		}
-		if c := meta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled); c != nil {
-			r.placed, r.refused = c.Status == metav1.ConditionTrue, c.Reason == schedulingv1beta1.PodGroupReasonSchedulerError
-			if found := preempting.FindStringSubmatch(c.Message); found != nil {
-				r.victims, err = strconv.Atoi(found[1])
-			}
-			return r, err
-		}
-		select {
-		case <-ctx.Done():
-			return r, fmt.Errorf("the pod group got no condition: %w", ctx.Err())
-		case <-time.After(time.Millisecond):
-		}
-	}
+	return r, err
 }
 
 // roomByBerth has Berth's core decide the gang, in one step.

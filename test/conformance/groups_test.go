@@ -261,16 +261,7 @@ func (w *gangWorld) upstream(ctx context.Context) (bool, error) {
 func (w *gangWorld) firstByUpstream(ctx context.Context) (node string, err error) {
 	ctx, stop := context.WithTimeout(klog.NewContext(ctx, klog.Logger{}), time.Minute)
 	defer stop()
-	objects := []runtime.Object{w.group}
-	for _, n := range w.nodes {
-		objects = append(objects, n)
-	}
-	for _, pods := range [][]*v1.Pod{w.placed, w.gang} {
-		for _, p := range pods {
-			objects = append(objects, p)
-		}
-	}
-	client := clientset.NewClientset(objects...)
+	client := w.newClient()
 	nodes := make(chan string, len(w.gang))
 	client.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if create, ok := action.(clienttesting.CreateAction); ok && action.GetSubresource() == "binding" {
@@ -279,38 +270,57 @@ func (w *gangWorld) firstByUpstream(ctx context.Context) (node string, err error
 		}
 		return false, nil, nil
 	})
-	informers := scheduler.NewInformerFactory(client, 0, nil)
-	all := int32(100)
-	s, err := scheduler.New(ctx, client, informers, nil, func(string) events.EventRecorderLogger { return events.NewFakeRecorder(1000) },
-		scheduler.WithPercentageOfNodesToScore(&all))
-	if err != nil {
+	c, err := decideByUpstream(ctx, client)
+	if err != nil || c.Status != metav1.ConditionTrue {
 		return "", err
+	}
+	select {
+	case node := <-nodes:
+		return node, nil
+	case <-ctx.Done():
+		return "", fmt.Errorf("no pod is bound: %w", ctx.Err())
+	}
+}
+
+// newClient serves the objects of the world; a scheduler may change its copies of them.
+func (w *gangWorld) newClient() *clientset.Clientset {
+	objects := []runtime.Object{w.group.DeepCopy()}
+	for _, n := range w.nodes {
+		objects = append(objects, n)
+	}
+	for _, p := range slices.Concat(w.placed, w.gang) {
+		objects = append(objects, p.DeepCopy())
+	}
+	return clientset.NewClientset(objects...)
+}
+
+// decideByUpstream has the scheduler of Kubernetes run one cycle, and returns the condition that it
+// gives the gang.
+func decideByUpstream(ctx context.Context, client *clientset.Clientset) (*metav1.Condition, error) {
+	informers := scheduler.NewInformerFactory(client, 0, nil)
+	s, err := scheduler.New(ctx, client, informers, nil, func(string) events.EventRecorderLogger { return events.NewFakeRecorder(1000) },
+		scheduler.WithPercentageOfNodesToScore(new(int32(100))))
+	if err != nil {
+		return nil, err
 	}
 	informers.Start(ctx.Done())
 	informers.WaitForCacheSync(ctx.Done())
 	if err := s.WaitForHandlersSync(ctx); err != nil {
-		return "", err
+		return nil, err
 	}
+
 	s.ScheduleOne(ctx)
 	for {
 		g, err := client.SchedulingV1beta1().PodGroups("default").Get(ctx, "gang", metav1.GetOptions{})
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if c := meta.FindStatusCondition(g.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled); c != nil {
-			if c.Status != metav1.ConditionTrue {
-				return "", nil
-			}
-			select {
-			case node := <-nodes:
-				return node, nil
-			case <-ctx.Done():
-				return "", fmt.Errorf("no pod is bound: %w", ctx.Err())
-			}
+			return c, nil
 		}
 		select {
 		case <-ctx.Done():
-			return "", fmt.Errorf("the pod group got no condition: %w", ctx.Err())
+			return nil, fmt.Errorf("the pod group got no condition: %w", ctx.Err())
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -153,18 +153,15 @@ func (p printer) printGroups(e *Explanation) {
 	p.Line("\nNodes that cannot take it (%d of %d):", e.Nodes-e.Feasible, e.Nodes)
 	rows := [][]string{{"COUNT", "PLUGIN", "CODE", "REASON", "NODES"}}
 	for _, g := range e.Groups {
-		reason := strings.Join(g.Reasons, ", ")
-		if len(g.Detail) == 1 {
-			reason += ": " + g.Detail[0]
-		}
-		rows = append(rows, []string{fmt.Sprint(g.Count), cmp.Or(g.Plugin, "-"), g.Code, reason, p.joinNames(g.Nodes)})
-		if len(g.Detail) == 1 {
-			continue
+		reason, details := strings.Join(g.Reasons, ", "), g.Detail
+		if len(details) == 1 {
+			reason, details = reason+": "+details[0], nil
 		}
 
 		// What differs from node to node has lines of its own: in one it would be wider than any
 		// terminal.
-		for _, detail := range g.Detail {
+		rows = append(rows, []string{fmt.Sprint(g.Count), cmp.Or(g.Plugin, "-"), g.Code, reason, p.joinNames(g.Nodes)})
+		for _, detail := range details {
 			rows = append(rows, []string{"", "", "", "  " + detail, ""})
 		}
 	}

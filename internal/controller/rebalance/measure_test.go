@@ -1,0 +1,20 @@
+package rebalance_test
+
+import (
+	"testing"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+)
+
+// TestWhatIsCountedInMillionthsIsReadAsAShare of a node, and other measures as what they are.
+func TestWhatIsCountedInMillionthsIsReadAsAShare(t *testing.T) {
+	for want, measure := range map[string]rebalance.Measure{
+		"1 move: use above target 63.75 % -> 3.75 % of a node.": {Name: "use above target (millionths)", Before: 637500, After: 37500},
+		"1 move: violated constraints 3 -> 0.":                  {Name: "violated constraints", Before: 3},
+	} {
+		p := rebalance.Plan{Moves: make([]rebalance.Move, 1), Measures: []rebalance.Measure{measure}}
+		if got := p.Summary(); got != want {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+	}
+}
