@@ -38,7 +38,7 @@ func (l *loaded) closePlugins() { l.set.Close() }
 func (p *process) loadConfig(ctx context.Context, data []byte) (*loaded, error) {
 	l := &loaded{data: data, set: outside.New(context.WithoutCancel(ctx), outside.Options{
 		Factories: p.factories, Store: p.store, Client: p.client, KubeConfig: p.rest, PodsToActivate: p.podsToActivate,
-		Panicked: p.recorder.Panicked,
+		PreQueueingHints: p.flags.PreQueueingHints(), PreHinted: p.recorder.PreHinted, Panicked: p.recorder.Panicked,
 	})}
 	unhook := context.AfterFunc(ctx, l.closePlugins) // ends what plugins wait for while they are made
 	read := config.Options{

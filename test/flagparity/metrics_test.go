@@ -25,7 +25,6 @@ var absent = []struct{ begins, why string }{
 	{"scheduler_inflight_events", "events are taken in between two pods; none is in flight"},
 	{"scheduler_plugin_evaluation_total", "plugins are not asked node by node, so there is nothing to count"},
 	{"scheduler_volume_binder_cache_requests_total", "of a cache of the volume binder that Berth does not have"},
-	{"scheduler_pre_queueing_hint_evaluations_total", "hints are asked without a hint before them"},
 	{"scheduler_generated_placements_total", groupsLater},
 	{"scheduler_placement_evaluation", groupsLater},
 	{"scheduler_preemption_evaluation_duration_seconds", groupsLater},

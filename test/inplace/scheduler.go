@@ -73,6 +73,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 	store := outside.NewStore()
 	m.set = outside.New(ctx, outside.Options{
 		Factories: factories, Store: store, Client: with.Client, KubeConfig: with.KubeConfig, PodsToActivate: with.PodsToActivate,
+		PreQueueingHints: on(features.SchedulerPreQueueingHints),
 	})
 	read, err := config.Parse("integration.yaml", file, config.Options{
 		Probe: m.set.Probe, CompareTolerations: on(features.TaintTolerationComparisonOperators),
@@ -95,6 +96,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 		},
 		Disabled: cycle.Disabled{
 			PopFromBackoff: !on(features.SchedulerPopFromBackoffQ), Expectation: !on(features.NominatedNodeNameForExpectation),
+			DeviceTaintRules: !on(features.DRADeviceTaintRules),
 		},
 		FirstBackoff: orInstant(with.FirstBackoff), LastBackoff: orInstant(with.LastBackoff), MaxWait: with.MaxWait,
 	})

@@ -14,6 +14,7 @@ type recorded struct {
 	plugins           *metrics.HistogramVec
 	events            *metrics.HistogramVec
 	hints             *metrics.HistogramVec
+	preHints          *metrics.CounterVec
 
 	groupAttempts          *metrics.CounterVec
 	groupAttemptDuration   *metrics.HistogramVec
@@ -108,6 +109,8 @@ func (r *recorded) ofAttempts() {
 	r.hints = histogram("queueing_hint_execution_duration_seconds",
 		"Duration for running a queueing hint function of a plugin.", metrics.ExponentialBuckets(0.00001, 1.5, 20),
 		metrics.ALPHA, "plugin", "event", "hint")
+	r.preHints = counter("pre_queueing_hint_evaluations_total",
+		"Number of PreQueueingHint evaluations, labeled by plugin and result (all_pods or narrowed).", metrics.ALPHA, "plugin", "result")
 }
 
 func (r *recorded) ofGroups() {
@@ -217,7 +220,7 @@ func (r *recorded) own() {
 // all lists the metrics in the order of the documentation.
 func (r *recorded) all() []metrics.Registerable {
 	return []metrics.Registerable{
-		r.attempts, r.attemptDuration, r.algorithmDuration, r.extensionPoints, r.plugins, r.events, r.hints,
+		r.attempts, r.attemptDuration, r.algorithmDuration, r.extensionPoints, r.plugins, r.events, r.hints, r.preHints,
 		r.groupAttempts, r.groupAttemptDuration, r.groupAlgorithmDuration,
 		r.pending, r.incoming, r.unschedulable, r.cacheSize, r.goroutines,
 		r.sliDuration, r.attemptsPerPod, r.scheduledAfterFlush, r.permitWait,

@@ -207,6 +207,15 @@ func (r *Recorder) BindRefused(reason string) {
 	r.refusedBindings.WithLabelValues(cmp.Or(reason, "Unknown")).Inc()
 }
 
+// PreHinted counts questions to a plugin which pods an event can help.
+func (r *Recorder) PreHinted(plugin string, narrowed bool) {
+	result := "all_pods"
+	if narrowed {
+		result = "narrowed"
+	}
+	r.preHints.WithLabelValues(plugin, result).Inc()
+}
+
 // Panicked counts decisions that panicked.
 func (r *Recorder) Panicked() { r.panics.Inc() }
 

@@ -43,6 +43,7 @@ const (
 	expectation        = "NominatedNodeNameForExpectation"
 	storageScores      = "StorageCapacityScoring"
 	driversMissing     = "VolumeLimitScaling"
+	preQueueingHints   = "SchedulerPreQueueingHints"
 )
 
 const (
@@ -93,8 +94,7 @@ func Gates() []Gate {
 		{Name: "SchedulerAsyncAPICalls", Beta: true, Heed: Indifferent, Why: apart},
 		{Name: "SchedulerAsyncPreemption", On: true, Beta: true, Heed: Indifferent, Why: apart},
 		{Name: popFromBackoff, On: true, Beta: true, Heed: Honoured},
-		{Name: "SchedulerPreQueueingHints", Alpha: true, Heed: Indifferent,
-			Why: "it saves calls of QueueingHintFn, and each is made all the same"},
+		{Name: preQueueingHints, Alpha: true, Heed: Honoured},
 		{Name: storageScores, On: true, Beta: true, Heed: Honoured},
 		{Name: compareTolerations, Alpha: true, Heed: Honoured},
 		{Name: groups.TopologyAwareWorkloadScheduling, Alpha: true, Heed: Honoured},
@@ -165,6 +165,9 @@ func (f *Flags) WithoutStorageScores() bool { return !f.isOn(storageScores) }
 
 // AllowMissingDrivers reports whether pods may go where the CSI driver of a volume is missing.
 func (f *Flags) AllowMissingDrivers() bool { return !f.isOn(driversMissing) }
+
+// PreQueueingHints reports whether out-of-tree plugins are asked which pods an event can help.
+func (f *Flags) PreQueueingHints() bool { return f.isOn(preQueueingHints) }
 
 // Disabled are those features of the cycle that gates disable.
 func (f *Flags) Disabled() cycle.Disabled {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -383,4 +384,63 @@ func TestQueueingHints(t *testing.T) {
 	if len(interests) == 0 {
 		t.Errorf("a plugin that says nothing can be helped by %+v", interests)
 	}
+}
+
+// TestPluginsNameThePodsThatAnEventHelps: with the gate on, a hint is asked about these alone, and
+// the plugin once per event. All pods count if it says so, fails, panics, or has no objects to
+// judge by.
+func TestPluginsNameThePodsThatAnEventHelps(t *testing.T) {
+	asked, named := 0, 0
+	answer, fault := fwk.PreQueueingHintResult{}, error(nil)
+	a := &fakePlugin{name: "A", events: func() ([]fwk.ClusterEventWithHint, error) {
+		return []fwk.ClusterEventWithHint{{
+			Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.UpdateNodeLabel},
+			QueueingHintFn: func(klog.Logger, *v1.Pod, any, any) (fwk.QueueingHint, error) {
+				asked++
+				return fwk.Queue, nil
+			},
+			PreQueueingHintFn: func(_ klog.Logger, _, now any) (fwk.PreQueueingHintResult, error) {
+				named++
+				if now.(*v1.Node).Name == "bad" {
+					panic("broken")
+				}
+				return answer, fault
+			},
+		}}, nil
+	}}
+
+	helped := func(gate bool, event *queue.Event) (names string) {
+		f := newFixture(t, a)
+		f.set.options.PreQueueingHints = gate
+		interests, err := extensionOf[cycle.Interested](f, "A").Interests()
+		if err != nil {
+			t.Fatal(err)
+		}
+		asked, named = 0, 0
+		for _, name := range []string{"p", "q", "r"} {
+			if interests[0].Hint(&queue.Item{Pod: pod(name, "1")}, event) {
+				names += name
+			}
+		}
+		return names
+	}
+	check := func(what, got, want string, questions, hints int) {
+		t.Helper()
+		if got != want || named != questions || asked != hints {
+			t.Errorf("%s: helped %q with %d questions and %d hints, want %q, %d and %d", what, got, named, asked, want, questions, hints)
+		}
+	}
+
+	label := &queue.Event{Resource: queue.Node, New: &v1.Node{}}
+	answer.Pods = []types.NamespacedName{{Namespace: pod("q", "1").Namespace, Name: "q"}}
+	check("off", helped(false, label), "pqr", 0, 3)
+	check("one named", helped(true, label), "q", 1, 1)
+	check("no objects", helped(true, &queue.Event{Resource: queue.Node}), "pqr", 0, 3)
+	bad := &v1.Node{}
+	bad.Name = "bad"
+	check("panic", helped(true, &queue.Event{Resource: queue.Node, New: bad}), "pqr", 1, 3)
+	fault = errors.New("broken")
+	check("error", helped(true, label), "pqr", 1, 3)
+	answer, fault = fwk.PreQueueingHintResult{AllPods: true}, nil
+	check("all", helped(true, label), "pqr", 1, 3)
 }

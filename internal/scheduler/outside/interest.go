@@ -3,6 +3,8 @@ package outside
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -45,7 +47,7 @@ func (x *extension) Interests() ([]queue.Interest, error) {
 		}
 		interests = append(interests, queue.Interest{
 			Resource: queue.Resource(e.Event.Resource), Action: queue.Action(e.Event.ActionType),
-			Hint: x.wrapHint(e.QueueingHintFn), PerPod: true,
+			Hint: x.narrowHint(e.PreQueueingHintFn, x.wrapHint(e.QueueingHintFn)), PerPod: true,
 		})
 	}
 
@@ -71,6 +73,54 @@ func (x *extension) wrapHint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Ev
 		}
 		return hint == fwk.Queue
 	}
+}
+
+// narrowHint has a hint asked only about the pods that the plugin names for the event. The event's
+// pods are asked for once, when the first hint is due. What other plugins wait for is not narrowed:
+// kube-scheduler looks at no pod then that no plugin has named, whoever rejected it.
+func (x *extension) narrowHint(name fwk.PreQueueingHintFn, hint func(*queue.Item, *queue.Event) bool) func(*queue.Item, *queue.Event) bool {
+	if name == nil || !x.f.set.options.PreQueueingHints {
+		return hint
+	}
+
+	var of *queue.Event
+	var named sets.Set[types.NamespacedName] // nil: all pods
+	return func(item *queue.Item, e *queue.Event) bool {
+		if e != of {
+			of, named = e, x.nameHelped(name, e)
+		}
+		if named != nil && !named.Has(types.NamespacedName{Namespace: item.Pod.Namespace, Name: item.Pod.Name}) {
+			return false
+		}
+		return hint == nil || hint(item, e)
+	}
+}
+
+// nameHelped returns the pods that the plugin's function names for an event, or nil for all pods: it
+// says so, it failed, or the event has no objects that it could judge by.
+func (x *extension) nameHelped(name fwk.PreQueueingHintFn, e *queue.Event) sets.Set[types.NamespacedName] {
+	if e.Old == nil && e.New == nil || e.Resource == queue.AnyResource || e.Own != nil {
+		return nil
+	}
+
+	logger := klog.FromContext(x.f.set.ctx)
+	var result fwk.PreQueueingHintResult
+	var err error
+	if x.callGuarded("PreQueueingHintFn", func() { result, err = name(logger, e.Old, e.New) }) != nil {
+		return nil
+	}
+	if err != nil {
+		logger.Error(err, "PreQueueingHintFn failed, falling back to evaluate all pods", "plugin", x.name)
+		return nil
+	}
+
+	if count := x.f.set.options.PreHinted; count != nil {
+		count(x.name, !result.AllPods)
+	}
+	if result.AllPods {
+		return nil
+	}
+	return sets.New(result.Pods...)
 }
 
 // isWatched reports whether Berth watches the resource. Others are custom ones, named

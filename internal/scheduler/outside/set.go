@@ -41,6 +41,10 @@ type Options struct {
 	// PodsToActivate, if set, makes what plugins find in the CycleState under
 	// kubernetes.io/pods-to-activate; see [ActivatesBy].
 	PodsToActivate func() fwk.StateData
+	// PreQueueingHints has plugins name the pods that an event can help before each is looked at
+	// (the feature gate SchedulerPreQueueingHints). PreHinted, if set, counts these questions.
+	PreQueueingHints bool
+	PreHinted        func(plugin string, narrowed bool)
 	// Panicked, if set, counts panics that cost no pod an attempt.
 	Panicked func()
 }
