@@ -136,7 +136,7 @@ func (w *gangWorld) roomByUpstream(ctx context.Context) (r gangRoom, err error) 
 // roomByBerth has Berth's core decide the gang, in one step.
 func (w *gangWorld) roomByBerth() (r gangRoom, err error) {
 	core, err := cycle.New(cycle.Options{
-		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: true},
+		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true},
 	})
 	if err != nil {
 		return r, err

@@ -335,7 +335,7 @@ func (w *gangWorld) berth() (bool, error) {
 // firstByBerth is where it binds a pod of the gang first; "" if it binds none.
 func (w *gangWorld) firstByBerth() (node string, err error) {
 	core, err := cycle.New(cycle.Options{
-		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true},
+		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true},
 	})
 	if err != nil {
 		return "", err

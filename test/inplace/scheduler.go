@@ -91,8 +91,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 	m.scheduler, err = live.New(with.Client, with.Client, live.Options{
 		Profiles: profiles, Objects: store, Lead: m.leads,
 		Groups: groups.Gates{
-			Generic: on(features.GenericWorkload), Gang: on(features.GenericWorkload), Preemption: on(features.GenericWorkload),
-			Topology: on(features.TopologyAwareWorkloadScheduling), Claims: on(features.DRAWorkloadResourceClaims),
+			Generic: on(features.GenericWorkload), Topology: on(features.TopologyAwareWorkloadScheduling), Claims: on(features.DRAWorkloadResourceClaims),
 		},
 		Disabled: cycle.Disabled{
 			PopFromBackoff: !on(features.SchedulerPopFromBackoffQ), Expectation: !on(features.NominatedNodeNameForExpectation),

@@ -17,7 +17,7 @@ import (
 func gangWorld(tb testing.TB, nodes, members int, key string) *Core {
 	tb.Helper()
 	core, err := New(Options{
-		Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: true},
+		Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true},
 	})
 	if err != nil {
 		tb.Fatal(err)

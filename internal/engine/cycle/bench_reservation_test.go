@@ -48,7 +48,7 @@ func fullWorld(tb testing.TB, nodes, members int, priority int32, cpu []string, 
 	profile := plugins.Default()
 	profile.Reservations = plugins.Reservations{For: time.Hour, Share: 1}
 	core, err := New(Options{
-		Profiles: []Profile{{Profile: profile}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true},
+		Profiles: []Profile{{Profile: profile}}, Groups: groups.Gates{Generic: true, Topology: true},
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -85,7 +85,7 @@ func TestManyDomains(t *testing.T) {
 	for _, lower := range []bool{false, true} {
 		profile := plugins.Default()
 		core, err := New(Options{
-			Profiles: []Profile{{Profile: profile}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true},
+			Profiles: []Profile{{Profile: profile}}, Groups: groups.Gates{Generic: true, Topology: true},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -103,7 +103,7 @@ func TestManyDomains(t *testing.T) {
 			}
 		}
 		g := gangOf("g", 2)
-		g.Spec.SchedulingConstraints = oneOf(v1.LabelHostname)
+		g.Spec.SchedulingConstraints, g.Spec.Priority = oneOf(v1.LabelHostname), new(int32(10))
 		core.Step(begin, Seen{PodGroups, g})
 		for i := range 2 {
 			p := aPod(fmt.Sprint("p", i), "1")

@@ -109,16 +109,18 @@ func assembleCore(s *common) *Core {
 	gates := s.options.Groups
 	c.ready = &readiness{unlisted: map[Kind]bool{}}
 	c.news = &happenings{common: s}
-	c.nominations = &nominations{common: s, ready: c.ready, news: c.news, ofGroups: gates.Generic && gates.Preemption}
+	c.nominations = &nominations{common: s, ready: c.ready, news: c.news, ofGroups: gates.Generic}
 	c.rooms = &rooms{common: s, nominations: c.nominations}
 	c.decisions = newDecisions(s)
 	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
 
 	c.placements = newPlacements(s, c.news, c.nominations, c.claims)
-	c.podGroups = &podGroups{common: s, ready: c.ready, placements: c.placements, gates: gates}
-	c.podGroups.units = gang.Units{Cluster: s.cluster, Groups: s.groups, Preemption: gates.Preemption}
+	c.podGroups = &podGroups{common: s, ready: c.ready, placements: c.placements, gates: gates,
+		held: map[*groups.Group]map[types.UID]string{}}
+	c.podGroups.units = gang.Units{Cluster: s.cluster, Groups: s.groups}
 	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
 	c.preemptions = newPreemptions(s, c.news, c.nominations, c.placements, c.podGroups)
+	c.nominations.keepsOut = c.podGroups.keepsOut
 	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}
 	c.hindsight = &hindsight{common: s, ready: c.ready, coming: map[types.UID]struct{}{}, foreseen: map[types.UID]*v1.Pod{},
 		rejected: map[types.UID]struct{}{}, generations: map[types.UID]int64{}}
@@ -181,6 +183,7 @@ func (c *Core) Step(now time.Time, e Event) []Action {
 	} else {
 		c.applyEvent(e)
 	}
+	c.podGroups.regateHeld()
 	return c.actions
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -160,13 +161,15 @@ type Interested interface {
 	Interests() ([]queue.Interest, error)
 }
 
-// Objects is shown the API objects of nodes and pods as they come and go, each before the cluster
-// model is updated.
+// Objects is shown the API objects of nodes, pods and pod groups as they come and go, each before
+// the cluster model is updated.
 type Objects interface {
 	Pod(pod *v1.Pod) // seen or changed, pending or placed
 	PodGone(uid types.UID)
 	Node(node *v1.Node) // every update, including those that do not affect decisions
 	NodeGone(name string)
+	Group(object *groups.PodGroup)
+	GroupGone(name cluster.Name)
 	// Shown returns the pod as it was last shown, or nil if it is not kept.
 	Shown(uid types.UID) *v1.Pod
 }

@@ -37,7 +37,7 @@ func TestNoGangHoldsTheLoop(t *testing.T) {
 		{"of all sizes, by preemption", 1000, 5000, true, 10, size, false, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+			core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,7 +51,9 @@ func TestNoGangHoldsTheLoop(t *testing.T) {
 					core.Step(begin, Seen{Pods, p})
 				}
 			}
-			core.Step(begin, Seen{PodGroups, gangOf("g", row.members)})
+			g := gangOf("g", row.members)
+			g.Spec.Priority = &row.priority
+			core.Step(begin, Seen{PodGroups, g})
 			for i := range row.members {
 				p := aPod(fmt.Sprint("p", i), "1")
 				p.Spec.SchedulingGroup, *p.Spec.Priority = &v1.PodSchedulingGroup{PodGroupName: new("g")}, row.priority
@@ -112,7 +114,7 @@ func TestNoGangHoldsTheLoop(t *testing.T) {
 func TestAForecastIsNotHurried(t *testing.T) {
 	for _, unhurried := range []bool{false, true} {
 		core, err := New(Options{
-			Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}, Unhurried: unhurried,
+			Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}, Unhurried: unhurried,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -146,7 +148,7 @@ func TestAForecastIsNotHurried(t *testing.T) {
 // the others kept out. The next ones change nothing.
 func TestAGangThatIsDeletedHoldsTheLoopOnce(t *testing.T) {
 	const members = 5000
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

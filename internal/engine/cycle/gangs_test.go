@@ -54,7 +54,7 @@ func gangRun(seed uint64, reservations *atomic.Int64) (binds int, err error) {
 		gentleInChaos(&profile, seed)
 		return []Profile{profile}
 	})}
-	c.gangs.gates = groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: seed%2 == 0}
+	c.gangs.gates = groups.Gates{Generic: true, Topology: true}
 	c.options.Groups = c.gangs.gates
 	c.kinds = append(c.kinds, PodGroups)
 	c.start()
@@ -331,7 +331,8 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 			c.breaks("group %s has %d pods bound and is not said to be scheduled: %v", name, len(bound), object.Status.Conditions)
 		}
 		var waiting []*v1.Pod
-		held := false
+		held := slices.ContainsFunc(all, func(p *v1.Pod) bool { return len(p.Spec.SchedulingGates) > 0 })
+		gatedWhole := held
 		for _, p := range all {
 			item := c.core.View().Queue.Get(p.UID)
 			if item != nil && item.Place() == queue.Gated {
@@ -339,7 +340,7 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 			}
 			switch {
 			case p.Spec.NodeName != "":
-			case len(p.Spec.SchedulingGates) > 0 || object == nil || !started && len(all) < least: // kept out, rightly
+			case gatedWhole || object == nil || !started && len(all) < least: // kept out, rightly
 			case item == nil || item.Place() == queue.Gated:
 				c.breaks("pod %s of group %s is kept out: %+v", p.Name, name, item)
 			default:
@@ -351,7 +352,7 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 		if started {
 			need = 1
 		}
-		if len(waiting) < need || held || c.gangs.gates.Preemption && !areAlike(object, append(waiting, bound...)...) {
+		if len(waiting) < need || held || !areAlike(object, append(waiting, bound...)...) {
 			continue
 		}
 		if where, fits := fits(truth, object, bound, waiting, need); fits {

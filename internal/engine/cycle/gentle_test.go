@@ -123,14 +123,14 @@ func (w *world) checkVictim(victim *cluster.Pod, preemptor types.UID) {
 	if delay := w.options.Profiles[0].PreemptionDelay; delay > 0 && !over {
 		w.breaks("%s is preempted for %s, which has not been unschedulable for %s", victim.Name, preemptor, delay)
 	}
-	if after := w.priorityOf(victim.UID, victim.Class.Priority); after >= priority && (w.gangs.gates.Preemption || w.groupOf(preemptor) == nil) {
+	if after := w.priorityOf(victim.UID, victim.Class.Priority); after >= priority {
 		w.breaks("%s is preempted, whose replacement waits with priority %d, for a pod of %d", victim.Name, after, priority)
 	}
 }
 
 // priorityOf is the priority with which a pod, or its replacement, waits.
 func (w *world) priorityOf(uid types.UID, own int32) int32 {
-	if all := w.core.View().Groups; all != nil && w.gangs.gates.Preemption {
+	if all := w.core.View().Groups; all != nil {
 		if g := all.Of(uid); g != nil && g.Object != nil {
 			return g.Priority()
 		}

@@ -29,18 +29,18 @@ type groupAttempt struct {
 	// suspended are members whose nominations are withdrawn while the group is decided: room is
 	// reserved for them.
 	suspended []*cluster.Pod
-	rest      bool     // these members are the rest of a group that has been placed
-	rejectors []string // of all members; see noteRejectors
+	shown     *GroupAttempt // to out-of-tree plugins; nil without any, and once it is over for them
+	rejectors []string      // of all members; see noteRejectors
 }
 
 // member is a pod of a group that is being decided: for the cycle a placement, and for gang asked.
 type member struct {
 	*placement
 	asked  *gang.Member
-	rescue memberRescue
+	claims string // what became of its device claims, for its message
 }
 
-// waitingForQuorum is upstream's message for members that would fit.
+// waitingForQuorum is the message for members that would fit.
 const waitingForQuorum = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, " +
 	"one or more plugins asked to wait and no plugin rejected pod"
 
@@ -64,6 +64,7 @@ func (as *attempts) newGroup(g *groups.Group, items []*queue.Item) (a *groupAtte
 		m := &members[i]
 		m.placement, m.asked = as.newPlacement(p, item), &asked[i]
 		m.sibling = true
+		item.Together = len(items)
 		asked[i] = gang.Member{
 			Pod: item.Pod, Waiting: m.Waiting, Asked: as.nominations.asContender(m.Waiting, item.Pod),
 			Delayed: as.preemptions.mustDelay(item),
@@ -99,9 +100,6 @@ func (as *attempts) findDiscord(g *groups.Group, items []*queue.Item) error {
 // compareWithGroup returns an error if a pod has another priority than its group, or another
 // preemption policy than the first of its pods.
 func (gs *podGroups) compareWithGroup(g *groups.Group, class *cluster.PodClass, first *v1.PreemptionPolicy) error {
-	if !gs.gates.Preemption {
-		return nil
-	}
 	if class.Priority != g.Priority() {
 		return fmt.Errorf("all pods in a single pod group should have the same priority as the pod group's priority, got %d and %d",
 			class.Priority, g.Priority())
@@ -123,7 +121,7 @@ func policyOf(policy *v1.PreemptionPolicy) v1.PreemptionPolicy {
 func (a *groupAttempt) newRequest(members []*gang.Member) *gang.Request {
 	r := &gang.Request{
 		Cluster: a.cluster, Units: a.podGroups.units, Profile: a.profile.Profile.Profile, Decider: a.profile.Decider,
-		Host: groupHost{a.attempts, a.byAsked}, Rand: a.rng, Limits: a.limits,
+		Host: groupHost{a}, Rand: a.rng, Limits: a.limits,
 		Group: a.group, Members: members, Need: a.podGroups.countMissing(a.group),
 		Earlier: gang.Memory{Shortened: a.group.Shortened, Reached: a.group.Reached},
 	}
@@ -135,21 +133,22 @@ func (a *groupAttempt) newRequest(members []*gang.Member) *gang.Request {
 }
 
 // groupHost is the cycle as gang sees it.
-type groupHost struct {
-	*attempts
-	members map[*gang.Member]*member
-}
+type groupHost struct{ *groupAttempt }
 
-// Reserve runs the Reserve step of Berth's own plugins.
+// Reserve runs the Reserve step: of out-of-tree plugins too, so that their filters see what members
+// before have reserved.
 func (h groupHost) Reserve(m *gang.Member, n *cluster.Node) error {
-	b := h.members[m].placement
+	b := h.byAsked[m].placement
 	b.Node = n.Name
-	return h.placements.reserveOwn(b, n)
+	if err := h.placements.reserveOwn(b, n); err != nil {
+		return err
+	}
+	return h.placements.reserveOutside(b)
 }
 
 // Release gives back what was reserved for a member.
 func (h groupHost) Release(m *gang.Member) {
-	b := h.members[m].placement
+	b := h.byAsked[m].placement
 	h.placements.giveBack(b)
 	b.own, b.volumes, b.devices = nil, plugins.PodVolumes{}, deviceWork{}
 	b.Node = ""
@@ -158,6 +157,41 @@ func (h groupHost) Release(m *gang.Member) {
 // Contender returns a pod as it competes with others for room.
 func (h groupHost) Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	return h.nominations.asContender(p, pod)
+}
+
+// BeginPlacement tells out-of-tree plugins that members are decided anew.
+func (h groupHost) BeginPlacement(domain string) {
+	for _, e := range h.profile.beginGroup {
+		if h.shown != nil {
+			e.BeginPlacement(h.shown, domain)
+		}
+	}
+}
+
+// ScoresPlacements tells whether an out-of-tree plugin is at PlacementScore.
+func (h groupHost) ScoresPlacements() bool {
+	return h.shown != nil && len(h.profile.scorePlacements) > 0
+}
+
+// ScorePlacements adds up what these plugins give, by their weights.
+func (h groupHost) ScorePlacements(list []gang.Placement) ([]float64, error) {
+	placements := make([]GroupPlacement, len(list))
+	for i := range list {
+		placements[i] = h.describePlacement(list[i])
+	}
+
+	sums := make([]float64, len(list))
+	for _, by := range h.profile.scorePlacements {
+		scores, err := by.ScorePlacements(h.shown, placements)
+		if err != nil {
+			return nil, fmt.Errorf("running PlacementScore plugin %q: %w", by.Name(), err)
+		}
+		weight := max(1, h.profile.Weights[by.Name()])
+		for i := range sums {
+			sums[i] += float64(weight * scores[i])
+		}
+	}
+	return sums, nil
 }
 
 // Leaving lists the preempted pods that are leaving known nodes.
@@ -180,17 +214,14 @@ func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 	}
 
 	a, discord := as.newGroup(g, items)
+	defer a.endGroup()
 	defer a.recoverPanic()
 	if discord != nil {
 		a.failAll(discord)
 		as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, Errored, 0)
 		return
 	}
-	for _, m := range a.members {
-		for _, e := range a.profile.begin {
-			e.Begin(&m.Attempt)
-		}
-	}
+	a.beginGroup()
 
 	began := as.clock()
 	result := a.settleGroup()
@@ -214,9 +245,10 @@ func (as *attempts) listQueued(g *groups.Group) []types.UID {
 	return uids
 }
 
-// compareMembers orders the members of a group as they are decided: by priority, then by age.
+// compareMembers orders the members of a group as they are decided, which is upstream's order:
+// those that were tried most often come first, then the older ones.
 func compareMembers(a, b *queue.Item) int {
-	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), earlier(a, b))
+	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), cmp.Compare(b.Attempts, a.Attempts), earlier(a, b))
 }
 
 // settleGroup decides the members, and starts their placements or returns them to the queue.
@@ -224,15 +256,15 @@ func (a *groupAttempt) settleGroup() Result {
 	began := a.clock()
 	a.suspendNominations()
 	err := a.attempt.Place()
-	var promised map[*member]string
-	var plan *gang.RoomPlan
+	var found groupRescue
 	if err != nil || !a.attempt.HasEnough() {
 		a.attempt.Rewind()
 		a.resumeNominations()
 		if err == nil {
-			promised, plan = a.findRoom()
+			found = a.findRoom()
+			err = found.err
 		}
-		if plan != nil && !plan.Waits {
+		if plan := found.plan; plan != nil && !plan.Waits {
 			a.suspendNominations()
 			if !a.attempt.PlaceAs(plan) {
 				a.resumeNominations()
@@ -250,14 +282,14 @@ func (a *groupAttempt) settleGroup() Result {
 	case a.attempt.HasEnough():
 		a.startPlacements()
 		return Scheduled
-	case promised != nil:
-		a.awaitRoom(promised)
+	case found.nodes != nil:
+		a.awaitRoom(found.nodes, a.waitingFor(found.message))
 		return WaitingOnPreemption
-	case plan != nil && plan.Waits:
-		a.makeGroupRoom(plan)
+	case found.plan != nil && found.plan.Waits:
+		a.makeGroupRoom(found.plan)
 		return WaitingOnPreemption
 	}
-	a.rejectAll()
+	a.rejectAll(found.message)
 	return Unschedulable
 }
 

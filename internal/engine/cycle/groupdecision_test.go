@@ -18,7 +18,7 @@ import (
 // TestADecisionTellsOfTheGroup: how many pods of how many have a node, what the group asks for and
 // why it waits are part of what the scheduler tells of a pod.
 func TestADecisionTellsOfTheGroup(t *testing.T) {
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestADecisionTellsOfTheGroup(t *testing.T) {
 // TestAGangWhosePodsHaveAllGoneWaitsAsAWhole: its condition still says that it was scheduled, but
 // those that took the places of its pods are told why they wait.
 func TestAGangWhosePodsHaveAllGoneWaitsAsAWhole(t *testing.T) {
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestAGangWhosePodsHaveAllGoneWaitsAsAWhole(t *testing.T) {
 
 // TestAfterAnErrorNoPodIsSaidToFit: nobody has looked at them.
 func TestAfterAnErrorNoPodIsSaidToFit(t *testing.T) {
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true}})
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestAfterAnErrorNoPodIsSaidToFit(t *testing.T) {
 // TestAConditionThatIsNotShownYetIsTakenBack: why a group waits changes, and changes back before
 // the API shows the first change.
 func TestAConditionThatIsNotShownYetIsTakenBack(t *testing.T) {
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

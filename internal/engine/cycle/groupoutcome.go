@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -40,6 +39,7 @@ func (a *groupAttempt) startPlacements() {
 		}
 	}
 
+	a.endGroup()
 	left := slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" })
 	waits, err := a.askOutside(placed)
 	if len(waits) < a.attempt.Need && err != nil {
@@ -54,14 +54,24 @@ func (a *groupAttempt) startPlacements() {
 		}
 	}
 
-	if a.podGroups.gates.Preemption {
-		a.makeRoomForRest(left)
-		return
-	}
-
-	a.attempt.BeginAfterPlacing()
 	for _, m := range left {
-		a.leaveOut(m)
+		a.tryRestAgain(m)
+	}
+}
+
+// tryRestAgain returns a member that found no node although its group was placed. As upstream, it
+// is decided again at once, together with the others that are left: as for a group that needs one
+// pod more, which may preempt. So those that fit are bound before any pod has to leave.
+func (a *groupAttempt) tryRestAgain(m *member) {
+	m.sibling = false
+	m.endAttempt(false)
+	switch {
+	case m.asked.Err != nil:
+		a.requeueFailed(m.placement, m.asked.Err)
+	case !m.asked.Reached():
+		a.requeueFailed(m.placement, errNotReached)
+	default:
+		a.queue.TryAgain(m.item, a.now)
 	}
 }
 
@@ -85,51 +95,13 @@ func (a *groupAttempt) giveUp(placed, left []*member, through map[*member]waits,
 	}
 }
 
-// makeRoomForRest makes room for members that found no node although their group was placed: with
-// the priority of the group, as for a group that needs one pod.
-func (a *groupAttempt) makeRoomForRest(left []*member) {
-	rest := &groupAttempt{attempts: a.attempts, group: a.group, profile: a.profile, byAsked: a.byAsked, rest: true}
-	var asked []*gang.Member
-	for _, m := range left {
-		m.sibling = false
-		if m.asked.Err != nil {
-			m.endAttempt(false)
-			a.requeueFailed(m.placement, m.asked.Err)
-			continue
-		}
-		if !m.asked.Reached() {
-			m.endAttempt(false)
-			a.requeueFailed(m.placement, errNotReached)
-			continue
-		}
-		rest.members, asked = append(rest.members, m), append(asked, m.asked)
-	}
-
-	if len(rest.members) == 0 {
-		return
-	}
-	rest.attempt = a.attempt.ForRest(asked)
-	switch promised, plan := rest.findRoom(); {
-	case promised != nil:
-		rest.awaitRoom(promised)
-	case plan != nil && plan.Waits:
-		rest.makeGroupRoom(plan)
-	default:
-		rest.rejectAll()
-	}
-}
-
-// askOutside runs the out-of-tree Reserve and Permit plugins for all members that have a node, and
-// takes back those that are refused. It returns the waits of the others, and why the first one was
-// refused.
+// askOutside runs the out-of-tree Permit plugins for all members that have a node, and takes back
+// those that are refused. What they need is reserved. It returns the waits of the others, and why
+// the first one was refused.
 func (a *groupAttempt) askOutside(placed []*member) (all map[*member]waits, first error) {
 	all = map[*member]waits{}
 	for _, m := range placed {
-		err := a.placements.reserveOutside(m.placement)
-		var wait waits
-		if err == nil {
-			wait, err = a.placements.askPermit(m.placement)
-		}
+		wait, err := a.placements.askPermit(m.placement)
 		if err != nil {
 			a.placements.takeBack(m.placement, err)
 			first = cmp.Or(first, fmt.Errorf("%s: %w", podName(m.Pod), err))
@@ -140,41 +112,10 @@ func (a *groupAttempt) askOutside(placed []*member) (all map[*member]waits, firs
 	return all, first
 }
 
-// leaveOut rejects a member that found no node although its group was placed. It may preempt for
-// itself like any pod.
-func (a *groupAttempt) leaveOut(m *member) {
-	m.sibling = false
-	if m.asked.Err != nil {
-		m.endAttempt(false)
-		a.requeueFailed(m.placement, m.asked.Err)
-		return
-	}
-	if !m.asked.Reached() || a.attempt.IsOver() {
-		m.endAttempt(false)
-		a.requeueFailed(m.placement, errNotReached)
-		return
-	}
-	if !a.attempt.InDomains() && a.knownToFail(m.placement) {
-		m.endAttempt(false)
-		a.requeueUnschedulable(m.placement, a.profile.failed.why, nil)
-		return
-	}
-	if a.attempt.InDomains() { // it is confined to one
-		m.endAttempt(false)
-		a.requeueUnschedulable(m.placement, a.why(m), new(string))
-		return
-	}
-	if found := a.profile.Decide(m.Waiting); found.Node != nil || found.Err != nil { // it fits only now that the others are placed
-		m.endAttempt(false)
-		a.requeueUnschedulable(m.placement, a.why(m), new(string))
-		return
-	}
-	a.handleNoFit(m.placement)
-}
-
 // rejectAll returns all members to the queue to wait. An event that can help any of them wakes the
 // group. If domains were left out, or the bound was reached, it is tried again after its back-off.
-func (a *groupAttempt) rejectAll() {
+// said is what plugins at PodGroupPostFilter answered.
+func (a *groupAttempt) rejectAll(said string) {
 	a.noteRejectors()
 	nodes := a.reserveRoom()
 	verdict, next := a.attempt.Conclude()
@@ -189,6 +130,9 @@ func (a *groupAttempt) rejectAll() {
 		}
 		node := nodes[m.Pod.UID]
 		a.requeueUnschedulable(m.placement, a.why(m), &node)
+	}
+	if said != "" {
+		message += ", " + said
 	}
 	if len(nodes) > 0 {
 		message += a.reserved.words()
@@ -208,7 +152,7 @@ func (a *groupAttempt) why(m *member) *why {
 	if a.attempt.InDomains() { // another domain may become the best one
 		rejectors = nil
 	}
-	return &why{m.asked.Failure.Message(strings.Join(m.rescue.messages, ", ")), rejectors, m.asked.Failure.Pending, m.asked.Failure.Reasons}
+	return &why{m.asked.Failure.Message(m.claims), rejectors, m.asked.Failure.Pending, m.asked.Failure.Reasons}
 }
 
 // noteRejectors notes what has rejected members that differ: where one of them fits now, another
@@ -227,6 +171,9 @@ func (a *groupAttempt) noteRejectors() {
 // failAll returns all members to the queue after an error, even if it is that of one member.
 func (a *groupAttempt) failAll(err error) {
 	a.reserved.endFor(a.group)
+	if slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Err != nil }) {
+		err = fmt.Errorf("failed to schedule other pod from a pod group: %w", err)
+	}
 	for _, m := range a.members {
 		own := err
 		if m.asked.Err != nil {
@@ -280,23 +227,25 @@ func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 	for _, m := range a.members {
 		m.victims = names
 	}
-	a.awaitRoom(nodes)
+	said := "pod group preemption: ongoing preemption on nominated nodes"
+	if count > 0 {
+		said = fmt.Sprintf("pod group preemption: found a placement for podgroup, preempting %d victims", count)
+	}
+	a.awaitRoom(nodes, a.waitingFor(said))
 }
 
-// awaitRoom returns the members to the queue until there is room for them on these nodes.
-func (a *groupAttempt) awaitRoom(nodes map[*member]string) {
+// awaitRoom returns the members to the queue until there is room for them on these nodes. The
+// message is that of the group, and of the members that fit as things are.
+func (a *groupAttempt) awaitRoom(nodes map[*member]string, message string) {
 	a.noteRejectors()
 	for _, m := range a.members {
 		m.endAttempt(false)
 		w := a.why(m)
 		if m.asked.Failure == nil || !m.asked.Reached() {
-			w.message = waitingForVictims
+			w.message = message
 		}
 		node := nodes[m]
 		a.requeueUnschedulable(m.placement, w, &node)
 	}
-	a.writeUnscheduled(v1.PodReasonUnschedulable, waitingForVictims)
+	a.writeUnscheduled(v1.PodReasonUnschedulable, message)
 }
-
-// waitingForVictims is upstream's message for a group for which room is being made.
-const waitingForVictims = "pod group is waiting for preemption to complete"

@@ -1,148 +1,128 @@
 package cycle
 
 import (
-	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/berth-k8s/berth/internal/engine/gang"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// memberRescue is what PostFilter plugins did for a member of a group that found no node.
-type memberRescue struct {
-	node     string // the node that a plugin nominated
-	messages []string
-	final    bool // no other plugin is to be asked
+// groupRescuer is a plugin at PodGroupPostFilter, of Berth or out-of-tree. The pods of a group are
+// not asked about at PostFilter.
+type groupRescuer struct {
+	plugin string
+	ask    func(a *groupAttempt) groupRescue
 }
 
-// findRoom looks for room for a group that does not fit: it asks the PostFilter plugins about the
-// members, in the order of the profile, and where the profile preempts, plans that for the whole
-// group. Where groups have a priority of their own, that comes last, as in upstream, whose
-// DefaultPreemption is not for their pods then. promised is set if plugins made room for as many
-// members as are needed.
-func (a *groupAttempt) findRoom() (promised map[*member]string, plan *gang.RoomPlan) {
+// groupRescue is what a plugin did for a group that does not fit.
+type groupRescue struct {
+	nodes   map[*member]string // where members are nominated; nil: nowhere
+	plan    *gang.RoomPlan     // DefaultPreemption's; nil if it does not help
+	message string
+	// final: no further plugin is asked, because this one helped or because none can.
+	final bool
+	// err: the plugin failed, and with it the attempt.
+	err error
+}
+
+// findRoom asks the plugins at PodGroupPostFilter about a group that does not fit, in the order of
+// the profile. What they say is joined, but for the one that is final.
+func (a *groupAttempt) findRoom() (found groupRescue) {
+	if len(a.members) < a.attempt.Need {
+		return found
+	}
+
 	a.attempt.Begin()
-	by := a.profile.rescue
-	preempter := slices.IndexFunc(by, func(r rescuer) bool { return r.preempts })
-	if preempter < 0 {
-		return a.rescueMembers(by), nil
+	var messages []string
+	for _, by := range a.profile.rescueGroup {
+		said := by.ask(a)
+		if said.err != nil {
+			said.err = fmt.Errorf("error in %q PodGroupPostFilter plugins: %w", by.plugin, said.err)
+			return said
+		}
+		if said.final {
+			return said
+		}
+		if said.message != "" {
+			messages = append(messages, said.message)
+		}
 	}
 
-	before, after := by[:preempter], by[preempter+1:]
-	if a.podGroups.gates.Preemption {
-		before, after = slices.Concat(before, after), nil
-	}
-
-	if promised = a.rescueMembers(before); promised != nil {
-		return promised, nil
-	}
-	if plan = a.planRoomOfRest(); plan == nil {
-		promised = a.rescueMembers(after)
-	}
-
-	return promised, plan
+	found.message = strings.Join(messages, ", ")
+	return found
 }
 
-// rescueMembers asks plugins about every member that finds no node while those that do are counted
-// there. With a topology key, all of that is in the domain that the group came closest to fit in.
-// If enough members have a node then, or were nominated to one, it returns these nodes.
-func (a *groupAttempt) rescueMembers(by []rescuer) (promised map[*member]string) {
-	if !slices.ContainsFunc(a.members, hasClaims) {
-		by = otherThanForClaims(by)
-	}
-	if len(by) == 0 || len(a.members) < a.attempt.Need {
+// rescueByPlan is DefaultPreemption's part: it plans which pods leave for the group as a whole.
+func (a *groupAttempt) rescueByPlan() groupRescue {
+	plan := a.planRoom()
+	return groupRescue{plan: plan, final: plan != nil}
+}
+
+// planRoom plans which pods leave for the members.
+func (a *groupAttempt) planRoom() *gang.RoomPlan {
+	if !a.attempt.MayPreempt() {
 		return nil
+	}
+	a.preemptions.forgetCounted()
+	return a.attempt.PlanRoom()
+}
+
+// rescueClaims has a plugin give up devices that members hold and cannot use, while those that find
+// a node are counted there. It goes by all nodes, whatever the topology constraint: a claim is not
+// given up because another domain is the closest. As upstream, it ends no search for room.
+func (a *groupAttempt) rescueClaims(ask func(as *attempts, b *placement) Rescue) (said groupRescue) {
+	if !slices.ContainsFunc(a.members, hasClaims) {
+		return said
 	}
 
 	a.suspendNominations()
 	defer a.resumeNominations()
 	defer a.attempt.Rewind()
 	if a.attempt.PlaceInClosest() != nil {
-		return nil
+		return said
 	}
 
 	a.news.rescuing = true
 	defer func() { a.news.rescuing = false }()
-	promised = map[*member]string{}
-	helped := false
 	for _, m := range a.members {
-		if m.Node == "" {
-			a.rescueMember(m, by)
+		if m.Node != "" || !hasClaims(m) || m.asked.Failure == nil || m.asked.Failure.Nodes == 0 {
+			continue
 		}
-		if node := cmp.Or(m.Node, m.rescue.node); a.cluster.Node(node) != nil {
-			promised[m] = node
-		}
-		helped = helped || m.rescue.node != ""
-	}
-
-	if !helped || len(promised) < a.attempt.Need {
-		return nil
-	}
-	return promised
-}
-
-// rescueMember asks plugins about one member. A plugin for device claims is not asked about a pod
-// that has none.
-func (a *groupAttempt) rescueMember(m *member, by []rescuer) {
-	if m.rescue.final || m.asked.Failure == nil || m.asked.Failure.Nodes == 0 {
-		return
-	}
-	if hasClaims(m) {
 		a.profile.Diagnose(m.Waiting) // the plugin goes by what it said of the nodes last
-	} else {
-		by = otherThanForClaims(by)
-	}
-	if a.attempt.InDomains() {
-		by = confinedRescuers(m, by)
-	}
-	node, messages, rejectors, final := a.runPostFilters(m.placement, by)
-	if node != nil && a.attempt.IsInClosest(a.cluster.Node(*node)) {
-		m.rescue.node = *node
-	}
-	m.rescue.messages, m.rescue.final = append(m.rescue.messages, messages...), final
-	m.asked.Rejectors = append(m.asked.Rejectors, rejectors...)
-}
-
-// confinedRescuers have plugins see the member as it is confined to a domain. One for device claims
-// goes by all nodes: a claim is not given up because another domain is the closest.
-func confinedRescuers(m *member, by []rescuer) []rescuer {
-	by = slices.Clone(by)
-	for i := range by {
-		if ask := by[i].ask; !by[i].forClaims {
-			by[i].ask = func(as *attempts, b *placement) Rescue {
-				was := b.Waiting
-				b.Waiting = m.asked.Asked
-				defer func() { b.Waiting = was }()
-				return ask(as, b)
-			}
+		r := ask(a.attempts, m.placement)
+		if r.Err != nil {
+			return groupRescue{err: r.Err}
 		}
+		if r.Message != "" {
+			m.claims = r.Message
+		}
+		m.asked.Rejectors = gang.WithNames(m.asked.Rejectors, r.Rejectors)
 	}
-	return by
+	return said
 }
 
 func hasClaims(m *member) bool { return len(m.item.Class.Spec.ResourceClaims) > 0 }
 
-func otherThanForClaims(by []rescuer) []rescuer {
-	return slices.DeleteFunc(slices.Clone(by), func(r rescuer) bool { return r.forClaims })
+// waitingFor is upstream's message for a group for which room is being made: how many of its pods
+// fit as things are, and what a plugin says.
+func (a *groupAttempt) waitingFor(said string) string {
+	verdict := a.attempt.Verdict()
+	quorum := max(1, a.group.MinCount())
+	text := fmt.Sprintf("minCount (%d) cannot be satisfied: %d scheduled, 0 remaining", quorum,
+		min(quorum-1, a.attempt.PlacedBefore+verdict.Fit))
+	if a.attempt.PlacedBefore >= quorum {
+		text = "pod group is unschedulable"
+	}
+	if said == "" {
+		return text
+	}
+	return text + ", " + said
 }
 
-// planRoom plans which pods leave for the members of an attempt.
-func (a *groupAttempt) planRoom(attempt *gang.Attempt) *gang.RoomPlan {
-	if !attempt.MayPreempt() {
-		return nil
-	}
-	a.preemptions.forgetCounted()
-	return attempt.PlanRoom()
-}
-
-// planRoomOfRest plans that for all members but those about which a plugin has said that no other
-// one is to be asked. Where groups have a priority of their own, upstream preempts for the whole
-// group whatever such a plugin says.
-func (a *groupAttempt) planRoomOfRest() *gang.RoomPlan {
-	if a.podGroups.gates.Preemption {
-		return a.planRoom(a.attempt)
-	}
-	rest := a.attempt.Without(func(m *gang.Member) bool { return a.byAsked[m].rescue.final })
-	plan := a.planRoom(rest)
-	a.attempt.AdoptBound(rest)
-	return plan
+// isPlaced tells whether as many pods of the group as it asks for have a node, bound or not yet.
+func (gs *podGroups) isPlaced(g *groups.Group) bool {
+	placed, _ := gs.countPlaced(g)
+	return placed > 0 && placed >= g.MinCount()
 }

@@ -1,6 +1,7 @@
 package cycle_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,26 +13,35 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
-	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// saver is an out-of-tree plugin at PostFilter.
-type saver struct {
-	asked   []string // pods, with how many nodes they fit on
-	answers Rescue
+// groupSaver is an out-of-tree plugin at PodGroupPostFilter.
+type groupSaver struct {
+	asked   []string // members, with where they would go with a pod gone
+	answers GroupRescue
+	without types.UID // the pod
 }
 
-func (*saver) Name() string { return "Saver" }
+func (*groupSaver) Name() string { return "Saver" }
 
-func (s *saver) Rescue(a *Attempt, evaluate func() *decide.Evaluation) Rescue {
-	s.asked = append(s.asked, fmt.Sprint(a.Pod.Name, " ", evaluate().Feasible))
+func (s *groupSaver) RescueGroup(a *GroupAttempt) GroupRescue {
+	said := fmt.Sprint(len(a.Members), " of ", a.Group.Name)
+	if gone := a.Cluster.Pod(s.without); gone != nil {
+		n := gone.Node
+		a.Cluster.RemovePod(gone.UID)
+		for _, place := range a.Schedule().Places {
+			said += fmt.Sprint(" ", place.Pod.Name, " on ", place.Node.Name)
+		}
+		a.Cluster.Place(gone, n)
+	}
+	s.asked = append(s.asked, said)
 	return s.answers
 }
 
-// profileOfSaver asks the plugin before DefaultPreemption, or after it.
-func profileOfSaver(t *testing.T, s *saver, first bool) Profile {
+// profileOfGroupSaver asks the plugin before DefaultPreemption, or after it.
+func profileOfGroupSaver(t *testing.T, s *groupSaver, first bool) Profile {
 	t.Helper()
 	d := plugins.Default()
 	points := map[plugins.Point][]string{}
@@ -39,9 +49,9 @@ func profileOfSaver(t *testing.T, s *saver, first bool) Profile {
 		points[point] = slices.Clone(names)
 	}
 	if first {
-		points[plugins.PostFilter] = append([]string{s.Name()}, points[plugins.PostFilter]...)
+		points[plugins.PodGroupPostFilter] = append([]string{s.Name()}, points[plugins.PodGroupPostFilter]...)
 	} else {
-		points[plugins.PostFilter] = append(points[plugins.PostFilter], s.Name())
+		points[plugins.PodGroupPostFilter] = append(points[plugins.PodGroupPostFilter], s.Name())
 	}
 	made, err := plugins.NewProfile(v1.DefaultSchedulerName, points, d.Weights, nil)
 	if err != nil {
@@ -52,9 +62,9 @@ func profileOfSaver(t *testing.T, s *saver, first bool) Profile {
 
 // savedGang decides a gang of three that does not fit on a node of four CPUs, where a pod of this
 // priority takes two of them, and returns what follows.
-func savedGang(t *testing.T, s *saver, first bool, gates groups.Gates, priority int32) (said string) {
+func savedGang(t *testing.T, s *groupSaver, first bool, priority int32) (said string) {
 	t.Helper()
-	core, err := New(Options{Profiles: []Profile{profileOfSaver(t, s, first)}, Groups: gates})
+	core, err := New(Options{Profiles: []Profile{profileOfGroupSaver(t, s, first)}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,34 +89,32 @@ func savedGang(t *testing.T, s *saver, first bool, gates groups.Gates, priority 
 	return said
 }
 
-// TestOutOfTreePluginsAreAskedAboutMembers at PostFilter: about each member that does not fit
-// beside those that do, in the order of the profile, with preemption for the whole group at the
-// place of DefaultPreemption.
-func TestOutOfTreePluginsAreAskedAboutMembers(t *testing.T) {
-	gang, whole := groups.Gates{Generic: true, Gang: true}, groups.Gates{Generic: true, Gang: true, Preemption: true}
-	node := "n"
+// TestOutOfTreePluginsAreAskedAboutGroups at PodGroupPostFilter, in the order of the profile, and
+// may have the group decided in a cluster that they have changed for a look.
+func TestOutOfTreePluginsAreAskedAboutGroups(t *testing.T) {
+	const before, without = "3 of g", "3 of g m0 on n m1 on n m2 on n"
 	for _, row := range []struct {
 		name     string
 		first    bool
-		gates    groups.Gates
 		priority int32 // of the pod on the node
-		answers  Rescue
+		answers  GroupRescue
+		without  types.UID
 		asked    string
 		said     []string
 		not      string
 	}{
-		{"nobody can be preempted", false, gang, 200, Rescue{Message: "no luck"}, "m2 0", []string{"no luck"}, "remove"},
-		{"preemption helps, so that it is not asked", false, gang, 0, Rescue{Message: "no luck"}, "", []string{"remove"}, "no luck"},
-		{"it is asked before preemption", true, gang, 0, Rescue{Message: "no luck"}, "m2 0", []string{"remove", "no luck"}, ""},
-		{"it makes room itself", true, gang, 0, Rescue{Nominate: &node, Final: true}, "m2 0",
-			[]string{`m0, nominated "n"`, `m1, nominated "n"`, `m2, nominated "n"`, "pod group is waiting for preemption"}, "remove"},
-		{"it refuses, and too few are left", true, gang, 0, Rescue{Message: "never", Final: true}, "m2 0", []string{"never"}, "remove"},
-		{"groups with a priority of their own preempt when all have been asked", false, whole, -1, Rescue{Message: "no luck"}, "m2 0", []string{"remove"}, ""},
-		{"it refuses one pod of a group with a priority of its own", true, whole, -1, Rescue{Message: "never", Final: true}, "m2 0", []string{"remove"}, ""},
+		{"nobody can be preempted", false, 200, GroupRescue{Message: "no luck"}, "", before, []string{"Unschedulable: 2 of 3 pods fit", ", no luck"}, "remove"},
+		{"preemption helps, so that it is not asked", false, 0, GroupRescue{Message: "no luck"}, "", "", []string{"remove"}, "no luck"},
+		{"it is asked before preemption", true, 0, GroupRescue{Message: "no luck"}, "", before, []string{"remove", "preempting 1 victims"}, "no luck"},
+		{"it makes room itself", true, 0, GroupRescue{Helped: true, Nodes: map[types.UID]string{"uid-m0": "n", "uid-m2": "n"}, Message: "moved"}, "uid-low", without,
+			[]string{`m0, nominated "n"`, `m1, nominated ""`, `m2, nominated "n"`, "minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, moved"}, "remove"},
+		{"it knows that none can help", true, 0, GroupRescue{Message: "never", Final: true}, "", before, []string{", never"}, "remove"},
+		{"it fails", true, 0, GroupRescue{Err: errors.New("broken")}, "", before,
+			[]string{`SchedulerError: error in "Saver" PodGroupPostFilter plugins: broken`}, "remove"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := &saver{answers: row.answers}
-			said := savedGang(t, s, row.first, row.gates, row.priority)
+			s := &groupSaver{answers: row.answers, without: row.without}
+			said := savedGang(t, s, row.first, row.priority)
 			if got := strings.Join(s.asked, ", "); got != row.asked {
 				t.Errorf("it was asked about %q, want %q", got, row.asked)
 			}
@@ -122,50 +130,10 @@ func TestOutOfTreePluginsAreAskedAboutMembers(t *testing.T) {
 	}
 }
 
-// TestAMemberIsRescuedInTheDomainOfItsGroup: a plugin at PostFilter sees the nodes of the domain
-// that the group came closest to fit in, and a node of another one that it nominates is none.
-func TestAMemberIsRescuedInTheDomainOfItsGroup(t *testing.T) {
-	for node, want := range map[string]int{"first": 3, "second": 0} {
-		s := &saver{answers: Rescue{Nominate: &node, Final: true}}
-		core, err := New(Options{Profiles: []Profile{profileOfSaver(t, s, true)}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		core.Step(begin, Follows{})
-		core.Step(begin, Led{})
-		for _, name := range []string{"first", "second"} {
-			n := aNode(name, "2")
-			n.Labels["rack"] = name
-			core.Step(begin, Seen{Nodes, n})
-		}
-		g := gangOf("g", 3)
-		g.Spec.SchedulingConstraints = oneOf("rack")
-		core.Step(begin, Seen{PodGroups, g})
-		for i := range 3 {
-			p := aPod(fmt.Sprint("m", i), "1")
-			p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
-			core.Step(begin, Seen{Pods, p})
-		}
-		said, nominated := "", 0
-		for _, action := range core.Step(begin, Tick{}) {
-			said += action.String() + "\n"
-			if w, is := action.(WriteStatus); is && w.Nominate != nil && *w.Nominate == "first" {
-				nominated++
-			}
-		}
-		if nominated != want || strings.Contains(said, `nominated "second"`) {
-			t.Errorf("%d members are nominated after %s, want %d:\n%s", nominated, node, want, said)
-		}
-		if got := strings.Join(s.asked, ", "); got != "m2 0" {
-			t.Errorf("it was asked about %q", got)
-		}
-	}
-}
-
 // TestMembersGiveUpDevicesThatTheyCannotUse: a claim of a member that is allocated on a node where
 // the member cannot go is deallocated, as for a single pod.
 func TestMembersGiveUpDevicesThatTheyCannotUse(t *testing.T) {
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

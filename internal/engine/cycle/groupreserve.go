@@ -12,7 +12,7 @@ import (
 // pod; nil if none is.
 func (a *groupAttempt) reserveRoom() map[types.UID]string {
 	bounds := a.profile.Reservations
-	if a.rest || len(a.members) < a.attempt.Need {
+	if len(a.members) < a.attempt.Need {
 		return nil
 	}
 	if !a.reserved.isDue(a.group, bounds) {

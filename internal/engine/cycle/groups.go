@@ -30,11 +30,71 @@ type podGroups struct {
 	placements *placements
 	gates      groups.Gates // which features are on
 	units      gang.Units
+
+	// held are the members of each group that a gate of their own keeps out of the queue, with the
+	// plugin. As long as there is one, the whole group is kept out. changed are the groups of which
+	// the first was kept out, or the last let in, since regateHeld.
+	held    map[*groups.Group]map[types.UID]string
+	changed []*groups.Group
+}
+
+// noteHeld notes which gate of its own keeps a member out of the queue; "" is none.
+func (gs *podGroups) noteHeld(g *groups.Group, uid types.UID, gate string) {
+	before := len(gs.held[g])
+	switch {
+	case gate != "" && before == 0:
+		gs.held[g] = map[types.UID]string{uid: gate}
+	case gate != "":
+		gs.held[g][uid] = gate
+	default:
+		delete(gs.held[g], uid)
+	}
+
+	if len(gs.held[g]) == 0 {
+		delete(gs.held, g)
+	}
+	if (before == 0) != (len(gs.held[g]) == 0) {
+		gs.changed = append(gs.changed, g)
+	}
+}
+
+// heldBy names the gate that keeps a group out because of one of its members, or "".
+func (gs *podGroups) heldBy(g *groups.Group) (gate string) {
+	for _, name := range gs.held[g] {
+		if gate == "" || name < gate {
+			gate = name
+		}
+	}
+	return gate
+}
+
+// keepsOut tells whether the group keeps its pods out of the queue.
+func (gs *podGroups) keepsOut(g *groups.Group) bool { return gs.isIncomplete(g) || gs.heldBy(g) != "" }
+
+// regateHeld has the gates asked again about the members of groups of which one is kept out now, or
+// none any more.
+func (gs *podGroups) regateHeld() {
+	for len(gs.changed) > 0 {
+		g := gs.changed[0]
+		gs.changed = gs.changed[1:]
+		if gs.heldBy(g) == "" {
+			gs.wakeMembers(g, queue.Appeared, queue.Gated)
+			continue
+		}
+		for _, item := range gs.listMembers(g, queue.Active, queue.Backoff) {
+			gs.queue.Recheck(item.Pod.UID, "PodGroupIncomplete", gs.now)
+		}
+		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting)
+	}
+	gs.changed = nil
 }
 
 // seen takes in a PodGroup.
 func (gs *podGroups) seen(object *groups.PodGroup) {
 	object.ManagedFields = nil
+	if gs.options.Objects != nil {
+		gs.options.Objects.Group(object)
+	}
 	g := gs.groups.Get(nameOf(object))
 	fresh := g == nil || g.Object == nil || g.Object.UID != object.UID
 	if fresh && gs.gates.Claims {
@@ -65,6 +125,9 @@ func (gs *podGroups) seen(object *groups.PodGroup) {
 // gone forgets a PodGroup. Its pods on their way to a node continue; the others are kept out of the
 // queue until there is a PodGroup again.
 func (gs *podGroups) gone(name cluster.Name) {
+	if gs.options.Objects != nil {
+		gs.options.Objects.GroupGone(name)
+	}
 	if g := gs.groups.Get(name); g != nil {
 		gs.unitsChanged(g, "PodGroupDelete")
 	}
@@ -80,7 +143,7 @@ func (gs *podGroups) gone(name cluster.Name) {
 // unitsChanged wakes waiting pods when a group with pods on nodes has appeared, changed or gone:
 // which pods they may preempt depends on whether it is disrupted as a whole, and on its priority.
 func (gs *podGroups) unitsChanged(g *groups.Group, label string) {
-	if !gs.gates.Preemption || len(gs.units.OnNodes(g)) == 0 {
+	if len(gs.units.OnNodes(g)) == 0 {
 		return
 	}
 	for _, item := range gs.queue.Sorted() {
@@ -102,7 +165,7 @@ func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
 
 	counts := pod.Spec.NodeName != "" || served
 	g, by := gs.groups.SetPod(pod, counts)
-	if by > 0 && g.Count() == gs.quorum(g) {
+	if by > 0 && g.Count() == g.MinCount() {
 		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
 
@@ -119,17 +182,9 @@ func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
 // scheduled: it may have fewer pods than it asks for. Whether it has been depends on its condition
 // and on its bound pods, and a list may show those last.
 func (gs *podGroups) wakeStarted(g *groups.Group) {
-	if g.Count() < gs.quorum(g) && gs.isStarted(g) {
+	if g.Count() < g.MinCount() && gs.isStarted(g) {
 		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
-}
-
-// quorum is how many pods of the group must be placed together: minCount, if gangs are on.
-func (gs *podGroups) quorum(g *groups.Group) int {
-	if !gs.gates.Gang {
-		return 0
-	}
-	return g.MinCount()
 }
 
 // updateAllScheduled finds groups that were scheduled before this scheduler began, and do not say
@@ -146,7 +201,7 @@ func (gs *podGroups) updateScheduled(g *groups.Group) {
 	switch {
 	case !gs.ready.mayDecide() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled():
 		return
-	case g.Count() < gs.quorum(g):
+	case g.Count() < g.MinCount():
 		g.Short = 0 // others may be bound until it is complete again
 		return
 	case g.Short > 1: // at most one more pod was bound since they were counted
@@ -154,7 +209,7 @@ func (gs *podGroups) updateScheduled(g *groups.Group) {
 		return
 	}
 	_, bound := gs.countPlaced(g)
-	if g.Short = max(1, gs.quorum(g)) - bound; g.Short <= 0 {
+	if g.Short = max(1, g.MinCount()) - bound; g.Short <= 0 {
 		g.Done = true
 		gs.writeScheduled(g)
 	}
@@ -167,7 +222,7 @@ func (gs *podGroups) removePod(uid types.UID) { gs.noteCount(gs.groups.LosePod(u
 // count: one pod too few, or without the last one that was bound. There may be thousands of members
 // that all go.
 func (gs *podGroups) noteCount(g *groups.Group, by int) {
-	if by < 0 && (g.Count() == gs.quorum(g)-1 || g.Done || g.Scheduled()) {
+	if by < 0 && (g.Count() == g.MinCount()-1 || g.Done || g.Scheduled()) {
 		gs.keepOut(g)
 	}
 }
@@ -185,16 +240,20 @@ func (gs *podGroups) wakeMembers(g *groups.Group, label string, places ...queue.
 	if g == nil {
 		return
 	}
-	var items []*queue.Item
+	for _, item := range gs.listMembers(g, places...) {
+		gs.queue.Wake(item.Pod.UID, label, gs.now)
+	}
+}
+
+// listMembers lists the members in these places of the queue, in the order in which they came.
+func (gs *podGroups) listMembers(g *groups.Group, places ...queue.Place) (items []*queue.Item) {
 	for uid := range g.Members {
 		if item := gs.queue.Get(uid); item != nil && slices.Contains(places, item.Place()) {
 			items = append(items, item)
 		}
 	}
 	slices.SortFunc(items, earlier)
-	for _, item := range items {
-		gs.queue.Wake(item.Pod.UID, label, gs.now)
-	}
+	return items
 }
 
 func earlier(a, b *queue.Item) int {
@@ -207,7 +266,7 @@ func earlier(a, b *queue.Item) int {
 // isIncomplete tells whether the group keeps its pods out of the queue: there is no PodGroup, or a
 // gang has too few pods to be scheduled as a whole.
 func (gs *podGroups) isIncomplete(g *groups.Group) bool {
-	return g.Object == nil || g.Count() < gs.quorum(g) && !gs.isStarted(g)
+	return g.Object == nil || g.Count() < g.MinCount() && !gs.isStarted(g)
 }
 
 // isStarted tells whether the group has been scheduled and is still there: see podGroups.
@@ -246,11 +305,11 @@ func (gs *podGroups) countPlaced(g *groups.Group) (placed, bound int) {
 // countMissing is how many members must be placed together now: what a gang lacks of its quorum, or
 // one.
 func (gs *podGroups) countMissing(g *groups.Group) int {
-	if gs.quorum(g) == 0 || gs.isStarted(g) {
+	if g.MinCount() == 0 || gs.isStarted(g) {
 		return 1
 	}
 	placed, _ := gs.countPlaced(g)
-	return max(1, gs.quorum(g)-placed)
+	return max(1, g.MinCount()-placed)
 }
 
 // errGroupBroken ends what is under way for members of a gang that can no longer be scheduled as a
@@ -266,7 +325,7 @@ func (gs *podGroups) memberLost(b *placement, why error) {
 	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || gs.isStarted(g) {
 		return
 	}
-	if placed, bound := gs.countPlaced(g); placed >= gs.quorum(g) || bound > 0 {
+	if placed, bound := gs.countPlaced(g); placed >= g.MinCount() || bound > 0 {
 		return
 	}
 

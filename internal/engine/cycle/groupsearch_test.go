@@ -25,7 +25,7 @@ func gangIn(t *testing.T, o Options, g *groups.PodGroup, objects []Seen, members
 	if o.Profiles == nil {
 		o.Profiles = []Profile{{Profile: plugins.Default()}}
 	}
-	o.Groups = groups.Gates{Generic: true, Gang: true, Topology: true}
+	o.Groups = groups.Gates{Generic: true, Topology: true}
 	core, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestTheDomainWhereFewestGPUsAreLostIsFound(t *testing.T) {
 		members = append(members, p)
 	}
 	g := gangOf("g", 8)
-	g.Spec.SchedulingConstraints = oneOf("rack")
+	g.Spec.SchedulingConstraints, g.Spec.Priority = oneOf("rack"), new(int32(100))
 	_, victims, said := gangIn(t, Options{Seed: 1}, g, objects, members)
 	if len(victims) != 8 {
 		t.Errorf("%d leave: %s", len(victims), said)

@@ -24,7 +24,7 @@ func (gs *podGroups) writeScheduled(g *groups.Group) {
 // a group that once was scheduled stays.
 func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	g := a.group
-	if a.rest || a.podGroups.isStarted(g) {
+	if a.podGroups.isPlaced(g) || a.podGroups.isStarted(g) {
 		return
 	}
 	verdict := a.attempt.Verdict()
@@ -78,7 +78,7 @@ func (as *attempts) ungrouped(item *queue.Item) {
 // describeGroup describes the state of a group.
 func (gs *podGroups) describeGroup(g *groups.Group) *decision.Group {
 	d := &decision.Group{
-		Name: g.Name.Name, Missing: g.Object == nil, MinCount: gs.quorum(g), Members: g.Count(), Scheduled: gs.isStarted(g),
+		Name: g.Name.Name, Missing: g.Object == nil, MinCount: g.MinCount(), Members: g.Count(), Scheduled: gs.isStarted(g),
 	}
 	d.Placed, d.Bound = gs.countPlaced(g)
 	if d.Scheduled {

@@ -18,7 +18,7 @@ import (
 // does not tell them apart. Another domain, which has more, is closed by a taint.
 func TestOfManyDomainsThatWithJustEnoughMemoryIsTried(t *testing.T) {
 	const memory, taken = 1<<54 + 1, 3
-	core, err := New(Options{Seed: 1, Profiles: []Profile{profileWith()}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true}})
+	core, err := New(Options{Seed: 1, Profiles: []Profile{profileWith()}, Groups: groups.Gates{Generic: true, Topology: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,7 @@ func (a *groupAttempt) preview() *decision.GroupTrial {
 		t.Fit, t.Message = 0, err.Error()
 	case !fits:
 		t.Message = verdict.Reason()
-		if plan := a.planRoom(a.attempt); plan != nil {
+		if plan := a.planRoom(); plan != nil {
 			a.describePlan(t, plan)
 			a.noteNodes(nodes, plan.Places)
 		}

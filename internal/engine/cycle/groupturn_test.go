@@ -26,7 +26,7 @@ func racks(t *testing.T, count, limit int, change func(rack int, n *v1.Node) (th
 		set(profile)
 	}
 	core, err := New(Options{
-		Profiles: []Profile{{Profile: profile}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true}, SearchLimit: limit,
+		Profiles: []Profile{{Profile: profile}}, Groups: groups.Gates{Generic: true, Topology: true}, SearchLimit: limit,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestAGroupWhoseAttemptIsCutShortPreempts(t *testing.T) {
 // however many they are.
 func TestMembersThatDifferPreempt(t *testing.T) {
 	for members := 2; members <= 24; members++ {
-		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,9 @@ func TestMembersThatDifferPreempt(t *testing.T) {
 				core.Step(begin, Seen{Pods, p})
 			}
 		}
-		core.Step(begin, Seen{PodGroups, gangOf("g", members)})
+		g := gangOf("g", members)
+		g.Spec.Priority = new(int32(10))
+		core.Step(begin, Seen{PodGroups, g})
 		for i := range members {
 			p := aPod(fmt.Sprint("p", i), []string{"1", "500m"}[i%2])
 			p.Spec.SchedulingGroup, *p.Spec.Priority = &v1.PodSchedulingGroup{PodGroupName: new("g")}, 10

@@ -28,7 +28,7 @@ type victimWorld struct {
 }
 
 func newVictimWorld(rng *rand.Rand, unlike bool) *victimWorld {
-	w := &victimWorld{gates: groups.Gates{Generic: true, Gang: true, Preemption: rng.IntN(2) == 0}}
+	w := &victimWorld{gates: groups.Gates{Generic: true}}
 	cpu, nodes := int64(1+rng.IntN(3))*1000, 1+rng.IntN(4)
 	for range 1 + rng.IntN(5) {
 		if unlike {
@@ -225,15 +225,17 @@ func (a *attempts) AttemptedGroup(_ string, result Result, _ time.Duration) {
 // scheduled when they have gone.
 func TestAttemptsAtGroupsAreObserved(t *testing.T) {
 	seen := &attempts{}
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}, Observer: seen})
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}, Observer: seen})
 	if err != nil {
 		t.Fatal(err)
 	}
 	low, high := aPod("low", "1"), aPod("high", "1")
 	low.Spec.NodeName, *high.Spec.Priority = "n", 10
 	high.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+	g := gangOf("g", 1)
+	g.Spec.Priority = new(int32(10))
 	for _, e := range []Event{
-		Follows{}, Led{}, Seen{Nodes, aNode("n", "1")}, Seen{Pods, low}, Seen{PodGroups, gangOf("g", 1)}, Seen{Pods, high}, Tick{},
+		Follows{}, Led{}, Seen{Nodes, aNode("n", "1")}, Seen{Pods, low}, Seen{PodGroups, g}, Seen{Pods, high}, Tick{},
 		Answered{Ticket: 1}, Gone{Pods, low}, Tick{},
 	} {
 		core.Step(begin, e)

@@ -21,7 +21,7 @@ func TestEveryDomainGetsItsTurnWhereOneTakesTheWholeAttempt(t *testing.T) {
 	const racks, members, most = 8, 6, 20
 	for _, full := range []bool{false, true} {
 		core, err := New(Options{
-			Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true},
+			Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestEveryDomainGetsItsTurnWhereOneTakesTheWholeAttempt(t *testing.T) {
 			}
 		}
 		g := &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g", UID: "g"}}
-		g.Spec.SchedulingPolicy.Gang = &schedulingv1beta1.GangSchedulingPolicy{MinCount: members}
+		g.Spec.SchedulingPolicy.Gang, g.Spec.Priority = &schedulingv1beta1.GangSchedulingPolicy{MinCount: members}, new(int32(10))
 		g.Spec.SchedulingConstraints = &schedulingv1beta1.PodGroupSchedulingConstraints{Topology: []schedulingv1beta1.TopologyConstraint{{Key: "rack"}}}
 		core.Step(churnBegins, Seen{PodGroups, g})
 		for i := range members {

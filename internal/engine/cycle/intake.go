@@ -185,6 +185,9 @@ func (in *intake) fetchServed() {
 
 // dropPending removes a pod from the queue and from everything kept about pending pods.
 func (in *intake) dropPending(uid types.UID) {
+	if g := in.groups.Of(uid); g != nil {
+		in.podGroups.noteHeld(g, uid, "")
+	}
 	in.queue.Remove(uid)
 	in.decisions.forgetFailure(uid)
 	in.nominations.clearNomination(uid)

@@ -21,6 +21,9 @@ type nominations struct {
 	news  *happenings
 	// ofGroups: groups may have a priority of their own.
 	ofGroups bool
+	// keepsOut tells whether a group keeps its pods out: it is incomplete, or a gate keeps one of
+	// them out. A group for which room is being made is not one of these.
+	keepsOut func(*groups.Group) bool
 	doubtful []types.UID // pods that their groups have kept out since the last lapse
 }
 
@@ -78,7 +81,7 @@ func (ns *nominations) followClient(item *queue.Item, pod *v1.Pod, p *cluster.Po
 	if nominated := ns.cluster.Nominated(pod.UID); nominated != nil {
 		current = nominated.Nominated
 	}
-	if was == is || current != was || item.Admitted.IsZero() && ns.groupOf(item) != nil || item.Gate == groups.GangScheduling {
+	if was == is || current != was || item.Admitted.IsZero() && ns.groupOf(item) != nil || ns.isKeptOut(item) {
 		return false
 	}
 	ns.clearNomination(pod.UID)
@@ -128,9 +131,15 @@ func (ns *nominations) asContender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 // podMoved follows the places of pods in the queue.
 func (ns *nominations) podMoved(item *queue.Item, label string) {
 	ns.observer().Queued(item.Place(), label)
-	if item.Gate == groups.GangScheduling && ns.cluster.Nominated(item.Pod.UID) != nil {
+	if ns.isKeptOut(item) && ns.cluster.Nominated(item.Pod.UID) != nil {
 		ns.doubtful = append(ns.doubtful, item.Pod.UID)
 	}
+}
+
+// isKeptOut tells whether its group keeps a gated pod out.
+func (ns *nominations) isKeptOut(item *queue.Item) bool {
+	g := ns.groupOf(item)
+	return item.Gate != "" && g != nil && ns.keepsOut(g)
 }
 
 // clearGated clears the nominations of pods that their groups keep out: it is not known when these
@@ -140,7 +149,7 @@ func (ns *nominations) clearGated() {
 	for len(ns.doubtful) > 0 {
 		uid := ns.doubtful[0]
 		ns.doubtful = ns.doubtful[1:]
-		if item := ns.queue.Get(uid); item != nil && item.Gate == groups.GangScheduling {
+		if item := ns.queue.Get(uid); item != nil && ns.isKeptOut(item) {
 			if ns.clearNomination(uid); ns.ready.mayDecide() {
 				ns.addAction(WriteStatus{Pod: item.Pod, Nominate: new(string)})
 			}

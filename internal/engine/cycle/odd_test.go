@@ -32,7 +32,7 @@ var allKinds = []Kind{
 // pod that anybody might have made. It returns what is wrong: nothing may have panicked, and that
 // pod is to be decided: bound, unless it may be refused.
 func witnessed(odd []Seen, refused bool) (wrong []string) {
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: true}})
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true}})
 	if err != nil {
 		return []string{err.Error()}
 	}

@@ -106,7 +106,7 @@ func TestStatesAreKeptWhileSomebodyWantsThem(t *testing.T) {
 // TestPluginsHearOfPodGroups: as of every other kind that they can register for.
 func TestPluginsHearOfPodGroups(t *testing.T) {
 	l, now := &listens{}, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	core, err := New(Options{Profiles: listening(l), Groups: groups.Gates{Generic: true, Gang: true}})
+	core, err := New(Options{Profiles: listening(l), Groups: groups.Gates{Generic: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/gang"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -135,6 +136,11 @@ func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 func preemptBehind(stand *gang.ProtectedPods, b *placement) decide.Preemption {
 	defer stand.Release()
 	return b.profile.Preempt(b.Waiting)
+}
+
+// makesRoomFor tells whether removals for a group are not answered yet.
+func (pr *preemptions) makesRoomFor(g *groups.Group) bool {
+	return g.Object != nil && pr.rounds[g.Object.UID] != nil
 }
 
 // makeRoom starts the removal of the victims. Pods of lower priority that are nominated to the node

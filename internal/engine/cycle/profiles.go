@@ -19,15 +19,20 @@ type profile struct {
 	Profile
 	*decide.Decider
 
-	begin   []Beginner
-	assumed []Assumer
-	end     []Ender
-	gates   []func(*queue.Item) (plugin string)
-	rescue  []rescuer
-	reserve []Reserver
-	permit  []Permitter
-	prepare []plugins.Preparer
-	sorter  Sorter
+	begin       []Beginner
+	assumed     []Assumer
+	end         []Ender
+	gates       []func(*queue.Item) (plugin string)
+	rescue      []rescuer
+	rescueGroup []groupRescuer
+	reserve     []Reserver
+	permit      []Permitter
+	prepare     []plugins.Preparer
+	sorter      Sorter
+
+	beginGroup      []GroupBeginner
+	scorePlacements []PlacementScorer
+
 	Stages
 
 	failed failure // the last attempt that failed for all pods of its class
@@ -55,9 +60,6 @@ type Stages struct {
 type rescuer struct {
 	plugin string
 	ask    func(as *attempts, b *placement) Rescue
-	// preempts: it is the plugin that takes other pods away. forClaims: it looks at device claims
-	// alone.
-	preempts, forClaims bool
 }
 
 // profiles are those that schedule pods now, each by its scheduler name.
@@ -87,11 +89,15 @@ func (fs *profiles) newProfile(p Profile) (*profile, error) {
 		if a, ok := e.(Assumer); ok {
 			made.assumed = append(made.assumed, a)
 		}
+		if g, ok := e.(GroupBeginner); ok {
+			made.beginGroup = append(made.beginGroup, g)
+		}
 		if n, ok := e.(Ender); ok {
 			made.end = append(made.end, n)
 		}
 	}
 	made.reserve, made.permit = extensionsAt[Reserver](p, plugins.Reserve, byName), extensionsAt[Permitter](p, plugins.Permit, byName)
+	made.scorePlacements = extensionsAt[PlacementScorer](p, plugins.PlacementScore, byName)
 	made.PreBind, made.PostBind = extensionsAt[PreBinder](p, plugins.PreBind, byName), extensionsAt[PostBinder](p, plugins.PostBind, byName)
 	if sorters := extensionsAt[Sorter](p, plugins.QueueSort, byName); len(sorters) > 0 {
 		made.sorter = sorters[0]
@@ -115,6 +121,7 @@ func (fs *profiles) newProfile(p Profile) (*profile, error) {
 	}
 	fs.addGates(made, byName)
 	fs.addRescuers(made, byName)
+	fs.addGroupRescuers(made, byName)
 	return made, nil
 }
 
@@ -183,13 +190,34 @@ func (fs *profiles) addRescuers(p *profile, byName map[string]Extension) {
 
 		switch rescue := p.Plugin(name).(type) {
 		case plugins.ClaimReleaser:
-			p.rescue = append(p.rescue, rescuer{plugin: name, forClaims: true, ask: func(as *attempts, b *placement) Rescue {
+			p.rescue = append(p.rescue, rescuer{plugin: name, ask: func(as *attempts, b *placement) Rescue {
 				return as.giveBackDevices(b, rescue)
 			}})
 		case plugins.Preempter:
-			p.rescue = append(p.rescue, rescuer{plugin: name, preempts: true, ask: func(as *attempts, b *placement) Rescue {
+			p.rescue = append(p.rescue, rescuer{plugin: name, ask: func(as *attempts, b *placement) Rescue {
 				return as.preemptions.preemptFor(b)
 			}})
+		}
+	}
+}
+
+// addGroupRescuers notes the plugins at PodGroupPostFilter.
+func (fs *profiles) addGroupRescuers(p *profile, byName map[string]Extension) {
+	for _, name := range p.At[plugins.PodGroupPostFilter] {
+		made := groupRescuer{plugin: name}
+		if outside, ok := byName[name].(GroupRescuer); ok {
+			made.ask = func(a *groupAttempt) groupRescue { return a.rescueOutside(outside) }
+		}
+		switch own := p.Plugin(name).(type) {
+		case plugins.ClaimReleaser:
+			made.ask = func(a *groupAttempt) groupRescue {
+				return a.rescueClaims(func(as *attempts, b *placement) Rescue { return as.giveBackDevices(b, own) })
+			}
+		case plugins.Preempter:
+			made.ask = (*groupAttempt).rescueByPlan
+		}
+		if made.ask != nil {
+			p.rescueGroup = append(p.rescueGroup, made)
 		}
 	}
 }
@@ -200,12 +228,19 @@ func (fs *profiles) firstRejection(item *queue.Item) string {
 	if p == nil {
 		return ""
 	}
+	own := ""
 	for _, gate := range p.gates {
-		if name := gate(item); name != "" {
-			return name
+		if own = gate(item); own != "" {
+			break
 		}
 	}
-	return fs.groupGate(item)
+	if g := fs.groupOf(item); g != nil {
+		fs.podGroups.noteHeld(g, item.Pod.UID, own)
+		if own == "" {
+			return fs.groupGate(item, g)
+		}
+	}
+	return own
 }
 
 // configuration is a list of profiles that was found valid.
@@ -266,7 +301,7 @@ func (fs *profiles) useConfiguration(f *configuration) {
 // interestsOf are the events that the profile's plugins are interested in.
 func (fs *profiles) interestsOf(p *profile) (queue.Interests, error) {
 	var displaces plugins.Displaces
-	if fs.podGroups.gates.Preemption {
+	if fs.podGroups.gates.Generic {
 		displaces = func(item *queue.Item, victim *cluster.Pod) bool {
 			return fs.podGroups.couldPreempt(item, victim, p.GentlePreemption)
 		}
@@ -289,16 +324,16 @@ func (fs *profiles) interestsOf(p *profile) (queue.Interests, error) {
 	return all, nil
 }
 
-// groupGate names what keeps a member of a group out of the queue: there is no PodGroup, a gang has
-// too few pods to be scheduled as a whole, or room is being made for the group.
-func (fs *profiles) groupGate(item *queue.Item) string {
-	g := fs.groupOf(item)
-	switch {
-	case g == nil:
-		return ""
+// groupGate names what keeps a member out of the queue that its own gates let in: there is no
+// PodGroup, a gang has too few pods to be scheduled as a whole, a gate keeps another member out, or
+// room is being made for the group.
+func (fs *profiles) groupGate(item *queue.Item, g *groups.Group) string {
+	switch by := fs.podGroups.heldBy(g); {
 	case fs.podGroups.isIncomplete(g):
 		return groups.GangScheduling
-	case fs.preemptions.rounds[g.Object.UID] != nil:
+	case by != "":
+		return by
+	case fs.preemptions.makesRoomFor(g):
 		return fs.preempterOf(item)
 	}
 	return ""

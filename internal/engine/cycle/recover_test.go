@@ -349,7 +349,7 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 	taken := map[types.UID]int{}
 	p.Reservers = append(p.Reservers, strikesReserver{x, taken}, strikesReserver{x, taken})
 	w := newWorld(1, false, func() []Profile { return []Profile{p} })
-	w.gangs.gates = groups.Gates{Generic: true, Gang: true}
+	w.gangs.gates = groups.Gates{Generic: true}
 	w.options.Groups = w.gangs.gates
 	w.kinds = append(w.kinds, PodGroups)
 	w.start()
@@ -389,7 +389,9 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 	w.settle(time.Second)
 	w.putNode(zone("n0", "b"))
 	w.putNode(zone("n2", "a"))
-	w.putGroup(gangOf("g", 3))
+	g := gangOf("g", 3)
+	g.Spec.Priority = new(int32(5))
+	w.putGroup(g)
 	for i := range 3 {
 		member := shaped(fmt.Sprint("g", i), "1", 5, i)
 		member.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
@@ -461,7 +463,7 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 // priority while victims are looked for, and not for ever if that panics.
 func TestAShieldIsLoweredAfterAPanic(t *testing.T) {
 	profile := withFilter(explodes{func(n *cluster.Node) bool { return len(n.Pods) == 1 }})
-	core, err := New(Options{Profiles: []Profile{profile}, Groups: groups.Gates{Generic: true, Gang: true, Preemption: true}})
+	core, err := New(Options{Profiles: []Profile{profile}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

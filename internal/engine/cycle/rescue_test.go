@@ -9,8 +9,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
+
+// saver is an out-of-tree plugin at PostFilter.
+type saver struct{ answers Rescue }
+
+func (*saver) Name() string { return "Saver" }
+
+func (s *saver) Rescue(*Attempt, func() *decide.Evaluation) Rescue { return s.answers }
 
 // secondSaver is another out-of-tree plugin at PostFilter.
 type secondSaver struct{ *saver }

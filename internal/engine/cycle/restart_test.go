@@ -89,7 +89,7 @@ func newServed(seed uint64) *served {
 		s.features[servedFeatures[s.rng.IntN(len(servedFeatures))]] = true
 	}
 	if s.features["groups"] {
-		s.gates = groups.Gates{Generic: true, Gang: true, Topology: s.chance(2), Preemption: s.chance(2)}
+		s.gates = groups.Gates{Generic: true, Topology: s.chance(2)}
 	}
 	s.core = s.anew()
 	s.standin = standin.Controllers{

@@ -111,7 +111,7 @@ func placeable(truth *cluster.Cluster, rest []*v1.Pod, need int) bool {
 // placedByCore is how many pods a core has bound, and what it says of the group.
 func placedByCore(t *testing.T, nodes []*v1.Node, pods []*v1.Pod, need int) (placed int, said string) {
 	t.Helper()
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Gang: true}})
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

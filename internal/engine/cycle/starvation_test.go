@@ -50,7 +50,7 @@ func stream(t *testing.T, bounds plugins.Reservations) (s streamed) {
 		p.Reservations = bounds
 		return []Profile{p}
 	})
-	w.options.Groups = groups.Gates{Generic: true, Gang: true}
+	w.options.Groups = groups.Gates{Generic: true}
 	w.gangs.gates, w.kinds = w.options.Groups, append(w.kinds, PodGroups)
 	w.start()
 	w.settling = true

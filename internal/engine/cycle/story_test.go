@@ -24,12 +24,11 @@ import (
 // TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the
 // answer. What a story may say:
 //
-//	core [holds] [works] [keeps] [reuseEvictions] [delay=D] [standby] [groups] [whole] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
+//	core [holds] [works] [keeps] [reuseEvictions] [delay=D] [standby] [groups] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
 //	                                   a new core that leads and has listed a cluster without anything; with a plugin at Permit
 //	                                   that has pods with the label hold wait for 30 s; with one that works at PreBind; with
 //	                                   preemption that respects budgets; with gentle preemption, delayed by so much; one that
-//	                                   does not lead; with pod groups and all their
-//	                                   gates but WorkloadAwarePreemption, or with that, too; with device claims of groups, and
+//	                                   does not lead; with pod groups; with device claims of groups, and
 //	                                   without nominations of pods on their way; with room reserved for groups that
 //	                                   have waited, for so long, of so much of the cluster
 //	lead                               it leads from now on
@@ -206,12 +205,12 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
 		o.Profiles[0].Reservations = storyReserve(t, d)
 	}
 	kinds := []Kind{Nodes, Pods}
-	if d.HasArg("groups") || d.HasArg("whole") {
-		o.Groups = groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: d.HasArg("whole")}
+	if d.HasArg("groups") {
+		o.Groups = groups.Gates{Generic: true, Topology: true}
 		kinds = append(kinds, PodGroups)
 	}
 	if d.HasArg("claims") {
-		o.Groups.Generic, o.Groups.Gang, o.Groups.Claims, o.Disabled.Expectation = true, true, true, true
+		o.Groups.Generic, o.Groups.Claims, o.Disabled.Expectation = true, true, true
 		kinds = append(kinds, ResourceSlices, ResourceClaims, DeviceClasses)
 		if !slices.Contains(kinds, PodGroups) {
 			kinds = append(kinds, PodGroups)

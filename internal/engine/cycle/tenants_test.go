@@ -69,7 +69,7 @@ var followed = map[string]Kind{
 // neighbourhood is a crowd with what tenants refer to: a class of storage with a thousand volumes,
 // one without, and devices; and some nodes with room.
 func neighbourhood(t *testing.T) *crowd {
-	c := newCrowdThatFollows(t, Options{PrepareAside: true, Groups: groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: true}}, allKinds...)
+	c := newCrowdThatFollows(t, Options{PrepareAside: true, Groups: groups.Gates{Generic: true, Topology: true}}, allKinds...)
 	later := storagev1.VolumeBindingWaitForFirstConsumer
 	for _, class := range []string{"made", "local", "zonal"} {
 		c.tell(Seen{StorageClasses, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "csi.example.com", VolumeBindingMode: &later}})

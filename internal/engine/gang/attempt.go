@@ -33,48 +33,8 @@ func New(r *Request) *Attempt {
 	return a
 }
 
-// Without returns the attempt for fewer members, with the state that this one has now; AdoptBound
-// takes over what it spent. No member may be counted on a node.
-func (a *Attempt) Without(leftOut func(*Member) bool) *Attempt {
-	r := *a.Request
-	r.Members = slices.DeleteFunc(slices.Clone(a.Members), leftOut)
-	rest := New(&r)
-
-	*rest.bound = *a.bound
-	rest.bound.members = len(r.Members)
-	rest.placer.searched, rest.placer.gaveUp = a.placer.searched, a.placer.gaveUp
-	rest.placer.declined = a.placer.declined
-	rest.domains.count, rest.domains.none, rest.domains.closest = a.domains.count, a.domains.none, a.domains.closest
-	return rest
-}
-
-// AdoptBound notes that an attempt for fewer members ended at its bound.
-func (a *Attempt) AdoptBound(rest *Attempt) {
-	a.bound.cut, a.bound.shortened = rest.bound.cut, rest.bound.shortened
-}
-
-// ForRest returns an attempt for members that found no node although their group was placed: as for
-// a group that needs one pod, in the domain of the others.
-func (a *Attempt) ForRest(members []*Member) *Attempt {
-	r := *a.Request
-	r.Members, r.Need, r.Earlier = members, 1, Memory{}
-	rest := New(&r)
-	rest.domains.count, rest.domains.closest = a.domains.count, a.domains.closest
-	return rest
-}
-
 // Begin begins a part of the attempt that has the whole bound.
 func (a *Attempt) Begin() { a.bound.begin() }
-
-// BeginAfterPlacing is Begin for what remains once the group was placed: what earlier attempts left
-// no longer counts.
-func (a *Attempt) BeginAfterPlacing() {
-	a.bound.earlier = Memory{}
-	a.bound.begin()
-}
-
-// IsOver tells whether the current part has to end.
-func (a *Attempt) IsOver() bool { return a.bound.isOver() }
 
 // Placed lists the members that count on nodes now, in the order in which they were placed.
 func (a *Attempt) Placed() []*Member { return a.tentative.placed }
@@ -113,6 +73,7 @@ func (a *Attempt) placeAsNominated() error {
 	if a.TopologyKey != "" {
 		return a.domains.placeWithin()
 	}
+	a.Host.BeginPlacement("")
 	return a.placer.place()
 }
 
@@ -170,6 +131,23 @@ func (a *Attempt) PlaceAs(plan *RoomPlan) bool {
 
 // CurrentPlaces returns where members count now.
 func (a *Attempt) CurrentPlaces() []Place { return a.tentative.listPlaces() }
+
+// CurrentPlacement returns these places with the domain that they are in.
+func (a *Attempt) CurrentPlacement() Placement {
+	p := Placement{Places: a.CurrentPlaces()}
+	if a.InDomains() {
+		p.Domain, p.Nodes = a.domains.closest, a.domains.nodesByDomain()[a.domains.closest]
+	}
+	return p
+}
+
+// Look runs what places members for a look. None of them counts on a node afterwards, and why
+// members found none stays noted.
+func (a *Attempt) Look(look func()) {
+	defer a.setFailures(a.listFailures())
+	defer a.Rewind()
+	look()
+}
 
 // PlanRoom looks for a way to place as many members as are needed if pods of lower priority leave.
 // It returns nil if that would not help, or if no pod may leave for the group. It leaves the

@@ -33,6 +33,7 @@ type domainResult struct {
 	places   []Place
 	failures []*decide.Failure // why members found no node, in their order
 	full     float64           // how much of the domain is requested with the group there, in percent; see fills
+	score    float64           // set by chooseBest
 }
 
 // placeWithin tries the domains of the group's topology key that may be better than the best so
@@ -58,7 +59,10 @@ func (d *Domains) placeWithin() error {
 	if err != nil || len(fitting) == 0 {
 		return err
 	}
-	best := d.chooseBest(fitting)
+	best, err := d.chooseBest(fitting)
+	if err != nil {
+		return err
+	}
 	d.closest = best.domain
 	d.confine(best.domain)
 	d.setFailures(best.failures)
@@ -109,23 +113,45 @@ func (d *Domains) tryDomains(list []domainBound) (fitting []domainResult, err er
 }
 
 // chooseBest returns the best domain. The score is upstream's: how full the domain would be, so
-// that the tightest wins, plus how many pods of the group would be there, each out of 100.
-func (d *Domains) chooseBest(fitting []domainResult) domainResult {
+// that the tightest wins, plus how many pods of the group would be there, each out of 100, plus
+// what out-of-tree plugins give.
+func (d *Domains) chooseBest(fitting []domainResult) (domainResult, error) {
 	most := 0
+	placements := make([]Placement, len(fitting))
 	for i := range fitting {
-		most = max(most, d.PlacedBefore+len(fitting[i].places))
+		r := &fitting[i]
+		most = max(most, d.PlacedBefore+len(r.places))
+		placements[i] = Placement{Domain: r.domain, Nodes: d.nodesByDomain()[r.domain], Places: r.places}
 	}
-	score := func(r domainResult) float64 {
-		return r.full + 100*float64(d.PlacedBefore+len(r.places))/float64(most)
+
+	outside, err := d.scoreOutside(placements)
+	if err != nil {
+		return domainResult{}, err
+	}
+	for i := range fitting {
+		r := &fitting[i]
+		r.score = r.full + 100*float64(d.PlacedBefore+len(r.places))/float64(most) + outside[i]
 	}
 	return slices.MaxFunc(fitting, func(x, y domainResult) int {
-		return cmp.Or(cmp.Compare(score(x), score(y)), cmp.Compare(y.domain, x.domain))
-	})
+		return cmp.Or(cmp.Compare(x.score, y.score), cmp.Compare(y.domain, x.domain))
+	}), nil
+}
+
+// scoreOutside asks out-of-tree plugins; without any, all scores are 0.
+func (d *Domains) scoreOutside(placements []Placement) ([]float64, error) {
+	if !d.Host.ScoresPlacements() {
+		return make([]float64, len(placements)), nil
+	}
+	return d.Host.ScorePlacements(placements)
 }
 
 // cannotBeBetter tells whether the domain cannot be better than one in which all members found a
-// node. Of equally good domains the first by name wins.
+// node. Of equally good domains the first by name wins. What out-of-tree plugins think of a domain
+// is not known in advance.
 func (d *Domains) cannotBeBetter(domain string, fitting []domainResult) bool {
+	if d.Host.ScoresPlacements() {
+		return false
+	}
 	most := d.fills.withAll(domain)
 	return slices.ContainsFunc(fitting, func(r domainResult) bool {
 		return len(r.places) == len(d.Members) && (r.full > most || r.full == most && r.domain < domain)
@@ -222,6 +248,7 @@ func (d *Domains) findRoomiest(domains []string) (roomiest string) {
 // confine limits decisions about members to one domain. What was said of them before is forgotten.
 func (d *Domains) confine(domain string) {
 	d.bound.addEffort(costOfDomain)
+	d.Host.BeginPlacement(domain)
 	confined := map[*cluster.PodClass]*cluster.PodClass{} // members of one class make one class there
 	for _, m := range d.Members {
 		class := confined[m.Waiting.Class]

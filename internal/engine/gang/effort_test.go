@@ -83,6 +83,9 @@ type idleHost struct{}
 func (idleHost) Reserve(*Member, *cluster.Node) error             { return nil }
 func (idleHost) Release(*Member)                                  {}
 func (idleHost) Contender(p *cluster.Pod, _ *v1.Pod) *cluster.Pod { return p }
+func (idleHost) BeginPlacement(string)                            {}
+func (idleHost) ScoresPlacements() bool                           { return false }
+func (idleHost) ScorePlacements([]Placement) ([]float64, error)   { return nil, nil }
 func (idleHost) Leaving() []*cluster.Pod                          { return nil }
 
 func newNode(name, cpu string) *v1.Node {

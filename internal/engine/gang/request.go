@@ -48,6 +48,13 @@ type Host interface {
 	// Contender returns the pod as it competes with others for room: with the priority of its
 	// group, where groups have one.
 	Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod
+	// BeginPlacement says that members are decided anew, in one domain of the topology key ("": the
+	// group has none).
+	BeginPlacement(domain string)
+	// ScorePlacements scores placements beyond how full they make their domain, out of 100 for each
+	// plugin of weight 1. ScoresPlacements tells whether it does.
+	ScorePlacements(placements []Placement) ([]float64, error)
+	ScoresPlacements() bool
 	// Leaving lists the pods that were preempted and are leaving their nodes, sorted.
 	Leaving() []*cluster.Pod
 }
@@ -112,6 +119,13 @@ func WithNames(list, more []string) []string {
 type Place struct {
 	*Member
 	Decision decide.Decision
+}
+
+// Placement is where members count, or would count, in one domain.
+type Placement struct {
+	Domain string
+	Nodes  []*cluster.Node // of the domain; nil without a topology key
+	Places []Place
 }
 
 // eachNode yields the nodes of the cluster.

@@ -31,6 +31,8 @@ type RoomPlan struct {
 	Waits bool
 	// Beside: there is room for the group beside all pods that are nominated.
 	Beside bool
+
+	domain string // of the topology key
 }
 
 // cost returns what plans are compared by: the highest priority of a victim, then how many there
@@ -49,7 +51,7 @@ func (p *RoomPlan) cost() *domainBound {
 // MayPreempt tells whether other pods may leave for the group: the profile preempts, and so do all
 // members. Otherwise no room is planned.
 func (r *Request) MayPreempt() bool {
-	return r.Profile.Preemption && len(r.Members) >= r.Need && !slices.ContainsFunc(r.Members, func(m *Member) bool {
+	return r.Profile.GroupPreemption && len(r.Members) >= r.Need && !slices.ContainsFunc(r.Members, func(m *Member) bool {
 		policy := m.Waiting.Class.Spec.PreemptionPolicy
 		return policy != nil && *policy == v1.PreemptNever
 	})
@@ -61,6 +63,7 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 	r.bound.begin()
 	if r.domains.count == 0 {
 		r.bound.effort = 0
+		r.Host.BeginPlacement("")
 		return r.planHere()
 	}
 
@@ -70,18 +73,51 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 	}
 	defer r.setFailures(r.listFailures())
 
-	var best *RoomPlan
+	var best []*RoomPlan // equally good ones; only the first counts where no plugin scores them
 	for b := range inTurn(r.bound, r.domains.listPromising(domains, r.victimRule())) {
-		if best != nil && best.cost().compare(b) <= 0 {
+		if len(best) > 0 && !r.mayImprove(best[0], b) {
 			continue
 		}
+
 		r.domains.confine(b.domain)
-		if plan := r.planHere(); plan != nil && (best == nil || plan.cost().compare(best.cost()) < 0) {
-			best = plan
+		plan := r.planHere()
+		if plan == nil {
+			continue
+		}
+		plan.domain = b.domain
+		if len(best) == 0 || plan.cost().compare(best[0].cost()) < 0 {
+			best = []*RoomPlan{plan}
+		} else if plan.cost().compare(best[0].cost()) == 0 {
+			best = append(best, plan)
 		}
 	}
 
-	return best
+	return r.chooseByScore(best)
+}
+
+// mayImprove tells whether a domain may have a cheaper plan, or an equally cheap one that
+// out-of-tree plugins score higher.
+func (r *RoomMaker) mayImprove(best *RoomPlan, b *domainBound) bool {
+	by := best.cost().compare(b)
+	return by > 0 || by == 0 && r.Host.ScoresPlacements()
+}
+
+// chooseByScore returns the plan whose placement out-of-tree plugins score highest, of equal ones
+// the first.
+func (r *RoomMaker) chooseByScore(plans []*RoomPlan) *RoomPlan {
+	if len(plans) < 2 {
+		return append(plans, nil)[0]
+	}
+
+	placements := make([]Placement, len(plans))
+	for i, p := range plans {
+		placements[i] = Placement{Domain: p.domain, Nodes: r.domains.nodesByDomain()[p.domain], Places: p.Places}
+	}
+	scores, err := r.domains.scoreOutside(placements)
+	if err != nil {
+		return plans[0] // the placements are equally good to Berth
+	}
+	return plans[slices.Index(scores, slices.Max(scores))]
 }
 
 // victimRule is which pods may leave for the group. Those that leave already cost nothing.

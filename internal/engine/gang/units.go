@@ -14,22 +14,14 @@ import (
 
 // Units knows which pods leave together, and which may leave for whom. A unit is a pod, or all pods
 // of a group that is disrupted as a whole.
-//
-// Preemption is the gate of that name: without it groups have neither a priority nor a disruption
-// mode, and every pod is a unit of its own.
 type Units struct {
-	Cluster    *cluster.Cluster
-	Groups     *groups.Set
-	Preemption bool
+	Cluster *cluster.Cluster
+	Groups  *groups.Set
 }
 
 // Of returns the pods that leave together with a victim, which comes first.
 func (u Units) Of(victim *cluster.Pod) []*cluster.Pod {
 	unit := []*cluster.Pod{victim}
-	if !u.Preemption {
-		return unit
-	}
-
 	if g := u.Groups.Of(victim.UID); g != nil && g.Whole() {
 		for _, p := range u.OnNodes(g) {
 			if p != victim {
@@ -42,7 +34,7 @@ func (u Units) Of(victim *cluster.Pod) []*cluster.Pod {
 
 // Complete adds to victims the pods that leave together with them.
 func (u Units) Complete(victims []*cluster.Pod) (all []*cluster.Pod) {
-	if !u.Preemption || !u.Groups.AnyWhole() {
+	if !u.Groups.AnyWhole() {
 		return victims
 	}
 	for _, victim := range victims {
@@ -104,7 +96,7 @@ func (u Units) Protect(by Preemptor, budgets bool) *ProtectedPods {
 			protected.addBelow(p, by.Highest)
 		}
 	}
-	if !u.Preemption || !by.Gentle && !u.Groups.AnyWhole() {
+	if !by.Gentle && !u.Groups.AnyWhole() {
 		return protected
 	}
 

@@ -221,7 +221,7 @@ func (r *RoomMaker) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (units [
 // isLowUnit tells whether a group leaves only as a whole, and its priority is below that of the
 // members, whatever the priorities of its pods are.
 func (r *RoomMaker) isLowUnit(g *groups.Group) bool {
-	return r.Units.Preemption && g != nil && g != r.Group && g.Whole() && g.Priority() < r.LowestPriority()
+	return g != nil && g != r.Group && g.Whole() && g.Priority() < r.LowestPriority()
 }
 
 // removeLowUnits removes such groups, too, the lowest first, until that is enough: a search on

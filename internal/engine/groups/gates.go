@@ -5,16 +5,12 @@ import "fmt"
 // Gates are upstream's feature gates for pod groups. The zero value disables all of them, which is
 // upstream's default.
 type Gates struct {
-	// Generic (GenericWorkload) schedules the pods of a group together. The other gates require it,
-	// and it brings Gang and Preemption with it.
+	// Generic (GenericWorkload) schedules the pods of a group together: minCount of a gang at once,
+	// with the group's priority and disruption mode. The other gates require it.
 	Generic bool `json:"genericWorkload,omitempty"`
-	// Gang asks for minCount pods of a gang at once. Without it every group is a basic one.
-	Gang bool `json:"gangScheduling,omitempty"`
 	// Topology (TopologyAwareWorkloadScheduling) keeps a group within one domain of its topology
 	// constraint.
 	Topology bool `json:"topologyAwareWorkloadScheduling,omitempty"`
-	// Preemption gives groups a priority and a disruption mode of their own.
-	Preemption bool `json:"workloadAwarePreemption,omitempty"`
 	// Claims (DRAWorkloadResourceClaims) reserves device claims that a group shares for the group.
 	Claims bool `json:"draWorkloadResourceClaims,omitempty"`
 }
@@ -64,7 +60,6 @@ func GatesOf(set map[string]bool) (Gates, error) {
 	}
 
 	return Gates{
-		Generic: on[GenericWorkload], Gang: on[GenericWorkload], Preemption: on[GenericWorkload],
-		Topology: on[TopologyAwareWorkloadScheduling], Claims: on[DRAWorkloadResourceClaims],
+		Generic: on[GenericWorkload], Topology: on[TopologyAwareWorkloadScheduling], Claims: on[DRAWorkloadResourceClaims],
 	}, nil
 }

@@ -83,20 +83,20 @@ func TestMembersCount(t *testing.T) {
 
 // TestGates: names and dependencies are upstream's.
 func TestGates(t *testing.T) {
-	all := groups.Gates{Generic: true, Gang: true, Topology: true, Preemption: true, Claims: true}
+	all := groups.Gates{Generic: true, Topology: true, Claims: true}
 	for _, c := range []struct {
 		set  map[string]bool
 		want groups.Gates
 		bad  bool
 	}{
 		{nil, groups.Gates{}, false},
-		{map[string]bool{"GenericWorkload": true}, groups.Gates{Generic: true, Gang: true, Preemption: true}, false},
+		{map[string]bool{"GenericWorkload": true}, groups.Gates{Generic: true}, false},
 		{map[string]bool{"TopologyAwareWorkloadScheduling": true}, groups.Gates{}, true},
 		{map[string]bool{"AllAlpha": true, "AllBeta": true}, all, false},
 		{map[string]bool{"AllAlpha": true}, groups.Gates{}, false},
-		{map[string]bool{"AllBeta": true, "DRAWorkloadResourceClaims": false}, groups.Gates{Generic: true, Gang: true, Preemption: true}, false},
+		{map[string]bool{"AllBeta": true, "DRAWorkloadResourceClaims": false}, groups.Gates{Generic: true}, false},
 		{map[string]bool{"DRAWorkloadResourceClaims": true}, groups.Gates{}, true},
-		{map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true}, groups.Gates{Generic: true, Gang: true, Preemption: true, Claims: true}, false},
+		{map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true}, groups.Gates{Generic: true, Claims: true}, false},
 	} {
 		if got, err := groups.GatesOf(c.set); got != c.want || (err != nil) != c.bad {
 			t.Errorf("%v: %+v, %v; want %+v", c.set, got, err, c.want)

@@ -22,6 +22,8 @@ type Profile struct {
 	Extenders []Extender
 	// Preemption: a pod that fits nowhere may preempt (DefaultPreemption at PostFilter).
 	Preemption bool
+	// GroupPreemption: so may a pod group (DefaultPreemption at PodGroupPostFilter).
+	GroupPreemption bool
 	// KeepBudgets: preemption never violates a PodDisruptionBudget, even if the pod then stays
 	// pending, unless the pod is critical. Upstream violates budgets where nothing else helps.
 	KeepBudgets bool
@@ -180,6 +182,10 @@ func (p *Profile) assemblePlugins() {
 	for _, name := range p.At[PostFilter] {
 		_, preempts := p.made[name].(Preempter)
 		p.Preemption = p.Preemption || preempts
+	}
+	for _, name := range p.At[PodGroupPostFilter] {
+		_, preempts := p.made[name].(Preempter)
+		p.GroupPreemption = p.GroupPreemption || preempts
 	}
 }
 

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"math"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,6 +38,9 @@ type Item struct {
 	Unfit time.Time
 	// Patient: the pod backs off to the end even if the scheduler is idle.
 	Patient bool
+	// Together is how many pods were decided together with it in its last attempt, itself included;
+	// 0 is one. The more, the longer is its longest back-off.
+	Together int
 
 	place    Place
 	group    *group // where the place is Waiting or Gated
@@ -105,9 +109,16 @@ const (
 	MaxWait        = 5 * time.Minute
 )
 
-func (q *Queue) backoffFor(times int) time.Duration {
-	if q.FirstBackoff > q.LastBackoff>>(times-1) { // doubled so often, it may be more than a Duration holds
-		return q.LastBackoff
+// backoffFor returns how long an item backs off after so many attempts. As upstream, the longest
+// back-off of pods that are decided together grows with the square root of their number: each
+// attempt costs the others more, and should not be made as often.
+func (q *Queue) backoffFor(item *Item, times int) time.Duration {
+	last := q.LastBackoff
+	if item.Together > 1 {
+		last = time.Duration(min(float64(last)*math.Sqrt(float64(item.Together)), 1<<62))
+	}
+	if q.FirstBackoff > last>>(times-1) { // doubled so often, it may be more than a Duration holds
+		return last
 	}
 	return q.FirstBackoff << (times - 1)
 }

@@ -230,7 +230,7 @@ func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time)
 	}
 	item.rejected++
 	item.failed, item.returned = 0, now
-	item.ready = now.Add(q.backoffFor(item.rejected))
+	item.ready = now.Add(q.backoffFor(item, item.rejected))
 	item.Rejectors, item.Pending, item.entered, item.Overdue = rejectors, pending, now, false
 	q.countWaiting(item, rejectors)
 	q.waitFor(item, rejectors, pending, Waiting)
@@ -247,7 +247,19 @@ func (q *Queue) Failed(item *Item, now time.Time) {
 	}
 	item.failed++
 	item.returned = now
-	item.ready = now.Add(q.backoffFor(item.failed))
+	item.ready = now.Add(q.backoffFor(item, item.failed))
+	item.Rejectors, item.Pending, item.Overdue = nil, nil, false
+	q.enterPlace(item, AttemptFailed, now)
+}
+
+// TryAgain puts back a pod whose group was placed without it: it is tried at once, with the others
+// that are left, and its place among pods of the same priority is the one that it had.
+func (q *Queue) TryAgain(item *Item, now time.Time) {
+	if !q.isTaken(item) {
+		return
+	}
+	item.rejected, item.failed = 0, 0
+	item.ready = now
 	item.Rejectors, item.Pending, item.Overdue = nil, nil, false
 	q.enterPlace(item, AttemptFailed, now)
 }
@@ -283,6 +295,15 @@ func (q *Queue) Activate(uid types.UID, now time.Time) {
 func (q *Queue) Wake(uid types.UID, label string, now time.Time) {
 	if item, ok := q.items[uid]; ok && item.group != nil {
 		q.wakeItem(item, label, now)
+	}
+}
+
+// Recheck has the gates asked again about a pod that is active or backs off.
+func (q *Queue) Recheck(uid types.UID, label string, now time.Time) {
+	item, ok := q.items[uid]
+	if ok && (item.place == Active || item.place == Backoff) && q.gateFor(item) != "" {
+		q.leavePlace(item)
+		q.enterPlace(item, label, now)
 	}
 }
 

@@ -167,7 +167,7 @@ func TestBackoffGrowsToAnyLimit(t *testing.T) {
 	} {
 		q := newQueue()
 		q.FirstBackoff, q.LastBackoff = c.first, c.last
-		if got := q.backoffFor(c.times); got != c.want {
+		if got := q.backoffFor(&Item{}, c.times); got != c.want {
 			t.Errorf("from %v to %v, after %d times: %v, want %v", c.first, c.last, c.times, got, c.want)
 		}
 	}

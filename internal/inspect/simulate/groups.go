@@ -82,7 +82,7 @@ func (s *scheduler) showGroups(list []*schedulingv1beta1.PodGroup, catalog *admi
 		if g.UID == "" {
 			g.UID = types.UID("podgroup/" + g.Namespace + "/" + g.Name)
 		}
-		if g.Spec.Priority == nil && s.gates.Preemption {
+		if g.Spec.Priority == nil && s.gates.Generic {
 			class, err := catalog.PriorityClass(g.Spec.PriorityClassName)
 			if g.Spec.PriorityClassName == "" {
 				class, err = catalog.DefaultPriorityClass()

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
-var claimsOfGroups = Options{Groups: groups.Gates{Generic: true, Gang: true, Claims: true}}
+var claimsOfGroups = Options{Groups: groups.Gates{Generic: true, Claims: true}}
 
 // aSharingGroup is a PodGroup with a claim from a template, and that claim as its controller has
 // made it.

@@ -6,7 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -17,6 +19,8 @@ func (s shownPods) Pod(pod *v1.Pod)             { s[pod.UID] = pod }
 func (s shownPods) PodGone(uid types.UID)       { delete(s, uid) }
 func (s shownPods) Node(*v1.Node)               {}
 func (s shownPods) NodeGone(string)             {}
+func (s shownPods) Group(*groups.PodGroup)      {}
+func (s shownPods) GroupGone(cluster.Name)      {}
 func (s shownPods) Shown(uid types.UID) *v1.Pod { return s[uid] }
 func withEnv(pod *v1.Pod, value string) *v1.Pod {
 	pod.Spec.Containers[0].Env = []v1.EnvVar{{Name: "OWN", Value: value}}

@@ -9,6 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
 // shownPods remembers which pods it was shown.
@@ -18,6 +21,8 @@ func (s *shownPods) Pod(pod *v1.Pod)         { s.names = append(s.names, pod.Nam
 func (s *shownPods) PodGone(uid types.UID)   { s.gone = append(s.gone, string(uid)) }
 func (s *shownPods) Node(*v1.Node)           {}
 func (s *shownPods) NodeGone(string)         {}
+func (s *shownPods) Group(*groups.PodGroup)  {}
+func (s *shownPods) GroupGone(cluster.Name)  {}
 func (s *shownPods) Shown(types.UID) *v1.Pod { return nil }
 
 func TestOverheadOfPods(t *testing.T) {

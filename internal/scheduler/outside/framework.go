@@ -29,6 +29,8 @@ type framework struct {
 	// current is the cycle of the pod that is being decided. It belongs to the goroutine that
 	// decides.
 	current *session
+	// group is the attempt for a pod group that is under way, or nil. So does it.
+	group *groupSession
 
 	// asking is held by a plugin that calls back (RunFilterPlugins), which changes the cluster for
 	// a moment. It may only do so where no other plugin runs beside it: open is then the current
@@ -50,28 +52,45 @@ func pluginsAt[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
 
 // sessionOf returns the cycle of the pod, a new one if the current one is another pod's.
 func (f *framework) sessionOf(c *cluster.Cluster, waiting *cluster.Pod) *session {
-	if f.current == nil || f.current.waiting != waiting {
+	if y := f.memberSession(waiting); y != nil {
+		f.current = y
+	} else if f.current == nil || f.current.waiting != waiting {
 		f.current = newSession(f, f.set.ctx, f.set.store.waitingInfo(waiting).pod, waiting)
 	}
 	f.current.takeSnapshot(c)
 	return f.current
 }
 
+// memberSession returns the session of a member of the group that is being decided, begun anew if
+// another pod was decided meanwhile; nil for other pods.
+func (f *framework) memberSession(waiting *cluster.Pod) *session {
+	if f.group == nil {
+		return nil
+	}
+	y := f.group.members[waiting.UID]
+	if y != nil && (f.current != y || y.waiting != waiting) {
+		y.waiting = waiting
+		f.group.restart(y)
+	}
+	return y
+}
+
 // whileOpen calls a plugin that may call back.
 func (y *session) whileOpen(ask func()) {
-	y.f.setOpen(y)
+	before := y.f.setOpen(y) // another one, if a plugin has a group decided
 	defer func() {
 		y.f.asking.Lock() // waits for calls back that it left running
 		defer y.f.asking.Unlock()
-		y.f.setOpen(nil)
+		y.f.setOpen(before)
 	}()
 	ask()
 }
 
-func (f *framework) setOpen(y *session) {
+func (f *framework) setOpen(y *session) (before *session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.open = y
+	before, f.open = f.open, y
+	return before
 }
 
 // openSession returns the cycle in which plugins may call back now, or nil.

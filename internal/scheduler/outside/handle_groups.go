@@ -1,80 +1,132 @@
 package outside
 
 import (
-	"context"
-	"errors"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/klog/v2"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// Plugins are shown no PodGroups, whose API is beta and off: Berth places groups with its own
-// search, and calls no plugin at the extension points that only groups have.
-
-var errNoGroups = errors.New("berth places pod groups itself and calls no plugins at the extension points of groups")
-
-// PodGroupManager knows no groups.
-func (h *handle) PodGroupManager() fwk.PodGroupManager { return noGroupManager{} }
-
-// MutableSnapshotSharedLister shows the snapshot and cannot change it: only plugins at
-// PodGroupPostFilter may ask for that.
-func (h *handle) MutableSnapshotSharedLister() fwk.MutableSnapshotSharedLister {
-	return fixedLister{sharedLister{h.f.set.store}}
+// groupStore keeps the PodGroups, and which pods name them. The store's lock guards its maps of
+// pods; its own guards the objects.
+type groupStore struct {
+	mu      sync.Mutex
+	objects map[cluster.Name]*groups.PodGroup
 }
 
-// RunReservePluginsReserve is for plugins at PodGroupPostFilter, too.
-func (h *handle) RunReservePluginsReserve(context.Context, fwk.CycleState, *v1.Pod, string) *fwk.Status {
-	return fwk.AsStatus(errNoGroups)
+// Group stores a PodGroup that the API shows.
+func (s *Store) Group(object *groups.PodGroup) {
+	s.groups.mu.Lock()
+	defer s.groups.mu.Unlock()
+	s.groups.objects[cluster.Name{Namespace: object.Namespace, Name: object.Name}] = object
 }
 
-// RunReservePluginsUnreserve does nothing: nothing was reserved.
-func (h *handle) RunReservePluginsUnreserve(context.Context, fwk.CycleState, *v1.Pod, string) {}
+// GroupGone forgets one.
+func (s *Store) GroupGone(name cluster.Name) {
+	s.groups.mu.Lock()
+	defer s.groups.mu.Unlock()
+	delete(s.groups.objects, name)
+}
 
-// fixedLister is a lister whose snapshot does not change.
-type fixedLister struct{ sharedLister }
+// groupManager shows pod groups. There are no groups of groups.
+type groupManager struct{ store *Store }
 
-// StartMutations and its siblings implement fwk.MutableSnapshotSharedLister.
-func (fixedLister) StartMutations() error                        { return errNoGroups }
-func (fixedLister) EndMutations() error                          { return errNoGroups }
-func (fixedLister) AddPod(fwk.PodInfo, string) error             { return errNoGroups }
-func (fixedLister) RemovePod(klog.Logger, *v1.Pod, string) error { return errNoGroups }
-
-type noGroupManager struct{}
+// PodGroupManager implements fwk.Handle.
+func (h *handle) PodGroupManager() fwk.PodGroupManager { return groupManager{h.f.set.store} }
 
 // PodGroupStates and its siblings implement fwk.PodGroupManager.
-func (noGroupManager) PodGroupStates() fwk.PodGroupStateLister { return noPodGroups{} }
-func (noGroupManager) PodGroups() fwk.PodGroupLister           { return noGroupLister{} }
-func (noGroupManager) CompositePodGroupStates() fwk.CompositePodGroupStateLister {
+func (m groupManager) PodGroupStates() fwk.PodGroupStateLister { return groupStates(m) }
+func (m groupManager) PodGroups() fwk.PodGroupLister           { return groupLister(m) }
+func (groupManager) CompositePodGroupStates() fwk.CompositePodGroupStateLister {
 	return noCompositeStates{}
 }
-func (noGroupManager) CompositePodGroups() fwk.CompositePodGroupLister { return noCompositeGroups{} }
+func (groupManager) CompositePodGroups() fwk.CompositePodGroupLister { return noCompositeGroups{} }
 
-func (m noGroupManager) BuildHierarchySnapshotFromPod(*v1.Pod) (fwk.PodGroupManager, error) {
+// BuildHierarchySnapshotFromPod shows what there is: a group is its own root.
+func (m groupManager) BuildHierarchySnapshotFromPod(*v1.Pod) (fwk.PodGroupManager, error) {
 	return m, nil
 }
 
-func (noGroupManager) GetRootKeyForGroup(fwk.EntityKey) (fwk.EntityKey, bool, error) {
-	return fwk.EntityKey{}, false, nil
+// GetRootKeyForGroup implements fwk.PodGroupManager.
+func (m groupManager) GetRootKeyForGroup(key fwk.EntityKey) (fwk.EntityKey, bool, error) {
+	_, err := groupLister(m).Get(key.Namespace, key.Name)
+	return key, err == nil && key.Type == fwk.PodGroupKeyType, nil
 }
 
+type groupLister struct{ store *Store }
+
+// Get implements fwk.PodGroupLister.
+func (l groupLister) Get(namespace, name string) (*schedulingv1beta1.PodGroup, error) {
+	l.store.groups.mu.Lock()
+	defer l.store.groups.mu.Unlock()
+	if object := l.store.groups.objects[cluster.Name{Namespace: namespace, Name: name}]; object != nil {
+		return object, nil
+	}
+	return nil, apierrors.NewNotFound(schedulingv1beta1.Resource("podgroups"), name)
+}
+
+type groupStates struct{ store *Store }
+
+// Get implements fwk.PodGroupStateLister: the pods that name the group, as the API and the latest
+// snapshot show them.
+func (l groupStates) Get(namespace, name string) (fwk.PodGroupState, error) {
+	placed := l.store.latestSnapshot().placed()
+	l.store.mu.Lock()
+	defer l.store.mu.Unlock()
+	members := l.store.byGroup[cluster.Name{Namespace: namespace, Name: name}]
+	if len(members) == 0 {
+		if _, err := (groupLister(l)).Get(namespace, name); err != nil {
+			return nil, err
+		}
+	}
+
+	s := &podGroupState{all: sets.New[types.UID](), assumed: sets.New[types.UID](), assigned: sets.New[types.UID](),
+		unscheduled: map[string]*v1.Pod{}}
+	for uid := range members {
+		pod := l.store.pods[uid].info.pod
+		s.all.Insert(uid)
+		switch on := placed[uid]; {
+		case pod.Spec.NodeName != "":
+			s.assigned.Insert(uid)
+			s.scheduled = append(s.scheduled, pod)
+		case on != nil:
+			s.assumed.Insert(uid)
+			s.scheduled = append(s.scheduled, on)
+		default:
+			s.unscheduled[pod.Namespace+"/"+pod.Name] = pod
+		}
+	}
+	return s, nil
+}
+
+// podGroupState is the pods of a group.
+type podGroupState struct {
+	all, assumed, assigned sets.Set[types.UID]
+	unscheduled            map[string]*v1.Pod
+	scheduled              []*v1.Pod
+}
+
+// AllPods and its siblings implement fwk.PodGroupState.
+func (s *podGroupState) AllPods() sets.Set[types.UID]        { return s.all }
+func (s *podGroupState) AllPodsCount() int                   { return s.all.Len() }
+func (s *podGroupState) UnscheduledPods() map[string]*v1.Pod { return s.unscheduled }
+func (s *podGroupState) AssumedPods() sets.Set[types.UID]    { return s.assumed }
+func (s *podGroupState) AssignedPods() sets.Set[types.UID]   { return s.assigned }
+func (s *podGroupState) ScheduledPods() []*v1.Pod            { return s.scheduled }
+func (s *podGroupState) ScheduledPodsCount() int             { return len(s.scheduled) }
+
 type (
-	noPodGroups       struct{}
-	noGroupLister     struct{}
 	noCompositeStates struct{}
 	noCompositeGroups struct{}
 )
-
-func (noPodGroups) Get(_, name string) (fwk.PodGroupState, error) {
-	return nil, apierrors.NewNotFound(schedulingv1beta1.Resource("podgroups"), name)
-}
-
-func (noGroupLister) Get(_, name string) (*schedulingv1beta1.PodGroup, error) {
-	return nil, apierrors.NewNotFound(schedulingv1beta1.Resource("podgroups"), name)
-}
 
 func (noCompositeStates) Get(_, name string) (fwk.CompositePodGroupState, error) {
 	return nil, apierrors.NewNotFound(schedulingv1alpha3.Resource("compositepodgroups"), name)

@@ -96,8 +96,8 @@ func (x *extension) narrowHint(name fwk.PreQueueingHintFn, hint func(*queue.Item
 	}
 }
 
-// nameHelped returns the pods that the plugin's function names for an event, or nil for all pods: it
-// says so, it failed, or the event has no objects that it could judge by.
+// nameHelped returns the pods that the plugin's function names for an event, or nil for all pods:
+// it says so, it failed, or the event has no objects that it could judge by.
 func (x *extension) nameHelped(name fwk.PreQueueingHintFn, e *queue.Event) sets.Set[types.NamespacedName] {
 	if e.Old == nil && e.New == nil || e.Resource == queue.AnyResource || e.Own != nil {
 		return nil

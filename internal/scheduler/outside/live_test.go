@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 	"github.com/berth-k8s/berth/internal/scheduler/live"
 )
@@ -40,6 +41,17 @@ func inWorld(t *testing.T, profile string, made []fwk.Plugin, test func(w *world
 
 func inWorldWith(t *testing.T, profile string, made []fwk.Plugin, extenders []fwk.Extender, test func(w *world)) {
 	t.Helper()
+	inAnyWorld(t, profile, made, extenders, groups.Gates{}, test)
+}
+
+// inGroupWorld is one with pod groups.
+func inGroupWorld(t *testing.T, profile string, made []fwk.Plugin, test func(w *world)) {
+	t.Helper()
+	inAnyWorld(t, profile, made, nil, groups.Gates{Generic: true, Topology: true}, test)
+}
+
+func inAnyWorld(t *testing.T, profile string, made []fwk.Plugin, extenders []fwk.Extender, gates groups.Gates, test func(w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, record: &record{}, api: fakeapi.New()}
 		ctx, stop := context.WithCancel(context.Background())
@@ -54,7 +66,7 @@ func inWorldWith(t *testing.T, profile string, made []fwk.Plugin, extenders []fw
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := live.New(w.api.Client(), w.api.Client(), live.Options{Profiles: profiles, Objects: store})
+		s, err := live.New(w.api.Client(), w.api.Client(), live.Options{Profiles: profiles, Objects: store, Groups: gates})
 		if err != nil {
 			t.Fatal(err)
 		}

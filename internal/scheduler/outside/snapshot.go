@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -20,6 +22,7 @@ type snapshot struct {
 
 	affine, antiAffine func() []fwk.NodeInfo
 	claims             func() sets.Set[string]
+	placed             func() map[types.UID]*v1.Pod // the pods on nodes, for pod groups
 }
 
 // snapshots makes them: what did not change is shared between one and the next.
@@ -106,7 +109,7 @@ func (s *Store) nextSnapshot(c *cluster.Cluster, changes []cluster.Change) *snap
 	case renewed.Len() > 0:
 		next.buildList()
 	default:
-		next.affine, next.antiAffine, next.claims = last.affine, last.antiAffine, last.claims
+		next.affine, next.antiAffine, next.claims, next.placed = last.affine, last.antiAffine, last.claims, last.placed
 	}
 
 	if nominations || len(last.nominated) > 0 {
@@ -153,6 +156,19 @@ func (s *snapshot) buildList() {
 	})
 	s.antiAffine = sync.OnceValue(func() []fwk.NodeInfo {
 		return s.infosThat(func(n *nodeInfo) bool { return len(n.antiAffine) > 0 })
+	})
+
+	s.placed = sync.OnceValue(func() map[types.UID]*v1.Pod {
+		pods := map[types.UID]*v1.Pod{}
+		for _, info := range s.infos {
+			if info == nil {
+				continue
+			}
+			for _, p := range info.pods {
+				pods[p.GetPod().UID] = p.GetPod()
+			}
+		}
+		return pods
 	})
 
 	s.claims = sync.OnceValue(func() sets.Set[string] {
@@ -205,8 +221,8 @@ var _ fwk.SharedLister = sharedLister{}
 // NodeInfos and its siblings implement fwk.SharedLister.
 func (l sharedLister) NodeInfos() fwk.NodeInfoLister           { return nodeLister{l.store.latestSnapshot} }
 func (l sharedLister) StorageInfos() fwk.StorageInfoLister     { return storageLister(l) }
-func (l sharedLister) PodGroupStates() fwk.PodGroupStateLister { return noPodGroups{} }
-func (l sharedLister) PodGroups() fwk.PodGroupLister           { return noGroupLister{} }
+func (l sharedLister) PodGroupStates() fwk.PodGroupStateLister { return groupStates(l) }
+func (l sharedLister) PodGroups() fwk.PodGroupLister           { return groupLister(l) }
 
 // CompositePodGroupStates and CompositePodGroups implement fwk.SharedLister.
 func (l sharedLister) CompositePodGroupStates() fwk.CompositePodGroupStateLister {

@@ -18,6 +18,9 @@ type State struct {
 	// moves are the pods that a plugin hypothetically added or removed (RunPreFilterExtensionAddPod
 	// and RemovePod): Berth's own filters take them into account.
 	moves []move
+
+	// group and placement are set while the pod is decided with its pod group.
+	group, placement *groupState
 }
 
 // move is a pod that is hypothetically added to a node, or removed from it.
@@ -55,7 +58,7 @@ func (s *State) Clone() fwk.CycleState {
 func (s *State) clone() *State {
 	c := &State{
 		skipFilter: s.skipFilter, skipScore: s.skipScore, skipPreBind: s.skipPreBind, parallelPreBind: s.parallelPreBind,
-		moves: s.moves[:len(s.moves):len(s.moves)],
+		moves: s.moves[:len(s.moves):len(s.moves)], group: s.group, placement: s.placement,
 	}
 	s.data.Range(func(key, value any) bool {
 		c.data.Store(key, value.(fwk.StateData).Clone())
@@ -78,8 +81,18 @@ func (s *State) GetParallelPreBindPlugins() sets.Set[string]      { return s.par
 func (s *State) SetParallelPreBindPlugins(names sets.Set[string]) { s.parallelPreBind = names }
 func (s *State) ShouldSkipAllPostFilterPlugins() bool             { return false }
 
-// IsPodGroupSchedulingCycle and its siblings implement fwk.CycleState. Berth decides the pods of a
-// group one after the other, each with a state of its own.
-func (s *State) IsPodGroupSchedulingCycle() bool                    { return false }
-func (s *State) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState { return nil }
-func (s *State) GetPlacementCycleState() fwk.PlacementCycleState    { return nil }
+// IsPodGroupSchedulingCycle and its siblings implement fwk.CycleState. A nil pointer in an
+// interface would not be nil.
+func (s *State) IsPodGroupSchedulingCycle() bool { return s.group != nil }
+func (s *State) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState {
+	if s.group == nil {
+		return nil
+	}
+	return s.group
+}
+func (s *State) GetPlacementCycleState() fwk.PlacementCycleState {
+	if s.placement == nil {
+		return nil
+	}
+	return s.placement
+}

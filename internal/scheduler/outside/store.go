@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
@@ -27,6 +28,8 @@ type Store struct {
 	missed bool // objects were shown while none were kept
 	pods   map[types.UID]*known
 	nodes  map[string]*v1.Node
+	// byGroup has the pods that name a pod group.
+	byGroup map[cluster.Name]map[types.UID]bool
 	// newest is the newest version of a pod that was shown, and departed the last pod that went.
 	newest, departed *v1.Pod
 	// gone are the pods and nodes that went while those that were missed are listed: the list may
@@ -37,6 +40,7 @@ type Store struct {
 	touched map[string]bool
 
 	snapshots snapshots
+	groups    groupStore
 }
 
 // known is a pod that the API has shown, waiting or placed.
@@ -49,7 +53,10 @@ type known struct {
 
 // NewStore returns an empty store.
 func NewStore() *Store {
-	return &Store{pods: map[types.UID]*known{}, nodes: map[string]*v1.Node{}, touched: map[string]bool{}}
+	return &Store{
+		pods: map[types.UID]*known{}, nodes: map[string]*v1.Node{}, touched: map[string]bool{},
+		byGroup: map[cluster.Name]map[types.UID]bool{}, groups: groupStore{objects: map[cluster.Name]*groups.PodGroup{}},
+	}
 }
 
 // Pod stores a pod that the API shows.
@@ -62,11 +69,23 @@ func (s *Store) Pod(pod *v1.Pod) {
 	case rules.IsTerminal(pod):
 		s.forgetPod(pod.UID)
 	default:
-		s.pods[pod.UID] = &known{info: newPodInfo(pod)}
-		s.touchNode(pod.Spec.NodeName)
+		s.keepPod(pod)
 		if s.newest == nil || atLeast(pod.ResourceVersion, s.newest.ResourceVersion) {
 			s.newest = pod
 		}
+	}
+}
+
+// keepPod keeps a pod, and notes its group; the lock is held.
+func (s *Store) keepPod(pod *v1.Pod) {
+	s.pods[pod.UID] = &known{info: newPodInfo(pod)}
+	s.touchNode(pod.Spec.NodeName)
+	if name := groups.NameOf(pod); name != "" {
+		of := cluster.Name{Namespace: pod.Namespace, Name: name}
+		if s.byGroup[of] == nil {
+			s.byGroup[of] = map[types.UID]bool{}
+		}
+		s.byGroup[of][pod.UID] = true
 	}
 }
 
@@ -80,6 +99,10 @@ func (s *Store) newestPods() (newest, departed *v1.Pod) {
 func (s *Store) forgetPod(uid types.UID) {
 	if k := s.pods[uid]; k != nil {
 		s.departed = k.info.pod
+		of := cluster.Name{Namespace: k.info.pod.Namespace, Name: groups.NameOf(k.info.pod)}
+		if delete(s.byGroup[of], uid); len(s.byGroup[of]) == 0 {
+			delete(s.byGroup, of)
+		}
 		if s.newest != nil && s.newest.UID == uid {
 			s.newest = nil
 		}
@@ -185,8 +208,7 @@ func (s *Store) addMissed(nodes []v1.Node, pods []v1.Pod) {
 	}
 	for i := range pods {
 		if _, ok := s.pods[pods[i].UID]; !ok && !s.gone[pods[i].UID] && !rules.IsTerminal(&pods[i]) {
-			s.pods[pods[i].UID] = &known{info: newPodInfo(&pods[i])}
-			s.touchNode(pods[i].Spec.NodeName)
+			s.keepPod(&pods[i])
 		}
 	}
 	s.missed, s.gone = false, nil
@@ -201,6 +223,7 @@ func (s *Store) Spare() {
 	}
 	s.missed = s.missed || len(s.pods)+len(s.nodes) > 0
 	s.pods, s.nodes, s.gone = map[types.UID]*known{}, map[string]*v1.Node{}, nil
+	s.byGroup = map[cluster.Name]map[types.UID]bool{}
 	s.touched, s.snapshots = map[string]bool{}, snapshots{}
 	s.newest, s.departed = nil, nil
 }

@@ -1,0 +1,289 @@
+package outside
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// groupSession is one attempt to schedule a pod group, as its plugins see it. It belongs to the
+// goroutine that decides. Each time a member is decided, its plugins begin anew, with the members
+// placed before it in the snapshot; the state of the last time goes on to the binding.
+type groupSession struct {
+	attempt *cycle.GroupAttempt
+	state   *groupState
+	// placement is the state of the placement that is being tried, and placements has the last one
+	// of each domain.
+	placement  *groupState
+	placements map[string]*groupState
+	members    map[types.UID]*session
+	rescuing   bool // a plugin at PodGroupPostFilter is running
+	mutations  *mutations
+}
+
+// groupState is the data that plugins keep about a pod group, or about one placement of it.
+type groupState struct {
+	State
+	of *groupState // the group's, for a placement
+}
+
+var (
+	_ fwk.PodGroupCycleState  = &groupState{}
+	_ fwk.PlacementCycleState = &groupState{}
+)
+
+// GetPodGroupSchedulingCycle implements fwk.PlacementCycleState.
+func (s *groupState) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState { return s.of }
+
+// GetParentPlacementCycleState implements fwk.PodGroupCycleState: groups have no parents.
+func (s *groupState) GetParentPlacementCycleState() fwk.PlacementCycleState { return nil }
+
+var _ cycle.GroupBeginner = keeper{}
+
+// BeginGroup has the members' sessions belong to the group's.
+func (k keeper) BeginGroup(a *cycle.GroupAttempt) {
+	g := &groupSession{attempt: a, state: &groupState{}, placements: map[string]*groupState{}, members: map[types.UID]*session{}}
+	for _, m := range a.Members {
+		if y, ok := m.State.(*session); ok {
+			y.state.group = g.state
+			g.members[m.Pod.UID] = y
+		}
+	}
+	k.f.group = g
+}
+
+// BeginPlacement begins the state of a placement.
+func (k keeper) BeginPlacement(_ *cycle.GroupAttempt, domain string) {
+	if g := k.f.group; g != nil {
+		g.placement = &groupState{of: g.state}
+		g.placements[domain] = g.placement
+		k.f.current = nil
+	}
+}
+
+// EndGroup has the members go on alone.
+func (k keeper) EndGroup(*cycle.GroupAttempt) {
+	if g := k.f.group; g != nil {
+		for _, y := range g.members {
+			y.state.group, y.state.placement = nil, nil
+		}
+	}
+	k.f.group = nil
+}
+
+// restart begins a member's session anew, as it is decided once more.
+func (g *groupSession) restart(y *session) {
+	fresh := newSession(y.f, y.ctx, y.pod, y.waiting)
+	y.c, y.snapshot, y.state = nil, nil, fresh.state
+	y.narrowed, y.verdicts, y.supposed = fresh.narrowed, fresh.verdicts, fresh.supposed
+	y.state.group, y.state.placement = g.state, g.placement
+	if made := y.f.set.options.PodsToActivate; made != nil {
+		y.state.Write(podsToActivate, made())
+	}
+}
+
+var (
+	_ cycle.GroupRescuer    = &extension{}
+	_ cycle.PlacementScorer = &extension{}
+)
+
+// RescueGroup implements cycle.GroupRescuer.
+func (x *extension) RescueGroup(a *cycle.GroupAttempt) cycle.GroupRescue {
+	g := x.f.group
+	y := x.sessionOf(a.Members[0])
+	y.takeSnapshot(a.Cluster)
+	x.f.set.store.takeSnapshot(a.Cluster) // without members that were counted on nodes to decide the others
+	schedule := func(context.Context) (*fwk.PodGroupAssignments, *fwk.Status) {
+		p := a.Schedule()
+		switch {
+		case p.Err != nil:
+			return nil, fwk.AsStatus(p.Err)
+		case p.Message != "":
+			return &fwk.PodGroupAssignments{}, fwk.NewStatus(fwk.Unschedulable, p.Message)
+		}
+		return g.assignmentsOf(&p), nil
+	}
+
+	var result *fwk.PodGroupPostFilterResult
+	var status *fwk.Status
+	g.rescuing = true
+	defer func() {
+		g.rescuing = false
+		g.endMutations()
+	}()
+	y.whileOpen(func() {
+		result, status = x.plugin.(fwk.PodGroupPostFilterPlugin).PodGroupPostFilter(y.ctx, g.state, infoOf(a), schedule)
+	})
+
+	answer := cycle.GroupRescue{Message: status.Message(), Helped: status.IsSuccess()}
+	switch {
+	case status.IsSuccess():
+		answer.Nodes = nominationsOf(a, result)
+	case status.Code() == fwk.UnschedulableAndUnresolvable:
+		answer.Final = true
+	case !status.IsRejected():
+		answer.Err = statusError(status, "PodGroupPostFilter")
+	}
+	return answer
+}
+
+// nominationsOf are the nodes to which a plugin nominates members, by pod.
+func nominationsOf(a *cycle.GroupAttempt, result *fwk.PodGroupPostFilterResult) map[types.UID]string {
+	nodes := map[types.UID]string{}
+	if result == nil {
+		return nodes
+	}
+	for _, m := range a.Members {
+		info := result.NominatingInfos[types.NamespacedName{Namespace: m.Pod.Namespace, Name: m.Pod.Name}]
+		if info != nil && info.Mode() == fwk.ModeOverride {
+			nodes[m.Pod.UID] = info.NominatedNodeName
+		}
+	}
+	return nodes
+}
+
+// ScorePlacements implements cycle.PlacementScorer.
+func (x *extension) ScorePlacements(a *cycle.GroupAttempt, placements []cycle.GroupPlacement) ([]int64, error) {
+	g := x.f.group
+	plugin := x.plugin.(fwk.PlacementScorePlugin)
+	scored := make([]fwk.PlacementScore, len(placements))
+	for i := range placements {
+		of := g.assignmentsOf(&placements[i])
+		score, status := plugin.ScorePlacement(x.f.set.ctx, g.placements[placements[i].Domain], infoOf(a), of)
+		if !status.IsSuccess() {
+			return nil, statusError(status, "PlacementScore")
+		}
+		scored[i] = fwk.PlacementScore{Placement: of.Placement, Score: score}
+	}
+
+	if extensions := plugin.PlacementScoreExtensions(); extensions != nil {
+		if status := extensions.NormalizePlacementScore(x.f.set.ctx, g.state, infoOf(a), scored); !status.IsSuccess() {
+			return nil, statusError(status, "NormalizePlacementScore")
+		}
+	}
+	scores := make([]int64, len(scored))
+	for i := range scored {
+		if err := checkScore(x.name, scored[i].Score); err != nil {
+			return nil, err
+		}
+		scores[i] = scored[i].Score
+	}
+	return scores, nil
+}
+
+// assignmentsOf shows where members would go.
+func (g *groupSession) assignmentsOf(p *cycle.GroupPlacement) *fwk.PodGroupAssignments {
+	all := &fwk.PodGroupAssignments{Placement: &fwk.Placement{Name: p.Domain}}
+	for _, place := range p.Places {
+		y := g.members[place.Pod.UID]
+		all.ProposedAssignments = append(all.ProposedAssignments, assignment{y: y, node: place.Node.Name})
+		if all.Nodes == nil && y.snapshot != nil {
+			all.Nodes = y.nodeInfos(p.Nodes)
+		}
+	}
+	return all
+}
+
+// assignment is a member and the node where it would go.
+type assignment struct {
+	y    *session
+	node string
+}
+
+var _ fwk.ProposedAssignment = assignment{}
+
+func (a assignment) GetPod() *v1.Pod               { return a.y.pod }
+func (a assignment) GetPodInfo() fwk.PodInfo       { return newPodInfo(a.y.pod) }
+func (a assignment) GetNodeName() string           { return a.node }
+func (a assignment) GetCycleState() fwk.CycleState { return a.y.state }
+
+// groupInfo is the group that is being decided.
+type groupInfo struct{ a *cycle.GroupAttempt }
+
+var _ fwk.PodGroupInfo = groupInfo{}
+
+func infoOf(a *cycle.GroupAttempt) fwk.PodGroupInfo { return groupInfo{a} }
+
+// GetUnscheduledPods and its siblings implement fwk.PodGroupInfo.
+func (i groupInfo) GetUnscheduledPods() (pods []*v1.Pod) {
+	for _, m := range i.a.Members {
+		pods = append(pods, m.Pod)
+	}
+	return pods
+}
+func (i groupInfo) GetName() string                                             { return i.a.Group.Name }
+func (i groupInfo) GetNamespace() string                                        { return i.a.Group.Namespace }
+func (i groupInfo) GetType() fwk.EntityKeyType                                  { return fwk.PodGroupKeyType }
+func (i groupInfo) GetPodGroup() *schedulingv1beta1.PodGroup                    { return i.a.Group }
+func (i groupInfo) GetCompositePodGroup() *schedulingv1alpha3.CompositePodGroup { return nil }
+func (i groupInfo) GetChildren() []fwk.PodGroupInfo                             { return nil }
+func (i groupInfo) GetKey() string {
+	return fwk.PodGroupKey(i.a.Group.Namespace, i.a.Group.Name).String()
+}
+
+// mutations are pods that a plugin at PodGroupPostFilter has added to the cluster and removed from
+// it, for a look. They are undone when it says so, and when it returns.
+type mutations struct{ undo []func() }
+
+func (g *groupSession) endMutations() {
+	if g.mutations == nil {
+		return
+	}
+	for _, undo := range slices.Backward(g.mutations.undo) {
+		undo()
+	}
+	g.mutations = nil
+}
+
+// mutableLister shows the cluster with these changes.
+type mutableLister struct {
+	sharedLister
+	f *framework
+}
+
+var _ fwk.MutableSnapshotSharedLister = mutableLister{}
+
+// session returns the attempt that the changes are made for.
+func (l mutableLister) session() (*groupSession, error) {
+	if g := l.f.group; g != nil && g.rescuing {
+		return g, nil
+	}
+	return nil, errNotRescuing
+}
+
+// NodeInfos lists the nodes as they are now, with what was changed.
+func (l mutableLister) NodeInfos() fwk.NodeInfoLister {
+	if g, err := l.session(); err == nil && g.mutations != nil {
+		return l.f.set.store.takeSnapshot(g.attempt.Cluster).NodeInfos()
+	}
+	return l.sharedLister.NodeInfos()
+}
+
+// StartMutations and EndMutations implement fwk.MutableSnapshotSharedLister.
+func (l mutableLister) StartMutations() error {
+	g, err := l.session()
+	if err != nil {
+		return err
+	}
+	if g.mutations != nil {
+		return fmt.Errorf("changes of the snapshot have begun already")
+	}
+	g.mutations = &mutations{}
+	return nil
+}
+
+func (l mutableLister) EndMutations() error {
+	g, err := l.session()
+	if err == nil {
+		g.endMutations()
+	}
+	return err
+}

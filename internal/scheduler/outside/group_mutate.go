@@ -1,0 +1,98 @@
+package outside
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// errNotRescuing is the error for a plugin that changes the snapshot when it must not.
+var errNotRescuing = errors.New("the snapshot can be changed from PodGroupPostFilter, while that runs, and at no other time")
+
+// RemovePod implements fwk.MutableSnapshotSharedLister.
+func (l mutableLister) RemovePod(_ klog.Logger, pod *v1.Pod, node string) error {
+	g, err := l.mutating()
+	if err != nil {
+		return err
+	}
+	c := g.attempt.Cluster
+	n := c.Node(node)
+	if n == nil {
+		return fmt.Errorf("nodeinfo not found for node name %q", node)
+	}
+
+	for _, p := range n.Pods {
+		if p.UID != pod.UID {
+			continue
+		}
+		if c.Pod(p.UID) != p { // it is only visiting
+			c.Leave(p)
+			g.mutations.undo = append(g.mutations.undo, func() { c.Visit(p, n) })
+			return nil
+		}
+		c.RemovePod(p.UID)
+		g.mutations.undo = append(g.mutations.undo, func() { c.Place(p, n) })
+		return nil
+	}
+	return fmt.Errorf("pod %s/%s is not on node %q", pod.Namespace, pod.Name, node)
+}
+
+// AddPod implements fwk.MutableSnapshotSharedLister.
+func (l mutableLister) AddPod(info fwk.PodInfo, node string) error {
+	g, err := l.mutating()
+	if err != nil {
+		return err
+	}
+	c := g.attempt.Cluster
+	n := c.Node(node)
+	if n == nil {
+		return fmt.Errorf("nodeinfo not found for node name %q", node)
+	}
+	guest := c.Visit(c.Pending(info.GetPod()), n)
+	g.mutations.undo = append(g.mutations.undo, func() { c.Leave(guest) })
+	return nil
+}
+
+func (l mutableLister) mutating() (*groupSession, error) {
+	g, err := l.session()
+	if err == nil && g.mutations == nil {
+		err = errors.New("the snapshot is changed without StartMutations")
+	}
+	return g, err
+}
+
+// MutableSnapshotSharedLister implements fwk.Handle.
+func (h *handle) MutableSnapshotSharedLister() fwk.MutableSnapshotSharedLister {
+	return mutableLister{sharedLister{h.f.set.store}, h.f}
+}
+
+// RunReservePluginsReserve calls the out-of-tree plugins at Reserve, for a look: only plugins at
+// PodGroupPostFilter may ask for that. What Berth itself reserves is not in their hands.
+func (h *handle) RunReservePluginsReserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	if g := h.f.group; g == nil || !g.rescuing {
+		return fwk.AsStatus(errNotRescuing)
+	}
+	for _, plugin := range pluginsAt[fwk.ReservePlugin](h.f, plugins.Reserve) {
+		if status := plugin.Reserve(ctx, state, pod, node); !status.IsSuccess() {
+			return status.WithPlugin(plugin.Name())
+		}
+	}
+	return nil
+}
+
+// RunReservePluginsUnreserve takes that back, in the reverse order.
+func (h *handle) RunReservePluginsUnreserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
+	if g := h.f.group; g == nil || !g.rescuing {
+		return
+	}
+	for _, plugin := range slices.Backward(pluginsAt[fwk.ReservePlugin](h.f, plugins.Reserve)) {
+		plugin.Unreserve(ctx, state, pod, node)
+	}
+}
