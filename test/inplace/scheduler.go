@@ -92,6 +92,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 		Profiles: profiles, Objects: store, Lead: m.leads,
 		Groups: groups.Gates{
 			Generic: on(features.GenericWorkload), Topology: on(features.TopologyAwareWorkloadScheduling), Claims: on(features.DRAWorkloadResourceClaims),
+			Policy: on(features.PodGroupPreemptionPolicy),
 		},
 		Disabled: cycle.Disabled{
 			PopFromBackoff: !on(features.SchedulerPopFromBackoffQ), Expectation: !on(features.NominatedNodeNameForExpectation),

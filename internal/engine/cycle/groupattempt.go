@@ -98,13 +98,18 @@ func (as *attempts) findDiscord(g *groups.Group, items []*queue.Item) error {
 }
 
 // compareWithGroup returns an error if a pod has another priority than its group, or another
-// preemption policy than the first of its pods.
+// preemption policy than the group, where groups have one, or than the first of its pods.
 func (gs *podGroups) compareWithGroup(g *groups.Group, class *cluster.PodClass, first *v1.PreemptionPolicy) error {
 	if class.Priority != g.Priority() {
 		return fmt.Errorf("all pods in a single pod group should have the same priority as the pod group's priority, got %d and %d",
 			class.Priority, g.Priority())
 	}
-	if of, all := policyOf(class.Spec.PreemptionPolicy), policyOf(first); of != all {
+	of, all := policyOf(class.Spec.PreemptionPolicy), policyOf(first)
+	if own := g.PreemptionPolicy(); gs.gates.Policy && of != own {
+		return fmt.Errorf("all pods in a single pod group should have the same preemption policy as the pod group's preemption policy, got %v and %v",
+			of, own)
+	}
+	if of != all {
 		return fmt.Errorf("all pods in a single pod group should have the same preemption policy, got %v and %v", of, all)
 	}
 	return nil

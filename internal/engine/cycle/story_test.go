@@ -24,16 +24,16 @@ import (
 // TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the
 // answer. What a story may say:
 //
-//	core [holds] [works] [keeps] [reuseEvictions] [delay=D] [standby] [groups] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
+//	core [holds] [works] [keeps] [reuseEvictions] [delay=D] [standby] [groups] [policies] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
 //	                                   a new core that leads and has listed a cluster without anything; with a plugin at Permit
 //	                                   that has pods with the label hold wait for 30 s; with one that works at PreBind; with
 //	                                   preemption that respects budgets; with gentle preemption, delayed by so much; one that
-//	                                   does not lead; with pod groups; with device claims of groups, and
+//	                                   does not lead; with pod groups; where groups have a preemption policy; with device claims of groups, and
 //	                                   without nominations of pods on their way; with room reserved for groups that
 //	                                   have waited, for so long, of so much of the cluster
 //	lead                               it leads from now on
 //	node NAME cpu=N [rack=R]           the watch shows a node; "no-node NAME": its end
-//	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [as-one] [scheduled] [shares]
+//	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [never] [as-one] [scheduled] [shares]
 //	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end; with a
 //	                                   device claim that its pods share
 //	devices NODE N                     the watch shows N devices of a node
@@ -206,7 +206,7 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
 	}
 	kinds := []Kind{Nodes, Pods}
 	if d.HasArg("groups") {
-		o.Groups = groups.Gates{Generic: true, Topology: true}
+		o.Groups = groups.Gates{Generic: true, Topology: true, Policy: d.HasArg("policies")}
 		kinds = append(kinds, PodGroups)
 	}
 	if d.HasArg("claims") {

@@ -37,6 +37,9 @@ func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGr
 	if key != "" {
 		g.Spec.SchedulingConstraints = oneOf(key)
 	}
+	if d.HasArg("never") {
+		g.Spec.PreemptionPolicy = new(schedulingv1beta1.PreemptNever)
+	}
 	if d.HasArg("as-one") {
 		g.Spec.DisruptionMode = asOne()
 	}

@@ -11,6 +11,9 @@ type Gates struct {
 	// Topology (TopologyAwareWorkloadScheduling) keeps a group within one domain of its topology
 	// constraint.
 	Topology bool `json:"topologyAwareWorkloadScheduling,omitempty"`
+	// Policy (PodGroupPreemptionPolicy) has a group's own preemption policy count, which its pods must
+	// have. Without it they must have one.
+	Policy bool `json:"podGroupPreemptionPolicy,omitempty"`
 	// Claims (DRAWorkloadResourceClaims) reserves device claims that a group shares for the group.
 	Claims bool `json:"draWorkloadResourceClaims,omitempty"`
 }
@@ -19,6 +22,7 @@ type Gates struct {
 func (g Gates) Named() map[string]bool {
 	return map[string]bool{
 		GenericWorkload: g.Generic, TopologyAwareWorkloadScheduling: g.Topology, DRAWorkloadResourceClaims: g.Claims,
+		PodGroupPreemptionPolicy: g.Policy,
 	}
 }
 
@@ -27,16 +31,17 @@ const (
 	GenericWorkload                 = "GenericWorkload"
 	TopologyAwareWorkloadScheduling = "TopologyAwareWorkloadScheduling"
 	DRAWorkloadResourceClaims       = "DRAWorkloadResourceClaims"
+	PodGroupPreemptionPolicy        = "PodGroupPreemptionPolicy"
 
 	GangScheduling = "GangScheduling"
 )
 
 // GateNames lists the gates that have an effect.
-var GateNames = []string{GenericWorkload, TopologyAwareWorkloadScheduling, DRAWorkloadResourceClaims}
+var GateNames = []string{GenericWorkload, TopologyAwareWorkloadScheduling, DRAWorkloadResourceClaims, PodGroupPreemptionPolicy}
 
 // stages map a gate to the name that sets it together with all others of its stage.
 var stages = map[string]string{GenericWorkload: "AllBeta", TopologyAwareWorkloadScheduling: "AllAlpha",
-	DRAWorkloadResourceClaims: "AllBeta"}
+	DRAWorkloadResourceClaims: "AllBeta", PodGroupPreemptionPolicy: "AllAlpha"}
 
 // GatesOf returns the gates that --feature-gates sets. AllAlpha and AllBeta set each of theirs that
 // is not named itself. It is an error to enable a gate by name without GenericWorkload, on which
@@ -61,5 +66,6 @@ func GatesOf(set map[string]bool) (Gates, error) {
 
 	return Gates{
 		Generic: on[GenericWorkload], Topology: on[TopologyAwareWorkloadScheduling], Claims: on[DRAWorkloadResourceClaims],
+		Policy: on[PodGroupPreemptionPolicy],
 	}, nil
 }

@@ -238,6 +238,14 @@ func (g *Group) Priority() int32 {
 	return *g.Object.Spec.Priority
 }
 
+// PreemptionPolicy returns that of the PodGroup; its default if it has none.
+func (g *Group) PreemptionPolicy() v1.PreemptionPolicy {
+	if g.Object == nil || g.Object.Spec.PreemptionPolicy == nil {
+		return v1.PreemptLowerPriority
+	}
+	return v1.PreemptionPolicy(*g.Object.Spec.PreemptionPolicy)
+}
+
 // Condition returns the PodGroupInitiallyScheduled condition in the API, or nil.
 func (g *Group) Condition() *metav1.Condition {
 	if g.Object == nil {

@@ -89,7 +89,7 @@ func Gates() []Gate {
 		{Name: "NodeInclusionPolicyInPodTopologySpread", On: true, Locked: true},
 		{Name: expectation, On: true, Beta: true, Heed: Honoured},
 		{Name: "OpportunisticBatching", On: true, Beta: true, Heed: Indifferent, Why: "pods that are alike are always ranked together"},
-		{Name: "PodGroupPreemptionPolicy", Alpha: true, Why: "the preemption policy of a PodGroup does not count yet"},
+		{Name: groups.PodGroupPreemptionPolicy, Alpha: true, Heed: Honoured},
 		{Name: "PodLevelResources", On: true, Beta: true, Why: alwaysOn},
 		{Name: "SchedulerAsyncAPICalls", Beta: true, Heed: Indifferent, Why: apart},
 		{Name: "SchedulerAsyncPreemption", On: true, Beta: true, Heed: Indifferent, Why: apart},
