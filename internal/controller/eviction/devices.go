@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -285,34 +284,4 @@ func (d *devices) claimsIn(fits func(Pool) bool) map[types.NamespacedName]bool {
 		}
 	}
 	return names
-}
-
-// addClaimUser and dropClaimUser keep the pods of each claim that pods name.
-func (c *Core) addClaimUser(p *pod) {
-	for _, ref := range p.Claims {
-		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
-		if c.users[name] == nil {
-			c.users[name] = map[*pod]bool{}
-		}
-		c.users[name][p] = true
-	}
-}
-
-func (c *Core) dropClaimUser(p *pod) {
-	for _, ref := range p.Claims {
-		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
-		delete(c.users[name], p)
-		if len(c.users[name]) == 0 {
-			delete(c.users, name)
-		}
-	}
-}
-
-// usersOf returns the pods that name one of the claims, in the order of their first sight.
-func (c *Core) usersOf(names map[types.NamespacedName]bool) (users []*pod) {
-	seen := map[*pod]bool{}
-	for name := range names {
-		maps.Copy(seen, c.users[name])
-	}
-	return slices.SortedFunc(maps.Keys(seen), func(a, b *pod) int { return cmp.Compare(a.number, b.number) })
 }
