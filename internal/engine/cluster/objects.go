@@ -125,12 +125,12 @@ func (t *Table[T]) Get(namespace, name string) (object T, ok bool) {
 	return object, ok
 }
 
-// Set adds the object, or replaces the one of the same name.
 func (t *Table[T]) hasObject(name Name) bool {
 	_, there := t.Get(name.Namespace, name.Name)
 	return there
 }
 
+// Set adds the object, or replaces the one of the same name.
 func (t *Table[T]) Set(object T) {
 	name := Name{object.GetNamespace(), object.GetName()}
 	s := t.spaces[name.Namespace]

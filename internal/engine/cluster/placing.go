@@ -49,7 +49,7 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 // Pending converts a pod without counting it anywhere.
 func (c *Cluster) Pending(object *v1.Pod) *Pod {
 	p := &Pod{
-		Class: c.classOf(object), Name: object.Name, UID: object.UID, Nominated: object.Status.NominatedNodeName,
+		Class: c.classes.classOf(object), Name: object.Name, UID: object.UID, Nominated: object.Status.NominatedNodeName,
 		Created: object.CreationTimestamp.Time, Terminating: object.DeletionTimestamp != nil, Preempted: isPreempted(object),
 		Generation: object.Generation,
 	}
@@ -72,9 +72,7 @@ func (c *Cluster) placePod(p *Pod) {
 	}
 	c.Unnominate(p.UID)
 	c.pods = Shrunk(c.pods, &c.mostPods)
-	if p.Class.pods++; p.Class.pods == 1 {
-		c.classes[p.Class.key] = p.Class // it may have been dropped
-	}
+	c.classes.addPod(p.Class)
 	if n, ok := c.nodes[p.NodeName]; ok {
 		c.attachPod(p, n)
 	} else {
@@ -99,9 +97,7 @@ func (c *Cluster) RemovePod(uid types.UID) {
 	c.thoughtAway(p)
 	delete(c.pods, uid)
 	c.pods = Shrunk(c.pods, &c.mostPods)
-	if p.Class.pods--; p.Class.pods == 0 {
-		c.classLeft()
-	}
+	c.classes.removePod(p.Class)
 
 	if p.Node != nil {
 		c.detachPod(p)
