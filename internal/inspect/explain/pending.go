@@ -197,8 +197,11 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 		return // the evaluation has reported it
 	}
 	s := &search{
-		bench:   &bench{w: e.w, c: e.c, object: object, pod: waiting, classes: e.w.PriorityClasses()},
-		profile: profile, judges: list, verdicts: list.judgeNodes(e.c),
+		fixer: &fixer{
+			bench:   &bench{w: e.w, c: e.c, object: object, pod: waiting, classes: e.w.PriorityClasses()},
+			profile: profile, judges: list,
+		},
+		verdicts: list.judgeNodes(e.c),
 	}
 	e.out.Decisive = s.decisivePlugin()
 	if e.out.Leaving != nil {
