@@ -68,7 +68,7 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 		}
 	}()
 
-	if r.merged {
+	if r.reasons.merged {
 		return d.evaluateInAttempt(p).Failure()
 	}
 	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
@@ -80,7 +80,7 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 			if nodes == 0 {
 				continue
 			}
-			own := &r.reasons[id]
+			own := &r.reasons.list[id]
 			if final := withheld[groupReason{int32(i), id}]; final < int(nodes) && r.plan.precedes(plugin, own) {
 				f.addRejection(plugin, rejection, int(nodes)-final)
 				nodes = int32(final)
