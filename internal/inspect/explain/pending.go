@@ -29,7 +29,7 @@ func (e *explainer) explainPending(profile *plugins.Profile) error {
 		object.Spec.SchedulingGates = nil
 		waiting = e.c.Pending(object)
 	}
-	evaluation := decide.Evaluate(e.c, profile, waiting)
+	evaluation := decide.NewPlain(e.c, profile).Evaluate(waiting)
 	if evaluation.Err != nil {
 		out.Summary = fmt.Sprintf("The pod cannot be judged: %v.", evaluation.Err)
 		out.Message = evaluation.Err.Error()
