@@ -169,7 +169,8 @@ func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 					own := p.Spec.Affinity.PodAffinity
 					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
 						v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
-					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
+					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(
+						own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
 				}))
 				if e := f.addCompanion(nodes, &t); e != nil {
 					edits = append(edits, e)
@@ -184,7 +185,8 @@ func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 					own := p.Spec.Affinity.PodAntiAffinity
 					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
 						v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
-					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
+					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(
+						own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
 				}))
 			}
 		}

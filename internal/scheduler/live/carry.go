@@ -51,13 +51,17 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	case cycle.PreBind:
 		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
 			return s.plugins.timePlugin(a.Attempt, a.Plugin.Name(), func() cycle.Outcome {
-				_, err := callGuarded(s.plugins, a.Plugin, func() (none struct{}, err error) { return none, a.Plugin.PreBind(ctx, a.Attempt) })
+				_, err := callGuarded(s.plugins, a.Plugin, func() (none struct{}, err error) {
+					return none, a.Plugin.PreBind(ctx, a.Attempt)
+				})
 				return outcomeOf(err)
 			})
 		})
 	case cycle.WriteVolumes:
 		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
-			return s.plugins.timePlugin(a.Attempt, "VolumeBinding", func() cycle.Outcome { return outcomeOf(s.writer.writeVolumes(ctx, &a.Volumes)) })
+			return s.plugins.timePlugin(a.Attempt, "VolumeBinding", func() cycle.Outcome {
+				return outcomeOf(s.writer.writeVolumes(ctx, &a.Volumes))
+			})
 		})
 	case cycle.WriteClaims:
 		turns := s.writer.turns.joinClaims(a.Uses)
