@@ -122,10 +122,14 @@ func (e *evictor) beginAttempts(now time.Time) {
 	}
 }
 
+// budgetsOver reports whether the pod is overdue by so much that budgets are no longer asked: an
+// operator who sets BudgetsFor prefers a broken budget to a pod that stays on a tainted node.
 func (e *evictor) budgetsOver(now time.Time, p *pod) bool {
 	return e.options.BudgetsFor > 0 && !now.Before(p.due.At.Add(e.options.BudgetsFor))
 }
 
+// awaitAnswer gives the attempt's next request its ticket. An attempt waits for one answer at a
+// time, so it stands in attempts once.
 func (e *evictor) awaitAnswer(a *attempt, step step) Ticket {
 	ticket := e.out.issueTicket()
 	a.step = step
@@ -133,6 +137,8 @@ func (e *evictor) awaitAnswer(a *attempt, step step) Ticket {
 	return ticket
 }
 
+// readNode reads the node's taints live. The age of what is read counts from the request, not from
+// the answer: the API may have read it at any moment in between.
 func (e *evictor) readNode(now time.Time, a *attempt) {
 	a.readAt = now
 	e.out.add(ReadNode{Ticket: e.awaitAnswer(a, readingNode), Node: a.pod.on.name})
@@ -146,10 +152,13 @@ func (e *evictor) readDevices(now time.Time, a *attempt) {
 	e.out.add(read)
 }
 
+// readPod reads the pod live, where its mark cannot be made conditional on what the watch showed.
 func (e *evictor) readPod(a *attempt) {
 	e.out.add(ReadPod{Ticket: e.awaitAnswer(a, readingPod), Name: a.pod.Name})
 }
 
+// markPod requests the condition DisruptionTarget. It is requested once for an attempt: whatever
+// the answer, the delete follows, since a pod must not stay because its status cannot be written.
 func (e *evictor) markPod(a *attempt, step step) {
 	a.asked = true
 	m := Mark{Ticket: e.awaitAnswer(a, step), Name: a.pod.Name, UID: a.pod.UID, Observed: a.live.Observed, Device: a.seeks}
@@ -208,6 +217,9 @@ func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 	}
 }
 
+// nodeRead decides by the node as it is. One that is gone has no taints, so that its pods stay: the
+// pod garbage collector removes them. One of the same name with another UID is another node, of
+// which nothing is remembered.
 func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	switch answer.Outcome {
 	case OK:
@@ -234,6 +246,7 @@ func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	}
 }
 
+// devicesRead decides by what was read of the devices, which alone counts.
 func (e *evictor) devicesRead(now time.Time, a *attempt, answer Answered) {
 	if answer.Outcome != OK {
 		e.retryRead(now, a, answer)
@@ -257,6 +270,8 @@ func (e *evictor) reasonRead(now time.Time, a *attempt) {
 	e.readPod(a)
 }
 
+// markedUnread goes on after a mark that was conditional on the version that the watch showed. If
+// it was made, the pod is as it was shown, and its answer takes the place of a reading.
 func (e *evictor) markedUnread(now time.Time, a *attempt, answer Answered) {
 	switch answer.Outcome {
 	case OK:
@@ -272,6 +287,9 @@ func (e *evictor) markedUnread(now time.Time, a *attempt, answer Answered) {
 	}
 }
 
+// podRead goes on with the pod as it is. Another UID, or a deletionTimestamp, means that nothing is
+// left to do. A pod that goes through the Eviction API is not marked first: the API server does
+// that itself, once budgets allow it.
 func (e *evictor) podRead(now time.Time, a *attempt, answer Answered) {
 	switch {
 	case answer.Outcome == Gone, answer.Outcome == OK && (answer.Pod.UID != a.pod.UID || answer.Pod.Terminating):
@@ -300,6 +318,7 @@ func (e *evictor) stillDue(a *attempt) bool {
 	return e.liveDue(a).By(a.readAt)
 }
 
+// liveDue is the deadline that follows from what the attempt has read.
 func (e *evictor) liveDue(a *attempt) Due {
 	if a.seeks {
 		due, _ := a.found.deadlineOf(&a.live)
@@ -316,6 +335,7 @@ func (a *attempt) causeOf() Due {
 	return a.pod.byNode
 }
 
+// deleteIfDue goes on after the last reading of the pod.
 func (e *evictor) deleteIfDue(now time.Time, a *attempt) {
 	if !e.stillDue(a) {
 		e.avertDelete(now, a)
@@ -359,6 +379,9 @@ func (e *evictor) deletePod(now time.Time, a *attempt) {
 	e.out.add(Delete{Ticket: ticket, Name: p.Name, UID: uid, Due: a.causeOf()})
 }
 
+// podDeleted ends an attempt by the answer to its delete. A server that is busy says when to come
+// back, but no answer makes an eviction wait longer than lastRetry, except one that comes from a
+// budget.
 func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 	switch {
 	case answer.Outcome == OK, answer.Outcome == Gone, e.broke.noRetry:

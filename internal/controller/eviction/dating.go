@@ -131,6 +131,7 @@ func findTaint(held []Held, taint *v1.Taint) (Held, bool) {
 	return Held{}, false
 }
 
+// sameTaints reports whether two lists lead to the same deadlines.
 func sameTaints(a, b []Held) bool {
 	if len(a) != len(b) {
 		return false

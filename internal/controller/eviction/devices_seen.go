@@ -45,6 +45,8 @@ func (m *deviceMirror) listed() bool {
 	return !slices.ContainsFunc(m.lists[:], func(l listing) bool { return !l.Listed || l.Listing })
 }
 
+// addUser lists a pod under the claims that it names, and dropUser takes it out again. Both go by
+// the pod as it was when they were called: a changed pod is taken out before the change.
 func (m *deviceMirror) addUser(p *pod) {
 	for _, ref := range p.Claims {
 		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
@@ -74,6 +76,8 @@ func (m *deviceMirror) usersOf(names map[types.NamespacedName]bool) (users []*po
 	return slices.SortedFunc(maps.Keys(found), inOrderOfSight)
 }
 
+// setClaim takes in a claim. Much that is written into a claim matters to no deadline, so one that
+// looks as before concerns no pod.
 func (m *deviceMirror) setClaim(shown Claim) (users []*pod) {
 	before := m.seen.claims[shown.Name]
 	m.seen.setClaim(&claim{Claim: shown, list: m.lists[Claims].Number})
@@ -88,6 +92,8 @@ func (m *deviceMirror) dropClaim(name types.NamespacedName) (users []*pod) {
 	return m.usersOf(map[types.NamespacedName]bool{name: true})
 }
 
+// setSlice takes in a slice. It concerns the pods with devices of its pool, and of the pool that it
+// was in before: a newer generation in one slice makes all slices of the older one void.
 func (m *deviceMirror) setSlice(now time.Time, shown Slice) (users []*pod) {
 	before := m.seen.slices[shown.Name]
 	s := &slice{Slice: shown, list: m.lists[Slices].Number}
@@ -116,6 +122,9 @@ func (m *deviceMirror) replacesRule(shown Rule) bool {
 	return before != nil && before.UID != shown.UID
 }
 
+// setRule takes in a rule. The status that Berth writes itself comes back by the watch, so a rule
+// whose condition alone differs concerns no pod, and is looked at again only if another has written
+// it.
 func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
 	r := m.seen.rules[shown.Name]
 	var known []Held

@@ -36,11 +36,13 @@ type listing struct {
 	Listed  bool // at least once
 }
 
+// begin starts a list: what is not seen from now on until its end is gone.
 func (l *listing) begin() {
 	l.Number++
 	l.Listing = true
 }
 
+// end tells that everything has been seen.
 func (l *listing) end() { l.Listing, l.Listed = false, true }
 
 func newMirror(clock clock) mirror {
@@ -49,6 +51,7 @@ func newMirror(clock clock) mirror {
 	}
 }
 
+// nodeNamed returns the node of that name, known or not.
 func (m *mirror) nodeNamed(name string) *node {
 	n := m.nodes[name]
 	if n == nil {
@@ -58,6 +61,7 @@ func (m *mirror) nodeNamed(name string) *node {
 	return n
 }
 
+// dropIfUnused forgets a node that neither exists nor has pods.
 func (m *mirror) dropIfUnused(n *node) {
 	if !n.known && len(n.pods) == 0 {
 		delete(m.nodes, n.name)
@@ -80,6 +84,7 @@ func (m *mirror) podFor(now time.Time, seen Pod) *pod {
 	return p
 }
 
+// dropPod forgets a pod. Its name may belong to another one by now, which keeps it.
 func (m *mirror) dropPod(p *pod) {
 	delete(m.pods, p.UID)
 	if m.names[p.Name] == p.UID {
@@ -121,4 +126,5 @@ func (m *mirror) unlistedNodes() (gone []*node) {
 	return gone
 }
 
+// inOrderOfSight sorts pods by when they were first seen.
 func inOrderOfSight(a, b *pod) int { return cmp.Compare(a.number, b.number) }

@@ -38,6 +38,9 @@ func (n *node) dropPod(p *pod) {
 	n.pods = n.pods[:last]
 }
 
+// nodeSeen takes in a node as it is now. Another UID is another node: nothing that was known of the
+// one before counts. Pods are decided anew only if a taint or its time has changed, since kubelets
+// write every node's status every few minutes.
 func (c *Core) nodeSeen(now time.Time, seen Node) {
 	n := c.mirror.nodeNamed(seen.Name)
 	other := !n.known || n.uid != seen.UID

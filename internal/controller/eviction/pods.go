@@ -28,6 +28,8 @@ type pod struct {
 // nextAttempt is when the pod's next attempt begins.
 func (p *pod) nextAttempt() time.Time { return laterOf(p.due.At, p.notYet) }
 
+// podSeen takes in a pod as it is now. Of two pods with the same name the one shown last exists;
+// the other's deletion was missed.
 func (c *Core) podSeen(now time.Time, seen Pod) {
 	if seen.Node == "" {
 		return

@@ -53,6 +53,7 @@ func (d *deadlines) enqueuePod(p *pod) {
 	}
 }
 
+// leaveQueue takes the pod out, if it is in.
 func (d *deadlines) leaveQueue(p *pod) {
 	if p.place >= 0 {
 		heap.Remove(&d.queue, p.place)

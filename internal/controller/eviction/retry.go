@@ -41,6 +41,8 @@ func (e *evictor) retryRead(now time.Time, a *attempt, answer Answered) {
 	e.endAttempt(a, now.Add(backOff(p.tries, firstPause, lastPause, string(p.UID))))
 }
 
+// endAttempt ends an attempt without a delete. If the pod may stay by now, that is recorded here:
+// while an attempt held it, it was not known whether the delete would come first.
 func (e *evictor) endAttempt(a *attempt, notYet time.Time) {
 	e.underway--
 	p := a.pod

@@ -50,6 +50,8 @@ func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 	p.asked = rules
 }
 
+// tellWithin has the status looked at after a while, unless it is looked at sooner anyway: many
+// pods that leave in that time make one write.
 func (r *rule) tellWithin(now time.Time, wait time.Duration) {
 	if r.tellAt.IsZero() {
 		r.tellAt = now.Add(wait)

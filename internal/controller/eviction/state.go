@@ -178,6 +178,7 @@ func (c *Core) Save() Knowledge {
 	return s
 }
 
+// saveTry saves an attempt with those that wait for the same reading.
 func saveTry(ticket Ticket, a *attempt) TryState {
 	saved := TryState{
 		Ticket: ticket, Step: int(a.step), Evicts: a.evicts, ReadAt: a.readAt, Rereads: a.rereads, Held: saveHeld(a.held),
@@ -257,6 +258,8 @@ func Restore(options Options, s Knowledge) *Core {
 	return c
 }
 
+// restoreTry is its counterpart. A pod that is gone since leaves an attempt without pod, whose
+// answer is still to come.
 func (c *Core) restoreTry(s *TryState) *attempt {
 	c.evictor.underway++
 	a := &attempt{

@@ -64,6 +64,7 @@ func New() *Cluster {
 	}
 }
 
+// logChange is called after the change, which readers look up in the node itself.
 func (c *Cluster) logChange(change Change) { c.Log.add(change, len(c.Nodes)) }
 
 // Node returns the node of that name, or nil.
@@ -138,8 +139,11 @@ func (n *Node) sameNode(o *Node) bool {
 		n.Images == o.Images && n.Features == o.Features && n.Size == o.Size
 }
 
+// hasKey reports whether the key is there, whatever its value.
 func hasKey(m map[string]string, key string) bool { _, ok := m[key]; return ok }
 
+// addNode gives a node an index, a free one if there is any. RemoveNode has logged that the node
+// before it is gone, so a reader that has caught up never takes one node for another.
 func (c *Cluster) addNode(name string) *Node {
 	n := &Node{Name: name}
 	if last := len(c.free) - 1; last >= 0 {
@@ -177,6 +181,8 @@ func (c *Cluster) RemoveNode(name string) {
 	c.logChange(Change{Node: n.Index, Kind: NodeChanged})
 }
 
+// countImages counts the images of a node in or out. Each name of an image counts once for the
+// node, however often the node lists it.
 func (c *Cluster) countImages(set *ImageSet, sign int) {
 	if len(c.imageStates) > 0 || set != nil && len(set.Images) > 0 {
 		c.ImagesVersion++

@@ -95,6 +95,7 @@ func (r *ranking) groupOf(static int32, values []int64) int32 {
 	return index
 }
 
+// longKey is the key of a group with more tallies than a groupKey holds.
 func longKey(static int32, values []int64) string {
 	key := binary.NativeEndian.AppendUint32(make([]byte, 0, 4+8*len(values)), uint32(static))
 	for _, v := range values {
@@ -208,6 +209,8 @@ func pickFrom(groups []*group, t *tie) int32 {
 	panic("unreachable: i is below the sum of the lengths")
 }
 
+// staticKey is what two nodes must have in common to share a static. Of a node that an early filter
+// rejects, only the reason counts; early and late are -1 where there is none.
 type staticKey struct {
 	early, late            int16
 	taint, affinity, image int64
@@ -245,6 +248,9 @@ func (r *ranking) staticOf(n *cluster.Node) int32 {
 	return index
 }
 
+// judgeStatic asks what placements do not change about a node. A node that an early filter rejects
+// is settled: no change of its pods can make it feasible, so it is neither scored nor looked at
+// again until the node itself changes.
 func (r *ranking) judgeStatic(n *cluster.Node) static {
 	pl := r.plan
 	for _, f := range pl.early {

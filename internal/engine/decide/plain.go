@@ -365,6 +365,7 @@ func prepareFilters(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod
 	return j
 }
 
+// intersect returns the nodes that both allow; nil allows all.
 func intersect(a, b map[string]bool) map[string]bool {
 	if a == nil {
 		return b
@@ -378,6 +379,8 @@ func intersect(a, b map[string]bool) map[string]bool {
 	return both
 }
 
+// rejectEverywhere is the rejection of a pod that plugins narrow to nodes of which none is left, in
+// upstream's words.
 func rejectEverywhere(narrowing []string) *plugins.Rejection {
 	slices.Sort(narrowing)
 	reason := fmt.Sprintf("node(s) didn't satisfy plugin(s) %v simultaneously", narrowing)

@@ -78,6 +78,8 @@ type position struct {
 	place int32
 }
 
+// newRanking reads the whole cluster for a plan. From then on the ranking costs a look at every
+// placement, which is why a class has to deserve one; see earn.go.
 func newRanking(ix *index, space *rankScratch, p *plan) *ranking {
 	r := &ranking{sheet: sheet{ix: ix, scratch: &space.sheetScratch, plan: p}, space: space}
 	r.rebuild()
@@ -182,6 +184,8 @@ func (r *ranking) groupAt(node int32) int32 {
 	return r.live
 }
 
+// followPod counts a pod that came to a node or left it, first in the tallies, which may move other
+// nodes to other groups, and then on its own node, which must be judged by the new counts.
 func (r *ranking) followPod(change *cluster.Change, sign int64) {
 	if len(r.tallies) > 0 {
 		for _, e := range r.effectsOf(change.Class) {
@@ -312,6 +316,7 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	return int16(sum)
 }
 
+// reasonOf returns the index of a reason; see reasonTable.
 func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 	return r.reasons.indexOf(plugin, rejection, r.ix.limits.Reasons)
 }

@@ -39,6 +39,7 @@ func (d *Decider) Best(p *cluster.Pod) ([]*cluster.Node, error) {
 	return ties, nil
 }
 
+// tiesPlainly is Best for pods that no ranking can decide.
 func (d *Decider) tiesPlainly(p *cluster.Pod) ([]*cluster.Node, error) {
 	e := d.plain.evaluateInAttempt(p)
 	var ties []*cluster.Node

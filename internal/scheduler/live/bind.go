@@ -147,6 +147,8 @@ func (b *binder) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool
 	return true, err
 }
 
+// askBinder asks an out-of-tree plugin to bind the pod. Another worker takes this one's place while
+// it does not answer.
 func (b *binder) askBinder(ctx context.Context, binder cycle.Binder, of *cycle.Attempt) (passed bool, err error) {
 	defer b.workers.lendWorker(ctx)()
 	return callGuarded(b.plugins, binder, func() (bool, error) { return binder.Bind(ctx, of) })

@@ -99,6 +99,8 @@ type claimTurns struct {
 	turns map[uint64]*claimTurn // those with users
 }
 
+// joinClaims makes the pod one of those who write its claims. The owner calls it, before any of the
+// writes, so that pods that share a claim find the same turn in whichever order their writes begin.
 func (l *claimTurns) joinClaims(uses []cycle.ClaimUse) (turns []*claimTurn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,6 +117,8 @@ func (l *claimTurns) joinClaims(uses []cycle.ClaimUse) (turns []*claimTurn) {
 	return turns
 }
 
+// leaveClaims takes the pod out. What is known of the newest state of a claim is forgotten with the
+// last pod that writes it.
 func (l *claimTurns) leaveClaims(uses []cycle.ClaimUse) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,6 +141,7 @@ func (t *claimTurn) awaitTurn(ctx context.Context) error {
 	}
 }
 
+// passTurn lets the next one write.
 func (t *claimTurn) passTurn() { t.turn <- struct{}{} }
 
 // writeClaims writes the pod's claims one after the other.
@@ -261,10 +266,12 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 	return complete, nil
 }
 
+// errClaimGone words the failure as upstream does.
 func errClaimGone(claim *resourcev1.ResourceClaim) error {
 	return fmt.Errorf("claim %s got deleted in the meantime", klog.KObj(claim))
 }
 
+// sameDevice compares what identifies a device and the request that it is for.
 func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
 	return a.Request == b.Request && a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device
 }

@@ -47,6 +47,7 @@ func (s *Scheduler) writeFirst(ctx context.Context, a *statusWrite) error {
 	return err
 }
 
+// answerTickets tells the core the outcome for each status that was merged into the write.
 func (s *Scheduler) answerTickets(a *statusWrite, o cycle.Outcome) {
 	for _, ticket := range a.tickets {
 		s.loop.See(cycle.Answered{Ticket: ticket, Outcome: o})

@@ -59,11 +59,13 @@ func (w *watches) watchTaintRules(ctx context.Context) {
 	w.feeds = append(w.feeds, w.awaitTaintRules)
 }
 
+// listsTaintRules returns nil if the API server lists DeviceTaintRules.
 func (w *watches) listsTaintRules(ctx context.Context) error {
 	_, err := w.client.ResourceV1().DeviceTaintRules().List(ctx, metav1.ListOptions{Limit: 1})
 	return err
 }
 
+// awaitTaintRules follows DeviceTaintRules once the API server lists them.
 func (w *watches) awaitTaintRules(ctx context.Context) {
 	w.awaitKinds(ctx, "DeviceTaintRules", w.listsTaintRules, func() ([]cycle.Kind, []func(context.Context)) {
 		rules := w.client.ResourceV1().DeviceTaintRules()
@@ -138,6 +140,8 @@ func (w *watches) awaitKinds(
 	running.Wait()
 }
 
+// deviceFeeds returns the kinds that devices need. They are followed together: listsDevices has
+// asked for all of them.
 func (w *watches) deviceFeeds() (kinds []cycle.Kind, feeds []func(context.Context)) {
 	devices := w.client.ResourceV1()
 	return []cycle.Kind{cycle.ResourceSlices, cycle.ResourceClaims, cycle.DeviceClasses}, []func(context.Context){
