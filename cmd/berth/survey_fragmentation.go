@@ -70,7 +70,8 @@ plugin. Read-only: get and list, never secrets.`,
 	}
 	q.addFlags(cmd, "")
 	flags := cmd.Flags()
-	flags.StringVar(&by, "by", by, strings.Join(survey.Pools, ", ")+": what nodes are grouped by; a pool is named by its provider's label, else by its shape")
+	flags.StringVar(&by, "by", by, strings.Join(survey.Pools, ", ")+
+		": what nodes are grouped by; a pool is named by its provider's label, else by its shape")
 	flags.StringVar(&resource, "resource", "", "the extended resource that devices provide (default: the plugin's, or nvidia.com/gpu)")
 	flags.Int64Var(&args.Unit, "unit", 0, "how much of the resource one device has (default: the plugin's, or 1)")
 	completeChoices(cmd, "by", survey.Pools...)

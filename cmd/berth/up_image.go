@@ -81,7 +81,8 @@ func imageName(path string) (string, error) {
 // kustomization is what is installed.
 func (s *selfHosted) kustomization(c *cluster) string {
 	at := strings.LastIndexByte(s.image, ':')
-	return fmt.Sprintf(`# Berth in place of kube-scheduler and of the controllers of node health and taint eviction, with its webhook, on this machine's node.
+	return fmt.Sprintf(`# Berth in place of kube-scheduler and of the controllers of node health and taint eviction, with
+# its webhook, on this machine's node.
 # Every berth up --from-image writes this anew.
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization

@@ -45,13 +45,15 @@ func draw(title string) error {
 	}
 	width, height := int(float64(longest)*charWidth)+2*margin, len(lines)*lineHeight+2*margin+bar
 	out := bufio.NewWriter(os.Stdout)
-	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img" aria-label=%q>`+"\n", width, height, width, height, title)
+	fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" `+
+		`role="img" aria-label=%q>`+"\n", width, height, width, height, title)
 	fmt.Fprintf(out, `<rect width="%d" height="%d" rx="9" fill="#1d2230"/>`+"\n", width, height)
 	for i, colour := range []string{"#e06c60", "#e2b04a", "#67b364"} {
 		fmt.Fprintf(out, `<circle cx="%d" cy="%d" r="6" fill="%s"/>`+"\n", margin+4+i*20, bar/2+2, colour)
 	}
 
-	fmt.Fprintf(out, `<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="%d" fill="#d7dce8">`+"\n", fontSize)
+	fmt.Fprintf(out, `<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="%d" `+
+		`fill="#d7dce8">`+"\n", fontSize)
 	fmt.Fprintf(out, `<text x="%d" y="%d" text-anchor="middle" fill="#8a93a8">%s</text>`+"\n", width/2, bar/2+6, escape(title))
 	for i, line := range lines {
 		colour := ""

@@ -143,7 +143,7 @@ func TestMovesCountComparingTolerations(t *testing.T) {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "p"}, Spec: v1.PodSpec{
 			Tolerations: []v1.Toleration{{Key: "level", Operator: "Gt", Value: "3", Effect: v1.TaintEffectNoSchedule}},
 		}}
-		if e := decide.Evaluate(c, read.Profiles[0], c.Pending(pod)); e.Feasible != 1 {
+		if e := decide.NewPlain(c, read.Profiles[0]).Evaluate(c.Pending(pod)); e.Feasible != 1 {
 			t.Errorf("with the file %q: %d nodes take the pod, want 1", path, e.Feasible)
 		}
 	}

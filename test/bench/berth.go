@@ -35,7 +35,7 @@ func (b *berth) placePod(pod *v1.Pod) error {
 		if decision.Err != nil {
 			return decision.Err
 		}
-		return fmt.Errorf("no node for %s: %s", pod.Name, b.decider.Evaluate(p).Message(""))
+		return fmt.Errorf("no node for %s: %s", pod.Name, b.decider.Plain().Evaluate(p).Message(""))
 	}
 	b.cluster.Place(p, decision.Node)
 	return nil

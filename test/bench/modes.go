@@ -140,8 +140,10 @@ func setSpread(spec *v1.PodSpec, app string, _ int) {
 }
 
 func setAffinity(spec *v1.PodSpec, app string, _ int) {
-	spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{
-		Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{LabelSelector: selectApp(app), TopologyKey: v1.LabelTopologyZone}}}}}
+	term := v1.PodAffinityTerm{LabelSelector: selectApp(app), TopologyKey: v1.LabelTopologyZone}
+	spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{Weight: 10, PodAffinityTerm: term}},
+	}}
 }
 
 func setAntiAffinity(spec *v1.PodSpec, app string, _ int) {

@@ -159,7 +159,7 @@ func searchedNotAll(err string) bool {
 // evaluatePod judges all nodes, in as many attempts as that takes.
 func (b *berth) evaluatePod(pod *cluster.Pod) (e *decide.Evaluation) {
 	b.askRepeatedly(func() bool {
-		e = decide.Evaluate(b.cluster, b.profile, pod)
+		e = decide.NewPlain(b.cluster, b.profile).Evaluate(pod)
 		return e.Err == nil || !searchedNotAll(e.Err.Error())
 	})
 	return e

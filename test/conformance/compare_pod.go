@@ -165,7 +165,7 @@ func (c *comparison) comparePreemption(ctx context.Context, pod *v1.Pod, waiting
 
 	var got, fast decide.Preemption
 	if c.berth.profile.Preemption {
-		got = decide.Preempt(c.berth.cluster, c.berth.profile, waiting, evaluation)
+		got = decide.NewPlain(c.berth.cluster, c.berth.profile).Preempt(waiting, evaluation)
 		fast = c.berth.decider.Preempt(waiting)
 	}
 

@@ -185,7 +185,9 @@ func (g *generator) drawDevice(driver, name string) resourcev1.Device {
 	}
 
 	if g.withChance(0.3) {
-		d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"memory": {Value: resource.MustParse(pickOne(g, "10Gi", "40Gi"))}}
+		d.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
+			"memory": {Value: resource.MustParse(pickOne(g, "10Gi", "40Gi"))},
+		}
 		if g.withChance(0.5) {
 			d.AllowMultipleAllocations = ptr.To(true)
 			d.Capacity["memory"] = resourcev1.DeviceCapacity{Value: d.Capacity["memory"].Value, RequestPolicy: g.requestPolicy()}

@@ -102,7 +102,8 @@ func (g *generator) csiNodes() {
 		if g.withChance(0.6) {
 			object.Annotations = map[string]string{"storage.alpha.kubernetes.io/migrated-plugins": pickOne(g,
 				"kubernetes.io/aws-ebs",
-				"kubernetes.io/aws-ebs,kubernetes.io/gce-pd,kubernetes.io/azure-disk,kubernetes.io/cinder,kubernetes.io/vsphere-volume", "")}
+				"kubernetes.io/aws-ebs,kubernetes.io/gce-pd,kubernetes.io/azure-disk,kubernetes.io/cinder,"+
+					"kubernetes.io/vsphere-volume", "")}
 		}
 
 		for _, driver := range drawSome(g, 0.7, csiDriver, ebsDriver, gceDriver, azureDriver, cinderDriver, vsphereDriver) {

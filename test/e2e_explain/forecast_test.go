@@ -447,7 +447,7 @@ func (f *fortune) amongTheBest(p *v1.Pod) bool {
 	w.Cluster().RemovePod(found.Pod.UID)
 	object := *found.Object
 	object.Spec.NodeName = ""
-	e := decide.Evaluate(w.Cluster(), plugins.Default(), w.Cluster().Pending(&object))
+	e := decide.NewPlain(w.Cluster(), plugins.Default()).Evaluate(w.Cluster().Pending(&object))
 	v, best := e.Verdict(node), e.Best()
 	const others = 60 // what pods that came after it can have changed
 	return v != nil && v.Rejection == nil && len(best) > 0 && best[0].Total-v.Total <= others

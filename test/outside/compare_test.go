@@ -171,7 +171,7 @@ func (b *berth) judge(pod *v1.Pod, total *totals) string {
 	p := b.begin(pod)
 	// What is decided is asked first, as live; what all nodes say, after it.
 	decision := b.decider.Decide(p)
-	e := b.decider.Evaluate(p)
+	e := b.decider.Plain().Evaluate(p)
 	switch {
 	case e.Err != nil:
 		return "error: " + e.Err.Error()

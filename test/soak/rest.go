@@ -215,7 +215,7 @@ func (j *judge) pictureOf(counts func(*v1.Pod) bool) *cluster.Cluster {
 
 // couldRun says why a pod that waits need not: "" is that it has to.
 func (j *judge) couldRun(p *v1.Pod) string {
-	if e := decide.Evaluate(j.now, j.profile, j.now.Pending(p)); e.Err == nil && e.Feasible > 0 {
+	if e := decide.NewPlain(j.now, j.profile).Evaluate(j.now.Pending(p)); e.Err == nil && e.Feasible > 0 {
 		return fmt.Sprintf("%d nodes could take it", e.Feasible)
 	}
 	if p.Spec.SchedulerName == careful {
@@ -226,7 +226,7 @@ func (j *judge) couldRun(p *v1.Pod) string {
 		j.without[limit] = j.pictureOf(func(other *v1.Pod) bool { return priorityOf(other) >= limit })
 	}
 	c := j.without[limit]
-	if e := decide.Evaluate(c, j.profile, c.Pending(p)); e.Err == nil && e.Feasible > 0 {
+	if e := decide.NewPlain(c, j.profile).Evaluate(c.Pending(p)); e.Err == nil && e.Feasible > 0 {
 		return fmt.Sprintf("%d nodes could take it in place of pods that matter less", e.Feasible)
 	}
 	return ""

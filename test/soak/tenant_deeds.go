@@ -207,7 +207,8 @@ func (h *hostile) nodeTerms(p *v1.Pod) {
 		terms = append(terms, v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{Key: h.randomKey(),
 			Operator: oneOf(h, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn), Values: values}}})
 	}
-	affinityOf(p).NodeAffinity = &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{NodeSelectorTerms: terms}}
+	required := &v1.NodeSelector{NodeSelectorTerms: terms}
+	affinityOf(p).NodeAffinity = &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}
 }
 
 func (h *hostile) addTolerations(p *v1.Pod) {
@@ -245,7 +246,8 @@ func (h *hostile) addGates(p *v1.Pod) {
 
 func (h *hostile) addVolumes(p *v1.Pod) {
 	for i := range min(50, h.randomCount()) {
-		source := v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("claim-", h.rng.IntN(30))}}
+		claim := &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("claim-", h.rng.IntN(30))}
+		source := v1.VolumeSource{PersistentVolumeClaim: claim}
 		if h.withChance(20) {
 			source = v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
 				VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: h.volumeClaim()},

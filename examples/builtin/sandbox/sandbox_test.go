@@ -69,7 +69,7 @@ func TestTheEngineGroupsNodesByIt(t *testing.T) {
 	if got := w.Decider(v1.DefaultSchedulerName).Decide(found.Pod); got.Node == nil || got.Node.Name != "b" {
 		t.Errorf("decided for %v, want node b", got.Node)
 	}
-	if plain := decide.Evaluate(w.Cluster(), profile(), found.Pod); plain.Feasible != 1 {
+	if plain := decide.NewPlain(w.Cluster(), profile()).Evaluate(found.Pod); plain.Feasible != 1 {
 		t.Errorf("the plain evaluator finds %d nodes, want 1", plain.Feasible)
 	}
 }

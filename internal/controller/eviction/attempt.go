@@ -56,233 +56,275 @@ type attempt struct {
 	asked   bool     // the mark was requested: whatever the answer, the delete goes on
 }
 
+// evictor carries evictions through, an attempt at a time for each pod.
+//
+// What a pod waits for is in exactly one place: its deadline or back-off in deadlines.queue, or an
+// attempt, which pod.attempt names and which waits in attempts for one answer, by itself or among
+// the also of another. An attempt ends in one of three ways: acceptDelete, avertDelete, or
+// endAttempt with a time for the next one. None drops the pod: only a watch that shows it gone ends
+// an entry.
+type evictor struct {
+	options   Options
+	broke     *safeguards
+	out       *outbox
+	mirror    *mirror
+	devices   *deviceMirror
+	dating    dating
+	deadlines *deadlines
+	statuses  *ruleStatuses
+
+	attempts map[Ticket]*attempt // attempts that wait for an answer
+	// underway counts the attempts that were begun and are not over, those of pods that are gone
+	// included: their requests are still in flight.
+	underway         int
+	pause            pause
+	retries, averted int // of Stats
+}
+
+// next returns when the next attempt begins, if an answer is not needed before.
+func (e *evictor) next() (at time.Time, ok bool) {
+	if len(e.deadlines.queue) == 0 || e.underway >= e.options.InFlight {
+		return time.Time{}, false
+	}
+	return laterOf(e.deadlines.queue[0].nextAttempt(), e.pause.until), true
+}
+
 // beginAttempts starts as many attempts as are due and may be in flight.
-func (c *Core) beginAttempts(now time.Time) {
+func (e *evictor) beginAttempts(now time.Time) {
 	reading := map[*node]*attempt{}
-	for len(c.queue) > 0 && c.underway < c.options.InFlight && !now.Before(c.pausedUntil) {
-		p := c.queue[0]
+	for len(e.deadlines.queue) > 0 && e.underway < e.options.InFlight && !now.Before(e.pause.until) {
+		p := e.deadlines.queue[0]
 		if now.Before(p.nextAttempt()) {
 			return
 		}
 
-		heap.Pop(&c.queue)
+		heap.Pop(&e.deadlines.queue)
 		if p.tries > 0 {
-			c.stats.Retries++
+			e.retries++
 		}
 
-		a := &attempt{pod: p, live: p.Pod, unread: true, evicts: c.options.Budgets && !c.budgetsOver(now, p)}
+		a := &attempt{pod: p, live: p.Pod, unread: true, evicts: e.options.Budgets && !e.budgetsOver(now, p)}
 		p.attempt = a
-		c.underway++
+		e.underway++
 		switch first := reading[p.on]; {
-		case c.breakSafeguards.noLiveRead, c.breakSafeguards.noDeviceRead && !p.byNode.By(now):
+		case e.broke.noLiveRead, e.broke.noDeviceRead && !p.byNode.By(now):
 			a.seeks = !p.byNode.By(now)
-			c.deletePod(now, a)
+			e.deletePod(now, a)
 		case !p.byNode.By(now):
-			c.readDevices(now, a)
+			e.readDevices(now, a)
 		case first != nil:
 			a.step, a.readAt = readingNode, now
 			first.also = append(first.also, a)
 		default:
-			c.readNode(now, a)
+			e.readNode(now, a)
 			reading[p.on] = a
 		}
 	}
 }
 
-func (c *Core) budgetsOver(now time.Time, p *pod) bool {
-	return c.options.BudgetsFor > 0 && !now.Before(p.due.At.Add(c.options.BudgetsFor))
+// budgetsOver reports whether the pod is overdue by so much that budgets are no longer asked: an
+// operator who sets BudgetsFor prefers a broken budget to a pod that stays on a tainted node.
+func (e *evictor) budgetsOver(now time.Time, p *pod) bool {
+	return e.options.BudgetsFor > 0 && !now.Before(p.due.At.Add(e.options.BudgetsFor))
 }
 
-func (c *Core) awaitAnswer(a *attempt, step step) Ticket {
-	ticket := c.issueTicket()
+// awaitAnswer gives the attempt's next request its ticket. An attempt waits for one answer at a
+// time, so it stands in attempts once.
+func (e *evictor) awaitAnswer(a *attempt, step step) Ticket {
+	ticket := e.out.issueTicket()
 	a.step = step
-	c.attempts[ticket] = a
+	e.attempts[ticket] = a
 	return ticket
 }
 
-func (c *Core) readNode(now time.Time, a *attempt) {
+// readNode reads the node's taints live. The age of what is read counts from the request, not from
+// the answer: the API may have read it at any moment in between.
+func (e *evictor) readNode(now time.Time, a *attempt) {
 	a.readAt = now
-	c.addAction(ReadNode{Ticket: c.awaitAnswer(a, readingNode), Node: a.pod.on.name})
+	e.out.add(ReadNode{Ticket: e.awaitAnswer(a, readingNode), Node: a.pod.on.name})
 }
 
 // readDevices reads what asks the pod to go.
-func (c *Core) readDevices(now time.Time, a *attempt) {
+func (e *evictor) readDevices(now time.Time, a *attempt) {
 	a.readAt, a.seeks, a.held = now, true, nil
-	read := c.devices.evidenceFor(&a.pod.Pod, now)
-	read.Ticket, read.Pod = c.awaitAnswer(a, readingDevices), a.pod.Name
-	c.addAction(read)
+	read := e.devices.seen.evidenceFor(&a.pod.Pod, now)
+	read.Ticket, read.Pod = e.awaitAnswer(a, readingDevices), a.pod.Name
+	e.out.add(read)
 }
 
-func (c *Core) readPod(a *attempt) {
-	c.addAction(ReadPod{Ticket: c.awaitAnswer(a, readingPod), Name: a.pod.Name})
+// readPod reads the pod live, where its mark cannot be made conditional on what the watch showed.
+func (e *evictor) readPod(a *attempt) {
+	e.out.add(ReadPod{Ticket: e.awaitAnswer(a, readingPod), Name: a.pod.Name})
 }
 
-func (c *Core) markPod(a *attempt, step step) {
+// markPod requests the condition DisruptionTarget. It is requested once for an attempt: whatever
+// the answer, the delete follows, since a pod must not stay because its status cannot be written.
+func (e *evictor) markPod(a *attempt, step step) {
 	a.asked = true
-	m := Mark{Ticket: c.awaitAnswer(a, step), Name: a.pod.Name, UID: a.pod.UID, Observed: a.live.Observed, Device: a.seeks}
+	m := Mark{Ticket: e.awaitAnswer(a, step), Name: a.pod.Name, UID: a.pod.UID, Observed: a.live.Observed, Device: a.seeks}
 	if step == markingUnread {
 		m.ResourceVersion = a.live.ResourceVersion
 	}
-	c.addAction(m)
+	e.out.add(m)
 }
 
-func (c *Core) routeAnswer(now time.Time, answer Answered) {
-	if n, ok := c.noting[answer.Ticket]; ok {
-		delete(c.noting, answer.Ticket)
-		c.noteWritten(now, n)
-		return
-	}
-	if r, ok := c.telling[answer.Ticket]; ok {
-		delete(c.telling, answer.Ticket)
-		c.statusWritten(now, r, answer)
-		return
-	}
-
-	a := c.attempts[answer.Ticket]
-	delete(c.attempts, answer.Ticket)
+// takeAnswer takes the attempts that waited for the answer to their next step.
+func (e *evictor) takeAnswer(now time.Time, answer Answered) {
+	a := e.attempts[answer.Ticket]
+	delete(e.attempts, answer.Ticket)
 	if a == nil {
 		return
 	}
 
 	others := a.also
 	a.also = nil
-	c.goOn(now, a, answer)
+	e.goOn(now, a, answer)
 	for _, other := range others {
-		c.goOn(now, other, answer)
+		e.goOn(now, other, answer)
 	}
 }
 
 // goOn takes an attempt to its next step.
-func (c *Core) goOn(now time.Time, a *attempt, answer Answered) {
+func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 	if a.step == deleting && answer.Outcome == OK {
-		c.countEvicted(now, a.rules)
+		e.statuses.countEvicted(now, a.rules)
 	}
 	if a.pod == nil {
-		c.underway--
+		e.underway--
 		return
 	}
 
 	switch a.step {
 	case readingNode:
-		c.nodeRead(now, a, answer)
+		e.nodeRead(now, a, answer)
 	case readingDevices:
-		c.devicesRead(now, a, answer)
+		e.devicesRead(now, a, answer)
 	case markingUnread:
-		c.markedUnread(now, a, answer)
+		e.markedUnread(now, a, answer)
 	case readingPod:
-		c.podRead(now, a, answer)
+		e.podRead(now, a, answer)
 	case marking:
 		if answer.Outcome == OK && answer.Pod != nil {
 			a.live = *answer.Pod
 		}
 		if answer.Outcome == Gone {
-			c.acceptDelete(now, a)
+			e.acceptDelete(now, a)
 			return
 		}
-		c.deletePod(now, a)
+		e.deletePod(now, a)
 	case deleting:
-		c.podDeleted(now, a, answer)
+		e.podDeleted(now, a, answer)
 	}
 }
 
-func (c *Core) nodeRead(now time.Time, a *attempt, answer Answered) {
+// nodeRead decides by the node as it is. One that is gone has no taints, so that its pods stay: the
+// pod garbage collector removes them. One of the same name with another UID is another node, of
+// which nothing is remembered.
+func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	switch answer.Outcome {
 	case OK:
 		known := a.pod.on
 		if known.uid != answer.Node.UID {
 			known = &node{}
 		}
-		a.held = c.recordTaints(now, known, *answer.Node, true)
+		a.held = e.dating.nodeTaints(now, known, *answer.Node, true)
 	case Gone:
 		a.held = nil
 	default:
-		c.retryRead(now, a, answer)
+		e.retryRead(now, a, answer)
 		return
 	}
 
-	c.unanswered, c.pausedUntil = 0, time.Time{}
+	e.pause = pause{}
 	switch {
-	case c.stillDue(a):
-		c.reasonRead(now, a)
+	case e.stillDue(a):
+		e.reasonRead(now, a)
 	case a.pod.byDevice.By(now):
-		c.readDevices(now, a)
+		e.readDevices(now, a)
 	default:
-		c.avertDelete(now, a)
+		e.avertDelete(now, a)
 	}
 }
 
-func (c *Core) devicesRead(now time.Time, a *attempt, answer Answered) {
+// devicesRead decides by what was read of the devices, which alone counts.
+func (e *evictor) devicesRead(now time.Time, a *attempt, answer Answered) {
 	if answer.Outcome != OK {
-		c.retryRead(now, a, answer)
+		e.retryRead(now, a, answer)
 		return
 	}
-	c.unanswered, c.pausedUntil = 0, time.Time{}
-	a.found = c.foundOf(now, answer.Devices)
-	if !c.stillDue(a) {
-		c.avertDelete(now, a)
+	e.pause = pause{}
+	a.found = e.devices.foundOf(now, answer.Devices)
+	if !e.stillDue(a) {
+		e.avertDelete(now, a)
 		return
 	}
-	c.reasonRead(now, a)
+	e.reasonRead(now, a)
 }
 
 // reasonRead goes on after the reading of the node or the devices has shown that the pod has to go.
-func (c *Core) reasonRead(now time.Time, a *attempt) {
+func (e *evictor) reasonRead(now time.Time, a *attempt) {
 	if a.unread && !a.evicts && !a.asked && !a.live.Marked && a.live.ResourceVersion != "" && a.rereads == 0 {
-		c.markPod(a, markingUnread)
+		e.markPod(a, markingUnread)
 		return
 	}
-	c.readPod(a)
+	e.readPod(a)
 }
 
-func (c *Core) markedUnread(now time.Time, a *attempt, answer Answered) {
+// markedUnread goes on after a mark that was conditional on the version that the watch showed. If
+// it was made, the pod is as it was shown, and its answer takes the place of a reading.
+func (e *evictor) markedUnread(now time.Time, a *attempt, answer Answered) {
 	switch answer.Outcome {
 	case OK:
 		a.live, a.unread = *answer.Pod, false
-		c.deleteIfDue(now, a)
+		e.deleteIfDue(now, a)
 	case Gone:
-		c.acceptDelete(now, a)
+		e.acceptDelete(now, a)
 	case Conflict: // it changed since the watch showed it: the mark is requested again
 		a.asked = false
-		c.readPod(a)
+		e.readPod(a)
 	default:
-		c.readPod(a)
+		e.readPod(a)
 	}
 }
 
-func (c *Core) podRead(now time.Time, a *attempt, answer Answered) {
+// podRead goes on with the pod as it is. Another UID, or a deletionTimestamp, means that nothing is
+// left to do. A pod that goes through the Eviction API is not marked first: the API server does
+// that itself, once budgets allow it.
+func (e *evictor) podRead(now time.Time, a *attempt, answer Answered) {
 	switch {
 	case answer.Outcome == Gone, answer.Outcome == OK && (answer.Pod.UID != a.pod.UID || answer.Pod.Terminating):
-		c.acceptDelete(now, a)
+		e.acceptDelete(now, a)
 		return
 	case answer.Outcome != OK:
-		c.retryRead(now, a, answer)
+		e.retryRead(now, a, answer)
 		return
 	}
 
 	a.live, a.unread = *answer.Pod, false
 	if a.live.Marked || a.asked || a.evicts {
-		c.deleteIfDue(now, a)
+		e.deleteIfDue(now, a)
 		return
 	}
-	if !c.stillDue(a) {
-		c.avertDelete(now, a)
+	if !e.stillDue(a) {
+		e.avertDelete(now, a)
 		return
 	}
-	c.markPod(a, marking)
+	e.markPod(a, marking)
 }
 
 // stillDue decides from the live state alone, as of the reading of the node: a deadline that has
 // passed since may be one that the node no longer sets.
-func (c *Core) stillDue(a *attempt) bool {
-	return c.liveDue(a).By(a.readAt)
+func (e *evictor) stillDue(a *attempt) bool {
+	return e.liveDue(a).By(a.readAt)
 }
 
-func (c *Core) liveDue(a *attempt) Due {
+// liveDue is the deadline that follows from what the attempt has read.
+func (e *evictor) liveDue(a *attempt) Due {
 	if a.seeks {
 		due, _ := a.found.deadlineOf(&a.live)
 		return due
 	}
-	return Deadline(a.live.Tolerations, c.boundAt(a.readAt, a.pod, &a.live), a.held)
+	return Deadline(a.live.Tolerations, e.mirror.boundAt(a.readAt, a.pod, &a.live), a.held)
 }
 
 // causeOf is the deadline that the attempt is for.
@@ -293,22 +335,23 @@ func (a *attempt) causeOf() Due {
 	return a.pod.byNode
 }
 
-func (c *Core) deleteIfDue(now time.Time, a *attempt) {
-	if !c.stillDue(a) {
-		c.avertDelete(now, a)
+// deleteIfDue goes on after the last reading of the pod.
+func (e *evictor) deleteIfDue(now time.Time, a *attempt) {
+	if !e.stillDue(a) {
+		e.avertDelete(now, a)
 		return
 	}
-	c.deletePod(now, a)
+	e.deletePod(now, a)
 }
 
 // deletePod sends the delete if what was read is fresh, and otherwise reads again.
-func (c *Core) deletePod(now time.Time, a *attempt) {
+func (e *evictor) deletePod(now time.Time, a *attempt) {
 	if now.Sub(a.readAt) > fresh<<min(a.rereads, 6) && !a.readAt.IsZero() {
 		a.rereads++
 		if a.seeks {
-			c.readDevices(now, a)
+			e.readDevices(now, a)
 		} else {
-			c.readNode(now, a)
+			e.readNode(now, a)
 		}
 		return
 	}
@@ -320,53 +363,56 @@ func (c *Core) deletePod(now time.Time, a *attempt) {
 
 	if !p.marked {
 		p.marked = true
-		c.addAction(Record{Name: p.Name, UID: p.UID, Device: a.seeks})
+		e.out.add(Record{Name: p.Name, UID: p.UID, Device: a.seeks})
 	}
 
 	uid := p.UID
-	if c.breakSafeguards.noUID {
+	if e.broke.noUID {
 		uid = ""
 	}
 
-	ticket := c.awaitAnswer(a, deleting)
+	ticket := e.awaitAnswer(a, deleting)
 	if a.evicts {
-		c.addAction(Evict{Ticket: ticket, Name: p.Name, UID: uid, Due: a.causeOf()})
+		e.out.add(Evict{Ticket: ticket, Name: p.Name, UID: uid, Due: a.causeOf()})
 		return
 	}
-	c.addAction(Delete{Ticket: ticket, Name: p.Name, UID: uid, Due: a.causeOf()})
+	e.out.add(Delete{Ticket: ticket, Name: p.Name, UID: uid, Due: a.causeOf()})
 }
 
-func (c *Core) podDeleted(now time.Time, a *attempt, answer Answered) {
+// podDeleted ends an attempt by the answer to its delete. A server that is busy says when to come
+// back, but no answer makes an eviction wait longer than lastRetry, except one that comes from a
+// budget.
+func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 	switch {
-	case answer.Outcome == OK, answer.Outcome == Gone, c.breakSafeguards.noRetry:
-		c.acceptDelete(now, a)
+	case answer.Outcome == OK, answer.Outcome == Gone, e.broke.noRetry:
+		e.acceptDelete(now, a)
 	case a.evicts && answer.Outcome == Busy:
-		c.retryLater(now, a, max(answer.RetryAfter, budgetRetry))
+		e.retryLater(now, a, max(answer.RetryAfter, budgetRetry))
 	default: // Conflict is another UID: the next try reads so
-		c.retryLater(now, a, min(answer.RetryAfter, lastRetry))
+		e.retryLater(now, a, min(answer.RetryAfter, lastRetry))
 	}
 }
 
 // acceptDelete ends an attempt after which the pod is terminating, or gone. The watch will show
 // that; if it does not, the pod is read again.
-func (c *Core) acceptDelete(now time.Time, a *attempt) {
-	c.underway--
+func (e *evictor) acceptDelete(now time.Time, a *attempt) {
+	e.underway--
 	p := a.pod
 	p.attempt, p.accepted, p.cancels = nil, true, false
 	p.notYet = now.Add(confirmAfter)
-	c.enqueuePod(p)
+	e.deadlines.enqueuePod(p)
 }
 
 // avertDelete ends an attempt that the live state stopped. The watch lags behind, and what it will
 // show decides. By now what was read may be outdated as well, so it is read again soon, and no
 // later than at its own deadline.
-func (c *Core) avertDelete(now time.Time, a *attempt) {
-	c.stats.Averted++
+func (e *evictor) avertDelete(now time.Time, a *attempt) {
+	e.averted++
 	p := a.pod
 	p.tries++
 	at := now.Add(backOff(p.tries, firstRetry, lastRetry, string(p.UID)))
-	if due := c.liveDue(a); !due.Stays() && due.At.After(now) {
+	if due := e.liveDue(a); !due.Stays() && due.At.After(now) {
 		at = earlierOf(at, due.At)
 	}
-	c.endAttempt(a, at)
+	e.endAttempt(a, at)
 }

@@ -31,39 +31,27 @@ const DefaultInFlight = 100
 // Core decides which pods are evicted, and when. It belongs to one goroutine; see Step.
 //
 // Invariants: a pod's deadline is always the one that follows from the newest taints and
-// tolerations seen, so nothing that was queued can be stale. A pod is in queue exactly while it has
-// a deadline, is not terminating as far as watches show, and no attempt holds it.
+// tolerations seen, so nothing that was queued can be stale. A pod is in the queue exactly while it
+// has a deadline, is not terminating as far as watches show, and no attempt holds it.
+//
+// What watches show goes into mirror and devices; from both, decidePod computes a deadline; evictor
+// carries out those that are due. notes and statuses write what others should know. Each owns its
+// fields, and out collects the actions of them all.
 type Core struct {
 	options Options
+	broke   *safeguards
 
-	nodes map[string]*node                   // every node seen, or named by a pod
-	pods  map[types.UID]*pod                 // every pod bound to a node
-	names map[types.NamespacedName]types.UID // which of them holds its name now
-
-	queue    queue               // pods that are to leave and that no attempt holds, by next attempt
-	attempts map[Ticket]*attempt // attempts that wait for an answer
-	underway int                 // attempts that were begun and are not over
-	noting   map[Ticket]*node    // notes that wait for an answer
-	unnoted  []*node             // nodes whose note has to be written
-	tickets  Ticket              // the last one given out
-	sights   uint64              // the last number given to a pod
-	pending  map[string]int      // pods with a deadline, by taint key and effect
-	stats    Stats
-
-	devices devices                                // what watches showed of devices
-	users   map[types.NamespacedName]map[*pod]bool // the pods that name each claim
-	lists   [kinds]lists                           // of what tells of devices
-	telling map[Ticket]*rule                       // statuses of rules that wait for an answer
-
-	podList, nodeList               uint32 // number of the current list
-	podsAreListing, nodesAreListing bool
-	unanswered                      int       // reads that failed in a row: the API is in trouble
-	pausedUntil                     time.Time // no attempt begins before, because of it
-	actions                         []Action
-	breakSafeguards                 safeguards // for tests, which show that each is needed
+	mirror    mirror
+	devices   deviceMirror
+	dating    dating
+	deadlines deadlines
+	evictor   evictor
+	notes     notes
+	statuses  ruleStatuses
+	out       outbox
 }
 
-// safeguards are what tests can disable, one at a time.
+// safeguards are what tests can disable, one at a time, to show that each is needed.
 type safeguards struct {
 	noUID, noLiveRead, noRetry, noTimeAdded, noNote, noWitness, noDeviceRead bool
 }
@@ -80,112 +68,151 @@ func New(options Options) *Core {
 	if options.InFlight <= 0 {
 		options.InFlight = DefaultInFlight
 	}
-	return &Core{
-		options:  options,
-		nodes:    map[string]*node{},
-		pods:     map[types.UID]*pod{},
-		names:    map[types.NamespacedName]types.UID{},
-		attempts: map[Ticket]*attempt{},
-		noting:   map[Ticket]*node{},
-		pending:  map[string]int{},
-		devices:  newDevices(),
-		users:    map[types.NamespacedName]map[*pod]bool{},
-		telling:  map[Ticket]*rule{},
+	c := &Core{options: options, broke: &safeguards{}}
+	clock := clock{options.Wall}
+	c.dating = dating{clock, c.broke}
+	c.mirror, c.devices = newMirror(clock), newDeviceMirror(c.dating)
+	c.deadlines = deadlines{out: &c.out, pending: map[string]int{}}
+	c.notes = notes{out: &c.out, broke: c.broke, written: map[Ticket]*node{}}
+	c.statuses = ruleStatuses{
+		clock: clock, out: &c.out, mirror: &c.mirror, devices: &c.devices, silent: options.Watches, written: map[Ticket]*rule{},
 	}
+	c.evictor = evictor{
+		options: options, broke: c.broke, out: &c.out, mirror: &c.mirror, devices: &c.devices, dating: c.dating,
+		deadlines: &c.deadlines, statuses: &c.statuses, attempts: map[Ticket]*attempt{},
+	}
+	return c
 }
+
+// outbox collects the actions of a Step. Tickets are never given out twice, not even by a Core that
+// was saved and restored.
+type outbox struct {
+	tickets Ticket // the last one given out
+	actions []Action
+}
+
+func (o *outbox) issueTicket() Ticket {
+	o.tickets++
+	return o.tickets
+}
+
+func (o *outbox) add(action Action) { o.actions = append(o.actions, action) }
 
 // Step applies an event and returns the actions that follow from it and from the time. They may be
 // carried out in any order.
 func (c *Core) Step(now time.Time, event Event) []Action {
-	c.actions = nil
+	c.out.actions = nil
 	switch e := event.(type) {
 	case PodSeen:
 		c.podSeen(now, e.Pod)
 	case PodGone:
-		if p := c.pods[e.UID]; p != nil {
+		if p := c.mirror.pods[e.UID]; p != nil {
 			c.forgetPod(now, p)
 		}
 	case PodsListing:
-		c.podList++
-		c.podsAreListing = true
+		c.mirror.podList.begin()
 	case PodsListed:
-		c.podsAreListing = false
-		c.podsListed(now)
+		c.mirror.podList.end()
+		for _, p := range c.mirror.unlistedPods() {
+			c.forgetPod(now, p)
+		}
 	case NodeSeen:
 		c.nodeSeen(now, e.Node)
 	case NodeGone:
-		if n := c.nodes[e.Name]; n != nil && n.known {
+		if n := c.mirror.nodes[e.Name]; n != nil && n.known {
 			c.nodeGone(now, n)
 		}
 	case NodesListing:
-		c.nodeList++
-		c.nodesAreListing = true
+		c.mirror.nodeList.begin()
 	case NodesListed:
-		c.nodesAreListing = false
-		c.nodesListed(now)
+		c.mirror.nodeList.end()
+		for _, n := range c.mirror.unlistedNodes() {
+			c.nodeGone(now, n)
+		}
 	case Answered:
-		c.routeAnswer(now, e)
+		if !c.notes.takeAnswer(now, e) && !c.statuses.takeAnswer(now, e) {
+			c.evictor.takeAnswer(now, e)
+		}
 	case Tick:
 	default:
-		c.devicesChanged(now, event)
+		c.changeDevices(now, event)
 	}
 
 	if !c.options.Watches {
-		c.sendNotes(now)
-		c.writeStatuses(now)
-		c.beginAttempts(now)
+		c.notes.write(now)
+		c.statuses.write(now)
+		c.evictor.beginAttempts(now)
 	}
-	return c.actions
+	return c.out.actions
 }
 
-// devicesChanged applies an event about devices.
-func (c *Core) devicesChanged(now time.Time, event Event) {
+// changeDevices applies an event about devices.
+func (c *Core) changeDevices(now time.Time, event Event) {
 	switch e := event.(type) {
 	case ClaimSeen:
-		c.claimSeen(now, e.Claim)
+		c.decidePods(now, c.devices.setClaim(e.Claim))
 	case ClaimGone:
-		c.claimGone(now, e.Name)
+		c.decidePods(now, c.devices.dropClaim(e.Name))
 	case SliceSeen:
-		c.sliceSeen(now, e.Slice)
+		c.decidePods(now, c.devices.setSlice(now, e.Slice))
 	case SliceGone:
-		c.sliceGone(now, e.Name)
+		c.decidePods(now, c.devices.dropSlice(e.Name))
 	case RuleSeen:
-		c.ruleSeen(now, e.Rule)
+		if c.devices.replacesRule(e.Rule) {
+			c.decidePods(now, c.devices.dropRule(e.Rule.Name))
+		}
+		c.decidePods(now, c.devices.setRule(now, e.Rule))
 	case RuleGone:
-		c.ruleGone(now, e.Name)
+		c.decidePods(now, c.devices.dropRule(e.Name))
 	case Listing:
-		c.beginList(e.Kind)
+		c.devices.lists[e.Kind].begin()
 	case Listed:
-		c.endList(now, e.Kind)
+		c.devices.lists[e.Kind].end()
+		c.dropUnlisted(now, e.Kind)
+	}
+}
+
+// dropUnlisted removes what the list of the kind did not show.
+func (c *Core) dropUnlisted(now time.Time, kind Kind) {
+	switch kind {
+	case Claims:
+		for _, name := range c.devices.unlistedClaims() {
+			c.decidePods(now, c.devices.dropClaim(name))
+		}
+	case Slices:
+		for _, name := range c.devices.unlistedSlices() {
+			c.decidePods(now, c.devices.dropSlice(name))
+		}
+	case Rules:
+		for _, name := range c.devices.unlistedRules() {
+			c.decidePods(now, c.devices.dropRule(name))
+		}
 	}
 }
 
 // Wake returns when the next Tick is due if no event comes first.
 func (c *Core) Wake() (at time.Time, ok bool) {
-	if len(c.queue) > 0 && c.underway < c.options.InFlight {
-		at, ok = laterOf(c.queue[0].nextAttempt(), c.pausedUntil), true
-	}
-	for _, n := range c.unnoted {
-		if !n.noting && len(c.noting) < notesInFlight && (!ok || n.noteAt.Before(at)) {
-			at, ok = n.noteAt, true
+	at, ok = c.evictor.next()
+	for _, next := range []func() (time.Time, bool){c.notes.next, c.statuses.next} {
+		if sooner, due := next(); due && (!ok || sooner.Before(at)) {
+			at, ok = sooner, true
 		}
-	}
-	if tell, tells := c.tellAt(); tells && (!ok || tell.Before(at)) {
-		at, ok = tell, true
 	}
 	return at, ok
 }
 
 // Pending counts the pods with a deadline, by taint key and effect.
-func (c *Core) Pending() map[string]int { return c.pending }
+func (c *Core) Pending() map[string]int { return c.deadlines.pending }
 
 // Stats returns the counts since New.
-func (c *Core) Stats() Stats { return c.stats }
+func (c *Core) Stats() Stats {
+	return Stats{Retries: c.evictor.retries, Cancelled: c.deadlines.cancelled, Averted: c.evictor.averted}
+}
 
 // Going yields, in no order, the pods with a deadline that no attempt holds.
 func (c *Core) Going() iter.Seq2[Pod, Due] {
 	return func(yield func(Pod, Due) bool) {
-		for _, p := range c.queue {
+		for _, p := range c.deadlines.queue {
 			if !yield(p.Pod, p.due) {
 				return
 			}
@@ -194,57 +221,12 @@ func (c *Core) Going() iter.Seq2[Pod, Due] {
 }
 
 // Pods returns the number of placed pods.
-func (c *Core) Pods() int { return len(c.pods) }
+func (c *Core) Pods() int { return len(c.mirror.pods) }
 
 // Due returns the pod's deadline, as far as watches have shown.
 func (c *Core) Due(uid types.UID) (Due, bool) {
-	if p := c.pods[uid]; p != nil {
+	if p := c.mirror.pods[uid]; p != nil {
 		return p.due, true
 	}
 	return Due{}, false
-}
-
-func (c *Core) issueTicket() Ticket {
-	c.tickets++
-	return c.tickets
-}
-
-func (c *Core) addAction(action Action) { c.actions = append(c.actions, action) }
-
-// wallTime returns the wall-clock time of a moment.
-func (c *Core) wallTime(now time.Time) time.Time {
-	if c.options.Wall == nil {
-		return now
-	}
-	return c.options.Wall(now)
-}
-
-// toClock converts a time that was written into an object to the Core's clock. It does not change
-// when wall clocks are set, and is never in the future.
-func (c *Core) toClock(now, written time.Time) time.Time {
-	return earlierOf(now, now.Add(written.Sub(c.wallTime(now))))
-}
-
-// toClockSince is toClock for something that has just happened, unless it may have been missed.
-// Times in objects have whole seconds: what happened within the written second, before it was seen,
-// counts from the end of that second, so that no pod is evicted early.
-func (c *Core) toClockSince(now, written time.Time, missed bool) time.Time {
-	if missed {
-		return c.toClock(now, written)
-	}
-	return c.toClock(now, written.Add(time.Second))
-}
-
-func laterOf(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
-
-func earlierOf(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }

@@ -1,7 +1,6 @@
 package eviction
 
 import (
-	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -24,6 +23,7 @@ type devices struct {
 	sorted []*rule // the rules, by name
 }
 
+// claim is a claim and the last list that showed it.
 type claim struct {
 	Claim
 	list uint32
@@ -37,12 +37,14 @@ type pool struct {
 	offers map[string]*slice
 }
 
+// slice is a slice and since when its devices have their taints.
 type slice struct {
 	Slice
 	held map[string][]Held // the NoExecute taints of its devices
 	list uint32
 }
 
+// rule is a rule, the pods that it asks to go, and what its status needs.
 type rule struct {
 	Rule
 	held    Held // its taint
@@ -205,6 +207,7 @@ func (d *devices) evidenceFor(p *Pod, now time.Time) (read ReadDevices) {
 	return read
 }
 
+// poolOf returns the pool, and makes it if there is none.
 func (d *devices) poolOf(id Pool) *pool {
 	of := d.pools[id]
 	if of == nil {
@@ -214,6 +217,8 @@ func (d *devices) poolOf(id Pool) *pool {
 	return of
 }
 
+// setClaim puts a claim in the place of the one of its name, and lists it in the pools of its
+// devices.
 func (d *devices) setClaim(c *claim) {
 	d.dropClaim(c.Name)
 	d.claims[c.Name] = c
@@ -237,6 +242,8 @@ func (d *devices) dropClaim(name types.NamespacedName) {
 	}
 }
 
+// setSlice puts a slice in the place of the one of its name. Which slice offers a device is worked
+// out anew when it is asked for.
 func (d *devices) setSlice(s *slice) {
 	d.dropSlice(s.Name)
 	d.slices[s.Name] = s
@@ -256,6 +263,7 @@ func (d *devices) dropSlice(name string) {
 	d.dropIfUnused(s.Pool)
 }
 
+// dropIfUnused forgets a pool without slices and claims.
 func (d *devices) dropIfUnused(id Pool) {
 	if of := d.pools[id]; len(of.slices) == 0 && len(of.claims) == 0 {
 		delete(d.pools, id)
@@ -272,6 +280,8 @@ func (d *devices) dropRule(name string) {
 	d.sortRules()
 }
 
+// sortRules keeps the rules by name, so that of rules that are due together the same one is always
+// named.
 func (d *devices) sortRules() {
 	d.sorted = slices.SortedFunc(maps.Values(d.rules), func(a, b *rule) int { return strings.Compare(a.Name, b.Name) })
 }
@@ -285,34 +295,4 @@ func (d *devices) claimsIn(fits func(Pool) bool) map[types.NamespacedName]bool {
 		}
 	}
 	return names
-}
-
-// addClaimUser and dropClaimUser keep the pods of each claim that pods name.
-func (c *Core) addClaimUser(p *pod) {
-	for _, ref := range p.Claims {
-		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
-		if c.users[name] == nil {
-			c.users[name] = map[*pod]bool{}
-		}
-		c.users[name][p] = true
-	}
-}
-
-func (c *Core) dropClaimUser(p *pod) {
-	for _, ref := range p.Claims {
-		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
-		delete(c.users[name], p)
-		if len(c.users[name]) == 0 {
-			delete(c.users, name)
-		}
-	}
-}
-
-// usersOf returns the pods that name one of the claims, in the order of their first sight.
-func (c *Core) usersOf(names map[types.NamespacedName]bool) (users []*pod) {
-	seen := map[*pod]bool{}
-	for name := range names {
-		maps.Copy(seen, c.users[name])
-	}
-	return slices.SortedFunc(maps.Keys(seen), func(a, b *pod) int { return cmp.Compare(a.number, b.number) })
 }

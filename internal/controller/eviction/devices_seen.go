@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -23,91 +22,111 @@ const (
 	kinds
 )
 
-// lists is how far a Core is with the lists of a kind.
-type lists struct {
-	Number  uint32 // of the current list
-	Listing bool
-	Listed  bool // at least once
+// deviceMirror is what watches showed of devices, and which pods it concerns. Each method that
+// changes it returns the pods whose deadlines may follow from it, in the order of their first
+// sight; the Core decides them anew.
+//
+// A pod that names a claim stands in users whether or not the claim was ever shown, so that the
+// claim finds it whichever comes first.
+type deviceMirror struct {
+	dating dating
+
+	seen  devices
+	users map[types.NamespacedName]map[*pod]bool // the pods that name each claim
+	lists [kinds]listing
 }
 
-// devicesKnown reports whether all kinds have been listed.
-func (c *Core) devicesKnown() bool {
-	return !slices.ContainsFunc(c.lists[:], func(l lists) bool { return !l.Listed || l.Listing })
+func newDeviceMirror(dating dating) deviceMirror {
+	return deviceMirror{dating: dating, seen: newDevices(), users: map[types.NamespacedName]map[*pod]bool{}}
 }
 
-func (c *Core) claimSeen(now time.Time, seen Claim) {
-	before := c.devices.claims[seen.Name]
-	c.devices.setClaim(&claim{Claim: seen, list: c.lists[Claims].Number})
-	if before == nil || !reflect.DeepEqual(before.Claim, seen) {
-		c.decideUsers(now, map[types.NamespacedName]bool{seen.Name: true})
+// listed reports whether all kinds have been listed.
+func (m *deviceMirror) listed() bool {
+	return !slices.ContainsFunc(m.lists[:], func(l listing) bool { return !l.Listed || l.Listing })
+}
+
+// addUser lists a pod under the claims that it names, and dropUser takes it out again. Both go by
+// the pod as it was when they were called: a changed pod is taken out before the change.
+func (m *deviceMirror) addUser(p *pod) {
+	for _, ref := range p.Claims {
+		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
+		if m.users[name] == nil {
+			m.users[name] = map[*pod]bool{}
+		}
+		m.users[name][p] = true
 	}
 }
 
-func (c *Core) claimGone(now time.Time, name types.NamespacedName) {
-	c.devices.dropClaim(name)
-	c.decideUsers(now, map[types.NamespacedName]bool{name: true})
-}
-
-func (c *Core) decideUsers(now time.Time, names map[types.NamespacedName]bool) {
-	for _, p := range c.usersOf(names) {
-		c.decidePod(now, p)
-	}
-}
-
-func (c *Core) sliceSeen(now time.Time, seen Slice) {
-	before := c.devices.slices[seen.Name]
-	s := &slice{Slice: seen, list: c.lists[Slices].Number}
-	c.holdDevices(now, s, before, c.lists[Slices].Listing)
-	c.devices.setSlice(s)
-	if before != nil && reflect.DeepEqual(before.Slice, seen) && reflect.DeepEqual(before.held, s.held) {
-		return
-	}
-	names := c.devices.claimsIn(func(id Pool) bool { return id == seen.Pool || before != nil && id == before.Pool })
-	c.decideUsers(now, names)
-}
-
-func (c *Core) sliceGone(now time.Time, name string) {
-	if s := c.devices.slices[name]; s != nil {
-		names := c.devices.claimsIn(func(id Pool) bool { return id == s.Pool })
-		c.devices.dropSlice(name)
-		c.decideUsers(now, names)
-	}
-}
-
-// holdDevices determines since when the slice's devices have each of their taints, given how the
-// slice was known before. The API server gives every taint of a device a time.
-func (c *Core) holdDevices(now time.Time, s, before *slice, missed bool) {
-	s.held = map[string][]Held{}
-	for i := range s.Devices {
-		device := &s.Devices[i]
-		for _, taint := range device.Taints {
-			var known []Held
-			if before != nil {
-				known = before.held[device.Name]
-			}
-			s.held[device.Name] = append(s.held[device.Name], c.holdOne(now, taint, known, missed))
+func (m *deviceMirror) dropUser(p *pod) {
+	for _, ref := range p.Claims {
+		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
+		delete(m.users[name], p)
+		if len(m.users[name]) == 0 {
+			delete(m.users, name)
 		}
 	}
 }
 
-// holdOne is hold for a taint of a device.
-func (c *Core) holdOne(now time.Time, taint v1.Taint, known []Held, missed bool) Held {
-	var said time.Time
-	if !taint.TimeAdded.IsZero() && !c.breakSafeguards.noTimeAdded {
-		said = taint.TimeAdded.Time
+// usersOf returns the pods that name one of the claims.
+func (m *deviceMirror) usersOf(names map[types.NamespacedName]bool) (users []*pod) {
+	found := map[*pod]bool{}
+	for name := range names {
+		maps.Copy(found, m.users[name])
 	}
-	if before, had := findTaint(known, &taint); had && said.Equal(before.said) {
-		before.Taint = taint
-		return before
-	}
-	return c.newlyHeld(now, taint, said, missed)
+	return slices.SortedFunc(maps.Keys(found), inOrderOfSight)
 }
 
-func (c *Core) ruleSeen(now time.Time, seen Rule) {
-	if before := c.devices.rules[seen.Name]; before != nil && before.UID != seen.UID {
-		c.ruleGone(now, seen.Name)
+// setClaim takes in a claim. Much that is written into a claim matters to no deadline, so one that
+// looks as before concerns no pod.
+func (m *deviceMirror) setClaim(shown Claim) (users []*pod) {
+	before := m.seen.claims[shown.Name]
+	m.seen.setClaim(&claim{Claim: shown, list: m.lists[Claims].Number})
+	if before != nil && reflect.DeepEqual(before.Claim, shown) {
+		return nil
 	}
-	r := c.devices.rules[seen.Name]
+	return m.usersOf(map[types.NamespacedName]bool{shown.Name: true})
+}
+
+func (m *deviceMirror) dropClaim(name types.NamespacedName) (users []*pod) {
+	m.seen.dropClaim(name)
+	return m.usersOf(map[types.NamespacedName]bool{name: true})
+}
+
+// setSlice takes in a slice. It concerns the pods with devices of its pool, and of the pool that it
+// was in before: a newer generation in one slice makes all slices of the older one void.
+func (m *deviceMirror) setSlice(now time.Time, shown Slice) (users []*pod) {
+	before := m.seen.slices[shown.Name]
+	s := &slice{Slice: shown, list: m.lists[Slices].Number}
+	s.held = m.dating.sliceTaints(now, s, before, m.lists[Slices].Listing)
+	m.seen.setSlice(s)
+	if before != nil && reflect.DeepEqual(before.Slice, shown) && reflect.DeepEqual(before.held, s.held) {
+		return nil
+	}
+	return m.usersOf(m.seen.claimsIn(func(id Pool) bool { return id == shown.Pool || before != nil && id == before.Pool }))
+}
+
+func (m *deviceMirror) dropSlice(name string) (users []*pod) {
+	s := m.seen.slices[name]
+	if s == nil {
+		return nil
+	}
+	names := m.seen.claimsIn(func(id Pool) bool { return id == s.Pool })
+	m.seen.dropSlice(name)
+	return m.usersOf(names)
+}
+
+// replacesRule reports whether another rule of the same name was known: it is to be dropped first,
+// so that no pod is counted for a rule that it was never asked by.
+func (m *deviceMirror) replacesRule(shown Rule) bool {
+	before := m.seen.rules[shown.Name]
+	return before != nil && before.UID != shown.UID
+}
+
+// setRule takes in a rule. The status that Berth writes itself comes back by the watch, so a rule
+// whose condition alone differs concerns no pod, and is looked at again only if another has written
+// it.
+func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
+	r := m.seen.rules[shown.Name]
 	var known []Held
 	if r != nil {
 		known = []Held{r.held}
@@ -116,63 +135,59 @@ func (c *Core) ruleSeen(now time.Time, seen Rule) {
 	}
 
 	was := r.Rule
-	r.Rule, r.list = seen, c.lists[Rules].Number
-	if known != nil && !sayTheSame(was.Condition, seen.Condition) {
+	r.Rule, r.list = shown, m.lists[Rules].Number
+	if known != nil && !sayTheSame(was.Condition, shown.Condition) {
 		r.tellWithin(now, statusPeriod) // another has written it, or an earlier write came late
 	}
-	was.Condition = seen.Condition
-	if known != nil && reflect.DeepEqual(was, seen) {
-		return
+	was.Condition = shown.Condition
+	if known != nil && reflect.DeepEqual(was, shown) {
+		return nil
 	}
-	r.held = c.holdOne(now, seen.Taint, known, c.lists[Rules].Listing)
+
+	r.held = m.dating.deviceTaint(now, shown.Taint, known, m.lists[Rules].Listing)
 	r.tellAt, r.tries = now, 0
-	c.devices.setRule(r)
-	c.decideUsers(now, c.devices.claimsIn(func(id Pool) bool { return r.selectsPool(id) || was.selectsPool(id) }))
+	m.seen.setRule(r)
+	return m.usersOf(m.seen.claimsIn(func(id Pool) bool { return r.selectsPool(id) || was.selectsPool(id) }))
 }
 
-func (c *Core) ruleGone(now time.Time, name string) {
-	if r := c.devices.rules[name]; r != nil {
-		c.devices.dropRule(name)
-		c.decideUsers(now, c.devices.claimsIn(r.selectsPool))
+func (m *deviceMirror) dropRule(name string) (users []*pod) {
+	r := m.seen.rules[name]
+	if r == nil {
+		return nil
 	}
+	m.seen.dropRule(name)
+	return m.usersOf(m.seen.claimsIn(r.selectsPool))
 }
 
-func (c *Core) beginList(kind Kind) {
-	c.lists[kind].Number++
-	c.lists[kind].Listing = true
+// unlistedClaims, unlistedSlices and unlistedRules return what the list of the kind did not show,
+// in the order of names.
+func (m *deviceMirror) unlistedClaims() []types.NamespacedName {
+	return unlisted(m.seen.claims, func(c *claim) uint32 { return c.list }, m.lists[Claims], func(a, b types.NamespacedName) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
 }
 
-// endList removes what the list did not show.
-func (c *Core) endList(now time.Time, kind Kind) {
-	l := &c.lists[kind]
-	l.Listing, l.Listed = false, true
-	switch kind {
-	case Claims:
-		names := slices.SortedFunc(maps.Keys(c.devices.claims), func(a, b types.NamespacedName) int {
-			return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
-		})
-		for _, name := range names {
-			if c.devices.claims[name].list != l.Number {
-				c.claimGone(now, name)
-			}
-		}
-	case Slices:
-		for _, name := range slices.Sorted(maps.Keys(c.devices.slices)) {
-			if c.devices.slices[name].list != l.Number {
-				c.sliceGone(now, name)
-			}
-		}
-	case Rules:
-		for _, name := range slices.Sorted(maps.Keys(c.devices.rules)) {
-			if c.devices.rules[name].list != l.Number {
-				c.ruleGone(now, name)
-			}
+func (m *deviceMirror) unlistedSlices() []string {
+	return unlisted(m.seen.slices, func(s *slice) uint32 { return s.list }, m.lists[Slices], strings.Compare)
+}
+
+func (m *deviceMirror) unlistedRules() []string {
+	return unlisted(m.seen.rules, func(r *rule) uint32 { return r.list }, m.lists[Rules], strings.Compare)
+}
+
+func unlisted[N comparable, T any](all map[N]T, listOf func(T) uint32, current listing, order func(a, b N) int) (gone []N) {
+	for name, object := range all {
+		if listOf(object) != current.Number {
+			gone = append(gone, name)
 		}
 	}
+	slices.SortFunc(gone, order)
+	return gone
 }
 
-// foundOf returns what an attempt has read, in the form of what watches show.
-func (c *Core) foundOf(now time.Time, read *Devices) devices {
+// foundOf returns what an attempt has read, in the form of what watches show. Something may have
+// been missed between the two.
+func (m *deviceMirror) foundOf(now time.Time, read *Devices) devices {
 	found := newDevices()
 	for i := range read.Claims {
 		found.setClaim(&claim{Claim: read.Claims[i]})
@@ -180,17 +195,17 @@ func (c *Core) foundOf(now time.Time, read *Devices) devices {
 
 	for i := range read.Slices {
 		s := &slice{Slice: read.Slices[i]}
-		c.holdDevices(now, s, c.devices.slices[s.Name], true)
+		s.held = m.dating.sliceTaints(now, s, m.seen.slices[s.Name], true)
 		found.setSlice(s)
 	}
 
 	for i := range read.Rules {
 		r := &rule{Rule: read.Rules[i]}
 		var known []Held
-		if before := c.devices.rules[r.Name]; before != nil && before.UID == r.UID {
+		if before := m.seen.rules[r.Name]; before != nil && before.UID == r.UID {
 			known = []Held{before.held}
 		}
-		r.held = c.holdOne(now, r.Taint, known, true)
+		r.held = m.dating.deviceTaint(now, r.Taint, known, true)
 		found.setRule(r)
 	}
 

@@ -7,19 +7,19 @@ var Safeguards = []string{"UID", "live read", "retry", "timeAdded", "note", "wit
 func (c *Core) Break(safeguard string) *Core {
 	switch safeguard {
 	case "UID":
-		c.breakSafeguards.noUID = true
+		c.broke.noUID = true
 	case "live read":
-		c.breakSafeguards.noLiveRead = true
+		c.broke.noLiveRead = true
 	case "retry":
-		c.breakSafeguards.noRetry = true
+		c.broke.noRetry = true
 	case "timeAdded":
-		c.breakSafeguards.noTimeAdded = true
+		c.broke.noTimeAdded = true
 	case "note":
-		c.breakSafeguards.noNote = true
+		c.broke.noNote = true
 	case "device read":
-		c.breakSafeguards.noDeviceRead = true
+		c.broke.noDeviceRead = true
 	case "witness":
-		c.breakSafeguards.noWitness = true
+		c.broke.noWitness = true
 	default:
 		panic("no such safeguard: " + safeguard)
 	}

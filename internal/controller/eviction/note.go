@@ -71,48 +71,80 @@ func saysTheSame(a, b string) bool {
 	return true
 }
 
-// checkNote determines whether the node's note has to be written.
-func (c *Core) checkNote(now time.Time, n *node, changed bool) {
-	if changed {
-		n.noteTries, n.noteAt = 0, now.Add(settled)
+// notes are the nodes whose note differs from the one that they should have.
+//
+// A node stands in late at most once, and only while its note has to be written. One write of a
+// node's note is in flight at a time: node.noting is set exactly for the nodes in written.
+type notes struct {
+	out   *outbox
+	broke *safeguards
+
+	late    []*node          // nodes whose note has to be written, in the order in which that was found
+	written map[Ticket]*node // notes that wait for an answer
+}
+
+// check determines whether the node's note has to be written. A list of taints that was rewritten
+// has to be settled first.
+func (n *notes) check(now time.Time, of *node, rewritten bool) {
+	if rewritten {
+		of.noteTries, of.noteAt = 0, now.Add(settled)
 	}
-	if c.breakSafeguards.noNote || saysTheSame(n.note, n.wantedNote()) {
-		c.unnoted = dropNode(c.unnoted, n)
+	if n.broke.noNote || saysTheSame(of.note, of.wantedNote()) {
+		n.drop(of)
 		return
 	}
-	if !slices.Contains(c.unnoted, n) {
-		c.unnoted = append(c.unnoted, n)
+	if !slices.Contains(n.late, of) {
+		n.late = append(n.late, of)
 	}
 }
 
-func dropNode(list []*node, n *node) []*node {
-	if i := slices.Index(list, n); i >= 0 {
-		return slices.Delete(list, i, i+1)
+// drop is for a node that is gone, or that has the note that it should have.
+func (n *notes) drop(of *node) {
+	if i := slices.Index(n.late, of); i >= 0 {
+		n.late = slices.Delete(n.late, i, i+1)
 	}
-	return list
 }
 
-// sendNotes sends the notes that are due.
-func (c *Core) sendNotes(now time.Time) {
-	for _, n := range c.unnoted {
-		if len(c.noting) >= notesInFlight {
+// next returns when the next note is written.
+func (n *notes) next() (at time.Time, ok bool) {
+	if len(n.written) >= notesInFlight {
+		return time.Time{}, false
+	}
+	for _, of := range n.late {
+		if !of.noting && (!ok || of.noteAt.Before(at)) {
+			at, ok = of.noteAt, true
+		}
+	}
+	return at, ok
+}
+
+// write sends the notes that are due.
+func (n *notes) write(now time.Time) {
+	for _, of := range n.late {
+		if len(n.written) >= notesInFlight {
 			return
 		}
-		if n.noting || now.Before(n.noteAt) {
+		if of.noting || now.Before(of.noteAt) {
 			continue
 		}
-		n.noting = true
-		ticket := c.issueTicket()
-		c.noting[ticket] = n
-		c.addAction(Annotate{Ticket: ticket, Node: n.name, ResourceVersion: n.version, Note: n.wantedNote()})
+		of.noting = true
+		ticket := n.out.issueTicket()
+		n.written[ticket] = of
+		n.out.add(Annotate{Ticket: ticket, Node: of.name, ResourceVersion: of.version, Note: of.wantedNote()})
 	}
 }
 
-// noteWritten handles the answer to a write of a note. Only the watch shows whether the note is
+// takeAnswer handles the answer to a write, if it is one. Only the watch shows whether the note is
 // there; until then, and whenever someone else removes it, it is written again, with growing
 // pauses.
-func (c *Core) noteWritten(now time.Time, n *node) {
-	n.noting = false
-	n.noteTries++
-	n.noteAt = now.Add(backOff(n.noteTries, time.Second, time.Minute, n.name))
+func (n *notes) takeAnswer(now time.Time, answer Answered) bool {
+	of, ok := n.written[answer.Ticket]
+	if !ok {
+		return false
+	}
+	delete(n.written, answer.Ticket)
+	of.noting = false
+	of.noteTries++
+	of.noteAt = now.Add(backOff(of.noteTries, time.Second, time.Minute, of.name))
+	return true
 }

@@ -5,38 +5,52 @@ import (
 	"time"
 )
 
+// pause stops all attempts while the API cannot be read: it is in trouble for all pods alike.
+type pause struct {
+	failures int       // reads that failed in a row
+	until    time.Time // no attempt begins before
+}
+
+// extend is for a read that failed. Those in flight together fail together, and count once.
+func (p *pause) extend(now time.Time, retryAfter time.Duration) {
+	if now.Before(p.until) {
+		return
+	}
+	p.failures++
+	p.until = now.Add(max(min(retryAfter, lastRetry), backOff(p.failures, firstPause, lastPause, "")))
+}
+
 // retryLater ends an attempt that did not succeed.
-func (c *Core) retryLater(now time.Time, a *attempt, after time.Duration) {
+func (e *evictor) retryLater(now time.Time, a *attempt, after time.Duration) {
 	p := a.pod
 	p.tries++
 	wait := max(after, backOff(p.tries, firstRetry, lastRetry, string(p.UID)))
 	at := now.Add(wait)
-	if over := p.due.At.Add(c.options.BudgetsFor); a.evicts && c.options.BudgetsFor > 0 && now.Before(over) {
+	if over := p.due.At.Add(e.options.BudgetsFor); a.evicts && e.options.BudgetsFor > 0 && now.Before(over) {
 		at = earlierOf(at, over)
 	}
-	c.endAttempt(a, at)
+	e.endAttempt(a, at)
 }
 
 // retryRead ends an attempt that could not read. The API is in trouble for all pods alike, so
 // nothing is attempted for a while.
-func (c *Core) retryRead(now time.Time, a *attempt, answer Answered) {
-	if !now.Before(c.pausedUntil) { // those in flight together fail together, and count once
-		c.unanswered++
-		c.pausedUntil = now.Add(max(min(answer.RetryAfter, lastRetry), backOff(c.unanswered, firstPause, lastPause, "")))
-	}
+func (e *evictor) retryRead(now time.Time, a *attempt, answer Answered) {
+	e.pause.extend(now, answer.RetryAfter)
 	p := a.pod
 	p.tries++
-	c.endAttempt(a, now.Add(backOff(p.tries, firstPause, lastPause, string(p.UID))))
+	e.endAttempt(a, now.Add(backOff(p.tries, firstPause, lastPause, string(p.UID))))
 }
 
-func (c *Core) endAttempt(a *attempt, notYet time.Time) {
-	c.underway--
+// endAttempt ends an attempt without a delete. If the pod may stay by now, that is recorded here:
+// while an attempt held it, it was not known whether the delete would come first.
+func (e *evictor) endAttempt(a *attempt, notYet time.Time) {
+	e.underway--
 	p := a.pod
 	p.attempt, p.notYet = nil, notYet
 	if p.cancels {
-		c.cancelEviction(p)
+		e.deadlines.cancelEviction(p)
 	}
-	c.enqueuePod(p)
+	e.deadlines.enqueuePod(p)
 }
 
 // backOff is first after the first attempt, then twice as long each time up to last. It is

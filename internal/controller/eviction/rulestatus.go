@@ -15,19 +15,34 @@ import (
 // or has another spec (upstream's).
 const statusPeriod = 10 * time.Second
 
-// recordRules records which rules ask the pod to go, nil for none.
-func (c *Core) recordRules(now time.Time, p *pod, rules []string) {
+// ruleStatuses writes what DeviceTaintRules do into their statuses: a rule's condition
+// EvictionInProgress says how many pods it asks to go.
+//
+// rule.pods has a pod exactly while pod.asked names the rule. One write of a rule's status is in
+// flight at a time: rule.telling is set exactly for the rules in written.
+type ruleStatuses struct {
+	clock   clock
+	out     *outbox
+	mirror  *mirror
+	devices *deviceMirror
+
+	silent  bool             // Options.Watches: none is written
+	written map[Ticket]*rule // statuses that wait for an answer
+}
+
+// recordAsked records which rules ask the pod to go, nil for none.
+func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 	if slices.Equal(p.asked, rules) {
 		return
 	}
 	for _, name := range p.asked {
-		if r := c.devices.rules[name]; r != nil && !slices.Contains(rules, name) {
+		if r := s.devices.seen.rules[name]; r != nil && !slices.Contains(rules, name) {
 			delete(r.pods, p)
 			r.tellWithin(now, statusPeriod)
 		}
 	}
 	for _, name := range rules {
-		if r := c.devices.rules[name]; !r.pods[p] {
+		if r := s.devices.seen.rules[name]; !r.pods[p] {
 			r.pods[p] = true
 			r.tellWithin(now, statusPeriod)
 		}
@@ -35,6 +50,8 @@ func (c *Core) recordRules(now time.Time, p *pod, rules []string) {
 	p.asked = rules
 }
 
+// tellWithin has the status looked at after a while, unless it is looked at sooner anyway: many
+// pods that leave in that time make one write.
 func (r *rule) tellWithin(now time.Time, wait time.Duration) {
 	if r.tellAt.IsZero() {
 		r.tellAt = now.Add(wait)
@@ -42,21 +59,22 @@ func (r *rule) tellWithin(now time.Time, wait time.Duration) {
 }
 
 // countEvicted counts a pod that was deleted because of these rules.
-func (c *Core) countEvicted(now time.Time, rules []string) {
+func (s *ruleStatuses) countEvicted(now time.Time, rules []string) {
 	for _, name := range rules {
-		if r := c.devices.rules[name]; r != nil {
+		if r := s.devices.seen.rules[name]; r != nil {
 			r.evicted++
 			r.tellWithin(now, statusPeriod)
 		}
 	}
 }
 
-// tellAt returns when the next status is looked at.
-func (c *Core) tellAt() (at time.Time, ok bool) {
-	if c.options.Watches || !c.devicesKnown() || c.podsAreListing {
+// next returns when the next status is looked at. Before everything has been listed, statuses would
+// be wrong, so none is.
+func (s *ruleStatuses) next() (at time.Time, ok bool) {
+	if s.silent || !s.devices.listed() || s.mirror.podList.Listing {
 		return time.Time{}, false
 	}
-	for _, r := range c.devices.sorted {
+	for _, r := range s.devices.seen.sorted {
 		if !r.tellAt.IsZero() && !r.telling && (!ok || r.tellAt.Before(at)) {
 			at, ok = r.tellAt, true
 		}
@@ -64,39 +82,43 @@ func (c *Core) tellAt() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// writeStatuses writes the statuses that are due and have changed. Before everything has been
-// listed, they would be wrong.
-func (c *Core) writeStatuses(now time.Time) {
-	if at, ok := c.tellAt(); !ok || now.Before(at) {
+// write sends the statuses that are due and have changed.
+func (s *ruleStatuses) write(now time.Time) {
+	if at, ok := s.next(); !ok || now.Before(at) {
 		return
 	}
-	for _, r := range c.devices.sorted {
+	for _, r := range s.devices.seen.sorted {
 		if r.tellAt.IsZero() || r.telling || now.Before(r.tellAt) {
 			continue
 		}
-		since := c.wallTime(now).Sub(r.Condition.LastTransitionTime.Time)
+		since := s.clock.wallTime(now).Sub(r.Condition.LastTransitionTime.Time)
 		if r.Condition.Type != "" && r.Condition.ObservedGeneration == r.Generation && since >= 0 && since < statusPeriod {
 			r.tellAt = now.Add(statusPeriod - since)
 			continue
 		}
 
 		r.tellAt = time.Time{}
-		is := c.conditionOf(r)
+		is := s.conditionOf(r)
 		is.LastTransitionTime = r.Condition.LastTransitionTime
 		if is == r.Condition {
 			continue
 		}
-		is.LastTransitionTime = metav1.Time{Time: c.wallTime(now)}
+		is.LastTransitionTime = metav1.Time{Time: s.clock.wallTime(now)}
 		r.telling = true
-		ticket := c.issueTicket()
-		c.telling[ticket] = r
-		c.addAction(WriteStatus{Ticket: ticket, Rule: r.Name, UID: r.UID, Condition: is})
+		ticket := s.out.issueTicket()
+		s.written[ticket] = r
+		s.out.add(WriteStatus{Ticket: ticket, Rule: r.Name, UID: r.UID, Condition: is})
 	}
 }
 
-// statusWritten handles the answer to a write of a status. Only the watch shows what it is now. A
-// rule that is gone needs none.
-func (c *Core) statusWritten(now time.Time, r *rule, answer Answered) {
+// takeAnswer handles the answer to a write, if it is one. Only the watch shows what the status is
+// now. A rule that is gone needs none.
+func (s *ruleStatuses) takeAnswer(now time.Time, answer Answered) bool {
+	r, ok := s.written[answer.Ticket]
+	if !ok {
+		return false
+	}
+	delete(s.written, answer.Ticket)
 	r.telling = false
 	switch answer.Outcome {
 	case OK, Gone:
@@ -105,6 +127,7 @@ func (c *Core) statusWritten(now time.Time, r *rule, answer Answered) {
 		r.tries++
 		r.tellAt = now.Add(max(min(answer.RetryAfter, lastRetry), backOff(r.tries, time.Second, time.Minute, r.Name)))
 	}
+	return true
 }
 
 // sayTheSame reports whether two conditions say the same of a rule, whatever the numbers are.
@@ -113,7 +136,7 @@ func sayTheSame(a, b metav1.Condition) bool {
 }
 
 // conditionOf is the condition EvictionInProgress of a rule, in upstream's words.
-func (c *Core) conditionOf(r *rule) metav1.Condition {
+func (s *ruleStatuses) conditionOf(r *rule) metav1.Condition {
 	is := metav1.Condition{
 		Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse, ObservedGeneration: r.Generation,
 	}
@@ -133,7 +156,7 @@ func (c *Core) conditionOf(r *rule) metav1.Condition {
 		}
 	case v1.TaintEffect(resourcev1.DeviceTaintEffectNone):
 		is.Reason = "NoEffect"
-		published, allocated, pods := c.wouldEvict(r)
+		published, allocated, pods := s.wouldEvict(r)
 		say("%s selected.", countNoun(published, "published device", "published devices"))
 		say("%s selected.", countNoun(allocated, "allocated device", "allocated devices"))
 		say("%s would be evicted in %s if the effect was NoExecute.", countNoun(len(pods), "pod", "pods"), namespacesOf(pods))
@@ -151,12 +174,12 @@ func (c *Core) conditionOf(r *rule) metav1.Condition {
 }
 
 // wouldEvict returns what a rule that has no effect selects, and the pods that it would ask to go.
-func (c *Core) wouldEvict(r *rule) (published, allocated int, pods map[*pod]bool) {
+func (s *ruleStatuses) wouldEvict(r *rule) (published, allocated int, pods map[*pod]bool) {
 	would := *r
 	would.Taint.Effect = v1.TaintEffectNoExecute
-	alone := devices{claims: c.devices.claims, sorted: []*rule{&would}}
+	alone := devices{claims: s.devices.seen.claims, sorted: []*rule{&would}}
 	pods = map[*pod]bool{}
-	for id, of := range c.devices.pools {
+	for id, of := range s.devices.seen.pools {
 		if !r.selectsPool(id) {
 			continue
 		}
@@ -166,12 +189,12 @@ func (c *Core) wouldEvict(r *rule) (published, allocated int, pods map[*pod]bool
 			}
 		}
 		for name := range of.claims {
-			for _, use := range c.devices.claims[name].Uses {
+			for _, use := range s.devices.seen.claims[name].Uses {
 				if use.Device.poolOf() == id && r.selectsDevice(use.Device) {
 					allocated++
 				}
 			}
-			for p := range c.users[name] {
+			for p := range s.devices.users[name] {
 				if due, _ := alone.deadlineOf(&p.Pod); !due.Stays() && !p.Terminating {
 					pods[p] = true
 				}

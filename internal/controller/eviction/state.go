@@ -27,8 +27,8 @@ type Knowledge struct {
 	Unanswered                      int
 	PausedUntil                     time.Time
 
-	Devices DevicesState `json:",omitzero"`
-	Lists   [kinds]lists `json:",omitzero"` // of what tells of devices
+	Devices DevicesState   `json:",omitzero"`
+	Lists   [kinds]listing `json:",omitzero"` // of what tells of devices
 	// Telling are the statuses of rules that wait for an answer, by ticket.
 	Telling []TellingState `json:",omitempty"`
 }
@@ -134,12 +134,13 @@ type NoteState struct {
 // Save returns the Core's state.
 func (c *Core) Save() Knowledge {
 	s := Knowledge{
-		Tickets: c.tickets, Sights: c.sights, Stats: c.stats, PodList: c.podList, NodeList: c.nodeList,
-		PodsAreListing: c.podsAreListing, NodesAreListing: c.nodesAreListing, Unanswered: c.unanswered, PausedUntil: c.pausedUntil,
+		Tickets: c.out.tickets, Sights: c.mirror.sights, Stats: c.Stats(), PodList: c.mirror.podList.Number,
+		NodeList: c.mirror.nodeList.Number, PodsAreListing: c.mirror.podList.Listing, NodesAreListing: c.mirror.nodeList.Listing,
+		Unanswered: c.evictor.pause.failures, PausedUntil: c.evictor.pause.until,
 	}
 
-	for _, name := range slices.Sorted(maps.Keys(c.nodes)) {
-		n := c.nodes[name]
+	for _, name := range slices.Sorted(maps.Keys(c.mirror.nodes)) {
+		n := c.mirror.nodes[name]
 		saved := NodeState{
 			Name: n.name, Known: n.known, UID: n.uid, Version: n.version, List: n.list, Held: saveHeld(n.held), Witness: n.witness,
 			Note: n.note, Noting: n.noting, NoteTries: n.noteTries, NoteAt: n.noteAt,
@@ -150,7 +151,7 @@ func (c *Core) Save() Knowledge {
 		s.Nodes = append(s.Nodes, saved)
 	}
 
-	for _, p := range c.pods {
+	for _, p := range c.mirror.pods {
 		s.Pods = append(s.Pods, PodState{
 			Pod: p.Pod, On: p.on.name, List: p.list, Begun: p.bound, Due: p.due, Number: p.number, Tries: p.tries, NotYet: p.notYet,
 			Device: p.device, Recorded: p.marked, Cancels: p.cancels, Accepted: p.accepted,
@@ -158,25 +159,26 @@ func (c *Core) Save() Knowledge {
 	}
 
 	slices.SortFunc(s.Pods, func(a, b PodState) int { return cmp.Compare(a.Number, b.Number) })
-	for _, ticket := range slices.Sorted(maps.Keys(c.attempts)) {
-		s.Tries = append(s.Tries, saveTry(ticket, c.attempts[ticket]))
+	for _, ticket := range slices.Sorted(maps.Keys(c.evictor.attempts)) {
+		s.Tries = append(s.Tries, saveTry(ticket, c.evictor.attempts[ticket]))
 	}
 
-	for _, ticket := range slices.Sorted(maps.Keys(c.noting)) {
+	for _, ticket := range slices.Sorted(maps.Keys(c.notes.written)) {
 		saved := NoteState{Ticket: ticket}
-		if n := c.noting[ticket]; c.nodes[n.name] == n {
+		if n := c.notes.written[ticket]; c.mirror.nodes[n.name] == n {
 			saved.Node = n.name
 		}
 		s.Notes = append(s.Notes, saved)
 	}
 
-	for _, n := range c.unnoted {
+	for _, n := range c.notes.late {
 		s.Unnoted = append(s.Unnoted, n.name)
 	}
 	c.saveDevices(&s)
 	return s
 }
 
+// saveTry saves an attempt with those that wait for the same reading.
 func saveTry(ticket Ticket, a *attempt) TryState {
 	saved := TryState{
 		Ticket: ticket, Step: int(a.step), Evicts: a.evicts, ReadAt: a.readAt, Rereads: a.rereads, Held: saveHeld(a.held),
@@ -201,11 +203,14 @@ func saveHeld(held []Held) (saved []HeldState) {
 // Restore returns a Core with a saved state.
 func Restore(options Options, s Knowledge) *Core {
 	c := New(options)
-	c.tickets, c.sights, c.stats, c.podList, c.nodeList = s.Tickets, s.Sights, s.Stats, s.PodList, s.NodeList
-	c.podsAreListing, c.nodesAreListing, c.unanswered, c.pausedUntil = s.PodsAreListing, s.NodesAreListing, s.Unanswered, s.PausedUntil
+	c.out.tickets, c.mirror.sights = s.Tickets, s.Sights
+	c.evictor.retries, c.deadlines.cancelled, c.evictor.averted = s.Stats.Retries, s.Stats.Cancelled, s.Stats.Averted
+	c.mirror.podList = listing{Number: s.PodList, Listing: s.PodsAreListing}
+	c.mirror.nodeList = listing{Number: s.NodeList, Listing: s.NodesAreListing}
+	c.evictor.pause = pause{failures: s.Unanswered, until: s.PausedUntil}
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
-		c.nodes[n.Name] = &node{
+		c.mirror.nodes[n.Name] = &node{
 			name: n.Name, known: n.Known, uid: n.UID, version: n.Version, list: n.List, held: restoreHeld(n.Held), witness: n.Witness,
 			note: n.Note, noting: n.Noting, noteTries: n.NoteTries, noteAt: n.NoteAt,
 		}
@@ -214,49 +219,51 @@ func Restore(options Options, s Knowledge) *Core {
 	for i := range s.Pods {
 		p := &s.Pods[i]
 		restored := &pod{
-			Pod: p.Pod, on: c.nodeNamed(p.On), list: p.List, bound: p.Begun, number: p.Number, tries: p.Tries, notYet: p.NotYet,
+			Pod: p.Pod, on: c.mirror.nodeNamed(p.On), list: p.List, bound: p.Begun, number: p.Number, tries: p.Tries, notYet: p.NotYet,
 			marked: p.Recorded, cancels: p.Cancels, accepted: p.Accepted, place: -1,
 		}
-		c.setDue(restored, p.Due)
+		c.deadlines.setDue(restored, p.Due)
 		restored.device = p.Device
-		c.pods[p.UID], c.names[p.Name] = restored, p.UID
-		c.addClaimUser(restored)
+		c.mirror.pods[p.UID], c.mirror.names[p.Name] = restored, p.UID
+		c.devices.addUser(restored)
 	}
 
 	for i := range s.Nodes {
 		for _, uid := range s.Nodes[i].Pods {
-			if p := c.pods[uid]; p != nil {
-				c.nodes[s.Nodes[i].Name].addPod(p)
+			if p := c.mirror.pods[uid]; p != nil {
+				c.mirror.nodes[s.Nodes[i].Name].addPod(p)
 			}
 		}
 	}
 
 	c.restoreDevices(&s)
 	for i := range s.Tries {
-		c.attempts[s.Tries[i].Ticket] = c.restoreTry(&s.Tries[i])
+		c.evictor.attempts[s.Tries[i].Ticket] = c.restoreTry(&s.Tries[i])
 	}
 
-	for _, p := range c.pods {
-		c.enqueuePod(p)
+	for _, p := range c.mirror.pods {
+		c.deadlines.enqueuePod(p)
 	}
 	for _, saved := range s.Notes {
-		n := c.nodes[saved.Node]
+		n := c.mirror.nodes[saved.Node]
 		if n == nil {
 			n = &node{}
 		}
-		c.noting[saved.Ticket] = n
+		c.notes.written[saved.Ticket] = n
 	}
 
 	for _, name := range s.Unnoted {
-		c.unnoted = append(c.unnoted, c.nodeNamed(name))
+		c.notes.late = append(c.notes.late, c.mirror.nodeNamed(name))
 	}
 	return c
 }
 
+// restoreTry is its counterpart. A pod that is gone since leaves an attempt without pod, whose
+// answer is still to come.
 func (c *Core) restoreTry(s *TryState) *attempt {
-	c.underway++
+	c.evictor.underway++
 	a := &attempt{
-		pod: c.pods[s.Pod], step: step(s.Step), evicts: s.Evicts, readAt: s.ReadAt, rereads: s.Rereads, held: restoreHeld(s.Held),
+		pod: c.mirror.pods[s.Pod], step: step(s.Step), evicts: s.Evicts, readAt: s.ReadAt, rereads: s.Rereads, held: restoreHeld(s.Held),
 		found: restoreDevices(s.Found), seeks: s.Seeks, rules: s.Rules, live: s.Live, unread: s.Unread, asked: s.Asked,
 	}
 	if a.pod != nil {

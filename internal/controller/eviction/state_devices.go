@@ -59,11 +59,11 @@ func restoreDevices(s DevicesState) devices {
 
 // saveDevices adds what the Core knows of devices to its state.
 func (c *Core) saveDevices(s *Knowledge) {
-	s.Devices, s.Lists = c.devices.saveState(), c.lists
-	for _, ticket := range slices.Sorted(maps.Keys(c.telling)) {
-		r := c.telling[ticket]
+	s.Devices, s.Lists = c.devices.seen.saveState(), c.devices.lists
+	for _, ticket := range slices.Sorted(maps.Keys(c.statuses.written)) {
+		r := c.statuses.written[ticket]
 		saved := TellingState{Ticket: ticket}
-		if c.devices.rules[r.Name] == r {
+		if c.devices.seen.rules[r.Name] == r {
 			saved.Rule = r.Name
 		}
 		s.Telling = append(s.Telling, saved)
@@ -72,19 +72,19 @@ func (c *Core) saveDevices(s *Knowledge) {
 
 // restoreDevices is its counterpart. Deadlines follow from what is known.
 func (c *Core) restoreDevices(s *Knowledge) {
-	c.devices, c.lists = restoreDevices(s.Devices), s.Lists
-	for _, p := range c.pods {
+	c.devices.seen, c.devices.lists = restoreDevices(s.Devices), s.Lists
+	for _, p := range c.mirror.pods {
 		p.asked = c.judgePod(p)
 		for _, name := range p.asked {
-			c.devices.rules[name].pods[p] = true
+			c.devices.seen.rules[name].pods[p] = true
 		}
 	}
 	for _, saved := range s.Telling {
-		r := c.devices.rules[saved.Rule]
+		r := c.devices.seen.rules[saved.Rule]
 		if r == nil {
 			r = &rule{}
 		}
 		r.telling = true
-		c.telling[saved.Ticket] = r
+		c.statuses.written[saved.Ticket] = r
 	}
 }

@@ -342,7 +342,7 @@ func (s *stage) schedule(uid types.UID) {
 	if room != nil && s.now.Before(room.until) && !s.succeeds(p, room) {
 		c.SetPod(room.guest)
 	}
-	e := decide.Evaluate(c, s.profiles[0], c.Pending(p))
+	e := decide.NewPlain(c, s.profiles[0]).Evaluate(c.Pending(p))
 	if room != nil && s.succeeds(p, room) {
 		s.room = nil
 		if at := slices.IndexFunc(e.Nodes, func(v decide.NodeVerdict) bool { return v.Node.Name == room.To && v.Rejection == nil }); at >= 0 {
@@ -531,7 +531,7 @@ func isReady(p *v1.Pod) bool {
 
 // evaluate counts the nodes that would take a pod.
 func evaluate(s *stage, c *cluster.Cluster, p *v1.Pod) int {
-	return decide.Evaluate(c, s.profiles[0], c.Pending(p)).Feasible
+	return decide.NewPlain(c, s.profiles[0]).Evaluate(c.Pending(p)).Feasible
 }
 
 // state is what a plan is made on.

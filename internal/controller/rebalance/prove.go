@@ -122,7 +122,7 @@ func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is wish)
 		return w.feasibleNodes(s, next)
 	}
 
-	nodes, err := s.decider.Ties(next.Pod)
+	nodes, err := s.decider.Best(next.Pod)
 	if err != nil || len(nodes) == 0 {
 		return nil, refuseMove(Unproven, "its successor cannot be judged on every node")
 	}
@@ -131,7 +131,7 @@ func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is wish)
 
 // feasibleNodes returns the nodes that pass the filters.
 func (w *world) feasibleNodes(s *scheduler, next *pod) (nodes []*cluster.Node, why proof) {
-	e := s.decider.Evaluate(next.Pod)
+	e := s.decider.Plain().Evaluate(next.Pod)
 	if e.Err != nil || e.Feasible == 0 {
 		return nil, refuseMove(Unproven, "its successor cannot be judged on every node")
 	}
@@ -149,7 +149,7 @@ func (w *world) whyReturns(s *scheduler, next *pod, from *cluster.Node, feasible
 	if feasible > 1 {
 		return refuseMove(ReturnsToSameNode, "to the scheduler no node is better than %s", from.Name)
 	}
-	e := s.decider.Evaluate(next.Pod)
+	e := s.decider.Plain().Evaluate(next.Pod)
 	if volume := s.boundBy(e, next, from); volume != "" {
 		return refuseMove(VolumeBound, "%s", volume)
 	}

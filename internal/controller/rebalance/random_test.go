@@ -256,7 +256,7 @@ func lands(s *rebalance.State, profile *plugins.Profile, victim *v1.Pod, to stri
 	c := clusterOf(s, victim.UID)
 	next := victim.DeepCopy()
 	next.UID, next.Spec.NodeName = "next", ""
-	e := decide.Evaluate(c, profile, c.Pending(next))
+	e := decide.NewPlain(c, profile).Evaluate(c.Pending(next))
 	for i := range e.Nodes {
 		if v := &e.Nodes[i]; v.Node.Name == to && v.Rejection != nil {
 			return strings.Join(v.Rejection.Reasons, ", ")

@@ -16,8 +16,9 @@ type Budget struct {
 // status changes with every pod, so that a selector is read when it changes and not for every
 // preemption: there may be thousands of budgets.
 type budgetIndex struct {
-	version uint64
-	spaces  map[string]*budgetSpace // by namespace
+	selectors objectSelectors
+	version   uint64                  // of the table, that spaces are of
+	spaces    map[string]*budgetSpace // by namespace; nil before the first question
 }
 
 // budgetSpace holds the budgets of one namespace.
@@ -62,19 +63,27 @@ func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
 	if c.Budgets.Len() == 0 || len(class.Labels) == 0 {
 		return nil
 	}
-	c.followBudgets()
-	s := c.budgets.spaces[class.Namespace]
+	covering, looks := c.budgets.coveringClass(&c.Budgets, class)
+	c.Looks += looks
+	return covering
+}
+
+// coveringClass returns the budgets that cover the pods of a class, and how many looks that took.
+func (x *budgetIndex) coveringClass(table *Table[*policyv1.PodDisruptionBudget], class *PodClass) (covering []*Budget, looks int) {
+	x.follow(table)
+	s := x.spaces[class.Namespace]
 	if s == nil {
-		return nil
+		return nil, 0
 	}
+
 	covering, known := s.covering[class]
 	if !known {
-		for _, object := range c.Budgets.In(class.Namespace) {
+		for _, object := range table.In(class.Namespace) {
 			b := s.byName[object.Name]
 			if b.selector == nil {
 				continue
 			}
-			if c.Looks += b.selector.Looks(class.Labels); b.selector.Matches(class.Labels) {
+			if looks += b.selector.Looks(class.Labels); b.selector.Matches(class.Labels) {
 				covering = append(covering, b)
 			}
 		}
@@ -82,29 +91,27 @@ func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
 		s.covering[class] = covering
 		s.bulk += bulkOfCovered(class, covering)
 	}
-	c.Looks += 2 * len(covering) // whoever asks looks at each of them
-	return covering
+	return covering, looks + 2*len(covering) // whoever asks looks at each of them
 }
 
-func (c *Cluster) followBudgets() {
-	x, table := &c.budgets, &c.Budgets
+// follow catches up with the table, or reads all of it.
+func (x *budgetIndex) follow(table *Table[*policyv1.PodDisruptionBudget]) {
 	names, known := table.Since(x.version)
 	if known && x.spaces != nil {
 		for _, name := range names {
-			c.updateBudget(name)
+			x.updateBudget(table, name)
 		}
 	} else {
 		x.spaces = map[string]*budgetSpace{}
 		for b := range table.Each {
-			c.updateBudget(Name{b.Namespace, b.Name})
+			x.updateBudget(table, Name{b.Namespace, b.Name})
 		}
 	}
 	x.version = table.Version
 }
 
-func (c *Cluster) updateBudget(name Name) {
-	x := &c.budgets
-	object, there := c.Budgets.Get(name.Namespace, name.Name)
+func (x *budgetIndex) updateBudget(table *Table[*policyv1.PodDisruptionBudget], name Name) {
+	object, there := table.Get(name.Namespace, name.Name)
 	s := x.spaces[name.Namespace]
 	switch {
 	case !there && s == nil:
@@ -122,7 +129,7 @@ func (c *Cluster) updateBudget(name Name) {
 		x.spaces[name.Namespace] = s
 	}
 
-	selector := c.CoveredBy(object)
+	selector := x.selectorOf(table, object)
 	if b := s.byName[name.Name]; b != nil && b.selector == selector {
 		b.PodDisruptionBudget = object
 		return
@@ -130,4 +137,18 @@ func (c *Cluster) updateBudget(name Name) {
 
 	s.byName[name.Name] = &Budget{PodDisruptionBudget: object, selector: selector}
 	s.forgetCovering()
+}
+
+// CoveredBy returns the selector of the pods that a budget covers; nil if it covers none. The
+// selector is the same one until it is written otherwise.
+func (c *Cluster) CoveredBy(budget *policyv1.PodDisruptionBudget) *rules.Selector {
+	return c.budgets.selectorOf(&c.Budgets, budget)
+}
+
+func (x *budgetIndex) selectorOf(table *Table[*policyv1.PodDisruptionBudget], b *policyv1.PodDisruptionBudget) *rules.Selector {
+	selector, err := x.selectors.selectorOf(Name{b.Namespace, b.Name}, b.Spec.Selector, table.hasObject)
+	if err != nil || selector.Empty() { // as upstream
+		return nil
+	}
+	return selector
 }

@@ -34,7 +34,7 @@ func TestLargeClassesThatAreGoneAreDropped(t *testing.T) {
 	for i := range 200 {
 		c.Pending(largePod(i))
 		now := 0
-		for _, class := range c.classes {
+		for _, class := range c.classes.byKey {
 			now += class.Bulk
 		}
 		kept = max(kept, now)
@@ -42,8 +42,8 @@ func TestLargeClassesThatAreGoneAreDropped(t *testing.T) {
 	if kept > MostBulk+(1<<20) || kept == 0 {
 		t.Errorf("classes of %d KiB are kept", kept>>10)
 	}
-	if len(c.classes) < 2000 {
-		t.Errorf("%d classes are left, want those of 2000 pods", len(c.classes))
+	if len(c.classes.byKey) < 2000 {
+		t.Errorf("%d classes are left, want those of 2000 pods", len(c.classes.byKey))
 	}
 }
 

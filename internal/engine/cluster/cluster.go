@@ -28,9 +28,8 @@ type Cluster struct {
 	// against: users store as many as they like. Whoever bounds an attempt counts them.
 	Looks int
 
-	budgets         budgetIndex
-	budgetSelectors objectSelectors
-	claimSelectors  objectSelectors
+	budgets        budgetIndex
+	claimSelectors objectSelectors
 
 	nodes       map[string]*Node
 	free        []int32                       // indices of Nodes that can be reused
@@ -41,19 +40,8 @@ type Cluster struct {
 	absent      map[string][]*Pod  // nominated pods whose node is not known, by its name
 	supposing   int                // how deeply calls of Suppose are nested
 	away        map[types.UID]*Pod // pods that Suppose has taken from their nodes
-	classes     map[digest]*PodClass
-	nextClass   int32
-	mostClasses int // of classes; see Shrunk
-	classesKept int // how many were left when classes were last dropped
-	classesBulk int // of those that came since
-	classesLeft int // how many lost their last pod since
-	shares      shares
-
-	labels      interned[LabelSet]
-	taints      interned[TaintSet]
-	images      interned[ImageSet]
-	features    interned[FeatureSet]
-	sizes       interned[Size]
+	classes     classTable
+	parts       partTable
 	imageStates map[string]*ImageState
 
 	// ImagesVersion grows whenever the size of an image, or the share of nodes that have it, may
@@ -72,12 +60,11 @@ func New() *Cluster {
 	return &Cluster{
 		nodes: map[string]*Node{}, pods: map[types.UID]*Pod{}, strays: map[string]map[types.UID]*Pod{},
 		nominated: map[types.UID]*Pod{}, absent: map[string][]*Pod{},
-		classes: map[digest]*PodClass{}, labels: newInterned[LabelSet](), taints: newInterned[TaintSet](),
-		images: newInterned[ImageSet](), features: newInterned[FeatureSet](), sizes: newInterned[Size](),
-		imageStates: map[string]*ImageState{},
+		classes: classTable{byKey: map[digest]*PodClass{}}, parts: newPartTable(), imageStates: map[string]*ImageState{},
 	}
 }
 
+// logChange is called after the change, which readers look up in the node itself.
 func (c *Cluster) logChange(change Change) { c.Log.add(change, len(c.Nodes)) }
 
 // Node returns the node of that name, or nil.
@@ -115,17 +102,17 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	}
 
 	before := *n
-	n.Labels = c.internLabels(object.Labels)
+	n.Labels = c.parts.internLabels(object.Labels)
 	n.Hostname, n.HasHostname = object.Labels[v1.LabelHostname], hasKey(object.Labels, v1.LabelHostname)
-	n.Taints = c.internTaints(&object.Spec)
-	n.Images = c.internImages(object.Status.Images)
-	n.Features = c.internFeatures(object.Status.DeclaredFeatures)
-	n.Size = c.internSize(object.Status.Allocatable)
+	n.Taints = c.parts.internTaints(&object.Spec)
+	n.Images = c.parts.internImages(object.Status.Images)
+	n.Features = c.parts.internFeatures(object.Status.DeclaredFeatures)
+	n.Size = c.parts.internSize(object.Status.Allocatable)
 	if known && n.sameNode(&before) {
 		return n
 	}
 
-	c.dropParts()
+	c.parts.dropUnused(c.nodes)
 	if n.Images != before.Images {
 		c.countImages(before.Images, -1)
 		c.countImages(n.Images, 1)
@@ -152,8 +139,11 @@ func (n *Node) sameNode(o *Node) bool {
 		n.Images == o.Images && n.Features == o.Features && n.Size == o.Size
 }
 
+// hasKey reports whether the key is there, whatever its value.
 func hasKey(m map[string]string, key string) bool { _, ok := m[key]; return ok }
 
+// addNode gives a node an index, a free one if there is any. RemoveNode has logged that the node
+// before it is gone, so a reader that has caught up never takes one node for another.
 func (c *Cluster) addNode(name string) *Node {
 	n := &Node{Name: name}
 	if last := len(c.free) - 1; last >= 0 {
@@ -191,6 +181,8 @@ func (c *Cluster) RemoveNode(name string) {
 	c.logChange(Change{Node: n.Index, Kind: NodeChanged})
 }
 
+// countImages counts the images of a node in or out. Each name of an image counts once for the
+// node, however often the node lists it.
 func (c *Cluster) countImages(set *ImageSet, sign int) {
 	if len(c.imageStates) > 0 || set != nil && len(set.Images) > 0 {
 		c.ImagesVersion++
@@ -216,46 +208,4 @@ func (c *Cluster) countImages(set *ImageSet, sign int) {
 			}
 		}
 	}
-}
-
-func (c *Cluster) classOf(pod *v1.Pod) *PodClass {
-	key, needs := classDigest(pod)
-	if class, ok := c.classes[key]; ok {
-		return class
-	}
-	class := newPodClass(pod, key, needs, &c.shares)
-	class.ID = c.nextClass
-	c.nextClass++
-	if len(c.classes) >= worthDropping(c.classesKept) || c.classesBulk >= MostBulk {
-		c.dropClasses()
-	}
-	c.classes[key] = class
-	c.classesBulk += class.Bulk
-	return class
-}
-
-// classLeft counts a class that has lost its last pod. Where many have, they must not stay until
-// new classes come.
-func (c *Cluster) classLeft() {
-	const few = 1 << 10 // they often come again
-	if c.classesLeft++; c.classesLeft >= few+len(c.classes)/2 {
-		c.dropClasses()
-	}
-}
-
-// dropClasses forgets classes without pods. It is called once there may be many, or large ones. A
-// class that is still referenced elsewhere stays valid, and is known again once a pod of it is
-// placed.
-func (c *Cluster) dropClasses() {
-	c.classes = Shrunk(c.classes, &c.mostClasses)
-	maps.DeleteFunc(c.classes, func(_ digest, class *PodClass) bool { return class.pods == 0 })
-	c.classes = Shrunk(c.classes, &c.mostClasses)
-	c.classesKept, c.classesBulk, c.classesLeft = len(c.classes), 0, 0
-}
-
-// worthDropping is the number of entries from which a search for unused ones pays off, given how
-// many the last search left.
-func worthDropping(kept int) int {
-	const few = 32
-	return kept + kept/8 + few
 }

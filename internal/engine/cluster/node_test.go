@@ -39,7 +39,7 @@ func TestPartsThatNoNodeHasAreForgotten(t *testing.T) {
 		}
 	}
 	for what, size := range map[string]int{
-		"labels": len(c.labels.values), "taints": len(c.taints.values), "images": len(c.images.values), "sizes": len(c.sizes.values),
+		"labels": len(c.parts.labels.values), "taints": len(c.parts.taints.values), "images": len(c.parts.images.values), "sizes": len(c.parts.sizes.values),
 	} {
 		if size > 1024 {
 			t.Errorf("%d %s are kept", size, what)

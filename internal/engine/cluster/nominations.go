@@ -40,6 +40,7 @@ func (c *Cluster) Unnominate(uid types.UID) {
 	}
 }
 
+// exceptFor returns the pods but for one.
 func exceptFor(pods []*Pod, uid types.UID) []*Pod {
 	return slices.DeleteFunc(pods, func(o *Pod) bool { return o.UID == uid })
 }

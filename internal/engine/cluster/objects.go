@@ -125,12 +125,13 @@ func (t *Table[T]) Get(namespace, name string) (object T, ok bool) {
 	return object, ok
 }
 
-// Set adds the object, or replaces the one of the same name.
+// hasObject reports whether there is an object of that name.
 func (t *Table[T]) hasObject(name Name) bool {
 	_, there := t.Get(name.Namespace, name.Name)
 	return there
 }
 
+// Set adds the object, or replaces the one of the same name.
 func (t *Table[T]) Set(object T) {
 	name := Name{object.GetNamespace(), object.GetName()}
 	s := t.spaces[name.Namespace]
@@ -202,6 +203,8 @@ func (s *space[T]) findName(name string) (i int, known bool) {
 	return slices.BinarySearchFunc(s.sorted, name, func(o T, name string) int { return strings.Compare(o.GetName(), name) })
 }
 
+// inOrder sorts the objects when they are asked for in order the first time. From then on Set and
+// Delete keep the order.
 func (s *space[T]) inOrder() []T {
 	if s.sorted == nil {
 		s.sorted = slices.SortedFunc(maps.Values(s.byName), func(a, b T) int { return strings.Compare(a.GetName(), b.GetName()) })
@@ -209,6 +212,7 @@ func (s *space[T]) inOrder() []T {
 	return s.sorted
 }
 
+// noteChange counts a change, and remembers its name if someone follows the table.
 func (t *Table[T]) noteChange(name Name) {
 	t.Version++
 	if !t.followed {

@@ -4,7 +4,6 @@ import (
 	"maps"
 
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -39,16 +38,6 @@ func (s *objectSelectors) selectorOf(name Name, spec *metav1.LabelSelector, ther
 	selector, err := rules.ReadSelector(spec)
 	s.read[name] = objectSelector{spec, selector, err}
 	return selector, err
-}
-
-// CoveredBy returns the selector of the pods that a budget covers; nil if it covers none. The
-// selector is the same one until it is written otherwise.
-func (c *Cluster) CoveredBy(budget *policyv1.PodDisruptionBudget) *rules.Selector {
-	selector, err := c.budgetSelectors.selectorOf(Name{budget.Namespace, budget.Name}, budget.Spec.Selector, c.Budgets.hasObject)
-	if err != nil || selector.Empty() { // as upstream
-		return nil
-	}
-	return selector
 }
 
 // VolumesFor returns the selector of the volumes that a claim may have.

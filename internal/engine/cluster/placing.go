@@ -49,7 +49,7 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 // Pending converts a pod without counting it anywhere.
 func (c *Cluster) Pending(object *v1.Pod) *Pod {
 	p := &Pod{
-		Class: c.classOf(object), Name: object.Name, UID: object.UID, Nominated: object.Status.NominatedNodeName,
+		Class: c.classes.classOf(object), Name: object.Name, UID: object.UID, Nominated: object.Status.NominatedNodeName,
 		Created: object.CreationTimestamp.Time, Terminating: object.DeletionTimestamp != nil, Preempted: isPreempted(object),
 		Generation: object.Generation,
 	}
@@ -65,6 +65,8 @@ func (c *Cluster) Place(p *Pod, n *Node) {
 	c.placePod(p)
 }
 
+// placePod counts a pod on the node that it names, or as a stray. Placing it twice would corrupt
+// every sum from then on, so it panics at once, where the cause can still be seen.
 func (c *Cluster) placePod(p *Pod) {
 	before := len(c.pods)
 	if c.pods[p.UID] = p; len(c.pods) == before { // cheaper than looking it up before
@@ -72,9 +74,7 @@ func (c *Cluster) placePod(p *Pod) {
 	}
 	c.Unnominate(p.UID)
 	c.pods = Shrunk(c.pods, &c.mostPods)
-	if p.Class.pods++; p.Class.pods == 1 {
-		c.classes[p.Class.key] = p.Class // it may have been dropped
-	}
+	c.classes.addPod(p.Class)
 	if n, ok := c.nodes[p.NodeName]; ok {
 		c.attachPod(p, n)
 	} else {
@@ -99,9 +99,7 @@ func (c *Cluster) RemovePod(uid types.UID) {
 	c.thoughtAway(p)
 	delete(c.pods, uid)
 	c.pods = Shrunk(c.pods, &c.mostPods)
-	if p.Class.pods--; p.Class.pods == 0 {
-		c.classLeft()
-	}
+	c.classes.removePod(p.Class)
 
 	if p.Node != nil {
 		c.detachPod(p)
@@ -114,6 +112,7 @@ func (c *Cluster) RemovePod(uid types.UID) {
 	}
 }
 
+// addStray keeps a pod whose node is not known: watches of pods and nodes are not in step.
 func (c *Cluster) addStray(p *Pod) {
 	if c.strays[p.NodeName] == nil {
 		c.strays[p.NodeName] = map[types.UID]*Pod{}
@@ -121,6 +120,8 @@ func (c *Cluster) addStray(p *Pod) {
 	c.strays[p.NodeName][p.UID] = p
 }
 
+// attachPod puts a placed pod on its node, and detachPod takes it off. They keep the sums and the
+// log, and nothing else: whether the pod is placed is for those who call.
 func (c *Cluster) attachPod(p *Pod, n *Node) {
 	p.Node, p.NodeName, p.place = n, n.Name, int32(len(n.Pods)) // the text of the name is kept once
 	n.Pods = append(n.Pods, p)
@@ -170,6 +171,7 @@ func (c *Cluster) countPod(n *Node, p *Pod, sign int32) {
 	}
 }
 
+// addNonZero adds what the pod counts with for scores, where nothing requested counts as a default.
 func (r *Room) addNonZero(class *PodClass) {
 	r.NonZeroCPU = rules.Sum(r.NonZeroCPU, class.NonZeroCPU)
 	r.NonZeroMemory = rules.Sum(r.NonZeroMemory, class.NonZeroMemory)

@@ -95,6 +95,7 @@ func (c *Cluster) sumsOf(n *Node, pods []*Pod) (*Node, Room) {
 	return fresh, room
 }
 
+// rebuildSums gives a node these pods and their sums, whatever it had.
 func (c *Cluster) rebuildSums(n *Node, pods []*Pod) {
 	fresh, room := c.sumsOf(n, pods)
 	n.Requested, n.Affine, n.AntiAffine, c.Rooms[n.Index] = fresh.Requested, fresh.Affine, fresh.AntiAffine, room

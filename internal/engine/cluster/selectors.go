@@ -10,6 +10,8 @@ import (
 // readSelectors has the selectors of a class that were read, each once.
 type readSelectors map[*metav1.LabelSelector]*rules.Selector
 
+// readOne reads a selector once for each object, by its address: the specs of a class share equal
+// selectors.
 func (r readSelectors) readOne(s *metav1.LabelSelector) (*rules.Selector, error) {
 	if selector, known := r[s]; known {
 		return selector, nil

@@ -100,6 +100,8 @@ func (s *slots[T]) get(key digest, value T, same func(a, b T) bool) T {
 	return at.value
 }
 
+// shareText returns an equal text that was seen before, if it is still remembered: of texts with
+// the same hash the last one is.
 func (s *shares) shareText(t string) string {
 	if t == "" {
 		return ""
@@ -183,6 +185,7 @@ func (s *shares) containersOf(list []v1.Container) []Container {
 	return s.containers.get(h.sum(), kept, sayAll[[]Container])
 }
 
+// hostPorts keeps of a container's ports what decisions depend on: those of the host.
 func hostPorts(list []v1.ContainerPort) (kept []v1.ContainerPort) {
 	for i := range list {
 		if p := &list[i]; p.HostPort > 0 {

@@ -322,7 +322,7 @@ func (c *chaos) judge() {
 			if item != nil && (slices.Contains(item.Rejectors, "Holds") || moody && slices.Contains(item.Rejectors, "Reserves")) {
 				continue // it waited at Permit for too long, or the plugin was in no mood; it is tried again after an event
 			}
-			if e := decide.Evaluate(truth, plugins.Default(), truth.Pending(p)); e.Err != nil || e.Feasible > 0 {
+			if e := decide.NewPlain(truth, plugins.Default()).Evaluate(truth.Pending(p)); e.Err != nil || e.Feasible > 0 {
 				where := "in no queue"
 				if item != nil {
 					where = fmt.Sprintf("%s for %v", item.Place(), item.Rejectors)

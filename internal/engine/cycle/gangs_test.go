@@ -394,7 +394,7 @@ func fits(truth *cluster.Cluster, object *groups.PodGroup, bound, waiting []*v1.
 		for _, p := range waiting {
 			asked := truth.Pending(p)
 			var best *decide.NodeVerdict
-			e := decide.Evaluate(truth, plugins.Default(), asked)
+			e := decide.NewPlain(truth, plugins.Default()).Evaluate(asked)
 			for i := range e.Nodes {
 				v := &e.Nodes[i]
 				if v.Rejection == nil && (zone == "" || v.Node.Labels.Map[v1.LabelTopologyZone] == zone) && (best == nil || v.Total > best.Total) {

@@ -159,7 +159,7 @@ func (w *world) checkRoomOfLeavers(victims map[types.UID]types.UID, preemptor ty
 	}
 	pod := left.Pending(w.core.View().Queue.Get(preemptor).Pod)
 	feasible := func(n *cluster.Node) bool {
-		v := decide.Evaluate(left, w.options.Profiles[0].Profile, pod).Verdict(left.Node(n.Name))
+		v := decide.NewPlain(left, w.options.Profiles[0].Profile).Evaluate(pod).Verdict(left.Node(n.Name))
 		return v != nil && v.Rejection == nil
 	}
 	for _, n := range known.Nodes {

@@ -183,7 +183,7 @@ func (fs *profiles) addRescuers(p *profile, byName map[string]Extension) {
 	for _, name := range p.At[plugins.PostFilter] {
 		if rescue, ok := byName[name].(Rescuer); ok {
 			p.rescue = append(p.rescue, rescuer{plugin: name, ask: func(_ *attempts, b *placement) Rescue {
-				return rescue.Rescue(&b.Attempt, func() *decide.Evaluation { return p.Evaluate(b.Waiting) })
+				return rescue.Rescue(&b.Attempt, func() *decide.Evaluation { return p.Plain().Evaluate(b.Waiting) })
 			}})
 			continue
 		}

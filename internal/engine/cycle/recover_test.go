@@ -413,7 +413,7 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 			}
 		}
 		for _, uid := range sorted(w.pods) {
-			if pod := w.pods[uid]; pod.Spec.NodeName == "" && decide.Evaluate(c, plugins.Default(), c.Pending(pod)).Feasible > 0 {
+			if pod := w.pods[uid]; pod.Spec.NodeName == "" && decide.NewPlain(c, plugins.Default()).Evaluate(c.Pending(pod)).Feasible > 0 {
 				t.Errorf("%s is not placed: %v", pod.Name, w.core.View().Queue.Get(uid))
 			}
 		}
@@ -423,7 +423,7 @@ func struckAt(t *testing.T, moment int, reads plugins.Part) (calls int) {
 		probe := shaped(fmt.Sprint("probe", shape), "1", 20, shape)
 		var best []string
 		truth := anew()
-		for _, v := range decide.Evaluate(truth, plugins.Default(), truth.Pending(probe)).Best() {
+		for _, v := range decide.NewPlain(truth, plugins.Default()).Evaluate(truth.Pending(probe)).Best() {
 			best = append(best, v.Node.Name)
 		}
 		w.put(probe)

@@ -91,7 +91,7 @@ func placeable(truth *cluster.Cluster, rest []*v1.Pod, need int) bool {
 	}
 	for i, p := range rest {
 		asked := truth.Pending(p)
-		e := decide.Evaluate(truth, plugins.Default(), asked)
+		e := decide.NewPlain(truth, plugins.Default()).Evaluate(asked)
 		others := append(append([]*v1.Pod{}, rest[:i]...), rest[i+1:]...)
 		for j := range e.Nodes {
 			if e.Nodes[j].Rejection != nil {

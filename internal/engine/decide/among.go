@@ -13,7 +13,7 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 	r.markFeasible()
 	left, failed := r.askNodes(q)
 	if failed {
-		return d.decidePlainly(p) // which finds the error to report: the first
+		return d.plain.decide(p, d.tie) // which finds the error to report: the first
 	}
 	if len(left) == 0 {
 		return Decision{}

@@ -117,7 +117,7 @@ func TestHugeNode(t *testing.T) {
 // holds holds a decision against the plain evaluator, and every score against its range.
 func holds(t *testing.T, c *cluster.Cluster, d *Decider, p *cluster.Pod, decision Decision) {
 	t.Helper()
-	e := Evaluate(c, d.profile, p)
+	e := NewPlain(c, d.profile).Evaluate(p)
 	if decision.Feasible != e.Feasible {
 		t.Fatalf("%d nodes are feasible, want %d\n%s", decision.Feasible, e.Feasible, describe(e))
 	}

@@ -215,7 +215,7 @@ func TestNodesAreScoredTogether(t *testing.T) {
 			c.SetPod(p)
 		}
 	}
-	e := Evaluate(c, plugins.Default(), c.Pending(alike("new", "new")))
+	e := NewPlain(c, plugins.Default()).Evaluate(c.Pending(alike("new", "new")))
 	if best := e.Best(); e.Err != nil || e.Feasible != nodes || len(best) != 1 || best[0].Node.Name != fmt.Sprintf("node-%d", empty) {
 		t.Errorf("%v, %d feasible, best %v", e.Err, e.Feasible, best)
 	}

@@ -70,6 +70,8 @@ type baseStatic struct {
 // rejected stands for the static of nodes that can take no pod of the classes.
 const rejected = none
 
+// newBase makes a base for all classes of the plan's skeleton, with its nodes grouped by the
+// topologies given.
 func newBase(ix *index, pl *plan, axes []topologyAxis) *base {
 	b := &base{ix: ix, plan: pl, axes: axes}
 	if pl.strangersSummed {

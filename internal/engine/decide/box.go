@@ -34,6 +34,8 @@ func isFull(room *cluster.Room) bool { return room.Pods >= room.MaxPods }
 // hasBothResources reports whether the bounds of a box hold for a node: it has both resources.
 func hasBothResources(room *cluster.Room) bool { return room.CPU > 0 && room.Memory > 0 }
 
+// pointOf computes the point of a node with this room. Products with a reciprocal take the place of
+// divisions; slack allows for their error. It must stay small enough to be inlined.
 func pointOf(room *cluster.Room, balance int8, voted int64) point {
 	cpu, memory := float64(room.PerCPU)*plugins.MaxScore, float64(room.PerMemory)*plugins.MaxScore
 	return point{
@@ -71,6 +73,9 @@ var emptyBox = func() box {
 	return b
 }()
 
+// addPoint makes the box large enough for a point. Every field that bounds a score has to grow here
+// and in joinBox: one that is left out gives a bound that is too low, and a decision that misses
+// the best node.
 func (b *box) addPoint(p *point) {
 	for axis, v := range p.at {
 		b.low[axis], b.high[axis] = min(b.low[axis], v), max(b.high[axis], v)
@@ -83,6 +88,7 @@ func (b *box) addPoint(p *point) {
 	b.balance[0], b.balance[1] = min(b.balance[0], p.balance), max(b.balance[1], p.balance)
 }
 
+// joinBox makes the box large enough for all points of another one.
 func (b *box) joinBox(o *box) {
 	for axis := range axes {
 		b.low[axis], b.high[axis] = min(b.low[axis], o.low[axis]), max(b.high[axis], o.high[axis])

@@ -147,6 +147,8 @@ func (ca *cache) candidatesFor(r *ranking) *candidates {
 	return known
 }
 
+// forgetCandidates forgets the victims that are remembered with a ranking: it is dropped, or its
+// groups and reasons have other numbers since it was rebuilt, or they would hold for one pod only.
 func (ca *cache) forgetCandidates(r *ranking) { delete(ca.candidates, r) }
 
 // bytesOf is about how much memory a ranking takes, with the victims that are remembered for its

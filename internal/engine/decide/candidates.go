@@ -45,6 +45,9 @@ type cost struct {
 	tied    bool               // and would say something else with some of its pods gone, perhaps
 }
 
+// compare orders costs as upstream orders candidates for preemption: fewest violated budgets,
+// lowest highest priority, lowest sum of priorities, fewest victims, and the latest start of the
+// most important victim.
 func (a *cost) compare(b *cost) int {
 	for _, pair := range [...][2]int64{
 		{int64(a.violations), int64(b.violations)}, {int64(a.highest), int64(b.highest)}, {a.sum, b.sum},

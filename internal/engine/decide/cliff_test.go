@@ -346,7 +346,7 @@ func TestRankingsForgetGoneClasses(t *testing.T) {
 		t.Errorf("%d classes have a ranking", n)
 	}
 	for _, r := range d.cache.rankings {
-		if n := len(r.effects); n > 2*idle {
+		if n := len(r.counted.effects); n > 2*idle {
 			t.Errorf("the effects of %d classes are known, where 20 have pods", n)
 		}
 	}

@@ -4,18 +4,31 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
+// countedPods is what a ranking knows of the pods that its tallies count.
+//
+// A pod counts by the look of its class, and spread tallies count the pods of those nodes only that
+// their constraint includes. in says which; it holds as long as no node has come into another
+// domain, which inDomains tells.
+type countedPods struct {
+	in        marks                  // of each node, the spread tallies that count its pods
+	inDomains int                    // what domainChanges was when the tallies were counted
+	effects   map[[2]uint64][]effect // by PodClass.Look of placed pods
+	places    []effect               // by tally of the plan: its tally here, and its part of that
+	marks     tallySet               // scratch space of keepsTallies
+}
+
 // countTallies makes the tallies and counts the placed pods.
 func (r *ranking) countTallies() {
-	r.tallies, r.places, r.effects, r.counts = nil, nil, nil, marks{}
+	r.tallies, r.counted = nil, countedPods{marks: r.counted.marks}
 	if len(r.plan.tallies) == 0 {
 		return
 	}
 
-	r.counts = newMarks(len(r.ix.c.Nodes), r.plan.spreadTallies())
-	r.effects = map[[2]uint64][]effect{}
+	r.counted.in = newMarks(len(r.ix.c.Nodes), r.plan.spreadTallies())
+	r.counted.effects = map[[2]uint64][]effect{}
 	for i := range r.plan.tallies {
 		r.tallies = append(r.tallies, r.plan.tallies[i].startTally(r.ix))
-		r.places = append(r.places, effect{tally: i})
+		r.counted.places = append(r.counted.places, effect{tally: i})
 	}
 
 	r.sumUp()
@@ -24,7 +37,7 @@ func (r *ranking) countTallies() {
 		if n == nil {
 			continue
 		}
-		counts := r.counts.of(n.Index)
+		counts := r.counted.in.of(n.Index)
 		r.plan.countsPodsOf(n, counts)
 		for k := range r.plan.hard {
 			if t := r.tallies[k]; counts.has(k) {
@@ -35,7 +48,7 @@ func (r *ranking) countTallies() {
 
 	r.countPods()
 	r.spreadCounts()
-	r.inDomains = r.domainChanges()
+	r.counted.inDomains = r.domainChanges()
 }
 
 // sumUp merges the tallies of what strangers say into one for each purpose.
@@ -43,7 +56,7 @@ func (r *ranking) sumUp() {
 	kept, sums := r.tallies[:0:0], map[purpose]int{}
 	for i, t := range r.tallies {
 		if !r.plan.tallies[i].strangers || r.plan.combinations <= r.ix.limits.RankingGroups {
-			r.places[i].tally = len(kept)
+			r.counted.places[i].tally = len(kept)
 			kept = append(kept, t)
 			continue
 		}
@@ -57,7 +70,7 @@ func (r *ranking) sumUp() {
 			})
 		}
 		sum := kept[at]
-		r.places[i] = effect{tally: at, part: len(sum.parts)}
+		r.counted.places[i] = effect{tally: at, part: len(sum.parts)}
 		sum.parts = append(sum.parts, tallyPart{t.topology, t.count})
 	}
 
@@ -107,18 +120,18 @@ func (r *ranking) countPods() {
 
 // effectsOf returns what a pod of the class counts in the tallies.
 func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
-	effects, known := r.effects[class.Look]
+	effects, known := r.counted.effects[class.Look]
 	if !known {
 		const few = 1 << 10
-		if len(r.effects) >= few+2*len(r.ix.placed.looks) { // most are of looks whose pods are gone
-			r.effects = map[[2]uint64][]effect{}
+		if len(r.counted.effects) >= few+2*len(r.ix.placed.looks) { // most are of looks whose pods are gone
+			r.counted.effects = map[[2]uint64][]effect{}
 		}
 		effects = r.plan.effectsOf(class)
 		for i := range effects {
-			place := r.places[effects[i].tally]
+			place := r.counted.places[effects[i].tally]
 			effects[i].tally, effects[i].part = place.tally, place.part
 		}
-		r.effects[class.Look] = effects
+		r.counted.effects[class.Look] = effects
 	}
 	return effects
 }
@@ -127,7 +140,7 @@ func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
 // counts, or none, and whether the nodes there have to be regrouped.
 func (r *ranking) countPod(node int32, e effect, sign int64, terminating bool) (domain int32, regroup bool) {
 	t := r.tallies[e.tally]
-	if t.purpose <= spreadSoft && (terminating || !r.counts.of(node).has(e.tally)) {
+	if t.purpose <= spreadSoft && (terminating || !r.counted.in.of(node).has(e.tally)) {
 		return none, false
 	}
 	if t.parts != nil {

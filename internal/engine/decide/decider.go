@@ -2,7 +2,6 @@ package decide
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
@@ -30,6 +29,7 @@ type Decider struct {
 	ix      *index
 	planner *planner
 	cache   *cache
+	plain   *Plain // for what groups of nodes cannot express
 	survey  survey // reused by every decision from a base
 
 	attempted []plugins.Attempted // the filters that are one
@@ -55,7 +55,7 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	planner := newPlanner(ix, profile)
 	d := &Decider{
 		c: c, profile: profile, limits: &limits, meter: meter, tie: newTie(seed),
-		ix: ix, planner: planner, cache: newCache(ix, planner),
+		ix: ix, planner: planner, cache: newCache(ix, planner), plain: &Plain{c, profile, &limits, meter},
 	}
 
 	for _, f := range profile.Filters {
@@ -92,15 +92,12 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 	case n != nil:
 		return Decision{Node: n, Feasible: 1}
 	}
-	switch pl.way {
-	case judged:
-		return d.decideNamedNodes(p)
-	case scanned:
-		return d.decidePlainly(p)
+	if pl.way != ranked {
+		return d.plain.decide(p, d.tie)
 	}
 	questions, ok := pl.questionsFor(d.c, p)
 	if !ok {
-		return d.decideNamedNodes(p)
+		return d.plain.decide(p, d.tie)
 	}
 	held, failed := r.withholdNodes(p, questions, false)
 	defer func() {
@@ -109,7 +106,7 @@ func (d *Decider) Decide(p *cluster.Pod) Decision {
 		}
 	}()
 	if failed {
-		return d.decidePlainly(p) // which finds the error to report: the first
+		return d.plain.decide(p, d.tie) // which finds the error to report: the first
 	}
 	if len(pl.asked)+len(pl.askedScores) > 0 {
 		return d.chooseAmong(r, p, pl, questions)
@@ -124,27 +121,8 @@ func (d *Decider) decisionOf(of choice) Decision {
 	return Decision{Node: d.c.Nodes[of.node], Total: of.total, Feasible: of.feasible}
 }
 
-// Evaluate is the plain way to the same answer.
-func (d *Decider) Evaluate(p *cluster.Pod) *Evaluation {
-	d.meter.Work += effort.CostOfScan(d.c, p)
-	return Evaluate(d.c, d.profile, p)
-}
-
-func (d *Decider) evaluateInAttempt(p *cluster.Pod) *Evaluation {
-	d.meter.Work += effort.CostOfScan(d.c, p)
-	return evaluateInAttempt(d.c, d.profile, p)
-}
-
-// Takes reports whether a node can take a pending pod. Filters are asked about this node alone.
-func (d *Decider) Takes(p *cluster.Pod, n *cluster.Node) bool {
-	d.meter.Work += effort.CostOfDecision * effort.CostOfPod(p)
-	j := prepareFilters(d.c, d.profile, p)
-	if j.err != nil || j.all != nil {
-		return false
-	}
-	_, rejection := j.judgeWithNominated(n)
-	return rejection == nil
-}
+// Plain returns the plain way to decide the same pods. Its work counts as the decider's.
+func (d *Decider) Plain() *Plain { return d.plain }
 
 // tryNominated returns the node that the pod was nominated to if it can take the pod now; no other
 // node is looked at then. As upstream, the nodes that PreFilter plugins name are ignored here.
@@ -183,62 +161,6 @@ func (d *Decider) tryNominated(p *cluster.Pod, r *ranking, pl *plan) (*cluster.N
 		return nil, nil
 	}
 	return n, nil
-}
-
-// decideNamedNodes decides a pod that is rejected as a whole, or that plugins narrow to nodes by
-// name.
-func (d *Decider) decideNamedNodes(p *cluster.Pod) Decision {
-	j := prepareFilters(d.c, d.profile, p)
-	if j.err != nil || j.all != nil {
-		return Decision{Err: j.err}
-	}
-	if j.only == nil {
-		return d.decidePlainly(p)
-	}
-	e := &Evaluation{}
-	for name := range j.only {
-		if n := d.c.Node(name); n != nil {
-			e.Nodes = append(e.Nodes, NodeVerdict{Node: n})
-		}
-	}
-	slices.SortFunc(e.Nodes, func(a, b NodeVerdict) int { return int(a.Node.Index - b.Node.Index) })
-	e.judgeNodes(j)
-	return d.pickFrom(e, p)
-}
-
-// decidePlainly decides the plain way.
-func (d *Decider) decidePlainly(p *cluster.Pod) Decision {
-	e := &Evaluation{}
-	for _, n := range d.c.Nodes {
-		if n != nil {
-			e.Nodes = append(e.Nodes, NodeVerdict{Node: n})
-		}
-	}
-	d.meter.Work += effort.CostOfScan(d.c, p)
-	j := prepareFilters(d.c, d.profile, p)
-	j.left = effort.NewBudget(d.limits, d.c)
-	if j.err != nil || j.all != nil {
-		return Decision{Err: j.err}
-	}
-	e.judgeNodes(j)
-	return d.pickFrom(e, p)
-}
-
-func (d *Decider) pickFrom(e *Evaluation, p *cluster.Pod) Decision {
-	if e.Err == nil && e.Feasible > 1 {
-		e.scoreNodes(d.c, d.profile, p)
-	}
-	if e.Err != nil || e.Feasible == 0 {
-		return Decision{Err: e.Err}
-	}
-	best := e.Best()
-	v := best[d.tie.draw(len(best))]
-	for _, other := range best {
-		if other.Node.Index == d.tie.preferred {
-			v = other
-		}
-	}
-	return Decision{Node: v.Node, Total: v.Total, Feasible: e.Feasible}
 }
 
 // Work is about what all decisions, searches for victims and diagnoses have cost so far, in

@@ -1,9 +1,9 @@
 // Package decide finds the node for a pod: the best of all nodes, not of a sample.
 //
-// There are two ways to the same answer. [Evaluate] is the plain one: it asks every plugin about
-// every node, without a cache, and is written to be read. It is the reference in tests, and what
-// `berth explain` prints. [Decider.Decide] is the fast one. It looks at groups of nodes that can
-// differ only in free room.
+// There are two ways to the same answer. [Plain] asks every plugin about every node, without a
+// cache, and is written to be read. It is the reference in tests, and what `berth explain` prints.
+// [Decider] is the fast way. It looks at groups of nodes that can differ only in free room, and
+// hands over to its own Plain what groups cannot express. What either decides is a [Decision].
 //
 // Whatever the Decider decides is one of the plain evaluator's best nodes, each of these is
 // equally likely, and total, feasible count and reasons are the same. Where a pod needs what

@@ -90,7 +90,7 @@ func TestPlainPreemptionEnds(t *testing.T) {
 		profile.Scorers[i].Weight = maxBuckets // more than groups of nodes can express
 	}
 	d := New(c, profile, 1)
-	if _, pl := d.cache.rankingFor(p); pl.way != scanned {
+	if _, pl := d.cache.rankingFor(p); pl.way != plainly {
 		t.Fatalf("it is decided in way %d", pl.way)
 	}
 	if found := d.Preempt(p); found.Node == nil || found.Node.Name != "node-9" {

@@ -24,6 +24,8 @@ type Failure struct {
 	Plugins, Pending []string
 }
 
+// addRejection counts a rejection of some nodes. All of its reasons count for each node, as in
+// upstream's message, so the numbers may add up to more than there are nodes.
 func (f *Failure) addRejection(plugin string, rejection *plugins.Rejection, nodes int) {
 	for _, reason := range rejection.Reasons {
 		f.Reasons[reason] += nodes

@@ -14,7 +14,7 @@ const manyReasons = 1 << 12
 func (r *ranking) catchUp() {
 	log := &r.ix.c.Log
 	changes, known := log.Since(r.seen)
-	if !known || len(r.reasons) > manyReasons || len(r.statics) > manyReasons+2*len(r.bucket) ||
+	if !known || len(r.reasons.list) > manyReasons || len(r.statics) > manyReasons+2*len(r.bucket) ||
 		len(changes) > len(r.bucket)/2+64 && len(r.tallies) == 0 {
 		r.rebuild()
 		return
@@ -53,12 +53,12 @@ func (r *ranking) catchUp() {
 // another domain, and the pods of this one count where they did.
 func (r *ranking) keepsTallies(node int32) bool {
 	n := r.ix.c.Nodes[node]
-	if n == nil || int(node) >= len(r.bucket) || r.bucket[node] == absent || r.domainChanges() != r.inDomains {
+	if n == nil || int(node) >= len(r.bucket) || r.bucket[node] == absent || r.domainChanges() != r.counted.inDomains {
 		return false
 	}
-	r.marks = r.marks.sized(r.plan.spreadTallies())
-	r.plan.countsPodsOf(n, r.marks)
-	return slices.Equal(r.marks, r.counts.of(node))
+	r.counted.marks = r.counted.marks.sized(r.plan.spreadTallies())
+	r.plan.countsPodsOf(n, r.counted.marks)
+	return slices.Equal(r.counted.marks, r.counted.in.of(node))
 }
 
 // domainChanges counts how often a node has come into another domain of one of the tallies.

@@ -8,44 +8,94 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
+// groupTable finds the groups of a ranking by what their nodes agree in.
+//
+// Each group that has nodes is in byKey or in byLong; the index of one that has lost its last node
+// is in vacant, and its buckets, all empty, are kept for the group that gets the index next.
+type groupTable struct {
+	byKey  map[groupKey]int32
+	byLong map[string]int32 // instead of byKey, if there are more tallies than a groupKey holds
+	vacant []int32          // free indices in groups
+
+	// Most nodes are like the one before, so the group that byKey gave last is looked at first.
+	last    int32 // or none
+	lastKey groupKey
+}
+
+// find returns the index of the group with this key, or the key under which it is to be added.
+func (t *groupTable) find(static int32, values []int64) (index int32, key groupKey, long string, known bool) {
+	key = groupKey{static: static}
+	if len(values) > inKey {
+		long = longKey(static, values)
+		index, known = t.byLong[long]
+		return index, key, long, known
+	}
+
+	copy(key.values[:], values)
+	if t.last != none && t.lastKey == key {
+		return t.last, key, "", true
+	}
+	if index, known = t.byKey[key]; known {
+		t.last, t.lastKey = index, key
+	}
+	return index, key, "", known
+}
+
+// add gives a group its index.
+func (t *groupTable) add(g *group, index int32) {
+	if g.long != "" {
+		t.byLong[g.long] = index
+	} else {
+		t.byKey[g.key] = index
+	}
+}
+
+// remove frees the index of a group, and reports whether the group was in the table.
+func (t *groupTable) remove(g *group, index int32) bool {
+	at, ok := t.byKey[g.key]
+	if g.long != "" {
+		at, ok = t.byLong[g.long]
+	}
+	if !ok || at != index {
+		return false
+	}
+
+	if g.long != "" {
+		delete(t.byLong, g.long)
+	} else {
+		delete(t.byKey, g.key)
+	}
+	if t.last == index {
+		t.last = none
+	}
+	t.vacant = append(t.vacant, index)
+	return true
+}
+
 // groupOf returns the group of nodes with this static and these values, and makes it if there is
 // none.
 func (r *ranking) groupOf(static int32, values []int64) int32 {
-	key, long := groupKey{static: static}, ""
-	if len(values) <= inKey {
-		copy(key.values[:], values)
-		if r.lastGroup != none && r.groups[r.lastGroup].key == key { // as with most nodes
-			return r.lastGroup
-		}
-		if index, ok := r.byKey[key]; ok {
-			r.lastGroup = index
-			return index
-		}
-	} else {
-		long = longKey(static, values)
-		if index, ok := r.byLong[long]; ok {
-			return index
-		}
+	t := &r.inGroups
+	index, key, long, known := t.find(static, values)
+	if known {
+		return index
 	}
+
 	g := &group{key: key, long: long, values: slices.Clone(values)}
-	var index int32
-	if last := len(r.vacant) - 1; last >= 0 {
-		index, r.vacant = r.vacant[last], r.vacant[:last]
+	if last := len(t.vacant) - 1; last >= 0 {
+		index, t.vacant = t.vacant[last], t.vacant[:last]
 		old := r.groups[index]
-		g.buckets, g.inUse = old.buckets, old.inUse // all empty
+		g.buckets, g.inUse = old.buckets, old.inUse
 		r.groups[index] = g
 	} else {
 		index = int32(len(r.groups))
 		r.groups = append(r.groups, g)
 	}
-	if g.long != "" {
-		r.byLong[g.long] = index
-	} else {
-		r.byKey[g.key] = index
-	}
+	t.add(g, index)
 	return index
 }
 
+// longKey is the key of a group with more tallies than a groupKey holds.
 func longKey(static int32, values []int64) string {
 	key := binary.NativeEndian.AppendUint32(make([]byte, 0, 4+8*len(values)), uint32(static))
 	for _, v := range values {
@@ -67,25 +117,7 @@ func (r *ranking) releaseGroup(index int32) {
 		}
 	}
 
-	at, ok := r.byKey[g.key]
-	if g.long != "" {
-		at, ok = r.byLong[g.long]
-	}
-
-	if !ok || at != index {
-		return
-	}
-	if g.long != "" {
-		delete(r.byLong, g.long)
-	} else {
-		delete(r.byKey, g.key)
-	}
-
-	if r.lastGroup == index {
-		r.lastGroup = none
-	}
-	r.vacant = append(r.vacant, index)
-	if r.flat != nil && r.live == index {
+	if r.inGroups.remove(g, index) && r.flat != nil && r.live == index {
 		r.live = none
 	}
 }
@@ -177,10 +209,20 @@ func pickFrom(groups []*group, t *tie) int32 {
 	panic("unreachable: i is below the sum of the lengths")
 }
 
+// staticKey is what two nodes must have in common to share a static. Of a node that an early filter
+// rejects, only the reason counts; early and late are -1 where there is none.
 type staticKey struct {
 	early, late            int16
 	taint, affinity, image int64
 	scored, hostname       bool
+}
+
+// staticTable finds the statics of a ranking: what nodes without their pods score, and what rejects
+// them. Most nodes are like the one before, so the latest is looked at first.
+type staticTable struct {
+	byKey  map[staticKey]int32
+	latest staticKey // that staticOf returned, and
+	index  int32     // its index
 }
 
 // staticOf returns the index of the node's static.
@@ -192,20 +234,23 @@ func (r *ranking) staticOf(n *cluster.Node) int32 {
 	} else if s.late != nil {
 		key.late = s.lateIndex
 	}
-	if len(r.statics) > 0 && key == r.latest.key { // as with most nodes
-		return r.latest.index
+	if len(r.statics) > 0 && key == r.inStatics.latest { // as with most nodes
+		return r.inStatics.index
 	}
-	index, known := r.byStatic[key]
+	index, known := r.inStatics.byKey[key]
 	if !known {
 		kept := s // s itself is not to be allocated for every node
 		index = int32(len(r.statics))
 		r.statics = append(r.statics, &kept)
-		r.byStatic[key] = index
+		r.inStatics.byKey[key] = index
 	}
-	r.latest.key, r.latest.index = key, index
+	r.inStatics.latest, r.inStatics.index = key, index
 	return index
 }
 
+// judgeStatic asks what placements do not change about a node. A node that an early filter rejects
+// is settled: no change of its pods can make it feasible, so it is neither scored nor looked at
+// again until the node itself changes.
 func (r *ranking) judgeStatic(n *cluster.Node) static {
 	pl := r.plan
 	for _, f := range pl.early {

@@ -47,7 +47,7 @@ func TestPreemptorIsNoGuestToItself(t *testing.T) {
 	waiting := *own
 	waiting.Nominated = "" // as the API still has it
 	d.Decide(&waiting)
-	fast, plain := d.Preempt(&waiting), Preempt(c, d.profile, &waiting, d.Evaluate(&waiting))
+	fast, plain := d.Preempt(&waiting), NewPlain(c, d.profile).Preempt(&waiting, d.Plain().Evaluate(&waiting))
 	if fast.Node != plain.Node || fast.Node != c.Node("node-0") {
 		t.Errorf("the nominated pod makes room on %s, the plain way on %s, want node-0", fast.name(), plain.name())
 	}

@@ -31,6 +31,8 @@ type hypothesis struct {
 	judged int            // the number of pods that were removed and put back
 }
 
+// beginNode makes the hypothesis that nothing has changed on a node. Counts are read from the
+// tallies now, so a hypothesis does not outlive a change of its ranking.
 func (t *hypothesis) beginNode(n *cluster.Node) {
 	r := t.r
 	t.node = n.Copy(t.node)
@@ -49,6 +51,9 @@ func (t *hypothesis) beginNode(n *cluster.Node) {
 func (t *hypothesis) addPod(o *cluster.Pod)    { t.node.Add(o); t.countPod(o, 1) }
 func (t *hypothesis) removePod(o *cluster.Pod) { t.node.Take(o); t.countPod(o, -1) }
 
+// countPod counts a pod of the hypothesis in the domains of its node alone. The tallies themselves
+// are not changed: shift says by how much the counts differ from them, for what compares a domain
+// with others.
 func (t *hypothesis) countPod(o *cluster.Pod, sign int64) {
 	if len(t.r.tallies) == 0 {
 		return
@@ -63,7 +68,7 @@ func (t *hypothesis) countPod(o *cluster.Pod, sign int64) {
 		}
 
 		spreads := of.purpose <= spreadSoft
-		if spreads && (o.Terminating || !t.r.counts.of(t.node.Index).has(e.tally)) {
+		if spreads && (o.Terminating || !t.r.counted.in.of(t.node.Index).has(e.tally)) {
 			continue
 		}
 
@@ -90,6 +95,8 @@ func (t *hypothesis) findRejection() (plugin string, rejection *plugins.Rejectio
 	return t.judgeNode()
 }
 
+// judgeNode judges the node as it is in the hypothesis, in the order of the profile: the first
+// plugin to reject the node is what an event names, so a cheaper order would give other messages.
 func (t *hypothesis) judgeNode() (plugin string, rejection *plugins.Rejection) {
 	if t.questions.judges != nil || !t.r.plan.usualOrder {
 		return t.judgeInOrder()

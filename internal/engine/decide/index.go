@@ -98,6 +98,8 @@ func (ix *index) followLog() {
 	ix.synced = ix.c.Log.Len()
 }
 
+// readAnew reads the whole cluster, since the log has forgotten changes that the index has not
+// seen. Versions go on from where they were: what was made before must not look current.
 func (ix *index) readAnew() {
 	ix.synced = ix.c.Log.Len()
 	ix.nodesVersion++
@@ -165,6 +167,8 @@ func (ix *index) updateBalance(node int32) {
 // hasGuests marks the balance of a node that pods are nominated to.
 const hasGuests = -128
 
+// topologyFor returns the topology of a label, which is followed from then on. IDs are never
+// reused, so that an ID in a key cannot come to mean another topology.
 func (ix *index) topologyFor(label string, perNode bool) *topology {
 	key := topologyKey{label, perNode}
 	t, known := ix.topologies[key]

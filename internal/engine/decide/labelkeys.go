@@ -39,6 +39,7 @@ func (k *labelKeys) updateNode(c *cluster.Cluster, node int32) {
 	k.countKeys(before, -1)
 }
 
+// countKeys adds the labels of a node to the counts, or takes them out.
 func (k *labelKeys) countKeys(of nodeKeys, by int) {
 	if of.hostname {
 		k.addNodes(v1.LabelHostname, by)

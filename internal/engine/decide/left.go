@@ -29,7 +29,7 @@ func (r *ranking) askNodes(q questions) (left []int32, failed bool) {
 		group, bucket := r.groupAt(nodes[i]), r.bucket[nodes[i]]
 		step := before[group]
 		if bucket < 0 {
-			step = min(step, r.plan.stepOf(r.reasons[reasonIn(bucket)].plugin))
+			step = min(step, r.plan.stepOf(r.reasons.list[reasonIn(bucket)].plugin))
 		}
 		rejection := q.askBefore(r.plan, step, r.ix.c.Nodes[nodes[i]])
 		switch {

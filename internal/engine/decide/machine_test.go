@@ -182,7 +182,7 @@ func (m *machine) decide(t *draw, pod *v1.Pod) {
 		t.Fatalf("%s: what the class keeps of it, %+v, is of another class", pod.Name, p.Spec())
 	}
 	decision := m.d.Decide(p)
-	e := Evaluate(m.c, m.d.profile, p)
+	e := NewPlain(m.c, m.d.profile).Evaluate(p)
 	if (decision.Err != nil) != (e.Err != nil) {
 		t.Fatalf("errors differ: fast %v, plain %v", decision.Err, e.Err)
 	}
@@ -213,7 +213,7 @@ func (m *machine) decide(t *draw, pod *v1.Pod) {
 	for _, v := range e.Best() {
 		ties = append(ties, v.Node)
 	}
-	if all, err := m.d.Ties(p); err != nil || !slices.Equal(all, ties) {
+	if all, err := m.d.Best(p); err != nil || !slices.Equal(all, ties) {
 		t.Fatalf("%s: the fast way knows of the ties %v (%v), but\n%s", pod.Name, names(all), err, describe(e))
 	}
 	for _, v := range e.Best() {
@@ -254,7 +254,7 @@ func (m *machine) preempt(t *draw, pod *v1.Pod, p *cluster.Pod, e *Evaluation) {
 	if fast, plain := m.d.Diagnose(p), e.Failure(); !slices.Equal(fast.Plugins, plain.Plugins) {
 		t.Fatalf("%s: the fast way names %v, the plain way %v", p.Name, fast.Plugins, plain.Plugins)
 	}
-	fast, plain := m.d.Preempt(p), Preempt(m.c, m.d.profile, p, e)
+	fast, plain := m.d.Preempt(p), NewPlain(m.c, m.d.profile).Preempt(p, e)
 	if (fast.Node == nil) != (plain.Node == nil) || fast.Message != plain.Message || !slices.Equal(fast.Plugins, plain.Plugins) {
 		t.Fatalf("%s: the fast way says %s %q %v, the plain way %s %q %v",
 			p.Name, fast.name(), fast.Message, fast.Plugins, plain.name(), plain.Message, plain.Plugins)

@@ -13,14 +13,14 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	left := effort.NewBudget(d.limits, d.c)
 	if pl.way != ranked {
 		defer func() { d.meter.Work += d.limits.Effort - left.Left }()
-		return preemptPlainly(d.c, d.profile, p, d.evaluateInAttempt(p), left)
+		return d.plain.preempt(p, d.plain.evaluateInAttempt(p), left)
 	}
 	t, known := &hypothesis{r: r, p: p}, d.cache.candidatesFor(r)
 	if len(pl.asked) > 0 {
 		var ok bool
 		if t.questions, ok = pl.questionsFor(d.c, p); !ok {
 			defer func() { d.meter.Work += d.limits.Effort - left.Left }()
-			return preemptPlainly(d.c, d.profile, p, d.evaluateInAttempt(p), left)
+			return d.plain.preempt(p, d.plain.evaluateInAttempt(p), left)
 		}
 		t.plain = prepareFilters(d.c, d.profile, p)
 		known = &candidates{rebuilds: r.rebuilds} // what holds for other pods need not hold for this one
@@ -58,7 +58,7 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 	r, pl := d.cache.rankingFor(p)
 	if pl.way != ranked || len(pl.asked) > 0 {
-		return d.evaluateInAttempt(p).Failure()
+		return d.plain.evaluateInAttempt(p).Failure()
 	}
 
 	held, _ := r.withholdNodes(p, questions{}, true)
@@ -68,8 +68,8 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 		}
 	}()
 
-	if r.merged {
-		return d.evaluateInAttempt(p).Failure()
+	if r.reasons.merged {
+		return d.plain.evaluateInAttempt(p).Failure()
 	}
 	f := &Failure{Nodes: d.c.Len(), Reasons: map[string]int{}}
 	withheld := countByReason(r, held)
@@ -80,7 +80,7 @@ func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
 			if nodes == 0 {
 				continue
 			}
-			own := &r.reasons[id]
+			own := &r.reasons.list[id]
 			if final := withheld[groupReason{int32(i), id}]; final < int(nodes) && r.plan.precedes(plugin, own) {
 				f.addRejection(plugin, rejection, int(nodes)-final)
 				nodes = int32(final)

@@ -34,7 +34,7 @@ func TestPodIsRejectedInTheOrderAtPreFilter(t *testing.T) {
 		}
 		c := benchCluster(1, false)
 		p := c.Pending(benchPod(0, "plain"))
-		if e := Evaluate(c, profile, p); e.Rejector != first {
+		if e := NewPlain(c, profile).Evaluate(p); e.Rejector != first {
 			t.Errorf("%s rejects the pod, want %s", e.Rejector, first)
 		}
 		d := New(c, profile, 1)
@@ -80,7 +80,7 @@ func TestPluginFailsOnNodeThatAnotherRejects(t *testing.T) {
 			c.Nominate(c.Pending(nominated), "node-0")
 			d := New(c, profile, 1)
 			p := c.Pending(benchPod(1, "plain"))
-			fast, plain := d.Decide(p), Evaluate(c, profile, p)
+			fast, plain := d.Decide(p), NewPlain(c, profile).Evaluate(p)
 			if (fast.Err != nil) != before || (plain.Err != nil) != before {
 				t.Errorf("%+v, asked before: %t; the fast way fails with %v, the plain way with %v", f, before, fast.Err, plain.Err)
 			}

@@ -87,6 +87,8 @@ func (c *nodeCounts) all(yield func(node int32, n podCount) bool) {
 	}
 }
 
+// len returns how many nodes have such pods. Only one of the three forms is in use, so the sum is
+// that of one.
 func (c *nodeCounts) len() int { return len(c.few) + len(c.many) + int(c.there) }
 
 // addPods changes the count of a node, and drops the node when nothing is left.
@@ -101,6 +103,8 @@ func (c *nodeCounts) addPods(node int32, by podCount) {
 	}
 }
 
+// addToFew keeps the counts in a short sorted list: most classes have pods on few nodes, and a list
+// of sixteen is searched faster than a map, in a fraction of the memory.
 func (c *nodeCounts) addToFew(node int32, by podCount) {
 	i, known := slices.BinarySearchFunc(c.few, node, func(n nodeCount, node int32) int { return cmp.Compare(n.node, node) })
 	switch {
@@ -123,6 +127,8 @@ func (c *nodeCounts) addToFew(node int32, by podCount) {
 	}
 }
 
+// addToMany keeps the counts in a map, until slots for all nodes up to the highest would take less
+// memory.
 func (c *nodeCounts) addToMany(node int32, by podCount) {
 	n := c.many[node]
 	if n.add(by); n == (podCount{}) {
@@ -140,6 +146,9 @@ func (c *nodeCounts) addToMany(node int32, by podCount) {
 	c.many = nil
 }
 
+// addToSlot keeps the counts by node. It goes back to a map only when that would take less than
+// half the memory, so that a class whose pods come and go at the threshold is not converted each
+// time.
 func (c *nodeCounts) addToSlot(node int32, by podCount) {
 	if missing := int(node) + 1 - len(c.every); missing > 0 {
 		c.every = append(c.every, make([]podCount, missing)...)
@@ -196,6 +205,8 @@ func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool,
 	}
 }
 
+// listLook lists pods under everything by which they are searched. unlistLook takes out exactly the
+// same keys: both must read nothing but the class, which does not change.
 func (p *placed) listLook(pods *lookPods) {
 	p.looks[pods.class.Look] = pods
 	for key, value := range pods.class.Labels {

@@ -46,17 +46,32 @@ type Score struct {
 	Score  int64
 }
 
-// Evaluate asks every plugin about every node.
-func Evaluate(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Evaluation {
-	beginAttempt(profile)
-	return evaluateInAttempt(c, profile, p)
+// Plain decides the plain way: it asks every plugin about every node, and remembers nothing. It is
+// written to be read, and is the reference for the fast way, which has to give the same answers.
+type Plain struct {
+	c       *cluster.Cluster
+	profile *plugins.Profile
+	limits  *effort.Limits
+	meter   *effort.Meter // a Decider's own, or one that nobody reads
+}
+
+// NewPlain returns the plain way to decide pods of a profile in a cluster.
+func NewPlain(c *cluster.Cluster, profile *plugins.Profile) *Plain {
+	limits := effort.DefaultLimits()
+	return &Plain{c: c, profile: profile, limits: &limits, meter: &effort.Meter{}}
+}
+
+// Evaluate says of every node why it cannot take the pod, or what each plugin gives it.
+func (pl *Plain) Evaluate(p *cluster.Pod) *Evaluation {
+	pl.beginAttempt()
+	return pl.evaluateInAttempt(p)
 }
 
 // Rejections returns, for each of some nodes of the cluster, the reasons for which plugins reject
 // the pod there, joined; "" if the node can take it.
-func Rejections(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, nodes []*cluster.Node) []string {
-	beginAttempt(profile)
-	j := prepareFilters(c, profile, p)
+func (pl *Plain) Rejections(p *cluster.Pod, nodes []*cluster.Node) []string {
+	pl.beginAttempt()
+	j := prepareFilters(pl.c, pl.profile, p)
 	list := make([]string, len(nodes))
 	for i, n := range nodes {
 		rejection := j.all
@@ -77,9 +92,16 @@ func Rejections(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, no
 	return list
 }
 
+// Fits reports whether a node can take a pending pod. Filters are asked about this node alone.
+func (pl *Plain) Fits(p *cluster.Pod, n *cluster.Node) bool {
+	pl.meter.Work += effort.CostOfDecision * effort.CostOfPod(p)
+	_, rejection := fitsNow(pl.c, pl.profile, p, n)
+	return rejection == nil
+}
+
 // beginAttempt tells the filters that what follows is a new attempt.
-func beginAttempt(profile *plugins.Profile) {
-	for _, f := range profile.Filters {
+func (pl *Plain) beginAttempt() {
+	for _, f := range pl.profile.Filters {
 		if f, is := f.(plugins.Attempted); is {
 			f.BeginAttempt()
 		}
@@ -87,15 +109,10 @@ func beginAttempt(profile *plugins.Profile) {
 }
 
 // evaluateInAttempt is Evaluate as part of an attempt.
-func evaluateInAttempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *Evaluation {
-	e := &Evaluation{}
-	for _, n := range c.Nodes {
-		if n != nil {
-			e.Nodes = append(e.Nodes, NodeVerdict{Node: n})
-		}
-	}
-
-	j := prepareFilters(c, profile, p)
+func (pl *Plain) evaluateInAttempt(p *cluster.Pod) *Evaluation {
+	pl.meter.Work += effort.CostOfScan(pl.c, p)
+	e := &Evaluation{Nodes: pl.allNodes()}
+	j := prepareFilters(pl.c, pl.profile, p)
 	switch {
 	case j.err != nil:
 		return &Evaluation{Err: j.err}
@@ -109,9 +126,62 @@ func evaluateInAttempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.
 
 	e.judgeNodes(j)
 	if e.Err == nil && e.Feasible > 1 {
-		e.scoreNodes(c, profile, p)
+		e.scoreNodes(pl.c, pl.profile, p)
 	}
 	return e
+}
+
+// decide finds the best node as part of an attempt. Of a pod that plugins narrow to nodes by name,
+// only these are looked at.
+func (pl *Plain) decide(p *cluster.Pod, t *tie) Decision {
+	j := prepareFilters(pl.c, pl.profile, p)
+	j.left = effort.NewBudget(pl.limits, pl.c)
+	if j.err != nil || j.all != nil {
+		return Decision{Err: j.err}
+	}
+
+	e := &Evaluation{}
+	if j.only == nil {
+		pl.meter.Work += effort.CostOfScan(pl.c, p)
+		e.Nodes = pl.allNodes()
+	}
+	for name := range j.only {
+		if n := pl.c.Node(name); n != nil {
+			e.Nodes = append(e.Nodes, NodeVerdict{Node: n})
+		}
+	}
+	slices.SortFunc(e.Nodes, func(a, b NodeVerdict) int { return int(a.Node.Index - b.Node.Index) })
+
+	e.judgeNodes(j)
+	if e.Err == nil && e.Feasible > 1 {
+		e.scoreNodes(pl.c, pl.profile, p)
+	}
+	return e.decisionBy(t)
+}
+
+// allNodes returns the nodes of the cluster, not judged yet, by their index.
+func (pl *Plain) allNodes() (all []NodeVerdict) {
+	for _, n := range pl.c.Nodes {
+		if n != nil {
+			all = append(all, NodeVerdict{Node: n})
+		}
+	}
+	return all
+}
+
+// decisionBy chooses one of the best nodes.
+func (e *Evaluation) decisionBy(t *tie) Decision {
+	if e.Err != nil || e.Feasible == 0 {
+		return Decision{Err: e.Err}
+	}
+	best := e.Best()
+	v := best[t.draw(len(best))]
+	for _, other := range best {
+		if other.Node.Index == t.preferred {
+			v = other
+		}
+	}
+	return Decision{Node: v.Node, Total: v.Total, Feasible: e.Feasible}
 }
 
 // judgeNodes fills in the rejections. Nodes that pods are nominated to are judged one after the
@@ -295,6 +365,7 @@ func prepareFilters(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod
 	return j
 }
 
+// intersect returns the nodes that both allow; nil allows all.
 func intersect(a, b map[string]bool) map[string]bool {
 	if a == nil {
 		return b
@@ -308,6 +379,8 @@ func intersect(a, b map[string]bool) map[string]bool {
 	return both
 }
 
+// rejectEverywhere is the rejection of a pod that plugins narrow to nodes of which none is left, in
+// upstream's words.
 func rejectEverywhere(narrowing []string) *plugins.Rejection {
 	slices.Sort(narrowing)
 	reason := fmt.Sprintf("node(s) didn't satisfy plugin(s) %v simultaneously", narrowing)

@@ -116,9 +116,10 @@ func (pl *plan) planOrder() {
 type way uint8
 
 const (
-	ranked  way = iota // from a ranking
-	judged             // rejected as a whole, or narrowed to nodes by name: no ranking is worth it
-	scanned            // by the plain evaluator
+	ranked way = iota // from a ranking
+	// plainly: groups of nodes cannot express what a plugin asks, or no ranking is worth it, since
+	// the pod is rejected as a whole, or narrowed to nodes by name.
+	plainly
 )
 
 type namedJudge struct {

@@ -48,7 +48,7 @@ func newPlanner(ix *index, profile *plugins.Profile) *planner {
 func (pn *planner) newPlan(p *cluster.Pod) *plan {
 	pl := &plan{example: p}
 	if isInterested(pn.profile, p) {
-		pl.way = scanned
+		pl.way = plainly
 		return pl
 	}
 	if !pn.planPlugins(pl) {
@@ -58,7 +58,7 @@ func (pn *planner) newPlan(p *cluster.Pod) *plan {
 	pn.planRoom(pl)
 	pn.planTallies(pl)
 	if pl.maxRoom >= maxBuckets || pn.needsScan(pl) {
-		pl.way = scanned
+		pl.way = plainly
 	}
 	return pl
 }
@@ -73,7 +73,7 @@ func (pn *planner) planPlugins(pl *plan) bool {
 	}
 	for _, s := range pn.profile.Scorers {
 		if !pn.planScorer(pl, s) {
-			pl.way = scanned
+			pl.way = plainly
 			return false
 		}
 	}
@@ -120,7 +120,7 @@ func (pn *planner) planFilter(pl *plan, f plugins.Filter) bool {
 	case plugins.Spreader:
 		hard, err := f.Hard(pn.c, pl.example)
 		if err != nil {
-			pl.way = judged
+			pl.way = plainly
 			return false
 		}
 		pl.hard = hard
@@ -129,7 +129,7 @@ func (pn *planner) planFilter(pl *plan, f plugins.Filter) bool {
 		return true
 	case plugins.TermCounter:
 		if pl.example.Class.TermError != nil {
-			pl.way = judged
+			pl.way = plainly
 			return false
 		}
 		pl.filtersPods = true
@@ -142,14 +142,10 @@ func (pn *planner) planFilter(pl *plan, f plugins.Filter) bool {
 	switch {
 	case reads&plugins.Others != 0:
 		judge := f.Filter(pn.c, pl.example)
-		if judge.Err != nil || judge.All != nil || judge.Only != nil {
-			pl.way = judged
-			return false
-		}
-		if judge.Node == nil {
+		if judge.Err == nil && judge.All == nil && judge.Only == nil && judge.Node == nil {
 			return true
 		}
-		pl.way = scanned
+		pl.way = plainly
 		return false
 	case reads&plugins.Objects != 0:
 		if appliesTo(f, pn.c, pl.example) {
@@ -162,7 +158,7 @@ func (pn *planner) planFilter(pl *plan, f plugins.Filter) bool {
 	judge := f.Filter(pn.c, pl.example)
 	switch {
 	case judge.Err != nil, judge.All != nil, judge.Only != nil:
-		pl.way = judged
+		pl.way = plainly
 		return false
 	case judge.Node == nil:
 		return true

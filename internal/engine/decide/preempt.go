@@ -41,13 +41,12 @@ func (p *Preemption) Text() string {
 
 // Preempt looks at every node that the evaluation rejects for a reason that removing pods could
 // change, and picks the one whose victims cost least.
-func Preempt(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation) Preemption {
-	return preemptPlainly(c, profile, p, e, nil)
-}
+func (pl *Plain) Preempt(p *cluster.Pod, e *Evaluation) Preemption { return pl.preempt(p, e, nil) }
 
-// preemptPlainly is Preempt with bounded effort. Once that is used up, it chooses among the
+// preempt is Preempt with bounded effort. Once that is used up, it chooses among the
 // candidates found so far.
-func preemptPlainly(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, e *Evaluation, left *effort.Budget) Preemption {
+func (pl *Plain) preempt(p *cluster.Pod, e *Evaluation, left *effort.Budget) Preemption {
+	c, profile := pl.c, pl.profile
 	var nominated *plugins.Rejection
 	if n := c.Node(p.Nominated); n != nil {
 		if v := e.Verdict(n); v != nil {

@@ -37,11 +37,7 @@ type ranking struct {
 	bucket []int16
 	at     []position
 	// fine has the fine scores of nodes in buckets; nil if no plugin has any. See plugins.Scoring.
-	fine   []int64
-	counts marks // of each node, the spread tallies that count its pods
-	// inDomains is what domainChanges was when the tallies were counted.
-	inDomains int
-	marks     tallySet // scratch space
+	fine []int64
 
 	// flat replaces the buckets of groups while at most one group has nodes that are not settled;
 	// otherwise it is nil. live is that group, or none; settledOnes are the groups of settled nodes
@@ -50,26 +46,12 @@ type ranking struct {
 	live        int32
 	settledOnes map[int]int32
 
-	byStatic map[staticKey]int32
-	latest   struct { // that staticOf returned
-		key   staticKey
-		index int32
-	}
-
-	effects map[[2]uint64][]effect // by PodClass.Look of placed pods
-	places  []effect               // by tally of the plan: its tally here, and its part of that
-
-	byKey     map[groupKey]int32
-	byLong    map[string]int32 // instead of byKey, if there are more tallies than a groupKey holds
-	lastGroup int32            // that byKey gave, or none
-	values    []int64          // scratch space
-	vacant    []int32          // free indices in groups
-	reasons   []reason
-	byText    map[string]int16 // indices in reasons
-	text      []byte           // space for a key of byText
-	// merged: some reasons stand for several that differ in their texts alone. Why a pod fits
-	// nowhere is then worked out the plain way.
-	merged bool
+	// Where to find what is in the lists of the sheet, and what counts in its tallies.
+	inStatics staticTable
+	inGroups  groupTable
+	counted   countedPods
+	reasons   reasonTable
+	values    []int64 // scratch space: of the node that is put into a group
 
 	rebuilds      int   // how often the whole cluster was read
 	filterVersion int   // counts changes of the tallies that filter
@@ -96,6 +78,8 @@ type position struct {
 	place int32
 }
 
+// newRanking reads the whole cluster for a plan. From then on the ranking costs a look at every
+// placement, which is why a class has to deserve one; see earn.go.
 func newRanking(ix *index, space *rankScratch, p *plan) *ranking {
 	r := &ranking{sheet: sheet{ix: ix, scratch: &space.sheetScratch, plan: p}, space: space}
 	r.rebuild()
@@ -105,7 +89,7 @@ func newRanking(ix *index, space *rankScratch, p *plan) *ranking {
 // bytes is about how much memory the ranking takes.
 func (r *ranking) bytes() int {
 	const alone = 8 << 10 // for a cluster of any size
-	n := alone + 8*len(r.fine) + 2*len(r.bucket) + 8*len(r.at) + len(r.counts.bits)
+	n := alone + 8*len(r.fine) + 2*len(r.bucket) + 8*len(r.at) + len(r.counted.in.bits)
 	if r.flat == nil {
 		// The buckets, half as large again as what is in them.
 		n += 6*len(r.bucket) + 24*(r.plan.maxRoom+1)*len(r.groups)
@@ -113,11 +97,11 @@ func (r *ranking) bytes() int {
 	for _, t := range r.tallies {
 		n += 8*len(t.count) + 4*len(t.included)
 	}
-	n += effectBytes*len(r.effects) + len(r.key.signature) + bulkBytes*r.plan.example.Class.Bulk
+	n += effectBytes*len(r.counted.effects) + len(r.key.signature) + bulkBytes*r.plan.example.Class.Bulk
 	return n
 }
 
-// effectBytes is about how much memory a class takes in ranking.effects.
+// effectBytes is about how much memory a class takes in countedPods.effects.
 const effectBytes = 64
 
 // rebuild reads the whole cluster anew.
@@ -130,9 +114,9 @@ func (r *ranking) rebuild() {
 		r.fine = make([]int64, len(c.Nodes))
 	}
 
-	r.byStatic, r.statics = map[staticKey]int32{}, nil
-	r.groups, r.byKey, r.byLong, r.vacant, r.lastGroup = nil, map[groupKey]int32{}, map[string]int32{}, nil, none
-	r.reasons, r.byText, r.merged = nil, map[string]int16{}, false
+	r.statics, r.inStatics = nil, staticTable{byKey: map[staticKey]int32{}}
+	r.groups, r.inGroups = nil, groupTable{byKey: map[groupKey]int32{}, byLong: map[string]int32{}, last: none}
+	r.reasons = reasonTable{byText: map[string]int16{}, text: r.reasons.text}
 	r.countTallies()
 	for i := range r.bucket {
 		r.bucket[i] = absent
@@ -200,6 +184,8 @@ func (r *ranking) groupAt(node int32) int32 {
 	return r.live
 }
 
+// followPod counts a pod that came to a node or left it, first in the tallies, which may move other
+// nodes to other groups, and then on its own node, which must be judged by the new counts.
 func (r *ranking) followPod(change *cluster.Change, sign int64) {
 	if len(r.tallies) > 0 {
 		for _, e := range r.effectsOf(change.Class) {
@@ -330,32 +316,9 @@ func (r *ranking) roomBut(node int32, but types.UID) int16 {
 	return int16(sum)
 }
 
-// reasonOf returns the index of a reason. Beyond Limits.Reasons, those of a plugin are one, except
-// that preemption can help with some.
+// reasonOf returns the index of a reason; see reasonTable.
 func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
-	text := append(r.text[:0], plugin...)
-	if rejection.Unresolvable {
-		text = append(text, 1)
-	}
-	name := len(text)
-	for _, s := range rejection.Reasons {
-		text = append(append(text, 0), s...)
-	}
-	r.text = text
-
-	id, known := r.byText[string(text)]
-	if !known && len(r.reasons) >= r.ix.limits.Reasons {
-		r.merged = true
-		text = append(text[:name], 2)
-		id, known = r.byText[string(text)]
-	}
-
-	if !known {
-		id = int16(len(r.reasons))
-		r.reasons = append(r.reasons, reason{plugin, rejection})
-		r.byText[string(text)] = id
-	}
-	return id
+	return r.reasons.indexOf(plugin, rejection, r.ix.limits.Reasons)
 }
 
 // moveNode moves a node to another bucket of its group.

@@ -53,10 +53,10 @@ func TestMoreReasonsThanABucketHasRoomFor(t *testing.T) {
 	if decision := d.Decide(p); decision.Node != nil {
 		t.Fatalf("%s is found, where something lacks", decision.Node.Name)
 	}
-	if r, _ := d.cache.rankingFor(p); !r.merged || len(r.reasons) != d.limits.Reasons+1 {
-		t.Errorf("%d reasons, merged: %t", len(r.reasons), r.merged)
+	if r, _ := d.cache.rankingFor(p); !r.reasons.merged || len(r.reasons.list) != d.limits.Reasons+1 {
+		t.Errorf("%d reasons, merged: %t", len(r.reasons.list), r.reasons.merged)
 	}
-	if fast, plain := d.Diagnose(p).Message(""), Evaluate(c, d.profile, p).Message(""); fast != plain {
+	if fast, plain := d.Diagnose(p).Message(""), NewPlain(c, d.profile).Evaluate(p).Message(""); fast != plain {
 		t.Errorf("the fast way says\n%s\nthe plain way\n%s", fast, plain)
 	}
 	c.RemovePod(types.UID("pod-" + last))

@@ -82,6 +82,8 @@ func (s *domainCounts) fitTallies(tallies int) {
 	}
 }
 
+// countsOf returns what the tallies count in the domains of a group's nodes. It is scratch space:
+// valid until the next call.
 func (r *sheet) countsOf(g *group) *domainCounts {
 	s := &r.scratch.counts
 	s.fitTallies(len(r.tallies))
@@ -107,6 +109,9 @@ func (r *sheet) judgeTallies(s *domainCounts) (plugin string, rejection *plugins
 	return "", nil
 }
 
+// judgeSpread judges by the hard spread constraints. They come first among the tallies, so the loop
+// ends with the last of them. A node without the label is rejected for that even if a later
+// constraint is exceeded, as upstream does it.
 func (r *sheet) judgeSpread(s *domainCounts) *plugins.Rejection {
 	for k, t := range r.tallies {
 		switch {
@@ -121,6 +126,10 @@ func (r *sheet) judgeSpread(s *domainCounts) *plugins.Rejection {
 	return nil
 }
 
+// judgeAffinity judges by required affinity and anti-affinity, the pod's own and that of others.
+// The reasons have upstream's order: affinity that is not met, then the pod's own anti-affinity,
+// then that of others. A pod that matches its own affinity may be the first of its series, but only
+// while no pod counts for any of its terms.
 func (r *sheet) judgeAffinity(s *domainCounts) *plugins.Rejection {
 	var repelled, repelledByOthers, attracted bool
 	for k, t := range r.tallies {
@@ -157,6 +166,8 @@ type bounds struct {
 	votesLow, votesHigh   int64
 }
 
+// findBounds finds the extremes of the raw scores over the feasible nodes alone, as upstream
+// normalises: so a node that becomes infeasible may change the scores of all others.
 func (r *sheet) findBounds() bounds {
 	b := bounds{spreadLow: math.MaxInt64, votesLow: math.MaxInt64, votesHigh: math.MinInt64}
 	for _, g := range r.groups {

@@ -112,6 +112,8 @@ func (s *summit) nth(n int, top peak) int32 {
 	return none
 }
 
+// nthIn returns the nth of a block's numbers with this height. The caller knows from the block's
+// peak that there are so many.
 func (s *summit) nthIn(block, n int, height int16) int32 {
 	for i := block << 6; ; i++ {
 		if s.numbers[i] == height {
@@ -136,6 +138,7 @@ func peakOf(numbers []int16) peak {
 	return peak{height, many}
 }
 
+// joinPeaks returns the peak of several blocks.
 func joinPeaks(peaks []peak) peak {
 	top := peak{height: foot}
 	for _, p := range peaks {
@@ -144,6 +147,7 @@ func joinPeaks(peaks []peak) peak {
 	return top
 }
 
+// with returns the higher of two peaks, or both as one if they are equally high.
 func (p peak) with(o peak) peak {
 	switch {
 	case o.height > p.height:

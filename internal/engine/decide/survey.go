@@ -313,6 +313,9 @@ func (s *survey) lacksNominatedRoom(node int32) bool {
 	return rejection != nil
 }
 
+// chooseNode finds the best node. Groups are judged and scored as a ranking's are; what is left,
+// the score for room, is bounded cell by cell, so that most of a tree is never looked at. As
+// upstream, nothing is scored if only one node is feasible.
 func (s *survey) chooseNode() choice {
 	s.buildGroups()
 	feasible := s.markFeasible()

@@ -123,7 +123,7 @@ func TestTiesAreBrokenEvenly(t *testing.T) {
 	d := New(c, plugins.Default(), 1)
 	d.limits.LeafSize = 4
 	p := c.Pending(benchPod(1, "anti"))
-	best := Evaluate(c, d.profile, p).Best()
+	best := NewPlain(c, d.profile).Evaluate(p).Best()
 	if len(best) < 10 {
 		t.Fatalf("%d nodes are best: too few for the test", len(best))
 	}

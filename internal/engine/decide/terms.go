@@ -77,6 +77,8 @@ func newTerms(version int) terms {
 	}
 }
 
+// addPod counts a placed pod. Only pods with terms that nobody had before change version: whatever
+// was decided from the terms stays valid while pods with known terms come and go.
 func (t *terms) addPod(class *cluster.PodClass) {
 	if !class.HasAffinity() {
 		return
@@ -119,10 +121,14 @@ func (t *terms) listUsers(users *termUsers) {
 	t.shrink()
 }
 
+// shrink gives back the tables of maps that have become small; see cluster.Shrunk.
 func (t *terms) shrink() {
 	t.byLabel, t.alsoByLabel = cluster.Shrunk(t.byLabel, &t.most[0]), cluster.Shrunk(t.alsoByLabel, &t.most[1])
 }
 
+// listBy lists users under the labels of which a pod must have one to be matched by the selector,
+// and under others where there are no such labels. A label's first users stand in byLabel, since
+// most labels have no second, and a list for each would cost more than all else here.
 func (t *terms) listBy(users *termUsers, selector *rules.Selector) {
 	of, everybody := cluster.RequiredLabels(selector)
 	if everybody {
@@ -165,6 +171,9 @@ func (t *terms) removePod(class *cluster.PodClass) {
 	}
 }
 
+// dropUnused forgets users without pods, in bulk, because each drop changes version, and with it
+// everything that was made from the terms. Sayings that were remembered may name such users, and go
+// with them.
 func (t *terms) dropUnused() {
 	t.version++
 	gone := func(users *termUsers) bool { return users.pods == 0 }

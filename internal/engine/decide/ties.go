@@ -5,9 +5,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 )
 
-// Ties returns all nodes that Decide may choose for a pending pod which is nominated to none: the
+// Best returns all nodes that Decide may choose for a pending pod which is nominated to none: the
 // best ones, by their index. There are none if no node can take the pod.
-func (d *Decider) Ties(p *cluster.Pod) ([]*cluster.Node, error) {
+func (d *Decider) Best(p *cluster.Pod) ([]*cluster.Node, error) {
 	d.ix.followLog()
 	d.meter.Work += effort.CostOfDecision
 	if d.ix.selectsTooMuch(p) {
@@ -39,8 +39,9 @@ func (d *Decider) Ties(p *cluster.Pod) ([]*cluster.Node, error) {
 	return ties, nil
 }
 
+// tiesPlainly is Best for pods that no ranking can decide.
 func (d *Decider) tiesPlainly(p *cluster.Pod) ([]*cluster.Node, error) {
-	e := d.evaluateInAttempt(p)
+	e := d.plain.evaluateInAttempt(p)
 	var ties []*cluster.Node
 	for _, v := range e.Best() {
 		ties = append(ties, v.Node)

@@ -29,6 +29,7 @@ type topology struct {
 
 const none = int32(-1)
 
+// newTopology reads the domain of every node.
 func newTopology(c *cluster.Cluster, key string, perNode bool) *topology {
 	t := &topology{key: key, perNode: perNode, values: map[string]int32{}}
 	for i := range c.Nodes {
@@ -91,6 +92,8 @@ func (t *topology) readDomain(n *cluster.Node, node int32) int32 {
 	return domain
 }
 
+// linkNode puts a node into the list of its domain. The lists run through arrays by node, so that a
+// change of a domain allocates nothing. A topology per node has none: the node is its domain.
 func (t *topology) linkNode(node, domain int32) {
 	t.domain[node] = domain
 	if domain != none && !t.perNode {
@@ -98,6 +101,8 @@ func (t *topology) linkNode(node, domain int32) {
 	}
 }
 
+// unlinkNode takes a node out of its domain. A domain that has lost its last node is free, and its
+// number is given to the next new one: who keeps numbers has to notice that by changes.
 func (t *topology) unlinkNode(node, domain int32) {
 	t.domain[node] = none
 	if domain == none || t.perNode {

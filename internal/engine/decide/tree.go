@@ -36,6 +36,8 @@ type cell struct {
 // spot is where a node is in the tree of its group.
 type spot struct{ cell, place int32 }
 
+// newTree returns a tree without nodes: its root is an empty leaf, so that no operation has to ask
+// for a missing root.
 func newTree() *tree {
 	t := &tree{}
 	t.root = t.newLeaf(none)
@@ -62,6 +64,8 @@ func (b *base) isAlike(node, other int32) bool {
 	return b.votesOf(node) == b.votesOf(other) && sameRoom(b.roomOf(node), b.roomOf(other))
 }
 
+// sameRoom ignores pod slots. That holds only between nodes that are not full, as all nodes of a
+// tree are: then any of them can take one more pod.
 func sameRoom(a, b *cluster.Room) bool {
 	return a.RequestedCPU == b.RequestedCPU && a.RequestedMemory == b.RequestedMemory && a.NonZeroCPU == b.NonZeroCPU &&
 		a.NonZeroMemory == b.NonZeroMemory && a.CPU == b.CPU && a.Memory == b.Memory
@@ -77,6 +81,9 @@ func (t *tree) addToLeaf(b *base, i, node int32, p *point) {
 	c.box.addPoint(p)
 }
 
+// insertNode puts a node into its leaf. The depth is bounded by twice the binary logarithm of the
+// number of nodes, and a little: nodes that drift to one side, as those do that are being filled,
+// would else make a list of the tree.
 func (t *tree) insertNode(b *base, node int32) {
 	p := b.pointAt(node)
 	i, depth := t.root, 0
@@ -114,6 +121,7 @@ func (t *tree) rebuild(b *base) {
 	t.fillLeaf(b, t.root, all)
 }
 
+// all appends the nodes below a cell.
 func (t *tree) all(i int32, nodes []int32) []int32 {
 	if c := &t.cells[i]; c.left != none {
 		return t.all(c.right, t.all(c.left, nodes))
@@ -150,6 +158,8 @@ func (t *tree) splitOff(b *base, i int32) {
 	t.addToLeaf(b, alone, node, &odd)
 }
 
+// replaceCell puts a cell where another is below its parent, or at the root. Parents are the
+// caller's to set.
 func (t *tree) replaceCell(above, old, by int32) {
 	switch {
 	case above == none:
@@ -237,6 +247,9 @@ func (t *tree) fillLeaf(b *base, i int32, nodes []int32) {
 	}
 }
 
+// removeNode takes a node out. A small leaf gets an exact box again, and so do the cells above it,
+// up to where nothing changes: boxes that only grow would in time let every search through. The box
+// of a large leaf, whose nodes are alike, is that of any of them.
 func (t *tree) removeNode(b *base, node int32) {
 	at := b.spots[node]
 	c := &t.cells[at.cell]

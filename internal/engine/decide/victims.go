@@ -214,7 +214,7 @@ func (t *hypothesis) judgeAsIs(n *cluster.Node) *plugins.Rejection {
 	}
 	plugin, rejection := r.judgeGroup(r.groups[r.groupAt(n.Index)])
 	if bucket := r.bucket[n.Index]; bucket < 0 {
-		if own := &r.reasons[reasonIn(bucket)]; !r.plan.precedes(plugin, own) {
+		if own := &r.reasons.list[reasonIn(bucket)]; !r.plan.precedes(plugin, own) {
 			return own.rejection
 		}
 	}

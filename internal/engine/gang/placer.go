@@ -170,7 +170,7 @@ func (p *Placer) tryAgain(m *Member) (placed bool, err error) {
 	n := p.Cluster.Node(p.Earlier.Reached[m.Pod.UID])
 	class := m.Waiting.Class
 	if n == nil || class.HasAffinity() || len(class.Spec.TopologySpreadConstraints)+len(class.Spec.ResourceClaims) > 0 ||
-		len(p.Profile.Outside)+len(p.Profile.Extenders) > 0 || !p.Decider.Takes(m.Asked, n) {
+		len(p.Profile.Outside)+len(p.Profile.Extenders) > 0 || !p.Decider.Plain().Fits(m.Asked, n) {
 		return p.tryMember(m)
 	}
 	return p.takeNode(m, decide.Decision{Node: n, Feasible: 1})

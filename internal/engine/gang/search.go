@@ -130,7 +130,7 @@ func (s *search) firstNodeFor(m *Member) int32 {
 
 // feasibleNodes lists the nodes from the first on that can take a member, the best first.
 func (s *search) feasibleNodes(m *Member, first int32) (verdicts []*decide.NodeVerdict, feasible int) {
-	e := s.Decider.Evaluate(m.Asked)
+	e := s.Decider.Plain().Evaluate(m.Asked)
 	if e.Err != nil {
 		return nil, 0
 	}

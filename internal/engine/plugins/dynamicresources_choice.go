@@ -94,7 +94,9 @@ func onlyRequest(claim *resourcev1.ResourceClaim) *resourcev1.ExactDeviceRequest
 }
 
 // onlyDevices are the slices with these devices, and those that are taken: they use counters.
-func (x *deviceIndex) onlyDevices(own []*resourcev1.ResourceSlice, devices map[structured.DeviceID]bool) (list []*resourcev1.ResourceSlice) {
+func (x *deviceIndex) onlyDevices(
+	own []*resourcev1.ResourceSlice, devices map[structured.DeviceID]bool,
+) (list []*resourcev1.ResourceSlice) {
 	for _, slice := range own {
 		only := *slice
 		only.Spec.Devices = nil
@@ -230,7 +232,9 @@ func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet
 func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, parts []part) (order []int) {
 	const rounding = 1e-6
 	whole := float64(f.devices.Whole())
-	room := fragmentation.Room{CPU: n.Size.MilliCPU - n.Requested.MilliCPU, Memory: n.Size.Memory - n.Requested.Memory, WholeCPU: n.Size.MilliCPU}
+	room := fragmentation.Room{
+		CPU: n.Size.MilliCPU - n.Requested.MilliCPU, Memory: n.Size.Memory - n.Requested.Memory, WholeCPU: n.Size.MilliCPU,
+	}
 	task := f.taskOf(p)
 	amounts := make([]int64, len(parts))
 	for i := range parts {

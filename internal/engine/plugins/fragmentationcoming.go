@@ -62,7 +62,8 @@ func chooseNodes(selector map[string]string, required *v1.NodeSelector) (choice 
 	if len(selector) == 0 && required == nil {
 		return nil, ""
 	}
-	choice, key = &nodeChoice{selector: labels.SelectorFromSet(selector), labels: selector, required: required}, labels.Set(selector).String()
+	choice = &nodeChoice{selector: labels.SelectorFromSet(selector), labels: selector, required: required}
+	key = labels.Set(selector).String()
 	if required != nil {
 		terms := readRequired(required)
 		choice.terms = &terms

@@ -119,7 +119,8 @@ func (f *Fragmentation) WhatComes(c *cluster.Cluster) (list []Coming) {
 // argumentOf is a kind of pods as an argument: importing what was learnt is giving it.
 func (f *Fragmentation) argumentOf(s *comingShape) FragmentationTask {
 	t := FragmentationTask{Weight: max(1, s.task.Weight), Requests: v1.ResourceList{
-		v1.ResourceCPU: *resource.NewMilliQuantity(s.task.CPU, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(s.task.Memory, resource.BinarySI),
+		v1.ResourceCPU:    *resource.NewMilliQuantity(s.task.CPU, resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(s.task.Memory, resource.BinarySI),
 	}}
 	if s.task.Amount > 0 {
 		t.Requests[f.resource] = *resource.NewQuantity(s.task.Amount*f.devices.Unit/f.devices.Whole(), resource.DecimalSI)

@@ -120,7 +120,8 @@ func (k keeper) recreateCommand(kind, name, patch string) string {
 // recreateJob creates the Job anew, for its template cannot be changed. The labels and the selector
 // that name the Job's UID are left to the API server.
 func (k keeper) recreateJob(template string) string {
-	const anew = `{"spec":{"selector":null,"template":{"metadata":{"labels":{"controller-uid":null,"batch.kubernetes.io/controller-uid":null}}}}}`
+	const anew = `{"spec":{"selector":null,"template":{"metadata":{"labels":` +
+		`{"controller-uid":null,"batch.kubernetes.io/controller-uid":null}}}}}`
 	patch, err := strategicpatch.MergeStrategicMergeMapPatchUsingLookupPatchMeta(podSchema, parseFields(anew),
 		parseFields(inTemplate(template)))
 	if err != nil {

@@ -58,8 +58,8 @@ func (e *explainer) explainEviction() error {
 // evictionFixes returns changes that would let the pod stay.
 func (e *explainer) evictionFixes(node *v1.Node, t *v1.Taint) []Change {
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
-	s := &search{bench: b}
-	list := []Change{s.untaintEdit(verdict{node: e.c.Node(node.Name)}, []taint{{t}}).Change}
+	f := &fixer{bench: b}
+	list := []Change{f.untaintEdit(verdict{node: e.c.Node(node.Name)}, []taint{{t}}).Change}
 	first := func(p *v1.Pod) { // of the tolerations that match, the first counts
 		p.Spec.Tolerations = append([]v1.Toleration{tolerationOf(t)}, p.Spec.Tolerations...)
 	}

@@ -202,7 +202,7 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	on := e.pod.Node
 	e.c.RemovePod(e.pod.UID)
 	defer func() { e.c.Place(e.pod, on) }()
-	evaluation := decide.Evaluate(e.c, profile, waiting)
+	evaluation := decide.NewPlain(e.c, profile).Evaluate(waiting)
 	if evaluation.Err != nil {
 		return evaluation.Err
 	}

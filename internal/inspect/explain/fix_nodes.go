@@ -14,14 +14,14 @@ import (
 )
 
 // fixTaints proposes to tolerate the taints that keep the pod off a node, or to remove them.
-func (s *search) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
+func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 	type set struct {
 		taints []taint
 		nodes  []verdict
 	}
 	sets := map[string]*set{}
 	for _, v := range nodes {
-		list := s.untoleratedBy(plugin, v.node)
+		list := f.untoleratedBy(plugin, v.node)
 		var names []string
 		for _, t := range list {
 			names = append(names, t.ToString())
@@ -43,14 +43,14 @@ func (s *search) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 		if len(set.nodes) > 1 {
 			where = fmt.Sprintf("%d nodes", len(set.nodes))
 		}
-		edits = append(edits, s.onPod("Tolerate", fmt.Sprintf("tolerate %s (on %s)", key, where), size, func(p *v1.Pod) {
+		edits = append(edits, f.onPod("Tolerate", fmt.Sprintf("tolerate %s (on %s)", key, where), size, func(p *v1.Pod) {
 			for _, t := range set.taints {
 				p.Spec.Tolerations = append(p.Spec.Tolerations, tolerationOf(t.Taint))
 			}
 		}))
 		const tried = 2 // of those with the same taints, the ones with most room
 		for _, v := range sortRoomiest(set.nodes)[:min(tried, len(set.nodes))] {
-			edits = append(edits, s.untaintEdit(v, set.taints))
+			edits = append(edits, f.untaintEdit(v, set.taints))
 		}
 	}
 	return edits
@@ -63,7 +63,7 @@ func tolerationOf(t *v1.Taint) v1.Toleration {
 	return v1.Toleration{Key: t.Key, Operator: v1.TolerationOpEqual, Value: t.Value, Effect: t.Effect}
 }
 
-func (s *search) untaintEdit(v verdict, taints []taint) *edit {
+func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 	name := v.node.Name
 	alter := func(n *v1.Node) {
 		n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints), func(have v1.Taint) bool {
@@ -82,25 +82,25 @@ func (s *search) untaintEdit(v verdict, taints []taint) *edit {
 
 	if len(states) > 0 {
 		text := fmt.Sprintf("%s recovers, so that it is no longer tainted %s", name, strings.Join(states, ", "))
-		return s.onNode("RecoverNode", name, text, "", 45, alter)
+		return f.onNode("RecoverNode", name, text, "", 45, alter)
 	}
 
 	text := fmt.Sprintf("remove the taint %s from %s", strings.Join(names, ", "), name)
-	return s.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 40+10*len(taints), alter)
+	return f.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 40+10*len(taints), alter)
 }
 
 // fixCordons proposes to uncordon a node.
-func (s *search) fixCordons(_ string, nodes []verdict) (edits []*edit) {
+func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
 	const tried = 3
 	for _, v := range sortRoomiest(nodes)[:min(tried, len(nodes))] {
 		name := v.node.Name
-		edits = append(edits, s.onNode("Uncordon", name, "uncordon "+name, "kubectl uncordon "+name, 8, func(n *v1.Node) {
+		edits = append(edits, f.onNode("Uncordon", name, "uncordon "+name, "kubectl uncordon "+name, 8, func(n *v1.Node) {
 			n.Spec.Unschedulable = false
 			n.Spec.Taints = slices.DeleteFunc(slices.Clone(n.Spec.Taints),
 				func(t v1.Taint) bool { return t.Key == v1.TaintNodeUnschedulable })
 		}))
 	}
-	return append(edits, s.onPod("Tolerate", "tolerate "+v1.TaintNodeUnschedulable+":NoSchedule, that is, cordons", 25, func(p *v1.Pod) {
+	return append(edits, f.onPod("Tolerate", "tolerate "+v1.TaintNodeUnschedulable+":NoSchedule, that is, cordons", 25, func(p *v1.Pod) {
 		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{
 			Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule,
 		})
@@ -109,15 +109,15 @@ func (s *search) fixCordons(_ string, nodes []verdict) (edits []*edit) {
 
 // newNodes proposes to add a node like an existing one. One node of each kind is tried, the
 // smallest first.
-func (s *search) newNodes() (edits []*edit) {
+func (f *fixer) newNodes(like []verdict) (edits []*edit) {
 	type sort struct{ labels, size int32 }
 	kinds := map[sort]*v1.Node{}
 	var order []sort
-	for i := range s.verdicts {
-		n := s.verdicts[i].node
+	for i := range like {
+		n := like[i].node
 		key := sort{n.Labels.ID, n.Size.ID}
 		if kinds[key] == nil {
-			kinds[key] = s.w.Node(n.Name)
+			kinds[key] = f.w.Node(n.Name)
 			order = append(order, key)
 		}
 	}
@@ -134,7 +134,7 @@ func (s *search) newNodes() (edits []*edit) {
 			Change: Change{Kind: "AddNode", Object: "node/" + like.Name, Text: "add one more node like " + like.Name},
 			size:   60, add: simulate.NodeLike(like, like.Name+"-more"), like: like.Name,
 		}
-		if s.tryEdits(e) != "" {
+		if f.tryEdits(e) != "" {
 			if edits = append(edits, e); len(edits) == wanted {
 				break
 			}
@@ -146,11 +146,11 @@ func (s *search) newNodes() (edits []*edit) {
 
 // nodeAffinity proposes to drop the requirements that a node does not meet, or a node that meets
 // them.
-func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
+func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	seen := map[string]bool{}
 	for _, v := range sortRoomiest(nodes) {
-		missing := plugins.MissingLabels(s.pod, v.node)
-		terms := s.unmetTerm(v)
+		missing := plugins.MissingLabels(f.pod, v.node)
+		terms := f.unmetTerm(v)
 		key := strings.Join(missing, ",") + "|" + terms.unmetKey()
 		if seen[key] || len(missing) == 0 && terms == nil {
 			continue
@@ -173,13 +173,13 @@ func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 			words = append(words, "relax the required node affinity: "+terms.requirementText())
 			drops = append(drops, terms.dropFrom)
 		}
-		edits = append(edits, s.onPod("RelaxNodeAffinity", strings.Join(words, ", and "), 15+5*len(missing)+
+		edits = append(edits, f.onPod("RelaxNodeAffinity", strings.Join(words, ", and "), 15+5*len(missing)+
 			terms.editSize(), func(p *v1.Pod) {
 			for _, drop := range drops {
 				drop(p)
 			}
 		}))
-		if e := s.labelledNode(v, missing, terms); e != nil {
+		if e := f.labelledNode(v, missing, terms); e != nil {
 			edits = append(edits, e)
 		}
 	}
@@ -190,7 +190,7 @@ func (s *search) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 // labelledNode proposes to add a node with the labels that the pod requires; nil if labels cannot
 // help. That an existing node has them is not proposed: only its owner knows whether they are true
 // of it.
-func (s *search) labelledNode(v verdict, missing []string, terms *unmet) *edit {
+func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	wanted := map[string]string{}
 	for _, label := range missing {
 		key, value, _ := strings.Cut(label, "=")
@@ -216,7 +216,7 @@ func (s *search) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 		words = append(words, key+"="+wanted[key])
 	}
 
-	like := s.w.Node(v.node.Name)
+	like := f.w.Node(v.node.Name)
 	with := like.DeepCopy()
 	with.Labels = labels.Merge(with.Labels, wanted)
 	return &edit{

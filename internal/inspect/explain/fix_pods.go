@@ -17,14 +17,14 @@ import (
 
 // oneGone proposes, for some of the nodes, to delete the least important pod whose removal
 // satisfies the plugin there.
-func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits []*edit) {
+func (f *fixer) oneGone(plugin string, nodes []verdict, reason string) (edits []*edit) {
 	const tried, perNode = 3, 24
 	for _, v := range nodes[:min(tried, len(nodes))] {
 		pods := slices.Clone(v.node.Pods)
-		slices.SortFunc(pods, s.byLoss)
+		slices.SortFunc(pods, f.byLoss)
 		for _, p := range pods[:min(perNode, len(pods))] {
-			if s.isRemovable(p) && s.acceptsWithout(plugin, v.node, p) {
-				edits = append(edits, s.deletePods("DeletePod", fmt.Sprintf("delete pod %s from %s%s", s.nameOf(p),
+			if f.isRemovable(p) && f.acceptsWithout(plugin, v.node, p) {
+				edits = append(edits, f.deletePods("DeletePod", fmt.Sprintf("delete pod %s from %s%s", f.nameOf(p),
 					v.node.Name, reason), []*cluster.Pod{p}))
 				break
 			}
@@ -36,15 +36,15 @@ func (s *search) oneGone(plugin string, nodes []verdict, reason string) (edits [
 // isRemovable reports whether deleting the pod helps. It does not if the pod is leaving anyway, or
 // if a controller replaces it: the replacement may get the room first, even one of lower priority,
 // because the pending pod may be in back-off at that moment.
-func (s *search) isRemovable(p *cluster.Pod) bool { return !p.Terminating && p.Class.Controller == nil }
+func (f *fixer) isRemovable(p *cluster.Pod) bool { return !p.Terminating && p.Class.Controller == nil }
 
 // byLoss orders pods by how little is lost with them: those that a budget protects come last.
-func (s *search) byLoss(a, b *cluster.Pod) int {
-	return cmp.Or(boolCompare(s.isProtected(a), s.isProtected(b)), byValue(a, b))
+func (f *fixer) byLoss(a, b *cluster.Pod) int {
+	return cmp.Or(boolCompare(f.isProtected(a), f.isProtected(b)), byValue(a, b))
 }
 
 // isProtected reports whether a disruption budget does not allow the pod to go now.
-func (s *search) isProtected(p *cluster.Pod) bool { return len(s.brokenBudgets([]*cluster.Pod{p})) > 0 }
+func (f *fixer) isProtected(p *cluster.Pod) bool { return len(f.brokenBudgets([]*cluster.Pod{p})) > 0 }
 
 // byValue orders pods by how important they are.
 func byValue(a, b *cluster.Pod) int {
@@ -55,12 +55,12 @@ func byValue(a, b *cluster.Pod) int {
 }
 
 // acceptsWithout reports whether the plugin accepts the node once other pods have gone.
-func (s *search) acceptsWithout(plugin string, n *cluster.Node, pods ...*cluster.Pod) bool {
-	back := s.removePods(pods)
+func (f *fixer) acceptsWithout(plugin string, n *cluster.Node, pods ...*cluster.Pod) bool {
+	back := f.removePods(pods)
 	defer back()
-	for _, f := range s.w.Profile(s.object.Spec.SchedulerName).Filters {
-		if f.Name() == plugin {
-			j := judge{plugin, f.Filter(s.c, s.pod)}
+	for _, by := range f.w.Profile(f.object.Spec.SchedulerName).Filters {
+		if by.Name() == plugin {
+			j := judge{plugin, by.Filter(f.c, f.pod)}
 			return j.Err == nil && j.rejectionOn(n) == nil
 		}
 	}
@@ -68,33 +68,33 @@ func (s *search) acceptsWithout(plugin string, n *cluster.Node, pods ...*cluster
 }
 
 // fixPorts proposes to free a host port, or to do without it.
-func (s *search) fixPorts(_ string, nodes []verdict) (edits []*edit) {
-	taken := s.takenPorts(nodes)
+func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
+	taken := f.takenPorts(nodes)
 	best := slices.Clone(nodes)
 	slices.SortStableFunc(best, func(a, b verdict) int {
-		return cmp.Compare(len(plugins.PortHolders(s.pod, a.node)), len(plugins.PortHolders(s.pod, b.node)))
+		return cmp.Compare(len(plugins.PortHolders(f.pod, a.node)), len(plugins.PortHolders(f.pod, b.node)))
 	})
 	const tried = 3
 	for _, v := range best[:min(tried, len(best))] {
-		holders := plugins.PortHolders(s.pod, v.node)
-		if slices.ContainsFunc(holders, func(o *cluster.Pod) bool { return !s.isRemovable(o) }) {
+		holders := plugins.PortHolders(f.pod, v.node)
+		if slices.ContainsFunc(holders, func(o *cluster.Pod) bool { return !f.isRemovable(o) }) {
 			continue
 		}
 		var names []string
 		for _, o := range holders {
-			names = append(names, s.nameOf(o))
+			names = append(names, f.nameOf(o))
 		}
-		edits = append(edits, s.deletePods("FreePort", fmt.Sprintf("free the port on %s: delete pod %s", v.node.Name,
+		edits = append(edits, f.deletePods("FreePort", fmt.Sprintf("free the port on %s: delete pod %s", v.node.Name,
 			strings.Join(names, ", ")), holders))
 	}
-	if s.object.Spec.HostNetwork { // the API server would set the port again
+	if f.object.Spec.HostNetwork { // the API server would set the port again
 		return edits
 	}
 	var names []string
 	for _, port := range taken {
 		names = append(names, port.String())
 	}
-	return append(edits, s.onPod("DropHostPort", "do not ask for the host port "+strings.Join(names, ", "), 25, func(p *v1.Pod) {
+	return append(edits, f.onPod("DropHostPort", "do not ask for the host port "+strings.Join(names, ", "), 25, func(p *v1.Pod) {
 		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 			for i := range list {
 				for j := range list[i].Ports {
@@ -108,10 +108,10 @@ func (s *search) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 }
 
 // takenPorts are those of the pending pod's host ports that are in use on some of the nodes.
-func (s *search) takenPorts(nodes []verdict) (taken []cluster.Port) {
-	for _, mine := range s.pod.Class.Ports.List {
+func (f *fixer) takenPorts(nodes []verdict) (taken []cluster.Port) {
+	for _, mine := range f.pod.Class.Ports.List {
 		if slices.ContainsFunc(nodes, func(v verdict) bool {
-			return slices.ContainsFunc(plugins.PortHolders(s.pod, v.node), func(o *cluster.Pod) bool {
+			return slices.ContainsFunc(plugins.PortHolders(f.pod, v.node), func(o *cluster.Pod) bool {
 				return slices.ContainsFunc(o.Class.Ports.List, mine.Conflicts)
 			})
 		}) {
@@ -123,7 +123,7 @@ func (s *search) takenPorts(nodes []verdict) (taken []cluster.Port) {
 
 // fixAntiAffinity proposes to delete pods that the pending one has anti-affinity to, or that have
 // anti-affinity to it.
-func (s *search) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) {
+func (f *fixer) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	const tried, most = 4, 4
 	type option struct {
 		node *cluster.Node
@@ -135,7 +135,7 @@ func (s *search) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit)
 		if !slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin && !r.Unresolvable }) {
 			continue
 		}
-		if pods := s.inTheWay(v.node, most); len(pods) > 0 {
+		if pods := f.inTheWay(v.node, most); len(pods) > 0 {
 			options = append(options, option{v.node, pods})
 		}
 		if len(options) > 64 {
@@ -147,10 +147,10 @@ func (s *search) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit)
 	for _, o := range options[:min(tried, len(options))] {
 		var names []string
 		for _, p := range o.pods {
-			names = append(names, s.nameOf(p))
+			names = append(names, f.nameOf(p))
 		}
 		slices.Sort(names)
-		edits = append(edits, s.deletePods("DeletePod", fmt.Sprintf("delete pod %s, which %s is too near to",
+		edits = append(edits, f.deletePods("DeletePod", fmt.Sprintf("delete pod %s, which %s is too near to",
 			strings.Join(names, ", "), o.node.Name), o.pods))
 	}
 
@@ -160,21 +160,21 @@ func (s *search) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit)
 // inTheWay lists the pods in the node's domains that conflict with the pending pod by the
 // anti-affinity of either. It returns none if there are more than most, or if one of them cannot be
 // removed.
-func (s *search) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
-	namespaces := s.c.NamespaceLabels(s.pod.Namespace())
-	for _, other := range s.c.Nodes {
+func (f *fixer) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
+	namespaces := f.c.NamespaceLabels(f.pod.Namespace())
+	for _, other := range f.c.Nodes {
 		if other == nil {
 			continue
 		}
 		for _, o := range other.Pods {
 			theirs := slices.ContainsFunc(o.Class.RequiredAntiAffinity, func(t cluster.Term) bool {
-				return inSameDomain(n, other, t.TopologyKey) && t.Matches(s.pod.Class, namespaces)
+				return inSameDomain(n, other, t.TopologyKey) && t.Matches(f.pod.Class, namespaces)
 			})
-			ours := slices.ContainsFunc(s.pod.Class.RequiredAntiAffinity, func(t cluster.Term) bool {
-				return inSameDomain(n, other, t.TopologyKey) && t.Matches(o.Class, s.c.NamespaceLabels(o.Namespace()))
+			ours := slices.ContainsFunc(f.pod.Class.RequiredAntiAffinity, func(t cluster.Term) bool {
+				return inSameDomain(n, other, t.TopologyKey) && t.Matches(o.Class, f.c.NamespaceLabels(o.Namespace()))
 			})
 			if theirs || ours {
-				if list = append(list, o); len(list) > most || !s.isRemovable(o) {
+				if list = append(list, o); len(list) > most || !f.isRemovable(o) {
 					return nil
 				}
 			}
@@ -191,13 +191,13 @@ func inSameDomain(a, b *cluster.Node, key string) bool {
 }
 
 // addCompanion proposes to run a pod that the pending one's affinity requires.
-func (s *search) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
+func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	if t.LabelSelector == nil || len(t.LabelSelector.MatchLabels) == 0 || len(t.LabelSelector.MatchExpressions) > 0 ||
 		t.NamespaceSelector != nil {
 		return nil
 	}
 
-	namespace := s.object.Namespace
+	namespace := f.object.Namespace
 	if len(t.Namespaces) > 0 {
 		namespace = t.Namespaces[0]
 	}
@@ -205,7 +205,7 @@ func (s *search) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	for _, v := range sortRoomiest(nodes)[:min(3, len(nodes))] {
 		object := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "companion", UID: "companion", Labels: t.LabelSelector.MatchLabels},
-			Spec:       v1.PodSpec{NodeName: v.node.Name, SchedulerName: s.object.Spec.SchedulerName},
+			Spec:       v1.PodSpec{NodeName: v.node.Name, SchedulerName: f.object.Spec.SchedulerName},
 		}
 		e := &edit{
 			Change: Change{
@@ -215,11 +215,11 @@ func (s *search) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 			},
 			size: 35,
 			set: func() func() {
-				s.c.SetPod(object)
-				return func() { s.c.RemovePod(object.UID) }
+				f.c.SetPod(object)
+				return func() { f.c.RemovePod(object.UID) }
 			},
 		}
-		if s.tryEdits(e) != "" {
+		if f.tryEdits(e) != "" {
 			return e
 		}
 	}
@@ -228,18 +228,18 @@ func (s *search) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 }
 
 // fixPriority proposes a priority class with which the pod preempts others.
-func (s *search) fixPriority() []*edit {
-	profile := s.w.Profile(s.object.Spec.SchedulerName)
-	if s.preempts || profile == nil || !profile.Preemption {
+func (f *fixer) fixPriority() []*edit {
+	profile := f.w.Profile(f.object.Spec.SchedulerName)
+	if f.preempts || profile == nil || !profile.Preemption {
 		return nil
 	}
-	never := s.object.Spec.PreemptionPolicy != nil && *s.object.Spec.PreemptionPolicy == v1.PreemptNever
-	for _, class := range s.classes {
-		if class.Value < s.pod.Class.Priority || class.Value == s.pod.Class.Priority && !never || neverPreempts(class) {
+	never := f.object.Spec.PreemptionPolicy != nil && *f.object.Spec.PreemptionPolicy == v1.PreemptNever
+	for _, class := range f.classes {
+		if class.Value < f.pod.Class.Priority || class.Value == f.pod.Class.Priority && !never || neverPreempts(class) {
 			continue
 		}
 		text := fmt.Sprintf("give it the priority class %s (%d), so that it preempts ", class.Name, class.Value)
-		if e := s.withClass("RaisePriority", text, 50, class.Name, class.Value); e != nil {
+		if e := f.withClass("RaisePriority", text, 50, class.Name, class.Value); e != nil {
 			return []*edit{e}
 		}
 	}
@@ -248,13 +248,13 @@ func (s *search) fixPriority() []*edit {
 	}
 
 	// A pod's policy is that of its class, and that of a class cannot be changed.
-	name := cmp.Or(s.object.Spec.PriorityClassName, "priority") + "-preempting"
-	if slices.ContainsFunc(s.classes, func(c *schedulingv1.PriorityClass) bool { return c.Name == name }) {
+	name := cmp.Or(f.object.Spec.PriorityClassName, "priority") + "-preempting"
+	if slices.ContainsFunc(f.classes, func(c *schedulingv1.PriorityClass) bool { return c.Name == name }) {
 		return nil
 	}
-	value := s.pod.Class.Priority
+	value := f.pod.Class.Priority
 	text := fmt.Sprintf("give it a new priority class %s of the same value (%d) that may preempt, so that it preempts ", name, value)
-	e := s.withClass("AllowPreemption", text, 30, name, value)
+	e := f.withClass("AllowPreemption", text, 30, name, value)
 	if e == nil {
 		return nil
 	}
@@ -267,19 +267,19 @@ func neverPreempts(class *schedulingv1.PriorityClass) bool {
 }
 
 // withClass gives the pod a priority class. It returns nil if the pod then preempts nobody.
-func (s *search) withClass(kind, text string, size int, name string, value int32) *edit {
-	e := s.onPod(kind, text, size, func(p *v1.Pod) {
+func (f *fixer) withClass(kind, text string, size int, name string, value int32) *edit {
+	e := f.onPod(kind, text, size, func(p *v1.Pod) {
 		lower := v1.PreemptLowerPriority
 		p.Spec.PriorityClassName, p.Spec.Priority, p.Spec.PreemptionPolicy = name, &value, &lower
 	})
 
 	e.preempts = true
-	if s.tryEdits(e) == "" || len(e.preempted.Victims) == 0 {
+	if f.tryEdits(e) == "" || len(e.preempted.Victims) == 0 {
 		return nil
 	}
 
 	victims := e.preempted.Victims
-	e.Text += answer.List(len(victims), func(i int) string { return s.nameOf(victims[i]) })
+	e.Text += answer.List(len(victims), func(i int) string { return f.nameOf(victims[i]) })
 	switch n := e.preempted.Violations; {
 	case n == 0:
 		return e

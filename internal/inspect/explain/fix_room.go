@@ -16,7 +16,7 @@ import (
 
 // lowerRequests proposes, for every set of resources that nodes lack, the smallest reduction of the
 // requests.
-func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
+func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	type option struct {
 		short []plugins.Shortage
 		part  float64 // how much of the requests has to go
@@ -26,7 +26,7 @@ func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 		if int64(len(v.node.Pods)) >= v.node.Size.Pods {
 			continue
 		}
-		o := option{short: plugins.Shortages(s.pod, v.node)}
+		o := option{short: plugins.Shortages(f.pod, v.node)}
 		var names []string
 		possible := len(o.short) > 0
 		for _, short := range o.short {
@@ -45,7 +45,7 @@ func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 		var lower []func(*v1.Pod)
 		possible := true
 		for _, short := range o.short {
-			word, do := s.lowerRequest(short)
+			word, do := f.lowerRequest(short)
 			if possible = possible && do != nil; possible {
 				words, lower = append(words, word), append(lower, do)
 			}
@@ -53,7 +53,7 @@ func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 		if !possible {
 			continue
 		}
-		edits = append(edits, s.onPod("LowerRequest", strings.Join(words, ", and "), 10*len(words)+int(40*o.part), func(p *v1.Pod) {
+		edits = append(edits, f.onPod("LowerRequest", strings.Join(words, ", and "), 10*len(words)+int(40*o.part), func(p *v1.Pod) {
 			for _, do := range lower {
 				do(p)
 			}
@@ -64,9 +64,9 @@ func (s *search) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 
 // lowerRequest reduces the request of the container that requests most. It returns nil if that
 // container requests no more than is missing.
-func (s *search) lowerRequest(short plugins.Shortage) (text string, do func(*v1.Pod)) {
+func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free
-	if requests := podLevel(s.object); requests != nil {
+	if requests := podLevel(f.object); requests != nil {
 		if have := rules.Amount(short.Name, requests[short.Name]); have > excess {
 			to := roundAmount(short.Name, have-excess)
 			return fmt.Sprintf("lower the pod's %s request from %s to %s", short.Name, short.Text(have), to), func(p *v1.Pod) {
@@ -77,8 +77,8 @@ func (s *search) lowerRequest(short plugins.Shortage) (text string, do func(*v1.
 	}
 
 	which, most := -1, int64(0)
-	for i := range s.object.Spec.Containers {
-		if have := rules.Amount(short.Name, s.object.Spec.Containers[i].Resources.Requests[short.Name]); have > most {
+	for i := range f.object.Spec.Containers {
+		if have := rules.Amount(short.Name, f.object.Spec.Containers[i].Resources.Requests[short.Name]); have > most {
 			which, most = i, have
 		}
 	}
@@ -88,8 +88,8 @@ func (s *search) lowerRequest(short plugins.Shortage) (text string, do func(*v1.
 	}
 	to := roundAmount(short.Name, most-excess)
 	text = fmt.Sprintf("lower the %s request from %s to %s", short.Name, short.Text(most), to)
-	if len(s.object.Spec.Containers) > 1 {
-		text += " (container " + s.object.Spec.Containers[which].Name + ")"
+	if len(f.object.Spec.Containers) > 1 {
+		text += " (container " + f.object.Spec.Containers[which].Name + ")"
 	}
 
 	return text, func(p *v1.Pod) { setAmount(&p.Spec.Containers[which].Resources, short.Name, *to) }
@@ -123,7 +123,7 @@ func roundAmount(name v1.ResourceName, n int64) *resource.Quantity {
 }
 
 // makeRoom proposes to delete the fewest and least important pods of a node so that this one fits.
-func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
+func (f *fixer) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 	const tried, most = 3, 8
 	type option struct {
 		node    *cluster.Node
@@ -132,27 +132,27 @@ func (s *search) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 	}
 	var options []option
 	for _, v := range nodes {
-		if pods := s.leastToGo(v.node, most); len(pods) > 0 {
+		if pods := f.leastToGo(v.node, most); len(pods) > 0 {
 			options = append(options, option{v.node, pods, slices.MaxFunc(pods, byPriority).Class.Priority})
 		}
 	}
 
 	slices.SortStableFunc(options, func(a, b option) int {
-		return cmp.Or(cmp.Compare(len(s.brokenBudgets(a.pods)), len(s.brokenBudgets(b.pods))),
-			cmp.Compare(max(a.highest-s.pod.Class.Priority, 0), max(b.highest-s.pod.Class.Priority, 0)),
+		return cmp.Or(cmp.Compare(len(f.brokenBudgets(a.pods)), len(f.brokenBudgets(b.pods))),
+			cmp.Compare(max(a.highest-f.pod.Class.Priority, 0), max(b.highest-f.pod.Class.Priority, 0)),
 			cmp.Compare(len(a.pods), len(b.pods)), cmp.Compare(a.highest, b.highest), cmp.Compare(a.node.Name, b.node.Name))
 	})
 
 	for _, o := range options[:min(tried, len(options))] {
 		var names []string
 		for _, p := range o.pods {
-			names = append(names, s.nameOf(p))
+			names = append(names, f.nameOf(p))
 		}
 		text := fmt.Sprintf("delete pod %s from %s", names[0], o.node.Name)
 		if len(names) > 1 {
 			text = fmt.Sprintf("delete %d pods from %s (%s)", len(names), o.node.Name, strings.Join(names, ", "))
 		}
-		edits = append(edits, s.deletePods("DeletePod", text, o.pods))
+		edits = append(edits, f.deletePods("DeletePod", text, o.pods))
 	}
 
 	return edits
@@ -163,8 +163,8 @@ func byPriority(a, b *cluster.Pod) int { return cmp.Compare(a.Class.Priority, b.
 // leastToGo picks pods of the node whose removal makes room: those of lower priority than the
 // pending pod first, and of these the ones that help most. It returns nil if that takes more than
 // most.
-func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
-	short := plugins.Shortages(s.pod, n)
+func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
+	short := plugins.Shortages(f.pod, n)
 	slots := int64(len(n.Pods)) - n.Size.Pods + 1
 	for i := range short {
 		if short[i].Wanted > short[i].Size {
@@ -172,7 +172,7 @@ func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 		}
 	}
 
-	pods := slices.DeleteFunc(slices.Clone(n.Pods), func(p *cluster.Pod) bool { return !s.isRemovable(p) })
+	pods := slices.DeleteFunc(slices.Clone(n.Pods), func(p *cluster.Pod) bool { return !f.isRemovable(p) })
 	helps := func(p *cluster.Pod) (part float64) {
 		for i := range short {
 			part += min(1, float64(p.Class.Requests.Of(short[i].Name))/(float64(short[i].Wanted)-float64(short[i].Free)))
@@ -181,8 +181,8 @@ func (s *search) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	}
 
 	slices.SortFunc(pods, func(a, b *cluster.Pod) int {
-		x, y := a.Class.Priority >= s.pod.Class.Priority, b.Class.Priority >= s.pod.Class.Priority
-		return cmp.Or(boolCompare(s.isProtected(a), s.isProtected(b)), boolCompare(x, y), cmp.Compare(helps(b), helps(a)), byValue(a, b))
+		x, y := a.Class.Priority >= f.pod.Class.Priority, b.Class.Priority >= f.pod.Class.Priority
+		return cmp.Or(boolCompare(f.isProtected(a), f.isProtected(b)), boolCompare(x, y), cmp.Compare(helps(b), helps(a)), byValue(a, b))
 	})
 
 	var going []*cluster.Pod

@@ -46,8 +46,8 @@ func (u *unmet) requirementText() string {
 
 // unmetTerm returns the term that the node comes closest to; nil if the node meets a term, or if
 // all terms select nodes by name.
-func (s *search) unmetTerm(v verdict) *unmet {
-	a := s.pod.Spec().Affinity
+func (f *fixer) unmetTerm(v verdict) *unmet {
+	a := f.pod.Spec().Affinity
 	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil
 	}
@@ -97,31 +97,31 @@ func (u *unmet) dropFrom(p *v1.Pod) {
 }
 
 // fixSpread proposes to relax topology spread constraints.
-func (s *search) fixSpread(string, []verdict) (edits []*edit) {
-	constraints := s.pod.Spec().TopologySpreadConstraints
+func (f *fixer) fixSpread(string, []verdict) (edits []*edit) {
+	constraints := f.pod.Spec().TopologySpreadConstraints
 	for i := range constraints {
 		c := &constraints[i]
 		if c.WhenUnsatisfiable != v1.DoNotSchedule {
 			continue
 		}
 		name := "the spread over " + c.TopologyKey
-		if e := s.leastSkew(i, c); e != nil {
+		if e := f.leastSkew(i, c); e != nil {
 			edits = append(edits, e)
 		}
 		if c.NodeTaintsPolicy == nil || *c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor {
 			honor := v1.NodeInclusionPolicyHonor
-			edits = append(edits, s.onPod("HonorTaints",
+			edits = append(edits, f.onPod("HonorTaints",
 				name+": leave nodes that the pod does not tolerate out of the count (nodeTaintsPolicy: Honor)", 11,
 				func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].NodeTaintsPolicy = &honor }))
 		}
-		if hash := "pod-template-hash"; s.object.Labels[hash] != "" && !slices.Contains(c.MatchLabelKeys, hash) {
-			edits = append(edits, s.onPod("CountRevision",
+		if hash := "pod-template-hash"; f.object.Labels[hash] != "" && !slices.Contains(c.MatchLabelKeys, hash) {
+			edits = append(edits, f.onPod("CountRevision",
 				name+": count the pods of this revision only (matchLabelKeys: pod-template-hash)", 11, func(p *v1.Pod) {
 					own := &p.Spec.TopologySpreadConstraints[i]
 					own.MatchLabelKeys = append(own.MatchLabelKeys, hash)
 				}))
 		}
-		edits = append(edits, s.onPod("SoftenSpread",
+		edits = append(edits, f.onPod("SoftenSpread",
 			name+": prefer it instead of requiring it (whenUnsatisfiable: ScheduleAnyway)", 20, func(p *v1.Pod) {
 				own := &p.Spec.TopologySpreadConstraints[i]
 				own.WhenUnsatisfiable, own.MinDomains = v1.ScheduleAnyway, nil
@@ -132,23 +132,23 @@ func (s *search) fixSpread(string, []verdict) (edits []*edit) {
 }
 
 // leastSkew finds the smallest maxSkew that lets the pod run; nil if none does.
-func (s *search) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
+func (f *fixer) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 	with := func(skew int32) *edit {
 		text := fmt.Sprintf("the spread over %s: raise maxSkew from %d to %d", c.TopologyKey, c.MaxSkew, skew)
-		return s.onPod("RaiseMaxSkew", text, 10+int(min(skew-c.MaxSkew, 9)),
+		return f.onPod("RaiseMaxSkew", text, 10+int(min(skew-c.MaxSkew, 9)),
 			func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].MaxSkew = skew })
 	}
 
 	low, high := c.MaxSkew, c.MaxSkew+1
 	const most = 1 << 16
-	for s.tryEdits(with(high)) == "" {
+	for f.tryEdits(with(high)) == "" {
 		if low, high = high, 2*high; high > most {
 			return nil
 		}
 	}
 
 	for low+1 < high {
-		if mid := (low + high) / 2; s.tryEdits(with(mid)) == "" {
+		if mid := (low + high) / 2; f.tryEdits(with(mid)) == "" {
 			low = mid
 		} else {
 			high = mid
@@ -159,19 +159,20 @@ func (s *search) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 
 // podAffinity proposes to drop a term, to delete the pods that violate it, or to start the pod that
 // it requires.
-func (s *search) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
-	if a := s.object.Spec.Affinity; a != nil {
+func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
+	if a := f.object.Spec.Affinity; a != nil {
 		if a.PodAffinity != nil {
 			for i, t := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 				text := fmt.Sprintf("prefer the pod affinity to %s over %s instead of requiring it",
 					selectorText(t.LabelSelector), t.TopologyKey)
-				edits = append(edits, s.onPod("SoftenPodAffinity", text, 20, func(p *v1.Pod) {
+				edits = append(edits, f.onPod("SoftenPodAffinity", text, 20, func(p *v1.Pod) {
 					own := p.Spec.Affinity.PodAffinity
 					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
 						v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
-					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
+					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(
+						own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
 				}))
-				if e := s.addCompanion(nodes, &t); e != nil {
+				if e := f.addCompanion(nodes, &t); e != nil {
 					edits = append(edits, e)
 				}
 			}
@@ -180,17 +181,18 @@ func (s *search) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 			for i, t := range a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 				text := fmt.Sprintf("prefer the pod anti-affinity to %s over %s instead of requiring it",
 					selectorText(t.LabelSelector), t.TopologyKey)
-				edits = append(edits, s.onPod("SoftenPodAntiAffinity", text, 20, func(p *v1.Pod) {
+				edits = append(edits, f.onPod("SoftenPodAntiAffinity", text, 20, func(p *v1.Pod) {
 					own := p.Spec.Affinity.PodAntiAffinity
 					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
 						v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
-					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
+					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(
+						own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
 				}))
 			}
 		}
 	}
 
-	return append(edits, s.fixAntiAffinity(plugin, nodes)...)
+	return append(edits, f.fixAntiAffinity(plugin, nodes)...)
 }
 
 func selectorText(s *metav1.LabelSelector) string {

@@ -14,17 +14,17 @@ import (
 )
 
 // provideVolumes proposes to create or bind what claims need.
-func (s *search) provideVolumes(string, []verdict) []*edit { return s.forClaims(s.fixMissing) }
+func (f *fixer) provideVolumes(string, []verdict) []*edit { return f.forClaims(f.fixMissing) }
 
 // moveVolumes proposes to move data to a volume that more nodes can reach.
-func (s *search) moveVolumes(string, []verdict) []*edit { return s.forClaims(s.farAway) }
+func (f *fixer) moveVolumes(string, []verdict) []*edit { return f.forClaims(f.farAway) }
 
 // forClaims proposes a change for each claim, and all of them together: one claim alone does not
 // help where two are missing.
-func (s *search) forClaims(propose func(v *v1.Volume, claim string) *edit) (edits []*edit) {
-	for i := range s.object.Spec.Volumes {
-		v := &s.object.Spec.Volumes[i]
-		if name := claimName(s.object, v); name != "" {
+func (f *fixer) forClaims(propose func(v *v1.Volume, claim string) *edit) (edits []*edit) {
+	for i := range f.object.Spec.Volumes {
+		v := &f.object.Spec.Volumes[i]
+		if name := claimName(f.object, v); name != "" {
 			if e := propose(v, name); e != nil {
 				edits = append(edits, e)
 			}
@@ -37,17 +37,17 @@ func (s *search) forClaims(propose func(v *v1.Volume, claim string) *edit) (edit
 }
 
 // freeClaim proposes to delete the pods that use a disk, or a claim that only one pod may use.
-func (s *search) freeClaim(plugin string, nodes []verdict) []*edit {
-	if edits := s.fixHolders(); len(edits) > 0 {
+func (f *fixer) freeClaim(plugin string, nodes []verdict) []*edit {
+	if edits := f.fixHolders(); len(edits) > 0 {
 		return edits
 	}
-	return s.freeAttachment(plugin, nodes)
+	return f.freeAttachment(plugin, nodes)
 }
 
 // freeAttachment proposes to delete a pod, so that its volume is detached.
-func (s *search) freeAttachment(plugin string, nodes []verdict) []*edit {
+func (f *fixer) freeAttachment(plugin string, nodes []verdict) []*edit {
 	rejected := slices.DeleteFunc(slices.Clone(nodes), func(v verdict) bool { return !v.rejectedBy(plugin) })
-	return s.oneGone(plugin, rejected, ", for its volume")
+	return f.oneGone(plugin, rejected, ", for its volume")
 }
 
 func claimName(p *v1.Pod, v *v1.Volume) string {
@@ -62,16 +62,16 @@ func claimName(p *v1.Pod, v *v1.Volume) string {
 
 // fixMissing proposes to create or bind a claim, or to provide its volume; nil if nothing is
 // missing.
-func (s *search) fixMissing(v *v1.Volume, name string) *edit {
-	namespace := s.object.Namespace
-	claim, there := s.c.Claims.Get(namespace, name)
+func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
+	namespace := f.object.Namespace
+	claim, there := f.c.Claims.Get(namespace, name)
 	ref := "persistentvolumeclaim/" + namespace + "/" + name
 	switch {
-	case there && v.Ephemeral != nil && ephemeral.VolumeIsForPod(s.object, claim) != nil:
+	case there && v.Ephemeral != nil && ephemeral.VolumeIsForPod(f.object, claim) != nil:
 		own := &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: namespace, Name: name, UID: "new-claim",
-				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(s.object, v1.SchemeGroupVersion.WithKind("Pod"))},
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(f.object, v1.SchemeGroupVersion.WithKind("Pod"))},
 			},
 			Spec: v.Ephemeral.VolumeClaimTemplate.Spec,
 		}
@@ -81,13 +81,13 @@ func (s *search) fixMissing(v *v1.Volume, name string) *edit {
 				Text: fmt.Sprintf("delete the claim %s, which has the name of that of the pod's volume %s and is not "+
 					"the pod's", name, v.Name),
 			},
-			size: 60, set: s.bindClaim(own),
+			size: 60, set: f.bindClaim(own),
 		}
 	case !there:
 		return &edit{
 			Change: Change{Kind: "CreateClaim", Object: ref,
 				Text: fmt.Sprintf("create the claim %s, bound to a volume that every node can reach", name)},
-			size: 15, set: s.bindClaim(&v1.PersistentVolumeClaim{
+			size: 15, set: f.bindClaim(&v1.PersistentVolumeClaim{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "new-claim"},
 				Spec:       v1.PersistentVolumeClaimSpec{AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
 			}),
@@ -96,37 +96,37 @@ func (s *search) fixMissing(v *v1.Volume, name string) *edit {
 		size := claim.Spec.Resources.Requests[v1.ResourceStorage]
 		text := fmt.Sprintf("bind the claim %s: a volume of %s that the nodes can reach is missing", name, sizeText(size))
 		if class := claim.Spec.StorageClassName; class != nil && *class != "" {
-			if _, there := s.c.StorageClasses.Get("", *class); !there {
+			if _, there := f.c.StorageClasses.Get("", *class); !there {
 				text = fmt.Sprintf("create the storageclass %s, or a volume of it of %s, for the claim %s", *class, sizeText(size), name)
 			}
 		}
-		return &edit{Change: Change{Kind: "BindClaim", Object: ref, Text: text}, size: 15, set: s.bindClaim(claim)}
+		return &edit{Change: Change{Kind: "BindClaim", Object: ref, Text: text}, size: 15, set: f.bindClaim(claim)}
 	}
 
-	if _, there := s.c.Volumes.Get("", claim.Spec.VolumeName); !there {
+	if _, there := f.c.Volumes.Get("", claim.Spec.VolumeName); !there {
 		return &edit{
 			Change: Change{Kind: "CreateVolume", Object: "persistentvolume/" + claim.Spec.VolumeName,
 				Text: fmt.Sprintf("create the volume %s, which the claim %s is bound to", claim.Spec.VolumeName, name)},
-			size: 20, set: s.bindClaim(claim),
+			size: 20, set: f.bindClaim(claim),
 		}
 	}
 	return nil
 }
 
 // farAway proposes to move the data of a claim to another volume; nil if it has no volume.
-func (s *search) farAway(_ *v1.Volume, name string) *edit {
-	claim, there := s.c.Claims.Get(s.object.Namespace, name)
+func (f *fixer) farAway(_ *v1.Volume, name string) *edit {
+	claim, there := f.c.Claims.Get(f.object.Namespace, name)
 	if !there || claim.Spec.VolumeName == "" {
 		return nil
 	}
-	volume, there := s.c.Volumes.Get("", claim.Spec.VolumeName)
+	volume, there := f.c.Volumes.Get("", claim.Spec.VolumeName)
 	if !there {
 		return nil
 	}
 	return &edit{
 		Change: Change{Kind: "MoveVolume", Object: "persistentvolume/" + volume.Name,
 			Text: fmt.Sprintf("move the data of the claim %s to a volume that more nodes can reach than %s", name, volume.Name)},
-		size: 70, set: s.bindClaim(claim),
+		size: 70, set: f.bindClaim(claim),
 	}
 }
 
@@ -138,14 +138,14 @@ func sizeText(q resource.Quantity) string {
 }
 
 // bindClaim binds the claim to a volume that all nodes can reach.
-func (s *search) bindClaim(claim *v1.PersistentVolumeClaim) func() func() {
+func (f *fixer) bindClaim(claim *v1.PersistentVolumeClaim) func() func() {
 	return func() (undo func()) {
-		before, there := s.c.Claims.Get(claim.Namespace, claim.Name)
+		before, there := f.c.Claims.Get(claim.Namespace, claim.Name)
 		now, name := claim.DeepCopy(), "a new volume for "+claim.Namespace+"/"+claim.Name // which no volume of the cluster can have
 		now.Spec.VolumeName, now.Status.Phase, now.DeletionTimestamp = name, v1.ClaimBound, nil
 		metav1.SetMetaDataAnnotation(&now.ObjectMeta, "pv.kubernetes.io/bind-completed", "yes")
-		s.c.Claims.Set(now)
-		s.c.Volumes.Set(&v1.PersistentVolume{
+		f.c.Claims.Set(now)
+		f.c.Volumes.Set(&v1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: v1.PersistentVolumeSpec{
 				Capacity: now.Spec.Resources.Requests, AccessModes: now.Spec.AccessModes,
@@ -155,22 +155,22 @@ func (s *search) bindClaim(claim *v1.PersistentVolumeClaim) func() func() {
 			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
 		})
 		return func() {
-			s.c.Volumes.Delete("", name)
+			f.c.Volumes.Delete("", name)
 			if there {
-				s.c.Claims.Set(before)
+				f.c.Claims.Set(before)
 			} else {
-				s.c.Claims.Delete(claim.Namespace, claim.Name)
+				f.c.Claims.Delete(claim.Namespace, claim.Name)
 			}
 		}
 	}
 }
 
 // fixHolders proposes to delete the pods that use a claim which only one pod may use.
-func (s *search) fixHolders() (edits []*edit) {
+func (f *fixer) fixHolders() (edits []*edit) {
 	mine := map[string]bool{}
-	for i := range s.object.Spec.Volumes {
-		name := claimName(s.object, &s.object.Spec.Volumes[i])
-		claim, ok := s.c.Claims.Get(s.object.Namespace, name)
+	for i := range f.object.Spec.Volumes {
+		name := claimName(f.object, &f.object.Spec.Volumes[i])
+		claim, ok := f.c.Claims.Get(f.object.Namespace, name)
 		if ok && slices.Contains(claim.Spec.AccessModes, v1.ReadWriteOncePod) {
 			mine[name] = true
 		}
@@ -179,20 +179,20 @@ func (s *search) fixHolders() (edits []*edit) {
 		return nil
 	}
 	var pods []*cluster.Pod
-	for _, f := range s.w.Each() {
-		if f.Pod == nil || f.Pod.Node == nil || f.Object.Namespace != s.object.Namespace {
+	for _, other := range f.w.Each() {
+		if other.Pod == nil || other.Pod.Node == nil || other.Object.Namespace != f.object.Namespace {
 			continue
 		}
-		if slices.ContainsFunc(f.Object.Spec.Volumes, func(v v1.Volume) bool { return mine[claimName(f.Object, &v)] }) {
-			pods = append(pods, f.Pod)
+		if slices.ContainsFunc(other.Object.Spec.Volumes, func(v v1.Volume) bool { return mine[claimName(other.Object, &v)] }) {
+			pods = append(pods, other.Pod)
 		}
 	}
 	for _, p := range pods {
-		if !s.isRemovable(p) {
+		if !f.isRemovable(p) {
 			return nil
 		}
-		edits = append(edits, s.deletePods("DeletePod",
-			fmt.Sprintf("delete pod %s, which uses the claim that only one pod may use", s.nameOf(p)), []*cluster.Pod{p}))
+		edits = append(edits, f.deletePods("DeletePod",
+			fmt.Sprintf("delete pod %s, which uses the claim that only one pod may use", f.nameOf(p)), []*cluster.Pod{p}))
 	}
 	if len(edits) > 1 { // each uses another claim
 		edits = append(edits, joinEdits(edits))
@@ -201,30 +201,30 @@ func (s *search) fixHolders() (edits []*edit) {
 }
 
 // fixDevices proposes to delete a pod whose devices the pending one could use.
-func (s *search) fixDevices(string, []verdict) (edits []*edit) {
+func (f *fixer) fixDevices(string, []verdict) (edits []*edit) {
 	const tried = 16
 	var claims []*resourcev1.ResourceClaim
-	for _, claim := range s.c.ResourceClaims.All() {
+	for _, claim := range f.c.ResourceClaims.All() {
 		if claim.Status.Allocation != nil && len(claim.Status.ReservedFor) == 1 {
 			claims = append(claims, claim)
 		}
 	}
 
 	for _, claim := range claims[:min(tried, len(claims))] {
-		p := s.c.Pod(claim.Status.ReservedFor[0].UID)
-		if p == nil || p.Node == nil || p.UID == s.pod.UID || !s.isRemovable(p) {
+		p := f.c.Pod(claim.Status.ReservedFor[0].UID)
+		if p == nil || p.Node == nil || p.UID == f.pod.UID || !f.isRemovable(p) {
 			continue
 		}
-		e := s.deletePods("FreeDevice", fmt.Sprintf("delete pod %s from %s, which holds devices (claim %s)",
-			s.nameOf(p), p.NodeName, claim.Name), []*cluster.Pod{p})
+		e := f.deletePods("FreeDevice", fmt.Sprintf("delete pod %s from %s, which holds devices (claim %s)",
+			f.nameOf(p), p.NodeName, claim.Name), []*cluster.Pod{p})
 		e.delete = nil
 		e.set = func() func() {
-			back := s.removePods([]*cluster.Pod{p})
+			back := f.removePods([]*cluster.Pod{p})
 			free := claim.DeepCopy()
 			free.Status.Allocation, free.Status.ReservedFor = nil, nil
-			s.c.ResourceClaims.Set(free)
+			f.c.ResourceClaims.Set(free)
 			return func() {
-				s.c.ResourceClaims.Set(claim)
+				f.c.ResourceClaims.Set(claim)
 				back()
 			}
 		}

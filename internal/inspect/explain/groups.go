@@ -166,7 +166,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 			}
 		}
 	} else if profile.Preemption {
-		preemption := decide.Preempt(e.c, profile, waiting, &decide.Evaluation{Nodes: []decide.NodeVerdict{*v}})
+		preemption := decide.NewPlain(e.c, profile).Preempt(waiting, &decide.Evaluation{Nodes: []decide.NodeVerdict{*v}})
 		report.Preempt = preemption.Message
 		for _, victim := range preemption.Victims {
 			report.Victims = append(report.Victims, victim.Namespace()+"/"+victim.Name)

@@ -29,7 +29,7 @@ func (e *explainer) explainPending(profile *plugins.Profile) error {
 		object.Spec.SchedulingGates = nil
 		waiting = e.c.Pending(object)
 	}
-	evaluation := decide.Evaluate(e.c, profile, waiting)
+	evaluation := decide.NewPlain(e.c, profile).Evaluate(waiting)
 	if evaluation.Err != nil {
 		out.Summary = fmt.Sprintf("The pod cannot be judged: %v.", evaluation.Err)
 		out.Message = evaluation.Err.Error()
@@ -197,8 +197,11 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 		return // the evaluation has reported it
 	}
 	s := &search{
-		bench:   &bench{w: e.w, c: e.c, object: object, pod: waiting, classes: e.w.PriorityClasses()},
-		profile: profile, judges: list, verdicts: list.judgeNodes(e.c),
+		fixer: &fixer{
+			bench:   &bench{w: e.w, c: e.c, object: object, pod: waiting, classes: e.w.PriorityClasses()},
+			profile: profile, judges: list,
+		},
+		verdicts: list.judgeNodes(e.c),
 	}
 	e.out.Decisive = s.decisivePlugin()
 	if e.out.Leaving != nil {

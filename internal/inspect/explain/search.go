@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
 const (
@@ -21,91 +20,13 @@ const (
 	mostPairs = 5
 )
 
-// search looks for changes that let the pod run.
+// search looks for changes that let the pod run. It proposes nothing that was not tried: a change
+// is in found only if the engine gave the pod a node with it.
 type search struct {
-	*bench
-	profile  *plugins.Profile
-	judges   judges
-	verdicts []verdict
+	*fixer
+	verdicts []verdict // of all nodes, by name, without any change
 	found    []Suggestion
-	seen     map[string]bool
-	preempts bool // preemption makes room for the pod
-}
-
-// fixers work out the changes that plugins name as their fixes. nodes are those that the plugin
-// rejects.
-var fixers = map[plugins.Fix]func(s *search, plugin string, nodes []verdict) []*edit{
-	plugins.Tolerate:       (*search).fixTaints,
-	plugins.Uncordon:       (*search).fixCordons,
-	plugins.RelaxSelection: (*search).nodeAffinity,
-	plugins.FreePort:       (*search).fixPorts,
-	plugins.AskForLess:     (*search).lowerRequests,
-	plugins.MakeRoom:       (*search).makeRoom,
-	plugins.RelaxSpread:    (*search).fixSpread,
-	plugins.RelaxAffinity:  (*search).podAffinity,
-	plugins.ProvideVolumes: (*search).provideVolumes,
-	plugins.MoveVolumes:    (*search).moveVolumes,
-	plugins.FreeClaim:      (*search).freeClaim,
-	plugins.FreeAttachment: (*search).freeAttachment,
-	plugins.FreeDevices:    (*search).fixDevices,
-}
-
-// fixCause works out the changes against a cause: those of all plugins that reject some of the
-// nodes for it.
-func (s *search) fixCause(causedBy string, nodes []verdict) (edits []*edit) {
-	type fix struct {
-		plugins.Fix
-		plugin string
-	}
-	var fixes []fix
-
-	for i := range s.judges {
-		name := s.judges[i].name
-		rejected := s.rejectedFor(causedBy, name, nodes)
-		if len(rejected) == 0 {
-			continue
-		}
-		plugin := s.profile.Plugin(name)
-		if f, ok := plugin.(plugins.Fixer); ok {
-			for _, kind := range f.Fixes() {
-				if !slices.ContainsFunc(fixes, func(o fix) bool { return o.Fix == kind }) {
-					fixes = append(fixes, fix{kind, name})
-				}
-			}
-		}
-		if p, ok := plugin.(plugins.Proposer); ok {
-			edits = append(edits, s.proposedBy(p, rejected)...)
-		}
-	}
-
-	slices.SortStableFunc(fixes, func(a, b fix) int { return cmp.Compare(a.Fix, b.Fix) })
-	for _, f := range fixes {
-		edits = append(edits, fixers[f.Fix](s, f.plugin, nodes)...)
-	}
-	return edits
-}
-
-// rejectedFor returns those of the nodes that a plugin with fixes of its own rejects for a cause.
-func (s *search) rejectedFor(causedBy, plugin string, nodes []verdict) (list []*cluster.Node) {
-	for i := range nodes {
-		v := &nodes[i]
-		if name, own := causeOf(s.profile, s.pod, v.node, plugin); own && name == causedBy && v.rejectedBy(plugin) {
-			list = append(list, v.node)
-		}
-	}
-	return list
-}
-
-// proposedBy returns the changes that a plugin works out itself.
-func (s *search) proposedBy(by plugins.Proposer, nodes []*cluster.Node) (edits []*edit) {
-	for _, p := range by.Propose(s.pod, s.object, nodes) {
-		if p.Pod != nil {
-			edits = append(edits, s.onPod(p.Kind, p.Text, p.Size, p.Pod))
-		} else if p.Node != nil && s.w.Node(p.NodeName) != nil {
-			edits = append(edits, s.onNode(p.Kind, p.NodeName, p.Text, p.Command, p.Size, p.Node))
-		}
-	}
-	return edits
+	seen     map[string]bool // the texts of what was tried, so that nothing is tried twice
 }
 
 // suggestChanges finds changes that let the pod run: single ones, and pairs where no single one
@@ -115,7 +36,7 @@ func (s *search) suggestChanges() []Suggestion {
 	for plugin, nodes := range s.eachAlone() {
 		s.offerEdits(s.fixCause(plugin, nodes)...)
 	}
-	s.offerEdits(s.newNodes()...)
+	s.offerEdits(s.newNodes(s.verdicts)...)
 	s.offerEdits(s.fixPriority()...)
 	if len(s.found) == 0 || s.onlyBy("AddNode", "RaisePriority") {
 		s.combineEdits()

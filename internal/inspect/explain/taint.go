@@ -15,9 +15,9 @@ type taint struct{ *v1.Taint }
 func (t taint) ofState() bool { return simulate.OfState(t.Taint) }
 
 // untoleratedBy returns the taints for which the plugin rejects the node.
-func (s *search) untoleratedBy(plugin string, n *cluster.Node) (list []taint) {
-	if p, ok := s.profile.Plugin(plugin).(plugins.TaintNamer); ok {
-		for _, t := range p.Untolerated(s.pod, n) {
+func (f *fixer) untoleratedBy(plugin string, n *cluster.Node) (list []taint) {
+	if p, ok := f.profile.Plugin(plugin).(plugins.TaintNamer); ok {
+		for _, t := range p.Untolerated(f.pod, n) {
 			list = append(list, taint{t})
 		}
 	}

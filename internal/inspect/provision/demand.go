@@ -345,7 +345,7 @@ func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
 	}
 
 	reasons := map[string]int{}
-	for k, rejection := range decide.Rejections(d.world.Cluster(), profile, p, d.trials) {
+	for k, rejection := range decide.NewPlain(d.world.Cluster(), profile).Rejections(p, d.trials) {
 		if rejection == "" {
 			kinds = append(kinds, k)
 		} else {

@@ -33,7 +33,7 @@ func (b *budgets) countBudgets() {
 	for _, object := range c.Budgets.All() {
 		selector, err := metav1.LabelSelectorAsSelector(object.Spec.Selector)
 		if err != nil {
-			continue // decide.Preempt leaves it out as well
+			continue // decide.Plain leaves it out as well
 		}
 		list = append(list, budget{object.Namespace, object.Name, selector})
 	}

@@ -13,7 +13,7 @@ func (s *scheduler) explainPod(schedulerName string, p *cluster.Pod) []Node {
 	if !s.explains {
 		return nil
 	}
-	return Verdicts(s.core.Decider(schedulerName).Evaluate(p))
+	return Verdicts(s.core.Decider(schedulerName).Plain().Evaluate(p))
 }
 
 // Verdicts returns an evaluation's verdicts on the nodes, sorted by name.

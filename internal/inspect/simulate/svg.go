@@ -57,7 +57,9 @@ var panels = []panel{
 func (s *Simulation) SVG(out io.Writer, until time.Duration) error {
 	b := bufio.NewWriter(out)
 	height := marginTop + len(panels)*(panelHeight+panelGap) + 10
-	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="what happened to nodes and pods over %s" font-family="system-ui, sans-serif" font-size="12">`+"\n",
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" `+
+		`aria-label="what happened to nodes and pods over %s" `+
+		`font-family="system-ui, sans-serif" font-size="12">`+"\n",
 		pictureWidth, height, pictureWidth, height, until)
 	b.WriteString("<style>text{fill:#333}.grid{stroke:#ddd}.mark{stroke:#888;stroke-dasharray:3 " +
 		"3}.bg{fill:#fff}@media(prefers-color-scheme:dark){text{fill:#ddd}.grid{stroke:#444}.bg{fill:#16181d}}</style>\n")

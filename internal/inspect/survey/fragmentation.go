@@ -118,12 +118,15 @@ func (s *Fragmentation) listKinds(w *simulate.World, f plugins.DeviceValuer) {
 		if kind.Devices() == 0 {
 			return
 		}
-		key := fmt.Sprint(kind.Requests.Cpu().MilliValue(), kind.Requests.Memory().Value(), kind.Devices(), kind.NodeSelector, kind.NodeAffinity)
+		key := fmt.Sprint(
+			kind.Requests.Cpu().MilliValue(), kind.Requests.Memory().Value(), kind.Devices(), kind.NodeSelector, kind.NodeAffinity)
 		i, known := at[key]
 		if !known {
 			i = len(s.Pods)
 			at[key] = i
-			s.Pods = append(s.Pods, PodKind{CPU: kind.Requests.Cpu().MilliValue(), Memory: kind.Requests.Memory().Value(), Devices: kind.Devices(), kind: kind})
+			s.Pods = append(s.Pods, PodKind{
+				CPU: kind.Requests.Cpu().MilliValue(), Memory: kind.Requests.Memory().Value(), Devices: kind.Devices(), kind: kind,
+			})
 		}
 		s.Pods[i].Pending += pending
 		s.Pods[i].Share += 100 * share
@@ -228,7 +231,9 @@ func (s *Fragmentation) printKinds(page *answer.Page, wide bool) {
 }
 
 func (d *Devices) tableRow() []string {
-	return []string{d.Name, fmt.Sprint(d.Nodes), showDevices(d.Size), showDevices(d.Free), showDevices(d.Usable), showDevices(d.Left), d.bar()}
+	return []string{
+		d.Name, fmt.Sprint(d.Nodes), showDevices(d.Size), showDevices(d.Free), showDevices(d.Usable), showDevices(d.Left), d.bar(),
+	}
 }
 
 // barWidth is how many characters a bar has.

@@ -47,7 +47,7 @@ func benchOwner(b *testing.B, shapes int) {
 		pods[i], byUID[p.UID] = p, p
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s.life = ctx
+	s.life.running = ctx
 	done := make(chan struct{})
 	go func() { defer close(done); s.binders.runWorkers(ctx, context.Background(), 2) }()
 	b.ReportAllocs()
@@ -56,7 +56,7 @@ func benchOwner(b *testing.B, shapes int) {
 	s.loop.Take(cycle.Follows{})
 	s.loop.Take(cycle.Led{})
 	bound := map[types.UID]string{}
-	s.post = func(_ context.Context, b *v1.Binding) error {
+	s.binding.post = func(_ context.Context, b *v1.Binding) error {
 		mu.Lock()
 		defer mu.Unlock()
 		bound[b.UID] = b.Target.Name

@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
 const (
@@ -38,31 +39,38 @@ const (
 	bindTries  = 3
 )
 
+// binder binds pods, one call of bindPod for each, on the goroutines of workers.
+//
+// Whatever goes wrong, a pod's room is given to others only once it is certain that the pod will
+// not have its node: by an answer of the API server that says so, by what the pod says of itself,
+// or when enough time has passed that a binding without answer can no longer be carried out.
+type binder struct {
+	client   kubernetes.Interface
+	observer cycle.Observer
+	see      func(cycle.Event)
+	post     func(context.Context, *v1.Binding) error // one binding
+	workers  *workers
+	plugins  *pluginCalls
+	life     *lifetime
+	unread   seldom.Line // about pods that cannot be read
+}
+
 // bindPod gives the pod its node, and tells the plugins at PostBind.
-func (s *Scheduler) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
-	s.observer.Binding(1)
-	err := s.sendBinding(ctx, a)
-	s.observer.Binding(-1)
+func (b *binder) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
+	b.observer.Binding(1)
+	err := b.sendBinding(ctx, a)
+	b.observer.Binding(-1)
 	if err != nil {
 		return outcomeOf(err)
 	}
 	for _, p := range a.By.PostBind {
-		done := s.startTiming(a.Attempt, p.Name(), plugins.PostBind)
-		back := s.binders.lendWorker(ctx)
-		_, err := callGuarded(s, p, func() (none struct{}, err error) { p.PostBind(ctx, a.Attempt); return none, nil })
+		done := b.plugins.startTiming(a.Attempt, p.Name(), plugins.PostBind)
+		back := b.workers.lendWorker(ctx)
+		_, err := callGuarded(b.plugins, p, func() (none struct{}, err error) { p.PostBind(ctx, a.Attempt); return none, nil })
 		back()
 		done(err == nil)
 	}
 	return cycle.Outcome{}
-}
-
-// startTiming returns what is to be called when the plugin has returned.
-func (s *Scheduler) startTiming(a *cycle.Attempt, plugin string, point plugins.Point) func(ok bool) {
-	if !a.Sampled {
-		return func(bool) {}
-	}
-	began := time.Now()
-	return func(ok bool) { s.observer.RanPlugin(plugin, point, ok, time.Since(began)) }
 }
 
 // Why a binding is not carried out, or was not.
@@ -73,17 +81,17 @@ var (
 
 // sendBinding gives the pod its node. Without an error, the pod has it; with one, it does not. If
 // the answer to a binding leaves that open, the pod is read before its room is given to others.
-func (s *Scheduler) sendBinding(ctx context.Context, a cycle.Bind) error {
-	b := a.Attempt
+func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
+	of := a.Attempt
 	began := time.Now()
 	for try := 1; ; try++ {
-		own, err := s.tryToBind(ctx, a, try)
+		own, err := b.tryToBind(ctx, a, try)
 		refused, again := err, false
 		if err != nil && own {
 			err = fmt.Errorf("binding rejected: %w", err)
 		}
 		if err != nil && !(own && apierrors.IsNotFound(err)) { // a plugin may miss something else than the pod
-			has, lookErr := s.hasNode(ctx, b, err)
+			has, lookErr := b.hasNode(ctx, of, err)
 			if lookErr != nil {
 				err = lookErr
 			}
@@ -93,14 +101,14 @@ func (s *Scheduler) sendBinding(ctx context.Context, a cycle.Bind) error {
 			again = !has && lookErr == nil && own && !isAnswered(err) && try < bindTries
 		}
 		if refused != nil {
-			s.observer.BindRefused(string(apierrors.ReasonForError(refused)))
+			b.observer.BindRefused(string(apierrors.ReasonForError(refused)))
 		}
-		if again && s.sleepAbout(firstPause<<try) {
+		if again && b.life.sleepAbout(firstPause<<try) {
 			continue
 		}
-		s.observer.Ran(b.Profile, plugins.Bind, err == nil, time.Since(began))
+		b.observer.Ran(of.Profile, plugins.Bind, err == nil, time.Since(began))
 		if log := klog.FromContext(ctx).V(2); log.Enabled() {
-			log.Info("Bound", "pod", klog.KObj(b.Pod), "node", b.Node, "took", time.Since(began), "err", err)
+			log.Info("Bound", "pod", klog.KObj(of.Pod), "node", of.Node, "took", time.Since(began), "err", err)
 		}
 		return err
 	}
@@ -108,11 +116,11 @@ func (s *Scheduler) sendBinding(ctx context.Context, a cycle.Bind) error {
 
 // tryToBind asks the plugins that bind, in their order; own: they all passed, and Berth's
 // DefaultBinder was tried.
-func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool, err error) {
-	b := a.Attempt
+func (b *binder) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool, err error) {
+	of := a.Attempt
 	for _, binder := range a.By.Bind {
-		done := s.startTiming(b, binder.Name(), plugins.Bind)
-		passed, err := s.askBinder(ctx, binder, b)
+		done := b.plugins.startTiming(of, binder.Name(), plugins.Bind)
+		passed, err := b.askBinder(ctx, binder, of)
 		done(err == nil)
 		if !passed || err != nil {
 			return false, err
@@ -129,49 +137,51 @@ func (s *Scheduler) tryToBind(ctx context.Context, a cycle.Bind, try int) (own b
 
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	done := s.startTiming(b, "DefaultBinder", plugins.Bind)
-	err = s.post(ctx, &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: b.Pod.Namespace, Name: b.Pod.Name, UID: b.Pod.UID},
-		Target:     v1.ObjectReference{Kind: "Node", Name: b.Node},
+	done := b.plugins.startTiming(of, "DefaultBinder", plugins.Bind)
+	err = b.post(ctx, &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: of.Pod.Namespace, Name: of.Pod.Name, UID: of.Pod.UID},
+		Target:     v1.ObjectReference{Kind: "Node", Name: of.Node},
 	})
 
 	done(err == nil)
 	return true, err
 }
 
-func (s *Scheduler) askBinder(ctx context.Context, binder cycle.Binder, b *cycle.Attempt) (passed bool, err error) {
-	defer s.binders.lendWorker(ctx)()
-	return callGuarded(s, binder, func() (bool, error) { return binder.Bind(ctx, b) })
+// askBinder asks an out-of-tree plugin to bind the pod. Another worker takes this one's place while
+// it does not answer.
+func (b *binder) askBinder(ctx context.Context, binder cycle.Binder, of *cycle.Attempt) (passed bool, err error) {
+	defer b.workers.lendWorker(ctx)()
+	return callGuarded(b.plugins, binder, func() (bool, error) { return binder.Bind(ctx, of) })
 }
 
 // hasNode reads whether the pod has its node in spite of an error. The error that it returns means
 // that the pod will not get it. As long as the API server cannot be asked, nothing is known, and
 // the room is kept. If it refuses to say, its answer to the binding counts; without one the room is
 // kept for as long as the binding can still be carried out.
-func (s *Scheduler) hasNode(ctx context.Context, b *cycle.Attempt, why error) (has bool, err error) {
+func (b *binder) hasNode(ctx context.Context, of *cycle.Attempt, why error) (has bool, err error) {
 	err = errors.New("the scheduler stops")
 	began := time.Now()
-	s.retryBind(ctx, func(ctx context.Context) bool {
-		pod, failed := s.client.CoreV1().Pods(b.Pod.Namespace).Get(ctx, b.Pod.Name, metav1.GetOptions{})
+	b.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
+		pod, failed := b.client.CoreV1().Pods(of.Pod.Namespace).Get(ctx, of.Pod.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(failed):
 			err = errGone
 		case failed != nil && isAnswered(failed):
-			if s.unread.Due() {
+			if b.unread.Due() {
 				klog.FromContext(ctx).Error(failed, "A pod cannot be read to find out whether it was bound", "pod",
-					klog.KObj(b.Pod), "node", b.Node)
+					klog.KObj(of.Pod), "node", of.Node)
 			}
 			err = fmt.Errorf("%w; whether the pod has its node in spite of that cannot be read: %w", why, failed)
 			return isAnswered(why) || time.Since(began) >= writtenWithin
 		case failed != nil:
 			return false
-		case pod.UID != b.Pod.UID:
+		case pod.UID != of.Pod.UID:
 			err = errGone
-		case pod.Spec.NodeName == b.Node:
+		case pod.Spec.NodeName == of.Node:
 			has, err = true, nil
 		case pod.Spec.NodeName != "":
 			err = errBoundElsewhere
-			s.loop.See(cycle.Read{Pod: pod})
+			b.see(cycle.Read{Pod: pod})
 		case pod.DeletionTimestamp != nil:
 			err = errGone
 		default:
@@ -194,25 +204,4 @@ func isAnswered(err error) bool {
 		return false
 	}
 	return true
-}
-
-// retryBind tries until it works or the scheduler stops.
-func (s *Scheduler) retryBind(ctx context.Context, try func(context.Context) bool) {
-	once := func() bool {
-		ctx, cancel := context.WithTimeout(ctx, readWithin)
-		defer cancel()
-		return try(ctx)
-	}
-	for pause := firstPause; !once() && s.sleepAbout(pause); pause = min(2*pause, lastPause) {
-	}
-}
-
-// sleepAbout waits for about this long, and returns false if the scheduler stops.
-func (s *Scheduler) sleepAbout(d time.Duration) bool {
-	select {
-	case <-s.life.Done():
-		return false
-	case <-time.After(d/2 + rand.N(d)):
-		return true
-	}
 }

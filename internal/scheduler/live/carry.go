@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync/atomic"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
@@ -46,27 +43,31 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 		if log := klog.Background().V(2); log.Enabled() { // arguments are allocated even if nothing is logged
 			log.Info("Decided", "pod", klog.KObj(a.Attempt.Pod), "node", a.Attempt.Node)
 		}
-		s.queueTask(s.binders, a.Ticket, func(ctx context.Context) cycle.Outcome { return s.bindPod(ctx, a) })
+		s.queueTask(s.binders, a.Ticket, func(ctx context.Context) cycle.Outcome { return s.binding.bindPod(ctx, a) })
 	case cycle.Cancel:
 		s.cancelTask(a)
 	case cycle.Preflight:
 		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome { return s.runPreflight(ctx, a) })
 	case cycle.PreBind:
 		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
-			return s.timePlugin(a.Attempt, a.Plugin.Name(), func() cycle.Outcome {
-				_, err := callGuarded(s, a.Plugin, func() (none struct{}, err error) { return none, a.Plugin.PreBind(ctx, a.Attempt) })
+			return s.plugins.timePlugin(a.Attempt, a.Plugin.Name(), func() cycle.Outcome {
+				_, err := callGuarded(s.plugins, a.Plugin, func() (none struct{}, err error) {
+					return none, a.Plugin.PreBind(ctx, a.Attempt)
+				})
 				return outcomeOf(err)
 			})
 		})
 	case cycle.WriteVolumes:
 		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
-			return s.timePlugin(a.Attempt, "VolumeBinding", func() cycle.Outcome { return outcomeOf(s.writeVolumes(ctx, &a.Volumes)) })
+			return s.plugins.timePlugin(a.Attempt, "VolumeBinding", func() cycle.Outcome {
+				return outcomeOf(s.writer.writeVolumes(ctx, &a.Volumes))
+			})
 		})
 	case cycle.WriteClaims:
-		turns := s.turns.joinClaims(a.Uses)
+		turns := s.writer.turns.joinClaims(a.Uses)
 		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
-			defer s.turns.leaveClaims(a.Uses)
-			return s.timePlugin(a.Attempt, "DynamicResources", func() cycle.Outcome { return s.writeClaims(ctx, a, turns) })
+			defer s.writer.turns.leaveClaims(a.Uses)
+			return s.plugins.timePlugin(a.Attempt, "DynamicResources", func() cycle.Outcome { return s.writer.writeClaims(ctx, a, turns) })
 		})
 	case cycle.Hold:
 		s.permits.holdPod(s.loop.See, a)
@@ -92,7 +93,7 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 	switch a := action.(type) {
 	case cycle.Remove:
 		s.queueTask(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
-			err := s.removeVictim(ctx, a)
+			err := s.writer.removeVictim(ctx, a)
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Victim not removed", "victim", klog.KRef(a.Victim.Namespace, a.Victim.Name), "for", a.For)
 			}
@@ -100,7 +101,7 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 		})
 	case cycle.GiveBackClaim:
 		s.queueTask(s.helpers, a.Ticket, func(ctx context.Context) cycle.Outcome {
-			err := s.giveBackClaim(ctx, a)
+			err := s.writer.giveBackClaim(ctx, a)
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim))
 			}
@@ -108,7 +109,7 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 		})
 	case cycle.ReleaseClaim:
 		release := func(ctx context.Context) cycle.Outcome {
-			claim, err := s.releaseClaim(ctx, a.Claim, a.Holder)
+			claim, err := s.writer.releaseClaim(ctx, a.Claim, a.Holder)
 			o := outcomeOf(err)
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Claim not given back", "claim", klog.KObj(a.Claim), "holder", a.Holder)
@@ -154,7 +155,7 @@ func (s *Scheduler) queueTask(by *workers, ticket cycle.Ticket, do func(context.
 // beginRequest returns a request that carries out an action; its context ends when the action is
 // cancelled or the scheduler is to stop.
 func (s *Scheduler) beginRequest(ticket cycle.Ticket, do func(context.Context) cycle.Outcome) request {
-	ctx, cancel := context.WithCancelCause(s.life)
+	ctx, cancel := context.WithCancelCause(s.life.running)
 	t := &task{cancel: cancel}
 	t.state.Store(begun)
 	s.tasks[ticket] = t
@@ -183,12 +184,12 @@ func (s *Scheduler) askAside(a cycle.Ask) cycle.Event {
 	asked := make(chan struct{})
 	go func() {
 		defer close(asked)
-		a.Aside.Ask(s.life)
+		a.Aside.Ask(s.life.running)
 	}()
 	select {
 	case <-asked:
 		return cycle.Answered{Ticket: a.Ticket}
-	case <-s.life.Done():
+	case <-s.life.running.Done():
 		return cycle.Activate{}
 	}
 }
@@ -202,52 +203,10 @@ func outcomeOf(err error) cycle.Outcome {
 	return cycle.Outcome{Fault: &cycle.Fault{Message: err.Error(), Verdict: errors.As(err, &refused) && refused.Unschedulable()}}
 }
 
-// timePlugin measures a plugin at PreBind, if the attempt is sampled.
-func (s *Scheduler) timePlugin(a *cycle.Attempt, plugin string, do func() cycle.Outcome) cycle.Outcome {
-	done := s.startTiming(a, plugin, plugins.PreBind)
-	o := do()
-	done(o.Fault == nil)
-	return o
-}
-
-// callGuarded calls an out-of-tree plugin on a goroutine of the pod's own, where nothing else would
-// recover: a panic becomes an error of the pod. So does a call that does not return in time when
-// the scheduler stops.
-func callGuarded[T any](s *Scheduler, plugin cycle.Extension, ask func() (T, error)) (T, error) {
-	type answer struct {
-		said T
-		err  error
-	}
-	answers := make(chan answer, 1)
-
-	go func() {
-		var a answer
-		defer func() {
-			if value := recover(); value != nil {
-				a.err = fmt.Errorf("plugin %q panicked: %v", plugin.Name(), value)
-				klog.Background().Error(a.err, "An out-of-tree plugin panicked", "stack", string(debug.Stack()))
-				s.observer.Panicked()
-			}
-			answers <- a
-		}()
-		a.said, a.err = ask()
-	}()
-
-	select {
-	case a := <-answers:
-		return a.said, a.err
-	case <-s.finishing.Done():
-		var a answer
-		a.err = fmt.Errorf("plugin %q did not return within %v after the scheduler was to stop", plugin.Name(), finishWithin)
-		klog.Background().Error(a.err, "An out-of-tree plugin is not waited for")
-		return a.said, a.err
-	}
-}
-
 // runPreflight asks the plugins what they have to do before the binding.
 func (s *Scheduler) runPreflight(ctx context.Context, a cycle.Preflight) (o cycle.Outcome) {
 	for _, p := range a.By.PreBind {
-		work, err := callGuarded(s, p, func() (cycle.PreBindWork, error) { return p.Needed(ctx, a.Attempt) })
+		work, err := callGuarded(s.plugins, p, func() (cycle.PreBindWork, error) { return p.Needed(ctx, a.Attempt) })
 		if err != nil {
 			return outcomeOf(fmt.Errorf("running PreBindPreFlight %q: %w", p.Name(), err))
 		}
@@ -258,40 +217,11 @@ func (s *Scheduler) runPreflight(ctx context.Context, a cycle.Preflight) (o cycl
 
 // readPod tries until the API server answers.
 func (s *Scheduler) readPod(ctx context.Context, a cycle.ReadPod) {
-	s.retryBind(ctx, func(ctx context.Context) bool {
+	s.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
 		found, err := s.client.CoreV1().Pods(a.Name.Namespace).Get(ctx, a.Name.Name, metav1.GetOptions{})
 		if err == nil {
 			s.loop.See(cycle.Read{Pod: found})
 		}
 		return isAnswered(err)
 	})
-}
-
-// writeVolumes writes what was decided about a pod's volumes and claims.
-func (s *Scheduler) writeVolumes(ctx context.Context, w *plugins.PodVolumes) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(len(w.Volumes)+len(w.Claims))*writtenWithin)
-	defer cancel()
-	volumes := s.client.CoreV1().PersistentVolumes()
-	for _, volume := range w.Volumes {
-		volume, err := fetchWhole(ctx, s, volumes.List, volume)
-		if err == nil {
-			_, err = volumes.Update(ctx, volume, metav1.UpdateOptions{})
-		}
-		if err != nil {
-			return fmt.Errorf("bind volume %s: %w", volume.Name, err)
-		}
-	}
-
-	for _, claim := range w.Claims {
-		claims := s.client.CoreV1().PersistentVolumeClaims(claim.Namespace)
-		claim, err := fetchWhole(ctx, s, claims.List, claim)
-		if err == nil {
-			_, err = claims.Update(ctx, claim, metav1.UpdateOptions{})
-		}
-		if err != nil {
-			return fmt.Errorf("have a volume made for claim %s: %w", claim.Name, err)
-		}
-	}
-
-	return nil
 }

@@ -250,7 +250,7 @@ func (c *chaos) judge() {
 	for _, p := range pods {
 		if p.Spec.NodeName == "" && p.DeletionTimestamp == nil {
 			waiting++
-			e := decide.Evaluate(truth, plugins.Default(), truth.Pending(p))
+			e := decide.NewPlain(truth, plugins.Default()).Evaluate(truth.Pending(p))
 			if e.Err != nil || e.Feasible > 0 {
 				c.Errorf("pod %s waits (%s), and %d nodes could take it (%v)", p.Name, c.condition(p.Name), e.Feasible, e.Err)
 			}

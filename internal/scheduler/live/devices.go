@@ -24,12 +24,12 @@ import (
 
 // releaseClaim removes a pod or a pod group from those that a claim is reserved for, or deletes a
 // claim that was made for the pod. It returns the claim as it is then; nil if it is gone.
-func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim,
+func (w *writer) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim,
 	holder types.UID) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" {
-		return nil, s.deleteClaim(ctx, claim)
+		return nil, w.deleteClaim(ctx, claim)
 	}
 
 	patch, err := json.Marshal(map[string]any{
@@ -40,7 +40,7 @@ func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.Resource
 	if err != nil {
 		return nil, err
 	}
-	without, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).Patch(ctx, claim.Name,
+	without, err := w.client.ResourceV1().ResourceClaims(claim.Namespace).Patch(ctx, claim.Name,
 		types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		if apierrors.IsNotFound(err) {
@@ -53,8 +53,8 @@ func (s *Scheduler) releaseClaim(ctx context.Context, claim *resourcev1.Resource
 
 // deleteClaim removes the finalizer that protects claims with devices, and then the claim. Another
 // claim that has its name by now keeps both.
-func (s *Scheduler) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClaim) error {
-	claims, current := s.client.ResourceV1().ResourceClaims(claim.Namespace), claim
+func (w *writer) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClaim) error {
+	claims, current := w.client.ResourceV1().ResourceClaims(claim.Namespace), claim
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
 		if current == nil {
 			if current, err = claims.Get(ctx, claim.Name, metav1.GetOptions{}); err != nil {
@@ -99,6 +99,8 @@ type claimTurns struct {
 	turns map[uint64]*claimTurn // those with users
 }
 
+// joinClaims makes the pod one of those who write its claims. The owner calls it, before any of the
+// writes, so that pods that share a claim find the same turn in whichever order their writes begin.
 func (l *claimTurns) joinClaims(uses []cycle.ClaimUse) (turns []*claimTurn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,6 +117,8 @@ func (l *claimTurns) joinClaims(uses []cycle.ClaimUse) (turns []*claimTurn) {
 	return turns
 }
 
+// leaveClaims takes the pod out. What is known of the newest state of a claim is forgotten with the
+// last pod that writes it.
 func (l *claimTurns) leaveClaims(uses []cycle.ClaimUse) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,23 +141,24 @@ func (t *claimTurn) awaitTurn(ctx context.Context) error {
 	}
 }
 
+// passTurn lets the next one write.
 func (t *claimTurn) passTurn() { t.turn <- struct{}{} }
 
 // writeClaims writes the pod's claims one after the other.
-func (s *Scheduler) writeClaims(ctx context.Context, a cycle.WriteClaims, turns []*claimTurn) (o cycle.Outcome) {
+func (w *writer) writeClaims(ctx context.Context, a cycle.WriteClaims, turns []*claimTurn) (o cycle.Outcome) {
 	o.Written = make([]bool, len(a.Claims.Claims))
 	for i := range a.Claims.Claims {
 		reserved, use := &a.Claims.Claims[i], a.Uses[i]
 		if reserved.Before != nil && !use.Decided && !use.Joined && reserved.IsReserved(reserved.Before) {
 			continue
 		}
-		claim, written, err := s.writeClaim(ctx, a, reserved, use, turns[i])
+		claim, written, err := w.writeClaim(ctx, a, reserved, use, turns[i])
 		o.Written[i] = written
 		if claim != nil {
 			o.Claims = append(o.Claims, claim)
 		}
 		if err == nil && reserved.Extended {
-			err = s.nameClaim(ctx, a, claim)
+			err = w.nameClaim(ctx, a, claim)
 		}
 		if err != nil {
 			o.Fault = outcomeOf(err).Fault
@@ -166,13 +171,13 @@ func (s *Scheduler) writeClaims(ctx context.Context, a cycle.WriteClaims, turns 
 
 // writeClaim writes allocation and reservation of a claim, with the finalizer first, as it must be.
 // What it returns in spite of an error is a claim that was made and must be deleted.
-func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *plugins.ReservedClaim,
+func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *plugins.ReservedClaim,
 	use cycle.ClaimUse, t *claimTurn) (
 	made *resourcev1.ResourceClaim, written bool, err error,
 ) {
-	claims, current := s.client.ResourceV1().ResourceClaims(a.Attempt.Pod.Namespace), reserved.Before
+	claims, current := w.client.ResourceV1().ResourceClaims(a.Attempt.Pod.Namespace), reserved.Before
 	if current == nil {
-		if made, err = s.createClaim(ctx, a.Ticket, reserved); err != nil {
+		if made, err = w.createClaim(ctx, a.Ticket, reserved); err != nil {
 			return nil, false, err
 		}
 		current = made
@@ -189,7 +194,7 @@ func (s *Scheduler) writeClaim(ctx context.Context, a cycle.WriteClaims, reserve
 		current = t.newest
 	case use.Decided && (!reserved.Allocated || t.written): // what is known of it is not what is in the API
 		current = nil
-	case s.stripsObjects() && made == nil && !slices.Contains(current.Finalizers, resourcev1.Finalizer): // to be written as a whole
+	case w.strips() && made == nil && !slices.Contains(current.Finalizers, resourcev1.Finalizer): // to be written as a whole
 		current = nil
 	}
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() (err error) {
@@ -261,34 +266,36 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 	return complete, nil
 }
 
+// errClaimGone words the failure as upstream does.
 func errClaimGone(claim *resourcev1.ResourceClaim) error {
 	return fmt.Errorf("claim %s got deleted in the meantime", klog.KObj(claim))
 }
 
+// sameDevice compares what identifies a device and the request that it is for.
 func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
 	return a.Request == b.Request && a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device
 }
 
 // createClaim creates the claim for a pod's extended resources, and reports it to the core in place
 // of its stand-in.
-func (s *Scheduler) createClaim(ctx context.Context, ticket cycle.Ticket,
+func (w *writer) createClaim(ctx context.Context, ticket cycle.Ticket,
 	reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
 	defer cancel()
 	standIn := reserved.Claim
 	claim := standIn.DeepCopy()
 	claim.Name, claim.UID, claim.Finalizers, claim.Status = "", "", nil, resourcev1.ResourceClaimStatus{}
-	made, err := s.client.ResourceV1().ResourceClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
-	s.observer.MadeClaim(err == nil)
+	made, err := w.client.ResourceV1().ResourceClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+	w.observer.MadeClaim(err == nil)
 	if err != nil {
 		return nil, fmt.Errorf("create claim for extended resources of pod: %w", err)
 	}
-	s.loop.See(cycle.ClaimMade{Ticket: ticket, StandIn: cluster.Name{Namespace: standIn.Namespace, Name: standIn.Name}, Claim: made})
+	w.see(cycle.ClaimMade{Ticket: ticket, StandIn: cluster.Name{Namespace: standIn.Namespace, Name: standIn.Name}, Claim: made})
 	return made, nil
 }
 
 // nameClaim tells the kubelet in the pod's status which claim has its extended resources.
-func (s *Scheduler) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *resourcev1.ResourceClaim) error {
+func (w *writer) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *resourcev1.ResourceClaim) error {
 	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
 	defer cancel()
 	pod := a.Attempt.Pod
@@ -302,7 +309,7 @@ func (s *Scheduler) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *r
 	if err != nil {
 		return err
 	}
-	_, err = s.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+	_, err = w.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("update pod %s/%s ExtendedResourceClaimStatus: %w", pod.Namespace, pod.Name, err)
@@ -311,12 +318,12 @@ func (s *Scheduler) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *r
 }
 
 // giveBackClaim frees the devices of a claim.
-func (s *Scheduler) giveBackClaim(ctx context.Context, a cycle.GiveBackClaim) error {
+func (w *writer) giveBackClaim(ctx context.Context, a cycle.GiveBackClaim) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	if a.Delete {
-		return s.deleteClaim(ctx, a.Claim)
+		return w.deleteClaim(ctx, a.Claim)
 	}
-	_, err := s.client.ResourceV1().ResourceClaims(a.Claim.Namespace).UpdateStatus(ctx, a.Claim, metav1.UpdateOptions{})
+	_, err := w.client.ResourceV1().ResourceClaims(a.Claim.Namespace).UpdateStatus(ctx, a.Claim, metav1.UpdateOptions{})
 	return err
 }

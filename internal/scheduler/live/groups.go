@@ -2,27 +2,24 @@ package live
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
 // watchGroups follows PodGroups where they are switched on. The API server must serve them: without
 // them no pod of a group could run.
-func (s *Scheduler) watchGroups(ctx context.Context) error {
-	if !s.groups {
+func (w *watches) watchGroups(ctx context.Context) error {
+	if !w.groups {
 		return nil
 	}
 	version := schedulingv1beta1.SchemeGroupVersion
 	var err error
-	s.retryBind(ctx, func(ctx context.Context) bool {
-		err = s.checkServed(ctx, version)
+	w.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
+		err = w.checkServed(ctx, version)
 		return isAnswered(err)
 	})
 
@@ -36,21 +33,6 @@ func (s *Scheduler) watchGroups(ctx context.Context) error {
 		return fmt.Errorf("ask the API server for %s: %w", version, err)
 	}
 
-	followKind(s, cycle.PodGroups, s.client.SchedulingV1beta1().PodGroups(""))
+	followKind(w, cycle.PodGroups, w.client.SchedulingV1beta1().PodGroups(""))
 	return nil
-}
-
-// writeGroup merges the condition into the PodGroup's, whatever others wrote meanwhile.
-func (s *Scheduler) writeGroup(ctx context.Context, a cycle.WriteGroup) error {
-	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
-	defer cancel()
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": a.Group.UID}, "status": map[string]any{"conditions": []metav1.Condition{a.Condition}},
-	})
-	if err != nil {
-		return err
-	}
-	_, err = s.client.SchedulingV1beta1().PodGroups(a.Group.Namespace).Patch(
-		ctx, a.Group.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	return err
 }

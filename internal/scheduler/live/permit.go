@@ -60,6 +60,7 @@ func (w *WaitingPod) Preempt(plugin, message string) bool {
 	return w.endWait(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message, Preempted: true})
 }
 
+// endWait ends the wait once, whoever is first to do so.
 func (w *WaitingPod) endWait(why cycle.PermitRejected) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -78,6 +79,7 @@ type permits struct {
 	byTicket map[cycle.Ticket]*WaitingPod
 }
 
+// holdPod lists a pod that plugins hold.
 func (p *permits) holdPod(see func(cycle.Event), a cycle.Hold) {
 	w := &WaitingPod{pod: a.Pod, node: a.Node, ticket: a.Ticket, see: see, pending: map[string]bool{}}
 	for plugin := range a.Waits {
@@ -88,6 +90,8 @@ func (p *permits) holdPod(see func(cycle.Event), a cycle.Hold) {
 	p.pods[a.Pod.UID], p.byTicket[a.Ticket] = w, w
 }
 
+// releasePod takes out a pod that the core no longer holds. What plugins say of it from now on is
+// ignored.
 func (p *permits) releasePod(ticket cycle.Ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

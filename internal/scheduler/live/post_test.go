@@ -163,7 +163,7 @@ func TestBindingsAreTheSchedulersOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.post(t.Context(), aBinding()); err != nil {
+	if err := s.binding.post(t.Context(), aBinding()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.events.Create(t.Context(), &v1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop"}}); err != nil {

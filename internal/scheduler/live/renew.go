@@ -83,6 +83,9 @@ func (s *Scheduler) renewCore(now time.Time) {
 var errStripped = errors.New("out-of-tree plugins and extenders need pods as they are, and with --journal they are " +
 	"not kept; restart the scheduler")
 
+// stripsObjects reports whether the core is given objects without what a journal leaves out.
+func (s *Scheduler) stripsObjects() bool { return s.journal != nil && s.journal.Strips() }
+
 // checkStripped rejects profiles with out-of-tree plugins or extenders if objects are stripped.
 func (s *Scheduler) checkStripped(profiles []cycle.Profile) error {
 	if s.stripsObjects() && slices.ContainsFunc(profiles, func(p cycle.Profile) bool {

@@ -21,46 +21,45 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/loop"
-	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
-// Scheduler runs the scheduling cycle against an API server. Fields belong to the goroutine of Run
-// unless stated otherwise.
+// Scheduler runs the scheduling cycle against an API server: watches show the core what there is,
+// and carryOut has the core's actions done, by workers or on goroutines of their own. Fields belong
+// to the goroutine of Run, the owner, unless stated otherwise.
 type Scheduler struct {
 	core    *cycle.Core
+	made    cycle.Options // what the core was made of, for the one that replaces it
 	loop    *loop.Loop[cycle.Event, cycle.Action]
 	client  kubernetes.Interface
-	feeds   []func(context.Context)
-	kinds   []cycle.Kind // that the feeds follow
-	ready   func()
+	watches watches
+	ready   func() // nil: none, or called
 	lead    <-chan struct{}
-	stale   atomic.Int32 // kinds that are to be listed anew before this scheduler leads
 	shadow  Shadow
 	journal Journal
-	made    cycle.Options // what the core was made of
-	groups  bool          // PodGroups are followed
 	renewal renewal
-	tasks   map[cycle.Ticket]*task // actions that were not answered yet
+
+	// tasks are the actions that were not answered yet. The owner adds a task before anyone can
+	// answer it, and removes it with the answer: the core hears of each ticket exactly once.
+	tasks map[cycle.Ticket]*task
 
 	wallClock func() time.Time
 	ahead     time.Duration // of the wall clock, as the core knows it
 
-	life             context.Context // ends when the scheduler is to stop; set before anything runs
-	finishing        context.Context // ends finishWithin after life
-	binders, helpers *workers
-	post             func(context.Context, *v1.Binding) error // one binding
+	life             lifetime
+	binders, helpers *workers // bindings wait for nothing else; helpers do what is not urgent
+	binding          binder
+	plugins          *pluginCalls
+	writer           writer
 
 	// Safe for all goroutines.
 	observer      cycle.Observer
 	permits       permits
 	podStatuses   *statuses[*statusWrite]
 	groupStatuses *statuses[cycle.WriteGroup]
-	turns         claimTurns
-	unread        seldom.Line // about pods that cannot be read
 	events        *eventlog.Log
-	sizes         [7]atomic.Int64
-	synced        atomic.Bool
-	ended         chan struct{}
+	sizes         [7]atomic.Int64 // as of the last step; see publishSizes
+	synced        atomic.Bool     // never false again
+	ended         chan struct{}   // closed when Run has returned
 }
 
 // Options are what a scheduler is made of.
@@ -131,11 +130,9 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	}
 	s := &Scheduler{
 		client: client, observer: o.Observer, ready: o.Ready, lead: o.Lead, shadow: o.Shadow, journal: o.Journal,
-		tasks: map[cycle.Ticket]*task{}, wallClock: time.Now, life: context.Background(),
-		finishing: context.Background(), binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
+		tasks: map[cycle.Ticket]*task{}, wallClock: time.Now, binders: newWorkers(), helpers: newWorkers(), ended: make(chan struct{}),
+		life: lifetime{running: context.Background(), finishing: context.Background()},
 	}
-	s.loop = loop.New[cycle.Event, cycle.Action]("scheduler")
-	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.stepCore, s.nextWake, cycle.Tick{}, s.carryOut
 	s.made = cycle.Options{
 		Profiles: o.Profiles, Seed: cmp.Or(o.Seed, rand.Uint64()), FirstBackoff: o.FirstBackoff,
 		LastBackoff: o.LastBackoff, MaxWait: o.MaxWait,
@@ -145,20 +142,42 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	if s.core, err = cycle.New(s.made); err != nil {
 		return nil, err
 	}
-	s.post = bindings.postBinding
 	if s.observer == nil {
 		s.observer = cycle.NoObserver{}
 	}
-	s.permits.pods, s.permits.byTicket = map[types.UID]*WaitingPod{}, map[cycle.Ticket]*WaitingPod{}
-	s.turns.turns = map[uint64]*claimTurn{}
-	s.groups = o.Groups.Generic
-	s.podStatuses = newStatuses(s.helpers, s.writeFirst, func(older, newer *statusWrite) *statusWrite { return newer.mergeAfter(older) })
-	s.podStatuses.dropped = func(one *statusWrite) { s.answerTickets(one, cycle.Outcome{Withdrawn: true}) }
-	s.groupStatuses = newStatuses(s.helpers, s.writeGroup, func(_, newer cycle.WriteGroup) cycle.WriteGroup { return newer })
+
+	s.loop = loop.New[cycle.Event, cycle.Action]("scheduler")
+	s.loop.Step, s.loop.Wake, s.loop.Tick, s.loop.Do = s.stepCore, s.nextWake, cycle.Tick{}, s.carryOut
 	s.events = eventlog.New(eventClient, "") // each event is in the name of its profile
 	s.events.Busy, s.events.Drain, s.events.Create = s.binders.hasWaiting, drain, events.postEvent
+	s.permits.pods, s.permits.byTicket = map[types.UID]*WaitingPod{}, map[cycle.Ticket]*WaitingPod{}
+	s.addParts(client, bindings.postBinding)
 	return s, nil
 }
+
+// addParts makes those who ask and write on behalf of the scheduler.
+func (s *Scheduler) addParts(client kubernetes.Interface, post func(context.Context, *v1.Binding) error) {
+	s.plugins = &pluginCalls{observer: s.observer, life: &s.life}
+	s.binding = binder{
+		client: client, observer: s.observer, see: s.seeEvent, post: post, workers: s.binders, plugins: s.plugins, life: &s.life,
+	}
+	s.writer = writer{
+		client: client, observer: s.observer, see: s.seeEvent, strips: s.stripsObjects,
+		turns: claimTurns{turns: map[uint64]*claimTurn{}},
+	}
+
+	s.podStatuses = newStatuses(s.helpers, s.writeFirst, func(older, newer *statusWrite) *statusWrite { return newer.mergeAfter(older) })
+	s.podStatuses.dropped = func(one *statusWrite) { s.answerTickets(one, cycle.Outcome{Withdrawn: true}) }
+	s.groupStatuses = newStatuses(s.helpers, s.writer.writeGroup, func(_, newer cycle.WriteGroup) cycle.WriteGroup { return newer })
+	s.watches = watches{
+		client: client, see: s.seeEvent, life: &s.life, strips: s.stripsObjects, lead: s.lead, shadows: s.shadow != nil,
+		groups: s.made.Groups.Generic, taintRules: !s.made.Disabled.DeviceTaintRules,
+		podStatuses: s.podStatuses, groupStatuses: s.groupStatuses,
+	}
+}
+
+// seeEvent leaves an event for the owner. Safe for all goroutines.
+func (s *Scheduler) seeEvent(e cycle.Event) { s.loop.See(e) }
 
 // Run schedules until the context ends. Bindings under way are finished; those that have not begun
 // are dropped. What takes longer than finishWithin after that is given up, and a plugin that does
@@ -169,22 +188,22 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 	finishing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(finishWithin, giveUp) })()
-	s.life, s.finishing = ctx, finishing
-	if err := s.addFeeds(ctx); err != nil {
+	s.life = lifetime{running: ctx, finishing: finishing}
+	if err := s.watches.addFeeds(ctx); err != nil {
 		return err
 	}
 	var telling sync.WaitGroup
 	tellCtx, silence := context.WithCancel(context.WithoutCancel(ctx))
 	defer silence()
 	telling.Go(func() { s.events.Run(tellCtx) })
-	s.loop.See(cycle.Follows{Kinds: s.kinds})
+	s.loop.See(cycle.Follows{Kinds: s.watches.kinds})
 	if s.lead == nil {
 		s.loop.See(cycle.Led{})
 	}
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
-		s.loop.Run(ctx, append(s.feeds,
+		s.loop.Run(ctx, append(s.watches.feeds,
 			func(ctx context.Context) { s.binders.runWorkers(ctx, finishing, binders) },
 			func(ctx context.Context) { s.helpers.runWorkers(ctx, finishing, helperCount) },
 		)...)
@@ -208,7 +227,7 @@ func (s *Scheduler) awaitLoop(returned <-chan struct{}) error {
 	select {
 	case <-returned:
 		return nil
-	case <-s.finishing.Done():
+	case <-s.life.finishing.Done():
 	}
 	select {
 	case <-returned:

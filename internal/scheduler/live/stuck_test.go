@@ -236,7 +236,7 @@ func TestAnotherClaimOfTheNameIsNotTouched(t *testing.T) {
 		old.UID, old.ResourceVersion = "old", "1"
 		successor.UID, successor.Finalizers = "successor", []string{resourcev1.Finalizer}
 		w.api.Put(successor)
-		if err := w.s.deleteClaim(context.Background(), old); err != nil {
+		if err := w.s.writer.deleteClaim(context.Background(), old); err != nil {
 			t.Errorf("what has gone is to be deleted: %v", err)
 		}
 		if c := w.claim("c"); c == nil || len(c.Finalizers) != 1 {

@@ -14,11 +14,11 @@ import (
 )
 
 // removeVictim deletes a victim, after a condition in its status says why.
-func (s *Scheduler) removeVictim(ctx context.Context, a cycle.Remove) error {
+func (w *writer) removeVictim(ctx context.Context, a cycle.Remove) error {
 	victim := a.Victim
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
-	pods := s.client.CoreV1().Pods(victim.Namespace)
+	pods := w.client.CoreV1().Pods(victim.Namespace)
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": victim.UID},
 		"status": map[string]any{"conditions": []v1.PodCondition{{

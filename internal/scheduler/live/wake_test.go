@@ -254,10 +254,10 @@ func (s *sleepers) judge() {
 			continue
 		}
 		pending := truth.Pending(p)
-		e := decide.Evaluate(truth, profile, pending)
+		e := decide.NewPlain(truth, profile).Evaluate(pending)
 		if e.Feasible > 0 {
 			s.Errorf("after %q: %s sleeps, and %d nodes could take it; it was told %s", s.last, p.Name, e.Feasible, s.condition(p.Name))
-		} else if found := decide.Preempt(truth, profile, pending, e); found.Node != nil {
+		} else if found := decide.NewPlain(truth, profile).Preempt(pending, e); found.Node != nil {
 			s.Errorf("after %q: %s sleeps, and could make room on %s; it was told %s", s.last, p.Name, found.Node.Name, s.condition(p.Name))
 		}
 	}

@@ -2,12 +2,14 @@ package live
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
@@ -15,31 +17,51 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
+// watches follow what the API server has of each kind, and show it to the core. They are made
+// before anything runs; what is served only later is added by feeds that wait for it.
+//
+// A kind is named to the core (cycle.Follows) before its feed begins, because the core decides no
+// pod until every kind that it follows has been listed.
+type watches struct {
+	client                      kubernetes.Interface
+	see                         func(cycle.Event)
+	life                        *lifetime
+	strips                      func() bool // the core gets objects without what a journal leaves out
+	lead                        <-chan struct{}
+	shadows, groups, taintRules bool // whether others decide, and what is followed
+	podStatuses                 *statuses[*statusWrite]
+	groupStatuses               *statuses[cycle.WriteGroup]
+
+	stale atomic.Int32 // kinds that are to be listed anew before this scheduler leads
+	kinds []cycle.Kind // that the feeds follow from the start
+	feeds []func(context.Context)
+}
+
 // addFeeds adds everything that is followed.
-func (s *Scheduler) addFeeds(ctx context.Context) error {
-	core, apps, storage := s.client.CoreV1(), s.client.AppsV1(), s.client.StorageV1()
-	followKind(s, cycle.Nodes, core.Nodes())
-	followKind(s, cycle.Pods, core.Pods(""))
-	followKind(s, cycle.Namespaces, core.Namespaces())
-	followKind(s, cycle.Services, core.Services(""))
-	followKind(s, cycle.ReplicationControllers, core.ReplicationControllers(""))
-	followKind(s, cycle.ReplicaSets, apps.ReplicaSets(""))
-	followKind(s, cycle.StatefulSets, apps.StatefulSets(""))
+func (w *watches) addFeeds(ctx context.Context) error {
+	core, apps, storage := w.client.CoreV1(), w.client.AppsV1(), w.client.StorageV1()
+	followKind(w, cycle.Nodes, core.Nodes())
+	followKind(w, cycle.Pods, core.Pods(""))
+	followKind(w, cycle.Namespaces, core.Namespaces())
+	followKind(w, cycle.Services, core.Services(""))
+	followKind(w, cycle.ReplicationControllers, core.ReplicationControllers(""))
+	followKind(w, cycle.ReplicaSets, apps.ReplicaSets(""))
+	followKind(w, cycle.StatefulSets, apps.StatefulSets(""))
 
-	followKind(s, cycle.DisruptionBudgets, s.client.PolicyV1().PodDisruptionBudgets(""))
-	followKind(s, cycle.Volumes, core.PersistentVolumes())
-	followKind(s, cycle.Claims, core.PersistentVolumeClaims(""))
-	followKind(s, cycle.StorageClasses, storage.StorageClasses())
-	followKind(s, cycle.CSINodes, storage.CSINodes())
-	followKind(s, cycle.CSIDrivers, storage.CSIDrivers())
-	followKind(s, cycle.CSICapacities, storage.CSIStorageCapacities(""))
-	followKind(s, cycle.VolumeAttachments, storage.VolumeAttachments())
+	followKind(w, cycle.DisruptionBudgets, w.client.PolicyV1().PodDisruptionBudgets(""))
+	followKind(w, cycle.Volumes, core.PersistentVolumes())
+	followKind(w, cycle.Claims, core.PersistentVolumeClaims(""))
+	followKind(w, cycle.StorageClasses, storage.StorageClasses())
+	followKind(w, cycle.CSINodes, storage.CSINodes())
+	followKind(w, cycle.CSIDrivers, storage.CSIDrivers())
+	followKind(w, cycle.CSICapacities, storage.CSIStorageCapacities(""))
+	followKind(w, cycle.VolumeAttachments, storage.VolumeAttachments())
 
-	s.watchRooms(ctx)
-	if err := s.watchGroups(ctx); err != nil {
+	w.watchRooms(ctx)
+	if err := w.watchGroups(ctx); err != nil {
 		return err
 	}
-	return s.watchDevices(ctx)
+	return w.watchDevices(ctx)
 }
 
 // roomsAgain is how often the Lease of watchRooms is asked for as long as it may not be read. An
@@ -49,14 +71,14 @@ const roomsAgain = 5 * time.Minute
 // watchRooms follows the Lease that shows which room is to be kept. No pod is decided before it is
 // known, or the room could be lost at a restart. Without the permission to read it, pods are
 // scheduled all the same.
-func (s *Scheduler) watchRooms(ctx context.Context) {
-	if s.shadow != nil {
+func (w *watches) watchRooms(ctx context.Context) {
+	if w.shadows {
 		return
 	}
-	leases := s.client.CoordinationV1().Leases(cycle.RoomNamespace)
+	leases := w.client.CoordinationV1().Leases(cycle.RoomNamespace)
 	selector := fields.OneTermEqualSelector("metadata.name", cycle.RoomName).String()
 	kinds, run := []cycle.Kind{cycle.Rooms}, func(ctx context.Context) {
-		feed.Run(ctx, feed.From(string(cycle.Rooms), leases, selector), s.newSink(cycle.Rooms))
+		feed.Run(ctx, feed.From(string(cycle.Rooms), leases, selector), w.newSink(cycle.Rooms))
 	}
 
 	var err error
@@ -65,13 +87,13 @@ func (s *Scheduler) watchRooms(ctx context.Context) {
 		return isAnswered(err)
 	}
 
-	if s.retryBind(ctx, ask); err == nil {
-		s.kinds, s.feeds = append(s.kinds, kinds...), append(s.feeds, run)
+	if w.life.retryUntilStopped(ctx, ask); err == nil {
+		w.kinds, w.feeds = append(w.kinds, kinds...), append(w.feeds, run)
 		return
 	}
 
 	klog.FromContext(ctx).Info("No room is kept for pods that berth moves: the Lease that shows it cannot be read", "err", err)
-	s.feeds = append(s.feeds, func(ctx context.Context) {
+	w.feeds = append(w.feeds, func(ctx context.Context) {
 		for err != nil {
 			select {
 			case <-ctx.Done():
@@ -82,47 +104,47 @@ func (s *Scheduler) watchRooms(ctx context.Context) {
 			ask(asking)
 			cancel()
 		}
-		s.loop.See(cycle.Follows{Kinds: kinds})
+		w.see(cycle.Follows{Kinds: kinds})
 		run(ctx)
 	})
 }
 
 // followKind adds a kind to those that are watched.
-func followKind[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L]) {
-	s.kinds, s.feeds = append(s.kinds, kind), append(s.feeds, feedOf(s, kind, client))
+func followKind[L runtime.Object](w *watches, kind cycle.Kind, client feed.Typed[L]) {
+	w.kinds, w.feeds = append(w.kinds, kind), append(w.feeds, feedOf(w, kind, client))
 }
 
 // feedOf returns what gives the core everything of a kind.
-func feedOf[L runtime.Object](s *Scheduler, kind cycle.Kind, client feed.Typed[L]) func(context.Context) {
+func feedOf[L runtime.Object](w *watches, kind cycle.Kind, client feed.Typed[L]) func(context.Context) {
 	source := feed.From(string(kind), client, "")
 	var fresh func()
-	if s.lead != nil && (kind == cycle.Pods || kind == cycle.ResourceClaims) {
-		source.Anew, fresh = s.lead, s.beginLeading
-		s.stale.Add(1)
+	if w.lead != nil && (kind == cycle.Pods || kind == cycle.ResourceClaims) {
+		source.Anew, fresh = w.lead, w.beginLeading
+		w.stale.Add(1)
 	}
-	sink := s.newSink(kind)
+	sink := w.newSink(kind)
 	sink.Fresh = fresh
 	return func(ctx context.Context) { feed.Run(ctx, source, sink) }
 }
 
 // newSink shows the core what there is of a kind.
-func (s *Scheduler) newSink(kind cycle.Kind) feed.Sink {
+func (w *watches) newSink(kind cycle.Kind) feed.Sink {
 	return feed.Sink{
-		Listing: func() { s.loop.See(cycle.Listing{Kind: kind}) },
-		Listed:  func() { s.loop.See(cycle.Listed{Kind: kind}) },
+		Listing: func() { w.see(cycle.Listing{Kind: kind}) },
+		Listed:  func() { w.see(cycle.Listed{Kind: kind}) },
 		Seen: func(o runtime.Object) {
-			if object, ok := s.toShown(o); ok {
-				s.loop.See(cycle.Seen{Kind: kind, Object: object})
+			if object, ok := w.toShown(o); ok {
+				w.see(cycle.Seen{Kind: kind, Object: object})
 				if pod, is := object.(*v1.Pod); is && pod.Spec.NodeName != "" {
-					s.podStatuses.forgetObject(pod.UID)
+					w.podStatuses.forgetObject(pod.UID)
 				}
 			}
 		},
 		Gone: func(o runtime.Object) {
-			if object, ok := s.toShown(o); ok {
-				s.loop.See(cycle.Gone{Kind: kind, Object: object})
-				s.podStatuses.forgetObject(object.GetUID()) // after that: it answers what the core waits for
-				s.groupStatuses.forgetObject(object.GetUID())
+			if object, ok := w.toShown(o); ok {
+				w.see(cycle.Gone{Kind: kind, Object: object})
+				w.podStatuses.forgetObject(object.GetUID()) // after that: it answers what the core waits for
+				w.groupStatuses.forgetObject(object.GetUID())
 			}
 		},
 	}
@@ -132,15 +154,15 @@ func (s *Scheduler) newSink(kind cycle.Kind) feed.Sink {
 // and resource claims. Its watches may not have shown yet what the leader before it has bound and
 // allocated; decisions from that would fill nodes, and give devices, twice. What else a leader
 // writes is refused when it is outdated.
-func (s *Scheduler) beginLeading() {
-	if s.stale.Add(-1) == 0 {
-		s.loop.See(cycle.Led{})
+func (w *watches) beginLeading() {
+	if w.stale.Add(-1) == 0 {
+		w.see(cycle.Led{})
 	}
 }
 
 // toShown is an object as the core gets it.
-func (s *Scheduler) toShown(o runtime.Object) (object metav1.Object, ok bool) {
-	if object, ok = o.(metav1.Object); ok && s.stripsObjects() {
+func (w *watches) toShown(o runtime.Object) (object metav1.Object, ok bool) {
+	if object, ok = o.(metav1.Object); ok && w.strips() {
 		object = journal.Stripped(object)
 	}
 	return object, ok

@@ -17,10 +17,10 @@ import (
 
 // watchDevices follows devices where the API server has that API, now or later: one that is
 // upgraded may begin to serve it, and of several some may do so already.
-func (s *Scheduler) watchDevices(ctx context.Context) error {
+func (w *watches) watchDevices(ctx context.Context) error {
 	var err error
-	s.retryBind(ctx, func(ctx context.Context) bool {
-		err = s.checkServed(ctx, resourcev1.SchemeGroupVersion)
+	w.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
+		err = w.checkServed(ctx, resourcev1.SchemeGroupVersion)
 		return isAnswered(err)
 	})
 
@@ -28,58 +28,60 @@ func (s *Scheduler) watchDevices(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return nil
 	case apierrors.IsNotFound(err):
-		s.feeds = append(s.feeds, s.awaitDevices)
+		w.feeds = append(w.feeds, w.awaitDevices)
 		return nil
 	case err != nil:
 		return fmt.Errorf("ask the API server for %s: %w", resourcev1.SchemeGroupVersion, err)
 	}
 
-	kinds, feeds := s.deviceFeeds()
-	s.kinds, s.feeds = append(s.kinds, kinds...), append(s.feeds, feeds...)
-	s.watchTaintRules(ctx)
+	kinds, feeds := w.deviceFeeds()
+	w.kinds, w.feeds = append(w.kinds, kinds...), append(w.feeds, feeds...)
+	w.watchTaintRules(ctx)
 	return nil
 }
 
 // watchTaintRules follows DeviceTaintRules where the API server has them, now or later: one before
 // v1.37 has devices without them. Where they may not be read, pods are scheduled all the same.
-func (s *Scheduler) watchTaintRules(ctx context.Context) {
-	if s.made.Disabled.DeviceTaintRules {
+func (w *watches) watchTaintRules(ctx context.Context) {
+	if !w.taintRules {
 		return
 	}
 	var err error
-	s.retryBind(ctx, func(ctx context.Context) bool {
-		err = s.listsTaintRules(ctx)
+	w.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
+		err = w.listsTaintRules(ctx)
 		return isAnswered(err)
 	})
 	if err == nil {
-		followKind(s, cycle.DeviceTaintRules, s.client.ResourceV1().DeviceTaintRules())
+		followKind(w, cycle.DeviceTaintRules, w.client.ResourceV1().DeviceTaintRules())
 		return
 	}
 	klog.FromContext(ctx).Info("DeviceTaintRules are not followed: they cannot be listed", "err", err)
-	s.feeds = append(s.feeds, s.awaitTaintRules)
+	w.feeds = append(w.feeds, w.awaitTaintRules)
 }
 
-func (s *Scheduler) listsTaintRules(ctx context.Context) error {
-	_, err := s.client.ResourceV1().DeviceTaintRules().List(ctx, metav1.ListOptions{Limit: 1})
+// listsTaintRules returns nil if the API server lists DeviceTaintRules.
+func (w *watches) listsTaintRules(ctx context.Context) error {
+	_, err := w.client.ResourceV1().DeviceTaintRules().List(ctx, metav1.ListOptions{Limit: 1})
 	return err
 }
 
-func (s *Scheduler) awaitTaintRules(ctx context.Context) {
-	s.awaitKinds(ctx, "DeviceTaintRules", s.listsTaintRules, func() ([]cycle.Kind, []func(context.Context)) {
-		rules := s.client.ResourceV1().DeviceTaintRules()
-		return []cycle.Kind{cycle.DeviceTaintRules}, []func(context.Context){feedOf(s, cycle.DeviceTaintRules, rules)}
+// awaitTaintRules follows DeviceTaintRules once the API server lists them.
+func (w *watches) awaitTaintRules(ctx context.Context) {
+	w.awaitKinds(ctx, "DeviceTaintRules", w.listsTaintRules, func() ([]cycle.Kind, []func(context.Context)) {
+		rules := w.client.ResourceV1().DeviceTaintRules()
+		return []cycle.Kind{cycle.DeviceTaintRules}, []func(context.Context){feedOf(w, cycle.DeviceTaintRules, rules)}
 	})
 }
 
 // checkServed returns nil if the API server serves this version of an API. client-go's own way of
 // asking takes no context, and would hold up the end of the scheduler.
-func (s *Scheduler) checkServed(ctx context.Context, version schema.GroupVersion) error {
-	return s.client.Discovery().RESTClient().Get().AbsPath("/apis", version.String()).Do(ctx).Error()
+func (w *watches) checkServed(ctx context.Context, version schema.GroupVersion) error {
+	return w.client.Discovery().RESTClient().Get().AbsPath("/apis", version.String()).Do(ctx).Error()
 }
 
 // listsDevices returns nil if the API server lists all that is followed of devices.
-func (s *Scheduler) listsDevices(ctx context.Context) error {
-	devices, one := s.client.ResourceV1(), metav1.ListOptions{Limit: 1}
+func (w *watches) listsDevices(ctx context.Context) error {
+	devices, one := w.client.ResourceV1(), metav1.ListOptions{Limit: 1}
 	_, err := devices.ResourceSlices().List(ctx, one)
 	if err == nil {
 		_, err = devices.ResourceClaims("").List(ctx, one)
@@ -95,20 +97,20 @@ func (s *Scheduler) listsDevices(ctx context.Context) error {
 const devicesAgain = time.Minute
 
 // awaitDevices follows devices once the API server lists them, and then their rules.
-func (s *Scheduler) awaitDevices(ctx context.Context) {
+func (w *watches) awaitDevices(ctx context.Context) {
 	var rules sync.WaitGroup
 	defer rules.Wait()
-	s.awaitKinds(ctx, "devices", s.listsDevices, func() ([]cycle.Kind, []func(context.Context)) {
-		if !s.made.Disabled.DeviceTaintRules {
-			rules.Go(func() { s.awaitTaintRules(ctx) })
+	w.awaitKinds(ctx, "devices", w.listsDevices, func() ([]cycle.Kind, []func(context.Context)) {
+		if w.taintRules {
+			rules.Go(func() { w.awaitTaintRules(ctx) })
 		}
-		return s.deviceFeeds()
+		return w.deviceFeeds()
 	})
 }
 
 // awaitKinds follows kinds once the API server lists them. No pod is decided then until they are
 // known; without the permission to list them, that would be for ever.
-func (s *Scheduler) awaitKinds(
+func (w *watches) awaitKinds(
 	ctx context.Context, what string, lists func(context.Context) error, follows func() ([]cycle.Kind, []func(context.Context)),
 ) {
 	for {
@@ -130,7 +132,7 @@ func (s *Scheduler) awaitKinds(
 
 	klog.FromContext(ctx).Info("The API server serves "+what+" now", "version", resourcev1.SchemeGroupVersion)
 	kinds, feeds := follows()
-	s.loop.See(cycle.Follows{Kinds: kinds})
+	w.see(cycle.Follows{Kinds: kinds})
 	var running sync.WaitGroup
 	for _, feed := range feeds {
 		running.Go(func() { feed(ctx) })
@@ -138,11 +140,13 @@ func (s *Scheduler) awaitKinds(
 	running.Wait()
 }
 
-func (s *Scheduler) deviceFeeds() (kinds []cycle.Kind, feeds []func(context.Context)) {
-	devices := s.client.ResourceV1()
+// deviceFeeds returns the kinds that devices need. They are followed together: listsDevices has
+// asked for all of them.
+func (w *watches) deviceFeeds() (kinds []cycle.Kind, feeds []func(context.Context)) {
+	devices := w.client.ResourceV1()
 	return []cycle.Kind{cycle.ResourceSlices, cycle.ResourceClaims, cycle.DeviceClasses}, []func(context.Context){
-		feedOf(s, cycle.ResourceSlices, devices.ResourceSlices()),
-		feedOf(s, cycle.ResourceClaims, devices.ResourceClaims("")),
-		feedOf(s, cycle.DeviceClasses, devices.DeviceClasses()),
+		feedOf(w, cycle.ResourceSlices, devices.ResourceSlices()),
+		feedOf(w, cycle.ResourceClaims, devices.ResourceClaims("")),
+		feedOf(w, cycle.DeviceClasses, devices.DeviceClasses()),
 	}
 }

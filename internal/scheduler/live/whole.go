@@ -13,16 +13,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal"
 )
 
-// stripsObjects reports whether the core is given objects without what a journal leaves out.
-func (s *Scheduler) stripsObjects() bool { return s.journal != nil && s.journal.Strips() }
-
 // fetchWhole returns an object to be written. While objects are stripped for a journal it is read
 // anew, and what was decided is put into it. A newer version than the one that was decided about is
 // not overwritten: the API server sees the conflict. It is listed, because the scheduler may not
 // get volumes, and needs no more permissions with a journal.
-func fetchWhole[O metav1.Object, L runtime.Object](ctx context.Context, s *Scheduler,
+func fetchWhole[O metav1.Object, L runtime.Object](ctx context.Context, w *writer,
 	list func(context.Context, metav1.ListOptions) (L, error), decided O) (O, error) {
-	if !s.stripsObjects() {
+	if !w.strips() {
 		return decided, nil
 	}
 	name := decided.GetName()

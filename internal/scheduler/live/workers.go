@@ -49,6 +49,7 @@ func (w *workers) runWorkers(ctx, finishing context.Context, n int) {
 	w.running.Wait()
 }
 
+// startWorker starts a goroutine that carries out tasks until it is surplus or the end has come.
 func (w *workers) startWorker(finishing context.Context) {
 	w.running.Go(func() {
 		for task := w.nextTask(); task != nil; task = w.nextTask() {
@@ -83,6 +84,8 @@ func (w *workers) hasWaiting() bool {
 	return len(w.tasks) > 0
 }
 
+// nextTask waits for a task; nil ends the worker that asks. The array keeps no task that was taken,
+// since tasks hold pods.
 func (w *workers) nextTask() func(context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -113,7 +113,7 @@ func TestAnExtenderTakesNodesAway(t *testing.T) {
 	f.expect("requests", f.taken(), "filter")
 	failure := f.decider.Diagnose(a.Waiting)
 	f.expect("who rejects the pod", strings.Join(failure.Plugins, " "), plugins.ExtenderName)
-	e := f.decider.Evaluate(a.Waiting)
+	e := f.decider.Plain().Evaluate(a.Waiting)
 	for i, resolvable := range []bool{true, false, false} {
 		if r := e.Nodes[i].Rejection; r.Unresolvable == resolvable {
 			t.Errorf("%s: got %+v", e.Nodes[i].Node.Name, r)
@@ -165,7 +165,7 @@ func TestScoresOfAnExtenderAreAddedTimesTenTimesTheWeight(t *testing.T) {
 	f.node("n2", 4)
 	a, got := f.decide(pod("p", "1"))
 	f.expect("node", got, "n2")
-	e := f.decider.Evaluate(a.Waiting)
+	e := f.decider.Plain().Evaluate(a.Waiting)
 	if by := e.Nodes[1].Total - e.Nodes[0].Total; by != 4*3*10 {
 		t.Errorf("n2 has %d more than n1, want 120", by)
 	}

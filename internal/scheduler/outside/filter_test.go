@@ -227,7 +227,7 @@ func TestPreemptionAsksFilterWherePreFilterRejected(t *testing.T) {
 	f.expect("result", got, "0/1 nodes are available: too many pods in the cluster.")
 	for name, found := range map[string]decide.Preemption{
 		"decided": f.decider.Preempt(attempt.Waiting),
-		"plainly": decide.Preempt(f.cluster, f.profile.Profile, attempt.Waiting, f.decider.Evaluate(attempt.Waiting)),
+		"plainly": decide.NewPlain(f.cluster, f.profile.Profile).Preempt(attempt.Waiting, f.decider.Plain().Evaluate(attempt.Waiting)),
 	} {
 		if found.Node == nil || len(found.Victims) != 1 {
 			t.Errorf("%s: got %+v", name, found)

@@ -21,7 +21,7 @@ import (
 )
 
 func evaluation(f *fixture, a *cycle.Attempt) func() *decide.Evaluation {
-	return func() *decide.Evaluation { return f.decider.Evaluate(a.Waiting) }
+	return func() *decide.Evaluation { return f.decider.Plain().Evaluate(a.Waiting) }
 }
 
 // capacity is a PostFilter that looks for a node by itself, as plugins that preempt do: it takes

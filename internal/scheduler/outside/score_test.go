@@ -33,7 +33,7 @@ func TestScoresAreNormalisedAndWeighted(t *testing.T) {
 	attempt, got := f.decide(pod("p", "1"))
 	f.expect("node", got, "n2")
 	f.expect("calls", f.taken(), "A PreFilter p; B PreFilter p; A PreScore 2; B PreScore 2; A NormalizeScore")
-	e := f.decider.Evaluate(attempt.Waiting)
+	e := f.decider.Plain().Evaluate(attempt.Waiting)
 	f.expect("scores", describe(e), "n1: A 0, B 7, total 7; n2: A 300, B 7, total 307")
 }
 

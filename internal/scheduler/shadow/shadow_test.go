@@ -30,7 +30,7 @@ func judged(rooms ...int) (*v1.Pod, *decide.Evaluation) {
 	}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: types.UID("u")}}
 	pod.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("1")}}}}
-	return pod, decide.Evaluate(c, plugins.Default(), c.Pending(pod))
+	return pod, decide.NewPlain(c, plugins.Default()).Evaluate(c.Pending(pod))
 }
 
 func TestChoicesAreComparedWithTheBest(t *testing.T) {

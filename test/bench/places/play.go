@@ -103,7 +103,8 @@ func (t *Trace) checkRun(r *Run, arrivals []Task) error {
 			before := at[m.Task]
 			nodes[before.Node].returnTask(&arrivals[m.Task].Shape, before.gpus)
 			if err := nodes[m.Node].takeTask(&arrivals[m.Task].Shape, m.gpus); err != nil {
-				return fmt.Errorf("%s, mix %s, seed %d, arrival %d, %s moved to %s: %w", r.Policy, r.Mix, r.Seed, i+1, m.Placement.Task, m.Node, err)
+				return fmt.Errorf("%s, mix %s, seed %d, arrival %d, %s moved to %s: %w",
+					r.Policy, r.Mix, r.Seed, i+1, m.Placement.Task, m.Node, err)
 			}
 			at[m.Task] = m.Placement
 		}

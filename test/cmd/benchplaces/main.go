@@ -14,7 +14,8 @@ import (
 
 func main() {
 	dir := flag.String("trace", "bench/places/openb", "folder with nodes.csv and pods-MIX.csv or pods-MIX.csv.gz")
-	out := flag.String("out", "", "folder to write the placements of Fragmentation to, as MIX-SEED.csv, and those with moves, as MIX-SEED-moves.csv")
+	out := flag.String("out", "",
+		"folder to write the placements of Fragmentation to, as MIX-SEED.csv, and those with moves, as MIX-SEED-moves.csv")
 	policies := flag.String("policies", strings.Join(places.Policies, ","), "what is played")
 	mixes := flag.String("mixes", "", "mixes that are played, separated by commas (default all)")
 	seeds := flag.Int("seeds", 10, "how many orders of arrival are played")

@@ -372,9 +372,11 @@ func (a *app) podSpec() v1.PodSpec {
 	case even:
 		over(v1.LabelTopologyZone, 1, v1.ScheduleAnyway)
 	case apart:
-		spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
-			{LabelSelector: a.labelSelector(), TopologyKey: v1.LabelHostname},
-		}}}
+		spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+				{LabelSelector: a.labelSelector(), TopologyKey: v1.LabelHostname},
+			},
+		}}
 	case selected:
 		spec.NodeSelector = map[string]string{disk: "ssd"}
 	case cheap:

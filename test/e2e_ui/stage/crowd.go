@@ -112,7 +112,8 @@ func (c *Crowd) Close() {
 // Kubeconfig writes one for the server into a folder and returns its path.
 func (c *Crowd) Kubeconfig(folder string) (string, error) {
 	file := path.Join(folder, "crowd.kubeconfig")
-	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c", "clusters": [{"name": "c", "cluster": {"server": %q}}],
+	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+"clusters": [{"name": "c", "cluster": {"server": %q}}],
 "contexts": [{"name": "c", "context": {"cluster": "c", "user": ""}}]}`, c.server.URL)
 	return file, os.WriteFile(file, []byte(text), 0o600)
 }

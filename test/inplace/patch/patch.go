@@ -101,7 +101,8 @@ func inPlace(ctx context.Context, client clientset.Interface, o *schedulerOption
 	made := hook.Scheduler{
 		Client: client, KubeConfig: o.kubeConfig, Profiles: o.profiles, Extenders: o.extenders,
 		Plugins:      map[string]func(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error){},
-		FirstBackoff: time.Duration(o.podInitialBackoffSeconds) * time.Second, LastBackoff: time.Duration(o.podMaxBackoffSeconds) * time.Second,
+		FirstBackoff: time.Duration(o.podInitialBackoffSeconds) * time.Second,
+		LastBackoff: time.Duration(o.podMaxBackoffSeconds) * time.Second,
 		MaxWait:        o.podMaxInUnschedulablePodsDuration,
 		PodsToActivate: func() fwk.StateData { return framework.NewPodsToActivate() },
 	}

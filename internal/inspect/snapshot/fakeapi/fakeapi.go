@@ -186,7 +186,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusUnprocessableEntity) // this server does not support streaming lists
-		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents is forbidden"}`)
+		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,`+
+			`"message":"sendInitialEvents is forbidden"}`)
 		return
 	}
 	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))

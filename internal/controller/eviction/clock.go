@@ -1,0 +1,47 @@
+package eviction
+
+import "time"
+
+// clock relates the Core's own clock to the wall clock, by which times are written into objects.
+// The Core's clock is never set, so a deadline cannot move because someone corrected a wall clock.
+type clock struct {
+	wall func(now time.Time) time.Time // Options.Wall; nil: both are the same
+}
+
+// wallTime returns the wall-clock time of a moment.
+func (c clock) wallTime(now time.Time) time.Time {
+	if c.wall == nil {
+		return now
+	}
+	return c.wall(now)
+}
+
+// toClock converts a time that was written into an object to the Core's clock. It does not change
+// when wall clocks are set, and is never in the future.
+func (c clock) toClock(now, written time.Time) time.Time {
+	return earlierOf(now, now.Add(written.Sub(c.wallTime(now))))
+}
+
+// toClockSince is toClock for something that has just happened, unless it may have been missed.
+// Times in objects have whole seconds: what happened within the written second, before it was seen,
+// counts from the end of that second, so that no pod is evicted early.
+func (c clock) toClockSince(now, written time.Time, missed bool) time.Time {
+	if missed {
+		return c.toClock(now, written)
+	}
+	return c.toClock(now, written.Add(time.Second))
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+func earlierOf(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}

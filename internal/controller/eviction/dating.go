@@ -1,0 +1,145 @@
+package eviction
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// dating determines since when a node or a device has each of its taints. It keeps nothing: what
+// was known before comes in with the object.
+//
+// A taint's own timeAdded counts, unless it is in the future: then its writer's clock is ahead. A
+// taint without one (kubectl writes none) was added when the list of taints was first written with
+// it. Managed fields tell when the list was last written; the node's note tells the earlier time if
+// another taint has been written since. A note counts only for the list that it was made for. What
+// the Core remembers counts as long as it missed nothing. Where it may have, it knows no more than
+// a Core that has just started: if the list was written again, a taint may have been removed and
+// added again, and counts as new. So a pod may be evicted late after such a coincidence, and never
+// early.
+type dating struct {
+	clock clock
+	broke *safeguards
+}
+
+// nodeTaints returns the node's taints as it is seen now, n being what was known of it before.
+func (d dating) nodeTaints(now time.Time, n *node, seen Node, missed bool) []Held {
+	if len(seen.Taints) == 0 {
+		return nil
+	}
+	var noted map[string]time.Time
+	if missed {
+		noted = d.notedSince(seen)
+	}
+
+	remembers := !missed || n.known && seen.ResourceVersion == n.version && n.version != ""
+	held := make([]Held, 0, len(seen.Taints))
+	for _, taint := range seen.Taints {
+		before, had := findTaint(n.held, &taint)
+		said := d.taintSince(&taint, seen, noted)
+		switch {
+		case had && before.Taint.TimeAdded.Equal(taint.TimeAdded) && (!taint.TimeAdded.IsZero() || remembers),
+			had && !said.IsZero() && said.Equal(before.said):
+			before.Taint = taint
+		default:
+			before = d.newlyHeld(now, taint, said, missed)
+		}
+		if said := seen.Turned; oppositeTaint(&taint) != nil && !said.Equal(before.saidTurned) {
+			before.saidTurned, before.Turned = said, time.Time{}
+			if !said.IsZero() {
+				before.Turned = d.clock.toClockSince(now, said, missed)
+			}
+		}
+		held = append(held, before)
+	}
+
+	return held
+}
+
+// taintSince returns since when the node has the taint according to the node's object.
+func (d dating) taintSince(taint *v1.Taint, seen Node, noted map[string]time.Time) time.Time {
+	if !taint.TimeAdded.IsZero() && !d.broke.noTimeAdded {
+		return taint.TimeAdded.Time
+	}
+	if since, ok := noted[Held{Taint: *taint}.ID()]; ok {
+		return since
+	}
+	if d.broke.noWitness {
+		return time.Time{}
+	}
+	return seen.Witness
+}
+
+// notedSince returns the content of the node's note, or nothing if it was made for another list of
+// taints.
+func (d dating) notedSince(seen Node) map[string]time.Time {
+	n, ok := parseNote(seen.Note)
+	if !ok || d.broke.noNote || !n.Of.Equal(seen.Witness) && !d.broke.noWitness {
+		return nil
+	}
+	return n.Since
+}
+
+// newlyHeld is a taint of which nothing is remembered that still counts: it began when its object
+// says so, and now if the object says nothing.
+func (d dating) newlyHeld(now time.Time, taint v1.Taint, said time.Time, missed bool) Held {
+	h := Held{Taint: taint, Since: now, written: d.clock.wallTime(now), said: said}
+	if !said.IsZero() {
+		h.Since, h.written = d.clock.toClockSince(now, said, missed), earlierOf(said, h.written)
+	}
+	return h
+}
+
+// sliceTaints returns the taints of the slice's devices, by device, before being how the slice was
+// known. Every taint of a device has a time, which the API server gives it; so no note is needed,
+// and only a taint with another time is another taint.
+func (d dating) sliceTaints(now time.Time, s, before *slice, missed bool) map[string][]Held {
+	held := map[string][]Held{}
+	for i := range s.Devices {
+		device := &s.Devices[i]
+		for _, taint := range device.Taints {
+			var known []Held
+			if before != nil {
+				known = before.held[device.Name]
+			}
+			held[device.Name] = append(held[device.Name], d.deviceTaint(now, taint, known, missed))
+		}
+	}
+	return held
+}
+
+// deviceTaint is sliceTaints for one taint, whether a slice or a rule has it.
+func (d dating) deviceTaint(now time.Time, taint v1.Taint, known []Held, missed bool) Held {
+	var said time.Time
+	if !taint.TimeAdded.IsZero() && !d.broke.noTimeAdded {
+		said = taint.TimeAdded.Time
+	}
+	if before, had := findTaint(known, &taint); had && said.Equal(before.said) {
+		before.Taint = taint
+		return before
+	}
+	return d.newlyHeld(now, taint, said, missed)
+}
+
+// findTaint returns the same taint, whatever its time, among those held.
+func findTaint(held []Held, taint *v1.Taint) (Held, bool) {
+	for _, h := range held {
+		if h.Taint.MatchTaint(taint) && h.Taint.Value == taint.Value {
+			return h, true
+		}
+	}
+	return Held{}, false
+}
+
+// sameTaints reports whether two lists lead to the same deadlines.
+func sameTaints(a, b []Held) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if h, ok := findTaint(b, &a[i].Taint); !ok || !h.Since.Equal(a[i].Since) || !h.Turned.Equal(a[i].Turned) {
+			return false
+		}
+	}
+	return true
+}

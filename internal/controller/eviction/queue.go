@@ -1,0 +1,86 @@
+package eviction
+
+import "container/heap"
+
+// deadlines are the pods that have one.
+//
+// A pod is in queue exactly while it has a deadline, is not terminating as far as watches show, and
+// no attempt holds it; pending counts it for as long as it has a deadline, whoever holds it.
+// Whatever changes a pod's deadline or back-off calls enqueuePod afterwards, which restores both
+// the order of the heap and the membership.
+type deadlines struct {
+	out *outbox
+
+	queue     queue
+	pending   map[string]int // pods with a deadline, by taint key and effect
+	cancelled int            // Stats.Cancelled
+}
+
+// setDue gives the pod another deadline. Its place in the queue is the caller's to correct.
+func (d *deadlines) setDue(p *pod, due Due) {
+	if !p.due.Stays() {
+		key := taintLabel(p.due)
+		if d.pending[key]--; d.pending[key] == 0 {
+			delete(d.pending, key)
+		}
+	}
+	if !due.Stays() {
+		d.pending[taintLabel(due)]++
+		p.device = due.OfDevice()
+	}
+	p.due = due
+}
+
+// taintLabel identifies a taint without its value, which users choose freely and without bound.
+func taintLabel(d Due) string { return d.Taint.Key + ":" + string(d.Taint.Effect) }
+
+// cancelEviction records that the pod stays after all.
+func (d *deadlines) cancelEviction(p *pod) {
+	p.cancels, p.marked = false, false
+	d.cancelled++
+	d.out.add(Record{Name: p.Name, UID: p.UID, Cancels: true, Device: p.device})
+}
+
+// enqueuePod puts the pod where its deadline and back-off say, or removes it.
+func (d *deadlines) enqueuePod(p *pod) {
+	switch {
+	case p.due.Stays() || p.attempt != nil:
+		d.leaveQueue(p)
+	case p.place < 0:
+		heap.Push(&d.queue, p)
+	default:
+		heap.Fix(&d.queue, p.place)
+	}
+}
+
+// leaveQueue takes the pod out, if it is in.
+func (d *deadlines) leaveQueue(p *pod) {
+	if p.place >= 0 {
+		heap.Remove(&d.queue, p.place)
+	}
+}
+
+// queue is a heap of pods by the time of their next attempt.
+type queue []*pod
+
+func (q queue) Len() int { return len(q) }
+func (q queue) Less(i, j int) bool {
+	a, b := q[i].nextAttempt(), q[j].nextAttempt()
+	return a.Before(b) || a.Equal(b) && q[i].number < q[j].number
+}
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].place, q[j].place = i, j
+}
+func (q *queue) Push(x any) {
+	x.(*pod).place = len(*q)
+	*q = append(*q, x.(*pod))
+}
+func (q *queue) Pop() any {
+	old := *q
+	p := old[len(old)-1]
+	old[len(old)-1] = nil
+	*q = old[:len(old)-1]
+	p.place = -1
+	return p
+}

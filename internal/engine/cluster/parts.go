@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// partTable has what nodes share. Equal contents are one pointer for as long as a node has them,
+// and what is behind the pointer never changes, so a question that depends on a part alone is
+// answered once for all its nodes.
+type partTable struct {
+	labels   interned[LabelSet]
+	taints   interned[TaintSet]
+	images   interned[ImageSet]
+	features interned[FeatureSet]
+	sizes    interned[Size]
+}
+
+func newPartTable() partTable {
+	return partTable{
+		labels: newInterned[LabelSet](), taints: newInterned[TaintSet](), images: newInterned[ImageSet](),
+		features: newInterned[FeatureSet](), sizes: newInterned[Size](),
+	}
+}
+
+// interned maps each digest to the one value that stands for all values with that digest. IDs are
+// never reused.
+type interned[T any] struct {
+	values map[digest]*T
+	next   int32
+	kept   int // how many were left when values were last dropped
+}
+
+func newInterned[T any]() interned[T] { return interned[T]{values: map[digest]*T{}} }
+
+// get returns the value for the key, and makes it if there is none.
+func (t *interned[T]) get(key digest, make func(id int32) *T) *T {
+	if value, ok := t.values[key]; ok {
+		return value
+	}
+	value := make(t.next)
+	t.next++
+	t.values[key] = value
+	return value
+}
+
+// dropUnused forgets parts that no node has now, once there may be many: image lists, for instance,
+// change all the time.
+func (t *partTable) dropUnused(nodes map[string]*Node) {
+	dropUnused(nodes, &t.labels, func(n *Node) *LabelSet { return n.Labels })
+	dropUnused(nodes, &t.taints, func(n *Node) *TaintSet { return n.Taints })
+	dropUnused(nodes, &t.images, func(n *Node) *ImageSet { return n.Images })
+	dropUnused(nodes, &t.features, func(n *Node) *FeatureSet { return n.Features })
+	dropUnused(nodes, &t.sizes, func(n *Node) *Size { return n.Size })
+}
+
+func dropUnused[T any](nodes map[string]*Node, t *interned[T], of func(*Node) *T) {
+	if len(t.values) < worthDropping(t.kept) {
+		return
+	}
+	used := make(map[*T]bool, len(t.values))
+	for _, n := range nodes {
+		used[of(n)] = true
+	}
+	maps.DeleteFunc(t.values, func(_ digest, value *T) bool { return !used[value] })
+	t.kept = len(t.values)
+}
+
+func (t *partTable) internLabels(labels map[string]string) *LabelSet {
+	if _, ok := labels[v1.LabelHostname]; ok {
+		labels = maps.Clone(labels)
+		delete(labels, v1.LabelHostname)
+	}
+	var h hasher
+	h.stringMap(labels)
+	return t.labels.get(h.sum(), func(id int32) *LabelSet { return &LabelSet{ID: id, Map: labels} })
+}
+
+func (t *partTable) internTaints(spec *v1.NodeSpec) *TaintSet {
+	var h hasher
+	h.addBool(spec.Unschedulable)
+	for i := range spec.Taints {
+		t := &spec.Taints[i]
+		h.addString(t.Key)
+		h.addString(t.Value)
+		h.addString(string(t.Effect))
+	}
+	return t.taints.get(h.sum(), func(id int32) *TaintSet {
+		s := &TaintSet{ID: id, Unschedulable: spec.Unschedulable}
+		for _, t := range spec.Taints {
+			t.TimeAdded = nil
+			s.Taints = append(s.Taints, t)
+		}
+		return s
+	})
+}
+
+func (t *partTable) internImages(list []v1.ContainerImage) *ImageSet {
+	var h hasher
+	for i := range list {
+		h.addStrings(list[i].Names)
+		h.addInt(list[i].SizeBytes)
+	}
+	return t.images.get(h.sum(), func(id int32) *ImageSet { return &ImageSet{ID: id, Images: list} })
+}
+
+func (t *partTable) internFeatures(names []string) *FeatureSet {
+	var h hasher
+	h.addStrings(names)
+	return t.features.get(h.sum(), func(id int32) *FeatureSet { return &FeatureSet{ID: id, Names: names} })
+}
+
+func (t *partTable) internSize(list v1.ResourceList) *Size {
+	var h hasher
+	h.addResources(list)
+	return t.sizes.get(h.sum(), func(id int32) *Size {
+		return &Size{ID: id, Resources: NewResources(list), List: list}
+	})
+}
