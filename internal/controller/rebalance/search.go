@@ -267,7 +267,7 @@ func (s *search) countMove(node string, m *Move, by int) {
 
 func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
 	m := Move{
-		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: ownerOf(p.object), From: p.NodeName,
+		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.NodeName,
 		Surge: p.surge, NoSurge: p.noSurge, Cause: st.Name, Profile: st.Profile, Cost: s.w.costOf(p), Improves: []Measure{},
 	}
 

@@ -12,6 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
@@ -58,10 +59,14 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w := &World{
 		options: o, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.startOf(set)}, gangs: gangs,
 		workloads: workloads{
-			set: set, deleted: map[string]bool{}, renewed: map[string]bool{}, failures: map[string]int64{}, failed: map[string]bool{},
+			set: set, deleted: map[rules.Owner]bool{}, renewed: map[rules.Owner]bool{},
+			failures: map[rules.Owner]*failures{}, failed: map[rules.Owner]bool{},
 		},
 	}
 
+	for _, object := range set.Controllers() {
+		w.workloads.Put(object)
+	}
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
@@ -55,7 +56,7 @@ type day struct {
 	late map[string]bool
 	// spare counts, by controller, the recorded replacements that are not to appear, because the
 	// pods that they replace still exist in this course or have been replaced already.
-	spare map[types.UID]int
+	spare map[rules.Owner]int
 }
 
 // made are the kinds of which this world and the journal have different objects.
@@ -86,7 +87,7 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 			recordedPreempted: o.Known.preempted},
 		now: r.Header.Began, pods: map[types.UID]*pod{},
 		relists: map[cycle.Kind]map[types.UID]metav1.Object{},
-		late:    map[string]bool{}, spare: map[types.UID]int{}, served: map[string]bool{},
+		late:    map[string]bool{}, spare: map[rules.Owner]int{}, served: map[string]bool{},
 	}
 
 	for _, p := range recorded {
