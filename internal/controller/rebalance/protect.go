@@ -296,7 +296,7 @@ func (w *world) costOf(p *pod) Cost {
 	}
 
 	c.DeletionCost = rules.DeletionCost(p.object)
-	if countsHealthy(p.object) {
+	if disruption.IsReady(p.object) {
 		c.AgeSeconds = max(int64(w.ageOf(p).Seconds()), 0)
 	}
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 	"github.com/berth-k8s/berth/internal/world/quota"
 )
 
@@ -88,7 +89,7 @@ func (w *world) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later 
 	switch {
 	case !ok:
 		return nil, "its ReplicaSet does not exist", false
-	case !countsHealthy(p.object):
+	case !disruption.IsReady(p.object):
 		return nil, "it is not ready itself", false
 	}
 
@@ -239,7 +240,7 @@ const startsFor = 10 * time.Minute
 func (w *world) unreadyPeer(p *pod) *v1.Pod {
 	owner := rules.OwnerOf(p.object)
 	for _, other := range w.pods {
-		healthy := other.Status.Phase == v1.PodRunning && countsHealthy(other)
+		healthy := other.Status.Phase == v1.PodRunning && disruption.IsReady(other)
 		if other.DeletionTimestamp == nil && !rules.IsTerminal(other) && !healthy && rules.OwnerOf(other) == owner {
 			return other
 		}

@@ -290,6 +290,8 @@ func podStatus(t testing.TB, w words, p *v1.Pod) {
 		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionFalse}}
 	case p.Spec.NodeName == "":
 		p.Status = v1.PodStatus{Phase: v1.PodPending}
+	default:
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 	}
 }
 

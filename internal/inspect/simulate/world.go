@@ -76,7 +76,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.report = report{clock: &w.clock, said: said, timed: lasting}
 	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
 
-	w.budgets = budgets{scheduler: &w.scheduler, unready: map[*cluster.PodClass]int{}}
+	w.budgets = budgets{scheduler: &w.scheduler, workloads: &w.workloads, unready: map[*cluster.PodClass]int{}}
 	w.claims = claims{scheduler: &w.scheduler}
 	w.claims.Templates = map[cluster.Name]*resourcev1.ResourceClaimTemplate{}
 	w.pods = pods{
