@@ -142,3 +142,8 @@ func (b *budgets) budgetsOf(class *cluster.PodClass) (found []*policyv1.PodDisru
 	}
 	return found
 }
+
+// mayEvict is the Eviction API's answer for a pod.
+func (b *budgets) mayEvict(p *pod) disruption.Verdict {
+	return disruption.MayEvict(p.object, !p.unready, b.budgetsOf(p.Class))
+}

@@ -19,6 +19,7 @@ type Cause string
 const (
 	ByTaint       Cause = "Taint"
 	ByDrain       Cause = "Drain"
+	ByEviction    Cause = "Eviction"
 	ByPreemption  Cause = "Preemption"
 	ByNodeRemoval Cause = "NodeRemoved"
 	ByDeletion    Cause = "Deleted"
@@ -273,7 +274,7 @@ func (c *controllers) finishTermination(p *pod) {
 }
 
 var eventOf = map[Cause]string{
-	ByTaint: "PodEvicted", ByPressure: "PodEvicted", ByDrain: "PodDrained", ByPreemption: "PodPreempted",
+	ByTaint: "PodEvicted", ByPressure: "PodEvicted", ByDrain: "PodDrained", ByEviction: "PodEvicted", ByPreemption: "PodPreempted",
 	ByNodeRemoval: "PodRemoved", ByDeletion: "PodDeleted",
 	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut", ByTermination: "PodTerminated", ByRebalance: "PodMoved",
 	ByJobFailure: "PodDeleted",
