@@ -185,7 +185,7 @@ func (d *day) scheduleEnd(p *pod) {
 	if p.ended == nil || p.began.IsZero() || p.object == nil {
 		return
 	}
-	d.scheduleCall(p.began.Add(max(p.ran, 0)), func() { d.endPod(p) })
+	d.agenda.Add(p.began.Add(max(p.ran, 0)), func() { d.endPod(p) })
 }
 
 // endPod makes a pod end as it was recorded to.
@@ -228,11 +228,11 @@ func (d *day) removeVictim(a cycle.Remove) {
 	d.showObject(cycle.Pods, &object)
 	owner := metav1.GetControllerOfNoCopy(&object)
 	succession := workload.SuccessionOf(owner, nil)
-	replace := func(after time.Duration) { d.scheduleCall(d.now.Add(after), func() { d.createReplacement(&object) }) }
+	replace := func(after time.Duration) { d.agenda.Add(d.now.Add(after), func() { d.createReplacement(&object) }) }
 	if succession == workload.AtOnce {
 		replace(cmp.Or(d.recalled.renewing[owner.UID], controllerTakes))
 	}
-	d.scheduleCall(d.now.Add(d.recalled.leavingTime(&object, grace)), func() {
+	d.agenda.Add(d.now.Add(d.recalled.leavingTime(&object, grace)), func() {
 		if p.object == nil { // it was deleted meanwhile
 			return
 		}

@@ -81,7 +81,7 @@ func agrees(foreseen, planned string) bool {
 		reason = strings.TrimPrefix(reason, "Cannot evict pod as it would violate the pod's disruption budget: ")
 		return strings.HasPrefix(foreseen, "leaves (held)") && strings.Contains(planned, reason)
 	case strings.HasPrefix(planned, "leaves"):
-		return strings.HasPrefix(foreseen, "leaves")
+		return strings.HasPrefix(foreseen, "leaves") && !strings.Contains(foreseen, "more than one")
 	}
 	return foreseen == planned
 }
