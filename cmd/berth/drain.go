@@ -250,7 +250,7 @@ func (d *drain) selectNodes(ctx context.Context, client kubernetes.Interface, ar
 		return names, nil
 	}
 
-	if names, err = nodesNamed(args); err != nil {
+	if names, err = namesOf(args, nodeWords); err != nil {
 		return nil, err
 	}
 	for _, name := range names {
@@ -262,13 +262,13 @@ func (d *drain) selectNodes(ctx context.Context, client kubernetes.Interface, ar
 	return names, nil
 }
 
-// nodesNamed are the nodes that arguments name as n1, node/n1 or node n1, each once.
-func nodesNamed(args []string) (names []string, err error) {
-	if len(args) > 1 && slices.Contains(nodeWords, args[0]) {
+// namesOf are the names that arguments have as n1, node/n1 or node n1, each once.
+func namesOf(args, kinds []string) (names []string, err error) {
+	if len(args) > 1 && slices.Contains(kinds, args[0]) {
 		args = args[1:]
 	}
 	for _, arg := range args {
-		name, err := splitName(arg, nodeWords...)
+		name, err := splitName(arg, kinds...)
 		if err != nil {
 			return nil, err
 		}

@@ -62,7 +62,7 @@ func TestNodesToDrainAreNamedAsInKubectl(t *testing.T) {
 	for args, want := range map[string]string{
 		"a b": "a b", "node/a nodes/b no/c": "a b c", "node a": "a", "nodes a b": "a b", "node": "node", "a node/a a": "a", "pod/a": "", "node/": "",
 	} {
-		names, err := nodesNamed(strings.Fields(args))
+		names, err := namesOf(strings.Fields(args), nodeWords)
 		if strings.Join(names, " ") != want || (err != nil) != (want == "") || err != nil && !usage.Is(err) {
 			t.Errorf("%s: %v, %v", args, names, err)
 		}

@@ -173,7 +173,7 @@ func selectionFlags(cmd *cobra.Command, to *connection, which *simnodes.Selectio
 
 // addNamed adds the nodes that arguments name to those of the flags.
 func addNamed(which *simnodes.Selection, args []string) error {
-	names, err := nodesNamed(args)
+	names, err := namesOf(args, nodeWords)
 	if err != nil {
 		return err
 	}

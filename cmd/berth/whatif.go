@@ -78,6 +78,8 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
                                            applied)
   scale deployment/NAME --replicas N
   delete pod/NAME | deployment/NAME | ...
+  evict pod/NAME...                        as the Eviction API is asked: which budget
+                                           decides, who takes the room
   pressure node/NAME... --memory 200Mi     whatever it is that leaves no more of a
         --ephemeral-storage, -l            node's memory or disk; thresholds are the
                                            kubelet's --eviction-* flags
@@ -93,6 +95,7 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
 		Example: `  berth what-if drain node/node-1 --ignore-daemonsets
   berth what-if taint node/node-1 key=value:NoExecute
   berth what-if drain --choose 3 --fail-on pending,pdb
+  berth what-if evict pod/web-0 -o json
   berth what-if add-nodes 2 --like node/node-1 add-pods --max --like pod/web-0
   berth what-if pressure node/node-1 --memory 50Mi
   berth what-if drain node/node-1 --ignore-daemonsets provision --catalog nodes.yaml

@@ -70,7 +70,7 @@ func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete st
 		names = withPrefix(f.namesOf(cmd, nodeSubject, ""), toComplete)
 	case word == "scale":
 		names, directive = f.completeRef(cmd, scalable, before, toComplete, namespace)
-	case word == "use":
+	case word == "use", word == "evict":
 		names, directive = f.completeRef(cmd, podsAndWorkloads[:1], before, toComplete, namespace)
 	case word == "rebalance":
 		names = withPrefix(goalWords, toComplete)

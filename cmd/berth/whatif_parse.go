@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -20,7 +21,7 @@ import (
 
 // operations are the words that begin one.
 var operations = []string{"taint", "untaint", "cordon", "uncordon", "drain", "remove-node", "add-nodes", "add-pods",
-	"apply", "scale", "delete", "rebalance", "pressure", "use", "provision"}
+	"apply", "scale", "delete", "evict", "rebalance", "pressure", "use", "provision"}
 
 // parseSteps cuts the arguments at the words that begin operations, and reads each part with the
 // flags that may stand there.
@@ -239,6 +240,12 @@ func (p *parts) makeStep(word string) (*whatif.Step, error) {
 			return nil, usagef("delete: write delete pod/NAME")
 		}
 		op.Delete = &simulate.Delete{Object: p.rest[0]}
+	case "evict":
+		pods, err := namesOf(p.rest, podWords)
+		if err != nil || len(pods) == 0 {
+			return nil, cmp.Or(err, usagef("evict: write evict pod/NAME"))
+		}
+		op.Evict = &simulate.Evict{Pods: pods}
 	}
 
 	if word == "rebalance" {
@@ -360,6 +367,8 @@ func setNamespace(step *whatif.Step, namespace string) {
 		step.Scale.Namespace = namespace
 	case step.Rebalance != nil:
 		step.Rebalance.Namespace = namespace
+	case step.Evict != nil:
+		step.Evict.Namespace = namespace
 	case step.Use != nil:
 		step.Use.Namespace = namespace
 	case step.Delete != nil:

@@ -20,6 +20,7 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // soundPod draws pods until one is sound: controllers only see such.
@@ -64,7 +65,7 @@ func TestDaemonSetsWantTheNodesThatUpstreamWants(t *testing.T) {
 				}
 			}
 			want, _ := daemon.NodeShouldRunDaemonPod(klog.Background(), node, set.DeepCopy())
-			if got := manifest.RunsDaemon(set, node); got != want {
+			if got := workload.RunsDaemon(set, node); got != want {
 				text, _ := json.Marshal([]any{set, node})
 				t.Fatalf("seed %d: Berth %v, upstream %v\n%s", seed, got, want, text)
 			}

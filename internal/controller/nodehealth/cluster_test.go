@@ -1,7 +1,6 @@
 package nodehealth_test
 
 import (
-	"container/heap"
 	"fmt"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
 var begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
@@ -28,7 +28,7 @@ type cluster struct {
 	nodes   map[string]*machine
 	order   []string
 	rev     int
-	agenda  agenda
+	agenda  agenda.Agenda
 	wakeAt  time.Time
 	say     func(string)
 	began   func() // a core was made
@@ -300,17 +300,12 @@ func (c *cluster) freeze(d time.Duration) {
 }
 
 func (c *cluster) after(wait time.Duration, do func()) {
-	c.agenda.seq++
-	heap.Push(&c.agenda, item{c.now.Add(max(0, wait)), c.agenda.seq, do})
+	c.agenda.Add(c.now.Add(max(0, wait)), do)
 }
 
 func (c *cluster) run(d time.Duration) {
 	end := c.now.Add(d)
-	for c.agenda.Len() > 0 && !c.agenda.items[0].at.After(end) {
-		next := heap.Pop(&c.agenda).(item)
-		c.now = next.at
-		next.do()
-	}
+	c.agenda.RunUntil(end, func(now time.Time) { c.now = now })
 	c.now = end
 }
 
@@ -329,28 +324,4 @@ func (c *cluster) table() string {
 			nodehealth.ZoneName(z.Name), z.State, z.Rate, z.Size, z.Unhealthy, evicting)
 	}
 	return out.String()
-}
-
-type item struct {
-	at  time.Time
-	seq int
-	do  func()
-}
-
-type agenda struct {
-	items []item
-	seq   int
-}
-
-func (a *agenda) Len() int { return len(a.items) }
-func (a *agenda) Less(i, j int) bool {
-	x, y := a.items[i], a.items[j]
-	return x.at.Before(y.at) || x.at.Equal(y.at) && x.seq < y.seq
-}
-func (a *agenda) Swap(i, j int) { a.items[i], a.items[j] = a.items[j], a.items[i] }
-func (a *agenda) Push(x any)    { a.items = append(a.items, x.(item)) }
-func (a *agenda) Pop() any {
-	last := a.items[len(a.items)-1]
-	a.items = a.items[:len(a.items)-1]
-	return last
 }

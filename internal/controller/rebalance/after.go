@@ -80,11 +80,12 @@ func uidOf(object *v1.Pod) types.UID {
 	return object.UID
 }
 
-// runningOn returns a successor as it runs on its node.
+// runningOn returns a successor as it runs on its node, ready.
 func runningOn(next *v1.Pod, node string, state *State) *v1.Pod {
 	next = next.DeepCopy()
 	next.Spec.NodeName = node
 	started := metav1.NewTime(state.AsOf)
 	next.Status.Phase, next.Status.StartTime = v1.PodRunning, &started
+	next.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: started}}
 	return next
 }

@@ -1,7 +1,6 @@
 package rebalance
 
 import (
-	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -34,34 +33,14 @@ func readBudgets(w *world) (list []*budget) {
 
 // fillStatus computes the status of a budget without one, as in a hand-written manifest.
 func (b *budget) fillStatus(w *world) {
-	b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: b.Generation}
+	var count disruption.Count
 	for _, object := range w.pods {
-		if object.Namespace != b.Namespace || !b.selector.Matches(labels.Set(object.Labels)) || object.DeletionTimestamp != nil {
-			continue
-		}
-		b.Status.ExpectedPods++
-		if object.Spec.NodeName != "" && countsHealthy(object) {
-			b.Status.CurrentHealthy++
+		if object.Namespace == b.Namespace && b.selector.Matches(labels.Set(object.Labels)) && object.DeletionTimestamp == nil {
+			healthy := object.Spec.NodeName != "" && disruption.IsReady(object)
+			count.Add(object.Namespace, metav1.GetControllerOfNoCopy(object), 1, int(boolToInt(healthy)))
 		}
 	}
-	b.Status.DesiredHealthy = disruption.Desired(&b.Spec, int(b.Status.ExpectedPods))
-	b.updateAllowed()
-}
-
-// updateAllowed has the status say how many disruptions are allowed.
-func (b *budget) updateAllowed() {
-	b.Status.DisruptionsAllowed = max(b.Status.CurrentHealthy-b.Status.DesiredHealthy, 0)
-}
-
-// countsHealthy reports whether a pod counts as healthy. A pod without a report of a kubelet is
-// assumed to be healthy.
-func countsHealthy(object *v1.Pod) bool {
-	for i := range object.Status.Conditions {
-		if c := &object.Status.Conditions[i]; c.Type == v1.PodReady {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return true
+	b.Status = count.Status(b.PodDisruptionBudget, &w.workloads)
 }
 
 // budgetsOf returns the budgets that cover a pod. They are the same for all pods of its class.
@@ -84,7 +63,7 @@ func (w *world) budgetsOf(p *pod) (list []*budget) {
 func (w *world) countRecovered(p *pod, by int32) {
 	for _, b := range w.budgetsOf(p) {
 		b.Status.CurrentHealthy += by
-		b.updateAllowed()
+		disruption.Allow(b.PodDisruptionBudget)
 	}
 }
 
@@ -94,5 +73,5 @@ func (w *world) mayEvict(p *pod) disruption.Verdict {
 	for _, b := range w.budgetsOf(p) {
 		covering = append(covering, b.PodDisruptionBudget)
 	}
-	return disruption.MayEvict(p.object, countsHealthy(p.object), covering)
+	return disruption.MayEvict(p.object, disruption.IsReady(p.object), covering)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // What a move for the pods that come has to bring, in thousandths of a device: leastGain, and as
@@ -123,7 +124,7 @@ func (st *strategy) setupTypical() {
 // priceOf is what moving a pod has to bring.
 func (w *world) priceOf(p *pod) int64 {
 	hours := int64(0)
-	if countsHealthy(p.object) {
+	if disruption.IsReady(p.object) {
 		hours = max(0, int64(w.ageOf(p).Hours()))
 	}
 	return min(leastGain*(1+hours), mostGain)

@@ -14,6 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/disruption"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // Leaving says which nodes are to be drained. Its fields are kubectl's flags.
@@ -137,7 +138,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	}
 	w.forgetLeaving(leaving.Nodes)
 	slices.SortStableFunc(list, func(a, b *pod) int {
-		return cmp.Or(cmp.Compare(isStateful(a), isStateful(b)),
+		return cmp.Or(falseFirst(w.comesLate(a), w.comesLate(b)),
 			cmp.Compare(leaving.graceOf(b.object), leaving.graceOf(a.object)), bySize(a, b))
 	})
 	waits := w.budgetWaits(list, leaving)
@@ -148,7 +149,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	if plan.Stranded() > 0 {
 		undo()
 		slices.SortStableFunc(list, func(a, b *pod) int {
-			return cmp.Or(waitsLast(a, b), cmp.Compare(isStateful(a), isStateful(b)), bySize(a, b))
+			return cmp.Or(waitsLast(a, b), falseFirst(w.comesLate(a), w.comesLate(b)), bySize(a, b))
 		})
 		largest := &Draining{}
 		if largest.Pods, _ = w.planDepartures(list, leaving, waits); largest.Stranded() < plan.Stranded() {
@@ -192,14 +193,14 @@ func cordonNodes(objects []metav1.Object, names []string) []metav1.Object {
 
 // daemonSetsOf says which DaemonSets exist.
 func daemonSetsOf(state *State) func(namespace, name string) disruption.Presence {
-	there := map[types.NamespacedName]bool{}
+	var sets workload.Table
 	for _, object := range state.Objects {
 		if set, ok := object.(*appsv1.DaemonSet); ok {
-			there[types.NamespacedName{Namespace: set.Namespace, Name: set.Name}] = true
+			sets.Put(set)
 		}
 	}
 	return func(namespace, name string) disruption.Presence {
-		if there[types.NamespacedName{Namespace: namespace, Name: name}] {
+		if sets.Named(rules.DaemonSet, namespace, name) != nil {
 			return disruption.There
 		}
 		return disruption.Gone
@@ -245,7 +246,7 @@ func (w *world) forgetLeaving(nodes []string) {
 		if !p.Terminating || !slices.Contains(nodes, p.NodeName) {
 			continue
 		}
-		if found, _ := w.landingNodes(p); isStateful(p) > 0 && len(found) > 0 {
+		if found, _ := w.landingNodes(p); w.comesLate(p) && len(found) > 0 {
 			w.movePod(p, found[0])
 			continue
 		}
@@ -293,13 +294,15 @@ func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 	return waits
 }
 
+func falseFirst(a, b bool) int { return cmp.Compare(boolToInt(a), boolToInt(b)) }
+
 // planDepartures decides for the pods in turn, and returns how to undo that.
 func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]string) (pods []Departure, undo func()) {
 	var back []func()
 	for _, p := range list {
 		d := Departure{
-			Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: ownerOf(p.object), From: p.object.Spec.NodeName,
-			Lost: ownerOf(p.object) == "" || rules.IsTerminal(p.object) || p.orphan, Grace: leaving.graceOf(p.object),
+			Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.object.Spec.NodeName,
+			Lost: w.successionOf(p) == workload.None, Grace: leaving.graceOf(p.object),
 		}
 		d.Waits, d.Surge, d.NoSurge = waits[p], p.surge, p.noSurge
 		if budgets := w.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !disruption.Ungoverned(p.object) {
@@ -352,8 +355,8 @@ func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) (undo func()) 
 	return undo
 }
 
-// isStateful is 1 for a pod whose successor is made only when it has gone.
-func isStateful(p *pod) int64 { return boolToInt(ownerKind(p) == "StatefulSet") }
+// comesLate reports whether a pod's successor is made only when it has gone.
+func (w *world) comesLate(p *pod) bool { return w.successionOf(p) == workload.WhenGone }
 
 // landingNodes returns the nodes on which the scheduler may put a pod's successor, by name, or why
 // there are none. The successor is made while the pod terminates, or when it has gone; pending pods

@@ -315,7 +315,7 @@ func TestAPodThatAStatefulSetMakesByScalingIsNoSuccessor(t *testing.T) {
 		return &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(begin.Add(time.Minute)),
-				OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", Name: "db", UID: "db", Controller: &controller}},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "db", Controller: &controller}},
 			},
 			Spec: v1.PodSpec{NodeName: "c"}, Status: v1.PodStatus{Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}},
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/world/agenda"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -31,7 +32,7 @@ type stage struct {
 	t        testing.TB
 	now      time.Time
 	r        *rand.Rand
-	due      []timed
+	due      agenda.Agenda
 	objects  map[string]metav1.Object
 	replicas map[types.UID]int
 	template map[types.UID]*v1.Pod
@@ -77,11 +78,6 @@ type keptRoom struct {
 type core interface {
 	Step(now time.Time, event execute.Event) []execute.Action
 	Wake() (at time.Time, ok bool)
-}
-
-type timed struct {
-	at time.Time
-	do func()
 }
 
 // trouble is what may go wrong. Those that are functions are asked each time.
@@ -159,7 +155,7 @@ func (s *stage) key(o metav1.Object) string {
 	return fmt.Sprintf("%T/%s/%s", o, o.GetNamespace(), o.GetName())
 }
 
-func (s *stage) after(d time.Duration, do func()) { s.due = append(s.due, timed{s.now.Add(d), do}) }
+func (s *stage) after(d time.Duration, do func()) { s.due.Add(s.now.Add(d), do) }
 
 func (s *stage) say(format string, args ...any) {
 	fmt.Fprintf(&s.lines, "%6.1fs %s\n", s.now.Sub(begin).Seconds(), fmt.Sprintf(format, args...))
@@ -196,24 +192,17 @@ func (s *stage) step(e execute.Event) {
 func (s *stage) run(d time.Duration) {
 	until := s.now.Add(d)
 	for {
-		first := -1
-		for i := range s.due {
-			if first < 0 || s.due[i].at.Before(s.due[first].at) {
-				first = i
-			}
-		}
+		first, due := s.due.Next()
 		wake, ok := time.Time{}, false
 		if s.core != nil {
 			wake, ok = s.core.Wake()
 		}
 		switch {
-		case first >= 0 && !s.due[first].at.After(until) && (!ok || !wake.Before(s.due[first].at)):
-			next := s.due[first]
-			s.due = slices.Delete(s.due, first, first+1)
-			if next.at.After(s.now) {
-				s.now = next.at
+		case due && !first.After(until) && (!ok || !wake.Before(first)):
+			if first.After(s.now) {
+				s.now = first
 			}
-			next.do()
+			s.due.RunFirst()
 		case ok && !wake.After(until):
 			if wake.After(s.now) {
 				s.now = wake

@@ -79,9 +79,11 @@ func (w *world) countSuitable(p *pod) (count int64) {
 }
 
 // staysOnNode reports whether a pod belongs to its node: if it is deleted, it comes back there.
-func staysOnNode(p *pod) bool { return isStatic(p) || ownerKind(p) == "DaemonSet" }
+func staysOnNode(p *pod) bool {
+	return isStatic(p) || rules.ControllerKind(p.object) == rules.DaemonSet
+}
 
 // isStatic reports whether a pod is its node's own, which no scheduler has placed.
 func isStatic(p *pod) bool {
-	return p.object.Annotations[v1.MirrorPodAnnotationKey] != "" || ownerKind(p) == "Node"
+	return p.object.Annotations[v1.MirrorPodAnnotationKey] != "" || rules.ControllerKind(p.object) == rules.Node
 }

@@ -7,15 +7,14 @@ import (
 	"strconv"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/disruption"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // Annotations by which users control what may be moved.
@@ -123,7 +122,7 @@ func (w *world) whyProtected(p *pod, e *Evictor) (Code, string) {
 	if rules.IsTerminal(object) {
 		return "", ""
 	}
-	if why := w.whyBusy(p, owner); why != "" {
+	if why := w.whyBusy(p); why != "" {
 		return OwnerBusy, why
 	}
 
@@ -147,7 +146,7 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 		return "the policy's labelSelector leaves it out"
 	case e.Namespaces != nil && !e.Namespaces.Matches(w.c.NamespaceLabels(p.Namespace())):
 		return "the policy's namespaceLabelSelector leaves its namespace out"
-	case e.MinReplicas > 1 && p.Class.Controller != nil && w.siblings[workloadOf(p.object)] < e.MinReplicas:
+	case e.MinReplicas > 1 && p.Class.Controller != nil && w.countSiblings(p) < e.MinReplicas:
 		return fmt.Sprintf("its workload has fewer than %d pods", e.MinReplicas)
 	case e.MinPodAge > 0 && w.ageOf(p) < e.MinPodAge:
 		return fmt.Sprintf("it is younger than %s", e.MinPodAge)
@@ -170,7 +169,7 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 		return "it is annotated " + autoscalerSafe + `: "false"`
 	case w.mustNotDisturb(p):
 		return "it is annotated " + karpenterNo
-	case ownerKind(p) == "Job":
+	case rules.ControllerKind(p.object) == rules.Job:
 		return "it belongs to a Job, whose work would begin anew"
 	}
 
@@ -191,7 +190,7 @@ func (e *Evictor) protectionOf(w *world, p *pod, owner *metav1.OwnerReference) s
 	spec := &p.object.Spec
 	local := slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil || v.HostPath != nil })
 	switch {
-	case e.DaemonSets && owner != nil && owner.Kind == "DaemonSet":
+	case e.DaemonSets && rules.KindOf(owner) == rules.DaemonSet:
 		return "it belongs to a DaemonSet"
 	case e.LocalStorage && local:
 		return "it has local storage"
@@ -235,54 +234,28 @@ func (w *world) ageOf(p *pod) time.Duration {
 	return w.now.Sub(p.Created)
 }
 
-// whyBusy reports, from its status, that a workload is being rolled out or scaled.
-func (w *world) whyBusy(p *pod, owner *metav1.OwnerReference) string {
-	if owner == nil {
+// whyBusy reports that a pod's workload is being rolled out or scaled.
+func (w *world) whyBusy(p *pod) string {
+	l := w.workloads.ControllerOf(p.object)
+	if l == nil {
 		return ""
 	}
-	switch owner.Kind {
-	case "ReplicaSet":
-		rs, ok := w.c.ReplicaSets.Get(p.Namespace(), owner.Name)
-		if !ok {
-			return ""
-		}
-		if rs.Spec.Replicas != nil && w.siblings[workloadOf(p.object)] > int(*rs.Spec.Replicas) {
-			return "its ReplicaSet has more pods than it wants"
-		}
-		return w.whyRolling(rs)
-	case "StatefulSet":
-		set, ok := w.c.StatefulSets.Get(p.Namespace(), owner.Name)
-		if !ok {
-			return ""
-		}
-		s := &set.Status
-		if s.CurrentRevision != s.UpdateRevision || set.Generation != s.ObservedGeneration && s.ObservedGeneration != 0 {
-			return "its StatefulSet is being rolled out"
-		}
-		if set.Spec.Replicas != nil && w.siblings[workloadOf(p.object)] > int(*set.Spec.Replicas) {
-			return "its StatefulSet has more pods than it wants"
-		}
+	if why := w.whyRolling(l); why != "" {
+		return why
 	}
-
+	if l.Replicas != nil && w.countSiblings(p) > int(*l.Replicas) {
+		return fmt.Sprintf("its %s has more pods than it wants", l.Kind.Kind)
+	}
 	return ""
 }
 
-// whyRolling reports that the Deployment of a ReplicaSet is being rolled out.
-func (w *world) whyRolling(rs *appsv1.ReplicaSet) string {
-	owner := metav1.GetControllerOfNoCopy(rs)
-	if owner == nil || owner.Kind != "Deployment" {
-		return ""
+// whyRolling returns why a rollout of a workload, or of its Deployment, is not done.
+func (w *world) whyRolling(l *workload.Workload) string {
+	if top := w.workloads.DeploymentOf(l); top != nil {
+		l = top
 	}
-	d := w.deployments[types.NamespacedName{Namespace: rs.Namespace, Name: owner.Name}]
-	if d == nil || d.Status.ObservedGeneration == 0 {
-		return ""
-	}
-	s, replicas := &d.Status, int32(1)
-	if d.Spec.Replicas != nil {
-		replicas = *d.Spec.Replicas
-	}
-	if s.ObservedGeneration < d.Generation || s.UpdatedReplicas < replicas || s.Replicas > s.UpdatedReplicas {
-		return "its Deployment is being rolled out"
+	if why := workload.Rolling(l.Object); why != "" {
+		return fmt.Sprintf("its %s %s", l.Kind.Kind, why)
 	}
 	return ""
 }
@@ -310,8 +283,8 @@ type Cost struct {
 }
 
 func (w *world) costOf(p *pod) Cost {
-	c := Cost{Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds, Stateful: ownerKind(p) == "StatefulSet"}
-	c.Sole = w.siblings[workloadOf(p.object)] == 1 && !rules.IsTerminal(p.object)
+	c := Cost{Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds, Stateful: rules.ControllerKind(p.object) == rules.StatefulSet}
+	c.Sole = w.countSiblings(p) == 1 && !rules.IsTerminal(p.object)
 	if list := w.budgetsOf(p); len(list) == 1 && !disruption.Ungoverned(p.object) {
 		c.Budget, c.Left = list[0].Name, max(list[0].Status.DisruptionsAllowed-1, 0)
 	}
@@ -323,7 +296,7 @@ func (w *world) costOf(p *pod) Cost {
 	}
 
 	c.DeletionCost = rules.DeletionCost(p.object)
-	if countsHealthy(p.object) {
+	if disruption.IsReady(p.object) {
 		c.AgeSeconds = max(int64(w.ageOf(p).Seconds()), 0)
 	}
 

@@ -330,10 +330,3 @@ func (w *world) isReady(n *cluster.Node) bool {
 	c := w.readyCondition(n)
 	return c == nil || c.Status == v1.ConditionTrue
 }
-
-func ownerKind(p *pod) string {
-	if p.Class.Controller == nil {
-		return ""
-	}
-	return p.Class.Controller.Kind
-}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // search looks for moves until no more can be proved. It makes one move at a time, the best first,
@@ -224,7 +225,7 @@ func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing
 	before, from := s.w.gaugeValues(), p.NodeName
 	next, back := s.w.movePod(p, found.to)
 	undo := back
-	if !countsHealthy(p.object) { // its successor is, before the next move is made
+	if !disruption.IsReady(p.object) { // its successor is, before the next move is made
 		s.w.countRecovered(next, 1)
 		undo = func() {
 			s.w.countRecovered(next, -1)
@@ -267,7 +268,7 @@ func (s *search) countMove(node string, m *Move, by int) {
 
 func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
 	m := Move{
-		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: ownerOf(p.object), From: p.NodeName,
+		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.NodeName,
 		Surge: p.surge, NoSurge: p.noSurge, Cause: st.Name, Profile: st.Profile, Cost: s.w.costOf(p), Improves: []Measure{},
 	}
 

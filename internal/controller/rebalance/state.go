@@ -8,6 +8,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // State is a cluster at one time, as the API has it.
@@ -93,7 +95,7 @@ func (s Spent) With(moves ...Move) Spent {
 type objects struct {
 	nodes       map[string]*v1.Node
 	pods        []*v1.Pod // by namespace and name
-	deployments map[types.NamespacedName]*appsv1.Deployment
+	workloads   workload.Table
 	templates   map[cluster.Name]*resourcev1.ResourceClaimTemplate
 	autoscalers []*autoscalingv2.HorizontalPodAutoscaler
 	quotas      map[string][]*v1.ResourceQuota // by namespace
@@ -102,7 +104,7 @@ type objects struct {
 // loadObjects distributes a state's objects over the cluster and the plan's own.
 func loadObjects(c *cluster.Cluster, state *State) *objects {
 	o := &objects{
-		nodes: map[string]*v1.Node{}, deployments: map[types.NamespacedName]*appsv1.Deployment{},
+		nodes:     map[string]*v1.Node{},
 		templates: map[cluster.Name]*resourcev1.ResourceClaimTemplate{},
 		quotas:    map[string][]*v1.ResourceQuota{},
 	}
@@ -113,8 +115,11 @@ func loadObjects(c *cluster.Cluster, state *State) *objects {
 			o.nodes[object.Name] = object
 		case *v1.Pod:
 			o.pods = append(o.pods, object)
-		case *appsv1.Deployment:
-			o.deployments[types.NamespacedName{Namespace: object.Namespace, Name: object.Name}] = object
+		case *appsv1.Deployment, *appsv1.DaemonSet, *batchv1.Job:
+			o.workloads.Put(object)
+		case *appsv1.ReplicaSet, *appsv1.StatefulSet, *v1.ReplicationController:
+			o.workloads.Put(object)
+			c.Put(object)
 		case *autoscalingv2.HorizontalPodAutoscaler:
 			o.autoscalers = append(o.autoscalers, object)
 		case *v1.ResourceQuota:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 	"github.com/berth-k8s/berth/internal/world/quota"
 )
 
@@ -46,7 +47,7 @@ type Through struct {
 // ThroughOf returns what scales a ReplicaSet if it is no Deployment, or nil.
 func ThroughOf(rs metav1.Object) *Through {
 	owner := metav1.GetControllerOfNoCopy(rs)
-	if owner == nil || owner.Kind == "Deployment" {
+	if owner == nil || rules.KindOf(owner) == rules.Deployment {
 		return nil
 	}
 	return &Through{owner.APIVersion, owner.Kind, owner.Name, owner.UID}
@@ -76,16 +77,19 @@ type Surge struct {
 // surgeFor decides whether a pod's workload can have one more replica until the pod has left. If
 // not, why says so; later is set if that passes by itself.
 func (w *world) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later bool) {
-	owner := metav1.GetControllerOfNoCopy(p.object)
-	if owner == nil || owner.Kind != "ReplicaSet" {
+	if rules.ControllerKind(p.object) != rules.ReplicaSet {
 		return nil, "only pods of Deployments and ReplicaSets have one beforehand", false
 	}
 
-	rs, ok := w.c.ReplicaSets.Get(p.Namespace(), owner.Name)
+	l := w.workloads.ControllerOf(p.object)
+	if l == nil {
+		return nil, "its ReplicaSet does not exist", false
+	}
+	rs, ok := l.Object.(*appsv1.ReplicaSet)
 	switch {
 	case !ok:
 		return nil, "its ReplicaSet does not exist", false
-	case !countsHealthy(p.object):
+	case !disruption.IsReady(p.object):
 		return nil, "it is not ready itself", false
 	}
 
@@ -93,7 +97,7 @@ func (w *world) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later 
 	if why != "" {
 		return nil, why, false
 	}
-	if why = cmp.Or(w.whyRolling(rs), w.split(rs)); why != "" {
+	if why = cmp.Or(w.whyRolling(l), w.split(rs)); why != "" {
 		return nil, why, true
 	}
 	if other := w.unreadyPeer(p); other != nil {
@@ -162,10 +166,14 @@ func (w *world) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 		return s, ""
 	}
 
-	if owner := metav1.GetControllerOfNoCopy(rs); owner != nil {
-		d := w.deployments[types.NamespacedName{Namespace: rs.Namespace, Name: owner.Name}]
+	if metav1.GetControllerOfNoCopy(rs) != nil {
+		top := w.workloads.ControllerOf(rs)
+		if top == nil {
+			return nil, "its Deployment does not exist"
+		}
+		d, ok := top.Object.(*appsv1.Deployment)
 		switch {
-		case d == nil:
+		case !ok:
 			return nil, "its Deployment does not exist"
 		case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
 			return nil, "its Deployment recreates its pods: no two of them may run at once"
@@ -230,13 +238,10 @@ const startsFor = 10 * time.Minute
 // unreadyPeer returns another pod of the workload that is not ready: the controller would remove
 // that one when the scale is put back.
 func (w *world) unreadyPeer(p *pod) *v1.Pod {
-	set := p.Class.Controller.UID
+	owner := rules.OwnerOf(p.object)
 	for _, other := range w.pods {
-		if other.Namespace != p.Namespace() || other.DeletionTimestamp != nil || rules.IsTerminal(other) ||
-			other.Status.Phase == v1.PodRunning && countsHealthy(other) {
-			continue
-		}
-		if owner := metav1.GetControllerOfNoCopy(other); owner != nil && owner.UID == set {
+		healthy := other.Status.Phase == v1.PodRunning && disruption.IsReady(other)
+		if other.DeletionTimestamp == nil && !rules.IsTerminal(other) && !healthy && rules.OwnerOf(other) == owner {
 			return other
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/standin"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // world is the cluster after the moves so far. Every change of it can be undone.
@@ -36,7 +38,7 @@ type world struct {
 	budgets    []*budget
 	covering   map[int32][]*budget // by class
 	strategies []*strategy
-	siblings   map[string]int // pods of each workload that were on nodes at the beginning, and not terminating
+	siblings   map[rules.Owner]int // pods of each workload that were on nodes at the beginning, and not terminating
 	pinned     map[types.UID]bool
 	surgesUse  map[*v1.ResourceQuota]v1.ResourceList // what is used with the surges that were planned
 	unsettled  bool                                  // something was skipped only because a pod had been moved or placed already
@@ -89,7 +91,7 @@ type pod struct {
 func beginWorld(state *State, options Options) *world {
 	w := &world{
 		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{},
-		placed: map[types.UID]*pod{}, siblings: map[string]int{},
+		placed: map[types.UID]*pod{}, siblings: map[rules.Owner]int{},
 		covering: map[int32][]*budget{}, surgesUse: map[*v1.ResourceQuota]v1.ResourceList{},
 	}
 	w.objects = loadObjects(w.c, state)
@@ -175,7 +177,7 @@ func (w *world) enterPod(object *v1.Pod) {
 		if p.Pod = w.c.SetPod(object); p.Pod != nil && p.Node != nil {
 			w.placed[p.UID] = p
 			if !p.Terminating {
-				w.siblings[workloadOf(object)]++
+				w.siblings[rules.OwnerOf(object)]++
 			}
 		}
 	case object.DeletionTimestamp == nil:
@@ -341,7 +343,7 @@ func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *clust
 		w.c.Place(p.Pod, from)
 	}()
 
-	if isStateful(p) == 0 {
+	if w.successionOf(p) != workload.WhenGone {
 		w.createClaims(next.claims)
 		guest := *p.Pod
 		guest.Terminating = true
@@ -371,30 +373,37 @@ func (w *world) successorFor(p *pod) *pod {
 	return next
 }
 
-// successorOf returns a pod's successor without claims. That of a StatefulSet's pod has its name.
+// successorOf returns a pod's successor without claims. Its UID tells of which pod it is.
 func successorOf(victim *v1.Pod, now time.Time) *v1.Pod {
-	next := victim.DeepCopy()
-	next.UID = uidOf(victim) + "'"
-	next.ResourceVersion, next.Spec.NodeName, next.DeletionTimestamp = "", "", nil
-	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: victim.Status.QOSClass}
-	next.CreationTimestamp = metav1.NewTime(now)
-	if owner := metav1.GetControllerOfNoCopy(next); owner != nil && owner.Kind != "StatefulSet" {
-		next.Name = standin.Name(next.Namespace, standin.BaseOf(next, owner), next.UID, func(string) bool { return false })
-	}
-	return next
+	return workload.Successor(victim, uidOf(victim)+"'", func(p *v1.Pod, controller *metav1.OwnerReference) string {
+		return standin.Name(p.Namespace, standin.BaseOf(p, controller), p.UID, func(string) bool { return false })
+	}, metav1.NewTime(now))
 }
 
-// workloadOf returns a pod's controller as NAMESPACE/Kind/NAME; a pod without one is its own.
+// successionOf returns when a pod's successor is made. One that has ended has been replaced
+// already, or never is.
+func (w *world) successionOf(p *pod) workload.Succession {
+	if p.orphan || rules.IsTerminal(p.object) {
+		return workload.None
+	}
+	var job *batchv1.Job
+	if l := w.workloads.ControllerOf(p.object); l != nil {
+		job, _ = l.Object.(*batchv1.Job)
+	}
+	return workload.SuccessionOf(metav1.GetControllerOfNoCopy(p.object), job)
+}
+
+// countSiblings counts the pods of a pod's workload, itself among them; one without a controller is
+// the only one.
+func (w *world) countSiblings(p *pod) int {
+	owner := rules.OwnerOf(p.object)
+	if owner == (rules.Owner{}) {
+		return 1
+	}
+	return w.siblings[owner]
+}
+
+// workloadOf names a pod's controller as cool-downs do: NAMESPACE/Kind/NAME.
 func workloadOf(object *v1.Pod) string {
-	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
-		return object.Namespace + "/" + owner.Kind + "/" + owner.Name
-	}
-	return object.Namespace + "/Pod/" + object.Name
-}
-
-func ownerOf(object *v1.Pod) string {
-	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
-		return owner.Kind + "/" + owner.Name
-	}
-	return ""
+	return (&Move{Namespace: object.Namespace, Name: object.Name, Owner: rules.ControllerRef(object)}).Workload()
 }

@@ -50,6 +50,14 @@ func (w words) get(key, otherwise string) string {
 	return otherwise
 }
 
+func (w words) number(key string, otherwise int) int32 {
+	n, err := strconv.Atoi(w.get(key, strconv.Itoa(otherwise)))
+	if err != nil {
+		panic(err)
+	}
+	return int32(n)
+}
+
 func (w words) list(key string) []string { return strings.Fields(w.options[key]) }
 
 func (w words) age(t testing.TB, key, otherwise string) time.Time {
@@ -59,6 +67,17 @@ func (w words) age(t testing.TB, key, otherwise string) time.Time {
 		t.Fatal(err)
 	}
 	return begin.Add(-d)
+}
+
+// versionOf is the version of the API that a kind of controllers is of.
+func versionOf(kind string) string {
+	switch kind {
+	case "Job":
+		return "batch/v1"
+	case "Node", "ReplicationController":
+		return "v1"
+	}
+	return "apps/v1"
 }
 
 func pairs(list []string) map[string]string {
@@ -107,7 +126,15 @@ func object(t testing.TB, line string) []metav1.Object {
 			n := intstr.Parse(w.options["surge"])
 			d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: &n}
 		}
+		if w.has("available") {
+			d.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 1, UpdatedReplicas: 1, AvailableReplicas: w.number("available", 1)}
+		}
 		return []metav1.Object{d}
+	case "replicaset":
+		rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name, UID: types.UID(w.name)}}
+		of := &metav1.ObjectMeta{Name: w.options["of"], UID: types.UID("deployment/" + w.options["of"])}
+		rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(of, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+		return []metav1.Object{rs}
 	case "autoscaler":
 		h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}
 		h.Spec.ScaleTargetRef = autoscalingv2.CrossVersionObjectReference{Kind: w.get("kind", "Deployment"), Name: w.get("of", w.name)}
@@ -121,8 +148,17 @@ func object(t testing.TB, line string) []metav1.Object {
 		}
 		return []metav1.Object{q}
 	case "statefulset":
-		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name}}
-		s.Status.CurrentRevision, s.Status.UpdateRevision = "1", w.get("update", "1")
+		s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: w.name, UID: types.UID(w.name)}}
+		if w.has("strategy") {
+			s.Spec.UpdateStrategy.Type = appsv1.StatefulSetUpdateStrategyType(w.options["strategy"])
+		}
+		if w.has("partition") {
+			s.Spec.UpdateStrategy.RollingUpdate = &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(w.number("partition", 0))}
+		}
+		s.Status = appsv1.StatefulSetStatus{
+			ObservedGeneration: 1, ReadyReplicas: w.number("ready", 1), UpdatedReplicas: w.number("updated", 0),
+			CurrentRevision: "1", UpdateRevision: w.get("update", "1"),
+		}
 		return []metav1.Object{s}
 	case "volume":
 		return volumeOf(w)
@@ -186,7 +222,7 @@ func podOf(t testing.TB, w words, name string) *v1.Pod {
 	if owner := w.get("owner", "ReplicaSet/"+w.name); owner != "none" {
 		kind, owned, _ := strings.Cut(owner, "/")
 		yes := true
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: w.get("group", "apps/v1"), Kind: kind, Name: owned, UID: types.UID(owned), Controller: &yes}}
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: w.get("group", versionOf(kind)), Kind: kind, Name: owned, UID: types.UID(owned), Controller: &yes}}
 	}
 	p.Spec.NodeName, p.Spec.SchedulerName = w.get("on", ""), v1.DefaultSchedulerName
 	requests := v1.ResourceList{}
@@ -254,6 +290,8 @@ func podStatus(t testing.TB, w words, p *v1.Pod) {
 		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionFalse}}
 	case p.Spec.NodeName == "":
 		p.Status = v1.PodStatus{Phase: v1.PodPending}
+	default:
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // The Lease that the core is shown as [Rooms]. Its annotation holds a [Room] as JSON; without it,
@@ -166,14 +167,6 @@ func (rs *rooms) take(item *queue.Item) {
 // if it has gone. The controller is asked of the pod: the class has that of one of its pods, which
 // may be of a workload that has been made anew since.
 func (k *keptRoom) isFor(item *queue.Item, victim *cluster.Pod) bool {
-	owner := metav1.GetControllerOfNoCopy(item.Pod)
-	switch {
-	case owner == nil || owner.UID != k.Owner || item.Pod.UID == k.UID:
-		return false
-	case item.Pod.Namespace != k.Namespace: // anybody may name any owner; one of another namespace is none
-		return false
-	case owner.Kind == "StatefulSet" && item.Pod.Name != k.Name:
-		return false
-	}
-	return k.Ahead || victim == nil || victim.Terminating
+	leaving := rules.Predecessor{Namespace: k.Namespace, Name: k.Name, UID: k.UID, Owner: k.Owner}
+	return leaving.MayBeSucceededBy(item.Pod) && (k.Ahead || victim == nil || victim.Terminating)
 }

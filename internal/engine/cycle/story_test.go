@@ -326,7 +326,7 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 		p.Spec.ActiveDeadlineSeconds = &seconds
 	}
 	if d.HasArg("of") {
-		owner := metav1.OwnerReference{Name: "owner", UID: "uid-owner", Controller: new(true)}
+		owner := metav1.OwnerReference{APIVersion: "apps/v1", Name: "owner", UID: "uid-owner", Controller: new(true)}
 		d.ScanArgs(t, "of", &owner.Kind)
 		if d.HasArg("owner") {
 			uid := ""

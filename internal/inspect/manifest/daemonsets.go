@@ -1,12 +1,8 @@
 package manifest
 
 import (
-	appsv1 "k8s.io/api/apps/v1"
-	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 func (e *expansion) daemonSets() {
@@ -14,103 +10,18 @@ func (e *expansion) daemonSets() {
 		if set.DeletionTimestamp != nil {
 			continue
 		}
-		w := workloadOfDaemons(set)
-		w.at = e.set.places["DaemonSet"][i]
+		w := expanded{workload.Of(set), e.set.places["DaemonSet"][i]}
 		served := map[string]bool{}
 		for _, pod := range e.ownedPods(w) {
 			if !rules.IsTerminal(pod) {
-				served[DaemonNode(pod)] = true
+				served[workload.DaemonNode(pod)] = true
 			}
 		}
 
 		for _, node := range e.set.Nodes {
-			if !served[node.Name] && RunsDaemon(set, node) {
-				e.addNamed(daemonPod(w, node.Name), set.Name+"-", w.at)
+			if !served[node.Name] && workload.RunsDaemon(set, node) {
+				e.addNamed(workload.DaemonPod(set, node.Name), set.Name+"-", w.at)
 			}
 		}
-	}
-}
-
-// RunsDaemon reports whether the DaemonSet's controller wants a pod on the node. The node's name,
-// labels and taints decide, its free room does not.
-func RunsDaemon(set *appsv1.DaemonSet, node *v1.Node) bool {
-	pod := &v1.Pod{Spec: *set.Spec.Template.Spec.DeepCopy()}
-	if name := pod.Spec.NodeName; name != "" && name != node.Name {
-		return false
-	}
-	tolerateNodeTrouble(&pod.Spec)
-	fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
-	return err == nil && fits && rules.Untolerated(node.Spec.Taints, pod.Spec.Tolerations, rules.KeepsOff) == nil
-}
-
-// DaemonNode returns the node that a DaemonSet's pod is for: the one that it is on, or the one that
-// its controller has pinned it to by affinity.
-func DaemonNode(pod *v1.Pod) string {
-	if pod.Spec.NodeName != "" {
-		return pod.Spec.NodeName
-	}
-	a := pod.Spec.Affinity
-	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return ""
-	}
-	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		for _, r := range term.MatchFields {
-			if r.Key == metav1.ObjectNameField && r.Operator == v1.NodeSelectorOpIn && len(r.Values) == 1 {
-				return r.Values[0]
-			}
-		}
-	}
-	return ""
-}
-
-func workloadOfDaemons(set *appsv1.DaemonSet) workload {
-	return workload{gvk: appsv1.SchemeGroupVersion.WithKind("DaemonSet"), meta: &set.ObjectMeta, template: &set.Spec.Template}
-}
-
-// DaemonPod is the pod that the DaemonSet's controller creates for one node, without a name.
-func DaemonPod(set *appsv1.DaemonSet, node string) *v1.Pod {
-	return daemonPod(workloadOfDaemons(set), node)
-}
-
-// daemonPod is the pod for one node. The template's node affinity, which the node meets, is
-// replaced by the node's name.
-func daemonPod(w workload, node string) *v1.Pod {
-	pod := w.newPod()
-	tolerateNodeTrouble(&pod.Spec)
-	if pod.Spec.Affinity == nil {
-		pod.Spec.Affinity = &v1.Affinity{}
-	}
-	if pod.Spec.Affinity.NodeAffinity == nil {
-		pod.Spec.Affinity.NodeAffinity = &v1.NodeAffinity{}
-	}
-	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{
-		NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: []v1.NodeSelectorRequirement{{
-			Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{node},
-		}}}},
-	}
-	return pod
-}
-
-// tolerateNodeTrouble adds the tolerations that keep a DaemonSet's pod on an unhealthy node: such
-// pods are often there to repair it.
-func tolerateNodeTrouble(spec *v1.PodSpec) {
-	tolerate := func(key string, effect v1.TaintEffect) {
-		wanted := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: effect}
-		for i := range spec.Tolerations {
-			if spec.Tolerations[i].MatchToleration(&wanted) {
-				spec.Tolerations[i] = wanted // forever, not for some seconds
-				return
-			}
-		}
-		spec.Tolerations = append(spec.Tolerations, wanted)
-	}
-	tolerate(v1.TaintNodeNotReady, v1.TaintEffectNoExecute)
-	tolerate(v1.TaintNodeUnreachable, v1.TaintEffectNoExecute)
-	tolerate(v1.TaintNodeDiskPressure, v1.TaintEffectNoSchedule)
-	tolerate(v1.TaintNodeMemoryPressure, v1.TaintEffectNoSchedule)
-	tolerate(v1.TaintNodePIDPressure, v1.TaintEffectNoSchedule)
-	tolerate(v1.TaintNodeUnschedulable, v1.TaintEffectNoSchedule)
-	if spec.HostNetwork {
-		tolerate(v1.TaintNodeNetworkUnavailable, v1.TaintEffectNoSchedule)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // Expand creates the pods that the workloads' controllers would create, except for those that the
@@ -29,17 +30,18 @@ func (s *Set) Expand(seed int64) {
 		set:     s,
 		rng:     rand.New(rand.NewPCG(uint64(seed), 0)),
 		names:   map[types.NamespacedName]bool{},
-		byUID:   map[types.UID][]*v1.Pod{},
-		byOwner: map[ownerName][]*v1.Pod{},
+		byOwner: map[rules.Owner][]*v1.Pod{},
+		byName:  map[ownerName][]*v1.Pod{},
 		gone:    map[*v1.Pod]bool{},
 	}
 
 	for _, pod := range s.Pods {
 		e.names[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] = true
 		if ref := metav1.GetControllerOfNoCopy(pod); ref != nil {
-			e.byUID[ref.UID] = append(e.byUID[ref.UID], pod)
-			name := ownerName{ref.Kind, pod.Namespace, ref.Name}
-			e.byOwner[name] = append(e.byOwner[name], pod)
+			owner := rules.OwnerOf(pod)
+			e.byOwner[owner] = append(e.byOwner[owner], pod)
+			name := ownerName{rules.KindOf(ref), types.NamespacedName{Namespace: pod.Namespace, Name: ref.Name}}
+			e.byName[name] = append(e.byName[name], pod)
 		}
 	}
 
@@ -74,40 +76,58 @@ type expansion struct {
 	set     *Set
 	rng     *rand.Rand
 	names   map[types.NamespacedName]bool // of all pods, old and new
-	byUID   map[types.UID][]*v1.Pod       // the input's pods, by their controller's UID
-	byOwner map[ownerName][]*v1.Pod       // the same, by its kind and name
+	byOwner map[rules.Owner][]*v1.Pod     // the input's pods, by their controller
+	byName  map[ownerName][]*v1.Pod       // the same, by its kind and name
 	made    []madePod                     // the new pods
 	gone    map[*v1.Pod]bool              // the input's pods that their controllers delete
 }
 
-type ownerName struct{ kind, namespace, name string }
+type ownerName struct {
+	schema.GroupKind
+	types.NamespacedName
+}
 
 type madePod struct {
 	pod *v1.Pod
 	at  place
 }
 
-// workload is what the workload types have in common.
-type workload struct {
-	gvk      schema.GroupVersionKind
-	meta     *metav1.ObjectMeta
-	template *v1.PodTemplateSpec
-	at       place
+// expanded is a workload, and where it stands in the input.
+type expanded struct {
+	*workload.Workload
+	at place
 }
 
 // ownedPods returns the pods of the input that a workload controls. A workload from a hand-written
-// file has no UID: its pods are found by its name, and it gets a UID for them to refer to.
-func (e *expansion) ownedPods(w workload) []*v1.Pod {
-	if w.meta.UID != "" {
-		return e.byUID[w.meta.UID]
+// file has no UID: its pods are found by its name, and it gets a UID, to which they refer from then
+// on.
+func (e *expansion) ownedPods(w expanded) []*v1.Pod {
+	if w.Object.GetUID() != "" {
+		return e.byOwner[w.Owner()]
 	}
-	w.meta.UID = uidOf(w.gvk.Kind, w.meta)
-	return e.byOwner[ownerName{w.gvk.Kind, w.meta.Namespace, w.meta.Name}]
+	name, kind := types.NamespacedName{Namespace: w.Object.GetNamespace(), Name: w.Object.GetName()}, w.Kind.GroupKind()
+	w.Object.SetUID(uidOf(w.Kind.Kind, w.Object))
+	pods := e.byName[ownerName{kind, name}]
+	for _, pod := range pods {
+		adopt(pod, w.Object.GetUID())
+	}
+	return pods
+}
+
+// adopt has an object refer to its controller by the UID that this has got.
+func adopt(object metav1.Object, uid types.UID) {
+	refs := slices.Clone(object.GetOwnerReferences())
+	for i := range refs {
+		if refs[i].Controller != nil && *refs[i].Controller {
+			refs[i].UID = uid
+		}
+	}
+	object.SetOwnerReferences(refs)
 }
 
 // uidOf returns a UID that is the same in every run.
-func uidOf(kind string, meta *metav1.ObjectMeta) types.UID {
-	sum := sha256.Sum256([]byte(kind + "/" + meta.Namespace + "/" + meta.Name))
+func uidOf(kind string, object metav1.Object) types.UID {
+	sum := sha256.Sum256([]byte(kind + "/" + object.GetNamespace() + "/" + object.GetName()))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // a UUID of version 8
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
 }
@@ -118,23 +138,6 @@ func activePods(pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
 		return rules.IsTerminal(pod) || rules.IsTerminating(pod)
 	})
-}
-
-// newPod creates a pod from the template, without a name.
-func (w workload) newPod() *v1.Pod {
-	template := w.template.DeepCopy()
-	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: w.meta.Namespace, Labels: template.Labels, Annotations: template.Annotations, Finalizers: template.Finalizers,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w.meta, w.gvk)},
-		},
-		Spec:   template.Spec,
-		Status: v1.PodStatus{Phase: v1.PodPending},
-	}
-	if pod.Labels == nil {
-		pod.Labels = map[string]string{}
-	}
-	return pod
 }
 
 // addPod adds a pod that has a name.

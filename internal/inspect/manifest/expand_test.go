@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // TestExpandCases runs testdata/expand.txt: manifests in; all pods out, in
@@ -58,7 +59,7 @@ func describe(out *strings.Builder, pod *v1.Pod, fields []datadriven.CmdArg) {
 				fmt.Fprintf(out, "  in group %s\n", *g.PodGroupName)
 			}
 		case "node":
-			fmt.Fprintf(out, "  for %s\n", DaemonNode(pod))
+			fmt.Fprintf(out, "  for %s\n", workload.DaemonNode(pod))
 		case "tolerations":
 			for _, toleration := range pod.Spec.Tolerations {
 				text, _ := json.Marshal(toleration)

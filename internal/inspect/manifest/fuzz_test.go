@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // FuzzRead: no input makes the reader or the expansion panic, hang or grow
@@ -53,7 +55,7 @@ func large(s *Set) bool {
 		if n == nil {
 			return 1
 		}
-		return max(0, min(*n, mostPods))
+		return max(0, min(*n, workload.Most))
 	}
 	for _, w := range s.Deployments {
 		total += count(w.Spec.Replicas)

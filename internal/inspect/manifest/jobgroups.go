@@ -53,7 +53,7 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 		},
 	}
 
-	group.UID = uidOf("PodGroup", &group.ObjectMeta)
+	group.UID = uidOf("PodGroup", group)
 	e.set.PodGroups = append(e.set.PodGroups, group)
 	return group.Name
 }
@@ -86,7 +86,7 @@ func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1be
 		},
 	}
 
-	workload.UID = uidOf("Workload", &workload.ObjectMeta)
+	workload.UID = uidOf("Workload", workload)
 	e.set.Workloads = append(e.set.Workloads, workload)
 	return workload
 }

@@ -8,12 +8,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-)
 
-// mostPods is how many pods workloads are expanded to at most, one alone and all together: several
-// times what Kubernetes is tested with in a whole cluster. Anybody who may create a Deployment may
-// write 2,000,000,000 into it, whatever the namespace's quota.
-const mostPods = 500_000
+	"github.com/berth-k8s/berth/internal/world/workload"
+)
 
 // demand is how many pods a workload lacks.
 type demand struct {
@@ -28,7 +25,7 @@ type demand struct {
 // tooMany returns the workloads that lack more pods than are made. It takes in small ones first.
 func tooMany(list []demand) (refused []demand) {
 	slices.SortStableFunc(list, func(a, b demand) int { return cmp.Compare(a.lacks, b.lacks) })
-	room := mostPods
+	room := workload.Most
 	for i := range list {
 		if list[i].lacks > room {
 			return list[i:]
@@ -45,7 +42,7 @@ func (s *Set) limitWorkloads() {
 		d.settle()
 		s.Warnings = append(s.Warnings, fmt.Sprintf("%s %s/%s is left with the pods that it has: it lacks %d, and all "+
 			"workloads together may lack %d",
-			d.kind, d.meta.Namespace, d.meta.Name, d.lacks, mostPods))
+			d.kind, d.meta.Namespace, d.meta.Name, d.lacks, workload.Most))
 	}
 }
 
@@ -53,7 +50,7 @@ func (s *Set) limitWorkloads() {
 func (c *checker) withinLimit() {
 	for _, d := range tooMany(c.set.listDemands()) {
 		c.about = subject{d.kind, d.meta}
-		c.addFault(d.at, d.at.line, "spec", "%d pods are too many: all workloads together may lack %d", d.lacks, mostPods)
+		c.addFault(d.at, d.at.line, "spec", "%d pods are too many: all workloads together may lack %d", d.lacks, workload.Most)
 	}
 }
 

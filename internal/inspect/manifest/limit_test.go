@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // absurd are workloads as a tenant may store them whose quota allows no pod at all, and one as they
@@ -27,20 +29,20 @@ func absurd(replicas int) string {
 // TestSumsOfReplicasAreBounded: what is in a recording is looked at without the pods that nobody
 // could make, with a warning for each workload; manifests that ask for so many are refused.
 func TestSumsOfReplicasAreBounded(t *testing.T) {
-	for _, replicas := range []int{mostPods/2 + 1, mostPods, 2_000_000_000} {
+	for _, replicas := range []int{workload.Most/2 + 1, workload.Most, 2_000_000_000} {
 		began := time.Now()
 		set, err := Read([]string{"-"}, strings.NewReader(absurd(replicas)), Options{Lenient: true})
 		if err != nil {
 			t.Fatal(err)
 		}
 		warned := 5
-		if replicas < mostPods {
+		if replicas < workload.Most {
 			warned = 4 // one of them is made
 		}
-		if len(set.Warnings) != warned || replicas > mostPods && !strings.Contains(strings.Join(set.Warnings, "\n"), "Deployment t/huge is left with the pods that it has") {
+		if len(set.Warnings) != warned || replicas > workload.Most && !strings.Contains(strings.Join(set.Warnings, "\n"), "Deployment t/huge is left with the pods that it has") {
 			t.Errorf("%d replicas: %d warnings, want %d: %q", replicas, len(set.Warnings), warned, set.Warnings)
 		}
-		if replicas > mostPods {
+		if replicas > workload.Most {
 			set.Expand(1)
 			if len(set.Pods) != 3 {
 				t.Errorf("%d replicas: %d pods are made, want 3", replicas, len(set.Pods))
@@ -65,11 +67,11 @@ func TestDaemonSetsTimesNodesAreBounded(t *testing.T) {
 		fmt.Fprintf(&text, "---\n{apiVersion: v1, kind: Node, metadata: {name: n%d}}\n", i)
 	}
 	const template = `{metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}`
-	for i := range mostPods/nodes + 2 {
+	for i := range workload.Most/nodes + 2 {
 		fmt.Fprintf(&text, "---\n{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: d%d, namespace: t}, spec: {selector: {matchLabels: {app: a}}, template: %s}}\n", i, template)
 	}
 	set, err := Read([]string{"-"}, strings.NewReader(text.String()), Options{Lenient: true})
-	if err != nil || len(set.Warnings) != 2 || len(set.DaemonSets) != mostPods/nodes {
+	if err != nil || len(set.Warnings) != 2 || len(set.DaemonSets) != workload.Most/nodes {
 		t.Fatalf("%d DaemonSets are left, with %q: %v", len(set.DaemonSets), set.Warnings, err)
 	}
 }

@@ -17,6 +17,11 @@ func (s *Set) Objects() (all []metav1.Object) {
 	all = appendObjects(appendObjects(appendObjects(all, s.VolumeAttachments), s.ResourceSlices), s.ResourceClaims)
 	all = appendObjects(appendObjects(appendObjects(all, s.ResourceClaimTemplates), s.DeviceClasses), s.Leases)
 	all = appendObjects(appendObjects(appendObjects(all, s.DeviceTaintRules), s.Workloads), s.PodGroups)
+	return append(all, s.Controllers()...)
+}
+
+// Controllers lists the objects of the controllers that make pods.
+func (s *Set) Controllers() (all []metav1.Object) {
 	all = appendObjects(appendObjects(appendObjects(all, s.Deployments), s.ReplicaSets), s.StatefulSets)
 	return appendObjects(appendObjects(appendObjects(all, s.DaemonSets), s.Jobs), s.ReplicationControllers)
 }

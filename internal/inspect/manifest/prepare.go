@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // What follows sets the API server's defaults for the fields that Berth reads, and then validates
@@ -69,22 +70,8 @@ func prepareVolume(volume *v1.PersistentVolume) field.ErrorList {
 	return append(errs, rules.ValidateAmounts(volume.Spec.Capacity, field.NewPath("spec", "capacity"))...)
 }
 
-const bindCompleted = "pv.kubernetes.io/bind-completed"
-
 func prepareClaim(claim *v1.PersistentVolumeClaim) field.ErrorList {
-	setDefault(&claim.Spec.VolumeMode, v1.PersistentVolumeFilesystem)
-	if claim.Status.Phase == "" {
-		claim.Status.Phase = v1.ClaimPending
-		if claim.Spec.VolumeName != "" {
-			// Hand-written: a controller would have bound it by now, and left this annotation,
-			// without which no scheduler trusts the binding.
-			claim.Status.Phase = v1.ClaimBound
-			if claim.Annotations == nil {
-				claim.Annotations = map[string]string{}
-			}
-			claim.Annotations[bindCompleted] = "yes"
-		}
-	}
+	workload.CompleteClaim(claim)
 	errs := rules.ValidateMeta(&claim.ObjectMeta, true)
 	return append(errs, rules.ValidateAmounts(claim.Spec.Resources.Requests, field.NewPath("spec", "resources", "requests"))...)
 }
@@ -214,8 +201,8 @@ func countOfPods(value *int32, path *field.Path) field.ErrorList {
 		return nil
 	case *value < 0:
 		return field.ErrorList{field.Invalid(path, *value, "must be greater than or equal to 0")}
-	case *value > mostPods:
-		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be at most %d to be simulated", mostPods))}
+	case *value > workload.Most:
+		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be at most %d to be simulated", workload.Most))}
 	}
 	return nil
 }

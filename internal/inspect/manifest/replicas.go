@@ -12,6 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/utils/dump"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/workload"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // expandDeployments makes sure that each Deployment has ReplicaSets for all its replicas: those of
@@ -19,21 +23,23 @@ import (
 // up, go to the newest.
 func (e *expansion) expandDeployments() {
 	s := e.set
-	type identity struct{ uid, name string }
-	sets := map[identity][]*appsv1.ReplicaSet{}
+	byOwner, byName := map[rules.Owner][]*appsv1.ReplicaSet{}, map[types.NamespacedName][]*appsv1.ReplicaSet{}
 	for _, rs := range s.ReplicaSets {
-		if ref := metav1.GetControllerOfNoCopy(rs); ref != nil && ref.Kind == "Deployment" {
-			sets[identity{uid: string(ref.UID)}] = append(sets[identity{uid: string(ref.UID)}], rs)
-			name := identity{name: rs.Namespace + "/" + ref.Name}
-			sets[name] = append(sets[name], rs)
+		if ref := metav1.GetControllerOfNoCopy(rs); rules.KindOf(ref) == rules.Deployment {
+			byOwner[rules.OwnerOf(rs)] = append(byOwner[rules.OwnerOf(rs)], rs)
+			name := types.NamespacedName{Namespace: rs.Namespace, Name: ref.Name}
+			byName[name] = append(byName[name], rs)
 		}
 	}
 
 	for i, d := range s.Deployments {
-		own := sets[identity{uid: string(d.UID)}]
+		own := byOwner[rules.AsOwner(rules.Deployment, d)]
 		if d.UID == "" {
-			own = sets[identity{name: d.Namespace + "/" + d.Name}]
-			d.UID = uidOf("Deployment", &d.ObjectMeta)
+			own = byName[types.NamespacedName{Namespace: d.Namespace, Name: d.Name}]
+			d.UID = uidOf("Deployment", d)
+			for _, rs := range own {
+				adopt(rs, d.UID)
+			}
 		}
 		if len(own) == 0 {
 			s.ReplicaSets = append(s.ReplicaSets, replicaSetOf(d))
@@ -96,28 +102,23 @@ func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 
 func (e *expansion) replicaSets() {
 	for i, rs := range e.set.ReplicaSets {
-		e.expandReplicas(workload{
-			gvk: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), meta: &rs.ObjectMeta, template: &rs.Spec.Template,
-			at: e.set.places["ReplicaSet"][i],
-		}, *rs.Spec.Replicas)
+		e.expandReplicas(expanded{workload.Of(rs), e.set.places["ReplicaSet"][i]})
 	}
 }
 
 func (e *expansion) replicationControllers() {
 	for i, rc := range e.set.ReplicationControllers {
-		e.expandReplicas(workload{
-			gvk: v1.SchemeGroupVersion.WithKind("ReplicationController"), meta: &rc.ObjectMeta,
-			template: rc.Spec.Template, at: e.set.places["ReplicationController"][i],
-		}, *rc.Spec.Replicas)
+		e.expandReplicas(expanded{workload.Of(rc), e.set.places["ReplicationController"][i]})
 	}
 }
 
-func (e *expansion) expandReplicas(w workload, replicas int32) {
-	if w.meta.DeletionTimestamp != nil || w.template == nil {
+func (e *expansion) expandReplicas(w expanded) {
+	own := activePods(e.ownedPods(w))
+	if w.Object.GetDeletionTimestamp() != nil {
 		return
 	}
-	for range min(int(replicas), mostPods) - len(activePods(e.ownedPods(w))) {
-		e.addNamed(w.newPod(), w.meta.Name+"-", w.at)
+	for range min(int(*w.Replicas), workload.Most) - len(own) {
+		e.addNamed(w.NewPod(), w.Object.GetName()+"-", w.at)
 	}
 }
 

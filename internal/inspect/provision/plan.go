@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/provision/packing"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -142,7 +143,7 @@ func (m *maker) pending() (pods []*cluster.Pod) {
 		if f.Pod == nil || f.Pod.NodeName != "" || f.Refused != "" || m.w.Gate(f.Pod) != "" {
 			continue
 		}
-		if owner := metav1.GetControllerOfNoCopy(f.Object); owner != nil && owner.Kind == "DaemonSet" {
+		if rules.ControllerKind(f.Object) == rules.DaemonSet {
 			continue
 		}
 		pods = append(pods, f.Pod)
@@ -308,7 +309,7 @@ func (m *maker) finish() {
 		n := &p.Nodes[i]
 		of := m.w.Cluster().Node(n.Name)
 		for _, pod := range of.Pods {
-			if owner := pod.Class.Controller; owner == nil || owner.Kind != "DaemonSet" {
+			if rules.KindOf(pod.Class.Controller) != rules.DaemonSet {
 				n.Pods = append(n.Pods, pod.Namespace()+"/"+pod.Name)
 			}
 		}

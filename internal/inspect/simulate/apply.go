@@ -10,7 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // applyFiles is kubectl apply -f.
@@ -45,9 +47,9 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	}
 	for _, object := range workloadsOf(set) {
 		if was := there[object]; was != nil {
-			w.controllers.updateWorkload(was, workloadOf(object), set)
-		} else if job, ok := object.(*batchv1.Job); ok && findByName(w.workloads.set.Jobs, Name{job.Namespace, job.Name}) != nil {
-			there[object] = workloadOf(object)
+			w.controllers.updateWorkload(was, workload.Of(object), set)
+		} else if job, ok := object.(*batchv1.Job); ok && w.workloads.Named(rules.Job, job.Namespace, job.Name) != nil {
+			there[object] = workload.Of(object)
 			done.Notes = append(done.Notes, fmt.Sprintf("job %s/%s is there already and is left as it is", job.Namespace, job.Name))
 		} else {
 			w.workloads.keepWorkload(object)

@@ -2,10 +2,12 @@ package simulate
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	apiresource "k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -168,4 +170,16 @@ func (b *bounds) usageOf(p *v1.Pod) v1.ResourceList {
 func (b *bounds) isOverdue(p *v1.Pod) bool {
 	grace := time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second
 	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && b.now.After(p.DeletionTimestamp.Add(grace))
+}
+
+// replaceOrAppend returns the list with the object in it, in the place of the one of the same name.
+func replaceOrAppend[T metav1.Object](list []T, object T) []T {
+	for i, o := range list {
+		if o.GetName() == object.GetName() && o.GetNamespace() == object.GetNamespace() {
+			list = slices.Clone(list)
+			list[i] = object
+			return list
+		}
+	}
+	return append(list, object)
 }

@@ -14,6 +14,7 @@ import (
 // status itself is in the cluster.
 type budgets struct {
 	scheduler *scheduler
+	workloads *workloads
 	list      []budget
 	// unready counts the placed pods that report not being ready, by class.
 	unready map[*cluster.PodClass]int
@@ -62,7 +63,7 @@ func (b *budgets) countBudgets() {
 		healthy[class] -= n
 	}
 	for _, one := range list {
-		one.fillStatus(b.scheduler, expected, healthy)
+		one.fillStatus(b.scheduler, b.workloads, expected, healthy)
 	}
 	b.list = list
 }
@@ -72,26 +73,19 @@ func (b budget) matches(class *cluster.PodClass) bool {
 }
 
 // fillStatus computes the status, unless there is one.
-func (b budget) fillStatus(scheduler *scheduler, expected, healthy map[*cluster.PodClass]int) {
+func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected, healthy map[*cluster.PodClass]int) {
 	object, _ := scheduler.c.Budgets.Get(b.namespace, b.name)
 	if disruption.Counted(object) {
 		return
 	}
-
-	object = object.DeepCopy()
-	object.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: object.Generation}
-	s := &object.Status
+	var count disruption.Count
 	for class, n := range expected {
 		if b.matches(class) {
-			s.ExpectedPods += int32(n)
-			s.CurrentHealthy += int32(healthy[class])
+			count.Add(class.Namespace, class.Controller, n, healthy[class])
 		}
 	}
-
-	s.DesiredHealthy = disruption.Desired(&object.Spec, int(s.ExpectedPods))
-	if s.ExpectedPods > 0 {
-		s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
-	}
+	object = object.DeepCopy()
+	object.Status = count.Status(object, &workloads.Table)
 	scheduler.showChanged(cycle.DisruptionBudgets, object)
 }
 
@@ -103,17 +97,22 @@ func (b *budgets) podLeft(p *cluster.Pod) {
 	})
 }
 
-// expectPods records that the controllers of a pod's budgets want one pod more, or less: of how
-// many they are is what maxUnavailable and percentages are of.
+// expectPods records that a pod's controller wants one pod more, or less: of how many they are is
+// what maxUnavailable and percentages are of.
 func (b *budgets) expectPods(p *pod, change int32) {
 	if p.Pod == nil || p.refused != "" {
 		return
 	}
+	controller := metav1.GetControllerOfNoCopy(p.object)
 	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
-		s := &object.Status
-		s.ExpectedPods = max(s.ExpectedPods+change, 0)
-		s.DesiredHealthy = disruption.Desired(&object.Spec, int(s.ExpectedPods))
-		s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0)
+		fault := disruption.NoScale(controller)
+		switch ofScale := disruption.OfScale(&object.Spec); {
+		case ofScale && fault != "" && change > 0:
+			disruption.FailSync(object, fault)
+		case ofScale && (fault != "" || controller == nil):
+		default:
+			disruption.Expect(object, max(object.Status.ExpectedPods+change, 0))
+		}
 	})
 }
 
@@ -121,7 +120,7 @@ func (b *budgets) expectPods(p *pod, change int32) {
 func (b *budgets) podJoined(p *cluster.Pod) {
 	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		object.Status.CurrentHealthy++
-		object.Status.DisruptionsAllowed = max(object.Status.CurrentHealthy-object.Status.DesiredHealthy, 0)
+		disruption.Allow(object)
 	})
 }
 
@@ -142,4 +141,9 @@ func (b *budgets) budgetsOf(class *cluster.PodClass) (found []*policyv1.PodDisru
 		}
 	}
 	return found
+}
+
+// mayEvict is the Eviction API's answer for a pod.
+func (b *budgets) mayEvict(p *pod) disruption.Verdict {
+	return disruption.MayEvict(p.object, !p.unready, b.budgetsOf(p.Class))
 }

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // Cost is what it costs to lose a node, in order of importance.
@@ -118,7 +120,7 @@ func (k *costs) lowerBound(name string) Cost {
 			continue
 		}
 		owner := metav1.GetControllerOfNoCopy(p.object)
-		if _, mirror := p.object.Annotations[v1.MirrorPodAnnotationKey]; mirror || owner != nil && owner.Kind == "DaemonSet" {
+		if _, mirror := p.object.Annotations[v1.MirrorPodAnnotationKey]; mirror || rules.KindOf(owner) == rules.DaemonSet {
 			continue
 		}
 		c.Evicted++
@@ -151,8 +153,8 @@ func (k *costs) countHomeless(name string) (count int) {
 	var moving, moved []*cluster.Pod
 
 	for _, p := range k.pods.podsOn(name) {
-		owner := metav1.GetControllerOfNoCopy(p.object)
-		if owner != nil && owner.Kind != "DaemonSet" && owner.Kind != "Node" && !p.Terminating {
+		succession := workload.SuccessionOf(metav1.GetControllerOfNoCopy(p.object), nil)
+		if succession != workload.None && rules.ControllerKind(p.object) != rules.DaemonSet && !p.Terminating {
 			moving = append(moving, p.Pod)
 		}
 	}

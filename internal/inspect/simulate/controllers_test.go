@@ -71,7 +71,7 @@ spec:
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata: {name: web}
-spec: {maxUnavailable: 1, selector: {matchLabels: {app: web}}}
+spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
 `
 	for _, c := range []struct{ kind, strategy, cpu string }{
 		{"StatefulSet", "{replicas: 2, updateStrategy: {type: OnDelete}", "2"},

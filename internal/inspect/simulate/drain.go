@@ -216,7 +216,7 @@ func (d *draining) askEviction(p *pod) (budget, message string, forGood bool) {
 	if d.DisableEviction {
 		return "", "", false
 	}
-	verdict := disruption.MayEvict(p.object, !p.unready, d.budgets.budgetsOf(p.Class))
+	verdict := d.budgets.mayEvict(p)
 	switch verdict.Answer {
 	case disruption.Never:
 		return verdict.Budget.Name, verdict.Message, true

@@ -10,6 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Fill is how many pods of one kind fit.
@@ -124,14 +126,14 @@ func (c *controllers) modelPod(op *AddPods) (*v1.Pod, error) {
 		if err != nil {
 			return nil, err
 		}
-		created := c.podOf(l.object, l.kind, l.template)
-		created.Name = l.object.GetName()
+		created := l.NewPod()
+		created.Name = l.Object.GetName()
 		if model, err = c.pods.admitPod(created); err != nil {
 			return nil, err
 		}
 	}
 
-	if ref := metav1.GetControllerOfNoCopy(model); ref != nil && ref.Kind == "DaemonSet" {
+	if rules.ControllerKind(model) == rules.DaemonSet {
 		return nil, fmt.Errorf("%s is of a DaemonSet, which has a pod on each node already", op.Like)
 	}
 	model.Spec.NodeName, model.ResourceVersion, model.DeletionTimestamp = "", "", nil

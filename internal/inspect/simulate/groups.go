@@ -8,7 +8,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/admission"
@@ -16,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
@@ -69,10 +69,7 @@ func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs b
 
 func hasClaims(g *schedulingv1beta1.PodGroup) bool { return len(g.Spec.ResourceClaims) > 0 }
 
-func isOfJob(w *schedulingv1beta1.Workload) bool {
-	owner := metav1.GetControllerOfNoCopy(w)
-	return owner != nil && owner.Kind == "Job"
-}
+func isOfJob(w *schedulingv1beta1.Workload) bool { return rules.ControllerKind(w) == rules.Job }
 
 // showGroups shows pod groups as an API server would have them: with a UID, and the priority of
 // their class.

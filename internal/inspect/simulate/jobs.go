@@ -9,16 +9,16 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // failsJob counts a pod that leaves as a failure of its Job, and reports whether the Job fails
 // because of it, or the pod's index of the Job. The other pods of a Job that fails are deleted.
-func (c *controllers) failsJob(d *Departure, owner *metav1.OwnerReference) bool {
-	job := c.workloads.jobOf(d.object, owner)
+func (c *controllers) failsJob(d *Departure) bool {
+	job := c.workloads.jobOf(d.object)
 	if job == nil {
 		return false
 	}
@@ -33,20 +33,21 @@ func (c *controllers) failsJob(d *Departure, owner *metav1.OwnerReference) bool 
 	}
 
 	c.report.addEvent(Event{Kind: "JobFailed", Message: fmt.Sprintf("job %s/%s: %s", job.Namespace, job.Name, d.Reason)})
-	l := workloadOf(job)
-	c.workloads.failed[controllerName(l.kind, job.Namespace, job.Name)] = true
+	l := workload.Of(job)
+	c.workloads.failed[l.Owner()] = true
 	for _, p := range c.podsOf(l) {
-		c.dropPod(p, ByJobFailure, l.ref())
+		c.dropPod(p, ByJobFailure, l.Ref())
 	}
 	return true
 }
 
 // jobOf returns the Job that controls a pod, or nil.
-func (w *workloads) jobOf(object *v1.Pod, owner *metav1.OwnerReference) *batchv1.Job {
-	if owner == nil || owner.Kind != "Job" {
+func (w *workloads) jobOf(object *v1.Pod) *batchv1.Job {
+	l := w.ControllerOf(object)
+	if l == nil {
 		return nil
 	}
-	job, _ := findByName(w.set.Jobs, Name{object.Namespace, owner.Name}).(*batchv1.Job)
+	job, _ := l.Object.(*batchv1.Job)
 	return job
 }
 
@@ -54,25 +55,37 @@ func (w *workloads) jobOf(object *v1.Pod, owner *metav1.OwnerReference) *batchv1
 // that no pod has worked on yet. A Job that replaces its pods once they have ended waits for that
 // here, too.
 func (c *controllers) goOn(d *Departure) {
-	owner := metav1.GetControllerOfNoCopy(d.object)
-	job := c.workloads.jobOf(d.object, owner)
+	job := c.workloads.jobOf(d.object)
 	if job == nil || !c.workloads.isWanted(d.object) {
 		return
 	}
 	var pods []*v1.Pod
 	for _, p := range c.pods.named {
-		ref := metav1.GetControllerOfNoCopy(p.object)
-		counts := p.object.DeletionTimestamp == nil || awaitsFailure(job)
-		if counts && ref != nil && ref.Kind == owner.Kind && ref.Name == owner.Name && p.object.Namespace == job.Namespace {
+		counts := p.object.DeletionTimestamp == nil || workload.AwaitsFailure(job)
+		if counts && rules.OwnerOf(p.object) == rules.OwnerOf(d.object) {
 			pods = append(pods, p.object)
 		}
 	}
-	for _, index := range manifest.NextIndexes(job, pods) {
+	for _, index := range workload.NextIndexes(job, pods) {
 		next := d.object.DeepCopy()
-		manifest.SetIndex(next, job.Name, index)
+		workload.SetIndex(next, job.Name, index)
 		delete(next.Annotations, batchv1.JobIndexFailureCountAnnotation) // which is of the other index
 		c.makeAgain(next)
 	}
+}
+
+// failures counts the pods that a Job has lost.
+type failures struct {
+	all     int64
+	byIndex map[int]int64
+}
+
+func (w *workloads) failuresOf(job *batchv1.Job) *failures {
+	owner := workload.Of(job).Owner()
+	if w.failures[owner] == nil {
+		w.failures[owner] = &failures{byIndex: map[int]int64{}}
+	}
+	return w.failures[owner]
 }
 
 // countFailure counts a pod that leaves as a failure of its Job, as the Job controller does. If the
@@ -87,9 +100,9 @@ func (w *workloads) countFailure(job *batchv1.Job, p *v1.Pod, cause Cause) (fate
 	case batchv1.PodFailurePolicyActionIgnore:
 		return "", ""
 	}
-	name := controllerName("Job", job.Namespace, job.Name)
-	w.failures[name]++
-	if limit := backoffLimit(job); int64(job.Status.Failed)+w.failures[name] > int64(limit) {
+	lost := w.failuresOf(job)
+	lost.all++
+	if limit := backoffLimit(job); int64(job.Status.Failed)+lost.all > int64(limit) {
 		return Fails, fmt.Sprintf("backoffLimit %d", limit)
 	}
 	index, err := strconv.Atoi(p.Annotations[batchv1.JobCompletionIndexAnnotation])
@@ -97,9 +110,8 @@ func (w *workloads) countFailure(job *batchv1.Job, p *v1.Pod, cause Cause) (fate
 		return "", ""
 	}
 	// Pods are made again with the annotations that they had: what failed since is counted here.
-	name += "/" + strconv.Itoa(index)
-	before := w.failures[name]
-	w.failures[name]++
+	before := lost.byIndex[index]
+	lost.byIndex[index]++
 	if counted, err := strconv.ParseInt(p.Annotations[batchv1.JobIndexFailureCountAnnotation], 10, 32); err == nil && counted > 0 {
 		before += counted
 	}
@@ -118,11 +130,11 @@ func (w *workloads) failIndex(job *batchv1.Job, index int, why string) (Fate, st
 	job = job.DeepCopy()
 	job.Status.FailedIndexes = ptr.To(strings.TrimPrefix(ptr.Deref(job.Status.FailedIndexes, "")+","+strconv.Itoa(index), ","))
 	w.keepWorkload(job)
-	failed, all := manifest.CountIndexes(*job.Status.FailedIndexes), int(ptr.Deref(job.Spec.Completions, 1))
+	failed, all := workload.CountIndexes(*job.Status.FailedIndexes), int(ptr.Deref(job.Spec.Completions, 1))
 	switch most := job.Spec.MaxFailedIndexes; {
 	case most != nil && failed > int(*most):
 		return Fails, fmt.Sprintf("maxFailedIndexes %d", *most)
-	case failed+manifest.CountIndexes(job.Status.CompletedIndexes) >= all:
+	case failed+workload.CountIndexes(job.Status.CompletedIndexes) >= all:
 		return Fails, fmt.Sprintf("%d of its %d indexes failed, and none is left", failed, all)
 	}
 	return IndexFails, why
@@ -162,9 +174,4 @@ func isDisrupted(p *v1.Pod, cause Cause) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue
 	})
-}
-
-// awaitsFailure reports whether a Job replaces its pods only once they have ended.
-func awaitsFailure(job *batchv1.Job) bool {
-	return job.Spec.PodFailurePolicy != nil || ptr.Deref(job.Spec.PodReplacementPolicy, "") == batchv1.Failed
 }

@@ -7,6 +7,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Owner is an object that makes pods, or has others make them.
@@ -41,7 +43,10 @@ func (w *World) OwnerOf(p *v1.Pod) *Owner {
 	}
 	hash := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 	if name, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && hash != "" { // as the Deployment controller names it
-		return w.workloads.ownerBy(p.Namespace, &metav1.OwnerReference{Kind: "Deployment", Name: name})
+		owner = &Owner{Kind: "Deployment", Name: name}
+		if l := w.workloads.Named(rules.Deployment, p.Namespace, name); l != nil {
+			owner.Object, owner.Template = l.Object, l.Template
+		}
 	}
 	return owner
 }
@@ -60,8 +65,8 @@ func (w *workloads) ownerBy(namespace string, ref *metav1.OwnerReference) *Owner
 		return nil
 	}
 	owner := &Owner{Kind: ref.Kind, Name: ref.Name}
-	if l, err := w.findNamed(owner.Workload(), namespace); err == nil {
-		owner.Object, owner.Template = l.object, l.template
+	if l := w.By(rules.OwnerBy(namespace, ref)); l != nil {
+		owner.Object, owner.Template = l.Object, l.Template
 	}
 	return owner
 }

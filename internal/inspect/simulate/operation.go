@@ -23,6 +23,7 @@ type Operation struct {
 	Deploy     Files      `json:"deploy,omitempty"` // kubectl apply -f
 	Scale      *Scale     `json:"scale,omitempty"`
 	Delete     *Delete    `json:"delete,omitempty"`
+	Evict      *Evict     `json:"evict,omitempty"`
 	Rebalance  *Rebalance `json:"rebalance,omitempty"`
 }
 
@@ -80,6 +81,8 @@ type Done struct {
 	Drain *Drained
 	Fill  *Fill
 	Moved *Moved
+	// Evicted are the answers for pods that were to be evicted.
+	Evicted []Evicted
 }
 
 // Do carries out an operation now. Its consequences follow as time passes, at once or later.
@@ -126,6 +129,8 @@ func (w *World) runOperation(op *Operation) (*Done, error) {
 		return w.controllers.scaleWorkload(op.Scale)
 	case op.Delete != nil:
 		return w.deleteObject(op.Delete)
+	case op.Evict != nil:
+		return w.evictPods(op.Evict)
 	case op.Rebalance != nil:
 		return w.rebalanceNodes(op.Rebalance)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
@@ -113,7 +114,7 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	s.scheduler.showObject(cycle.Pods, object)
 	if p.Pod = s.scheduler.c.Pod(object.UID); p.Pod != nil {
 		s.homed++
-		if saysNotReady(object) && !p.Terminating {
+		if !disruption.IsReady(object) && !p.Terminating {
 			s.budgets.unready[p.Class]++
 			p.unready = true
 		}
@@ -353,15 +354,4 @@ func (s *pods) nameFor(p *v1.Pod, owner *metav1.OwnerReference) string {
 
 func (s *pods) generateName(namespace, base string) string {
 	return standin.Name(namespace, base, s.entered+1, func(name string) bool { return s.named[Name{namespace, name}] != nil })
-}
-
-// saysNotReady reports whether a kubelet has reported the pod as not ready. A pod in a hand-written
-// manifest has no report, and is assumed to be fine.
-func saysNotReady(p *v1.Pod) bool {
-	for i := range p.Status.Conditions {
-		if c := &p.Status.Conditions[i]; c.Type == v1.PodReady {
-			return c.Status != v1.ConditionTrue
-		}
-	}
-	return false
 }

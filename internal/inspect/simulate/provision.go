@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
-	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // Nodes lists the nodes by name. They must not be changed.
@@ -26,7 +26,7 @@ func (w *World) Nodes() (list []*v1.Node) {
 
 // DaemonSets lists the DaemonSets that there are. They must not be changed.
 func (w *World) DaemonSets() (list []*appsv1.DaemonSet) {
-	for _, set := range w.workloads.set.DaemonSets {
+	for _, set := range w.workloads.daemonSets() {
 		if set.DeletionTimestamp == nil {
 			list = append(list, set)
 		}
@@ -39,10 +39,10 @@ func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 	node = node.DeepCopy()
 	node.Name = cmp.Or(node.Name, "new") // the pods are for a node of a name
 	for _, set := range w.DaemonSets() {
-		if !manifest.RunsDaemon(set, node) {
+		if !workload.RunsDaemon(set, node) {
 			continue
 		}
-		pod := manifest.DaemonPod(set, node.Name)
+		pod := workload.DaemonPod(set, node.Name)
 		pod.Name = set.Name + "-" + node.Name
 		if pod, err := w.pods.admitPod(pod); err == nil {
 			sum.Add(&w.c.Pending(pod).Class.Requests)

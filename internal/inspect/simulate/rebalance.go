@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Rebalance moves pods as berth rebalance --execute does.
@@ -196,8 +199,8 @@ func (m *moving) closeNodes(wanted []string) {
 // hasMovable reports whether the node has a pod that could run elsewhere.
 func (s *pods) hasMovable(node string) bool {
 	return slices.ContainsFunc(s.podsOn(node), func(p *pod) bool {
-		owner := metav1.GetControllerOfNoCopy(p.object)
-		return p.object.Annotations[v1.MirrorPodAnnotationKey] == "" && (owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node")
+		kind := rules.ControllerKind(p.object)
+		return p.object.Annotations[v1.MirrorPodAnnotationKey] == "" && kind != rules.DaemonSet && kind != rules.Node
 	})
 }
 
@@ -205,12 +208,16 @@ func (s *pods) hasMovable(node string) bool {
 func (w *World) listObjects() (list []metav1.Object) {
 	for _, object := range w.workloads.set.Objects() {
 		switch object.(type) {
+		case *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet, *batchv1.Job, *v1.ReplicationController:
 		case *v1.Node, *v1.Pod, *policyv1.PodDisruptionBudget, *v1.PersistentVolume, *v1.PersistentVolumeClaim, *resourcev1.ResourceClaim:
 		default:
 			list = append(list, object)
 		}
 	}
 
+	for l := range w.workloads.All() {
+		list = append(list, l.Object)
+	}
 	for _, name := range w.nodes.names() {
 		list = append(list, w.nodes.named[name].object)
 	}

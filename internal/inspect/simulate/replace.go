@@ -7,8 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/standin"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // Cause is why a pod left its node.
@@ -18,6 +19,7 @@ type Cause string
 const (
 	ByTaint       Cause = "Taint"
 	ByDrain       Cause = "Drain"
+	ByEviction    Cause = "Eviction"
 	ByPreemption  Cause = "Preemption"
 	ByNodeRemoval Cause = "NodeRemoved"
 	ByDeletion    Cause = "Deleted"
@@ -123,24 +125,25 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 	terminating := p.Terminating
 	d := c.recordDeparture(p, cause, detail, func() { c.pods.removePod(p.Pod) })
 	owner, m := metav1.GetControllerOfNoCopy(p.object), c.nodes.named[d.Node]
+	kind := rules.KindOf(owner)
 	switch {
 	case cause == ByScaling || cause == ByRollout || cause == ByJobFailure:
 		d.Fate = Ends
-	case terminating && !c.awaitsEnd(owner, m, p.object, cause):
+	case terminating && !c.awaitsEnd(m, p.object, cause):
 		d.Fate = Ends // its replacement, if any is wanted, was made when its deletion began
-	case owner == nil || owner.Kind == "Node" || c.workloads.isOrphaned(p.object, owner): // a bare pod, or a static one
+	case workload.SuccessionOf(owner, nil) == workload.None || c.workloads.isOrphaned(p.object, owner): // a bare pod, or a static one
 		d.Fate = Lost
-	case cause == ByNodeRemoval && owner.Kind == "DaemonSet", !c.workloads.isWanted(p.object):
+	case cause == ByNodeRemoval && kind == rules.DaemonSet, !c.workloads.isWanted(p.object):
 		d.Fate = Ends
-	case c.failsJob(d, owner):
+	case c.failsJob(d):
 		if d.Fate == IndexFails {
 			c.goOn(d)
 		}
-	case owner.Kind == "StatefulSet" && m != nil && m.dead && cause != ByNodeRemoval:
+	case kind == rules.StatefulSet && m != nil && m.dead && cause != ByNodeRemoval:
 		d.Fate = Stays
 		p.departure = d
 		c.stuck[d.Node] = append(c.stuck[d.Node], p)
-	case owner.Kind == "DaemonSet" && m != nil && !c.runsDaemon(p.object, m.object):
+	case kind == rules.DaemonSet && m != nil && !c.runsDaemon(p.object, m.object):
 		d.Fate = Ends
 		c.gaps[d.Node] = append(c.gaps[d.Node], p.object)
 	default:
@@ -153,10 +156,7 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 // recordDeparture calls leave, which makes the pod leave its node, and records it.
 func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave func()) *Departure {
 	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(c.clock.now),
-		Cause: cause, Detail: detail, Again: p.again, object: p.object}
-	if owner := metav1.GetControllerOfNoCopy(p.object); owner != nil {
-		d.Owner = owner.Kind + "/" + owner.Name
-	}
+		Cause: cause, Detail: detail, Again: p.again, object: p.object, Owner: rules.ControllerRef(p.object)}
 	class := p.Class
 	leave()
 	for _, b := range c.budgets.budgetsOf(class) {
@@ -201,18 +201,19 @@ func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 	d := c.recordDeparture(p, cause, detail, func() { c.pods.terminatePod(p, cause, grace) })
 	p.leaves = d
 	owner, m := metav1.GetControllerOfNoCopy(p.object), c.nodes.named[d.Node]
+	kind := rules.KindOf(owner)
 	switch {
-	case owner == nil || owner.Kind == "Node" || c.workloads.isOrphaned(p.object, owner):
+	case workload.SuccessionOf(owner, nil) == workload.None || c.workloads.isOrphaned(p.object, owner):
 		d.Fate = Lost
 	case !c.workloads.isWanted(p.object):
 		d.Fate = Ends
-	case c.failsJob(d, owner):
+	case c.failsJob(d):
 		if d.Fate == IndexFails {
 			c.goOn(d)
 		}
-	case c.awaitsEnd(owner, m, p.object, cause):
+	case c.awaitsEnd(m, p.object, cause):
 		d.Fate = Stays
-	case owner.Kind == "DaemonSet":
+	case kind == rules.DaemonSet:
 		d.Fate = Ends
 		if m != nil {
 			c.gaps[d.Node] = append(c.gaps[d.Node], d.object)
@@ -249,17 +250,15 @@ func (c *controllers) makeReturn(d *Departure, object *v1.Pod) {
 // awaitsEnd reports whether the controller of a terminating pod replaces it only once it has ended.
 // Those of StatefulSets, DaemonSets and some Jobs do; all others replaced it when the deletion
 // began.
-func (c *controllers) awaitsEnd(owner *metav1.OwnerReference, m *machine, object *v1.Pod, cause Cause) bool {
-	switch {
-	case owner == nil:
-		return false
-	case owner.Kind == "StatefulSet":
+func (c *controllers) awaitsEnd(m *machine, object *v1.Pod, cause Cause) bool {
+	owner := metav1.GetControllerOfNoCopy(object)
+	switch rules.KindOf(owner) {
+	case rules.StatefulSet:
 		return c.workloads.isWanted(object)
-	case owner.Kind == "Job":
-		job := c.workloads.jobOf(object, owner)
-		return job != nil && awaitsFailure(job)
+	case rules.DaemonSet:
+		return cause != ByNodeRemoval && m != nil && c.runsDaemon(object, m.object)
 	}
-	return owner.Kind == "DaemonSet" && cause != ByNodeRemoval && m != nil && c.runsDaemon(object, m.object)
+	return workload.SuccessionOf(owner, c.workloads.jobOf(object)) == workload.WhenGone
 }
 
 // finishTermination ends a pod when its grace period is over, or once its node responds.
@@ -275,7 +274,7 @@ func (c *controllers) finishTermination(p *pod) {
 }
 
 var eventOf = map[Cause]string{
-	ByTaint: "PodEvicted", ByPressure: "PodEvicted", ByDrain: "PodDrained", ByPreemption: "PodPreempted",
+	ByTaint: "PodEvicted", ByPressure: "PodEvicted", ByDrain: "PodDrained", ByEviction: "PodEvicted", ByPreemption: "PodPreempted",
 	ByNodeRemoval: "PodRemoved", ByDeletion: "PodDeleted",
 	ByScaling: "PodScaledDown", ByRollout: "PodRolledOut", ByTermination: "PodTerminated", ByRebalance: "PodMoved",
 	ByJobFailure: "PodDeleted",
@@ -289,23 +288,9 @@ func (c *controllers) comeBack(p *pod) {
 // makeAgain creates the replacement of a pod, as its controller does. It returns nil if a changed
 // template makes a pod that is refused.
 func (c *controllers) makeAgain(object *v1.Pod) *pod {
-	owner := metav1.GetControllerOfNoCopy(object)
-	if next := c.renewedPod(object, owner); next != nil {
+	if next := c.renewedPod(object); next != nil {
 		return c.pods.createPod(next, true)
 	}
-
-	next := object.DeepCopy()
-	next.Spec.NodeName = ""
-	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: object.Status.QOSClass}
-	next.ResourceVersion, next.DeletionTimestamp = "", nil
-	next.CreationTimestamp = metav1.NewTime(c.clock.time())
-	next.UID = types.UID(fmt.Sprintf("%s-%d", owner.UID, c.pods.entered+1))
-	if owner.Kind != "StatefulSet" {
-		next.Name = c.pods.nameFor(next, owner)
-	}
-
-	if owner.Kind == "DaemonSet" {
-		pinTo(next, manifest.DaemonNode(object))
-	}
-	return c.pods.addReplacement(next)
+	uid := types.UID(fmt.Sprintf("%s-%d", metav1.GetControllerOfNoCopy(object).UID, c.pods.entered+1))
+	return c.pods.addReplacement(workload.Successor(object, uid, c.pods.nameFor, metav1.NewTime(c.clock.time())))
 }

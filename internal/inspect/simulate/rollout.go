@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/admission"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // workloadsOf lists the workloads that manifests name. ReplicaSets of Deployments are not among
@@ -41,25 +43,25 @@ func workloadsOf(set *manifest.Set) (list []metav1.Object) {
 // takeOver gives the workloads of manifests that exist already what kubectl apply leaves of them:
 // their identity, the number of replicas if none is given, and of their template what the manifests
 // do not change. It returns what they were before. Jobs are not among them: they cannot be changed.
-func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload {
-	there := map[metav1.Object]*workload{}
+func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload.Workload {
+	there := map[metav1.Object]*workload.Workload{}
 	for _, object := range workloadsOf(set) {
-		l := workloadOf(object)
-		was, _ := w.findNamed(l.ref(), object.GetNamespace())
-		if was == nil || l.kind == "Job" {
+		l := workload.Of(object)
+		was := w.Named(l.Kind.GroupKind(), object.GetNamespace(), object.GetName())
+		if was == nil || l.Kind.GroupKind() == rules.Job {
 			continue
 		}
 		there[object] = was
-		object.SetUID(was.object.GetUID())
-		object.SetCreationTimestamp(was.object.GetCreationTimestamp())
-		*l.template = *applyTemplate(was, l.template)
+		object.SetUID(was.Object.GetUID())
+		object.SetCreationTimestamp(was.Object.GetCreationTimestamp())
+		*l.Template = *applyTemplate(was, l.Template)
 		switch o := object.(type) {
 		case *appsv1.Deployment:
-			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.replicas)
+			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.Replicas)
 		case *appsv1.ReplicaSet:
-			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.replicas)
+			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.Replicas)
 		case *appsv1.StatefulSet:
-			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.replicas)
+			o.Spec.Replicas = cmp.Or(o.Spec.Replicas, was.Replicas)
 		}
 	}
 
@@ -69,10 +71,10 @@ func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload {
 // applyTemplate returns what kubectl apply makes of a workload's template. The manifest is taken to
 // name all that is wanted, except for labels and annotations: others add these, such as kubectl
 // rollout restart.
-func applyTemplate(was *workload, wanted *v1.PodTemplateSpec) *v1.PodTemplateSpec {
+func applyTemplate(was *workload.Workload, wanted *v1.PodTemplateSpec) *v1.PodTemplateSpec {
 	merged := wanted.DeepCopy()
-	merged.Labels, merged.Annotations = overlayMap(was.template.Labels,
-		merged.Labels), overlayMap(was.template.Annotations, merged.Annotations)
+	merged.Labels, merged.Annotations = overlayMap(was.Template.Labels,
+		merged.Labels), overlayMap(was.Template.Annotations, merged.Annotations)
 	return merged
 }
 
@@ -100,27 +102,27 @@ func defaultedSpec(t *v1.PodTemplateSpec) *v1.PodSpec {
 
 // updateWorkload applies a workload that exists: it is rolled out if its template changed, and
 // scaled.
-func (c *controllers) updateWorkload(was, l *workload, set *manifest.Set) {
-	c.workloads.keepWorkload(l.object)
-	if !sameTemplate(was.template, l.template) {
-		c.workloads.renewed[controllerName(l.kind, l.object.GetNamespace(), l.object.GetName())] = true
+func (c *controllers) updateWorkload(was, l *workload.Workload, set *manifest.Set) {
+	c.workloads.keepWorkload(l.Object)
+	if !sameTemplate(was.Template, l.Template) {
+		c.workloads.renewed[l.Owner()] = true
 		c.rollOut(was, l, set)
 	}
-	if l.replicas == nil {
+	if l.Replicas == nil {
 		return
 	}
-	if *l.replicas == *was.replicas {
-		c.fillUp(l, int(*l.replicas))
+	if *l.Replicas == *was.Replicas {
+		c.fillUp(l, int(*l.Replicas))
 	} else {
-		c.setReplicas(l, int(*l.replicas))
+		c.setReplicas(l, int(*l.Replicas))
 	}
 }
 
 // rollOut removes the pods of the old template that the workload's strategy lets it replace. Those
 // of a Deployment are made by a new ReplicaSet from then on.
-func (c *controllers) rollOut(was, l *workload, set *manifest.Set) {
+func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 	stays := func(*pod) bool { return false }
-	switch o := l.object.(type) {
+	switch o := l.Object.(type) {
 	case *appsv1.Deployment:
 		if o.Spec.Paused {
 			return
@@ -136,49 +138,40 @@ func (c *controllers) rollOut(was, l *workload, set *manifest.Set) {
 		if strategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 			return
 		}
-		stays = func(p *pod) bool { return staysBehind(o, ordinalOf(o, p.Name)) }
+		stays = func(p *pod) bool { return workload.KeepsRevision(o, workload.OrdinalOf(o, p.Name)) }
 	}
 	pods := c.podsOf(was)
-	if d, ok := l.object.(*appsv1.Deployment); ok {
+	if d, ok := l.Object.(*appsv1.Deployment); ok {
 		c.workloads.replaceReplicaSets(d, set)
 	}
 	for _, p := range pods {
 		if !stays(p) {
-			c.dropPod(p, ByRollout, l.ref())
+			c.dropPod(p, ByRollout, l.Ref())
 		}
 	}
-	if d, ok := l.object.(*appsv1.DaemonSet); ok {
+	if d, ok := l.Object.(*appsv1.DaemonSet); ok {
 		c.makeDaemons(d)
 	}
 }
 
-// staysBehind reports whether a rolling update leaves the set's pod of that number at the old
-// template.
-func staysBehind(set *appsv1.StatefulSet, ordinal int) bool {
-	r := set.Spec.UpdateStrategy.RollingUpdate
-	return r != nil && r.Partition != nil && ordinal < int(*r.Partition)
-}
-
 // renewedPod returns the pod that its controller makes in place of an old one if its template was
 // changed since, or nil.
-func (c *controllers) renewedPod(old *v1.Pod, owner *metav1.OwnerReference) *v1.Pod {
-	if !c.workloads.renewed[controllerName(owner.Kind, old.Namespace, owner.Name)] {
-		return nil
-	}
-	l, err := c.workloads.findNamed(owner.Kind+"/"+owner.Name, old.Namespace)
-	if err != nil {
+func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
+	owner := rules.OwnerOf(old)
+	l := c.workloads.By(owner)
+	if l == nil || !c.workloads.renewed[owner] {
 		return nil
 	}
 
-	switch o := l.object.(type) {
+	switch o := l.Object.(type) {
 	case *appsv1.DaemonSet:
-		return c.daemonPod(o, manifest.DaemonNode(old))
+		return c.daemonPod(o, workload.DaemonNode(old))
 	case *appsv1.ReplicaSet:
-		return c.podOf(o, l.kind, l.template)
+		return c.podOf(l)
 	case *appsv1.StatefulSet:
-		if ordinal := ordinalOf(o, old.Name); o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType ||
-			!staysBehind(o, ordinal) {
-			p, _ := manifest.StatefulPod(o, ordinal)
+		if ordinal := workload.OrdinalOf(o, old.Name); o.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType ||
+			!workload.KeepsRevision(o, ordinal) {
+			p, _ := workload.StatefulPod(o, ordinal)
 			return p
 		}
 	}
@@ -188,8 +181,8 @@ func (c *controllers) renewedPod(old *v1.Pod, owner *metav1.OwnerReference) *v1.
 
 // replaceReplicaSets leaves a Deployment the ReplicaSet of its new template only.
 func (w *workloads) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) {
-	for _, r := range w.makersOf(workloadOf(d)) {
-		w.forgetWorkload(workloadOf(r))
+	for _, maker := range w.MakersOf(workload.Of(d)) {
+		w.forgetWorkload(maker)
 	}
 	for _, r := range set.ReplicaSets {
 		if metav1.IsControlledBy(r, d) {

@@ -125,9 +125,7 @@ func (w *World) Uneventful() bool {
 // are never changed in place.
 func copyLists(set *manifest.Set) manifest.Set {
 	s := *set
-	s.Deployments, s.ReplicaSets, s.StatefulSets = slices.Clone(s.Deployments), slices.Clone(s.ReplicaSets), slices.Clone(s.StatefulSets)
-	s.ReplicationControllers = slices.Clone(s.ReplicationControllers)
-	s.DaemonSets, s.Jobs, s.Namespaces = slices.Clone(s.DaemonSets), slices.Clone(s.Jobs), slices.Clone(s.Namespaces)
+	s.Namespaces = slices.Clone(s.Namespaces)
 	s.PriorityClasses, s.RuntimeClasses = slices.Clone(s.PriorityClasses), slices.Clone(s.RuntimeClasses)
 	return s
 }

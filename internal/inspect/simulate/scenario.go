@@ -14,6 +14,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
 // ScenarioKind is the kind of scenario files.
@@ -142,7 +143,7 @@ func (w *World) planSteps(s *Scenario) error {
 			switch {
 			case err != nil && w.report.failed == nil:
 				w.report.failed = fmt.Errorf("%s, at %s: %w", step.place, answer.Duration(step.At.Duration), err)
-				w.clock.agenda = nil
+				w.clock.agenda = agenda.Agenda{}
 			case err == nil:
 				for _, note := range done.Notes {
 					w.report.addEvent(Event{Kind: "Note", Message: note})

@@ -12,6 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // Shortfall is how many pods of a workload do not exist though it wants them: no scheduler knows of
@@ -45,31 +48,26 @@ func (w *World) ShortfallOf(ref, namespace string) (Shortfall, error) {
 	if err != nil {
 		return Shortfall{}, err
 	}
-	return w.shortfallOf(l, w.workloads.makersOf(l), w.controllers.podsOf(l)), nil
+	return w.shortfallOf(l, w.workloads.MakersOf(l), w.controllers.podsOf(l)), nil
 }
 
 // Shortfalls lists the workloads that lack pods. ReplicaSets of Deployments are left to these.
 func (w *World) Shortfalls() (list []Shortfall) {
-	pods, replicaSets := w.controllers.byOwner(), w.workloads.byDeployment()
-	add := func(object metav1.Object) {
-		l, makers := workloadOf(object), []metav1.Object{object}
-		if l.kind == "Deployment" {
-			makers = replicaSets[Name{object.GetNamespace(), object.GetName()}]
-		} else if w.workloads.deploymentOf(l) != nil {
-			return
+	pods := w.controllers.byOwner()
+	for l := range w.workloads.All() {
+		if w.workloads.DeploymentOf(l) != nil {
+			continue
 		}
+		makers := w.workloads.MakersOf(l)
 		var own []*pod
-		for _, o := range makers {
-			own = append(own, pods[controllerName(workloadOf(o).kind, o.GetNamespace(), o.GetName())]...)
+		for _, maker := range makers {
+			own = append(own, pods[maker.Owner()]...)
 		}
 		if s := w.shortfallOf(l, makers, own); s.Missing > 0 {
 			list = append(list, s)
 		}
 	}
 
-	for _, o := range w.workloads.allWorkloads() {
-		add(o)
-	}
 	slices.SortStableFunc(list, func(a, b Shortfall) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Workload, b.Workload))
 	})
@@ -77,76 +75,35 @@ func (w *World) Shortfalls() (list []Shortfall) {
 }
 
 // byOwner has the pods that count for their controllers, by these.
-func (c *controllers) byOwner() map[string][]*pod {
-	pods := map[string][]*pod{}
+func (c *controllers) byOwner() map[rules.Owner][]*pod {
+	pods := map[rules.Owner][]*pod{}
 	for _, p := range c.pods.named {
-		if ref := metav1.GetControllerOfNoCopy(p.object); ref != nil && p.Pod != nil && !p.Terminating {
-			name := controllerName(ref.Kind, p.object.Namespace, ref.Name)
-			pods[name] = append(pods[name], p)
+		if owner := rules.OwnerOf(p.object); owner != (rules.Owner{}) && p.Pod != nil && !p.Terminating {
+			pods[owner] = append(pods[owner], p)
 		}
 	}
 	return pods
 }
 
-// byDeployment has the ReplicaSets by the Deployment that they belong to, the newest last.
-func (w *workloads) byDeployment() map[Name][]metav1.Object {
-	sets := map[Name][]metav1.Object{}
-	for _, r := range w.set.ReplicaSets {
-		if ref := metav1.GetControllerOfNoCopy(r); ref != nil && ref.Kind == "Deployment" {
-			sets[Name{r.Namespace, ref.Name}] = append(sets[Name{r.Namespace, ref.Name}], r)
-		}
-	}
-	for _, list := range sets {
-		slices.SortStableFunc(list, func(a, b metav1.Object) int { return a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time) })
-	}
-	return sets
-}
-
-// allWorkloads lists the workloads.
-func (w *workloads) allWorkloads() (list []metav1.Object) {
-	for _, o := range w.set.Deployments {
-		list = append(list, o)
-	}
-	for _, o := range w.set.ReplicaSets {
-		list = append(list, o)
-	}
-
-	for _, o := range w.set.ReplicationControllers {
-		list = append(list, o)
-	}
-	for _, o := range w.set.StatefulSets {
-		list = append(list, o)
-	}
-
-	for _, o := range w.set.DaemonSets {
-		list = append(list, o)
-	}
-	for _, o := range w.set.Jobs {
-		list = append(list, o)
-	}
-	return list
-}
-
-func (w *World) shortfallOf(l *workload, makers []metav1.Object, pods []*pod) Shortfall {
-	owner := &Owner{Kind: l.kind, Name: l.object.GetName()}
+func (w *World) shortfallOf(l *workload.Workload, makers []*workload.Workload, pods []*pod) Shortfall {
+	owner := &Owner{Kind: l.Kind.Kind, Name: l.Object.GetName()}
 	s := Shortfall{
-		Namespace: l.object.GetNamespace(), Workload: owner.Workload(), Labels: l.template.Labels,
-		Wanted: wantedBy(l.object, len(pods)), Since: l.object.GetCreationTimestamp(),
+		Namespace: l.Object.GetNamespace(), Workload: owner.Workload(), Labels: l.Template.Labels,
+		Wanted: wantedBy(l, len(pods)), Since: l.Object.GetCreationTimestamp(),
 	}
 	if s.Missing = max(s.Wanted-len(pods), 0); s.Missing == 0 {
 		return s
 	}
 
-	for _, o := range makers {
-		if message, since, failed := replicaFailure(o); failed {
+	for _, maker := range makers {
+		if message, since, failed := replicaFailure(maker.Object); failed {
 			s.Refused, s.Since = withoutName(message), since
 		}
 	}
 	if s.Refused == "" && len(makers) > 0 {
-		newest := workloadOf(makers[len(makers)-1])
-		s.Refused = withoutName(w.refusalOf(newest))
+		s.Refused = withoutName(w.refusalOf(makers[len(makers)-1]))
 	}
-	if set, ok := l.object.(*appsv1.StatefulSet); ok && s.Refused == "" && set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
+	if set, ok := l.Object.(*appsv1.StatefulSet); ok && s.Refused == "" && set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
 		if i := slices.IndexFunc(pods, func(p *pod) bool { return p.NodeName == "" }); i >= 0 {
 			s.Waits = pods[i].Name
 		}
@@ -175,8 +132,8 @@ func replicaFailure(of metav1.Object) (message string, since metav1.Time, failed
 
 // wantedBy is how many pods a workload wants at a time. Of a DaemonSet and a Job, that is what
 // their controllers say.
-func wantedBy(object metav1.Object, there int) int {
-	switch o := object.(type) {
+func wantedBy(l *workload.Workload, there int) int {
+	switch o := l.Object.(type) {
 	case *appsv1.DaemonSet:
 		return max(int(o.Status.DesiredNumberScheduled), there)
 	case *batchv1.Job:
@@ -193,13 +150,13 @@ func wantedBy(object metav1.Object, there int) int {
 		return max(wanted, there)
 	}
 
-	return int(*workloadOf(object).replicas)
+	return int(*l.Replicas)
 }
 
 // refusalOf says why the API server would refuse another pod of the workload; empty if it would
 // not.
-func (w *World) refusalOf(l *workload) string {
-	p, err := w.pods.admitPod(w.controllers.podOf(l.object, l.kind, l.template))
+func (w *World) refusalOf(l *workload.Workload) string {
+	p, err := w.pods.admitPod(w.controllers.podOf(l))
 	if err != nil {
 		return err.Error()
 	}

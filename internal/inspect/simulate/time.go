@@ -1,8 +1,9 @@
 package simulate
 
 import (
-	"container/heap"
 	"time"
+
+	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
 // clock is virtual time, and what is to happen in it. Time never goes back, and nothing happens
@@ -10,50 +11,17 @@ import (
 type clock struct {
 	start  time.Time     // by the clock of the manifests
 	now    time.Duration // since then
-	agenda agenda
-	made   int // how many appointments have been made
-}
-
-// agenda is a heap of future events, by time.
-type agenda []appointment
-
-type appointment struct {
-	at     time.Duration
-	number int // those at the same time happen in the order in which they were made
-	do     func()
-}
-
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
-	return a[i].at < a[j].at || a[i].at == a[j].at && a[i].number < a[j].number
-}
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-
-// Push and Pop are for package heap.
-func (a *agenda) Push(x any) { *a = append(*a, x.(appointment)) }
-
-// Pop takes the last one.
-func (a *agenda) Pop() any {
-	last := (*a)[len(*a)-1]
-	*a = (*a)[:len(*a)-1]
-	return last
+	agenda agenda.Agenda
 }
 
 // time is the time in the world.
 func (c *clock) time() time.Time { return c.start.Add(c.now) }
 
 // callAt schedules a call at a time from the beginning, or now if that has passed.
-func (c *clock) callAt(at time.Duration, do func()) {
-	c.made++
-	heap.Push(&c.agenda, appointment{max(at, c.now), c.made, do})
-}
+func (c *clock) callAt(at time.Duration, do func()) { c.agenda.Add(c.start.Add(max(at, c.now)), do) }
 
 // runDue makes the calls that are due.
-func (c *clock) runDue() {
-	for len(c.agenda) > 0 && c.agenda[0].at <= c.now {
-		heap.Pop(&c.agenda).(appointment).do()
-	}
-}
+func (c *clock) runDue() { c.agenda.RunUntil(c.time(), nil) }
 
 // nextEvent returns when the next event happens. If only renewals of Leases are left, there is
 // none.
@@ -80,8 +48,8 @@ func (w *World) nextDue() (at time.Duration, ok bool) {
 			at, ok = t, true
 		}
 	}
-	if len(w.clock.agenda) > 0 {
-		sooner(w.clock.agenda[0].at, true)
+	if at, ok := w.clock.agenda.Next(); ok {
+		sooner(at.Sub(w.clock.start), true)
 	}
 	sooner(w.evictions.nextDue())
 	if at, ok := w.scheduler.core.Due(); ok {
@@ -135,7 +103,7 @@ func (w *World) runStep(at time.Duration) {
 
 // OnlyTaints reports whether node health is still at work, and nothing else is under way, such as a
 // drain or the end of a pod.
-func (w *World) OnlyTaints() bool { return len(w.clock.agenda) == 0 && w.health.isBusy() }
+func (w *World) OnlyTaints() bool { return w.clock.agenda.Len() == 0 && w.health.isBusy() }
 
 // AdvanceUntilQuiet lets time pass until nothing is left to happen except for evictions of pods
 // that have returned to a node where they may not stay, or that their kubelet evicts again, and at
@@ -145,7 +113,7 @@ func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	for !w.allowed.mustStop() {
 		w.skipIdle(until)
 		at, ok := w.nextEvent()
-		onlyAgain := len(w.clock.agenda) == w.kubelets.countRepeats() && !w.health.isBusy() && w.evictions.onlyAgain()
+		onlyAgain := w.clock.agenda.Len() == w.kubelets.countRepeats() && !w.health.isBusy() && w.evictions.onlyAgain()
 		switch {
 		case !ok || onlyAgain:
 			return true

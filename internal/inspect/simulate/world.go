@@ -12,6 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
@@ -58,10 +59,14 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w := &World{
 		options: o, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.startOf(set)}, gangs: gangs,
 		workloads: workloads{
-			set: set, deleted: map[string]bool{}, renewed: map[string]bool{}, failures: map[string]int64{}, failed: map[string]bool{},
+			set: set, deleted: map[rules.Owner]bool{}, renewed: map[rules.Owner]bool{},
+			failures: map[rules.Owner]*failures{}, failed: map[rules.Owner]bool{},
 		},
 	}
 
+	for _, object := range set.Controllers() {
+		w.workloads.Put(object)
+	}
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now
 	}
@@ -71,7 +76,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	w.report = report{clock: &w.clock, said: said, timed: lasting}
 	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
 
-	w.budgets = budgets{scheduler: &w.scheduler, unready: map[*cluster.PodClass]int{}}
+	w.budgets = budgets{scheduler: &w.scheduler, workloads: &w.workloads, unready: map[*cluster.PodClass]int{}}
 	w.claims = claims{scheduler: &w.scheduler}
 	w.claims.Templates = map[cluster.Name]*resourcev1.ResourceClaimTemplate{}
 	w.pods = pods{

@@ -1,7 +1,6 @@
 package trial
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/agenda"
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
@@ -40,8 +41,7 @@ type day struct {
 	standin standin.Controllers
 	course  *Course
 	now     time.Time
-	agenda  agenda
-	ordered uint64 // appointments made
+	agenda  agenda.Agenda
 
 	pods     map[types.UID]*pod
 	recalled Known
@@ -55,7 +55,7 @@ type day struct {
 	late map[string]bool
 	// spare counts, by controller, the recorded replacements that are not to appear, because the
 	// pods that they replace still exist in this course or have been replaced already.
-	spare map[types.UID]int
+	spare map[rules.Owner]int
 }
 
 // made are the kinds of which this world and the journal have different objects.
@@ -86,7 +86,7 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 			recordedPreempted: o.Known.preempted},
 		now: r.Header.Began, pods: map[types.UID]*pod{},
 		relists: map[cycle.Kind]map[types.UID]metav1.Object{},
-		late:    map[string]bool{}, spare: map[types.UID]int{}, served: map[string]bool{},
+		late:    map[string]bool{}, spare: map[rules.Owner]int{}, served: map[string]bool{},
 	}
 
 	for _, p := range recorded {
@@ -133,8 +133,8 @@ func (d *day) playUntil(at time.Time) {
 	for {
 		d.settleCore()
 		next := at
-		if len(d.agenda) > 0 && d.agenda[0].at.Before(next) {
-			next = d.agenda[0].at
+		if call, ok := d.agenda.Next(); ok && call.Before(next) {
+			next = call
 		}
 
 		if due, ok := d.core.Due(); ok && due.Before(next) && due.After(d.now) {
@@ -144,9 +144,7 @@ func (d *day) playUntil(at time.Time) {
 			d.now = next
 		}
 
-		for len(d.agenda) > 0 && !d.agenda[0].at.After(d.now) {
-			heap.Pop(&d.agenda).(appointment).do()
-		}
+		d.agenda.RunUntil(d.now, nil)
 		if !d.now.Before(at) {
 			return
 		}
@@ -285,33 +283,3 @@ func (d *day) carryOut(action cycle.Action) {
 }
 
 func (d *day) answerTicket(ticket cycle.Ticket) { d.feedEvent(cycle.Answered{Ticket: ticket}) }
-
-// agenda is a heap of future events, by time.
-type agenda []appointment
-
-type appointment struct {
-	at     time.Time
-	number uint64
-	do     func()
-}
-
-func (d *day) scheduleCall(at time.Time, do func()) {
-	d.ordered++
-	heap.Push(&d.agenda, appointment{at, d.ordered, do})
-}
-
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
-	return a[i].at.Before(a[j].at) || a[i].at.Equal(a[j].at) && a[i].number < a[j].number
-}
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-
-// Push and Pop are for package heap.
-func (a *agenda) Push(x any) { *a = append(*a, x.(appointment)) }
-
-// Pop takes the last one.
-func (a *agenda) Pop() any {
-	last := (*a)[len(*a)-1]
-	*a = (*a)[:len(*a)-1]
-	return last
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/standin"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // pod is a pod of this course, with what the journal has of it.
@@ -56,11 +57,11 @@ func (d *day) seePod(seen *v1.Pod) {
 func (d *day) newPod(seen *v1.Pod) {
 	p := &pod{}
 	d.pods[seen.UID] = p
-	owner := ownerOf(seen)
+	owner := rules.OwnerOf(seen)
 	switch {
 	case seen.Spec.NodeName != "" || rules.IsTerminal(seen) || !d.schedulesPod(seen):
 		p.object = seen
-	case owner != "" && d.spare[owner] > 0:
+	case d.spare[owner] > 0:
 		d.spare[owner]--
 		p.unasked = true
 		return
@@ -106,7 +107,7 @@ func (d *day) changePod(p *pod, seen *v1.Pod) {
 // is not needed, or was made here already.
 func (d *day) noteVictim(p *pod, seen *v1.Pod) {
 	p.victim = true
-	if owner := ownerOf(seen); owner != "" {
+	if owner := rules.OwnerOf(seen); owner != (rules.Owner{}) {
 		d.spare[owner]++
 	}
 }
@@ -184,7 +185,7 @@ func (d *day) scheduleEnd(p *pod) {
 	if p.ended == nil || p.began.IsZero() || p.object == nil {
 		return
 	}
-	d.scheduleCall(p.began.Add(max(p.ran, 0)), func() { d.endPod(p) })
+	d.agenda.Add(p.began.Add(max(p.ran, 0)), func() { d.endPod(p) })
 }
 
 // endPod makes a pod end as it was recorded to.
@@ -226,16 +227,16 @@ func (d *day) removeVictim(a cycle.Remove) {
 	p.object = &object
 	d.showObject(cycle.Pods, &object)
 	owner := metav1.GetControllerOfNoCopy(&object)
-	ordered := owner != nil && (owner.Kind == "StatefulSet" || owner.Kind == "DaemonSet") // these wait until it has ended
-	replace := func(after time.Duration) { d.scheduleCall(d.now.Add(after), func() { d.createReplacement(&object) }) }
-	if owner != nil && !ordered {
+	succession := workload.SuccessionOf(owner, nil)
+	replace := func(after time.Duration) { d.agenda.Add(d.now.Add(after), func() { d.createReplacement(&object) }) }
+	if succession == workload.AtOnce {
 		replace(cmp.Or(d.recalled.renewing[owner.UID], controllerTakes))
 	}
-	d.scheduleCall(d.now.Add(d.recalled.leavingTime(&object, grace)), func() {
+	d.agenda.Add(d.now.Add(d.recalled.leavingTime(&object, grace)), func() {
 		if p.object == nil { // it was deleted meanwhile
 			return
 		}
-		if d.removePod(p); ordered {
+		if d.removePod(p); succession == workload.WhenGone {
 			replace(controllerTakes)
 		}
 	})
@@ -251,7 +252,7 @@ func (k Known) leavingTime(p *v1.Pod, grace time.Duration) time.Duration {
 	if took, ok := k.leaving[p.UID]; ok {
 		return took
 	}
-	if took, ok := k.leaving[ownerOf(p)]; ok {
+	if took, ok := k.leaving[rules.OwnerOf(p).UID]; ok {
 		return took
 	}
 	return grace
@@ -259,15 +260,10 @@ func (k Known) leavingTime(p *v1.Pod, grace time.Duration) time.Duration {
 
 // createReplacement creates the replacement of a victim.
 func (d *day) createReplacement(of *v1.Pod) {
-	object := of.DeepCopy()
 	d.course.again++
-	object.UID = types.UID(fmt.Sprintf("%s-again-%d", of.UID, d.course.again))
-	if owner := metav1.GetControllerOfNoCopy(of); owner.Kind != "StatefulSet" {
-		object.Name = fmt.Sprintf("%s-again-%d", of.Name, d.course.again)
-	}
-	object.Spec.NodeName, object.DeletionTimestamp, object.DeletionGracePeriodSeconds = "", nil, nil
-	object.CreationTimestamp = metav1.NewTime(d.now)
-	object.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: of.Status.QOSClass}
+	number := fmt.Sprintf("-again-%d", d.course.again)
+	named := func(*v1.Pod, *metav1.OwnerReference) string { return of.Name + number }
+	object := workload.Successor(of, of.UID+types.UID(number), named, metav1.NewTime(d.now))
 	p := &pod{object: object, fate: d.course.newFate(object, d.now)}
 	p.fate.Again = true
 	d.pods[object.UID] = p
@@ -281,13 +277,6 @@ func (d *day) recordClaim(uid types.UID, status *v1.PodExtendedResourceClaimStat
 		object.Status.ExtendedResourceClaimStatus = status
 		p.object = &object
 	}
-}
-
-func ownerOf(p *v1.Pod) types.UID {
-	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
-		return owner.UID
-	}
-	return ""
 }
 
 // isPreempted reports whether a scheduler has preempted the pod.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Known is what a whole journal tells of its pods. Times count from when the scheduler requested
@@ -87,7 +88,7 @@ func (m *memory) noteRecord(record *journal.Record) {
 }
 
 func (m *memory) seePod(pod *v1.Pod, at time.Time) {
-	owner := ownerOf(pod)
+	owner := rules.OwnerOf(pod).UID
 	if _, before := m.owners[pod.UID]; !before && len(m.victims[owner]) > 0 {
 		m.took[owner] = append(m.took[owner], at.Sub(m.victims[owner][0]))
 		m.victims[owner] = m.victims[owner][1:]
@@ -105,7 +106,7 @@ func (m *memory) losePod(pod *v1.Pod, at time.Time) {
 	if since, ok := m.deleted[pod.UID]; ok {
 		took := at.Sub(since)
 		m.leaving[pod.UID] = took
-		if owner := ownerOf(pod); owner != "" {
+		if owner := rules.OwnerOf(pod).UID; owner != "" {
 			m.leaving[owner] = max(m.leaving[owner], took)
 		}
 		delete(m.deleted, pod.UID)

@@ -2,7 +2,6 @@ package trial
 
 import (
 	"bytes"
-	"container/heap"
 	"context"
 	"fmt"
 	"os"
@@ -85,16 +84,16 @@ func record(t *testing.T, configuration string, script func(c *town)) []byte {
 		for !c.core.Wake(c.now).After(c.now) {
 			c.tell(cycle.Tick{})
 		}
-		if len(c.agenda) == 0 {
+		next, ok := c.agenda.Next()
+		if !ok {
 			break
 		}
-		if due, ok := c.core.Due(); ok && due.Before(c.agenda[0].at) {
+		if due, ok := c.core.Due(); ok && due.Before(next) {
 			c.now = due
 			continue
 		}
-		next := heap.Pop(&c.agenda).(appointment)
-		c.now = next.at
-		next.do()
+		c.now = next
+		c.agenda.RunFirst()
 	}
 	if err := w.Close(context.Background()); err != nil {
 		t.Fatal(err)
@@ -132,9 +131,9 @@ func (c *town) tell(e cycle.Event) {
 	}
 }
 
-func (c *town) soon(do func()) { c.scheduleCall(c.now.Add(10*time.Millisecond), do) }
+func (c *town) soon(do func()) { c.agenda.Add(c.now.Add(10*time.Millisecond), do) }
 
-func (c *town) after(d time.Duration, do func()) { c.scheduleCall(dawn.Add(d), do) }
+func (c *town) after(d time.Duration, do func()) { c.agenda.Add(dawn.Add(d), do) }
 
 func (c *town) put(p *v1.Pod, how func(*v1.Pod)) {
 	p = p.DeepCopy()
@@ -146,7 +145,7 @@ func (c *town) put(p *v1.Pod, how func(*v1.Pod)) {
 // ends lets a pod end that says how long it runs.
 func (c *town) ends(p *v1.Pod) {
 	if runs, err := time.ParseDuration(p.Annotations["runs"]); err == nil {
-		c.scheduleCall(c.now.Add(runs), func() {
+		c.agenda.Add(c.now.Add(runs), func() {
 			c.put(c.objects[p.UID], func(p *v1.Pod) { p.Status.Phase = v1.PodSucceeded })
 		})
 	}
@@ -159,8 +158,8 @@ func (c *town) evict(p *v1.Pod) {
 	})
 	again := p.DeepCopy()
 	again.Name, again.UID, again.Spec.NodeName = p.Name+"-b", p.UID+"-b", ""
-	c.scheduleCall(c.now.Add(c.renewal), func() { c.put(again, func(*v1.Pod) {}) })
-	c.scheduleCall(c.now.Add(c.leaving), func() {
+	c.agenda.Add(c.now.Add(c.renewal), func() { c.put(again, func(*v1.Pod) {}) })
+	c.agenda.Add(c.now.Add(c.leaving), func() {
 		last := c.objects[p.UID]
 		delete(c.objects, p.UID)
 		c.tell(cycle.Gone{Kind: cycle.Pods, Object: last})

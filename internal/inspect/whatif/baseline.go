@@ -4,8 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
@@ -24,7 +23,7 @@ type baseline struct {
 	// pending are the pods without a node both at the beginning and at the end; homeless counts the
 	// others without a node at the end, by controller.
 	pending  map[simulate.Name]bool
-	homeless map[string]int
+	homeless map[rules.Owner]int
 	placed   map[simulate.Name]bool
 
 	outlook []simulate.Eviction
@@ -36,6 +35,7 @@ type baseline struct {
 // each, so they are identified by their controller.
 type departure struct {
 	pod, owner, node string
+	by               rules.Owner // in place of owner, of an eviction that is still to come
 	cause            simulate.Cause
 	detail           string
 }
@@ -55,7 +55,7 @@ func dueOf(e *simulate.Eviction) departure {
 func lateOf(w *simulate.World, e *simulate.Eviction) departure {
 	key := departure{node: e.Node, cause: simulate.ByTaint, detail: e.Taint}
 	if p, ok := w.Find(e.Namespace, e.Name); ok {
-		key.owner = controllerOf(p)
+		key.by = rules.OwnerOf(p.Object)
 	}
 	return key
 }
@@ -76,7 +76,7 @@ func (b *baseline) laterEvictions(w *simulate.World) (list []simulate.Eviction) 
 	}
 
 	for _, e := range others {
-		if key := lateOf(w, &e); key.owner != "" && b.late[key] > 0 {
+		if key := lateOf(w, &e); key.by != (rules.Owner{}) && b.late[key] > 0 {
 			b.late[key]--
 		} else {
 			list = append(list, e)
@@ -90,7 +90,7 @@ func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, de
 	b := &baseline{
 		left: map[departure][]simulate.Seconds{}, first: map[simulate.Name]*simulate.Departure{},
 		due: map[departure]bool{}, late: map[departure]int{},
-		pending: map[simulate.Name]bool{}, homeless: map[string]int{}, placed: map[simulate.Name]bool{},
+		pending: map[simulate.Name]bool{}, homeless: map[rules.Owner]int{}, placed: map[simulate.Name]bool{},
 		outlook: w.Outlook(), order: w.Departures()[departed:],
 	}
 
@@ -118,7 +118,7 @@ func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, de
 			if _, before := waited[name]; before {
 				b.pending[name] = true
 			} else {
-				b.homeless[controllerOf(p)]++
+				b.homeless[rules.OwnerOf(p.Object)]++
 			}
 		}
 	}
@@ -126,14 +126,6 @@ func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, de
 	u := utilisationOf(w)
 	b.full = &u
 	return b
-}
-
-// controllerOf returns the pod's controller with its namespace; empty for a bare pod.
-func controllerOf(p simulate.Found) string {
-	if owner := metav1.GetControllerOfNoCopy(p.Object); owner != nil {
-		return p.Object.Namespace + "/" + owner.Kind + "/" + owner.Name
-	}
-	return ""
 }
 
 // hasDeparture reports whether the departure happens without the operations, too, and no later.
@@ -178,9 +170,9 @@ func (b *baseline) isPending(p simulate.Found, before bool) bool {
 	if before {
 		return b.pending[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
 	}
-	owner := controllerOf(p)
+	owner := rules.OwnerOf(p.Object)
 	b.homeless[owner]--
-	return owner != "" && b.homeless[owner] >= 0
+	return owner != (rules.Owner{}) && b.homeless[owner] >= 0
 }
 
 // sparedPods returns the pods that stay only because of the operations.

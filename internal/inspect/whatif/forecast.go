@@ -37,6 +37,8 @@ type Forecast struct {
 	Rebalances []*simulate.Moved `json:"rebalances,omitempty"`
 	Fills      []simulate.Fill   `json:"fills,omitempty"`
 	Chosen     []simulate.Cost   `json:"chosen,omitempty"`
+	// Evictions are the Eviction API's answers.
+	Evictions []simulate.Evicted `json:"evictions,omitempty"`
 	// Budgets are the disruption budgets that block drains or are violated.
 	Budgets []Budget `json:"budgets"`
 	// Provision is which nodes to buy, if that was asked.
@@ -62,9 +64,9 @@ type Leaving struct {
 	Name      string           `json:"name"`
 	Node      string           `json:"node"`
 	After     simulate.Seconds `json:"after"`
-	// Cause is Taint, Drain, Preemption, NodeRemoved, Deleted, Scaled, RolledOut, JobFailed,
-	// Terminated, Pressure or Rebalance; Detail names the taint, the preempting pod, the Job, or
-	// the goal, and is the kubelet's message.
+	// Cause is Taint, Drain, Eviction, Preemption, NodeRemoved, Deleted, Scaled, RolledOut,
+	// JobFailed, Terminated, Pressure or Rebalance; Detail names the taint, the preempting pod, the
+	// Job, or the goal, and is the kubelet's message.
 	Cause  simulate.Cause `json:"cause"`
 	Detail string         `json:"detail,omitempty"`
 	// Controller made the pod: Kind/name, or empty.

@@ -44,6 +44,7 @@ func (p printer) printForecast(f *Forecast) {
 	p.printLeaving(f.Leaving)
 
 	p.printDrains(f.Drains)
+	p.printEvictions(f.Evictions)
 	p.printRebalances(f.Rebalances)
 	if f.Provision != nil {
 		f.Provision.Print(p.Page, p.wide)

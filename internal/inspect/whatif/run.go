@@ -78,6 +78,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	decided, departed := len(w.Pods()), len(w.Departures())
 	f.Utilisation.Before = utilisationOf(w)
 	var drains []*simulate.Drained
+	var held []simulate.Blocked // by budgets, when they were to be evicted
 	var catalog *provision.Catalog
 	for _, s := range steps {
 		f.Operations = append(f.Operations, s.Words)
@@ -101,6 +102,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		if done.Drain != nil {
 			drains = append(drains, done.Drain)
 		}
+		held = append(held, f.addEvictions(done.Evicted)...)
 		if done.Moved != nil {
 			f.Rebalances = append(f.Rebalances, done.Moved)
 		}
@@ -141,8 +143,9 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		base = baselineOf(without, waited, before, placed)
 		f.Utilisation.Without = base.full
 	}
-	f.compareWith(w, base, departed, drains)
+	f.compareWith(w, base, departed, drains, held)
 	f.listOutcome(w, base, waited, decided)
+	f.findRoom()
 	f.Leaving, f.Later = foldRecurring(f.Leaving, f.Later)
 	f.Anyway, _ = foldRecurring(f.Anyway, w.Outlook())
 	f.Utilisation.After = utilisationOf(w)
@@ -194,7 +197,7 @@ func (f *Forecast) score(w *simulate.World, steps []Step, o provision.Options) e
 
 // compareWith separates the pods that leave because of the operations from those that leave without
 // them, too.
-func (f *Forecast) compareWith(w *simulate.World, base *baseline, departed int, drains []*simulate.Drained) {
+func (f *Forecast) compareWith(w *simulate.World, base *baseline, departed int, drains []*simulate.Drained, held []simulate.Blocked) {
 	for _, d := range w.Departures()[:departed] { // victims of pods that are pending now
 		f.Anyway = append(f.Anyway, leavingOf(d))
 	}
@@ -217,7 +220,7 @@ func (f *Forecast) compareWith(w *simulate.World, base *baseline, departed int, 
 			Nodes: d.Nodes, Refused: d.Refused, Ignored: d.Ignored, Terminating: d.Terminating, Blocked: d.Blocked, Waited: d.Waited,
 		})
 	}
-	f.sumBudgets(drains, caused)
+	f.sumBudgets(held, drains, caused)
 }
 
 // pendingPods returns the pods without a node, and why each is pending.
@@ -278,7 +281,7 @@ func (f *Forecast) listOutcome(w *simulate.World, base *baseline, waited map[sim
 }
 
 // sumBudgets sums up which disruption budgets are hit.
-func (f *Forecast) sumBudgets(drains []*simulate.Drained, departures []*simulate.Departure) {
+func (f *Forecast) sumBudgets(held []simulate.Blocked, drains []*simulate.Drained, departures []*simulate.Departure) {
 	hit := map[simulate.Name]*Budget{}
 	at := func(namespace, name string) *Budget {
 		key := simulate.Name{Namespace: namespace, Name: name}
@@ -289,11 +292,12 @@ func (f *Forecast) sumBudgets(drains []*simulate.Drained, departures []*simulate
 	}
 
 	for _, d := range drains {
-		for _, b := range slices.Concat(d.Blocked, d.Waited) {
-			budget := at(b.Namespace, b.Budget)
-			budget.Blocks = true
-			budget.Pods = append(budget.Pods, b.Name)
-		}
+		held = append(append(held, d.Blocked...), d.Waited...)
+	}
+	for _, b := range held {
+		budget := at(b.Namespace, b.Budget)
+		budget.Blocks = true
+		budget.Pods = append(budget.Pods, b.Name)
 	}
 
 	for _, d := range departures {

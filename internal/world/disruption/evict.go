@@ -80,7 +80,7 @@ func why(b *policyv1.PodDisruptionBudget) string {
 	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
 	says := condition != nil && condition.Status == metav1.ConditionFalse && condition.Message != ""
 	switch {
-	case says && condition.Reason == policyv1.SyncFailedReason: // its numbers are of before then
+	case says && failedSync(s): // its numbers are of before then
 		return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently "+
 			"because it failed sync: %s", b.Name, condition.Message)
 	case s.CurrentHealthy <= s.DesiredHealthy:
@@ -96,7 +96,7 @@ func why(b *policyv1.PodDisruptionBudget) string {
 // have not started yet, it has ended, or it is being deleted. A pod of a manifest, of which nobody
 // has reported anything, is taken to run.
 func Ungoverned(p *v1.Pod) bool {
-	starting := p.Status.Phase == v1.PodPending && (len(p.Status.Conditions) > 0 || p.Status.StartTime != nil)
+	starting := p.Status.Phase == v1.PodPending && reported(p)
 	return starting || rules.IsTerminal(p) || p.DeletionTimestamp != nil
 }
 

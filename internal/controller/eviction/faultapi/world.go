@@ -1,7 +1,6 @@
 package faultapi
 
 import (
-	"container/heap"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
 // Begin is when every World begins.
@@ -36,8 +36,7 @@ type World struct {
 	seed   uint64
 	rev    int
 	uids   int
-	agenda agenda
-	order  int
+	agenda agenda.Agenda
 
 	core     *eviction.Core // nil: crashed
 	life     int            // number of the controller's life; what is meant for an earlier one is lost
@@ -77,17 +76,12 @@ func (w *World) Wall(now time.Time) time.Time { return now.Add(w.Ahead) }
 
 // After schedules a call.
 func (w *World) After(wait time.Duration, do func()) {
-	w.order++
-	heap.Push(&w.agenda, item{at: w.Now.Add(wait), order: w.order, do: do})
+	w.agenda.Add(w.Now.Add(wait), do)
 }
 
 // RunUntil lets time pass, with everything that happens in it.
 func (w *World) RunUntil(end time.Time) {
-	for len(w.agenda) > 0 && !w.agenda[0].at.After(end) {
-		next := heap.Pop(&w.agenda).(item)
-		w.Now = next.at
-		next.do()
-	}
+	w.agenda.RunUntil(end, func(now time.Time) { w.Now = now })
 	w.Now = end
 }
 
@@ -178,25 +172,3 @@ func (w *World) nextUID(of string) types.UID {
 
 // Tolerating is shorthand for the tolerations of a test's pod.
 func Tolerating(tolerations ...v1.Toleration) []v1.Toleration { return tolerations }
-
-type item struct {
-	at    time.Time
-	order int
-	do    func()
-}
-
-// agenda is a heap of scheduled events, by time, then in the order in which they were scheduled.
-type agenda []item
-
-func (a agenda) Len() int { return len(a) }
-func (a agenda) Less(i, j int) bool {
-	return a[i].at.Before(a[j].at) || a[i].at.Equal(a[j].at) && a[i].order < a[j].order
-}
-func (a agenda) Swap(i, j int) { a[i], a[j] = a[j], a[i] }
-func (a *agenda) Push(x any)   { *a = append(*a, x.(item)) }
-func (a *agenda) Pop() any {
-	old := *a
-	last := old[len(old)-1]
-	*a = old[:len(old)-1]
-	return last
-}

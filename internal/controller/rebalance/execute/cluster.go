@@ -16,25 +16,17 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/disruption"
+	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // cluster is the state of the API as far as it has been seen.
 type cluster struct {
 	objects map[string]metav1.Object
-	byOwner map[workload]map[types.UID]*v1.Pod
+	byOwner map[rules.Owner]map[types.UID]*v1.Pod
 }
-
-// workload is what makes pods. A pod in another namespace may name it as its owner, and is none of
-// its pods.
-type workload struct {
-	namespace string
-	uid       types.UID // "": no owner
-}
-
-func workloadOf(p *v1.Pod) workload { return workload{p.Namespace, ownerUID(p)} }
 
 func newCluster() *cluster {
-	return &cluster{objects: map[string]metav1.Object{}, byOwner: map[workload]map[types.UID]*v1.Pod{}}
+	return &cluster{objects: map[string]metav1.Object{}, byOwner: map[rules.Owner]map[types.UID]*v1.Pod{}}
 }
 
 func keyOf(object metav1.Object) string {
@@ -45,7 +37,7 @@ func (c *cluster) set(object metav1.Object) {
 	c.drop(object)
 	c.objects[keyOf(object)] = object
 	if p, ok := object.(*v1.Pod); ok {
-		owner := workloadOf(p)
+		owner := rules.OwnerOf(p)
 		if c.byOwner[owner] == nil {
 			c.byOwner[owner] = map[types.UID]*v1.Pod{}
 		}
@@ -56,7 +48,7 @@ func (c *cluster) set(object metav1.Object) {
 func (c *cluster) drop(object metav1.Object) {
 	key := keyOf(object)
 	if p, ok := c.objects[key].(*v1.Pod); ok {
-		owner := workloadOf(p)
+		owner := rules.OwnerOf(p)
 		delete(c.byOwner[owner], p.UID)
 		if len(c.byOwner[owner]) == 0 {
 			delete(c.byOwner, owner)
@@ -135,7 +127,7 @@ func (c *cluster) notMade(namespace, owner string) string {
 
 // whole reports whether all pods of a workload run and are ready. Then its controller removes the
 // one with the lowest deletion cost first.
-func (c *cluster) whole(w workload) bool {
+func (c *cluster) whole(w rules.Owner) bool {
 	for _, p := range c.byOwner[w] {
 		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) && (!ready(p) || p.Status.Phase != v1.PodRunning) {
 			return false
@@ -203,7 +195,7 @@ func (c *cluster) holding() map[string]bool {
 		if !ok || p.Spec.NodeName == "" || rules.IsTerminal(p) || p.Annotations[v1.MirrorPodAnnotationKey] != "" {
 			continue
 		}
-		if owner := metav1.GetControllerOfNoCopy(p); owner == nil || owner.Kind != "DaemonSet" && owner.Kind != "Node" {
+		if kind := rules.ControllerKind(p); kind != rules.DaemonSet && kind != rules.Node {
 			nodes[p.Spec.NodeName] = true
 		}
 	}
@@ -215,44 +207,33 @@ func (c *cluster) holding() map[string]bool {
 func (c *cluster) satisfied(f *Flight) bool {
 	kind, name, _ := strings.Cut(f.Owner, "/")
 	meta := metav1.ObjectMeta{Namespace: f.Namespace, Name: name}
-	var object metav1.Object
-	var replicas *int32
-	switch kind {
-	case "ReplicaSet":
-		rs, ok := c.objects[keyOf(&appsv1.ReplicaSet{ObjectMeta: meta})].(*appsv1.ReplicaSet)
-		if !ok {
-			return false
-		}
-		object, replicas = rs, rs.Spec.Replicas
-	case "StatefulSet":
-		set, ok := c.objects[keyOf(&appsv1.StatefulSet{ObjectMeta: meta})].(*appsv1.StatefulSet)
-		if !ok {
-			return false
-		}
-		object, replicas = set, set.Spec.Replicas
-	default:
+	of := map[string]metav1.Object{
+		"ReplicaSet": &appsv1.ReplicaSet{ObjectMeta: meta}, "StatefulSet": &appsv1.StatefulSet{ObjectMeta: meta},
+		"ReplicationController": &v1.ReplicationController{ObjectMeta: meta},
+	}[kind]
+	if of == nil {
 		return false
 	}
-
-	if object.GetUID() != f.OwnerUID && object.GetUID() != "" || replicas == nil {
+	l := workload.Of(c.objects[keyOf(of)])
+	if l == nil || l.Object.GetUID() != f.OwnerUID && l.Object.GetUID() != "" {
 		return false
 	}
 	live := 0
-	for _, p := range c.byOwner[workload{f.Namespace, f.OwnerUID}] {
+	for _, p := range c.byOwner[rules.Owner{Namespace: f.Namespace, UID: f.OwnerUID}] {
 		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
 			live++
 		}
 	}
 
-	return live >= int(*replicas)
+	return live >= int(*l.Replicas)
 }
 
-// successor returns, of the new pods of a workload, the one that most likely was made in place of
-// another one: one on its node rather than a pending one.
-func (c *cluster) successor(owner workload, to string, isNew func(p *v1.Pod) bool) *v1.Pod {
+// successor returns, of the new pods that may have been made in place of another one, the one that
+// most likely was: one on its node rather than a pending one.
+func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Pod) bool) *v1.Pod {
 	var list []*v1.Pod
-	for _, p := range c.byOwner[owner] {
-		if isNew(p) && p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
+	for _, p := range c.byOwner[rules.Owner{Namespace: of.Namespace, UID: of.Owner}] {
+		if of.MayBeSucceededBy(p) && isNew(p) && p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
 			list = append(list, p)
 		}
 	}
@@ -273,13 +254,6 @@ func (c *cluster) successor(owner workload, to string, isNew func(p *v1.Pod) boo
 	return slices.MinFunc(list, func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
-}
-
-func ownerUID(p *v1.Pod) types.UID {
-	if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
-		return owner.UID
-	}
-	return ""
 }
 
 // Values of the taint berth.dev/emptying.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 func podOf(namespace, name string, owner types.UID) *v1.Pod {
@@ -32,7 +33,7 @@ func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 		c.set(object)
 	}
 	anyone := func(*v1.Pod) bool { return true }
-	if next := c.successor(workload{"shop", "web"}, "b", anyone); next == nil || next.Name != "web-1" {
+	if next := c.successor(rules.Predecessor{Namespace: "shop", Owner: "web"}, "b", anyone); next == nil || next.Name != "web-1" {
 		t.Errorf("the successor is %v, want web-1", next)
 	}
 	if c.satisfied(flight) {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // DrainOptions say what to drain, and how.
@@ -110,7 +111,7 @@ type putOff struct {
 // departure is a pod that leaves, until it is gone and its successor has a node.
 type departure struct {
 	rebalance.Departure
-	owner workload
+	owner rules.Owner
 	known map[types.UID]bool // the workload's pods before the eviction
 	room  *Flight            // what the scheduler is shown of it; nil: nothing
 	maybe bool               // an eviction was sent, and its answer lost
@@ -233,7 +234,7 @@ func (d *Drainer) nextTicket() Ticket {
 // foretold reports whether a pod that has got a node is a successor on the planned node.
 func (d *Drainer) foretold(pod *v1.Pod) bool {
 	follows := func(p *departure) bool {
-		return !p.ended && p.owner == workloadOf(pod) && p.To == pod.Spec.NodeName
+		return !p.ended && p.owner == rules.OwnerOf(pod) && p.To == pod.Spec.NodeName
 	}
 	return slices.ContainsFunc(d.under, follows) ||
 		slices.ContainsFunc(d.surges.list, func(s *surge) bool { return !s.placed && follows(s.departure) })

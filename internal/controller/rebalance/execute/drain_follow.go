@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // follow checks where the evicted pods and their successors are.
@@ -65,7 +66,7 @@ func (d *Drainer) followSuccessor(p *departure) {
 		d.leavePending(p, next)
 	case p.left.IsZero():
 	case !p.follows(), next == nil && d.cluster.satisfied(&Flight{Move: rebalance.Move{Namespace: p.Namespace,
-		Owner: p.Owner}, OwnerUID: p.owner.uid}):
+		Owner: p.Owner}, OwnerUID: p.owner.UID}):
 		p.ended = true
 	case d.now.Before(p.left.Add(landsFor)):
 		d.wake(p.left.Add(landsFor))
@@ -110,15 +111,10 @@ func (d *Drainer) successorOf(p *departure) *v1.Pod {
 		return next
 	}
 
+	victim := rules.Predecessor{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Owner: p.owner.UID}
 	p.next = ""
-	if p.owner.uid == "" {
-		return nil
-	}
-
-	kind, _, _ := strings.Cut(p.Owner, "/")
-	next := d.cluster.successor(p.owner, p.To, func(o *v1.Pod) bool {
-		return !p.known[o.UID] && o.UID != p.UID && (kind != statefulSet || o.Name == p.Name) &&
-			!slices.ContainsFunc(d.under, func(other *departure) bool { return other.next == o.UID })
+	next := d.cluster.successor(victim, p.To, func(o *v1.Pod) bool {
+		return !p.known[o.UID] && !slices.ContainsFunc(d.under, func(other *departure) bool { return other.next == o.UID })
 	})
 
 	if next != nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // answered handles the answer to a request.
@@ -249,15 +250,15 @@ func (d *Drainer) proceed() {
 			return
 		}
 		known := map[types.UID]bool{}
-		for uid := range d.cluster.byOwner[workloadOf(victim)] {
+		for uid := range d.cluster.byOwner[rules.OwnerOf(victim)] {
 			known[uid] = true
 		}
-		next := &departure{Departure: *p, owner: workloadOf(victim), known: known}
+		next := &departure{Departure: *p, owner: rules.OwnerOf(victim), known: known}
 		if next.follows() && p.To != "" {
 			next.room = &Flight{
 				Move: rebalance.Move{Namespace: p.Namespace, Name: p.Name, UID: p.UID, To: p.To,
 					Surge: p.Surge, Cost: rebalance.Cost{GraceSeconds: p.Grace}},
-				OwnerUID: next.owner.uid, Begun: metav1.NewTime(d.wall()),
+				OwnerUID: next.owner.UID, Begun: metav1.NewTime(d.wall()),
 			}
 		}
 		if p.Surge != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 func (d *Drainer) surgeTold(s *surge, result Result, node, message string) {
@@ -29,6 +30,6 @@ func (d *Drainer) surgeEnded(s *surge) {
 func (d *Drainer) waitsFor(s *surge) bool {
 	return d.plan != nil && slices.ContainsFunc(d.plan.Pods, func(p rebalance.Departure) bool {
 		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
-		return victim != nil && victim.DeletionTimestamp == nil && workloadOf(victim) == s.owner
+		return victim != nil && victim.DeletionTimestamp == nil && rules.OwnerOf(victim) == s.owner
 	})
 }

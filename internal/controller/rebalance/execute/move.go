@@ -3,7 +3,6 @@ package execute
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // move is the move in progress.
@@ -34,13 +34,13 @@ func (c *Core) start(m *rebalance.Move) {
 	}
 
 	c.move = &move{
-		Flight: Flight{Move: *m, OwnerUID: ownerUID(victim), Begun: metav1.NewTime(c.wall().Truncate(time.Second)),
+		Flight: Flight{Move: *m, OwnerUID: rules.OwnerOf(victim).UID, Begun: metav1.NewTime(c.wall().Truncate(time.Second)),
 			Unready: !ready(victim)},
 		known: map[types.UID]bool{},
 	}
 
 	c.move.Next, c.move.Improves = nil, nil
-	for uid := range c.cluster.byOwner[workloadOf(victim)] {
+	for uid := range c.cluster.byOwner[rules.OwnerOf(victim)] {
 		c.move.known[uid] = true
 	}
 
@@ -226,19 +226,13 @@ func (c *Core) wait(until time.Time, result Result, message string) {
 // nil.
 func (c *Core) successor() *v1.Pod {
 	m := c.move
-	if m.OwnerUID == "" {
-		return nil
-	}
-	stateful := strings.HasPrefix(m.Owner, statefulSet+"/")
-	return c.cluster.successor(workload{m.Namespace, m.OwnerUID}, m.To, func(p *v1.Pod) bool {
-		if stateful && p.Name != m.Name {
-			return false // it was made by scaling
-		}
+	victim := rules.Predecessor{Namespace: m.Namespace, Name: m.Name, UID: m.UID, Owner: m.OwnerUID}
+	return c.cluster.successor(victim, m.To, func(p *v1.Pod) bool {
 		before := m.known[p.UID]
 		if m.known == nil {
 			before = p.CreationTimestamp.Time.Before(m.Begun.Time)
 		}
-		return p.UID != m.UID && !before
+		return !before
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // recoverSurges takes up the surge of the move in the journal and, with permission to surge, those
@@ -26,7 +27,7 @@ func (c *Core) beginSurge() {
 	c.surges.begin(&departure{
 		Departure: rebalance.Departure{Namespace: m.Namespace, Name: m.Name, UID: m.UID, Owner: m.Owner, From: m.From,
 			To: m.To, Or: m.Or, Grace: m.Cost.GraceSeconds, Surge: m.Surge},
-		owner: workload{m.Namespace, m.OwnerUID}, known: m.known,
+		owner: rules.Owner{Namespace: m.Namespace, UID: m.OwnerUID}, known: m.known,
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Bounds of a surge.
@@ -112,7 +113,7 @@ type surgeHost interface {
 // of returns the surge of a pod, or of its workload.
 func (ss *surges) of(p *v1.Pod) *surge {
 	for _, s := range ss.list {
-		if s.UID == p.UID || s.owner == workloadOf(p) {
+		if s.UID == p.UID || s.owner == rules.OwnerOf(p) {
 			return s
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // recover gives up the surges that a run which was killed has not put back: those of the pods that
@@ -35,7 +36,7 @@ func (ss *surges) recover(own func(p *v1.Pod) bool) {
 			if !own(p) && ss.host.wall().Unix()-note.begun < int64(surgesFor.Seconds()) {
 				continue
 			}
-			s.Name, s.From, s.owner, s.marked = p.Name, p.Spec.NodeName, workloadOf(p), Marked(p)
+			s.Name, s.From, s.owner, s.marked = p.Name, p.Spec.NodeName, rules.OwnerOf(p), Marked(p)
 		}
 		ss.giveUp(s, fmt.Sprintf("an earlier run has left %s with one more replica", scaled))
 		ss.list = append(ss.list, s)
@@ -47,7 +48,7 @@ func (ss *surges) recover(own func(p *v1.Pod) bool) {
 			continue
 		}
 		s := &surge{departure: &departure{Departure: rebalance.Departure{Namespace: p.Namespace, Name: p.Name,
-			UID: p.UID}, owner: workloadOf(p)}, marked: true, back: true}
+			UID: p.UID}, owner: rules.OwnerOf(p)}, marked: true, back: true}
 		s.why = "an earlier run has left it with the lowest deletion cost"
 		s.enter(clearing, ss.now)
 		ss.list = append(ss.list, s)

@@ -1,0 +1,99 @@
+package rules
+
+import (
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The controllers of Kubernetes that make pods, and Node, which owns static pods. A kind of the
+// same name in another API group is a controller like any other.
+var (
+	Deployment            = appsv1.SchemeGroupVersion.WithKind("Deployment").GroupKind()
+	ReplicaSet            = appsv1.SchemeGroupVersion.WithKind("ReplicaSet").GroupKind()
+	StatefulSet           = appsv1.SchemeGroupVersion.WithKind("StatefulSet").GroupKind()
+	DaemonSet             = appsv1.SchemeGroupVersion.WithKind("DaemonSet").GroupKind()
+	Job                   = batchv1.SchemeGroupVersion.WithKind("Job").GroupKind()
+	ReplicationController = v1.SchemeGroupVersion.WithKind("ReplicationController").GroupKind()
+	Node                  = v1.SchemeGroupVersion.WithKind("Node").GroupKind()
+)
+
+// KindOf returns the API group and kind of a controller; nothing if there is none.
+func KindOf(controller *metav1.OwnerReference) schema.GroupKind {
+	if controller == nil {
+		return schema.GroupKind{}
+	}
+	group, _, grouped := strings.Cut(controller.APIVersion, "/")
+	if !grouped {
+		group = "" // of the core API the version stands alone
+	}
+	return schema.GroupKind{Group: group, Kind: controller.Kind}
+}
+
+// ControllerKind returns the API group and kind of an object's controller; nothing if it has none.
+func ControllerKind(object metav1.Object) schema.GroupKind {
+	return KindOf(metav1.GetControllerOfNoCopy(object))
+}
+
+// ControllerRef writes an object's controller as Kind/name; nothing if it has none.
+func ControllerRef(object metav1.Object) string {
+	if controller := metav1.GetControllerOfNoCopy(object); controller != nil {
+		return controller.Kind + "/" + controller.Name
+	}
+	return ""
+}
+
+// Owner identifies a controller: by its UID within its namespace, as controllers themselves find
+// their pods. One that was written by hand has no UID, and is known by its kind and name. The zero
+// value is no controller.
+type Owner struct {
+	Namespace string
+	UID       types.UID
+	Kind      schema.GroupKind // with Name, only if there is no UID
+	Name      string
+}
+
+// OwnerOf returns an object's controller. An object of another namespace may name the same one, and
+// is none of its objects.
+func OwnerOf(object metav1.Object) Owner {
+	return OwnerBy(object.GetNamespace(), metav1.GetControllerOfNoCopy(object))
+}
+
+// OwnerBy returns the controller that objects of a namespace refer to.
+func OwnerBy(namespace string, controller *metav1.OwnerReference) Owner {
+	switch {
+	case controller == nil:
+		return Owner{}
+	case controller.UID != "":
+		return Owner{Namespace: namespace, UID: controller.UID}
+	}
+	return Owner{Namespace: namespace, Kind: KindOf(controller), Name: controller.Name}
+}
+
+// AsOwner returns what OwnerOf returns for the objects that a controller makes.
+func AsOwner(kind schema.GroupKind, controller metav1.Object) Owner {
+	if uid := controller.GetUID(); uid != "" {
+		return Owner{Namespace: controller.GetNamespace(), UID: uid}
+	}
+	return Owner{Namespace: controller.GetNamespace(), Kind: kind, Name: controller.GetName()}
+}
+
+// Predecessor is a pod that leaves, or has left, and whose controller makes another one.
+type Predecessor struct {
+	Namespace, Name string
+	UID             types.UID
+	Owner           types.UID // of its controller
+}
+
+// MayBeSucceededBy reports whether a pod can be the one that the controller makes instead. That of
+// a StatefulSet's pod has its name.
+func (p Predecessor) MayBeSucceededBy(next *v1.Pod) bool {
+	controller := metav1.GetControllerOfNoCopy(next)
+	return controller != nil && controller.UID == p.Owner && p.Owner != "" && next.Namespace == p.Namespace && next.UID != p.UID &&
+		(KindOf(controller) != StatefulSet || next.Name == p.Name)
+}

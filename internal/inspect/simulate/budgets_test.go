@@ -1,0 +1,80 @@
+package simulate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// A budget without a status is counted as the disruption controller counts it.
+func TestBudgetsAreCountedByScale(t *testing.T) {
+	const manifests = twoNodes + `
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {LIMIT, selector: {matchLabels: {app: web}}}
+---
+apiVersion: KIND
+metadata: {name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {restartPolicy: RESTART, containers: [{name: c, image: i}]}}
+  COUNT
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: bare, labels: {app: web}}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+`
+	for _, c := range []struct{ kind, count, limit, want string }{
+		// The bare pod is healthy, and counts only where a number of pods has to be available.
+		{"apps/v1\nkind: Deployment", "replicas: 4", "maxUnavailable: 25%", "4 expected, 3 desired, 5 healthy, 2 allowed"},
+		{"apps/v1\nkind: StatefulSet", "replicas: 4", "minAvailable: 50%", "4 expected, 2 desired, 5 healthy, 3 allowed"},
+		{"apps/v1\nkind: Deployment", "replicas: 4", "minAvailable: 4", "5 expected, 4 desired, 5 healthy, 1 allowed"},
+		// Neither has a scale: with maxUnavailable their pods fail the controller's sync.
+		{"apps/v1\nkind: DaemonSet", "", "maxUnavailable: 1", "0 expected, 0 desired, 3 healthy, 0 allowed"},
+		{"apps/v1\nkind: DaemonSet", "", "minAvailable: 1", "3 expected, 1 desired, 3 healthy, 2 allowed"},
+		{"batch/v1\nkind: Job", "parallelism: 2", "maxUnavailable: 50%", "0 expected, 0 desired, 3 healthy, 0 allowed"},
+	} {
+		restart, selector := "Always", "selector: {matchLabels: {app: web}}\n  template"
+		if strings.HasPrefix(c.kind, "batch") {
+			restart = "Never"
+		}
+		text := strings.NewReplacer("KIND", c.kind, "COUNT", c.count, "LIMIT", c.limit, "RESTART", restart).Replace(manifests)
+		if restart == "Never" { // a Job's selector is the API server's
+			text = strings.Replace(text, selector, "template", 1)
+		}
+		w := opened(t, text)
+		w.Settle()
+		b, _ := w.Cluster().Budgets.Get("default", "web")
+		s := b.Status
+		got := fmt.Sprintf("%d expected, %d desired, %d healthy, %d allowed", s.ExpectedPods, s.DesiredHealthy, s.CurrentHealthy, s.DisruptionsAllowed)
+		if got != c.want {
+			t.Errorf("%s, %s: %s, want %s", c.kind, c.limit, got, c.want)
+		}
+	}
+}
+
+// A pod that a scheduler or kubelet has reported something of, but not that it is ready, is not.
+func TestPodsWithoutAReadyConditionAreNotHealthy(t *testing.T) {
+	w := opened(t, twoNodes+`
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec: {minAvailable: 1, selector: {matchLabels: {app: web}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: starts, labels: {app: web}}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+status: {phase: Running, startTime: "2026-11-20T09:00:00Z", conditions: [{type: PodScheduled, status: "True"}]}
+`)
+	do(t, w, simulate.Operation{Cordon: &simulate.Nodes{Node: "node-2"}})
+	if b, _ := w.Cluster().Budgets.Get("default", "web"); b.Status.CurrentHealthy != 0 {
+		t.Errorf("%d healthy", b.Status.CurrentHealthy)
+	}
+}

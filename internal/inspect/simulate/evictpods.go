@@ -1,0 +1,58 @@
+package simulate
+
+import (
+	"cmp"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/disruption"
+)
+
+// Evict asks the Eviction API for pods, once each.
+type Evict struct {
+	Pods      []string `json:"pods"`
+	Namespace string   `json:"namespace,omitempty"`
+}
+
+// Evicted is the Eviction API's answer for one pod.
+type Evicted struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Node      string `json:"node"`
+	// Budget covers the pod, and allows Left more disruptions once it has gone.
+	Budget string `json:"budget,omitempty"`
+	Left   int32  `json:"left"`
+	// Refused is why the pod is not evicted.
+	Refused string `json:"refused,omitempty"`
+	// Room is who comes to the node after the pod: whoever was pending, or what takes its place.
+	Room []string `json:"room,omitempty"`
+}
+
+func (w *World) evictPods(op *Evict) (*Done, error) {
+	done, namespace := &Done{}, cmp.Or(op.Namespace, v1.NamespaceDefault)
+	for _, name := range op.Pods {
+		p := w.pods.named[Name{namespace, name}]
+		switch {
+		case p == nil:
+			return nil, fmt.Errorf("there is no pod %s/%s", namespace, name)
+		case p.Pod == nil || p.Terminating || rules.IsTerminal(p.object) || p.NodeName == "": // as if it were deleted
+			if deleted, err := w.controllers.deleteNamed(&Delete{Object: "pod/" + name, Namespace: namespace}); err == nil {
+				done.Notes = append(done.Notes, deleted.Notes...)
+			}
+			continue
+		}
+
+		verdict, class := w.budgets.mayEvict(p), p.Class
+		e := Evicted{Namespace: namespace, Name: name, Node: p.NodeName, Refused: verdict.Message}
+		if verdict.Answer == disruption.Allowed {
+			w.controllers.departPod(p, ByEviction, "")
+		}
+		for _, b := range w.budgets.budgetsOf(class) {
+			e.Budget, e.Left = b.Name, b.Status.DisruptionsAllowed
+		}
+		done.Evicted = append(done.Evicted, e)
+	}
+	return done, nil
+}

@@ -1,0 +1,64 @@
+package simulate_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// A pod belongs to the controller whose UID it has: one that has only the name of another one's
+// stays when that is scaled, and so does one that names it from another namespace.
+func TestPodsBelongToControllersByUID(t *testing.T) {
+	const pods = `
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: web, uid: "1"}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: other}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-its, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: "1", controller: true}]}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-before, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: "0", controller: true}]}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web-far, namespace: other, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: "1", controller: true}]}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+`
+	w := opened(t, twoNodes+pods)
+	do(t, w, simulate.Operation{Scale: &simulate.Scale{Workload: "rs/web", Replicas: 0}})
+	if got := names(w, "web-"); !slices.Equal(got, []string{"web-before", "web-far"}) {
+		t.Errorf("after scaling to none: %v", got)
+	}
+}
+
+// A StatefulSet of another API group is a controller like any other: what it makes again has a name
+// of its own.
+func TestOtherKindsOfStatefulSets(t *testing.T) {
+	const pod = `
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: db-0, ownerReferences: [{apiVersion: apps.kruise.io/v1beta1, kind: StatefulSet, name: db, uid: "1", controller: true}]}
+spec: {nodeName: node-1, containers: [{name: c, image: i}]}
+`
+	w := opened(t, twoNodes+pod)
+	do(t, w, simulate.Operation{Delete: &simulate.Delete{Object: "pod/db-0"}})
+	if got := names(w, "db-"); len(got) != 1 || got[0] == "db-0" {
+		t.Errorf("made again: %v", got)
+	}
+}

@@ -1,0 +1,270 @@
+package whatif_test
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/kubectl/pkg/drain"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/world/disruption"
+)
+
+var asOf = time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
+
+// TestDrainsAgree drains the first node of random clusters three times: as what-if foresees it, as
+// berth drain plans it, and, as far as it speaks, with kubectl's own filters. Each names the same
+// pods that leave, stay and forbid, with the same reasons.
+func TestDrainsAgree(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range uint64(1000) {
+		objects, flags := drawCluster(rand.New(rand.NewPCG(seed, 17)))
+		foreseen, planned := foreseenDrain(t, objects, flags), plannedDrain(objects, flags)
+		for name, fate := range kubectlDrain(t, objects, flags) {
+			if got, _, _ := strings.Cut(planned[name], " (held"); fate != "" && !strings.Contains(got, fate) && !strings.HasPrefix(got, "never") {
+				t.Fatalf("seed %d, %+v: %s: planned %q, kubectl %q", seed, flags, name, planned[name], fate)
+			}
+		}
+		for name := range maps.Keys(planned) {
+			got, want := foreseen[name], planned[name]
+			begins := !refusedAny(planned) // else what-if says nothing of the pods that would leave
+			if (begins || strings.HasPrefix(want, "refused: ")) && !agrees(got, want) {
+				t.Fatalf("seed %d, %+v: %s: what-if %q, berth drain %q\n%v\n%v", seed, flags, name, got, want, foreseen, planned)
+			}
+			kind, _, _ := strings.Cut(want, ":")
+			seen[kind]++
+		}
+	}
+	t.Log(seen)
+	for _, kind := range []string{"leaves", "refused", "ignored", "ending", "never", "leaves (held)"} {
+		if seen[kind] < 20 {
+			t.Errorf("only %d pods are %q", seen[kind], kind)
+		}
+	}
+}
+
+func refusedAny(fates map[string]string) bool {
+	for _, fate := range fates {
+		if strings.HasPrefix(fate, "refused: ") {
+			return true
+		}
+	}
+	return false
+}
+
+// agrees compares what becomes of a pod. Which pods use up what a budget allows is a matter of
+// order; those that it never lets go, what-if finds to be held.
+func agrees(foreseen, planned string) bool {
+	switch {
+	case strings.HasPrefix(planned, "never: "):
+		// How many pods are healthy is as of the last time that it was asked.
+		reason, _, _ := strings.Cut(strings.TrimPrefix(foreseen, "leaves (held): "), " and has")
+		reason = strings.TrimPrefix(reason, "Cannot evict pod as it would violate the pod's disruption budget: ")
+		return strings.HasPrefix(foreseen, "leaves (held)") && strings.Contains(planned, reason)
+	case strings.HasPrefix(planned, "leaves"):
+		return strings.HasPrefix(foreseen, "leaves") && !strings.Contains(foreseen, "more than one")
+	}
+	return foreseen == planned
+}
+
+type drainFlags struct{ IgnoreDaemonSets, DeleteEmptyDirData, Force bool }
+
+func foreseenDrain(t *testing.T, objects []metav1.Object, flags drainFlags) map[string]string {
+	t.Helper()
+	set := manifest.Assemble("test", objects)
+	set.Whole = true
+	w, err := simulate.Open(set, simulate.Options{Now: asOf})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]types.UID{}
+	for _, f := range w.Each() {
+		there[f.Object.Name] = f.Object.UID
+	}
+	done, err := w.Do(&simulate.Operation{Drain: &simulate.Drain{
+		Nodes: simulate.Nodes{Node: "n0"}, IgnoreDaemonSets: flags.IgnoreDaemonSets, DeleteEmptyDirData: flags.DeleteEmptyDirData, Force: flags.Force,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.AdvanceUntilQuiet(time.Hour)
+
+	fates := map[string]string{}
+	note := func(kind string, list []simulate.Blocked) {
+		for _, b := range list {
+			message := ": " + b.Message
+			if kind == "ending" {
+				message = ""
+			}
+			fates[b.Name] = kind + message
+		}
+	}
+	for _, d := range w.Departures() {
+		if d.Cause == simulate.ByDrain {
+			fates[d.Name] = "leaves"
+		}
+	}
+	for _, f := range w.Each() {
+		if f.Object.UID == there[f.Object.Name] {
+			delete(there, f.Object.Name)
+		}
+	}
+	for name := range there { // those that have ended do not depart
+		fates[name] = cmp.Or(fates[name], "leaves")
+	}
+	note("refused", done.Drain.Refused)
+	note("ignored", done.Drain.Ignored)
+	note("ending", done.Drain.Terminating)
+	note("leaves (held)", done.Drain.Waited)
+	note("leaves (held)", done.Drain.Blocked)
+	return fates
+}
+
+func plannedDrain(objects []metav1.Object, flags drainFlags) map[string]string {
+	plan := rebalance.PlanDrain(&rebalance.State{AsOf: asOf, Objects: objects}, &rebalance.Leaving{
+		Nodes: []string{"n0"},
+		DrainRules: disruption.DrainRules{
+			IgnoreDaemonSets: flags.IgnoreDaemonSets, DeleteEmptyDirData: flags.DeleteEmptyDirData, Force: flags.Force,
+		},
+	}, rebalance.Options{Profiles: []*plugins.Profile{plugins.Default()}})
+	fates := map[string]string{}
+	for _, p := range plan.Pods {
+		fates[p.Name] = "leaves"
+		if p.Waits != "" {
+			fates[p.Name] = "leaves (held): " + p.Waits
+		}
+	}
+	for _, k := range plan.Refused {
+		fates[k.Name] = "refused: " + k.Why
+		if strings.HasPrefix(k.Why, "cannot evict Pods: ") { // berth drain does not begin what cannot end
+			fates[k.Name] = "never: " + k.Why
+		}
+	}
+	for _, k := range plan.Ignored {
+		fates[k.Name] = "ignored: " + k.Why
+	}
+	for _, k := range plan.Ending {
+		fates[k.Name] = "ending"
+	}
+	return fates
+}
+
+// kubectlDrain says what kubectl's filters make of the node's pods: they leave, or are refused.
+func kubectlDrain(t *testing.T, objects []metav1.Object, flags drainFlags) map[string]string {
+	t.Helper()
+	client := fake.NewClientset()
+	fates := map[string]string{}
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *v1.Pod: // the fake ignores the selector for a node
+			if o.Spec.NodeName == "n0" {
+				fates[o.Name] = ""
+				_ = client.Tracker().Add(o)
+			}
+		case *appsv1.DaemonSet:
+			_ = client.Tracker().Add(runtime.Object(o))
+		}
+	}
+	helper := &drain.Helper{
+		Ctx: t.Context(), Client: client, IgnoreAllDaemonSets: flags.IgnoreDaemonSets, DeleteEmptyDirData: flags.DeleteEmptyDirData, Force: flags.Force,
+	}
+	list, errs := helper.GetPodsForDeletion("n0")
+	for _, p := range list.Pods() {
+		if fates[p.Name] = "leaves"; p.DeletionTimestamp != nil {
+			fates[p.Name] = "ending"
+		}
+	}
+	for _, err := range errs {
+		reason, names, _ := strings.Cut(err.Error(), ": ")
+		for name := range strings.SplitSeq(names, ", ") {
+			reason, _, _ := strings.Cut(reason, " (use")
+			fates[strings.TrimPrefix(name, "default/")] = "refused: " + strings.Replace(reason, "cannot delete daemonsets.apps", "daemonsets.apps", 1)
+		}
+	}
+	delete(fates, "")
+	return fates
+}
+
+// drawCluster draws three nodes, pods of all kinds of owners, budgets, and kubectl's flags.
+func drawCluster(r *rand.Rand) (objects []metav1.Object, flags drainFlags) {
+	named := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: "1", CreationTimestamp: metav1.NewTime(asOf.Add(-time.Hour))}
+	}
+	for i := range 3 {
+		n := &v1.Node{ObjectMeta: named(fmt.Sprintf("n%d", i))}
+		n.Namespace, n.Labels = "", map[string]string{v1.LabelHostname: n.Name}
+		n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("8Gi"), v1.ResourcePods: resource.MustParse("110")}
+		objects = append(objects, n)
+	}
+
+	apps := appsv1.SchemeGroupVersion.WithKind
+	d := &appsv1.Deployment{ObjectMeta: named("web"), Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](3)}}
+	rs := &appsv1.ReplicaSet{ObjectMeta: named("web-1"), Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](3)}}
+	rs.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, apps("Deployment"))}
+	set := &appsv1.StatefulSet{ObjectMeta: named("db"), Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](100)}}
+	daemons, job := &appsv1.DaemonSet{ObjectMeta: named("agent")}, &batchv1.Job{ObjectMeta: named("job")}
+	objects = append(objects, d, rs, set, daemons, job)
+	owners := []*metav1.OwnerReference{
+		nil, metav1.NewControllerRef(rs, apps("ReplicaSet")), metav1.NewControllerRef(rs, apps("ReplicaSet")), metav1.NewControllerRef(set, apps("StatefulSet")),
+		metav1.NewControllerRef(daemons, apps("DaemonSet")), metav1.NewControllerRef(job, batchv1.SchemeGroupVersion.WithKind("Job")),
+		metav1.NewControllerRef(&metav1.ObjectMeta{Name: "gone", UID: "gone"}, apps("DaemonSet")),
+		metav1.NewControllerRef(&metav1.ObjectMeta{Name: "other", UID: "other"}, appsv1.SchemeGroupVersion.WithKind("CloneSet")),
+	}
+
+	flags = drainFlags{r.IntN(4) > 0, r.IntN(4) > 0, r.IntN(4) > 0}
+	for i := range 2 + r.IntN(6) {
+		p := &v1.Pod{ObjectMeta: named(fmt.Sprintf("db-%d", i))}
+		p.Labels = map[string]string{"app": string(rune('a' + r.IntN(3)))}
+		if owner := owners[r.IntN(len(owners))]; owner != nil {
+			p.OwnerReferences = []metav1.OwnerReference{*owner}
+		}
+		p.Spec = v1.PodSpec{NodeName: fmt.Sprintf("n%d", r.IntN(2)), SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "i"}}}
+		ready := v1.ConditionTrue
+		if r.IntN(5) == 0 {
+			ready = v1.ConditionFalse
+		}
+		p.Status = v1.PodStatus{Phase: v1.PodRunning, StartTime: ptr.To(p.CreationTimestamp), Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: ready}}}
+		switch r.IntN(10) {
+		case 0:
+			p.Status.Phase = v1.PodSucceeded
+		case 1:
+			p.Status.Phase = v1.PodPending
+		case 2:
+			p.Annotations = map[string]string{v1.MirrorPodAnnotationKey: "x"}
+		case 3:
+			p.DeletionTimestamp, p.Finalizers = ptr.To(metav1.NewTime(asOf.Add(time.Minute))), []string{"example.com/wait"}
+		case 4:
+			p.Spec.Volumes = []v1.Volume{{Name: "scratch", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+		}
+		objects = append(objects, p)
+	}
+	for i := range r.IntN(3) {
+		b := &policyv1.PodDisruptionBudget{ObjectMeta: named(fmt.Sprintf("b%d", i))}
+		b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": string(rune('a' + r.IntN(2)))}}
+		limit := intstr.FromInt32(int32(r.IntN(2)))
+		if b.Spec.MaxUnavailable = &limit; r.IntN(2) == 0 {
+			b.Spec.MaxUnavailable, b.Spec.MinAvailable = nil, &limit
+		}
+		objects = append(objects, b)
+	}
+	return objects, flags
+}

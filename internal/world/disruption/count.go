@@ -1,0 +1,143 @@
+package disruption
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/world/workload"
+)
+
+// Count counts the pods that a budget covers, as the disruption controller does. The zero value has
+// counted none.
+type Count struct {
+	pods, healthy int
+	owners        []owned
+}
+
+// owned are pods of one controller.
+type owned struct {
+	rules.Owner
+	controller *metav1.OwnerReference
+	pods       int
+}
+
+// Add counts pods of a namespace that have the same controller, or none.
+func (c *Count) Add(namespace string, controller *metav1.OwnerReference, pods, healthy int) {
+	c.pods, c.healthy = c.pods+pods, c.healthy+healthy
+	if controller == nil {
+		return
+	}
+	owner := rules.OwnerBy(namespace, controller)
+	i := slices.IndexFunc(c.owners, func(o owned) bool { return o.Owner == owner })
+	if i < 0 {
+		i, c.owners = len(c.owners), append(c.owners, owned{owner, controller, 0})
+	}
+	c.owners[i].pods += pods
+}
+
+// Status returns the status that the disruption controller writes. What maxUnavailable and
+// percentages are of is the scale of the pods' controllers, whatever pods there are; those of
+// controllers without a scale fail its sync, and those without a controller do not count.
+func (c *Count) Status(b *policyv1.PodDisruptionBudget, workloads *workload.Table) policyv1.PodDisruptionBudgetStatus {
+	counted := &policyv1.PodDisruptionBudget{Spec: b.Spec}
+	s := &counted.Status
+	s.ObservedGeneration, s.CurrentHealthy, s.ExpectedPods = b.Generation, int32(c.healthy), int32(c.pods)
+	if OfScale(&b.Spec) {
+		expected, fault := c.scale(workloads)
+		if s.ExpectedPods = int32(expected); fault != "" {
+			FailSync(counted, fault)
+			return *s
+		}
+	}
+	Expect(counted, s.ExpectedPods)
+	return *s
+}
+
+// scale sums up how many pods the controllers want. Of one that was not read, it is how many it
+// has.
+func (c *Count) scale(workloads *workload.Table) (sum int, fault string) {
+	summed := map[rules.Owner]bool{}
+	for _, o := range c.owners {
+		if fault := NoScale(o.controller); fault != "" {
+			return 0, fault
+		}
+		l := workloads.By(o.Owner)
+		if l == nil || l.Replicas == nil {
+			sum += o.pods
+			continue
+		}
+		if top := workloads.DeploymentOf(l); top != nil {
+			l = top
+		}
+		if !summed[l.Owner()] {
+			summed[l.Owner()] = true
+			sum += int(*l.Replicas)
+		}
+	}
+	return sum, ""
+}
+
+// OfScale reports whether a budget is about the scale of its pods' controllers, and not about a
+// number of pods.
+func OfScale(spec *policyv1.PodDisruptionBudgetSpec) bool {
+	return spec.MaxUnavailable != nil || spec.MinAvailable != nil && spec.MinAvailable.Type == intstr.String
+}
+
+// NoScale returns why a controller's scale cannot be read, in the words of the disruption
+// controller, or "".
+func NoScale(controller *metav1.OwnerReference) string {
+	switch kind := rules.KindOf(controller); kind {
+	case rules.DaemonSet, rules.Job:
+		return fmt.Sprintf("%ss.%s does not implement the scale subresource", strings.ToLower(kind.Kind), kind.Group)
+	}
+	return ""
+}
+
+// Expect has a budget's status be about so many pods.
+func Expect(b *policyv1.PodDisruptionBudget, pods int32) {
+	b.Status.ExpectedPods, b.Status.DesiredHealthy = pods, Desired(&b.Spec, int(pods))
+	Allow(b)
+}
+
+// Allow has a budget's status say how many disruptions are allowed.
+func Allow(b *policyv1.PodDisruptionBudget) {
+	s := &b.Status
+	if s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0); s.ExpectedPods <= 0 || failedSync(s) {
+		s.DisruptionsAllowed = 0
+	}
+}
+
+// FailSync has a budget allow nothing because its controller cannot count its pods.
+func FailSync(b *policyv1.PodDisruptionBudget, why string) {
+	b.Status.DisruptionsAllowed = 0
+	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
+		Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.SyncFailedReason, Message: why,
+	})
+}
+
+func failedSync(s *policyv1.PodDisruptionBudgetStatus) bool {
+	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
+	return condition != nil && condition.Status == metav1.ConditionFalse && condition.Reason == policyv1.SyncFailedReason
+}
+
+// IsReady reports whether a pod counts as healthy: it is ready. A pod of a manifest, of which
+// nobody has reported anything, is taken for ready.
+func IsReady(p *v1.Pod) bool {
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == v1.PodReady {
+			return c.Status == v1.ConditionTrue
+		}
+	}
+	return !reported(p)
+}
+
+// reported reports whether a scheduler or a kubelet has written the pod's status.
+func reported(p *v1.Pod) bool { return len(p.Status.Conditions) > 0 || p.Status.StartTime != nil }

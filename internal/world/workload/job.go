@@ -1,0 +1,106 @@
+package workload
+
+import (
+	"slices"
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// MakesPods reports whether the Job controller makes pods for the Job.
+func MakesPods(job *batchv1.Job) bool {
+	managed := ptr.Deref(job.Spec.ManagedBy, batchv1.JobControllerName) == batchv1.JobControllerName
+	return managed && job.DeletionTimestamp == nil && !ptr.Deref(job.Spec.Suspend, false) && !isFinished(job)
+}
+
+// isFinished reports whether the Job has ended, or ends once its pods have: then it has only the
+// conditions that precede Complete and Failed.
+func isFinished(job *batchv1.Job) bool {
+	ends := []batchv1.JobConditionType{batchv1.JobComplete, batchv1.JobFailed, batchv1.JobSuccessCriteriaMet, batchv1.JobFailureTarget}
+	return slices.ContainsFunc(job.Status.Conditions, func(c batchv1.JobCondition) bool {
+		return slices.Contains(ends, c.Type) && c.Status == v1.ConditionTrue
+	})
+}
+
+// wantedPods returns how many pods the job wants to run now: as many as may run at a time, but no
+// more than the completions that are left. Without a number of completions, no pod is added after
+// the first success.
+func wantedPods(job *batchv1.Job, pods []*v1.Pod, running int) int {
+	succeeded := 0
+	for _, pod := range pods {
+		if pod.Status.Phase == v1.PodSucceeded {
+			succeeded++
+		}
+	}
+	succeeded = max(succeeded, int(job.Status.Succeeded))
+	parallel := int(*job.Spec.Parallelism)
+	if job.Spec.Completions != nil {
+		return max(0, min(parallel, int(*job.Spec.Completions)-succeeded))
+	}
+	if succeeded > 0 {
+		return running
+	}
+	return parallel
+}
+
+// MissingPods returns how many pods the job makes now.
+func MissingPods(job *batchv1.Job, pods []*v1.Pod) int {
+	running := len(slices.DeleteFunc(slices.Clone(pods), rules.IsTerminal))
+	return min(wantedPods(job, pods, running), Most) - running
+}
+
+// NextIndexes returns the indexes that an Indexed Job with these pods makes pods for now.
+func NextIndexes(job *batchv1.Job, pods []*v1.Pod) []int {
+	return openIndexes(job, pods, MissingPods(job, pods))
+}
+
+// openIndexes returns the lowest indexes that no pod works on, and that are neither completed nor
+// failed.
+func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
+	taken := slices.Concat(parseIndexes(job.Status.CompletedIndexes), parseIndexes(ptr.Deref(job.Status.FailedIndexes, "")))
+	for _, pod := range pods {
+		if index, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation]); err == nil &&
+			pod.Status.Phase != v1.PodFailed {
+			taken = append(taken, span{index, index})
+		}
+	}
+
+	var open []int
+	if job.Spec.Completions == nil {
+		return nil
+	}
+
+	for index := 0; index < int(*job.Spec.Completions) && len(open) < count; index++ {
+		if i := slices.IndexFunc(taken, func(s span) bool { return s.first <= index && index <= s.last }); i >= 0 {
+			index = taken[i].last
+			continue
+		}
+		open = append(open, index)
+	}
+	return open
+}
+
+// JobPod is a pod that the Job controller creates, without a name.
+func JobPod(job *batchv1.Job) *v1.Pod {
+	pod := Of(job).NewPod()
+	for _, label := range []string{batchv1.JobNameLabel, "job-name"} {
+		pod.Labels[label] = job.Name
+	}
+	for _, label := range []string{batchv1.ControllerUidLabel, "controller-uid"} {
+		pod.Labels[label] = string(job.UID)
+	}
+	return pod
+}
+
+// SetIndex makes a pod that of an index of an Indexed Job.
+func SetIndex(pod *v1.Pod, job string, index int) {
+	number := strconv.Itoa(index)
+	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, number)
+	metav1.SetMetaDataLabel(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, number)
+	pod.Spec.Hostname, pod.GenerateName = job+"-"+number, job+"-"+number+"-"
+}

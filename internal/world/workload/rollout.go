@@ -1,0 +1,75 @@
+package workload
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// Rolling returns why a rollout of a workload is not done, by the rules of kubectl rollout status,
+// or "". Of a workload whose controller has not reported anything, as in manifests, it is.
+func Rolling(object metav1.Object) string {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		return rollingDeployment(o)
+	case *appsv1.StatefulSet:
+		return rollingStatefulSet(o)
+	case *appsv1.DaemonSet:
+		return rollingDaemonSet(o)
+	}
+	return ""
+}
+
+const rolledOut = "is being rolled out"
+
+func rollingDeployment(d *appsv1.Deployment) string {
+	switch s := &d.Status; {
+	case s.ObservedGeneration == 0:
+		return ""
+	case s.ObservedGeneration < d.Generation, s.UpdatedReplicas < ptr.Deref(d.Spec.Replicas, 1), s.Replicas > s.UpdatedReplicas:
+		return rolledOut
+	default:
+		return awaited(s.UpdatedReplicas - s.AvailableReplicas)
+	}
+}
+
+// rollingStatefulSet: the pods below a partition keep their revision. A set whose pods others have
+// to delete is never rolled out by itself.
+func rollingStatefulSet(set *appsv1.StatefulSet) string {
+	s, replicas, strategy := &set.Status, ptr.Deref(set.Spec.Replicas, 1), &set.Spec.UpdateStrategy
+	rolling := s.UpdateRevision != s.CurrentRevision
+	if r := strategy.RollingUpdate; r != nil {
+		rolling = r.Partition != nil && s.UpdatedReplicas < replicas-*r.Partition
+	}
+	switch {
+	case s.ObservedGeneration == 0, strategy.Type == appsv1.OnDeleteStatefulSetStrategyType:
+		return ""
+	case s.ObservedGeneration < set.Generation, rolling:
+		return rolledOut
+	}
+	return awaited(replicas - s.ReadyReplicas)
+}
+
+func rollingDaemonSet(set *appsv1.DaemonSet) string {
+	switch s := &set.Status; {
+	case s.ObservedGeneration == 0, set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType:
+		return ""
+	case s.ObservedGeneration < set.Generation, s.UpdatedNumberScheduled < s.DesiredNumberScheduled:
+		return rolledOut
+	default:
+		return awaited(s.DesiredNumberScheduled - s.NumberAvailable)
+	}
+}
+
+// awaited says how many pods are not available yet.
+func awaited(count int32) string {
+	switch {
+	case count <= 0:
+		return ""
+	case count == 1:
+		return "waits for one of its pods to be available"
+	}
+	return fmt.Sprintf("waits for %d of its pods to be available", count)
+}

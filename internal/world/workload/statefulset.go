@@ -1,0 +1,103 @@
+package workload
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+)
+
+// FirstOrdinal is the ordinal of the set's first pod.
+func FirstOrdinal(set *appsv1.StatefulSet) int {
+	if set.Spec.Ordinals == nil {
+		return 0
+	}
+	return int(set.Spec.Ordinals.Start)
+}
+
+// StatefulPod is the pod of that ordinal that the StatefulSet's controller creates, with the claims
+// that it creates first.
+func StatefulPod(set *appsv1.StatefulSet, ordinal int) (*v1.Pod, []*v1.PersistentVolumeClaim) {
+	name := set.Name + "-" + strconv.Itoa(ordinal)
+	pod := Of(set).NewPod()
+	pod.Name, pod.Spec.Hostname, pod.Spec.Subdomain = name, name, set.Spec.ServiceName
+	pod.Labels[appsv1.StatefulSetPodNameLabel] = name
+	pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinal)
+	// The set's claims precede the template's volumes, and replace those of the same name.
+	var volumes []v1.Volume
+	for i := range set.Spec.VolumeClaimTemplates {
+		template := set.Spec.VolumeClaimTemplates[i].Name
+		volumes = append(volumes, v1.Volume{Name: template, VolumeSource: v1.VolumeSource{
+			PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: template + "-" + name},
+		}})
+	}
+	for _, volume := range pod.Spec.Volumes {
+		if !slices.ContainsFunc(volumes, func(v v1.Volume) bool { return v.Name == volume.Name }) {
+			volumes = append(volumes, volume)
+		}
+	}
+	pod.Spec.Volumes = volumes
+	return pod, claimsOf(set, name)
+}
+
+// claimsOf returns the claims of one pod of the set, with the labels that the set selects by.
+func claimsOf(set *appsv1.StatefulSet, pod string) []*v1.PersistentVolumeClaim {
+	var claims []*v1.PersistentVolumeClaim
+	for i := range set.Spec.VolumeClaimTemplates {
+		claim := set.Spec.VolumeClaimTemplates[i].DeepCopy()
+		claim.Name, claim.Namespace = claim.Name+"-"+pod, set.Namespace
+		if claim.Labels == nil {
+			claim.Labels = map[string]string{}
+		}
+		if set.Spec.Selector != nil {
+			maps.Copy(claim.Labels, set.Spec.Selector.MatchLabels)
+		}
+		CompleteClaim(claim)
+		claims = append(claims, claim)
+	}
+	return claims
+}
+
+// CompleteClaim fills in what the API server and the volume controller do in a claim that was
+// written by hand.
+func CompleteClaim(claim *v1.PersistentVolumeClaim) {
+	if claim.Spec.VolumeMode == nil {
+		claim.Spec.VolumeMode = ptr.To(v1.PersistentVolumeFilesystem)
+	}
+	switch {
+	case claim.Status.Phase != "":
+	case claim.Spec.VolumeName == "":
+		claim.Status.Phase = v1.ClaimPending
+	default: // no scheduler trusts a binding without the annotation
+		claim.Status.Phase = v1.ClaimBound
+		metav1.SetMetaDataAnnotation(&claim.ObjectMeta, "pv.kubernetes.io/bind-completed", "yes")
+	}
+}
+
+// OrdinalOf is the number of the set's pod of that name, or -1 if it is none of the set's.
+func OrdinalOf(set *appsv1.StatefulSet, name string) int {
+	number, ok := strings.CutPrefix(name, set.Name+"-")
+	ordinal, err := strconv.Atoi(number)
+	if !ok || err != nil {
+		return -1
+	}
+	return ordinal
+}
+
+// HasReplica reports whether a pod of that name is one of the set's replicas, if it has so many.
+func HasReplica(set *appsv1.StatefulSet, name string, replicas int) bool {
+	first, ordinal := FirstOrdinal(set), OrdinalOf(set, name)
+	return first <= ordinal && ordinal < first+replicas
+}
+
+// KeepsRevision reports whether a rolling update leaves the set's pod of that number at the old
+// template.
+func KeepsRevision(set *appsv1.StatefulSet, ordinal int) bool {
+	r := set.Spec.UpdateStrategy.RollingUpdate
+	return r != nil && r.Partition != nil && ordinal < int(*r.Partition)
+}

@@ -1,0 +1,65 @@
+package workload
+
+import (
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Succession is when a controller makes a pod in place of one that is deleted.
+type Succession int
+
+// The values of Succession.
+const (
+	None     Succession = iota // nobody makes it again
+	AtOnce                     // while the pod is terminating
+	WhenGone                   // once the pod has ended
+)
+
+// SuccessionOf returns when a pod of a controller is made again. job is the controller if that is a
+// Job and was read.
+func SuccessionOf(controller *metav1.OwnerReference, job *batchv1.Job) Succession {
+	switch rules.KindOf(controller) {
+	default:
+		return AtOnce
+	case rules.KindOf(nil), rules.Node:
+		return None
+	case rules.StatefulSet, rules.DaemonSet:
+		return WhenGone
+	case rules.Job:
+		if job != nil && AwaitsFailure(job) {
+			return WhenGone
+		}
+		return AtOnce
+	}
+}
+
+// AwaitsFailure reports whether a Job replaces its pods only once they have ended.
+func AwaitsFailure(job *batchv1.Job) bool {
+	return job.Spec.PodFailurePolicy != nil || ptr.Deref(job.Spec.PodReplacementPolicy, "") == batchv1.Failed
+}
+
+// Successor returns the pod that a controller makes in place of one, from the template that this
+// one was made of, without claims of its own. A StatefulSet's has the name of the other.
+func Successor(of *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *metav1.OwnerReference) string, now metav1.Time) *v1.Pod {
+	next := of.DeepCopy()
+	next.UID, next.CreationTimestamp = uid, now
+	next.ResourceVersion, next.DeletionTimestamp, next.DeletionGracePeriodSeconds = "", nil, nil
+	next.Spec.NodeName = ""
+	next.Status = v1.PodStatus{Phase: v1.PodPending, QOSClass: of.Status.QOSClass}
+
+	controller := metav1.GetControllerOfNoCopy(next)
+	switch rules.KindOf(controller) {
+	case rules.KindOf(nil), rules.StatefulSet:
+	case rules.DaemonSet:
+		PinTo(next, DaemonNode(of))
+		next.Name = name(next, controller)
+	default:
+		next.Name = name(next, controller)
+	}
+	return next
+}

@@ -1,0 +1,144 @@
+package workload
+
+import (
+	"iter"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Table has the workloads of a cluster, in the order in which they came. One that is replaced keeps
+// its place. The zero value is empty.
+type Table struct {
+	list    []*Workload // with nil where one was dropped
+	byOwner map[rules.Owner]int
+	byName  map[named]int
+	// made are the workloads that others control, such as the ReplicaSets of Deployments, by these.
+	made map[rules.Owner][]*Workload
+}
+
+type named struct {
+	kind            schema.GroupKind
+	namespace, name string
+}
+
+func (l *Workload) named() named {
+	return named{l.Kind.GroupKind(), l.Object.GetNamespace(), l.Object.GetName()}
+}
+
+// Put adds a workload, or replaces the one of its kind and name. Other objects are not kept.
+func (t *Table) Put(object metav1.Object) {
+	l := Of(object)
+	if l == nil {
+		return
+	}
+	if t.byOwner == nil {
+		t.byOwner, t.byName, t.made = map[rules.Owner]int{}, map[named]int{}, map[rules.Owner][]*Workload{}
+	}
+
+	i, there := t.byName[l.named()]
+	if there {
+		t.unlink(t.list[i])
+		t.list[i] = l
+	} else {
+		i, t.list = len(t.list), append(t.list, l)
+	}
+	t.byName[l.named()], t.byOwner[l.Owner()] = i, i
+	if by := rules.OwnerOf(object); by != (rules.Owner{}) {
+		t.made[by] = append(slices.Clone(t.made[by]), l)
+		slices.SortStableFunc(t.made[by], func(a, b *Workload) int {
+			return a.Object.GetCreationTimestamp().Compare(b.Object.GetCreationTimestamp().Time)
+		})
+	}
+}
+
+// Drop removes a workload.
+func (t *Table) Drop(l *Workload) {
+	if i, there := t.byName[l.named()]; there {
+		t.unlink(t.list[i])
+		t.list[i] = nil
+		delete(t.byName, l.named())
+	}
+}
+
+func (t *Table) unlink(l *Workload) {
+	delete(t.byOwner, l.Owner())
+	by := rules.OwnerOf(l.Object)
+	t.made[by] = slices.DeleteFunc(slices.Clone(t.made[by]), func(other *Workload) bool { return other == l })
+	if len(t.made[by]) == 0 {
+		delete(t.made, by)
+	}
+}
+
+// By returns the workload that is an owner, or nil.
+func (t *Table) By(owner rules.Owner) *Workload {
+	if i, there := t.byOwner[owner]; there {
+		return t.list[i]
+	}
+	return nil
+}
+
+// ControllerOf returns the workload that controls an object, or nil.
+func (t *Table) ControllerOf(object metav1.Object) *Workload { return t.By(rules.OwnerOf(object)) }
+
+// Named returns the workload of a kind and a name, or nil.
+func (t *Table) Named(kind schema.GroupKind, namespace, name string) *Workload {
+	if i, there := t.byName[named{kind, namespace, name}]; there {
+		return t.list[i]
+	}
+	return nil
+}
+
+// All lists the workloads.
+func (t *Table) All() iter.Seq[*Workload] {
+	return func(yield func(*Workload) bool) {
+		for _, l := range t.list {
+			if l != nil && !yield(l) {
+				return
+			}
+		}
+	}
+}
+
+// MadeBy returns the workloads that another one controls, the newest last.
+func (t *Table) MadeBy(l *Workload) []*Workload { return t.made[l.Owner()] }
+
+// MakersOf returns the workloads that own a workload's pods: itself or, of a Deployment, its
+// ReplicaSets, the newest last.
+func (t *Table) MakersOf(l *Workload) []*Workload {
+	if l.Kind.GroupKind() == rules.Deployment {
+		return t.MadeBy(l)
+	}
+	return []*Workload{l}
+}
+
+// DeploymentOf returns the Deployment that a workload belongs to, or nil.
+func (t *Table) DeploymentOf(l *Workload) *Workload {
+	if top := t.ControllerOf(l.Object); top != nil && top.Kind.GroupKind() == rules.Deployment {
+		return top
+	}
+	return nil
+}
+
+// KindNamed returns the kind of workloads that kubectl knows by a word, such as deploy.
+func KindNamed(word string) (kind schema.GroupKind, ok bool) {
+	switch strings.ToLower(word) {
+	case "deployment", "deployments", "deploy":
+		return rules.Deployment, true
+	case "replicaset", "replicasets", "rs":
+		return rules.ReplicaSet, true
+	case "replicationcontroller", "replicationcontrollers", "rc":
+		return rules.ReplicationController, true
+	case "statefulset", "statefulsets", "sts":
+		return rules.StatefulSet, true
+	case "daemonset", "daemonsets", "ds":
+		return rules.DaemonSet, true
+	case "job", "jobs":
+		return rules.Job, true
+	}
+	return kind, false
+}

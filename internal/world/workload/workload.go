@@ -1,0 +1,98 @@
+package workload
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Most is how many pods workloads are expanded to at most, one alone and all together: several
+// times what Kubernetes is tested with in a whole cluster. Anybody who may create a Deployment may
+// write 2,000,000,000 into it, whatever the namespace's quota.
+const Most = 500_000
+
+// Workload is a controller's object and the template of its pods.
+type Workload struct {
+	Kind     schema.GroupVersionKind
+	Object   metav1.Object
+	Template *v1.PodTemplateSpec
+	Replicas *int32 // nil for kinds whose number of pods is not a field
+}
+
+// Of returns an object as a workload; nil if it is none.
+func Of(object metav1.Object) *Workload {
+	apps := appsv1.SchemeGroupVersion.WithKind
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		return &Workload{apps("Deployment"), o, &o.Spec.Template, orOne(o.Spec.Replicas)}
+	case *appsv1.ReplicaSet:
+		return &Workload{apps("ReplicaSet"), o, &o.Spec.Template, orOne(o.Spec.Replicas)}
+	case *appsv1.StatefulSet:
+		return &Workload{apps("StatefulSet"), o, &o.Spec.Template, orOne(o.Spec.Replicas)}
+	case *appsv1.DaemonSet:
+		return &Workload{apps("DaemonSet"), o, &o.Spec.Template, nil}
+	case *batchv1.Job:
+		return &Workload{batchv1.SchemeGroupVersion.WithKind("Job"), o, &o.Spec.Template, nil}
+	case *v1.ReplicationController:
+		l := &Workload{v1.SchemeGroupVersion.WithKind("ReplicationController"), o, o.Spec.Template, orOne(o.Spec.Replicas)}
+		if l.Template == nil { // it makes no pods
+			l.Template, l.Replicas = &v1.PodTemplateSpec{}, new(int32)
+		}
+		return l
+	}
+	return nil
+}
+
+func orOne(n *int32) *int32 { return ptr.To(ptr.Deref(n, 1)) }
+
+// Ref names the workload as references do: Kind/name.
+func (l *Workload) Ref() string { return l.Kind.Kind + "/" + l.Object.GetName() }
+
+// Owner returns what [rules.OwnerOf] returns for the workload's pods.
+func (l *Workload) Owner() rules.Owner { return rules.AsOwner(l.Kind.GroupKind(), l.Object) }
+
+// Resized returns a copy of the workload's object with that number of replicas.
+func (l *Workload) Resized(replicas int) metav1.Object {
+	n := int32(replicas)
+	switch o := l.Object.(type) {
+	case *appsv1.Deployment:
+		d := *o
+		d.Spec.Replicas = &n
+		return &d
+	case *appsv1.ReplicaSet:
+		r := *o
+		r.Spec.Replicas = &n
+		return &r
+	case *v1.ReplicationController:
+		r := *o
+		r.Spec.Replicas = &n
+		return &r
+	case *appsv1.StatefulSet:
+		s := *o
+		s.Spec.Replicas = &n
+		return &s
+	}
+	return l.Object
+}
+
+// NewPod makes a pod from the template, without a name.
+func (l *Workload) NewPod() *v1.Pod {
+	template := l.Template.DeepCopy()
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: l.Object.GetNamespace(), Labels: template.Labels, Annotations: template.Annotations, Finalizers: template.Finalizers,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(l.Object, l.Kind)},
+		},
+		Spec:   template.Spec,
+		Status: v1.PodStatus{Phase: v1.PodPending},
+	}
+	if pod.Labels == nil {
+		pod.Labels = map[string]string{}
+	}
+	return pod
+}
