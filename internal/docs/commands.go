@@ -85,6 +85,7 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/release.md", "base64 -d", "deploy/pack checks a signature"},
 	{"docs/release.md", "cosign ", "deploy/pack checks a signature; cosign 2.4.1 verified one of it"},
 	{"docs/release.md", "skopeo copy", "a registry"},
+	{"docs/release.md", "helm install", needsHelm},
 	{"docs/how-to/replace-kube-scheduler.md", "kubectl rollout status deployment/berth-scheduler", needsKubeadm},
 	{"docs/how-to/replace-kube-scheduler.md", "mv /etc/kubernetes/", needsKubeadm},
 	{"docs/how-to/replace-kube-scheduler.md", "sed -i ", needsKubeadm},
