@@ -77,7 +77,7 @@ nightly: golangci ## what is too slow for every change: golangci-lint in all mod
 	@$(ALLTESTS) 20000x -wide fuzz
 	@$(MAKE) race
 
-lint: ## gofmt, go vet and staticcheck
+lint: ## gofmt, go vet, staticcheck, and actionlint over the workflows
 	@echo "==> checking format"
 	@out=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (gofmt -w):"; echo "$$out"; exit 1; fi
 	@echo "==> go vet"
@@ -87,6 +87,8 @@ lint: ## gofmt, go vet and staticcheck
 	@cd deploy/pack && go vet ./...
 	@echo "==> staticcheck"
 	@go tool -modfile=hack/tools/go.mod staticcheck ./...
+	@echo "==> actionlint"
+	@go tool -modfile=hack/tools/go.mod actionlint
 
 bench: ## upstream's scheduling core and Berth's side by side
 	@cd test && go run ./cmd/bench

@@ -25,7 +25,7 @@ func TestEveryFieldOfAnswersIsDocumented(t *testing.T) {
 		{"reference/answers.md", []any{survey.Pending{}, survey.Evictions{}, survey.Capacity{}}},
 		{"reference/answers.md", []any{simulate.Simulation{}}},
 		{"reference/answers.md", []any{whatif.Forecast{}}},
-		{"rebalance.md", []any{rebalance.Plan{}}},
+		{"reference/answers.md", []any{rebalance.Plan{}}},
 		{"reference/answers.md", []any{replayed{}, compared{}}},
 	} {
 		var text strings.Builder

@@ -5,120 +5,17 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
-	"debug/buildinfo"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"time"
 )
 
-// What a release says of itself: what is in it, how it was made, and that it is as it was made.
-
-// writeBill lists the modules that the programs are built from, as an SPDX document.
-func (r *Release) writeBill(folder string) error {
-	type checksum struct {
-		Algorithm string `json:"algorithm"`
-		Value     string `json:"checksumValue"`
-	}
-	type reference struct {
-		Category string `json:"referenceCategory"`
-		Type     string `json:"referenceType"`
-		Locator  string `json:"referenceLocator"`
-	}
-
-	type part struct {
-		ID         string      `json:"SPDXID"`
-		Name       string      `json:"name"`
-		Version    string      `json:"versionInfo"`
-		Download   string      `json:"downloadLocation"`
-		License    string      `json:"licenseConcluded"`
-		Declared   string      `json:"licenseDeclared"`
-		Copyright  string      `json:"copyrightText"`
-		Analyzed   bool        `json:"filesAnalyzed"`
-		Checksums  []checksum  `json:"checksums,omitempty"`
-		References []reference `json:"externalRefs,omitempty"`
-	}
-
-	type relation struct {
-		From string `json:"spdxElementId"`
-		Type string `json:"relationshipType"`
-		To   string `json:"relatedSpdxElement"`
-	}
-	const none = "NOASSERTION"
-	modules, compiler, err := r.listModules()
-	if err != nil {
-		return err
-	}
-
-	packages := []part{{
-		ID: "SPDXRef-berth", Name: "github.com/berth-k8s/berth", Version: r.Version,
-		Download: "git+https://github.com/berth-k8s/berth@" + r.Revision,
-		License:  "Apache-2.0", Declared: "Apache-2.0", Copyright: none,
-		References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/github.com/berth-k8s/berth@" + r.Version}},
-	}, {
-		ID: "SPDXRef-go", Name: "std", Version: strings.TrimPrefix(compiler, "go"), Download: "https://go.dev/dl/", License: "BSD-3-Clause",
-		Declared: "BSD-3-Clause", Copyright: none,
-		References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/std@" + strings.TrimPrefix(compiler, "go")}},
-	}}
-
-	relations := []relation{{"SPDXRef-DOCUMENT", "DESCRIBES", "SPDXRef-berth"}, {"SPDXRef-berth", "DEPENDS_ON", "SPDXRef-go"}}
-	for i, path := range slices.Sorted(maps.Keys(modules)) {
-		m := modules[path]
-		p := part{
-			ID: fmt.Sprintf("SPDXRef-module-%d", i+1), Name: path, Version: m.version, Download: none, License: none,
-			Declared: none, Copyright: none,
-			References: []reference{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + path + "@" + m.version}},
-		}
-		if sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(m.sum, "h1:")); err == nil && len(sum) == sha256.Size {
-			p.Checksums = []checksum{{"SHA256", hex.EncodeToString(sum)}}
-		}
-		packages = append(packages, p)
-		relations = append(relations, relation{"SPDXRef-berth", "DEPENDS_ON", p.ID})
-	}
-
-	return writeJSON(filepath.Join(folder, "berth-"+r.Version+".spdx.json"), map[string]any{
-		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT", "name": "berth-" + r.Version,
-		"documentNamespace": "https://github.com/berth-k8s/berth/releases/" + r.Version + "/" + r.Revision,
-		"creationInfo":      map[string]any{"created": r.Created.UTC().Format(time.RFC3339), "creators": []string{"Tool: berth-release"}},
-		"packages":          packages, "relationships": relations,
-	})
-}
-
-type module struct{ version, sum string }
-
-// listModules are what the programs say that they are built from; they must agree.
-func (r *Release) listModules() (all map[string]module, compiler string, err error) {
-	all = map[string]module{}
-	for _, p := range r.listPlatforms() {
-		for _, program := range ProgramsOf(p) {
-			info, err := buildinfo.ReadFile(filepath.Join(r.Programs[p], program))
-			if err != nil {
-				return nil, "", fmt.Errorf("%s for %s: %w", program, p, err)
-			}
-			compiler = info.GoVersion
-			if !strings.HasPrefix(info.Main.Path, "github.com/berth-k8s/berth") { // the kubelet is a program of another module
-				info.Deps = append(info.Deps, &info.Main)
-			}
-			for _, m := range info.Deps {
-				if m.Replace != nil {
-					m = m.Replace
-				}
-				if known, there := all[m.Path]; there && known.version != m.Version {
-					return nil, "", fmt.Errorf("%s is built from %s at %s and at %s", p, m.Path, known.version, m.Version)
-				}
-				all[m.Path] = module{m.Version, m.Sum}
-			}
-		}
-	}
-	return all, compiler, nil
-}
+// What a release says of itself: how it was made, and that it is as it was made.
 
 // writeProvenance says how the files were made: an in-toto statement with SLSA's predicate.
 func (r *Release) writeProvenance(folder string) error {

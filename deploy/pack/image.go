@@ -61,30 +61,12 @@ func (i *Image) Write(file string) error {
 	if err != nil {
 		return err
 	}
-
-	work, err := os.MkdirTemp(filepath.Dir(file), ".image-")
-	if err != nil {
-		return err
-	}
-
-	defer os.RemoveAll(work)
-	folder := filepath.Join(work, "layout")
-	path, err := layout.Write(folder, empty.Index)
-	if err != nil {
-		return fmt.Errorf("write layout: %w", err)
-	}
-	if err := path.AppendIndex(index, layout.WithAnnotations(map[string]string{
-		"org.opencontainers.image.ref.name": i.imageTag(),
-		"io.containerd.image.name":          i.Reference,
-	})); err != nil {
-		return fmt.Errorf("write layout: %w", err)
-	}
-
-	archive := filepath.Join(work, "tar")
-	if err := i.writeArchive(folder, archive); err != nil {
-		return err
-	}
-	return os.Rename(archive, file)
+	return writeLayout(file, i.Created, func(path layout.Path) error {
+		return path.AppendIndex(index, layout.WithAnnotations(map[string]string{
+			"org.opencontainers.image.ref.name": i.imageTag(),
+			"io.containerd.image.name":          i.Reference,
+		}))
+	})
 }
 
 // Digest is that of the index, by which an image is named that must not change.
@@ -217,55 +199,4 @@ func checkStatic(path, architecture string) error {
 		}
 	}
 	return nil
-}
-
-// writeArchive puts a folder into a tar file, the same bytes for the same content.
-func (i *Image) writeArchive(folder, file string) error {
-	out, err := os.Create(file)
-	if err != nil {
-		return err
-	}
-
-	defer out.Close()
-	w := tar.NewWriter(out)
-	if err := filepath.WalkDir(folder, func(path string, entry os.DirEntry, err error) error {
-		if err != nil || path == folder {
-			return err
-		}
-		name, err := filepath.Rel(folder, path)
-		if err != nil {
-			return err
-		}
-		header := &tar.Header{Name: filepath.ToSlash(name), ModTime: i.Created.UTC(), Mode: 0o644, Format: tar.FormatPAX}
-		if entry.IsDir() {
-			header.Typeflag, header.Mode, header.Name = tar.TypeDir, 0o755, header.Name+"/"
-			return w.WriteHeader(header)
-		}
-		return copyInto(w, header, path)
-	}); err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-
-	if err := w.Close(); err != nil {
-		return err
-	}
-	return out.Close()
-}
-
-func copyInto(w *tar.Writer, header *tar.Header, path string) error {
-	in, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	info, err := in.Stat()
-	if err != nil {
-		return err
-	}
-	header.Size = info.Size()
-	if err := w.WriteHeader(header); err != nil {
-		return err
-	}
-	_, err = io.Copy(w, in)
-	return err
 }

@@ -69,8 +69,8 @@ func (r *Release) Write(folder string) error {
 	}
 
 	steps := []func(folder string) error{
-		r.writeArchives, r.writeChart, func(folder string) error { return r.writeKustomization(folder, digest) }, r.writeKrew, r.writeNotes,
-		r.writeBill, r.writeProvenance, r.writeChecksums, r.signChecksums,
+		r.writeArchives, r.writeChart, r.writeChartArtifact, func(folder string) error { return r.writeKustomization(folder, digest) },
+		r.writeInstallers, r.writeNotes, r.writeBill, r.writeProvenance, r.writeChecksums, r.signChecksums,
 	}
 
 	for _, step := range steps {
@@ -145,22 +145,33 @@ func (r *Release) listPlatforms() (list []Platform) {
 
 func (r *Release) chartFile() string { return "berth-chart-" + r.Version + ".tgz" }
 
+// chartVersion is the release's, as Helm and Homebrew want it: without the v.
+func (r *Release) chartVersion() string { return strings.TrimPrefix(r.Version, "v") }
+
+const (
+	chartTree  = "deploy/chart/berth"
+	chartAbout = "Chart.yaml"
+)
+
 // writeChart is the Helm chart, at the version of the release.
 func (r *Release) writeChart(folder string) error {
-	files, err := r.readTree("deploy/chart/berth", "berth", func(name, text string) string {
-		switch name {
-		case "Chart.yaml":
-			text = regexp.MustCompile(`(?m)^version: .*$`).ReplaceAllString(text, "version: "+strings.TrimPrefix(r.Version, "v"))
-			return regexp.MustCompile(`(?m)^appVersion: .*$`).ReplaceAllString(text, "appVersion: "+r.Version)
-		case "values.yaml":
-			return strings.Replace(text, "repository: "+treeRepository, "repository: "+r.Repository, 1)
-		}
-		return text
-	})
+	files, err := r.readTree(chartTree, "berth", r.editChart)
 	if err != nil {
 		return err
 	}
 	return r.writePacked(filepath.Join(folder, r.chartFile()), files)
+}
+
+// editChart makes a file of the chart in the tree that of the release.
+func (r *Release) editChart(name, text string) string {
+	switch name {
+	case chartAbout:
+		text = regexp.MustCompile(`(?m)^version: .*$`).ReplaceAllString(text, "version: "+r.chartVersion())
+		return regexp.MustCompile(`(?m)^appVersion: .*$`).ReplaceAllString(text, "appVersion: "+r.Version)
+	case "values.yaml":
+		return strings.Replace(text, "repository: "+treeRepository, "repository: "+r.Repository, 1)
+	}
+	return text
 }
 
 // treeRepository is the image repository that the manifests in the tree name; a release replaces it
@@ -177,47 +188,6 @@ func (r *Release) writeKustomization(folder, digest string) error {
 		return err
 	}
 	return r.writePacked(filepath.Join(folder, "berth-kustomize-"+r.Version+".tar.gz"), files)
-}
-
-// writeKrew is the manifest by which kubectl's plugin manager installs kubectl berth.
-func (r *Release) writeKrew(folder string) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, `apiVersion: krew.googlecontainertools.github.com/v1alpha2
-kind: Plugin
-metadata:
-  name: berth
-spec:
-  version: %s
-  homepage: https://github.com/berth-k8s/berth
-  shortDescription: Explain placements, forecast changes
-  description: |
-    Why is this pod pending, and what would help? What would happen if this
-    node were drained? Who has to leave, and when? kubectl berth reads a
-    cluster, changes nothing, and answers with the engine that schedules.
-  platforms:
-`, r.Version)
-
-	for _, p := range r.listPlatforms() {
-		sum, err := sumOf(filepath.Join(folder, r.archiveName(p)))
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&b, `  - selector:
-      matchLabels:
-        os: %s
-        arch: %s
-    uri: https://github.com/berth-k8s/berth/releases/download/%s/%s
-    sha256: %s
-    bin: berth
-    files:
-    - from: berth
-      to: .
-    - from: LICENSE
-      to: .
-`, p.OS, p.Architecture, r.Version, r.archiveName(p), sum)
-	}
-
-	return os.WriteFile(filepath.Join(folder, "berth-krew-"+r.Version+".yaml"), []byte(b.String()), 0o644)
 }
 
 // writeNotes writes the changelog's section for the version, or its Unreleased section if there is

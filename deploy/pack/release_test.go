@@ -11,10 +11,11 @@ import (
 	"crypto/x509"
 	"debug/buildinfo"
 	"encoding/base64"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,7 +27,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	spdxjson "github.com/spdx/tools-golang/json"
+	"github.com/spdx/tools-golang/spdxlib"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	helm "helm.sh/helm/v4/pkg/registry"
+	"sigs.k8s.io/yaml"
 )
 
 // sample is what stands for Berth's in these releases: one that is built from modules, too.
@@ -91,8 +100,8 @@ func contentsOf(t *testing.T, folder string) map[string]string {
 func TestAReleaseIsTheSameBytesTwice(t *testing.T) {
 	first, second := contentsOf(t, released(t, "")), contentsOf(t, released(t, ""))
 	want := []string{
-		"NOTES.md", "SHA256SUMS", "berth-chart-v1.2.3.tgz", "berth-image-v1.2.3.tar", "berth-krew-v1.2.3.yaml", "berth-kustomize-v1.2.3.tar.gz",
-		"berth-v1.2.3-linux-" + runtime.GOARCH + ".tar.gz", "berth-v1.2.3.intoto.json", "berth-v1.2.3.spdx.json",
+		"NOTES.md", "SHA256SUMS", "berth-chart-v1.2.3.oci.tar", "berth-chart-v1.2.3.tgz", "berth-image-v1.2.3.tar", "berth-krew-v1.2.3.yaml", "berth-kustomize-v1.2.3.tar.gz",
+		"berth-v1.2.3-linux-" + runtime.GOARCH + ".tar.gz", "berth-v1.2.3.intoto.json", "berth-v1.2.3.spdx.json", "berth.rb",
 	}
 	var names []string
 	for name, text := range first {
@@ -123,16 +132,17 @@ func TestTheBillIsComplete(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var bill struct {
-		SPDXVersion string `json:"spdxVersion"`
-		Packages    []struct{ Name, VersionInfo string }
-	}
-	text, err := os.ReadFile(filepath.Join(folder, "berth-v1.2.3.spdx.json"))
+	text, err := os.Open(filepath.Join(folder, "berth-v1.2.3.spdx.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(text, &bill); err != nil {
+	defer text.Close()
+	bill, err := spdxjson.Read(text)
+	if err != nil {
 		t.Fatal(err)
+	}
+	if err := spdxlib.ValidateDocument(bill); err != nil {
+		t.Error(err)
 	}
 	want := map[string]string{"github.com/berth-k8s/berth": "v1.2.3", "std": strings.TrimPrefix(info.GoVersion, "go")}
 	for _, m := range info.Deps {
@@ -143,10 +153,16 @@ func TestTheBillIsComplete(t *testing.T) {
 	}
 	got := map[string]string{}
 	for _, p := range bill.Packages {
-		got[p.Name] = p.VersionInfo
+		got[p.PackageName] = p.PackageVersion
+		if p.PackageName == "github.com/google/go-containerregistry" && len(p.PackageChecksums) != 1 {
+			t.Errorf("%s has no checksum", p.PackageName)
+		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" || len(got) < 4 {
 		t.Error(diff)
+	}
+	if len(bill.Relationships) != len(bill.Packages) {
+		t.Errorf("%d relationships of %d packages", len(bill.Relationships), len(bill.Packages))
 	}
 }
 
@@ -185,6 +201,98 @@ func TestWhatIsInstalledIsWhatWasReleased(t *testing.T) {
 	}
 }
 
+// Helm pulls from a registry what was packed, once the OCI layout has been pushed there as it is.
+func TestHelmPullsTheChart(t *testing.T) {
+	folder := released(t, "")
+	laidOut := t.TempDir()
+	content, err := os.ReadFile(filepath.Join(folder, "berth-chart-v1.2.3.oci.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range untarred(t, bytes.NewReader(content)) {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(laidOut, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(laidOut, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	index, err := layout.ImageIndexFromPath(laidOut)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil || len(manifest.Manifests) != 1 {
+		t.Fatalf("%d manifests in the layout (%v)", len(manifest.Manifests), err)
+	}
+	chart, err := index.Image(manifest.Manifests[0].Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	where, err := name.ParseReference(strings.TrimPrefix(server.URL, "http://") + "/charts/berth:" +
+		manifest.Manifests[0].Annotations["org.opencontainers.image.ref.name"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(where, chart); err != nil {
+		t.Fatal(err)
+	}
+
+	client, err := helm.NewClient(helm.ClientOptPlainHTTP())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pulled, err := client.Pull(where.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, err := os.ReadFile(filepath.Join(folder, "berth-chart-v1.2.3.tgz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(pulled.Chart.Data, packed) || pulled.Chart.Meta.Name != "berth" || pulled.Chart.Meta.AppVersion != "v1.2.3" {
+		t.Errorf("pulled is %d bytes of %+v, packed are %d", len(pulled.Chart.Data), pulled.Chart.Meta, len(packed))
+	}
+}
+
+// krew and Homebrew are told of every archive, where it is downloaded from and its checksum.
+func TestInstallersNameTheArchives(t *testing.T) {
+	files := contentsOf(t, released(t, ""))
+	archive := "berth-v1.2.3-linux-" + runtime.GOARCH + ".tar.gz"
+	sum := fmt.Sprintf("%x", sha256.Sum256([]byte(files[archive])))
+	var manifest struct {
+		Spec struct {
+			Version   string
+			Platforms []struct {
+				Selector    struct{ MatchLabels map[string]string }
+				URI, SHA256 string
+			}
+		}
+	}
+	if err := yaml.UnmarshalStrict([]byte(files["berth-krew-v1.2.3.yaml"]), &map[string]any{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal([]byte(files["berth-krew-v1.2.3.yaml"]), &manifest); err != nil {
+		t.Fatal(err)
+	}
+	if len(manifest.Spec.Platforms) != 1 || manifest.Spec.Version != "v1.2.3" {
+		t.Fatalf("krew is told %+v", manifest)
+	}
+	p := manifest.Spec.Platforms[0]
+	if p.SHA256 != sum || !strings.HasSuffix(p.URI, "/v1.2.3/"+archive) || p.Selector.MatchLabels["os"] != "linux" ||
+		p.Selector.MatchLabels["arch"] != runtime.GOARCH {
+		t.Errorf("krew is told %+v", p)
+	}
+	for _, want := range []string{"  version \"1.2.3\"\n", "  on_linux do\n", "/v1.2.3/" + archive + "\"\n", "      sha256 \"" + sum + "\"\n"} {
+		if !strings.Contains(files["berth.rb"], want) {
+			t.Errorf("no %q in the formula:\n%s", want, files["berth.rb"])
+		}
+	}
+}
+
 func unzipped(t *testing.T, file string) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -195,8 +303,13 @@ func unzipped(t *testing.T, file string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return untarred(t, unpacked)
+}
+
+func untarred(t *testing.T, packed io.Reader) map[string]string {
+	t.Helper()
 	files := map[string]string{}
-	archive := tar.NewReader(unpacked)
+	archive := tar.NewReader(packed)
 	for {
 		header, err := archive.Next()
 		if err == io.EOF {
@@ -209,7 +322,9 @@ func unzipped(t *testing.T, file string) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		files[header.Name] = string(content)
+		if header.Typeflag == tar.TypeReg {
+			files[header.Name] = string(content)
+		}
 	}
 }
 
