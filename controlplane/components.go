@@ -9,7 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kubernetes/pkg/features"
 
 	"github.com/berth-k8s/berth/deploy"
 )
@@ -35,6 +37,15 @@ func listComponents() (map[string]permissions, error) {
 			return nil, err
 		}
 		all[name] = permissionsFor(rights)
+	}
+	if utilfeature.DefaultFeatureGate.Enabled(features.EvictionRequestAPI) {
+		rights, err := deploy.EvictionRequestRights()
+		if err != nil {
+			return nil, err
+		}
+		controller := all["controller"]
+		controller.everywhere = append(controller.everywhere, rulesFor(rights)...)
+		all["controller"] = controller
 	}
 	// One that stands in for kube-scheduler, as in `berth up --from-image`, goes by its Lease.
 	own := leaseRule("get", "update")

@@ -94,6 +94,16 @@ func RightsOf(part Part) ([]Right, error) {
 	return all.grantedTo(Namespace, "berth-"+string(part)), nil
 }
 
+// EvictionRequestRights returns the permissions that the controller needs beside to answer
+// EvictionRequests.
+func EvictionRequestRights() ([]Right, error) {
+	text, err := manifests.ReadFile("kustomize/components/eviction-requests/rbac.yaml")
+	if err != nil {
+		return nil, err
+	}
+	return Granted(string(text), Namespace, "berth-controller")
+}
+
 // Granted returns the permissions that manifests grant to a ServiceAccount by their bindings.
 func Granted(manifests, namespace, account string) ([]Right, error) {
 	var all roles

@@ -347,7 +347,7 @@ func tellDrain(out io.Writer, a *execute.DrainTold) {
 		switch a.Result {
 		case execute.Cordoned:
 			printVisible(out, "node/%s %s", a.Node, a.Message)
-		case execute.Roomless:
+		case execute.Roomless, execute.Direct:
 			printVisible(out, "%s", a.Message)
 		case execute.Withheld:
 			printVisible(out, "%s held back: %s", answer.Count(a.Waiting, "pod"), a.Message)

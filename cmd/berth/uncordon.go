@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,7 +29,8 @@ func newUncordonCommand() *cobra.Command {
 		GroupID: groupOthers,
 		Short:   "Mark nodes as schedulable again, as kubectl uncordon does",
 		Long: `Mark nodes as schedulable again: what berth drain and kubectl drain leave cordoned.
-What a "berth drain --surge" that was killed has left scaled up is put back.`,
+What a "berth drain --surge" that was killed has left scaled up is put back, and
+its EvictionRequests are withdrawn.`,
 		Example: `  berth uncordon node-1
   berth uncordon -l pool=old --dry-run=client`,
 		ValidArgsFunction: func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
@@ -68,6 +70,9 @@ func (d *drain) runUncordon(cmd *cobra.Command, args []string) error {
 		return connect.Reach(err)
 	}
 	if err := openNodes(cmd.Context(), cmd.OutOrStdout(), client, names, d.dryRun); err != nil || d.dryRun != "none" {
+		return err
+	}
+	if err := live.WithdrawDrains(cmd.Context(), client, names); err != nil && !apierrors.IsForbidden(err) {
 		return err
 	}
 	return restoreScales(cmd.Context(), cmd.OutOrStdout(), client, names)

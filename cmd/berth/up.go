@@ -50,8 +50,8 @@ func (c *cluster) listParts() []supervisor.Part {
 	if !c.own.berth.wanted() {
 		parts = append(parts,
 			supervisor.Part{Name: "scheduler", Argv: c.schedulerArgv},
-			supervisor.Part{Name: "controller", Argv: c.newPart("controller", "--leader-elect=false",
-				"--health-bind-address", "127.0.0.1:0")})
+			supervisor.Part{Name: "controller", Argv: c.newPart("controller", append([]string{"--leader-elect=false",
+				"--health-bind-address", "127.0.0.1:0"}, c.controllerFlags()...)...)})
 	}
 
 	parts = append(parts, supervisor.Part{Name: "nodes", Argv: c.newPart("nodes", "--count", strconv.Itoa(c.nodes),

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	evictionrequestlive "github.com/berth-k8s/berth/internal/controller/evictionrequest/live"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
@@ -22,14 +23,38 @@ func (c *cluster) checkGates() error {
 	return nil
 }
 
+// evictionRequests is the gate of the API of that name. Upstream has no controller for it yet.
+const evictionRequests = "EvictionRequestAPI"
+
+// answersEvictionRequests reports whether the API server serves EvictionRequests.
+func (c *cluster) answersEvictionRequests() bool {
+	on, set := c.gates[evictionRequests]
+	return on || !set && c.gates["AllAlpha"]
+}
+
+// controllerFlags are those of berth controller that follow from the gates.
+func (c *cluster) controllerFlags() (flags []string) {
+	if c.answersEvictionRequests() {
+		flags = append(flags, "--controllers", "*,"+evictionrequestlive.Name)
+	}
+	return flags
+}
+
 // controlplaneGates returns the flags that set the gates in the API server and the controllers and,
-// for those of pod groups, enable the API.
+// for those of pod groups and EvictionRequests, enable the API.
 func (c *cluster) controlplaneGates() (flags []string) {
 	if len(c.gates) > 0 {
 		flags = append(flags, "--feature-gates", gatesText(c.gates))
 	}
+	var served []string
 	if on, err := groups.GatesOf(c.gates); err == nil && on.Generic {
-		flags = append(flags, "--runtime-config", "scheduling.k8s.io/v1beta1=true")
+		served = append(served, "scheduling.k8s.io/v1beta1=true")
+	}
+	if c.answersEvictionRequests() {
+		served = append(served, "lifecycle.k8s.io/v1alpha1=true")
+	}
+	if len(served) > 0 {
+		flags = append(flags, "--runtime-config", strings.Join(served, ","))
 	}
 	return flags
 }

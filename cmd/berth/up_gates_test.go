@@ -27,6 +27,13 @@ func TestGatesReachEveryProcess(t *testing.T) {
 	if line := strings.Join((&cluster{}).controlplaneArgv(), " "); strings.Contains(line, "gates") || strings.Contains(line, "runtime-config") {
 		t.Errorf("without gates the control plane runs as %q", line)
 	}
+	c.gates = map[string]bool{"EvictionRequestAPI": true}
+	if line := strings.Join(c.controlplaneArgv(), " "); !strings.Contains(line, "--runtime-config lifecycle.k8s.io/v1alpha1=true") {
+		t.Errorf("with EvictionRequests the control plane runs as %q", line)
+	}
+	if !slices.Contains(c.controllerFlags(), "*,evictionrequest-controller") || len((&cluster{}).controllerFlags()) > 0 {
+		t.Errorf("with EvictionRequests the controller gets %q, without %q", c.controllerFlags(), (&cluster{}).controllerFlags())
+	}
 	c.gates = map[string]bool{"TopologyAwareWorkloadScheduling": true}
 	if err := c.checkGates(); err == nil || !strings.Contains(err.Error(), "needs GenericWorkload=true") {
 		t.Errorf("a gate without the one that it needs: %v", err)

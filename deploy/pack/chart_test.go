@@ -36,6 +36,8 @@ dashboard: {enabled: true}
 	{"rebalance", `{mode: replace-default, controller: {rebalance: {enabled: true}}}`, "replace-default", []string{"rebalance"}},
 	{"rebalance-surge", `{mode: replace-default, controller: {rebalance: {enabled: true, surge: true}}}`, "replace-default",
 		[]string{"rebalance", "rebalance-surge"}},
+	{"eviction-requests", `{mode: replace-default, controller: {evictionRequests: {enabled: true}}}`, "replace-default",
+		[]string{"eviction-requests"}},
 	{"shadow", "mode: shadow", "shadow", nil},
 	{"second-scheduler-with-webhook", "webhook: {enabled: true}", "second-scheduler", []string{"webhook"}},
 }

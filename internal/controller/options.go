@@ -11,6 +11,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
+	evictionrequestlive "github.com/berth-k8s/berth/internal/controller/evictionrequest/live"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
 	rebalancelive "github.com/berth-k8s/berth/internal/controller/rebalance/live"
@@ -19,10 +20,10 @@ import (
 )
 
 // names are the controllers, as --controllers takes them.
-var names = []string{evictionlive.Name, evictionlive.DeviceName, nodehealthlive.Name, rebalancelive.Name}
+var names = []string{evictionlive.Name, evictionlive.DeviceName, nodehealthlive.Name, rebalancelive.Name, evictionrequestlive.Name}
 
 // offByDefault are those that '*' does not include.
-var offByDefault = []string{rebalancelive.Name}
+var offByDefault = []string{rebalancelive.Name, evictionrequestlive.Name}
 
 // former are older names that kube-controller-manager still takes.
 var former = map[string]string{"nodelifecycle": nodehealthlive.Name}
@@ -122,6 +123,9 @@ func (o *Options) Validate() error {
 	}
 	if !o.Shadow.On && (o.Shadow.Report != "" || o.Shadow.Scheduler != "") {
 		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: go with --shadow")
+	}
+	if o.Shadow.On && o.isEnabled(evictionrequestlive.Name) {
+		return fmt.Errorf("--controllers: %s goes without --shadow", evictionrequestlive.Name)
 	}
 	if err := o.Rebalance.validateOptions(o); err != nil {
 		return err

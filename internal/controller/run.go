@@ -15,6 +15,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	evictionlive "github.com/berth-k8s/berth/internal/controller/eviction/live"
+	evictionrequestlive "github.com/berth-k8s/berth/internal/controller/evictionrequest/live"
 	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
 	rebalancelive "github.com/berth-k8s/berth/internal/controller/rebalance/live"
 	"github.com/berth-k8s/berth/internal/controller/shadow"
@@ -34,6 +35,7 @@ type Controller struct {
 	evictor atomic.Pointer[evictionlive.Evictor]
 	health  atomic.Pointer[nodehealthlive.Controller]
 	mover   atomic.Pointer[rebalancelive.Mover]
+	asked   atomic.Pointer[evictionrequestlive.Controller]
 
 	follower *shadow.Follower // set with --shadow; of the above, only server is then
 }
@@ -125,6 +127,16 @@ func (c *Controller) runControllers(ctx context.Context) error {
 		defer end()
 		c.health.Store(health)
 		parts = append(parts, events.Run, health.Run)
+	}
+
+	if c.options.isEnabled(evictionrequestlive.Name) {
+		client, err := c.newClient("berth-controller/"+evictionrequestlive.Name, -1)
+		if err != nil {
+			return err
+		}
+		asked := evictionrequestlive.New(client)
+		c.asked.Store(asked)
+		parts = append(parts, asked.Run)
 	}
 
 	if c.options.isEnabled(rebalancelive.Name) {
@@ -242,6 +254,12 @@ func (c *Controller) notReady() error {
 	if c.options.isEnabled(nodehealthlive.Name) {
 		if h := c.health.Load(); h == nil || !h.Synced() {
 			return errors.New(nodehealthlive.Name + " has not seen all nodes and leases yet")
+		}
+	}
+
+	if c.options.isEnabled(evictionrequestlive.Name) {
+		if a := c.asked.Load(); a == nil || !a.Synced() {
+			return errors.New(evictionrequestlive.Name + " has not seen all EvictionRequests, Evictions and pods yet")
 		}
 	}
 

@@ -62,6 +62,8 @@ func (s *stage) carryOut(action execute.Action) {
 		})
 	case execute.FreeRoom:
 		request(func() execute.Event { s.keep(nil, nil); return nil })
+	case execute.Withdraw:
+		request(func() execute.Event { s.withdraw(a); return nil })
 	case execute.PlanDrain:
 		plan := rebalance.PlanDrain(a.State, a.Leaving, rebalance.Options{Profiles: s.profiles, Scales: scales})
 		request(func() execute.Event { return execute.DrainPlanned{Plan: plan} })
@@ -161,7 +163,41 @@ func (s *stage) evict(a execute.Evict) execute.Event {
 		s.say("%s: eviction refused", a.Name)
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.Busy, Message: "too many requests"}
 	}
+	if p := s.pod(a.UID); p != nil && p.DeletionTimestamp == nil && s.responds > 0 && !a.Direct && !a.Delete && a.Grace == nil {
+		return s.ask(a)
+	}
 	return s.eviction(a)
+}
+
+// ask has an EvictionRequest for a pod. Its responder evicts the pod when its time has come, or
+// once budgets allow it.
+func (s *stage) ask(a execute.Evict) execute.Event {
+	answer := execute.Answered{Ticket: a.Ticket, Outcome: execute.Asked, Message: "a responder is at work"}
+	if s.asked[a.UID] {
+		return answer
+	}
+	s.asked[a.UID] = true
+	s.say("%s: eviction requested", a.Name)
+	var respond func()
+	respond = func() {
+		if p := s.pod(a.UID); p == nil || p.DeletionTimestamp != nil || !s.asked[a.UID] {
+			return
+		}
+		if e := s.eviction(a).(execute.Answered); e.Outcome != execute.OK {
+			s.after(5*time.Second, respond)
+		}
+	}
+	s.after(s.responds, respond)
+	return answer
+}
+
+func (s *stage) withdraw(a execute.Withdraw) {
+	for uid := range a.Pods {
+		if s.asked[uid] {
+			s.say("%s: its request is withdrawn", s.pod(uid).Name)
+			delete(s.asked, uid)
+		}
+	}
 }
 
 func (s *stage) eviction(a execute.Evict) execute.Event {

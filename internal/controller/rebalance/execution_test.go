@@ -43,6 +43,7 @@ import (
 //	kill-after-eviction             of the next pod
 //	thief POD on=NODE cpu=N         right after the next eviction another scheduler puts a pod there
 //	lands POD on=NODE cpu=N         another scheduler puts a pod there while the first plan is made
+//	asks DURATION                   evictions are asked for by EvictionRequests, and made so much later
 //	keeps-room                      the scheduler keeps the room that the drain asks for
 //	comes POD cpu=N [now|scaled]    right after the next eviction, now, or once a workload was scaled, a pod is made, which
 //	                                waits for the scheduler
@@ -237,6 +238,8 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		})
 	case "keeps-room":
 		s.keeps = true
+	case "asks":
+		s.responds = duration(t, word(0))
 	case "comes":
 		text := fmt.Sprintf("pod %s owner=none cpu=%s", word(0), d.CmdArgs[1].Vals[0])
 		comes := func(*v1.Pod) {
@@ -468,6 +471,9 @@ func (s *stage) disturb() {
 	}
 	if often(3) {
 		s.faults.lose = func() bool { return often(3) }
+	}
+	if often(3) {
+		s.responds = time.Duration(s.r.IntN(20)) * time.Second
 	}
 	s.faults.before = func(p *v1.Pod) {
 		if often(8) {

@@ -64,7 +64,11 @@ type stage struct {
 	draining           bool // many pods leave at the same time
 	keeps              bool // the scheduler keeps the room that drains ask for
 	room               *keptRoom
-	stolen             map[types.UID]bool // workloads that something else than a move disturbed
+	// responds, if not 0, is how long the responders to EvictionRequests take. asked are the pods
+	// that have one.
+	responds time.Duration
+	asked    map[types.UID]bool
+	stolen   map[types.UID]bool // workloads that something else than a move disturbed
 }
 
 // keptRoom is the room of a successor, which a copy of its victim takes.
@@ -107,7 +111,7 @@ func newStage(t testing.TB, seed uint64, text string, policy *rebalance.Policy) 
 	s := &stage{
 		t: t, now: begin, r: rand.New(rand.NewPCG(seed, 11)), objects: map[string]metav1.Object{}, replicas: map[types.UID]int{},
 		template: map[types.UID]*v1.Pod{}, rollouts: map[string]int32{}, policy: policy, profiles: profiles(t, ""), evicted: map[types.UID]time.Time{},
-		results: map[string]int{}, stolen: map[types.UID]bool{},
+		results: map[string]int{}, stolen: map[types.UID]bool{}, asked: map[types.UID]bool{},
 	}
 	for line := range strings.Lines(text) {
 		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "rollout "); ok {

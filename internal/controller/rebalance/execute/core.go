@@ -156,6 +156,8 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.answered(e)
 	case NoRoom:
 		c.do(Told{Result: Roomless, Message: e.Why})
+	case Unanswered:
+		c.do(Told{Result: Direct, Message: e.Why})
 	case Stop:
 		c.stopping = true
 	}
@@ -245,6 +247,7 @@ func (c *Core) resume() {
 
 	victim := c.cluster.pod(f.Namespace, f.Name, f.UID)
 	if victim != nil && victim.DeletionTimestamp == nil {
+		c.do(Withdraw{Pods: map[types.UID]bool{f.UID: true}})
 		c.drop()
 		c.ask()
 		return

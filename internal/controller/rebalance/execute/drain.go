@@ -92,7 +92,7 @@ type Drainer struct {
 	room     *departure // whose successor's room is kept; nil: none
 
 	under   []*departure // pods that were evicted, in order
-	unsure  []*departure // evictions that were refused when they were repeated, since an answer was lost
+	unsure  []*departure // evictions that may come yet: an answer was lost, or they were asked for
 	refused map[types.UID]putOff
 	surges  *surges
 	tried   map[types.UID]int    // surges of each pod that were given up
@@ -115,6 +115,7 @@ type departure struct {
 	known map[types.UID]bool // the workload's pods before the eviction
 	room  *Flight            // what the scheduler is shown of it; nil: nothing
 	maybe bool               // an eviction was sent, and its answer lost
+	asked time.Time          // when an EvictionRequest was first there; zero: none
 	at    time.Time          // when the eviction was accepted
 	left  time.Time          // when it was first seen gone
 	next  types.UID          // the successor
@@ -191,6 +192,8 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 		d.replanned(e.Plan)
 	case NoRoom:
 		d.do(DrainTold{Result: Roomless, Message: e.Why})
+	case Unanswered:
+		d.do(DrainTold{Result: Direct, Message: e.Why})
 	case Answered:
 		d.answered(e)
 	case Stop:

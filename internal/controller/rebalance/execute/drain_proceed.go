@@ -45,6 +45,13 @@ func (d *Drainer) answered(e Answered) {
 		d.failed++
 		d.evicting, d.ticket, d.retry = p, 0, d.now.Add(firstPause<<d.failed)
 		return
+	case e.Outcome == Asked:
+		if p.asked.IsZero() {
+			p.asked = d.now
+		}
+		d.unsure = append(d.unsure, p)
+		d.refused[p.UID] = putOff{d.now.Add(retryAfter), e.Message}
+		d.next++
 	default:
 		if p.maybe {
 			d.unsure = append(d.unsure, p)
@@ -79,7 +86,8 @@ func (d *Drainer) leaves(p *departure) bool {
 	return victim == nil || victim.DeletionTimestamp != nil
 }
 
-// settle counts the evictions whose answers were lost, once their pods are seen to leave.
+// settle counts the evictions whose answers were lost, and those that were asked for, once their
+// pods are seen to leave.
 func (d *Drainer) settle() {
 	if p := d.evicting; p != nil && d.ticket == 0 && d.leaves(p) {
 		d.evicting, d.failed = nil, 0
@@ -215,6 +223,12 @@ func (d *Drainer) proceed() {
 		}
 		return
 	}
+	for _, p := range d.unsure { // most pods leave at once when they are asked to
+		if until := p.asked.Add(landsFor); !p.asked.IsZero() && d.now.Before(until) {
+			d.wake(until)
+			return
+		}
+	}
 	for _, p := range d.under {
 		if p.ended || !p.follows() {
 			continue
@@ -268,7 +282,9 @@ func (d *Drainer) proceed() {
 			return
 		}
 		d.unsure = slices.DeleteFunc(d.unsure, func(before *departure) bool {
-			next.maybe = next.maybe || before.UID == next.UID
+			if before.UID == next.UID {
+				next.maybe, next.asked = before.asked.IsZero(), before.asked
+			}
 			return before.UID == next.UID
 		})
 		d.evict(next)
@@ -353,8 +369,22 @@ func (d *Drainer) end(why string) {
 	d.stage = drained
 	d.settle()
 	d.freeRoom()
+	d.withdraw()
 	left, ending := d.remaining()
 	d.do(DrainDone{Evicted: d.count, Left: left, Ending: ending, Stopped: why})
+}
+
+// withdraw takes back what was asked for the pods that stay.
+func (d *Drainer) withdraw() {
+	pods := map[types.UID]bool{}
+	for _, p := range d.unsure {
+		if !p.asked.IsZero() {
+			pods[p.UID] = true
+		}
+	}
+	if len(pods) > 0 {
+		d.do(Withdraw{Pods: pods})
+	}
 }
 
 func earliest(a, b time.Time) time.Time {

@@ -39,6 +39,9 @@ type (
 	}
 	// NoRoom means that no room is kept for successors, and why.
 	NoRoom struct{ Why string }
+	// Unanswered means that evictions are made directly, since nobody answers EvictionRequests, and
+	// why.
+	Unanswered struct{ Why string }
 	// DrainPlanned is the answer to PlanDrain.
 	DrainPlanned struct{ Plan *rebalance.Draining }
 	// RollPlanned is the answer to PlanRoll.
@@ -61,11 +64,13 @@ func (Answered) event() {}
 func (Stop) event()     {}
 func (NoRoom) event()   {}
 
+func (Unanswered) event() {}
+
 func (DrainPlanned) event() {}
 func (RollPlanned) event()  {}
 
-// Action is something to do. All except for FreeRoom, Told and Done are requests, which are
-// answered.
+// Action is something to do. All except for FreeRoom, Withdraw, Told and Done are requests, which
+// are answered.
 type Action interface{ action() }
 
 type (
@@ -114,14 +119,17 @@ type (
 	}
 	// Evict requests an eviction. Grace overrides the pod's own grace period. Delete deletes the
 	// pod past disruption budgets instead. Before that, Room, if set, is kept instead of any other.
+	// Without Direct, it may be requested by an EvictionRequest, and the answer is Asked.
 	Evict struct {
 		Ticket          Ticket
 		Namespace, Name string
 		UID             types.UID
 		Grace           *int64
-		Delete          bool
+		Delete, Direct  bool
 		Room            *Flight
 	}
+	// Withdraw withdraws the EvictionRequests for these pods, if there are any.
+	Withdraw struct{ Pods map[types.UID]bool }
 	// Scale has a workload want another number of pods, and sets its label berth.dev/surge, in one
 	// request. A label is set only where there is none and the workload wants From pods: otherwise
 	// the answer is Conflict. One is taken away only if it is Before. If the workload does not want
@@ -187,6 +195,7 @@ func (Evict) action()    {}
 func (Scale) action()    {}
 func (Mark) action()     {}
 func (FreeRoom) action() {}
+func (Withdraw) action() {}
 func (Told) action()     {}
 func (Done) action()     {}
 
@@ -232,6 +241,7 @@ const (
 	Busy             // 429: a budget, or the server itself, refuses for now
 	Refused          // another refusal, which is not going to change soon
 	Failed           // 5xx, a time-out, no connection: it may have been done or not
+	Asked            // an EvictionRequest for the pod is there: its responders have it leave, at any time
 )
 
 // Result is the outcome of a move.
@@ -255,6 +265,7 @@ const (
 	Raised    Result = "Raised"    // the workload has one more replica
 	Replaced  Result = "Replaced"  // the victim is leaving, after its successor was ready
 	Restored  Result = "Restored"  // a surge was given up, and the scale is what it was
+	Direct    Result = "Direct"    // EvictionRequests are not answered; Message says why
 	Roomless  Result = "Roomless"  // no room is kept for successors; Message says why
 )
 

@@ -18,6 +18,7 @@ type move struct {
 	Flight
 	known   map[types.UID]bool // the workload's pods before the eviction; nil after a restart
 	maybe   bool               // an eviction was sent, and its answer lost
+	asked   bool               // or an EvictionRequest is there
 	evicted time.Time
 	left    time.Time // when the victim was first seen gone
 	landed  time.Time // when the successor was first seen on a node
@@ -97,8 +98,11 @@ func (c *Core) watchVictim(due bool) {
 	}
 }
 
-// drop forgets a move that was not made.
+// drop forgets a move, and withdraws what was asked for a pod that has not left.
 func (c *Core) drop() {
+	if m := c.move; m != nil && m.asked && m.evicted.IsZero() {
+		c.do(Withdraw{Pods: map[types.UID]bool{m.UID: true}})
+	}
 	c.move, c.journal.Move, c.dirty = nil, nil, true
 }
 
@@ -115,6 +119,9 @@ func (c *Core) refusedOrNot(e Answered) {
 		c.putOff(e)
 	case e.Outcome == Refused || c.now.Sub(c.began) >= refusedFor:
 		c.conclude(Withheld, "", "the eviction was refused: "+m.last)
+	case e.Outcome == Asked:
+		m.maybe, m.asked = true, true
+		c.at = c.now.Add(retryAfter)
 	default: // it is the same eviction, whether it was made or not
 		m.maybe = true
 		m.pause = max(firstPause, min(2*m.pause, lastPause))

@@ -167,6 +167,8 @@ func (r *Roller) pass(event Event) {
 		r.cluster.drop(e.Object)
 	case NoRoom:
 		r.do(DrainTold{Result: Roomless, Message: e.Why})
+	case Unanswered:
+		r.do(DrainTold{Result: Direct, Message: e.Why})
 	}
 }
 

@@ -146,7 +146,7 @@ func (ss *surges) request(s *surge) {
 	case marking, clearing:
 		ss.host.do(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Clear: s.step == clearing})
 	case leaving:
-		ss.host.do(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: ss.grace})
+		ss.host.do(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: ss.grace, Direct: true})
 	case lowering:
 		change.From, change.To, change.Before, change.After = change.To, change.From, change.After, ""
 		ss.host.do(change)

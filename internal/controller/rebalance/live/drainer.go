@@ -85,6 +85,7 @@ func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 		dry: options.DryRun, surge: options.Surge, events: events}
 	d.noRoom = saidOnce(d.See)
 	requests := newRequests(client, d.noRoom)
+	requests.asker = newAsker(client, drainRequester, func(why string) { d.See(execute.Unanswered{Why: why}) })
 	d.Step, d.Tick = core.Step, execute.Tick{}
 
 	d.Wake = func(now time.Time) time.Time {

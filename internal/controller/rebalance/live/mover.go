@@ -57,6 +57,7 @@ func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mo
 	core := execute.New(options.Execute)
 	m := &Mover{Loop: loop.New[execute.Event, execute.Action](Name), options: options, client: client, events: events}
 	m.requests = newRequests(client, saidOnce(m.See))
+	m.requests.asker = newAsker(client, Name, func(why string) { m.See(execute.Unanswered{Why: why}) })
 	m.Step, m.Tick, m.Do = core.Step, execute.Tick{}, m.runAction
 	m.Wake = func(now time.Time) time.Time {
 		if at, ok := core.Wake(); ok {
@@ -157,8 +158,11 @@ func (m *Mover) reportProgress(ctx context.Context, a execute.Told) {
 	if m.options.Told != nil {
 		m.options.Told(a)
 	}
-	if a.Result == execute.Roomless {
+	switch a.Result {
+	case execute.Roomless:
 		klog.FromContext(ctx).Info("Moves go on, but no room is kept for successors", "reason", a.Message)
+	case execute.Direct:
+		klog.FromContext(ctx).Info(a.Message)
 	}
 
 	if a.Move == nil {

@@ -10,12 +10,14 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
@@ -44,6 +46,7 @@ type requests struct {
 	process string // tells the journal's writers apart
 	// noRoom is called if the Lease that shows which room to keep cannot be written.
 	noRoom func(why string)
+	asker  *asker // nil: evictions are not asked for
 	room   string // that the journal's move was shown with, by this process or an earlier one; "": none
 }
 
@@ -83,6 +86,8 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		return answerOf(a.Ticket, r.markPod(ctx, a))
 	case execute.FreeRoom:
 		r.freeRoom(context.WithoutCancel(ctx), roomOf(a.Room)) // also when the drain is over
+	case execute.Withdraw:
+		r.withdraw(context.WithoutCancel(ctx), a.Pods) // also when the drain is over
 	case execute.Evict:
 		return answerOf(a.Ticket, r.identifyConflict(ctx, a, r.evictPod(ctx, a)))
 	}
@@ -102,9 +107,12 @@ func answerOf(ticket execute.Ticket, err error) execute.Answered {
 
 func outcomeOf(err error) execute.Outcome {
 	var status apierrors.APIStatus
+	var asked askedError
 	switch {
 	case err == nil:
 		return execute.OK
+	case errors.As(err, &asked):
+		return execute.Asked
 	case apierrors.IsNotFound(err):
 		return execute.NotFound
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
@@ -304,9 +312,27 @@ func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 	})
 }
 
+// evictPod evicts a pod, or asks for that. An EvictionRequest has no grace period, and heeds
+// budgets.
 func (r *requests) evictPod(ctx context.Context, a execute.Evict) error {
+	if !a.Direct && !a.Delete && a.Grace == nil && r.asker != nil && r.asker.isServed() {
+		if direct, err := r.asker.ask(ctx, a); !direct || err != nil {
+			return err
+		}
+	}
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID)), GracePeriodSeconds: a.Grace}
 	return Evict(ctx, r.client, a.Namespace, a.Name, &options, a.Delete)
+}
+
+// withdraw withdraws requests. What remains is withdrawn by the next run, or goes with its pod.
+func (r *requests) withdraw(ctx context.Context, pods map[types.UID]bool) {
+	if r.asker == nil || !r.asker.isServed() {
+		return
+	}
+	err := r.asker.withdraw(ctx, func(_ string, of *lifecyclev1alpha1.EvictionRequestPodReference) bool { return pods[of.UID] })
+	if err != nil {
+		klog.FromContext(ctx).Info("EvictionRequests are left", "err", err)
+	}
 }
 
 // Evict evicts a pod, or deletes it past disruption budgets. A refusal for now is returned at once:

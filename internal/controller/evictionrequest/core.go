@@ -1,0 +1,365 @@
+package evictionrequest
+
+import (
+	"container/heap"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+const (
+	// DefaultInFlight is how many requests are under way at most.
+	DefaultInFlight = 16
+	// The pause after an eviction that was refused, and after a write that failed.
+	firstRetry, lastRetry = time.Second, 5 * time.Second
+	firstWrite            = 200 * time.Millisecond
+	// perRefused is what each pod adds to the pause that cannot be evicted for now: thousands of
+	// them ask 50 times a second together.
+	perRefused = 20 * time.Millisecond
+)
+
+// Options configure a Core.
+type Options struct {
+	InFlight int
+	// Wall returns the wall-clock time, which is what statuses are written in; nil: that of Step.
+	Wall func(now time.Time) time.Time
+}
+
+// Core decides about all EvictionRequests. It is not safe for concurrent use.
+type Core struct {
+	options Options
+	now     time.Time
+	actions []Action
+
+	targets     map[targetKey]*target
+	ofRequest   map[types.NamespacedName]targetKey
+	ofEviction  map[types.NamespacedName]targetKey
+	round       [kinds]int // of each kind's lists
+	listed      [kinds]bool
+	listing     [kinds]bool
+	tickets     Ticket
+	flights     map[Ticket]*target
+	writtenKind map[Ticket]Action
+
+	queue  []*target // to be looked at, in this order; each is in it once
+	timers timers
+	// refused counts the pods whose eviction was refused the last time.
+	refused int
+}
+
+// New returns a Core that has seen nothing.
+func New(options Options) *Core {
+	if options.InFlight == 0 {
+		options.InFlight = DefaultInFlight
+	}
+	return &Core{
+		options: options, targets: map[targetKey]*target{}, ofRequest: map[types.NamespacedName]targetKey{},
+		ofEviction: map[types.NamespacedName]targetKey{}, flights: map[Ticket]*target{}, writtenKind: map[Ticket]Action{},
+	}
+}
+
+// Step applies an event and returns the actions that follow from it and from the time.
+func (c *Core) Step(now time.Time, event Event) []Action {
+	c.now, c.actions = now, nil
+	switch e := event.(type) {
+	case Listing:
+		c.round[e.Kind]++
+		c.listing[e.Kind] = true
+	case Listed:
+		c.sweep(e.Kind)
+		c.listing[e.Kind] = false
+		c.listed[e.Kind] = true
+	case RequestSeen:
+		c.seeRequest(e.Request)
+	case RequestGone:
+		c.requestGone(e.Request)
+	case EvictionSeen:
+		c.seeEviction(e.Eviction)
+	case EvictionGone:
+		c.evictionGone(e.Eviction)
+	case PodSeen:
+		if t := c.targets[targetKey{e.Pod.Name, e.Pod.UID}]; t != nil {
+			t.setPod(&e.Pod, c.round[Pods])
+			c.look(t)
+		}
+	case PodGone:
+		if t := c.targets[targetKey{e.Name, e.UID}]; t != nil {
+			t.setPod(nil, 0)
+			c.look(t)
+		}
+	case Answered:
+		c.answered(e)
+	}
+	c.advance()
+	return c.actions
+}
+
+// Wake returns when the next Tick is due if no event comes first.
+func (c *Core) Wake() (at time.Time, ok bool) {
+	if len(c.timers) == 0 {
+		return time.Time{}, false
+	}
+	return c.timers[0].at, true
+}
+
+// Settled reports whether all objects have been seen.
+func (c *Core) Settled() bool { return c.listed == [kinds]bool{true, true, true} }
+
+func (c *Core) wall() time.Time {
+	if c.options.Wall == nil {
+		return c.now
+	}
+	return c.options.Wall(c.now)
+}
+
+// look has a target looked at.
+func (c *Core) look(t *target) {
+	if !t.queued {
+		t.queued = true
+		c.queue = append(c.queue, t)
+	}
+}
+
+// wake has a target looked at later, or earlier than that.
+func (c *Core) wake(t *target, at time.Time) {
+	if t.wakes.IsZero() || at.Before(t.wakes) {
+		t.wakes = at
+		heap.Push(&c.timers, timer{at, t})
+	}
+}
+
+// advance looks at what is queued, as far as requests may be made.
+func (c *Core) advance() {
+	for len(c.timers) > 0 && !c.timers[0].at.After(c.now) {
+		t := heap.Pop(&c.timers).(timer).target
+		t.wakes = time.Time{}
+		c.look(t)
+	}
+	for c.Settled() && len(c.queue) > 0 && len(c.flights) < c.options.InFlight {
+		t := c.queue[0]
+		c.queue = c.queue[1:]
+		t.queued = false
+		if t.ticket == 0 {
+			c.decide(t)
+		}
+	}
+}
+
+// do makes a request about a target, which has no other one under way.
+func (c *Core) do(t *target, action func(Ticket) Action) {
+	c.tickets++
+	t.ticket = c.tickets
+	made := action(t.ticket)
+	c.flights[t.ticket], c.writtenKind[t.ticket] = t, made
+	c.actions = append(c.actions, made)
+}
+
+func (c *Core) answered(e Answered) {
+	t, action := c.flights[e.Ticket], c.writtenKind[e.Ticket]
+	if t == nil {
+		return
+	}
+	delete(c.flights, e.Ticket)
+	delete(c.writtenKind, e.Ticket)
+	t.ticket = 0
+	c.look(t)
+
+	switch a := action.(type) {
+	case Evict:
+		c.evicted(t, e)
+		return
+	case ReadPod:
+		if e.Outcome == OK || e.Outcome == NotFound {
+			t.setPod(e.Pod, c.round[Pods])
+		}
+	case Delete:
+		if e.Outcome == OK || e.Outcome == NotFound {
+			c.evictionGone(a.Eviction)
+		}
+	}
+
+	switch written := e.Written.(type) {
+	case *lifecyclev1alpha1.EvictionRequest:
+		c.seeRequest(written)
+	case *lifecyclev1alpha1.Eviction:
+		c.seeEviction(written)
+	}
+	if e.Outcome == OK || e.Outcome == NotFound {
+		t.failed, t.pause = 0, time.Time{}
+		return
+	}
+	t.failed++
+	t.pause = c.now.Add(backOff(t.failed, firstWrite, lastRetry, t.uid))
+}
+
+// evicted handles the answer to an eviction.
+func (c *Core) evicted(t *target, e Answered) {
+	switch e.Outcome {
+	case OK:
+		c.forgetRefusals(t)
+		t.said = evictedText
+		if t.pod != nil {
+			t.pod.Leaving = true
+		}
+		return
+	case NotFound, Conflict: // another pod may have the name: it is read which
+		t.pod = nil
+	}
+
+	if t.tries++; t.tries == 1 {
+		c.refused++
+	}
+	t.said = e.Message
+	longest := max(lastRetry, time.Duration(c.refused)*perRefused)
+	t.notYet = c.now.Add(max(backOff(t.tries, firstRetry, longest, t.uid), min(e.RetryAfter, lastRetry)))
+}
+
+func (c *Core) forgetRefusals(t *target) {
+	if t.tries > 0 {
+		c.refused--
+	}
+	t.tries, t.notYet = 0, time.Time{}
+}
+
+// sweep drops what a list did not show.
+func (c *Core) sweep(kind Kind) {
+	for _, key := range slices.SortedFunc(maps.Keys(c.targets), compareKeys) {
+		t := c.targets[key]
+		switch kind {
+		case Requests:
+			for name, r := range t.requests {
+				if r.round != c.round[kind] {
+					c.dropRequest(name)
+				}
+			}
+		case Evictions:
+			for name, e := range t.evictions {
+				if e.round != c.round[kind] {
+					c.dropEviction(name)
+				}
+			}
+		case Pods:
+			if t.pod != nil && t.podRound != c.round[kind] {
+				t.pod = nil // it is read
+			}
+		}
+		c.look(t)
+	}
+}
+
+func (c *Core) seeRequest(r *lifecyclev1alpha1.EvictionRequest) {
+	if r.Spec.Target.Pod == nil {
+		return // no version of the API has another target
+	}
+	of, name := r.Spec.Target.Pod, nameOf(r)
+	t := c.targetOf(targetKey{types.NamespacedName{Namespace: r.Namespace, Name: of.Name}, of.UID})
+	if before, ok := c.ofRequest[name]; ok && before != t.targetKey {
+		c.dropRequest(name)
+	}
+	if held := t.requests[name]; held == nil || c.listing[Requests] || !isOlder(r, held.EvictionRequest) {
+		t.requests[name] = &request{r, c.round[Requests]}
+	}
+	c.ofRequest[name] = t.targetKey
+	c.look(t)
+}
+
+func (c *Core) requestGone(r *lifecyclev1alpha1.EvictionRequest) {
+	t := c.targets[c.ofRequest[nameOf(r)]]
+	if t != nil && t.requests[nameOf(r)].UID == r.UID {
+		c.dropRequest(nameOf(r))
+	}
+}
+
+func (c *Core) dropRequest(name types.NamespacedName) {
+	if t := c.targets[c.ofRequest[name]]; t != nil {
+		delete(t.requests, name)
+		c.look(t)
+	}
+	delete(c.ofRequest, name)
+}
+
+func (c *Core) seeEviction(e *lifecyclev1alpha1.Eviction) {
+	if e.Spec.Target.Pod == nil {
+		return
+	}
+	of, name := e.Spec.Target.Pod, nameOf(e)
+	t := c.targetOf(targetKey{types.NamespacedName{Namespace: e.Namespace, Name: of.Name}, of.UID})
+	if before, ok := c.ofEviction[name]; ok && before != t.targetKey {
+		c.dropEviction(name)
+	}
+	if held := t.evictions[name]; held == nil || c.listing[Evictions] || !isOlder(e, held.Eviction) {
+		t.evictions[name] = &eviction{e, c.round[Evictions]}
+	}
+	c.ofEviction[name] = t.targetKey
+	c.look(t)
+}
+
+func (c *Core) evictionGone(e *lifecyclev1alpha1.Eviction) {
+	t := c.targets[c.ofEviction[nameOf(e)]]
+	if t != nil && t.evictions[nameOf(e)].UID == e.UID {
+		c.dropEviction(nameOf(e))
+	}
+}
+
+func (c *Core) dropEviction(name types.NamespacedName) {
+	if t := c.targets[c.ofEviction[name]]; t != nil {
+		delete(t.evictions, name)
+		c.look(t)
+	}
+	delete(c.ofEviction, name)
+}
+
+func (c *Core) targetOf(key targetKey) *target {
+	t := c.targets[key]
+	if t == nil {
+		t = &target{targetKey: key, requests: map[types.NamespacedName]*request{}, evictions: map[types.NamespacedName]*eviction{}}
+		c.targets[key] = t
+	}
+	return t
+}
+
+// isOlder reports whether an object is an earlier version than the one that is held: the answer to
+// a write may come before what watches showed until then.
+func isOlder(o, held metav1.Object) bool {
+	order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), held.GetResourceVersion())
+	return err == nil && order < 0
+}
+
+func nameOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// backOff is first after the first failure, then twice as long each time up to last, and shortened
+// by up to a fifth, by the UID: what failed together does not return together.
+func backOff(tries int, first, last time.Duration, uid types.UID) time.Duration {
+	wait := min(first<<min(tries-1, 20), last)
+	h := fnv.New32a()
+	h.Write([]byte(uid))
+	h.Write([]byte{byte(tries)})
+	return wait - wait*time.Duration(h.Sum32()%200)/1000
+}
+
+// timers are when targets are to be looked at again. A target may have several; one that is due
+// too early changes nothing.
+type timers []timer
+
+type timer struct {
+	at     time.Time
+	target *target
+}
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].at.Before(t[j].at) }
+func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (t *timers) Push(x any)        { *t = append(*t, x.(timer)) }
+func (t *timers) Pop() any {
+	last := (*t)[len(*t)-1]
+	*t = (*t)[:len(*t)-1]
+	return last
+}

@@ -1,0 +1,201 @@
+package faultapi
+
+import (
+	"fmt"
+	"time"
+
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
+)
+
+// send carries out a request of the core, and answers it.
+func (w *World) send(a evictionrequest.Action) {
+	if w.core == nil { // killed at one before
+		return
+	}
+	life := w.life
+	killed := false
+	if w.KillAt > 0 {
+		w.KillAt--
+		killed = w.KillAt == 0
+	}
+	if killed && !w.KillAfter {
+		w.Kill()
+		return
+	}
+	if killed {
+		defer w.Kill()
+	}
+
+	w.after(10*time.Millisecond, func() {
+		lost := w.Faults.Down || w.random.Float64() < w.Faults.Lost
+		answer := evictionrequest.Answered{Outcome: evictionrequest.Failed, Message: "connection refused"}
+		if !lost {
+			answer = w.carryOut(a)
+		}
+		if w.random.Float64() < w.Faults.Unanswered {
+			answer = evictionrequest.Answered{Outcome: evictionrequest.Failed, Message: "timed out"}
+		}
+		answer.Ticket = ticketOf(a)
+		w.after(10*time.Millisecond, func() {
+			if life == w.life {
+				w.step(answer)
+			}
+		})
+	})
+}
+
+func ticketOf(a evictionrequest.Action) evictionrequest.Ticket {
+	switch a := a.(type) {
+	case evictionrequest.ReadPod:
+		return a.Ticket
+	case evictionrequest.Evict:
+		return a.Ticket
+	case evictionrequest.Create:
+		return a.Ticket
+	case evictionrequest.Label:
+		return a.Ticket
+	case evictionrequest.WriteEviction:
+		return a.Ticket
+	case evictionrequest.WriteRequest:
+		return a.Ticket
+	case evictionrequest.Delete:
+		return a.Ticket
+	}
+	panic(fmt.Sprintf("%T", a))
+}
+
+func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
+	w.Requests[fmt.Sprintf("%T", a)]++
+	switch a := a.(type) {
+	case evictionrequest.ReadPod:
+		if p := w.Pod(a.Name.Name); p != nil && p.UID == a.UID {
+			read := evictionrequest.PodOf(p)
+			return evictionrequest.Answered{Pod: &read}
+		}
+		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+	case evictionrequest.Evict:
+		return w.evict(a.Name, a.UID)
+	case evictionrequest.Create:
+		return w.create(a.Eviction)
+	case evictionrequest.Label:
+		return w.update(a.Eviction, func(current metav1.Object) metav1.Object {
+			next := current.(*lifecyclev1alpha1.Eviction).DeepCopy()
+			next.Labels = a.Eviction.Labels
+			return next
+		})
+	case evictionrequest.WriteEviction:
+		return w.update(a.Eviction, func(current metav1.Object) metav1.Object {
+			next := current.(*lifecyclev1alpha1.Eviction).DeepCopy()
+			next.Status = *a.Eviction.Status.DeepCopy()
+			return next
+		})
+	case evictionrequest.WriteRequest:
+		return w.update(a.Request, func(current metav1.Object) metav1.Object {
+			next := current.(*lifecyclev1alpha1.EvictionRequest).DeepCopy()
+			next.Status = *a.Request.Status.DeepCopy()
+			return next
+		})
+	case evictionrequest.Delete:
+		current := w.objects[keyOf(a.Eviction)]
+		if current == nil || current.GetUID() != a.Eviction.UID {
+			return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+		}
+		w.remove(current)
+		w.say("eviction %s is deleted", a.Eviction.Name)
+		return evictionrequest.Answered{}
+	}
+	panic(fmt.Sprintf("%T", a))
+}
+
+func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.Answered {
+	p := w.Pod(name.Name)
+	w.say("evict %s", name.Name)
+	switch {
+	case p == nil:
+		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+	case p.UID != uid:
+		return evictionrequest.Answered{Outcome: evictionrequest.Conflict, Message: "the UID in the precondition is another one"}
+	case w.Refuses[p.Name] != "":
+		return evictionrequest.Answered{Outcome: evictionrequest.Busy, Message: w.Refuses[p.Name]}
+	}
+	w.Evicted[uid]++
+	w.checkEviction(p)
+	w.Terminate(p)
+	return evictionrequest.Answered{}
+}
+
+func (w *World) create(e *lifecyclev1alpha1.Eviction) evictionrequest.Answered {
+	if there := w.objects[keyOf(e)]; there != nil {
+		return evictionrequest.Answered{Written: there}
+	}
+	e = e.DeepCopy()
+	e.Generation, e.Status = 1, lifecyclev1alpha1.EvictionStatus{}
+	if answer, ok := w.validate(e, nil); !ok {
+		return answer
+	}
+	w.write(e)
+	w.say("eviction %s is made", e.Name)
+	return evictionrequest.Answered{Written: e}
+}
+
+func (w *World) update(o metav1.Object, change func(current metav1.Object) metav1.Object) evictionrequest.Answered {
+	current := w.objects[keyOf(o)]
+	switch {
+	case current == nil || current.GetUID() != o.GetUID():
+		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+	case current.GetResourceVersion() != o.GetResourceVersion():
+		return evictionrequest.Answered{Outcome: evictionrequest.Conflict, Message: "another version"}
+	}
+	next := change(current)
+	if answer, ok := w.validate(next, current); !ok {
+		return answer
+	}
+	w.write(next)
+	w.sayWritten(next)
+	return evictionrequest.Answered{Written: next}
+}
+
+func (w *World) validate(next, before metav1.Object) (evictionrequest.Answered, bool) {
+	if w.Validate == nil {
+		return evictionrequest.Answered{}, true
+	}
+	err := w.Validate(next, before)
+	if err == nil {
+		return evictionrequest.Answered{}, true
+	}
+	w.say("refused: %v", err)
+	return evictionrequest.Answered{Outcome: evictionrequest.Failed, Message: err.Error()}, false
+}
+
+// sayWritten tells how an Eviction or a request stands after a write.
+func (w *World) sayWritten(o metav1.Object) {
+	switch o := o.(type) {
+	case *lifecyclev1alpha1.EvictionRequest:
+		w.say("request %s: %s", o.Name, sayConditions(o.Status.Conditions))
+	case *lifecyclev1alpha1.Eviction:
+		text := ""
+		for i, r := range o.Status.TargetResponders {
+			text += fmt.Sprintf(" %s=%s", r.Name, r.State)
+			if said := o.Status.Responders[i]; said.Message != nil {
+				text += fmt.Sprintf(" (%s)", *said.Message)
+			}
+		}
+		for _, r := range o.Status.Requesters {
+			text += fmt.Sprintf(", %s wants %s", r.Name, r.Intent)
+		}
+		w.say("eviction %s:%s; %s", o.Name, text, sayConditions(o.Status.Conditions))
+	}
+}
+
+func sayConditions(conditions []metav1.Condition) (text string) {
+	for _, c := range conditions {
+		if c.Status == metav1.ConditionTrue || text == "" && c.Reason == string(lifecyclev1alpha1.EvictionConditionReasonAwaitingEviction) {
+			text = fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	return text
+}

@@ -1,0 +1,91 @@
+package evictionrequest_test
+
+import (
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/controller/evictionrequest/faultapi"
+)
+
+var lives = flag.Int("lives", 150, "random lives of evictions")
+
+// TestLives: whatever happens, each request is answered in the end, pods that somebody wants gone
+// go, others stay, and no Eviction is left behind.
+func TestLives(t *testing.T) {
+	for seed := range *lives {
+		var lines strings.Builder
+		w := faultapi.New(uint64(seed))
+		w.Trace = func(at time.Time, what string) {
+			fmt.Fprintf(&lines, "%9.1fs %s\n", at.Sub(faultapi.Begin).Seconds(), what)
+		}
+		if wrong := w.Life(60); len(wrong) > 0 {
+			t.Fatalf("seed %d:\n%s\n%s", seed, strings.Join(wrong, "\n"), lines.String())
+		}
+	}
+}
+
+// TestKilledAtEveryRequest kills the controller before and after each of its requests, and starts
+// another one: the pod is evicted once, and the request says so.
+func TestKilledAtEveryRequest(t *testing.T) {
+	for at := 1; ; at++ {
+		killed := false
+		for _, after := range []bool{false, true} {
+			w := faultapi.New(1)
+			w.Refuses["web"] = "disrupted"
+			w.Start()
+			p := w.AddPod("web", false)
+			w.AddRequest("drain", "acme.io/drain", "web", p.UID)
+			w.KillAt, w.KillAfter = at, after
+			w.Run(3 * time.Second)
+			delete(w.Refuses, "web")
+			w.Run(30 * time.Second)
+			if killed = !w.Running(); killed {
+				w.Start()
+			}
+			w.Run(10 * time.Second)
+			if w.Evicted[p.UID] != 1 || w.Pod("web") != nil {
+				t.Errorf("killed at request %d (after it: %t): %d evictions", at, after, w.Evicted[p.UID])
+			}
+			if r := w.Request("drain"); len(r.Status.Conditions) != 2 || r.Status.Conditions[0].Reason != "PodDeleted" {
+				t.Errorf("killed at request %d (after it: %t): %v", at, after, r.Status)
+			}
+		}
+		if !killed {
+			if at < 8 {
+				t.Errorf("only %d requests", at-1)
+			}
+			return
+		}
+	}
+}
+
+// TestManyBlockedPodsMakeNoStorm: thousands of pods that budgets block are tried 50 times a second
+// together, and each of them within a minute of its budget's allowance; few are tried each 5 s.
+func TestManyBlockedPodsMakeNoStorm(t *testing.T) {
+	for _, test := range []struct {
+		pods, mostASecond int
+		within            time.Duration
+	}{{1, 1, 6 * time.Second}, {200, 60, 6 * time.Second}, {1000, 70, 30 * time.Second}} {
+		w := faultapi.New(1)
+		w.Start()
+		for i := range test.pods {
+			name := fmt.Sprintf("p%d", i)
+			w.Refuses[name] = "disrupted"
+			w.AddRequest(name, "acme.io/drain", name, w.AddPod(name, false).UID)
+		}
+		w.Run(3 * time.Minute)
+		before := w.Requests["evictionrequest.Evict"]
+		w.Run(time.Minute)
+		if rate := float64(w.Requests["evictionrequest.Evict"]-before) / 60; rate > float64(test.mostASecond) {
+			t.Errorf("%d pods: %.1f evictions a second", test.pods, rate)
+		}
+		clear(w.Refuses)
+		w.Run(test.within)
+		if left := test.pods - len(w.Evicted); left > 0 {
+			t.Errorf("%d pods: %d have not been evicted %v after their budgets allowed it", test.pods, left, test.within)
+		}
+	}
+}

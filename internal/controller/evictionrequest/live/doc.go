@@ -1,0 +1,2 @@
+// Package live runs the core of EvictionRequests against an API server.
+package live

@@ -1,0 +1,53 @@
+package evictionrequest
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+// decideRequests writes the status of the first request that does not say how its eviction stands.
+func (c *Core) decideRequests(t *target) {
+	names := slices.SortedFunc(maps.Keys(t.requests), func(a, b types.NamespacedName) int { return cmp.Compare(a.Name, b.Name) })
+	for _, name := range names {
+		if next := c.answerOf(t, t.requests[name]); next != nil {
+			c.do(t, func(ticket Ticket) Action { return WriteRequest{ticket, next} })
+			return
+		}
+	}
+}
+
+// answerOf returns a request with the status that it is to have, or nil if it has that.
+func (c *Core) answerOf(t *target, r *request) *lifecyclev1alpha1.EvictionRequest {
+	next := r.DeepCopy()
+	next.Status.ObservedGeneration = ptr.To(max(1, r.Generation))
+	reason, message := t.ending()
+	e := t.current()
+	_, over := t.over()
+	switch {
+	case over, t.invalid() != "", e == nil && !t.wanted():
+	case e != nil: // as the Eviction says, also when it has ended
+		told := meta.FindStatusCondition(e.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
+		if told == nil {
+			return nil
+		}
+		reason, message = lifecyclev1alpha1.EvictionConditionReason(told.Reason), told.Message
+	default:
+		return nil
+	}
+
+	for _, condition := range conditionsOf(reason, message) {
+		condition.ObservedGeneration, condition.LastTransitionTime = r.Generation, *c.stamp()
+		meta.SetStatusCondition(&next.Status.Conditions, condition)
+	}
+	if equality.Semantic.DeepEqual(r.Status, next.Status) {
+		return nil
+	}
+	return next
+}

@@ -1,0 +1,129 @@
+package evictionrequest_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	v1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/berth-k8s/berth/internal/controller/evictionrequest/faultapi"
+)
+
+// TestStories runs testdata/*.txt against an API in virtual time. What a story may say:
+//
+//	story [grace=DURATION]         a new cluster and its controller
+//	pod NAME [grouped]             a pod comes, with the responders given, each "NAME PRIORITY"
+//	end-pod NAME                   its containers end; "terminate NAME": somebody deletes it;
+//	replace NAME                   it is gone at once, and another one has its name
+//	request NAME REQUESTER POD     somebody requests its eviction; uid=UID: of another pod of that name
+//	withdraw NAME; again NAME      the requester changes its mind; "delete NAME": it deletes the request
+//	budget POD MESSAGE             a disruption budget refuses; without a message it allows
+//	respond POD NAME MESSAGE [completes]   another responder reports
+//	down; up                       the API server
+//	kill; start; relist            the controller
+//	run DURATION                   time passes; what happens is the answer
+func TestStories(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := &story{}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string { return s.tell(t, d) })
+	})
+}
+
+type story struct {
+	world *faultapi.World
+	lines strings.Builder
+}
+
+func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
+	if d.Cmd == "story" {
+		s.world = faultapi.New(1)
+		s.world.Trace = func(at time.Time, what string) {
+			fmt.Fprintf(&s.lines, "%7.1fs %s\n", at.Sub(faultapi.Begin).Seconds(), what)
+		}
+		if text := ""; d.HasArg("grace") {
+			d.ScanArgs(t, "grace", &text)
+			s.world.Grace = mustDuration(t, text)
+		}
+		s.world.Start()
+	}
+	w := s.world
+	s.lines.Reset()
+	word := make([]string, 3)
+	for i, arg := range d.CmdArgs {
+		if len(arg.Vals) == 0 && i < len(word) {
+			word[i] = arg.Key
+		}
+	}
+
+	switch d.Cmd {
+	case "story":
+	case "pod":
+		w.AddPod(word[0], d.HasArg("grouped"), respondersOf(t, d.Input)...)
+	case "end-pod":
+		w.EndPod(word[0])
+	case "terminate":
+		w.Terminate(w.Pod(word[0]))
+	case "replace":
+		w.RemovePod(word[0], w.Pod(word[0]).UID)
+		w.AddPod(word[0], false)
+	case "request":
+		uid := ""
+		if d.MaybeScanArgs(t, "uid", &uid); uid == "" {
+			uid = string(w.Pod(word[2]).UID)
+		}
+		w.AddRequest(word[0], word[1], word[2], types.UID(uid))
+	case "withdraw":
+		w.SetIntent(word[0], lifecyclev1alpha1.EvictionRequestIntentWithdrawn)
+	case "again":
+		w.SetIntent(word[0], lifecyclev1alpha1.EvictionRequestIntentEviction)
+	case "delete":
+		w.DeleteRequest(word[0])
+	case "budget":
+		w.Refuses[word[0]] = strings.TrimSpace(d.Input)
+	case "respond":
+		if !w.Respond(word[0], word[1], strings.TrimSpace(d.Input), d.HasArg("completes")) {
+			return "it is not its turn"
+		}
+	case "down", "up":
+		w.Faults.Down = d.Cmd == "down"
+	case "kill":
+		w.Kill()
+	case "start":
+		w.Start()
+	case "relist":
+		w.Relist()
+	case "run":
+		w.Run(mustDuration(t, word[0]))
+	default:
+		return "unknown command " + d.Cmd
+	}
+	return s.lines.String()
+}
+
+func respondersOf(t *testing.T, text string) (list []v1.EvictionResponder) {
+	t.Helper()
+	for line := range strings.Lines(text) {
+		var name string
+		var priority int32
+		if _, err := fmt.Sscan(line, &name, &priority); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		list = append(list, v1.EvictionResponder{Name: name, Priority: ptr.To(priority)})
+	}
+	return list
+}
+
+func mustDuration(t *testing.T, text string) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
