@@ -67,6 +67,7 @@ nightly: golangci ## what is too slow for every change: golangci-lint in all mod
 	@echo "==> random sequences, chaos and clusters, ten times as many"
 	@go test ./internal/engine/decide -run 'TestFastWay' -sequences=100000 -timeout 2h
 	@go test ./internal/engine/cycle -run 'TestChaos' -chaos 100000 -gang-chaos 6000 -timeout 2h
+	@go test ./internal/engine/cycle -run 'TestWhateverATenantStores' -tenants 100000 -timeout 6h
 	@go test ./internal/engine/cycle -run 'TestARestart' -restarts 20000 -timeout 2h
 	@go test ./internal/scheduler/live -run 'TestNoPodSleeps' -wake 5000 -timeout 2h
 	@go test ./internal/controller/eviction -eviction.seeds 100000 -timeout 2h

@@ -2,6 +2,7 @@ package cycle_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -20,28 +21,63 @@ import (
 // What is unique about their text is in no other's, so nothing of it is known from before.
 //
 // They are there so that the test finds a safeguard that is taken out. These were, one at a time,
-// and each turned the test red: compilation beside attempts (expressionsAndPods); the limit of an
-// attempt's effort, and counting looks at budgets (budgetsAndPods); selectsTooMuch (termsAndPods);
-// the limits of claims and volumes (claimsAndVolumes); selectors that are read once, and values in
-// a hash table (longBudgetsAndPods).
-var combinations = []func(unique string) []Event{expressionsAndPods, budgetsAndPods, termsAndPods, claimsAndVolumes, longBudgetsAndPods, longTermsThatWait}
+// and each turned the test red: compilation beside attempts, and the length of what is compiled
+// (expressionsAndPods); the limit of an attempt's searches, that all nodes share it, and counting
+// constraints (hardClaims); the limit of an attempt's effort, and counting looks at budgets
+// (budgetsAndPods); selectsTooMuch (termsAndPods); the limits of claims and volumes
+// (claimsAndVolumes); selectors that are read once, and values in a hash table
+// (longBudgetsAndPods).
+var combinations = []func(unique string) []Event{
+	expressionsAndPods, hardClaims, budgetsAndPods, termsAndPods, claimsAndVolumes, longBudgetsAndPods, longTermsThatWait,
+}
 
 // expressionsAndPods are claims that select devices by expressions of the greatest length, and pods
-// that wait for them.
+// that wait for them: one for a claim that is compiled, one for more than is compiled.
 func expressionsAndPods(unique string) (all []Event) {
-	for i := range 8 {
-		claim := &resourcev1.ResourceClaim{ObjectMeta: ofTenant("long", i)}
-		request := resourcev1.DeviceRequest{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
-			DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1,
-		}}
-		for k := range 16 {
+	var names []string
+	for i, expressions := range []int{8, 16, 16, 16, 16, 16, 16, 16} {
+		claim := aClaimForDevices("long", i, 1)
+		exactly := claim.Spec.Devices.Requests[0].Exactly
+		for k := range expressions {
 			text := fmt.Sprintf(`device.driver != "%s-%d-%d"`, unique, i, k) + strings.Repeat(` && device.driver != "x"`, 400)
-			request.Exactly.Selectors = append(request.Exactly.Selectors, resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: text}})
+			exactly.Selectors = append(exactly.Selectors, resourcev1.DeviceSelector{CEL: &resourcev1.CELDeviceSelector{Expression: text}})
 		}
-		claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{request}
+		all, names = append(all, Seen{ResourceClaims, claim}), append(names, claim.Name)
+	}
+	return append(all, Seen{Pods, using(ResourceClaims, names[:1], 0)}, Seen{Pods, using(ResourceClaims, names, 1)})
+}
+
+// hardClaims are claims for more devices alike than any node has, which is known when all
+// combinations are tried, and pods that wait for them. Two have as many constraints as there is
+// room for, two as many requests and alternatives, each of which makes every try dearer.
+func hardClaims(unique string) (all []Event) {
+	constraint := func(attribute resourcev1.FullyQualifiedName) resourcev1.DeviceConstraint {
+		return resourcev1.DeviceConstraint{MatchAttribute: &attribute}
+	}
+	for i := range 4 {
+		claim := aClaimForDevices("hard", i, devicesOfHard/2+1)
+		of := &claim.Spec.Devices
+		of.Requests[0].Name = fmt.Sprint(unique, i) // what was found for others does not help
+		if i%2 == 1 {
+			of.Constraints = slices.Repeat([]resourcev1.DeviceConstraint{constraint("gpu.example.com/of")}, 31)
+		}
+		of.Constraints = append(of.Constraints, constraint("gpu.example.com/half"))
+		if i >= 2 {
+			one := resourcev1.DeviceSubRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1}
+			many := resourcev1.DeviceRequest{Name: of.Requests[0].Name, FirstAvailable: slices.Repeat([]resourcev1.DeviceSubRequest{one}, 8)}
+			of.Requests = slices.Repeat([]resourcev1.DeviceRequest{many}, 32)
+		}
 		all = append(all, Seen{ResourceClaims, claim}, Seen{Pods, using(ResourceClaims, []string{claim.Name}, uint64(i))})
 	}
 	return all
+}
+
+func aClaimForDevices(name string, i int, count int64) *resourcev1.ResourceClaim {
+	claim := &resourcev1.ResourceClaim{ObjectMeta: ofTenant(name, i)}
+	claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
+		DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: count,
+	}}}
+	return claim
 }
 
 // budgetsAndPods are thousands of budgets, and as many pods with labels of their own for others to

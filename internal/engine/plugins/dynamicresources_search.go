@@ -59,7 +59,7 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 		return failed
 	}
 	began := a.limit.spent.Load()
-	if a.limit.spendCost(costOfSearch) { // the nodes of which nothing is known yet are not searched any more
+	if begin, _ := costOfSearching(open, 0); a.limit.spendCost(begin) { // the nodes of which nothing is known yet are not searched any more
 		return timedOut(n)
 	}
 	found, final := a.searchDevices(n, open)
@@ -185,7 +185,8 @@ func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.Reso
 		return timedOut(n), false
 	}
 
-	ctx := &searchContext{context.Background(), &a.limit, 1 + on.devices/devicesPerCost, expressions}
+	_, step := costOfSearching(open, on.devices)
+	ctx := &searchContext{context.Background(), &a.limit, step, expressions}
 	results, err := on.allocator.Allocate(ctx, n.Object(), open)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):

@@ -50,7 +50,11 @@ type requiredTerms struct {
 var lastRequired lastRead[v1.NodeSelector, requiredTerms]
 
 func readRequired(required *v1.NodeSelector) requiredTerms {
-	terms, _ := lastRequired.readOnce(required, len(required.NodeSelectorTerms), func() (requiredTerms, error) {
+	parts := 0
+	for i := range required.NodeSelectorTerms {
+		parts += partsOf(&required.NodeSelectorTerms[i])
+	}
+	terms, _ := lastRequired.readOnce(required, parts, func() (requiredTerms, error) {
 		names, narrow := namedNodes(required)
 		return requiredTerms{indexTerms(readNodeTerms(required), nil), names, narrow}, nil
 	})
@@ -66,11 +70,20 @@ type lastRead[From, To any] struct {
 	err   error
 }
 
-// worthKeeping is from how many terms on what was read of them is kept.
+// worthKeeping is from how many terms, requirements and values on what was read of them is kept.
 const worthKeeping = 100
 
-func (l *lastRead[From, To]) readOnce(from *From, terms int, read func() (To, error)) (To, error) {
-	if terms < worthKeeping {
+// partsOf counts what there is to read of a term.
+func partsOf(term *v1.NodeSelectorTerm) int {
+	parts := 1 + len(term.MatchFields)
+	for i := range term.MatchExpressions {
+		parts += 1 + len(term.MatchExpressions[i].Values)
+	}
+	return parts
+}
+
+func (l *lastRead[From, To]) readOnce(from *From, parts int, read func() (To, error)) (To, error) {
+	if parts < worthKeeping {
 		return read()
 	}
 	l.mutex.Lock()
@@ -249,7 +262,11 @@ func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 		first = &preferred[0]
 	}
 
-	all, err := pl.preferred.readOnce(first, len(preferred), read)
+	parts := 0
+	for i := range preferred {
+		parts += partsOf(&preferred[i].Preference)
+	}
+	all, err := pl.preferred.readOnce(first, parts, read)
 	if err != nil {
 		return Scoring{Err: err}
 	}
@@ -305,6 +322,9 @@ func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
 			short[i].Values = short[i].Values[:min(len(short[i].Values), mostValuesWorded)]
 		}
 		list[invalid].Preference.MatchExpressions = short
+		for i := range invalid { // the library leaves them out, but counts them
+			list[i].Weight = 0
+		}
 	}
 
 	_, err := nodeaffinity.NewPreferredSchedulingTerms(list)

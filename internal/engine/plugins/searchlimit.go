@@ -27,7 +27,7 @@ const searchCost = time.Microsecond
 // longestSearch bounds the limit itself, whatever is configured: while a goroutine searches, no
 // other pod is decided. What was found on a node is kept, so the pod's next attempt goes on from
 // there. An attempt may search twice, see attempt.mustRetry.
-const longestSearch = 50 * time.Millisecond
+const longestSearch = 30 * time.Millisecond
 
 // boundedSearch is how long a search may take if this much is configured; 0 configures no limit. A
 // limit that is configured is strict: beyond it the attempt fails, as upstream's does. The other
@@ -47,15 +47,61 @@ func (l *searchLimit) spendCost(cost int64) (over bool) {
 
 func (l *searchLimit) isExceeded(spent int64) bool { return spent > l.most && l.most > 0 }
 
-// What a search costs: costOfSearch for a node; for each step, 1 and another 1 for every
-// devicesPerCost devices; for an expression, costOfExpression and 1 for every expressionCostsEach
-// of its cost in the API server's units.
+// What a search costs: costOfSearch for a node and 1 for every requestsPerCost requests and
+// alternatives; for each step, 1 and another 1 for every checksPerCost checks of devices; for an
+// expression, costOfExpression and 1 for every expressionCostsEach of its cost in the API server's
+// units.
 const (
 	costOfSearch        = 20
-	devicesPerCost      = 4
+	requestsPerCost     = 4
+	checksPerCost       = 16
 	expressionCostsEach = 10
 	costOfExpression    = 3
 )
+
+// What it takes to find out that a device is no further use, in checks. A step may do so for every
+// device of the node.
+const (
+	checksOfDevice     = 4
+	checksOfConstraint = 4 // also on the way back
+	checksOfNames      = 4 // of a constraint: requests are compared by their names
+	checksOfCapacity   = 8
+	tolerationsPerMany = 4
+)
+
+// costOfSearching is the cost of beginning a search for claims, and of each of its steps. A claim
+// has room for 32 requests with 8 alternatives and for 32 constraints.
+func costOfSearching(open []*resourcev1.ResourceClaim, devices int64) (begin, step int64) {
+	requests, most := 0, 0
+	for _, claim := range open {
+		checks, dearest := checksOfDevice, 0
+		for i := range claim.Spec.Devices.Constraints {
+			if checks += checksOfConstraint; len(claim.Spec.Devices.Constraints[i].Requests) > 0 {
+				checks += checksOfNames
+			}
+		}
+		for i := range claim.Spec.Devices.Requests {
+			r := &claim.Spec.Devices.Requests[i]
+			requests += 1 + len(r.FirstAvailable)
+			if r.Exactly != nil {
+				dearest = max(dearest, checksOfRequest(r.Exactly.Capacity, r.Exactly.Tolerations))
+			}
+			for j := range r.FirstAvailable {
+				dearest = max(dearest, checksOfRequest(r.FirstAvailable[j].Capacity, r.FirstAvailable[j].Tolerations))
+			}
+		}
+		most = max(most, checks+dearest)
+	}
+	return costOfSearch + int64(requests/requestsPerCost), 1 + devices*int64(most)/checksPerCost
+}
+
+func checksOfRequest(of *resourcev1.CapacityRequirements, tolerations []resourcev1.DeviceToleration) int {
+	checks := len(tolerations) / tolerationsPerMany
+	if of != nil {
+		checks += checksOfCapacity * len(of.Requests)
+	}
+	return checks
+}
 
 // heavyExpression is the cost from which on an estimate is not taken: it is made for the largest
 // device that the API server accepts, and real ones may cost a thousandth of that.

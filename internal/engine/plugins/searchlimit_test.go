@@ -125,13 +125,13 @@ func TestWhatAnExpressionCostsDependsOnTheDevice(t *testing.T) {
 // TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn: evaluated for each of very many devices it
 // would exceed the limit. The first device is enough.
 func TestFindingOutWhatAnExpressionCostsIsNoSearchOfItsOwn(t *testing.T) {
-	const expression = `device.attributes.all(k, device.attributes.all(l, device.attributes.all(m, true)))`
+	const expression = `device.attributes.all(k, device.attributes.all(l, true))`
 	c, d := cluster.New(), newDynamicResources(t)
 	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	slice := sliceOfUnlike("a", 128)
 	for i := range slice.Spec.Devices {
-		for j := range 20 {
+		for j := range 31 {
 			slice.Spec.Devices[i].Attributes[resourcev1.QualifiedName(fmt.Sprintf("%d.example.com/a", j))] = resourcev1.DeviceAttribute{IntValue: new(int64(1))}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -73,16 +74,13 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 	}
 
 	many := g.many(v.Type(), room)
+	if next.of == anItem {
+		return appendItems(v, many, room, func(one reflect.Value) int { return g.grow(one, rest, room/many) })
+	}
+	if v.IsNil() {
+		v.Set(reflect.MakeMap(v.Type()))
+	}
 	for i := 0; i < many && used < room; i++ {
-		if next.of == anItem {
-			one := reflect.New(v.Type().Elem()).Elem()
-			used += 8 + g.grow(one, rest, room/many)
-			v.Set(reflect.Append(v, one))
-			continue
-		}
-		if v.IsNil() {
-			v.Set(reflect.MakeMap(v.Type()))
-		}
 		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
 		if next.of == aKey {
 			used += g.grow(key, rest, room/many) + g.fill(value, "", mostDepth-1)
@@ -90,6 +88,19 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 			used += g.fill(key, "", mostDepth-1) + g.grow(value, rest, room/many)
 		}
 		v.SetMapIndex(key, value)
+	}
+	return used
+}
+
+// appendItems appends so many items to a list, or as many as there is room for, and returns what
+// they use. Items are made in place: a list may have a hundred thousand.
+func appendItems(v reflect.Value, most, room int, fill func(reflect.Value) int) (used int) {
+	for i := 0; i < most && used < room; i++ {
+		if v.Len() == v.Cap() {
+			v.Grow(v.Len() + 1)
+		}
+		v.SetLen(v.Len() + 1)
+		used += 8 + fill(v.Index(v.Len()-1))
 	}
 	return used
 }
@@ -107,13 +118,8 @@ func (g *Generator) growLast(v reflect.Value, room int) (used int) {
 		v.Set(reflect.ValueOf(runtime.RawExtension{Raw: []byte(raw)}))
 		used = len(raw)
 	case reflect.Slice:
-		list := reflect.MakeSlice(v.Type(), 0, 0)
-		for i := 0; i < most && used < room; i++ {
-			one := reflect.New(v.Type().Elem()).Elem()
-			used += 8 + g.fill(one, "", mostDepth-2)
-			list = reflect.Append(list, one)
-		}
-		v.Set(list)
+		v.SetZero()
+		used = appendItems(v, most, room, func(one reflect.Value) int { return g.fill(one, "", mostDepth-2) })
 	case reflect.Map:
 		all := reflect.MakeMap(v.Type())
 		for i := 0; i < most && used < room; i++ {
@@ -155,9 +161,6 @@ const mostDepth = 7
 
 // fill gives a field short content: lists of one or two items.
 func (g *Generator) fill(v reflect.Value, field string, depth int) (used int) {
-	if leaves[v.Type()] || v.Type() == rawExtension {
-		return g.fillLeaf(v)
-	}
 	switch v.Kind() {
 	case reflect.Pointer:
 		if depth < mostDepth && g.IntN(2) == 0 {
@@ -166,13 +169,12 @@ func (g *Generator) fill(v reflect.Value, field string, depth int) (used int) {
 			v.Set(one)
 		}
 	case reflect.Struct:
+		if leaves[v.Type()] || v.Type() == rawExtension {
+			return g.fillLeaf(v)
+		}
 		used = g.fillFields(v, depth, true)
 	case reflect.Slice:
-		for range 1 + g.IntN(2) {
-			one := reflect.New(v.Type().Elem()).Elem()
-			used += 8 + g.fill(one, field, depth+1)
-			v.Set(reflect.Append(v, one))
-		}
+		used = appendItems(v, 1+g.IntN(2), mostText, func(one reflect.Value) int { return g.fill(one, field, depth+1) })
 	case reflect.Map:
 		all := reflect.MakeMap(v.Type())
 		for range 1 + g.IntN(2) {
@@ -256,21 +258,28 @@ func (g *Generator) fillLeaf(v reflect.Value) int {
 // word returns a value of a field: one of those that its type has, one that others use, or one that
 // nobody else does.
 func (g *Generator) word(t reflect.Type, field string) string {
-	if of := words[t]; of != nil {
-		return of[g.IntN(len(of))]
+	if t != plainText {
+		if of := words[t]; of != nil {
+			return of[g.IntN(len(of))]
+		}
 	}
-	if of := byField[field]; of != nil {
-		return of[g.IntN(len(of))]
+	if field != "" {
+		if of := byField[field]; of != nil {
+			return of[g.IntN(len(of))]
+		}
+		if referring[field] && g.IntN(4) > 0 {
+			return "o-" + strconv.Itoa(g.IntN(objects))
+		}
 	}
-	switch {
-	case referring[field] && g.IntN(4) > 0:
-		return fmt.Sprint("o-", g.IntN(objects))
-	case g.IntN(100) < g.Known:
+	if g.IntN(100) < g.Known {
 		return known[g.IntN(len(known))]
 	}
+
 	g.made++
-	return fmt.Sprintf("%s-%x", g.Prefix, g.made)
+	return g.Prefix + "-" + strconv.FormatInt(int64(g.made), 36)
 }
+
+var plainText = reflect.TypeFor[string]()
 
 // known are words that nodes and pods of others have.
 var known = []string{"app", "app-1", "app-2", "k0", "k1", "k19", "0", "1", v1.LabelHostname, v1.LabelTopologyZone,

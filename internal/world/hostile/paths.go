@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,8 +75,14 @@ func byTheServer(t reflect.Type, field string) bool {
 	return (top || t == reflect.TypeFor[metav1.ObjectMeta]()) && slices.Contains(ofTheServer, field)
 }
 
+// pathsKnown has the paths by kind: a pod has thousands.
+var pathsKnown sync.Map
+
 // Paths returns the paths to all fields of a kind that may be of any length.
 func Paths(kind Kind) (all []Path) {
+	if known, is := pathsKnown.Load(kind.Name); is {
+		return known.([]Path)
+	}
 	var follow func(t reflect.Type, to Path, within []reflect.Type)
 	follow = func(t reflect.Type, to Path, within []reflect.Type) {
 		if t == rawExtension {
@@ -112,5 +119,6 @@ func Paths(kind Kind) (all []Path) {
 	}
 
 	follow(reflect.TypeOf(kind.New()).Elem(), nil, nil)
+	pathsKnown.Store(kind.Name, all)
 	return all
 }
