@@ -134,6 +134,7 @@ func TestFragmentationArgsAreValidated(t *testing.T) {
 	}{
 		{FragmentationArgs{}, ""},
 		{FragmentationArgs{Unit: -1}, "args.unit: Invalid value: -1: must be at least 1"},
+		{FragmentationArgs{NearPercent: 101}, "args.nearPercent: Invalid value: 101: not in valid range [1, 100]"},
 		{FragmentationArgs{HalfLife: 7}, "args.halfLife: Invalid value: 7: must be at least 8"},
 		{FragmentationArgs{Resource: "a b"}, "args.resource: Invalid value: \"a b\": name part must consist of"},
 		{FragmentationArgs{Tasks: []FragmentationTask{{}}}, "args.tasks[0].requests: Required value: must name what a pod requests"},

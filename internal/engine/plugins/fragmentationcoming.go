@@ -23,8 +23,9 @@ type Learner interface {
 // coming is what comes: given, or learnt from the pods that were placed. What was learnt is put to
 // use from time to time, because every node has to be scored anew then.
 type coming struct {
-	devices fragmentation.Devices
-	given   bool
+	devices     fragmentation.Devices
+	nearPercent int64
+	given       bool
 
 	mutex  sync.Mutex
 	shapes map[comingKey]*comingShape
@@ -81,11 +82,13 @@ const (
 	firstLearning = 16
 	rarer         = 4
 	mostLearning  = 4096
+	// thoroughFrom is how many pods have to be known before their sample is worth much effort.
+	thoroughFrom = 1024
 )
 
 func newComing(args *FragmentationArgs, devices fragmentation.Devices) *coming {
 	c := &coming{
-		devices: devices, given: len(args.Tasks) > 0, shapes: map[comingKey]*comingShape{},
+		devices: devices, nearPercent: args.NearPercent, given: len(args.Tasks) > 0, shapes: map[comingKey]*comingShape{},
 		next: firstLearning, every: args.HalfLife / fadings,
 	}
 	c.fading = c.every
@@ -192,7 +195,7 @@ func (c *coming) currentFuture(f *Fragmentation, in *cluster.Cluster) *future {
 		c.readCluster(f, in)
 	}
 	c.numbers++
-	c.current = c.newFuture()
+	c.current = c.newFuture(f, in)
 	return c.current
 }
 
@@ -222,7 +225,7 @@ type future struct {
 	labels   int                               // about how many byLabels has; see mostLabels
 }
 
-func (c *coming) newFuture() *future {
+func (c *coming) newFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	u := &future{number: c.numbers, devices: c.devices, outlooks: map[string]*fragmentation.Outlook{}}
 	var tasks []fragmentation.Task
 	for _, key := range c.sortedShapes() {
@@ -232,8 +235,30 @@ func (c *coming) newFuture() *future {
 	for i, t := range fragmentation.Weigh(tasks) {
 		u.shapes[i].task = t
 	}
-	u.far = fragmentation.NewRemainders(tasks, c.devices)
+	conditions := fragmentation.Conditions{
+		CPU: c.cpuPerDevice(f, in), NearPercent: c.nearPercent, Rounds: fragmentation.ThoroughRounds,
+	}
+	if !c.given && c.seen < thoroughFrom {
+		conditions.Rounds = fragmentation.QuickRounds
+	}
+	u.far = fragmentation.NewRemainders(fragmentation.Weigh(tasks), c.devices, conditions)
 	return u
+}
+
+// cpuPerDevice is how much CPU the nodes with devices have for each of them.
+func (c *coming) cpuPerDevice(f *Fragmentation, in *cluster.Cluster) int64 {
+	var cpu, devices int64
+	for _, n := range in.SortedNodes() {
+		if own := n.Size.Scalars[f.resource] / c.devices.Unit; own > 0 {
+			cpu += n.Size.MilliCPU
+			devices += own
+		}
+	}
+	if devices == 0 {
+		const plenty = 1 << 30
+		return plenty
+	}
+	return cpu / devices
 }
 
 // mostLabels bounds how many sets of labels are remembered: each cluster that a plan is made on has
