@@ -107,7 +107,7 @@ func TestPlayCountsCPU(t *testing.T) {
 }
 
 // TestPlayKeepsRoomForShares: a share of 810 leaves 190 behind, and a pair of 470 only 60. More is
-// placed in the end where some of 470 have devices of their own early, so that fewer of 810 find one.
+// placed in the end where some of 470 have devices of their own early: fewer of 810 find one then.
 func TestPlayKeepsRoomForShares(t *testing.T) {
 	tasks := Weigh([]Task{
 		{Amount: 810, Weight: 215}, {Amount: 470, Weight: 152}, {Amount: 1000, Weight: 77},

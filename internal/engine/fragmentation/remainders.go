@@ -19,8 +19,8 @@ type Conditions struct {
 	Rounds      int   // see QuickRounds
 }
 
-// With more rounds than ThoroughRounds, or more devices, the result changes by less than chance does
-// from one order of arrival to another. QuickRounds do for tasks that are known roughly.
+// With more rounds than ThoroughRounds, or more devices, the result changes by less than chance
+// does from one order of arrival to another. QuickRounds do for tasks that are known roughly.
 const (
 	ThoroughRounds = 60
 	QuickRounds    = 10
@@ -31,8 +31,8 @@ const (
 	demand = 130
 	// priorDevices is for how many devices the first guess counts.
 	priorDevices = 3
-	// usableCPU is the part of the CPU that can be used before nodes have too little for what comes,
-	// in sixteenths.
+	// usableCPU is the part of the CPU that can be used before nodes have too little for what
+	// comes, in sixteenths.
 	usableCPU = 15
 )
 

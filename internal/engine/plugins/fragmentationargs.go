@@ -22,8 +22,8 @@ type FragmentationArgs struct {
 	Tasks []FragmentationTask `json:"tasks,omitempty"`
 	// HalfLife is after how many pods what was learnt of a pod counts for half. Default: 16384.
 	HalfLife int64 `json:"halfLife,omitempty"`
-	// NearPercent is how much what the next pod can use counts, compared with what will be left over
-	// in the end. Less is better where pods are moved to make room for the next one. Default: 100.
+	// NearPercent is how much what the next pod can use counts, compared with what will be left
+	// over in the end. Less is better where pods are moved to make room for the next. Default: 100.
 	NearPercent int64 `json:"nearPercent,omitempty"`
 }
 
