@@ -2,6 +2,8 @@ package plugins
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -243,6 +245,37 @@ func (c *coming) newFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	}
 	u.far = fragmentation.NewRemainders(fragmentation.Weigh(tasks), c.devices, conditions)
 	return u
+}
+
+// mostDescribed is how many amounts are named of what comes.
+const mostDescribed = 4
+
+// describe says what comes: the amounts that pods want of devices, those that most want first.
+func (u *future) describe(given bool) string {
+	weights, all := map[int64]int64{}, int64(0)
+	for i := range u.shapes {
+		if t := &u.shapes[i].task; t.Amount > 0 {
+			weights[t.Amount] += t.Weight
+			all += t.Weight
+		}
+	}
+	amounts := slices.SortedFunc(maps.Keys(weights), func(a, b int64) int {
+		return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a, b))
+	})
+
+	how := "learnt"
+	if given {
+		how = "given"
+	}
+	if len(amounts) == 0 {
+		return "; what comes is " + how + ": no pod that wants devices"
+	}
+	var parts []string
+	for _, amount := range amounts[:min(len(amounts), mostDescribed)] {
+		devices := float64(amount) / float64(u.devices.Whole())
+		parts = append(parts, fmt.Sprintf("%.0f %% want %.4g", 100*float64(weights[amount])/float64(all), devices))
+	}
+	return "; what comes is " + how + ": of the pods with devices, " + strings.Join(parts, ", ")
 }
 
 // cpuPerDevice is how much CPU the nodes with devices have for each of them.
