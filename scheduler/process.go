@@ -205,6 +205,7 @@ func (p *process) runUntilDone(ctx context.Context, first *loaded, events kubern
 		return err
 	}
 	p.recorder.Watch(p.scheduler.Sizes)
+	p.recorder.WatchDevices(p.scheduler.Look)
 	// Health is served before plugins wait for their informers: an API server that is slow must not
 	// have the kubelet restart the scheduler again and again.
 	tellers.Go(func() { p.server.Run(telling, p.newEndpoints(), p.asking) })

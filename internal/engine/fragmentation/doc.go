@@ -13,7 +13,9 @@
 //   - far: what of a device will be left in the end, when no task fits any more. The first term
 //     looks one task ahead and cannot tell a remainder that a common share fills exactly from one
 //     that it fills badly. [Remainders] finds the expected remainder by playing on: it fills
-//     devices with tasks drawn from the distribution, by its own values, and corrects these.
+//     devices with tasks drawn from the distribution, by its own values, corrects these, and keeps
+//     those with which most was placed. That is more than a mean of what was left: where some tasks
+//     leave much behind wherever they are, room for others is kept beside others.
 //
 // A placement costs what it takes from the worth of its node. That depends on the node alone, so
 // that a cache of costs has to look again only at nodes whose pods changed.

@@ -7,7 +7,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-var gpus = Devices{Unit: 1000}
+var (
+	gpus   = Devices{Unit: 1000}
+	plenty = Conditions{CPU: 1 << 30, NearPercent: 100, Rounds: ThoroughRounds}
+)
 
 func drawTasks(t *rapid.T) []Task {
 	var tasks []Task
@@ -29,7 +32,7 @@ func TestCostIsTheDifferenceOfWorth(t *testing.T) {
 		for i := range left {
 			left[i] = int64(i*7%13) * one
 		}
-		o := NewOutlook(Weigh(tasks), gpus, &Remainders{left: left})
+		o := NewOutlook(Weigh(tasks), gpus, &Remainders{left, rapid.SampledFrom([]int64{25, 100}).Draw(t, "near")})
 		r := &Room{CPU: rapid.Int64Range(0, 30).Draw(t, "free cpu"), Memory: rapid.Int64Range(0, 30).Draw(t, "free memory"), WholeCPU: 30}
 		for range rapid.IntRange(0, 4).Draw(t, "devices") {
 			r.Devices = append(r.Devices, rapid.SampledFrom([]int64{0, 190, 350, 650, 1000}).Draw(t, "free"))
@@ -78,11 +81,43 @@ func placements(r *Room, t *Task) (all []*Room) {
 // filled, and one with 300 free never.
 func TestRemaindersTellGoodFromBad(t *testing.T) {
 	tasks := []Task{{Amount: 650, Weight: 1}, {Amount: 350, Weight: 1}}
-	r := NewRemainders(tasks, gpus)
+	r := NewRemainders(tasks, gpus, plenty)
 	if good, bad := r.Left(350), r.Left(300); good > 200 || bad != 300 {
 		t.Errorf("of 350 that are free %d thousandths are left, of 300 %d; want at most 200, and 300", good, bad)
 	}
-	if again := NewRemainders(tasks, gpus); !slices.Equal(again.left, r.left) {
+	if again := NewRemainders(tasks, gpus, plenty); !slices.Equal(again.left, r.left) {
 		t.Error("the same tasks have other remainders the second time")
+	}
+}
+
+// TestPlayCountsCPU: where there is CPU for one share of 500 for each device, half is placed.
+func TestPlayCountsCPU(t *testing.T) {
+	tasks := []Task{{Amount: 500, CPU: 4000, Weight: one}}
+	short := plenty
+	short.CPU = 4000 * 16 / usableCPU
+	for _, test := range []struct {
+		conditions Conditions
+		want       int64
+	}{{plenty, 1000}, {short, 500}} {
+		g := newGame(tasks, 1000, &test.conditions)
+		if placed := g.playRound(g.drawArrivals(playedDevices), playedDevices) / playedDevices; placed > test.want || placed < test.want-5 {
+			t.Errorf("with %d of CPU, %d thousandths of a device are placed, want %d", test.conditions.CPU, placed, test.want)
+		}
+	}
+}
+
+// TestPlayKeepsRoomForShares: a share of 810 leaves 190 behind, and a pair of 470 only 60. More is
+// placed in the end where some of 470 have devices of their own early: fewer of 810 find one then.
+func TestPlayKeepsRoomForShares(t *testing.T) {
+	tasks := Weigh([]Task{
+		{Amount: 810, Weight: 215}, {Amount: 470, Weight: 152}, {Amount: 1000, Weight: 77},
+		{Amount: 320, Weight: 66}, {Amount: 650, Weight: 57}, {Amount: 460, Weight: 29}, {Amount: 230, Weight: 28},
+	})
+	g := newGame(tasks, 1000, &plenty)
+	arrivals := g.drawArrivals(playedDevices)
+	first := g.playRound(arrivals, playedDevices)
+	g.search(ThoroughRounds)
+	if searched := g.playRound(arrivals, playedDevices); searched*1000 < first*1005 {
+		t.Errorf("with the values found %d is placed, with the first guess %d", searched, first)
 	}
 }

@@ -32,7 +32,7 @@ type Outlook struct {
 	cpus, memories []int64
 	// A row for each number of cpus and of memories that are free, made when it is first needed. In
 	// a row, the weights of the tasks for which these suffice: those that want a share of at most a
-	// size, and then those that want at most so many whole devices.
+	// size, and then those that want at most so many whole devices; as far as the near term counts.
 	rows   []atomic.Pointer[[]int64]
 	width  int
 	sizes  int     // of shares
@@ -106,6 +106,9 @@ func (o *Outlook) fillRow(row []int64, cpu, memory int64) {
 	for i := o.sizes + 2; i < len(row); i++ {
 		row[i] += row[i-1]
 	}
+	for i := range row {
+		row[i] = row[i] * o.far.nearPercent / 100
+	}
 }
 
 // view is the worth of a node with so much CPU and memory, as a function of its devices.
@@ -165,12 +168,18 @@ type Terms struct {
 
 // Worth values what is free on a node.
 func (o *Outlook) Worth(r *Room) int64 {
-	t := o.Terms(r)
+	t := o.weighTerms(r)
 	return t.Near - farWeight*t.Far - t.Imbalance
 }
 
-// Terms values what is free on a node, term by term.
-func (o *Outlook) Terms(r *Room) (t Terms) {
+// Terms values what is free on a node, term by term, each as if it counted in full.
+func (o *Outlook) Terms(r *Room) Terms {
+	t := o.weighTerms(r)
+	t.Near = t.Near * 100 / o.far.nearPercent
+	return t
+}
+
+func (o *Outlook) weighTerms(r *Room) (t Terms) {
 	v := o.viewOf(r.CPU, r.Memory)
 	var whole, sum int64
 	for _, free := range r.Devices {

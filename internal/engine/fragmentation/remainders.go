@@ -1,7 +1,6 @@
 package fragmentation
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 )
@@ -9,36 +8,56 @@ import (
 // Remainders are, by how much of a device is free, how much of it is expected to be left when no
 // task fits any more, in steps times one.
 type Remainders struct {
-	left []int64
+	left        []int64
+	nearPercent int64 // how much the near term counts
 }
 
-// How long is played on. With more devices or rounds the values change by less than chance does
-// from one order of arrival to another.
+// Conditions say under which tasks are played.
+type Conditions struct {
+	CPU         int64 // of the nodes, for each device
+	NearPercent int64 // how much the near term counts
+	Rounds      int   // see QuickRounds
+}
+
+// With more rounds than ThoroughRounds, or more devices, the result changes by less than chance
+// does from one order of arrival to another. QuickRounds do for tasks that are known roughly.
 const (
-	playedDevices = 4000
-	playedRounds  = 10
+	ThoroughRounds = 60
+	QuickRounds    = 10
+	playedDevices  = 2000
+	learntDevices  = 1000
 	// demand is how much all tasks together want of the devices, in per cent: more than there is,
 	// so that in the end whatever fits somewhere has come.
 	demand = 130
 	// priorDevices is for how many devices the first guess counts.
 	priorDevices = 3
+	// usableCPU is the part of the CPU that can be used before nodes have too little for what
+	// comes, in sixteenths.
+	usableCPU = 15
 )
 
 // NewRemainders plays on with these tasks. It is deterministic.
-func NewRemainders(tasks []Task, devices Devices) *Remainders {
-	g := newGame(tasks, devices.Whole())
-	if g.total == 0 {
-		return &Remainders{left: g.value}
+func NewRemainders(tasks []Task, devices Devices, conditions Conditions) *Remainders {
+	g := newGame(tasks, devices.Whole(), &conditions)
+	if g.wanted == 0 {
+		return &Remainders{g.value, conditions.NearPercent}
 	}
-	best, least := []int64(nil), int64(math.MaxInt64)
-	for range playedRounds {
-		g.playRound()
-		if left := g.leftOver(); left < least { // corrected values need not be better ones
-			best, least = slices.Clone(g.value), left
+	g.search(conditions.Rounds)
+	return &Remainders{g.value, conditions.NearPercent}
+}
+
+// search plays on by its own values and corrects them. It ends with the values with which most was
+// placed of the same arrivals: corrected values need not be better ones.
+func (g *game) search(rounds int) {
+	arrivals, best, most := g.drawArrivals(playedDevices), g.value, int64(0)
+	for range rounds {
+		if placed := g.playRound(arrivals, playedDevices); placed > most {
+			best, most = slices.Clone(g.value), placed
 		}
+		g.playRound(g.drawArrivals(learntDevices), learntDevices)
 		g.learnValues()
 	}
-	return &Remainders{left: best}
+	g.value = best
 }
 
 // Left is what is expected to be left of a device of which so much is free, in thousandths of the
@@ -47,105 +66,140 @@ func (r *Remainders) Left(free int64) int64 {
 	return r.left[free] * 1000 / (int64(len(r.left)-1) * one)
 }
 
-// game fills devices with shares and whole tasks, over and over. CPU and memory are left out: they
-// are the matter of the other terms.
+// game fills devices with shares and whole tasks, over and over. Their CPU is in one pool, and
+// memory is left out: how they are divided among nodes is the matter of the other terms.
 type game struct {
-	whole  int64
-	sizes  []arrival
-	total  int64 // of the arrivals' weights
-	random *rand.Rand
+	whole, cpu int64
+	kinds      []arrival
+	total      int64 // of the kinds' weights
+	wanted     int64 // of devices, by all kinds as often as their weights say
+	random     *rand.Rand
 
+	near         []int64 // by steps that are free, what the next task can use of a device
 	value, prior []int64 // by steps that are free
 	sum, count   []int64 // of what was left of devices that had so much free, in steps
 	free         [][]int32
 	passed       [][]int16 // by device: what was free of it, from first to last
 }
 
-// arrival is how often an amount comes.
-type arrival struct{ amount, weight int64 }
+// arrival is a kind of tasks; one that wants several devices is counted for each.
+type arrival struct{ amount, cpu, weight int64 }
 
-func newGame(tasks []Task, whole int64) *game {
-	g := &game{whole: whole, random: rand.New(rand.NewPCG(1, 0))}
-	weights := map[int64]int64{}
+func newGame(tasks []Task, whole int64, conditions *Conditions) *game {
+	g := &game{whole: whole, cpu: conditions.CPU, random: rand.New(rand.NewPCG(1, 0))}
 	for i := range tasks {
-		if t := &tasks[i]; t.Amount > 0 {
-			weights[min(t.Amount, whole)] += t.Weight * max(1, t.Amount/whole)
-		}
+		t := &tasks[i]
+		n := max(1, t.Amount/whole)
+		k := arrival{min(t.Amount, whole), t.CPU / n, t.Weight * n}
+		g.kinds = append(g.kinds, k)
+		g.total += k.weight
+		g.wanted += k.weight * k.amount
 	}
-	for amount, weight := range weights {
-		g.sizes = append(g.sizes, arrival{amount, weight})
-		g.total += weight
-	}
-	slices.SortFunc(g.sizes, func(a, b arrival) int { return int(a.amount - b.amount) })
 	g.value, g.sum, g.count = make([]int64, whole+1), make([]int64, whole+1), make([]int64, whole+1)
-	g.guessValues()
+	g.guessValues(conditions.NearPercent)
 	return g
 }
 
 // guessValues starts with what the next task cannot use.
-func (g *game) guessValues() {
+func (g *game) guessValues(nearPercent int64) {
+	g.near = make([]int64, g.whole+1)
+	var want int64
+	for _, k := range g.kinds {
+		if k.amount > 0 {
+			want += k.weight
+		}
+	}
 	for free := range g.value {
-		var missed int64
-		for _, a := range g.sizes {
-			if a.amount > int64(free) {
-				missed += a.weight
+		var fit int64
+		for _, k := range g.kinds {
+			if k.amount > 0 && k.amount <= int64(free) {
+				fit += k.weight
 			}
 		}
-		if g.total > 0 {
-			g.value[free] = int64(free) * (missed * one / g.total)
+		if want > 0 {
+			g.value[free] = int64(free) * ((want - fit) * one / want)
+			g.near[free] = int64(free) * (fit * one / g.total * nearPercent / 100)
 		}
 	}
 	g.prior = slices.Clone(g.value)
 }
 
-// playRound fills all devices once, each task where it raises what will be left by the least.
-func (g *game) playRound() {
-	g.free, g.passed = make([][]int32, g.whole+1), make([][]int16, playedDevices)
+// drawArrivals draws what comes to so many devices, in random order. Each kind comes as often as
+// its weight says.
+func (g *game) drawArrivals(devices int64) []arrival {
+	// With a step of so much weight from one to the next, they want as much as there is to come.
+	step := max(1, g.wanted*100/(g.whole*devices*demand))
+	list := make([]arrival, 0, g.total/step+1)
+	at := g.random.Int64N(step)
+	for _, k := range g.kinds {
+		for at < k.weight {
+			list = append(list, k)
+			at += step
+		}
+		at -= k.weight
+	}
+	g.random.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	return list
+}
+
+// playRound fills so many devices once, each task where it costs least, and returns how much of
+// them was placed.
+func (g *game) playRound(arrivals []arrival, devices int64) (placed int64) {
+	g.free, g.passed = make([][]int32, g.whole+1), make([][]int16, devices)
 	for i := range g.passed {
 		g.passed[i] = []int16{int16(g.whole)}
 		g.free[g.whole] = append(g.free[g.whole], int32(i))
 	}
-	for wanted := int64(0); wanted < g.whole*playedDevices*demand/100; {
-		amount := g.drawAmount()
-		wanted += amount
-		g.placeAmount(amount)
+	worth := make([]int64, g.whole+1)
+	for free := range worth {
+		worth[free] = g.near[free] - farWeight*g.value[free]
 	}
-}
 
-// drawAmount returns the amount that comes next.
-func (g *game) drawAmount() int64 {
-	x := g.random.Int64N(g.total)
-	for i := range g.sizes {
-		if x -= g.sizes[i].weight; x < 0 {
-			return g.sizes[i].amount
+	rests := []int64{g.whole} // how much has been free of devices, ascending
+	cpu := devices * g.cpu / 16 * usableCPU
+	for _, a := range arrivals {
+		if a.cpu > cpu {
+			continue
+		}
+		if a.amount == 0 {
+			cpu -= a.cpu
+			continue
+		}
+
+		at := g.cheapestRest(rests, worth, a.amount)
+		if at < 0 {
+			continue
+		}
+		cpu -= a.cpu
+		placed += a.amount
+		g.takeFrom(at, a.amount)
+		if i, known := slices.BinarySearch(rests, at-a.amount); !known {
+			rests = slices.Insert(rests, i, at-a.amount)
 		}
 	}
-	return 0
+	return placed
 }
 
-func (g *game) placeAmount(amount int64) {
-	at := int64(-1)
-	for free := amount; free <= g.whole; free++ {
-		if len(g.free[free]) > 0 && (at < 0 || g.value[free-amount]-g.value[free] < g.value[at-amount]-g.value[at]) {
+// cheapestRest returns how much is free of the device that an amount is best taken from, the least
+// of equals; -1 if it fits on none.
+func (g *game) cheapestRest(rests, worth []int64, amount int64) (at int64) {
+	at = -1
+	for i := len(rests) - 1; i >= 0 && rests[i] >= amount; i-- {
+		free := rests[i]
+		if len(g.free[free]) > 0 && (at < 0 || worth[free]-worth[free-amount] <= worth[at]-worth[at-amount]) {
 			at = free
 		}
 	}
-	if at < 0 {
-		return
-	}
-	last := len(g.free[at]) - 1
-	device := g.free[at][last]
-	g.free[at] = g.free[at][:last]
-	g.free[at-amount] = append(g.free[at-amount], device)
-	g.passed[device] = append(g.passed[device], int16(at-amount))
+	return at
 }
 
-// leftOver is what was left of all devices.
-func (g *game) leftOver() (sum int64) {
-	for _, passed := range g.passed {
-		sum += int64(passed[len(passed)-1])
-	}
-	return sum
+// takeFrom takes an amount from the latest device that has so much free.
+func (g *game) takeFrom(free, amount int64) {
+	last := len(g.free[free]) - 1
+	device := g.free[free][last]
+	g.free[free] = g.free[free][:last]
+	g.free[free-amount] = append(g.free[free-amount], device)
+	g.passed[device] = append(g.passed[device], int16(free-amount))
 }
 
 // learnValues takes the mean of what was left over the rounds, each counting for a fifth less than

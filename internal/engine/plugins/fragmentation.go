@@ -250,6 +250,7 @@ func (f *Fragmentation) Detail(*cluster.Cluster, *cluster.Pod) func(*cluster.Nod
 // ScoreDetail implements [ScoreDetailer].
 func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	future, task, whole := f.coming.currentFuture(f, c), f.taskOf(p), f.devices.Whole()
+	comes := future.describe(f.IsGiven())
 	return func(n *cluster.Node) string {
 		d, o := &desk{}, future.outlookOf(n)
 		d.readNode(f, n)
@@ -268,7 +269,7 @@ func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cl
 			words += fmt.Sprintf("; on device %d", device)
 		}
 
-		return words
+		return words + comes
 	}
 }
 

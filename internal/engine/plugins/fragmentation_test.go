@@ -127,6 +127,27 @@ func TestFragmentationLearnsWithinBounds(t *testing.T) {
 	}
 }
 
+// TestExplainSaysWhatComes: three pods with a share were placed, and one with two devices.
+func TestExplainSaysWhatComes(t *testing.T) {
+	f, err := NewFragmentation(&FragmentationArgs{Resource: "example.com/gpu", Unit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := cluster.New()
+	if got, want := f.coming.currentFuture(f, c).describe(false), "; what comes is learnt: no pod that wants devices"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for i := range 16 { // after which it is put to use
+		amount := []string{"470", "470", "2000", "470"}[i%4]
+		f.coming.podPlaced(f, waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: p%d}\n"+
+			"spec: {containers: [{name: c, resources: {requests: {example.com/gpu: %q}}}]}", i, amount)))
+	}
+	want := "; what comes is learnt: of the pods with devices, 75 % want 0.47, 25 % want 2"
+	if got := f.coming.currentFuture(f, c).describe(f.IsGiven()); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestFragmentationArgsAreValidated(t *testing.T) {
 	for _, c := range []struct {
 		args FragmentationArgs
@@ -134,6 +155,7 @@ func TestFragmentationArgsAreValidated(t *testing.T) {
 	}{
 		{FragmentationArgs{}, ""},
 		{FragmentationArgs{Unit: -1}, "args.unit: Invalid value: -1: must be at least 1"},
+		{FragmentationArgs{NearPercent: 101}, "args.nearPercent: Invalid value: 101: not in valid range [1, 100]"},
 		{FragmentationArgs{HalfLife: 7}, "args.halfLife: Invalid value: 7: must be at least 8"},
 		{FragmentationArgs{Resource: "a b"}, "args.resource: Invalid value: \"a b\": name part must consist of"},
 		{FragmentationArgs{Tasks: []FragmentationTask{{}}}, "args.tasks[0].requests: Required value: must name what a pod requests"},

@@ -22,6 +22,9 @@ type FragmentationArgs struct {
 	Tasks []FragmentationTask `json:"tasks,omitempty"`
 	// HalfLife is after how many pods what was learnt of a pod counts for half. Default: 16384.
 	HalfLife int64 `json:"halfLife,omitempty"`
+	// NearPercent is how much what the next pod can use counts, compared with what will be left
+	// over in the end. Less is better where pods are moved to make room for the next. Default: 100.
+	NearPercent int64 `json:"nearPercent,omitempty"`
 }
 
 // FragmentationTask is a kind of pods that comes.
@@ -60,6 +63,9 @@ func setFragmentationDefaults(a *FragmentationArgs) {
 	if a.HalfLife == 0 {
 		a.HalfLife = 1 << 14
 	}
+	if a.NearPercent == 0 {
+		a.NearPercent = 100
+	}
 	for i := range a.Tasks {
 		if a.Tasks[i].Weight == 0 {
 			a.Tasks[i].Weight = 1
@@ -80,6 +86,9 @@ func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.E
 	}
 	if a.HalfLife < 8 {
 		list = append(list, field.Invalid(path.Child("halfLife"), a.HalfLife, "must be at least 8"))
+	}
+	if a.NearPercent < 1 || a.NearPercent > 100 {
+		list = append(list, field.Invalid(path.Child("nearPercent"), a.NearPercent, "not in valid range [1, 100]"))
 	}
 	if len(a.Tasks) > maxTasks {
 		list = append(list, field.TooMany(path.Child("tasks"), len(a.Tasks), maxTasks))

@@ -2,6 +2,8 @@ package plugins
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +25,9 @@ type Learner interface {
 // coming is what comes: given, or learnt from the pods that were placed. What was learnt is put to
 // use from time to time, because every node has to be scored anew then.
 type coming struct {
-	devices fragmentation.Devices
-	given   bool
+	devices     fragmentation.Devices
+	nearPercent int64
+	given       bool
 
 	mutex  sync.Mutex
 	shapes map[comingKey]*comingShape
@@ -82,11 +85,13 @@ const (
 	firstLearning = 16
 	rarer         = 4
 	mostLearning  = 4096
+	// thoroughFrom is how many pods have to be known before their sample is worth much effort.
+	thoroughFrom = 1024
 )
 
 func newComing(args *FragmentationArgs, devices fragmentation.Devices) *coming {
 	c := &coming{
-		devices: devices, given: len(args.Tasks) > 0, shapes: map[comingKey]*comingShape{},
+		devices: devices, nearPercent: args.NearPercent, given: len(args.Tasks) > 0, shapes: map[comingKey]*comingShape{},
 		next: firstLearning, every: args.HalfLife / fadings,
 	}
 	c.fading = c.every
@@ -193,7 +198,7 @@ func (c *coming) currentFuture(f *Fragmentation, in *cluster.Cluster) *future {
 		c.readCluster(f, in)
 	}
 	c.numbers++
-	c.current = c.newFuture()
+	c.current = c.newFuture(f, in)
 	return c.current
 }
 
@@ -223,7 +228,7 @@ type future struct {
 	labels   int                               // about how many byLabels has; see mostLabels
 }
 
-func (c *coming) newFuture() *future {
+func (c *coming) newFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	u := &future{number: c.numbers, devices: c.devices, outlooks: map[string]*fragmentation.Outlook{}}
 	var tasks []fragmentation.Task
 	for _, key := range c.sortedShapes() {
@@ -233,8 +238,61 @@ func (c *coming) newFuture() *future {
 	for i, t := range fragmentation.Weigh(tasks) {
 		u.shapes[i].task = t
 	}
-	u.far = fragmentation.NewRemainders(tasks, c.devices)
+	conditions := fragmentation.Conditions{
+		CPU: c.cpuPerDevice(f, in), NearPercent: c.nearPercent, Rounds: fragmentation.ThoroughRounds,
+	}
+	if !c.given && c.seen < thoroughFrom {
+		conditions.Rounds = fragmentation.QuickRounds
+	}
+	u.far = fragmentation.NewRemainders(fragmentation.Weigh(tasks), c.devices, conditions)
 	return u
+}
+
+// mostDescribed is how many amounts are named of what comes.
+const mostDescribed = 4
+
+// describe says what comes: the amounts that pods want of devices, those that most want first.
+func (u *future) describe(given bool) string {
+	weights, all := map[int64]int64{}, int64(0)
+	for i := range u.shapes {
+		if t := &u.shapes[i].task; t.Amount > 0 {
+			weights[t.Amount] += t.Weight
+			all += t.Weight
+		}
+	}
+	amounts := slices.SortedFunc(maps.Keys(weights), func(a, b int64) int {
+		return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a, b))
+	})
+
+	how := "learnt"
+	if given {
+		how = "given"
+	}
+	if len(amounts) == 0 {
+		return "; what comes is " + how + ": no pod that wants devices"
+	}
+	var parts []string
+	for _, amount := range amounts[:min(len(amounts), mostDescribed)] {
+		devices := float64(amount) / float64(u.devices.Whole())
+		parts = append(parts, fmt.Sprintf("%.0f %% want %.4g", 100*float64(weights[amount])/float64(all), devices))
+	}
+	return "; what comes is " + how + ": of the pods with devices, " + strings.Join(parts, ", ")
+}
+
+// cpuPerDevice is how much CPU the nodes with devices have for each of them.
+func (c *coming) cpuPerDevice(f *Fragmentation, in *cluster.Cluster) int64 {
+	var cpu, devices int64
+	for _, n := range in.SortedNodes() {
+		if own := n.Size.Scalars[f.resource] / c.devices.Unit; own > 0 {
+			cpu += n.Size.MilliCPU
+			devices += own
+		}
+	}
+	if devices == 0 {
+		const plenty = 1 << 30
+		return plenty
+	}
+	return cpu / devices
 }
 
 // mostLabels bounds how many sets of labels are remembered: each cluster that a plan is made on has

@@ -31,6 +31,7 @@ type DeviceValuer interface {
 	WhatComes(c *cluster.Cluster) []Coming
 	ComingOf(p *cluster.Pod) Coming
 	RoomOf(c *cluster.Cluster, n *cluster.Node) DeviceRoom
+	RoomByPool(c *cluster.Cluster) map[string]DeviceRoom
 	Fitting(n *cluster.Node, kind *Coming) int64
 	Loss(c *cluster.Cluster, n *cluster.Node, pods []*cluster.Pod) int64
 	Exchange(c *cluster.Cluster, n *cluster.Node, leaves, comes *cluster.Pod) (rise int64, ok bool)
@@ -81,6 +82,57 @@ func (f *Fragmentation) RoomOf(c *cluster.Cluster, n *cluster.Node) DeviceRoom {
 	}
 	room.Usable = min(room.Usable, room.Free)
 	return room
+}
+
+// mostPools bounds how many pools RoomByPool tells apart, and otherPools is what the others are
+// called.
+const (
+	mostPools  = 64
+	otherPools = "other"
+)
+
+// RoomByPool measures the devices of all nodes, by the pools of the nodes. It learns nothing:
+// before the first decision, and where what was learnt is not put to use yet, it returns nil.
+func (f *Fragmentation) RoomByPool(c *cluster.Cluster) map[string]DeviceRoom {
+	f.coming.mutex.Lock()
+	known := f.coming.current != nil
+	f.coming.mutex.Unlock()
+	if !known {
+		return nil
+	}
+
+	pools := map[string]DeviceRoom{}
+	for _, n := range c.SortedNodes() {
+		room := f.RoomOf(c, n)
+		if room.Size == 0 {
+			continue
+		}
+		name := PoolOf(n)
+		if _, known := pools[name]; !known && len(pools) >= mostPools {
+			name = otherPools
+		}
+		sum := pools[name]
+		sum.Size += room.Size
+		sum.Free += room.Free
+		sum.Usable += room.Usable
+		sum.Left += room.Left
+		pools[name] = sum
+	}
+	return pools
+}
+
+// poolLabels are those by which tools and providers name pools of nodes.
+var poolLabels = []string{"karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup",
+	"kubernetes.azure.com/agentpool", "node.kubernetes.io/pool"}
+
+// PoolOf is the name of the pool of a node; empty if no label says that.
+func PoolOf(n *cluster.Node) string {
+	for _, label := range poolLabels {
+		if name, ok := n.Lookup(label); ok && name != "" {
+			return name
+		}
+	}
+	return ""
 }
 
 // wanted is the weight of the pods that want devices.

@@ -65,20 +65,11 @@ type PodKind struct {
 // Pools are the ways to group nodes by what they have in common.
 var Pools = []string{"pool", "shape", "zone", "node"}
 
-// poolLabels are those by which tools and providers name pools of nodes.
-var poolLabels = []string{"karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup",
-	"kubernetes.azure.com/agentpool", "node.kubernetes.io/pool"}
-
 func poolOf(w *simulate.World, n *cluster.Node, by string) string {
 	if by != "pool" {
 		return groupOf(w, n, by)
 	}
-	for _, label := range poolLabels {
-		if name, ok := n.Lookup(label); ok && name != "" {
-			return name
-		}
-	}
-	return groupOf(w, n, "shape")
+	return cmp.Or(plugins.PoolOf(n), groupOf(w, n, "shape"))
 }
 
 // FragmentationOf asks the plugin about all nodes.

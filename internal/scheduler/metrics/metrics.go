@@ -46,6 +46,7 @@ type recorded struct {
 	reloadSucceeded *metrics.Gauge
 	reloadTime      *metrics.Gauge
 	refusedBindings *metrics.CounterVec
+	devices         *metrics.GaugeVec
 }
 
 const subsystem = "scheduler"
@@ -209,6 +210,13 @@ func (r *recorded) own() {
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
 
+	r.devices = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Name: "berth_scheduler_fragmentation_devices",
+		Help: "Devices by node pool, with the plugin Fragmentation: size is all, free what no pod has, usable what of it the " +
+			"next pod can use, on average over those that come, left what is expected to be left over when none fits any more.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"profile", "resource", "pool", "state"})
+
 	r.panics = metrics.NewCounter(&metrics.CounterOpts{
 		Name: "berth_scheduler_panics_total",
 		Help: "Decisions, and calls of out-of-tree plugins beside them, that panicked. Each cost its pod " +
@@ -226,6 +234,6 @@ func (r *recorded) all() []metrics.Registerable {
 		r.sliDuration, r.attemptsPerPod, r.scheduledAfterFlush, r.permitWait,
 		r.claims, r.deviceWaits, r.deviceWaiting, r.volumeErrors,
 		r.preemptionAttempts, r.preemptionVictims, r.removalDuration, r.removals,
-		r.reloads, r.reloadSucceeded, r.reloadTime, r.refusedBindings, r.panics,
+		r.reloads, r.reloadSucceeded, r.reloadTime, r.refusedBindings, r.devices, r.panics,
 	}
 }

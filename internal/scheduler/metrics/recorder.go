@@ -22,7 +22,9 @@ type Recorder struct {
 	*recorded
 	registry metrics.KubeRegistry
 	sizes    atomic.Pointer[func() cycle.Sizes]
-	labels   sync.Map // of what is handled, to its label: a string that takes long to make
+	look     atomic.Pointer[func(func(cycle.View))] // see WatchDevices
+	looking  atomic.Bool                            // one look at a time
+	labels   sync.Map                               // of what is handled, to its label: a string that takes long to make
 }
 
 type handled struct {
@@ -57,6 +59,7 @@ func (r *Recorder) Gather() ([]*dto.MetricFamily, error) {
 			r.cacheSize.WithLabelValues(kind).Set(float64(n))
 		}
 	}
+	r.lookAtDevices()
 	return r.registry.Gather()
 }
 

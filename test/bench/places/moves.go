@@ -31,8 +31,8 @@ const (
 // What a move has to bring in worth, in thousandths of a GPU that are expected to be left over in
 // the end: one that makes room for an arrival may cost some.
 const (
-	leastForArrival = -300
-	leastForOthers  = 20
+	leastForArrival = -50
+	leastForOthers  = 30
 	thousandth      = 16 << 20 // see fragmentation.Outlook.Worth
 )
 
@@ -49,12 +49,16 @@ type mover struct {
 	// next.
 	changes int
 	failed  map[Shape]int
+	// touched counts the changes of a node; exchanges are known until it changes.
+	touched   map[*cluster.Node]int
+	exchanges map[exchangeKey]*exchangeList
 }
 
 func newMover(e *engine) *mover {
 	f, _ := e.profile.DeviceValuer().(*plugins.Fragmentation)
 	return &mover{engine: e, plugin: f, objects: map[types.UID]*v1.Pod{},
-		numbers: map[types.UID]int{}, failed: map[Shape]int{}}
+		numbers: map[types.UID]int{}, failed: map[Shape]int{},
+		touched: map[*cluster.Node]int{}, exchanges: map[exchangeKey]*exchangeList{}}
 }
 
 func (m *mover) mayMove() bool { return 100*(len(m.moves)+1) <= movesPer100*(m.arrived+1) }
@@ -103,6 +107,7 @@ func (m *mover) placeOn(p *cluster.Pod, n *cluster.Node) error {
 	}
 	m.cluster.Place(p, n)
 	m.changes++
+	m.touched[n]++
 	return nil
 }
 
@@ -128,22 +133,12 @@ type move struct {
 func (m *mover) listMoves(p *cluster.Pod, least int64) (list []move) {
 	costs := map[*cluster.PodClass]int64{}
 	for _, n := range m.cluster.SortedNodes() {
-		if p != nil && !m.allowsNode(p, n) {
-			continue
-		}
-		for _, v := range n.Pods {
-			if v.Class.Requests.Scalars[gpuMilli] == 0 && p == nil {
-				continue
+		for _, e := range m.exchangesOn(n, p) {
+			if _, known := costs[e.leaves.Class]; !known {
+				costs[e.leaves.Class] = m.costElsewhere(e.leaves)
 			}
-			rise, fits := m.plugin.Exchange(m.cluster, n, v, p)
-			if !fits {
-				continue
-			}
-			if _, known := costs[v.Class]; !known {
-				costs[v.Class] = m.costElsewhere(v)
-			}
-			if value := rise - costs[v.Class]; value >= least {
-				list = append(list, move{v, value})
+			if value := e.value - costs[e.leaves.Class]; value >= least {
+				list = append(list, move{e.leaves, value})
 			}
 		}
 	}
@@ -151,6 +146,45 @@ func (m *mover) listMoves(p *cluster.Pod, least int64) (list []move) {
 		return cmp.Or(cmp.Compare(b.value, a.value), cmp.Compare(m.numbers[a.leaves.UID], m.numbers[b.leaves.UID]))
 	})
 	return list
+}
+
+// exchangesOn lists by how much the worth of a node rises if one of its tasks leaves and the pod
+// comes, for all tasks after which it fits. They are known until the node changes.
+func (m *mover) exchangesOn(n *cluster.Node, p *cluster.Pod) []move {
+	key := exchangeKey{n, nil}
+	if p != nil {
+		key.comes = p.Class
+	}
+	known := m.exchanges[key]
+	if known != nil && known.changes == m.touched[n] {
+		return known.list
+	}
+	known = &exchangeList{changes: m.touched[n]}
+	m.exchanges[key] = known
+	if p != nil && !m.allowsNode(p, n) {
+		return nil
+	}
+
+	for _, v := range n.Pods {
+		if v.Class.Requests.Scalars[gpuMilli] == 0 && p == nil {
+			continue
+		}
+		if rise, fits := m.plugin.Exchange(m.cluster, n, v, p); fits {
+			known.list = append(known.list, move{v, rise})
+		}
+	}
+	return known.list
+}
+
+// exchangeKey is a node, and the class of a pod that comes; nil: none.
+type exchangeKey struct {
+	node  *cluster.Node
+	comes *cluster.PodClass
+}
+
+type exchangeList struct {
+	changes int
+	list    []move
 }
 
 // costElsewhere is what a pod like this one costs where the engine places it.
@@ -180,6 +214,7 @@ func (m *mover) allowsNode(p *cluster.Pod, n *cluster.Node) bool {
 func (m *mover) makeMove(v, p *cluster.Pod) bool {
 	from, devices, next := v.Node, v.Devices, m.cluster.Pending(m.objects[v.UID])
 	m.cluster.RemovePod(v.UID)
+	m.touched[from]++
 	came := p == nil || m.placeOn(p, from) == nil
 	if d := m.decider.Decide(next); came && d.Node != nil && d.Node != from && m.placeOn(next, d.Node) == nil {
 		m.moves = append(m.moves, Moved{m.arrived, m.numbers[v.UID], Placement{next.Name, d.Node.Name, sharesOf(next)}})
@@ -192,5 +227,6 @@ func (m *mover) makeMove(v, p *cluster.Pod) bool {
 	}
 	v.NodeName, v.Devices = from.Name, devices
 	m.cluster.Place(v, from)
+	m.touched[from]++
 	return false
 }

@@ -52,6 +52,9 @@ func (t *Trace) newPlayer(policy string, m *Mix, seed uint64) (player, error) {
 		if file, err = profileOf(m); err != nil {
 			return nil, err
 		}
+		if policy == "moves" { // these make room for the next task
+			file += "      nearPercent: 25\n"
+		}
 	}
 
 	e, err := newEngine(t, file, seed)

@@ -1,0 +1,50 @@
+package metrics
+
+import (
+	"time"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+)
+
+// longestLook bounds how long a scrape waits for the scheduler to be between two decisions. After
+// that it shows what the last one saw.
+const longestLook = 200 * time.Millisecond
+
+// WatchDevices makes every scrape measure the free devices of profiles with the plugin
+// Fragmentation. look shows the scheduler's state later, between two decisions.
+func (r *Recorder) WatchDevices(look func(func(cycle.View))) { r.look.Store(&look) }
+
+// lookAtDevices has the devices measured and waits for that.
+func (r *Recorder) lookAtDevices() {
+	look := r.look.Load()
+	if look == nil || !r.looking.CompareAndSwap(false, true) {
+		return
+	}
+
+	done := make(chan struct{})
+	(*look)(func(v cycle.View) {
+		defer close(done)
+		defer r.looking.Store(false)
+		r.measureDevices(v)
+	})
+	select {
+	case <-done:
+	case <-time.After(longestLook):
+	}
+}
+
+func (r *Recorder) measureDevices(v cycle.View) {
+	r.devices.Reset() // pools come and go
+	for name, profile := range v.Profiles {
+		valuer := profile.DeviceValuer()
+		if valuer == nil {
+			continue
+		}
+		resource, _ := valuer.Resource()
+		for pool, room := range valuer.RoomByPool(v.Cluster) {
+			for state, amount := range map[string]int64{"size": room.Size, "free": room.Free, "usable": room.Usable, "left": room.Left} {
+				r.devices.WithLabelValues(name, string(resource), pool, state).Set(float64(amount) / 1000)
+			}
+		}
+	}
+}
