@@ -4,10 +4,10 @@
 // scheduler works) is for the engine to prove afterwards.
 //
 // The way is that of Gilmore and Gomory. A pattern is one bin with what goes into it. A linear
-// program (program.go, simplex.go) chooses how many bins of each pattern to buy, as if bins could be
-// bought in parts; its dual values say what an item is worth, and patterns worth more than they cost
-// (pattern.go, fullest.go) join the program until there is none. Its values, divided by what the
-// best filling of a bin exceeds its price by, bound the cost of any set of bins (bound.go).
+// program (program.go, simplex.go) chooses how many bins of each pattern to buy, as if bins could
+// be bought in parts; its dual values say what an item is worth, and patterns worth more than they
+// cost (pattern.go, fullest.go) join the program until there is none. Its values, divided by what
+// the best filling of a bin exceeds its price by, bound the cost of any set of bins (bound.go).
 //
 // A dive buys the whole bins of which the program buys most, and solves the program again for what
 // is left (dive.go); then bins that are worth little are emptied and packed anew for a while

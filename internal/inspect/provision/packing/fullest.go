@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// fullest is the search for the most valuable filling of one bin. It takes as many things of what is
-// worth most for its size as go in, then one less, and so on, and leaves out what cannot become more
-// than the best so far.
+// fullest is the search for the most valuable filling of one bin. It takes as many things of what
+// is worth most for its size as go in, then one less, and so on, and leaves out what cannot become
+// more than the best so far.
 //
 // What a filling can become at most is what it would be worth if things could be cut in pieces and
 // all resources were one, their weighted sum: true for any weights (weigh looks for good ones). A
@@ -210,9 +210,9 @@ func (k *fullest) line(charged, values []float64, left []int) {
 	})
 }
 
-// charge returns the values less what the things of groups are charged, which it sets: of each group
-// a part of the value of its cheapest thing, or, with a part below 0, what that is worth above the
-// things of no group by size. Whatever it is, the limit stays one.
+// charge returns the values less what the things of groups are charged, which it sets: of each
+// group a part of the value of its cheapest thing, or, with a part below 0, what that is worth
+// above the things of no group by size. Whatever it is, the limit stays one.
 func (k *fullest) charge(values []float64, left []int, part float64) []float64 {
 	f := k.f
 	k.charges = append(k.charges[:0], make([]float64, len(f.p.Apart))...)

@@ -79,9 +79,9 @@ func (p *program) surplus() bool {
 }
 
 // improve has patterns join that are worth more than they cost, until it finds none or has done so
-// much work, and reports whether there is none. First the values by which bins are filled stay near the centre, since those of a young
-// program jump; in the end all ways to fill a bin are tried. Bins whose patterns the program buys
-// are asked each time, of the others some, in turn.
+// much work, and reports whether there is none. First the values by which bins are filled stay near
+// the centre, since those of a young program jump; in the end all ways to fill a bin are tried.
+// Bins whose patterns the program buys are asked each time, of the others some, in turn.
 func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 	near := make([]float64, len(p.values))
 	random := rand.New(rand.NewPCG(p.s.options.Seed, 2))
