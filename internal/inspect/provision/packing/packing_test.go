@@ -2,6 +2,7 @@ package packing
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -72,7 +73,7 @@ func TestSolutionsAreNearTheirBound(t *testing.T) {
 // For few things, what the search finds costs what the best of all ways to part them costs, nearly
 // always; what it calls the best is it, and no bound is above it.
 func TestFewThingsCostLeast(t *testing.T) {
-	const seeds = 200
+	const seeds = 120
 	equal := 0
 	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 11))
@@ -98,7 +99,12 @@ func TestFewThingsCostLeast(t *testing.T) {
 		if found.Cost < best.Cost*(1-1e-9) || found.Bound > best.Cost*(1+1e-9) {
 			t.Fatalf("seed %d: the search found %g and the bound %g, the best is %g", seed, found.Cost, found.Bound, best.Cost)
 		}
-		if bound := max(s.f.bound(s.useful, s.duals, s.packed()), worth(s.fluid, s.packed())); bound > best.Cost*(1+1e-9) {
+		wrong := slices.Clone(s.duals) // a bound does not rely on the program
+		for i := range wrong {
+			wrong[i] *= 0.5 + r.Float64()
+		}
+		bound := max(s.f.bound(s.useful, s.duals, s.packed()), s.f.bound(s.useful, wrong, s.packed()), worth(s.fluid, s.packed()))
+		if bound > best.Cost*(1+1e-9) {
 			t.Fatalf("seed %d: the bound %g is above the best, %g", seed, bound, best.Cost)
 		}
 		if found.Cost <= best.Cost*(1+1e-9) {
