@@ -21,6 +21,7 @@ const (
 	pricingSteps  = 200_000    // fillings of all bins that are looked at for those that make the program cheaper
 	pivotShare    = 8          // how many numbers of a matrix are as much work as a thing that is looked at
 	pricingWork   = 30_000_000 // things looked at to solve the linear program
+	thingWork     = 50_000     // where bins are many: for each thing
 	improvingWork = 15_000_000 // and to improve the solution
 	divingWork    = 400_000    // and in each step of a dive
 	atOnce        = 6          // a dive buys one in so many of the patterns that are bought in part
@@ -120,7 +121,11 @@ func (s *search) relax() {
 	} else {
 		p.settle(s.rough(centre))
 	}
-	s.solved = p.improve(s.some, centre, pricingWork) || s.isSmall()
+	work := pricingWork
+	if !s.isSmall() {
+		work = min(work, s.things()*thingWork)
+	}
+	s.solved = p.improve(s.some, centre, work) || s.isSmall()
 	s.bought = p.bought()
 	s.duals = slices.Clone(p.values)
 	s.values = slices.Clone(p.values)
