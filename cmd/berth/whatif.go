@@ -91,7 +91,8 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
                                            is pending then: Karpenter's NodePools and
                                            instance types, or Nodes with a price;
                                            -o nodeclaims; --fail-on cost=1000;
-        --scored                           and what its scheduler's scores make of them`,
+        --scored                           and what its scheduler's scores make of them;
+        --replace                          which nodes could go, or be exchanged`,
 		Example: `  berth what-if drain node/node-1 --ignore-daemonsets
   berth what-if taint node/node-1 key=value:NoExecute
   berth what-if drain --choose 3 --fail-on pending,pdb

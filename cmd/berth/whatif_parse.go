@@ -88,6 +88,7 @@ type parts struct {
 	timeout   time.Duration
 	catalog   []string
 	scored    bool
+	replace   bool
 }
 
 func (f *forecast) parseOne(word string, args []string) (*whatif.Step, error) {
@@ -181,6 +182,7 @@ func (p *parts) addFlags(word string, flags *pflag.FlagSet) {
 	case "provision":
 		flags.StringSliceVar(&p.catalog, "catalog", nil, "")
 		flags.BoolVar(&p.scored, "scored", false, "")
+		flags.BoolVar(&p.replace, "replace", false, "")
 	}
 }
 
@@ -234,7 +236,7 @@ func (p *parts) makeStep(word string) (*whatif.Step, error) {
 		if len(p.rest) > 0 {
 			return nil, usagef("provision %q: what can be bought is named with --catalog FILE", p.rest[0])
 		}
-		return &whatif.Step{Catalog: &provision.Catalog{}, Scored: p.scored}, nil
+		return &whatif.Step{Catalog: &provision.Catalog{}, Scored: p.scored, Replace: p.replace}, nil
 	case "delete":
 		if p.joinReference(); len(p.rest) != 1 {
 			return nil, usagef("delete: write delete pod/NAME")

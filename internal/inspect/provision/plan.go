@@ -48,6 +48,8 @@ type Plan struct {
 	// Scored is what happens where the scheduler chooses among the nodes by its scores, if that was
 	// asked.
 	Scored *Scored `json:"scored,omitempty"`
+	// Replaced is which nodes that there are could go or be exchanged, if that was asked.
+	Replaced *Replaced `json:"replaced,omitempty"`
 
 	catalog *Catalog
 }
@@ -347,6 +349,9 @@ func (m *maker) finish() {
 // bound computes what the pods that the new nodes took cost at least: without limits, weights and
 // what was chosen beforehand, which only a plan has to keep to.
 func (m *maker) bound() {
+	if len(m.plan.Nodes) == 0 {
+		return
+	}
 	problem, at := &packing.Problem{}, map[*free]int{}
 	groups := map[string]int{}
 	unknown := false

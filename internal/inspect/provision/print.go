@@ -38,6 +38,7 @@ func (p *Plan) Print(text *answer.Page, wide bool) {
 		p.each(text)
 	}
 	p.scored(text)
+	p.replaced(text, wide)
 	p.pending(text)
 	for _, note := range p.Notes {
 		text.Line("note: %s", note)
@@ -71,6 +72,48 @@ func (p *Plan) scored(text *answer.Page) {
 		fmt.Sprint(s.Pending), answer.Count(len(s.Nodes), "new node"), s.Hour, answer.Count(s.Pending-len(s.Left), "pod"))
 	if len(s.Nodes) > 0 {
 		lots(text, s.Nodes)
+	}
+}
+
+// replaced says which nodes could go.
+func (p *Plan) replaced(text *answer.Page, wide bool) {
+	r := p.Replaced
+	if r == nil {
+		return
+	}
+	text.Line("")
+	if len(r.Exchanges) == 0 {
+		text.Line("No node could go, or be exchanged for a cheaper one.")
+	} else {
+		text.Line("Nodes that could go save %.4g an hour, %.0f a month:", r.Hour, r.Month)
+		rows := [][]string{{"GO", "COME", "MOVES", "SAVED/H"}}
+		for _, e := range r.Exchanges {
+			rows = append(rows, []string{
+				answer.List(len(e.Gone), func(i int) string { return e.Gone[i] }),
+				dash(answer.List(len(e.Nodes), func(i int) string { return e.Nodes[i].Name + " (" + dash(e.Nodes[i].Type) + ")" })),
+				fmt.Sprint(len(e.Moves)), fmt.Sprintf("%.4g", e.Hour),
+			})
+		}
+		text.Table("", rows)
+	}
+
+	rows := [][]string{{"POD", "FROM", "TO"}}
+	for _, e := range r.Exchanges {
+		for _, m := range e.Moves {
+			rows = append(rows, []string{m.Pod, m.From, m.To})
+		}
+	}
+	if wide && len(rows) > 1 {
+		text.Line("")
+		text.Table("", rows)
+	}
+	if len(r.Kept) > 0 {
+		rows = [][]string{{"STAYS", "WHY"}}
+		for _, k := range r.Kept {
+			rows = append(rows, []string{k.Node, k.Why})
+		}
+		text.Line("")
+		text.Table("", rows)
 	}
 }
 

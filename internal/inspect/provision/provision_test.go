@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -82,6 +84,18 @@ func planOf(t *testing.T, dir string) *Plan {
 		t.Fatal(err)
 	}
 	checkPlan(t, w, plan)
+	if strings.HasPrefix(filepath.Base(dir), "replace-") {
+		open := func() (*simulate.World, error) {
+			twin, err := w.Twin()
+			if err == nil {
+				twin.Settle()
+			}
+			return twin, err
+		}
+		if err := plan.Replace(open, Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return plan
 }
 
@@ -145,7 +159,8 @@ func TestNothingPendingCostsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Make(w, &Catalog{}, Options{})
+	c := &Catalog{Offers: []Offer{{Pool: "p", Price: 1, Node: &v1.Node{}, pool: -1}}}
+	p, err := Make(w, c, Options{})
 	if err != nil || len(p.Nodes) != 0 || p.Hour != 0 || fmt.Sprint(p.Pending) != "[]" {
 		t.Errorf("%+v, %v", p, err)
 	}

@@ -26,6 +26,8 @@ type Step struct {
 	Catalog *provision.Catalog
 	// Scored is set if the scheduler is to place all pods on the nodes of the plan by its scores.
 	Scored bool
+	// Replace is set if nodes that there are may go, or be exchanged for cheaper ones.
+	Replace bool
 }
 
 // Options say how far to look.
@@ -120,8 +122,20 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		if f.Provision, err = provision.Make(w, catalog, planning); err != nil {
 			return nil, err
 		}
-		if steps[len(steps)-1].Scored {
-			if err := f.score(w, steps, planning); err != nil {
+		last := steps[len(steps)-1]
+		passed := w.Elapsed()
+		open := func() (*simulate.World, error) { return again(w, steps, passed) }
+		if last.Scored {
+			scoring, err := open()
+			if err != nil {
+				return nil, err
+			}
+			if err := f.Provision.Score(scoring, planning); err != nil {
+				return nil, err
+			}
+		}
+		if last.Replace {
+			if err := f.Provision.Replace(open, planning); err != nil {
 				return nil, err
 			}
 		}
@@ -169,12 +183,11 @@ func (f *Forecast) advanceTime(w *simulate.World, exactly time.Duration) time.Du
 	}
 }
 
-// score has the scheduler place all pods on the nodes of the plan, in a world in which the steps
-// before it are done again.
-func (f *Forecast) score(w *simulate.World, steps []Step, o provision.Options) error {
+// again returns a world in which the steps are done again, and so much time has passed.
+func again(w *simulate.World, steps []Step, elapsed time.Duration) (*simulate.World, error) {
 	again, err := w.Twin()
 	if err != nil {
-		return err
+		return nil, err
 	}
 
 	again.Settle()
@@ -188,11 +201,11 @@ func (f *Forecast) score(w *simulate.World, steps []Step, o provision.Options) e
 			_, err = again.Do(s.Operation)
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	again.Advance(w.Elapsed())
-	return f.Provision.Score(again, o)
+	again.Advance(elapsed)
+	return again, nil
 }
 
 // compareWith separates the pods that leave because of the operations from those that leave without

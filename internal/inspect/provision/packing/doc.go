@@ -4,11 +4,13 @@
 // scheduler works) is for the engine to prove afterwards.
 //
 // The way is that of Gilmore and Gomory. A pattern is one bin with what goes into it. A linear
-// program (simplex.go) chooses how many bins of each pattern to buy, as if bins could be bought in
-// parts; its dual values say what an item is worth, and the pattern worth more than it costs
-// (pattern.go) joins the program until there is none. The program's optimum is, with a correction
-// for patterns that were not found, a bound below which no set of bins can be (bound.go). Whole
-// bins are bought first, what is left over is packed by value, and the dearest bins are emptied and
-// packed anew for a while (round.go, improve.go). Where there are few items, the optimum is found
-// by trying all ways (exact.go).
+// program (program.go, simplex.go) chooses how many bins of each pattern to buy, as if bins could
+// be bought in parts; its dual values say what an item is worth, and patterns worth more than they
+// cost (pattern.go, fullest.go) join the program until there is none. Its values, divided by what
+// the best filling of a bin exceeds its price by, bound the cost of any set of bins (bound.go).
+//
+// A dive buys the whole bins of which the program buys most, and solves the program again for what
+// is left (dive.go); then bins that are worth little are emptied and packed anew for a while
+// (improve.go). Where few bins do, sets of bins are gone through by their price, and each takes all
+// or is proved not to (sets.go); where there are few items, all ways are tried (exact.go).
 package packing

@@ -18,39 +18,51 @@ func (s *search) improve() {
 	}
 
 	random := rand.New(rand.NewPCG(s.options.Seed, 1))
-	bins := s.tempting()
 	until := s.f.work + improvingWork
-	for range s.options.Rounds {
-		if s.f.work > until {
+	for turn := range s.options.Rounds {
+		if s.f.work > until || len(s.bins) < 2 {
 			return
 		}
-		if len(s.bins) < 2 {
-			return
+		many, dive := 2+random.IntN(5), turn%4 == 3 && len(s.bins) < 64
+		if dive {
+			many = 6 + random.IntN(10)
 		}
-		out := s.choose(random)
-		before := 0.0
-		for _, at := range out {
-			s.count(s.bins[at], -1)
-			before += s.bins[at].price
+		s.repack(s.choose(random, many), dive)
+	}
+}
+
+// repack empties the bins at the positions and packs what they had anew. It keeps what becomes
+// cheaper.
+func (s *search) repack(out []int, dive bool) {
+	before := 0.0
+	var pool []*pattern
+	for _, at := range out {
+		s.count(s.bins[at], -1)
+		before += s.bins[at].price
+		pool = append(pool, s.bins[at])
+	}
+
+	var again []*pattern
+	if dive {
+		again = s.dive(s.left, pool, s.some, before)
+	} else {
+		again = s.rest(s.left, s.tempting)
+	}
+	after := 0.0
+	for i, b := range again {
+		again[i] = s.fitted(b)
+		after += again[i].price
+	}
+
+	if after < before*(1-1e-9) && s.packs(again) {
+		s.bins = without(s.bins, out)
+		for _, b := range again {
+			s.buy(b)
 		}
-		again := s.rest(s.left, bins)
-		after := 0.0
-		for i, b := range again {
-			if cheaper := s.exchange(b); cheaper != nil {
-				again[i] = cheaper
-			}
-			after += again[i].price
-		}
-		if after < before*(1-1e-9) && s.packs(again) {
-			s.bins = without(s.bins, out)
-			for _, b := range again {
-				s.buy(b)
-			}
-			continue
-		}
-		for _, at := range out {
-			s.count(s.bins[at], 1)
-		}
+		return
+	}
+	for _, at := range out {
+		s.count(s.bins[at], 1)
 	}
 }
 
@@ -85,18 +97,41 @@ func (s *search) packs(bins []*pattern) bool {
 
 // exchange returns the cheapest bin for what a bin has, or nil if it is that already.
 func (s *search) exchange(b *pattern) *pattern {
-	counts := make([]int, len(s.p.Items))
-	for _, part := range b.parts {
-		counts[part.Item] = part.Count
-	}
-	if last := s.last(counts); last != nil && last.price < b.price {
-		return last
+	if f := s.fitted(b); f != b {
+		return f
 	}
 	return nil
 }
 
+// fitted returns the pattern in the cheapest bin that holds it.
+func (s *search) fitted(b *pattern) *pattern {
+	need := make([]int64, len(s.f.room))
+	for _, part := range b.parts {
+		for r, size := range s.p.Items[part.Item].Size {
+			need[r] += size * int64(part.Count)
+		}
+	}
+	for _, bin := range s.useful { // by price
+		if s.p.Bins[bin].Price >= b.price {
+			break
+		}
+		if holds(s.p.Bins[bin].Room, need) && s.allows(bin) && s.takes(bin, b.parts) {
+			return &pattern{bin: bin, price: s.p.Bins[bin].Price, parts: b.parts, value: b.value}
+		}
+	}
+	return b
+}
+
+// takes reports whether all that is in a bin may go into another.
+func (s *search) takes(bin int, parts []Part) bool {
+	return !slices.ContainsFunc(parts, func(part Part) bool {
+		_, may := slices.BinarySearch(s.p.Items[part.Item].Bins, bin)
+		return !may
+	})
+}
+
 // choose returns the positions of some bins, in order.
-func (s *search) choose(random *rand.Rand) []int {
+func (s *search) choose(random *rand.Rand, many int) []int {
 	type poor struct {
 		at    int
 		worth float64
@@ -112,7 +147,7 @@ func (s *search) choose(random *rand.Rand) []int {
 		list = append(list, poor{at, worth / (s.bins[at].price + tiny) * (0.9 + 0.2*random.Float64())})
 	}
 	slices.SortFunc(list, func(a, b poor) int { return cmp.Compare(a.worth, b.worth) })
-	list = list[:min(len(list), 2+random.IntN(5))]
+	list = list[:min(len(list), many)]
 	var out []int
 	for _, p := range list {
 		out = append(out, p.at)

@@ -47,37 +47,40 @@ func random(r *rand.Rand, things int) *Problem {
 
 // Whatever the problem is, the solution is one of it, and near its bound.
 func TestSolutionsAreNearTheirBound(t *testing.T) {
-	var gaps []float64
-	sum := 0.0
-	for seed := range uint64(24) {
+	const seeds = 30
+	sum, worst := 0.0, 0.0
+	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		p := random(r, 50+r.IntN(1500))
-		if seed%4 == 0 {
-			p.Apart = append(p.Apart, Apart{Items: []int{0}, Most: 1})
+		things := 50 + r.IntN(450)
+		if seed%3 == 0 {
+			things = exactItems + 1 + r.IntN(100)
 		}
+		p := random(r, things)
 		s := Solve(p, Options{Seed: seed})
 		if err := s.Check(p); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		gap := s.Cost/s.Bound - 1
-		gaps, sum = append(gaps, gap), sum+gap
+		sum, worst = sum+gap, max(worst, gap)
 	}
-	slices.Sort(gaps)
-	mean, worst := sum/float64(len(gaps)), gaps[len(gaps)-1]
-	t.Logf("mean %.2f %%, worst %.2f %%", 100*mean, 100*worst)
-	if mean > 0.04 || worst > 0.12 {
-		t.Errorf("the mean gap is %.2f %%, the worst %.2f %%: 4 and 12 are the most", 100*mean, 100*worst)
+
+	t.Logf("mean %.2f %%, worst %.2f %%", 100*sum/seeds, 100*worst)
+	if sum > 0.02*seeds || worst > 0.06 {
+		t.Errorf("the mean gap is %.2f %%, the worst %.2f %%: 2 and 6 are the most", 100*sum/seeds, 100*worst)
 	}
 }
 
-// What is found for few things is the optimum, however it is found, and the search that large
-// problems get is near it.
+// For few things, what the search finds costs what the best of all ways to part them costs, nearly
+// always; what it calls the best is it, and no bound is above it.
 func TestFewThingsCostLeast(t *testing.T) {
-	near := 0
-	const seeds = 200
+	const seeds = 120
+	equal := 0
 	for seed := range uint64(seeds) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		p := random(r, 2+r.IntN(exactItems-2))
+		if seed%5 == 0 {
+			p.Apart = append(p.Apart, Apart{Items: []int{0}, Most: 1})
+		}
 		best := Solve(p, Options{Seed: seed})
 		if err := best.Check(p); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -85,27 +88,41 @@ func TestFewThingsCostLeast(t *testing.T) {
 		if !best.Exact {
 			t.Fatalf("seed %d: not exact", seed)
 		}
-		p.Limits = []Limit{{Costs: map[int]int64{}, Most: 1}} // keeps the exact way out
-		found := Solve(p, Options{Seed: seed})
+
+		s := newSearch(p, Options{Seed: seed})
+		s.find()
+		s.inSets()
+		found := s.solution()
 		if err := found.Check(p); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if found.Cost < best.Cost*(1-1e-9) {
-			t.Fatalf("seed %d: the search found %g, the optimum is said to be %g", seed, found.Cost, best.Cost)
+		if found.Cost < best.Cost*(1-1e-9) || found.Bound > best.Cost*(1+1e-9) {
+			t.Fatalf("seed %d: the search found %g and the bound %g, the best is %g", seed, found.Cost, found.Bound, best.Cost)
+		}
+		wrong := slices.Clone(s.duals) // a bound does not rely on the program
+		for i := range wrong {
+			wrong[i] *= 0.5 + r.Float64()
+		}
+		bound := max(s.f.bound(s.useful, s.duals, s.packed()), s.f.bound(s.useful, wrong, s.packed()), worth(s.fluid, s.packed()))
+		if bound > best.Cost*(1+1e-9) {
+			t.Fatalf("seed %d: the bound %g is above the best, %g", seed, bound, best.Cost)
 		}
 		if found.Cost <= best.Cost*(1+1e-9) {
-			near++
+			equal++
+		} else if found.Exact {
+			t.Fatalf("seed %d: %g is said to be the best, which is %g", seed, found.Cost, best.Cost)
 		}
 	}
-	t.Logf("the search finds the optimum in %d of %d", near, seeds)
-	if near < seeds*80/100 {
-		t.Errorf("the search finds the optimum in %d of %d only", near, seeds)
+
+	t.Logf("the search finds the best in %d of %d", equal, seeds)
+	if equal < seeds*95/100 {
+		t.Errorf("the search finds the best in %d of %d only", equal, seeds)
 	}
 }
 
 // Limits and numbers of bins are kept, and what they leave out is said to be left.
 func TestLimitsAreKept(t *testing.T) {
-	for seed := range uint64(40) {
+	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 13))
 		p := random(r, 20+r.IntN(200))
 		for i := range p.Bins {

@@ -2,6 +2,7 @@ package packing
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -24,7 +25,10 @@ type filler struct {
 	weight []float64
 	order  []candidate
 	spare  []int // by group: how many more things of it fit into the bin
+	spares []int // of an empty bin
+	chosen []float64
 	parts  []Part
+	search fullest
 	work   int // candidates looked at
 }
 
@@ -46,6 +50,7 @@ func newFiller(p *Problem) *filler {
 	}
 
 	for g, apart := range p.Apart {
+		f.spares = append(f.spares, apart.Most)
 		for _, i := range apart.Items {
 			f.groups[i] = append(f.groups[i], g)
 		}
@@ -56,7 +61,8 @@ func newFiller(p *Problem) *filler {
 		resources = len(p.Bins[0].Room)
 	}
 
-	f.room, f.full, f.weight = make([]int64, resources), make([]float64, resources), make([]float64, resources)
+	f.room, f.full = make([]int64, resources), make([]float64, resources)
+	f.weight, f.chosen = make([]float64, resources), make([]float64, resources)
 	return f
 }
 
@@ -110,9 +116,7 @@ func (f *filler) steep(bin int, values []float64, left []int) *pattern {
 // empty makes the bin empty.
 func (f *filler) empty(bin int) {
 	copy(f.room, f.p.Bins[bin].Room)
-	for g := range f.spare {
-		f.spare[g] = f.p.Apart[g].Most
-	}
+	copy(f.spare, f.spares)
 	f.parts = f.parts[:0]
 }
 
@@ -143,7 +147,7 @@ func (f *filler) level(bin int, values []float64, left []int) *pattern {
 			break
 		}
 		item := f.order[at].item
-		n := max(1, most/chunks)
+		n := min(most, max(1, f.most(item, math.MaxInt)/chunks))
 		f.take(item, n)
 		value += values[item] * float64(n)
 		f.order[at].taken += n
@@ -248,9 +252,7 @@ func (f *filler) alone(item int) *pattern {
 		}
 		b := &f.p.Bins[bin]
 		copy(f.room, b.Room)
-		for g := range f.spare {
-			f.spare[g] = f.p.Apart[g].Most
-		}
+		copy(f.spare, f.spares)
 		n := f.most(item, f.p.Items[item].Count)
 		if n > 0 && (best == nil || b.Price*float64(best.parts[0].Count) < best.price*float64(n)) {
 			best = &pattern{bin: bin, price: b.Price, parts: []Part{{item, n}}}

@@ -1,35 +1,22 @@
 package packing
 
 import (
-	"cmp"
 	"math"
 	"slices"
 )
 
 // round buys whole bins: those that the linear program buys, rounded down, and for what is left
-// over the best by value.
+// over the best that a few ways find.
 func (s *search) round() {
-	slices.SortStableFunc(s.bought, func(a, b weighted) int { return cmp.Compare(b.amount, a.amount) })
+	var pool []*pattern
 	for _, w := range s.bought {
-		for range int(w.amount + 1e-6) {
-			if !s.fits(w.pattern) || !s.buy(w.pattern) {
-				break
-			}
-		}
+		pool = append(pool, w.pattern)
 	}
-
-	for _, p := range s.rest(s.left, s.tempting()) {
-		s.buy(p)
+	best := s.dive(s.left, pool, s.tempting, math.Inf(1))
+	if best == nil {
+		best = s.rest(s.left, s.tempting)
 	}
-	if slices.Max(s.left) == 0 && sumOf(s.bins) <= sumOf(s.greedy) {
-		return
-	}
-
-	for _, p := range s.bins {
-		s.count(p, -1)
-	}
-	s.bins = nil
-	for _, p := range s.greedy {
+	for _, p := range best {
 		s.buy(p)
 	}
 }
@@ -39,11 +26,6 @@ func sumOf(bins []*pattern) (sum float64) {
 		sum += b.price
 	}
 	return sum
-}
-
-// fits reports whether what a pattern has is left.
-func (s *search) fits(p *pattern) bool {
-	return !slices.ContainsFunc(p.parts, func(part Part) bool { return s.left[part.Item] < part.Count })
 }
 
 // buy buys a bin, unless there is none left or a limit forbids it.
@@ -77,17 +59,6 @@ func (s *search) count(p *pattern, n int) {
 	for _, part := range p.parts {
 		s.left[part.Item] -= part.Count * n
 	}
-}
-
-// tempting are the bins that the linear program buys, and for each item the one in which it is
-// cheapest.
-func (s *search) tempting() []int {
-	var bins []int
-	for _, w := range s.bought {
-		bins = append(bins, w.pattern.bin)
-	}
-	slices.Sort(bins)
-	return slices.Compact(bins)
 }
 
 // rest packs all that is left, and returns the bins without buying them. It takes one after the
@@ -143,12 +114,8 @@ func (s *search) best(left []int, bins []int) (best *pattern) {
 	}
 
 	if bins == nil {
-		for bin := range s.p.Bins {
-			consider(bin)
-		}
-		return best
+		bins = s.useful
 	}
-
 	for _, bin := range bins {
 		consider(bin)
 	}
@@ -157,23 +124,21 @@ func (s *search) best(left []int, bins []int) (best *pattern) {
 
 // last is the cheapest bin that takes all that is left, or nil.
 func (s *search) last(left []int) *pattern {
-	var best *pattern
 	total := s.p.total(left)
-	for bin := range s.p.Bins {
+	for _, bin := range s.useful { // by price
 		b := &s.p.Bins[bin]
-		if best != nil && b.Price >= best.price || !holds(b.Room, total) || !s.takesAll(bin, left) || !s.allows(bin) {
+		if !holds(b.Room, total) || !s.takesAll(bin, left) || !s.allows(bin) {
 			continue
 		}
-		best = &pattern{bin: bin, price: b.Price}
-	}
-	if best != nil {
+		last := &pattern{bin: bin, price: b.Price}
 		for i, n := range left {
 			if n > 0 {
-				best.parts = append(best.parts, Part{i, n})
+				last.parts = append(last.parts, Part{i, n})
 			}
 		}
+		return last
 	}
-	return best
+	return nil
 }
 
 // total is how much so many things of each item need together.
@@ -192,9 +157,7 @@ func (p *Problem) total(counts []int) []int64 {
 // takesAll reports whether a bin takes so many things of each item together.
 func (s *search) takesAll(bin int, counts []int) bool {
 	copy(s.f.room, s.p.Bins[bin].Room)
-	for g := range s.f.spare {
-		s.f.spare[g] = s.p.Apart[g].Most
-	}
+	copy(s.f.spare, s.f.spares)
 	for i, n := range counts {
 		if n == 0 {
 			continue

@@ -2,8 +2,8 @@ package packing
 
 import (
 	"cmp"
+	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 )
 
@@ -18,40 +18,68 @@ type Options struct {
 // limits of the search. None of them can make an answer wrong, only dearer.
 const (
 	exactItems    = 11         // so many things are packed in all ways
-	pricingRounds = 400        // searches for patterns that would make the linear program cheaper
-	pricingWork   = 20_000_000 // things looked at in these searches
+	pricingSteps  = 200_000    // fillings of all bins that are looked at for those that make the program cheaper
+	pivotShare    = 8          // how many numbers of a matrix are as much work as a thing that is looked at
+	pricingWork   = 30_000_000 // things looked at to solve the linear program
+	thingWork     = 50_000     // where bins are many: for each thing
 	improvingWork = 15_000_000 // and to improve the solution
-	mostBins      = 32         // kinds of bins that the linear program may buy
+	divingWork    = 400_000    // and in each step of a dive
+	atOnce        = 6          // a dive buys one in so many of the patterns that are bought in part
+	smallProgram  = 20_000     // bins times items, of which the values bound even if there is more to find
+	fewThings     = 6000       // of so many the program begins with whole solutions
+	thin          = 1.3        // by which sizes of bins differ at least for both to be filled
+	setSteps      = 200_000    // sets of bins that are looked at
+	packSteps     = 20_000     // places of things that are tried for a set
+	someBins      = 24         // kinds of bins that are asked for patterns each time
 	gainful       = 1e-4       // by how much a pattern has to be worth more than it costs
 	rounds        = 400        // of improve
-	smoothing     = 0.8
+	smoothing     = 0.8        // how much the values of the fluid count at first
 )
 
 // Solve buys bins.
 func Solve(p *Problem, o Options) *Solution {
-	s := &search{p: p, f: newFiller(p), options: o}
-	s.options.Rounds = cmp.Or(o.Rounds, rounds)
-	s.used, s.spent = make([]int, len(p.Bins)), make([]int64, len(p.Limits))
-	s.left = make([]int, len(p.Items))
-	things := 0
-
-	for i := range p.Items {
-		if s.f.alone(i) != nil {
-			s.left[i] = p.Items[i].Count
-			things += s.left[i]
-		}
-	}
-
-	if things > 0 {
-		s.values = s.relax()
-		s.round()
-		s.improve()
+	s := newSearch(p, o)
+	if things := s.things(); things > 0 {
+		s.find()
 		if things <= exactItems {
 			s.exact()
+		} else {
+			s.inSets()
 		}
 	}
 
 	return s.solution()
+}
+
+func newSearch(p *Problem, o Options) *search {
+	s := &search{p: p, f: newFiller(p), options: o, left: make([]int, len(p.Items))}
+	s.options.Rounds = cmp.Or(o.Rounds, rounds)
+	s.used, s.spent = make([]int, len(p.Bins)), make([]int64, len(p.Limits))
+	for i := range p.Items {
+		s.alone = append(s.alone, s.f.alone(i))
+		if s.alone[i] != nil {
+			s.left[i] = p.Items[i].Count
+		}
+	}
+	var takes []int
+	s.useful, takes = s.needed()
+	s.some = s.thinned(takes)
+	return s
+}
+
+// things is how many things are left.
+func (s *search) things() (sum int) {
+	for _, n := range s.left {
+		sum += n
+	}
+	return sum
+}
+
+// find finds a good solution.
+func (s *search) find() {
+	s.relax()
+	s.round()
+	s.improve()
 }
 
 // search is the state of a solution in the making.
@@ -63,181 +91,117 @@ type search struct {
 	// the amounts of patterns that the linear program buys.
 	values []float64
 	bought []weighted
+	// duals are the values as the linear program has them.
+	duals []float64
+	// useful are the bins that others do not make needless, by price; some are those of them that
+	// differ in size, and tempting those that the program buys.
+	useful, some, tempting []int
+	alone                  []*pattern // by item: the best bin with nothing else
 	// bins are those that were bought for good, and left what they do not have.
 	bins  []*pattern
 	left  []int
 	used  []int   // by bin: how many
 	spent []int64 // by limit
 	fluid []float64
-	// spending is how much the fluid would spend on each bin.
-	spending []float64
-	greedy   []*pattern
-	proof    bool // nothing cheaper exists
+	proof bool // nothing cheaper exists
+	// bounded is the bound, once it is measured.
+	bounded  float64
+	measured bool
+	solved   bool // the linear program is good for a bound
 }
 
-type weighted struct {
-	pattern *pattern
-	amount  float64
-}
-
-// relax solves the linear program, and returns the values.
-func (s *search) relax() []float64 {
-	values := make([]float64, len(s.p.Items))
-	rowOf := make([]int, len(s.p.Items))
-	var need []float64
-	var alone []*pattern
-	for i, n := range s.left {
-		if n > 0 {
-			rowOf[i] = len(need)
-			need, alone = append(need, float64(n)), append(alone, s.f.alone(i))
-		}
-	}
-
-	m := newMaster(need, alone, rowOf)
-	duals := make([]float64, len(need))
-	read := func() {
-		m.values(duals)
-		for i, n := range s.left {
-			if values[i] = 0; n > 0 {
-				values[i] = duals[rowOf[i]]
-			}
-		}
-	}
-
-	read()
+// relax solves the linear program, and keeps what a thing of each item costs by it.
+func (s *search) relax() {
 	centre, spending := s.f.fluid(s.left)
-	s.spending = spending
-	bins := s.promising()
+	slices.SortStableFunc(s.some, func(a, b int) int { return cmp.Compare(spending[b], spending[a]) })
 	s.fluid = centre
-	s.values = centre
-	s.greedy = s.rest(s.left, bins)
-
-	for _, f := range s.greedy {
-		if m.enter(column{pattern: f}, rowOf) {
-			read()
-			for s.surplus(m, values, rowOf) {
-				read()
-			}
-		}
+	p := s.newProgram(s.left)
+	if s.values = centre; s.things() <= fewThings {
+		p.settle(s.rest(s.left, s.some[:min(len(s.some), someBins)]))
+	} else {
+		p.settle(s.rough(centre))
 	}
-
-	near := make([]float64, len(values))
-	random := rand.New(rand.NewPCG(s.options.Seed, 2))
-	for round := range pricingRounds {
-		if s.f.work > pricingWork {
-			break
-		}
-		trust := smoothing * (1 - float64(round)/pricingRounds)
-		noise := 0.3 * trust
-		for i := range near {
-			near[i] = (trust*centre[i] + (1-trust)*max(values[i], 0)) * (1 + noise*(2*random.Float64()-1))
-		}
-		if !s.price(m, bins, near, values, rowOf, read) && !s.price(m, bins, values, values, rowOf, read) {
-			break
-		}
+	work := pricingWork
+	if !s.isSmall() {
+		work = min(work, s.things()*thingWork)
 	}
-
-	for row, c := range m.basis {
-		if c.pattern != nil && m.amount[row] > tiny {
-			s.bought = append(s.bought, weighted{c.pattern, m.amount[row]})
-		}
+	s.solved = p.improve(s.some, centre, work) || s.isSmall()
+	s.bought = p.bought()
+	s.duals = slices.Clone(p.values)
+	s.values = slices.Clone(p.values)
+	for _, w := range s.bought {
+		s.tempting = append(s.tempting, w.pattern.bin)
 	}
-
-	for i := range values {
-		values[i] = max(values[i], 0.9*centre[i])
+	slices.Sort(s.tempting)
+	s.tempting = slices.Compact(s.tempting)
+	for i := range s.values {
+		s.values[i] = max(s.values[i], 0.9*centre[i])
 	}
-	return values
 }
 
-// price brings those patterns into the program that are worth more than they cost, the best of each
-// bin. It returns false if there is none.
-func (s *search) price(m *master, bins []int, by, values []float64, rowOf []int, read func()) bool {
-	var found []*pattern
-	for _, bin := range bins {
-		f := s.f.fill(bin, by, s.left)
-		if f == nil {
+// needed are the bins that no other makes needless: one that is as roomy, no dearer, and takes the
+// same items.
+func (s *search) needed() (bins, takes []int) {
+	order := make([]int, 0, len(s.p.Bins))
+	takes = make([]int, len(s.p.Bins))
+	names := map[string]int{}
+	for bin, items := range s.f.items {
+		if len(items) == 0 {
 			continue
 		}
-		if f.value = f.worth(values); f.value > f.price*(1+gainful) {
-			found = append(found, f)
+		order = append(order, bin)
+		name := fmt.Sprint(items)
+		if _, known := names[name]; !known {
+			names[name] = len(names)
 		}
-	}
-
-	slices.SortStableFunc(found, func(a, b *pattern) int { return cmp.Compare(b.value*a.price, a.value*b.price) })
-	changed := false
-	for _, f := range found {
-		if f.worth(values) > f.price*(1+gainful) && m.enter(column{pattern: f}, rowOf) {
-			changed = true
-			read()
-			for s.surplus(m, values, rowOf) {
-				read()
-			}
-		}
-	}
-
-	return changed
-}
-
-// surplus lets the program buy more places than it needs of an item where that is cheaper.
-func (s *search) surplus(m *master, values []float64, rowOf []int) bool {
-	worst, at := -1e-9, -1
-	for i, n := range s.left {
-		if n > 0 && values[i] < worst {
-			worst, at = values[i], i
-		}
-	}
-	return at >= 0 && m.enter(column{row: rowOf[at]}, rowOf)
-}
-
-// promising are the bins of which the fluid would buy most, leaving out those that another makes
-// needless: one that is as roomy, no dearer, and takes the same items.
-func (s *search) promising() (bins []int) {
-	order := make([]int, len(s.p.Bins))
-	for i := range order {
-		order[i] = i
+		takes[bin] = names[name]
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(s.spending[b], s.spending[a]), cmp.Compare(s.p.Bins[a].Price, s.p.Bins[b].Price))
+		return cmp.Or(cmp.Compare(s.p.Bins[a].Price, s.p.Bins[b].Price), cmp.Compare(s.p.Bins[b].Room[0], s.p.Bins[a].Room[0]))
 	})
 	for _, bin := range order {
-		if len(s.f.items[bin]) > 0 && !slices.ContainsFunc(bins, func(other int) bool { return s.replaces(other, bin) }) {
+		if !slices.ContainsFunc(bins, func(other int) bool { return takes[other] == takes[bin] && s.replaces(other, bin) }) {
 			bins = append(bins, bin)
 		}
-		if len(bins) == mostBins {
-			break
+	}
+	return bins, takes
+}
+
+// thinned are the useful bins without those that differ little in size from another that takes the
+// same items: a filling gets the cheapest bin that holds it afterwards.
+func (s *search) thinned(names []int) (bins []int) {
+	last := map[string]int{}
+	for _, bin := range s.useful { // by price
+		b := &s.p.Bins[bin]
+		key := fmt.Sprint(names[bin])
+		for _, room := range b.Room[1:] {
+			key += fmt.Sprint(" ", int(5*math.Log2(float64(room+1)/float64(b.Room[0]+1))))
 		}
+		if smaller, known := last[key]; known && float64(b.Room[0]) < thin*float64(s.p.Bins[smaller].Room[0]) &&
+			b.Price*float64(s.p.Bins[smaller].Room[0]) > 0.9*s.p.Bins[smaller].Price*float64(b.Room[0]) {
+			continue
+		}
+		last[key] = bin
+		bins = append(bins, bin)
 	}
 	return bins
 }
 
 func (s *search) replaces(other, bin int) bool {
 	o, b := &s.p.Bins[other], &s.p.Bins[bin]
-	if o.Price > b.Price || o.Most > 0 || len(s.f.items[other]) < len(s.f.items[bin]) {
+	if o.Price > b.Price || o.Most > 0 || !holds(o.Room, b.Room) {
 		return false
 	}
-	for r := range o.Room {
-		if o.Room[r] < b.Room[r] {
-			return false
-		}
-	}
-	for _, l := range s.p.Limits {
-		if l.Costs[other] > 0 {
-			return false
-		}
-	}
-	return slices.Equal(s.f.items[other], s.f.items[bin])
+	return !slices.ContainsFunc(s.p.Limits, func(l Limit) bool { return l.Costs[other] > 0 })
 }
 
 // solution is what was bought, with its bound.
 func (s *search) solution() *Solution {
 	out := &Solution{Left: make([]int, len(s.p.Items)), Exact: s.proof}
-	packed := make([]int, len(s.p.Items))
+	packed := s.packed()
 	for _, b := range s.bins {
 		out.Cost += b.price
 		out.Bins = append(out.Bins, Bought{b.bin, b.parts})
-		for _, part := range b.parts {
-			packed[part.Item] += part.Count
-		}
 	}
 
 	for i := range s.p.Items {
@@ -245,20 +209,36 @@ func (s *search) solution() *Solution {
 	}
 	slices.SortStableFunc(out.Bins, func(a, b Bought) int { return cmp.Compare(a.Bin, b.Bin) })
 	if out.Bound = out.Cost; !s.proof && len(s.bins) > 0 {
-		sum := 0.0
-		for i, n := range packed {
-			sum += s.fluid[i] * float64(n)
-		}
-		out.Bound = min(max(s.f.bound(s.values, packed), sum), out.Cost)
-		if cheapest := s.cheapestOne(); out.Bound < cheapest {
-			out.Bound = cheapest
-		}
+		out.Bound = min(s.least(packed), out.Cost)
 	}
 
 	if out.Cost-out.Bound <= 1e-9*out.Cost {
 		out.Exact = true
 	}
 	return out
+}
+
+// packed is how many things of each item were bought for.
+func (s *search) packed() []int {
+	packed := make([]int, len(s.p.Items))
+	for _, b := range s.bins {
+		for _, part := range b.parts {
+			packed[part.Item] += part.Count
+		}
+	}
+	return packed
+}
+
+// least is a cost below which no bins take so many things.
+func (s *search) least(packed []int) float64 {
+	if !s.measured {
+		s.measured = true
+		s.bounded = max(s.bounded, worth(s.fluid, packed), s.cheapestOne())
+		if s.solved {
+			s.bounded = max(s.bounded, s.f.bound(s.useful, s.duals, packed))
+		}
+	}
+	return s.bounded
 }
 
 // cheapestOne is a bound for few things: one bin at least is bought, and the dearest of what single
@@ -278,26 +258,17 @@ func (s *search) cheapestOne() (most float64) {
 	return most
 }
 
-// Bound returns what the bins cost at least into which all things of the problem go. Of few things
-// that is what they cost.
+// Bound returns what the bins cost at least into which all things of the problem go. Of large
+// problems only the fluid is asked.
 func Bound(p *Problem) float64 {
-	things := 0
-	for i := range p.Items {
-		things += p.Items[i].Count
-	}
-
-	if things <= exactItems {
+	s := newSearch(p, Options{})
+	if s.isSmall() {
 		return Solve(p, Options{}).Bound
 	}
-	f := newFiller(p)
-	counts, sum := make([]int, len(p.Items)), 0.0
-	for i := range p.Items {
-		counts[i] = p.Items[i].Count
-	}
-
-	values, _ := f.fluid(counts)
-	for i, n := range counts {
-		sum += values[i] * float64(n)
-	}
-	return sum
+	values, _ := s.f.fluid(s.left)
+	return worth(values, s.left)
 }
+
+// isSmall reports whether values that the linear program has when its time is up are good for a
+// bound.
+func (s *search) isSmall() bool { return len(s.useful)*len(s.left) < smallProgram }

@@ -1,0 +1,246 @@
+package packing
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// fullest is the search for the most valuable filling of one bin. It takes as many things of what
+// is worth most for its size as go in, then one less, and so on, and leaves out what cannot become
+// more than the best so far.
+//
+// What a filling can become at most is what it would be worth if things could be cut in pieces and
+// all resources were one, their weighted sum: true for any weights (weigh looks for good ones). A
+// bin holds few things of a group, however much room it has. For that each thing of a group is
+// charged, and as many charges as the bin holds things of the group are added.
+type fullest struct {
+	f       *filler
+	bin     int
+	list    []stuff // by value for its share, after charges
+	charges []float64
+	counts  []int // of list: how many are taken
+	best    []int
+	most    float64 // value of the best
+	open    float64 // no filling that was not looked at is worth more
+	steps   int     // that are left
+}
+
+// stuff is an item that may go into the bin.
+type stuff struct {
+	item         int
+	share        float64 // of the weighted room, which is 1
+	worth, value float64 // of one thing: after charges, and before
+	left         int
+}
+
+// fillBest returns the best filling of a bin that it finds, and a value that no filling exceeds. If
+// none can be worth more than enough, it looks no further. It looks at so many fillings at most.
+func (f *filler) fillBest(bin int, values []float64, left []int, enough float64, steps int) (*pattern, float64) {
+	k := &f.search
+	k.f, k.bin, k.steps = f, bin, steps
+	ceiling := k.weigh(values, left, enough)
+	if ceiling <= enough || steps == 0 {
+		return nil, ceiling
+	}
+
+	k.most, k.open = enough, 0
+	k.counts = append(k.counts[:0], make([]int, len(k.list))...)
+	k.best = k.best[:0]
+	f.empty(bin)
+	k.try(0, 0, 1)
+	f.work += (steps - k.steps) * 4
+	if len(k.best) == 0 {
+		return nil, min(max(k.open, k.most), ceiling)
+	}
+
+	f.parts = f.parts[:0]
+	for at, n := range k.best {
+		if n > 0 {
+			f.parts = append(f.parts, Part{k.list[at].item, n})
+		}
+	}
+	return f.made(bin, k.most), min(max(k.open, k.most), ceiling)
+}
+
+// try looks at all fillings with what is taken so far and things of list[at:]. spare is how much of
+// the weighted room is left.
+func (k *fullest) try(at int, value, spare float64) {
+	if value > k.most*(1+tiny) {
+		k.most = value
+		k.best = append(k.best[:0], k.counts...)
+	}
+	limit := value + k.divisible(at, spare)
+	if limit <= k.most*(1+tiny) {
+		return
+	}
+	if k.steps--; k.steps < 0 {
+		k.open = max(k.open, limit)
+		return
+	}
+
+	for at < len(k.list) && k.f.most(k.list[at].item, k.list[at].left) == 0 {
+		at++
+	}
+	if at == len(k.list) {
+		return
+	}
+
+	s := &k.list[at]
+	n := k.f.most(s.item, s.left)
+	k.f.take(s.item, n)
+	for ; n >= 0; n-- {
+		k.counts[at] = n
+		k.try(at+1, value+float64(n)*s.value, spare-float64(n)*s.share)
+		if n > 0 {
+			k.f.take(s.item, -1)
+		}
+	}
+	k.counts[at] = 0
+}
+
+// divisible is what things of list[at:] can be worth at most in the spare room.
+func (k *fullest) divisible(at int, spare float64) (value float64) {
+	for g, charge := range k.charges {
+		value += charge * float64(k.f.spare[g])
+	}
+	for _, s := range k.list[at:] {
+		n := float64(s.left)
+		if need := n * s.share; need > spare {
+			return value + spare/s.share*s.worth
+		} else {
+			spare -= need
+		}
+		value += n * s.worth
+	}
+	return value
+}
+
+// weigh looks for charges, and weights of the resources, by which the filling that may be cut is
+// worth little, and returns its value. It stops at enough.
+func (k *fullest) weigh(values []float64, left []int, enough float64) float64 {
+	least := k.balance(k.charge(values, left, -1), values, left, enough)
+	if least <= enough || len(k.f.p.Apart) == 0 {
+		return least
+	}
+
+	best := -1.0
+	for _, part := range []float64{0.3, 0.5, 0.7, 0.85, 1} {
+		if value := k.balance(k.charge(values, left, part), values, left, enough); value < least {
+			least, best = value, part
+			if least <= enough {
+				return least
+			}
+		}
+	}
+	return k.balance(k.charge(values, left, best), values, left, enough)
+}
+
+// balance looks for the weights.
+func (k *fullest) balance(charged, values []float64, left []int, enough float64) float64 {
+	f, room := k.f, k.f.p.Bins[k.bin].Room
+	copy(f.spare, f.spares)
+	for r := range f.weight {
+		f.weight[r] = 1 / float64(len(f.weight))
+	}
+
+	least := math.Inf(1)
+	use, chosen := f.full, f.chosen
+	for step := 0.7; step > 0.05; step *= 0.88 {
+		k.line(charged, values, left)
+		if value := k.divisible(0, 1); value < least {
+			least = value
+			copy(chosen, f.weight)
+			if least <= enough {
+				return least
+			}
+		}
+
+		// A resource of which the filling needs more than there is becomes dearer.
+		clear(use)
+		spare, total := 1.0, 0.0
+		for _, s := range k.list {
+			n := float64(s.left)
+			if s.share > 0 {
+				n = min(n, spare/s.share)
+			}
+			spare -= n * s.share
+			for r, size := range f.p.Items[s.item].Size {
+				if size > 0 {
+					use[r] += n * float64(size) / float64(room[r])
+				}
+			}
+			if spare <= 0 {
+				break
+			}
+		}
+		for r := range f.weight {
+			f.weight[r] *= math.Exp(step * (use[r] - 1))
+			total += f.weight[r]
+		}
+		for r := range f.weight {
+			f.weight[r] /= total
+		}
+	}
+
+	copy(f.weight, chosen)
+	k.line(charged, values, left)
+	return least
+}
+
+// line lists what may go into the bin, what is worth most for its share first.
+func (k *fullest) line(charged, values []float64, left []int) {
+	f, room := k.f, k.f.p.Bins[k.bin].Room
+	k.list = k.list[:0]
+	f.work += len(f.items[k.bin])
+	for _, i := range f.items[k.bin] {
+		if left[i] == 0 || values[i] <= 0 {
+			continue
+		}
+		share := 0.0
+		for r, size := range f.p.Items[i].Size {
+			if size > 0 {
+				share += f.weight[r] * float64(size) / float64(room[r])
+			}
+		}
+		k.list = append(k.list, stuff{i, share, charged[i], values[i], left[i]})
+	}
+	slices.SortFunc(k.list, func(a, b stuff) int {
+		return cmp.Or(cmp.Compare(b.worth*a.share, a.worth*b.share), cmp.Compare(a.item, b.item))
+	})
+}
+
+// charge returns the values less what the things of groups are charged, which it sets: of each
+// group a part of the value of its cheapest thing, or, with a part below 0, what that is worth
+// above the things of no group by size. Whatever it is, the limit stays one.
+func (k *fullest) charge(values []float64, left []int, part float64) []float64 {
+	f := k.f
+	k.charges = append(k.charges[:0], make([]float64, len(f.p.Apart))...)
+	if len(f.p.Apart) == 0 {
+		return values
+	}
+
+	charged := slices.Clone(values)
+	usual := f.usual(k.bin, values, left)
+	for g, apart := range f.p.Apart {
+		charge := math.Inf(1)
+		for _, i := range apart.Items {
+			if left[i] == 0 || charged[i] <= 0 {
+				continue
+			}
+			if part < 0 {
+				charge = min(charge, max(charged[i]-usual*f.share(i), 0))
+			} else {
+				charge = min(charge, part*charged[i])
+			}
+		}
+		if math.IsInf(charge, 1) {
+			continue
+		}
+		for _, i := range apart.Items {
+			charged[i] = max(charged[i]-charge, 0)
+		}
+		k.charges[g] = charge
+	}
+	return charged
+}

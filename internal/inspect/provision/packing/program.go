@@ -1,0 +1,199 @@
+package packing
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+)
+
+// program is the linear program over patterns for what is left, while patterns join it.
+type program struct {
+	s      *search
+	left   []int
+	rowOf  []int // by item
+	m      *master
+	duals  []float64 // by row
+	values []float64 // by item: what one more thing costs
+}
+
+// weighted is a pattern of which the program buys an amount.
+type weighted struct {
+	pattern *pattern
+	amount  float64
+}
+
+// newProgram begins with patterns of one item each. All items of which something is left go into
+// some bin.
+func (s *search) newProgram(left []int) *program {
+	p := &program{s: s, left: left, rowOf: make([]int, len(left)), values: make([]float64, len(left))}
+	var need []float64
+	var alone []*pattern
+	for i, n := range left {
+		if n > 0 {
+			p.rowOf[i] = len(need)
+			need, alone = append(need, float64(n)), append(alone, s.alone[i])
+		}
+	}
+	p.m = newMaster(need, alone, p.rowOf)
+	p.duals = make([]float64, len(need))
+	p.read()
+	return p
+}
+
+// read reads the values.
+func (p *program) read() {
+	p.m.values(p.duals)
+	for i, n := range p.left {
+		if p.values[i] = 0; n > 0 {
+			p.values[i] = p.duals[p.rowOf[i]]
+		}
+	}
+}
+
+// enter has a pattern join. It returns false if that changes nothing.
+func (p *program) enter(f *pattern) bool {
+	p.s.f.work += len(p.m.need) * len(p.m.need) / pivotShare
+	if !p.m.enter(column{pattern: f}, p.rowOf) {
+		return false
+	}
+	p.read()
+	for p.surplus() {
+		p.read()
+	}
+	return true
+}
+
+// surplus lets the program buy more places than it needs of an item where that is cheaper.
+func (p *program) surplus() bool {
+	worst, at := -1e-9, -1
+	for i, n := range p.left {
+		if n > 0 && p.values[i] < worst {
+			worst, at = p.values[i], i
+		}
+	}
+	if at < 0 {
+		return false
+	}
+	p.s.f.work += len(p.m.need) * len(p.m.need) / pivotShare
+	return p.m.enter(column{row: p.rowOf[at]}, p.rowOf)
+}
+
+// improve has patterns join that are worth more than they cost, until it finds none or has done so
+// much work, and reports whether there is none. First the values by which bins are filled stay near
+// the centre, since those of a young program jump; in the end all ways to fill a bin are tried.
+// Bins whose patterns the program buys are asked each time, of the others some, in turn.
+func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
+	near := make([]float64, len(p.values))
+	random := rand.New(rand.NewPCG(p.s.options.Seed, 2))
+	first := min(len(bins), someBins)
+	others := bins[first:]
+	until := p.s.f.work + work
+	trust := smoothing
+	if centre == nil {
+		trust = 0
+	}
+
+	at, idle := 0, 0
+	for hard := false; p.s.f.work < until; {
+		asked := append(slices.Clone(bins[:first]), p.hot()...)
+		for range min(2, len(others)) {
+			asked = append(asked, others[at])
+			at = (at + 1) % len(others)
+			idle++
+		}
+		if len(others) == 0 {
+			idle++
+		}
+		for i := range near {
+			near[i] = max(p.values[i], 0)
+			if trust > 0 {
+				near[i] = (trust*centre[i] + (1-trust)*near[i]) * (1 + 0.3*trust*(2*random.Float64()-1))
+			}
+		}
+		if trust *= 0.95; trust < 0.02 {
+			trust = 0
+		}
+
+		switch {
+		case p.price(asked, near, hard):
+			idle = 0
+		case trust > 0:
+			idle = 0
+		case idle > len(others) && hard:
+			return true
+		case idle > len(others):
+			hard, idle = true, 0
+		}
+	}
+	return false
+}
+
+// hot are the bins whose patterns the program buys most of.
+func (p *program) hot() (bins []int) {
+	for row, c := range p.m.basis {
+		if c.pattern != nil && p.m.amount[row] > 0.5 {
+			bins = append(bins, c.pattern.bin)
+		}
+	}
+	slices.Sort(bins)
+	bins = slices.Compact(bins)
+	return bins[:min(len(bins), someBins)]
+}
+
+// price has those patterns of the bins join that are worth more than they cost. It returns false if
+// there is none.
+func (p *program) price(bins []int, by []float64, hard bool) bool {
+	var found []*pattern
+	for _, bin := range bins {
+		var f *pattern
+		if hard {
+			f, _ = p.s.f.fillBest(bin, p.values, p.left, p.s.p.Bins[bin].Price*(1+gainful), pricingSteps/len(p.s.useful)+1)
+		} else {
+			f = p.s.f.fill(bin, by, p.left)
+		}
+		if f == nil {
+			continue
+		}
+		f = p.s.fitted(f)
+		if f.value = f.worth(p.values); f.value > f.price*(1+gainful) {
+			found = append(found, f)
+		}
+	}
+
+	slices.SortStableFunc(found, func(a, b *pattern) int { return cmp.Compare(b.value*a.price, a.value*b.price) })
+	changed := false
+	for _, f := range found {
+		if f.worth(p.values) > f.price*(1+gainful) && p.enter(f) {
+			changed = true
+		}
+	}
+	return changed
+}
+
+// settle has patterns of the pool join, the one that is worth most for its price first, until none
+// is worth more than it costs.
+func (p *program) settle(pool []*pattern) {
+	for {
+		var best *pattern
+		most := 1 + gainful
+		for _, f := range pool {
+			if worth := f.worth(p.values); worth > most*f.price {
+				best, most = f, worth/f.price
+			}
+		}
+		p.s.f.work += len(pool)
+		if best == nil || !p.enter(best) {
+			return
+		}
+	}
+}
+
+// bought lists what the program buys.
+func (p *program) bought() (list []weighted) {
+	for row, c := range p.m.basis {
+		if c.pattern != nil && p.m.amount[row] > tiny {
+			list = append(list, weighted{c.pattern, p.m.amount[row]})
+		}
+	}
+	return list
+}

@@ -1,0 +1,270 @@
+package packing
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// sets goes through sets of few bins by their price, and packs into each all things, or proves that
+// this is not possible. The first set that takes them costs least; what all sets cost that were
+// ruled out is a bound. The linear program knows nothing of this: it buys parts of bins.
+type sets struct {
+	s     *search
+	bins  []int // dearest first
+	tests []test
+	found []set
+	steps int // that are left
+	// from and to are the prices of the sets that are listed: above the one, not above the other.
+	from, to float64
+}
+
+// test is a value of all things: bins that hold less of it together do not take them.
+type test struct {
+	need  float64
+	holds []float64 // by position in bins
+	rate  []float64 // by position: the most that this or a cheaper bin holds for its price
+}
+
+type set struct {
+	bins  []int // positions
+	price float64
+}
+
+// fewBins is how many bins a solution has at most for its sets to be gone through.
+const fewBins = 9
+
+// inSets improves the solution and the bound by sets. Limits are not known to it.
+func (s *search) inSets() {
+	if len(s.bins) > fewBins || len(s.p.Limits) > 0 || slices.ContainsFunc(s.p.Bins, func(b Bin) bool { return b.Most > 0 }) {
+		return
+	}
+	counts := s.packed()
+	cost := sumOf(s.bins)
+	k := &sets{s: s, from: s.least(counts) * (1 - tiny)}
+	k.prepare(counts)
+
+	gap := cost - k.from
+	for _, share := range []float64{0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1} {
+		k.to = min(cost-gap*(1-share), cost*(1-tiny))
+		k.found, k.steps = k.found[:0], setSteps
+		needs := make([]float64, len(k.tests))
+		for t := range k.tests {
+			needs[t] = k.tests[t].need
+		}
+		k.list(0, k.to, needs, nil)
+		if k.steps <= 0 {
+			return
+		}
+
+		slices.SortStableFunc(k.found, func(a, b set) int { return cmp.Compare(a.price, b.price) })
+		for _, set := range k.found {
+			packed, sure := k.pack(set, counts)
+			if packed != nil {
+				s.proof, s.bins = true, packed
+				return
+			}
+			if !sure {
+				s.bounded = max(s.bounded, set.price)
+				return
+			}
+		}
+		s.bounded = max(s.bounded, k.to)
+		k.from = k.to
+	}
+	s.proof = true
+}
+
+// prepare makes the tests: each resource, and what things are worth by the programs.
+func (k *sets) prepare(counts []int) {
+	s := k.s
+	k.bins = slices.Clone(s.useful)
+	slices.Reverse(k.bins)
+	for r := range s.f.room {
+		t := test{need: 0, holds: make([]float64, len(k.bins))}
+		for i, n := range counts {
+			t.need += float64(s.p.Items[i].Size[r]) * float64(n)
+		}
+		for at, bin := range k.bins {
+			t.holds[at] = float64(s.p.Bins[bin].Room[r])
+		}
+		k.tests = append(k.tests, t)
+	}
+	for _, values := range [][]float64{s.duals, s.fluid} {
+		t := test{need: worth(values, counts), holds: make([]float64, len(k.bins))}
+		for at, bin := range k.bins {
+			_, t.holds[at] = s.f.fillBest(bin, values, counts, 0, boundSteps/len(k.bins))
+		}
+		k.tests = append(k.tests, t)
+	}
+
+	for t := range k.tests {
+		test := &k.tests[t]
+		test.need *= 1 - 1e-9
+		test.rate = make([]float64, len(k.bins))
+		rate := 0.0
+		for at := len(k.bins) - 1; at >= 0; at-- {
+			rate = max(rate, test.holds[at]/(s.p.Bins[k.bins[at]].Price+tiny))
+			test.rate[at] = rate
+		}
+	}
+}
+
+// list lists the sets with these bins and cheaper ones, for so much money, that no test rules out.
+func (k *sets) list(at int, money float64, needs []float64, bins []int) {
+	if k.steps--; k.steps <= 0 {
+		return
+	}
+	if money < k.to-k.from && slices.Max(needs) <= 0 {
+		k.found = append(k.found, set{slices.Clone(bins), k.to - money})
+	}
+	for ; at < len(k.bins); at++ {
+		price := k.s.p.Bins[k.bins[at]].Price
+		for t := range needs {
+			if needs[t] > k.tests[t].rate[at]*money {
+				return
+			}
+		}
+		if price > money {
+			continue
+		}
+		less := make([]float64, len(needs))
+		for t := range needs {
+			less[t] = needs[t] - k.tests[t].holds[at]
+		}
+		k.list(at, money-price, less, append(bins, at))
+	}
+}
+
+// pack packs the things into the set. If it finds no way, sure means that there is none.
+func (k *sets) pack(of set, counts []int) (packed []*pattern, sure bool) {
+	b := &boxes{s: k.s, steps: packSteps}
+	for _, at := range of.bins {
+		bin := k.bins[at]
+		b.bins = append(b.bins, bin)
+		b.rooms = append(b.rooms, slices.Clone(k.s.p.Bins[bin].Room))
+		b.spare = append(b.spare, slices.Clone(k.s.f.spares))
+		b.has = append(b.has, make([]int, len(counts)))
+	}
+	whole := make([]float64, len(k.s.f.room))
+	for _, room := range b.rooms {
+		for r := range room {
+			whole[r] += float64(room[r])
+		}
+	}
+	shares := make([]float64, len(counts))
+	for i, n := range counts {
+		for range n {
+			b.things = append(b.things, i)
+		}
+		for r, size := range k.s.p.Items[i].Size {
+			shares[i] = max(shares[i], float64(size)/max(whole[r], 1))
+		}
+	}
+	slices.SortStableFunc(b.things, func(a, c int) int { return cmp.Or(cmp.Compare(shares[c], shares[a]), cmp.Compare(a, c)) })
+	b.whole = whole
+
+	if !b.put(0, 0) {
+		return nil, b.steps > 0
+	}
+	for at, bin := range b.bins {
+		p := &pattern{bin: bin, price: k.s.p.Bins[bin].Price}
+		for i, n := range b.has[at] {
+			if n > 0 {
+				p.parts = append(p.parts, Part{i, n})
+			}
+		}
+		if len(p.parts) > 0 {
+			packed = append(packed, p)
+		}
+	}
+	return packed, true
+}
+
+// boxes are the bins of a set while things are put into them.
+type boxes struct {
+	s      *search
+	bins   []int
+	rooms  [][]int64
+	spare  [][]int
+	has    [][]int // by bin and item
+	whole  []float64
+	things []int // the largest first
+	steps  int   // that are left
+}
+
+// put puts the things from one on into bins, those that are alike never into an earlier bin than
+// the one before. Each goes first where it leaves the least room.
+func (b *boxes) put(thing, first int) bool {
+	if thing == len(b.things) {
+		return true
+	}
+	if b.steps--; b.steps <= 0 {
+		return false
+	}
+	i := b.things[thing]
+	if thing > 0 && b.things[thing-1] != i {
+		first = 0
+	}
+
+	type way struct {
+		bin  int
+		left float64
+	}
+	var ways [fewBins + 4]way
+	list := ways[:0]
+	for at := first; at < len(b.bins); at++ {
+		if left, fits := b.leaves(at, i); fits && !b.likeOther(at, first, i) {
+			list = append(list, way{at, left})
+		}
+	}
+	slices.SortStableFunc(list, func(a, c way) int { return cmp.Compare(a.left, c.left) })
+	for _, w := range list {
+		b.move(w.bin, i, 1)
+		if b.put(thing+1, w.bin) {
+			return true
+		}
+		b.move(w.bin, i, -1)
+		if b.steps <= 0 {
+			return false
+		}
+	}
+	return false
+}
+
+// leaves says how much room a thing leaves in a bin.
+func (b *boxes) leaves(at, item int) (left float64, fits bool) {
+	it := &b.s.p.Items[item]
+	if _, may := slices.BinarySearch(it.Bins, b.bins[at]); !may || !holds(b.rooms[at], it.Size) {
+		return 0, false
+	}
+	for _, g := range b.s.f.groups[item] {
+		if b.spare[at][g] == 0 {
+			return 0, false
+		}
+	}
+	for r, size := range it.Size {
+		left = math.Max(left, float64(b.rooms[at][r]-size)/math.Max(b.whole[r], 1))
+	}
+	return left, true
+}
+
+// likeOther reports whether an earlier bin, that the thing may go to as well, is the same.
+func (b *boxes) likeOther(at, first, item int) bool {
+	for other := first; other < at; other++ {
+		if b.bins[other] == b.bins[at] && slices.Equal(b.has[other], b.has[at]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *boxes) move(at, item, n int) {
+	for r, size := range b.s.p.Items[item].Size {
+		b.rooms[at][r] -= size * int64(n)
+	}
+	for _, g := range b.s.f.groups[item] {
+		b.spare[at][g] -= n
+	}
+	b.has[at][item] += n
+}

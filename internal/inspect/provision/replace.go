@@ -1,0 +1,256 @@
+package provision
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Replaced is which nodes that there are could go, and what nodes take their place.
+type Replaced struct {
+	Exchanges []Exchange `json:"exchanges"`
+	// Hour and Month are what is saved.
+	Hour  float64 `json:"savedPerHour"`
+	Month float64 `json:"savedPerMonth"`
+	// Kept are the nodes that stay, and why.
+	Kept []Kept `json:"kept"`
+}
+
+// Exchange is a step: first the new nodes are bought, if any, then the nodes are drained, one after
+// the other.
+type Exchange struct {
+	Gone  []string `json:"gone"`
+	Nodes []Node   `json:"nodes"`
+	Moves []Move   `json:"moves"`
+	Hour  float64  `json:"savedPerHour"`
+}
+
+// Move is a pod that is evicted, and where its successor goes.
+type Move struct {
+	Pod  string `json:"pod"`
+	From string `json:"from"`
+	To   string `json:"to"`
+}
+
+// Kept is a node that stays.
+type Kept struct {
+	Node string `json:"node"`
+	Why  string `json:"why"`
+}
+
+// mostReplaced is how many nodes are looked at, the dearest first: each is a world of its own.
+const mostReplaced = 64
+
+// drainTime is how long a drain may wait for disruption budgets.
+const drainTime = 10 * time.Minute
+
+// replacer looks for exchanges. Each is tried from the world as it was, with the exchanges before
+// it done: what to buy is planned as if the nodes were gone, and then proved: the new nodes are
+// there, the nodes are drained as kubectl drain does it, with its refusals and the disruption
+// budgets, and the scheduler places the successors by its scores.
+type replacer struct {
+	open func() (*simulate.World, error)
+	p    *Plan
+	o    Options
+	out  *Replaced
+}
+
+// Replace finds exchanges. The function opens a world that is as that of the plan was before.
+func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
+	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}}}
+	w, err := r.world()
+	if err != nil {
+		return err
+	}
+
+	prices := map[string]float64{}
+	var names []string
+	for _, n := range w.Nodes() {
+		if slices.ContainsFunc(p.Nodes, func(bought Node) bool { return bought.Name == n.Name }) {
+			continue
+		}
+		price, known := p.catalog.priceOf(n)
+		if !known {
+			r.keep(n.Name, "its price is not known: the catalog has no such node, and it has no annotation "+PriceAnnotation)
+			continue
+		}
+		prices[n.Name] = price
+		names = append(names, n.Name)
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(prices[b], prices[a]) })
+	for _, name := range names[min(len(names), mostReplaced):] {
+		r.keep(name, fmt.Sprintf("only the %d dearest nodes are looked at", mostReplaced))
+	}
+
+	names = names[:min(len(names), mostReplaced)]
+	if len(names) > 1 {
+		if why, err := r.try(names, prices); err != nil || why == "" {
+			p.Replaced = r.out
+			return err
+		}
+	}
+	for _, name := range names {
+		why, err := r.try([]string{name}, prices)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			r.keep(name, why)
+		}
+	}
+	p.Replaced = r.out
+	return nil
+}
+
+func (r *replacer) keep(node, why string) { r.out.Kept = append(r.out.Kept, Kept{node, why}) }
+
+// world opens the world, buys what the plan buys, and does the exchanges that were found.
+func (r *replacer) world() (*simulate.World, error) {
+	w, err := r.open()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed}); err != nil {
+		return nil, err
+	}
+	for i := range r.out.Exchanges {
+		if _, err := r.carryOut(w, &r.out.Exchanges[i]); err != nil {
+			return nil, err
+		}
+	}
+	return w, nil
+}
+
+// try tries to have nodes go, and returns why they cannot.
+func (r *replacer) try(names []string, prices map[string]float64) (why string, err error) {
+	if r.o.Progress != nil {
+		r.o.Progress(fmt.Sprintf("replacing %s", names[0]))
+	}
+	w, err := r.world()
+	if err != nil {
+		return "", err
+	}
+	before := waitingNames(w)
+	e := &Exchange{Gone: names, Nodes: []Node{}, Moves: []Move{}}
+	for _, name := range names {
+		e.Hour += prices[name]
+		if _, err := w.Do(&simulate.Operation{Drain: forced(name)}); err != nil {
+			return "", err
+		}
+	}
+	w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
+	planned, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed})
+	if err != nil {
+		return "", err
+	}
+	for _, waiting := range planned.Pending {
+		if name := (simulate.Name{Namespace: waiting.Namespace, Name: waiting.Name}); !before[name] {
+			return fmt.Sprintf("pod %s/%s would stay pending: %s", name.Namespace, name.Name, waiting.Message), nil
+		}
+	}
+	e.Nodes = planned.Nodes
+	if e.Hour -= planned.Hour; e.Hour <= 1e-9 {
+		return fmt.Sprintf("what its pods need costs %.4g an hour: no less", planned.Hour), nil
+	}
+
+	if w, err = r.world(); err != nil {
+		return "", err
+	}
+	if why, err = r.carryOut(w, e); err != nil || why != "" {
+		return why, err
+	}
+	r.out.Exchanges = append(r.out.Exchanges, *e)
+	r.out.Hour += e.Hour
+	r.out.Month = r.out.Hour * hoursOfMonth
+	return "", w.Err()
+}
+
+func forced(node string) *simulate.Drain {
+	return &simulate.Drain{Nodes: simulate.Nodes{Node: node}, IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true, DisableEviction: true}
+}
+
+// carryOut adds the new nodes and drains those that go. It returns what forbids it.
+func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err error) {
+	before, departed := waitingNames(w), len(w.Departures())
+	var made []metav1.Object
+	for _, n := range e.Nodes {
+		made = append(made, r.p.catalog.Offers[n.offer].named(n.Name, w))
+	}
+	if _, err := w.Apply(manifest.Assemble("the exchange", made)); err != nil {
+		return "", err
+	}
+	w.Settle()
+
+	for _, name := range e.Gone { // none of their pods goes to another of them
+		if _, err := w.Do(&simulate.Operation{Cordon: &simulate.Nodes{Node: name}}); err != nil {
+			return "", err
+		}
+	}
+	for _, name := range e.Gone {
+		drain := forced(name)
+		drain.Force, drain.DisableEviction = false, false
+		done, err := w.Do(&simulate.Operation{Drain: drain})
+		if err != nil {
+			return "", err
+		}
+		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
+		for _, list := range [][]simulate.Blocked{done.Drain.Refused, done.Drain.Blocked} {
+			if len(list) > 0 {
+				b := list[0]
+				return fmt.Sprintf("pod %s/%s: %s", b.Namespace, b.Name, cmp.Or(b.Message, "disruption budget "+b.Budget+" does not let it go")), nil
+			}
+		}
+		if _, err := w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: name}}); err != nil {
+			return "", err
+		}
+		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
+	}
+
+	for name := range waitingNames(w) {
+		if !before[name] {
+			return fmt.Sprintf("pod %s/%s would stay pending where the scheduler chooses by its scores", name.Namespace, name.Name), nil
+		}
+	}
+	e.Moves = e.Moves[:0]
+	for _, d := range w.Departures()[departed:] {
+		if next, node, _, ok := d.Next(); ok && slices.Contains(e.Gone, d.Node) && node != "" {
+			e.Moves = append(e.Moves, Move{Pod: next.Namespace + "/" + d.Name, From: d.Node, To: node})
+		}
+	}
+	return "", w.Err()
+}
+
+func waitingNames(w *simulate.World) map[simulate.Name]bool {
+	names := map[simulate.Name]bool{}
+	for _, f := range w.Each() {
+		if f.Pod != nil && f.Pod.NodeName == "" {
+			names[simulate.Name{Namespace: f.Object.Namespace, Name: f.Object.Name}] = true
+		}
+	}
+	return names
+}
+
+// priceOf is what a node that there is costs an hour: by its annotation, or by the offer of its
+// type, zone and capacity type.
+func (c *Catalog) priceOf(n *v1.Node) (price float64, known bool) {
+	if text, ok := n.Annotations[PriceAnnotation]; ok {
+		price, err := strconv.ParseFloat(text, 64)
+		return price, err == nil
+	}
+	for i := range c.Offers { // the cheapest first
+		o := &c.Offers[i]
+		if o.Type != "" && o.Type == n.Labels[v1.LabelInstanceTypeStable] && o.Zone == n.Labels[v1.LabelTopologyZone] &&
+			o.CapacityType == n.Labels[capacityTypeLabel] {
+			return o.Price, true
+		}
+	}
+	return 0, false
+}
