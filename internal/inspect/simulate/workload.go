@@ -27,6 +27,9 @@ type workloads struct {
 	// failed has the Jobs that have failed because of it. Both forget a Job that is deleted.
 	failures map[rules.Owner]*failures
 	failed   map[rules.Owner]bool
+	// daemons are the DaemonSets, which every node is asked about; listed until a workload changes.
+	daemons []*appsv1.DaemonSet
+	listed  bool
 }
 
 // findNamed finds a workload by TYPE/NAME as kubectl writes it, short names included.
@@ -51,6 +54,7 @@ func (w *workloads) findNamed(ref, namespace string) (*workload.Workload, error)
 // keepWorkload adds a workload, or replaces the one of the same name.
 func (w *workloads) keepWorkload(object metav1.Object) {
 	w.Put(object)
+	w.listed = false
 	delete(w.deleted, workload.Of(object).Owner())
 }
 
@@ -59,6 +63,7 @@ func (w *workloads) keepWorkload(object metav1.Object) {
 func (w *workloads) forgetWorkload(l *workload.Workload) {
 	owner := l.Owner()
 	w.Drop(l)
+	w.listed = false
 	w.deleted[owner] = true
 	delete(w.failed, owner)
 	delete(w.failures, owner)
@@ -80,13 +85,17 @@ func (w *workloads) isWanted(object *v1.Pod) bool {
 }
 
 // daemonSets lists the DaemonSets.
-func (w *workloads) daemonSets() (list []*appsv1.DaemonSet) {
+func (w *workloads) daemonSets() []*appsv1.DaemonSet {
+	if w.listed {
+		return w.daemons
+	}
+	w.daemons, w.listed = nil, true
 	for l := range w.All() {
 		if set, ok := l.Object.(*appsv1.DaemonSet); ok {
-			list = append(list, set)
+			w.daemons = append(w.daemons, set)
 		}
 	}
-	return list
+	return w.daemons
 }
 
 // daemonSet says whether a DaemonSet exists. Of manifests without any, it is not known.
