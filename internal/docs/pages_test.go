@@ -2,7 +2,10 @@ package docs
 
 import (
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 var root = filepath.Join("..", "..")
@@ -36,5 +39,36 @@ func TestAPageIsTakenApart(t *testing.T) {
 	}
 	if prose := p.Prose(); prose[3] != "" || prose[11] != "end `x`" {
 		t.Errorf("prose: %q", prose)
+	}
+}
+
+// longestCell is as long as one thought is, in characters: what needs more is a sentence of its
+// own, above or below the table.
+const longestCell = 250
+
+var cellBorder = regexp.MustCompile(`(?:^|[^\\])\|`)
+
+// TestATableCellHoldsOneThought leaves out pages that are made from the code.
+func TestATableCellHoldsOneThought(t *testing.T) {
+	cells := 0
+	for _, p := range pages(t) {
+		prose := p.Prose()
+		if strings.Contains(strings.Join(prose, "\n"), "This page is made from the") {
+			continue
+		}
+		for i, line := range prose {
+			if !strings.HasPrefix(line, "|") {
+				continue
+			}
+			for _, cell := range cellBorder.Split(line, -1) {
+				cells++
+				if n := utf8.RuneCountInString(strings.TrimSpace(cell)); n >= longestCell {
+					t.Errorf("%s:%d: a cell of %d characters: %s", p.Path, i+1, n, cell)
+				}
+			}
+		}
+	}
+	if cells < 2000 {
+		t.Errorf("only %d cells were found", cells)
 	}
 }
