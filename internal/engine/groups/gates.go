@@ -11,8 +11,8 @@ type Gates struct {
 	// Topology (TopologyAwareWorkloadScheduling) keeps a group within one domain of its topology
 	// constraint.
 	Topology bool `json:"topologyAwareWorkloadScheduling,omitempty"`
-	// Policy (PodGroupPreemptionPolicy) has a group's own preemption policy count, which its pods must
-	// have. Without it they must have one.
+	// Policy (PodGroupPreemptionPolicy) has a group's own preemption policy count, which its pods
+	// must have. Without it they must have one.
 	Policy bool `json:"podGroupPreemptionPolicy,omitempty"`
 	// Claims (DRAWorkloadResourceClaims) reserves device claims that a group shares for the group.
 	Claims bool `json:"draWorkloadResourceClaims,omitempty"`
