@@ -95,6 +95,11 @@ func slimObject(object metav1.Object) {
 		}
 	}
 	object.SetManagedFields(nil)
+	switch object.(type) {
+	case *v1.Pod, *resourcev1.ResourceClaim: // whether one holds them back matters
+	default:
+		object.SetFinalizers(nil)
+	}
 }
 
 func slimSpec(spec *v1.PodSpec) {
