@@ -102,6 +102,23 @@ func slimObject(object metav1.Object) {
 	}
 }
 
+// slimFiles drops which files a volume has: no question asks, and there may be megabytes of them in
+// a template, of which each pod that is made from it has a copy.
+func slimFiles(volume *v1.Volume) {
+	if projected := volume.Projected; projected != nil {
+		projected.Sources = nil
+	}
+	if files := volume.ConfigMap; files != nil {
+		files.Items = nil
+	}
+	if files := volume.Secret; files != nil {
+		files.Items = nil
+	}
+	if files := volume.DownwardAPI; files != nil {
+		files.Items = nil
+	}
+}
+
 func slimSpec(spec *v1.PodSpec) {
 	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
@@ -111,6 +128,7 @@ func slimSpec(spec *v1.PodSpec) {
 		}
 	}
 	for i := range spec.Volumes {
+		slimFiles(&spec.Volumes[i])
 		if csi := spec.Volumes[i].CSI; csi != nil {
 			csi.VolumeAttributes = nil
 		}
