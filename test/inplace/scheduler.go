@@ -91,8 +91,8 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 	m.scheduler, err = live.New(with.Client, with.Client, live.Options{
 		Profiles: profiles, Objects: store, Lead: m.leads,
 		Groups: groups.Gates{
-			Generic: on(features.GenericWorkload), Topology: on(features.TopologyAwareWorkloadScheduling), Claims: on(features.DRAWorkloadResourceClaims),
-			Policy: on(features.PodGroupPreemptionPolicy),
+			Generic: on(features.GenericWorkload), Topology: on(features.TopologyAwareWorkloadScheduling),
+			Claims: on(features.DRAWorkloadResourceClaims), Policy: on(features.PodGroupPreemptionPolicy),
 		},
 		Disabled: cycle.Disabled{
 			PopFromBackoff: !on(features.SchedulerPopFromBackoffQ), Expectation: !on(features.NominatedNodeNameForExpectation),

@@ -283,7 +283,10 @@ type Cost struct {
 }
 
 func (w *world) costOf(p *pod) Cost {
-	c := Cost{Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds, Stateful: rules.ControllerKind(p.object) == rules.StatefulSet}
+	c := Cost{
+		Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds,
+		Stateful: rules.ControllerKind(p.object) == rules.StatefulSet,
+	}
 	c.Sole = w.countSiblings(p) == 1 && !rules.IsTerminal(p.object)
 	if list := w.budgetsOf(p); len(list) == 1 && !disruption.Ungoverned(p.object) {
 		c.Budget, c.Left = list[0].Name, max(list[0].Status.DisruptionsAllowed-1, 0)

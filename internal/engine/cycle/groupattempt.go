@@ -106,8 +106,8 @@ func (gs *podGroups) compareWithGroup(g *groups.Group, class *cluster.PodClass, 
 	}
 	of, all := policyOf(class.Spec.PreemptionPolicy), policyOf(first)
 	if own := g.PreemptionPolicy(); gs.gates.Policy && of != own {
-		return fmt.Errorf("all pods in a single pod group should have the same preemption policy as the pod group's preemption policy, got %v and %v",
-			of, own)
+		return fmt.Errorf("all pods in a single pod group should have the same preemption policy as the pod group's preemption policy, "+
+			"got %v and %v", of, own)
 	}
 	if of != all {
 		return fmt.Errorf("all pods in a single pod group should have the same preemption policy, got %v and %v", of, all)

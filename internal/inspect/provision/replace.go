@@ -174,7 +174,9 @@ func (r *replacer) try(names []string, prices map[string]float64) (why string, e
 }
 
 func forced(node string) *simulate.Drain {
-	return &simulate.Drain{Nodes: simulate.Nodes{Node: node}, IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true, DisableEviction: true}
+	return &simulate.Drain{
+		Nodes: simulate.Nodes{Node: node}, IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true, DisableEviction: true,
+	}
 }
 
 // carryOut adds the new nodes and drains those that go. It returns what forbids it.

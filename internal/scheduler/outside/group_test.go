@@ -22,7 +22,6 @@ import (
 // group's state what it was asked about, and at Reserve it counts.
 type groupPlugin struct {
 	*record
-	handle   fwk.Handle
 	rescue   func(state fwk.PodGroupCycleState, group fwk.PodGroupInfo, schedule fwk.PodGroupSchedulingFunc) (*fwk.PodGroupPostFilterResult, *fwk.Status)
 	scores   map[string]int64 // by placement
 	reserved int

@@ -39,7 +39,8 @@ func countMove(a execute.Told) {
 	switch a.Result {
 	case execute.Evicted:
 		evictions.Inc()
-	case execute.Proved, execute.Resumed, execute.Roomless, execute.Direct, execute.Raised, execute.Awaited, execute.Replaced, execute.Restored:
+	case execute.Proved, execute.Resumed, execute.Roomless, execute.Direct, execute.Raised,
+		execute.Awaited, execute.Replaced, execute.Restored:
 	default:
 		moves.WithLabelValues(string(a.Result)).Inc()
 	}
