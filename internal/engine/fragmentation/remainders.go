@@ -127,7 +127,7 @@ func (g *game) guessValues(nearPercent int64) {
 // drawArrivals draws what comes to so many devices, in random order. Each kind comes as often as
 // its weight says.
 func (g *game) drawArrivals(devices int64) []arrival {
-	// With a step of so much weight from one to the next, they want as much as there is to come.
+	// The step is the weight between two arrivals with which they ask for that many devices in all.
 	step := max(1, g.wanted*100/(g.whole*devices*demand))
 	list := make([]arrival, 0, g.total/step+1)
 	at := g.random.Int64N(step)
