@@ -67,7 +67,9 @@ type pod struct {
 	refusal string       // why it could not be placed, the last time it was tried
 	unready bool         // counts in budgets.unready
 	starved bool         // its kubelet is evicting it
-	marked  bool         // it is unready because node health has marked it, and was ready before
+	// turnedAway: its kubelet did not admit it; no container of it runs.
+	turnedAway bool
+	marked     bool // it is unready because node health has marked it, and was ready before
 	// again is set if it is the replacement of a pod that a taint evicted.
 	again bool
 	// departure is set while the pod is stuck on a node that does not respond.

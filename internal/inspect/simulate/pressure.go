@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/node/admit"
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
@@ -117,10 +119,19 @@ type measured struct {
 	again     bool
 	// helpless: it has been reported that nobody may be evicted.
 	helpless bool
+	// daemons counts the pods of DaemonSets that were refused.
+	daemons int
 }
 
 // The kubelet looks every ten seconds.
 const measureEvery = 10 * time.Second
+
+// A controller replaces a pod that a kubelet refused after refusalSeen; a DaemonSet's after twice
+// as long each time, and at most daemonsPause.
+const (
+	refusalSeen  = time.Second
+	daemonsPause = 15 * time.Minute
+)
 
 // unrequested is what a pod is taken to use that neither says so nor requests memory: what scoring
 // takes it to request.
@@ -245,6 +256,12 @@ func (k *kubelets) podJoined(p *pod) {
 	if _, says := p.object.Annotations[pressure.AnnotationUses]; says {
 		k.measureNode(p.NodeName)
 	}
+	if m := k.measured[p.NodeName]; m != nil {
+		if refusal := admit.UnderPressure(p.object, m.conditions); refusal != nil {
+			k.refusePod(m, p, refusal)
+			return
+		}
+	}
 	k.podLeft(p.NodeName)
 }
 
@@ -321,6 +338,9 @@ func (k *kubelets) reportHelpless(node string, m *measured, starved *pressure.St
 // candidatesOn are a node's pods, each with what it uses. leaving: one of them is being evicted.
 func (k *kubelets) candidatesOn(node string) (list []pressure.Candidate, leaving bool) {
 	for _, p := range k.pods.podsOn(node) {
+		if p.turnedAway {
+			continue
+		}
 		leaving = leaving || p.starved
 		list = append(list, pressure.Candidate{Pod: p.object, Usage: pressure.UsageOf(p.object, k.usesOf(p.object))})
 	}
@@ -375,18 +395,38 @@ func (k *kubelets) reportConditions(node string, m *measured, conditions []v1.No
 	}
 }
 
+// refusePod fails a pod that came to a node under pressure although it may not: by a toleration
+// that the kubelet does not honour, or by name. Controllers replace it when they have seen that;
+// DaemonSets wait longer from time to time.
+func (k *kubelets) refusePod(m *measured, p *pod, refusal *admit.Refusal) {
+	pause := refusalSeen
+	if rules.KindOf(metav1.GetControllerOfNoCopy(p.object)) == rules.DaemonSet {
+		pause = min(refusalSeen<<min(m.daemons, 10), daemonsPause)
+		m.daemons++
+	}
+
+	p.turnedAway = true
+	k.scheduleCall(m, k.clock.now+pause, func() {
+		if !p.gone {
+			k.removePod(m, p, "Pod was rejected: "+strings.TrimSpace(refusal.Message))
+		}
+	})
+}
+
 // evictPod ends a pod, within the grace period that the kubelet gives it.
 func (k *kubelets) evictPod(m *measured, p *pod, why *pressure.Eviction) {
 	p.starved = true
 	k.scheduleCall(m, k.clock.now+time.Duration(why.Grace)*time.Second, func() {
-		if p.gone {
-			return
+		if !p.gone {
+			k.removePod(m, p, strings.TrimSpace(why.Message))
 		}
-		m.again = p.again
-		message := strings.TrimSpace(why.Message)
-		k.report.said.Evictions = append(k.report.said.Evictions, Eviction{
-			Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(k.clock.now), Message: message,
-		})
-		k.depart(p, ByPressure, message)
 	})
+}
+
+func (k *kubelets) removePod(m *measured, p *pod, message string) {
+	m.again = p.again
+	k.report.said.Evictions = append(k.report.said.Evictions, Eviction{
+		Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(k.clock.now), Message: message,
+	})
+	k.depart(p, ByPressure, message)
 }
