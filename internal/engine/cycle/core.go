@@ -109,7 +109,7 @@ func assembleCore(s *common) *Core {
 	gates := s.options.Groups
 	c.ready = &readiness{unlisted: map[Kind]bool{}}
 	c.news = &happenings{common: s}
-	c.nominations = &nominations{common: s, ready: c.ready, news: c.news, ofGroups: gates.Generic}
+	c.nominations = &nominations{common: s, ready: c.ready, news: c.news, ofGroups: gates.Generic, lent: map[types.UID]bool{}}
 	c.rooms = &rooms{common: s, nominations: c.nominations}
 	c.decisions = newDecisions(s)
 	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
