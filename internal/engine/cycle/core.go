@@ -342,7 +342,7 @@ func (c *Core) View() View {
 func (c *Core) Sizes() Sizes {
 	return Sizes{
 		Active: c.queue.Len(queue.Active), Backoff: c.queue.Len(queue.Backoff), Unschedulable: c.queue.Len(queue.Waiting),
-		Gated: c.queue.Len(queue.Gated), Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: c.placements.len(),
+		Gated: c.queue.Len(queue.Gated), Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: c.placements.len(), Entities: c.queue.Entities(),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +30,8 @@ type groupAttempt struct {
 	// suspended are members whose nominations are withdrawn while the group is decided: room is
 	// reserved for them.
 	suspended []*cluster.Pod
+	trial     bool          // nothing comes of it: see preview
+	evaluated time.Time     // the placement that is evaluated now: since when
 	shown     *GroupAttempt // to out-of-tree plugins; nil without any, and once it is over for them
 	rejectors []string      // of all members; see noteRejectors
 }
@@ -171,6 +174,26 @@ func (h groupHost) BeginPlacement(domain string) {
 			e.BeginPlacement(h.shown, domain)
 		}
 	}
+}
+
+// GeneratedPlacements reports in how many ways the group may be placed, where groups have
+// topology constraints.
+func (h groupHost) GeneratedPlacements(count int) {
+	if h.podGroups.gates.Topology && !h.trial {
+		h.observer().GeneratedPlacements(h.members[0].Profile, count)
+		h.evaluated = h.clock()
+	}
+}
+
+// EvaluatedPlacements reports that so many of these were judged since the last report.
+func (h groupHost) EvaluatedPlacements(count int, feasible bool) {
+	if count == 0 || !h.podGroups.gates.Topology || h.trial {
+		return
+	}
+	now := h.clock()
+	took := now.Sub(h.evaluated) / time.Duration(count)
+	h.observer().EvaluatedPlacements(h.members[0].Profile, feasible, count, took)
+	h.evaluated = now
 }
 
 // ScoresPlacements tells whether an out-of-tree plugin is at PlacementScore.

@@ -190,7 +190,7 @@ func (a *groupAttempt) failAll(err error) {
 func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 	g := a.group
 	a.reserved.endFor(g)
-	all := &round{began: a.now}
+	all := &round{began: a.now, group: true}
 	nodes := map[*member]string{}
 	for _, p := range plan.Places {
 		nodes[a.byAsked[p.Member]] = p.Decision.Node.Name
@@ -223,7 +223,6 @@ func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 		}
 	}
 
-	a.observer().Preempted(count)
 	for _, m := range a.members {
 		m.victims = names
 	}

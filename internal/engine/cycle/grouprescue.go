@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -56,8 +57,28 @@ func (a *groupAttempt) findRoom() (found groupRescue) {
 
 // rescueByPlan is DefaultPreemption's part: it plans which pods leave for the group as a whole.
 func (a *groupAttempt) rescueByPlan() groupRescue {
+	began := a.clock()
 	plan := a.planRoom()
+	a.observePlan(plan, a.clock().Sub(began))
 	return groupRescue{plan: plan, final: plan != nil}
+}
+
+// observePlan reports how the search for victims ended.
+func (a *groupAttempt) observePlan(plan *gang.RoomPlan, took time.Duration) {
+	p := Preempted{Group: true, Outcome: NoHelp, Searched: a.attempt.MayPreempt(), Took: took}
+	switch {
+	case plan != nil:
+		p.Outcome, p.Violations = FoundVictims, a.podGroups.units.CountViolations(plan.Victims)
+		for _, unit := range plan.Victims {
+			p.Victims += len(unit)
+			if g := a.groups.Of(unit[0].UID); g != nil && g.Whole() {
+				p.Whole++
+			}
+		}
+	case p.Searched && !a.attempt.HasLower():
+		p.Outcome = Unresolvable
+	}
+	a.observer().Preempted(p)
 }
 
 // planRoom plans which pods leave for the members.

@@ -53,6 +53,7 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 
 // preview decides the members, and takes all of it back.
 func (a *groupAttempt) preview() *decision.GroupTrial {
+	a.trial = true
 	a.suspendNominations()
 	err := a.attempt.Place()
 	verdict := a.attempt.Verdict()
