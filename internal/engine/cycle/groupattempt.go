@@ -34,6 +34,7 @@ type groupAttempt struct {
 	evaluated time.Time     // the placement that is evaluated now: since when
 	shown     *GroupAttempt // to out-of-tree plugins; nil without any, and once it is over for them
 	rejectors []string      // of all members; see noteRejectors
+	unhelped  string        // what members that fit say of plugins that did not help the group
 }
 
 // member is a pod of a group that is being decided: for the cycle a placement, and for gang asked.
@@ -42,10 +43,6 @@ type member struct {
 	asked  *gang.Member
 	claims string // what became of its device claims, for its message
 }
-
-// waitingForQuorum is the message for members that would fit.
-const waitingForQuorum = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, " +
-	"one or more plugins asked to wait and no plugin rejected pod"
 
 // errSeveralSchedulers returns upstream's error for a group whose pods name different schedulers.
 func errSeveralSchedulers(one, another string) error {
@@ -290,7 +287,7 @@ func (a *groupAttempt) settleGroup() Result {
 		a.resumeNominations()
 		if err == nil {
 			found = a.findRoom()
-			err = found.err
+			err, a.unhelped = found.err, found.toMembers
 		}
 		if plan := found.plan; plan != nil && !plan.Waits {
 			a.suspendNominations()
@@ -311,7 +308,7 @@ func (a *groupAttempt) settleGroup() Result {
 		a.startPlacements()
 		return Scheduled
 	case found.nodes != nil:
-		a.awaitRoom(found.nodes, a.waitingFor(found.message))
+		a.awaitRoom(found.nodes, a.wordsWith(found.message))
 		return WaitingOnPreemption
 	case found.plan != nil && found.plan.Waits:
 		a.makeGroupRoom(found.plan)

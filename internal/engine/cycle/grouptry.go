@@ -75,6 +75,8 @@ func (a *groupAttempt) preview() *decision.GroupTrial {
 		if plan := a.planRoom(); plan != nil {
 			a.describePlan(t, plan)
 			a.noteNodes(nodes, plan.Places)
+		} else if a.profile.GroupPreemption {
+			a.unhelped = a.wordsOf(a.outcomeOf(nil))
 		}
 	}
 	for _, m := range a.members {
