@@ -200,19 +200,25 @@ func (d *demand) sizeOf(p *cluster.Pod) []int64 {
 
 // group makes items of the pods.
 func (d *demand) group(pods []*cluster.Pod) {
-	takes := d.takers()
 	d.spreads = newSpreads(d.world, pods, isTrial)
-	zones := newZones(d)
 	pods = slices.SortedStableFunc(slices.Values(pods), func(a, b *cluster.Pod) int {
 		return cmp.Compare(turnOf(a.Class), turnOf(b.Class))
 	})
 	d.order = pods
+	takes, taken := d.takers(), make([][]int, len(pods)) // before what is chosen here counts
+	for i, p := range pods {
+		why := ""
+		if taken[i], why = takes(p); why != "" {
+			d.helpless = append(d.helpless, Waiting{p.Namespace(), p.Name, why})
+		}
+	}
+
 	known, knownFree := map[string]*item{}, map[string]*free{}
 	d.free = map[types.UID]*free{}
-	for _, p := range pods {
-		kinds, why := takes(p)
+	zones := newZones(d)
+	for i, p := range pods {
+		kinds := taken[i]
 		if len(kinds) == 0 {
-			d.helpless = append(d.helpless, Waiting{p.Namespace(), p.Name, why})
 			continue
 		}
 		size, apart := d.sizeOf(p), apartOf(p.Class)
@@ -263,7 +269,7 @@ func (d *demand) heaviest(kinds []int) []int {
 
 // takers returns the function that says into which kinds of nodes a pod can go, by the engine: the
 // plugins are asked about an empty node of each kind that is in the cluster for that. Pods of a
-// class have the same answer.
+// class have the same answer, and so have those that differ in size alone, but for room.
 func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 	type answer struct {
 		kinds []int
@@ -274,16 +280,24 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 		if a := byClass[p.Class]; a != nil {
 			return a.kinds, a.why
 		}
-		needs := ""
 		if c := p.Class; c.Simple {
-			needs = fmt.Sprint(c.Spec.SchedulerName, c.Static, c.Look, c.Spec.TopologySpreadConstraints)
+			counted := d.spreads.knows(c)
+			needs := fmt.Sprint(c.Spec.SchedulerName, c.Static, c.Look)
+			if !counted {
+				needs += fmt.Sprint(c.Spec.TopologySpreadConstraints)
+			}
 			if byNeeds[needs] == nil {
 				asked := &answer{}
-				asked.kinds, asked.why = d.ask(d.small(p))
+				asked.kinds, asked.why = d.ask(d.small(p, counted))
 				byNeeds[needs] = asked
 			}
-			if fit := d.fitting(p, byNeeds[needs].kinds); len(fit) > 0 {
-				byClass[p.Class] = &answer{kinds: fit}
+
+			fit := d.fitting(p, byNeeds[needs].kinds)
+			if counted {
+				fit = d.allowed(c, fit)
+			}
+			if len(fit) > 0 {
+				byClass[c] = &answer{kinds: fit}
 				return fit, ""
 			}
 		}
@@ -295,9 +309,33 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 	}
 }
 
+// allowed are those of the kinds of which a new node can have a pod of the class, by the counts of
+// its spread constraints.
+func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
+	own := d.spreads.of(class).own
+	if len(own) == 0 {
+		return kinds
+	}
+
+	for _, k := range kinds {
+		for _, s := range own {
+			if domain, has := d.kinds[k].labels[s.key]; has {
+				s.add(domain)
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(kinds), func(k int) bool {
+		return slices.ContainsFunc(own, func(s ownSpread) bool {
+			domain, has := d.kinds[k].labels[s.key]
+			return s.key != v1.LabelHostname && (!has || !s.allows(domain)) // a new host has no pod yet
+		})
+	})
+}
+
 // small returns the pod as it would be if it requested nothing, which is all the same to it but for
-// room.
-func (d *demand) small(p *cluster.Pod) *cluster.Pod {
+// room. Softened, its hard spread constraints are soft ones: none at all would give it the defaults
+// of the profile.
+func (d *demand) small(p *cluster.Pod, softened bool) *cluster.Pod {
 	f, ok := d.world.Find(p.Namespace(), p.Name)
 	if !ok {
 		return p
@@ -309,6 +347,11 @@ func (d *demand) small(p *cluster.Pod) *cluster.Pod {
 		}
 	}
 	object.Spec.Overhead, object.Spec.Resources = nil, nil
+	if softened {
+		for i := range object.Spec.TopologySpreadConstraints {
+			object.Spec.TopologySpreadConstraints[i].WhenUnsatisfiable = v1.ScheduleAnyway
+		}
+	}
 	return d.world.Cluster().Pending(object)
 }
 

@@ -123,6 +123,7 @@ type maker struct {
 	o      Options
 	plan   *Plan
 	rounds int
+	first  int   // how many pods the first round had
 	bought []int // by offer, in the order of the nodes
 	number map[string]int
 	named  map[string]bool
@@ -158,7 +159,7 @@ func (m *maker) pending() (pods []*cluster.Pod) {
 func (m *maker) buy(pods []*cluster.Pod) bool {
 	d := m.read(pods)
 	m.limit(d)
-	solution := packing.Solve(d.problem, packing.Options{Seed: m.o.Seed})
+	solution := packing.Solve(d.problem, packing.Options{Seed: m.o.Seed, Rounds: m.effort(len(pods))})
 	m.helpless(d, solution)
 	if len(solution.Bins) == 0 {
 		return false
@@ -182,6 +183,16 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 		return m.w.Err() == nil
 	}
 	return m.w.SettleAt(planned) == nil
+}
+
+// effort is how often the packing tries again for so many pods. What is left after the first time
+// costs little of the whole, and gets that share of its tries.
+func (m *maker) effort(pods int) int {
+	const least = 24
+	if m.first = max(m.first, pods); pods == m.first {
+		return packing.Rounds
+	}
+	return max(packing.Rounds*pods/m.first, least)
 }
 
 // read makes numbers of the pods, while a node of each kind is in the cluster.

@@ -9,7 +9,7 @@ import (
 
 // Options are how long to look.
 type Options struct {
-	// Rounds is how often bins are emptied and packed anew; 0: the default.
+	// Rounds is how often bins are emptied and packed anew; 0: the default, [Rounds].
 	Rounds int
 	// Seed is for what is left to chance: which bins are emptied.
 	Seed uint64
@@ -32,9 +32,11 @@ const (
 	packSteps     = 20_000     // places of things that are tried for a set
 	someBins      = 24         // kinds of bins that are asked for patterns each time
 	gainful       = 1e-4       // by how much a pattern has to be worth more than it costs
-	rounds        = 400        // of improve
 	smoothing     = 0.8        // how much the values of the fluid count at first
 )
+
+// Rounds is how often bins are emptied and packed anew by default.
+const Rounds = 400
 
 // Solve buys bins.
 func Solve(p *Problem, o Options) *Solution {
@@ -53,7 +55,7 @@ func Solve(p *Problem, o Options) *Solution {
 
 func newSearch(p *Problem, o Options) *search {
 	s := &search{p: p, f: newFiller(p), options: o, left: make([]int, len(p.Items))}
-	s.options.Rounds = cmp.Or(o.Rounds, rounds)
+	s.options.Rounds = cmp.Or(o.Rounds, Rounds)
 	s.used, s.spent = make([]int, len(p.Bins)), make([]int64, len(p.Limits))
 	for i := range p.Items {
 		s.alone = append(s.alone, s.f.alone(i))
