@@ -37,6 +37,10 @@ type demand struct {
 	cautious bool           // pods that spread over nodes are kept apart by the packing, too
 	order    []*cluster.Pod // the pods in the order in which they are to be tried
 	distinct []bool         // by offer: no cheaper one is the same to pods
+	// kept are the nodes that have room for pods of groups, and limit tells a problem how many bins
+	// there are beside those bought already and some more.
+	kept  map[types.UID]*v1.Node
+	limit func(p *packing.Problem, also []int)
 }
 
 type kind struct {
@@ -74,6 +78,9 @@ func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
 	keys := map[string]bool{v1.LabelTopologyZone: true}
 	seen := map[*cluster.Spec]bool{}
 	for _, p := range pods {
+		if g := w.GroupOf(p); g != nil && g.TopologyKey() != "" {
+			keys[g.TopologyKey()] = true
+		}
 		if spec := p.Class.Spec; !seen[spec] {
 			seen[spec] = true
 			tell(keys, spec.NodeSelector, spec.Affinity)
@@ -213,12 +220,14 @@ func (d *demand) group(pods []*cluster.Pod) {
 		}
 	}
 
-	known, knownFree := map[string]*item{}, map[string]*free{}
+	d.kept = map[types.UID]*v1.Node{}
+	knownFree, anywhere := map[string]*free{}, slices.Clone(taken)
 	d.free = map[types.UID]*free{}
+	d.confine(taken)
 	zones := newZones(d)
 	for i, p := range pods {
 		kinds := taken[i]
-		if len(kinds) == 0 {
+		if len(kinds) == 0 || d.kept[p.UID] != nil {
 			continue
 		}
 		size, apart := d.sizeOf(p), apartOf(p.Class)
@@ -226,19 +235,29 @@ func (d *demand) group(pods []*cluster.Pod) {
 		if d.cautious {
 			own = append(own, d.spreads.apartOf(p.Class)...)
 		}
-		d.free[p.UID] = d.freed(knownFree, size, kinds, apart)
-		it := &item{size: size, kinds: zones.choose(p, d.heaviest(kinds)), apart: own}
-		key := fmt.Sprint(it.size, it.kinds, it.apart)
-		if same := known[key]; same != nil {
-			same.pods = append(same.pods, p)
-			continue
-		}
-		it.pods = []*cluster.Pod{p}
-		known[key] = it
-		d.items = append(d.items, it)
+		d.free[p.UID] = d.freed(knownFree, size, anywhere[i], apart)
+		d.items = append(d.items, &item{
+			pods: []*cluster.Pod{p}, size: size, kinds: zones.choose(p, d.heaviest(kinds)), apart: own,
+		})
 	}
 
-	d.problem = d.numbers()
+	d.items = merged(d.items)
+	d.problem = d.numbers(d.items)
+}
+
+// merged puts pods that are alike to the packing into one item.
+func merged(items []*item) (list []*item) {
+	known := map[string]*item{}
+	for _, it := range items {
+		key := fmt.Sprint(it.size, it.kinds, it.apart)
+		if same := known[key]; same != nil {
+			same.pods = append(same.pods, it.pods...)
+			continue
+		}
+		known[key] = it
+		list = append(list, it)
+	}
+	return list
 }
 
 // freed returns what a pod is to the bound. Pods alike share it.
@@ -438,8 +457,8 @@ func apartOf(class *cluster.PodClass) (keys []string) {
 	return slices.Compact(keys)
 }
 
-// numbers makes the problem that the packing solves.
-func (d *demand) numbers() *packing.Problem {
+// numbers makes the problem that the packing solves, but for limits.
+func (d *demand) numbers(items []*item) *packing.Problem {
 	p := &packing.Problem{}
 	offersOfKind := make([][]int, len(d.kinds))
 	same := map[string]bool{}
@@ -452,7 +471,7 @@ func (d *demand) numbers() *packing.Problem {
 		}
 	}
 	groups := map[string]int{}
-	for at, it := range d.items {
+	for at, it := range items {
 		one := packing.Item{Size: it.size, Count: len(it.pods)}
 		for _, k := range it.kinds {
 			one.Bins = append(one.Bins, offersOfKind[k]...)

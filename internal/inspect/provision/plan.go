@@ -158,10 +158,10 @@ func (m *maker) pending() (pods []*cluster.Pod) {
 // to buy.
 func (m *maker) buy(pods []*cluster.Pod) bool {
 	d := m.read(pods)
-	m.limit(d)
+	m.limit(d.problem, nil)
 	solution := packing.Solve(d.problem, packing.Options{Seed: m.o.Seed, Rounds: m.effort(len(pods))})
 	m.helpless(d, solution)
-	if len(solution.Bins) == 0 {
+	if len(solution.Bins)+len(d.kept) == 0 {
 		return false
 	}
 
@@ -197,7 +197,7 @@ func (m *maker) effort(pods int) int {
 
 // read makes numbers of the pods, while a node of each kind is in the cluster.
 func (m *maker) read(pods []*cluster.Pod) *demand {
-	d := &demand{world: m.w, offers: m.c.Offers, cautious: m.rounds > 1}
+	d := &demand{world: m.w, offers: m.c.Offers, cautious: m.rounds > 1, limit: m.limit}
 	d.sort(m.c, told(m.w, pods))
 	d.measure(pods)
 	over := d.suppose()
@@ -209,18 +209,19 @@ func (m *maker) read(pods []*cluster.Pod) *demand {
 	return d
 }
 
-// limit tells the packing what is left of the limits of pools, and of offers of which there are
-// few.
-func (m *maker) limit(d *demand) {
+// limit tells a problem what is left of the limits of pools, and of offers of which there are few,
+// beside what was bought and also so many of each offer.
+func (m *maker) limit(p *packing.Problem, also []int) {
 	used := make([]int, len(m.c.Offers))
+	copy(used, also)
 	for _, offer := range m.bought {
 		used[offer]++
 	}
 
 	for i, o := range m.c.Offers {
 		if o.Most > 0 {
-			if d.problem.Bins[i].Most = o.Most - used[i]; d.problem.Bins[i].Most <= 0 {
-				d.problem.Limits = append(d.problem.Limits, packing.Limit{Costs: map[int]int64{i: 1}, Most: 0})
+			if p.Bins[i].Most = o.Most - used[i]; p.Bins[i].Most <= 0 {
+				p.Limits = append(p.Limits, packing.Limit{Costs: map[int]int64{i: 1}, Most: 0})
 			}
 		}
 	}
@@ -240,7 +241,7 @@ func (m *maker) limit(d *demand) {
 					limit.Most -= amount * int64(used[i])
 				}
 			}
-			d.problem.Limits = append(d.problem.Limits, limit)
+			p.Limits = append(p.Limits, limit)
 		}
 	}
 }
@@ -376,7 +377,8 @@ func (m *maker) bound() {
 			if f == nil {
 				continue
 			}
-			unknown = unknown || isConstrained(pod.Class)
+			g := m.w.GroupOf(pod)
+			unknown = unknown || isConstrained(pod.Class) || g != nil && g.TopologyKey() != ""
 			i, known := at[f]
 			if !known {
 				i = len(problem.Items)
@@ -406,8 +408,8 @@ func (m *maker) bound() {
 		p.Above = math.Round(10000*(p.Hour/p.Least-1)) / 100
 	}
 	if unknown && !p.best() {
-		p.Notes = append(p.Notes, "what is possible at all is counted without spread constraints and pod affinity, which some of these "+
-			"pods have: the plan may be nearer to the best, or be it")
+		p.Notes = append(p.Notes, "what is possible at all is counted without spread constraints, pod affinity and domains of pod "+
+			"groups, which some of these pods have: the plan may be nearer to the best, or be it")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/world/workload"
@@ -52,6 +53,9 @@ func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 	}
 	return sum
 }
+
+// GroupOf returns the pod group that the scheduler knows a pod to be a member of, or nil.
+func (w *World) GroupOf(p *cluster.Pod) *groups.Group { return w.scheduler.groupOf(p) }
 
 // Turn is where a pod is to go, and when it is tried: those with a lower number first.
 type Turn struct {
