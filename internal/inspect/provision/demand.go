@@ -41,6 +41,8 @@ type demand struct {
 	// there are beside those bought already and some more.
 	kept  map[types.UID]*v1.Node
 	limit func(p *packing.Problem, also []int)
+	// steady is set if no spot is to be bought.
+	steady bool
 }
 
 type kind struct {
@@ -223,6 +225,11 @@ func (d *demand) group(pods []*cluster.Pod) {
 	d.kept = map[types.UID]*v1.Node{}
 	knownFree, anywhere := map[string]*free{}, slices.Clone(taken)
 	d.free = map[types.UID]*free{}
+	if d.steady {
+		for i := range taken {
+			taken[i] = slices.DeleteFunc(slices.Clone(taken[i]), func(k int) bool { return isSpot(d.kinds[k].labels) })
+		}
+	}
 	d.confine(taken)
 	zones := newZones(d)
 	for i, p := range pods {
