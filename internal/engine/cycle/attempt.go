@@ -72,7 +72,7 @@ func (as *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	}
 
 	switch {
-	case as.suspendAttempt(b, found.Err):
+	case as.suspendAttempt(b, found.Err), as.goOnLater(b, found.Err):
 	case found.Err != nil:
 		if f := (*decide.FilterError)(nil); errors.As(found.Err, &f) && p.bindsVolumes(f.Plugin) {
 			as.observer().VolumesFailed("predicate")
@@ -87,6 +87,28 @@ func (as *attempts) decidePod(item *queue.Item, answers any, questions int) {
 		as.decisions.rememberPlaced(b, found.Node.Name, found.Total, found.Feasible)
 		as.placements.assumePod(b, found.Node)
 	}
+}
+
+// An attempt that has used up what it may cost goes on at once, behind others, if it has found out
+// about that many nodes: a claim of which each node costs little is decided soon in a large
+// cluster, too. One that is hard to satisfy backs off. Each node is found out about once, unless it
+// changes meanwhile, so the second limit is for clusters that change all the time.
+const (
+	farEnough     = 200
+	mostContinued = 100
+)
+
+// goOnLater puts back a pod whose attempt should go on after those of others have had their turn.
+func (as *attempts) goOnLater(b *placement, err error) bool {
+	var unfinished *plugins.Unfinished
+	if !errors.As(err, &unfinished) || unfinished.Found < farEnough || b.item.Continued >= mostContinued {
+		return false
+	}
+
+	b.endAttempt(false)
+	as.queue.GoOn(b.item, as.now)
+	as.nominations.setNomination(b, nil)
+	return true
 }
 
 // decideOntoHeld decides a pod that may take room that is held for a pod group.

@@ -107,6 +107,7 @@ func (d *DynamicResources) BeginAttempt() {
 	defer d.mutex.Unlock()
 	if d.last != nil {
 		d.last.limit.spent.Store(0)
+		d.last.found = 0
 	}
 }
 

@@ -57,6 +57,7 @@ type attempt struct {
 	mutex    sync.Mutex
 	shared   *grounds             // of all slices, where nodes share devices; made when needed
 	undo     []func()             // forgets what was found out since then
+	found    int                  // of how many nodes it was found out what they can give
 	failures map[individual]*gift // of nodes for which there is an error
 	// unavailable tells, by index in claims, whether some node cannot reach the devices of an
 	// allocated claim.

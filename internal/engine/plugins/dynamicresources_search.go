@@ -60,7 +60,7 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 	}
 	began := a.limit.spent.Load()
 	if begin, _ := costOfSearching(open, 0); a.limit.spendCost(begin) { // the nodes of which nothing is known yet are not searched any more
-		return timedOut(n)
+		return a.timedOut(n)
 	}
 	found, final := a.searchDevices(n, open)
 	if !final && began == 0 && !a.d.strict { // another attempt would get no further
@@ -82,7 +82,14 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 }
 
 func (a *attempt) keepGift(n *cluster.Node, shape *deviceShape, found *gift) {
-	a.noteUndo(shape.keepGift(n, &a.d.index, found))
+	forget := shape.keepGift(n, &a.d.index, found)
+	a.mutex.Lock()
+	a.found++
+	a.mutex.Unlock()
+	a.noteUndo(func() {
+		forget()
+		a.found--
+	})
 }
 
 // noteUndo remembers how to forget what was found out.
@@ -182,7 +189,7 @@ func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClai
 func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
 	expressions, over := a.costOfExpressions(open, on)
 	if over {
-		return timedOut(n), false
+		return a.timedOut(n), false
 	}
 
 	_, step := costOfSearching(open, on.devices)
@@ -190,7 +197,7 @@ func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.Reso
 	results, err := on.allocator.Allocate(ctx, n.Object(), open)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return timedOut(n), false
+		return a.timedOut(n), false
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "%v", err)}, true
 	case err != nil:
@@ -237,8 +244,24 @@ func exactCount(mode resourcev1.DeviceAllocationMode, count int64) int64 {
 	return count
 }
 
-func timedOut(n *cluster.Node) *gift {
-	return &gift{rejection: &Rejection{Err: fmt.Errorf("node %s: timed out trying to allocate devices", n.Name)}}
+// Unfinished is the error of an attempt that has used up what it may cost. What it has found out
+// about nodes is kept for the next one.
+type Unfinished struct {
+	Node  string // where it stopped
+	Found int    // how many nodes it has found out about
+}
+
+func (u *Unfinished) Error() string {
+	return fmt.Sprintf("node %s: timed out trying to allocate devices", u.Node)
+}
+
+func (a *attempt) timedOut(n *cluster.Node) *gift {
+	if a.d.strict {
+		return &gift{rejection: &Rejection{Err: &Unfinished{Node: n.Name}}}
+	}
+	a.mutex.Lock()
+	defer a.mutex.Unlock()
+	return &gift{rejection: &Rejection{Err: &Unfinished{n.Name, a.found}}}
 }
 
 // tooHard is the answer of nodes for which the limit of a whole attempt is too low.

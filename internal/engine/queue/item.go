@@ -41,6 +41,8 @@ type Item struct {
 	// Together is how many pods were decided together with it in its last attempt, itself included;
 	// 0 is one. The more, the longer is its longest back-off.
 	Together int
+	// Continued is how often in a row the pod went on with an attempt that had not come to its end.
+	Continued int
 
 	place    Place
 	group    *group       // where the place is Waiting or Gated

@@ -240,7 +240,7 @@ func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time)
 		return
 	}
 	item.rejected++
-	item.failed, item.returned = 0, now
+	item.failed, item.Continued, item.returned = 0, 0, now
 	item.ready = now.Add(q.backoffFor(item, item.rejected))
 	item.Rejectors, item.Pending, item.entered, item.Overdue = rejectors, pending, now, false
 	q.countWaiting(item, rejectors)
@@ -257,7 +257,7 @@ func (q *Queue) Failed(item *Item, now time.Time) {
 		return
 	}
 	item.failed++
-	item.returned = now
+	item.Continued, item.returned = 0, now
 	item.ready = now.Add(q.backoffFor(item, item.failed))
 	item.Rejectors, item.Pending, item.Overdue = nil, nil, false
 	q.enterPlace(item, AttemptFailed, now)
@@ -271,6 +271,18 @@ func (q *Queue) TryAgain(item *Item, now time.Time) {
 	}
 	item.rejected, item.failed = 0, 0
 	item.ready = now
+	item.Rejectors, item.Pending, item.Overdue = nil, nil, false
+	q.enterPlace(item, AttemptFailed, now)
+}
+
+// GoOn puts back a pod whose attempt has got far, and not to its end: it is tried again as soon as
+// the others of its priority that are waiting to be tried have been.
+func (q *Queue) GoOn(item *Item, now time.Time) {
+	if !q.isTaken(item) {
+		return
+	}
+	item.Continued++
+	item.returned, item.ready = now, now
 	item.Rejectors, item.Pending, item.Overdue = nil, nil, false
 	q.enterPlace(item, AttemptFailed, now)
 }
