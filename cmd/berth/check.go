@@ -32,7 +32,7 @@ func newCheckCommand() *cobra.Command {
 		Long: `Check a cluster and print one finding per line, with a remedy: versions,
 permissions, the flags of kube-scheduler and kube-controller-manager where they
 run as pods, the schedulers that pods name, webhooks that could block Berth,
-budgets that block evictions, priorities.
+EvictionRequests that nobody answers, budgets that block evictions, priorities.
 
 Nothing is changed. With --for, only check whether the caller has the permissions
 of one of Berth's components; run it with the component's kubeconfig.`,

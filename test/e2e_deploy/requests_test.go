@@ -30,7 +30,10 @@ func TestEvictionRequests(t *testing.T) {
 	c := newCluster(t, "--feature-gates=EvictionRequestAPI=true", "--runtime-config=lifecycle.k8s.io/v1alpha1=true")
 	c.simulate(4)
 	c.install("eviction-requests")
+	c.checkSays("ok", "answers them")
+	c.checkSays("ok", "berth-controller may do all that it needs")
 	c.kubectl("scale", "deployment", "-n", deploy.Namespace, "--all", "--replicas=0") // they run beside the cluster
+	c.checkSays("note", "no pod that answers them is to be seen")
 	granted, err := deploy.EvictionRequestRights()
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +57,17 @@ func TestEvictionRequests(t *testing.T) {
 	r.controller.check(func(deploy.Right) bool { return false })
 	r.controller.kill()
 	t.Run("nobody answers", func(t *testing.T) { r.at(t).nobodyAnswers() })
+}
+
+// checkSays waits until berth check has such a line.
+func (c *cluster) checkSays(level, words string) {
+	c.Helper()
+	eventually(c.T, func() error {
+		if out, _ := c.check(c.Kubeconfig); !says(out, level, words) {
+			return fmt.Errorf("no %s %q in\n%s", level, words, out)
+		}
+		return nil
+	})
 }
 
 // requests is a cluster whose controller answers EvictionRequests.

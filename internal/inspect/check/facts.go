@@ -32,6 +32,10 @@ type Facts struct {
 	Pods map[string]Count
 	// Grouped is how many pods name a pod group.
 	Grouped int
+	// ServesRequests is set if the API server serves EvictionRequests. Requests counts them, and
+	// those that nobody has looked at for long.
+	ServesRequests bool
+	Requests       Count
 	// Processes are those of the control plane that run as pods.
 	Processes []Process
 	// Leases are those that schedulers hold, by namespace/name.
@@ -52,12 +56,15 @@ type Facts struct {
 	Unread []string // kinds, with the reason
 }
 
-// Count counts pods, or volumes.
+// Count counts pods, volumes or requests.
 type Count struct{ All, Waiting int }
+
+// Controller is the name of Berth's controller as a Process.
+const Controller = "berth-controller"
 
 // Process is a visible container of the control plane: a static pod's, for example.
 type Process struct {
-	Name  string // kube-scheduler, kube-controller-manager, berth-scheduler, berth-controller
+	Name  string // kube-scheduler, kube-controller-manager, or Controller
 	Where string // namespace/pod
 	Image string
 	Args  []string // the command line, without the program

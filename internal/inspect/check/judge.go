@@ -41,7 +41,7 @@ func Judge(f *Facts) []Finding {
 	for _, look := range []func(){
 		j.checkVersion, j.checkNodes, j.checkPermissions, j.checkSchedulers, j.checkControllers, j.checkVolumes,
 		j.checkNames, j.checkGroups, j.checkWebhooks,
-		j.ownWebhook, j.checkBudgets, j.checkPriorities, j.checkNeighbours, j.reportUnread,
+		j.ownWebhook, j.checkRequests, j.checkBudgets, j.checkPriorities, j.checkNeighbours, j.reportUnread,
 	} {
 		look()
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -47,6 +48,7 @@ func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error
 	}
 
 	r.objects(ctx)
+	r.requests(ctx)
 	r.pods(ctx)
 	r.installation(ctx)
 	return r.facts, nil
@@ -132,6 +134,32 @@ func (r *reader) attachments(ctx context.Context) {
 	}
 }
 
+// answeredWithin is how long an EvictionRequest is looked at last.
+const answeredWithin = time.Minute
+
+// requests counts EvictionRequests, where they are served.
+func (r *reader) requests(ctx context.Context) {
+	served, err := r.client.Discovery().ServerResourcesForGroupVersion(lifecyclev1alpha1.SchemeGroupVersion.String())
+	switch {
+	case apierrors.IsNotFound(err):
+		return
+	case err != nil:
+		r.missed("whether EvictionRequests are served", err)
+		return
+	case !slices.ContainsFunc(served.APIResources, func(a metav1.APIResource) bool { return a.Name == "evictionrequests" }):
+		return
+	}
+
+	r.facts.ServesRequests = true
+	list := r.client.LifecycleV1alpha1().EvictionRequests("").List
+	each(ctx, r, "eviction requests", list, func(e *lifecyclev1alpha1.EvictionRequest) {
+		r.facts.Requests.All++
+		if e.Status.ObservedGeneration == nil && time.Since(e.CreationTimestamp.Time) > answeredWithin {
+			r.facts.Requests.Waiting++
+		}
+	})
+}
+
 // programs are those whose command lines matter.
 var programs = []string{"kube-scheduler", "kube-controller-manager"}
 
@@ -166,7 +194,10 @@ func processOf(pod *v1.Pod, container v1.Container) (check.Process, bool) {
 	if len(container.Command) > 0 {
 		name, line = path.Base(line[0]), line[1:]
 	}
-	if !slices.Contains(programs, name) {
+	if name == "berth" && len(line) > 0 && line[0] == string(deploy.Controller) {
+		name, line = check.Controller, line[1:]
+	}
+	if name != check.Controller && !slices.Contains(programs, name) {
 		return check.Process{}, false
 	}
 	return check.Process{Name: name, Where: pod.Namespace + "/" + pod.Name, Image: container.Image, Args: line}, true
@@ -189,8 +220,14 @@ func (r *reader) installation(ctx context.Context) {
 
 	r.configuration(ctx)
 	for _, part := range r.facts.Installed {
-		if denied, err := Denied(ctx, Of(r.client, "system:serviceaccount:"+deploy.Namespace+":berth-"+string(part)),
-			part, r.facts.Version, r.facts.SchedulerLease); err == nil {
+		account := Of(r.client, "system:serviceaccount:"+deploy.Namespace+":berth-"+string(part))
+		denied, err := Denied(ctx, account, part, r.facts.Version, r.facts.SchedulerLease)
+		if err == nil && part == deploy.Controller && r.facts.AnswersRequests() {
+			var more []string
+			more, err = deniedToAnswer(ctx, account)
+			denied = append(denied, more...)
+		}
+		if err == nil {
 			r.facts.Denied[part] = denied
 		}
 	}

@@ -76,9 +76,6 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 		rights = slices.DeleteFunc(rights, of136)
 	}
 
-	allowed := make([]bool, len(rights))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atATime)
 	for i := range rights {
 		if namespace, name, ok := strings.Cut(lease, "/"); ok && part == deploy.Scheduler && rights[i].Resource == "leases" {
 			rights[i].Namespace = namespace
@@ -86,6 +83,24 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 				rights[i].Name = name
 			}
 		}
+	}
+	return deniedOf(ctx, ask, rights)
+}
+
+// deniedToAnswer lists what the caller lacks to answer EvictionRequests.
+func deniedToAnswer(ctx context.Context, ask Asker) ([]string, error) {
+	rights, err := deploy.EvictionRequestRights()
+	if err != nil {
+		return nil, err
+	}
+	return deniedOf(ctx, ask, rights)
+}
+
+func deniedOf(ctx context.Context, ask Asker, rights []deploy.Right) ([]string, error) {
+	allowed := make([]bool, len(rights))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atATime)
+	for i := range rights {
 		group.Go(func() (err error) {
 			resource, sub, _ := strings.Cut(rights[i].Resource, "/")
 			allowed[i], err = ask(ctx, &authorizationv1.ResourceAttributes{
