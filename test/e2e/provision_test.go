@@ -14,8 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 )
 
-// What can be bought, in two zones, and what is to run on it: pods spread over zones, pods that keep
-// to nodes of their own, and small ones. Only bought nodes take them.
+// What can be bought, in two zones, and what is to run on it: pods spread over zones, pods that
+// keep to nodes of their own, and small ones. Only bought nodes take them.
 const (
 	offers = `apiVersion: v1
 kind: Node
@@ -70,8 +70,8 @@ spec:
 	everyPod = 12 + 3 + 25
 )
 
-// What berth says is to be bought is enough: there are simulated nodes of the plan's types and zones,
-// and all pods run there. The plan is for a scheduler that places by its scores (--scored).
+// What berth says is to be bought is enough: there are simulated nodes of the plan's types and
+// zones, and all pods run there. The plan is for a scheduler that places by its scores (--scored).
 func TestPodsRunOnWhatWasBought(t *testing.T) {
 	dir := t.TempDir()
 	catalog, work := filepath.Join(dir, "catalog.yaml"), filepath.Join(dir, "work.yaml")
