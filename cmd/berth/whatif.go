@@ -138,7 +138,7 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	if f.time < 0 {
 		return usagef("--for %s: must not be negative", f.time)
 	}
-	if err := f.readCatalog(steps); err != nil {
+	if err := f.readCatalog(cmd, steps); err != nil {
 		return err
 	}
 	if slices.Contains(planFormats, f.output) && (len(steps) == 0 || steps[len(steps)-1].Catalog == nil) {
@@ -195,7 +195,7 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 }
 
 // readCatalog reads what provision may buy.
-func (f *forecast) readCatalog(steps []whatif.Step) error {
+func (f *forecast) readCatalog(cmd *cobra.Command, steps []whatif.Step) error {
 	for i, s := range steps {
 		switch {
 		case s.Catalog == nil:
@@ -206,7 +206,7 @@ func (f *forecast) readCatalog(steps []whatif.Step) error {
 			return usagef("provision: say what can be bought: provision --catalog FILE, with NodePools and instance "+
 				"types, or Nodes with the annotation %s", provision.PriceAnnotation)
 		}
-		catalog, err := provision.ReadCatalog(f.catalog)
+		catalog, err := provision.ReadCatalog(f.catalog, cmd.InOrStdin())
 		if err != nil {
 			return err
 		}
