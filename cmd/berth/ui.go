@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -209,6 +210,13 @@ func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 	if len(f.files) > 0 || f.recursive || f.strict || len(f.gates) > 0 || f.at != "" || f.config != "" ||
 		f.output != "" || f.connection != meant.connection || f.seed != meant.seed || f.time != 0 || len(f.failOn) > 0 {
 		return nil, usagef("on the dashboard, only operations and --namespace can be given")
+	}
+
+	if slices.ContainsFunc(f.catalog, func(name string) bool { return name != "-" }) {
+		return nil, usagef("on the dashboard, provision --catalog - is the catalog that was entered: no file is read")
+	}
+	if slices.ContainsFunc(steps, func(s whatif.Step) bool { return s.Replace }) {
+		return nil, usagef("provision --replace takes long in large clusters: ask on the command line")
 	}
 
 	if f.namespace != "" {

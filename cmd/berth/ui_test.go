@@ -18,7 +18,7 @@ func TestThePageReadsOperationsAsTheCommandLineDoes(t *testing.T) {
 func TestThePageCannotBeTalkedIntoReadingFiles(t *testing.T) {
 	for _, words := range []string{
 		"drain node/n -f /etc", "-f /etc drain node/n", "drain node/n --kubeconfig /etc/passwd", "--config /etc/passwd drain node/n", "drain node/n --at -5m",
-		"drain node/n -o json", "--context other drain node/n", "drain node/n --for 100h", "drain node/n -R", "drain node/n --strict", "drain node/n --feature-gates GenericWorkload=true", "", "drain --help", "-h drain node/n", "dance",
+		"drain node/n -o json", "--context other drain node/n", "drain node/n --for 100h", "drain node/n -R", "drain node/n --strict", "drain node/n --feature-gates GenericWorkload=true", "", "drain --help", "-h drain node/n", "dance", "provision --catalog /etc/passwd", "provision --catalog - --replace",
 	} {
 		if steps, err := parseOnPage(strings.Fields(words), "default"); err == nil {
 			t.Errorf("%q: %+v", words, steps)

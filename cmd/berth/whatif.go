@@ -20,6 +20,9 @@ const exitHeld = 3
 // nodeClaims is the format that writes what to buy as Karpenter's NodeClaims.
 const nodeClaims = "nodeclaims"
 
+// planFormats are those of plans of nodes alone: svg is a picture of them.
+var planFormats = []string{nodeClaims, "svg"}
+
 // heldError is not a failure of the command: the answer is that what --fail-on names would come
 // true.
 type heldError struct{ error }
@@ -90,7 +93,8 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
   provision --catalog FILE...              the cheapest nodes on which all runs that
                                            is pending then: Karpenter's NodePools and
                                            instance types, or Nodes with a price;
-                                           -o nodeclaims; --fail-on cost=1000;
+                                           -o nodeclaims, or svg for a picture;
+                                           --fail-on cost=1000;
         --scored                           and what its scheduler's scores make of them;
         --replace                          which nodes could go, or be exchanged;
         --spot-share 0.3                   spot has so much of all CPU at most`,
@@ -121,7 +125,7 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := checkFormat(f.output, append(slices.Clone(formats), nodeClaims)); err != nil {
+	if err := checkFormat(f.output, append(slices.Clone(formats), planFormats...)); err != nil {
 		return err
 	}
 
@@ -134,11 +138,11 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	if f.time < 0 {
 		return usagef("--for %s: must not be negative", f.time)
 	}
-	if err := f.readCatalog(steps); err != nil {
+	if err := f.readCatalog(cmd, steps); err != nil {
 		return err
 	}
-	if f.output == nodeClaims && (len(steps) == 0 || steps[len(steps)-1].Catalog == nil) {
-		return usagef("-o %s: is for what-if provision", nodeClaims)
+	if slices.Contains(planFormats, f.output) && (len(steps) == 0 || steps[len(steps)-1].Catalog == nil) {
+		return usagef("-o %s: is for what-if provision", f.output)
 	}
 
 	if len(steps) == 0 {
@@ -175,9 +179,12 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 		return err
 	}
 
-	if f.output == nodeClaims {
+	switch f.output {
+	case nodeClaims:
 		err = answer.Provision.WriteNodeClaims(cmd.OutOrStdout())
-	} else {
+	case "svg":
+		err = answer.Provision.WriteSVG(cmd.OutOrStdout())
+	default:
 		err = answer.Write(cmd.OutOrStdout(), f.output, f.output == "wide")
 	}
 
@@ -188,7 +195,7 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 }
 
 // readCatalog reads what provision may buy.
-func (f *forecast) readCatalog(steps []whatif.Step) error {
+func (f *forecast) readCatalog(cmd *cobra.Command, steps []whatif.Step) error {
 	for i, s := range steps {
 		switch {
 		case s.Catalog == nil:
@@ -199,7 +206,7 @@ func (f *forecast) readCatalog(steps []whatif.Step) error {
 			return usagef("provision: say what can be bought: provision --catalog FILE, with NodePools and instance "+
 				"types, or Nodes with the annotation %s", provision.PriceAnnotation)
 		}
-		catalog, err := provision.ReadCatalog(f.catalog)
+		catalog, err := provision.ReadCatalog(f.catalog, cmd.InOrStdin())
 		if err != nil {
 			return err
 		}

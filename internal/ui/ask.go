@@ -160,7 +160,9 @@ type question struct {
 	// Operations are the arguments of berth what-if.
 	Operations []string `json:"operations"`
 	// Manifest is what "apply -f -" applies.
-	Manifest  string `json:"manifest"`
+	Manifest string `json:"manifest"`
+	// Catalog is what "provision --catalog -" may buy.
+	Catalog   string `json:"catalog"`
 	Namespace string `json:"namespace"`
 
 	applied int // how often the manifest was read so far
@@ -205,6 +207,9 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	steps, err := a.options.Parse(q.Operations, cmp.Or(q.Namespace, metav1.NamespaceDefault))
 	if err == nil {
 		err = checkAffordable(steps)
+	}
+	if err == nil {
+		err = q.readCatalog(steps)
 	}
 	if err != nil {
 		writeError(w, http.StatusBadRequest, err.Error())

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
@@ -62,6 +64,24 @@ func checkAffordable(steps []whatif.Step) error {
 
 // addSaturating adds n to a small sum without overflow, whatever n is. A negative n counts as 0.
 func addSaturating(sum, n int) int { return sum + min(max(n, 0), 1<<30) }
+
+// readCatalog reads the catalog that was entered, if one is needed.
+func (q *question) readCatalog(steps []whatif.Step) error {
+	for i, s := range steps {
+		if s.Catalog == nil {
+			continue
+		}
+		if i < len(steps)-1 {
+			return errors.New("provision: is for what the other operations leave pending: name it last")
+		}
+		catalog, err := provision.ReadCatalog([]string{"-"}, strings.NewReader(q.Catalog))
+		if err != nil {
+			return fmt.Errorf("the catalog that was entered: %w", err)
+		}
+		*s.Catalog = *catalog
+	}
+	return nil
+}
 
 // readState returns the manifest for "-": no file of this machine is read for the dashboard.
 func (q *question) readState(files []string) (*manifest.Set, error) {

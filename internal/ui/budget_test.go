@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
@@ -166,6 +167,30 @@ func TestABodyThatDoesNotArriveIsNotWaitedFor(t *testing.T) {
 		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 		if _, err := io.ReadAll(conn); err != nil {
 			t.Errorf("%.12s: the connection is still open after a hundred times its patience: %v", request, err)
+		}
+	}
+}
+
+// What may be bought is what was entered, and a fault of it has its line.
+func TestCatalogsAreEntered(t *testing.T) {
+	node := "kind: Node\napiVersion: v1\nmetadata: {name: a, annotations: {berth.dev/price: \"1\"}}\nstatus: {allocatable: {cpu: 4}}\n"
+	for _, c := range []struct {
+		text  string
+		steps []whatif.Step
+		says  string
+	}{
+		{node, []whatif.Step{{Catalog: &provision.Catalog{}}}, ""},
+		{"", []whatif.Step{{Choose: 1}}, ""},
+		{"", []whatif.Step{{Catalog: &provision.Catalog{}}}, "offers no node"},
+		{node + "---\n" + strings.Replace(node, "metadata", "metadate", 1), []whatif.Step{{Catalog: &provision.Catalog{}}}, "-:8: metadate: unknown field"},
+		{node, []whatif.Step{{Catalog: &provision.Catalog{}}, {Choose: 1}}, "name it last"},
+	} {
+		err := (&question{Catalog: c.text}).readCatalog(c.steps)
+		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v, want %q", c.text, err, c.says)
+		}
+		if c.says == "" && c.text != "" && len(c.steps[0].Catalog.Offers) != 1 {
+			t.Errorf("%d offers", len(c.steps[0].Catalog.Offers))
 		}
 	}
 }

@@ -39,6 +39,13 @@ func TestAnswersAreTheTerminals(t *testing.T) {
 		{"the figures of a forecast: leave, find a place, left pending, budgets", shown + `[...w.element.querySelectorAll('.figure b')].map((b) => b.textContent).join(' '); })`, "1 2 1 0"},
 		{"the lists of a forecast", shown + `[...w.element.querySelectorAll('.answer .fact h3')].map((b) => b.textContent).join('; '); })`,
 			"Who leaves (1); Left pending (1); Placed (1); Pending with or without this (2); Leave anyway, with or without this (1)"},
+		{"the nodes of a plan, those that are alike in a row", `import('/whatif.js').then(({WhatIf}) => { const f = ` + forecast + `;
+			const node = {pool: 'p', type: 'm4', zone: 'z1', pricePerHour: 0.25, pods: ['default/a', 'default/b'], cpuPercent: 50, memoryPercent: 100};
+			f.provision = {nodes: [node, {...node, cpuPercent: 100}, {...node, zone: 'z2'}], costPerHour: 0.75, costPerMonth: 547.5, pods: 6, pending: [{namespace: 'default', name: 'x', message: 'too large'}]};
+			const w = new WhatIf({}, {chosen: ''}, {planned() {}}); w.show(f, []);
+			const part = w.element.querySelector('.answer .fact');
+			return [...part.querySelectorAll('h3, tbody tr, li')].map((e) => [...(e.cells || [e])].map((c) => c.textContent).join(' ')).join('; '); })`,
+			"Buy 3 nodes for 6 pods: 0.75 an hour, 548 a month; m4, z1 2 0.25 0.5 4 75 % 100 %; m4, z2 1 0.25 0.25 2 50 % 100 %; x stays pending: too large"},
 		{"how full it is", shown + `[...w.element.querySelectorAll('.answer tbody th')].map((b) => b.textContent).join(' '); })`, "Now Without Then"},
 		{"pods that come to a node on the map", `import('/flows.js').then(({Plan}) => { const plan = new Plan(` + forecast + `); return plan.of('a').in + ' ' + plan.of('b').in; })`, "1 1"},
 		{"buttons within reach of the keyboard, when another resource is chosen", `import('/dom.js').then(({radios}) => {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,18 +52,22 @@ type document struct {
 	file, text string // text has empty lines for what precedes the document, so that lines are the file's
 }
 
-// ReadCatalog reads the files of a catalog: YAML or JSON, several documents in a file, folders.
-// Every fault has its file, line and field.
-func ReadCatalog(paths []string) (*Catalog, error) {
+// ReadCatalog reads the files of a catalog: YAML or JSON, several documents in a file, folders; "-"
+// is stdin. Every fault has its file, line and field.
+func ReadCatalog(paths []string, stdin io.Reader) (*Catalog, error) {
 	var documents []document
 	for _, path := range paths {
-		read, err := readFile(path)
+		read, err := readFile(path, stdin)
 		if err != nil {
 			return nil, err
 		}
 		documents = append(documents, read...)
 	}
+	return assemble(documents, paths)
+}
 
+// assemble makes a catalog of the documents of some paths.
+func assemble(documents []document, paths []string) (*Catalog, error) {
 	c := &Catalog{}
 	var pools []*nodePool
 	var types []*instanceType
@@ -94,7 +99,11 @@ func ReadCatalog(paths []string) (*Catalog, error) {
 }
 
 // readFile returns the documents of a file, or of the files in a folder.
-func readFile(path string) ([]document, error) {
+func readFile(path string, stdin io.Reader) ([]document, error) {
+	if path == "-" {
+		text, err := io.ReadAll(io.LimitReader(stdin, mostBytes))
+		return documentsOf("-", string(text)), err
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -107,7 +116,7 @@ func readFile(path string) ([]document, error) {
 		var list []document
 		for _, e := range entries {
 			if !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(e.Name()))) {
-				read, err := readFile(filepath.Join(path, e.Name()))
+				read, err := readFile(filepath.Join(path, e.Name()), stdin)
 				if err != nil {
 					return nil, err
 				}

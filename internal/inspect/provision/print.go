@@ -142,11 +142,16 @@ func bar(percent float64) string {
 
 func dash(text string) string { return cmp.Or(text, "-") }
 
+// kind names what nodes are alike in.
+func (n *Node) kind() string {
+	return fmt.Sprintf("%q %q %q %q %v", n.Pool, n.Type, n.Zone, n.CapacityType, n.Price)
+}
+
 // sorted puts nodes that are alike together, those that cost most together first.
 func sorted(nodes []Node) (lots []*lot) {
 	at := map[string]*lot{}
 	for _, n := range nodes {
-		key := fmt.Sprintf("%q %q %q %q %v", n.Pool, n.Type, n.Zone, n.CapacityType, n.Price)
+		key := n.kind()
 		l := at[key]
 		if l == nil {
 			l = &lot{Node: n}

@@ -77,7 +77,7 @@ func planOf(t *testing.T, dir string) *Plan {
 		t.Fatal(err)
 	}
 	slices.Sort(files)
-	c, err := ReadCatalog(files)
+	c, err := ReadCatalog(files, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestBadCatalogs(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		_, err := ReadCatalog([]string{file})
+		_, err := ReadCatalog([]string{file}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), file) {
 			t.Errorf("%s\nsaid: %v\nwant: %s", text, err, want)
 		}

@@ -125,7 +125,7 @@ func catalogOf(t *testing.T, text string) *Catalog {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c, err := ReadCatalog([]string{file})
+	c, err := ReadCatalog([]string{file}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ const operations = {
   scale: {title: 'Scale a workload', fields: [['what', 'Workload', 'deployment/web'], ['n', 'Replicas', '10']], words: (f) => `scale ${f.what} --replicas ${f.n}`},
   delete: {title: 'Delete a pod or workload', fields: [['what', 'What', 'deployment/web']], words: (f) => `delete ${f.what}`},
   apply: {title: 'Apply a manifest', manifest: true, words: () => 'apply -f -'},
+  provision: {title: 'Buy nodes for what is pending then', words: () => 'provision --catalog -'},
 };
 
 export class WhatIf {
@@ -35,6 +36,8 @@ export class WhatIf {
     this.namespace = h('input', {id: 'wi-namespace', value: 'default', spellcheck: 'false', autocomplete: 'off'});
     this.manifest = h('textarea', {id: 'wi-manifest', rows: '6', spellcheck: 'false', placeholder: 'apiVersion: apps/v1\nkind: Deployment\n…'});
     this.manifestBox = h('div', {class: 'field', hidden: true}, h('label', {for: 'wi-manifest'}, 'Manifest for apply -f -'), this.manifest);
+    this.catalog = h('textarea', {id: 'wi-catalog', rows: '6', spellcheck: 'false', placeholder: 'Nodes with the annotation berth.dev/price, or NodePools and instance types'});
+    this.catalogBox = h('div', {class: 'field', hidden: true}, h('label', {for: 'wi-catalog'}, 'Catalog for provision --catalog -'), this.catalog);
     this.go = h('button', {type: 'submit', class: 'primary'}, 'Show what would happen');
     this.answer = h('div', {class: 'answer', 'aria-live': 'polite'});
     // What is missing in a field of the builder holds back Add, not the question.
@@ -43,7 +46,7 @@ export class WhatIf {
       this.builder = h('details', {class: 'builder', open: true}, h('summary', {}, 'Build an operation'), h('div', {class: 'field'}, h('label', {for: 'wi-kind'}, 'If I were to'), this.kind), this.inputs,
         h('button', {type: 'button', onclick: () => this.add()}, 'Add')),
       h('div', {class: 'field'}, h('label', {for: 'wi-words'}, 'Operations, as for ', h('code', {}, 'berth what-if')), this.words),
-      this.manifestBox,
+      this.manifestBox, this.catalogBox,
       h('div', {class: 'row-fields'}, h('div', {class: 'field short'}, h('label', {for: 'wi-namespace'}, 'Namespace'), this.namespace), h('span', {class: 'grow'}), this.go));
     this.element = h('div', {class: 'view scrolls what-if'}, this.form, this.answer);
     this.fields();
@@ -106,7 +109,10 @@ export class WhatIf {
     this.words.focus();
   }
 
-  typed() { this.manifestBox.hidden = !/\bapply\b/.test(this.words.value); }
+  typed() {
+    this.manifestBox.hidden = !/\bapply\b/.test(this.words.value);
+    this.catalogBox.hidden = !/\bprovision\b/.test(this.words.value);
+  }
 
   async ask() {
     this.asking?.abort();
@@ -120,7 +126,7 @@ export class WhatIf {
     this.go.disabled = true;
     this.builder.open = false; // the answer needs the room
     try {
-      const {answer, missing} = await ask('/api/what-if', {operations, manifest: this.manifest.value, namespace}, signal);
+      const {answer, missing} = await ask('/api/what-if', {operations, manifest: this.manifest.value, catalog: this.catalog.value, namespace}, signal);
       if (!signal.aborted) this.show(answer, missing);
     } catch (error) {
       if (!signal.aborted) replace(this.answer, h('p', {class: 'fault', role: 'alert'}, error.message));
@@ -135,7 +141,7 @@ export class WhatIf {
       h('div', {class: 'verdict'},
         figure(leaving.length, 'leave', leaving.length ? 'mark' : ''), figure(leaving.filter((l) => l.next?.node).length + placed.length, 'find a place', 'come'),
         figure(left.length, 'left pending', left.length ? 'bad' : ''), figure(f.budgets.length, f.budgets.length === 1 ? 'budget hit' : 'budgets hit', f.budgets.length ? 'bad' : '')),
-      utilisation(f.utilisation),
+      utilisation(f.utilisation), f.provision ? bought(f.provision) : null,
       (f.drains || []).flatMap((d) => [blocked('kubectl drain would refuse to begin', d.refused), blocked('Held by a disruption budget to the end', d.blocked), blocked('Held by a disruption budget for a while', d.waited)]),
       f.budgets.length ? part('Disruption budgets', h('ul', {class: 'plain'}, f.budgets.map((b) => h('li', {}, h('b', {}, b.namespace + '/' + b.name),
         (b.broken ? ' is violated by the loss of ' : ' holds back ') + some(b.pods || []))))) : null,
@@ -175,6 +181,27 @@ function utilisation({before, without, after: then}) {
   return h('div', {class: 'wide-table'}, h('table', {class: 'scores'},
     h('thead', {}, h('tr', {}, ['', 'Nodes', 'Empty', 'Pods', 'Pending', 'CPU', 'Memory'].map((t) => h('th', {scope: 'col'}, t)))),
     h('tbody', {}, row('Now', before), without ? row('Without', without) : null, row('Then', then))));
+}
+
+// bought says which nodes a plan buys, those that are alike in a row. On the map they are among the others.
+function bought(plan) {
+  const lots = new Map();
+  for (const n of plan.nodes) {
+    const key = JSON.stringify([n.pool, n.type, n.zone, n.capacityType, n.pricePerHour]);
+    const lot = lots.get(key) || lots.set(key, {...n, count: 0, pods: 0, cpu: 0, memory: 0}).get(key);
+    lot.count++;
+    lot.pods += n.pods.length;
+    lot.cpu += n.cpuPercent;
+    lot.memory += n.memoryPercent;
+  }
+  const price = (n) => n.toLocaleString('en', {maximumSignificantDigits: 4});
+  const row = (l) => h('tr', {}, h('th', {scope: 'row'}, [l.type || l.pool, l.zone, l.capacityType].filter(Boolean).join(', ')), h('td', {}, count(l.count)), h('td', {}, price(l.pricePerHour)),
+    h('td', {}, price(l.pricePerHour * l.count)), h('td', {}, count(l.pods)), h('td', {}, percent(l.cpu / l.count / 100)), h('td', {}, percent(l.memory / l.count / 100)));
+  const rows = [...lots.values()].sort((a, b) => b.pricePerHour * b.count - a.pricePerHour * a.count);
+  return part(plan.nodes.length ? `Buy ${plural(plan.nodes.length, 'node')} for ${plural(plan.pods, 'pod')}: ${price(plan.costPerHour)} an hour, ${count(Math.round(plan.costPerMonth))} a month` : plan.pending.length ? 'No node of the catalog helps' : 'No node is needed',
+    rows.length ? h('div', {class: 'wide-table'}, h('table', {class: 'scores'}, h('thead', {}, h('tr', {}, ['', 'Nodes', 'Each', 'Together', 'Pods', 'CPU', 'Memory'].map((t) => h('th', {scope: 'col'}, t)))), h('tbody', {}, rows.map(row)))) : null,
+    plan.pending.length ? h('ul', {class: 'plain'}, plan.pending.slice(0, 10).map((p) => h('li', {}, podLink(p.namespace, p.name), ' stays pending: ' + p.message)), plan.pending.length > 10 ? h('li', {class: 'quiet'}, `and ${plan.pending.length - 10} more`) : null) : null,
+    plan.notes?.length ? h('ul', {class: 'plain quiet'}, plan.notes.map((n) => h('li', {}, n))) : null);
 }
 
 function part(title, ...children) { return h('section', {class: 'fact'}, h('h3', {}, title), children); }

@@ -1,0 +1,158 @@
+package provision
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"html"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// The geometry of the picture, in pixels.
+const (
+	pictureWidth = 960
+	margin       = 24
+	tilesLeft    = 320 // where the nodes begin; before them is what they are
+	headHeight   = 74
+	rowGap       = 14
+	tileGap      = 3
+	colourCPU    = "#3b5b92"
+	colourMemory = "#c77d0a"
+)
+
+// tileOf is how large a node is drawn: smaller where there are many.
+func tileOf(nodes int) int {
+	switch {
+	case nodes <= 150:
+		return 28
+	case nodes <= 800:
+		return 16
+	default:
+		return 8
+	}
+}
+
+// WriteSVG draws the nodes of the plan by type, each as full of CPU and memory as its pods request.
+func (p *Plan) WriteSVG(out io.Writer) error {
+	lots := drawnLots(p.Nodes)
+	tile := tileOf(len(p.Nodes))
+	each := (pictureWidth - margin - tilesLeft) / (tile + tileGap) // nodes in a line
+	heightOf := func(l *drawnLot) int {
+		return max((len(l.nodes)+each-1)/each*(tile+tileGap), 30) + rowGap
+	}
+	height := headHeight + margin
+	for _, l := range lots {
+		height += heightOf(l)
+	}
+	if len(p.Pending) > 0 {
+		height += 24
+	}
+
+	b := bufio.NewWriter(out)
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s" `+
+		`font-family="system-ui, sans-serif" font-size="12">`+"\n", pictureWidth, height, pictureWidth, height, html.EscapeString(p.headline()))
+	b.WriteString("<style>text{fill:#333}.dim{fill:#777}.node{fill:#f3f4f6;stroke:#b8bcc4}.bg{fill:#fff}" +
+		"@media(prefers-color-scheme:dark){text{fill:#ddd}.dim{fill:#999}.node{fill:#22252c;stroke:#555b66}.bg{fill:#16181d}}</style>\n")
+	fmt.Fprintf(b, `<rect class="bg" width="%d" height="%d"/>`+"\n", pictureWidth, height)
+	p.drawHead(b)
+
+	top := headHeight
+	for _, l := range lots {
+		l.draw(b, top, tile, each)
+		top += heightOf(l)
+	}
+	if len(p.Pending) > 0 {
+		verb := "stay"
+		if len(p.Pending) == 1 {
+			verb = "stays"
+		}
+		fmt.Fprintf(b, `<text x="%d" y="%d">%s %s pending</text>`+"\n", margin, top+16, answer.Count(len(p.Pending), "pod"), verb)
+	}
+	b.WriteString("</svg>\n")
+	return b.Flush()
+}
+
+// headline says in a line what the plan is.
+func (p *Plan) headline() string {
+	switch {
+	case len(p.Nodes) > 0:
+		return fmt.Sprintf("%s for %s: %.4g an hour, %.0f a month", answer.Count(len(p.Nodes), "new node"), answer.Count(p.Pods, "pod"), p.Hour, p.Month)
+	case len(p.Pending) > 0:
+		return "No node of the catalog helps"
+	default:
+		return "Nothing is pending: no node is needed"
+	}
+}
+
+func (p *Plan) drawHead(b io.Writer) {
+	fmt.Fprintf(b, `<text x="%d" y="30" font-size="16" font-weight="bold">%s</text>`+"\n", margin, html.EscapeString(p.headline()))
+	if len(p.Nodes) == 0 {
+		return
+	}
+	fmt.Fprintf(b, `<text class="dim" x="%d" y="50">%s</text>`+"\n", margin, html.EscapeString(p.bound()))
+	for i, of := range []struct{ name, colour string }{{"CPU that pods request", colourCPU}, {"memory", colourMemory}} {
+		at := pictureWidth - margin - 240 + 160*i
+		fmt.Fprintf(b, `<rect x="%d" y="41" width="10" height="10" fill="%s"/><text x="%d" y="50">%s</text>`+"\n", at, of.colour, at+15, of.name)
+	}
+}
+
+// drawnLot are nodes that are alike, the fullest first.
+type drawnLot struct {
+	*lot
+	nodes []Node
+}
+
+func drawnLots(nodes []Node) (list []*drawnLot) {
+	of := map[string][]Node{}
+	for _, n := range nodes {
+		of[n.kind()] = append(of[n.kind()], n)
+	}
+	for _, l := range sorted(nodes) {
+		alike := of[l.kind()]
+		slices.SortStableFunc(alike, func(a, b Node) int { return cmp.Compare(b.CPU+b.Memory, a.CPU+a.Memory) })
+		list = append(list, &drawnLot{lot: l, nodes: alike})
+	}
+	return list
+}
+
+// draw draws what the nodes are, and each of them.
+func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
+	name := fmt.Sprintf("%d × %s", l.count, cmp.Or(l.Type, l.Pool))
+	var more []string
+	for _, of := range []string{l.Zone, l.CapacityType, fmt.Sprintf("%.4g an hour each", l.Price)} {
+		if of != "" {
+			more = append(more, of)
+		}
+	}
+	fmt.Fprintf(b, `<text x="%d" y="%d" font-weight="bold">%s</text><text class="dim" x="%d" y="%d">%s</text>`+"\n",
+		margin, top+12, html.EscapeString(shortened(name)), margin, top+27, html.EscapeString(shortened(strings.Join(more, ", "))))
+
+	for i, n := range l.nodes {
+		x, y := tilesLeft+i%each*(tile+tileGap), top+i/each*(tile+tileGap)
+		fmt.Fprintf(b, `<g><title>%s: %s, CPU %.0f %%, memory %.0f %%</title><rect class="node" x="%d" y="%d" width="%d" height="%d"/>`,
+			html.EscapeString(n.Name), answer.Count(len(n.Pods), "pod"), n.CPU, n.Memory, x, y, tile, tile)
+		half := float64(tile)/2 - 1
+		for side, of := range []struct {
+			percent float64
+			colour  string
+		}{{n.CPU, colourCPU}, {n.Memory, colourMemory}} {
+			full := float64(tile-2) * min(of.percent, 100) / 100
+			fmt.Fprintf(b, `<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"/>`,
+				float64(x)+1+half*float64(side), float64(y+tile-1)-full, half, full, of.colour)
+		}
+		fmt.Fprintln(b, "</g>")
+	}
+}
+
+// shortened cuts what would reach into the nodes.
+func shortened(text string) string {
+	const most = 44
+	if letters := []rune(text); len(letters) > most {
+		return string(letters[:most-1]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,151 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/inspect/provision"
+)
+
+// What can be bought, in two zones, and what is to run on it: pods spread over zones, pods that
+// keep to nodes of their own, and small ones. Only bought nodes take them.
+const (
+	offers = `apiVersion: v1
+kind: Node
+metadata:
+  name: bought-%[1]s-%[2]s
+  labels: {node.kubernetes.io/instance-type: %[1]s, topology.kubernetes.io/zone: %[2]s, bought: "yes"}
+  annotations: {berth.dev/price: "%[5]s"}
+status: {allocatable: {cpu: "%[3]s", memory: %[4]s, pods: "110"}}
+---
+`
+	toRun = `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: bought-web}
+spec:
+  replicas: 12
+  selector: {matchLabels: {app: bought-web}}
+  template:
+    metadata: {labels: {app: bought-web}}
+    spec:
+      nodeSelector: {bought: "yes"}
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: bought-web}}}
+      containers: [{name: c, image: i, resources: {requests: {cpu: 1500m, memory: 2Gi}}}]
+---
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: bought-db}
+spec:
+  replicas: 3
+  podManagementPolicy: Parallel
+  serviceName: db
+  selector: {matchLabels: {app: bought-db}}
+  template:
+    metadata: {labels: {app: bought-db}}
+    spec:
+      nodeSelector: {bought: "yes"}
+      affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [{topologyKey: kubernetes.io/hostname, labelSelector: {matchLabels: {app: bought-db}}}]}}
+      containers: [{name: c, image: i, resources: {requests: {cpu: "2", memory: 6Gi}}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: bought-small}
+spec:
+  replicas: 25
+  selector: {matchLabels: {app: bought-small}}
+  template:
+    metadata: {labels: {app: bought-small}}
+    spec:
+      nodeSelector: {bought: "yes"}
+      containers: [{name: c, image: i, resources: {requests: {cpu: 250m, memory: 256Mi}}}]
+`
+	everyPod = 12 + 3 + 25
+)
+
+// What berth says is to be bought is enough: there are simulated nodes of the plan's types and
+// zones, and all pods run there. The plan is for a scheduler that places by its scores (--scored).
+func TestPodsRunOnWhatWasBought(t *testing.T) {
+	dir := t.TempDir()
+	catalog, work := filepath.Join(dir, "catalog.yaml"), filepath.Join(dir, "work.yaml")
+	var text strings.Builder
+	for _, zone := range []string{"bz1", "bz2"} {
+		fmt.Fprintf(&text, offers, "small", zone, "4", "16Gi", "0.20")
+		fmt.Fprintf(&text, offers, "large", zone, "16", "64Gi", "0.76")
+	}
+	for file, content := range map[string]string{catalog: text.String(), work: toRun} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	plan := planned(t, "apply", "-f", work, "provision", "--catalog", catalog, "--scored")
+	if plan.Pods != everyPod || len(plan.Pending) > 0 || plan.Scored == nil || len(plan.Scored.Left) > 0 {
+		t.Fatalf("%d of %d pods get a node in the plan: %+v", plan.Pods, everyPod, plan)
+	}
+	bought := buy(t, append(plan.Nodes, plan.Scored.Nodes...))
+	t.Cleanup(func() { kubectl(t, "delete", "--cascade=foreground", "-f", work) })
+	kubectl(t, "apply", "-f", work)
+	eventually(t, time.Minute, func() error { return allRunOn(t, bought) })
+}
+
+// planned asks for a plan.
+func planned(t *testing.T, args ...string) *provision.Plan {
+	t.Helper()
+	r := berth(t, slices.Concat([]string{"what-if"}, args, []string{"-o", "json"})...)
+	r.wants(t, 0)
+	var said struct {
+		Provision *provision.Plan `json:"provision"`
+	}
+	if err := json.Unmarshal([]byte(r.stdout), &said); err != nil || said.Provision == nil {
+		t.Fatalf("no plan: %v\n%s", err, r.stdout)
+	}
+	return said.Provision
+}
+
+// buy starts simulated nodes as the plan has them, and returns their names.
+func buy(t *testing.T, nodes []provision.Node) (names []string) {
+	t.Helper()
+	count := map[[2]string]int{}
+	for _, n := range nodes {
+		count[[2]string{n.Type, n.Zone}]++
+	}
+	size := map[string][2]string{"small": {"4", "16Gi"}, "large": {"16", "64Gi"}}
+	for of, n := range count {
+		prefix := fmt.Sprintf("bought-%s-%s-", of[0], of[1])
+		simulate(t, prefix, "--count", fmt.Sprint(n), "--cpu", size[of[0]][0], "--memory", size[of[0]][1], "--label", "bought=yes",
+			"--label", "node.kubernetes.io/instance-type="+of[0], "--label", "topology.kubernetes.io/zone="+of[1])
+		for i := range n {
+			names = append(names, fmt.Sprint(prefix, i+1))
+		}
+	}
+	return names
+}
+
+// allRunOn returns an error unless all pods run on nodes of these names.
+func allRunOn(t *testing.T, nodes []string) error {
+	t.Helper()
+	running := 0
+	var elsewhere error
+	for line := range strings.Lines(kubectl(t, "get", "pods", "-l", "app in (bought-web,bought-db,bought-small)", "-o",
+		`jsonpath={range .items[*]}{.status.phase} {.spec.nodeName}{"\n"}{end}`)) {
+		phase, node, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if phase == "Running" {
+			running++
+			if !slices.Contains(nodes, node) {
+				elsewhere = errors.Join(elsewhere, fmt.Errorf("a pod runs on %s", node))
+			}
+		}
+	}
+	if running != everyPod {
+		return fmt.Errorf("%d of %d pods run", running, everyPod)
+	}
+	return elsewhere
+}
