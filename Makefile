@@ -114,8 +114,8 @@ bench-eviction: ## kube-controller-manager's taint eviction and Berth's on the s
 bench-moves: ## plans of berth rebalance on 5,000 nodes, and drains and rolls by kubectl and by Berth (BENCHFLAGS='-parts drain -short')
 	@cd test && go run ./cmd/moves $(BENCHFLAGS)
 
-bench-karpenter: ## what Karpenter's own scheduler launches for its benchmark's pods, what it costs an hour, and how long it takes (BENCHFLAGS='-pods 20000')
-	@cd test/karpenter && go run . $(BENCHFLAGS)
+bench-karpenter: build ## what berth and Karpenter's own scheduler launch for the pods of Karpenter's benchmark, in one run: cost, nodes, seconds (BENCHFLAGS='-pods 20000 -times 1')
+	@cd test/karpenter && go run . -pods 1000,5000,20000 -beside $(BIN)/berth $(BENCHFLAGS)
 
 soak: build ## an hour of everything that can go wrong, on a cluster of its own (SOAKFLAGS='--for 10m --seed 7')
 	@cd test && go build -o $(BIN)/soak ./cmd/soak

@@ -30,7 +30,7 @@ func (p *process) startJournal(first *loaded, o *live.Options) error {
 	h.Outside = slices.ContainsFunc(first.profiles, func(profile cycle.Profile) bool {
 		return len(profile.Extensions)+len(profile.Outside)+len(profile.Extenders) > 0
 	})
-	if p.journal, err = journal.Create(p.flags.Journal.Dir, h, p.flags.Journal.Limits); err != nil {
+	if p.journal, err = journal.Create(p.flags.Journal.Dir, h, p.flags.Journal.Limits, p.tellJournal); err != nil {
 		return fmt.Errorf("--journal: %w", err)
 	}
 
@@ -41,6 +41,11 @@ func (p *process) startJournal(first *loaded, o *live.Options) error {
 
 	o.Journal = p.journal
 	return nil
+}
+
+// tellJournal says that records are lost, or why the journal has ended.
+func (p *process) tellJournal(err error) {
+	klog.Background().Error(err, "The journal is not complete", "folder", p.flags.Journal.Dir)
 }
 
 // endRecord writes what is left of the journal.

@@ -76,6 +76,8 @@ type replayed struct {
 	Component string `json:"component,omitempty"`
 	// Missing is the file that this one continues, if it is not there although older ones are.
 	Missing string `json:"missing,omitempty"`
+	// Lost is how many records are missing before this file, since the disk did not keep up.
+	Lost int `json:"lost,omitempty"`
 	journal.Result
 	Lasted simulate.Seconds `json:"lasted"` // as Result has it
 	Took   simulate.Seconds `json:"took"`
@@ -131,9 +133,9 @@ func (r *replay) replayEach(cmd *cobra.Command, files []string, ofControllers ma
 	out := &noticed{Writer: cmd.OutOrStdout()}
 	parted, replayController, missing := false, r.replayControllers(out), findGaps(files, ofControllers)
 	for _, file := range files {
-		lost, behind := missing[file]
+		before, behind := missing[file]
 		if behind && r.wantsStory() {
-			tellAt(out.Writer, lost.ends, lost.name+" is missing: what happened until now is not known")
+			tellAt(out.Writer, before.ends, before.String()+": what happened until now is not known")
 		}
 		play := r.replayFile
 		if ofControllers[file] {
@@ -143,7 +145,7 @@ func (r *replay) replayEach(cmd *cobra.Command, files []string, ofControllers ma
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		one.Missing = lost.name
+		one.Missing, one.Lost = before.name, before.lost
 		all = append(all, one)
 		parted = parted || one.Parting != nil
 	}
@@ -243,7 +245,7 @@ func tellReplayed(page *answer.Page, all []replayed) {
 			bound = fmt.Sprintf(", %s bound", answer.Count(r.Bound, "pod"))
 		}
 
-		tellMissing(page, r.Missing)
+		tellGap(page, r.File, gap{name: r.Missing, lost: r.Lost})
 		page.Line("%s: %s, %s%s in %v; replayed in %v%s", r.File, answer.Count(r.Events, "event"), answer.Count(r.Actions, "action"),
 			bound, lasted.Round(time.Second), took.Round(time.Millisecond), speed)
 		if r.Cut {
@@ -262,10 +264,10 @@ func tellReplayed(page *answer.Page, all []replayed) {
 	}
 }
 
-// tellMissing says that a file is missing before the next one.
-func tellMissing(page *answer.Page, file string) {
-	if file != "" {
-		page.Warning("%s is missing: what it has is not replayed", file)
+// tellGap says what is missing before a file.
+func tellGap(page *answer.Page, file string, before gap) {
+	if before.name != "" || before.lost > 0 {
+		page.Warning("before %s, %s: that is not replayed", filepath.Base(file), before)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/journal"
 	enginejournal "github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
@@ -57,8 +58,16 @@ func journalsAt(arg string) (files []string, err error) {
 
 // gap is what is missing of a journal before one of its files.
 type gap struct {
-	name string // of the file that the one behind the gap continues
+	name string // of the file that is not there; "": it is
+	lost int    // records, since the disk did not keep up
 	ends time.Time
+}
+
+func (g gap) String() string {
+	if g.name != "" {
+		return g.name + " is missing"
+	}
+	return answer.Count(g.lost, "event") + " were lost, since the disk did not keep up"
 }
 
 // findGaps returns what is missing before files, by their names. Before the oldest of a folder
@@ -70,31 +79,34 @@ func findGaps(files []string, ofControllers map[string]bool) map[string]gap {
 	}
 	for _, file := range files {
 		dir := filepath.Dir(file)
-		began, continues := readExtent(file, ofControllers[file])
+		began, continues, lost := readExtent(file, ofControllers[file])
+		if lost > 0 {
+			missing[file] = gap{lost: lost, ends: began}
+		}
 		if name := records.Name(continues); !continues.IsZero() && older[dir] && !there[filepath.Join(dir, name)] {
-			missing[file] = gap{name, began}
+			missing[file] = gap{name, lost, began}
 		}
 		older[dir] = true
 	}
 	return missing
 }
 
-// readExtent returns when a file began, and the one that it continues; the zero times if it cannot
-// be read, which playing it says.
-func readExtent(file string, ofControllers bool) (began, continues time.Time) {
+// readExtent returns when a file began, and the one that it continues, and what was lost before it;
+// the zero values if it cannot be read, which playing it says.
+func readExtent(file string, ofControllers bool) (began, continues time.Time, lost int) {
 	f, err := owned.Open(file)
 	if err != nil {
-		return began, continues
+		return began, continues, 0
 	}
 	defer f.Close()
 	if ofControllers {
 		if in, err := journal.NewReader(f); err == nil {
-			began, continues = in.Header.Began, in.Header.Continues
+			began, continues, lost = in.Header.Began, in.Header.Continues, in.Header.Lost
 		}
 	} else if in, err := enginejournal.NewReader(f); err == nil {
-		began, continues = in.Header.Began, in.Header.Continues
+		began, continues, lost = in.Header.Began, in.Header.Continues, in.Header.Lost
 	}
-	return began, continues
+	return began, continues, lost
 }
 
 // checkFlags rejects flags that have no meaning for one of the journals.

@@ -27,7 +27,7 @@ func writeControllerJournals(t *testing.T) (dir string) {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(seconds float64) time.Time { return began.Add(time.Duration(seconds * float64(time.Second))) }
 
-	evictions, err := journal.ForEviction(filepath.Join(dir, journal.Eviction), "test", eviction.Options{}, records.Limits{Size: 1 << 20})
+	evictions, err := journal.ForEviction(filepath.Join(dir, journal.Eviction), "test", eviction.Options{}, records.Limits{Size: 1 << 20}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func writeControllerJournals(t *testing.T) (dir string) {
 		evictions.Add(at(e.at), at(e.at), e.Event, evictor.Step(at(e.at), e.Event))
 	}
 	o := nodehealth.Defaults()
-	health, err := journal.ForNodeHealth(filepath.Join(dir, journal.NodeHealth), "test", o, records.Limits{Size: 1 << 20})
+	health, err := journal.ForNodeHealth(filepath.Join(dir, journal.NodeHealth), "test", o, records.Limits{Size: 1 << 20}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func threeControllerFiles(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	core := eviction.New(eviction.Options{})
-	w, err := journal.ForEviction(dir, "test", eviction.Options{}, records.Limits{Size: 1 << 20})
+	w, err := journal.ForEviction(dir, "test", eviction.Options{}, records.Limits{Size: 1 << 20}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func writeEvents(t *testing.T, edit func(string) string, events ...cycle.Event) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := journal.Create(dir, h, records.Limits{Size: 1 << 20})
+	w, err := journal.Create(dir, h, records.Limits{Size: 1 << 20}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func threeFiles(t *testing.T) (dir string) {
 	dir = t.TempDir()
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := journal.Header{Began: at, Seed: 3, Configuration: replayedConfiguration}
-	w, err := journal.Create(dir, h, records.Limits{Size: 1 << 20})
+	w, err := journal.Create(dir, h, records.Limits{Size: 1 << 20}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,6 +191,33 @@ func threeFiles(t *testing.T) (dir string) {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// What a disk that did not keep up has lost is said, as what is missing is.
+func TestReplayTellsOfLostRecords(t *testing.T) {
+	dir := t.TempDir()
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	w, err := journal.Create(dir, journal.Header{Began: at, Lost: 7, Configuration: replayedConfiguration}, records.Limits{Size: 1 << 20}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Add(at, cycle.Tick{}, nil)
+	if err := w.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	const says = "7 events were lost, since the disk did not keep up"
+	for _, args := range [][]string{{dir}, {dir, "--config", file(t, "same.yaml", replayedConfiguration)}} {
+		if code, out, errors := runReplay(args...); code != 0 || !strings.Contains(out, says) {
+			t.Errorf("%q: exit code %d\n%s%s", args, code, out, errors)
+		}
+	}
+	if _, out, _ := runReplay(dir, "--pod", "shop/web-0"); !strings.Contains(out, says) {
+		t.Errorf("of a pod:\n%s", out)
+	}
+	if _, out, _ := runReplay(dir, "-o", "json"); !strings.Contains(out, `"lost": 7`) {
+		t.Errorf("as JSON:\n%s", out)
+	}
 }
 
 // What happened in a file that is gone is not known. The oldest is gone once there is no room.

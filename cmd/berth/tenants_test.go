@@ -59,6 +59,7 @@ func TestCommandsEndWhateverATenantStores(t *testing.T) {
 			village(t, api)
 			if seed%3 == 0 {
 				storeWorkloads(t, api)
+				storeLongPods(t, api)
 			} else {
 				storeFields(t, api, seed)
 			}
@@ -143,6 +144,17 @@ func storeWorkloads(t *testing.T, api *fakeapi.Server) {
 	}
 	for i := range 100 {
 		store(t, api, "Deployment", &appsv1.Deployment{ObjectMeta: meta("many", i), Spec: appsv1.DeploymentSpec{Replicas: new(int32(1_000_000)), Selector: selector, Template: template}})
+	}
+}
+
+// storeLongPods stores pods of as many containers as an object has room for: each one waits.
+func storeLongPods(t *testing.T, api *fakeapi.Server) {
+	for i, pod := range hostile.LongPods("t-") {
+		pod.UID = types.UID(pod.Name)
+		if pod.Labels = map[string]string{"app": "web"}; i%2 == 1 {
+			pod.Spec.NodeName = "node-2"
+		}
+		store(t, api, "Pod", pod)
 	}
 }
 

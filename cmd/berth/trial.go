@@ -21,6 +21,8 @@ type compared struct {
 	Config string `json:"config"`
 	// Missing is the file that this one continues, if it is not there although older ones are.
 	Missing string `json:"missing,omitempty"`
+	// Lost is how many records are missing before this file, since the disk did not keep up.
+	Lost int `json:"lost,omitempty"`
 	*trial.Comparison
 }
 
@@ -55,7 +57,7 @@ func (r *replay) replayTrial(out, stderr io.Writer, files []string, missing map[
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		all = append(all, compared{file, r.config, missing[file].name, c})
+		all = append(all, compared{file, r.config, missing[file].name, missing[file].lost, c})
 		for _, name := range r.failOn {
 			if trialConditions[name](c) && !slices.Contains(held, name) {
 				held = append(held, name)
@@ -138,7 +140,7 @@ const mostTold = 10
 func tellCompared(page *answer.Page, all []compared) {
 	for i := range all {
 		c := &all[i]
-		tellMissing(page, c.Missing)
+		tellGap(page, c.File, gap{name: c.Missing, lost: c.Lost})
 		page.Heading("%s under %s", c.File, c.Config)
 		row := func(name, format string, of func(s *trial.Summary) any) []string {
 			return []string{name, fmt.Sprintf(format, of(&c.Before)), fmt.Sprintf(format, of(&c.After))}

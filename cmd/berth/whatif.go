@@ -92,7 +92,8 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
                                            instance types, or Nodes with a price;
                                            -o nodeclaims; --fail-on cost=1000;
         --scored                           and what its scheduler's scores make of them;
-        --replace                          which nodes could go, or be exchanged`,
+        --replace                          which nodes could go, or be exchanged;
+        --spot-share 0.3                   spot has so much of all CPU at most`,
 		Example: `  berth what-if drain node/node-1 --ignore-daemonsets
   berth what-if taint node/node-1 key=value:NoExecute
   berth what-if drain --choose 3 --fail-on pending,pdb

@@ -89,6 +89,7 @@ type parts struct {
 	catalog   []string
 	scored    bool
 	replace   bool
+	spotShare float64
 }
 
 func (f *forecast) parseOne(word string, args []string) (*whatif.Step, error) {
@@ -183,8 +184,12 @@ func (p *parts) addFlags(word string, flags *pflag.FlagSet) {
 		flags.StringSliceVar(&p.catalog, "catalog", nil, "")
 		flags.BoolVar(&p.scored, "scored", false, "")
 		flags.BoolVar(&p.replace, "replace", false, "")
+		flags.Float64Var(&p.spotShare, "spot-share", anyShare, "")
 	}
 }
+
+// anyShare is the default of --spot-share: spot is like all other capacity.
+const anyShare = -1
 
 // makeStep makes the operation of what was said.
 func (p *parts) makeStep(word string) (*whatif.Step, error) {
@@ -236,7 +241,15 @@ func (p *parts) makeStep(word string) (*whatif.Step, error) {
 		if len(p.rest) > 0 {
 			return nil, usagef("provision %q: what can be bought is named with --catalog FILE", p.rest[0])
 		}
-		return &whatif.Step{Catalog: &provision.Catalog{}, Scored: p.scored, Replace: p.replace}, nil
+		step := &whatif.Step{Catalog: &provision.Catalog{}, Scored: p.scored, Replace: p.replace}
+		switch {
+		case p.spotShare == anyShare:
+		case p.spotShare >= 0 && p.spotShare <= 1:
+			step.Spot = &p.spotShare
+		default:
+			return nil, usagef("provision --spot-share %v: must be from 0 to 1", p.spotShare)
+		}
+		return step, nil
 	case "delete":
 		if p.joinReference(); len(p.rest) != 1 {
 			return nil, usagef("delete: write delete pod/NAME")

@@ -104,7 +104,7 @@ END
 }
 
 # Mirrors of registries can be named in DIR/certs.d (REGISTRY/hosts.toml), also while it runs.
-# kata-fc is the handler of the documentation's example of pod overhead; here runc stands in for it.
+# kata-fc is the handler of the documentation's example of pod overhead, test-handler that of upstream's specs; runc stands in for both.
 configure() {
 	snapshotter=overlayfs
 	grep -qw overlay /proc/filesystems || snapshotter=native
@@ -133,6 +133,7 @@ state = "$dir/state"
     snapshotter = "$snapshotter"
 $(runtime runc)
 $(runtime kata-fc)
+$(runtime test-handler)
 END
 }
 

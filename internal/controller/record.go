@@ -20,7 +20,7 @@ func (c *Controller) recordEviction(e *evictionlive.Evictor) (end func(), err er
 	if c.options.Journal.Dir == "" {
 		return func() {}, nil
 	}
-	j, err := journal.ForEviction(c.journalOf(evictionlive.Name), version.Get().GitVersion, c.options.Eviction, c.journalLimits())
+	j, err := journal.ForEviction(c.journalOf(evictionlive.Name), version.Get().GitVersion, c.options.Eviction, c.journalLimits(), c.tellJournal)
 	if err != nil {
 		return nil, fmt.Errorf("--journal: %w", err)
 	}
@@ -33,7 +33,7 @@ func (c *Controller) recordHealth(h *nodehealthlive.Controller) (end func(), err
 	if c.options.Journal.Dir == "" {
 		return func() {}, nil
 	}
-	j, err := journal.ForNodeHealth(c.journalOf(nodehealthlive.Name), version.Get().GitVersion, c.options.NodeHealth, c.journalLimits())
+	j, err := journal.ForNodeHealth(c.journalOf(nodehealthlive.Name), version.Get().GitVersion, c.options.NodeHealth, c.journalLimits(), c.tellJournal)
 	if err != nil {
 		return nil, fmt.Errorf("--journal: %w", err)
 	}
@@ -51,6 +51,11 @@ func (c *Controller) journalLimits() records.Limits {
 		l.Size /= 2
 	}
 	return l
+}
+
+// tellJournal says that records are lost, or why a journal has ended.
+func (c *Controller) tellJournal(err error) {
+	klog.Background().Error(err, "The journal is not complete", "folder", c.options.Journal.Dir)
 }
 
 func (c *Controller) endRecord(end func(context.Context) error) {

@@ -67,11 +67,11 @@ type cluster struct {
 // startLimit is generous: a machine that runs many tests at once is slow, not broken.
 const startLimit = 2 * time.Minute
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	running, err := plane.Start(ctx, filepath.Join(bin, plane.ControlPlane), t.TempDir(), "--upstream-admission")
+	running, err := plane.Start(ctx, filepath.Join(bin, plane.ControlPlane), t.TempDir(), append(flags, "--upstream-admission")...)
 	if err != nil {
 		t.Fatalf("control plane: %v", err)
 	}

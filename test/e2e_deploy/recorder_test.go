@@ -142,6 +142,15 @@ func (r *recorder) has(right deploy.Right) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(r.used)), func(used deploy.Right) bool { return covers(right, used) })
 }
 
+// forget forgets that rights were used.
+func (r *recorder) forget(rights ...deploy.Right) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.used, func(used deploy.Right, _ int) bool {
+		return slices.ContainsFunc(rights, func(right deploy.Right) bool { return covers(right, used) })
+	})
+}
+
 // left are the rights that were not asked for yet.
 func (r *recorder) left(granted []deploy.Right) []string {
 	var left []string

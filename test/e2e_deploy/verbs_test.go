@@ -29,6 +29,8 @@ type part struct {
 	seen    *recorder
 	out     *text
 	kill    func() // at once
+	// interrupt is Ctrl-C.
+	interrupt func()
 }
 
 // begin starts `berth WHAT` with the rights of the manifests.
@@ -57,6 +59,7 @@ func (p *part) start(args []string) {
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
+	p.interrupt = func() { _ = cmd.Process.Signal(os.Interrupt) }
 	p.kill = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
 		<-ended

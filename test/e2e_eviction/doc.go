@@ -6,4 +6,6 @@
 // What is easily got wrong is a table of situations (situations_test.go) and a
 // script with all spacings (flap_test.go); with -beside both are played against
 // upstream's kube-controller-manager as well.
+//
+// Surges that something disturbs (surge_test.go) have simulated nodes and Berth's scheduler.
 package e2eeviction

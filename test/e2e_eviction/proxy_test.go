@@ -36,6 +36,7 @@ type fault struct {
 type proxy struct {
 	t       testing.TB
 	forward *httputil.ReverseProxy
+	note    func(r *http.Request) // if not nil, called with each request; set before there are any
 
 	mu      sync.Mutex // guards what follows
 	faults  []*fault
@@ -96,6 +97,9 @@ func watched(r *http.Request) string {
 
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource := watched(r)
+	if p.note != nil {
+		p.note(r)
+	}
 	p.mu.Lock()
 	down, f := p.down, p.take(r)
 	held := p.held[path.Base(r.URL.Path)]

@@ -25,15 +25,6 @@ var absent = []struct{ begins, why string }{
 	{"scheduler_inflight_events", "events are taken in between two pods; none is in flight"},
 	{"scheduler_plugin_evaluation_total", "plugins are not asked node by node, so there is nothing to count"},
 	{"scheduler_volume_binder_cache_requests_total", "of a cache of the volume binder that Berth does not have"},
-	{"scheduler_generated_placements_total", groupsLater},
-	{"scheduler_placement_evaluation", groupsLater},
-	{"scheduler_preemption_evaluation_duration_seconds", groupsLater},
-	{"scheduler_preemption_execution_duration_seconds", groupsLater},
-	{"scheduler_preemption_pdb_violations_total", groupsLater},
-	{"scheduler_preemption_workload_disruptions", groupsLater},
-	{"scheduler_workload_preemption_", groupsLater},
-	{"scheduler_queue_incoming_entities_total", groupsLater},
-	{"scheduler_queued_entities", groupsLater},
 	{"kube_pod_resource_", "kube-state-metrics tells them"},
 	{"informer_", "of client-go's shared informers; Berth's feeds keep no objects and no queue"},
 	{"workqueue_", "of client-go's work queues, of which Berth has none"},
@@ -42,8 +33,6 @@ var absent = []struct{ begins, why string }{
 	{"version_info", "of components that emulate an earlier version, which Berth does not"},
 	{"running_managed_controllers", "of kube-controller-manager's frame; leader_election_master_status says who leads"},
 }
-
-const groupsLater = "behind a gate of pod groups, whose rules of v1.37 Berth does not follow yet"
 
 const served = "served, by the same library"
 

@@ -158,7 +158,7 @@ func TestCheckFindsWhatDoesNotHold(t *testing.T) {
 
 func TestReportSaysWhatRunsTook(t *testing.T) {
 	var out bytes.Buffer
-	if err := (settings{pods: 50, seed: 42, mix: "diverse", times: 2, warmUp: true, output: "json"}).run(t.Context(), &out); err != nil {
+	if err := (settings{counts: "50", seed: 42, mix: "diverse", times: 2, warmUp: true, output: "json"}).run(t.Context(), &out); err != nil {
 		t.Fatal(err)
 	}
 	var r report

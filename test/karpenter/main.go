@@ -8,12 +8,14 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 )
 
 func main() {
 	var o settings
-	flag.IntVar(&o.pods, "pods", 1000, "pods to make")
+	flag.StringVar(&o.counts, "pods", "1000", "pods to make; with -beside, several numbers, separated by commas")
+	flag.StringVar(&o.beside, "beside", "", "binary of berth that is asked for the same pods: a table of both")
 	flag.Int64Var(&o.seed, "seed", 42, "seed that the pods are drawn with; 42 is that of Karpenter's benchmark")
 	flag.StringVar(&o.mix, "mix", "diverse", "what pods: diverse, or generic, which have no affinities and no spread")
 	flag.IntVar(&o.times, "times", 3, "runs; the median of their seconds is printed")
@@ -30,14 +32,23 @@ func main() {
 }
 
 type settings struct {
+	counts             string // as given
 	pods               int
 	seed               int64
 	mix, output, write string
+	beside             string
 	times              int
 	warmUp             bool
 }
 
 func (o settings) run(ctx context.Context, out io.Writer) error {
+	if o.beside != "" {
+		return o.compare(ctx, out)
+	}
+	var err error
+	if o.pods, err = strconv.Atoi(o.counts); err != nil {
+		return fmt.Errorf("-pods %q: must be a number", o.counts)
+	}
 	if o.pods < 1 || o.times < 1 || o.output != "text" && o.output != "json" {
 		return fmt.Errorf("-pods %d -times %d -o %s: at least one pod and one run, and text or json", o.pods, o.times, o.output)
 	}

@@ -44,3 +44,55 @@ func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 		}
 	}
 }
+
+// TestDeletesThatFailInARow counts: after so many deletes that failed, the next one carries the
+// eviction out, and no pause between two of them is longer than five seconds. In the end each pod
+// asks every four seconds at the most, and in no second more than a third of all pods do: that is
+// what docs/eviction.md promises the API server.
+func TestDeletesThatFailInARow(t *testing.T) {
+	const (
+		longest  = 5*time.Second + 200*time.Millisecond // that of a pause, and of the requests of an attempt
+		shortest = 4 * time.Second
+		ramp     = 7 // pauses until then are shorter
+	)
+	for _, pods := range []int{1, 1_000, 5_000} {
+		for _, failed := range []int{10, 30} {
+			t.Run(fmt.Sprintf("%d of each of %d pods", failed, pods), func(t *testing.T) {
+				t.Parallel()
+				w := faultapi.New(1)
+				w.AddNode("node")
+				var all []*faultapi.Pod
+				for i := range pods {
+					p := w.AddPod(fmt.Sprintf("pod-%d", i), "node", nil)
+					w.RefuseDeletes(p.Name.Name, failed)
+					all = append(all, p)
+				}
+				w.Faults.Until = w.Now.Add(time.Hour)
+				w.Start()
+				w.Taint("node", "a", "v", true)
+				w.Run(time.Duration(failed) * longest)
+
+				seconds := map[int64]int{}
+				for _, p := range all {
+					if len(p.Deletes) != failed+1 || !p.Terminating {
+						t.Fatalf("%s: %d deletes, %d of which were to fail; leaving: %t", p.Name, len(p.Deletes), failed, p.Terminating)
+					}
+					for i, at := range p.Deletes {
+						seconds[at.Unix()]++
+						if i == 0 {
+							continue
+						}
+						if pause := at.Sub(p.Deletes[i-1]); pause > longest || i > ramp && pause < shortest {
+							t.Errorf("%s: %v between delete %d and the next", p.Name, pause, i)
+						}
+					}
+				}
+				for second, deletes := range seconds {
+					if since := time.Unix(second, 0).Sub(faultapi.Begin); since > 10*time.Second && deletes > pods/3+1 {
+						t.Errorf("%d deletes within a second, after %v", deletes, since)
+					}
+				}
+			})
+		}
+	}
+}

@@ -55,11 +55,15 @@ func (e *evictor) endAttempt(a *attempt, notYet time.Time) {
 
 // backOff is first after the first attempt, then twice as long each time up to last. It is
 // shortened by up to a fifth, by name, so that attempts that failed together do not return
-// together.
+// together. The first pause that would be last is shortened by up to nine tenths: from then on
+// attempts are spread evenly, and thousands of pods ask no oftener in one second than in another.
 func backOff(tries int, first, last time.Duration, name string) time.Duration {
-	wait := min(first<<min(tries-1, 20), last)
+	wait, most := min(first<<min(tries-1, 20), last), uint32(200)
+	if wait == last && (tries == 1 || first<<min(tries-2, 20) < last) {
+		most = 900
+	}
 	h := fnv.New32a()
 	h.Write([]byte(name))
 	h.Write([]byte{byte(tries)})
-	return wait - wait*time.Duration(h.Sum32()%200)/1000
+	return wait - wait*time.Duration(h.Sum32()%most)/1000
 }

@@ -68,7 +68,7 @@ func (j *written) core() *eviction.Core {
 	o := eviction.Options{Wall: j.world.Wall}
 	c := eviction.New(o)
 	var err error
-	if j.writer, err = journal.ForEviction(filepath.Join(j.dir, fmt.Sprint(j.life)), "test", o, records.Limits{Size: 1 << 30}); err != nil {
+	if j.writer, err = journal.ForEviction(filepath.Join(j.dir, fmt.Sprint(j.life)), "test", o, records.Limits{Size: 1 << 30}, nil); err != nil {
 		panic(err)
 	}
 	j.writer.Save = func() any { return c.Save() }

@@ -19,6 +19,8 @@ type Header struct {
 	Began     time.Time `json:"began"`
 	// Continues is when the file began that this one continues; zero for the first of a process.
 	Continues time.Time `json:"continues,omitzero"`
+	// Lost is how many records are missing before this file, since the disk did not keep up.
+	Lost int `json:"lost,omitempty"`
 	// Options are the core's.
 	Options json.RawMessage `json:"options"`
 	// Knowledge is the size, in bytes of JSON, of the core's state at the beginning of the file,

@@ -31,7 +31,7 @@ func begin(t *testing.T, dir string, l records.Limits) *life {
 	v := &life{}
 	v.core = eviction.New(eviction.Options{Wall: func(now time.Time) time.Time { return now.Add(v.ahead) }})
 	var err error
-	if v.writer, err = ForEviction(dir, "test", eviction.Options{}, l); err != nil {
+	if v.writer, err = ForEviction(dir, "test", eviction.Options{}, l, nil); err != nil {
 		t.Fatal(err)
 	}
 	v.writer.Save = func() any { return v.core.Save() }
@@ -144,7 +144,7 @@ func twoFiles(t testing.TB) (data []byte) {
 	t.Helper()
 	dir := t.TempDir()
 	core := eviction.New(eviction.Options{})
-	w, err := ForEviction(dir, "test", eviction.Options{}, records.Limits{Size: 1 << 20})
+	w, err := ForEviction(dir, "test", eviction.Options{}, records.Limits{Size: 1 << 20}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

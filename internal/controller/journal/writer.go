@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
@@ -13,13 +13,14 @@ import (
 )
 
 // Writer writes the journal of a core: a sequence of files, each of which can be replayed alone. E
-// are the core's events, A its actions. Add belongs to the goroutine that steps the core.
+// are the core's events, A its actions. Add belongs to the goroutine that steps the core, and never
+// waits for the disk.
 type Writer[E, A any] struct {
 	// Save returns the core's state, for the next file.
 	Save func() any
 
 	records *records.Writer[record[E]]
-	file    *file[E] // owned by the writer's goroutine, except for due
+	spool   *records.Spool
 }
 
 // OfEviction and OfNodeHealth are writers for the two cores.
@@ -36,67 +37,55 @@ type record[E any] struct {
 	knowledge any
 }
 
-// file is the journal's file that is being written.
+// file encodes records for the file being written. It belongs to the goroutine that encodes.
 type file[E any] struct {
-	dir    string
+	*records.Spool
 	header Header
-	limits records.Limits
+	create creator
 	words  words[E]
 
-	now    *records.File
 	at     time.Time     // of the last record
 	skew   time.Duration // of the last record
 	buffer []byte
-	asked  bool        // due was set for the next file
-	due    atomic.Bool // it is time for the next file, which Add is still to request
 }
 
-// ForEviction begins a journal of taint eviction.
-func ForEviction(dir, build string, o eviction.Options, l records.Limits) (*OfEviction, error) {
-	return createWriter[eviction.Event, eviction.Action](dir, Header{Component: Eviction, Build: build}, o, l, ofEviction)
+// creator creates the file with a header.
+type creator func(h Header) (*records.File, error)
+
+// ForEviction begins a journal of taint eviction. tell, if set, is told on other goroutines when
+// records are lost, and why the journal ends before Close.
+func ForEviction(dir, build string, o eviction.Options, l records.Limits, tell func(error)) (*OfEviction, error) {
+	return start[eviction.Event, eviction.Action](Header{Component: Eviction, Build: build}, o, ofEviction, tell, createIn(dir, l))
 }
 
-// ForNodeHealth begins a journal of node health.
-func ForNodeHealth(dir, build string, o nodehealth.Options, l records.Limits) (*OfNodeHealth, error) {
-	return createWriter[nodehealth.Event, nodehealth.Action](dir, Header{Component: NodeHealth, Build: build}, o, l, ofNodeHealth)
+// ForNodeHealth begins a journal of node health. tell is that of [ForEviction].
+func ForNodeHealth(dir, build string, o nodehealth.Options, l records.Limits, tell func(error)) (*OfNodeHealth, error) {
+	return start[nodehealth.Event, nodehealth.Action](Header{Component: NodeHealth, Build: build}, o, ofNodeHealth, tell, createIn(dir, l))
 }
 
-func createWriter[E, A any](dir string, h Header, options any, l records.Limits, w words[E]) (*Writer[E, A], error) {
+func createIn(dir string, l records.Limits) creator {
+	return func(h Header) (*records.File, error) { return records.Create(dir, Magic, h, h.Began, l) }
+}
+
+func start[E, A any](h Header, options any, w words[E], tell func(error), create creator) (*Writer[E, A], error) {
 	var err error
 	if h.Options, err = json.Marshal(options); err != nil {
 		return nil, err
 	}
 	h.Began = time.Now().Round(0).UTC()
-	j := &file[E]{dir: dir, header: h, limits: l, words: w}
-	if err := j.openFile(nil); err != nil {
+	first, err := create(h)
+	if err != nil {
 		return nil, err
 	}
-	return &Writer[E, A]{records: records.Start(j), file: j}, nil
-}
-
-// openFile starts a file for a core with this state.
-func (j *file[E]) openFile(knowledge []byte) error {
-	j.header.Knowledge = len(knowledge)
-	f, err := records.Create(j.dir, Magic, j.header, j.header.Began, j.limits)
-	if err != nil {
-		return err
-	}
-	j.now, j.at, j.skew = f, j.header.Began, 0
-	for len(knowledge) > 0 {
-		n := min(piece, len(knowledge))
-		if err := j.now.Write(knowledge[:n]); err != nil {
-			return err
-		}
-		knowledge = knowledge[n:]
-	}
-	return j.now.Flush()
+	j := &file[E]{Spool: records.NewSpool(first, false, tell), header: h, create: create, words: w, at: h.Began}
+	return &Writer[E, A]{records: records.Start(j, tell), spool: j.Spool}, nil
 }
 
 // Add records an event and its actions, at a time of the core's clock and of the wall clock. After
 // the journal has ended it does nothing.
 func (w *Writer[E, A]) Add(at, wall time.Time, e E, actions []A) {
 	w.records.Add(record[E]{at: at, wall: wall, event: e, actions: formatActions(actions)})
-	if w.file.due.CompareAndSwap(true, false) {
+	if w.spool.TakeDue() {
 		w.Turn(at)
 	}
 }
@@ -109,7 +98,7 @@ func (w *Writer[E, A]) Turn(at time.Time) {
 // Close writes what is queued. Nothing may be added afterwards.
 func (w *Writer[E, A]) Close(ctx context.Context) error { return w.records.Close(ctx) }
 
-// Take writes a record, or continues in a new file.
+// Take encodes a record, or continues in a new file.
 func (j *file[E]) Take(r record[E]) error {
 	if r.knowledge != nil {
 		return j.turnFile(r)
@@ -123,29 +112,35 @@ func (j *file[E]) Take(r record[E]) error {
 	}
 	j.buffer = records.AppendText(b, r.actions)
 	j.at, j.skew = r.at, skew
-	return j.now.Write(j.buffer)
+	return j.Add(r.at, slices.Clone(j.buffer))
 }
 
+// turnFile continues in a new file, which begins with the core's state.
 func (j *file[E]) turnFile(r record[E]) error {
 	knowledge, err := json.Marshal(r.knowledge)
 	if err != nil {
 		return err
 	}
-	if err := j.now.Close(); err != nil {
-		return err
-	}
-	j.header.Continues, j.header.Began, j.asked = j.header.Began, r.at, false
-	return j.openFile(knowledge)
+	j.header.Continues, j.header.Began, j.header.Knowledge = j.header.Began, r.at, len(knowledge)
+	j.at, j.skew = r.at, 0
+	h := j.header
+	j.Turn(0, func(lost int) (*records.File, error) {
+		h.Lost = lost
+		return j.openFile(h, knowledge)
+	})
+	return nil
 }
 
-// Flush writes what is buffered, which bounds what a kill loses.
-func (j *file[E]) Flush() error {
-	if !j.asked && j.now.Due(j.at) {
-		j.asked = true
-		j.due.Store(true)
+// openFile starts a file for a core with this state. It belongs to the goroutine that writes.
+func (j *file[E]) openFile(h Header, knowledge []byte) (*records.File, error) {
+	f, err := j.create(h)
+	if err != nil {
+		return nil, err
 	}
-	return j.now.Flush()
+	for part := range slices.Chunk(knowledge, piece) {
+		if err := f.Write(part); err != nil {
+			return f, err
+		}
+	}
+	return f, f.Flush()
 }
-
-// Close ends the file, and the journal.
-func (j *file[E]) Close() error { return j.now.Close() }

@@ -72,7 +72,7 @@ func (j *written) of(c *cluster) {
 
 func (j *written) began() {
 	dir := filepath.Join(j.dir, fmt.Sprint(len(j.all)))
-	w, err := journal.ForNodeHealth(dir, "test", j.cluster.options, records.Limits{Size: 1 << 30})
+	w, err := journal.ForNodeHealth(dir, "test", j.cluster.options, records.Limits{Size: 1 << 30}, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -231,12 +231,22 @@ func (w *world) whyNever(p *pod, leaving *Leaving) string {
 	switch {
 	case leaving.Delete, p.surge != nil, p.later:
 	case verdict.Answer == disruption.Never:
-		return fmt.Sprintf("cannot evict Pods: %s (use --disable-eviction to override)", verdict.Message)
+		return fmt.Sprintf("cannot evict Pods: %s (%s)", verdict.Message, w.remedy(p, leaving))
 	case verdict.Answer == disruption.Later && !leaving.Begun && disruption.Hopeless(verdict.Budget):
-		return fmt.Sprintf("cannot evict Pods: %s, all that it covers, and allows no disruption at all (use "+
-			"--disable-eviction to override)", verdict.Message)
+		return fmt.Sprintf("cannot evict Pods: %s, all that it covers, and allows no disruption at all (%s)", verdict.Message, w.remedy(p, leaving))
 	}
 	return ""
+}
+
+// remedy is what helps where a budget never allows a pod to leave.
+func (w *world) remedy(p *pod, leaving *Leaving) string {
+	if leaving.Surge {
+		return "no replica before: " + p.noSurge + "; use --disable-eviction to override"
+	}
+	if surge, _, later := w.surgeFor(p, leaving); surge != nil || later {
+		return "use --surge to have one more replica first, or --disable-eviction to override"
+	}
+	return "use --disable-eviction to override"
 }
 
 // forgetLeaving removes pods that are being deleted from the nodes. A StatefulSet's successor is

@@ -3,6 +3,7 @@ package rebalance_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -192,7 +193,7 @@ func (s *stage) ask(a execute.Evict) execute.Event {
 }
 
 func (s *stage) withdraw(a execute.Withdraw) {
-	for uid := range a.Pods {
+	for _, uid := range slices.Sorted(maps.Keys(a.Pods)) {
 		if s.asked[uid] {
 			s.say("%s: its request is withdrawn", s.pod(uid).Name)
 			delete(s.asked, uid)

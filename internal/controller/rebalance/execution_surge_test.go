@@ -192,6 +192,10 @@ func (s *stage) mark(a execute.Mark) execute.Event {
 		}
 	}
 	s.write(p)
+	if marked := s.faults.marked; marked != nil {
+		s.faults.marked = nil
+		marked()
+	}
 	return execute.Answered{Ticket: a.Ticket}
 }
 

@@ -169,10 +169,19 @@ func (s *stage) command(t *testing.T, d *datadriven.TestData) {
 		s.faults.unstarted = word(0)
 	case "unscalable":
 		s.faults.unscalable = strings.TrimSpace(d.Input)
-	case "rescaled": // by somebody else, once a surge has begun
+	case "never-ready":
+		s.faults.unready = true
+	case "rescaled": // by somebody else, once a surge has begun, or once its pod is marked
 		n, err := strconv.Atoi(word(0))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if d.HasArg("marked") {
+			s.faults.marked = func() {
+				web := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+				s.setScale(s.objects[s.key(web)], func(metav1.Object, int32) int32 { return int32(n) })
+			}
+			return
 		}
 		s.faults.scaled = func(a execute.Scale) {
 			s.faults.scaled = nil

@@ -98,9 +98,11 @@ type trouble struct {
 
 	unscalable string                // why nothing can be scaled
 	unstarted  string                // why containers do not start
+	unready    bool                  // pods run, and are never ready
 	request    func() bool           // asked before each request of a drain: whether it is carried out
 	halfway    func()                // something that happens between the two halves of a request to scale
 	scaled     func(a execute.Scale) // something that happens when a workload was scaled
+	marked     func()                // or when a pod got the lowest deletion cost
 
 	unwritable bool   // the journal
 	open       string // a node that cannot be closed
@@ -417,6 +419,9 @@ func (s *stage) bind(p *v1.Pod, node string) {
 		started := metav1.NewTime(s.now)
 		now.Status.Phase, now.Status.StartTime = v1.PodRunning, &started
 		now.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+		if s.faults.unready {
+			now.Status.Conditions[0].Status = v1.ConditionFalse
+		}
 		s.write(now)
 	})
 }

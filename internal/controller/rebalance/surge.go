@@ -7,11 +7,13 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -104,7 +106,7 @@ func (w *world) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later 
 		return nil, fmt.Sprintf("%s of the same workload is not ready", other.Name), w.now.Sub(other.CreationTimestamp.Time) < startsFor
 	}
 
-	if why = cmp.Or(w.autoscalerOf(s.Scaled), w.exclusiveVolume(p)); why != "" {
+	if why = cmp.Or(w.autoscalerOf(s), w.exclusiveVolume(p)); why != "" {
 		return nil, why, false
 	}
 	if nodes, why := w.nodesBeside(p, anywhere); len(nodes) == 0 {
@@ -186,17 +188,31 @@ func (w *world) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 	return s, ""
 }
 
-// autoscalerOf returns which autoscaler scales a workload, or "". It would put the scale back
-// within its sync period of 15 s, since one pod more lowers what each of them uses: before the
-// successor is ready, or with another pod removed than the one that is to leave.
-func (w *world) autoscalerOf(s Scaled) string {
+// autoscalerOf returns why an autoscaler does not leave a workload one more replica, or "". One
+// that scales down puts the scale back within its sync period of 15 s, since one pod more lowers
+// what each of them uses: before the successor is ready, or with another pod removed than the one
+// that is to leave. One that never scales down still does so beyond its maximum.
+func (w *world) autoscalerOf(s *Surge) string {
 	kind, name := s.target()
 	for _, h := range w.autoscalers {
-		if ref := &h.Spec.ScaleTargetRef; h.Namespace == s.Namespace && ref.Kind == kind && ref.Name == name {
-			return fmt.Sprintf("the HorizontalPodAutoscaler %s scales it", h.Name)
+		ref := &h.Spec.ScaleTargetRef
+		switch {
+		case h.Namespace != s.Namespace || ref.Kind != kind || ref.Name != name:
+		case !keepsReplicas(h):
+			return fmt.Sprintf("the HorizontalPodAutoscaler %s takes one more back, unless its "+
+				"behavior.scaleDown.selectPolicy is Disabled", h.Name)
+		case s.Replicas >= h.Spec.MaxReplicas:
+			return fmt.Sprintf("the HorizontalPodAutoscaler %s allows no more than %d replicas", h.Name, h.Spec.MaxReplicas)
 		}
 	}
 	return ""
+}
+
+// keepsReplicas reports whether an autoscaler never scales down between its minimum and maximum.
+func keepsReplicas(h *autoscalingv2.HorizontalPodAutoscaler) bool {
+	behavior := h.Spec.Behavior
+	return behavior != nil && behavior.ScaleDown != nil &&
+		ptr.Deref(behavior.ScaleDown.SelectPolicy, autoscalingv2.MaxChangePolicySelect) == autoscalingv2.DisabledPolicySelect
 }
 
 // split reports that what scales a ReplicaSet has pods of another one, too. Then it is not known

@@ -28,7 +28,7 @@ import (
 // (claimsAndVolumes); selectors that are read once, and values in a hash table
 // (longBudgetsAndPods).
 var combinations = []func(unique string) []Event{
-	expressionsAndPods, hardClaims, budgetsAndPods, termsAndPods, claimsAndVolumes, longBudgetsAndPods, longTermsThatWait,
+	expressionsAndPods, hardClaims, budgetsAndPods, termsAndPods, claimsAndVolumes, longBudgetsAndPods, longTermsThatWait, longPods,
 }
 
 // expressionsAndPods are claims that select devices by expressions of the greatest length, and pods
@@ -149,6 +149,18 @@ func longTermsThatWait(unique string) (all []Event) {
 		pod := withLongTerm(fmt.Sprint("waits-", i), longSelector(unique, i))
 		pod.Spec.NodeSelector = map[string]string{"nobody": "has-this"}
 		all = append(all, Seen{Pods, pod})
+	}
+	return all
+}
+
+// longPods are pods of as many containers as an object has room for, which wait, and on a node.
+func longPods(unique string) (all []Event) {
+	for i, pod := range hostile.LongPods(unique) {
+		pod.ObjectMeta, pod.Spec.SchedulerName, pod.Spec.Priority = ofTenant(unique+"long", i), v1.DefaultSchedulerName, new(int32(3000))
+		pod.Labels = map[string]string{"app": "app-1"}
+		placed := pod.DeepCopy()
+		placed.ObjectMeta, placed.Spec.NodeName = ofTenant(unique+"placed", i), "node-7"
+		all = append(all, Seen{Pods, pod}, Seen{Pods, placed})
 	}
 	return all
 }

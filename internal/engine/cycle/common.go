@@ -39,7 +39,7 @@ func newCommon(o Options) *common {
 	if o.Observer == nil {
 		o.Observer = NoObserver{}
 	} else {
-		q.Asked = o.Observer.Hinted
+		q.Asked, q.EntityMoved = o.Observer.Hinted, o.Observer.EntityQueued
 	}
 
 	if o.Stopwatch == nil {
@@ -50,6 +50,7 @@ func newCommon(o Options) *common {
 	q.MaxWait = cmp.Or(o.MaxWait, q.MaxWait)
 	q.WaitOutBackoff = o.Disabled.PopFromBackoff
 	q.Counted = o.Observer.Rejected
+	q.Grouped = o.Groups.Generic
 
 	c := cluster.New()
 	return &common{

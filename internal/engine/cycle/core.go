@@ -109,7 +109,7 @@ func assembleCore(s *common) *Core {
 	gates := s.options.Groups
 	c.ready = &readiness{unlisted: map[Kind]bool{}}
 	c.news = &happenings{common: s}
-	c.nominations = &nominations{common: s, ready: c.ready, news: c.news, ofGroups: gates.Generic}
+	c.nominations = &nominations{common: s, ready: c.ready, news: c.news, ofGroups: gates.Generic, lent: map[types.UID]bool{}}
 	c.rooms = &rooms{common: s, nominations: c.nominations}
 	c.decisions = newDecisions(s)
 	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
@@ -342,7 +342,7 @@ func (c *Core) View() View {
 func (c *Core) Sizes() Sizes {
 	return Sizes{
 		Active: c.queue.Len(queue.Active), Backoff: c.queue.Len(queue.Backoff), Unschedulable: c.queue.Len(queue.Waiting),
-		Gated: c.queue.Len(queue.Gated), Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: c.placements.len(),
+		Gated: c.queue.Len(queue.Gated), Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: c.placements.len(), Entities: c.queue.Entities(),
 	}
 }
 

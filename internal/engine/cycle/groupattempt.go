@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,8 +30,11 @@ type groupAttempt struct {
 	// suspended are members whose nominations are withdrawn while the group is decided: room is
 	// reserved for them.
 	suspended []*cluster.Pod
+	trial     bool          // nothing comes of it: see preview
+	evaluated time.Time     // the placement that is evaluated now: since when
 	shown     *GroupAttempt // to out-of-tree plugins; nil without any, and once it is over for them
 	rejectors []string      // of all members; see noteRejectors
+	unhelped  string        // what members that fit say of plugins that did not help the group
 }
 
 // member is a pod of a group that is being decided: for the cycle a placement, and for gang asked.
@@ -39,10 +43,6 @@ type member struct {
 	asked  *gang.Member
 	claims string // what became of its device claims, for its message
 }
-
-// waitingForQuorum is the message for members that would fit.
-const waitingForQuorum = "pod group is unschedulable, waiting for minCount pods from a gang to be scheduled, " +
-	"one or more plugins asked to wait and no plugin rejected pod"
 
 // errSeveralSchedulers returns upstream's error for a group whose pods name different schedulers.
 func errSeveralSchedulers(one, another string) error {
@@ -173,6 +173,26 @@ func (h groupHost) BeginPlacement(domain string) {
 	}
 }
 
+// GeneratedPlacements reports in how many ways the group may be placed, where groups have
+// topology constraints.
+func (h groupHost) GeneratedPlacements(count int) {
+	if h.podGroups.gates.Topology && !h.trial {
+		h.observer().GeneratedPlacements(h.members[0].Profile, count)
+		h.evaluated = h.clock()
+	}
+}
+
+// EvaluatedPlacements reports that so many of these were judged since the last report.
+func (h groupHost) EvaluatedPlacements(count int, feasible bool) {
+	if count == 0 || !h.podGroups.gates.Topology || h.trial {
+		return
+	}
+	now := h.clock()
+	took := now.Sub(h.evaluated) / time.Duration(count)
+	h.observer().EvaluatedPlacements(h.members[0].Profile, feasible, count, took)
+	h.evaluated = now
+}
+
 // ScoresPlacements tells whether an out-of-tree plugin is at PlacementScore.
 func (h groupHost) ScoresPlacements() bool {
 	return h.shown != nil && len(h.profile.scorePlacements) > 0
@@ -267,7 +287,7 @@ func (a *groupAttempt) settleGroup() Result {
 		a.resumeNominations()
 		if err == nil {
 			found = a.findRoom()
-			err = found.err
+			err, a.unhelped = found.err, found.toMembers
 		}
 		if plan := found.plan; plan != nil && !plan.Waits {
 			a.suspendNominations()
@@ -288,7 +308,7 @@ func (a *groupAttempt) settleGroup() Result {
 		a.startPlacements()
 		return Scheduled
 	case found.nodes != nil:
-		a.awaitRoom(found.nodes, a.waitingFor(found.message))
+		a.awaitRoom(found.nodes, a.wordsWith(found.message))
 		return WaitingOnPreemption
 	case found.plan != nil && found.plan.Waits:
 		a.makeGroupRoom(found.plan)

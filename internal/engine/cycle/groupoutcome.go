@@ -143,7 +143,7 @@ func (a *groupAttempt) rejectAll(said string) {
 // why returns why a member is rejected.
 func (a *groupAttempt) why(m *member) *why {
 	if m.asked.Failure == nil {
-		return &why{message: waitingForQuorum, plugins: gang.WithNames([]string{groups.GangScheduling}, a.rejectors)}
+		return &why{message: groupUnschedulable + ", " + a.wordsWith(a.unhelped), plugins: gang.WithNames([]string{groups.GangScheduling}, a.rejectors)}
 	}
 	if !m.asked.Reached() {
 		return &why{message: notReachedMessage}
@@ -190,7 +190,7 @@ func (a *groupAttempt) failAll(err error) {
 func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 	g := a.group
 	a.reserved.endFor(g)
-	all := &round{began: a.now}
+	all := &round{began: a.now, group: true}
 	nodes := map[*member]string{}
 	for _, p := range plan.Places {
 		nodes[a.byAsked[p.Member]] = p.Decision.Node.Name
@@ -223,7 +223,6 @@ func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 		}
 	}
 
-	a.observer().Preempted(count)
 	for _, m := range a.members {
 		m.victims = names
 	}
@@ -231,7 +230,7 @@ func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 	if count > 0 {
 		said = fmt.Sprintf("pod group preemption: found a placement for podgroup, preempting %d victims", count)
 	}
-	a.awaitRoom(nodes, a.waitingFor(said))
+	a.awaitRoom(nodes, a.wordsWith(said))
 }
 
 // awaitRoom returns the members to the queue until there is room for them on these nodes. The

@@ -1,9 +1,11 @@
 package cycle
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -21,6 +23,10 @@ type groupRescue struct {
 	nodes   map[*member]string // where members are nominated; nil: nowhere
 	plan    *gang.RoomPlan     // DefaultPreemption's; nil if it does not help
 	message string
+	// toMembers is the message for members that fit: also what DefaultPreemption says that does not
+	// help. The group's own condition has more to say.
+	toMembers string
+	alone     bool // upstream asks no further plugin, and tells members of no other
 	// final: no further plugin is asked, because this one helped or because none can.
 	final bool
 	// err: the plugin failed, and with it the attempt.
@@ -35,7 +41,8 @@ func (a *groupAttempt) findRoom() (found groupRescue) {
 	}
 
 	a.attempt.Begin()
-	var messages []string
+	var messages, toMembers []string
+	alone := false
 	for _, by := range a.profile.rescueGroup {
 		said := by.ask(a)
 		if said.err != nil {
@@ -43,21 +50,56 @@ func (a *groupAttempt) findRoom() (found groupRescue) {
 			return said
 		}
 		if said.final {
+			said.toMembers = cmp.Or(said.toMembers, said.message)
 			return said
 		}
 		if said.message != "" {
 			messages = append(messages, said.message)
 		}
+		if said.alone {
+			toMembers, alone = []string{said.toMembers}, true
+		} else if text := cmp.Or(said.toMembers, said.message); text != "" && !alone {
+			toMembers = append(toMembers, text)
+		}
 	}
 
-	found.message = strings.Join(messages, ", ")
+	found.message, found.toMembers = strings.Join(messages, ", "), strings.Join(toMembers, ", ")
 	return found
 }
 
 // rescueByPlan is DefaultPreemption's part: it plans which pods leave for the group as a whole.
 func (a *groupAttempt) rescueByPlan() groupRescue {
+	began := a.clock()
 	plan := a.planRoom()
-	return groupRescue{plan: plan, final: plan != nil}
+	outcome := a.outcomeOf(plan)
+	a.observePlan(plan, outcome, a.clock().Sub(began))
+	return groupRescue{plan: plan, toMembers: a.wordsOf(outcome), alone: outcome == Unresolvable, final: plan != nil}
+}
+
+// outcomeOf returns how the search for victims ended.
+func (a *groupAttempt) outcomeOf(plan *gang.RoomPlan) PreemptionOutcome {
+	switch {
+	case plan != nil:
+		return FoundVictims
+	case a.attempt.MayPreempt() && !a.attempt.HasLower():
+		return Unresolvable
+	}
+	return NoHelp
+}
+
+// observePlan reports how the search for victims ended.
+func (a *groupAttempt) observePlan(plan *gang.RoomPlan, outcome PreemptionOutcome, took time.Duration) {
+	p := Preempted{Group: true, Outcome: outcome, Searched: a.attempt.MayPreempt(), Took: took}
+	if plan != nil {
+		p.Violations = a.podGroups.units.CountViolations(plan.Victims)
+		for _, unit := range plan.Victims {
+			p.Victims += len(unit)
+			if g := a.groups.Of(unit[0].UID); g != nil && g.Whole() {
+				p.Whole++
+			}
+		}
+	}
+	a.observer().Preempted(p)
 }
 
 // planRoom plans which pods leave for the members.
@@ -73,6 +115,9 @@ func (a *groupAttempt) planRoom() *gang.RoomPlan {
 // a node are counted there. It goes by all nodes, whatever the topology constraint: a claim is not
 // given up because another domain is the closest. As upstream, it ends no search for room.
 func (a *groupAttempt) rescueClaims(ask func(as *attempts, b *placement) Rescue) (said groupRescue) {
+	if !a.podGroups.gates.Topology || a.group.Object.Spec.SchedulingConstraints == nil {
+		said.toMembers = "deallocation and deletion of ResourceClaims completed" // upstream says so of no claims, too
+	}
 	if !slices.ContainsFunc(a.members, hasClaims) {
 		return said
 	}
@@ -104,22 +149,6 @@ func (a *groupAttempt) rescueClaims(ask func(as *attempts, b *placement) Rescue)
 }
 
 func hasClaims(m *member) bool { return len(m.item.Class.Spec.ResourceClaims) > 0 }
-
-// waitingFor is upstream's message for a group for which room is being made: how many of its pods
-// fit as things are, and what a plugin says.
-func (a *groupAttempt) waitingFor(said string) string {
-	verdict := a.attempt.Verdict()
-	quorum := max(1, a.group.MinCount())
-	text := fmt.Sprintf("minCount (%d) cannot be satisfied: %d scheduled, 0 remaining", quorum,
-		min(quorum-1, a.attempt.PlacedBefore+verdict.Fit))
-	if a.attempt.PlacedBefore >= quorum {
-		text = "pod group is unschedulable"
-	}
-	if said == "" {
-		return text
-	}
-	return text + ", " + said
-}
 
 // isPlaced tells whether as many pods of the group as it asks for have a node, bound or not yet.
 func (gs *podGroups) isPlaced(g *groups.Group) bool {

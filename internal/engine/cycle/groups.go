@@ -314,7 +314,9 @@ func (gs *podGroups) countMissing(g *groups.Group) int {
 
 // errGroupBroken ends what is under way for members of a gang that can no longer be scheduled as a
 // whole.
-var errGroupBroken = &Fault{Message: waitingForQuorum, Verdict: true}
+var errGroupBroken = &Fault{
+	Message: "pod group is unschedulable: too few of its pods are left to be scheduled together", Verdict: true,
+}
 
 // memberLost handles the siblings of a pod that is not bound after all. If it was deleted, refused
 // or preempted, and its gang is incomplete without it and has no bound pod, the placements of all

@@ -53,6 +53,7 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 
 // preview decides the members, and takes all of it back.
 func (a *groupAttempt) preview() *decision.GroupTrial {
+	a.trial = true
 	a.suspendNominations()
 	err := a.attempt.Place()
 	verdict := a.attempt.Verdict()
@@ -74,6 +75,8 @@ func (a *groupAttempt) preview() *decision.GroupTrial {
 		if plan := a.planRoom(); plan != nil {
 			a.describePlan(t, plan)
 			a.noteNodes(nodes, plan.Places)
+		} else if a.profile.GroupPreemption {
+			a.unhelped = a.wordsOf(a.outcomeOf(nil))
 		}
 	}
 	for _, m := range a.members {

@@ -25,10 +25,14 @@ type nominations struct {
 	// them out. A group for which room is being made is not one of these.
 	keepsOut func(*groups.Group) bool
 	doubtful []types.UID // pods that their groups have kept out since the last lapse
+	// lent: pods that are nominated for the attempt under way, which no client has done and no
+	// status shows.
+	lent map[types.UID]bool
 }
 
 // clearNomination clears a pod's nomination, which may make room for others on that node.
 func (ns *nominations) clearNomination(uid types.UID) {
+	delete(ns.lent, uid)
 	if p := ns.cluster.Nominated(uid); p != nil {
 		ns.cluster.Unnominate(uid)
 		ns.news.podRemoved(p, ns.cluster.Node(p.Nominated), nil)
@@ -36,8 +40,12 @@ func (ns *nominations) clearNomination(uid types.UID) {
 }
 
 // setNomination records the nominated node of a pod whose attempt has ended; an empty name clears
-// it, nil leaves it as it is.
+// it, nil leaves it as it is, unless it was for this attempt only.
 func (ns *nominations) setNomination(b *placement, node *string) {
+	if node == nil && ns.lent[b.Pod.UID] {
+		node = new(string)
+	}
+	delete(ns.lent, b.Pod.UID)
 	if node == nil || ns.queue.Get(b.Pod.UID) != b.item {
 		return
 	}
@@ -55,6 +63,13 @@ func (ns *nominations) setNomination(b *placement, node *string) {
 func (ns *nominations) nominatePod(item *queue.Item, node string) {
 	p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: item.Pod.CreationTimestamp.Time}
 	ns.cluster.Nominate(ns.asContender(p, item.Pod), node)
+}
+
+// lendRoom nominates a pod to a node for the attempt that begins. If the pod fits nowhere, the room
+// is nobody's again: a pod that may not preempt would keep it for as long as it waits.
+func (ns *nominations) lendRoom(item *queue.Item, node string) {
+	ns.nominatePod(item, node)
+	ns.lent[item.Pod.UID] = true
 }
 
 // podArrived adopts the nomination of a pod that has come. It holds room for the pod even while a

@@ -22,15 +22,23 @@ type Observer interface {
 	RanPlugin(plugin string, point plugins.Point, ok bool, took time.Duration)
 	// Queued: a pod entered one of the queues, because of the event with that label.
 	Queued(place queue.Place, event string)
+	// EntityQueued: an entity entered one of the queues because of the event with that label: a pod
+	// group, or a pod that is in none. All pods of a group enter together.
+	EntityQueued(place queue.Place, event string, group bool)
 	// Bound: a pod was scheduled, after that many attempts and that long since it was first
 	// admitted. afterFlush: its last attempt was due to having waited too long.
 	Bound(attempts int, sinceFirst time.Duration, afterFlush bool)
 	// Rejected: one pod more (delta 1) or fewer (-1) waits because of the plugin.
 	Rejected(plugin, profile string, delta int)
-	// Preempted: preemption was tried and chose that many victims; 0 if it cannot help.
-	Preempted(victims int)
-	// RemovedVictims: all removals for one preemptor were answered.
-	RemovedVictims(ok bool, took time.Duration)
+	// Preempted: preemption was tried, for a pod or a pod group.
+	Preempted(p Preempted)
+	// RemovedVictims: all removals for one preemptor, a pod or a pod group, were answered.
+	RemovedVictims(group, ok bool, took time.Duration)
+	// GeneratedPlacements: a pod group is to be placed, for which so many placements are possible:
+	// domains of its topology key, or all nodes. EvaluatedPlacements: so many of these were judged,
+	// and the group fits there or not; took is for each of them.
+	GeneratedPlacements(profile string, count int)
+	EvaluatedPlacements(profile string, feasible bool, count int, took time.Duration)
 	// Permitted: a pod's wait at Permit ended; result is "allowed", "rejected" or "timed out".
 	Permitted(result string, took time.Duration)
 	// AwaitedDevice: a pod's wait for its devices ended, for one of them, which has binding
@@ -70,10 +78,35 @@ const (
 	WaitingOnPreemption Result = "waiting_on_preemption"
 )
 
+// Preempted is how preemption for one preemptor ended.
+type Preempted struct {
+	Group    bool // the preemptor is a pod group
+	Outcome  PreemptionOutcome
+	Searched bool // victims were searched for: not for a group that may not preempt
+	Took     time.Duration
+
+	Victims    int // pods; 0 if it cannot help
+	Whole      int // pod groups among the victims that leave as a whole
+	Violations int // victims whose disruption budget does not allow that they leave
+}
+
+// PreemptionOutcome is how a search for victims ended, in the words of upstream's status codes.
+type PreemptionOutcome string
+
+// The outcomes. A pod group for which no pod may leave is Unresolvable.
+const (
+	FoundVictims PreemptionOutcome = "Success"
+	NoHelp       PreemptionOutcome = "Unschedulable"
+	Unresolvable PreemptionOutcome = "UnschedulableAndUnresolvable"
+	Broken       PreemptionOutcome = "Error"
+)
+
 // Sizes are the sizes of what the scheduler keeps; see [Core.Sizes].
 type Sizes struct {
 	Active, Backoff, Unschedulable, Gated int // pods in the queue
 	Nodes, Pods, Assumed                  int // in the cluster model
+	// Entities are pod groups and the pods that are in none, in the queue.
+	Entities queue.EntityCounts
 }
 
 // NoObserver ignores everything.
@@ -85,10 +118,13 @@ func (NoObserver) Attempted(string, Result, time.Duration)               {}
 func (NoObserver) Decided(time.Duration)                                 {}
 func (NoObserver) Ran(string, plugins.Point, bool, time.Duration)        {}
 func (NoObserver) Queued(queue.Place, string)                            {}
+func (NoObserver) EntityQueued(queue.Place, string, bool)                {}
 func (NoObserver) Bound(int, time.Duration, bool)                        {}
 func (NoObserver) Rejected(string, string, int)                          {}
-func (NoObserver) Preempted(int)                                         {}
-func (NoObserver) RemovedVictims(bool, time.Duration)                    {}
+func (NoObserver) Preempted(Preempted)                                   {}
+func (NoObserver) RemovedVictims(bool, bool, time.Duration)              {}
+func (NoObserver) GeneratedPlacements(string, int)                       {}
+func (NoObserver) EvaluatedPlacements(string, bool, int, time.Duration)  {}
 func (NoObserver) Permitted(string, time.Duration)                       {}
 func (NoObserver) AwaitedDevice(_, _, _ string, _ bool, _ time.Duration) {}
 func (NoObserver) MadeClaim(bool)                                        {}

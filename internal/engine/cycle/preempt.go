@@ -56,6 +56,7 @@ type preemptions struct {
 type round struct {
 	left   int // removals not answered yet
 	failed bool
+	group  bool // for a pod group
 	began  time.Time
 }
 
@@ -86,18 +87,23 @@ func (pr *preemptions) preemptFor(b *placement) Rescue {
 	if r, done := pr.reuseEvictions(b); done {
 		return r
 	}
+	began := pr.clock()
 	found := pr.victimsFor(b)
 	if aside := (*plugins.Aside)(nil); errors.As(found.Err, &aside) {
 		return Rescue{Err: aside}
 	}
+	took := pr.clock().Sub(began)
 	if errors.Is(found.Err, decide.ErrTooLong) {
+		pr.observer().Preempted(Preempted{Outcome: Broken, Searched: true, Took: took})
 		return Rescue{Err: found.Err}
 	}
 
 	if found.Node != nil {
 		found.Victims = pr.podGroups.units.Complete(found.Victims)
 	}
-	pr.observer().Preempted(len(found.Victims))
+	pr.observer().Preempted(Preempted{
+		Outcome: outcomeOf(found), Searched: true, Took: took, Victims: len(found.Victims), Violations: found.Violations,
+	})
 	if found.Node == nil {
 		r := Rescue{Message: found.Text(), Rejectors: found.Plugins}
 		if !found.Ineligible {
@@ -109,6 +115,16 @@ func (pr *preemptions) preemptFor(b *placement) Rescue {
 
 	pr.makeRoom(b, found)
 	return Rescue{Nominate: &found.Node.Name, Message: found.Text(), Final: true}
+}
+
+func outcomeOf(found decide.Preemption) PreemptionOutcome {
+	switch {
+	case found.Err != nil:
+		return Broken
+	case found.Node == nil:
+		return NoHelp
+	}
+	return FoundVictims
 }
 
 // victimsFor looks for victims: first while groups whose leaving as a whole would break a budget
@@ -274,7 +290,7 @@ func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 	if pr.rounds[r.pod] == r.round {
 		delete(pr.rounds, r.pod)
 	}
-	pr.observer().RemovedVictims(!r.failed, pr.now.Sub(r.began))
+	pr.observer().RemovedVictims(r.group, !r.failed, pr.now.Sub(r.began))
 	pr.podGroups.wakeMembers(pr.groups.ByUID(r.pod), queue.ForceActivate, queue.Gated)
 	switch item := pr.queue.Get(r.pod); {
 	case item == nil:

@@ -50,8 +50,8 @@ const (
 // A guest, of the class of the pod that leaves, is nominated to the node: pods of the same or a
 // lower priority leave it its room. The first pod of the same controller that is tried while that
 // pod is leaving, or after it has gone, or at once if the successor comes first, takes the guest's
-// place: it is nominated, so that it goes to the node if it fits there. A pod that is not known has
-// no guest; its successor is nominated nevertheless.
+// place: it is nominated for that attempt, so that it goes to the node if it fits there. A pod that
+// is not known has no guest; its successor is nominated nevertheless.
 //
 // At most one room is kept at a time. It is kept for a limited time, whether or not the Lease goes.
 type rooms struct {
@@ -159,7 +159,7 @@ func (rs *rooms) take(item *queue.Item) {
 		rs.nominations.clearNomination(k.guest.UID)
 	}
 	if rs.cluster.Nominated(item.Pod.UID) == nil {
-		rs.nominations.nominatePod(item, k.Node)
+		rs.nominations.lendRoom(item, k.Node)
 	}
 }
 

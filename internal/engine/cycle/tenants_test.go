@@ -94,6 +94,10 @@ func neighbourhood(t *testing.T) *crowd {
 		c.tell(Seen{Volumes, volume})
 	}
 	c.tell(Seen{DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}}})
+	for i := range 200 {
+		name := fmt.Sprint("class-", i)
+		c.tell(Seen{DeviceClasses, &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: new("e.com/" + name)}}})
+	}
 	for i := range 100 {
 		devices := 2
 		if i < 20 {

@@ -32,7 +32,7 @@ func (j *written) begin(w *world) {
 	}
 	j.all = append(j.all, dir)
 	j.began, j.files = w.now, j.files+1
-	j.writer, err = journal.Create(dir, journal.Header{Began: w.now, Seed: w.options.Seed, Groups: w.options.Groups}, records.Limits{Size: 1 << 30})
+	j.writer, err = journal.Create(dir, journal.Header{Began: w.now, Seed: w.options.Seed, Groups: w.options.Groups}, records.Limits{Size: 1 << 30}, nil)
 	if err != nil {
 		panic(err)
 	}

@@ -56,6 +56,9 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 
 // Diagnose says why no node can take the pod. Call it right after Decide has found no node.
 func (d *Decider) Diagnose(p *cluster.Pod) *Failure {
+	if d.c.Len() == 0 { // there is nothing to rank, and scores are not asked for
+		return d.plain.evaluateInAttempt(p).Failure()
+	}
 	r, pl := d.cache.rankingFor(p)
 	if pl.way != ranked || len(pl.asked) > 0 {
 		return d.plain.evaluateInAttempt(p).Failure()

@@ -73,8 +73,13 @@ func (a *Attempt) placeAsNominated() error {
 	if a.TopologyKey != "" {
 		return a.domains.placeWithin()
 	}
+	a.Host.GeneratedPlacements(1)
 	a.Host.BeginPlacement("")
-	return a.placer.place()
+	err := a.placer.place()
+	if err == nil {
+		a.Host.EvaluatedPlacements(1, a.HasEnough())
+	}
+	return err
 }
 
 // haveNominations tells whether members may keep room from each other.
@@ -157,6 +162,17 @@ func (a *Attempt) PlanRoom() *RoomPlan {
 		return nil
 	}
 	return a.rooms.planRoom()
+}
+
+// HasLower tells whether any pod on a node may leave for the group, whether or not that helps.
+func (a *Attempt) HasLower() bool {
+	mayLeave := a.rooms.victimRule()
+	for n := range a.eachNode {
+		if slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { _, leaves := mayLeave(p); return leaves }) {
+			return true
+		}
+	}
+	return false
 }
 
 // PlanReservation looks for the nodes on which the group is likely to fit soonest as pods end. It

@@ -48,12 +48,14 @@ func (d *Domains) placeWithin() error {
 		return nil
 	}
 
+	d.Host.GeneratedPlacements(len(domains))
 	d.fills = newFills(d.Request)
 	d.fills.sortByFullest(domains)
 	list := d.listPromising(domains, nil)
 	if len(list) == 0 {
 		list = []domainBound{{domain: d.findRoomiest(domains)}} // for the reasons
 	}
+	d.Host.EvaluatedPlacements(len(domains)-len(list), false)
 
 	fitting, err := d.tryDomains(list)
 	if err != nil || len(fitting) == 0 {
@@ -103,6 +105,7 @@ func (d *Domains) tryDomains(list []domainBound) (fitting []domainResult, err er
 		if d.placer.hasEnough() {
 			fitting = append(fitting, d.describePlacement(b.domain))
 		}
+		d.Host.EvaluatedPlacements(1, d.placer.hasEnough())
 		d.placer.tentative.Rewind(0)
 	}
 

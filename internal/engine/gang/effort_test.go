@@ -84,6 +84,8 @@ func (idleHost) Reserve(*Member, *cluster.Node) error             { return nil }
 func (idleHost) Release(*Member)                                  {}
 func (idleHost) Contender(p *cluster.Pod, _ *v1.Pod) *cluster.Pod { return p }
 func (idleHost) BeginPlacement(string)                            {}
+func (idleHost) GeneratedPlacements(int)                          {}
+func (idleHost) EvaluatedPlacements(int, bool)                    {}
 func (idleHost) ScoresPlacements() bool                           { return false }
 func (idleHost) ScorePlacements([]Placement) ([]float64, error)   { return nil, nil }
 func (idleHost) Leaving() []*cluster.Pod                          { return nil }

@@ -51,6 +51,11 @@ type Host interface {
 	// BeginPlacement says that members are decided anew, in one domain of the topology key ("": the
 	// group has none).
 	BeginPlacement(domain string)
+	// GeneratedPlacements says in how many ways the members may be placed: in so many domains, or
+	// in one way. EvaluatedPlacements says that so many of these were judged since the call before,
+	// and whether enough members fit there.
+	GeneratedPlacements(count int)
+	EvaluatedPlacements(count int, feasible bool)
 	// ScorePlacements scores placements beyond how full they make their domain, out of 100 for each
 	// plugin of weight 1. ScoresPlacements tells whether it does.
 	ScorePlacements(placements []Placement) ([]float64, error)

@@ -63,8 +63,11 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 	r.bound.begin()
 	if r.domains.count == 0 {
 		r.bound.effort = 0
+		r.Host.GeneratedPlacements(1)
 		r.Host.BeginPlacement("")
-		return r.planHere()
+		plan := r.planHere()
+		r.Host.EvaluatedPlacements(1, plan != nil)
+		return plan
 	}
 
 	domains, err := r.domains.listDomains()
@@ -73,14 +76,18 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 	}
 	defer r.setFailures(r.listFailures())
 
+	r.Host.GeneratedPlacements(len(domains))
+	list := r.domains.listPromising(domains, r.victimRule())
+	r.Host.EvaluatedPlacements(len(domains)-len(list), false)
 	var best []*RoomPlan // equally good ones; only the first counts where no plugin scores them
-	for b := range inTurn(r.bound, r.domains.listPromising(domains, r.victimRule())) {
+	for b := range inTurn(r.bound, list) {
 		if len(best) > 0 && !r.mayImprove(best[0], b) {
 			continue
 		}
 
 		r.domains.confine(b.domain)
 		plan := r.planHere()
+		r.Host.EvaluatedPlacements(1, plan != nil)
 		if plan == nil {
 			continue
 		}

@@ -76,6 +76,27 @@ func (u Units) BreakBudget(pods []*cluster.Pod) bool {
 	return false
 }
 
+// CountViolations counts the pods of the units that a disruption budget does not allow to leave
+// once those before them have left.
+func (u Units) CountViolations(units [][]*cluster.Pod) (violations int) {
+	left := map[*cluster.Budget]int32{}
+	for _, p := range slices.Concat(units...) {
+		for _, budget := range u.Cluster.BudgetsOf(p.Class) {
+			if _, counted := budget.Status.DisruptedPods[p.Name]; counted || p.Terminating {
+				continue
+			}
+			if _, known := left[budget]; !known {
+				left[budget] = budget.Status.DisruptionsAllowed
+			}
+			if left[budget]--; left[budget] < 0 {
+				violations++
+				break // the budgets after the first one that is violated keep what they allow
+			}
+		}
+	}
+	return violations
+}
+
 // A Preemptor is a pod or a group that looks for victims.
 type Preemptor struct {
 	Group           *groups.Group // nil for a lone pod

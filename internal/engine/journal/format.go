@@ -28,7 +28,9 @@ type Header struct {
 	Began time.Time `json:"began"`
 	// Continues is when the file began that this one continues; zero for the first of a process.
 	Continues time.Time `json:"continues,omitzero"`
-	Seed      uint64    `json:"seed"`
+	// Lost is how many records are missing before this file, since the disk did not keep up.
+	Lost int    `json:"lost,omitempty"`
+	Seed uint64 `json:"seed"`
 	// Configuration is the KubeSchedulerConfiguration in effect. The fields below are what flags
 	// added to it.
 	Configuration string `json:"configuration"`

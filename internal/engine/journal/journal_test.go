@@ -51,7 +51,7 @@ var everyEvent = []cycle.Event{
 func write(t *testing.T, dir string, h Header, most int64, events ...cycle.Event) error {
 	t.Helper()
 	h.Began = began
-	w, err := Create(dir, h, records.Limits{Size: most})
+	w, err := Create(dir, h, records.Limits{Size: most}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +241,7 @@ func defaults(Header, []byte) ([]cycle.Profile, error) {
 // replayed.
 func FuzzRead(f *testing.F) {
 	dir := f.TempDir()
-	w, err := Create(dir, Header{Began: began}, records.Limits{Size: 1 << 20})
+	w, err := Create(dir, Header{Began: began}, records.Limits{Size: 1 << 20}, nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -298,14 +298,10 @@ func TestACraftedJournalIsAnError(t *testing.T) {
 }
 
 // drive steps a core and writes the journal, one pod a round, and goes on in another file whenever
-// that is due.
-func drive(t *testing.T, dir string, l records.Limits, rounds int) {
+// that is due. each, if set, is called before each round, and may step the core, too.
+func drive(t *testing.T, w *Writer, rounds int, each func(round int, step func(cycle.Event))) {
 	t.Helper()
 	now := began
-	w, err := Create(dir, Header{Began: began, Seed: 1}, l)
-	if err != nil {
-		t.Fatal(err)
-	}
 	core, err := Core(Header{Seed: 1}, []cycle.Profile{{Profile: plugins.Default()}})
 	if err != nil {
 		t.Fatal(err)
@@ -325,6 +321,9 @@ func drive(t *testing.T, dir string, l records.Limits, rounds int) {
 		step(cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}, Status: v1.NodeStatus{Allocatable: amounts}}})
 	}
 	for i := range rounds {
+		if each != nil {
+			each(i, step)
+		}
 		pod := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint("u", i))},
 			Spec:       v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "i"}}},
@@ -381,7 +380,11 @@ func TestAJournalGoesOnInAnotherFile(t *testing.T) {
 	for _, l := range []records.Limits{{Size: 60_000}, {Size: 1 << 30, Age: 40 * time.Minute}} {
 		synctest.Test(t, func(t *testing.T) {
 			dir := t.TempDir()
-			drive(t, dir, l, 800)
+			w, err := Create(dir, Header{Began: began, Seed: 1}, l, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drive(t, w, 800, nil)
 			files, err := records.Files(dir)
 			if err != nil || len(files) < 2 {
 				t.Fatalf("%v: %q, %v", l, files, err)
@@ -413,7 +416,7 @@ func TestAJournalGoesOnInAnotherFile(t *testing.T) {
 func TestAKillLosesASecondAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		w, err := Create(dir, Header{Began: began}, records.Limits{Size: 1 << 20})
+		w, err := Create(dir, Header{Began: began}, records.Limits{Size: 1 << 20}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -450,7 +453,13 @@ func TestOlderJournalsAreRead(t *testing.T) {
 	const name = "testdata/format-1.journal"
 	if *writeFormat {
 		dir := t.TempDir()
-		synctest.Test(t, func(t *testing.T) { drive(t, dir, records.Limits{Size: 1 << 20}, 20) })
+		synctest.Test(t, func(t *testing.T) {
+			w, err := Create(dir, Header{Began: began, Seed: 1}, records.Limits{Size: 1 << 20}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drive(t, w, 20, nil)
+		})
 		if err := os.WriteFile(name, onlyFile(t, dir), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -473,7 +482,7 @@ func TestOlderJournalsAreRead(t *testing.T) {
 func TestReplaysHaveTheTimeOfTheWall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, now := t.TempDir(), began
-		w, err := Create(dir, Header{Began: began, Seed: 1}, records.Limits{Size: 1 << 20})
+		w, err := Create(dir, Header{Began: began, Seed: 1}, records.Limits{Size: 1 << 20}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

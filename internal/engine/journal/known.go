@@ -56,6 +56,16 @@ func (k *known) noteEvent(e cycle.Event, written []byte) {
 	}
 }
 
+// size is about how many bytes the events of listEvents have.
+func (k *known) size() (n int) {
+	for _, objects := range k.objects {
+		for _, written := range objects {
+			n += len(written)
+		}
+	}
+	return n
+}
+
 // listEvents returns events that bring another core to the same state, in an order of its own.
 func (k *known) listEvents() ([]cycle.Event, error) {
 	events := []cycle.Event{cycle.Follows{Kinds: k.kinds}, k.wall}

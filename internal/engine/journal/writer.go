@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
@@ -13,12 +13,12 @@ import (
 )
 
 // Writer writes a journal: a sequence of files, each of which can be replayed alone. Add, Due and
-// Turn belong to the goroutine that steps the core. The files are written on the Writer's own
-// goroutine.
+// Turn belong to the goroutine that steps the core, and never wait for the disk. Records are
+// encoded on one goroutine and written on another.
 type Writer struct {
 	records *records.Writer[record]
-	file    *file // belongs to the Writer's goroutine, except for due
-	strips  bool  // see Strips
+	spool   *records.Spool
+	strips  bool // see Strips
 }
 
 // record is an event with its actions, or, if turned is set, the request for a new file.
@@ -36,39 +36,38 @@ type turned struct {
 	err    error
 }
 
-// file is the file being written, and the state that the next one has to begin with.
+// file encodes records for the file being written, and has the state that the next one has to begin
+// with. It belongs to the goroutine that encodes.
 type file struct {
-	dir    string
+	*records.Spool
 	header Header
-	limits records.Limits
-	known  *known // nil: this is the last file
+	create creator
+	known  *known // of all events, also of those whose records are lost; nil: this is the last file
 
-	now    *records.File
 	last   time.Time // of the last record
 	buffer []byte
-	due    atomic.Bool // it is time for the next file
 }
 
+// creator creates the file with a header.
+type creator func(h Header) (*records.File, error)
+
 // Create starts a journal in a folder, which it creates if necessary. It removes the oldest files
-// of the folder if they are too old or too large together.
-func Create(dir string, h Header, l records.Limits) (*Writer, error) {
-	j := &file{dir: dir, header: h, limits: l}
+// of the folder if they are too old or too large together. tell, if set, is told on other
+// goroutines when records are lost, and why the journal ends before Close.
+func Create(dir string, h Header, l records.Limits, tell func(error)) (*Writer, error) {
+	return start(h, tell, func(h Header) (*records.File, error) { return records.Create(dir, magic, h, h.Began, l) })
+}
+
+func start(h Header, tell func(error), create creator) (*Writer, error) {
+	first, err := create(h)
+	if err != nil {
+		return nil, err
+	}
+	j := &file{Spool: records.NewSpool(first, h.Outside, tell), header: h, create: create, last: h.Began}
 	if !h.Outside {
 		j.known = newKnown()
 	}
-	if err := j.openFile(); err != nil {
-		return nil, err
-	}
-	return &Writer{records: records.Start(j), file: j, strips: j.known != nil}, nil
-}
-
-// openFile starts a file.
-func (j *file) openFile() error {
-	f, err := records.Create(j.dir, magic, j.header, j.header.Began, j.limits)
-	if err == nil {
-		j.now, j.last = f, j.header.Began
-	}
-	return err
+	return &Writer{records: records.Start(j, tell), spool: j.Spool, strips: j.known != nil}, nil
 }
 
 // Add records an event and its actions. After the journal has ended it does nothing.
@@ -80,8 +79,9 @@ func (w *Writer) Add(at time.Time, e cycle.Event, actions []cycle.Action) {
 // from the journal.
 func (w *Writer) Strips() bool { return w.strips }
 
-// Due reports whether the file is large or old enough to continue in a new one.
-func (w *Writer) Due() bool { return w.file.due.Load() }
+// Due reports whether to continue in a new file: this one is large or old enough, or has ended
+// since the disk did not keep up.
+func (w *Writer) Due() bool { return w.spool.Due() }
 
 // Turn starts a new file, for a core that is rebuilt with this seed. It returns the events that
 // bring that core to the current state; the caller has to Add them.
@@ -107,13 +107,15 @@ func (w *Writer) Err() error { return w.records.Err() }
 // Close writes what is queued. What is added afterwards may be lost.
 func (w *Writer) Close(ctx context.Context) error { return w.records.Close(ctx) }
 
-// Take writes a record, or continues in a new file.
+// Take encodes a record, or continues in a new file.
 func (j *file) Take(r record) error {
 	if r.turned == nil {
 		return j.addRecord(r)
 	}
-	events, err := j.turnFile(r.at, r.seed)
-	j.due.Store(false)
+	events, err := j.known.listEvents()
+	if err == nil {
+		j.turnFile(r.at, r.seed)
+	}
 	r.turned <- turned{events, err}
 	return err
 }
@@ -133,30 +135,15 @@ func (j *file) addRecord(r record) error {
 	}
 	j.buffer = records.AppendText(payload, r.actions)
 	j.last = r.at
-	return j.now.Write(j.buffer)
-}
-
-// Flush writes what is buffered, which bounds what a kill loses.
-func (j *file) Flush() error {
-	j.due.Store(j.known != nil && j.now.Due(j.last))
-	return j.now.Flush()
+	return j.Add(r.at, slices.Clone(j.buffer))
 }
 
 // turnFile continues in a new file.
-func (j *file) turnFile(at time.Time, seed uint64) ([]cycle.Event, error) {
-	events, err := j.known.listEvents()
-	if err != nil {
-		return nil, err
-	}
-	if err := j.now.Close(); err != nil {
-		return nil, err
-	}
-	j.header.Continues, j.header.Began, j.header.Seed = j.header.Began, at, seed
-	return events, j.openFile()
-}
-
-// Close ends the file, and the journal.
-func (j *file) Close() error {
-	j.due.Store(false)
-	return j.now.Close()
+func (j *file) turnFile(at time.Time, seed uint64) {
+	j.header.Continues, j.header.Began, j.header.Seed, j.last = j.header.Began, at, seed, at
+	h := j.header
+	j.Turn(j.known.size(), func(lost int) (*records.File, error) {
+		h.Lost = lost
+		return j.create(h)
+	})
 }

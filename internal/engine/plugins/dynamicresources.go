@@ -144,11 +144,13 @@ func needsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
 // WantsDevices reports whether a DeviceClass may provide an extended resource that the pod
 // requests.
 func WantsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
-	if c.DeviceClasses.Len() == 0 {
+	scalars := p.Class.Requests.Scalars
+	if c.DeviceClasses.Len() == 0 || len(scalars) == 0 {
 		return false
 	}
-	for name, amount := range p.Class.Requests.Scalars {
-		if amount != 0 && mayBeDevice(name) && deviceClassOf(c, name) != nil {
+	classOf := classesOf(c, len(scalars))
+	for name, amount := range scalars {
+		if amount != 0 && classOf(name) != nil && mayBeDevice(name) {
 			return true
 		}
 	}

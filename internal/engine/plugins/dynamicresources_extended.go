@@ -52,6 +52,34 @@ func newerOrFirst(a, b *resourcev1.DeviceClass) bool {
 	return a.Name < b.Name
 }
 
+// fewNames is for how many resources the classes are looked through one by one.
+const fewNames = 8
+
+// classesOf returns what [deviceClassOf] does, for so many resources: a pod may request thousands
+// of them.
+func classesOf(c *cluster.Cluster, names int) func(v1.ResourceName) *resourcev1.DeviceClass {
+	if names <= fewNames || c.DeviceClasses.Len() == 0 {
+		return func(name v1.ResourceName) *resourcev1.DeviceClass { return deviceClassOf(c, name) }
+	}
+
+	byName := map[v1.ResourceName]*resourcev1.DeviceClass{}
+	for class := range c.DeviceClasses.Each {
+		if class.Spec.ExtendedResourceName == nil {
+			continue
+		}
+		name := v1.ResourceName(*class.Spec.ExtendedResourceName)
+		if best := byName[name]; best == nil || newerOrFirst(class, best) {
+			byName[name] = class
+		}
+	}
+	return func(name v1.ResourceName) *resourcev1.DeviceClass {
+		if strings.HasPrefix(string(name), resourcev1.ResourceDeviceClassPrefix) {
+			return deviceClassOf(c, name)
+		}
+		return byName[name]
+	}
+}
+
 // mayBeDevice reports whether a class can provide the resource.
 func mayBeDevice(name v1.ResourceName) bool {
 	s := string(name)
@@ -66,10 +94,10 @@ func mayBeDevice(name v1.ResourceName) bool {
 // the class, or nil if there is none.
 func extendedRequests(c *cluster.Cluster, pod *v1.Pod) map[v1.ResourceName]*resourcev1.DeviceClass {
 	requests := cluster.NewResources(rules.PodRequests(pod, resource.PodResourcesOptions{}))
-	classes := map[v1.ResourceName]*resourcev1.DeviceClass{}
+	classes, classOf := map[v1.ResourceName]*resourcev1.DeviceClass{}, classesOf(c, len(requests.Scalars))
 	for name, amount := range requests.Scalars {
 		if amount != 0 && mayBeDevice(name) {
-			classes[name] = deviceClassOf(c, name)
+			classes[name] = classOf(name)
 		}
 	}
 	return classes

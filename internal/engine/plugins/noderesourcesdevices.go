@@ -18,9 +18,9 @@ func classesByResource(c *cluster.Cluster, names []v1.ResourceName) map[v1.Resou
 	if c.DeviceClasses.Len() == 0 {
 		return nil
 	}
-	classes := map[v1.ResourceName]bool{}
+	classes, classOf := map[v1.ResourceName]bool{}, classesOf(c, len(names))
 	for _, name := range names {
-		if deviceClassOf(c, name) != nil {
+		if classOf(name) != nil {
 			classes[name] = true
 		}
 	}

@@ -90,11 +90,12 @@ func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 // Others implements [RoomFilter].
 func (f *NodeResourcesFit) Others(requests *cluster.Resources) []v1.ResourceName {
 	var names []v1.ResourceName
+	ignores := len(f.ignored)+len(f.ignoredGroups) > 0
 	for name, amount := range requests.Scalars {
 		if amount == 0 {
 			continue
 		}
-		if isExtended(name) {
+		if ignores && isExtended(name) {
 			group, _, _ := strings.Cut(string(name), "/")
 			if f.ignored.Has(string(name)) || f.ignoredGroups.Has(group) {
 				continue
@@ -139,8 +140,12 @@ func isDelegated(name v1.ResourceName, classes map[v1.ResourceName]bool, n *clus
 	return classes[name] && n.Size.Scalars[name] <= 0
 }
 
-// listShortages lists all that is short. If a request exceeds what the whole node has, preemption
-// cannot help. lacks are the reasons by scalar.
+// mostShort is how many shortages of a node are named. A pod may request thousands of resources
+// that no node has.
+const mostShort = 64
+
+// listShortages lists what is short, up to mostShort. If a request exceeds what the whole node has,
+// preemption cannot help. lacks are the reasons by scalar.
 func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []string, classes map[v1.ResourceName]bool,
 	n *cluster.Node) *Rejection {
 	rejection := &Rejection{Reasons: make([]string, 0, 1)}
@@ -168,8 +173,17 @@ func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []stri
 
 	for i, name := range scalars {
 		request, allocatable := r.Scalars[name], n.Size.Scalars[name]
-		if lacksAmount(request, allocatable, n.Requested.Scalars[name]) && !isDelegated(name, classes, n) {
+		switch {
+		case !lacksAmount(request, allocatable, n.Requested.Scalars[name]) || isDelegated(name, classes, n):
+		case len(rejection.Reasons) < mostShort:
 			add(CodeInsufficientResource, lacks[i], request > allocatable)
+		case len(rejection.Reasons) == mostShort:
+			add(CodeInsufficientResource, "Insufficient further resources", request > allocatable)
+		default:
+			rejection.Unresolvable = rejection.Unresolvable || request > allocatable
+		}
+		if len(rejection.Reasons) > mostShort && rejection.Unresolvable {
+			break // the rest would change nothing
 		}
 	}
 	return rejection

@@ -158,6 +158,7 @@ type SpreadInclusion struct {
 	selector    labels.Selector // the pod's node selector
 	required    bool            // the pod has required node affinity:
 	terms       *termIndex
+	any         bool // neither: it selects all nodes
 	tolerations []v1.Toleration
 	compared    []v1.Toleration // with those that compare numbers
 
@@ -188,8 +189,10 @@ func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 			false), compared: spec.Tolerations,
 		byLabels: map[int32]bool{}, byTaints: map[int32]bool{},
 	}
+	i.any = len(spec.NodeSelector) == 0
 	_, i.individual = spec.NodeSelector[v1.LabelHostname]
 	if required, _ := podNodeAffinity(spec); required != nil {
+		i.any = false
 		i.required, i.terms = true, readRequired(required).termIndex
 		i.individual = i.individual || i.terms.terms.identifiesNodes()
 	}
@@ -208,6 +211,9 @@ func (i *SpreadInclusion) Includes(c *SpreadConstraint, n *cluster.Node) bool {
 func (i *SpreadInclusion) PerNode() bool { return i.individual }
 
 func (i *SpreadInclusion) selectsNode(n *cluster.Node) bool {
+	if i.any {
+		return true
+	}
 	if i.individual {
 		if asked := (individualOf(n)); i.last != asked {
 			i.last, i.selectsLast = asked, i.matchesNode(n)

@@ -43,11 +43,12 @@ type Item struct {
 	Together int
 
 	place    Place
-	group    *group // where the place is Waiting or Gated
-	index    int    // in its heap or group
-	order    uint64 // of arrival; unique
-	rejected int    // how often it was rejected, for the back-off
-	failed   int    // how many attempts in a row failed, for the back-off
+	group    *group       // where the place is Waiting or Gated
+	entity   *groupEntity // the pod group's; nil if it is in none
+	index    int          // in its heap or group
+	order    uint64       // of arrival; unique
+	rejected int          // how often it was rejected, for the back-off
+	failed   int          // how many attempts in a row failed, for the back-off
 	ready    time.Time
 	returned time.Time // when it was added, or came back from its last attempt
 	entered  time.Time // when it began to wait, or was gated

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"slices"
@@ -93,6 +94,7 @@ func (q *Queue) leavePlace(item *Item) {
 func (q *Queue) putItem(item *Item, place Place) {
 	q.counts[item.place]--
 	q.counts[place]++
+	q.countEntity(item, item.place, place)
 	item.place = place
 }
 
@@ -100,6 +102,7 @@ func (q *Queue) reportMoved(item *Item, label string) {
 	if q.Moved != nil {
 		q.Moved(item, label)
 	}
+	q.reportEntity(item, label)
 }
 
 // countWaiting counts an item as kept waiting by these plugins, and no longer by others.
@@ -182,5 +185,5 @@ func (q *Queue) Check() error {
 	if counts != q.counts {
 		err = fmt.Errorf("counted %v, want %v", q.counts, counts)
 	}
-	return err
+	return cmp.Or(err, q.entities.check(slices.Collect(q.Each)))
 }

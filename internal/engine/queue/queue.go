@@ -31,6 +31,12 @@ type Queue struct {
 	// Moved, if set, is called when a pod has moved to a place, with the label of the event that
 	// caused it.
 	Moved func(item *Item, label string)
+	// Grouped: the pods of a pod group are decided together. It is set before the first pod is
+	// added.
+	Grouped bool
+	// EntityMoved, if set, is called when an entity has moved to a place: a pod group, or a pod
+	// that is in none. Pods that follow others of their group into a place move nothing.
+	EntityMoved func(place Place, label string, group bool)
 	// Counted, if set, is called when the number of pods that a plugin keeps waiting changes by
 	// delta.
 	Counted func(plugin, schedulerName string, delta int)
@@ -47,6 +53,8 @@ type Queue struct {
 	counts  [Gated + 1]int // items by place
 	arrived uint64         // the newest item's order
 
+	entities entities
+
 	interests map[string]Interests // by scheduler name
 	happened  history
 }
@@ -56,7 +64,8 @@ func New() *Queue {
 	q := &Queue{
 		FirstBackoff: InitialBackoff, LastBackoff: MaxBackoff, MaxWait: MaxWait,
 		items: map[types.UID]*Item{}, interests: map[string]Interests{}, groups: newGroups(),
-		erring: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }},
+		entities: entities{groups: map[cluster.Name]*groupEntity{}},
+		erring:   ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }},
 	}
 	q.OrderBy(nil)
 	return q
@@ -112,6 +121,7 @@ func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	q.items[pod.UID] = item
 	q.items = cluster.Shrunk(q.items, &q.most)
 	q.counts[Taken]++
+	q.joinGroup(item)
 	q.enterPlace(item, Appeared, now)
 	return item
 }
@@ -149,6 +159,7 @@ func (q *Queue) Remove(uid types.UID) {
 	if item, ok := q.items[uid]; ok {
 		q.leavePlace(item)
 		q.countWaiting(item, nil)
+		q.leaveGroup(item)
 		q.counts[Taken]--
 		delete(q.items, uid)
 		q.items = cluster.Shrunk(q.items, &q.most)

@@ -534,6 +534,7 @@ func TestNoPodIsForgotten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q, now, out, closed := newQueue(), epoch, map[types.UID]*Item{}, map[string]bool{}
 		kept := map[string]int{}
+		q.Grouped = true
 		q.Counted = func(plugin, _ string, delta int) { kept[plugin] += delta }
 		q.Admit = func(i *Item) string {
 			if closed[i.Pod.Name] {
@@ -555,6 +556,9 @@ func TestNoPodIsForgotten(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"set": func(t *rapid.T) {
 				p, c := pod(name(t), int32(rapid.IntRange(0, 2).Draw(t, "priority"))), rapid.SampledFrom(classes).Draw(t, "class")
+				if p.Name < "4" { // of each group two
+					p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new(fmt.Sprint("g", p.Name[0]/2))}
+				}
 				if item := q.Get(p.UID); item != nil {
 					q.Update(item, p, c, Action(rapid.Int64Range(0, int64(All)).Draw(t, "changes")), now)
 				} else {

@@ -41,6 +41,11 @@ func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]sim
 
 	turns := make(map[types.UID]simulate.Turn, len(itemOf))
 	for _, p := range d.order {
+		if node := d.kept[p.UID]; node != nil {
+			turns[p.UID] = simulate.Turn{Node: node.Name, Number: len(turns)}
+			counts.count(p.Class, node.Labels)
+			continue
+		}
 		item, known := itemOf[p.UID]
 		if !known {
 			continue

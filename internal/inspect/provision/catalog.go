@@ -31,8 +31,9 @@ type Offer struct {
 	Price        float64 // an hour
 	// Node is what such a node looks like. It has no name.
 	Node *v1.Node
-	// Most is how many there can be; 0 is any number.
-	Most int
+	// Most is how many there can be, those that there are already included; 0 is any number. Least
+	// is how many there have to be if there is one.
+	Most, Least int
 	// pool is where the NodePool is in Catalog.Pools; -1 for a template.
 	pool int
 }
@@ -187,11 +188,17 @@ func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) e
 		if err := manifest.Decode(d.file, []byte(d.text), node); err != nil {
 			return err
 		}
-		offer, err := offerOf(node)
-		if err != nil {
-			return fmt.Errorf("%s: node %q: %w", d.file, node.Name, err)
+		return c.addTemplate(d.file, node)
+	case "List": // as the cluster autoscaler's kwok provider has its templates
+		list := &v1.NodeList{}
+		if err := manifest.Decode(d.file, []byte(d.text), list); err != nil {
+			return err
 		}
-		c.Offers = append(c.Offers, *offer)
+		for i := range list.Items {
+			if err := c.addTemplate(d.file, &list.Items[i]); err != nil {
+				return err
+			}
+		}
 	case "":
 		return fmt.Errorf("%s: has no kind: a catalog has NodePools, Nodes with a price, and instance types as a list", d.file)
 	default:
@@ -199,6 +206,15 @@ func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) e
 			"types as a list", d.file, kind)
 	}
 
+	return nil
+}
+
+func (c *Catalog) addTemplate(file string, node *v1.Node) error {
+	offer, err := offerOf(node)
+	if err != nil {
+		return fmt.Errorf("%s: node %q: %w", file, node.Name, err)
+	}
+	c.Offers = append(c.Offers, *offer)
 	return nil
 }
 

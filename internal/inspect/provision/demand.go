@@ -37,6 +37,12 @@ type demand struct {
 	cautious bool           // pods that spread over nodes are kept apart by the packing, too
 	order    []*cluster.Pod // the pods in the order in which they are to be tried
 	distinct []bool         // by offer: no cheaper one is the same to pods
+	// kept are the nodes that have room for pods of groups, and limit tells a problem how many bins
+	// there are beside those bought already and some more.
+	kept  map[types.UID]*v1.Node
+	limit func(p *packing.Problem, also []int)
+	// steady is set if no spot is to be bought.
+	steady bool
 }
 
 type kind struct {
@@ -74,6 +80,9 @@ func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
 	keys := map[string]bool{v1.LabelTopologyZone: true}
 	seen := map[*cluster.Spec]bool{}
 	for _, p := range pods {
+		if g := w.GroupOf(p); g != nil && g.TopologyKey() != "" {
+			keys[g.TopologyKey()] = true
+		}
 		if spec := p.Class.Spec; !seen[spec] {
 			seen[spec] = true
 			tell(keys, spec.NodeSelector, spec.Affinity)
@@ -200,19 +209,32 @@ func (d *demand) sizeOf(p *cluster.Pod) []int64 {
 
 // group makes items of the pods.
 func (d *demand) group(pods []*cluster.Pod) {
-	takes := d.takers()
 	d.spreads = newSpreads(d.world, pods, isTrial)
-	zones := newZones(d)
 	pods = slices.SortedStableFunc(slices.Values(pods), func(a, b *cluster.Pod) int {
 		return cmp.Compare(turnOf(a.Class), turnOf(b.Class))
 	})
 	d.order = pods
-	known, knownFree := map[string]*item{}, map[string]*free{}
-	d.free = map[types.UID]*free{}
-	for _, p := range pods {
-		kinds, why := takes(p)
-		if len(kinds) == 0 {
+	takes, taken := d.takers(), make([][]int, len(pods)) // before what is chosen here counts
+	for i, p := range pods {
+		why := ""
+		if taken[i], why = takes(p); why != "" {
 			d.helpless = append(d.helpless, Waiting{p.Namespace(), p.Name, why})
+		}
+	}
+
+	d.kept = map[types.UID]*v1.Node{}
+	knownFree, anywhere := map[string]*free{}, slices.Clone(taken)
+	d.free = map[types.UID]*free{}
+	if d.steady {
+		for i := range taken {
+			taken[i] = slices.DeleteFunc(slices.Clone(taken[i]), func(k int) bool { return isSpot(d.kinds[k].labels) })
+		}
+	}
+	d.confine(taken)
+	zones := newZones(d)
+	for i, p := range pods {
+		kinds := taken[i]
+		if len(kinds) == 0 || d.kept[p.UID] != nil {
 			continue
 		}
 		size, apart := d.sizeOf(p), apartOf(p.Class)
@@ -220,19 +242,29 @@ func (d *demand) group(pods []*cluster.Pod) {
 		if d.cautious {
 			own = append(own, d.spreads.apartOf(p.Class)...)
 		}
-		d.free[p.UID] = d.freed(knownFree, size, kinds, apart)
-		it := &item{size: size, kinds: zones.choose(p, d.heaviest(kinds)), apart: own}
-		key := fmt.Sprint(it.size, it.kinds, it.apart)
-		if same := known[key]; same != nil {
-			same.pods = append(same.pods, p)
-			continue
-		}
-		it.pods = []*cluster.Pod{p}
-		known[key] = it
-		d.items = append(d.items, it)
+		d.free[p.UID] = d.freed(knownFree, size, anywhere[i], apart)
+		d.items = append(d.items, &item{
+			pods: []*cluster.Pod{p}, size: size, kinds: zones.choose(p, d.heaviest(kinds)), apart: own,
+		})
 	}
 
-	d.problem = d.numbers()
+	d.items = merged(d.items)
+	d.problem = d.numbers(d.items)
+}
+
+// merged puts pods that are alike to the packing into one item.
+func merged(items []*item) (list []*item) {
+	known := map[string]*item{}
+	for _, it := range items {
+		key := fmt.Sprint(it.size, it.kinds, it.apart)
+		if same := known[key]; same != nil {
+			same.pods = append(same.pods, it.pods...)
+			continue
+		}
+		known[key] = it
+		list = append(list, it)
+	}
+	return list
 }
 
 // freed returns what a pod is to the bound. Pods alike share it.
@@ -263,7 +295,7 @@ func (d *demand) heaviest(kinds []int) []int {
 
 // takers returns the function that says into which kinds of nodes a pod can go, by the engine: the
 // plugins are asked about an empty node of each kind that is in the cluster for that. Pods of a
-// class have the same answer.
+// class have the same answer, and so have those that differ in size alone, but for room.
 func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 	type answer struct {
 		kinds []int
@@ -274,16 +306,24 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 		if a := byClass[p.Class]; a != nil {
 			return a.kinds, a.why
 		}
-		needs := ""
 		if c := p.Class; c.Simple {
-			needs = fmt.Sprint(c.Spec.SchedulerName, c.Static, c.Look, c.Spec.TopologySpreadConstraints)
+			counted := d.spreads.knows(c)
+			needs := fmt.Sprint(c.Spec.SchedulerName, c.Static, c.Look)
+			if !counted {
+				needs += fmt.Sprint(c.Spec.TopologySpreadConstraints)
+			}
 			if byNeeds[needs] == nil {
 				asked := &answer{}
-				asked.kinds, asked.why = d.ask(d.small(p))
+				asked.kinds, asked.why = d.ask(d.small(p, counted))
 				byNeeds[needs] = asked
 			}
-			if fit := d.fitting(p, byNeeds[needs].kinds); len(fit) > 0 {
-				byClass[p.Class] = &answer{kinds: fit}
+
+			fit := d.fitting(p, byNeeds[needs].kinds)
+			if counted {
+				fit = d.allowed(c, fit)
+			}
+			if len(fit) > 0 {
+				byClass[c] = &answer{kinds: fit}
 				return fit, ""
 			}
 		}
@@ -295,9 +335,33 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 	}
 }
 
+// allowed are those of the kinds of which a new node can have a pod of the class, by the counts of
+// its spread constraints.
+func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
+	own := d.spreads.of(class).own
+	if len(own) == 0 {
+		return kinds
+	}
+
+	for _, k := range kinds {
+		for _, s := range own {
+			if domain, has := d.kinds[k].labels[s.key]; has {
+				s.add(domain)
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(kinds), func(k int) bool {
+		return slices.ContainsFunc(own, func(s ownSpread) bool {
+			domain, has := d.kinds[k].labels[s.key]
+			return s.key != v1.LabelHostname && (!has || !s.allows(domain)) // a new host has no pod yet
+		})
+	})
+}
+
 // small returns the pod as it would be if it requested nothing, which is all the same to it but for
-// room.
-func (d *demand) small(p *cluster.Pod) *cluster.Pod {
+// room. Softened, its hard spread constraints are soft ones: none at all would give it the defaults
+// of the profile.
+func (d *demand) small(p *cluster.Pod, softened bool) *cluster.Pod {
 	f, ok := d.world.Find(p.Namespace(), p.Name)
 	if !ok {
 		return p
@@ -309,6 +373,11 @@ func (d *demand) small(p *cluster.Pod) *cluster.Pod {
 		}
 	}
 	object.Spec.Overhead, object.Spec.Resources = nil, nil
+	if softened {
+		for i := range object.Spec.TopologySpreadConstraints {
+			object.Spec.TopologySpreadConstraints[i].WhenUnsatisfiable = v1.ScheduleAnyway
+		}
+	}
 	return d.world.Cluster().Pending(object)
 }
 
@@ -395,8 +464,8 @@ func apartOf(class *cluster.PodClass) (keys []string) {
 	return slices.Compact(keys)
 }
 
-// numbers makes the problem that the packing solves.
-func (d *demand) numbers() *packing.Problem {
+// numbers makes the problem that the packing solves, but for limits.
+func (d *demand) numbers(items []*item) *packing.Problem {
 	p := &packing.Problem{}
 	offersOfKind := make([][]int, len(d.kinds))
 	same := map[string]bool{}
@@ -409,7 +478,7 @@ func (d *demand) numbers() *packing.Problem {
 		}
 	}
 	groups := map[string]int{}
-	for at, it := range d.items {
+	for at, it := range items {
 		one := packing.Item{Size: it.size, Count: len(it.pods)}
 		for _, k := range it.kinds {
 			one.Bins = append(one.Bins, offersOfKind[k]...)

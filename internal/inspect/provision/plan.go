@@ -22,8 +22,13 @@ import (
 // Options are how to plan.
 type Options struct {
 	Seed uint64
+	// Spot, if set, is the largest share of the CPU of all nodes that spot capacity may have
+	// afterwards: from 0 to 1.
+	Spot *float64
 	// Progress, if set, is told what goes on.
 	Progress func(words string)
+
+	leaving map[string]bool // nodes that will be gone, and do not count to the share of spot
 }
 
 // hoursOfMonth are those by which the clouds count.
@@ -45,6 +50,8 @@ type Plan struct {
 	// Pending are the pods that stay pending, and why.
 	Pending []Waiting `json:"pending"`
 	Notes   []string  `json:"notes,omitempty"`
+	// Spot is how much spot capacity there is, if its share is bounded.
+	Spot *Spot `json:"spot,omitempty"`
 	// Scored is what happens where the scheduler chooses among the nodes by its scores, if that was
 	// asked.
 	Scored *Scored `json:"scored,omitempty"`
@@ -87,42 +94,64 @@ func newMaker(w *simulate.World, c *Catalog, o Options) *maker {
 }
 
 func (m *maker) make() (*Plan, error) {
-	w := m.w
-
-	w.Settle()
-	pods := m.pending()
-	for round := range mostRounds {
-		if len(pods) == 0 {
-			break
-		}
-		m.rounds++
-		m.say("round %d: nodes for %d pods", m.rounds, len(pods))
-		if !m.buy(pods) {
-			break
-		}
-		if err := w.Err(); err != nil {
-			return nil, err
-		}
-		left := m.pending()
-		if len(left) >= len(pods) && round > 0 {
-			break
-		}
-		pods = left
+	m.w.Settle()
+	if pods := m.pending(); m.o.Spot != nil && len(pods) > 0 {
+		m.buyInShares(pods)
+	}
+	m.buyFor(m.pending())
+	if err := m.w.Err(); err != nil {
+		return nil, err
 	}
 
 	m.finish()
-	return m.plan, w.Err()
+	if err := m.proveSpot(); err != nil {
+		return nil, err
+	}
+	return m.plan, m.w.Err()
+}
+
+// buyFor buys nodes for the pods, and for those of them that are left then, until none is or it
+// helps no more.
+func (m *maker) buyFor(pods []*cluster.Pod) {
+	for round := range mostRounds {
+		if len(pods) == 0 {
+			return
+		}
+		m.rounds++
+		m.say("round %d: nodes for %d pods", m.rounds, len(pods))
+		if !m.buy(pods) || m.w.Err() != nil {
+			return
+		}
+
+		left := m.among(pods)
+		if len(left) >= len(pods) && round > 0 {
+			return
+		}
+		pods = left
+	}
+}
+
+// among are those of the pods that are pending.
+func (m *maker) among(pods []*cluster.Pod) []*cluster.Pod {
+	of := make(map[types.UID]bool, len(pods))
+	for _, p := range pods {
+		of[p.UID] = true
+	}
+	return slices.DeleteFunc(m.pending(), func(p *cluster.Pod) bool { return m.steady && !of[p.UID] })
 }
 
 // maker makes a plan.
 type maker struct {
 	// scored is set if the scheduler chooses the node of each pod by its scores.
 	scored bool
+	// steady is set while no spot is bought.
+	steady bool
 	w      *simulate.World
 	c      *Catalog
 	o      Options
 	plan   *Plan
 	rounds int
+	first  int   // how many pods the first round had
 	bought []int // by offer, in the order of the nodes
 	number map[string]int
 	named  map[string]bool
@@ -157,10 +186,10 @@ func (m *maker) pending() (pods []*cluster.Pod) {
 // to buy.
 func (m *maker) buy(pods []*cluster.Pod) bool {
 	d := m.read(pods)
-	m.limit(d)
-	solution := packing.Solve(d.problem, packing.Options{Seed: m.o.Seed})
+	m.limit(d.problem, nil)
+	solution := packing.Solve(d.problem, packing.Options{Seed: m.o.Seed, Rounds: m.effort(len(pods))})
 	m.helpless(d, solution)
-	if len(solution.Bins) == 0 {
+	if len(solution.Bins)+len(d.kept) == 0 {
 		return false
 	}
 
@@ -184,10 +213,26 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 	return m.w.SettleAt(planned) == nil
 }
 
+// effort is how often the packing tries again for so many pods. What is left after the first time
+// costs little of the whole, and gets that share of its tries.
+func (m *maker) effort(pods int) int {
+	const least = 24
+	if m.first = max(m.first, pods); pods == m.first {
+		return packing.Rounds
+	}
+	return max(packing.Rounds*pods/m.first, least)
+}
+
 // read makes numbers of the pods, while a node of each kind is in the cluster.
 func (m *maker) read(pods []*cluster.Pod) *demand {
-	d := &demand{world: m.w, offers: m.c.Offers, cautious: m.rounds > 1}
-	d.sort(m.c, told(m.w, pods))
+	d := &demand{world: m.w, offers: m.c.Offers, cautious: m.rounds > 1, limit: m.limit, steady: m.steady}
+	keys := told(m.w, pods)
+	if m.o.Spot != nil {
+		for key := range spotLabels {
+			keys[key] = true
+		}
+	}
+	d.sort(m.c, keys)
 	d.measure(pods)
 	over := d.suppose()
 	defer over()
@@ -198,18 +243,19 @@ func (m *maker) read(pods []*cluster.Pod) *demand {
 	return d
 }
 
-// limit tells the packing what is left of the limits of pools, and of offers of which there are
-// few.
-func (m *maker) limit(d *demand) {
+// limit tells a problem what is left of the limits of pools, and of offers of which there are few,
+// beside what was bought and also so many of each offer.
+func (m *maker) limit(p *packing.Problem, also []int) {
 	used := make([]int, len(m.c.Offers))
+	copy(used, also)
 	for _, offer := range m.bought {
 		used[offer]++
 	}
 
 	for i, o := range m.c.Offers {
 		if o.Most > 0 {
-			if d.problem.Bins[i].Most = o.Most - used[i]; d.problem.Bins[i].Most <= 0 {
-				d.problem.Limits = append(d.problem.Limits, packing.Limit{Costs: map[int]int64{i: 1}, Most: 0})
+			if p.Bins[i].Most = o.Most - used[i] - m.there(i); p.Bins[i].Most <= 0 {
+				p.Limits = append(p.Limits, packing.Limit{Costs: map[int]int64{i: 1}, Most: 0})
 			}
 		}
 	}
@@ -229,9 +275,10 @@ func (m *maker) limit(d *demand) {
 					limit.Most -= amount * int64(used[i])
 				}
 			}
-			d.problem.Limits = append(d.problem.Limits, limit)
+			p.Limits = append(p.Limits, limit)
 		}
 	}
+	m.limitSpot(p, also)
 }
 
 // left is what the nodes that the world began with leave of a pool's limit.
@@ -304,28 +351,46 @@ func (o *Offer) named(name string, w *simulate.World) *v1.Node {
 	return node
 }
 
+// podsOf are the pods of a node but for those of DaemonSets, as namespace/name.
+func podsOf(n *cluster.Node) []string {
+	list := []string{}
+	for _, pod := range n.Pods {
+		if rules.KindOf(pod.Class.Controller) != rules.DaemonSet {
+			list = append(list, pod.Namespace()+"/"+pod.Name)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// dropEmpty takes out the nodes that got no pod.
+func (m *maker) dropEmpty() {
+	p := m.plan
+	kept := p.Nodes[:0]
+	for _, n := range p.Nodes {
+		if len(podsOf(m.w.Cluster().Node(n.Name))) > 0 {
+			kept = append(kept, n)
+			continue
+		}
+		m.w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: n.Name}})
+		at := slices.Index(m.bought, n.offer)
+		m.bought = slices.Delete(m.bought, at, at+1)
+	}
+	p.Nodes = kept
+}
+
 // finish takes out the nodes that got no pod, and sums up.
 func (m *maker) finish() {
 	p := m.plan
+	m.dropEmpty()
+	m.fillGroups()
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		of := m.w.Cluster().Node(n.Name)
-		for _, pod := range of.Pods {
-			if rules.KindOf(pod.Class.Controller) != rules.DaemonSet {
-				n.Pods = append(n.Pods, pod.Namespace()+"/"+pod.Name)
-			}
-		}
-		slices.Sort(n.Pods)
+		n.Pods = podsOf(of)
 		n.CPU, n.Memory = percent(of.Requested.MilliCPU, of.Size.MilliCPU), percent(of.Requested.Memory, of.Size.Memory)
 	}
 
-	for _, n := range p.Nodes {
-		if len(n.Pods) == 0 {
-			m.w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: n.Name}})
-		}
-	}
-
-	p.Nodes = slices.DeleteFunc(p.Nodes, func(n Node) bool { return len(n.Pods) == 0 })
 	slices.SortStableFunc(p.Nodes, func(a, b Node) int {
 		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Zone, b.Zone),
 			cmp.Compare(a.CapacityType, b.CapacityType))
@@ -365,7 +430,8 @@ func (m *maker) bound() {
 			if f == nil {
 				continue
 			}
-			unknown = unknown || isConstrained(pod.Class)
+			g := m.w.GroupOf(pod)
+			unknown = unknown || isConstrained(pod.Class) || g != nil && g.TopologyKey() != ""
 			i, known := at[f]
 			if !known {
 				i = len(problem.Items)
@@ -395,8 +461,8 @@ func (m *maker) bound() {
 		p.Above = math.Round(10000*(p.Hour/p.Least-1)) / 100
 	}
 	if unknown && !p.best() {
-		p.Notes = append(p.Notes, "what is possible at all is counted without spread constraints and pod affinity, which some of these "+
-			"pods have: the plan may be nearer to the best, or be it")
+		p.Notes = append(p.Notes, "what is possible at all is counted without spread constraints, pod affinity and domains of pod "+
+			"groups, which some of these pods have: the plan may be nearer to the best, or be it")
 	}
 }
 

@@ -34,6 +34,9 @@ func (p *Plan) Print(text *answer.Page, wide bool) {
 		lots(text, p.Nodes)
 	}
 
+	if p.Spot != nil && len(p.Nodes) > 0 {
+		text.Line("Spot has %.1f %% of the CPU of all nodes then, of %.1f %% at most.", p.Spot.Percent, p.Spot.Most)
+	}
 	if wide {
 		p.each(text)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -20,7 +21,8 @@ import (
 var rewrite = flag.Bool("rewrite", false, "write what is said now into testdata")
 
 // Each folder of testdata is a story: pods that are pending (cluster.yaml), what can be bought
-// (catalog.yaml, and for NodePools the instance types), and what is said of it (want.txt).
+// (catalog.yaml, and for NodePools the instance types), and what is said of it (want.txt). One that
+// begins with replace- looks at the nodes that there are, too; spot-share has the share of spot.
 func TestStories(t *testing.T) {
 	folders, err := filepath.Glob("testdata/*/cluster.yaml")
 	if err != nil || len(folders) == 0 {
@@ -79,7 +81,15 @@ func planOf(t *testing.T, dir string) *Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := Make(w, c, Options{})
+	o := Options{}
+	if text, err := os.ReadFile(filepath.Join(dir, "spot-share")); err == nil {
+		share, err := strconv.ParseFloat(strings.TrimSpace(string(text)), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Spot = &share
+	}
+	plan, err := Make(w, c, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +102,7 @@ func planOf(t *testing.T, dir string) *Plan {
 			}
 			return twin, err
 		}
-		if err := plan.Replace(open, Options{}); err != nil {
+		if err := plan.Replace(open, o); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -118,7 +118,7 @@ func (r *replacer) world() (*simulate.World, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed}); err != nil {
+	if _, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot}); err != nil {
 		return nil, err
 	}
 	for i := range r.out.Exchanges {
@@ -147,7 +147,11 @@ func (r *replacer) try(names []string, prices map[string]float64) (why string, e
 		}
 	}
 	w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
-	planned, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed})
+	leaving := map[string]bool{}
+	for _, name := range names {
+		leaving[name] = true
+	}
+	planned, err := Make(w, r.p.catalog, Options{Seed: r.o.Seed, Spot: r.o.Spot, leaving: leaving})
 	if err != nil {
 		return "", err
 	}
@@ -182,6 +186,10 @@ func forced(node string) *simulate.Drain {
 // carryOut adds the new nodes and drains those that go. It returns what forbids it.
 func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err error) {
 	before, departed := waitingNames(w), len(w.Departures())
+	if why := r.p.catalog.keepsGroups(w, e); why != "" {
+		return why, nil
+	}
+	spot := shareOfSpot(w)
 	var made []metav1.Object
 	for _, n := range e.Nodes {
 		made = append(made, r.p.catalog.Offers[n.offer].named(n.Name, w))
@@ -216,6 +224,9 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
 	}
 
+	if after := shareOfSpot(w); r.o.Spot != nil && after > max(spot, *r.o.Spot)+tiny {
+		return fmt.Sprintf("spot would have %.1f %% of the CPU", 100*after), nil
+	}
 	for name := range waitingNames(w) {
 		if !before[name] {
 			return fmt.Sprintf("pod %s/%s would stay pending where the scheduler chooses by its scores", name.Namespace, name.Name), nil
@@ -228,6 +239,35 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 		}
 	}
 	return "", w.Err()
+}
+
+// keepsGroups says which node group would have too few nodes after an exchange.
+func (c *Catalog) keepsGroups(w *simulate.World, e *Exchange) string {
+	for i := range c.Offers {
+		o := &c.Offers[i]
+		if o.Least == 0 {
+			continue
+		}
+		left, gone := 0, 0
+		for _, n := range w.Nodes() {
+			switch {
+			case !o.has(n):
+			case slices.Contains(e.Gone, n.Name):
+				gone++
+			default:
+				left++
+			}
+		}
+		for _, n := range e.Nodes {
+			if n.offer == i {
+				left++
+			}
+		}
+		if gone > 0 && left < o.Least {
+			return fmt.Sprintf("node group %s has to keep %d nodes", o.Pool, o.Least)
+		}
+	}
+	return ""
 }
 
 func waitingNames(w *simulate.World) map[simulate.Name]bool {

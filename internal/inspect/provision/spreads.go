@@ -109,6 +109,24 @@ func (s *spreads) of(class *cluster.PodClass) *spreading {
 	return it
 }
 
+// knows reports whether the counts say all of the hard constraints of a class. Which nodes count to
+// a constraint with policies, or to a pod that selects nodes, only the engine knows.
+func (s *spreads) knows(class *cluster.PodClass) bool {
+	hard := false
+	for i, c := range class.Spec.TopologySpreadConstraints {
+		if c.WhenUnsatisfiable != v1.DoNotSchedule {
+			continue
+		}
+		hard = true
+		if i >= len(class.SpreadSelectors) || class.SpreadSelectors[i] == nil || class.SpreadSelectors[i].Empty() ||
+			len(c.MatchLabelKeys) > 0 || c.MinDomains != nil || c.NodeAffinityPolicy != nil || c.NodeTaintsPolicy != nil {
+			return false
+		}
+	}
+	affinity := class.Spec.Affinity
+	return !hard || len(class.Spec.NodeSelector) == 0 && (affinity == nil || affinity.NodeAffinity == nil)
+}
+
 // add adds the domains of a node.
 func (s *spreads) add(labels map[string]string) {
 	for _, k := range s.known {

@@ -7,19 +7,24 @@ import (
 	"strconv"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// The annotations of a node that is a template. The last two are those that the cluster
-// autoscaler's kwok provider reads.
+// The annotations of a node that is a template. The last three are those that the cluster
+// autoscaler's kwok provider reads; a node that it has made names its group in the first of them.
 const (
 	// PriceAnnotation is what such a node costs an hour.
 	PriceAnnotation = "berth.dev/price"
-	// MostAnnotation is how many there can be.
+	// MostAnnotation is how many there can be, LeastAnnotation how many there have to be.
 	MostAnnotation  = "berth.dev/most"
-	groupAnnotation = "cluster-autoscaler.kwok.nodegroup/name"
-	sizeAnnotation  = "cluster-autoscaler.kwok.nodegroup/max-count"
+	LeastAnnotation = "berth.dev/least"
+
+	groupAnnotation    = "cluster-autoscaler.kwok.nodegroup/name"
+	maxCountAnnotation = "cluster-autoscaler.kwok.nodegroup/max-count"
+	minCountAnnotation = "cluster-autoscaler.kwok.nodegroup/min-count"
 )
 
 // offerOf reads a template.
@@ -39,10 +44,18 @@ func offerOf(node *v1.Node) (*Offer, error) {
 		return nil, fmt.Errorf("metadata.annotations[%s]: %q: must be a number, 0 or more", PriceAnnotation, price)
 	}
 
-	for _, key := range []string{MostAnnotation, sizeAnnotation} {
+	for _, key := range []string{MostAnnotation, maxCountAnnotation} {
 		if text, ok := node.Annotations[key]; ok {
 			if o.Most, err = strconv.Atoi(text); err != nil || o.Most < 1 {
 				return nil, fmt.Errorf("metadata.annotations[%s]: %q: must be a whole number, 1 or more", key, text)
+			}
+		}
+	}
+	for _, key := range []string{LeastAnnotation, minCountAnnotation} {
+		if text, ok := node.Annotations[key]; ok {
+			if o.Least, err = strconv.Atoi(text); err != nil || o.Least < 0 || o.Most > 0 && o.Least > o.Most {
+				return nil, fmt.Errorf("metadata.annotations[%s]: %q: must be a whole number, 0 or more, and no more than "+
+					"there can be", key, text)
 			}
 		}
 	}
@@ -59,4 +72,46 @@ func offerOf(node *v1.Node) (*Offer, error) {
 	}
 	o.Node = simulate.NodeLike(node, "")
 	return o, nil
+}
+
+// has reports whether a node is of the offer's node group.
+func (o *Offer) has(n *v1.Node) bool {
+	return o.pool < 0 && n.Annotations[groupAnnotation] == o.Pool &&
+		(o.Type == "" || n.Labels[v1.LabelInstanceTypeStable] == o.Type) &&
+		(o.Zone == "" || n.Labels[v1.LabelTopologyZone] == o.Zone)
+}
+
+// there is how many nodes of an offer's node group there were before.
+func (m *maker) there(offer int) (count int) {
+	if o := &m.c.Offers[offer]; o.pool < 0 {
+		for _, n := range m.w.Nodes() {
+			if !m.isNew(n.Name) && o.has(n) {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// fillGroups buys what groups of which nodes are bought lack of their least number.
+func (m *maker) fillGroups() {
+	bought := map[int]int{}
+	for _, offer := range m.bought {
+		bought[offer]++
+	}
+
+	for i, o := range m.c.Offers {
+		missing := o.Least - bought[i] - m.there(i)
+		if bought[i] == 0 || missing <= 0 {
+			continue
+		}
+		var made []metav1.Object
+		for range missing {
+			made = append(made, m.node(i))
+		}
+		if _, err := m.w.Apply(manifest.Assemble("the catalog", made)); err != nil {
+			return // the world says it, too
+		}
+		m.plan.Notes = append(m.plan.Notes, fmt.Sprintf("node group %s has at least %d nodes: pods need %d of the new ones", o.Pool, o.Least, bought[i]))
+	}
 }

@@ -3,6 +3,7 @@ package simulate
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/world/workload"
@@ -52,6 +54,9 @@ func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 	return sum
 }
 
+// GroupOf returns the pod group that the scheduler knows a pod to be a member of, or nil.
+func (w *World) GroupOf(p *cluster.Pod) *groups.Group { return w.scheduler.groupOf(p) }
+
 // Turn is where a pod is to go, and when it is tried: those with a lower number first.
 type Turn struct {
 	Node   string
@@ -73,8 +78,9 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 		unscored.At = maps.Clone(unscored.At)
 		unscored.At[plugins.Reserve] = append(slices.Clone(unscored.At[plugins.Reserve]), asPlanned{}.Name())
 		unscored.At[plugins.QueueSort] = []string{asPlanned{}.Name()}
+		unscored.At[plugins.PostFilter] = nil // what has no room as planned is tried again, and may preempt then
 		usual = append(usual, cycle.Profile{Profile: profile})
-		plain = append(plain, cycle.Profile{Profile: unscored, Extensions: []cycle.Extension{asPlanned{planned}}})
+		plain = append(plain, cycle.Profile{Profile: unscored, Extensions: []cycle.Extension{asPlanned{planned, map[*queue.Item]int{}}}})
 	}
 
 	w.scheduler.preferred = make(map[types.UID]string, len(planned))
@@ -92,19 +98,28 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 
 // asPlanned keeps pods from nodes that are not planned for them, and has them tried in the order of
 // the plan: what spreads before what is only counted where others spread.
-type asPlanned struct{ turns map[types.UID]Turn }
+type asPlanned struct {
+	turns map[types.UID]Turn
+	// numbers are the turns again, by the queue's items, which are compared often.
+	numbers map[*queue.Item]int
+}
 
 // Name implements [cycle.Extension].
 func (asPlanned) Name() string { return "Plan" }
 
 // Less implements [cycle.Sorter]. Pods without a turn come last.
-func (k asPlanned) Less(a, b *queue.Item) bool {
-	first, firstTurn := k.turns[a.Pod.UID]
-	second, secondTurn := k.turns[b.Pod.UID]
-	if !firstTurn || !secondTurn {
-		return firstTurn
+func (k asPlanned) Less(a, b *queue.Item) bool { return k.number(a) < k.number(b) }
+
+func (k asPlanned) number(of *queue.Item) int {
+	number, known := k.numbers[of]
+	if !known {
+		number = math.MaxInt
+		if turn, planned := k.turns[of.Pod.UID]; planned {
+			number = turn.Number
+		}
+		k.numbers[of] = number
 	}
-	return first.Number < second.Number
+	return number
 }
 
 // Reserve implements [cycle.Reserver].

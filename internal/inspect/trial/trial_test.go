@@ -68,7 +68,7 @@ func record(t *testing.T, configuration string, script func(c *town)) []byte {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	w, err := journal.Create(dir, h, records.Limits{Size: 1 << 24})
+	w, err := journal.Create(dir, h, records.Limits{Size: 1 << 24}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -175,7 +175,10 @@ func CostOf(condition string) (most float64, err error) {
 	if !ok {
 		return 0, errors.New("is no cost")
 	}
-	return strconv.ParseFloat(text, 64)
+	if most, err = strconv.ParseFloat(text, 64); err == nil && !(most >= 0) {
+		err = errors.New("is less than nothing, or no number")
+	}
+	return most, err
 }
 
 // Refused returns the pods because of which kubectl drain would not begin.

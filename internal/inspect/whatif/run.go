@@ -28,6 +28,8 @@ type Step struct {
 	Scored bool
 	// Replace is set if nodes that there are may go, or be exchanged for cheaper ones.
 	Replace bool
+	// Spot, if set, is the largest share of all CPU that spot capacity may have.
+	Spot *float64
 }
 
 // Options say how far to look.
@@ -118,11 +120,11 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	}
 	if catalog != nil {
 		var err error
-		planning := provision.Options{Progress: o.Planning}
+		last := steps[len(steps)-1]
+		planning := provision.Options{Progress: o.Planning, Spot: last.Spot}
 		if f.Provision, err = provision.Make(w, catalog, planning); err != nil {
 			return nil, err
 		}
-		last := steps[len(steps)-1]
 		passed := w.Elapsed()
 		open := func() (*simulate.World, error) { return again(w, steps, passed) }
 		if last.Scored {

@@ -119,6 +119,14 @@ type Sink struct {
 	Fresh func()
 }
 
+// SizeOf returns how large an object is when it is sent; 0 if it is of no built-in kind.
+func SizeOf(o runtime.Object) int {
+	if sized, ok := o.(interface{ Size() int }); ok {
+		return sized.Size()
+	}
+	return 0
+}
+
 // Run shows the sink everything that the source has, until the context ends.
 func Run(ctx context.Context, source Source, sink Sink) {
 	f := feed{source: source, sink: sink, anew: source.Anew}

@@ -3,9 +3,10 @@
 // actions are carried out concurrently. It decides nothing. The scheduling cycle, taint eviction,
 // node health and rebalancing run in it.
 //
-// The inbox has no bound, so leaving an event there never blocks. Answers must not: they may come
-// from the owner itself. Watches must not, either: the API server closes one that is not read, and
-// the list that follows costs both sides more than the events that wait here.
+// Leaving an answer in the inbox never blocks: it may come from the owner itself. Watches wait only
+// where 256 MiB of objects are in the inbox: the API server closes one that is not read, and the
+// list that follows costs both sides more than the events that wait here, but it shows each object
+// once, however often it has changed meanwhile.
 //
 // The owner takes in all that is in the inbox before it lets time take effect, so that the core
 // decides on the newest state, and never twice without looking at the inbox in between.

@@ -6,18 +6,60 @@ import "sync"
 type message[E any] struct {
 	event E
 	look  func()
+	size  int // of the object that a watch has shown
 }
 
-// inbox holds messages until the owner takes them, in their order. It never blocks those who write.
+// mostBytes bounds the size of the objects that wait; one may be as large as the API server takes.
+const mostBytes = 256 << 20
+
+// inbox holds messages until the owner takes them, in their order. It blocks only watches.
 type inbox[E any] struct {
 	mu       sync.Mutex
 	messages []message[E]
 	more     chan struct{} // has one element when there are messages
+	bytes    int           // of objects that the owner has not taken in
+	room     chan struct{} // closed when there is room again; nil: nobody waits
+}
+
+// waitForRoom waits until there is room for an object, or the end.
+func (b *inbox[E]) waitForRoom(end <-chan struct{}) {
+	for {
+		b.mu.Lock()
+		if b.bytes < mostBytes {
+			b.mu.Unlock()
+			return
+		}
+		if b.room == nil {
+			b.room = make(chan struct{})
+		}
+		room := b.room
+		b.mu.Unlock()
+		select {
+		case <-room:
+		case <-end:
+			return
+		}
+	}
+}
+
+// release makes room: the owner has taken in an object of that size.
+func (b *inbox[E]) release(size int) {
+	if size == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.bytes -= size
+	if b.room != nil && b.bytes < mostBytes {
+		close(b.room)
+		b.room = nil
+	}
 }
 
 func (b *inbox[E]) put(m message[E]) {
 	b.mu.Lock()
 	b.messages = append(b.messages, m)
+	b.bytes += m.size
 	b.mu.Unlock()
 	select {
 	case b.more <- struct{}{}:

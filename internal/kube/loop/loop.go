@@ -46,6 +46,13 @@ func (l *Loop[E, A]) Now() time.Time { return l.begun.Round(0).UTC().Add(time.Si
 // be called from any goroutine, also before Run.
 func (l *Loop[E, A]) See(event E) { l.inbox.put(message[E]{event: event}) }
 
+// Show is See for an object that a watch has shown, and its size. While too much waits for the
+// owner it blocks, until the loop ends.
+func (l *Loop[E, A]) Show(event E, size int) {
+	l.inbox.waitForRoom(l.life.Done())
+	l.inbox.put(message[E]{event: event, size: size})
+}
+
 // Look makes the owner call what between two steps. It does not wait for that.
 func (l *Loop[E, A]) Look(what func()) { l.inbox.put(message[E]{look: what}) }
 
@@ -105,6 +112,7 @@ func (l *Loop[E, A]) CatchUp() (wake time.Time) {
 			m.look()
 		} else {
 			l.Take(m.event)
+			l.inbox.release(m.size)
 		}
 		messages[i] = message[E]{}
 	}

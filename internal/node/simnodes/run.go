@@ -54,8 +54,8 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	}
 	r := &runner{
 		fleet:  kubelet.New(opts.Shape),
-		events: make(chan event, 1024),
-		done:   make(chan result, 1024),
+		events: make(chan event, mostWaiting),
+		done:   make(chan result, mostWaiting),
 		log:    opts.Log,
 	}
 	send := &sender{client: client, leases: map[string]*knownLease{}, log: opts.Log}
@@ -88,6 +88,10 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	})
 	return group.Wait()
 }
+
+// mostWaiting bounds what waits for the loop: each may be an object as large as the API server
+// takes.
+const mostWaiting = 64
 
 // listNodes lists the existing nodes, and refuses to simulate one that is real: its kubelet would
 // interfere.

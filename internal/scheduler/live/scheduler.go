@@ -57,9 +57,9 @@ type Scheduler struct {
 	podStatuses   *statuses[*statusWrite]
 	groupStatuses *statuses[cycle.WriteGroup]
 	events        *eventlog.Log
-	sizes         [7]atomic.Int64 // as of the last step; see publishSizes
-	synced        atomic.Bool     // never false again
-	ended         chan struct{}   // closed when Run has returned
+	sizes         [15]atomic.Int64 // as of the last step; see publishSizes
+	synced        atomic.Bool      // never false again
+	ended         chan struct{}    // closed when Run has returned
 }
 
 // Options are what a scheduler is made of.
@@ -170,7 +170,7 @@ func (s *Scheduler) addParts(client kubernetes.Interface, post func(context.Cont
 	s.podStatuses.dropped = func(one *statusWrite) { s.answerTickets(one, cycle.Outcome{Withdrawn: true}) }
 	s.groupStatuses = newStatuses(s.helpers, s.writer.writeGroup, func(_, newer cycle.WriteGroup) cycle.WriteGroup { return newer })
 	s.watches = watches{
-		client: client, see: s.seeEvent, life: &s.life, strips: s.stripsObjects, lead: s.lead, shadows: s.shadow != nil,
+		client: client, see: s.seeEvent, show: s.loop.Show, life: &s.life, strips: s.stripsObjects, lead: s.lead, shadows: s.shadow != nil,
 		groups: s.made.Groups.Generic, taintRules: !s.made.Disabled.DeviceTaintRules,
 		podStatuses: s.podStatuses, groupStatuses: s.groupStatuses,
 	}
@@ -306,6 +306,10 @@ func (s *Scheduler) publishSizes() {
 	for i, n := range [...]int{is.Active, is.Backoff, is.Unschedulable, is.Gated, is.Nodes, is.Pods, is.Assumed} {
 		s.sizes[i].Store(int64(n))
 	}
+	for place := queue.Active; place <= queue.Gated; place++ {
+		s.sizes[6+place].Store(int64(is.Entities.Pods[place]))
+		s.sizes[10+place].Store(int64(is.Entities.Groups[place]))
+	}
 	if s.core.Synced() {
 		s.synced.Store(true)
 	}
@@ -314,7 +318,11 @@ func (s *Scheduler) publishSizes() {
 // Sizes returns the numbers of what the scheduler keeps. Safe for all goroutines.
 func (s *Scheduler) Sizes() cycle.Sizes {
 	n := func(i int) int { return int(s.sizes[i].Load()) }
-	return cycle.Sizes{Active: n(0), Backoff: n(1), Unschedulable: n(2), Gated: n(3), Nodes: n(4), Pods: n(5), Assumed: n(6)}
+	is := cycle.Sizes{Active: n(0), Backoff: n(1), Unschedulable: n(2), Gated: n(3), Nodes: n(4), Pods: n(5), Assumed: n(6)}
+	for place := queue.Active; place <= queue.Gated; place++ {
+		is.Entities.Pods[place], is.Entities.Groups[place] = n(6+int(place)), n(10+int(place))
+	}
+	return is
 }
 
 // Synced reports whether the cluster is known, so that scheduling can begin. Safe for all

@@ -25,6 +25,7 @@ import (
 type watches struct {
 	client                      kubernetes.Interface
 	see                         func(cycle.Event)
+	show                        func(e cycle.Event, size int) // see for what a watch has shown
 	life                        *lifetime
 	strips                      func() bool // the core gets objects without what a journal leaves out
 	lead                        <-chan struct{}
@@ -134,7 +135,7 @@ func (w *watches) newSink(kind cycle.Kind) feed.Sink {
 		Listed:  func() { w.see(cycle.Listed{Kind: kind}) },
 		Seen: func(o runtime.Object) {
 			if object, ok := w.toShown(o); ok {
-				w.see(cycle.Seen{Kind: kind, Object: object})
+				w.show(cycle.Seen{Kind: kind, Object: object}, feed.SizeOf(o))
 				if pod, is := object.(*v1.Pod); is && pod.Spec.NodeName != "" {
 					w.podStatuses.forgetObject(pod.UID)
 				}
@@ -142,7 +143,7 @@ func (w *watches) newSink(kind cycle.Kind) feed.Sink {
 		},
 		Gone: func(o runtime.Object) {
 			if object, ok := w.toShown(o); ok {
-				w.see(cycle.Gone{Kind: kind, Object: object})
+				w.show(cycle.Gone{Kind: kind, Object: object}, feed.SizeOf(o))
 				w.podStatuses.forgetObject(object.GetUID()) // after that: it answers what the core waits for
 				w.groupStatuses.forgetObject(object.GetUID())
 			}

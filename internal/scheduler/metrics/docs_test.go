@@ -32,6 +32,9 @@ Scheduler and controller also serve those of the libraries that they share with 
 ` + "`kubernetes_build_info`, `process_*`, `go_*`; and `kubernetes_healthcheck`, `kubernetes_healthchecks_total` at `/metrics/slis`" + `. The webhook
 serves them without those of the election and without ` + "`/metrics/slis`" + `. Nodes of ` + "`berth agent`" + ` serve the kubelet's.
 
+Metrics of pod groups are served whether or not their feature gates are on. A pod group that fails waits for an event where kube-scheduler has it back
+off, so ` + "`scheduler_queued_entities`" + ` has it in another queue. A placement that a bound rules out counts as evaluated.
+
 ## Metrics of kube-scheduler that Berth does not have
 
 The page [metrics beside upstream's](metrics-parity.md) has every metric of kube-scheduler and of kube-controller-manager's two controllers.
@@ -43,6 +46,7 @@ The page [metrics beside upstream's](metrics-parity.md) has every metric of kube
 | ` + "`scheduler_inflight_events`" + ` | events are handled between two pods, so none is in flight |
 | ` + "`scheduler_async_api_call_*`, `scheduler_pending_async_api_calls`" + ` | they measure a queue that Berth does not have |
 | ` + "`scheduler_framework_extension_point_duration_seconds`" + ` for PreFilter, Filter, PreScore and Score | these are one decision: see ` + "`scheduler_scheduling_algorithm_duration_seconds`" + ` |
+| ` + "`scheduler_pending_pods`" + ` of the queues incomplete and pending | pods whose PodGroup is not there are gated, and no pod comes to a group while it is decided |
 | ` + "`kube_pod_resource_request`, `kube_pod_resource_limit` at `/metrics/resources`" + ` | kube-state-metrics has them |
 `
 

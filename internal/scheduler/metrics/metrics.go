@@ -19,9 +19,14 @@ type recorded struct {
 	groupAttempts          *metrics.CounterVec
 	groupAttemptDuration   *metrics.HistogramVec
 	groupAlgorithmDuration *metrics.Histogram
+	placements             *metrics.CounterVec
+	evaluations            *metrics.CounterVec
+	evaluationDuration     *metrics.HistogramVec
 
 	pending       *metrics.GaugeVec
+	entities      *metrics.GaugeVec
 	incoming      *metrics.CounterVec
+	entering      *metrics.CounterVec
 	unschedulable *metrics.GaugeVec
 	cacheSize     *metrics.GaugeVec
 	goroutines    *metrics.GaugeVec
@@ -41,6 +46,12 @@ type recorded struct {
 	preemptionVictims  *metrics.Histogram
 	removalDuration    *metrics.HistogramVec
 	removals           *metrics.CounterVec
+	groupPreemptions   *metrics.CounterVec
+	groupVictims       *metrics.Histogram
+	wholeVictims       *metrics.HistogramVec
+	searchDuration     *metrics.HistogramVec
+	executionDuration  *metrics.HistogramVec
+	violations         *metrics.CounterVec
 
 	reloads         *metrics.CounterVec
 	reloadSucceeded *metrics.Gauge
@@ -123,6 +134,17 @@ func (r *recorded) ofGroups() {
 		"Pod group scheduling attempt latency in seconds (scheduling algorithm + binding)", millis, metrics.ALPHA, "result", "profile")
 	r.groupAlgorithmDuration = plainHistogram("podgroup_scheduling_algorithm_duration_seconds",
 		"Pod group scheduling algorithm latency in seconds", millis, metrics.ALPHA)
+
+	r.placements = counter("generated_placements_total",
+		"Number of candidate placements generated when scheduling pod groups.", metrics.ALPHA, "profile")
+	r.evaluations = counter("placement_evaluations_total",
+		"Number of candidate placements evaluated when scheduling pod groups, by result. 'feasible' means the pod group fit into the "+
+			"placement, while 'infeasible' means it did not.",
+		metrics.ALPHA, "result", "profile")
+	r.evaluationDuration = histogram("placement_evaluation_duration_seconds",
+		"Latency in seconds of evaluating a single candidate placement when scheduling pod groups, by result. 'feasible' means the pod "+
+			"group fit into the placement, while 'infeasible' means it did not.",
+		millis, metrics.ALPHA, "result", "profile")
 }
 
 func (r *recorded) ofQueue() {
@@ -132,6 +154,17 @@ func (r *recorded) ofQueue() {
 			"attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never "+
 			"attempted to schedule because they are gated.",
 		metrics.STABLE, "queue")
+	r.entities = gauge("queued_entities",
+		"Number of queued scheduling entities ('pod' or 'podgroup'; 'pod' stands for individual pods that are not members of any "+
+			"podgroup) by the queue type. 'active' means number of entities in activeQ; 'backoff' means number of entities in "+
+			"backoffQ; 'unschedulable' means number of entities in unschedulableEntities that the scheduler attempted to schedule "+
+			"and failed; 'gated' is the number of unschedulable entities that the scheduler never attempted to schedule because "+
+			"they are gated.",
+		metrics.ALPHA, "queue", "type")
+	r.entering = counter("queue_incoming_entities_total",
+		"Number of scheduling entities added to scheduling queues by event, queue type, and entity type. Entity types are either 'pod' "+
+			"(for individual pods that are not members of any podgroup) or 'podgroup'.",
+		metrics.ALPHA, "queue", "event", "type")
 	r.incoming = counter("queue_incoming_pods_total",
 		"Number of pods added to scheduling queues by event and queue type.", metrics.STABLE, "queue", "event")
 	r.unschedulable = gauge("unschedulable_pods",
@@ -181,6 +214,27 @@ func (r *recorded) ofPreemption() {
 	r.removalDuration = histogram("preemption_goroutines_duration_seconds",
 		"Duration in seconds for running goroutines for the preemption.", metrics.ExponentialBuckets(0.01, 2, 20), metrics.ALPHA, "result")
 	r.removals = counter("preemption_goroutines_execution_total", "Number of preemption goroutines executed.", metrics.ALPHA, "result")
+	r.ofGroupPreemption()
+}
+
+func (r *recorded) ofGroupPreemption() {
+	seconds := metrics.ExponentialBuckets(0.001, 2, 16)
+	r.groupPreemptions = counter("workload_preemption_attempts_total",
+		"Total preemption attempts initiated by workload (including pod groups) in the cluster till now.", metrics.ALPHA, "result")
+	r.groupVictims = plainHistogram("workload_preemption_victims",
+		"Number of pod preemption victims caused by workload preemption.", metrics.ExponentialBuckets(1, 2, 11), metrics.ALPHA)
+	r.wholeVictims = histogram("preemption_workload_disruptions",
+		"Number of workload preemption units being preempted. A single preemption unit can be all pods in a pod group (in case of "+
+			"DisruptionMode=all), or a single pod (in case of DisruptionMode=single).",
+		metrics.ExponentialBuckets(1, 2, 11), metrics.ALPHA, "preemptor")
+	r.searchDuration = histogram("preemption_evaluation_duration_seconds",
+		"Duration in seconds for identifying the target preemption victims.", seconds, metrics.ALPHA, "preemptor", "result")
+	r.executionDuration = histogram("preemption_execution_duration_seconds",
+		"Duration in seconds for preempting the target preemption victims. With async preemption enabled, preemption execution does not "+
+			"block the scheduling of other pods.",
+		seconds, metrics.ALPHA, "preemptor", "result")
+	r.violations = counter("preemption_pdb_violations_total",
+		"Total number of pod disruption budget violations caused by preemption.", metrics.ALPHA, "preemptor")
 }
 
 // own registers the metrics that kube-scheduler has no equivalent of.
@@ -229,11 +283,12 @@ func (r *recorded) own() {
 func (r *recorded) all() []metrics.Registerable {
 	return []metrics.Registerable{
 		r.attempts, r.attemptDuration, r.algorithmDuration, r.extensionPoints, r.plugins, r.events, r.hints, r.preHints,
-		r.groupAttempts, r.groupAttemptDuration, r.groupAlgorithmDuration,
-		r.pending, r.incoming, r.unschedulable, r.cacheSize, r.goroutines,
+		r.groupAttempts, r.groupAttemptDuration, r.groupAlgorithmDuration, r.placements, r.evaluations, r.evaluationDuration,
+		r.pending, r.entities, r.incoming, r.entering, r.unschedulable, r.cacheSize, r.goroutines,
 		r.sliDuration, r.attemptsPerPod, r.scheduledAfterFlush, r.permitWait,
 		r.claims, r.deviceWaits, r.deviceWaiting, r.volumeErrors,
 		r.preemptionAttempts, r.preemptionVictims, r.removalDuration, r.removals,
+		r.groupPreemptions, r.groupVictims, r.wholeVictims, r.searchDuration, r.executionDuration, r.violations,
 		r.reloads, r.reloadSucceeded, r.reloadTime, r.refusedBindings, r.devices, r.panics,
 	}
 }

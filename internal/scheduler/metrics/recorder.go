@@ -55,6 +55,10 @@ func (r *Recorder) Gather() ([]*dto.MetricFamily, error) {
 			"unschedulable": now.Unschedulable, "gated": now.Gated} {
 			r.pending.WithLabelValues(queue).Set(float64(n))
 		}
+		for place := queue.Active; place <= queue.Gated; place++ {
+			r.entities.WithLabelValues(place.String(), entity(false)).Set(float64(now.Entities.Pods[place]))
+			r.entities.WithLabelValues(place.String(), entity(true)).Set(float64(now.Entities.Groups[place]))
+		}
 		for kind, n := range map[string]int{"nodes": now.Nodes, "pods": now.Pods, "assumed_pods": now.Assumed} {
 			r.cacheSize.WithLabelValues(kind).Set(float64(n))
 		}
@@ -114,7 +118,35 @@ func status(point plugins.Point, ok bool) string {
 
 // Queued counts a pod that enters a queue.
 func (r *Recorder) Queued(place queue.Place, event string) {
-	r.incoming.WithLabelValues(place.String(), event).Inc()
+	r.incoming.WithLabelValues(queueOf(place), event).Inc()
+}
+
+// queueOf is the queue that upstream counts a pod as added to: pods that are kept out are among the
+// unschedulable ones there.
+func queueOf(place queue.Place) string {
+	if place == queue.Gated {
+		place = queue.Waiting
+	}
+	return place.String()
+}
+
+// entity is how upstream's metrics name pod groups, and pods that are in none.
+func entity(group bool) string {
+	if group {
+		return string(fwk.PodGroupKeyType)
+	}
+	return string(fwk.PodKeyType)
+}
+
+// EntityQueued counts a pod group, or a pod that is in none, that enters a queue. As upstream, one
+// that goes where its attempt or an event has sent it is not counted: a pod that is rejected, and
+// what an event has back off.
+func (r *Recorder) EntityQueued(place queue.Place, event string, group bool) {
+	returns := event == queue.AttemptFailed
+	if returns && !group && place != queue.Gated || place == queue.Backoff && !returns {
+		return
+	}
+	r.entering.WithLabelValues(queueOf(place), event, entity(group)).Inc()
 }
 
 // manyAttempts is the number of attempts from which on pods share a label, as upstream.
@@ -139,21 +171,55 @@ func (r *Recorder) Rejected(plugin, profile string, delta int) {
 }
 
 // Preempted counts a preemption.
-func (r *Recorder) Preempted(victims int) {
-	r.preemptionAttempts.Inc()
-	if victims > 0 {
-		r.preemptionVictims.Observe(float64(victims))
+func (r *Recorder) Preempted(p cycle.Preempted) {
+	victims, by := r.preemptionVictims, entity(p.Group)
+	if p.Group {
+		victims = r.groupVictims
+		r.groupPreemptions.WithLabelValues(string(p.Outcome)).Inc()
+	} else {
+		r.preemptionAttempts.Inc()
+	}
+	if p.Searched {
+		r.searchDuration.WithLabelValues(by, string(p.Outcome)).Observe(p.Took.Seconds())
+	}
+
+	if p.Victims > 0 {
+		victims.Observe(float64(p.Victims))
+	}
+	if p.Whole > 0 {
+		r.wholeVictims.WithLabelValues(by).Observe(float64(p.Whole))
+	}
+	if p.Violations > 0 {
+		r.violations.WithLabelValues(by).Add(float64(p.Violations))
+	}
+}
+
+// GeneratedPlacements counts placements that are possible for a pod group.
+func (r *Recorder) GeneratedPlacements(profile string, count int) {
+	r.placements.WithLabelValues(profile).Add(float64(count))
+}
+
+// EvaluatedPlacements counts placements that were judged, and measures how long that took.
+func (r *Recorder) EvaluatedPlacements(profile string, feasible bool, count int, took time.Duration) {
+	result := "infeasible"
+	if feasible {
+		result = "feasible"
+	}
+	r.evaluations.WithLabelValues(result, profile).Add(float64(count))
+	for range count {
+		r.evaluationDuration.WithLabelValues(result, profile).Observe(took.Seconds())
 	}
 }
 
 // RemovedVictims measures how long it took to remove victims.
-func (r *Recorder) RemovedVictims(ok bool, took time.Duration) {
+func (r *Recorder) RemovedVictims(group, ok bool, took time.Duration) {
 	result := "success"
 	if !ok {
 		result = "error"
 	}
 	r.removals.WithLabelValues(result).Inc()
 	r.removalDuration.WithLabelValues(result).Observe(took.Seconds())
+	r.executionDuration.WithLabelValues(entity(group), result).Observe(took.Seconds())
 }
 
 // Permitted measures a wait at Permit.

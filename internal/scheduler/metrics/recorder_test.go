@@ -42,9 +42,21 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	r.Rejected("NodeResourcesFit", "default-scheduler", 1)
 	r.Rejected("NodeResourcesFit", "default-scheduler", 1)
 	r.Rejected("NodeResourcesFit", "default-scheduler", -1)
-	r.Preempted(3)
-	r.Preempted(0)
-	r.RemovedVictims(true, time.Millisecond)
+	r.Queued(queue.Gated, "UnscheduledPodAdd")
+	r.EntityQueued(queue.Active, "UnscheduledPodAdd", false)
+	r.EntityQueued(queue.Waiting, "ScheduleAttemptFailure", false)
+	r.EntityQueued(queue.Gated, "UnscheduledPodAdd", true)
+	r.EntityQueued(queue.Backoff, "NodeAdd", true)
+	r.EntityQueued(queue.Backoff, "ScheduleAttemptFailure", true)
+	r.Preempted(cycle.Preempted{Outcome: cycle.FoundVictims, Searched: true, Victims: 3, Violations: 2})
+	r.Preempted(cycle.Preempted{Outcome: cycle.NoHelp, Searched: true})
+	r.Preempted(cycle.Preempted{Group: true, Outcome: cycle.FoundVictims, Searched: true, Took: 3 * time.Millisecond, Victims: 5, Whole: 1, Violations: 4})
+	r.Preempted(cycle.Preempted{Group: true, Outcome: cycle.NoHelp})
+	r.RemovedVictims(false, true, time.Millisecond)
+	r.RemovedVictims(true, false, time.Millisecond)
+	r.GeneratedPlacements("default-scheduler", 3)
+	r.EvaluatedPlacements("default-scheduler", false, 2, time.Millisecond)
+	r.EvaluatedPlacements("default-scheduler", true, 1, time.Millisecond)
 	r.Permitted("allowed", time.Second)
 	r.AwaitedDevice("default-scheduler", "gpu.example.com", "success", true, 3*time.Second)
 	r.AwaitedDevice("default-scheduler", "gpu.example.com", "success", false, 3*time.Second)
@@ -57,7 +69,9 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	r.BindRefused("Conflict")
 	r.BindRefused("")
 	r.Watch(func() cycle.Sizes {
-		return cycle.Sizes{Active: 1, Backoff: 2, Unschedulable: 3, Gated: 4, Nodes: 5, Pods: 6, Assumed: 7}
+		is := cycle.Sizes{Active: 1, Backoff: 2, Unschedulable: 3, Gated: 4, Nodes: 5, Pods: 6, Assumed: 7}
+		is.Entities.Pods[queue.Active], is.Entities.Groups[queue.Gated] = 8, 9
+		return is
 	})
 	r.Reloaded(false)
 	got := scrape(t, r)
@@ -83,6 +97,28 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 		`scheduler_preemption_attempts_total 2`,
 		`scheduler_preemption_victims_count 1`,
 		`scheduler_preemption_goroutines_execution_total{result="success"} 1`,
+		`scheduler_workload_preemption_attempts_total{result="Success"} 1`,
+		`scheduler_workload_preemption_attempts_total{result="Unschedulable"} 1`,
+		`scheduler_workload_preemption_victims_sum 5`,
+		`scheduler_preemption_workload_disruptions_sum{preemptor="podgroup"} 1`,
+		`scheduler_preemption_evaluation_duration_seconds_count{preemptor="pod",result="Success"} 1`,
+		`scheduler_preemption_evaluation_duration_seconds_count{preemptor="pod",result="Unschedulable"} 1`,
+		`scheduler_preemption_evaluation_duration_seconds_bucket{preemptor="podgroup",result="Success",le="0.004"} 1`,
+		`scheduler_preemption_execution_duration_seconds_count{preemptor="pod",result="success"} 1`,
+		`scheduler_preemption_execution_duration_seconds_count{preemptor="podgroup",result="error"} 1`,
+		`scheduler_preemption_pdb_violations_total{preemptor="pod"} 2`,
+		`scheduler_preemption_pdb_violations_total{preemptor="podgroup"} 4`,
+		`scheduler_generated_placements_total{profile="default-scheduler"} 3`,
+		`scheduler_placement_evaluations_total{profile="default-scheduler",result="infeasible"} 2`,
+		`scheduler_placement_evaluation_duration_seconds_count{profile="default-scheduler",result="infeasible"} 2`,
+		`scheduler_placement_evaluations_total{profile="default-scheduler",result="feasible"} 1`,
+		`scheduler_queue_incoming_pods_total{event="UnscheduledPodAdd",queue="unschedulable"} 1`,
+		`scheduler_queue_incoming_entities_total{event="UnscheduledPodAdd",queue="active",type="pod"} 1`,
+		`scheduler_queue_incoming_entities_total{event="UnscheduledPodAdd",queue="unschedulable",type="podgroup"} 1`,
+		`scheduler_queue_incoming_entities_total{event="ScheduleAttemptFailure",queue="backoff",type="podgroup"} 1`,
+		`scheduler_queued_entities{queue="active",type="pod"} 8`,
+		`scheduler_queued_entities{queue="active",type="podgroup"} 0`,
+		`scheduler_queued_entities{queue="gated",type="podgroup"} 9`,
 		`scheduler_permit_wait_duration_seconds_count{result="Success"} 1`,
 		`scheduler_dra_bindingconditions_allocations_total{driver="gpu.example.com",profile="default-scheduler",status="success"} 1`,
 		`scheduler_dra_bindingconditions_wait_duration_seconds_count{driver="gpu.example.com",profile="default-scheduler",status="success"} 2`,
@@ -109,6 +145,15 @@ func TestNamesAndLabelsAreKubeSchedulers(t *testing.T) {
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no line %s", want)
+		}
+	}
+	for _, other := range []string{
+		`scheduler_queue_incoming_entities_total{event="ScheduleAttemptFailure",queue="unschedulable",type="pod"}`,
+		`scheduler_queue_incoming_entities_total{event="NodeAdd",`,
+		`scheduler_preemption_evaluation_duration_seconds_count{preemptor="podgroup",result="Unschedulable"}`,
+	} {
+		if strings.Contains(got, other) {
+			t.Errorf("there is a line %s", other)
 		}
 	}
 	r.Reloaded(true)

@@ -149,8 +149,9 @@ func TestAPluginMakesRoomForAGroup(t *testing.T) {
 		w.taken()
 		putGroup(w, 3, "")
 		w.api.Put(member("a", "1"), member("b", "1"), member("c", "1"))
-		w.expect(time.Second, "a Unschedulable: minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, low is moved (nominated to n1); "+
-			"b Unschedulable: minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, low is moved (nominated to n1); "+
+		const said = "pod group is unschedulable, 0/1 placements are available, first placement status: " +
+			"minCount (3) cannot be satisfied: 2 scheduled, 0 remaining, low is moved"
+		w.expect(time.Second, "a Unschedulable: "+said+" (nominated to n1); b Unschedulable: "+said+" (nominated to n1); "+
 			"c Unschedulable: 0/1 nodes are available: 1 Insufficient cpu. (nominated to n1); low on n1")
 		const want = "podgroup podgroup/default/g: 3 pods, seen [a b c] <nil>; 3 pods, 3 unscheduled, <nil>; 0 pods left; a on n1; b on n1; c on n1; back: Unschedulable"
 		if got := w.taken(); !strings.HasPrefix(got, want) {

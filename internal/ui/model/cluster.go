@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -270,6 +271,18 @@ func (c *Cluster) trimEvents() {
 	c.unshown = min(c.unshown, len(c.events))
 }
 
+// mostText bounds the texts of an event, in bytes. The API server bounds none of them in events of
+// the core group; those of Kubernetes itself have 1024 bytes at most.
+const mostText = 1024
+
+// cutText returns a copy of the beginning of a text that is too long.
+func cutText(text string) string {
+	if len(text) <= mostText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:mostText], "") + "…"
+}
+
 // EventOf takes from an event of the API what is kept of it. Older writers set one time, newer ones
 // another.
 func EventOf(object *v1.Event) Event {
@@ -277,6 +290,9 @@ func EventOf(object *v1.Event) Event {
 		UID: string(object.UID), At: object.LastTimestamp.UnixMilli(), Warning: object.Type == v1.EventTypeWarning, Reason: object.Reason,
 		Kind: object.InvolvedObject.Kind, Namespace: object.InvolvedObject.Namespace, Name: object.InvolvedObject.Name,
 		Message: object.Message, Count: max(object.Count, 1),
+	}
+	for _, text := range []*string{&e.Reason, &e.Kind, &e.Namespace, &e.Name, &e.Message} {
+		*text = cutText(*text)
 	}
 	latest := object.EventTime.Time
 	if object.Series != nil {

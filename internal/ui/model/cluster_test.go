@@ -7,8 +7,10 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -220,6 +222,20 @@ func TestFindingByAPartOfTheName(t *testing.T) {
 	}
 	if pods := c.Find("default/o", 10).Pods; len(pods) != 1 || pods[0].Name != "other" {
 		t.Errorf("%+v", pods)
+	}
+}
+
+// TestTextsOfEventsAreCut: the API server takes events with a message of a megabyte.
+func TestTextsOfEventsAreCut(t *testing.T) {
+	long := strings.Repeat("ä", 600_000)
+	e := model.EventOf(&v1.Event{Reason: long, Message: long, InvolvedObject: v1.ObjectReference{Kind: long, Namespace: long, Name: long}})
+	for _, text := range []string{e.Reason, e.Kind, e.Namespace, e.Name, e.Message} {
+		if len(text) > 1024+len("…") || !strings.HasPrefix(text, "ää") || !utf8.ValidString(text) {
+			t.Errorf("%d bytes are kept", len(text))
+		}
+	}
+	if short := model.EventOf(&v1.Event{Message: "it is as it is"}); short.Message != "it is as it is" {
+		t.Errorf("%q", short.Message)
 	}
 }
 

@@ -31,3 +31,12 @@ func TestEveryFieldGrows(t *testing.T) {
 		t.Logf("%s: %d fields, the last one is %s", kind.Name, len(all), all[len(all)-1])
 	}
 }
+
+// TestLongPodsFit: an API server takes them, and not much more.
+func TestLongPodsFit(t *testing.T) {
+	for _, pod := range LongPods("t7-") {
+		if size := pod.Size(); size < 500_000 || size > 1_500_000 {
+			t.Errorf("%s has %d bytes", pod.Name, size)
+		}
+	}
+}

@@ -27,6 +27,8 @@ type Node struct {
 type Pod struct {
 	eviction.Pod
 	Grace time.Duration
+	// Deletes are when deletes of it arrived.
+	Deletes []time.Time
 	// justified is the last moment at which it had to go, if that has passed.
 	justified time.Time
 	refuse    int // deletes of it that a webhook will refuse

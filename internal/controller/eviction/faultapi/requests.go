@@ -170,6 +170,9 @@ func (w *World) markPod(a eviction.Mark) eviction.Answered {
 
 func (w *World) deletePod(a eviction.Delete) eviction.Answered {
 	p := w.pods[a.Name]
+	if p != nil {
+		p.Deletes = append(p.Deletes, w.Now)
+	}
 	switch {
 	case p == nil:
 		return eviction.Answered{Outcome: eviction.Gone}

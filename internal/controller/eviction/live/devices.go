@@ -41,19 +41,19 @@ func (e *Evictor) deviceFeeds() []func(context.Context) {
 	return []func(context.Context){
 		kind(eviction.Claims, "resourceclaims", func() runtime.Object { return &resourcev1.ResourceClaimList{} },
 			func(o runtime.Object) {
-				e.See(eviction.ClaimSeen{Claim: eviction.ClaimOf(o.(*resourcev1.ResourceClaim))})
+				e.Show(eviction.ClaimSeen{Claim: eviction.ClaimOf(o.(*resourcev1.ResourceClaim))}, feed.SizeOf(o))
 			},
 			func(o runtime.Object) {
 				e.See(eviction.ClaimGone{Name: eviction.ClaimOf(o.(*resourcev1.ResourceClaim)).Name})
 			}),
 		kind(eviction.Slices, "resourceslices", func() runtime.Object { return &resourcev1.ResourceSliceList{} },
 			func(o runtime.Object) {
-				e.See(eviction.SliceSeen{Slice: eviction.SliceOf(o.(*resourcev1.ResourceSlice))})
+				e.Show(eviction.SliceSeen{Slice: eviction.SliceOf(o.(*resourcev1.ResourceSlice))}, feed.SizeOf(o))
 			},
 			func(o runtime.Object) { e.See(eviction.SliceGone{Name: o.(*resourcev1.ResourceSlice).Name}) }),
 		kind(eviction.Rules, "devicetaintrules", func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} },
 			func(o runtime.Object) {
-				e.See(eviction.RuleSeen{Rule: eviction.RuleOf(o.(*resourcev1.DeviceTaintRule))})
+				e.Show(eviction.RuleSeen{Rule: eviction.RuleOf(o.(*resourcev1.DeviceTaintRule))}, feed.SizeOf(o))
 			},
 			func(o runtime.Object) { e.See(eviction.RuleGone{Name: o.(*resourcev1.DeviceTaintRule).Name}) }),
 	}

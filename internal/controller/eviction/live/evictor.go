@@ -139,7 +139,7 @@ func (e *Evictor) podSink() feed.Sink {
 		Seen: func(o runtime.Object) {
 			pod := eviction.PodOf(o.(*v1.Pod))
 			pod.Tolerations = known.shareList(pod.Tolerations)
-			e.See(eviction.PodSeen{Pod: pod})
+			e.Show(eviction.PodSeen{Pod: pod}, feed.SizeOf(o))
 		},
 		Gone: func(o runtime.Object) {
 			pod := eviction.PodOf(o.(*v1.Pod))
@@ -152,7 +152,7 @@ func (e *Evictor) nodeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { e.See(eviction.NodesListing{}) },
 		Listed:  func() { e.See(eviction.NodesListed{}); e.nodesListed.Store(true) },
-		Seen:    func(o runtime.Object) { e.See(eviction.NodeSeen{Node: eviction.NodeOf(o.(*v1.Node))}) },
+		Seen:    func(o runtime.Object) { e.Show(eviction.NodeSeen{Node: eviction.NodeOf(o.(*v1.Node))}, feed.SizeOf(o)) },
 		Gone:    func(o runtime.Object) { e.See(eviction.NodeGone{Name: o.(*v1.Node).Name}) },
 	}
 }

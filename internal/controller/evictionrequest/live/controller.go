@@ -117,7 +117,7 @@ func (c *Controller) feeds() []func(context.Context) {
 		follow(evictionrequest.Requests,
 			feed.Of(lifecycle, "", "evictionrequests", func() runtime.Object { return &lifecyclev1alpha1.EvictionRequestList{} }),
 			func(o runtime.Object) {
-				c.See(evictionrequest.RequestSeen{Request: o.DeepCopyObject().(*lifecyclev1alpha1.EvictionRequest)})
+				c.Show(evictionrequest.RequestSeen{Request: o.DeepCopyObject().(*lifecyclev1alpha1.EvictionRequest)}, feed.SizeOf(o))
 			},
 			func(o runtime.Object) {
 				c.See(evictionrequest.RequestGone{Request: o.(*lifecyclev1alpha1.EvictionRequest)})
@@ -125,11 +125,13 @@ func (c *Controller) feeds() []func(context.Context) {
 		follow(evictionrequest.Evictions,
 			feed.Of(lifecycle, "", "evictions", func() runtime.Object { return &lifecyclev1alpha1.EvictionList{} }),
 			func(o runtime.Object) {
-				c.See(evictionrequest.EvictionSeen{Eviction: o.DeepCopyObject().(*lifecyclev1alpha1.Eviction)})
+				c.Show(evictionrequest.EvictionSeen{Eviction: o.DeepCopyObject().(*lifecyclev1alpha1.Eviction)}, feed.SizeOf(o))
 			},
 			func(o runtime.Object) { c.See(evictionrequest.EvictionGone{Eviction: o.(*lifecyclev1alpha1.Eviction)}) }),
 		follow(evictionrequest.Pods, pods,
-			func(o runtime.Object) { c.See(evictionrequest.PodSeen{Pod: evictionrequest.PodOf(o.(*v1.Pod))}) },
+			func(o runtime.Object) {
+				c.Show(evictionrequest.PodSeen{Pod: evictionrequest.PodOf(o.(*v1.Pod))}, feed.SizeOf(o))
+			},
 			func(o runtime.Object) {
 				p := o.(*v1.Pod)
 				c.See(evictionrequest.PodGone{Name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, UID: p.UID})

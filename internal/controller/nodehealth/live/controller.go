@@ -142,10 +142,12 @@ func (c *Controller) nodeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { c.See(nodehealth.NodesListing{}) },
 		Listed:  func() { c.See(nodehealth.NodesListed{}); c.nodesListed.Store(true) },
-		Seen:    func(o runtime.Object) { c.See(nodehealth.NodeSeen{Node: nodehealth.NodeOf(o.(*v1.Node))}) },
-		Gone:    func(o runtime.Object) { c.See(nodehealth.NodeGone{Name: o.(*v1.Node).Name}) },
-		Lost:    func() { c.lost("nodes") },
-		Back:    func() { c.back("nodes") },
+		Seen: func(o runtime.Object) {
+			c.Show(nodehealth.NodeSeen{Node: nodehealth.NodeOf(o.(*v1.Node))}, feed.SizeOf(o))
+		},
+		Gone: func(o runtime.Object) { c.See(nodehealth.NodeGone{Name: o.(*v1.Node).Name}) },
+		Lost: func() { c.lost("nodes") },
+		Back: func() { c.back("nodes") },
 	}
 }
 

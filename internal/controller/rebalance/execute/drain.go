@@ -204,10 +204,11 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 	return d.actions
 }
 
-// Wake returns when the next Tick is due if no event comes first.
+// Wake returns when the next Tick is due if no event comes first. While surges are put back, the
+// timeout has had its effect.
 func (d *Drainer) Wake() (at time.Time, ok bool) {
 	at = d.at
-	if end := d.deadline(); !end.IsZero() && (at.IsZero() || end.Before(at)) {
+	if end := d.deadline(); !end.IsZero() && d.stage != closing && (at.IsZero() || end.Before(at)) {
 		at = end
 	}
 	return at, !at.IsZero() && d.stage != drained

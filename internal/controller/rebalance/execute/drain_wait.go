@@ -28,13 +28,16 @@ type Held struct {
 
 // heldBack says why a pod waits, and what would help.
 func (d *Drainer) heldBack(p *rebalance.Departure, why string) Held {
-	if p.Budget == "" || p.NoSurge != "" {
+	if p.Budget == "" || why == p.NoSurge {
 		return Held{p, why}
 	}
 	if unready := d.cluster.unreadyOf(p.Namespace, p.Budget); unready != "" {
 		why += "; " + unready
 	}
-	if !d.options.Surge && strings.HasPrefix(p.Owner, "ReplicaSet/") {
+	switch {
+	case p.NoSurge != "":
+		why += "; no replica before: " + p.NoSurge
+	case !d.options.Surge && strings.HasPrefix(p.Owner, "ReplicaSet/"):
 		why += "; with --surge its successor comes first"
 	}
 	return Held{p, why}

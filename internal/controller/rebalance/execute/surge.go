@@ -238,7 +238,7 @@ func (ss *surges) follow(stopped string) {
 		switch {
 		case s.ticket != 0 || s.step == restored:
 		case s.step == growing && stopped != "":
-			ss.giveUp(s, stopped)
+			ss.giveUp(s, strings.TrimSuffix(stopped+": "+s.told, ": "))
 		case s.step == growing:
 			ss.grow(s)
 		case s.step == removing:

@@ -139,10 +139,23 @@ func (ss *surges) awaitRemoval(s *surge) {
 		s.ended, s.ahead, s.marked = true, true, false
 		ss.host.surgeLeft(s)
 		s.enter(restored, ss.now)
+	case ss.raisedAgain(s) != "":
+		s.why = ss.raisedAgain(s)
+		s.enter(clearing, ss.now)
 	case ss.now.Sub(s.since) >= removesFor:
 		s.why = "the controller has removed another pod in its place"
 		s.enter(clearing, ss.now)
 	default:
 		ss.host.wake(s.since.Add(removesFor))
 	}
+}
+
+// raisedAgain returns what somebody else has made of the scale while the pod was marked, so that no
+// pod is too many, or "". What scales a ReplicaSet hands its scale on later: that is not looked at.
+func (ss *surges) raisedAgain(s *surge) string {
+	object := ss.cluster.scaled(s.scaled)
+	if object == nil || s.scaled.Through != nil || object.GetLabels()[rebalance.SurgeLabel] != "" || replicasOf(object) <= s.note.replicas {
+		return ""
+	}
+	return fmt.Sprintf("%s was scaled to %d meanwhile", s.scaled, replicasOf(object))
 }

@@ -15,7 +15,7 @@ import (
 // drainEvents writes on pods why a drain waits for them.
 type drainEvents struct {
 	log  *eventlog.Log
-	said map[types.UID]string // by pod, the last reason
+	said map[types.UID]string // by pod, the last event
 }
 
 func newDrainEvents(client kubernetes.Interface) *drainEvents {
@@ -40,9 +40,10 @@ func (e *drainEvents) writeEvents(a *execute.DrainTold) {
 
 // addEvent writes an event, unless the last one about the pod said the same.
 func (e *drainEvents) addEvent(p *rebalance.Departure, kind, reason, message string) {
-	if e.said[p.UID] == message || p.Name == "" {
+	event := reason + ": " + message
+	if p.Name == "" || e.said[p.UID] == event {
 		return
 	}
-	e.said[p.UID] = message
+	e.said[p.UID] = event
 	e.log.Add(v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: p.Namespace, Name: p.Name, UID: p.UID}, kind, reason, message)
 }

@@ -29,7 +29,9 @@ func TestAPodThatWaitsHasAnEvent(t *testing.T) {
 	for _, why := range []string{"the budget allows none", "the budget allows none", "web-1 is not ready"} {
 		e.writeEvents(&execute.DrainTold{Result: execute.Withheld, Waiting: 1, Message: why, Held: []execute.Held{{Pod: pod, Why: why}}})
 	}
-	e.writeEvents(&execute.DrainTold{Result: execute.Restored, Pod: pod, Message: "its successor does not start"})
+	for _, result := range []execute.Result{execute.Awaited, execute.Restored} { // with the same reason
+		e.writeEvents(&execute.DrainTold{Result: result, Pod: pod, Message: "its successor does not start"})
+	}
 	e.writeEvents(&execute.DrainTold{Result: execute.Arrived, Pod: pod, Node: "b"})
 
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -37,7 +39,8 @@ func TestAPodThatWaitsHasAnEvent(t *testing.T) {
 	e.log.Drain = 10 * time.Second
 	cancel() // what is queued is written nevertheless
 	e.log.Run(ctx)
-	want := []string{"web-0 DrainWaiting: the budget allows none", "web-0 DrainWaiting: web-1 is not ready", "web-0 SurgeGivenUp: its successor does not start"}
+	want := []string{"web-0 DrainWaiting: the budget allows none", "web-0 DrainWaiting: web-1 is not ready",
+		"web-0 DrainWaiting: its successor does not start", "web-0 SurgeGivenUp: its successor does not start"}
 	if !slices.Equal(said, want) {
 		t.Errorf("%q, want %q", said, want)
 	}

@@ -134,7 +134,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 		}
 	}
 
-	feeds, err := feedsOf(ctx, kinds, d.See, func() {})
+	feeds, err := feedsOf(ctx, kinds, d, func() {})
 	if err != nil {
 		return err
 	}

@@ -84,9 +84,15 @@ func servedKinds(ctx context.Context, all []kind) (list []kind, err error) {
 	return list, nil
 }
 
+// shown is what feeds show objects to: a [loop.Loop].
+type shown interface {
+	See(execute.Event)
+	Show(e execute.Event, size int)
+}
+
 // feedsOf returns functions that show a core the objects of these kinds. When all have been listed,
 // the core gets Listed, and then listed is called.
-func feedsOf(ctx context.Context, kinds []kind, see func(execute.Event), listed func()) (feeds []func(context.Context), err error) {
+func feedsOf(ctx context.Context, kinds []kind, core shown, listed func()) (feeds []func(context.Context), err error) {
 	kinds, err = servedKinds(ctx, kinds)
 	if err != nil {
 		return nil, err
@@ -97,11 +103,11 @@ func feedsOf(ctx context.Context, kinds []kind, see func(execute.Event), listed 
 	for _, k := range kinds {
 		first := true
 		m := &mirror{
-			seen: func(o metav1.Object) { see(execute.Seen{Object: o}) },
-			gone: func(o metav1.Object) { see(execute.Gone{Object: o}) },
+			seen: func(o metav1.Object) { core.Show(execute.Seen{Object: o}, feed.SizeOf(o.(runtime.Object))) },
+			gone: func(o metav1.Object) { core.See(execute.Gone{Object: o}) },
 			listed: func() {
 				if first && unlisted.Add(-1) == 0 {
-					see(execute.Listed{})
+					core.See(execute.Listed{})
 					listed()
 				}
 				first = false

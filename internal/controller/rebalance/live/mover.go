@@ -111,7 +111,7 @@ func (m *Mover) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	feeds, err := feedsOf(ctx, kinds, m.See, func() { m.synced.Store(true) })
+	feeds, err := feedsOf(ctx, kinds, m, func() { m.synced.Store(true) })
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/crc32"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,6 +19,8 @@ const (
 	shares = 4
 	// suffix of the files.
 	suffix = ".journal"
+	// fileBuffer is what a file keeps, at most until it is flushed.
+	fileBuffer = 1 << 18
 )
 
 // Limits bound the files of a folder.
@@ -33,7 +36,7 @@ var ErrFull = errors.New("the journal has reached its size and ends")
 type File struct {
 	began  time.Time
 	limits Limits
-	f      *os.File
+	f      io.Closer
 	out    *bufio.Writer
 	size   int64
 }
@@ -51,11 +54,17 @@ func Create(dir, magic string, header any, began time.Time, l Limits) (*File, er
 	if err != nil {
 		return nil, err
 	}
-	w := &File{began: began, limits: l, f: f, out: bufio.NewWriterSize(f, 1<<18)}
-	if err := w.begin(magic, header); err != nil {
+	w, err := Begin(f, magic, header, began, l)
+	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return w, nil
+}
+
+// Begin starts a file of a folder that is written to out.
+func Begin(out io.WriteCloser, magic string, header any, began time.Time, l Limits) (*File, error) {
+	f := &File{began: began, limits: l, f: out, out: bufio.NewWriterSize(out, fileBuffer)}
+	return f, f.begin(magic, header)
 }
 
 func (f *File) begin(magic string, header any) error {

@@ -2,38 +2,38 @@ package records
 
 import (
 	"context"
+	"fmt"
 	"sync"
-	"time"
 )
 
-const (
-	// flushEvery bounds what a kill loses.
-	flushEvery = 500 * time.Millisecond
-	// mostWaiting bounds the records that are queued. A goroutine that adds another one waits.
-	mostWaiting = 1 << 14
-)
+// mostWaiting bounds the records that are not encoded yet, each of which may be an object as large
+// as the API server takes. A goroutine that adds another one waits for the encoder, which waits for
+// nothing: what is slow is behind the [Spool].
+const mostWaiting = 64
 
-// Writer writes records of type R on its own goroutine. Add belongs to one goroutine, which may be
+// Writer encodes records of type R on its own goroutine. Add belongs to one goroutine, which may be
 // stuck when Close is called, and go on later.
 type Writer[R any] struct {
 	waiting chan R
 	closing chan struct{} // closed by Close; waiting never is
 	done    chan struct{}
+	tell    func(error)
 	mu      sync.Mutex
 	err     error // why it ended before Close
 }
 
-// Into is what a Writer writes to. Its methods are called on the writer's goroutine. The first
-// error ends the journal.
+// Into is what a Writer writes to: it encodes records for a [Spool]. Its methods are called on the
+// writer's goroutine, and wait for no disk, but for Close. The first error ends the journal.
 type Into[R any] interface {
 	Take(r R) error
-	Flush() error
+	Ended() <-chan struct{} // closed when nothing is written any more
 	Close() error
 }
 
-// Start starts the goroutine that writes.
-func Start[R any](into Into[R]) *Writer[R] {
-	w := &Writer[R]{waiting: make(chan R, mostWaiting), closing: make(chan struct{}), done: make(chan struct{})}
+// Start starts the goroutine that encodes. tell, if set, is told why the journal has ended before
+// Close.
+func Start[R any](into Into[R], tell func(error)) *Writer[R] {
+	w := &Writer[R]{waiting: make(chan R, mostWaiting), closing: make(chan struct{}), done: make(chan struct{}), tell: tell}
 	go w.run(into)
 	return w
 }
@@ -61,44 +61,49 @@ func (w *Writer[R]) Close(ctx context.Context) error {
 	close(w.closing)
 	select {
 	case <-w.done:
+		return w.Err()
 	case <-ctx.Done():
+		return fmt.Errorf("what waits for the disk is not written: %w", context.Cause(ctx))
 	}
-	return w.Err()
 }
 
-// run writes until Close or the first error.
+// run encodes until Close or the first error.
 func (w *Writer[R]) run(into Into[R]) {
 	defer close(w.done)
-	flush := time.NewTicker(flushEvery)
-	defer flush.Stop()
-	err := w.write(into, flush.C)
+	err := w.encode(into)
 	if closed := into.Close(); err == nil {
 		err = closed
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.err = err
-}
+	w.mu.Unlock()
 
-func (w *Writer[R]) write(into Into[R], flush <-chan time.Time) error {
-	for {
-		select {
-		case <-flush:
-			if err := into.Flush(); err != nil {
-				return err
-			}
-		case r := <-w.waiting:
-			if err := into.Take(r); err != nil {
-				return err
-			}
-		case <-w.closing:
-			return w.rest(into)
+	select {
+	case <-w.closing: // Close returns it
+	default:
+		if err != nil && w.tell != nil {
+			w.tell(err)
 		}
 	}
 }
 
-// rest writes what is queued.
-func (w *Writer[R]) rest(into Into[R]) error {
+func (w *Writer[R]) encode(into Into[R]) error {
+	for {
+		select {
+		case r := <-w.waiting:
+			if err := into.Take(r); err != nil {
+				return err
+			}
+		case <-into.Ended():
+			return nil // Close says why
+		case <-w.closing:
+			return w.encodeRest(into)
+		}
+	}
+}
+
+// encodeRest encodes what is queued.
+func (w *Writer[R]) encodeRest(into Into[R]) error {
 	for {
 		select {
 		case r := <-w.waiting:

@@ -7,15 +7,15 @@ import (
 // kept keeps what it is given.
 type kept []int
 
-func (k *kept) Take(r int) error { *k = append(*k, r); return nil }
-func (*kept) Flush() error       { return nil }
-func (*kept) Close() error       { return nil }
+func (k *kept) Take(r int) error     { *k = append(*k, r); return nil }
+func (*kept) Ended() <-chan struct{} { return nil }
+func (*kept) Close() error           { return nil }
 
 // TestARecordMayComeAfterTheEnd: the owner of a core, stuck in a plugin when the process had to
 // end, may go on before the process is gone. All that was added before is written.
 func TestARecordMayComeAfterTheEnd(t *testing.T) {
 	var k kept
-	w := Start(&k)
+	w := Start(&k, nil)
 	for i := range 1000 {
 		w.Add(i)
 	}

@@ -124,10 +124,7 @@ func (s *search) fitted(b *pattern) *pattern {
 
 // takes reports whether all that is in a bin may go into another.
 func (s *search) takes(bin int, parts []Part) bool {
-	return !slices.ContainsFunc(parts, func(part Part) bool {
-		_, may := slices.BinarySearch(s.p.Items[part.Item].Bins, bin)
-		return !may
-	})
+	return !slices.ContainsFunc(parts, func(part Part) bool { return !s.f.mayTake(bin, part.Item) })
 }
 
 // choose returns the positions of some bins, in order.

@@ -19,6 +19,7 @@ type filler struct {
 	p      *Problem
 	items  [][]int // by bin
 	groups [][]int // by item: the groups that it is in
+	may    []bool  // by item and bin: whether it may go there
 	// Scratch space of one fill.
 	room   []int64
 	full   []float64
@@ -41,8 +42,10 @@ type candidate struct {
 
 func newFiller(p *Problem) *filler {
 	f := &filler{p: p, items: make([][]int, len(p.Bins)), groups: make([][]int, len(p.Items)), spare: make([]int, len(p.Apart))}
+	f.may = make([]bool, len(p.Items)*len(p.Bins))
 	for i := range p.Items {
 		for _, bin := range p.Items[i].Bins {
+			f.may[i*len(p.Bins)+bin] = true
 			if p.holds(bin, i) {
 				f.items[bin] = append(f.items[bin], i)
 			}
@@ -65,6 +68,16 @@ func newFiller(p *Problem) *filler {
 	f.weight, f.chosen = make([]float64, resources), make([]float64, resources)
 	return f
 }
+
+// twin returns a filler of the same problem that can be used at the same time.
+func (f *filler) twin() *filler {
+	n := len(f.room)
+	return &filler{p: f.p, items: f.items, groups: f.groups, may: f.may, spares: f.spares, spare: make([]int, len(f.spare)),
+		room: make([]int64, n), full: make([]float64, n), weight: make([]float64, n), chosen: make([]float64, n)}
+}
+
+// mayTake reports whether things of an item may go into a bin, room or not.
+func (f *filler) mayTake(bin, item int) bool { return f.may[item*len(f.p.Bins)+bin] }
 
 // holds reports whether one thing of the item has room in an empty bin.
 func (p *Problem) holds(bin, item int) bool {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math/rand/v2"
 	"slices"
+	"sync"
 )
 
 // program is the linear program over patterns for what is left, while patterns join it.
@@ -143,14 +144,15 @@ func (p *program) hot() (bins []int) {
 // price has those patterns of the bins join that are worth more than they cost. It returns false if
 // there is none.
 func (p *program) price(bins []int, by []float64, hard bool) bool {
-	var found []*pattern
-	for _, bin := range bins {
-		var f *pattern
+	fillings := p.s.fillEach(bins, func(f *filler, bin int) (made *pattern) {
 		if hard {
-			f, _ = p.s.f.fillBest(bin, p.values, p.left, p.s.p.Bins[bin].Price*(1+gainful), pricingSteps/len(p.s.useful)+1)
-		} else {
-			f = p.s.f.fill(bin, by, p.left)
+			made, _ = f.fillBest(bin, p.values, p.left, p.s.p.Bins[bin].Price*(1+gainful), pricingSteps/len(p.s.useful)+1)
+			return made
 		}
+		return f.fill(bin, by, p.left)
+	})
+	var found []*pattern
+	for _, f := range fillings {
 		if f == nil {
 			continue
 		}
@@ -168,6 +170,26 @@ func (p *program) price(bins []int, by []float64, hard bool) bool {
 		}
 	}
 	return changed
+}
+
+// fillEach fills each of the bins, half of them on another core. What it finds, and how much work
+// that is, does not depend on it.
+func (s *search) fillEach(bins []int, fill func(f *filler, bin int) *pattern) []*pattern {
+	made := make([]*pattern, len(bins))
+	fillFrom := func(f *filler, first int) {
+		for at := first; at < len(bins); at += 2 {
+			made[at] = fill(f, bins[at])
+		}
+	}
+
+	var other sync.WaitGroup
+	other.Go(func() { fillFrom(s.twin, 1) })
+	fillFrom(s.f, 0)
+	other.Wait()
+
+	s.f.work += s.twin.work
+	s.twin.work = 0
+	return made
 }
 
 // settle has patterns of the pool join, the one that is worth most for its price first, until none

@@ -124,48 +124,43 @@ func (s *search) best(left []int, bins []int) (best *pattern) {
 
 // last is the cheapest bin that takes all that is left, or nil.
 func (s *search) last(left []int) *pattern {
-	total := s.p.total(left)
+	var parts []Part
+	for i, n := range left {
+		if n > 0 {
+			parts = append(parts, Part{i, n})
+		}
+	}
+
+	total := s.p.total(parts)
 	for _, bin := range s.useful { // by price
 		b := &s.p.Bins[bin]
-		if !holds(b.Room, total) || !s.takesAll(bin, left) || !s.allows(bin) {
-			continue
+		if holds(b.Room, total) && s.allows(bin) && s.takesAll(bin, parts) {
+			return &pattern{bin: bin, price: b.Price, parts: parts}
 		}
-		last := &pattern{bin: bin, price: b.Price}
-		for i, n := range left {
-			if n > 0 {
-				last.parts = append(last.parts, Part{i, n})
-			}
-		}
-		return last
 	}
 	return nil
 }
 
 // total is how much so many things of each item need together.
-func (p *Problem) total(counts []int) []int64 {
+func (p *Problem) total(parts []Part) []int64 {
 	sum := make([]int64, len(p.Bins[0].Room))
-	for i, n := range counts {
-		if n > 0 {
-			for r, size := range p.Items[i].Size {
-				sum[r] += size * int64(n)
-			}
+	for _, part := range parts {
+		for r, size := range p.Items[part.Item].Size {
+			sum[r] += size * int64(part.Count)
 		}
 	}
 	return sum
 }
 
 // takesAll reports whether a bin takes so many things of each item together.
-func (s *search) takesAll(bin int, counts []int) bool {
+func (s *search) takesAll(bin int, parts []Part) bool {
 	copy(s.f.room, s.p.Bins[bin].Room)
 	copy(s.f.spare, s.f.spares)
-	for i, n := range counts {
-		if n == 0 {
-			continue
-		}
-		if _, may := slices.BinarySearch(s.p.Items[i].Bins, bin); !may || s.f.most(i, n) < n {
+	for _, part := range parts {
+		if !s.f.mayTake(bin, part.Item) || s.f.most(part.Item, part.Count) < part.Count {
 			return false
 		}
-		s.f.take(i, n)
+		s.f.take(part.Item, part.Count)
 	}
 	return true
 }

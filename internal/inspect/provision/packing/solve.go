@@ -9,7 +9,7 @@ import (
 
 // Options are how long to look.
 type Options struct {
-	// Rounds is how often bins are emptied and packed anew; 0: the default.
+	// Rounds is how often bins are emptied and packed anew; 0: the default, [Rounds].
 	Rounds int
 	// Seed is for what is left to chance: which bins are emptied.
 	Seed uint64
@@ -32,9 +32,11 @@ const (
 	packSteps     = 20_000     // places of things that are tried for a set
 	someBins      = 24         // kinds of bins that are asked for patterns each time
 	gainful       = 1e-4       // by how much a pattern has to be worth more than it costs
-	rounds        = 400        // of improve
 	smoothing     = 0.8        // how much the values of the fluid count at first
 )
+
+// Rounds is how often bins are emptied and packed anew by default.
+const Rounds = 400
 
 // Solve buys bins.
 func Solve(p *Problem, o Options) *Solution {
@@ -53,7 +55,8 @@ func Solve(p *Problem, o Options) *Solution {
 
 func newSearch(p *Problem, o Options) *search {
 	s := &search{p: p, f: newFiller(p), options: o, left: make([]int, len(p.Items))}
-	s.options.Rounds = cmp.Or(o.Rounds, rounds)
+	s.twin = s.f.twin()
+	s.options.Rounds = cmp.Or(o.Rounds, Rounds)
 	s.used, s.spent = make([]int, len(p.Bins)), make([]int64, len(p.Limits))
 	for i := range p.Items {
 		s.alone = append(s.alone, s.f.alone(i))
@@ -85,7 +88,7 @@ func (s *search) find() {
 // search is the state of a solution in the making.
 type search struct {
 	p       *Problem
-	f       *filler
+	f, twin *filler
 	options Options
 	// values is what a thing of each item costs where bins may be bought in parts, and whole are
 	// the amounts of patterns that the linear program buys.
@@ -244,16 +247,17 @@ func (s *search) least(packed []int) float64 {
 // cheapestOne is a bound for few things: one bin at least is bought, and the dearest of what single
 // things need.
 func (s *search) cheapestOne() (most float64) {
-	for _, b := range s.bins {
-		for _, part := range b.parts {
-			least := math.Inf(1)
-			for _, bin := range s.p.Items[part.Item].Bins {
-				if s.p.holds(bin, part.Item) {
-					least = min(least, s.p.Bins[bin].Price)
-				}
-			}
-			most = max(most, least)
+	for i, n := range s.packed() {
+		if n == 0 {
+			continue
 		}
+		least := math.Inf(1)
+		for _, bin := range s.p.Items[i].Bins {
+			if s.p.holds(bin, i) {
+				least = min(least, s.p.Bins[bin].Price)
+			}
+		}
+		most = max(most, least)
 	}
 	return most
 }

@@ -1,0 +1,244 @@
+package records
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+const (
+	// flushEvery bounds what a kill loses.
+	flushEvery = 500 * time.Millisecond
+	// mostBytes bounds what waits for the disk, beside the state that a file begins with.
+	mostBytes = 64 << 20
+	// pieceCost is what a record takes in memory beside its bytes.
+	pieceCost = 64
+)
+
+// ErrBehind is the error of a journal of one file whose disk did not keep up.
+var ErrBehind = fmt.Errorf("the disk does not keep up: %d MiB wait for it, and the journal ends", mostBytes>>20)
+
+// Spool writes records into a series of files on its own goroutine. Whoever adds to it never waits
+// for the disk. A record that finds no room is lost, and so are all that follow until the next file
+// begins, since a file with a gap could not be replayed.
+type Spool struct {
+	single bool        // no file follows the first: a gap ends the journal
+	tell   func(error) // is told of gaps; nil: nobody is
+	wake   chan struct{}
+	ended  chan struct{}
+
+	mu      sync.Mutex
+	pieces  []piece // not yet taken by the goroutine
+	size    int     // of pieces, and of those taken that are not written
+	extra   int     // allowed beside mostBytes: the size of the state that the file begins with
+	lost    int     // records since the file ended early
+	full    bool    // the file is large or old enough
+	turning bool    // the next file is asked for, and not open
+	closing bool
+	err     error // why it ended
+}
+
+// piece is a record, or, if open is set, the next file.
+type piece struct {
+	at     time.Time
+	record []byte
+	open   func() (*File, error)
+}
+
+func (p piece) size() int {
+	if p.open != nil {
+		return 0 // so that the first record of a file finds room, however long it is
+	}
+	return len(p.record) + pieceCost
+}
+
+// NewSpool starts the goroutine that writes, into f first. tell is called on other goroutines.
+func NewSpool(f *File, single bool, tell func(error)) *Spool {
+	if tell == nil {
+		tell = func(error) {}
+	}
+	s := &Spool{single: single, tell: tell, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	go s.run(f)
+	return s
+}
+
+// Add queues a record, which it keeps. The error is why the journal has ended.
+func (s *Spool) Add(at time.Time, record []byte) error {
+	s.mu.Lock()
+	first := false
+	p := piece{at: at, record: record}
+	switch {
+	case s.err != nil:
+	case s.lost == 0 && (s.size == 0 || s.size+p.size() <= mostBytes+s.extra):
+		s.put(p)
+	case s.single:
+		s.err = ErrBehind
+	default:
+		first = s.lost == 0
+		s.lost++
+	}
+	err := s.err
+	s.mu.Unlock()
+
+	if first {
+		s.tell(fmt.Errorf("the disk does not keep up: %d MiB wait for it, and what follows is lost until they are written", mostBytes>>20))
+	}
+	return err
+}
+
+// put queues a piece. The caller holds the mutex.
+func (s *Spool) put(p piece) {
+	s.pieces = append(s.pieces, p)
+	s.size += p.size()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Due reports whether the next file is to begin: this one is large or old enough, or it has ended
+// early and is written.
+func (s *Spool) Due() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.isDue()
+}
+
+func (s *Spool) isDue() bool {
+	return !s.single && !s.turning && s.err == nil && (s.full || s.lost > 0 && s.size == 0)
+}
+
+// TakeDue is Due, and answers true once for each file.
+func (s *Spool) TakeDue() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	due := s.isDue()
+	s.turning = s.turning || due
+	return due
+}
+
+// Turn has what is added from now on written to another file, which begins with a state of that
+// size. open gets how many records were lost before it.
+func (s *Spool) Turn(state int, open func(lost int) (*File, error)) {
+	s.mu.Lock()
+	lost := s.lost
+	s.lost, s.extra, s.turning = 0, state, true
+	s.put(piece{open: func() (*File, error) { return open(lost) }})
+	s.mu.Unlock()
+
+	if lost > 0 {
+		s.tell(fmt.Errorf("the disk has caught up, and the journal goes on in another file: %d records are lost", lost))
+	}
+}
+
+// Ended is closed when nothing is written any more.
+func (s *Spool) Ended() <-chan struct{} { return s.ended }
+
+// Close writes what is queued, and ends the file.
+func (s *Spool) Close() error {
+	s.mu.Lock()
+	s.closing = true
+	lost := s.lost
+	s.mu.Unlock()
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+	<-s.ended
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil && lost > 0 {
+		return fmt.Errorf("the disk did not keep up: %d records are lost", lost)
+	}
+	return s.err
+}
+
+// run writes until Close or the first error.
+func (s *Spool) run(f *File) {
+	defer close(s.ended)
+	flush := time.NewTicker(flushEvery)
+	defer flush.Stop()
+	err := s.writeAll(&f, flush.C)
+	if f != nil {
+		err = errors.Join(err, f.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.pieces = nil
+}
+
+func (s *Spool) writeAll(f **File, flush <-chan time.Time) error {
+	for {
+		pieces, closing := s.take()
+		for i := range pieces {
+			if err := s.write(f, &pieces[i]); err != nil {
+				return err
+			}
+			select {
+			case <-flush:
+				if err := (*f).Flush(); err != nil {
+					return err
+				}
+			default:
+			}
+		}
+		if len(pieces) > 0 {
+			continue
+		}
+
+		if closing {
+			return nil
+		}
+		select {
+		case <-s.wake:
+		case <-flush:
+			if err := (*f).Flush(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// take takes all that is queued. closing: nothing follows.
+func (s *Spool) take() (pieces []piece, closing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pieces, s.pieces = s.pieces, nil
+	return pieces, s.closing || s.err != nil
+}
+
+// write writes a piece, and lets go of it.
+func (s *Spool) write(f **File, p *piece) error {
+	opens := p.open != nil
+	if opens {
+		next, err := s.turn(*f, p.open)
+		if *f = next; err != nil {
+			return err
+		}
+	} else if err := (*f).Write(p.record); err != nil {
+		return err
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.size -= p.size()
+	if opens {
+		s.full, s.turning = false, false
+	} else {
+		s.full = (*f).Due(p.at)
+	}
+	*p = piece{}
+	return nil
+}
+
+func (*Spool) turn(f *File, open func() (*File, error)) (*File, error) {
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	return open()
+}

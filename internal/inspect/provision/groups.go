@@ -1,0 +1,203 @@
+package provision
+
+import (
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/inspect/provision/packing"
+)
+
+// band is the pending pods of a pod group that have to be in one domain: one rack, for instance.
+type band struct {
+	group *groups.Group
+	key   string
+	fixed string // the domain of those that have a node
+	pods  []int  // positions in demand.order
+}
+
+// bands lists the groups with a topology constraint.
+func (d *demand) bands() (list []*band) {
+	of := map[*groups.Group]*band{}
+	for i, p := range d.order {
+		g := d.world.GroupOf(p)
+		if g == nil || g.TopologyKey() == "" {
+			continue
+		}
+		if of[g] == nil {
+			of[g] = &band{group: g, key: g.TopologyKey()}
+			list = append(list, of[g])
+		}
+		of[g].pods = append(of[g].pods, i)
+	}
+	if len(list) == 0 {
+		return nil
+	}
+
+	for _, n := range d.world.Cluster().Nodes {
+		if n == nil {
+			continue
+		}
+		for _, p := range n.Pods {
+			if b := of[d.world.GroupOf(p)]; b != nil && !p.Terminating {
+				b.fixed = n.Get(b.key)
+			}
+		}
+	}
+	return list
+}
+
+// confine leaves to the pods of each group the kinds of nodes of one domain: of those that take all
+// of them, the one where that costs least. Room that nodes of the domain have is used first.
+func (d *demand) confine(taken [][]int) {
+	spent := make([]int, len(d.offers)) // by offer: what groups before need of those of which there are few
+	for _, b := range d.bands() {
+		var best *housing
+		for _, domain := range d.domainsOf(b, taken) {
+			if h := d.house(b, domain, taken, spent); h != nil && (best == nil || h.cost < best.cost-tiny) {
+				best = h
+			}
+		}
+
+		if best == nil {
+			why := fmt.Sprintf("no domain of %s takes all %d pods of PodGroup %q, whatever is bought", b.key, len(b.pods), b.group.Name.Name)
+			for _, i := range b.pods {
+				if len(taken[i]) > 0 {
+					d.helpless = append(d.helpless, Waiting{d.order[i].Namespace(), d.order[i].Name, why})
+				}
+				taken[i] = nil
+			}
+			continue
+		}
+		for at, i := range b.pods {
+			taken[i] = best.kinds[at]
+			if node := best.nodes[at]; node != nil {
+				d.kept[d.order[i].UID] = node.Object()
+			}
+		}
+		for _, bin := range best.bins {
+			spent[bin.Bin]++
+		}
+	}
+}
+
+// tiny is a difference between prices that is none.
+const tiny = 1e-9
+
+// domainsOf lists the domains in which the pods of a group may be, sorted: of nodes that can be
+// bought, and of those that there are.
+func (d *demand) domainsOf(b *band, taken [][]int) (list []string) {
+	if b.fixed != "" {
+		return []string{b.fixed}
+	}
+	for _, i := range b.pods {
+		for _, k := range taken[i] {
+			if domain := d.kinds[k].labels[b.key]; domain != "" {
+				list = append(list, domain)
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// housing is where the pods of a group would be in a domain.
+type housing struct {
+	kinds [][]int         // by pod of the band: the kinds for those that need a new node
+	nodes []*cluster.Node // by pod: the node that has room
+	bins  []packing.Bought
+	cost  float64
+}
+
+// house finds room for all pods of a group in a domain, or returns nil.
+func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *housing {
+	h := &housing{kinds: make([][]int, len(b.pods)), nodes: make([]*cluster.Node, len(b.pods))}
+	rooms := d.roomsIn(b.key, domain)
+	rejected := map[*cluster.PodClass][]string{}
+	var items []*item
+	for at, i := range b.pods {
+		p := d.order[i]
+		size := d.sizeOf(p)
+		if h.nodes[at] = d.roomFor(p, size, rooms, rejected); h.nodes[at] != nil {
+			continue
+		}
+		for _, k := range d.heaviest(taken[i]) {
+			if d.kinds[k].labels[b.key] == domain {
+				h.kinds[at] = append(h.kinds[at], k)
+			}
+		}
+		if len(h.kinds[at]) == 0 {
+			return nil
+		}
+		items = append(items, &item{pods: []*cluster.Pod{p}, size: size, kinds: h.kinds[at], apart: apartOf(p.Class)})
+	}
+	if len(items) == 0 {
+		return h
+	}
+
+	problem := d.numbers(merged(items))
+	d.limit(problem, spent)
+	solution := packing.Solve(problem, packing.Options{Rounds: 24})
+	if slices.Max(solution.Left) > 0 {
+		return nil
+	}
+	h.bins, h.cost = solution.Bins, solution.Cost
+	return h
+}
+
+// room is what a node has left.
+type room struct {
+	node *cluster.Node
+	free []int64
+}
+
+// roomsIn lists the nodes of a domain, but for those that are there for a trial.
+func (d *demand) roomsIn(key, domain string) (list []*room) {
+	for _, n := range d.world.Cluster().Nodes {
+		if n == nil || isTrial(n.Name) || n.Get(key) != domain {
+			continue
+		}
+		r := &room{node: n, free: make([]int64, len(d.names))}
+		for i, name := range d.names {
+			r.free[i] = n.Size.Of(name) - n.Requested.Of(name)
+			if name == v1.ResourcePods {
+				r.free[i] = n.Size.Of(name) - int64(len(n.Pods))
+			}
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// roomFor takes the room of a pod from the first node that has it, and where no plugin rejects the
+// pod; nil if there is none.
+func (d *demand) roomFor(p *cluster.Pod, size []int64, rooms []*room, rejected map[*cluster.PodClass][]string) *cluster.Node {
+	profile := d.world.Profile(p.Class.Spec.SchedulerName)
+	if len(rooms) == 0 || profile == nil || len(apartOf(p.Class)) > 0 {
+		return nil
+	}
+
+	why := rejected[p.Class]
+	if why == nil {
+		nodes := make([]*cluster.Node, len(rooms))
+		for i, r := range rooms {
+			nodes[i] = r.node
+		}
+		why = decide.NewPlain(d.world.Cluster(), profile).Rejections(p, nodes)
+		rejected[p.Class] = why
+	}
+
+	for i, r := range rooms {
+		if why[i] == "" && holds(r.free, size) {
+			for k := range size {
+				r.free[k] -= size[k]
+			}
+			return r.node
+		}
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package provision
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Spot is cheaper for all pods; nevertheless no plan has more of it than its share, whatever there
+// is already and however pods are spread, and all pods run.
+func TestSpotKeepsToItsShare(t *testing.T) {
+	mostly := 0
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		share := float64(r.IntN(11)) / 10
+		var objects []metav1.Object
+		for i := range r.IntN(6) {
+			objects = append(objects, node(fmt.Sprint("old-", i), int64(2+r.IntN(8)), i%2 == 0 && share > 0.5))
+		}
+		for i := range 10 + r.IntN(80) {
+			pod := podOf(fmt.Sprint("pod-", i), int64(100+100*r.IntN(30)))
+			if r.IntN(3) == 0 {
+				pod.Labels = map[string]string{"app": "web"}
+				pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{
+					MaxSkew: 2, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.DoNotSchedule,
+					LabelSelector: &metav1.LabelSelector{MatchLabels: pod.Labels},
+				}}
+			}
+			objects = append(objects, pod)
+		}
+
+		c := &Catalog{}
+		for _, cpu := range []int64{4, 8, 16} {
+			for _, spot := range []bool{true, false} {
+				price := 0.05 * float64(cpu)
+				if spot {
+					price *= 0.3
+				}
+				n := node("", cpu, spot)
+				c.Offers = append(c.Offers, Offer{Pool: "p", Type: fmt.Sprint(cpu), CapacityType: n.Labels[capacityTypeLabel], Price: price, Node: n, pool: -1})
+			}
+		}
+		slices.SortStableFunc(c.Offers, func(a, b Offer) int { return int(1e6 * (a.Price - b.Price)) })
+
+		w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{Seed: seed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := shareOfSpot(w)
+		p, err := Make(w, c, Options{Spot: &share})
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		checkPlan(t, w, p)
+		after := shareOfSpot(w)
+		if len(p.Pending) > 0 || after > max(share, before)+1e-9 {
+			t.Errorf("seed %d: spot has %.1f %%, of %.0f %% at most and %.1f %% before; %d pods are pending",
+				seed, 100*after, 100*share, 100*before, len(p.Pending))
+		}
+		if after > share-0.15 {
+			mostly++
+		}
+	}
+	if mostly < 32 { // what is allowed is used
+		t.Errorf("spot is near its share in %d of 40 worlds only", mostly)
+	}
+}
+
+func node(name string, cpu int64, spot bool) *v1.Node {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{capacityTypeLabel: "on-demand"}}}
+	if spot {
+		n.Labels[capacityTypeLabel] = "spot"
+	}
+	n.Status.Allocatable = v1.ResourceList{
+		v1.ResourceCPU:    *resource.NewQuantity(cpu, resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(cpu<<32, resource.BinarySI),
+		v1.ResourcePods:   *resource.NewQuantity(110, resource.DecimalSI),
+	}
+	return n
+}
+
+func podOf(name string, milli int64) *v1.Pod {
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	pod.Spec.Containers = []v1.Container{{Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+		v1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI),
+	}}}}
+	return pod
+}

@@ -1,0 +1,68 @@
+package loop
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestWatchesWaitForRoom: while the owner is held up, what watches show is bounded in bytes, and
+// answers go in. When it goes on, or the loop ends, no watch waits any more.
+func TestWatchesWaitForRoom(t *testing.T) {
+	const large, all = 1_500_000, 1000
+	for _, goesOn := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			taken, held, hold := 0, true, make(chan struct{})
+			l := New[string, string]("held")
+			l.Wake = func(now time.Time) time.Time { return now.Add(time.Hour) }
+			l.Step = func(_ time.Time, event string) []string {
+				if held {
+					<-hold
+				}
+				if event != "" { // not a tick
+					taken++
+				}
+				return nil
+			}
+
+			shown := 0
+			watch := func(context.Context) {
+				for range all / 2 {
+					l.Show("object", large)
+					shown++
+				}
+			}
+			var other int
+			second := func(context.Context) {
+				for range all / 2 {
+					l.Show("object", large)
+					other++
+				}
+			}
+			ctx, end := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				l.Run(ctx, watch, second)
+			}()
+			synctest.Wait()
+
+			if n := shown + other; n*large < mostBytes || n*large > mostBytes+2*large {
+				t.Errorf("%d objects of %d bytes wait", n, large)
+			}
+			l.See("answer")
+			if !goesOn {
+				end()
+			}
+			held = false
+			close(hold)
+			synctest.Wait()
+			if goesOn && taken != all+1 {
+				t.Errorf("%d of %d events were taken in", taken, all+1)
+			}
+			end()
+			<-done
+		})
+	}
+}

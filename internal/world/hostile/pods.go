@@ -1,0 +1,58 @@
+package hostile
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// LongPods returns pods of 10,000 containers, which is about what an object has room for: with
+// requests and limits alone; with an image of its own each; with a resource of its own each; with
+// more resources of their own in a few; with a host port each; and as sidecars. What is unique of
+// their texts begins with the prefix.
+func LongPods(prefix string) (pods []*v1.Pod) {
+	const containers, many, each = 10_000, 10, 1500
+	one, always := resource.MustParse("1"), v1.ContainerRestartPolicyAlways
+	own := func(n int) v1.ResourceName { return v1.ResourceName(fmt.Sprint("e.io/", prefix, n)) }
+
+	for i, fill := range []func(c *v1.Container, n int){
+		func(c *v1.Container, _ int) { c.Resources.Limits = c.Resources.Requests },
+		func(c *v1.Container, n int) { c.Image = fmt.Sprint(prefix, n) },
+		func(c *v1.Container, n int) {
+			c.Resources.Requests = v1.ResourceList{own(n): one}
+			c.Resources.Limits = c.Resources.Requests
+		},
+		func(c *v1.Container, n int) {
+			c.Resources.Requests = v1.ResourceList{}
+			for k := range each {
+				if n < many {
+					c.Resources.Requests[own(n*each+k)] = one
+				}
+			}
+			c.Resources.Limits = c.Resources.Requests
+		},
+		func(c *v1.Container, n int) {
+			c.Ports = []v1.ContainerPort{{ContainerPort: int32(1 + n), HostPort: int32(1 + n)}}
+		},
+		func(c *v1.Container, n int) {
+			if n > 0 {
+				c.RestartPolicy = &always
+			}
+		},
+	} {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: fmt.Sprint("long-", i)}}
+		list := make([]v1.Container, containers)
+		for n := range list {
+			requests := v1.ResourceList{v1.ResourceCPU: resource.Quantity{}, v1.ResourceMemory: one}
+			list[n] = v1.Container{Name: fmt.Sprint("c", n), Image: "i", Resources: v1.ResourceRequirements{Requests: requests}}
+			fill(&list[n], n)
+		}
+		if pod.Spec.Containers = list; list[1].RestartPolicy != nil {
+			pod.Spec.Containers, pod.Spec.InitContainers = list[:1], list[1:]
+		}
+		pods = append(pods, pod)
+	}
+	return pods
+}

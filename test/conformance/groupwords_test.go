@@ -1,0 +1,172 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/features"
+
+	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestMembersSayWhatUpstreamSays: where neither scheduler places a gang of pods that are alike, a
+// member that fits has the same message from both: the gang's words, with what preemption says.
+func TestMembersSayWhatUpstreamSays(t *testing.T) {
+	for _, topology := range []bool{false, true} {
+		t.Run(fmt.Sprintf("topology=%t", topology), func(t *testing.T) {
+			featuregatetesting.SetFeatureGatesDuringTest(t, utilfeature.DefaultFeatureGate, featuregatetesting.FeatureOverrides{
+				features.GenericWorkload: true, features.TopologyAwareWorkloadScheduling: topology,
+			})
+			compared := map[string]int{}
+			for i := range uint64(*gangClusters) * 3 {
+				w := generateGang(*first+i, true)
+				w.setWordy(rand.New(rand.NewPCG(*first+i, 23)))
+				theirs, err := w.wordsOfUpstream(t.Context())
+				if err != nil {
+					t.Fatalf("seed %d: %v", *first+i, err)
+				}
+				ours, err := w.wordsOfBerth(topology)
+				if err != nil {
+					t.Fatalf("seed %d: %v", *first+i, err)
+				}
+				for name, said := range ours {
+					want := withoutCounts(theirs[name])
+					if !saidOfGroup(said) || !saidOfGroup(want) || !strings.Contains(want, "pod group preemption") {
+						continue // no node fits it, or kube-scheduler did not look at it in its first domain
+					}
+					compared[kindOfWords(said)]++
+					if got := withoutCounts(said); got != want && withoutFirst(got) != withoutFirst(want) {
+						t.Errorf("seed %d: %s:\nupstream %s\nBerth    %s", *first+i, name, want, got)
+					}
+				}
+			}
+			for _, kind := range slices.Sorted(maps.Keys(compared)) {
+				t.Logf("%4d %s", compared[kind], kind)
+			}
+			if *gangClusters >= 40 && len(compared) < 4 {
+				t.Error("too few kinds of words")
+			}
+		})
+	}
+}
+
+// setWordy has the gang find pods in its way that matter less, or not, and sometimes forbids it to
+// preempt.
+func (w *gangWorld) setWordy(rng *rand.Rand) {
+	w.setPriorities(rng)
+	for _, p := range w.gang {
+		p.Spec.Priority = new(int32(100))
+	}
+	if rng.IntN(4) == 0 {
+		for _, p := range w.gang {
+			p.Spec.PreemptionPolicy = new(v1.PreemptNever)
+		}
+	}
+	if rng.IntN(3) == 0 {
+		for _, p := range w.placed {
+			p.Spec.Priority = new(int32(200))
+		}
+	}
+}
+
+// saidOfGroup tells whether the message is about the group rather than about nodes for the pod.
+func saidOfGroup(message string) bool {
+	return strings.HasPrefix(message, "pod group is") || strings.HasPrefix(message, "minCount") || strings.HasPrefix(message, "no feasible")
+}
+
+var number = regexp.MustCompile(`\d+`)
+
+// kindOfWords is the message without its numbers.
+func kindOfWords(message string) string { return number.ReplaceAllString(message, "N") }
+
+var counts = regexp.MustCompile(`(pod group preemption: .*minCount \(\d+\) cannot be satisfied): \d+ scheduled, \d+ remaining`)
+
+var howMany = regexp.MustCompile(`preempting \d+ victims`)
+
+// withoutCounts is a message without what Berth does not know, how many members fit where all pods
+// that may leave have left, and without the number of victims, which may be smaller.
+func withoutCounts(message string) string {
+	return howMany.ReplaceAllString(counts.ReplaceAllString(message, "$1"), "preempting N victims")
+}
+
+var firstOfMany = regexp.MustCompile(`(0/(?:[2-9]|\d\d+) placements .*first placement status: minCount \(\d+\) cannot be satisfied): \d+ scheduled, \d+ remaining`)
+
+// withoutFirst is the message without how many members fit in the first of several domains: which
+// one is first is up to chance in kube-scheduler, and the closest one in Berth.
+func withoutFirst(message string) string { return firstOfMany.ReplaceAllString(message, "$1") }
+
+// wordsOfUpstream are the messages of pods for which the scheduler of Kubernetes finds no node, by
+// name.
+func (w *gangWorld) wordsOfUpstream(ctx context.Context) (map[string]string, error) {
+	ctx, stop := context.WithTimeout(klog.NewContext(ctx, klog.Logger{}), time.Minute)
+	defer stop()
+	client := w.newClient()
+	if c, err := decideByUpstream(ctx, client); err != nil || c.Status == metav1.ConditionTrue {
+		return nil, err
+	}
+	for {
+		said := map[string]string{}
+		settled := true
+		for _, p := range w.gang {
+			is, err := client.CoreV1().Pods("default").Get(ctx, p.Name, metav1.GetOptions{})
+			if err != nil {
+				return nil, err
+			}
+			at := slices.IndexFunc(is.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodScheduled })
+			if at >= 0 {
+				said[p.Name] = is.Status.Conditions[at].Message
+			}
+			settled = settled && at >= 0
+		}
+		if settled {
+			return said, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("not all pods got a condition: %v", said)
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// wordsOfBerth are the messages of pods for which Berth's core finds no node, by name.
+func (w *gangWorld) wordsOfBerth(topology bool) (map[string]string, error) {
+	core, err := cycle.New(cycle.Options{
+		Profiles: []cycle.Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: topology},
+	})
+	if err != nil {
+		return nil, err
+	}
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	core.Step(now, cycle.Follows{})
+	core.Step(now, cycle.Led{})
+	for _, n := range w.nodes {
+		core.Step(now, cycle.Seen{Kind: cycle.Nodes, Object: n})
+	}
+	core.Step(now, cycle.Seen{Kind: cycle.PodGroups, Object: w.group})
+	for _, p := range slices.Concat(w.placed, w.gang) {
+		core.Step(now, cycle.Seen{Kind: cycle.Pods, Object: p})
+	}
+
+	said := map[string]string{}
+	for _, action := range core.Step(now, cycle.Tick{}) {
+		if write, ok := action.(cycle.WriteStatus); ok && write.Condition != nil {
+			said[write.Pod.Name] = write.Condition.Message
+		}
+	}
+	return said, nil
+}

@@ -1,0 +1,89 @@
+package e2eeviction
+
+import (
+	"flag"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+var (
+	failing     = flag.Int("failing", 10, "how many DELETEs of each pod fail in a row, in TestDeletesThatFailInARow")
+	failingPods = flag.Int("failing-pods", 100, "of how many pods at once")
+)
+
+// TestDeletesThatFailInARow: after so many DELETEs that failed, of many pods at once, each pod is
+// evicted by the next one, within six seconds, and once the pause is the longest in no second more
+// than a third of the pods are tried. Thirty in a row take two minutes:
+//
+//	go test ./e2e_eviction -run TestDeletesThatFailInARow -failing 30 -failing-pods 1000 -v
+func TestDeletesThatFailInARow(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	network, kubeconfig := newProxy(t, c.config)
+	s := &stage{cluster: c, diary: newDiary(t, c.client)}
+
+	var mu sync.Mutex
+	deletes := map[string][]time.Time{} // by path
+	network.note = func(r *http.Request) {
+		if r.Method == http.MethodDelete {
+			mu.Lock()
+			defer mu.Unlock()
+			deletes[r.URL.Path] = append(deletes[r.URL.Path], time.Now())
+		}
+	}
+	startController(t, kubeconfig, alone, "--controllers=taint-eviction-controller")
+	s.evicts(30 * time.Second)
+	c.must(c.createNode("n", "z"))
+	var pods []*v1.Pod
+	for i := range *failingPods {
+		name := fmt.Sprintf("p%d", i)
+		network.add(fault{method: http.MethodDelete, path: podPath(name), times: *failing, status: http.StatusInternalServerError})
+		pods = append(pods, s.again(name, "n"))
+	}
+
+	const (
+		longest = 5 * time.Second // pause
+		ramp    = 8               // DELETEs until which pauses are shorter
+	)
+	began := s.taint("n", "a")
+	end := began.Add(time.Duration(*failing) * longest)
+	for _, pod := range pods {
+		if !s.leavesBy(pod.UID, end.Add(s.punctual())) {
+			t.Fatalf("%s has not left after %d DELETEs that failed", pod.Name, *failing)
+		}
+	}
+
+	mu.Lock()
+	defer mu.Unlock()
+	seconds, worst := map[int]int{}, time.Duration(0)
+	for _, pod := range pods {
+		asked := deletes[podPath(pod.Name)]
+		if len(asked) != *failing+1 {
+			t.Errorf("%s: %d DELETEs, %d of which failed", pod.Name, len(asked), *failing)
+			continue
+		}
+		for _, at := range asked[min(ramp, len(asked)):] {
+			seconds[int(at.Sub(began)/time.Second)]++
+		}
+		left, _ := s.when(pod.UID)
+		worst = max(worst, left.Sub(asked[*failing-1]))
+	}
+	if worst > longest+time.Second+s.punctual() {
+		t.Errorf("a pod left %v after the last DELETE that failed", worst)
+	}
+	most := 0
+	for _, n := range seconds {
+		most = max(most, n)
+	}
+	if most > len(pods)/3+len(pods)/10+1 { // what a slow machine puts off comes together
+		t.Errorf("%d DELETEs within a second", most)
+	}
+
+	t.Logf("of %d pods with %d failed DELETEs each, all left within %v of the last of them; then %d DELETEs a second at most",
+		len(pods), *failing, worst.Round(time.Millisecond), most)
+}
