@@ -106,8 +106,6 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/eviction.md", "cd test && go test ./e2e_eviction", longer},
 	{"docs/plugins.md", "cd test && go test ./outside", longer},
 	{"docs/what-if.md", "cd test && go test ./e2e_explain", longer},
-	{"docs/node-health.md", "go test ./internal/controller/nodehealth", "writes a picture of this tree; the test is part of make test"},
-	{"docs/node-health.md", "cd test && go run ./cmd/partition", "writes a picture of this tree"},
 	{"docs/maintainers.md", "cd test && go test ./versions", "whole API servers are compiled"},
 	{"docs/upstream-specs.md", "make specs", "an hour"},
 	{"docs/upstream-specs.md", "berth up --feature-gates", "a cluster in the foreground"},
