@@ -192,8 +192,8 @@ func (a *Attempt) IsInClosest(n *cluster.Node) bool {
 	return has && domain == a.domains.closest
 }
 
-// ListRejectorsAlone lists the plugins that keep members off nodes while none of them counts on one.
-// It ends at the bound, and says nothing of members that are confined to a domain.
+// ListRejectorsAlone lists the plugins that keep members off nodes while none of them counts on
+// one. It ends at the bound, and says nothing of members that are confined to a domain.
 func (a *Attempt) ListRejectorsAlone() (names []string) {
 	looked := map[*cluster.PodClass]bool{}
 	for _, m := range a.Members {
