@@ -156,7 +156,8 @@ func (a *groupAttempt) why(m *member) *why {
 }
 
 // noteRejectors notes what has rejected members that differ: where one of them fits now, another
-// one may find its place free, so what helps any of them may help all.
+// one may find its place free, so what helps any of them may help all. That includes what
+// keeps a member off nodes while no other one is on any: the others hide it.
 func (a *groupAttempt) noteRejectors() {
 	if !a.attempt.OrderMatters() {
 		return
@@ -166,6 +167,8 @@ func (a *groupAttempt) noteRejectors() {
 			a.rejectors = gang.WithNames(a.rejectors, m.asked.RejectedBy())
 		}
 	}
+
+	a.rejectors = gang.WithNames(a.rejectors, a.attempt.ListRejectorsAlone())
 }
 
 // failAll returns all members to the queue after an error, even if it is that of one member.

@@ -192,5 +192,21 @@ func (a *Attempt) IsInClosest(n *cluster.Node) bool {
 	return has && domain == a.domains.closest
 }
 
+// ListRejectorsAlone lists the plugins that keep members off nodes while none of them counts on
+// one. It ends at the bound, and says nothing of members that are confined to a domain.
+func (a *Attempt) ListRejectorsAlone() (names []string) {
+	looked := map[*cluster.PodClass]bool{}
+	for _, m := range a.Members {
+		switch {
+		case a.InDomains(), a.bound.shortened, a.bound.isOver():
+			return names
+		case !looked[m.Asked.Class]:
+			looked[m.Asked.Class] = true
+			names = WithNames(names, a.Decider.Diagnose(m.Asked).Plugins)
+		}
+	}
+	return names
+}
+
 // OrderMatters tells whether members differ, so that what helps any of them may help all.
 func (a *Attempt) OrderMatters() bool { return a.orderMatters() }
