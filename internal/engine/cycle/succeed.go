@@ -8,12 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
 // Resumed gives a new core that has been shown the objects what its predecessor knew besides them:
-// how pods wait, for which of them room is kept, since when groups wait, and which victims no
-// budget counts yet. It comes before the first Tick.
+// how pods wait, for which of them room is kept, since when groups wait, which victims no budget
+// counts yet, and what plugins have learnt. It comes before the first Tick.
 type Resumed struct {
 	Pods     []queue.Saved
 	Rooms    map[types.UID]string    `json:",omitempty"` // nominated nodes of pods that wait
@@ -22,6 +23,8 @@ type Resumed struct {
 	Reserved *Reservation            `json:",omitempty"`
 	Rests    time.Time               `json:",omitzero"` // no reservation begins before
 	Room     time.Time               `json:",omitzero"` // until when the room of [Rooms] is kept
+	// Learnt is what plugins have learnt of the pods that came, by scheduler name.
+	Learnt map[string]*plugins.Learnt `json:",omitempty"`
 }
 
 // Used is a disruption budget and the victims that it does not count yet: their names by UID, and
@@ -64,6 +67,14 @@ func (c *Core) Save() Resumed {
 			r.Waits[g.Object.UID] = g.Since
 		}
 	}
+	for name, p := range c.profiles.byName {
+		if learnt := p.Profile.Profile.Learnt(); learnt != nil {
+			if r.Learnt == nil {
+				r.Learnt = map[string]*plugins.Learnt{}
+			}
+			r.Learnt[name] = learnt
+		}
+	}
 	for i := range r.Pods {
 		if p := c.cluster.Nominated(r.Pods[i].UID); p != nil {
 			r.Rooms[p.UID] = p.Nominated
@@ -87,6 +98,11 @@ func (c *Core) Save() Resumed {
 // resume takes in what the core before this one knew.
 func (c *Core) resume(r Resumed) {
 	c.rooms.resume(r.Room)
+	for name, learnt := range r.Learnt {
+		if p := c.profiles.byName[name]; p != nil {
+			p.Profile.Profile.Relearn(learnt)
+		}
+	}
 	for i := range r.Pods {
 		item := c.queue.Get(r.Pods[i].UID)
 		if item == nil {

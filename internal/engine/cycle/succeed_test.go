@@ -2,6 +2,8 @@ package cycle_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/engine/config"
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
@@ -126,6 +129,69 @@ func TestAnotherCoreKeepsTheRoomOfASuccessor(t *testing.T) {
 		}
 		if other.Step(begin.Add(leaves), Tick{}); keeps(other) {
 			t.Errorf("the next core keeps the room for longer than %s", leaves)
+		}
+	}
+}
+
+// TestAnotherCoreKeepsWhatWasLearnt: the pods that came say what comes, also when most of them have
+// gone, and through the journal's JSON. A profile that looks at other devices begins anew.
+func TestAnotherCoreKeepsWhatWasLearnt(t *testing.T) {
+	const configuration = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- plugins: {multiPoint: {enabled: [{name: Fragmentation}]}}
+  pluginConfig: [{name: Fragmentation, args: {resource: example.com/gpu, unit: %d}}]
+`
+	start := func(unit int) *Core {
+		parsed, err := config.Parse("profile", fmt.Appendf(nil, configuration, unit), config.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core, err := New(Options{Profiles: []Profile{{Profile: parsed.Profiles[0]}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		node := aNode("a", "100")
+		node.Status.Allocatable["example.com/gpu"] = resource.MustParse("8000")
+		for _, e := range []Event{Follows{}, Seen{Nodes, node}, Led{}, Tick{}} {
+			core.Step(begin, e)
+		}
+		return core
+	}
+
+	one := start(1000)
+	for i := range 40 {
+		pod := aPod(fmt.Sprint("p", i), "1")
+		pod.Spec.Containers[0].Resources.Requests["example.com/gpu"] = resource.MustParse([]string{"470", "810"}[i%2])
+		one.Step(begin, Seen{Pods, pod})
+		for _, action := range one.Step(begin, Tick{}) {
+			if bind, ok := action.(Bind); ok {
+				one.Step(begin, Answered{Ticket: bind.Ticket})
+			}
+		}
+		one.Step(begin, Gone{Pods, pod})
+	}
+	if !one.Calm() {
+		t.Fatalf("under way: %+v", one.Books())
+	}
+	written, err := json.Marshal(one.Save())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for unit, want := range map[int]bool{1000: true, 2000: false} {
+		var saved Resumed
+		if err := json.Unmarshal(written, &saved); err != nil {
+			t.Fatal(err)
+		}
+		other := start(unit)
+		other.Step(begin, saved)
+		kept := other.Save().Learnt[v1.DefaultSchedulerName]
+		if (kept != nil) != want || want && !reflect.DeepEqual(kept, saved.Learnt[v1.DefaultSchedulerName]) {
+			t.Errorf("with %d a device it has learnt %+v; the first one had %+v", unit, kept, saved.Learnt)
+		}
+		if want && (len(kept.Shapes) != 2 || kept.Seen != 40) {
+			t.Errorf("%d pods of %d kinds came, want 40 of 2: %+v", kept.Seen, len(kept.Shapes), kept)
 		}
 	}
 }

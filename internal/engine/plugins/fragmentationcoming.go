@@ -36,6 +36,9 @@ type coming struct {
 	fading int64 // the same for when all weights fade; see fade
 	every  int64 // pods from one time to the next
 
+	// relearnt: what an earlier plugin had learnt was taken in; see Profile.Relearn.
+	relearnt bool
+
 	numbers uint64  // of versions
 	current *future // nil: to be made
 }
@@ -194,7 +197,7 @@ func (c *coming) currentFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	if c.current != nil {
 		return c.current
 	}
-	if c.numbers == 0 && !c.given {
+	if c.numbers == 0 && !c.given && !c.relearnt {
 		c.readCluster(f, in)
 	}
 	c.numbers++
