@@ -1,7 +1,6 @@
 package records
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -162,7 +161,9 @@ func (s *Spool) run(f *File) {
 	defer flush.Stop()
 	err := s.writeAll(&f, flush.C)
 	if f != nil {
-		err = errors.Join(err, f.Close())
+		if closed := f.Close(); err == nil {
+			err = closed
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
