@@ -8,6 +8,8 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -38,6 +40,7 @@ func TestComponentsAreNotAdministrators(t *testing.T) {
 		"ui":         {lease("update", "kube-node-lease", "node-1"), lease("create", "default", "")},
 	}
 	never := []authorizationv1.ResourceAttributes{
+		{Verb: "update", Group: "lifecycle.k8s.io", Resource: "evictions", Subresource: "status"}, // behind a gate
 		{Verb: "get", Resource: "secrets"}, {Verb: "create", Resource: "pods"}, {Verb: "create", Resource: "pods", Subresource: "exec"},
 		{Verb: "create", Resource: "serviceaccounts", Subresource: "token"}, {Verb: "*", Resource: "*", Group: "*"},
 		{Verb: "update", Resource: "clusterroles", Group: "rbac.authorization.k8s.io"}, {Verb: "impersonate", Resource: "users"},
@@ -68,5 +71,27 @@ func TestComponentsAreNotAdministrators(t *testing.T) {
 		for _, deed := range slices.Concat(never, others[name]) {
 			ask(deed, false)
 		}
+	}
+}
+
+// TestTheControllerMayAnswerEvictionRequests: with the gate and the API they are served, and the
+// controller's kubeconfig lets it answer them.
+func TestTheControllerMayAnswerEvictionRequests(t *testing.T) {
+	dir := t.TempDir()
+	controlplane.Start(t, func(o *controlplane.Options) {
+		o.DataDir, o.FeatureGates = dir, map[string]bool{"EvictionRequestAPI": true}
+		o.RuntimeConfig = map[string]string{"lifecycle.k8s.io/v1alpha1": "true"}
+	})
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "controller.kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := clientFor(t, config).LifecycleV1alpha1()
+	if _, err := api.EvictionRequests("").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Error(err)
+	}
+	e := &lifecyclev1alpha1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "none"}}
+	if _, err := api.Evictions("default").UpdateStatus(t.Context(), e, metav1.UpdateOptions{}); apierrors.IsForbidden(err) || err == nil {
+		t.Errorf("of an Eviction that is not there: %v", err)
 	}
 }

@@ -8,9 +8,7 @@ import (
 	"time"
 
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 const (
@@ -38,11 +36,10 @@ type Core struct {
 	actions []Action
 
 	targets     map[targetKey]*target
-	ofRequest   map[types.NamespacedName]targetKey
-	ofEviction  map[types.NamespacedName]targetKey
-	round       [kinds]int // of each kind's lists
-	listed      [kinds]bool
-	listing     [kinds]bool
+	requests    table[*lifecyclev1alpha1.EvictionRequest]
+	evictions   table[*lifecyclev1alpha1.Eviction]
+	pods        int         // lists of pods that have begun
+	seen        [kinds]bool // a list of the kind has been seen
 	tickets     Ticket
 	flights     map[Ticket]*target
 	writtenKind map[Ticket]Action
@@ -58,10 +55,10 @@ func New(options Options) *Core {
 	if options.InFlight == 0 {
 		options.InFlight = DefaultInFlight
 	}
-	return &Core{
-		options: options, targets: map[targetKey]*target{}, ofRequest: map[types.NamespacedName]targetKey{},
-		ofEviction: map[types.NamespacedName]targetKey{}, flights: map[Ticket]*target{}, writtenKind: map[Ticket]Action{},
-	}
+	c := &Core{options: options, targets: map[targetKey]*target{}, flights: map[Ticket]*target{}, writtenKind: map[Ticket]Action{}}
+	c.requests = newTable(func(t *target) held[*lifecyclev1alpha1.EvictionRequest] { return t.requests }, c.look)
+	c.evictions = newTable(func(t *target) held[*lifecyclev1alpha1.Eviction] { return t.evictions }, c.look)
+	return c
 }
 
 // Step applies an event and returns the actions that follow from it and from the time.
@@ -69,23 +66,27 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	c.now, c.actions = now, nil
 	switch e := event.(type) {
 	case Listing:
-		c.round[e.Kind]++
-		c.listing[e.Kind] = true
+		switch e.Kind {
+		case Requests:
+			c.requests.begin()
+		case Evictions:
+			c.evictions.begin()
+		case Pods:
+			c.pods++
+		}
 	case Listed:
-		c.sweep(e.Kind)
-		c.listing[e.Kind] = false
-		c.listed[e.Kind] = true
+		c.listed(e.Kind)
 	case RequestSeen:
 		c.seeRequest(e.Request)
 	case RequestGone:
-		c.requestGone(e.Request)
+		c.requests.gone(e.Request)
 	case EvictionSeen:
 		c.seeEviction(e.Eviction)
 	case EvictionGone:
-		c.evictionGone(e.Eviction)
+		c.evictions.gone(e.Eviction)
 	case PodSeen:
 		if t := c.targets[targetKey{e.Pod.Name, e.Pod.UID}]; t != nil {
-			t.setPod(&e.Pod, c.round[Pods])
+			t.setPod(&e.Pod, c.pods)
 			c.look(t)
 		}
 	case PodGone:
@@ -109,7 +110,7 @@ func (c *Core) Wake() (at time.Time, ok bool) {
 }
 
 // Settled reports whether all objects have been seen.
-func (c *Core) Settled() bool { return c.listed == [kinds]bool{true, true, true} }
+func (c *Core) Settled() bool { return c.seen == [kinds]bool{true, true, true} }
 
 func (c *Core) wall() time.Time {
 	if c.options.Wall == nil {
@@ -176,11 +177,11 @@ func (c *Core) answered(e Answered) {
 		return
 	case ReadPod:
 		if e.Outcome == OK || e.Outcome == NotFound {
-			t.setPod(e.Pod, c.round[Pods])
+			t.setPod(e.Pod, c.pods)
 		}
 	case Delete:
 		if e.Outcome == OK || e.Outcome == NotFound {
-			c.evictionGone(a.Eviction)
+			c.evictions.gone(a.Eviction)
 		}
 	}
 
@@ -227,112 +228,44 @@ func (c *Core) forgetRefusals(t *target) {
 	t.tries, t.notYet = 0, time.Time{}
 }
 
-// sweep drops what a list did not show.
-func (c *Core) sweep(kind Kind) {
-	for _, key := range slices.SortedFunc(maps.Keys(c.targets), compareKeys) {
-		t := c.targets[key]
-		switch kind {
-		case Requests:
-			for name, r := range t.requests {
-				if r.round != c.round[kind] {
-					c.dropRequest(name)
-				}
-			}
-		case Evictions:
-			for name, e := range t.evictions {
-				if e.round != c.round[kind] {
-					c.dropEviction(name)
-				}
-			}
-		case Pods:
-			if t.pod != nil && t.podRound != c.round[kind] {
-				t.pod = nil // it is read
-			}
-		}
-		c.look(t)
-	}
-}
-
 func (c *Core) seeRequest(r *lifecyclev1alpha1.EvictionRequest) {
-	if r.Spec.Target.Pod == nil {
-		return // no version of the API has another target
+	if of := r.Spec.Target.Pod; of != nil { // no version of the API has another target
+		c.requests.see(r, c.targetOf(r.Namespace, of.Name, of.UID))
 	}
-	of, name := r.Spec.Target.Pod, nameOf(r)
-	t := c.targetOf(targetKey{types.NamespacedName{Namespace: r.Namespace, Name: of.Name}, of.UID})
-	if before, ok := c.ofRequest[name]; ok && before != t.targetKey {
-		c.dropRequest(name)
-	}
-	if held := t.requests[name]; held == nil || c.listing[Requests] || !isOlder(r, held.EvictionRequest) {
-		t.requests[name] = &request{r, c.round[Requests]}
-	}
-	c.ofRequest[name] = t.targetKey
-	c.look(t)
-}
-
-func (c *Core) requestGone(r *lifecyclev1alpha1.EvictionRequest) {
-	t := c.targets[c.ofRequest[nameOf(r)]]
-	if t != nil && t.requests[nameOf(r)].UID == r.UID {
-		c.dropRequest(nameOf(r))
-	}
-}
-
-func (c *Core) dropRequest(name types.NamespacedName) {
-	if t := c.targets[c.ofRequest[name]]; t != nil {
-		delete(t.requests, name)
-		c.look(t)
-	}
-	delete(c.ofRequest, name)
 }
 
 func (c *Core) seeEviction(e *lifecyclev1alpha1.Eviction) {
-	if e.Spec.Target.Pod == nil {
-		return
-	}
-	of, name := e.Spec.Target.Pod, nameOf(e)
-	t := c.targetOf(targetKey{types.NamespacedName{Namespace: e.Namespace, Name: of.Name}, of.UID})
-	if before, ok := c.ofEviction[name]; ok && before != t.targetKey {
-		c.dropEviction(name)
-	}
-	if held := t.evictions[name]; held == nil || c.listing[Evictions] || !isOlder(e, held.Eviction) {
-		t.evictions[name] = &eviction{e, c.round[Evictions]}
-	}
-	c.ofEviction[name] = t.targetKey
-	c.look(t)
-}
-
-func (c *Core) evictionGone(e *lifecyclev1alpha1.Eviction) {
-	t := c.targets[c.ofEviction[nameOf(e)]]
-	if t != nil && t.evictions[nameOf(e)].UID == e.UID {
-		c.dropEviction(nameOf(e))
+	if of := e.Spec.Target.Pod; of != nil {
+		c.evictions.see(e, c.targetOf(e.Namespace, of.Name, of.UID))
 	}
 }
 
-func (c *Core) dropEviction(name types.NamespacedName) {
-	if t := c.targets[c.ofEviction[name]]; t != nil {
-		delete(t.evictions, name)
-		c.look(t)
-	}
-	delete(c.ofEviction, name)
-}
-
-func (c *Core) targetOf(key targetKey) *target {
+func (c *Core) targetOf(namespace, name string, uid types.UID) *target {
+	key := targetKey{types.NamespacedName{Namespace: namespace, Name: name}, uid}
 	t := c.targets[key]
 	if t == nil {
-		t = &target{targetKey: key, requests: map[types.NamespacedName]*request{}, evictions: map[types.NamespacedName]*eviction{}}
+		t = &target{targetKey: key, requests: held[*lifecyclev1alpha1.EvictionRequest]{}, evictions: held[*lifecyclev1alpha1.Eviction]{}}
 		c.targets[key] = t
 	}
 	return t
 }
 
-// isOlder reports whether an object is an earlier version than the one that is held: the answer to
-// a write may come before what watches showed until then.
-func isOlder(o, held metav1.Object) bool {
-	order, err := resourceversion.CompareResourceVersion(o.GetResourceVersion(), held.GetResourceVersion())
-	return err == nil && order < 0
-}
-
-func nameOf(o metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+// listed drops what a list did not show.
+func (c *Core) listed(kind Kind) {
+	c.seen[kind] = true
+	switch kind {
+	case Requests:
+		c.requests.sweep()
+	case Evictions:
+		c.evictions.sweep()
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(c.targets), compareKeys) {
+		t := c.targets[key]
+		if kind == Pods && t.pod != nil && t.podRound != c.pods {
+			t.pod = nil // it is read
+		}
+		c.look(t)
+	}
 }
 
 // backOff is first after the first failure, then twice as long each time up to last, and shortened

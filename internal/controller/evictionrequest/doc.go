@@ -8,6 +8,7 @@
 // controller that is killed goes on from the statuses of the objects.
 //
 //   - core.go has the events, the actions and the queue of what is to be looked at
+//   - table.go has the objects of a kind, each with the pod that it is about
 //   - target.go decides the next action for one pod
 //   - status.go is what the status of an Eviction is to be; request.go, that of a request
 //   - responders.go orders the responders of a pod

@@ -24,7 +24,7 @@ func (c *Core) decideRequests(t *target) {
 }
 
 // answerOf returns a request with the status that it is to have, or nil if it has that.
-func (c *Core) answerOf(t *target, r *request) *lifecyclev1alpha1.EvictionRequest {
+func (c *Core) answerOf(t *target, r *lifecyclev1alpha1.EvictionRequest) *lifecyclev1alpha1.EvictionRequest {
 	next := r.DeepCopy()
 	next.Status.ObservedGeneration = ptr.To(max(1, r.Generation))
 	reason, message := t.ending()

@@ -57,7 +57,7 @@ func (t *target) requesters(status *lifecyclev1alpha1.EvictionStatus) []lifecycl
 		intents[r.Name] = lifecyclev1alpha1.RequesterIntentWithdrawn
 	}
 	for _, r := range t.requests {
-		if name := r.Spec.Requester; r.wants() {
+		if name := r.Spec.Requester; wants(r) {
 			intents[name] = lifecyclev1alpha1.RequesterIntentEviction
 		} else if intents[name] == "" {
 			intents[name] = lifecyclev1alpha1.RequesterIntentWithdrawn

@@ -30,8 +30,8 @@ func compareKeys(a, b targetKey) int {
 // target is a pod that somebody requests to be evicted, or did.
 type target struct {
 	targetKey
-	requests  map[types.NamespacedName]*request
-	evictions map[types.NamespacedName]*eviction
+	requests  held[*lifecyclev1alpha1.EvictionRequest]
+	evictions held[*lifecyclev1alpha1.Eviction]
 
 	pod      *Pod // nil: not known, unless it is gone
 	podRound int
@@ -47,16 +47,6 @@ type target struct {
 	tries  int       // evictions in a row that were refused
 	notYet time.Time // until the next one
 	said   string    // what the last eviction came to; "": none was tried in this life
-}
-
-type request struct {
-	*lifecyclev1alpha1.EvictionRequest
-	round int // of the last list that showed it
-}
-
-type eviction struct {
-	*lifecyclev1alpha1.Eviction
-	round int
 }
 
 func (t *target) setPod(p *Pod, round int) {
@@ -91,7 +81,7 @@ func (t *target) invalid() string {
 // wanted reports whether somebody wants the pod to leave, and has not been told that it failed.
 func (t *target) wanted() bool {
 	for _, r := range t.requests {
-		if r.wants() {
+		if wants(r) {
 			return true
 		}
 	}
@@ -99,7 +89,7 @@ func (t *target) wanted() bool {
 }
 
 // wants reports whether a request wants the pod to leave. To delete it is to withdraw it.
-func (r *request) wants() bool {
+func wants(r *lifecyclev1alpha1.EvictionRequest) bool {
 	failed := meta.FindStatusCondition(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
 	told := failed != nil && failed.Status == metav1.ConditionTrue && failed.ObservedGeneration == r.Generation
 	return r.Spec.Intent == lifecyclev1alpha1.EvictionRequestIntentEviction && !told && r.DeletionTimestamp == nil
@@ -109,7 +99,7 @@ func (r *request) wants() bool {
 // who had been told that they wait for that one.
 func (t *target) renewed() bool {
 	for _, r := range t.requests {
-		if r.wants() && ptr.Deref(r.Status.ObservedGeneration, 0) != r.Generation {
+		if wants(r) && ptr.Deref(r.Status.ObservedGeneration, 0) != r.Generation {
 			return true
 		}
 	}
@@ -118,7 +108,7 @@ func (t *target) renewed() bool {
 
 // current returns the Eviction of the pod: one that goes on, else the newest.
 func (t *target) current() *lifecyclev1alpha1.Eviction {
-	list := slices.SortedFunc(maps.Values(t.evictions), func(a, b *eviction) int {
+	list := slices.SortedFunc(maps.Values(t.evictions), func(a, b *lifecyclev1alpha1.Eviction) int {
 		if final := cmp.Compare(rank(a), rank(b)); final != 0 {
 			return final
 		}
@@ -127,11 +117,11 @@ func (t *target) current() *lifecyclev1alpha1.Eviction {
 	if len(list) == 0 {
 		return nil
 	}
-	return list[0].Eviction
+	return list[0]
 }
 
-func rank(e *eviction) int {
-	if _, final := endOf(e.Eviction); final {
+func rank(e *lifecyclev1alpha1.Eviction) int {
+	if _, final := endOf(e); final {
 		return 1
 	}
 	return 0

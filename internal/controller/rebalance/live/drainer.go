@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,6 +26,8 @@ type Drainer struct {
 	scales   map[schema.GroupKind]bool
 	noRoom   func(why string)
 	events   *drainEvents
+	requests *requests
+	tell     func(execute.Action) bool // takes the actions that report something
 }
 
 // NewDrainer returns a Drainer. profiles are the scheduler's; told and done are called as the drain
@@ -78,14 +81,14 @@ type drainCore interface {
 	Wake() (at time.Time, ok bool)
 }
 
-// newDrainer returns a Drainer of a core. tell takes the actions that report something.
+// newDrainer returns a Drainer of a core.
 func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options *execute.DrainOptions,
 	events *drainEvents, core drainCore, tell func(execute.Action) bool) *Drainer {
 	d := &Drainer{Loop: loop.New[execute.Event, execute.Action]("drain"), client: client, profiles: profiles,
-		dry: options.DryRun, surge: options.Surge, events: events}
+		dry: options.DryRun, surge: options.Surge, events: events, tell: tell}
 	d.noRoom = saidOnce(d.See)
-	requests := newRequests(client, d.noRoom)
-	requests.asker = newAsker(client, drainRequester, func(why string) { d.See(execute.Unanswered{Why: why}) })
+	d.requests = newRequests(client, d.noRoom)
+	d.requests.asker = newAsker(client, drainRequester, func(why string) { d.See(execute.Unanswered{Why: why}) })
 	d.Step, d.Tick = core.Step, execute.Tick{}
 
 	d.Wake = func(now time.Time) time.Time {
@@ -113,7 +116,7 @@ func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 				return execute.RollPlanned{Plan: rebalance.PlanRoll(a.State, a.Rolling, planning)}
 			}
 		}
-		return func(ctx context.Context) execute.Event { return requests.carryOut(ctx, action) }
+		return func(ctx context.Context) execute.Event { return d.requests.carryOut(ctx, action) }
 	}
 
 	return d
@@ -143,5 +146,14 @@ func (d *Drainer) Run(ctx context.Context) error {
 		d.noRoom(why)
 	}
 	d.Loop.Run(ctx, append(feeds, d.events.log.Run)...)
+	d.tellLeft()
 	return nil
+}
+
+// tellLeft says that requests could not be withdrawn: their pods are still going to be evicted.
+func (d *Drainer) tellLeft() {
+	if err := d.requests.left.Load(); err != nil {
+		d.tell(execute.DrainTold{Result: execute.Direct, Message: fmt.Sprintf("pods that stay may still be evicted, because "+
+			"EvictionRequests could not be withdrawn: %v: kubectl delete evictionrequests -A -l berth.dev/requester=%s", *err, drainRequester)})
+	}
 }

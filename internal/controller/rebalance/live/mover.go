@@ -44,7 +44,7 @@ type Mover struct {
 	*loop.Loop[execute.Event, execute.Action]
 	options  Options
 	client   kubernetes.Interface
-	requests requests
+	requests *requests
 	events   *eventlog.Log
 	policy   *rebalance.Policy
 	scales   map[schema.GroupKind]bool

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -46,12 +47,13 @@ type requests struct {
 	process string // tells the journal's writers apart
 	// noRoom is called if the Lease that shows which room to keep cannot be written.
 	noRoom func(why string)
-	asker  *asker // nil: evictions are not asked for
-	room   string // that the journal's move was shown with, by this process or an earlier one; "": none
+	asker  *asker                // nil: evictions are not asked for
+	left   atomic.Pointer[error] // why requests were not withdrawn, the last time
+	room   string                // that the journal's move was shown with, by this process or an earlier one; "": none
 }
 
-func newRequests(client kubernetes.Interface, noRoom func(why string)) requests {
-	return requests{client: client, process: string(uuid.NewUUID()), noRoom: noRoom}
+func newRequests(client kubernetes.Interface, noRoom func(why string)) *requests {
+	return &requests{client: client, process: string(uuid.NewUUID()), noRoom: noRoom}
 }
 
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
@@ -331,6 +333,7 @@ func (r *requests) withdraw(ctx context.Context, pods map[types.UID]bool) {
 	}
 	err := r.asker.withdraw(ctx, func(_ string, of *lifecyclev1alpha1.EvictionRequestPodReference) bool { return pods[of.UID] })
 	if err != nil {
+		r.left.Store(&err)
 		klog.FromContext(ctx).Info("EvictionRequests are left", "err", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -156,7 +157,7 @@ func TestALostAnswerToTheJournalIsNoOtherProcess(t *testing.T) {
 			client := &fake.Clientset{}
 			client.AddReactor("*", "*", api.react)
 			mine, other := newRequests(client, nil), newRequests(client, nil)
-			write := func(r requests, a execute.Note) execute.Answered {
+			write := func(r *requests, a execute.Note) execute.Answered {
 				a.Journal = execute.Journal{Resting: map[string]execute.Rest{"a": {Misses: 1}}}
 				return r.carryOut(t.Context(), a).(execute.Answered)
 			}
@@ -188,7 +189,7 @@ func TestTheJournalThatThisProcessHasWrittenIsReplaced(t *testing.T) {
 	api := &journalAPI{}
 	client := &fake.Clientset{}
 	client.AddReactor("*", "*", api.react)
-	write := func(r requests, misses int) execute.Answered {
+	write := func(r *requests, misses int) execute.Answered {
 		journal := execute.Journal{Resting: map[string]execute.Rest{"a": {Misses: misses}}}
 		return r.carryOut(t.Context(), execute.Note{Journal: journal}).(execute.Answered)
 	}
@@ -315,5 +316,31 @@ func TestWhatAFailedListHasShownIsForgotten(t *testing.T) {
 	sink.Listed()
 	if want := map[string]bool{"a": true}; !maps.Equal(shown, want) {
 		t.Errorf("shown %v, want %v", shown, want)
+	}
+}
+
+// TestRequestsThatAreLeftAreToldOf: a drain that may not withdraw what it has asked for says so at
+// its end, since the pods that it has left are still going to be evicted.
+func TestRequestsThatAreLeftAreToldOf(t *testing.T) {
+	request := &lifecyclev1alpha1.EvictionRequest{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "berth-drain-1", Labels: map[string]string{"berth.dev/requester": "drain"}},
+		Spec: lifecyclev1alpha1.EvictionRequestSpec{Target: lifecyclev1alpha1.EvictionRequestTarget{
+			Pod: &lifecyclev1alpha1.EvictionRequestPodReference{Name: "web-0", UID: "1"}}},
+	}
+	for _, may := range []bool{true, false} {
+		client := fake.NewClientset(request)
+		client.Resources = []*metav1.APIResourceList{{
+			GroupVersion: lifecyclev1alpha1.SchemeGroupVersion.String(), APIResources: []metav1.APIResource{{Name: "evictionrequests"}},
+		}}
+		client.PrependReactor("delete", "evictionrequests", func(ktesting.Action) (bool, runtime.Object, error) {
+			return !may, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "evictionrequests"}, request.Name, nil)
+		})
+		var told []string
+		d := NewDrainer(client, nil, execute.DrainOptions{}, func(a execute.DrainTold) { told = append(told, a.Message) }, nil)
+		d.Do(t.Context(), execute.Withdraw{Pods: map[types.UID]bool{"1": true}})(t.Context())
+		d.tellLeft()
+		if said := len(told) == 1 && strings.Contains(told[0], "could not be withdrawn"); said == may || len(told) > 1 {
+			t.Errorf("it may withdraw: %t, and it is told: %q", may, told)
+		}
 	}
 }
