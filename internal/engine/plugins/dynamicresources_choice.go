@@ -27,17 +27,17 @@ const mostParts = 16
 func (a *attempt) chosenOffer(p *cluster.Pod, n *cluster.Node) offer {
 	o := a.offerAt(n)
 	if o.rejection == nil && o.results != nil {
-		if chosen := a.chooseDevice(p, n); chosen != nil {
+		if chosen := a.chooseDevices(p, n); chosen != nil {
 			o.results = chosen
 		}
 	}
 	return o
 }
 
-// chooseDevice lets the plugin Fragmentation choose among the devices of the node that fit, instead
-// of upstream's first fit, for a pod with one open claim for one device. nil: the first that fits
-// it is.
-func (a *attempt) chooseDevice(p *cluster.Pod, n *cluster.Node) []resourcev1.AllocationResult {
+// chooseDevices lets the plugin Fragmentation choose among the devices of the node that fit,
+// instead of upstream's first fit, for a pod with one open claim that asks for devices of one kind:
+// the best parts that suffice. nil: the first that fit it is.
+func (a *attempt) chooseDevices(p *cluster.Pod, n *cluster.Node) []resourcev1.AllocationResult {
 	x := &a.d.index
 	if a.d.chooser == nil || a.extended != nil || len(a.open) != 1 {
 		return nil
@@ -53,8 +53,16 @@ func (a *attempt) chooseDevice(p *cluster.Pod, n *cluster.Node) []resourcev1.All
 	}
 
 	order := a.d.chooser.rankParts(a.c, p, n, parts)
-	for _, i := range order[:min(len(order), mostParts)] {
-		on, err := a.newGrounds(x.onlyDevices(own, parts[i].devices), 1)
+	among := map[structured.DeviceID]int{}
+	for rank, i := range order[:min(len(order), mostParts)] {
+		if request.Count <= 1 {
+			clear(among) // the parts before have none that fits
+		}
+		for id := range parts[i].devices {
+			among[id] = rank
+		}
+
+		on, err := a.newGrounds(x.onlyDevices(own, among), len(among))
 		if err != nil {
 			return nil
 		}
@@ -81,30 +89,38 @@ func (a *attempt) localSlices(n *cluster.Node) (own []*resourcev1.ResourceSlice)
 	return own
 }
 
-// onlyRequest returns the request of a claim for one device; nil if it asks for something else.
+// onlyRequest returns the request of a claim for a number of devices of one kind; nil if it asks
+// for something else.
 func onlyRequest(claim *resourcev1.ResourceClaim) *resourcev1.ExactDeviceRequest {
 	if len(claim.Spec.Devices.Requests) != 1 {
 		return nil
 	}
 	r := claim.Spec.Devices.Requests[0].Exactly
-	if r == nil || r.AllocationMode != resourcev1.DeviceAllocationModeExactCount || r.Count > 1 || r.AdminAccess != nil && *r.AdminAccess {
+	if r == nil || r.AllocationMode != resourcev1.DeviceAllocationModeExactCount || r.AdminAccess != nil && *r.AdminAccess {
 		return nil
 	}
 	return r
 }
 
-// onlyDevices are the slices with these devices, and those that are taken: they use counters.
+// onlyDevices are the slices with these devices, in the order of their ranks, and those that are
+// taken: they use counters.
 func (x *deviceIndex) onlyDevices(
-	own []*resourcev1.ResourceSlice, devices map[structured.DeviceID]bool,
+	own []*resourcev1.ResourceSlice, ranks map[structured.DeviceID]int,
 ) (list []*resourcev1.ResourceSlice) {
 	for _, slice := range own {
 		only := *slice
 		only.Spec.Devices = nil
 		for i := range slice.Spec.Devices {
-			if id := deviceOf(slice, i); devices[id] || x.holders[id] > 0 {
+			id := deviceOf(slice, i)
+			if _, ranked := ranks[id]; ranked || x.holders[id] > 0 {
 				only.Spec.Devices = append(only.Spec.Devices, slice.Spec.Devices[i])
 			}
 		}
+
+		rankOf := func(d *resourcev1.Device) int {
+			return ranks[structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, d.Name)]
+		}
+		slices.SortStableFunc(only.Spec.Devices, func(a, b resourcev1.Device) int { return cmp.Compare(rankOf(&a), rankOf(&b)) })
 		list = append(list, &only)
 	}
 	return list

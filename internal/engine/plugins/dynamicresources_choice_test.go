@@ -2,12 +2,14 @@ package plugins
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
@@ -32,7 +34,7 @@ func choosingProfile(t *testing.T, comes ...int64) *DynamicResources {
 	return p.made["DynamicResources"].(*DynamicResources)
 }
 
-// reserveClaim has a pod with the claim get a device of the node, and returns its name.
+// reserveClaim has a pod with the claim get devices of the node, and returns their names.
 func reserveClaim(t *testing.T, c *cluster.Cluster, d *DynamicResources, claim *resourcev1.ResourceClaim) string {
 	t.Helper()
 	c.ResourceClaims.Set(claim)
@@ -44,7 +46,11 @@ func reserveClaim(t *testing.T, c *cluster.Cluster, d *DynamicResources, claim *
 		t.Fatal(err)
 	}
 	now, _ := c.ResourceClaims.Get("default", claim.Name)
-	return now.Status.Allocation.Devices.Results[0].Device
+	var names []string
+	for _, result := range now.Status.Allocation.Devices.Results {
+		names = append(names, result.Device)
+	}
+	return strings.Join(names, " ")
 }
 
 func deviceCluster(t *testing.T, slices ...resourcev1.ResourceSliceSpec) *cluster.Cluster {
@@ -86,12 +92,50 @@ func TestSharesFollowFragmentation(t *testing.T) {
 	}
 }
 
-// TestPartitionsFollowFragmentation: half a GPU goes where the other half is taken.
-func TestPartitionsFollowFragmentation(t *testing.T) {
+// TestSeveralSharesFollowFragmentation: two shares of 300 go where 300 is free, and a whole GPU
+// stays free for those that come.
+func TestSeveralSharesFollowFragmentation(t *testing.T) {
 	for _, test := range []struct {
 		comes []int64
 		want  string
-	}{{nil, "gpu-0-b"}, {[]int64{500, 1000}, "gpu-1-b"}} {
+	}{{nil, "gpu-0 gpu-1"}, {[]int64{300, 1000}, "gpu-1 gpu-2"}} {
+		spec := resourcev1.ResourceSliceSpec{}
+		for i := range 3 {
+			spec.Devices = append(spec.Devices, resourcev1.Device{
+				Name: fmt.Sprintf("gpu-%d", i), AllowMultipleAllocations: new(true),
+				Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"milli": {Value: resource.MustParse("1000")}},
+			})
+		}
+		c, d := deviceCluster(t, spec), choosingProfile(t, test.comes...)
+		for i, device := range []string{"gpu-1", "gpu-2"} {
+			taken := claimOfOne(device)
+			taken.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{{
+				Request: "one", Driver: "gpu.example.com", Pool: "a", Device: device, ShareID: new(types.UID(fmt.Sprint(i))),
+				ConsumedCapacity: map[resourcev1.QualifiedName]resource.Quantity{"milli": resource.MustParse("700")}}}}}
+			c.ResourceClaims.Set(taken)
+		}
+
+		claim := claimOfOne("two")
+		claim.Spec.Devices.Requests[0].Exactly.Count = 2
+		claim.Spec.Devices.Requests[0].Exactly.Capacity = &resourcev1.CapacityRequirements{
+			Requests: map[resourcev1.QualifiedName]resource.Quantity{"milli": resource.MustParse("300")}}
+		if got := reserveClaim(t, c, d, claim); got != test.want {
+			t.Errorf("with %v to come, two shares of 300 are on %s, want %s", test.comes, got, test.want)
+		}
+	}
+}
+
+// TestPartitionsFollowFragmentation: half a GPU goes where the other half is taken; two go where
+// they leave the fewest GPUs broken.
+func TestPartitionsFollowFragmentation(t *testing.T) {
+	for _, test := range []struct {
+		comes []int64
+		count int64
+		want  string
+	}{
+		{nil, 1, "gpu-0-b"}, {[]int64{500, 1000}, 1, "gpu-1-b"},
+		{nil, 2, "gpu-0-b gpu-1-a"}, {[]int64{500, 1000}, 2, "gpu-1-b gpu-0-a"},
+	} {
 		counters := func(n int64) map[string]resourcev1.Counter {
 			return map[string]resourcev1.Counter{"memory": {Value: *resource.NewQuantity(n, resource.DecimalSI)}}
 		}
@@ -113,8 +157,10 @@ func TestPartitionsFollowFragmentation(t *testing.T) {
 		first.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
 			{Request: "one", Driver: "gpu.example.com", Pool: "a", Device: device}}}}
 		c.ResourceClaims.Set(first)
-		if got := reserveClaim(t, c, d, claimOfOne("second")); got != test.want {
-			t.Errorf("with %v to come, the partition is %s, want %s", test.comes, got, test.want)
+		second := claimOfOne("second")
+		second.Spec.Devices.Requests[0].Exactly.Count = test.count
+		if got := reserveClaim(t, c, d, second); got != test.want {
+			t.Errorf("with %v to come, %d partitions are %s, want %s", test.comes, test.count, got, test.want)
 		}
 	}
 }
