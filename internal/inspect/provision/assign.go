@@ -23,7 +23,8 @@ type place struct {
 // and in which order. To the packing they are alike; to the constraints of pods they are not. What
 // no place is allowed for has no turn.
 func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]simulate.Turn {
-	counts := newSpreads(d.world, d.order, isTrial)
+	counts := d.spreads
+	counts.countAnew(d.world, isTrial)
 	places := make([][]place, len(d.items))
 	for i, b := range s.Bins {
 		counts.add(nodes[i].Labels)

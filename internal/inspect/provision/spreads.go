@@ -45,9 +45,19 @@ func newSpreads(w *simulate.World, pods []*cluster.Pod, trial func(node string) 
 	for _, p := range pods {
 		s.learn(p.Class)
 	}
+	s.countAnew(w, trial)
+	return s
+}
+
+// countAnew forgets what was counted, and counts what is placed.
+func (s *spreads) countAnew(w *simulate.World, trial func(node string) bool) {
 	if len(s.known) == 0 {
-		return s
+		return
 	}
+	for _, k := range s.known {
+		k.counts, k.domains = map[string]int{}, map[int]int{}
+	}
+
 	for _, n := range w.Cluster().Nodes {
 		if n == nil || trial(n.Name) {
 			continue
@@ -60,7 +70,6 @@ func newSpreads(w *simulate.World, pods []*cluster.Pod, trial func(node string) 
 			}
 		}
 	}
-	return s
 }
 
 // learn notes the hard constraints of a class.
@@ -72,9 +81,7 @@ func (s *spreads) learn(class *cluster.PodClass) {
 		selector := class.SpreadSelectors[i]
 		key := fmt.Sprintf("%q %q %q", c.TopologyKey, class.Namespace, selector.String())
 		if s.known[key] == nil {
-			s.known[key] = &spread{
-				key: c.TopologyKey, namespace: class.Namespace, selector: selector, counts: map[string]int{}, domains: map[int]int{},
-			}
+			s.known[key] = &spread{key: c.TopologyKey, namespace: class.Namespace, selector: selector}
 		}
 	}
 }
