@@ -146,7 +146,9 @@ func (s *stage) setScale(object metav1.Object, change func(object metav1.Object,
 }
 
 // settle has a ReplicaSet's controller make pods that are missing, and remove those that are too
-// many: first those without a node, that do not run, that are not ready, and that cost least.
+// many: first those without a node, that do not run, that are not ready, and that cost least. Of
+// equal ones upstream's goes by how long they have been ready, in steps that double, and then by
+// their UIDs: whichever a surge wants to keep may be the one. Here it is the oldest.
 func (s *stage) settle(set types.UID) {
 	var pods []*v1.Pod
 	for _, p := range s.pods() {
@@ -159,7 +161,7 @@ func (s *stage) settle(set types.UID) {
 	}
 	worth := func(p *v1.Pod) []int64 {
 		cost, _ := strconv.ParseInt(p.Annotations["controller.kubernetes.io/pod-deletion-cost"], 10, 64)
-		return []int64{bit(p.Spec.NodeName != ""), bit(p.Status.Phase == v1.PodRunning), bit(isReady(p)), cost, -p.CreationTimestamp.Unix()}
+		return []int64{bit(p.Spec.NodeName != ""), bit(p.Status.Phase == v1.PodRunning), bit(isReady(p)), cost, p.CreationTimestamp.Unix()}
 	}
 	slices.SortStableFunc(pods, func(a, b *v1.Pod) int { return cmp.Or(slices.Compare(worth(a), worth(b)), cmp.Compare(a.Name, b.Name)) })
 	for _, p := range pods[:max(len(pods)-s.replicas[set], 0)] {
@@ -181,11 +183,8 @@ func (s *stage) mark(a execute.Mark) execute.Event {
 	if p == nil {
 		return execute.Answered{Ticket: a.Ticket, Outcome: execute.NotFound, Message: "not found"}
 	}
-	if execute.Marked(p) != a.Clear {
-		return execute.Answered{Ticket: a.Ticket}
-	}
 	p = p.DeepCopy()
-	for key, value := range execute.MarkOf(p, a.Clear) {
+	for key, value := range execute.MarkOf(p, a) {
 		delete(p.Annotations, key)
 		if value != nil {
 			metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value.(string))
@@ -338,6 +337,60 @@ func TestASurgeByAScaleSubresourceIsPutBackAfterAKill(t *testing.T) {
 				t.Fatalf("killed %s request %d: %v\n%s", how, at, s.wrong, s.lines.String())
 			}
 			if requests < at {
+				break
+			}
+		}
+	}
+}
+
+// TestASurgeThatIsGivenUpIsPutBackAfterAKill kills the process before and after each request of a
+// surge that a budget stops while all pods are ready: in the end the pod is there, and everything
+// is what it was.
+func TestASurgeThatIsGivenUpIsPutBackAfterAKill(t *testing.T) {
+	for _, done := range []bool{false, true} {
+		for at := 1; ; at++ {
+			s := newStage(t, 1, "node a\nnode b\ndeployment web\npods web count=1 on=a cpu=1 label=app:web note=controller.kubernetes.io/pod-deletion-cost:7\n"+
+				"pod late-0 cpu=20 label=app:web owner=ReplicaSet/late\nbudget all of=app:web unavailable=0\n", &rebalance.Policy{})
+			s.draining, s.statuses = true, true
+			s.count()
+			s.run(time.Second)
+			requests := 0
+			s.faults.request = func() bool {
+				if requests++; requests != at {
+					return true
+				}
+				s.kill()
+				return done
+			}
+			options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: []string{"a"}, Surge: true}, Timeout: time.Minute}
+			for try := 0; len(s.drained) == 0 && try < 10; try++ {
+				if s.core == nil {
+					s.begin(execute.NewDrainer(options))
+				}
+				s.run(2 * time.Minute)
+			}
+
+			web := s.objects[s.key(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}})]
+			if s.replicasOf(web) != 1 || len(web.GetLabels()) > 0 || len(s.drained) != 1 || s.drained[0].Stopped == "" {
+				s.fail("the scale is %d, the labels are %v, the drain ended with %+v", s.replicasOf(web), web.GetLabels(), s.drained)
+			}
+			var left []string
+			for _, p := range s.pods() {
+				left = append(left, p.Name)
+				if cost := p.Annotations["controller.kubernetes.io/pod-deletion-cost"]; p.Name == "web-0" && (cost != "7" || execute.Marked(p)) {
+					s.fail("the pod's cost is %q", cost)
+				}
+			}
+			if !slices.Equal(left, []string{"late-0", "web-0"}) {
+				s.fail("the pods are %v", left)
+			}
+			if len(s.wrong) > 0 {
+				t.Fatalf("killed at request %d (carried out: %v): %v\n%s", at, done, s.wrong, s.lines.String())
+			}
+			if requests < at {
+				if at < 7 {
+					t.Errorf("only %d requests", at-1)
+				}
 				break
 			}
 		}

@@ -142,12 +142,12 @@ type (
 		Before, After string
 		Room          *Flight
 	}
-	// Mark gives a pod the lowest deletion cost, or its own one again.
+	// Mark gives a pod the lowest deletion cost; with Keep the highest, with Clear its own again.
 	Mark struct {
 		Ticket          Ticket
 		Namespace, Name string
 		UID             types.UID
-		Clear           bool
+		Clear, Keep     bool
 	}
 	// FreeRoom has the room of an Evict kept no longer.
 	FreeRoom struct{ Room *Flight }

@@ -55,6 +55,8 @@ const (
 	leaving                   // the pod's eviction, where the controller would remove another one
 	lowering                  // the scale as it was
 	removing                  // the controller, which removes the pod
+	sparing                   // the pod's deletion cost: it is given up, and of all this one stays
+	yielding                  // the controller, which removes another pod
 	clearing                  // the deletion cost as it was, since the surge is given up
 	restored                  // nothing
 )
@@ -64,6 +66,8 @@ const (
 // this pod. No budget is asked: at no time there are fewer ready pods than before, and it is looked
 // at before the scale is put back. Where another pod of the workload is not ready, the controller
 // would remove that one whatever the costs are: then the pod is evicted, and the budget is asked.
+// If a surge is given up when all pods are ready, the pod gets the highest cost before: of pods
+// that are equal the controller may remove any.
 type surge struct {
 	*departure // the pod
 	note       surgeNote
@@ -77,7 +81,7 @@ type surge struct {
 	failed   int       // requests that failed, in a row
 	bad      time.Time // since when the successor's container fails to start
 	placed   bool      // the successor has a node, and it was said
-	marked   bool      // the pod has, or may have, the lowest deletion cost
+	marked   bool      // the pod has, or may have, the lowest deletion cost, or the highest
 	back     bool      // the scale is what it was
 	final    bool      // trying again would not help
 	outdated bool      // the plan was: trying again with another one may help
@@ -143,8 +147,9 @@ func (ss *surges) request(s *surge) {
 	case raising:
 		change.Room = s.room
 		ss.host.do(change)
-	case marking, clearing:
-		ss.host.do(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Clear: s.step == clearing})
+	case marking, sparing, clearing:
+		ss.host.do(Mark{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID,
+			Clear: s.step == clearing, Keep: s.step == sparing})
 	case leaving:
 		ss.host.do(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: ss.grace, Direct: true})
 	case lowering:
@@ -160,11 +165,18 @@ func (s *surge) enter(step surgeStep, now time.Time) {
 // giveUp has the scale put back, and the pod stay.
 func (ss *surges) giveUp(s *surge, why string) {
 	s.why = why
-	if s.marked {
+	object := ss.cluster.scaled(s.scaled)
+	victim := ss.cluster.pod(s.Namespace, s.Name, s.UID)
+	raised := object != nil && object.GetLabels()[rebalance.SurgeLabel] == s.note.String() && replicasOf(object) == s.note.replicas+1
+	switch {
+	case raised && victim != nil && victim.DeletionTimestamp == nil && ss.cluster.whole(s.owner):
+		s.marked = true
+		s.enter(sparing, ss.now)
+	case s.marked:
 		s.enter(clearing, ss.now)
-		return
+	default:
+		s.enter(lowering, ss.now)
 	}
-	s.enter(lowering, ss.now)
 }
 
 // answered handles the answer to a surge's request, and reports whether it was one.
@@ -181,6 +193,11 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 	switch {
 	case e.Outcome == OK:
 		ss.requested(s)
+	case e.Outcome == NotFound && s.step == sparing:
+		s.marked = false
+		s.enter(lowering, ss.now)
+	case s.step == sparing && e.Outcome != OK && (e.Outcome == Refused || s.failed+1 >= mostFailed):
+		s.enter(clearing, ss.now)
 	case e.Outcome == NotFound && (s.step == marking || s.step == leaving):
 		s.enter(lowering, ss.now) // the pod has left by itself
 	case e.Outcome == NotFound && s.step == clearing, e.Outcome == NotFound && s.step == lowering:
@@ -212,7 +229,7 @@ func (ss *surges) requested(s *surge) {
 	case raising:
 		s.enter(growing, ss.now)
 		ss.host.surgeTold(s, Raised, "", fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1))
-	case marking, leaving:
+	case marking, sparing, leaving:
 		s.enter(lowering, ss.now)
 	case clearing:
 		s.marked = false
@@ -223,11 +240,14 @@ func (ss *surges) requested(s *surge) {
 		s.enter(lowering, ss.now)
 	case lowering:
 		s.back = true
-		if s.why != "" {
+		switch {
+		case s.why == "":
+			s.enter(removing, ss.now)
+		case s.marked:
+			s.enter(yielding, ss.now)
+		default:
 			s.enter(restored, ss.now)
-			return
 		}
-		s.enter(removing, ss.now)
 	}
 }
 
@@ -243,8 +263,10 @@ func (ss *surges) follow(stopped string) {
 			ss.grow(s)
 		case s.step == removing:
 			ss.awaitRemoval(s)
+		case s.step == yielding:
+			ss.awaitYield(s)
 		}
-		if s.ticket == 0 && s.step != growing && s.step != removing && s.step != restored {
+		if s.ticket == 0 && s.step != growing && s.step != removing && s.step != yielding && s.step != restored {
 			if ss.now.Before(s.retry) {
 				ss.host.wake(s.retry)
 				continue

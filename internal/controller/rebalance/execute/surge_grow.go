@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // grow waits until the successor is ready and the pod may be removed.
@@ -148,6 +149,21 @@ func (ss *surges) awaitRemoval(s *surge) {
 	default:
 		ss.host.wake(s.since.Add(removesFor))
 	}
+}
+
+// awaitYield waits until the controller has removed another pod than the one that was to leave.
+func (ss *surges) awaitYield(s *surge) {
+	live := 0
+	for _, p := range ss.cluster.byOwner[s.owner] {
+		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
+			live++
+		}
+	}
+	if live <= int(s.note.replicas) || ss.now.Sub(s.since) >= removesFor {
+		s.enter(clearing, ss.now)
+		return
+	}
+	ss.host.wake(s.since.Add(removesFor))
 }
 
 // raisedAgain returns what somebody else has made of the scale while the pod was marked, so that no

@@ -49,7 +49,7 @@ func (ss *surges) recover(own func(p *v1.Pod) bool) {
 		}
 		s := &surge{departure: &departure{Departure: rebalance.Departure{Namespace: p.Namespace, Name: p.Name,
 			UID: p.UID}, owner: rules.OwnerOf(p)}, marked: true, back: true}
-		s.why = "an earlier run has left it with the lowest deletion cost"
+		s.why = "an earlier run has left it with another deletion cost"
 		s.enter(clearing, ss.now)
 		ss.list = append(ss.list, s)
 	}
@@ -61,18 +61,30 @@ const (
 	costBefore     = "berth.dev/deletion-cost-before"
 )
 
-// Marked reports whether a surge has given the pod the lowest deletion cost.
+// Marked reports whether a surge has given the pod another deletion cost.
 func Marked(p *v1.Pod) bool {
 	_, marked := p.Annotations[costBefore]
 	return marked
 }
 
-// MarkOf returns the annotations that mark a pod, or no longer do; nil for those to be taken away.
-func MarkOf(p *v1.Pod, clearing bool) map[string]any {
-	if !clearing {
-		return map[string]any{costAnnotation: strconv.Itoa(math.MinInt32), costBefore: p.Annotations[costAnnotation]}
+// MarkOf returns the annotations that a request to mark a pod changes, nil if none; those that are
+// to be taken away are nil.
+func MarkOf(p *v1.Pod, a Mark) map[string]any {
+	before, marked := p.Annotations[costBefore]
+	if !marked {
+		before = p.Annotations[costAnnotation]
 	}
-	if before := p.Annotations[costBefore]; before != "" {
+	cost := strconv.Itoa(math.MinInt32)
+	if a.Keep {
+		cost = strconv.Itoa(math.MaxInt32)
+	}
+
+	switch {
+	case !a.Clear && marked && p.Annotations[costAnnotation] == cost, a.Clear && !marked:
+		return nil
+	case !a.Clear:
+		return map[string]any{costAnnotation: cost, costBefore: before}
+	case before != "":
 		return map[string]any{costAnnotation: before, costBefore: nil}
 	}
 	return map[string]any{costAnnotation: nil, costBefore: nil}

@@ -283,13 +283,14 @@ func surgeLabel(value any) map[string]any {
 func (r *requests) markPod(ctx context.Context, a execute.Mark) error {
 	pods := r.client.CoreV1().Pods(a.Namespace)
 	return changeObject(ctx, a.Name, pods.Get, pods.Patch, func(p *v1.Pod) (map[string]any, error) {
-		switch {
-		case p.UID != a.UID:
+		if p.UID != a.UID {
 			return nil, apierrors.NewNotFound(v1.Resource("pods"), a.Name)
-		case execute.Marked(p) != a.Clear:
+		}
+		annotations := execute.MarkOf(p, a)
+		if annotations == nil {
 			return nil, nil
 		}
-		return map[string]any{"metadata": map[string]any{"annotations": execute.MarkOf(p, a.Clear)}}, nil
+		return map[string]any{"metadata": map[string]any{"annotations": annotations}}, nil
 	})
 }
 
