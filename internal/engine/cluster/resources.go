@@ -116,9 +116,9 @@ func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory 
 // manyScalars is from how many on it pays to leave them out of a second sum.
 const manyScalars = 64
 
-// withoutScalars returns a pod that requests the same of CPU and memory, for sums that need no more:
-// resources are added up one by one. Where the status or the pod as a whole may count it is the pod
-// itself.
+// withoutScalars returns a pod that requests the same of CPU and memory, for sums that need no
+// more: resources are added up one by one. Where the status or the pod as a whole may count it is
+// the pod itself.
 func withoutScalars(pod *v1.Pod) *v1.Pod {
 	if len(pod.Status.ContainerStatuses)+len(pod.Status.InitContainerStatuses) > 0 || pod.Spec.Resources != nil || pod.Status.Resources != nil {
 		return pod
