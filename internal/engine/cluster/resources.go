@@ -104,9 +104,41 @@ func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory 
 	if cpu, memory, scoreCPU, scoreMemory, ok := rules.PlainRequests(pod); ok {
 		return Resources{MilliCPU: cpu, Memory: memory}, scoreCPU, scoreMemory
 	}
+	requests = NewResources(rules.RequestsPlaced(pod))
+	if len(requests.Scalars) > manyScalars {
+		pod = withoutScalars(pod)
+	}
 	score := rules.ScoreRequestsPlaced(pod)
 	cpu, memory := score[v1.ResourceCPU], score[v1.ResourceMemory]
-	return NewResources(rules.RequestsPlaced(pod)), rules.Amount(v1.ResourceCPU, cpu), rules.Amount(v1.ResourceMemory, memory)
+	return requests, rules.Amount(v1.ResourceCPU, cpu), rules.Amount(v1.ResourceMemory, memory)
+}
+
+// manyScalars is from how many on it pays to leave them out of a second sum.
+const manyScalars = 64
+
+// withoutScalars returns a pod that requests the same of CPU and memory, for sums that need no
+// more: resources are added up one by one. Where the status or the pod as a whole may count it is
+// the pod itself.
+func withoutScalars(pod *v1.Pod) *v1.Pod {
+	if len(pod.Status.ContainerStatuses)+len(pod.Status.InitContainerStatuses) > 0 || pod.Spec.Resources != nil || pod.Status.Resources != nil {
+		return pod
+	}
+	strip := func(list []v1.Container) []v1.Container {
+		all := make([]v1.Container, len(list))
+		for i := range list {
+			requests := v1.ResourceList{}
+			for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+				if amount, has := list[i].Resources.Requests[name]; has {
+					requests[name] = amount
+				}
+			}
+			all[i] = v1.Container{Name: list[i].Name, RestartPolicy: list[i].RestartPolicy, Resources: v1.ResourceRequirements{Requests: requests}}
+		}
+		return all
+	}
+	less := *pod
+	less.Spec.Containers, less.Spec.InitContainers = strip(pod.Spec.Containers), strip(pod.Spec.InitContainers)
+	return &less
 }
 
 // IsScalar reports whether a resource other than CPU, memory and ephemeral storage is counted:

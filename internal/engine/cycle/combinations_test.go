@@ -26,7 +26,8 @@ import (
 // constraints (hardClaims); the limit of an attempt's effort, and counting looks at budgets
 // (budgetsAndPods); selectsTooMuch (termsAndPods); the limits of claims and volumes
 // (claimsAndVolumes); selectors that are read once, and values in a hash table
-// (longBudgetsAndPods).
+// (longBudgetsAndPods); shortages that are told in short, and device classes that are looked
+// through once (longPods).
 var combinations = []func(unique string) []Event{
 	expressionsAndPods, hardClaims, budgetsAndPods, termsAndPods, claimsAndVolumes, longBudgetsAndPods, longTermsThatWait, longPods,
 }

@@ -229,7 +229,7 @@ func (c *crowd) tenant(seed uint64, weigh bool) (of cost) {
 // storeFields stores objects, each with a field as long as there is room for, and returns what
 // takes them away.
 func (c *crowd) storeFields(of *cost, seed uint64) (gone []Event) {
-	g := &hostile.Generator{Rand: rand.New(rand.NewPCG(seed, 1)), Prefix: fmt.Sprintf("t%x", c.tenants)}
+	g := &hostile.Generator{Rand: rand.New(rand.NewPCG(seed, 1)), Prefix: fmt.Sprintf("t%03x", c.tenants)}
 	for range 1 + g.IntN(3) {
 		kind := hostile.Kinds[g.IntN(len(hostile.Kinds))]
 		at, known := followed[kind.Name]

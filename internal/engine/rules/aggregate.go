@@ -18,20 +18,21 @@ var OnlyContainers = helper.PodResourcesOptions{SkipPodLevelResources: true, Exc
 
 // PodRequests is the library's function of that name, and takes time in proportion to the pod.
 func PodRequests(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
-	pod, options = condensePod(pod, options)
+	pod, options = condensePod(pod, options, false)
 	return helper.PodRequests(pod, options)
 }
 
 // PodLimits is the library's function of that name, and takes time in proportion to the pod.
 func PodLimits(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
-	pod, options = condensePod(pod, options)
+	pod, options = condensePod(pod, options, true)
 	return helper.PodLimits(pod, options)
 }
 
-// condensePod returns a pod that requests and is limited as the pod is, but has one container only,
+// condensePod returns a pod that requests, or is limited, as the pod is, but has one container only,
 // if it has more than a few init containers; else the pod itself. The library takes the largest of
-// what a pod asks for, was allocated and has: each is added up, and the one container has all.
-func condensePod(pod *v1.Pod, options helper.PodResourcesOptions) (*v1.Pod, helper.PodResourcesOptions) {
+// what a pod asks for, was allocated and has: each is added up where it may differ, and the one
+// container has all.
+func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool) (*v1.Pod, helper.PodResourcesOptions) {
 	if len(pod.Spec.InitContainers) <= fewInitContainers {
 		return pod, options
 	}
@@ -65,14 +66,23 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions) (*v1.Pod, help
 
 	one, missing := *pod, options.NonMissingContainerRequests
 	one.Spec.InitContainers, one.Status.InitContainerStatuses, one.Status.ContainerStatuses = nil, nil, nil
-	one.Spec.Containers = []v1.Container{{Name: "all", Resources: v1.ResourceRequirements{
-		Requests: aggregateRequests(pod, missing, requests), Limits: aggregateRequests(pod, nil, limits),
-	}}}
+	asked, status := v1.ResourceRequirements{}, v1.ContainerStatus{Name: "all", Resources: &v1.ResourceRequirements{}}
+	same := !infeasible && len(pod.Status.InitContainerStatuses)+len(pod.Status.ContainerStatuses) == 0
+	switch {
+	case toLimits:
+		asked.Limits = aggregateRequests(pod, nil, limits)
+		if status.Resources.Limits = asked.Limits; !same {
+			status.Resources.Limits = aggregateRequests(pod, nil, limited)
+		}
+	default:
+		asked.Requests = aggregateRequests(pod, missing, requests)
+		if status.AllocatedResources, status.Resources.Requests = asked.Requests, asked.Requests; !same {
+			status.AllocatedResources, status.Resources.Requests = aggregateRequests(pod, missing, allocated), aggregateRequests(pod, missing, actuated)
+		}
+	}
+	one.Spec.Containers = []v1.Container{{Name: "all", Resources: asked}}
 	if options.UseStatusResources {
-		one.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "all",
-			AllocatedResources: aggregateRequests(pod, missing, allocated), Resources: &v1.ResourceRequirements{
-				Requests: aggregateRequests(pod, missing, actuated), Limits: aggregateRequests(pod, nil, limited),
-			}}}
+		one.Status.ContainerStatuses = []v1.ContainerStatus{status}
 	}
 	options.NonMissingContainerRequests = nil // these count already
 	return &one, options

@@ -1,0 +1,52 @@
+package cluster
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// TestManyResourcesAreLeftOutOfScores: what scores see of CPU and memory is the same without the
+// pod's other resources.
+func TestManyResourcesAreLeftOutOfScores(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, "e.io/a", "hugepages-2Mi"}
+	always := v1.ContainerRestartPolicyAlways
+	for i := range 3000 {
+		containers := func(n int) (all []v1.Container) {
+			for k := range n {
+				c := v1.Container{Name: fmt.Sprint("c", k), Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}
+				for _, name := range names {
+					if random.IntN(2) == 0 {
+						c.Resources.Requests[name] = *resource.NewQuantity(random.Int64N(5), resource.DecimalSI)
+					}
+				}
+				all = append(all, c)
+			}
+			return all
+		}
+		pod := &v1.Pod{Spec: v1.PodSpec{Containers: containers(1 + random.IntN(3)), InitContainers: containers(random.IntN(20))}}
+		for k := range pod.Spec.InitContainers {
+			if random.IntN(2) == 0 {
+				pod.Spec.InitContainers[k].RestartPolicy = &always
+			}
+		}
+		if random.IntN(3) == 0 {
+			pod.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), "e.io/a": resource.MustParse("1")}
+		}
+		if random.IntN(3) == 0 {
+			pod.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("7")}}
+		}
+		want, got := rules.ScoreRequestsPlaced(pod), rules.ScoreRequestsPlaced(withoutScalars(pod))
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+			if w, g := want[name], got[name]; w.Cmp(g) != 0 {
+				t.Fatalf("pod %d: %s of %s, want %s", i, name, &g, &w)
+			}
+		}
+	}
+}
