@@ -28,10 +28,10 @@ func PodLimits(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList 
 	return helper.PodLimits(pod, options)
 }
 
-// condensePod returns a pod that requests, or is limited, as the pod is, but has one container only,
-// if it has more than a few init containers; else the pod itself. The library takes the largest of
-// what a pod asks for, was allocated and has: each is added up where it may differ, and the one
-// container has all.
+// condensePod returns a pod that requests, or is limited, as the pod is, but has one container
+// only, if it has more than a few init containers; else the pod itself. The library takes the
+// largest of what a pod asks for, was allocated and has: each is added up where it may differ, and
+// the one container has all.
 func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool) (*v1.Pod, helper.PodResourcesOptions) {
 	if len(pod.Spec.InitContainers) <= fewInitContainers {
 		return pod, options
