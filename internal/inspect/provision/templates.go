@@ -101,10 +101,14 @@ func (m *maker) fillGroups() {
 	}
 
 	for i, o := range m.c.Offers {
-		missing := o.Least - bought[i] - m.there(i)
-		if bought[i] == 0 || missing <= 0 {
+		if bought[i] == 0 || bought[i] >= o.Least {
 			continue
 		}
+		missing := o.Least - bought[i] - m.there(i)
+		if missing <= 0 {
+			continue
+		}
+
 		var made []metav1.Object
 		for range missing {
 			made = append(made, m.node(i))
