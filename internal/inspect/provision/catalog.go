@@ -49,7 +49,17 @@ type Pool struct {
 
 // document is one document of a file.
 type document struct {
-	file, text string // text has empty lines for what precedes the document, so that lines are the file's
+	file, text string
+	from       int // lines of the file that precede it
+}
+
+// decode decodes the document. Errors name lines of the file: what precedes the document stands for
+// itself as empty lines then, and only then, since files have many documents.
+func (d document) decode(into any) error {
+	if manifest.Decode(d.file, []byte(d.text), into) == nil {
+		return nil
+	}
+	return manifest.Decode(d.file, []byte(strings.Repeat("\n", d.from)+d.text), into)
 }
 
 // ReadCatalog reads the files of a catalog: YAML or JSON, several documents in a file, folders; "-"
@@ -66,6 +76,9 @@ func ReadCatalog(paths []string, stdin io.Reader) (*Catalog, error) {
 	return assemble(documents, paths)
 }
 
+// mostFaults is how many faults of a catalog are named.
+const mostFaults = 10
+
 // assemble makes a catalog of the documents of some paths.
 func assemble(documents []document, paths []string) (*Catalog, error) {
 	c := &Catalog{}
@@ -75,6 +88,9 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 	for _, d := range documents {
 		if err := c.read(d, &pools, &types); err != nil {
 			faults = append(faults, err)
+		}
+		if len(faults) == mostFaults {
+			break
 		}
 	}
 
@@ -148,7 +164,7 @@ func documentsOf(path, text string) (list []document) {
 	var lines []string
 	flush := func() {
 		if strings.TrimSpace(strings.Join(lines, "")) != "" {
-			list = append(list, document{path, strings.Repeat("\n", from) + strings.Join(lines, "")})
+			list = append(list, document{path, strings.Join(lines, ""), from})
 		}
 		lines, from = nil, line
 	}
@@ -170,7 +186,7 @@ func documentsOf(path, text string) (list []document) {
 func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) error {
 	if text := strings.TrimSpace(d.text); strings.HasPrefix(text, "[") || strings.HasPrefix(text, "- ") {
 		var list []*instanceType
-		if err := manifest.Decode(d.file, []byte(d.text), &list); err != nil {
+		if err := d.decode(&list); err != nil {
 			return err
 		}
 		for i, t := range list {
@@ -185,7 +201,7 @@ func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) e
 	switch kind := kindOf(d.text); kind {
 	case "NodePool":
 		pool := &nodePool{}
-		if err := manifest.Decode(d.file, []byte(d.text), pool); err != nil {
+		if err := d.decode(pool); err != nil {
 			return err
 		}
 		if err := pool.check(); err != nil {
@@ -194,13 +210,13 @@ func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) e
 		*pools = append(*pools, pool)
 	case "Node":
 		node := &v1.Node{}
-		if err := manifest.Decode(d.file, []byte(d.text), node); err != nil {
+		if err := d.decode(node); err != nil {
 			return err
 		}
 		return c.addTemplate(d.file, node)
 	case "List": // as the cluster autoscaler's kwok provider has its templates
 		list := &v1.NodeList{}
-		if err := manifest.Decode(d.file, []byte(d.text), list); err != nil {
+		if err := d.decode(list); err != nil {
 			return err
 		}
 		for i := range list.Items {

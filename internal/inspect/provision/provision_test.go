@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,5 +174,22 @@ func TestNothingPendingCostsNothing(t *testing.T) {
 	p, err := Make(w, c, Options{})
 	if err != nil || len(p.Nodes) != 0 || p.Hour != 0 || fmt.Sprint(p.Pending) != "[]" {
 		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// TestAFolderOfOtherObjectsIsRefusedSoon: a folder with a cluster's manifests beside the catalog is
+// a mistake that is easily made. Some of the faults are named.
+func TestAFolderOfOtherObjectsIsRefusedSoon(t *testing.T) {
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  containers:\n  - {name: c, image: i}\n---\n"
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := ReadCatalog([]string{"-"}, strings.NewReader(strings.Repeat(pod, 20_000)))
+	runtime.ReadMemStats(&after)
+
+	if err == nil || strings.Count(err.Error(), "kind Pod: a catalog has") != mostFaults {
+		t.Errorf("want %d faults named: %.1000v", mostFaults, err)
+	}
+	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 100 {
+		t.Errorf("it took %d MiB to read 2 MiB", took)
 	}
 }
