@@ -205,7 +205,7 @@ func TestAPluginScoresPlacements(t *testing.T) {
 				w.addNode(fmt.Sprint("n", i), 2+i%2)
 				fakeapi.Change(w.api, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}, func(n *v1.Node) { n.Labels["rack"] = fmt.Sprint("r", 1+i%2) })
 			}
-			time.Sleep(time.Second) // each kind has a watch of its own: pods must not come before labels
+			synctest.Wait() // each kind has a watch of its own: pods must not come before labels
 			putGroup(w, 2, "rack")
 			w.api.Put(member("a", "2"), member("b", "2"))
 			want := map[string]string{"r1": "a on n0; b on n2", "r2": "a on n1; b on n3"}[best]
