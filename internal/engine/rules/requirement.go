@@ -2,6 +2,7 @@ package rules
 
 import (
 	"hash/maphash"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,6 +51,22 @@ func (r *Requirement) findValue(value string) (at uint64, known bool) {
 		}
 	}
 	return at, false
+}
+
+// distinctValues yields each listed value once.
+func (r *Requirement) distinctValues() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for i, value := range r.Values {
+			again := r.places == nil && slices.Contains(r.Values[:i], value)
+			if r.places != nil {
+				at, _ := r.findValue(value)
+				again = int(r.places[at]) != i+1
+			}
+			if !again && !yield(value) {
+				return
+			}
+		}
+	}
 }
 
 // mergeRequirements returns the requirement that is met where all are, which have the same key and

@@ -176,8 +176,8 @@ func needLabel(of []Requirement) bool {
 	return slices.ContainsFunc(of, func(r Requirement) bool { return r.needsLabel() })
 }
 
-// Digest identifies what the selector requires, in this process. It is far shorter than a text of
-// all values.
+// Digest identifies what the selector requires, in this process, however often and in whatever order
+// it is written. It is far shorter than a text of all values.
 func (s *Selector) Digest() (d [2]uint64) {
 	if s.nothing {
 		return [2]uint64{1, 1}
@@ -186,7 +186,7 @@ func (s *Selector) Digest() (d [2]uint64) {
 		r := &s.requirements[i]
 		for seed := range d {
 			values := uint64(0)
-			for _, value := range r.Values {
+			for value := range r.distinctValues() {
 				values += maphash.String(digestSeeds[seed], value)
 			}
 			d[seed] += maphash.Comparable(digestSeeds[seed], requirementDigest{r.Key, r.Operator, values})
@@ -201,7 +201,7 @@ var digestSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 type requirementDigest struct {
 	key      string
 	operator selection.Operator
-	values   uint64 // the sum of their hashes: their order has no meaning
+	values   uint64 // the sum of the hashes of the different ones: their order has no meaning
 }
 
 // String writes the selector as kubectl does, with the first few of many requirements and values.

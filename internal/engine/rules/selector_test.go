@@ -51,6 +51,14 @@ func TestSelectorsAgreeWithTheLibrary(t *testing.T) {
 		if other := ours.With(SelectorOf(labels.Set{"a": "v"})); other.Matches(set) != (theirs.Matches(set) && set["a"] == "v") {
 			t.Errorf("%v with another requirement matches %v: %t", written, set, other.Matches(set))
 		}
+		twice := written.DeepCopy()
+		for i := range twice.MatchExpressions {
+			r := &twice.MatchExpressions[i]
+			r.Values = rapid.Permutation(append(r.Values, r.Values...)).Draw(t, "again")
+		}
+		if again, _ := ReadSelector(twice); again.Digest() != ours.Digest() {
+			t.Errorf("%v is another selector when its values are written twice", written)
+		}
 		again, _ := ReadSelector(written.DeepCopy())
 		if again.Digest() != ours.Digest() || !SameSelector(written, written.DeepCopy()) {
 			t.Errorf("%v differs from itself", written)
