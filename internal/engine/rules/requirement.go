@@ -7,8 +7,10 @@ import (
 	"strconv"
 	"strings"
 
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // Requirement is what a selector requires of one label: In, NotIn, Exists or DoesNotExist.
@@ -179,6 +181,15 @@ func takesValues(operator selection.Operator, values []string) bool {
 		return err == nil
 	}
 	return false
+}
+
+// labelNameErrors are those of [metavalidation.ValidateLabelName], which uses regular expressions. It
+// is asked only about what is unusual.
+func labelNameErrors(key string, path *field.Path) field.ErrorList {
+	if isPlainKey(key) {
+		return nil
+	}
+	return metavalidation.ValidateLabelName(key, path)
 }
 
 // isPlainKey reports whether the text is a label key. It may be one even if this is false.

@@ -98,7 +98,7 @@ func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path
 		errs = append(errs, field.Invalid(path.Child("operator"), req.Operator, "not a valid selector operator"))
 	}
 
-	errs = append(errs, metavalidation.ValidateLabelName(req.Key, path.Child("key"))...)
+	errs = append(errs, labelNameErrors(req.Key, path.Child("key"))...)
 	if anyValue {
 		return errs
 	}
@@ -153,7 +153,7 @@ func validatePodTerm(term *v1.PodAffinityTerm, path *field.Path) field.ErrorList
 	if term.TopologyKey == "" {
 		errs = append(errs, field.Required(path.Child("topologyKey"), "can not be empty"))
 	}
-	return append(errs, metavalidation.ValidateLabelName(term.TopologyKey, path.Child("topologyKey"))...)
+	return append(errs, labelNameErrors(term.TopologyKey, path.Child("topologyKey"))...)
 }
 
 func validateSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
@@ -204,7 +204,7 @@ func validateKeyNames(keys []string, selector *metav1.LabelSelector, path *field
 	}
 	var errs field.ErrorList
 	for i, key := range keys {
-		errs = append(errs, metavalidation.ValidateLabelName(key, path.Index(i))...)
+		errs = append(errs, labelNameErrors(key, path.Index(i))...)
 	}
 	return errs
 }

@@ -6,7 +6,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validate/content"
-	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -22,7 +21,7 @@ func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 
 	for i, taint := range taints {
 		path := path.Index(i)
-		errs = append(errs, metavalidation.ValidateLabelName(taint.Key, path.Child("key"))...)
+		errs = append(errs, labelNameErrors(taint.Key, path.Child("key"))...)
 		if faults := validation.IsValidLabelValue(taint.Value); len(faults) > 0 {
 			errs = append(errs, field.Invalid(path.Child("value"), taint.Value, strings.Join(faults, ";")))
 		}
@@ -57,7 +56,7 @@ func ValidateTolerations(tolerations []v1.Toleration, path *field.Path) field.Er
 func validateToleration(toleration *v1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if toleration.Key != "" {
-		errs = append(errs, metavalidation.ValidateLabelName(toleration.Key, path.Child("key"))...)
+		errs = append(errs, labelNameErrors(toleration.Key, path.Child("key"))...)
 	} else if toleration.Operator != v1.TolerationOpExists {
 		errs = append(errs, field.Invalid(path.Child("operator"), toleration.Operator,
 			"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))

@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -60,10 +59,10 @@ func (w *World) found(p *pod) Found {
 
 // Each lists all pods by name.
 func (w *World) Each() []Found {
-	names := slices.SortedFunc(maps.Keys(w.pods.named), Name.compare)
-	list := make([]Found, len(names))
-	for i, name := range names {
-		list[i], _ = w.Find(name.Namespace, name.Name)
+	pods := w.pods.byName()
+	list := make([]Found, len(pods))
+	for i, p := range pods {
+		list[i] = w.found(p)
 	}
 	return list
 }

@@ -3,6 +3,7 @@ package simulate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -36,6 +37,8 @@ type pods struct {
 	lasting bool
 	// named are all pods by name, if the world is lasting.
 	named map[Name]*pod
+	// sorted are the same by name, or nil if pods came or left since they were sorted.
+	sorted []*pod
 	// placed has pods on nodes: all of them if the world is lasting, and otherwise those that a
 	// taint evicts.
 	placed   map[types.UID]*pod
@@ -183,6 +186,7 @@ func (s *pods) removePod(p *cluster.Pod) {
 func (s *pods) registerPod(p *pod) {
 	if p.object != nil {
 		s.named[Name{p.object.Namespace, p.object.Name}] = p
+		s.sorted = nil
 	}
 }
 
@@ -194,8 +198,21 @@ func (s *pods) forgetPod(p *pod) {
 	s.claims.Release(p.object)
 	if name := (Name{p.object.Namespace, p.object.Name}); s.named[name] == p {
 		delete(s.named, name)
+		s.sorted = nil
 	}
 }
+
+// byName lists all pods by namespace and name.
+func (s *pods) byName() []*pod {
+	if s.sorted == nil {
+		s.sorted = slices.SortedFunc(maps.Values(s.named), func(a, b *pod) int {
+			return nameOf(a).compare(nameOf(b))
+		})
+	}
+	return s.sorted
+}
+
+func nameOf(p *pod) Name { return Name{p.object.Namespace, p.object.Name} }
 
 // createPod adds a new pod through admission, in place of another that has left or beside all
 // others. A pod that is refused is reported and not added.
