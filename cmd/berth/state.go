@@ -89,6 +89,7 @@ func (q *question) readWorld(cmd *cobra.Command) (*simulate.World, simulate.Sour
 	if err := checkGates(q.gates); err != nil {
 		return nil, simulate.Source{}, err
 	}
+	makeHeapRoom()
 	if err := q.readConfig(cmd); err != nil {
 		return nil, simulate.Source{}, err
 	}
