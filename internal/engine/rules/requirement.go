@@ -183,8 +183,8 @@ func takesValues(operator selection.Operator, values []string) bool {
 	return false
 }
 
-// labelNameErrors are those of [metavalidation.ValidateLabelName], which uses regular expressions. It
-// is asked only about what is unusual.
+// labelNameErrors are those of [metavalidation.ValidateLabelName], which uses regular expressions.
+// It is asked only about what is unusual.
 func labelNameErrors(key string, path *field.Path) field.ErrorList {
 	if isPlainKey(key) {
 		return nil
