@@ -94,11 +94,14 @@ func newMaker(w *simulate.World, c *Catalog, o Options) *maker {
 }
 
 func (m *maker) make() (*Plan, error) {
-	m.w.Settle()
+	if !m.w.Barren() {
+		m.w.Settle()
+	}
 	if pods := m.pending(); m.o.Spot != nil && len(pods) > 0 {
 		m.buyInShares(pods)
 	}
 	m.buyFor(m.pending())
+	m.w.Settle() // what no node was bought for may not have been tried
 	if err := m.w.Err(); err != nil {
 		return nil, err
 	}
@@ -167,7 +170,7 @@ func (m *maker) say(format string, args ...any) {
 	}
 }
 
-// pending are the pods that new nodes might help: they were tried, and are not of a DaemonSet,
+// pending are the pods that new nodes might help: they may be tried, and are not of a DaemonSet,
 // which has its own nodes.
 func (m *maker) pending() (pods []*cluster.Pod) {
 	for _, f := range m.w.Each() {

@@ -54,6 +54,12 @@ func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 	return sum
 }
 
+// Barren reports whether there is no node, and nothing happens by itself: attempts now would say
+// nothing of any pod but that. With pod groups, they say which are complete.
+func (w *World) Barren() bool {
+	return len(w.nodes.named) == 0 && w.scheduler.groups == nil && w.Uneventful()
+}
+
 // GroupOf returns the pod group that the scheduler knows a pod to be a member of, or nil.
 func (w *World) GroupOf(p *cluster.Pod) *groups.Group { return w.scheduler.groupOf(p) }
 

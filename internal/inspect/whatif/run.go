@@ -60,7 +60,10 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	if o.Progress != nil {
 		w.Watch(func(elapsed time.Duration) { o.Progress(elapsed, o.For, false) })
 	}
-	w.Settle()
+	barren := o.For == 0 && len(steps) == 1 && steps[0].Catalog != nil && w.Barren()
+	if !barren { // there, the first attempts are those on the nodes that are planned
+		w.Settle()
+	}
 	w.BeginHealth()
 	if err := w.Err(); err != nil {
 		return nil, err
@@ -114,7 +117,10 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			f.Fills = append(f.Fills, *done.Fill)
 		}
 	}
-	lasted := f.advanceTime(w, o.For)
+	lasted := w.Elapsed()
+	if f.Settled = barren; !barren {
+		lasted = f.advanceTime(w, o.For)
+	}
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
