@@ -55,9 +55,17 @@ func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 }
 
 // Barren reports whether there is no node, and nothing happens by itself: attempts now would say
-// nothing of any pod but that. With pod groups, they say which are complete.
+// nothing of any pod but that. Of members of pod groups, they say which groups are complete.
 func (w *World) Barren() bool {
-	return len(w.nodes.named) == 0 && w.scheduler.groups == nil && w.Uneventful()
+	if len(w.nodes.named) > 0 || !w.Uneventful() {
+		return false
+	}
+	for _, p := range w.pods.named {
+		if groups.NameOf(p.object) != "" {
+			return false
+		}
+	}
+	return true
 }
 
 // GroupOf returns the pod group that the scheduler knows a pod to be a member of, or nil.
