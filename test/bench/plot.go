@@ -8,6 +8,8 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
+
+	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
 // Plot writes an SVG file of what a decision costs by the number of nodes, with kube-scheduler's as
@@ -28,7 +30,7 @@ func (r *Report) Plot(path string) error {
 // PlotWorkloads writes an SVG file of what a decision costs by the number of workloads with
 // selectors of their own, both sides, in processor time.
 func (r *Report) PlotWorkloads(path string) error {
-	p := newPlot(fmt.Sprintf("One decision, from a pod to its node: %s nodes, processor time", formatThousands(r.Nodes)), "workloads")
+	p := newPlot(fmt.Sprintf("One decision, from a pod to its node: %s nodes, processor time", driver.Thousands(r.Nodes)), "workloads")
 	for i := range selecting {
 		var sampled, berth plotter.XYs
 		for _, c := range r.Workloads {
@@ -42,13 +44,9 @@ func (r *Report) PlotWorkloads(path string) error {
 			line   plotter.XYs
 			dashes []vg.Length
 		}{{"kube-scheduler, sampled: ", sampled, []vg.Length{vg.Points(4), vg.Points(3)}}, {"Berth, all nodes: ", berth, nil}} {
-			l, points, err := plotter.NewLinePoints(side.line)
-			if err != nil {
-				return fmt.Errorf("plot %s: %w", selecting[i].Name, err)
+			if err := addLine(p, i, side.name+selecting[i].Name, side.line, side.dashes); err != nil {
+				return err
 			}
-			l.Color, l.Dashes, points.Color, points.Shape = plotutil.Color(i), side.dashes, plotutil.Color(i), plotutil.Shape(i)
-			p.Add(l, points)
-			p.Legend.Add(side.name+selecting[i].Name, l, points)
 		}
 	}
 
@@ -88,14 +86,18 @@ func (r *Report) plotBerth(p *plot.Plot, i int, mode string) error {
 		return nil
 	}
 	slices.SortFunc(line, func(a, b plotter.XY) int { return int(a.X - b.X) })
+	return addLine(p, i, "Berth, all nodes: "+mode, line, nil)
+}
+
+// addLine adds the i-th line, with its points.
+func addLine(p *plot.Plot, i int, name string, line plotter.XYs, dashes []vg.Length) error {
 	l, points, err := plotter.NewLinePoints(line)
 	if err != nil {
-		return fmt.Errorf("plot %s: %w", mode, err)
+		return fmt.Errorf("plot %s: %w", name, err)
 	}
-
-	l.Color, points.Color, points.Shape = plotutil.Color(i), plotutil.Color(i), plotutil.Shape(i)
+	l.Color, l.Dashes, points.Color, points.Shape = plotutil.Color(i), dashes, plotutil.Color(i), plotutil.Shape(i)
 	p.Add(l, points)
-	p.Legend.Add("Berth, all nodes: "+mode, l, points)
+	p.Legend.Add(name, l, points)
 	return nil
 }
 
@@ -130,7 +132,7 @@ func (decades) Ticks(low, high float64) []plot.Tick {
 	ticks := plot.LogTicks{Prec: -1}.Ticks(low, high)
 	for i := range ticks {
 		if ticks[i].Label != "" && ticks[i].Value >= 1 {
-			ticks[i].Label = formatThousands(int(ticks[i].Value + 0.5))
+			ticks[i].Label = driver.Thousands(int(ticks[i].Value + 0.5))
 		}
 	}
 	return ticks

@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
 // PreemptionGoal is how many times faster than kube-scheduler's, which looks at a tenth of the
@@ -30,8 +31,8 @@ const lowPerNode = 10
 // lowPod is the k-th pod on the i-th node: a tenth of its CPU.
 func lowPod(i, k int) *v1.Pod {
 	pod := full.newPod(i*lowPerNode + k)
-	pod.Spec.Containers[0].Resources.Requests = resourceList(3200, 1000)
-	pod.Spec.NodeName = fmt.Sprintf("node-%d", i)
+	driver.Request(&pod.Spec, 3200, 1000)
+	pod.Spec.NodeName = driver.NodeName(i)
 	started := metav1.NewTime(time.Unix(int64(1_600_000_000+i*lowPerNode+k), 0))
 	pod.Status.StartTime = &started
 	return pod
@@ -40,7 +41,7 @@ func lowPod(i, k int) *v1.Pod {
 // highPod is a pod that fits where one low pod has gone.
 func highPod(i int) *v1.Pod {
 	pod := full.newPod(10_000_000 + i)
-	pod.Spec.Containers[0].Resources.Requests = resourceList(3000, 1000)
+	driver.Request(&pod.Spec, 3000, 1000)
 	pod.Spec.Priority = &high
 	return pod
 }
@@ -48,12 +49,7 @@ func highPod(i int) *v1.Pod {
 // preemptUpstream decides that a pod fits nowhere and who must go, has them gone and the pod
 // placed.
 func preemptUpstream(ctx context.Context, nodes, most int, percentage int32, atMost time.Duration) (Cost, error) {
-	list := make([]*v1.Node, nodes)
-	for i := range list {
-		list[i] = full.newNode(i)
-	}
-
-	u, err := newUpstream(ctx, list, 0)
+	u, err := newUpstream(ctx, full.newNodes(nodes), 0)
 	if err != nil {
 		return Cost{}, err
 	}

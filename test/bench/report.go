@@ -5,10 +5,9 @@ import (
 	"io"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
-	"github.com/berth-k8s/berth/test/bench/table"
+	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
 // Write prints the report as Markdown tables.
@@ -25,26 +24,22 @@ func (r *Report) writeCompared(w io.Writer) {
 		rows = append(rows, *r.Preemption)
 	}
 
-	if len(rows) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "\n## One decision, %s nodes, from a pod to its node, without API\n\n", formatThousands(r.Nodes))
 	lines := [][]string{{"mode", "kube-scheduler, sampled", "kube-scheduler, all nodes", "Berth, all nodes, one core",
 		"times faster than sampled", "goal",
 		"times faster than all", "CPU sampled", "CPU Berth", "times less CPU"}}
 
 	for _, c := range rows {
 		ratio := ratioOf(c.Sampled.Wall, c.Berth.Wall)
-		reached, goal := table.Mark(ratio >= c.Goal), fmt.Sprintf("%.0f", c.Goal)
+		reached, goal := driver.Mark(ratio >= c.Goal), fmt.Sprintf("%.0f", c.Goal)
 		if c.Within > 0 {
-			reached, goal = table.Mark(c.Berth.Wall <= c.Within), "Berth within "+formatShort(c.Within)
+			reached, goal = driver.Mark(c.Berth.Wall <= c.Within), "Berth within "+formatShort(c.Within)
 		}
 		lines = append(lines, []string{c.Mode, formatShort(c.Sampled.Wall), formatShort(c.All.Wall), formatShort(c.Berth.Wall),
 			fmt.Sprintf("%.0f%s", ratio, reached), goal, fmt.Sprintf("%.0f", ratioOf(c.All.Wall, c.Berth.Wall)),
 			formatShort(c.Sampled.CPU), formatShort(c.Berth.CPU), fmt.Sprintf("%.0f", ratioOf(c.Sampled.CPU, c.Berth.CPU))})
 	}
 
-	table.Write(w, lines)
+	driver.Table(w, fmt.Sprintf("One decision, %s nodes, from a pod to its node, without API", driver.Thousands(r.Nodes)), lines)
 	if r.Preemption != nil {
 		fmt.Fprintln(w, "\nPreemption: on full nodes with 10 lower pods each; sampled is a tenth of the candidates, "+
 			"all is every candidate.")
@@ -52,40 +47,38 @@ func (r *Report) writeCompared(w io.Writer) {
 }
 
 func (r *Report) writeWorkloads(w io.Writer) {
-	if len(r.Workloads) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "\n## One decision by the number of workloads, %s nodes (CPU time)\n\n", formatThousands(r.Nodes))
 	lines := [][]string{{"mode", "workloads", "kube-scheduler, sampled", "Berth, all nodes", "goal", "times less"}}
 	for _, c := range r.Workloads {
-		lines = append(lines, []string{c.Mode, formatThousands(c.Apps), formatShort(c.Sampled.CPU), formatShort(c.Berth.CPU) +
-			table.Mark(c.Berth.CPU <= c.Within),
+		lines = append(lines, []string{c.Mode, driver.Thousands(c.Apps), formatShort(c.Sampled.CPU), formatShort(c.Berth.CPU) +
+			driver.Mark(c.Berth.CPU <= c.Within),
 			formatShort(c.Within), fmt.Sprintf("%.0f", ratioOf(c.Sampled.CPU, c.Berth.CPU))})
 	}
-	table.Write(w, lines)
+	driver.Table(w, fmt.Sprintf("One decision by the number of workloads, %s nodes (CPU time)", driver.Thousands(r.Nodes)), lines)
 }
 
 func (r *Report) writeSizes(w io.Writer) {
-	sizes := map[int]bool{}
 	cost := map[string]map[int]time.Duration{}
+	var sizes []int
 	var modes []string
 	for _, s := range r.Sizes {
-		sizes[s.Nodes] = true
+		sizes = append(sizes, s.Nodes)
 		if cost[s.Mode] == nil {
 			cost[s.Mode] = map[int]time.Duration{}
 			modes = append(modes, s.Mode)
 		}
 		cost[s.Mode][s.Nodes] = s.Decision.CPU // on one core as good as the time that passes, and hardly disturbed by others
 	}
-	if len(sizes) < 2 {
+	slices.Sort(sizes)
+	columns := slices.Compact(sizes)
+	if len(columns) < 2 {
 		return
 	}
-	columns := sortedKeys(sizes)
+
 	header := []string{"mode"}
 	for _, size := range columns {
-		header = append(header, formatThousands(size)+" nodes")
+		header = append(header, driver.Thousands(size)+" nodes")
 	}
-	lines := [][]string{append(header, "largest to "+formatThousands(r.Nodes), "goal")}
+	lines := [][]string{append(header, "largest to "+driver.Thousands(r.Nodes), "goal")}
 	for _, mode := range modes {
 		row := []string{mode}
 		for _, size := range columns {
@@ -97,42 +90,33 @@ func (r *Report) writeSizes(w io.Writer) {
 		}
 		largest := slices.Max(slices.Collect(maps.Keys(cost[mode])))
 		ratio := ratioOf(cost[mode][largest], cost[mode][r.Nodes])
-		lines = append(lines, append(row, fmt.Sprintf("%.1f%s", ratio, table.Mark(ratio <= 2)), "2"))
+		lines = append(lines, append(row, fmt.Sprintf("%.1f%s", ratio, driver.Mark(ratio <= 2)), "2"))
 	}
-	fmt.Fprint(w, "\n## Berth alone, one decision, one core (CPU time)\n\n")
-	table.Write(w, lines)
+	driver.Table(w, "Berth alone, one decision, one core (CPU time)", lines)
 }
 
 func (r *Report) writeFilled(w io.Writer) {
-	if len(r.Filled) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "\n## Berth alone, as many pods onto as many empty nodes\n\n")
 	lines := [][]string{{"mode", "nodes", "pods placed", "took", "goal", "CPU", "of it first of each kind",
 		"bytes a node", "goal", "bytes a pod", "goal"}}
 
 	for _, f := range r.Filled {
-		bound := goalOf(f.Mode).Bound * float64(f.Nodes) / 1e6
-		took := fmt.Sprintf("%.1f s%s", f.Took.Wall.Seconds(), table.Mark(f.Complete && f.Took.Wall.Seconds() <= bound))
+		bound := boundOf(f.Mode) * float64(f.Nodes) / 1e6
+		took := fmt.Sprintf("%.1f s%s", f.Took.Wall.Seconds(), driver.Mark(f.Complete && f.Took.Wall.Seconds() <= bound))
 		if !f.Complete {
 			took += " (given up)"
 		}
-		lines = append(lines, []string{f.Mode, formatThousands(f.Nodes), formatThousands(f.Pods), took,
+		lines = append(lines, []string{f.Mode, driver.Thousands(f.Nodes), driver.Thousands(f.Pods), took,
 			fmt.Sprintf("%.4g s", bound), formatShort(f.Took.CPU), formatShort(f.First.CPU),
-			fmt.Sprintf("%d%s", f.NodeBytes, table.Mark(f.NodeBytes <= 1024)), "1024",
-			fmt.Sprintf("%d%s", f.PodBytes, table.Mark(f.PodBytes <= 1024)), "1024"})
+			fmt.Sprintf("%d%s", f.NodeBytes, driver.Mark(f.NodeBytes <= 1024)), "1024",
+			fmt.Sprintf("%d%s", f.PodBytes, driver.Mark(f.PodBytes <= 1024)), "1024"})
 	}
 
-	table.Write(w, lines)
+	driver.Table(w, "Berth alone, as many pods onto as many empty nodes", lines)
 }
 
-func goalOf(mode string) Mode {
-	for _, m := range Modes {
-		if m.Name == mode {
-			return m
-		}
-	}
-	return Mode{}
+// boundOf is the mode's; see Mode.Bound.
+func boundOf(mode string) float64 {
+	return Modes[slices.IndexFunc(Modes, func(m Mode) bool { return m.Name == mode })].Bound
 }
 
 func ratioOf(a, b time.Duration) float64 { return float64(a) / float64(max(b, 1)) }
@@ -152,23 +136,7 @@ func formatShort(d time.Duration) string {
 
 func formatThree(v float64) string {
 	if v >= 100 {
-		return formatThousands(int(v + 0.5))
+		return driver.Thousands(int(v + 0.5))
 	}
 	return fmt.Sprintf("%.3g", v)
-}
-
-func formatThousands(n int) string {
-	s := strconv.Itoa(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-func sortedKeys(set map[int]bool) (list []int) {
-	for n := range set {
-		list = append(list, n)
-	}
-	slices.Sort(list)
-	return list
 }

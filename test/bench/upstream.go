@@ -74,10 +74,7 @@ func (u *upstream) placePod(ctx context.Context, pod *v1.Pod) error {
 // measureUpstream decides on pods, at most so many and for at most so long, and returns what one
 // takes.
 func measureUpstream(ctx context.Context, m *Mode, nodes int, percentage int32, most int, atMost time.Duration) (Cost, error) {
-	list := make([]*v1.Node, nodes)
-	for i := range list {
-		list[i] = m.newNode(i)
-	}
+	list := m.newNodes(nodes)
 	u, err := newUpstream(ctx, list, percentage)
 	if err != nil {
 		return Cost{}, err

@@ -24,8 +24,8 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/node/simnodes"
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/internal/binaries"
-	"github.com/berth-k8s/berth/test/internal/plane"
 )
 
 // bin is the folder of the binaries under test.
@@ -71,7 +71,7 @@ func newCluster(t *testing.T, flags ...string) *cluster {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startLimit)
 	defer cancel()
-	running, err := plane.Start(ctx, filepath.Join(bin, plane.ControlPlane), t.TempDir(), append(flags, "--upstream-admission")...)
+	running, err := (&driver.Run{Bin: bin, Dir: t.TempDir()}).StartCluster(ctx, append(flags, "--upstream-admission")...)
 	if err != nil {
 		t.Fatalf("control plane: %v", err)
 	}

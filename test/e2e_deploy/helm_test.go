@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/internal/binaries"
-	"github.com/berth-k8s/berth/test/internal/plane"
 )
 
 // TestHelm takes the chart through its life with the helm command, from the archive that a release
@@ -18,7 +18,7 @@ import (
 // simulated.
 func TestHelm(t *testing.T) {
 	t.Parallel()
-	version, err := exec.Command(filepath.Join(bin, plane.ControlPlane), "--version").CombinedOutput()
+	version, err := exec.Command(filepath.Join(bin, driver.ControlPlane), "--version").CombinedOutput()
 	if got, want := strings.TrimSpace(string(version)), "Kubernetes "+binaries.Kubernetes; err != nil || got != want {
 		t.Errorf("the control plane is %q (%v), want %q", got, err, want)
 	}

@@ -36,8 +36,10 @@ type deed struct {
 	do    func(context.Context) error
 }
 
+// listDeeds are what may be done, with how often, compared with the others.
 func (c *churn) listDeeds() []deed {
 	mends := max(1, c.mends)
+
 	return []deed{
 		{"workload scaled", 10, c.scaleWorkload},
 		{"workload rolled", 3, c.rollWorkload},

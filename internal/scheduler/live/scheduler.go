@@ -241,7 +241,7 @@ func (s *Scheduler) awaitLoop(returned <-chan struct{}) error {
 // stopped, and writes the events that follow; nothing new is begun.
 func (s *Scheduler) finishActions() {
 	if s.shadow != nil { // what it has seen and not judged yet
-		for _, action := range s.stepCore(s.loop.Now().Add(cycle.Lookout), cycle.Tick{}) {
+		for _, action := range s.giveEvent(s.loop.Now().Add(cycle.Lookout), cycle.Tick{}) {
 			if a, ok := action.(cycle.Compared); ok {
 				s.shadow.Bound(a.Pod, a.Node, a.Said, a.Unclear)
 			}
@@ -273,7 +273,7 @@ func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
 		}
 		if ahead := s.wallClock().Round(0).Sub(now); (ahead - s.ahead).Abs() >= wallMoved {
 			s.ahead = ahead
-			s.giveEvent(now, cycle.WallSet{Ahead: ahead})
+			return s.giveEvent(now, cycle.WallSet{Ahead: ahead}) // the core wants a tick as before, and gets it next
 		}
 	}
 	return s.giveEvent(now, e)

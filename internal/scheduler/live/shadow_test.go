@@ -1,6 +1,7 @@
 package live
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -54,5 +55,40 @@ func TestAShadowJudgesWhatOthersBindAndWritesNothing(t *testing.T) {
 		if c := w.condition("a"); c != "" {
 			t.Errorf("condition %s", c)
 		}
+	})
+}
+
+// TestAShadowJudgesWhatItHasSeenWhenItIsStopped: what was bound just before is judged, too.
+func TestAShadowJudgesWhatItHasSeenWhenItIsStopped(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var seen shadowLog
+		w.api.Put(aNode("small", "1"), aNode("large", "8"), aPod("a", "1"), aPod("b", "1"))
+		w.start(Options{Lead: make(chan struct{}), Shadow: &seen})
+		w.pass(time.Minute)
+		w.api.Put(on(aPod("a", "1"), "small"), on(aPod("b", "1"), "large"))
+		w.pass(time.Second)
+		w.end()
+		if want := (shadowLog{{"a", "small", 2, false}, {"b", "large", 1, false}}); !slices.Equal(seen, want) {
+			t.Errorf("seen %v, want %v", seen, want)
+		}
+	})
+}
+
+// TestNothingIsLostWhenTheWallClockIsSet: what is due at the moment at which it is noticed is done.
+func TestNothingIsLostWhenTheWallClockIsSet(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var seen shadowLog
+		w.api.Put(aNode("small", "1"), aPod("a", "1"))
+		w.start(Options{Lead: make(chan struct{}), Shadow: &seen})
+		w.pass(time.Minute)
+		w.api.Put(on(aPod("a", "1"), "small"))
+		w.pass(time.Second)
+		w.do(func() { w.s.wallClock = func() time.Time { return time.Now().Add(-time.Hour) } })
+		w.pass(time.Minute)
+		w.do(func() {
+			if want := (shadowLog{{"a", "small", 1, false}}); !slices.Equal(seen, want) {
+				t.Errorf("seen %v, want %v", seen, want)
+			}
+		})
 	})
 }

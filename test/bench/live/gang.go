@@ -2,7 +2,6 @@ package live
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -12,7 +11,7 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/berth-k8s/berth/test/bench/table"
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
@@ -57,72 +56,91 @@ const (
 	gangAttempts  = "scheduler_podgroup_scheduling_attempt_duration_seconds"
 )
 
-// measureGangs measures both schedulers.
-func (b *bench) measureGangs(ctx context.Context) error {
-	b.printProgress("registering %s nodes", formatThousands(b.Nodes))
-	if err := b.registerNodes(ctx); err != nil {
+// gangs is a run that measures gangs.
+type gangs struct {
+	*bench
+	racks racks
+}
+
+// measureGangs measures both schedulers, and then Berth's preemption: upstream's groups with a topology
+// constraint never preempt.
+func (b *gangs) measureGangs(ctx context.Context) error {
+	if err := b.registerNodes(ctx, b.racks.labelNode); err != nil {
 		return fmt.Errorf("nodes: %w", err)
 	}
 	if err := b.bindResidents(ctx); err != nil {
 		return fmt.Errorf("pods that run already: %w", err)
 	}
-	for _, c := range b.chosenContenders() {
-		if err := b.gangsOf(ctx, c, &Gang{Scheduler: c.Name, Pods: b.Gang}); err != nil {
-			return fmt.Errorf("%s: %w", c.Name, err)
+
+	for _, s := range b.chosenSchedulers() {
+		if err := b.measureScheduler(ctx, &s, &Gang{Scheduler: s.Name, Pods: b.Gang}); err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}
-	for _, c := range b.chosenContenders() {
-		if c.Key != "berth" { // upstream's groups with a topology constraint never preempt
+
+	for _, s := range b.chosenSchedulers() {
+		if s.Key != "berth" {
 			continue
 		}
-		if _, err := b.createNamespace(ctx, lowerNamespace); err != nil {
+		if _, err := b.CreateNamespace(ctx, lowerNamespace); err != nil {
 			return err
 		}
-		if err := b.gangsOf(ctx, c, &Gang{Scheduler: c.Name + ", by preemption", Pods: b.Gang, preempts: true}); err != nil {
-			return fmt.Errorf("%s, by preemption: %w", c.Name, err)
+		if err := b.measureScheduler(ctx, &s, &Gang{Scheduler: s.Name + ", by preemption", Pods: b.Gang, preempts: true}); err != nil {
+			return fmt.Errorf("%s, by preemption: %w", s.Name, err)
 		}
 	}
 	return nil
 }
 
-// gangsOf measures one, and reports what is known also where it ends early with an error.
-func (b *bench) gangsOf(ctx context.Context, c *Contender, g *Gang) error {
+// bindResidents binds the pods that do not move.
+func (b *gangs) bindResidents(ctx context.Context) error {
+	if _, err := b.CreateNamespace(ctx, fillNamespace); err != nil {
+		return err
+	}
+	pods := b.racks.residentPods()
+	b.Printf("%s pods run already, in %d racks", driver.Thousands(len(pods)), b.racks.countAll())
+	return b.CreatePods(ctx, fillNamespace, len(pods), func(i int) *v1.Pod { return pods[i] })
+}
+
+// measureScheduler measures one, and reports what is known also where it ends early with an error.
+func (b *gangs) measureScheduler(ctx context.Context, s *driver.Scheduler, g *Gang) error {
 	defer func() {
 		if len(g.Rounds) > 0 {
 			b.report.Gangs = append(b.report.Gangs, *g)
 		}
 	}()
-	p, err := b.startObserved(c, "--feature-gates", gangGates)
+	p, err := b.startObserved(s, "--feature-gates", gangGates)
 	if err != nil {
 		return err
 	}
 	defer func() { _, _ = p.Stop() }() // where this returns early
 	go p.endAbove(gangMemory)
-	namespace := "bench-gang-" + c.Key
+
+	namespace := "bench-gang-" + s.Key
 	if g.preempts {
 		namespace += "-preempting"
 	}
 	if err := b.awaitReady(ctx, p, namespace); err != nil {
 		return err
 	}
+
 	for i := range b.GangRounds {
 		name := fmt.Sprintf("%s-%d", namespace, i)
 		r, err := b.measureGang(ctx, p, name, g.preempts)
 		if peak := p.exceeded.Load(); peak > 0 {
 			<-p.Ended
-			b.printProgress("gang: %s was ended: it had %s", g.Scheduler, formatMebibytes(peak))
+			b.Printf("gang: %s was ended: it had %s", g.Scheduler, driver.Mebibytes(peak))
 			g.Rounds, g.Usage = append(g.Rounds, GangRound{}), process.Usage{CPU: p.Spent(), Peak: peak}
-			return b.deletePods(ctx, name)
+			return b.DeletePods(ctx, name)
 		}
 		if err != nil {
 			return err
 		}
+
 		g.Rounds = append(g.Rounds, *r)
-		b.printProgress("gang: %s: %s of %s bound, the first after %s, the last after %s; attempts: %d, %s, of which decisions "+
-			"%s; racks: %d; victims: %d", g.Scheduler,
-			formatThousands(r.Bound), formatThousands(b.Gang), formatShort(r.First), formatShort(r.All), r.Attempts,
-			formatShort(r.Attempted),
-			formatShort(r.Decided), r.Racks, r.Victims)
+		b.Printf("gang: %s: %s of %s bound, the first after %s, the last after %s; attempts: %d, %s, of which decisions "+
+			"%s; racks: %d; victims: %d", g.Scheduler, driver.Thousands(r.Bound), driver.Thousands(b.Gang), driver.Short(r.First),
+			driver.Short(r.All), r.Attempts, driver.Short(r.Attempted), driver.Short(r.Decided), r.Racks, r.Victims)
 		if r.Bound < b.Gang { // the next one would be given up, too
 			break
 		}
@@ -132,54 +150,34 @@ func (b *bench) gangsOf(ctx context.Context, c *Contender, g *Gang) error {
 }
 
 // awaitReady has one pod bound: the scheduler knows the cluster then.
-func (b *bench) awaitReady(ctx context.Context, p *observed, namespace string) error {
-	version, err := b.createNamespace(ctx, namespace)
+func (b *gangs) awaitReady(ctx context.Context, p *observed, namespace string) error {
+	w, err := b.watchBound(ctx, namespace)
 	if err != nil {
 		return err
 	}
-	w, err := b.watchBound(ctx, namespace, version)
-	if err != nil {
+	defer w.Stop()
+	if _, err := b.bindOne(ctx, w, p.Process, namespace, plainPod(0)); err != nil {
 		return err
 	}
-	defer w.stop()
-	if _, err := b.bindOne(ctx, w, p.Process, namespace, (&Mode{}).newPod(0)); err != nil {
-		return err
-	}
-	return b.deletePods(ctx, namespace)
+	return b.DeletePods(ctx, namespace)
 }
 
 // measureGang has one scheduled.
-func (b *bench) measureGang(ctx context.Context, p *observed, namespace string, preempts bool) (*GangRound, error) {
+func (b *gangs) measureGang(ctx context.Context, p *observed, namespace string, preempts bool) (*GangRound, error) {
 	var lower []*v1.Pod
 	if preempts {
-		lower = b.lowerPods()
-		if err := b.createMissing(ctx, lowerNamespace, lower); err != nil {
+		lower = b.racks.lowerPods()
+		if err := b.CreateMissing(ctx, lowerNamespace, lower); err != nil {
 			return nil, err
 		}
 	}
 
-	version, err := b.createNamespace(ctx, namespace)
+	w, err := b.watchBound(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-
-	w, err := b.watchBound(ctx, namespace, version)
-	if err != nil {
-		return nil, err
-	}
-
-	defer w.stop()
-	if err := b.createPods(ctx, namespace, b.Gang, memberPod); err != nil {
-		return nil, err
-	}
-	if err := b.pollUntil(ctx, "the members to wait for their group", gangPatience, func() (bool, error) {
-		metrics, err := p.readMetrics(ctx)
-		if err != nil {
-			return false, err
-		}
-		gated, _ := sumMetric(metrics["scheduler_pending_pods"], "queue", "gated")
-		return int(gated) == b.Gang, nil
-	}); err != nil {
+	defer w.Stop()
+	if err := b.createMembers(ctx, p, namespace); err != nil {
 		return nil, err
 	}
 
@@ -188,9 +186,14 @@ func (b *bench) measureGang(ctx context.Context, p *observed, namespace string, 
 	if err != nil {
 		return nil, err
 	}
-	if err := b.createGroup(ctx, w, p, namespace, r); err != nil && !errors.Is(err, errIdle) {
+	began := time.Now()
+	if _, err := b.Client.SchedulingV1beta1().PodGroups(namespace).Create(ctx, gangGroup(b.Gang), metav1.CreateOptions{}); err != nil {
 		return nil, err
 	}
+	if r.Bound, r.First, r.All, err = w.countBound(ctx, p.Process, b.Gang, gangPatience, began); err != nil {
+		return nil, err
+	}
+	r.All += r.First
 	if err := done(r.Bound == b.Gang); err != nil {
 		return nil, err
 	}
@@ -198,41 +201,39 @@ func (b *bench) measureGang(ctx context.Context, p *observed, namespace string, 
 	if err := b.countRacks(ctx, namespace, r); err != nil {
 		return nil, err
 	}
-	left, err := b.countPods(ctx, lowerNamespace)
+	left, err := b.CountPods(ctx, lowerNamespace)
 	if err != nil {
 		return nil, err
 	}
-
 	r.Victims = len(lower) - left
 	if _, err := b.awaitEvents(ctx, namespace, r.Bound); err != nil {
 		return nil, err
 	}
-	return r, b.deletePods(ctx, namespace)
+	return r, b.DeletePods(ctx, namespace)
 }
 
-// createGroup creates the group that the members wait for, and watches until they are bound.
-func (b *bench) createGroup(ctx context.Context, w *bound, p *observed, namespace string, r *GangRound) error {
-	began := time.Now()
-	if _, err := b.client.SchedulingV1beta1().PodGroups(namespace).Create(ctx, gangGroup(b.Gang), metav1.CreateOptions{}); err != nil {
+// createMembers has the members wait for their group.
+func (b *gangs) createMembers(ctx context.Context, p *observed, namespace string) error {
+	if err := b.CreatePods(ctx, namespace, b.Gang, memberPod); err != nil {
 		return err
 	}
-	for r.Bound < b.Gang {
-		if _, err := w.nextBound(ctx, p.Process, gangPatience); err != nil {
-			return err
+	return b.Until(ctx, "the members to wait for their group", gangPatience, func() (string, error) {
+		metrics, err := p.readMetrics(ctx)
+		if err != nil {
+			return "", err
 		}
-		r.All = time.Since(began)
-		if r.Bound == 0 {
-			r.First = r.All
-		}
-		r.Bound++
-	}
-	return nil
+		// kube-scheduler has a queue for pods whose group is not there; for Berth they are gated.
+		incomplete, _ := sumMetric(metrics["scheduler_pending_pods"], "queue", "incomplete")
+		gated, _ := sumMetric(metrics["scheduler_pending_pods"], "queue", "gated")
+		return driver.Lacking(int(incomplete+gated), b.Gang), nil
+	})
 }
 
 func gangGroup(pods int) *schedulingv1beta1.PodGroup {
 	return &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{Name: gangName},
 		Spec: schedulingv1beta1.PodGroupSpec{
+			PriorityClassName: highClass, // that of its members, or kube-scheduler refuses them
 			SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{
 				Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: int32(pods)},
 			},
@@ -244,7 +245,7 @@ func gangGroup(pods int) *schedulingv1beta1.PodGroup {
 }
 
 // noteAttempts notes what the scheduler says of its attempts from now on, once done is called.
-func (b *bench) noteAttempts(ctx context.Context, p *observed, r *GangRound) (done func(scheduled bool) error, err error) {
+func (b *gangs) noteAttempts(ctx context.Context, p *observed, r *GangRound) (done func(scheduled bool) error, err error) {
 	type reading struct {
 		decided, attempted float64
 		attempts, fine     uint64
@@ -266,19 +267,22 @@ func (b *bench) noteAttempts(ctx context.Context, p *observed, r *GangRound) (do
 	}
 
 	return func(scheduled bool) error {
-		return b.pollUntil(ctx, "the metrics of the attempt", patience, func() (bool, error) {
+		return b.Until(ctx, "the metrics of the attempt", patience, func() (string, error) {
 			now, err := read()
 			r.Attempts = int(now.attempts - before.attempts)
 			r.Decided = time.Duration((now.decided - before.decided) * float64(time.Second))
 			r.Attempted = time.Duration((now.attempted - before.attempted) * float64(time.Second))
-			return !scheduled || now.fine > before.fine, err
+			if scheduled && now.fine <= before.fine {
+				return "it is not counted", err
+			}
+			return "", err
 		})
 	}, nil
 }
 
 // countRacks looks where the members are.
-func (b *bench) countRacks(ctx context.Context, namespace string, r *GangRound) error {
-	pods, err := b.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+func (b *gangs) countRacks(ctx context.Context, namespace string, r *GangRound) error {
+	pods, err := b.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return err
 	}
@@ -291,7 +295,7 @@ func (b *bench) countRacks(ctx context.Context, namespace string, r *GangRound) 
 		} else if _, err := fmt.Sscanf(name, "node-%d", &node); err != nil {
 			return fmt.Errorf("node %q: %w", name, err)
 		}
-		rack := b.rackOf(node)
+		rack := b.racks.rackOf(node)
 		racks[rack] = true
 		r.Tight = len(racks) == 1 && rack%rackKinds == tightRack
 	}
@@ -316,14 +320,13 @@ func (r *Report) writeGangs(w io.Writer) {
 	if len(r.Gangs) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n## Live: gangs of %s pods, each in one rack, %s nodes\n\n", formatThousands(r.Gangs[0].Pods),
-		formatThousands(r.Nodes))
 	lines := [][]string{{"scheduler", "gangs", "bound", "decided p50", "slowest", "goal", "attempt p50", "slowest", "attempts",
 		"first bound p50", "slowest", "all bound p50", "slowest", "in one rack", "the fullest", "victims", "CPU a pod", "peak memory"}}
 	for i := range r.Gangs {
 		lines = append(lines, r.Gangs[i].tableLine())
 	}
-	table.Write(w, lines)
+	driver.Table(w, fmt.Sprintf("Live: gangs of %s pods, each in one rack, %s nodes", driver.Thousands(r.Gangs[0].Pods),
+		driver.Thousands(r.Nodes)), lines)
 }
 
 func (g *Gang) tableLine() []string {
@@ -339,7 +342,7 @@ func (g *Gang) tableLine() []string {
 			tight++
 		}
 	}
-	line := []string{g.Scheduler, fmt.Sprint(len(g.Rounds)), formatThousands(bound)}
+	line := []string{g.Scheduler, fmt.Sprint(len(g.Rounds)), driver.Thousands(bound)}
 	if bound < len(g.Rounds)*g.Pods {
 		line[2] += " (given up)"
 	}
@@ -349,9 +352,9 @@ func (g *Gang) tableLine() []string {
 		g.sortedTimes(func(r *GangRound) time.Duration { return r.First }),
 		g.sortedTimes(func(r *GangRound) time.Duration { return r.All }),
 	} {
-		slowest := quantileOf(times, 1)
+		slowest := driver.Quantile(times, 1)
 		if len(times) > 0 {
-			line = append(line, formatShort(quantileOf(times, 0.5)), formatShort(slowest))
+			line = append(line, driver.Short(driver.Quantile(times, 0.5)), driver.Short(slowest))
 		} else {
 			line = append(line, "", "")
 		}
@@ -361,16 +364,16 @@ func (g *Gang) tableLine() []string {
 				line = append(line, "")
 				continue
 			}
-			line[len(line)-1] += table.Mark(slowest <= decisionGoal && bound == len(g.Rounds)*g.Pods)
-			line = append(line, formatShort(decisionGoal))
+			line[len(line)-1] += driver.Mark(slowest <= decisionGoal && bound == len(g.Rounds)*g.Pods)
+			line = append(line, driver.Short(decisionGoal))
 		case 1:
 			line = append(line, fmt.Sprint(attempts))
 		}
 	}
 	perPod := ""
 	if bound > 0 {
-		perPod = formatShort(g.Usage.CPU / time.Duration(bound))
+		perPod = driver.Short(g.Usage.CPU / time.Duration(bound))
 	}
-	return append(line, fmt.Sprintf("%d%s", whole, table.Mark(whole == len(g.Rounds))), fmt.Sprint(tight),
-		fmt.Sprint(victims), perPod, formatMebibytes(g.Usage.Peak))
+	return append(line, fmt.Sprintf("%d%s", whole, driver.Mark(whole == len(g.Rounds))), fmt.Sprint(tight),
+		fmt.Sprint(victims), perPod, driver.Mebibytes(g.Usage.Peak))
 }

@@ -8,20 +8,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // A gang must fit in racks of three kinds, of which one is fullest with it, and not in the others,
 // also where there is enough of each resource in sum.
 func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
-	for _, o := range []Options{{Nodes: 5000, Gang: 1000}, {Nodes: 200, Gang: 100}, {Nodes: 47, Gang: 21}, {Nodes: 5, Gang: 10}} {
-		b := &bench{Options: o}
+	for _, o := range []racks{{5000, 1000}, {200, 100}, {47, 21}, {5, 10}} {
 		type room struct{ members, cpu, memory int64 }
-		racks := make([]room, b.countOfRacks())
-		for i := range b.Nodes {
-			cpu, memory := b.usedOn(i)
-			cpu, memory = nodeAmounts.Cpu().MilliValue()-cpu, nodeAmounts.Memory().Value()>>20-memory
-			r := &racks[b.rackOf(i)]
+		racks := make([]room, o.countAll())
+		for i := range o.nodes {
+			cpu, memory := o.usedOn(i)
+			cpu, memory = driver.NodeAmounts.Cpu().MilliValue()-cpu, driver.NodeAmounts.Memory().Value()>>20-memory
+			r := &racks[o.rackOf(i)]
 			r.members += min(cpu/memberCPU, memory/memberMemory)
 			r.cpu, r.memory = r.cpu+cpu, r.memory+memory
 		}
@@ -30,13 +30,13 @@ func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
 		}
 		for i, r := range racks {
 			kind := i % rackKinds
-			if fits := r.members >= int64(b.Gang); fits != (kind >= tightRack) {
+			if fits := r.members >= int64(o.gang); fits != (kind >= tightRack) {
 				t.Errorf("%+v: rack %d of kind %d has room for %d", o, i, kind, r.members)
 			}
-			if kind == tightRack && b.Nodes%b.countOfRacks() == 0 && (r.cpu >= racks[3].cpu || r.cpu >= racks[4].cpu || r.memory >= racks[3].memory) {
+			if kind == tightRack && o.nodes%o.countAll() == 0 && (r.cpu >= racks[3].cpu || r.cpu >= racks[4].cpu || r.memory >= racks[3].memory) {
 				t.Errorf("%+v: rack %d is not the fullest: %+v", o, i, r)
 			}
-			if kind == 1 && b.Gang >= 20 && (r.cpu < int64(b.Gang)*memberCPU || r.memory < int64(b.Gang)*memberMemory) {
+			if kind == 1 && o.gang >= 20 && (r.cpu < int64(o.gang)*memberCPU || r.memory < int64(o.gang)*memberMemory) {
 				t.Errorf("%+v: rack %d has too little in sum: %+v", o, i, r)
 			}
 		}
@@ -45,11 +45,11 @@ func TestGangFitsInRacksOfThreeKinds(t *testing.T) {
 
 // With the lower pods a gang must fit in no rack.
 func TestLowerPodsLeaveNoRackForAGang(t *testing.T) {
-	b := &bench{Options: Options{Nodes: 500, Gang: 100}}
-	free, racks := make([]int64, b.Nodes), make([]int64, b.countOfRacks())
+	b := racks{500, 100}
+	free, racks := make([]int64, b.nodes), make([]int64, b.countAll())
 	for i := range free {
 		used, _ := b.usedOn(i)
-		free[i] = nodeAmounts.Cpu().MilliValue() - used
+		free[i] = driver.NodeAmounts.Cpu().MilliValue() - used
 	}
 	for _, pod := range b.lowerPods() {
 		var node int
@@ -65,7 +65,7 @@ func TestLowerPodsLeaveNoRackForAGang(t *testing.T) {
 		racks[b.rackOf(i)] += cpu / memberCPU
 	}
 	for rack, members := range racks {
-		if members >= int64(b.Gang) {
+		if members >= int64(b.gang) {
 			t.Errorf("rack %d has room for %d", rack, members)
 		}
 	}

@@ -4,24 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
+	v1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
 // Options say what is measured.
 type Options struct {
-	// Binaries is the folder with etcd, kube-apiserver, kube-scheduler and berth.
-	Binaries string
-	// Dir is where etcd keeps its data and everybody's log goes; emptied first.
-	Dir string
-
 	Nodes      int
 	Pods       int      // pending in each mode but preemption
 	Preemptors int      // pending in preemption mode
@@ -30,85 +26,111 @@ type Options struct {
 	Startup    int      // in place of all else: pods whose startup is measured once Pods run; 0 to leave it out
 	Gang       int      // in place of all else: pods of a gang that has to be in one rack; 0 to leave it out
 	GangRounds int      // gangs of each scheduler, one after another
-	Schedulers []string // names of Contenders; none: both
+	Schedulers []string // keys of driver.Schedulers; none: both
 	Shadow     bool     // Berth looks on while each scheduler works, and compares its choices with the best
-	Berth      []string // the command that is Berth's scheduler, in Binaries; none: what berth up would run
-
-	Progress io.Writer
+	Berth      []string // the command that is Berth's scheduler; none: what berth up would run
 }
 
-// bench is a run.
+// bench is a run on a cluster.
 type bench struct {
 	Options
-	dir        string
-	kubeconfig string
-	client     kubernetes.Interface
-	servers    []*process.Process // etcd, then the API server
-	began      time.Time
-	report     *Report
+	*driver.Cluster
+	report *Report
 }
 
-// Run measures and returns what is known, also where it ends early with an error.
-func Run(ctx context.Context, o Options) (*Report, error) {
-	dir, err := filepath.Abs(o.Dir)
+// Run measures in the run's folder, which it empties, and returns what is known, also where it ends
+// early with an error.
+func Run(ctx context.Context, r *driver.Run, o Options) (report *Report, err error) {
+	report = &Report{Nodes: o.Nodes, Began: time.Now(), Load: process.LoadAverage()}
+	defer func() { report.Took = time.Since(report.Began) }()
+	if err := errors.Join(os.RemoveAll(r.Dir), os.MkdirAll(r.Dir, 0o700)); err != nil {
+		return report, err
+	}
+
+	r.Printf("starting etcd and the API server")
+	var flags []string
+	if o.Gang > 0 {
+		flags = []string{"--feature-gates", gangGates, "--runtime-config", "scheduling.k8s.io/v1beta1=true"}
+	}
+	cluster, err := r.StartUpstream(ctx, flags...)
 	if err != nil {
-		return nil, err
+		return report, err
 	}
-	if len(o.Berth) == 0 {
-		o.Berth = berthScheduler(o.Binaries)
+	defer cluster.Stop()
+
+	b := &bench{Options: o, Cluster: cluster, report: report}
+	switch {
+	case o.Startup > 0:
+		return report, (&startups{b}).measureStartups(ctx)
+	case o.Gang > 0:
+		return report, (&gangs{b, racks{o.Nodes, o.Gang}}).measureGangs(ctx)
 	}
-	b := &bench{Options: o, dir: dir, began: time.Now(), report: &Report{Nodes: o.Nodes, Began: time.Now(), Load: process.LoadAverage()}}
-	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
-		return b.report, err
-	}
-	defer b.stopServers()
-	err = b.runBench(ctx)
-	b.report.Took = time.Since(b.began)
-	return b.report, err
+	return report, b.measureAll(ctx)
 }
 
-func (b *bench) runBench(ctx context.Context) error {
-	b.printProgress("starting etcd and the API server")
-	if err := b.startAPI(ctx); err != nil {
-		return err
-	}
-	if b.Startup > 0 {
-		return b.measureStartups(ctx)
-	}
-	if b.Gang > 0 {
-		return b.measureGangs(ctx)
-	}
-
-	b.printProgress("registering %s nodes", formatThousands(b.Nodes))
-	if err := b.registerNodes(ctx); err != nil {
+// measureAll measures the bindings, the latency and the modes.
+func (b *bench) measureAll(ctx context.Context) error {
+	if err := b.registerNodes(ctx, func(int) map[string]string { return nil }); err != nil {
 		return fmt.Errorf("nodes: %w", err)
 	}
 	if err := b.measureCeiling(ctx); err != nil {
 		return fmt.Errorf("bindings alone: %w", err)
 	}
-	if err := b.measureLatencies(ctx); err != nil {
-		return fmt.Errorf("latency: %w", err)
+	if b.Latency > 0 {
+		if err := b.measureLatencies(ctx); err != nil {
+			return fmt.Errorf("latency: %w", err)
+		}
 	}
 
-	for _, m := range b.chosenModes() {
-		if err := b.measureMode(ctx, m); err != nil {
-			return fmt.Errorf("%s: %w", m.Name, err)
+	for i := range Modes {
+		m := &Modes[i]
+		if len(b.Modes) == 0 && !m.byName || slices.Contains(b.Modes, m.Name) {
+			if err := b.measureMode(ctx, m); err != nil {
+				return fmt.Errorf("%s: %w", m.Name, err)
+			}
 		}
 	}
 	return nil
 }
 
-// chosenModes are the chosen ones.
-func (b *bench) chosenModes() (modes []*Mode) {
-	for i := range Modes {
-		if len(b.Modes) == 0 && !Modes[i].byName || slices.Contains(b.Modes, Modes[i].Name) {
-			modes = append(modes, &Modes[i])
-		}
+// registerNodes makes the nodes, as kubelets that have just reported would have left them, and the
+// priority class.
+func (b *bench) registerNodes(ctx context.Context, labels func(i int) map[string]string) error {
+	b.Printf("registering %s nodes", driver.Thousands(b.Nodes))
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: highClass}, Value: 1000}
+	if _, err := b.Client.SchedulingV1().PriorityClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
+		return err
 	}
-	return modes
+	return b.CreateNodes(ctx, b.Nodes, func(i int) *v1.Node { return newNode(i, labels(i)) })
 }
 
-// printProgress reports progress.
-func (b *bench) printProgress(format string, args ...any) {
-	fmt.Fprintf(b.Progress, "%6.1fs  %s\n", time.Since(b.began).Seconds(), fmt.Sprintf(format, args...))
+// chosenSchedulers are the chosen ones.
+func (b *bench) chosenSchedulers() (list []driver.Scheduler) {
+	for _, s := range driver.Schedulers {
+		if s.Key == "berth" {
+			s.Command = b.berthCommand()
+		}
+		if driver.Chosen(b.Schedulers, s.Key) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// berthCommand is what is measured as Berth: the program that has the scheduler alone, if it is
+// there, as berth up prefers it, or else berth itself.
+func (b *bench) berthCommand() []string {
+	const alone = "berth-scheduler"
+	if len(b.Berth) > 0 {
+		return b.Berth
+	}
+	if _, err := os.Stat(b.Path(alone)); err == nil {
+		return []string{alone}
+	}
+	return []string{driver.Berth, "scheduler"}
+}
+
+// startPlain starts a scheduler that serves nothing.
+func (b *bench) startPlain(s *driver.Scheduler) (*process.Process, error) {
+	return b.StartScheduler(s, "--secure-port", "0")
 }

@@ -1,11 +1,9 @@
 package live
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
@@ -45,21 +44,6 @@ func TestRateOfPreemptingPodsCountsFromTheStart(t *testing.T) {
 	r := Round{Bound: 1000, First: 9 * time.Second, Took: time.Second, preempts: true}
 	if got := r.PerSecond(); got != 100 {
 		t.Errorf("%v pods/s, want 100", got)
-	}
-}
-
-func TestQuantiles(t *testing.T) {
-	l := &Latency{}
-	if got := l.Quantile(0.99); got != 0 {
-		t.Errorf("p99 of nothing is %v", got)
-	}
-	for i := range 500 {
-		l.Sorted = append(l.Sorted, time.Duration(i+1))
-	}
-	for q, want := range map[float64]time.Duration{0.5: 251, 0.99: 496, 1: 500} {
-		if got := l.Quantile(q); got != want {
-			t.Errorf("quantile %v is the %d-th, want %d", q, got, want)
-		}
 	}
 }
 
@@ -126,7 +110,7 @@ func TestPreemptingPodNeedsOneVictim(t *testing.T) {
 		}
 	}
 	low, need := lowerPod(0, 10).Spec.Containers[0].Resources.Requests.Cpu(), high.newPod(0).Spec.Containers[0].Resources.Requests.Cpu()
-	free := nodeAmounts.Cpu().DeepCopy()
+	free := driver.NodeAmounts.Cpu().DeepCopy()
 	for range lowerPerNode {
 		free.Sub(*low)
 	}
@@ -162,28 +146,7 @@ func TestKindsAreAsManyAsPromised(t *testing.T) {
 	if len(kinds) > 0 {
 		t.Errorf("no modes: %v", kinds)
 	}
-	if least := resource.MustParse("100m"); (&Mode{}).newPod(0).Spec.Containers[0].Resources.Requests.Cpu().Cmp(least) != 0 {
+	if least := resource.MustParse("100m"); plainPod(0).Spec.Containers[0].Resources.Requests.Cpu().Cmp(least) != 0 {
 		t.Errorf("a plain pod does not ask for %v", &least)
-	}
-}
-
-func TestEachDoesAllOnceAndEndsAtAnError(t *testing.T) {
-	var done [1000]atomic.Int32
-	if err := eachParallel(t.Context(), len(done), func(_ context.Context, i int) error { done[i].Add(1); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	for i := range done {
-		if n := done[i].Load(); n != 1 {
-			t.Fatalf("%d was done %d times", i, n)
-		}
-	}
-	broken := errors.New("broken")
-	if err := eachParallel(t.Context(), len(done), func(_ context.Context, i int) error {
-		if i == 5 {
-			return broken
-		}
-		return nil
-	}); !errors.Is(err, broken) {
-		t.Errorf("got %v", err)
 	}
 }

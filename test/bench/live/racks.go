@@ -1,10 +1,11 @@
 package live
 
 import (
-	"context"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
 // Racks of the nodes of gangs. A rack has a tenth as many nodes as a gang has pods, and is one of
@@ -23,20 +24,26 @@ const (
 	perNode = 10
 )
 
-func rackName(rack int) string { return fmt.Sprintf("rack-%d", rack) }
+// racks are those of so many nodes, for gangs of so many pods.
+type racks struct{ nodes, gang int }
 
-// countOfRacks is how many there are.
-func (b *bench) countOfRacks() int { return max(b.Nodes/((b.Gang+perNode-1)/perNode), 1) }
+// countAll is how many there are.
+func (r racks) countAll() int { return max(r.nodes/((r.gang+perNode-1)/perNode), 1) }
 
 // rackOf is the rack of a node.
-func (b *bench) rackOf(node int) int { return node % b.countOfRacks() }
+func (r racks) rackOf(node int) int { return node % r.countAll() }
+
+// labelNode returns the labels that put a node into its rack.
+func (r racks) labelNode(node int) map[string]string {
+	return map[string]string{rackLabel: fmt.Sprintf("rack-%d", r.rackOf(node))}
+}
 
 // usedOn is what pods that do not move use on a node, in thousandths of a CPU and MiB. Nodes of a
 // rack differ by the room of a member.
-func (b *bench) usedOn(node int) (milliCPU, mebibytes int64) {
-	place := int64(node / b.countOfRacks())
+func (r racks) usedOn(node int) (milliCPU, mebibytes int64) {
+	place := int64(node / r.countAll())
 	more := memberCPU * (place % 3)
-	switch b.rackOf(node) % rackKinds {
+	switch r.rackOf(node) % rackKinds {
 	case 0: // there is too little CPU
 		return 22_000 + more, 16 << 10
 	case 1: // enough of each in sum, but half of the nodes lack CPU, and the others memory
@@ -55,42 +62,26 @@ func (b *bench) usedOn(node int) (milliCPU, mebibytes int64) {
 // residentsPerNode share what is used on a node.
 const residentsPerNode = 2
 
-// residentPod makes the i-th of the pods that do not move, or none where nothing runs.
-func (b *bench) residentPod(i int) *v1.Pod {
-	node := i / residentsPerNode
-	cpu, memory := b.usedOn(node)
-	if cpu == 0 {
-		return nil
+// residentPods are the pods that do not move; there are none where nothing runs.
+func (r racks) residentPods() (pods []*v1.Pod) {
+	for i := range r.nodes * residentsPerNode {
+		node := i / residentsPerNode
+		if cpu, memory := r.usedOn(node); cpu > 0 {
+			pod := boundPod(i, node, cpu/residentsPerNode, memory/residentsPerNode)
+			pod.Spec.PriorityClassName = highClass
+			pods = append(pods, pod)
+		}
 	}
-	pod := (&Mode{}).newPod(i)
-	pod.Spec.NodeName, pod.Spec.PriorityClassName = nodeName(node), highClass
-	pod.Spec.Containers[0].Resources.Requests = resourceList(cpu/residentsPerNode, memory/residentsPerNode)
-	return pod
+	return pods
 }
 
 // memberPod makes the i-th pod of a gang.
 func memberPod(i int) *v1.Pod {
-	pod := (&Mode{}).newPod(i)
-	group := gangName
+	pod, group := plainPod(i), gangName
 	pod.Spec.PriorityClassName = highClass
 	pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
-	pod.Spec.Containers[0].Resources.Requests = resourceList(memberCPU, memberMemory)
+	driver.Request(&pod.Spec, memberCPU, memberMemory)
 	return pod
-}
-
-// bindResidents binds the pods that do not move.
-func (b *bench) bindResidents(ctx context.Context) error {
-	if _, err := b.createNamespace(ctx, fillNamespace); err != nil {
-		return err
-	}
-	var pods []*v1.Pod
-	for i := range b.Nodes * residentsPerNode {
-		if pod := b.residentPod(i); pod != nil {
-			pods = append(pods, pod)
-		}
-	}
-	b.printProgress("%s pods run already, in %d racks", formatThousands(len(pods)), b.countOfRacks())
-	return b.createPods(ctx, fillNamespace, len(pods), func(i int) *v1.Pod { return pods[i] })
 }
 
 const (
@@ -101,14 +92,11 @@ const (
 )
 
 // lowerPods take the room of all racks, so that a gang fits in none without preemption.
-func (b *bench) lowerPods() (pods []*v1.Pod) {
-	for node := range b.Nodes {
-		used, _ := b.usedOn(node)
-		for range (nodeAmounts.Cpu().MilliValue() - used) / lowerCPU {
-			pod := (&Mode{}).newPod(len(pods))
-			pod.Spec.NodeName = nodeName(node)
-			pod.Spec.Containers[0].Resources.Requests = resourceList(lowerCPU, 200)
-			pods = append(pods, pod)
+func (r racks) lowerPods() (pods []*v1.Pod) {
+	for node := range r.nodes {
+		used, _ := r.usedOn(node)
+		for range (driver.NodeAmounts.Cpu().MilliValue() - used) / lowerCPU {
+			pods = append(pods, boundPod(len(pods), node, lowerCPU, 200))
 		}
 	}
 	return pods

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
-	"github.com/berth-k8s/berth/test/bench/table"
+	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
 // Report is what a run has found so far.
@@ -55,25 +55,24 @@ func (r *Report) writeModes(w io.Writer) {
 	if len(r.Modes) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "\n## Live: %s nodes\n\n", formatThousands(r.Nodes))
 	lines := [][]string{{"mode", "scheduler", "pods", "bound", "pods/s", "first after", "CPU a pod", "peak memory", "events", "victims"}}
 
 	for _, m := range r.Modes {
 		for _, round := range m.Rounds {
 			victims := ""
 			if m.Mode.preempts {
-				victims = formatThousands(round.Victims)
+				victims = driver.Thousands(round.Victims)
 			}
-			lines = append(lines, []string{m.Mode.Name, round.Scheduler, formatThousands(round.Pods),
-				formatThousands(round.Bound) + gaveUp(round),
-				fmt.Sprintf("%.0f", round.PerSecond()), fmt.Sprintf("%.1f s", round.First.Seconds()), formatShort(round.CPUPerPod()),
-				formatMebibytes(round.Usage.Peak), formatThousands(round.Events), victims})
+			lines = append(lines, []string{m.Mode.Name, round.Scheduler, driver.Thousands(round.Pods),
+				driver.Thousands(round.Bound) + gaveUp(round),
+				fmt.Sprintf("%.0f", round.PerSecond()), fmt.Sprintf("%.1f s", round.First.Seconds()), driver.Short(round.CPUPerPod()),
+				driver.Mebibytes(round.Usage.Peak), driver.Thousands(round.Events), victims})
 		}
 	}
 
-	table.Write(w, lines)
+	driver.Table(w, fmt.Sprintf("Live: %s nodes", driver.Thousands(r.Nodes)), lines)
 	if r.Ceiling > 0 {
-		fmt.Fprintf(w, "\nBindings alone, %d at a time and nobody deciding: %s/s.\n", writers, formatThousands(int(r.Ceiling)))
+		fmt.Fprintf(w, "\nBindings alone, %d at a time and nobody deciding: %s/s.\n", driver.Writers, driver.Thousands(int(r.Ceiling)))
 	}
 }
 
@@ -97,35 +96,29 @@ func (r *Report) writeGoals(w io.Writer) {
 		memory := float64(berth.Usage.Peak) / float64(max(upstream.Usage.Peak, 1))
 		speed, goal, ceiling := fmt.Sprintf("%.1f", faster), "", ""
 		if m.Mode.Times > 0 {
-			speed, goal = speed+table.Mark(faster >= m.Mode.Times), fmt.Sprintf("%.0f", m.Mode.Times)
+			speed, goal = speed+driver.Mark(faster >= m.Mode.Times), fmt.Sprintf("%.0f", m.Mode.Times)
 		}
 		if r.Ceiling > 0 && !m.Mode.preempts {
 			ceiling = fmt.Sprintf("%.0f %%", 100*berth.PerSecond()/r.Ceiling)
 		}
-		lines = append(lines, []string{m.Mode.Name, speed, goal, ceiling, fmt.Sprintf("%.2f%s", cpu, table.Mark(cpu <= cpuGoal)),
-			fmt.Sprint(cpuGoal), fmt.Sprintf("%.2f%s", memory, table.Mark(memory <= m.Mode.memoryGoal())), fmt.Sprint(m.Mode.memoryGoal())})
+		lines = append(lines, []string{m.Mode.Name, speed, goal, ceiling,
+			fmt.Sprintf("%.2f%s", cpu, driver.Mark(cpu <= cpuGoal)), fmt.Sprint(cpuGoal),
+			fmt.Sprintf("%.2f%s", memory, driver.Mark(memory <= m.Mode.memoryGoal())), fmt.Sprint(m.Mode.memoryGoal())})
 	}
 
-	if len(lines) > 1 {
-		fmt.Fprint(w, "\n## Live: Berth beside kube-scheduler\n\n")
-		table.Write(w, lines)
-	}
+	driver.Table(w, "Live: Berth beside kube-scheduler", lines)
 }
 
 func (r *Report) writeLatencies(w io.Writer) {
-	if len(r.Latencies) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "\n## Live: one pod at a time, %s nodes, created to bound\n\n", formatThousands(r.Nodes))
 	lines := [][]string{{"scheduler", "pods", "p50", "p90", "p99", "slowest"}}
 	for i := range r.Latencies {
-		l := &r.Latencies[i]
-		p99 := formatShort(l.Quantile(0.99))
+		sorted := r.Latencies[i].Sorted
+		at := func(q float64) string { return driver.Short(driver.Quantile(sorted, q)) }
+		p99 := at(0.99)
 		if i > 0 {
-			p99 += table.Mark(l.Quantile(0.99) <= r.Latencies[0].Quantile(0.99))
+			p99 += driver.Mark(driver.Quantile(sorted, 0.99) <= driver.Quantile(r.Latencies[0].Sorted, 0.99))
 		}
-		lines = append(lines, []string{l.Scheduler, formatThousands(len(l.Sorted)), formatShort(l.Quantile(0.5)),
-			formatShort(l.Quantile(0.9)), p99, formatShort(l.Quantile(1))})
+		lines = append(lines, []string{r.Latencies[i].Scheduler, driver.Thousands(len(sorted)), at(0.5), at(0.9), p99, at(1)})
 	}
-	table.Write(w, lines)
+	driver.Table(w, fmt.Sprintf("Live: one pod at a time, %s nodes, created to bound", driver.Thousands(r.Nodes)), lines)
 }

@@ -3,12 +3,16 @@ package live
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/berth-k8s/berth/internal/scheduler/shadow"
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
@@ -51,18 +55,21 @@ const (
 	quietLimit = 20 * time.Second
 )
 
+// fillNamespace has the lower pods of the preemption mode.
+const fillNamespace = "bench-fill"
+
 // measureMode measures all schedulers in a mode.
 func (b *bench) measureMode(ctx context.Context, m *Mode) error {
 	results := &ModeResult{Mode: m}
 	b.report.Modes = append(b.report.Modes, results)
 	if m.preempts {
-		if _, err := b.createNamespace(ctx, fillNamespace); err != nil {
+		if _, err := b.CreateNamespace(ctx, fillNamespace); err != nil {
 			return err
 		}
 	}
 
-	for _, c := range b.chosenContenders() {
-		r, err := b.measureRound(ctx, m, c)
+	for _, s := range b.chosenSchedulers() {
+		r, err := b.measureRound(ctx, m, &s)
 		if r != nil {
 			results.Rounds = append(results.Rounds, *r)
 		}
@@ -72,154 +79,196 @@ func (b *bench) measureMode(ctx context.Context, m *Mode) error {
 	}
 
 	if m.preempts {
-		return b.deletePods(ctx, fillNamespace)
+		return b.DeletePods(ctx, fillNamespace)
 	}
 	return nil
 }
 
 // measureRound has pods wait, starts the scheduler, and counts.
-func (b *bench) measureRound(ctx context.Context, m *Mode, c *Contender) (*Round, error) {
-	pods := b.Pods
+func (b *bench) measureRound(ctx context.Context, m *Mode, s *driver.Scheduler) (*Round, error) {
+	r := &Round{Scheduler: s.Name, Pods: b.Pods, preempts: m.preempts}
 	if m.preempts {
-		pods = b.Preemptors
+		r.Pods = b.Preemptors
 		if err := b.fillNodes(ctx); err != nil {
 			return nil, err
 		}
 	}
 
-	namespace := "bench-" + m.Name + "-" + c.Key
-	version, err := b.createNamespace(ctx, namespace)
+	namespace := "bench-" + m.Name + "-" + s.Key
+	w, err := b.watchBound(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-
+	defer w.Stop()
 	began := time.Now()
-	if err := b.createPods(ctx, namespace, pods, m.newPod); err != nil {
+	if err := b.CreatePods(ctx, namespace, r.Pods, m.newPod); err != nil {
 		return nil, err
 	}
 
-	b.printProgress("%s: %s pods wait (created at %.0f/s); %s starts", m.Name, formatThousands(pods),
-		float64(pods)/time.Since(began).Seconds(), c.Name)
-	r, err := b.runScheduler(ctx, m, c, namespace, version, pods)
-	if err != nil {
+	b.Printf("%s: %s pods wait (created at %.0f/s); %s starts", m.Name, driver.Thousands(r.Pods),
+		float64(r.Pods)/time.Since(began).Seconds(), s.Name)
+	if err := b.runScheduler(ctx, s, namespace, w, r); err != nil {
 		return r, err
 	}
 
 	if m.preempts {
-		left, err := b.countPods(ctx, fillNamespace)
+		left, err := b.CountPods(ctx, fillNamespace)
 		if err != nil {
 			return r, err
 		}
 		r.Victims = b.Nodes*lowerPerNode - left
 	}
 
-	b.printProgress("%s: %s: %.0f pods/s, first after %.1fs, %s CPU a pod, peak %s, %s events", m.Name, c.Name,
-		r.PerSecond(), r.First.Seconds(), formatShort(r.CPUPerPod()), formatMebibytes(r.Usage.Peak), formatThousands(r.Events))
-	return r, b.deletePods(ctx, namespace)
+	b.Printf("%s: %s: %.0f pods/s, first after %.1fs, %s CPU a pod, peak %s, %s events", m.Name, s.Name,
+		r.PerSecond(), r.First.Seconds(), driver.Short(r.CPUPerPod()), driver.Mebibytes(r.Usage.Peak), driver.Thousands(r.Events))
+	return r, b.DeletePods(ctx, namespace)
+}
+
+// fillNodes sees to it that every node is full of lower pods.
+func (b *bench) fillNodes(ctx context.Context) error {
+	var pods []*v1.Pod
+	for i := range b.Nodes * lowerPerNode {
+		pods = append(pods, lowerPod(i, b.Nodes))
+	}
+	return b.CreateMissing(ctx, fillNamespace, pods)
 }
 
 // runScheduler runs the scheduler until all is bound and its events are written.
-func (b *bench) runScheduler(ctx context.Context, m *Mode, c *Contender, namespace, version string, pods int) (*Round, error) {
-	w, err := b.watchBound(ctx, namespace, version)
+func (b *bench) runScheduler(ctx context.Context, s *driver.Scheduler, namespace string, w *bound, r *Round) error {
+	var looksOn *shade
+	if b.Shadow {
+		var err error
+		if looksOn, err = b.startShade(ctx); err != nil {
+			return err
+		}
+		defer func() { _, _ = looksOn.Stop() }() // where this returns early
+	}
+
+	began := time.Now()
+	p, err := b.startPlain(s)
+	if err != nil {
+		return err
+	}
+	defer func() { _, _ = p.Stop() }() // where this returns early
+
+	r.Bound, r.First, r.Took, err = w.countBound(ctx, p, r.Pods, patience, began)
+	if err != nil {
+		return err
+	}
+	if r.Events, err = b.awaitEvents(ctx, namespace, r.Bound); err != nil {
+		return err
+	}
+	if r.Usage, err = p.Stop(); err == nil && looksOn != nil {
+		r.Shadow, err = looksOn.readReport()
+	}
+	return err
+}
+
+// bound watches the pods of a namespace that have a node: of each the API server sends one event,
+// when it gets it.
+type bound struct{ watch.Interface }
+
+// watchBound makes a namespace and watches it.
+func (b *bench) watchBound(ctx context.Context, namespace string) (*bound, error) {
+	version, err := b.CreateNamespace(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-	defer w.stop()
-	r := &Round{Scheduler: c.Name, Pods: pods, preempts: m.preempts}
-	var s *shade
-	if b.Shadow {
-		if s, err = b.startShade(ctx); err != nil {
-			return r, err
-		}
-		defer func() { _, _ = s.Stop() }() // where this returns early
-	}
-	began := time.Now()
-	p, err := b.startScheduler(c)
+	w, err := b.WatchPods(ctx, namespace, version, fields.OneTermNotEqualSelector("spec.nodeName", "").String())
 	if err != nil {
-		return r, err
+		return nil, err
 	}
-	defer func() { _, _ = p.Stop() }() // where this returns early
-	var first, last time.Time
-	for r.Bound < pods {
-		if _, err = w.nextBound(ctx, p, patience); err != nil {
-			break
+	return &bound{w}, nil
+}
+
+// errIdle says that no pod was bound for a long time.
+var errIdle = errors.New("no pod was bound any more")
+
+// nextBound returns the name of the next pod that is bound.
+func (w *bound) nextBound(ctx context.Context, scheduler *process.Process, patience time.Duration) (string, error) {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+
+	for {
+		select {
+		case e, open := <-w.ResultChan():
+			pod, err := driver.PodOf(e, open)
+			if err != nil {
+				return "", err
+			}
+			if pod != nil && e.Type == watch.Added {
+				return pod.Name, nil
+			}
+		case <-scheduler.Ended:
+			return "", scheduler.Gone()
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-timeout.C:
+			return "", fmt.Errorf("%w for %v", errIdle, patience)
 		}
-		last = time.Now()
-		if r.Bound == 0 {
-			first = last
+	}
+}
+
+// countBound counts so many, or fewer where no more are bound: the first is so long after a time, and
+// the last so long after the first.
+func (w *bound) countBound(ctx context.Context, scheduler *process.Process, pods int, patience time.Duration, since time.Time) (
+	n int, first, took time.Duration, err error) {
+	for ; n < pods; n++ {
+		_, err := w.nextBound(ctx, scheduler, patience)
+		if errors.Is(err, errIdle) {
+			return n, first, took, nil
 		}
-		r.Bound++
+		if err != nil {
+			return n, first, took, err
+		}
+
+		took = time.Since(since) - first
+		if n == 0 {
+			first, took = took, 0
+		}
 	}
-	if err != nil && !errors.Is(err, errIdle) {
-		return r, err
-	}
-	r.First, r.Took = first.Sub(began), last.Sub(first)
-	if r.Events, err = b.awaitEvents(ctx, namespace, r.Bound); err != nil {
-		return r, err
-	}
-	if r.Usage, err = p.Stop(); err == nil && s != nil {
-		r.Shadow, err = s.readReport()
-	}
-	return r, err
+	return n, first, took, nil
 }
 
 // awaitEvents waits until all are written, or no more come, and returns how many there are.
-func (b *bench) awaitEvents(ctx context.Context, namespace string, want int) (int, error) {
+func (b *bench) awaitEvents(ctx context.Context, namespace string, want int) (have int, err error) {
 	began := time.Now()
-	have, changed := 0, began
-	err := b.pollUntil(ctx, "events", 2*quietLimit, func() (bool, error) {
-		list, err := b.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{Limit: 1})
-		if err != nil {
-			return false, err
-		}
-		now := countItems(len(list.Items), list.ListMeta)
+	changed := began
+	err = b.Until(ctx, "events", 2*quietLimit, func() (string, error) {
+		now, err := b.CountEvents(ctx, namespace)
 		if now != have {
 			have, changed = now, time.Now()
 		}
-		return have >= want || time.Since(changed) > quiet || time.Since(began) > quietLimit, nil
+		if have >= want || time.Since(changed) > quiet || time.Since(began) > quietLimit {
+			return "", err
+		}
+		return driver.Lacking(have, want), err
 	})
 	return have, err
-}
-
-// countPods returns how many pods a namespace has.
-func (b *bench) countPods(ctx context.Context, namespace string) (int, error) {
-	list, err := b.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return 0, err
-	}
-	return countItems(len(list.Items), list.ListMeta), nil
-}
-
-// countItems is the length of a list of which one item was asked for.
-func countItems(items int, meta metav1.ListMeta) int {
-	if meta.RemainingItemCount != nil {
-		items += int(*meta.RemainingItemCount)
-	}
-	return items
 }
 
 // measureCeiling has bindings sent for waiting pods with nobody deciding: as many as the API server
 // takes.
 func (b *bench) measureCeiling(ctx context.Context) error {
 	const namespace = "bench-bindings"
-	if _, err := b.createNamespace(ctx, namespace); err != nil {
+	if _, err := b.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
-	if err := b.createPods(ctx, namespace, b.Pods, (&Mode{}).newPod); err != nil {
+	if err := b.CreatePods(ctx, namespace, b.Pods, plainPod); err != nil {
 		return err
 	}
 
 	began := time.Now()
-	if err := eachParallel(ctx, b.Pods, func(ctx context.Context, i int) error {
-		return b.client.CoreV1().Pods(namespace).Bind(ctx, &v1.Binding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: (&Mode{}).newPod(i).Name},
-			Target:     v1.ObjectReference{Kind: "Node", Name: nodeName(i % b.Nodes)},
+	if err := driver.InParallel(ctx, b.Pods, func(ctx context.Context, i int) error {
+		return b.Client.CoreV1().Pods(namespace).Bind(ctx, &v1.Binding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: plainPod(i).Name},
+			Target:     v1.ObjectReference{Kind: "Node", Name: driver.NodeName(i % b.Nodes)},
 		}, metav1.CreateOptions{})
 	}); err != nil {
 		return err
 	}
 
 	b.report.Ceiling = float64(b.Pods) / time.Since(began).Seconds()
-	b.printProgress("bindings alone, %d at a time: %s/s", writers, formatThousands(int(b.report.Ceiling)))
-	return b.deletePods(ctx, namespace)
+	b.Printf("bindings alone, %d at a time: %s/s", driver.Writers, driver.Thousands(int(b.report.Ceiling)))
+	return b.DeletePods(ctx, namespace)
 }

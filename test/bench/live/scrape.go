@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
@@ -41,14 +41,14 @@ func (o *observed) endAbove(most int64) {
 	}
 }
 
-// startObserved starts a contender with the API server's certificate, and metrics for everybody.
-func (b *bench) startObserved(c *Contender, flags ...string) (*observed, error) {
-	ports, err := freePorts(1)
+// startObserved starts a scheduler with the API server's certificate, and metrics for everybody.
+func (b *bench) startObserved(s *driver.Scheduler, flags ...string) (*observed, error) {
+	ports, err := driver.FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
 
-	config, err := clientcmd.BuildConfigFromFlags("", b.kubeconfig)
+	config, err := clientcmd.BuildConfigFromFlags("", b.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +58,8 @@ func (b *bench) startObserved(c *Contender, flags ...string) (*observed, error) 
 		return nil, err
 	}
 
-	certificate := filepath.Join(b.dir, "certificates", "apiserver")
-	o.Process, err = b.startSchedulerWith(c, append(flags, "--bind-address", "127.0.0.1", "--secure-port", ports[0],
+	certificate := b.Certificate()
+	o.Process, err = b.StartScheduler(s, append(flags, "--bind-address", "127.0.0.1", "--secure-port", ports[0],
 		"--tls-cert-file", certificate+".crt", "--tls-private-key-file", certificate+".key",
 		"--authorization-always-allow-paths", "/metrics")...)
 	return o, err

@@ -8,10 +8,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/berth-k8s/berth/internal/scheduler/shadow"
-	"github.com/berth-k8s/berth/test/bench/table"
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
@@ -24,29 +23,25 @@ type shade struct {
 // startShade starts it, and waits until it follows the cluster: it compares pods that it has seen
 // waiting.
 func (b *bench) startShade(ctx context.Context) (*shade, error) {
-	config, err := b.schedulerFile()
-	if err != nil {
-		return nil, err
-	}
-	ports, err := freePorts(1)
+	ports, err := driver.FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
 	address := "127.0.0.1:" + ports[0]
-	s := &shade{report: filepath.Join(b.dir, "shadow.json")}
-	s.Process, err = b.launchProgram(b.Berth[0],
-		slices.Concat(b.Berth[1:], []string{"--config", config, "--kubeconfig", b.kubeconfig, "--secure-port", "0",
-			"--health-bind-address", address, "--shadow", "--shadow-report", s.report})...)
+	s := &shade{report: filepath.Join(b.Dir, "shadow.json")}
+	s.Process, err = b.StartScheduler(&driver.Scheduler{Key: "shadow", Command: b.berthCommand()}, "--secure-port", "0",
+		"--health-bind-address", address, "--shadow", "--shadow-report", s.report)
 	if err != nil {
 		return nil, err
 	}
-	err = b.pollUntil(ctx, "the shadow", patience, func() (bool, error) {
+
+	err = b.Until(ctx, "the shadow", patience, func() (string, error) {
 		response, err := http.Get("http://" + address + "/readyz")
 		if err != nil {
-			return false, nil // it does not listen yet
+			return err.Error(), nil // it does not listen yet
 		}
 		response.Body.Close()
-		return response.StatusCode == http.StatusOK, nil
+		return driver.Lacking(response.StatusCode, http.StatusOK), nil
 	})
 	if err != nil {
 		_, _ = s.Stop()
@@ -74,15 +69,12 @@ func (r *Report) writeShadows(w io.Writer) {
 	for _, m := range r.Modes {
 		for _, round := range m.Rounds {
 			if s := round.Shadow; s != nil && s.Pods > 0 {
-				lines = append(lines, []string{m.Mode.Name, formatThousands(s.Pods),
+				lines = append(lines, []string{m.Mode.Name, driver.Thousands(s.Pods),
 					fmt.Sprintf("%.1f %%", 100*float64(s.Best)/float64(s.Pods)),
 					fmt.Sprintf("%.1f", s.MeanTotal), fmt.Sprintf("%.1f", s.MeanBestTotal),
 					fmt.Sprintf("%.1f", s.MeanGain), fmt.Sprint(s.MaxGain), fmt.Sprint(s.Rejected)})
 			}
 		}
 	}
-	if len(lines) > 1 {
-		fmt.Fprint(w, "\n## kube-scheduler's choices, judged by a shadow over all nodes\n\n")
-		table.Write(w, lines)
-	}
+	driver.Table(w, "kube-scheduler's choices, judged by a shadow over all nodes", lines)
 }

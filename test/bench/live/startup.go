@@ -2,19 +2,18 @@ package live
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/berth-k8s/berth/test/bench/table"
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
@@ -41,60 +40,67 @@ const (
 	nodesLimit = 5 * time.Minute
 )
 
+// startups is a run that measures them.
+type startups struct{ *bench }
+
 // measureStartups measures both schedulers.
-func (b *bench) measureStartups(ctx context.Context) error {
-	b.printProgress("registering %s nodes, simulated", formatThousands(b.Nodes))
-	if err := b.startServer("berth", "nodes", "--kubeconfig", b.kubeconfig, "--count", strconv.Itoa(b.Nodes)); err != nil {
+func (b *startups) measureStartups(ctx context.Context) error {
+	b.Printf("registering %s nodes, simulated", driver.Thousands(b.Nodes))
+	if err := b.Serve(driver.Berth, "nodes", "--kubeconfig", b.Kubeconfig, "--count", strconv.Itoa(b.Nodes)); err != nil {
 		return err
 	}
-	if err := b.pollUntil(ctx, "the nodes", nodesLimit, func() (bool, error) {
-		list, err := b.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-		return err == nil && len(list.Items) == b.Nodes, err
+	if err := b.Until(ctx, "the nodes", nodesLimit, func() (string, error) {
+		list, err := b.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return "", err
+		}
+		return driver.Lacking(len(list.Items), b.Nodes), nil
 	}); err != nil {
 		return err
 	}
 
-	for _, c := range b.chosenContenders() {
-		s, err := b.measureStartup(ctx, c)
+	for _, c := range b.chosenSchedulers() {
+		s, err := b.measureScheduler(ctx, &c)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Name, err)
 		}
 		b.report.Startups = append(b.report.Startups, *s)
-		b.printProgress("startup: %s: %.0f pods/s, 99 %% of %d pods run within %s", c.Name, s.Average, len(s.Startup),
-			formatShort(quantileOf(s.Startup, 0.99)))
+		b.Printf("startup: %s: %.0f pods/s, 99 %% of %d pods run within %s", c.Name, s.Average, len(s.Startup),
+			driver.Short(driver.Quantile(s.Startup, 0.99)))
 	}
-
 	return nil
 }
 
-// measureStartup measures one.
-func (b *bench) measureStartup(ctx context.Context, c *Contender) (*Startup, error) {
+// measureScheduler measures one.
+func (b *startups) measureScheduler(ctx context.Context, c *driver.Scheduler) (*Startup, error) {
 	namespace := "bench-startup-" + c.Key
-	version, err := b.createNamespace(ctx, namespace)
+	version, err := b.CreateNamespace(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-	pods, err := b.watchPods(ctx, namespace, version, "")
+	pods, err := b.WatchPods(ctx, namespace, version, "")
 	if err != nil {
 		return nil, err
 	}
-	w := &startupWatch{watch: pods, bound: map[string]time.Time{}, running: map[string]time.Time{}}
 	defer pods.Stop()
-	p, err := b.startScheduler(c)
+	p, err := b.startPlain(c)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _, _ = p.Stop() }() // where this returns early
+
+	w := &startupWatch{watch: pods, bound: map[string]time.Time{}, running: map[string]time.Time{}}
 	s := &Startup{Scheduler: c.Name, Saturate: b.Pods}
 	if err := b.saturateCluster(ctx, s, w, p, namespace); err != nil {
 		return nil, err
 	}
-	b.printProgress("startup: %s: %s pods run; %d more, %d a second", c.Name, formatThousands(b.Pods), b.Startup, startupRate)
+	b.Printf("startup: %s: %s pods run; %d more, %d a second", c.Name, driver.Thousands(b.Pods), b.Startup, startupRate)
 	times, created := map[string]time.Time{}, make(chan error, 1)
 	go func() { created <- b.createSteadily(ctx, namespace, times) }()
 	if err := w.followUntil(ctx, p, created, func() bool { return len(w.running) == b.Pods+b.Startup }); err != nil {
 		return nil, err
 	}
+
 	for name, began := range times {
 		s.Bound = append(s.Bound, w.bound[name].Sub(began))
 		s.Run = append(s.Run, w.running[name].Sub(w.bound[name]))
@@ -106,22 +112,18 @@ func (b *bench) measureStartup(ctx context.Context, c *Contender) (*Startup, err
 	if _, err := p.Stop(); err != nil {
 		return nil, err
 	}
-	return s, b.deletePods(ctx, namespace)
+	return s, b.DeletePods(ctx, namespace)
 }
 
 // saturateCluster fills the cluster with pods, which are created while the scheduler works.
-func (b *bench) saturateCluster(ctx context.Context, s *Startup, w *startupWatch, p *process.Process, namespace string) error {
-	b.printProgress("startup: %s: %s pods saturate the cluster", s.Scheduler, formatThousands(b.Pods))
+func (b *startups) saturateCluster(ctx context.Context, s *Startup, w *startupWatch, p *process.Process, namespace string) error {
+	b.Printf("startup: %s: %s pods saturate the cluster", s.Scheduler, driver.Thousands(b.Pods))
 	created := make(chan error, 1)
-	go func() { created <- b.createPods(ctx, namespace, b.Pods, (&Mode{}).newPod) }()
+	go func() { created <- b.CreatePods(ctx, namespace, b.Pods, plainPod) }()
 	if err := w.followUntil(ctx, p, created, func() bool { return len(w.running) == b.Pods }); err != nil {
 		return err
 	}
-	times := make([]time.Time, 0, len(w.bound))
-	for _, at := range w.bound {
-		times = append(times, at)
-	}
-	s.Rates, s.Average = throughputOf(times)
+	s.Rates, s.Average = throughputOf(slices.Collect(maps.Values(w.bound)))
 	return nil
 }
 
@@ -146,7 +148,7 @@ func throughputOf(times []time.Time) (rates []float64, average float64) {
 }
 
 // createSteadily creates the pods that are measured, and notes when each was asked for.
-func (b *bench) createSteadily(ctx context.Context, namespace string, times map[string]time.Time) error {
+func (b *startups) createSteadily(ctx context.Context, namespace string, times map[string]time.Time) error {
 	tick := time.NewTicker(time.Second / startupRate)
 	defer tick.Stop()
 	for i := range b.Startup {
@@ -155,9 +157,9 @@ func (b *bench) createSteadily(ctx context.Context, namespace string, times map[
 			return ctx.Err()
 		case <-tick.C:
 		}
-		pod := (&Mode{}).newPod(b.Pods + i)
+		pod := plainPod(b.Pods + i)
 		times[pod.Name] = time.Now()
-		if _, err := b.client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		if _, err := b.Client.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}
@@ -182,14 +184,12 @@ func (w *startupWatch) followUntil(ctx context.Context, scheduler *process.Proce
 				return fmt.Errorf("create pods: %w", err)
 			}
 			created = nil
-		case e, ok := <-w.watch.ResultChan():
-			if !ok {
-				return errors.New("the watch on pods ended")
+		case e, open := <-w.watch.ResultChan():
+			pod, err := driver.PodOf(e, open)
+			if err != nil {
+				return err
 			}
-			if e.Type == watch.Error {
-				return apierrors.FromObject(e.Object)
-			}
-			if pod, is := e.Object.(*v1.Pod); is {
+			if pod != nil {
 				w.notePod(pod, time.Now())
 			}
 			idle.Reset(patience)
@@ -215,26 +215,20 @@ func (w *startupWatch) notePod(pod *v1.Pod, now time.Time) {
 }
 
 func (r *Report) writeStartups(w io.Writer) {
-	if len(r.Startups) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "\n## Live: scheduling throughput and pod startup, %s simulated nodes\n\n", formatThousands(r.Nodes))
 	lines := [][]string{{"scheduler", "pods", "pods/s", "p50 of 5 s", "max of 5 s", "then", "to a node p50", "p99",
 		"to running p50", "p99", "startup p50", "p90", "p99", "goal"}}
 
 	for i := range r.Startups {
 		s := &r.Startups[i]
-		p99 := quantileOf(s.Startup, 0.99)
+		at := func(sorted []time.Duration, q float64) string { return driver.Short(driver.Quantile(sorted, q)) }
 		lines = append(lines, []string{
-			s.Scheduler, formatThousands(s.Saturate), fmt.Sprintf("%.0f", s.Average),
-			fmt.Sprintf("%.0f", quantileOf(s.Rates, 0.5)), fmt.Sprintf("%.0f", quantileOf(s.Rates, 1)),
-			fmt.Sprintf("%d at %d/s", len(s.Startup), startupRate), formatShort(quantileOf(s.Bound, 0.5)),
-			formatShort(quantileOf(s.Bound, 0.99)),
-			formatShort(quantileOf(s.Run, 0.5)), formatShort(quantileOf(s.Run, 0.99)), formatShort(quantileOf(s.Startup,
-				0.5)), formatShort(quantileOf(s.Startup, 0.9)),
-			formatShort(p99) + table.Mark(p99 <= startupSLO), formatShort(startupSLO),
+			s.Scheduler, driver.Thousands(s.Saturate), fmt.Sprintf("%.0f", s.Average),
+			fmt.Sprintf("%.0f", driver.Quantile(s.Rates, 0.5)), fmt.Sprintf("%.0f", driver.Quantile(s.Rates, 1)),
+			fmt.Sprintf("%d at %d/s", len(s.Startup), startupRate), at(s.Bound, 0.5), at(s.Bound, 0.99),
+			at(s.Run, 0.5), at(s.Run, 0.99), at(s.Startup, 0.5), at(s.Startup, 0.9),
+			at(s.Startup, 0.99) + driver.Mark(driver.Quantile(s.Startup, 0.99) <= startupSLO), driver.Short(startupSLO),
 		})
 	}
 
-	table.Write(w, lines)
+	driver.Table(w, fmt.Sprintf("Live: scheduling throughput and pod startup, %s simulated nodes", driver.Thousands(r.Nodes)), lines)
 }

@@ -6,77 +6,62 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/signal"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"k8s.io/klog/v2"
-
 	"github.com/berth-k8s/berth/test/bench"
+	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
 func main() {
-	var (
-		modes = flag.String("modes", "",
-			"modes, separated by commas: plain, spread, affinity, anti, taints, shapes, preemption (default all)")
-		nodes = flag.Int("nodes", 5000, "nodes on which both are compared")
-		sizes = flag.String("sizes", "100,1000,10000,100000", "numbers of nodes on which Berth is measured alone")
-		pods  = flag.Int("pods", 1_000_000, "as many pods are placed on as many empty nodes, by Berth alone; 0 to leave it out")
-		each  = flag.Duration("each", 1500*time.Millisecond, "how long a measurement takes, about")
-		svg   = flag.String("svg", "", "file to write a plot over the number of nodes to")
-		byApp = flag.String("svg-workloads", "", "file to write a plot over the number of workloads to; measures with 10 to 10,000 of them")
-	)
+	o := bench.Options{Progress: os.Stderr}
+	modes := flag.String("modes", "",
+		"modes, separated by commas: plain, spread, affinity, anti, taints, shapes, preemption (default all)")
+	flag.IntVar(&o.Nodes, "nodes", 5000, "nodes on which both are compared")
+	sizes := flag.String("sizes", "100,1000,10000,100000", "numbers of nodes on which Berth is measured alone")
+	flag.IntVar(&o.Large, "pods", 1_000_000, "as many pods are placed on as many empty nodes, by Berth alone; 0 to leave it out")
+	flag.DurationVar(&o.Each, "each", 1500*time.Millisecond, "how long a measurement takes, about")
+	svg := flag.String("svg", "", "file to write a plot over the number of nodes to")
+	byApp := flag.String("svg-workloads", "", "file to write a plot over the number of workloads to; measures with 10 to 10,000 of them")
 
-	flag.Parse()
-	klog.LogToStderr(false)
-	klog.SetOutput(io.Discard)
-	options := bench.Options{Nodes: *nodes, Large: *pods, Each: *each, Progress: os.Stderr}
-	if err := read(&options, *modes, *sizes); err != nil {
-		fail(err)
-	}
-
-	if *byApp != "" {
-		options.Workloads = []int{10, 30, 100, 300, 1000, 3000, 10_000}
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	report, err := bench.Run(ctx, options)
-	report.Write(os.Stdout)
-	if err != nil {
-		fail(err)
-	}
-
-	if *svg != "" {
-		if err := report.Plot(*svg); err != nil {
-			fail(err)
+	driver.Main("bench", "Upstream's scheduling core and Berth's side by side.", func(ctx context.Context) error {
+		if err := read(&o, *modes, *sizes); err != nil {
+			return err
 		}
-	}
-
-	if *byApp != "" {
-		if err := report.PlotWorkloads(*byApp); err != nil {
-			fail(err)
+		if *byApp != "" {
+			o.Workloads = []int{10, 30, 100, 300, 1000, 3000, 10_000}
 		}
-	}
+		report, err := bench.Run(ctx, o)
+		report.Write(os.Stdout)
+		if err != nil {
+			return err
+		}
+
+		if *svg != "" {
+			err = report.Plot(*svg)
+		}
+		if err == nil && *byApp != "" {
+			err = report.PlotWorkloads(*byApp)
+		}
+		return err
+	})
 }
 
-func read(o *bench.Options, modes, sizes string) error {
+func read(o *bench.Options, modes, sizes string) (err error) {
 	known := []string{"preemption"}
 	for _, m := range bench.Modes {
 		known = append(known, m.Name)
 	}
-
-	for _, mode := range split(modes) {
-		if !slices.Contains(known, mode) {
-			return fmt.Errorf("-modes: no mode %q; there are %s", mode, strings.Join(known, ", "))
-		}
-		o.Modes = append(o.Modes, mode)
+	if o.Modes, err = driver.Names("-modes", modes, known...); err != nil {
+		return err
 	}
 
-	for _, size := range split(sizes) {
+	for size := range strings.SplitSeq(sizes, ",") {
+		if size == "" {
+			continue
+		}
 		n, err := strconv.Atoi(size)
 		if err != nil || n < 1 {
 			return fmt.Errorf("-sizes: %q is no number of nodes", size)
@@ -88,16 +73,4 @@ func read(o *bench.Options, modes, sizes string) error {
 		return fmt.Errorf("-nodes must be 10 at least, and -pods not negative")
 	}
 	return nil
-}
-
-func split(list string) []string {
-	if list == "" {
-		return nil
-	}
-	return strings.Split(list, ",")
-}
-
-func fail(err error) {
-	fmt.Fprintln(os.Stderr, "bench:", err)
-	os.Exit(1)
 }

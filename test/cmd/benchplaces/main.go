@@ -3,12 +3,14 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/bench/places"
 )
 
@@ -20,24 +22,16 @@ func main() {
 	mixes := flag.String("mixes", "", "mixes that are played, separated by commas (default all)")
 	seeds := flag.Int("seeds", 10, "how many orders of arrival are played")
 	first := flag.Uint64("first-seed", 42, "the seed of the first")
-	flag.Parse()
-	if err := run(*dir, *out, split(*policies), split(*mixes), *first, *seeds); err != nil {
-		fmt.Fprintln(os.Stderr, "benchplaces:", err)
-		os.Exit(1)
-	}
-}
-
-func split(list string) []string {
-	return slices.DeleteFunc(strings.Split(list, ","), func(s string) bool { return s == "" })
-}
-
-func run(dir, out string, policies, mixes []string, first uint64, seeds int) error {
-	for _, p := range policies {
-		if !slices.Contains(places.Policies, p) {
-			return fmt.Errorf("-policies: no policy %q; there are %s", p, strings.Join(places.Policies, ", "))
+	driver.Main("benchplaces", "How much work a GPU cluster takes, by policy.", func(ctx context.Context) error {
+		chosen, err := driver.Names("-policies", *policies, places.Policies...)
+		if err != nil {
+			return err
 		}
-	}
+		return run(ctx, *dir, *out, chosen, *mixes, *first, *seeds)
+	})
+}
 
+func run(ctx context.Context, dir, out string, policies []string, mixes string, first uint64, seeds int) error {
 	trace, err := places.ReadTrace(dir)
 	if err != nil {
 		return err
@@ -52,12 +46,15 @@ func run(dir, out string, policies, mixes []string, first uint64, seeds int) err
 	report := places.NewReport(policies)
 	for i := range trace.Mixes {
 		m := &trace.Mixes[i]
-		if len(mixes) > 0 && !slices.Contains(mixes, m.Name) {
+		if mixes != "" && !slices.Contains(strings.Split(mixes, ","), m.Name) {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "mix %s: %d tasks\n", m.Name, len(m.Tasks))
 		for seed := first; seed < first+uint64(seeds); seed++ {
 			for _, policy := range policies {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
 				r, err := trace.Play(policy, m, seed)
 				if err != nil {
 					return err

@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/inplace/build"
 )
 
@@ -37,17 +37,9 @@ func main() {
 	only := flag.String("workloads", strings.Join(workloads, ","), "which, with commas between: PACKAGE BENCHMARK/WORKLOAD")
 	labels := flag.String("labels", "", "labels that a workload must have, as upstream's -perf-scheduling-label-filter")
 	times := flag.Int("times", 3, "how often each; the median counts")
-	flag.Usage = func() {
-		fmt.Fprintf(os.Stderr, "usage: go run ./cmd/benchupstream\n\nAbout an hour on two processors.\n\n")
-		flag.PrintDefaults()
-	}
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, strings.Split(*only, ","), *labels, *times, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "benchupstream:", err)
-		os.Exit(1)
-	}
+	driver.Main("benchupstream", "About an hour on two processors.", func(ctx context.Context) error {
+		return run(ctx, strings.Split(*only, ","), *labels, *times, os.Stdout)
+	})
 }
 
 // figure is what one run of a workload showed.

@@ -6,37 +6,135 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
-	"os/signal"
+	"strconv"
 	"strings"
-	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
+// scenario is how much is evicted from how large a cluster.
+type scenario struct {
+	nodes, perNode int
+	tainted        int
+	seconds        int // tolerated; 0: none
+}
+
+// scenarios are those of the goals, in an order in which the cluster only grows.
+var scenarios = []scenario{
+	{nodes: 1000, perNode: 30, tainted: 300},
+	{nodes: 1000, perNode: 30, tainted: 300, seconds: tolerated},
+	{nodes: 5000, perNode: 30, tainted: 100},
+}
+
+func (s scenario) countDue() int { return s.tainted * s.perNode }
+
+func (s scenario) String() string {
+	when := "at once"
+	if s.seconds > 0 {
+		when = fmt.Sprintf("after %d s", s.seconds)
+	}
+	return fmt.Sprintf("NoExecute on %d of %d nodes, %d of %d pods due %s", s.tainted, s.nodes, s.countDue(), s.nodes*s.perNode, when)
+}
+
+// The sides, in the order in which they are measured.
+const (
+	berth    = "berth"
+	upstream = "upstream"
+)
+
+// result is what one side did with one scenario.
+type result struct {
+	scenario    scenario
+	side        string
+	first, last time.Duration // from when the pods were due to when a watch showed the delete
+	gone        int
+	cpu         time.Duration
+	peak        int64 // bytes
+}
+
 func main() {
+	r, c := &driver.Run{}, &cluster{}
 	all := flag.String("only", "", "scenarios to run, by number, as 1,3; all if empty")
 	short := flag.Bool("short", false, "a tenth of everything, to see that it works")
-	once := flag.String("side", "", "berth or upstream: that one alone")
-	bin := flag.String("bin", "", "folder with berth, berth-controlplane and kube-controller-manager, in place of building them")
+	side := flag.String("side", "", "berth or upstream: that one alone")
+	flag.StringVar(&r.Bin, "bin", "", "folder with berth, berth-controlplane and kube-controller-manager, in place of building them")
 	flags := flag.String("berth-flags", "", "further flags of berth controller, separated by spaces")
-	profile := flag.Bool("profile", false, "leave Berth's profiles beside the table (evictions-*.pprof)")
-	flag.Usage = func() {
-		fmt.Fprintf(os.Stderr, "usage: go run ./cmd/evictions\n\nAbout eight minutes on two processors; builds what it runs.\n\n")
-		flag.PrintDefaults()
-	}
+	flag.BoolVar(&c.profile, "profile", false, "leave Berth's profiles beside the table (evictions-*.pprof)")
 
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	b := &bench{short: *short, profile: *profile, bin: *bin, flags: strings.Fields(*flags), out: os.Stdout}
-	if *all != "" {
-		b.only = strings.Split(*all, ",")
-	}
+	driver.Main("evictions", "About eight minutes on two processors; builds what it runs.", func(ctx context.Context) error {
+		c.flags = strings.Fields(*flags)
+		sides, err := driver.Names("-side", *side, berth, upstream)
+		if err != nil {
+			return err
+		}
+		only, err := driver.Names("-only", *all, "1", "2", "3")
+		if err != nil {
+			return err
+		}
 
-	if *once != "" {
-		b.sides = []string{*once}
+		var chosen []scenario
+		for i, s := range scenarios {
+			if *short {
+				s.nodes, s.tainted = s.nodes/10, s.tainted/10
+			}
+			if driver.Chosen(only, strconv.Itoa(i+1)) {
+				chosen = append(chosen, s)
+			}
+		}
+		return run(ctx, r, c, chosen, sides)
+	})
+}
+
+func run(ctx context.Context, r *driver.Run, c *cluster, scenarios []scenario, sides []string) error {
+	remove, err := r.Open(driver.Berth, driver.ControlPlane, driver.ControllerManager)
+	defer remove()
+	if err != nil {
+		return err
 	}
-	if err := b.runBench(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "evictions:", err)
-		os.Exit(1)
+	if c.Cluster, err = r.StartCluster(ctx, "--controllers=serviceaccount-controller"); err != nil {
+		return err
 	}
+	defer c.Stop()
+
+	var results []result
+	for _, s := range scenarios {
+		for _, side := range []string{berth, upstream} {
+			if !driver.Chosen(sides, side) {
+				continue
+			}
+			r.Printf("%v: %s: filling", s, side)
+			if err := c.fillCluster(ctx, s); err != nil {
+				return err
+			}
+			one, err := c.measureSide(ctx, s, side)
+			if err != nil {
+				return fmt.Errorf("%v: %s: %w", s, side, err)
+			}
+			r.Printf("%s: %d of %d gone, the first after %v, the last after %v", side, one.gone, s.countDue(),
+				one.first.Round(time.Millisecond), one.last.Round(time.Millisecond))
+			results = append(results, one)
+		}
+	}
+	return printTable(os.Stdout, results)
+}
+
+func printTable(w io.Writer, results []result) error {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var before scenario
+	for _, r := range results {
+		if r.scenario != before {
+			fmt.Fprintf(out, "\n%v\n", r.scenario)
+			fmt.Fprintln(out, "\tfirst after\tlast after\tevictions/s\tnever gone\tCPU each\tpeak memory")
+			before = r.scenario
+		}
+		rate := float64(r.gone) / max(r.last, time.Millisecond).Seconds()
+		fmt.Fprintf(out, "%s\t%.2f s\t%.1f s\t%.0f\t%d\t%.2f ms\t%d MiB\n",
+			map[string]string{berth: "Berth", upstream: "kube-controller-manager"}[r.side], r.first.Seconds(), r.last.Seconds(), rate,
+			r.scenario.countDue()-r.gone, float64(r.cpu.Microseconds())/1000/float64(max(1, r.gone)), r.peak>>20)
+	}
+	return out.Flush()
 }

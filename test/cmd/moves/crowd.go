@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/berth-k8s/berth/test/internal/plane"
+	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
 // crowd is a cluster as it has become after a while, which is the same in every run: nodes of a few
@@ -136,7 +136,7 @@ func (c *crowd) addNode(i int) {
 	if p.tainted {
 		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: "maintenance", Value: "tonight", Effect: v1.TaintEffectNoSchedule})
 	}
-	room := resourceList(p.cpu, 4*p.cpu)
+	room := driver.Amounts(p.cpu, 4*p.cpu)
 	room[v1.ResourcePods] = *resource.NewQuantity(p.pods, resource.DecimalSI)
 	if p.gpu {
 		room[gpu] = *resource.NewQuantity(gpus, resource.DecimalSI)
@@ -148,12 +148,6 @@ func (c *crowd) addNode(i int) {
 		LastHeartbeatTime: since, LastTransitionTime: since,
 	}}}
 	c.nodes = append(c.nodes, node)
-}
-
-// resourceList are thousandths of a CPU, and MiB.
-func resourceList(cpu, memory int64) v1.ResourceList {
-	return v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(cpu, resource.DecimalSI),
-		v1.ResourceMemory: *resource.NewQuantity(memory<<20, resource.BinarySI)}
 }
 
 // placeFor finds a node for the k-th pod of an app: one of those that suit it, by chance, or, for
@@ -205,27 +199,24 @@ func (c *crowd) placeFor(a *app, k int) int {
 
 // createObjects makes the objects. The pods have their nodes from the beginning, and run by their
 // status.
-func (c *crowd) createObjects(ctx context.Context, client kubernetes.Interface) error {
+func (c *crowd) createObjects(ctx context.Context, on *driver.Cluster) error {
 	for i := range namespaces {
-		ns := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("team-%d", i)}}
-		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
+		if _, err := on.CreateNamespace(ctx, fmt.Sprintf("team-%d", i)); err != nil {
 			return err
 		}
 	}
 
-	if err := plane.InParallel(ctx, len(c.nodes), func(i int) error {
-		_, err := client.CoreV1().Nodes().Create(ctx, c.nodes[i], metav1.CreateOptions{})
+	if err := on.CreateNodes(ctx, len(c.nodes), func(i int) *v1.Node { return c.nodes[i] }); err != nil {
 		return err
+	}
+	if err := driver.InParallel(ctx, len(c.apps), func(ctx context.Context, i int) error {
+		return c.apps[i].createOwners(ctx, on.Client)
 	}); err != nil {
 		return err
 	}
-	if err := plane.InParallel(ctx, len(c.apps), func(i int) error { return c.apps[i].createOwners(ctx, client) }); err != nil {
-		return err
-	}
-
-	return plane.InParallel(ctx, len(c.apps)*perApp, func(i int) error {
+	return driver.InParallel(ctx, len(c.apps)*perApp, func(ctx context.Context, i int) error {
 		a, k := c.apps[i/perApp], i%perApp
-		return createPod(ctx, client, a.newPod(k, c.nodes[a.on[k]].Name))
+		return createPod(ctx, on.Client, a.newPod(k, c.nodes[a.on[k]].Name))
 	})
 }
 
@@ -233,7 +224,7 @@ func (c *crowd) createObjects(ctx context.Context, client kubernetes.Interface) 
 func createPod(ctx context.Context, client kubernetes.Interface, pod *v1.Pod) error {
 	pods := client.CoreV1().Pods(pod.Namespace)
 	var made *v1.Pod
-	if err := plane.Patiently(ctx, func() (err error) {
+	if err := driver.Patiently(ctx, func() (err error) {
 		made, err = pods.Create(ctx, pod, metav1.CreateOptions{})
 		return err
 	}); err != nil || pod.Spec.NodeName == "" {
@@ -267,9 +258,7 @@ func (a *app) podLabels() map[string]string {
 	return map[string]string{"app": a.name, "pod-template-hash": "6d5f8c7b9"}
 }
 
-func (a *app) labelSelector() *metav1.LabelSelector {
-	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": a.name}}
-}
+func (a *app) labelSelector() *metav1.LabelSelector { return driver.OfApp(a.name) }
 
 // newOwners are what owns the pods and their budget, if they have one, as controllers would have
 // left them.
@@ -358,7 +347,7 @@ func (a *app) podSpec() v1.PodSpec {
 			{Name: "LOG_LEVEL", Value: "info"},
 			{Name: "POD_NAME", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}},
 		},
-		Resources: v1.ResourceRequirements{Requests: resourceList(a.cpu, 2*a.cpu)},
+		Resources: v1.ResourceRequirements{Requests: driver.Amounts(a.cpu, 2*a.cpu)},
 	}}}
 
 	over := func(key string, skew int32, action v1.UnsatisfiableConstraintAction) {

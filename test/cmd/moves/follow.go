@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,9 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/berth-k8s/berth/test/bench/driver"
 )
 
 // life is when a watch showed what of a pod.
@@ -25,12 +23,10 @@ type life struct {
 
 // follower follows the pods of a namespace.
 type follower struct {
-	watch watch.Interface
-	ended chan struct{}
+	stop func() error
 
 	mu   sync.Mutex // guards what follows
 	pods map[types.UID]*life
-	err  error
 	// serving are the pods of each owner that are ready and are not being deleted; down is since
 	// when an owner has none, and outage for how long it had none before.
 	serving map[types.UID]map[types.UID]bool
@@ -39,51 +35,26 @@ type follower struct {
 }
 
 // followPods follows all pods from now on. Those that are there were made before.
-func followPods(ctx context.Context, client kubernetes.Interface, namespace string) (*follower, error) {
-	pods := client.CoreV1().Pods(namespace)
-	list, err := pods.List(ctx, metav1.ListOptions{})
+func followPods(ctx context.Context, c *driver.Cluster, namespace string) (*follower, error) {
+	list, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 
-	f := &follower{
-		ended: make(chan struct{}), pods: map[types.UID]*life{},
-		serving: map[types.UID]map[types.UID]bool{}, down: map[types.UID]time.Time{}, outage: map[types.UID]time.Duration{},
-	}
-
+	f := &follower{pods: map[types.UID]*life{},
+		serving: map[types.UID]map[types.UID]bool{}, down: map[types.UID]time.Time{}, outage: map[types.UID]time.Duration{}}
 	for i := range list.Items {
-		f.seePod(&list.Items[i], time.Time{})
-		f.countOutage(&list.Items[i], true, time.Time{})
+		f.seeEvent(watch.Added, &list.Items[i], time.Time{})
 	}
-
-	if f.watch, err = watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return pods.Watch(ctx, options)
-		},
-	}); err != nil {
-		return nil, err
-	}
-
-	go func() {
-		defer close(f.ended)
-		for e := range f.watch.ResultChan() {
-			f.mu.Lock()
-			if pod, is := e.Object.(*v1.Pod); is && e.Type != watch.Error {
-				f.seePod(pod, time.Now())
-				f.countOutage(pod, e.Type != watch.Deleted, time.Now())
-			} else {
-				f.err = fmt.Errorf("the watch of pods: %v", e.Object)
-			}
-			f.mu.Unlock()
-		}
-	}()
-
-	return f, nil
+	f.stop, err = c.Follow(ctx, namespace, list.ResourceVersion, f.seeEvent)
+	return f, err
 }
 
-func (f *follower) stop() {
-	f.watch.Stop()
-	<-f.ended
+func (f *follower) seeEvent(kind watch.EventType, pod *v1.Pod, now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seePod(pod, now)
+	f.countOutage(pod, kind != watch.Deleted, now)
 }
 
 func (f *follower) seePod(pod *v1.Pod, now time.Time) {
@@ -164,11 +135,12 @@ type moves struct {
 	pending, ready []time.Duration
 }
 
-// pairMoves pairs the pods that left with those that were made: each ReplicaSet makes one for one.
-func (f *follower) pairMoves() (moves, error) {
+// pairMoves ends the watch and pairs the pods that left with those that were made: each ReplicaSet
+// makes one for one.
+func (f *follower) pairMoves() (m moves, err error) {
+	err = f.stop()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var m moves
 	left, made := map[types.UID][]*life{}, map[types.UID][]*life{}
 	for _, l := range f.pods {
 		if !l.left.IsZero() {
@@ -197,7 +169,7 @@ func (f *follower) pairMoves() (moves, error) {
 		}
 	}
 
-	return m, f.err
+	return m, err
 }
 
 func sumDurations(list []time.Duration) (all time.Duration) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,8 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
-	"github.com/berth-k8s/berth/test/bench/table"
-	"github.com/berth-k8s/berth/test/internal/plane"
+	"github.com/berth-k8s/berth/test/bench/driver"
 	"github.com/berth-k8s/berth/test/internal/process"
 )
 
@@ -29,9 +27,9 @@ const (
 // planned is a plan that is asked for.
 type planned struct {
 	name   string
-	goals  func(b *bench) []string // arguments of berth rebalance
-	policy string                  // or a DeschedulerPolicy
-	wait   bool                    // pods that need whole nodes are pending
+	goals  func(o *options) []string // arguments of berth rebalance
+	policy string                    // or a DeschedulerPolicy
+	wait   bool                      // pods that need whole nodes are pending
 }
 
 // bigPods is how many pods are pending that ask for all GPUs of a node.
@@ -40,16 +38,16 @@ const bigPods = 4
 // plans in the order in which they are made, on the same cluster: nothing is moved.
 var plans = []planned{
 	{name: "nothing", policy: policyNothing},
-	{name: "heal", goals: func(*bench) []string { return []string{"heal"} }},
-	{name: "spread", goals: func(*bench) []string { return []string{"spread"} }},
-	{name: "return", goals: func(*bench) []string { return []string{"return"} }},
-	{name: "consolidate", goals: func(b *bench) []string { return []string{fmt.Sprintf("consolidate=%d", b.nodes/25)} }},
-	{name: "all", goals: func(b *bench) []string {
-		return []string{"heal", "spread", "return", fmt.Sprintf("consolidate=%d", b.nodes/25)}
+	{name: "heal", goals: func(*options) []string { return []string{"heal"} }},
+	{name: "spread", goals: func(*options) []string { return []string{"spread"} }},
+	{name: "return", goals: func(*options) []string { return []string{"return"} }},
+	{name: "consolidate", goals: func(o *options) []string { return []string{fmt.Sprintf("consolidate=%d", o.nodes/25)} }},
+	{name: "all", goals: func(o *options) []string {
+		return []string{"heal", "spread", "return", fmt.Sprintf("consolidate=%d", o.nodes/25)}
 	}},
 	{name: "policy", policy: policyViolations},
 	{name: "policy-low", policy: policyLow},
-	{name: "defragment", wait: true, goals: func(*bench) []string {
+	{name: "defragment", wait: true, goals: func(*options) []string {
 		var list []string
 		for i := range bigPods {
 			list = append(list, bigPod(i).Name)
@@ -99,7 +97,7 @@ func planNames() (list []string) {
 // bigPod is one that waits: there are enough GPUs, but no node has eight that are free.
 func bigPod(i int) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("train-%d", i), Namespace: "team-0"}, Spec: v1.PodSpec{
-		Containers: []v1.Container{{Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: resourceList(8000, 16000)}}},
+		Containers: []v1.Container{{Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: driver.Amounts(8000, 16000)}}},
 	}}
 	forDevices(&pod.Spec, gpus)
 	return pod
@@ -113,39 +111,40 @@ type made struct {
 	before, after facts
 }
 
-func (b *bench) measurePlans(ctx context.Context, dir string) error {
-	server, err := plane.Start(ctx, b.programPath(plane.ControlPlane), dir, "--controllers=serviceaccount-controller",
-		"--upstream-admission", "--disable-admission-plugins=TaintNodesByCondition") // nobody would remove the taint of a new node
+func measurePlans(ctx context.Context, r *driver.Run, o *options) error {
+	c, err := r.StartCluster(ctx, "--controllers=serviceaccount-controller", "--upstream-admission",
+		"--disable-admission-plugins=TaintNodesByCondition") // nobody would remove the taint of a new node
 	if err != nil {
 		return err
 	}
-	defer server.Stop()
-	b.printProgress("making %d nodes and %d pods", b.nodes, b.pods)
-	if err := planCrowd(b.nodes, b.pods).createObjects(ctx, server.Client); err != nil {
+	defer c.Stop()
+	r.Printf("making %d nodes and %d pods", o.nodes, o.pods)
+	if err := planCrowd(o.nodes, o.pods).createObjects(ctx, c); err != nil {
 		return err
 	}
+
 	load := process.LoadAverage()
 	var all []made
 	for i := range plans {
-		if p := &plans[i]; slices.Contains(b.plans, p.name) {
-			m, err := b.makePlan(ctx, server, dir, p)
+		if p := &plans[i]; driver.Chosen(o.plans, p.name) {
+			m, err := p.makePlan(ctx, c, o)
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
-			b.printProgress("%s: %d moves, %d stays, %.1f s, %.1f s of CPU, %d MiB", p.name, len(m.plan.Moves),
+			r.Printf("%s: %d moves, %d stays, %.1f s, %.1f s of CPU, %d MiB", p.name, len(m.plan.Moves),
 				len(m.plan.Stays), m.usage.Took.Seconds(), m.usage.CPU.Seconds(), m.usage.Peak>>20)
 			all = append(all, *m)
 		}
 	}
-	b.writePlans(all, load)
+	writePlans(all, o, load)
 	return nil
 }
 
 // makePlan makes one on a single core, and sees what it is worth.
-func (b *bench) makePlan(ctx context.Context, server *plane.Plane, dir string, p *planned) (*made, error) {
+func (p *planned) makePlan(ctx context.Context, c *driver.Cluster, o *options) (*made, error) {
 	if p.wait {
 		for i := range bigPods {
-			if err := createPod(ctx, server.Client, bigPod(i)); err != nil {
+			if err := createPod(ctx, c.Client, bigPod(i)); err != nil {
 				return nil, err
 			}
 		}
@@ -153,30 +152,22 @@ func (b *bench) makePlan(ctx context.Context, server *plane.Plane, dir string, p
 
 	args := []string{"rebalance"}
 	if p.goals != nil {
-		args = append(args, p.goals(b)...)
+		args = append(args, p.goals(o)...)
 	} else {
-		file := filepath.Join(dir, p.name+".yaml")
+		file := filepath.Join(c.Dir, p.name+".yaml")
 		if err := os.WriteFile(file, []byte(p.policy), 0o600); err != nil {
 			return nil, err
 		}
 		args = append(args, "--policy", file)
 	}
 
-	file := filepath.Join(dir, p.name+".json")
-	out, err := os.Create(file)
-	if err != nil {
-		return nil, err
-	}
-
-	defer out.Close()
 	m := &made{planned: p}
-	environment := []string{"GOMAXPROCS=1", "KUBECONFIG=" + server.Kubeconfig}
-	if m.usage, err = process.Run(ctx, out, environment, b.programPath(plane.Berth), filepath.Join(dir, p.name+".log"),
-		append(args, "-o", "json")...); err != nil {
+	environment := []string{"GOMAXPROCS=1", "KUBECONFIG=" + c.Kubeconfig}
+	var err error
+	if m.usage, err = c.Ask(ctx, environment, driver.Berth, p.name, append(args, "-o", "json")...); err != nil {
 		return nil, err
 	}
-
-	text, err := os.ReadFile(file)
+	text, err := os.ReadFile(filepath.Join(c.Dir, p.name+".out"))
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +175,7 @@ func (b *bench) makePlan(ctx context.Context, server *plane.Plane, dir string, p
 		return nil, err
 	}
 
-	nodes, pods, err := readCluster(ctx, server.Client)
+	nodes, pods, err := readCluster(ctx, c.Client)
 	if err != nil {
 		return nil, err
 	}
@@ -208,8 +199,7 @@ func readCluster(ctx context.Context, client kubernetes.Interface) ([]v1.Node, [
 	return nodes.Items, pods.Items, nil
 }
 
-func (b *bench) writePlans(all []made, load string) {
-	fmt.Printf("\n## Plans of berth rebalance: %d nodes, %d pods, one core (load average %s)\n\n", b.nodes, b.pods, load)
+func writePlans(all []made, o *options, load string) {
 	rows := [][]string{{"plan", "with reading", "CPU", "peak memory", "moves", "stay", "what it counts"}}
 	for i := range all {
 		m := &all[i]
@@ -218,14 +208,15 @@ func (b *bench) writePlans(all []made, load string) {
 			counts = append(counts, fmt.Sprintf("%s %d → %d", c.Name, c.Before, c.After))
 		}
 		rows = append(rows, []string{
-			m.name, fmt.Sprintf("%.1f s", m.usage.Took.Seconds()) + table.Mark(m.usage.Took <= planWithin),
+			m.name, fmt.Sprintf("%.1f s", m.usage.Took.Seconds()) + driver.Mark(m.usage.Took <= planWithin),
 			fmt.Sprintf("%.1f s", m.usage.CPU.Seconds()),
-			fmt.Sprintf("%d MiB", m.usage.Peak>>20) + table.Mark(m.usage.Peak <= planMemory),
+			fmt.Sprintf("%d MiB", m.usage.Peak>>20) + driver.Mark(m.usage.Peak <= planMemory),
 			fmt.Sprint(len(m.plan.Moves)), fmt.Sprint(len(m.plan.Stays)), strings.Join(counts, "; "),
 		})
 	}
 
-	table.Write(os.Stdout, rows)
+	driver.Table(os.Stdout, fmt.Sprintf("Plans of berth rebalance: %d nodes, %d pods, one core (load average %s)",
+		o.nodes, o.pods, load), rows)
 	fmt.Printf("\nBefore and after, counted from the cluster and the moves. Room: pods of %d CPUs and %d GiB that "+
 		"would find a node, and how much of what is free they cannot use.\n\n", bigCPU/1000, bigMemory>>30)
 	rows = [][]string{{"plan", "violated constraints", "nodes in use", "room for big pods", "free CPU out of their reach", "pending"}}
@@ -244,5 +235,5 @@ func (b *bench) writePlans(all []made, load string) {
 		rows = append(rows, row)
 	}
 
-	table.Write(os.Stdout, rows)
+	driver.Table(os.Stdout, "", rows)
 }

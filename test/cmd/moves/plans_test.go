@@ -54,10 +54,10 @@ func (c *crowd) state(wait bool) *rebalance.State {
 	return s
 }
 
-func (p *planned) policyOf(t testing.TB, b *bench) *rebalance.Policy {
+func (p *planned) policyOf(t testing.TB, o *options) *rebalance.Policy {
 	t.Helper()
 	if p.goals != nil {
-		args := p.goals(b)
+		args := p.goals(o)
 		namespace := ""
 		if p.wait {
 			namespace, args = args[2], args[:1]
@@ -79,13 +79,13 @@ func (p *planned) policyOf(t testing.TB, b *bench) *rebalance.Policy {
 	return goals
 }
 
-func planFor(t testing.TB, b *bench, p *planned, s *rebalance.State) *rebalance.Plan {
+func planFor(t testing.TB, o *options, p *planned, s *rebalance.State) *rebalance.Plan {
 	t.Helper()
 	configuration, err := config.Default(config.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rebalance.Make(s, p.policyOf(t, b), rebalance.Options{Profiles: configuration.Profiles})
+	return rebalance.Make(s, p.policyOf(t, o), rebalance.Options{Profiles: configuration.Profiles})
 }
 
 func factsAfter(s *rebalance.State, plan *rebalance.Plan) facts {
@@ -105,13 +105,13 @@ func factsAfter(s *rebalance.State, plan *rebalance.Plan) facts {
 
 // Every plan improves what it is for, by a count that is not its own.
 func TestPlansAreWorthTheirMoves(t *testing.T) {
-	b := &bench{nodes: 300, pods: 2000}
-	before := factsAfter(planCrowd(b.nodes, b.pods).state(false), &rebalance.Plan{})
+	o := &options{nodes: 300, pods: 2000}
+	before := factsAfter(planCrowd(o.nodes, o.pods).state(false), &rebalance.Plan{})
 	better := map[string]func(after *facts) bool{
 		"nothing":     func(after *facts) bool { return *after == before },
 		"heal":        func(after *facts) bool { return after.violated == 0 },
-		"consolidate": func(after *facts) bool { return after.inUse <= b.nodes-b.nodes/25 && after.violated <= before.violated },
-		"all":         func(after *facts) bool { return after.violated == 0 && after.inUse <= b.nodes-b.nodes/25 },
+		"consolidate": func(after *facts) bool { return after.inUse <= o.nodes-o.nodes/25 && after.violated <= before.violated },
+		"all":         func(after *facts) bool { return after.violated == 0 && after.inUse <= o.nodes-o.nodes/25 },
 		"policy":      func(after *facts) bool { return after.violated == 0 },
 		"defragment":  func(after *facts) bool { return after.pending == 0 },
 	}
@@ -121,9 +121,9 @@ func TestPlansAreWorthTheirMoves(t *testing.T) {
 			if p.name == "policy-low" && testing.Short() {
 				t.Skip("policy-low begins its search anew after each move, which takes minutes: run without -short")
 			}
-			s := planCrowd(b.nodes, b.pods).state(p.wait)
+			s := planCrowd(o.nodes, o.pods).state(p.wait)
 			began := time.Now()
-			plan := planFor(t, b, p, s)
+			plan := planFor(t, o, p, s)
 			after := factsAfter(s, plan)
 			t.Logf("%d moves, %d stays, %v, %v: %+v, before %+v", len(plan.Moves), len(plan.Stays), plan.Measures, time.Since(began), after, before)
 			if is := better[p.name]; is != nil && !is(&after) {
@@ -138,7 +138,7 @@ func TestPlansAreWorthTheirMoves(t *testing.T) {
 
 // BenchmarkPlans makes the plans of the measurement, without an API server.
 func BenchmarkPlans(b *testing.B) {
-	of := &bench{nodes: 5000, pods: 50_000}
+	of := &options{nodes: 5000, pods: 50_000}
 	for i := range plans {
 		b.Run(plans[i].name, func(b *testing.B) {
 			s := planCrowd(of.nodes, of.pods).state(plans[i].wait)

@@ -1,0 +1,147 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/berth-k8s/berth/test/internal/process"
+)
+
+// Cluster is an API server that runs, and what runs beside it.
+type Cluster struct {
+	*Run
+	Kubeconfig string
+	Client     kubernetes.Interface
+	servers    []*process.Process
+}
+
+// StartCluster starts berth-controlplane, and returns when it is ready.
+func (r *Run) StartCluster(ctx context.Context, flags ...string) (*Cluster, error) {
+	data := filepath.Join(r.Dir, "data")
+	c := &Cluster{Run: r, Kubeconfig: filepath.Join(data, "kubeconfig")}
+	err := c.Serve(ControlPlane, append([]string{"--data-dir", data}, flags...)...)
+	if err == nil {
+		_, err = c.servers[0].WaitFor(ctx, "ready ")
+	}
+	if err == nil {
+		c.Client, err = NewClient(c.Kubeconfig)
+	}
+	if err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return c, nil
+}
+
+// NewClient returns a client without a limit.
+func NewClient(kubeconfig string) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
+	return kubernetes.NewForConfig(config)
+}
+
+// Serve starts a program that runs until the cluster is stopped.
+func (c *Cluster) Serve(program string, args ...string) error {
+	p, err := c.Launch(program, fmt.Sprintf("%s-%d", program, len(c.servers)), args...)
+	if err == nil {
+		c.servers = append(c.servers, p)
+	}
+	return err
+}
+
+// Stop ends all that serves, the last one first.
+func (c *Cluster) Stop() {
+	for _, p := range slices.Backward(c.servers) {
+		p.Kill() // nobody reads its data again
+	}
+	c.servers = nil
+}
+
+// Until asks again and again what is missing, and ends early where a server or the context has.
+func (c *Cluster) Until(ctx context.Context, what string, limit time.Duration, missing func() (string, error)) error {
+	const interval = 250 * time.Millisecond
+	for end := time.Now().Add(limit); ; {
+		why, err := missing()
+		if why == "" || err != nil {
+			return err
+		}
+		if err := c.checkServers(); err != nil {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("waited %v for %s: %s", limit, what, why)
+		}
+
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(interval):
+		}
+	}
+}
+
+func (c *Cluster) checkServers() error {
+	for _, p := range c.servers {
+		select {
+		case <-p.Ended:
+			return p.Gone()
+		default:
+		}
+	}
+	return nil
+}
+
+// schedulerConfig has the defaults, but for the rate of requests, since the default of 50 a second
+// would be all that is measured, and for leader election, which would only delay the start.
+const schedulerConfig = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection:
+  kubeconfig: %s
+  qps: 100000
+  burst: 100000
+leaderElection:
+  leaderElect: false
+`
+
+// SchedulerFile has the configuration of the schedulers, in the folder of the run.
+const SchedulerFile = "scheduler.yaml"
+
+// Scheduler is one that is measured.
+type Scheduler struct {
+	Name    string // as in the tables
+	Key     string // as in flags and in names of namespaces
+	Command []string
+}
+
+// Schedulers in the order in which they are measured.
+var Schedulers = []Scheduler{
+	{Name: "kube-scheduler", Key: "upstream", Command: []string{KubeScheduler}},
+	{Name: "Berth", Key: "berth", Command: []string{Berth, "scheduler"}},
+}
+
+// SchedulerKeys are what -schedulers takes.
+var SchedulerKeys = []string{Schedulers[0].Key, Schedulers[1].Key}
+
+// StartScheduler starts one with the configuration that is the same for all, and with flags.
+func (c *Cluster) StartScheduler(s *Scheduler, flags ...string) (*process.Process, error) {
+	file := filepath.Join(c.Dir, SchedulerFile)
+	if err := os.WriteFile(file, fmt.Appendf(nil, schedulerConfig, c.Kubeconfig), 0o600); err != nil {
+		return nil, err
+	}
+	return c.Launch(s.Command[0], "scheduler-"+s.Key,
+		slices.Concat(s.Command[1:], []string{"--config", file}, flags)...)
+}

@@ -1,0 +1,68 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+)
+
+// WatchPods watches a namespace, and goes on where it was if the watch ends: a busy API server ends
+// those that are behind.
+func (c *Cluster) WatchPods(ctx context.Context, namespace, version, selector string) (watch.Interface, error) {
+	return watchtools.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.FieldSelector = selector
+			return c.Client.CoreV1().Pods(namespace).Watch(ctx, options)
+		},
+	})
+}
+
+// PodOf is the pod of what a watch has said, or nil where it said something else.
+func PodOf(e watch.Event, open bool) (*v1.Pod, error) {
+	if !open {
+		return nil, errors.New("the watch on pods ended")
+	}
+	if e.Type == watch.Error {
+		return nil, apierrors.FromObject(e.Object)
+	}
+	pod, _ := e.Object.(*v1.Pod)
+	return pod, nil
+}
+
+// Follow calls see with what happens to the pods of a namespace from a version on, one event at a
+// time and as soon as it comes, until stop. What stop returns is why it ended before.
+func (c *Cluster) Follow(ctx context.Context, namespace, version string,
+	see func(kind watch.EventType, pod *v1.Pod, now time.Time)) (stop func() error, err error) {
+	w, err := c.WatchPods(ctx, namespace, version, "")
+	if err != nil {
+		return nil, err
+	}
+
+	var failed error // read once ended is closed
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for e := range w.ResultChan() {
+			pod, err := PodOf(e, true)
+			switch {
+			case err != nil:
+				failed = err
+			case pod != nil:
+				see(e.Type, pod, time.Now())
+			}
+		}
+	}()
+
+	return func() error {
+		w.Stop()
+		<-ended
+		return failed
+	}, nil
+}

@@ -1,0 +1,97 @@
+package driver
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Pods of most modes are of a few apps; nodes are in zones.
+const (
+	Few   = 10
+	Zones = 3
+)
+
+// NodeAmounts are those of each node. All share them, since nobody changes them.
+var NodeAmounts = v1.ResourceList{
+	v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110"),
+}
+
+// Amounts are thousandths of a CPU, and MiB.
+func Amounts(milliCPU, mebibytes int64) v1.ResourceList {
+	return v1.ResourceList{
+		v1.ResourceCPU:    *resource.NewMilliQuantity(milliCPU, resource.DecimalSI),
+		v1.ResourceMemory: *resource.NewQuantity(mebibytes<<20, resource.BinarySI),
+	}
+}
+
+// NodeName is that of the i-th node.
+func NodeName(i int) string { return fmt.Sprintf("node-%d", i) }
+
+// NewNode makes the i-th node.
+func NewNode(i int) *v1.Node {
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: NodeName(i), Labels: map[string]string{
+			v1.LabelHostname: NodeName(i), v1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%Zones),
+		}},
+		Status: v1.NodeStatus{Allocatable: NodeAmounts},
+	}
+}
+
+// NewPod makes the i-th pod of so many apps, at least few, with 100m and 200Mi and what the shape
+// adds. All parts of it are its own, as they are when decoded.
+func NewPod(i, apps int, shape Shape) *v1.Pod {
+	app := fmt.Sprintf("app-%d", i%max(Few, apps))
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pod-%d", i), Labels: map[string]string{"app": app}},
+		Spec: v1.PodSpec{Containers: []v1.Container{{
+			Name: "main", Image: "registry.k8s.io/pause:3.10", Resources: v1.ResourceRequirements{Requests: Amounts(100, 200)},
+		}}},
+	}
+	if shape != nil {
+		shape(&pod.Spec, app, i)
+	}
+	return pod
+}
+
+// Request has a pod ask for so much.
+func Request(spec *v1.PodSpec, milliCPU, mebibytes int64) {
+	spec.Containers[0].Resources.Requests = Amounts(milliCPU, mebibytes)
+}
+
+// Shape is what the pods of a mode have that plain ones have not.
+type Shape func(spec *v1.PodSpec, app string, i int)
+
+// Sizes has pods ask for so many different amounts.
+func Sizes(count int) Shape {
+	return func(spec *v1.PodSpec, _ string, i int) { Request(spec, int64(100+i%count), int64(200+i%count)) }
+}
+
+// OfApp selects the pods of an app.
+func OfApp(app string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
+}
+
+// Spread has the pods of an app spread over zones, and if possible over nodes.
+func Spread(spec *v1.PodSpec, app string, _ int) {
+	spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{
+		{MaxSkew: 5, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: OfApp(app)},
+		{MaxSkew: 3, TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, LabelSelector: OfApp(app)},
+	}
+}
+
+// Affinity has the pods of an app prefer the zones of the others.
+func Affinity(spec *v1.PodSpec, app string, _ int) {
+	term := v1.PodAffinityTerm{LabelSelector: OfApp(app), TopologyKey: v1.LabelTopologyZone}
+	spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{Weight: 10, PodAffinityTerm: term}},
+	}}
+}
+
+// AntiAffinity has the pods of an app repel each other from nodes.
+func AntiAffinity(spec *v1.PodSpec, app string, _ int) {
+	spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+		{LabelSelector: OfApp(app), TopologyKey: v1.LabelHostname}}}}
+}

@@ -1,0 +1,79 @@
+package driver
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Mark shows whether a goal is reached.
+func Mark(reached bool) string {
+	if reached {
+		return " ✓"
+	}
+	return " ✗"
+}
+
+// Table writes rows as a table that is one in Markdown, too; the first is the head. Without a row
+// below the head it writes nothing, nor does it write the title, if there is one.
+func Table(w io.Writer, title string, rows [][]string) {
+	if len(rows) < 2 {
+		return
+	}
+	if title != "" {
+		fmt.Fprintf(w, "\n## %s\n\n", title)
+	}
+
+	widths := make([]int, len(rows[0]))
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len([]rune(cell)))
+		}
+	}
+
+	for i, row := range rows {
+		for k, cell := range row {
+			fmt.Fprintf(w, "| %s%s ", cell, strings.Repeat(" ", widths[k]-len([]rune(cell))))
+		}
+		fmt.Fprintln(w, "|")
+		if i == 0 {
+			for k := range row {
+				fmt.Fprintf(w, "| %s ", strings.Repeat("-", widths[k]))
+			}
+			fmt.Fprintln(w, "|")
+		}
+	}
+}
+
+// Short shows three digits and the unit.
+func Short(d time.Duration) string {
+	switch {
+	case d < time.Millisecond:
+		return fmt.Sprintf("%.3g µs", float64(d)/float64(time.Microsecond))
+	case d < time.Second:
+		return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
+	}
+	return fmt.Sprintf("%.3g s", d.Seconds())
+}
+
+// Mebibytes shows an amount of memory.
+func Mebibytes(bytes int64) string { return fmt.Sprintf("%d MiB", (bytes+1<<19)>>20) }
+
+// Thousands shows a number with its thousands apart.
+func Thousands(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Quantile is the value within which the share q of the sorted ones is; zero where there are none.
+func Quantile[T any](sorted []T, q float64) (at T) {
+	if len(sorted) == 0 {
+		return at
+	}
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}

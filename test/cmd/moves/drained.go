@@ -1,0 +1,257 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/berth-k8s/berth/test/bench/driver"
+)
+
+// What drains.
+const (
+	berth   = "berth"
+	kubectl = "kubectl"
+)
+
+// Workloads of the cluster that is drained: Deployments of replicas pods, whose budget lets one be
+// away at a time. A pod is ready seconds after it runs, and takes seconds to end.
+const (
+	replicas    = 20
+	readyAfter  = 3
+	endsAfter   = "2s"
+	drainedNode = 16000 // thousandths of a CPU
+	drainLimit  = 10 * time.Minute
+	drainSpace  = "drained"
+	// restLimit is for a cluster to come to rest.
+	restLimit = 10 * time.Minute
+)
+
+// drained is the cluster that is drained.
+type drained struct {
+	*driver.Cluster
+	*options
+}
+
+// outcome is what became of the pods of a cluster that was drained.
+type outcome struct {
+	took     time.Duration
+	refused  int // evictions that the API server answered with 429
+	outages  []time.Duration
+	leftover int // workloads that do not have the replicas that they had
+	moves
+}
+
+// startDrained starts a control plane, Berth's controllers and the nodes.
+func startDrained(ctx context.Context, r *driver.Run, o *options) (*drained, error) {
+	c, err := r.StartCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := &drained{Cluster: c, options: o}
+	if err := d.startNodes(ctx); err != nil {
+		c.Stop()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *drained) startNodes(ctx context.Context) error {
+	d.Printf("%d simulated nodes", d.drainNodes)
+	if err := d.Serve(driver.Berth, "controller", "--leader-elect=false", "--health-bind-address=127.0.0.1:0",
+		"--kubeconfig", d.Kubeconfig); err != nil {
+		return err
+	}
+	if err := d.Serve(driver.Berth, "nodes", "--count", strconv.Itoa(d.drainNodes), "--zones", strconv.Itoa(zones),
+		"--cpu", fmt.Sprintf("%dm", drainedNode), "--kubeconfig", d.Kubeconfig); err != nil {
+		return err
+	}
+
+	return d.Until(ctx, "the nodes to be ready", restLimit, func() (string, error) {
+		list, err := d.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		ready := slices.DeleteFunc(list.Items, func(n v1.Node) bool { return len(n.Spec.Taints) > 0 })
+		return driver.Lacking(len(ready), d.drainNodes), nil
+	})
+}
+
+// playMoves has workloads come, has a command move their pods, waits until all is at rest again, says
+// what became of them, and removes the workloads.
+func (d *drained) playMoves(ctx context.Context, workloads int, create func(ctx context.Context, i int) error,
+	move func(ctx context.Context) error) (*outcome, error) {
+	if _, err := d.CreateNamespace(ctx, drainSpace); err != nil {
+		return nil, err
+	}
+	if err := driver.InParallel(ctx, workloads, create); err != nil {
+		return nil, err
+	}
+	if err := d.awaitRest(ctx); err != nil {
+		return nil, err
+	}
+
+	seen, err := followPods(ctx, d.Cluster, drainSpace)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = seen.stop() }() // where this returns early
+	refused, err := d.tooMany(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o, began := &outcome{}, time.Now()
+	if err := move(ctx); err != nil {
+		return nil, err
+	}
+	o.took = time.Since(began)
+
+	// The successors of the last pods are still to come; those that never do are counted.
+	if err := d.Until(ctx, "all pods to be ready", restLimit, d.nameUnready(ctx)); err != nil && ctx.Err() != nil {
+		return nil, err
+	}
+	if o.refused, err = d.tooMany(ctx); err != nil {
+		return nil, err
+	}
+	o.refused, o.outages = o.refused-refused, seen.listOutages()
+	if o.moves, err = seen.pairMoves(); err != nil {
+		return nil, err
+	}
+	if o.leftover, err = d.countRescaled(ctx); err != nil {
+		return nil, err
+	}
+	return o, d.clearCluster(ctx)
+}
+
+// awaitRest waits until all pods are ready and the budgets know it.
+func (d *drained) awaitRest(ctx context.Context) error {
+	if err := d.Until(ctx, "all pods to be ready", restLimit, d.nameUnready(ctx)); err != nil {
+		return err
+	}
+	return d.Until(ctx, "the budgets to be counted", restLimit, func() (string, error) {
+		list, err := d.Client.PolicyV1().PodDisruptionBudgets(drainSpace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		for i := range list.Items {
+			if b := &list.Items[i]; b.Status.ExpectedPods == 0 || b.Status.CurrentHealthy < b.Status.ExpectedPods {
+				return b.Name + " is not counted", nil
+			}
+		}
+		return "", nil
+	})
+}
+
+// nameUnready says which workload does not have all of its pods.
+func (d *drained) nameUnready(ctx context.Context) func() (string, error) {
+	return func() (string, error) {
+		list, err := d.Client.AppsV1().Deployments(drainSpace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		for i := range list.Items {
+			if s := &list.Items[i]; s.Status.ReadyReplicas < *s.Spec.Replicas {
+				return fmt.Sprintf("%s has %d of %d", s.Name, s.Status.ReadyReplicas, *s.Spec.Replicas), nil
+			}
+		}
+		return "", nil
+	}
+}
+
+// clearCluster removes the workloads and their pods.
+func (d *drained) clearCluster(ctx context.Context) error {
+	spaces := d.Client.CoreV1().Namespaces()
+	if err := spaces.Delete(ctx, drainSpace, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	return d.Until(ctx, "the namespace to go", restLimit, func() (string, error) {
+		_, err := spaces.Get(ctx, drainSpace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "", nil
+		}
+		return "it is there", err
+	})
+}
+
+// replicasNote says how many replicas a workload had.
+const replicasNote = "example.com/replicas"
+
+// createWorkload makes a Deployment, whose pods are ready and end after some seconds, and perhaps
+// its budget.
+func (d *drained) createWorkload(ctx context.Context, name string, count int32, cpu int64, budget *policyv1.PodDisruptionBudgetSpec) error {
+	grace, selector := int64(30), driver.OfApp(name)
+	meta := metav1.ObjectMeta{Name: name, Annotations: map[string]string{replicasNote: strconv.Itoa(int(count))}}
+	template := v1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: selector.MatchLabels, Annotations: map[string]string{"berth.dev/terminate-after": endsAfter}},
+		Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []v1.Container{{
+			Name: "main", Image: image, Resources: v1.ResourceRequirements{Requests: driver.Amounts(cpu, 64)},
+			ReadinessProbe: &v1.Probe{
+				ProbeHandler:        v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt32(8080)}},
+				InitialDelaySeconds: readyAfter, PeriodSeconds: 1,
+			},
+		}}},
+	}
+
+	if _, err := d.Client.AppsV1().Deployments(drainSpace).Create(ctx, &appsv1.Deployment{ObjectMeta: meta,
+		Spec: appsv1.DeploymentSpec{Replicas: &count, Selector: selector, Template: template}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if budget == nil {
+		return nil
+	}
+	budget.Selector = selector
+	_, err := d.Client.PolicyV1().PodDisruptionBudgets(drainSpace).Create(ctx,
+		&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: *budget}, metav1.CreateOptions{})
+	return err
+}
+
+// countRescaled counts the workloads that have other scales than in the beginning, or a surge's
+// label.
+func (d *drained) countRescaled(ctx context.Context) (count int, err error) {
+	list, err := d.Client.AppsV1().Deployments(drainSpace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return 0, err
+	}
+	for i := range list.Items {
+		o := &list.Items[i]
+		if o.Annotations[replicasNote] != strconv.Itoa(int(*o.Spec.Replicas)) || len(o.Labels) > 0 {
+			count++
+		}
+	}
+	return count, nil
+}
+
+// tooMany is how many evictions the API server has answered with 429.
+func (d *drained) tooMany(ctx context.Context) (count int, err error) {
+	text, err := d.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return 0, err
+	}
+
+	for line := range bytes.Lines(text) {
+		series, value, ok := strings.Cut(strings.TrimSpace(string(line)), "} ")
+		if !ok || !strings.HasPrefix(series, "apiserver_request_total{") || !strings.Contains(series, `code="429"`) ||
+			!strings.Contains(series, `subresource="eviction"`) {
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, errors.Join(fmt.Errorf("metrics: %q", line), err)
+		}
+		count += int(n)
+	}
+
+	return count, nil
+}
