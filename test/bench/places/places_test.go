@@ -1,8 +1,10 @@
 package places
 
 import (
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -136,5 +138,29 @@ func BenchmarkPlaces(b *testing.B) {
 				b.ReportMetric(float64(r.Took.Microseconds())/float64(r.Decisions), "µs/decision")
 			}
 		}
+	}
+}
+
+// TestClaimsGiveTheSame: where GPUs are in ResourceSlices and tasks have claims, as much is
+// allocated as with an extended resource, but for what chance does.
+func TestClaimsGiveTheSame(t *testing.T) {
+	tr, err := ReadTrace("openb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.Reduce(200)
+	m := &tr.Mixes[slices.IndexFunc(tr.Mixes, func(m Mix) bool { return m.Name == "default" })]
+	allocated := map[string]float64{}
+	for _, policy := range []string{"Fragmentation", "claims"} {
+		for seed := range uint64(2) {
+			r, err := tr.Play(policy, m, 42+seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			allocated[policy] += r.Allocated / 2
+		}
+	}
+	if difference := allocated["claims"] - allocated["Fragmentation"]; math.Abs(difference) > 0.5 {
+		t.Errorf("%v: they differ by %.2f", allocated, difference)
 	}
 }

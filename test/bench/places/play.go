@@ -31,7 +31,7 @@ type Placement struct {
 }
 
 // Policies are the ways of placing, in the order of the report.
-var Policies = []string{"default", "MostAllocated", "FGD", "Fragmentation", "learnt", "moves"}
+var Policies = []string{"default", "MostAllocated", "FGD", "Fragmentation", "learnt", "moves", "claims"}
 
 // player places one task after the other.
 type player interface {
@@ -43,6 +43,8 @@ func (t *Trace) newPlayer(policy string, m *Mix, seed uint64) (player, error) {
 	switch policy {
 	case "FGD":
 		return newFGD(t, m), nil
+	case "claims":
+		return newClaimant(t, m, seed)
 	case "default":
 		file = defaultProfile
 	case "MostAllocated":

@@ -3,9 +3,12 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -20,8 +23,17 @@ func main() {
 	mixes := flag.String("mixes", "", "mixes that are played, separated by commas (default all)")
 	seeds := flag.Int("seeds", 10, "how many orders of arrival are played")
 	first := flag.Uint64("first-seed", 42, "the seed of the first")
+	live := flag.String("live", "", "folder with berth and berth-controlplane: play on berth up, and Fragmentation offline beside it")
+	nodes := flag.Int("nodes", 0, "how many of the nodes are there, in even distances (default all)")
 	flag.Parse()
-	if err := run(*dir, *out, split(*policies), split(*mixes), *first, *seeds); err != nil {
+	if *live != "" {
+		if err := runLive(*live, *dir, *out, split(*mixes), *first, *seeds, *nodes); err != nil {
+			fmt.Fprintln(os.Stderr, "benchplaces:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if err := run(*dir, *out, split(*policies), split(*mixes), *first, *seeds, *nodes); err != nil {
 		fmt.Fprintln(os.Stderr, "benchplaces:", err)
 		os.Exit(1)
 	}
@@ -31,7 +43,7 @@ func split(list string) []string {
 	return slices.DeleteFunc(strings.Split(list, ","), func(s string) bool { return s == "" })
 }
 
-func run(dir, out string, policies, mixes []string, first uint64, seeds int) error {
+func run(dir, out string, policies, mixes []string, first uint64, seeds, nodes int) error {
 	for _, p := range policies {
 		if !slices.Contains(places.Policies, p) {
 			return fmt.Errorf("-policies: no policy %q; there are %s", p, strings.Join(places.Policies, ", "))
@@ -43,6 +55,7 @@ func run(dir, out string, policies, mixes []string, first uint64, seeds int) err
 		return err
 	}
 
+	trace.Reduce(nodes)
 	if out != "" {
 		if err := os.MkdirAll(out, 0o755); err != nil {
 			return err
@@ -73,4 +86,51 @@ func run(dir, out string, policies, mixes []string, first uint64, seeds int) err
 	}
 
 	return report.Write(os.Stdout)
+}
+
+// runLive plays the mixes on clusters, one after the other, and offline.
+func runLive(bin, dir, out string, mixes []string, first uint64, seeds, nodes int) error {
+	trace, err := places.ReadTrace(dir)
+	if err != nil {
+		return err
+	}
+	trace.Reduce(nodes)
+	if out != "" {
+		if err := os.MkdirAll(out, 0o755); err != nil {
+			return err
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	data, err := os.MkdirTemp("", "places")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(data)
+
+	for i := range trace.Mixes {
+		m := &trace.Mixes[i]
+		if len(mixes) > 0 && !slices.Contains(mixes, m.Name) {
+			continue
+		}
+		for seed := first; seed < first+uint64(seeds); seed++ {
+			offline, err := trace.Play("Fragmentation", m, seed)
+			if err != nil {
+				return err
+			}
+			live := &places.Live{Program: filepath.Join(bin, "berth"), Dir: filepath.Join(data, fmt.Sprint(m.Name, seed)), Log: os.Stderr}
+			r, err := live.Play(ctx, trace, m, seed)
+			if err != nil {
+				return err
+			}
+			places.WriteLive(os.Stdout, r, offline)
+			if out != "" {
+				if err := r.WriteCSV(out); err != nil {
+					return err
+				}
+			}
+		}
+	}
+
+	return nil
 }

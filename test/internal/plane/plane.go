@@ -30,21 +30,31 @@ type Plane struct {
 
 // Start starts the program, and returns when it is ready. Its data and its log go into the folder.
 func Start(ctx context.Context, program, dir string, flags ...string) (*Plane, error) {
+	return start(ctx, program, dir, "ready ", flags)
+}
+
+// Up is Start for berth up.
+func Up(ctx context.Context, berth, dir string, flags ...string) (*Plane, error) {
+	return start(ctx, berth, dir, "nodes: ready ", append([]string{"up"}, flags...))
+}
+
+// start returns when the program has said that it is ready.
+func start(ctx context.Context, program, dir, ready string, flags []string) (*Plane, error) {
 	data := filepath.Join(dir, "data")
 	server, err := process.Start(program, filepath.Join(dir, "controlplane.log"), append([]string{"--data-dir", data}, flags...)...)
 	if err != nil {
 		return nil, err
 	}
 	p := &Plane{Kubeconfig: filepath.Join(data, "kubeconfig"), process: server}
-	if err := p.connect(ctx); err != nil {
+	if err := p.connect(ctx, ready); err != nil {
 		p.Stop()
 		return nil, err
 	}
 	return p, nil
 }
 
-func (p *Plane) connect(ctx context.Context) error {
-	if _, err := p.process.WaitFor(ctx, "ready "); err != nil {
+func (p *Plane) connect(ctx context.Context, ready string) error {
+	if _, err := p.process.WaitFor(ctx, ready); err != nil {
 		return err
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig)
