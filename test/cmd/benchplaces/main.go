@@ -19,7 +19,8 @@ func main() {
 	dir := flag.String("trace", "bench/places/openb", "folder with nodes.csv and pods-MIX.csv or pods-MIX.csv.gz")
 	out := flag.String("out", "",
 		"folder to write the placements of Fragmentation to, as MIX-SEED.csv, and those with moves, as MIX-SEED-moves.csv")
-	policies := flag.String("policies", strings.Join(places.Policies, ","), "what is played")
+	policies := flag.String("policies", strings.Join(places.Policies, ","), "what is played; FILE.yaml is a profile, without the tasks that it names: it learns")
+	tasks := flag.String("tasks", places.AllTasks, "which tasks come: all; whole, that want whole GPUs; cpu, that want none, half the CPU in all")
 	mixes := flag.String("mixes", "", "mixes that are played, separated by commas (default all)")
 	seeds := flag.Int("seeds", 10, "how many orders of arrival are played")
 	first := flag.Uint64("first-seed", 42, "the seed of the first")
@@ -27,13 +28,13 @@ func main() {
 	nodes := flag.Int("nodes", 0, "how many of the nodes are there, in even distances (default all)")
 	flag.Parse()
 	if *live != "" {
-		if err := runLive(*live, *dir, *out, split(*mixes), *first, *seeds, *nodes); err != nil {
+		if err := runLive(*live, *dir, *out, split(*mixes), *first, *seeds, *nodes, *tasks); err != nil {
 			fmt.Fprintln(os.Stderr, "benchplaces:", err)
 			os.Exit(1)
 		}
 		return
 	}
-	if err := run(*dir, *out, split(*policies), split(*mixes), *first, *seeds, *nodes); err != nil {
+	if err := run(*dir, *out, split(*policies), split(*mixes), *first, *seeds, *nodes, *tasks); err != nil {
 		fmt.Fprintln(os.Stderr, "benchplaces:", err)
 		os.Exit(1)
 	}
@@ -43,9 +44,9 @@ func split(list string) []string {
 	return slices.DeleteFunc(strings.Split(list, ","), func(s string) bool { return s == "" })
 }
 
-func run(dir, out string, policies, mixes []string, first uint64, seeds, nodes int) error {
+func run(dir, out string, policies, mixes []string, first uint64, seeds, nodes int, tasks string) error {
 	for _, p := range policies {
-		if !slices.Contains(places.Policies, p) {
+		if !slices.Contains(places.Policies, p) && !places.IsProfile(p) {
 			return fmt.Errorf("-policies: no policy %q; there are %s", p, strings.Join(places.Policies, ", "))
 		}
 	}
@@ -56,6 +57,9 @@ func run(dir, out string, policies, mixes []string, first uint64, seeds, nodes i
 	}
 
 	trace.Reduce(nodes)
+	if err := trace.Keep(tasks); err != nil {
+		return err
+	}
 	if out != "" {
 		if err := os.MkdirAll(out, 0o755); err != nil {
 			return err
@@ -89,12 +93,15 @@ func run(dir, out string, policies, mixes []string, first uint64, seeds, nodes i
 }
 
 // runLive plays the mixes on clusters, one after the other, and offline.
-func runLive(bin, dir, out string, mixes []string, first uint64, seeds, nodes int) error {
+func runLive(bin, dir, out string, mixes []string, first uint64, seeds, nodes int, tasks string) error {
 	trace, err := places.ReadTrace(dir)
 	if err != nil {
 		return err
 	}
 	trace.Reduce(nodes)
+	if err := trace.Keep(tasks); err != nil {
+		return err
+	}
 	if out != "" {
 		if err := os.MkdirAll(out, 0o755); err != nil {
 			return err
