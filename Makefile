@@ -94,8 +94,8 @@ lint: ## gofmt, go vet, staticcheck, and actionlint over the workflows
 bench: ## upstream's scheduling core and Berth's side by side
 	@cd test && go run ./cmd/bench
 
-bench-places: ## how much work a GPU cluster takes, by policy (TRACE=DIR, OUT=DIR to keep the placements, BENCHFLAGS='-mixes default')
-	@cd test && go run ./cmd/benchplaces $(if $(TRACE),-trace "$(abspath $(TRACE))") $(if $(OUT),-out "$(abspath $(OUT))") $(BENCHFLAGS)
+bench-places: $(if $(LIVE),build) ## how much work a GPU cluster takes, by policy (TRACE=DIR, OUT=DIR to keep the placements, BENCHFLAGS='-mixes default'; LIVE=1: with claims on berth up)
+	@cd test && go run ./cmd/benchplaces $(if $(LIVE),-live "$(BIN)") $(if $(TRACE),-trace "$(abspath $(TRACE))") $(if $(OUT),-out "$(abspath $(OUT))") $(BENCHFLAGS)
 
 bench-live: build ## kube-scheduler and Berth against a real API server and etcd, in turn: about 15 minutes
 	@echo "==> building etcd, kube-apiserver and kube-scheduler"

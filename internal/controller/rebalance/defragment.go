@@ -4,14 +4,18 @@ import (
 	"fmt"
 	"slices"
 
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
 // What a move for the pods that come has to bring, in thousandths of a device: leastGain, and as
 // much again for each hour that the pod has worked, which its successor may have to do again, up to
-// mostGain.
+// mostGain. See [world.priceOfWork] for pods whose work is lost.
 const (
 	leastGain = 50
 	mostGain  = 500
@@ -121,14 +125,94 @@ func (st *strategy) setupTypical() {
 	}
 }
 
-// priceOf is what moving a pod has to bring.
+// priceOf is what moving a pod has to bring. A pod group works only as a whole: moving one of its
+// pods costs the work of all.
 func (w *world) priceOf(p *pod) int64 {
-	hours := int64(0)
-	if disruption.IsReady(p.object) {
-		hours = max(0, int64(w.ageOf(p).Hours()))
+	switch {
+	case isInGroup(p):
+		sum := int64(0)
+		for _, member := range w.membersOf(p) {
+			sum += w.priceOfWork(member)
+		}
+		return sum
+	case rules.ControllerKind(p.object) == rules.Job:
+		return w.priceOfWork(p)
 	}
-	return min(leastGain*(1+hours), mostGain)
+	return min(leastGain*(1+w.hoursOf(p)), mostGain)
+}
+
+// priceOfWork is the price of a pod whose work is lost: it grows with each hour and each device that
+// the pod has, and nothing bounds it.
+func (w *world) priceOfWork(p *pod) int64 {
+	price := int64(leastGain)
+	if v := w.deviceValuer(); v != nil {
+		kind := v.ComingOf(p.Pod)
+		price += leastGain * w.hoursOf(p) * max(kind.Devices(), 1000) / 1000
+	}
+	return price
+}
+
+// hoursOf is how long a pod has worked.
+func (w *world) hoursOf(p *pod) int64 {
+	if !disruption.IsReady(p.object) {
+		return 0
+	}
+	return max(0, int64(w.ageOf(p).Hours()))
 }
 
 // isInGroup reports whether a pod belongs to a pod group, which works only as a whole.
 func isInGroup(p *pod) bool { return p.Spec().SchedulingGroup != nil }
+
+// groupNameOf names the group of a pod that is in one.
+func groupNameOf(p *pod) cluster.Name {
+	name := ""
+	if of := p.Spec().SchedulingGroup.PodGroupName; of != nil {
+		name = *of
+	}
+	return cluster.Name{Namespace: p.Namespace(), Name: name}
+}
+
+// membersOf lists the pods on nodes that are of the same group as a pod.
+func (w *world) membersOf(p *pod) []*pod {
+	if w.members == nil || w.membersAt != w.moved {
+		w.members, w.membersAt = map[cluster.Name][]*pod{}, w.moved
+		for _, of := range w.placed {
+			if isInGroup(of) {
+				w.members[groupNameOf(of)] = append(w.members[groupNameOf(of)], of)
+			}
+		}
+	}
+	return w.members[groupNameOf(p)]
+}
+
+// whyGroupStays returns why a pod of a group must not be moved by itself, or "".
+func (w *world) whyGroupStays(p *pod, goal *Defragment) string {
+	group := w.groups[groupNameOf(p)]
+	switch {
+	case !goal.typical:
+		return "it belongs to a pod group, all of which would have to start anew"
+	case group == nil:
+		return "it belongs to a pod group that is not known, all of which would have to start anew"
+	case group.Spec.SchedulingConstraints != nil:
+		return "it belongs to a pod group that has to stay in one domain"
+	}
+	return ""
+}
+
+// jobSurvives reports whether the Job of a pod makes the pod again after an eviction without
+// counting it as a failure. A rule that comes first could find an exit code of an evicted pod.
+func (w *world) jobSurvives(p *pod) bool {
+	l := w.workloads.ControllerOf(p.object)
+	if l == nil {
+		return false
+	}
+	job, _ := l.Object.(*batchv1.Job)
+	if job == nil || job.Spec.PodFailurePolicy == nil || len(job.Spec.PodFailurePolicy.Rules) == 0 {
+		return false
+	}
+	first := &job.Spec.PodFailurePolicy.Rules[0]
+	return first.Action == batchv1.PodFailurePolicyActionIgnore &&
+		slices.ContainsFunc(first.OnPodConditions, func(c batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
+			return c.Type == v1.DisruptionTarget && (c.Status == v1.ConditionTrue || c.Status == "")
+		})
+}

@@ -56,8 +56,8 @@ type Evictor struct {
 	// StorageClasses limits Claims to volumes of these classes; none means all.
 	StorageClasses []string
 	// Own is set for Berth's own goals, which also respect annotations of other tools, and exclude
-	// Jobs.
-	Own bool
+	// Jobs, but for those that survive disruptions where JobsToo is set.
+	Own, JobsToo bool
 }
 
 // NewEvictor returns an Evictor with the descheduler's default protections.
@@ -169,8 +169,10 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 		return "it is annotated " + autoscalerSafe + `: "false"`
 	case w.mustNotDisturb(p):
 		return "it is annotated " + karpenterNo
-	case rules.ControllerKind(p.object) == rules.Job:
+	case rules.ControllerKind(p.object) == rules.Job && !e.JobsToo:
 		return "it belongs to a Job, whose work would begin anew"
+	case rules.ControllerKind(p.object) == rules.Job && !w.jobSurvives(p):
+		return "it belongs to a Job that would count this as a failure: the first rule of its podFailurePolicy does not ignore DisruptionTarget"
 	}
 
 	return ""

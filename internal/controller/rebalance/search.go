@@ -192,7 +192,9 @@ func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	}
 
 	if st.Defragment != nil && isInGroup(p) {
-		return Protected, "it belongs to a pod group, all of which would have to start anew"
+		if why := s.w.whyGroupStays(p, st.Defragment); why != "" {
+			return Protected, why
+		}
 	}
 
 	l, node := &s.policy.Limits, cmp.Or(p.NodeName, p.object.Spec.NodeName)

@@ -11,6 +11,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -99,6 +100,7 @@ type objects struct {
 	templates   map[cluster.Name]*resourcev1.ResourceClaimTemplate
 	autoscalers []*autoscalingv2.HorizontalPodAutoscaler
 	quotas      map[string][]*v1.ResourceQuota // by namespace
+	groups      map[cluster.Name]*schedulingv1beta1.PodGroup
 }
 
 // loadObjects distributes a state's objects over the cluster and the plan's own.
@@ -107,6 +109,7 @@ func loadObjects(c *cluster.Cluster, state *State) *objects {
 		nodes:     map[string]*v1.Node{},
 		templates: map[cluster.Name]*resourcev1.ResourceClaimTemplate{},
 		quotas:    map[string][]*v1.ResourceQuota{},
+		groups:    map[cluster.Name]*schedulingv1beta1.PodGroup{},
 	}
 
 	for _, object := range state.Objects {
@@ -124,6 +127,9 @@ func loadObjects(c *cluster.Cluster, state *State) *objects {
 			o.autoscalers = append(o.autoscalers, object)
 		case *v1.ResourceQuota:
 			o.quotas[object.Namespace] = append(o.quotas[object.Namespace], object)
+		case *schedulingv1beta1.PodGroup:
+			o.groups[cluster.Name{Namespace: object.Namespace, Name: object.Name}] = object
+			c.Put(object)
 		case *resourcev1.ResourceClaimTemplate:
 			o.templates[cluster.Name{Namespace: object.Namespace, Name: object.Name}] = object
 		default:

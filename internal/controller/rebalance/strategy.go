@@ -81,7 +81,9 @@ func (policy *Policy) splitGoals() (list []*Goal) {
 		goal := &policy.Goals[i]
 		list = append(list, goal)
 		if d := goal.Defragment; d != nil && len(d.Pods) == 0 {
-			typical := *goal
+			typical, evictor := *goal, *goal.Evictor
+			evictor.JobsToo = true
+			typical.Evictor = &evictor
 			typical.Defragment = &Defragment{typical: true}
 			list = append(list, &typical)
 		}

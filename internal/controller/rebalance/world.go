@@ -40,6 +40,8 @@ type world struct {
 	strategies []*strategy
 	siblings   map[rules.Owner]int // pods of each workload that were on nodes at the beginning, and not terminating
 	pinned     map[types.UID]bool
+	members    map[cluster.Name][]*pod // of pod groups, as of so many moves; see membersOf
+	membersAt  int
 	surgesUse  map[*v1.ResourceQuota]v1.ResourceList // what is used with the surges that were planned
 	unsettled  bool                                  // something was skipped only because a pod had been moved or placed already
 }

@@ -21,17 +21,20 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 	if len(left) == 1 {
 		return Decision{Node: d.c.Nodes[left[0]], Feasible: 1}
 	}
-	totals := r.scoreNodes(left)
+	totals, fines := r.scoreNodes(left), make([]int64, len(left))
+	for i, node := range left {
+		fines[i] = r.fineOf(node)
+	}
 	if len(pl.askedScores) > 0 {
-		if err := d.addScores(pl.askedScores, p, left, totals); err != nil {
+		if err := d.addScores(pl.askedScores, p, left, totals, fines); err != nil {
 			return Decision{Err: err}
 		}
 	}
 	best, total, fine, ties := none, int64(math.MinInt64), int64(0), 0
 	for i, node := range left {
-		switch order := cmp.Or(cmp.Compare(totals[i], total), cmp.Compare(r.fineOf(node), fine)); {
+		switch order := cmp.Or(cmp.Compare(totals[i], total), cmp.Compare(fines[i], fine)); {
 		case order > 0 || best == none:
-			best, total, fine, ties = node, totals[i], r.fineOf(node), 1
+			best, total, fine, ties = node, totals[i], fines[i], 1
 		case order == 0:
 			if ties++; (d.tie.draw(ties) == 0 || node == d.tie.preferred) && best != d.tie.preferred {
 				best = node
@@ -42,18 +45,21 @@ func (d *Decider) chooseAmong(r *ranking, p *cluster.Pod, pl *plan, q questions)
 }
 
 // addScores adds the scores that groups cannot express.
-func (d *Decider) addScores(scorers []plugins.Weighted, p *cluster.Pod, nodes []int32, totals []int64) error {
+func (d *Decider) addScores(scorers []plugins.Weighted, p *cluster.Pod, nodes []int32, totals, fines []int64) error {
 	feasible := make([]*cluster.Node, len(nodes))
 	for i, node := range nodes {
 		feasible[i] = d.c.Nodes[node]
 	}
 	for _, s := range scorers {
-		scores, _, err := scoresOf(s.Scorer, d.c, p, feasible) // those with fine scores are in the ranking
+		scores, fine, err := scoresOf(s.Scorer, d.c, p, feasible)
 		if err != nil {
 			return err
 		}
 		for i, score := range scores {
 			totals[i] += score * s.Weight
+		}
+		for i, score := range fine {
+			fines[i] += score * s.Weight
 		}
 	}
 	return nil

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
@@ -20,12 +19,15 @@ import (
 const choosing = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
-- plugins: {multiPoint: {enabled: [{name: Fragmentation}]}}
+- plugins:
+    multiPoint: {enabled: [{name: Fragmentation}]}
+    score: {disabled: [{name: "*"}], enabled: [{name: Fragmentation}]}
   pluginConfig:
   - name: Fragmentation
     args:
       resource: example.com/gpu
       unit: 1000
+      driver: gpu.example.com
       tasks:
       - {weight: 3, requests: {example.com/gpu: "810"}}
       - {weight: 2, requests: {example.com/gpu: "470"}}
@@ -36,12 +38,8 @@ profiles:
 // BenchmarkSharesOfDevices is a decision about a pod with a claim for a share of a device, the
 // choice of the device and its allocation included, on 1,213 nodes of five GPUs.
 func BenchmarkSharesOfDevices(b *testing.B) {
-	parsed, err := config.Parse("profile", []byte(choosing), config.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	profile, c := parsed.Profiles[0], cluster.New()
-	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
+	profile, c := choosingProfile(b), cluster.New()
+	setDeviceClass(c)
 	for i := range 1213 {
 		setDeviceNode(c, fmt.Sprintf("node-%04d", i))
 	}
@@ -56,12 +54,7 @@ func BenchmarkSharesOfDevices(b *testing.B) {
 		if d.Node == nil {
 			b.Fatalf("pod %d has no node: %v", n, d.Err)
 		}
-		for _, r := range profile.Reservers {
-			if _, err := r.Reserve(c, p, d.Node); err != nil {
-				b.Fatal(err)
-			}
-		}
-		c.Place(p, d.Node)
+		reserveAll(b, c, profile, p, d.Node)
 	}
 
 	for range 400 { // the shapes are known then, as they are in a cluster that runs
@@ -73,6 +66,10 @@ func BenchmarkSharesOfDevices(b *testing.B) {
 		}
 		place()
 	}
+}
+
+func setDeviceClass(c *cluster.Cluster) {
+	c.DeviceClasses.Set(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}})
 }
 
 func setDeviceNode(c *cluster.Cluster, name string) {

@@ -61,7 +61,12 @@ func (m *machine) slice(t *draw) *resourcev1.ResourceSlice {
 		slice.Spec.NodeName = &node
 	}
 	for i := range 1 + t.IntN(2) {
-		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: fmt.Sprint("gpu-", i)})
+		device := resourcev1.Device{Name: fmt.Sprint("gpu-", i)}
+		if t.chance(0.4) { // claims take shares of it
+			device.AllowMultipleAllocations = new(true)
+			device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"parts": {Value: resource.MustParse("4")}}
+		}
+		slice.Spec.Devices = append(slice.Spec.Devices, device)
 	}
 	t.say("  slice %s of %d devices", slice.Name, len(slice.Spec.Devices))
 	return slice
@@ -76,6 +81,10 @@ func (m *machine) claim(t *draw) *resourcev1.ResourceClaim {
 				DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: int64(1 + t.IntN(2)),
 			},
 		}}}},
+	}
+	if t.chance(0.4) {
+		claim.Spec.Devices.Requests[0].Exactly.Capacity = &resourcev1.CapacityRequirements{
+			Requests: map[resourcev1.QualifiedName]resource.Quantity{"parts": resource.MustParse(one(t, "1", "2", "4"))}}
 	}
 	if t.chance(0.4) {
 		node := one(t, nodeNames[:4]...)

@@ -79,7 +79,7 @@ func newProfile(t *draw) *plugins.Profile {
 			at[point] = append(slices.Clone(at[point]), "Fragmentation")
 		}
 		weights["Fragmentation"] = 1 + t.Int64N(5)
-		args["Fragmentation"] = &plugins.FragmentationArgs{Resource: "example.com/gpu", Unit: 1 + t.Int64N(2)}
+		args["Fragmentation"] = &plugins.FragmentationArgs{Resource: "example.com/gpu", Unit: 1 + t.Int64N(2), Driver: one(t, "", "gpu.example.com")}
 	}
 	p, err := plugins.NewProfile(plugins.DefaultSchedulerName, at, weights, args)
 	if err != nil {

@@ -204,6 +204,10 @@ func (pn *planner) planScorer(pl *plan, s plugins.Weighted) bool {
 	}
 	fixed, _ := s.Scorer.(plugins.FixedScorer)
 	_, ofRoom := s.Scorer.(plugins.RoomScorer)
+	if f, is := s.Scorer.(plugins.ObjectScorer); is && f.ScoresByObjects() {
+		pl.askedScores = append(pl.askedScores, s)
+		return true
+	}
 	var into *rawScore
 	if fixed != nil {
 		into = pl.fixedScoreAt(fixed.Scale())

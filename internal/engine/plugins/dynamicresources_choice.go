@@ -246,7 +246,6 @@ func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet
 // rankParts orders the parts that have what is wanted, by what a placement takes from their worth,
 // the first of equals first. They take the place of the devices that the extended resource counts.
 func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, parts []part) (order []int) {
-	const rounding = 1e-6
 	whole := float64(f.devices.Whole())
 	room := fragmentation.Room{
 		CPU: n.Size.MilliCPU - n.Requested.MilliCPU, Memory: n.Size.Memory - n.Requested.Memory, WholeCPU: n.Size.MilliCPU,
@@ -276,10 +275,17 @@ func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster
 	return order
 }
 
-// deviceChoice has the plugin Fragmentation of the profile choose devices.
+// deviceChoice has the plugin Fragmentation of the profile choose devices, and score nodes by them.
 func (p *Profile) deviceChoice() {
 	f := fragmentationIn(p)
-	if d, ok := p.made["DynamicResources"].(*DynamicResources); ok && f != nil && p.Has(Reserve, f.Name()) {
+	d, ok := p.made["DynamicResources"].(*DynamicResources)
+	if !ok || f == nil {
+		return
+	}
+	if p.Has(Reserve, f.Name()) {
 		d.chooser = f
+	}
+	if f.driver != "" {
+		f.claims = &driverDevices{DynamicResources: d, driver: f.driver}
 	}
 }

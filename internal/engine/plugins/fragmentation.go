@@ -25,6 +25,8 @@ const CodeNoDeviceFits = "NoDeviceFits"
 type Fragmentation struct {
 	resource v1.ResourceName
 	devices  fragmentation.Devices
+	driver   string // of the devices that pods with claims get; empty: nodes are not scored by them
+	claims   *driverDevices
 	coming   *coming
 	desks    sync.Pool // of *desk
 }
@@ -39,7 +41,7 @@ func NewFragmentation(args *FragmentationArgs) (*Fragmentation, error) {
 	if err := ValidateArgs(nil, args); err != nil {
 		return nil, err
 	}
-	f := &Fragmentation{resource: args.Resource, devices: fragmentation.Devices{Unit: args.Unit}}
+	f := &Fragmentation{resource: args.Resource, driver: args.Driver, devices: fragmentation.Devices{Unit: args.Unit}}
 	f.coming = newComing(args, f.devices)
 	f.desks.New = func() any { return &desk{} }
 	return f, nil
@@ -167,6 +169,9 @@ func (f *Fragmentation) Version(c *cluster.Cluster) uint64 { return f.coming.fut
 
 // Score implements Scorer. Less cost is a higher score, and exactly so among equals.
 func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
+	if f.ScoresByObjects() {
+		return f.scoreByClaims(c, p)
+	}
 	future, task := f.coming.currentFuture(f, c), f.taskOf(p)
 	exact := func(n *cluster.Node) (score, fine int64) {
 		d := f.desks.Get().(*desk)
@@ -187,7 +192,7 @@ func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 
 // Reserve implements Reserver: it gives the pod its devices, and learns that such a pod came.
 func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
-	f.coming.podPlaced(f, p)
+	f.coming.podPlaced(f, c, p, n)
 	amount := p.Class.Requests.Scalars[f.resource]
 	if amount <= 0 {
 		return func() {}, nil
@@ -251,15 +256,28 @@ func (f *Fragmentation) Detail(*cluster.Cluster, *cluster.Pod) func(*cluster.Nod
 func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	future, task, whole := f.coming.currentFuture(f, c), f.taskOf(p), f.devices.Whole()
 	comes := future.describe(f.IsGiven())
-	return func(n *cluster.Node) string {
-		d, o := &desk{}, future.outlookOf(n)
+	place := func(d *desk, n *cluster.Node) (before, after *fragmentation.Room, device int) {
 		d.readNode(f, n)
 		if !fragmentation.Fits(d.room.Devices, task.Amount, whole) {
+			return nil, nil, noDeviceFits
+		}
+		_, device = future.outlookOf(n).Cost(&d.room, &task)
+		return &d.room, d.room.After(&task, device, whole), device
+	}
+	if f.ScoresByObjects() {
+		place = func(d *desk, n *cluster.Node) (before, after *fragmentation.Room, device int) {
+			return f.placeClaims(f.claims.attemptFor(c, p), future, d, p, n)
+		}
+	}
+
+	return func(n *cluster.Node) string {
+		roomBefore, roomAfter, device := place(&desk{}, n)
+		if device == noDeviceFits {
 			return "no device fits"
 		}
 
-		_, device := o.Cost(&d.room, &task)
-		before, after := o.Terms(&d.room), o.Terms(d.room.After(&task, device, whole))
+		o := future.outlookOf(n)
+		before, after := o.Terms(roomBefore), o.Terms(roomAfter)
 		near, far, imbalance := before.Near-after.Near, after.Far-before.Far, after.Imbalance-before.Imbalance
 		words := fmt.Sprintf("in devices, takes %s of the %s that the next pod can use on average, adds %s to what is "+
 			"expected to be left over in the end",

@@ -117,7 +117,7 @@ func TestFragmentationLearnsWithinBounds(t *testing.T) {
 	before := f.Version(c)
 	for i := range 5000 {
 		pod := fmt.Sprintf("kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {requests: {cpu: %dm}}}]}", 1+i)
-		f.coming.podPlaced(f, c.Pending(parse(t, pod)[0].(*v1.Pod)))
+		f.coming.podPlaced(f, nil, c.Pending(parse(t, pod)[0].(*v1.Pod)), nil)
 	}
 	if n := len(f.coming.shapes); n == 0 || n > maxTasks {
 		t.Errorf("%d kinds of pods are known, want 1 to %d", n, maxTasks)
@@ -139,8 +139,8 @@ func TestExplainSaysWhatComes(t *testing.T) {
 	}
 	for i := range 16 { // after which it is put to use
 		amount := []string{"470", "470", "2000", "470"}[i%4]
-		f.coming.podPlaced(f, waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: p%d}\n"+
-			"spec: {containers: [{name: c, resources: {requests: {example.com/gpu: %q}}}]}", i, amount)))
+		f.coming.podPlaced(f, nil, waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: p%d}\n"+
+			"spec: {containers: [{name: c, resources: {requests: {example.com/gpu: %q}}}]}", i, amount)), nil)
 	}
 	want := "; what comes is learnt: of the pods with devices, 75 % want 0.47, 25 % want 2"
 	if got := f.coming.currentFuture(f, c).describe(f.IsGiven()); got != want {

@@ -5,6 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -18,6 +19,9 @@ type FragmentationArgs struct {
 	// Unit is how much of it one device has. A request of less than that is for a share of one
 	// device, any other for whole devices. Default: 1.
 	Unit int64 `json:"unit,omitempty"`
+	// Driver is the DRA driver whose devices count like those of the resource: nodes are scored by
+	// them for pods with ResourceClaims. Without it only the devices of a node are chosen.
+	Driver string `json:"driver,omitempty"`
 	// Tasks are what comes. Without them, it is learnt from the pods that are scheduled.
 	Tasks []FragmentationTask `json:"tasks,omitempty"`
 	// HalfLife is after how many pods what was learnt of a pod counts for half. Default: 16384.
@@ -83,6 +87,11 @@ func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.E
 	list = append(list, metavalidation.ValidateLabelName(string(a.Resource), path.Child("resource"))...)
 	if a.Unit < 1 {
 		list = append(list, field.Invalid(path.Child("unit"), a.Unit, "must be at least 1"))
+	}
+	if a.Driver != "" {
+		for _, message := range validation.IsDNS1123Subdomain(a.Driver) {
+			list = append(list, field.Invalid(path.Child("driver"), a.Driver, message))
+		}
 	}
 	if a.HalfLife < 8 {
 		list = append(list, field.Invalid(path.Child("halfLife"), a.HalfLife, "must be at least 8"))

@@ -162,13 +162,14 @@ func (c *coming) fadeWeights() {
 }
 
 // podPlaced counts a pod that is placed.
-func (c *coming) podPlaced(f *Fragmentation, p *cluster.Pod) {
+func (c *coming) podPlaced(f *Fragmentation, in *cluster.Cluster, p *cluster.Pod, n *cluster.Node) {
 	if c.given {
 		return
 	}
+	task := f.claimedTask(in, p, n)
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.countPod(f, p)
+	c.countPod(task, p)
 	c.seen++
 	if c.seen >= c.fading {
 		c.fading += c.every
@@ -180,13 +181,13 @@ func (c *coming) podPlaced(f *Fragmentation, p *cluster.Pod) {
 	}
 }
 
-func (c *coming) countPod(f *Fragmentation, p *cluster.Pod) {
+func (c *coming) countPod(task fragmentation.Task, p *cluster.Pod) {
 	if (&NodeAffinity{}).ReadsFor(p)&Identity != 0 {
 		return // it may run on nodes by name, which no other pod need have to do with
 	}
 	required, _ := podNodeAffinity(p.Spec())
 	where, key := chooseNodes(p.Spec().NodeSelector, required)
-	c.addTask(f.taskOf(p), onePod, where, key)
+	c.addTask(task, onePod, where, key)
 }
 
 // currentFuture returns what is known of what comes, as of the latest version. The first time, the
@@ -209,7 +210,7 @@ func (c *coming) currentFuture(f *Fragmentation, in *cluster.Cluster) *future {
 func (c *coming) readCluster(f *Fragmentation, in *cluster.Cluster) {
 	for _, n := range in.SortedNodes() {
 		for _, p := range n.Pods {
-			c.countPod(f, p)
+			c.countPod(f.claimedTask(in, p, n), p)
 		}
 	}
 }
@@ -285,8 +286,12 @@ func (u *future) describe(given bool) string {
 // cpuPerDevice is how much CPU the nodes with devices have for each of them.
 func (c *coming) cpuPerDevice(f *Fragmentation, in *cluster.Cluster) int64 {
 	var cpu, devices int64
+	var claimed map[string]int64
+	if f.claims != nil {
+		claimed = devicesOfDriver(in, f.driver)
+	}
 	for _, n := range in.SortedNodes() {
-		if own := n.Size.Scalars[f.resource] / c.devices.Unit; own > 0 {
+		if own := n.Size.Scalars[f.resource]/c.devices.Unit + claimed[n.Name]; own > 0 {
 			cpu += n.Size.MilliCPU
 			devices += own
 		}

@@ -62,7 +62,7 @@ func (f *Fragmentation) LearnPod(p *cluster.Pod) {
 	f.coming.mutex.Lock()
 	defer f.coming.mutex.Unlock()
 	if !f.coming.given {
-		f.coming.countPod(f, p)
+		f.coming.countPod(f.taskOf(p), p)
 	}
 }
 

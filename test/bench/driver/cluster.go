@@ -26,11 +26,21 @@ type Cluster struct {
 
 // StartCluster starts berth-controlplane, and returns when it is ready.
 func (r *Run) StartCluster(ctx context.Context, flags ...string) (*Cluster, error) {
+	return r.startCluster(ctx, "ready ", ControlPlane, flags)
+}
+
+// StartUp is StartCluster for berth up: all that belongs to a cluster runs.
+func (r *Run) StartUp(ctx context.Context, flags ...string) (*Cluster, error) {
+	return r.startCluster(ctx, "nodes: ready ", Berth, flags, "up")
+}
+
+// startCluster returns when the program has said that it is ready.
+func (r *Run) startCluster(ctx context.Context, ready, program string, flags []string, command ...string) (*Cluster, error) {
 	data := filepath.Join(r.Dir, "data")
 	c := &Cluster{Run: r, Kubeconfig: filepath.Join(data, "kubeconfig")}
-	err := c.Serve(ControlPlane, append([]string{"--data-dir", data}, flags...)...)
+	err := c.Serve(program, slices.Concat(command, []string{"--data-dir", data}, flags)...)
 	if err == nil {
-		_, err = c.servers[0].WaitFor(ctx, "ready ")
+		_, err = c.servers[0].WaitFor(ctx, ready)
 	}
 	if err == nil {
 		c.Client, err = NewClient(c.Kubeconfig)

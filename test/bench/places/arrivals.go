@@ -1,6 +1,7 @@
 package places
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 )
@@ -11,6 +12,9 @@ const demand = 130
 // Arrivals returns the tasks of a mix in the order of their arrival.
 func (t *Trace) Arrivals(m *Mix, seed uint64) []Task {
 	rng := rand.New(rand.NewPCG(seed, 0))
+	if !slices.ContainsFunc(m.Tasks, func(s Task) bool { return s.GPUs > 0 }) {
+		return t.arrivalsOfCPU(m, rng)
+	}
 	list := slices.Clone(m.Tasks)
 	rng.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	var wanted int64
@@ -34,6 +38,51 @@ func (t *Trace) Arrivals(m *Mix, seed uint64) []Task {
 		list = slices.Delete(list, i, i+1)
 	}
 
+	return list
+}
+
+// cpuDemand is what tasks without GPUs together want, in per cent of the CPU, where nothing else
+// comes: how many nodes stay empty is what differs then.
+const cpuDemand = 50
+
+// The kinds of tasks of which a mix can be made.
+const (
+	AllTasks   = "all"
+	WholeTasks = "whole" // all GPUs of which are whole
+	CPUTasks   = "cpu"   // that want no GPU
+)
+
+// Keep leaves the tasks of a kind in all mixes.
+func (t *Trace) Keep(kind string) error {
+	for i := range t.Mixes {
+		m := &t.Mixes[i]
+		m.Tasks = slices.DeleteFunc(m.Tasks, func(s Task) bool {
+			switch kind {
+			case WholeTasks:
+				return s.GPUs == 0 || s.GPUMilli < Milli
+			case CPUTasks:
+				return s.GPUs > 0
+			}
+			return false
+		})
+		if len(m.Tasks) == 0 {
+			return fmt.Errorf("mix %s has no such tasks as %q", m.Name, kind)
+		}
+	}
+	return nil
+}
+
+// arrivalsOfCPU draws tasks of a mix without GPUs until they want cpuDemand.
+func (t *Trace) arrivalsOfCPU(m *Mix, rng *rand.Rand) (list []Task) {
+	var cpu int64
+	for i := range t.Nodes {
+		cpu += t.Nodes[i].CPU
+	}
+	for wanted := int64(0); wanted < cpu*cpuDemand/100; {
+		task := m.Tasks[rng.IntN(len(m.Tasks))]
+		list = append(list, task)
+		wanted += max(1, task.CPU)
+	}
 	return list
 }
 

@@ -2,6 +2,7 @@ package places
 
 import (
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 
@@ -30,6 +31,9 @@ type engine struct {
 	profile *plugins.Profile
 	pods    map[Shape]*v1.Pod
 	placed  int
+	// resource is what GPUs are called, and unit how much of it one has.
+	resource v1.ResourceName
+	unit     int64
 }
 
 func newEngine(t *Trace, file string, seed uint64) (*engine, error) {
@@ -38,14 +42,17 @@ func newEngine(t *Trace, file string, seed uint64) (*engine, error) {
 		return nil, err
 	}
 
-	e := &engine{cluster: cluster.New(), profile: c.Profiles[0], pods: map[Shape]*v1.Pod{}}
+	e := &engine{cluster: cluster.New(), profile: c.Profiles[0], pods: map[Shape]*v1.Pod{}, resource: gpuMilli, unit: Milli}
+	if v := e.profile.DeviceValuer(); v != nil {
+		e.resource, e.unit = v.Resource()
+	}
 	for i := range t.Nodes {
 		n := &t.Nodes[i]
 		e.cluster.SetNode(&v1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: map[string]string{modelLabel: n.Model}},
 			Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 				v1.ResourceCPU: *resource.NewMilliQuantity(n.CPU, resource.DecimalSI), v1.ResourceMemory: toQuantity(n.Memory),
-				v1.ResourcePods: resource.MustParse("100k"), gpuMilli: *resource.NewQuantity(n.GPUs*Milli, resource.DecimalSI),
+				v1.ResourcePods: resource.MustParse("100k"), e.resource: *resource.NewQuantity(n.GPUs*e.unit, resource.DecimalSI),
 			}},
 		})
 	}
@@ -75,12 +82,22 @@ func (s *Shape) nodeAffinity() *v1.NodeSelector {
 	}}}}
 }
 
+// requestsOf are what a pod for the task requests, in the profile's resource.
+func (e *engine) requestsOf(t *Task) v1.ResourceList {
+	list := t.requestsOf()
+	if amount, wants := list[gpuMilli]; wants && e.resource != gpuMilli {
+		delete(list, gpuMilli)
+		list[e.resource] = *resource.NewQuantity(amount.Value()*e.unit/Milli, resource.DecimalSI)
+	}
+	return list
+}
+
 func (e *engine) podOf(t *Task) *v1.Pod {
 	pod := e.pods[t.Shape]
 	if pod == nil {
 		pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default"}, Spec: v1.PodSpec{
 			SchedulerName: v1.DefaultSchedulerName,
-			Containers:    []v1.Container{{Name: "task", Image: "task", Resources: v1.ResourceRequirements{Requests: t.requestsOf()}}},
+			Containers:    []v1.Container{{Name: "task", Image: "task", Resources: v1.ResourceRequirements{Requests: e.requestsOf(t)}}},
 		}}
 		if required := t.nodeAffinity(); required != nil {
 			pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
@@ -114,7 +131,7 @@ func (e *engine) placeTask(t *Task) (node string, gpus []share, err error) {
 	e.cluster.Place(p, decision.Node)
 	if p.Devices != nil {
 		for _, s := range *p.Devices {
-			gpus = append(gpus, share{int(s.Device), s.Amount})
+			gpus = append(gpus, share{int(s.Device), s.Amount * Milli / e.unit})
 		}
 	}
 
@@ -168,6 +185,31 @@ profiles:
       unit: 1000
 `
 )
+
+// learntProfile is the profile of a file without the tasks that it names, so that it learns.
+func learntProfile(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	var parsed map[string]any
+	if err := yaml.Unmarshal(text, &parsed); err != nil {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	profiles, _ := parsed["profiles"].([]any)
+	for _, profile := range profiles {
+		of, _ := profile.(map[string]any)
+		configs, _ := of["pluginConfig"].([]any)
+		for _, config := range configs {
+			entry, _ := config.(map[string]any)
+			if args, is := entry["args"].(map[string]any); is {
+				delete(args, "tasks")
+			}
+		}
+	}
+	text, err = yaml.Marshal(parsed)
+	return string(text), err
+}
 
 // profileOf is the profile with the tasks of a mix as arguments.
 func profileOf(m *Mix) (string, error) {

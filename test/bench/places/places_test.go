@@ -1,8 +1,10 @@
 package places
 
 import (
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -135,6 +137,61 @@ func BenchmarkPlaces(b *testing.B) {
 				b.ReportMetric(r.Allocated, "%")
 				b.ReportMetric(float64(r.Took.Microseconds())/float64(r.Decisions), "µs/decision")
 			}
+		}
+	}
+}
+
+// TestClaimsGiveTheSame: where GPUs are in ResourceSlices and tasks have claims, as much is
+// allocated as with an extended resource, but for what chance does.
+func TestClaimsGiveTheSame(t *testing.T) {
+	tr, err := ReadTrace("openb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.Reduce(200)
+	m := &tr.Mixes[slices.IndexFunc(tr.Mixes, func(m Mix) bool { return m.Name == "default" })]
+	allocated := map[string]float64{}
+	for _, policy := range []string{"Fragmentation", "claims"} {
+		for seed := range uint64(2) {
+			r, err := tr.Play(policy, m, 42+seed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			allocated[policy] += r.Allocated / 2
+		}
+	}
+	if difference := allocated["claims"] - allocated["Fragmentation"]; math.Abs(difference) > 0.5 {
+		t.Errorf("%v: they differ by %.2f", allocated, difference)
+	}
+}
+
+// TestExampleProfilesArePlayed: batch jobs keep a node's GPUs together, and CPU packing leaves a
+// node empty, where the default scores do not.
+func TestExampleProfilesArePlayed(t *testing.T) {
+	const nodes = "sn,cpu_milli,memory_mib,gpu,model\na,8000,1024,4,T4\nb,8000,1024,4,T4\n"
+	const header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
+	for _, test := range []struct{ kind, profile, pods string }{
+		{WholeTasks, "batch-gpus.yaml", "p,1000,100,2,1000,\nq,1000,100,1,1000,\nw,1000,100,1,400,\n"},
+		{AllTasks, "serving-gpus.yaml", "p,1000,100,1,400,\nq,1000,100,1,600,\n"},
+		{CPUTasks, "cpu-packing.yaml", "p,4000,200,0,0,\nq,1000,100,1,600,\n"},
+	} {
+		tr, err := ReadTrace(trace(t, nodes, header+test.pods))
+		if err == nil {
+			err = tr.Keep(test.kind)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := tr.Play("../../../examples/profiles/"+test.profile, &tr.Mixes[0], 42)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if test.kind == CPUTasks {
+			if r.Empty != 50 {
+				t.Errorf("%s leaves %.0f %% of the nodes empty, want 50", test.profile, r.Empty)
+			}
+		} else if r.Allocated < 99 {
+			t.Errorf("%s: %.2f %% of the GPUs are allocated", test.profile, r.Allocated)
 		}
 	}
 }

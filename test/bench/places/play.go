@@ -2,6 +2,7 @@ package places
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -17,6 +18,7 @@ type Run struct {
 	Policy, Mix string
 	Seed        uint64
 	Allocated   float64 // of the GPUs, in per cent
+	Empty       float64 // nodes without a task, in per cent
 	Decisions   int
 	Took        time.Duration // of the CPU, so that other work on the machine does not count
 	Placements  []Placement
@@ -31,7 +33,10 @@ type Placement struct {
 }
 
 // Policies are the ways of placing, in the order of the report.
-var Policies = []string{"default", "MostAllocated", "FGD", "Fragmentation", "learnt", "moves"}
+var Policies = []string{"default", "MostAllocated", "FGD", "Fragmentation", "learnt", "moves", "claims"}
+
+// IsProfile reports whether a policy is a file with a profile, whose tasks are learnt.
+func IsProfile(policy string) bool { return strings.HasSuffix(policy, ".yaml") }
 
 // player places one task after the other.
 type player interface {
@@ -40,9 +45,18 @@ type player interface {
 
 func (t *Trace) newPlayer(policy string, m *Mix, seed uint64) (player, error) {
 	file := fragmentationProfile
+	if IsProfile(policy) {
+		text, err := learntProfile(policy)
+		if err != nil {
+			return nil, err
+		}
+		return newEngine(t, text, seed)
+	}
 	switch policy {
 	case "FGD":
 		return newFGD(t, m), nil
+	case "claims":
+		return newClaimant(t, m, seed)
 	case "default":
 		file = defaultProfile
 	case "MostAllocated":
@@ -123,6 +137,11 @@ func (t *Trace) checkRun(r *Run, arrivals []Task) error {
 		sum += arrivals[i].wantedGPUs()
 	}
 
+	used := map[string]bool{}
+	for _, p := range at {
+		used[p.Node] = true
+	}
+	r.Empty = 100 * float64(len(t.Nodes)-len(used)) / float64(len(t.Nodes))
 	r.Allocated = 100 * float64(sum) / float64(t.GPUs*Milli)
 	return nil
 }

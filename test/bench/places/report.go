@@ -55,6 +55,7 @@ type Report struct {
 
 type mean struct {
 	allocated float64
+	empty     float64
 	runs      int
 	decisions int
 	took      time.Duration
@@ -77,6 +78,7 @@ func (r *Report) Add(run *Run) {
 		}
 		m := r.sums[key]
 		m.allocated += run.Allocated
+		m.empty += run.Empty
 		m.runs++
 		m.decisions += run.Decisions
 		m.took += run.Took
@@ -98,12 +100,17 @@ func (r *Report) Write(w io.Writer) error {
 	}
 
 	allocated := func(m *mean) string { return fmt.Sprintf("%.2f", m.allocated/float64(m.runs)) }
-	fmt.Fprintf(t, "GPUs allocated, %%\t%s\t\n", strings.Join(r.policies, "\t"))
+	names := make([]string, len(r.policies))
+	for i, policy := range r.policies {
+		names[i] = filepath.Base(policy)
+	}
+	fmt.Fprintf(t, "GPUs allocated, %%\t%s\t\n", strings.Join(names, "\t"))
 	for _, mix := range r.mixes {
 		row(mix, allocated, mix)
 	}
 
 	row("mean", allocated, "")
+	row("nodes left empty, %", func(m *mean) string { return fmt.Sprintf("%.2f", m.empty/float64(m.runs)) }, "")
 	row("decisions/s of CPU", func(m *mean) string { return fmt.Sprintf("%.0f", float64(m.decisions)/m.took.Seconds()) }, "")
 	return t.Flush()
 }

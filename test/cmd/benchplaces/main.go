@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -18,56 +19,137 @@ func main() {
 	dir := flag.String("trace", "bench/places/openb", "folder with nodes.csv and pods-MIX.csv or pods-MIX.csv.gz")
 	out := flag.String("out", "",
 		"folder to write the placements of Fragmentation to, as MIX-SEED.csv, and those with moves, as MIX-SEED-moves.csv")
-	policies := flag.String("policies", strings.Join(places.Policies, ","), "what is played")
+	policies := flag.String("policies", strings.Join(places.Policies, ","),
+		"what is played; FILE.yaml is a profile, without the tasks that it names: it learns")
+	tasks := flag.String("tasks", places.AllTasks,
+		"which tasks come: all; whole, that want whole GPUs; cpu, that want none, half the CPU in all")
 	mixes := flag.String("mixes", "", "mixes that are played, separated by commas (default all)")
 	seeds := flag.Int("seeds", 10, "how many orders of arrival are played")
 	first := flag.Uint64("first-seed", 42, "the seed of the first")
+	live := flag.String("live", "", "folder with berth and berth-controlplane: play on berth up, and Fragmentation offline beside it")
+	nodes := flag.Int("nodes", 0, "how many of the nodes are there, in even distances (default all)")
 	driver.Main("benchplaces", "How much work a GPU cluster takes, by policy.", func(ctx context.Context) error {
-		chosen, err := driver.Names("-policies", *policies, places.Policies...)
+		p, err := openPlays(*dir, *out, *mixes, *first, *seeds, *nodes, *tasks)
 		if err != nil {
 			return err
 		}
-		return run(ctx, *dir, *out, chosen, *mixes, *first, *seeds)
+		if *live != "" {
+			return p.runLive(ctx, *live)
+		}
+		return p.run(ctx, strings.Split(*policies, ","))
 	})
 }
 
-func run(ctx context.Context, dir, out string, policies []string, mixes string, first uint64, seeds int) error {
+// plays are the mixes of a trace, each in several orders of arrival.
+type plays struct {
+	trace *places.Trace
+	out   string // folder for the placements, if any
+	mixes []string
+	first uint64
+	seeds int
+}
+
+func openPlays(dir, out, mixes string, first uint64, seeds, nodes int, tasks string) (*plays, error) {
 	trace, err := places.ReadTrace(dir)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	trace.Reduce(nodes)
+	if err := trace.Keep(tasks); err != nil {
+		return nil, err
 	}
 
+	p := &plays{trace: trace, out: out, first: first, seeds: seeds}
+	if mixes != "" {
+		p.mixes = strings.Split(mixes, ",")
+	}
 	if out != "" {
-		if err := os.MkdirAll(out, 0o755); err != nil {
-			return err
+		return p, os.MkdirAll(out, 0o755)
+	}
+	return p, nil
+}
+
+// each plays each mix in each order.
+func (p *plays) each(ctx context.Context, play func(m *places.Mix, seed uint64) error) error {
+	for i := range p.trace.Mixes {
+		m := &p.trace.Mixes[i]
+		if !driver.Chosen(p.mixes, m.Name) {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "mix %s: %d tasks\n", m.Name, len(m.Tasks))
+		for seed := p.first; seed < p.first+uint64(p.seeds); seed++ {
+			if err := play(m, seed); err != nil {
+				return err
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+// keep writes the placements of a run, if they are to be kept.
+func (p *plays) keep(r *places.Run) error {
+	if p.out == "" {
+		return nil
+	}
+	return r.WriteCSV(p.out)
+}
+
+// run plays the mixes offline, by each policy.
+func (p *plays) run(ctx context.Context, policies []string) error {
+	for _, policy := range policies {
+		if !slices.Contains(places.Policies, policy) && !places.IsProfile(policy) {
+			return fmt.Errorf("-policies: no policy %q; there are %s", policy, strings.Join(places.Policies, ", "))
 		}
 	}
 
 	report := places.NewReport(policies)
-	for i := range trace.Mixes {
-		m := &trace.Mixes[i]
-		if mixes != "" && !slices.Contains(strings.Split(mixes, ","), m.Name) {
-			continue
-		}
-		fmt.Fprintf(os.Stderr, "mix %s: %d tasks\n", m.Name, len(m.Tasks))
-		for seed := first; seed < first+uint64(seeds); seed++ {
-			for _, policy := range policies {
-				if ctx.Err() != nil {
-					return ctx.Err()
-				}
-				r, err := trace.Play(policy, m, seed)
-				if err != nil {
-					return err
-				}
-				report.Add(r)
-				if out != "" && (policy == "Fragmentation" || policy == "moves") {
-					if err := r.WriteCSV(out); err != nil {
-						return err
-					}
-				}
+	err := p.each(ctx, func(m *places.Mix, seed uint64) error {
+		for _, policy := range policies {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			r, err := p.trace.Play(policy, m, seed)
+			if err != nil {
+				return err
+			}
+			report.Add(r)
+			if policy != "Fragmentation" && policy != "moves" {
+				continue
+			}
+			if err := p.keep(r); err != nil {
+				return err
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-
 	return report.Write(os.Stdout)
+}
+
+// runLive plays the mixes on clusters, one after the other, and offline.
+func (p *plays) runLive(ctx context.Context, bin string) error {
+	data, err := os.MkdirTemp("", "places")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(data)
+
+	return p.each(ctx, func(m *places.Mix, seed uint64) error {
+		offline, err := p.trace.Play("Fragmentation", m, seed)
+		if err != nil {
+			return err
+		}
+		live := &places.Live{Bin: bin, Dir: filepath.Join(data, fmt.Sprint(m.Name, seed)), Log: os.Stderr}
+		r, err := live.Play(ctx, p.trace, m, seed)
+		if err != nil {
+			return err
+		}
+		places.WriteLive(os.Stdout, r, offline)
+		return p.keep(r)
+	})
 }

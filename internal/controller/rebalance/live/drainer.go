@@ -127,7 +127,7 @@ func (d *Drainer) Stop() { d.See(execute.Stop{}) }
 
 // Run drains until the context ends.
 func (d *Drainer) Run(ctx context.Context) error {
-	daemonSets := kind{d.client.AppsV1().RESTClient(), "daemonsets", func() runtime.Object { return &appsv1.DaemonSetList{} }}
+	daemonSets := kind{d.client.AppsV1().RESTClient(), "daemonsets", func() runtime.Object { return &appsv1.DaemonSetList{} }, false}
 	kinds := append(kindsOf(d.client), daemonSets)
 	var err error
 	if d.surge {

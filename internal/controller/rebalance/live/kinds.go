@@ -8,9 +8,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,33 +29,37 @@ type kind struct {
 	client   rest.Interface
 	resource string
 	list     func() runtime.Object
+	// optional: where it may not be read, pods stay that it matters for.
+	optional bool
 }
 
 func kindsOf(client kubernetes.Interface) []kind {
 	core, apps, storage := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.StorageV1().RESTClient()
 	devices := client.ResourceV1().RESTClient()
 	return []kind{
-		{core, "nodes", func() runtime.Object { return &v1.NodeList{} }},
-		{core, "pods", func() runtime.Object { return &v1.PodList{} }},
-		{core, "namespaces", func() runtime.Object { return &v1.NamespaceList{} }},
-		{core, "services", func() runtime.Object { return &v1.ServiceList{} }},
-		{core, "replicationcontrollers", func() runtime.Object { return &v1.ReplicationControllerList{} }},
-		{core, "persistentvolumes", func() runtime.Object { return &v1.PersistentVolumeList{} }},
-		{core, "persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaimList{} }},
-		{apps, "replicasets", func() runtime.Object { return &appsv1.ReplicaSetList{} }},
-		{apps, "statefulsets", func() runtime.Object { return &appsv1.StatefulSetList{} }},
-		{apps, "deployments", func() runtime.Object { return &appsv1.DeploymentList{} }},
-		{client.PolicyV1().RESTClient(), "poddisruptionbudgets", func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }},
-		{storage, "storageclasses", func() runtime.Object { return &storagev1.StorageClassList{} }},
-		{storage, "csinodes", func() runtime.Object { return &storagev1.CSINodeList{} }},
-		{storage, "csidrivers", func() runtime.Object { return &storagev1.CSIDriverList{} }},
-		{storage, "csistoragecapacities", func() runtime.Object { return &storagev1.CSIStorageCapacityList{} }},
-		{storage, "volumeattachments", func() runtime.Object { return &storagev1.VolumeAttachmentList{} }},
-		{devices, "resourceslices", func() runtime.Object { return &resourcev1.ResourceSliceList{} }},
-		{devices, "resourceclaims", func() runtime.Object { return &resourcev1.ResourceClaimList{} }},
-		{devices, "resourceclaimtemplates", func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }},
-		{devices, "deviceclasses", func() runtime.Object { return &resourcev1.DeviceClassList{} }},
-		{devices, "devicetaintrules", func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} }},
+		{core, "nodes", func() runtime.Object { return &v1.NodeList{} }, false},
+		{core, "pods", func() runtime.Object { return &v1.PodList{} }, false},
+		{core, "namespaces", func() runtime.Object { return &v1.NamespaceList{} }, false},
+		{core, "services", func() runtime.Object { return &v1.ServiceList{} }, false},
+		{core, "replicationcontrollers", func() runtime.Object { return &v1.ReplicationControllerList{} }, false},
+		{core, "persistentvolumes", func() runtime.Object { return &v1.PersistentVolumeList{} }, false},
+		{core, "persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaimList{} }, false},
+		{apps, "replicasets", func() runtime.Object { return &appsv1.ReplicaSetList{} }, false},
+		{apps, "statefulsets", func() runtime.Object { return &appsv1.StatefulSetList{} }, false},
+		{apps, "deployments", func() runtime.Object { return &appsv1.DeploymentList{} }, false},
+		{client.PolicyV1().RESTClient(), "poddisruptionbudgets", func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }, false},
+		{storage, "storageclasses", func() runtime.Object { return &storagev1.StorageClassList{} }, false},
+		{storage, "csinodes", func() runtime.Object { return &storagev1.CSINodeList{} }, false},
+		{storage, "csidrivers", func() runtime.Object { return &storagev1.CSIDriverList{} }, false},
+		{storage, "csistoragecapacities", func() runtime.Object { return &storagev1.CSIStorageCapacityList{} }, false},
+		{storage, "volumeattachments", func() runtime.Object { return &storagev1.VolumeAttachmentList{} }, false},
+		{devices, "resourceslices", func() runtime.Object { return &resourcev1.ResourceSliceList{} }, false},
+		{devices, "resourceclaims", func() runtime.Object { return &resourcev1.ResourceClaimList{} }, false},
+		{devices, "resourceclaimtemplates", func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }, false},
+		{devices, "deviceclasses", func() runtime.Object { return &resourcev1.DeviceClassList{} }, false},
+		{devices, "devicetaintrules", func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} }, false},
+		{client.BatchV1().RESTClient(), "jobs", func() runtime.Object { return &batchv1.JobList{} }, true},
+		{client.SchedulingV1beta1().RESTClient(), "podgroups", func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }, true},
 	}
 }
 
@@ -61,8 +67,8 @@ func kindsOf(client kubernetes.Interface) []kind {
 func surgeKinds(client kubernetes.Interface) []kind {
 	return []kind{
 		{client.AutoscalingV2().RESTClient(), "horizontalpodautoscalers",
-			func() runtime.Object { return &autoscalingv2.HorizontalPodAutoscalerList{} }},
-		{client.CoreV1().RESTClient(), "resourcequotas", func() runtime.Object { return &v1.ResourceQuotaList{} }},
+			func() runtime.Object { return &autoscalingv2.HorizontalPodAutoscalerList{} }, false},
+		{client.CoreV1().RESTClient(), "resourcequotas", func() runtime.Object { return &v1.ResourceQuotaList{} }, false},
 	}
 }
 
@@ -74,7 +80,7 @@ func servedKinds(ctx context.Context, all []kind) (list []kind, err error) {
 	for _, k := range all {
 		_, err := k.newSource().List(ctx, metav1.ListOptions{Limit: 1})
 		switch {
-		case apierrors.IsNotFound(err):
+		case apierrors.IsNotFound(err), k.optional && apierrors.IsForbidden(err):
 		case err != nil:
 			return nil, fmt.Errorf("%s cannot be listed, and no move can be proved without them: %w", k.resource, err)
 		default:

@@ -1,0 +1,98 @@
+package decide_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// TestClaimsChooseNodes: for pods with claims, the fast way chooses one of the nodes that the plain
+// way finds best with plugins that remember nothing, by the devices that claims hold now. Pods come
+// and go, and the claims of some outlive them.
+func TestClaimsChooseNodes(t *testing.T) {
+	profile, c := choosingProfile(t), cluster.New()
+	for i := range 9 {
+		setDeviceNode(c, fmt.Sprintf("node-%d", i))
+	}
+	setDeviceClass(c)
+	random := rand.New(rand.NewPCG(1, 0))
+	decider := decide.New(c, profile, 1)
+	var running, gone []*cluster.Pod
+	told := 0
+	for n := range 300 {
+		p := c.Pending(sharePod(c, n, []string{"810", "470", "190", "320", "1000"}[random.IntN(5)]))
+		d := decider.Decide(p)
+		if d.Err != nil {
+			t.Fatal(d.Err)
+		}
+		if n%5 == 0 {
+			best := decide.NewPlain(c, choosingProfile(t)).Evaluate(p).Best()
+			isBest := slices.ContainsFunc(best, func(v *decide.NodeVerdict) bool { return v.Node == d.Node })
+			if isBest != (d.Node != nil) || isBest != (len(best) > 0) {
+				t.Fatalf("pod %d: the fast way chooses %v, the plain way one of %d nodes", n, d.Node, len(best))
+			}
+			if len(best) == 1 {
+				told++
+			}
+		}
+		if d.Node != nil {
+			reserveAll(t, c, profile, p, d.Node)
+			running = append(running, p)
+		}
+
+		if len(running) > 40 || len(running) > 0 && random.IntN(4) == 0 {
+			at := random.IntN(len(running))
+			c.RemovePod(running[at].UID)
+			gone = append(gone, running[at])
+			running = slices.Delete(running, at, at+1)
+		}
+		if len(gone) > 4 {
+			plugins.ReleaseClaims(c, gone[0])
+			gone = gone[1:]
+		}
+	}
+	if told < 20 {
+		t.Errorf("only %d of 60 pods had one best node: what nodes score is hardly told apart", told)
+	}
+}
+
+// TestShareGoesToTheNodeItFills: beside a share of 810, one of 190 is best.
+func TestShareGoesToTheNodeItFills(t *testing.T) {
+	profile, c := choosingProfile(t), cluster.New()
+	setDeviceClass(c)
+	setDeviceNode(c, "node-0")
+	first := c.Pending(sharePod(c, 0, "810"))
+	decider := decide.New(c, profile, 1)
+	reserveAll(t, c, profile, first, decider.Decide(first).Node)
+	for i := range 5 {
+		setDeviceNode(c, fmt.Sprintf("node-%d", i+1))
+	}
+	if d := decider.Decide(c.Pending(sharePod(c, 1, "190"))); d.Node == nil || d.Node.Name != "node-0" {
+		t.Errorf("the share of 190 goes to %v, want node-0 (error: %v)", d.Node, d.Err)
+	}
+}
+
+func choosingProfile(tb testing.TB) *plugins.Profile {
+	tb.Helper()
+	parsed, err := config.Parse("profile", []byte(choosing), config.Options{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return parsed.Profiles[0]
+}
+
+func reserveAll(tb testing.TB, c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) {
+	tb.Helper()
+	for _, r := range profile.Reservers {
+		if _, err := r.Reserve(c, p, n); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	c.Place(p, n)
+}

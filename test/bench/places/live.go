@@ -1,0 +1,343 @@
+package places
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+
+	"github.com/berth-k8s/berth/internal/node/simnodes"
+	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/test/bench/driver"
+)
+
+// What nodes and claims say of GPUs, of which claims take shares by consumable capacity.
+const (
+	gpuDriver   = "gpu.example.com"
+	gpuClass    = "gpu"
+	gpuCapacity = "milli"
+)
+
+// Live plays a mix on clusters that run: berth up with simulated nodes that publish their GPUs in
+// ResourceSlices, and a claim for each pod that wants GPUs.
+type Live struct {
+	Bin string // folder with berth and berth-controlplane
+	Dir string // of data and logs
+	Log io.Writer
+}
+
+// Play plays a mix with the profile Fragmentation, and checks that nothing is given away twice.
+func (l *Live) Play(ctx context.Context, t *Trace, m *Mix, seed uint64) (*Run, error) {
+	profile, err := profileOf(m)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(l.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	config := filepath.Join(l.Dir, "profile.yaml")
+	if err := os.WriteFile(config, []byte(profile+"      driver: "+gpuDriver+"\n"), 0o644); err != nil {
+		return nil, err
+	}
+	bench := &driver.Run{Bin: l.Bin, Dir: l.Dir, Progress: l.Log, Began: time.Now()}
+	up, err := bench.StartUp(ctx, "--fresh", "--nodes", "0", "--ui-port", "-1", "--config", config)
+	if err != nil {
+		return nil, err
+	}
+	defer up.Stop()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, ctx := errgroup.WithContext(ctx)
+	p := &livePlay{Live: l, trace: t, up: up, arrivals: t.Arrivals(m, seed), nodes: map[string]string{}}
+	if err := p.startNodes(ctx, group); err != nil {
+		return nil, err
+	}
+	r := &Run{Policy: "live", Mix: m.Name, Seed: seed, Decisions: len(p.arrivals)}
+	began := time.Now()
+	if err := p.createPods(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.waitForPods(ctx); err != nil {
+		return nil, err
+	}
+	r.Took = time.Since(began)
+	if r.Placements, err = p.readPlacements(ctx); err != nil {
+		return nil, err
+	}
+	return r, t.checkRun(r, p.arrivals)
+}
+
+// livePlay is a mix that is played on a cluster.
+type livePlay struct {
+	*Live
+	trace    *Trace
+	up       *driver.Cluster
+	arrivals []Task
+	nodes    map[string]string // by their names in the cluster, those in the trace
+}
+
+// startNodes starts nodes of the trace's shapes, which publish their GPUs, and returns when all are
+// there.
+func (p *livePlay) startNodes(ctx context.Context, group *errgroup.Group) error {
+	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: gpuClass}}
+	if _, err := p.up.Client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	ready := make(chan int)
+	shapes := p.listShapes()
+	for _, shape := range shapes {
+		group.Go(func() error {
+			return simnodes.Run(ctx, p.up.Client, simnodes.Options{
+				Shape: shape, Workers: 8, Log: slog.New(slog.NewTextHandler(p.Log, nil)),
+				Ready: func(nodes int, _ time.Duration) { ready <- nodes },
+			})
+		})
+	}
+	for range shapes {
+		select {
+		case <-ready:
+		case <-ctx.Done():
+			return group.Wait()
+		}
+	}
+
+	gpus := map[string]int64{}
+	for i := range p.trace.Nodes {
+		gpus[p.trace.Nodes[i].Name] = p.trace.Nodes[i].GPUs
+	}
+	names := make([]string, 0, len(p.nodes))
+	for name := range p.nodes {
+		names = append(names, name)
+	}
+	fmt.Fprintf(p.Log, "%d nodes are ready\n", len(names))
+	return driver.InParallel(ctx, len(names), func(ctx context.Context, i int) error {
+		slice := sliceOf(names[i], gpus[p.nodes[names[i]]])
+		_, err := p.up.Client.ResourceV1().ResourceSlices().Create(ctx, slice, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// listShapes lists the kinds of nodes.
+func (p *livePlay) listShapes() (shapes []kubelet.Shape) {
+	type kind struct {
+		cpu, memory, gpus int64
+		model             string
+	}
+	at := map[kind]int{}
+	for i := range p.trace.Nodes {
+		n := &p.trace.Nodes[i]
+		k := kind{n.CPU, n.Memory, n.GPUs, n.Model}
+		number, known := at[k]
+		if !known {
+			number = len(shapes)
+			at[k] = number
+			shapes = append(shapes, kubelet.Shape{
+				Prefix: fmt.Sprintf("kind-%d-", number), Labels: map[string]string{modelLabel: n.Model},
+				Capacity: v1.ResourceList{
+					v1.ResourceCPU: *resource.NewMilliQuantity(n.CPU, resource.DecimalSI), v1.ResourceMemory: toQuantity(n.Memory),
+					v1.ResourcePods: resource.MustParse("500"),
+				},
+				RenewInterval: kubelet.RenewIntervalFor(len(p.trace.Nodes)), StatusInterval: 5 * time.Minute,
+			})
+		}
+		shapes[number].Count++
+		p.nodes[shapes[number].Name(shapes[number].Count)] = n.Name
+	}
+	return shapes
+}
+
+// sliceOf is what a node publishes of its GPUs.
+func sliceOf(node string, gpus int64) *resourcev1.ResourceSlice {
+	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
+		Driver: gpuDriver, NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1},
+	}}
+	for i := range gpus {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{
+			Name: fmt.Sprintf("gpu-%d", i), AllowMultipleAllocations: new(true),
+			Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{gpuCapacity: {Value: *resource.NewQuantity(Milli, resource.DecimalSI)}},
+		})
+	}
+	return slice
+}
+
+// createPods creates all claims, and then one pod after the other.
+func (p *livePlay) createPods(ctx context.Context) error {
+	claims := p.up.Client.ResourceV1().ResourceClaims("default")
+	err := driver.InParallel(ctx, len(p.arrivals), func(ctx context.Context, i int) error {
+		if p.arrivals[i].GPUs == 0 {
+			return nil
+		}
+		_, err := claims.Create(ctx, p.arrivals[i].claimNamed(nameOf(i)), metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+
+	fmt.Fprintln(p.Log, "all claims are there")
+	for i := range p.arrivals {
+		pod := p.arrivals[i].podNamed(nameOf(i))
+		err := driver.Patiently(ctx, func() error {
+			_, err := p.up.Client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(p.Log, "all pods are there")
+	return nil
+}
+
+func nameOf(arrival int) string { return fmt.Sprintf("task-%d", arrival) }
+
+// claimNamed is a claim for the GPUs of a task.
+func (s *Shape) claimNamed(name string) *resourcev1.ResourceClaim {
+	return &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{
+			Name: gpuClass,
+			Exactly: &resourcev1.ExactDeviceRequest{
+				DeviceClassName: gpuClass, AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: s.GPUs,
+				Capacity: &resourcev1.CapacityRequirements{Requests: map[resourcev1.QualifiedName]resource.Quantity{
+					gpuCapacity: *resource.NewQuantity(s.GPUMilli, resource.DecimalSI)}},
+			},
+		}}}},
+	}
+}
+
+// podNamed is a pod for a task, with the claim of its name.
+func (s *Shape) podNamed(name string) *v1.Pod {
+	requests := s.requestsOf()
+	delete(requests, gpuMilli)
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
+		Containers: []v1.Container{{Name: "task", Image: "task", Resources: v1.ResourceRequirements{Requests: requests}}},
+	}}
+	if s.GPUs > 0 {
+		pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: gpuClass, ResourceClaimName: &name}}
+	}
+	if required := s.nodeAffinity(); required != nil {
+		pod.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
+	}
+	return pod
+}
+
+// waitForPods returns when each pod has a node, or was told that there is none.
+func (p *livePlay) waitForPods(ctx context.Context) error {
+	factory := informers.NewSharedInformerFactory(p.up.Client, 0)
+	pods := factory.Core().V1().Pods().Lister()
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	for said := time.Now(); ; {
+		list, err := pods.List(labels.Everything())
+		if err != nil {
+			return err
+		}
+		decided := 0
+		for _, pod := range list {
+			if pod.Spec.NodeName != "" || isUnschedulable(pod) {
+				decided++
+			}
+		}
+		if decided >= len(p.arrivals) {
+			return nil
+		}
+		if time.Since(said) > 10*time.Second {
+			said = time.Now()
+			fmt.Fprintf(p.Log, "%d of %d pods are decided\n", decided, len(p.arrivals))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+func isUnschedulable(pod *v1.Pod) bool {
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable {
+			return true
+		}
+	}
+	return false
+}
+
+// readPlacements reads where the pods are, and which GPUs their claims got.
+func (p *livePlay) readPlacements(ctx context.Context) ([]Placement, error) {
+	pods, err := p.up.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	claims, err := p.up.Client.ResourceV1().ResourceClaims("default").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+
+	at, gpus := map[string]string{}, map[string][]share{}
+	for i := range pods.Items {
+		at[pods.Items[i].Name] = p.nodes[pods.Items[i].Spec.NodeName]
+	}
+	for i := range claims.Items {
+		if gpus[claims.Items[i].Name], err = sharesOfClaim(&claims.Items[i]); err != nil {
+			return nil, err
+		}
+	}
+	list := make([]Placement, len(p.arrivals))
+	for i := range p.arrivals {
+		if list[i] = (Placement{Task: p.arrivals[i].Name, Node: at[nameOf(i)]}); list[i].Node != "" {
+			list[i].gpus = gpus[nameOf(i)]
+		}
+	}
+	return list, nil
+}
+
+func sharesOfClaim(claim *resourcev1.ResourceClaim) (list []share, err error) {
+	if claim.Status.Allocation == nil {
+		return nil, nil
+	}
+	for i := range claim.Status.Allocation.Devices.Results {
+		r := &claim.Status.Allocation.Devices.Results[i]
+		gpu := 0
+		if _, err := fmt.Sscanf(r.Device, "gpu-%d", &gpu); err != nil {
+			return nil, fmt.Errorf("claim %s has device %s: %w", claim.Name, r.Device, err)
+		}
+		milli := r.ConsumedCapacity[gpuCapacity]
+		list = append(list, share{gpu, milli.Value()})
+	}
+	return list, nil
+}
+
+// Reduce leaves so many nodes of the trace, in even distances.
+func (t *Trace) Reduce(nodes int) {
+	if nodes <= 0 || nodes >= len(t.Nodes) {
+		return
+	}
+	var kept []Node
+	t.GPUs = 0
+	for i := range nodes {
+		n := t.Nodes[i*len(t.Nodes)/nodes]
+		kept = append(kept, n)
+		t.GPUs += n.GPUs
+	}
+	t.Nodes = kept
+}
+
+// WriteLive prints how a run on a cluster compares with the same offline.
+func WriteLive(w io.Writer, live, offline *Run) {
+	fmt.Fprintf(w, "%s, seed %d: %.2f %% of the GPUs allocated live, %.2f %% offline, difference %+.2f; %d pods in %.0f s\n",
+		live.Mix, live.Seed, live.Allocated, offline.Allocated, live.Allocated-offline.Allocated, live.Decisions, live.Took.Seconds())
+}
