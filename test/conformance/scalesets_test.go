@@ -24,9 +24,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// TestScaledDeploymentsAreSharedAsTheirControllerDoes scales Deployments, many of them in the middle
-// of a rollout, and has upstream's own controller see it: its ReplicaSets get as many replicas as
-// the rule says.
+// TestScaledDeploymentsAreSharedAsTheirControllerDoes scales Deployments, many of them in the
+// middle of a rollout, and has upstream's own controller see it: its ReplicaSets get as many
+// replicas as the rule says.
 func TestScaledDeploymentsAreSharedAsTheirControllerDoes(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(400) {

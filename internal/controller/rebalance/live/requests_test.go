@@ -44,8 +44,8 @@ func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 	})
 }
 
-// TestABudgetIsSpentByEvictions: the first pod goes, the second one has to wait, and a pod of another
-// UID is not touched.
+// TestABudgetIsSpentByEvictions: the first pod goes, the second one has to wait, and a pod of
+// another UID is not touched.
 func TestABudgetIsSpentByEvictions(t *testing.T) {
 	api, covered := fakeapi.New(), map[string]string{"app": "web"}
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
