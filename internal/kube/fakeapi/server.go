@@ -3,12 +3,14 @@ package fakeapi
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -71,28 +73,23 @@ type change struct {
 }
 
 // kinds are those that the server has, by version and resource.
-var kinds = map[string]map[string]string{
-	"v1": {
-		"configmaps": "ConfigMap", "events": "Event", "limitranges": "LimitRange", "namespaces": "Namespace", "nodes": "Node",
-		"persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume", "pods": "Pod",
-		"replicationcontrollers": "ReplicationController", "resourcequotas": "ResourceQuota", "services": "Service",
-	},
-	"apps/v1":                {"daemonsets": "DaemonSet", "deployments": "Deployment", "replicasets": "ReplicaSet", "statefulsets": "StatefulSet"},
-	"batch/v1":               {"jobs": "Job"},
-	"coordination.k8s.io/v1": {"leases": "Lease"},
-	"node.k8s.io/v1":         {"runtimeclasses": "RuntimeClass"},
-	"policy/v1":              {"poddisruptionbudgets": "PodDisruptionBudget"},
-	"resource.k8s.io/v1": {
-		"deviceclasses": "DeviceClass", "devicetaintrules": "DeviceTaintRule", "resourceclaims": "ResourceClaim",
-		"resourceclaimtemplates": "ResourceClaimTemplate", "resourceslices": "ResourceSlice",
-	},
-	"scheduling.k8s.io/v1":      {"priorityclasses": "PriorityClass"},
-	"scheduling.k8s.io/v1beta1": {"podgroups": "PodGroup", "workloads": "Workload"},
-	"storage.k8s.io/v1": {
-		"csidrivers": "CSIDriver", "csinodes": "CSINode", "csistoragecapacities": "CSIStorageCapacity", "storageclasses": "StorageClass",
-		"volumeattachments": "VolumeAttachment",
-	},
-}
+var kinds = func() map[string]map[string]string {
+	all := map[string]map[string]string{}
+	for _, version := range []string{
+		"v1", "apps/v1", "batch/v1", "coordination.k8s.io/v1", "node.k8s.io/v1", "policy/v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1",
+		"scheduling.k8s.io/v1beta1", "storage.k8s.io/v1",
+	} {
+		parsed, _ := schema.ParseGroupVersion(version)
+		all[version] = map[string]string{}
+		for kind, typ := range scheme.Scheme.KnownTypes(parsed) {
+			if _, ok := reflect.New(typ).Interface().(Object); ok {
+				resource, _ := meta.UnsafeGuessKindToResource(parsed.WithKind(kind))
+				all[version][resource.Resource] = kind
+			}
+		}
+	}
+	return all
+}()
 
 // New returns an empty server.
 func New() *Server {
