@@ -339,7 +339,7 @@ func BenchmarkLargeCluster(b *testing.B) {
 	b.ReportMetric(float64(m.Sys)/(1<<20), "MiB-from-system")
 }
 
-// BenchmarkOpen opens 5,000 nodes with 50,000 pods on them, as a question about a live cluster does.
+// BenchmarkOpen opens 5,000 nodes with 50,000 pods on them, as a question about a cluster does.
 func BenchmarkOpen(b *testing.B) {
 	set := read(b, largeCluster(5000, 50_000))
 	for i, pod := range set.Pods {
