@@ -32,7 +32,8 @@ func Kinds() (list []Kind) {
 	for _, kind := range manifest.Kinds() {
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
 		list = append(list, Kind{
-			Resource: resource.Resource, GroupVersion: kind.GroupVersion(), Kind: kind.Kind, Needed: kind.Kind == "Node" || kind.Kind == "Pod",
+			Resource: resource.Resource, GroupVersion: kind.GroupVersion(), Kind: kind.Kind,
+			Needed: kind.Kind == "Node" || kind.Kind == "Pod",
 		})
 	}
 	return list
