@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -144,9 +143,9 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 		meter.stop()
 		if a.Plan != nil {
 			plan = a.Plan
-			_ = printDraining(cmd.OutOrStdout(), o.Nodes, plan) // whoever cannot read it still wants the drain
+			_ = plan.Write(cmd.OutOrStdout(), o.Nodes) // whoever cannot read it still wants the drain
 		} else {
-			tellDrain(cmd.OutOrStdout(), &a)
+			tellLine(cmd.OutOrStdout(), a.Line())
 		}
 	}, func(a execute.DrainDone) { meter.stop(); ended = &a; cancel() })
 	returned, err := untilTwice(cmd.ErrOrStderr(), "no further pod is evicted; again to end at once", drainer.Stop,
@@ -297,85 +296,4 @@ func (d *drain) askEvictions(ctx context.Context, out io.Writer, client kubernet
 		return fmt.Errorf("the API server would refuse to evict %d of %s", refused, answer.Count(len(plan.Pods), "pod"))
 	}
 	return nil
-}
-
-// printDraining prints the plan of a drain.
-func printDraining(out io.Writer, nodes []string, plan *rebalance.Draining) error {
-	page := answer.NewPage(out)
-	page.Heading("%s to evict from %s", answer.Count(len(plan.Pods), "pod"), strings.Join(nodes, ", "))
-	rows := [][]string{{"POD", "FROM", "TO", "NOTE"}}
-	for i := range plan.Pods {
-		p := &plan.Pods[i]
-		to, note := p.To, p.Waits
-		if len(p.Or) > 0 {
-			to += " or " + answer.Count(len(p.Or), "other")
-		}
-		switch {
-		case p.Lost:
-			to, note = "-", "nobody makes it again"
-		case p.Stranded != "":
-			to, note = "(pending)", p.Stranded
-		case p.Surge != nil:
-			note = fmt.Sprintf("once one more replica of %s is ready", p.Surge.Scaled)
-		case p.NoSurge != "" && p.Waits == "":
-			note = "no replica before: " + p.NoSurge
-		}
-		rows = append(rows, []string{p.Namespace + "/" + p.Name, p.From, to, note})
-	}
-
-	if len(plan.Pods) > 0 {
-		page.Table("", rows)
-	}
-	reasons := map[string][]string{}
-	for _, k := range plan.Ignored {
-		reasons[k.Why] = append(reasons[k.Why], k.Namespace+"/"+k.Name)
-	}
-
-	for _, why := range slices.Sorted(maps.Keys(reasons)) {
-		page.Line("%s: %s", why, answer.List(len(reasons[why]), func(i int) string { return reasons[why][i] }))
-	}
-	if len(plan.Ending) > 0 {
-		page.Line("being deleted already: %s",
-			answer.List(len(plan.Ending), func(i int) string { return plan.Ending[i].Namespace + "/" + plan.Ending[i].Name }))
-	}
-	return page.Flush()
-}
-
-// tellDrain writes a line about what happened.
-func tellDrain(out io.Writer, a *execute.DrainTold) {
-	if a.Pod == nil {
-		switch a.Result {
-		case execute.Cordoned:
-			printVisible(out, "node/%s %s", a.Node, a.Message)
-		case execute.Roomless, execute.Direct:
-			printVisible(out, "%s", a.Message)
-		case execute.Withheld:
-			printVisible(out, "%s held back: %s", answer.Count(a.Waiting, "pod"), a.Message)
-		}
-		return
-	}
-
-	name := a.Pod.Namespace + "/" + a.Pod.Name
-	switch a.Result {
-	case execute.Evicted:
-		printVisible(out, "%s: evicted from %s", name, a.Pod.From)
-	case execute.Raised:
-		printVisible(out, "%s: one more first: %s", name, a.Message)
-	case execute.Replaced:
-		printVisible(out, "%s: leaves %s: its successor is ready, and the scale is what it was", name, a.Pod.From)
-	case execute.Restored:
-		printVisible(out, "%s: not replaced: %s", name, a.Message)
-	case execute.Arrived:
-		printVisible(out, "%s: %s is on %s", name, a.Message, a.Node)
-	case execute.Elsewhere:
-		printVisible(out, "%s: %s is on %s, and was expected on %s", name, a.Message, a.Node, a.Pod.To)
-	case execute.Left:
-		printVisible(out, "%s: gone", name)
-	case execute.Awaited:
-		printVisible(out, "%s: waiting: %s", name, a.Message)
-	case execute.Pending:
-		printVisible(out, "%s: left pending: %s", name, a.Message)
-	default:
-		printVisible(out, "%s: %s: %s", name, a.Result, a.Message)
-	}
 }

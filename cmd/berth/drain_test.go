@@ -18,40 +18,13 @@ import (
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// TestThePlanOfADrainIsPrinted: who leaves, and for which node.
-func TestThePlanOfADrainIsPrinted(t *testing.T) {
-	var out bytes.Buffer
-	err := printDraining(&out, []string{"node-1"}, &rebalance.Draining{
-		Pods: []rebalance.Departure{
-			{Namespace: "shop", Name: "web-0", From: "node-1", To: "node-2", Or: []string{"node-3", "node-4"}},
-			{Namespace: "shop", Name: "db-0", From: "node-1", To: "node-3", Waits: "budget db allows none to leave"},
-			{Namespace: "shop", Name: "big", From: "node-1", Stranded: "2 of 3 nodes: Insufficient cpu"},
-			{Namespace: "shop", Name: "alone", From: "node-1", Lost: true},
-		},
-		Ignored: []rebalance.Kept{{Namespace: "kube-system", Name: "log-1", Why: "of a DaemonSet"}},
-		Ending:  []rebalance.Kept{{Namespace: "shop", Name: "old"}},
-	})
-	const want = `4 pods to evict from node-1
-POD          FROM     TO                   NOTE
-shop/web-0   node-1   node-2 or 2 others
-shop/db-0    node-1   node-3               budget db allows none to leave
-shop/big     node-1   (pending)            2 of 3 nodes: Insufficient cpu
-shop/alone   node-1   -                    nobody makes it again
-of a DaemonSet: kube-system/log-1
-being deleted already: shop/old
-`
-	if err != nil || out.String() != want {
-		t.Errorf("says (%v)\n%s, want\n%s", err, out.String(), want)
-	}
-}
-
 // What the API server says of an eviction may come from a webhook, and does not steer the terminal.
 func TestWhatIsToldOfEvictionsDoesNotSteerTheTerminal(t *testing.T) {
 	const evil = "no\x1b]0;title\x07\nnode/n1 drained"
 	var out bytes.Buffer
-	tellDrain(&out, &execute.DrainTold{Result: execute.Withheld, Waiting: 1, Message: evil})
-	tellDrain(&out, &execute.DrainTold{Pod: &rebalance.Departure{Namespace: "a", Name: "b"}, Result: execute.Stuck, Message: evil})
-	tellMove(&out, execute.Told{Message: evil})
+	tellLine(&out, (&execute.DrainTold{Result: execute.Withheld, Waiting: 1, Message: evil}).Line())
+	tellLine(&out, (&execute.DrainTold{Pod: &rebalance.Departure{Namespace: "a", Name: "b"}, Result: execute.Stuck, Message: evil}).Line())
+	tellLine(&out, (&execute.Told{Message: evil}).Line())
 	if got := out.String(); strings.ContainsAny(got, "\x1b\x07") || strings.Count(got, "\n") != 3 || strings.Count(got, `no\x1b]0;title\a\nnode/n1 drained`) != 3 {
 		t.Errorf("%q", got)
 	}

@@ -69,7 +69,7 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 			return goals, nil
 		},
 		Execute: execute.Options{Surge: b.surge}, Profiles: running.Profiles, Placing: b.placingMode(),
-		Told: func(a execute.Told) { meter.stop(); tellMove(cmd.OutOrStdout(), a) },
+		Told: func(a execute.Told) { meter.stop(); tellLine(cmd.OutOrStdout(), a.Line()) },
 		Done: func(a execute.Done) { meter.stop(); ended = &a; cancel() },
 	})
 	var others sync.WaitGroup
@@ -121,42 +121,5 @@ func untilTwice(out io.Writer, words string, stop, cancel func(), run func() err
 		return true, err
 	case <-time.After(endsWithin):
 		return false, nil
-	}
-}
-
-// tellMove writes a line about a move.
-func tellMove(out io.Writer, a execute.Told) {
-	if a.Move == nil {
-		printVisible(out, "%s", a.Message)
-		return
-	}
-
-	m := a.Move
-	name := m.Namespace + "/" + m.Name
-	switch a.Result {
-	case execute.Evicted:
-		to := m.To
-		if len(m.Or) > 0 {
-			to += " or " + answer.Count(len(m.Or), "other")
-		}
-		if to == "" {
-			to = "(removed)"
-		}
-		if m.NoSurge != "" {
-			to += "; no replica before: " + m.NoSurge
-		}
-		printVisible(out, "%s: evicted from %s for %s, to %s", name, m.From, m.Cause, to)
-	case execute.Arrived:
-		printVisible(out, "%s: arrived %s", name, a.Node)
-	case execute.Raised:
-		printVisible(out, "%s: one more first, for %s: %s", name, m.Cause, a.Message)
-	case execute.Awaited:
-		printVisible(out, "%s: waiting: %s", name, a.Message)
-	case execute.Replaced:
-		printVisible(out, "%s: leaves %s: its successor is ready, and the scale is what it was", name, m.From)
-	case execute.Resumed:
-		printVisible(out, "%s: was evicted from %s before; its successor is awaited", name, m.From)
-	default:
-		printVisible(out, "%s: %s: %s", name, a.Result, a.Message)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/owned"
 )
@@ -135,7 +136,7 @@ func (r *replay) replayEach(cmd *cobra.Command, files []string, ofControllers ma
 	for _, file := range files {
 		before, behind := missing[file]
 		if behind && r.wantsStory() {
-			tellAt(out.Writer, before.ends, before.String()+": what happened until now is not known")
+			records.TellAt(out.Writer, before.ends, before.String()+": what happened until now is not known")
 		}
 		play := r.replayFile
 		if ofControllers[file] {
@@ -183,7 +184,7 @@ func (r *replay) replayFile(out, stderr io.Writer, file string) (one replayed, e
 
 	o := journal.Options{Profiles: profilesOf, On: r.goOn || r.wantsStory()}
 	if r.wantsStory() {
-		o.Each = newStory(out, r.podName()).tellRecord
+		o.Each = (&journal.Story{Out: out, Pod: r.podName()}).Tell
 	} else {
 		each, stop := replayMeter(stderr, file)
 		defer stop()

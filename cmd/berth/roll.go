@@ -113,11 +113,11 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	defer meter.stop()
 	var plan *rebalance.RollAnswer
 	var ended *execute.RollDone
-	roller := live.NewRoller(client, running.Profiles, options, func(a execute.DrainTold) { tellDrain(progress, &a) },
+	roller := live.NewRoller(client, running.Profiles, options, func(a execute.DrainTold) { tellLine(progress, a.Line()) },
 		func(a execute.RollTold) {
 			meter.stop()
 			if a.Plan == nil {
-				tellRoll(progress, &a)
+				tellLine(progress, a.Line())
 				return
 			}
 			plan = a.Plan.Answer()
@@ -162,13 +162,4 @@ func (d *drain) writeRolled(out io.Writer, plan *rebalance.RollAnswer, ended *ex
 	}
 
 	return nil
-}
-
-// tellRoll writes a line about what happened to nodes.
-func tellRoll(out io.Writer, a *execute.RollTold) {
-	if a.Node == "" {
-		printVisible(out, "%s", a.Message)
-		return
-	}
-	printVisible(out, "node/%s: %s", a.Node, a.Message)
 }

@@ -62,6 +62,13 @@ func printVisible(out io.Writer, format string, args ...any) {
 	fmt.Fprintln(out, answer.Visible(fmt.Sprintf(format, args...)))
 }
 
+// tellLine writes a line about what happened, unless it is empty.
+func tellLine(out io.Writer, line string) {
+	if line != "" {
+		printVisible(out, "%s", line)
+	}
+}
+
 // shellWord quotes a word for a shell if necessary.
 func shellWord(s string) string {
 	plain := func(r rune) bool {

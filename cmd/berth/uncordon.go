@@ -89,7 +89,8 @@ func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interfa
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	defer cancel()
 	options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: names}, OnlyRestore: true}
-	drainer := live.NewDrainer(client, nil, options, func(a execute.DrainTold) { tellDrain(out, &a) }, func(execute.DrainDone) { cancel() })
+	tell := func(a execute.DrainTold) { tellLine(out, a.Line()) }
+	drainer := live.NewDrainer(client, nil, options, tell, func(execute.DrainDone) { cancel() })
 	return drainer.Run(ctx)
 }
 

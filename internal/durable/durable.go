@@ -30,16 +30,6 @@ func Swap(path string, content []byte, mode fs.FileMode) error {
 	return write(path, content, mode, false)
 }
 
-// Remove removes a file, and what a kill has left of a write. That there is none is no error.
-func Remove(path string) error {
-	for _, name := range []string{unfinished(path), path} {
-		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
-}
-
 func unfinished(path string) string {
 	return filepath.Join(filepath.Dir(path), Unfinished+filepath.Base(path))
 }

@@ -45,21 +45,3 @@ func TestAFailureLeavesTheOldFile(t *testing.T) {
 		t.Errorf("left: %v, %v", entries, err)
 	}
 }
-
-func TestRemove(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "state")
-	for _, name := range []string{path, filepath.Join(dir, ".new-state")} {
-		if err := os.WriteFile(name, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 2 {
-		if err := Remove(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
-		t.Errorf("left: %v, %v", entries, err)
-	}
-}

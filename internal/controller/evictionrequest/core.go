@@ -1,7 +1,6 @@
 package evictionrequest
 
 import (
-	"container/heap"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -9,6 +8,8 @@ import (
 
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
 const (
@@ -44,8 +45,10 @@ type Core struct {
 	flights     map[Ticket]*target
 	writtenKind map[Ticket]Action
 
-	queue  []*target // to be looked at, in this order; each is in it once
-	timers timers
+	queue []*target // to be looked at, in this order; each is in it once
+	// timers are when targets are to be looked at again. A target may have several; one that is due
+	// too early changes nothing.
+	timers agenda.Queue[*target]
 	// refused counts the pods whose eviction was refused the last time.
 	refused int
 }
@@ -103,10 +106,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 
 // Wake returns when the next Tick is due if no event comes first.
 func (c *Core) Wake() (at time.Time, ok bool) {
-	if len(c.timers) == 0 {
-		return time.Time{}, false
-	}
-	return c.timers[0].at, true
+	return c.timers.Next()
 }
 
 // Settled reports whether all objects have been seen.
@@ -131,14 +131,14 @@ func (c *Core) look(t *target) {
 func (c *Core) wake(t *target, at time.Time) {
 	if t.wakes.IsZero() || at.Before(t.wakes) {
 		t.wakes = at
-		heap.Push(&c.timers, timer{at, t})
+		c.timers.Add(at, t)
 	}
 }
 
 // advance looks at what is queued, as far as requests may be made.
 func (c *Core) advance() {
-	for len(c.timers) > 0 && !c.timers[0].at.After(c.now) {
-		t := heap.Pop(&c.timers).(timer).target
+	for at, ok := c.timers.Next(); ok && !at.After(c.now); at, ok = c.timers.Next() {
+		t := c.timers.Take()
 		t.wakes = time.Time{}
 		c.look(t)
 	}
@@ -276,23 +276,4 @@ func backOff(tries int, first, last time.Duration, uid types.UID) time.Duration 
 	h.Write([]byte(uid))
 	h.Write([]byte{byte(tries)})
 	return wait - wait*time.Duration(h.Sum32()%200)/1000
-}
-
-// timers are when targets are to be looked at again. A target may have several; one that is due
-// too early changes nothing.
-type timers []timer
-
-type timer struct {
-	at     time.Time
-	target *target
-}
-
-func (t timers) Len() int           { return len(t) }
-func (t timers) Less(i, j int) bool { return t[i].at.Before(t[j].at) }
-func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
-func (t *timers) Push(x any)        { *t = append(*t, x.(timer)) }
-func (t *timers) Pop() any {
-	last := (*t)[len(*t)-1]
-	*t = (*t)[:len(*t)-1]
-	return last
 }

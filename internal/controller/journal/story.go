@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
 // Story prints what a journal has about one pod, or one node.
@@ -46,7 +47,7 @@ func (s *Story) beginFile(h Header, knows *eviction.Knowledge) {
 }
 
 func (s *Story) writeLine(at time.Time, format string, args ...any) {
-	fmt.Fprintf(s.Out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), fmt.Sprintf(format, args...))
+	records.TellAt(s.Out, at, fmt.Sprintf(format, args...))
 }
 
 // nodeOfInterest returns the node of interest: the one asked for, or the pod's.

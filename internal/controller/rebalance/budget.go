@@ -35,9 +35,8 @@ func readBudgets(w *world) (list []*budget) {
 func (b *budget) fillStatus(w *world) {
 	var count disruption.Count
 	for _, object := range w.pods {
-		if object.Namespace == b.Namespace && b.selector.Matches(labels.Set(object.Labels)) && object.DeletionTimestamp == nil {
-			healthy := object.Spec.NodeName != "" && disruption.IsReady(object)
-			count.Add(object.Namespace, metav1.GetControllerOfNoCopy(object), 1, int(boolToInt(healthy)))
+		if object.Namespace == b.Namespace && b.selector.Matches(labels.Set(object.Labels)) {
+			count.AddPod(object, object.Spec.NodeName != "" && disruption.IsReady(object))
 		}
 	}
 	b.Status = count.Status(b.PodDisruptionBudget, &w.workloads)

@@ -1,18 +1,15 @@
 package config
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 
-	goyaml "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	configv1 "k8s.io/kube-scheduler/config/v1"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	"github.com/berth-k8s/berth/internal/engine/config/document"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -79,20 +76,17 @@ func unmarshalStrict(data []byte, into any) error {
 // noteUnread notes a document behind the first, which kube-scheduler passes over in silence. One
 // that is empty says nothing.
 func noteUnread(data []byte) []string {
-	documents := goyaml.NewDecoder(bytes.NewReader(data))
-	for first := true; ; first = false {
-		var document goyaml.Node
-		err := documents.Decode(&document)
-		switch {
-		case errors.Is(err, io.EOF), err != nil && first:
-			return nil
-		case err != nil:
-			return []string{"only the first document is read, as by kube-scheduler"}
-		case !first && document.Content[0].Tag != "!!null":
-			return []string{fmt.Sprintf("line %d: only the first document is read, as by kube-scheduler", document.Content[0].Line)}
-		}
+	line, found := document.Second(string(data))
+	switch {
+	case !found:
+		return nil
+	case line == 0:
+		return []string{unread}
 	}
+	return []string{fmt.Sprintf("line %d: %s", line, unread)}
 }
+
+const unread = "only the first document is read, as by kube-scheduler"
 
 // wanted are the files that can be read.
 var wanted = fmt.Sprintf("want kind KubeSchedulerConfiguration of %s, or a legacy Policy of v1", configv1.SchemeGroupVersion)

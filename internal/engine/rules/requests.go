@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
@@ -79,37 +77,6 @@ func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bo
 
 	return Amount(v1.ResourceCPU, sums[0]), Amount(v1.ResourceMemory, sums[1]), Amount(v1.ResourceCPU, scores[0]),
 		Amount(v1.ResourceMemory, scores[1]), true
-}
-
-// Limits is the most a pod may use, overhead included for each resource that
-// has a limit.
-func Limits(pod *v1.Pod) v1.ResourceList {
-	return PodLimits(pod, placed)
-}
-
-// GroupLimits limits a pod as a whole on its node: the CPU and the memory of all containers
-// together, overhead included, each if every container has a limit of it, or the pod itself.
-func GroupLimits(pod *v1.Pod) v1.ResourceList {
-	limited := map[v1.ResourceName]bool{v1.ResourceCPU: true, v1.ResourceMemory: true}
-	for _, container := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
-		for name := range limited {
-			if amount := container.Resources.Limits[name]; amount.IsZero() {
-				limited[name] = false
-			}
-		}
-	}
-
-	sum, out := PodLimits(pod, helper.PodResourcesOptions{}), v1.ResourceList{}
-	for name, all := range limited {
-		if whole := pod.Spec.Resources; whole != nil {
-			amount := whole.Limits[name]
-			all = all || !amount.IsZero()
-		}
-		if all {
-			out[name] = sum[name]
-		}
-	}
-	return out
 }
 
 // placed holds the options of kube-scheduler v1.37 for pods on a node: the

@@ -26,8 +26,6 @@ func TestRequestCases(t *testing.T) {
 			return fmt.Sprintf("waiting: %s\nplaced: %s\nscore waiting: %s\nscore placed: %s\n",
 				amounts(Requests(&pod)), amounts(RequestsPlaced(&pod)),
 				amounts(ScoreRequests(&pod)), amounts(ScoreRequestsPlaced(&pod)))
-		case "limits":
-			return amounts(Limits(&pod))
 		case "qos":
 			return string(QOS(&pod))
 		case "ports":

@@ -14,6 +14,7 @@ import (
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -27,13 +28,26 @@ type kind struct {
 	typ        reflect.Type
 	// prepare fills in defaults and checks the object, in this order.
 	prepare func(object metav1.Object) field.ErrorList
-	// add appends the object to its list in a set.
-	add func(set *Set, object metav1.Object)
+	// add appends the object to its list in a set, and list returns that.
+	add  func(set *Set, object metav1.Object)
+	list func(set *Set) []metav1.Object
 }
 
-// kinds are all of them by name. A kind of the same name in another group, such as Knative's
-// Service, is not one of them.
-var kinds = map[string]*kind{}
+// kinds are all of them by name, and ordered are the same in order. A kind of the same name in
+// another group, such as Knative's Service, is not one of them.
+var (
+	kinds   = map[string]*kind{}
+	ordered []*kind
+)
+
+// Kinds returns all kinds that Berth has a use for. No Secrets are among them, nor anything that
+// contains them.
+func Kinds() (list []schema.GroupVersionKind) {
+	for _, k := range ordered {
+		list = append(list, schema.FromAPIVersionAndKind(k.apiVersion, k.name))
+	}
+	return list
+}
 
 // object is a pointer to a type of the API.
 type object[T any] interface {
@@ -45,14 +59,21 @@ func registerKind[T any, P object[T]](name, apiVersion string, namespaced bool, 
 	if prepare == nil {
 		prepare = func(o *T) field.ErrorList { return validateMeta(P(o), namespaced) }
 	}
-	kinds[name] = &kind{
+	k := &kind{
 		name: name, apiVersion: apiVersion, namespaced: namespaced, typ: reflect.TypeFor[T](),
 		prepare: func(o metav1.Object) field.ErrorList { return prepare((*T)(o.(P))) },
 		add: func(s *Set, o metav1.Object) {
 			all := list(s)
 			*all = append(*all, (*T)(o.(P)))
 		},
+		list: func(s *Set) (all []metav1.Object) {
+			for _, o := range *list(s) {
+				all = append(all, P(o))
+			}
+			return all
+		},
 	}
+	kinds[name], ordered = k, append(ordered, k)
 }
 
 // validateMeta checks the metadata alone, for kinds whose content is left to the API server.

@@ -9,26 +9,16 @@ import (
 
 // Objects returns all objects of the set, kind by kind.
 func (s *Set) Objects() (all []metav1.Object) {
-	all = appendObjects(appendObjects(appendObjects(all, s.Nodes), s.Pods), s.Namespaces)
-	all = appendObjects(appendObjects(appendObjects(all, s.Services), s.PersistentVolumes), s.PersistentVolumeClaims)
-	all = appendObjects(appendObjects(appendObjects(all, s.ResourceQuotas), s.LimitRanges), s.PriorityClasses)
-	all = appendObjects(appendObjects(appendObjects(all, s.RuntimeClasses), s.PodDisruptionBudgets), s.StorageClasses)
-	all = appendObjects(appendObjects(appendObjects(all, s.CSINodes), s.CSIDrivers), s.CSIStorageCapacities)
-	all = appendObjects(appendObjects(appendObjects(all, s.VolumeAttachments), s.ResourceSlices), s.ResourceClaims)
-	all = appendObjects(appendObjects(appendObjects(all, s.ResourceClaimTemplates), s.DeviceClasses), s.Leases)
-	all = appendObjects(appendObjects(appendObjects(all, s.DeviceTaintRules), s.Workloads), s.PodGroups)
-	return append(all, s.Controllers()...)
+	for _, k := range ordered {
+		all = append(all, k.list(s)...)
+	}
+	return all
 }
 
 // Controllers lists the objects of the controllers that make pods.
 func (s *Set) Controllers() (all []metav1.Object) {
-	all = appendObjects(appendObjects(appendObjects(all, s.Deployments), s.ReplicaSets), s.StatefulSets)
-	return appendObjects(appendObjects(appendObjects(all, s.DaemonSets), s.Jobs), s.ReplicationControllers)
-}
-
-func appendObjects[T metav1.Object](all []metav1.Object, list []T) []metav1.Object {
-	for _, object := range list {
-		all = append(all, object)
+	for _, name := range []string{"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController"} {
+		all = append(all, kinds[name].list(s)...)
 	}
 	return all
 }

@@ -2,11 +2,11 @@ package manifest
 
 import (
 	"errors"
-	"io"
 	"reflect"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/berth-k8s/berth/internal/engine/config/document"
 )
 
 // Decode reads one document, YAML or JSON, into what into points to, as strictly as manifests:
@@ -28,8 +28,8 @@ func Decode(name string, text []byte, into any) error {
 	value := reflect.ValueOf(into).Elem()
 	planOf(value.Type())(p.decoder, 0, value)
 	var faults []error
-	if line := secondDocument(c.text); line > 0 {
-		faults = append(faults, &Error{File: name, Line: line, Text: "a second document, where one is expected"})
+	if line, found := document.Second(c.text); found {
+		faults = append(faults, &Error{File: name, Line: max(line, 1), Text: "a second document, where one is expected"})
 	}
 
 	for _, list := range [][]problem{p.decoder.faults, p.decoder.unknown} {
@@ -42,11 +42,11 @@ func Decode(name string, text []byte, into any) error {
 
 // Lines returns the lines of the elements of the list that a document has at a key.
 func Lines(text []byte, key string) (lines []int) {
-	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil || len(document.Content) == 0 {
+	var whole yaml.Node
+	if err := yaml.Unmarshal(text, &whole); err != nil || len(whole.Content) == 0 {
 		return nil
 	}
-	fields := document.Content[0].Content
+	fields := whole.Content[0].Content
 	for i := 0; i+1 < len(fields); i += 2 {
 		if fields[i].Value == key {
 			for _, element := range fields[i+1].Content {
@@ -55,21 +55,4 @@ func Lines(text []byte, key string) (lines []int) {
 		}
 	}
 	return lines
-}
-
-// secondDocument returns the line of a second document, 0 if there is none but empty ones. Of one
-// that cannot be read no line is known; it returns the first.
-func secondDocument(text string) int {
-	documents := yaml.NewDecoder(strings.NewReader(text))
-	for first := true; ; first = false {
-		var document yaml.Node
-		switch err := documents.Decode(&document); {
-		case errors.Is(err, io.EOF), err != nil && first:
-			return 0
-		case err != nil:
-			return 1
-		case !first && document.Content[0].Tag != "!!null":
-			return document.Content[0].Line
-		}
-	}
 }

@@ -104,7 +104,7 @@ func TestARecordingWithoutItsIndexGoesOn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		api.Delete("pods", "default", "a")
+		api.Delete(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}})
 		if err := record.Run(t.Context(), client(t, api), record.Options{Dir: dir, Once: true}); err != nil {
 			t.Fatalf("without %v: %v", gone, err)
 		}

@@ -95,7 +95,7 @@ func TestObjectsAndChangesAreKept(t *testing.T) {
 		changes() // everything has been written once
 		before = time.Now()
 		api.Set("nodes", node("node-1", map[string]any{"key": "k", "effect": "NoSchedule"}))
-		api.Delete("pods", "default", "a")
+		api.Delete(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}})
 		api.Set("pods", pod("b", "node-1"))
 		until(changes, 3)
 	})

@@ -55,6 +55,47 @@ func TestAReplicaSetOfADeploymentIsPutBack(t *testing.T) {
 	}
 }
 
+// A Deployment that is scaled during a rollout scales each of its ReplicaSets by its part, as many
+// pods more as its strategy lets it have. Applied as it is, it is left to its rollout.
+func TestADeploymentIsScaledInProportion(t *testing.T) {
+	text := twoNodes + `---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, uid: web}
+spec:
+  replicas: 10
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: new}]}}
+`
+	for i, replicas := range []int{6, 4} {
+		text += fmt.Sprintf(`---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata:
+  name: web-%d
+  uid: web-%[1]d
+  creationTimestamp: "2026-01-0%[2]dT00:00:00Z"
+  annotations: {deployment.kubernetes.io/desired-replicas: "10", deployment.kubernetes.io/max-replicas: "13"}
+  ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: web, controller: true}]
+spec:
+  replicas: %d
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web, pod-template-hash: "%[1]d"}}, spec: {containers: [{name: c, image: %[4]s}]}}
+`, i, i+1, replicas, []string{"old", "new"}[i])
+	}
+	for _, row := range []struct{ to, old, new int }{{5, 3, 4}, {20, 17, 8}, {0, 0, 0}, {10, 6, 4}} {
+		w := opened(t, text)
+		if row.to != 10 {
+			do(t, w, simulate.Operation{Scale: &simulate.Scale{Workload: "deployment/web", Replicas: row.to}})
+		} else {
+			apply(t, w, text[strings.Index(text, "---\napiVersion: apps/v1\nkind: Deployment"):strings.Index(text, "---\napiVersion: apps/v1\nkind: ReplicaSet")])
+		}
+		if a, b := len(names(w, "web-0-")), len(names(w, "web-1-")); a != row.old || b != row.new {
+			t.Errorf("scaled to %d: %d of the old template and %d of the new one, want %d and %d", row.to, a, b, row.old, row.new)
+		}
+	}
+}
+
 // A strategy that keeps pods of the old template keeps them only until they are deleted.
 func TestDeletedPodsComeBackFromTheNewTemplate(t *testing.T) {
 	const workload = `

@@ -111,10 +111,11 @@ func (c *controllers) updateWorkload(was, l *workload.Workload, set *manifest.Se
 	if l.Replicas == nil {
 		return
 	}
-	if *l.Replicas == *was.Replicas {
-		c.fillUp(l, int(*l.Replicas))
-	} else {
+	switch {
+	case *l.Replicas != *was.Replicas:
 		c.setReplicas(l, int(*l.Replicas))
+	case len(workload.Active(c.workloads.replicaSetsOf(l))) < 2: // else a rollout is under way, which goes on as it was
+		c.fillUp(l)
 	}
 }
 

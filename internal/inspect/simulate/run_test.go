@@ -339,6 +339,23 @@ func BenchmarkLargeCluster(b *testing.B) {
 	b.ReportMetric(float64(m.Sys)/(1<<20), "MiB-from-system")
 }
 
+// BenchmarkOpen opens 5,000 nodes with 50,000 pods on them, as a question about a cluster does.
+func BenchmarkOpen(b *testing.B) {
+	set := read(b, largeCluster(5000, 50_000))
+	for i, pod := range set.Pods {
+		pod.Spec.NodeName = fmt.Sprintf("node-%d", i%5000)
+	}
+	for b.Loop() {
+		w, err := simulate.Open(set, simulate.Options{Seed: 1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if c := w.Cluster(); c.Node("node-0") == nil {
+			b.Fatal("there is no node-0")
+		}
+	}
+}
+
 func largeCluster(nodes, pods int) string {
 	var b strings.Builder
 	for i := range nodes {

@@ -71,7 +71,8 @@ func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 		return &Done{}, nil
 	}
 
-	c.fillUp(owner, int(*owner.Replicas))
+	c.workloads.keepWorkload(l.Object)
+	c.fillUp(l)
 	return &Done{Notes: []string{fmt.Sprintf("%s belongs to %s, which sets its replicas back: scale that",
 		op.Workload, strings.ToLower(owner.Ref()))}}, nil
 }
@@ -80,37 +81,40 @@ func (c *controllers) setReplicas(l *workload.Workload, replicas int) {
 	c.report.addEvent(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.Kind.Kind),
 		l.Object.GetNamespace(), l.Object.GetName(), len(c.podsOf(l)), replicas)})
 	c.workloads.keepWorkload(l.Resized(replicas))
-	c.fillUp(l, replicas)
+	c.fillUp(workload.Of(l.Resized(replicas)))
 }
 
 // fillUp removes the pods that a workload has too many, and makes those that it has too few.
-func (c *controllers) fillUp(l *workload.Workload, replicas int) {
-	if set, ok := l.Object.(*appsv1.StatefulSet); ok {
-		c.fillOrdinals(l, set, replicas)
+func (c *controllers) fillUp(l *workload.Workload) {
+	switch o := l.Object.(type) {
+	case *appsv1.StatefulSet:
+		c.fillOrdinals(l, o, int(*l.Replicas))
+		return
+	case *appsv1.Deployment:
+		for _, set := range workload.ScaleSets(o, c.workloads.replicaSetsOf(l)) {
+			c.workloads.keepWorkload(set)
+			c.fillUp(workload.Of(set))
+		}
 		return
 	}
 
-	pods := c.podsOf(l)
+	pods, replicas := c.podsOf(l), int(*l.Replicas)
 	for _, p := range pods[:max(0, len(pods)-replicas)] {
 		c.dropPod(p, ByScaling, l.Ref())
 	}
-
-	makers := c.workloads.MakersOf(l)
-	if len(makers) == 0 {
-		return
-	}
-
-	newest := makers[len(makers)-1]
 	for i := len(pods); i < replicas && !c.allowed.mustStop(); i++ {
-		c.pods.createPod(c.podOf(newest), false)
+		c.pods.createPod(c.podOf(l), false)
 	}
+}
 
-	if l.Kind.GroupKind() != rules.Deployment {
-		return
+// replicaSetsOf returns the ReplicaSets of a Deployment.
+func (w *workloads) replicaSetsOf(l *workload.Workload) (sets []*appsv1.ReplicaSet) {
+	for _, maker := range w.MadeBy(l) {
+		if set, ok := maker.Object.(*appsv1.ReplicaSet); ok {
+			sets = append(sets, set)
+		}
 	}
-	for _, maker := range makers {
-		c.workloads.keepWorkload(maker.Resized(len(c.podsOf(maker))))
-	}
+	return sets
 }
 
 // fillOrdinals does the same for a StatefulSet: it is by their ordinals that its pods are wanted or

@@ -3,17 +3,9 @@ package snapshot
 import (
 	"context"
 
-	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	nodev1 "k8s.io/api/node/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
-	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
@@ -31,60 +24,19 @@ type Kind struct {
 	GroupVersion schema.GroupVersion
 	Kind         string
 	// Needed is set if there is no answer without it.
-	Needed  bool
-	newList func() runtime.Object
+	Needed bool
 }
 
-// Kinds returns all kinds that decisions depend on. No Secrets are among them, nor anything that
-// contains them.
-func Kinds() []Kind {
-	return []Kind{
-		{"nodes", v1.SchemeGroupVersion, "Node", true, func() runtime.Object { return &v1.NodeList{} }},
-		{"pods", v1.SchemeGroupVersion, "Pod", true, func() runtime.Object { return &v1.PodList{} }},
-		{"namespaces", v1.SchemeGroupVersion, "Namespace", false, func() runtime.Object { return &v1.NamespaceList{} }},
-		{"services", v1.SchemeGroupVersion, "Service", false, func() runtime.Object { return &v1.ServiceList{} }},
-		{"persistentvolumes", v1.SchemeGroupVersion, "PersistentVolume", false,
-			func() runtime.Object { return &v1.PersistentVolumeList{} }},
-		{"persistentvolumeclaims", v1.SchemeGroupVersion, "PersistentVolumeClaim", false,
-			func() runtime.Object { return &v1.PersistentVolumeClaimList{} }},
-		{"resourcequotas", v1.SchemeGroupVersion, "ResourceQuota", false, func() runtime.Object { return &v1.ResourceQuotaList{} }},
-		{"limitranges", v1.SchemeGroupVersion, "LimitRange", false, func() runtime.Object { return &v1.LimitRangeList{} }},
-		{"replicationcontrollers", v1.SchemeGroupVersion, "ReplicationController", false,
-			func() runtime.Object { return &v1.ReplicationControllerList{} }},
-		{"priorityclasses", schedulingv1.SchemeGroupVersion, "PriorityClass", false,
-			func() runtime.Object { return &schedulingv1.PriorityClassList{} }},
-		{"runtimeclasses", nodev1.SchemeGroupVersion, "RuntimeClass", false, func() runtime.Object { return &nodev1.RuntimeClassList{} }},
-		{"poddisruptionbudgets", policyv1.SchemeGroupVersion, "PodDisruptionBudget", false,
-			func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }},
-		{"storageclasses", storagev1.SchemeGroupVersion, "StorageClass", false,
-			func() runtime.Object { return &storagev1.StorageClassList{} }},
-		{"csinodes", storagev1.SchemeGroupVersion, "CSINode", false, func() runtime.Object { return &storagev1.CSINodeList{} }},
-		{"csidrivers", storagev1.SchemeGroupVersion, "CSIDriver", false, func() runtime.Object { return &storagev1.CSIDriverList{} }},
-		{"csistoragecapacities", storagev1.SchemeGroupVersion, "CSIStorageCapacity", false,
-			func() runtime.Object { return &storagev1.CSIStorageCapacityList{} }},
-		{"volumeattachments", storagev1.SchemeGroupVersion, "VolumeAttachment", false,
-			func() runtime.Object { return &storagev1.VolumeAttachmentList{} }},
-		{"resourceslices", resourcev1.SchemeGroupVersion, "ResourceSlice", false,
-			func() runtime.Object { return &resourcev1.ResourceSliceList{} }},
-		{"resourceclaims", resourcev1.SchemeGroupVersion, "ResourceClaim", false,
-			func() runtime.Object { return &resourcev1.ResourceClaimList{} }},
-		{"resourceclaimtemplates", resourcev1.SchemeGroupVersion, "ResourceClaimTemplate", false,
-			func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }},
-		{"deviceclasses", resourcev1.SchemeGroupVersion, "DeviceClass", false,
-			func() runtime.Object { return &resourcev1.DeviceClassList{} }},
-		{"devicetaintrules", resourcev1.SchemeGroupVersion, "DeviceTaintRule", false,
-			func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} }},
-		{"leases", coordinationv1.SchemeGroupVersion, "Lease", false, func() runtime.Object { return &coordinationv1.LeaseList{} }},
-		{"workloads", schedulingv1beta1.SchemeGroupVersion, "Workload", false,
-			func() runtime.Object { return &schedulingv1beta1.WorkloadList{} }},
-		{"podgroups", schedulingv1beta1.SchemeGroupVersion, "PodGroup", false,
-			func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }},
-		{"deployments", appsv1.SchemeGroupVersion, "Deployment", false, func() runtime.Object { return &appsv1.DeploymentList{} }},
-		{"replicasets", appsv1.SchemeGroupVersion, "ReplicaSet", false, func() runtime.Object { return &appsv1.ReplicaSetList{} }},
-		{"statefulsets", appsv1.SchemeGroupVersion, "StatefulSet", false, func() runtime.Object { return &appsv1.StatefulSetList{} }},
-		{"daemonsets", appsv1.SchemeGroupVersion, "DaemonSet", false, func() runtime.Object { return &appsv1.DaemonSetList{} }},
-		{"jobs", batchv1.SchemeGroupVersion, "Job", false, func() runtime.Object { return &batchv1.JobList{} }},
+// Kinds returns all kinds that decisions depend on.
+func Kinds() (list []Kind) {
+	for _, kind := range manifest.Kinds() {
+		resource, _ := meta.UnsafeGuessKindToResource(kind)
+		list = append(list, Kind{
+			Resource: resource.Resource, GroupVersion: kind.GroupVersion(), Kind: kind.Kind,
+			Needed: kind.Kind == "Node" || kind.Kind == "Pod",
+		})
 	}
+	return list
 }
 
 // Client reads kinds from a cluster. All API groups share one connection.
@@ -129,8 +81,11 @@ func NewClient(config *rest.Config) (*Client, error) {
 
 // List lists one page of a kind.
 func (c *Client) List(ctx context.Context, k Kind, options metav1.ListOptions) (runtime.Object, error) {
-	list := k.newList()
-	err := c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec).Do(ctx).Into(list)
+	list, err := scheme.Scheme.New(k.GroupVersion.WithKind(k.Kind + "List"))
+	if err != nil {
+		return nil, err
+	}
+	err = c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec).Do(ctx).Into(list)
 	return list, connect.Reach(err)
 }
 

@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,18 +26,18 @@ import (
 
 // target is what a request is about.
 type target struct {
-	resource, sub string
-	name          types.NamespacedName
+	version, resource, sub string
+	name                   types.NamespacedName
 }
 
 // parsePath reads a path such as /api/v1/namespaces/n/pods/p/binding.
 func parsePath(path string) (t target) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
+	upTo := min(3, len(parts))
 	if parts[0] == "api" {
-		parts = parts[2:]
-	} else {
-		parts = parts[min(3, len(parts)):]
+		upTo = min(2, len(parts))
 	}
+	t.version, parts = strings.Join(parts[1:upTo], "/"), parts[upTo:]
 	if len(parts) > 2 && parts[0] == "namespaces" {
 		t.name.Namespace, parts = parts[1], parts[2:]
 	}
@@ -159,9 +162,9 @@ func asJSON(contentType string, body []byte) []byte {
 
 func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) {
 	if to.resource == "" {
-		return &metav1.APIResourceList{}, nil // discovery
+		return discover(to.version), nil
 	}
-	if to.resource == "events" {
+	if to.resource == "events" && r.Method != http.MethodGet {
 		var event v1.Event
 		if err := json.Unmarshal(body, &event); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
@@ -178,9 +181,7 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	}
 	if to.name.Name == "" {
 		if r.Method == http.MethodGet {
-			return map[string]any{"metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)},
-				"items": orEmpty(t.sortedObjects()),
-				"kind":  t.kind.Kind + "List", "apiVersion": t.kind.GroupVersion().String()}, nil
+			return s.listPage(t, r.URL.Query()), nil
 		}
 		return s.createObject(t, body)
 	}
@@ -189,6 +190,8 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: to.resource}, to.name.Name)
 	}
 	switch r.Method {
+	case http.MethodPost:
+		return s.evictPod(t, current, body)
 	case http.MethodPut:
 		return s.updateObject(t, current, to.sub, body)
 	case http.MethodPatch:
@@ -199,11 +202,31 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	return current, nil
 }
 
-func orEmpty(list []Object) []Object {
-	if list == nil {
-		return []Object{}
+func discover(version string) *metav1.APIResourceList {
+	list := &metav1.APIResourceList{GroupVersion: version}
+	list.Kind = "APIResourceList"
+	for resource, kind := range kinds[version] {
+		list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource, Kind: kind})
 	}
 	return list
+}
+
+// listPage lists a table, or a page of it. A page continues at a number of objects.
+func (s *Server) listPage(t *table, query url.Values) any {
+	from, _ := strconv.Atoi(query.Get("continue"))
+	limit, _ := strconv.Atoi(query.Get("limit"))
+	if s.PageLimit > 0 && (limit == 0 || limit > s.PageLimit) {
+		limit = s.PageLimit
+	}
+
+	all := t.sortedObjects()
+	page := append([]Object{}, all[min(from, len(all)):]...)
+	meta := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
+	if limit > 0 && len(page) > limit {
+		page = page[:limit]
+		meta["continue"] = strconv.Itoa(from + limit)
+	}
+	return map[string]any{"metadata": meta, "items": page, "kind": t.kind.Kind + "List", "apiVersion": t.kind.GroupVersion().String()}
 }
 
 func conflictError(t *table, o metav1.Object, format string, args ...any) error {
@@ -374,6 +397,31 @@ func (s *Server) patchObject(t *table, current Object, sub string, body []byte) 
 		return nil, err
 	}
 	return s.writeObject(t, current, o, sub)
+}
+
+// evictPod deletes a pod unless a budget's status forbids it, which every eviction counts against.
+func (s *Server) evictPod(t *table, current Object, body []byte) (any, error) {
+	var eviction policyv1.Eviction
+	if err := json.Unmarshal(body, &eviction); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	for _, o := range s.tables["poddisruptionbudgets"].sortedObjects() {
+		budget := o.DeepCopyObject().(*policyv1.PodDisruptionBudget)
+		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+		if err != nil || budget.Namespace != current.GetNamespace() || !selector.Matches(labels.Set(current.GetLabels())) {
+			continue
+		}
+		if budget.Status.DisruptionsAllowed <= 0 {
+			return nil, apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+		}
+		budget.Status.DisruptionsAllowed--
+		s.storeObject(s.tables["poddisruptionbudgets"], budget)
+	}
+	options, err := json.Marshal(eviction.DeleteOptions)
+	if err != nil {
+		return nil, err
+	}
+	return s.deleteObject(t, current, options)
 }
 
 // deleteObject removes an object, or marks a running pod for the kubelet to end.

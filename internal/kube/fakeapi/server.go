@@ -3,12 +3,14 @@ package fakeapi
 import (
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +22,9 @@ import (
 
 // Server is the API server.
 type Server struct {
+	// PageLimit bounds the objects of a page, whatever the client asks for; 0: no bound.
+	PageLimit int
+
 	mu       sync.Mutex
 	fault    func(r *http.Request) Fault
 	version  int
@@ -67,33 +72,33 @@ type change struct {
 	object  Object
 }
 
-// kinds are those that the server has, by resource.
-var kinds = map[string]schema.GroupVersionKind{
-	"pods": kindOf("", "v1", "Pod"), "nodes": kindOf("", "v1", "Node"), "namespaces": kindOf("", "v1", "Namespace"),
-	"configmaps": kindOf("", "v1", "ConfigMap"), "services": kindOf("", "v1", "Service"),
-	"replicationcontrollers": kindOf("", "v1", "ReplicationController"),
-	"persistentvolumes":      kindOf("", "v1", "PersistentVolume"), "persistentvolumeclaims": kindOf("", "v1", "PersistentVolumeClaim"),
-	"replicasets": kindOf("apps", "v1", "ReplicaSet"), "statefulsets": kindOf("apps", "v1", "StatefulSet"),
-	"poddisruptionbudgets": kindOf("policy", "v1", "PodDisruptionBudget"),
-	"storageclasses":       kindOf("storage.k8s.io", "v1", "StorageClass"), "csinodes": kindOf("storage.k8s.io", "v1", "CSINode"),
-	"csidrivers": kindOf("storage.k8s.io", "v1", "CSIDriver"), "csistoragecapacities": kindOf("storage.k8s.io", "v1", "CSIStorageCapacity"),
-	"volumeattachments": kindOf("storage.k8s.io", "v1", "VolumeAttachment"),
-	"resourceslices":    kindOf("resource.k8s.io", "v1", "ResourceSlice"), "resourceclaims": kindOf("resource.k8s.io",
-		"v1", "ResourceClaim"),
-	"deviceclasses": kindOf("resource.k8s.io", "v1", "DeviceClass"), "leases": kindOf("coordination.k8s.io", "v1", "Lease"),
-	"devicetaintrules": kindOf("resource.k8s.io", "v1", "DeviceTaintRule"),
-	"podgroups":        kindOf("scheduling.k8s.io", "v1beta1", "PodGroup"),
-}
-
-func kindOf(group, version, kind string) schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
-}
+// kinds are those that the server has, by version and resource.
+var kinds = func() map[string]map[string]string {
+	all := map[string]map[string]string{}
+	for _, version := range []string{
+		"v1", "apps/v1", "batch/v1", "coordination.k8s.io/v1", "node.k8s.io/v1", "policy/v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1",
+		"scheduling.k8s.io/v1beta1", "storage.k8s.io/v1",
+	} {
+		parsed, _ := schema.ParseGroupVersion(version)
+		all[version] = map[string]string{}
+		for kind, typ := range scheme.Scheme.KnownTypes(parsed) {
+			if _, ok := reflect.New(typ).Interface().(Object); ok {
+				resource, _ := meta.UnsafeGuessKindToResource(parsed.WithKind(kind))
+				all[version][resource.Resource] = kind
+			}
+		}
+	}
+	return all
+}()
 
 // New returns an empty server.
 func New() *Server {
 	s := &Server{version: 1, tables: map[string]*table{}, watchers: map[*watcher]bool{}}
-	for resource, kind := range kinds {
-		s.tables[resource] = &table{kind: kind, objects: map[types.NamespacedName]Object{}, held: -1}
+	for version, list := range kinds {
+		for resource, kind := range list {
+			kind := schema.FromAPIVersionAndKind(version, kind)
+			s.tables[resource] = &table{kind: kind, objects: map[types.NamespacedName]Object{}, held: -1}
+		}
 	}
 	return s
 }

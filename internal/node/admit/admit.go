@@ -5,13 +5,10 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/resource"
 	"k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 	"k8s.io/kubectl/pkg/util/qos"
-
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // Refusal is why a pod is not admitted, as the kubelet words it.
@@ -31,19 +28,6 @@ func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 		return r
 	}
 	return expelled(pod, node)
-}
-
-// Resize decides whether the node has room for the new resources of a pod that it has already
-// admitted. never reports that they would not fit even on an empty node.
-func Resize(pod *v1.Pod, node *v1.Node, others []Demand) (refused *Refusal, never bool) {
-	wants := Demand{amounts: amounts(rules.PodRequests(pod, resource.PodResourcesOptions{}))}
-	if refused = Room(wants, node, others); refused == nil {
-		return nil, false
-	}
-	if alone := Room(wants, node, nil); alone != nil {
-		return alone, true
-	}
-	return refused, false
 }
 
 // systemCritical is the lowest priority of critical pods.

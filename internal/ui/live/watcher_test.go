@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
 	"github.com/berth-k8s/berth/internal/ui/live"
 	"github.com/berth-k8s/berth/internal/ui/model"
@@ -125,7 +128,7 @@ func TestPodGroupsAreFollowedWhereTheyAreServed(t *testing.T) {
 	says("2 pods are needed at once; it has 1")
 	api.Set("podgroups", groupText("train", 3))
 	says("3 pods are needed at once; it has 1")
-	api.Delete("podgroups", "default", "train")
+	api.Delete(&schedulingv1beta1.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "train"}})
 	says("PodGroup train does not exist")
 
 	api = fakeapi.New(t)

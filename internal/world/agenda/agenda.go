@@ -1,4 +1,4 @@
-// Package agenda has what is to happen in virtual time.
+// Package agenda has what is to happen, by its time.
 package agenda
 
 import (
@@ -7,67 +7,73 @@ import (
 	"time"
 )
 
-// Agenda has calls by their time. Those of the same time are made in the order in which they were
-// added. The zero value is empty.
-type Agenda struct {
-	calls calls
-	added int // calls ever
+// Queue has what is due at a time, by it; of the same time, in the order in which it was added. The
+// zero value is empty.
+type Queue[T any] struct {
+	list  entries[T]
+	added int // entries ever
 }
 
-type call struct {
+type entry[T any] struct {
 	at     time.Time
 	number int
-	do     func()
+	value  T
 }
 
-// Add has a call made at a time.
-func (a *Agenda) Add(at time.Time, do func()) {
-	a.added++
-	heap.Push(&a.calls, call{at, a.added, do})
+// Add has a value be due at a time.
+func (q *Queue[T]) Add(at time.Time, value T) {
+	q.added++
+	heap.Push(&q.list, entry[T]{at, q.added, value})
 }
 
-// Len returns how many calls are to be made.
-func (a *Agenda) Len() int { return len(a.calls) }
+// Len returns how many values there are.
+func (q *Queue[T]) Len() int { return len(q.list) }
 
-// Next returns when the first call is to be made.
-func (a *Agenda) Next() (at time.Time, ok bool) {
-	if len(a.calls) == 0 {
+// Next returns when the first one is due.
+func (q *Queue[T]) Next() (at time.Time, ok bool) {
+	if len(q.list) == 0 {
 		return time.Time{}, false
 	}
-	return a.calls[0].at, true
+	return q.list[0].at, true
 }
+
+// Take removes the first one. There has to be one.
+func (q *Queue[T]) Take() T { return heap.Pop(&q.list).(entry[T]).value }
+
+// Agenda has calls by their time. The zero value is empty.
+type Agenda struct{ Queue[func()] }
 
 // RunUntil makes the calls up to a time, also those that are added meanwhile. passing, if not nil,
 // is called before each of them with its time.
 func (a *Agenda) RunUntil(end time.Time, passing func(now time.Time)) {
-	for len(a.calls) > 0 && !a.calls[0].at.After(end) {
+	for at, ok := a.Next(); ok && !at.After(end); at, ok = a.Next() {
 		if passing != nil {
-			passing(a.calls[0].at)
+			passing(at)
 		}
 		a.RunFirst()
 	}
 }
 
 // RunFirst makes the first call. There has to be one.
-func (a *Agenda) RunFirst() { heap.Pop(&a.calls).(call).do() }
+func (a *Agenda) RunFirst() { a.Take()() }
 
-// calls are a heap by time and number.
-type calls []call
+// entries are a heap by time and number.
+type entries[T any] []entry[T]
 
-func (c calls) Len() int { return len(c) }
+func (e entries[T]) Len() int { return len(e) }
 
-func (c calls) Less(i, j int) bool {
-	return cmp.Or(c[i].at.Compare(c[j].at), cmp.Compare(c[i].number, c[j].number)) < 0
+func (e entries[T]) Less(i, j int) bool {
+	return cmp.Or(e[i].at.Compare(e[j].at), cmp.Compare(e[i].number, e[j].number)) < 0
 }
 
-func (c calls) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
+func (e entries[T]) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
 
 // Push and Pop are for package heap.
-func (c *calls) Push(x any) { *c = append(*c, x.(call)) }
+func (e *entries[T]) Push(x any) { *e = append(*e, x.(entry[T])) }
 
 // Pop takes the last one.
-func (c *calls) Pop() any {
-	last := (*c)[len(*c)-1]
-	*c = (*c)[:len(*c)-1]
+func (e *entries[T]) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
 	return last
 }

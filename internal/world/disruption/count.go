@@ -43,6 +43,17 @@ func (c *Count) Add(namespace string, controller *metav1.OwnerReference, pods, h
 	c.owners[i].pods += pods
 }
 
+// AddPod counts a pod. One that is being deleted is not counted.
+func (c *Count) AddPod(p *v1.Pod, healthy bool) {
+	switch {
+	case p.DeletionTimestamp != nil:
+	case healthy:
+		c.Add(p.Namespace, metav1.GetControllerOfNoCopy(p), 1, 1)
+	default:
+		c.Add(p.Namespace, metav1.GetControllerOfNoCopy(p), 1, 0)
+	}
+}
+
 // Status returns the status that the disruption controller writes. What maxUnavailable and
 // percentages are of is the scale of the pods' controllers, whatever pods there are; those of
 // controllers without a scale fail its sync, and those without a controller do not count.

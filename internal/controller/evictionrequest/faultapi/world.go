@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
+	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
 // Begin is when every world begins.
@@ -53,7 +54,7 @@ type World struct {
 	random   *rand.Rand
 	objects  map[string]metav1.Object
 	versions int
-	due      []timed
+	agenda   agenda.Agenda
 	core     *evictionrequest.Core
 	life     int
 	options  evictionrequest.Options
@@ -61,11 +62,6 @@ type World struct {
 	cut      time.Time            // until when no change is shown
 	// withdrawn is when a request for a pod was last withdrawn or deleted.
 	withdrawn map[types.UID]time.Time
-}
-
-type timed struct {
-	at time.Time
-	do func()
 }
 
 // New returns an empty world.
@@ -151,7 +147,7 @@ func (w *World) step(e evictionrequest.Event) {
 	}
 }
 
-func (w *World) after(d time.Duration, do func()) { w.due = append(w.due, timed{w.Now.Add(d), do}) }
+func (w *World) after(d time.Duration, do func()) { w.agenda.Add(w.Now.Add(d), do) }
 
 // Run lets time pass.
 func (w *World) Run(d time.Duration) {
@@ -160,23 +156,16 @@ func (w *World) Run(d time.Duration) {
 		if steps > 1_000_000 {
 			panic("the core does not come to rest")
 		}
-		first := -1
-		for i := range w.due {
-			if first < 0 || w.due[i].at.Before(w.due[first].at) {
-				first = i
-			}
-		}
+		first, some := w.agenda.Next()
 		wake, wakes := time.Time{}, false
 		if w.core != nil {
 			wake, wakes = w.core.Wake()
 		}
 
 		switch {
-		case first >= 0 && !w.due[first].at.After(until) && (!wakes || !wake.Before(w.due[first].at)):
-			next := w.due[first]
-			w.due = slices.Delete(w.due, first, first+1)
-			w.advanceTo(next.at)
-			next.do()
+		case some && !first.After(until) && (!wakes || !wake.Before(first)):
+			w.advanceTo(first)
+			w.agenda.RunFirst()
 		case wakes && !wake.After(until):
 			w.advanceTo(wake)
 			w.step(evictionrequest.Tick{})

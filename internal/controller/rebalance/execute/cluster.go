@@ -139,6 +139,11 @@ func (c *cluster) whole(w rules.Owner) bool {
 // forbids returns which budget does without none of the ready pods that it covers once a surge is
 // over, or "".
 func (c *cluster) forbids(victim *v1.Pod) string {
+	var workloads workload.Table
+	for _, object := range c.objects {
+		workloads.Put(object)
+	}
+
 	for _, object := range c.objects {
 		b, ok := object.(*policyv1.PodDisruptionBudget)
 		if !ok || b.Namespace != victim.Namespace {
@@ -148,28 +153,20 @@ func (c *cluster) forbids(victim *v1.Pod) string {
 		if err != nil || !selector.Matches(labels.Set(victim.Labels)) {
 			continue
 		}
-		expected, healthy := c.covered(b, selector)
-		if desired := disruption.Desired(&b.Spec, expected-1); int32(healthy-1) < desired {
-			return fmt.Sprintf("the disruption budget %s needs %d healthy pods, and would have %d", b.Name, desired, healthy-1)
+		var count disruption.Count
+		for _, pods := range c.byOwner {
+			for _, p := range pods {
+				if p.Namespace == b.Namespace && !rules.IsTerminal(p) && selector.Matches(labels.Set(p.Labels)) {
+					count.AddPod(p, ready(p))
+				}
+			}
+		}
+		s := count.Status(b, &workloads)
+		if desired := disruption.Desired(&b.Spec, int(s.ExpectedPods-1)); s.CurrentHealthy-1 < desired {
+			return fmt.Sprintf("the disruption budget %s needs %d healthy pods, and would have %d", b.Name, desired, s.CurrentHealthy-1)
 		}
 	}
 	return ""
-}
-
-// covered counts the pods that a budget covers, and those of them that are ready.
-func (c *cluster) covered(b *policyv1.PodDisruptionBudget, selector labels.Selector) (expected, healthy int) {
-	for _, pods := range c.byOwner {
-		for _, p := range pods {
-			if p.Namespace != b.Namespace || p.DeletionTimestamp != nil || rules.IsTerminal(p) || !selector.Matches(labels.Set(p.Labels)) {
-				continue
-			}
-			expected++
-			if ready(p) {
-				healthy++
-			}
-		}
-	}
-	return expected, healthy
 }
 
 func (c *cluster) node(name string) *v1.Node {

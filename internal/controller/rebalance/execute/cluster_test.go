@@ -5,8 +5,10 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -48,5 +50,30 @@ func TestPodsOfAnotherNamespaceAreNoSuccessors(t *testing.T) {
 	}
 	if len(c.byOwner) > 0 {
 		t.Errorf("remembered after all have gone: %v", c.byOwner)
+	}
+}
+
+// TestABudgetIsOfTheScaleDuringASurge: of how many pods maxUnavailable is, their controllers say,
+// as to the disruption controller, and not how many of them there are.
+func TestABudgetIsOfTheScaleDuringASurge(t *testing.T) {
+	most, labels := intstr.FromInt32(1), map[string]string{"app": "web"}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	budget.Spec = policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &most, Selector: &metav1.LabelSelector{MatchLabels: labels}}
+	for _, row := range []struct {
+		scale int32 // with the replica that the surge adds
+		want  string
+	}{{3, ""}, {4, ""}, {5, "the disruption budget web needs 3 healthy pods, and would have 2"}} {
+		c := newCluster()
+		c.set(budget)
+		c.set(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "web"}, Spec: appsv1.ReplicaSetSpec{Replicas: &row.scale}})
+		var victim *v1.Pod
+		for _, name := range []string{"a", "b", "c"} {
+			victim = podOf("shop", name, "web")
+			victim.Labels, victim.Status.Conditions = labels, []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+			c.set(victim)
+		}
+		if got := c.forbids(victim); got != row.want {
+			t.Errorf("of a scale of %d: %q, want %q", row.scale, got, row.want)
+		}
 	}
 }

@@ -203,7 +203,7 @@ func (a *api) evict(w http.ResponseWriter, r *http.Request) {
 	if a.evicted != nil {
 		a.evicted()
 	}
-	a.Delete("pods", "default", "web-1")
+	a.Delete(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}})
 	a.Set("pods", pod("web-2", "b"))
 	a.answer(w, http.StatusCreated, &metav1.Status{Status: metav1.StatusSuccess})
 }
@@ -300,7 +300,7 @@ func (a *api) kept(t *testing.T) {
 // TestAMoveOfAProcessThatDiedIsFollowed: nobody is evicted for it again.
 func TestAMoveOfAProcessThatDiedIsFollowed(t *testing.T) {
 	a := newAPI(t)
-	a.Delete("pods", "default", "web-1")
+	a.Delete(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-1"}})
 	successor := pod("web-2", "b")
 	successor["metadata"].(map[string]any)["creationTimestamp"] = "2026-11-20T10:00:01Z"
 	a.Set("pods", successor)

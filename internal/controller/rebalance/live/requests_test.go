@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	lifecyclev1alpha1 "k8s.io/api/lifecycle/v1alpha1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -41,6 +42,31 @@ func TestWebhookThatIsGoneDelaysEvictions(t *testing.T) {
 			t.Errorf("answered %+v, and %d pods are left", got, len(api.Pods()))
 		}
 	})
+}
+
+// TestABudgetIsSpentByEvictions: the first pod goes, the second one has to wait, and a pod of
+// another UID is not touched.
+func TestABudgetIsSpentByEvictions(t *testing.T) {
+	api, covered := fakeapi.New(), map[string]string{"app": "web"}
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: covered}
+	budget.Status.DisruptionsAllowed = 1
+	api.Put(budget)
+	for _, name := range []string{"a", "b"} {
+		api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: covered}})
+	}
+	api.Put(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "c"}})
+
+	r := newRequests(api.Client(), nil)
+	evict := func(name string, uid types.UID) execute.Outcome {
+		return r.carryOut(t.Context(), execute.Evict{Namespace: "default", Name: name, UID: uid}).(execute.Answered).Outcome
+	}
+	if a, b, c := evict("a", "a"), evict("b", "b"), evict("c", "another"); a != execute.OK || b != execute.Busy || c == execute.OK {
+		t.Errorf("answered %v, %v and %v", a, b, c)
+	}
+	if left := api.Pods(); len(left) != 2 || left[0].Name != "b" || left[1].Name != "c" {
+		t.Errorf("left are %v", left)
+	}
 }
 
 // TestARoomThatCannotBeShownDoesNotHoldAMoveUp: a Lease that the API server is slow with is given

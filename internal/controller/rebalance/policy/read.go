@@ -1,10 +1,8 @@
 package policy
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"slices"
@@ -17,6 +15,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/engine/config/document"
 )
 
 // Version is the only apiVersion that is read, and Kind the only kind.
@@ -48,39 +47,31 @@ type reader struct {
 
 // Read reads a policy. Messages refer to it as file.
 func Read(file string, text []byte, priorities Priorities) (*rebalance.Policy, error) {
-	var document yaml.Node
-	if err := yaml.Unmarshal(text, &document); err != nil {
+	var whole yaml.Node
+	if err := yaml.Unmarshal(text, &whole); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	r := &reader{file: file, policy: &rebalance.Policy{}, priorities: priorities}
-	if len(document.Content) == 0 {
+	if len(whole.Content) == 0 {
 		return nil, fmt.Errorf("%s: is empty; must be a %s", file, Kind)
 	}
-	if r.resolveAliases(document.Content[0], map[*yaml.Node]bool{}); r.err != nil {
+	if r.resolveAliases(whole.Content[0], map[*yaml.Node]bool{}); r.err != nil {
 		return nil, r.err
 	}
-	r.checkUnique(document.Content[0])
-	r.readTop(document.Content[0])
+	r.checkUnique(whole.Content[0])
+	r.readTop(whole.Content[0])
 	r.noteUnread(text)
 	return r.policy, r.err
 }
 
 // noteUnread notes a document behind the first. One that is empty says nothing.
 func (r *reader) noteUnread(text []byte) {
-	documents := yaml.NewDecoder(bytes.NewReader(text))
-	for first := true; ; first = false {
-		var document yaml.Node
-		const words = "only the first document is read, as by the descheduler"
-		switch err := documents.Decode(&document); {
-		case errors.Is(err, io.EOF):
-			return
-		case err != nil:
-			r.policy.Notes = append(r.policy.Notes, r.file+": "+words)
-			return
-		case !first && document.Content[0].Tag != "!!null":
-			r.addNote(document.Content[0], words)
-			return
-		}
+	const words = "only the first document is read, as by the descheduler"
+	switch line, found := document.Second(string(text)); {
+	case line > 0:
+		r.addNote(&yaml.Node{Line: line}, words)
+	case found:
+		r.policy.Notes = append(r.policy.Notes, r.file+": "+words)
 	}
 }
 

@@ -1,58 +1,44 @@
-// Package fakeapi is an API server for tests of code that reads a cluster. It lists in pages and
-// watches, and fails the test on every request that is not a read, or that reads secrets.
+// Package fakeapi is an API server for tests of code that reads a cluster, over a network. It fails
+// the test on every request that is not a read, or that reads secrets.
 package fakeapi
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
-	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
 
 // Object is an object as decoded from JSON.
 type Object map[string]any
 
-// Server is an API server. Its objects are changed by Set and Delete.
+// Server is an API server. Its objects are changed by Set, and as [fakeapi.Server] says.
 type Server struct {
+	*fakeapi.Server
 	Config *rest.Config
-	// PageLimit bounds the objects per page, whatever the client asks for; 0: no bound.
-	PageLimit int
 
-	t       testing.TB
-	mu      sync.Mutex
-	objects map[string][]Object // by resource
-	version int
-	changed chan struct{}
-	events  []event
-	reads   []string
-	refuse  map[string]int // status by resource
-	kinds   map[string]string
-}
-
-type event struct {
-	version  int
-	resource string
-	Type     string `json:"type"`
-	Object   Object `json:"object"`
+	t      testing.TB
+	proxy  httputil.ReverseProxy // to the server in memory
+	mu     sync.Mutex
+	reads  []string
+	refuse map[string]int // status by resource
 }
 
 // New starts a server, which ends with the test.
 func New(t testing.TB) *Server {
-	s := &Server{t: t, objects: map[string][]Object{}, changed: make(chan struct{}), refuse: map[string]int{},
-		kinds: map[string]string{}, version: 1}
-	for _, k := range snapshot.Kinds() {
-		s.kinds[k.Resource] = k.Kind
-	}
+	s := &Server{Server: fakeapi.New(), t: t, refuse: map[string]int{}}
+	s.proxy = httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: s.Server, FlushInterval: -1}
+	s.SetFault(s.checkRequest)
 	server := httptest.NewServer(s)
 	t.Cleanup(func() {
 		server.CloseClientConnections()
@@ -62,6 +48,20 @@ func New(t testing.TB) *Server {
 	s.Set("namespaces", Object{"apiVersion": "v1", "kind": "Namespace",
 		"metadata": map[string]any{"name": "kube-system", "uid": "this-cluster"}})
 	return s
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.proxy.ServeHTTP(w, r) }
+
+// checkRequest notes a read, and has one fail that is refused.
+func (s *Server) checkRequest(r *http.Request) fakeapi.Fault {
+	if r.Method != http.MethodGet || strings.Contains(r.URL.Path, "secrets") {
+		s.t.Errorf("%s %s was sent", r.Method, r.URL)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads = append(s.reads, r.URL.Path)
+	return fakeapi.Fault{Status: s.refuse[path.Base(r.URL.Path)]}
 }
 
 // Refuse makes requests for a resource fail with a status.
@@ -80,135 +80,13 @@ func (s *Server) Reads() []string {
 
 // Set adds an object or replaces the one of its name.
 func (s *Server) Set(resource string, o Object) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.version++
-	o.meta()["resourceVersion"] = strconv.Itoa(s.version)
-	kind := "ADDED"
-	list := slices.DeleteFunc(s.objects[resource], func(other Object) bool { return other.key() == o.key() })
-	if len(list) < len(s.objects[resource]) {
-		kind = "MODIFIED"
+	text, err := json.Marshal(o)
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	s.objects[resource] = append(list, o)
-	s.happened(event{s.version, resource, kind, o})
-}
-
-// Delete removes an object.
-func (s *Server) Delete(resource, namespace, name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.version++
-	s.objects[resource] = slices.DeleteFunc(s.objects[resource], func(o Object) bool {
-		if o.key() != namespace+"/"+name {
-			return false
-		}
-		s.happened(event{s.version, resource, "DELETED", o})
-		return true
-	})
-}
-
-func (s *Server) happened(e event) {
-	s.events = append(s.events, e)
-	close(s.changed)
-	s.changed = make(chan struct{})
-}
-
-func (o Object) meta() map[string]any { return o["metadata"].(map[string]any) }
-
-func (o Object) key() string {
-	namespace, _ := o.meta()["namespace"].(string)
-	return namespace + "/" + o.meta()["name"].(string)
-}
-
-// ServeHTTP implements http.Handler.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	resource := path.Base(r.URL.Path)
-	if r.Method != http.MethodGet || strings.Contains(r.URL.Path, "secrets") {
-		s.t.Errorf("%s %s was sent", r.Method, r.URL)
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil)
+	if err != nil {
+		s.t.Fatalf("%s: %v", resource, err)
 	}
-
-	s.mu.Lock()
-	s.reads = append(s.reads, r.URL.Path)
-	status, system := s.refuse[resource], s.objects["namespaces"][0]
-	s.mu.Unlock()
-	switch {
-	case status != 0:
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"no"}`,
-			map[int]string{403: "Forbidden", 404: "NotFound"}[status], status)
-	case strings.HasSuffix(r.URL.Path, "/namespaces/kube-system"):
-		s.answer(w, system)
-	case resource == "v1beta1":
-		s.answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "scheduling.k8s.io/v1beta1",
-			"resources": []any{map[string]any{"name": "podgroups", "kind": "PodGroup", "namespaced": true}}})
-	case strings.HasSuffix(r.URL.Path, "/resource.k8s.io/v1"):
-		s.answer(w, map[string]any{"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "resource.k8s.io/v1",
-			"resources": []any{map[string]any{"name": "resourceclaims", "kind": "ResourceClaim", "namespaced": true}}})
-	case r.URL.Query().Get("watch") != "":
-		s.watch(w, r, resource)
-	default:
-		s.list(w, r, resource)
-	}
-}
-
-func (s *Server) answer(w http.ResponseWriter, o any) {
-	w.Header().Set("Content-Type", "application/json")
-	if err := json.NewEncoder(w).Encode(o); err != nil {
-		s.t.Error(err)
-	}
-}
-
-func (s *Server) list(w http.ResponseWriter, r *http.Request, resource string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
-	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
-	if s.PageLimit > 0 && (limit == 0 || limit > s.PageLimit) {
-		limit = s.PageLimit
-	}
-
-	objects := s.objects[resource][from:]
-	meta := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
-	if limit > 0 && len(objects) > limit {
-		objects = objects[:limit]
-		meta["continue"] = strconv.Itoa(from + limit)
-	}
-
-	if objects == nil {
-		objects = []Object{}
-	}
-	version := strings.TrimPrefix(strings.TrimPrefix(path.Dir(r.URL.Path), "/apis/"), "/api/")
-	s.answer(w, map[string]any{"kind": s.kinds[resource] + "List", "apiVersion": version, "metadata": meta, "items": objects})
-}
-
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string) {
-	if r.URL.Query().Get("sendInitialEvents") == "true" {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusUnprocessableEntity) // this server does not support streaming lists
-		fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,`+
-			`"message":"sendInitialEvents is forbidden"}`)
-		return
-	}
-	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
-	w.Header().Set("Content-Type", "application/json")
-	w.(http.Flusher).Flush()
-	next := 0
-	for {
-		s.mu.Lock()
-		events, changed := s.events[next:], s.changed
-		next = len(s.events)
-		s.mu.Unlock()
-		for _, e := range events {
-			if e.resource == resource && e.version > from {
-				s.answer(w, e)
-			}
-		}
-		w.(http.Flusher).Flush()
-		select {
-		case <-changed:
-		case <-r.Context().Done():
-			return
-		}
-	}
+	s.Put(object.(fakeapi.Object))
 }

@@ -1,4 +1,4 @@
-package main
+package journal
 
 import (
 	"cmp"
@@ -6,57 +6,47 @@ import (
 	"io"
 	"maps"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	model "github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/decision"
-	"github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// story prints the history of one pod: what the API showed of it, each attempt and its result, and
+// Story prints the history of one pod: what the API showed of it, each attempt and its result, and
 // the requests that concern it.
-type story struct {
-	out io.Writer
-	pod types.NamespacedName
+type Story struct {
+	Out io.Writer
+	Pod types.NamespacedName
+
 	was *v1.Pod // as it was seen last
 	// Actions name some pods by their UIDs alone.
 	names map[types.UID]string
 }
 
-func newStory(out io.Writer, pod types.NamespacedName) *story {
-	return &story{out: out, pod: pod, names: map[types.UID]string{}}
-}
-
-func (s *story) tellRecord(_ int, r journal.Record, core *cycle.Core) {
+// Tell takes the next record of a replay: it is for [Options].
+func (s *Story) Tell(_ int, r Record, core *cycle.Core) {
 	if line := s.describeEvent(r.Event); line != "" {
-		s.writeLine(r.At, line)
+		records.TellAt(s.Out, r.At, line)
 	}
 	for _, d := range core.Decided() {
-		if d.Namespace == s.pod.Namespace && d.Name == s.pod.Name {
-			s.writeLine(r.At, "  "+attemptInWords(d, core.Decision(model.Name(s.pod))))
+		if d.Namespace == s.Pod.Namespace && d.Name == s.Pod.Name {
+			records.TellAt(s.Out, r.At, "  "+attemptInWords(d, core.Decision(cluster.Name(s.Pod))))
 		}
 	}
 	for action := range strings.SplitSeq(r.Actions, "\n") {
-		if action = s.replaceUIDs(action); namesPod(action, s.pod.String()) {
-			s.writeLine(r.At, "    "+action)
+		if action = s.replaceUIDs(action); namesPod(action, s.Pod.String()) {
+			records.TellAt(s.Out, r.At, "    "+action)
 		}
 	}
-}
-
-func (s *story) writeLine(at time.Time, text string) { tellAt(s.out, at, text) }
-
-// tellAt writes a line of a story.
-func tellAt(out io.Writer, at time.Time, text string) {
-	fmt.Fprintf(out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), text)
 }
 
 // replaceUIDs puts names in the places of the UIDs that other pods are referred to by. In "name
 // (UID)" the UID stays.
-func (s *story) replaceUIDs(action string) string {
+func (s *Story) replaceUIDs(action string) string {
 	words := strings.Split(action, " ")
 	for i, word := range words {
 		if name := s.names[types.UID(word)]; name != "" {
@@ -77,12 +67,15 @@ func namesPod(action, pod string) bool {
 }
 
 // describeEvent describes what the API showed of the pod.
-func (s *story) describeEvent(e cycle.Event) string {
+func (s *Story) describeEvent(e cycle.Event) string {
 	switch e := e.(type) {
 	case cycle.Seen:
 		pod, ok := e.Object.(*v1.Pod)
 		if !ok {
 			return ""
+		}
+		if s.names == nil {
+			s.names = map[types.UID]string{}
 		}
 		s.names[pod.UID] = pod.Namespace + "/" + pod.Name
 		if s.isAbout(pod) {
@@ -91,7 +84,7 @@ func (s *story) describeEvent(e cycle.Event) string {
 			return fmt.Sprintf("%s, version %s", podChange(was, pod), pod.ResourceVersion)
 		}
 	case cycle.Gone:
-		if e.Kind == cycle.Pods && e.Object.GetNamespace() == s.pod.Namespace && e.Object.GetName() == s.pod.Name {
+		if e.Kind == cycle.Pods && e.Object.GetNamespace() == s.Pod.Namespace && e.Object.GetName() == s.Pod.Name {
 			s.was = nil
 			return "gone"
 		}
@@ -100,8 +93,8 @@ func (s *story) describeEvent(e cycle.Event) string {
 	return ""
 }
 
-func (s *story) isAbout(pod *v1.Pod) bool {
-	return pod.Namespace == s.pod.Namespace && pod.Name == s.pod.Name
+func (s *Story) isAbout(pod *v1.Pod) bool {
+	return pod.Namespace == s.Pod.Namespace && pod.Name == s.Pod.Name
 }
 
 // podChange names what is new about a pod and matters to scheduling.

@@ -1,0 +1,53 @@
+package rebalance
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// Write writes the plan of a drain of nodes, for people.
+func (d *Draining) Write(out io.Writer, nodes []string) error {
+	page := answer.NewPage(out)
+	page.Heading("%s to evict from %s", answer.Count(len(d.Pods), "pod"), strings.Join(nodes, ", "))
+	rows := [][]string{{"POD", "FROM", "TO", "NOTE"}}
+	for i := range d.Pods {
+		p := &d.Pods[i]
+		to, note := p.To, p.Waits
+		if len(p.Or) > 0 {
+			to += " or " + answer.Count(len(p.Or), "other")
+		}
+		switch {
+		case p.Lost:
+			to, note = "-", "nobody makes it again"
+		case p.Stranded != "":
+			to, note = "(pending)", p.Stranded
+		case p.Surge != nil:
+			note = fmt.Sprintf("once one more replica of %s is ready", p.Surge.Scaled)
+		case p.NoSurge != "" && p.Waits == "":
+			note = "no replica before: " + p.NoSurge
+		}
+		rows = append(rows, []string{p.Namespace + "/" + p.Name, p.From, to, note})
+	}
+
+	if len(d.Pods) > 0 {
+		page.Table("", rows)
+	}
+	reasons := map[string][]string{}
+	for _, k := range d.Ignored {
+		reasons[k.Why] = append(reasons[k.Why], k.Namespace+"/"+k.Name)
+	}
+
+	for _, why := range slices.Sorted(maps.Keys(reasons)) {
+		page.Line("%s: %s", why, answer.List(len(reasons[why]), func(i int) string { return reasons[why][i] }))
+	}
+	if len(d.Ending) > 0 {
+		page.Line("being deleted already: %s",
+			answer.List(len(d.Ending), func(i int) string { return d.Ending[i].Namespace + "/" + d.Ending[i].Name }))
+	}
+	return page.Flush()
+}

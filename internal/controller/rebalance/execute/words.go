@@ -1,0 +1,91 @@
+package execute
+
+import (
+	"fmt"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// Line says for people what happened in a drain; "" for what they need not know.
+func (a *DrainTold) Line() string {
+	if a.Pod == nil {
+		switch a.Result {
+		case Cordoned:
+			return fmt.Sprintf("node/%s %s", a.Node, a.Message)
+		case Roomless, Direct:
+			return a.Message
+		case Withheld:
+			return fmt.Sprintf("%s held back: %s", answer.Count(a.Waiting, "pod"), a.Message)
+		}
+		return ""
+	}
+
+	name := a.Pod.Namespace + "/" + a.Pod.Name
+	switch a.Result {
+	case Evicted:
+		return fmt.Sprintf("%s: evicted from %s", name, a.Pod.From)
+	case Raised:
+		return fmt.Sprintf("%s: one more first: %s", name, a.Message)
+	case Restored:
+		return fmt.Sprintf("%s: not replaced: %s", name, a.Message)
+	case Arrived:
+		return fmt.Sprintf("%s: %s is on %s", name, a.Message, a.Node)
+	case Elsewhere:
+		return fmt.Sprintf("%s: %s is on %s, and was expected on %s", name, a.Message, a.Node, a.Pod.To)
+	case Left:
+		return name + ": gone"
+	case Pending:
+		return fmt.Sprintf("%s: left pending: %s", name, a.Message)
+	}
+	return a.Result.line(name, a.Pod.From, a.Message)
+}
+
+// line says what is said alike of drains and of moves.
+func (r Result) line(name, from, message string) string {
+	switch r {
+	case Replaced:
+		return fmt.Sprintf("%s: leaves %s: its successor is ready, and the scale is what it was", name, from)
+	case Awaited:
+		return fmt.Sprintf("%s: waiting: %s", name, message)
+	}
+	return fmt.Sprintf("%s: %s: %s", name, r, message)
+}
+
+// Line says for people what happened to nodes that are rolled.
+func (a *RollTold) Line() string {
+	if a.Node == "" {
+		return a.Message
+	}
+	return fmt.Sprintf("node/%s: %s", a.Node, a.Message)
+}
+
+// Line says for people what happened to a move.
+func (a *Told) Line() string {
+	if a.Move == nil {
+		return a.Message
+	}
+
+	m := a.Move
+	name := m.Namespace + "/" + m.Name
+	switch a.Result {
+	case Evicted:
+		to := m.To
+		if len(m.Or) > 0 {
+			to += " or " + answer.Count(len(m.Or), "other")
+		}
+		if to == "" {
+			to = "(removed)"
+		}
+		if m.NoSurge != "" {
+			to += "; no replica before: " + m.NoSurge
+		}
+		return fmt.Sprintf("%s: evicted from %s for %s, to %s", name, m.From, m.Cause, to)
+	case Arrived:
+		return fmt.Sprintf("%s: arrived %s", name, a.Node)
+	case Raised:
+		return fmt.Sprintf("%s: one more first, for %s: %s", name, m.Cause, a.Message)
+	case Resumed:
+		return fmt.Sprintf("%s: was evicted from %s before; its successor is awaited", name, m.From)
+	}
+	return a.Result.line(name, m.From, a.Message)
+}

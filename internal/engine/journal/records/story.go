@@ -1,0 +1,12 @@
+package records
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+// TellAt writes a line of a story that a journal tells.
+func TellAt(out io.Writer, at time.Time, text string) {
+	fmt.Fprintf(out, "%s  %s\n", at.Format("2006-01-02T15:04:05.000Z07:00"), text)
+}

@@ -1,0 +1,161 @@
+package workload
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+)
+
+// In these annotations of a ReplicaSet, the Deployment's controller notes the scale that it has
+// seen last, and the most pods at that scale.
+const (
+	scaleSeen = "deployment.kubernetes.io/desired-replicas"
+	mostSeen  = "deployment.kubernetes.io/max-replicas"
+)
+
+// Active filters out the ReplicaSets without replicas.
+func Active(sets []*appsv1.ReplicaSet) (active []*appsv1.ReplicaSet) {
+	for _, set := range sets {
+		if ptr.Deref(set.Spec.Replicas, 1) > 0 {
+			active = append(active, set)
+		}
+	}
+	return active
+}
+
+// ScaleSets returns the ReplicaSets of a Deployment that its controller changes when it sees that
+// the Deployment was scaled, as they are then. The only active one gets all replicas; while a
+// rollout is under way, each grows or shrinks in proportion, to what the rollout may have.
+func ScaleSets(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) []*appsv1.ReplicaSet {
+	wanted, current, active := ptr.Deref(d.Spec.Replicas, 1), currentSet(d, sets), Active(sets)
+	if len(active) == 0 && len(sets) > 0 {
+		active = []*appsv1.ReplicaSet{current}
+		if current == nil {
+			active[0] = slices.MaxFunc(sets, compareMade)
+		}
+	}
+
+	sizes := map[*appsv1.ReplicaSet]int32{}
+	switch rolling := d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType; {
+	case len(active) == 1:
+		sizes[active[0]] = wanted
+	case current != nil && isSaturated(current, wanted):
+		for _, set := range active {
+			sizes[set] = 0
+		}
+		sizes[current] = wanted
+	case rolling:
+		sizes = proportions(d, active)
+	}
+	scaled := slices.SortedFunc(maps.Keys(sizes), compareMade)
+	for i, set := range scaled {
+		scaled[i] = set.DeepCopy()
+		scaled[i].Spec.Replicas = ptr.To(sizes[set])
+		metav1.SetMetaDataAnnotation(&scaled[i].ObjectMeta, scaleSeen, strconv.Itoa(int(wanted)))
+		metav1.SetMetaDataAnnotation(&scaled[i].ObjectMeta, mostSeen, strconv.Itoa(int(wanted+maxSurge(d))))
+	}
+	return scaled
+}
+
+// currentSet returns the oldest ReplicaSet of the Deployment's template, or nil.
+func currentSet(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *appsv1.ReplicaSet {
+	same := slices.DeleteFunc(slices.Clone(sets), func(set *appsv1.ReplicaSet) bool {
+		return !equality.Semantic.DeepEqual(withoutHash(&set.Spec.Template), withoutHash(&d.Spec.Template))
+	})
+	if len(same) == 0 {
+		return nil
+	}
+	return slices.MinFunc(same, compareMade)
+}
+
+func withoutHash(template *v1.PodTemplateSpec) *v1.PodTemplateSpec {
+	t := *template
+	t.Labels = maps.Clone(t.Labels)
+	delete(t.Labels, appsv1.DefaultDeploymentUniqueLabelKey)
+	return &t
+}
+
+// compareMade orders the older ReplicaSet first.
+func compareMade(a, b *appsv1.ReplicaSet) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// isSaturated reports whether a ReplicaSet has all replicas of its Deployment, and the controller
+// knows it.
+func isSaturated(set *appsv1.ReplicaSet, wanted int32) bool {
+	seen, err := strconv.Atoi(set.Annotations[scaleSeen])
+	return err == nil && int32(seen) == wanted && ptr.Deref(set.Spec.Replicas, 1) == wanted && set.Status.AvailableReplicas == wanted
+}
+
+// proportions distributes what the Deployment may have more or less, the largest ReplicaSet first.
+// That one gets what rounding has left.
+func proportions(d *appsv1.Deployment, active []*appsv1.ReplicaSet) map[*appsv1.ReplicaSet]int32 {
+	change, sizes := int32(0), map[*appsv1.ReplicaSet]int32{}
+	if wanted := ptr.Deref(d.Spec.Replicas, 1); wanted > 0 {
+		change = wanted + maxSurge(d)
+	}
+	for _, set := range active {
+		sizes[set] = ptr.Deref(set.Spec.Replicas, 1)
+		change -= sizes[set]
+	}
+	slices.SortFunc(active, func(a, b *appsv1.ReplicaSet) int {
+		older := compareMade(a, b)
+		if change > 0 {
+			older = -older
+		}
+		return cmp.Or(cmp.Compare(sizes[b], sizes[a]), older)
+	})
+
+	left := change
+	for _, set := range active {
+		part := fraction(d, set)
+		if change > 0 {
+			part = min(part, left)
+		} else {
+			part = max(part, left)
+		}
+		if left != 0 {
+			sizes[set] += part
+			left -= part
+		}
+	}
+	sizes[active[0]] = max(0, sizes[active[0]]+left)
+	return sizes
+}
+
+// fraction returns by how much a ReplicaSet grows if it keeps its part of the Deployment.
+func fraction(d *appsv1.Deployment, set *appsv1.ReplicaSet) int32 {
+	size, wanted := ptr.Deref(set.Spec.Replicas, 1), ptr.Deref(d.Spec.Replicas, 1)
+	if wanted == 0 {
+		return -size
+	}
+	before, err := strconv.ParseUint(set.Annotations[mostSeen], 10, 31)
+	if err != nil || before == 0 {
+		before = uint64(d.Status.Replicas)
+	}
+	if before == 0 {
+		return 0
+	}
+	return int32(float64(size)*float64(wanted+maxSurge(d))/float64(before)+0.5) - size
+}
+
+// maxSurge returns how many pods a Deployment may have beyond its scale during a rollout.
+func maxSurge(d *appsv1.Deployment) int32 {
+	if d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
+		return 0
+	}
+	surge := intstr.FromString("25%")
+	if r := d.Spec.Strategy.RollingUpdate; r != nil && r.MaxSurge != nil {
+		surge = *r.MaxSurge
+	}
+	n, _ := intstr.GetScaledValueFromIntOrPercent(&surge, int(ptr.Deref(d.Spec.Replicas, 1)), true)
+	return int32(n)
+}
