@@ -41,7 +41,8 @@ func (r *Release) writeBill(folder string) error {
 
 	for i, path := range slices.Sorted(maps.Keys(modules)) {
 		m := describePackage(common.ElementID(fmt.Sprintf("module-%d", i+1)), path, modules[path].version, noAssertion)
-		if sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(modules[path].sum, "h1:")); err == nil && len(sum) == sha256.Size {
+		sum, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(modules[path].sum, "h1:"))
+		if err == nil && len(sum) == sha256.Size {
 			m.PackageChecksums = []common.Checksum{{Algorithm: common.SHA256, Value: hex.EncodeToString(sum)}}
 		}
 		bill.Packages = append(bill.Packages, m)

@@ -47,6 +47,7 @@ func Kinds() []Kind {
 			func() runtime.Object { return &v1.PersistentVolumeList{} }},
 		{"persistentvolumeclaims", v1.SchemeGroupVersion, "PersistentVolumeClaim", false,
 			func() runtime.Object { return &v1.PersistentVolumeClaimList{} }},
+
 		{"resourcequotas", v1.SchemeGroupVersion, "ResourceQuota", false, func() runtime.Object { return &v1.ResourceQuotaList{} }},
 		{"limitranges", v1.SchemeGroupVersion, "LimitRange", false, func() runtime.Object { return &v1.LimitRangeList{} }},
 		{"replicationcontrollers", v1.SchemeGroupVersion, "ReplicationController", false,
@@ -54,8 +55,11 @@ func Kinds() []Kind {
 		{"priorityclasses", schedulingv1.SchemeGroupVersion, "PriorityClass", false,
 			func() runtime.Object { return &schedulingv1.PriorityClassList{} }},
 		{"runtimeclasses", nodev1.SchemeGroupVersion, "RuntimeClass", false, func() runtime.Object { return &nodev1.RuntimeClassList{} }},
+
 		{"poddisruptionbudgets", policyv1.SchemeGroupVersion, "PodDisruptionBudget", false,
 			func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }},
+
+		// Volumes.
 		{"storageclasses", storagev1.SchemeGroupVersion, "StorageClass", false,
 			func() runtime.Object { return &storagev1.StorageClassList{} }},
 		{"csinodes", storagev1.SchemeGroupVersion, "CSINode", false, func() runtime.Object { return &storagev1.CSINodeList{} }},
@@ -64,6 +68,8 @@ func Kinds() []Kind {
 			func() runtime.Object { return &storagev1.CSIStorageCapacityList{} }},
 		{"volumeattachments", storagev1.SchemeGroupVersion, "VolumeAttachment", false,
 			func() runtime.Object { return &storagev1.VolumeAttachmentList{} }},
+
+		// Devices.
 		{"resourceslices", resourcev1.SchemeGroupVersion, "ResourceSlice", false,
 			func() runtime.Object { return &resourcev1.ResourceSliceList{} }},
 		{"resourceclaims", resourcev1.SchemeGroupVersion, "ResourceClaim", false,
@@ -74,11 +80,14 @@ func Kinds() []Kind {
 			func() runtime.Object { return &resourcev1.DeviceClassList{} }},
 		{"devicetaintrules", resourcev1.SchemeGroupVersion, "DeviceTaintRule", false,
 			func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} }},
+
 		{"leases", coordinationv1.SchemeGroupVersion, "Lease", false, func() runtime.Object { return &coordinationv1.LeaseList{} }},
 		{"workloads", schedulingv1beta1.SchemeGroupVersion, "Workload", false,
 			func() runtime.Object { return &schedulingv1beta1.WorkloadList{} }},
 		{"podgroups", schedulingv1beta1.SchemeGroupVersion, "PodGroup", false,
 			func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }},
+
+		// Whose pods they are, and what replaces them.
 		{"deployments", appsv1.SchemeGroupVersion, "Deployment", false, func() runtime.Object { return &appsv1.DeploymentList{} }},
 		{"replicasets", appsv1.SchemeGroupVersion, "ReplicaSet", false, func() runtime.Object { return &appsv1.ReplicaSetList{} }},
 		{"statefulsets", appsv1.SchemeGroupVersion, "StatefulSet", false, func() runtime.Object { return &appsv1.StatefulSetList{} }},

@@ -51,6 +51,7 @@ var errIdle = errors.New("no pod was bound any more")
 func (w *bound) nextBound(ctx context.Context, scheduler *process.Process, patience time.Duration) (string, error) {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
+
 	for {
 		select {
 		case e, ok := <-w.watch.ResultChan():
@@ -64,6 +65,7 @@ func (w *bound) nextBound(ctx context.Context, scheduler *process.Process, patie
 					return pod.Name, nil
 				}
 			}
+
 		case <-scheduler.Ended:
 			return "", scheduler.Gone()
 		case <-ctx.Done():

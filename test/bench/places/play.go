@@ -70,8 +70,10 @@ func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	arrivals := t.Arrivals(m, seed)
 	r := &Run{Policy: policy, Mix: m.Name, Seed: seed, Decisions: len(arrivals), Placements: make([]Placement, 0, len(arrivals))}
+
 	began := cpuTime()
 	for i := range arrivals {
 		node, gpus, err := p.placeTask(&arrivals[i])
@@ -80,6 +82,7 @@ func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
 		}
 		r.Placements = append(r.Placements, Placement{arrivals[i].Name, node, gpus})
 	}
+
 	r.Took = cpuTime() - began
 	if m, is := p.(*mover); is {
 		r.Moves = m.moves

@@ -32,6 +32,7 @@ type kind struct {
 func kindsOf(client kubernetes.Interface) []kind {
 	core, apps, storage := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.StorageV1().RESTClient()
 	devices := client.ResourceV1().RESTClient()
+
 	return []kind{
 		{core, "nodes", func() runtime.Object { return &v1.NodeList{} }},
 		{core, "pods", func() runtime.Object { return &v1.PodList{} }},
@@ -40,15 +41,18 @@ func kindsOf(client kubernetes.Interface) []kind {
 		{core, "replicationcontrollers", func() runtime.Object { return &v1.ReplicationControllerList{} }},
 		{core, "persistentvolumes", func() runtime.Object { return &v1.PersistentVolumeList{} }},
 		{core, "persistentvolumeclaims", func() runtime.Object { return &v1.PersistentVolumeClaimList{} }},
+
 		{apps, "replicasets", func() runtime.Object { return &appsv1.ReplicaSetList{} }},
 		{apps, "statefulsets", func() runtime.Object { return &appsv1.StatefulSetList{} }},
 		{apps, "deployments", func() runtime.Object { return &appsv1.DeploymentList{} }},
 		{client.PolicyV1().RESTClient(), "poddisruptionbudgets", func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }},
+
 		{storage, "storageclasses", func() runtime.Object { return &storagev1.StorageClassList{} }},
 		{storage, "csinodes", func() runtime.Object { return &storagev1.CSINodeList{} }},
 		{storage, "csidrivers", func() runtime.Object { return &storagev1.CSIDriverList{} }},
 		{storage, "csistoragecapacities", func() runtime.Object { return &storagev1.CSIStorageCapacityList{} }},
 		{storage, "volumeattachments", func() runtime.Object { return &storagev1.VolumeAttachmentList{} }},
+
 		{devices, "resourceslices", func() runtime.Object { return &resourcev1.ResourceSliceList{} }},
 		{devices, "resourceclaims", func() runtime.Object { return &resourcev1.ResourceClaimList{} }},
 		{devices, "resourceclaimtemplates", func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }},
