@@ -252,6 +252,7 @@ func (c *Core) applyTick() {
 	c.rooms.lapse()
 	c.reserved.lapse()
 	c.preemptions.wakeDelayed()
+	c.preemptions.forgetCounted()
 	c.news.flushEvents()
 	if !c.ready.mayDecide() {
 		return
@@ -284,9 +285,9 @@ func (c *Core) Wake(now time.Time) time.Time {
 	return next
 }
 
-// Due returns when the next timed wait ends: a back-off, a wait at Permit, one for objects, or one
-// before a preemption. If ok is false there is none, and a Tick only searches for pods that have
-// waited too long.
+// Due returns when the next timed wait ends: a back-off, a wait at Permit, one for objects, one
+// before a preemption, or that for a budget to count a victim that is gone. If ok is false there is
+// none, and a Tick only searches for pods that have waited too long.
 func (c *Core) Due() (next time.Time, ok bool) {
 	sooner := func(at time.Time) {
 		if !ok || at.Before(next) {
@@ -317,6 +318,9 @@ func (c *Core) Due() (next time.Time, ok bool) {
 
 	if alarms := c.preemptions.alarms; len(alarms) > 0 {
 		sooner(alarms[0].until)
+	}
+	if at := c.preemptions.recount; !at.IsZero() {
+		sooner(at)
 	}
 	return next, ok
 }
