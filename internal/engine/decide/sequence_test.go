@@ -43,8 +43,8 @@ func newSequence(seed uint64) sequence {
 	return s
 }
 
-// patience is how long a sequence, and the shortening of one, may take. Each takes milliseconds, and
-// a second where others need the machine.
+// patience is how long a sequence may take, and how long it is shortened. It takes milliseconds, on
+// a busy machine a second.
 const patience = 30 * time.Second
 
 // endless is the beginning of the fault of a sequence that does not end.
