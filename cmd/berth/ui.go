@@ -239,6 +239,7 @@ const (
 func (c *cluster) pagePart() supervisor.Part {
 	return supervisor.Part{
 		Name: "ui",
+
 		Argv: func() []string {
 			argv := []string{c.berth, "ui", "--kubeconfig", c.kubeconfigOf("ui"), "--token-file", c.pageToken()}
 			switch address, err := url.Parse(c.page); {
@@ -249,6 +250,7 @@ func (c *cluster) pagePart() supervisor.Part {
 			}
 			return argv
 		},
+
 		Ready: func(line string) bool {
 			address, ready := strings.CutPrefix(line, "ready ")
 			if ready {

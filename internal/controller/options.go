@@ -203,10 +203,12 @@ func (o *Options) configzMap() map[string]any {
 			"leaseDuration": o.Lead.LeaseDuration.String(), "renewDeadline": o.Lead.RenewDeadline.String(),
 			"retryPeriod": o.Lead.RetryPeriod.String(),
 		},
+
 		"taintEvictionController": map[string]any{
 			"concurrentEvictions": o.Eviction.InFlight, "evictThroughBudgets": o.Eviction.Budgets,
 			"evictionDeadline": o.Eviction.BudgetsFor.String(),
 		},
+
 		"nodeLifecycleController": map[string]any{
 			"nodeMonitorPeriod":         o.NodeHealth.MonitorPeriod.String(),
 			"nodeMonitorGracePeriod":    o.NodeHealth.MonitorGracePeriod.String(),
@@ -217,6 +219,7 @@ func (o *Options) configzMap() map[string]any {
 			"largeClusterSizeThreshold": o.NodeHealth.LargeClusterSize,
 			"markPodsAtZoneRate":        o.NodeHealth.MarkPodsAtZoneRate,
 		},
+
 		"rebalance": map[string]any{
 			"policy": o.Rebalance.Policy, "goals": o.Rebalance.Goals, "every": o.Rebalance.Every.String(),
 			"schedulerConfig": o.Rebalance.Config, "sampled": o.Rebalance.Sampled,

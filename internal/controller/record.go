@@ -20,7 +20,8 @@ func (c *Controller) recordEviction(e *evictionlive.Evictor) (end func(), err er
 	if c.options.Journal.Dir == "" {
 		return func() {}, nil
 	}
-	j, err := journal.ForEviction(c.journalOf(evictionlive.Name), version.Get().GitVersion, c.options.Eviction, c.journalLimits(), c.tellJournal)
+	j, err := journal.ForEviction(c.journalOf(evictionlive.Name), version.Get().GitVersion, c.options.Eviction,
+		c.journalLimits(), c.tellJournal)
 	if err != nil {
 		return nil, fmt.Errorf("--journal: %w", err)
 	}
@@ -33,7 +34,8 @@ func (c *Controller) recordHealth(h *nodehealthlive.Controller) (end func(), err
 	if c.options.Journal.Dir == "" {
 		return func() {}, nil
 	}
-	j, err := journal.ForNodeHealth(c.journalOf(nodehealthlive.Name), version.Get().GitVersion, c.options.NodeHealth, c.journalLimits(), c.tellJournal)
+	j, err := journal.ForNodeHealth(c.journalOf(nodehealthlive.Name), version.Get().GitVersion, c.options.NodeHealth,
+		c.journalLimits(), c.tellJournal)
 	if err != nil {
 		return nil, fmt.Errorf("--journal: %w", err)
 	}

@@ -46,6 +46,7 @@ func (c *churn) listDeeds() []deed {
 		{"job made", 4, c.makeJob},
 		{"pod deleted", 3, c.deletePod},
 		{"workload deleted and made anew", 1, c.recreateWorkload},
+
 		{"node tainted NoExecute", 6, func(ctx context.Context) error { return c.taintNode(ctx, evictKey, v1.TaintEffectNoExecute) }},
 		{"node tainted NoSchedule", 2, func(ctx context.Context) error { return c.taintNode(ctx, rejectKey, v1.TaintEffectNoSchedule) }},
 		{"node tainted PreferNoSchedule", 1,

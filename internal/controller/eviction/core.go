@@ -153,10 +153,13 @@ func (c *Core) changeDevices(now time.Time, event Event) {
 		c.decidePods(now, c.devices.setClaim(e.Claim))
 	case ClaimGone:
 		c.decidePods(now, c.devices.dropClaim(e.Name))
+
 	case SliceSeen:
 		c.decidePods(now, c.devices.setSlice(now, e.Slice))
 	case SliceGone:
 		c.decidePods(now, c.devices.dropSlice(e.Name))
+
+	// A new rule under an old name: what the old one tainted is free first.
 	case RuleSeen:
 		if c.devices.replacesRule(e.Rule) {
 			c.decidePods(now, c.devices.dropRule(e.Rule.Name))
@@ -164,6 +167,7 @@ func (c *Core) changeDevices(now time.Time, event Event) {
 		c.decidePods(now, c.devices.setRule(now, e.Rule))
 	case RuleGone:
 		c.decidePods(now, c.devices.dropRule(e.Name))
+
 	case Listing:
 		c.devices.lists[e.Kind].begin()
 	case Listed:

@@ -67,6 +67,7 @@ func New(options Options) *Core {
 // Step applies an event and returns the actions that follow from it and from the time.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.now, c.actions = now, nil
+
 	switch e := event.(type) {
 	case Listing:
 		switch e.Kind {
@@ -79,6 +80,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		}
 	case Listed:
 		c.listed(e.Kind)
+
 	case RequestSeen:
 		c.seeRequest(e.Request)
 	case RequestGone:
@@ -87,6 +89,8 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.seeEviction(e.Eviction)
 	case EvictionGone:
 		c.evictions.gone(e.Eviction)
+
+	// Only pods that somebody wants to leave are followed.
 	case PodSeen:
 		if t := c.targets[targetKey{e.Pod.Name, e.Pod.UID}]; t != nil {
 			t.setPod(&e.Pod, c.pods)
@@ -97,9 +101,11 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 			t.setPod(nil, 0)
 			c.look(t)
 		}
+
 	case Answered:
 		c.answered(e)
 	}
+
 	c.advance()
 	return c.actions
 }

@@ -147,19 +147,24 @@ func (c *Core) decide(t *target) {
 	if c.targets[t.targetKey] != t {
 		return
 	}
+
 	if len(t.requests) == 0 && len(t.evictions) == 0 {
 		c.forgetRefusals(t)
 		delete(c.targets, t.targetKey)
 		return
 	}
+
 	if c.now.Before(t.pause) {
 		c.wake(t, t.pause)
 		return
 	}
+
+	// Whether the pod is there decides all that follows, and the cache may be behind.
 	if t.pod == nil && !t.gone {
 		c.do(t, func(ticket Ticket) Action { return ReadPod{ticket, t.name, t.uid} })
 		return
 	}
+
 	if _, over := t.over(); over && t.goneAt.IsZero() {
 		t.goneAt = c.now
 		c.forgetRefusals(t)

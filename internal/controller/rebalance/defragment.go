@@ -1,11 +1,14 @@
 package rebalance
 
 import (
+	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -215,4 +218,169 @@ func (w *world) jobSurvives(p *pod) bool {
 		slices.ContainsFunc(first.OnPodConditions, func(c batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
 			return c.Type == v1.DisruptionTarget && (c.Status == v1.ConditionTrue || c.Status == "")
 		})
+}
+
+// setupDefragment makes room for pending pods: for all that are named or for none; if none is, for
+// each, those of a pod group together.
+func (st *strategy) setupDefragment() {
+	w, all := st.w, len(st.Defragment.Pods) == 0
+	waiting := func() (list []*pod) {
+		for _, p := range w.waiting {
+			name := types.NamespacedName{Namespace: p.Namespace(), Name: p.Name}
+			if all && w.schedulerOf(p) != nil && len(p.Spec().SchedulingGates) == 0 || slices.Contains(st.Defragment.Pods, name) {
+				list = append(list, p)
+			}
+		}
+		return list
+	}
+
+	st.gauge = &ratio{"pods waiting for room", func() int64 { return int64(len(waiting())) }}
+	st.attempts = func(s *search) (moved bool) {
+		if s.tried[st] || len(waiting()) == 0 {
+			return false
+		}
+		s.tried[st] = true
+		if !all {
+			return st.makeRoomForAll(s, waiting)
+		}
+		done := map[*pod]bool{}
+		for _, first := range slices.Clone(waiting()) {
+			if done[first] || first.Node != nil {
+				continue
+			}
+			moved = st.makeRoomForAll(s, func() (list []*pod) {
+				for _, p := range waiting() {
+					if p == first || isSameGroup(p, first) {
+						done[p] = true
+						list = append(list, p)
+					}
+				}
+				return list
+			}) || moved
+		}
+		return moved
+	}
+}
+
+// isSameGroup reports whether two pods belong to one pod group.
+func isSameGroup(a, b *pod) bool {
+	x, y := a.Spec().SchedulingGroup, b.Spec().SchedulingGroup
+	return x != nil && y != nil && a.Namespace() == b.Namespace() && reflect.DeepEqual(x, y)
+}
+
+// makeRoomForAll makes room for all that wait, or for none.
+func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
+	mark := s.undoMark()
+	for left := waiting(); len(left) > 0; left = waiting() {
+		if !st.makeRoom(s, left[0]) {
+			s.undoTo(mark)
+			for _, p := range waiting() {
+				s.recordStay(st, p, NoBetterNode, "no node can be made fit for it with moves one level deep")
+			}
+			return false
+		}
+		if len(waiting()) >= len(left) {
+			s.undoTo(mark)
+			return false
+		}
+	}
+	return true
+}
+
+// widest bounds the nodes that are tried for one pod.
+const widest = 64
+
+// makeRoom finds the node that needs the fewest moves, and makes them.
+func (st *strategy) makeRoom(s *search, p *pod) bool {
+	w := st.w
+	var list []*cluster.Node
+	for _, n := range w.c.Nodes {
+		if n != nil && !isClosed(n) && w.whyLeaving(n) == "" && st.sees(n) && w.suitsPod(p, n) {
+			list = append(list, n)
+		}
+	}
+
+	slices.SortFunc(list, func(a, b *cluster.Node) int {
+		return cmp.Or(cmp.Compare(spareFraction(b, p), spareFraction(a, p)), cmp.Compare(a.Name, b.Name))
+	})
+	var best *cluster.Node
+	var spared map[*pod]bool
+	fewest := 0
+
+	for _, n := range list[:min(len(list), widest)] {
+		mark := s.undoMark()
+		moved, ok := st.tryRoom(s, p, n, nil)
+		s.undoTo(mark)
+		if !ok {
+			continue
+		}
+		without := map[*pod]bool{}
+		for _, v := range moved {
+			without[v] = true
+			if _, ok := st.tryRoom(s, p, n, without); !ok {
+				delete(without, v)
+			}
+			s.undoTo(mark)
+		}
+		if count := len(moved) - len(without); best == nil || count < fewest {
+			best, spared, fewest = n, without, count
+		}
+	}
+
+	if best == nil {
+		return false
+	}
+	_, ok := st.tryRoom(s, p, best, spared)
+	return ok
+}
+
+// spareFraction returns which fraction of the scarcest resource that matters to the pod is free on
+// a node.
+func spareFraction(n *cluster.Node, p *pod) float64 {
+	least := 1.0
+	for name := range p.Class.Requests.Scalars {
+		all := float64(n.Size.Of(name))
+		least = min(least, (all-float64(n.Requested.Of(name)))/max(all, 1))
+	}
+	least = min(least, float64(n.Size.MilliCPU-n.Requested.MilliCPU)/max(float64(n.Size.MilliCPU), 1))
+	return min(least, float64(n.Size.Memory-n.Requested.Memory)/max(float64(n.Size.Memory), 1))
+}
+
+// tryRoom moves pods off a closed node, except for those that can stay, until the pending pod fits.
+func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]bool) (moved []*pod, ok bool) {
+	w := st.w
+	scheduler := w.schedulerOf(p)
+	if scheduler == nil {
+		return nil, false
+	}
+
+	s.closeNode(n)
+	for _, v := range movablePods(w.c.Node(n.Name), w) {
+		if spared[v] || v == p {
+			continue
+		}
+		if code, _ := s.refusalOf(st, v); code != "" {
+			continue
+		}
+		is := st.moveWish()
+		is.within = true
+		if why := s.makeMove(st, v, is, fmt.Sprintf("make room for %s/%s on %s", p.Namespace(), p.Name, n.Name),
+			MakingRoom); why.code != "" {
+			continue
+		}
+		moved = append(moved, v)
+		if w.placed[p.UID] != nil {
+			break
+		}
+		mark := s.undoMark()
+		s.openNode(n)
+		s.placeWaiting()
+		if w.placed[p.UID] != nil {
+			return moved, true
+		}
+		s.undoTo(mark)
+	}
+
+	s.openNode(n)
+	return moved, w.placed[p.UID] != nil
 }

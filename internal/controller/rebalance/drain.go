@@ -233,7 +233,8 @@ func (w *world) whyNever(p *pod, leaving *Leaving) string {
 	case verdict.Answer == disruption.Never:
 		return fmt.Sprintf("cannot evict Pods: %s (%s)", verdict.Message, w.remedy(p, leaving))
 	case verdict.Answer == disruption.Later && !leaving.Begun && disruption.Hopeless(verdict.Budget):
-		return fmt.Sprintf("cannot evict Pods: %s, all that it covers, and allows no disruption at all (%s)", verdict.Message, w.remedy(p, leaving))
+		return fmt.Sprintf("cannot evict Pods: %s, all that it covers, and allows no disruption at all (%s)",
+			verdict.Message, w.remedy(p, leaving))
 	}
 	return ""
 }

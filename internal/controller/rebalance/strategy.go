@@ -348,3 +348,13 @@ func (st *strategy) nominateEnded() {
 		slices.SortStableFunc(g.ended, st.order)
 	}
 }
+
+// ratio is a gauge that an attempt sets itself.
+type ratio struct {
+	title string
+	left  func() int64
+}
+
+func (r *ratio) gaugeName() string                   { return r.title }
+func (r *ratio) countPod(*pod, *cluster.Node, int64) {}
+func (r *ratio) currentValue() int64                 { return r.left() }

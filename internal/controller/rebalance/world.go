@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,8 +14,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
-	"github.com/berth-k8s/berth/internal/world/standin"
-	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // world is the cluster after the moves so far. Every change of it can be undone.
@@ -332,80 +329,4 @@ func (w *world) replacePod(p *pod, to *cluster.Node) (next *pod, undo func()) {
 		w.undoTo(notes)
 		restore()
 	}
-}
-
-// withoutPod takes a pod off its node for a proof. During the proof its successor exists, first
-// beside the pod while it terminates, unless the controller waits for its end, and then without it.
-func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *cluster.Node)) {
-	next, from, notes := w.successorFor(p), p.Node, len(w.notes)
-	w.c.RemovePod(p.UID)
-	defer func() {
-		w.undoTo(notes)
-		p.NodeName = from.Name
-		w.c.Place(p.Pod, from)
-	}()
-
-	if w.successionOf(p) != workload.WhenGone {
-		w.createClaims(next.claims)
-		guest := *p.Pod
-		guest.Terminating = true
-		visitor := w.c.Visit(&guest, from)
-		terminating(next, from)
-		w.c.Leave(visitor)
-	}
-
-	w.releaseOf(p)
-	w.createClaims(next.claims)
-	gone(next, from)
-}
-
-// successorFor returns the pod that the controller creates in place of one. It is assumed to be
-// created from the same template; a workload that is being changed is left alone.
-func (w *world) successorFor(p *pod) *pod {
-	if p.next != nil {
-		return p.next
-	}
-	object, before := successorOf(p.object, w.now), p
-	if object.Name != p.Name {
-		before = nil
-	}
-	claims := w.makeFor(object, before)
-	next := &pod{Pod: w.c.Pending(object), object: object, victim: p.victim, late: true, claims: claims}
-	p.next = next
-	return next
-}
-
-// successorOf returns a pod's successor without claims. Its UID tells of which pod it is.
-func successorOf(victim *v1.Pod, now time.Time) *v1.Pod {
-	return workload.Successor(victim, uidOf(victim)+"'", func(p *v1.Pod, controller *metav1.OwnerReference) string {
-		return standin.Name(p.Namespace, standin.BaseOf(p, controller), p.UID, func(string) bool { return false })
-	}, metav1.NewTime(now))
-}
-
-// successionOf returns when a pod's successor is made. One that has ended has been replaced
-// already, or never is.
-func (w *world) successionOf(p *pod) workload.Succession {
-	if p.orphan || rules.IsTerminal(p.object) {
-		return workload.None
-	}
-	var job *batchv1.Job
-	if l := w.workloads.ControllerOf(p.object); l != nil {
-		job, _ = l.Object.(*batchv1.Job)
-	}
-	return workload.SuccessionOf(metav1.GetControllerOfNoCopy(p.object), job)
-}
-
-// countSiblings counts the pods of a pod's workload, itself among them; one without a controller is
-// the only one.
-func (w *world) countSiblings(p *pod) int {
-	owner := rules.OwnerOf(p.object)
-	if owner == (rules.Owner{}) {
-		return 1
-	}
-	return w.siblings[owner]
-}
-
-// workloadOf names a pod's controller as cool-downs do: NAMESPACE/Kind/NAME.
-func workloadOf(object *v1.Pod) string {
-	return (&Move{Namespace: object.Namespace, Name: object.Name, Owner: rules.ControllerRef(object)}).Workload()
 }

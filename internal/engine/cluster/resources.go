@@ -120,9 +120,11 @@ const manyScalars = 64
 // more: resources are added up one by one. Where the status or the pod as a whole may count it is
 // the pod itself.
 func withoutScalars(pod *v1.Pod) *v1.Pod {
-	if len(pod.Status.ContainerStatuses)+len(pod.Status.InitContainerStatuses) > 0 || pod.Spec.Resources != nil || pod.Status.Resources != nil {
+	statuses := len(pod.Status.ContainerStatuses) + len(pod.Status.InitContainerStatuses)
+	if statuses > 0 || pod.Spec.Resources != nil || pod.Status.Resources != nil {
 		return pod
 	}
+
 	strip := func(list []v1.Container) []v1.Container {
 		all := make([]v1.Container, len(list))
 		for i := range list {
@@ -132,10 +134,14 @@ func withoutScalars(pod *v1.Pod) *v1.Pod {
 					requests[name] = amount
 				}
 			}
-			all[i] = v1.Container{Name: list[i].Name, RestartPolicy: list[i].RestartPolicy, Resources: v1.ResourceRequirements{Requests: requests}}
+			all[i] = v1.Container{
+				Name: list[i].Name, RestartPolicy: list[i].RestartPolicy,
+				Resources: v1.ResourceRequirements{Requests: requests},
+			}
 		}
 		return all
 	}
+
 	less := *pod
 	less.Spec.Containers, less.Spec.InitContainers = strip(pod.Spec.Containers), strip(pod.Spec.InitContainers)
 	return &less

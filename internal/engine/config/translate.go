@@ -159,6 +159,7 @@ func (t *translator) translatePriorities(list []priority) {
 	t.defaultScores = list == nil
 	for i, p := range list {
 		path := field.NewPath("priorities").Index(i)
+
 		switch plugin, known := priorityPlugins[p.Name]; {
 		case p.Argument != nil && p.Argument.RequestedToCapacityRatio != nil:
 			if t.chooseStrategy(path, p.Name) {
@@ -169,11 +170,14 @@ func (t *translator) translatePriorities(list []priority) {
 				})
 				t.addScore(path, "NodeResourcesFit", p.Weight)
 			}
+
+		// There is no plugin for these two; the note says what to write instead.
 		case p.Argument != nil && p.Argument.ServiceAntiAffinity != nil:
 			t.leaveOut(path, p.Name, fmt.Sprintf("default constraints of PodTopologySpread with topologyKey %s",
 				p.Argument.ServiceAntiAffinity.Label))
 		case p.Argument != nil && p.Argument.LabelPreference != nil:
 			t.leaveOut(path, p.Name, "a preferred addedAffinity of NodeAffinity")
+
 		case p.Name == "EqualPriority":
 			t.addNote(path, "EqualPriority has no effect: it scores all nodes alike")
 		case !known:

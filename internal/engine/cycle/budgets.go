@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
@@ -163,20 +164,50 @@ func (pr *preemptions) isGone(pod types.UID) {
 		if victim, counts := used.victims[pod]; counts {
 			victim.gone = pr.now
 			used.victims[pod] = victim
+			pr.recountAt(pr.now.Add(countedWithin))
 			pr.cluster.Budgets.Set(pr.reduceBudget(used.shown, ""))
 		}
 	}
 }
 
-// forgetCounted forgets the victims that have been gone for so long that the API counts on it.
+// recountAt has forgetCounted look at the budgets then, unless it does so before.
+func (pr *preemptions) recountAt(at time.Time) {
+	if pr.recount.IsZero() || at.Before(pr.recount) {
+		pr.recount = at
+	}
+}
+
+// forgetCounted forgets the victims that have been gone for so long that the API counts on it. The
+// budgets allow more than before then, and pods that they kept from preempting are woken: the API
+// need not show a budget again that is as it was.
 func (pr *preemptions) forgetCounted() {
+	if pr.recount.IsZero() || pr.now.Before(pr.recount) {
+		return
+	}
+
+	pr.recount = time.Time{}
 	for _, name := range slices.SortedFunc(maps.Keys(pr.budgets), compareNames) {
 		used, before := pr.budgets[name], len(pr.budgets[name].victims)
 		maps.DeleteFunc(used.victims, func(_ types.UID, v usedVictim) bool {
 			return !v.gone.IsZero() && pr.now.Sub(v.gone) >= countedWithin
 		})
 		if len(used.victims) < before {
-			pr.cluster.Budgets.Set(pr.reduceBudget(used.shown, ""))
+			reduced, _ := pr.cluster.Budgets.Get(name.Namespace, name.Name)
+			now := pr.reduceBudget(used.shown, "")
+			pr.cluster.Budgets.Set(now)
+			pr.news.addEvent(queue.Event{Resource: queue.Budget, Action: queue.Update,
+				Label: string(queue.Budget) + "Update", Old: orNil(reduced), New: now})
+		}
+		pr.recountBudget(used)
+	}
+}
+
+// recountBudget has forgetCounted look at a budget when the first of its victims has been gone for
+// long enough.
+func (pr *preemptions) recountBudget(used *usedBudget) {
+	for _, victim := range used.victims {
+		if !victim.gone.IsZero() {
+			pr.recountAt(victim.gone.Add(countedWithin))
 		}
 	}
 }

@@ -119,6 +119,9 @@ func (c *chaos) end() error {
 	} else {
 		calm = 4 * time.Minute // the room that is shown last is kept no longer
 	}
+	if c.budgets.keep {
+		calm = max(calm, 3*time.Minute) // for two minutes victims count that another core does not know of
+	}
 	c.settle(calm)
 	c.judge()
 	c.judgeByAnother()

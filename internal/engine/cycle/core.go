@@ -191,6 +191,8 @@ func (c *Core) applyEvent(e Event) {
 	switch e := e.(type) {
 	case Follows:
 		c.ready.followKinds(e.Kinds)
+
+	// Objects, as lists and watches show them.
 	case Listing:
 		c.mirrors[e.Kind].beginList()
 	case Listed:
@@ -202,6 +204,8 @@ func (c *Core) applyEvent(e Event) {
 		c.mirrors[e.Kind].applyGone(e.Object)
 	case Read:
 		c.intake.readPod(e.Pod)
+
+	// What this scheduler is, and how it is configured.
 	case Led:
 		c.ready.leads = true
 	case WallSet:
@@ -210,6 +214,8 @@ func (c *Core) applyEvent(e Event) {
 		_ = c.replaceProfiles(e.Profiles)
 	case Resumed:
 		c.resume(e)
+
+	// Out-of-tree plugins, and what the API server has made of actions.
 	case Activate:
 		for _, uid := range e.Pods {
 			c.queue.Activate(uid, c.now)
@@ -222,6 +228,7 @@ func (c *Core) applyEvent(e Event) {
 		c.placements.permitRejected(e)
 	case ClaimMade:
 		c.claims.replaceStandIn(e)
+
 	case Answered:
 		c.routeAnswer(e)
 	case Tick:
@@ -245,6 +252,7 @@ func (c *Core) applyTick() {
 	c.rooms.lapse()
 	c.reserved.lapse()
 	c.preemptions.wakeDelayed()
+	c.preemptions.forgetCounted()
 	c.news.flushEvents()
 	if !c.ready.mayDecide() {
 		return
@@ -277,9 +285,9 @@ func (c *Core) Wake(now time.Time) time.Time {
 	return next
 }
 
-// Due returns when the next timed wait ends: a back-off, a wait at Permit, one for objects, or one
-// before a preemption. If ok is false there is none, and a Tick only searches for pods that have
-// waited too long.
+// Due returns when the next timed wait ends: a back-off, a wait at Permit, one for objects, one
+// before a preemption, or that for a budget to count a victim that is gone. If ok is false there is
+// none, and a Tick only searches for pods that have waited too long.
 func (c *Core) Due() (next time.Time, ok bool) {
 	sooner := func(at time.Time) {
 		if !ok || at.Before(next) {
@@ -310,6 +318,9 @@ func (c *Core) Due() (next time.Time, ok bool) {
 
 	if alarms := c.preemptions.alarms; len(alarms) > 0 {
 		sooner(alarms[0].until)
+	}
+	if at := c.preemptions.recount; !at.IsZero() {
+		sooner(at)
 	}
 	return next, ok
 }
@@ -342,7 +353,8 @@ func (c *Core) View() View {
 func (c *Core) Sizes() Sizes {
 	return Sizes{
 		Active: c.queue.Len(queue.Active), Backoff: c.queue.Len(queue.Backoff), Unschedulable: c.queue.Len(queue.Waiting),
-		Gated: c.queue.Len(queue.Gated), Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: c.placements.len(), Entities: c.queue.Entities(),
+		Gated: c.queue.Len(queue.Gated), Entities: c.queue.Entities(),
+		Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: c.placements.len(),
 	}
 }
 

@@ -143,7 +143,10 @@ func (a *groupAttempt) rejectAll(said string) {
 // why returns why a member is rejected.
 func (a *groupAttempt) why(m *member) *why {
 	if m.asked.Failure == nil {
-		return &why{message: groupUnschedulable + ", " + a.wordsWith(a.unhelped), plugins: gang.WithNames([]string{groups.GangScheduling}, a.rejectors)}
+		return &why{
+			message: groupUnschedulable + ", " + a.wordsWith(a.unhelped),
+			plugins: gang.WithNames([]string{groups.GangScheduling}, a.rejectors),
+		}
 	}
 	if !m.asked.Reached() {
 		return &why{message: notReachedMessage}

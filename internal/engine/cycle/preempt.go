@@ -41,6 +41,9 @@ type preemptions struct {
 	// the same is removed then.
 	binding map[*placement]*removal
 	budgets usedBudgets
+	// recount is not after the time at which the first of the budgets' victims has been gone for
+	// countedWithin; zero if none is gone.
+	recount time.Time
 	// keepsBudgets: a profile promises that preemption respects all budgets.
 	keepsBudgets bool
 

@@ -123,7 +123,9 @@ func (c *Core) resume(r Resumed) {
 	}
 	for _, used := range r.Budgets {
 		if budget, ok := c.cluster.Budgets.Get(used.Budget.Namespace, used.Budget.Name); ok {
-			c.preemptions.budgets[used.Budget] = resumedBudget(budget, used)
+			resumed := resumedBudget(budget, used)
+			c.preemptions.budgets[used.Budget] = resumed
+			c.preemptions.recountBudget(resumed)
 		}
 	}
 	c.preemptions.countVictims("")

@@ -263,7 +263,7 @@ func (b *base) findGroupAnew(node int32) {
 	}
 	b.at[node] = b.groupOf(node)
 	for _, set := range b.sets {
-		set.updateNode(b, node)
+		set.updateNode(node, b.ix.c.Nodes[node], b.inclusion)
 	}
 }
 
@@ -346,4 +346,23 @@ type saidEffort struct {
 // terms that comes or goes moves all nodes of its domains.
 func (b *base) costsMore() bool {
 	return b.said != nil && b.moved > 8*len(b.at)+b.served*b.ix.limits.BaseGroups
+}
+
+// inclusionFor returns the set for the constraint of a tally; keys are of all hard constraints.
+func (b *base) inclusionFor(pl *plan, t *tallyPlan, topology *topology, keys []*topology) *inclusionSet {
+	for _, set := range b.sets {
+		if set.topology == topology && set.constraint.NodeAffinityPolicy == t.constraint.NodeAffinityPolicy &&
+			set.constraint.NodeTaintsPolicy == t.constraint.NodeTaintsPolicy && slices.Equal(set.keys, keys) {
+			return set
+		}
+	}
+	if b.inclusion == nil {
+		b.inclusion = pl.inclusion
+	}
+	set := &inclusionSet{keys: slices.Clone(keys), constraint: *t.constraint, topology: topology}
+	for i := range b.at {
+		set.updateNode(int32(i), b.ix.c.Nodes[i], b.inclusion)
+	}
+	b.sets = append(b.sets, set)
+	return set
 }

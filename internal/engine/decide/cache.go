@@ -49,17 +49,6 @@ func newCache(ix *index, planner *planner) *cache {
 	}
 }
 
-// hasRanking reports whether a class is decided from a ranking: it has one, or has earned it.
-func (ca *cache) hasRanking(class *cluster.PodClass) bool {
-	m, known := ca.byClass[class.ID]
-	if known && m.dropped { // it has to be earned again
-		delete(ca.byClass, class.ID)
-		delete(ca.effort, class.ID)
-		return false
-	}
-	return known || ca.deservesRanking(ca.effort[class.ID])
-}
-
 // member is the ranking that was last found for a class.
 //
 // It may refer to a ranking that was dropped: then the class has to earn another one.
@@ -79,74 +68,6 @@ func (m *member) seesFor(class *cluster.PodClass) bool {
 // maxMembers bounds how many classes are remembered; many have one pod and never come back.
 const maxMembers = 1 << 14
 
-// rankingFor returns the plan for the pod's class and, if the class is decided from a ranking, that
-// ranking, brought up to date; otherwise nil.
-func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
-	ca.ix.followLog()
-	now, m := ca.ix.versionsFor(p.Class), ca.byClass[p.Class.ID]
-	if m != nil && m.terms == ca.ix.terms.version {
-		now.terms = m.versions.terms
-	} else {
-		now.terms = ca.ix.terms.versionFor(p.Class.Labels)
-	}
-	if m != nil && m.versions.images != now.images && !m.dropped && (ca.planner.worth == nil || ca.planner.worth(p) == m.plan.worth) {
-		m.versions.images = now.images // none of the class's
-	}
-	if m != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
-		m.terms = ca.ix.terms.version
-		m.asked = ca.meter.Clock
-		ca.noteUse(m.ranking)
-		m.catchUp()
-		return m.ranking, m.plan
-	}
-	pl := ca.planner.newPlan(p)
-	if pl.way != ranked {
-		delete(ca.byClass, p.Class.ID)
-		return nil, pl
-	}
-	key := rankingKey{p.Class.Needs, ca.planner.signatureOf(pl)}
-	r, known := ca.rankings[key]
-	if known && r.namespaces != now.namespaces && len(pl.tallies) > 0 {
-		ca.dropRanking(r) // the same selectors may match other pods now
-		known = false
-	}
-	if known {
-		// The class that the ranking was made for may belong to another one by now: a newer term
-		// may match that class and not this one. From now on the counts follow a class that belongs
-		// here.
-		r.plan = pl
-		r.terms = ca.ix.terms.version
-		if p.Class.Bulk > 0 { // the classes before it may have been smaller
-			delete(ca.rankings, key)
-			ca.makeRoom(r)
-			ca.rankings[key] = r
-		}
-		r.catchUp()
-	} else {
-		r = newRanking(ca.ix, &ca.space, pl)
-		r.key, r.terms = key, ca.ix.terms.version
-		ca.makeRoom(r)
-		ca.rankings[key] = r
-	}
-	r.namespaces = now.namespaces
-	ca.noteUse(r)
-	if len(ca.byClass) >= maxMembers {
-		ca.byClass = map[int32]*member{}
-	}
-	ca.byClass[p.Class.ID] = &member{r, now, ca.ix.terms.version, ca.meter.Clock}
-	return r, pl
-}
-
-// candidatesFor returns what is remembered of the victims for the classes of a ranking.
-func (ca *cache) candidatesFor(r *ranking) *candidates {
-	known := ca.candidates[r]
-	if known == nil || known.rebuilds != r.rebuilds {
-		known = &candidates{rebuilds: r.rebuilds}
-		ca.candidates[r] = known
-	}
-	return known
-}
-
 // forgetCandidates forgets the victims that are remembered with a ranking: it is dropped, or its
 // groups and reasons have other numbers since it was rebuilt, or they would hold for one pod only.
 func (ca *cache) forgetCandidates(r *ranking) { delete(ca.candidates, r) }
@@ -164,3 +85,35 @@ func (ca *cache) bytesOf(r *ranking) int {
 	}
 	return n
 }
+
+// recentPlan is a plan that was made for a class, and the base that it is decided from.
+//
+// It stays while versions are equal. base may be replaced without a new plan, when nodes changed
+// or when sums begin or cease to be worth it.
+type recentPlan struct {
+	class    *cluster.PodClass
+	full     *plan       // with a tally for all that matters
+	plan     *plan       // the same, or without what the base sums
+	versions versions    // what the plan was made from
+	terms    int         // version of all terms up to which versions.terms is known to hold
+	nodes    uint64      // version of the nodes when the base was found
+	base     *base       // nil: there is none
+	axisOf   []int       // by tally
+	said     *saidEffort // for what strangers' terms say; nil: it is little, or a base sums it
+	used     uint64      // when, by the decider's clock
+	soon     bool        // it had been used within the few decisions before that
+}
+
+// classEffort is what the surveys of a class have cost.
+type classEffort struct {
+	work          int
+	tallies, last int    // tallies and work of the last of them
+	every         int    // decisions since the one before that
+	soon          int    // decisions that looked at next to nothing, each not long after the one before
+	used          uint64 // when, by the decider's clock
+}
+
+// idle is the number of decisions after which something is dropped that none of them used: making
+// it again then costs each of them little. often is how many decisions there are between two
+// searches for such things.
+const idle, often = 1 << 10, 1 << 8

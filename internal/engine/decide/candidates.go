@@ -29,40 +29,6 @@ type candidates struct {
 	cheapest []int32 // by block; none: it has no candidate
 }
 
-// cost is what the victims on a node cost. Its parts are compared in the order of compare; lower is
-// better.
-type cost struct {
-	known      bool
-	candidate  bool
-	why        *refusal
-	violations int32
-	highest    int32
-	victims    int32
-	sum        int64
-	start      int64 // of the longest-running of the most important victims, negated
-
-	tallied *plugins.Rejection // what the tallies said of the node
-	tied    bool               // and would say something else with some of its pods gone, perhaps
-}
-
-// compare orders costs as upstream orders candidates for preemption: fewest violated budgets,
-// lowest highest priority, lowest sum of priorities, fewest victims, and the latest start of the
-// most important victim.
-func (a *cost) compare(b *cost) int {
-	for _, pair := range [...][2]int64{
-		{int64(a.violations), int64(b.violations)}, {int64(a.highest), int64(b.highest)}, {a.sum, b.sum},
-		{int64(a.victims), int64(b.victims)}, {a.start, b.start},
-	} {
-		if pair[0] != pair[1] {
-			if pair[0] < pair[1] {
-				return -1
-			}
-			return 1
-		}
-	}
-	return 0
-}
-
 // cheapestNode returns the cheapest node, or none; of several, the preferred one if it is among
 // them, and otherwise a random one.
 func (c *candidates) cheapestNode(t *tie, preferred int32) int32 {

@@ -1,8 +1,6 @@
 package decide
 
 import (
-	"slices"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -43,24 +41,4 @@ func (pl *plan) ownSelectors() (list []*rules.Selector) {
 		list = append(list, pl.soft[i].Selector)
 	}
 	return append(list, termSelectors(pl.example.Class)...)
-}
-
-// saidTo returns what all terms say about the pending pod of a plan. Keys that no node has are left
-// out.
-func (pl *plan) saidTo(ix *index) (s said) {
-	own := pl.example.Class
-	for _, users := range ix.terms.usersFor(own.Labels) {
-		by := ix.termEffects(users, own, pl.affinities)
-		if !pl.filtersPods {
-			by.repelled = nil
-		}
-		if !pl.countsVotes() {
-			by.votes = nil
-		}
-		if len(by.repelled)+len(by.votes) > 0 {
-			s.by = append(s.by, by)
-		}
-	}
-	slices.SortFunc(s.by, func(a, b saidBy) int { return slices.Compare(a.affinities[:], b.affinities[:]) })
-	return s
 }

@@ -1,22 +1,5 @@
 package decide
 
-import (
-	"github.com/berth-k8s/berth/internal/engine/cluster"
-)
-
-// countedPods is what a ranking knows of the pods that its tallies count.
-//
-// A pod counts by the look of its class, and spread tallies count the pods of those nodes only that
-// their constraint includes. in says which; it holds as long as no node has come into another
-// domain, which inDomains tells.
-type countedPods struct {
-	in        marks                  // of each node, the spread tallies that count its pods
-	inDomains int                    // what domainChanges was when the tallies were counted
-	effects   map[[2]uint64][]effect // by PodClass.Look of placed pods
-	places    []effect               // by tally of the plan: its tally here, and its part of that
-	marks     tallySet               // scratch space of keepsTallies
-}
-
 // countTallies makes the tallies and counts the placed pods.
 func (r *ranking) countTallies() {
 	r.tallies, r.counted = nil, countedPods{marks: r.counted.marks}
@@ -118,24 +101,6 @@ func (r *ranking) countPods() {
 	}
 }
 
-// effectsOf returns what a pod of the class counts in the tallies.
-func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
-	effects, known := r.counted.effects[class.Look]
-	if !known {
-		const few = 1 << 10
-		if len(r.counted.effects) >= few+2*len(r.ix.placed.looks) { // most are of looks whose pods are gone
-			r.counted.effects = map[[2]uint64][]effect{}
-		}
-		effects = r.plan.effectsOf(class)
-		for i := range effects {
-			place := r.counted.places[effects[i].tally]
-			effects[i].tally, effects[i].part = place.tally, place.part
-		}
-		r.counted.effects[class.Look] = effects
-	}
-	return effects
-}
-
 // countPod counts a pod that came to a node or left it. It returns the domain in which the pod
 // counts, or none, and whether the nodes there have to be regrouped.
 func (r *ranking) countPod(node int32, e effect, sign int64, terminating bool) (domain int32, regroup bool) {
@@ -175,4 +140,15 @@ func (r *ranking) countInSum(t *tally, node int32, e effect, sign int64) {
 			}
 		})
 	}
+}
+
+// domainChanges counts how often a node has come into another domain of one of the tallies.
+func (r *ranking) domainChanges() (n int) {
+	for _, t := range r.tallies {
+		n += t.topology.changes
+		for i := range t.parts {
+			n += t.parts[i].changes
+		}
+	}
+	return n
 }

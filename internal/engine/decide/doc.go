@@ -30,7 +30,8 @@
 //
 //   - effort (a package): [effort.Limits] are all constants that trade work against memory,
 //     [effort.Meter] counts work, [effort.Budget] bounds one attempt.
-//   - plain (plain, extend, failure, parallel): every plugin, every node. No state.
+//   - plain (plain, judges, evaluation, extend, failure, parallel): every plugin, every node. No
+//     state.
 //   - index (index, topology, labelkeys, terms, saying, placed, versions, budgetnews, looks): what
 //     all plans share of the cluster. It follows the log; it is current before anything below it
 //     is read.
@@ -39,13 +40,13 @@
 //     objects.
 //   - compare (sheet, tally, static, tie): groups of nodes, how many pods their domains have,
 //     verdicts and totals. What rank and base share.
-//   - rank (ranking, groups, follow, counting, summit, choose, fine, guests, left, hypothesis):
-//     all nodes for one class.
-//   - base (base, inclusion, tree, box, sums, survey, search): all nodes for all classes of a
-//     skeleton.
+//   - rank (ranking, groups, noderoom, counting, build, follow, summit, choose, guests, left,
+//     hypothesis): all nodes for one class.
+//   - base (base, inclusion, tree, box, sums, survey, apart, search): all nodes for all classes of
+//     a skeleton.
 //   - preempt (preempt, victims, candidates): whose pods are the cheapest to remove.
-//   - decide (decider, target, planned, cache, earn, tidy, among, nonode, ties): which way a pod
-//     goes, and what is kept.
+//   - decide (cache, tidy, earn, planned, rankings, decider, target, among, decide, nonode, ties):
+//     which way a pod goes, and what is kept.
 //
 // # What is exact, what is bounded, what it costs
 //

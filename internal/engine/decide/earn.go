@@ -1,8 +1,6 @@
 package decide
 
-import (
-	"github.com/berth-k8s/berth/internal/engine/decide/effort"
-)
+import "github.com/berth-k8s/berth/internal/engine/decide/effort"
 
 // recordCost records what a survey for a class cost. A class whose surveys have cost as much as a
 // ranking would, and whose pods keep coming, gets one.
@@ -26,15 +24,6 @@ func (ca *cache) recordCost(known *recentPlan, s *survey) {
 	}
 	e.used = ca.meter.Clock
 	ca.effort[known.class.ID] = e
-}
-
-// classEffort is what the surveys of a class have cost.
-type classEffort struct {
-	work          int
-	tallies, last int    // tallies and work of the last of them
-	every         int    // decisions since the one before that
-	soon          int    // decisions that looked at next to nothing, each not long after the one before
-	used          uint64 // when, by the decider's clock
 }
 
 // deservesRanking reports whether a class with that effort is to have a ranking. A choice from one

@@ -86,3 +86,20 @@ func (e *Evaluation) Failure() *Failure {
 	}
 	return f
 }
+
+// Message words the failure as the FailedScheduling event does, followed by the outcome of
+// preemption.
+func (e *Evaluation) Message(after string) string { return e.Failure().Message(after) }
+
+// histogram lists reasons with the number of nodes that have them, sorted as text.
+func histogram(counts map[string]int) string {
+	if len(counts) == 0 {
+		return ""
+	}
+	parts := make([]string, 0, len(counts))
+	for reason, n := range counts {
+		parts = append(parts, fmt.Sprintf("%d %s", n, reason))
+	}
+	slices.Sort(parts)
+	return " " + strings.Join(parts, ", ") + "."
+}

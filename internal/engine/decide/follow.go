@@ -61,17 +61,6 @@ func (r *ranking) keepsTallies(node int32) bool {
 	return slices.Equal(r.counted.marks, r.counted.in.of(node))
 }
 
-// domainChanges counts how often a node has come into another domain of one of the tallies.
-func (r *ranking) domainChanges() (n int) {
-	for _, t := range r.tallies {
-		n += t.topology.changes
-		for i := range t.parts {
-			n += t.parts[i].changes
-		}
-	}
-	return n
-}
-
 // followRooms applies changes as long as they are pods that were added or removed, and returns how
 // many it applied. It is follow for a ranking without tallies that depends on room only: hundreds
 // of these follow every placement.

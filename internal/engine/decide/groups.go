@@ -8,20 +8,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// groupTable finds the groups of a ranking by what their nodes agree in.
-//
-// Each group that has nodes is in byKey or in byLong; the index of one that has lost its last node
-// is in vacant, and its buckets, all empty, are kept for the group that gets the index next.
-type groupTable struct {
-	byKey  map[groupKey]int32
-	byLong map[string]int32 // instead of byKey, if there are more tallies than a groupKey holds
-	vacant []int32          // free indices in groups
-
-	// Most nodes are like the one before, so the group that byKey gave last is looked at first.
-	last    int32 // or none
-	lastKey groupKey
-}
-
 // find returns the index of the group with this key, or the key under which it is to be added.
 func (t *groupTable) find(static int32, values []int64) (index int32, key groupKey, long string, known bool) {
 	key = groupKey{static: static}
@@ -178,9 +164,6 @@ func (r *ranking) takeNode(node int32) {
 	}
 }
 
-// reasonIn returns the reason in a negative bucket.
-func reasonIn(bucket int16) int { return int(^bucket) & (settled - 1) }
-
 // highestBucket returns the highest bucket in use, or -1.
 func (g *group) highestBucket() int {
 	for w := len(g.inUse) - 1; w >= 0; w-- {
@@ -207,22 +190,6 @@ func pickFrom(groups []*group, t *tie) int32 {
 		i -= len(b)
 	}
 	panic("unreachable: i is below the sum of the lengths")
-}
-
-// staticKey is what two nodes must have in common to share a static. Of a node that an early filter
-// rejects, only the reason counts; early and late are -1 where there is none.
-type staticKey struct {
-	early, late            int16
-	taint, affinity, image int64
-	scored, hostname       bool
-}
-
-// staticTable finds the statics of a ranking: what nodes without their pods score, and what rejects
-// them. Most nodes are like the one before, so the latest is looked at first.
-type staticTable struct {
-	byKey  map[staticKey]int32
-	latest staticKey // that staticOf returned, and
-	index  int32     // its index
 }
 
 // staticOf returns the index of the node's static.
@@ -268,4 +235,11 @@ func (r *ranking) judgeStatic(n *cluster.Node) static {
 		}
 	}
 	return s
+}
+
+// moveNode moves a node to another bucket of its group.
+func (r *ranking) moveNode(node int32, bucket int16) {
+	group := r.groupAt(node)
+	r.takeNode(node)
+	r.putNode(node, group, bucket)
 }

@@ -1,41 +1,6 @@
 package decide
 
-import (
-	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/berth-k8s/berth/internal/engine/cluster"
-)
-
-// guestsInRoom reports whether the buckets account for the pods nominated to nodes. They can if
-// only the pods on the node itself matter. Otherwise withholdNodes judges these nodes for each
-// decision.
-func (pl *plan) guestsInRoom() bool { return len(pl.tallies)+len(pl.asked) == 0 }
-
-// lacksNominatedRoom judges a node with the pods nominated to it, except for one, as if they had
-// arrived. It returns ^reason, or 0 if there is room for all.
-func (r *ranking) lacksNominatedRoom(n *cluster.Node, but types.UID) int16 {
-	space, guests := r.space, false
-	for _, g := range n.Nominated {
-		if g.Class.Priority < r.plan.example.Class.Priority || g.UID == but {
-			continue
-		}
-		if !guests {
-			space.copy, guests = n.Copy(space.copy), true
-		}
-		space.copy.Add(g)
-	}
-
-	if !guests {
-		return 0
-	}
-	for _, f := range r.plan.contents {
-		if rejection := f.judge(space.copy); rejection != nil {
-			return ^r.reasonOf(f.name, rejection)
-		}
-	}
-
-	return 0
-}
+import "github.com/berth-k8s/berth/internal/engine/cluster"
 
 // withholdNodes takes the nodes out of the ranking that cannot take the pod together with the pods
 // nominated to them, and returns these nodes. With all, it does the same to nodes that cannot take

@@ -3,6 +3,7 @@ package decide
 import (
 	"slices"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -18,33 +19,14 @@ type inclusionSet struct {
 	present  int     // domains with nodes
 }
 
-// inclusionFor returns the set for the constraint of a tally; keys are of all hard constraints.
-func (b *base) inclusionFor(pl *plan, t *tallyPlan, topology *topology, keys []*topology) *inclusionSet {
-	for _, set := range b.sets {
-		if set.topology == topology && set.constraint.NodeAffinityPolicy == t.constraint.NodeAffinityPolicy &&
-			set.constraint.NodeTaintsPolicy == t.constraint.NodeTaintsPolicy && slices.Equal(set.keys, keys) {
-			return set
-		}
-	}
-	if b.inclusion == nil {
-		b.inclusion = pl.inclusion
-	}
-	set := &inclusionSet{keys: slices.Clone(keys), constraint: *t.constraint, topology: topology}
-	for i := range b.at {
-		set.updateNode(b, int32(i))
-	}
-	b.sets = append(b.sets, set)
-	return set
-}
-
-// updateNode counts a node anew.
-func (s *inclusionSet) updateNode(b *base, node int32) {
+// updateNode counts a node anew; n is nil if it is gone.
+func (s *inclusionSet) updateNode(node int32, n *cluster.Node, by *plugins.SpreadInclusion) {
 	for int(node) >= len(s.of) {
 		s.of = append(s.of, none)
 	}
 	now := none
-	if n := b.ix.c.Nodes[node]; n != nil &&
-		!slices.ContainsFunc(s.keys, func(t *topology) bool { return t.domain[node] == none }) && b.inclusion.Includes(&s.constraint, n) {
+	if n != nil && !slices.ContainsFunc(s.keys, func(t *topology) bool { return t.domain[node] == none }) &&
+		by.Includes(&s.constraint, n) {
 		now = s.topology.domain[node]
 	}
 

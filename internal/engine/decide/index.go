@@ -192,10 +192,3 @@ func (ix *index) mayBeRepelled(class *cluster.PodClass) bool {
 		return len(u.class.RequiredAntiAffinity) > 0 && len(ix.termEffects(u, class, affinities).repelled) > 0
 	})
 }
-
-func asBit(set bool) uint32 {
-	if set {
-		return 1
-	}
-	return 0
-}

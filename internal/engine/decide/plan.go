@@ -178,3 +178,34 @@ func (pl *plan) fixedScoreAt(scale plugins.Scale) *rawScore {
 	}
 	return &pl.image
 }
+
+// askedFilter is a filter whose verdict groups of nodes cannot express: it reads API objects
+// (volumes, device claims), or is out-of-tree. It is asked node by node, about the nodes that pass
+// all other filters.
+type askedFilter struct {
+	filter plugins.Filter
+	step   int // its index in the steps of the plan
+}
+
+// purpose is what a tally is for.
+type purpose uint8
+
+const (
+	spreadHard purpose = iota // pods that a DoNotSchedule constraint counts
+	spreadSoft                // pods that a ScheduleAnyway constraint counts
+	attract                   // pods that the required affinity asks for
+	repel                     // pods that the required anti-affinity excludes
+	repelledBy                // pods whose required anti-affinity excludes the pending pod
+	vote                      // weights of preferences, of the pending pod and of others
+)
+
+// onlyRoom reports whether the pods on a node itself matter only by the room that they leave.
+func (pl *plan) onlyRoom() bool { return pl.room != nil && len(pl.contents) == 1 }
+
+// domainOfLacking returns the domain in which nodes without the label count, or none.
+func (t *tallyPlan) domainOfLacking(topology *topology) int32 {
+	if empty, known := topology.values[""]; known && t.lackingCount {
+		return empty
+	}
+	return none
+}

@@ -8,24 +8,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// recentPlan is a plan that was made for a class, and the base that it is decided from.
-//
-// It stays while versions are equal. base may be replaced without a new plan, when nodes changed
-// or when sums begin or cease to be worth it.
-type recentPlan struct {
-	class    *cluster.PodClass
-	full     *plan       // with a tally for all that matters
-	plan     *plan       // the same, or without what the base sums
-	versions versions    // what the plan was made from
-	terms    int         // version of all terms up to which versions.terms is known to hold
-	nodes    uint64      // version of the nodes when the base was found
-	base     *base       // nil: there is none
-	axisOf   []int       // by tally
-	said     *saidEffort // for what strangers' terms say; nil: it is little, or a base sums it
-	used     uint64      // when, by the decider's clock
-	soon     bool        // it had been used within the few decisions before that
-}
-
 // plannedFromBase returns the plan for a simple class with its base, or nil if it is not decided
 // from one.
 func (ca *cache) plannedFromBase(p *cluster.Pod) *recentPlan {

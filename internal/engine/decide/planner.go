@@ -241,3 +241,61 @@ func (pn *planner) planScorer(pl *plan, s plugins.Weighted) bool {
 	}
 	return true
 }
+
+// planRoom sets the plan's room if neither the class nor the scorers care about resources other
+// than CPU and memory.
+func (pn *planner) planRoom(pl *plan) {
+	requests := &pl.example.Class.Requests
+	if !pl.filtersRoom || requests.EphemeralStorage > 0 {
+		return
+	}
+
+	for _, amount := range requests.Scalars {
+		if amount != 0 {
+			return
+		}
+	}
+
+	r := &room{cpu: requests.MilliCPU, memory: requests.Memory}
+	for _, s := range pn.profile.Scorers {
+		scorer, is := s.Scorer.(plugins.RoomScorer)
+		if !is {
+			continue
+		}
+		switch by := scorer.ScoreByRoom(pn.c, pl.example); {
+		case by.Skips:
+			r.skips = true
+		case by.Only:
+			r.addScore(&by, s.Weight)
+		default:
+			return
+		}
+	}
+
+	r.usual = r.least.weight != 0 && r.even.weight != 0 && len(r.others) == 0
+	pl.room = r
+}
+
+// skeleton is what the plans of simple classes with the same requirements of single nodes have in
+// common: everything except for room and what depends on the classes' selectors. It is made for
+// the first such class.
+//
+// The example may have other amounts and other selectors than the class that is decided. So
+// nothing that depends on these may be taken from the skeleton: planFrom replaces room,
+// constraints and tallies.
+type skeleton struct {
+	plan
+	suits   bool             // a base can serve: only room, static parts and other pods matter
+	selects bool             // a filter of the profile is a plugins.Targeter
+	used    uint64           // when, by the decider's clock
+	ask     []any            // plugins that have an effect on some of the classes; see applies
+	hard    plugins.Spreader // nil: none
+	soft    plugins.Spreader
+	weight  int64 // of soft
+}
+
+func (sk *skeleton) bulk() int { return sk.example.Class.Bulk }
+
+// maxSkeletons bounds how many are kept, as cluster.MostBulk does: the pods that were their
+// examples may be gone.
+const maxSkeletons = 1 << 10

@@ -154,14 +154,6 @@ func (pn *planner) addTally(pl *plan, tally tallyPlan) {
 	}
 }
 
-// domainOfLacking returns the domain in which nodes without the label count, or none.
-func (t *tallyPlan) domainOfLacking(topology *topology) int32 {
-	if empty, known := topology.values[""]; known && t.lackingCount {
-		return empty
-	}
-	return none
-}
-
 // spreadTallies is the number of tallies for spread constraints, which come first.
 func (pl *plan) spreadTallies() int { return len(pl.hard) + len(pl.soft) }
 
@@ -277,20 +269,28 @@ func votesFor(key string, votes []plugins.Vote) (sum int64) {
 	return sum
 }
 
-// purpose is what a tally is for.
-type purpose uint8
-
-const (
-	spreadHard purpose = iota // pods that a DoNotSchedule constraint counts
-	spreadSoft                // pods that a ScheduleAnyway constraint counts
-	attract                   // pods that the required affinity asks for
-	repel                     // pods that the required anti-affinity excludes
-	repelledBy                // pods whose required anti-affinity excludes the pending pod
-	vote                      // weights of preferences, of the pending pod and of others
-)
-
 // effect is what a placed pod of a class counts in a tally, or in a part of one.
 type effect struct {
 	tally, part int
 	weight      int64
+}
+
+// saidTo returns what all terms say about the pending pod of a plan. Keys that no node has are left
+// out.
+func (pl *plan) saidTo(ix *index) (s said) {
+	own := pl.example.Class
+	for _, users := range ix.terms.usersFor(own.Labels) {
+		by := ix.termEffects(users, own, pl.affinities)
+		if !pl.filtersPods {
+			by.repelled = nil
+		}
+		if !pl.countsVotes() {
+			by.votes = nil
+		}
+		if len(by.repelled)+len(by.votes) > 0 {
+			s.by = append(s.by, by)
+		}
+	}
+	slices.SortFunc(s.by, func(a, b saidBy) int { return slices.Compare(a.affinities[:], b.affinities[:]) })
+	return s
 }

@@ -118,18 +118,6 @@ func whyIneligible(c *cluster.Cluster, p *cluster.Pod, nominated *plugins.Reject
 	return ""
 }
 
-// refusal is why a node that preemption could have helped is not a candidate. plugin is set if it
-// rejects the node even with the victims gone.
-type refusal struct {
-	plugin    string
-	rejection *plugins.Rejection
-}
-
-// addName adds the plugin to a sorted list.
-func (r *refusal) addName(names []string) []string {
-	return withName(names, r.plugin)
-}
-
 // cheapestOf picks the cheapest of the candidates that the extenders accept.
 func cheapestOf(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, found []*candidate) Preemption {
 	found, err := askExtendersToSpare(c, profile, p, found)

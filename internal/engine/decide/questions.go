@@ -5,14 +5,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// askedFilter is a filter whose verdict groups of nodes cannot express: it reads API objects
-// (volumes, device claims), or is out-of-tree. It is asked node by node, about the nodes that pass
-// all other filters.
-type askedFilter struct {
-	filter plugins.Filter
-	step   int // its index in the steps of the plan
-}
-
 // appliesTo reports whether a filter or scorer can have any effect on pods of the class.
 func appliesTo(plugin any, c *cluster.Cluster, p *cluster.Pod) bool {
 	s, ok := plugin.(plugins.Selective)

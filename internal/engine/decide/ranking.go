@@ -1,10 +1,7 @@
 package decide
 
 import (
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide/effort"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -78,14 +75,6 @@ type position struct {
 	place int32
 }
 
-// newRanking reads the whole cluster for a plan. From then on the ranking costs a look at every
-// placement, which is why a class has to deserve one; see earn.go.
-func newRanking(ix *index, space *rankScratch, p *plan) *ranking {
-	r := &ranking{sheet: sheet{ix: ix, scratch: &space.sheetScratch, plan: p}, space: space}
-	r.rebuild()
-	return r
-}
-
 // bytes is about how much memory the ranking takes.
 func (r *ranking) bytes() int {
 	const alone = 8 << 10 // for a cluster of any size
@@ -103,56 +92,6 @@ func (r *ranking) bytes() int {
 
 // effectBytes is about how much memory a class takes in countedPods.effects.
 const effectBytes = 64
-
-// rebuild reads the whole cluster anew.
-func (r *ranking) rebuild() {
-	c := r.ix.c
-	r.seen = c.Log.Len()
-	r.rebuilds++
-	r.at, r.bucket = nil, make([]int16, len(c.Nodes))
-	if r.fine = nil; r.plan.exact {
-		r.fine = make([]int64, len(c.Nodes))
-	}
-
-	r.statics, r.inStatics = nil, staticTable{byKey: map[staticKey]int32{}}
-	r.groups, r.inGroups = nil, groupTable{byKey: map[groupKey]int32{}, byLong: map[string]int32{}, last: none}
-	r.reasons = reasonTable{byText: map[string]int16{}, text: r.reasons.text}
-	r.countTallies()
-	for i := range r.bucket {
-		r.bucket[i] = absent
-	}
-
-	r.flat, r.live, r.settledOnes = nil, none, map[int]int32{}
-	if len(r.tallies) == 0 {
-		r.flat = newSummit(r.bucket)
-	} else {
-		r.at = make([]position, len(c.Nodes))
-	}
-
-	r.ix.meter.Work += effort.CostOfBulk(c, r.plan.example.Class)
-	for _, n := range c.Nodes {
-		if n != nil {
-			r.groupNode(n, r.staticOf(n))
-		}
-	}
-}
-
-// unflatten switches to buckets, since there is a second live group.
-func (r *ranking) unflatten() {
-	at := make([]position, len(r.bucket))
-	for i, bucket := range r.bucket {
-		if bucket != absent {
-			at[i].group = r.groupAt(int32(i))
-		}
-	}
-	r.flat, r.at = nil, at
-	for i, bucket := range r.bucket {
-		if bucket >= 0 {
-			r.groups[at[i].group].ok--
-			r.putNode(int32(i), at[i].group, bucket)
-		}
-	}
-}
 
 // growTo makes space for new nodes.
 func (r *ranking) growTo(nodes int) {
@@ -184,146 +123,80 @@ func (r *ranking) groupAt(node int32) int32 {
 	return r.live
 }
 
-// followPod counts a pod that came to a node or left it, first in the tallies, which may move other
-// nodes to other groups, and then on its own node, which must be judged by the new counts.
-func (r *ranking) followPod(change *cluster.Change, sign int64) {
-	if len(r.tallies) > 0 {
-		for _, e := range r.effectsOf(change.Class) {
-			if domain, regroup := r.countPod(change.Node, e, sign, change.Terminating); regroup {
-				r.tallies[e.tally].topology.eachNode(domain, r.regroupNode)
-			}
-		}
-	}
-	r.updateBucket(change.Node)
-}
-
-// updateBucket looks at a node whose pods changed. In most cases it stays in its bucket; otherwise
-// it moves to another bucket of its group.
-func (r *ranking) updateBucket(node int32) {
-	before := r.bucket[node]
-	if before <= ^settled {
-		return
-	}
-	now := r.roomOf(node)
-	switch {
-	case now == before:
-	case r.flat != nil && now >= 0 && before >= 0:
-		r.bucket[node] = now
-		r.flat.numberChanged(node, before)
-	default:
-		r.moveNode(node, now)
-	}
-}
-
-// regroupNode puts a node where it belongs now.
-func (r *ranking) regroupNode(node int32) { r.regroupNodeAs(node, false) }
-
-// regroupNodeAs does so, and judges the node itself anew if it is another than before.
-func (r *ranking) regroupNodeAs(node int32, another bool) {
-	group, static := none, none
-	if before := r.bucket[node]; before != absent {
-		group = r.groupAt(node)
-		static = r.groups[group].key.static
-		r.takeNode(node)
-		r.bucket[node] = absent
-		if r.flat != nil {
-			r.flat.numberChanged(node, before)
-		}
-	}
-
-	if n := r.ix.c.Nodes[node]; n != nil {
-		if another || static == none {
-			static = r.staticOf(n)
-		}
-		r.groupNode(n, static)
-	}
-
-	if group != none {
-		r.releaseGroup(group)
-	}
-}
-
-// groupNode puts an absent node with this static into its group and bucket.
-func (r *ranking) groupNode(n *cluster.Node, static int32) {
-	r.ix.meter.Looked += 1 + len(r.tallies)
-	r.ix.meter.Work += effort.CostOfSorting
-	for len(r.values) < len(r.tallies) {
-		r.values = append(r.values, 0)
-	}
-
-	clear(r.values)
-	bucket := int16(0)
-	if s := r.statics[static]; s.early != nil {
-		bucket = s.bucket
-	} else {
-		bucket = r.roomOf(n.Index)
-		for k, t := range r.tallies {
-			r.values[k] = t.value(t.topology.domain[n.Index])
-		}
-	}
-
-	group := r.groupOf(static, r.values)
-	if r.flat != nil {
-		switch {
-		case bucket <= ^settled:
-			r.settledOnes[reasonIn(bucket)] = group
-		case r.live == none:
-			r.live = group
-		case r.live != group:
-			r.unflatten()
-		}
-	}
-
-	r.putNode(n.Index, group, bucket)
-}
-
-// roomOf judges the pods on a node and the room they leave: the bucket, or ^reason.
-func (r *ranking) roomOf(node int32) int16 { return r.roomBut(node, "") }
-
-// roomBut does so without one of the pods nominated to the node.
-func (r *ranking) roomBut(node int32, but types.UID) int16 {
-	n, balance := r.ix.c.Nodes[node], r.ix.balance[node]
-	if balance < 0 && n != nil && r.plan.guestsInRoom() {
-		if rejected := r.lacksNominatedRoom(n, but); rejected < 0 {
-			return rejected
-		}
-	}
-	if balance &^= hasGuests; r.plan.onlyRoom() {
-		if bucket := r.plan.room.scoreNode(&r.ix.c.Rooms[node], balance); bucket >= 0 {
-			return bucket
-		}
-	}
-	if n == nil { // it has gone; the log will say so
-		return ^0
-	}
-	for _, f := range r.plan.contents {
-		if rejection := f.judge(n); rejection != nil {
-			return ^r.reasonOf(f.name, rejection)
-		}
-	}
-	if r.plan.room != nil {
-		return r.plan.room.scoreNode(&r.ix.c.Rooms[node], balance)
-	}
-	var sum, fine int64
-	for _, s := range r.plan.contentScores {
-		score, finer := s.scoreFinely(n)
-		sum += score * s.weight
-		fine += finer * s.weight
-	}
-	if r.fine != nil {
-		r.fine[node] = fine
-	}
-	return int16(sum)
-}
-
 // reasonOf returns the index of a reason; see reasonTable.
 func (r *ranking) reasonOf(plugin string, rejection *plugins.Rejection) int16 {
 	return r.reasons.indexOf(plugin, rejection, r.ix.limits.Reasons)
 }
 
-// moveNode moves a node to another bucket of its group.
-func (r *ranking) moveNode(node int32, bucket int16) {
-	group := r.groupAt(node)
-	r.takeNode(node)
-	r.putNode(node, group, bucket)
+// rankScratch is scratch space of one decision from a ranking. All rankings of a cache share it.
+type rankScratch struct {
+	sheetScratch
+	best    []*group      // of bestGroups
+	weights []float64     // of weighConstraints
+	asked   []int32       // of askNodes and finestNodes
+	copy    *cluster.Node // of lacksNominatedRoom
+}
+
+// groupTable finds the groups of a ranking by what their nodes agree in.
+//
+// Each group that has nodes is in byKey or in byLong; the index of one that has lost its last node
+// is in vacant, and its buckets, all empty, are kept for the group that gets the index next.
+type groupTable struct {
+	byKey  map[groupKey]int32
+	byLong map[string]int32 // instead of byKey, if there are more tallies than a groupKey holds
+	vacant []int32          // free indices in groups
+
+	// Most nodes are like the one before, so the group that byKey gave last is looked at first.
+	last    int32 // or none
+	lastKey groupKey
+}
+
+// staticKey is what two nodes must have in common to share a static. Of a node that an early filter
+// rejects, only the reason counts; early and late are -1 where there is none.
+type staticKey struct {
+	early, late            int16
+	taint, affinity, image int64
+	scored, hostname       bool
+}
+
+// staticTable finds the statics of a ranking: what nodes without their pods score, and what rejects
+// them. Most nodes are like the one before, so the latest is looked at first.
+type staticTable struct {
+	byKey  map[staticKey]int32
+	latest staticKey // that staticOf returned, and
+	index  int32     // its index
+}
+
+// countedPods is what a ranking knows of the pods that its tallies count.
+//
+// A pod counts by the look of its class, and spread tallies count the pods of those nodes only that
+// their constraint includes. in says which; it holds as long as no node has come into another
+// domain, which inDomains tells.
+type countedPods struct {
+	in        marks                  // of each node, the spread tallies that count its pods
+	inDomains int                    // what domainChanges was when the tallies were counted
+	effects   map[[2]uint64][]effect // by PodClass.Look of placed pods
+	places    []effect               // by tally of the plan: its tally here, and its part of that
+	marks     tallySet               // scratch space of keepsTallies
+}
+
+// reasonIn returns the reason in a negative bucket.
+func reasonIn(bucket int16) int { return int(^bucket) & (settled - 1) }
+
+// effectsOf returns what a pod of the class counts in the tallies.
+func (r *ranking) effectsOf(class *cluster.PodClass) []effect {
+	effects, known := r.counted.effects[class.Look]
+	if !known {
+		const few = 1 << 10
+		if len(r.counted.effects) >= few+2*len(r.ix.placed.looks) { // most are of looks whose pods are gone
+			r.counted.effects = map[[2]uint64][]effect{}
+		}
+		effects = r.plan.effectsOf(class)
+		for i := range effects {
+			place := r.counted.places[effects[i].tally]
+			effects[i].tally, effects[i].part = place.tally, place.part
+		}
+		r.counted.effects[class.Look] = effects
+	}
+	return effects
 }

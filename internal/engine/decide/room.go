@@ -45,40 +45,6 @@ func (s *roomScore) setAmounts(cpu, memory int64) {
 	s.plain.cpu, s.plain.memory = float64(cpu), float64(memory)
 }
 
-// planRoom sets the plan's room if neither the class nor the scorers care about resources other
-// than CPU and memory.
-func (pn *planner) planRoom(pl *plan) {
-	requests := &pl.example.Class.Requests
-	if !pl.filtersRoom || requests.EphemeralStorage > 0 {
-		return
-	}
-
-	for _, amount := range requests.Scalars {
-		if amount != 0 {
-			return
-		}
-	}
-
-	r := &room{cpu: requests.MilliCPU, memory: requests.Memory}
-	for _, s := range pn.profile.Scorers {
-		scorer, is := s.Scorer.(plugins.RoomScorer)
-		if !is {
-			continue
-		}
-		switch by := scorer.ScoreByRoom(pn.c, pl.example); {
-		case by.Skips:
-			r.skips = true
-		case by.Only:
-			r.addScore(&by, s.Weight)
-		default:
-			return
-		}
-	}
-
-	r.usual = r.least.weight != 0 && r.even.weight != 0 && len(r.others) == 0
-	pl.room = r
-}
-
 func (r *room) addScore(by *plugins.RoomScore, weight int64) {
 	s := roomScore{weight: weight, of: by.Of, rule: by.Rule}
 	s.setAmounts(by.CPU, by.Memory)
@@ -109,9 +75,6 @@ func (r *room) forClass(class *cluster.PodClass) *room {
 	}
 	return &other
 }
-
-// onlyRoom reports whether the pods on a node itself matter only by the room that they leave.
-func (pl *plan) onlyRoom() bool { return pl.room != nil && len(pl.contents) == 1 }
 
 // scoreNode returns the bucket of a node with this balance (see Decider), or -1 if it does not have
 // enough room.

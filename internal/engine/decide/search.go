@@ -8,41 +8,54 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// search finds the best nodes in the trees of a survey's base, looking at the most promising groups
-// first.
-type search struct {
-	votesLow, votesHigh int64 // of the feasible nodes, where the base sums votes
-
-	best   int64 // the highest total so far
-	pool   []part
-	ranked []rankedGroup
-}
-
-// part is one node that has the best total so far, or a cell of nodes of which some have it, or may
-// have it.
-type part struct {
-	group       int32 // of the cell; none: it is one node
-	cell, count int32
-	node        int32
-}
-
-// rankedGroup is a group of the base that may contain the best node, with its fixed score and the
-// bounds of what scoreOf adds for its nodes.
-type rankedGroup struct {
-	group     int32
-	fixed     int64
-	low, high int64
-}
-
-// offerPart adds a node with the total, or a cell whose best nodes have it, to the pool, unless the
-// pool has better ones. It drops those that are worse.
-func (s *search) offerPart(total int64, p part) {
-	if total > s.best {
-		s.best, s.pool = total, s.pool[:0]
+// chooseNode finds the best node. Groups are judged and scored as a ranking's are; what is left,
+// the score for room, is bounded cell by cell, so that most of a tree is never looked at. As
+// upstream, nothing is scored if only one node is feasible.
+func (s *survey) chooseNode() choice {
+	s.buildGroups()
+	feasible := s.markFeasible()
+	if feasible == 0 {
+		return choice{node: none}
 	}
-	if total == s.best {
-		s.pool = append(s.pool, p)
+
+	s.weights = append(s.weights[:0], make([]float64, len(s.tallies))...)
+	for k, t := range s.tallies {
+		if t.purpose == spreadSoft {
+			s.weights[k] = t.constraint.Weight(s.domainsScored(k, t))
+		}
 	}
+
+	s.weighSpread(s.weights)
+	bounds := s.findBounds()
+	if s.votesApart {
+		s.boundVotes()
+	}
+
+	s.search.startSearch()
+	s.fixed = append(s.fixed[:0], make([]int64, len(s.b.groups))...)
+	for i, g := range s.groups {
+		if g.ok == 0 || !g.feasible {
+			continue
+		}
+		fixed := s.fixedScore(g, &bounds)
+		if n := len(s.b.groups); i >= n {
+			of := &s.apart[i-n]
+			if s.votesApart {
+				fixed += s.voteScore(g.votes + s.b.votesOf(of.node))
+			}
+			s.offerPart(fixed+int64(of.bucket), part{group: none, count: 1, node: of.node})
+			continue
+		}
+		s.fixed[i] = fixed
+		low, high := s.boundCell(int32(i), s.b.groups[i].tree.root)
+		s.ranked = append(s.ranked, rankedGroup{int32(i), fixed, low, high})
+	}
+
+	node, total := s.findBest()
+	if feasible == 1 {
+		total = 0
+	}
+	return choice{node, total, feasible}
 }
 
 // findBest searches the trees. The nodes that stand apart have been offered before.
@@ -280,6 +293,3 @@ func (s *survey) divideCell(p part) {
 		}
 	}
 }
-
-// startSearch begins a search.
-func (s *search) startSearch() { s.best, s.pool, s.ranked = math.MinInt64, s.pool[:0], s.ranked[:0] }

@@ -3,10 +3,13 @@ package decide
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // sequence is a history of a cluster: what it begins with, and what happens to it. Every step draws
@@ -40,12 +43,33 @@ func newSequence(seed uint64) sequence {
 	return s
 }
 
+// patience is how long a sequence may take, and how long it is shortened. It takes milliseconds, on
+// a busy machine a second.
+const patience = 30 * time.Second
+
+// endless is the beginning of the fault of a sequence that does not end.
+const endless = "a decision does not end:"
+
 // run plays the sequence and returns what was wrong, "" if nothing, and what happened until then.
 func (s sequence) run() (fault string, story []string) {
 	d := &draw{Rand: rand.New(rand.NewPCG(s.seed, 2))}
-	m := newMachine(d)
+	played := make(chan string, 1)
+	go func() { played <- s.play(d) }()
+
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case fault := <-played:
+		return fault, d.told()
+	case <-timeout.C:
+		stacks := make([]byte, 1<<16)
+		return endless + "\n" + string(stacks[:runtime.Stack(stacks, true)]), d.told()
+	}
+}
+
+// play plays the sequence and returns what was wrong, "" if nothing.
+func (s sequence) play(d *draw) (fault string) {
 	defer func() {
-		story = d.story
 		switch r := recover().(type) {
 		case nil:
 		case found:
@@ -54,22 +78,24 @@ func (s sequence) run() (fault string, story []string) {
 			fault = fmt.Sprintf("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
+
+	m := newMachine(d)
 	for _, step := range s.steps {
 		d.Rand = rand.New(rand.NewPCG(step.seed, 3))
 		d.say("%s", happenings[step.what].name)
 		happenings[step.what].happen(m, d)
 	}
 	m.recount(d)
-	return "", nil
+	return ""
 }
 
-// shortened leaves out what is not needed to show a fault.
+// shortened leaves out what is not needed to show a fault, as far as it gets.
 func (s sequence) shortened() sequence {
-	for size := len(s.steps) / 2; size > 0; {
+	for size, began := len(s.steps)/2, time.Now(); size > 0; {
 		shorter := false
-		for from := 0; from+size <= len(s.steps); {
+		for from := 0; from+size <= len(s.steps) && time.Since(began) < patience; {
 			less := sequence{s.seed, slices.Concat(s.steps[:from], s.steps[from+size:])}
-			if fault, _ := less.run(); fault != "" {
+			if fault, _ := less.run(); fault != "" && !strings.HasPrefix(fault, endless) {
 				s, shorter = less, true
 			} else {
 				from += size
@@ -82,16 +108,20 @@ func (s sequence) shortened() sequence {
 	return s
 }
 
-// check plays many sequences.
+// checkSequences plays many sequences.
 func checkSequences(t *testing.T, first uint64, count int) {
 	for seed := first; seed < first+uint64(count); seed++ {
 		s := newSequence(seed)
-		if fault, _ := s.run(); fault == "" {
+		fault, story := s.run()
+		if fault == "" {
 			continue
 		}
-		s = s.shortened()
-		fault, story := s.run()
-		t.Fatalf("sequence %d (go test ./decide -run %s -sequence=%d -sequences=1), shortened to %d steps:\n%s\n%s",
+
+		if !strings.HasPrefix(fault, endless) {
+			s = s.shortened()
+			fault, story = s.run()
+		}
+		t.Fatalf("sequence %d (go test ./internal/engine/decide -run %s -sequence=%d -sequences=1), shortened to %d steps:\n%s\n%s",
 			seed, t.Name(), seed, len(s.steps), strings.Join(story, "\n"), fault)
 	}
 }
@@ -99,7 +129,8 @@ func checkSequences(t *testing.T, first uint64, count int) {
 // draw draws, and tells the story of what was drawn.
 type draw struct {
 	*rand.Rand
-	story []string
+	mu    sync.Mutex
+	story []string // under mu: of a sequence that does not end, it is read all the same
 }
 
 // found is a fault.
@@ -109,7 +140,16 @@ type found string
 func (d *draw) Fatalf(format string, args ...any) { panic(found(fmt.Sprintf(format, args...))) }
 
 func (d *draw) say(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.story = append(d.story, fmt.Sprintf(format, args...))
+}
+
+// told returns what was told until now.
+func (d *draw) told() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.story)
 }
 
 // chance is true that often.

@@ -287,12 +287,6 @@ type group struct {
 	votes    int64
 }
 
-// reason is why a node itself cannot take the pod.
-type reason struct {
-	plugin    string
-	rejection *plugins.Rejection
-}
-
 // bulkBytes is about how much memory a byte of a class's bulk takes: short values in long lists are
 // most expensive.
 const bulkBytes = 8

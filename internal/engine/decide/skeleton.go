@@ -9,30 +9,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// skeleton is what the plans of simple classes with the same requirements of single nodes have in
-// common: everything except for room and what depends on the classes' selectors. It is made for
-// the first such class.
-//
-// The example may have other amounts and other selectors than the class that is decided. So
-// nothing that depends on these may be taken from the skeleton: planFrom replaces room,
-// constraints and tallies.
-type skeleton struct {
-	plan
-	suits   bool             // a base can serve: only room, static parts and other pods matter
-	selects bool             // a filter of the profile is a plugins.Targeter
-	used    uint64           // when, by the decider's clock
-	ask     []any            // plugins that have an effect on some of the classes; see applies
-	hard    plugins.Spreader // nil: none
-	soft    plugins.Spreader
-	weight  int64 // of soft
-}
-
-// maxSkeletons bounds how many are kept, as cluster.MostBulk does: the pods that were their
-// examples may be gone.
-const maxSkeletons = 1 << 10
-
-func (sk *skeleton) bulk() int { return sk.example.Class.Bulk }
-
 // skeletonFor returns the skeleton for a simple class, or nil if classes like it have to be planned
 // one by one.
 func (pn *planner) skeletonFor(p *cluster.Pod) *skeleton {

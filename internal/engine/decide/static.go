@@ -2,7 +2,14 @@ package decide
 
 import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
+
+// reason is why a node itself cannot take the pod.
+type reason struct {
+	plugin    string
+	rejection *plugins.Rejection
+}
 
 // static is the part of a verdict and score that placements do not change. For one class, nodes
 // with the same static differ only in their domains and in the pods on them.

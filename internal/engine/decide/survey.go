@@ -1,11 +1,9 @@
 package decide
 
 import (
-	"cmp"
-	"slices"
+	"math"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // survey decides a pod from a base. The pods that the selectors of its class match are counted for
@@ -154,211 +152,42 @@ func (s *survey) countPods() bool {
 	return true
 }
 
-// setApart finds the nodes that stand apart: those whose domain has counted something, where nodes
-// are grouped by count; those that pods are nominated to; and those that are in no tree.
-func (s *survey) setApart() {
-	for k, t := range s.tallies {
-		if !t.byCount {
-			continue
-		}
-		for _, domain := range s.touched[k] {
-			if t.value(domain) != 0 {
-				t.topology.eachNode(domain, s.putApart)
-			}
-		}
-	}
+// search finds the best nodes in the trees of a survey's base, looking at the most promising groups
+// first.
+type search struct {
+	votesLow, votesHigh int64 // of the feasible nodes, where the base sums votes
 
-	for _, node := range s.b.odd {
-		s.putApart(node)
-	}
-	for node := range s.ix.guests {
-		s.putApart(node)
-	}
-
-	s.sortApart()
-	for i := range s.apart {
-		s.isLone[s.apart[i].node] = int32(i) + 1
-	}
+	best   int64 // the highest total so far
+	pool   []part
+	ranked []rankedGroup
 }
 
-// sortApart sorts them by node. Many are found again in their order.
-func (s *survey) sortApart() {
-	const many = 16
-	if len(s.apart) < len(s.isLone)/many {
-		slices.SortFunc(s.apart, func(a, b loneNode) int { return cmp.Compare(a.node, b.node) })
-		return
-	}
-	s.apart = s.apart[:0]
-	for node, mark := range s.isLone {
-		if mark != 0 {
-			s.apart = append(s.apart, loneNode{node: int32(node)})
-		}
-	}
+// part is one node that has the best total so far, or a cell of nodes of which some have it, or may
+// have it.
+type part struct {
+	group       int32 // of the cell; none: it is one node
+	cell, count int32
+	node        int32
 }
 
-func (s *survey) putApart(node int32) {
-	if s.b.at[node] != none && s.isLone[node] == 0 {
-		s.isLone[node] = 1
-		s.apart = append(s.apart, loneNode{node: node})
-	}
+// rankedGroup is a group of the base that may contain the best node, with its fixed score and the
+// bounds of what scoreOf adds for its nodes.
+type rankedGroup struct {
+	group     int32
+	fixed     int64
+	low, high int64
 }
 
-// newGroup adds an empty group to the sheet.
-func (s *survey) newGroup(static int32) *group {
-	i := len(s.groups)
-	if i == len(s.stock) {
-		s.stock = append(s.stock, &group{})
-	}
-	g := s.stock[i]
-	g.key.static, g.values, g.ok, g.feasible = static, g.values[:0], 0, false
-	s.groups = s.stock[:i+1]
-	return g
-}
+// startSearch begins a search.
+func (s *search) startSearch() { s.best, s.pool, s.ranked = math.MinInt64, s.pool[:0], s.ranked[:0] }
 
-// buildGroups fills the sheet with the groups, and counts their nodes that have room.
-func (s *survey) buildGroups() {
-	s.groups, s.lone = s.stock[:0], s.lone[:0]
-	for _, of := range s.b.groups {
-		g := s.newGroup(of.static)
-		for k, t := range s.tallies {
-			value := int64(of.values[s.axisOf[k]])
-			if t.byCount && t.purpose == vote {
-				value = 0
-			}
-			g.values = append(g.values, value)
-		}
-		if !of.repelled {
-			g.ok = of.tree.countFitting(s.b, of.tree.root, s.plan.room)
-		}
-		s.lone = append(s.lone, 0)
+// offerPart adds a node with the total, or a cell whose best nodes have it, to the pool, unless the
+// pool has better ones. It drops those that are worse.
+func (s *search) offerPart(total int64, p part) {
+	if total > s.best {
+		s.best, s.pool = total, s.pool[:0]
 	}
-
-	for i := range s.apart {
-		of := &s.apart[i]
-		at := s.b.at[of.node]
-		g := s.newGroup(s.b.groups[at].static)
-		for _, t := range s.tallies {
-			g.values = append(g.values, t.value(t.topology.domain[of.node]))
-		}
-		of.bucket = s.b.scoreRoom(of.node, s.plan.room)
-		if of.bucket >= 0 && !s.b.groups[at].repelled {
-			g.ok = 1
-		}
-		if hadRoom := g.ok; hasBothResources(s.b.roomOf(of.node)) {
-			s.lone[at]++
-			s.groups[at].ok -= hadRoom
-		}
-		if g.ok == 1 && s.lacksNominatedRoom(of.node) {
-			g.ok = 0
-		}
+	if total == s.best {
+		s.pool = append(s.pool, p)
 	}
-
-	s.work += len(s.b.groups) + 4*len(s.apart)
-}
-
-// lacksNominatedRoom reports whether a node cannot take the pod together with the pods nominated
-// to it, as if these had arrived.
-func (s *survey) lacksNominatedRoom(node int32) bool {
-	n := s.ix.c.Nodes[node]
-	if len(n.Nominated) == 0 {
-		return false
-	}
-
-	guests := nominatedBefore(n, s.pod)
-	if len(guests) == 0 {
-		return false
-	}
-
-	room := *s.b.roomOf(node)
-	for _, g := range guests {
-		room.RequestedCPU = rules.Sum(room.RequestedCPU, g.Class.Requests.MilliCPU)
-		room.RequestedMemory = rules.Sum(room.RequestedMemory, g.Class.Requests.Memory)
-		room.Pods++
-	}
-
-	if !s.plan.room.fits(&room) {
-		return true
-	}
-	if s.plan.strangersSummed && slices.ContainsFunc(guests, func(g *cluster.Pod) bool {
-		return slices.ContainsFunc(s.plan.others.of(g.Class.Affinities).repelled, n.Has)
-	}) {
-		return true
-	}
-	if len(s.tallies) == 0 {
-		return false
-	}
-
-	with := &s.with
-	with.fitTallies(len(s.tallies))
-	for k, t := range s.tallies {
-		domain := t.topology.domain[node]
-		with.none[k], with.count[k], with.shift[k] = domain == none, 0, 0
-		if domain != none {
-			with.count[k] = t.count[domain]
-		}
-	}
-
-	s.plan.countsPodsOf(n, s.counts)
-	for _, g := range guests {
-		for _, e := range s.plan.effectsOf(g.Class) {
-			if with.none[e.tally] || s.tallies[e.tally].purpose <= spreadSoft && (g.Terminating || !s.counts.has(e.tally)) {
-				continue
-			}
-			with.count[e.tally] += e.weight
-			with.shift[e.tally] += e.weight
-		}
-	}
-
-	_, rejection := s.judgeTallies(with)
-	return rejection != nil
-}
-
-// chooseNode finds the best node. Groups are judged and scored as a ranking's are; what is left,
-// the score for room, is bounded cell by cell, so that most of a tree is never looked at. As
-// upstream, nothing is scored if only one node is feasible.
-func (s *survey) chooseNode() choice {
-	s.buildGroups()
-	feasible := s.markFeasible()
-	if feasible == 0 {
-		return choice{node: none}
-	}
-
-	s.weights = append(s.weights[:0], make([]float64, len(s.tallies))...)
-	for k, t := range s.tallies {
-		if t.purpose == spreadSoft {
-			s.weights[k] = t.constraint.Weight(s.domainsScored(k, t))
-		}
-	}
-
-	s.weighSpread(s.weights)
-	bounds := s.findBounds()
-	if s.votesApart {
-		s.boundVotes()
-	}
-
-	s.search.startSearch()
-	s.fixed = append(s.fixed[:0], make([]int64, len(s.b.groups))...)
-	for i, g := range s.groups {
-		if g.ok == 0 || !g.feasible {
-			continue
-		}
-		fixed := s.fixedScore(g, &bounds)
-		if n := len(s.b.groups); i >= n {
-			of := &s.apart[i-n]
-			if s.votesApart {
-				fixed += s.voteScore(g.votes + s.b.votesOf(of.node))
-			}
-			s.offerPart(fixed+int64(of.bucket), part{group: none, count: 1, node: of.node})
-			continue
-		}
-		s.fixed[i] = fixed
-		low, high := s.boundCell(int32(i), s.b.groups[i].tree.root)
-		s.ranked = append(s.ranked, rankedGroup{int32(i), fixed, low, high})
-	}
-
-	node, total := s.findBest()
-	if feasible == 1 {
-		total = 0
-	}
-	return choice{node, total, feasible}
 }

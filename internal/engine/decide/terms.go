@@ -322,3 +322,10 @@ func (s *said) describeTerms(but [2]uint64) []byte {
 	}
 	return to
 }
+
+func asBit(set bool) uint32 {
+	if set {
+		return 1
+	}
+	return 0
+}

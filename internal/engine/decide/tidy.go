@@ -15,11 +15,6 @@ const (
 	leastBytes   = 128 << 20
 )
 
-// idle is the number of decisions after which something is dropped that none of them used: making
-// it again then costs each of them little. often is how many decisions there are between two
-// searches for such things.
-const idle, often = 1 << 10, 1 << 8
-
 // noteUse notes that the current decision uses the ranking.
 func (ca *cache) noteUse(r *ranking) {
 	r.used = ca.meter.Clock

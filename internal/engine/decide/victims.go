@@ -106,19 +106,6 @@ var noVictims = &plugins.Rejection{Code: "NoVictims", Unresolvable: true, Reason
 // unfinished is the refusal of the node that was being looked at when the effort was used up.
 var unfinished = &plugins.Rejection{}
 
-// fitsNow judges one node as it is now, with newly prepared filters. It returns the plugin that
-// rejects the node, and the rejection.
-func fitsNow(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) (string, *plugins.Rejection) {
-	j := prepareFilters(c, profile, p)
-	switch {
-	case j.err != nil:
-		return "", &plugins.Rejection{Err: j.err}
-	case j.all != nil:
-		return j.rejector, j.all
-	}
-	return j.judgeWithNominated(n)
-}
-
 // byImportance orders pods by priority, highest first, then by start time, earliest first; a pod
 // that no kubelet has started counts as started last. UIDs break ties, so that the order is the
 // same every time.
@@ -270,4 +257,50 @@ func startNegated(start int64) int64 {
 		return math.MinInt64
 	}
 	return -start
+}
+
+// cost is what the victims on a node cost. Its parts are compared in the order of compare; lower is
+// better.
+type cost struct {
+	known      bool
+	candidate  bool
+	why        *refusal
+	violations int32
+	highest    int32
+	victims    int32
+	sum        int64
+	start      int64 // of the longest-running of the most important victims, negated
+
+	tallied *plugins.Rejection // what the tallies said of the node
+	tied    bool               // and would say something else with some of its pods gone, perhaps
+}
+
+// compare orders costs as upstream orders candidates for preemption: fewest violated budgets,
+// lowest highest priority, lowest sum of priorities, fewest victims, and the latest start of the
+// most important victim.
+func (a *cost) compare(b *cost) int {
+	for _, pair := range [...][2]int64{
+		{int64(a.violations), int64(b.violations)}, {int64(a.highest), int64(b.highest)}, {a.sum, b.sum},
+		{int64(a.victims), int64(b.victims)}, {a.start, b.start},
+	} {
+		if pair[0] != pair[1] {
+			if pair[0] < pair[1] {
+				return -1
+			}
+			return 1
+		}
+	}
+	return 0
+}
+
+// refusal is why a node that preemption could have helped is not a candidate. plugin is set if it
+// rejects the node even with the victims gone.
+type refusal struct {
+	plugin    string
+	rejection *plugins.Rejection
+}
+
+// addName adds the plugin to a sorted list.
+func (r *refusal) addName(names []string) []string {
+	return withName(names, r.plugin)
 }

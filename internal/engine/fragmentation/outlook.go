@@ -100,12 +100,15 @@ func (o *Outlook) fillRow(row []int64, cpu, memory int64) {
 			row[o.sizes+1+int(t.Amount/o.whole)] += t.Weight
 		}
 	}
+
+	// A task for which less suffices can use more, too.
 	for i := 1; i <= o.sizes; i++ {
 		row[i] += row[i-1]
 	}
 	for i := o.sizes + 2; i < len(row); i++ {
 		row[i] += row[i-1]
 	}
+
 	for i := range row {
 		row[i] = row[i] * o.far.nearPercent / 100
 	}

@@ -109,6 +109,7 @@ func (g *game) guessValues(nearPercent int64) {
 			want += k.weight
 		}
 	}
+
 	for free := range g.value {
 		var fit int64
 		for _, k := range g.kinds {
@@ -116,11 +117,13 @@ func (g *game) guessValues(nearPercent int64) {
 				fit += k.weight
 			}
 		}
+
 		if want > 0 {
 			g.value[free] = int64(free) * ((want - fit) * one / want)
 			g.near[free] = int64(free) * (fit * one / g.total * nearPercent / 100)
 		}
 	}
+
 	g.prior = slices.Clone(g.value)
 }
 

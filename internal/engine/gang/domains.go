@@ -213,15 +213,6 @@ func (d *Domains) nodesByDomain() map[string][]*cluster.Node {
 	return d.byName
 }
 
-// domainOf returns the node's value of the topology key.
-func (r *Request) domainOf(n *cluster.Node) (domain string, ok bool) {
-	if r.TopologyKey == v1.LabelHostname {
-		return n.Hostname, n.HasHostname
-	}
-	domain, ok = n.Labels.Map[r.TopologyKey]
-	return domain, ok
-}
-
 // listPromising lists the domains in which as many members as are needed may fit once the pods have
 // left that may (nil: none). Those come first where that costs least; the others stay in order.
 func (d *Domains) listPromising(domains []string, mayLeave leaveRule) (list []domainBound) {

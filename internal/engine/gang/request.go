@@ -229,3 +229,12 @@ func isRefusal(err error) bool {
 	refusal := Refusal(nil)
 	return errors.As(err, &refusal)
 }
+
+// domainOf returns the node's value of the topology key.
+func (r *Request) domainOf(n *cluster.Node) (domain string, ok bool) {
+	if r.TopologyKey == v1.LabelHostname {
+		return n.Hostname, n.HasHostname
+	}
+	domain, ok = n.Labels.Map[r.TopologyKey]
+	return domain, ok
+}

@@ -67,6 +67,7 @@ func Catalog() []Entry {
 	return []Entry{
 		{Name: "SchedulingGates", Points: PreEnqueue, New: Plain(SchedulingGates{})},
 		{Name: "PrioritySort", Points: QueueSort},
+
 		{Name: "NodeName", Points: PreFilter | Filters, New: Plain(NodeName{})},
 		{Name: "NodeUnschedulable", Points: PreFilter | Filters, New: Plain(NodeUnschedulable{})},
 		{Name: "TaintToleration", Points: PreFilter | Filters | PreScore | Score, Weight: 3, New: withArgs(NewTaintToleration)},
@@ -74,11 +75,13 @@ func Catalog() []Entry {
 		{Name: "NodePorts", Points: PreFilter | Filters, New: Plain(NodePorts{})},
 		{Name: "NodeResourcesFit", Points: PreFilter | Filters | PreScore | Score | PlacementScore, Weight: 1,
 			New: withArgs(NewNodeResourcesFit)},
+
 		{Name: "VolumeRestrictions", Points: PreFilter | Filters, New: Plain(VolumeRestrictions{})},
 		{Name: "NodeVolumeLimits", Points: PreFilter | Filters, New: withArgs(newNodeVolumeLimits)},
 		{Name: "VolumeBinding", Points: PreFilter | Filters | PreScore | Score | Reserve | PreBind, Weight: 1,
 			New: withArgs(NewVolumeBinding)},
 		{Name: "VolumeZone", Points: PreFilter | Filters, New: Plain(VolumeZone{})},
+
 		{Name: "PodTopologySpread", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: newPodTopologySpread},
 		{Name: "InterPodAffinity", Points: PreFilter | Filters | PreScore | Score, Weight: 2, New: withArgs(NewInterPodAffinity)},
 		{Name: "DynamicResources", Points: PreEnqueue | PreFilter | Filters | PostFilter | PodGroupPostFilter | Score | Reserve | PreBind,
@@ -88,6 +91,8 @@ func Catalog() []Entry {
 		{Name: "ImageLocality", Points: Score, Weight: 1, New: Plain(ImageLocality{})},
 		{Name: "DefaultBinder", Points: Bind, New: Plain(DefaultBinder{})},
 		{Name: "NodeDeclaredFeatures", Points: PreFilter | Filters, New: Plain(NodeDeclaredFeatures{})},
+
+		// In a profile by a feature gate, or by name.
 		{Name: "GangScheduling", Points: PreEnqueue | Permit, Optional: true},
 		{Name: "TopologyPlacementGenerator", Points: PlacementGenerate, Optional: true},
 		{Name: "PodGroupPodsCount", Points: PlacementScore, Weight: 1, Optional: true},

@@ -134,6 +134,7 @@ func deviceOf(slice *resourcev1.ResourceSlice, i int) structured.DeviceID {
 func (x *deviceIndex) partsOf(own []*resourcev1.ResourceSlice, request *resourcev1.ExactDeviceRequest) (parts []part) {
 	counters := x.countersOf(own)
 	at := map[counterSet]int{}
+
 	for _, slice := range own {
 		for i := range slice.Spec.Devices {
 			device, id := &slice.Spec.Devices[i], deviceOf(slice, i)
@@ -142,6 +143,8 @@ func (x *deviceIndex) partsOf(own []*resourcev1.ResourceSlice, request *resource
 				if p, ok := x.shareOf(device, id, request); ok {
 					parts = append(parts, p)
 				}
+
+			// Partitions of one set of counters are one part: they share what is free of it.
 			case len(device.ConsumesCounters) == 1 && x.holders[id] == 0:
 				set := counterSet{poolOf(slice), device.ConsumesCounters[0].CounterSet}
 				free := counters[set]
@@ -152,6 +155,7 @@ func (x *deviceIndex) partsOf(own []*resourcev1.ResourceSlice, request *resource
 					at[set] = len(parts)
 					parts = append(parts, part{devices: map[structured.DeviceID]bool{}, free: free.least(), wanted: 1})
 				}
+
 				p := &parts[at[set]]
 				p.devices[id] = true
 				p.wanted = min(p.wanted, free.shareOf(device.ConsumesCounters[0].Counters))
@@ -226,6 +230,7 @@ func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet
 			sets[counterSet{poolOf(slice), slice.Spec.SharedCounters[i].Name}] = c
 		}
 	}
+
 	for _, slice := range own {
 		for i := range slice.Spec.Devices {
 			if x.holders[deviceOf(slice, i)] == 0 {

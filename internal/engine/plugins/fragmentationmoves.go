@@ -63,6 +63,7 @@ func (f *Fragmentation) returnRoom(n *cluster.Node, p *cluster.Pod, room *fragme
 	task, whole := f.taskOf(p), f.devices.Whole()
 	room.CPU += task.CPU
 	room.Memory += task.Memory
+
 	if p.Devices != nil {
 		for _, s := range *p.Devices {
 			if int(s.Device) < len(room.Devices) {
@@ -71,6 +72,7 @@ func (f *Fragmentation) returnRoom(n *cluster.Node, p *cluster.Pod, room *fragme
 		}
 		return
 	}
+
 	for rest := task.Amount; rest > 0; {
 		part, at := min(rest, whole), -1
 		for i, free := range room.Devices {

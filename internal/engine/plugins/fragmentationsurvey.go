@@ -197,9 +197,11 @@ func (f *Fragmentation) Fitting(n *cluster.Node, kind *Coming) int64 {
 	if t.Amount == 0 || !kind.of.where.match(n) {
 		return 0
 	}
+
 	d := f.desks.Get().(*desk)
 	defer f.desks.Put(d)
 	d.readNode(f, n)
+
 	var count, devices int64
 	for _, free := range d.room.Devices {
 		switch {
@@ -212,6 +214,7 @@ func (f *Fragmentation) Fitting(n *cluster.Node, kind *Coming) int64 {
 	if t.Amount >= whole {
 		count = devices * whole / t.Amount
 	}
+
 	if t.CPU > 0 {
 		count = min(count, max(0, d.room.CPU)/t.CPU)
 	}

@@ -31,7 +31,7 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 				return queue.Amounts{-1, -1}
 			case ofNode && e.NodeBefore != nil && !nodeGrew(allResources(e), e):
 				return queue.Amounts{-1, -1}
-			case ofNode || e.PodBefore == nil || in.Displaces != nil:
+			case ofNode || e.PodBefore == nil || in.Displaces != nil || in.isKept(e.PodBefore):
 				return queue.Amounts{e.Node.Size.MilliCPU, e.Node.Size.Memory}
 			}
 

@@ -250,7 +250,7 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 				case in.fitsOn(item, e.Node):
 					return true
 				}
-				return !in.mayDisplace(item, e.PodBefore) && in.fitsWithoutLower(item, e.Node)
+				return !in.couldRemove(item, e.PodBefore) && in.fitsWithoutLower(item, e.Node)
 			}},
 		{Resource: queue.DeviceClass, Action: queue.Add | queue.Update, Hint: func(item *queue.Item, e *queue.Event) bool {
 			return extendedNameChanged(e) && ofExtendedClass(item, e)

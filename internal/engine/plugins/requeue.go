@@ -43,6 +43,18 @@ func (in Setting) mayDisplace(item *queue.Item, p *cluster.Pod) bool {
 	return p.Class.Priority < item.Class.Priority
 }
 
+// couldRemove reports whether the pod of an item had the room of p within reach while p was there:
+// that p leaves then is no news to it. What a budget covers may have been out of its reach.
+func (in Setting) couldRemove(item *queue.Item, p *cluster.Pod) bool {
+	return in.mayDisplace(item, p) && !in.isKept(p)
+}
+
+// isKept reports whether the profile keeps a budget that covers the pod. Whether that budget allows
+// it to leave is not asked: the answer may have been another one when the item was decided.
+func (in Setting) isKept(p *cluster.Pod) bool {
+	return in.Profile.KeepBudgets && len(in.Cluster.BudgetsOf(p.Class)) > 0
+}
+
 // Interests returns what can help pods of the profile, by the plugin that rejected them. displaces
 // may be nil; see [Setting].
 func (p *Profile) Interests(c *cluster.Cluster, displaces Displaces) queue.Interests {

@@ -80,6 +80,7 @@ func costOfSearching(open []*resourcev1.ResourceClaim, devices int64) (begin, st
 				checks += checksOfNames
 			}
 		}
+
 		for i := range claim.Spec.Devices.Requests {
 			r := &claim.Spec.Devices.Requests[i]
 			requests += 1 + len(r.FirstAvailable)
@@ -90,8 +91,10 @@ func costOfSearching(open []*resourcev1.ResourceClaim, devices int64) (begin, st
 				dearest = max(dearest, checksOfRequest(r.FirstAvailable[j].Capacity, r.FirstAvailable[j].Tolerations))
 			}
 		}
+
 		most = max(most, checks+dearest)
 	}
+
 	return costOfSearch + int64(requests/requestsPerCost), 1 + devices*int64(most)/checksPerCost
 }
 

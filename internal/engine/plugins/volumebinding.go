@@ -232,18 +232,21 @@ func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 			Narrowing: byVolumeKeys(keys.hasKey)},
 		{Resource: queue.Claim, Action: queue.All, Hint: ofClaim, PerPod: true, Narrowing: in.byClaims()},
 		{Resource: queue.Volume, Action: queue.All, Hint: in.ofVolume, PerPod: true, Narrowing: in.byClaims()},
+
 		{Resource: queue.StorageClass, Action: queue.Add | queue.Update, Hint: in.ofStorageClass, PerPod: true},
 		{Resource: queue.CSINode, Action: queue.All, Hint: func(_ *queue.Item, e *queue.Event) bool {
 			was, isOld := e.Old.(*storagev1.CSINode)
 			is, isNew := e.New.(*storagev1.CSINode)
 			return !isOld || !isNew || was.Annotations[v1.MigratedPluginsAnnotationKey] != is.Annotations[v1.MigratedPluginsAnnotationKey]
 		}},
+
 		{Resource: queue.CSIDriver, Action: queue.All, Hint: func(_ *queue.Item, e *queue.Event) bool {
 			was, isOld := e.Old.(*storagev1.CSIDriver)
 			is, isNew := e.New.(*storagev1.CSIDriver)
 			tracks := func(d *storagev1.CSIDriver) bool { return d.Spec.StorageCapacity != nil && *d.Spec.StorageCapacity }
 			return isOld && tracks(was) && !(isNew && tracks(is))
 		}},
+
 		{Resource: queue.CSIStorageCapacity, Action: queue.Add | queue.Update, Hint: in.ofCapacity, PerPod: true,
 			Narrowing: everyoneUnless(noMoreStorage)},
 	}

@@ -77,7 +77,8 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 	default:
 		asked.Requests = aggregateRequests(pod, missing, requests)
 		if status.AllocatedResources, status.Resources.Requests = asked.Requests, asked.Requests; !same {
-			status.AllocatedResources, status.Resources.Requests = aggregateRequests(pod, missing, allocated), aggregateRequests(pod, missing, actuated)
+			status.AllocatedResources = aggregateRequests(pod, missing, allocated)
+			status.Resources.Requests = aggregateRequests(pod, missing, actuated)
 		}
 	}
 	one.Spec.Containers = []v1.Container{{Name: "all", Resources: asked}}

@@ -27,21 +27,25 @@ func (f *Facts) answererOf(program string) (where string) {
 func (j *judge) checkRequests() {
 	ours, theirs := j.answererOf(Controller), j.answererOf("kube-controller-manager")
 	waiting := j.Requests.Waiting
+
 	switch {
 	case ours != "" && theirs != "":
 		j.addFinding(Problem, "eviction requests", "take "+answering+" out of --controllers of one of them",
 			"%s and %s both answer EvictionRequests", ours, theirs)
+
 	case j.ServesRequests && waiting > 0 && ours+theirs == "":
 		j.addFinding(Problem, "eviction requests", "have Berth's controller answer them: --controllers=*,"+answering,
 			"nobody has looked at %d of %s for a minute", waiting, answer.Count(j.Requests.All, "EvictionRequest"))
 	case j.ServesRequests && waiting > 0:
 		j.addFinding(Problem, "eviction requests", "see whether it runs and leads, and what it logs",
 			"%s has not looked at %d of %s for a minute", ours+theirs, waiting, answer.Count(j.Requests.All, "EvictionRequest"))
+
 	case j.ServesRequests && ours+theirs == "":
 		j.addFinding(Note, "eviction requests", "docs/eviction.md has how to answer them",
 			"the API server serves EvictionRequests, and no pod that answers them is to be seen")
 	case j.ServesRequests:
 		j.addFinding(OK, "eviction requests", "", "%s answers them", ours+theirs)
+
 	case ours+theirs != "":
 		j.addFinding(Note, "eviction requests", "start the API server with --feature-gates=EvictionRequestAPI=true "+
 			"--runtime-config=lifecycle.k8s.io/v1alpha1=true (v1.37), or take "+answering+" out of --controllers",

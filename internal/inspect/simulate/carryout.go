@@ -15,12 +15,14 @@ func (s *scheduler) carryOut(action cycle.Action) {
 	if s.standin.CarryOut(action) {
 		return
 	}
+
 	switch a := action.(type) {
 	case cycle.Bind:
 		s.bindPod(a)
 	case cycle.Remove:
 		s.answerTicket(a.Ticket, cycle.Outcome{})
 		s.preempt(a.Victim.UID, s.pending[a.For])
+
 	case cycle.WriteStatus:
 		if p := s.pending[a.Pod.UID]; p != nil && a.Nominate != nil {
 			p.Nominated = *a.Nominate
@@ -34,6 +36,7 @@ func (s *scheduler) carryOut(action cycle.Action) {
 		s.answerTicket(a.Ticket, cycle.Outcome{})
 	case cycle.PreBind:
 		s.answerTicket(a.Ticket, cycle.Outcome{})
+
 	case cycle.Panicked:
 		if s.report.failed == nil {
 			s.report.failed = fmt.Errorf("the decision of pod %s/%s panicked: %s\n%s", a.Pod.Namespace, a.Pod.Name, a.Value, a.Stack)

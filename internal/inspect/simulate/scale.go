@@ -16,7 +16,8 @@ import (
 // asReplica shows a pod as its controller sees it.
 func (p *pod) asReplica() *workload.Replica {
 	return &workload.Replica{
-		Object: p.object, UID: p.UID, Node: p.NodeName, Phase: phaseOf(p), Ready: !seemsUnready(p), Since: readySince(p), Created: p.Created,
+		Object: p.object, UID: p.UID, Node: p.NodeName,
+		Phase: phaseOf(p), Ready: !seemsUnready(p), Since: readySince(p), Created: p.Created,
 	}
 }
 

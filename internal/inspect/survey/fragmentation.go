@@ -78,6 +78,7 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 	s := &Fragmentation{APIVersion: simulate.APIVersion, Kind: KindFragmentation, Source: source, By: by, Learnt: !f.IsGiven(),
 		Groups: []Devices{}, Pods: []PodKind{}, Tasks: []plugins.FragmentationTask{}, Total: Devices{Name: "total"}}
 	s.Resource, s.Unit = f.Resource()
+
 	s.listKinds(w, f)
 	at := map[string]int{}
 	for _, n := range c.SortedNodes() {
@@ -85,6 +86,7 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 		if room.Size == 0 {
 			continue
 		}
+
 		name := poolOf(w, n, by)
 		i, known := at[name]
 		if !known {
@@ -98,6 +100,7 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 			s.Pods[i].Fit += f.Fitting(n, &s.Pods[i].kind)
 		}
 	}
+
 	slices.SortStableFunc(s.Groups, func(a, b Devices) int { return cmp.Compare(a.Name, b.Name) })
 	return s
 }
@@ -171,6 +174,7 @@ func (s *Fragmentation) writeForPeople(page *answer.Page, wide bool) {
 		page.Line("\n%s.", s.Source)
 		return
 	}
+
 	rows := [][]string{{strings.ToUpper(s.By), "NODES", "DEVICES", "FREE", "USABLE", "LEFT OVER", ""}}
 	list := s.Groups
 	if !wide && len(list) > mostGroups {
@@ -178,16 +182,19 @@ func (s *Fragmentation) writeForPeople(page *answer.Page, wide bool) {
 		slices.SortStableFunc(list, func(a, b Devices) int { return cmp.Compare(b.Free-b.Usable, a.Free-a.Usable) })
 		list = list[:mostGroups]
 	}
+
 	for i := range list {
 		rows = append(rows, list[i].tableRow())
 	}
 	if len(s.Groups) > 1 {
 		rows = append(rows, s.Total.tableRow())
 	}
+
 	page.Table("", rows)
 	if more := len(s.Groups) - len(list); more > 0 {
 		page.Line("and %d more of which less is unusable (-o wide lists them all)", more)
 	}
+
 	page.Line("\nUsable is what the next pod can use of %s, on average over the pods that come; left over is what is expected to "+
 		"be in the end, when none fits any more. In the bars: # taken, . usable, x free and not usable.", s.Resource)
 	s.printKinds(page, wide)
@@ -199,12 +206,14 @@ func (s *Fragmentation) printKinds(page *answer.Page, wide bool) {
 		page.Line("Nobody knows yet which pods come: none that wants %s is running or pending.", s.Resource)
 		return
 	}
+
 	how := "given by the scheduler's configuration"
 	if s.Learnt {
 		how = "learnt from the pods that run or are pending"
 	}
 	page.Line("")
 	page.Heading("The pods that want devices (what comes is %s):", how)
+
 	rows := [][]string{{"DEVICES", "CPU", "MEMORY", "PENDING", "OF WHAT COMES", "MORE WOULD FIT"}}
 	list := s.Pods
 	if !wide {
@@ -215,6 +224,7 @@ func (s *Fragmentation) printKinds(page *answer.Page, wide bool) {
 		rows = append(rows, []string{showDevices(k.Devices), showCPU(k.CPU), showMemory(k.Memory), fmt.Sprint(k.Pending),
 			fmt.Sprintf("%.1f %%", k.Share), fmt.Sprint(k.Fit)})
 	}
+
 	page.Table("", rows)
 	if more := len(s.Pods) - len(list); more > 0 {
 		page.Line("and %d more kinds (-o wide lists them all)", more)

@@ -175,6 +175,8 @@ func (d *day) takeEvent(e cycle.Event) {
 	case cycle.Follows:
 		kinds := slices.DeleteFunc(slices.Clone(e.Kinds), func(k cycle.Kind) bool { return slices.Contains(made, k) })
 		d.feedEvent(cycle.Follows{Kinds: kinds})
+
+	// A kind that is known already is listed anew: what it does not show has left.
 	case cycle.Listing:
 		if d.known[e.Kind] != nil {
 			d.relists[e.Kind] = map[types.UID]metav1.Object{}
@@ -188,6 +190,7 @@ func (d *day) takeEvent(e cycle.Event) {
 			return
 		}
 		d.feedEvent(e)
+
 	case cycle.Seen:
 		if of := d.known[e.Kind]; of != nil {
 			of[e.Object.GetUID()] = e.Object
@@ -199,6 +202,7 @@ func (d *day) takeEvent(e cycle.Event) {
 	case cycle.Gone:
 		delete(d.known[e.Kind], e.Object.GetUID())
 		d.loseObject(e)
+
 	case cycle.Led, cycle.WallSet, cycle.Configured, cycle.Happened:
 		d.feedEvent(e)
 	}
@@ -264,6 +268,7 @@ func (d *day) carryOut(action cycle.Action) {
 	if d.standin.CarryOut(action) {
 		return
 	}
+
 	switch a := action.(type) {
 	case cycle.Bind:
 		d.answerTicket(a.Ticket)

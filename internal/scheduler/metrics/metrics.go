@@ -161,12 +161,14 @@ func (r *recorded) ofQueue() {
 			"and failed; 'gated' is the number of unschedulable entities that the scheduler never attempted to schedule because "+
 			"they are gated.",
 		metrics.ALPHA, "queue", "type")
+
 	r.entering = counter("queue_incoming_entities_total",
 		"Number of scheduling entities added to scheduling queues by event, queue type, and entity type. Entity types are either 'pod' "+
 			"(for individual pods that are not members of any podgroup) or 'podgroup'.",
 		metrics.ALPHA, "queue", "event", "type")
 	r.incoming = counter("queue_incoming_pods_total",
 		"Number of pods added to scheduling queues by event and queue type.", metrics.STABLE, "queue", "event")
+
 	r.unschedulable = gauge("unschedulable_pods",
 		"The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all plugins "+
 			"that caused it to not schedule and so this metric have meaning only when broken down by plugin.",

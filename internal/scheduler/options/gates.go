@@ -59,6 +59,7 @@ func Gates() []Gate {
 		{Name: "ComponentStatusz", On: true, Beta: true, Why: "/statusz is always served"},
 		{Name: "CompositePodGroup", Alpha: true, Why: "pod groups have no parents yet"},
 		{Name: "CoordinatedLeaderElection", Beta: true, Why: "the Lease is taken by whoever comes first"},
+
 		{Name: "DRAAdminAccess", On: true, Locked: true},
 		{Name: "DRAConsumableCapacity", On: true, Beta: true, Why: alwaysOn},
 		{Name: "DRADerivedAttributes", Alpha: true, Why: notYet},
@@ -76,6 +77,7 @@ func Gates() []Gate {
 		{Name: "DRAResourceClaimDeviceStatus", On: true, Locked: true},
 		{Name: "DRASchedulerFilterTimeout", On: true, Beta: true, Why: "the search for devices is always bounded"},
 		{Name: groups.DRAWorkloadResourceClaims, Beta: true, Heed: Honoured},
+
 		{Name: "DynamicResourceAllocation", On: true, Locked: true},
 		{Name: groups.GenericWorkload, Beta: true, Heed: Honoured},
 		{Name: "InPlacePodLevelResourcesVerticalScaling", On: true, Beta: true, Heed: Indifferent,
@@ -85,12 +87,14 @@ func Gates() []Gate {
 			Why: "no pods are preempted for a resize that the kubelet has deferred"},
 		{Name: "InterPodAffinityHostnameFastPath", Alpha: true, Heed: Indifferent, Why: "verdicts are the same with and without it"},
 		{Name: "MatchLabelKeysInPodTopologySpread", On: true, Beta: true, Why: alwaysOn},
+
 		{Name: "NodeDeclaredFeatures", On: true, Locked: true},
 		{Name: "NodeInclusionPolicyInPodTopologySpread", On: true, Locked: true},
 		{Name: expectation, On: true, Beta: true, Heed: Honoured},
 		{Name: "OpportunisticBatching", On: true, Beta: true, Heed: Indifferent, Why: "pods that are alike are always ranked together"},
 		{Name: groups.PodGroupPreemptionPolicy, Alpha: true, Heed: Honoured},
 		{Name: "PodLevelResources", On: true, Beta: true, Why: alwaysOn},
+
 		{Name: "SchedulerAsyncAPICalls", Beta: true, Heed: Indifferent, Why: apart},
 		{Name: "SchedulerAsyncPreemption", On: true, Beta: true, Heed: Indifferent, Why: apart},
 		{Name: popFromBackoff, On: true, Beta: true, Heed: Honoured},

@@ -159,18 +159,21 @@ func (p *player) takeStep(s *record.Step) {
 		} else {
 			c.NodeSeen(now, model.NodeOf(o))
 		}
+
 	case *v1.Pod:
 		if s.Gone {
 			c.PodGoneNamed(now, types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
 		} else {
 			c.PodSeen(now, model.PodOf(o))
 		}
+
 	case *schedulingv1beta1.PodGroup:
 		if s.Gone {
 			c.GroupGone(types.NamespacedName{Namespace: o.Namespace, Name: o.Name})
 		} else {
 			c.GroupSeen(model.GroupOf(o))
 		}
+
 	case *resourcev1.ResourceClaim:
 		p.claims = true
 		if name := (types.NamespacedName{Namespace: o.Namespace, Name: o.Name}); s.Gone {
@@ -178,7 +181,11 @@ func (p *player) takeStep(s *record.Step) {
 		} else {
 			c.ClaimSeen(name)
 		}
+
+	// Kinds that are not shown.
 	case metav1.Object:
+
+	// A list begins, or has ended: what it did not show is gone.
 	default:
 		if s.Begins {
 			c.NodesListing(now)

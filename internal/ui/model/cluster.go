@@ -291,13 +291,16 @@ func EventOf(object *v1.Event) Event {
 		Kind: object.InvolvedObject.Kind, Namespace: object.InvolvedObject.Namespace, Name: object.InvolvedObject.Name,
 		Message: object.Message, Count: max(object.Count, 1),
 	}
+
 	for _, text := range []*string{&e.Reason, &e.Kind, &e.Namespace, &e.Name, &e.Message} {
 		*text = cutText(*text)
 	}
+
 	latest := object.EventTime.Time
 	if object.Series != nil {
 		latest, e.Count = object.Series.LastObservedTime.Time, max(object.Series.Count, e.Count)
 	}
+
 	switch {
 	case !latest.IsZero() && (object.LastTimestamp.IsZero() || latest.After(object.LastTimestamp.Time)):
 		e.At = latest.UnixMilli()

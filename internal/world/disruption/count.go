@@ -80,11 +80,14 @@ func (c *Count) scale(workloads *workload.Table) (sum int, fault string) {
 		if fault := NoScale(o.controller); fault != "" {
 			return 0, fault
 		}
+
 		l := workloads.By(o.Owner)
 		if l == nil || l.Replicas == nil {
 			sum += o.pods
 			continue
 		}
+
+		// What several owners stand under is counted once.
 		if top := workloads.DeploymentOf(l); top != nil {
 			l = top
 		}

@@ -59,6 +59,7 @@ func (l *Workload) Owner() rules.Owner { return rules.AsOwner(l.Kind.GroupKind()
 // Resized returns a copy of the workload's object with that number of replicas.
 func (l *Workload) Resized(replicas int) metav1.Object {
 	n := int32(replicas)
+
 	switch o := l.Object.(type) {
 	case *appsv1.Deployment:
 		d := *o
@@ -77,6 +78,7 @@ func (l *Workload) Resized(replicas int) metav1.Object {
 		s.Spec.Replicas = &n
 		return &s
 	}
+
 	return l.Object
 }
 

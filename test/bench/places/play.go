@@ -87,6 +87,7 @@ func (t *Trace) Play(policy string, m *Mix, seed uint64) (*Run, error) {
 
 	arrivals := t.Arrivals(m, seed)
 	r := &Run{Policy: policy, Mix: m.Name, Seed: seed, Decisions: len(arrivals), Placements: make([]Placement, 0, len(arrivals))}
+
 	began := cpuTime()
 	for i := range arrivals {
 		node, gpus, err := p.placeTask(&arrivals[i])

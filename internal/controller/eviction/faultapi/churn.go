@@ -213,11 +213,13 @@ func makeEvent(w *World) {
 // deviceHappening makes one random event happen to devices.
 func deviceHappening(w *World, node, pod, key string) {
 	device := []string{"d1", "d2"}[w.Rand.IntN(2)]
+
 	switch w.Rand.IntN(10) {
 	case 0, 1, 2:
 		w.TaintDevice(node, device, key, true)
 	case 3:
 		w.TaintDevice(node, device, key, false)
+
 	case 4, 5:
 		effect := v1.TaintEffectNoExecute
 		if w.withChance(0.3) {
@@ -226,6 +228,7 @@ func deviceHappening(w *World, node, pod, key string) {
 		w.SetRule(key, []string{node, ""}[w.Rand.IntN(2)], effect)
 	case 6, 7:
 		w.RemoveRule(key)
+
 	case 8:
 		w.CutDevices(w.drawBetween(0, 3*time.Second), w.withChance(0.5))
 	case 9:

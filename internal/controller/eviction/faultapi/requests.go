@@ -35,21 +35,25 @@ func (w *World) carryOut(action eviction.Action) {
 	if w.Trace != nil {
 		w.traceLine("%s", action)
 	}
+
 	switch a := action.(type) {
 	case eviction.Record:
 		if a.Cancels {
 			w.Cancelled++
 		}
+
 	case eviction.ReadNode:
 		w.sendRequest(a.Ticket, func() eviction.Answered { return w.readNode(a) })
 	case eviction.ReadPod:
 		w.sendRequest(a.Ticket, func() eviction.Answered { return w.readPod(a) })
 	case eviction.ReadDevices:
 		w.sendRequest(a.Ticket, func() eviction.Answered { return w.readDevices(a) })
+
 	case eviction.WriteStatus:
 		w.sendRequest(a.Ticket, func() eviction.Answered { return w.writeStatus(a) })
 	case eviction.Mark:
 		w.sendRequest(a.Ticket, func() eviction.Answered { return w.markPod(a) })
+
 	case eviction.Delete:
 		w.checkSent(a.Name, a.UID)
 		if w.Faults.LostAnswers > 0 {

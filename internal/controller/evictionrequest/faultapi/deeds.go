@@ -82,16 +82,19 @@ func (w *World) Respond(pod, responder, message string, completes bool) (done bo
 		if e.Spec.Target.Pod.Name != pod {
 			continue
 		}
+
 		next := e.DeepCopy()
 		for i, r := range next.Status.TargetResponders {
 			if r.Name != responder || r.State != lifecyclev1alpha1.ResponderStateActive {
 				continue
 			}
+
 			said := &next.Status.Responders[i]
 			said.HeartbeatTime, said.Message = &metav1.Time{Time: w.Now.Truncate(time.Second)}, &message
 			if completes {
 				said.CompletionTime = said.HeartbeatTime
 			}
+
 			if w.Validate != nil {
 				if err := w.Validate(next, e); err != nil {
 					return false

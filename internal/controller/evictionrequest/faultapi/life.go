@@ -61,6 +61,7 @@ func (w *World) happen(name string) {
 	p := w.Pod(name)
 	request := fmt.Sprintf("%s-%d", name, w.random.IntN(3))
 	there := w.Request(request) != nil
+
 	switch w.random.IntN(16) {
 	case 0, 1, 2:
 		if p != nil && !there {
@@ -78,12 +79,16 @@ func (w *World) happen(name string) {
 		if there {
 			w.DeleteRequest(request)
 		}
+
+	// The eviction subresource, and other responders.
 	case 6, 7:
 		w.Refuses[name] = "disrupted"
 	case 8:
 		delete(w.Refuses, name)
 	case 9, 10, 11:
 		w.Respond(name, others[w.random.IntN(len(others))].Name, "goes on", w.random.IntN(3) == 0)
+
+	// What goes wrong: the pod, this process, the server, its connection.
 	case 12:
 		w.disturb(name)
 	case 13:
@@ -95,6 +100,7 @@ func (w *World) happen(name string) {
 			w.Cut(time.Duration(w.random.Int64N(int64(time.Minute))))
 		}
 	}
+
 	if !w.Running() && w.random.IntN(2) == 0 {
 		w.Start()
 	}
@@ -125,6 +131,7 @@ func (w *World) judge() (wrong []string) {
 		p := w.Pod(r.Spec.Target.Pod.Name)
 		there := p != nil && p.UID == r.Spec.Target.Pod.UID && p.Status.Phase == v1.PodRunning
 		wanted[r.Spec.Target.Pod.UID] = true
+
 		switch wants := r.Spec.Intent == lifecyclev1alpha1.EvictionRequestIntentEviction; {
 		case failed == nil || ptr.Deref(r.Status.ObservedGeneration, 0) != r.Generation:
 			wrong = append(wrong, fmt.Sprintf("request %s has not been answered: %v", r.Name, r.Status))
@@ -136,6 +143,7 @@ func (w *World) judge() (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("request %s failed: %s %s", r.Name, failed.Reason, failed.Message))
 		}
 	}
+
 	for _, e := range All[*lifecyclev1alpha1.Eviction](w) {
 		if !wanted[e.Spec.Target.Pod.UID] {
 			wrong = append(wrong, fmt.Sprintf("eviction %s is left, and nobody requests it: %v", e.Name, e.Status))

@@ -70,6 +70,7 @@ func ticketOf(a evictionrequest.Action) evictionrequest.Ticket {
 
 func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
 	w.Requests[fmt.Sprintf("%T", a)]++
+
 	switch a := a.(type) {
 	case evictionrequest.ReadPod:
 		if p := w.Pod(a.Name.Name); p != nil && p.UID == a.UID {
@@ -81,6 +82,8 @@ func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
 		return w.evict(a.Name, a.UID)
 	case evictionrequest.Create:
 		return w.create(a.Eviction)
+
+	// A write replaces what it is about and nothing else, as the API server has it.
 	case evictionrequest.Label:
 		return w.update(a.Eviction, func(current metav1.Object) metav1.Object {
 			next := current.(*lifecyclev1alpha1.Eviction).DeepCopy()
@@ -99,6 +102,7 @@ func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
 			next.Status = *a.Request.Status.DeepCopy()
 			return next
 		})
+
 	case evictionrequest.Delete:
 		current := w.objects[keyOf(a.Eviction)]
 		if current == nil || current.GetUID() != a.Eviction.UID {

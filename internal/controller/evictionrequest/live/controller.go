@@ -82,6 +82,7 @@ func (c *Controller) waitServed(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		_, err := c.requests.client.LifecycleV1alpha1().EvictionRequests("").List(ctx, metav1.ListOptions{Limit: 1})
 		c.unserved.Store(apierrors.IsNotFound(err))
+
 		wait := servedAgain
 		switch {
 		case err == nil:
@@ -92,6 +93,7 @@ func (c *Controller) waitServed(ctx context.Context) bool {
 			klog.FromContext(ctx).Info("EvictionRequests are not answered: they cannot be listed", "err", err)
 			said = true
 		}
+
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):

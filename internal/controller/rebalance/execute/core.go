@@ -188,6 +188,7 @@ func (c *Core) wall() time.Time {
 // advance does what follows from the time, or from what was seen.
 func (c *Core) advance() {
 	due := !c.at.IsZero() && !c.now.Before(c.at)
+
 	switch c.phase {
 	case learning:
 		if c.listed && c.recalled {
@@ -208,6 +209,8 @@ func (c *Core) advance() {
 		} else if due {
 			c.ask()
 		}
+
+	// A move is under way, from eviction to arrival.
 	case evicting:
 		c.watchVictim(due)
 	case surging, restoring:

@@ -229,8 +229,10 @@ func (ss *surges) requested(s *surge) {
 	case raising:
 		s.enter(growing, ss.now)
 		ss.host.surgeTold(s, Raised, "", fmt.Sprintf("%s has %d replicas for the time being", s.scaled, s.note.replicas+1))
+
 	case marking, sparing, leaving:
 		s.enter(lowering, ss.now)
+
 	case clearing:
 		s.marked = false
 		if s.back {
@@ -238,6 +240,9 @@ func (ss *surges) requested(s *surge) {
 			return
 		}
 		s.enter(lowering, ss.now)
+
+	// The workload has its own number of replicas again. What remains of a surge that was given up
+	// is the mark on the victim.
 	case lowering:
 		s.back = true
 		switch {

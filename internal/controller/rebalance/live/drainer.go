@@ -154,6 +154,7 @@ func (d *Drainer) Run(ctx context.Context) error {
 func (d *Drainer) tellLeft() {
 	if err := d.requests.left.Load(); err != nil {
 		d.tell(execute.DrainTold{Result: execute.Direct, Message: fmt.Sprintf("pods that stay may still be evicted, because "+
-			"EvictionRequests could not be withdrawn: %v: kubectl delete evictionrequests -A -l berth.dev/requester=%s", *err, drainRequester)})
+			"EvictionRequests could not be withdrawn: %v: kubectl delete evictionrequests -A -l berth.dev/requester=%s",
+			*err, drainRequester)})
 	}
 }

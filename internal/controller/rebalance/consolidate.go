@@ -1,0 +1,204 @@
+package rebalance
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// canMove reports whether a pod can run elsewhere. One that is being deleted leaves its node
+// anyway.
+func canMove(p *pod) bool { return !p.Terminating && !staysOnNode(p) }
+
+// movablePods returns the pods of a node that can run elsewhere, the largest first.
+func movablePods(n *cluster.Node, w *world) (list []*pod) {
+	for _, p := range n.Pods {
+		if known := w.placed[p.UID]; known != nil && canMove(known) {
+			list = append(list, known)
+		}
+	}
+	slices.SortFunc(list, bySize)
+	return list
+}
+
+// bySize puts the largest first.
+func bySize(a, b *pod) int {
+	return cmp.Or(
+		cmp.Compare(sumScalars(b), sumScalars(a)),
+		cmp.Compare(b.Class.Requests.MilliCPU, a.Class.Requests.MilliCPU),
+		cmp.Compare(b.Class.Requests.Memory, a.Class.Requests.Memory),
+		byName(a, b),
+	)
+}
+
+func sumScalars(p *pod) (sum int64) {
+	for _, amount := range p.Class.Requests.Scalars {
+		sum += amount
+	}
+	return sum
+}
+
+// emptyNode moves all pods off a node, or none.
+func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool {
+	w := s.w
+	list := movablePods(n, w)
+	for _, p := range list {
+		if code, why := s.refusalOf(st, p); code != "" {
+			s.stayNode(st, n, code, fmt.Sprintf("%s/%s: %s", p.Namespace(), p.Name, why))
+			return false
+		}
+	}
+	if w.whyLeaving(n) != "" {
+		s.stayNode(st, n, NodeLeaving, n.Name+" "+w.whyLeaving(n))
+		return false
+	}
+	mark, before := s.undoMark(), w.gaugeValues()
+	for _, p := range list {
+		is := st.moveWish()
+		is.within = true
+		why := proof{}
+		if why.code, why.message = s.refusalOf(st, p); why.code == "" { // the moves before count towards limits
+			why = s.makeMove(st, p, is, "empty "+n.Name, closing)
+		}
+		if why.code != "" {
+			s.undoTo(mark)
+			s.stayNode(st, n, why.code, fmt.Sprintf("%s/%s: %s", p.Namespace(), p.Name, why.message))
+			return false
+		}
+	}
+	after := w.gaugeValues()
+	if closing == "" && slices.Compare(after[:st.at+1], before[:st.at+1]) >= 0 {
+		s.undoTo(mark)
+		return false
+	}
+	delete(s.nodeStays, n.Name)
+	return true
+}
+
+// consolidateNodes empties nodes, the cheapest first. Empty ones keep a taint.
+func (st *strategy) consolidateNodes() {
+	w := st.w
+	empties := func() (count int64) {
+		for _, n := range w.c.Nodes {
+			if n != nil && isClosed(n) && len(movablePods(n, w)) == 0 {
+				count++
+			}
+		}
+		return count
+	}
+
+	st.gauge = &ratio{"nodes still to empty", func() int64 { return max(0, int64(st.Consolidate.Nodes)-empties()) }}
+	st.attempts = func(s *search) bool {
+		if s.tried[st] {
+			return false
+		}
+		s.tried[st] = true
+		before := empties()
+		st.emptyCheapest(s, st.Consolidate.Nodes-int(before))
+		return empties() > before
+	}
+}
+
+// emptyCheapest closes as many nodes as are wanted before the first move, so that no pod lands on a
+// node that is emptied next.
+func (st *strategy) emptyCheapest(s *search, wanted int) {
+	if wanted <= 0 {
+		return
+	}
+	w := st.w
+	var list []*cluster.Node
+	cost := map[*cluster.Node]int64{}
+
+	for _, n := range w.c.Nodes {
+		if n == nil || isClosed(n) && len(movablePods(n, w)) == 0 || !st.sees(n) || w.whyLeaving(n) != "" || controlPlane(n) {
+			continue
+		}
+		list = append(list, n)
+		for _, p := range movablePods(n, w) {
+			code, _ := s.refusalOf(st, p)
+			cost[n] += 1 + costly*boolToInt(code != "")
+		}
+	}
+
+	slices.SortStableFunc(list, func(a, b *cluster.Node) int {
+		return cmp.Or(cmp.Compare(cost[a], cost[b]), cmp.Compare(a.Name, b.Name))
+	})
+	out := map[*cluster.Node]bool{}
+	for range mostRestarts {
+		mark := s.undoMark()
+		failed := st.emptyAll(s, list, out, cost, wanted)
+		if failed == nil {
+			return
+		}
+		s.undoTo(mark)
+		out[failed] = true
+	}
+}
+
+// mostRestarts bounds how often nodes are chosen again because one of them could not be emptied.
+const mostRestarts = 64
+
+// emptyAll closes and empties the first nodes of the list, except for those in out. It returns the
+// first that cannot be emptied, or nil.
+func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool,
+	cost map[*cluster.Node]int64, wanted int) *cluster.Node {
+	var chosen []string
+	all := st.w.clusterShares()
+	for _, n := range list {
+		switch {
+		case len(chosen) == wanted || out[n]:
+			continue
+		case cost[n] >= costly:
+			s.emptyNode(st, n, Emptying) // says why not
+			continue
+		case !all.isWorth(n, len(movablePods(n, st.w))):
+			s.stayNode(st, n, NoBetterNode,
+				"it would free less than half the share of the cluster than the pods that would have to move are of all")
+			continue
+		}
+		chosen = append(chosen, n.Name)
+		if !isClosed(n) {
+			s.closeNode(n)
+		}
+	}
+	for _, name := range chosen {
+		if n := st.w.c.Node(name); !s.emptyNode(st, n, Emptying) {
+			return n
+		}
+	}
+	return nil
+}
+
+// costly is what a pod that must not be moved adds to the cost of a node.
+const costly = 1_000_000
+
+// shares is what a cluster has in all.
+type shares struct {
+	cpu, memory float64
+	pods        int // those that can run elsewhere
+}
+
+func (w *world) clusterShares() (all shares) {
+	for _, n := range w.c.Nodes {
+		if n == nil {
+			continue
+		}
+		all.cpu += float64(n.Size.MilliCPU)
+		all.memory += float64(n.Size.Memory)
+	}
+	for _, p := range w.placed {
+		if canMove(p) {
+			all.pods++
+		}
+	}
+	return all
+}
+
+// isWorth reports whether emptying a node frees at least half as large a share of the cluster as
+// the pods that have to move are of all.
+func (all *shares) isWorth(n *cluster.Node, pods int) bool {
+	freed := max(float64(n.Size.MilliCPU)/max(all.cpu, 1), float64(n.Size.Memory)/max(all.memory, 1))
+	return 2*freed >= float64(pods)/float64(max(all.pods, 1))
+}

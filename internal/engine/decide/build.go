@@ -1,0 +1,157 @@
+package decide
+
+import (
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
+)
+
+// newRanking reads the whole cluster for a plan. From then on the ranking costs a look at every
+// placement, which is why a class has to deserve one; see earn.go.
+func newRanking(ix *index, space *rankScratch, p *plan) *ranking {
+	r := &ranking{sheet: sheet{ix: ix, scratch: &space.sheetScratch, plan: p}, space: space}
+	r.rebuild()
+	return r
+}
+
+// rebuild reads the whole cluster anew.
+func (r *ranking) rebuild() {
+	c := r.ix.c
+	r.seen = c.Log.Len()
+	r.rebuilds++
+	r.at, r.bucket = nil, make([]int16, len(c.Nodes))
+	if r.fine = nil; r.plan.exact {
+		r.fine = make([]int64, len(c.Nodes))
+	}
+
+	r.statics, r.inStatics = nil, staticTable{byKey: map[staticKey]int32{}}
+	r.groups, r.inGroups = nil, groupTable{byKey: map[groupKey]int32{}, byLong: map[string]int32{}, last: none}
+	r.reasons = reasonTable{byText: map[string]int16{}, text: r.reasons.text}
+	r.countTallies()
+	for i := range r.bucket {
+		r.bucket[i] = absent
+	}
+
+	r.flat, r.live, r.settledOnes = nil, none, map[int]int32{}
+	if len(r.tallies) == 0 {
+		r.flat = newSummit(r.bucket)
+	} else {
+		r.at = make([]position, len(c.Nodes))
+	}
+
+	r.ix.meter.Work += effort.CostOfBulk(c, r.plan.example.Class)
+	for _, n := range c.Nodes {
+		if n != nil {
+			r.groupNode(n, r.staticOf(n))
+		}
+	}
+}
+
+// unflatten switches to buckets, since there is a second live group.
+func (r *ranking) unflatten() {
+	at := make([]position, len(r.bucket))
+	for i, bucket := range r.bucket {
+		if bucket != absent {
+			at[i].group = r.groupAt(int32(i))
+		}
+	}
+	r.flat, r.at = nil, at
+	for i, bucket := range r.bucket {
+		if bucket >= 0 {
+			r.groups[at[i].group].ok--
+			r.putNode(int32(i), at[i].group, bucket)
+		}
+	}
+}
+
+// followPod counts a pod that came to a node or left it, first in the tallies, which may move other
+// nodes to other groups, and then on its own node, which must be judged by the new counts.
+func (r *ranking) followPod(change *cluster.Change, sign int64) {
+	if len(r.tallies) > 0 {
+		for _, e := range r.effectsOf(change.Class) {
+			if domain, regroup := r.countPod(change.Node, e, sign, change.Terminating); regroup {
+				r.tallies[e.tally].topology.eachNode(domain, r.regroupNode)
+			}
+		}
+	}
+	r.updateBucket(change.Node)
+}
+
+// updateBucket looks at a node whose pods changed. In most cases it stays in its bucket; otherwise
+// it moves to another bucket of its group.
+func (r *ranking) updateBucket(node int32) {
+	before := r.bucket[node]
+	if before <= ^settled {
+		return
+	}
+	now := r.roomOf(node)
+	switch {
+	case now == before:
+	case r.flat != nil && now >= 0 && before >= 0:
+		r.bucket[node] = now
+		r.flat.numberChanged(node, before)
+	default:
+		r.moveNode(node, now)
+	}
+}
+
+// regroupNode puts a node where it belongs now.
+func (r *ranking) regroupNode(node int32) { r.regroupNodeAs(node, false) }
+
+// regroupNodeAs does so, and judges the node itself anew if it is another than before.
+func (r *ranking) regroupNodeAs(node int32, another bool) {
+	group, static := none, none
+	if before := r.bucket[node]; before != absent {
+		group = r.groupAt(node)
+		static = r.groups[group].key.static
+		r.takeNode(node)
+		r.bucket[node] = absent
+		if r.flat != nil {
+			r.flat.numberChanged(node, before)
+		}
+	}
+
+	if n := r.ix.c.Nodes[node]; n != nil {
+		if another || static == none {
+			static = r.staticOf(n)
+		}
+		r.groupNode(n, static)
+	}
+
+	if group != none {
+		r.releaseGroup(group)
+	}
+}
+
+// groupNode puts an absent node with this static into its group and bucket.
+func (r *ranking) groupNode(n *cluster.Node, static int32) {
+	r.ix.meter.Looked += 1 + len(r.tallies)
+	r.ix.meter.Work += effort.CostOfSorting
+	for len(r.values) < len(r.tallies) {
+		r.values = append(r.values, 0)
+	}
+
+	clear(r.values)
+	bucket := int16(0)
+	if s := r.statics[static]; s.early != nil {
+		bucket = s.bucket
+	} else {
+		bucket = r.roomOf(n.Index)
+		for k, t := range r.tallies {
+			r.values[k] = t.value(t.topology.domain[n.Index])
+		}
+	}
+
+	group := r.groupOf(static, r.values)
+	if r.flat != nil {
+		switch {
+		case bucket <= ^settled:
+			r.settledOnes[reasonIn(bucket)] = group
+		case r.live == none:
+			r.live = group
+		case r.live != group:
+			r.unflatten()
+		}
+	}
+
+	r.putNode(n.Index, group, bucket)
+}

@@ -1,0 +1,103 @@
+package decide
+
+import (
+	"cmp"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// Evaluation is the verdict of all plugins on a pod, for every node.
+type Evaluation struct {
+	// Err is why the pod could not be judged. If it is set, nothing else is.
+	Err error
+	// Rejector is the plugin that rejected the pod before any node was looked at, with its
+	// Rejection, which all of Nodes then have as well.
+	Rejector  string
+	Rejection *plugins.Rejection
+	// Nodes has the verdict on every node, by the node's index in the cluster.
+	Nodes []NodeVerdict
+	// Feasible counts the nodes that can take the pod.
+	Feasible int
+}
+
+// NodeVerdict is the verdict of all plugins on a pod and a node.
+type NodeVerdict struct {
+	Node *cluster.Node
+	// Plugin is the first to reject the node, with its Rejection; nil if the node can take the pod.
+	Plugin    string
+	Rejection *plugins.Rejection
+	// Scores are the plugins' scores times their weights, in the order of the profile, and Total
+	// their sum. Nothing is scored when only one node is feasible.
+	Scores []Score
+	Total  int64
+	// Fine is the sum of the fine scores, which decides among nodes with the same total; see
+	// plugins.Scoring.
+	Fine int64
+}
+
+// Score is a plugin's normalised score times its weight.
+type Score struct {
+	Plugin string
+	Score  int64
+}
+
+// Best returns the feasible verdicts with the highest total.
+func (e *Evaluation) Best() []*NodeVerdict {
+	var best []*NodeVerdict
+	for i := range e.Nodes {
+		v := &e.Nodes[i]
+		if v.Rejection != nil {
+			continue
+		}
+		if len(best) > 0 && v.Compare(best[0]) > 0 {
+			best = best[:0]
+		}
+		if len(best) == 0 || v.Compare(best[0]) == 0 {
+			best = append(best, v)
+		}
+	}
+	return best
+}
+
+// Compare orders verdicts on nodes that can take the pod: better ones are greater.
+func (v *NodeVerdict) Compare(o *NodeVerdict) int {
+	return cmp.Or(cmp.Compare(v.Total, o.Total), cmp.Compare(v.Fine, o.Fine))
+}
+
+// Verdict returns the verdict on one node, or nil.
+func (e *Evaluation) Verdict(node *cluster.Node) *NodeVerdict {
+	for i := range e.Nodes {
+		if e.Nodes[i].Node == node {
+			return &e.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// Decision is the node for a pod, if there is one.
+type Decision struct {
+	// Node is nil if no node can take the pod; Diagnose says why.
+	Node *cluster.Node
+	// Total is the node's score; 0 if it was the only feasible node or the nominated one.
+	Total int64
+	// Feasible counts the nodes that can take the pod, among those that were looked at.
+	Feasible int
+	// Err is why the pod could not be judged.
+	Err error
+}
+
+// decisionBy chooses one of the best nodes.
+func (e *Evaluation) decisionBy(t *tie) Decision {
+	if e.Err != nil || e.Feasible == 0 {
+		return Decision{Err: e.Err}
+	}
+	best := e.Best()
+	v := best[t.draw(len(best))]
+	for _, other := range best {
+		if other.Node.Index == t.preferred {
+			v = other
+		}
+	}
+	return Decision{Node: v.Node, Total: v.Total, Feasible: e.Feasible}
+}

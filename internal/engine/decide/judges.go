@@ -1,0 +1,194 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide/effort"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// judges are the judges of all filters of a profile for one pod.
+//
+// They hold for the cluster as it was when they were prepared: whoever places or removes pods
+// prepares new ones.
+type judges struct {
+	c       *cluster.Cluster
+	profile *plugins.Profile
+	p       *cluster.Pod
+
+	err      error
+	all      *plugins.Rejection // rejects every node
+	rejector string             // the plugin that does
+
+	left *effort.Budget // for judging nodes that pods are nominated to
+
+	only map[string]bool // the nodes that are considered; nil: all
+	// anywhere: all nodes are considered, not just those in only.
+	anywhere bool
+	outside  *plugins.Rejection // the rejection of nodes that are not in only
+	names    []string
+	judges   []func(n *cluster.Node) *plugins.Rejection
+	again    []func() bool // see plugins.Judge
+}
+
+// prepareFilters asks all filters for their judges, in the order of PreFilter. As upstream, it
+// stops at the first plugin that rejects the pod for good, but continues after one whose rejection
+// removing pods might change, and then reports the last of these.
+func prepareFilters(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod) *judges {
+	j := &judges{c: c, profile: profile, p: p}
+	var narrowing []string
+	asked := make([]judge, len(profile.Filters))
+	for _, i := range profile.PreFilterOrder() {
+		f := profile.Filters[i]
+		judge := f.Filter(c, p)
+		if judge.Err != nil {
+			j.err = fmt.Errorf("running PreFilter plugin %q: %w", f.Name(), judge.Err)
+			return j
+		}
+		if judge.All != nil {
+			j.all, j.rejector = judge.All, f.Name()
+			if judge.All.Unresolvable {
+				return j
+			}
+		}
+		if judge.Only != nil {
+			narrowing = append(narrowing, f.Name())
+			j.only = intersect(j.only, judge.Only)
+			if len(j.only) == 0 {
+				j.all, j.rejector = rejectEverywhere(narrowing), ""
+				return j
+			}
+		}
+		asked[i] = judge.Node
+		if judge.Again != nil {
+			j.again = append(j.again, judge.Again)
+		}
+	}
+
+	for i, judge := range asked {
+		if judge != nil {
+			j.names, j.judges = append(j.names, profile.Filters[i].Name()), append(j.judges, judge)
+		}
+	}
+
+	if j.only != nil {
+		slices.Sort(narrowing)
+		j.outside = &plugins.Rejection{
+			Code: "NotSelected", Unresolvable: true, Reasons: []string{fmt.Sprintf("node(s) didn't satisfy plugin(s) %v", narrowing)},
+		}
+	}
+	return j
+}
+
+// intersect returns the nodes that both allow; nil allows all.
+func intersect(a, b map[string]bool) map[string]bool {
+	if a == nil {
+		return b
+	}
+	both := map[string]bool{}
+	for name := range a {
+		if b[name] {
+			both[name] = true
+		}
+	}
+	return both
+}
+
+// rejectEverywhere is the rejection of a pod that plugins narrow to nodes of which none is left, in
+// upstream's words.
+func rejectEverywhere(narrowing []string) *plugins.Rejection {
+	slices.Sort(narrowing)
+	reason := fmt.Sprintf("node(s) didn't satisfy plugin(s) %v simultaneously", narrowing)
+	if len(narrowing) == 1 {
+		reason = "node(s) didn't satisfy plugin " + narrowing[0]
+	}
+	return &plugins.Rejection{Code: "NotSelected", Unresolvable: true, Reasons: []string{reason}}
+}
+
+// judgeNode judges one node as it is. It returns the first plugin that rejects the node, and the
+// rejection.
+func (j *judges) judgeNode(n *cluster.Node) (string, *plugins.Rejection) {
+	if !j.anywhere && j.only != nil && !j.only[n.Name] {
+		return "", j.outside
+	}
+	for i, judge := range j.judges {
+		if r := judge(n); r != nil {
+			return j.names[i], r
+		}
+	}
+	return "", nil
+}
+
+// judgeWithNominated judges a node twice if pods of the same or a higher priority are nominated to
+// it: with these pods placed there, and without them, since they may go elsewhere.
+func (j *judges) judgeWithNominated(n *cluster.Node) (string, *plugins.Rejection) {
+	if !j.anywhere && j.only != nil && !j.only[n.Name] {
+		return "", j.outside
+	}
+	if guests := nominatedBefore(n, j.p); len(guests) > 0 {
+		var plugin string
+		var rejection *plugins.Rejection
+		if !j.left.Spend(effort.CostOfPreparing(j.c, j.p)) {
+			return "", &plugins.Rejection{Err: errGuestsTooLong}
+		}
+		j.c.Suppose(func() {
+			for i, g := range guests {
+				guests[i] = j.c.Visit(g, n)
+			}
+			with := prepareFilters(j.c, j.profile, j.p)
+			if with.err != nil {
+				rejection = &plugins.Rejection{Err: with.err}
+				return
+			}
+			with.anywhere = j.anywhere
+			plugin, rejection = with.judgeNode(n)
+		}, func() {
+			for _, g := range guests {
+				j.c.Leave(g)
+			}
+		})
+		if rejection != nil {
+			return plugin, rejection
+		}
+	}
+
+	return j.judgeNode(n)
+}
+
+// nominatedBefore returns the pods nominated to the node whose room p must not take.
+func nominatedBefore(n *cluster.Node, p *cluster.Pod) []*cluster.Pod {
+	var guests []*cluster.Pod
+	for _, g := range n.Nominated {
+		if g.Class.Priority >= p.Class.Priority && g.UID != p.UID {
+			guests = append(guests, g)
+		}
+	}
+	return guests
+}
+
+// FilterError is the error of a filter that failed on a node.
+type FilterError struct {
+	Plugin string
+	Err    error
+}
+
+func (e *FilterError) Error() string {
+	return fmt.Sprintf("running %q filter plugin: %v", e.Plugin, e.Err)
+}
+
+func (e *FilterError) Unwrap() error { return e.Err }
+
+// fitsNow judges one node as it is now, with newly prepared filters. It returns the plugin that
+// rejects the node, and the rejection.
+func fitsNow(c *cluster.Cluster, profile *plugins.Profile, p *cluster.Pod, n *cluster.Node) (string, *plugins.Rejection) {
+	j := prepareFilters(c, profile, p)
+	switch {
+	case j.err != nil:
+		return "", &plugins.Rejection{Err: j.err}
+	case j.all != nil:
+		return j.rejector, j.all
+	}
+	return j.judgeWithNominated(n)
+}

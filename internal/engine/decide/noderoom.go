@@ -1,0 +1,77 @@
+package decide
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// roomOf judges the pods on a node and the room they leave: the bucket, or ^reason.
+func (r *ranking) roomOf(node int32) int16 { return r.roomBut(node, "") }
+
+// roomBut does so without one of the pods nominated to the node.
+func (r *ranking) roomBut(node int32, but types.UID) int16 {
+	n, balance := r.ix.c.Nodes[node], r.ix.balance[node]
+	if balance < 0 && n != nil && r.plan.guestsInRoom() {
+		if rejected := r.lacksNominatedRoom(n, but); rejected < 0 {
+			return rejected
+		}
+	}
+	if balance &^= hasGuests; r.plan.onlyRoom() {
+		if bucket := r.plan.room.scoreNode(&r.ix.c.Rooms[node], balance); bucket >= 0 {
+			return bucket
+		}
+	}
+	if n == nil { // it has gone; the log will say so
+		return ^0
+	}
+	for _, f := range r.plan.contents {
+		if rejection := f.judge(n); rejection != nil {
+			return ^r.reasonOf(f.name, rejection)
+		}
+	}
+	if r.plan.room != nil {
+		return r.plan.room.scoreNode(&r.ix.c.Rooms[node], balance)
+	}
+	var sum, fine int64
+	for _, s := range r.plan.contentScores {
+		score, finer := s.scoreFinely(n)
+		sum += score * s.weight
+		fine += finer * s.weight
+	}
+	if r.fine != nil {
+		r.fine[node] = fine
+	}
+	return int16(sum)
+}
+
+// lacksNominatedRoom judges a node with the pods nominated to it, except for one, as if they had
+// arrived. It returns ^reason, or 0 if there is room for all.
+func (r *ranking) lacksNominatedRoom(n *cluster.Node, but types.UID) int16 {
+	space, guests := r.space, false
+	for _, g := range n.Nominated {
+		if g.Class.Priority < r.plan.example.Class.Priority || g.UID == but {
+			continue
+		}
+		if !guests {
+			space.copy, guests = n.Copy(space.copy), true
+		}
+		space.copy.Add(g)
+	}
+
+	if !guests {
+		return 0
+	}
+	for _, f := range r.plan.contents {
+		if rejection := f.judge(space.copy); rejection != nil {
+			return ^r.reasonOf(f.name, rejection)
+		}
+	}
+
+	return 0
+}
+
+// guestsInRoom reports whether the buckets account for the pods nominated to nodes. They can if
+// only the pods on the node itself matter. Otherwise withholdNodes judges these nodes for each
+// decision.
+func (pl *plan) guestsInRoom() bool { return len(pl.tallies)+len(pl.asked) == 0 }

@@ -1,0 +1,82 @@
+package decide
+
+import "github.com/berth-k8s/berth/internal/engine/cluster"
+
+// hasRanking reports whether a class is decided from a ranking: it has one, or has earned it.
+func (ca *cache) hasRanking(class *cluster.PodClass) bool {
+	m, known := ca.byClass[class.ID]
+	if known && m.dropped { // it has to be earned again
+		delete(ca.byClass, class.ID)
+		delete(ca.effort, class.ID)
+		return false
+	}
+	return known || ca.deservesRanking(ca.effort[class.ID])
+}
+
+// rankingFor returns the plan for the pod's class and, if the class is decided from a ranking, that
+// ranking, brought up to date; otherwise nil.
+func (ca *cache) rankingFor(p *cluster.Pod) (*ranking, *plan) {
+	ca.ix.followLog()
+	now, m := ca.ix.versionsFor(p.Class), ca.byClass[p.Class.ID]
+	if m != nil && m.terms == ca.ix.terms.version {
+		now.terms = m.versions.terms
+	} else {
+		now.terms = ca.ix.terms.versionFor(p.Class.Labels)
+	}
+	if m != nil && m.versions.images != now.images && !m.dropped && (ca.planner.worth == nil || ca.planner.worth(p) == m.plan.worth) {
+		m.versions.images = now.images // none of the class's
+	}
+	if m != nil && m.versions == now && !m.dropped && m.seesFor(p.Class) {
+		m.terms = ca.ix.terms.version
+		m.asked = ca.meter.Clock
+		ca.noteUse(m.ranking)
+		m.catchUp()
+		return m.ranking, m.plan
+	}
+	pl := ca.planner.newPlan(p)
+	if pl.way != ranked {
+		delete(ca.byClass, p.Class.ID)
+		return nil, pl
+	}
+	key := rankingKey{p.Class.Needs, ca.planner.signatureOf(pl)}
+	r, known := ca.rankings[key]
+	if known && r.namespaces != now.namespaces && len(pl.tallies) > 0 {
+		ca.dropRanking(r) // the same selectors may match other pods now
+		known = false
+	}
+	if known {
+		// The class that the ranking was made for may belong to another one by now: a newer term
+		// may match that class and not this one. From now on the counts follow a class that belongs
+		// here.
+		r.plan = pl
+		r.terms = ca.ix.terms.version
+		if p.Class.Bulk > 0 { // the classes before it may have been smaller
+			delete(ca.rankings, key)
+			ca.makeRoom(r)
+			ca.rankings[key] = r
+		}
+		r.catchUp()
+	} else {
+		r = newRanking(ca.ix, &ca.space, pl)
+		r.key, r.terms = key, ca.ix.terms.version
+		ca.makeRoom(r)
+		ca.rankings[key] = r
+	}
+	r.namespaces = now.namespaces
+	ca.noteUse(r)
+	if len(ca.byClass) >= maxMembers {
+		ca.byClass = map[int32]*member{}
+	}
+	ca.byClass[p.Class.ID] = &member{r, now, ca.ix.terms.version, ca.meter.Clock}
+	return r, pl
+}
+
+// candidatesFor returns what is remembered of the victims for the classes of a ranking.
+func (ca *cache) candidatesFor(r *ranking) *candidates {
+	known := ca.candidates[r]
+	if known == nil || known.rebuilds != r.rebuilds {
+		known = &candidates{rebuilds: r.rebuilds}
+		ca.candidates[r] = known
+	}
+	return known
+}
