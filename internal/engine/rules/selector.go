@@ -176,8 +176,8 @@ func needLabel(of []Requirement) bool {
 	return slices.ContainsFunc(of, func(r Requirement) bool { return r.needsLabel() })
 }
 
-// Digest identifies what the selector requires, in this process, however often and in whatever order
-// it is written. It is far shorter than a text of all values.
+// Digest identifies what the selector requires, in this process, however often and in whatever
+// order it is written. It is far shorter than a text of all values.
 func (s *Selector) Digest() (d [2]uint64) {
 	if s.nothing {
 		return [2]uint64{1, 1}

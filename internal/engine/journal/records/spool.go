@@ -11,8 +11,8 @@ const (
 	flushEvery = 500 * time.Millisecond
 	// mostBytes bounds what waits for the disk, beside the state that a file begins with.
 	mostBytes = 64 << 20
-	// pieceCost is what a record takes in memory beside its bytes.
-	pieceCost = 64
+	// PieceCost is what a record takes in memory beside its bytes.
+	PieceCost = 64
 )
 
 // ErrBehind is the error of a journal of one file whose disk did not keep up.
@@ -49,7 +49,7 @@ func (p piece) size() int {
 	if p.open != nil {
 		return 0 // so that the first record of a file finds room, however long it is
 	}
-	return len(p.record) + pieceCost
+	return len(p.record) + PieceCost
 }
 
 // NewSpool starts the goroutine that writes, into f first. tell is called on other goroutines.
@@ -115,6 +115,13 @@ func (s *Spool) TakeDue() bool {
 	due := s.isDue()
 	s.turning = s.turning || due
 	return due
+}
+
+// Await has Due answer false until the next file is open, for which Turn is going to be called.
+func (s *Spool) Await() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turning = true
 }
 
 // Turn has what is added from now on written to another file, which begins with a state of that
