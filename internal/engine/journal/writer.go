@@ -96,6 +96,13 @@ func (w *Writer) Add(at time.Time, e cycle.Event, actions []cycle.Action) {
 	w.records.Add(record{at: at, event: e, actions: Text(actions)})
 }
 
+// OnLost has each record counted, on other goroutines, that is not written: because the disk does
+// not keep up, or because the journal has ended.
+func (w *Writer) OnLost(count func()) {
+	w.spool.OnLost(count)
+	w.records.OnLost(count)
+}
+
 // Strips reports whether the core must be shown stripped objects, because it may have to be rebuilt
 // from the journal.
 func (w *Writer) Strips() bool { return w.strips }

@@ -32,6 +32,7 @@ type Spool struct {
 	size    int     // of pieces, and of those taken that are not written
 	extra   int     // allowed beside mostBytes: the size of the state that the file begins with
 	lost    int     // records since the file ended early
+	onLost  func()  // is called for each record that is lost; nil: nobody counts them
 	full    bool    // the file is large or old enough
 	turning bool    // the next file is asked for, and not open
 	closing bool
@@ -77,13 +78,26 @@ func (s *Spool) Add(at time.Time, record []byte) error {
 		first = s.lost == 0
 		s.lost++
 	}
-	err := s.err
+	err, onLost := s.err, s.onLost
+	if s.lost == 0 && err == nil {
+		onLost = nil
+	}
 	s.mu.Unlock()
 
+	if onLost != nil {
+		onLost()
+	}
 	if first {
 		s.tell(fmt.Errorf("the disk does not keep up: %d MiB wait for it, and what follows is lost until they are written", mostBytes>>20))
 	}
 	return err
+}
+
+// OnLost has each record that is lost from now on counted, on other goroutines.
+func (s *Spool) OnLost(count func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onLost = count
 }
 
 // put queues a piece. The caller holds the mutex.
