@@ -34,6 +34,7 @@ func (p *process) startJournal(first *loaded, o *live.Options) error {
 		return fmt.Errorf("--journal: %w", err)
 	}
 
+	p.journal.OnLost(p.recorder.LostRecord)
 	if h.Outside {
 		fmt.Fprintln(p.err, "--journal: out-of-tree plugins and extenders take part, whose answers are not written "+
 			"down; berth replay may part from it")

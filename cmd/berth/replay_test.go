@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -170,11 +171,10 @@ func threeFiles(t *testing.T) (dir string) {
 	var core *cycle.Core
 	events := []cycle.Event{cycle.Follows{Kinds: []cycle.Kind{cycle.Nodes}}, cycle.Listing{Kind: cycle.Nodes}, aNode(), cycle.Listed{Kind: cycle.Nodes}, cycle.Led{}}
 	for i := range 3 {
+		add := w.Add
 		if i > 0 {
-			at = at.Add(time.Minute)
-			if events, err = w.Turn(at, h.Seed); err != nil {
-				t.Fatal(err)
-			}
+			at, add = at.Add(time.Minute), w.AddNext
+			events = stateOf(t, w.Prepare(t.Context(), at, h.Seed))
 		}
 		profiles, err := profilesOf(h, []byte(h.Configuration))
 		if err != nil {
@@ -184,13 +184,33 @@ func threeFiles(t *testing.T) (dir string) {
 			t.Fatal(err)
 		}
 		for _, e := range append(events, seen(aPod(fmt.Sprint("web-", i), 0, ""))) {
-			w.Add(at, e, core.Step(at, e))
+			add(at, e, core.Step(at, e))
+		}
+		if i > 0 {
+			w.Turn()
 		}
 	}
 	if err := w.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// stateOf reads a state to its end.
+func stateOf(t *testing.T, state *journal.State) (events []cycle.Event) {
+	t.Helper()
+	for {
+		switch e, ready, err := state.Next(); {
+		case err != nil:
+			t.Fatal(err)
+		case !ready:
+			runtime.Gosched()
+		case e == nil:
+			return events
+		default:
+			events = append(events, e)
+		}
+	}
 }
 
 // What a disk that did not keep up has lost is said, as what is missing is.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 
@@ -14,6 +15,14 @@ import (
 	nodehealthlive "github.com/berth-k8s/berth/internal/controller/nodehealth/live"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
+
+// lostRecords is of both journals.
+var lostRecords = metrics.NewCounter(&metrics.CounterOpts{
+	Name: "berth_journal_lost_records_total",
+	Help: "Records that --journal has lost: the disk did not keep up, or the journal has ended. " +
+		"The log says which, and the next file that something is missing.",
+	StabilityLevel: metrics.ALPHA,
+})
 
 // recordEviction starts the journal of taint eviction, if one is wanted. end writes what is queued.
 func (c *Controller) recordEviction(e *evictionlive.Evictor) (end func(), err error) {
@@ -25,6 +34,7 @@ func (c *Controller) recordEviction(e *evictionlive.Evictor) (end func(), err er
 	if err != nil {
 		return nil, fmt.Errorf("--journal: %w", err)
 	}
+	j.OnLost(lostRecords.Inc)
 	e.Record(j)
 	return func() { c.endRecord(j.Close) }, nil
 }
@@ -39,6 +49,7 @@ func (c *Controller) recordHealth(h *nodehealthlive.Controller) (end func(), err
 	if err != nil {
 		return nil, fmt.Errorf("--journal: %w", err)
 	}
+	j.OnLost(lostRecords.Inc)
 	h.Record(j)
 	return func() { c.endRecord(j.Close) }, nil
 }

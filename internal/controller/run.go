@@ -227,7 +227,8 @@ func (c *Controller) newEndpoints() *serve.Endpoints {
 
 // Metrics are those of all controllers.
 func Metrics() []metrics.Registerable {
-	return slices.Concat(evictionlive.Metrics(), nodehealthlive.Metrics(), rebalancelive.Metrics(), shadow.Metrics())
+	return slices.Concat(evictionlive.Metrics(), nodehealthlive.Metrics(), rebalancelive.Metrics(), shadow.Metrics(),
+		[]metrics.Registerable{lostRecords})
 }
 
 // notReady returns what is missing, or nil. A replica that stands by is ready.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +51,8 @@ func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		var counted atomic.Int64
+		v.writer.OnLost(func() { counted.Add(1) })
 		v.writer.Save = func() any { return v.core.Save() }
 
 		v.seconds(100)
@@ -68,6 +71,9 @@ func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 		results := playAll(t, dir)
 		if len(results) != 2 || len(told) != 2 || lost < 300 || results[0].Events+results[1].Events+lost != 1000 {
 			t.Errorf("%d of 1000 records lost, %+v; %q", lost, results, told)
+		}
+		if counted.Load() != int64(lost) {
+			t.Errorf("%d records are counted as lost of %d", counted.Load(), lost)
 		}
 	})
 }

@@ -90,6 +90,13 @@ func (w *Writer[E, A]) Add(at, wall time.Time, e E, actions []A) {
 	}
 }
 
+// OnLost has each record counted, on other goroutines, that is not written: because the disk does
+// not keep up, or because the journal has ended.
+func (w *Writer[E, A]) OnLost(count func()) {
+	w.spool.OnLost(count)
+	w.records.OnLost(count)
+}
+
 // Turn continues in a new file, which begins with the core's current state.
 func (w *Writer[E, A]) Turn(at time.Time) {
 	w.records.Add(record[E]{at: at, knowledge: w.Save()})

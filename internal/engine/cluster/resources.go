@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"math"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -117,34 +118,47 @@ func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory 
 const manyScalars = 64
 
 // withoutScalars returns a pod that requests the same of CPU and memory, for sums that need no
-// more: resources are added up one by one. Where the status or the pod as a whole may count it is
-// the pod itself.
+// more: resources are added up one by one. What the pod has as a whole stays.
 func withoutScalars(pod *v1.Pod) *v1.Pod {
-	statuses := len(pod.Status.ContainerStatuses) + len(pod.Status.InitContainerStatuses)
-	if statuses > 0 || pod.Spec.Resources != nil || pod.Status.Resources != nil {
-		return pod
-	}
-
-	strip := func(list []v1.Container) []v1.Container {
-		all := make([]v1.Container, len(list))
-		for i := range list {
-			requests := v1.ResourceList{}
-			for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-				if amount, has := list[i].Resources.Requests[name]; has {
-					requests[name] = amount
-				}
-			}
-			all[i] = v1.Container{
-				Name: list[i].Name, RestartPolicy: list[i].RestartPolicy,
-				Resources: v1.ResourceRequirements{Requests: requests},
-			}
-		}
-		return all
-	}
-
 	less := *pod
-	less.Spec.Containers, less.Spec.InitContainers = strip(pod.Spec.Containers), strip(pod.Spec.InitContainers)
+	less.Spec.Containers, less.Spec.InitContainers = stripContainers(pod.Spec.Containers), stripContainers(pod.Spec.InitContainers)
+	less.Status.ContainerStatuses = stripStatuses(pod.Status.ContainerStatuses)
+	less.Status.InitContainerStatuses = stripStatuses(pod.Status.InitContainerStatuses)
 	return &less
+}
+
+func stripContainers(list []v1.Container) []v1.Container {
+	all := make([]v1.Container, len(list))
+	for i := range list {
+		of := &list[i]
+		all[i] = v1.Container{Name: of.Name, RestartPolicy: of.RestartPolicy, Resources: v1.ResourceRequirements{Requests: stripAmounts(of.Resources.Requests)}}
+	}
+	return all
+}
+
+func stripStatuses(list []v1.ContainerStatus) []v1.ContainerStatus {
+	all := slices.Clone(list)
+	for i := range all {
+		of := &all[i]
+		of.AllocatedResources = stripAmounts(of.AllocatedResources)
+		if of.Resources != nil {
+			of.Resources = &v1.ResourceRequirements{Requests: stripAmounts(of.Resources.Requests)}
+		}
+	}
+	return all
+}
+
+func stripAmounts(all v1.ResourceList) v1.ResourceList {
+	if all == nil {
+		return nil
+	}
+	less := v1.ResourceList{}
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		if amount, has := all[name]; has {
+			less[name] = amount
+		}
+	}
+	return less
 }
 
 // IsScalar reports whether a resource other than CPU, memory and ephemeral storage is counted:

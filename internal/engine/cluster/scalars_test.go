@@ -42,6 +42,19 @@ func TestManyResourcesAreLeftOutOfScores(t *testing.T) {
 		if random.IntN(3) == 0 {
 			pod.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceMemory: resource.MustParse("7")}}
 		}
+		if random.IntN(2) == 0 { // it is being resized
+			for _, c := range containers(len(pod.Spec.Containers)) {
+				status := v1.ContainerStatus{Name: c.Name, AllocatedResources: c.Resources.Requests}
+				if random.IntN(2) == 0 {
+					status.Resources = &containers(1)[0].Resources
+				}
+				pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, status)
+			}
+		}
+		if random.IntN(4) == 0 {
+			pod.Status.Resources = &v1.ResourceRequirements{Requests: containers(1)[0].Resources.Requests}
+			pod.Status.AllocatedResources = containers(1)[0].Resources.Requests
+		}
 		want, got := rules.ScoreRequestsPlaced(pod), rules.ScoreRequestsPlaced(withoutScalars(pod))
 		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 			if w, g := want[name], got[name]; w.Cmp(g) != 0 {

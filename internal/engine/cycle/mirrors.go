@@ -1,7 +1,6 @@
 package cycle
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -57,7 +56,9 @@ func newMirror[T metav1.Object](c *common, news *happenings, kind queue.Resource
 func (c *Core) newMirrors() map[Kind]mirror {
 	s, h, in := c.common, c.news, c.intake
 	pods := newMirror(s, h, queue.Pod, func(pod, old *v1.Pod) {
-		pod.ManagedFields = nil // half of the object's size, and unused here
+		if pod.ManagedFields != nil { // others may read what a journal was given
+			pod.ManagedFields = nil // half of the object's size, and unused here
+		}
 		in.seePod(pod, old)
 	}, func(_ cluster.Name, uid types.UID, last *v1.Pod) { in.losePod(last, uid) })
 	in.named = func(name cluster.Name) (uid types.UID, known bool) { uid, known = pods.known[name]; return uid, known }
@@ -170,17 +171,22 @@ func (m *mirrored[T]) forgetStates() { clear(m.kept) }
 // endList forgets the objects that the list did not show, sorted by name so that the resulting
 // actions have a fixed order.
 func (m *mirrored[T]) endList() {
-	missing := slices.SortedFunc(maps.Keys(m.known), func(a, b cluster.Name) int {
+	var missing []cluster.Name
+	for name := range m.known {
+		if !m.shown[name] {
+			missing = append(missing, name)
+		}
+	}
+	slices.SortFunc(missing, func(a, b cluster.Name) int {
 		if by := strings.Compare(a.Namespace, b.Namespace); by != 0 {
 			return by
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
+
 	for _, name := range missing {
-		if !m.shown[name] {
-			var last T
-			m.forgetObject(name, m.known[name], last)
-		}
+		var last T
+		m.forgetObject(name, m.known[name], last)
 	}
 	m.shown = nil
 }

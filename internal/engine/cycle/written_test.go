@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
@@ -18,6 +19,7 @@ type written struct {
 	writer *journal.Writer
 	began  time.Time // of the file
 	files  int
+	next   bool // what is added belongs to the next file
 }
 
 // begin begins the journal of a new core.
@@ -49,7 +51,11 @@ func (j *written) end() {
 }
 
 func (j *written) add(at time.Time, e Event, actions []Action) {
-	if j.writer != nil {
+	switch {
+	case j.writer == nil:
+	case j.next:
+		j.writer.AddNext(at, e, actions)
+	default:
 		j.writer.Add(at, e, actions)
 	}
 }
@@ -61,10 +67,7 @@ func (w *world) renew() {
 		return
 	}
 	seed := w.rng.Uint64()
-	events, err := j.writer.Turn(w.now, seed)
-	if err != nil {
-		panic(err)
-	}
+	state := j.writer.Prepare(context.Background(), w.now, seed)
 	o := w.options
 	o.Seed, o.Profiles = seed, w.profiles()
 	core, err := New(o)
@@ -76,9 +79,21 @@ func (w *world) renew() {
 	core.Succeed(w.core)
 	w.core, w.options, w.journal = core, o, nil
 	j.began, j.files = w.now, j.files+1
-	for _, e := range events {
-		w.tell(e)
+	j.next = true
+	for {
+		e, ready, err := state.Next()
+		if err != nil {
+			panic(err)
+		}
+		if e != nil {
+			w.tell(e)
+		} else if ready {
+			break
+		}
+		runtime.Gosched()
 	}
+	j.next = false
+	j.writer.Turn()
 	w.tell(saved)
 	if w.core.View().Reserved != reserved {
 		w.breaks("the next core does not know of the reservation %+v", reserved)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -297,6 +298,37 @@ func TestACraftedJournalIsAnError(t *testing.T) {
 	}
 }
 
+// continued continues in another file, with a core that is given the state of the journal.
+func continued(t *testing.T, w *Writer, now time.Time, seed uint64) *cycle.Core {
+	t.Helper()
+	core, err := Core(Header{Seed: seed}, []cycle.Profile{{Profile: plugins.Default()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range eventsOf(t, w.Prepare(t.Context(), now, seed)) {
+		w.AddNext(now, e, core.Step(now, e))
+	}
+	w.Turn()
+	return core
+}
+
+// eventsOf reads a state to its end.
+func eventsOf(t *testing.T, state *State) (events []cycle.Event) {
+	t.Helper()
+	for {
+		switch e, ready, err := state.Next(); {
+		case err != nil:
+			t.Fatal(err)
+		case !ready:
+			runtime.Gosched()
+		case e == nil:
+			return events
+		default:
+			events = append(events, e)
+		}
+	}
+}
+
 // drive steps a core and writes the journal, one pod a round, and goes on in another file whenever
 // that is due. each, if set, is called before each round, and may step the core, too.
 func drive(t *testing.T, w *Writer, rounds int, each func(round int, step func(cycle.Event))) {
@@ -357,16 +389,7 @@ func drive(t *testing.T, w *Writer, rounds int, each func(round int, step func(c
 		}
 		now = now.Add(time.Second)
 		saved := core.Save()
-		events, err := w.Turn(now, uint64(i))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if core, err = Core(Header{Seed: uint64(i)}, []cycle.Profile{{Profile: plugins.Default()}}); err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range events {
-			step(e)
-		}
+		core = continued(t, w, now, uint64(i))
 		step(saved)
 	}
 	if err := w.Close(context.Background()); err != nil {
@@ -525,16 +548,7 @@ func TestReplaysHaveTheTimeOfTheWall(t *testing.T) {
 		if said := pod("p"); !strings.Contains(said, "claim d/c") {
 			t.Errorf("the claim is not given up: %s", said)
 		}
-		events, err := w.Turn(now, 2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if core, err = Core(Header{Seed: 2}, []cycle.Profile{{Profile: plugins.Default()}}); err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range events {
-			step(e)
-		}
+		core = continued(t, w, now, 2)
 		if said := pod("q"); !strings.Contains(said, "claim d/c") {
 			t.Errorf("the claim is not given up in the next file: %s", said)
 		}

@@ -2,9 +2,11 @@ package journal
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
@@ -35,12 +37,53 @@ func TestRoomsAreTold(t *testing.T) {
 	}
 	k.noteEvent(cycle.Follows{Kinds: []cycle.Kind{cycle.Pods}}, nil)
 	k.noteEvent(lease, written)
-	events, err := k.listEvents()
-	if err != nil {
-		t.Fatal(err)
-	}
+	events := eventsOfMoment(t, k)
 	seen, ok := events[len(events)-1].(cycle.Seen)
 	if !ok || seen.Kind != cycle.Rooms || seen.Object.GetAnnotations()[cycle.RoomAnnotation] != "{}" {
 		t.Errorf("the last event is %#v", events[len(events)-1])
 	}
+}
+
+// TestAListUnderWayGoesOnInTheNextFile: what it has shown so far stays, and what it does not show
+// is gone when it ends.
+func TestAListUnderWayGoesOnInTheNextFile(t *testing.T) {
+	k := newKnown()
+	note := func(e cycle.Event) {
+		written, err := encodeEvent(nil, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.noteEvent(e, written)
+	}
+	see := func(name string) {
+		note(cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}})
+	}
+	note(cycle.Follows{Kinds: []cycle.Kind{cycle.Nodes}})
+	note(cycle.Listing{Kind: cycle.Nodes})
+	see("a")
+	see("b")
+	note(cycle.Listed{Kind: cycle.Nodes})
+	note(cycle.Listing{Kind: cycle.Nodes})
+	see("b")
+
+	var told []string
+	for _, e := range eventsOfMoment(t, k) {
+		if seen, is := e.(cycle.Seen); is {
+			told = append(told, seen.Object.GetName())
+		} else {
+			told = append(told, fmt.Sprintf("%T", e))
+		}
+	}
+	if got, want := strings.Join(told, " "), "cycle.Follows cycle.WallSet cycle.Listing a b cycle.Listed cycle.Listing b"; got != want {
+		t.Errorf("told:\n%s, want\n%s", got, want)
+	}
+}
+
+// eventsOfMoment returns what the next file begins with.
+func eventsOfMoment(t *testing.T, k *known) []cycle.Event {
+	t.Helper()
+	at, decoded := make(chan *moment, 1), make(chan batch, batchesAhead)
+	at <- k.copyMoment()
+	go decodeState(t.Context(), at, nil, decoded)
+	return eventsOf(t, &State{decoded: decoded})
 }

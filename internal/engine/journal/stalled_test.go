@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -46,11 +47,13 @@ func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &disk{place: make(chan struct{}, 1)}
 		var told []string
+		var counted atomic.Int64
 		w, err := start(Header{Began: began, Seed: 1}, func(err error) { told = append(told, err.Error()) }, d.create)
 		if err != nil {
 			t.Fatal(err)
 		}
 
+		w.OnLost(func() { counted.Add(1) })
 		drive(t, w, 300, func(round int, step func(cycle.Event)) {
 			switch {
 			case round == 100:
@@ -75,8 +78,8 @@ func TestAStalledDiskHoldsNobodyUp(t *testing.T) {
 			if err != nil || result.Parting != nil || result.Cut || result.Bound < 99 {
 				t.Errorf("file %d: %+v, %v", i, result, err)
 			}
-			if lost := r.Header.Lost; (lost > 100) != (i == 1) {
-				t.Errorf("file %d comes after %d lost records", i, lost)
+			if lost := r.Header.Lost; (lost > 100) != (i == 1) || i == 1 && int64(lost) != counted.Load() {
+				t.Errorf("file %d comes after %d lost records of %d", i, lost, counted.Load())
 			}
 		}
 	})

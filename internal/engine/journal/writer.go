@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -12,29 +11,35 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Writer writes a journal: a sequence of files, each of which can be replayed alone. Add, Due and
-// Turn belong to the goroutine that steps the core, and never wait for the disk. Records are
-// encoded on one goroutine and written on another.
+// Writer writes a journal: a sequence of files, each of which can be replayed alone. Its methods,
+// but for Strips and Close, belong to the goroutine that steps the core, and never wait for the
+// disk. Records are encoded on one goroutine and written on another.
 type Writer struct {
 	records *records.Writer[record]
 	spool   *records.Spool
 	strips  bool // see Strips
 }
 
-// record is an event with its actions, or, if turned is set, the request for a new file.
+// record is an event with its actions, or, if change is set, what happens to the next file.
 type record struct {
 	at      time.Time
 	event   cycle.Event
 	actions string
+	next    bool // it belongs to the next file
 
-	seed   uint64
-	turned chan<- turned
+	change change
+	seed   uint64         // of the core of the next file
+	state  chan<- *moment // gets the state that the next file begins with
 }
 
-type turned struct {
-	events []cycle.Event
-	err    error
-}
+// change is what happens to the next file.
+type change byte
+
+const (
+	prepared  change = iota + 1 // it is begun in memory, beside the one being written
+	turned                      // it takes the place of the one being written
+	discarded                   // it is not needed
+)
 
 // file encodes records for the file being written, and has the state that the next one has to begin
 // with. It belongs to the goroutine that encodes.
@@ -43,9 +48,25 @@ type file struct {
 	header Header
 	create creator
 	known  *known // of all events, also of those whose records are lost; nil: this is the last file
+	next   *next  // nil: none is prepared
 
 	last   time.Time // of the last record
 	buffer []byte
+}
+
+// next is the file that follows, as far as it is encoded.
+type next struct {
+	begin   Header    // as it is written
+	header  Header    // as it is now
+	last    time.Time // of the last record
+	records []piece
+	size    int
+}
+
+// piece is an encoded record.
+type piece struct {
+	at   time.Time
+	text []byte
 }
 
 // creator creates the file with a header.
@@ -75,6 +96,13 @@ func (w *Writer) Add(at time.Time, e cycle.Event, actions []cycle.Action) {
 	w.records.Add(record{at: at, event: e, actions: Text(actions)})
 }
 
+// OnLost has each record counted, on other goroutines, that is not written: because the disk does
+// not keep up, or because the journal has ended.
+func (w *Writer) OnLost(count func()) {
+	w.spool.OnLost(count)
+	w.records.OnLost(count)
+}
+
 // Strips reports whether the core must be shown stripped objects, because it may have to be rebuilt
 // from the journal.
 func (w *Writer) Strips() bool { return w.strips }
@@ -83,18 +111,30 @@ func (w *Writer) Strips() bool { return w.strips }
 // since the disk did not keep up.
 func (w *Writer) Due() bool { return w.spool.Due() }
 
-// Turn starts a new file, for a core that is rebuilt with this seed. It returns the events that
-// bring that core to the current state; the caller has to Add them.
-func (w *Writer) Turn(at time.Time, seed uint64) ([]cycle.Event, error) {
-	answer := make(chan turned, 1)
-	w.records.Add(record{at: at, seed: seed, turned: answer})
-	select {
-	case t := <-answer:
-		return t.events, t.err
-	case <-w.records.Done():
-		return nil, errors.New("the journal has ended")
-	}
+// Prepare begins the next file in memory, for a core that is made with this seed. What it returns
+// reads the events that bring that core to the state of all events added so far; it ends with the
+// context. The caller gives the core these events and all that follow, and each to AddNext. Turn
+// ends what Prepare began, and so does Discard.
+func (w *Writer) Prepare(ctx context.Context, at time.Time, seed uint64) *State {
+	state, decoded := make(chan *moment, 1), make(chan batch, batchesAhead)
+	w.records.Add(record{at: at, change: prepared, seed: seed, state: state})
+	go decodeState(ctx, state, w.records.Done(), decoded)
+	return &State{decoded: decoded}
 }
+
+// AddNext records an event and the actions of the core of the next file.
+func (w *Writer) AddNext(at time.Time, e cycle.Event, actions []cycle.Action) {
+	w.records.Add(record{at: at, event: e, actions: Text(actions), next: true})
+}
+
+// Turn continues in the next file: what is added from now on follows what was given to AddNext.
+func (w *Writer) Turn() {
+	w.spool.Await()
+	w.records.Add(record{change: turned})
+}
+
+// Discard drops the next file.
+func (w *Writer) Discard() { w.records.Add(record{change: discarded}) }
 
 // Text returns actions in the form that journals hold.
 func Text(actions []cycle.Action) string {
@@ -107,43 +147,68 @@ func (w *Writer) Err() error { return w.records.Err() }
 // Close writes what is queued. What is added afterwards may be lost.
 func (w *Writer) Close(ctx context.Context) error { return w.records.Close(ctx) }
 
-// Take encodes a record, or continues in a new file.
+// Take encodes a record, or does what is to happen to the next file.
 func (j *file) Take(r record) error {
-	if r.turned == nil {
-		return j.addRecord(r)
+	switch r.change {
+	case prepared:
+		h := j.header
+		h.Continues, h.Began, h.Seed = h.Began, r.at, r.seed
+		j.next = &next{begin: h, header: h, last: r.at}
+		r.state <- j.known.copyMoment()
+		return nil
+	case turned:
+		return j.turnFile()
+	case discarded:
+		j.next = nil
+		return nil
 	}
-	events, err := j.known.listEvents()
-	if err == nil {
-		j.turnFile(r.at, r.seed)
-	}
-	r.turned <- turned{events, err}
-	return err
-}
 
-func (j *file) addRecord(r record) error {
-	payload := binary.AppendVarint(j.buffer[:0], r.at.Sub(j.last).Nanoseconds())
-	begin := len(payload)
-	payload, err := encodeEvent(payload, r.event)
+	if r.next {
+		text, err := j.encodeRecord(r, &j.next.header, &j.next.last, nil)
+		j.next.records = append(j.next.records, piece{r.at, text})
+		j.next.size += len(text) + records.PieceCost
+		return err
+	}
+	text, err := j.encodeRecord(r, &j.header, &j.last, j.known)
 	if err != nil {
 		return err
 	}
-	if j.known != nil {
-		j.known.noteEvent(r.event, payload[begin:])
-	}
-	if e, ok := r.event.(cycle.Configured); ok && len(e.Source) > 0 {
-		j.header.Configuration = string(e.Source)
-	}
-	j.buffer = records.AppendText(payload, r.actions)
-	j.last = r.at
-	return j.Add(r.at, slices.Clone(j.buffer))
+	return j.Add(r.at, text)
 }
 
-// turnFile continues in a new file.
-func (j *file) turnFile(at time.Time, seed uint64) {
-	j.header.Continues, j.header.Began, j.header.Seed, j.last = j.header.Began, at, seed, at
-	h := j.header
-	j.Turn(j.known.size(), func(lost int) (*records.File, error) {
-		h.Lost = lost
-		return j.create(h)
+// encodeRecord encodes an event and its actions, and notes what they change: in the header, and in
+// what is known, if that is not nil.
+func (j *file) encodeRecord(r record, h *Header, last *time.Time, known *known) ([]byte, error) {
+	payload := binary.AppendVarint(j.buffer[:0], r.at.Sub(*last).Nanoseconds())
+	begin := len(payload)
+	payload, err := encodeEvent(payload, r.event)
+	if err != nil {
+		return nil, err
+	}
+	if known != nil {
+		known.noteEvent(r.event, payload[begin:])
+	}
+	if e, ok := r.event.(cycle.Configured); ok && len(e.Source) > 0 {
+		h.Configuration = string(e.Source)
+	}
+	j.buffer = records.AppendText(payload, r.actions)
+	*last = r.at
+	return slices.Clone(j.buffer), nil
+}
+
+// turnFile continues in the next file. What is known stays: the next core was given the same.
+func (j *file) turnFile() error {
+	next := j.next
+	begin := next.begin
+	j.header, j.last, j.next = next.header, next.last, nil
+	j.Turn(next.size, func(lost int) (*records.File, error) {
+		begin.Lost = lost
+		return j.create(begin)
 	})
+	for _, p := range next.records {
+		if err := j.Add(p.at, p.text); err != nil {
+			return err
+		}
+	}
+	return nil
 }

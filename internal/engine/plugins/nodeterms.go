@@ -92,7 +92,7 @@ func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 	for i := range t.MatchExpressions {
 		e := &t.MatchExpressions[i]
 		operator := nodeOperators[e.Operator]
-		if rules.CheckRequirement(e.Key, operator, e.Values) != nil {
+		if !rules.ValidRequirement(e.Key, operator, e.Values) {
 			term.broken = true
 			continue
 		}

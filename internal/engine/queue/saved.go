@@ -33,6 +33,7 @@ type Saved struct {
 
 // Save returns the state of all pods, in the order in which they came. No pod may be Taken.
 func (q *Queue) Save() (all []Saved) {
+	all = make([]Saved, 0, len(q.items))
 	for _, i := range q.Sorted() {
 		all = append(all, Saved{
 			UID: i.Pod.UID, Place: i.place, Gate: i.Gate, Since: i.Since, Admitted: i.Admitted, Unfit: i.Unfit, Attempts: i.Attempts,

@@ -28,12 +28,29 @@ func PodLimits(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList 
 	return helper.PodLimits(pod, options)
 }
 
+// fewContainers and fewResources are how many containers, and different resources of init
+// containers, a pod has that the library adds up fast enough.
+const (
+	fewContainers = 100
+	fewResources  = 500
+)
+
+// asksForMany reports whether the init containers list many resources: the library copies what it
+// has added up for each of them.
+func asksForMany(pod *v1.Pod) bool {
+	listed := 0
+	for i := range pod.Spec.InitContainers {
+		listed += len(pod.Spec.InitContainers[i].Resources.Requests)
+	}
+	return listed > fewResources
+}
+
 // condensePod returns a pod that requests, or is limited, as the pod is, but has one container
-// only, if it has more than a few init containers; else the pod itself. The library takes the
+// only, if it has more than a few containers; else the pod itself. The library takes the
 // largest of what a pod asks for, was allocated and has: each is added up where it may differ, and
 // the one container has all.
 func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool) (*v1.Pod, helper.PodResourcesOptions) {
-	if len(pod.Spec.InitContainers) <= fewInitContainers {
+	if len(pod.Spec.InitContainers) <= fewInitContainers && len(pod.Spec.Containers) <= fewContainers && !asksForMany(pod) {
 		return pod, options
 	}
 	infeasible := helper.IsPodResizeInfeasible(pod)
@@ -104,8 +121,14 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 	}
 	sum := v1.ResourceList{}
 	for i := range pod.Spec.Containers {
-		for name, amount := range has(&pod.Spec.Containers[i]) {
+		list := of(&pod.Spec.Containers[i], statuses[pod.Spec.Containers[i].Name])
+		for name, amount := range list {
 			addAmount(sum, name, amount)
+		}
+		for name, amount := range missing {
+			if _, named := list[name]; !named {
+				addAmount(sum, name, amount)
+			}
 		}
 	}
 

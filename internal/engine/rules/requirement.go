@@ -164,6 +164,24 @@ func CheckRequirement(key string, operator selection.Operator, values []string) 
 	return err
 }
 
+// ValidRequirement reports whether [CheckRequirement] finds no error. Wording one takes far longer
+// than reading what it is about.
+func ValidRequirement(key string, operator selection.Operator, values []string) bool {
+	if isNoKey(key) || slices.ContainsFunc(values, func(v string) bool { return v != "" && !isPlain(v) }) {
+		return false
+	}
+	return CheckRequirement(key, operator, values) == nil
+}
+
+// isNoKey reports whether the text is certainly no label key.
+func isNoKey(text string) bool {
+	prefix, name, prefixed := strings.Cut(text, "/")
+	if !prefixed {
+		return !isPlain(text)
+	}
+	return !isPlain(name) || prefix == "" || strings.Trim(prefix, "abcdefghijklmnopqrstuvwxyz0123456789.-") != ""
+}
+
 // takesValues reports whether an operator certainly takes that many values, which are valid.
 func takesValues(operator selection.Operator, values []string) bool {
 	switch operator {

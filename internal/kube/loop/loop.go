@@ -122,8 +122,11 @@ func (l *Loop[E, A]) CatchUp() (wake time.Time) {
 
 // Take gives the core an event immediately, and carries out the actions that follow. Only the owner
 // may call it.
-func (l *Loop[E, A]) Take(event E) {
-	for _, action := range l.Step(l.Now(), event) {
+func (l *Loop[E, A]) Take(event E) { l.CarryOut(l.Step(l.Now(), event)) }
+
+// CarryOut carries out actions of the core. Only the owner may call it.
+func (l *Loop[E, A]) CarryOut(actions []A) {
+	for _, action := range actions {
 		if request := l.Do(l.life, action); request != nil {
 			l.beside.Go(func() { l.See(request(l.life)) })
 		}

@@ -108,7 +108,7 @@ func (w *world) record(o *Options) {
 	w.writer, err = journal.Create(w.journal, journal.Header{
 		Began: time.Now(), Seed: o.Seed, FirstBackoff: o.FirstBackoff, LastBackoff: o.LastBackoff, MaxWait: o.MaxWait, Shadow: o.Shadow != nil,
 		Groups: o.Groups, PrepareAside: true,
-	}, records.Limits{Size: cmp.Or(w.limits.Size, 1<<30)}, nil)
+	}, records.Limits{Size: cmp.Or(w.limits.Size, 1<<30), Age: w.limits.Age}, nil)
 	if err != nil {
 		w.Fatal(err)
 	}

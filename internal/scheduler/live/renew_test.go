@@ -139,3 +139,63 @@ func TestAJournalIsBoundedWhileAListFails(t *testing.T) {
 		}
 	})
 }
+
+// TestAnotherCoreKnowsWhatWasSeenMeanwhile: another core is ready to take over, and must not while
+// a list fails. Nodes and pods come and go, and pods are decided for. Then it knows it all.
+func TestAnotherCoreKnowsWhatWasSeenMeanwhile(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.limits = records.Limits{Size: 1 << 30, Age: 40 * time.Minute} // due after ten
+		leaves := on(aPod("leaves", "3"), "n")
+		w.api.Put(aNode("n", "4"), aNode("old", "4"), leaves)
+		w.start(Options{})
+		w.pass(9 * time.Minute)
+		w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+			if strings.HasSuffix(r.URL.Path, "/persistentvolumes") && !r.URL.Query().Has("watch") {
+				return fakeapi.Fault{Status: http.StatusInternalServerError}
+			}
+			return fakeapi.Fault{}
+		})
+		w.api.Cut("persistentvolumes", true)
+		first := w.s.core
+		beats := 0
+		w.until("another core is ready", func() (ready bool) {
+			n := aNode("n", "4")
+			n.Annotations = map[string]string{"heartbeat": fmt.Sprint(beats)}
+			w.api.Put(n)
+			beats++
+			w.do(func() { ready = w.s.renewal.next != nil && w.s.renewal.next.full() })
+			return ready
+		})
+
+		w.api.Delete(aNode("old", "4"))
+		w.api.Put(aNode("new", "2"))
+		w.pass(time.Second)
+		w.api.Put(aPod("meanwhile", "2"))
+		w.untilBound("meanwhile")
+		w.api.Delete(leaves)
+		w.pass(time.Second)
+		if w.s.core != first {
+			t.Fatal("the other core took over while a list failed")
+		}
+
+		w.api.SetFault(nil)
+		w.pass(30 * time.Second)
+		if w.s.core == first {
+			t.Fatal("the other core did not take over")
+		}
+		if nodes := w.s.Sizes().Nodes; nodes != 2 {
+			t.Errorf("the other core knows %d nodes", nodes)
+		}
+		w.api.Put(aPod("large", "4"), aPod("none", "1"))
+		w.untilBound("large")
+		w.until("the other pod waits", func() bool { return w.condition("none") != "" })
+		if got := w.nodeOf("meanwhile") + " " + w.nodeOf("large"); got != "new n" {
+			t.Errorf("pods are on %s", got)
+		}
+		w.checkRoom()
+		w.end()
+		if w.files != 2 {
+			t.Errorf("%d files", w.files)
+		}
+	})
+}

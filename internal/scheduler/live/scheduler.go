@@ -18,6 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 	"github.com/berth-k8s/berth/internal/kube/loop"
@@ -101,11 +102,15 @@ type Journal interface {
 	// Strips reports whether the core is to get objects as the journal records them. Safe for all
 	// goroutines.
 	Strips() bool
-	// Due reports whether the journal is to continue in another file. Turn makes it do so, and
-	// returns the events that give a new core, made with the seed, the knowledge of this one. These
-	// events still have to be added.
+	// Due reports whether the journal is to continue in another file. Prepare begins it, for a core
+	// made with the seed; what it returns reads the events that give that core the knowledge of
+	// this one. They, and what follows, have to be given to AddNext. Turn continues in that file,
+	// and Discard drops it.
 	Due() bool
-	Turn(at time.Time, seed uint64) ([]cycle.Event, error)
+	Prepare(ctx context.Context, at time.Time, seed uint64) *journal.State
+	AddNext(at time.Time, e cycle.Event, actions []cycle.Action)
+	Turn()
+	Discard()
 }
 
 // Shadow gets the pods that others have bound. The owner calls it.
@@ -261,14 +266,15 @@ func (s *Scheduler) finishActions() {
 	}
 }
 
-// stepCore gives the core an event. While a renewal is waited for, ticks are skipped, so that no
-// pod is decided.
+// stepCore gives the core an event. While a renewal waits for calm, ticks are skipped, so that no
+// pod is decided; and so are those that are for the renewal alone.
 func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
 	switch e := e.(type) {
 	case cycle.Answered:
 		delete(s.tasks, e.Ticket)
 	case cycle.Tick:
-		if s.renewIfDue(now) {
+		renews := s.wantsRenewal(now)
+		if s.renewIfDue(now) || renews && s.core.Wake(now).After(now) {
 			return nil
 		}
 		if ahead := s.wallClock().Round(0).Sub(now); (ahead - s.ahead).Abs() >= wallMoved {
@@ -285,6 +291,9 @@ func (s *Scheduler) giveEvent(now time.Time, e cycle.Event) []cycle.Action {
 	if s.journal != nil {
 		s.journal.Add(now, e, actions)
 	}
+	if s.renewal.next != nil {
+		s.seenLater(now, e)
+	}
 	return actions
 }
 
@@ -294,10 +303,16 @@ const wallMoved = 100 * time.Millisecond
 // nextWake is when the core wants a Tick; it has taken in all that there was.
 func (s *Scheduler) nextWake(now time.Time) time.Time {
 	s.publishSizes()
+	wake := s.core.Wake(now)
 	if s.wantsRenewal(now) {
-		return s.renewal.look
+		if !s.renewal.calmBy.IsZero() {
+			return s.renewalWake(now)
+		}
+		if renewal := s.renewalWake(now); renewal.Before(wake) {
+			return renewal
+		}
 	}
-	return s.core.Wake(now)
+	return wake
 }
 
 // publishSizes publishes what other goroutines may read.

@@ -31,6 +31,7 @@ type recorded struct {
 	cacheSize     *metrics.GaugeVec
 	goroutines    *metrics.GaugeVec
 	panics        *metrics.Counter
+	lostRecords   *metrics.Counter
 
 	sliDuration         *metrics.HistogramVec
 	attemptsPerPod      *metrics.Histogram
@@ -279,6 +280,12 @@ func (r *recorded) own() {
 			"the attempt at most, and nobody else anything; the log has the stack, which belongs into a bug report.",
 		StabilityLevel: metrics.ALPHA,
 	})
+	r.lostRecords = metrics.NewCounter(&metrics.CounterOpts{
+		Name: "berth_journal_lost_records_total",
+		Help: "Records that --journal has lost: the disk did not keep up, or the journal has ended. " +
+			"The log says which, and the next file that something is missing.",
+		StabilityLevel: metrics.ALPHA,
+	})
 }
 
 // all lists the metrics in the order of the documentation.
@@ -291,6 +298,6 @@ func (r *recorded) all() []metrics.Registerable {
 		r.claims, r.deviceWaits, r.deviceWaiting, r.volumeErrors,
 		r.preemptionAttempts, r.preemptionVictims, r.removalDuration, r.removals,
 		r.groupPreemptions, r.groupVictims, r.wholeVictims, r.searchDuration, r.executionDuration, r.violations,
-		r.reloads, r.reloadSucceeded, r.reloadTime, r.refusedBindings, r.devices, r.panics,
+		r.reloads, r.reloadSucceeded, r.reloadTime, r.refusedBindings, r.devices, r.panics, r.lostRecords,
 	}
 }

@@ -288,6 +288,9 @@ func (r *Recorder) PreHinted(plugin string, narrowed bool) {
 // Panicked counts decisions that panicked.
 func (r *Recorder) Panicked() { r.panics.Inc() }
 
+// LostRecord counts records that the journal lost.
+func (r *Recorder) LostRecord() { r.lostRecords.Inc() }
+
 // Binding counts bindings under way.
 func (r *Recorder) Binding(delta int) { r.goroutines.WithLabelValues("binding").Add(float64(delta)) }
 

@@ -11,8 +11,8 @@ const (
 	flushEvery = 500 * time.Millisecond
 	// mostBytes bounds what waits for the disk, beside the state that a file begins with.
 	mostBytes = 64 << 20
-	// pieceCost is what a record takes in memory beside its bytes.
-	pieceCost = 64
+	// PieceCost is what a record takes in memory beside its bytes.
+	PieceCost = 64
 )
 
 // ErrBehind is the error of a journal of one file whose disk did not keep up.
@@ -32,6 +32,7 @@ type Spool struct {
 	size    int     // of pieces, and of those taken that are not written
 	extra   int     // allowed beside mostBytes: the size of the state that the file begins with
 	lost    int     // records since the file ended early
+	onLost  func()  // is called for each record that is lost; nil: nobody counts them
 	full    bool    // the file is large or old enough
 	turning bool    // the next file is asked for, and not open
 	closing bool
@@ -49,7 +50,7 @@ func (p piece) size() int {
 	if p.open != nil {
 		return 0 // so that the first record of a file finds room, however long it is
 	}
-	return len(p.record) + pieceCost
+	return len(p.record) + PieceCost
 }
 
 // NewSpool starts the goroutine that writes, into f first. tell is called on other goroutines.
@@ -77,13 +78,26 @@ func (s *Spool) Add(at time.Time, record []byte) error {
 		first = s.lost == 0
 		s.lost++
 	}
-	err := s.err
+	err, onLost := s.err, s.onLost
+	if s.lost == 0 && err == nil {
+		onLost = nil
+	}
 	s.mu.Unlock()
 
+	if onLost != nil {
+		onLost()
+	}
 	if first {
 		s.tell(fmt.Errorf("the disk does not keep up: %d MiB wait for it, and what follows is lost until they are written", mostBytes>>20))
 	}
 	return err
+}
+
+// OnLost has each record that is lost from now on counted, on other goroutines.
+func (s *Spool) OnLost(count func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onLost = count
 }
 
 // put queues a piece. The caller holds the mutex.
@@ -115,6 +129,13 @@ func (s *Spool) TakeDue() bool {
 	due := s.isDue()
 	s.turning = s.turning || due
 	return due
+}
+
+// Await has Due answer false until the next file is open, for which Turn is going to be called.
+func (s *Spool) Await() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turning = true
 }
 
 // Turn has what is added from now on written to another file, which begins with a state of that

@@ -55,7 +55,7 @@ func countRecords(t *testing.T, d *disk) (n int) {
 // and the next file begins as soon as what was kept is written.
 func TestAStalledDiskIsNotWaitedFor(t *testing.T) {
 	for _, length := range []int{0, 1_300_000, 2 * mostBytes} {
-		total := mostBytes/(length+pieceCost) + 100 + fileBuffer/(length+1) // the file keeps some, too
+		total := mostBytes/(length+PieceCost) + 100 + fileBuffer/(length+1) // the file keeps some, too
 		var told []string
 		s, d := stalledSpool(t, false, func(err error) { told = append(told, err.Error()) })
 		record := make([]byte, length)
@@ -67,7 +67,7 @@ func TestAStalledDiskIsNotWaitedFor(t *testing.T) {
 		s.mu.Lock()
 		size, lost := s.size, s.lost
 		s.mu.Unlock()
-		if size > max(mostBytes, length+pieceCost) || lost == 0 || s.Due() {
+		if size > max(mostBytes, length+PieceCost) || lost == 0 || s.Due() {
 			t.Errorf("%d bytes wait, %d records are lost, due: %v", size, lost, s.Due())
 		}
 

@@ -18,8 +18,10 @@ type Writer[R any] struct {
 	closing chan struct{} // closed by Close; waiting never is
 	done    chan struct{}
 	tell    func(error)
-	mu      sync.Mutex
-	err     error // why it ended before Close
+
+	mu     sync.Mutex
+	err    error  // why it ended before Close
+	onLost func() // is called for each record that comes after the end; nil: nobody counts them
 }
 
 // Into is what a Writer writes to: it encodes records for a [Spool]. Its methods are called on the
@@ -41,8 +43,31 @@ func Start[R any](into Into[R], tell func(error)) *Writer[R] {
 // Add queues a record. After the journal has ended it does nothing.
 func (w *Writer[R]) Add(r R) {
 	select {
+	case <-w.done: // there may be room as well
+		w.countLost()
+		return
+	default:
+	}
+	select {
 	case w.waiting <- r:
 	case <-w.done:
+		w.countLost()
+	}
+}
+
+// OnLost has each record counted that comes after the journal has ended.
+func (w *Writer[R]) OnLost(count func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.onLost = count
+}
+
+func (w *Writer[R]) countLost() {
+	w.mu.Lock()
+	count := w.onLost
+	w.mu.Unlock()
+	if count != nil {
+		count()
 	}
 }
 

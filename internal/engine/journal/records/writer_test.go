@@ -32,3 +32,26 @@ func TestARecordMayComeAfterTheEnd(t *testing.T) {
 		t.Errorf("%d records are written after the end", len(k)-1000)
 	}
 }
+
+// TestWhatComesAfterTheEndIsCounted: a journal that has ended takes nothing, and says how much.
+func TestWhatComesAfterTheEndIsCounted(t *testing.T) {
+	ended := make(chan struct{})
+	close(ended)
+	w := Start[int](endedInto{ended}, nil)
+	<-w.Done()
+	lost := 0
+	w.OnLost(func() { lost++ })
+	for i := range 10 {
+		w.Add(i)
+	}
+	if lost != 10 {
+		t.Errorf("%d of 10 records are counted", lost)
+	}
+}
+
+// endedInto is a journal that has ended.
+type endedInto struct{ ended chan struct{} }
+
+func (endedInto) Take(int) error           { return nil }
+func (e endedInto) Ended() <-chan struct{} { return e.ended }
+func (endedInto) Close() error             { return nil }
