@@ -215,10 +215,15 @@ func (d *Domains) nodesByDomain() map[string][]*cluster.Node {
 
 // domainOf returns the node's value of the topology key.
 func (r *Request) domainOf(n *cluster.Node) (domain string, ok bool) {
-	if r.TopologyKey == v1.LabelHostname {
+	return DomainOf(n, r.TopologyKey)
+}
+
+// DomainOf returns a node's value of a topology key.
+func DomainOf(n *cluster.Node, key string) (domain string, ok bool) {
+	if key == v1.LabelHostname {
 		return n.Hostname, n.HasHostname
 	}
-	domain, ok = n.Labels.Map[r.TopologyKey]
+	domain, ok = n.Labels.Map[key]
 	return domain, ok
 }
 
@@ -256,7 +261,7 @@ func (d *Domains) confine(domain string) {
 	for _, m := range d.Members {
 		class := confined[m.Waiting.Class]
 		if class == nil {
-			pod := selectDomain(m.Pod, d.TopologyKey, domain)
+			pod := SelectDomain(m.Pod, d.TopologyKey, domain)
 			class = d.Host.Contender(d.Cluster.Pending(pod), pod).Class
 			confined[m.Waiting.Class] = class
 		}
@@ -274,8 +279,8 @@ func (d *Domains) confineToClosest() {
 	d.setFailures(failures)
 }
 
-// selectDomain returns the pod as if it selected the nodes of a domain.
-func selectDomain(of *v1.Pod, key, domain string) *v1.Pod {
+// SelectDomain returns the pod as if it selected the nodes of a domain.
+func SelectDomain(of *v1.Pod, key, domain string) *v1.Pod {
 	pod := *of
 	pod.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
 	if pod.Spec.NodeSelector == nil {
@@ -288,6 +293,15 @@ func selectDomain(of *v1.Pod, key, domain string) *v1.Pod {
 		pod.Spec.NodeSelector[key] = ""
 	}
 	return &pod
+}
+
+// PercentFull is how much of a domain of some topology key is requested by what counts on its nodes
+// now, by the resources with which nodes are scored.
+func (r *Request) PercentFull(key, domain string) float64 {
+	in := *r
+	in.TopologyKey = key
+	f := newFills(&in)
+	return f.percentWith(domain, make([]float64, len(f.scored)))
 }
 
 // placeConfined places members that are confined to a domain.
