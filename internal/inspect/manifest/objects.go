@@ -17,6 +17,7 @@ func (s *Set) Objects() (all []metav1.Object) {
 	all = appendObjects(appendObjects(appendObjects(all, s.VolumeAttachments), s.ResourceSlices), s.ResourceClaims)
 	all = appendObjects(appendObjects(appendObjects(all, s.ResourceClaimTemplates), s.DeviceClasses), s.Leases)
 	all = appendObjects(appendObjects(appendObjects(all, s.DeviceTaintRules), s.Workloads), s.PodGroups)
+	all = appendObjects(all, s.CompositePodGroups)
 	return append(all, s.Controllers()...)
 }
 

@@ -11,6 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -79,6 +80,8 @@ func Kinds() []Kind {
 			func() runtime.Object { return &schedulingv1beta1.WorkloadList{} }},
 		{"podgroups", schedulingv1beta1.SchemeGroupVersion, "PodGroup", false,
 			func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }},
+		{"compositepodgroups", schedulingv1alpha3.SchemeGroupVersion, "CompositePodGroup", false,
+			func() runtime.Object { return &schedulingv1alpha3.CompositePodGroupList{} }},
 		{"deployments", appsv1.SchemeGroupVersion, "Deployment", false, func() runtime.Object { return &appsv1.DeploymentList{} }},
 		{"replicasets", appsv1.SchemeGroupVersion, "ReplicaSet", false, func() runtime.Object { return &appsv1.ReplicaSetList{} }},
 		{"statefulsets", appsv1.SchemeGroupVersion, "StatefulSet", false, func() runtime.Object { return &appsv1.StatefulSetList{} }},

@@ -83,6 +83,8 @@ var kinds = map[string]schema.GroupVersionKind{
 	"deviceclasses": kindOf("resource.k8s.io", "v1", "DeviceClass"), "leases": kindOf("coordination.k8s.io", "v1", "Lease"),
 	"devicetaintrules": kindOf("resource.k8s.io", "v1", "DeviceTaintRule"),
 	"podgroups":        kindOf("scheduling.k8s.io", "v1beta1", "PodGroup"),
+
+	"compositepodgroups": kindOf("scheduling.k8s.io", "v1alpha3", "CompositePodGroup"),
 }
 
 func kindOf(group, version, kind string) schema.GroupVersionKind {
