@@ -120,6 +120,7 @@ func (gs *podGroups) seen(object *groups.PodGroup) {
 	g = gs.groups.SetObject(object)
 	if fresh && g.Parent() != nil {
 		gs.regroup(g)
+		gs.recheckMembers(g, "PodGroupAdd")
 	}
 	switch {
 	case fresh || g.MinCount() != least:
@@ -153,7 +154,7 @@ func (gs *podGroups) gone(name cluster.Name) {
 	}
 	for _, other := range tree {
 		if other.Object != nil {
-			gs.keepOut(other) // and with it the others of the tree
+			gs.recheckMembers(other, "PodGroupDelete") // and with them the others of the tree
 			break
 		}
 	}

@@ -17,6 +17,8 @@ type treePlacement struct {
 	places map[*groupAttempt][]gang.Place
 	pods   int
 	full   float64 // how much of the domain is requested then, in percent
+	// failures are why pods found no node there, in their order.
+	failures map[*groupAttempt][]*decide.Failure
 }
 
 // placeInDomains places what is below a composite in one domain of its topology key: in the one
@@ -31,6 +33,11 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, first map[*groups.Grou
 	}
 	if len(domains) == 0 {
 		t.failing[c] = 0
+		for _, g := range c.Leaves() {
+			if a := t.of[g]; a != nil {
+				a.attempt.FailForLackOfDomains(key)
+			}
+		}
 		return false, nil
 	}
 
@@ -53,7 +60,7 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, first map[*groups.Grou
 			t.rewind(c)
 		} else if t.failing[c] > most {
 			most = t.failing[c]
-			closest = t.listFailures(c)
+			closest = t.listFailures(c, key)
 		}
 	}
 
@@ -88,7 +95,11 @@ func (t *treeAttempt) placeAs(c *groups.Composite, key string, p treePlacement) 
 	t.renew(c)
 	for _, g := range c.Leaves() {
 		a := t.of[g]
-		if a == nil || len(p.places[a]) == 0 {
+		if a == nil {
+			continue
+		}
+		a.attempt.SetFailures(p.failures[a])
+		if len(p.places[a]) == 0 {
 			continue
 		}
 		if !a.attempt.PlaceAs(&gang.RoomPlan{Places: p.places[a]}) {
@@ -149,7 +160,7 @@ func (t *treeAttempt) countBefore(c *groups.Composite) (count int) {
 
 // describePlacement describes where the pods below a composite count now.
 func (t *treeAttempt) describePlacement(c *groups.Composite, in confine) treePlacement {
-	p := treePlacement{domain: in.domain, places: map[*groupAttempt][]gang.Place{}}
+	p := treePlacement{domain: in.domain, places: map[*groupAttempt][]gang.Place{}, failures: t.listFailures(c, in.key)}
 	for _, g := range c.Leaves() {
 		a := t.of[g]
 		if a == nil {
@@ -160,9 +171,7 @@ func (t *treeAttempt) describePlacement(c *groups.Composite, in confine) treePla
 			p.pods += len(places)
 		}
 	}
-	for _, a := range t.leaves[:1] {
-		p.full = a.attempt.PercentFull(in.key, in.domain)
-	}
+	p.full = t.leaves[0].attempt.PercentFull(in.key, in.domain)
 	return p
 }
 
@@ -178,11 +187,12 @@ func bestOf(list []treePlacement) treePlacement {
 	})
 }
 
-// listFailures returns why the pods below a composite found no node.
-func (t *treeAttempt) listFailures(c *groups.Composite) map[*groupAttempt][]*decide.Failure {
+// listFailures returns why the pods below a composite found no node in a domain of a key.
+func (t *treeAttempt) listFailures(c *groups.Composite, key string) map[*groupAttempt][]*decide.Failure {
 	all := map[*groupAttempt][]*decide.Failure{}
 	for _, g := range c.Leaves() {
 		if a := t.of[g]; a != nil {
+			a.attempt.NameDomains(key)
 			all[a] = a.attempt.Failures()
 		}
 	}

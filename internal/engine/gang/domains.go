@@ -78,9 +78,16 @@ func (d *Domains) placeWithin() error {
 
 // rejectForLackOfDomains notes for all members that no node has the label.
 func (d *Domains) rejectForLackOfDomains() {
-	d.none = "no feasible placements found: no node has the label " + d.TopologyKey
-	failure := &decide.Failure{Nodes: d.Cluster.Len(), Rejection: &plugins.Rejection{Reasons: []string{d.none}}}
-	for _, m := range d.Members {
+	d.none = lackOfDomains + d.TopologyKey
+	d.FailForLackOfDomains(d.TopologyKey)
+}
+
+const lackOfDomains = "no feasible placements found: no node has the label "
+
+// FailForLackOfDomains notes for all members that no node has a label.
+func (r *Request) FailForLackOfDomains(key string) {
+	failure := &decide.Failure{Nodes: r.Cluster.Len(), Rejection: &plugins.Rejection{Reasons: []string{lackOfDomains + key}}}
+	for _, m := range r.Members {
 		m.Failure = failure
 	}
 }
@@ -312,14 +319,17 @@ func (d *Domains) placeConfined() error {
 
 // nameDomains has the failures of confined members say of the nodes elsewhere that they are: it is
 // not the pod that does not select them. Members that are alike share a failure.
-func (d *Domains) nameDomains() {
-	for _, m := range d.Members {
+func (d *Domains) nameDomains() { d.NameDomains(d.TopologyKey) }
+
+// NameDomains does the same for a key by whose domains members are confined.
+func (r *Request) NameDomains(key string) {
+	for _, m := range r.Members {
 		if m.Failure == nil || m.Failure.Reasons[plugins.AffinityMismatch] == 0 {
 			continue
 		}
-		reason, spec := "node(s) in other domains of "+d.TopologyKey, m.Waiting.Class.Spec
+		reason, spec := "node(s) in other domains of "+key, m.Waiting.Class.Spec
 		if len(spec.NodeSelector) > 0 || spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
-			reason = plugins.AffinityMismatch + " or in other domains of " + d.TopologyKey
+			reason = plugins.AffinityMismatch + " or in other domains of " + key
 		}
 		nodes := m.Failure.Reasons[plugins.AffinityMismatch]
 		delete(m.Failure.Reasons, plugins.AffinityMismatch)
