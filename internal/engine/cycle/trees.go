@@ -232,6 +232,6 @@ func (gs *podGroups) describeIncompleteTree(g *groups.Group) string {
 			ready++
 		}
 	}
-	return fmt.Sprintf("of the %d groups that CompositePodGroup %q asks for at once %d have all the pods that they ask for",
-		root.MinGroupCount(), root.Name.Name, ready)
+	return fmt.Sprintf("CompositePodGroup %q asks for %d groups at once, and the number of those that have all their pods is %d",
+		root.Name.Name, root.MinGroupCount(), ready)
 }
