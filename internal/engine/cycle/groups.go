@@ -125,8 +125,8 @@ func (gs *podGroups) seen(object *groups.PodGroup) {
 	switch {
 	case fresh || g.MinCount() != least:
 		gs.wakeMembers(g, "PodGroupAdd", queue.Gated, queue.Waiting)
-		gs.unitsChanged(g, "PodGroupAdd")
-		g.Short = 0 // what it asks for may be less now
+		gs.unitsChanged("PodGroupAdd", g.Together()...)
+		g.Short, g.Full = 0, false // what it asks for may be less now
 		gs.updateScheduled(g)
 	case !scheduled:
 		gs.wakeStarted(g)
@@ -141,7 +141,7 @@ func (gs *podGroups) gone(name cluster.Name) {
 	}
 	var tree []*groups.Group
 	if g := gs.groups.Get(name); g != nil {
-		gs.unitsChanged(g, "PodGroupDelete")
+		gs.unitsChanged("PodGroupDelete", g.Together()...)
 		tree = g.Tree()
 	}
 	gs.groups.LoseObject(name)
@@ -162,8 +162,8 @@ func (gs *podGroups) gone(name cluster.Name) {
 
 // unitsChanged wakes waiting pods when a group with pods on nodes has appeared, changed or gone:
 // which pods they may preempt depends on whether it is disrupted as a whole, and on its priority.
-func (gs *podGroups) unitsChanged(g *groups.Group, label string) {
-	if len(gs.units.Together(g)) == 0 {
+func (gs *podGroups) unitsChanged(label string, all ...*groups.Group) {
+	if len(gs.units.OnNodes(all...)) == 0 {
 		return
 	}
 	for _, item := range gs.queue.Sorted() {
@@ -188,7 +188,7 @@ func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
 	switch {
 	case by <= 0:
 	case g.Parent() != nil:
-		gs.noteJoined(g, pod.Spec.NodeName != "" && gs.cluster.Pod(pod.UID) == nil)
+		gs.noteJoined(g, pod)
 	case g.Count() == g.MinCount():
 		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
@@ -206,6 +206,10 @@ func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
 // scheduled: it may have fewer pods than it asks for. Whether it has been depends on its condition
 // and on its bound pods, and a list may show those last.
 func (gs *podGroups) wakeStarted(g *groups.Group) {
+	if g.Parent() != nil {
+		gs.wakeStartedTree(g)
+		return
+	}
 	if g.Count() < g.MinCount() && gs.isStarted(g) {
 		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
@@ -236,7 +240,10 @@ func (gs *podGroups) updateScheduled(g *groups.Group) {
 	switch g.Short = leastOf(g) - bound; {
 	case g.Short > 0:
 	case g.Parent() != nil:
-		gs.updateTree(g.Root())
+		if !g.Full {
+			g.Full = true
+			gs.updateTree(g.Root())
+		}
 	default:
 		g.Done = true
 		gs.writeScheduled(g)
@@ -259,6 +266,9 @@ func (gs *podGroups) noteCount(g *groups.Group, by int) {
 		if g.Parent() != nil {
 			least = leastOf(g)
 		}
+	}
+	if by < 0 {
+		g.Full, g.Woken = false, false
 	}
 	if by < 0 && (g.Count() == least-1 || g.Done || g.Scheduled()) {
 		gs.keepOut(g)

@@ -3,6 +3,8 @@ package cycle
 import (
 	"fmt"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
@@ -49,12 +51,14 @@ func (gs *podGroups) compositeGone(name cluster.Name) {
 
 // treeChanged has the gates asked again about all pods of a tree.
 func (gs *podGroups) treeChanged(c *groups.Composite, label string) {
-	for i, g := range c.Top().Leaves() {
+	leaves := c.Top().Leaves()
+	for _, g := range leaves {
 		gs.regroup(g)
-		gs.unitsChanged(g, label)
-		if i == 0 { // these are the members of all of them
-			gs.recheckMembers(g, label)
-		}
+		g.Full, g.Woken = false, false
+	}
+	if len(leaves) > 0 {
+		gs.unitsChanged(label, leaves...)
+		gs.recheckMembers(leaves[0], label) // and with it those of the others
 	}
 }
 
@@ -83,12 +87,21 @@ func (gs *podGroups) entityOf(group cluster.Name) (name cluster.Name, composite 
 }
 
 // noteJoined lets members in when a pod has joined a group with which the tree may be complete. If
-// it came with a node, that may be what the others lacked.
-func (gs *podGroups) noteJoined(g *groups.Group, placed bool) {
-	switch {
-	case placed:
-		gs.wakeMembers(g, queue.Appeared, queue.Gated, queue.Waiting)
-	case g.Count() == leastOf(g) && !gs.isIncomplete(g):
+// it came with a node, that may be what those that wait lacked.
+func (gs *podGroups) noteJoined(g *groups.Group, pod *v1.Pod) {
+	if pod.Spec.NodeName != "" && gs.cluster.Pod(pod.UID) == nil {
+		gs.wakeMembers(g, queue.Appeared, queue.Waiting)
+	}
+	if g.Count() == leastOf(g) && !gs.isIncomplete(g) {
+		gs.wakeMembers(g, queue.Appeared, queue.Gated)
+	}
+}
+
+// wakeStartedTree has the gates asked again about the pods of a tree when one of its groups is found
+// to have been scheduled: no composite above it asks for more than one child any more.
+func (gs *podGroups) wakeStartedTree(g *groups.Group) {
+	if !g.Woken && gs.isStarted(g) {
+		g.Woken = true
 		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
 }

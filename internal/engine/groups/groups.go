@@ -51,6 +51,10 @@ type Group struct {
 	Last  Attempt // the last attempt, if it failed
 	Short int     // at least this many more pods must be bound before the group can be scheduled
 
+	// Of a group in a tree: Full, its own pods are bound, which was told to the tree; Woken, the tree
+	// was told that the group has been scheduled and is still there. A loss ends both.
+	Full, Woken bool
+
 	// Shortened counts the attempts since it was placed that ended at their bound, and Reached has
 	// the nodes that the last attempt had found, by pod, if it did.
 	Shortened int
@@ -71,6 +75,7 @@ type Attempt struct {
 func (g *Group) Forget() {
 	g.Done, g.Said, g.Last, g.Short, g.Since = false, "", Attempt{}, 0, time.Time{}
 	g.Shortened, g.Reached = 0, nil
+	g.Full, g.Woken = false, false
 }
 
 // New returns a set without groups.
