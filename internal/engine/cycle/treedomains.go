@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -160,20 +161,18 @@ func (t *treeAttempt) countBefore(c *groups.Composite) (count int) {
 
 // describePlacement describes where the pods below a composite count now.
 func (t *treeAttempt) describePlacement(c *groups.Composite, in confine) treePlacement {
-	p := treePlacement{domain: in.domain, places: map[*groupAttempt][]gang.Place{}, failures: t.listFailures(c, in.key), full: -1}
+	p := treePlacement{domain: in.domain, places: map[*groupAttempt][]gang.Place{}, failures: t.listFailures(c, in.key)}
 	for _, g := range c.Leaves() {
 		a := t.of[g]
 		if a == nil {
 			continue
-		}
-		if p.full < 0 { // it is the same for all of them
-			p.full = a.attempt.PercentFull(in.key, in.domain)
 		}
 		if places := a.attempt.CurrentPlaces(); len(places) > 0 {
 			p.places[a] = places
 			p.pods += len(places)
 		}
 	}
+	p.full = t.leaves[0].attempt.PercentFull(in.key, in.domain, func(n *cluster.Node) bool { return isWithin(n, t.within) })
 	return p
 }
 

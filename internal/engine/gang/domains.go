@@ -304,9 +304,9 @@ func SelectDomain(of *v1.Pod, key, domain string) *v1.Pod {
 
 // PercentFull is how much of a domain of some topology key is requested by what counts on its nodes
 // now, by the resources with which nodes are scored. Only eligible nodes are looked at.
-func (r *Request) PercentFull(key, domain string) float64 {
+func (r *Request) PercentFull(key, domain string, eligible func(*cluster.Node) bool) float64 {
 	in := *r
-	in.TopologyKey = key
+	in.TopologyKey, in.Eligible = key, eligible
 	f := newFills(&in)
 	if f.byDomain[domain] == nil {
 		return 0
