@@ -94,7 +94,8 @@ func (gs *podGroups) describeGroup(g *groups.Group) *decision.Group {
 }
 
 // Incomplete returns why its group keeps a pending pod out of the queue: there is no PodGroup, a
-// gang has too few pods, or a tree of composite groups has too few groups. It is empty if the group does not keep it out.
+// gang has too few pods, or a tree of composite groups has too few groups. It is empty if the group
+// does not keep it out.
 func (c *Core) Incomplete(uid types.UID) string {
 	item := c.queue.Get(uid)
 	if item == nil {

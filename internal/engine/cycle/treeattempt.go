@@ -23,8 +23,8 @@ type treeAttempt struct {
 	until     int       // of the decider's work: where the attempt ends
 	shortened bool      // it did
 	within    []confine // the domains of the composites that are being placed
-	// failing are the composites that were given up in the last pass, and how many of their children
-	// were settled; last is the one that failed last.
+	// failing are the composites that were given up in the last pass, and how many of their
+	// children were settled.
 	failing  map[*groups.Composite]int
 	inDomain bool // a composite has a topology constraint
 	placed   bool // some group was placed, even if it was given up later
@@ -272,8 +272,8 @@ func hasAny(of groups.Child, some map[*groups.Group]bool) bool {
 }
 
 // mayHelpToRepeat tells whether an attempt that placed nothing may end otherwise although nothing
-// has changed: it was ended early, or groups that fit by themselves would be enough, but are in each
-// other's way. It leaves noted why groups do not fit by themselves.
+// has changed: it was ended early, or groups that fit by themselves would be enough, but are in
+// each other's way. It leaves noted why groups do not fit by themselves.
 func (t *treeAttempt) mayHelpToRepeat() bool {
 	if t.inDomain || t.shortened || !t.placed {
 		return t.inDomain || t.shortened

@@ -11,8 +11,9 @@ import (
 )
 
 // What is true of pod groups that are children of composite groups. The groups of a tree are in the
-// queue as one, and are decided in one step; see scheduleTree. The quorum of a composite is how many
-// of its children must be placed together; like that of a gang it applies until it was met once.
+// queue as one, and are decided in one step; see scheduleTree. The quorum of a composite is how
+// many of its children must be placed together; like that of a gang it applies until it was met
+// once.
 //
 // When it was is known from the groups: one below a composite is said to be scheduled when its own
 // pods are bound, and those of as many others as the whole tree asks for. So a composite has been
@@ -97,8 +98,8 @@ func (gs *podGroups) noteJoined(g *groups.Group, pod *v1.Pod) {
 	}
 }
 
-// wakeStartedTree has the gates asked again about the pods of a tree when one of its groups is found
-// to have been scheduled: no composite above it asks for more than one child any more.
+// wakeStartedTree has the gates asked again about the pods of a tree when one of its groups is
+// found to have been scheduled: no composite above it asks for more than one child any more.
 func (gs *podGroups) wakeStartedTree(g *groups.Group) {
 	if !g.Woken && gs.isStarted(g) {
 		g.Woken = true
@@ -211,8 +212,8 @@ func (gs *podGroups) isHeld(of groups.Child) bool {
 	return gs.holdsFor(of.Composite, gs.isHeld)
 }
 
-// listBrokenInTree is listBroken for a group of a tree: what gives up is the highest composite above
-// it that has too few groups left, or the group alone.
+// listBrokenInTree is listBroken for a group of a tree: what gives up is the highest composite
+// above it that has too few groups left, or the group alone.
 func (gs *podGroups) listBrokenInTree(g *groups.Group) (broken []*groups.Group) {
 	if gs.isHeld(groups.Child{Group: g}) {
 		return nil

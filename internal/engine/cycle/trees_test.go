@@ -22,11 +22,11 @@ import (
 
 var treeRuns = flag.Int("tree-chaos", 200, "runs of TestChaosOfTrees")
 
-// TestChaosOfTrees is TestChaosOfPodGroups with groups of groups: trees of up to three levels, which
-// grow, lose parts of themselves, and whose composites name each other in circles now and then. A
-// group of a tree begins to be bound only when as many groups as the tree asks for have what they
-// ask for. When all is calm, every tree that waits could not be placed by the plain evaluator, and
-// whatever is kept out lacks something.
+// TestChaosOfTrees is TestChaosOfPodGroups with groups of groups: trees of up to three levels,
+// which grow, lose parts of themselves, and whose composites name each other in circles now and
+// then. A group of a tree begins to be bound only when as many groups as the tree asks for have
+// what they ask for. When all is calm, every tree that waits could not be placed by the plain
+// evaluator, and whatever is kept out lacks something.
 func TestChaosOfTrees(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	runChaos(t, *treeRuns, treeRun)
@@ -209,8 +209,8 @@ func (w *world) started(t *treeOf) bool {
 	return len(bound) > 0 && meta.IsStatusConditionTrue(t.group.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
 }
 
-// checkTree looks at a group that begins to be bound: as the core knows it, its tree has all that it
-// asks for on nodes.
+// checkTree looks at a group that begins to be bound: as the core knows it, its tree has all that
+// it asks for on nodes.
 func (w *world) checkTree(g *groups.Group) {
 	if g.Parent() == nil {
 		return

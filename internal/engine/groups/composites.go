@@ -32,10 +32,9 @@ type Composite struct {
 	groups     map[*Group]bool
 	composites map[*Composite]bool
 
-	// The following is the owner's.
-
-	Shortened int    // the attempts since something of it was placed that ended at their bound
-	Said      string // the last condition that was written
+	// Shortened counts the attempts since something of it was placed that ended at their bound. It is
+	// the owner's.
+	Shortened int
 }
 
 // Child is a child of a composite: a group, or another composite.

@@ -51,8 +51,8 @@ type Group struct {
 	Last  Attempt // the last attempt, if it failed
 	Short int     // at least this many more pods must be bound before the group can be scheduled
 
-	// Of a group in a tree: Full, its own pods are bound, which was told to the tree; Woken, the tree
-	// was told that the group has been scheduled and is still there. A loss ends both.
+	// Of a group in a tree: Full, its own pods are bound, which was told to the tree; Woken, the
+	// tree was told that the group has been scheduled and is still there. A loss ends both.
 	Full, Woken bool
 
 	// Shortened counts the attempts since it was placed that ended at their bound, and Reached has
