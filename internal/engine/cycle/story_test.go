@@ -32,7 +32,7 @@ import (
 //	                                   without nominations of pods on their way; with room reserved for groups that
 //	                                   have waited, for so long, of so much of the cluster
 //	lead                               it leads from now on
-//	node NAME cpu=N [rack=R]           the watch shows a node; "no-node NAME": its end
+//	node NAME cpu=N [rack=R] [zone=Z]  the watch shows a node; "no-node NAME": its end
 //	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [never] [as-one] [scheduled] [shares]
 //	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end; with a
 //	                                   device claim that its pods share
@@ -101,8 +101,10 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 		return s.step(Led{})
 	case "node":
 		n := aNode(name, text("cpu"))
-		if rack := text("rack"); rack != "" {
-			n.Labels["rack"] = rack
+		for _, key := range []string{"rack", "zone"} {
+			if domain := text(key); domain != "" {
+				n.Labels[key] = domain
+			}
 		}
 		return s.step(Seen{Nodes, n})
 	case "group":
