@@ -32,8 +32,8 @@ type Composite struct {
 	groups     map[*Group]bool
 	composites map[*Composite]bool
 
-	// Shortened counts the attempts since something of it was placed that ended at their bound. It is
-	// the owner's.
+	// Shortened counts the attempts since something of it was placed that ended at their bound. It
+	// is the owner's.
 	Shortened int
 }
 
