@@ -49,6 +49,9 @@ func (c *cluster) controlplaneGates() (flags []string) {
 	var served []string
 	if on, err := groups.GatesOf(c.gates); err == nil && on.Generic {
 		served = append(served, "scheduling.k8s.io/v1beta1=true")
+		if on.Composite {
+			served = append(served, "scheduling.k8s.io/v1alpha3=true")
+		}
 	}
 	if c.answersEvictionRequests() {
 		served = append(served, "lifecycle.k8s.io/v1alpha1=true")

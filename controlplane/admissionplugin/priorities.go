@@ -54,29 +54,40 @@ func (p *priorities) Validate(ctx context.Context, a apiserver.Attributes, _ api
 
 // Admit implements apiserver.MutationInterface.
 func (p *priorities) Admit(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
-	if !isAbout(a, scheduling.Resource("podgroups")) || a.GetOperation() != apiserver.Create ||
-		!utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload) {
+	name, given, what := prioritized(a)
+	if a.GetOperation() != apiserver.Create || a.GetSubresource() != "" || name == nil {
 		return nil
-	}
-
-	group, ok := a.GetObject().(*scheduling.PodGroup)
-	if !ok {
-		return apierrors.NewBadRequest(fmt.Sprintf("expected *scheduling.PodGroup but got %T", a.GetObject()))
 	}
 	if err := p.await(a); err != nil {
 		return err
 	}
 
-	class, priority, err := admission.ResolvePriority(p.caches.For(ctx), group.Spec.PriorityClassName)
+	class, priority, err := admission.ResolvePriority(p.caches.For(ctx), *name)
 	if err != nil {
 		return refused(a, err)
 	}
-	if given := group.Spec.Priority; given != nil && *given != priority {
+	if *given != nil && **given != priority {
 		return apiserver.NewForbidden(a, fmt.Errorf(
-			"priority set in the pod group (%d) must match the priority computed (%d) based on the priority class set "+
-				"in the spec", *given, priority))
+			"priority set in the %s (%d) must match the priority computed (%d) based on the priority class set "+
+				"in the spec", what, **given, priority))
 	}
 
-	group.Spec.PriorityClassName, group.Spec.Priority = class, &priority
+	*name, *given = class, &priority
 	return nil
+}
+
+// prioritized returns where an object that has a priority of its own keeps it, with the name of its
+// class, and what upstream calls the object. name is nil for all others.
+func prioritized(a apiserver.Attributes) (name *string, priority **int32, what string) {
+	switch group := a.GetObject().(type) {
+	case *scheduling.PodGroup:
+		if utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload) {
+			return &group.Spec.PriorityClassName, &group.Spec.Priority, "pod group"
+		}
+	case *scheduling.CompositePodGroup:
+		if utilfeature.DefaultFeatureGate.Enabled(features.CompositePodGroup) {
+			return &group.Spec.PriorityClassName, &group.Spec.Priority, "composite pod group"
+		}
+	}
+	return nil, nil, ""
 }

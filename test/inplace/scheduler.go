@@ -93,6 +93,7 @@ func (m *made) prepare(ctx context.Context, with hook.Scheduler) error {
 		Groups: groups.Gates{
 			Generic: on(features.GenericWorkload), Topology: on(features.TopologyAwareWorkloadScheduling),
 			Claims: on(features.DRAWorkloadResourceClaims), Policy: on(features.PodGroupPreemptionPolicy),
+			Composite: on(features.CompositePodGroup),
 		},
 		Disabled: cycle.Disabled{
 			PopFromBackoff: !on(features.SchedulerPopFromBackoffQ), Expectation: !on(features.NominatedNodeNameForExpectation),

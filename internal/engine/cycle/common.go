@@ -52,9 +52,10 @@ func newCommon(o Options) *common {
 	q.Counted = o.Observer.Rejected
 	q.Grouped = o.Groups.Generic
 
-	c := cluster.New()
+	c, set := cluster.New(), groups.New()
+	set.Nested = o.Groups.Composite
 	return &common{
-		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: c, queue: q, groups: groups.New(),
+		options: o, rng: rand.New(rand.NewPCG(o.Seed, 1)), cluster: c, queue: q, groups: set,
 		errands: map[Ticket]errand{},
 	}
 }

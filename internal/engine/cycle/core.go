@@ -117,6 +117,9 @@ func assembleCore(s *common) *Core {
 	c.placements = newPlacements(s, c.news, c.nominations, c.claims)
 	c.podGroups = &podGroups{common: s, ready: c.ready, placements: c.placements, gates: gates,
 		held: map[*groups.Group]map[types.UID]string{}}
+	if gates.Composite {
+		s.queue.EntityOf = c.podGroups.entityOf
+	}
 	c.podGroups.units = gang.Units{Cluster: s.cluster, Groups: s.groups}
 	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
 	c.preemptions = newPreemptions(s, c.news, c.nominations, c.placements, c.podGroups)

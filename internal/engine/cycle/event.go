@@ -165,5 +165,6 @@ const (
 	DeviceClasses          Kind = "deviceclasses"
 	DeviceTaintRules       Kind = "devicetaintrules"
 	PodGroups              Kind = "podgroups" // followed where pod groups are switched on
-	Rooms                  Kind = "leases"    // one Lease, which shows a [Room]
+	CompositePodGroups     Kind = "compositepodgroups"
+	Rooms                  Kind = "leases" // one Lease, which shows a [Room]
 )

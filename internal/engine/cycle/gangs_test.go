@@ -101,6 +101,10 @@ func (w *world) checkReservation() {
 type gangs struct {
 	gates groups.Gates
 	all   map[string]*groups.PodGroup
+	// composites are the world's CompositePodGroups; ofTrees are the names of groups that are in
+	// trees, all of one priority.
+	composites map[string]*groups.CompositePodGroup
+	ofTrees    []string
 	// whole: gangs that the core began to bind with all that they ask for; touched: those from
 	// which something was taken before they were complete, so that they may be bound in part.
 	whole, touched map[string]bool
@@ -114,7 +118,7 @@ type gangs struct {
 // forget is a core that starts: what it does not find bound, it does not know of.
 func (g *gangs) forget() {
 	if g.all == nil {
-		g.all, g.touched = map[string]*groups.PodGroup{}, map[string]bool{}
+		g.all, g.touched, g.composites = map[string]*groups.PodGroup{}, map[string]bool{}, map[string]*groups.CompositePodGroup{}
 	}
 	for name := range g.whole {
 		g.touched[name] = true
@@ -191,11 +195,15 @@ func (w *world) checkGangs(because Event, actions []Action) {
 		if on < g.MinCount() && !g.Scheduled() && !g.Done {
 			w.breaks("gang %s begins with %d pods and asks for %d", name, on, g.MinCount())
 		}
+		w.checkTree(g)
 	}
 }
 
 func (c *chaos) somethingOfGroups() {
 	name := fmt.Sprintf("g%d", c.rng.IntN(4))
+	if c.gangs.ofTrees != nil {
+		name = c.gangs.ofTrees[c.rng.IntN(len(c.gangs.ofTrees))]
+	}
 	switch n := c.rng.IntN(16); {
 	case n < 5:
 		if c.gangs.all[name] == nil {
@@ -248,6 +256,9 @@ func (c *chaos) addGroup(name string) {
 	}
 	if c.rng.IntN(4) == 0 {
 		g.Spec.DisruptionMode = asOne()
+	}
+	if c.gangs.ofTrees != nil && c.rng.IntN(8) > 0 {
+		g.Spec.ParentCompositePodGroupName = new(c.anyComposite())
 	}
 	delete(c.gangs.whole, name)
 	all, _ := c.members(name)
@@ -323,6 +334,10 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 			c.breaks("group %s has %d pods, and the core knows of %+v", name, len(all), g)
 			continue
 		}
+		if g.Parent() != nil {
+			gated += c.countGated(all)
+			continue // judged with its tree
+		}
 		if object != nil && object.Spec.SchedulingPolicy.Gang != nil {
 			least = int(object.Spec.SchedulingPolicy.Gang.MinCount)
 		}
@@ -367,6 +382,7 @@ func (c *chaos) judgeGangs(truth *cluster.Cluster) (gated int) {
 			c.breaks("gang %s asks for %d pods, and %d are bound", name, least, n)
 		}
 	}
+	c.judgeTrees(truth)
 	return gated
 }
 
@@ -392,19 +408,11 @@ func fits(truth *cluster.Cluster, object *groups.PodGroup, bound, waiting []*v1.
 		where = nil
 		var placed []*cluster.Pod
 		for _, p := range waiting {
-			asked := truth.Pending(p)
-			var best *decide.NodeVerdict
-			e := decide.NewPlain(truth, plugins.Default()).Evaluate(asked)
-			for i := range e.Nodes {
-				v := &e.Nodes[i]
-				if v.Rejection == nil && (zone == "" || v.Node.Labels.Map[v1.LabelTopologyZone] == zone) && (best == nil || v.Total > best.Total) {
-					best = v
-				}
-			}
-			if best != nil {
-				truth.Place(asked, best.Node)
+			if best := bestNode(truth, p, zone); best != nil {
+				asked := truth.Pending(p)
+				truth.Place(asked, best)
 				placed = append(placed, asked)
-				where = append(where, p.Name+" on "+best.Node.Name)
+				where = append(where, p.Name+" on "+best.Name)
 			}
 		}
 		for _, p := range placed {
@@ -415,4 +423,20 @@ func fits(truth *cluster.Cluster, object *groups.PodGroup, bound, waiting []*v1.
 		}
 	}
 	return nil, false
+}
+
+// bestNode is the best one for a pod, in a zone if one is given; nil if there is none.
+func bestNode(truth *cluster.Cluster, p *v1.Pod, zone string) *cluster.Node {
+	var best *decide.NodeVerdict
+	e := decide.NewPlain(truth, plugins.Default()).Evaluate(truth.Pending(p))
+	for i := range e.Nodes {
+		v := &e.Nodes[i]
+		if v.Rejection == nil && (zone == "" || v.Node.Labels.Map[v1.LabelTopologyZone] == zone) && (best == nil || v.Total > best.Total) {
+			best = v
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	return best.Node
 }

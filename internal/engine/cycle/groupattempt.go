@@ -35,6 +35,7 @@ type groupAttempt struct {
 	shown     *GroupAttempt // to out-of-tree plugins; nil without any, and once it is over for them
 	rejectors []string      // of all members; see noteRejectors
 	unhelped  string        // what members that fit say of plugins that did not help the group
+	tree      *treeAttempt  // that it is part of; nil if the group is in no tree
 }
 
 // member is a pod of a group that is being decided: for the cycle a placement, and for gang asked.
@@ -51,14 +52,13 @@ func errSeveralSchedulers(one, another string) error {
 }
 
 // newGroup returns an attempt for pending members, given in the order in which they are decided.
-// discord is set if they, and those placed before, are not alike as a group's pods have to be.
-func (as *attempts) newGroup(g *groups.Group, items []*queue.Item) (a *groupAttempt, discord error) {
+func (as *attempts) newGroup(g *groups.Group, items []*queue.Item, of *treeAttempt) *groupAttempt {
 	first := items[0].Pod.Spec.SchedulerName
-	a = &groupAttempt{
-		attempts: as, group: g, profile: as.profiles.byName[first], byAsked: make(map[*gang.Member]*member, len(items)),
+	a := &groupAttempt{
+		attempts: as, group: g, profile: as.profiles.byName[first], tree: of,
+		byAsked: make(map[*gang.Member]*member, len(items)),
 	}
 	members, asked := make([]member, len(items)), make([]gang.Member, len(items))
-	var request []*gang.Member
 	for i, item := range items {
 		p := as.profiles.byName[item.Pod.Spec.SchedulerName]
 		m := &members[i]
@@ -69,28 +69,29 @@ func (as *attempts) newGroup(g *groups.Group, items []*queue.Item) (a *groupAtte
 			Pod: item.Pod, Waiting: m.Waiting, Asked: as.nominations.asContender(m.Waiting, item.Pod),
 			Delayed: as.preemptions.mustDelay(item),
 		}
-		a.members, request, a.byAsked[m.asked] = append(a.members, m), append(request, m.asked), m
+		a.members, a.byAsked[m.asked] = append(a.members, m), m
 	}
 
-	a.attempt = gang.New(a.newRequest(request))
-	return a, as.findDiscord(g, items)
+	a.attempt = gang.New(a.newRequest())
+	return a
 }
 
-// findDiscord returns upstream's error if the pods of a group do not all name one scheduler, or,
-// where groups have a priority, do not all have the group's and one preemption policy. Without it
-// it would be the luck of the order who makes room for whom.
-func (as *attempts) findDiscord(g *groups.Group, items []*queue.Item) error {
+// findDiscord returns upstream's error if pending pods of groups that are decided together, and
+// those placed before, do not all name one scheduler, or do not all have the priority of the group
+// (all groups of a tree have its root's) and one preemption policy. Without it it would be the luck
+// of the order who makes room for whom.
+func (as *attempts) findDiscord(of []*groups.Group, items []*queue.Item) error {
 	first := &items[0].Pod.Spec
 	for _, item := range items {
 		if name := item.Pod.Spec.SchedulerName; name != first.SchedulerName {
 			return errSeveralSchedulers(name, first.SchedulerName)
 		}
-		if err := as.podGroups.compareWithGroup(g, item.Class, first.PreemptionPolicy); err != nil {
+		if err := as.podGroups.compareWithGroup(of[0], item.Class, first.PreemptionPolicy); err != nil {
 			return err
 		}
 	}
-	for _, p := range as.podGroups.units.OnNodes(g) {
-		if err := as.podGroups.compareWithGroup(g, p.Class, first.PreemptionPolicy); err != nil {
+	for _, p := range as.podGroups.units.OnNodes(of...) {
+		if err := as.podGroups.compareWithGroup(of[0], p.Class, first.PreemptionPolicy); err != nil {
 			return err
 		}
 	}
@@ -123,7 +124,12 @@ func policyOf(policy *v1.PreemptionPolicy) v1.PreemptionPolicy {
 }
 
 // newRequest returns what gang is asked about the members.
-func (a *groupAttempt) newRequest(members []*gang.Member) *gang.Request {
+func (a *groupAttempt) newRequest() *gang.Request {
+	members := make([]*gang.Member, len(a.members))
+	for i, m := range a.members {
+		members[i] = m.asked
+	}
+
 	r := &gang.Request{
 		Cluster: a.cluster, Units: a.podGroups.units, Profile: a.profile.Profile.Profile, Decider: a.profile.Decider,
 		Host: groupHost{a}, Rand: a.rng, Limits: a.limits,
@@ -134,6 +140,9 @@ func (a *groupAttempt) newRequest(members []*gang.Member) *gang.Request {
 		r.TopologyKey = a.group.TopologyKey()
 	}
 	r.PlacedBefore, _ = a.podGroups.countPlaced(a.group)
+	if a.tree != nil {
+		a.tree.limit(r)
+	}
 	return r
 }
 
@@ -224,6 +233,11 @@ func (h groupHost) Leaving() []*cluster.Pod { return h.preemptions.onTheirWay() 
 
 // scheduleGroup decides the pending pods of a group, one of which was popped from the queue.
 func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
+	if root := g.Root(); root != nil {
+		as.scheduleTree(root, popped)
+		return
+	}
+
 	items := []*queue.Item{popped}
 	for _, uid := range as.listQueued(g) { // the queue remembers in which order items left it
 		if item := as.queue.Take(uid); item != nil {
@@ -238,10 +252,10 @@ func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 		return
 	}
 
-	a, discord := as.newGroup(g, items)
+	a := as.newGroup(g, items, nil)
 	defer a.endGroup()
 	defer a.recoverPanic()
-	if discord != nil {
+	if discord := as.findDiscord([]*groups.Group{g}, items); discord != nil {
 		a.failAll(discord)
 		as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, Errored, 0)
 		return
@@ -320,19 +334,25 @@ func (a *groupAttempt) settleGroup() Result {
 
 // recoverPanic ends the attempt of a group whose decision panicked, deferred by scheduleGroup.
 func (a *groupAttempt) recoverPanic() {
-	value := recover()
-	if value == nil {
-		return
+	if value := recover(); value != nil {
+		a.takeOff()
+		a.resumeNominations()
+		a.reportPanic(a.members[0].placement, value)
+		a.endAfterPanic(value)
 	}
+}
 
+// takeOff takes members off their nodes of which no placement has begun.
+func (a *groupAttempt) takeOff() {
 	for _, m := range a.members {
 		if a.placements.byPod[m.Pod.UID] != m.placement {
 			a.cluster.RemovePod(m.Pod.UID)
 		}
 	}
+}
 
-	a.resumeNominations()
-	a.reportPanic(a.members[0].placement, value)
+// endAfterPanic returns members to the queue whose binding has not begun.
+func (a *groupAttempt) endAfterPanic(value any) {
 	fault := &Fault{Message: fmt.Sprintf("internal error while the pod group was decided: %v", value)}
 	for _, m := range a.members {
 		switch {

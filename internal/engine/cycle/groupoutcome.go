@@ -24,7 +24,18 @@ var errNotReached = &Fault{Message: notReachedMessage, Verdict: true}
 // startPlacements starts the placement of each member that has a node, and rejects the others. If
 // out-of-tree plugins refuse so many that fewer are left than the group needs, all are given up.
 func (a *groupAttempt) startPlacements() {
-	var placed []*member
+	placed := a.enterPlacements()
+	left := a.listLeft()
+	waits, err := a.askOutside(placed)
+	if len(waits) < a.attempt.Need && err != nil {
+		a.giveUp(placed, left, waits, err)
+		return
+	}
+	a.proceed(placed, left, waits)
+}
+
+// enterPlacements counts the members that have a node as placements, and returns them.
+func (a *groupAttempt) enterPlacements() (placed []*member) {
 	for _, m := range a.attempt.Placed() {
 		placed = append(placed, a.byAsked[m])
 	}
@@ -40,15 +51,18 @@ func (a *groupAttempt) startPlacements() {
 	}
 
 	a.endGroup()
-	left := slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" })
-	waits, err := a.askOutside(placed)
-	if len(waits) < a.attempt.Need && err != nil {
-		a.giveUp(placed, left, waits, err)
-		return
-	}
+	return placed
+}
 
+// listLeft lists the members that have no node.
+func (a *groupAttempt) listLeft() []*member {
+	return slices.DeleteFunc(slices.Clone(a.members), func(m *member) bool { return m.Node != "" })
+}
+
+// proceed goes on with the members that plugins have let through, and decides the others again.
+func (a *groupAttempt) proceed(placed, left []*member, through map[*member]waits) {
 	for _, m := range placed {
-		if wait, in := waits[m]; in {
+		if wait, in := through[m]; in {
 			m.sibling = false
 			a.placements.startPreparation(m.placement, wait)
 		}
@@ -142,6 +156,9 @@ func (a *groupAttempt) rejectAll(said string) {
 
 // why returns why a member is rejected.
 func (a *groupAttempt) why(m *member) *why {
+	if m.asked.Failure == nil && a.tree != nil && !a.lacksOwn() {
+		return &why{message: a.tree.wordsOf(a.tree.failingAbove(a.group)), plugins: gang.WithNames([]string{groups.GangScheduling}, a.rejectors)}
+	}
 	if m.asked.Failure == nil {
 		return &why{
 			message: groupUnschedulable + ", " + a.wordsWith(a.unhelped),

@@ -58,11 +58,17 @@ func (gs *podGroups) noteHeld(g *groups.Group, uid types.UID, gate string) {
 	}
 }
 
-// heldBy names the gate that keeps a group out because of one of its members, or "".
+// heldBy names the gate that keeps a group out because of one of its members, or of another group
+// of its tree, or "".
 func (gs *podGroups) heldBy(g *groups.Group) (gate string) {
-	for _, name := range gs.held[g] {
-		if gate == "" || name < gate {
-			gate = name
+	if len(gs.held) == 0 {
+		return ""
+	}
+	for _, g := range g.Tree() {
+		for _, name := range gs.held[g] {
+			if gate == "" || name < gate {
+				gate = name
+			}
 		}
 	}
 	return gate
@@ -111,11 +117,16 @@ func (gs *podGroups) seen(object *groups.PodGroup) {
 	if fresh && g != nil {
 		g.Forget()
 	}
-	switch g = gs.groups.SetObject(object); {
+	g = gs.groups.SetObject(object)
+	if fresh && g.Parent() != nil {
+		gs.regroup(g)
+		gs.recheckMembers(g, "PodGroupAdd")
+	}
+	switch {
 	case fresh || g.MinCount() != least:
 		gs.wakeMembers(g, "PodGroupAdd", queue.Gated, queue.Waiting)
-		gs.unitsChanged(g, "PodGroupAdd")
-		g.Short = 0 // what it asks for may be less now
+		gs.unitsChanged("PodGroupAdd", g.Together()...)
+		g.Short, g.Full = 0, false // what it asks for may be less now
 		gs.updateScheduled(g)
 	case !scheduled:
 		gs.wakeStarted(g)
@@ -128,22 +139,31 @@ func (gs *podGroups) gone(name cluster.Name) {
 	if gs.options.Objects != nil {
 		gs.options.Objects.GroupGone(name)
 	}
+	var tree []*groups.Group
 	if g := gs.groups.Get(name); g != nil {
-		gs.unitsChanged(g, "PodGroupDelete")
+		gs.unitsChanged("PodGroupDelete", g.Together()...)
+		tree = g.Tree()
 	}
 	gs.groups.LoseObject(name)
 	if gs.gates.Claims {
 		gs.cluster.PodGroups.Delete(name.Namespace, name.Name)
 	}
 	if g := gs.groups.Get(name); g != nil {
+		gs.regroup(g)
 		gs.keepOut(g)
+	}
+	for _, other := range tree {
+		if other.Object != nil {
+			gs.recheckMembers(other, "PodGroupDelete") // and with them the others of the tree
+			break
+		}
 	}
 }
 
 // unitsChanged wakes waiting pods when a group with pods on nodes has appeared, changed or gone:
 // which pods they may preempt depends on whether it is disrupted as a whole, and on its priority.
-func (gs *podGroups) unitsChanged(g *groups.Group, label string) {
-	if len(gs.units.OnNodes(g)) == 0 {
+func (gs *podGroups) unitsChanged(label string, all ...*groups.Group) {
+	if len(gs.units.OnNodes(all...)) == 0 {
 		return
 	}
 	for _, item := range gs.queue.Sorted() {
@@ -165,7 +185,11 @@ func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
 
 	counts := pod.Spec.NodeName != "" || served
 	g, by := gs.groups.SetPod(pod, counts)
-	if by > 0 && g.Count() == g.MinCount() {
+	switch {
+	case by <= 0:
+	case g.Parent() != nil:
+		gs.noteJoined(g, pod)
+	case g.Count() == g.MinCount():
 		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
 
@@ -182,6 +206,10 @@ func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
 // scheduled: it may have fewer pods than it asks for. Whether it has been depends on its condition
 // and on its bound pods, and a list may show those last.
 func (gs *podGroups) wakeStarted(g *groups.Group) {
+	if g.Parent() != nil {
+		gs.wakeStartedTree(g)
+		return
+	}
 	if g.Count() < g.MinCount() && gs.isStarted(g) {
 		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
@@ -209,11 +237,21 @@ func (gs *podGroups) updateScheduled(g *groups.Group) {
 		return
 	}
 	_, bound := gs.countPlaced(g)
-	if g.Short = max(1, g.MinCount()) - bound; g.Short <= 0 {
+	switch g.Short = leastOf(g) - bound; {
+	case g.Short > 0:
+	case g.Parent() != nil:
+		if !g.Full {
+			g.Full = true
+			gs.updateTree(g.Root())
+		}
+	default:
 		g.Done = true
 		gs.writeScheduled(g)
 	}
 }
+
+// leastOf is how many of its pods a group must have on nodes to be placed.
+func leastOf(g *groups.Group) int { return max(1, g.MinCount()) }
 
 // removePod forgets a member that was deleted or has ended.
 func (gs *podGroups) removePod(uid types.UID) { gs.noteCount(gs.groups.LosePod(uid)) }
@@ -222,7 +260,17 @@ func (gs *podGroups) removePod(uid types.UID) { gs.noteCount(gs.groups.LosePod(u
 // count: one pod too few, or without the last one that was bound. There may be thousands of members
 // that all go.
 func (gs *podGroups) noteCount(g *groups.Group, by int) {
-	if by < 0 && (g.Count() == g.MinCount()-1 || g.Done || g.Scheduled()) {
+	least := 0
+	if g != nil {
+		least = g.MinCount()
+		if g.Parent() != nil {
+			least = leastOf(g)
+		}
+	}
+	if by < 0 {
+		g.Full, g.Woken = false, false
+	}
+	if by < 0 && (g.Count() == least-1 || g.Done || g.Scheduled()) {
 		gs.keepOut(g)
 	}
 }
@@ -235,7 +283,8 @@ func (gs *podGroups) keepOut(g *groups.Group) {
 	}
 }
 
-// wakeMembers has the gates asked again about members in these places of the queue.
+// wakeMembers has the gates asked again about members in these places of the queue, and about those
+// of the other groups of a tree.
 func (gs *podGroups) wakeMembers(g *groups.Group, label string, places ...queue.Place) {
 	if g == nil {
 		return
@@ -245,11 +294,14 @@ func (gs *podGroups) wakeMembers(g *groups.Group, label string, places ...queue.
 	}
 }
 
-// listMembers lists the members in these places of the queue, in the order in which they came.
+// listMembers lists the members in these places of the queue, and those of the other groups of a
+// tree, in the order in which they came.
 func (gs *podGroups) listMembers(g *groups.Group, places ...queue.Place) (items []*queue.Item) {
-	for uid := range g.Members {
-		if item := gs.queue.Get(uid); item != nil && slices.Contains(places, item.Place()) {
-			items = append(items, item)
+	for _, g := range g.Tree() {
+		for uid := range g.Members {
+			if item := gs.queue.Get(uid); item != nil && slices.Contains(places, item.Place()) {
+				items = append(items, item)
+			}
 		}
 	}
 	slices.SortFunc(items, earlier)
@@ -264,8 +316,13 @@ func earlier(a, b *queue.Item) int {
 }
 
 // isIncomplete tells whether the group keeps its pods out of the queue: there is no PodGroup, or a
-// gang has too few pods to be scheduled as a whole.
+// gang has too few pods to be scheduled as a whole. A group in a tree does if the tree does: an
+// incomplete group is decided, and found to be incomplete, while others of the tree are placed.
 func (gs *podGroups) isIncomplete(g *groups.Group) bool {
+	if g.Object != nil && g.Parent() != nil {
+		root := g.Root()
+		return root == nil || !gs.isReady(groups.Child{Composite: root})
+	}
 	return g.Object == nil || g.Count() < g.MinCount() && !gs.isStarted(g)
 }
 
@@ -327,14 +384,13 @@ func (gs *podGroups) memberLost(b *placement, why error) {
 	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || gs.isStarted(g) {
 		return
 	}
-	if placed, bound := gs.countPlaced(g); placed >= g.MinCount() || bound > 0 {
-		return
-	}
 
 	var siblings []*placement
-	for uid := range g.Members {
-		if other := gs.placements.byPod[uid]; other != nil && other.ending == nil {
-			siblings = append(siblings, other)
+	for _, g := range gs.listBroken(g) {
+		for uid := range g.Members {
+			if other := gs.placements.byPod[uid]; other != nil && other.ending == nil {
+				siblings = append(siblings, other)
+			}
 		}
 	}
 
@@ -342,6 +398,18 @@ func (gs *podGroups) memberLost(b *placement, why error) {
 	for _, other := range siblings {
 		gs.placements.stopBinding(other, errGroupBroken)
 	}
+}
+
+// listBroken lists the groups whose placements are given up after a loss in this one: itself, if it
+// can no longer be placed as a whole, and with it those of the tree that then cannot.
+func (gs *podGroups) listBroken(g *groups.Group) []*groups.Group {
+	if g.Parent() != nil {
+		return gs.listBrokenInTree(g)
+	}
+	if placed, bound := gs.countPlaced(g); placed >= g.MinCount() || bound > 0 {
+		return nil
+	}
+	return []*groups.Group{g}
 }
 
 // breaks tells whether a pod was lost to its group, as opposed to an attempt that went wrong.

@@ -93,8 +93,9 @@ func (gs *podGroups) describeGroup(g *groups.Group) *decision.Group {
 	return d
 }
 
-// Incomplete returns why its group keeps a pending pod out of the queue: there is no PodGroup, or a
-// gang has too few pods. It is empty if the group does not keep it out.
+// Incomplete returns why its group keeps a pending pod out of the queue: there is no PodGroup, a
+// gang has too few pods, or a tree of composite groups has too few groups. It is empty if the group
+// does not keep it out.
 func (c *Core) Incomplete(uid types.UID) string {
 	item := c.queue.Get(uid)
 	if item == nil {
@@ -106,6 +107,9 @@ func (c *Core) Incomplete(uid types.UID) string {
 	}
 	if g.Object == nil {
 		return fmt.Sprintf("there is no PodGroup %q", g.Name.Name)
+	}
+	if g.Parent() != nil {
+		return c.podGroups.describeIncompleteTree(g)
 	}
 	return fmt.Sprintf("of the %d pods that PodGroup %q asks for at once there %s", g.MinCount(), g.Name.Name, areThere(g.Count()))
 }

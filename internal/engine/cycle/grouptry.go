@@ -6,6 +6,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/gang"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -17,8 +18,31 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 		return nil
 	}
 
-	var items []*queue.Item
-	incomplete := ""
+	items, incomplete := c.listTried(g)
+	if len(items) == 0 {
+		return nil
+	}
+	if incomplete != "" {
+		t := &decision.GroupTrial{Incomplete: true, Message: incomplete}
+		for _, item := range items {
+			t.Pods = append(t.Pods, decision.GroupPlace{Name: item.Pod.Name, Message: incomplete})
+		}
+		return t
+	}
+
+	if root := g.Root(); root != nil {
+		return c.tryTree(root, g)
+	}
+	a := c.attempts.newGroup(g, items, nil)
+	if discord := c.attempts.findDiscord([]*groups.Group{g}, items); discord != nil {
+		return &decision.GroupTrial{Tried: len(a.members), Needed: a.attempt.Need, Message: discord.Error()}
+	}
+	return a.preview()
+}
+
+// listTried lists the pending members that an attempt would decide, or all of them and why their
+// group is not tried.
+func (c *Core) listTried(g *groups.Group) (items []*queue.Item, incomplete string) {
 	for uid := range g.Members {
 		item := c.queue.Get(uid)
 		if item == nil || item.Place() == queue.Taken {
@@ -31,24 +55,52 @@ func (c *Core) TryGroup(name cluster.Name) *decision.GroupTrial {
 		}
 		items = append(items, item)
 	}
-
-	if len(items) == 0 {
-		return nil
-	}
 	slices.SortFunc(items, compareMembers)
-	if incomplete != "" {
-		t := &decision.GroupTrial{Incomplete: true, Message: incomplete}
-		for _, item := range items {
-			t.Pods = append(t.Pods, decision.GroupPlace{Name: item.Pod.Name, Message: incomplete})
-		}
-		return t
-	}
+	return items, incomplete
+}
 
-	a, discord := c.attempts.newGroup(g, items)
-	if discord != nil {
+// tryTree returns how an attempt for the pending pods of a tree would end for one of its groups.
+func (c *Core) tryTree(root *groups.Composite, g *groups.Group) *decision.GroupTrial {
+	tree := root.Leaves()
+	var items []*queue.Item
+	for _, g := range tree {
+		more, _ := c.listTried(g)
+		items = append(items, more...)
+	}
+	t := c.attempts.newTree(root, items)
+	for _, a := range t.leaves {
+		a.trial = true
+	}
+	a := t.of[g]
+	if discord := c.attempts.findDiscord(tree, items); discord != nil {
 		return &decision.GroupTrial{Tried: len(a.members), Needed: a.attempt.Need, Message: discord.Error()}
 	}
-	return a.preview()
+	return t.preview(a)
+}
+
+// preview decides the tree, takes all of it back, and says what became of one group.
+func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
+	settled, err := t.placeInSomeOrder()
+	nodes := map[*member]string{}
+	if settled {
+		of.noteNodes(nodes, of.attempt.CurrentPlaces())
+	}
+	t.rewind(t.root)
+
+	verdict := of.attempt.Verdict()
+	said := &decision.GroupTrial{Tried: verdict.Tried, Fit: verdict.Fit, Needed: verdict.Needed}
+	switch {
+	case err != nil:
+		said.Fit, said.Message = 0, err.Error()
+	case len(nodes) > 0:
+		said.Fit = len(nodes)
+	default:
+		said.Message = t.reasonOf(of)
+	}
+	for _, m := range of.members {
+		said.Pods = append(said.Pods, of.describePlace(m, nodes[m]))
+	}
+	return said
 }
 
 // preview decides the members, and takes all of it back.

@@ -112,6 +112,10 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		all[PodGroups] = newMirror(s, h, queue.PodGroup, func(g, _ *groups.PodGroup) { h.groupChanged(nameOf(g), g); c.podGroups.seen(g) },
 			func(n cluster.Name, _ types.UID, _ *groups.PodGroup) { h.groupChanged(n, nil); c.podGroups.gone(n) })
 	}
+	if c.podGroups.gates.Composite {
+		all[CompositePodGroups] = newMirror(s, h, queue.CompositePodGroup, func(g, _ *groups.CompositePodGroup) { c.podGroups.compositeSeen(g) },
+			func(n cluster.Name, _ types.UID, _ *groups.CompositePodGroup) { c.podGroups.compositeGone(n) })
+	}
 	return all
 }
 

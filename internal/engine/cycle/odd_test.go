@@ -26,13 +26,14 @@ import (
 var allKinds = []Kind{
 	Nodes, Pods, Namespaces, Services, ReplicationControllers, ReplicaSets, StatefulSets, DisruptionBudgets, Volumes, Claims, StorageClasses,
 	CSINodes, CSIDrivers, CSICapacities, VolumeAttachments, ResourceSlices, ResourceClaims, DeviceClasses, PodGroups,
+	CompositePodGroups,
 }
 
 // witnessed shows a core the objects, lets it do what it wants to for a while, and then gives it a
 // pod that anybody might have made. It returns what is wrong: nothing may have panicked, and that
 // pod is to be decided: bound, unless it may be refused.
 func witnessed(odd []Seen, refused bool) (wrong []string) {
-	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true}})
+	core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true, Composite: true}})
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -371,6 +372,18 @@ var oddPods = map[string]func(p *v1.Pod) []Seen{
 		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("h")}
 		return []Seen{{PodGroups, gangOf("h", math.MinInt32)}}
 	},
+	"a group of groups without end": func(p *v1.Pod) []Seen {
+		g, c := gangOf("j", 1), compositeOf("huge", math.MaxInt32)
+		g.Spec.ParentCompositePodGroupName, p.Spec.SchedulingGroup = &c.Name, &v1.PodSchedulingGroup{PodGroupName: &g.Name}
+		return []Seen{{CompositePodGroups, c}, {PodGroups, g}}
+	},
+	"a group in a circle": func(p *v1.Pod) []Seen {
+		g, one, other, self := gangOf("k", 1), compositeOf("one", 1), compositeOf("other", 1), compositeOf("self", 1)
+		g.Spec.ParentCompositePodGroupName, p.Spec.SchedulingGroup = &one.Name, &v1.PodSchedulingGroup{PodGroupName: &g.Name}
+		one.Spec.ParentCompositePodGroupName, other.Spec.ParentCompositePodGroupName = &other.Name, &one.Name
+		self.Spec.ParentCompositePodGroupName = &self.Name
+		return []Seen{{PodGroups, g}, {CompositePodGroups, one}, {CompositePodGroups, other}, {CompositePodGroups, self}}
+	},
 	"a group without a policy": func(p *v1.Pod) []Seen {
 		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("i")}
 		return []Seen{{PodGroups, &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "i", UID: "i"}}}}
@@ -520,6 +533,7 @@ func FuzzOddObjects(f *testing.F) {
 			odd[i].Object.SetNamespace("")
 		}
 		add(PodGroups, 2, func() metav1.Object { return &groups.PodGroup{} })
+		add(CompositePodGroups, 2, func() metav1.Object { return &groups.CompositePodGroup{} })
 		add(DisruptionBudgets, 2, func() metav1.Object { return &policyv1.PodDisruptionBudget{} })
 		add(Claims, 3, func() metav1.Object { return &v1.PersistentVolumeClaim{} })
 		add(Volumes, 2, func() metav1.Object { return &v1.PersistentVolume{} })

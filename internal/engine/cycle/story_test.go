@@ -24,18 +24,21 @@ import (
 // TestStories runs testdata/*.txt: an event a command, and the actions that follow from it as the
 // answer. What a story may say:
 //
-//	core [holds] [works] [keeps] [reuseEvictions] [delay=D] [standby] [groups] [policies] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
+//	core [holds] [works] [keeps] [reuseEvictions] [delay=D] [standby] [groups] [trees] [policies] [claims] [limit=N] [reserves=(AFTER,FOR[,SHARE])]
 //	                                   a new core that leads and has listed a cluster without anything; with a plugin at Permit
 //	                                   that has pods with the label hold wait for 30 s; with one that works at PreBind; with
 //	                                   preemption that respects budgets; with gentle preemption, delayed by so much; one that
-//	                                   does not lead; with pod groups; where groups have a preemption policy; with device claims of groups, and
+//	                                   does not lead; with pod groups; with trees of them; where groups have a preemption policy; with device claims of groups, and
 //	                                   without nominations of pods on their way; with room reserved for groups that
 //	                                   have waited, for so long, of so much of the cluster
 //	lead                               it leads from now on
-//	node NAME cpu=N [rack=R]           the watch shows a node; "no-node NAME": its end
+//	node NAME cpu=N [rack=R] [zone=Z]  the watch shows a node; "no-node NAME": its end
 //	group NAME [min=N] [key=LABEL] [uid=U] [priority=N] [never] [as-one] [scheduled] [shares]
 //	                                   the watch shows a PodGroup, a basic one without min; "no-group NAME": its end; with a
 //	                                   device claim that its pods share
+//	composite NAME [min=N] [in=NAME] [key=LABEL] [priority=N] [as-one] [age=N]
+//	                                   the watch shows a CompositePodGroup, a basic one without min; "no-composite NAME": its
+//	                                   end; group has "in", too
 //	devices NODE N                     the watch shows N devices of a node
 //	device-claim NAME [of=GROUP] [on=NODE] [for=GROUP]
 //	                                   the watch shows the claim of one device that was made for a group, perhaps with a device
@@ -98,12 +101,18 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 		return s.step(Led{})
 	case "node":
 		n := aNode(name, text("cpu"))
-		if rack := text("rack"); rack != "" {
-			n.Labels["rack"] = rack
+		for _, key := range []string{"rack", "zone"} {
+			if domain := text(key); domain != "" {
+				n.Labels[key] = domain
+			}
 		}
 		return s.step(Seen{Nodes, n})
 	case "group":
 		return s.step(Seen{PodGroups, storyGroup(t, d, name)})
+	case "composite":
+		return s.step(Seen{CompositePodGroups, storyComposite(t, d, name)})
+	case "no-composite":
+		return s.step(Gone{CompositePodGroups, storyComposite(t, d, name)})
 	case "no-group":
 		return s.step(Gone{PodGroups, storyGroup(t, d, name)})
 	case "pods":
@@ -208,6 +217,10 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) string {
 	if d.HasArg("groups") {
 		o.Groups = groups.Gates{Generic: true, Topology: true, Policy: d.HasArg("policies")}
 		kinds = append(kinds, PodGroups)
+	}
+	if d.HasArg("trees") {
+		o.Groups = groups.Gates{Generic: true, Topology: true, Composite: true, Policy: d.HasArg("policies")}
+		kinds = append(kinds, CompositePodGroups, PodGroups)
 	}
 	if d.HasArg("claims") {
 		o.Groups.Generic, o.Groups.Claims, o.Disabled.Expectation = true, true, true

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,7 +23,8 @@ import (
 // storyGroup is the PodGroup of a story's command.
 func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGroup {
 	t.Helper()
-	uid, least, priority, key := "uid-"+name, int32(0), int32(0), ""
+	uid, least, priority, key, in := "uid-"+name, int32(0), int32(0), "", ""
+	d.MaybeScanArgs(t, "in", &in)
 	d.MaybeScanArgs(t, "uid", &uid)
 	d.MaybeScanArgs(t, "min", &least)
 	d.MaybeScanArgs(t, "priority", &priority)
@@ -36,6 +38,9 @@ func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGr
 	}
 	if key != "" {
 		g.Spec.SchedulingConstraints = oneOf(key)
+	}
+	if in != "" {
+		g.Spec.ParentCompositePodGroupName = &in
 	}
 	if d.HasArg("never") {
 		g.Spec.PreemptionPolicy = new(schedulingv1beta1.PreemptNever)
@@ -53,6 +58,40 @@ func storyGroup(t *testing.T, d *datadriven.TestData, name string) *groups.PodGr
 		g.DeletionTimestamp = &metav1.Time{Time: begin}
 	}
 	return g
+}
+
+// storyComposite is the CompositePodGroup of a story's command.
+func storyComposite(t *testing.T, d *datadriven.TestData, name string) *groups.CompositePodGroup {
+	t.Helper()
+	least, priority, key, in := int32(0), int32(0), "", ""
+	d.MaybeScanArgs(t, "min", &least)
+	d.MaybeScanArgs(t, "priority", &priority)
+	d.MaybeScanArgs(t, "key", &key)
+	d.MaybeScanArgs(t, "in", &in)
+	c := compositeOf(name, int(least))
+	c.Spec.Priority = &priority
+	if in != "" {
+		c.Spec.ParentCompositePodGroupName = &in
+	}
+	if key != "" {
+		c.Spec.SchedulingConstraints = &schedulingv1alpha3.CompositePodGroupSchedulingConstraints{
+			Topology: []schedulingv1alpha3.TopologyConstraint{{Key: key}}}
+	}
+	if d.HasArg("as-one") {
+		c.Spec.DisruptionMode = &schedulingv1alpha3.CompositeDisruptionMode{All: &schedulingv1alpha3.AllCompositeDisruptionMode{}}
+	}
+	return c
+}
+
+// compositeOf is a CompositePodGroup that asks for so many groups at once; for none: a basic one.
+func compositeOf(name string, least int) *groups.CompositePodGroup {
+	c := &groups.CompositePodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}
+	if least > 0 {
+		c.Spec.SchedulingPolicy.Gang = &schedulingv1alpha3.CompositeGangSchedulingPolicy{MinGroupCount: int32(least)}
+	} else {
+		c.Spec.SchedulingPolicy.Basic = &schedulingv1alpha3.CompositeBasicSchedulingPolicy{}
+	}
+	return c
 }
 
 // asOne is the mode of a group whose pods may only be preempted all together.

@@ -66,12 +66,13 @@ func unit(t *testing.T) time.Duration {
 var followed = map[string]Kind{
 	"Pod": Pods, "PersistentVolumeClaim": Claims, "PodDisruptionBudget": DisruptionBudgets, "ResourceClaim": ResourceClaims, "Service": Services,
 	"ReplicationController": ReplicationControllers, "ReplicaSet": ReplicaSets, "StatefulSet": StatefulSets, "PodGroup": PodGroups,
+	"CompositePodGroup": CompositePodGroups,
 }
 
 // neighbourhood is a crowd with what tenants refer to: a class of storage with a thousand volumes,
 // one without, and devices; and some nodes with room.
 func neighbourhood(t *testing.T) *crowd {
-	c := newCrowdThatFollows(t, Options{PrepareAside: true, Groups: groups.Gates{Generic: true, Topology: true}}, allKinds...)
+	c := newCrowdThatFollows(t, Options{PrepareAside: true, Groups: groups.Gates{Generic: true, Topology: true, Composite: true}}, allKinds...)
 	later := storagev1.VolumeBindingWaitForFirstConsumer
 	for _, class := range []string{"made", "local", "zonal"} {
 		c.tell(Seen{StorageClasses, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: "csi.example.com", VolumeBindingMode: &later}})

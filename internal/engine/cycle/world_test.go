@@ -313,6 +313,10 @@ func (w *world) objects(kind Kind) (all []metav1.Object) {
 		if w.lease != nil {
 			all = append(all, w.lease)
 		}
+	case CompositePodGroups:
+		for _, name := range sorted(w.gangs.composites) {
+			all = append(all, w.gangs.composites[name])
+		}
 	case PodGroups:
 		for _, name := range sorted(w.gangs.all) {
 			all = append(all, w.gangs.all[name])

@@ -78,9 +78,16 @@ func (d *Domains) placeWithin() error {
 
 // rejectForLackOfDomains notes for all members that no node has the label.
 func (d *Domains) rejectForLackOfDomains() {
-	d.none = "no feasible placements found: no node has the label " + d.TopologyKey
-	failure := &decide.Failure{Nodes: d.Cluster.Len(), Rejection: &plugins.Rejection{Reasons: []string{d.none}}}
-	for _, m := range d.Members {
+	d.none = lackOfDomains + d.TopologyKey
+	d.FailForLackOfDomains(d.TopologyKey)
+}
+
+const lackOfDomains = "no feasible placements found: no node has the label "
+
+// FailForLackOfDomains notes for all members that no node has a label.
+func (r *Request) FailForLackOfDomains(key string) {
+	failure := &decide.Failure{Nodes: r.Cluster.Len(), Rejection: &plugins.Rejection{Reasons: []string{lackOfDomains + key}}}
+	for _, m := range r.Members {
 		m.Failure = failure
 	}
 }
@@ -247,7 +254,7 @@ func (d *Domains) confine(domain string) {
 	for _, m := range d.Members {
 		class := confined[m.Waiting.Class]
 		if class == nil {
-			pod := selectDomain(m.Pod, d.TopologyKey, domain)
+			pod := SelectDomain(m.Pod, d.TopologyKey, domain)
 			class = d.Host.Contender(d.Cluster.Pending(pod), pod).Class
 			confined[m.Waiting.Class] = class
 		}
@@ -265,8 +272,8 @@ func (d *Domains) confineToClosest() {
 	d.setFailures(failures)
 }
 
-// selectDomain returns the pod as if it selected the nodes of a domain.
-func selectDomain(of *v1.Pod, key, domain string) *v1.Pod {
+// SelectDomain returns the pod as if it selected the nodes of a domain.
+func SelectDomain(of *v1.Pod, key, domain string) *v1.Pod {
 	pod := *of
 	pod.Spec.NodeSelector = maps.Clone(pod.Spec.NodeSelector)
 	if pod.Spec.NodeSelector == nil {
@@ -281,6 +288,18 @@ func selectDomain(of *v1.Pod, key, domain string) *v1.Pod {
 	return &pod
 }
 
+// PercentFull is how much of a domain of some topology key is requested by what counts on its nodes
+// now, by the resources with which nodes are scored. Only eligible nodes are looked at.
+func (r *Request) PercentFull(key, domain string, eligible func(*cluster.Node) bool) float64 {
+	in := *r
+	in.TopologyKey, in.Eligible = key, eligible
+	f := newFills(&in)
+	if f.byDomain[domain] == nil {
+		return 0
+	}
+	return f.percentWith(domain, make([]float64, len(f.scored)))
+}
+
 // placeConfined places members that are confined to a domain.
 func (d *Domains) placeConfined() error {
 	defer d.nameDomains()
@@ -289,14 +308,17 @@ func (d *Domains) placeConfined() error {
 
 // nameDomains has the failures of confined members say of the nodes elsewhere that they are: it is
 // not the pod that does not select them. Members that are alike share a failure.
-func (d *Domains) nameDomains() {
-	for _, m := range d.Members {
+func (d *Domains) nameDomains() { d.NameDomains(d.TopologyKey) }
+
+// NameDomains does the same for a key by whose domains members are confined.
+func (r *Request) NameDomains(key string) {
+	for _, m := range r.Members {
 		if m.Failure == nil || m.Failure.Reasons[plugins.AffinityMismatch] == 0 {
 			continue
 		}
-		reason, spec := "node(s) in other domains of "+d.TopologyKey, m.Waiting.Class.Spec
+		reason, spec := "node(s) in other domains of "+key, m.Waiting.Class.Spec
 		if len(spec.NodeSelector) > 0 || spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
-			reason = plugins.AffinityMismatch + " or in other domains of " + d.TopologyKey
+			reason = plugins.AffinityMismatch + " or in other domains of " + key
 		}
 		nodes := m.Failure.Reasons[plugins.AffinityMismatch]
 		delete(m.Failure.Reasons, plugins.AffinityMismatch)

@@ -28,6 +28,9 @@ type Request struct {
 	Group *groups.Group
 	// TopologyKey is the label whose value all members' nodes must share; "" if there is none.
 	TopologyKey string
+	// Eligible, if set, tells which nodes there are for the group: those of the domain that a group
+	// above it is confined to. Members select them, too.
+	Eligible func(*cluster.Node) bool
 	// PlacedBefore is how many members count on nodes already.
 	PlacedBefore int
 	// Members are to be placed: by priority, then age, as upstream. There is at least one.
@@ -136,7 +139,7 @@ type Placement struct {
 // eachNode yields the nodes of the cluster.
 func (r *Request) eachNode(yield func(*cluster.Node) bool) {
 	for _, n := range r.Cluster.Nodes {
-		if n != nil && !yield(n) {
+		if n != nil && (r.Eligible == nil || r.Eligible(n)) && !yield(n) {
 			return
 		}
 	}
@@ -201,6 +204,12 @@ func (r *Request) isDelayed() bool {
 	return !slices.ContainsFunc(r.Members, func(m *Member) bool { return !m.Delayed })
 }
 
+// Failures returns why members found no node, in their order; SetFailures restores that.
+func (r *Request) Failures() []*decide.Failure { return r.listFailures() }
+
+// SetFailures notes why members found no node.
+func (r *Request) SetFailures(failures []*decide.Failure) { r.setFailures(failures) }
+
 // listFailures returns why members found no node, in their order; setFailures restores that.
 func (r *Request) listFailures() (failures []*decide.Failure) {
 	for _, m := range r.Members {
@@ -232,9 +241,14 @@ func isRefusal(err error) bool {
 
 // domainOf returns the node's value of the topology key.
 func (r *Request) domainOf(n *cluster.Node) (domain string, ok bool) {
-	if r.TopologyKey == v1.LabelHostname {
+	return DomainOf(n, r.TopologyKey)
+}
+
+// DomainOf returns a node's value of a topology key.
+func DomainOf(n *cluster.Node, key string) (domain string, ok bool) {
+	if key == v1.LabelHostname {
 		return n.Hostname, n.HasHostname
 	}
-	domain, ok = n.Labels.Map[r.TopologyKey]
+	domain, ok = n.Labels.Map[key]
 	return domain, ok
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Units knows which pods leave together, and which may leave for whom. A unit is a pod, or all pods
-// of a group that is disrupted as a whole.
+// of a group that is disrupted as a whole, or of the highest composite group above it that is.
 type Units struct {
 	Cluster *cluster.Cluster
 	Groups  *groups.Set
@@ -23,7 +23,7 @@ type Units struct {
 func (u Units) Of(victim *cluster.Pod) []*cluster.Pod {
 	unit := []*cluster.Pod{victim}
 	if g := u.Groups.Of(victim.UID); g != nil && g.Whole() {
-		for _, p := range u.OnNodes(g) {
+		for _, p := range u.Together(g) {
 			if p != victim {
 				unit = append(unit, p)
 			}
@@ -45,16 +45,21 @@ func (u Units) Complete(victims []*cluster.Pod) (all []*cluster.Pod) {
 	return all
 }
 
-// OnNodes lists the pods of a group that count on nodes, sorted by UID.
-func (u Units) OnNodes(g *groups.Group) (list []*cluster.Pod) {
-	for uid := range g.Members {
-		if p := u.Cluster.Pod(uid); p != nil && p.Node != nil {
-			list = append(list, p)
+// OnNodes lists the pods of groups that count on nodes, sorted by UID.
+func (u Units) OnNodes(of ...*groups.Group) (list []*cluster.Pod) {
+	for _, g := range of {
+		for uid := range g.Members {
+			if p := u.Cluster.Pod(uid); p != nil && p.Node != nil {
+				list = append(list, p)
+			}
 		}
 	}
 	slices.SortFunc(list, func(a, b *cluster.Pod) int { return cmp.Compare(a.UID, b.UID) })
 	return list
 }
+
+// Together lists the pods on nodes that leave together with those of a group, these included.
+func (u Units) Together(g *groups.Group) []*cluster.Pod { return u.OnNodes(g.Together()...) }
 
 // BreakBudget tells whether a disruption budget forbids that all of the pods leave. Pods that are
 // already leaving do not count.
@@ -113,7 +118,7 @@ type Preemptor struct {
 func (u Units) Protect(by Preemptor, budgets bool) *ProtectedPods {
 	protected := &ProtectedPods{cluster: u.Cluster}
 	if by.Group != nil {
-		for _, p := range u.OnNodes(by.Group) {
+		for _, p := range u.OnNodes(by.Group.Tree()...) {
 			protected.addBelow(p, by.Highest)
 		}
 	}
@@ -122,10 +127,10 @@ func (u Units) Protect(by Preemptor, budgets bool) *ProtectedPods {
 	}
 
 	for _, g := range u.Groups.Sorted() {
-		if g == by.Group || g.Object == nil || !by.Gentle && !g.Whole() {
+		if g.SharesTree(by.Group) || g.Object == nil || !by.Gentle && !g.Whole() {
 			continue
 		}
-		unit := u.OnNodes(g)
+		unit := u.Together(g)
 		if g.Priority() < by.Lowest && !(g.Whole() && budgets && u.BreakBudget(unit)) {
 			continue
 		}

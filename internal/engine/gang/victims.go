@@ -128,7 +128,7 @@ func (r *RoomMaker) removeVictims(victims []*cluster.Pod, gone *RemovedPods) (un
 		if victim.Node == nil {
 			continue // it left together with another one
 		}
-		if r.Units.Groups.Of(victim.UID) == r.Group {
+		if r.Units.Groups.Of(victim.UID).SharesTree(r.Group) {
 			return nil, false
 		}
 		unit := r.Units.Of(victim)
@@ -204,7 +204,7 @@ func (r *RoomMaker) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (neede
 func (r *RoomMaker) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (units [][]*cluster.Pod) {
 	lowest := r.LowestPriority()
 	for _, p := range slices.Clone(n.Pods) {
-		if p.Node == nil || p.Class.Priority >= lowest || r.Units.Groups.Of(p.UID) == r.Group {
+		if p.Node == nil || p.Class.Priority >= lowest || r.Units.Groups.Of(p.UID).SharesTree(r.Group) {
 			continue
 		}
 		unit := r.Units.Of(p)
@@ -221,7 +221,7 @@ func (r *RoomMaker) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (units [
 // isLowUnit tells whether a group leaves only as a whole, and its priority is below that of the
 // members, whatever the priorities of its pods are.
 func (r *RoomMaker) isLowUnit(g *groups.Group) bool {
-	return g != nil && g != r.Group && g.Whole() && g.Priority() < r.LowestPriority()
+	return g != nil && !g.SharesTree(r.Group) && g.Whole() && g.Priority() < r.LowestPriority()
 }
 
 // removeLowUnits removes such groups, too, the lowest first, until that is enough: a search on
@@ -233,7 +233,7 @@ func (r *RoomMaker) removeLowUnits(gone *RemovedPods) (units [][]*cluster.Pod, o
 		if r.bound.isSpent() {
 			return nil, false
 		}
-		unit := r.Units.OnNodes(g)
+		unit := r.Units.Together(g)
 		if len(unit) == 0 || r.keepsBudgets() && r.Units.BreakBudget(unit) {
 			continue
 		}

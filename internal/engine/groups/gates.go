@@ -16,13 +16,16 @@ type Gates struct {
 	Policy bool `json:"podGroupPreemptionPolicy,omitempty"`
 	// Claims (DRAWorkloadResourceClaims) reserves device claims that a group shares for the group.
 	Claims bool `json:"draWorkloadResourceClaims,omitempty"`
+	// Composite (CompositePodGroup) has groups be children of composite groups, and a whole tree be
+	// decided together. It requires Topology, too, as upstream.
+	Composite bool `json:"compositePodGroup,omitempty"`
 }
 
 // Named are the gates by name, as flags set them.
 func (g Gates) Named() map[string]bool {
 	return map[string]bool{
 		GenericWorkload: g.Generic, TopologyAwareWorkloadScheduling: g.Topology, DRAWorkloadResourceClaims: g.Claims,
-		PodGroupPreemptionPolicy: g.Policy,
+		PodGroupPreemptionPolicy: g.Policy, CompositePodGroups: g.Composite,
 	}
 }
 
@@ -32,20 +35,26 @@ const (
 	TopologyAwareWorkloadScheduling = "TopologyAwareWorkloadScheduling"
 	DRAWorkloadResourceClaims       = "DRAWorkloadResourceClaims"
 	PodGroupPreemptionPolicy        = "PodGroupPreemptionPolicy"
+	CompositePodGroups              = "CompositePodGroup"
 
 	GangScheduling = "GangScheduling"
 )
 
 // GateNames lists the gates that have an effect.
-var GateNames = []string{GenericWorkload, TopologyAwareWorkloadScheduling, DRAWorkloadResourceClaims, PodGroupPreemptionPolicy}
+var GateNames = []string{GenericWorkload, TopologyAwareWorkloadScheduling, DRAWorkloadResourceClaims, PodGroupPreemptionPolicy,
+	CompositePodGroups}
 
 // stages map a gate to the name that sets it together with all others of its stage.
 var stages = map[string]string{GenericWorkload: "AllBeta", TopologyAwareWorkloadScheduling: "AllAlpha",
-	DRAWorkloadResourceClaims: "AllBeta", PodGroupPreemptionPolicy: "AllAlpha"}
+	DRAWorkloadResourceClaims: "AllBeta", PodGroupPreemptionPolicy: "AllAlpha",
+	CompositePodGroups: "AllAlpha"}
+
+// needs map a gate to those without which it cannot be on, as upstream.
+var needs = map[string][]string{TopologyAwareWorkloadScheduling: {GenericWorkload}, DRAWorkloadResourceClaims: {GenericWorkload},
+	PodGroupPreemptionPolicy: {GenericWorkload}, CompositePodGroups: {GenericWorkload, TopologyAwareWorkloadScheduling}}
 
 // GatesOf returns the gates that --feature-gates sets. AllAlpha and AllBeta set each of theirs that
-// is not named itself. It is an error to enable a gate by name without GenericWorkload, on which
-// all depend, as upstream.
+// is not named itself. It is an error to enable a gate by name without one that it needs.
 func GatesOf(set map[string]bool) (Gates, error) {
 	on := map[string]bool{}
 	for _, name := range GateNames {
@@ -56,9 +65,12 @@ func GatesOf(set map[string]bool) (Gates, error) {
 	}
 
 	for _, name := range GateNames {
-		if on[name] && !on[GenericWorkload] {
+		for _, other := range needs[name] {
+			if !on[name] || on[other] {
+				continue
+			}
 			if set[name] {
-				return Gates{}, fmt.Errorf("--feature-gates: %s=true needs %s=true", name, GenericWorkload)
+				return Gates{}, fmt.Errorf("--feature-gates: %s=true needs %s=true", name, other)
 			}
 			on[name] = false
 		}
@@ -66,6 +78,6 @@ func GatesOf(set map[string]bool) (Gates, error) {
 
 	return Gates{
 		Generic: on[GenericWorkload], Topology: on[TopologyAwareWorkloadScheduling], Claims: on[DRAWorkloadResourceClaims],
-		Policy: on[PodGroupPreemptionPolicy],
+		Policy: on[PodGroupPreemptionPolicy], Composite: on[CompositePodGroups],
 	}, nil
 }

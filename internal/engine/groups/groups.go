@@ -29,7 +29,11 @@ type Set struct {
 	byName map[cluster.Name]*Group
 	byUID  map[types.UID]*Group // by the UID of the object
 	of     map[types.UID]*Group // by member
-	whole  int                  // how many groups are Whole
+	whole  int                  // how many groups, and composites, are disrupted as a whole
+
+	// Nested has groups be in composites. Without it, what a PodGroup says of a parent is ignored.
+	Nested     bool
+	composites map[cluster.Name]*Composite
 }
 
 // Group is a pod group: the object, its members, or both.
@@ -38,6 +42,7 @@ type Group struct {
 	Object  *PodGroup          // nil while there is none
 	members map[types.UID]bool // whether the member counts; see Count
 	counted int                // members that count
+	parent  *Composite         // that its object names; nil if it is in none
 
 	// The following is the owner's.
 
@@ -45,6 +50,10 @@ type Group struct {
 	Said  string  // the last condition that was written
 	Last  Attempt // the last attempt, if it failed
 	Short int     // at least this many more pods must be bound before the group can be scheduled
+
+	// Of a group in a tree: Full, its own pods are bound, which was told to the tree; Woken, the
+	// tree was told that the group has been scheduled and is still there. A loss ends both.
+	Full, Woken bool
 
 	// Shortened counts the attempts since it was placed that ended at their bound, and Reached has
 	// the nodes that the last attempt had found, by pod, if it did.
@@ -66,11 +75,15 @@ type Attempt struct {
 func (g *Group) Forget() {
 	g.Done, g.Said, g.Last, g.Short, g.Since = false, "", Attempt{}, 0, time.Time{}
 	g.Shortened, g.Reached = 0, nil
+	g.Full, g.Woken = false, false
 }
 
 // New returns a set without groups.
 func New() *Set {
-	return &Set{byName: map[cluster.Name]*Group{}, byUID: map[types.UID]*Group{}, of: map[types.UID]*Group{}}
+	return &Set{
+		byName: map[cluster.Name]*Group{}, byUID: map[types.UID]*Group{}, of: map[types.UID]*Group{},
+		composites: map[cluster.Name]*Composite{},
+	}
 }
 
 // NameOf returns the name of the pod's group, or "" if it has none.
@@ -118,9 +131,10 @@ func (s *Set) SetObject(object *PodGroup) *Group {
 	g := s.group(cluster.Name{Namespace: object.Namespace, Name: object.Name})
 	s.clear(g)
 	g.Object, s.byUID[object.UID] = object, g
-	if g.Whole() {
+	if g.whole() {
 		s.whole++
 	}
+	s.link(g)
 	return g
 }
 
@@ -133,9 +147,10 @@ func (s *Set) LoseObject(name cluster.Name) {
 }
 
 func (s *Set) clear(g *Group) {
-	if g.Whole() {
+	if g.whole() {
 		s.whole--
 	}
+	s.unlink(g)
 	if g.Object != nil {
 		delete(s.byUID, g.Object.UID)
 	}
@@ -225,21 +240,31 @@ func (g *Group) TopologyKey() string {
 	return ""
 }
 
-// Whole reports whether the group's pods may only be preempted all together.
-func (g *Group) Whole() bool {
+// Whole reports whether the group's pods may only be preempted all together: because of its own
+// object, or of a composite above it.
+func (g *Group) Whole() bool { return g.whole() || g.parent.wholeUpwards() }
+
+func (g *Group) whole() bool {
 	return g.Object != nil && g.Object.Spec.DisruptionMode != nil && g.Object.Spec.DisruptionMode.All != nil
 }
 
-// Priority returns the priority of the PodGroup; 0 if it has none.
+// Priority returns the priority of the PodGroup, or of the root of its tree; 0 if it has none.
 func (g *Group) Priority() int32 {
+	if root := g.Root(); root != nil {
+		return root.priority()
+	}
 	if g.Object == nil || g.Object.Spec.Priority == nil {
 		return 0
 	}
 	return *g.Object.Spec.Priority
 }
 
-// PreemptionPolicy returns that of the PodGroup; its default if it has none.
+// PreemptionPolicy returns that of the PodGroup, or of the root of its tree; its default if it has
+// none.
 func (g *Group) PreemptionPolicy() v1.PreemptionPolicy {
+	if root := g.Root(); root != nil {
+		return root.preemptionPolicy()
+	}
 	if g.Object == nil || g.Object.Spec.PreemptionPolicy == nil {
 		return v1.PreemptLowerPriority
 	}

@@ -83,7 +83,7 @@ func TestMembersCount(t *testing.T) {
 
 // TestGates: names and dependencies are upstream's.
 func TestGates(t *testing.T) {
-	all := groups.Gates{Generic: true, Topology: true, Claims: true, Policy: true}
+	all := groups.Gates{Generic: true, Topology: true, Claims: true, Policy: true, Composite: true}
 	for _, c := range []struct {
 		set  map[string]bool
 		want groups.Gates
@@ -97,6 +97,9 @@ func TestGates(t *testing.T) {
 		{map[string]bool{"AllBeta": true, "DRAWorkloadResourceClaims": false}, groups.Gates{Generic: true}, false},
 		{map[string]bool{"DRAWorkloadResourceClaims": true}, groups.Gates{}, true},
 		{map[string]bool{"PodGroupPreemptionPolicy": true}, groups.Gates{}, true},
+		{map[string]bool{"CompositePodGroup": true, "GenericWorkload": true}, groups.Gates{}, true},
+		{map[string]bool{"AllAlpha": true, "GenericWorkload": true, "TopologyAwareWorkloadScheduling": false},
+			groups.Gates{Generic: true, Policy: true}, false},
 		{map[string]bool{"GenericWorkload": true, "DRAWorkloadResourceClaims": true}, groups.Gates{Generic: true, Claims: true}, false},
 	} {
 		if got, err := groups.GatesOf(c.set); got != c.want || (err != nil) != c.bad {

@@ -104,6 +104,7 @@ var made = map[cycle.Kind]func() object{
 	cycle.DeviceClasses:          func() object { return &resourcev1.DeviceClass{} },
 	cycle.DeviceTaintRules:       func() object { return &resourcev1.DeviceTaintRule{} },
 	cycle.PodGroups:              func() object { return &groups.PodGroup{} },
+	cycle.CompositePodGroups:     func() object { return &groups.CompositePodGroup{} },
 	cycle.Rooms:                  func() object { return &coordinationv1.Lease{} },
 }
 

@@ -3,6 +3,8 @@ package queue
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
@@ -10,15 +12,21 @@ import (
 // every other pod is one of its own. A group is in the queue in the most advanced place of its
 // pods, since they are decided together with the first one that is popped.
 type entities struct {
-	groups map[cluster.Name]*groupEntity // those with items
-	most   int                           // of groups; see cluster.Shrunk
-	places [Gated + 1]int                // groups by place
-	lone   [Gated + 1]int                // items that are in no group, by place
+	groups map[entityName]*groupEntity // those with items
+	most   int                         // of groups; see cluster.Shrunk
+	places [Gated + 1]int              // groups by place
+	lone   [Gated + 1]int              // items that are in no group, by place
 }
 
-// groupEntity is the items of one pod group.
+// entityName is the name of a pod group, or of a composite one.
+type entityName struct {
+	cluster.Name
+	composite bool
+}
+
+// groupEntity is the items of one pod group, or of all groups of a tree.
 type groupEntity struct {
-	name   cluster.Name
+	name   entityName
 	items  int            // wherever they are
 	places [Gated + 1]int // those of them that are not Taken
 	place  Place          // Taken if all items are
@@ -37,15 +45,53 @@ func (q *Queue) joinGroup(item *Item) {
 	if !q.Grouped || of == nil || of.PodGroupName == nil || *of.PodGroupName == "" {
 		return
 	}
-	name := cluster.Name{Namespace: item.Pod.Namespace, Name: *of.PodGroupName}
+	item.entity = q.entityOf(cluster.Name{Namespace: item.Pod.Namespace, Name: *of.PodGroupName})
+	item.entity.items++
+}
+
+// entityOf returns the entity of a group's pods.
+func (q *Queue) entityOf(group cluster.Name) *groupEntity {
+	name := entityName{Name: group}
+	if q.EntityOf != nil {
+		name.Name, name.composite = q.EntityOf(group)
+	}
 	e := q.entities.groups[name]
 	if e == nil {
 		e = &groupEntity{name: name}
 		q.entities.groups[name] = e
 		q.entities.groups = cluster.Shrunk(q.entities.groups, &q.entities.most)
 	}
-	e.items++
-	item.entity = e
+	return e
+}
+
+// Regroup counts an item to the entity that its group belongs to now; see EntityOf.
+func (q *Queue) Regroup(uid types.UID) {
+	item := q.items[uid]
+	if item == nil || item.entity == nil {
+		return
+	}
+	was := item.entity
+	is := q.entityOf(cluster.Name{Namespace: item.Pod.Namespace, Name: *item.Pod.Spec.SchedulingGroup.PodGroupName})
+	if is == was {
+		return
+	}
+
+	q.entities.move(was, item.place, -1)
+	q.leaveGroup(item)
+	item.entity = is
+	is.items++
+	q.entities.move(is, item.place, 1)
+}
+
+// move counts one item more or less of a group in a place.
+func (es *entities) move(e *groupEntity, place Place, by int) {
+	es.places[e.place]--
+	e.places[place] += by
+	e.place = e.findPlace()
+	es.places[e.place]++
+	if e.place == Taken {
+		e.told = Taken
+	}
 }
 
 // leaveGroup takes a removed item, which is Taken, from its group.
@@ -125,7 +171,7 @@ func (es *entities) check(items []*Item) error {
 			sum += n
 		}
 		if places[Taken], e.places[Taken] = 0, 0; es.groups[e.name] != e || sum != e.items || places != e.places {
-			return fmt.Errorf("group %s has %d items, at %v, and counts %d, at %v", e.name.Name, sum, places, e.items, e.places)
+			return fmt.Errorf("group %v has %d items, at %v, and counts %d, at %v", e.name, sum, places, e.items, e.places)
 		}
 		groups[e.findPlace()]++
 	}

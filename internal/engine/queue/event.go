@@ -30,6 +30,7 @@ const (
 	Budget             Resource = "policy/PodDisruptionBudget"
 	Owner              Resource = "owners of pods" // services, replica sets and the like
 	PodGroup           Resource = "scheduling.k8s.io/PodGroup"
+	CompositePodGroup  Resource = "scheduling.k8s.io/CompositePodGroup"
 	AnyResource        Resource = "*"
 )
 

@@ -80,7 +80,7 @@ func (i *pluginInterest) helpsItem(item *Item, e *Event, asked Asked) bool {
 // kinds are the resources by number.
 var kinds = [...]Resource{
 	Pod, Node, Volume, Claim, CSINode, CSIDriver, VolumeAttachment, CSIStorageCapacity, StorageClass, ResourceClaim, ResourceSlice,
-	DeviceClass, Namespace, Budget, Owner, PodGroup, AnyResource,
+	DeviceClass, Namespace, Budget, Owner, PodGroup, CompositePodGroup, AnyResource,
 }
 
 // kindOf returns the number of a resource; an unknown one counts as AnyResource.

@@ -34,6 +34,9 @@ type Queue struct {
 	// Grouped: the pods of a pod group are decided together. It is set before the first pod is
 	// added.
 	Grouped bool
+	// EntityOf, if set, names what the pods of a group are decided together with: the group, or the
+	// composite at the top of its tree. [Queue.Regroup] is called when that changes.
+	EntityOf func(group cluster.Name) (name cluster.Name, composite bool)
 	// EntityMoved, if set, is called when an entity has moved to a place: a pod group, or a pod
 	// that is in none. Pods that follow others of their group into a place move nothing.
 	EntityMoved func(place Place, label string, group bool)
@@ -64,7 +67,7 @@ func New() *Queue {
 	q := &Queue{
 		FirstBackoff: InitialBackoff, LastBackoff: MaxBackoff, MaxWait: MaxWait,
 		items: map[types.UID]*Item{}, interests: map[string]Interests{}, groups: newGroups(),
-		entities: entities{groups: map[cluster.Name]*groupEntity{}},
+		entities: entities{groups: map[entityName]*groupEntity{}},
 		erring:   ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }},
 	}
 	q.OrderBy(nil)

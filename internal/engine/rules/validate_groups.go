@@ -3,6 +3,7 @@ package rules
 import (
 	"fmt"
 
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -32,12 +33,49 @@ func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 	return errs
 }
 
+// ValidateCompositePodGroup checks a group of pod groups as on creation, as far as it has a bearing
+// on scheduling.
+func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
+	spec := field.NewPath("spec")
+	errs := ValidateMeta(&g.ObjectMeta, true)
+	path := spec.Child("schedulingPolicy")
+	switch p := g.Spec.SchedulingPolicy; {
+	case p.Basic == nil && p.Gang == nil:
+		errs = append(errs, field.Required(path, "must be basic or gang"))
+	case p.Basic != nil && p.Gang != nil:
+		errs = append(errs, field.Invalid(path, "basic, gang", "must be one of basic and gang"))
+	case p.Gang != nil && p.Gang.MinGroupCount < 1:
+		errs = append(errs, field.Invalid(path.Child("gang", "minGroupCount"), p.Gang.MinGroupCount, "must be greater than or equal to 1"))
+	}
+
+	if constraints := g.Spec.SchedulingConstraints; constraints != nil {
+		path := spec.Child("schedulingConstraints", "topology")
+		if len(constraints.Topology) > 1 {
+			errs = append(errs, field.TooMany(path, len(constraints.Topology), 1))
+		}
+		for i := range constraints.Topology {
+			if constraints.Topology[i].Key == "" {
+				errs = append(errs, field.Required(path.Index(i).Child("key"), ""))
+			}
+		}
+	}
+	if mode := g.Spec.DisruptionMode; mode != nil && (mode.Single == nil) == (mode.All == nil) {
+		errs = append(errs, field.Invalid(spec.Child("disruptionMode"), "", "must be one of single and all"))
+	}
+	if priority := g.Spec.Priority; priority != nil && *priority > HighestUserPriority {
+		errs = append(errs, field.Invalid(spec.Child("priority"), *priority, fmt.Sprintf("must be at most %d", HighestUserPriority)))
+	}
+	return errs
+}
+
 // ValidateWorkload checks a workload as on creation.
 func ValidateWorkload(w *schedulingv1beta1.Workload) field.ErrorList {
 	errs := ValidateMeta(&w.ObjectMeta, true)
 	path, names := field.NewPath("spec", "podGroupTemplates"), map[string]bool{}
-	switch count := len(w.Spec.PodGroupTemplates); {
-	case count == 0:
+	switch count, composite := len(w.Spec.PodGroupTemplates), len(w.Spec.CompositePodGroupTemplates); {
+	case count > 0 && composite > 0:
+		errs = append(errs, field.Invalid(path, count, "must not be specified when compositePodGroupTemplates is"))
+	case count == 0 && composite == 0:
 		errs = append(errs, field.Required(path, "must have at least one item"))
 	case count > schedulingv1beta1.WorkloadMaxPodGroupTemplates:
 		errs = append(errs, field.TooMany(path, count, schedulingv1beta1.WorkloadMaxPodGroupTemplates))

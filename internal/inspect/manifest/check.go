@@ -46,6 +46,7 @@ func (s *Set) checkObjects(options Options) Errors {
 	checkDuplicates(&c, "Workload", s.Workloads)
 
 	checkDuplicates(&c, "PodGroup", s.PodGroups)
+	checkDuplicates(&c, "CompositePodGroup", s.CompositePodGroups)
 	checkDuplicates(&c, "Deployment", s.Deployments)
 	checkDuplicates(&c, "ReplicaSet", s.ReplicaSets)
 	checkDuplicates(&c, "StatefulSet", s.StatefulSets)
@@ -157,6 +158,13 @@ func (c *checker) checkReferences() {
 			c.checkGroup(s.places["PodGroup"][i], group)
 		}
 	}
+	for i, group := range s.CompositePodGroups {
+		if name := group.Spec.PriorityClassName; group.UID == "" && name != "" && !c.priorities[name] {
+			c.about = subject{"CompositePodGroup", group}
+			at := s.places["CompositePodGroup"][i]
+			c.addFault(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
+		}
+	}
 	templates := s.podTemplates()
 	for _, kind := range slices.Sorted(maps.Keys(templates)) {
 		for i, template := range templates[kind] {
@@ -182,14 +190,21 @@ func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 		if w.Namespace != g.Namespace || w.Name != ref.WorkloadName {
 			continue
 		}
-		if !slices.ContainsFunc(w.Spec.PodGroupTemplates,
-			func(t schedulingv1beta1.PodGroupTemplate) bool { return t.Name == ref.TemplateName }) {
+		if !hasTemplate(w.Spec.PodGroupTemplates, w.Spec.CompositePodGroupTemplates, ref.TemplateName) {
 			c.addFault(at, at.line, "spec.workloadRef.templateName", "%q: must be a template of Workload %s", ref.TemplateName, w.Name)
 		}
 		return
 	}
 
 	c.addFault(at, at.line, "spec.workloadRef.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
+}
+
+// hasTemplate tells whether a template of that name is among these, or in one of them.
+func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, in []schedulingv1beta1.CompositePodGroupTemplate, name string) bool {
+	return slices.ContainsFunc(list, func(t schedulingv1beta1.PodGroupTemplate) bool { return t.Name == name }) ||
+		slices.ContainsFunc(in, func(t schedulingv1beta1.CompositePodGroupTemplate) bool {
+			return hasTemplate(t.PodGroupTemplates, t.CompositePodGroupTemplates, name)
+		})
 }
 
 // noteElsewhere counts a pod whose node the input does not have, as in a dump of one namespace or

@@ -11,6 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,8 +86,8 @@ func validateMeta(o metav1.Object, namespaced bool) field.ErrorList {
 }
 
 func init() {
-	const apps, batch, storage, devices, groups = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1",
-		"scheduling.k8s.io/v1beta1"
+	const apps, batch, storage, devices, groups, composites = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1",
+		"scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3"
 	registerKind("Node", "v1", false, func(s *Set) *[]*v1.Node { return &s.Nodes }, prepareNode)
 	registerKind("Pod", "v1", true, func(s *Set) *[]*v1.Pod { return &s.Pods }, preparePod)
 	registerKind("Namespace", "v1", false, func(s *Set) *[]*v1.Namespace { return &s.Namespaces }, prepareNamespace)
@@ -120,6 +121,8 @@ func init() {
 	registerKind("Lease", "coordination.k8s.io/v1", true, func(s *Set) *[]*coordinationv1.Lease { return &s.Leases }, nil)
 	registerKind("Workload", groups, true, func(s *Set) *[]*schedulingv1beta1.Workload { return &s.Workloads }, rules.ValidateWorkload)
 	registerKind("PodGroup", groups, true, func(s *Set) *[]*schedulingv1beta1.PodGroup { return &s.PodGroups }, rules.ValidatePodGroup)
+	registerKind("CompositePodGroup", composites, true,
+		func(s *Set) *[]*schedulingv1alpha3.CompositePodGroup { return &s.CompositePodGroups }, rules.ValidateCompositePodGroup)
 	registerKind("Deployment", apps, true, func(s *Set) *[]*appsv1.Deployment { return &s.Deployments }, prepareDeployment)
 	registerKind("ReplicaSet", apps, true, func(s *Set) *[]*appsv1.ReplicaSet { return &s.ReplicaSets }, prepareReplicaSet)
 	registerKind("StatefulSet", apps, true, func(s *Set) *[]*appsv1.StatefulSet { return &s.StatefulSets }, prepareStatefulSet)

@@ -9,6 +9,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 )
@@ -40,6 +41,7 @@ type Set struct {
 	Leases                 []*coordinationv1.Lease
 	Workloads              []*schedulingv1beta1.Workload
 	PodGroups              []*schedulingv1beta1.PodGroup
+	CompositePodGroups     []*schedulingv1alpha3.CompositePodGroup
 
 	Deployments            []*appsv1.Deployment
 	ReplicaSets            []*appsv1.ReplicaSet

@@ -62,6 +62,7 @@ func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs b
 	on := unless(groups.GenericWorkload, true)
 	unless(groups.TopologyAwareWorkloadScheduling, on)
 	unless(groups.DRAWorkloadResourceClaims, on && slices.ContainsFunc(set.PodGroups, hasClaims))
+	unless(groups.CompositePodGroups, on && all[groups.TopologyAwareWorkloadScheduling] && len(set.CompositePodGroups) > 0)
 	jobs = unless(workloadWithJob, on && slices.ContainsFunc(set.Workloads, isOfJob))
 	gates, err = groups.GatesOf(all)
 	return gates, jobs && gates.Generic, err
@@ -80,15 +81,38 @@ func (s *scheduler) showGroups(list []*schedulingv1beta1.PodGroup, catalog *admi
 			g.UID = types.UID("podgroup/" + g.Namespace + "/" + g.Name)
 		}
 		if g.Spec.Priority == nil && s.gates.Generic {
-			class, err := catalog.PriorityClass(g.Spec.PriorityClassName)
-			if g.Spec.PriorityClassName == "" {
-				class, err = catalog.DefaultPriorityClass()
-			}
-			if err == nil && class != nil {
-				g.Spec.Priority = &class.Value
-			}
+			g.Spec.Priority = priorityOf(g.Spec.PriorityClassName, catalog)
 		}
 		s.showObject(cycle.PodGroups, g)
+	}
+}
+
+// priorityOf is the priority of a class, or of the default one; nil if there is none.
+func priorityOf(name string, catalog *admission.Catalog) *int32 {
+	class, err := catalog.PriorityClass(name)
+	if name == "" {
+		class, err = catalog.DefaultPriorityClass()
+	}
+	if err != nil || class == nil {
+		return nil
+	}
+	return &class.Value
+}
+
+// showComposites does the same with groups of groups.
+func (s *scheduler) showComposites(list []*groups.CompositePodGroup, catalog *admission.Catalog) {
+	if !s.gates.Composite {
+		return
+	}
+	for _, g := range list {
+		g = g.DeepCopy()
+		if g.UID == "" {
+			g.UID = types.UID("compositepodgroup/" + g.Namespace + "/" + g.Name)
+		}
+		if g.Spec.Priority == nil {
+			g.Spec.Priority = priorityOf(g.Spec.PriorityClassName, catalog)
+		}
+		s.showObject(cycle.CompositePodGroups, g)
 	}
 }
 
@@ -115,7 +139,7 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 		heard = append(heard, s.pending[d.UID])
 		placed = placed || d.Result == decision.Placed
 	}
-	known := len(s.report.said.Groups)
+	lines := map[*decision.Group]int{} // where it is listed; the groups of a tree are decided in one step
 	for i, d := range decided {
 		p, g := heard[i], d.Group
 		switch {
@@ -130,7 +154,8 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 		if said == nil { // it was listed already
 			continue
 		}
-		if len(s.report.said.Groups) == known {
+		if _, known := lines[g]; !known {
+			lines[g] = len(s.report.said.Groups)
 			s.report.said.Groups = append(s.report.said.Groups, Group{
 				Namespace: d.Namespace, Name: g.Name, After: Seconds(s.clock.now), MinCount: g.MinCount, Fit: g.Fit, Needed: g.Needed,
 				Victims: said.Victims, Message: g.Message, Pods: []string{},
@@ -138,7 +163,7 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 			s.report.addEvent(Event{Kind: groupPending, Namespace: d.Namespace, Name: g.Name, Message: g.Message})
 		}
 		said.Victims = []Name{}
-		fails := &s.report.said.Groups[known]
+		fails := &s.report.said.Groups[lines[g]]
 		fails.Pods = append(fails.Pods, d.Name)
 	}
 	return heard

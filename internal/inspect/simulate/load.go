@@ -31,6 +31,7 @@ func (w *World) loadObjects(set *manifest.Set) {
 	showAll(&w.scheduler, cycle.ResourceClaims, set.ResourceClaims)
 	showAll(&w.scheduler, cycle.DeviceClasses, set.DeviceClasses)
 	showAll(&w.scheduler, cycle.DeviceTaintRules, set.DeviceTaintRules)
+	w.scheduler.showComposites(set.CompositePodGroups, w.pods.catalog)
 	w.scheduler.showGroups(set.PodGroups, w.pods.catalog)
 }
 

@@ -34,7 +34,7 @@ func (s *scheduler) untilTurn(p *pod) {
 			return
 		}
 		next := s.pending[item.Pod.UID]
-		if next == nil || next == p || compareQueued(p, next) < 0 || s.groupOf(p.Pod) != nil && s.groupOf(p.Pod) == s.groupOf(next.Pod) {
+		if next == nil || next == p || compareQueued(p, next) < 0 || s.groupOf(p.Pod).SharesTree(s.groupOf(next.Pod)) {
 			return
 		}
 		s.feedEvent(cycle.Tick{})

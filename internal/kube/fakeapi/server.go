@@ -77,7 +77,7 @@ var kinds = func() map[string]map[string]string {
 	all := map[string]map[string]string{}
 	for _, version := range []string{
 		"v1", "apps/v1", "batch/v1", "coordination.k8s.io/v1", "node.k8s.io/v1", "policy/v1", "resource.k8s.io/v1", "scheduling.k8s.io/v1",
-		"scheduling.k8s.io/v1beta1", "storage.k8s.io/v1",
+		"scheduling.k8s.io/v1alpha3", "scheduling.k8s.io/v1beta1", "storage.k8s.io/v1",
 	} {
 		parsed, _ := schema.ParseGroupVersion(version)
 		all[version] = map[string]string{}

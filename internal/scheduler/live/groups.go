@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
 // watchGroups follows PodGroups where they are switched on. The API server must serve them: without
@@ -16,7 +19,23 @@ func (w *watches) watchGroups(ctx context.Context) error {
 	if !w.groups {
 		return nil
 	}
-	version := schedulingv1beta1.SchemeGroupVersion
+	if err := w.awaitGroups(ctx, groups.GenericWorkload, schedulingv1beta1.SchemeGroupVersion); err != nil || ctx.Err() != nil {
+		return err
+	}
+	if w.composites {
+		err := w.awaitGroups(ctx, groups.CompositePodGroups, schedulingv1alpha3.SchemeGroupVersion)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		followKind(w, cycle.CompositePodGroups, w.client.SchedulingV1alpha3().CompositePodGroups(""))
+	}
+	followKind(w, cycle.PodGroups, w.client.SchedulingV1beta1().PodGroups(""))
+	return nil
+}
+
+// awaitGroups waits until the API server has said whether it serves the version of the API that a
+// gate needs. It is an error if it does not.
+func (w *watches) awaitGroups(ctx context.Context, gate string, version schema.GroupVersion) error {
 	var err error
 	w.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
 		err = w.checkServed(ctx, version)
@@ -27,12 +46,10 @@ func (w *watches) watchGroups(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return nil
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("--feature-gates=GenericWorkload=true: the API server does not serve %s: start it with "+
-			"--feature-gates=GenericWorkload=true --runtime-config=%s=true", version, version)
+		return fmt.Errorf("--feature-gates=%s=true: the API server does not serve %s: start it with "+
+			"--feature-gates=%s=true --runtime-config=%s=true", gate, version, gate, version)
 	case err != nil:
 		return fmt.Errorf("ask the API server for %s: %w", version, err)
 	}
-
-	followKind(w, cycle.PodGroups, w.client.SchedulingV1beta1().PodGroups(""))
 	return nil
 }

@@ -176,7 +176,7 @@ func (s *Scheduler) addParts(client kubernetes.Interface, post func(context.Cont
 	s.groupStatuses = newStatuses(s.helpers, s.writer.writeGroup, func(_, newer cycle.WriteGroup) cycle.WriteGroup { return newer })
 	s.watches = watches{
 		client: client, see: s.seeEvent, show: s.loop.Show, life: &s.life, strips: s.stripsObjects, lead: s.lead, shadows: s.shadow != nil,
-		groups: s.made.Groups.Generic, taintRules: !s.made.Disabled.DeviceTaintRules,
+		groups: s.made.Groups.Generic, composites: s.made.Groups.Composite, taintRules: !s.made.Disabled.DeviceTaintRules,
 		podStatuses: s.podStatuses, groupStatuses: s.groupStatuses,
 	}
 }

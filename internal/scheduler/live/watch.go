@@ -30,6 +30,7 @@ type watches struct {
 	strips                      func() bool // the core gets objects without what a journal leaves out
 	lead                        <-chan struct{}
 	shadows, groups, taintRules bool // whether others decide, and what is followed
+	composites                  bool
 	podStatuses                 *statuses[*statusWrite]
 	groupStatuses               *statuses[cycle.WriteGroup]
 

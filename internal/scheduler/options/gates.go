@@ -57,7 +57,7 @@ func Gates() []Gate {
 	return []Gate{
 		{Name: "ComponentFlagz", On: true, Beta: true, Why: "/flagz is always served"},
 		{Name: "ComponentStatusz", On: true, Beta: true, Why: "/statusz is always served"},
-		{Name: "CompositePodGroup", Alpha: true, Why: "pod groups have no parents yet"},
+		{Name: groups.CompositePodGroups, Alpha: true, Heed: Honoured},
 		{Name: "CoordinatedLeaderElection", Beta: true, Why: "the Lease is taken by whoever comes first"},
 
 		{Name: "DRAAdminAccess", On: true, Locked: true},

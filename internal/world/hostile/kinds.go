@@ -43,4 +43,5 @@ var Kinds = []Kind{
 	{"CronJob", func() Object { return &batchv1.CronJob{} }},
 	{"Lease", func() Object { return &coordinationv1.Lease{} }},
 	{"PodGroup", func() Object { return &groups.PodGroup{} }},
+	{"CompositePodGroup", func() Object { return &groups.CompositePodGroup{} }},
 }

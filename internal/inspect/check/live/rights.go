@@ -59,7 +59,7 @@ func of136(r deploy.Right) bool {
 // ofPodGroups matches permissions that matter only where feature gates enable pod groups. Elsewhere
 // the role system:kube-scheduler lacks them, too.
 func ofPodGroups(r deploy.Right) bool {
-	return r.Group == "scheduling.k8s.io" && strings.HasPrefix(r.Resource, "podgroups")
+	return r.Group == "scheduling.k8s.io" && (strings.HasPrefix(r.Resource, "podgroups") || r.Resource == "compositepodgroups")
 }
 
 // Denied lists the permissions that a component needs on an API server of this version and that the

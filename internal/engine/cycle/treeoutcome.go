@@ -1,0 +1,173 @@
+package cycle
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/gang"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// What becomes of a tree once it was decided.
+
+// treePart is a group of a tree whose members were placed.
+type treePart struct {
+	*groupAttempt
+	placed, left []*member
+	through      map[*member]waits
+	err          error
+}
+
+// startPlacements starts the placement of all members that have a node, and has the others decided
+// again. If out-of-tree plugins refuse so many that the tree has too few left, all are given up.
+func (t *treeAttempt) startPlacements() {
+	t.root.Shortened = 0
+	var parts []*treePart
+	for _, a := range t.leaves {
+		if len(a.attempt.Placed()) > 0 {
+			parts = append(parts, &treePart{groupAttempt: a, placed: a.enterPlacements(), left: a.listLeft()})
+		} else {
+			a.endGroup()
+			parts = append(parts, &treePart{groupAttempt: a, left: a.members})
+		}
+	}
+
+	refused := map[*groups.Group]error{}
+	for _, p := range parts {
+		p.through, p.err = p.askOutside(p.placed)
+		if len(p.placed) > 0 && len(p.through) < p.attempt.Need && p.err != nil {
+			refused[p.group] = p.err
+		}
+	}
+	if len(refused) > 0 {
+		t.giveUpRefused(groups.Child{Composite: t.root}, parts, refused)
+	}
+	for _, p := range parts {
+		if why := refused[p.group]; why != nil {
+			p.giveUp(p.placed, p.left, p.through, why)
+		} else {
+			p.proceed(p.placed, p.left, p.through)
+		}
+	}
+}
+
+// giveUpRefused adds to the groups that were refused those below composites that have too few
+// groups left because of it. It tells whether what is below is still settled.
+func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused map[*groups.Group]error) (settled bool) {
+	if g := of.Group; g != nil {
+		return refused[g] == nil && t.podGroups.isSettled(of)
+	}
+	count := 0
+	for _, child := range of.Composite.Children() {
+		if t.giveUpRefused(child, parts, refused) {
+			count++
+		}
+	}
+	if count >= t.podGroups.leastGroups(of.Composite) {
+		return true
+	}
+	why := errors.New("too few groups of the composite pod group are left")
+	for _, g := range of.Composite.Leaves() {
+		if err := refused[g]; err != nil {
+			why = err
+		}
+	}
+	for _, p := range parts {
+		if refused[p.group] == nil && len(p.placed) > 0 && slices.Contains(of.Composite.Leaves(), p.group) {
+			refused[p.group] = why
+		}
+	}
+	return false
+}
+
+// rejectAll returns all members to the queue. An event that can help any of them wakes the tree;
+// with retry it is tried again after its back-off, whatever happens.
+func (t *treeAttempt) rejectAll(retry bool) {
+	if t.shortened {
+		t.root.Shortened++
+	}
+	var rejectors []string
+	for _, a := range t.leaves {
+		a.noteRejectors()
+		rejectors = gang.WithNames(rejectors, a.rejectors)
+		for _, m := range a.members {
+			if m.asked.Failure != nil && m.asked.Reached() {
+				rejectors = gang.WithNames(rejectors, m.asked.RejectedBy())
+			}
+		}
+	}
+
+	for _, a := range t.leaves {
+		a.rejectors = rejectors
+		message := t.reasonOf(a)
+		for _, m := range a.members {
+			m.endAttempt(false)
+			w := a.why(m)
+			if retry {
+				a.preemptions.noteUnschedulable(m.item)
+				a.requeueFailed(m.placement, &Fault{Message: w.message, Verdict: true})
+				continue
+			}
+			a.requeueUnschedulable(m.placement, w, new(string))
+		}
+		a.writeUnscheduled(v1.PodReasonUnschedulable, message)
+	}
+}
+
+// reasonOf returns why a group of the tree is not placed.
+func (t *treeAttempt) reasonOf(a *groupAttempt) string {
+	if a.lacksOwn() {
+		return a.attempt.Verdict().Reason()
+	}
+	failing := t.failingAbove(a.group)
+	message := t.wordsOf(failing)
+	if other := t.firstFailing(failing); other != nil {
+		return fmt.Sprintf("%s; pod group %q: %s", message, other.group.Name.Name, other.attempt.Verdict().Reason())
+	}
+	return message + "."
+}
+
+// failingAbove returns the lowest composite above a group that was given up; the root if none was.
+func (t *treeAttempt) failingAbove(g *groups.Group) *groups.Composite {
+	for c := g.Parent(); c != nil; c = c.Parent() {
+		if _, failing := t.failing[c]; failing {
+			return c
+		}
+	}
+	return t.root
+}
+
+// firstFailing returns the first group below a composite that does not fit.
+func (t *treeAttempt) firstFailing(c *groups.Composite) *groupAttempt {
+	for _, g := range c.Leaves() {
+		if a := t.of[g]; a != nil && a.lacksOwn() {
+			return a
+		}
+	}
+	return nil
+}
+
+// failAll returns all members to the queue after an error, even if it is that of one of them.
+func (t *treeAttempt) failAll(err error) {
+	t.rewind(t.root)
+	whole := err
+	if slices.ContainsFunc(t.leaves, func(a *groupAttempt) bool {
+		return slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Err != nil })
+	}) {
+		whole = fmt.Errorf("failed to schedule other pod from a pod group: %w", err)
+	}
+	for _, a := range t.leaves {
+		for _, m := range a.members {
+			own := whole
+			if m.asked.Err != nil {
+				own = m.asked.Err
+			}
+			m.endAttempt(false)
+			a.requeueFailed(m.placement, own)
+		}
+		a.writeUnscheduled(v1.PodReasonSchedulerError, whole.Error())
+	}
+}

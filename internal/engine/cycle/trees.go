@@ -1,0 +1,251 @@
+package cycle
+
+import (
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// What is true of pod groups that are children of composite groups. The groups of a tree are in the
+// queue as one, and are decided in one step; see scheduleTree. The quorum of a composite is how
+// many of its children must be placed together; like that of a gang it applies until it was met
+// once.
+//
+// When it was is known from the groups: one below a composite is said to be scheduled when its own
+// pods are bound, and those of as many others as the whole tree asks for. So a composite has been
+// scheduled if a group below it has, and this survives a restart.
+
+// compositeSeen takes in a CompositePodGroup.
+func (gs *podGroups) compositeSeen(object *groups.CompositePodGroup) {
+	object.ManagedFields = nil
+	c := gs.groups.Composite(nameOf(object))
+	fresh := c == nil || c.UID() != object.UID
+	least := 0
+	if !fresh {
+		least = c.MinGroupCount()
+	}
+	if c = gs.groups.SetComposite(object); !fresh && c.MinGroupCount() == least {
+		return
+	}
+	gs.treeChanged(c, "CompositePodGroupAdd")
+	gs.updateTree(c.Top())
+}
+
+// compositeGone forgets a CompositePodGroup. The pods below it are kept out until there is one
+// again.
+func (gs *podGroups) compositeGone(name cluster.Name) {
+	c := gs.groups.Composite(name)
+	if c == nil {
+		return
+	}
+	top := c.Top() // it may still have other children
+	gs.groups.LoseComposite(name)
+	gs.treeChanged(top, "CompositePodGroupDelete")
+	if c := gs.groups.Composite(name); c != nil {
+		gs.treeChanged(c, "CompositePodGroupDelete")
+	}
+}
+
+// treeChanged has the gates asked again about all pods of a tree.
+func (gs *podGroups) treeChanged(c *groups.Composite, label string) {
+	leaves := c.Top().Leaves()
+	for _, g := range leaves {
+		gs.regroup(g)
+		g.Full, g.Woken = false, false
+	}
+	if len(leaves) > 0 {
+		gs.unitsChanged(label, leaves...)
+		gs.recheckMembers(leaves[0], label) // and with it those of the others
+	}
+}
+
+// recheckMembers has the gates asked again about members wherever they are in the queue.
+func (gs *podGroups) recheckMembers(g *groups.Group, label string) {
+	for _, item := range gs.listMembers(g, queue.Active, queue.Backoff) {
+		gs.queue.Recheck(item.Pod.UID, label, gs.now)
+	}
+	gs.wakeMembers(g, label, queue.Gated, queue.Waiting)
+}
+
+// regroup has the queue count the pods of a group to the tree that it is in now.
+func (gs *podGroups) regroup(g *groups.Group) {
+	for uid := range g.Members {
+		gs.queue.Regroup(uid)
+	}
+}
+
+// entityOf returns the name of what a pod's group is decided together with: the top of its tree, if
+// it is in one.
+func (gs *podGroups) entityOf(group cluster.Name) (name cluster.Name, composite bool) {
+	if g := gs.groups.Get(group); g != nil && g.Parent() != nil {
+		return g.Parent().Top().Name, true
+	}
+	return group, false
+}
+
+// noteJoined lets members in when a pod has joined a group with which the tree may be complete. If
+// it came with a node, that may be what those that wait lacked.
+func (gs *podGroups) noteJoined(g *groups.Group, pod *v1.Pod) {
+	if pod.Spec.NodeName != "" && gs.cluster.Pod(pod.UID) == nil {
+		gs.wakeMembers(g, queue.Appeared, queue.Waiting)
+	}
+	if g.Count() == leastOf(g) && !gs.isIncomplete(g) {
+		gs.wakeMembers(g, queue.Appeared, queue.Gated)
+	}
+}
+
+// wakeStartedTree has the gates asked again about the pods of a tree when one of its groups is
+// found to have been scheduled: no composite above it asks for more than one child any more.
+func (gs *podGroups) wakeStartedTree(g *groups.Group) {
+	if !g.Woken && gs.isStarted(g) {
+		g.Woken = true
+		gs.wakeMembers(g, queue.Appeared, queue.Gated)
+	}
+}
+
+// isReady tells whether there are enough pods for a group, or enough groups that are ready for a
+// composite.
+func (gs *podGroups) isReady(of groups.Child) bool {
+	if g := of.Group; g != nil {
+		return g.Count() >= leastOf(g) || gs.isStarted(g)
+	}
+	return gs.holdsFor(of.Composite, gs.isReady)
+}
+
+// holdsFor tells whether something is true of as many children of a composite as it asks for, or of
+// one, once the composite has been scheduled.
+func (gs *podGroups) holdsFor(c *groups.Composite, is func(groups.Child) bool) bool {
+	count, least := 0, gs.leastGroups(c)
+	for _, child := range c.Children() {
+		if is(child) {
+			count++
+		}
+		if count >= least {
+			return true
+		}
+	}
+	return false
+}
+
+// leastGroups is how many children of a composite must be placed now or before.
+func (gs *podGroups) leastGroups(c *groups.Composite) int {
+	least := c.MinGroupCount()
+	if least > 1 && gs.isTreeStarted(c) {
+		return 1
+	}
+	return least
+}
+
+// isTreeStarted tells whether a composite has been scheduled, and a pod below it is still bound.
+func (gs *podGroups) isTreeStarted(c *groups.Composite) bool {
+	for _, g := range c.Leaves() {
+		if gs.isStarted(g) {
+			return true
+		}
+	}
+	return false
+}
+
+// isSettled tells whether a group has what it asks for on nodes, or as many children of a composite
+// do.
+func (gs *podGroups) isSettled(of groups.Child) bool {
+	if g := of.Group; g != nil {
+		placed, _ := gs.countPlaced(g)
+		return placed >= leastOf(g) || gs.isStarted(g)
+	}
+	return gs.holdsFor(of.Composite, gs.isSettled)
+}
+
+// isBoundWhole is isSettled of pods that are bound.
+func (gs *podGroups) isBoundWhole(of groups.Child) bool {
+	if g := of.Group; g != nil {
+		_, bound := gs.countPlaced(g)
+		return bound >= leastOf(g) || gs.isStarted(g)
+	}
+	return gs.holdsFor(of.Composite, gs.isBoundWhole)
+}
+
+// updateTree writes that groups are scheduled whose pods are bound, if what the tree asks for is.
+func (gs *podGroups) updateTree(root *groups.Composite) {
+	if root == nil || root.Object == nil || root.Parent() != nil || !gs.ready.mayDecide() || !gs.ready.begun {
+		return
+	}
+	var whole []*groups.Group
+	gs.listBoundWhole(groups.Child{Composite: root}, &whole)
+	for _, g := range whole {
+		if !g.Done && !g.Scheduled() {
+			g.Done = true
+			gs.writeScheduled(g)
+		}
+	}
+}
+
+// listBoundWhole adds the groups that are bound whole, and so is all above them.
+func (gs *podGroups) listBoundWhole(of groups.Child, list *[]*groups.Group) {
+	switch {
+	case !gs.isBoundWhole(of):
+	case of.Group != nil:
+		*list = append(*list, of.Group)
+	default:
+		for _, child := range of.Composite.Children() {
+			gs.listBoundWhole(child, list)
+		}
+	}
+}
+
+// isHeld tells whether a group keeps what it has on nodes after a loss: it is settled, or some of
+// its pods are bound, so that it cannot be given up as a whole.
+func (gs *podGroups) isHeld(of groups.Child) bool {
+	if g := of.Group; g != nil {
+		placed, bound := gs.countPlaced(g)
+		return placed >= leastOf(g) || bound > 0 || gs.isStarted(g)
+	}
+	for _, g := range of.Composite.Leaves() {
+		if _, bound := gs.countPlaced(g); bound > 0 {
+			return true
+		}
+	}
+	return gs.holdsFor(of.Composite, gs.isHeld)
+}
+
+// listBrokenInTree is listBroken for a group of a tree: what gives up is the highest composite
+// above it that has too few groups left, or the group alone.
+func (gs *podGroups) listBrokenInTree(g *groups.Group) (broken []*groups.Group) {
+	if gs.isHeld(groups.Child{Group: g}) {
+		return nil
+	}
+	broken = []*groups.Group{g}
+	if g.Root() == nil {
+		return broken // nothing is known of the rest
+	}
+	for c := g.Parent(); c != nil; c = c.Parent() {
+		if !gs.isHeld(groups.Child{Composite: c}) {
+			broken = c.Leaves()
+		}
+	}
+	return broken
+}
+
+// describeIncompleteTree says why a tree keeps the pods of a group out.
+func (gs *podGroups) describeIncompleteTree(g *groups.Group) string {
+	root := g.Root()
+	if root == nil {
+		top := g.Parent().Top()
+		if top.Object != nil {
+			return fmt.Sprintf("the composite pod groups above it, as %q, have no root: they name each other as parents", top.Name.Name)
+		}
+		return fmt.Sprintf("there is no CompositePodGroup %q", top.Name.Name)
+	}
+	ready := 0
+	for _, child := range root.Children() {
+		if gs.isReady(child) {
+			ready++
+		}
+	}
+	return fmt.Sprintf("CompositePodGroup %q asks for %d groups at once, and the number of those that have all their pods is %d",
+		root.Name.Name, root.MinGroupCount(), ready)
+}

@@ -1,0 +1,374 @@
+package cycle_test
+
+import (
+	"flag"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+var treeRuns = flag.Int("tree-chaos", 200, "runs of TestChaosOfTrees")
+
+// TestChaosOfTrees is TestChaosOfPodGroups with groups of groups: trees of up to three levels,
+// which grow, lose parts of themselves, and whose composites name each other in circles now and
+// then. A group of a tree begins to be bound only when as many groups as the tree asks for have
+// what they ask for. When all is calm, every tree that waits could not be placed by the plain
+// evaluator, and whatever is kept out lacks something.
+func TestChaosOfTrees(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	runChaos(t, *treeRuns, treeRun)
+}
+
+func treeRun(seed uint64) (binds int, err error) {
+	c := &chaos{world: newWorld(seed, seed%10 == 0, func() []Profile {
+		profile := Profile{Profile: plugins.Default()}
+		if seed%4 == 0 {
+			profile = profileWith(holdsAtPermit, reservesAtItsPoints())
+		}
+		return []Profile{profile}
+	})}
+	c.gangs.gates = groups.Gates{Generic: true, Topology: true, Composite: true}
+	c.gangs.ofTrees = []string{"g0", "g3", "g6", "g9"} // their pods have one priority; see priorityOf
+	c.options.Groups = c.gangs.gates
+	c.kinds = append(c.kinds, CompositePodGroups, PodGroups)
+	c.start()
+	c.grown = map[string]int{}
+	for range 6 {
+		c.addNode()
+	}
+	return c.live(func() {
+		switch c.rng.IntN(6) {
+		case 0:
+			c.somethingOfTrees()
+		case 1, 2:
+			c.somethingOfGroups()
+		default:
+			c.something()
+		}
+	})
+}
+
+func (c *chaos) anyComposite() string { return fmt.Sprintf("c%d", c.rng.IntN(3)) }
+
+func (c *chaos) somethingOfTrees() {
+	name := c.anyComposite()
+	there := c.gangs.composites[name]
+	switch {
+	case c.rng.IntN(3) == 0:
+		c.deliver(CompositePodGroups)
+	case there == nil:
+		c.addComposite(name)
+	case c.rng.IntN(3) == 0:
+		delete(c.gangs.composites, name)
+		c.watches[CompositePodGroups] = append(c.watches[CompositePodGroups], Gone{CompositePodGroups, there})
+		c.touchTrees()
+		if c.rng.IntN(2) == 0 {
+			c.addComposite(name)
+		}
+	case there.Spec.SchedulingPolicy.Gang != nil && c.rng.IntN(2) == 0:
+		there = there.DeepCopy()
+		there.Spec.SchedulingPolicy.Gang.MinGroupCount = int32(1 + c.rng.IntN(3))
+		c.putComposite(there)
+		c.touchTrees()
+	}
+}
+
+func (c *chaos) addComposite(name string) {
+	c.made++
+	composite := compositeOf(name, c.rng.IntN(4))
+	composite.UID = types.UID(fmt.Sprintf("%s-%d", name, c.made))
+	if n := int(name[1] - '0'); n > 0 && c.rng.IntN(2) == 0 {
+		composite.Spec.ParentCompositePodGroupName = new(fmt.Sprintf("c%d", c.rng.IntN(n)))
+	} else if c.rng.IntN(12) == 0 { // perhaps a circle
+		composite.Spec.ParentCompositePodGroupName = new(c.anyComposite())
+	}
+	if c.rng.IntN(5) == 0 {
+		composite.Spec.SchedulingConstraints = &schedulingv1alpha3.CompositePodGroupSchedulingConstraints{
+			Topology: []schedulingv1alpha3.TopologyConstraint{{Key: v1.LabelTopologyZone}},
+		}
+	}
+	if c.rng.IntN(4) == 0 {
+		composite.Spec.DisruptionMode = &schedulingv1alpha3.CompositeDisruptionMode{All: &schedulingv1alpha3.AllCompositeDisruptionMode{}}
+	}
+	c.putComposite(composite)
+	c.touchTrees()
+}
+
+func (c *chaos) putComposite(composite *groups.CompositePodGroup) {
+	c.version++
+	composite.ResourceVersion = fmt.Sprint(c.version)
+	c.gangs.composites[composite.Name] = composite
+	c.watches[CompositePodGroups] = append(c.watches[CompositePodGroups], Seen{CompositePodGroups, composite})
+}
+
+// touchTrees notes that what trees ask for has changed.
+func (c *chaos) touchTrees() {
+	for _, name := range c.gangs.ofTrees {
+		c.gangs.touched[name] = true
+	}
+}
+
+func (c *chaos) countGated(pods []*v1.Pod) (gated int) {
+	for _, p := range pods {
+		if item := c.core.View().Queue.Get(p.UID); item != nil && item.Place() == queue.Gated {
+			gated++
+		}
+	}
+	return gated
+}
+
+// treeOf is a tree as the API has it: what a name stands for, and what is below it.
+type treeOf struct {
+	group    *groups.PodGroup
+	least    int
+	children []*treeOf
+}
+
+// trees are those with a root, and the names of the groups in them.
+func (w *world) trees() (all []*treeOf, within map[string]*treeOf) {
+	within = map[string]*treeOf{}
+	var grow func(name string, root *treeOf) *treeOf
+	grow = func(name string, root *treeOf) *treeOf {
+		t := &treeOf{least: 1}
+		if root == nil {
+			root = t
+		}
+		if gang := w.gangs.composites[name].Spec.SchedulingPolicy.Gang; gang != nil {
+			t.least = int(gang.MinGroupCount)
+		}
+		for _, below := range sorted(w.gangs.composites) {
+			if parent := w.gangs.composites[below].Spec.ParentCompositePodGroupName; parent != nil && *parent == name {
+				t.children = append(t.children, grow(below, root))
+			}
+		}
+		for _, below := range sorted(w.gangs.all) {
+			g := w.gangs.all[below]
+			if parent := g.Spec.ParentCompositePodGroupName; parent == nil || *parent != name {
+				continue
+			}
+			leaf := &treeOf{group: g, least: 1}
+			if gang := g.Spec.SchedulingPolicy.Gang; gang != nil {
+				leaf.least = int(gang.MinCount)
+			}
+			t.children = append(t.children, leaf)
+			within[below] = root
+		}
+		return t
+	}
+	for _, name := range sorted(w.gangs.composites) {
+		if w.gangs.composites[name].Spec.ParentCompositePodGroupName == nil {
+			all = append(all, grow(name, nil))
+		}
+	}
+	return all, within
+}
+
+func (t *treeOf) leaves() (all []*treeOf) {
+	if t.group != nil {
+		return []*treeOf{t}
+	}
+	for _, child := range t.children {
+		all = append(all, child.leaves()...)
+	}
+	return all
+}
+
+// holds tells whether something is true of as many leaves, and as many children above them, as are
+// asked for; where a group was started, of one is enough.
+func (t *treeOf) holds(of, started func(*treeOf) bool) bool {
+	if t.group != nil {
+		return of(t) || started(t)
+	}
+	least, count := t.least, 0
+	if slices.ContainsFunc(t.leaves(), started) {
+		least = 1
+	}
+	for _, child := range t.children {
+		if child.holds(of, started) {
+			count++
+		}
+	}
+	return count >= least
+}
+
+func (w *world) started(t *treeOf) bool {
+	_, bound := w.members(t.group.Name)
+	return len(bound) > 0 && meta.IsStatusConditionTrue(t.group.Status.Conditions, schedulingv1beta1.PodGroupInitiallyScheduled)
+}
+
+// checkTree looks at a group that begins to be bound: as the core knows it, its tree has all that
+// it asks for on nodes.
+func (w *world) checkTree(g *groups.Group) {
+	if g.Parent() == nil {
+		return
+	}
+	view := w.core.View()
+	count := func(g *groups.Group) (on int) {
+		for uid := range g.Members {
+			if view.Cluster.Pod(uid) != nil {
+				on++
+			}
+		}
+		return on
+	}
+	var settled func(c *groups.Composite) bool
+	settled = func(c *groups.Composite) bool {
+		n := 0
+		for _, child := range c.Children() {
+			if child.Group != nil && count(child.Group) >= max(1, child.Group.MinCount()) || child.Composite != nil && settled(child.Composite) {
+				n++
+			}
+		}
+		return n >= c.MinGroupCount() || slices.ContainsFunc(c.Leaves(), func(g *groups.Group) bool { return g.Scheduled() || g.Done })
+	}
+	if root := g.Root(); root == nil || !settled(root) {
+		w.breaks("group %s of a tree begins, and the tree lacks something", g.Name.Name)
+	}
+}
+
+// judgeTrees looks at the trees when all is calm.
+func (c *chaos) judgeTrees(truth *cluster.Cluster) {
+	if !c.gangs.gates.Composite {
+		return
+	}
+	all, within := c.trees()
+	for _, name := range sorted(c.gangs.all) {
+		if c.gangs.all[name].Spec.ParentCompositePodGroupName == nil || within[name] != nil {
+			continue
+		}
+		pods, bound := c.members(name)
+		if c.countGated(pods) != len(pods)-len(bound) {
+			c.breaks("group %s is in no tree with a root, and its pods are tried", name)
+		}
+	}
+	for _, tree := range all {
+		c.judgeTree(truth, tree)
+	}
+}
+
+func (c *chaos) judgeTree(truth *cluster.Cluster, tree *treeOf) {
+	said := func(text string) {
+		for _, leaf := range tree.leaves() {
+			pods, bound := c.members(leaf.group.Name)
+			text += fmt.Sprintf("; %s asks for %d, has %d, bound %d", leaf.group.Name, leaf.least, len(pods), len(bound))
+			for _, p := range pods {
+				if item := c.core.View().Queue.Get(p.UID); item != nil {
+					text += fmt.Sprintf(", %s is %s by %q for %v: %s", p.Name, item.Place(), item.Gate, item.Rejectors, item.Message)
+				}
+			}
+		}
+		c.breaks("a tree that asks for %d %s", tree.least, text)
+	}
+	enough := tree.holds(func(t *treeOf) bool {
+		pods, _ := c.members(t.group.Name)
+		return len(pods) >= t.least
+	}, c.started)
+	whole := tree.holds(func(t *treeOf) bool {
+		_, bound := c.members(t.group.Name)
+		return len(bound) >= t.least
+	}, c.started)
+
+	held, touched := false, false
+	var pods, waiting []*v1.Pod
+	for _, leaf := range tree.leaves() {
+		members, _ := c.members(leaf.group.Name)
+		pods = append(pods, members...)
+		touched = touched || c.gangs.touched[leaf.group.Name]
+	}
+	for _, p := range pods {
+		held = held || len(p.Spec.SchedulingGates) > 0
+		if p.Spec.NodeName == "" {
+			waiting = append(waiting, p)
+		}
+	}
+	switch gated := c.countGated(pods); {
+	case held || !enough:
+		if gated != len(waiting) {
+			said("is to be kept out, and is not")
+		}
+		return
+	case gated > 0:
+		said("is kept out")
+	case len(waiting) < len(pods) && !whole && !touched:
+		said("is bound in part")
+	}
+	for _, leaf := range tree.leaves() {
+		_, bound := c.members(leaf.group.Name)
+		if whole && len(bound) >= leaf.least && !c.started(leaf) && len(tree.children) == len(tree.leaves()) {
+			said(fmt.Sprintf("is bound, and %s is not said to be scheduled", leaf.group.Name))
+		}
+	}
+	for _, p := range pods {
+		item := c.core.View().Queue.Get(p.UID)
+		if *p.Spec.Priority != 0 || (p.Spec.PreemptionPolicy == nil) != (pods[0].Spec.PreemptionPolicy == nil) ||
+			item != nil && (slices.Contains(item.Rejectors, "Holds") || slices.Contains(item.Rejectors, "Reserves")) {
+			return
+		}
+	}
+	if c.treeFits(truth, tree) {
+		said("waits, and there is room for it")
+	}
+}
+
+// treeFits tells whether some more of a tree of two levels fits, one group after the other, as a
+// plain mind would place it.
+func (c *chaos) treeFits(truth *cluster.Cluster, tree *treeOf) bool {
+	var placed []*cluster.Pod
+	defer func() {
+		for _, p := range placed {
+			truth.RemovePod(p.UID)
+		}
+	}()
+	fit := map[*treeOf]bool{}
+	for _, leaf := range tree.children {
+		if leaf.group == nil || leaf.group.Spec.SchedulingConstraints != nil {
+			return false
+		}
+		members, bound := c.members(leaf.group.Name)
+		need := max(1, leaf.least-len(bound))
+		if c.started(leaf) {
+			need = 1
+		}
+		var here []*cluster.Pod
+		for _, p := range members {
+			if p.Spec.NodeName != "" {
+				continue
+			}
+			if n := bestNode(truth, p, ""); n != nil {
+				on := truth.Pending(p)
+				truth.Place(on, n)
+				here = append(here, on)
+			}
+		}
+		if len(here) >= need {
+			fit[leaf] = true
+			placed = append(placed, here...)
+			continue
+		}
+		for _, p := range here {
+			truth.RemovePod(p.UID)
+		}
+	}
+	for name := range c.gangs.composites {
+		if c.gangs.composites[name].Spec.SchedulingConstraints != nil {
+			return false
+		}
+	}
+	return len(fit) > 0 && tree.holds(func(t *treeOf) bool {
+		_, bound := c.members(t.group.Name)
+		return fit[t] || len(bound) >= t.least
+	}, c.started)
+}
