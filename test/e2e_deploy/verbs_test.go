@@ -179,8 +179,7 @@ func (c *cluster) schedulerUsesItsRights() {
 	c.kubectl("wait", "--for=condition=Ready", "pod/preemptor", "--timeout=90s")
 	c.scrape(p.says(`health and metrics on (https://\S+)`))
 	p.check(func(r deploy.Right) bool {
-		// See TestClaimsNeedTheRightToBind; and pod groups are off in this cluster.
-		return r.Resource == "resourceclaims/binding" || strings.HasPrefix(r.Resource, "podgroups")
+		return r.Resource == "resourceclaims/binding" || isOfGroups(r) // see TestClaimsNeedTheRightToBind
 	})
 	// Berth's own pods were waiting, too: it is installed by its manifests, and places itself.
 	c.kubectl("wait", "-n", deploy.Namespace, "--for=condition=Available", "deployment", "--all", "--timeout=90s")
@@ -300,7 +299,14 @@ func (c *cluster) shadowUsesItsRights() {
 		p.start(slices.Concat([]string{string(what), "--shadow", "--kubeconfig", own, "--health-bind-address=127.0.0.1:0"}, args))
 	}
 	p := &part{t: c.T, what: "shadow", granted: granted, seen: seen}
-	p.check(func(r deploy.Right) bool { return r.Resource == "podgroups" }) // they are off in this cluster
+	p.check(isOfGroups)
+}
+
+// isOfGroups reports whether a right is for pod groups, which are served behind gates that are off
+// in this cluster.
+func isOfGroups(r deploy.Right) bool {
+	resource, _, _ := strings.Cut(r.Resource, "/")
+	return slices.Contains([]string{"workloads", "podgroups", "compositepodgroups"}, resource)
 }
 
 // viewIsEnough runs the commands that ask questions with the role that is for them.
@@ -327,7 +333,6 @@ func (c *cluster) viewIsEnough() {
 		}
 	}
 	p := &part{t: c.T, what: deploy.View, granted: granted, seen: seen}
-	// Who may list all may get each: people do, with kubectl. Pod groups are served behind a gate.
-	behindGates := func(r deploy.Right) bool { return r.Resource == "workloads" || r.Resource == "podgroups" }
-	p.check(func(r deploy.Right) bool { return r.Verb == "get" && r.Resource != "namespaces" || behindGates(r) })
+	// Who may list all may get each: people do, with kubectl.
+	p.check(func(r deploy.Right) bool { return r.Verb == "get" && r.Resource != "namespaces" || isOfGroups(r) })
 }
