@@ -143,8 +143,8 @@ var sources = map[string][]string{
 	ControllerManager: {"k8s.io/kubernetes/cmd/kube-controller-manager"},
 }
 
-// buildPrograms builds programs into a folder, whose path is absolute. It has to be called within the test
-// module, as "go run" does.
+// buildPrograms builds programs into a folder, whose path is absolute. It has to be called within
+// the test module, as "go run" does.
 func buildPrograms(dir string, programs []string) error {
 	for _, name := range programs {
 		from := sources[name]

@@ -83,7 +83,8 @@ func (c *Cluster) writeCredentials() (token string, flags []string, err error) {
 		"--service-account-key-file", keys, "--service-account-signing-key-file", keys}, nil
 }
 
-// connectUpstream writes the kubeconfig that the schedulers get, and waits until the API server is ready.
+// connectUpstream writes the kubeconfig that the schedulers get, and waits until the API server is
+// ready.
 func (c *Cluster) connectUpstream(ctx context.Context, server, token string) error {
 	if err := clientcmd.WriteToFile(api.Config{
 		Clusters:       map[string]*api.Cluster{"bench": {Server: server, CertificateAuthority: c.Certificate() + ".crt"}},

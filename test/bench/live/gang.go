@@ -62,8 +62,8 @@ type gangs struct {
 	racks racks
 }
 
-// measureGangs measures both schedulers, and then Berth's preemption: upstream's groups with a topology
-// constraint never preempt.
+// measureGangs measures both schedulers, and then Berth's preemption: upstream's groups with a
+// topology constraint never preempt.
 func (b *gangs) measureGangs(ctx context.Context) error {
 	if err := b.registerNodes(ctx, b.racks.labelNode); err != nil {
 		return fmt.Errorf("nodes: %w", err)

@@ -209,8 +209,8 @@ func (w *bound) nextBound(ctx context.Context, scheduler *process.Process, patie
 	}
 }
 
-// countBound counts so many, or fewer where no more are bound: the first is so long after a time, and
-// the last so long after the first.
+// countBound counts so many, or fewer where no more are bound: the first is so long after a time,
+// and the last so long after the first.
 func (w *bound) countBound(ctx context.Context, scheduler *process.Process, pods int, patience time.Duration, since time.Time) (
 	n int, first, took time.Duration, err error) {
 	for ; n < pods; n++ {

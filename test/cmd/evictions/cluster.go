@@ -48,8 +48,8 @@ const (
 // patience is how long nothing may happen before a side is taken to have done all that it will.
 const patience = 25 * time.Second
 
-// fillCluster makes the cluster what the scenario needs: the nodes, without taints, and their pods. Of
-// those that were due before, some may never have been evicted.
+// fillCluster makes the cluster what the scenario needs: the nodes, without taints, and their pods.
+// Of those that were due before, some may never have been evicted.
 func (c *cluster) fillCluster(ctx context.Context, s scenario) error {
 	if err := c.taintNodes(ctx, c.tainted); err != nil {
 		return err
@@ -96,8 +96,8 @@ func newPod(node, i int) *v1.Pod {
 	}
 }
 
-// taintNodes gives the first nodes taints with these keys, and takes all others away, as kubectl taint
-// does.
+// taintNodes gives the first nodes taints with these keys, and takes all others away, as kubectl
+// taint does.
 func (c *cluster) taintNodes(ctx context.Context, nodes int, keys ...string) error {
 	var taints []string
 	for _, key := range keys {

@@ -89,8 +89,8 @@ func (d *drained) startNodes(ctx context.Context) error {
 	})
 }
 
-// playMoves has workloads come, has a command move their pods, waits until all is at rest again, says
-// what became of them, and removes the workloads.
+// playMoves has workloads come, has a command move their pods, waits until all is at rest again,
+// says what became of them, and removes the workloads.
 func (d *drained) playMoves(ctx context.Context, workloads int, create func(ctx context.Context, i int) error,
 	move func(ctx context.Context) error) (*outcome, error) {
 	if _, err := d.CreateNamespace(ctx, drainSpace); err != nil {
