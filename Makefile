@@ -16,7 +16,7 @@ export GOFLAGS := -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=fa
 export CGO_ENABLED := 0
 
 .DEFAULT_GOAL := help
-.PHONY: help up demo build-node test test-root test-fuzz race test-upstream golangci nightly lint bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
+.PHONY: help up demo build-node test test-root test-fuzz race test-upstream golangci nightly nightly-tenants lint bench bench-places bench-live integration bench-upstream bench-eviction bench-moves bench-karpenter soak specs node-conformance versions upgrade image release pictures build clean
 
 help: ## list these targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -63,20 +63,24 @@ golangci: ## golangci-lint by .golangci.yaml, in all modules (the first time: it
 	@for module in . controlplane test test/specs test/karpenter deploy/pack; do echo "==> golangci-lint: $$module"; \
 		(cd $$module && go tool -modfile=$(CURDIR)/hack/golangci/go.mod golangci-lint run -c $(CURDIR)/.golangci.yaml ./...) || exit 1; done
 
-nightly: golangci ## what is too slow for every change: golangci-lint in all modules, the race detector, long random tests
-	@echo "==> random sequences, chaos and clusters, ten times as many"
-	@go test ./internal/engine/decide -run 'TestFastWay' -sequences=100000 -timeout 2h
-	@go test ./internal/engine/cycle -run 'TestChaos' -chaos 100000 -gang-chaos 6000 -timeout 2h
-	@go test ./internal/engine/cycle -run 'TestWhateverATenantStores' -tenants 100000 -timeout 6h
-	@go test ./internal/engine/cycle -run 'TestARestart' -restarts 20000 -timeout 2h
-	@go test ./internal/scheduler/live -run 'TestNoPodSleeps' -wake 5000 -timeout 2h
-	@go test ./internal/controller/eviction -eviction.seeds 100000 -timeout 2h
-	@go test ./internal/controller/rebalance -run 'Random|Chaos' -worlds 100000 -timeout 2h
-	@cd test && go test ./conformance -clusters=20000 -gangs=400 -timeout 2h
-	@cd test && go test ./nodeparity -worlds=1000000 -timeout 2h
+# How much of what a nightly run plays, in per cent: SCALE=1 shows that every line works.
+SCALE ?= 100
+nightly: golangci ## what is too slow for every change: golangci-lint in all modules, the race detector, long random tests (SCALE=1: a hundredth)
+	@echo "==> random sequences, chaos and clusters: $(SCALE) %"
+	@go test ./internal/engine/decide -run 'TestFastWay' -sequences=$(SCALE)000 -timeout 2h
+	@go test ./internal/engine/cycle -run 'TestChaos' -chaos $(SCALE)000 -gang-chaos $$((60 * $(SCALE))) -timeout 2h
+	@go test ./internal/engine/cycle -run 'TestARestart' -restarts $$((200 * $(SCALE))) -timeout 2h
+	@go test ./internal/scheduler/live -run 'TestNoPodSleeps' -wake $$((50 * $(SCALE))) -timeout 2h
+	@go test ./internal/controller/eviction -eviction.seeds $(SCALE)000 -timeout 2h
+	@go test ./internal/controller/rebalance -run 'Random|Chaos' -worlds $(SCALE)000 -timeout 2h
+	@cd test && go test ./conformance -clusters=$$((200 * $(SCALE))) -gangs=$$((40 + 4 * $(SCALE))) -timeout 2h
+	@cd test && go test ./nodeparity -worlds=$(SCALE)0000 -timeout 2h
 	@cd test/karpenter && go test ./...
-	@$(ALLTESTS) 20000x -wide fuzz
+	@$(ALLTESTS) $$((200 * $(SCALE)))x -wide fuzz
 	@$(MAKE) race
+
+nightly-tenants: ## what hostile tenants store, for hours (SCALE=1: a hundredth)
+	@go test ./internal/engine/cycle -run 'TestWhateverATenantStores' -tenants $(SCALE)000 -timeout 6h
 
 lint: ## gofmt, go vet, staticcheck, and actionlint over the workflows
 	@echo "==> checking format"
