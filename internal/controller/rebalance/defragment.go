@@ -141,8 +141,8 @@ func (w *world) priceOf(p *pod) int64 {
 	return min(leastGain*(1+w.hoursOf(p)), mostGain)
 }
 
-// priceOfWork is the price of a pod whose work is lost: it grows with each hour and each device that
-// the pod has, and nothing bounds it.
+// priceOfWork is the price of a pod whose work is lost: it grows with each hour and each device of
+// the pod, and nothing bounds it.
 func (w *world) priceOfWork(p *pod) int64 {
 	price := int64(leastGain)
 	if v := w.deviceValuer(); v != nil {
