@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -62,7 +63,8 @@ func TestClaimsChooseNodes(t *testing.T) {
 	}
 }
 
-// TestShareGoesToTheNodeItFills: beside a share of 810, one of 190 is best.
+// TestShareGoesToTheNodeItFills: beside a share of 810, one of 190 is best, and the words of the
+// score are about the devices that claims hold.
 func TestShareGoesToTheNodeItFills(t *testing.T) {
 	profile, c := choosingProfile(t), cluster.New()
 	setDeviceClass(c)
@@ -73,8 +75,14 @@ func TestShareGoesToTheNodeItFills(t *testing.T) {
 	for i := range 5 {
 		setDeviceNode(c, fmt.Sprintf("node-%d", i+1))
 	}
-	if d := decider.Decide(c.Pending(sharePod(c, 1, "190"))); d.Node == nil || d.Node.Name != "node-0" {
-		t.Errorf("the share of 190 goes to %v, want node-0 (error: %v)", d.Node, d.Err)
+	second := c.Pending(sharePod(c, 1, "190"))
+	d := decider.Decide(second)
+	if d.Node == nil || d.Node.Name != "node-0" {
+		t.Fatalf("the share of 190 goes to %v, want node-0 (error: %v)", d.Node, d.Err)
+	}
+	words := profile.Plugin("Fragmentation").(plugins.ScoreDetailer).ScoreDetail(c, second)(d.Node)
+	if !strings.Contains(words, "to what is expected to be left over") || !strings.Contains(words, "; on device 0") {
+		t.Errorf("the score is explained as %q", words)
 	}
 }
 

@@ -9,7 +9,8 @@
 //     this device, and enough devices are whole. This is the measure of "Beware of Fragmentation"
 //     (Weng et al., USENIX ATC 2023), without its rounding.
 //   - balance: a node whose CPU runs out before its devices do, or the other way round, strands
-//     what is left of the other. The difference of the two free shares counts squared.
+//     what is left of the other. The difference of the two free shares counts squared, and for
+//     more where the tasks want more CPU than there is.
 //   - far: what of a device will be left in the end, when no task fits any more. The first term
 //     looks one task ahead and cannot tell a remainder that a common share fills exactly from one
 //     that it fills badly. [Remainders] finds the expected remainder by playing on: it fills

@@ -32,7 +32,7 @@ func TestCostIsTheDifferenceOfWorth(t *testing.T) {
 		for i := range left {
 			left[i] = int64(i*7%13) * one
 		}
-		o := NewOutlook(Weigh(tasks), gpus, &Remainders{left, rapid.SampledFrom([]int64{25, 100}).Draw(t, "near")})
+		o := NewOutlook(Weigh(tasks), gpus, &Remainders{left, rapid.SampledFrom([]int64{25, 100}).Draw(t, "near"), rapid.Int64Range(0, scarce).Draw(t, "scarcity")})
 		r := &Room{CPU: rapid.Int64Range(0, 30).Draw(t, "free cpu"), Memory: rapid.Int64Range(0, 30).Draw(t, "free memory"), WholeCPU: 30}
 		for range rapid.IntRange(0, 4).Draw(t, "devices") {
 			r.Devices = append(r.Devices, rapid.SampledFrom([]int64{0, 190, 350, 650, 1000}).Draw(t, "free"))
@@ -119,5 +119,19 @@ func TestPlayKeepsRoomForShares(t *testing.T) {
 	g.search(ThoroughRounds)
 	if searched := g.playRound(arrivals, playedDevices); searched*1000 < first*1005 {
 		t.Errorf("with the values found %d is placed, with the first guess %d", searched, first)
+	}
+}
+
+// TestBalanceCountsMoreWhereCPUIsScarce: where tasks want more CPU for each device than the nodes
+// have, what CPU and devices strand of each other costs up to five times as much.
+func TestBalanceCountsMoreWhereCPUIsScarce(t *testing.T) {
+	tasks := Weigh([]Task{{Amount: 500, CPU: 4000, Weight: 1}, {CPU: 2000, Weight: 1}}) // 12000 for a device
+	for _, test := range []struct{ cpu, want int64 }{{13000, 16}, {12000, 16}, {11600, 16 + 4*8}, {11000, 80}, {3000, 80}} {
+		conditions := Conditions{CPU: test.cpu, NearPercent: 100, Rounds: QuickRounds}
+		o := NewOutlook(tasks, gpus, NewRemainders(tasks, gpus, conditions))
+		room := &Room{CPU: 0, WholeCPU: 1 << 16, Devices: []int64{1000, 1000}}
+		if got := o.Terms(room).Imbalance; got != 2000*one*test.want/80 {
+			t.Errorf("with %d of CPU for a device, the imbalance is %d, want %d", test.cpu, got, 2000*one*test.want/80)
+		}
 	}
 }

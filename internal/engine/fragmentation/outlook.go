@@ -11,7 +11,8 @@ import (
 const (
 	// farWeight: what is lost in the end counts for more than what the next task could use.
 	farWeight = 16
-	// balancePart is a fifth: one device of five is lost when all CPU is gone.
+	// balancePart is a fifth: one device of five is lost when all CPU is gone. The more CPU is
+	// lacking in all, the more is lost, up to every one; see Remainders.scarcity.
 	balancePart = 5
 )
 
@@ -161,7 +162,8 @@ func (o *Outlook) imbalanceOf(r *Room, cpu, free int64) int64 {
 	}
 	const bits = 16
 	d := (max(cpu, 0)<<bits)/r.WholeCPU - free<<bits/capacity
-	return capacity * ((d * d) >> bits) / balancePart << 4 // 2*16 bits of fraction become 20
+	weight := scarce + (balancePart-1)*o.far.scarcity
+	return capacity * ((d * d) >> bits) * weight / (balancePart * scarce) << 4 // 2*16 bits of fraction become 20
 }
 
 // Terms are the worth of a node, by what it is made of.

@@ -10,7 +10,12 @@ import (
 type Remainders struct {
 	left        []int64
 	nearPercent int64 // how much the near term counts
+	scarcity    int64 // of CPU: 0, where it can last for all devices, to scarce
 }
+
+// scarce is the scarcity where the tasks want a sixteenth more CPU for each device than the nodes
+// have: devices will be left without CPU, and it matters which.
+const scarce = 16
 
 // Conditions say under which tasks are played.
 type Conditions struct {
@@ -39,11 +44,24 @@ const (
 // NewRemainders plays on with these tasks. It is deterministic.
 func NewRemainders(tasks []Task, devices Devices, conditions Conditions) *Remainders {
 	g := newGame(tasks, devices.Whole(), &conditions)
-	if g.wanted == 0 {
-		return &Remainders{g.value, conditions.NearPercent}
+	if g.wanted > 0 {
+		g.search(conditions.Rounds)
 	}
-	g.search(conditions.Rounds)
-	return &Remainders{g.value, conditions.NearPercent}
+	return &Remainders{g.value, conditions.NearPercent, g.scarcity()}
+}
+
+// scarcity grows from where the tasks want more CPU for each device than the nodes have.
+func (g *game) scarcity() int64 {
+	var wanted int64
+	for _, k := range g.kinds {
+		wanted += k.weight * k.cpu
+	}
+	all := g.wanted / g.whole * g.cpu // for the devices that they want
+	if all <= 0 {
+		return 0
+	}
+	const parts = 16 * scarce // of all
+	return max(0, min(scarce, wanted*parts/all-parts))
 }
 
 // search plays on by its own values and corrects them. It ends with the values with which most was

@@ -490,3 +490,29 @@ func TestExamplesAreForgottenUnderTheirLock(t *testing.T) {
 		t.Errorf("%d examples are left", len(s.examples))
 	}
 }
+
+// TestSharesOfLikeDevicesHaveOwnIDs: what is consumed of a device comes to be the same again while
+// the share that was found then is still held.
+func TestSharesOfLikeDevicesHaveOwnIDs(t *testing.T) {
+	spec := resourcev1.ResourceSliceSpec{Devices: []resourcev1.Device{{
+		Name: "gpu-0", AllowMultipleAllocations: new(true),
+		Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{"milli": {Value: resource.MustParse("1000")}},
+	}}}
+	c, d := deviceCluster(t, spec), choosingProfile(t)
+	ids := map[types.UID]string{}
+	for _, name := range []string{"first", "second", "third"} {
+		claim := claimOfOne(name)
+		claim.Spec.Devices.Requests[0].Exactly.Capacity = &resourcev1.CapacityRequirements{
+			Requests: map[resourcev1.QualifiedName]resource.Quantity{"milli": resource.MustParse("300")}}
+		reserveClaim(t, c, d, claim)
+		now, _ := c.ResourceClaims.Get("default", name)
+		id := *now.Status.Allocation.Devices.Results[0].ShareID
+		if ids[id] != "" {
+			t.Errorf("%s has the share %s of %s", name, id, ids[id])
+		}
+		ids[id] = name
+		if name == "second" {
+			c.ResourceClaims.Delete("default", "first")
+		}
+	}
+}

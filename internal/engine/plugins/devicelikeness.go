@@ -3,19 +3,22 @@ package plugins
 import (
 	"cmp"
 	"encoding/binary"
+	"maps"
 	"slices"
 
 	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/dynamic-resource-allocation/structured"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
 // likeness is equal for nodes whose devices are alike in everything except the names of node and
-// pools, and of which the same ones are taken. Such nodes can give the same to claims.
+// pools, and of which the same ones, and as much of those that claims take shares of, are taken.
+// Such nodes can give the same to claims.
 type likeness struct {
 	content *deviceContent
-	taken   string // a bit for each device
+	taken   string // a bit for each device; then what is consumed of those that are shared
 }
 
 // deviceContent identifies the content of a node's slices: equal contents are one pointer while a
@@ -31,6 +34,10 @@ type nodeContent struct {
 	content *deviceContent // nil: the node is like no other
 	pools   []poolID
 	devices []structured.DeviceID
+	shared  []int // of the devices, those that claims take shares of
+	// like is the node's likeness as of the index's count at.
+	like likeness
+	at   uint64
 }
 
 // mostContents bounds how many contents are distinguished. Drivers whose devices have unique
@@ -54,14 +61,33 @@ func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID
 	if of.content.content == nil {
 		return likeness{}, nil, false
 	}
-	taken := make([]byte, (len(of.content.devices)+7)/8)
-	for i, device := range of.content.devices {
+	if of.content.like.content == nil || of.content.at != of.changed {
+		of.content.like, of.content.at = likeness{of.content.content, string(x.takenOf(of.content))}, of.changed
+	}
+	return of.content.like, of.content.pools, true
+}
+
+// takenOf encodes what is taken of a node's devices.
+func (x *deviceIndex) takenOf(content *nodeContent) []byte {
+	taken := make([]byte, (len(content.devices)+7)/8)
+	for i, device := range content.devices {
 		if x.holders[device] > 0 {
 			taken[i/8] |= 1 << (i % 8)
 		}
 	}
-
-	return likeness{of.content.content, string(taken)}, of.content.pools, true
+	for _, i := range content.shared {
+		consumed := x.taken.AggregatedCapacity[content.devices[i]]
+		for _, name := range slices.Sorted(maps.Keys(consumed)) {
+			if amount := consumed[name]; amount != nil && !amount.IsZero() {
+				value := *amount // saying it may change how it is kept, and others read it
+				taken = append(binary.AppendUvarint(taken, uint64(len(name))), name...)
+				said := value.AsDec().String()
+				taken = append(binary.AppendUvarint(taken, uint64(len(said))), said...)
+			}
+		}
+		taken = append(taken, 0) // the end of a device
+	}
+	return taken
 }
 
 // contentOf reads the slices of a node.
@@ -88,8 +114,8 @@ func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.
 			}
 			key = append(binary.AppendUvarint(key, uint64(len(said))), said...)
 			for i := range spec.Devices {
-				if divisible := spec.Devices[i].AllowMultipleAllocations; divisible != nil && *divisible {
-					return &nodeContent{}
+				if shared := spec.Devices[i].AllowMultipleAllocations; shared != nil && *shared {
+					content.shared = append(content.shared, len(content.devices))
 				}
 				content.devices = append(content.devices, structured.MakeDeviceID(id.driver, id.name, spec.Devices[i].Name))
 			}
@@ -167,6 +193,9 @@ func (e exampleGift) moveTo(node string, pools []poolID) *gift {
 		for j := range result.Devices.Results {
 			device := &result.Devices.Results[j]
 			device.Pool = pools[slices.Index(e.pools, poolID{device.Driver, device.Pool})].name
+			if device.ShareID != nil { // what is consumed may come to be the same while the share is held
+				device.ShareID = new(uuid.NewUUID())
+			}
 		}
 		if result.NodeSelector != nil { // devices of one node: its name, and nothing else
 			result.NodeSelector.NodeSelectorTerms[0].MatchFields[0].Values[0] = node

@@ -44,7 +44,9 @@ type claimScoresKey struct {
 }
 
 type claimScore struct {
-	at          uint64 // the index's count; 0: not known
+	node        *cluster.Node
+	own         *nodeDevices
+	at          uint64 // the index's count
 	free, size  roomOnly
 	labels      *cluster.LabelSet
 	score, fine int64
@@ -80,19 +82,22 @@ func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scorin
 
 	exact := func(n *cluster.Node) (score, fine int64) {
 		now := claimScore{
-			at: max(x.devicesOf(n.Name).changed, x.sharedAt) + 1, labels: n.Labels,
+			node: n, labels: n.Labels,
 			free: roomOnly{n.Size.MilliCPU - n.Requested.MilliCPU, n.Size.Memory - n.Requested.Memory},
 			size: roomOnly{n.Size.MilliCPU, n.Size.Memory},
 		}
-		if int(n.Index) < len(kept) {
-			known := kept[n.Index]
-			if now.score, now.fine = known.score, known.fine; now == known {
+		if int(n.Index) < len(kept) && kept[n.Index].node == n {
+			known := &kept[n.Index]
+			now.own, now.at = known.own, max(known.own.changed, x.sharedAt)
+			if now.score, now.fine = known.score, known.fine; now == *known {
 				return now.score, now.fine
 			}
 		}
 		cost, task := f.costByClaims(a, future, p, n)
 		now.score, now.fine = future.outlookOf(n).Score(cost, &task, MaxScore), -cost
 		if int(n.Index) < len(kept) {
+			now.own = x.devicesOf(n.Name)
+			now.at = max(now.own.changed, x.sharedAt)
 			kept[n.Index] = now
 		}
 		return now.score, now.fine

@@ -165,8 +165,8 @@ func TestClaimsGiveTheSame(t *testing.T) {
 	}
 }
 
-// TestExampleProfilesArePlayed: batch jobs keep a node's GPUs together, and CPU packing leaves a
-// node empty, where the default scores do not.
+// TestExampleProfilesArePlayed: the GPUs of both nodes are filled, and CPU packing leaves a node
+// empty.
 func TestExampleProfilesArePlayed(t *testing.T) {
 	const nodes = "sn,cpu_milli,memory_mib,gpu,model\na,8000,1024,4,T4\nb,8000,1024,4,T4\n"
 	const header = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
