@@ -72,7 +72,8 @@ type change struct {
 	object  Object
 }
 
-// kinds are those that the server has, by version and resource.
+// kinds are those that the server has, by version and resource. It serves each in one version, the
+// last that has it.
 var kinds = func() map[string]map[string]string {
 	all := map[string]map[string]string{}
 	for _, version := range []string{
@@ -84,6 +85,9 @@ var kinds = func() map[string]map[string]string {
 		for kind, typ := range scheme.Scheme.KnownTypes(parsed) {
 			if _, ok := reflect.New(typ).Interface().(Object); ok {
 				resource, _ := meta.UnsafeGuessKindToResource(parsed.WithKind(kind))
+				for _, earlier := range all {
+					delete(earlier, resource.Resource)
+				}
 				all[version][resource.Resource] = kind
 			}
 		}
