@@ -13,24 +13,17 @@ func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(ValidateMeta(&g.ObjectMeta, true), validateGroupPolicy(&g.Spec.SchedulingPolicy, spec.Child("schedulingPolicy"))...)
 	if constraints := g.Spec.SchedulingConstraints; constraints != nil {
-		path := spec.Child("schedulingConstraints", "topology")
-		if len(constraints.Topology) > 1 {
-			errs = append(errs, field.TooMany(path, len(constraints.Topology), 1))
-		}
+		keys := make([]string, 0, len(constraints.Topology))
 		for i := range constraints.Topology {
-			if constraints.Topology[i].Key == "" {
-				errs = append(errs, field.Required(path.Index(i).Child("key"), ""))
-			}
+			keys = append(keys, constraints.Topology[i].Key)
 		}
+		errs = append(errs, validateGroupDomains(keys, spec.Child("schedulingConstraints", "topology"))...)
 	}
 
 	if mode := g.Spec.DisruptionMode; mode != nil && (mode.Single == nil) == (mode.All == nil) {
 		errs = append(errs, field.Invalid(spec.Child("disruptionMode"), "", "must be one of single and all"))
 	}
-	if priority := g.Spec.Priority; priority != nil && *priority > HighestUserPriority {
-		errs = append(errs, field.Invalid(spec.Child("priority"), *priority, fmt.Sprintf("must be at most %d", HighestUserPriority)))
-	}
-	return errs
+	return append(errs, validateGroupPriority(g.Spec.Priority, spec.Child("priority"))...)
 }
 
 // ValidateCompositePodGroup checks a group of pod groups as on creation, as far as it has a bearing
@@ -49,23 +42,36 @@ func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.Er
 	}
 
 	if constraints := g.Spec.SchedulingConstraints; constraints != nil {
-		path := spec.Child("schedulingConstraints", "topology")
-		if len(constraints.Topology) > 1 {
-			errs = append(errs, field.TooMany(path, len(constraints.Topology), 1))
-		}
+		keys := make([]string, 0, len(constraints.Topology))
 		for i := range constraints.Topology {
-			if constraints.Topology[i].Key == "" {
-				errs = append(errs, field.Required(path.Index(i).Child("key"), ""))
-			}
+			keys = append(keys, constraints.Topology[i].Key)
 		}
+		errs = append(errs, validateGroupDomains(keys, spec.Child("schedulingConstraints", "topology"))...)
 	}
 	if mode := g.Spec.DisruptionMode; mode != nil && (mode.Single == nil) == (mode.All == nil) {
 		errs = append(errs, field.Invalid(spec.Child("disruptionMode"), "", "must be one of single and all"))
 	}
-	if priority := g.Spec.Priority; priority != nil && *priority > HighestUserPriority {
-		errs = append(errs, field.Invalid(spec.Child("priority"), *priority, fmt.Sprintf("must be at most %d", HighestUserPriority)))
+	return append(errs, validateGroupPriority(g.Spec.Priority, spec.Child("priority"))...)
+}
+
+// validateGroupDomains checks the topology keys of a group's constraints: there is one at most.
+func validateGroupDomains(keys []string, path *field.Path) (errs field.ErrorList) {
+	if len(keys) > 1 {
+		errs = append(errs, field.TooMany(path, len(keys), 1))
+	}
+	for i, key := range keys {
+		if key == "" {
+			errs = append(errs, field.Required(path.Index(i).Child("key"), ""))
+		}
 	}
 	return errs
+}
+
+func validateGroupPriority(priority *int32, path *field.Path) field.ErrorList {
+	if priority == nil || *priority <= HighestUserPriority {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(path, *priority, fmt.Sprintf("must be at most %d", HighestUserPriority))}
 }
 
 // ValidateWorkload checks a workload as on creation.

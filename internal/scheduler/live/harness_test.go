@@ -72,6 +72,12 @@ func (w *world) start(o Options) {
 		o.Profiles = []cycle.Profile{{Profile: plugins.Default()}}
 		w.record(&o)
 	}
+	w.run(o)
+}
+
+// run starts a scheduler with these options.
+func (w *world) run(o Options) {
+	w.Helper()
 	s, err := New(w.api.Client(), w.api.Client(), o)
 	if err != nil {
 		w.Fatal(err)

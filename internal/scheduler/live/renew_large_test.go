@@ -3,7 +3,6 @@
 package live
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -88,16 +87,7 @@ func (w *world) startUntilDue() (due *atomic.Bool) {
 	o.Profiles = []cycle.Profile{{Profile: plugins.Default()}}
 	j := &dueJournal{Writer: w.writer}
 	o.Journal = j
-	s, err := New(w.api.Client(), w.api.Client(), o)
-	if err != nil {
-		w.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	w.s, w.stop, w.ended = s, stop, make(chan struct{})
-	go func() {
-		defer close(w.ended)
-		w.err = s.Run(ctx, 4)
-	}()
+	w.run(o)
 	return &j.due
 }
 
