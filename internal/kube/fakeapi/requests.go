@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -112,6 +114,7 @@ func failureResponse(r *http.Request, err error) *http.Response {
 		status = apierrors.NewInternalError(err)
 	}
 	st := status.Status()
+	st.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	return encodeResponse(r, int(st.Code), &st)
 }
 
@@ -181,7 +184,7 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	}
 	if to.name.Name == "" {
 		if r.Method == http.MethodGet {
-			return s.listPage(t, r.URL.Query()), nil
+			return s.listPage(t, r.URL.Query())
 		}
 		return s.createObject(t, body)
 	}
@@ -211,22 +214,40 @@ func discover(version string) *metav1.APIResourceList {
 	return list
 }
 
-// listPage lists a table, or a page of it. A page continues at a number of objects.
-func (s *Server) listPage(t *table, query url.Values) any {
-	from, _ := strconv.Atoi(query.Get("continue"))
+// listPage lists a table, or a page of it. All pages of a list show the table as it was at the first
+// one, and have its version: a watch from there misses nothing that was stored in between.
+func (s *Server) listPage(t *table, query url.Values) (any, error) {
+	version, from, all := s.version, 0, []Object(nil)
+	if token := query.Get("continue"); token != "" {
+		_, _ = fmt.Sscanf(token, "%d-%d", &version, &from)
+		if all = t.lists[version]; from >= len(all) {
+			return nil, apierrors.NewResourceExpired("the provided continue parameter is too old")
+		}
+	} else {
+		all = t.sortedObjects()
+	}
+
 	limit, _ := strconv.Atoi(query.Get("limit"))
 	if s.PageLimit > 0 && (limit == 0 || limit > s.PageLimit) {
 		limit = s.PageLimit
 	}
-
-	all := t.sortedObjects()
-	page := append([]Object{}, all[min(from, len(all)):]...)
-	meta := map[string]any{"resourceVersion": strconv.Itoa(s.version)}
+	page := append([]Object{}, all[from:]...)
+	meta := map[string]any{"resourceVersion": strconv.Itoa(version)}
 	if limit > 0 && len(page) > limit {
 		page = page[:limit]
-		meta["continue"] = strconv.Itoa(from + limit)
+		meta["continue"] = fmt.Sprintf("%d-%d", version, from+limit)
+		t.keepList(version, all)
 	}
-	return map[string]any{"metadata": meta, "items": page, "kind": t.kind.Kind + "List", "apiVersion": t.kind.GroupVersion().String()}
+	return map[string]any{"metadata": meta, "items": page, "kind": t.kind.Kind + "List", "apiVersion": t.kind.GroupVersion().String()}, nil
+}
+
+// keepList keeps what a list showed for its next pages; of lists that were begun the last ones only.
+func (t *table) keepList(version int, all []Object) {
+	const most = 16
+	t.lists[version] = all
+	if len(t.lists) > most {
+		delete(t.lists, slices.Min(slices.Collect(maps.Keys(t.lists))))
+	}
 }
 
 func conflictError(t *table, o metav1.Object, format string, args ...any) error {

@@ -62,8 +62,9 @@ type table struct {
 	kind    schema.GroupVersionKind
 	objects map[types.NamespacedName]Object
 	log     []change
-	floor   int // versions up to it are forgotten
-	held    int // changes after it are not shown yet; -1: all are
+	lists   map[int][]Object // by version, of lists whose next pages may be asked for
+	floor   int              // versions up to it are forgotten
+	held    int              // changes after it are not shown yet; -1: all are
 }
 
 type change struct {
@@ -101,7 +102,7 @@ func New() *Server {
 	for version, list := range kinds {
 		for resource, kind := range list {
 			kind := schema.FromAPIVersionAndKind(version, kind)
-			s.tables[resource] = &table{kind: kind, objects: map[types.NamespacedName]Object{}, held: -1}
+			s.tables[resource] = &table{kind: kind, objects: map[types.NamespacedName]Object{}, lists: map[int][]Object{}, held: -1}
 		}
 	}
 	return s
@@ -290,7 +291,7 @@ func (s *Server) Cut(resource string, forget bool) {
 	t := s.tables[resource]
 	if forget {
 		s.version++
-		t.floor, t.log = s.version, nil
+		t.floor, t.log, t.lists = s.version, nil, map[int][]Object{}
 	}
 	for w := range s.watchers {
 		if w.table == t {

@@ -1,0 +1,58 @@
+package fakeapi
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestPagesAreOfOneMoment: what is stored between two pages of a list is in none of them, and is
+// shown by the watch that goes on where the list was.
+func TestPagesAreOfOneMoment(t *testing.T) {
+	api := New()
+	pod := func(i int) *v1.Pod {
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("p%d", i)}}
+	}
+	for i := range 10 {
+		api.Put(pod(i))
+	}
+	client := api.Client().CoreV1().Pods("default")
+	list := func(token string) (*v1.PodList, error) {
+		return client.List(context.Background(), metav1.ListOptions{Limit: 5, Continue: token})
+	}
+
+	first, err := list("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api.Put(pod(10)) // comes before the second page by name
+	api.Delete(pod(9))
+	second, err := list(first.Continue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(second.Items) != 5 || second.Items[4].Name != "p9" || second.Continue != "" || second.ResourceVersion != first.ResourceVersion {
+		t.Errorf("the second page has %d pods, version %s after %s", len(second.Items), second.ResourceVersion, first.ResourceVersion)
+	}
+
+	w, err := client.Watch(context.Background(), metav1.ListOptions{ResourceVersion: second.ResourceVersion})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for _, want := range []string{"ADDED p10", "DELETED p9"} {
+		e := <-w.ResultChan()
+		if got := fmt.Sprint(e.Type, " ", e.Object.(*v1.Pod).Name); got != want {
+			t.Errorf("the watch shows %s, want %s", got, want)
+		}
+	}
+
+	api.Cut("pods", true)
+	if _, err := list(first.Continue); !apierrors.IsResourceExpired(err) {
+		t.Errorf("a page of a list that is forgotten: %v", err)
+	}
+}
