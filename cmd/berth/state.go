@@ -40,6 +40,7 @@ type question struct {
 	userAgent  string
 	work       work
 	noticed    once
+	unseen     bool // nothing is asked about pods before they are tried
 
 	named        *config.Config // by --config
 	schedulerURL string
@@ -104,7 +105,7 @@ func (q *question) readWorld(cmd *cobra.Command) (*simulate.World, simulate.Sour
 		return nil, source, err
 	}
 
-	options := simulate.Options{Profiles: running.Profiles, Seed: q.seed, Gates: q.gates, Read: fileReader(cmd), Now: source.AsOf.Time}
+	options := simulate.Options{Profiles: running.Profiles, Seed: q.seed, Gates: q.gates, Read: fileReader(cmd), Now: source.AsOf.Time, Unseen: q.unseen}
 	if len(q.gates) == 0 && running.Groups != nil {
 		options.Gates = running.Groups.Named()
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -138,7 +139,8 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	if f.time < 0 {
 		return usagef("--for %s: must not be negative", f.time)
 	}
-	if err := f.readCatalog(cmd, steps); err != nil {
+	catalog, err := f.readCatalogAside(cmd, steps)
+	if err != nil {
 		return err
 	}
 	if slices.Contains(planFormats, f.output) && (len(steps) == 0 || steps[len(steps)-1].Catalog == nil) {
@@ -153,8 +155,9 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 		setNamespace(&steps[i], space)
 	}
 
+	f.unseen = true
 	w, source, err := f.readWorld(cmd)
-	if err != nil {
+	if err := cmp.Or(catalog(), err); err != nil {
 		return err
 	}
 
@@ -194,26 +197,29 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	return f.failedConditions(answer)
 }
 
-// readCatalog reads what provision may buy.
-func (f *forecast) readCatalog(cmd *cobra.Command, steps []whatif.Step) error {
+// readCatalogAside reads what provision may buy, while the cluster is read. The result waits for it.
+func (f *forecast) readCatalogAside(cmd *cobra.Command, steps []whatif.Step) (wait func() error, err error) {
 	for i, s := range steps {
 		switch {
 		case s.Catalog == nil:
 			continue
 		case i < len(steps)-1:
-			return usagef("provision: is for what the other operations leave pending: name it last")
+			return nil, usagef("provision: is for what the other operations leave pending: name it last")
 		case len(f.catalog) == 0:
-			return usagef("provision: say what can be bought: provision --catalog FILE, with NodePools and instance "+
+			return nil, usagef("provision: say what can be bought: provision --catalog FILE, with NodePools and instance "+
 				"types, or Nodes with the annotation %s", provision.PriceAnnotation)
 		}
-		catalog, err := provision.ReadCatalog(f.catalog, cmd.InOrStdin())
-		if err != nil {
+		read := provision.ReadAside(f.catalog, cmd.InOrStdin())
+		return func() error {
+			catalog, err := read()
+			if err == nil {
+				*s.Catalog = *catalog
+			}
 			return err
-		}
-		*s.Catalog = *catalog
+		}, nil
 	}
 
-	return nil
+	return func() error { return nil }, nil
 }
 
 // progressText says how far a forecast is.

@@ -11,7 +11,7 @@ import (
 // kube-apiserver has this rule in a plugin that is off by default
 // (PodTolerationRestriction); Berth applies it always.
 func memoryPressure(r *request) error {
-	if rules.ComputeQOS(r.pod) == v1.PodQOSBestEffort {
+	if rules.IsBestEffort(r.pod) {
 		return nil
 	}
 	r.pod.Spec.Tolerations = mergeTolerations(r.pod.Spec.Tolerations, []v1.Toleration{{

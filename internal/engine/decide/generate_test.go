@@ -90,11 +90,15 @@ func newProfile(t *draw) *plugins.Profile {
 		p.Scorers = append(p.Scorers, plugins.Weighted{Scorer: crowded{}, Weight: 3})
 		p.KeepBudgets = true
 	}
+	if t.chance(0.3) { // what the filters let through is equally good, or all but
+		first := t.IntN(len(p.Scorers) + 1)
+		p.Scorers = p.Scorers[first:min(first+t.IntN(2), len(p.Scorers))]
+	}
 	var names []string
 	for _, f := range p.Filters {
 		names = append(names, f.Name())
 	}
-	t.say("profile: %v, %+v", names, args)
+	t.say("profile: %v, %+v, %d scorers", names, args, len(p.Scorers))
 	return p
 }
 

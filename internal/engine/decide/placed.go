@@ -87,6 +87,25 @@ func (c *nodeCounts) all(yield func(node int32, n podCount) bool) {
 	}
 }
 
+// on returns the pods of the class on a node.
+func (c *nodeCounts) on(node int32) podCount {
+	switch {
+	case c.many != nil:
+		return c.many[node]
+	case c.every != nil:
+		if int(node) < len(c.every) {
+			return c.every[node]
+		}
+		return podCount{}
+	}
+	for i := range c.few {
+		if c.few[i].node == node {
+			return c.few[i].podCount
+		}
+	}
+	return podCount{}
+}
+
 // len returns how many nodes have such pods. Only one of the three forms is in use, so the sum is
 // that of one.
 func (c *nodeCounts) len() int { return len(c.few) + len(c.many) + int(c.there) }

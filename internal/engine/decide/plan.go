@@ -83,6 +83,12 @@ type step struct {
 	judge judge
 }
 
+// scoresNothing reports whether all nodes that the filters let through are equally good.
+func (pl *plan) scoresNothing() bool {
+	return pl.taint.node == nil && pl.affinity.node == nil && pl.image.node == nil && len(pl.contentScores) == 0 && pl.maxRoom == 0 &&
+		len(pl.soft) == 0 && !pl.scoresPods && len(pl.askedScores) == 0
+}
+
 // stepOf returns the place of a filter among the steps.
 func (pl *plan) stepOf(name string) int {
 	return slices.IndexFunc(pl.steps, func(s step) bool { return s.name == name })

@@ -58,6 +58,22 @@ func (s *survey) chooseNode() choice {
 	return choice{node, total, feasible}
 }
 
+// takesPod judges one node alone, as one that stands apart is judged, once the pods are counted.
+func (s *survey) takesPod(node int32) bool {
+	at := s.b.at[node]
+	if at == none || s.b.groups[at].repelled || s.b.scoreRoom(node, s.plan.room) < 0 || s.lacksNominatedRoom(node) {
+		return false
+	}
+
+	s.groups = s.stock[:0]
+	g := s.newGroup(s.b.groups[at].static)
+	for _, t := range s.tallies {
+		g.values = append(g.values, t.value(t.topology.domain[node]))
+	}
+	_, rejection := s.judgeGroup(g)
+	return rejection == nil
+}
+
 // findBest searches the trees. The nodes that stand apart have been offered before.
 func (s *survey) findBest() (node int32, total int64) {
 	slices.SortStableFunc(s.ranked, func(a, b rankedGroup) int { return cmp.Compare(b.fixed+b.high, a.fixed+a.high) })

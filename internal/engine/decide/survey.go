@@ -113,8 +113,9 @@ func (s *survey) endDecision() {
 }
 
 // countPods counts the pods that matter to the class. It returns false if that would take a look at
-// every pod.
-func (s *survey) countPods() bool {
+// every pod. Where one node alone is judged, pods that only keep the class away from their own node
+// are counted on that one; none: any node may be judged.
+func (s *survey) countPods(judged int32) bool {
 	if len(s.tallies) == 0 {
 		return true
 	}
@@ -129,27 +130,60 @@ func (s *survey) countPods() bool {
 		if len(effects) == 0 {
 			continue
 		}
+		if judged != none && s.repelsAlone(effects, judged) {
+			s.work++
+			s.countNode(effects, judged, pods.nodes.on(judged))
+			continue
+		}
 		s.work += pods.nodes.len()
 		for node, n := range pods.nodes.all {
-			s.plan.countsPodsOf(s.ix.c.Nodes[node], s.counts)
-			for _, e := range effects {
-				t, many := s.tallies[e.tally], int64(n.staying)
-				if t.purpose > spreadSoft {
-					many += int64(n.leaving)
-				} else if !s.counts.has(e.tally) {
-					continue
-				}
-				if domain := t.countsIn(node); domain != none && many != 0 {
-					if t.count[domain] == 0 {
-						s.touched[e.tally] = append(s.touched[e.tally], domain)
-					}
-					t.addPods(domain, many*e.weight)
-				}
-			}
+			s.countNode(effects, node, n)
 		}
 	}
 
 	return true
+}
+
+// countNode counts pods of one class on a node.
+func (s *survey) countNode(effects []effect, node int32, n podCount) {
+	s.plan.countsPodsOf(s.ix.c.Nodes[node], s.counts)
+	for _, e := range effects {
+		t, many := s.tallies[e.tally], int64(n.staying)
+		if t.purpose > spreadSoft {
+			many += int64(n.leaving)
+		} else if !s.counts.has(e.tally) {
+			continue
+		}
+		if domain := t.countsIn(node); domain != none && many != 0 {
+			if t.count[domain] == 0 {
+				s.touched[e.tally] = append(s.touched[e.tally], domain)
+			}
+			t.addPods(domain, many*e.weight)
+		}
+	}
+}
+
+// repelsAlone reports whether all that pods say is that the pod is not to come to their domain, and
+// the node is alone in its own.
+func (s *survey) repelsAlone(effects []effect, node int32) bool {
+	for _, e := range effects {
+		t := s.tallies[e.tally]
+		if t.purpose != repel && t.purpose != repelledBy || !t.topology.isAlone(node) {
+			return false
+		}
+	}
+	return true
+}
+
+// forgetCounts has all pods uncounted.
+func (s *survey) forgetCounts() {
+	for k, t := range s.tallies {
+		for _, domain := range s.touched[k] {
+			t.count[domain] = 0
+		}
+		s.touched[k] = s.touched[k][:0]
+		s.tallies[k] = s.startTally(k)
+	}
 }
 
 // search finds the best nodes in the trees of a survey's base, looking at the most promising groups

@@ -76,10 +76,16 @@ func (d *Decider) tryBase(p *cluster.Pod) (decision Decision, done bool) {
 	s := &d.survey
 	s.beginDecision(known.base, known.plan, known.axisOf, p, d.tie)
 	defer s.endDecision()
-	if !s.countPods() {
-		return Decision{}, false
+	if wanted := d.tie.preferred; wanted != none && known.plan.scoresNothing() {
+		if s.countPods(wanted) && s.takesPod(wanted) {
+			return Decision{Node: d.c.Nodes[wanted], Feasible: 1}, true
+		}
+		s.forgetCounts()
 	}
 
+	if !s.countPods(none) {
+		return Decision{}, false
+	}
 	s.setApart()
 	choice := s.chooseNode()
 	d.cache.recordCost(known, s)

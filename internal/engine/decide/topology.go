@@ -46,6 +46,12 @@ func (t *topology) domainCount() int {
 	return len(t.first)
 }
 
+// isAlone reports whether no other node is in the node's domain.
+func (t *topology) isAlone(node int32) bool {
+	domain := t.domain[node]
+	return domain != none && (t.perNode || t.first[domain] == node && t.next[node] == none)
+}
+
 // updateNode reads the node's label anew.
 func (t *topology) updateNode(c *cluster.Cluster, node int32) {
 	for int(node) >= len(t.domain) {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	v1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 	corev1 "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/kubectl/pkg/util/qos"
 )
@@ -17,6 +18,33 @@ func QOS(pod *v1.Pod) v1.PodQOSClass { return qos.GetPodQOS(pod) }
 // ComputeQOS is the class of service that the pod's requests and limits give
 // it, whatever its status says.
 func ComputeQOS(pod *v1.Pod) v1.PodQOSClass { return qos.ComputePodQOS(pod) }
+
+// IsBestEffort reports whether the class of service is BestEffort, as ComputeQOS says it: nothing
+// that counts for it is requested or limited.
+func IsBestEffort(pod *v1.Pod) bool {
+	asks := func(of *v1.ResourceRequirements) bool {
+		for _, list := range [2]v1.ResourceList{of.Requests, of.Limits} {
+			for _, name := range [2]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+				if q, there := list[name]; there && !q.IsZero() {
+					return true
+				}
+			}
+		}
+		return false
+	}
+
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		return !asks(pod.Spec.Resources)
+	}
+	for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if asks(&list[i].Resources) {
+				return false
+			}
+		}
+	}
+	return true
+}
 
 // IsTerminal reports whether the pod has run to its end: it holds no
 // resources, counts for no constraint and is never scheduled or evicted.

@@ -190,7 +190,9 @@ func (m *maker) pending() (pods []*cluster.Pod) {
 func (m *maker) buy(pods []*cluster.Pod) bool {
 	d := m.read(pods)
 	m.limit(d.problem, nil)
+	known := m.w.Introduce()
 	solution := packing.Solve(d.problem, packing.Options{Seed: m.o.Seed, Rounds: m.effort(len(pods))})
+	known()
 	m.helpless(d, solution)
 	if len(solution.Bins)+len(d.kept) == 0 {
 		return false

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
@@ -54,10 +55,14 @@ func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 	return sum
 }
 
-// Barren reports whether there is no node, and nothing happens by itself: attempts now would say
-// nothing of any pod but that. Of members of pod groups, they say which groups are complete.
+// Barren reports whether there is no node, and nothing happens by itself but that pods are tried:
+// attempts now would say nothing of any pod but that. Of members of pod groups, they say which
+// groups are complete.
 func (w *World) Barren() bool {
-	if len(w.nodes.named) > 0 || !w.Uneventful() {
+	if _, happens := w.nextChange(); happens || len(w.nodes.named) > 0 || w.health.isBusy() {
+		return false
+	}
+	if at, due := w.scheduler.core.Due(); due && !at.IsZero() { // zero: pods that may be tried now
 		return false
 	}
 	for _, p := range w.pods.named {
@@ -66,6 +71,14 @@ func (w *World) Barren() bool {
 		}
 	}
 	return true
+}
+
+// Introduce shows the scheduler the pods that it does not know yet, see [Options.Unseen], while the
+// caller does something that does not look at the world. The result waits until it knows them.
+func (w *World) Introduce() (wait func()) {
+	var shown sync.WaitGroup
+	shown.Go(w.scheduler.showCreated)
+	return shown.Wait
 }
 
 // GroupOf returns the pod group that the scheduler knows a pod to be a member of, or nil.

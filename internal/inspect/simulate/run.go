@@ -29,6 +29,9 @@ type Options struct {
 	// Discard releases the set's pods as they are admitted. This halves memory use, but the set
 	// cannot be used afterwards.
 	Discard bool
+	// Unseen leaves the scheduler without the pods that wait until they are tried, or until the
+	// world is told to introduce them. Nothing can be asked about their place in the queue before.
+	Unseen bool
 	// Now is when the world begins; by default the latest time in the manifests.
 	Now time.Time
 	// Scenario has the operations to carry out while time passes; nil means none.
@@ -143,6 +146,8 @@ func openWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	w.allowed.countExisting()
 	w.budgets.countBudgets()
-	w.scheduler.showCreated()
+	if !o.Unseen {
+		w.scheduler.showCreated()
+	}
 	return w, nil
 }

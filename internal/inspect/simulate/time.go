@@ -43,17 +43,22 @@ func (w *World) skipIdle(until time.Duration) {
 
 // nextDue returns when the next event happens that is none of node health's.
 func (w *World) nextDue() (at time.Duration, ok bool) {
-	sooner := func(t time.Duration, there bool) {
-		if there && (!ok || t < at) {
-			at, ok = t, true
+	at, ok = w.nextChange()
+	if due, waits := w.scheduler.core.Due(); waits {
+		if tried := max(due.Sub(w.clock.start), w.clock.now); !ok || tried < at {
+			return tried, true
 		}
 	}
-	if at, ok := w.clock.agenda.Next(); ok {
-		sooner(at.Sub(w.clock.start), true)
+	return at, ok
+}
+
+// nextChange is the same but for attempts to place pods.
+func (w *World) nextChange() (at time.Duration, ok bool) {
+	if next, any := w.clock.agenda.Next(); any {
+		at, ok = next.Sub(w.clock.start), true
 	}
-	sooner(w.evictions.nextDue())
-	if at, ok := w.scheduler.core.Due(); ok {
-		sooner(max(at.Sub(w.clock.start), w.clock.now), true)
+	if evicted, due := w.evictions.nextDue(); due && (!ok || evicted < at) {
+		return evicted, true
 	}
 	return at, ok
 }

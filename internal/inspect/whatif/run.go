@@ -69,7 +69,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		return nil, err
 	}
 	var without *simulate.World // nil: nothing happens there
-	if !w.Uneventful() {
+	if !barren && !w.Uneventful() {
 		var err error
 		if without, err = w.Twin(); err != nil {
 			return nil, err

@@ -127,6 +127,9 @@ func (s *search) relax() {
 	work := pricingWork
 	if !s.isSmall() {
 		work = min(work, s.things()*thingWork)
+		if s.options.Rounds < Rounds { // of less effort
+			work = min(work, pricingWork/Rounds*s.options.Rounds)
+		}
 	}
 	s.solved = p.improve(s.some, centre, work) || s.isSmall()
 	s.bought = p.bought()

@@ -1,0 +1,46 @@
+package rules
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+func TestBestEffortIsTheClassOfService(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 0))
+	list := func() v1.ResourceList {
+		l := v1.ResourceList{}
+		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, "example.com/gpu"} {
+			if r.IntN(5) == 0 {
+				l[name] = *resource.NewQuantity(r.Int64N(2), resource.DecimalSI)
+			}
+		}
+		return l
+	}
+	containers := func(most int) (all []v1.Container) {
+		for range r.IntN(most + 1) {
+			all = append(all, v1.Container{Resources: v1.ResourceRequirements{Requests: list(), Limits: list()}})
+		}
+		return all
+	}
+
+	best := 0
+	for range 20_000 {
+		pod := &v1.Pod{Spec: v1.PodSpec{Containers: containers(2), InitContainers: containers(1)}}
+		if r.IntN(4) == 0 {
+			pod.Spec.Resources = &v1.ResourceRequirements{Requests: list(), Limits: list()}
+		}
+		want := ComputeQOS(pod) == v1.PodQOSBestEffort
+		if got := IsBestEffort(pod); got != want {
+			t.Fatalf("%v, want %v: %+v", got, want, pod.Spec)
+		}
+		if want {
+			best++
+		}
+	}
+	if best < 2000 || best > 18_000 {
+		t.Errorf("%d of 20000 pods are BestEffort: too few of one kind", best)
+	}
+}

@@ -1,0 +1,19 @@
+package provision
+
+import "io"
+
+// ReadAside reads a catalog as [ReadCatalog] does, while the caller does something else. What it
+// returns waits for the end.
+func ReadAside(paths []string, stdin io.Reader) (wait func() (*Catalog, error)) {
+	var catalog *Catalog
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		catalog, err = ReadCatalog(paths, stdin)
+	}()
+	return func() (*Catalog, error) {
+		<-ended
+		return catalog, err
+	}
+}
