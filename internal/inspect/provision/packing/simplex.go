@@ -9,6 +9,7 @@ type master struct {
 	basis   []column // by row
 	amount  []float64
 	pivots  int
+	filled  []int32 // scratch space of enter
 }
 
 // column is a pattern, or, with no bin, the surplus of a row.
@@ -51,8 +52,9 @@ func (m *master) values(into []float64) {
 		if cost == 0 {
 			continue
 		}
-		for k, x := range m.inverse[row] {
-			into[k] += cost * x
+		line := m.inverse[row][:len(into)]
+		for k := range into {
+			into[k] += cost * line[k]
 		}
 	}
 }
@@ -87,19 +89,23 @@ func (m *master) enter(c column, rowOf []int) bool {
 		return false
 	}
 	least = max(least, 0)
-	pivot := m.inverse[out]
+	pivot, filled := m.inverse[out], m.filled[:0]
 	for k := range pivot {
-		pivot[k] /= direction[out]
+		if pivot[k] != 0 { // few are not
+			pivot[k] /= direction[out]
+			filled = append(filled, int32(k))
+		}
 	}
+	m.filled = filled
 
 	for row, d := range direction {
 		if row == out || d == 0 {
 			continue
 		}
 		m.amount[row] = max(m.amount[row]-d*least, 0)
-		line := m.inverse[row]
-		for k, x := range pivot {
-			line[k] -= d * x
+		line := m.inverse[row][:len(pivot)]
+		for _, k := range filled {
+			line[k] -= d * pivot[k]
 		}
 	}
 
