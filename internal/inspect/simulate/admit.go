@@ -32,41 +32,69 @@ func (s *pods) chargeExisting(list []*v1.Pod) {
 }
 
 // admitAll admits the set's pods as an API server would, or has already. Each pod is admitted
-// independently of the others, so this is done in parallel.
+// independently of the others, so this is done in parallel, some pods ahead of those that enter.
 func (s *pods) admitAll(set *manifest.Set, discard bool, allowed *allowed) error {
 	s.chargeExisting(set.Pods)
-	admitted, errs := make([]*v1.Pod, admittedAtATime), make([]error, admittedAtATime)
+	ready, next := newBatch(), newBatch()
+	ready.begin(s, set.Pods, 0)
 	for first := 0; first < len(set.Pods); first += admittedAtATime {
-		if allowed.mustStop() {
-			return allowed.ended
+		ready.Wait()
+		next.begin(s, set.Pods, first+admittedAtATime)
+		err := s.enterBatch(set, first, ready, discard)
+		if err == nil && allowed.mustStop() {
+			err = allowed.ended
 		}
-		pods := set.Pods[first:min(first+admittedAtATime, len(set.Pods))]
-		var workers sync.WaitGroup
-		n := runtime.GOMAXPROCS(0)
-		for worker := range n {
-			workers.Go(func() {
-				for i := worker; i < len(pods); i += n {
-					admitted[i], errs[i] = s.admitPod(pods[i])
-				}
-			})
+		if err != nil {
+			next.Wait()
+			return err
 		}
-		workers.Wait()
-		for i := range pods {
-			if errs[i] != nil && set.Whole && metav1.GetControllerOf(pods[i]) != nil {
-				continue // as its controller, which is refused again and again; see World.refusalOf
+		ready, next = next, ready
+	}
+	return nil
+}
+
+// batch is so many pods as are admitted at a time.
+type batch struct {
+	sync.WaitGroup
+	pods     []*v1.Pod // as given
+	admitted []*v1.Pod
+	errs     []error
+}
+
+func newBatch() *batch {
+	return &batch{admitted: make([]*v1.Pod, admittedAtATime), errs: make([]error, admittedAtATime)}
+}
+
+// begin begins to admit the pods from the first one on.
+func (b *batch) begin(s *pods, all []*v1.Pod, first int) {
+	b.pods = all[min(first, len(all)):min(first+admittedAtATime, len(all))]
+	n := runtime.GOMAXPROCS(0)
+	for worker := range n {
+		b.Go(func() {
+			for i := worker; i < len(b.pods); i += n {
+				b.admitted[i], b.errs[i] = s.admitPod(b.pods[i])
 			}
-			if errs[i] != nil {
-				return refusalError(set, first+i, errs[i])
-			}
-			refused := ""
-			if !existsAlready(pods[i]) {
-				s.claims.MakeFor(admitted[i])
-				refused = s.bounds.chargePod(admitted[i], true)
-			}
-			s.enterPod(admitted[i], refused)
-			if discard {
-				pods[i] = nil
-			}
+		})
+	}
+}
+
+// enterBatch adds the pods of a batch, of which the first has a number in the set.
+func (s *pods) enterBatch(set *manifest.Set, first int, b *batch, discard bool) error {
+	for i, pod := range b.pods {
+		if b.errs[i] != nil && set.Whole && metav1.GetControllerOf(pod) != nil {
+			continue // as its controller, which is refused again and again; see World.refusalOf
+		}
+		if b.errs[i] != nil {
+			return refusalError(set, first+i, b.errs[i])
+		}
+		refused := ""
+		if !existsAlready(pod) {
+			s.claims.MakeFor(b.admitted[i])
+			refused = s.bounds.chargePod(b.admitted[i], true)
+		}
+		s.enterPod(b.admitted[i], refused)
+		if discard {
+			b.pods[i] = nil
 		}
 	}
 	return nil
@@ -83,8 +111,9 @@ func refusalError(set *manifest.Set, i int, err error) error {
 	return e
 }
 
-// admittedAtATime bounds how many pods are in memory twice: as given, and as admitted.
-const admittedAtATime = 4096
+// admittedAtATime bounds how many pods are in memory twice, as given and as admitted: there are two
+// batches of them.
+const admittedAtATime = 2048
 
 // readmitPod admits a pod that an API server has stored. One with a resourceVersion is as that
 // server has admitted it, whatever its rules were. A manifest that has a UID only, and lacks what
