@@ -94,6 +94,7 @@ type Turn struct {
 // in the order of the plan, which it gets if the filters of its profile let it, then those that are
 // left on any.
 func (w *World) SettleAt(planned map[types.UID]Turn) error {
+	beyond := false
 	usual, plain := make([]cycle.Profile, 0, len(w.scheduler.profiles)), []cycle.Profile(nil)
 	for _, name := range slices.Sorted(maps.Keys(w.scheduler.profiles)) {
 		profile := w.scheduler.profiles[name]
@@ -107,7 +108,7 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 		unscored.At[plugins.QueueSort] = []string{asPlanned{}.Name()}
 		unscored.At[plugins.PostFilter] = nil // what has no room as planned is tried again, and may preempt then
 		usual = append(usual, cycle.Profile{Profile: profile})
-		plain = append(plain, cycle.Profile{Profile: unscored, Extensions: []cycle.Extension{asPlanned{planned, map[*queue.Item]int{}}}})
+		plain = append(plain, cycle.Profile{Profile: unscored, Extensions: []cycle.Extension{asPlanned{planned, map[*queue.Item]int{}, &beyond}}})
 	}
 
 	w.scheduler.preferred = make(map[types.UID]string, len(planned))
@@ -115,7 +116,7 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 		w.scheduler.preferred[uid] = turn.Node
 	}
 	w.scheduler.feedEvent(cycle.Configured{Profiles: plain})
-	w.scheduler.trySettled()
+	w.scheduler.tryUntil(func() bool { return beyond })
 	w.scheduler.preferred = nil
 	w.scheduler.feedEvent(cycle.Configured{Profiles: usual})
 	w.scheduler.feedEvent(cycle.Activate{Pods: slices.Sorted(maps.Keys(w.scheduler.pending))})
@@ -129,6 +130,15 @@ type asPlanned struct {
 	turns map[types.UID]Turn
 	// numbers are the turns again, by the queue's items, which are compared often.
 	numbers map[*queue.Item]int
+	// beyond is set when the turn comes to pods that have none.
+	beyond *bool
+}
+
+// Begin implements [cycle.Beginner].
+func (k asPlanned) Begin(a *cycle.Attempt) {
+	if _, planned := k.turns[a.Pod.UID]; !planned {
+		*k.beyond = true
+	}
 }
 
 // Name implements [cycle.Extension].

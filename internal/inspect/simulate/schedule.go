@@ -174,7 +174,12 @@ func (s *scheduler) isAwake() bool { return !s.core.Wake(s.coreClock()).After(s.
 // trySettled tries pods until nothing is left to do at this time. Pods that an event has requeued
 // are tried before those that controllers create because of the same event.
 func (s *scheduler) trySettled() {
-	for !s.allowed.mustStop() {
+	s.tryUntil(func() bool { return false })
+}
+
+// tryUntil is the same, but ends before that when it is told to.
+func (s *scheduler) tryUntil(over func() bool) {
+	for !s.allowed.mustStop() && !over() {
 		if s.allow(); s.isAwake() {
 			s.feedEvent(cycle.Tick{})
 		} else if len(s.created) > 0 {
