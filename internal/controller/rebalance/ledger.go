@@ -33,33 +33,13 @@ type ledger struct {
 	groups []*group
 	byKey  map[string]*group
 	byID   map[int32]*concern // by class
+	layers map[string]*layer  // by group.placed
 	known  []*concern
 	static int64
 	sum    int64
 	pods   int64 // counted
 	// touched are the groups that changed since watch, with their excess before; nil: not watching.
 	touched map[*group]int64
-}
-
-// group counts the pods of one constraint: a spread constraint, or a term of pod affinity or
-// anti-affinity.
-type group struct {
-	text    string
-	spread  *plugins.SpreadConstraint
-	include *plugins.SpreadInclusion
-	space   string
-	term    *cluster.Term
-	anti    bool
-	domains map[string]*domain
-	meeting int64 // of anti-affinity: the pairs that meet, in all domains
-	excess  int64
-	of      map[int32]string // domain by node index; of spread groups
-}
-
-// domain has the counts of one value of the topology key.
-type domain struct {
-	held, counted, both int64 // pods that have the constraint, pods that it counts, and pods that are both
-	nodes               int
 }
 
 // concern is what matters to the pods of a class.
@@ -72,7 +52,7 @@ type concern struct {
 }
 
 func newLedger(w *world, title string, action v1.UnsatisfiableConstraintAction) *ledger {
-	return &ledger{title: title, action: action, w: w, byKey: map[string]*group{}, byID: map[int32]*concern{}}
+	return &ledger{title: title, action: action, w: w, byKey: map[string]*group{}, byID: map[int32]*concern{}, layers: map[string]*layer{}}
 }
 
 func (l *ledger) gaugeName() string { return l.title }
@@ -152,6 +132,7 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 			g = &group{
 				text:   fmt.Sprintf("spread of %s over %s, maxSkew %d", c.Selector, c.TopologyKey, c.MaxSkew),
 				spread: c, include: plugins.NewSpreadInclusion(p.Pod), space: p.Namespace(),
+				placed: fmt.Sprintf("%s/%s/%s/%x", c.TopologyKey, c.NodeAffinityPolicy, c.NodeTaintsPolicy, p.Class.Static),
 			}
 			l.addGroup(key, g)
 		}
@@ -167,7 +148,7 @@ func (l *ledger) termGroup(t *cluster.Term, anti bool) *group {
 	key := fmt.Sprintf("%s/%s/%s/%s/%s", word, strings.Join(t.Namespaces, ","), t.NamespaceSelector, t.Selector, t.TopologyKey)
 	g := l.byKey[key]
 	if g == nil {
-		g = &group{text: fmt.Sprintf("%s to %s over %s", word, t.Selector, t.TopologyKey), term: t, anti: anti}
+		g = &group{text: fmt.Sprintf("%s to %s over %s", word, t.Selector, t.TopologyKey), term: t, anti: anti, placed: t.TopologyKey}
 		l.addGroup(key, g)
 	}
 	return g
@@ -178,7 +159,7 @@ func (l *ledger) termGroup(t *cluster.Term, anti bool) *group {
 func (l *ledger) addGroup(key string, g *group) {
 	l.byKey[key] = g
 	l.groups = append(l.groups, g)
-	g.resetDomains(l.w.c)
+	g.startCounting(l.layerFor(g))
 	for _, k := range l.known {
 		if g.countsClass(k.class, l.w.c) {
 			k.counts[g] = true
@@ -192,7 +173,7 @@ func (l *ledger) addGroup(key string, g *group) {
 
 // recountGroup counts a group from the existing pods.
 func (l *ledger) recountGroup(g *group) {
-	g.resetDomains(l.w.c)
+	g.startCounting(l.layerFor(g))
 	for _, p := range l.w.placed {
 		if k := l.byID[p.Class.ID]; k != nil && p.counted != nil && (k.own[g] || k.counts[g]) {
 			g.movePod(p.counted, k.own[g], k.counts[g], 1)
@@ -205,6 +186,7 @@ func (l *ledger) recountGroup(g *group) {
 
 // recountTaints recounts what depends on a node's taints.
 func (l *ledger) recountTaints() {
+	clear(l.layers)
 	for _, g := range l.groups {
 		if g.spread != nil && g.spread.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor {
 			l.recountGroup(g)
@@ -304,102 +286,4 @@ func (l *ledger) describeViolation(p *pod) string {
 	}
 
 	return ""
-}
-
-func (g *group) countsClass(class *cluster.PodClass, c *cluster.Cluster) bool {
-	if g.spread != nil {
-		return g.spread.Counts(class, g.space)
-	}
-	return g.term.Matches(class, c.NamespaceLabels(class.Namespace))
-}
-
-func (g *group) topologyKey() string {
-	if g.spread != nil {
-		return g.spread.TopologyKey
-	}
-	return g.term.TopologyKey
-}
-
-// resetDomains starts with the domains of the nodes, without pods.
-func (g *group) resetDomains(c *cluster.Cluster) {
-	g.domains, g.of, g.meeting = map[string]*domain{}, map[int32]string{}, 0
-	for _, n := range c.Nodes {
-		if n == nil {
-			continue
-		}
-		if value, ok := n.Lookup(g.topologyKey()); ok && (g.spread == nil || g.include.Includes(g.spread, n)) {
-			d := g.domains[value]
-			if d == nil {
-				d = &domain{}
-				g.domains[value] = d
-			}
-			d.nodes++
-			g.of[n.Index] = value
-		}
-	}
-}
-
-// movePod counts a pod that is added or removed. It returns false if the node is in no domain.
-func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
-	value, ok := g.of[n.Index]
-	if !ok {
-		return false
-	}
-
-	d := g.domains[value]
-	g.meeting -= d.countMeetings()
-	if own {
-		d.held += by
-	}
-
-	if counts {
-		d.counted += by
-	}
-	if own && counts {
-		d.both += by
-	}
-
-	g.meeting += d.countMeetings()
-	return true
-}
-
-// countMeetings counts the pairs of a pod that has the constraint and another one that it counts.
-func (d *domain) countMeetings() int64 { return d.held*d.counted - d.both }
-
-func (g *group) measureExcess() (excess int64) {
-	switch {
-	case g.spread != nil:
-		return g.measureSkew()
-	case g.anti:
-		return g.meeting
-	}
-	all := int64(0)
-	for _, d := range g.domains {
-		all += d.counted
-	}
-	for _, d := range g.domains {
-		switch {
-		case d.counted == 0:
-			excess += d.held
-		case d.counted == 1 && d.both == 1 && all > 1:
-			excess++ // the one that it asks for is itself, and there are others elsewhere
-		}
-	}
-	return excess
-}
-
-func (g *group) measureSkew() (excess int64) {
-	lowest, held := plugins.NoDomain, int64(0)
-	for _, d := range g.domains {
-		lowest = min(lowest, d.counted)
-		held += d.held
-	}
-	if held == 0 {
-		return 0
-	}
-	least := g.spread.Least(lowest, len(g.domains))
-	for _, d := range g.domains {
-		excess += max(0, d.counted-least-int64(g.spread.MaxSkew))
-	}
-	return excess
 }

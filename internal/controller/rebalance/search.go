@@ -148,8 +148,8 @@ func (s *search) excessDepth(st *strategy, p *pod) (depth int64) {
 		return 0
 	}
 	for _, g := range l.concernOf(p).groups {
-		if value, in := g.of[p.Node.Index]; in && g.spread != nil && g.excess > 0 {
-			depth = max(depth, g.domains[value].counted)
+		if counted, in := g.countedWith(p.Node); in && g.spread != nil && g.excess > 0 {
+			depth = max(depth, counted)
 		}
 	}
 	return depth

@@ -1,0 +1,179 @@
+package rebalance
+
+import (
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// layer divides the nodes into the domains of one topology key. Groups share it that leave out the
+// same nodes.
+type layer struct {
+	domain []int32 // by node index; -1: in none
+	many   int     // domains
+}
+
+// group counts the pods of one constraint: a spread constraint, or a term of pod affinity or
+// anti-affinity. What it is exceeded by is known without a look at its domains, of which one by
+// host name has as many as there are nodes: the sums follow each pod that comes or goes.
+type group struct {
+	text    string
+	spread  *plugins.SpreadConstraint
+	include *plugins.SpreadInclusion
+	space   string
+	term    *cluster.Term
+	anti    bool
+	placed  string // which nodes are in which domain: equal for groups of one layer
+
+	*layer
+	counts map[int32]domain // of those that have a pod
+	excess int64
+
+	// Sums over all domains.
+	held, counted int64
+	meeting       int64           // of anti-affinity: the pairs that meet
+	unmet, alone  int64           // of affinity: pods that find nobody, domains where one finds itself alone
+	levels        map[int64]int64 // of spread: how many domains count so many pods
+}
+
+// domain has the counts of one value of the topology key.
+type domain struct {
+	held, counted, both int64 // pods that have the constraint, pods that it counts, and pods that are both
+}
+
+// layerFor returns the domains of a group, which another one may have found.
+func (l *ledger) layerFor(g *group) *layer {
+	known := l.layers[g.placed]
+	if known != nil {
+		return known
+	}
+
+	known = &layer{domain: make([]int32, len(l.w.c.Nodes))}
+	numbers := map[string]int32{}
+	for i, n := range l.w.c.Nodes {
+		known.domain[i] = -1
+		if n == nil {
+			continue
+		}
+		value, ok := n.Lookup(g.topologyKey())
+		if !ok || g.spread != nil && !g.include.Includes(g.spread, n) {
+			continue
+		}
+		number, seen := numbers[value]
+		if !seen {
+			number = int32(len(numbers))
+			numbers[value] = number
+		}
+		known.domain[i] = number
+	}
+
+	known.many = len(numbers)
+	l.layers[g.placed] = known
+	return known
+}
+
+func (g *group) countsClass(class *cluster.PodClass, c *cluster.Cluster) bool {
+	if g.spread != nil {
+		return g.spread.Counts(class, g.space)
+	}
+	return g.term.Matches(class, c.NamespaceLabels(class.Namespace))
+}
+
+func (g *group) topologyKey() string {
+	if g.spread != nil {
+		return g.spread.TopologyKey
+	}
+	return g.term.TopologyKey
+}
+
+// startCounting starts with the domains of a layer, without pods.
+func (g *group) startCounting(of *layer) {
+	g.layer, g.counts = of, map[int32]domain{}
+	g.held, g.counted, g.meeting, g.unmet, g.alone = 0, 0, 0, 0, 0
+	if g.spread != nil && of.many > 0 {
+		g.levels = map[int64]int64{0: int64(of.many)}
+	}
+}
+
+// countedWith is how many pods the group counts in the domain of a node; ok is false if it is in
+// none.
+func (g *group) countedWith(n *cluster.Node) (pods int64, ok bool) {
+	if int(n.Index) >= len(g.domain) || g.domain[n.Index] < 0 {
+		return 0, false
+	}
+	return g.counts[g.domain[n.Index]].counted, true
+}
+
+// movePod counts a pod that is added or removed. It returns false if the node is in no domain.
+func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
+	if int(n.Index) >= len(g.domain) || g.domain[n.Index] < 0 {
+		return false
+	}
+
+	number := g.domain[n.Index]
+	d := g.counts[number]
+	g.addDomain(d, -1)
+	if own {
+		d.held += by
+	}
+	if counts {
+		d.counted += by
+	}
+	if own && counts {
+		d.both += by
+	}
+	g.addDomain(d, 1)
+
+	if d == (domain{}) {
+		delete(g.counts, number)
+	} else {
+		g.counts[number] = d
+	}
+	return true
+}
+
+// addDomain adds a domain to the sums, or takes it out of them.
+func (g *group) addDomain(d domain, by int64) {
+	g.held += by * d.held
+	g.counted += by * d.counted
+	g.meeting += by * (d.held*d.counted - d.both)
+
+	switch {
+	case d.counted == 0:
+		g.unmet += by * d.held
+	case d.counted == 1 && d.both == 1:
+		g.alone += by
+	}
+	if g.spread != nil {
+		if g.levels[d.counted] += by; g.levels[d.counted] == 0 {
+			delete(g.levels, d.counted)
+		}
+	}
+}
+
+// measureExcess is by how much the constraint is exceeded now.
+func (g *group) measureExcess() int64 {
+	switch {
+	case g.spread != nil:
+		return g.measureSkew()
+	case g.anti:
+		return g.meeting
+	case g.counted > 1: // one that asks for itself alone is wrong where there are others elsewhere
+		return g.unmet + g.alone
+	}
+	return g.unmet
+}
+
+func (g *group) measureSkew() (excess int64) {
+	if g.held == 0 {
+		return 0
+	}
+	lowest := plugins.NoDomain
+	for level := range g.levels {
+		lowest = min(lowest, level)
+	}
+	most := g.spread.Least(lowest, g.many) + int64(g.spread.MaxSkew)
+	for level, domains := range g.levels {
+		excess += max(0, level-most) * domains
+	}
+	return excess
+}
