@@ -33,11 +33,21 @@ func (w *world) openNode(n *cluster.Node) {
 
 func (w *world) replaceNode(object *v1.Node) {
 	w.nodes[object.Name] = object
-	w.c.SetNode(object)
+	w.setNode(object)
 	for _, g := range w.gauges {
 		if l, ok := g.(*ledger); ok {
 			l.recountTaints()
 		}
+	}
+}
+
+// setNode has the cluster know a node as it is now.
+func (w *world) setNode(object *v1.Node) {
+	w.c.SetNode(object)
+	if n := w.c.Node(object.Name); isClosed(n) {
+		w.closed[n.Index] = true
+	} else {
+		delete(w.closed, n.Index)
 	}
 }
 

@@ -23,6 +23,14 @@ func movablePods(n *cluster.Node, w *world) (list []*pod) {
 	return list
 }
 
+// hasMovable reports whether a node has any.
+func hasMovable(n *cluster.Node, w *world) bool {
+	return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool {
+		known := w.placed[p.UID]
+		return known != nil && canMove(known)
+	})
+}
+
 // bySize puts the largest first.
 func bySize(a, b *pod) int {
 	return cmp.Or(
@@ -80,25 +88,44 @@ func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool 
 // consolidateNodes empties nodes, the cheapest first. Empty ones keep a taint.
 func (st *strategy) consolidateNodes() {
 	w := st.w
-	empties := func() (count int64) {
-		for _, n := range w.c.Nodes {
-			if n != nil && isClosed(n) && len(movablePods(n, w)) == 0 {
-				count++
-			}
-		}
-		return count
-	}
-
-	st.gauge = &ratio{"nodes still to empty", func() int64 { return max(0, int64(st.Consolidate.Nodes)-empties()) }}
+	g := &emptied{w: w, wanted: st.Consolidate.Nodes, movable: map[int32]int{}}
+	st.gauge = g
 	st.attempts = func(s *search) bool {
 		if s.tried[st] {
 			return false
 		}
 		s.tried[st] = true
-		before := empties()
-		st.emptyCheapest(s, st.Consolidate.Nodes-int(before))
-		return empties() > before
+		before := g.countEmpty()
+		st.emptyCheapest(s, st.Consolidate.Nodes-before)
+		return g.countEmpty() > before
 	}
+}
+
+// emptied is the gauge of nodes that are still to be emptied.
+type emptied struct {
+	w       *world
+	wanted  int
+	movable map[int32]int // pods that can run elsewhere, by node
+}
+
+func (g *emptied) gaugeName() string { return "nodes still to empty" }
+
+func (g *emptied) countPod(p *pod, n *cluster.Node, by int64) {
+	if canMove(p) {
+		g.movable[n.Index] += int(by)
+	}
+}
+
+func (g *emptied) currentValue() int64 { return int64(max(0, g.wanted-g.countEmpty())) }
+
+// countEmpty counts the nodes that are closed and have nothing left that can run elsewhere.
+func (g *emptied) countEmpty() (count int) {
+	for index := range g.w.closed {
+		if g.movable[index] == 0 {
+			count++
+		}
+	}
+	return count
 }
 
 // emptyCheapest closes as many nodes as are wanted before the first move, so that no pod lands on a
@@ -112,7 +139,7 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 	cost := map[*cluster.Node]int64{}
 
 	for _, n := range w.c.Nodes {
-		if n == nil || isClosed(n) && len(movablePods(n, w)) == 0 || !st.sees(n) || w.whyLeaving(n) != "" || controlPlane(n) {
+		if n == nil || isClosed(n) && !hasMovable(n, w) || !st.sees(n) || w.whyLeaving(n) != "" || controlPlane(n) {
 			continue
 		}
 		list = append(list, n)

@@ -25,6 +25,7 @@ type world struct {
 	options    Options
 	schedulers map[string]*scheduler
 	placed     map[types.UID]*pod // the pods on nodes
+	closed     map[int32]bool     // nodes with Berth's own taint, by index
 	byName     []*pod             // the same, sorted; nil until it is asked for
 	ended      []*pod             // in phase Succeeded or Failed, still there
 	waiting    []*pod             // pending, and found no node
@@ -90,12 +91,12 @@ type pod struct {
 func beginWorld(state *State, options Options) *world {
 	w := &world{
 		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{},
-		placed: map[types.UID]*pod{}, siblings: map[rules.Owner]int{},
+		placed: map[types.UID]*pod{}, closed: map[int32]bool{}, siblings: map[rules.Owner]int{},
 		covering: map[int32][]*budget{}, surgesUse: map[*v1.ResourceQuota]v1.ResourceList{},
 	}
 	w.objects = loadObjects(w.c, state)
 	for _, n := range sortNodes(w.nodes) {
-		w.c.SetNode(n)
+		w.setNode(n)
 	}
 	for _, profile := range options.Profiles {
 		w.schedulers[profile.SchedulerName] = newScheduler(w.c, profile)
