@@ -43,6 +43,7 @@ func (w *world) replaceNode(object *v1.Node) {
 
 // setNode has the cluster know a node as it is now.
 func (w *world) setNode(object *v1.Node) {
+	w.nodeChanges++
 	w.c.SetNode(object)
 	if n := w.c.Node(object.Name); isClosed(n) {
 		w.closed[n.Index] = true

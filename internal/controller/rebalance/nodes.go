@@ -80,7 +80,10 @@ func (w *world) countSuitable(p *pod) (count int64) {
 
 // staysOnNode reports whether a pod belongs to its node: if it is deleted, it comes back there.
 func staysOnNode(p *pod) bool {
-	return isStatic(p) || rules.ControllerKind(p.object) == rules.DaemonSet
+	if p.staying == nil {
+		p.staying = new(isStatic(p) || rules.ControllerKind(p.object) == rules.DaemonSet)
+	}
+	return *p.staying
 }
 
 // isStatic reports whether a pod is its node's own, which no scheduler has placed.

@@ -194,6 +194,7 @@ func (st *strategy) goHome() {
 		}
 		return missed
 	}}
+	reachable := &reach{w: st.w}
 	st.gauge, st.settled = g, r.Settled
 	st.gain = func(p *pod) int64 {
 		if r.Taints && len(unwelcomeTaints(p, p.Node, r.TaintCounts)) > 0 {
@@ -202,10 +203,7 @@ func (st *strategy) goHome() {
 		if !r.Weights {
 			return 0
 		}
-		return max(0, st.w.greatestWeight(p, func(n *cluster.Node) bool {
-			return !isClosed(n) &&
-				st.w.suitsPod(p, n)
-		})-st.w.affinityWeight(p, p.Node))
+		return max(0, reachable.of(p)-st.w.affinityWeight(p, p.Node))
 	}
 	st.says = func(p *pod) string {
 		if taints := unwelcomeTaints(p, p.Node, r.TaintCounts); r.Taints && len(taints) > 0 {
@@ -213,6 +211,26 @@ func (st *strategy) goHome() {
 		}
 		return "another node has more of its preferred node affinity"
 	}
+}
+
+// reach is the greatest weight of the preferred node affinity of a class on the nodes that are open
+// and suit its pods, while no node changes.
+type reach struct {
+	w      *world
+	most   map[int32]int64 // by class
+	change int             // of the nodes, until which it is good
+}
+
+func (r *reach) of(p *pod) int64 {
+	if r.most == nil || r.change != r.w.nodeChanges {
+		r.most, r.change = map[int32]int64{}, r.w.nodeChanges
+	}
+	most, known := r.most[p.Class.ID]
+	if !known {
+		most = r.w.greatestWeight(p, func(n *cluster.Node) bool { return !isClosed(n) && r.w.suitsPod(p, n) })
+		r.most[p.Class.ID] = most
+	}
+	return most
 }
 
 // unwelcomeTaints returns the PreferNoSchedule taints that a pod does not tolerate.

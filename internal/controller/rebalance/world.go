@@ -26,22 +26,24 @@ type world struct {
 	schedulers map[string]*scheduler
 	placed     map[types.UID]*pod // the pods on nodes
 	closed     map[int32]bool     // nodes with Berth's own taint, by index
-	byName     []*pod             // the same, sorted; nil until it is asked for
-	ended      []*pod             // in phase Succeeded or Failed, still there
-	waiting    []*pod             // pending, and found no node
-	arrivals   []*pod             // were pending, and have been placed
-	moved      int                // moves so far
-	gauges     []gauge
-	hard       *ledger
-	budgets    []*budget
-	covering   map[int32][]*budget // by class
-	strategies []*strategy
-	siblings   map[rules.Owner]int // pods of each workload that were on nodes at the beginning, and not terminating
-	pinned     map[types.UID]bool
-	members    map[cluster.Name][]*pod // of pod groups, as of so many moves; see membersOf
-	membersAt  int
-	surgesUse  map[*v1.ResourceQuota]v1.ResourceList // what is used with the surges that were planned
-	unsettled  bool                                  // something was skipped only because a pod had been moved or placed already
+	// nodeChanges counts the changes of nodes.
+	nodeChanges int
+	byName      []*pod // the same, sorted; nil until it is asked for
+	ended       []*pod // in phase Succeeded or Failed, still there
+	waiting     []*pod // pending, and found no node
+	arrivals    []*pod // were pending, and have been placed
+	moved       int    // moves so far
+	gauges      []gauge
+	hard        *ledger
+	budgets     []*budget
+	covering    map[int32][]*budget // by class
+	strategies  []*strategy
+	siblings    map[rules.Owner]int // pods of each workload that were on nodes at the beginning, and not terminating
+	pinned      map[types.UID]bool
+	members     map[cluster.Name][]*pod // of pod groups, as of so many moves; see membersOf
+	membersAt   int
+	surgesUse   map[*v1.ResourceQuota]v1.ResourceList // what is used with the surges that were planned
+	unsettled   bool                                  // something was skipped only because a pod had been moved or placed already
 }
 
 // scheduler serves the pods of one profile.
@@ -72,7 +74,9 @@ type pod struct {
 	// victim is the pod of the state whose successor this is; the pod itself if it was not moved.
 	victim *pod
 	been   []string // nodes that the pods that it succeeds have left
-	orphan bool     // nobody makes it again, although it has a controller
+	// staying is whether it belongs to its node, once that was asked; see staysOnNode.
+	staying *bool
+	orphan  bool // nobody makes it again, although it has a controller
 	// surge is how one more replica comes before it leaves; nil: none does, and noSurge says why.
 	// later is set if that passes by itself, cramped if only room is missing.
 	surge   *Surge
