@@ -146,13 +146,19 @@ func (s *survey) countPods(judged int32) bool {
 
 // countNode counts pods of one class on a node.
 func (s *survey) countNode(effects []effect, node int32, n podCount) {
-	s.plan.countsPodsOf(s.ix.c.Nodes[node], s.counts)
+	asked := false
 	for _, e := range effects {
 		t, many := s.tallies[e.tally], int64(n.staying)
 		if t.purpose > spreadSoft {
 			many += int64(n.leaving)
-		} else if !s.counts.has(e.tally) {
-			continue
+		} else {
+			if !asked {
+				asked = true
+				s.plan.countsPodsOf(s.ix.c.Nodes[node], s.counts)
+			}
+			if !s.counts.has(e.tally) {
+				continue
+			}
 		}
 		if domain := t.countsIn(node); domain != none && many != 0 {
 			if t.count[domain] == 0 {

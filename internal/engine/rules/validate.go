@@ -32,16 +32,22 @@ func ValidatePod(pod *v1.Pod) field.ErrorList {
 // ValidatePodSpec checks the spec of a pod or of a pod template.
 func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	errs := validateContainers(spec, path)
-	errs = append(errs, validatePodResources(spec, path.Child("resources"))...)
-	errs = append(errs, validateResourceClaims(spec.ResourceClaims, path.Child("resourceClaims"))...)
-	errs = append(errs, metavalidation.ValidateLabels(spec.NodeSelector, path.Child("nodeSelector"))...)
-	errs = append(errs, validateAffinity(spec.Affinity, path.Child("affinity"))...)
-	errs = append(errs, validateSpread(spec.TopologySpreadConstraints, path.Child("topologySpreadConstraints"))...)
-	errs = append(errs, validateGates(spec.SchedulingGates, path.Child("schedulingGates"))...)
-	errs = append(errs, ValidateTolerations(spec.Tolerations, path.Child("tolerations"))...)
-
-	errs = append(errs, validateOptionalName(spec.NodeName, path.Child("nodeName"))...)
-	errs = append(errs, validateOptionalName(spec.PriorityClassName, path.Child("priorityClassName"))...)
+	check := func(there bool, name string, faults func(path *field.Path) field.ErrorList) {
+		if there { // a path is made for what is there only: most pods have little of this
+			errs = append(errs, faults(path.Child(name))...)
+		}
+	}
+	check(spec.Resources != nil, "resources", func(at *field.Path) field.ErrorList { return validatePodResources(spec, at) })
+	check(len(spec.ResourceClaims) > 0, "resourceClaims", func(at *field.Path) field.ErrorList { return validateResourceClaims(spec.ResourceClaims, at) })
+	check(len(spec.NodeSelector) > 0, "nodeSelector", func(at *field.Path) field.ErrorList { return metavalidation.ValidateLabels(spec.NodeSelector, at) })
+	check(spec.Affinity != nil, "affinity", func(at *field.Path) field.ErrorList { return validateAffinity(spec.Affinity, at) })
+	check(len(spec.TopologySpreadConstraints) > 0, "topologySpreadConstraints",
+		func(at *field.Path) field.ErrorList { return validateSpread(spec.TopologySpreadConstraints, at) })
+	check(len(spec.SchedulingGates) > 0, "schedulingGates", func(at *field.Path) field.ErrorList { return validateGates(spec.SchedulingGates, at) })
+	check(len(spec.Tolerations) > 0, "tolerations", func(at *field.Path) field.ErrorList { return ValidateTolerations(spec.Tolerations, at) })
+	check(spec.NodeName != "", "nodeName", func(at *field.Path) field.ErrorList { return validateOptionalName(spec.NodeName, at) })
+	check(spec.PriorityClassName != "", "priorityClassName",
+		func(at *field.Path) field.ErrorList { return validateOptionalName(spec.PriorityClassName, at) })
 	if spec.RuntimeClassName != nil {
 		errs = append(errs, invalidErrors(path.Child("runtimeClassName"), *spec.RuntimeClassName,
 			apivalidation.NameIsDNSSubdomain(*spec.RuntimeClassName, false))...)
@@ -57,7 +63,8 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 			[]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}))
 	}
 
-	return append(errs, validateResourceList(spec.Overhead, path.Child("overhead"))...)
+	check(len(spec.Overhead) > 0, "overhead", func(at *field.Path) field.ErrorList { return validateResourceList(spec.Overhead, at) })
+	return errs
 }
 
 func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {

@@ -7,10 +7,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/json"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
@@ -56,10 +58,27 @@ type document struct {
 // decode decodes the document. Errors name lines of the file: what precedes the document stands for
 // itself as empty lines then, and only then, since files have many documents.
 func (d document) decode(into any) error {
+	if d.isPlainJSON(into) {
+		return nil
+	}
 	if manifest.Decode(d.file, []byte(d.text), into) == nil {
 		return nil
 	}
 	return manifest.Decode(d.file, []byte(strings.Repeat("\n", d.from)+d.text), into)
+}
+
+// isPlainJSON decodes JSON without a fault: catalogs of clouds are a megabyte of it. What has a fault,
+// or is YAML, is for the reader that names each.
+func (d document) isPlainJSON(into any) bool {
+	if text := strings.TrimSpace(d.text); !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
+		return false
+	}
+	unknown, err := json.UnmarshalStrict([]byte(d.text), into)
+	if err == nil && len(unknown) == 0 {
+		return true
+	}
+	reflect.ValueOf(into).Elem().SetZero()
+	return false
 }
 
 // ReadCatalog reads the files of a catalog: YAML or JSON, several documents in a file, folders; "-"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -121,7 +122,6 @@ func tell(keys map[string]bool, selector map[string]string, a *v1.Affinity) {
 // sort sorts the offers into kinds.
 func (d *demand) sort(c *Catalog, keys map[string]bool) {
 	of := map[string]int{}
-	sorted := slices.Sorted(maps.Keys(keys))
 	d.kindOf = make([]int, len(c.Offers))
 	for i, o := range c.Offers {
 		var b strings.Builder
@@ -132,20 +132,18 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 			}
 		}
 
-		for _, key := range sorted {
-			value, there := labels[key]
-			fmt.Fprintf(&b, "%q%v ", value, there)
-		}
-
 		for _, key := range slices.Sorted(maps.Keys(labels)) {
-			fmt.Fprintf(&b, "%q=%q ", key, labels[key])
+			b.WriteString(key + "=" + labels[key] + " ")
 		}
 		weight := int32(0)
 		if o.pool >= 0 {
 			weight = c.Pools[o.pool].Weight
 		}
 
-		fmt.Fprint(&b, o.Node.Spec.Taints, weight)
+		b.WriteString(strconv.Itoa(int(weight)))
+		if len(o.Node.Spec.Taints) > 0 {
+			fmt.Fprint(&b, o.Node.Spec.Taints)
+		}
 		at, known := of[b.String()]
 		if !known {
 			at = len(d.kinds)
@@ -191,9 +189,12 @@ func (d *demand) measure(pods []*cluster.Pod) {
 	}
 	same := map[string]bool{}
 	for i := range d.offers {
-		key := fmt.Sprint(d.kindOf[i], d.rooms[i])
-		d.distinct = append(d.distinct, !same[key]) // the cheaper is first
-		same[key] = true
+		key := strconv.AppendInt(nil, int64(d.kindOf[i]), 10)
+		for _, room := range d.rooms[i] {
+			key = strconv.AppendInt(append(key, ' '), room, 10)
+		}
+		d.distinct = append(d.distinct, !same[string(key)]) // the cheaper is first
+		same[string(key)] = true
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 )
 
 // Options are how long to look.
@@ -150,17 +151,22 @@ func (s *search) relax() {
 func (s *search) needed() (bins, takes []int) {
 	order := make([]int, 0, len(s.p.Bins))
 	takes = make([]int, len(s.p.Bins))
-	names := map[string]int{}
+	names, name := map[string]int{}, []byte(nil)
 	for bin, items := range s.f.items {
 		if len(items) == 0 {
 			continue
 		}
 		order = append(order, bin)
-		name := fmt.Sprint(items)
-		if _, known := names[name]; !known {
-			names[name] = len(names)
+		name = name[:0]
+		for _, item := range items {
+			name = strconv.AppendInt(append(name, ' '), int64(item), 10)
 		}
-		takes[bin] = names[name]
+		number, known := names[string(name)]
+		if !known {
+			number = len(names)
+			names[string(name)] = number
+		}
+		takes[bin] = number
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(s.p.Bins[a].Price, s.p.Bins[b].Price), cmp.Compare(s.p.Bins[b].Room[0], s.p.Bins[a].Room[0]))
