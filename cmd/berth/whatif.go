@@ -197,7 +197,8 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	return f.failedConditions(answer)
 }
 
-// readCatalogAside reads what provision may buy, while the cluster is read. The result waits for it.
+// readCatalogAside reads what provision may buy, while the cluster is read. The result waits for
+// it.
 func (f *forecast) readCatalogAside(cmd *cobra.Command, steps []whatif.Step) (wait func() error, err error) {
 	for i, s := range steps {
 		switch {

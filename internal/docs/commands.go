@@ -102,7 +102,6 @@ var Unrun = []struct{ Page, Begins, Why string }{
 	{"docs/admission.md", "cd test && go test ./e2e_admission", measures},
 	{"docs/ui.md", "cd test && go test ./e2e_ui", measures},
 	{"docs/live-benchmark.md", "make bench-live", measures},
-	{"docs/rebalance.md", "make bench-moves", measures},
 	{"docs/eviction.md", "cd test && go test ./e2e_eviction", longer},
 	{"docs/plugins.md", "cd test && go test ./outside", longer},
 	{"docs/what-if.md", "cd test && go test ./e2e_explain", longer},

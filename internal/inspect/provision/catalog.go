@@ -67,8 +67,8 @@ func (d document) decode(into any) error {
 	return manifest.Decode(d.file, []byte(strings.Repeat("\n", d.from)+d.text), into)
 }
 
-// isPlainJSON decodes JSON without a fault: catalogs of clouds are a megabyte of it. What has a fault,
-// or is YAML, is for the reader that names each.
+// isPlainJSON decodes JSON without a fault: catalogs of clouds are a megabyte of it. What has a
+// fault, or is YAML, is for the reader that names each.
 func (d document) isPlainJSON(into any) bool {
 	if text := strings.TrimSpace(d.text); !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
 		return false

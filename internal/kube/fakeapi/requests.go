@@ -214,8 +214,8 @@ func discover(version string) *metav1.APIResourceList {
 	return list
 }
 
-// listPage lists a table, or a page of it. All pages of a list show the table as it was at the first
-// one, and have its version: a watch from there misses nothing that was stored in between.
+// listPage lists a table, or a page of it. All pages of a list show the table as it was at the
+// first one, and have its version: a watch from there misses nothing that was stored in between.
 func (s *Server) listPage(t *table, query url.Values) (any, error) {
 	version, from, all := s.version, 0, []Object(nil)
 	if token := query.Get("continue"); token != "" {
@@ -241,7 +241,8 @@ func (s *Server) listPage(t *table, query url.Values) (any, error) {
 	return map[string]any{"metadata": meta, "items": page, "kind": t.kind.Kind + "List", "apiVersion": t.kind.GroupVersion().String()}, nil
 }
 
-// keepList keeps what a list showed for its next pages; of lists that were begun the last ones only.
+// keepList keeps what a list showed for its next pages; of lists that were begun the last ones
+// only.
 func (t *table) keepList(version int, all []Object) {
 	const most = 16
 	t.lists[version] = all
