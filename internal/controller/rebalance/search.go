@@ -67,8 +67,9 @@ type candidate struct {
 	gain int64
 	// depth is the number of pods in its domains: among equal gains, the fullest domain comes
 	// first.
-	depth int64
-	cost  Cost
+	depth  int64
+	cost   Cost
+	number int // by name, which is the last word
 }
 
 // runRound tries the pods that a goal nominates, and reports whether one was moved.
@@ -124,11 +125,11 @@ func (s *search) nominateCandidates(st *strategy) (list []candidate) {
 		case gain > 0 && p.late:
 			s.w.unsettled = true
 		case gain > 0:
-			list = append(list, candidate{p, gain, s.excessDepth(st, p), s.w.costOf(p)})
+			list = append(list, candidate{p, gain, s.excessDepth(st, p), s.w.costOf(p), len(list)})
 		}
 	}
 
-	slices.SortStableFunc(list, func(a, b candidate) int {
+	slices.SortFunc(list, func(a, b candidate) int {
 		avoid := cmp.Compare(boolToInt(a.cost.avoid), boolToInt(b.cost.avoid))
 		if st.order != nil {
 			if by := st.order(a.pod, b.pod); avoid != 0 || by != 0 {
@@ -136,7 +137,7 @@ func (s *search) nominateCandidates(st *strategy) (list []candidate) {
 			}
 		}
 		cost, _ := a.cost.compare(&b.cost)
-		return cmp.Or(avoid, cmp.Compare(b.gain, a.gain), cmp.Compare(b.depth, a.depth), cost)
+		return cmp.Or(avoid, cmp.Compare(b.gain, a.gain), cmp.Compare(b.depth, a.depth), cost, cmp.Compare(a.number, b.number))
 	})
 
 	return list

@@ -161,7 +161,10 @@ func byPriority(a, b *pod) int {
 }
 
 func qosRank(p *pod) int {
-	return slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}, qosOf(p.object))
+	if p.quality == nil {
+		p.quality = new(slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}, qosOf(p.object)))
+	}
+	return *p.quality
 }
 
 // tally is a gauge that sums up the pods on nodes, one by one.

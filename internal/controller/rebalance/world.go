@@ -76,6 +76,7 @@ type pod struct {
 	been   []string // nodes that the pods that it succeeds have left
 	// staying is whether it belongs to its node, once that was asked; see staysOnNode.
 	staying *bool
+	quality *int // of service, once that was asked; see qosRank
 	orphan  bool // nobody makes it again, although it has a controller
 	// surge is how one more replica comes before it leaves; nil: none does, and noSurge says why.
 	// later is set if that passes by itself, cramped if only room is missing.
