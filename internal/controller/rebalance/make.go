@@ -61,9 +61,7 @@ func planSettled(state *State, policy *Policy, options Options) *Plan {
 				settled = true
 			}
 			if again := movedTwice(sequel); len(again) > 0 {
-				for _, uid := range again {
-					pinned[uid] = true
-				}
+				pinPods(state, again, pinned)
 				settled = false
 				break
 			}
@@ -77,6 +75,31 @@ func planSettled(state *State, policy *Policy, options Options) *Plan {
 	nothing, _ := searchOnce(state, &Policy{Notes: policy.Notes}, options, nil)
 	nothing.Notes = append(nothing.Notes, "No plan was found that ends: every one of them would be followed by another one.")
 	return nothing
+}
+
+// pinPods pins pods that a plan would move twice, with all others of their owners: one of these
+// would only take its place.
+func pinPods(state *State, again []types.UID, pinned map[types.UID]bool) {
+	owners := map[types.UID]bool{}
+	pods := func(each func(p *v1.Pod, owner types.UID)) {
+		for _, object := range state.Objects {
+			if p, is := object.(*v1.Pod); is {
+				if owner := metav1.GetControllerOfNoCopy(p); owner != nil {
+					each(p, owner.UID)
+				}
+			}
+		}
+	}
+
+	for _, uid := range again {
+		pinned[uid] = true
+	}
+	pods(func(p *v1.Pod, owner types.UID) { owners[owner] = owners[owner] || slices.Contains(again, p.UID) })
+	pods(func(p *v1.Pod, owner types.UID) {
+		if owners[owner] {
+			pinned[p.UID] = true
+		}
+	})
 }
 
 // searchOnce searches once. settled reports that another search from its end would find nothing.

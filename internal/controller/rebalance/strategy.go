@@ -249,7 +249,7 @@ func unwelcomeTaints(p *pod, n *cluster.Node, counts func(t *v1.Taint) bool) (li
 
 // setupDuplicates counts pods of one owner with the same images beyond an even share on a node.
 func (st *strategy) setupDuplicates() {
-	g := &evenness{w: st.w, kinds: map[string]*kind{}, excluded: st.Duplicates.ExcludeOwners}
+	g := &evenness{w: st.w, kinds: map[string]*kind{}, of: map[*pod]*kind{}, excluded: st.Duplicates.ExcludeOwners}
 	st.gauge, st.anew = g, true
 	st.gain = g.surplusOf
 	st.says = func(p *pod) string { return "more of its kind than an even share are on its node" }
@@ -260,6 +260,7 @@ type evenness struct {
 	w        *world
 	excluded []string
 	kinds    map[string]*kind
+	of       map[*pod]*kind // once it was asked for
 	sum      int64
 }
 
@@ -277,15 +278,31 @@ func (e *evenness) currentValue() int64 { return e.sum }
 
 // surplusOf is by how many the pods of its kind on its node exceed an even share.
 func (e *evenness) surplusOf(p *pod) int64 {
-	k := e.kinds[e.kindOf(p)]
-	if k == nil {
+	k := e.kindOf(p)
+	if k == nil || k.surplus == 0 {
 		return 0
 	}
 	return max(0, k.pods[p.Node.Index]-k.evenShare())
 }
 
-// kindOf identifies a pod's kind; "" means none.
-func (e *evenness) kindOf(p *pod) string {
+// kindOf returns the kind of a pod; nil: it has none.
+func (e *evenness) kindOf(p *pod) *kind {
+	k, known := e.of[p]
+	if known {
+		return k
+	}
+	if name := e.nameKind(p); name != "" {
+		if k = e.kinds[name]; k == nil {
+			k = &kind{pods: map[int32]int64{}, nodes: e.w.countSuitable(p)}
+			e.kinds[name] = k
+		}
+	}
+	e.of[p] = k
+	return k
+}
+
+// nameKind identifies a pod's kind; "" means none.
+func (e *evenness) nameKind(p *pod) string {
 	owner := p.Class.Controller
 	if owner == nil || owner.Kind == "DaemonSet" || slices.Contains(e.excluded, owner.Kind) {
 		return ""
@@ -300,15 +317,9 @@ func (e *evenness) kindOf(p *pod) string {
 func (k *kind) evenShare() int64 { return (k.all + max(k.nodes, 1) - 1) / max(k.nodes, 1) }
 
 func (e *evenness) countPod(p *pod, n *cluster.Node, by int64) {
-	key := e.kindOf(p)
-	if key == "" {
-		return
-	}
-
-	k := e.kinds[key]
+	k := e.kindOf(p)
 	if k == nil {
-		k = &kind{pods: map[int32]int64{}, nodes: e.w.countSuitable(p)}
-		e.kinds[key] = k
+		return
 	}
 
 	k.pods[n.Index] += by
