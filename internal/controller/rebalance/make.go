@@ -12,7 +12,7 @@ import (
 // Rounds of Make: how often pods are pinned, and how often a plan is continued. A plan that needs
 // more is not worth its moves.
 const (
-	mostPinnings = 6
+	mostPinnings = 16
 	mostSequels  = 4
 )
 
