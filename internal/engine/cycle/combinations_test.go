@@ -30,6 +30,7 @@ import (
 // through once (longPods).
 var combinations = []func(unique string) []Event{
 	expressionsAndPods, hardClaims, budgetsAndPods, termsAndPods, claimsAndVolumes, longBudgetsAndPods, longTermsThatWait, longPods,
+	budgetsOfANode,
 }
 
 // expressionsAndPods are claims that select devices by expressions of the greatest length, and pods
@@ -92,6 +93,17 @@ func budgetsAndPods(unique string) (all []Event) {
 		all = append(all, Seen{DisruptionBudgets, budget})
 	}
 	return append(all, victims(unique, 3000)...)
+}
+
+// budgetsOfANode are the same, with all pods on one node: they are looked at in one go.
+func budgetsOfANode(unique string) []Event {
+	all := budgetsAndPods(unique)
+	for _, e := range all {
+		if pod, is := e.(Seen).Object.(*v1.Pod); is {
+			pod.Spec.NodeName = "node-19"
+		}
+	}
+	return all
 }
 
 // victims are pods with labels of their own, on the nodes where ordinary pods have to preempt.
