@@ -106,12 +106,22 @@ func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory 
 		return Resources{MilliCPU: cpu, Memory: memory}, scoreCPU, scoreMemory
 	}
 	requests = NewResources(rules.RequestsPlaced(pod))
-	if len(requests.Scalars) > manyScalars {
+	if listedAmounts(pod) > manyScalars {
 		pod = withoutScalars(pod)
 	}
 	score := rules.ScoreRequestsPlaced(pod)
 	cpu, memory := score[v1.ResourceCPU], score[v1.ResourceMemory]
 	return requests, rules.Amount(v1.ResourceCPU, cpu), rules.Amount(v1.ResourceMemory, memory)
+}
+
+// listedAmounts is how many amounts the containers request, of whatever has a name.
+func listedAmounts(pod *v1.Pod) (sum int) {
+	for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			sum += len(list[i].Resources.Requests)
+		}
+	}
+	return sum
 }
 
 // manyScalars is from how many on it pays to leave them out of a second sum.

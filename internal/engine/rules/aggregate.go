@@ -18,14 +18,17 @@ var OnlyContainers = helper.PodResourcesOptions{SkipPodLevelResources: true, Exc
 
 // PodRequests is the library's function of that name, and takes time in proportion to the pod.
 func PodRequests(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
-	pod, options = condensePod(pod, options, false)
-	return helper.PodRequests(pod, options)
+	condensed, options, sum := condensePod(pod, options, false)
+	if sum != nil && (options.SkipPodLevelResources || !helper.IsPodLevelRequestsSet(pod)) && len(pod.Spec.Overhead) == 0 {
+		return sum // there is nothing beside it
+	}
+	return helper.PodRequests(condensed, options)
 }
 
 // PodLimits is the library's function of that name, and takes time in proportion to the pod.
 func PodLimits(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
-	pod, options = condensePod(pod, options, true)
-	return helper.PodLimits(pod, options)
+	condensed, options, _ := condensePod(pod, options, true)
+	return helper.PodLimits(condensed, options)
 }
 
 // fewContainers and fewResources are how many containers, and different resources of init
@@ -48,10 +51,10 @@ func asksForMany(pod *v1.Pod) bool {
 // condensePod returns a pod that requests, or is limited, as the pod is, but has one container
 // only, if it has more than a few containers; else the pod itself. The library takes the
 // largest of what a pod asks for, was allocated and has: each is added up where it may differ, and
-// the one container has all.
-func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool) (*v1.Pod, helper.PodResourcesOptions) {
+// the one container has all. all is what the containers request, where these are the same.
+func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool) (one *v1.Pod, with helper.PodResourcesOptions, all v1.ResourceList) {
 	if len(pod.Spec.InitContainers) <= fewInitContainers && len(pod.Spec.Containers) <= fewContainers && !asksForMany(pod) {
-		return pod, options
+		return pod, options, nil
 	}
 	infeasible := helper.IsPodResizeInfeasible(pod)
 	requests := func(c *v1.Container, _ *v1.ContainerStatus) v1.ResourceList { return c.Resources.Requests }
@@ -81,8 +84,8 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 		return desired(c.Resources.Limits)
 	}
 
-	one, missing := *pod, options.NonMissingContainerRequests
-	one.Spec.InitContainers, one.Status.InitContainerStatuses, one.Status.ContainerStatuses = nil, nil, nil
+	condensed, missing := *pod, options.NonMissingContainerRequests
+	condensed.Spec.InitContainers, condensed.Status.InitContainerStatuses, condensed.Status.ContainerStatuses = nil, nil, nil
 	asked, status := v1.ResourceRequirements{}, v1.ContainerStatus{Name: "all", Resources: &v1.ResourceRequirements{}}
 	same := !infeasible && len(pod.Status.InitContainerStatuses)+len(pod.Status.ContainerStatuses) == 0
 	switch {
@@ -97,13 +100,16 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 			status.AllocatedResources = aggregateRequests(pod, missing, allocated)
 			status.Resources.Requests = aggregateRequests(pod, missing, actuated)
 		}
+		if same {
+			all = asked.Requests
+		}
 	}
-	one.Spec.Containers = []v1.Container{{Name: "all", Resources: asked}}
+	condensed.Spec.Containers = []v1.Container{{Name: "all", Resources: asked}}
 	if options.UseStatusResources {
-		one.Status.ContainerStatuses = []v1.ContainerStatus{status}
+		condensed.Status.ContainerStatuses = []v1.ContainerStatus{status}
 	}
 	options.NonMissingContainerRequests = nil // these count already
-	return &one, options
+	return &condensed, options, all
 }
 
 // aggregateRequests is the larger of the sum of containers and sidecars, and the peak while init
@@ -119,7 +125,7 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 		maps.Copy(full, list)
 		return full
 	}
-	sum := v1.ResourceList{}
+	sum := make(v1.ResourceList, mostListed(pod.Spec.Containers))
 	for i := range pod.Spec.Containers {
 		list := of(&pod.Spec.Containers[i], statuses[pod.Spec.Containers[i].Name])
 		for name, amount := range list {
@@ -132,7 +138,7 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 		}
 	}
 
-	sidecars, peak := v1.ResourceList{}, v1.ResourceList{}
+	sidecars, peak := v1.ResourceList{}, make(v1.ResourceList, mostListed(pod.Spec.InitContainers))
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
@@ -153,6 +159,14 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 		raiseAmount(sum, name, amount)
 	}
 	return sum
+}
+
+// mostListed is how many resources the container lists that lists most of them.
+func mostListed(containers []v1.Container) (most int) {
+	for i := range containers {
+		most = max(most, len(containers[i].Resources.Requests), len(containers[i].Resources.Limits))
+	}
+	return most
 }
 
 func statusesByName(pod *v1.Pod) map[string]*v1.ContainerStatus {

@@ -66,7 +66,12 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 		if v.Kind() == reflect.Struct {
 			g.fillFields(v, mostDepth-2, g.full)
 		}
-		return g.grow(v.Field(next.field), rest, room)
+		field := v.Field(next.field)
+		used = g.grow(field, rest, room)
+		if most := mostNames[v.Type()]; most > 0 && field.Type() == namesType && field.Len() > most {
+			field.SetLen(most)
+		}
+		return used
 	case aPointer:
 		one := reflect.New(v.Type().Elem())
 		v.Set(one)

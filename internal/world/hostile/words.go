@@ -47,6 +47,14 @@ var byField = map[string][]string{
 // referring are fields with the name of another object of the tenant's.
 var referring = map[string]bool{"ClaimName": true, "ResourceClaimName": true, "ResourceClaimTemplateName": true, "PodGroupName": true}
 
+// mostNames is how many requests a part of a claim names at most.
+var mostNames = map[reflect.Type]int{
+	reflect.TypeFor[resourcev1.DeviceConstraint]():         32,
+	reflect.TypeFor[resourcev1.DeviceClaimConfiguration](): 32,
+}
+
+var namesType = reflect.TypeFor[[]string]()
+
 // mostItems is how long lists and maps are at most that the API bounds.
 var mostItems = map[reflect.Type]int{
 	// Two of them must not have the same key and action, and byField has six keys.
