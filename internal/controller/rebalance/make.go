@@ -13,7 +13,7 @@ import (
 // more is not worth its moves.
 const (
 	mostPinnings = 16
-	mostSequels  = 4
+	mostSequels  = 12
 )
 
 // Make plans. The plan is empty if no move can be proved to improve anything.
@@ -46,6 +46,7 @@ func hasPending(state *State) bool {
 func planSettled(state *State, policy *Policy, options Options) *Plan {
 	pinned := map[types.UID]bool{}
 	for range mostPinnings {
+		before := len(pinned)
 		plan, settled := searchOnce(state, policy, options, pinned)
 		after := state
 		for range mostSequels {
@@ -69,6 +70,9 @@ func planSettled(state *State, policy *Policy, options Options) *Plan {
 		}
 		if settled {
 			return plan
+		}
+		if len(pinned) == before {
+			break // the next search would be the same
 		}
 	}
 

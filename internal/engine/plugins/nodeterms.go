@@ -62,6 +62,9 @@ func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 			continue
 		}
 		term := readNodeTerm(t)
+		if term.broken { // it matches nothing, and there may be tens of thousands
+			continue
+		}
 		if one, ok := term.oneOf(); ok {
 			if at, known := byKey[one.key]; known {
 				terms[at].wanted[0].addValues(one)
