@@ -37,7 +37,7 @@ const asCommand = "BERTH_TEST_AS_COMMAND"
 // What a command about a tenant's cluster may take. A tenant stores at most roomOfTenant of text.
 const (
 	mostTimeOfCommand   = 60 * time.Second // of the processor
-	mostMemoryOfCommand = 2 << 30
+	mostMemoryOfCommand = 5 << 29          // 2.5 GiB
 	roomOfTenant        = 8 << 20
 )
 
