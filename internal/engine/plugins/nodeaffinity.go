@@ -306,18 +306,18 @@ func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error
 	return terms, nil
 }
 
-// What is read of invalid terms, to say what is wrong: the library says it of every value, and
-// then compares all that it has said.
-const mostWorded, mostValuesWorded = 16, 100
+// What is read of invalid terms, to say what is wrong: the library says it of every value, compares
+// all that it has said, and sorts a term's requirements anew with each of them.
+const mostWorded, mostValuesWorded, mostRequirementsWorded = 16, 100, 500
 
 // wordedPreferred returns the library's error for preferred terms of which one is invalid, and none
 // before it.
 func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
 	long := func(r v1.NodeSelectorRequirement) bool { return len(r.Values) > mostValuesWorded }
 	term := list[invalid].Preference
-	if len(list) > mostWorded || slices.ContainsFunc(term.MatchExpressions, long) {
+	if len(list) > mostWorded || len(term.MatchExpressions) > mostRequirementsWorded || slices.ContainsFunc(term.MatchExpressions, long) {
 		list = slices.Clone(list[:invalid+1])
-		short := slices.Clone(term.MatchExpressions)
+		short := slices.Clone(term.MatchExpressions[:min(len(term.MatchExpressions), mostRequirementsWorded)])
 		for i := range short {
 			short[i].Values = short[i].Values[:min(len(short[i].Values), mostValuesWorded)]
 		}
@@ -331,10 +331,9 @@ func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
 	if all, many := err.(utilerrors.Aggregate); many && len(all.Errors()) > mostWorded {
 		err = utilerrors.NewAggregate(all.Errors()[:mostWorded])
 	}
-
 	if err == nil {
-		err = fmt.Errorf("preferredDuringSchedulingIgnoredDuringExecution[%d]: one of %d values or more is invalid",
-			invalid, mostValuesWorded)
+		err = fmt.Errorf("preferredDuringSchedulingIgnoredDuringExecution[%d]: a requirement after the first %d, or one of %d values or more, is invalid",
+			invalid, mostRequirementsWorded, mostValuesWorded)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package plugins
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -204,5 +205,43 @@ func TestThousandsOfInvalidTermsAreToldInShort(t *testing.T) {
 	}
 	if said := scoring.Err.Error(); len(said) > 10_000 || !strings.Contains(said, "word-0") {
 		t.Errorf("%d bytes are said: %.300s", len(said), said)
+	}
+}
+
+// TestATermOfThousandsOfRequirementsIsToldInShort: the library sorts those of a term anew with each
+// of them, which took 0.8 s. What is wrong is named if it is among the first.
+func TestATermOfThousandsOfRequirementsIsToldInShort(t *testing.T) {
+	plugin, err := NewNodeAffinity(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mostTaken = 64 << 20 // of memory: it was 4 GB
+	for _, invalid := range []int{3, 11_000} {
+		var term v1.NodeSelectorTerm
+		for k := range 12_000 {
+			r := v1.NodeSelectorRequirement{Key: fmt.Sprint("key-", k), Operator: v1.NodeSelectorOpExists}
+			if k == invalid {
+				r.Operator, r.Values = v1.NodeSelectorOpGt, []string{"word"}
+			}
+			term.MatchExpressions = append(term.MatchExpressions, r)
+		}
+		affinity := &v1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 1, Preference: term}}}
+		c := cluster.New()
+		pod := c.Pending(&v1.Pod{Spec: v1.PodSpec{Affinity: &v1.Affinity{NodeAffinity: affinity}}})
+
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		scoring := plugin.Score(c, pod, nil)
+		runtime.ReadMemStats(&after)
+		if scoring.Err == nil {
+			t.Fatal("an invalid requirement is no error")
+		}
+		if taken := after.TotalAlloc - before.TotalAlloc; taken > mostTaken {
+			t.Errorf("%d MiB are allocated to say what is wrong", taken>>20)
+		}
+		named := strings.Contains(scoring.Err.Error(), "[0].matchExpressions[3]")
+		if said := scoring.Err.Error(); len(said) > 10_000 || named != (invalid == 3) {
+			t.Errorf("requirement %d is invalid; said in %d bytes: %.300s", invalid, len(said), said)
+		}
 	}
 }

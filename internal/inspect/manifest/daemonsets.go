@@ -18,8 +18,9 @@ func (e *expansion) daemonSets() {
 			}
 		}
 
+		wants := workload.NodesOf(set)
 		for _, node := range e.set.Nodes {
-			if !served[node.Name] && workload.RunsDaemon(set, node) {
+			if !served[node.Name] && wants(node) {
 				e.addNamed(workload.DaemonPod(set, node.Name), set.Name+"-", w.at)
 			}
 		}

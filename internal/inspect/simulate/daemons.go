@@ -63,11 +63,12 @@ func (c *controllers) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 
 // makeDaemons makes the pods of a DaemonSet for all nodes that it wants one on.
 func (c *controllers) makeDaemons(d *appsv1.DaemonSet) {
+	wants := workload.NodesOf(d)
 	for _, name := range c.nodes.names() {
 		if c.allowed.mustStop() {
 			return
 		}
-		if workload.RunsDaemon(d, c.nodes.named[name].object) {
+		if wants(c.nodes.named[name].object) {
 			c.makeDaemon(d, name)
 		}
 	}

@@ -85,8 +85,8 @@ func (c *Client) List(ctx context.Context, k Kind, options metav1.ListOptions) (
 	if err != nil {
 		return nil, err
 	}
-	err = c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec).Do(ctx).Into(list)
-	return list, connect.Reach(err)
+	request := c.http[k.GroupVersion].Get().Resource(k.Resource).VersionedParams(&options, scheme.ParameterCodec)
+	return list, connect.Reach(feed.Into(ctx, request, options.Limit, list))
 }
 
 // Host is the API server's address.

@@ -1,7 +1,6 @@
 package snapshot
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -20,6 +18,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
 // Snapshot is the state of a cluster.
@@ -86,32 +85,13 @@ func (c *Client) Read(ctx context.Context, progress func(objects int)) (*Snapsho
 
 // ListAll lists a kind page by page and returns the list's resource version.
 func (c *Client) ListAll(ctx context.Context, k Kind, take func(metav1.Object)) (version string, err error) {
-	options := metav1.ListOptions{Limit: pageSize}
-	for {
-		list, err := c.List(ctx, k, options)
-		if apierrors.IsResourceExpired(err) && options.Continue != "" {
-			return "", fmt.Errorf("the list of %s took longer than the API server keeps it: try again", k.Resource)
-		}
-		if err != nil {
-			return "", err
-		}
-		if err := meta.EachListItem(list, func(o runtime.Object) error {
-			take(o.(metav1.Object))
-			return nil
-		}); err != nil {
-			return "", err
-		}
-
-		info, err := meta.ListAccessor(list)
-		if err != nil {
-			return "", err
-		}
-
-		version = cmp.Or(version, info.GetResourceVersion())
-		if options.Continue = info.GetContinue(); options.Continue == "" {
-			return version, nil
-		}
+	ask := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.List(ctx, k, o) }
+	see := func(o runtime.Object) { take(o.(metav1.Object)) }
+	version, begun, err := feed.Pages(ctx, metav1.ListOptions{Limit: pageSize}, ask, see)
+	if apierrors.IsResourceExpired(err) && begun {
+		return "", fmt.Errorf("the list of %s took longer than the API server keeps it: try again", k.Resource)
 	}
+	return version, err
 }
 
 // newer returns the later of two resource versions, which are compared as numbers.

@@ -3,8 +3,8 @@
 //
 // It differs from client-go's informers in three ways that matter to a component that must act soon
 // and knows what to remember: it keeps no objects, so that the component keeps only what it needs;
-// it lists in pages, so that a large list is never in memory as a whole; and after an outage it is
-// back within a second, where a reflector's back-off may last half a minute.
+// it lists in pages of few megabytes, so that a large list is never in memory as a whole; and after
+// an outage it is back within a second, where a reflector's back-off may last half a minute.
 package feed
 
 import (
@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// pageSize is how many objects a page of a list has: a megabyte or two of pods, and few enough
-	// round trips.
+	// pageSize is how many objects a page of a list has at most: a megabyte or two of pods, and few
+	// enough round trips.
 	pageSize = 500
 	// The pause after a failure begins at firstPause and doubles up to lastPause.
 	firstPause = 50 * time.Millisecond
@@ -79,7 +79,7 @@ func Of(client rest.Interface, namespace, resource string, newList func() runtim
 		Name: resource,
 		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list := newList()
-			return list, get(&o).Do(ctx).Into(list)
+			return list, Into(ctx, get(&o), o.Limit, list)
 		},
 		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.Watch = true
@@ -247,32 +247,21 @@ func (f *feed) listPages(ctx context.Context) error {
 		options.Limit, f.whole = 0, false
 	}
 
-	for {
-		page, err := f.getPage(ctx, options)
-		if err != nil {
-			f.whole = options.Continue != "" && isForgotten(err)
-			return err
-		}
-		if err := meta.EachListItem(page, func(o runtime.Object) error { f.sink.Seen(o); return nil }); err != nil {
-			return err
-		}
-		list, err := meta.ListAccessor(page)
-		if err != nil {
-			return err
-		}
-		if options.Continue = list.GetContinue(); options.Continue == "" {
-			f.version = list.GetResourceVersion()
-			if f.sink.Version != nil {
-				f.sink.Version(f.version)
-			}
-			f.sink.Listed()
-			if f.fresh {
-				f.fresh = false
-				f.callSink(f.sink.Fresh)
-			}
-			return nil
-		}
+	version, begun, err := Pages(ctx, options, f.getPage, f.sink.Seen)
+	if err != nil {
+		f.whole = begun && isForgotten(err)
+		return err
 	}
+	f.version = version
+	if f.sink.Version != nil {
+		f.sink.Version(f.version)
+	}
+	f.sink.Listed()
+	if f.fresh {
+		f.fresh = false
+		f.callSink(f.sink.Fresh)
+	}
+	return nil
 }
 
 // getPage returns a page. One that fails is requested again a few times if others came before it,
@@ -280,7 +269,7 @@ func (f *feed) listPages(ctx context.Context) error {
 func (f *feed) getPage(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	for pause := firstPause; ; pause *= 2 {
 		page, err := f.sendList(ctx, options)
-		if err == nil || options.Continue == "" || isForgotten(err) || pause > lastPause {
+		if err == nil || options.Continue == "" || isForgotten(err) || errors.Is(err, errLargePage) || pause > lastPause {
 			return page, err
 		}
 		select {

@@ -453,29 +453,23 @@ func TestWatchThatIsNotOpenedIsLost(t *testing.T) {
 	for name, failure := range map[string]error{
 		"refused": errors.New("connection refused"), "ended": io.EOF, "reset": errors.New("connection reset by peer"), "timed out": os.ErrDeadlineExceeded,
 	} {
-		for client, sourceOf := range map[string]func(kubernetes.Interface) Source{
-			"REST": func(c kubernetes.Interface) Source {
-				return Of(c.CoreV1().RESTClient(), "", "pods", func() runtime.Object { return &v1.PodList{} })
-			},
-			"typed": func(c kubernetes.Interface) Source { return From("pods", c.CoreV1().Pods(""), "") },
-		} {
-			t.Run(name+" "+client, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					tr := &transport{failure: failure}
-					source := sourceOf(kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://api", Transport: tr, QPS: -1}))
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-					defer cancel()
-					lost, back := 0, 0
-					Run(ctx, source, Sink{
-						Listing: func() {}, Listed: func() {}, Seen: func(runtime.Object) {}, Gone: func(runtime.Object) {},
-						Lost: func() { lost++ }, Back: func() { back++ },
-					})
-					if lost == 0 || back > 0 || tr.watches > 80 {
-						t.Errorf("lost %d times and back %d times, after %d requests in a minute", lost, back, tr.watches)
-					}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &transport{failure: failure}
+				client := kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://api", Transport: tr, QPS: -1})
+				source := Of(client.CoreV1().RESTClient(), "", "pods", func() runtime.Object { return &v1.PodList{} })
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				lost, back := 0, 0
+				Run(ctx, source, Sink{
+					Listing: func() {}, Listed: func() {}, Seen: func(runtime.Object) {}, Gone: func(runtime.Object) {},
+					Lost: func() { lost++ }, Back: func() { back++ },
 				})
+				if lost == 0 || back > 0 || tr.watches > 80 {
+					t.Errorf("lost %d times and back %d times, after %d requests in a minute", lost, back, tr.watches)
+				}
 			})
-		}
+		})
 	}
 }
 
@@ -724,10 +718,6 @@ func TestWholeBeginsEachListAnew(t *testing.T) {
 		t.Errorf("listed %v", lists)
 	}
 	wants(t, said, "watch from 9", "seen d")
-	from := From("pods", kubernetes.NewForConfigOrDie(&rest.Config{Host: "http://127.0.0.1:1"}).CoreV1().Pods(""), "spec.nodeName!=")
-	if from.Selector != "spec.nodeName!=" {
-		t.Errorf("the selector is lost: %+v", from)
-	}
 }
 
 // TestWatchesThatGoOnAreOfUse: each shows something before it fails, for as long as it may take.

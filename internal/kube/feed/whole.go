@@ -1,12 +1,6 @@
 package feed
 
-import (
-	"context"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
-)
+import "k8s.io/apimachinery/pkg/runtime"
 
 // Whole receives each list as a whole, for components that follow few objects and have to know what
 // is gone before they look at what is there.
@@ -49,23 +43,6 @@ func (w Whole[T]) Sink() Sink {
 			if kept, ok := keep(o.(T)); ok {
 				w.Gone(kept)
 			}
-		},
-	}
-}
-
-// Typed is a resource as a typed client shows it.
-type Typed[L runtime.Object] interface {
-	List(ctx context.Context, options metav1.ListOptions) (L, error)
-	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
-}
-
-// From is a resource, or those of its objects that a field selector selects.
-func From[L runtime.Object](name string, client Typed[L], selector string) Source {
-	return Source{
-		Name: name, Selector: selector,
-		List: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
-		Watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return checkOpened(client.Watch(ctx, o))
 		},
 	}
 }

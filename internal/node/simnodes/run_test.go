@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -39,9 +40,16 @@ func testShape(count int) kubelet.Shape {
 	}
 }
 
+// served is a client of an API server with these objects.
+func served(objects ...fakeapi.Object) kubernetes.Interface {
+	api := fakeapi.New()
+	api.Put(objects...)
+	return api.Client()
+}
+
 // start runs nodes on a client until the test ends, and returns once they are
 // ready.
-func start(t *testing.T, client *fake.Clientset, count int) (stop func() error) {
+func start(t *testing.T, client kubernetes.Interface, count int) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
@@ -80,7 +88,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 }
 
 func TestNodesRegisterRenewAndRunPods(t *testing.T) {
-	client := fake.NewClientset()
+	client := served()
 	start(t, client, 3)
 	nodes, _ := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 	if len(nodes.Items) != 3 {
@@ -105,7 +113,7 @@ func TestNodesRegisterRenewAndRunPods(t *testing.T) {
 
 func TestAnEndLeavesNothingRunning(t *testing.T) {
 	before := goleak.IgnoreCurrent()
-	stop := start(t, fake.NewClientset(), 2)
+	stop := start(t, served(), 2)
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -125,13 +133,13 @@ func TestAskedToEndWhileItStartsIsNoError(t *testing.T) {
 }
 
 func TestANodeThatIsNotSimulatedIsRefused(t *testing.T) {
-	client := fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
+	client := served(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
 	err := Run(t.Context(), client, Options{Shape: testShape(1), Workers: 4, Log: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), "node node-1 exists and is not simulated") {
 		t.Errorf("error %v", err)
 	}
 	// One beyond the count is someone's machine and no hindrance.
-	client = fake.NewClientset(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-7"}})
+	client = served(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-7"}})
 	start(t, client, 1)
 	if _, err := client.CoreV1().Nodes().Get(t.Context(), "node-7", metav1.GetOptions{}); err != nil {
 		t.Errorf("the machine's node is gone: %v", err)
@@ -143,7 +151,7 @@ func TestNodesThatAProcessPlaysAreNotPlayedTwice(t *testing.T) {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1",
 			Labels: map[string]string{kubelet.LabelSimulated: "true"}, Annotations: map[string]string{AnnotationPlayer: by}}}
 	}
-	err := Run(t.Context(), fake.NewClientset(played(playerOf(os.Getppid()))),
+	err := Run(t.Context(), served(played(playerOf(os.Getppid()))),
 		Options{Shape: testShape(1), Workers: 4, Log: slog.New(slog.DiscardHandler)})
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("played by process %d already", os.Getppid())) {
 		t.Errorf("error %v", err)
@@ -151,7 +159,7 @@ func TestNodesThatAProcessPlaysAreNotPlayedTwice(t *testing.T) {
 	// A process that ended, one elsewhere, and one whose number was taken by another, do not count.
 	host, _ := os.Hostname()
 	for _, by := range []string{"", "elsewhere/1/1", host + "/999999999/1", fmt.Sprintf("%s/%d/1", host, os.Getppid()), playerID()} {
-		client := fake.NewClientset(played(by))
+		client := served(played(by))
 		start(t, client, 1)
 		node, _ := client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 		if got := node.Annotations[AnnotationPlayer]; got != playerID() {

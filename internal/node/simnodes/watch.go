@@ -30,7 +30,7 @@ func (o owner) sendEvent(e event) {
 
 func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *kubelet.Shape, events chan<- event) {
 	owner := owner{ctx, events}
-	followSource(ctx, group, feed.From("nodes", client.CoreV1().Nodes(), ""), feed.Whole[*v1.Node]{
+	followSource(ctx, group, feed.Of(client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} }), feed.Whole[*v1.Node]{
 		Keep: func(n *v1.Node) (*v1.Node, bool) { return n, shape.Names(n.Name) },
 		Seen: func(n *v1.Node) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodeSeen(n, now) }) },
 		Gone: func(n *v1.Node) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodeGone(n, now) }) },
@@ -43,8 +43,10 @@ func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.In
 // watchPods watches bound pods only: the pending ones are on no simulated node, and there may be
 // many.
 func watchPods(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *kubelet.Shape, events chan<- event) {
-	owner, bound := owner{ctx, events}, fields.OneTermNotEqualSelector("spec.nodeName", "").String()
-	followSource(ctx, group, feed.From("pods", client.CoreV1().Pods(metav1.NamespaceAll), bound), feed.Whole[*v1.Pod]{
+	owner := owner{ctx, events}
+	bound := feed.Of(client.CoreV1().RESTClient(), metav1.NamespaceAll, "pods", func() runtime.Object { return &v1.PodList{} })
+	bound.Selector = fields.OneTermNotEqualSelector("spec.nodeName", "").String()
+	followSource(ctx, group, bound, feed.Whole[*v1.Pod]{
 		Keep: func(p *v1.Pod) (*v1.Pod, bool) {
 			if !shape.Names(p.Spec.NodeName) {
 				return nil, false

@@ -27,9 +27,9 @@ func (w *watches) watchGroups(ctx context.Context) error {
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		followKind(w, cycle.CompositePodGroups, w.client.SchedulingV1alpha3().CompositePodGroups(""))
+		followKind[schedulingv1alpha3.CompositePodGroupList](w, cycle.CompositePodGroups, w.client.SchedulingV1alpha3())
 	}
-	followKind(w, cycle.PodGroups, w.client.SchedulingV1beta1().PodGroups(""))
+	followKind[schedulingv1beta1.PodGroupList](w, cycle.PodGroups, w.client.SchedulingV1beta1())
 	return nil
 }
 

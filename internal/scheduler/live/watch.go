@@ -5,11 +5,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/engine/cycle"
@@ -42,22 +47,22 @@ type watches struct {
 // addFeeds adds everything that is followed.
 func (w *watches) addFeeds(ctx context.Context) error {
 	core, apps, storage := w.client.CoreV1(), w.client.AppsV1(), w.client.StorageV1()
-	followKind(w, cycle.Nodes, core.Nodes())
-	followKind(w, cycle.Pods, core.Pods(""))
-	followKind(w, cycle.Namespaces, core.Namespaces())
-	followKind(w, cycle.Services, core.Services(""))
-	followKind(w, cycle.ReplicationControllers, core.ReplicationControllers(""))
-	followKind(w, cycle.ReplicaSets, apps.ReplicaSets(""))
-	followKind(w, cycle.StatefulSets, apps.StatefulSets(""))
+	followKind[v1.NodeList](w, cycle.Nodes, core)
+	followKind[v1.PodList](w, cycle.Pods, core)
+	followKind[v1.NamespaceList](w, cycle.Namespaces, core)
+	followKind[v1.ServiceList](w, cycle.Services, core)
+	followKind[v1.ReplicationControllerList](w, cycle.ReplicationControllers, core)
+	followKind[appsv1.ReplicaSetList](w, cycle.ReplicaSets, apps)
+	followKind[appsv1.StatefulSetList](w, cycle.StatefulSets, apps)
 
-	followKind(w, cycle.DisruptionBudgets, w.client.PolicyV1().PodDisruptionBudgets(""))
-	followKind(w, cycle.Volumes, core.PersistentVolumes())
-	followKind(w, cycle.Claims, core.PersistentVolumeClaims(""))
-	followKind(w, cycle.StorageClasses, storage.StorageClasses())
-	followKind(w, cycle.CSINodes, storage.CSINodes())
-	followKind(w, cycle.CSIDrivers, storage.CSIDrivers())
-	followKind(w, cycle.CSICapacities, storage.CSIStorageCapacities(""))
-	followKind(w, cycle.VolumeAttachments, storage.VolumeAttachments())
+	followKind[policyv1.PodDisruptionBudgetList](w, cycle.DisruptionBudgets, w.client.PolicyV1())
+	followKind[v1.PersistentVolumeList](w, cycle.Volumes, core)
+	followKind[v1.PersistentVolumeClaimList](w, cycle.Claims, core)
+	followKind[storagev1.StorageClassList](w, cycle.StorageClasses, storage)
+	followKind[storagev1.CSINodeList](w, cycle.CSINodes, storage)
+	followKind[storagev1.CSIDriverList](w, cycle.CSIDrivers, storage)
+	followKind[storagev1.CSIStorageCapacityList](w, cycle.CSICapacities, storage)
+	followKind[storagev1.VolumeAttachmentList](w, cycle.VolumeAttachments, storage)
 
 	w.watchRooms(ctx)
 	if err := w.watchGroups(ctx); err != nil {
@@ -79,9 +84,9 @@ func (w *watches) watchRooms(ctx context.Context) {
 	}
 	leases := w.client.CoordinationV1().Leases(cycle.RoomNamespace)
 	selector := fields.OneTermEqualSelector("metadata.name", cycle.RoomName).String()
-	kinds, run := []cycle.Kind{cycle.Rooms}, func(ctx context.Context) {
-		feed.Run(ctx, feed.From(string(cycle.Rooms), leases, selector), w.newSink(cycle.Rooms))
-	}
+	room := feed.Of(w.client.CoordinationV1().RESTClient(), cycle.RoomNamespace, string(cycle.Rooms), func() runtime.Object { return &coordinationv1.LeaseList{} })
+	room.Selector = selector
+	kinds, run := []cycle.Kind{cycle.Rooms}, func(ctx context.Context) { feed.Run(ctx, room, w.newSink(cycle.Rooms)) }
 
 	var err error
 	ask := func(ctx context.Context) bool {
@@ -111,14 +116,23 @@ func (w *watches) watchRooms(ctx context.Context) {
 	})
 }
 
+// listOf is a pointer to a list of objects.
+type listOf[L any] interface {
+	*L
+	runtime.Object
+}
+
+// group is the client of an API group.
+type group interface{ RESTClient() rest.Interface }
+
 // followKind adds a kind to those that are watched.
-func followKind[L runtime.Object](w *watches, kind cycle.Kind, client feed.Typed[L]) {
-	w.kinds, w.feeds = append(w.kinds, kind), append(w.feeds, feedOf(w, kind, client))
+func followKind[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) {
+	w.kinds, w.feeds = append(w.kinds, kind), append(w.feeds, feedOf[L, P](w, kind, client))
 }
 
 // feedOf returns what gives the core everything of a kind.
-func feedOf[L runtime.Object](w *watches, kind cycle.Kind, client feed.Typed[L]) func(context.Context) {
-	source := feed.From(string(kind), client, "")
+func feedOf[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) func(context.Context) {
+	source := feed.Of(client.RESTClient(), "", string(kind), func() runtime.Object { return P(new(L)) }) // kinds have the names of resources
 	var fresh func()
 	if w.lead != nil && (kind == cycle.Pods || kind == cycle.ResourceClaims) {
 		source.Anew, fresh = w.lead, w.beginLeading

@@ -52,7 +52,7 @@ func (w *watches) watchTaintRules(ctx context.Context) {
 		return isAnswered(err)
 	})
 	if err == nil {
-		followKind(w, cycle.DeviceTaintRules, w.client.ResourceV1().DeviceTaintRules())
+		followKind[resourcev1.DeviceTaintRuleList](w, cycle.DeviceTaintRules, w.client.ResourceV1())
 		return
 	}
 	klog.FromContext(ctx).Info("DeviceTaintRules are not followed: they cannot be listed", "err", err)
@@ -68,8 +68,8 @@ func (w *watches) listsTaintRules(ctx context.Context) error {
 // awaitTaintRules follows DeviceTaintRules once the API server lists them.
 func (w *watches) awaitTaintRules(ctx context.Context) {
 	w.awaitKinds(ctx, "DeviceTaintRules", w.listsTaintRules, func() ([]cycle.Kind, []func(context.Context)) {
-		rules := w.client.ResourceV1().DeviceTaintRules()
-		return []cycle.Kind{cycle.DeviceTaintRules}, []func(context.Context){feedOf(w, cycle.DeviceTaintRules, rules)}
+		rules := feedOf[resourcev1.DeviceTaintRuleList](w, cycle.DeviceTaintRules, w.client.ResourceV1())
+		return []cycle.Kind{cycle.DeviceTaintRules}, []func(context.Context){rules}
 	})
 }
 
@@ -145,8 +145,8 @@ func (w *watches) awaitKinds(
 func (w *watches) deviceFeeds() (kinds []cycle.Kind, feeds []func(context.Context)) {
 	devices := w.client.ResourceV1()
 	return []cycle.Kind{cycle.ResourceSlices, cycle.ResourceClaims, cycle.DeviceClasses}, []func(context.Context){
-		feedOf(w, cycle.ResourceSlices, devices.ResourceSlices()),
-		feedOf(w, cycle.ResourceClaims, devices.ResourceClaims("")),
-		feedOf(w, cycle.DeviceClasses, devices.DeviceClasses()),
+		feedOf[resourcev1.ResourceSliceList](w, cycle.ResourceSlices, devices),
+		feedOf[resourcev1.ResourceClaimList](w, cycle.ResourceClaims, devices),
+		feedOf[resourcev1.DeviceClassList](w, cycle.DeviceClasses, devices),
 	}
 }

@@ -1,6 +1,8 @@
 package workload
 
 import (
+	"slices"
+
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,14 +13,22 @@ import (
 
 // RunsDaemon reports whether the DaemonSet's controller wants a pod on the node. The node's name,
 // labels and taints decide, its free room does not.
-func RunsDaemon(set *appsv1.DaemonSet, node *v1.Node) bool {
-	pod := &v1.Pod{Spec: *set.Spec.Template.Spec.DeepCopy()}
-	if name := pod.Spec.NodeName; name != "" && name != node.Name {
-		return false
+func RunsDaemon(set *appsv1.DaemonSet, node *v1.Node) bool { return NodesOf(set)(node) }
+
+// NodesOf returns a function that is RunsDaemon for one set: its template is read once, which takes
+// long where it has tens of thousands of terms.
+func NodesOf(set *appsv1.DaemonSet) func(*v1.Node) bool {
+	spec := set.Spec.Template.Spec
+	spec.Tolerations = slices.Clone(spec.Tolerations)
+	tolerateNodeTrouble(&spec)
+	affinity := nodeaffinity.NewRequiredNodeAffinity(spec.NodeSelector, spec.Affinity)
+	return func(node *v1.Node) bool {
+		if spec.NodeName != "" && spec.NodeName != node.Name {
+			return false
+		}
+		fits, err := affinity.Match(node)
+		return err == nil && fits && rules.Untolerated(node.Spec.Taints, spec.Tolerations, rules.KeepsOff) == nil
 	}
-	tolerateNodeTrouble(&pod.Spec)
-	fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
-	return err == nil && fits && rules.Untolerated(node.Spec.Taints, pod.Spec.Tolerations, rules.KeepsOff) == nil
 }
 
 // DaemonNode returns the node that a DaemonSet's pod is for: the one that it is on, or the one that

@@ -1,0 +1,74 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// mostOfPage bounds the text of a page of several objects. Pages are asked for by number, and an
+// object may have a megabyte and a half: one page of a tenant's could be as large as all the memory
+// that a component has.
+const mostOfPage = 16 << 20
+
+// errLargePage is the error of a page that was not read to its end.
+var errLargePage = errors.New("the page is too large: it has to be asked for with fewer objects")
+
+// Into reads the answer to a request for a page of at most limit objects into a list. With a limit
+// of more than one object, no more than mostOfPage is read.
+func Into(ctx context.Context, request *rest.Request, limit int64, list runtime.Object) error {
+	body, err := request.Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+
+	bounded := io.Reader(body)
+	if limit > 1 {
+		bounded = io.LimitReader(body, mostOfPage+1)
+	}
+	text, err := io.ReadAll(bounded)
+	if err != nil {
+		return err
+	}
+	if limit > 1 && len(text) > mostOfPage {
+		return errLargePage
+	}
+	_, _, err = scheme.Codecs.UniversalDeserializer().Decode(text, nil, list)
+	return err
+}
+
+// Pages asks for a list page by page, and shows each of its objects. A page that is too large is
+// asked for again with a quarter of the objects, and the next ones with more and more. It returns
+// the version that the list is of, and whether there was a page before one that failed.
+func Pages(
+	ctx context.Context, options metav1.ListOptions, ask func(context.Context, metav1.ListOptions) (runtime.Object, error), see func(runtime.Object),
+) (version string, begun bool, err error) {
+	for most := options.Limit; ; options.Limit = min(2*options.Limit, most) {
+		page, err := ask(ctx, options)
+		for errors.Is(err, errLargePage) && options.Limit > 1 {
+			options.Limit = max(1, options.Limit/4)
+			page, err = ask(ctx, options)
+		}
+		if err != nil {
+			return "", options.Continue != "", err
+		}
+
+		list, err := meta.ListAccessor(page)
+		if err == nil {
+			err = meta.EachListItem(page, func(o runtime.Object) error { see(o); return nil })
+		}
+		if err != nil {
+			return "", false, err
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return list.GetResourceVersion(), true, nil
+		}
+	}
+}
