@@ -113,7 +113,7 @@ func (c *PodClass) HasAffinity() bool {
 func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	bulk := bulkOf(pod)
 	if bulk > 0 {
-		shared = &shares{}
+		shared = &shares{alone: true}
 	}
 	spec := shared.specOf(pod, needs)
 	c := &PodClass{

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"math"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -106,69 +105,9 @@ func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory 
 		return Resources{MilliCPU: cpu, Memory: memory}, scoreCPU, scoreMemory
 	}
 	requests = NewResources(rules.RequestsPlaced(pod))
-	if listedAmounts(pod) > manyScalars {
-		pod = withoutScalars(pod)
-	}
-	score := rules.ScoreRequestsPlaced(pod)
+	score := rules.RequestsOf(pod, rules.ScoreRequestsPlaced, v1.ResourceCPU, v1.ResourceMemory)
 	cpu, memory := score[v1.ResourceCPU], score[v1.ResourceMemory]
 	return requests, rules.Amount(v1.ResourceCPU, cpu), rules.Amount(v1.ResourceMemory, memory)
-}
-
-// listedAmounts is how many amounts the containers request, of whatever has a name.
-func listedAmounts(pod *v1.Pod) (sum int) {
-	for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			sum += len(list[i].Resources.Requests)
-		}
-	}
-	return sum
-}
-
-// manyScalars is from how many on it pays to leave them out of a second sum.
-const manyScalars = 64
-
-// withoutScalars returns a pod that requests the same of CPU and memory, for sums that need no
-// more: resources are added up one by one. What the pod has as a whole stays.
-func withoutScalars(pod *v1.Pod) *v1.Pod {
-	less := *pod
-	less.Spec.Containers, less.Spec.InitContainers = stripContainers(pod.Spec.Containers), stripContainers(pod.Spec.InitContainers)
-	less.Status.ContainerStatuses = stripStatuses(pod.Status.ContainerStatuses)
-	less.Status.InitContainerStatuses = stripStatuses(pod.Status.InitContainerStatuses)
-	return &less
-}
-
-func stripContainers(list []v1.Container) []v1.Container {
-	all := make([]v1.Container, len(list))
-	for i := range list {
-		of := &list[i]
-		all[i] = v1.Container{Name: of.Name, RestartPolicy: of.RestartPolicy, Resources: v1.ResourceRequirements{Requests: stripAmounts(of.Resources.Requests)}}
-	}
-	return all
-}
-
-func stripStatuses(list []v1.ContainerStatus) []v1.ContainerStatus {
-	all := slices.Clone(list)
-	for i := range all {
-		of := &all[i]
-		of.AllocatedResources = stripAmounts(of.AllocatedResources)
-		if of.Resources != nil {
-			of.Resources = &v1.ResourceRequirements{Requests: stripAmounts(of.Resources.Requests)}
-		}
-	}
-	return all
-}
-
-func stripAmounts(all v1.ResourceList) v1.ResourceList {
-	if all == nil {
-		return nil
-	}
-	less := v1.ResourceList{}
-	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-		if amount, has := all[name]; has {
-			less[name] = amount
-		}
-	}
-	return less
 }
 
 // IsScalar reports whether a resource other than CPU, memory and ephemeral storage is counted:

@@ -76,6 +76,7 @@ func containerObjects(list []Container) []v1.Container {
 // keeps little of what is gone: classes of unusual size take no part. What is shared is never
 // changed.
 type shares struct {
+	alone       bool // they are of one class of unusual size: its containers are hashed in vain
 	texts       [512]string
 	amounts     slots[v1.ResourceList]
 	containers  slots[[]Container]
@@ -171,7 +172,9 @@ func (s *shares) containersOf(list []v1.Container) []Container {
 		return nil
 	}
 	var h hasher
-	h.addContainers(list)
+	if !s.alone {
+		h.addContainers(list)
+	}
 	kept := make([]Container, len(list))
 	for i := range list {
 		from := &list[i]
@@ -181,6 +184,9 @@ func (s *shares) containersOf(list []v1.Container) []Container {
 			Ports:         hostPorts(from.Ports),
 			RestartPolicy: from.RestartPolicy, RestartPolicyRules: from.RestartPolicyRules,
 		}
+	}
+	if s.alone {
+		return kept
 	}
 	return s.containers.get(h.sum(), kept, sayAll[[]Container])
 }
@@ -196,7 +202,7 @@ func hostPorts(list []v1.ContainerPort) (kept []v1.ContainerPort) {
 }
 
 func (s *shares) amountsOf(list v1.ResourceList) v1.ResourceList {
-	if len(list) == 0 {
+	if len(list) == 0 || s.alone {
 		return list
 	}
 	var h hasher

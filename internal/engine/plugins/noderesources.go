@@ -87,11 +87,14 @@ func (r *resourceReader) cpuAndMemory() (cpu, memory int64) {
 }
 
 // requestsOf lists what the pod requests of each resource, counted by the rules of the scorer.
-func (s resourceSpecs) requestsOf(p *cluster.Pod, count func(*v1.Pod) v1.ResourceList) []int64 {
-	list := count(&v1.Pod{Spec: p.Spec().Object()})
-	wanted := make([]int64, len(s))
+func (s resourceSpecs) requestsOf(p *cluster.Pod, rule func(*v1.Pod) v1.ResourceList) []int64 {
+	names := make([]v1.ResourceName, len(s))
 	for i := range s {
-		name := v1.ResourceName(s[i].Name)
+		names[i] = v1.ResourceName(s[i].Name)
+	}
+	list := rules.RequestsOf(&v1.Pod{Spec: p.Spec().Object()}, rule, names...)
+	wanted := make([]int64, len(s))
+	for i, name := range names {
 		wanted[i] = rules.Amount(name, list[name])
 	}
 	return wanted

@@ -19,10 +19,15 @@ var OnlyContainers = helper.PodResourcesOptions{SkipPodLevelResources: true, Exc
 // PodRequests is the library's function of that name, and takes time in proportion to the pod.
 func PodRequests(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
 	condensed, options, sum := condensePod(pod, options, false)
-	if sum != nil && (options.SkipPodLevelResources || !helper.IsPodLevelRequestsSet(pod)) && len(pod.Spec.Overhead) == 0 {
-		return sum // there is nothing beside it
+	if sum == nil || !options.SkipPodLevelResources && helper.IsPodLevelRequestsSet(pod) {
+		return helper.PodRequests(condensed, options)
 	}
-	return helper.PodRequests(condensed, options)
+	if !options.ExcludeOverhead {
+		for name, amount := range pod.Spec.Overhead {
+			addAmount(sum, name, amount)
+		}
+	}
+	return sum
 }
 
 // PodLimits is the library's function of that name, and takes time in proportion to the pod.
@@ -31,29 +36,19 @@ func PodLimits(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList 
 	return helper.PodLimits(condensed, options)
 }
 
-// fewContainers and fewResources are how many containers, and different resources of init
-// containers, a pod has that the library adds up fast enough.
+// fewContainers and fewResources are how many containers, and amounts of theirs, a pod has that the
+// library adds up fast enough.
 const (
 	fewContainers = 100
 	fewResources  = 500
 )
-
-// asksForMany reports whether the init containers list many resources: the library copies what it
-// has added up for each of them.
-func asksForMany(pod *v1.Pod) bool {
-	listed := 0
-	for i := range pod.Spec.InitContainers {
-		listed += len(pod.Spec.InitContainers[i].Resources.Requests)
-	}
-	return listed > fewResources
-}
 
 // condensePod returns a pod that requests, or is limited, as the pod is, but has one container
 // only, if it has more than a few containers; else the pod itself. The library takes the
 // largest of what a pod asks for, was allocated and has: each is added up where it may differ, and
 // the one container has all. all is what the containers request, where these are the same.
 func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool) (one *v1.Pod, with helper.PodResourcesOptions, all v1.ResourceList) {
-	if len(pod.Spec.InitContainers) <= fewInitContainers && len(pod.Spec.Containers) <= fewContainers && !asksForMany(pod) {
+	if len(pod.Spec.InitContainers) <= fewInitContainers && len(pod.Spec.Containers) <= fewContainers && listedAmounts(pod) <= fewResources {
 		return pod, options, nil
 	}
 	infeasible := helper.IsPodResizeInfeasible(pod)
@@ -125,7 +120,7 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 		maps.Copy(full, list)
 		return full
 	}
-	sum := make(v1.ResourceList, mostListed(pod.Spec.Containers))
+	sum := make(v1.ResourceList, max(mostListed(pod.Spec.Containers), mostListed(pod.Spec.InitContainers)))
 	for i := range pod.Spec.Containers {
 		list := of(&pod.Spec.Containers[i], statuses[pod.Spec.Containers[i].Name])
 		for name, amount := range list {
@@ -138,10 +133,19 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 		}
 	}
 
+	if !slices.ContainsFunc(pod.Spec.InitContainers, isSidecar) { // the peak is that of one container
+		for i := range pod.Spec.InitContainers {
+			for name, amount := range has(&pod.Spec.InitContainers[i]) {
+				raiseAmount(sum, name, amount)
+			}
+		}
+		return sum
+	}
+
 	sidecars, peak := v1.ResourceList{}, make(v1.ResourceList, mostListed(pod.Spec.InitContainers))
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+		sidecar := isSidecar(*c)
 		// What this container does not name is at its peak already.
 		for name, amount := range has(c) {
 			if sidecar {
@@ -159,6 +163,10 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 		raiseAmount(sum, name, amount)
 	}
 	return sum
+}
+
+func isSidecar(c v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
 // mostListed is how many resources the container lists that lists most of them.

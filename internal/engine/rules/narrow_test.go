@@ -1,4 +1,4 @@
-package cluster
+package rules
 
 import (
 	"fmt"
@@ -7,13 +7,11 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-
-	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// TestManyResourcesAreLeftOutOfScores: what scores see of CPU and memory is the same without the
-// pod's other resources.
-func TestManyResourcesAreLeftOutOfScores(t *testing.T) {
+// TestResourcesAreAddedUpByThemselves: what any rule makes of some resources is the same without
+// the pod's others.
+func TestResourcesAreAddedUpByThemselves(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	names := []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, "e.io/a", "hugepages-2Mi"}
 	always := v1.ContainerRestartPolicyAlways
@@ -55,10 +53,13 @@ func TestManyResourcesAreLeftOutOfScores(t *testing.T) {
 			pod.Status.Resources = &v1.ResourceRequirements{Requests: containers(1)[0].Resources.Requests}
 			pod.Status.AllocatedResources = containers(1)[0].Resources.Requests
 		}
-		want, got := rules.ScoreRequestsPlaced(pod), rules.ScoreRequestsPlaced(withoutScalars(pod))
-		for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
-			if w, g := want[name], got[name]; w.Cmp(g) != 0 {
-				t.Fatalf("pod %d: %s of %s, want %s", i, name, &g, &w)
+		some := names[:1+random.IntN(len(names))]
+		for k, rule := range []func(*v1.Pod) v1.ResourceList{Requests, RequestsPlaced, ScoreRequests, ScoreRequestsPlaced} {
+			want, got := rule(pod), rule(narrowPod(pod, some))
+			for _, name := range some {
+				if w, g := want[name], got[name]; w.Cmp(g) != 0 {
+					t.Fatalf("pod %d, rule %d: %s of %s, want %s", i, k, &g, name, &w)
+				}
 			}
 		}
 	}
