@@ -64,10 +64,17 @@ func (s *expressionSets) setOf(c *cluster.Cluster, open []*resourcev1.ResourceCl
 	if s.size += len(key) + usual; s.known == nil || s.size > keptExpressionText {
 		s.known, s.size = map[string]*expressionSet{}, len(key)+usual
 	}
-	set = &expressionSet{list: list, cache: cel.NewCache(mostExpressions, expressionFeatures)}
-	set.costs.cache = set.cache
+	set = newExpressionSet(list)
 	s.known[key] = set
 	return set, false
+}
+
+// newExpressionSet returns a set of expressions, none of which is compiled yet. What they cost is
+// found with what is compiled to evaluate them: to compile is what takes long.
+func newExpressionSet(list []string) *expressionSet {
+	set := &expressionSet{list: list, cache: cel.NewCache(mostExpressions, expressionFeatures)}
+	set.costs.cache = set.cache
+	return set
 }
 
 // expressionsOf lists the expressions of claims and of the classes that they name, sorted, each
