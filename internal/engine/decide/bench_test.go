@@ -139,7 +139,7 @@ func claims(c *cluster.Cluster, count int) {
 // BenchmarkPreempt measures a pod that finds 5,000 nodes full of pods of lower priority, until its
 // victim is gone and it is nominated.
 func BenchmarkPreempt(b *testing.B) {
-	for _, mode := range []string{"plain", "volumes", "nominated", "budgets", "spread", "affinity", "anti"} {
+	for _, mode := range []string{"plain", "volumes", "nominated", "budgets", "spread", "affinity", "anti", "victims' volumes", "victims' constraints"} {
 		b.Run(mode, func(b *testing.B) { benchPreempt(b, mode) })
 	}
 }
@@ -148,6 +148,14 @@ func benchPreempt(b *testing.B, mode string) {
 	c := benchCluster(5000, false)
 	claims(c, 1)
 	low := benchPod(0, "plain")
+	victims := ""
+	switch mode {
+	case "victims' volumes":
+		victims, mode = "volumes", "plain"
+		claims(c, 50_000)
+	case "victims' constraints":
+		victims, mode = "spread", "plain"
+	}
 	low.Labels = map[string]string{"app": "low"}
 	low.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("3200m"), v1.ResourceMemory: resource.MustParse("6Gi")}
 	for i := range 50_000 {
@@ -157,6 +165,10 @@ func benchPreempt(b *testing.B, mode string) {
 		pod.Status.StartTime = &metav1.Time{Time: metav1.Unix(int64(i), 0).Time}
 		if mode == "budgets" {
 			pod.Labels = map[string]string{"app": fmt.Sprint("app-", i%100)}
+		}
+		if victims != "" {
+			of := benchPod(i, victims)
+			pod.Spec.Volumes, pod.Spec.TopologySpreadConstraints = of.Spec.Volumes, of.Spec.TopologySpreadConstraints
 		}
 		c.SetPod(&pod)
 	}
