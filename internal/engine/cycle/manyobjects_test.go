@@ -71,6 +71,72 @@ func TestManyLabelsHoldNobodyUp(t *testing.T) {
 	t.Logf("the longest attempt took %v: %.300s", took, said)
 }
 
+// TestManyTolerationsHoldNobodyUp: every node has taints of its own, and a tenant's pods tolerate
+// tens of thousands: whole keys, and single values of one.
+func TestManyTolerationsHoldNobodyUp(t *testing.T) {
+	c := newCrowd(t)
+	for i := range 2000 {
+		name := fmt.Sprint("tainted-", i)
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name}}}
+		node.Spec.Taints = []v1.Taint{{Key: "own", Value: name, Effect: v1.TaintEffectNoSchedule}, {Key: name, Effect: v1.TaintEffectPreferNoSchedule}}
+		node.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("16Gi"), v1.ResourcePods: resource.MustParse("110")}
+		c.tell(Seen{Nodes, node})
+	}
+	for _, key := range []string{"", "own"} {
+		took, said := c.attempt("tolerates-"+key, func(pod *v1.Pod) {
+			for k := range 20_000 {
+				name := fmt.Sprint("other-", k)
+				toleration := v1.Toleration{Key: name, Operator: v1.TolerationOpExists}
+				if key != "" {
+					toleration = v1.Toleration{Key: key, Value: name, Effect: v1.TaintEffectNoSchedule}
+				}
+				pod.Spec.Tolerations = append(pod.Spec.Tolerations, toleration)
+			}
+		})
+		if took > mostOfStep {
+			t.Errorf("an attempt took %v of processor time, want no more than %v", took, mostOfStep)
+		}
+		t.Logf("the longest attempt took %v: %.300s", took, said)
+	}
+}
+
+// TestManyDisksHoldNobodyUp: a tenant's pods name thousands of disks each, of which two pods on a
+// node may not have the same, and others of its pods do, too.
+func TestManyDisksHoldNobodyUp(t *testing.T) {
+	const pods, disks = 100, 3000
+	for name, volume := range map[string]func(which int) v1.VolumeSource{
+		"gce": func(i int) v1.VolumeSource {
+			return v1.VolumeSource{GCEPersistentDisk: &v1.GCEPersistentDiskVolumeSource{PDName: fmt.Sprint("d-", i)}}
+		},
+		"rbd": func(i int) v1.VolumeSource {
+			return v1.VolumeSource{RBD: &v1.RBDVolumeSource{CephMonitors: []string{"a", "b", "c"}, RBDPool: "p", RBDImage: fmt.Sprint("i-", i)}}
+		},
+	} {
+		c := newCrowd(t)
+		add := func(pod *v1.Pod, first int) {
+			for k := range disks {
+				pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: fmt.Sprint("v-", k), VolumeSource: volume(first + k)})
+			}
+		}
+		for i := range pods {
+			pod := aPod(fmt.Sprint("placed-", i), "100m")
+			pod.Namespace, pod.Spec.NodeName = "tenant", fmt.Sprint("node-", i%20)
+			add(pod, i*disks)
+			c.tell(Seen{Pods, pod})
+		}
+		for i := range 2 {
+			took, said := c.attempt(fmt.Sprint(name, "-", i), func(pod *v1.Pod) {
+				pod.Namespace = "tenant"
+				add(pod, i*pods*disks)
+			})
+			if took > mostOfStep {
+				t.Errorf("%s: an attempt took %v of processor time, want no more than %v", name, took, mostOfStep)
+			}
+			t.Logf("%s: the longest attempt took %v: %.200s", name, took, said)
+		}
+	}
+}
+
 // TestManyVolumesHoldNobodyUp: thousands of volumes that are of one zone, not of one node, and a
 // tenant's pods with claims for them.
 func TestManyVolumesHoldNobodyUp(t *testing.T) {

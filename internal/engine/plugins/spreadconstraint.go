@@ -159,8 +159,8 @@ type SpreadInclusion struct {
 	required    bool            // the pod has required node affinity:
 	terms       *termIndex
 	any         bool // neither: it selects all nodes
-	tolerations []v1.Toleration
-	compared    []v1.Toleration // with those that compare numbers
+	tolerations *rules.Tolerance
+	compared    *rules.Tolerance // with those that compare numbers
 
 	individual  bool       // nodes may be told apart by name or host name:
 	last        individual // the one that was asked about last, for all constraints
@@ -185,8 +185,8 @@ func individualOf(n *cluster.Node) individual {
 func NewSpreadInclusion(p *cluster.Pod) *SpreadInclusion {
 	spec := p.Spec()
 	i := &SpreadInclusion{
-		selector: labels.SelectorFromSet(spec.NodeSelector), tolerations: countedTolerations(spec.Tolerations,
-			false), compared: spec.Tolerations,
+		selector:    labels.SelectorFromSet(spec.NodeSelector),
+		tolerations: rules.NewTolerance(countedTolerations(spec.Tolerations, false)), compared: rules.NewTolerance(spec.Tolerations),
 		byLabels: map[int32]bool{}, byTaints: map[int32]bool{},
 	}
 	i.any = len(spec.NodeSelector) == 0
@@ -240,7 +240,7 @@ func (i *SpreadInclusion) toleratesTaints(n *cluster.Node, compare bool) bool {
 		if compare {
 			tolerations = i.compared
 		}
-		tolerated = rules.Untolerated(n.Taints.Taints, tolerations, rules.KeepsOff) == nil
+		tolerated = tolerations.Untolerated(n.Taints.Taints, rules.KeepsOff) == nil
 		keepAnswer(i.byTaints, n.Taints.ID, tolerated)
 	}
 	return tolerated

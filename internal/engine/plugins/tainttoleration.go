@@ -47,9 +47,9 @@ func (*TaintToleration) Steady() {}
 
 // Filter implements Filter.
 func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
-	tolerations := countedTolerations(p.Spec().Tolerations, t.Compare)
+	tolerance := rules.NewTolerance(countedTolerations(p.Spec().Tolerations, t.Compare))
 	return Judge{Node: func(n *cluster.Node) *Rejection {
-		if rules.Untolerated(n.Taints.Taints, tolerations, rules.KeepsOff) != nil {
+		if tolerance.Untolerated(n.Taints.Taints, rules.KeepsOff) != nil {
 			return tainted
 		}
 		return nil
@@ -61,10 +61,10 @@ func (*TaintToleration) Scale() Scale { return FewestBest }
 
 // Score implements Scorer.
 func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
-	tolerations := countedTolerations(p.Spec().Tolerations, t.Compare)
+	tolerance := rules.NewTolerance(countedTolerations(p.Spec().Tolerations, t.Compare))
 	return Scoring{
 		Node: func(n *cluster.Node) (int64, error) {
-			return int64(rules.CountUntolerated(n.Taints.Taints, tolerations, rules.Discourages)), nil
+			return int64(tolerance.CountUntolerated(n.Taints.Taints, rules.Discourages)), nil
 		},
 		Normalize: func(_ []*cluster.Node, scores []int64) { normalizeScores(scores, true) },
 	}

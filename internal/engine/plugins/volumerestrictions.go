@@ -42,13 +42,10 @@ func (VolumeRestrictions) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 
 // Filter implements [Filter].
 func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
-	var disks []*v1.Volume
+	disks := disksOf(p.Spec().Volumes)
 	alone := sets.New[string]() // claims that one pod can use
 	for i := range p.Spec().Volumes {
 		v := &p.Spec().Volumes[i]
-		if isExclusive(v) {
-			disks = append(disks, v)
-		}
 		if v.PersistentVolumeClaim == nil {
 			continue
 		}
@@ -64,13 +61,15 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if len(disks)+len(alone) == 0 {
 		return Judge{}
 	}
-	uses := usersOf(p.Namespace(), alone)
+
+	conflicts := &ofClasses[bool]{find: func(class *cluster.PodClass) bool { return disks.conflictWith(class.Spec.Volumes) }}
+	users := usersOf(p.Namespace(), alone)
 	used := map[int32]int{} // by node
 	total := 0
 	if len(alone) > 0 {
 		for _, n := range c.Nodes {
 			if n != nil {
-				if users := uses(n); users > 0 {
+				if users := countPods(n, users); users > 0 {
 					used[n.Index] = users
 					total += users
 				}
@@ -79,65 +78,32 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		switch {
-		case anyConflicts(n, disks):
+		case len(disks) > 0 && anyPod(n, conflicts):
 			return diskConflict
-		case total > used[n.Index], len(alone) > 0 && uses(n) > 0:
+		case total > used[n.Index], len(alone) > 0 && anyPod(n, users):
 			return readWriteOncePodUsed
 		}
 		return nil
 	}}
 }
 
-// usersOf counts the pods on a node that use one of the claims.
-func usersOf(namespace string, claims sets.Set[string]) func(n *cluster.Node) int {
-	return func(n *cluster.Node) (users int) {
-		for _, p := range n.Pods {
-			if p.Namespace() == namespace && slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool {
-				return v.PersistentVolumeClaim != nil && claims.Has(v.PersistentVolumeClaim.ClaimName)
-			}) {
-				users++
-			}
-		}
-		return users
-	}
+// usersOf tells whether the pods of a class use one of the claims.
+func usersOf(namespace string, claims sets.Set[string]) *ofClasses[bool] {
+	return &ofClasses[bool]{find: func(class *cluster.PodClass) bool {
+		return class.Namespace == namespace && slices.ContainsFunc(class.Spec.Volumes, func(v v1.Volume) bool {
+			return v.PersistentVolumeClaim != nil && claims.Has(v.PersistentVolumeClaim.ClaimName)
+		})
+	}}
 }
 
-// isExclusive tells the kinds of volumes that two pods on a node may not both have.
-func isExclusive(v *v1.Volume) bool {
-	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
-}
-
-func anyConflicts(n *cluster.Node, disks []*v1.Volume) bool {
-	for _, disk := range disks {
-		for _, p := range n.Pods {
-			for i := range p.Class.Spec.Volumes {
-				if disksConflict(disk, &p.Class.Spec.Volumes[i]) {
-					return true
-				}
-			}
+// countPods counts the pods on a node for which the answer is yes.
+func countPods(n *cluster.Node, answers *ofClasses[bool]) (count int) {
+	for _, p := range n.Pods {
+		if answers.of(p.Class) {
+			count++
 		}
 	}
-	return false
-}
-
-// disksConflict reports whether two volumes are the same disk and cannot be used at once. Disks
-// that both only read can; EBS volumes cannot even then.
-func disksConflict(a, b *v1.Volume) bool {
-	switch {
-	case a.GCEPersistentDisk != nil && b.GCEPersistentDisk != nil:
-		a, b := a.GCEPersistentDisk, b.GCEPersistentDisk
-		return a.PDName == b.PDName && !(a.ReadOnly && b.ReadOnly)
-	case a.AWSElasticBlockStore != nil && b.AWSElasticBlockStore != nil:
-		return a.AWSElasticBlockStore.VolumeID == b.AWSElasticBlockStore.VolumeID
-	case a.ISCSI != nil && b.ISCSI != nil: // portal and LUN do not count
-		a, b := a.ISCSI, b.ISCSI
-		return a.IQN == b.IQN && !(a.ReadOnly && b.ReadOnly)
-	case a.RBD != nil && b.RBD != nil: // the same cluster, if it has one monitor in common
-		a, b := a.RBD, b.RBD
-		return a.RBDPool == b.RBDPool && a.RBDImage == b.RBDImage && !(a.ReadOnly && b.ReadOnly) &&
-			slices.ContainsFunc(a.CephMonitors, func(m string) bool { return slices.Contains(b.CephMonitors, m) })
-	}
-	return false
+	return count
 }
 
 // Interests implements Requeuer.
@@ -156,19 +122,21 @@ func (VolumeRestrictions) Interests(in Setting) []queue.Interest {
 
 // sharesVolume reports whether two pods use conflicting disks, or the same claim.
 func sharesVolume(a, b *cluster.PodClass) bool {
+	if disksOf(a.Spec.Volumes).conflictWith(b.Spec.Volumes) {
+		return true
+	}
+	if a.Namespace != b.Namespace {
+		return false
+	}
+	claims := sets.New[string]()
 	for i := range a.Spec.Volumes {
-		for j := range b.Spec.Volumes {
-			x, y := &a.Spec.Volumes[i], &b.Spec.Volumes[j]
-			switch {
-			case disksConflict(x, y):
-				return true
-			case x.PersistentVolumeClaim != nil && y.PersistentVolumeClaim != nil && a.Namespace == b.Namespace &&
-				x.PersistentVolumeClaim.ClaimName == y.PersistentVolumeClaim.ClaimName:
-				return true
-			}
+		if claim := a.Spec.Volumes[i].PersistentVolumeClaim; claim != nil {
+			claims.Insert(claim.ClaimName)
 		}
 	}
-	return false
+	return slices.ContainsFunc(b.Spec.Volumes, func(v v1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && claims.Has(v.PersistentVolumeClaim.ClaimName)
+	})
 }
 
 // Wakes implements Waker.

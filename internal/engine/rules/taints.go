@@ -62,15 +62,3 @@ func Untolerated(taints []v1.Taint, tolerations []v1.Toleration, effects Effects
 	}
 	return nil
 }
-
-// CountUntolerated is the number of taints with one of the effects that no
-// toleration matches.
-func CountUntolerated(taints []v1.Taint, tolerations []v1.Toleration, effects Effects) int {
-	n := 0
-	for i := range taints {
-		if effects.Has(taints[i].Effect) && TolerationOf(&taints[i], tolerations) == nil {
-			n++
-		}
-	}
-	return n
-}
