@@ -137,6 +137,48 @@ func TestManyDisksHoldNobodyUp(t *testing.T) {
 	}
 }
 
+// TestManyAttachedVolumesHoldNobodyUp: every node has a limit of attached volumes, and a tenant's
+// pod has thousands.
+func TestManyAttachedVolumesHoldNobodyUp(t *testing.T) {
+	c := newCrowd(t)
+	const driver, volumes = "csi.example.com", 3000
+	for i := range crowdNodes {
+		c.tell(Seen{CSINodes, &storagev1.CSINode{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node-", i)},
+			Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: driver, NodeID: "x", Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(2 * volumes))}}}},
+		}})
+	}
+	room := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
+	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}
+	for i := range volumes {
+		name := fmt.Sprint("v-", i)
+		volume := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound}}
+		volume.Spec.Capacity, volume.Spec.AccessModes = room, modes
+		volume.Spec.ClaimRef = &v1.ObjectReference{Namespace: "tenant", Name: name, UID: types.UID(name)}
+		volume.Spec.CSI = &v1.CSIPersistentVolumeSource{Driver: driver, VolumeHandle: name}
+		c.tell(Seen{Volumes, volume})
+		c.tell(Seen{Claims, &v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: name, UID: types.UID(name), Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
+			Spec: v1.PersistentVolumeClaimSpec{
+				VolumeName: name, StorageClassName: new(""), AccessModes: modes, Resources: v1.VolumeResourceRequirements{Requests: room},
+			},
+			Status: v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+		}})
+	}
+	took, said := c.attempt("attaches", func(pod *v1.Pod) {
+		pod.Namespace = "tenant"
+		for k := range volumes {
+			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: fmt.Sprint("v-", k), VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: fmt.Sprint("v-", k)},
+			}})
+		}
+	})
+	if took > mostOfStep {
+		t.Errorf("an attempt took %v of processor time, want no more than %v", took, mostOfStep)
+	}
+	t.Logf("the longest attempt took %v: %.300s", took, said)
+}
+
 // TestManyVolumesHoldNobodyUp: thousands of volumes that are of one zone, not of one node, and a
 // tenant's pods with claims for them.
 func TestManyVolumesHoldNobodyUp(t *testing.T) {

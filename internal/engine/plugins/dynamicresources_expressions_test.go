@@ -20,8 +20,9 @@ func TestOneNamespacesExpressionsWaitAmongThemselves(t *testing.T) {
 		return set
 	}
 	const pods, expressions = 32, 3
-	sets, began := expressionSets{}, time.Now()
+	sets := expressionSets{}
 	var all sync.WaitGroup
+	sets.compiling.Lock() // until all of them wait
 	for i := range pods {
 		set := setOf("hostile", i, expressions)
 		all.Go(func() { sets.compileSet(t.Context(), "hostile", set) })
@@ -34,6 +35,8 @@ func TestOneNamespacesExpressionsWaitAmongThemselves(t *testing.T) {
 		sets.mutex.Unlock()
 	}
 
+	began := time.Now()
+	sets.compiling.Unlock()
 	sets.compileSet(t.Context(), "other", setOf("other", 0, 1))
 	waited := time.Since(began)
 	all.Wait()

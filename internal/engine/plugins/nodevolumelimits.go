@@ -82,6 +82,10 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 				l.rejected[i] = &Rejection{Code: CodeClaimNotFound, Reasons: []string{err.Error()}, Unresolvable: true}
 			}
 		}
+		l.counts[i] = map[string]int{}
+		for a := range l.wanted[i] {
+			l.counts[i][a.driver]++
+		}
 		if !v.AllowMissing {
 			l.needed[i] = l.wanted[i].neededDrivers(c)
 		}
@@ -95,6 +99,7 @@ type volumeLimits struct {
 	c        *cluster.Cluster
 	uses     *volumeUses
 	wanted   [2]attachedSet
+	counts   [2]map[string]int // of wanted, by driver
 	needed   [2][]string
 	rejected [2]*Rejection
 }
@@ -118,25 +123,30 @@ func (l *volumeLimits) rejectionOn(n *cluster.Node) *Rejection {
 	if use.err != nil {
 		return use.err
 	}
-	var few [4]string
-	drivers := few[:0] // of the volumes that are not used there yet, one entry each
-	for a := range wanted {
-		if !use.present[a] {
-			drivers = append(drivers, a.driver)
+	for driver, all := range l.counts[known] {
+		limit, ok := limitOf(csiNode, driver)
+		if !ok || int64(use.count[driver]+all) <= limit {
+			continue
 		}
-	}
-	for _, driver := range drivers {
-		more := 0
-		for _, other := range drivers {
-			if other == driver {
-				more++
-			}
-		}
-		if limit, ok := limitOf(csiNode, driver); ok && int64(use.count[driver]+more) > limit {
+		// Those that are used there already do not count again.
+		if more := all - wanted.countShared(use.present, driver); more > 0 && int64(use.count[driver]+more) > limit {
 			return tooManyVolumes
 		}
 	}
 	return nil
+}
+
+// countShared counts the volumes of a driver that two sets have in common.
+func (s attachedSet) countShared(other attachedSet, driver string) (shared int) {
+	if len(other) < len(s) {
+		s, other = other, s
+	}
+	for a := range s {
+		if a.driver == driver && other[a] {
+			shared++
+		}
+	}
+	return shared
 }
 
 // missingDriver returns the first by name of the drivers that the pod's volumes need and the node
