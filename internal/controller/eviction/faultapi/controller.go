@@ -7,8 +7,8 @@ import (
 )
 
 // Controller is the controller under test, over all its lives: it is killed and started again, and
-// each time knows nothing. What was meant for an earlier life (an answer, an alarm) must not reach a
-// later one, as no process gets another one's.
+// each time knows nothing. What was meant for an earlier life (an answer, an alarm) must not reach
+// a later one, as no process gets another one's.
 type Controller struct {
 	world *World
 	// NewCore makes the controller's core, at first and after each crash.

@@ -15,8 +15,8 @@ import (
 // Begin is when every World begins.
 var Begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 
-// World is the API, its controller, and the clock of both. It owns the nodes, the pods and the time;
-// what else there is has a type of its own:
+// World is the API, its controller, and the clock of both. It owns the nodes, the pods and the
+// time; what else there is has a type of its own:
 //
 //   - [Devices]: claims, slices and rules, and the watch that shows them
 //   - [Requests]: what the controller asks of the API, and which of it fails
