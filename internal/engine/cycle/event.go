@@ -168,3 +168,11 @@ const (
 	CompositePodGroups     Kind = "compositepodgroups"
 	Rooms                  Kind = "leases" // one Lease, which shows a [Room]
 )
+
+// Used is a disruption budget and the victims that it does not count yet: their names by UID, and
+// since when they are gone, if they are.
+type Used struct {
+	Budget  cluster.Name
+	Victims map[types.UID]string
+	Gone    map[types.UID]time.Time `json:",omitempty"`
+}

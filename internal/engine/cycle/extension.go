@@ -2,6 +2,7 @@ package cycle
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -172,4 +173,22 @@ type Objects interface {
 	GroupGone(name cluster.Name)
 	// Shown returns the pod as it was last shown, or nil if it is not kept.
 	Shown(uid types.UID) *v1.Pod
+}
+
+// String returns the pod's namespace and name.
+func (a *Attempt) String() string {
+	if a.Pod == nil {
+		return strings.TrimSpace(a.Profile)
+	}
+	return podName(a.Pod)
+}
+
+// Stages are the out-of-tree plugins that take part in bindings, each list in the order of its
+// extension point.
+type Stages struct {
+	PreBind  []PreBinder
+	Bind     []Binder
+	PostBind []PostBinder
+	// Default: DefaultBinder binds what the Bind plugins pass on.
+	Default bool
 }

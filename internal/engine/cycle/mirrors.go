@@ -16,16 +16,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// mirror turns what lists and watches show of one kind into changes.
-type mirror interface {
-	beginList()
-	endList()
-	applySeen(object metav1.Object)
-	applyGone(last metav1.Object)
-	isListing() bool
-	forgetStates()
-}
-
 // mirrored is the mirror of one kind.
 type mirrored[T metav1.Object] struct {
 	*common
@@ -155,14 +145,6 @@ func mirrorTable[T metav1.Object](c *common, news *happenings, table *cluster.Ta
 			news.objects = true
 			news.addEvent(e)
 		})
-}
-
-func sameVersion(a, b metav1.Object) bool {
-	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion() && a.GetResourceVersion() != ""
-}
-
-func nameOf(object metav1.Object) cluster.Name {
-	return cluster.Name{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
 func (m *mirrored[T]) beginList() { m.shown = map[cluster.Name]bool{} }

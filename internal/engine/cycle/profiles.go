@@ -7,60 +7,10 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
-
-// profile is a profile with its decider and its out-of-tree plugins, each list in the order of the
-// extension point.
-type profile struct {
-	Profile
-	*decide.Decider
-
-	begin       []Beginner
-	assumed     []Assumer
-	end         []Ender
-	gates       []func(*queue.Item) (plugin string)
-	rescue      []rescuer
-	rescueGroup []groupRescuer
-	reserve     []Reserver
-	permit      []Permitter
-	prepare     []plugins.Preparer
-	sorter      Sorter
-
-	beginGroup      []GroupBeginner
-	scorePlacements []PlacementScorer
-
-	Stages
-
-	failed failure // the last attempt that failed for all pods of its class
-}
-
-// bindsVolumes reports whether the plugin of this name binds volumes.
-func (p *profile) bindsVolumes(plugin string) bool {
-	return slices.ContainsFunc(p.Reservers, func(r plugins.Reserver) bool {
-		_, volumes := r.(plugins.VolumeReserver)
-		return volumes && r.Name() == plugin
-	})
-}
-
-// Stages are the out-of-tree plugins that take part in bindings, each list in the order of its
-// extension point.
-type Stages struct {
-	PreBind  []PreBinder
-	Bind     []Binder
-	PostBind []PostBinder
-	// Default: DefaultBinder binds what the Bind plugins pass on.
-	Default bool
-}
-
-// rescuer is a PostFilter plugin, of Berth or out-of-tree.
-type rescuer struct {
-	plugin string
-	ask    func(as *attempts, b *placement) Rescue
-}
 
 // profiles are those that schedule pods now, each by its scheduler name.
 type profiles struct {
@@ -120,8 +70,8 @@ func (fs *profiles) newProfile(p Profile) (*profile, error) {
 		}
 	}
 	fs.addGates(made, byName)
-	fs.addRescuers(made, byName)
-	fs.addGroupRescuers(made, byName)
+	made.addRescuers(byName)
+	made.addGroupRescuers(byName)
 	return made, nil
 }
 
@@ -177,49 +127,6 @@ func (fs *profiles) gateOf(p *profile, name string, byName map[string]Extension)
 		}
 	}
 	return nil
-}
-
-func (fs *profiles) addRescuers(p *profile, byName map[string]Extension) {
-	for _, name := range p.At[plugins.PostFilter] {
-		if rescue, ok := byName[name].(Rescuer); ok {
-			p.rescue = append(p.rescue, rescuer{plugin: name, ask: func(_ *attempts, b *placement) Rescue {
-				return rescue.Rescue(&b.Attempt, func() *decide.Evaluation { return p.Plain().Evaluate(b.Waiting) })
-			}})
-			continue
-		}
-
-		switch rescue := p.Plugin(name).(type) {
-		case plugins.ClaimReleaser:
-			p.rescue = append(p.rescue, rescuer{plugin: name, ask: func(as *attempts, b *placement) Rescue {
-				return as.giveBackDevices(b, rescue)
-			}})
-		case plugins.Preempter:
-			p.rescue = append(p.rescue, rescuer{plugin: name, ask: func(as *attempts, b *placement) Rescue {
-				return as.preemptions.preemptFor(b)
-			}})
-		}
-	}
-}
-
-// addGroupRescuers notes the plugins at PodGroupPostFilter.
-func (fs *profiles) addGroupRescuers(p *profile, byName map[string]Extension) {
-	for _, name := range p.At[plugins.PodGroupPostFilter] {
-		made := groupRescuer{plugin: name}
-		if outside, ok := byName[name].(GroupRescuer); ok {
-			made.ask = func(a *groupAttempt) groupRescue { return a.rescueOutside(outside) }
-		}
-		switch own := p.Plugin(name).(type) {
-		case plugins.ClaimReleaser:
-			made.ask = func(a *groupAttempt) groupRescue {
-				return a.rescueClaims(func(as *attempts, b *placement) Rescue { return as.giveBackDevices(b, own) })
-			}
-		case plugins.Preempter:
-			made.ask = (*groupAttempt).rescueByPlan
-		}
-		if made.ask != nil {
-			p.rescueGroup = append(p.rescueGroup, made)
-		}
-	}
 }
 
 // firstRejection returns the plugin that keeps a pod out of the active queue, or "".

@@ -130,26 +130,6 @@ func (t *treeAttempt) reasonOf(a *groupAttempt) string {
 	return message + "."
 }
 
-// failingAbove returns the lowest composite above a group that was given up; the root if none was.
-func (t *treeAttempt) failingAbove(g *groups.Group) *groups.Composite {
-	for c := g.Parent(); c != nil; c = c.Parent() {
-		if _, failing := t.failing[c]; failing {
-			return c
-		}
-	}
-	return t.root
-}
-
-// firstFailing returns the first group below a composite that does not fit.
-func (t *treeAttempt) firstFailing(c *groups.Composite) *groupAttempt {
-	for _, g := range c.Leaves() {
-		if a := t.of[g]; a != nil && a.lacksOwn() {
-			return a
-		}
-	}
-	return nil
-}
-
 // failAll returns all members to the queue after an error, even if it is that of one of them.
 func (t *treeAttempt) failAll(err error) {
 	t.rewind(t.root)

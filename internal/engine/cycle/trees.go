@@ -3,8 +3,6 @@ package cycle
 import (
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
@@ -85,17 +83,6 @@ func (gs *podGroups) entityOf(group cluster.Name) (name cluster.Name, composite 
 		return g.Parent().Top().Name, true
 	}
 	return group, false
-}
-
-// noteJoined lets members in when a pod has joined a group with which the tree may be complete. If
-// it came with a node, that may be what those that wait lacked.
-func (gs *podGroups) noteJoined(g *groups.Group, pod *v1.Pod) {
-	if pod.Spec.NodeName != "" && gs.cluster.Pod(pod.UID) == nil {
-		gs.wakeMembers(g, queue.Appeared, queue.Waiting)
-	}
-	if g.Count() == leastOf(g) && !gs.isIncomplete(g) {
-		gs.wakeMembers(g, queue.Appeared, queue.Gated)
-	}
 }
 
 // wakeStartedTree has the gates asked again about the pods of a tree when one of its groups is
