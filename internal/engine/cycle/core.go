@@ -267,7 +267,7 @@ func (c *Core) Incomplete(uid types.UID) string {
 		return ""
 	}
 	g := c.groupOf(item)
-	if g == nil || !c.podGroups.isIncomplete(g) {
+	if g == nil || !c.podGroups.progress.isIncomplete(g) {
 		return ""
 	}
 	if g.Object == nil {

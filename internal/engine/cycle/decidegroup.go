@@ -21,7 +21,7 @@ func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
 		}
 	}
 	slices.SortFunc(items, compareMembers)
-	if as.podGroups.isIncomplete(g) { // something was deleted while they were active: their gate keeps them out
+	if as.podGroups.progress.isIncomplete(g) { // something was deleted while they were active: their gate keeps them out
 		for _, item := range items {
 			as.queue.Failed(item, as.now)
 		}
@@ -75,7 +75,7 @@ func (a *groupAttempt) settleGroup() Result {
 		a.startPlacements()
 		return Scheduled
 	case found.nodes != nil:
-		a.awaitRoom(found.nodes, a.wordsWith(found.message))
+		a.awaitRoom(found.nodes, a.words().wordsWith(found.message))
 		return WaitingOnPreemption
 	case found.plan != nil && found.plan.Waits:
 		a.makeGroupRoom(found.plan)

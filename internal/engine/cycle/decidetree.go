@@ -18,7 +18,7 @@ func (as *attempts) scheduleTree(root *groups.Composite, popped *queue.Item) {
 			}
 		}
 	}
-	if as.podGroups.isIncomplete(as.groupOf(popped)) {
+	if as.podGroups.progress.isIncomplete(as.groupOf(popped)) {
 		for _, item := range items {
 			as.queue.Failed(item, as.now)
 		}

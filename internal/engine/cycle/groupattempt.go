@@ -173,13 +173,13 @@ func (a *groupAttempt) newRequest() *gang.Request {
 	r := &gang.Request{
 		Cluster: a.cluster, Units: a.podGroups.units, Profile: a.profile.Profile.Profile, Decider: a.profile.Decider,
 		Host: groupHost{a}, Rand: a.rng, Limits: a.limits,
-		Group: a.group, Members: members, Need: a.podGroups.countMissing(a.group),
+		Group: a.group, Members: members, Need: a.podGroups.progress.countMissing(a.group),
 		Earlier: gang.Memory{Shortened: a.group.Shortened, Reached: a.group.Reached},
 	}
 	if a.podGroups.gates.Topology {
 		r.TopologyKey = a.group.TopologyKey()
 	}
-	r.PlacedBefore, _ = a.podGroups.countPlaced(a.group)
+	r.PlacedBefore, _ = a.podGroups.progress.countPlaced(a.group)
 	if a.tree != nil {
 		a.tree.limit(r)
 	}

@@ -9,33 +9,33 @@ import (
 )
 
 // noteHeld notes which gate of its own keeps a member out of the queue; "" is none.
-func (gs *podGroups) noteHeld(g *groups.Group, uid types.UID, gate string) {
-	before := len(gs.held[g])
+func (hm *heldMembers) noteHeld(g *groups.Group, uid types.UID, gate string) {
+	before := len(hm.held[g])
 	switch {
 	case gate != "" && before == 0:
-		gs.held[g] = map[types.UID]string{uid: gate}
+		hm.held[g] = map[types.UID]string{uid: gate}
 	case gate != "":
-		gs.held[g][uid] = gate
+		hm.held[g][uid] = gate
 	default:
-		delete(gs.held[g], uid)
+		delete(hm.held[g], uid)
 	}
 
-	if len(gs.held[g]) == 0 {
-		delete(gs.held, g)
+	if len(hm.held[g]) == 0 {
+		delete(hm.held, g)
 	}
-	if (before == 0) != (len(gs.held[g]) == 0) {
-		gs.changed = append(gs.changed, g)
+	if (before == 0) != (len(hm.held[g]) == 0) {
+		hm.changed = append(hm.changed, g)
 	}
 }
 
 // heldBy names the gate that keeps a group out because of one of its members, or of another group
 // of its tree, or "".
-func (gs *podGroups) heldBy(g *groups.Group) (gate string) {
-	if len(gs.held) == 0 {
+func (hm *heldMembers) heldBy(g *groups.Group) (gate string) {
+	if len(hm.held) == 0 {
 		return ""
 	}
 	for _, g := range g.Tree() {
-		for _, name := range gs.held[g] {
+		for _, name := range hm.held[g] {
 			if gate == "" || name < gate {
 				gate = name
 			}
@@ -45,15 +45,17 @@ func (gs *podGroups) heldBy(g *groups.Group) (gate string) {
 }
 
 // keepsOut tells whether the group keeps its pods out of the queue.
-func (gs *podGroups) keepsOut(g *groups.Group) bool { return gs.isIncomplete(g) || gs.heldBy(g) != "" }
+func (gs *podGroups) keepsOut(g *groups.Group) bool {
+	return gs.progress.isIncomplete(g) || gs.held.heldBy(g) != ""
+}
 
 // regateHeld has the gates asked again about the members of groups of which one is kept out now, or
 // none any more.
 func (gs *podGroups) regateHeld() {
-	for len(gs.changed) > 0 {
-		g := gs.changed[0]
-		gs.changed = gs.changed[1:]
-		if gs.heldBy(g) == "" {
+	for len(gs.held.changed) > 0 {
+		g := gs.held.changed[0]
+		gs.held.changed = gs.held.changed[1:]
+		if gs.held.heldBy(g) == "" {
 			gs.wakeMembers(g, queue.Appeared, queue.Gated)
 			continue
 		}
@@ -62,13 +64,13 @@ func (gs *podGroups) regateHeld() {
 		}
 		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting)
 	}
-	gs.changed = nil
+	gs.held.changed = nil
 }
 
 // keepOut has the gates asked again about members that wait, or are gated while room is being made
 // for them, since the group may be incomplete now.
 func (gs *podGroups) keepOut(g *groups.Group) {
-	if gs.isIncomplete(g) {
+	if gs.progress.isIncomplete(g) {
 		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting, queue.Gated)
 	}
 }
@@ -76,12 +78,12 @@ func (gs *podGroups) keepOut(g *groups.Group) {
 // isIncomplete tells whether the group keeps its pods out of the queue: there is no PodGroup, or a
 // gang has too few pods to be scheduled as a whole. A group in a tree does if the tree does: an
 // incomplete group is decided, and found to be incomplete, while others of the tree are placed.
-func (gs *podGroups) isIncomplete(g *groups.Group) bool {
+func (gp *groupProgress) isIncomplete(g *groups.Group) bool {
 	if g.Object != nil && g.Parent() != nil {
 		root := g.Root()
-		return root == nil || !gs.isReady(groups.Child{Composite: root})
+		return root == nil || !gp.isReady(groups.Child{Composite: root})
 	}
-	return g.Object == nil || g.Count() < g.MinCount() && !gs.isStarted(g)
+	return g.Object == nil || g.Count() < g.MinCount() && !gp.isStarted(g)
 }
 
 // noteJoined lets members in when a pod has joined a group with which the tree may be complete. If
@@ -90,7 +92,7 @@ func (gs *podGroups) noteJoined(g *groups.Group, pod *v1.Pod) {
 	if pod.Spec.NodeName != "" && gs.cluster.Pod(pod.UID) == nil {
 		gs.wakeMembers(g, queue.Appeared, queue.Waiting)
 	}
-	if g.Count() == leastOf(g) && !gs.isIncomplete(g) {
+	if g.Count() == leastOf(g) && !gs.progress.isIncomplete(g) {
 		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
 }

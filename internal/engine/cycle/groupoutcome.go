@@ -161,7 +161,7 @@ func (a *groupAttempt) why(m *member) *why {
 	}
 	if m.asked.Failure == nil {
 		return &why{
-			message: groupUnschedulable + ", " + a.wordsWith(a.unhelped),
+			message: groupUnschedulable + ", " + a.words().wordsWith(a.unhelped),
 			plugins: gang.WithNames([]string{groups.GangScheduling}, a.rejectors),
 		}
 	}
@@ -253,7 +253,7 @@ func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 	if count > 0 {
 		said = fmt.Sprintf("pod group preemption: found a placement for podgroup, preempting %d victims", count)
 	}
-	a.awaitRoom(nodes, a.wordsWith(said))
+	a.awaitRoom(nodes, a.words().wordsWith(said))
 }
 
 // awaitRoom returns the members to the queue until there is room for them on these nodes. The

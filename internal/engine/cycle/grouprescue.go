@@ -63,7 +63,7 @@ func (a *groupAttempt) rescueByPlan() groupRescue {
 	plan := a.planRoom()
 	outcome := a.outcomeOf(plan)
 	a.observePlan(plan, outcome, a.clock().Sub(began))
-	return groupRescue{plan: plan, toMembers: a.wordsOf(outcome), alone: outcome == Unresolvable, final: plan != nil}
+	return groupRescue{plan: plan, toMembers: a.words().wordsOf(outcome), alone: outcome == Unresolvable, final: plan != nil}
 }
 
 // outcomeOf returns how the search for victims ended.
@@ -141,7 +141,7 @@ func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (said groupRescue)
 func hasClaims(m *member) bool { return len(m.item.Class.Spec.ResourceClaims) > 0 }
 
 // isPlaced tells whether as many pods of the group as it asks for have a node, bound or not yet.
-func (gs *podGroups) isPlaced(g *groups.Group) bool {
-	placed, _ := gs.countPlaced(g)
+func (gp *groupProgress) isPlaced(g *groups.Group) bool {
+	placed, _ := gp.countPlaced(g)
 	return placed > 0 && placed >= g.MinCount()
 }

@@ -31,10 +31,21 @@ type podGroups struct {
 	placements *placements
 	gates      groups.Gates // which features are on
 	units      gang.Units
+	progress   groupProgress
+	held       heldMembers
+}
 
-	// held are the members of each group that a gate of their own keeps out of the queue, with the
-	// plugin. As long as there is one, the whole group is kept out. changed are the groups of which
-	// the first was kept out, or the last let in, since regateHeld.
+// groupProgress tells how far groups and trees of them are: it reads which of their pods have
+// nodes, and writes nothing. What it says holds until the next pod is counted or taken off a node.
+type groupProgress struct {
+	*common
+	placements *placements
+}
+
+// heldMembers are the members of each group that a gate of their own keeps out of the queue, with
+// the plugin. As long as there is one, the whole group is kept out. changed are the groups of which
+// the first was kept out, or the last let in, since regateHeld.
+type heldMembers struct {
 	held    map[*groups.Group]map[types.UID]string
 	changed []*groups.Group
 }
@@ -88,12 +99,12 @@ func earlier(a, b *queue.Item) int {
 }
 
 // isStarted tells whether the group has been scheduled and is still there: see podGroups.
-func (gs *podGroups) isStarted(g *groups.Group) bool {
+func (gp *groupProgress) isStarted(g *groups.Group) bool {
 	if !g.Scheduled() && !g.Done {
 		return false
 	}
 	for uid := range g.Counted {
-		if gs.isBound(uid) {
+		if gp.isBound(uid) {
 			return true
 		}
 	}
@@ -101,18 +112,18 @@ func (gs *podGroups) isStarted(g *groups.Group) bool {
 }
 
 // isBound tells whether a pod has its node for good.
-func (gs *podGroups) isBound(uid types.UID) bool {
-	b := gs.placements.byPod[uid]
-	return gs.cluster.Pod(uid) != nil && (b == nil || b.stage == bound)
+func (gp *groupProgress) isBound(uid types.UID) bool {
+	b := gp.placements.byPod[uid]
+	return gp.cluster.Pod(uid) != nil && (b == nil || b.stage == bound)
 }
 
 // countPlaced counts the members that have a node or are on their way to one, and bound those of
 // them that have it for good. Members that are being deleted are not among them.
-func (gs *podGroups) countPlaced(g *groups.Group) (placed, bound int) {
+func (gp *groupProgress) countPlaced(g *groups.Group) (placed, bound int) {
 	for uid := range g.Counted {
-		if gs.cluster.Pod(uid) != nil {
+		if gp.cluster.Pod(uid) != nil {
 			placed++
-			if gs.isBound(uid) {
+			if gp.isBound(uid) {
 				bound++
 			}
 		}
@@ -122,11 +133,11 @@ func (gs *podGroups) countPlaced(g *groups.Group) (placed, bound int) {
 
 // countMissing is how many members must be placed together now: what a gang lacks of its quorum, or
 // one.
-func (gs *podGroups) countMissing(g *groups.Group) int {
-	if g.MinCount() == 0 || gs.isStarted(g) {
+func (gp *groupProgress) countMissing(g *groups.Group) int {
+	if g.MinCount() == 0 || gp.isStarted(g) {
 		return 1
 	}
-	placed, _ := gs.countPlaced(g)
+	placed, _ := gp.countPlaced(g)
 	return max(1, g.MinCount()-placed)
 }
 

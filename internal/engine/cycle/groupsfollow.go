@@ -127,7 +127,7 @@ func (gs *podGroups) updateScheduled(g *groups.Group) {
 		g.Short--
 		return
 	}
-	_, bound := gs.countPlaced(g)
+	_, bound := gs.progress.countPlaced(g)
 	switch g.Short = leastOf(g) - bound; {
 	case g.Short > 0:
 	case g.Parent() != nil:
@@ -169,7 +169,7 @@ func (gs *podGroups) noteCount(g *groups.Group, by int) {
 // is tried again and the others keep what they have.
 func (gs *podGroups) memberLost(b *placement, why error) {
 	g := gs.groupOf(b.item)
-	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || gs.isStarted(g) {
+	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || gs.progress.isStarted(g) {
 		return
 	}
 
@@ -194,7 +194,7 @@ func (gs *podGroups) listBroken(g *groups.Group) []*groups.Group {
 	if g.Parent() != nil {
 		return gs.listBrokenInTree(g)
 	}
-	if placed, bound := gs.countPlaced(g); placed >= g.MinCount() || bound > 0 {
+	if placed, bound := gs.progress.countPlaced(g); placed >= g.MinCount() || bound > 0 {
 		return nil
 	}
 	return []*groups.Group{g}
@@ -232,7 +232,7 @@ func (gs *podGroups) wakeStarted(g *groups.Group) {
 		gs.wakeStartedTree(g)
 		return
 	}
-	if g.Count() < g.MinCount() && gs.isStarted(g) {
+	if g.Count() < g.MinCount() && gs.progress.isStarted(g) {
 		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
 }

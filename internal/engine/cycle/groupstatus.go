@@ -12,7 +12,7 @@ import (
 // a group that once was scheduled stays.
 func (a *groupAttempt) writeUnscheduled(reason, message string) {
 	g := a.group
-	if a.podGroups.isPlaced(g) || a.podGroups.isStarted(g) {
+	if a.podGroups.progress.isPlaced(g) || a.podGroups.progress.isStarted(g) {
 		return
 	}
 	verdict := a.attempt.Verdict()
@@ -28,9 +28,9 @@ func (a *groupAttempt) writeUnscheduled(reason, message string) {
 // describeGroup describes the state of a group.
 func (gs *podGroups) describeGroup(g *groups.Group) *decision.Group {
 	d := &decision.Group{
-		Name: g.Name.Name, Missing: g.Object == nil, MinCount: g.MinCount(), Members: g.Count(), Scheduled: gs.isStarted(g),
+		Name: g.Name.Name, Missing: g.Object == nil, MinCount: g.MinCount(), Members: g.Count(), Scheduled: gs.progress.isStarted(g),
 	}
-	d.Placed, d.Bound = gs.countPlaced(g)
+	d.Placed, d.Bound = gs.progress.countPlaced(g)
 	if d.Scheduled {
 		return d
 	}

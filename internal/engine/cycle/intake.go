@@ -159,7 +159,7 @@ func (in *intake) fetchServed() {
 // dropPending removes a pod from the queue and from everything kept about pending pods.
 func (in *intake) dropPending(uid types.UID) {
 	if g := in.groups.Of(uid); g != nil {
-		in.podGroups.noteHeld(g, uid, "")
+		in.podGroups.held.noteHeld(g, uid, "")
 	}
 	in.queue.Remove(uid)
 	in.decisions.forgetFailure(uid)

@@ -34,8 +34,8 @@ type profile struct {
 	failed failure // the last attempt that failed for all pods of its class
 }
 
-// rescuer is a plugin at PostFilter, of Berth or out-of-tree, in whichever of the fields is set. How
-// it is asked is up to those who decide: a profile knows its plugins, and nothing of attempts.
+// rescuer is a plugin at PostFilter, of Berth or out-of-tree, in whichever of the fields is set.
+// How it is asked is up to those who decide: a profile knows its plugins, and nothing of attempts.
 type rescuer struct {
 	plugin   string
 	outside  Rescuer

@@ -142,7 +142,7 @@ func (fs *profiles) firstRejection(item *queue.Item) string {
 		}
 	}
 	if g := fs.groupOf(item); g != nil {
-		fs.podGroups.noteHeld(g, item.Pod.UID, own)
+		fs.podGroups.held.noteHeld(g, item.Pod.UID, own)
 		if own == "" {
 			return fs.groupGate(item, g)
 		}
@@ -235,8 +235,8 @@ func (fs *profiles) interestsOf(p *profile) (queue.Interests, error) {
 // PodGroup, a gang has too few pods to be scheduled as a whole, a gate keeps another member out, or
 // room is being made for the group.
 func (fs *profiles) groupGate(item *queue.Item, g *groups.Group) string {
-	switch by := fs.podGroups.heldBy(g); {
-	case fs.podGroups.isIncomplete(g):
+	switch by := fs.podGroups.held.heldBy(g); {
+	case fs.podGroups.progress.isIncomplete(g):
 		return groups.GangScheduling
 	case by != "":
 		return by

@@ -103,7 +103,7 @@ func (rs *reservations) nominees() (list []*cluster.Pod) {
 // next is when the reservation ends: when its time is up, or now, if no pod is left to take the
 // room.
 func (rs *reservations) next() time.Time {
-	if g := rs.groups.ByUID(rs.held.Group); g == nil || rs.podGroups.isIncomplete(g) || !rs.awaited() {
+	if g := rs.groups.ByUID(rs.held.Group); g == nil || rs.podGroups.progress.isIncomplete(g) || !rs.awaited() {
 		return rs.now
 	}
 	return rs.held.Until

@@ -35,8 +35,11 @@ func assembleCore(s *common) *Core {
 	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
 
 	c.placements = newPlacements(s, c.news, c.nominations, c.claims)
-	c.podGroups = &podGroups{common: s, ready: c.ready, placements: c.placements, gates: gates,
-		held: map[*groups.Group]map[types.UID]string{}}
+	c.podGroups = &podGroups{
+		common: s, ready: c.ready, placements: c.placements, gates: gates,
+		progress: groupProgress{common: s, placements: c.placements},
+		held:     heldMembers{held: map[*groups.Group]map[types.UID]string{}},
+	}
 	if gates.Composite {
 		s.queue.EntityOf = c.podGroups.entityOf
 	}

@@ -64,9 +64,9 @@ func (t *treeAttempt) anyPlaced() bool {
 func (t *treeAttempt) placeGroup(of groups.Child) (settled bool, err error) {
 	a := t.of[of.Group]
 	if a == nil {
-		return t.podGroups.isSettled(of), nil
+		return t.podGroups.progress.isSettled(of), nil
 	}
-	before := t.podGroups.isSettled(of)
+	before := t.podGroups.progress.isSettled(of)
 	if a.profile.Decider.Work() >= t.until && !t.limits.Unhurried {
 		t.shortened = true
 		for _, m := range a.members {
@@ -128,9 +128,9 @@ func (t *treeAttempt) anyHopeful(of groups.Child, alone map[*groups.Group]bool) 
 	var holds func(of groups.Child) bool
 	holds = func(of groups.Child) bool {
 		if of.Group != nil {
-			return alone[of.Group] || t.podGroups.isSettled(of)
+			return alone[of.Group] || t.podGroups.progress.isSettled(of)
 		}
-		return t.podGroups.holdsFor(of.Composite, holds)
+		return t.podGroups.progress.holdsFor(of.Composite, holds)
 	}
 	if !holds(of) {
 		return false

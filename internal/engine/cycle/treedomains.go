@@ -153,7 +153,7 @@ func (t *treeAttempt) listDomains(c *groups.Composite, key string) ([]string, er
 // countBefore counts the pods below a composite that had a node before.
 func (t *treeAttempt) countBefore(c *groups.Composite) (count int) {
 	for _, g := range c.Leaves() {
-		placed, _ := t.podGroups.countPlaced(g)
+		placed, _ := t.podGroups.progress.countPlaced(g)
 		count += placed
 	}
 	return count
@@ -214,7 +214,7 @@ func (t *treeAttempt) place(of groups.Child, first map[*groups.Group]bool) (sett
 
 // placeChildren places the children of a composite one after the other.
 func (t *treeAttempt) placeChildren(c *groups.Composite, first map[*groups.Group]bool) (settled bool, err error) {
-	count, least := 0, t.podGroups.leastGroups(c)
+	count, least := 0, t.podGroups.progress.leastGroups(c)
 	children := c.Children()
 	slices.SortStableFunc(children, func(a, b groups.Child) int {
 		return boolToInt(hasAny(b, first)) - boolToInt(hasAny(a, first))

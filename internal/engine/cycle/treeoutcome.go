@@ -58,7 +58,7 @@ func (t *treeAttempt) startPlacements() {
 // groups left because of it. It tells whether what is below is still settled.
 func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused map[*groups.Group]error) (settled bool) {
 	if g := of.Group; g != nil {
-		return refused[g] == nil && t.podGroups.isSettled(of)
+		return refused[g] == nil && t.podGroups.progress.isSettled(of)
 	}
 	count := 0
 	for _, child := range of.Composite.Children() {
@@ -66,7 +66,7 @@ func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused 
 			count++
 		}
 	}
-	if count >= t.podGroups.leastGroups(of.Composite) {
+	if count >= t.podGroups.progress.leastGroups(of.Composite) {
 		return true
 	}
 	why := errors.New("too few groups of the composite pod group are left")
