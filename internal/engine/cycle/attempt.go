@@ -36,7 +36,7 @@ type attempts struct {
 	limits    gang.Limits    // of attempts for groups; tests change them
 }
 
-func (as *attempts) newPlacement(p *profile, item *queue.Item) *placement {
+func (as *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
 	pod := item.Pod
 	b := &placement{profile: p, item: item, began: as.now, watch: as.clock()}
 	waiting := &cluster.Pod{ // allocated on its own: the cluster keeps it while the pod lives, and must not retain the attempt

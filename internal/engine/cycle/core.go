@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -91,7 +90,7 @@ func (c *Core) Due() (next time.Time, ok bool) {
 	}
 
 	if c.reserved.held != nil {
-		sooner(c.reserved.next())
+		sooner(c.reserved.nextDue())
 	}
 	if kept := c.rooms.kept; kept != nil && !kept.over {
 		sooner(kept.until)
@@ -135,7 +134,7 @@ func (c *Core) Sizes() Sizes {
 	return Sizes{
 		Active: c.queue.Len(queue.Active), Backoff: c.queue.Len(queue.Backoff), Unschedulable: c.queue.Len(queue.Waiting),
 		Gated: c.queue.Len(queue.Gated), Entities: c.queue.Entities(),
-		Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: c.placements.len(),
+		Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: c.placements.countUnderWay(),
 	}
 }
 
@@ -166,16 +165,6 @@ func (c *Core) Books() Books {
 	}
 	slices.Sort(b.Held)
 	return b
-}
-
-// mirror turns what lists and watches show of one kind into changes.
-type mirror interface {
-	beginList()
-	endList()
-	applySeen(object metav1.Object)
-	applyGone(last metav1.Object)
-	isListing() bool
-	forgetStates()
 }
 
 // Decided returns the decisions of the last step: one for each pod that it decided or returned to
@@ -246,7 +235,7 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 
 	if item != nil {
 		d.Queue = c.decisions.placeInQueue(item)
-		d.Held = c.reserved.told(item)
+		d.Held = c.reserved.nodeGone(item)
 	}
 
 	if p := c.cluster.Nominated(uid); p != nil {
@@ -284,4 +273,12 @@ func areThere(count int) string {
 		return "is 1"
 	}
 	return fmt.Sprintf("are %d", count)
+}
+
+// Sizes are the sizes of what the scheduler keeps; see [Core.Sizes].
+type Sizes struct {
+	Active, Backoff, Unschedulable, Gated int // pods in the queue
+	Nodes, Pods, Assumed                  int // in the cluster model
+	// Entities are pod groups and the pods that are in none, in the queue.
+	Entities queue.EntityCounts
 }

@@ -18,7 +18,7 @@ import (
 
 // startAttempt starts an attempt for a pod that was popped from the queue.
 func (as *attempts) startAttempt(item *queue.Item) {
-	as.rooms.take(item)
+	as.rooms.takeRoom(item)
 	as.decidePod(item, nil, 0)
 }
 

@@ -18,17 +18,17 @@ const MostPlaced = 1000
 // None of it is used to decide.
 type decisions struct {
 	*common
-	waiting map[types.UID]outcome // of items of the queue that were tried
-	most    int                   // of waiting; see cluster.Shrunk
-	placed  [MostPlaced]outcome   // a ring
+	waiting map[types.UID]pendingOutcome // of items of the queue that were tried
+	most    int                          // of waiting; see cluster.Shrunk
+	placed  [MostPlaced]pendingOutcome   // a ring
 	next    int
 	// step lists the outcomes of the current step, in order: of the pods that it decided or
 	// returned to the queue. If a pod has several, the last one counts.
-	step []outcome
+	step []pendingOutcome
 }
 
-// outcome is the result of one decision.
-type outcome struct {
+// pendingOutcome is the result of one decision.
+type pendingOutcome struct {
 	name     cluster.Name
 	uid      types.UID
 	at       time.Time
@@ -43,7 +43,7 @@ type outcome struct {
 }
 
 func newDecisions(s *common) *decisions {
-	return &decisions{common: s, waiting: map[types.UID]outcome{}}
+	return &decisions{common: s, waiting: map[types.UID]pendingOutcome{}}
 }
 
 // clearStep begins a step.
@@ -88,24 +88,24 @@ func (d *decisions) forgetFailure(uid types.UID) {
 	d.waiting = cluster.Shrunk(d.waiting, &d.most)
 }
 
-func (d *decisions) outcomeOf(b *placement, result decision.Result) outcome {
-	return outcome{
+func (d *decisions) outcomeOf(b *placement, result decision.Result) pendingOutcome {
+	return pendingOutcome{
 		name: nameOf(b.Pod), uid: b.Pod.UID, at: b.began, took: d.clock().Sub(b.watch), nodes: d.cluster.Len(), result: result,
 	}
 }
 
 // lastPlaced finds a placed pod; without a UID, the most recent one of that name.
-func (d *decisions) lastPlaced(name cluster.Name, uid types.UID) (outcome, bool) {
+func (d *decisions) lastPlaced(name cluster.Name, uid types.UID) (pendingOutcome, bool) {
 	for i := range MostPlaced {
 		o := &d.placed[(d.next+2*MostPlaced-1-i)%MostPlaced]
 		if o.name == name && (uid == "" || o.uid == uid) {
 			return *o, true
 		}
 	}
-	return outcome{}, false
+	return pendingOutcome{}, false
 }
 
-func (o *outcome) fillDecision(d *decision.Decision) {
+func (o *pendingOutcome) fillDecision(d *decision.Decision) {
 	d.UID, d.Result, d.At, d.Took = o.uid, o.result, &metav1.Time{Time: o.at}, o.took.Seconds()
 	d.Nodes, d.Feasible, d.Node, d.Score, d.Victims = o.nodes, o.feasible, o.node, o.score, o.victims
 	if o.why != nil {

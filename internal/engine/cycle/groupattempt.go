@@ -22,7 +22,7 @@ type groupAttempt struct {
 	*attempts
 	attempt *gang.Attempt
 	group   *groups.Group
-	profile *profile
+	profile *servedProfile
 	members []*member // by priority, then age, as upstream
 	byAsked map[*gang.Member]*member
 

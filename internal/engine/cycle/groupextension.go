@@ -69,8 +69,8 @@ type GroupRescue struct {
 }
 
 // PlacementScorer scores the domains in which a group fits (PlacementScore): the answers are in the
-// order of the placements, between 0 and 100, and count with the plugin's weight. On the owner.
+// order of the candidates, between 0 and 100, and count with the plugin's weight. On the owner.
 type PlacementScorer interface {
 	Extension
-	ScorePlacements(a *GroupAttempt, placements []GroupPlacement) ([]int64, error)
+	ScorePlacements(a *GroupAttempt, candidates []GroupPlacement) ([]int64, error)
 }

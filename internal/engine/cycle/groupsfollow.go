@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// seen takes in a PodGroup.
-func (gs *podGroups) seen(object *groups.PodGroup) {
+// groupSeen takes in a PodGroup.
+func (gs *podGroups) groupSeen(object *groups.PodGroup) {
 	object.ManagedFields = nil
 	if gs.options.Objects != nil {
 		gs.options.Objects.Group(object)
@@ -50,9 +50,9 @@ func (gs *podGroups) seen(object *groups.PodGroup) {
 	}
 }
 
-// gone forgets a PodGroup. Its pods on their way to a node continue; the others are kept out of the
+// groupGone forgets a PodGroup. Its pods on their way to a node continue; the others are kept out of the
 // queue until there is a PodGroup again.
-func (gs *podGroups) gone(name cluster.Name) {
+func (gs *podGroups) groupGone(name cluster.Name) {
 	if gs.options.Objects != nil {
 		gs.options.Objects.GroupGone(name)
 	}

@@ -72,12 +72,12 @@ func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
 		ps.addAction(w.told(b))
 	}
 	b.prepare.waiting++
-	ps.conditions = append(ps.conditions, &condition{b, w, plugin, ps.now, ps.now.Add(w.within(b))})
+	ps.conditions = append(ps.conditions, &objectWait{b, w, plugin, ps.now, ps.now.Add(w.within(b))})
 	ps.news.objects = true
 }
 
 // nextDeadline is the next deadline; zero if there is none.
-func (l conditions) nextDeadline() (at time.Time) {
+func (l objectWaits) nextDeadline() (at time.Time) {
 	for _, condition := range l {
 		if at.IsZero() || condition.deadline.Before(at) {
 			at = condition.deadline
@@ -86,7 +86,7 @@ func (l conditions) nextDeadline() (at time.Time) {
 	return at
 }
 
-func (ps *placements) reportWait(one *condition, how string) {
+func (ps *placements) reportWait(one *objectWait, how string) {
 	if one.over != nil {
 		one.over(ps, one.placement, how, ps.now.Sub(one.began))
 	}
@@ -99,7 +99,7 @@ func (ps *placements) endWaits(b *placement) {
 			ps.reportWait(one, "error")
 		}
 	}
-	ps.conditions = slices.DeleteFunc(ps.conditions, func(c *condition) bool { return c.placement == b })
+	ps.conditions = slices.DeleteFunc(ps.conditions, func(c *objectWait) bool { return c.placement == b })
 	b.prepare.waiting = 0
 }
 

@@ -40,7 +40,7 @@ func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, e
 
 // holdPod makes a pod wait. Events from now on may help it if it is rejected in the end.
 func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
-	b.permit = &permit{ticket: ps.issueTicket(), since: ps.now, pending: map[string]wait{}}
+	b.permit = &permitHold{ticket: ps.issueTicket(), since: ps.now, pending: map[string]wait{}}
 	for name, most := range waits {
 		b.permit.pending[name] = wait{most, ps.now.Add(most)}
 	}
@@ -65,5 +65,25 @@ func (ps *placements) endPermitWait(b *placement, how string) {
 	ps.addAction(Release{p.ticket, how, ps.now.Sub(p.since)})
 }
 
-// waits are how long Permit plugins make a pod wait at most, by plugin.
-type waits = map[string]time.Duration
+// permitWaits are how long Permit plugins make a pod wait at most, by plugin.
+type permitWaits = map[string]time.Duration
+
+// PermitAllowed and PermitRejected are a Permit plugin's verdicts on a pod that it made wait.
+type (
+	PermitAllowed struct {
+		Ticket Ticket
+		Plugin string
+	}
+	PermitRejected struct {
+		Ticket  Ticket
+		Plugin  string
+		Message string
+		// Preempted: the pod's room is needed for another pod. This is no verdict on the pod, which
+		// is tried again.
+		Preempted bool
+	}
+)
+
+func (PermitAllowed) isEvent() {}
+
+func (PermitRejected) isEvent() {}

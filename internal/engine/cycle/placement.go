@@ -20,7 +20,7 @@ import (
 // takeBack (the pod returns to the queue), drop (the pod is gone), or succeeded.
 type placement struct {
 	Attempt
-	profile *profile
+	profile *servedProfile
 	item    *queue.Item
 	began   time.Time // by the clock of the core
 	watch   time.Time // by the stopwatch
@@ -33,7 +33,7 @@ type placement struct {
 	victims []decision.Name // pods preempted for it
 
 	stage   stage
-	permit  *permit     // while it is held
+	permit  *permitHold // while it is held
 	prepare preparation // while stage is preparing
 	binding Ticket      // of its Bind action, while stage is binding
 
@@ -74,7 +74,7 @@ type placements struct {
 	news        *happenings
 	nominations *nominations
 	claims      *sharedClaims
-	conditions  conditions
+	conditions  objectWaits
 	outcome     aftermath
 
 	byPod map[types.UID]*placement
@@ -114,8 +114,8 @@ type bindErrand struct {
 	b  *placement
 }
 
-// permit is a pod's wait at Permit.
-type permit struct {
+// permitHold is a pod's wait at Permit.
+type permitHold struct {
 	ticket  Ticket
 	since   time.Time
 	pending map[string]wait // by plugin that has not allowed it; empty once the wait is over
@@ -157,13 +157,13 @@ type deviceWork struct {
 	shared  []*sharedClaim              // of Claims, also once the pod has left them
 }
 
-// conditions are what placements wait for in the cluster's objects, in the order in which the waits
+// objectWaits are what placements wait for in the cluster's objects, in the order in which the waits
 // began. They are checked when an object has changed that one of them may depend on: see
 // happenings.objects.
-type conditions []*condition
+type objectWaits []*objectWait
 
-// condition is one wait. It is met when the plugin's objects are as the placement needs them.
-type condition struct {
+// objectWait is one wait. It is met when the plugin's objects are as the placement needs them.
+type objectWait struct {
 	*placement
 	waitFor
 	plugin          string
@@ -187,7 +187,7 @@ func newPlacements(s *common, news *happenings, n *nominations, l *sharedClaims)
 	}
 }
 
-func (ps *placements) len() int { return len(ps.byPod) }
+func (ps *placements) countUnderWay() int { return len(ps.byPod) }
 
 func (ps *placements) enter(b *placement) {
 	ps.byPod[b.Pod.UID] = b
@@ -270,7 +270,7 @@ func (s *common) startTiming(b *placement, plugin string, point plugins.Point) f
 }
 
 // nextTimeout is when the next plugin's wait times out.
-func (p *permit) nextTimeout() (at time.Time) {
+func (p *permitHold) nextTimeout() (at time.Time) {
 	for _, w := range p.pending {
 		if at.IsZero() || w.until.Before(at) {
 			at = w.until

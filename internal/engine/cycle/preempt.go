@@ -41,7 +41,7 @@ func (pr *preemptions) preemptFor(b *placement) Rescue {
 		found.Victims = pr.podGroups.units.Complete(found.Victims)
 	}
 	pr.observer().Preempted(Preempted{
-		Outcome: outcomeOf(found), Searched: true, Took: took, Victims: len(found.Victims), Violations: found.Violations,
+		Outcome: preemptionOutcome(found), Searched: true, Took: took, Victims: len(found.Victims), Violations: found.Violations,
 	})
 	if found.Node == nil {
 		r := Rescue{Message: found.Text(), Rejectors: found.Plugins}
@@ -56,7 +56,7 @@ func (pr *preemptions) preemptFor(b *placement) Rescue {
 	return Rescue{Nominate: &found.Node.Name, Message: found.Text(), Final: true}
 }
 
-func outcomeOf(found decide.Preemption) PreemptionOutcome {
+func preemptionOutcome(found decide.Preemption) PreemptionOutcome {
 	switch {
 	case found.Err != nil:
 		return Broken

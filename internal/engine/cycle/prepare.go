@@ -100,7 +100,7 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	if expected && !ps.options.Disabled.Expectation { // tells autoscalers to keep the node
 		node := b.Node
 		ticket := ps.issueErrand(nominateErrand{ps, b})
-		b.prepare.running[ticket] = nominate
+		b.prepare.running[ticket] = nominateStep
 		ps.addAction(WriteStatus{Ticket: ticket, Pod: b.Pod, Nominate: &node})
 		return
 	}
@@ -109,8 +109,8 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	}
 }
 
-// nominate is the write of the nomination in preparation.running, in place of a plugin's name.
-const nominate = "-"
+// nominateStep is the write of the nomination in preparation.running, in place of a plugin's name.
+const nominateStep = "-"
 
 // nominateErrand takes the answer to the write of the nomination. If that failed, the pod goes on
 // without it.
@@ -225,7 +225,7 @@ func (ps *placements) stopPreparation(b *placement, why *Fault) {
 	if b.ending == nil {
 		b.ending = why
 		for _, ticket := range slices.Sorted(maps.Keys(b.prepare.running)) {
-			if b.prepare.running[ticket] == nominate {
+			if b.prepare.running[ticket] == nominateStep {
 				delete(b.prepare.running, ticket)
 				continue
 			}
@@ -335,7 +335,7 @@ func (ps *placements) checkConditions() {
 			continue
 		}
 		ps.reportWait(one, how)
-		ps.conditions = slices.DeleteFunc(ps.conditions, func(other *condition) bool { return other == one })
+		ps.conditions = slices.DeleteFunc(ps.conditions, func(other *objectWait) bool { return other == one })
 		b.prepare.waiting--
 		ps.workDone(b, one.plugin, fault)
 	}

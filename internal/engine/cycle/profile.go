@@ -9,9 +9,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// profile is a profile with its decider and its out-of-tree plugins, each list in the order of the
+// servedProfile is a profile with its decider and its out-of-tree plugins, each list in the order of the
 // extension point.
-type profile struct {
+type servedProfile struct {
 	Profile
 	*decide.Decider
 
@@ -66,7 +66,7 @@ type failure struct {
 const sampled = 10
 
 // bindsVolumes reports whether the plugin of this name binds volumes.
-func (p *profile) bindsVolumes(plugin string) bool {
+func (p *servedProfile) bindsVolumes(plugin string) bool {
 	return slices.ContainsFunc(p.Reservers, func(r plugins.Reserver) bool {
 		_, volumes := r.(plugins.VolumeReserver)
 		return volumes && r.Name() == plugin
@@ -74,7 +74,7 @@ func (p *profile) bindsVolumes(plugin string) bool {
 }
 
 // addRescuers notes the plugins at PostFilter.
-func (p *profile) addRescuers(byName map[string]Extension) {
+func (p *servedProfile) addRescuers(byName map[string]Extension) {
 	for _, name := range p.At[plugins.PostFilter] {
 		made := rescuer{plugin: name}
 		made.outside, _ = byName[name].(Rescuer)
@@ -91,7 +91,7 @@ func (p *profile) addRescuers(byName map[string]Extension) {
 }
 
 // addGroupRescuers notes the plugins at PodGroupPostFilter.
-func (p *profile) addGroupRescuers(byName map[string]Extension) {
+func (p *servedProfile) addGroupRescuers(byName map[string]Extension) {
 	for _, name := range p.At[plugins.PodGroupPostFilter] {
 		made := groupRescuer{plugin: name}
 		made.outside, _ = byName[name].(GroupRescuer)
@@ -108,6 +108,6 @@ func (p *profile) addGroupRescuers(byName map[string]Extension) {
 }
 
 // looksAtPods tells whether the profile has plugins or extenders that see whole pods.
-func (p *profile) looksAtPods() bool {
+func (p *servedProfile) looksAtPods() bool {
 	return len(p.Extensions)+len(p.Outside)+len(p.Extenders) > 0
 }

@@ -19,14 +19,14 @@ type profiles struct {
 	podGroups   *podGroups
 	preemptions *preemptions
 
-	byName map[string]*profile
+	byName map[string]*servedProfile
 }
 
 // servesName tells whether pods of a scheduler name are scheduled.
 func (fs *profiles) servesName(schedulerName string) bool { return fs.byName[schedulerName] != nil }
 
-func (fs *profiles) newProfile(p Profile) (*profile, error) {
-	made := &profile{Profile: p, Decider: fs.newDecider(p.Profile, fs.options.Seed)}
+func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
+	made := &servedProfile{Profile: p, Decider: fs.newDecider(p.Profile, fs.options.Seed)}
 	byName := map[string]Extension{}
 	for _, e := range p.Extensions {
 		if byName[e.Name()] != nil {
@@ -85,7 +85,7 @@ func extensionsAt[T Extension](p Profile, point plugins.Point, byName map[string
 	return list
 }
 
-func (fs *profiles) addGates(p *profile, byName map[string]Extension) {
+func (fs *profiles) addGates(p *servedProfile, byName map[string]Extension) {
 	for _, name := range p.At[plugins.PreEnqueue] {
 		rejects := fs.gateOf(p, name, byName)
 		if rejects == nil {
@@ -107,7 +107,7 @@ func (fs *profiles) addGates(p *profile, byName map[string]Extension) {
 }
 
 // gateOf returns the function by which a PreEnqueue plugin rejects pods; nil if it rejects none.
-func (fs *profiles) gateOf(p *profile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
+func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
 	if gate, ok := byName[name].(Gate); ok {
 		return func(item *queue.Item) bool { return gate.Admit(item.Pod) != nil }
 	}
@@ -153,7 +153,7 @@ func (fs *profiles) firstRejection(item *queue.Item) string {
 // configuration is a list of profiles that was found valid.
 type configuration struct {
 	list      []Profile
-	byName    map[string]*profile
+	byName    map[string]*servedProfile
 	interests map[string]queue.Interests // the events that may help the pods that a profile rejects
 	whole     bool                       // a profile has plugins that look at any field of a pod
 }
@@ -163,7 +163,7 @@ func (fs *profiles) compileProfiles(list []Profile) (*configuration, error) {
 	if len(list) == 0 {
 		return nil, errors.New("no profile")
 	}
-	f := &configuration{list: list, byName: map[string]*profile{}, interests: map[string]queue.Interests{}}
+	f := &configuration{list: list, byName: map[string]*servedProfile{}, interests: map[string]queue.Interests{}}
 	for _, p := range list {
 		made, err := fs.newProfile(p)
 		if err != nil {
@@ -206,7 +206,7 @@ func (fs *profiles) useConfiguration(f *configuration) {
 }
 
 // interestsOf are the events that the profile's plugins are interested in.
-func (fs *profiles) interestsOf(p *profile) (queue.Interests, error) {
+func (fs *profiles) interestsOf(p *servedProfile) (queue.Interests, error) {
 	var displaces plugins.Displaces
 	if fs.podGroups.gates.Generic {
 		displaces = func(item *queue.Item, victim *cluster.Pod) bool {

@@ -17,7 +17,7 @@ import (
 type treePart struct {
 	*groupAttempt
 	placed, left []*member
-	through      map[*member]waits
+	through      map[*member]permitWaits
 	err          error
 }
 
