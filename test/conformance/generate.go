@@ -13,30 +13,29 @@ import (
 
 // generator draws a world. Names, labels and amounts come from short lists, so that what is drawn
 // independently often meets: that is where plugins have something to decide.
+//
+// Each kind of object has a generator of its own, which owns what it has drawn and others refer to:
+//
+//	generator ──► podGenerator ──► deviceGenerator, storageGenerator ──► termGenerator ──► dice
+//
+// All of them draw from the same dice. The order of the draws is the world: a draw that is added,
+// left out or moved changes what every stored seed stands for.
 type generator struct {
-	*rand.Rand
-	w *World
-	// apps are labels, namespace and owner that several pods of this world share.
-	apps []app
-	// leaning makes worlds differ: a feature is likely in some worlds and rare in the others.
-	leaning map[string]float64
-	claims  map[string][]string // names of volume claims by namespace
-	taken   map[string]bool     // ports of nodes that placed pods have, and claims that they use
-	single  map[string]bool     // claims that one pod only may use
-	// free are the devices that nobody has, and deviceClaims the names of claims for devices by
-	// namespace.
-	free         []deviceID
-	deviceClaims map[string][]string
-	// counted is the extended resource that devices stand for.
-	counted v1.ResourceName
-	serial  int
+	*dice
+	w       *World
+	terms   *termGenerator
+	devices *deviceGenerator
+	storage *storageGenerator
+	pods    *podGenerator
 }
 
-type app struct {
-	name      string
-	namespace string
-	labels    map[string]string
-	owner     *metav1.OwnerReference
+// dice are what chance decides by: one sequence of draws, one of names and times, and the features
+// that this world leans to.
+type dice struct {
+	*rand.Rand
+	// leaning makes worlds differ: a feature is likely in some worlds and rare in the others.
+	leaning map[string]float64
+	serial  int // what the last name or time was numbered; no two are alike
 }
 
 // epoch is when the first thing in a world can have happened; the last is three years later.
@@ -44,70 +43,75 @@ var epoch = time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // Generate makes the world of a seed, always the same.
 func Generate(seed uint64) *World {
-	g := &generator{
-		Rand: rand.New(rand.NewPCG(seed, 0x6265727468)), w: &World{Seed: seed, Args: map[string]runtime.Object{}},
-		claims: map[string][]string{}, taken: map[string]bool{}, single: map[string]bool{}, deviceClaims: map[string][]string{},
-	}
+	g := newGenerator(seed)
 	g.setLeanings("node affinity", "pod affinity", "spread", "taints", "ports", "volumes", "devices", "sizes", "images", "odd", "nominated",
 		"features", "pod level", "resized", "full", "packed", "unique", "keys", "huge")
 	g.addNamespaces()
 	g.addNodes()
-	g.makeApps()
-	g.addStorage()
-	g.addDevices()
+	g.pods.makeApps()
+	g.storage.addStorage()
+	g.devices.addDevices()
 	if g.hasLeaning("packed") {
-		g.packNodes()
+		g.pods.packNodes()
 	} else {
-		g.addPlaced()
+		g.pods.addPlaced()
 	}
-	g.addBudgets()
-	g.addNominated()
-	g.addPending()
+	g.pods.addBudgets()
+	g.pods.addNominated()
+	g.pods.addPending()
 	g.drawArguments()
-	g.taintRules() // last: what was drawn before for stored seeds stays
+	g.devices.taintRules() // last: what was drawn before for stored seeds stays
 	return g.w
 }
 
-func (g *generator) setLeanings(features ...string) {
-	g.leaning = map[string]float64{}
+func newGenerator(seed uint64) *generator {
+	w := &World{Seed: seed, Args: map[string]runtime.Object{}}
+	d := &dice{Rand: rand.New(rand.NewPCG(seed, 0x6265727468))}
+	terms := &termGenerator{dice: d, w: w}
+	devices := &deviceGenerator{dice: d, w: w, terms: terms, deviceClaims: map[string][]string{}}
+	storage := &storageGenerator{dice: d, w: w, terms: terms, claims: map[string][]string{}, single: map[string]bool{}}
+	pods := &podGenerator{dice: d, w: w, terms: terms, devices: devices, storage: storage, taken: map[string]bool{}}
+	return &generator{dice: d, w: w, terms: terms, devices: devices, storage: storage, pods: pods}
+}
+
+func (d *dice) setLeanings(features ...string) {
+	d.leaning = map[string]float64{}
 	for _, f := range features {
-		g.leaning[f] = pickOne(g, 0.0, 0.02, 0.1, 0.25, 0.6)
+		d.leaning[f] = pickOne(d, 0.0, 0.02, 0.1, 0.25, 0.6)
 	}
 }
 
 // hasLeaning draws whether a thing has the feature, as likely as this world leans to it.
-func (g *generator) hasLeaning(feature string) bool {
-	p, ok := g.leaning[feature]
+func (d *dice) hasLeaning(feature string) bool {
+	p, ok := d.leaning[feature]
 	if !ok {
 		panic("no such leaning: " + feature)
 	}
-	return g.withChance(p)
+	return d.withChance(p)
 }
 
-func (g *generator) withChance(p float64) bool { return g.Float64() < p }
+func (d *dice) withChance(p float64) bool { return d.Float64() < p }
 
 // drawBetween draws from lo to hi, both included.
-func (g *generator) drawBetween(lo, hi int) int { return lo + g.IntN(hi-lo+1) }
+func (d *dice) drawBetween(lo, hi int) int { return lo + d.IntN(hi-lo+1) }
 
 // drawFew draws a count up to most, small ones far more often.
-func (g *generator) drawFew(most int) int {
-	f := g.Float64()
+func (d *dice) drawFew(most int) int {
+	f := d.Float64()
 	return int(f * f * f * float64(most+1))
 }
 
-func (g *generator) nextName(prefix string) string {
-	g.serial++
-	return fmt.Sprintf("%s-%d", prefix, g.serial)
+func (d *dice) nextName(prefix string) string {
+	d.serial++
+	return fmt.Sprintf("%s-%d", prefix, d.serial)
 }
 
-func (g *generator) addObject(o runtime.Object) { g.w.Others = append(g.w.Others, o) }
-
-func pickOne[T any](g *generator, list ...T) T { return list[g.IntN(len(list))] }
+func pickOne[T any](d interface{ IntN(int) int }, list ...T) T { return list[d.IntN(len(list))] }
 
 // drawSome draws each member with probability p, in their order.
-func drawSome[T any](g *generator, p float64, list ...T) (drawn []T) {
+func drawSome[T any](d interface{ withChance(float64) bool }, p float64, list ...T) (drawn []T) {
 	for _, item := range list {
-		if g.withChance(p) {
+		if d.withChance(p) {
 			drawn = append(drawn, item)
 		}
 	}
@@ -115,15 +119,15 @@ func drawSome[T any](g *generator, p float64, list ...T) (drawn []T) {
 }
 
 // putAmount sets a resource to one of the amounts; an empty one leaves it out.
-func (g *generator) putAmount(list v1.ResourceList, name v1.ResourceName, amounts ...string) {
-	if amount := pickOne(g, amounts...); amount != "" {
+func (d *dice) putAmount(list v1.ResourceList, name v1.ResourceName, amounts ...string) {
+	if amount := pickOne(d, amounts...); amount != "" {
 		list[name] = resource.MustParse(amount)
 	}
 }
 
-func (g *generator) nextTime() metav1.Time {
-	g.serial++ // no two alike: preemption goes by age, and a tie would be broken by chance
-	return metav1.NewTime(epoch.Add(time.Duration(g.IntN(20000)*5000+g.serial%5000) * time.Second))
+func (d *dice) nextTime() metav1.Time {
+	d.serial++ // no two alike: preemption goes by age, and a tie would be broken by chance
+	return metav1.NewTime(epoch.Add(time.Duration(d.IntN(20000)*5000+d.serial%5000) * time.Second))
 }
 
 var namespaceNames = []string{"default", "team-a", "team-b", "empty"}
@@ -135,7 +139,7 @@ func (g *generator) addNamespaces() {
 			labels["team"] = pickOne(g, "a", "b", "")
 		}
 		if g.withChance(0.9) { // a lister that lags may not know a namespace yet
-			g.addObject(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
+			g.w.addObject(&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}})
 		}
 	}
 }

@@ -8,7 +8,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func (g *generator) drawAffinity(pod *v1.Pod) {
+// termGenerator draws what pods and volumes say about nodes and about other pods. It keeps nothing:
+// all that it draws goes into the object that asked.
+type termGenerator struct {
+	*dice
+	w *World
+}
+
+func (g *termGenerator) drawAffinity(pod *v1.Pod) {
 	if g.hasLeaning("node affinity") && g.withChance(0.3) {
 		pod.Spec.NodeSelector = map[string]string{pickOne(g, "disk", "disk", v1.LabelTopologyZone): pickOne(g, "ssd", "z1", "")}
 		if g.withChance(0.5) {
@@ -40,7 +47,7 @@ func (g *generator) drawAffinity(pod *v1.Pod) {
 	}
 }
 
-func (g *generator) nodeAffinity() *v1.NodeAffinity {
+func (g *termGenerator) nodeAffinity() *v1.NodeAffinity {
 	a := &v1.NodeAffinity{}
 	if g.withChance(0.5) {
 		a.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{}
@@ -57,7 +64,7 @@ func (g *generator) nodeAffinity() *v1.NodeAffinity {
 	return a
 }
 
-func (g *generator) nodeTerm(fields bool) (t v1.NodeSelectorTerm) {
+func (g *termGenerator) nodeTerm(fields bool) (t v1.NodeSelectorTerm) {
 	if fields {
 		for range g.drawBetween(1, 2) {
 			r := v1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn,
@@ -87,7 +94,7 @@ func (g *generator) nodeTerm(fields bool) (t v1.NodeSelectorTerm) {
 	return t
 }
 
-func (g *generator) nodeRequirement() v1.NodeSelectorRequirement {
+func (g *termGenerator) nodeRequirement() v1.NodeSelectorRequirement {
 	r := v1.NodeSelectorRequirement{
 		Key: pickOne(g, "disk", "rack", v1.LabelTopologyZone, v1.LabelHostname, "app", "nowhere"),
 		Operator: pickOne(g, v1.NodeSelectorOpIn, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn, v1.NodeSelectorOpExists,
@@ -108,7 +115,7 @@ func (g *generator) nodeRequirement() v1.NodeSelectorRequirement {
 	return r
 }
 
-func (g *generator) valuesOf(key string) []string {
+func (g *termGenerator) valuesOf(key string) []string {
 	values := map[string][]string{
 		"disk": {"ssd", "hdd", ""}, "rack": {"1", "2", "10"}, v1.LabelTopologyZone: {"z1", "z2", "z3", ""},
 		v1.LabelHostname: {"node-00", "node-01", "node-02", "node-05"}, "app": {"web", "db", "cache", ""},
@@ -128,21 +135,21 @@ var topologyKeys = []string{v1.LabelHostname, v1.LabelHostname, v1.LabelTopology
 // moreKeys are labels of nodes in some worlds; pods there may ask by all of them.
 var moreKeys = []string{"k1", "k2", "k3", "k4", "k5", "k6", "k7", "k8", "k9"}
 
-func (g *generator) topologyKey() string {
+func (g *termGenerator) topologyKey() string {
 	if g.hasLeaning("keys") {
 		return pickOne(g, moreKeys...)
 	}
 	return pickOne(g, topologyKeys...)
 }
 
-func (g *generator) podTerms(pod *v1.Pod, p float64) (terms []v1.PodAffinityTerm) {
+func (g *termGenerator) podTerms(pod *v1.Pod, p float64) (terms []v1.PodAffinityTerm) {
 	for g.withChance(p) && len(terms) < 3 {
 		terms = append(terms, g.podTerm(pod))
 	}
 	return terms
 }
 
-func (g *generator) weightedPodTerms(pod *v1.Pod) (terms []v1.WeightedPodAffinityTerm) {
+func (g *termGenerator) weightedPodTerms(pod *v1.Pod) (terms []v1.WeightedPodAffinityTerm) {
 	for g.withChance(0.5) && len(terms) < 3 {
 		terms = append(terms, v1.WeightedPodAffinityTerm{Weight: int32(pickOne(g, 1, 1, 10, 100)), PodAffinityTerm: g.podTerm(pod)})
 	}
@@ -156,7 +163,7 @@ func (g *generator) weightedPodTerms(pod *v1.Pod) (terms []v1.WeightedPodAffinit
 	return terms
 }
 
-func (g *generator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
+func (g *termGenerator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
 	t := v1.PodAffinityTerm{TopologyKey: g.topologyKey(), LabelSelector: g.drawSelector()}
 	if g.withChance(0.4) {
 		t.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": pod.Labels["app"]}}
@@ -190,7 +197,7 @@ func (g *generator) podTerm(pod *v1.Pod) v1.PodAffinityTerm {
 }
 
 // drawSelector draws a selector of pods: of everything, by label, by expressions.
-func (g *generator) drawSelector() *metav1.LabelSelector {
+func (g *termGenerator) drawSelector() *metav1.LabelSelector {
 	s := &metav1.LabelSelector{}
 	if g.hasLeaning("unique") && g.serial > 0 { // one pod that is, or is still to come
 		s.MatchLabels = map[string]string{"pod": fmt.Sprintf("%s-%d", pickOne(g, "run", "wait"), 1+g.IntN(g.serial+3))}
@@ -220,7 +227,7 @@ func (g *generator) drawSelector() *metav1.LabelSelector {
 	return s
 }
 
-func (g *generator) drawSpread(pod *v1.Pod) {
+func (g *termGenerator) drawSpread(pod *v1.Pod) {
 	seen := map[string]bool{}
 	for g.hasLeaning("spread") && len(pod.Spec.TopologySpreadConstraints) < 4 {
 		c := v1.TopologySpreadConstraint{

@@ -43,7 +43,7 @@ func (g *generator) drawArguments() {
 		// Asked to balance a resource that devices stand for, upstream's plugin panics: nobody
 		// gives it a cache of CEL expressions.
 		specs := slices.DeleteFunc(g.resourceSpecs(false),
-			func(s config.ResourceSpec) bool { return s.Name == string(g.counted) || s.Name == string(fpga) })
+			func(s config.ResourceSpec) bool { return s.Name == string(g.devices.counted) || s.Name == string(fpga) })
 		g.w.Args["NodeResourcesBalancedAllocation"] = &config.NodeResourcesBalancedAllocationArgs{Resources: specs}
 	}
 	if g.withChance(0.4) {
@@ -117,7 +117,7 @@ func (g *generator) addedAffinity() *v1.NodeAffinity {
 		if g.withChance(0.3) {
 			// A pod may have a term that no node can match for a value that is no number; here both
 			// schedulers would refuse to start.
-			term := g.nodeTerm(g.withChance(0.3))
+			term := g.terms.nodeTerm(g.withChance(0.3))
 			if _, err := nodeaffinity.NewNodeSelector(&v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{term}}); err == nil {
 				terms := &a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
 				*terms = append(*terms, term)

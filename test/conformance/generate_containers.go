@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func (g *generator) drawContainers(pod *v1.Pod) {
+func (g *podGenerator) drawContainers(pod *v1.Pod) {
 	for i := range 1 + g.drawFew(2) {
 		pod.Spec.Containers = append(pod.Spec.Containers, g.drawContainer(fmt.Sprintf("main-%d", i)))
 	}
@@ -34,7 +34,7 @@ func (g *generator) drawContainers(pod *v1.Pod) {
 	}
 }
 
-func (g *generator) drawContainer(name string) v1.Container {
+func (g *podGenerator) drawContainer(name string) v1.Container {
 	c := v1.Container{Name: name, Image: pickOne(g, imageNames...), Resources: v1.ResourceRequirements{Requests: g.drawRequests()}}
 	if g.withChance(0.1) {
 		c.Image = pickOne(g, "unknown:v1", imageNames[0]+"-alias", "docker.io/library/db")
@@ -56,7 +56,7 @@ func (g *generator) drawContainer(name string) v1.Container {
 	return c
 }
 
-func (g *generator) drawRequests() v1.ResourceList {
+func (g *podGenerator) drawRequests() v1.ResourceList {
 	if g.withChance(0.15) {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (g *generator) drawRequests() v1.ResourceList {
 // hugeRequest makes the pod ask for nearly as much as 64 bits hold. Only pods that wait do, in one
 // container, and with what is requested on any node it still fits into 64 bits: larger sums wrap
 // around upstream.
-func (g *generator) hugeRequest(pod *v1.Pod) {
+func (g *podGenerator) hugeRequest(pod *v1.Pod) {
 	pod.Spec.Containers, pod.Spec.InitContainers, pod.Spec.Overhead, pod.Spec.Resources = pod.Spec.Containers[:1], nil, nil, nil
 	list := v1.ResourceList{}
 	switch g.IntN(3) {
@@ -116,7 +116,7 @@ func (g *generator) anyHuge() bool { return slices.ContainsFunc(g.w.Pending, ask
 
 // podLevel gives the pod requests of its own, no less than its containers' (the API server refuses
 // others).
-func (g *generator) podLevel(pod *v1.Pod) {
+func (g *podGenerator) podLevel(pod *v1.Pod) {
 	list := v1.ResourceList{}
 	g.putAmount(list, v1.ResourceCPU, "", "8", "12")
 	g.putAmount(list, v1.ResourceMemory, "", "16Gi", "24Gi")
@@ -136,7 +136,7 @@ func (g *generator) podLevel(pod *v1.Pod) {
 
 // drawResize reports amounts in the status as a kubelet does that is changing, or has changed, a
 // pod in place.
-func (g *generator) drawResize(pod *v1.Pod) {
+func (g *podGenerator) drawResize(pod *v1.Pod) {
 	report := func(containers []v1.Container, sidecarsOnly bool) (statuses []v1.ContainerStatus) {
 		for i := range containers {
 			c := &containers[i]
@@ -169,7 +169,7 @@ func (g *generator) drawResize(pod *v1.Pod) {
 }
 
 // changeAmounts are the amounts, some of them changed.
-func (g *generator) changeAmounts(list v1.ResourceList) v1.ResourceList {
+func (g *podGenerator) changeAmounts(list v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage, gpu,
 		hugePages, giantPages, "example.com/foo"} {

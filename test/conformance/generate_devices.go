@@ -24,7 +24,19 @@ type deviceID struct {
 	divisible            bool   // claims have shares of it
 }
 
-func (g *generator) addDevices() {
+// deviceGenerator draws devices and claims for them. A device is in free exactly while no claim
+// that was drawn has it.
+type deviceGenerator struct {
+	*dice
+	w     *World
+	terms *termGenerator
+
+	free         []deviceID
+	deviceClaims map[string][]string // names by namespace
+	counted      v1.ResourceName     // the extended resource that devices stand for; empty if none does
+}
+
+func (g *deviceGenerator) addDevices() {
 	if g.leaning["devices"] == 0 {
 		return
 	}
@@ -53,7 +65,7 @@ func (g *generator) addDevices() {
 }
 
 // taintRules are DeviceTaintRules, for any devices.
-func (g *generator) taintRules() {
+func (g *deviceGenerator) taintRules() {
 	if g.leaning["devices"] == 0 || !g.withChance(0.4) {
 		return
 	}
@@ -68,11 +80,11 @@ func (g *generator) taintRules() {
 				Device: pickOne(g, nil, nil, ptr.To("dev-0"), ptr.To("dev-1")),
 			}
 		}
-		g.addObject(rule)
+		g.w.addObject(rule)
 	}
 }
 
-func (g *generator) deviceClasses() {
+func (g *deviceGenerator) deviceClasses() {
 	cel := func(expression string) []resourcev1.DeviceSelector {
 		return []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: expression}}}
 	}
@@ -85,7 +97,7 @@ func (g *generator) deviceClasses() {
 			class.Spec.ExtendedResourceName = ptr.To(string(g.counted))
 		}
 		if g.withChance(0.93) {
-			g.addObject(class)
+			g.w.addObject(class)
 		}
 	}
 }
@@ -102,7 +114,7 @@ func eachPair(list ...any) func(func(string, []resourcev1.DeviceSelector) bool) 
 	}
 }
 
-func (g *generator) addSlice(spec resourcev1.ResourceSliceSpec, driver, pool string) {
+func (g *deviceGenerator) addSlice(spec resourcev1.ResourceSliceSpec, driver, pool string) {
 	spec.Driver, spec.Pool = driver, resourcev1.ResourcePool{Name: pool, Generation: 1, ResourceSliceCount: 1}
 	if g.withChance(0.05) {
 		spec.Pool.ResourceSliceCount = 2 // the other one is still to come
@@ -112,12 +124,12 @@ func (g *generator) addSlice(spec resourcev1.ResourceSliceSpec, driver, pool str
 		spec.Pool.ResourceSliceCount++
 		counters := *spec.DeepCopy()
 		counters.SharedCounters = g.counterSets()
-		g.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: counters})
+		g.w.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: counters})
 	}
 	if g.withChance(0.05) { // what the driver published before, and is about to delete
 		old := *spec.DeepCopy()
 		old.Pool.Generation, old.Devices = 0, []resourcev1.Device{g.placedDevice(&old, g.drawDevice(driver, "dev-old"))}
-		g.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: old})
+		g.w.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: old})
 	}
 	for i := range g.drawBetween(0, 4) {
 		d := g.placedDevice(&spec, g.drawDevice(driver, fmt.Sprintf("dev-%d", i)))
@@ -128,11 +140,11 @@ func (g *generator) addSlice(spec resourcev1.ResourceSliceSpec, driver, pool str
 		node := ptr.Deref(spec.NodeName, ptr.Deref(d.NodeName, ""))
 		g.free = append(g.free, deviceID{driver, pool, d.Name, node, d.AllowMultipleAllocations != nil})
 	}
-	g.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: spec})
+	g.w.addObject(&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: g.nextName("slice")}, Spec: spec})
 }
 
 // placedDevice says which nodes reach the device if the slice leaves that to its devices.
-func (g *generator) placedDevice(spec *resourcev1.ResourceSliceSpec, d resourcev1.Device) resourcev1.Device {
+func (g *deviceGenerator) placedDevice(spec *resourcev1.ResourceSliceSpec, d resourcev1.Device) resourcev1.Device {
 	if spec.PerDeviceNodeSelection == nil {
 		return d
 	}
@@ -141,7 +153,7 @@ func (g *generator) placedDevice(spec *resourcev1.ResourceSliceSpec, d resourcev
 		d.NodeName = ptr.To(pickOne(g, g.w.Nodes...).Name)
 	case 1:
 		d.NodeSelector = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
-			MatchExpressions: []v1.NodeSelectorRequirement{g.nodeRequirement()},
+			MatchExpressions: []v1.NodeSelectorRequirement{g.terms.nodeRequirement()},
 		}}}
 	default:
 		d.AllNodes = ptr.To(true)
@@ -150,7 +162,7 @@ func (g *generator) placedDevice(spec *resourcev1.ResourceSliceSpec, d resourcev
 }
 
 // counterSets are what the devices of a pool that are parts of a larger one have in common.
-func (g *generator) counterSets() []resourcev1.CounterSet {
+func (g *deviceGenerator) counterSets() []resourcev1.CounterSet {
 	var sets []resourcev1.CounterSet
 	for _, name := range []string{"card-0", "card-1"} {
 		sets = append(sets, resourcev1.CounterSet{Name: name, Counters: map[string]resourcev1.Counter{
@@ -161,7 +173,7 @@ func (g *generator) counterSets() []resourcev1.CounterSet {
 	return sets
 }
 
-func (g *generator) drawConsumption() []resourcev1.DeviceCounterConsumption {
+func (g *deviceGenerator) drawConsumption() []resourcev1.DeviceCounterConsumption {
 	return []resourcev1.DeviceCounterConsumption{{CounterSet: pickOne(g, "card-0", "card-0", "card-1"),
 		Counters: map[string]resourcev1.Counter{
 			"memory": {Value: resource.MustParse(pickOne(g, "5Gi", "10Gi", "20Gi", "40Gi"))},
@@ -169,7 +181,7 @@ func (g *generator) drawConsumption() []resourcev1.DeviceCounterConsumption {
 		}}}
 }
 
-func (g *generator) drawDevice(driver, name string) resourcev1.Device {
+func (g *deviceGenerator) drawDevice(driver, name string) resourcev1.Device {
 	d := resourcev1.Device{Name: name, Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
 		"numa": {IntValue: ptr.To(int64(g.IntN(2)))}, "linked": {BoolValue: ptr.To(g.withChance(0.5))},
 		"firmware": {VersionValue: ptr.To(pickOne(g, "1.2.3", "2.0.0"))},
@@ -202,7 +214,7 @@ func (g *generator) drawDevice(driver, name string) resourcev1.Device {
 }
 
 // requestPolicy draws how a share of a capacity is rounded, and which shares there can be.
-func (g *generator) requestPolicy() *resourcev1.CapacityRequestPolicy {
+func (g *deviceGenerator) requestPolicy() *resourcev1.CapacityRequestPolicy {
 	amount := func(text string) *resource.Quantity { return ptr.To(resource.MustParse(text)) }
 	switch g.IntN(4) {
 	case 0:
@@ -218,7 +230,7 @@ func (g *generator) requestPolicy() *resourcev1.CapacityRequestPolicy {
 }
 
 // deviceClaim draws a claim for devices, waiting or allocated.
-func (g *generator) deviceClaim(namespace, name string) *resourcev1.ResourceClaim {
+func (g *deviceGenerator) deviceClaim(namespace, name string) *resourcev1.ResourceClaim {
 	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
 	for i := range 1 + g.drawFew(2) {
 		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, g.deviceRequest(fmt.Sprintf("r%d", i)))
@@ -246,12 +258,12 @@ func (g *generator) deviceClaim(namespace, name string) *resourcev1.ResourceClai
 		claim.DeletionTimestamp = &deleted
 	}
 
-	g.addObject(claim)
+	g.w.addObject(claim)
 	g.deviceClaims[namespace] = append(g.deviceClaims[namespace], name)
 	return claim
 }
 
-func (g *generator) deviceRequest(name string) resourcev1.DeviceRequest {
+func (g *deviceGenerator) deviceRequest(name string) resourcev1.DeviceRequest {
 	r := resourcev1.DeviceRequest{Name: name}
 	if g.withChance(0.2) {
 		for i := range g.drawBetween(1, 3) {
@@ -270,7 +282,7 @@ func (g *generator) deviceRequest(name string) resourcev1.DeviceRequest {
 	return r
 }
 
-func (g *generator) exactRequest() *resourcev1.ExactDeviceRequest {
+func (g *deviceGenerator) exactRequest() *resourcev1.ExactDeviceRequest {
 	e := &resourcev1.ExactDeviceRequest{DeviceClassName: pickOne(g, "gpu", "gpu", "big", "nic", "any"),
 		AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: int64(pickOne(g, 1, 1, 1, 2, 3))}
 	if g.withChance(0.03) {
@@ -305,7 +317,7 @@ func (g *generator) exactRequest() *resourcev1.ExactDeviceRequest {
 
 // allocateClaim gives the claim a device that is free, or a share of one, as a scheduler did
 // before.
-func (g *generator) allocateClaim(claim *resourcev1.ResourceClaim) {
+func (g *deviceGenerator) allocateClaim(claim *resourcev1.ResourceClaim) {
 	if len(g.free) == 0 {
 		return
 	}
@@ -341,7 +353,7 @@ func (g *generator) allocateClaim(claim *resourcev1.ResourceClaim) {
 
 // podClaims lets a pod ask for devices: by a claim that is there, by one made for it, or as an
 // extended resource.
-func (g *generator) podClaims(pod *v1.Pod) {
+func (g *deviceGenerator) podClaims(pod *v1.Pod) {
 	if g.leaning["devices"] == 0 || !g.withChance(min(0.3, g.leaning["devices"])) {
 		return
 	}
@@ -366,7 +378,7 @@ func (g *generator) podClaims(pod *v1.Pod) {
 
 // extendedRequests has some of the containers request devices as extended resources, the first one
 // always.
-func (g *generator) extendedRequests(containers []v1.Container) {
+func (g *deviceGenerator) extendedRequests(containers []v1.Container) {
 	for i := range containers {
 		if i > 0 && g.withChance(0.5) {
 			continue
@@ -381,7 +393,7 @@ func (g *generator) extendedRequests(containers []v1.Container) {
 }
 
 // madeClaim is made from a template; it may not be there yet, or be another pod's.
-func (g *generator) madeClaim(pod *v1.Pod, c *v1.PodResourceClaim) {
+func (g *deviceGenerator) madeClaim(pod *v1.Pod, c *v1.PodResourceClaim) {
 	c.ResourceClaimTemplateName = ptr.To("template")
 	status := v1.PodResourceClaimStatus{Name: c.Name}
 	switch g.IntN(10) {

@@ -18,8 +18,29 @@ import (
 	"k8s.io/utils/ptr"
 )
 
+// podGenerator draws pods: those that run, those with a nominated node, those that wait, and the
+// budgets that hold them.
+type podGenerator struct {
+	*dice
+	w       *World
+	terms   *termGenerator
+	devices *deviceGenerator
+	storage *storageGenerator
+
+	apps  []app
+	taken map[string]bool // ports of nodes that placed pods have, and claims that they use
+}
+
+// app is what several pods of this world share: labels, namespace and owner.
+type app struct {
+	name      string
+	namespace string
+	labels    map[string]string
+	owner     *metav1.OwnerReference
+}
+
 // makeApps draws what some pods have in common: labels, namespace, a controller, a service.
-func (g *generator) makeApps() {
+func (g *podGenerator) makeApps() {
 	for i := range g.drawBetween(2, 5) {
 		a := app{name: fmt.Sprintf("app-%d", i), namespace: pickOne(g, "default", "default", "team-a", "team-b")}
 		a.labels = map[string]string{"app": pickOne(g, "web", "db", "cache", "")}
@@ -35,29 +56,29 @@ func (g *generator) makeApps() {
 
 		switch g.IntN(5) {
 		case 0:
-			g.addObject(&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Selector: g.orOther(selector)}})
+			g.w.addObject(&appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Selector: g.orOther(selector)}})
 			a.owner = newOwner("apps/v1", "ReplicaSet", a.name)
 		case 1:
-			g.addObject(&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Selector: g.orOther(selector)}})
+			g.w.addObject(&appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Selector: g.orOther(selector)}})
 			a.owner = newOwner("apps/v1", "StatefulSet", a.name)
 		case 2:
-			g.addObject(&v1.ReplicationController{ObjectMeta: meta, Spec: v1.ReplicationControllerSpec{Selector: a.labels}})
+			g.w.addObject(&v1.ReplicationController{ObjectMeta: meta, Spec: v1.ReplicationControllerSpec{Selector: a.labels}})
 			a.owner = newOwner("v1", "ReplicationController", a.name)
 		case 3:
 			a.owner = newOwner("apps/v1", pickOne(g, "ReplicaSet", "DaemonSet", "Job"), "gone")
 		}
 
 		if g.withChance(0.5) {
-			g.addObject(&v1.Service{ObjectMeta: meta,
+			g.w.addObject(&v1.Service{ObjectMeta: meta,
 				Spec: v1.ServiceSpec{Selector: pickOne(g, a.labels, map[string]string{"app": "web"}, nil)}})
 		}
 		g.apps = append(g.apps, a)
 	}
 }
 
-func (g *generator) orOther(s *metav1.LabelSelector) *metav1.LabelSelector {
+func (g *podGenerator) orOther(s *metav1.LabelSelector) *metav1.LabelSelector {
 	if g.withChance(0.2) {
-		return g.drawSelector()
+		return g.terms.drawSelector()
 	}
 	return s
 }
@@ -66,7 +87,7 @@ func newOwner(apiVersion, kind, name string) *metav1.OwnerReference {
 	return &metav1.OwnerReference{APIVersion: apiVersion, Kind: kind, Name: name, UID: types.UID("uid-" + name), Controller: ptr.To(true)}
 }
 
-func (g *generator) addPlaced() {
+func (g *podGenerator) addPlaced() {
 	count := g.drawFew(200)
 	if g.hasLeaning("full") {
 		count = min(200, 10*len(g.w.Nodes))
@@ -87,7 +108,7 @@ func (g *generator) addPlaced() {
 // packNodes fills all nodes with pods of a few priorities that have begun at a few times, so that
 // there is room only where others leave, and much to choose from. Within a node no two have begun
 // at once: which of them is spared would be chance.
-func (g *generator) packNodes() {
+func (g *podGenerator) packNodes() {
 	for _, node := range g.w.Nodes {
 		g.putAmount(node.Status.Allocatable, v1.ResourceCPU, "4")
 		g.putAmount(node.Status.Allocatable, v1.ResourceMemory, "64Gi")
@@ -123,7 +144,7 @@ func (g *generator) packNodes() {
 // dropTakenPorts takes those ports from the pod that another one on its node has. Such pods cannot
 // both run, and upstream, which keeps a node's ports as a set, holds the port to be free when one
 // of them goes.
-func (g *generator) dropTakenPorts(pod *v1.Pod) {
+func (g *podGenerator) dropTakenPorts(pod *v1.Pod) {
 	for _, containers := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range containers {
 			containers[i].Ports = slices.DeleteFunc(containers[i].Ports, func(p v1.ContainerPort) bool {
@@ -138,7 +159,7 @@ func (g *generator) dropTakenPorts(pod *v1.Pod) {
 
 // dropTakenClaims takes volumes from the pod whose claims only one pod may use, and another one
 // does.
-func (g *generator) dropTakenClaims(pod *v1.Pod) {
+func (g *podGenerator) dropTakenClaims(pod *v1.Pod) {
 	pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		if v.PersistentVolumeClaim == nil {
 			return false
@@ -146,11 +167,11 @@ func (g *generator) dropTakenClaims(pod *v1.Pod) {
 		id := "claim " + pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName
 		taken := g.taken[id]
 		g.taken[id] = true
-		return taken && g.single[id]
+		return taken && g.storage.single[id]
 	})
 }
 
-func (g *generator) drawStatus(pod *v1.Pod) {
+func (g *podGenerator) drawStatus(pod *v1.Pod) {
 	pod.Status.Phase = v1.PodRunning
 	if g.withChance(0.97) {
 		started := g.nextTime()
@@ -175,7 +196,7 @@ func (g *generator) drawStatus(pod *v1.Pod) {
 	}
 }
 
-func (g *generator) addNominated() {
+func (g *podGenerator) addNominated() {
 	for range g.drawFew(6) {
 		if !g.hasLeaning("nominated") {
 			continue
@@ -187,7 +208,7 @@ func (g *generator) addNominated() {
 	}
 }
 
-func (g *generator) addPending() {
+func (g *podGenerator) addPending() {
 	for range g.drawBetween(2, 6) {
 		pod := g.drawPod("wait")
 		if g.withChance(0.07) && !asksForHuge(pod) { // two guests of a node would be too much to add up
@@ -218,7 +239,7 @@ func (g *generator) addPending() {
 var priorities = []int32{math.MinInt32, -10, 0, 0, 100, 1000, 1000, 1000000000, 2000001000}
 
 // drawPod draws a pod of one of the apps.
-func (g *generator) drawPod(kind string) *v1.Pod {
+func (g *podGenerator) drawPod(kind string) *v1.Pod {
 	a := pickOne(g, g.apps...)
 	name := g.nextName(kind)
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -255,14 +276,14 @@ func (g *generator) drawPod(kind string) *v1.Pod {
 		g.hugeRequest(pod)
 	}
 	g.drawTolerations(pod)
-	g.drawAffinity(pod)
-	g.drawSpread(pod)
-	g.podVolumes(pod)
-	g.podClaims(pod)
+	g.terms.drawAffinity(pod)
+	g.terms.drawSpread(pod)
+	g.storage.podVolumes(pod)
+	g.devices.podClaims(pod)
 	return pod
 }
 
-func (g *generator) drawTolerations(pod *v1.Pod) {
+func (g *podGenerator) drawTolerations(pod *v1.Pod) {
 	for (g.hasLeaning("taints") || g.withChance(0.1)) && len(pod.Spec.Tolerations) < 5 {
 		t := v1.Toleration{Key: pickOne(g, taintKeys...), Operator: pickOne(g, "", v1.TolerationOpEqual, v1.TolerationOpExists)}
 		if t.Operator != v1.TolerationOpExists {
@@ -281,7 +302,7 @@ func (g *generator) drawTolerations(pod *v1.Pod) {
 	}
 }
 
-func (g *generator) addBudgets() {
+func (g *podGenerator) addBudgets() {
 	count := g.drawFew(5)
 	if g.withChance(0.2) {
 		count = g.drawBetween(3, 8)
@@ -290,7 +311,7 @@ func (g *generator) addBudgets() {
 	for range count {
 		budget := &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Namespace: pickOne(g, "default", "default", "team-a"), Name: g.nextName("budget")},
-			Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: g.drawSelector()},
+			Spec:       policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: g.terms.drawSelector()},
 			Status:     policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: int32(pickOne(g, 0, 0, 1, 2, 10))},
 		}
 		if g.withChance(0.1) {
@@ -305,6 +326,6 @@ func (g *generator) addBudgets() {
 			}
 			budget.Status.DisruptedPods[pod.Name] = g.nextTime()
 		}
-		g.addObject(budget)
+		g.w.addObject(budget)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 func claimUID(namespace, name string) types.UID { return types.UID(namespace + "-" + name) }
 
-func (g *generator) podVolumes(pod *v1.Pod) {
+func (g *storageGenerator) podVolumes(pod *v1.Pod) {
 	for g.hasLeaning("volumes") && len(pod.Spec.Volumes) < 4 {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, g.podVolume(pod, fmt.Sprintf("v%d", len(pod.Spec.Volumes))))
 	}
@@ -25,7 +25,7 @@ func (g *generator) podVolumes(pod *v1.Pod) {
 	}
 }
 
-func (g *generator) podVolume(pod *v1.Pod, name string) v1.Volume {
+func (g *storageGenerator) podVolume(pod *v1.Pod, name string) v1.Volume {
 	id := fmt.Sprintf("disk-%d", g.IntN(4))
 	v := v1.Volume{Name: name}
 	switch g.IntN(14) {
@@ -53,7 +53,7 @@ func (g *generator) podVolume(pod *v1.Pod, name string) v1.Volume {
 	return v
 }
 
-func (g *generator) claimName(namespace string) string {
+func (g *storageGenerator) claimName(namespace string) string {
 	names := g.claims[namespace]
 	if len(names) == 0 || g.withChance(0.03) {
 		return "gone"
@@ -63,7 +63,7 @@ func (g *generator) claimName(namespace string) string {
 
 // ephemeralClaim makes the claim that belongs to a pod's own volume; sometimes it is not there yet,
 // or is another's.
-func (g *generator) ephemeralClaim(pod *v1.Pod, volume string) {
+func (g *storageGenerator) ephemeralClaim(pod *v1.Pod, volume string) {
 	if g.withChance(0.1) {
 		return
 	}

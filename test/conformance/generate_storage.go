@@ -24,7 +24,18 @@ const (
 
 var classNames = []string{"manual", "immediate", "wait", "zonal", "ebs"}
 
-func (g *generator) addStorage() {
+// storageGenerator draws volumes, claims for them, and the claims that a pod names, some of which
+// are not there.
+type storageGenerator struct {
+	*dice
+	w     *World
+	terms *termGenerator
+
+	claims map[string][]string // names by namespace
+	single map[string]bool     // claims that one pod only may use
+}
+
+func (g *storageGenerator) addStorage() {
 	if g.leaning["volumes"] == 0 {
 		return
 	}
@@ -39,7 +50,7 @@ func (g *generator) addStorage() {
 	g.addAttachments()
 }
 
-func (g *generator) storageClasses() {
+func (g *storageGenerator) storageClasses() {
 	provisioner := map[string]string{"manual": "kubernetes.io/no-provisioner", "ebs": "kubernetes.io/aws-ebs"}
 	for _, name := range drawSome(g, 0.9, classNames...) {
 		class := &storagev1.StorageClass{
@@ -65,11 +76,11 @@ func (g *generator) storageClasses() {
 						{Key: v1.LabelHostname, Values: []string{pickOne(g, g.w.Nodes...).Name}}}})
 			}
 		}
-		g.addObject(class)
+		g.w.addObject(class)
 	}
 
 	if g.withChance(0.7) {
-		g.addObject(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: csiDriver}, Spec: storagev1.CSIDriverSpec{
+		g.w.addObject(&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: csiDriver}, Spec: storagev1.CSIDriverSpec{
 			StorageCapacity:               pickOne(g, nil, ptr.To(true), ptr.To(true), ptr.To(false)),
 			PreventPodSchedulingIfMissing: pickOne(g, nil, ptr.To(true), ptr.To(false)),
 		}})
@@ -80,7 +91,7 @@ func (g *generator) storageClasses() {
 	}
 }
 
-func (g *generator) addCapacity() {
+func (g *storageGenerator) addCapacity() {
 	capacity := &storagev1.CSIStorageCapacity{
 		ObjectMeta:       metav1.ObjectMeta{Namespace: "default", Name: g.nextName("capacity")},
 		StorageClassName: pickOne(g, "wait", "zonal", "immediate"),
@@ -93,10 +104,10 @@ func (g *generator) addCapacity() {
 	if g.withChance(0.3) {
 		capacity.MaximumVolumeSize = resource.NewQuantity(int64(pickOne(g, 0, 2, 8))*gibi, resource.BinarySI)
 	}
-	g.addObject(capacity)
+	g.w.addObject(capacity)
 }
 
-func (g *generator) csiNodes() {
+func (g *storageGenerator) csiNodes() {
 	for _, node := range drawSome(g, 0.85, g.w.Nodes...) {
 		object := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
 		if g.withChance(0.6) {
@@ -117,12 +128,12 @@ func (g *generator) csiNodes() {
 			object.Spec.Drivers = append(object.Spec.Drivers, d)
 		}
 
-		g.addObject(object)
+		g.w.addObject(object)
 	}
 }
 
 // addVolume draws a persistent volume without a claim, or with one in mind.
-func (g *generator) addVolume() *v1.PersistentVolume {
+func (g *storageGenerator) addVolume() *v1.PersistentVolume {
 	name := g.nextName("volume")
 	pv := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}},
@@ -169,18 +180,18 @@ func (g *generator) addVolume() *v1.PersistentVolume {
 					Values: []string{pickOne(g, g.w.Nodes...).Name}},
 				v1.NodeSelectorRequirement{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn,
 					Values: []string{pickOne(g, "z1", "z2")}},
-				g.nodeRequirement())},
+				g.terms.nodeRequirement())},
 		}}}}
 		if g.withChance(0.15) {
 			terms := &pv.Spec.NodeAffinity.Required.NodeSelectorTerms
-			*terms = append(*terms, g.nodeTerm(g.withChance(0.3)))
+			*terms = append(*terms, g.terms.nodeTerm(g.withChance(0.3)))
 		}
 	}
-	g.addObject(pv)
+	g.w.addObject(pv)
 	return pv
 }
 
-func (g *generator) volumeSource() v1.PersistentVolumeSource {
+func (g *storageGenerator) volumeSource() v1.PersistentVolumeSource {
 	id := fmt.Sprintf("disk-%d", g.IntN(4))
 	switch g.IntN(13) {
 	case 7:
@@ -209,7 +220,7 @@ func (g *generator) volumeSource() v1.PersistentVolumeSource {
 }
 
 // addClaim draws a claim in one of the states that a claim can be in.
-func (g *generator) addClaim(namespace, name string) *v1.PersistentVolumeClaim {
+func (g *storageGenerator) addClaim(namespace, name string) *v1.PersistentVolumeClaim {
 	g.serial++
 	claim := &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}},
@@ -256,14 +267,14 @@ func (g *generator) addClaim(namespace, name string) *v1.PersistentVolumeClaim {
 	if g.withChance(0.03) {
 		claim.Status.Phase = v1.ClaimLost
 	}
-	g.addObject(claim)
+	g.w.addObject(claim)
 	g.claims[namespace] = append(g.claims[namespace], name)
 	g.single["claim "+namespace+"/"+name] = claim.Spec.AccessModes[0] == v1.ReadWriteOncePod
 	return claim
 }
 
 // bindClaim binds the claim to a volume of its own; in some cases not quite.
-func (g *generator) bindClaim(claim *v1.PersistentVolumeClaim) {
+func (g *storageGenerator) bindClaim(claim *v1.PersistentVolumeClaim) {
 	claim.Annotations[bindComplete] = "yes"
 	claim.Status.Phase = v1.ClaimBound
 	if g.withChance(0.05) {
@@ -293,7 +304,7 @@ func (g *generator) bindClaim(claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-func (g *generator) addAttachments() {
+func (g *storageGenerator) addAttachments() {
 	volumes := ofKind[*v1.PersistentVolume](g.w)
 	for range g.drawFew(10) {
 		attachment := &storagev1.VolumeAttachment{
@@ -311,6 +322,6 @@ func (g *generator) addAttachments() {
 				InlineVolumeSpec: &v1.PersistentVolumeSpec{PersistentVolumeSource: g.volumeSource()},
 			}
 		}
-		g.addObject(attachment)
+		g.w.addObject(attachment)
 	}
 }

@@ -35,6 +35,8 @@ type World struct {
 	FilterOrder []string
 }
 
+func (w *World) addObject(o runtime.Object) { w.Others = append(w.Others, o) }
+
 func (w *World) listBudgets() []*policyv1.PodDisruptionBudget {
 	return ofKind[*policyv1.PodDisruptionBudget](w)
 }

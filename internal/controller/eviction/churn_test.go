@@ -33,9 +33,9 @@ func TestEveryLifeEndsRight(t *testing.T) {
 	eachSeed(*seeds, func(seed uint64) bool {
 		w := faultapi.New(seed)
 		wrong := faultapi.Churn(w)
-		deleted.Add(int64(w.Deleted))
-		refused.Add(int64(w.Refusals))
-		averted.Add(int64(w.Core().Stats().Averted))
+		deleted.Add(int64(w.Requests.Deleted))
+		refused.Add(int64(w.Requests.Refusals))
+		averted.Add(int64(w.Controller.Core().Stats().Averted))
 		if len(wrong) > 0 {
 			t.Errorf("seed %d: %s\n  again with: go test ./eviction -run %s -v -eviction.seed=%d", seed, wrong[0], t.Name(), seed)
 		}
@@ -61,7 +61,7 @@ func flaps(t *testing.T, times int, flap func(*faultapi.World) []string) {
 	eachSeed(times, func(seed uint64) bool {
 		w := faultapi.New(seed)
 		wrong := flap(w)
-		deleted.Add(int64(w.Deleted))
+		deleted.Add(int64(w.Requests.Deleted))
 		if len(wrong) > 0 {
 			t.Errorf("seed %d: %s", seed, wrong[0])
 		}
@@ -81,7 +81,7 @@ func TestEachSafeguardIsNeeded(t *testing.T) {
 			var found atomic.Uint64
 			eachSeed(20_000, func(seed uint64) bool {
 				w := faultapi.New(seed)
-				w.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{}).Break(safeguard) }
+				w.Controller.NewCore = func() *eviction.Core { return eviction.New(eviction.Options{}).Break(safeguard) }
 				if wrong := faultapi.Churn(w); len(wrong) > 0 && found.CompareAndSwap(0, seed) {
 					t.Logf("seed %d: %s", seed, wrong[0])
 				}

@@ -22,14 +22,14 @@ func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 					w.AddPod(fmt.Sprintf("pod-%d", i), "node", nil)
 					w.RefuseDeletes(fmt.Sprintf("pod-%d", i), 1<<30)
 				}
-				w.Faults.Until = w.Now.Add(trouble)
-				w.Start()
+				w.Requests.Faults.Until = w.Now.Add(trouble)
+				w.Controller.Start()
 				w.Taint("node", "a", "v", true)
 
 				w.Run(trouble)
-				retries := w.Core().Stats().Retries
-				if w.Deleted > 0 || retries < 10*pods {
-					t.Fatalf("%d deleted after %d retries while nothing may be deleted", w.Deleted, retries)
+				retries := w.Controller.Core().Stats().Retries
+				if w.Requests.Deleted > 0 || retries < 10*pods {
+					t.Fatalf("%d deleted after %d retries while nothing may be deleted", w.Requests.Deleted, retries)
 				}
 				// At most one every four seconds, once the first seven have failed.
 				if most := pods * (8 + int(trouble/(4*time.Second))); retries > most {
@@ -37,8 +37,8 @@ func TestAnEvictionFollowsRecoveryWithinSixSeconds(t *testing.T) {
 				}
 
 				w.Run(promised)
-				if w.Deleted != pods {
-					t.Errorf("%d of %d pods evicted within %v of the recovery", w.Deleted, pods, promised)
+				if w.Requests.Deleted != pods {
+					t.Errorf("%d of %d pods evicted within %v of the recovery", w.Requests.Deleted, pods, promised)
 				}
 			})
 		}
@@ -67,8 +67,8 @@ func TestDeletesThatFailInARow(t *testing.T) {
 					w.RefuseDeletes(p.Name.Name, failed)
 					all = append(all, p)
 				}
-				w.Faults.Until = w.Now.Add(time.Hour)
-				w.Start()
+				w.Requests.Faults.Until = w.Now.Add(time.Hour)
+				w.Controller.Start()
 				w.Taint("node", "a", "v", true)
 				w.Run(time.Duration(failed) * longest)
 

@@ -63,8 +63,8 @@ type story struct {
 
 func (s *story) begin(t *testing.T, d *datadriven.TestData) {
 	s.world = faultapi.New(1)
-	options := eviction.Options{Budgets: d.HasArg("budgets"), BudgetsFor: argument(t, d, "budgets"), Wall: s.world.Wall}
-	s.world.NewCore = func() *eviction.Core { return eviction.New(options) }
+	options := eviction.Options{Budgets: d.HasArg("budgets"), BudgetsFor: argument(t, d, "budgets"), Wall: s.world.Controller.Wall}
+	s.world.Controller.NewCore = func() *eviction.Core { return eviction.New(options) }
 	s.world.Trace = func(at time.Time, what string) {
 		quiet := strings.HasPrefix(what, "read") || strings.HasPrefix(what, "mark")
 		if s.reads || !quiet {
@@ -72,9 +72,9 @@ func (s *story) begin(t *testing.T, d *datadriven.TestData) {
 		}
 	}
 	if options.Budgets {
-		s.world.Faults.Until = s.world.Now.Add(time.Hour) // a budget excuses being late
+		s.world.Requests.Faults.Until = s.world.Now.Add(time.Hour) // a budget excuses being late
 	}
-	s.world.Start()
+	s.world.Controller.Start()
 }
 
 func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
@@ -113,10 +113,10 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "refuse":
 		var times int
 		d.ScanArgs(t, "times", &times)
-		w.Faults.Until = w.Now.Add(time.Hour)
+		w.Requests.Faults.Until = w.Now.Add(time.Hour)
 		w.RefuseDeletes(words[0], times)
 	case "lose-answers":
-		w.Faults.LostAnswers = 1
+		w.Requests.Faults.LostAnswers = 1
 	case "faults":
 		s.faults(t, d, limit)
 	case "late-nodes":
@@ -126,13 +126,13 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	case "cut-nodes":
 		w.CutNodes(limit.Sub(w.Now), d.HasArg("list"))
 	case "kill":
-		w.Crash()
+		w.Controller.Crash()
 	case "start":
-		w.Faults.Until = w.Now // being down excuses being late
-		w.Start()
+		w.Requests.Faults.Until = w.Now // being down excuses being late
+		w.Controller.Start()
 	case "clock":
-		w.Ahead = argument(t, d, "ahead")
-		w.EarlyBy = argument(t, d, "accepted")
+		w.Controller.Ahead = argument(t, d, "ahead")
+		w.Truth.EarlyBy = argument(t, d, "accepted")
 	case "run":
 		s.reads = d.HasArg("reads")
 		w.Run(mustDuration(t, words[0]))
@@ -147,9 +147,9 @@ func (s *story) tellOfDevices(t *testing.T, d *datadriven.TestData, words []stri
 	w := s.world
 	switch d.Cmd {
 	case "slice":
-		w.AddSlice(words[0], words[1:]...)
+		w.Devices.AddSlice(words[0], words[1:]...)
 	case "remove-slice":
-		w.RemoveSlice(words[0])
+		w.Devices.RemoveSlice(words[0])
 	case "allocate":
 		var tolerations []resourcev1.DeviceToleration
 		for _, t := range mustTolerations(t, d.Input) {
@@ -158,19 +158,19 @@ func (s *story) tellOfDevices(t *testing.T, d *datadriven.TestData, words []stri
 				Effect: resourcev1.DeviceTaintEffect(t.Effect), TolerationSeconds: t.TolerationSeconds,
 			})
 		}
-		w.Allocate(words[0], words[1], tolerations)
+		w.Devices.Allocate(words[0], words[1], tolerations)
 	case "deallocate":
-		w.Deallocate(words[0])
+		w.Devices.Deallocate(words[0])
 	case "taint-device", "untaint-device":
-		w.TaintDevice(words[0], words[1], words[2], d.Cmd == "taint-device")
+		w.Devices.TaintDevice(words[0], words[1], words[2], d.Cmd == "taint-device")
 	case "rule":
-		w.SetRule(words[0], words[2], v1.TaintEffect(words[1]))
+		w.Devices.SetRule(words[0], words[2], v1.TaintEffect(words[1]))
 	case "remove-rule":
-		w.RemoveRule(words[0])
+		w.Devices.RemoveRule(words[0])
 	case "late-devices":
-		w.HoldDevices(limit)
+		w.Devices.HoldDevices(limit)
 	case "cut-devices":
-		w.CutDevices(limit.Sub(w.Now), d.HasArg("list"))
+		w.Devices.CutDevices(limit.Sub(w.Now), d.HasArg("list"))
 	}
 }
 
@@ -184,7 +184,7 @@ func (s *story) faults(t *testing.T, d *datadriven.TestData, until time.Time) {
 	if down := argument(t, d, "down"); down > 0 {
 		f.DownFrom, f.DownTo = s.world.Now, s.world.Now.Add(down)
 	}
-	s.world.Faults = f
+	s.world.Requests.Faults = f
 }
 
 func argument(t *testing.T, d *datadriven.TestData, key string) time.Duration {

@@ -23,8 +23,8 @@ func TestJournalsOfAllLivesAreReplayed(t *testing.T) {
 	eachSeed(lives, func(seed uint64) bool {
 		w := faultapi.New(seed)
 		j := written{world: w, dir: filepath.Join(dir, fmt.Sprint(seed))}
-		w.NewCore = j.core
-		w.Told = j.told
+		w.Controller.NewCore = j.core
+		w.Controller.Told = j.told
 		faultapi.Churn(w)
 		if err := j.end(); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
@@ -65,7 +65,7 @@ func (j *written) core() *eviction.Core {
 		j.err = err
 	}
 	j.life++
-	o := eviction.Options{Wall: j.world.Wall}
+	o := eviction.Options{Wall: j.world.Controller.Wall}
 	c := eviction.New(o)
 	var err error
 	if j.writer, err = journal.ForEviction(filepath.Join(j.dir, fmt.Sprint(j.life)), "test", o, records.Limits{Size: 1 << 30}, nil); err != nil {
@@ -78,7 +78,7 @@ func (j *written) core() *eviction.Core {
 
 func (j *written) told(e eviction.Event, actions []eviction.Action) {
 	w := j.world
-	j.writer.Add(w.Now, w.Wall(w.Now), e, actions)
+	j.writer.Add(w.Now, w.Controller.Wall(w.Now), e, actions)
 	if w.Now.Sub(j.turned) > 2*time.Second {
 		j.writer.Turn(w.Now)
 		j.turned = w.Now

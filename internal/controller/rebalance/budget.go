@@ -43,33 +43,33 @@ func (b *budget) fillStatus(w *world) {
 }
 
 // budgetsOf returns the budgets that cover a pod. They are the same for all pods of its class.
-func (w *world) budgetsOf(p *pod) (list []*budget) {
-	list, known := w.covering[p.Class.ID]
+func (pt *protections) budgetsOf(p *pod) (list []*budget) {
+	list, known := pt.covering[p.Class.ID]
 	if known {
 		return list
 	}
-	for _, b := range w.budgets {
+	for _, b := range pt.budgets {
 		if b.Namespace == p.Namespace() && b.selector.Matches(p.Class.Labels) {
 			list = append(list, b)
 		}
 	}
-	w.covering[p.Class.ID] = list
+	pt.covering[p.Class.ID] = list
 	return list
 }
 
 // countRecovered counts a pod that was pending as healthy, or undoes that: it has to be healthy
 // before the moves that follow are made.
-func (w *world) countRecovered(p *pod, by int32) {
-	for _, b := range w.budgetsOf(p) {
+func (pt *protections) countRecovered(p *pod, by int32) {
+	for _, b := range pt.budgetsOf(p) {
 		b.Status.CurrentHealthy += by
 		disruption.Allow(b.PodDisruptionBudget)
 	}
 }
 
 // mayEvict is the Eviction API's answer for a pod.
-func (w *world) mayEvict(p *pod) disruption.Verdict {
+func (pt *protections) mayEvict(p *pod) disruption.Verdict {
 	var covering []*policyv1.PodDisruptionBudget
-	for _, b := range w.budgetsOf(p) {
+	for _, b := range pt.budgetsOf(p) {
 		covering = append(covering, b.PodDisruptionBudget)
 	}
 	return disruption.MayEvict(p.object, disruption.IsReady(p.object), covering)

@@ -18,23 +18,32 @@ const (
 	MakingRoom Closing = "MakingRoom"
 )
 
+// closures keep nodes closed to new pods, by Berth's own taint. A node is in closed exactly while
+// the cluster knows it with that taint; nodeChanges tells those who remember something of nodes
+// that it may be outdated.
+type closures struct {
+	w           *world
+	closed      map[int32]bool // by index
+	nodeChanges int
+}
+
 // closeNode keeps new pods off a node; openNode undoes that.
-func (w *world) closeNode(n *cluster.Node) {
-	object := w.nodes[n.Name].DeepCopy()
+func (cl *closures) closeNode(n *cluster.Node) {
+	object := cl.w.nodes[n.Name].DeepCopy()
 	object.Spec.Taints = append(object.Spec.Taints, v1.Taint{Key: EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
-	w.replaceNode(object)
+	cl.replaceNode(object)
 }
 
-func (w *world) openNode(n *cluster.Node) {
-	object := w.nodes[n.Name].DeepCopy()
+func (cl *closures) openNode(n *cluster.Node) {
+	object := cl.w.nodes[n.Name].DeepCopy()
 	object.Spec.Taints = slices.DeleteFunc(object.Spec.Taints, func(t v1.Taint) bool { return t.Key == EmptyingTaint })
-	w.replaceNode(object)
+	cl.replaceNode(object)
 }
 
-func (w *world) replaceNode(object *v1.Node) {
-	w.nodes[object.Name] = object
-	w.setNode(object)
-	for _, g := range w.gauges {
+func (cl *closures) replaceNode(object *v1.Node) {
+	cl.w.nodes[object.Name] = object
+	cl.setNode(object)
+	for _, g := range cl.w.gauges {
 		if l, ok := g.(*ledger); ok {
 			l.recountTaints()
 		}
@@ -42,13 +51,13 @@ func (w *world) replaceNode(object *v1.Node) {
 }
 
 // setNode has the cluster know a node as it is now.
-func (w *world) setNode(object *v1.Node) {
-	w.nodeChanges++
-	w.c.SetNode(object)
-	if n := w.c.Node(object.Name); isClosed(n) {
-		w.closed[n.Index] = true
+func (cl *closures) setNode(object *v1.Node) {
+	cl.nodeChanges++
+	cl.w.c.SetNode(object)
+	if n := cl.w.c.Node(object.Name); isClosed(n) {
+		cl.closed[n.Index] = true
 	} else {
-		delete(w.closed, n.Index)
+		delete(cl.closed, n.Index)
 	}
 }
 
@@ -56,8 +65,8 @@ func isClosed(n *cluster.Node) bool {
 	return slices.ContainsFunc(n.Taints.Taints, func(t v1.Taint) bool { return t.Key == EmptyingTaint })
 }
 
-func (w *world) closedNodes() (names []string) {
-	for _, n := range w.c.Nodes {
+func (cl *closures) closedNodes() (names []string) {
+	for _, n := range cl.w.c.Nodes {
 		if n != nil && isClosed(n) {
 			names = append(names, n.Name)
 		}

@@ -120,7 +120,7 @@ func (g *emptied) currentValue() int64 { return int64(max(0, g.wanted-g.countEmp
 
 // countEmpty counts the nodes that are closed and have nothing left that can run elsewhere.
 func (g *emptied) countEmpty() (count int) {
-	for index := range g.w.closed {
+	for index := range g.w.closures.closed {
 		if g.movable[index] == 0 {
 			count++
 		}

@@ -18,7 +18,7 @@ import (
 
 // What a move for the pods that come has to bring, in thousandths of a device: leastGain, and as
 // much again for each hour that the pod has worked, which its successor may have to do again, up to
-// mostGain. See [world.priceOfWork] for pods whose work is lost.
+// mostGain. See [prices.priceOfWork] for pods whose work is lost.
 const (
 	leastGain = 50
 	mostGain  = 500
@@ -93,9 +93,17 @@ func (g *losses) currentValue() int64 {
 	return g.sum
 }
 
+// prices say what a move has to bring to be worth the work that the pod would do again. members is
+// as of membersAt moves, and made anew by whoever asks later: see [prices.membersOf].
+type prices struct {
+	w         *world
+	members   map[cluster.Name][]*pod // of pod groups, on nodes
+	membersAt int
+}
+
 // deviceValuer returns that of the first profile that has one, or nil.
-func (w *world) deviceValuer() plugins.DeviceValuer {
-	for _, profile := range w.options.Profiles {
+func (pc *prices) deviceValuer() plugins.DeviceValuer {
+	for _, profile := range pc.w.options.Profiles {
 		if v := profile.DeviceValuer(); v != nil {
 			return v
 		}
@@ -106,7 +114,7 @@ func (w *world) deviceValuer() plugins.DeviceValuer {
 // setupTypical moves pods so that more of what is free can be used by the pods that come.
 func (st *strategy) setupTypical() {
 	w := st.w
-	g := &losses{w: w, plugin: w.deviceValuer(), nodes: map[int32]*nodeLoss{}}
+	g := &losses{w: w, plugin: w.prices.deviceValuer(), nodes: map[int32]*nodeLoss{}}
 	st.gauge, st.anew = g, true
 	st.ready = func() string {
 		if g.plugin == nil {
@@ -115,9 +123,9 @@ func (st *strategy) setupTypical() {
 		return ""
 	}
 
-	st.price = w.priceOf
+	st.price = w.prices.priceOf
 	st.gain = func(p *pod) int64 {
-		if gain := removalGain(g, p); gain >= w.priceOf(p) {
+		if gain := removalGain(g, p); gain >= w.prices.priceOf(p) {
 			return gain
 		}
 		return 0
@@ -130,37 +138,37 @@ func (st *strategy) setupTypical() {
 
 // priceOf is what moving a pod has to bring. A pod group works only as a whole: moving one of its
 // pods costs the work of all.
-func (w *world) priceOf(p *pod) int64 {
+func (pc *prices) priceOf(p *pod) int64 {
 	switch {
 	case isInGroup(p):
 		sum := int64(0)
-		for _, member := range w.membersOf(p) {
-			sum += w.priceOfWork(member)
+		for _, member := range pc.membersOf(p) {
+			sum += pc.priceOfWork(member)
 		}
 		return sum
 	case rules.ControllerKind(p.object) == rules.Job:
-		return w.priceOfWork(p)
+		return pc.priceOfWork(p)
 	}
-	return min(leastGain*(1+w.hoursOf(p)), mostGain)
+	return min(leastGain*(1+pc.hoursOf(p)), mostGain)
 }
 
 // priceOfWork is the price of a pod whose work is lost: it grows with each hour and each device
 // that the pod has, and nothing bounds it.
-func (w *world) priceOfWork(p *pod) int64 {
+func (pc *prices) priceOfWork(p *pod) int64 {
 	price := int64(leastGain)
-	if v := w.deviceValuer(); v != nil {
+	if v := pc.deviceValuer(); v != nil {
 		kind := v.ComingOf(p.Pod)
-		price += leastGain * w.hoursOf(p) * max(kind.Devices(), 1000) / 1000
+		price += leastGain * pc.hoursOf(p) * max(kind.Devices(), 1000) / 1000
 	}
 	return price
 }
 
 // hoursOf is how long a pod has worked.
-func (w *world) hoursOf(p *pod) int64 {
+func (pc *prices) hoursOf(p *pod) int64 {
 	if !disruption.IsReady(p.object) {
 		return 0
 	}
-	return max(0, int64(w.ageOf(p).Hours()))
+	return max(0, int64(pc.w.ageOf(p).Hours()))
 }
 
 // isInGroup reports whether a pod belongs to a pod group, which works only as a whole.
@@ -176,21 +184,21 @@ func groupNameOf(p *pod) cluster.Name {
 }
 
 // membersOf lists the pods on nodes that are of the same group as a pod.
-func (w *world) membersOf(p *pod) []*pod {
-	if w.members == nil || w.membersAt != w.moved {
-		w.members, w.membersAt = map[cluster.Name][]*pod{}, w.moved
-		for _, of := range w.placed {
+func (pc *prices) membersOf(p *pod) []*pod {
+	if pc.members == nil || pc.membersAt != pc.w.moved {
+		pc.members, pc.membersAt = map[cluster.Name][]*pod{}, pc.w.moved
+		for _, of := range pc.w.placed {
 			if isInGroup(of) {
-				w.members[groupNameOf(of)] = append(w.members[groupNameOf(of)], of)
+				pc.members[groupNameOf(of)] = append(pc.members[groupNameOf(of)], of)
 			}
 		}
 	}
-	return w.members[groupNameOf(p)]
+	return pc.members[groupNameOf(p)]
 }
 
 // whyGroupStays returns why a pod of a group must not be moved by itself, or "".
-func (w *world) whyGroupStays(p *pod, goal *Defragment) string {
-	group := w.groups[groupNameOf(p)]
+func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
+	group := pc.w.groups[groupNameOf(p)]
 	switch {
 	case !goal.typical:
 		return "it belongs to a pod group, all of which would have to start anew"
@@ -204,8 +212,8 @@ func (w *world) whyGroupStays(p *pod, goal *Defragment) string {
 
 // jobSurvives reports whether the Job of a pod makes the pod again after an eviction without
 // counting it as a failure. A rule that comes first could find an exit code of an evicted pod.
-func (w *world) jobSurvives(p *pod) bool {
-	l := w.workloads.ControllerOf(p.object)
+func (pc *prices) jobSurvives(p *pod) bool {
+	l := pc.w.workloads.ControllerOf(p.object)
 	if l == nil {
 		return false
 	}

@@ -122,8 +122,8 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		}
 		p.orphan = ruling.Orphan
 		if leaving.Surge && !leaving.Surging[object.UID] {
-			if p.surge, p.noSurge, p.later = w.surgeFor(p, leaving); p.surge != nil {
-				w.useQuota(p)
+			if p.surge, p.noSurge, p.later = w.surges.surgeFor(p, leaving); p.surge != nil {
+				w.surges.useQuota(p)
 			}
 		}
 		if leaving.Fitting && p.cramped {
@@ -227,7 +227,7 @@ func keptPod(object *v1.Pod, why string) Kept {
 // When it has begun, a budget may count a workload between a pod and its successor, and is waited
 // for.
 func (w *world) whyNever(p *pod, leaving *Leaving) string {
-	verdict := w.mayEvict(p)
+	verdict := w.protections.mayEvict(p)
 	switch {
 	case leaving.Delete, p.surge != nil, p.later:
 	case verdict.Answer == disruption.Never:
@@ -244,7 +244,7 @@ func (w *world) remedy(p *pod, leaving *Leaving) string {
 	if leaving.Surge {
 		return "no replica before: " + p.noSurge + "; use --disable-eviction to override"
 	}
-	if surge, _, later := w.surgeFor(p, leaving); surge != nil || later {
+	if surge, _, later := w.surges.surgeFor(p, leaving); surge != nil || later {
 		return "use --surge to have one more replica first, or --disable-eviction to override"
 	}
 	return "use --disable-eviction to override"
@@ -285,7 +285,7 @@ func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 			waits[p] = p.noSurge
 			continue
 		}
-		verdict := w.mayEvict(p)
+		verdict := w.protections.mayEvict(p)
 		if verdict.Budget == nil || leaving.Delete || p.surge != nil || leaving.Surging[p.object.UID] {
 			continue
 		}
@@ -316,7 +316,7 @@ func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]str
 			Lost: w.successionOf(p) == workload.None, Grace: leaving.graceOf(p.object),
 		}
 		d.Waits, d.Surge, d.NoSurge = waits[p], p.surge, p.noSurge
-		if budgets := w.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !disruption.Ungoverned(p.object) {
+		if budgets := w.protections.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !disruption.Ungoverned(p.object) {
 			d.Budget = budgets[0].Name
 		}
 		if w.placed[p.UID] != nil {
@@ -341,7 +341,7 @@ func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) (undo func()) 
 	case d.Lost:
 	case d.Surge != nil:
 		var why proof
-		found, why = w.nodesBeside(p, anywhere)
+		found, why = w.surges.nodesBeside(p, anywhere)
 		d.Stranded = why.message
 	default:
 		found, d.Stranded = w.landingNodes(p)

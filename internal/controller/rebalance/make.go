@@ -109,12 +109,12 @@ func pinPods(state *State, again []types.UID, pinned map[types.UID]bool) {
 // searchOnce searches once. settled reports that another search from its end would find nothing.
 func searchOnce(state *State, policy *Policy, options Options, pinned map[types.UID]bool) (plan *Plan, settled bool) {
 	w := openWorld(state, policy, options)
-	w.pinned = pinned
+	w.protections.pinned = pinned
 	s := newSearch(w, policy)
 	s.runGoals()
 	plan = s.makePlan(state)
 	plan.tail = plan
-	return plan, !w.unsettled && len(pinned) == 0
+	return plan, !w.protections.unsettled && len(pinned) == 0
 }
 
 // movedTwice returns the pods of the first plan that the sequel moves again. Successors have their

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -65,26 +66,37 @@ func NewEvictor() *Evictor {
 	return &Evictor{LocalStorage: true, DaemonSets: true, Critical: true, FailedBare: true}
 }
 
+// protections say why a pod must stay, whatever is wrong with its place.
+type protections struct {
+	w        *world
+	budgets  []*budget
+	covering map[int32][]*budget // by class; those of all pods of a class are the same
+	pinned   map[types.UID]bool  // would have to move twice
+	// unsettled: something was skipped only because a pod had been moved or placed already. What is
+	// skipped for that reason alone may be moved by the next plan.
+	unsettled bool
+}
+
 // whyProtected returns why the pod must stay, whatever is wrong with its place; "" if it may be
 // moved.
-func (w *world) whyProtected(p *pod, e *Evictor) (Code, string) {
+func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	object := p.object
 	owner := metav1.GetControllerOfNoCopy(object)
 	switch {
 	case p.Terminating:
 		return Protected, "it is being deleted"
 	case p.late:
-		w.unsettled = true
+		pt.unsettled = true
 		return Protected, "it has just been placed"
-	case w.options.Arrived[p.UID]:
+	case pt.w.options.Arrived[p.UID]:
 		return Protected, "it has been moved already"
-	case w.pinned[p.UID]:
+	case pt.pinned[p.UID]:
 		return Protected, "it would have to move twice"
 	case isStatic(p):
 		return Protected, "it is a static pod of its node"
 	}
 
-	if why := e.excludedBy(w, p); why != "" {
+	if why := e.excludedBy(pt.w, p); why != "" {
 		return Protected, why
 	}
 	lifted := false
@@ -102,34 +114,34 @@ func (w *world) whyProtected(p *pod, e *Evictor) (Code, string) {
 	}
 
 	if !lifted {
-		if why := e.protectionOf(w, p, owner); why != "" {
+		if why := e.protectionOf(pt.w, p, owner); why != "" {
 			return Protected, why
 		}
 	}
 
 	if n := p.Node; n != nil {
-		if why := w.whyLeaving(n); why != "" {
+		if why := pt.w.whyLeaving(n); why != "" {
 			return NodeLeaving, n.Name + " " + why
 		}
-		if !w.isReady(n) {
+		if !pt.w.isReady(n) {
 			return NodeLeaving, n.Name + " is not ready: how long its pods stay is up to their tolerations"
 		}
 	}
 
-	if until, rests := w.options.Resting[workloadOf(object)]; rests && until.After(w.now) {
-		return CoolingDown, fmt.Sprintf("its workload was moved lately and is left alone for %s", until.Sub(w.now).Round(time.Second))
+	if until, rests := pt.w.options.Resting[workloadOf(object)]; rests && until.After(pt.w.now) {
+		return CoolingDown, fmt.Sprintf("its workload was moved lately and is left alone for %s", until.Sub(pt.w.now).Round(time.Second))
 	}
 	if rules.IsTerminal(object) {
 		return "", ""
 	}
-	if why := w.whyBusy(p); why != "" {
+	if why := pt.whyBusy(p); why != "" {
 		return OwnerBusy, why
 	}
 
-	if w.options.Surge {
-		p.surge, p.noSurge, p.later = w.surgeFor(p, &Leaving{})
+	if pt.w.options.Surge {
+		p.surge, p.noSurge, p.later = pt.w.surges.surgeFor(p, &Leaving{})
 	}
-	switch verdict := w.mayEvict(p); {
+	switch verdict := pt.mayEvict(p); {
 	case p.surge != nil:
 	case p.later:
 		return OwnerBusy, p.noSurge
@@ -150,7 +162,7 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 		return fmt.Sprintf("its workload has fewer than %d pods", e.MinReplicas)
 	case e.MinPodAge > 0 && w.ageOf(p) < e.MinPodAge:
 		return fmt.Sprintf("it is younger than %s", e.MinPodAge)
-	case e.WithoutBudget && len(w.budgetsOf(p)) == 0:
+	case e.WithoutBudget && len(w.protections.budgetsOf(p)) == 0:
 		return "no disruption budget covers it"
 	}
 
@@ -167,11 +179,11 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 		return "it is annotated " + berthAnnotation + ": never"
 	case annotations[autoscalerSafe] == "false":
 		return "it is annotated " + autoscalerSafe + `: "false"`
-	case w.mustNotDisturb(p):
+	case w.protections.mustNotDisturb(p):
 		return "it is annotated " + karpenterNo
 	case rules.ControllerKind(p.object) == rules.Job && !e.JobsToo:
 		return "it belongs to a Job, whose work would begin anew"
-	case rules.ControllerKind(p.object) == rules.Job && !w.jobSurvives(p):
+	case rules.ControllerKind(p.object) == rules.Job && !w.prices.jobSurvives(p):
 		return "it belongs to a Job that would count this as a failure: the first rule of its podFailurePolicy does not ignore DisruptionTarget"
 	}
 
@@ -179,10 +191,10 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 }
 
 // mustNotDisturb evaluates Karpenter's annotation: true, or a duration from the pod's start.
-func (w *world) mustNotDisturb(p *pod) bool {
+func (pt *protections) mustNotDisturb(p *pod) bool {
 	value := p.object.Annotations[karpenterNo]
 	if d, err := time.ParseDuration(value); err == nil {
-		return w.ageOf(p) < d
+		return pt.w.ageOf(p) < d
 	}
 	return value == "true"
 }
@@ -237,23 +249,23 @@ func (w *world) ageOf(p *pod) time.Duration {
 }
 
 // whyBusy reports that a pod's workload is being rolled out or scaled.
-func (w *world) whyBusy(p *pod) string {
-	l := w.workloads.ControllerOf(p.object)
+func (pt *protections) whyBusy(p *pod) string {
+	l := pt.w.workloads.ControllerOf(p.object)
 	if l == nil {
 		return ""
 	}
-	if why := w.whyRolling(l); why != "" {
+	if why := pt.whyRolling(l); why != "" {
 		return why
 	}
-	if l.Replicas != nil && w.countSiblings(p) > int(*l.Replicas) {
+	if l.Replicas != nil && pt.w.countSiblings(p) > int(*l.Replicas) {
 		return fmt.Sprintf("its %s has more pods than it wants", l.Kind.Kind)
 	}
 	return ""
 }
 
 // whyRolling returns why a rollout of a workload, or of its Deployment, is not done.
-func (w *world) whyRolling(l *workload.Workload) string {
-	if top := w.workloads.DeploymentOf(l); top != nil {
+func (pt *protections) whyRolling(l *workload.Workload) string {
+	if top := pt.w.workloads.DeploymentOf(l); top != nil {
 		l = top
 	}
 	if why := workload.Rolling(l.Object); why != "" {
@@ -284,13 +296,13 @@ type Cost struct {
 	avoid bool // prefer-no-eviction
 }
 
-func (w *world) costOf(p *pod) Cost {
+func (pt *protections) costOf(p *pod) Cost {
 	c := Cost{
 		Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds,
 		Stateful: rules.ControllerKind(p.object) == rules.StatefulSet,
 	}
-	c.Sole = w.countSiblings(p) == 1 && !rules.IsTerminal(p.object)
-	if list := w.budgetsOf(p); len(list) == 1 && !disruption.Ungoverned(p.object) {
+	c.Sole = pt.w.countSiblings(p) == 1 && !rules.IsTerminal(p.object)
+	if list := pt.budgetsOf(p); len(list) == 1 && !disruption.Ungoverned(p.object) {
 		c.Budget, c.Left = list[0].Name, max(list[0].Status.DisruptionsAllowed-1, 0)
 	}
 
@@ -302,7 +314,7 @@ func (w *world) costOf(p *pod) Cost {
 
 	c.DeletionCost = rules.DeletionCost(p.object)
 	if disruption.IsReady(p.object) {
-		c.AgeSeconds = max(int64(w.ageOf(p).Seconds()), 0)
+		c.AgeSeconds = max(int64(pt.w.ageOf(p).Seconds()), 0)
 	}
 
 	if g := p.object.Spec.TerminationGracePeriodSeconds; g != nil {

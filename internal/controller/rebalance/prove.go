@@ -48,7 +48,7 @@ var anywhere = wish{renews: true}
 // is there and stays.
 func (w *world) proveMove(p *pod, is wish) proof {
 	if p.surge != nil {
-		nodes, why := w.nodesBeside(p, is)
+		nodes, why := w.surges.nodesBeside(p, is)
 		if why.code != "" {
 			return why
 		}

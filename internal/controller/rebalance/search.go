@@ -37,7 +37,7 @@ type stayed struct {
 
 func newSearch(w *world, policy *Policy) *search {
 	return &search{
-		closed: w.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.gaugeValues(),
+		closed: w.closures.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.gaugeValues(),
 		stays: map[*pod]stayed{}, nodeStays: map[string]Stay{},
 		spent: w.options.Spent.With(),
 	}
@@ -123,9 +123,9 @@ func (s *search) nominateCandidates(st *strategy) (list []candidate) {
 		}
 		switch gain := st.gain(p); {
 		case gain > 0 && p.late:
-			s.w.unsettled = true
+			s.w.protections.unsettled = true
 		case gain > 0:
-			list = append(list, candidate{p, gain, s.excessDepth(st, p), s.w.costOf(p), len(list)})
+			list = append(list, candidate{p, gain, s.excessDepth(st, p), s.w.protections.costOf(p), len(list)})
 		}
 	}
 
@@ -185,7 +185,7 @@ func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	if !st.Scope.includesPod(p) {
 		return Protected, "the policy leaves its namespace or labels out"
 	}
-	if code, why := s.w.whyProtected(p, st.Evictor); code != "" {
+	if code, why := s.w.protections.whyProtected(p, st.Evictor); code != "" {
 		return code, why
 	}
 	if st.renews && p.Node != nil && st.says(s.w.successorFor(p)) != "" {
@@ -193,7 +193,7 @@ func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	}
 
 	if st.Defragment != nil && isInGroup(p) {
-		if why := s.w.whyGroupStays(p, st.Defragment); why != "" {
+		if why := s.w.prices.whyGroupStays(p, st.Defragment); why != "" {
 			return Protected, why
 		}
 	}
@@ -229,15 +229,15 @@ func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing
 	next, back := s.w.movePod(p, found.to)
 	undo := back
 	if !disruption.IsReady(p.object) { // its successor is, before the next move is made
-		s.w.countRecovered(next, 1)
+		s.w.protections.countRecovered(next, 1)
 		undo = func() {
-			s.w.countRecovered(next, -1)
+			s.w.protections.countRecovered(next, -1)
 			back()
 		}
 	}
 	s.noteImproved(&m, before)
 	if u := st.Utilization; u != nil && u.Deviation { // another search begins from another average
-		s.w.unsettled = true
+		s.w.protections.unsettled = true
 	}
 	s.recordMove(m, from, undo)
 	delete(s.stays, p)
@@ -246,7 +246,7 @@ func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing
 
 // newlyClosed returns the nodes that the search has closed so far.
 func (s *search) newlyClosed() []string {
-	return slices.DeleteFunc(s.w.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
+	return slices.DeleteFunc(s.w.closures.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
 }
 
 func (s *search) recordMove(m Move, from string, undo func()) {
@@ -272,7 +272,7 @@ func (s *search) countMove(node string, m *Move, by int) {
 func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
 	m := Move{
 		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.NodeName,
-		Surge: p.surge, NoSurge: p.noSurge, Cause: st.Name, Profile: st.Profile, Cost: s.w.costOf(p), Improves: []Measure{},
+		Surge: p.surge, NoSurge: p.noSurge, Cause: st.Name, Profile: st.Profile, Cost: s.w.protections.costOf(p), Improves: []Measure{},
 	}
 
 	if found.to != nil {
@@ -344,13 +344,13 @@ func (s *search) undoTo(mark int) {
 }
 
 func (s *search) closeNode(n *cluster.Node) {
-	s.w.closeNode(n)
-	s.undo = append(s.undo, func() { s.w.openNode(n) })
+	s.w.closures.closeNode(n)
+	s.undo = append(s.undo, func() { s.w.closures.openNode(n) })
 }
 
 func (s *search) openNode(n *cluster.Node) {
-	s.w.openNode(n)
-	s.undo = append(s.undo, func() { s.w.closeNode(n) })
+	s.w.closures.openNode(n)
+	s.undo = append(s.undo, func() { s.w.closures.closeNode(n) })
 }
 
 func (s *search) placeWaiting() { s.undo = append(s.undo, s.w.placeWaiting()) }

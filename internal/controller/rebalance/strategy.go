@@ -225,8 +225,8 @@ type reach struct {
 }
 
 func (r *reach) of(p *pod) int64 {
-	if r.most == nil || r.change != r.w.nodeChanges {
-		r.most, r.change = map[int32]int64{}, r.w.nodeChanges
+	if r.most == nil || r.change != r.w.closures.nodeChanges {
+		r.most, r.change = map[int32]int64{}, r.w.closures.nodeChanges
 	}
 	most, known := r.most[p.Class.ID]
 	if !known {

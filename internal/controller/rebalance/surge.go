@@ -76,14 +76,21 @@ type Surge struct {
 	Replicas int32 `json:"replicas"`
 }
 
+// surges decide whether a pod's workload can have one more replica before the pod leaves. What the
+// surges that were granted take from quotas stays taken: all of them may be there at once.
+type surges struct {
+	w   *world
+	use map[*v1.ResourceQuota]v1.ResourceList // what is used of a quota with them
+}
+
 // surgeFor decides whether a pod's workload can have one more replica until the pod has left. If
 // not, why says so; later is set if that passes by itself.
-func (w *world) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later bool) {
+func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later bool) {
 	if rules.ControllerKind(p.object) != rules.ReplicaSet {
 		return nil, "only pods of Deployments and ReplicaSets have one beforehand", false
 	}
 
-	l := w.workloads.ControllerOf(p.object)
+	l := su.w.workloads.ControllerOf(p.object)
 	if l == nil {
 		return nil, "its ReplicaSet does not exist", false
 	}
@@ -95,25 +102,25 @@ func (w *world) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later 
 		return nil, "it is not ready itself", false
 	}
 
-	s, why = w.scaledOf(rs)
+	s, why = su.scaledOf(rs)
 	if why != "" {
 		return nil, why, false
 	}
-	if why = cmp.Or(w.whyRolling(l), w.split(rs)); why != "" {
+	if why = cmp.Or(su.w.protections.whyRolling(l), su.split(rs)); why != "" {
 		return nil, why, true
 	}
-	if other := w.unreadyPeer(p); other != nil {
-		return nil, fmt.Sprintf("%s of the same workload is not ready", other.Name), w.now.Sub(other.CreationTimestamp.Time) < startsFor
+	if other := su.unreadyPeer(p); other != nil {
+		return nil, fmt.Sprintf("%s of the same workload is not ready", other.Name), su.w.now.Sub(other.CreationTimestamp.Time) < startsFor
 	}
 
-	if why = cmp.Or(w.autoscalerOf(s), w.exclusiveVolume(p)); why != "" {
+	if why = cmp.Or(su.autoscalerOf(s), su.exclusiveVolume(p)); why != "" {
 		return nil, why, false
 	}
-	if nodes, why := w.nodesBeside(p, anywhere); len(nodes) == 0 {
+	if nodes, why := su.nodesBeside(p, anywhere); len(nodes) == 0 {
 		p.cramped = true
 		return nil, "no node takes one more of them while it is there: " + why.message, false
 	}
-	if why, later = w.overQuota(p, leaving); why != "" {
+	if why, later = su.overQuota(p, leaving); why != "" {
 		return nil, why, later
 	}
 	return s, "", false
@@ -121,55 +128,55 @@ func (w *world) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later 
 
 // overQuota returns why a quota of the namespace refuses one more pod, or "". later is set if that
 // passes, since other surges use the quota up.
-func (w *world) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
+func (su *surges) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 	usage := quota.UsageOf(p.object)
-	for _, q := range w.quotas[p.Namespace()] {
+	for _, q := range su.w.quotas[p.Namespace()] {
 		if !quota.Covers(q, p.object) {
 			continue
 		}
-		used, surges := w.surgesUse[q]
+		used, surges := su.use[q]
 		if !surges {
 			used = q.Status.Used
 		}
 		if why = quota.Refuses(q, used, p.object, usage); why != "" {
-			return "its namespace allows no pod more: " + why, surges || len(leaving.Surging) > 0 || w.isEnding(p.Namespace())
+			return "its namespace allows no pod more: " + why, surges || len(leaving.Surging) > 0 || su.isEnding(p.Namespace())
 		}
 	}
 	return "", false
 }
 
 // useQuota counts a surge that is planned for those that are planned after it.
-func (w *world) useQuota(p *pod) {
-	for _, q := range w.quotas[p.Namespace()] {
+func (su *surges) useQuota(p *pod) {
+	for _, q := range su.w.quotas[p.Namespace()] {
 		if !quota.Covers(q, p.object) {
 			continue
 		}
-		used, surges := w.surgesUse[q]
+		used, surges := su.use[q]
 		if !surges {
 			used = q.Status.Used
 		}
-		w.surgesUse[q] = quota.Sum(used, quota.UsageOf(p.object))
+		su.use[q] = quota.Sum(used, quota.UsageOf(p.object))
 	}
 }
 
 // isEnding reports whether a pod of the namespace is about to be gone.
-func (w *world) isEnding(namespace string) bool {
-	return slices.ContainsFunc(w.pods, func(p *v1.Pod) bool { return p.Namespace == namespace && p.DeletionTimestamp != nil })
+func (su *surges) isEnding(namespace string) bool {
+	return slices.ContainsFunc(su.w.pods, func(p *v1.Pod) bool { return p.Namespace == namespace && p.DeletionTimestamp != nil })
 }
 
 // scaledOf returns what has to be scaled for one more pod of a ReplicaSet, or why that must not be
 // done.
-func (w *world) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
+func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 	s = &Surge{Scaled: Scaled{"ReplicaSet", rs.Namespace, rs.Name, rs.UID, nil}, Replicas: replicasOrOne(rs.Spec.Replicas)}
 	if s.Through = ThroughOf(rs); s.Through != nil {
-		if kind := schema.FromAPIVersionAndKind(s.Through.APIVersion, s.Through.Kind).GroupKind(); !w.options.Scales[kind] {
+		if kind := schema.FromAPIVersionAndKind(s.Through.APIVersion, s.Through.Kind).GroupKind(); !su.w.options.Scales[kind] {
 			return nil, fmt.Sprintf("%s scales it, which has no scale subresource", s)
 		}
 		return s, ""
 	}
 
 	if metav1.GetControllerOfNoCopy(rs) != nil {
-		top := w.workloads.ControllerOf(rs)
+		top := su.w.workloads.ControllerOf(rs)
 		if top == nil {
 			return nil, "its Deployment does not exist"
 		}
@@ -192,9 +199,9 @@ func (w *world) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 // that scales down puts the scale back within its sync period of 15 s, since one pod more lowers
 // what each of them uses: before the successor is ready, or with another pod removed than the one
 // that is to leave. One that never scales down still does so beyond its maximum.
-func (w *world) autoscalerOf(s *Surge) string {
+func (su *surges) autoscalerOf(s *Surge) string {
 	kind, name := s.target()
-	for _, h := range w.autoscalers {
+	for _, h := range su.w.autoscalers {
 		ref := &h.Spec.ScaleTargetRef
 		switch {
 		case h.Namespace != s.Namespace || ref.Kind != kind || ref.Name != name:
@@ -217,12 +224,12 @@ func keepsReplicas(h *autoscalingv2.HorizontalPodAutoscaler) bool {
 
 // split reports that what scales a ReplicaSet has pods of another one, too. Then it is not known
 // which of them gets one more.
-func (w *world) split(rs *appsv1.ReplicaSet) string {
+func (su *surges) split(rs *appsv1.ReplicaSet) string {
 	through := ThroughOf(rs)
 	if through == nil {
 		return ""
 	}
-	for _, other := range w.c.ReplicaSets.All() {
+	for _, other := range su.w.c.ReplicaSets.All() {
 		if other.UID != rs.UID && other.Namespace == rs.Namespace && replicasOrOne(other.Spec.Replicas) > 0 &&
 			metav1.IsControlledBy(other, &metav1.ObjectMeta{UID: through.UID}) {
 			return fmt.Sprintf("%s/%s is being rolled out", through.Kind, through.Name)
@@ -253,9 +260,9 @@ const startsFor = 10 * time.Minute
 
 // unreadyPeer returns another pod of the workload that is not ready: the controller would remove
 // that one when the scale is put back.
-func (w *world) unreadyPeer(p *pod) *v1.Pod {
+func (su *surges) unreadyPeer(p *pod) *v1.Pod {
 	owner := rules.OwnerOf(p.object)
-	for _, other := range w.pods {
+	for _, other := range su.w.pods {
 		healthy := other.Status.Phase == v1.PodRunning && disruption.IsReady(other)
 		if other.DeletionTimestamp == nil && !rules.IsTerminal(other) && !healthy && rules.OwnerOf(other) == owner {
 			return other
@@ -265,13 +272,13 @@ func (w *world) unreadyPeer(p *pod) *v1.Pod {
 }
 
 // exclusiveVolume returns which of the pod's volumes no other pod can have on another node, or "".
-func (w *world) exclusiveVolume(p *pod) string {
+func (su *surges) exclusiveVolume(p *pod) string {
 	for i := range p.object.Spec.Volumes {
 		source := p.object.Spec.Volumes[i].PersistentVolumeClaim
 		if source == nil {
 			continue
 		}
-		claim, ok := w.c.Claims.Get(p.Namespace(), source.ClaimName)
+		claim, ok := su.w.c.Claims.Get(p.Namespace(), source.ClaimName)
 		shared := func(m v1.PersistentVolumeAccessMode) bool { return m == v1.ReadWriteMany || m == v1.ReadOnlyMany }
 		if !ok || !slices.ContainsFunc(claim.Spec.AccessModes, shared) {
 			return fmt.Sprintf("the volume of its claim %s can be on one node only", source.ClaimName)
@@ -282,15 +289,15 @@ func (w *world) exclusiveVolume(p *pod) string {
 
 // nodesBeside returns the nodes on which the scheduler may put one more pod of a workload while
 // this one is there, by name, or why there are none.
-func (w *world) nodesBeside(p *pod, is wish) (nodes []*cluster.Node, why proof) {
-	s := w.schedulerOf(p)
+func (su *surges) nodesBeside(p *pod, is wish) (nodes []*cluster.Node, why proof) {
+	s := su.w.schedulerOf(p)
 	if s == nil {
 		return nil, refuseMove(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
-	next, notes := w.successorFor(p), len(w.notes)
-	defer func() { w.undoTo(notes) }()
-	w.createClaims(next.claims)
-	nodes, why = w.landingsOf(s, next, p.Node, is)
+	next, notes := su.w.successorFor(p), len(su.w.notes)
+	defer func() { su.w.undoTo(notes) }()
+	su.w.createClaims(next.claims)
+	nodes, why = su.w.landingsOf(s, next, p.Node, is)
 	sortByName(nodes)
 	return nodes, why
 }

@@ -16,7 +16,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// world is the cluster after the moves so far. Every change of it can be undone.
+// world is the cluster after the moves so far. Every change of it can be undone: whoever tries a
+// move takes it back in the order opposite to that in which it was made, and finds each count as it
+// was.
+//
+// It owns which pod is where. What follows from that for one question has a type of its own:
+// closures (which nodes take no new pods), protections (which pods must stay), prices (what a move
+// has to bring), surges (whether a replica can come first).
 type world struct {
 	*objects
 	*claiming
@@ -24,26 +30,23 @@ type world struct {
 	now        time.Time
 	options    Options
 	schedulers map[string]*scheduler
-	placed     map[types.UID]*pod // the pods on nodes
-	closed     map[int32]bool     // nodes with Berth's own taint, by index
-	// nodeChanges counts the changes of nodes.
-	nodeChanges int
-	byName      []*pod // the same, sorted; nil until it is asked for
-	ended       []*pod // in phase Succeeded or Failed, still there
-	waiting     []*pod // pending, and found no node
-	arrivals    []*pod // were pending, and have been placed
-	moved       int    // moves so far
-	gauges      []gauge
-	hard        *ledger
-	budgets     []*budget
-	covering    map[int32][]*budget // by class
-	strategies  []*strategy
-	siblings    map[rules.Owner]int // pods of each workload that were on nodes at the beginning, and not terminating
-	pinned      map[types.UID]bool
-	members     map[cluster.Name][]*pod // of pod groups, as of so many moves; see membersOf
-	membersAt   int
-	surgesUse   map[*v1.ResourceQuota]v1.ResourceList // what is used with the surges that were planned
-	unsettled   bool                                  // something was skipped only because a pod had been moved or placed already
+
+	placed   map[types.UID]*pod  // the pods on nodes
+	byName   []*pod              // the same, sorted; nil until it is asked for
+	ended    []*pod              // in phase Succeeded or Failed, still there
+	waiting  []*pod              // pending, and found no node
+	arrivals []*pod              // were pending, and have been placed
+	moved    int                 // moves so far
+	siblings map[rules.Owner]int // pods of each workload that were on nodes at the beginning, and not terminating
+
+	gauges     []gauge
+	hard       *ledger
+	strategies []*strategy
+
+	closures    closures
+	protections protections
+	prices      prices
+	surges      surges
 }
 
 // scheduler serves the pods of one profile.
@@ -96,12 +99,15 @@ type pod struct {
 func beginWorld(state *State, options Options) *world {
 	w := &world{
 		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{},
-		placed: map[types.UID]*pod{}, closed: map[int32]bool{}, siblings: map[rules.Owner]int{},
-		covering: map[int32][]*budget{}, surgesUse: map[*v1.ResourceQuota]v1.ResourceList{},
+		placed: map[types.UID]*pod{}, siblings: map[rules.Owner]int{},
 	}
+	w.closures = closures{w: w, closed: map[int32]bool{}}
+	w.protections = protections{w: w, covering: map[int32][]*budget{}}
+	w.prices.w = w
+	w.surges = surges{w: w, use: map[*v1.ResourceQuota]v1.ResourceList{}}
 	w.objects = loadObjects(w.c, state)
 	for _, n := range sortNodes(w.nodes) {
-		w.setNode(n)
+		w.closures.setNode(n)
 	}
 	for _, profile := range options.Profiles {
 		w.schedulers[profile.SchedulerName] = newScheduler(w.c, profile)
@@ -117,7 +123,7 @@ func openWorld(state *State, policy *Policy, options Options) *world {
 	for _, object := range w.pods {
 		w.enterPod(object)
 	}
-	w.budgets = readBudgets(w)
+	w.protections.budgets = readBudgets(w)
 	all := w.sortedPods()
 	for _, p := range all { // groups are known before pods are counted in them
 		for _, g := range w.gauges {
@@ -245,7 +251,7 @@ func (w *world) placeWaiting() (undo func()) {
 		}
 		back = append(back, w.placePod(p, d.Node))
 		p.after = w.moved
-		w.countRecovered(p, 1)
+		w.protections.countRecovered(p, 1)
 		came = append(came, p)
 		return true
 	})
@@ -255,7 +261,7 @@ func (w *world) placeWaiting() (undo func()) {
 		w.arrivals = w.arrivals[:len(w.arrivals)-len(came)]
 		for i, p := range slices.Backward(came) {
 			nominated := p.Nominated
-			w.countRecovered(p, -1)
+			w.protections.countRecovered(p, -1)
 			back[i]()
 			if nominated != "" {
 				w.c.Nominate(p.Pod, nominated)

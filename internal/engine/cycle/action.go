@@ -15,9 +15,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Ticket links an action to its answer. Tickets are given out in order, from 1.
-type Ticket uint64
-
 // Action is something that the core wants done: one of the types below. Two cores that were given
 // the same events print the same actions. Actions of one Step may be carried out in any order,
 // except that writes to one pod (WriteStatus) must reach the API in the order in which they were
@@ -30,27 +27,11 @@ type Action interface {
 // Ready is returned once, when the cluster is known, this scheduler leads, and scheduling begins.
 type Ready struct{}
 
-// Bind binds a pod to its node. The answer must be certain: where a request's outcome is unknown,
-// the shell looks until it knows whether the pod was bound.
-type Bind struct {
-	Ticket  Ticket
-	Attempt *Attempt
-	By      *Stages
-}
-
 // Cancel asks for an action to end as soon as possible. The action is still answered, as withdrawn
 // if it had not begun.
 type Cancel struct {
 	Ticket Ticket
 	Reason string
-}
-
-// Preflight asks the out-of-tree PreBind plugins what they have to do for the pod. The answer
-// carries their Work.
-type Preflight struct {
-	Ticket  Ticket
-	Attempt *Attempt
-	By      *Stages
 }
 
 // Hold says that plugins make the pod wait at Permit, each for a limited time. It is not answered:
@@ -68,13 +49,6 @@ type Release struct {
 	Ticket Ticket
 	How    string // "allowed", "rejected" or "timed out"
 	Took   time.Duration
-}
-
-// PreBind runs an out-of-tree PreBind plugin for the pod.
-type PreBind struct {
-	Ticket  Ticket
-	Attempt *Attempt
-	Plugin  PreBinder
 }
 
 // WriteVolumes writes the volumes and claims that were matched for the pod.
@@ -182,13 +156,13 @@ type Panicked struct {
 	Mended int
 }
 
-func (Ready) isAction()         {}
-func (Bind) isAction()          {}
-func (Cancel) isAction()        {}
-func (Preflight) isAction()     {}
-func (Hold) isAction()          {}
-func (Release) isAction()       {}
-func (PreBind) isAction()       {}
+func (Ready) isAction() {}
+
+func (Cancel) isAction() {}
+
+func (Hold) isAction()    {}
+func (Release) isAction() {}
+
 func (WriteVolumes) isAction()  {}
 func (WriteClaims) isAction()   {}
 func (ReleaseClaim) isAction()  {}

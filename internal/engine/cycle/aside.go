@@ -72,17 +72,6 @@ type askErrand struct {
 	questions int
 }
 
-func (e askErrand) handleOutcome(Outcome) {
-	e.as.asking--
-	e.resumeAttempt()
-}
-
-func (e askErrand) resumeAttempt() {
-	if e.as.queue.Get(e.item.Pod.UID) == e.item && e.as.profiles.byName[e.item.Pod.Spec.SchedulerName] != nil {
-		e.as.decidePod(e.item, e.question.Answers, e.questions)
-	}
-}
-
 // startPreparing suspends the attempt, which has not begun, while plugins prepare it. It returns
 // false if they need not.
 func (as *attempts) startPreparing(b *placement) bool {
@@ -107,12 +96,4 @@ func (as *attempts) startPreparing(b *placement) bool {
 type prepareErrand struct {
 	askErrand
 	namespace string
-}
-
-func (e prepareErrand) handleOutcome(Outcome) {
-	if e.as.preparing[e.namespace]--; e.as.preparing[e.namespace] == 0 {
-		delete(e.as.preparing, e.namespace)
-	}
-	e.question.Done()
-	e.resumeAttempt()
 }

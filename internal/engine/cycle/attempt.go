@@ -3,13 +3,10 @@ package cycle
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
@@ -39,86 +36,7 @@ type attempts struct {
 	limits    gang.Limits    // of attempts for groups; tests change them
 }
 
-// startAttempt starts an attempt for a pod that was popped from the queue.
-func (as *attempts) startAttempt(item *queue.Item) {
-	as.rooms.take(item)
-	as.decidePod(item, nil, 0)
-}
-
-// decidePod decides one pod. When an attempt continues after questions were asked aside, answers
-// holds what was answered so far and questions their number.
-func (as *attempts) decidePod(item *queue.Item, answers any, questions int) {
-	p := as.profiles.byName[item.Pod.Spec.SchedulerName]
-	as.ungrouped(item)
-	b := as.newPlacement(p, item)
-	b.Aside, b.Answers, b.questions = true, answers, questions
-	defer as.recoverAttempt(b)
-	let := as.reserved.lets(item)
-	if !let && as.knownToFail(b) {
-		as.requeueUnschedulable(b, p.failed.why, nil)
-		return
-	}
-
-	if as.startPreparing(b) {
-		return
-	}
-	for _, e := range p.begin {
-		e.Begin(&b.Attempt)
-	}
-
-	found := p.Decide(b.Waiting)
-	if found.Node == nil && found.Err == nil && let {
-		found = as.decideOntoHeld(b)
-	}
-
-	switch {
-	case as.suspendAttempt(b, found.Err), as.goOnLater(b, found.Err):
-	case found.Err != nil:
-		if f := (*decide.FilterError)(nil); errors.As(found.Err, &f) && p.bindsVolumes(f.Plugin) {
-			as.observer().VolumesFailed("predicate")
-		}
-		as.observer().Decided(as.clock().Sub(b.watch))
-		b.endAttempt(false)
-		as.requeueFailed(b, found.Err)
-	case found.Node == nil:
-		as.handleNoFit(b)
-	default:
-		as.observer().Decided(as.clock().Sub(b.watch))
-		as.decisions.rememberPlaced(b, found.Node.Name, found.Total, found.Feasible)
-		as.placements.assumePod(b, found.Node)
-	}
-}
-
-// An attempt that has used up what it may cost goes on at once, behind others, if it has found out
-// about that many nodes: a claim of which each node costs little is decided soon in a large
-// cluster, too. One that is hard to satisfy backs off. Each node is found out about once, unless it
-// changes meanwhile, so the second limit is for clusters that change all the time.
-const (
-	farEnough     = 200
-	mostContinued = 100
-)
-
-// goOnLater puts back a pod whose attempt should go on after those of others have had their turn.
-func (as *attempts) goOnLater(b *placement, err error) bool {
-	var unfinished *plugins.Unfinished
-	if !errors.As(err, &unfinished) || unfinished.Found < farEnough || b.item.Continued >= mostContinued {
-		return false
-	}
-
-	b.endAttempt(false)
-	as.queue.GoOn(b.item, as.now)
-	as.nominations.setNomination(b, nil)
-	return true
-}
-
-// decideOntoHeld decides a pod that may take room that is held for a pod group.
-func (as *attempts) decideOntoHeld(b *placement) decide.Decision {
-	nominees := as.reserved.lift()
-	defer as.reserved.putBack(nominees)
-	return b.profile.Decide(b.Waiting)
-}
-
-func (as *attempts) newPlacement(p *profile, item *queue.Item) *placement {
+func (as *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
 	pod := item.Pod
 	b := &placement{profile: p, item: item, began: as.now, watch: as.clock()}
 	waiting := &cluster.Pod{ // allocated on its own: the cluster keeps it while the pod lives, and must not retain the attempt
@@ -133,84 +51,6 @@ func (as *attempts) newPlacement(p *profile, item *queue.Item) *placement {
 	return b
 }
 
-// sampled is the percentage of attempts for which each plugin is timed, as in kube-scheduler.
-const sampled = 10
-
-// handleNoFit handles a pod that fits on no node: it runs PostFilter, then returns the pod to the
-// queue.
-func (as *attempts) handleNoFit(b *placement) {
-	failure := b.profile.Diagnose(b.Waiting)
-	var nominate *string
-	var messages, more []string
-	if failure.Nodes > 0 {
-		as.news.rescuing = true // a victim that is not bound yet goes at once; its event must be noted before this pod waits
-		nominate, messages, more, _ = as.runPostFilters(b, b.profile.rescue)
-		as.news.rescuing = false
-		if as.suspendAttempt(b, b.unasked) {
-			return
-		}
-		if errors.Is(b.unasked, decide.ErrTooLong) {
-			as.observer().Decided(as.clock().Sub(b.watch))
-			b.endAttempt(false)
-			as.requeueFailed(b, b.unasked)
-			return
-		}
-	}
-	switch none := ""; {
-	case failure.Nodes == 0, len(b.profile.rescue) == 0:
-		nominate = &none
-	case b.profile.StopsBeforeDevices(failure.Rejector, failure.Rejection):
-		nominate = nil
-	}
-	as.observer().Decided(as.clock().Sub(b.watch))
-	b.endAttempt(false)
-	rejectors := slices.Clone(failure.Plugins)
-	if failure.Rejector != "" {
-		rejectors = append(rejectors, failure.Rejector)
-	}
-	rejectors = gang.WithNames(rejectors, more)
-	w := &why{failure.Message(strings.Join(messages, ", ")), rejectors, failure.Pending, failure.Reasons}
-	as.rememberFailure(b, nominate, w)
-	as.requeueUnschedulable(b, w, nominate)
-}
-
-// runPostFilters runs PostFilter plugins in order until one is final. When one fails, nothing that
-// those before it have nominated counts: the pod keeps the nomination that it had.
-func (as *attempts) runPostFilters(b *placement, by []rescuer) (nominate *string, messages, rejectors []string, final bool) {
-	began := as.clock()
-	helped := false
-	for _, rescue := range by {
-		done := as.startTiming(b, rescue.plugin, plugins.PostFilter)
-		r := rescue.ask(as, b)
-		done(r.Nominate != nil && *r.Nominate != "")
-		if r.Nominate != nil {
-			nominate = r.Nominate
-		}
-		rejectors = append(rejectors, r.Rejectors...)
-		switch {
-		case r.Err != nil:
-			b.unasked = r.Err
-			return nil, []string{r.Err.Error()}, rejectors, true
-		case r.Final:
-			helped = r.Nominate != nil && *r.Nominate != ""
-			messages = nil
-			if r.Message != "" {
-				messages = []string{r.Message}
-			}
-		case r.Message != "":
-			messages = append(messages, r.Message)
-		}
-		if final = r.Final; final {
-			break
-		}
-	}
-
-	if len(by) > 0 {
-		as.observer().Ran(b.Profile, plugins.PostFilter, helped, as.clock().Sub(began))
-	}
-	return nominate, messages, rejectors, final
-}
-
 // requeueUnschedulable returns an unschedulable pod to the queue, where it waits for an event that
 // may help it, and reports why.
 func (as *attempts) requeueUnschedulable(b *placement, w *why, nominate *string) {
@@ -218,7 +58,7 @@ func (as *attempts) requeueUnschedulable(b *placement, w *why, nominate *string)
 	as.queue.Rejected(b.item, w.plugins, w.pending, as.now)
 	as.preemptions.noteUnschedulable(b.item)
 	as.decisions.rememberFailure(b, decision.Unschedulable, w)
-	as.nominations.setNomination(b, nominate)
+	as.nominations.setNomination(&b.Attempt, b.item, nominate)
 	as.report(b.item, v1.PodReasonUnschedulable, w.message, nominate)
 }
 
@@ -233,7 +73,7 @@ func (as *attempts) requeueFailed(b *placement, err error) {
 	as.queue.Failed(b.item, as.now)
 	as.decisions.rememberFailure(b, told, &why{message: err.Error()})
 	none := ""
-	as.nominations.setNomination(b, &none)
+	as.nominations.setNomination(&b.Attempt, b.item, &none)
 	as.report(b.item, reason, err.Error(), &none)
 }
 
@@ -263,16 +103,6 @@ func (as *attempts) bindAnswered(b *placement) { as.preemptions.bindAnswered(b) 
 type unschedulable interface {
 	error
 	Unschedulable() bool
-}
-
-// failure is a failed attempt together with the state that it was decided on. As long as that state
-// has not changed, every other pod of the class fails the same way and need not be decided.
-type failure struct {
-	class    *cluster.PodClass
-	position int // in the cluster's log
-	versions uint64
-	why      *why
-	delayed  bool // holds only for pods that may not preempt yet
 }
 
 // rememberFailure keeps a failure if it holds for every pod of the class.
@@ -313,37 +143,4 @@ func (as *attempts) objectVersions() uint64 {
 		o.CSICapacities.Version + o.VolumeAttachments.Version + o.ResourceSlices.Version + o.ResourceClaims.Version +
 		o.DeviceClasses.Version +
 		o.PodGroups.Version
-}
-
-// giveBackErrand takes the answer to a GiveBackClaim.
-type giveBackErrand struct {
-	as    *attempts
-	pod   types.UID
-	group releaseErrand // if the claim was reserved for the pod's group
-}
-
-func (e giveBackErrand) handleOutcome(o Outcome) {
-	if e.group.l != nil {
-		e.group.handleOutcome(o)
-	}
-	if o.Fault != nil {
-		e.as.queue.Activate(e.pod, e.as.now)
-	}
-}
-
-// giveBackDevices runs a plugin's PostFilter: if a claim of the pod holds devices that the pod
-// cannot use, it gives them up.
-func (as *attempts) giveBackDevices(b *placement, plugin plugins.ClaimReleaser) Rescue {
-	message, change, remove := plugin.PostFilter(as.cluster, b.Waiting, as.placements.isUnused(b))
-	if change != nil {
-		errand := giveBackErrand{as: as, pod: b.Pod.UID}
-		if claim, ok := as.cluster.ResourceClaims.Get(change.Namespace, change.Name); ok && !remove {
-			if group, ok := plugins.GroupOf(claim); ok {
-				claims := as.placements.claims
-				errand.group, claims.releasing[nameOf(claim)] = releaseErrand{claims, nameOf(claim)}, group.UID
-			}
-		}
-		as.addAction(GiveBackClaim{as.issueErrand(errand), change, remove})
-	}
-	return Rescue{Message: message}
 }

@@ -15,21 +15,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// usedBudget is a disruption budget reduced by the victims of preemptions under way, as if they had
-// been evicted through the Eviction API. Without it, two preemptions in a row could both use the
-// same allowance. A victim counts until the API shows the budget again after a watch has shown the
-// victim terminating, until it has been gone for countedWithin, or until it turns out that the
-// victim stays.
-type usedBudget struct {
-	shown   *policyv1.PodDisruptionBudget // as the API last showed it
-	victims map[types.UID]usedVictim      // without those that the API already counts
-}
-
-type usedVictim struct {
-	name string
-	gone time.Time // since when; zero while it is there
-}
-
 func (b *usedBudget) saveUsed(name cluster.Name) Used {
 	u := Used{name, map[types.UID]string{}, map[types.UID]time.Time{}}
 	for uid, victim := range b.victims {
@@ -51,9 +36,6 @@ func resumedBudget(shown *policyv1.PodDisruptionBudget, u Used) *usedBudget {
 // countedWithin is how long after a pod is gone the API's budget counts on that, at the latest. If
 // the pod has been replaced by then, the budget may be as it was, and is not shown again.
 const countedWithin = 2 * time.Minute
-
-// usedBudgets are the reduced budgets, by name.
-type usedBudgets map[cluster.Name]*usedBudget
 
 // budgetSeen returns a budget that the API shows, reduced by what the API does not know yet.
 func (pr *preemptions) budgetSeen(budget *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget {

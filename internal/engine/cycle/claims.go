@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -104,66 +103,6 @@ func (l *sharedClaims) mergeSeen(claim *resourcev1.ResourceClaim) *resourcev1.Re
 	return claim
 }
 
-// endUse ends the pod's use of its claims. An allocation that is not in the API, and that no
-// other pod will write, is undone.
-func (l *sharedClaims) endUse(b *placement) {
-	for i, use := range b.devices.uses {
-		shared := use.sharedClaim
-		shared.users--
-		if b.devices.Claims[i].ForGroup() {
-			shared.members--
-		}
-		claim, ok := l.cluster.ResourceClaims.Get(shared.name.Namespace, shared.name.Name)
-		switch {
-		case !shared.decided:
-		case !ok, claim.UID != shared.uid, claim.Status.Allocation == nil:
-			shared.decided = false
-		case shared.users == 0 && !shared.written:
-			shared.decided = false
-			claim = claim.DeepCopy()
-			claim.Status = resourcev1.ResourceClaimStatus{}
-			l.cluster.ResourceClaims.Set(claim)
-		}
-		l.dropUnused(shared)
-	}
-
-	b.devices.uses = nil
-}
-
-// claimUses describes the pod's use of its claims for a WriteClaims.
-func (b *placement) claimUses() (list []ClaimUse) {
-	for _, use := range b.devices.uses {
-		list = append(list, ClaimUse{Shared: use.number, Decided: use.decided, Written: use.written, Joined: use.joined})
-	}
-	return list
-}
-
-// replaceStandIn replaces the stand-in by the claim that was created for a pod's extended
-// resources.
-func (l *sharedClaims) replaceStandIn(e ClaimMade) {
-	errand, ok := l.errands[e.Ticket].(preBindErrand)
-	if !ok {
-		return
-	}
-
-	b := errand.b
-	for i, use := range b.devices.uses {
-		r := &b.devices.Claims[i]
-		if nameOf(r.Claim) != e.StandIn {
-			continue
-		}
-		held := e.Claim.DeepCopy()
-		held.Status = *r.Claim.Status.DeepCopy()
-		r.Claim = held
-		l.cluster.ResourceClaims.Delete(e.StandIn.Namespace, e.StandIn.Name)
-		if current, ok := l.cluster.ResourceClaims.Get(held.Namespace, held.Name); !ok || current.Status.Allocation == nil {
-			use.name, use.uid = nameOf(held), held.UID
-			l.byName[use.name] = use.sharedClaim
-			l.cluster.ResourceClaims.Set(held)
-		}
-	}
-}
-
 // noteReleased notes that a claim is shown without the reservation that is being given up.
 func (l *sharedClaims) noteReleased(claim *resourcev1.ResourceClaim) {
 	group, ok := l.releasing[nameOf(claim)]
@@ -188,36 +127,6 @@ func (e releaseErrand) handleOutcome(o Outcome) {
 		delete(e.l.releasing, e.name)
 	case len(o.Claims) > 0 && sameVersion(known, o.Claims[0]):
 		e.l.cluster.ResourceClaims.Set(e.l.mergeSeen(o.Claims[0]))
-	}
-}
-
-// groupUses tells whether a pod of the placement's group, other than the placement's own, is on its
-// way to a node, or on one. Pods that are only being tried do not count.
-func (ps *placements) groupUses(b *placement) bool {
-	g := ps.groups.Get(cluster.Name{Namespace: b.Pod.Namespace, Name: groups.NameOf(b.Pod)})
-	if g == nil {
-		return false
-	}
-	for uid := range g.Members {
-		switch other := ps.byPod[uid]; {
-		case other == b:
-		case other != nil, ps.cluster.Pod(uid) != nil && ps.queue.Get(uid) == nil:
-			return true
-		}
-	}
-	return false
-}
-
-// isUnused returns a function that tells whether a claim which is reserved for the group of a
-// pending pod can be given up.
-func (ps *placements) isUnused(b *placement) func(claim *resourcev1.ResourceClaim) bool {
-	return func(claim *resourcev1.ResourceClaim) bool {
-		name := nameOf(claim)
-		if shared := ps.claims.byName[name]; shared != nil && (shared.decided || shared.added) {
-			return false // it is not in the API
-		}
-		_, releasing := ps.claims.releasing[name]
-		return !releasing && !ps.groupUses(b)
 	}
 }
 

@@ -224,13 +224,13 @@ func TestWaitForDevicesIsTold(t *testing.T) {
 	}
 }
 
-// waits notes the waits for devices that are over.
-type waits struct {
+// permitWaits notes the waits for devices that are over.
+type permitWaits struct {
 	NoObserver
 	seen []string
 }
 
-func (w *waits) AwaitedDevice(profile, driver, how string, conditions bool, took time.Duration) {
+func (w *permitWaits) AwaitedDevice(profile, driver, how string, conditions bool, took time.Duration) {
 	w.seen = append(w.seen, fmt.Sprint(profile, " ", driver, " ", how, " ", conditions, " ", took))
 }
 
@@ -263,7 +263,7 @@ func TestWaitsForDevicesAreObserved(t *testing.T) {
 			results := append(claim.Status.Allocation.Devices.Results, resourcev1.DeviceRequestAllocationResult{Request: "nic", Driver: "nic.example.com", Pool: "n", Device: "nic-0"})
 			results[0].BindingConditions, results[0].BindingFailureConditions = []string{"Attached"}, []string{"AttachFailed"}
 			claim.Status.Allocation.Devices.Results = results
-			seen := &waits{}
+			seen := &permitWaits{}
 			core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}, Disabled: Disabled{Expectation: true}, Observer: seen})
 			if err != nil {
 				t.Fatal(err)

@@ -110,15 +110,6 @@ func (s *common) wallTime() time.Time { return s.now.Add(s.ahead) }
 // clock is the time by which durations are measured for metrics.
 func (s *common) clock() time.Time { return s.options.Stopwatch() }
 
-// startTiming returns a function to be called when the plugin has answered.
-func (s *common) startTiming(b *placement, plugin string, point plugins.Point) func(ok bool) {
-	if !b.Sampled {
-		return func(bool) {}
-	}
-	began := s.clock()
-	return func(ok bool) { s.observer().RanPlugin(plugin, point, ok, s.clock().Sub(began)) }
-}
-
 // groupOf returns the group that an item is scheduled with, or nil.
 func (s *common) groupOf(item *queue.Item) *groups.Group { return s.groups.Of(item.Pod.UID) }
 

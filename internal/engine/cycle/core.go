@@ -1,16 +1,16 @@
 package cycle
 
 import (
-	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/gang"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -44,237 +44,14 @@ type Core struct {
 	flushed     time.Time // when the queue was last searched for pods that have waited too long
 }
 
-// DefaultSearchLimit is the default of Options.SearchLimit.
-const DefaultSearchLimit = gang.DefaultSearchLimit
-
-// Options configure a core.
-type Options struct {
-	Profiles []Profile
-	// Seed determines all random choices: which of several best nodes is taken, and which attempts
-	// are timed.
-	Seed uint64
-	// FirstBackoff, LastBackoff and MaxWait configure the queue; 0 means its default.
-	FirstBackoff, LastBackoff, MaxWait time.Duration
-	// Shadow makes the core compare where other schedulers place the pods of its profiles. Such a
-	// core never leads.
-	Shadow bool
-	// Observer, if set, is called with what happens, for metrics. Stopwatch, if set, is the clock
-	// that measures durations for it. Neither influences decisions.
-	Observer  Observer
-	Stopwatch func() time.Time
-	// Objects, if set, is shown the API objects of nodes and pods.
-	Objects Objects
-	// Groups tells which features of pod groups are on. SearchLimit bounds the search for a
-	// placement of a group whose pods differ, and how many domains of a topology key an attempt
-	// tries, in judgements of a node; 0 means [DefaultSearchLimit].
-	Groups      groups.Gates
-	SearchLimit int
-	// Unhurried attempts for groups do not end because others wait: for forecasts.
-	Unhurried bool
-	Disabled  Disabled
-	// PrepareAside: what a plugin has to compute about a pod before the pod is decided is asked
-	// aside; see [Ask] and [plugins.Preparer]. Else it is computed by the goroutine that decides,
-	// when it is needed.
-	PrepareAside bool
-	// Prefer, if set, breaks ties between nodes in place of chance; see [decide.Decider].
-	Prefer func(*cluster.Pod) string
-}
-
-// Disabled are features of the cycle that are on unless a feature gate of upstream disables them.
-type Disabled struct {
-	// PopFromBackoff (SchedulerPopFromBackoffQ): an idle scheduler does not decide rejected pods
-	// before their back-off is over, and one whose victims have gone waits, too.
-	PopFromBackoff bool `json:"popFromBackoff,omitempty"`
-	// Expectation (NominatedNodeNameForExpectation): the node of a pod that waits at Permit, or for
-	// which objects are written, is not written to nominatedNodeName.
-	Expectation bool `json:"expectation,omitempty"`
-	// DeviceTaintRules (DRADeviceTaintRules): they are not followed, and taint no devices.
-	DeviceTaintRules bool `json:"deviceTaintRules,omitempty"`
-}
-
-// New returns a core that knows nothing of its cluster yet.
-func New(o Options) (*Core, error) {
-	c := assembleCore(newCommon(o))
-	c.queue.Admit, c.queue.Admitted, c.queue.Moved = c.profiles.firstRejection, c.nominations.podAdmitted, c.nominations.podMoved
-	if err := c.replaceProfiles(o.Profiles); err != nil {
-		return nil, err
-	}
-	c.actions = nil
-	return c, nil
-}
-
-// assembleCore makes the parts of a core, in their order.
-func assembleCore(s *common) *Core {
-	c := &Core{common: s}
-	gates := s.options.Groups
-	c.ready = &readiness{unlisted: map[Kind]bool{}}
-	c.news = &happenings{common: s}
-	c.nominations = &nominations{common: s, ready: c.ready, news: c.news, ofGroups: gates.Generic, lent: map[types.UID]bool{}}
-	c.rooms = &rooms{common: s, nominations: c.nominations}
-	c.decisions = newDecisions(s)
-	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
-
-	c.placements = newPlacements(s, c.news, c.nominations, c.claims)
-	c.podGroups = &podGroups{common: s, ready: c.ready, placements: c.placements, gates: gates,
-		held: map[*groups.Group]map[types.UID]string{}}
-	if gates.Composite {
-		s.queue.EntityOf = c.podGroups.entityOf
-	}
-	c.podGroups.units = gang.Units{Cluster: s.cluster, Groups: s.groups}
-	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
-	c.preemptions = newPreemptions(s, c.news, c.nominations, c.placements, c.podGroups)
-	c.nominations.keepsOut = c.podGroups.keepsOut
-	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}
-	c.hindsight = &hindsight{common: s, ready: c.ready, coming: map[types.UID]struct{}{}, foreseen: map[types.UID]*v1.Pod{},
-		rejected: map[types.UID]struct{}{}, generations: map[types.UID]int64{}}
-
-	c.attempts = &attempts{
-		common: s, news: c.news, nominations: c.nominations, rooms: c.rooms, decisions: c.decisions,
-		placements: c.placements, podGroups: c.podGroups,
-		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, hindsight: c.hindsight, preparing: map[string]int{},
-		limits: gang.Limits{
-			Search: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), Work: max(gang.DefaultWorkLimit, s.options.SearchLimit),
-			Unhurried: s.options.Unhurried,
-		},
-	}
-
-	c.placements.outcome = c.attempts
-	c.intake = &intake{
-		common: s, news: c.news, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
-		preemptions: c.preemptions, profiles: c.profiles, attempts: c.attempts,
-		unserved: map[types.UID]unservedPod{},
-	}
-
-	c.mirrors = c.newMirrors()
-	return c
-}
-
 // Check tells whether the profiles are valid. Configured ignores profiles that are not.
 func (c *Core) Check(list []Profile) error {
 	_, err := c.profiles.compileProfiles(list)
 	return err
 }
 
-// replaceProfiles replaces the profiles between two attempts. What is known of the cluster,
-// nominations and bindings under way stay. Pending pods are retried with the new configuration;
-// pods of scheduler names that are no longer served leave the queue, and pods of names that are now
-// served enter it.
-func (c *Core) replaceProfiles(list []Profile) error {
-	f, err := c.profiles.compileProfiles(list)
-	if err != nil {
-		return err
-	}
-	c.intake.keepWhole(f.whole)
-	c.profiles.useConfiguration(f)
-	if !c.news.outside {
-		for _, m := range c.mirrors {
-			m.forgetStates()
-		}
-	}
-	c.intake.dismissUnserved()
-	c.intake.fetchServed()
-	return nil
-}
-
-// Step takes in an event and returns the resulting actions. now must not be before that of the
-// previous step. The slice is reused by the next step.
-func (c *Core) Step(now time.Time, e Event) []Action {
-	c.beginStep(now)
-	c.decisions.clearStep()
-	if c.options.Shadow {
-		c.hindsight.delayEvent(e, c.applyEvent)
-	} else {
-		c.applyEvent(e)
-	}
-	c.podGroups.regateHeld()
-	return c.actions
-}
-
-func (c *Core) applyEvent(e Event) {
-	switch e := e.(type) {
-	case Follows:
-		c.ready.followKinds(e.Kinds)
-
-	// Objects, as lists and watches show them.
-	case Listing:
-		c.mirrors[e.Kind].beginList()
-	case Listed:
-		c.mirrors[e.Kind].endList()
-		delete(c.ready.unlisted, e.Kind)
-	case Seen:
-		c.mirrors[e.Kind].applySeen(e.Object)
-	case Gone:
-		c.mirrors[e.Kind].applyGone(e.Object)
-	case Read:
-		c.intake.readPod(e.Pod)
-
-	// What this scheduler is, and how it is configured.
-	case Led:
-		c.ready.leads = true
-	case WallSet:
-		c.ahead = e.Ahead
-	case Configured:
-		_ = c.replaceProfiles(e.Profiles)
-	case Resumed:
-		c.resume(e)
-
-	// Out-of-tree plugins, and what the API server has made of actions.
-	case Activate:
-		for _, uid := range e.Pods {
-			c.queue.Activate(uid, c.now)
-		}
-	case Happened:
-		c.queue.Happened(e.Event, c.now)
-	case PermitAllowed:
-		c.placements.permitAllowed(e)
-	case PermitRejected:
-		c.placements.permitRejected(e)
-	case ClaimMade:
-		c.claims.replaceStandIn(e)
-
-	case Answered:
-		c.routeAnswer(e)
-	case Tick:
-		c.applyTick()
-	}
-}
-
 // flushEvery is how often the queue is searched for pods that have waited too long.
 const flushEvery = 30 * time.Second
-
-// applyTick lets time take effect, wakes pods that recent events may help, and decides one pod.
-func (c *Core) applyTick() {
-	if c.now.Sub(c.flushed) >= flushEvery {
-		c.flushed = c.now
-		c.queue.Flush(c.now)
-		c.news.objects = true
-	}
-
-	c.placements.timeOut()
-	c.nominations.clearGated()
-	c.rooms.lapse()
-	c.reserved.lapse()
-	c.preemptions.wakeDelayed()
-	c.preemptions.forgetCounted()
-	c.news.flushEvents()
-	if !c.ready.mayDecide() {
-		return
-	}
-
-	if !c.ready.begun {
-		c.ready.begun = true
-		c.addAction(Ready{})
-		c.podGroups.updateAllScheduled()
-	}
-
-	switch item := c.queue.Pop(c.now); {
-	case item == nil:
-	case c.groupOf(item) != nil:
-		c.attempts.scheduleGroup(c.groupOf(item), item)
-	default:
-		c.attempts.startAttempt(item)
-	}
-}
 
 // Wake returns when the core needs a Tick if nothing else happens; now, if there is work to do.
 func (c *Core) Wake(now time.Time) time.Time {
@@ -313,7 +90,7 @@ func (c *Core) Due() (next time.Time, ok bool) {
 	}
 
 	if c.reserved.held != nil {
-		sooner(c.reserved.next())
+		sooner(c.reserved.nextDue())
 	}
 	if kept := c.rooms.kept; kept != nil && !kept.over {
 		sooner(kept.until)
@@ -357,7 +134,7 @@ func (c *Core) Sizes() Sizes {
 	return Sizes{
 		Active: c.queue.Len(queue.Active), Backoff: c.queue.Len(queue.Backoff), Unschedulable: c.queue.Len(queue.Waiting),
 		Gated: c.queue.Len(queue.Gated), Entities: c.queue.Entities(),
-		Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: c.placements.len(),
+		Nodes: c.cluster.Len(), Pods: c.cluster.Pods(), Assumed: c.placements.countUnderWay(),
 	}
 }
 
@@ -388,4 +165,120 @@ func (c *Core) Books() Books {
 	}
 	slices.Sort(b.Held)
 	return b
+}
+
+// Decided returns the decisions of the last step: one for each pod that it decided or returned to
+// the queue, without the pod's place in the queue. Most steps decide one pod or none. The pods of a
+// group are decided together, and share the description of the group.
+func (c *Core) Decided() []*decision.Decision {
+	step := c.decisions.step
+	if len(step) == 0 {
+		return nil
+	}
+
+	last := make(map[types.UID]int, len(step))
+	for i := range step {
+		last[step[i].uid] = i
+	}
+
+	all := make([]*decision.Decision, 0, len(last))
+	told := map[*groups.Group]*decision.Group{}
+	for i := range step {
+		o := &step[i]
+		if last[o.uid] != i {
+			continue
+		}
+		d := &decision.Decision{APIVersion: decision.APIVersion, Kind: decision.Kind, Namespace: o.name.Namespace, Name: o.name.Name}
+		o.fillDecision(d)
+		if p := c.cluster.Nominated(o.uid); p != nil {
+			d.NominatedNode = p.Nominated
+		}
+		if g := c.groups.Of(o.uid); g != nil {
+			if told[g] == nil {
+				told[g] = c.podGroups.describeGroup(g)
+			}
+			d.Group = told[g]
+		}
+		all = append(all, d)
+	}
+
+	return all
+}
+
+// Decider returns the decider of a scheduler name, to answer questions on the state that the core
+// decides on. It is nil if no profile serves the name.
+func (c *Core) Decider(schedulerName string) *decide.Decider {
+	if p := c.profiles.byName[schedulerName]; p != nil {
+		return p.Decider
+	}
+	return nil
+}
+
+// Decision returns the last decision about a pod, or nil if none is remembered.
+func (c *Core) Decision(name cluster.Name) *decision.Decision {
+	uid, known := c.intake.named(name)
+	item := c.queue.Get(uid)
+	o, ok := c.decisions.waiting[uid]
+	if !ok {
+		o, ok = c.decisions.lastPlaced(name, uid)
+	}
+
+	if !known && !ok || item == nil && !ok {
+		return nil
+	}
+	d := &decision.Decision{
+		APIVersion: decision.APIVersion, Kind: decision.Kind, Namespace: name.Namespace, Name: name.Name, UID: uid, Result: decision.None,
+	}
+	if ok {
+		o.fillDecision(d)
+	}
+
+	if item != nil {
+		d.Queue = c.decisions.placeInQueue(item)
+		d.Held = c.reserved.nodeGone(item)
+	}
+
+	if p := c.cluster.Nominated(uid); p != nil {
+		d.NominatedNode = p.Nominated
+	}
+	if g := c.groups.Of(uid); g != nil {
+		d.Group = c.podGroups.describeGroup(g)
+	}
+	return d
+}
+
+// Incomplete returns why its group keeps a pending pod out of the queue: there is no PodGroup, a
+// gang has too few pods, or a tree of composite groups has too few groups. It is empty if the group
+// does not keep it out.
+func (c *Core) Incomplete(uid types.UID) string {
+	item := c.queue.Get(uid)
+	if item == nil {
+		return ""
+	}
+	g := c.groupOf(item)
+	if g == nil || !c.podGroups.progress.isIncomplete(g) {
+		return ""
+	}
+	if g.Object == nil {
+		return fmt.Sprintf("there is no PodGroup %q", g.Name.Name)
+	}
+	if g.Parent() != nil {
+		return c.podGroups.describeIncompleteTree(g)
+	}
+	return fmt.Sprintf("of the %d pods that PodGroup %q asks for at once there %s", g.MinCount(), g.Name.Name, areThere(g.Count()))
+}
+
+func areThere(count int) string {
+	if count == 1 {
+		return "is 1"
+	}
+	return fmt.Sprintf("are %d", count)
+}
+
+// Sizes are the sizes of what the scheduler keeps; see [Core.Sizes].
+type Sizes struct {
+	Active, Backoff, Unschedulable, Gated int // pods in the queue
+	Nodes, Pods, Assumed                  int // in the cluster model
+	// Entities are pod groups and the pods that are in none, in the queue.
+	Entities queue.EntityCounts
 }

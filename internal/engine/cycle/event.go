@@ -66,22 +66,6 @@ type Activate struct{ Pods []types.UID }
 // Happened reports an event of a resource that only out-of-tree plugins watch.
 type Happened struct{ Event *queue.Event }
 
-// PermitAllowed and PermitRejected are a Permit plugin's verdicts on a pod that it made wait.
-type (
-	PermitAllowed struct {
-		Ticket Ticket
-		Plugin string
-	}
-	PermitRejected struct {
-		Ticket  Ticket
-		Plugin  string
-		Message string
-		// Preempted: the pod's room is needed for another pod. This is no verdict on the pod, which
-		// is tried again.
-		Preempted bool
-	}
-)
-
 // ClaimMade says that the claim for a pod's extended resources was created, in place of its
 // stand-in. It precedes the answer to the WriteClaims that it belongs to.
 type ClaimMade struct {
@@ -123,22 +107,21 @@ func (f *Fault) Error() string { return f.Message }
 // Unschedulable reports whether the fault is a plugin's verdict rather than a failure.
 func (f *Fault) Unschedulable() bool { return f.Verdict }
 
-func (Follows) isEvent()        {}
-func (Listing) isEvent()        {}
-func (Listed) isEvent()         {}
-func (Seen) isEvent()           {}
-func (Gone) isEvent()           {}
-func (Read) isEvent()           {}
-func (Led) isEvent()            {}
-func (WallSet) isEvent()        {}
-func (Configured) isEvent()     {}
-func (Tick) isEvent()           {}
-func (Activate) isEvent()       {}
-func (Happened) isEvent()       {}
-func (PermitAllowed) isEvent()  {}
-func (PermitRejected) isEvent() {}
-func (ClaimMade) isEvent()      {}
-func (Answered) isEvent()       {}
+func (Follows) isEvent()    {}
+func (Listing) isEvent()    {}
+func (Listed) isEvent()     {}
+func (Seen) isEvent()       {}
+func (Gone) isEvent()       {}
+func (Read) isEvent()       {}
+func (Led) isEvent()        {}
+func (WallSet) isEvent()    {}
+func (Configured) isEvent() {}
+func (Tick) isEvent()       {}
+func (Activate) isEvent()   {}
+func (Happened) isEvent()   {}
+
+func (ClaimMade) isEvent() {}
+func (Answered) isEvent()  {}
 
 // Kind is a watched kind of object, named by its resource.
 type Kind string
@@ -168,3 +151,14 @@ const (
 	CompositePodGroups     Kind = "compositepodgroups"
 	Rooms                  Kind = "leases" // one Lease, which shows a [Room]
 )
+
+// Used is a disruption budget and the victims that it does not count yet: their names by UID, and
+// since when they are gone, if they are.
+type Used struct {
+	Budget  cluster.Name
+	Victims map[types.UID]string
+	Gone    map[types.UID]time.Time `json:",omitempty"`
+}
+
+// Ticket links an action to its answer. Tickets are given out in order, from 1.
+type Ticket uint64

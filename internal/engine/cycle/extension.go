@@ -1,7 +1,7 @@
 package cycle
 
 import (
-	"context"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -64,7 +64,7 @@ type Assumer interface {
 // owner.
 type Ender interface {
 	Extension
-	End(a *Attempt, bound bool)
+	End(a *Attempt, isBound bool)
 }
 
 // Sorter orders the active queue (QueueSort). All profiles share one. On the owner.
@@ -118,39 +118,7 @@ type Reserver interface {
 // can reject it. On the owner.
 type Permitter interface {
 	Extension
-	Permit(a *Attempt) (rejection *plugins.Rejection, wait time.Duration)
-}
-
-// PreBinder does what must be done before the pod is bound (PreBind). It runs on a goroutine per
-// pod: it may block and call the API. Its context ends when the scheduler stops or the pod is
-// preempted.
-type PreBinder interface {
-	Extension
-	// Needed quickly tells whether PreBind has work to do (PreBindPreFlight). If so, or if a
-	// permitter makes the pod wait, the node is written to the pod's nominatedNodeName.
-	Needed(ctx context.Context, a *Attempt) (PreBindWork, error)
-	// PreBind does the work. Plugins whose work is Parallel run at the same time.
-	PreBind(ctx context.Context, a *Attempt) error
-}
-
-// PreBindWork is what a plugin has to do before a pod is bound.
-type PreBindWork struct {
-	Needed   bool // anything
-	Parallel bool // others may run at the same time
-}
-
-// Binder binds the pod in place of DefaultBinder (Bind). Binders are called in order until one does
-// not pass. It runs on a goroutine per pod; its context outlives SIGTERM, so that a binding that
-// has begun is completed.
-type Binder interface {
-	Extension
-	Bind(ctx context.Context, a *Attempt) (passed bool, err error)
-}
-
-// PostBinder is called after the pod is bound (PostBind). It runs on a goroutine per pod.
-type PostBinder interface {
-	Extension
-	PostBind(ctx context.Context, a *Attempt)
+	Permit(a *Attempt) (refused *plugins.Rejection, hold time.Duration)
 }
 
 // Interested declares the events that may make a pod schedulable that the plugin rejected or keeps
@@ -172,4 +140,18 @@ type Objects interface {
 	GroupGone(name cluster.Name)
 	// Shown returns the pod as it was last shown, or nil if it is not kept.
 	Shown(uid types.UID) *v1.Pod
+}
+
+// String returns the pod's namespace and name.
+func (a *Attempt) String() string {
+	if a.Pod == nil {
+		return strings.TrimSpace(a.Profile)
+	}
+	return podName(a.Pod)
+}
+
+// PreBindWork is what a plugin has to do before a pod is bound.
+type PreBindWork struct {
+	Needed   bool // anything
+	Parallel bool // others may run at the same time
 }

@@ -92,12 +92,6 @@ func (pr *preemptions) roomOfLeavers(b *placement) (*cluster.Node, error) {
 	return found.Node, found.Err
 }
 
-// delay is the time at which a pod that was found unschedulable may preempt.
-type delay struct {
-	until time.Time
-	pod   types.UID
-}
-
 // delayedUntil is the time before which a pod of the queue chooses no victims, so that an
 // autoscaler has time to add nodes. It is the zero time for pods that an autoscaler does not help:
 // critical ones, and those that can go to one node only, such as a DaemonSet's.

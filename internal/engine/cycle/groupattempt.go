@@ -12,7 +12,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
-	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
@@ -23,7 +22,7 @@ type groupAttempt struct {
 	*attempts
 	attempt *gang.Attempt
 	group   *groups.Group
-	profile *profile
+	profile *servedProfile
 	members []*member // by priority, then age, as upstream
 	byAsked map[*gang.Member]*member
 
@@ -43,6 +42,47 @@ type member struct {
 	*placement
 	asked  *gang.Member
 	claims string // what became of its device claims, for its message
+}
+
+// groupHost is the cycle as gang sees it.
+type groupHost struct{ *groupAttempt }
+
+// treeAttempt decides the groups of a tree of composites in one step: one group after the other, as
+// upstream goes through the tree, each by an attempt of its own that sees what those before it
+// have placed. A composite of which too few children are settled gives up what was placed below it.
+// If the root has enough, what is still placed then is started, in one step; otherwise nothing is.
+type treeAttempt struct {
+	*attempts
+	root   *groups.Composite
+	leaves []*groupAttempt // groups with pending pods, in upstream's order
+	of     map[*groups.Group]*groupAttempt
+
+	until     int       // of the decider's work: where the attempt ends
+	shortened bool      // it did
+	within    []confine // the domains of the composites that are being placed
+	// failing are the composites that were given up in the last pass, and how many of their
+	// children were settled.
+	failing  map[*groups.Composite]int
+	inDomain bool // a composite has a topology constraint
+	placed   bool // some group was placed, even if it was given up later
+}
+
+// confine limits pods to the nodes of one domain.
+type confine struct{ key, domain string }
+
+// groupRescue is what a plugin did for a group that does not fit.
+type groupRescue struct {
+	nodes   map[*member]string // where members are nominated; nil: nowhere
+	plan    *gang.RoomPlan     // DefaultPreemption's; nil if it does not help
+	message string
+	// toMembers is the message for members that fit: also what DefaultPreemption says that does not
+	// help. The group's own condition has more to say.
+	toMembers string
+	alone     bool // upstream asks no further plugin, and tells members of no other
+	// final: no further plugin is asked, because this one helped or because none can.
+	final bool
+	// err: the plugin failed, and with it the attempt.
+	err error
 }
 
 // errSeveralSchedulers returns upstream's error for a group whose pods name different schedulers.
@@ -133,138 +173,17 @@ func (a *groupAttempt) newRequest() *gang.Request {
 	r := &gang.Request{
 		Cluster: a.cluster, Units: a.podGroups.units, Profile: a.profile.Profile.Profile, Decider: a.profile.Decider,
 		Host: groupHost{a}, Rand: a.rng, Limits: a.limits,
-		Group: a.group, Members: members, Need: a.podGroups.countMissing(a.group),
+		Group: a.group, Members: members, Need: a.podGroups.progress.countMissing(a.group),
 		Earlier: gang.Memory{Shortened: a.group.Shortened, Reached: a.group.Reached},
 	}
 	if a.podGroups.gates.Topology {
 		r.TopologyKey = a.group.TopologyKey()
 	}
-	r.PlacedBefore, _ = a.podGroups.countPlaced(a.group)
+	r.PlacedBefore, _ = a.podGroups.progress.countPlaced(a.group)
 	if a.tree != nil {
 		a.tree.limit(r)
 	}
 	return r
-}
-
-// groupHost is the cycle as gang sees it.
-type groupHost struct{ *groupAttempt }
-
-// Reserve runs the Reserve step: of out-of-tree plugins too, so that their filters see what members
-// before have reserved.
-func (h groupHost) Reserve(m *gang.Member, n *cluster.Node) error {
-	b := h.byAsked[m].placement
-	b.Node = n.Name
-	if err := h.placements.reserveOwn(b, n); err != nil {
-		return err
-	}
-	return h.placements.reserveOutside(b)
-}
-
-// Release gives back what was reserved for a member.
-func (h groupHost) Release(m *gang.Member) {
-	b := h.byAsked[m].placement
-	h.placements.giveBack(b)
-	b.own, b.volumes, b.devices = nil, plugins.PodVolumes{}, deviceWork{}
-	b.Node = ""
-}
-
-// Contender returns a pod as it competes with others for room.
-func (h groupHost) Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
-	return h.nominations.asContender(p, pod)
-}
-
-// BeginPlacement tells out-of-tree plugins that members are decided anew.
-func (h groupHost) BeginPlacement(domain string) {
-	for _, e := range h.profile.beginGroup {
-		if h.shown != nil {
-			e.BeginPlacement(h.shown, domain)
-		}
-	}
-}
-
-// GeneratedPlacements reports in how many ways the group may be placed, where groups have
-// topology constraints.
-func (h groupHost) GeneratedPlacements(count int) {
-	if h.podGroups.gates.Topology && !h.trial {
-		h.observer().GeneratedPlacements(h.members[0].Profile, count)
-		h.evaluated = h.clock()
-	}
-}
-
-// EvaluatedPlacements reports that so many of these were judged since the last report.
-func (h groupHost) EvaluatedPlacements(count int, feasible bool) {
-	if count == 0 || !h.podGroups.gates.Topology || h.trial {
-		return
-	}
-	now := h.clock()
-	took := now.Sub(h.evaluated) / time.Duration(count)
-	h.observer().EvaluatedPlacements(h.members[0].Profile, feasible, count, took)
-	h.evaluated = now
-}
-
-// ScoresPlacements tells whether an out-of-tree plugin is at PlacementScore.
-func (h groupHost) ScoresPlacements() bool {
-	return h.shown != nil && len(h.profile.scorePlacements) > 0
-}
-
-// ScorePlacements adds up what these plugins give, by their weights.
-func (h groupHost) ScorePlacements(list []gang.Placement) ([]float64, error) {
-	placements := make([]GroupPlacement, len(list))
-	for i := range list {
-		placements[i] = h.describePlacement(list[i])
-	}
-
-	sums := make([]float64, len(list))
-	for _, by := range h.profile.scorePlacements {
-		scores, err := by.ScorePlacements(h.shown, placements)
-		if err != nil {
-			return nil, fmt.Errorf("running PlacementScore plugin %q: %w", by.Name(), err)
-		}
-		weight := max(1, h.profile.Weights[by.Name()])
-		for i := range sums {
-			sums[i] += float64(weight * scores[i])
-		}
-	}
-	return sums, nil
-}
-
-// Leaving lists the preempted pods that are leaving known nodes.
-func (h groupHost) Leaving() []*cluster.Pod { return h.preemptions.onTheirWay() }
-
-// scheduleGroup decides the pending pods of a group, one of which was popped from the queue.
-func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
-	if root := g.Root(); root != nil {
-		as.scheduleTree(root, popped)
-		return
-	}
-
-	items := []*queue.Item{popped}
-	for _, uid := range as.listQueued(g) { // the queue remembers in which order items left it
-		if item := as.queue.Take(uid); item != nil {
-			items = append(items, item)
-		}
-	}
-	slices.SortFunc(items, compareMembers)
-	if as.podGroups.isIncomplete(g) { // something was deleted while they were active: their gate keeps them out
-		for _, item := range items {
-			as.queue.Failed(item, as.now)
-		}
-		return
-	}
-
-	a := as.newGroup(g, items, nil)
-	defer a.endGroup()
-	defer a.recoverPanic()
-	if discord := as.findDiscord([]*groups.Group{g}, items); discord != nil {
-		a.failAll(discord)
-		as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, Errored, 0)
-		return
-	}
-	a.beginGroup()
-
-	began := as.clock()
-	result := a.settleGroup()
-	as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, result, as.clock().Sub(began))
 }
 
 // listQueued lists the members that are in the queue, in the order in which they came.
@@ -290,58 +209,6 @@ func compareMembers(a, b *queue.Item) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), cmp.Compare(b.Attempts, a.Attempts), earlier(a, b))
 }
 
-// settleGroup decides the members, and starts their placements or returns them to the queue.
-func (a *groupAttempt) settleGroup() Result {
-	began := a.clock()
-	a.suspendNominations()
-	err := a.attempt.Place()
-	var found groupRescue
-	if err != nil || !a.attempt.HasEnough() {
-		a.attempt.Rewind()
-		a.resumeNominations()
-		if err == nil {
-			found = a.findRoom()
-			err, a.unhelped = found.err, found.toMembers
-		}
-		if plan := found.plan; plan != nil && !plan.Waits {
-			a.suspendNominations()
-			if !a.attempt.PlaceAs(plan) {
-				a.resumeNominations()
-			}
-		}
-	}
-
-	took := a.clock().Sub(began)
-	a.observer().Decided(took)
-	a.observer().DecidedGroup(took)
-	switch {
-	case err != nil:
-		a.failAll(err)
-		return Errored
-	case a.attempt.HasEnough():
-		a.startPlacements()
-		return Scheduled
-	case found.nodes != nil:
-		a.awaitRoom(found.nodes, a.wordsWith(found.message))
-		return WaitingOnPreemption
-	case found.plan != nil && found.plan.Waits:
-		a.makeGroupRoom(found.plan)
-		return WaitingOnPreemption
-	}
-	a.rejectAll(found.message)
-	return Unschedulable
-}
-
-// recoverPanic ends the attempt of a group whose decision panicked, deferred by scheduleGroup.
-func (a *groupAttempt) recoverPanic() {
-	if value := recover(); value != nil {
-		a.takeOff()
-		a.resumeNominations()
-		a.reportPanic(a.members[0].placement, value)
-		a.endAfterPanic(value)
-	}
-}
-
 // takeOff takes members off their nodes of which no placement has begun.
 func (a *groupAttempt) takeOff() {
 	for _, m := range a.members {
@@ -349,6 +216,26 @@ func (a *groupAttempt) takeOff() {
 			a.cluster.RemovePod(m.Pod.UID)
 		}
 	}
+}
+
+// limit gives the attempt for a group what is left for the tree.
+func (t *treeAttempt) limit(r *gang.Request) {
+	r.Limits.Work = max(1, t.until-r.Decider.Work())
+	r.Limits.Search /= max(1, len(t.of))
+	r.Earlier = gang.Memory{}
+	if len(t.within) > 0 {
+		within := slices.Clone(t.within)
+		r.Eligible = func(n *cluster.Node) bool { return isWithin(n, within) }
+	}
+}
+
+func isWithin(n *cluster.Node, all []confine) bool {
+	for _, c := range all {
+		if domain, ok := gang.DomainOf(n, c.key); !ok || domain != c.domain {
+			return false
+		}
+	}
+	return true
 }
 
 // endAfterPanic returns members to the queue whose binding has not begun.

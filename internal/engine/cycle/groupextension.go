@@ -4,7 +4,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
@@ -70,74 +69,8 @@ type GroupRescue struct {
 }
 
 // PlacementScorer scores the domains in which a group fits (PlacementScore): the answers are in the
-// order of the placements, between 0 and 100, and count with the plugin's weight. On the owner.
+// order of the candidates, between 0 and 100, and count with the plugin's weight. On the owner.
 type PlacementScorer interface {
 	Extension
-	ScorePlacements(a *GroupAttempt, placements []GroupPlacement) ([]int64, error)
-}
-
-// beginGroup tells out-of-tree plugins that the attempt begins.
-func (a *groupAttempt) beginGroup() {
-	if len(a.profile.Extensions) == 0 {
-		return
-	}
-	a.shown = &GroupAttempt{Group: a.group.Object, Cluster: a.cluster, Schedule: a.scheduleForPlugin}
-	for _, m := range a.members {
-		for _, e := range a.profile.begin {
-			e.Begin(&m.Attempt)
-		}
-		a.shown.Members = append(a.shown.Members, &m.Attempt)
-	}
-	for _, e := range a.profile.beginGroup {
-		e.BeginGroup(a.shown)
-	}
-}
-
-// endGroup tells them that it is over. A second call does nothing.
-func (a *groupAttempt) endGroup() {
-	if a.shown == nil {
-		return
-	}
-	for _, e := range a.profile.beginGroup {
-		e.EndGroup(a.shown)
-	}
-	a.shown = nil
-}
-
-// scheduleForPlugin decides the members in the cluster as a plugin has changed it.
-func (a *groupAttempt) scheduleForPlugin() (p GroupPlacement) {
-	a.attempt.Look(func() {
-		switch p.Err = a.attempt.Place(); {
-		case p.Err != nil:
-		case a.attempt.HasEnough():
-			p = a.describePlacement(a.attempt.CurrentPlacement())
-		default:
-			p.Message = a.attempt.Verdict().Reason()
-		}
-	})
-	return p
-}
-
-// describePlacement shows a placement to out-of-tree plugins.
-func (a *groupAttempt) describePlacement(from gang.Placement) GroupPlacement {
-	p := GroupPlacement{Domain: from.Domain, Nodes: from.Nodes}
-	for _, place := range from.Places {
-		p.Places = append(p.Places, GroupPlace{&a.byAsked[place.Member].Attempt, place.Decision.Node})
-	}
-	return p
-}
-
-// rescueOutside asks an out-of-tree plugin at PodGroupPostFilter.
-func (a *groupAttempt) rescueOutside(by GroupRescuer) groupRescue {
-	r := by.RescueGroup(a.shown)
-	said := groupRescue{message: r.Message, final: r.Final || r.Helped, err: r.Err}
-	if r.Helped {
-		said.nodes = map[*member]string{}
-		for _, m := range a.members {
-			if node := r.Nodes[m.Pod.UID]; a.cluster.Node(node) != nil {
-				said.nodes[m] = node
-			}
-		}
-	}
-	return said
+	ScorePlacements(a *GroupAttempt, candidates []GroupPlacement) ([]int64, error)
 }

@@ -60,7 +60,7 @@ func (a *groupAttempt) listLeft() []*member {
 }
 
 // proceed goes on with the members that plugins have let through, and decides the others again.
-func (a *groupAttempt) proceed(placed, left []*member, through map[*member]waits) {
+func (a *groupAttempt) proceed(placed, left []*member, through map[*member]permitWaits) {
 	for _, m := range placed {
 		if wait, in := through[m]; in {
 			m.sibling = false
@@ -91,7 +91,7 @@ func (a *groupAttempt) tryRestAgain(m *member) {
 
 // giveUp takes back the members that plugins have let through, where these are too few, and rejects
 // those that found no node: nobody has to leave for them.
-func (a *groupAttempt) giveUp(placed, left []*member, through map[*member]waits, why error) {
+func (a *groupAttempt) giveUp(placed, left []*member, through map[*member]permitWaits, why error) {
 	reason := v1.PodReasonSchedulerError
 	if refused := (*rejection)(nil); errors.As(why, &refused) {
 		reason = v1.PodReasonUnschedulable
@@ -112,8 +112,8 @@ func (a *groupAttempt) giveUp(placed, left []*member, through map[*member]waits,
 // askOutside runs the out-of-tree Permit plugins for all members that have a node, and takes back
 // those that are refused. What they need is reserved. It returns the waits of the others, and why
 // the first one was refused.
-func (a *groupAttempt) askOutside(placed []*member) (all map[*member]waits, first error) {
-	all = map[*member]waits{}
+func (a *groupAttempt) askOutside(placed []*member) (all map[*member]permitWaits, first error) {
+	all = map[*member]permitWaits{}
 	for _, m := range placed {
 		wait, err := a.placements.askPermit(m.placement)
 		if err != nil {
@@ -161,7 +161,7 @@ func (a *groupAttempt) why(m *member) *why {
 	}
 	if m.asked.Failure == nil {
 		return &why{
-			message: groupUnschedulable + ", " + a.wordsWith(a.unhelped),
+			message: groupUnschedulable + ", " + a.words().wordsWith(a.unhelped),
 			plugins: gang.WithNames([]string{groups.GangScheduling}, a.rejectors),
 		}
 	}
@@ -253,7 +253,7 @@ func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
 	if count > 0 {
 		said = fmt.Sprintf("pod group preemption: found a placement for podgroup, preempting %d victims", count)
 	}
-	a.awaitRoom(nodes, a.wordsWith(said))
+	a.awaitRoom(nodes, a.words().wordsWith(said))
 }
 
 // awaitRoom returns the members to the queue until there is room for them on these nodes. The

@@ -9,29 +9,8 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
-
-// groupRescuer is a plugin at PodGroupPostFilter, of Berth or out-of-tree. The pods of a group are
-// not asked about at PostFilter.
-type groupRescuer struct {
-	plugin string
-	ask    func(a *groupAttempt) groupRescue
-}
-
-// groupRescue is what a plugin did for a group that does not fit.
-type groupRescue struct {
-	nodes   map[*member]string // where members are nominated; nil: nowhere
-	plan    *gang.RoomPlan     // DefaultPreemption's; nil if it does not help
-	message string
-	// toMembers is the message for members that fit: also what DefaultPreemption says that does not
-	// help. The group's own condition has more to say.
-	toMembers string
-	alone     bool // upstream asks no further plugin, and tells members of no other
-	// final: no further plugin is asked, because this one helped or because none can.
-	final bool
-	// err: the plugin failed, and with it the attempt.
-	err error
-}
 
 // findRoom asks the plugins at PodGroupPostFilter about a group that does not fit, in the order of
 // the profile. What they say is joined, but for the one that is final.
@@ -44,7 +23,7 @@ func (a *groupAttempt) findRoom() (found groupRescue) {
 	var messages, toMembers []string
 	alone := false
 	for _, by := range a.profile.rescueGroup {
-		said := by.ask(a)
+		said := a.askRescuer(&by)
 		if said.err != nil {
 			said.err = fmt.Errorf("error in %q PodGroupPostFilter plugins: %w", by.plugin, said.err)
 			return said
@@ -67,13 +46,24 @@ func (a *groupAttempt) findRoom() (found groupRescue) {
 	return found
 }
 
+// askRescuer asks one plugin.
+func (a *groupAttempt) askRescuer(by *groupRescuer) groupRescue {
+	switch {
+	case by.releaser != nil:
+		return a.rescueClaims(by.releaser)
+	case by.preempts:
+		return a.rescueByPlan()
+	}
+	return a.rescueOutside(by.outside)
+}
+
 // rescueByPlan is DefaultPreemption's part: it plans which pods leave for the group as a whole.
 func (a *groupAttempt) rescueByPlan() groupRescue {
 	began := a.clock()
 	plan := a.planRoom()
 	outcome := a.outcomeOf(plan)
 	a.observePlan(plan, outcome, a.clock().Sub(began))
-	return groupRescue{plan: plan, toMembers: a.wordsOf(outcome), alone: outcome == Unresolvable, final: plan != nil}
+	return groupRescue{plan: plan, toMembers: a.words().wordsOf(outcome), alone: outcome == Unresolvable, final: plan != nil}
 }
 
 // outcomeOf returns how the search for victims ended.
@@ -114,7 +104,7 @@ func (a *groupAttempt) planRoom() *gang.RoomPlan {
 // rescueClaims has a plugin give up devices that members hold and cannot use, while those that find
 // a node are counted there. It goes by all nodes, whatever the topology constraint: a claim is not
 // given up because another domain is the closest. As upstream, it ends no search for room.
-func (a *groupAttempt) rescueClaims(ask func(as *attempts, b *placement) Rescue) (said groupRescue) {
+func (a *groupAttempt) rescueClaims(by plugins.ClaimReleaser) (said groupRescue) {
 	if !a.podGroups.gates.Topology || a.group.Object.Spec.SchedulingConstraints == nil {
 		said.toMembers = "deallocation and deletion of ResourceClaims completed" // upstream says so of no claims, too
 	}
@@ -136,7 +126,7 @@ func (a *groupAttempt) rescueClaims(ask func(as *attempts, b *placement) Rescue)
 			continue
 		}
 		a.profile.Diagnose(m.Waiting) // the plugin goes by what it said of the nodes last
-		r := ask(a.attempts, m.placement)
+		r := a.attempts.giveBackDevices(m.placement, by)
 		if r.Err != nil {
 			return groupRescue{err: r.Err}
 		}
@@ -151,7 +141,7 @@ func (a *groupAttempt) rescueClaims(ask func(as *attempts, b *placement) Rescue)
 func hasClaims(m *member) bool { return len(m.item.Class.Spec.ResourceClaims) > 0 }
 
 // isPlaced tells whether as many pods of the group as it asks for have a node, bound or not yet.
-func (gs *podGroups) isPlaced(g *groups.Group) bool {
-	placed, _ := gs.countPlaced(g)
+func (gp *groupProgress) isPlaced(g *groups.Group) bool {
+	placed, _ := gp.countPlaced(g)
 	return placed > 0 && placed >= g.MinCount()
 }

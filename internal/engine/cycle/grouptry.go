@@ -128,7 +128,7 @@ func (a *groupAttempt) preview() *decision.GroupTrial {
 			a.describePlan(t, plan)
 			a.noteNodes(nodes, plan.Places)
 		} else if a.profile.GroupPreemption {
-			a.unhelped = a.wordsOf(a.outcomeOf(nil))
+			a.unhelped = a.words().wordsOf(a.outcomeOf(nil))
 		}
 	}
 	for _, m := range a.members {

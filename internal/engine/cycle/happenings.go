@@ -10,6 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // happenings are the events that have not reached the queue yet.
@@ -226,4 +227,46 @@ func orNil[T any, P interface {
 		return nil
 	}
 	return object
+}
+
+// podChanges tells what has changed about a pending pod that may matter. The scheduler's own writes
+// do not count.
+func podChanges(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
+	if !maps.Equal(old.Labels, pod.Labels) {
+		actions |= queue.UpdatePodLabel
+	}
+	if len(old.Spec.Tolerations) != len(pod.Spec.Tolerations) {
+		actions |= queue.UpdatePodToleration
+	}
+
+	if len(old.Spec.SchedulingGates) > 0 && len(pod.Spec.SchedulingGates) == 0 {
+		actions |= queue.UpdatePodSchedulingGatesEliminated
+	}
+	if decisive && lessRequested(old, pod) {
+		actions |= queue.UpdatePodScaleDown
+	}
+
+	if decisive && lessRequested(pod, old) {
+		actions |= queue.UpdatePodScaleUp
+	}
+	if !reflect.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) ||
+		!reflect.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus) {
+		actions |= queue.UpdatePodGeneratedResourceClaim
+	}
+
+	if actions == 0 && (decisive || !maps.Equal(old.Annotations, pod.Annotations) || old.Generation != pod.Generation ||
+		len(old.Spec.SchedulingGates) != len(pod.Spec.SchedulingGates)) {
+		actions = queue.Update
+	}
+	return actions
+}
+
+func lessRequested(old, pod *v1.Pod) bool {
+	requests := rules.Requests(pod)
+	for name, amount := range rules.Requests(old) {
+		if now := requests[name]; now.Cmp(amount) < 0 {
+			return true
+		}
+	}
+	return false
 }

@@ -209,15 +209,15 @@ func (h *hindsight) rememberBound(item *queue.Item) {
 		h.late = h.now
 	}
 	if len(h.bound) > h.most {
-		h.forget()
+		h.forgetPod()
 		h.most = 2*len(h.bound) + 64
 	}
 	h.bound = append(h.bound, boundItem{item, h.now})
 }
 
-// forget forgets the judged pods that no other can have been decided before: those that are gone,
+// forgetPod forgets the judged pods that no other can have been decided before: those that are gone,
 // and those that were bound before all that are pending came.
-func (h *hindsight) forget() {
+func (h *hindsight) forgetPod() {
 	oldest := h.now.Add(-Lookout)
 	for item := range h.queue.Each {
 		if since := h.earliest(item); since.Before(oldest) {
@@ -253,7 +253,7 @@ func (h *hindsight) evaluatePast(item *queue.Item, node string,
 	if len(around) == 0 {
 		return said, !known
 	}
-	said = h.evaluateWith(around, func(o *other) bool { return o.ahead }, evaluate)
+	said = h.evaluateWith(around, func(o *rivalPod) bool { return o.ahead }, evaluate)
 	switch {
 	case isBest(said, node):
 		return said, false
@@ -264,7 +264,7 @@ func (h *hindsight) evaluatePast(item *queue.Item, node string,
 	}
 
 	for subset := range 1 << len(around) {
-		state := h.evaluateWith(around, func(o *other) bool { return subset>>o.number&1 == 1 }, evaluate)
+		state := h.evaluateWith(around, func(o *rivalPod) bool { return subset>>o.number&1 == 1 }, evaluate)
 		if isBest(state, node) {
 			return state, false
 		}
@@ -313,8 +313,8 @@ func (h *hindsight) mayHaveNode(pending, item *queue.Item) bool {
 	return !later || !h.isOrdered(item)
 }
 
-// other is a pod that may have been decided before or after the one that is judged.
-type other struct {
+// rivalPod is a pod that may have been decided before or after the one that is judged.
+type rivalPod struct {
 	number int
 	item   *queue.Item
 	bound  *v1.Pod      // if its binding is yet to come
@@ -324,21 +324,21 @@ type other struct {
 
 // podsAround returns the pods that were pending at the same time. ordered is set if it is known
 // which of them were decided before.
-func (h *hindsight) podsAround(item *queue.Item) (list []other, ordered bool) {
+func (h *hindsight) podsAround(item *queue.Item) (list []rivalPod, ordered bool) {
 	since := h.earliest(item)
 	for _, b := range h.bound {
 		if p := h.cluster.Pod(b.Pod.UID); !b.at.Before(since) && p != nil && p.Node != nil {
-			list = append(list, other{item: b.Item, placed: p})
+			list = append(list, rivalPod{item: b.Item, placed: p})
 		}
 	}
 
 	for uid, pod := range h.foreseen {
 		if i := h.queue.Get(uid); i != nil && i != item && h.cluster.Pod(uid) == nil && h.cluster.Node(pod.Spec.NodeName) != nil {
-			list = append(list, other{item: i, bound: pod})
+			list = append(list, rivalPod{item: i, bound: pod})
 		}
 	}
 
-	slices.SortFunc(list, func(a, b other) int { return cmp.Compare(a.item.Came(), b.item.Came()) })
+	slices.SortFunc(list, func(a, b rivalPod) int { return cmp.Compare(a.item.Came(), b.item.Came()) })
 	ordered = h.isOrdered(item)
 	own := rules.Priority(item.Pod)
 	for i := range list {
@@ -359,7 +359,7 @@ func (h *hindsight) isOrdered(item *queue.Item) bool {
 
 // evaluateWith evaluates the nodes with those of the other pods placed that were decided before,
 // and puts everything back.
-func (h *hindsight) evaluateWith(around []other, before func(*other) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
+func (h *hindsight) evaluateWith(around []rivalPod, before func(*rivalPod) bool, evaluate func() *decide.Evaluation) *decide.Evaluation {
 	var undo []func()
 	for i := range around {
 		o := &around[i]

@@ -2,7 +2,6 @@ package cycle
 
 import (
 	"maps"
-	"reflect"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -31,8 +30,7 @@ type intake struct {
 
 	named    func(cluster.Name) (uid types.UID, known bool) // a pod that is known
 	unserved map[types.UID]unservedPod                      // pending pods of scheduler names without a profile
-	whole    bool                                           // pending pods are kept whole, for out-of-tree plugins
-	specs    latestSpecs
+	trimmer  podTrimmer
 
 	mostUnserved int // see cluster.Shrunk
 }
@@ -72,7 +70,7 @@ func (in *intake) pendingPod(pod *v1.Pod) {
 	p := in.cluster.Pending(pod)
 	item := in.queue.Get(pod.UID)
 	if item == nil {
-		item = in.queue.Add(in.trimPod(pod, p.Class), p.Class, in.now)
+		item = in.queue.Add(in.trimmer.trimPod(pod, p.Class), p.Class, in.now)
 		item.Patient = in.groupOf(item) != nil
 		in.nominations.podArrived(item)
 		return
@@ -92,7 +90,7 @@ func (in *intake) pendingPod(pod *v1.Pod) {
 // updateItem takes in the new state of a pending pod. least is what is reported to have changed if
 // nothing else has.
 func (in *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least queue.Action) {
-	pod = in.trimPod(pod, p.Class)
+	pod = in.trimmer.trimPod(pod, p.Class)
 	actions := podChanges(item.Pod, pod, p.Class != item.Class)
 	if actions == 0 {
 		actions = least
@@ -100,52 +98,27 @@ func (in *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, leas
 	in.queue.Update(item, pod, p.Class, actions, in.now)
 }
 
-// podChanges tells what has changed about a pending pod that may matter. The scheduler's own writes
-// do not count.
-func podChanges(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
-	if !maps.Equal(old.Labels, pod.Labels) {
-		actions |= queue.UpdatePodLabel
-	}
-	if len(old.Spec.Tolerations) != len(pod.Spec.Tolerations) {
-		actions |= queue.UpdatePodToleration
-	}
-
-	if len(old.Spec.SchedulingGates) > 0 && len(pod.Spec.SchedulingGates) == 0 {
-		actions |= queue.UpdatePodSchedulingGatesEliminated
-	}
-	if decisive && lessRequested(old, pod) {
-		actions |= queue.UpdatePodScaleDown
-	}
-
-	if decisive && lessRequested(pod, old) {
-		actions |= queue.UpdatePodScaleUp
-	}
-	if !reflect.DeepEqual(old.Status.ResourceClaimStatuses, pod.Status.ResourceClaimStatuses) ||
-		!reflect.DeepEqual(old.Status.ExtendedResourceClaimStatus, pod.Status.ExtendedResourceClaimStatus) {
-		actions |= queue.UpdatePodGeneratedResourceClaim
-	}
-
-	if actions == 0 && (decisive || !maps.Equal(old.Annotations, pod.Annotations) || old.Generation != pod.Generation ||
-		len(old.Spec.SchedulingGates) != len(pod.Spec.SchedulingGates)) {
-		actions = queue.Update
-	}
-	return actions
-}
-
-func lessRequested(old, pod *v1.Pod) bool {
-	requests := rules.Requests(pod)
-	for name, amount := range rules.Requests(old) {
-		if now := requests[name]; now.Cmp(amount) < 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // unservedPod is a pending pod of a scheduler name without a profile.
 type unservedPod struct {
 	cluster.Name
 	scheduler string
+}
+
+// keepWhole decides whether pods are kept whole from now on. Pods that are already pending are
+// fetched again from Options.Objects.
+func (in *intake) keepWhole(whole bool) {
+	if whole && !in.trimmer.whole && in.options.Objects != nil {
+		for item := range in.queue.Each {
+			in.restorePod(item)
+		}
+	}
+	in.trimmer.whole = whole
+}
+
+func (in *intake) restorePod(item *queue.Item) {
+	if pod := in.options.Objects.Shown(item.Pod.UID); pod != nil {
+		item.Pod = pod
+	}
 }
 
 // readPod takes in a pod that was fetched. It may be older than what the watch has shown, so it
@@ -186,7 +159,7 @@ func (in *intake) fetchServed() {
 // dropPending removes a pod from the queue and from everything kept about pending pods.
 func (in *intake) dropPending(uid types.UID) {
 	if g := in.groups.Of(uid); g != nil {
-		in.podGroups.noteHeld(g, uid, "")
+		in.podGroups.held.noteHeld(g, uid, "")
 	}
 	in.queue.Remove(uid)
 	in.decisions.forgetFailure(uid)

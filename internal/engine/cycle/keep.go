@@ -5,18 +5,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/queue"
 )
+
+// podTrimmer decides what the core keeps of pending pods.
+type podTrimmer struct {
+	whole bool // pods are kept whole, for out-of-tree plugins
+	specs latestSpecs
+}
 
 // trimPod returns the part of a pending pod that the core keeps. Pods of a class share the class's
 // labels and its part of the spec, which would otherwise take two thirds of the scheduler's memory
 // with ten thousand replicas. Out-of-tree plugins may look at any field, so for them the pod is
 // kept whole.
-func (in *intake) trimPod(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
-	if in.whole {
+func (t *podTrimmer) trimPod(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
+	if t.whole {
 		return pod
 	}
-	m, spec := &pod.ObjectMeta, in.specOf(class)
+	m, spec := &pod.ObjectMeta, t.specOf(class)
 	spec.Volumes, spec.ResourceClaims = pod.Spec.Volumes, pod.Spec.ResourceClaims
 	spec.ActiveDeadlineSeconds = pod.Spec.ActiveDeadlineSeconds
 	if !sameNames(spec.Containers, pod.Spec.Containers) || !sameNames(spec.InitContainers, pod.Spec.InitContainers) {
@@ -41,11 +46,11 @@ type latestSpecs [64]struct {
 	spec  v1.PodSpec
 }
 
-func (in *intake) specOf(class *cluster.PodClass) v1.PodSpec {
-	if class.Bulk > cluster.MostBulk/len(in.specs) {
+func (t *podTrimmer) specOf(class *cluster.PodClass) v1.PodSpec {
+	if class.Bulk > cluster.MostBulk/len(t.specs) {
 		return class.Spec.Object()
 	}
-	latest := &in.specs[uint32(class.ID)%uint32(len(in.specs))]
+	latest := &t.specs[uint32(class.ID)%uint32(len(t.specs))]
 	if latest.class != class {
 		latest.class, latest.spec = class, class.Spec.Object()
 	}
@@ -64,26 +69,4 @@ func sameNames(a, b []v1.Container) bool {
 		}
 	}
 	return true
-}
-
-// keepWhole decides whether pods are kept whole from now on. Pods that are already pending are
-// fetched again from Options.Objects.
-func (in *intake) keepWhole(whole bool) {
-	if whole && !in.whole && in.options.Objects != nil {
-		for item := range in.queue.Each {
-			in.restorePod(item)
-		}
-	}
-	in.whole = whole
-}
-
-func (in *intake) restorePod(item *queue.Item) {
-	if pod := in.options.Objects.Shown(item.Pod.UID); pod != nil {
-		item.Pod = pod
-	}
-}
-
-// looksAtPods tells whether the profile has plugins or extenders that see whole pods.
-func (p *profile) looksAtPods() bool {
-	return len(p.Extensions)+len(p.Outside)+len(p.Extenders) > 0
 }

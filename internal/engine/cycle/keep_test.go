@@ -41,7 +41,7 @@ func TestWhatIsKeptOfAPodIsDecidedTheSame(t *testing.T) {
 				pod.Spec.ActiveDeadlineSeconds = new(int64(i + 1))
 			}
 			p := c.Pending(pod)
-			kept := s.trimPod(pod, p.Class)
+			kept := s.trimmer.trimPod(pod, p.Class)
 			if again := c.Pending(kept); again.Class != p.Class || again.Name != p.Name || again.UID != p.UID {
 				t.Fatalf("%v is decided as %v", pod, kept)
 			}

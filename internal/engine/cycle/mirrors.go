@@ -4,27 +4,12 @@ import (
 	"slices"
 	"strings"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
-	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
-
-// mirror turns what lists and watches show of one kind into changes.
-type mirror interface {
-	beginList()
-	endList()
-	applySeen(object metav1.Object)
-	applyGone(last metav1.Object)
-	isListing() bool
-	forgetStates()
-}
 
 // mirrored is the mirror of one kind.
 type mirrored[T metav1.Object] struct {
@@ -46,123 +31,20 @@ type mirrored[T metav1.Object] struct {
 	shown map[cluster.Name]bool
 }
 
+// mirror turns what lists and watches show of one kind into changes.
+type mirror interface {
+	beginList()
+	endList()
+	applySeen(object metav1.Object)
+	applyGone(last metav1.Object)
+	isListing() bool
+	forgetStates()
+}
+
 func newMirror[T metav1.Object](c *common, news *happenings, kind queue.Resource, set func(object, old T),
 	forget func(cluster.Name, types.UID, T)) *mirrored[T] {
 	return &mirrored[T]{common: c, news: news, kind: kind, set: set, forget: forget,
 		known: map[cluster.Name]types.UID{}, kept: map[cluster.Name]T{}}
-}
-
-// newMirrors makes the mirrors of all kinds.
-func (c *Core) newMirrors() map[Kind]mirror {
-	s, h, in := c.common, c.news, c.intake
-	pods := newMirror(s, h, queue.Pod, func(pod, old *v1.Pod) {
-		if pod.ManagedFields != nil { // others may read what a journal was given
-			pod.ManagedFields = nil // half of the object's size, and unused here
-		}
-		in.seePod(pod, old)
-	}, func(_ cluster.Name, uid types.UID, last *v1.Pod) { in.losePod(last, uid) })
-	in.named = func(name cluster.Name) (uid types.UID, known bool) { uid, known = pods.known[name]; return uid, known }
-	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec may become the class's
-	o := &c.cluster.Objects
-	budgets := mirrorTable(s, h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen)
-	deviceClaims := mirrorTable(s, h, &o.ResourceClaims, queue.ResourceClaim, c.claims.mergeSeen)
-	claimGone := deviceClaims.forget
-	deviceClaims.forget = func(n cluster.Name, uid types.UID, last *resourcev1.ResourceClaim) {
-		delete(c.claims.releasing, n)
-		claimGone(n, uid, last)
-	}
-	deviceSlices := mirrorTable(s, h, &o.ResourceSlices, queue.ResourceSlice, o.Tainted)
-	sliceGone := deviceSlices.forget
-	deviceSlices.forget = func(n cluster.Name, uid types.UID, last *resourcev1.ResourceSlice) {
-		sliceGone(n, uid, last)
-		o.Unpublish(n.Name)
-	}
-	gone := budgets.forget
-	budgets.forget = func(n cluster.Name, uid types.UID, last *policyv1.PodDisruptionBudget) {
-		delete(c.preemptions.budgets, n)
-		gone(n, uid, last)
-	}
-	all := map[Kind]mirror{
-		Nodes: newMirror(s, h, queue.Node, in.seeNode, func(n cluster.Name, _ types.UID, last *v1.Node) { in.loseNode(n.Name, last) }),
-		Pods:  pods,
-
-		Namespaces:             mirrorTable(s, h, &o.Namespaces, queue.Namespace, nil),
-		Services:               mirrorTable(s, h, &o.Services, queue.Owner, nil),
-		ReplicationControllers: mirrorTable(s, h, &o.ReplicationControllers, queue.Owner, nil),
-		ReplicaSets:            mirrorTable(s, h, &o.ReplicaSets, queue.Owner, nil),
-		StatefulSets:           mirrorTable(s, h, &o.StatefulSets, queue.Owner, nil),
-		DisruptionBudgets:      budgets,
-		Volumes:                mirrorTable(s, h, &o.Volumes, queue.Volume, nil),
-		Claims:                 mirrorTable(s, h, &o.Claims, queue.Claim, c.claimSeen),
-		StorageClasses:         mirrorTable(s, h, &o.StorageClasses, queue.StorageClass, nil),
-		CSINodes:               mirrorTable(s, h, &o.CSINodes, queue.CSINode, nil),
-		CSIDrivers:             mirrorTable(s, h, &o.CSIDrivers, queue.CSIDriver, nil),
-		CSICapacities:          mirrorTable(s, h, &o.CSICapacities, queue.CSIStorageCapacity, nil),
-		VolumeAttachments:      mirrorTable(s, h, &o.VolumeAttachments, queue.VolumeAttachment, nil),
-		ResourceSlices:         deviceSlices,
-		ResourceClaims:         deviceClaims,
-		DeviceClasses:          mirrorTable(s, h, &o.DeviceClasses, queue.DeviceClass, nil),
-		DeviceTaintRules: newMirror(s, h, "DeviceTaintRule",
-			func(rule, _ *resourcev1.DeviceTaintRule) { c.applyTaintRule(rule.Name, rule) }, c.ruleGone),
-
-		Rooms: newMirror(s, h, "Lease", func(lease, _ *coordinationv1.Lease) { c.rooms.seen(lease) },
-			func(cluster.Name, types.UID, *coordinationv1.Lease) { c.rooms.withdraw() }),
-	}
-	if c.podGroups.gates.Generic {
-		all[PodGroups] = newMirror(s, h, queue.PodGroup, func(g, _ *groups.PodGroup) { h.groupChanged(nameOf(g), g); c.podGroups.seen(g) },
-			func(n cluster.Name, _ types.UID, _ *groups.PodGroup) { h.groupChanged(n, nil); c.podGroups.gone(n) })
-	}
-	if c.podGroups.gates.Composite {
-		all[CompositePodGroups] = newMirror(s, h, queue.CompositePodGroup, func(g, _ *groups.CompositePodGroup) { c.podGroups.compositeSeen(g) },
-			func(n cluster.Name, _ types.UID, _ *groups.CompositePodGroup) { c.podGroups.compositeGone(n) })
-	}
-	return all
-}
-
-// claimSeen reads the claim's selector now rather than within an attempt: it may be long.
-func (c *Core) claimSeen(claim *v1.PersistentVolumeClaim) *v1.PersistentVolumeClaim {
-	_, _ = c.cluster.VolumesFor(claim) // an error is the attempt's to report
-	return claim
-}
-
-// mirrorTable mirrors a kind whose objects go into a table of the cluster model, converted by as if
-// that is not nil. Their changes may help pending pods.
-func mirrorTable[T metav1.Object](c *common, news *happenings, table *cluster.Table[T], resource queue.Resource,
-	as func(T) T) *mirrored[T] {
-	return newMirror(c, news, resource,
-		func(object, _ T) {
-			e := queue.Event{Resource: resource, Action: queue.Add, Label: string(resource) + "Add"}
-			if old, ok := table.Get(object.GetNamespace(), object.GetName()); ok {
-				if sameVersion(old, object) { // listed again: what was assumed about it since still holds
-					return
-				}
-				e.Action, e.Label, e.Old = queue.Update, string(resource)+"Update", old
-			}
-			if as != nil {
-				object = as(object)
-			}
-			e.New = object
-			table.Set(object)
-			news.objects = true
-			news.addEvent(e)
-		},
-		func(n cluster.Name, _ types.UID, _ T) {
-			e := queue.Event{Resource: resource, Action: queue.Delete, Label: string(resource) + "Delete"}
-			if old, ok := table.Get(n.Namespace, n.Name); ok {
-				e.Old = old
-			}
-			table.Delete(n.Namespace, n.Name)
-			news.objects = true
-			news.addEvent(e)
-		})
-}
-
-func sameVersion(a, b metav1.Object) bool {
-	return a.GetUID() == b.GetUID() && a.GetResourceVersion() == b.GetResourceVersion() && a.GetResourceVersion() != ""
-}
-
-func nameOf(object metav1.Object) cluster.Name {
-	return cluster.Name{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
 func (m *mirrored[T]) beginList() { m.shown = map[cluster.Name]bool{} }

@@ -41,20 +41,20 @@ func (ns *nominations) clearNomination(uid types.UID) {
 
 // setNomination records the nominated node of a pod whose attempt has ended; an empty name clears
 // it, nil leaves it as it is, unless it was for this attempt only.
-func (ns *nominations) setNomination(b *placement, node *string) {
-	if node == nil && ns.lent[b.Pod.UID] {
+func (ns *nominations) setNomination(of *Attempt, item *queue.Item, node *string) {
+	if node == nil && ns.lent[of.Pod.UID] {
 		node = new(string)
 	}
-	delete(ns.lent, b.Pod.UID)
-	if node == nil || ns.queue.Get(b.Pod.UID) != b.item {
+	delete(ns.lent, of.Pod.UID)
+	if node == nil || ns.queue.Get(of.Pod.UID) != item {
 		return
 	}
-	if current := ns.cluster.Nominated(b.Pod.UID); *node != "" && current != nil && current.Nominated == *node {
+	if current := ns.cluster.Nominated(of.Pod.UID); *node != "" && current != nil && current.Nominated == *node {
 		return
 	}
-	ns.clearNomination(b.Pod.UID)
+	ns.clearNomination(of.Pod.UID)
 	if *node != "" {
-		p := *ns.asContender(b.Waiting, b.Pod)
+		p := *ns.asContender(of.Waiting, of.Pod)
 		ns.cluster.Nominate(&p, *node)
 	}
 }

@@ -1,7 +1,6 @@
 package cycle
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,33 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
-
-// conditions are what placements wait for in the cluster's objects, in the order in which the waits
-// began. They are checked when an object has changed that one of them may depend on: see
-// happenings.objects.
-type conditions []*condition
-
-// condition is one wait. It is met when the plugin's objects are as the placement needs them.
-type condition struct {
-	*placement
-	waitFor
-	plugin          string
-	began, deadline time.Time
-}
-
-// waitFor is a kind of condition.
-type waitFor struct {
-	late   string                  // the error if it is not met by the deadline
-	needed func(b *placement) bool // nil: always
-	told   func(b *placement) Tell // of the event when the wait begins; nil: none
-	within func(b *placement) time.Duration
-	met    func(c *cluster.Cluster, b *placement) (bool, error)
-	// over reports how the wait ended: success, failure, timeout or error; nil: nobody asks.
-	over func(ps *placements, b *placement, how string, took time.Duration)
-}
 
 var volumesBound = waitFor{
 	late:   "binding volumes: timed out waiting for the condition",
@@ -96,12 +72,12 @@ func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
 		ps.addAction(w.told(b))
 	}
 	b.prepare.waiting++
-	ps.conditions = append(ps.conditions, &condition{b, w, plugin, ps.now, ps.now.Add(w.within(b))})
+	ps.conditions = append(ps.conditions, &objectWait{b, w, plugin, ps.now, ps.now.Add(w.within(b))})
 	ps.news.objects = true
 }
 
 // nextDeadline is the next deadline; zero if there is none.
-func (l conditions) nextDeadline() (at time.Time) {
+func (l objectWaits) nextDeadline() (at time.Time) {
 	for _, condition := range l {
 		if at.IsZero() || condition.deadline.Before(at) {
 			at = condition.deadline
@@ -110,40 +86,7 @@ func (l conditions) nextDeadline() (at time.Time) {
 	return at
 }
 
-// checkConditions ends the waits whose condition is met, has failed, or is overdue.
-func (ps *placements) checkConditions() {
-	looked := ps.news.objects
-	ps.news.objects = false
-	for _, one := range slices.Clone(ps.conditions) {
-		b := one.placement
-		if !slices.Contains(ps.conditions, one) { // dropped because another condition of its placement failed
-			continue
-		}
-		met, err := false, error(nil)
-		if looked {
-			met, err = one.met(ps.cluster, b)
-		}
-		var fault *Fault
-		how := "success"
-		switch {
-		case errors.Is(err, plugins.ErrDeviceBinding):
-			fault, how = faultOf(err), "failure"
-		case err != nil:
-			fault, how = faultOf(err), "error"
-		case met:
-		case !one.deadline.After(ps.now):
-			fault, how = &Fault{Message: one.late}, "timeout"
-		default:
-			continue
-		}
-		ps.reportWait(one, how)
-		ps.conditions = slices.DeleteFunc(ps.conditions, func(other *condition) bool { return other == one })
-		b.prepare.waiting--
-		ps.workDone(b, one.plugin, fault)
-	}
-}
-
-func (ps *placements) reportWait(one *condition, how string) {
+func (ps *placements) reportWait(one *objectWait, how string) {
 	if one.over != nil {
 		one.over(ps, one.placement, how, ps.now.Sub(one.began))
 	}
@@ -156,7 +99,7 @@ func (ps *placements) endWaits(b *placement) {
 			ps.reportWait(one, "error")
 		}
 	}
-	ps.conditions = slices.DeleteFunc(ps.conditions, func(c *condition) bool { return c.placement == b })
+	ps.conditions = slices.DeleteFunc(ps.conditions, func(c *objectWait) bool { return c.placement == b })
 	b.prepare.waiting = 0
 }
 
@@ -178,14 +121,6 @@ func bindingVolumesFailed(ps *placements) { ps.observer().VolumesFailed("bind") 
 
 func writeVolumes(b *placement, ticket Ticket) Action {
 	return WriteVolumes{ticket, &b.Attempt, b.volumes}
-}
-
-// deviceWork is what has to be written about a pod's devices before it is bound.
-type deviceWork struct {
-	plugins.ReservedClaims
-	uses    []claimUse                  // of Claims, in their order; nil once the pod has left them
-	written []*resourcev1.ResourceClaim // claims written so far, as the API server returned them
-	shared  []*sharedClaim              // of Claims, also once the pod has left them
 }
 
 // reserveDevices allocates the pod's devices in the cluster model.
@@ -312,4 +247,106 @@ func wasReserved(list []plugins.ReservedClaim, claim *resourcev1.ResourceClaim) 
 func awaitsDevices(r plugins.ReservedClaim) bool {
 	return r.Claim.Status.Allocation != nil && slices.ContainsFunc(r.Claim.Status.Allocation.Devices.Results,
 		func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
+}
+
+// claimUses describes the pod's use of its claims for a WriteClaims.
+func (b *placement) claimUses() (list []ClaimUse) {
+	for _, use := range b.devices.uses {
+		list = append(list, ClaimUse{Shared: use.number, Decided: use.decided, Written: use.written, Joined: use.joined})
+	}
+	return list
+}
+
+// groupUses tells whether a pod of the placement's group, other than the placement's own, is on its
+// way to a node, or on one. Pods that are only being tried do not count.
+func (ps *placements) groupUses(b *placement) bool {
+	g := ps.groups.Get(cluster.Name{Namespace: b.Pod.Namespace, Name: groups.NameOf(b.Pod)})
+	if g == nil {
+		return false
+	}
+	for uid := range g.Members {
+		switch other := ps.byPod[uid]; {
+		case other == b:
+		case other != nil, ps.cluster.Pod(uid) != nil && ps.queue.Get(uid) == nil:
+			return true
+		}
+	}
+	return false
+}
+
+// isUnused returns a function that tells whether a claim which is reserved for the group of a
+// pending pod can be given up.
+func (ps *placements) isUnused(b *placement) func(claim *resourcev1.ResourceClaim) bool {
+	return func(claim *resourcev1.ResourceClaim) bool {
+		name := nameOf(claim)
+		if shared := ps.claims.byName[name]; shared != nil && (shared.decided || shared.added) {
+			return false // it is not in the API
+		}
+		_, releasing := ps.claims.releasing[name]
+		return !releasing && !ps.groupUses(b)
+	}
+}
+
+// endUse ends the pod's use of its claims. An allocation that is not in the API, and that no
+// other pod will write, is undone.
+func (l *sharedClaims) endUse(b *placement) {
+	for i, use := range b.devices.uses {
+		shared := use.sharedClaim
+		shared.users--
+		if b.devices.Claims[i].ForGroup() {
+			shared.members--
+		}
+		claim, ok := l.cluster.ResourceClaims.Get(shared.name.Namespace, shared.name.Name)
+		switch {
+		case !shared.decided:
+		case !ok, claim.UID != shared.uid, claim.Status.Allocation == nil:
+			shared.decided = false
+		case shared.users == 0 && !shared.written:
+			shared.decided = false
+			claim = claim.DeepCopy()
+			claim.Status = resourcev1.ResourceClaimStatus{}
+			l.cluster.ResourceClaims.Set(claim)
+		}
+		l.dropUnused(shared)
+	}
+
+	b.devices.uses = nil
+}
+
+// giveBack undoes all reservations of a placement.
+func (ps *placements) giveBack(b *placement) {
+	if b.asked {
+		b.asked = false
+		for _, r := range slices.Backward(b.profile.reserve) {
+			r.Unreserve(&b.Attempt)
+		}
+	}
+	for _, undo := range slices.Backward(b.undo) {
+		undo()
+	}
+	b.undo = nil
+}
+
+// releaseReserved gives back all reservations. What was reserved in the same step has kept no other
+// pod out, so that it is not worth an event.
+func (ps *placements) releaseReserved(b *placement) {
+	if b.stage == reserving {
+		ps.giveBack(b)
+		return
+	}
+	ps.tellGivenBack(b, ps.giveBack)
+}
+
+// takeBack ends a placement that failed; the pod returns to the queue.
+func (ps *placements) takeBack(b *placement, err error) {
+	ps.releaseReserved(b)
+	ps.uncountPod(b)
+	b.endAttempt(false)
+	ps.outcome.requeuePlacement(b, err)
+}
+
+// dropPlacement ends a placement whose pod no longer needs one.
+func (ps *placements) dropPlacement(b *placement) {
+	ps.releaseReserved(b)
+	b.endAttempt(false)
 }

@@ -27,7 +27,7 @@ type Observer interface {
 	EntityQueued(place queue.Place, event string, group bool)
 	// Bound: a pod was scheduled, after that many attempts and that long since it was first
 	// admitted. afterFlush: its last attempt was due to having waited too long.
-	Bound(attempts int, sinceFirst time.Duration, afterFlush bool)
+	Bound(tries int, sinceFirst time.Duration, afterFlush bool)
 	// Rejected: one pod more (delta 1) or fewer (-1) waits because of the plugin.
 	Rejected(plugin, profile string, delta int)
 	// Preempted: preemption was tried, for a pod or a pod group.
@@ -43,12 +43,12 @@ type Observer interface {
 	Permitted(result string, took time.Duration)
 	// AwaitedDevice: a pod's wait for its devices ended, for one of them, which has binding
 	// conditions itself or not; how is "success", "failure", "timeout" or "error".
-	AwaitedDevice(profile, driver, how string, conditions bool, took time.Duration)
+	AwaitedDevice(profile, driver, how string, own bool, took time.Duration)
 	// MadeClaim: a claim for a pod's extended resources was to be created.
 	MadeClaim(ok bool)
 	// VolumesFailed: volumes could not be judged on a node ("predicate"), assumed ("assume"), or
 	// bound ("bind").
-	VolumesFailed(stage string)
+	VolumesFailed(at string)
 	// Handled: an event about an object of this kind was processed.
 	Handled(resource queue.Resource, action queue.Action, took time.Duration)
 	// Hinted: a plugin was asked whether an event helps a pod that it rejected.
@@ -100,14 +100,6 @@ const (
 	Unresolvable PreemptionOutcome = "UnschedulableAndUnresolvable"
 	Broken       PreemptionOutcome = "Error"
 )
-
-// Sizes are the sizes of what the scheduler keeps; see [Core.Sizes].
-type Sizes struct {
-	Active, Backoff, Unschedulable, Gated int // pods in the queue
-	Nodes, Pods, Assumed                  int // in the cluster model
-	// Entities are pod groups and the pods that are in none, in the queue.
-	Entities queue.EntityCounts
-}
 
 // NoObserver ignores everything.
 type NoObserver struct{}

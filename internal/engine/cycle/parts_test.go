@@ -30,7 +30,7 @@ func TestPartsStandInOrder(t *testing.T) {
 		t.Errorf("%v does not take what placements come to", before[len(before)-2])
 	}
 	// What is made anew for each pod knows no part: a part acts on it.
-	for _, of := range []reflect.Type{reflect.TypeFor[placement](), reflect.TypeFor[profile](), reflect.TypeFor[removal](), reflect.TypeFor[condition]()} {
+	for _, of := range []reflect.Type{reflect.TypeFor[placement](), reflect.TypeFor[servedProfile](), reflect.TypeFor[removal](), reflect.TypeFor[objectWait]()} {
 		for known := range partsIn(of) {
 			t.Errorf("%v knows %v", of, known)
 		}

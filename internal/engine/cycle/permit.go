@@ -2,36 +2,10 @@ package cycle
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
-
-// permit is a pod's wait at Permit.
-type permit struct {
-	ticket  Ticket
-	since   time.Time
-	pending map[string]wait // by plugin that has not allowed it; empty once the wait is over
-	verdict *rejection      // a plugin's verdict, if it rejected the pod
-	over    bool
-}
-
-type wait struct {
-	most  time.Duration
-	until time.Time
-}
-
-// nextTimeout is when the next plugin's wait times out.
-func (p *permit) nextTimeout() (at time.Time) {
-	for _, w := range p.pending {
-		if at.IsZero() || w.until.Before(at) {
-			at = w.until
-		}
-	}
-	return at
-}
 
 // maxPermitWait is the longest wait at Permit, as in kube-scheduler.
 const maxPermitWait = 15 * time.Minute
@@ -66,7 +40,7 @@ func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, e
 
 // holdPod makes a pod wait. Events from now on may help it if it is rejected in the end.
 func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
-	b.permit = &permit{ticket: ps.issueTicket(), since: ps.now, pending: map[string]wait{}}
+	b.permit = &permitHold{ticket: ps.issueTicket(), since: ps.now, pending: map[string]wait{}}
 	for name, most := range waits {
 		b.permit.pending[name] = wait{most, ps.now.Add(most)}
 	}
@@ -76,40 +50,6 @@ func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
 	ps.news.flushEvents()
 	ps.queue.Held(b.item)
 	ps.addAction(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: ps.now})
-}
-
-func (ps *placements) permitAllowed(e PermitAllowed) {
-	b := ps.held[e.Ticket]
-	if b == nil {
-		return
-	}
-	delete(b.permit.pending, e.Plugin)
-	if len(b.permit.pending) > 0 {
-		return
-	}
-	ps.endPermitWait(b, "allowed")
-	if len(b.prepare.running) == 0 { // otherwise the Preflight is not answered yet
-		ps.nextGroup(b)
-	}
-}
-
-func (ps *placements) permitRejected(e PermitRejected) {
-	b := ps.held[e.Ticket]
-	if b == nil {
-		return
-	}
-	if e.Preempted {
-		ps.stopPreparation(b, &Fault{Message: "waiting on permit for pod: " + e.Message})
-		return
-	}
-	ps.refusePermit(b, "rejected", e.Plugin, e.Message)
-}
-
-// refusePermit ends a wait with a plugin's verdict, or because none came in time.
-func (ps *placements) refusePermit(b *placement, how, plugin, message string) {
-	b.permit.verdict = &rejection{plugin, &plugins.Rejection{Code: "Permit", Reasons: []string{message}}}
-	ps.endPermitWait(b, how)
-	ps.stopPreparation(b, &Fault{Message: message, Verdict: true})
 }
 
 // endPermitWait ends the pod's wait at Permit, if there is one.
@@ -125,22 +65,25 @@ func (ps *placements) endPermitWait(b *placement, how string) {
 	ps.addAction(Release{p.ticket, how, ps.now.Sub(p.since)})
 }
 
-// timeOut ends waits that have expired, at Permit and for objects.
-func (ps *placements) timeOut() {
-	for _, ticket := range slices.Sorted(maps.Keys(ps.held)) {
-		b := ps.held[ticket]
-		if b == nil { // released together with its group
-			continue
-		}
-		for _, name := range slices.Sorted(maps.Keys(b.permit.pending)) {
-			if w := b.permit.pending[name]; !w.until.After(ps.now) {
-				ps.refusePermit(b, "timed out", name, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.most, name))
-				break
-			}
-		}
-	}
-	ps.checkConditions()
-}
+// permitWaits are how long Permit plugins make a pod wait at most, by plugin.
+type permitWaits = map[string]time.Duration
 
-// waits are how long Permit plugins make a pod wait at most, by plugin.
-type waits = map[string]time.Duration
+// PermitAllowed and PermitRejected are a Permit plugin's verdicts on a pod that it made wait.
+type (
+	PermitAllowed struct {
+		Ticket Ticket
+		Plugin string
+	}
+	PermitRejected struct {
+		Ticket  Ticket
+		Plugin  string
+		Message string
+		// Preempted: the pod's room is needed for another pod. This is no verdict on the pod, which
+		// is tried again.
+		Preempted bool
+	}
+)
+
+func (PermitAllowed) isEvent() {}
+
+func (PermitRejected) isEvent() {}

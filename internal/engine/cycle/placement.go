@@ -1,12 +1,11 @@
 package cycle
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -21,7 +20,7 @@ import (
 // takeBack (the pod returns to the queue), drop (the pod is gone), or succeeded.
 type placement struct {
 	Attempt
-	profile *profile
+	profile *servedProfile
 	item    *queue.Item
 	began   time.Time // by the clock of the core
 	watch   time.Time // by the stopwatch
@@ -34,7 +33,7 @@ type placement struct {
 	victims []decision.Name // pods preempted for it
 
 	stage   stage
-	permit  *permit     // while it is held
+	permit  *permitHold // while it is held
 	prepare preparation // while stage is preparing
 	binding Ticket      // of its Bind action, while stage is binding
 
@@ -75,7 +74,7 @@ type placements struct {
 	news        *happenings
 	nominations *nominations
 	claims      *sharedClaims
-	conditions  conditions
+	conditions  objectWaits
 	outcome     aftermath
 
 	byPod map[types.UID]*placement
@@ -93,13 +92,102 @@ type aftermath interface {
 	bindAnswered(b *placement)
 }
 
+// Reasons why a binding is given up.
+var (
+	errGone           = &Fault{Message: "the pod was deleted"}
+	errBoundElsewhere = &Fault{Message: "the pod was bound by another client"}
+	errNodeGone       = &Fault{Message: "the node was removed before the pod was bound to it"}
+	errPreempted      = &Fault{Message: "preempted by DefaultPreemption"}
+)
+
+// rejection is an error that carries a plugin's verdict: the pod is unschedulable, and waits for
+// the events that this plugin is interested in.
+type rejection struct {
+	plugin string
+	*plugins.Rejection
+}
+
+// bindErrand takes the answer to a Bind. A pod that was bound stays in byPod until a watch shows it
+// on its node.
+type bindErrand struct {
+	ps *placements
+	b  *placement
+}
+
+// permitHold is a pod's wait at Permit.
+type permitHold struct {
+	ticket  Ticket
+	since   time.Time
+	pending map[string]wait // by plugin that has not allowed it; empty once the wait is over
+	verdict *rejection      // a plugin's verdict, if it rejected the pod
+	over    bool
+}
+
+type wait struct {
+	most  time.Duration
+	until time.Time
+}
+
+// preparation is what must be done before a pod is bound, in this order: Preflight, Permit, then
+// the PreBind plugins in groups. The plugins of a group run at the same time, the groups one after
+// the other.
+type preparation struct {
+	groups  [][]string        // plugins with work to do, by group
+	running map[Ticket]string // plugins at work, by the ticket of their action
+	waiting int               // plugins whose objects are written but not ready yet
+	began   time.Time         // of the first group
+}
+
+// ownWork is what one of Berth's own plugins has reserved for a pod and is to be written to the API
+// before the pod is bound. It may be written at the same time as what others have to write.
+type ownWork struct {
+	plugin string
+	write  func(b *placement, ticket Ticket) Action
+	// written, if set, takes in the answer, whatever it is.
+	written func(ps *placements, b *placement, o Outcome)
+	then    waitFor
+	failed  func(ps *placements) // if set, counts that writing it, or waiting for it, has failed
+}
+
+// deviceWork is what has to be written about a pod's devices before it is bound.
+type deviceWork struct {
+	plugins.ReservedClaims
+	uses    []claimUse                  // of Claims, in their order; nil once the pod has left them
+	written []*resourcev1.ResourceClaim // claims written so far, as the API server returned them
+	shared  []*sharedClaim              // of Claims, also once the pod has left them
+}
+
+// objectWaits are what placements wait for in the cluster's objects, in the order in which the waits
+// began. They are checked when an object has changed that one of them may depend on: see
+// happenings.objects.
+type objectWaits []*objectWait
+
+// objectWait is one wait. It is met when the plugin's objects are as the placement needs them.
+type objectWait struct {
+	*placement
+	waitFor
+	plugin          string
+	began, deadline time.Time
+}
+
+// waitFor is a kind of condition.
+type waitFor struct {
+	late   string                  // the error if it is not met by the deadline
+	needed func(b *placement) bool // nil: always
+	told   func(b *placement) Tell // of the event when the wait begins; nil: none
+	within func(b *placement) time.Duration
+	met    func(c *cluster.Cluster, b *placement) (bool, error)
+	// over reports how the wait ended: success, failure, timeout or error; nil: nobody asks.
+	over func(ps *placements, b *placement, how string, took time.Duration)
+}
+
 func newPlacements(s *common, news *happenings, n *nominations, l *sharedClaims) *placements {
 	return &placements{
 		common: s, news: news, nominations: n, claims: l, byPod: map[types.UID]*placement{}, held: map[Ticket]*placement{},
 	}
 }
 
-func (ps *placements) len() int { return len(ps.byPod) }
+func (ps *placements) countUnderWay() int { return len(ps.byPod) }
 
 func (ps *placements) enter(b *placement) {
 	ps.byPod[b.Pod.UID] = b
@@ -122,21 +210,6 @@ func (ps *placements) placementsTo(node string) (list []*placement) {
 	return list
 }
 
-// Reasons why a binding is given up.
-var (
-	errGone           = &Fault{Message: "the pod was deleted"}
-	errBoundElsewhere = &Fault{Message: "the pod was bound by another client"}
-	errNodeGone       = &Fault{Message: "the node was removed before the pod was bound to it"}
-	errPreempted      = &Fault{Message: "preempted by DefaultPreemption"}
-)
-
-// rejection is an error that carries a plugin's verdict: the pod is unschedulable, and waits for
-// the events that this plugin is interested in.
-type rejection struct {
-	plugin string
-	*plugins.Rejection
-}
-
 func (r *rejection) Error() string {
 	if r.Err != nil {
 		return r.Err.Error()
@@ -151,113 +224,6 @@ func (r *rejection) Error() string {
 // RefusedBy names the plugin: the pod may do on another node.
 func (r *rejection) RefusedBy() (plugin string) { return r.plugin }
 
-// assumePod counts the pod on the node, reserves what it needs beyond room, and starts its binding.
-func (ps *placements) assumePod(b *placement, n *cluster.Node) {
-	b.Node = n.Name
-	if nominated := ps.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
-		ps.nominations.clearNomination(b.Pod.UID)
-	}
-
-	if err := ps.reserveOwn(b, n); err != nil {
-		ps.takeBack(b, err)
-		return
-	}
-
-	ps.cluster.Place(b.Waiting, n)
-	ps.enter(b)
-	ps.news.podAdded(b.Waiting, nil)
-	if err := ps.reserveOutside(b); err != nil {
-		ps.takeBack(b, err)
-		return
-	}
-
-	waits, err := ps.askPermit(b)
-	if err != nil {
-		ps.takeBack(b, err)
-		return
-	}
-
-	for _, e := range b.profile.assumed {
-		e.Assumed(&b.Attempt)
-	}
-	ps.startPreparation(b, waits)
-}
-
-// reserveOwn runs the Reserve step of Berth's own plugins. What is reserved is in b.undo at once: a
-// later plugin may panic.
-func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
-	for _, r := range b.profile.Reservers {
-		var give func()
-		done := ps.startTiming(b, r.Name(), plugins.Reserve)
-		switch r := r.(type) {
-		case plugins.VolumeReserver:
-			give, err = ps.reserveVolumes(b, r, n)
-		case plugins.ClaimReserver:
-			give, err = ps.reserveDevices(b, r, n)
-		default:
-			give, err = r.Reserve(ps.cluster, b.Waiting, n)
-		}
-		if give != nil {
-			b.undo = append(b.undo, give)
-		}
-		done(err == nil)
-		if err != nil {
-			return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), err)
-		}
-	}
-
-	return nil
-}
-
-// reserveOutside runs the out-of-tree Reserve plugins.
-func (ps *placements) reserveOutside(b *placement) error {
-	if len(b.profile.reserve) == 0 {
-		return nil
-	}
-	began := ps.clock()
-	b.asked = true
-
-	for _, r := range b.profile.reserve {
-		done := ps.startTiming(b, r.Name(), plugins.Reserve)
-		refused := r.Reserve(&b.Attempt)
-		done(refused == nil)
-		if refused != nil {
-			ps.observer().Ran(b.Profile, plugins.Reserve, false, ps.clock().Sub(began))
-			if refused.Err != nil {
-				return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), refused.Err)
-			}
-			return &rejection{r.Name(), refused}
-		}
-	}
-
-	ps.observer().Ran(b.Profile, plugins.Reserve, true, ps.clock().Sub(began))
-	return nil
-}
-
-// giveBack undoes all reservations of a placement.
-func (ps *placements) giveBack(b *placement) {
-	if b.asked {
-		b.asked = false
-		for _, r := range slices.Backward(b.profile.reserve) {
-			r.Unreserve(&b.Attempt)
-		}
-	}
-	for _, undo := range slices.Backward(b.undo) {
-		undo()
-	}
-	b.undo = nil
-}
-
-// releaseReserved gives back all reservations. What was reserved in the same step has kept no other
-// pod out, so that it is not worth an event.
-func (ps *placements) releaseReserved(b *placement) {
-	if b.stage == reserving {
-		ps.giveBack(b)
-		return
-	}
-	ps.tellGivenBack(b, ps.giveBack)
-}
-
 // uncountPod takes the pod off the node that it was counted on.
 func (ps *placements) uncountPod(b *placement) {
 	if ps.byPod[b.Pod.UID] != b {
@@ -271,66 +237,12 @@ func (ps *placements) uncountPod(b *placement) {
 	}
 }
 
-// takeBack ends a placement that failed; the pod returns to the queue.
-func (ps *placements) takeBack(b *placement, err error) {
-	ps.releaseReserved(b)
-	ps.uncountPod(b)
-	b.endAttempt(false)
-	ps.outcome.requeuePlacement(b, err)
-}
-
-// dropPlacement ends a placement whose pod no longer needs one.
-func (ps *placements) dropPlacement(b *placement) {
-	ps.releaseReserved(b)
-	b.endAttempt(false)
-}
-
-// stopBinding stops a binding if it is not too late. The pod returns to the queue, at once or when
-// the work under way is answered.
-func (ps *placements) stopBinding(b *placement, why *Fault) {
-	switch b.stage {
-	case preparing:
-		ps.stopPreparation(b, why)
-	case binding:
-		ps.cancelBind(b, why)
-	}
-}
-
 // cancelBind asks for the binding not to be made. Its answer, which always comes, ends the
 // placement.
 func (ps *placements) cancelBind(b *placement, why *Fault) {
 	if b.ending == nil {
 		b.ending = why
 		ps.addAction(Cancel{b.binding, why.Message})
-	}
-}
-
-// abandonPod ends the placement of a pod that was deleted, or bound by another client, and returns
-// it; nil if there is none.
-func (ps *placements) abandonPod(uid types.UID, why *Fault) *placement {
-	b := ps.byPod[uid]
-	if b != nil {
-		ps.uncountPod(b)
-		ps.letGo(b, why)
-	}
-	return b
-}
-
-// letGo ends a placement that is no longer in byPod.
-func (ps *placements) letGo(b *placement, why *Fault) {
-	b.dropped = true
-	ps.stopBinding(b, why)
-}
-
-// confirmBound ends a placement whose pod a watch shows on its node.
-func (ps *placements) confirmBound(b *placement) {
-	ps.leave(b)
-	switch b.stage {
-	case preparing:
-		ps.letGo(b, errBoundElsewhere)
-	case binding: // the outstanding answer tells who bound it
-		b.confirmed = true
-		ps.cancelBind(b, errBoundElsewhere)
 	}
 }
 
@@ -341,44 +253,6 @@ func (ps *placements) bindPod(b *placement) {
 	ps.addAction(Bind{b.binding, &b.Attempt, &b.profile.Stages})
 }
 
-// bindErrand takes the answer to a Bind. A pod that was bound stays in byPod until a watch shows it
-// on its node.
-type bindErrand struct {
-	ps *placements
-	b  *placement
-}
-
-func (e bindErrand) handleOutcome(o Outcome) {
-	ps, b := e.ps, e.b
-	if o.Fault == nil && !o.Withdrawn {
-		ps.addAction(Announce{&b.Attempt})
-	}
-	switch {
-	case b.dropped, b.confirmed && o.Withdrawn: // a watch already showed the pod gone or bound by another client, and is right
-		b.stage = bound
-		ps.dropPlacement(b)
-	case b.confirmed:
-		ps.finishBound(b)
-	case ps.byPod[b.Pod.UID] != b:
-	case o.Withdrawn:
-		ps.takeBack(b, b.ending)
-	case o.Fault != nil:
-		ps.takeBack(b, o.Fault)
-	default:
-		ps.finishBound(b)
-	}
-	ps.outcome.bindAnswered(b)
-}
-
-// finishBound ends the placement of a pod that was bound.
-func (ps *placements) finishBound(b *placement) {
-	b.stage = bound
-	ps.observer().Attempted(b.Profile, Scheduled, ps.clock().Sub(b.watch))
-	ps.observer().Bound(b.item.Attempts, ps.now.Sub(b.item.Admitted), b.item.Overdue)
-	b.endAttempt(true)
-	ps.outcome.noteBound(b)
-}
-
 // endAttempt tells out-of-tree plugins that an attempt is over.
 func (b *placement) endAttempt(bound bool) {
 	for _, e := range b.profile.end {
@@ -386,10 +260,21 @@ func (b *placement) endAttempt(bound bool) {
 	}
 }
 
-// String returns the pod's namespace and name.
-func (a *Attempt) String() string {
-	if a.Pod == nil {
-		return strings.TrimSpace(a.Profile)
+// startTiming returns a function to be called when the plugin has answered.
+func (s *common) startTiming(b *placement, plugin string, point plugins.Point) func(ok bool) {
+	if !b.Sampled {
+		return func(bool) {}
 	}
-	return podName(a.Pod)
+	began := s.clock()
+	return func(ok bool) { s.observer().RanPlugin(plugin, point, ok, s.clock().Sub(began)) }
+}
+
+// nextTimeout is when the next plugin's wait times out.
+func (p *permitHold) nextTimeout() (at time.Time) {
+	for _, w := range p.pending {
+		if at.IsZero() || w.until.Before(at) {
+			at = w.until
+		}
+	}
+	return at
 }

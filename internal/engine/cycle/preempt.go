@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,71 +18,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// preemptions makes room for pods that fit nowhere, and tracks the removals under way.
-//
-// Every victim that was not withdrawn in the step itself is in exactly one of binding and leaving,
-// until its binding is over, a watch shows it terminating or gone, or its removal is refused. Every
-// round has a removal that is not answered yet, or that is requested when a binding is over.
-type preemptions struct {
-	*common
-	news        *happenings
-	nominations *nominations
-	placements  *placements
-	podGroups   *podGroups
-
-	// rounds, by preemptor: victims whose removal was requested and not answered yet. A preemptor
-	// in here is not tried again.
-	rounds map[types.UID]*round
-	// leaving: victims that count as terminating although no watch has shown a deletion timestamp
-	// yet. They are not chosen again.
-	leaving map[types.UID]bool
-	// binding: victims whose binding was under way when they were chosen. A pod that is bound all
-	// the same is removed then.
-	binding map[*placement]*removal
-	budgets usedBudgets
-	// recount is not after the time at which the first of the budgets' victims has been gone for
-	// countedWithin; zero if none is gone.
-	recount time.Time
-	// keepsBudgets: a profile promises that preemption respects all budgets.
-	keepsBudgets bool
-
-	// leavers: the placed pods that are Preempted, and perhaps others, which onTheirWay leaves out.
-	leavers map[types.UID]bool
-	// delays are the profiles' PreemptionDelay, by scheduler name, and alarms the ends of the
-	// delays of pods, sorted. The pod of an alarm may be gone or placed.
-	delays map[string]time.Duration
-	alarms []delay
-}
-
-// round is one preemption for one pod.
-type round struct {
-	left   int // removals not answered yet
-	failed bool
-	group  bool // for a pod group
-	began  time.Time
-}
-
-func newPreemptions(s *common, news *happenings, n *nominations, ps *placements, gs *podGroups) *preemptions {
-	return &preemptions{
-		common: s, news: news, nominations: n, placements: ps, podGroups: gs,
-		rounds: map[types.UID]*round{}, leaving: map[types.UID]bool{}, binding: map[*placement]*removal{}, budgets: usedBudgets{},
-		leavers: map[types.UID]bool{},
-	}
-}
-
 // forgetVictim forgets a victim that is gone, or is no longer one.
 func (pr *preemptions) forgetVictim(victim types.UID) { delete(pr.leaving, victim) }
-
-// removal is one victim of a preemption.
-type removal struct {
-	victim     v1.ObjectReference
-	generation int64     // the victim's
-	by         string    // scheduler name of the preemptor
-	pod        types.UID // the preemptor
-	message    string
-	also       []*removal // of others who chose the victim before its binding was over
-	*round
-}
 
 // preemptFor looks for victims whose removal makes room for a pod that fits on no node.
 func (pr *preemptions) preemptFor(b *placement) Rescue {
@@ -105,7 +41,7 @@ func (pr *preemptions) preemptFor(b *placement) Rescue {
 		found.Victims = pr.podGroups.units.Complete(found.Victims)
 	}
 	pr.observer().Preempted(Preempted{
-		Outcome: outcomeOf(found), Searched: true, Took: took, Victims: len(found.Victims), Violations: found.Violations,
+		Outcome: preemptionOutcome(found), Searched: true, Took: took, Victims: len(found.Victims), Violations: found.Violations,
 	})
 	if found.Node == nil {
 		r := Rescue{Message: found.Text(), Rejectors: found.Plugins}
@@ -120,7 +56,7 @@ func (pr *preemptions) preemptFor(b *placement) Rescue {
 	return Rescue{Nominate: &found.Node.Name, Message: found.Text(), Final: true}
 }
 
-func outcomeOf(found decide.Preemption) PreemptionOutcome {
+func preemptionOutcome(found decide.Preemption) PreemptionOutcome {
 	switch {
 	case found.Err != nil:
 		return Broken

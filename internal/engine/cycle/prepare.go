@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,16 +9,6 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
-
-// preparation is what must be done before a pod is bound, in this order: Preflight, Permit, then
-// the PreBind plugins in groups. The plugins of a group run at the same time, the groups one after
-// the other.
-type preparation struct {
-	groups  [][]string        // plugins with work to do, by group
-	running map[Ticket]string // plugins at work, by the ticket of their action
-	waiting int               // plugins whose objects are written but not ready yet
-	began   time.Time         // of the first group
-}
 
 // startPreparation takes a pod that has its node and its reservations to its binding.
 func (ps *placements) startPreparation(b *placement, waits map[string]time.Duration) {
@@ -37,17 +28,6 @@ func (ps *placements) startPreparation(b *placement, waits map[string]time.Durat
 		return
 	}
 	ps.groupPreBind(b, nil)
-}
-
-// ownWork is what one of Berth's own plugins has reserved for a pod and is to be written to the API
-// before the pod is bound. It may be written at the same time as what others have to write.
-type ownWork struct {
-	plugin string
-	write  func(b *placement, ticket Ticket) Action
-	// written, if set, takes in the answer, whatever it is.
-	written func(ps *placements, b *placement, o Outcome)
-	then    waitFor
-	failed  func(ps *placements) // if set, counts that writing it, or waiting for it, has failed
 }
 
 // ownWork returns the work of Berth's own plugin of that name, or nil.
@@ -120,7 +100,7 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	if expected && !ps.options.Disabled.Expectation { // tells autoscalers to keep the node
 		node := b.Node
 		ticket := ps.issueErrand(nominateErrand{ps, b})
-		b.prepare.running[ticket] = nominate
+		b.prepare.running[ticket] = nominateStep
 		ps.addAction(WriteStatus{Ticket: ticket, Pod: b.Pod, Nominate: &node})
 		return
 	}
@@ -129,8 +109,8 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	}
 }
 
-// nominate is the write of the nomination in preparation.running, in place of a plugin's name.
-const nominate = "-"
+// nominateStep is the write of the nomination in preparation.running, in place of a plugin's name.
+const nominateStep = "-"
 
 // nominateErrand takes the answer to the write of the nomination. If that failed, the pod goes on
 // without it.
@@ -245,7 +225,7 @@ func (ps *placements) stopPreparation(b *placement, why *Fault) {
 	if b.ending == nil {
 		b.ending = why
 		for _, ticket := range slices.Sorted(maps.Keys(b.prepare.running)) {
-			if b.prepare.running[ticket] == nominate {
+			if b.prepare.running[ticket] == nominateStep {
 				delete(b.prepare.running, ticket)
 				continue
 			}
@@ -275,4 +255,114 @@ func (ps *placements) finishStopped(b *placement) {
 		return
 	}
 	ps.takeBack(b, b.ending)
+}
+
+func (ps *placements) permitAllowed(e PermitAllowed) {
+	b := ps.held[e.Ticket]
+	if b == nil {
+		return
+	}
+	delete(b.permit.pending, e.Plugin)
+	if len(b.permit.pending) > 0 {
+		return
+	}
+	ps.endPermitWait(b, "allowed")
+	if len(b.prepare.running) == 0 { // otherwise the Preflight is not answered yet
+		ps.nextGroup(b)
+	}
+}
+
+func (ps *placements) permitRejected(e PermitRejected) {
+	b := ps.held[e.Ticket]
+	if b == nil {
+		return
+	}
+	if e.Preempted {
+		ps.stopPreparation(b, &Fault{Message: "waiting on permit for pod: " + e.Message})
+		return
+	}
+	ps.refusePermit(b, "rejected", e.Plugin, e.Message)
+}
+
+// refusePermit ends a wait with a plugin's verdict, or because none came in time.
+func (ps *placements) refusePermit(b *placement, how, plugin, message string) {
+	b.permit.verdict = &rejection{plugin, &plugins.Rejection{Code: "Permit", Reasons: []string{message}}}
+	ps.endPermitWait(b, how)
+	ps.stopPreparation(b, &Fault{Message: message, Verdict: true})
+}
+
+// timeOut ends waits that have expired, at Permit and for objects.
+func (ps *placements) timeOut() {
+	for _, ticket := range slices.Sorted(maps.Keys(ps.held)) {
+		b := ps.held[ticket]
+		if b == nil { // released together with its group
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(b.permit.pending)) {
+			if w := b.permit.pending[name]; !w.until.After(ps.now) {
+				ps.refusePermit(b, "timed out", name, fmt.Sprintf("rejected due to timeout after waiting %v at plugin %v", w.most, name))
+				break
+			}
+		}
+	}
+	ps.checkConditions()
+}
+
+// checkConditions ends the waits whose condition is met, has failed, or is overdue.
+func (ps *placements) checkConditions() {
+	looked := ps.news.objects
+	ps.news.objects = false
+	for _, one := range slices.Clone(ps.conditions) {
+		b := one.placement
+		if !slices.Contains(ps.conditions, one) { // dropped because another condition of its placement failed
+			continue
+		}
+		met, err := false, error(nil)
+		if looked {
+			met, err = one.met(ps.cluster, b)
+		}
+		var fault *Fault
+		how := "success"
+		switch {
+		case errors.Is(err, plugins.ErrDeviceBinding):
+			fault, how = faultOf(err), "failure"
+		case err != nil:
+			fault, how = faultOf(err), "error"
+		case met:
+		case !one.deadline.After(ps.now):
+			fault, how = &Fault{Message: one.late}, "timeout"
+		default:
+			continue
+		}
+		ps.reportWait(one, how)
+		ps.conditions = slices.DeleteFunc(ps.conditions, func(other *objectWait) bool { return other == one })
+		b.prepare.waiting--
+		ps.workDone(b, one.plugin, fault)
+	}
+}
+
+// replaceStandIn replaces the stand-in by the claim that was created for a pod's extended
+// resources.
+func (l *sharedClaims) replaceStandIn(e ClaimMade) {
+	errand, ok := l.errands[e.Ticket].(preBindErrand)
+	if !ok {
+		return
+	}
+
+	b := errand.b
+	for i, use := range b.devices.uses {
+		r := &b.devices.Claims[i]
+		if nameOf(r.Claim) != e.StandIn {
+			continue
+		}
+		held := e.Claim.DeepCopy()
+		held.Status = *r.Claim.Status.DeepCopy()
+		r.Claim = held
+		l.cluster.ResourceClaims.Delete(e.StandIn.Namespace, e.StandIn.Name)
+		if current, ok := l.cluster.ResourceClaims.Get(held.Namespace, held.Name); !ok || current.Status.Allocation == nil {
+			use.name, use.uid = nameOf(held), held.UID
+			l.byName[use.name] = use.sharedClaim
+			l.cluster.ResourceClaims.Set(held)
+		}
+	}
 }

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	v1 "k8s.io/api/core/v1"
 )
 
 // Stories and journals compare actions by these strings, so they must name everything that was
@@ -131,5 +129,3 @@ func (a Panicked) String() string {
 	}
 	return text
 }
-
-func podName(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }

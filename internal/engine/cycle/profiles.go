@@ -7,60 +7,10 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
-
-// profile is a profile with its decider and its out-of-tree plugins, each list in the order of the
-// extension point.
-type profile struct {
-	Profile
-	*decide.Decider
-
-	begin       []Beginner
-	assumed     []Assumer
-	end         []Ender
-	gates       []func(*queue.Item) (plugin string)
-	rescue      []rescuer
-	rescueGroup []groupRescuer
-	reserve     []Reserver
-	permit      []Permitter
-	prepare     []plugins.Preparer
-	sorter      Sorter
-
-	beginGroup      []GroupBeginner
-	scorePlacements []PlacementScorer
-
-	Stages
-
-	failed failure // the last attempt that failed for all pods of its class
-}
-
-// bindsVolumes reports whether the plugin of this name binds volumes.
-func (p *profile) bindsVolumes(plugin string) bool {
-	return slices.ContainsFunc(p.Reservers, func(r plugins.Reserver) bool {
-		_, volumes := r.(plugins.VolumeReserver)
-		return volumes && r.Name() == plugin
-	})
-}
-
-// Stages are the out-of-tree plugins that take part in bindings, each list in the order of its
-// extension point.
-type Stages struct {
-	PreBind  []PreBinder
-	Bind     []Binder
-	PostBind []PostBinder
-	// Default: DefaultBinder binds what the Bind plugins pass on.
-	Default bool
-}
-
-// rescuer is a PostFilter plugin, of Berth or out-of-tree.
-type rescuer struct {
-	plugin string
-	ask    func(as *attempts, b *placement) Rescue
-}
 
 // profiles are those that schedule pods now, each by its scheduler name.
 type profiles struct {
@@ -69,14 +19,14 @@ type profiles struct {
 	podGroups   *podGroups
 	preemptions *preemptions
 
-	byName map[string]*profile
+	byName map[string]*servedProfile
 }
 
 // servesName tells whether pods of a scheduler name are scheduled.
 func (fs *profiles) servesName(schedulerName string) bool { return fs.byName[schedulerName] != nil }
 
-func (fs *profiles) newProfile(p Profile) (*profile, error) {
-	made := &profile{Profile: p, Decider: fs.newDecider(p.Profile, fs.options.Seed)}
+func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
+	made := &servedProfile{Profile: p, Decider: fs.newDecider(p.Profile, fs.options.Seed)}
 	byName := map[string]Extension{}
 	for _, e := range p.Extensions {
 		if byName[e.Name()] != nil {
@@ -120,8 +70,8 @@ func (fs *profiles) newProfile(p Profile) (*profile, error) {
 		}
 	}
 	fs.addGates(made, byName)
-	fs.addRescuers(made, byName)
-	fs.addGroupRescuers(made, byName)
+	made.addRescuers(byName)
+	made.addGroupRescuers(byName)
 	return made, nil
 }
 
@@ -135,7 +85,7 @@ func extensionsAt[T Extension](p Profile, point plugins.Point, byName map[string
 	return list
 }
 
-func (fs *profiles) addGates(p *profile, byName map[string]Extension) {
+func (fs *profiles) addGates(p *servedProfile, byName map[string]Extension) {
 	for _, name := range p.At[plugins.PreEnqueue] {
 		rejects := fs.gateOf(p, name, byName)
 		if rejects == nil {
@@ -157,7 +107,7 @@ func (fs *profiles) addGates(p *profile, byName map[string]Extension) {
 }
 
 // gateOf returns the function by which a PreEnqueue plugin rejects pods; nil if it rejects none.
-func (fs *profiles) gateOf(p *profile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
+func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Extension) (rejects func(*queue.Item) bool) {
 	if gate, ok := byName[name].(Gate); ok {
 		return func(item *queue.Item) bool { return gate.Admit(item.Pod) != nil }
 	}
@@ -179,49 +129,6 @@ func (fs *profiles) gateOf(p *profile, name string, byName map[string]Extension)
 	return nil
 }
 
-func (fs *profiles) addRescuers(p *profile, byName map[string]Extension) {
-	for _, name := range p.At[plugins.PostFilter] {
-		if rescue, ok := byName[name].(Rescuer); ok {
-			p.rescue = append(p.rescue, rescuer{plugin: name, ask: func(_ *attempts, b *placement) Rescue {
-				return rescue.Rescue(&b.Attempt, func() *decide.Evaluation { return p.Plain().Evaluate(b.Waiting) })
-			}})
-			continue
-		}
-
-		switch rescue := p.Plugin(name).(type) {
-		case plugins.ClaimReleaser:
-			p.rescue = append(p.rescue, rescuer{plugin: name, ask: func(as *attempts, b *placement) Rescue {
-				return as.giveBackDevices(b, rescue)
-			}})
-		case plugins.Preempter:
-			p.rescue = append(p.rescue, rescuer{plugin: name, ask: func(as *attempts, b *placement) Rescue {
-				return as.preemptions.preemptFor(b)
-			}})
-		}
-	}
-}
-
-// addGroupRescuers notes the plugins at PodGroupPostFilter.
-func (fs *profiles) addGroupRescuers(p *profile, byName map[string]Extension) {
-	for _, name := range p.At[plugins.PodGroupPostFilter] {
-		made := groupRescuer{plugin: name}
-		if outside, ok := byName[name].(GroupRescuer); ok {
-			made.ask = func(a *groupAttempt) groupRescue { return a.rescueOutside(outside) }
-		}
-		switch own := p.Plugin(name).(type) {
-		case plugins.ClaimReleaser:
-			made.ask = func(a *groupAttempt) groupRescue {
-				return a.rescueClaims(func(as *attempts, b *placement) Rescue { return as.giveBackDevices(b, own) })
-			}
-		case plugins.Preempter:
-			made.ask = (*groupAttempt).rescueByPlan
-		}
-		if made.ask != nil {
-			p.rescueGroup = append(p.rescueGroup, made)
-		}
-	}
-}
-
 // firstRejection returns the plugin that keeps a pod out of the active queue, or "".
 func (fs *profiles) firstRejection(item *queue.Item) string {
 	p := fs.byName[item.Pod.Spec.SchedulerName]
@@ -235,7 +142,7 @@ func (fs *profiles) firstRejection(item *queue.Item) string {
 		}
 	}
 	if g := fs.groupOf(item); g != nil {
-		fs.podGroups.noteHeld(g, item.Pod.UID, own)
+		fs.podGroups.held.noteHeld(g, item.Pod.UID, own)
 		if own == "" {
 			return fs.groupGate(item, g)
 		}
@@ -246,7 +153,7 @@ func (fs *profiles) firstRejection(item *queue.Item) string {
 // configuration is a list of profiles that was found valid.
 type configuration struct {
 	list      []Profile
-	byName    map[string]*profile
+	byName    map[string]*servedProfile
 	interests map[string]queue.Interests // the events that may help the pods that a profile rejects
 	whole     bool                       // a profile has plugins that look at any field of a pod
 }
@@ -256,7 +163,7 @@ func (fs *profiles) compileProfiles(list []Profile) (*configuration, error) {
 	if len(list) == 0 {
 		return nil, errors.New("no profile")
 	}
-	f := &configuration{list: list, byName: map[string]*profile{}, interests: map[string]queue.Interests{}}
+	f := &configuration{list: list, byName: map[string]*servedProfile{}, interests: map[string]queue.Interests{}}
 	for _, p := range list {
 		made, err := fs.newProfile(p)
 		if err != nil {
@@ -299,7 +206,7 @@ func (fs *profiles) useConfiguration(f *configuration) {
 }
 
 // interestsOf are the events that the profile's plugins are interested in.
-func (fs *profiles) interestsOf(p *profile) (queue.Interests, error) {
+func (fs *profiles) interestsOf(p *servedProfile) (queue.Interests, error) {
 	var displaces plugins.Displaces
 	if fs.podGroups.gates.Generic {
 		displaces = func(item *queue.Item, victim *cluster.Pod) bool {
@@ -328,8 +235,8 @@ func (fs *profiles) interestsOf(p *profile) (queue.Interests, error) {
 // PodGroup, a gang has too few pods to be scheduled as a whole, a gate keeps another member out, or
 // room is being made for the group.
 func (fs *profiles) groupGate(item *queue.Item, g *groups.Group) string {
-	switch by := fs.podGroups.heldBy(g); {
-	case fs.podGroups.isIncomplete(g):
+	switch by := fs.podGroups.held.heldBy(g); {
+	case fs.podGroups.progress.isIncomplete(g):
 		return groups.GangScheduling
 	case by != "":
 		return by

@@ -100,10 +100,10 @@ func (rs *reservations) nominees() (list []*cluster.Pod) {
 	return list
 }
 
-// next is when the reservation ends: when its time is up, or now, if no pod is left to take the
+// nextDue is when the reservation ends: when its time is up, or now, if no pod is left to take the
 // room.
-func (rs *reservations) next() time.Time {
-	if g := rs.groups.ByUID(rs.held.Group); g == nil || rs.podGroups.isIncomplete(g) || !rs.awaited() {
+func (rs *reservations) nextDue() time.Time {
+	if g := rs.groups.ByUID(rs.held.Group); g == nil || rs.podGroups.progress.isIncomplete(g) || !rs.awaited() {
 		return rs.now
 	}
 	return rs.held.Until
@@ -111,7 +111,7 @@ func (rs *reservations) next() time.Time {
 
 // lapse ends the reservation if it is time.
 func (rs *reservations) lapse() {
-	if rs.held == nil || rs.now.Before(rs.next()) {
+	if rs.held == nil || rs.now.Before(rs.nextDue()) {
 		return
 	}
 	g := rs.groups.ByUID(rs.held.Group)
@@ -166,15 +166,15 @@ func (rs *reservations) isFor(g *groups.Group) bool {
 // words are what is added to a group's message when room is held for it.
 func (rs *reservations) words() string {
 	return fmt.Sprintf(" Room is held on %s for %d pods, for %s in all.",
-		counted(len(nodesOf(rs.held)), "node"), len(rs.held.Nodes), rs.held.Until.Sub(rs.held.Since))
+		countedOn(len(nodesOf(rs.held)), "node"), len(rs.held.Nodes), rs.held.Until.Sub(rs.held.Since))
 }
 
 func nodesOf(r *Reservation) []string {
 	return slices.Compact(slices.Sorted(maps.Values(r.Nodes)))
 }
 
-// told returns the room that is held and that a pending pod may not take, or that is held for it.
-func (rs *reservations) told(item *queue.Item) *decision.Held {
+// nodeGone returns the room that is held and that a pending pod may not take, or that is held for it.
+func (rs *reservations) nodeGone(item *queue.Item) *decision.Held {
 	if rs.held == nil {
 		return nil
 	}
@@ -193,7 +193,7 @@ func (rs *reservations) told(item *queue.Item) *decision.Held {
 	return nil
 }
 
-func counted(n int, what string) string {
+func countedOn(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -86,12 +86,12 @@ func (rs *rooms) seen(lease *coordinationv1.Lease) {
 
 // withdraw forgets the room.
 func (rs *rooms) withdraw() {
-	rs.end()
+	rs.endRoom()
 	rs.kept = nil
 }
 
-// end keeps the room no longer, which may help other pods.
-func (rs *rooms) end() {
+// endRoom keeps the room no longer, which may help other pods.
+func (rs *rooms) endRoom() {
 	k := rs.kept
 	if k == nil || k.over {
 		return
@@ -107,7 +107,7 @@ func (rs *rooms) resume(until time.Time) {
 	switch {
 	case rs.kept == nil:
 	case until.IsZero():
-		rs.end()
+		rs.endRoom()
 	default:
 		rs.kept.until = until
 	}
@@ -141,12 +141,12 @@ func (rs *rooms) lapse() {
 	}
 	rs.follow()
 	if !rs.now.Before(rs.kept.until) {
-		rs.end()
+		rs.endRoom()
 	}
 }
 
-// take nominates a pod that is about to be tried to the node on which room is kept for it.
-func (rs *rooms) take(item *queue.Item) {
+// takeRoom nominates a pod that is about to be tried to the node on which room is kept for it.
+func (rs *rooms) takeRoom(item *queue.Item) {
 	if rs.kept == nil || rs.kept.over || !rs.kept.isFor(item, rs.cluster.Pod(rs.kept.UID)) {
 		return
 	}

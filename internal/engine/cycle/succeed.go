@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -25,14 +24,6 @@ type Resumed struct {
 	Room     time.Time               `json:",omitzero"` // until when the room of [Rooms] is kept
 	// Learnt is what plugins have learnt of the pods that came, by scheduler name.
 	Learnt map[string]*plugins.Learnt `json:",omitempty"`
-}
-
-// Used is a disruption budget and the victims that it does not count yet: their names by UID, and
-// since when they are gone, if they are.
-type Used struct {
-	Budget  cluster.Name
-	Victims map[types.UID]string
-	Gone    map[types.UID]time.Time `json:",omitempty"`
 }
 
 func (Resumed) isEvent() {}

@@ -14,6 +14,14 @@ import (
 // whenever one of them could be placed; an event each time would bury what is new.
 const sayAgain = 30 * time.Second
 
+// why is the reason why a pod is not placed; pods of a class share it.
+type why struct {
+	message string
+	plugins []string
+	pending []string // of plugins, those that asked the pod to wait
+	reasons map[string]int
+}
+
 // report tells why a pod is not placed: by an event and, if it has changed, by its condition.
 func (s *common) report(item *queue.Item, reason, message string, nominate *string) {
 	pod := item.Pod

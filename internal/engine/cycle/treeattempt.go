@@ -10,66 +10,6 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// treeAttempt decides the groups of a tree of composites in one step: one group after the other, as
-// upstream goes through the tree, each by an attempt of its own that sees what those before it
-// have placed. A composite of which too few children are settled gives up what was placed below it.
-// If the root has enough, what is still placed then is started, in one step; otherwise nothing is.
-type treeAttempt struct {
-	*attempts
-	root   *groups.Composite
-	leaves []*groupAttempt // groups with pending pods, in upstream's order
-	of     map[*groups.Group]*groupAttempt
-
-	until     int       // of the decider's work: where the attempt ends
-	shortened bool      // it did
-	within    []confine // the domains of the composites that are being placed
-	// failing are the composites that were given up in the last pass, and how many of their
-	// children were settled.
-	failing  map[*groups.Composite]int
-	inDomain bool // a composite has a topology constraint
-	placed   bool // some group was placed, even if it was given up later
-}
-
-// confine limits pods to the nodes of one domain.
-type confine struct{ key, domain string }
-
-// scheduleTree decides the pending pods of a tree, one of which was popped from the queue.
-func (as *attempts) scheduleTree(root *groups.Composite, popped *queue.Item) {
-	tree := root.Leaves()
-	items := []*queue.Item{popped}
-	for _, g := range tree {
-		for _, uid := range as.listQueued(g) {
-			if item := as.queue.Take(uid); item != nil {
-				items = append(items, item)
-			}
-		}
-	}
-	if as.podGroups.isIncomplete(as.groupOf(popped)) {
-		for _, item := range items {
-			as.queue.Failed(item, as.now)
-		}
-		return
-	}
-
-	slices.SortFunc(items, compareMembers)
-	t := as.newTree(root, items)
-	defer t.endGroups()
-	defer t.recoverPanic()
-	profile := popped.Pod.Spec.SchedulerName
-	if discord := as.findDiscord(tree, items); discord != nil {
-		t.failAll(discord)
-		as.observer().AttemptedGroup(profile, Errored, 0)
-		return
-	}
-	for _, a := range t.leaves {
-		a.beginGroup()
-	}
-
-	began := as.clock()
-	result := t.settleTree()
-	as.observer().AttemptedGroup(profile, result, as.clock().Sub(began))
-}
-
 // newTree returns an attempt for pending pods of a tree, given in the order in which those of each
 // group are decided.
 func (as *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAttempt {
@@ -96,76 +36,6 @@ func (as *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAt
 	return t
 }
 
-// limit gives the attempt for a group what is left for the tree.
-func (t *treeAttempt) limit(r *gang.Request) {
-	r.Limits.Work = max(1, t.until-r.Decider.Work())
-	r.Limits.Search /= max(1, len(t.of))
-	r.Earlier = gang.Memory{}
-	if len(t.within) > 0 {
-		within := slices.Clone(t.within)
-		r.Eligible = func(n *cluster.Node) bool { return isWithin(n, within) }
-	}
-}
-
-func isWithin(n *cluster.Node, all []confine) bool {
-	for _, c := range all {
-		if domain, ok := gang.DomainOf(n, c.key); !ok || domain != c.domain {
-			return false
-		}
-	}
-	return true
-}
-
-// settleTree decides the pods, and starts their placements or returns them to the queue.
-func (t *treeAttempt) settleTree() Result {
-	began := t.clock()
-	settled, err := t.placeInSomeOrder()
-	retry := err == nil && !settled && t.mayHelpToRepeat()
-
-	took := t.clock().Sub(began)
-	t.observer().Decided(took)
-	t.observer().DecidedGroup(took)
-	switch {
-	case err != nil:
-		t.failAll(err)
-		return Errored
-	case settled:
-		t.startPlacements()
-		return Scheduled
-	}
-	t.rejectAll(retry)
-	return Unschedulable
-}
-
-// placeInSomeOrder places the tree in upstream's order. If that does not suffice, the groups that
-// failed come first. It tells whether some pods are placed, and these are enough.
-func (t *treeAttempt) placeInSomeOrder() (settled bool, err error) {
-	if settled, err = t.placeTree(nil); settled || err != nil {
-		return settled, err
-	}
-	if !t.placed || t.shortened {
-		return false, nil
-	}
-	failed := map[*groups.Group]bool{}
-	for _, a := range t.leaves {
-		failed[a.group] = !a.attempt.HasEnough() && slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Failure != nil })
-	}
-	return t.placeTree(failed)
-}
-
-// placeTree places the tree anew. Of the children of a composite those come first that are, or
-// have below them, one of first.
-func (t *treeAttempt) placeTree(first map[*groups.Group]bool) (settled bool, err error) {
-	t.failing = map[*groups.Composite]int{}
-	t.renew(t.root)
-	settled, err = t.place(groups.Child{Composite: t.root}, first)
-	if err != nil || !settled || !t.anyPlaced() {
-		t.rewind(t.root)
-		return false, err
-	}
-	return true, nil
-}
-
 // renew begins the attempts for the groups below a composite anew.
 func (t *treeAttempt) renew(c *groups.Composite) {
 	for _, g := range c.Leaves() {
@@ -189,26 +59,14 @@ func (t *treeAttempt) anyPlaced() bool {
 	return slices.ContainsFunc(t.leaves, func(a *groupAttempt) bool { return len(a.attempt.Placed()) > 0 })
 }
 
-// place places what is below a child. It tells whether it is settled then: what was placed
-// otherwise is taken back.
-func (t *treeAttempt) place(of groups.Child, first map[*groups.Group]bool) (settled bool, err error) {
-	switch {
-	case of.Group != nil:
-		return t.placeGroup(of)
-	case of.Composite.TopologyKey() != "":
-		return t.placeInDomains(of.Composite, first)
-	}
-	return t.placeChildren(of.Composite, first)
-}
-
 // placeGroup places one group. One that has what it asks for is settled, wherever the rest of its
 // pods may go.
 func (t *treeAttempt) placeGroup(of groups.Child) (settled bool, err error) {
 	a := t.of[of.Group]
 	if a == nil {
-		return t.podGroups.isSettled(of), nil
+		return t.podGroups.progress.isSettled(of), nil
 	}
-	before := t.podGroups.isSettled(of)
+	before := t.podGroups.progress.isSettled(of)
 	if a.profile.Decider.Work() >= t.until && !t.limits.Unhurried {
 		t.shortened = true
 		for _, m := range a.members {
@@ -229,31 +87,6 @@ func (t *treeAttempt) placeGroup(of groups.Child) (settled bool, err error) {
 	}
 	a.attempt.Rewind()
 	return before, nil
-}
-
-// placeChildren places the children of a composite one after the other.
-func (t *treeAttempt) placeChildren(c *groups.Composite, first map[*groups.Group]bool) (settled bool, err error) {
-	count, least := 0, t.podGroups.leastGroups(c)
-	children := c.Children()
-	slices.SortStableFunc(children, func(a, b groups.Child) int {
-		return boolToInt(hasAny(b, first)) - boolToInt(hasAny(a, first))
-	})
-	for _, child := range children {
-		settled, err := t.place(child, first)
-		if err != nil {
-			return false, err
-		}
-		if settled {
-			count++
-		}
-	}
-	if count >= least {
-		delete(t.failing, c)
-		return true, nil
-	}
-	t.failing[c] = count
-	t.rewind(c)
-	return false, nil
 }
 
 func boolToInt(is bool) int {
@@ -295,9 +128,9 @@ func (t *treeAttempt) anyHopeful(of groups.Child, alone map[*groups.Group]bool) 
 	var holds func(of groups.Child) bool
 	holds = func(of groups.Child) bool {
 		if of.Group != nil {
-			return alone[of.Group] || t.podGroups.isSettled(of)
+			return alone[of.Group] || t.podGroups.progress.isSettled(of)
 		}
-		return t.podGroups.holdsFor(of.Composite, holds)
+		return t.podGroups.progress.holdsFor(of.Composite, holds)
 	}
 	if !holds(of) {
 		return false
@@ -341,21 +174,6 @@ func (t *treeAttempt) endGroups() {
 	}
 }
 
-// recoverPanic ends the attempt of a tree whose decision panicked, deferred by scheduleTree.
-func (t *treeAttempt) recoverPanic() {
-	value := recover()
-	if value == nil {
-		return
-	}
-	for _, a := range t.leaves {
-		a.takeOff()
-	}
-	t.reportPanic(t.leaves[0].members[0].placement, value)
-	for _, a := range t.leaves {
-		a.endAfterPanic(value)
-	}
-}
-
 // lacksOwn tells whether a group has found too few nodes for its own pods.
 func (a *groupAttempt) lacksOwn() bool {
 	v := a.attempt.Verdict()
@@ -374,4 +192,24 @@ func areNeeded(count int) string {
 		return "1 is"
 	}
 	return fmt.Sprintf("%d are", count)
+}
+
+// failingAbove returns the lowest composite above a group that was given up; the root if none was.
+func (t *treeAttempt) failingAbove(g *groups.Group) *groups.Composite {
+	for c := g.Parent(); c != nil; c = c.Parent() {
+		if _, failing := t.failing[c]; failing {
+			return c
+		}
+	}
+	return t.root
+}
+
+// firstFailing returns the first group below a composite that does not fit.
+func (t *treeAttempt) firstFailing(c *groups.Composite) *groupAttempt {
+	for _, g := range c.Leaves() {
+		if a := t.of[g]; a != nil && a.lacksOwn() {
+			return a
+		}
+	}
+	return nil
 }

@@ -153,7 +153,7 @@ func (t *treeAttempt) listDomains(c *groups.Composite, key string) ([]string, er
 // countBefore counts the pods below a composite that had a node before.
 func (t *treeAttempt) countBefore(c *groups.Composite) (count int) {
 	for _, g := range c.Leaves() {
-		placed, _ := t.podGroups.countPlaced(g)
+		placed, _ := t.podGroups.progress.countPlaced(g)
 		count += placed
 	}
 	return count
@@ -198,4 +198,54 @@ func (t *treeAttempt) listFailures(c *groups.Composite, key string) map[*groupAt
 		}
 	}
 	return all
+}
+
+// place places what is below a child. It tells whether it is settled then: what was placed
+// otherwise is taken back.
+func (t *treeAttempt) place(of groups.Child, first map[*groups.Group]bool) (settled bool, err error) {
+	switch {
+	case of.Group != nil:
+		return t.placeGroup(of)
+	case of.Composite.TopologyKey() != "":
+		return t.placeInDomains(of.Composite, first)
+	}
+	return t.placeChildren(of.Composite, first)
+}
+
+// placeChildren places the children of a composite one after the other.
+func (t *treeAttempt) placeChildren(c *groups.Composite, first map[*groups.Group]bool) (settled bool, err error) {
+	count, least := 0, t.podGroups.progress.leastGroups(c)
+	children := c.Children()
+	slices.SortStableFunc(children, func(a, b groups.Child) int {
+		return boolToInt(hasAny(b, first)) - boolToInt(hasAny(a, first))
+	})
+	for _, child := range children {
+		settled, err := t.place(child, first)
+		if err != nil {
+			return false, err
+		}
+		if settled {
+			count++
+		}
+	}
+	if count >= least {
+		delete(t.failing, c)
+		return true, nil
+	}
+	t.failing[c] = count
+	t.rewind(c)
+	return false, nil
+}
+
+// placeTree places the tree anew. Of the children of a composite those come first that are, or
+// have below them, one of first.
+func (t *treeAttempt) placeTree(first map[*groups.Group]bool) (settled bool, err error) {
+	t.failing = map[*groups.Composite]int{}
+	t.renew(t.root)
+	settled, err = t.place(groups.Child{Composite: t.root}, first)
+	if err != nil || !settled || !t.anyPlaced() {
+		t.rewind(t.root)
+		return false, err
+	}
+	return true, nil
 }

@@ -17,7 +17,7 @@ import (
 type treePart struct {
 	*groupAttempt
 	placed, left []*member
-	through      map[*member]waits
+	through      map[*member]permitWaits
 	err          error
 }
 
@@ -58,7 +58,7 @@ func (t *treeAttempt) startPlacements() {
 // groups left because of it. It tells whether what is below is still settled.
 func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused map[*groups.Group]error) (settled bool) {
 	if g := of.Group; g != nil {
-		return refused[g] == nil && t.podGroups.isSettled(of)
+		return refused[g] == nil && t.podGroups.progress.isSettled(of)
 	}
 	count := 0
 	for _, child := range of.Composite.Children() {
@@ -66,7 +66,7 @@ func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused 
 			count++
 		}
 	}
-	if count >= t.podGroups.leastGroups(of.Composite) {
+	if count >= t.podGroups.progress.leastGroups(of.Composite) {
 		return true
 	}
 	why := errors.New("too few groups of the composite pod group are left")
@@ -128,26 +128,6 @@ func (t *treeAttempt) reasonOf(a *groupAttempt) string {
 		return fmt.Sprintf("%s; pod group %q: %s", message, other.group.Name.Name, other.attempt.Verdict().Reason())
 	}
 	return message + "."
-}
-
-// failingAbove returns the lowest composite above a group that was given up; the root if none was.
-func (t *treeAttempt) failingAbove(g *groups.Group) *groups.Composite {
-	for c := g.Parent(); c != nil; c = c.Parent() {
-		if _, failing := t.failing[c]; failing {
-			return c
-		}
-	}
-	return t.root
-}
-
-// firstFailing returns the first group below a composite that does not fit.
-func (t *treeAttempt) firstFailing(c *groups.Composite) *groupAttempt {
-	for _, g := range c.Leaves() {
-		if a := t.of[g]; a != nil && a.lacksOwn() {
-			return a
-		}
-	}
-	return nil
 }
 
 // failAll returns all members to the queue after an error, even if it is that of one of them.

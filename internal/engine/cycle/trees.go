@@ -3,8 +3,6 @@ package cycle
 import (
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
@@ -87,21 +85,10 @@ func (gs *podGroups) entityOf(group cluster.Name) (name cluster.Name, composite 
 	return group, false
 }
 
-// noteJoined lets members in when a pod has joined a group with which the tree may be complete. If
-// it came with a node, that may be what those that wait lacked.
-func (gs *podGroups) noteJoined(g *groups.Group, pod *v1.Pod) {
-	if pod.Spec.NodeName != "" && gs.cluster.Pod(pod.UID) == nil {
-		gs.wakeMembers(g, queue.Appeared, queue.Waiting)
-	}
-	if g.Count() == leastOf(g) && !gs.isIncomplete(g) {
-		gs.wakeMembers(g, queue.Appeared, queue.Gated)
-	}
-}
-
 // wakeStartedTree has the gates asked again about the pods of a tree when one of its groups is
 // found to have been scheduled: no composite above it asks for more than one child any more.
 func (gs *podGroups) wakeStartedTree(g *groups.Group) {
-	if !g.Woken && gs.isStarted(g) {
+	if !g.Woken && gs.progress.isStarted(g) {
 		g.Woken = true
 		gs.wakeMembers(g, queue.Appeared, queue.Gated)
 	}
@@ -109,17 +96,17 @@ func (gs *podGroups) wakeStartedTree(g *groups.Group) {
 
 // isReady tells whether there are enough pods for a group, or enough groups that are ready for a
 // composite.
-func (gs *podGroups) isReady(of groups.Child) bool {
+func (gp *groupProgress) isReady(of groups.Child) bool {
 	if g := of.Group; g != nil {
-		return g.Count() >= leastOf(g) || gs.isStarted(g)
+		return g.Count() >= leastOf(g) || gp.isStarted(g)
 	}
-	return gs.holdsFor(of.Composite, gs.isReady)
+	return gp.holdsFor(of.Composite, gp.isReady)
 }
 
 // holdsFor tells whether something is true of as many children of a composite as it asks for, or of
 // one, once the composite has been scheduled.
-func (gs *podGroups) holdsFor(c *groups.Composite, is func(groups.Child) bool) bool {
-	count, least := 0, gs.leastGroups(c)
+func (gp *groupProgress) holdsFor(c *groups.Composite, is func(groups.Child) bool) bool {
+	count, least := 0, gp.leastGroups(c)
 	for _, child := range c.Children() {
 		if is(child) {
 			count++
@@ -132,18 +119,18 @@ func (gs *podGroups) holdsFor(c *groups.Composite, is func(groups.Child) bool) b
 }
 
 // leastGroups is how many children of a composite must be placed now or before.
-func (gs *podGroups) leastGroups(c *groups.Composite) int {
+func (gp *groupProgress) leastGroups(c *groups.Composite) int {
 	least := c.MinGroupCount()
-	if least > 1 && gs.isTreeStarted(c) {
+	if least > 1 && gp.isTreeStarted(c) {
 		return 1
 	}
 	return least
 }
 
 // isTreeStarted tells whether a composite has been scheduled, and a pod below it is still bound.
-func (gs *podGroups) isTreeStarted(c *groups.Composite) bool {
+func (gp *groupProgress) isTreeStarted(c *groups.Composite) bool {
 	for _, g := range c.Leaves() {
-		if gs.isStarted(g) {
+		if gp.isStarted(g) {
 			return true
 		}
 	}
@@ -152,21 +139,21 @@ func (gs *podGroups) isTreeStarted(c *groups.Composite) bool {
 
 // isSettled tells whether a group has what it asks for on nodes, or as many children of a composite
 // do.
-func (gs *podGroups) isSettled(of groups.Child) bool {
+func (gp *groupProgress) isSettled(of groups.Child) bool {
 	if g := of.Group; g != nil {
-		placed, _ := gs.countPlaced(g)
-		return placed >= leastOf(g) || gs.isStarted(g)
+		placed, _ := gp.countPlaced(g)
+		return placed >= leastOf(g) || gp.isStarted(g)
 	}
-	return gs.holdsFor(of.Composite, gs.isSettled)
+	return gp.holdsFor(of.Composite, gp.isSettled)
 }
 
 // isBoundWhole is isSettled of pods that are bound.
-func (gs *podGroups) isBoundWhole(of groups.Child) bool {
+func (gp *groupProgress) isBoundWhole(of groups.Child) bool {
 	if g := of.Group; g != nil {
-		_, bound := gs.countPlaced(g)
-		return bound >= leastOf(g) || gs.isStarted(g)
+		_, bound := gp.countPlaced(g)
+		return bound >= leastOf(g) || gp.isStarted(g)
 	}
-	return gs.holdsFor(of.Composite, gs.isBoundWhole)
+	return gp.holdsFor(of.Composite, gp.isBoundWhole)
 }
 
 // updateTree writes that groups are scheduled whose pods are bound, if what the tree asks for is.
@@ -187,7 +174,7 @@ func (gs *podGroups) updateTree(root *groups.Composite) {
 // listBoundWhole adds the groups that are bound whole, and so is all above them.
 func (gs *podGroups) listBoundWhole(of groups.Child, list *[]*groups.Group) {
 	switch {
-	case !gs.isBoundWhole(of):
+	case !gs.progress.isBoundWhole(of):
 	case of.Group != nil:
 		*list = append(*list, of.Group)
 	default:
@@ -201,15 +188,15 @@ func (gs *podGroups) listBoundWhole(of groups.Child, list *[]*groups.Group) {
 // its pods are bound, so that it cannot be given up as a whole.
 func (gs *podGroups) isHeld(of groups.Child) bool {
 	if g := of.Group; g != nil {
-		placed, bound := gs.countPlaced(g)
-		return placed >= leastOf(g) || bound > 0 || gs.isStarted(g)
+		placed, bound := gs.progress.countPlaced(g)
+		return placed >= leastOf(g) || bound > 0 || gs.progress.isStarted(g)
 	}
 	for _, g := range of.Composite.Leaves() {
-		if _, bound := gs.countPlaced(g); bound > 0 {
+		if _, bound := gs.progress.countPlaced(g); bound > 0 {
 			return true
 		}
 	}
-	return gs.holdsFor(of.Composite, gs.isHeld)
+	return gs.progress.holdsFor(of.Composite, gs.isHeld)
 }
 
 // listBrokenInTree is listBroken for a group of a tree: what gives up is the highest composite
@@ -242,7 +229,7 @@ func (gs *podGroups) describeIncompleteTree(g *groups.Group) string {
 	}
 	ready := 0
 	for _, child := range root.Children() {
-		if gs.isReady(child) {
+		if gs.progress.isReady(child) {
 			ready++
 		}
 	}

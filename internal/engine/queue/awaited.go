@@ -34,12 +34,7 @@ func (q *Queue) Ahead(item *Item) (n int) {
 	if item.place != Active {
 		return 0
 	}
-	for _, other := range q.active.items {
-		if q.active.before(other, item) {
-			n++
-		}
-	}
-	return n
+	return q.lines.ahead(item)
 }
 
 var actionNames = [...]string{

@@ -30,7 +30,7 @@ type groupEntity struct {
 	items  int            // wherever they are
 	places [Gated + 1]int // those of them that are not Taken
 	place  Place          // Taken if all items are
-	told   Place          // the last one that EntityMoved was told, Taken after the group was
+	told   Place          // the last one that takeMove returned, Taken after the group was
 }
 
 // EntityCounts are numbers of entities by place.
@@ -39,48 +39,53 @@ type EntityCounts struct{ Pods, Groups [Gated + 1]int }
 // Entities returns how many entities are in each place.
 func (q *Queue) Entities() EntityCounts { return EntityCounts{q.entities.lone, q.entities.places} }
 
-// joinGroup makes a new item one of its group's, if groups are decided as a whole.
-func (q *Queue) joinGroup(item *Item) {
+// Regroup counts an item to the entity that its group belongs to now; see EntityOf.
+func (q *Queue) Regroup(uid types.UID) {
+	if item := q.items[uid]; item != nil && item.entity != nil {
+		q.entities.regroup(item, q.EntityOf)
+	}
+}
+
+// entityNamer is [Queue.EntityOf]; nil: groups stand for themselves.
+type entityNamer func(group cluster.Name) (name cluster.Name, composite bool)
+
+// join makes a new item, which is Taken, one of its group's, if it names one.
+func (es *entities) join(item *Item, nameOf entityNamer) {
 	of := item.Pod.Spec.SchedulingGroup
-	if !q.Grouped || of == nil || of.PodGroupName == nil || *of.PodGroupName == "" {
+	if of == nil || of.PodGroupName == nil || *of.PodGroupName == "" {
 		return
 	}
-	item.entity = q.entityOf(cluster.Name{Namespace: item.Pod.Namespace, Name: *of.PodGroupName})
+	item.entity = es.entityOf(item, nameOf)
 	item.entity.items++
 }
 
-// entityOf returns the entity of a group's pods.
-func (q *Queue) entityOf(group cluster.Name) *groupEntity {
-	name := entityName{Name: group}
-	if q.EntityOf != nil {
-		name.Name, name.composite = q.EntityOf(group)
+// entityOf returns the entity of an item that names a group.
+func (es *entities) entityOf(item *Item, nameOf entityNamer) *groupEntity {
+	name := entityName{Name: cluster.Name{Namespace: item.Pod.Namespace, Name: *item.Pod.Spec.SchedulingGroup.PodGroupName}}
+	if nameOf != nil {
+		name.Name, name.composite = nameOf(name.Name)
 	}
-	e := q.entities.groups[name]
+	e := es.groups[name]
 	if e == nil {
 		e = &groupEntity{name: name}
-		q.entities.groups[name] = e
-		q.entities.groups = cluster.Shrunk(q.entities.groups, &q.entities.most)
+		es.groups[name] = e
+		es.groups = cluster.Shrunk(es.groups, &es.most)
 	}
 	return e
 }
 
-// Regroup counts an item to the entity that its group belongs to now; see EntityOf.
-func (q *Queue) Regroup(uid types.UID) {
-	item := q.items[uid]
-	if item == nil || item.entity == nil {
-		return
-	}
-	was := item.entity
-	is := q.entityOf(cluster.Name{Namespace: item.Pod.Namespace, Name: *item.Pod.Spec.SchedulingGroup.PodGroupName})
+// regroup moves an item, wherever it is, to the entity that it belongs to now.
+func (es *entities) regroup(item *Item, nameOf entityNamer) {
+	was, is := item.entity, es.entityOf(item, nameOf)
 	if is == was {
 		return
 	}
 
-	q.entities.move(was, item.place, -1)
-	q.leaveGroup(item)
+	es.move(was, item.place, -1)
+	es.leave(item)
 	item.entity = is
 	is.items++
-	q.entities.move(is, item.place, 1)
+	es.move(is, item.place, 1)
 }
 
 // move counts one item more or less of a group in a place.
@@ -94,32 +99,32 @@ func (es *entities) move(e *groupEntity, place Place, by int) {
 	}
 }
 
-// leaveGroup takes a removed item, which is Taken, from its group.
-func (q *Queue) leaveGroup(item *Item) {
+// leave takes an item that is counted in no place of its entity from it: one that is Taken.
+func (es *entities) leave(item *Item) {
 	e := item.entity
 	if e == nil {
 		return
 	}
 	item.entity = nil
 	if e.items--; e.items == 0 {
-		delete(q.entities.groups, e.name)
-		q.entities.groups = cluster.Shrunk(q.entities.groups, &q.entities.most)
+		delete(es.groups, e.name)
+		es.groups = cluster.Shrunk(es.groups, &es.most)
 	}
 }
 
-// countEntity follows an item from one place to another.
-func (q *Queue) countEntity(item *Item, from, to Place) {
+// follow counts an item that goes from one place to another.
+func (es *entities) follow(item *Item, from, to Place) {
 	e := item.entity
 	if e == nil {
-		q.entities.lone[from]--
-		q.entities.lone[to]++
+		es.lone[from]--
+		es.lone[to]++
 		return
 	}
 	e.places[from]--
 	e.places[to]++
-	q.entities.places[e.place]--
+	es.places[e.place]--
 	e.place = e.findPlace()
-	q.entities.places[e.place]++
+	es.places[e.place]++
 	if e.place == Taken {
 		e.told = Taken
 	}
@@ -135,20 +140,18 @@ func (e *groupEntity) findPlace() Place {
 	return Taken
 }
 
-// reportEntity reports that an entity has moved, if the item that did is not one of a group that
-// was there already.
-func (q *Queue) reportEntity(item *Item, label string) {
-	if q.EntityMoved == nil {
-		return
-	}
+// takeMove returns where the entity of an item that has moved is now. moved is false if the item is
+// one of a group that was there already: each move of a group is returned once.
+func (es *entities) takeMove(item *Item) (place Place, group, moved bool) {
 	e := item.entity
 	switch {
 	case e == nil:
-		q.EntityMoved(item.place, label, false)
-	case e.told != e.place:
-		e.told = e.place
-		q.EntityMoved(e.place, label, true)
+		return item.place, false, true
+	case e.told == e.place:
+		return e.place, true, false
 	}
+	e.told = e.place
+	return e.place, true, true
 }
 
 // check returns an error if entities are not what the items say.

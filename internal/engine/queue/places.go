@@ -2,7 +2,6 @@ package queue
 
 import (
 	"cmp"
-	"container/heap"
 	"fmt"
 	"slices"
 	"time"
@@ -55,11 +54,10 @@ func (q *Queue) enterPlace(item *Item, label string, now time.Time) {
 
 	if item.ready.After(now) {
 		q.putItem(item, Backoff)
-		heap.Push(q.backoffOf(item), item)
 	} else {
 		q.putItem(item, Active)
-		heap.Push(&q.active, item)
 	}
+	q.lines.addItem(item)
 	q.reportMoved(item, label)
 }
 
@@ -80,10 +78,8 @@ func (q *Queue) waitFor(item *Item, plugins, pending []string, place Place) {
 // leavePlace takes an item out of its place.
 func (q *Queue) leavePlace(item *Item) {
 	switch item.place {
-	case Active:
-		heap.Remove(&q.active, item.index)
-	case Backoff:
-		heap.Remove(q.backoffOf(item), item.index)
+	case Active, Backoff:
+		q.lines.removeItem(item)
 	case Waiting, Gated:
 		q.groups.removeItem(item)
 		item.Gate = ""
@@ -94,7 +90,7 @@ func (q *Queue) leavePlace(item *Item) {
 func (q *Queue) putItem(item *Item, place Place) {
 	q.counts[item.place]--
 	q.counts[place]++
-	q.countEntity(item, item.place, place)
+	q.entities.follow(item, item.place, place)
 	item.place = place
 }
 
@@ -102,7 +98,9 @@ func (q *Queue) reportMoved(item *Item, label string) {
 	if q.Moved != nil {
 		q.Moved(item, label)
 	}
-	q.reportEntity(item, label)
+	if place, group, moved := q.entities.takeMove(item); moved && q.EntityMoved != nil {
+		q.EntityMoved(place, label, group)
+	}
 }
 
 // countWaiting counts an item as kept waiting by these plugins, and no longer by others.
@@ -120,22 +118,10 @@ func (q *Queue) countWaiting(item *Item, plugins []string) {
 
 // advanceBackoff moves the items whose back-off is over.
 func (q *Queue) advanceBackoff(now time.Time) {
-	for _, from := range []*ordered{&q.backing, &q.erring} {
-		for from.Len() > 0 && !from.items[0].ready.After(now) {
-			item := from.items[0]
-			q.leavePlace(item)
-			q.enterPlace(item, BackoffComplete, now)
-		}
+	for item := q.lines.rested(now); item != nil; item = q.lines.rested(now) {
+		q.leavePlace(item)
+		q.enterPlace(item, BackoffComplete, now)
 	}
-}
-
-// backoffOf returns the heap in which an item backs off. It does not change before the item's next
-// attempt.
-func (q *Queue) backoffOf(item *Item) *ordered {
-	if item.failed > 0 || item.Patient {
-		return &q.erring
-	}
-	return &q.backing
 }
 
 // Check returns an error if the queue's invariant does not hold. Tests call it after every step.
@@ -152,7 +138,7 @@ func (q *Queue) Check() error {
 		return nil
 	}
 	var err error
-	for h, place := range map[*ordered]Place{&q.active: Active, &q.backing: Backoff, &q.erring: Backoff} {
+	for h, place := range map[*ordered]Place{&q.lines.active: Active, &q.lines.backing: Backoff, &q.lines.erring: Backoff} {
 		for i, item := range h.items {
 			if item.index != i {
 				err = fmt.Errorf("pod %s has a wrong index", item.Pod.UID)

@@ -13,9 +13,9 @@ import (
 
 // Queue holds the pending pods. See New.
 //
-// Invariant ([Queue.Check]): every item is in items, and in exactly one place. Active items are in
-// the heap active, those that back off in backing or erring, Waiting and Gated ones in a group. A
-// Taken item, which is being decided or bound, is in none of these.
+// Invariant ([Queue.Check]): every item is in items, and in exactly one place. Items that are
+// Active or back off are in lines, Waiting and Gated ones in a group. A Taken item, which is being
+// decided or bound, is in neither.
 type Queue struct {
 	// FirstBackoff and LastBackoff are the shortest and the longest back-off; MaxWait is the
 	// longest that a pod waits for an event.
@@ -49,9 +49,7 @@ type Queue struct {
 
 	items   map[types.UID]*Item
 	most    int // of items; see cluster.Shrunk
-	active  ordered
-	backing ordered // back off after a rejection, by ready in windows, then the most urgent first
-	erring  ordered // back off to the end, after a failed attempt or if Patient; by ready
+	lines   lines
 	groups  groups
 	counts  [Gated + 1]int // items by place
 	arrived uint64         // the newest item's order
@@ -66,9 +64,8 @@ type Queue struct {
 func New() *Queue {
 	q := &Queue{
 		FirstBackoff: InitialBackoff, LastBackoff: MaxBackoff, MaxWait: MaxWait,
-		items: map[types.UID]*Item{}, interests: map[string]Interests{}, groups: newGroups(),
+		items: map[types.UID]*Item{}, interests: map[string]Interests{}, lines: newLines(), groups: newGroups(),
 		entities: entities{groups: map[entityName]*groupEntity{}},
-		erring:   ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }},
 	}
 	q.OrderBy(nil)
 	return q
@@ -79,30 +76,14 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 	if less == nil {
 		less = moreUrgent
 	}
-	q.active.before = func(a, b *Item) bool {
-		if less(a, b) {
-			return true
+	q.lines.orderBy(less, func(ready time.Time) time.Time {
+		// As upstream, pods whose back-off ends within the same second are ordered by urgency,
+		// unless they wait it out.
+		if q.WaitOutBackoff {
+			return ready
 		}
-		return !less(b, a) && a.order < b.order
-	}
-
-	q.active.rebuildHeap()
-	q.backing.before = func(a, b *Item) bool {
-		if w, v := q.backoffWindow(a.ready), q.backoffWindow(b.ready); !w.Equal(v) {
-			return w.Before(v)
-		}
-		return q.active.before(a, b)
-	}
-	q.backing.rebuildHeap()
-}
-
-// backoffWindow returns the time by which pods that back off are ordered. As upstream, pods whose
-// back-off ends within the same second are ordered by urgency, unless they wait it out.
-func (q *Queue) backoffWindow(ready time.Time) time.Time {
-	if q.WaitOutBackoff {
-		return ready
-	}
-	return ready.Truncate(time.Second)
+		return ready.Truncate(time.Second)
+	})
 }
 
 // SetInterests sets what can help pods of a scheduler name, including those that already wait.
@@ -124,7 +105,9 @@ func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	q.items[pod.UID] = item
 	q.items = cluster.Shrunk(q.items, &q.most)
 	q.counts[Taken]++
-	q.joinGroup(item)
+	if q.Grouped {
+		q.entities.join(item, q.EntityOf)
+	}
 	q.enterPlace(item, Appeared, now)
 	return item
 }
@@ -142,10 +125,8 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 	}
 	event := &Event{Resource: Pod, Action: actions, Label: updateLabel(actions), Old: old, New: pod, Own: item}
 	switch item.place {
-	case Active:
-		q.active.fixAt(item.index)
-	case Backoff:
-		q.backoffOf(item).fixAt(item.index)
+	case Active, Backoff:
+		q.lines.lineOf(item).fixAt(item.index)
 	case Taken: // if it is rejected, this may help
 		if actions != 0 {
 			q.happened.noteEvent(event, true)
@@ -162,7 +143,7 @@ func (q *Queue) Remove(uid types.UID) {
 	if item, ok := q.items[uid]; ok {
 		q.leavePlace(item)
 		q.countWaiting(item, nil)
-		q.leaveGroup(item)
+		q.entities.leave(item)
 		q.counts[Taken]--
 		delete(q.items, uid)
 		q.items = cluster.Shrunk(q.items, &q.most)
@@ -208,15 +189,7 @@ func (q *Queue) Pop(now time.Time) *Item {
 // Next returns the item that Pop would take, or nil.
 func (q *Queue) Next(now time.Time) *Item {
 	q.advanceBackoff(now)
-	switch {
-	case q.active.Len() > 0:
-		return q.active.items[0]
-	case q.backing.Len() > 0 && !q.WaitOutBackoff:
-		if item := q.backing.items[0]; !now.Before(item.restedAt()) {
-			return item
-		}
-	}
-	return nil
+	return q.lines.next(now, !q.WaitOutBackoff)
 }
 
 // restedAt returns from when on a pod that backs off may be taken although the back-off is not
@@ -373,16 +346,5 @@ func laterOf(a, b time.Time) time.Time {
 // NextReady returns the time from which Pop returns a pod if no event occurs; zero means now. ok is
 // false if there is no such time.
 func (q *Queue) NextReady() (at time.Time, ok bool) {
-	if q.active.Len() > 0 {
-		return time.Time{}, true
-	}
-	if q.backing.Len() > 0 && !q.WaitOutBackoff {
-		at, ok = q.backing.items[0].restedAt(), true
-	}
-	for _, from := range []*ordered{&q.backing, &q.erring} {
-		if from.Len() > 0 && (!ok || from.items[0].ready.Before(at)) {
-			at, ok = from.items[0].ready, true
-		}
-	}
-	return at, ok
+	return q.lines.nextReady(!q.WaitOutBackoff)
 }

@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"container/heap"
 	"slices"
 	"time"
 
@@ -70,8 +69,7 @@ func (q *Queue) Restore(all []Saved) {
 		item.order = q.arrived
 	}
 
-	q.active.rebuildHeap()
-	q.backing.rebuildHeap()
+	q.lines.rebuild()
 }
 
 func (q *Queue) restoreItem(item *Item, s *Saved) {
@@ -89,9 +87,9 @@ func (q *Queue) restoreItem(item *Item, s *Saved) {
 		q.waitFor(item, s.Rejectors, s.Pending, Waiting)
 	case Backoff:
 		q.putItem(item, Backoff)
-		heap.Push(q.backoffOf(item), item)
+		q.lines.addItem(item)
 	default:
 		q.putItem(item, Active)
-		heap.Push(&q.active, item)
+		q.lines.addItem(item)
 	}
 }

@@ -46,12 +46,12 @@ func (w *World) Find(namespace, name string) (Found, bool) {
 	if p == nil {
 		return Found{}, false
 	}
-	return w.found(p), true
+	return w.scheduler.found(p), true
 }
 
-func (w *World) found(p *pod) Found {
+func (s *scheduler) found(p *pod) Found {
 	f := Found{Object: p.object, Pod: p.Pod, Refused: p.refused, Message: p.refusal}
-	if w.scheduler.groups != nil {
+	if s.groups != nil {
 		f.Group = groups.NameOf(p.object)
 	}
 	return f
@@ -59,10 +59,14 @@ func (w *World) found(p *pod) Found {
 
 // Each lists all pods by name.
 func (w *World) Each() []Found {
-	pods := w.pods.byName()
+	return w.scheduler.allFound(&w.pods)
+}
+
+func (s *scheduler) allFound(of *pods) []Found {
+	pods := of.byName()
 	list := make([]Found, len(pods))
 	for i, p := range pods {
-		list[i] = w.found(p)
+		list[i] = s.found(p)
 	}
 	return list
 }
@@ -75,7 +79,7 @@ func (w *World) PodsOf(ref, namespace string) ([]Found, error) {
 	}
 	var list []Found
 	for _, p := range w.controllers.podsOf(l) {
-		list = append(list, w.found(p))
+		list = append(list, w.scheduler.found(p))
 	}
 	slices.SortFunc(list, func(a, b Found) int { return cmp.Compare(a.Object.Name, b.Object.Name) })
 	return list, nil

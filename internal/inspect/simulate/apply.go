@@ -16,45 +16,45 @@ import (
 )
 
 // applyFiles is kubectl apply -f.
-func (w *World) applyFiles(files Files) (*Done, error) {
-	if w.options.Read == nil {
+func (o *operations) applyFiles(files Files) (*Done, error) {
+	if o.options.Read == nil {
 		return nil, fmt.Errorf("%s: no files can be read here", strings.Join(files, ", "))
 	}
-	set, err := w.options.Read(files)
+	set, err := o.options.Read(files)
 	if err != nil {
 		return nil, err
 	}
-	return w.Apply(set)
+	return o.applySet(set)
 }
 
-// Apply applies manifests as kubectl apply does: new objects are created; existing workloads are
+// applySet applies manifests as kubectl apply does: new objects are created; existing workloads are
 // scaled or, if their template changed, rolled out at once.
-func (w *World) Apply(set *manifest.Set) (*Done, error) {
+func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 	done := &Done{}
-	set.JobGroups = w.gangs
-	there := w.workloads.takeOver(set)
-	set.Expand(int64(w.options.Seed))
-	w.pods.catalog = mergeSets(w.workloads.set, set)
-	w.loadApplied(set)
-	w.claims.identifyClaims()
-	w.budgets.countBudgets()
-	w.pods.refusals = nil
+	set.JobGroups = o.gangs
+	there := o.workloads.takeOver(set)
+	set.Expand(int64(o.options.Seed))
+	o.pods.catalog = mergeSets(o.workloads.set, set)
+	o.loadApplied(set)
+	o.claims.identifyClaims()
+	o.budgets.countBudgets()
+	o.pods.refusals = nil
 	for _, n := range set.Nodes {
-		if w.nodes.applyNode(n) {
+		if o.nodes.applyNode(n) {
 			done.Notes = append(done.Notes,
 				fmt.Sprintf("node %s is there already: kubectl apply does not change its status, such as its capacity", n.Name))
 		}
 	}
 	for _, object := range workloadsOf(set) {
 		if was := there[object]; was != nil {
-			w.controllers.updateWorkload(was, workload.Of(object), set)
-		} else if job, ok := object.(*batchv1.Job); ok && w.workloads.Named(rules.Job, job.Namespace, job.Name) != nil {
+			o.controllers.updateWorkload(was, workload.Of(object), set)
+		} else if job, ok := object.(*batchv1.Job); ok && o.workloads.Named(rules.Job, job.Namespace, job.Name) != nil {
 			there[object] = workload.Of(object)
 			done.Notes = append(done.Notes, fmt.Sprintf("job %s/%s is there already and is left as it is", job.Namespace, job.Name))
 		} else {
-			w.workloads.keepWorkload(object)
+			o.workloads.keepWorkload(object)
 			if d, ok := object.(*appsv1.Deployment); ok {
-				w.workloads.replaceReplicaSets(d, set)
+				o.workloads.replaceReplicaSets(d, set)
 			}
 		}
 	}
@@ -69,28 +69,28 @@ func (w *World) Apply(set *manifest.Set) (*Done, error) {
 	}
 	for _, d := range set.DaemonSets {
 		if known[d.UID] = true; there[d] == nil {
-			w.controllers.makeDaemons(d) // for the nodes of the world
+			o.controllers.makeDaemons(d) // for the nodes of the world
 		}
 	}
-	if w.allowed.mustStop() {
-		return nil, w.allowed.ended
+	if o.allowed.mustStop() {
+		return nil, o.allowed.ended
 	}
 	for _, p := range set.Pods {
 		if ref := metav1.GetControllerOfNoCopy(p); ref != nil && known[ref.UID] {
 			continue
 		}
-		if w.allowed.mustStop() {
-			return nil, w.allowed.ended
+		if o.allowed.mustStop() {
+			return nil, o.allowed.ended
 		}
-		if there := w.pods.named[Name{p.Namespace, p.Name}]; there != nil && w.pods.openGates(there, p) {
+		if there := o.pods.named[Name{p.Namespace, p.Name}]; there != nil && o.pods.openGates(there, p) {
 			continue
 		} else if there != nil {
 			done.Notes = append(done.Notes, fmt.Sprintf("pod %s/%s is there already and is left as it is", p.Namespace, p.Name))
 			continue
 		}
-		w.pods.createPod(p.DeepCopy(), false)
+		o.pods.createPod(p.DeepCopy(), false)
 	}
-	done.Notes = append(done.Notes, w.pods.refusals...)
+	done.Notes = append(done.Notes, o.pods.refusals...)
 	return done, nil
 }
 

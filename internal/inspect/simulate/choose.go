@@ -69,7 +69,7 @@ func (w *World) Choose(count int, drain *Drain) (chosen []Cost, drains []*Draine
 		op := *drain
 		op.Nodes = Nodes{Node: candidates[best].Node}
 		op.Force, op.IgnoreDaemonSets, op.DeleteEmptyDirData = true, true, true
-		done, err := w.drainNodes(&op)
+		done, err := w.operations.drainNodes(&op)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -77,8 +77,8 @@ type draining struct {
 	asked    map[*pod]time.Duration // when a budget first refused each of them
 }
 
-func (w *World) drainNodes(op *Drain) (*Done, error) {
-	names, err := op.resolveNames(&w.nodes)
+func (o *operations) drainNodes(op *Drain) (*Done, error) {
+	names, err := op.resolveNames(o.nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func (w *World) drainNodes(op *Drain) (*Done, error) {
 	}
 
 	d := &draining{
-		Drain: op, clock: &w.clock, report: &w.report, budgets: &w.budgets, pods: &w.pods, controllers: &w.controllers,
+		Drain: op, clock: o.clock, report: o.report, budgets: o.budgets, pods: o.pods, controllers: o.controllers,
 		done: &Drained{Nodes: names}, nodes: names,
 		rules: disruption.DrainRules{
 			Pods: selector, IgnoreDaemonSets: op.IgnoreDaemonSets, DeleteEmptyDirData: op.DeleteEmptyDirData, Force: op.Force,
@@ -98,7 +98,7 @@ func (w *World) drainNodes(op *Drain) (*Done, error) {
 	}
 
 	for _, name := range names {
-		w.nodes.setCordon(name, true)
+		o.nodes.setCordon(name, true)
 	}
 	d.drainNext()
 	return &Done{Drain: d.done}, nil

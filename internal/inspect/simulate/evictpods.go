@@ -30,26 +30,26 @@ type Evicted struct {
 	Room []string `json:"room,omitempty"`
 }
 
-func (w *World) evictPods(op *Evict) (*Done, error) {
+func (o *operations) evictPods(op *Evict) (*Done, error) {
 	done, namespace := &Done{}, cmp.Or(op.Namespace, v1.NamespaceDefault)
 	for _, name := range op.Pods {
-		p := w.pods.named[Name{namespace, name}]
+		p := o.pods.named[Name{namespace, name}]
 		switch {
 		case p == nil:
 			return nil, fmt.Errorf("there is no pod %s/%s", namespace, name)
 		case p.Pod == nil || p.Terminating || rules.IsTerminal(p.object) || p.NodeName == "": // as if it were deleted
-			if deleted, err := w.controllers.deleteNamed(&Delete{Object: "pod/" + name, Namespace: namespace}); err == nil {
+			if deleted, err := o.controllers.deleteNamed(&Delete{Object: "pod/" + name, Namespace: namespace}); err == nil {
 				done.Notes = append(done.Notes, deleted.Notes...)
 			}
 			continue
 		}
 
-		verdict, class := w.budgets.mayEvict(p), p.Class
+		verdict, class := o.budgets.mayEvict(p), p.Class
 		e := Evicted{Namespace: namespace, Name: name, Node: p.NodeName, Refused: verdict.Message}
 		if verdict.Answer == disruption.Allowed {
-			w.controllers.departPod(p, ByEviction, "")
+			o.controllers.departPod(p, ByEviction, "")
 		}
-		for _, b := range w.budgets.budgetsOf(class) {
+		for _, b := range o.budgets.budgetsOf(class) {
 			e.Budget, e.Left = b.Name, b.Status.DisruptionsAllowed
 		}
 		done.Evicted = append(done.Evicted, e)

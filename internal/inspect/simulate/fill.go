@@ -33,8 +33,8 @@ const mostPods = 200_000
 
 // addPods places pods like another one where there is room, without preemption. If their number is
 // given, those that do not fit become pending, like any new pod.
-func (w *World) addPods(op *AddPods) (*Done, error) {
-	model, err := w.controllers.modelPod(op)
+func (o *operations) addPods(op *AddPods) (*Done, error) {
+	model, err := o.controllers.modelPod(op)
 	if err != nil {
 		return nil, err
 	}
@@ -48,28 +48,28 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 	limit := op.Count
 	if op.Max {
 		limit = mostPods
-		if w.allowed.pods > 0 {
-			limit = min(limit, max(0, w.allowed.pods-len(w.pods.named)))
+		if o.allowed.pods > 0 {
+			limit = min(limit, max(0, o.allowed.pods-len(o.pods.named)))
 		}
 	}
-	if w.scheduler.profiles[model.Spec.SchedulerName] == nil {
+	if o.scheduler.profiles[model.Spec.SchedulerName] == nil {
 		return nil, fmt.Errorf("no profile serves the scheduler name %q", model.Spec.SchedulerName)
 	}
-	decided := len(w.report.said.Pods)
-	w.scheduler.trySettled() // pods that are pending already go first
-	for _, p := range w.report.said.Pods[decided:] {
+	decided := len(o.report.said.Pods)
+	o.scheduler.trySettled() // pods that are pending already go first
+	for _, p := range o.report.said.Pods[decided:] {
 		if p.Node != "" {
 			fill.Ahead++
 		}
 	}
 	number := 0
-	for fill.Placed < limit && !w.allowed.mustStop() {
-		p := w.pods.copyOf(model, &number)
-		if fill.Stops = w.bounds.chargePod(p.object, true); fill.Stops == "" {
-			w.claims.MakeFor(p.object)
-			if fill.Stops, fill.Reasons = w.scheduler.tryAlone(p); fill.Stops != "" {
-				w.bounds.releasePod(p.object)
-				w.claims.Release(p.object)
+	for fill.Placed < limit && !o.allowed.mustStop() {
+		p := o.pods.copyOf(model, &number)
+		if fill.Stops = o.bounds.chargePod(p.object, true); fill.Stops == "" {
+			o.claims.MakeFor(p.object)
+			if fill.Stops, fill.Reasons = o.scheduler.tryAlone(p); fill.Stops != "" {
+				o.bounds.releasePod(p.object)
+				o.claims.Release(p.object)
 			}
 		}
 		if fill.Stops != "" {
@@ -77,20 +77,20 @@ func (w *World) addPods(op *AddPods) (*Done, error) {
 			break
 		}
 		p.charged = true
-		w.pods.registerPod(p)
-		w.budgets.expectPods(p, 1)
+		o.pods.registerPod(p)
+		o.budgets.expectPods(p, 1)
 		fill.Placed++
 		fill.Nodes[p.NodeName]++
 	}
-	for i := fill.Placed + 1; i <= op.Count && !w.allowed.mustStop(); i++ { // the others stay pending, or preempt
-		p := w.pods.copyOf(model, &number)
-		w.claims.MakeFor(p.object)
-		w.budgets.expectPods(w.pods.enterPod(p.object, w.bounds.chargePod(p.object, true)), 1)
+	for i := fill.Placed + 1; i <= op.Count && !o.allowed.mustStop(); i++ { // the others stay pending, or preempt
+		p := o.pods.copyOf(model, &number)
+		o.claims.MakeFor(p.object)
+		o.budgets.expectPods(o.pods.enterPod(p.object, o.bounds.chargePod(p.object, true)), 1)
 	}
 	if fill.Placed == limit && op.Max {
 		fill.Stops = fmt.Sprintf("not tried beyond %d pods", limit)
 	}
-	w.report.addEvent(Event{Kind: "PodsAdded", Message: fmt.Sprintf("%d like %s", fill.Placed, op.Like)})
+	o.report.addEvent(Event{Kind: "PodsAdded", Message: fmt.Sprintf("%d like %s", fill.Placed, op.Like)})
 	return &Done{Fill: fill}, nil
 }
 

@@ -3,6 +3,8 @@ package simulate
 import (
 	"errors"
 	"strings"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
 // Operation is a change of a cluster. Exactly one field is set.
@@ -86,80 +88,109 @@ type Done struct {
 }
 
 // Do carries out an operation now. Its consequences follow as time passes, at once or later.
-func (w *World) Do(op *Operation) (*Done, error) {
-	done, err := w.runOperation(op)
-	if err == nil && w.allowed.mustStop() {
-		err = w.allowed.ended
+func (w *World) Do(op *Operation) (*Done, error) { return w.operations.carryOut(op) }
+
+// Apply applies manifests as kubectl apply does: new objects are created; existing workloads are
+// scaled or, if their template changed, rolled out at once.
+func (w *World) Apply(set *manifest.Set) (*Done, error) { return w.operations.applySet(set) }
+
+// operations carry out what users do to a cluster. Each happens at one time: it changes the API
+// server's objects as kubectl's request would, or is refused and changes none. What follows from it
+// is the affair of those that react to these objects, as time passes.
+type operations struct {
+	clock       *clock
+	report      *report
+	allowed     *allowed
+	pods        *pods
+	nodes       *nodes
+	workloads   *workloads
+	claims      *claims
+	budgets     *budgets
+	bounds      *bounds
+	scheduler   *scheduler
+	health      *health
+	kubelets    *kubelets
+	controllers *controllers
+
+	options *Options
+	gangs   bool // Jobs become gangs
+}
+
+// carryOut carries out an operation, within what the world may cost.
+func (o *operations) carryOut(op *Operation) (*Done, error) {
+	done, err := o.runOperation(op)
+	if err == nil && o.allowed.mustStop() {
+		err = o.allowed.ended
 	}
 	return done, err
 }
 
-func (w *World) runOperation(op *Operation) (*Done, error) {
-	w.report.touched = true
+func (o *operations) runOperation(op *Operation) (*Done, error) {
+	o.report.touched = true
 	switch {
 	case op.Taint != nil:
-		return w.nodes.taintNodes(op.Taint, false)
+		return o.nodes.taintNodes(op.Taint, false)
 	case op.Untaint != nil:
-		return w.nodes.taintNodes(op.Untaint, true)
+		return o.nodes.taintNodes(op.Untaint, true)
 	case op.Cordon != nil:
-		return &Done{}, w.nodes.cordonNodes(op.Cordon, true)
+		return &Done{}, o.nodes.cordonNodes(op.Cordon, true)
 	case op.Uncordon != nil:
-		return &Done{}, w.nodes.cordonNodes(op.Uncordon, false)
+		return &Done{}, o.nodes.cordonNodes(op.Uncordon, false)
 	case op.Drain != nil:
-		return w.drainNodes(op.Drain)
+		return o.drainNodes(op.Drain)
 	case op.Fail != nil:
-		return &Done{}, w.nodes.eachSelected(op.Fail, w.health.silenceNode)
+		return &Done{}, o.nodes.eachSelected(op.Fail, o.health.silenceNode)
 	case op.Recover != nil:
-		return &Done{}, w.nodes.eachSelected(op.Recover, w.reviveNode)
+		return &Done{}, o.nodes.eachSelected(op.Recover, o.reviveNode)
 	case op.Condition != nil:
-		return &Done{}, w.nodes.setCondition(op.Condition)
+		return &Done{}, o.nodes.setCondition(op.Condition)
 	case op.Pressure != nil:
-		return w.kubelets.pressNodes(op.Pressure)
+		return o.kubelets.pressNodes(op.Pressure)
 	case op.Use != nil:
-		return w.kubelets.useResources(op.Use)
+		return o.kubelets.useResources(op.Use)
 	case op.RemoveNode != nil:
-		return &Done{}, w.nodes.eachSelected(op.RemoveNode, w.removeNode)
+		return &Done{}, o.nodes.eachSelected(op.RemoveNode, o.removeNode)
 	case op.AddNodes != nil:
-		return &Done{}, w.nodes.addLike(op.AddNodes)
+		return &Done{}, o.nodes.addLike(op.AddNodes)
 	case op.AddPods != nil:
-		return w.addPods(op.AddPods)
+		return o.addPods(op.AddPods)
 	case op.Deploy != nil:
-		return w.applyFiles(op.Deploy)
+		return o.applyFiles(op.Deploy)
 	case op.Scale != nil:
-		return w.controllers.scaleWorkload(op.Scale)
+		return o.controllers.scaleWorkload(op.Scale)
 	case op.Delete != nil:
-		return w.deleteObject(op.Delete)
+		return o.deleteObject(op.Delete)
 	case op.Evict != nil:
-		return w.evictPods(op.Evict)
+		return o.evictPods(op.Evict)
 	case op.Rebalance != nil:
-		return w.rebalanceNodes(op.Rebalance)
+		return o.rebalanceNodes(op.Rebalance)
 	}
 
 	return nil, errors.New("nothing to do: name one operation")
 }
 
 // removeNode removes a node together with its pods.
-func (w *World) removeNode(name string) {
-	delete(w.kubelets.measured, name)
-	w.controllers.loseNode(name)
-	w.nodes.removeNode(name)
-	w.health.removeNode(name)
-	w.report.addEvent(Event{Kind: "NodeRemoved", Node: name})
+func (o *operations) removeNode(name string) {
+	delete(o.kubelets.measured, name)
+	o.controllers.loseNode(name)
+	o.nodes.removeNode(name)
+	o.health.removeNode(name)
+	o.report.addEvent(Event{Kind: "NodeRemoved", Node: name})
 }
 
 // reviveNode makes a node report again. Deletions of its pods that were waiting for it complete
 // now.
-func (w *World) reviveNode(name string) {
-	w.health.reviveNode(name)
-	w.controllers.completeDeletions(name)
-	w.kubelets.lookAt(name, w.clock.now)
+func (o *operations) reviveNode(name string) {
+	o.health.reviveNode(name)
+	o.controllers.completeDeletions(name)
+	o.kubelets.lookAt(name, o.clock.now)
 }
 
 // deleteObject deletes a pod, a node or a workload.
-func (w *World) deleteObject(op *Delete) (*Done, error) {
+func (o *operations) deleteObject(op *Delete) (*Done, error) {
 	switch kind, name, _ := strings.Cut(op.Object, "/"); strings.ToLower(kind) {
 	case "node", "nodes", "no":
-		return &Done{}, w.nodes.eachSelected(&Nodes{Node: name}, w.removeNode)
+		return &Done{}, o.nodes.eachSelected(&Nodes{Node: name}, o.removeNode)
 	}
-	return w.controllers.deleteNamed(op)
+	return o.controllers.deleteNamed(op)
 }

@@ -59,7 +59,7 @@ func (w *World) DaemonRequests(node *v1.Node) (sum cluster.Resources) {
 // attempts now would say nothing of any pod but that. Of members of pod groups, they say which
 // groups are complete.
 func (w *World) Barren() bool {
-	if _, happens := w.nextChange(); happens || len(w.nodes.named) > 0 || w.health.isBusy() {
+	if _, happens := w.course.nextChange(); happens || len(w.nodes.named) > 0 || w.health.isBusy() {
 		return false
 	}
 	if at, due := w.scheduler.core.Due(); due && !at.IsZero() { // zero: pods that may be tried now

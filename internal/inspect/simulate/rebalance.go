@@ -69,17 +69,17 @@ type moving struct {
 	spent   rebalance.Spent
 }
 
-func (w *World) rebalanceNodes(op *Rebalance) (*Done, error) {
+func (o *operations) rebalanceNodes(op *Rebalance) (*Done, error) {
 	policy, err := rebalance.ReadGoals(op.Goals, op.Namespace)
 	if err != nil {
 		return nil, err
 	}
 	m := &moving{
-		clock: &w.clock, allowed: &w.allowed, pods: &w.pods, nodes: &w.nodes, controllers: &w.controllers, profiles: w.options.Profiles,
-		state: func() *rebalance.State { return &rebalance.State{AsOf: w.clock.time(), Objects: w.listObjects()} },
+		clock: o.clock, allowed: o.allowed, pods: o.pods, nodes: o.nodes, controllers: o.controllers, profiles: o.options.Profiles,
+		state: func() *rebalance.State { return &rebalance.State{AsOf: o.clock.time(), Objects: o.listObjects()} },
 		done:  &Moved{}, policy: policy, arrived: map[types.UID]bool{}, closed: map[string]bool{},
 	}
-	w.scheduler.trySettled() // pods that are pending already go first
+	o.scheduler.trySettled() // pods that are pending already go first
 	m.makePlan()
 	return &Done{Moved: m.done}, nil
 }
@@ -205,8 +205,8 @@ func (s *pods) hasMovable(node string) bool {
 }
 
 // listObjects returns the cluster's objects as the API has them now.
-func (w *World) listObjects() (list []metav1.Object) {
-	for _, object := range w.workloads.set.Objects() {
+func (o *operations) listObjects() (list []metav1.Object) {
+	for _, object := range o.workloads.set.Objects() {
 		switch object.(type) {
 		case *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet, *batchv1.Job, *v1.ReplicationController:
 		case *v1.Node, *v1.Pod, *policyv1.PodDisruptionBudget, *v1.PersistentVolume, *v1.PersistentVolumeClaim, *resourcev1.ResourceClaim:
@@ -215,29 +215,29 @@ func (w *World) listObjects() (list []metav1.Object) {
 		}
 	}
 
-	for l := range w.workloads.All() {
+	for l := range o.workloads.All() {
 		list = append(list, l.Object)
 	}
-	for _, name := range w.nodes.names() {
-		list = append(list, w.nodes.named[name].object)
+	for _, name := range o.nodes.names() {
+		list = append(list, o.nodes.named[name].object)
 	}
-	for _, f := range w.Each() {
+	for _, f := range o.scheduler.allFound(o.pods) {
 		if f.Pod != nil && f.Refused == "" {
 			list = append(list, f.Object)
 		}
 	}
 
-	for _, b := range w.c.Budgets.All() {
+	for _, b := range o.scheduler.c.Budgets.All() {
 		list = append(list, b)
 	}
-	for _, v := range w.c.Volumes.All() {
+	for _, v := range o.scheduler.c.Volumes.All() {
 		list = append(list, v)
 	}
 
-	for _, c := range w.c.Claims.All() {
+	for _, c := range o.scheduler.c.Claims.All() {
 		list = append(list, c)
 	}
-	for _, c := range w.c.ResourceClaims.All() {
+	for _, c := range o.scheduler.c.ResourceClaims.All() {
 		list = append(list, c)
 	}
 	return list

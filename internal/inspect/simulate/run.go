@@ -62,7 +62,7 @@ func Run(set *manifest.Set, o Options) (*Simulation, error) {
 	}
 
 	if o.Scenario != nil {
-		if err := w.planSteps(o.Scenario); err != nil {
+		if err := w.operations.planSteps(o.Scenario); err != nil {
 			return nil, err
 		}
 	}
@@ -120,7 +120,7 @@ func (w *World) BeginHealth() {
 // Uneventful reports whether nothing will happen by itself: no eviction is due, and the agenda is
 // empty.
 func (w *World) Uneventful() bool {
-	_, upcoming := w.nextEvent()
+	_, upcoming := w.course.nextEvent()
 	return !upcoming
 }
 

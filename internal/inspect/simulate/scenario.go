@@ -123,30 +123,30 @@ func (f *Files) UnmarshalJSON(text []byte) error {
 }
 
 // planSteps puts the steps on the agenda.
-func (w *World) planSteps(s *Scenario) error {
+func (o *operations) planSteps(s *Scenario) error {
 	for i := range s.Steps {
 		step := &s.Steps[i]
 		step.place = cmp.Or(step.place, fmt.Sprintf("steps[%d]", i))
 		if err := step.checkOperation(); err != nil {
 			return err
 		}
-		if step.At.Duration > w.options.For {
-			w.report.said.Notes = append(w.report.said.Notes,
+		if step.At.Duration > o.options.For {
+			o.report.said.Notes = append(o.report.said.Notes,
 				fmt.Sprintf("steps[%d], at %s: not done, for time ends after %s", i,
-					answer.Duration(step.At.Duration), answer.Duration(w.options.For)))
+					answer.Duration(step.At.Duration), answer.Duration(o.options.For)))
 			continue
 		}
-		w.clock.callAt(step.At.Duration, func() {
-			w.report.stepping = true
-			done, err := w.Do(&step.Operation)
-			w.report.stepping = false
+		o.clock.callAt(step.At.Duration, func() {
+			o.report.stepping = true
+			done, err := o.carryOut(&step.Operation)
+			o.report.stepping = false
 			switch {
-			case err != nil && w.report.failed == nil:
-				w.report.failed = fmt.Errorf("%s, at %s: %w", step.place, answer.Duration(step.At.Duration), err)
-				w.clock.agenda = agenda.Agenda{}
+			case err != nil && o.report.failed == nil:
+				o.report.failed = fmt.Errorf("%s, at %s: %w", step.place, answer.Duration(step.At.Duration), err)
+				o.clock.agenda = agenda.Agenda{}
 			case err == nil:
 				for _, note := range done.Notes {
-					w.report.addEvent(Event{Kind: "Note", Message: note})
+					o.report.addEvent(Event{Kind: "Note", Message: note})
 				}
 			}
 		})

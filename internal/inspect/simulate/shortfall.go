@@ -48,7 +48,7 @@ func (w *World) ShortfallOf(ref, namespace string) (Shortfall, error) {
 	if err != nil {
 		return Shortfall{}, err
 	}
-	return w.shortfallOf(l, w.workloads.MakersOf(l), w.controllers.podsOf(l)), nil
+	return w.shortfalls.shortfallOf(l, w.workloads.MakersOf(l), w.controllers.podsOf(l)), nil
 }
 
 // Shortfalls lists the workloads that lack pods. ReplicaSets of Deployments are left to these.
@@ -63,7 +63,7 @@ func (w *World) Shortfalls() (list []Shortfall) {
 		for _, maker := range makers {
 			own = append(own, pods[maker.Owner()]...)
 		}
-		if s := w.shortfallOf(l, makers, own); s.Missing > 0 {
+		if s := w.shortfalls.shortfallOf(l, makers, own); s.Missing > 0 {
 			list = append(list, s)
 		}
 	}
@@ -85,7 +85,15 @@ func (c *controllers) byOwner() map[rules.Owner][]*pod {
 	return pods
 }
 
-func (w *World) shortfallOf(l *workload.Workload, makers []*workload.Workload, pods []*pod) Shortfall {
+// shortfalls find out why pods do not exist. They ask admission as a controller would that is about
+// to create one, and create none.
+type shortfalls struct {
+	controllers *controllers
+	pods        *pods
+	bounds      *bounds
+}
+
+func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Workload, pods []*pod) Shortfall {
 	owner := &Owner{Kind: l.Kind.Kind, Name: l.Object.GetName()}
 	s := Shortfall{
 		Namespace: l.Object.GetNamespace(), Workload: owner.Workload(), Labels: l.Template.Labels,
@@ -101,7 +109,7 @@ func (w *World) shortfallOf(l *workload.Workload, makers []*workload.Workload, p
 		}
 	}
 	if s.Refused == "" && len(makers) > 0 {
-		s.Refused = withoutName(w.refusalOf(makers[len(makers)-1]))
+		s.Refused = withoutName(f.refusalOf(makers[len(makers)-1]))
 	}
 	if set, ok := l.Object.(*appsv1.StatefulSet); ok && s.Refused == "" && set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
 		if i := slices.IndexFunc(pods, func(p *pod) bool { return p.NodeName == "" }); i >= 0 {
@@ -155,12 +163,12 @@ func wantedBy(l *workload.Workload, there int) int {
 
 // refusalOf says why the API server would refuse another pod of the workload; empty if it would
 // not.
-func (w *World) refusalOf(l *workload.Workload) string {
-	p, err := w.pods.admitPod(w.controllers.podOf(l))
+func (f *shortfalls) refusalOf(l *workload.Workload) string {
+	p, err := f.pods.admitPod(f.controllers.podOf(l))
 	if err != nil {
 		return err.Error()
 	}
-	return w.bounds.refusalOf(p)
+	return f.bounds.refusalOf(p)
 }
 
 var ofName = regexp.MustCompile(`^pods "[^"]*" is forbidden: `)

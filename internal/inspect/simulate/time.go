@@ -23,11 +23,26 @@ func (c *clock) callAt(at time.Duration, do func()) { c.agenda.Add(c.start.Add(m
 // runDue makes the calls that are due.
 func (c *clock) runDue() { c.agenda.RunUntil(c.time(), nil) }
 
+// course says what happens next, and has it happen. What is due at one time happens in a fixed
+// order: the agenda, node health, evictions, and then attempts to place pods, which so see all of
+// it.
+type course struct {
+	clock       *clock
+	report      *report
+	nodes       *nodes
+	scheduler   *scheduler
+	health      *health
+	evictions   *evictions
+	controllers *controllers
+
+	passing func(elapsed time.Duration) // see [World.Watch]; nil: nobody does
+}
+
 // nextEvent returns when the next event happens. If only renewals of Leases are left, there is
 // none.
-func (w *World) nextEvent() (at time.Duration, ok bool) {
-	at, ok = w.nextDue()
-	if next, there := w.health.nextCall(); there && (ok && next < at || !ok && w.health.isBusy()) {
+func (t *course) nextEvent() (at time.Duration, ok bool) {
+	at, ok = t.nextDue()
+	if next, there := t.health.nextCall(); there && (ok && next < at || !ok && t.health.isBusy()) {
 		return next, true
 	}
 	return at, ok
@@ -35,17 +50,17 @@ func (w *World) nextEvent() (at time.Duration, ok bool) {
 
 // skipIdle leaves out the renewals of Leases until the next event, or until the given time, as long
 // as they are all that happens.
-func (w *World) skipIdle(until time.Duration) {
-	if at, ok := w.nextDue(); ok {
-		w.health.skipWaves(min(at, until))
+func (t *course) skipIdle(until time.Duration) {
+	if at, ok := t.nextDue(); ok {
+		t.health.skipWaves(min(at, until))
 	}
 }
 
 // nextDue returns when the next event happens that is none of node health's.
-func (w *World) nextDue() (at time.Duration, ok bool) {
-	at, ok = w.nextChange()
-	if due, waits := w.scheduler.core.Due(); waits {
-		if tried := max(due.Sub(w.clock.start), w.clock.now); !ok || tried < at {
+func (t *course) nextDue() (at time.Duration, ok bool) {
+	at, ok = t.nextChange()
+	if due, waits := t.scheduler.core.Due(); waits {
+		if tried := max(due.Sub(t.clock.start), t.clock.now); !ok || tried < at {
 			return tried, true
 		}
 	}
@@ -53,11 +68,11 @@ func (w *World) nextDue() (at time.Duration, ok bool) {
 }
 
 // nextChange is the same but for attempts to place pods.
-func (w *World) nextChange() (at time.Duration, ok bool) {
-	if next, any := w.clock.agenda.Next(); any {
-		at, ok = next.Sub(w.clock.start), true
+func (t *course) nextChange() (at time.Duration, ok bool) {
+	if next, any := t.clock.agenda.Next(); any {
+		at, ok = next.Sub(t.clock.start), true
 	}
-	if evicted, due := w.evictions.nextDue(); due && (!ok || evicted < at) {
+	if evicted, due := t.evictions.nextDue(); due && (!ok || evicted < at) {
 		return evicted, true
 	}
 	return at, ok
@@ -68,41 +83,41 @@ func (w *World) nextChange() (at time.Duration, ok bool) {
 func (w *World) Advance(until time.Duration) {
 	w.scheduler.trySettled()
 	for !w.allowed.mustStop() {
-		w.skipIdle(until)
-		at, ok := w.nextEvent()
+		w.course.skipIdle(until)
+		at, ok := w.course.nextEvent()
 		if !ok || at > until {
 			break
 		}
-		w.runStep(at)
+		w.course.runStep(at)
 	}
 	w.clock.now = max(w.clock.now, until)
 }
 
 // Watch has passing called with the time in the world, as it passes.
-func (w *World) Watch(passing func(elapsed time.Duration)) { w.passing = passing }
+func (w *World) Watch(passing func(elapsed time.Duration)) { w.course.passing = passing }
 
 // runStep carries out the events of one time.
-func (w *World) runStep(at time.Duration) {
-	w.clock.now = max(w.clock.now, at)
-	if w.passing != nil {
-		w.passing(w.clock.now)
+func (t *course) runStep(at time.Duration) {
+	t.clock.now = max(t.clock.now, at)
+	if t.passing != nil {
+		t.passing(t.clock.now)
 	}
 
-	log := w.c.Log.Len()
-	w.clock.runDue()
-	w.health.runDue()
-	w.evictions.evictDue(func(p *pod) {
-		w.report.said.Evictions = append(w.report.said.Evictions, evictionOf(p, w.clock.now))
-		w.controllers.departPod(p, ByTaint, p.due.Taint.ToString())
+	log := t.scheduler.c.Log.Len()
+	t.clock.runDue()
+	t.health.runDue()
+	t.evictions.evictDue(func(p *pod) {
+		t.report.said.Evictions = append(t.report.said.Evictions, evictionOf(p, t.clock.now))
+		t.controllers.departPod(p, ByTaint, p.due.Taint.ToString())
 	})
 
-	decided := w.scheduler.decided
-	w.scheduler.trySettled()
-	if log != w.c.Log.Len() || decided != w.scheduler.decided || w.report.touched {
-		w.report.touched = false
-		s := w.nodes.sampleNodes()
-		s.Running, s.Pending = w.c.Pods(), w.scheduler.tried
-		w.report.addSample(s)
+	decided := t.scheduler.decided
+	t.scheduler.trySettled()
+	if log != t.scheduler.c.Log.Len() || decided != t.scheduler.decided || t.report.touched {
+		t.report.touched = false
+		s := t.nodes.sampleNodes()
+		s.Running, s.Pending = t.scheduler.c.Pods(), t.scheduler.tried
+		t.report.addSample(s)
 	}
 }
 
@@ -116,8 +131,8 @@ func (w *World) OnlyTaints() bool { return w.clock.agenda.Len() == 0 && w.health
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.scheduler.trySettled()
 	for !w.allowed.mustStop() {
-		w.skipIdle(until)
-		at, ok := w.nextEvent()
+		w.course.skipIdle(until)
+		at, ok := w.course.nextEvent()
 		onlyAgain := w.clock.agenda.Len() == w.kubelets.countRepeats() && !w.health.isBusy() && w.evictions.onlyAgain()
 		switch {
 		case !ok || onlyAgain:
@@ -125,7 +140,7 @@ func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 		case at > until:
 			return false
 		}
-		w.runStep(at)
+		w.course.runStep(at)
 	}
 	return false
 }

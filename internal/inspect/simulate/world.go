@@ -1,8 +1,6 @@
 package simulate
 
 import (
-	"time"
-
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,16 +16,14 @@ import (
 
 // World is a cluster in virtual time, with the outcome so far. It joins parts, each of which
 // changes its own state only and knows no more of the others than newWorld gives it; none knows the
-// World. It is not safe for concurrent use.
+// World, whose methods are what other packages may ask of it. It is not safe for concurrent use.
 type World struct {
 	options Options
 	origin  manifest.Set // as it was at the beginning, for a twin
-	gangs   bool         // Jobs become gangs
 
 	clock   clock
 	report  report
 	allowed allowed
-	passing func(elapsed time.Duration) // see Watch; nil: nobody does
 
 	// The API server's objects.
 	c         *cluster.Cluster // as decisions see them
@@ -44,6 +40,11 @@ type World struct {
 	evictions   evictions
 	kubelets    kubelets
 	controllers controllers
+
+	// What moves them.
+	course     course
+	operations operations
+	shortfalls shortfalls
 }
 
 func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
@@ -57,7 +58,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 
 	clocks := clocksOf(set)
 	w := &World{
-		options: o, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.startOf(set)}, gangs: gangs,
+		options: o, bounds: newBounds(set.ResourceQuotas, set.LimitRanges), clock: clock{start: clocks.startOf(set)},
 		workloads: workloads{
 			set: set, deleted: map[rules.Owner]bool{}, renewed: map[rules.Owner]bool{},
 			failures: map[rules.Owner]*failures{}, failed: map[rules.Owner]bool{},
@@ -119,9 +120,20 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if err := w.scheduler.startCore(o.Seed, o.Profiles); err != nil {
 		return nil, err
 	}
+	w.course = course{
+		clock: &w.clock, report: &w.report, nodes: &w.nodes, scheduler: &w.scheduler, health: &w.health, evictions: &w.evictions,
+		controllers: &w.controllers,
+	}
+	w.operations = operations{
+		clock: &w.clock, report: &w.report, allowed: &w.allowed, pods: &w.pods, nodes: &w.nodes, workloads: &w.workloads, claims: &w.claims,
+		budgets: &w.budgets, bounds: w.bounds, scheduler: &w.scheduler, health: &w.health, kubelets: &w.kubelets, controllers: &w.controllers,
+		options: &w.options, gangs: gangs,
+	}
+	w.shortfalls = shortfalls{controllers: &w.controllers, pods: &w.pods, bounds: w.bounds}
+
 	w.c = w.scheduler.c
 	w.claims.Cluster, w.claims.Show, w.claims.ShowGone = w.c, w.scheduler.showObject, w.scheduler.showGone
-	w.loadObjects(set)
+	w.scheduler.showSet(set, w.pods.catalog)
 	w.claims.identifyClaims()
 	w.claims.addTemplates(set.ResourceClaimTemplates)
 	for _, n := range set.Nodes {

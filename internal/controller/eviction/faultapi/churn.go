@@ -16,12 +16,12 @@ const (
 
 // Churn runs a random life of a small cluster and returns what went wrong.
 func Churn(w *World) []string {
-	w.Faults = randomFaults(w)
-	w.hasDevices = w.seed%4 == 2 // others are as they were before there were any
+	w.Requests.Faults = randomFaults(w)
+	w.Devices.inUse = w.seed%4 == 2
 	for i := range nodes {
 		w.AddNode(nodeName(i))
-		if w.hasDevices {
-			w.AddSlice(nodeName(i), "d1", "d2")
+		if w.Devices.inUse {
+			w.Devices.AddSlice(nodeName(i), "d1", "d2")
 		}
 	}
 	for i := range names {
@@ -29,19 +29,19 @@ func Churn(w *World) []string {
 		allocateDevice(w, podName(i))
 	}
 	w.DelayWatches(randomDelay(w), randomDelay(w))
-	w.Start()
+	w.Controller.Start()
 	for range 10 + w.Rand.IntN(30) {
 		w.After(w.drawBetween(0, churn), func() { makeEvent(w) })
 	}
 	w.After(churn, func() {
 		w.DelayWatches(0, 0)
-		if !w.Running() {
-			w.Start()
+		if !w.Controller.Running() {
+			w.Controller.Start()
 		}
 	})
 	w.Run(churn + 2*recovers + longest*time.Second)
-	w.checkStatuses()
-	return w.Check()
+	w.Devices.checkStatuses()
+	return w.Truth.Check()
 }
 
 const longest = 45 // seconds that any toleration lasts, unless it lasts forever
@@ -53,9 +53,9 @@ func Flap(w *World) []string {
 	w.AddNode("n1")
 	w.AddPod("p1", "n1", randomTolerations(w))
 	w.DelayWatches(randomDelay(w), randomDelay(w))
-	w.Start()
+	w.Controller.Start()
 	if w.withChance(0.3) {
-		w.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
+		w.Requests.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
 		w.RefuseDeletes("p1", w.Rand.IntN(8))
 	}
 
@@ -74,19 +74,19 @@ func Flap(w *World) []string {
 	}
 
 	w.Run(10*time.Second + recovers + longest*time.Second)
-	return w.Check()
+	return w.Truth.Check()
 }
 
 // FlapDevice is Flap for the taint of a device, in its slice or by a rule.
 func FlapDevice(w *World) []string {
 	w.AddNode("n1")
-	w.AddSlice("n1", "d1")
+	w.Devices.AddSlice("n1", "d1")
 	w.AddPod("p1", "n1", nil)
-	w.Allocate("p1", "d1", randomDeviceTolerations(w))
+	w.Devices.Allocate("p1", "d1", randomDeviceTolerations(w))
 	w.DelayWatches(randomDelay(w), randomDelay(w))
-	w.Start()
+	w.Controller.Start()
 	if w.withChance(0.3) {
-		w.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
+		w.Requests.Faults = Faults{Until: Begin.Add(10 * time.Second), Lost: 0.2, Unanswered: 0.2, Refused: 0.2}
 		w.RefuseDeletes("p1", w.Rand.IntN(8))
 	}
 
@@ -94,13 +94,13 @@ func FlapDevice(w *World) []string {
 	set := func(on bool) {
 		switch {
 		case !byRule:
-			w.TaintDevice("n1", "d1", "a", on)
+			w.Devices.TaintDevice("n1", "d1", "a", on)
 		case on:
-			w.SetRule("a", "", v1.TaintEffectNoExecute)
+			w.Devices.SetRule("a", "", v1.TaintEffectNoExecute)
 		case w.withChance(0.5):
-			w.SetRule("a", "", "None")
+			w.Devices.SetRule("a", "", "None")
 		default:
-			w.RemoveRule("a")
+			w.Devices.RemoveRule("a")
 		}
 	}
 
@@ -119,7 +119,7 @@ func FlapDevice(w *World) []string {
 	}
 
 	w.Run(10*time.Second + recovers + longest*time.Second)
-	return w.Check()
+	return w.Truth.Check()
 }
 
 func randomFaults(w *World) Faults {
@@ -204,7 +204,7 @@ func makeEvent(w *World) {
 		w.After(w.drawBetween(0, time.Second), func() { w.AddNode(node) })
 	}
 
-	if w.hasDevices && w.withChance(0.5) {
+	if w.Devices.inUse && w.withChance(0.5) {
 		deviceHappening(w, node, pod, key)
 	}
 	comeBack(w, pod)
@@ -216,37 +216,37 @@ func deviceHappening(w *World, node, pod, key string) {
 
 	switch w.Rand.IntN(10) {
 	case 0, 1, 2:
-		w.TaintDevice(node, device, key, true)
+		w.Devices.TaintDevice(node, device, key, true)
 	case 3:
-		w.TaintDevice(node, device, key, false)
+		w.Devices.TaintDevice(node, device, key, false)
 
 	case 4, 5:
 		effect := v1.TaintEffectNoExecute
 		if w.withChance(0.3) {
 			effect = "None"
 		}
-		w.SetRule(key, []string{node, ""}[w.Rand.IntN(2)], effect)
+		w.Devices.SetRule(key, []string{node, ""}[w.Rand.IntN(2)], effect)
 	case 6, 7:
-		w.RemoveRule(key)
+		w.Devices.RemoveRule(key)
 
 	case 8:
-		w.CutDevices(w.drawBetween(0, 3*time.Second), w.withChance(0.5))
+		w.Devices.CutDevices(w.drawBetween(0, 3*time.Second), w.withChance(0.5))
 	case 9:
 		switch {
 		case w.withChance(0.3):
-			w.Deallocate(pod)
+			w.Devices.Deallocate(pod)
 		case w.withChance(0.5):
-			w.RemoveSlice(node)
+			w.Devices.RemoveSlice(node)
 		default:
-			w.AddSlice(node, "d1", "d2")
+			w.Devices.AddSlice(node, "d1", "d2")
 		}
 	}
 }
 
 // allocateDevice gives most pods a device, where there are any.
 func allocateDevice(w *World, pod string) {
-	if w.hasDevices && w.withChance(0.7) {
-		w.Allocate(pod, []string{"d1", "d2"}[w.Rand.IntN(2)], randomDeviceTolerations(w))
+	if w.Devices.inUse && w.withChance(0.7) {
+		w.Devices.Allocate(pod, []string{"d1", "d2"}[w.Rand.IntN(2)], randomDeviceTolerations(w))
 	}
 }
 
@@ -286,14 +286,14 @@ func flapTaint(w *World, node, key string) {
 }
 
 func crashController(w *World) {
-	if !w.Running() {
+	if !w.Controller.Running() {
 		return
 	}
-	w.Crash()
-	life := w.life
+	w.Controller.Crash()
+	life := w.Controller.life
 	w.After(w.drawBetween(0, 5*time.Second), func() {
-		if w.life == life {
-			w.Start()
+		if w.Controller.life == life {
+			w.Controller.Start()
 		}
 	})
 }

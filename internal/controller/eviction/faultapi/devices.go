@@ -17,9 +17,12 @@ import (
 // Driver is the driver of all devices. Each node has a pool of its name, in one slice.
 const Driver = "gpu.example.com"
 
-// devices are the objects that tell of devices.
-type devices struct {
-	hasDevices bool // in this life
+// Devices are the objects that tell of devices, and the watch that shows them. What is stored is
+// never changed, only replaced: a watch may still have to show it.
+type Devices struct {
+	world *World
+	inUse bool // in this life: other lives are as they were before there were any
+	feed  feed
 
 	claims map[types.NamespacedName]*eviction.Claim
 	slices map[string]*eviction.Slice
@@ -28,37 +31,37 @@ type devices struct {
 }
 
 // AddSlice publishes a node's devices, without taints, in place of those published before.
-func (w *World) AddSlice(node string, names ...string) {
+func (d *Devices) AddSlice(node string, names ...string) {
 	generation := int64(1)
-	if before := w.slices[node]; before != nil {
+	if before := d.slices[node]; before != nil {
 		generation = before.Generation + 1
 	}
 	s := &eviction.Slice{Name: node, Pool: eviction.Pool{Driver: Driver, Name: node}, Node: node, Generation: generation}
 	for _, name := range names {
 		s.Devices = append(s.Devices, eviction.SliceDevice{Name: name})
 	}
-	w.writeSlice(s)
+	d.writeSlice(s)
 }
 
 // writeSlice stores a slice. What is stored is never changed.
-func (w *World) writeSlice(s *eviction.Slice) {
-	w.justifyAll()
-	w.slices[s.Name] = s
-	w.deviceFeed.showChange(func() { w.stepCore(eviction.SliceSeen{Slice: *s}) })
+func (d *Devices) writeSlice(s *eviction.Slice) {
+	d.world.Truth.justifyAll()
+	d.slices[s.Name] = s
+	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.SliceSeen{Slice: *s}) })
 }
 
 // RemoveSlice deletes a node's slice, as a driver does that ends.
-func (w *World) RemoveSlice(node string) {
-	if w.slices[node] != nil {
-		w.justifyAll()
-		delete(w.slices, node)
-		w.deviceFeed.showChange(func() { w.stepCore(eviction.SliceGone{Name: node}) })
+func (d *Devices) RemoveSlice(node string) {
+	if d.slices[node] != nil {
+		d.world.Truth.justifyAll()
+		delete(d.slices, node)
+		d.feed.showChange(func() { d.world.Controller.stepCore(eviction.SliceGone{Name: node}) })
 	}
 }
 
 // TaintDevice taints a device in its slice, or takes that back. The API server sets the time.
-func (w *World) TaintDevice(node, device, key string, on bool) {
-	before := w.slices[node]
+func (d *Devices) TaintDevice(node, device, key string, on bool) {
+	before := d.slices[node]
 	if before == nil {
 		return
 	}
@@ -75,138 +78,138 @@ func (w *World) TaintDevice(node, device, key string, on bool) {
 		}
 		taints := slices.DeleteFunc(slices.Clone(s.Devices[i].Taints), of)
 		if on {
-			taints = append(taints, w.deviceTaint(key))
+			taints = append(taints, d.deviceTaint(key))
 		}
 		s.Devices[i].Taints = taints
 	}
 
-	w.traceLine("device %s/%s tainted %s: %v", node, device, key, on)
-	w.writeSlice(&s)
+	d.world.traceLine("device %s/%s tainted %s: %v", node, device, key, on)
+	d.writeSlice(&s)
 }
 
-func (w *World) deviceTaint(key string) v1.Taint {
-	return v1.Taint{Key: key, Value: "v", Effect: v1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: w.Now.Truncate(time.Second)}}
+func (d *Devices) deviceTaint(key string) v1.Taint {
+	return v1.Taint{Key: key, Value: "v", Effect: v1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: d.world.Now.Truncate(time.Second)}}
 }
 
 // SetRule creates a rule, or changes what it selects: devices of a node, "" all; and its effect.
 // The API server sets the time of its taint, at its creation and when the effect changes.
-func (w *World) SetRule(name, node string, effect v1.TaintEffect) {
-	w.justifyAll()
-	r := &eviction.Rule{Name: name, Generation: 1, Taint: w.deviceTaint(name), Selector: &resourcev1.DeviceTaintSelector{}}
+func (d *Devices) SetRule(name, node string, effect v1.TaintEffect) {
+	d.world.Truth.justifyAll()
+	r := &eviction.Rule{Name: name, Generation: 1, Taint: d.deviceTaint(name), Selector: &resourcev1.DeviceTaintSelector{}}
 	if node != "" {
 		r.Selector.Pool = ptr.To(node)
 	}
 	r.Taint.Effect = effect
-	if before := w.rules[name]; before != nil {
+	if before := d.rules[name]; before != nil {
 		r.UID, r.Generation, r.Condition = before.UID, before.Generation+1, before.Condition
 		if before.Taint.Effect == effect {
 			r.Taint.TimeAdded = before.Taint.TimeAdded
 		}
 	} else {
-		r.UID = w.nextUID(name)
+		r.UID = d.world.nextUID(name)
 	}
-	w.traceLine("rule %s: %s on %s", name, effect, cmp.Or(node, "all nodes"))
-	w.showRule(r)
+	d.world.traceLine("rule %s: %s on %s", name, effect, cmp.Or(node, "all nodes"))
+	d.showRule(r)
 }
 
-func (w *World) showRule(r *eviction.Rule) {
-	w.rules[r.Name] = r
-	w.deviceFeed.showChange(func() { w.stepCore(eviction.RuleSeen{Rule: *r}) })
+func (d *Devices) showRule(r *eviction.Rule) {
+	d.rules[r.Name] = r
+	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.RuleSeen{Rule: *r}) })
 }
 
 // RemoveRule deletes a rule.
-func (w *World) RemoveRule(name string) {
-	if w.rules[name] != nil {
-		w.justifyAll()
-		delete(w.rules, name)
-		w.traceLine("rule %s gone", name)
-		w.deviceFeed.showChange(func() { w.stepCore(eviction.RuleGone{Name: name}) })
+func (d *Devices) RemoveRule(name string) {
+	if d.rules[name] != nil {
+		d.world.Truth.justifyAll()
+		delete(d.rules, name)
+		d.world.traceLine("rule %s gone", name)
+		d.feed.showChange(func() { d.world.Controller.stepCore(eviction.RuleGone{Name: name}) })
 	}
 }
 
 // Rule returns the rule of that name, nil if there is none.
-func (w *World) Rule(name string) *eviction.Rule { return w.rules[name] }
+func (d *Devices) Rule(name string) *eviction.Rule { return d.rules[name] }
 
 // Allocate gives a device of its node to a pod, by a claim that it names and that has the pod's
 // name, with these tolerations.
-func (w *World) Allocate(name, device string, tolerations []resourcev1.DeviceToleration) {
-	p := w.PodNamed(name)
+func (d *Devices) Allocate(name, device string, tolerations []resourcev1.DeviceToleration) {
+	p := d.world.PodNamed(name)
 	if p == nil {
 		return
 	}
-	w.justifyAll()
+	d.world.Truth.justifyAll()
 	if !slices.ContainsFunc(p.Claims, func(ref eviction.ClaimRef) bool { return ref.Name == name }) {
-		p.Claims, p.ResourceVersion = append(slices.Clone(p.Claims), eviction.ClaimRef{Name: name}), w.nextVersion()
-		w.showPod(p)
+		p.Claims, p.ResourceVersion = append(slices.Clone(p.Claims), eviction.ClaimRef{Name: name}), d.world.nextVersion()
+		d.world.showPod(p)
 	}
 	c := &eviction.Claim{Name: p.Name, UID: "claim-" + p.UID, For: []types.UID{p.UID}}
 	c.Uses = []eviction.Use{{Device: eviction.Device{Driver: Driver, Pool: p.Node, Name: device}, Tolerations: tolerations}}
-	w.claims[c.Name], w.given[c.Name] = c, w.Now
-	w.deviceFeed.showChange(func() { w.stepCore(eviction.ClaimSeen{Claim: *c}) })
+	d.claims[c.Name], d.given[c.Name] = c, d.world.Now
+	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.ClaimSeen{Claim: *c}) })
 }
 
 // Deallocate takes the device of a pod's claim back.
-func (w *World) Deallocate(name string) {
+func (d *Devices) Deallocate(name string) {
 	key := types.NamespacedName{Namespace: "default", Name: name}
-	if w.claims[key] != nil {
-		w.justifyAll()
-		delete(w.claims, key)
-		w.deviceFeed.showChange(func() { w.stepCore(eviction.ClaimGone{Name: key}) })
+	if d.claims[key] != nil {
+		d.world.Truth.justifyAll()
+		delete(d.claims, key)
+		d.feed.showChange(func() { d.world.Controller.stepCore(eviction.ClaimGone{Name: key}) })
 	}
 }
 
 // CutDevices breaks the watches of devices.
-func (w *World) CutDevices(wait time.Duration, lists bool) { w.deviceFeed.Cut(wait, lists) }
+func (d *Devices) CutDevices(wait time.Duration, lists bool) { d.feed.Cut(wait, lists) }
 
 // HoldDevices holds back what watches show of devices until then.
-func (w *World) HoldDevices(until time.Time) { w.deviceFeed.HoldUntil = until }
+func (d *Devices) HoldDevices(until time.Time) { d.feed.HoldUntil = until }
 
-func (w *World) listDevices() {
+func (d *Devices) listDevices() {
 	for _, kind := range []eviction.Kind{eviction.Claims, eviction.Slices, eviction.Rules} {
-		w.stepCore(eviction.Listing{Kind: kind})
+		d.world.Controller.stepCore(eviction.Listing{Kind: kind})
 		switch kind {
 		case eviction.Claims:
-			for _, c := range sortedValues(w.claims, byName) {
-				w.stepCore(eviction.ClaimSeen{Claim: *c})
+			for _, c := range sortedValues(d.claims, byName) {
+				d.world.Controller.stepCore(eviction.ClaimSeen{Claim: *c})
 			}
 		case eviction.Slices:
-			for _, s := range sortedValues(w.slices, cmp.Compare[string]) {
-				w.stepCore(eviction.SliceSeen{Slice: *s})
+			for _, s := range sortedValues(d.slices, cmp.Compare[string]) {
+				d.world.Controller.stepCore(eviction.SliceSeen{Slice: *s})
 			}
 		case eviction.Rules:
-			for _, r := range sortedValues(w.rules, cmp.Compare[string]) {
-				w.stepCore(eviction.RuleSeen{Rule: *r})
+			for _, r := range sortedValues(d.rules, cmp.Compare[string]) {
+				d.world.Controller.stepCore(eviction.RuleSeen{Rule: *r})
 			}
 		}
 
-		w.stepCore(eviction.Listed{Kind: kind})
+		d.world.Controller.stepCore(eviction.Listed{Kind: kind})
 	}
 }
 
-func (w *World) readDevices(a eviction.ReadDevices) eviction.Answered {
+func (d *Devices) readDevices(a eviction.ReadDevices) eviction.Answered {
 	read := &eviction.Devices{}
 	for _, name := range a.Claims {
-		if c := w.claims[name]; c != nil {
+		if c := d.claims[name]; c != nil {
 			read.Claims = append(read.Claims, *c)
 		}
 	}
 
 	for _, at := range a.Pools {
-		if s := w.slices[at.Node]; s != nil && s.Pool == at.Pool {
+		if s := d.slices[at.Node]; s != nil && s.Pool == at.Pool {
 			read.Slices = append(read.Slices, *s)
 		}
 	}
 
 	for _, name := range a.Rules {
-		if r := w.rules[name]; r != nil {
+		if r := d.rules[name]; r != nil {
 			read.Rules = append(read.Rules, *r)
 		}
 	}
 	return eviction.Answered{Devices: read}
 }
 
-func (w *World) writeStatus(a eviction.WriteStatus) eviction.Answered {
-	before := w.rules[a.Rule]
+func (d *Devices) writeStatus(a eviction.WriteStatus) eviction.Answered {
+	before := d.rules[a.Rule]
 	switch {
 	case before == nil:
 		return eviction.Answered{Outcome: eviction.Gone}
@@ -216,21 +219,21 @@ func (w *World) writeStatus(a eviction.WriteStatus) eviction.Answered {
 	r := *before
 	r.Condition = a.Condition
 	r.Condition.LastTransitionTime = metav1.Time{Time: a.Condition.LastTransitionTime.Truncate(time.Second)}
-	w.showRule(&r)
+	d.showRule(&r)
 	return eviction.Answered{}
 }
 
 // dueByDevice is due for the taints of the pod's device. It does not share the Core's code: it
 // looks at each taint, and each toleration of it, in turn.
-func (w *World) dueByDevice(p *Pod) (least eviction.Due) {
-	c := w.claims[p.Name]
+func (d *Devices) dueByDevice(p *Pod) (least eviction.Due) {
+	c := d.claims[p.Name]
 	if c == nil || !slices.Contains(c.For, p.UID) || len(p.Claims) == 0 {
 		return eviction.Due{}
 	}
 
 	use := c.Uses[0]
 	var taints []v1.Taint
-	if s := w.slices[use.Device.Pool]; s != nil {
+	if s := d.slices[use.Device.Pool]; s != nil {
 		for _, device := range s.Devices {
 			if device.Name == use.Device.Name {
 				taints = append(taints, device.Taints...)
@@ -238,7 +241,7 @@ func (w *World) dueByDevice(p *Pod) (least eviction.Due) {
 		}
 	}
 
-	for _, r := range w.rules {
+	for _, r := range d.rules {
 		if r.Taint.Effect == v1.TaintEffectNoExecute && (r.Selector.Pool == nil || *r.Selector.Pool == use.Device.Pool) {
 			taints = append(taints, r.Taint)
 		}
@@ -266,11 +269,11 @@ func (w *World) dueByDevice(p *Pod) (least eviction.Due) {
 }
 
 // checkStatuses checks, at the end, that the rules' statuses tell of the pods that they ask to go.
-func (w *World) checkStatuses() {
-	for _, r := range sortedValues(w.rules, cmp.Compare[string]) {
+func (d *Devices) checkStatuses() {
+	for _, r := range sortedValues(d.rules, cmp.Compare[string]) {
 		pods := 0
-		for _, p := range sortedValues(w.pods, byName) {
-			c := w.claims[p.Name]
+		for _, p := range sortedValues(d.world.pods, byName) {
+			c := d.claims[p.Name]
 			if p.Terminating || c == nil || !slices.Contains(c.For, p.UID) || len(p.Claims) == 0 {
 				continue
 			}
@@ -284,7 +287,7 @@ func (w *World) checkStatuses() {
 		}
 
 		if is := r.Condition; is.ObservedGeneration != r.Generation || (is.Status == metav1.ConditionTrue) != (pods > 0) {
-			w.reportWrong("rule %s, generation %d, asks %d pods to go, and its status is %s %q of generation %d",
+			d.world.Truth.reportWrong("rule %s, generation %d, asks %d pods to go, and its status is %s %q of generation %d",
 				r.Name, r.Generation, pods,
 				is.Status, is.Message, is.ObservedGeneration)
 		}

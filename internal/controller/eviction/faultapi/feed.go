@@ -30,7 +30,7 @@ type change struct {
 }
 
 func (f *feed) showChange(do func()) {
-	if f.world.core == nil {
+	if f.world.Controller.core == nil {
 		return
 	}
 	f.unshown = append(f.unshown, change{do})
@@ -61,7 +61,7 @@ func (f *feed) scheduleNext() {
 // Cut breaks the watch. After a while it is back, with the changes that it missed or with a list.
 func (f *feed) Cut(wait time.Duration, lists bool) {
 	w := f.world
-	if w.core == nil || f.broken {
+	if w.Controller.core == nil || f.broken {
 		return
 	}
 
@@ -70,7 +70,7 @@ func (f *feed) Cut(wait time.Duration, lists bool) {
 	f.last = time.Time{}
 	cut := f.cut
 	w.After(wait, func() {
-		if f.cut != cut || w.core == nil {
+		if f.cut != cut || w.Controller.core == nil {
 			return
 		}
 		if lists {
@@ -100,28 +100,28 @@ func (w *World) CutNodes(wait time.Duration, lists bool) { w.nodeFeed.Cut(wait, 
 
 // DelayWatches delays each change by up to that much. Those of devices are like those of nodes.
 func (w *World) DelayWatches(pods, nodes time.Duration) {
-	w.podFeed.Delay, w.nodeFeed.Delay, w.deviceFeed.Delay = pods, nodes, nodes
+	w.podFeed.Delay, w.nodeFeed.Delay, w.Devices.feed.Delay = pods, nodes, nodes
 }
 
 // HoldNodes holds back changes of nodes until then.
 func (w *World) HoldNodes(until time.Time) { w.nodeFeed.HoldUntil = until }
 
 func (w *World) listPods() {
-	w.stepCore(eviction.PodsListing{})
+	w.Controller.stepCore(eviction.PodsListing{})
 	for _, p := range sortedValues(w.pods, byName) {
-		w.stepCore(eviction.PodSeen{Pod: p.Pod})
+		w.Controller.stepCore(eviction.PodSeen{Pod: p.Pod})
 	}
-	w.stepCore(eviction.PodsListed{})
+	w.Controller.stepCore(eviction.PodsListed{})
 }
 
 func (w *World) listNodes() {
-	w.stepCore(eviction.NodesListing{})
+	w.Controller.stepCore(eviction.NodesListing{})
 	for _, n := range sortedValues(w.nodes, cmp.Compare[string]) {
 		n.becomesDoubtful(w.Now)
 		n.unseen = false
-		w.stepCore(eviction.NodeSeen{Node: n.Node})
+		w.Controller.stepCore(eviction.NodeSeen{Node: n.Node})
 	}
-	w.stepCore(eviction.NodesListed{})
+	w.Controller.stepCore(eviction.NodesListed{})
 }
 
 func byName(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }

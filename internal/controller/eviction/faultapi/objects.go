@@ -57,9 +57,9 @@ func (w *World) RemoveNode(name string) {
 	if n == nil {
 		return
 	}
-	w.justifyPods(name)
+	w.Truth.justifyPods(name)
 	delete(w.nodes, name)
-	w.nodeFeed.showChange(func() { w.stepCore(eviction.NodeGone{Name: name}) })
+	w.nodeFeed.showChange(func() { w.Controller.stepCore(eviction.NodeGone{Name: name}) })
 }
 
 // HasTaint reports whether the node exists and has a taint with that key.
@@ -75,7 +75,7 @@ func (w *World) Taint(node, key, value string, stamped bool) {
 	if n == nil || w.HasTaint(node, key) {
 		return
 	}
-	w.justifyPods(node)
+	w.Truth.justifyPods(node)
 	taint := v1.Taint{Key: key, Value: value, Effect: v1.TaintEffectNoExecute}
 	if stamped {
 		taint.TimeAdded = &metav1.Time{Time: w.Now.Truncate(time.Second)}
@@ -91,7 +91,7 @@ func (w *World) Untaint(node, key string) {
 	if n == nil || !w.HasTaint(node, key) {
 		return
 	}
-	w.justifyPods(node)
+	w.Truth.justifyPods(node)
 	w.writeTaints(n, slices.DeleteFunc(slices.Clone(n.Taints), func(t v1.Taint) bool { return t.Key == key }))
 }
 
@@ -100,7 +100,7 @@ func (w *World) writeTaints(n *Node, taints []v1.Taint) {
 	n.Taints, n.written, n.unseen, n.noteTrouble = taints, w.Now, true, w.Now
 	// The API server keeps this time in whole seconds.
 	n.Witness = w.Now.Truncate(time.Second)
-	if w.core == nil {
+	if w.Controller.core == nil {
 		n.becomesDoubtful(w.Now)
 	}
 	w.showNode(n)
@@ -138,7 +138,7 @@ func (w *World) showNode(n *Node) {
 		if n.written.Equal(written) {
 			n.unseen = false
 		}
-		w.stepCore(eviction.NodeSeen{Node: seen})
+		w.Controller.stepCore(eviction.NodeSeen{Node: seen})
 	})
 }
 
@@ -172,7 +172,7 @@ func (w *World) PodNamed(name string) *Pod {
 // Edit replaces a pod's tolerations.
 func (w *World) Edit(name string, tolerations []v1.Toleration) {
 	if p := w.PodNamed(name); p != nil {
-		w.justifyPod(p)
+		w.Truth.justifyPod(p)
 		w.traceLine("pod %s tolerates %s", p.UID, describeTolerations(tolerations))
 		p.Tolerations, p.ResourceVersion = tolerations, w.nextVersion()
 		w.showPod(p)
@@ -196,7 +196,7 @@ func (w *World) RefuseDeletes(name string, times int) {
 
 func (w *World) showPod(p *Pod) {
 	seen := p.Pod
-	w.podFeed.showChange(func() { w.stepCore(eviction.PodSeen{Pod: seen}) })
+	w.podFeed.showChange(func() { w.Controller.stepCore(eviction.PodSeen{Pod: seen}) })
 }
 
 // Terminate carries out a delete: the pod is terminating, then gone.
@@ -214,10 +214,10 @@ func (w *World) removePod(p *Pod) {
 		return
 	}
 	delete(w.pods, p.Name)
-	w.Deallocate(p.Name.Name) // as the controller of claims does
+	w.Devices.Deallocate(p.Name.Name) // as the controller of claims does
 	w.traceLine("pod %s gone", p.UID)
 	name, uid := p.Name, p.UID
-	w.podFeed.showChange(func() { w.stepCore(eviction.PodGone{Name: name, UID: uid}) })
+	w.podFeed.showChange(func() { w.Controller.stepCore(eviction.PodGone{Name: name, UID: uid}) })
 }
 
 func describeTolerations(tolerations []v1.Toleration) string {

@@ -22,124 +22,135 @@ type Faults struct {
 	LostAnswers int
 }
 
+// Requests are what the controller asks of the API. Each is carried out after a while and answered
+// after another one, unless a fault of its time prevents either.
+type Requests struct {
+	world  *World
+	Faults Faults
+
+	Deleted   int // deletes carried out
+	Refusals  int // requests that failed
+	Cancelled int // evictions that the controller said it had given up
+}
+
 const timeout = 2 * time.Second // after which the controller gives up a request
 
-func (w *World) isFaulty() bool { return w.Now.Before(w.Faults.Until) }
+func (r *Requests) isFaulty() bool { return r.world.Now.Before(r.Faults.Until) }
 
-func (w *World) isDown() bool {
-	return !w.Now.Before(w.Faults.DownFrom) && w.Now.Before(w.Faults.DownTo)
+func (r *Requests) isDown() bool {
+	return !r.world.Now.Before(r.Faults.DownFrom) && r.world.Now.Before(r.Faults.DownTo)
 }
 
 // carryOut sends a request.
-func (w *World) carryOut(action eviction.Action) {
-	if w.Trace != nil {
-		w.traceLine("%s", action)
+func (r *Requests) carryOut(action eviction.Action) {
+	if r.world.Trace != nil {
+		r.world.traceLine("%s", action)
 	}
 
 	switch a := action.(type) {
 	case eviction.Record:
 		if a.Cancels {
-			w.Cancelled++
+			r.Cancelled++
 		}
 
 	case eviction.ReadNode:
-		w.sendRequest(a.Ticket, func() eviction.Answered { return w.readNode(a) })
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.readNode(a) })
 	case eviction.ReadPod:
-		w.sendRequest(a.Ticket, func() eviction.Answered { return w.readPod(a) })
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.readPod(a) })
 	case eviction.ReadDevices:
-		w.sendRequest(a.Ticket, func() eviction.Answered { return w.readDevices(a) })
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.world.Devices.readDevices(a) })
 
 	case eviction.WriteStatus:
-		w.sendRequest(a.Ticket, func() eviction.Answered { return w.writeStatus(a) })
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.world.Devices.writeStatus(a) })
 	case eviction.Mark:
-		w.sendRequest(a.Ticket, func() eviction.Answered { return w.markPod(a) })
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.markPod(a) })
 
 	case eviction.Delete:
-		w.checkSent(a.Name, a.UID)
-		if w.Faults.LostAnswers > 0 {
-			w.Faults.LostAnswers--
-			w.After(time.Millisecond, func() { w.deletePod(a) })
-			w.failRequest(a.Ticket, timeout, eviction.Failed)
+		r.world.Truth.checkSent(a.Name, a.UID)
+		if r.Faults.LostAnswers > 0 {
+			r.Faults.LostAnswers--
+			r.world.After(time.Millisecond, func() { r.deletePod(a) })
+			r.failRequest(a.Ticket, timeout, eviction.Failed)
 			return
 		}
-		w.sendRequest(a.Ticket, func() eviction.Answered { return w.deletePod(a) })
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.deletePod(a) })
 	case eviction.Evict:
-		w.checkSent(a.Name, a.UID)
-		w.sendRequest(a.Ticket, func() eviction.Answered { return eviction.Answered{Outcome: eviction.Busy} })
+		r.world.Truth.checkSent(a.Name, a.UID)
+		r.sendRequest(a.Ticket, func() eviction.Answered { return eviction.Answered{Outcome: eviction.Busy} })
 	case eviction.Annotate:
-		w.sendRequest(a.Ticket, func() eviction.Answered { return w.annotateNode(a) })
+		r.sendRequest(a.Ticket, func() eviction.Answered { return r.annotateNode(a) })
 	}
 }
 
 // sendRequest carries out the request and answers it, unless a fault prevents either. A request
 // that was given up may still arrive.
-func (w *World) sendRequest(ticket eviction.Ticket, do func() eviction.Answered) {
-	there, back := w.drawBetween(500*time.Microsecond, 2*time.Millisecond), w.drawBetween(500*time.Microsecond, 2*time.Millisecond)
+func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answered) {
+	there, back := r.world.drawBetween(500*time.Microsecond, 2*time.Millisecond), r.world.drawBetween(500*time.Microsecond, 2*time.Millisecond)
 	outcome := eviction.OK
-	if w.isDown() {
+	if r.isDown() {
 		outcome = eviction.Failed
-		w.answerLater(ticket, there, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
+		r.answerLater(ticket, there, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
 		return
 	}
 
-	if w.isFaulty() {
-		if w.withChance(w.Faults.SlowChance) {
-			there += w.drawBetween(0, w.Faults.Slow)
+	if r.isFaulty() {
+		if r.world.withChance(r.Faults.SlowChance) {
+			there += r.world.drawBetween(0, r.Faults.Slow)
 		}
-		if w.withChance(w.Faults.SlowChance) {
-			back += w.drawBetween(0, w.Faults.Slow)
+		if r.world.withChance(r.Faults.SlowChance) {
+			back += r.world.drawBetween(0, r.Faults.Slow)
 		}
 		switch {
-		case w.withChance(w.Faults.Lost):
+		case r.world.withChance(r.Faults.Lost):
 			outcome = eviction.Failed
-			w.failRequest(ticket, there+back, outcome)
+			r.failRequest(ticket, there+back, outcome)
 			return
-		case w.withChance(w.Faults.Refused):
-			outcome = []eviction.Outcome{eviction.Refused, eviction.Busy, eviction.Conflict, eviction.Failed}[w.Rand.IntN(4)]
-			w.failRequest(ticket, there+back, outcome)
+		case r.world.withChance(r.Faults.Refused):
+			outcome = []eviction.Outcome{eviction.Refused, eviction.Busy, eviction.Conflict, eviction.Failed}[r.world.Rand.IntN(4)]
+			r.failRequest(ticket, there+back, outcome)
 			return
-		case w.withChance(w.Faults.Unanswered):
-			w.After(there, func() { do() })
-			w.failRequest(ticket, back+w.drawBetween(0, timeout), eviction.Failed)
+		case r.world.withChance(r.Faults.Unanswered):
+			r.world.After(there, func() { do() })
+			r.failRequest(ticket, back+r.world.drawBetween(0, timeout), eviction.Failed)
 			return
 		}
 	}
 
-	life := w.life
-	w.After(there, func() {
+	life := r.world.Controller.life
+	r.world.After(there, func() {
 		answer := do()
-		if w.life == life {
-			w.answerLater(ticket, back, func() eviction.Answered { return answer })
+		if r.world.Controller.life == life {
+			r.answerLater(ticket, back, func() eviction.Answered { return answer })
 		}
 	})
 }
 
-func (w *World) failRequest(ticket eviction.Ticket, wait time.Duration, outcome eviction.Outcome) {
-	w.Refusals++
-	w.noteFailed()
-	w.answerLater(ticket, wait, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
+func (r *Requests) failRequest(ticket eviction.Ticket, wait time.Duration, outcome eviction.Outcome) {
+	r.Refusals++
+	r.noteFailed()
+	r.answerLater(ticket, wait, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
 }
 
 // noteFailed makes every node's note doubtful for a while, regardless of which request failed.
-func (w *World) noteFailed() {
-	for _, n := range w.nodes {
-		n.noteTrouble = w.Now
+func (r *Requests) noteFailed() {
+	for _, n := range r.world.nodes {
+		n.noteTrouble = r.world.Now
 	}
 }
 
-func (w *World) answerLater(ticket eviction.Ticket, wait time.Duration, of func() eviction.Answered) {
-	life := w.life
-	w.After(wait, func() {
-		if w.life == life {
+func (r *Requests) answerLater(ticket eviction.Ticket, wait time.Duration, of func() eviction.Answered) {
+	life := r.world.Controller.life
+	r.world.After(wait, func() {
+		if r.world.Controller.life == life {
 			answer := of()
 			answer.Ticket = ticket
-			w.stepCore(answer)
+			r.world.Controller.stepCore(answer)
 		}
 	})
 }
 
-func (w *World) readNode(a eviction.ReadNode) eviction.Answered {
-	n := w.nodes[a.Node]
+func (r *Requests) readNode(a eviction.ReadNode) eviction.Answered {
+	n := r.world.nodes[a.Node]
 	if n == nil {
 		return eviction.Answered{Outcome: eviction.Gone}
 	}
@@ -147,8 +158,8 @@ func (w *World) readNode(a eviction.ReadNode) eviction.Answered {
 	return eviction.Answered{Node: &read}
 }
 
-func (w *World) readPod(a eviction.ReadPod) eviction.Answered {
-	p := w.pods[a.Name]
+func (r *Requests) readPod(a eviction.ReadPod) eviction.Answered {
+	p := r.world.pods[a.Name]
 	if p == nil {
 		return eviction.Answered{Outcome: eviction.Gone}
 	}
@@ -156,8 +167,8 @@ func (w *World) readPod(a eviction.ReadPod) eviction.Answered {
 	return eviction.Answered{Pod: &read}
 }
 
-func (w *World) markPod(a eviction.Mark) eviction.Answered {
-	p := w.pods[a.Name]
+func (r *Requests) markPod(a eviction.Mark) eviction.Answered {
+	p := r.world.pods[a.Name]
 	switch {
 	case p == nil:
 		return eviction.Answered{Outcome: eviction.Gone}
@@ -165,40 +176,40 @@ func (w *World) markPod(a eviction.Mark) eviction.Answered {
 		return eviction.Answered{Outcome: eviction.Conflict}
 	}
 	if !p.Marked {
-		p.Marked, p.ResourceVersion = true, w.nextVersion()
-		w.showPod(p)
+		p.Marked, p.ResourceVersion = true, r.world.nextVersion()
+		r.world.showPod(p)
 	}
 	read := p.Pod
 	return eviction.Answered{Pod: &read}
 }
 
-func (w *World) deletePod(a eviction.Delete) eviction.Answered {
-	p := w.pods[a.Name]
+func (r *Requests) deletePod(a eviction.Delete) eviction.Answered {
+	p := r.world.pods[a.Name]
 	if p != nil {
-		p.Deletes = append(p.Deletes, w.Now)
+		p.Deletes = append(p.Deletes, r.world.Now)
 	}
 	switch {
 	case p == nil:
 		return eviction.Answered{Outcome: eviction.Gone}
 	case a.UID != "" && p.UID != a.UID:
 		return eviction.Answered{Outcome: eviction.Conflict}
-	case p.refuse > 0 && !p.Terminating && w.isFaulty():
+	case p.refuse > 0 && !p.Terminating && r.isFaulty():
 		p.refuse--
-		w.traceLine("webhook refuses the delete of %s", p.UID)
+		r.world.traceLine("webhook refuses the delete of %s", p.UID)
 		return eviction.Answered{Outcome: eviction.Refused}
 	}
 
 	if !p.Terminating {
-		w.checkCarriedOut(p, a.UID)
-		w.Deleted++
-		w.traceLine("pod %s deleted", p.UID)
-		w.Terminate(p)
+		r.world.Truth.checkCarriedOut(p, a.UID)
+		r.Deleted++
+		r.world.traceLine("pod %s deleted", p.UID)
+		r.world.Terminate(p)
 	}
 	return eviction.Answered{}
 }
 
-func (w *World) annotateNode(a eviction.Annotate) eviction.Answered {
-	n := w.nodes[a.Node]
+func (r *Requests) annotateNode(a eviction.Annotate) eviction.Answered {
+	n := r.world.nodes[a.Node]
 	switch {
 	case n == nil:
 		return eviction.Answered{Outcome: eviction.Gone}
@@ -206,6 +217,6 @@ func (w *World) annotateNode(a eviction.Annotate) eviction.Answered {
 		return eviction.Answered{Outcome: eviction.Conflict}
 	}
 	n.Note = a.Note
-	w.showNode(n)
+	r.world.showNode(n)
 	return eviction.Answered{}
 }

@@ -1,6 +1,7 @@
 package faultapi
 
 import (
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -19,25 +20,36 @@ const (
 	recovers = 25 * time.Second
 )
 
+// Truth knows when each pod really has to go, and holds the controller to it: no delete without a
+// reason, none too early, none later than faults excuse. It shares no code with the controller but
+// the rule of the deadline itself.
+type Truth struct {
+	world *World
+	// EarlyBy is how early a test accepts evictions, because the controller's wall clock is ahead.
+	EarlyBy time.Duration
+
+	Wrong []string // what should not have happened
+}
+
 // trueDeadline is when the pod really has to go. With atTheLatest it is the latest time that a
 // controller which missed something may arrive at.
-func (w *World) trueDeadline(p *Pod, atTheLatest bool) eviction.Due {
-	byDevice := w.dueByDevice(p)
+func (t *Truth) trueDeadline(p *Pod, atTheLatest bool) eviction.Due {
+	byDevice := t.world.Devices.dueByDevice(p)
 	if atTheLatest && !byDevice.Stays() {
 		// Times in objects have whole seconds, and a device may be given that was tainted before.
-		byDevice.At = latestOf(byDevice.At.Add(time.Second), w.given[p.Name])
+		byDevice.At = latestOf(byDevice.At.Add(time.Second), t.world.Devices.given[p.Name])
 	}
-	n := w.nodes[p.Node]
+	n := t.world.nodes[p.Node]
 	if n == nil {
 		return byDevice
 	}
 	var held []eviction.Held
-	for _, t := range n.Taints {
-		since := n.since[t.ToString()].Truncate(time.Second)
-		if doubtful := n.doubtful[t.ToString()]; atTheLatest && doubtful.After(since) {
+	for _, taint := range n.Taints {
+		since := n.since[taint.ToString()].Truncate(time.Second)
+		if doubtful := n.doubtful[taint.ToString()]; atTheLatest && doubtful.After(since) {
 			since = doubtful
 		}
-		held = append(held, eviction.Held{Taint: t, Since: since})
+		held = append(held, eviction.Held{Taint: taint, Since: since})
 	}
 	byNode := eviction.Deadline(p.Tolerations, p.Bound, held)
 	if byNode.Stays() || !byDevice.Stays() && byDevice.At.Before(byNode.At) {
@@ -47,76 +59,82 @@ func (w *World) trueDeadline(p *Pod, atTheLatest bool) eviction.Due {
 }
 
 // justifyPods records, before a node's taints change, which pods had to go.
-func (w *World) justifyPods(node string) {
-	for _, p := range w.pods {
+func (t *Truth) justifyPods(node string) {
+	for _, p := range t.world.pods {
 		if p.Node == node {
-			w.justifyPod(p)
+			t.justifyPod(p)
 		}
 	}
 }
 
 // justifyAll is justify for a change of devices.
-func (w *World) justifyAll() {
-	for _, p := range w.pods {
-		w.justifyPod(p)
+func (t *Truth) justifyAll() {
+	for _, p := range t.world.pods {
+		t.justifyPod(p)
 	}
 }
 
-func (w *World) justifyPod(p *Pod) {
-	if w.trueDeadline(p, false).By(w.Now.Add(w.EarlyBy)) {
-		p.justified = w.Now
+func (t *Truth) justifyPod(p *Pod) {
+	if t.trueDeadline(p, false).By(t.world.Now.Add(t.EarlyBy)) {
+		p.justified = t.world.Now
 	}
 }
 
 // checkSent checks a delete when it is sent.
-func (w *World) checkSent(name types.NamespacedName, uid types.UID) {
-	p := w.pods[name]
+func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
+	p := t.world.pods[name]
 	if p == nil || uid != "" && p.UID != uid || p.Terminating {
 		return // it can do no harm
 	}
-	w.justifyPod(p)
+	t.justifyPod(p)
 	window := outdated
-	if w.Faults.Slow > outdated {
+	if t.world.Requests.Faults.Slow > outdated {
 		window = 64 * outdated
 	}
-	if p.justified.IsZero() || w.Now.Sub(p.justified) > window {
-		w.reportWrong("delete of %s sent without a reason: %v", p.UID, w.trueDeadline(p, false))
+	if p.justified.IsZero() || t.world.Now.Sub(p.justified) > window {
+		t.reportWrong("delete of %s sent without a reason: %v", p.UID, t.trueDeadline(p, false))
 	}
 }
 
 // checkCarriedOut checks a delete when it is carried out.
-func (w *World) checkCarriedOut(p *Pod, asked types.UID) {
+func (t *Truth) checkCarriedOut(p *Pod, asked types.UID) {
 	if asked == "" {
-		w.justifyPod(p)
-		if w.Now.Sub(p.justified) > w.Faults.Slow+outdated {
-			w.reportWrong("delete without UID took %s, which had no reason to go: %v", p.UID, w.trueDeadline(p, false))
+		t.justifyPod(p)
+		if t.world.Now.Sub(p.justified) > t.world.Requests.Faults.Slow+outdated {
+			t.reportWrong("delete without UID took %s, which had no reason to go: %v", p.UID, t.trueDeadline(p, false))
 		}
 	}
-	if late := w.latenessOf(p); late > 0 {
-		w.reportWrong("%s went %v late: %v", p.UID, late, w.trueDeadline(p, true))
+	if late := t.latenessOf(p); late > 0 {
+		t.reportWrong("%s went %v late: %v", p.UID, late, t.trueDeadline(p, true))
 	}
 }
 
 // latenessOf returns by how much a pod that goes now, or is still there, is later than faults
 // excuse.
-func (w *World) latenessOf(p *Pod) time.Duration {
-	due := w.trueDeadline(p, true)
+func (t *Truth) latenessOf(p *Pod) time.Duration {
+	due := t.trueDeadline(p, true)
 	if due.Stays() {
 		return 0
 	}
 	limit := due.At.Add(soon)
-	if excuse := w.Faults.Until.Add(recovers); excuse.After(limit) && due.At.Before(w.Faults.Until.Add(recovers-soon)) {
+	if excuse := t.world.Requests.Faults.Until.Add(recovers); excuse.After(limit) && due.At.Before(t.world.Requests.Faults.Until.Add(recovers-soon)) {
 		limit = excuse
 	}
-	return w.Now.Sub(limit)
+	return t.world.Now.Sub(limit)
 }
 
 // Check checks the state at the end.
-func (w *World) Check() []string {
-	for _, p := range sortedValues(w.pods, byName) {
-		if !p.Terminating && w.latenessOf(p) > 0 {
-			w.reportWrong("%s is still there: %v", p.UID, w.trueDeadline(p, true))
+func (t *Truth) Check() []string {
+	for _, p := range sortedValues(t.world.pods, byName) {
+		if !p.Terminating && t.latenessOf(p) > 0 {
+			t.reportWrong("%s is still there: %v", p.UID, t.trueDeadline(p, true))
 		}
 	}
-	return w.Wrong
+	return t.Wrong
+}
+
+func (t *Truth) reportWrong(format string, args ...any) {
+	what := fmt.Sprintf("%s: ", t.world.Now.Sub(Begin)) + fmt.Sprintf(format, args...)
+	t.world.traceLine("WRONG %s", what)
+	t.Wrong = append(t.Wrong, what)
 }

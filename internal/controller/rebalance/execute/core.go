@@ -64,34 +64,28 @@ const (
 // Core decides what to do next. At most one move is in progress, and it is in the journal before
 // its victim is evicted.
 type Core struct {
+	machine
 	options Options
 	cluster *cluster
-	journal Journal
-	version string
-	dirty   bool // the journal in the API differs
+	journal logbook
 
 	phase    phase
+	began    time.Time // of the phase
+	ticket   Ticket    // of the one request of the phase
 	listed   bool
-	recalled bool
 	asked    bool // the journal has been requested
 	stopping bool
-	actions  []Action
-	now      time.Time
 
-	tickets Ticket
 	waiting map[Ticket]SetTaint // taints that are being written
 	written map[string]string   // by node, a taint that was or may have been written and was not seen yet
 	closes  bool                // the taints being written close nodes for a plan
 	closed  map[string]bool     // nodes that this run has closed
-	ticket  Ticket              // of the one request of the phase
-	at      time.Time           // when the phase goes on by itself
-	began   time.Time           // of the phase
-	run     run
-	move    *move
-	plan    *rebalance.Plan
-	filled  map[string]bool // nodes that have got a pod since the plan's state was taken
-	surges  *surges
-	busy    bool // that does not count for this plan: so many before it were outdated
+
+	run    run
+	plan   *rebalance.Plan
+	proof  proof // of the plan's first move
+	move   *move
+	surges *surges
 }
 
 // run is the state of one run.
@@ -123,15 +117,19 @@ type refusal struct {
 
 // New returns a Core that has seen nothing of the cluster.
 func New(options Options) *Core {
-	c := &Core{options: options, cluster: newCluster(), waiting: map[Ticket]SetTaint{},
-		written: map[string]string{}, journal: Journal{Resting: map[string]Rest{}}}
+	c := &Core{
+		machine: machine{wallOf: options.Wall}, options: options, cluster: newCluster(), waiting: map[Ticket]SetTaint{},
+		written: map[string]string{}, journal: logbook{Journal: Journal{Resting: map[string]Rest{}}},
+	}
+	c.proof.cluster = c.cluster
 	c.surges = &surges{host: c, cluster: c.cluster}
 	return c
 }
 
 // Step applies an event and returns the actions that follow from it and from the time.
 func (c *Core) Step(now time.Time, event Event) []Action {
-	c.now, c.surges.now, c.actions = now, now, nil
+	c.beginStep(now)
+	c.surges.now = now
 	if !c.asked {
 		c.asked = true
 		c.do(Recall{})
@@ -139,7 +137,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 
 	switch e := event.(type) {
 	case Seen:
-		c.noticed(e.Object)
+		c.proof.notice(e.Object)
 		c.cluster.set(e.Object)
 		if n, ok := e.Object.(*v1.Node); ok && c.written[n.Name] == taintOf(n) {
 			delete(c.written, n.Name)
@@ -169,21 +167,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 // Wake returns when the next Tick is due if no event comes first.
 func (c *Core) Wake() (at time.Time, ok bool) { return c.at, !c.at.IsZero() && c.phase != over }
 
-func (c *Core) do(action Action) { c.actions = append(c.actions, action) }
-
-func (c *Core) nextTicket() Ticket {
-	c.tickets++
-	return c.tickets
-}
-
 func (c *Core) enter(p phase) { c.phase, c.began, c.at = p, c.now, time.Time{} }
-
-func (c *Core) wall() time.Time {
-	if c.options.Wall == nil {
-		return c.now
-	}
-	return c.options.Wall(c.now)
-}
 
 // advance does what follows from the time, or from what was seen.
 func (c *Core) advance() {
@@ -191,13 +175,13 @@ func (c *Core) advance() {
 
 	switch c.phase {
 	case learning:
-		if c.listed && c.recalled {
+		if c.listed && c.journal.recalled {
 			c.begin()
 		}
 	case idle:
 		if c.stopping {
 			c.enter(over)
-		} else if due && !c.recalled {
+		} else if due && !c.journal.recalled {
 			c.enter(learning)
 			c.do(Recall{})
 		} else if due {
@@ -226,7 +210,7 @@ const interrupted = "interrupted"
 func (c *Core) begin() {
 	c.run = run{began: c.now, arrived: map[types.UID]bool{}, resting: map[string]Rest{}}
 	c.closed = map[string]bool{}
-	c.forgetRests()
+	c.journal.forgetRests(c.wall())
 	for workload, rest := range c.journal.Resting {
 		c.run.resting[workload] = rest
 	}
@@ -277,7 +261,7 @@ func (c *Core) close(wanted map[string]string) {
 		switch {
 		case has == want && (want == "" || !unseen), has != "" && has != valueEmpty && has != valueRoom: // not Berth's
 			continue
-		case want == "" && has == valueEmpty && !holding[n.Name], want == "" && !c.recalled && !c.closed[n.Name]:
+		case want == "" && has == valueEmpty && !holding[n.Name], want == "" && !c.journal.recalled && !c.closed[n.Name]:
 			continue
 		}
 		c.closed[n.Name] = want != ""

@@ -66,17 +66,14 @@ const (
 //
 // It has no journal: the cordoned nodes and the pods on them are all that another run has to know.
 type Drainer struct {
+	machine
 	options DrainOptions
 	cluster *cluster
 
 	stage    stage
 	stopping bool
-	actions  []Action
-	now      time.Time
-	at       time.Time // when to look again, at the latest
 	begun    time.Time
 
-	tickets Ticket
 	waiting map[Ticket]string // nodes that are being cordoned
 
 	plan    *rebalance.Draining
@@ -151,6 +148,7 @@ func NewDrainer(options DrainOptions) *Drainer { return newDrainer(options, newC
 // newDrainer returns a Drainer that has seen a cluster.
 func newDrainer(options DrainOptions, cluster *cluster) *Drainer {
 	d := &Drainer{
+		machine: machine{wallOf: options.Wall},
 		options: options, cluster: cluster, waiting: map[Ticket]string{}, refused: map[types.UID]putOff{},
 		tried: map[types.UID]int{}, stays: map[types.UID]string{},
 	}
@@ -160,7 +158,8 @@ func newDrainer(options DrainOptions, cluster *cluster) *Drainer {
 
 // Step applies an event and returns the actions that follow from it and from the time.
 func (d *Drainer) Step(now time.Time, event Event) []Action {
-	d.now, d.surges.now, d.actions = now, now, nil
+	d.beginStep(now)
+	d.surges.now = now
 	if d.begun.IsZero() {
 		d.begun = now
 		if d.options.Returned == nil {
@@ -219,20 +218,6 @@ func (d *Drainer) deadline() time.Time {
 		return time.Time{}
 	}
 	return d.begun.Add(d.options.Timeout)
-}
-
-func (d *Drainer) wall() time.Time {
-	if d.options.Wall == nil {
-		return d.now
-	}
-	return d.options.Wall(d.now)
-}
-
-func (d *Drainer) do(action Action) { d.actions = append(d.actions, action) }
-
-func (d *Drainer) nextTicket() Ticket {
-	d.tickets++
-	return d.tickets
 }
 
 // foretold reports whether a pod that has got a node is a successor on the planned node.

@@ -206,13 +206,6 @@ func (d *Drainer) remaining() (left, ending int) {
 	return left, ending
 }
 
-// wake requests a Tick at a time, or earlier.
-func (d *Drainer) wake(at time.Time) {
-	if d.at.IsZero() || at.Before(d.at) {
-		d.at = at
-	}
-}
-
 // proceed makes the next eviction, or waits for what prevents it.
 func (d *Drainer) proceed() {
 	if p := d.evicting; p != nil {

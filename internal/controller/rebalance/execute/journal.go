@@ -2,9 +2,6 @@ package execute
 
 import (
 	"cmp"
-	"maps"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // recall handles the journal as read from the API.
@@ -14,11 +11,7 @@ func (c *Core) recall(e Recalled) {
 		c.done()
 		return
 	}
-	c.recalled, c.version = true, e.Version
-	c.journal = e.Journal
-	if c.journal.Resting == nil {
-		c.journal.Resting = map[string]Rest{}
-	}
+	c.journal.load(e)
 }
 
 // end writes what the run leaves behind.
@@ -27,7 +20,7 @@ func (c *Core) end() {
 		c.run.stopped = interrupted
 	}
 	c.journal.Move = nil
-	if !c.dirty {
+	if !c.journal.dirty {
 		c.done()
 		return
 	}
@@ -37,21 +30,17 @@ func (c *Core) end() {
 
 func (c *Core) note() {
 	c.ticket = c.nextTicket()
-	journal := Journal{Resting: maps.Clone(c.journal.Resting)}
-	if c.journal.Move != nil {
-		flight := *c.journal.Move
-		journal.Move = &flight
-	}
-	c.do(Note{Ticket: c.ticket, Journal: journal, Version: c.version})
+	c.do(Note{Ticket: c.ticket, Journal: c.journal.copied(), Version: c.journal.version})
 }
 
 // noted continues once the journal has been written.
 func (c *Core) noted(e Answered) {
 	switch {
 	case e.Outcome == OK:
-		c.version, c.run.failed, c.dirty = e.Version, 0, c.journal.Move != nil
-	case e.Outcome == NotFound && c.version != "": // somebody has deleted it
-		c.version = ""
+		c.journal.saved(e.Version)
+		c.run.failed = 0
+	case e.Outcome == NotFound && c.journal.version != "": // somebody has deleted it
+		c.journal.version = ""
 		c.note()
 		return
 	case e.Outcome == Conflict:
@@ -78,7 +67,7 @@ func (c *Core) noted(e Answered) {
 		c.finish(interrupted)
 		return
 	}
-	if c.outdated(&c.move.Move) {
+	if c.proof.outdated(&c.move.Move) {
 		c.drop()
 		c.again()
 		return
@@ -97,8 +86,8 @@ func (c *Core) noted(e Answered) {
 // other's.
 func (c *Core) yield() {
 	c.run.stopped = cmp.Or(c.run.stopped, "another process carries out moves: it wrote the journal")
-	c.recalled = false // the version that was read is outdated
-	c.move, c.journal.Move, c.dirty = nil, nil, false
+	c.move = nil
+	c.journal.lost()
 	if c.phase == ending {
 		c.done()
 		return
@@ -106,43 +95,9 @@ func (c *Core) yield() {
 	c.close(nil)
 }
 
-// rest leaves a workload alone for some time. Each miss doubles the time.
+// rest leaves a workload alone, after a miss for the rest of this run, too.
 func (c *Core) rest(workload string, missed bool) {
-	before := c.journal.Resting[workload]
-	rest := Rest{Until: metav1.NewTime(c.wall().Add(restsFor))}
-	if missed {
-		rest.Misses = before.Misses + 1
-		rest.Until = metav1.NewTime(c.wall().Add(min(restsFor<<min(rest.Misses, 10), longestRest)))
-	}
-	c.journal.Resting[workload] = rest
-	if missed {
+	if rest := c.journal.rest(workload, missed, c.wall()); missed {
 		c.run.resting[workload] = rest
 	}
 }
-
-// forgetRests drops what is over. A workload that missed is remembered for longestRest after that,
-// so that the next miss adds to it.
-func (c *Core) forgetRests() {
-	for workload, rest := range c.journal.Resting {
-		until := rest.Until.Time
-		if rest.Misses > 0 {
-			until = until.Add(longestRest)
-		}
-		if !until.After(c.wall()) {
-			delete(c.journal.Resting, workload)
-		}
-	}
-
-	for len(c.journal.Resting) > mostResting {
-		first := ""
-		for workload, rest := range c.journal.Resting {
-			if first == "" || rest.Until.Time.Before(c.journal.Resting[first].Until.Time) ||
-				rest.Until.Equal(ptr(c.journal.Resting[first].Until)) && workload < first {
-				first = workload
-			}
-		}
-		delete(c.journal.Resting, first)
-	}
-}
-
-func ptr(t metav1.Time) *metav1.Time { return &t }

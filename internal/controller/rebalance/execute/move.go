@@ -29,7 +29,7 @@ type move struct {
 // start writes a move into the journal. The eviction follows once it is there.
 func (c *Core) start(m *rebalance.Move) {
 	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
-	if victim == nil || c.outdated(m) {
+	if victim == nil || c.proof.outdated(m) {
 		c.again()
 		return
 	}
@@ -53,13 +53,12 @@ func (c *Core) start(m *rebalance.Move) {
 func (c *Core) evict() {
 	m := c.move
 	c.ticket, c.at = c.nextTicket(), time.Time{}
-	c.do(Evict{Ticket: c.ticket, Namespace: m.Namespace, Name: m.Name, UID: m.UID, Grace: c.grace()})
+	c.do(Evict{Ticket: c.ticket, Namespace: m.Namespace, Name: m.Name, UID: m.UID, Grace: m.grace(c.cluster)})
 }
 
 // grace overrides the victim's grace period where the policy does.
-func (c *Core) grace() *int64 {
-	m := c.move
-	if victim := c.cluster.pod(m.Namespace, m.Name, m.UID); victim != nil && m.Cost.GraceSeconds != graceOf(victim) {
+func (m *move) grace(cluster *cluster) *int64 {
+	if victim := cluster.pod(m.Namespace, m.Name, m.UID); victim != nil && m.Cost.GraceSeconds != graceOf(victim) {
 		return &m.Cost.GraceSeconds
 	}
 	return nil
@@ -90,7 +89,7 @@ func (c *Core) watchVictim(due bool) {
 	case c.stopping:
 		c.drop()
 		c.finish(interrupted)
-	case c.outdated(&m.Move):
+	case c.proof.outdated(&m.Move):
 		c.drop()
 		c.again()
 	case due:
@@ -103,7 +102,8 @@ func (c *Core) drop() {
 	if m := c.move; m != nil && m.asked && m.evicted.IsZero() {
 		c.do(Withdraw{Pods: map[types.UID]bool{m.UID: true}})
 	}
-	c.move, c.journal.Move, c.dirty = nil, nil, true
+	c.move = nil
+	c.journal.dropMove()
 }
 
 // refusedOrNot handles the answer to an eviction.
@@ -172,7 +172,7 @@ func (c *Core) follow() {
 		c.followEnded(victim)
 		return
 	}
-	next := c.successor()
+	next := m.successor(c.cluster)
 	switch {
 	case next != nil && next.Spec.NodeName != "":
 		c.followLanded(next)
@@ -231,10 +231,9 @@ func (c *Core) wait(until time.Time, result Result, message string) {
 
 // successor returns the pod that the workload has most likely created in place of the victim, or
 // nil.
-func (c *Core) successor() *v1.Pod {
-	m := c.move
+func (m *move) successor(cluster *cluster) *v1.Pod {
 	victim := rules.Predecessor{Namespace: m.Namespace, Name: m.Name, UID: m.UID, Owner: m.OwnerUID}
-	return c.cluster.successor(victim, m.To, func(p *v1.Pod) bool {
+	return cluster.successor(victim, m.To, func(p *v1.Pod) bool {
 		before := m.known[p.UID]
 		if m.known == nil {
 			before = p.CreationTimestamp.Time.Before(m.Begun.Time)
@@ -302,34 +301,4 @@ func latest(a, b time.Time) time.Time {
 		return a
 	}
 	return b
-}
-
-// noticed remembers a node that gets a pod.
-func (c *Core) noticed(object metav1.Object) {
-	p, ok := object.(*v1.Pod)
-	if !ok || p.Spec.NodeName == "" || c.filled == nil {
-		return
-	}
-	if before := c.cluster.pod(p.Namespace, p.Name, p.UID); before == nil || before.Spec.NodeName == "" {
-		c.filled[p.Spec.NodeName] = true
-	}
-}
-
-// outdated reports whether something that a move depends on has changed in the meantime: another
-// pod on a node where the successor may land has taken some of its room.
-func (c *Core) outdated(m *rebalance.Move) bool {
-	victim := c.cluster.pod(m.Namespace, m.Name, m.UID)
-	if victim == nil || victim.DeletionTimestamp != nil || victim.Spec.NodeName != m.From {
-		return true
-	}
-	if m.To == "" {
-		return false
-	}
-	n := c.cluster.node(m.To)
-	return n == nil || n.Spec.Unschedulable || n.DeletionTimestamp != nil || !c.busy && c.disturbed(m)
-}
-
-// disturbed reports whether another pod has got a node on which the successor may land.
-func (c *Core) disturbed(m *rebalance.Move) bool {
-	return c.filled[m.To] || slices.ContainsFunc(m.Or, func(name string) bool { return c.filled[name] })
 }

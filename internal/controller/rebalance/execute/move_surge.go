@@ -23,7 +23,7 @@ func (c *Core) recoverSurges() {
 func (c *Core) beginSurge() {
 	m := c.move
 	c.enter(surging)
-	c.surges.grace = c.grace()
+	c.surges.grace = m.grace(c.cluster)
 	c.surges.begin(&departure{
 		Departure: rebalance.Departure{Namespace: m.Namespace, Name: m.Name, UID: m.UID, Owner: m.Owner, From: m.From,
 			To: m.To, Or: m.Or, Grace: m.Cost.GraceSeconds, Surge: m.Surge},
@@ -42,13 +42,6 @@ func (c *Core) followSurges() {
 	if c.phase == restoring && len(c.surges.list) == 0 {
 		c.run.settling = c.now.Add(settlesFor)
 		c.resume()
-	}
-}
-
-// wake requests a Tick at a time, or earlier.
-func (c *Core) wake(at time.Time) {
-	if c.at.IsZero() || at.Before(c.at) {
-		c.at = at
 	}
 }
 
@@ -88,4 +81,4 @@ func (c *Core) surgeEnded(s *surge) {
 	}
 }
 
-func (c *Core) successorOf(*departure) *v1.Pod { return c.successor() }
+func (c *Core) successorOf(*departure) *v1.Pod { return c.move.successor(c.cluster) }

@@ -16,8 +16,7 @@ func (c *Core) ask() {
 		return
 	}
 	c.enter(planning)
-	c.filled = map[string]bool{}
-	c.busy = c.run.stale >= mostStale
+	c.proof.restart(c.run.stale >= mostStale)
 	resting := map[string]time.Time{}
 	for workload, rest := range c.run.resting {
 		resting[workload] = rest.Until.Time
@@ -44,13 +43,13 @@ func (c *Core) planned(plan *rebalance.Plan) {
 	case c.stopping:
 		c.finish(interrupted)
 		return
-	case len(plan.Moves) > 0 && c.outdated(&plan.Moves[0]):
+	case len(plan.Moves) > 0 && c.proof.outdated(&plan.Moves[0]):
 		c.again()
 		return
 	case len(plan.Moves) > 0 && c.places(plan):
 		c.later(firstPause)
 		return
-	case len(plan.Moves) == 0 && c.lags(plan) && c.now.Before(c.run.settling):
+	case len(plan.Moves) == 0 && lags(plan) && c.now.Before(c.run.settling):
 		c.later(2 * time.Second)
 		return
 	case !c.run.told:
@@ -76,7 +75,7 @@ func (c *Core) again() {
 // followed counts outdated plans anew, since one could be followed. Pods that get a node count
 // again once a plan was made during which the successor's node got none.
 func (c *Core) followed(m *rebalance.Move) {
-	if !c.busy || !c.disturbed(m) {
+	if !c.proof.busy || !c.proof.disturbed(m) {
 		c.run.stale = 0
 	} else {
 		c.run.stale = mostStale
@@ -98,7 +97,7 @@ func (c *Core) places(plan *rebalance.Plan) bool {
 
 // lags reports whether a pod was skipped only because of a status that the last move may have made
 // stale.
-func (c *Core) lags(plan *rebalance.Plan) bool {
+func lags(plan *rebalance.Plan) bool {
 	for i := range plan.Stays {
 		if code := plan.Stays[i].Code; code == rebalance.OwnerBusy || code == rebalance.BudgetSpent {
 			return true

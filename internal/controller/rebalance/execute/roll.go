@@ -86,6 +86,7 @@ const (
 // Which nodes are done stands on the nodes. So a run that is killed is followed by one that goes on
 // with the nodes whose turn had begun.
 type Roller struct {
+	machine
 	options RollOptions
 	cluster *cluster
 	drainer *Drainer // of the turn; nil between drains
@@ -95,9 +96,6 @@ type Roller struct {
 	entered  time.Time // when the stage began
 	listed   bool
 	stopping bool
-	actions  []Action
-	now      time.Time
-	at       time.Time
 
 	begun   metav1.Time
 	total   int
@@ -111,11 +109,10 @@ type Roller struct {
 	stopped string
 	waits   string // the last message about nodes that are waited for
 
-	wanted  map[string]SetNode // what nodes are to be
-	tickets Ticket
-	asked   map[Ticket]string // nodes that are being written
-	retry   map[string]time.Time
-	failed  map[string]int
+	wanted map[string]SetNode // what nodes are to be
+	asked  map[Ticket]string  // nodes that are being written
+	retry  map[string]time.Time
+	failed map[string]int
 }
 
 // rollTickets are not those of a Drainer.
@@ -124,14 +121,15 @@ const rollTickets = Ticket(1) << 32
 // NewRoller returns a Roller that has seen nothing of the cluster.
 func NewRoller(options RollOptions) *Roller {
 	return &Roller{
-		options: options, cluster: newCluster(), closed: map[string]bool{}, came: map[string]string{}, tickets: rollTickets,
+		machine: machine{tickets: rollTickets, wallOf: options.Wall},
+		options: options, cluster: newCluster(), closed: map[string]bool{}, came: map[string]string{},
 		asked: map[Ticket]string{}, retry: map[string]time.Time{}, failed: map[string]int{},
 	}
 }
 
 // Step applies an event and returns the actions that follow from it and from the time.
 func (r *Roller) Step(now time.Time, event Event) []Action {
-	r.now, r.actions = now, nil
+	r.beginStep(now)
 	switch e := event.(type) {
 	case Listed:
 		r.listed = true
@@ -200,15 +198,6 @@ func (r *Roller) Wake() (at time.Time, ok bool) {
 		}
 	}
 	return at, !at.IsZero() && r.stage != rollOver
-}
-
-func (r *Roller) do(action Action) { r.actions = append(r.actions, action) }
-
-func (r *Roller) wall() time.Time {
-	if r.options.Wall == nil {
-		return r.now
-	}
-	return r.options.Wall(r.now)
 }
 
 // noteOf returns what a node says of a roll.

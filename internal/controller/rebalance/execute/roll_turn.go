@@ -115,12 +115,6 @@ func (r *Roller) writes(node string) bool {
 	return false
 }
 
-func (r *Roller) wake(at time.Time) {
-	if r.at.IsZero() || at.Before(r.at) {
-		r.at = at
-	}
-}
-
 // answered handles the answer to a write of a node.
 func (r *Roller) answered(e Answered) {
 	name := r.asked[e.Ticket]

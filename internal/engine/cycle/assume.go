@@ -1,0 +1,164 @@
+package cycle
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// assumePod counts the pod on the node, reserves what it needs beyond room, and starts its binding.
+func (ps *placements) assumePod(b *placement, n *cluster.Node) {
+	b.Node = n.Name
+	if nominated := ps.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
+		ps.nominations.clearNomination(b.Pod.UID)
+	}
+
+	if err := ps.reserveOwn(b, n); err != nil {
+		ps.takeBack(b, err)
+		return
+	}
+
+	ps.cluster.Place(b.Waiting, n)
+	ps.enter(b)
+	ps.news.podAdded(b.Waiting, nil)
+	if err := ps.reserveOutside(b); err != nil {
+		ps.takeBack(b, err)
+		return
+	}
+
+	waits, err := ps.askPermit(b)
+	if err != nil {
+		ps.takeBack(b, err)
+		return
+	}
+
+	for _, e := range b.profile.assumed {
+		e.Assumed(&b.Attempt)
+	}
+	ps.startPreparation(b, waits)
+}
+
+// reserveOwn runs the Reserve step of Berth's own plugins. What is reserved is in b.undo at once: a
+// later plugin may panic.
+func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
+	for _, r := range b.profile.Reservers {
+		var give func()
+		done := ps.startTiming(b, r.Name(), plugins.Reserve)
+		switch r := r.(type) {
+		case plugins.VolumeReserver:
+			give, err = ps.reserveVolumes(b, r, n)
+		case plugins.ClaimReserver:
+			give, err = ps.reserveDevices(b, r, n)
+		default:
+			give, err = r.Reserve(ps.cluster, b.Waiting, n)
+		}
+		if give != nil {
+			b.undo = append(b.undo, give)
+		}
+		done(err == nil)
+		if err != nil {
+			return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), err)
+		}
+	}
+
+	return nil
+}
+
+// reserveOutside runs the out-of-tree Reserve plugins.
+func (ps *placements) reserveOutside(b *placement) error {
+	if len(b.profile.reserve) == 0 {
+		return nil
+	}
+	began := ps.clock()
+	b.asked = true
+
+	for _, r := range b.profile.reserve {
+		done := ps.startTiming(b, r.Name(), plugins.Reserve)
+		refused := r.Reserve(&b.Attempt)
+		done(refused == nil)
+		if refused != nil {
+			ps.observer().Ran(b.Profile, plugins.Reserve, false, ps.clock().Sub(began))
+			if refused.Err != nil {
+				return fmt.Errorf("running Reserve plugin %q: %w", r.Name(), refused.Err)
+			}
+			return &rejection{r.Name(), refused}
+		}
+	}
+
+	ps.observer().Ran(b.Profile, plugins.Reserve, true, ps.clock().Sub(began))
+	return nil
+}
+
+// stopBinding stops a binding if it is not too late. The pod returns to the queue, at once or when
+// the work under way is answered.
+func (ps *placements) stopBinding(b *placement, why *Fault) {
+	switch b.stage {
+	case preparing:
+		ps.stopPreparation(b, why)
+	case binding:
+		ps.cancelBind(b, why)
+	}
+}
+
+// abandonPod ends the placement of a pod that was deleted, or bound by another client, and returns
+// it; nil if there is none.
+func (ps *placements) abandonPod(uid types.UID, why *Fault) *placement {
+	b := ps.byPod[uid]
+	if b != nil {
+		ps.uncountPod(b)
+		ps.letGo(b, why)
+	}
+	return b
+}
+
+// letGo ends a placement that is no longer in byPod.
+func (ps *placements) letGo(b *placement, why *Fault) {
+	b.dropped = true
+	ps.stopBinding(b, why)
+}
+
+// confirmBound ends a placement whose pod a watch shows on its node.
+func (ps *placements) confirmBound(b *placement) {
+	ps.leave(b)
+	switch b.stage {
+	case preparing:
+		ps.letGo(b, errBoundElsewhere)
+	case binding: // the outstanding answer tells who bound it
+		b.confirmed = true
+		ps.cancelBind(b, errBoundElsewhere)
+	}
+}
+
+func (e bindErrand) handleOutcome(o Outcome) {
+	ps, b := e.ps, e.b
+	if o.Fault == nil && !o.Withdrawn {
+		ps.addAction(Announce{&b.Attempt})
+	}
+	switch {
+	case b.dropped, b.confirmed && o.Withdrawn: // a watch already showed the pod gone or bound by another client, and is right
+		b.stage = bound
+		ps.dropPlacement(b)
+	case b.confirmed:
+		ps.finishBound(b)
+	case ps.byPod[b.Pod.UID] != b:
+	case o.Withdrawn:
+		ps.takeBack(b, b.ending)
+	case o.Fault != nil:
+		ps.takeBack(b, o.Fault)
+	default:
+		ps.finishBound(b)
+	}
+	ps.outcome.bindAnswered(b)
+}
+
+// finishBound ends the placement of a pod that was bound.
+func (ps *placements) finishBound(b *placement) {
+	b.stage = bound
+	ps.observer().Attempted(b.Profile, Scheduled, ps.clock().Sub(b.watch))
+	ps.observer().Bound(b.item.Attempts, ps.now.Sub(b.item.Admitted), b.item.Overdue)
+	b.endAttempt(true)
+	ps.outcome.noteBound(b)
+}

@@ -1,0 +1,96 @@
+package cycle
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// scheduleGroup decides the pending pods of a group, one of which was popped from the queue.
+func (as *attempts) scheduleGroup(g *groups.Group, popped *queue.Item) {
+	if root := g.Root(); root != nil {
+		as.scheduleTree(root, popped)
+		return
+	}
+
+	items := []*queue.Item{popped}
+	for _, uid := range as.listQueued(g) { // the queue remembers in which order items left it
+		if item := as.queue.Take(uid); item != nil {
+			items = append(items, item)
+		}
+	}
+	slices.SortFunc(items, compareMembers)
+	if as.podGroups.progress.isIncomplete(g) { // something was deleted while they were active: their gate keeps them out
+		for _, item := range items {
+			as.queue.Failed(item, as.now)
+		}
+		return
+	}
+
+	a := as.newGroup(g, items, nil)
+	defer a.endGroup()
+	defer a.recoverPanic()
+	if discord := as.findDiscord([]*groups.Group{g}, items); discord != nil {
+		a.failAll(discord)
+		as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, Errored, 0)
+		return
+	}
+	a.beginGroup()
+
+	began := as.clock()
+	result := a.settleGroup()
+	as.observer().AttemptedGroup(popped.Pod.Spec.SchedulerName, result, as.clock().Sub(began))
+}
+
+// settleGroup decides the members, and starts their placements or returns them to the queue.
+func (a *groupAttempt) settleGroup() Result {
+	began := a.clock()
+	a.suspendNominations()
+	err := a.attempt.Place()
+	var found groupRescue
+	if err != nil || !a.attempt.HasEnough() {
+		a.attempt.Rewind()
+		a.resumeNominations()
+		if err == nil {
+			found = a.findRoom()
+			err, a.unhelped = found.err, found.toMembers
+		}
+		if plan := found.plan; plan != nil && !plan.Waits {
+			a.suspendNominations()
+			if !a.attempt.PlaceAs(plan) {
+				a.resumeNominations()
+			}
+		}
+	}
+
+	took := a.clock().Sub(began)
+	a.observer().Decided(took)
+	a.observer().DecidedGroup(took)
+	switch {
+	case err != nil:
+		a.failAll(err)
+		return Errored
+	case a.attempt.HasEnough():
+		a.startPlacements()
+		return Scheduled
+	case found.nodes != nil:
+		a.awaitRoom(found.nodes, a.words().wordsWith(found.message))
+		return WaitingOnPreemption
+	case found.plan != nil && found.plan.Waits:
+		a.makeGroupRoom(found.plan)
+		return WaitingOnPreemption
+	}
+	a.rejectAll(found.message)
+	return Unschedulable
+}
+
+// recoverPanic ends the attempt of a group whose decision panicked, deferred by scheduleGroup.
+func (a *groupAttempt) recoverPanic() {
+	if value := recover(); value != nil {
+		a.takeOff()
+		a.resumeNominations()
+		a.reportPanic(a.members[0].placement, value)
+		a.endAfterPanic(value)
+	}
+}

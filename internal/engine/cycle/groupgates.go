@@ -1,0 +1,98 @@
+package cycle
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// noteHeld notes which gate of its own keeps a member out of the queue; "" is none.
+func (hm *heldMembers) noteHeld(g *groups.Group, uid types.UID, gate string) {
+	before := len(hm.held[g])
+	switch {
+	case gate != "" && before == 0:
+		hm.held[g] = map[types.UID]string{uid: gate}
+	case gate != "":
+		hm.held[g][uid] = gate
+	default:
+		delete(hm.held[g], uid)
+	}
+
+	if len(hm.held[g]) == 0 {
+		delete(hm.held, g)
+	}
+	if (before == 0) != (len(hm.held[g]) == 0) {
+		hm.changed = append(hm.changed, g)
+	}
+}
+
+// heldBy names the gate that keeps a group out because of one of its members, or of another group
+// of its tree, or "".
+func (hm *heldMembers) heldBy(g *groups.Group) (gate string) {
+	if len(hm.held) == 0 {
+		return ""
+	}
+	for _, g := range g.Tree() {
+		for _, name := range hm.held[g] {
+			if gate == "" || name < gate {
+				gate = name
+			}
+		}
+	}
+	return gate
+}
+
+// keepsOut tells whether the group keeps its pods out of the queue.
+func (gs *podGroups) keepsOut(g *groups.Group) bool {
+	return gs.progress.isIncomplete(g) || gs.held.heldBy(g) != ""
+}
+
+// regateHeld has the gates asked again about the members of groups of which one is kept out now, or
+// none any more.
+func (gs *podGroups) regateHeld() {
+	for len(gs.held.changed) > 0 {
+		g := gs.held.changed[0]
+		gs.held.changed = gs.held.changed[1:]
+		if gs.held.heldBy(g) == "" {
+			gs.wakeMembers(g, queue.Appeared, queue.Gated)
+			continue
+		}
+		for _, item := range gs.listMembers(g, queue.Active, queue.Backoff) {
+			gs.queue.Recheck(item.Pod.UID, "PodGroupIncomplete", gs.now)
+		}
+		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting)
+	}
+	gs.held.changed = nil
+}
+
+// keepOut has the gates asked again about members that wait, or are gated while room is being made
+// for them, since the group may be incomplete now.
+func (gs *podGroups) keepOut(g *groups.Group) {
+	if gs.progress.isIncomplete(g) {
+		gs.wakeMembers(g, "PodGroupIncomplete", queue.Waiting, queue.Gated)
+	}
+}
+
+// isIncomplete tells whether the group keeps its pods out of the queue: there is no PodGroup, or a
+// gang has too few pods to be scheduled as a whole. A group in a tree does if the tree does: an
+// incomplete group is decided, and found to be incomplete, while others of the tree are placed.
+func (gp *groupProgress) isIncomplete(g *groups.Group) bool {
+	if g.Object != nil && g.Parent() != nil {
+		root := g.Root()
+		return root == nil || !gp.isReady(groups.Child{Composite: root})
+	}
+	return g.Object == nil || g.Count() < g.MinCount() && !gp.isStarted(g)
+}
+
+// noteJoined lets members in when a pod has joined a group with which the tree may be complete. If
+// it came with a node, that may be what those that wait lacked.
+func (gs *podGroups) noteJoined(g *groups.Group, pod *v1.Pod) {
+	if pod.Spec.NodeName != "" && gs.cluster.Pod(pod.UID) == nil {
+		gs.wakeMembers(g, queue.Appeared, queue.Waiting)
+	}
+	if g.Count() == leastOf(g) && !gs.progress.isIncomplete(g) {
+		gs.wakeMembers(g, queue.Appeared, queue.Gated)
+	}
+}

@@ -1,0 +1,160 @@
+package cycle
+
+import (
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/gang"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+)
+
+// beginGroup tells out-of-tree plugins that the attempt begins.
+func (a *groupAttempt) beginGroup() {
+	if len(a.profile.Extensions) == 0 {
+		return
+	}
+	a.shown = &GroupAttempt{Group: a.group.Object, Cluster: a.cluster, Schedule: a.scheduleForPlugin}
+	for _, m := range a.members {
+		for _, e := range a.profile.begin {
+			e.Begin(&m.Attempt)
+		}
+		a.shown.Members = append(a.shown.Members, &m.Attempt)
+	}
+	for _, e := range a.profile.beginGroup {
+		e.BeginGroup(a.shown)
+	}
+}
+
+// endGroup tells them that it is over. A second call does nothing.
+func (a *groupAttempt) endGroup() {
+	if a.shown == nil {
+		return
+	}
+	for _, e := range a.profile.beginGroup {
+		e.EndGroup(a.shown)
+	}
+	a.shown = nil
+}
+
+// scheduleForPlugin decides the members in the cluster as a plugin has changed it.
+func (a *groupAttempt) scheduleForPlugin() (p GroupPlacement) {
+	a.attempt.Look(func() {
+		switch p.Err = a.attempt.Place(); {
+		case p.Err != nil:
+		case a.attempt.HasEnough():
+			p = a.describePlacement(a.attempt.CurrentPlacement())
+		default:
+			p.Message = a.attempt.Verdict().Reason()
+		}
+	})
+	return p
+}
+
+// describePlacement shows a placement to out-of-tree plugins.
+func (a *groupAttempt) describePlacement(from gang.Placement) GroupPlacement {
+	p := GroupPlacement{Domain: from.Domain, Nodes: from.Nodes}
+	for _, place := range from.Places {
+		p.Places = append(p.Places, GroupPlace{&a.byAsked[place.Member].Attempt, place.Decision.Node})
+	}
+	return p
+}
+
+// rescueOutside asks an out-of-tree plugin at PodGroupPostFilter.
+func (a *groupAttempt) rescueOutside(by GroupRescuer) groupRescue {
+	r := by.RescueGroup(a.shown)
+	said := groupRescue{message: r.Message, final: r.Final || r.Helped, err: r.Err}
+	if r.Helped {
+		said.nodes = map[*member]string{}
+		for _, m := range a.members {
+			if node := r.Nodes[m.Pod.UID]; a.cluster.Node(node) != nil {
+				said.nodes[m] = node
+			}
+		}
+	}
+	return said
+}
+
+// ScorePlacements adds up what these plugins give, by their weights.
+func (h groupHost) ScorePlacements(list []gang.Placement) ([]float64, error) {
+	placements := make([]GroupPlacement, len(list))
+	for i := range list {
+		placements[i] = h.describePlacement(list[i])
+	}
+
+	sums := make([]float64, len(list))
+	for _, by := range h.profile.scorePlacements {
+		scores, err := by.ScorePlacements(h.shown, placements)
+		if err != nil {
+			return nil, fmt.Errorf("running PlacementScore plugin %q: %w", by.Name(), err)
+		}
+		weight := max(1, h.profile.Weights[by.Name()])
+		for i := range sums {
+			sums[i] += float64(weight * scores[i])
+		}
+	}
+	return sums, nil
+}
+
+// Reserve runs the Reserve step: of out-of-tree plugins too, so that their filters see what members
+// before have reserved.
+func (h groupHost) Reserve(m *gang.Member, n *cluster.Node) error {
+	b := h.byAsked[m].placement
+	b.Node = n.Name
+	if err := h.placements.reserveOwn(b, n); err != nil {
+		return err
+	}
+	return h.placements.reserveOutside(b)
+}
+
+// Release gives back what was reserved for a member.
+func (h groupHost) Release(m *gang.Member) {
+	b := h.byAsked[m].placement
+	h.placements.giveBack(b)
+	b.own, b.volumes, b.devices = nil, plugins.PodVolumes{}, deviceWork{}
+	b.Node = ""
+}
+
+// Contender returns a pod as it competes with others for room.
+func (h groupHost) Contender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
+	return h.nominations.asContender(p, pod)
+}
+
+// BeginPlacement tells out-of-tree plugins that members are decided anew.
+func (h groupHost) BeginPlacement(domain string) {
+	for _, e := range h.profile.beginGroup {
+		if h.shown != nil {
+			e.BeginPlacement(h.shown, domain)
+		}
+	}
+}
+
+// GeneratedPlacements reports in how many ways the group may be placed, where groups have
+// topology constraints.
+func (h groupHost) GeneratedPlacements(count int) {
+	if h.podGroups.gates.Topology && !h.trial {
+		h.observer().GeneratedPlacements(h.members[0].Profile, count)
+		h.evaluated = h.clock()
+	}
+}
+
+// EvaluatedPlacements reports that so many of these were judged since the last report.
+func (h groupHost) EvaluatedPlacements(count int, feasible bool) {
+	if count == 0 || !h.podGroups.gates.Topology || h.trial {
+		return
+	}
+	now := h.clock()
+	took := now.Sub(h.evaluated) / time.Duration(count)
+	h.observer().EvaluatedPlacements(h.members[0].Profile, feasible, count, took)
+	h.evaluated = now
+}
+
+// ScoresPlacements tells whether an out-of-tree plugin is at PlacementScore.
+func (h groupHost) ScoresPlacements() bool {
+	return h.shown != nil && len(h.profile.scorePlacements) > 0
+}
+
+// Leaving lists the preempted pods that are leaving known nodes.
+func (h groupHost) Leaving() []*cluster.Pod { return h.preemptions.onTheirWay() }

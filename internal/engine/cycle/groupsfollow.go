@@ -1,0 +1,238 @@
+package cycle
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// groupSeen takes in a PodGroup.
+func (gs *podGroups) groupSeen(object *groups.PodGroup) {
+	object.ManagedFields = nil
+	if gs.options.Objects != nil {
+		gs.options.Objects.Group(object)
+	}
+	g := gs.groups.Get(nameOf(object))
+	fresh := g == nil || g.Object == nil || g.Object.UID != object.UID
+	if fresh && gs.gates.Claims {
+		if len(object.Spec.ResourceClaims) > 0 {
+			gs.cluster.PodGroups.Set(object)
+		} else {
+			gs.cluster.PodGroups.Delete(object.Namespace, object.Name)
+		}
+	}
+	least, scheduled := 0, false
+	if g != nil {
+		least, scheduled = g.MinCount(), g.Done || g.Scheduled()
+	}
+	if fresh && g != nil {
+		g.Forget()
+	}
+	g = gs.groups.SetObject(object)
+	if fresh && g.Parent() != nil {
+		gs.regroup(g)
+		gs.recheckMembers(g, "PodGroupAdd")
+	}
+	switch {
+	case fresh || g.MinCount() != least:
+		gs.wakeMembers(g, "PodGroupAdd", queue.Gated, queue.Waiting)
+		gs.unitsChanged("PodGroupAdd", g.Together()...)
+		g.Short, g.Full = 0, false // what it asks for may be less now
+		gs.updateScheduled(g)
+	case !scheduled:
+		gs.wakeStarted(g)
+	}
+}
+
+// groupGone forgets a PodGroup. Its pods on their way to a node continue; the others are kept out of the
+// queue until there is a PodGroup again.
+func (gs *podGroups) groupGone(name cluster.Name) {
+	if gs.options.Objects != nil {
+		gs.options.Objects.GroupGone(name)
+	}
+	var tree []*groups.Group
+	if g := gs.groups.Get(name); g != nil {
+		gs.unitsChanged("PodGroupDelete", g.Together()...)
+		tree = g.Tree()
+	}
+	gs.groups.LoseObject(name)
+	if gs.gates.Claims {
+		gs.cluster.PodGroups.Delete(name.Namespace, name.Name)
+	}
+	if g := gs.groups.Get(name); g != nil {
+		gs.regroup(g)
+		gs.keepOut(g)
+	}
+	for _, other := range tree {
+		if other.Object != nil {
+			gs.recheckMembers(other, "PodGroupDelete") // and with them the others of the tree
+			break
+		}
+	}
+}
+
+// addPod records which group a pod is a member of, and returns what to do after the rest of the pod
+// was taken in. served: a profile serves the pod's scheduler name.
+func (gs *podGroups) addPod(pod *v1.Pod, served bool) (then func()) {
+	switch {
+	case !gs.gates.Generic || groups.NameOf(pod) == "":
+		return func() {}
+	case rules.IsTerminal(pod):
+		return func() { gs.removePod(pod.UID) }
+	}
+
+	counts := pod.Spec.NodeName != "" || served
+	g, by := gs.groups.SetPod(pod, counts)
+	switch {
+	case by <= 0:
+	case g.Parent() != nil:
+		gs.noteJoined(g, pod)
+	case g.Count() == g.MinCount():
+		gs.wakeMembers(g, queue.Appeared, queue.Gated)
+	}
+
+	return func() {
+		gs.noteCount(g, by)
+		if pod.Spec.NodeName != "" {
+			gs.updateScheduled(g)
+			gs.wakeStarted(g)
+		}
+	}
+}
+
+// updateAllScheduled finds groups that were scheduled before this scheduler began, and do not say
+// so yet.
+func (gs *podGroups) updateAllScheduled() {
+	for _, g := range gs.groups.Sorted() {
+		gs.updateScheduled(g)
+	}
+}
+
+// updateScheduled writes that a group is scheduled, if it has what it asks for and does not say so
+// yet. It is called whenever one of its pods may have been bound.
+func (gs *podGroups) updateScheduled(g *groups.Group) {
+	switch {
+	case !gs.ready.mayDecide() || !gs.ready.begun || g.Object == nil || g.Done || g.Scheduled():
+		return
+	case g.Count() < g.MinCount():
+		g.Short = 0 // others may be bound until it is complete again
+		return
+	case g.Short > 1: // at most one more pod was bound since they were counted
+		g.Short--
+		return
+	}
+	_, bound := gs.progress.countPlaced(g)
+	switch g.Short = leastOf(g) - bound; {
+	case g.Short > 0:
+	case g.Parent() != nil:
+		if !g.Full {
+			g.Full = true
+			gs.updateTree(g.Root())
+		}
+	default:
+		g.Done = true
+		gs.writeScheduled(g)
+	}
+}
+
+// removePod forgets a member that was deleted or has ended.
+func (gs *podGroups) removePod(uid types.UID) { gs.noteCount(gs.groups.LosePod(uid)) }
+
+// noteCount keeps members out of the queue if the group has become incomplete with a change of its
+// count: one pod too few, or without the last one that was bound. There may be thousands of members
+// that all go.
+func (gs *podGroups) noteCount(g *groups.Group, by int) {
+	least := 0
+	if g != nil {
+		least = g.MinCount()
+		if g.Parent() != nil {
+			least = leastOf(g)
+		}
+	}
+	if by < 0 {
+		g.Full, g.Woken = false, false
+	}
+	if by < 0 && (g.Count() == least-1 || g.Done || g.Scheduled()) {
+		gs.keepOut(g)
+	}
+}
+
+// memberLost handles the siblings of a pod that is not bound after all. If it was deleted, refused
+// or preempted, and its gang is incomplete without it and has no bound pod, the placements of all
+// siblings are withdrawn in the same step. If an error concerned it alone, or its node is gone, it
+// is tried again and the others keep what they have.
+func (gs *podGroups) memberLost(b *placement, why error) {
+	g := gs.groupOf(b.item)
+	if g == nil || b.sibling || why == error(errGroupBroken) || !breaks(why) || gs.progress.isStarted(g) {
+		return
+	}
+
+	var siblings []*placement
+	for _, g := range gs.listBroken(g) {
+		for uid := range g.Members {
+			if other := gs.placements.byPod[uid]; other != nil && other.ending == nil {
+				siblings = append(siblings, other)
+			}
+		}
+	}
+
+	slices.SortFunc(siblings, func(a, b *placement) int { return earlier(a.item, b.item) })
+	for _, other := range siblings {
+		gs.placements.stopBinding(other, errGroupBroken)
+	}
+}
+
+// listBroken lists the groups whose placements are given up after a loss in this one: itself, if it
+// can no longer be placed as a whole, and with it those of the tree that then cannot.
+func (gs *podGroups) listBroken(g *groups.Group) []*groups.Group {
+	if g.Parent() != nil {
+		return gs.listBrokenInTree(g)
+	}
+	if placed, bound := gs.progress.countPlaced(g); placed >= g.MinCount() || bound > 0 {
+		return nil
+	}
+	return []*groups.Group{g}
+}
+
+// breaks tells whether a pod was lost to its group, as opposed to an attempt that went wrong.
+func breaks(why error) bool {
+	switch why := why.(type) {
+	case *rejection:
+		return true
+	case *Fault:
+		return why.Verdict || why == errGone || why == errPreempted
+	}
+	return false
+}
+
+// memberBound checks whether the pod that was bound completes the quorum.
+func (gs *podGroups) memberBound(b *placement) {
+	if g := gs.groupOf(b.item); g != nil {
+		gs.updateScheduled(g)
+	}
+}
+
+// errGroupBroken ends what is under way for members of a gang that can no longer be scheduled as a
+// whole.
+var errGroupBroken = &Fault{
+	Message: "pod group is unschedulable: too few of its pods are left to be scheduled together", Verdict: true,
+}
+
+// wakeStarted has the gates asked again about members of a gang that is found to have been
+// scheduled: it may have fewer pods than it asks for. Whether it has been depends on its condition
+// and on its bound pods, and a list may show those last.
+func (gs *podGroups) wakeStarted(g *groups.Group) {
+	if g.Parent() != nil {
+		gs.wakeStartedTree(g)
+		return
+	}
+	if g.Count() < g.MinCount() && gs.progress.isStarted(g) {
+		gs.wakeMembers(g, queue.Appeared, queue.Gated)
+	}
+}

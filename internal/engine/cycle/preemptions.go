@@ -1,0 +1,98 @@
+package cycle
+
+import (
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// preemptions makes room for pods that fit nowhere, and tracks the removals under way.
+//
+// Every victim that was not withdrawn in the step itself is in exactly one of binding and leaving,
+// until its binding is over, a watch shows it terminating or gone, or its removal is refused. Every
+// round has a removal that is not answered yet, or that is requested when a binding is over.
+type preemptions struct {
+	*common
+	news        *happenings
+	nominations *nominations
+	placements  *placements
+	podGroups   *podGroups
+
+	// rounds, by preemptor: victims whose removal was requested and not answered yet. A preemptor
+	// in here is not tried again.
+	rounds map[types.UID]*round
+	// leaving: victims that count as terminating although no watch has shown a deletion timestamp
+	// yet. They are not chosen again.
+	leaving map[types.UID]bool
+	// binding: victims whose binding was under way when they were chosen. A pod that is bound all
+	// the same is removed then.
+	binding map[*placement]*removal
+	budgets usedBudgets
+	// recount is not after the time at which the first of the budgets' victims has been gone for
+	// countedWithin; zero if none is gone.
+	recount time.Time
+	// keepsBudgets: a profile promises that preemption respects all budgets.
+	keepsBudgets bool
+
+	// leavers: the placed pods that are Preempted, and perhaps others, which onTheirWay leaves out.
+	leavers map[types.UID]bool
+	// delays are the profiles' PreemptionDelay, by scheduler name, and alarms the ends of the
+	// delays of pods, sorted. The pod of an alarm may be gone or placed.
+	delays map[string]time.Duration
+	alarms []delay
+}
+
+// round is one preemption for one pod.
+type round struct {
+	left   int // removals not answered yet
+	failed bool
+	group  bool // for a pod group
+	began  time.Time
+}
+
+// removal is one victim of a preemption.
+type removal struct {
+	victim     v1.ObjectReference
+	generation int64     // the victim's
+	by         string    // scheduler name of the preemptor
+	pod        types.UID // the preemptor
+	message    string
+	also       []*removal // of others who chose the victim before its binding was over
+	*round
+}
+
+// delay is the time at which a pod that was found unschedulable may preempt.
+type delay struct {
+	until time.Time
+	pod   types.UID
+}
+
+// usedBudget is a disruption budget reduced by the victims of preemptions under way, as if they had
+// been evicted through the Eviction API. Without it, two preemptions in a row could both use the
+// same allowance. A victim counts until the API shows the budget again after a watch has shown the
+// victim terminating, until it has been gone for countedWithin, or until it turns out that the
+// victim stays.
+type usedBudget struct {
+	shown   *policyv1.PodDisruptionBudget // as the API last showed it
+	victims map[types.UID]usedVictim      // without those that the API already counts
+}
+
+type usedVictim struct {
+	name string
+	gone time.Time // since when; zero while it is there
+}
+
+// usedBudgets are the reduced budgets, by name.
+type usedBudgets map[cluster.Name]*usedBudget
+
+func newPreemptions(s *common, news *happenings, n *nominations, ps *placements, gs *podGroups) *preemptions {
+	return &preemptions{
+		common: s, news: news, nominations: n, placements: ps, podGroups: gs,
+		rounds: map[types.UID]*round{}, leaving: map[types.UID]bool{}, binding: map[*placement]*removal{}, budgets: usedBudgets{},
+		leavers: map[types.UID]bool{},
+	}
+}

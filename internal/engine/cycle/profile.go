@@ -1,0 +1,113 @@
+package cycle
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/queue"
+)
+
+// servedProfile is a profile with its decider and its out-of-tree plugins, each list in the order of the
+// extension point.
+type servedProfile struct {
+	Profile
+	*decide.Decider
+
+	begin       []Beginner
+	assumed     []Assumer
+	end         []Ender
+	gates       []func(*queue.Item) (plugin string)
+	rescue      []rescuer
+	rescueGroup []groupRescuer
+	reserve     []Reserver
+	permit      []Permitter
+	prepare     []plugins.Preparer
+	sorter      Sorter
+
+	beginGroup      []GroupBeginner
+	scorePlacements []PlacementScorer
+
+	Stages
+
+	failed failure // the last attempt that failed for all pods of its class
+}
+
+// rescuer is a plugin at PostFilter, of Berth or out-of-tree, in whichever of the fields is set.
+// How it is asked is up to those who decide: a profile knows its plugins, and nothing of attempts.
+type rescuer struct {
+	plugin   string
+	outside  Rescuer
+	releaser plugins.ClaimReleaser
+	preempts bool
+}
+
+// groupRescuer is the same at PodGroupPostFilter. The pods of a group are not asked about at
+// PostFilter.
+type groupRescuer struct {
+	plugin   string
+	outside  GroupRescuer
+	releaser plugins.ClaimReleaser
+	preempts bool
+}
+
+// failure is a failed attempt together with the state that it was decided on. As long as that state
+// has not changed, every other pod of the class fails the same way and need not be decided.
+type failure struct {
+	class    *cluster.PodClass
+	position int // in the cluster's log
+	versions uint64
+	why      *why
+	delayed  bool // holds only for pods that may not preempt yet
+}
+
+// sampled is the percentage of attempts for which each plugin is timed, as in kube-scheduler.
+const sampled = 10
+
+// bindsVolumes reports whether the plugin of this name binds volumes.
+func (p *servedProfile) bindsVolumes(plugin string) bool {
+	return slices.ContainsFunc(p.Reservers, func(r plugins.Reserver) bool {
+		_, volumes := r.(plugins.VolumeReserver)
+		return volumes && r.Name() == plugin
+	})
+}
+
+// addRescuers notes the plugins at PostFilter.
+func (p *servedProfile) addRescuers(byName map[string]Extension) {
+	for _, name := range p.At[plugins.PostFilter] {
+		made := rescuer{plugin: name}
+		made.outside, _ = byName[name].(Rescuer)
+		switch own := p.Plugin(name).(type) {
+		case plugins.ClaimReleaser:
+			made.releaser = own
+		case plugins.Preempter:
+			made.preempts = true
+		}
+		if made.outside != nil || made.releaser != nil || made.preempts {
+			p.rescue = append(p.rescue, made)
+		}
+	}
+}
+
+// addGroupRescuers notes the plugins at PodGroupPostFilter.
+func (p *servedProfile) addGroupRescuers(byName map[string]Extension) {
+	for _, name := range p.At[plugins.PodGroupPostFilter] {
+		made := groupRescuer{plugin: name}
+		made.outside, _ = byName[name].(GroupRescuer)
+		switch own := p.Plugin(name).(type) {
+		case plugins.ClaimReleaser:
+			made.releaser = own
+		case plugins.Preempter:
+			made.preempts = true
+		}
+		if made.outside != nil || made.releaser != nil || made.preempts {
+			p.rescueGroup = append(p.rescueGroup, made)
+		}
+	}
+}
+
+// looksAtPods tells whether the profile has plugins or extenders that see whole pods.
+func (p *servedProfile) looksAtPods() bool {
+	return len(p.Extensions)+len(p.Outside)+len(p.Extenders) > 0
+}

@@ -1,0 +1,191 @@
+package cycle
+
+import (
+	"cmp"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/gang"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// New returns a core that knows nothing of its cluster yet.
+func New(o Options) (*Core, error) {
+	c := assembleCore(newCommon(o))
+	c.queue.Admit, c.queue.Admitted, c.queue.Moved = c.profiles.firstRejection, c.nominations.podAdmitted, c.nominations.podMoved
+	if err := c.replaceProfiles(o.Profiles); err != nil {
+		return nil, err
+	}
+	c.actions = nil
+	return c, nil
+}
+
+// assembleCore makes the parts of a core, in their order.
+func assembleCore(s *common) *Core {
+	c := &Core{common: s}
+	gates := s.options.Groups
+	c.ready = &readiness{unlisted: map[Kind]bool{}}
+	c.news = &happenings{common: s}
+	c.nominations = &nominations{common: s, ready: c.ready, news: c.news, ofGroups: gates.Generic, lent: map[types.UID]bool{}}
+	c.rooms = &rooms{common: s, nominations: c.nominations}
+	c.decisions = newDecisions(s)
+	c.claims = &sharedClaims{common: s, byName: map[cluster.Name]*sharedClaim{}, releasing: map[cluster.Name]types.UID{}}
+
+	c.placements = newPlacements(s, c.news, c.nominations, c.claims)
+	c.podGroups = &podGroups{
+		common: s, ready: c.ready, placements: c.placements, gates: gates,
+		progress: groupProgress{common: s, placements: c.placements},
+		held:     heldMembers{held: map[*groups.Group]map[types.UID]string{}},
+	}
+	if gates.Composite {
+		s.queue.EntityOf = c.podGroups.entityOf
+	}
+	c.podGroups.units = gang.Units{Cluster: s.cluster, Groups: s.groups}
+	c.reserved = &reservations{common: s, nominations: c.nominations, podGroups: c.podGroups}
+	c.preemptions = newPreemptions(s, c.news, c.nominations, c.placements, c.podGroups)
+	c.nominations.keepsOut = c.podGroups.keepsOut
+	c.profiles = &profiles{common: s, news: c.news, podGroups: c.podGroups, preemptions: c.preemptions}
+	c.hindsight = &hindsight{common: s, ready: c.ready, coming: map[types.UID]struct{}{}, foreseen: map[types.UID]*v1.Pod{},
+		rejected: map[types.UID]struct{}{}, generations: map[types.UID]int64{}}
+
+	c.attempts = &attempts{
+		common: s, news: c.news, nominations: c.nominations, rooms: c.rooms, decisions: c.decisions,
+		placements: c.placements, podGroups: c.podGroups,
+		reserved: c.reserved, preemptions: c.preemptions, profiles: c.profiles, hindsight: c.hindsight, preparing: map[string]int{},
+		limits: gang.Limits{
+			Search: cmp.Or(s.options.SearchLimit, DefaultSearchLimit), Work: max(gang.DefaultWorkLimit, s.options.SearchLimit),
+			Unhurried: s.options.Unhurried,
+		},
+	}
+
+	c.placements.outcome = c.attempts
+	c.intake = &intake{
+		common: s, news: c.news, nominations: c.nominations, decisions: c.decisions, placements: c.placements, podGroups: c.podGroups,
+		preemptions: c.preemptions, profiles: c.profiles, attempts: c.attempts,
+		unserved: map[types.UID]unservedPod{},
+	}
+
+	c.mirrors = c.newMirrors()
+	return c
+}
+
+// replaceProfiles replaces the profiles between two attempts. What is known of the cluster,
+// nominations and bindings under way stay. Pending pods are retried with the new configuration;
+// pods of scheduler names that are no longer served leave the queue, and pods of names that are now
+// served enter it.
+func (c *Core) replaceProfiles(list []Profile) error {
+	f, err := c.profiles.compileProfiles(list)
+	if err != nil {
+		return err
+	}
+	c.intake.keepWhole(f.whole)
+	c.profiles.useConfiguration(f)
+	if !c.news.outside {
+		for _, m := range c.mirrors {
+			m.forgetStates()
+		}
+	}
+	c.intake.dismissUnserved()
+	c.intake.fetchServed()
+	return nil
+}
+
+// Step takes in an event and returns the resulting actions. now must not be before that of the
+// previous step. The slice is reused by the next step.
+func (c *Core) Step(now time.Time, e Event) []Action {
+	c.beginStep(now)
+	c.decisions.clearStep()
+	if c.options.Shadow {
+		c.hindsight.delayEvent(e, c.applyEvent)
+	} else {
+		c.applyEvent(e)
+	}
+	c.podGroups.regateHeld()
+	return c.actions
+}
+
+func (c *Core) applyEvent(e Event) {
+	switch e := e.(type) {
+	case Follows:
+		c.ready.followKinds(e.Kinds)
+
+	// Objects, as lists and watches show them.
+	case Listing:
+		c.mirrors[e.Kind].beginList()
+	case Listed:
+		c.mirrors[e.Kind].endList()
+		delete(c.ready.unlisted, e.Kind)
+	case Seen:
+		c.mirrors[e.Kind].applySeen(e.Object)
+	case Gone:
+		c.mirrors[e.Kind].applyGone(e.Object)
+	case Read:
+		c.intake.readPod(e.Pod)
+
+	// What this scheduler is, and how it is configured.
+	case Led:
+		c.ready.leads = true
+	case WallSet:
+		c.ahead = e.Ahead
+	case Configured:
+		_ = c.replaceProfiles(e.Profiles)
+	case Resumed:
+		c.resume(e)
+
+	// Out-of-tree plugins, and what the API server has made of actions.
+	case Activate:
+		for _, uid := range e.Pods {
+			c.queue.Activate(uid, c.now)
+		}
+	case Happened:
+		c.queue.Happened(e.Event, c.now)
+	case PermitAllowed:
+		c.placements.permitAllowed(e)
+	case PermitRejected:
+		c.placements.permitRejected(e)
+	case ClaimMade:
+		c.claims.replaceStandIn(e)
+
+	case Answered:
+		c.routeAnswer(e)
+	case Tick:
+		c.applyTick()
+	}
+}
+
+// applyTick lets time take effect, wakes pods that recent events may help, and decides one pod.
+func (c *Core) applyTick() {
+	if c.now.Sub(c.flushed) >= flushEvery {
+		c.flushed = c.now
+		c.queue.Flush(c.now)
+		c.news.objects = true
+	}
+
+	c.placements.timeOut()
+	c.nominations.clearGated()
+	c.rooms.lapse()
+	c.reserved.lapse()
+	c.preemptions.wakeDelayed()
+	c.preemptions.forgetCounted()
+	c.news.flushEvents()
+	if !c.ready.mayDecide() {
+		return
+	}
+
+	if !c.ready.begun {
+		c.ready.begun = true
+		c.addAction(Ready{})
+		c.podGroups.updateAllScheduled()
+	}
+
+	switch item := c.queue.Pop(c.now); {
+	case item == nil:
+	case c.groupOf(item) != nil:
+		c.attempts.scheduleGroup(c.groupOf(item), item)
+	default:
+		c.attempts.startAttempt(item)
+	}
+}

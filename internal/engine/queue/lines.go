@@ -1,0 +1,112 @@
+package queue
+
+import (
+	"container/heap"
+	"time"
+)
+
+// lines hold the pods that need no event: one heap of those that may be decided now, two of those
+// that back off.
+//
+// Which of the two a pod backs off in follows from how its last attempt ended, and must not change
+// while it is there: it is looked for where [lines.lineOf] says that it is.
+type lines struct {
+	active  ordered
+	backing ordered // back off after a rejection, by ready in windows, then the most urgent first
+	erring  ordered // back off to the end, after a failed attempt or if Patient; by ready
+}
+
+func newLines() lines {
+	return lines{erring: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }}}
+}
+
+// orderBy sets the order of active pods. Those that back off after a rejection are ordered by
+// window of when they are ready and, within one, by the same order.
+func (l *lines) orderBy(less func(a, b *Item) bool, windowOf func(time.Time) time.Time) {
+	l.active.before = func(a, b *Item) bool {
+		if less(a, b) {
+			return true
+		}
+		return !less(b, a) && a.order < b.order
+	}
+	l.backing.before = func(a, b *Item) bool {
+		if w, v := windowOf(a.ready), windowOf(b.ready); !w.Equal(v) {
+			return w.Before(v)
+		}
+		return l.active.before(a, b)
+	}
+	l.rebuild()
+}
+
+// rebuild restores the heaps after the order, or an item's place in it, has changed. The order of
+// erring cannot: it goes by ready alone.
+func (l *lines) rebuild() {
+	l.active.rebuildHeap()
+	l.backing.rebuildHeap()
+}
+
+// lineOf returns the heap of an item that is Active or backs off.
+func (l *lines) lineOf(item *Item) *ordered {
+	switch {
+	case item.place == Active:
+		return &l.active
+	case item.failed > 0 || item.Patient:
+		return &l.erring
+	}
+	return &l.backing
+}
+
+func (l *lines) addItem(item *Item)    { heap.Push(l.lineOf(item), item) }
+func (l *lines) removeItem(item *Item) { heap.Remove(l.lineOf(item), item.index) }
+
+// rested returns an item whose back-off is over, or nil.
+func (l *lines) rested(now time.Time) *Item {
+	for _, from := range []*ordered{&l.backing, &l.erring} {
+		if from.Len() > 0 && !from.items[0].ready.After(now) {
+			return from.items[0]
+		}
+	}
+	return nil
+}
+
+// next returns the item that is to be decided, or nil. early allows one that still backs off after
+// a rejection.
+func (l *lines) next(now time.Time, early bool) *Item {
+	switch {
+	case l.active.Len() > 0:
+		return l.active.items[0]
+	case l.backing.Len() > 0 && early:
+		if item := l.backing.items[0]; !now.Before(item.restedAt()) {
+			return item
+		}
+	}
+	return nil
+}
+
+// nextReady returns the time from which next returns an item, zero for now. ok is false if all are
+// empty.
+func (l *lines) nextReady(early bool) (at time.Time, ok bool) {
+	if l.active.Len() > 0 {
+		return time.Time{}, true
+	}
+	if l.backing.Len() > 0 && early {
+		at, ok = l.backing.items[0].restedAt(), true
+	}
+
+	for _, from := range []*ordered{&l.backing, &l.erring} {
+		if from.Len() > 0 && (!ok || from.items[0].ready.Before(at)) {
+			at, ok = from.items[0].ready, true
+		}
+	}
+	return at, ok
+}
+
+// ahead counts the active items that are more urgent than an active one.
+func (l *lines) ahead(item *Item) (n int) {
+	for _, other := range l.active.items {
+		if l.active.before(other, item) {
+			n++
+		}
+	}
+	return n
+}
