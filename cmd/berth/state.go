@@ -105,7 +105,8 @@ func (q *question) readWorld(cmd *cobra.Command) (*simulate.World, simulate.Sour
 		return nil, source, err
 	}
 
-	options := simulate.Options{Profiles: running.Profiles, Seed: q.seed, Gates: q.gates, Read: fileReader(cmd), Now: source.AsOf.Time, Unseen: q.unseen}
+	options := simulate.Options{Profiles: running.Profiles, Seed: q.seed, Gates: q.gates, Read: fileReader(cmd),
+		Now: source.AsOf.Time, Unseen: q.unseen}
 	if len(q.gates) == 0 && running.Groups != nil {
 		options.Gates = running.Groups.Named()
 	}

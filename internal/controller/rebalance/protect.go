@@ -184,7 +184,8 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 	case rules.ControllerKind(p.object) == rules.Job && !e.JobsToo:
 		return "it belongs to a Job, whose work would begin anew"
 	case rules.ControllerKind(p.object) == rules.Job && !w.prices.jobSurvives(p):
-		return "it belongs to a Job that would count this as a failure: the first rule of its podFailurePolicy does not ignore DisruptionTarget"
+		return "it belongs to a Job that would count this as a failure: " +
+			"the first rule of its podFailurePolicy does not ignore DisruptionTarget"
 	}
 
 	return ""

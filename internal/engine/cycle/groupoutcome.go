@@ -157,7 +157,8 @@ func (a *groupAttempt) rejectAll(said string) {
 // why returns why a member is rejected.
 func (a *groupAttempt) why(m *member) *why {
 	if m.asked.Failure == nil && a.tree != nil && !a.lacksOwn() {
-		return &why{message: a.tree.wordsOf(a.tree.failingAbove(a.group)), plugins: gang.WithNames([]string{groups.GangScheduling}, a.rejectors)}
+		return &why{message: a.tree.wordsOf(a.tree.failingAbove(a.group)),
+			plugins: gang.WithNames([]string{groups.GangScheduling}, a.rejectors)}
 	}
 	if m.asked.Failure == nil {
 		return &why{

@@ -50,8 +50,8 @@ func (gs *podGroups) groupSeen(object *groups.PodGroup) {
 	}
 }
 
-// groupGone forgets a PodGroup. Its pods on their way to a node continue; the others are kept out of the
-// queue until there is a PodGroup again.
+// groupGone forgets a PodGroup. Its pods on their way to a node continue; the others are kept out
+// of the queue until there is a PodGroup again.
 func (gs *podGroups) groupGone(name cluster.Name) {
 	if gs.options.Objects != nil {
 		gs.options.Objects.GroupGone(name)

@@ -215,8 +215,8 @@ func (h *hindsight) rememberBound(item *queue.Item) {
 	h.bound = append(h.bound, boundItem{item, h.now})
 }
 
-// forgetPod forgets the judged pods that no other can have been decided before: those that are gone,
-// and those that were bound before all that are pending came.
+// forgetPod forgets the judged pods that no other can have been decided before: those that are
+// gone, and those that were bound before all that are pending came.
 func (h *hindsight) forgetPod() {
 	oldest := h.now.Add(-Lookout)
 	for item := range h.queue.Each {

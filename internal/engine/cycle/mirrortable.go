@@ -70,14 +70,16 @@ func (c *Core) newMirrors() map[Kind]mirror {
 			func(cluster.Name, types.UID, *coordinationv1.Lease) { c.rooms.withdraw() }),
 	}
 	if c.podGroups.gates.Generic {
-		all[PodGroups] = newMirror(s, h, queue.PodGroup, func(g, _ *groups.PodGroup) { h.groupChanged(nameOf(g), g); c.podGroups.groupSeen(g) },
+		all[PodGroups] = newMirror(s, h, queue.PodGroup,
+			func(g, _ *groups.PodGroup) { h.groupChanged(nameOf(g), g); c.podGroups.groupSeen(g) },
 			func(n cluster.Name, _ types.UID, _ *groups.PodGroup) {
 				h.groupChanged(n, nil)
 				c.podGroups.groupGone(n)
 			})
 	}
 	if c.podGroups.gates.Composite {
-		all[CompositePodGroups] = newMirror(s, h, queue.CompositePodGroup, func(g, _ *groups.CompositePodGroup) { c.podGroups.compositeSeen(g) },
+		all[CompositePodGroups] = newMirror(s, h, queue.CompositePodGroup,
+			func(g, _ *groups.CompositePodGroup) { c.podGroups.compositeSeen(g) },
 			func(n cluster.Name, _ types.UID, _ *groups.CompositePodGroup) { c.podGroups.compositeGone(n) })
 	}
 	return all

@@ -157,8 +157,8 @@ type deviceWork struct {
 	shared  []*sharedClaim              // of Claims, also once the pod has left them
 }
 
-// objectWaits are what placements wait for in the cluster's objects, in the order in which the waits
-// began. They are checked when an object has changed that one of them may depend on: see
+// objectWaits are what placements wait for in the cluster's objects, in the order in which the
+// waits began. They are checked when an object has changed that one of them may depend on: see
 // happenings.objects.
 type objectWaits []*objectWait
 

@@ -9,8 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// servedProfile is a profile with its decider and its out-of-tree plugins, each list in the order of the
-// extension point.
+// servedProfile is a profile with its decider and its out-of-tree plugins, each list in the order
+// of the extension point.
 type servedProfile struct {
 	Profile
 	*decide.Decider

@@ -173,7 +173,8 @@ func nodesOf(r *Reservation) []string {
 	return slices.Compact(slices.Sorted(maps.Values(r.Nodes)))
 }
 
-// nodeGone returns the room that is held and that a pending pod may not take, or that is held for it.
+// nodeGone returns the room that is held and that a pending pod may not take, or that is held for
+// it.
 func (rs *reservations) nodeGone(item *queue.Item) *decision.Held {
 	if rs.held == nil {
 		return nil

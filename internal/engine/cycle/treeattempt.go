@@ -152,6 +152,8 @@ func (a *groupAttempt) renew() {
 		if len(a.tree.within) == 0 {
 			continue
 		}
+
+		// Confined to a domain, members are of other classes than they came with, one for each.
 		for _, in := range a.tree.within {
 			asked.Pod = gang.SelectDomain(asked.Pod, in.key, in.domain)
 		}
@@ -164,6 +166,7 @@ func (a *groupAttempt) renew() {
 		as.Class = class
 		asked.Asked = &as
 	}
+
 	a.attempt = gang.New(a.newRequest())
 }
 

@@ -219,6 +219,7 @@ func (t *treeAttempt) placeChildren(c *groups.Composite, first map[*groups.Group
 	slices.SortStableFunc(children, func(a, b groups.Child) int {
 		return boolToInt(hasAny(b, first)) - boolToInt(hasAny(a, first))
 	})
+
 	for _, child := range children {
 		settled, err := t.place(child, first)
 		if err != nil {
@@ -228,6 +229,8 @@ func (t *treeAttempt) placeChildren(c *groups.Composite, first map[*groups.Group
 			count++
 		}
 	}
+
+	// Of a composite that lacks children none stays placed: their room is for others of the tree.
 	if count >= least {
 		delete(t.failing, c)
 		return true, nil

@@ -60,6 +60,7 @@ func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused 
 	if g := of.Group; g != nil {
 		return refused[g] == nil && t.podGroups.progress.isSettled(of)
 	}
+
 	count := 0
 	for _, child := range of.Composite.Children() {
 		if t.giveUpRefused(child, parts, refused) {
@@ -69,6 +70,9 @@ func (t *treeAttempt) giveUpRefused(of groups.Child, parts []*treePart, refused 
 	if count >= t.podGroups.progress.leastGroups(of.Composite) {
 		return true
 	}
+
+	// Groups that were placed below a composite that gives up are refused with it, for the reason
+	// that one of them was.
 	why := errors.New("too few groups of the composite pod group are left")
 	for _, g := range of.Composite.Leaves() {
 		if err := refused[g]; err != nil {

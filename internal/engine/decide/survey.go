@@ -160,6 +160,7 @@ func (s *survey) countNode(effects []effect, node int32, n podCount) {
 				continue
 			}
 		}
+
 		if domain := t.countsIn(node); domain != none && many != 0 {
 			if t.count[domain] == 0 {
 				s.touched[e.tally] = append(s.touched[e.tally], domain)

@@ -93,12 +93,14 @@ func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.E
 			list = append(list, field.Invalid(path.Child("driver"), a.Driver, message))
 		}
 	}
+
 	if a.HalfLife < 8 {
 		list = append(list, field.Invalid(path.Child("halfLife"), a.HalfLife, "must be at least 8"))
 	}
 	if a.NearPercent < 1 || a.NearPercent > 100 {
 		list = append(list, field.Invalid(path.Child("nearPercent"), a.NearPercent, "not in valid range [1, 100]"))
 	}
+
 	if len(a.Tasks) > maxTasks {
 		list = append(list, field.TooMany(path.Child("tasks"), len(a.Tasks), maxTasks))
 	}

@@ -179,6 +179,8 @@ func (f *Fragmentation) claimedAmounts(results []resourcev1.AllocationResult) (a
 			}
 		}
 	}
+
+	// Whole devices come first and as one amount: only parts are told apart.
 	if devices > 0 {
 		amounts = append([]int64{devices}, amounts...)
 	}
@@ -249,6 +251,9 @@ func (x *deviceIndex) freeOf(own []*resourcev1.ResourceSlice, driver string) (fr
 				free = append(free, counters[counterSet{poolOf(slice), slice.Spec.SharedCounters[i].Name}].least())
 			}
 		}
+
+		// Devices that share counters are parts of what the counters stand for, which was listed
+		// above.
 		for i := range slice.Spec.Devices {
 			device, id := &slice.Spec.Devices[i], deviceOf(slice, i)
 			switch {

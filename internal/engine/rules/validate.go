@@ -38,13 +38,17 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 		}
 	}
 	check(spec.Resources != nil, "resources", func(at *field.Path) field.ErrorList { return validatePodResources(spec, at) })
-	check(len(spec.ResourceClaims) > 0, "resourceClaims", func(at *field.Path) field.ErrorList { return validateResourceClaims(spec.ResourceClaims, at) })
-	check(len(spec.NodeSelector) > 0, "nodeSelector", func(at *field.Path) field.ErrorList { return metavalidation.ValidateLabels(spec.NodeSelector, at) })
+	check(len(spec.ResourceClaims) > 0, "resourceClaims",
+		func(at *field.Path) field.ErrorList { return validateResourceClaims(spec.ResourceClaims, at) })
+	check(len(spec.NodeSelector) > 0, "nodeSelector",
+		func(at *field.Path) field.ErrorList { return metavalidation.ValidateLabels(spec.NodeSelector, at) })
 	check(spec.Affinity != nil, "affinity", func(at *field.Path) field.ErrorList { return validateAffinity(spec.Affinity, at) })
 	check(len(spec.TopologySpreadConstraints) > 0, "topologySpreadConstraints",
 		func(at *field.Path) field.ErrorList { return validateSpread(spec.TopologySpreadConstraints, at) })
-	check(len(spec.SchedulingGates) > 0, "schedulingGates", func(at *field.Path) field.ErrorList { return validateGates(spec.SchedulingGates, at) })
-	check(len(spec.Tolerations) > 0, "tolerations", func(at *field.Path) field.ErrorList { return ValidateTolerations(spec.Tolerations, at) })
+	check(len(spec.SchedulingGates) > 0, "schedulingGates",
+		func(at *field.Path) field.ErrorList { return validateGates(spec.SchedulingGates, at) })
+	check(len(spec.Tolerations) > 0, "tolerations",
+		func(at *field.Path) field.ErrorList { return ValidateTolerations(spec.Tolerations, at) })
 	check(spec.NodeName != "", "nodeName", func(at *field.Path) field.ErrorList { return validateOptionalName(spec.NodeName, at) })
 	check(spec.PriorityClassName != "", "priorityClassName",
 		func(at *field.Path) field.ErrorList { return validateOptionalName(spec.PriorityClassName, at) })

@@ -64,7 +64,8 @@ func (d *demand) confine(taken [][]int) {
 		}
 
 		if best == nil {
-			why := fmt.Sprintf("no domain of %s takes all %d pods of PodGroup %q, whatever is bought", b.key, len(b.pods), b.group.Name.Name)
+			why := fmt.Sprintf("no domain of %s takes all %d pods of PodGroup %q, whatever is bought",
+				b.key, len(b.pods), b.group.Name.Name)
 			for _, i := range b.pods {
 				if len(taken[i]) > 0 {
 					d.helpless = append(d.helpless, Waiting{d.order[i].Namespace(), d.order[i].Name, why})

@@ -137,6 +137,7 @@ func (r *requirement) allows(value string, there bool) bool {
 	number, err := strconv.ParseInt(value, 10, 64)
 	bound, _ := strconv.ParseInt(first(r.Values), 10, 64)
 	whole := there && err == nil
+
 	switch r.Operator {
 	case "In":
 		return there && slices.Contains(r.Values, value)

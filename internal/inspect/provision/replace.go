@@ -215,7 +215,8 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 		for _, list := range [][]simulate.Blocked{done.Drain.Refused, done.Drain.Blocked} {
 			if len(list) > 0 {
 				b := list[0]
-				return fmt.Sprintf("pod %s/%s: %s", b.Namespace, b.Name, cmp.Or(b.Message, "disruption budget "+b.Budget+" does not let it go")), nil
+				return fmt.Sprintf("pod %s/%s: %s", b.Namespace, b.Name,
+					cmp.Or(b.Message, "disruption budget "+b.Budget+" does not let it go")), nil
 			}
 		}
 		if _, err := w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: name}}); err != nil {
@@ -248,6 +249,7 @@ func (c *Catalog) keepsGroups(w *simulate.World, e *Exchange) string {
 		if o.Least == 0 {
 			continue
 		}
+
 		left, gone := 0, 0
 		for _, n := range w.Nodes() {
 			switch {
@@ -263,6 +265,8 @@ func (c *Catalog) keepsGroups(w *simulate.World, e *Exchange) string {
 				left++
 			}
 		}
+
+		// A group that had too few before is no worse for an exchange that takes none of its nodes.
 		if gone > 0 && left < o.Least {
 			return fmt.Sprintf("node group %s has to keep %d nodes", o.Pool, o.Least)
 		}

@@ -54,7 +54,8 @@ func (p *Plan) WriteSVG(out io.Writer) error {
 
 	b := bufio.NewWriter(out)
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s" `+
-		`font-family="system-ui, sans-serif" font-size="12">`+"\n", pictureWidth, height, pictureWidth, height, html.EscapeString(p.headline()))
+		`font-family="system-ui, sans-serif" font-size="12">`+"\n",
+		pictureWidth, height, pictureWidth, height, html.EscapeString(p.headline()))
 	b.WriteString("<style>text{fill:#333}.dim{fill:#777}.node{fill:#f3f4f6;stroke:#b8bcc4}.bg{fill:#fff}" +
 		"@media(prefers-color-scheme:dark){text{fill:#ddd}.dim{fill:#999}.node{fill:#22252c;stroke:#555b66}.bg{fill:#16181d}}</style>\n")
 	fmt.Fprintf(b, `<rect class="bg" width="%d" height="%d"/>`+"\n", pictureWidth, height)
@@ -80,7 +81,8 @@ func (p *Plan) WriteSVG(out io.Writer) error {
 func (p *Plan) headline() string {
 	switch {
 	case len(p.Nodes) > 0:
-		return fmt.Sprintf("%s for %s: %.4g an hour, %.0f a month", answer.Count(len(p.Nodes), "new node"), answer.Count(p.Pods, "pod"), p.Hour, p.Month)
+		return fmt.Sprintf("%s for %s: %.4g an hour, %.0f a month", answer.Count(len(p.Nodes), "new node"),
+			answer.Count(p.Pods, "pod"), p.Hour, p.Month)
 	case len(p.Pending) > 0:
 		return "No node of the catalog helps"
 	default:
@@ -96,7 +98,8 @@ func (p *Plan) drawHead(b io.Writer) {
 	fmt.Fprintf(b, `<text class="dim" x="%d" y="50">%s</text>`+"\n", margin, html.EscapeString(p.bound()))
 	for i, of := range []struct{ name, colour string }{{"CPU that pods request", colourCPU}, {"memory", colourMemory}} {
 		at := pictureWidth - margin - 240 + 160*i
-		fmt.Fprintf(b, `<rect x="%d" y="41" width="10" height="10" fill="%s"/><text x="%d" y="50">%s</text>`+"\n", at, of.colour, at+15, of.name)
+		fmt.Fprintf(b, `<rect x="%d" y="41" width="10" height="10" fill="%s"/><text x="%d" y="50">%s</text>`+"\n",
+			at, of.colour, at+15, of.name)
 	}
 }
 

@@ -108,7 +108,8 @@ func (w *World) SettleAt(planned map[types.UID]Turn) error {
 		unscored.At[plugins.QueueSort] = []string{asPlanned{}.Name()}
 		unscored.At[plugins.PostFilter] = nil // what has no room as planned is tried again, and may preempt then
 		usual = append(usual, cycle.Profile{Profile: profile})
-		plain = append(plain, cycle.Profile{Profile: unscored, Extensions: []cycle.Extension{asPlanned{planned, map[*queue.Item]int{}, &beyond}}})
+		plain = append(plain, cycle.Profile{Profile: unscored,
+			Extensions: []cycle.Extension{asPlanned{planned, map[*queue.Item]int{}, &beyond}}})
 	}
 
 	w.scheduler.preferred = make(map[types.UID]string, len(planned))

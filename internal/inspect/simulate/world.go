@@ -126,8 +126,9 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	w.operations = operations{
 		clock: &w.clock, report: &w.report, allowed: &w.allowed, pods: &w.pods, nodes: &w.nodes, workloads: &w.workloads, claims: &w.claims,
-		budgets: &w.budgets, bounds: w.bounds, scheduler: &w.scheduler, health: &w.health, kubelets: &w.kubelets, controllers: &w.controllers,
-		options: &w.options, gangs: gangs,
+		budgets: &w.budgets, bounds: w.bounds, scheduler: &w.scheduler, health: &w.health, kubelets: &w.kubelets,
+		controllers: &w.controllers,
+		options:     &w.options, gangs: gangs,
 	}
 	w.shortfalls = shortfalls{controllers: &w.controllers, pods: &w.pods, bounds: w.bounds}
 

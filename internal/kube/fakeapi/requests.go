@@ -167,6 +167,8 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	if to.resource == "" {
 		return discover(to.version), nil
 	}
+
+	// Events are kept, and never shown: no watch follows them.
 	if to.resource == "events" && r.Method != http.MethodGet {
 		var event v1.Event
 		if err := json.Unmarshal(body, &event); err != nil {
@@ -175,6 +177,7 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 		s.events = append(s.events, &event)
 		return &event, nil
 	}
+
 	t, ok := s.tables[to.resource]
 	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: to.resource}, to.name.Name)
@@ -188,6 +191,7 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 		}
 		return s.createObject(t, body)
 	}
+
 	current, ok := t.objects[to.name]
 	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: to.resource}, to.name.Name)
@@ -427,6 +431,10 @@ func (s *Server) evictPod(t *table, current Object, body []byte) (any, error) {
 	if err := json.Unmarshal(body, &eviction); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+
+	// Each budget that covers the pod is charged before the pod goes, as the API server does: if it
+	// is refused by the last of them, those before it are short of one until they are counted
+	// again.
 	for _, o := range s.tables["poddisruptionbudgets"].sortedObjects() {
 		budget := o.DeepCopyObject().(*policyv1.PodDisruptionBudget)
 		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
@@ -439,6 +447,7 @@ func (s *Server) evictPod(t *table, current Object, body []byte) (any, error) {
 		budget.Status.DisruptionsAllowed--
 		s.storeObject(s.tables["poddisruptionbudgets"], budget)
 	}
+
 	options, err := json.Marshal(eviction.DeleteOptions)
 	if err != nil {
 		return nil, err

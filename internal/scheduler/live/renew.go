@@ -156,6 +156,8 @@ func (s *Scheduler) tellSuccessor(now time.Time) bool {
 		}
 		n.state = nil
 	}
+
+	// What has happened since the state was taken comes after all of it.
 	if len(n.later) == 0 {
 		return false
 	}

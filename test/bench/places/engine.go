@@ -196,6 +196,7 @@ func learntProfile(file string) (string, error) {
 	if err := yaml.Unmarshal(text, &parsed); err != nil {
 		return "", fmt.Errorf("%s: %w", file, err)
 	}
+
 	profiles, _ := parsed["profiles"].([]any)
 	for _, profile := range profiles {
 		of, _ := profile.(map[string]any)
@@ -207,6 +208,7 @@ func learntProfile(file string) (string, error) {
 			}
 		}
 	}
+
 	text, err = yaml.Marshal(parsed)
 	return string(text), err
 }

@@ -135,6 +135,7 @@ func (p *livePlay) listShapes() (shapes []kubelet.Shape) {
 		cpu, memory, gpus int64
 		model             string
 	}
+
 	at := map[kind]int{}
 	for i := range p.trace.Nodes {
 		n := &p.trace.Nodes[i]
@@ -152,6 +153,7 @@ func (p *livePlay) listShapes() (shapes []kubelet.Shape) {
 				RenewInterval: kubelet.RenewIntervalFor(len(p.trace.Nodes)), StatusInterval: 5 * time.Minute,
 			})
 		}
+
 		shapes[number].Count++
 		p.nodes[shapes[number].Name(shapes[number].Count)] = n.Name
 	}
@@ -166,7 +168,9 @@ func sliceOf(node string, gpus int64) *resourcev1.ResourceSlice {
 	for i := range gpus {
 		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{
 			Name: fmt.Sprintf("gpu-%d", i), AllowMultipleAllocations: new(true),
-			Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{gpuCapacity: {Value: *resource.NewQuantity(Milli, resource.DecimalSI)}},
+			Capacity: map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
+				gpuCapacity: {Value: *resource.NewQuantity(Milli, resource.DecimalSI)},
+			},
 		})
 	}
 	return slice
@@ -240,6 +244,7 @@ func (p *livePlay) waitForPods(ctx context.Context) error {
 	pods := factory.Core().V1().Pods().Lister()
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
+
 	for said := time.Now(); ; {
 		list, err := pods.List(labels.Everything())
 		if err != nil {
@@ -254,6 +259,7 @@ func (p *livePlay) waitForPods(ctx context.Context) error {
 		if decided >= len(p.arrivals) {
 			return nil
 		}
+
 		if time.Since(said) > 10*time.Second {
 			said = time.Now()
 			fmt.Fprintf(p.Log, "%d of %d pods are decided\n", decided, len(p.arrivals))

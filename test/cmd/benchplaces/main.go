@@ -28,6 +28,7 @@ func main() {
 	first := flag.Uint64("first-seed", 42, "the seed of the first")
 	live := flag.String("live", "", "folder with berth and berth-controlplane: play on berth up, and Fragmentation offline beside it")
 	nodes := flag.Int("nodes", 0, "how many of the nodes are there, in even distances (default all)")
+
 	driver.Main("benchplaces", "How much work a GPU cluster takes, by policy.", func(ctx context.Context) error {
 		p, err := openPlays(*dir, *out, *mixes, *first, *seeds, *nodes, *tasks)
 		if err != nil {

@@ -18,6 +18,8 @@ const (
 func Churn(w *World) []string {
 	w.Requests.Faults = randomFaults(w)
 	w.Devices.inUse = w.seed%4 == 2
+
+	// All that is there when the controller starts, so that it begins with full lists.
 	for i := range nodes {
 		w.AddNode(nodeName(i))
 		if w.Devices.inUse {
@@ -28,6 +30,8 @@ func Churn(w *World) []string {
 		w.AddPod(podName(i), nodeName(w.Rand.IntN(nodes)), randomTolerations(w))
 		allocateDevice(w, podName(i))
 	}
+
+	// Then things happen, while faults last.
 	w.DelayWatches(randomDelay(w), randomDelay(w))
 	w.Controller.Start()
 	for range 10 + w.Rand.IntN(30) {
@@ -39,6 +43,8 @@ func Churn(w *World) []string {
 			w.Controller.Start()
 		}
 	})
+
+	// Faults are over by then, and each deadline has passed: what is still wrong stays wrong.
 	w.Run(churn + 2*recovers + longest*time.Second)
 	w.Devices.checkStatuses()
 	return w.Truth.Check()

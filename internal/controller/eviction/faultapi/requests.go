@@ -85,7 +85,8 @@ func (r *Requests) carryOut(action eviction.Action) {
 // sendRequest carries out the request and answers it, unless a fault prevents either. A request
 // that was given up may still arrive.
 func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answered) {
-	there, back := r.world.drawBetween(500*time.Microsecond, 2*time.Millisecond), r.world.drawBetween(500*time.Microsecond, 2*time.Millisecond)
+	const least, most = 500 * time.Microsecond, 2 * time.Millisecond
+	there, back := r.world.drawBetween(least, most), r.world.drawBetween(least, most)
 	outcome := eviction.OK
 	if r.isDown() {
 		outcome = eviction.Failed

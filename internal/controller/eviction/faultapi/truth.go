@@ -117,7 +117,8 @@ func (t *Truth) latenessOf(p *Pod) time.Duration {
 		return 0
 	}
 	limit := due.At.Add(soon)
-	if excuse := t.world.Requests.Faults.Until.Add(recovers); excuse.After(limit) && due.At.Before(t.world.Requests.Faults.Until.Add(recovers-soon)) {
+	faults := t.world.Requests.Faults.Until
+	if excuse := faults.Add(recovers); excuse.After(limit) && due.At.Before(faults.Add(recovers-soon)) {
 		limit = excuse
 	}
 	return t.world.Now.Sub(limit)

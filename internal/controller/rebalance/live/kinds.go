@@ -36,6 +36,7 @@ type kind struct {
 func kindsOf(client kubernetes.Interface) []kind {
 	core, apps, storage := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.StorageV1().RESTClient()
 	devices := client.ResourceV1().RESTClient()
+
 	return []kind{
 		{core, "nodes", func() runtime.Object { return &v1.NodeList{} }, false},
 		{core, "pods", func() runtime.Object { return &v1.PodList{} }, false},
@@ -47,7 +48,8 @@ func kindsOf(client kubernetes.Interface) []kind {
 		{apps, "replicasets", func() runtime.Object { return &appsv1.ReplicaSetList{} }, false},
 		{apps, "statefulsets", func() runtime.Object { return &appsv1.StatefulSetList{} }, false},
 		{apps, "deployments", func() runtime.Object { return &appsv1.DeploymentList{} }, false},
-		{client.PolicyV1().RESTClient(), "poddisruptionbudgets", func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }, false},
+		{client.PolicyV1().RESTClient(), "poddisruptionbudgets",
+			func() runtime.Object { return &policyv1.PodDisruptionBudgetList{} }, false},
 		{storage, "storageclasses", func() runtime.Object { return &storagev1.StorageClassList{} }, false},
 		{storage, "csinodes", func() runtime.Object { return &storagev1.CSINodeList{} }, false},
 		{storage, "csidrivers", func() runtime.Object { return &storagev1.CSIDriverList{} }, false},

@@ -118,6 +118,9 @@ func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 	if money < k.to-k.from && slices.Max(needs) <= 0 {
 		k.found = append(k.found, set{slices.Clone(bins), k.to - money})
 	}
+
+	// Whatever is bought from here on brings at most its rate for the money that is left: if that
+	// does not cover a need, no set that goes on like this does.
 	for ; at < len(k.bins); at++ {
 		price := k.s.p.Bins[k.bins[at]].Price
 		for t := range needs {

@@ -152,6 +152,8 @@ func (s *search) needed() (bins, takes []int) {
 	order := make([]int, 0, len(s.p.Bins))
 	takes = make([]int, len(s.p.Bins))
 	names, name := map[string]int{}, []byte(nil)
+
+	// Bins that take the same items get one number: to compare numbers is cheaper than lists.
 	for bin, items := range s.f.items {
 		if len(items) == 0 {
 			continue
@@ -168,9 +170,11 @@ func (s *search) needed() (bins, takes []int) {
 		}
 		takes[bin] = number
 	}
+
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(s.p.Bins[a].Price, s.p.Bins[b].Price), cmp.Compare(s.p.Bins[b].Room[0], s.p.Bins[a].Room[0]))
 	})
+
 	for _, bin := range order {
 		if !slices.ContainsFunc(bins, func(other int) bool { return takes[other] == takes[bin] && s.replaces(other, bin) }) {
 			bins = append(bins, bin)
