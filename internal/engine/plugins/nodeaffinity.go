@@ -332,8 +332,8 @@ func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
 		err = utilerrors.NewAggregate(all.Errors()[:mostWorded])
 	}
 	if err == nil {
-		err = fmt.Errorf("preferredDuringSchedulingIgnoredDuringExecution[%d]: a requirement after the first %d, or one of %d values or more, is invalid",
-			invalid, mostRequirementsWorded, mostValuesWorded)
+		err = fmt.Errorf("preferredDuringSchedulingIgnoredDuringExecution[%d]: a requirement after the first %d, "+
+			"or one of %d values or more, is invalid", invalid, mostRequirementsWorded, mostValuesWorded)
 	}
 	return err
 }

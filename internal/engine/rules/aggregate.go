@@ -47,8 +47,11 @@ const (
 // only, if it has more than a few containers; else the pod itself. The library takes the
 // largest of what a pod asks for, was allocated and has: each is added up where it may differ, and
 // the one container has all. all is what the containers request, where these are the same.
-func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool) (one *v1.Pod, with helper.PodResourcesOptions, all v1.ResourceList) {
-	if len(pod.Spec.InitContainers) <= fewInitContainers && len(pod.Spec.Containers) <= fewContainers && listedAmounts(pod) <= fewResources {
+func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool) (
+	one *v1.Pod, with helper.PodResourcesOptions, all v1.ResourceList,
+) {
+	few := len(pod.Spec.InitContainers) <= fewInitContainers && len(pod.Spec.Containers) <= fewContainers
+	if few && listedAmounts(pod) <= fewResources {
 		return pod, options, nil
 	}
 	infeasible := helper.IsPodResizeInfeasible(pod)

@@ -32,7 +32,8 @@ func listedAmounts(pod *v1.Pod) (sum int) {
 // What the pod has as a whole stays.
 func narrowPod(pod *v1.Pod, names []v1.ResourceName) *v1.Pod {
 	less := *pod
-	less.Spec.Containers, less.Spec.InitContainers = narrowContainers(pod.Spec.Containers, names), narrowContainers(pod.Spec.InitContainers, names)
+	less.Spec.Containers = narrowContainers(pod.Spec.Containers, names)
+	less.Spec.InitContainers = narrowContainers(pod.Spec.InitContainers, names)
 	less.Status.ContainerStatuses = narrowStatuses(pod.Status.ContainerStatuses, names)
 	less.Status.InitContainerStatuses = narrowStatuses(pod.Status.InitContainerStatuses, names)
 	return &less

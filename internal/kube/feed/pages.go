@@ -44,12 +44,13 @@ func Into(ctx context.Context, request *rest.Request, limit int64, list runtime.
 	return err
 }
 
+// Asking asks for a page of a list.
+type Asking func(context.Context, metav1.ListOptions) (runtime.Object, error)
+
 // Pages asks for a list page by page, and shows each of its objects. A page that is too large is
 // asked for again with a quarter of the objects, and the next ones with more and more. It returns
 // the version that the list is of, and whether there was a page before one that failed.
-func Pages(
-	ctx context.Context, options metav1.ListOptions, ask func(context.Context, metav1.ListOptions) (runtime.Object, error), see func(runtime.Object),
-) (version string, begun bool, err error) {
+func Pages(ctx context.Context, options metav1.ListOptions, ask Asking, see func(runtime.Object)) (version string, begun bool, err error) {
 	for most := options.Limit; ; options.Limit = min(2*options.Limit, most) {
 		page, err := ask(ctx, options)
 		for errors.Is(err, errLargePage) && options.Limit > 1 {

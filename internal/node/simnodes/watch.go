@@ -30,7 +30,8 @@ func (o owner) sendEvent(e event) {
 
 func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *kubelet.Shape, events chan<- event) {
 	owner := owner{ctx, events}
-	followSource(ctx, group, feed.Of(client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} }), feed.Whole[*v1.Node]{
+	nodes := feed.Of(client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })
+	followSource(ctx, group, nodes, feed.Whole[*v1.Node]{
 		Keep: func(n *v1.Node) (*v1.Node, bool) { return n, shape.Names(n.Name) },
 		Seen: func(n *v1.Node) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodeSeen(n, now) }) },
 		Gone: func(n *v1.Node) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodeGone(n, now) }) },

@@ -84,7 +84,8 @@ func (w *watches) watchRooms(ctx context.Context) {
 	}
 	leases := w.client.CoordinationV1().Leases(cycle.RoomNamespace)
 	selector := fields.OneTermEqualSelector("metadata.name", cycle.RoomName).String()
-	room := feed.Of(w.client.CoordinationV1().RESTClient(), cycle.RoomNamespace, string(cycle.Rooms), func() runtime.Object { return &coordinationv1.LeaseList{} })
+	room := feed.Of(w.client.CoordinationV1().RESTClient(), cycle.RoomNamespace, string(cycle.Rooms),
+		func() runtime.Object { return &coordinationv1.LeaseList{} })
 	room.Selector = selector
 	kinds, run := []cycle.Kind{cycle.Rooms}, func(ctx context.Context) { feed.Run(ctx, room, w.newSink(cycle.Rooms)) }
 
@@ -132,7 +133,8 @@ func followKind[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) {
 
 // feedOf returns what gives the core everything of a kind.
 func feedOf[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) func(context.Context) {
-	source := feed.Of(client.RESTClient(), "", string(kind), func() runtime.Object { return P(new(L)) }) // kinds have the names of resources
+	resource := string(kind) // kinds have the names of resources
+	source := feed.Of(client.RESTClient(), "", resource, func() runtime.Object { return P(new(L)) })
 	var fresh func()
 	if w.lead != nil && (kind == cycle.Pods || kind == cycle.ResourceClaims) {
 		source.Anew, fresh = w.lead, w.beginLeading
