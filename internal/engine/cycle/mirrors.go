@@ -31,6 +31,15 @@ type mirrored[T metav1.Object] struct {
 	shown map[cluster.Name]bool
 }
 
+// forgetFirst has something else forgotten before an object is.
+func (m *mirrored[T]) forgetFirst(also func(cluster.Name)) {
+	gone := m.forget
+	m.forget = func(name cluster.Name, uid types.UID, last T) {
+		also(name)
+		gone(name, uid, last)
+	}
+}
+
 // mirror turns what lists and watches show of one kind into changes.
 type mirror interface {
 	beginList()

@@ -3,7 +3,6 @@ package cycle
 import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,22 +26,14 @@ func (c *Core) newMirrors() map[Kind]mirror {
 	o := &c.cluster.Objects
 	budgets := mirrorTable(s, h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen)
 	deviceClaims := mirrorTable(s, h, &o.ResourceClaims, queue.ResourceClaim, c.claims.mergeSeen)
-	claimGone := deviceClaims.forget
-	deviceClaims.forget = func(n cluster.Name, uid types.UID, last *resourcev1.ResourceClaim) {
-		delete(c.claims.releasing, n)
-		claimGone(n, uid, last)
-	}
+	deviceClaims.forgetFirst(func(n cluster.Name) { delete(c.claims.releasing, n) })
 	deviceSlices := mirrorTable(s, h, &o.ResourceSlices, queue.ResourceSlice, o.Tainted)
 	sliceGone := deviceSlices.forget
 	deviceSlices.forget = func(n cluster.Name, uid types.UID, last *resourcev1.ResourceSlice) {
 		sliceGone(n, uid, last)
 		o.Unpublish(n.Name)
 	}
-	gone := budgets.forget
-	budgets.forget = func(n cluster.Name, uid types.UID, last *policyv1.PodDisruptionBudget) {
-		delete(c.preemptions.budgets, n)
-		gone(n, uid, last)
-	}
+	budgets.forgetFirst(func(n cluster.Name) { delete(c.preemptions.budgets, n) })
 	all := map[Kind]mirror{
 		Nodes: newMirror(s, h, queue.Node, in.seeNode, func(n cluster.Name, _ types.UID, last *v1.Node) { in.loseNode(n.Name, last) }),
 		Pods:  pods,

@@ -37,19 +37,33 @@ type servedProfile struct {
 // rescuer is a plugin at PostFilter, of Berth or out-of-tree, in whichever of the fields is set.
 // How it is asked is up to those who decide: a profile knows its plugins, and nothing of attempts.
 type rescuer struct {
-	plugin   string
-	outside  Rescuer
-	releaser plugins.ClaimReleaser
-	preempts bool
+	ownRescuer
+	plugin  string
+	outside Rescuer
 }
 
 // groupRescuer is the same at PodGroupPostFilter. The pods of a group are not asked about at
 // PostFilter.
 type groupRescuer struct {
-	plugin   string
-	outside  GroupRescuer
+	ownRescuer
+	plugin  string
+	outside GroupRescuer
+}
+
+// ownRescuer is what a plugin of Berth's does at either point, if anything.
+type ownRescuer struct {
 	releaser plugins.ClaimReleaser
 	preempts bool
+}
+
+func ownRescuerOf(plugin any) (made ownRescuer) {
+	switch own := plugin.(type) {
+	case plugins.ClaimReleaser:
+		made.releaser = own
+	case plugins.Preempter:
+		made.preempts = true
+	}
+	return made
 }
 
 // failure is a failed attempt together with the state that it was decided on. As long as that state
@@ -76,14 +90,8 @@ func (p *servedProfile) bindsVolumes(plugin string) bool {
 // addRescuers notes the plugins at PostFilter.
 func (p *servedProfile) addRescuers(byName map[string]Extension) {
 	for _, name := range p.At[plugins.PostFilter] {
-		made := rescuer{plugin: name}
+		made := rescuer{plugin: name, ownRescuer: ownRescuerOf(p.Plugin(name))}
 		made.outside, _ = byName[name].(Rescuer)
-		switch own := p.Plugin(name).(type) {
-		case plugins.ClaimReleaser:
-			made.releaser = own
-		case plugins.Preempter:
-			made.preempts = true
-		}
 		if made.outside != nil || made.releaser != nil || made.preempts {
 			p.rescue = append(p.rescue, made)
 		}
@@ -93,14 +101,8 @@ func (p *servedProfile) addRescuers(byName map[string]Extension) {
 // addGroupRescuers notes the plugins at PodGroupPostFilter.
 func (p *servedProfile) addGroupRescuers(byName map[string]Extension) {
 	for _, name := range p.At[plugins.PodGroupPostFilter] {
-		made := groupRescuer{plugin: name}
+		made := groupRescuer{plugin: name, ownRescuer: ownRescuerOf(p.Plugin(name))}
 		made.outside, _ = byName[name].(GroupRescuer)
-		switch own := p.Plugin(name).(type) {
-		case plugins.ClaimReleaser:
-			made.releaser = own
-		case plugins.Preempter:
-			made.preempts = true
-		}
 		if made.outside != nil || made.releaser != nil || made.preempts {
 			p.rescueGroup = append(p.rescueGroup, made)
 		}

@@ -82,17 +82,17 @@ func (s diskSet) conflictWith(volumes []v1.Volume) (conflict bool) {
 
 // ofClasses remembers what was found out of each class that has many volumes: a preemption judges
 // the same pods again and again.
-type ofClasses[A any] struct {
-	find func(*cluster.PodClass) A
+type ofClasses struct {
+	find func(*cluster.PodClass) bool
 
 	mutex sync.Mutex
-	known map[*cluster.PodClass]A
+	known map[*cluster.PodClass]bool
 }
 
 // fewVolumes are looked at again rather than remembered.
 const fewVolumes = 8
 
-func (o *ofClasses[A]) of(class *cluster.PodClass) A {
+func (o *ofClasses) of(class *cluster.PodClass) bool {
 	if len(class.Spec.Volumes) <= fewVolumes {
 		return o.find(class)
 	}
@@ -102,14 +102,24 @@ func (o *ofClasses[A]) of(class *cluster.PodClass) A {
 	if !known {
 		answer = o.find(class)
 		if o.known == nil {
-			o.known = map[*cluster.PodClass]A{}
+			o.known = map[*cluster.PodClass]bool{}
 		}
 		o.known[class] = answer
 	}
 	return answer
 }
 
-// anyPod reports whether the answer is yes for one of the pods on a node.
-func anyPod(n *cluster.Node, answers *ofClasses[bool]) bool {
-	return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return answers.of(p.Class) })
+// anyPod reports whether the answer is yes for one of the pods on a node, and countPods for how
+// many.
+func (o *ofClasses) anyPod(n *cluster.Node) bool {
+	return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return o.of(p.Class) })
+}
+
+func (o *ofClasses) countPods(n *cluster.Node) (count int) {
+	for _, p := range n.Pods {
+		if o.of(p.Class) {
+			count++
+		}
+	}
+	return count
 }

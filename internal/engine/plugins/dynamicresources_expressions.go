@@ -45,7 +45,7 @@ type expressionSets struct {
 
 // turn is that of a namespace; waiting counts who wants it.
 type turn struct {
-	sync.Mutex
+	taken   chan struct{} // has room for one
 	waiting int
 }
 
@@ -116,7 +116,7 @@ func eachSelection(c *cluster.Cluster, open []*resourcev1.ResourceClaim, f func(
 
 // compileSet compiles the expressions of a set for a pod of a namespace.
 func (s *expressionSets) compileSet(ctx context.Context, namespace string, set *expressionSet) {
-	defer s.awaitTurn(namespace)()
+	defer s.awaitTurn(ctx, namespace)()
 	for _, expression := range set.list {
 		if ctx.Err() != nil {
 			return
@@ -129,23 +129,28 @@ func (s *expressionSets) compileSet(ctx context.Context, namespace string, set *
 	}
 }
 
-// awaitTurn waits for the namespace's turn, and returns how to give it back.
-func (s *expressionSets) awaitTurn(namespace string) (leave func()) {
+// awaitTurn waits for the namespace's turn, or the end, and returns how to give it back.
+func (s *expressionSets) awaitTurn(ctx context.Context, namespace string) (leave func()) {
 	s.mutex.Lock()
 	if s.turns == nil {
 		s.turns = map[string]*turn{}
 	}
 	mine := s.turns[namespace]
 	if mine == nil {
-		mine = &turn{}
+		mine = &turn{taken: make(chan struct{}, 1)}
 		s.turns[namespace] = mine
 	}
 	mine.waiting++
 	s.mutex.Unlock()
 
-	mine.Lock()
+	give := func() {}
+	select {
+	case mine.taken <- struct{}{}:
+		give = func() { <-mine.taken }
+	case <-ctx.Done():
+	}
 	return func() {
-		mine.Unlock()
+		give()
 		s.mutex.Lock()
 		defer s.mutex.Unlock()
 		if mine.waiting--; mine.waiting == 0 {

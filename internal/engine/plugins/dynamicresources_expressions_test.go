@@ -1,48 +1,44 @@
 package plugins
 
 import (
-	"fmt"
-	"strings"
-	"sync"
+	"context"
 	"testing"
-	"time"
+	"testing/synctest"
 )
 
 // TestOneNamespacesExpressionsWaitAmongThemselves: the compiler is each namespace's in its turn,
-// however many pods of another wait for it.
+// however many pods of another wait for it. Whoever waits goes when the process ends.
 func TestOneNamespacesExpressionsWaitAmongThemselves(t *testing.T) {
-	setOf := func(namespace string, which, expressions int) *expressionSet {
-		set := newExpressionSet(nil)
-		for i := range expressions {
-			text := fmt.Sprintf(`device.driver != "%s-%d-%d"`, namespace, which, i)
-			set.list = append(set.list, text+strings.Repeat(` && device.driver != "x"`, 20)) // some milliseconds
-		}
-		return set
-	}
-	const pods, expressions = 32, 3
-	sets := expressionSets{}
-	var all sync.WaitGroup
-	sets.compiling.Lock() // until all of them wait
-	for i := range pods {
-		set := setOf("hostile", i, expressions)
-		all.Go(func() { sets.compileSet(t.Context(), "hostile", set) })
-	}
-	for waiting := 0; waiting < pods; time.Sleep(10 * time.Microsecond) {
-		sets.mutex.Lock()
-		if mine := sets.turns["hostile"]; mine != nil {
-			waiting = mine.waiting
-		}
-		sets.mutex.Unlock()
-	}
+	synctest.Test(t, func(t *testing.T) {
+		sets := expressionSets{}
+		ending, end := context.WithCancel(t.Context())
+		defer end()
+		leave := sets.awaitTurn(t.Context(), "hostile")
 
-	began := time.Now()
-	sets.compiling.Unlock()
-	sets.compileSet(t.Context(), "other", setOf("other", 0, 1))
-	waited := time.Since(began)
-	all.Wait()
-	if whole := time.Since(began); waited > whole/8 {
-		t.Errorf("the one expression of another namespace waited %v of the %v that all %d took", waited, whole, pods*expressions)
-	}
+		hostile := newExpressionSet([]string{`device.driver == "a"`})
+		ended := make(chan struct{})
+		go func() { defer close(ended); sets.compileSet(t.Context(), "hostile", hostile) }()
+		given := make(chan struct{})
+		go func() { defer close(given); sets.compileSet(ending, "hostile", newExpressionSet(hostile.list)) }()
+		synctest.Wait()
+		if len(hostile.costs.known) != 0 {
+			t.Error("a second pod of the namespace is at the compiler in the first one's turn")
+		}
+
+		other := newExpressionSet([]string{`device.driver == "b"`})
+		sets.compileSet(t.Context(), "other", other)
+		if len(other.costs.known) != 1 {
+			t.Error("another namespace's expression is not compiled")
+		}
+
+		end()
+		<-given
+		leave()
+		<-ended
+		if len(hostile.costs.known) != 1 || len(sets.turns) != 0 {
+			t.Errorf("%d expressions are compiled when it is their turn, and %d turns are left", len(hostile.costs.known), len(sets.turns))
+		}
+	})
 }
 
 // TestAnExpressionIsCompiledOnce: what it costs is found with what was compiled to be evaluated,

@@ -62,14 +62,14 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 		return Judge{}
 	}
 
-	conflicts := &ofClasses[bool]{find: func(class *cluster.PodClass) bool { return disks.conflictWith(class.Spec.Volumes) }}
+	conflicts := &ofClasses{find: func(class *cluster.PodClass) bool { return disks.conflictWith(class.Spec.Volumes) }}
 	users := usersOf(p.Namespace(), alone)
 	used := map[int32]int{} // by node
 	total := 0
 	if len(alone) > 0 {
 		for _, n := range c.Nodes {
 			if n != nil {
-				if users := countPods(n, users); users > 0 {
+				if users := users.countPods(n); users > 0 {
 					used[n.Index] = users
 					total += users
 				}
@@ -78,9 +78,9 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		switch {
-		case len(disks) > 0 && anyPod(n, conflicts):
+		case len(disks) > 0 && conflicts.anyPod(n):
 			return diskConflict
-		case total > used[n.Index], len(alone) > 0 && anyPod(n, users):
+		case total > used[n.Index], len(alone) > 0 && users.anyPod(n):
 			return readWriteOncePodUsed
 		}
 		return nil
@@ -88,22 +88,17 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 }
 
 // usersOf tells whether the pods of a class use one of the claims.
-func usersOf(namespace string, claims sets.Set[string]) *ofClasses[bool] {
-	return &ofClasses[bool]{find: func(class *cluster.PodClass) bool {
-		return class.Namespace == namespace && slices.ContainsFunc(class.Spec.Volumes, func(v v1.Volume) bool {
-			return v.PersistentVolumeClaim != nil && claims.Has(v.PersistentVolumeClaim.ClaimName)
-		})
+func usersOf(namespace string, claims sets.Set[string]) *ofClasses {
+	return &ofClasses{find: func(class *cluster.PodClass) bool {
+		return class.Namespace == namespace && useClaims(class.Spec.Volumes, claims)
 	}}
 }
 
-// countPods counts the pods on a node for which the answer is yes.
-func countPods(n *cluster.Node, answers *ofClasses[bool]) (count int) {
-	for _, p := range n.Pods {
-		if answers.of(p.Class) {
-			count++
-		}
-	}
-	return count
+// useClaims reports whether one of the volumes is one of the claims.
+func useClaims(volumes []v1.Volume, claims sets.Set[string]) bool {
+	return slices.ContainsFunc(volumes, func(v v1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && claims.Has(v.PersistentVolumeClaim.ClaimName)
+	})
 }
 
 // Interests implements Requeuer.
@@ -134,9 +129,7 @@ func sharesVolume(a, b *cluster.PodClass) bool {
 			claims.Insert(claim.ClaimName)
 		}
 	}
-	return slices.ContainsFunc(b.Spec.Volumes, func(v v1.Volume) bool {
-		return v.PersistentVolumeClaim != nil && claims.Has(v.PersistentVolumeClaim.ClaimName)
-	})
+	return useClaims(b.Spec.Volumes, claims)
 }
 
 // Wakes implements Waker.

@@ -136,7 +136,8 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 		}
 	}
 
-	if !slices.ContainsFunc(pod.Spec.InitContainers, isSidecar) { // the peak is that of one container
+	sidecar := func(c v1.Container) bool { return IsSidecar(&c) }
+	if !slices.ContainsFunc(pod.Spec.InitContainers, sidecar) { // the peak is that of one container
 		for i := range pod.Spec.InitContainers {
 			for name, amount := range has(&pod.Spec.InitContainers[i]) {
 				raiseAmount(sum, name, amount)
@@ -148,7 +149,7 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 	sidecars, peak := v1.ResourceList{}, make(v1.ResourceList, mostListed(pod.Spec.InitContainers))
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
-		sidecar := isSidecar(*c)
+		sidecar := IsSidecar(c)
 		// What this container does not name is at its peak already.
 		for name, amount := range has(c) {
 			if sidecar {
@@ -166,10 +167,6 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 		raiseAmount(sum, name, amount)
 	}
 	return sum
-}
-
-func isSidecar(c v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
 // mostListed is how many resources the container lists that lists most of them.

@@ -55,10 +55,6 @@ func TolerationOf(taint *v1.Taint, tolerations []v1.Toleration) *v1.Toleration {
 // Untolerated returns the first taint with one of the effects that no
 // toleration matches, nil if all are tolerated. It points into taints.
 func Untolerated(taints []v1.Taint, tolerations []v1.Toleration, effects Effects) *v1.Taint {
-	for i := range taints {
-		if effects.Has(taints[i].Effect) && TolerationOf(&taints[i], tolerations) == nil {
-			return &taints[i]
-		}
-	}
-	return nil
+	one := Tolerance{few: tolerations} // asked once: it is not worth reading them
+	return one.Untolerated(taints, effects)
 }

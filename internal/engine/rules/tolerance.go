@@ -9,7 +9,7 @@ import (
 // Tolerance is what a list of tolerations matches: of many, it looks only at those that may match a
 // taint. A tenant's pod has room for tens of thousands, and every node may have taints of its own.
 type Tolerance struct {
-	few   []v1.Toleration              // all of them; of many: nil
+	few   []v1.Toleration              // all of them, unless the others are set
 	equal map[keyValue][]v1.Toleration // with the operator Equal
 	keyed map[string][]v1.Toleration   // with any other; "": for all keys
 }
@@ -54,7 +54,8 @@ func (t *Tolerance) matches(taint *v1.Taint) bool {
 		TolerationOf(taint, t.keyed[""]) != nil
 }
 
-// Untolerated is the function of that name.
+// Untolerated returns the first taint with one of the effects that no toleration matches, nil if
+// all are tolerated. It points into taints.
 func (t *Tolerance) Untolerated(taints []v1.Taint, effects Effects) *v1.Taint {
 	for i := range taints {
 		if effects.Has(taints[i].Effect) && !t.matches(&taints[i]) {

@@ -1,0 +1,142 @@
+package provision
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+	"github.com/berth-k8s/berth/internal/inspect/provision/packing"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// podsOf are the pods of a node but for those of DaemonSets, as namespace/name.
+func podsOf(n *cluster.Node) []string {
+	list := []string{}
+	for _, pod := range n.Pods {
+		if rules.KindOf(pod.Class.Controller) != rules.DaemonSet {
+			list = append(list, pod.Namespace()+"/"+pod.Name)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// dropEmpty takes out the nodes that got no pod.
+func (m *maker) dropEmpty() {
+	p := m.plan
+	kept := p.Nodes[:0]
+	for _, n := range p.Nodes {
+		if len(podsOf(m.w.Cluster().Node(n.Name))) > 0 {
+			kept = append(kept, n)
+			continue
+		}
+		m.w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: n.Name}})
+		at := slices.Index(m.bought, n.offer)
+		m.bought = slices.Delete(m.bought, at, at+1)
+	}
+	p.Nodes = kept
+}
+
+// finish takes out the nodes that got no pod, and sums up.
+func (m *maker) finish() {
+	p := m.plan
+	m.dropEmpty()
+	m.fillGroups()
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		of := m.w.Cluster().Node(n.Name)
+		n.Pods = podsOf(of)
+		n.CPU, n.Memory = percent(of.Requested.MilliCPU, of.Size.MilliCPU), percent(of.Requested.Memory, of.Size.Memory)
+	}
+
+	slices.SortStableFunc(p.Nodes, func(a, b Node) int {
+		return cmp.Or(cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Zone, b.Zone),
+			cmp.Compare(a.CapacityType, b.CapacityType))
+	})
+
+	for _, n := range p.Nodes {
+		p.Hour += n.Price
+		p.Pods += len(n.Pods)
+	}
+
+	p.Month = p.Hour * hoursOfMonth
+	for _, f := range m.w.Each() {
+		if f.Pod != nil && f.Pod.NodeName == "" {
+			name := simulate.Name{Namespace: f.Object.Namespace, Name: f.Object.Name}
+			p.Pending = append(p.Pending, Waiting{name.Namespace, name.Name, cmp.Or(m.why[name], f.Refused, m.w.Gate(f.Pod), f.Message)})
+		}
+	}
+	m.bound()
+}
+
+// bound computes what the pods that the new nodes took cost at least: without limits, weights and
+// what was chosen beforehand, which only a plan has to keep to.
+func (m *maker) bound() {
+	if len(m.plan.Nodes) == 0 {
+		return
+	}
+	problem, at := &packing.Problem{}, map[*free]int{}
+	groups := map[string]int{}
+	unknown := false
+	for i, o := range m.c.Offers {
+		problem.Bins = append(problem.Bins, packing.Bin{Room: m.rooms[i], Price: o.Price})
+	}
+
+	for _, n := range m.plan.Nodes {
+		for _, pod := range m.w.Cluster().Node(n.Name).Pods {
+			f := m.free[pod.UID]
+			if f == nil {
+				continue
+			}
+			g := m.w.GroupOf(pod)
+			unknown = unknown || isConstrained(pod.Class) || g != nil && g.TopologyKey() != ""
+			i, known := at[f]
+			if !known {
+				i = len(problem.Items)
+				at[f] = i
+				problem.Items = append(problem.Items, packing.Item{Size: f.size, Bins: f.bins})
+				for _, key := range f.apart {
+					g, known := groups[key]
+					if !known {
+						g = len(problem.Apart)
+						groups[key] = g
+						problem.Apart = append(problem.Apart, packing.Apart{Most: 1})
+					}
+					problem.Apart[g].Items = append(problem.Apart[g].Items, i)
+				}
+			}
+			problem.Items[i].Count++
+		}
+	}
+
+	p := m.plan
+	if len(problem.Items) == 0 {
+		return
+	}
+
+	p.Least = min(packing.Bound(problem), p.Hour)
+	if p.Least > 0 {
+		p.Above = math.Round(10000*(p.Hour/p.Least-1)) / 100
+	}
+	if unknown && !p.best() {
+		p.Notes = append(p.Notes, "what is possible at all is counted without spread constraints, pod affinity and domains of pod "+
+			"groups, which some of these pods have: the plan may be nearer to the best, or be it")
+	}
+}
+
+func percent(part, of int64) float64 {
+	if of == 0 {
+		return 0
+	}
+	return float64(int64(1000*float64(part)/float64(of)+0.5)) / 10
+}
+
+// isConstrained reports whether the class has constraints that the bound does not know.
+func isConstrained(class *cluster.PodClass) bool {
+	return len(class.RequiredAffinity) > 0 || slices.ContainsFunc(class.Spec.TopologySpreadConstraints,
+		func(c v1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == v1.DoNotSchedule })
+}

@@ -1,0 +1,186 @@
+package provision
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+)
+
+// takers returns the function that says into which kinds of nodes a pod can go, by the engine: the
+// plugins are asked about an empty node of each kind that is in the cluster for that. Pods of a
+// class have the same answer, and so have those that differ in size alone, but for room.
+func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
+	type answer struct {
+		kinds []int
+		why   string
+	}
+	byClass, byNeeds := map[*cluster.PodClass]*answer{}, map[string]*answer{}
+	return func(p *cluster.Pod) ([]int, string) {
+		if a := byClass[p.Class]; a != nil {
+			return a.kinds, a.why
+		}
+		if c := p.Class; c.Simple {
+			counted := d.spreads.knows(c)
+			needs := fmt.Sprint(c.Spec.SchedulerName, c.Static, c.Look)
+			if !counted {
+				needs += fmt.Sprint(c.Spec.TopologySpreadConstraints)
+			}
+			if byNeeds[needs] == nil {
+				asked := &answer{}
+				asked.kinds, asked.why = d.ask(d.small(p, counted))
+				byNeeds[needs] = asked
+			}
+
+			fit := d.fitting(p, byNeeds[needs].kinds)
+			if counted {
+				fit = d.allowed(c, fit)
+			}
+			if len(fit) > 0 {
+				byClass[c] = &answer{kinds: fit}
+				return fit, ""
+			}
+		}
+
+		a := &answer{}
+		a.kinds, a.why = d.ask(p)
+		byClass[p.Class] = a
+		return a.kinds, a.why
+	}
+}
+
+// allowed are those of the kinds of which a new node can have a pod of the class, by the counts of
+// its spread constraints.
+func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
+	own := d.spreads.of(class).own
+	if len(own) == 0 {
+		return kinds
+	}
+
+	for _, k := range kinds {
+		for _, s := range own {
+			if domain, has := d.kinds[k].labels[s.key]; has {
+				s.add(domain)
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(kinds), func(k int) bool {
+		return slices.ContainsFunc(own, func(s ownSpread) bool {
+			domain, has := d.kinds[k].labels[s.key]
+			return s.key != v1.LabelHostname && (!has || !s.allows(domain)) // a new host has no pod yet
+		})
+	})
+}
+
+// small returns the pod as it would be if it requested nothing, which is all the same to it but for
+// room. Softened, its hard spread constraints are soft ones: none at all would give it the defaults
+// of the profile.
+func (d *demand) small(p *cluster.Pod, softened bool) *cluster.Pod {
+	f, ok := d.world.Find(p.Namespace(), p.Name)
+	if !ok {
+		return p
+	}
+	object := f.Object.DeepCopy()
+	for _, list := range [][]v1.Container{object.Spec.InitContainers, object.Spec.Containers} {
+		for i := range list {
+			list[i].Resources = v1.ResourceRequirements{}
+		}
+	}
+	object.Spec.Overhead, object.Spec.Resources = nil, nil
+	if softened {
+		for i := range object.Spec.TopologySpreadConstraints {
+			object.Spec.TopologySpreadConstraints[i].WhenUnsatisfiable = v1.ScheduleAnyway
+		}
+	}
+	return d.world.Cluster().Pending(object)
+}
+
+// fitting are those of the kinds of which a node has room for the pod.
+func (d *demand) fitting(p *cluster.Pod, kinds []int) (list []int) {
+	size := d.sizeOf(p)
+	for _, k := range kinds {
+		room := d.rooms[d.kinds[k].largest]
+		if holds(room, size) {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+func holds(room, size []int64) bool {
+	for r := range size {
+		if size[r] > room[r] {
+			return false
+		}
+	}
+	return true
+}
+
+const trialNode = "berth-offer-"
+
+func isTrial(node string) bool { return strings.HasPrefix(node, trialNode) }
+
+// ask asks the plugins of the pod's profile about the nodes of the kinds.
+func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
+	profile := d.world.Profile(p.Class.Spec.SchedulerName)
+	if profile == nil {
+		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Class.Spec.SchedulerName)
+	}
+
+	reasons := map[string]int{}
+	for k, rejection := range decide.NewPlain(d.world.Cluster(), profile).Rejections(p, d.trials) {
+		if rejection == "" {
+			kinds = append(kinds, k)
+		} else {
+			reasons[rejection]++
+		}
+	}
+
+	if len(kinds) > 0 {
+		return kinds, ""
+	}
+	list := slices.SortedFunc(maps.Keys(reasons),
+		func(a, b string) int { return cmp.Or(cmp.Compare(reasons[b], reasons[a]), cmp.Compare(a, b)) })
+	return nil, "no node of the catalog takes it: " + strings.Join(list, "; ")
+}
+
+// suppose puts an empty node of each kind into the cluster, and returns what removes them.
+func (d *demand) suppose() (over func()) {
+	c := d.world.Cluster()
+	for k, of := range d.kinds {
+		node := d.offers[of.largest].Node.DeepCopy()
+		node.Name = fmt.Sprint(trialNode, k)
+		node.Labels = maps.Clone(node.Labels)
+		metav1.SetMetaDataLabel(&node.ObjectMeta, v1.LabelHostname, node.Name)
+		d.trials = append(d.trials, c.SetNode(node))
+	}
+	return func() {
+		for k := range d.kinds {
+			c.RemoveNode(fmt.Sprint(trialNode, k))
+		}
+	}
+}
+
+// apartOf are the groups of which a node holds a pod, and the class is in: those of its host ports,
+// and of required anti-affinity by node that its own pods meet.
+func apartOf(class *cluster.PodClass) (keys []string) {
+	for _, term := range class.RequiredAntiAffinity {
+		if term.TopologyKey == v1.LabelHostname && term.Matches(class, nil) {
+			keys = append(keys, fmt.Sprint(term.Namespaces, term.Selector.String()))
+		}
+	}
+	if class.Ports != nil {
+		for _, port := range class.Ports.List {
+			keys = append(keys, fmt.Sprint(port))
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}

@@ -1,0 +1,240 @@
+package fakeapi
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+func conflictError(t *table, o metav1.Object, format string, args ...any) error {
+	return apierrors.NewConflict(schema.GroupResource{Group: t.kind.Group, Resource: strings.ToLower(t.kind.Kind)},
+		o.GetName(), fmt.Errorf(format, args...))
+}
+
+// bindPod binds a pod. As upstream's registry, it refuses one that has a node, is being deleted, or
+// has another UID.
+func (s *Server) bindPod(t *table, body []byte) (any, error) {
+	var b v1.Binding
+	if err := json.Unmarshal(body, &b); err != nil {
+		return nil, err
+	}
+
+	current, ok := t.objects[types.NamespacedName{Namespace: b.Namespace, Name: b.Name}]
+	if !ok {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, b.Name)
+	}
+
+	pod := current.(*v1.Pod)
+	switch {
+	case b.UID != "" && b.UID != pod.UID:
+		return nil, conflictError(t, pod, "precondition failed: UID in precondition: %v, UID in object meta: %v", b.UID, pod.UID)
+	case pod.DeletionTimestamp != nil:
+		return nil, conflictError(t, pod, "pod %v is being deleted, cannot be assigned to a host", pod.Name)
+	case pod.Spec.NodeName != "":
+		return nil, conflictError(t, pod, "pod %v is already assigned to node %q", pod.Name, pod.Spec.NodeName)
+	}
+
+	pod = pod.DeepCopy()
+	pod.Spec.NodeName = b.Target.Name
+	pod.Status.NominatedNodeName = ""
+	s.bound = append(s.bound, Bound{nameOf(pod), pod.UID, b.Target.Name})
+	s.storeObject(t, pod)
+	return &metav1.Status{Status: metav1.StatusSuccess}, nil
+}
+
+func (s *Server) decodeObject(t *table, body []byte) (Object, error) {
+	o, err := scheme.Scheme.New(t.kind)
+	if err == nil {
+		err = json.Unmarshal(body, o)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return o.(Object), nil
+}
+
+func (s *Server) createObject(t *table, body []byte) (any, error) {
+	o, err := s.decodeObject(t, body)
+	if err != nil {
+		return nil, err
+	}
+	if o.GetName() == "" {
+		o.SetName(fmt.Sprintf("%s%d", o.GetGenerateName(), s.version))
+	}
+	if _, ok := t.objects[nameOf(o)]; ok {
+		return nil, apierrors.NewAlreadyExists(schema.GroupResource{}, o.GetName())
+	}
+	o.SetUID("")
+	s.storeObject(t, o)
+	return o, nil
+}
+
+func (s *Server) updateObject(t *table, current Object, sub string, body []byte) (any, error) {
+	o, err := s.decodeObject(t, body)
+	if err != nil {
+		return nil, err
+	}
+	if v := o.GetResourceVersion(); v != "" && v != current.GetResourceVersion() {
+		return nil, conflictError(t, o, "the object has been modified; please apply your changes to the latest version and try again")
+	}
+	return s.writeObject(t, current, o, sub)
+}
+
+// writeObject keeps what the request does not change: the status or, for the status subresource,
+// everything else.
+func (s *Server) writeObject(t *table, current, o Object, sub string) (any, error) {
+	from, into := current, o
+	if sub == "status" {
+		from, into = o, current.DeepCopyObject().(Object)
+	}
+	if !copyStatus(from, into) && sub == "status" {
+		return nil, apierrors.NewBadRequest("no status")
+	}
+	into.SetUID(current.GetUID())
+	s.storeObject(t, into)
+	return into, nil
+}
+
+// copyStatus copies the status between objects that have one.
+func copyStatus(from, into Object) bool {
+	a, err := json.Marshal(from)
+	if err != nil {
+		return false
+	}
+	var status struct {
+		Status json.RawMessage `json:"status"`
+	}
+	if json.Unmarshal(a, &status) != nil || status.Status == nil {
+		return false
+	}
+	return replaceStatus(into, status.Status) == nil
+}
+
+func replaceStatus(into Object, status json.RawMessage) error {
+	whole, err := json.Marshal(into)
+	if err != nil {
+		return err
+	}
+
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(whole, &fields); err != nil {
+		return err
+	}
+
+	fields["status"] = status
+	if whole, err = json.Marshal(fields); err != nil {
+		return err
+	}
+
+	fresh, err := scheme.Scheme.New(into.GetObjectKind().GroupVersionKind())
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(whole, fresh); err != nil {
+		return err
+	}
+	return copyInto(into, fresh.(Object))
+}
+
+func (s *Server) patchObject(t *table, current Object, sub string, body []byte) (any, error) {
+	var meta struct {
+		Metadata struct {
+			UID             types.UID `json:"uid"`
+			ResourceVersion string    `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(body, &meta); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+
+	if uid := meta.Metadata.UID; uid != "" && uid != current.GetUID() {
+		return nil, conflictError(t, current, "precondition failed: UID in precondition: %v, UID in object meta: %v", uid, current.GetUID())
+	}
+	if v := meta.Metadata.ResourceVersion; v != "" && v != current.GetResourceVersion() {
+		return nil, conflictError(t, current, "the object has been modified")
+	}
+
+	before, err := json.Marshal(current)
+	if err != nil {
+		return nil, err
+	}
+
+	example, err := scheme.Scheme.New(t.kind)
+	if err != nil {
+		return nil, err
+	}
+
+	after, err := strategicpatch.StrategicMergePatch(before, body, example)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+
+	o, err := s.decodeObject(t, after)
+	if err != nil {
+		return nil, err
+	}
+	return s.writeObject(t, current, o, sub)
+}
+
+// evictPod deletes a pod unless a budget's status forbids it, which every eviction counts against.
+func (s *Server) evictPod(t *table, current Object, body []byte) (any, error) {
+	var eviction policyv1.Eviction
+	if err := json.Unmarshal(body, &eviction); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+
+	// Each budget that covers the pod is charged before the pod goes, as the API server does: if it
+	// is refused by the last of them, those before it are short of one until they are counted
+	// again.
+	for _, o := range s.tables["poddisruptionbudgets"].sortedObjects() {
+		budget := o.DeepCopyObject().(*policyv1.PodDisruptionBudget)
+		selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector)
+		if err != nil || budget.Namespace != current.GetNamespace() || !selector.Matches(labels.Set(current.GetLabels())) {
+			continue
+		}
+		if budget.Status.DisruptionsAllowed <= 0 {
+			return nil, apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+		}
+		budget.Status.DisruptionsAllowed--
+		s.storeObject(s.tables["poddisruptionbudgets"], budget)
+	}
+
+	options, err := json.Marshal(eviction.DeleteOptions)
+	if err != nil {
+		return nil, err
+	}
+	return s.deleteObject(t, current, options)
+}
+
+// deleteObject removes an object, or marks a running pod for the kubelet to end.
+func (s *Server) deleteObject(t *table, current Object, body []byte) (any, error) {
+	var options metav1.DeleteOptions
+	_ = json.Unmarshal(body, &options)
+	if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != current.GetUID() {
+		return nil, conflictError(t, current, "precondition failed: UID in precondition: %v, UID in object meta: %v",
+			*p.UID, current.GetUID())
+	}
+	if pod, ok := current.(*v1.Pod); ok && pod.Spec.NodeName != "" && pod.Spec.TerminationGracePeriodSeconds != nil &&
+		*pod.Spec.TerminationGracePeriodSeconds > 0 {
+		if pod.DeletionTimestamp == nil {
+			pod = pod.DeepCopy()
+			now := metav1.Now()
+			pod.DeletionTimestamp = &now
+			s.storeObject(t, pod)
+		}
+		return pod, nil
+	}
+
+	s.removeObject(t, current)
+	return &metav1.Status{Status: metav1.StatusSuccess}, nil
+}
