@@ -174,13 +174,20 @@ func tokensOfServiceAccountsWork(t *testing.T, c *cluster) {
 	})
 }
 
+// expectUser waits until a token is a user's. One in a secret is not known at once: the server
+// compares it with its own copy of the secret, and for a moment that may be the one from before
+// the token was written into it.
 func (c *cluster) expectUser(t *testing.T, token, want string) {
 	t.Helper()
 	config := rest.AnonymousClientConfig(c.Config)
 	config.BearerToken = token
-	if got := whoAmI(t, config); got != want {
-		t.Errorf("the token is %q's, want %q", got, want)
-	}
+	eventually(t, func(ctx context.Context) error {
+		got, err := whoAmI(ctx, t, config)
+		if err == nil && got != want {
+			err = errorf("the token is %q's, want %q", got, want)
+		}
+		return err
+	})
 }
 
 func userWithoutRightsIsRefused(t *testing.T, c *cluster) {

@@ -1,6 +1,7 @@
 package controlplane_test
 
 import (
+	"context"
 	"net"
 	"os"
 	"runtime"
@@ -94,19 +95,19 @@ func TestKubeconfigsLeadInAsTheirUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := whoAmI(t, config); got != want {
-			t.Errorf("%s is %s's, want %s", path, got, want)
+		if got, err := whoAmI(t.Context(), t, config); got != want || err != nil {
+			t.Errorf("%s is %s's, want %s (%v)", path, got, want, err)
 		}
 	}
 }
 
-func whoAmI(t *testing.T, config *rest.Config) string {
+func whoAmI(ctx context.Context, t *testing.T, config *rest.Config) (string, error) {
 	t.Helper()
-	review, err := clientFor(t, config).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	review, err := clientFor(t, config).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
-	return review.Status.UserInfo.Username
+	return review.Status.UserInfo.Username, nil
 }
 
 // fakeT records what Start does to a test that it fails.
