@@ -106,10 +106,18 @@ func (ns *nominations) followClient(item *queue.Item, pod *v1.Pod, p *cluster.Po
 	return is != ""
 }
 
-// renewPod takes in a new state of a pod that may be nominated.
+// renewPod takes in a new state of a pod that may be nominated. One of another class may want less
+// of its node than before, and what it leaves may be what others wait for.
 func (ns *nominations) renewPod(p *cluster.Pod, pod *v1.Pod) {
-	if ns.cluster.Nominated(pod.UID) != nil {
-		ns.cluster.Renew(ns.asContender(p, pod))
+	was := ns.cluster.Nominated(pod.UID)
+	if was == nil {
+		return
+	}
+
+	is := ns.asContender(p, pod)
+	ns.cluster.Renew(is)
+	if was.Class != is.Class {
+		ns.news.podRemoved(was, ns.cluster.Node(was.Nominated), nil)
 	}
 }
 
