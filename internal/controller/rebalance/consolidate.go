@@ -106,26 +106,41 @@ type emptied struct {
 	w       *world
 	wanted  int
 	movable map[int32]int // pods that can run elsewhere, by node
+	// empty is what countEmpty says, which is asked far more often than it changes: each pod that
+	// is counted keeps it right until the nodes change, and asOf tells which nodes it is for.
+	empty, asOf int
 }
 
 func (g *emptied) gaugeName() string { return "nodes still to empty" }
 
 func (g *emptied) countPod(p *pod, n *cluster.Node, by int64) {
-	if canMove(p) {
-		g.movable[n.Index] += int(by)
+	if !canMove(p) {
+		return
+	}
+	closed := g.w.closures.closed[n.Index]
+	if closed && g.movable[n.Index] == 0 {
+		g.empty--
+	}
+	g.movable[n.Index] += int(by)
+	if closed && g.movable[n.Index] == 0 {
+		g.empty++
 	}
 }
 
 func (g *emptied) currentValue() int64 { return int64(max(0, g.wanted-g.countEmpty())) }
 
 // countEmpty counts the nodes that are closed and have nothing left that can run elsewhere.
-func (g *emptied) countEmpty() (count int) {
+func (g *emptied) countEmpty() int {
+	if g.asOf == g.w.closures.nodeChanges {
+		return g.empty
+	}
+	g.empty, g.asOf = 0, g.w.closures.nodeChanges
 	for index := range g.w.closures.closed {
 		if g.movable[index] == 0 {
-			count++
+			g.empty++
 		}
 	}
-	return count
+	return g.empty
 }
 
 // emptyCheapest closes as many nodes as are wanted before the first move, so that no pod lands on a

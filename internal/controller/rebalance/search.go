@@ -3,6 +3,7 @@ package rebalance
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,9 +68,8 @@ type candidate struct {
 	gain int64
 	// depth is the number of pods in its domains: among equal gains, the fullest domain comes
 	// first.
-	depth  int64
-	cost   Cost
-	number int // by name, which is the last word
+	depth int64
+	cost  Cost
 }
 
 // runRound tries the pods that a goal nominates, and reports whether one was moved.
@@ -116,8 +116,14 @@ func (s *search) runRound(st *strategy) (moved bool) {
 	return moved
 }
 
+// nominateCandidates returns the pods that a goal would have moved, the best first. Names have the
+// last word.
 func (s *search) nominateCandidates(st *strategy) (list []candidate) {
-	for _, p := range s.w.sortedPods() {
+	among := maps.Values(s.w.placed)
+	if st.among != nil {
+		among = st.among()
+	}
+	for p := range among {
 		if p.Terminating || !st.Scope.includesPod(p) || !st.sees(p.Node) {
 			continue
 		}
@@ -125,7 +131,7 @@ func (s *search) nominateCandidates(st *strategy) (list []candidate) {
 		case gain > 0 && p.late:
 			s.w.protections.unsettled = true
 		case gain > 0:
-			list = append(list, candidate{p, gain, s.excessDepth(st, p), s.w.protections.costOf(p), len(list)})
+			list = append(list, candidate{p, gain, s.excessDepth(st, p), s.w.protections.costOf(p)})
 		}
 	}
 
@@ -137,7 +143,7 @@ func (s *search) nominateCandidates(st *strategy) (list []candidate) {
 			}
 		}
 		cost, _ := a.cost.compare(&b.cost)
-		return cmp.Or(avoid, cmp.Compare(b.gain, a.gain), cmp.Compare(b.depth, a.depth), cost, cmp.Compare(a.number, b.number))
+		return cmp.Or(avoid, cmp.Compare(b.gain, a.gain), cmp.Compare(b.depth, a.depth), cost, byName(a.pod, b.pod))
 	})
 
 	return list

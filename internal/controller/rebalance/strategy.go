@@ -2,6 +2,7 @@ package rebalance
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 	"time"
 
@@ -19,6 +20,8 @@ type strategy struct {
 	at    int // the gauge's place among the world's
 	// gain is by how much removing just this pod reduces the gauge; 0: not nominated.
 	gain func(p *pod) int64
+	// among are the placed pods whose gain may be above 0, in any order; nil: all of them.
+	among func() iter.Seq[*pod]
 	// order sorts the nominated pods; nil: greatest gain first, then by cost.
 	order func(a, b *pod) int
 	// says describes what is wrong with the pod.
@@ -142,7 +145,8 @@ func (st *strategy) healsPod(l *ledger, p *pod) bool {
 	case Spread:
 		return slices.ContainsFunc(k.groups, func(g *group) bool { return g.spread != nil && g.excessWithout(k, p) < g.excess })
 	}
-	return l.static > 0 && countMisfits(k, p, p.Node) > 0 || len(k.groups) > 0
+	return l.static > 0 && countMisfits(k, p, p.Node) > 0 ||
+		slices.ContainsFunc(k.groups, func(g *group) bool { return g.excess > 0 }) // of no other can it lower any
 }
 
 // excessWithout is the group's excess if the pod is removed.
@@ -251,7 +255,7 @@ func unwelcomeTaints(p *pod, n *cluster.Node, counts func(t *v1.Taint) bool) (li
 func (st *strategy) setupDuplicates() {
 	g := &evenness{w: st.w, kinds: map[string]*kind{}, of: map[*pod]*kind{}, excluded: st.Duplicates.ExcludeOwners}
 	st.gauge, st.anew = g, true
-	st.gain = g.surplusOf
+	st.gain, st.among = g.surplusOf, g.podsInSurplus
 	st.says = func(p *pod) string { return "more of its kind than an even share are on its node" }
 }
 
@@ -266,6 +270,7 @@ type evenness struct {
 
 // kind is the pods with the same owner and images.
 type kind struct {
+	members map[*pod]bool
 	pods    map[int32]int64 // by node index
 	all     int64
 	nodes   int64 // that can take them at all
@@ -285,6 +290,22 @@ func (e *evenness) surplusOf(p *pod) int64 {
 	return max(0, k.pods[p.Node.Index]-k.evenShare())
 }
 
+// podsInSurplus are the pods of all kinds of which a node has too many.
+func (e *evenness) podsInSurplus() iter.Seq[*pod] {
+	return func(yield func(*pod) bool) {
+		for _, k := range e.kinds {
+			if k.surplus == 0 {
+				continue
+			}
+			for p := range k.members {
+				if !yield(p) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // kindOf returns the kind of a pod; nil: it has none.
 func (e *evenness) kindOf(p *pod) *kind {
 	k, known := e.of[p]
@@ -293,7 +314,7 @@ func (e *evenness) kindOf(p *pod) *kind {
 	}
 	if name := e.nameKind(p); name != "" {
 		if k = e.kinds[name]; k == nil {
-			k = &kind{pods: map[int32]int64{}, nodes: e.w.countSuitable(p)}
+			k = &kind{members: map[*pod]bool{}, pods: map[int32]int64{}, nodes: e.w.countSuitable(p)}
 			e.kinds[name] = k
 		}
 	}
@@ -320,6 +341,12 @@ func (e *evenness) countPod(p *pod, n *cluster.Node, by int64) {
 	k := e.kindOf(p)
 	if k == nil {
 		return
+	}
+
+	if by > 0 {
+		k.members[p] = true
+	} else {
+		delete(k.members, p)
 	}
 
 	k.pods[n.Index] += by

@@ -3,6 +3,7 @@ package rebalance
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"math"
 	"math/bits"
 	"slices"
@@ -203,11 +204,27 @@ func (st *strategy) setupUtilization() {
 		return ""
 	}
 
-	st.gain = func(p *pod) int64 { return removalGain(g, p) }
+	st.gain, st.among = func(p *pod) int64 { return removalGain(g, p) }, g.podsAboveTargets
 	st.order = func(a, b *pod) int {
 		return cmp.Or(cmp.Compare(g.totalUsed(g.fullnessOf(b.Node)), g.totalUsed(g.fullnessOf(a.Node))), byPriority(a, b))
 	}
 	st.says = func(p *pod) string { return p.Node.Name + " is above its target" }
+}
+
+// podsAboveTargets are the pods of the nodes that are above a target.
+func (g *usage) podsAboveTargets() iter.Seq[*pod] {
+	return func(yield func(*pod) bool) {
+		for _, f := range g.nodes {
+			if f.amount == 0 {
+				continue
+			}
+			for _, p := range f.n.Pods {
+				if placed := g.w.placed[p.UID]; placed != nil && !yield(placed) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // emptyUnderused empties one underused node after the other, onto nodes that are not underused.

@@ -32,7 +32,6 @@ type world struct {
 	schedulers map[string]*scheduler
 
 	placed   map[types.UID]*pod  // the pods on nodes
-	byName   []*pod              // the same, sorted; nil until it is asked for
 	ended    []*pod              // in phase Succeeded or Failed, still there
 	waiting  []*pod              // pending, and found no node
 	arrivals []*pod              // were pending, and have been placed
@@ -145,8 +144,14 @@ func openWorld(state *State, policy *Policy, options Options) *world {
 	return w
 }
 
+// keptDecisions is for how many decisions a ranking is kept without use. A node's pods are of as
+// many workloads, and those of 500 workloads come up again only after some thousands of decisions.
+const keptDecisions = 1 << 14
+
 func newScheduler(c *cluster.Cluster, profile *plugins.Profile) *scheduler {
 	s := &scheduler{profile: profile, decider: decide.New(c, profile, 1), objects: map[string]bool{}}
+	s.decider.KeepFor(keptDecisions)
+
 	for _, filter := range profile.Filters {
 		if spread, ok := filter.(spreader); ok {
 			s.spread = spread
@@ -217,12 +222,7 @@ func (w *world) countInGauges(p *pod, by int64) {
 func (w *world) schedulerOf(p *pod) *scheduler { return w.schedulers[p.Spec().SchedulerName] }
 
 // sortedPods returns the placed pods by name.
-func (w *world) sortedPods() []*pod {
-	if w.byName == nil {
-		w.byName = slices.SortedFunc(maps.Values(w.placed), byName)
-	}
-	return slices.Clone(w.byName)
-}
+func (w *world) sortedPods() []*pod { return slices.SortedFunc(maps.Values(w.placed), byName) }
 
 func byName(a, b *pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
@@ -297,10 +297,6 @@ func (w *world) removePod(p *pod) (undo func()) {
 func (w *world) addPod(p *pod, n *cluster.Node) {
 	w.c.Place(p.Pod, n)
 	w.placed[p.UID] = p
-	if w.byName != nil {
-		i, _ := slices.BinarySearchFunc(w.byName, p, byName)
-		w.byName = slices.Insert(w.byName, i, p)
-	}
 	w.countInGauges(p, 1)
 }
 
@@ -309,9 +305,6 @@ func (w *world) dropPod(p *pod) {
 	w.c.RemovePod(p.UID)
 	p.NodeName = ""
 	delete(w.placed, p.UID)
-	if i, found := slices.BinarySearchFunc(w.byName, p, byName); found {
-		w.byName = slices.Delete(w.byName, i, i+1)
-	}
 }
 
 // movePod makes a move: the victim leaves, its successor is placed, and so are pending pods that

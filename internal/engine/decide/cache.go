@@ -23,9 +23,10 @@ type cache struct {
 	// Classes that differ in nothing that matters share a ranking: members of a StatefulSet, or
 	// pods with volumes of their own.
 	rankings    map[rankingKey]*ranking
-	latest      [idle + 1]*ranking // by decision, modulo their number: the one that it used
-	byClass     map[int32]*member  // the ranking of each class
-	mostMembers int                // of byClass; see cluster.Shrunk
+	idle        uint64            // that many decisions, unless Decider.KeepFor says otherwise
+	latest      []*ranking        // by decision, modulo idle+1: the one that it used; grows with the first
+	byClass     map[int32]*member // the ranking of each class
+	mostMembers int               // of byClass; see cluster.Shrunk
 
 	// candidates remember the victims of classes that have preempted, by their ranking.
 	candidates map[*ranking]*candidates
@@ -43,6 +44,7 @@ type cache struct {
 func newCache(ix *index, planner *planner) *cache {
 	return &cache{
 		c: ix.c, limits: ix.limits, meter: ix.meter, ix: ix, planner: planner,
+		idle:     idle,
 		rankings: map[rankingKey]*ranking{}, byClass: map[int32]*member{},
 		bases: map[string]*base{}, candidates: map[*ranking]*candidates{},
 		effort: map[int32]classEffort{}, saidEffort: map[uint64]*saidEffort{},

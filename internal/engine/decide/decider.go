@@ -52,6 +52,14 @@ func New(c *cluster.Cluster, profile *plugins.Profile, seed uint64) *Decider {
 	return d
 }
 
+// KeepFor has rankings kept that were not used for so many decisions, and bases with them; it is
+// for one who decides the classes of a cluster in turn again and again, as a planner of moves does.
+// It bounds no memory: the rankings together are bounded as ever. It is called before the first
+// decision.
+func (d *Decider) KeepFor(decisions uint64) {
+	d.cache.idle = decisions
+}
+
 // Plain returns the plain way to decide the same pods. Its work counts as the decider's.
 func (d *Decider) Plain() *Plain { return d.plain }
 

@@ -18,7 +18,17 @@ const (
 // noteUse notes that the current decision uses the ranking.
 func (ca *cache) noteUse(r *ranking) {
 	r.used = ca.meter.Clock
-	ca.latest[ca.meter.Clock%uint64(len(ca.latest))] = r
+	*ca.usedNow() = r
+}
+
+// usedNow is where the ranking of the current decision is noted. Until then that of idle+1
+// decisions ago is there.
+func (ca *cache) usedNow() **ranking {
+	at := ca.meter.Clock % (ca.idle + 1)
+	for uint64(len(ca.latest)) <= at {
+		ca.latest = append(ca.latest, nil)
+	}
+	return &ca.latest[at]
 }
 
 // dropRanking forgets the ranking. Members that still refer to it keep nothing of what was in it.
@@ -33,8 +43,8 @@ func (ca *cache) dropRanking(r *ranking) {
 
 // dropIdle drops the ranking that has just become idle: rankings take most of the memory.
 func (ca *cache) dropIdle() {
-	oldest := &ca.latest[ca.meter.Clock%uint64(len(ca.latest))]
-	if r := *oldest; r != nil && !r.dropped && ca.meter.Clock-r.used > idle {
+	oldest := ca.usedNow()
+	if r := *oldest; r != nil && !r.dropped && ca.meter.Clock-r.used > ca.idle {
 		ca.dropRanking(r)
 	}
 	*oldest = nil
@@ -43,25 +53,25 @@ func (ca *cache) dropIdle() {
 // dropAllIdle drops what has been idle.
 func (ca *cache) dropAllIdle() {
 	for _, r := range ca.rankings {
-		if ca.meter.Clock-r.used > idle {
+		if ca.meter.Clock-r.used > ca.idle {
 			ca.dropRanking(r)
 		}
 	}
 
-	maps.DeleteFunc(ca.effort, func(_ int32, e classEffort) bool { return ca.meter.Clock-e.used > idle })
+	maps.DeleteFunc(ca.effort, func(_ int32, e classEffort) bool { return ca.meter.Clock-e.used > ca.idle })
 	ca.byClass = cluster.Shrunk(ca.byClass, &ca.mostMembers)
-	maps.DeleteFunc(ca.byClass, func(_ int32, m *member) bool { return m.dropped || ca.meter.Clock-m.asked > idle })
+	maps.DeleteFunc(ca.byClass, func(_ int32, m *member) bool { return m.dropped || ca.meter.Clock-m.asked > ca.idle })
 	ca.byClass = cluster.Shrunk(ca.byClass, &ca.mostMembers)
 	for key, b := range ca.bases {
-		if ca.meter.Clock-b.used > idle {
+		if ca.meter.Clock-b.used > ca.idle {
 			ca.dropBase(key)
 		}
 	}
 
-	maps.DeleteFunc(ca.planner.skeletons, func(_ string, sk *skeleton) bool { return ca.meter.Clock-sk.used > idle })
-	maps.DeleteFunc(ca.saidEffort, func(_ uint64, e *saidEffort) bool { return ca.meter.Clock-e.used > idle })
+	maps.DeleteFunc(ca.planner.skeletons, func(_ string, sk *skeleton) bool { return ca.meter.Clock-sk.used > ca.idle })
+	maps.DeleteFunc(ca.saidEffort, func(_ uint64, e *saidEffort) bool { return ca.meter.Clock-e.used > ca.idle })
 	for i := range ca.plans {
-		if known := &ca.plans[i]; known.class != nil && ca.meter.Clock-known.used > idle {
+		if known := &ca.plans[i]; known.class != nil && ca.meter.Clock-known.used > ca.idle {
 			*known = recentPlan{}
 		}
 	}
