@@ -1,6 +1,7 @@
 package rebalance
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -43,42 +44,64 @@ func hasPending(state *State) bool {
 }
 
 // planSettled plans for a state in which no pending pod is left that fits.
+//
+// If pins for the first search are not enough, a sequel would move a pinned pod, and the next one
+// would move it again. Such pods are pinned throughout: all others are worth a plan still.
 func planSettled(state *State, policy *Policy, options Options) *Plan {
 	pinned := map[types.UID]bool{}
-	for range mostPinnings {
-		before := len(pinned)
-		plan, settled := searchOnce(state, policy, options, pinned)
-		after := state
-		for range mostSequels {
-			if settled {
+	for _, throughout := range []bool{false, true} {
+		for range mostPinnings {
+			plan, again := planToEnd(state, policy, options, pinned, throughout)
+			if plan != nil && throughout {
+				plan.Notes = append(plan.Notes, fmt.Sprintf("%d pods stay where they are: whoever moves one of them would have to move it again.", len(pinned)))
+			}
+			if plan != nil {
 				return plan
 			}
-			after = plan.tail.After(after)
-			var sequel *Plan
-			on := options
-			on.Spent = options.Spent.With(plan.Moves...)
-			sequel, settled = searchOnce(after, policy, on, nil)
-			if len(sequel.Moves) == 0 && len(sequel.Arrivals) == 0 {
-				settled = true
+
+			before := len(pinned)
+			if pinPods(state, again, pinned); len(pinned) == before {
+				break // the next search would be the same
 			}
-			if again := movedTwice(sequel); len(again) > 0 {
-				pinPods(state, again, pinned)
-				settled = false
-				break
-			}
-			plan.appendSequel(sequel)
-		}
-		if settled {
-			return plan
-		}
-		if len(pinned) == before {
-			break // the next search would be the same
 		}
 	}
 
 	nothing, _ := searchOnce(state, &Policy{Notes: policy.Notes}, options, nil)
 	nothing.Notes = append(nothing.Notes, "No plan was found that ends: every one of them would be followed by another one.")
 	return nothing
+}
+
+// planToEnd searches, and continues from where the search ends until there is nothing left to do.
+// There is no plan if that would never end, or would move pods again: those are returned. Pods are
+// pinned for the first search only, so that the end is one for those who know of no pins, or
+// throughout.
+func planToEnd(state *State, policy *Policy, options Options, pinned map[types.UID]bool, throughout bool) (plan *Plan, again []types.UID) {
+	var inSequels map[types.UID]bool
+	if throughout {
+		inSequels = pinned
+	}
+
+	plan, settled := searchOnce(state, policy, options, pinned)
+	after := state
+	for range mostSequels {
+		if settled {
+			return plan, nil
+		}
+		after = plan.tail.After(after)
+		on := options
+		on.Spent = options.Spent.With(plan.Moves...)
+		sequel, ends := searchOnce(after, policy, on, inSequels)
+		if again := movedTwice(sequel); len(again) > 0 {
+			return nil, again
+		}
+		plan.appendSequel(sequel)
+		settled = ends || len(sequel.Moves) == 0 && len(sequel.Arrivals) == 0
+	}
+
+	if !settled {
+		return nil, nil
+	}
+	return plan, nil
 }
 
 // pinPods pins pods that a plan would move twice, with all others of their owners: one of these

@@ -2,8 +2,10 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -133,6 +135,37 @@ func TestPlansAreWorthTheirMoves(t *testing.T) {
 				t.Error("there is nothing to move")
 			}
 		})
+	}
+}
+
+// TestNoPlanIsGivenUp: with these ages of pods, a sequel of every plan moves a pod that the next
+// one moves again. All others are worth moving still, and those who follow plan after plan come to
+// an end.
+func TestNoPlanIsGivenUp(t *testing.T) {
+	o := &options{nodes: 1000, pods: 10_000}
+	p := &plans[slices.IndexFunc(plans, func(p planned) bool { return p.name == "policy" })]
+	s, r := planCrowd(o.nodes, o.pods).state(p.wait), rand.New(rand.NewPCG(148, 1))
+	for _, object := range s.Objects {
+		if pod, is := object.(*v1.Pod); is {
+			at := metav1.NewTime(s.AsOf.Add(-time.Duration(r.IntN(140)) * time.Second))
+			pod.CreationTimestamp, pod.Status.StartTime = at, &at
+			for i := range pod.Status.Conditions {
+				pod.Status.Conditions[i].LastTransitionTime = at
+			}
+		}
+	}
+
+	var moves []int
+	for range 4 {
+		plan := planFor(t, o, p, s)
+		if len(moves) == 0 && len(plan.Notes) == 0 {
+			t.Error("no pod is pinned: other ages are needed")
+		}
+		moves = append(moves, len(plan.Moves))
+		s = plan.After(s)
+	}
+	if moves[0] < 500 || moves[3] != 0 {
+		t.Errorf("plans one after the other have %v moves", moves)
 	}
 }
 
