@@ -12,12 +12,15 @@ import (
 // them with a spread over zones that is violated where a zone was away.
 func BenchmarkMake(b *testing.B) {
 	s := large(b)
+	duplicates := *rebalance.OwnGoal("heal", 0)
+	duplicates.Name, duplicates.Heal, duplicates.Duplicates = "RemoveDuplicates", nil, &rebalance.Duplicates{}
 	for _, goal := range []struct {
 		name  string
 		goals []rebalance.Goal
 	}{
 		{"heal", []rebalance.Goal{*rebalance.OwnGoal("heal", 0)}},
 		{"consolidate", []rebalance.Goal{*rebalance.OwnGoal("consolidate", 20)}},
+		{"duplicates", []rebalance.Goal{duplicates}},
 	} {
 		b.Run(goal.name, func(b *testing.B) {
 			moves := 0

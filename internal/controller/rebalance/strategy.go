@@ -349,12 +349,16 @@ func (e *evenness) countPod(p *pod, n *cluster.Node, by int64) {
 		delete(k.members, p)
 	}
 
+	share, before := k.evenShare(), k.pods[n.Index]
 	k.pods[n.Index] += by
 	k.all += by
 	e.sum -= k.surplus
-	k.surplus = 0
-	for _, count := range k.pods {
-		k.surplus += max(0, count-k.evenShare())
+	k.surplus += max(0, before+by-share) - max(0, before-share)
+	if k.evenShare() != share { // which concerns all of its nodes
+		k.surplus = 0
+		for _, count := range k.pods {
+			k.surplus += max(0, count-k.evenShare())
+		}
 	}
 	e.sum += k.surplus
 }

@@ -32,6 +32,17 @@ func TestChaosOfTrees(t *testing.T) {
 	runChaos(t, *treeRuns, treeRun)
 }
 
+// TestTreesOfOnce plays again what was once wrong, of more runs than a test has time for. In 4902 a
+// group has a pod that counts, and that the tree takes for one that leaves: the tree tries a domain
+// in which the group has no node.
+func TestTreesOfOnce(t *testing.T) {
+	for _, seed := range []uint64{4902} {
+		if _, err := treeRun(seed); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
+	}
+}
+
 func treeRun(seed uint64) (binds int, err error) {
 	c := &chaos{world: newWorld(seed, seed%10 == 0, func() []Profile {
 		profile := Profile{Profile: plugins.Default()}

@@ -180,7 +180,8 @@ func (d *Domains) describePlacement(domain string) domainResult {
 }
 
 // listDomains lists the values of the key that nodes have. If members that count have nodes
-// already, it is only the value of those nodes.
+// already, it is only the value of those nodes; and none at all if the rest of their tree confines
+// the group to other nodes.
 func (d *Domains) listDomains() ([]string, error) {
 	pinned, bare := map[string]bool{}, []string(nil)
 	for uid := range d.Group.Counted {
@@ -202,6 +203,7 @@ func (d *Domains) listDomains() ([]string, error) {
 		return nil, fmt.Errorf("pods of the group are in more than one domain of %s: %v",
 			d.TopologyKey, slices.Sorted(maps.Keys(pinned)))
 	case len(pinned) == 1:
+		maps.DeleteFunc(pinned, func(domain string, _ bool) bool { return len(d.nodesByDomain()[domain]) == 0 })
 		return slices.Sorted(maps.Keys(pinned)), nil
 	}
 	return slices.Sorted(maps.Keys(d.nodesByDomain())), nil
