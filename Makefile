@@ -75,6 +75,7 @@ nightly: golangci ## what is too slow for every change: golangci-lint in all mod
 	@go test ./internal/controller/rebalance -run 'Random|Chaos' -worlds $(SCALE)000 -timeout 2h
 	@cd test && go test ./conformance -clusters=$$((200 * $(SCALE))) -gangs=$$((40 + 4 * $(SCALE))) -timeout 2h
 	@cd test && go test ./nodeparity -worlds=$(SCALE)0000 -timeout 2h
+	@cd test && go test ./lifecycle -lives=$$((50 * $(SCALE))) -timeout 2h
 	@cd test/karpenter && go test ./...
 	@$(ALLTESTS) $$((200 * $(SCALE)))x -wide fuzz
 	@$(MAKE) race

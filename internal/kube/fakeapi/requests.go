@@ -15,12 +15,15 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
 )
 
 // target is what a request is about.
@@ -217,15 +220,15 @@ func discover(version string) *metav1.APIResourceList {
 
 // listPage lists a table, or a page of it. All pages of a list show the table as it was at the
 // first one, and have its version: a watch from there misses nothing that was stored in between.
-func (s *Server) listPage(t *table, query url.Values) (any, error) {
+func (s *Server) listPage(t *table, query url.Values) (_ any, err error) {
 	version, from, all := s.version, 0, []Object(nil)
 	if token := query.Get("continue"); token != "" {
 		_, _ = fmt.Sscanf(token, "%d-%d", &version, &from)
 		if all = t.lists[version]; from >= len(all) {
 			return nil, apierrors.NewResourceExpired("the provided continue parameter is too old")
 		}
-	} else {
-		all = t.sortedObjects()
+	} else if all, err = selectObjects(t.sortedObjects(), query.Get("fieldSelector")); err != nil {
+		return nil, err
 	}
 
 	limit, _ := strconv.Atoi(query.Get("limit"))
@@ -240,6 +243,26 @@ func (s *Server) listPage(t *table, query url.Values) (any, error) {
 		t.keepList(version, all)
 	}
 	return map[string]any{"metadata": meta, "items": page, "kind": t.kind.Kind + "List", "apiVersion": t.kind.GroupVersion().String()}, nil
+}
+
+// selectObjects returns those of a list that a field selector selects. Watches select nothing: they
+// show everything.
+func selectObjects(all []Object, selector string) ([]Object, error) {
+	parsed, err := fields.ParseSelector(selector)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return slices.DeleteFunc(all, func(o Object) bool {
+		has := fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}
+		switch o := o.(type) {
+		case *v1.Pod:
+			has["spec.nodeName"], has["status.phase"] = o.Spec.NodeName, string(o.Status.Phase)
+		case *resourcev1.ResourceSlice:
+			has[resourcev1.ResourceSliceSelectorDriver] = o.Spec.Driver
+			has[resourcev1.ResourceSliceSelectorNodeName] = ptr.Deref(o.Spec.NodeName, "")
+		}
+		return !parsed.Matches(has)
+	}), nil
 }
 
 // keepList keeps what a list showed for its next pages; of lists that were begun the last ones

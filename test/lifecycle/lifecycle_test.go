@@ -1,0 +1,347 @@
+package lifecycle
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/klog/v2"
+
+	"github.com/berth-k8s/berth/internal/kube/fakeapi"
+)
+
+var (
+	lives = flag.Int("lives", 30, "random lives that are played")
+	first = flag.Uint64("seed", 1, "seed of the first of them")
+	tell  = flag.Bool("tell", false, "print each life and both histories")
+)
+
+func TestMain(m *testing.M) {
+	// The API server in memory has no streaming lists.
+	if err := utilfeature.DefaultMutableFeatureGate.Set("WatchListClient=false"); err != nil {
+		panic(err)
+	}
+	klog.LogToStderr(false)
+	klog.SetOutput(io.Discard)
+	os.Exit(m.Run())
+}
+
+// change is something that an observer of the API saw.
+type change struct {
+	at   time.Duration
+	what string // whose state
+	is   string // what it is from now on
+}
+
+func (c change) String() string { return fmt.Sprintf("%7.1f %s %s", c.at.Seconds(), c.what, c.is) }
+
+// live plays a script with a side's controllers and returns what an observer saw.
+func live(t *testing.T, s *script, run side) (seen []change) {
+	synctest.Test(t, func(t *testing.T) {
+		server := fakeapi.New()
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- run(ctx, server, s.options) }()
+		watched := make(chan []change)
+		go func() {
+			seen, err := observe(ctx, server, s.ends)
+			if err != nil {
+				t.Error(err)
+			}
+			watched <- seen
+		}()
+		play(s, server)
+		seen = <-watched
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Hour) // timers of those that are gone
+	})
+	return seen
+}
+
+const gone = "gone"
+
+// observe follows nodes and pods from the beginning, and misses nothing that comes and goes.
+func observe(ctx context.Context, server *fakeapi.Server, ends time.Duration) (seen []change, err error) {
+	ctx, stop := context.WithTimeout(ctx, ends)
+	defer stop()
+	core, from := server.Client().CoreV1(), metav1.ListOptions{ResourceVersion: "1"}
+	nodes, err := core.Nodes().Watch(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	defer nodes.Stop()
+	pods, err := core.Pods("").Watch(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	defer pods.Stop()
+
+	began, was := time.Now(), map[string]map[string]string{} // of each object, what is known of it
+	note := func(object string, is map[string]string) {
+		for _, what := range slices.Sorted(maps.Keys(is)) {
+			if was[object][what] != is[what] {
+				seen = append(seen, change{time.Since(began), what, is[what]})
+			}
+		}
+		for _, what := range slices.Sorted(maps.Keys(was[object])) {
+			if _, still := is[what]; !still {
+				seen = append(seen, change{time.Since(began), what, gone})
+			}
+		}
+		was[object] = is
+	}
+
+	for {
+		select {
+		case e := <-nodes.ResultChan():
+			if n, is := e.Object.(*v1.Node); is {
+				note(n.Name, stateOfNode(n, e.Type))
+			}
+		case e := <-pods.ResultChan():
+			if p, is := e.Object.(*v1.Pod); is {
+				note("pod "+p.Name, stateOfPod(p, e.Type))
+			}
+		case <-ctx.Done():
+			return seen, nil
+		}
+	}
+}
+
+func stateOfNode(n *v1.Node, last watch.EventType) map[string]string {
+	is := map[string]string{}
+	if last == watch.Deleted {
+		return is
+	}
+	for _, t := range n.Spec.Taints {
+		is[n.Name+" "+t.Key+":"+string(t.Effect)] = "there"
+	}
+	for _, c := range n.Status.Conditions {
+		is[n.Name+" "+string(c.Type)] = string(c.Status) + " " + c.Reason
+	}
+	return is
+}
+
+func stateOfPod(p *v1.Pod, last watch.EventType) map[string]string {
+	is := map[string]string{}
+	if last == watch.Deleted {
+		return is
+	}
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady {
+			is[p.Name+" on "+p.Spec.NodeName] = "ready " + string(c.Status)
+		}
+	}
+	return is
+}
+
+func TestLives(t *testing.T) {
+	for i := range *lives {
+		seed := *first + uint64(i)
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			s := write(seed)
+			// What upstream does may hang on the order of a map. Berth does what upstream may do.
+			var theirs, ours []change
+			var differences []string
+			for range 5 {
+				theirs, ours = live(t, s, upstream), live(t, s, berth)
+				if differences = compare(s, theirs, ours); len(differences) == 0 {
+					break
+				}
+			}
+			if *tell || len(differences) > 0 {
+				t.Logf("%+v", s.options)
+				for _, b := range s.nodes {
+					t.Logf("node %+v", b)
+				}
+				for _, d := range s.deeds {
+					t.Log(d)
+				}
+			}
+			if *tell {
+				t.Logf("upstream:\n%s", join(theirs))
+				t.Logf("berth:\n%s", join(ours))
+			}
+			for _, d := range differences {
+				t.Error(d)
+			}
+		})
+	}
+}
+
+func join(list []change) string {
+	var b strings.Builder
+	for _, c := range list {
+		fmt.Fprintln(&b, c)
+	}
+	return b.String()
+}
+
+// tolerance is how far apart the sides may be. Both look at nodes every five seconds. Upstream
+// counts silence from the look at which it found a sign of life, Berth from the moment at which it
+// saw it; and a node that upstream has found silent it often taints at its next look only.
+const tolerance = 12 * time.Second
+
+// compare says where the histories differ.
+func compare(s *script, theirs, ours []change) (differences []string) {
+	a, b := byWhat(theirs), byWhat(ours)
+	for _, what := range keysOf(a, b) {
+		if zoneOf(s, what) != "" {
+			continue
+		}
+		on := nodeOf(what)
+		if on != "" && !sameTaints(a, b, on) {
+			continue // what became of the node differs by more than a moment, and is judged by zone
+		}
+		if x, y := settled(a[what]), settled(b[what]); !alike(x, y) && !(on != "" && closeCall(a, b, what, on)) {
+			differences = append(differences, fmt.Sprintf("%s:\n  upstream %v\n  berth    %v", what, x, y))
+		}
+	}
+
+	// In a zone whose nodes are tainted one after the other, upstream's order is that of its map.
+	x, y := byZone(s, a), byZone(s, b)
+	for _, zone := range keysOf(x, y) {
+		if !alikeAtRate(x[zone], y[zone], s.options.pause()) {
+			differences = append(differences, fmt.Sprintf("%s:\n  upstream %v\n  berth    %v", zone, x[zone], y[zone]))
+		}
+	}
+	return differences
+}
+
+func keysOf(a, b map[string][]change) []string {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return slices.Sorted(maps.Keys(all))
+}
+
+// alike reports whether the same happened at about the same times.
+func alike(a, b []change) bool {
+	return slices.EqualFunc(a, b, func(x, y change) bool {
+		return x.is == y.is && (x.at-y.at).Abs() <= tolerance
+	})
+}
+
+// alikeAtRate is alike for what happens node by node, with a pause after each. Whether the first
+// waits, too, hangs on what upstream's limiter was asked just before; it also spends its turns on
+// nodes that it then leaves alone. The last may then come too late to be seen.
+func alikeAtRate(a, b []change, pause time.Duration) bool {
+	if pause < time.Second {
+		return alike(a, b)
+	}
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	for i := range a {
+		if a[i].is != b[i].is || (a[i].at-b[i].at).Abs() > tolerance+time.Duration(i+1)*pause {
+			return false
+		}
+	}
+	return len(b)-len(a) <= 1
+}
+
+// settled is a history without states that lasted for a moment only.
+func settled(list []change) (rest []change) {
+	const moment = tolerance + 5*time.Second
+	for _, c := range list {
+		pod := nodeOf(c.what) != ""
+		for last := len(rest) - 1; last >= 0 && c.at-rest[last].at <= moment && (!pod || last > 0 && c.is == gone); last-- {
+			rest = rest[:last]
+		}
+		switch last := len(rest) - 1; {
+		case last < 0 && c.is == gone, last >= 0 && rest[last].is == c.is: // it is as it was before
+		default:
+			rest = append(rest, c)
+		}
+	}
+	return rest
+}
+
+// zoneOf is what a taint that evicts for a node's health is judged with; "": it is none.
+func zoneOf(s *script, what string) string {
+	node, taint, _ := strings.Cut(what, " ")
+	if taint != v1.TaintNodeNotReady+":NoExecute" && taint != v1.TaintNodeUnreachable+":NoExecute" {
+		return ""
+	}
+	for _, b := range s.nodes {
+		if b.name == strings.TrimRight(node, "x") {
+			return "zone " + b.zone + " " + taint
+		}
+	}
+	return ""
+}
+
+// nodeOf is the node of a pod.
+func nodeOf(what string) string {
+	_, on, _ := strings.Cut(what, " on ")
+	return on
+}
+
+// sameTaints reports whether the node's taints that evict for its health came and went alike, the
+// short-lived ones included.
+func sameTaints(a, b map[string][]change, node string) bool {
+	for _, key := range []string{v1.TaintNodeNotReady, v1.TaintNodeUnreachable} {
+		if what := node + " " + key + ":NoExecute"; !alike(a[what], b[what]) {
+			return false
+		}
+	}
+	return true
+}
+
+// closeCall reports whether a pod went on one side at about the time at which a taint came to its
+// node, or left it: on the other side it may have been saved, or have gone, by a moment.
+func closeCall(a, b map[string][]change, pod, node string) bool {
+	for _, history := range []map[string][]change{a, b} {
+		for _, went := range history[pod] {
+			for what, list := range history {
+				if of, taint, _ := strings.Cut(what, " "); of != node || !strings.HasSuffix(taint, ":NoExecute") {
+					continue
+				}
+				for _, c := range list {
+					if went.is == gone && c.is == gone && (went.at-c.at).Abs() <= tolerance {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// byZone is when nodes of each zone got a taint, and when they lost it.
+func byZone(s *script, by map[string][]change) map[string][]change {
+	zones := map[string][]change{}
+	for what, list := range by {
+		if zone := zoneOf(s, what); zone != "" {
+			for _, c := range settled(list) {
+				kind := zone + " " + c.is
+				zones[kind] = append(zones[kind], c)
+			}
+		}
+	}
+	for _, list := range zones {
+		slices.SortFunc(list, func(a, b change) int { return int(a.at - b.at) })
+	}
+	return zones
+}
+
+func byWhat(list []change) map[string][]change {
+	by := map[string][]change{}
+	for _, c := range list {
+		by[c.what] = append(by[c.what], c)
+	}
+	return by
+}
