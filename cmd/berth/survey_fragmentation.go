@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/survey"
@@ -17,7 +19,7 @@ func newSurveyCommand() *cobra.Command {
 		Use:     "survey",
 		GroupID: groupAsk,
 		Short:   "What is free and of no use: fragmentation",
-		Args:    noUnknownCommand,
+		Args:    parse.Subcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newFragmentationCommand())
@@ -25,7 +27,7 @@ func newSurveyCommand() *cobra.Command {
 }
 
 func newFragmentationCommand() *cobra.Command {
-	q := inquiry{question: question{userAgent: "berth-survey"}}
+	q := ask.Question{UserAgent: "berth-survey"}
 	by, args := survey.Pools[0], plugins.FragmentationArgs{}
 	resource := ""
 	cmd := &cobra.Command{
@@ -41,7 +43,7 @@ plugin. Read-only: get and list, never secrets.`,
   berth survey fragmentation --by node -o wide
   berth survey fragmentation --resource example.com/gpu-milli --unit 1000
   berth survey fragmentation -f cluster/ -o json`,
-		Args: noArguments,
+		Args: parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(survey.Pools, by) {
 				return usagef("--by %q: must be one of %s", by, strings.Join(survey.Pools, ", "))
@@ -52,7 +54,8 @@ plugin. Read-only: get and list, never secrets.`,
 				return usagef("--resource, --unit: %w", err)
 			}
 			named := resource != "" || cmd.Flags().Changed("unit")
-			return q.runInquiry(cmd, "", func(w *simulate.World, source simulate.Source) (*written, error) {
+			return q.Ask(cmd, func(w *simulate.World, source simulate.Source) (*ask.Answer, error) {
+				q.Meter.Begin(cmd.ErrOrStderr(), "asking about the cluster")
 				f := given
 				if profile := w.Profile(v1.DefaultSchedulerName); profile != nil && !named {
 					f = profile.DeviceValuer()
@@ -64,16 +67,17 @@ plugin. Read-only: get and list, never secrets.`,
 					source.Assumed = "" // requests alone decide
 				}
 				s := survey.FragmentationOf(w, f, by, source)
-				return &written{s.Write, false, s.Gist(), !named}, nil
+				return &ask.Answer{Document: s, Certain: named}, nil
 			})
 		},
 	}
-	q.addFlags(cmd, "")
 	flags := cmd.Flags()
+	q.AddFlags(flags)
+	q.AddWatchFlags(flags)
 	flags.StringVar(&by, "by", by, strings.Join(survey.Pools, ", ")+
 		": what nodes are grouped by; a pool is named by its provider's label, else by its shape")
 	flags.StringVar(&resource, "resource", "", "the extended resource that devices provide (default: the plugin's, or nvidia.com/gpu)")
 	flags.Int64Var(&args.Unit, "unit", 0, "how much of the resource one device has (default: the plugin's, or 1)")
-	completeChoices(cmd, "by", survey.Pools...)
+	ask.CompleteChoices(cmd, "by", survey.Pools...)
 	return cmd
 }

@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"fmt"
@@ -9,31 +9,30 @@ import (
 	evictionrequestlive "github.com/berth-k8s/berth/internal/controller/evictionrequest/live"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
+	"github.com/berth-k8s/berth/internal/usage"
 )
 
 // compareTolerations is enabled in the control plane by default, so the scheduler has to know it.
 const compareTolerations = "TaintTolerationComparisonOperators"
 
-// checkGates rejects gates that the scheduler cannot work with. The control plane rejects unknown
+// CheckGates rejects gates that the scheduler cannot work with. The control plane rejects unknown
 // ones.
-func (c *cluster) checkGates() error {
-	if _, err := groups.GatesOf(c.gates); err != nil {
-		return usagef("%w", err)
-	}
-	return nil
+func (c *Cluster) CheckGates() error {
+	_, err := groups.GatesOf(c.Gates)
+	return usage.Of(err)
 }
 
 // evictionRequests is the gate of the API of that name. Upstream has no controller for it yet.
 const evictionRequests = "EvictionRequestAPI"
 
 // answersEvictionRequests reports whether the API server serves EvictionRequests.
-func (c *cluster) answersEvictionRequests() bool {
-	on, set := c.gates[evictionRequests]
-	return on || !set && c.gates["AllAlpha"]
+func (c *Cluster) answersEvictionRequests() bool {
+	on, set := c.Gates[evictionRequests]
+	return on || !set && c.Gates["AllAlpha"]
 }
 
 // controllerFlags are those of berth controller that follow from the gates.
-func (c *cluster) controllerFlags() (flags []string) {
+func (c *Cluster) controllerFlags() (flags []string) {
 	if c.answersEvictionRequests() {
 		flags = append(flags, "--controllers", "*,"+evictionrequestlive.Name)
 	}
@@ -42,12 +41,12 @@ func (c *cluster) controllerFlags() (flags []string) {
 
 // controlplaneGates returns the flags that set the gates in the API server and the controllers and,
 // for those of pod groups and EvictionRequests, enable the API.
-func (c *cluster) controlplaneGates() (flags []string) {
-	if len(c.gates) > 0 {
-		flags = append(flags, "--feature-gates", gatesText(c.gates))
+func (c *Cluster) controlplaneGates() (flags []string) {
+	if len(c.Gates) > 0 {
+		flags = append(flags, "--feature-gates", gatesText(c.Gates))
 	}
 	var served []string
-	if on, err := groups.GatesOf(c.gates); err == nil && on.Generic {
+	if on, err := groups.GatesOf(c.Gates); err == nil && on.Generic {
 		served = append(served, "scheduling.k8s.io/v1beta1=true")
 		if on.Composite {
 			served = append(served, "scheduling.k8s.io/v1alpha3=true")
@@ -64,9 +63,9 @@ func (c *cluster) controlplaneGates() (flags []string) {
 
 // schedulerGates are those of the gates that the scheduler honours, and those that are enabled by
 // default.
-func (c *cluster) schedulerGates() string {
+func (c *Cluster) schedulerGates() string {
 	gates := map[string]bool{compareTolerations: true}
-	for name, on := range c.gates {
+	for name, on := range c.Gates {
 		if name == "AllAlpha" || name == "AllBeta" || options.Honours(name) {
 			gates[name] = on
 		}
