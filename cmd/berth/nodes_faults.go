@@ -19,7 +19,7 @@ import (
 )
 
 // fault does something to the nodes that are selected, and returns their names.
-type fault func(ctx context.Context, faults simnodes.Faults, which simnodes.Selection) ([]string, error)
+type fault func(faults simnodes.Faults, ctx context.Context, which simnodes.Selection) ([]string, error)
 
 // newFault completes a command that does something to simulated nodes. prepare reads the arguments:
 // those that name nodes it returns, with what to do and what that is called once it is done.
@@ -37,7 +37,7 @@ func newFault(to *connect.Flags, cmd *cobra.Command, prepare func(args []string)
 		if err != nil {
 			return err
 		}
-		names, err := do(cmd.Context(), simnodes.Faults{Client: client}, which)
+		names, err := do(simnodes.Faults{Client: client}, cmd.Context(), which)
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ cluster in which berth nodes runs, and outlasts its restarts.`,
 		if forHow > 0 {
 			until = "for " + answer.Duration(forHow)
 		}
-		return args, func(ctx context.Context, faults simnodes.Faults, which simnodes.Selection) ([]string, error) {
+		return args, func(faults simnodes.Faults, ctx context.Context, which simnodes.Selection) ([]string, error) {
 			return faults.Fail(ctx, which, forHow)
 		}, "heartbeats stopped " + until, nil
 	})
@@ -93,9 +93,7 @@ func newNodesRecover(to *connect.Flags) *cobra.Command {
 		Long:    "Restore the heartbeats of simulated nodes that berth nodes fail has stopped.",
 		Example: "  berth nodes recover --zone z1",
 	}, func(args []string) ([]string, fault, string, error) {
-		return args, func(ctx context.Context, faults simnodes.Faults, which simnodes.Selection) ([]string, error) {
-			return faults.Recover(ctx, which)
-		}, "recovered", nil
+		return args, simnodes.Faults.Recover, "recovered", nil
 	})
 }
 
@@ -113,7 +111,7 @@ The command sets an annotation on the nodes (` + kubelet.AnnotationConditions + 
   berth nodes condition --zone z1 Ready=False`,
 	}, func(args []string) ([]string, fault, string, error) {
 		nodes, change, err := nodesAndConditions(args)
-		return nodes, func(ctx context.Context, faults simnodes.Faults, which simnodes.Selection) ([]string, error) {
+		return nodes, func(faults simnodes.Faults, ctx context.Context, which simnodes.Selection) ([]string, error) {
 			return faults.SetConditions(ctx, which, change)
 		}, "conditions changed", err
 	})

@@ -121,7 +121,7 @@ func (r *replaying) tellStory(cmd *cobra.Command, files []replay.File) error {
 		if !given {
 			namespace, name = "default", r.pod
 		}
-		r.Pod = &types.NamespacedName{Namespace: namespace, Name: name}
+		r.Pod = types.NamespacedName{Namespace: namespace, Name: name}
 		subject = r.Pod.String()
 	}
 

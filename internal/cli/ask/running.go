@@ -12,6 +12,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/engine/config"
@@ -132,3 +133,26 @@ func (q *Question) RunningIn(cmd *cobra.Command, client kubernetes.Interface, ma
 	}
 	return r, nil
 }
+
+// NewClient connects to a cluster.
+func NewClient(to *connect.Flags, userAgent string, tune ...func(*rest.Config)) (kubernetes.Interface, error) {
+	cfg, err := to.Config(userAgent)
+	if err != nil {
+		return nil, err
+	}
+	for _, set := range tune {
+		set(cfg)
+	}
+	return kubernetes.NewForConfig(cfg)
+}
+
+// Short bounds the time of a request, for commands that answer a question: with a kubeconfig that
+// points nowhere they must not hang.
+func Short(cfg *rest.Config) {
+	if cfg.Timeout == 0 { // no --request-timeout
+		cfg.Timeout = 5 * time.Second
+	}
+}
+
+// Busy is for commands that make many requests: client-go's 5 a second would have them wait.
+func Busy(cfg *rest.Config) { cfg.QPS, cfg.Burst = 50, 100 }

@@ -104,20 +104,18 @@ func findGaps(files []File) {
 		there[filepath.Clean(files[i].Path)] = true
 	}
 	for i := range files {
-		f := &files[i]
+		f, dir := &files[i], filepath.Dir(files[i].Path)
+		isFirst := !older[dir]
+		older[dir] = true
 		in, err := f.open()
 		if err != nil {
 			continue
 		}
 		in.Close()
-		dir, began, continues := filepath.Dir(f.Path), in.began, in.continues
-		if in.lost > 0 {
-			f.Gap = Gap{Lost: in.lost, ends: began}
+		f.Gap = Gap{Lost: in.lost, ends: in.began}
+		if name := records.Name(in.continues); !in.continues.IsZero() && !isFirst && !there[filepath.Join(dir, name)] {
+			f.Missing = name
 		}
-		if name := records.Name(continues); !continues.IsZero() && older[dir] && !there[filepath.Join(dir, name)] {
-			f.Gap = Gap{name, in.lost, began}
-		}
-		older[dir] = true
 	}
 }
 
@@ -136,17 +134,18 @@ func (f *File) open() (in *opened, err error) {
 		return nil, err
 	}
 	if f.Controllers {
-		if in.controllers, err = journal.NewReader(in); err == nil {
-			h := &in.controllers.Header
-			in.began, in.continues, in.lost = h.Began, h.Continues, h.Lost
-		}
-	} else if in.scheduler, err = enginejournal.NewReader(in); err == nil {
-		h := &in.scheduler.Header
-		in.began, in.continues, in.lost = h.Began, h.Continues, h.Lost
+		in.controllers, err = journal.NewReader(in)
+	} else {
+		in.scheduler, err = enginejournal.NewReader(in)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		in.Close()
 		return nil, err
+	case f.Controllers:
+		in.began, in.continues, in.lost = in.controllers.Header.Began, in.controllers.Header.Continues, in.controllers.Header.Lost
+	default:
+		in.began, in.continues, in.lost = in.scheduler.Header.Began, in.scheduler.Header.Continues, in.scheduler.Header.Lost
 	}
 	return in, nil
 }

@@ -20,7 +20,7 @@ import (
 type Player struct {
 	// Story is where the history of the pod or the node is written; nil: it is not wanted.
 	Story io.Writer
-	Pod   *types.NamespacedName
+	Pod   types.NamespacedName
 	Node  string
 	// KeepGoing goes on after the first event with another outcome.
 	KeepGoing bool
@@ -64,31 +64,22 @@ func (p *Player) Play(f *File) (one Played, err error) {
 
 func (p *Player) options(f *File) enginejournal.Options {
 	o := enginejournal.Options{Profiles: ProfilesOf, On: p.KeepGoing || p.Story != nil}
-	if p.Story == nil {
+	if p.Story != nil {
+		o.Each = (&enginejournal.Story{Out: p.Story, Pod: p.Pod}).Tell
+	} else {
 		o.Each = func(n int, record enginejournal.Record, _ *cycle.Core) { p.progress(f, n, record.At) }
-		return o
 	}
-	story := enginejournal.Story{Out: p.Story}
-	if p.Pod != nil {
-		story.Pod = *p.Pod
-	}
-	o.Each = story.Tell
 	return o
 }
 
 func (p *Player) optionsOfControllers(f *File) journal.Options {
-	o := journal.Options{On: p.KeepGoing || p.Story != nil}
+	if p.Story != nil && p.ofControllers == nil {
+		p.ofControllers = &journal.Story{Out: p.Story, Pod: p.Pod, Node: p.Node}
+	}
+	o := journal.Options{On: p.KeepGoing || p.Story != nil, Story: p.ofControllers}
 	if p.Story == nil {
 		o.Each = func(n int, at time.Time) { p.progress(f, n, at) }
-		return o
 	}
-	if p.ofControllers == nil {
-		p.ofControllers = &journal.Story{Out: p.Story, Node: p.Node}
-		if p.Pod != nil {
-			p.ofControllers.Pod = *p.Pod
-		}
-	}
-	o.Story = p.ofControllers
 	return o
 }
 

@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-k8s/berth/internal/cli/parse"
@@ -240,19 +241,12 @@ func (n *OwnNode) awaitReady(ctx context.Context, c *Cluster) error {
 		return err
 	}
 	began := metav1.Now().Rfc3339Copy() // heartbeats are in seconds
-	for tick := time.NewTicker(200 * time.Millisecond); ; {
+	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		node, err := client.CoreV1().Nodes().Get(ctx, n.kubelet.Name, metav1.GetOptions{})
-		if err == nil && slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		return err == nil && slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 			return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue && !c.LastHeartbeatTime.Before(&began)
-		}) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
+		}), nil
+	})
 }
 
 // controlplaneFlags are what the API server has to know of this node.
