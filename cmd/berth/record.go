@@ -89,7 +89,7 @@ func (r *recording) runRecord(cmd *cobra.Command) error {
 
 	r.options.Progress = func(o, c int) {
 		reading.End()
-		if objects, changes = o, c; terminal.IsTerminal() {
+		if objects, changes = o, c; terminal.Terminal {
 			terminal.Step("record", countOf(o, c)+"; Ctrl-C ends it")
 		}
 	}

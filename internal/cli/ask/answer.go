@@ -55,25 +55,24 @@ func (q *Question) Ask(cmd *cobra.Command, view func(*simulate.World, simulate.S
 	if err := print.CheckFormat(q.Output, print.Formats); err != nil {
 		return err
 	}
-	if !q.watch {
-		said, err := q.askOnce(cmd, view)
-		if err != nil {
-			return err
-		}
-		return q.write(cmd, said)
+	ctx := cmd.Context()
+	if q.watch {
+		var stop context.CancelFunc
+		ctx, stop = signals.Until(ctx)
+		defer stop()
+		cmd.SetContext(ctx) // Ctrl-C also ends a question under way
 	}
-
-	ctx, stop := signals.Until(cmd.Context())
-	defer stop()
-	cmd.SetContext(ctx) // Ctrl-C also ends a question under way
 	for before, first := "", true; ; first = false {
 		said, err := q.askOnce(cmd, view)
 		switch {
-		case err != nil && ctx.Err() != nil:
+		case err != nil && q.watch && ctx.Err() != nil:
 			return nil
 		case err != nil:
 			return err
+		case !q.watch:
+			return q.write(cmd, said)
 		}
+
 		if gist := said.Document.Gist(); first || gist != before {
 			before = gist
 			if err := q.write(cmd, said); err != nil {
@@ -81,8 +80,10 @@ func (q *Question) Ask(cmd *cobra.Command, view func(*simulate.World, simulate.S
 			}
 			fmt.Fprintln(cmd.OutOrStdout())
 		}
-		if !sleepFor(ctx, q.every) {
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-time.After(q.every):
 		}
 	}
 }
@@ -112,16 +113,4 @@ func (q *Question) Write(cmd *cobra.Command, said Document) error {
 		return err
 	}
 	return said.Write(cmd.OutOrStdout(), q.Output)
-}
-
-// sleepFor waits; it returns false if the context has ended.
-func sleepFor(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
 }

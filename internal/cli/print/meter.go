@@ -39,7 +39,7 @@ func (m *Meter) Begin(stderr io.Writer, words string) {
 		m.out, m.done, m.ended = NewProgress(stderr), make(chan struct{}), make(chan struct{})
 		go m.show(m.done)
 	}
-	if m.out.terminal && time.Since(m.since) >= MeterAfter {
+	if m.out.Terminal && time.Since(m.since) >= MeterAfter {
 		m.out.Step("berth", words)
 	}
 }
@@ -47,7 +47,7 @@ func (m *Meter) Begin(stderr io.Writer, words string) {
 func (m *Meter) show(done chan struct{}) {
 	defer close(m.ended)
 	every := LinesEvery
-	if m.out.terminal {
+	if m.out.Terminal {
 		every = MeterEvery
 	}
 

@@ -12,7 +12,7 @@ import (
 // by line.
 type Progress struct {
 	Out      io.Writer
-	terminal bool
+	Terminal bool // a person reads it
 
 	mu   sync.Mutex
 	open bool // the terminal's line is not ended
@@ -20,17 +20,14 @@ type Progress struct {
 
 // NewProgress shows progress on out.
 func NewProgress(out io.Writer) *Progress {
-	return &Progress{Out: out, terminal: answer.TerminalOf(out).Width > 0}
+	return &Progress{Out: out, Terminal: answer.TerminalOf(out).Width > 0}
 }
-
-// IsTerminal reports whether a person reads it.
-func (p *Progress) IsTerminal() bool { return p.terminal }
 
 // Step shows what a component does now.
 func (p *Progress) Step(part, line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.terminal {
+	if !p.Terminal {
 		fmt.Fprintf(p.Out, "%s: %s\n", part, line)
 		return
 	}
