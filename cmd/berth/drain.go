@@ -133,7 +133,8 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 
 	var plan *rebalance.Draining
 	var ended *execute.DrainDone
-	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context, c *carrying) mover {
+	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context,
+		c *carrying) mover {
 		return live.NewDrainer(client, running.Profiles, *o, func(a execute.DrainTold) {
 			c.meter.Clear()
 			if a.Plan != nil {

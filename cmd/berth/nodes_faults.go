@@ -23,7 +23,8 @@ type fault func(faults simnodes.Faults, ctx context.Context, which simnodes.Sele
 
 // newFault completes a command that does something to simulated nodes. prepare reads the arguments:
 // those that name nodes it returns, with what to do and what that is called once it is done.
-func newFault(to *connect.Flags, cmd *cobra.Command, prepare func(args []string) (nodes []string, do fault, done string, err error)) *cobra.Command {
+func newFault(to *connect.Flags, cmd *cobra.Command,
+	prepare func(args []string) (nodes []string, do fault, done string, err error)) *cobra.Command {
 	var which simnodes.Selection
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		nodes, do, done, err := prepare(args)

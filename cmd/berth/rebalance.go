@@ -255,7 +255,8 @@ func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error 
 	var others sync.WaitGroup
 	defer others.Wait()
 	var ended *execute.Done
-	returned, err := carryOut(cmd, "reading the cluster and planning moves", "no further move begins", func(ctx context.Context, c *carrying) mover {
+	returned, err := carryOut(cmd, "reading the cluster and planning moves", "no further move begins", func(ctx context.Context,
+		c *carrying) mover {
 		others.Go(func() { events.Run(ctx) })
 		return live.New(client, events, live.Options{
 			Policy: func(of policy.Priorities) (*rebalance.Policy, error) {

@@ -109,7 +109,8 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	}
 	var plan *rebalance.RollAnswer
 	var ended *execute.RollDone
-	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context, c *carrying) mover {
+	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context,
+		c *carrying) mover {
 		return live.NewRoller(client, running.Profiles, options, func(a execute.DrainTold) { print.Told(progress, a.Line()) },
 			func(a execute.RollTold) {
 				c.meter.Clear()
