@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/replay"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/survey"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
@@ -21,12 +22,12 @@ func TestEveryFieldOfAnswersIsDocumented(t *testing.T) {
 		pages   string
 		answers []any
 	}{
-		{"reference/answers.md", []any{explain.Explanation{}, explain.GroupExplanation{}, several{}}},
+		{"reference/answers.md", []any{explain.Explanation{}, explain.GroupExplanation{}, explain.Several{}}},
 		{"reference/answers.md", []any{survey.Pending{}, survey.Evictions{}, survey.Capacity{}}},
 		{"reference/answers.md", []any{simulate.Simulation{}}},
 		{"reference/answers.md", []any{whatif.Forecast{}}},
 		{"reference/answers.md", []any{rebalance.Plan{}}},
-		{"reference/answers.md", []any{replayed{}, compared{}}},
+		{"reference/answers.md", []any{replay.Played{}, replay.Compared{}}},
 	} {
 		var text strings.Builder
 		for page := range strings.FieldsSeq(c.pages) {
@@ -56,7 +57,7 @@ func fieldsOf(of reflect.Type, fields map[string]string) map[string]string {
 	default:
 		return fields
 	}
-	if of.Name() != "" && !strings.Contains(of.PkgPath(), "/internal/") && of.PkgPath() != reflect.TypeFor[replayed]().PkgPath() {
+	if of.Name() != "" && !strings.Contains(of.PkgPath(), "/internal/") {
 		return fields
 	}
 	for i := range of.NumField() {

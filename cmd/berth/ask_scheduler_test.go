@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
@@ -113,7 +114,7 @@ func TestAnswersAreByTheConfigurationThatRuns(t *testing.T) {
 			if row.beside != "" {
 				told := packs(t, "default-scheduler", strings.Replace(row.beside, "this", api.Config.Host, 1))
 				_, kubeconfig, _ := strings.Cut(live, " ")
-				if err := os.WriteFile(filepath.Join(filepath.Dir(kubeconfig), addressFile), []byte(schedulerThat(t, told)+"\n"), 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(filepath.Dir(kubeconfig), ask.AddressFile), []byte(schedulerThat(t, told)+"\n"), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -28,11 +28,11 @@ func TestQuestions(t *testing.T) {
 		t.Fatalf("no questions: %v", err)
 	}
 	for _, path := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { ask(t, path) })
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) { askAll(t, path) })
 	}
 }
 
-func ask(t *testing.T, path string) {
+func askAll(t *testing.T, path string) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		t.Fatal(err)
@@ -120,9 +120,8 @@ func TestASchedulerThatDoesNotAnswerIsAskedOnce(t *testing.T) {
 
 // The time that drains may take holds for the chosen nodes, too.
 func TestAForecastHeedsTheTimeoutOfDrains(t *testing.T) {
-	f := forecast{}
 	for _, words := range []string{"drain node/n --timeout 10s", "drain --choose 2 --timeout 10s"} {
-		steps, err := f.parseSteps(strings.Fields(words))
+		_, steps, err := (&forecast{}).parse(strings.Fields(words), "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +138,7 @@ func TestAForecastHeedsTheTimeoutOfDrains(t *testing.T) {
 // What a forecast is headed by is what was asked.
 func TestAForecastRepeatsItsOperations(t *testing.T) {
 	for _, words := range []string{"drain node-1 --force=false --ignore-daemonsets", "taint node-1 key=value:NoExecute", "scale deployment/web --replicas 3"} {
-		steps, err := (&forecast{}).parseSteps(strings.Fields(words))
+		_, steps, err := (&forecast{}).parse(strings.Fields(words), "")
 		if err != nil || len(steps) != 1 || steps[0].Words != words {
 			t.Errorf("%s: %+v, %v", words, steps, err)
 		}

@@ -10,6 +10,9 @@ import (
 
 	"github.com/berth-k8s/berth/deploy"
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/inspect/check"
 	checklive "github.com/berth-k8s/berth/internal/inspect/check/live"
 	"github.com/berth-k8s/berth/internal/kube/connect"
@@ -17,10 +20,10 @@ import (
 
 // checking is what the flags of berth check say.
 type checking struct {
-	connection connection
-	output     string
-	failOn     string
-	part       string
+	to     connect.Flags
+	output string
+	failOn string
+	part   string
 }
 
 func newCheckCommand() *cobra.Command {
@@ -39,20 +42,19 @@ of one of Berth's components; run it with the component's kubeconfig.`,
 		Example: `  berth check
   berth check --fail-on problem
   berth check --for scheduler --kubeconfig /etc/kubernetes/scheduler.conf`,
-		Args: noArguments,
+		Args: parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.runCheck(cmd) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&c.output, "output", "o", "", formatsUsage(answer.Formats))
+	flags.StringVarP(&c.output, "output", "o", "", print.FormatsUsage(answer.Formats))
 	flags.StringVar(&c.failOn, "fail-on", "", "exit with code 3 on findings of this level or worse: problem or warning")
 	flags.StringVar(&c.part, "for", "", "check only the caller's permissions for a component: scheduler, controller, webhook or view")
-	c.connection.addFlags(flags)
-	c.connection.to.AddKubectlFlags(flags)
+	c.to.AddKubectlFlags(flags)
 	return cmd
 }
 
 func (c *checking) runCheck(cmd *cobra.Command) error {
-	if err := checkFormat(c.output, answer.Formats); err != nil {
+	if err := print.CheckFormat(c.output, answer.Formats); err != nil {
 		return err
 	}
 	if c.failOn != "" && c.failOn != string(check.Problem) && c.failOn != string(check.Warning) {
@@ -62,22 +64,15 @@ func (c *checking) runCheck(cmd *cobra.Command) error {
 		return usagef("--for %q: must be one of %s", c.part, strings.Trim(strings.ReplaceAll(fmt.Sprint(deploy.Parts()), " ", ", "), "[]"))
 	}
 
-	cfg, err := c.connection.restConfig("berth-check")
+	client, err := ask.NewClient(&c.to, "berth-check", ask.Short, ask.Busy)
 	if err != nil {
 		return err
 	}
 
-	cfg = withTimeout(cfg)
-	cfg.QPS, cfg.Burst = 50, 100
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return err
-	}
-
-	meter := startMeter(cmd.ErrOrStderr())
-	meter.beginStep("checking the cluster")
+	var meter print.Meter
+	meter.Begin(cmd.ErrOrStderr(), "checking the cluster")
 	said, err := c.askServer(cmd, client)
-	meter.stop()
+	meter.End()
 	if err != nil {
 		return connect.Reach(err)
 	}
@@ -85,10 +80,10 @@ func (c *checking) runCheck(cmd *cobra.Command) error {
 		return err
 	}
 
-	if c.failOn != "" && said.Held(check.Level(c.failOn)) > 0 {
-		return heldError{fmt.Errorf("--fail-on %s: condition met", c.failOn)}
+	if c.failOn == "" {
+		return nil
 	}
-	return nil
+	return print.Held([]string{c.failOn}, func(level string) bool { return said.Held(check.Level(level)) > 0 })
 }
 
 func (c *checking) askServer(cmd *cobra.Command, client kubernetes.Interface) (*check.Answer, error) {

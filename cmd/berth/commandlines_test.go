@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"errors"
 	"path"
 	"path/filepath"
 	"slices"
@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/berth-k8s/berth/internal/docs"
 	"github.com/berth-k8s/berth/scheduler"
@@ -125,10 +126,12 @@ func understood(words []string) (known bool, err error) {
 	case "kubectl":
 		return true, nil
 	case "what-if":
-		f := forecast{path: cmd.CommandPath()}
-		steps, err := f.parseSteps(rest)
-		if err == nil && len(steps) == 0 && !f.help {
-			err = fmt.Errorf("no operation is named")
+		_, steps, err := (&forecast{}).parse(rest, cmd.CommandPath())
+		if errors.Is(err, pflag.ErrHelp) {
+			return true, nil
+		}
+		if err == nil && len(steps) == 0 {
+			err = errors.New("no operation is named")
 		}
 		return true, err
 	}

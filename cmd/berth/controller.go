@@ -7,12 +7,14 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/controller"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 )
 
 func newControllerCommand() *cobra.Command {
-	var to connection
+	var to connect.Flags
 	options := controller.DefaultOptions()
 	cmd := &cobra.Command{
 		Use:     "controller",
@@ -29,12 +31,12 @@ defaults. Replicas elect a leader; a new leader continues where the last one end
   berth controller --controllers taint-eviction-controller --leader-elect=false
   berth controller --node-monitor-grace-period 20s --mark-pods-at-zone-rate
   berth controller --evict-through-budgets --eviction-deadline 10m`,
-		Args: noArguments,
+		Args: parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := options.Validate(); err != nil {
 				return usagef("%w", err)
 			}
-			cfg, err := to.restConfig("controller")
+			cfg, err := to.Config("controller")
 			if err != nil {
 				return err
 			}
@@ -51,7 +53,7 @@ defaults. Replicas elect a leader; a new leader continues where the last one end
 			return c.Run(ctx)
 		},
 	}
-	to.addFlags(cmd.Flags())
+	to.AddFlags(cmd.Flags())
 	options.AddFlags(cmd.Flags())
 	addVerbosity(cmd)
 	return cmd

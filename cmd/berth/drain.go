@@ -4,35 +4,33 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
 	"github.com/berth-k8s/berth/internal/engine/config"
-	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 	"github.com/berth-k8s/berth/internal/kube/connect"
-	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
 // drain is what the flags of berth drain say.
 type drain struct {
-	question    // for completion, the connection and the configuration
-	options     execute.DrainOptions
-	selector    string
-	podSelector string
-	grace       int64
-	overdue     int
-	dryRun      string
+	ask.Question // for completion, the connection and the configuration
+	options      execute.DrainOptions
+	selector     string
+	podSelector  string
+	grace        int64
+	overdue      int
+	dryRun       string
 
 	roll           string // the selector of the nodes to roll; "": none
 	maxUnavailable string
@@ -42,7 +40,7 @@ type drain struct {
 }
 
 func newDrainCommand() *cobra.Command {
-	d := &drain{question: question{userAgent: "berth-drain"}}
+	d := &drain{Question: ask.Question{UserAgent: "berth-drain"}}
 	cmd := &cobra.Command{
 		Use:     "drain NODE...",
 		GroupID: groupOthers,
@@ -79,13 +77,8 @@ command goes on; what a killed one has left scaled up is put back first.`,
   berth drain -l pool=old --dry-run
   berth drain --roll pool=web --uncordon-when Ready --ignore-daemonsets --surge
   berth drain --roll pool=web --wait-for-new --max-unavailable 10% --ignore-daemonsets`,
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			if strings.Contains(toComplete, "/") {
-				return d.completeRef(cmd, []subject{nodeSubject}, lastArg(args), toComplete, "")
-			}
-			return withPrefix(d.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: d.runDrain,
+		ValidArgsFunction: d.Nodes,
+		RunE:              d.runDrain,
 	}
 	flags := cmd.Flags()
 	o := &d.options
@@ -103,17 +96,23 @@ command goes on; what a killed one has left scaled up is put back first.`,
 		"do not wait for pods that were to be gone more than this many seconds ago; 0: wait")
 	flags.Int64("chunk-size", 0, "as in kubectl, without effect: the cluster is read as a whole, in chunks")
 	flags.StringVar(&d.podSelector, "pod-selector", "", "only pods with these labels")
-	flags.StringVarP(&d.selector, "selector", "l", "", "the nodes with these labels, instead of names")
-	flags.StringVar(&d.dryRun, "dry-run", "none",
-		"client: print the plan and change nothing; server: also ask the API server whether it would evict each pod; none")
-	flags.Lookup("dry-run").NoOptDefVal = "client"
 	d.addRollFlags(cmd)
-	d.addSchedulerFlags(flags)
-	d.connection.addFlags(flags)
-	d.connection.to.AddKubectlFlags(flags)
-	completeChoices(cmd, "dry-run", "none", "client", "server")
-	d.completeFlags(cmd, nil)
+	d.AddSchedulerFlags(flags)
+	d.addNodeFlags(cmd,
+		"client: print the plan and change nothing; server: also ask the API server whether it would evict each pod; none")
 	return cmd
+}
+
+// addNodeFlags adds the flags that say which nodes of which cluster are meant, and whether they are
+// changed.
+func (d *drain) addNodeFlags(cmd *cobra.Command, dryRun string) {
+	flags := cmd.Flags()
+	flags.StringVarP(&d.selector, "selector", "l", "", "the nodes with these labels, instead of names")
+	flags.StringVar(&d.dryRun, "dry-run", "none", dryRun)
+	flags.Lookup("dry-run").NoOptDefVal = "client"
+	d.Cluster.AddKubectlFlags(flags)
+	ask.CompleteChoices(cmd, "dry-run", "none", "client", "server")
+	d.CompleteFlags(cmd, nil)
 }
 
 func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
@@ -132,25 +131,20 @@ func (d *drain) runDrain(cmd *cobra.Command, args []string) error {
 	}
 	o := &d.options
 
-	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{})) // what it does is told in lines of its own
-	defer cancel()
-	meter := startMeter(cmd.ErrOrStderr())
-	meter.beginStep("reading the cluster and planning")
-	defer meter.stop()
 	var plan *rebalance.Draining
 	var ended *execute.DrainDone
-	drainer := live.NewDrainer(client, running.Profiles, *o, func(a execute.DrainTold) {
-		meter.stop()
-		if a.Plan != nil {
-			plan = a.Plan
-			_ = plan.Write(cmd.OutOrStdout(), o.Nodes) // whoever cannot read it still wants the drain
-		} else {
-			tellLine(cmd.OutOrStdout(), a.Line())
-		}
-	}, func(a execute.DrainDone) { meter.stop(); ended = &a; cancel() })
-	returned, err := untilTwice(cmd.ErrOrStderr(), "no further pod is evicted; again to end at once", drainer.Stop,
-		cancel, func() error { return drainer.Run(ctx) })
-	cancel()
+	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context,
+		c *carrying) mover {
+		return live.NewDrainer(client, running.Profiles, *o, func(a execute.DrainTold) {
+			c.meter.Clear()
+			if a.Plan != nil {
+				plan = a.Plan
+				_ = plan.Write(cmd.OutOrStdout(), o.Nodes) // whoever cannot read it still wants the drain
+			} else {
+				print.Told(cmd.OutOrStdout(), a.Line())
+			}
+		}, func(a execute.DrainDone) { ended = &a; c.end() })
+	})
 	switch {
 	case err != nil:
 		return err
@@ -190,15 +184,10 @@ func (d *drain) prepareDrain(cmd *cobra.Command, args []string) (kubernetes.Inte
 	if err != nil {
 		return nil, nil, usagef("--pod-selector %q: %w", d.podSelector, err)
 	}
-	if err := d.readConfig(cmd); err != nil {
+	if err := d.Prepare(cmd); err != nil {
 		return nil, nil, err
 	}
-	cfg, err := d.connection.restConfig(d.userAgent)
-	if err != nil {
-		return nil, nil, err
-	}
-	cfg.QPS, cfg.Burst = 50, 100 // a surge takes six requests; client-go's 5 a second made drains wait for it
-	client, err := kubernetes.NewForConfig(cfg)
+	client, err := ask.NewClient(&d.Cluster, d.UserAgent, ask.Busy)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -211,26 +200,13 @@ func (d *drain) prepareDrain(cmd *cobra.Command, args []string) (kubernetes.Inte
 	if o.Nodes, err = d.selectNodes(cmd.Context(), client, args); err != nil {
 		return nil, nil, connect.Reach(err)
 	}
-	running, err := d.placingConfig(cmd, client)
-	return client, running, err
-}
-
-// placingConfig is the one that landing places are decided by. A drain goes on without knowing it
-// only where it does not depend on them: --allow-pending, or a dry run, whose first line says what
-// was assumed.
-func (d *drain) placingConfig(cmd *cobra.Command, client kubernetes.Interface) (*config.Running, error) {
-	if !d.options.AllowPending && !d.options.DryRun {
-		return d.provingConfig(cmd, client)
-	}
-	leases, err := lead.List(cmd.Context(), client.CoordinationV1())
-	if err != nil && !snapshot.Optional(err) {
-		return nil, connect.Reach(err)
-	}
-	r, err := d.runningConfig(cmd, leases, time.Now())
+	// Landing places must not be assumed, but where the drain does not depend on them: it may leave
+	// pods pending, or is a dry run, whose first line says what was assumed.
+	running, err := d.RunningIn(cmd, client, o.AllowPending || o.DryRun)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return r, d.writeOpening(cmd.OutOrStdout())
+	return client, running, d.WriteOpening(cmd)
 }
 
 // selectNodes are those that are named, or that the selector selects.
@@ -249,7 +225,7 @@ func (d *drain) selectNodes(ctx context.Context, client kubernetes.Interface, ar
 		return names, nil
 	}
 
-	if names, err = namesOf(args, nodeWords); err != nil {
+	if names, err = parse.Node.NamesOf(args); err != nil {
 		return nil, err
 	}
 	for _, name := range names {
@@ -258,23 +234,6 @@ func (d *drain) selectNodes(ctx context.Context, client kubernetes.Interface, ar
 		}
 	}
 
-	return names, nil
-}
-
-// namesOf are the names that arguments have as n1, node/n1 or node n1, each once.
-func namesOf(args, kinds []string) (names []string, err error) {
-	if len(args) > 1 && slices.Contains(kinds, args[0]) {
-		args = args[1:]
-	}
-	for _, arg := range args {
-		name, err := splitName(arg, kinds...)
-		if err != nil {
-			return nil, err
-		}
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
 	return names, nil
 }
 
@@ -287,7 +246,7 @@ func (d *drain) askEvictions(ctx context.Context, out io.Writer, client kubernet
 		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID)),
 			GracePeriodSeconds: d.options.Grace, DryRun: []string{metav1.DryRunAll}}
 		if err := live.Evict(ctx, client, p.Namespace, p.Name, &options, d.options.Delete); err != nil {
-			printVisible(out, "%s/%s: would be refused: %v", p.Namespace, p.Name, err)
+			print.Line(out, "%s/%s: would be refused: %v", p.Namespace, p.Name, err)
 			refused++
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/node/simnodes"
@@ -22,9 +24,9 @@ import (
 func TestWhatIsToldOfEvictionsDoesNotSteerTheTerminal(t *testing.T) {
 	const evil = "no\x1b]0;title\x07\nnode/n1 drained"
 	var out bytes.Buffer
-	tellLine(&out, (&execute.DrainTold{Result: execute.Withheld, Waiting: 1, Message: evil}).Line())
-	tellLine(&out, (&execute.DrainTold{Pod: &rebalance.Departure{Namespace: "a", Name: "b"}, Result: execute.Stuck, Message: evil}).Line())
-	tellLine(&out, (&execute.Told{Message: evil}).Line())
+	print.Told(&out, (&execute.DrainTold{Result: execute.Withheld, Waiting: 1, Message: evil}).Line())
+	print.Told(&out, (&execute.DrainTold{Pod: &rebalance.Departure{Namespace: "a", Name: "b"}, Result: execute.Stuck, Message: evil}).Line())
+	print.Told(&out, (&execute.Told{Message: evil}).Line())
 	if got := out.String(); strings.ContainsAny(got, "\x1b\x07") || strings.Count(got, "\n") != 3 || strings.Count(got, `no\x1b]0;title\a\nnode/n1 drained`) != 3 {
 		t.Errorf("%q", got)
 	}
@@ -35,7 +37,7 @@ func TestNodesToDrainAreNamedAsInKubectl(t *testing.T) {
 	for args, want := range map[string]string{
 		"a b": "a b", "node/a nodes/b no/c": "a b c", "node a": "a", "nodes a b": "a b", "node": "node", "a node/a a": "a", "pod/a": "", "node/": "",
 	} {
-		names, err := namesOf(strings.Fields(args), nodeWords)
+		names, err := parse.Node.NamesOf(strings.Fields(args))
 		if strings.Join(names, " ") != want || (err != nil) != (want == "") || err != nil && !usage.Is(err) {
 			t.Errorf("%s: %v, %v", args, names, err)
 		}

@@ -8,22 +8,20 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/inspect/explain"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
 // explanation is what the flags of berth explain say.
 type explanation struct {
-	question
-	namespace     string
-	allNamespaces bool
-	selector      string
-	node          string
-	watching
+	scope
+	node string
 }
 
 func newExplainCommand() *cobra.Command {
-	e := explanation{question: question{userAgent: "berth-explain"}}
+	e := explanation{scope: scope{Question: ask.Question{UserAgent: "berth-explain"}}}
 	cmd := &cobra.Command{
 		Use:     "explain pod/NAME | TYPE/NAME | -l SELECTOR",
 		GroupID: groupAsk,
@@ -55,7 +53,7 @@ its first line says what was assumed.`,
   berth explain -l app=web -A
   berth explain pod/web-1 --watch
   berth explain pod/web-1 -f cluster/`,
-		Args: func(cmd *cobra.Command, args []string) error {
+		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 && e.selector == "" {
 				return errors.New("name what to explain, such as pod/NAME or deployment/NAME, or select pods with -l")
 			}
@@ -65,146 +63,113 @@ its first line says what was assumed.`,
 			return nil
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			return e.completeRef(cmd, append(slices.Clone(podsAndWorkloads), groupSubject), lastArg(args), toComplete,
-				e.namespaceOr(e.namespace))
+			return e.Reference(cmd, parse.Explainable, parse.Last(args), toComplete, e.inNamespace())
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return e.runExplain(cmd, strings.Join(args, "/")) },
 	}
 	flags := cmd.Flags()
-	e.question.addFlags(flags)
-	e.watching.addFlags(flags)
+	e.AddFlags(flags)
+	e.AddWatchFlags(flags)
 	flags.StringVarP(&e.namespace, "namespace", "n", "", "the pod's namespace (default: the context's, or default)")
 	flags.StringVarP(&e.selector, "selector", "l", "", "explain the pods with these labels")
 	flags.BoolVarP(&e.allNamespaces, "all-namespaces", "A", false, "with --selector, in all namespaces")
 	flags.StringVar(&e.node, "node", "", "add the verdict of every plugin on this node")
-	e.completeFlags(cmd, &e.namespace)
+	e.CompleteFlags(cmd, &e.namespace)
 	return cmd
 }
 
-// lastArg is the word before the one that is completed.
-func lastArg(args []string) string {
-	if len(args) == 0 {
-		return ""
-	}
-	return args[len(args)-1]
-}
-
-func (e *explanation) runExplain(cmd *cobra.Command, arg string) error {
-	if err := checkFormat(e.output, formats); err != nil {
-		return err
-	}
-	if err := e.checkFlags(e.files); err != nil {
-		return err
-	}
-	if e.selector != "" && slices.Contains(podWords, arg) {
+func (e *explanation) runExplain(cmd *cobra.Command, arg string) (err error) {
+	if e.selector != "" && slices.Contains(parse.Pod.Words, arg) {
 		arg = "" // kubectl's own way: pods -l app=web
 	}
+	kind, name, typed := strings.Cut(arg, "/")
+	ofPod := e.selector == "" && (!typed || parse.Pod.IsWord(kind))
 	switch {
 	case e.allNamespaces && e.selector == "":
 		return usagef("--all-namespaces: goes with --selector")
 	case e.selector != "" && arg != "":
 		return usagef("%s: name pods, or give --selector", arg)
-	case (e.selector != "" || ofWorkload(arg)) && e.node != "":
+	case !ofPod && e.node != "":
 		return usagef("--node: goes with one pod")
-	case !isExplainable(arg):
+	case typed && !slices.ContainsFunc(parse.Explainable, func(k parse.Kind) bool { return k.IsWord(kind) }):
 		return usagef("%q: the type must be pod, podgroup, deployment, replicaset, replicationcontroller, "+
 			"statefulset, daemonset or job", arg)
-	case ofGroup(arg):
-		_, name, _ := strings.Cut(arg, "/")
-		return e.askRepeatedly(cmd, func() (*spoken, error) { return e.ofGroup(cmd, name) })
-	case e.selector != "":
-		return e.askRepeatedly(cmd, func() (*spoken, error) { return e.ofSeveral(cmd, "pods with "+e.selector) })
-	case ofWorkload(arg):
-		return e.askRepeatedly(cmd, func() (*spoken, error) { return e.ofSeveral(cmd, arg) })
 	}
-	name, err := splitName(arg, podWords...)
-	if err != nil {
-		return err
-	}
-	node := e.node
-	if node != "" {
-		if node, err = splitName(node, nodeWords...); err != nil {
+	if ofPod {
+		if name, err = parse.Pod.NameOf(arg); err != nil {
 			return err
 		}
 	}
-	return e.askRepeatedly(cmd, func() (*spoken, error) { return e.ofOne(cmd, name, node) })
+	if e.node != "" {
+		if e.node, err = parse.Node.NameOf(e.node); err != nil {
+			return err
+		}
+	}
+
+	return e.Ask(cmd, func(w *simulate.World, source simulate.Source) (*ask.Answer, error) {
+		options := explain.Options{Namespace: e.inNamespace(), Name: name, Source: source}
+		switch {
+		case ofPod:
+			options.Node = e.node
+			said, err := e.explainPod(cmd, w, options, name)
+			return &ask.Answer{Document: said}, err
+		case parse.PodGroup.OfKind(arg):
+			e.Meter.Begin(cmd.ErrOrStderr(), "explaining podgroup "+name)
+			said, err := explain.OfGroup(w, options)
+			return &ask.Answer{Document: said}, err
+		}
+		said, err := e.explainSeveral(cmd, w, options, arg)
+		return &ask.Answer{Document: said}, err
+	})
 }
 
-// ofOne explains a pod, and what every plugin says of a node if one is named.
-func (e *explanation) ofOne(cmd *cobra.Command, name, node string) (*spoken, error) {
-	w, source, err := e.readWorld(cmd)
+// explainPod explains a pod, which the meter calls as it is told.
+func (e *explanation) explainPod(cmd *cobra.Command, w *simulate.World, o explain.Options, called string) (*explain.Explanation, error) {
+	o.Decided = e.Decision(cmd, o.Namespace, o.Name)
+	e.Meter.Begin(cmd.ErrOrStderr(), "explaining "+called)
+	defer e.Meter.Clear()
+	return explain.Of(w, o)
+}
+
+// explainSeveral explains the pods of a workload, or those that the selector matches.
+func (e *explanation) explainSeveral(cmd *cobra.Command, w *simulate.World, o explain.Options, of string) (*explain.Several, error) {
+	found, err := e.findPods(w, of)
 	if err != nil {
 		return nil, err
 	}
-	namespace := e.namespaceOr(e.namespace)
-	decided := e.lastDecision(cmd, namespace, name)
-	e.work.beginStep(cmd.ErrOrStderr(), "explaining "+name)
-	said, err := explain.Of(w, explain.Options{Namespace: namespace, Name: name, Node: node, Source: source, Decided: decided})
-	e.work.endWork()
+	if e.selector != "" {
+		of = "pods with " + e.selector
+	}
+	said, err := explain.OfSeveral(w, of, found, func(turn int, pod simulate.Found) (*explain.Explanation, error) {
+		o.Namespace, o.Name = pod.Object.Namespace, pod.Object.Name
+		return e.explainPod(cmd, w, o, fmt.Sprintf("%d of %d pods", turn+1, len(found)))
+	})
+	if err == nil && e.selector == "" {
+		err = said.CountMissing(w, e.inNamespace())
+	}
+	return said, err
+}
+
+// findPods returns the pods of the workload, or those that the selector matches.
+func (e *explanation) findPods(w *simulate.World, of string) (found []simulate.Found, err error) {
+	if e.selector == "" {
+		return w.PodsOf(of, e.inNamespace())
+	}
+	scope, err := e.parseScope()
 	if err != nil {
 		return nil, err
 	}
-	return &spoken{explanationGist(said), func() error {
-		return errors.Join(e.writeOpening(cmd.OutOrStdout()), said.Write(cmd.OutOrStdout(), e.output, e.output == "wide"))
-	}}, nil
-}
-
-// isExplainable tells whether TYPE/NAME is of a type that can be explained; a name alone is a
-// pod's.
-func isExplainable(arg string) bool {
-	kind, _, typed := strings.Cut(arg, "/")
-	return !typed || slices.ContainsFunc(append(slices.Clone(podsAndWorkloads), groupSubject),
-		func(s subject) bool { return slices.Contains(s.words, strings.ToLower(kind)) })
-}
-
-// groupWords name pod groups.
-var groupWords = []string{"podgroup", "podgroups"}
-
-func ofGroup(arg string) bool {
-	kind, name, ok := strings.Cut(arg, "/")
-	return ok && name != "" && slices.Contains(groupWords, strings.ToLower(kind))
-}
-
-// lastDecision asks the live scheduler for its last decision about the pod. It returns nil if there
-// is no scheduler to ask, or it does not know the pod.
-func (e *explanation) lastDecision(cmd *cobra.Command, namespace, name string) *decision.Decision {
-	s := e.schedulerToAsk()
-	if s == nil {
-		return nil
+	for _, f := range w.Each() {
+		if scope.Covers(f) {
+			found = append(found, f)
+		}
 	}
-	d, err := s.getDecision(cmd.Context(), namespace, name)
-	if err != nil {
-		e.noteSilent(cmd, err)
+	if len(found) == 0 {
+		where := "in any namespace"
+		if !e.allNamespaces {
+			where = "in namespace " + scope.Namespace
+		}
+		return nil, fmt.Errorf("no pod %s has the labels %s", where, e.selector)
 	}
-	return d
-}
-
-// ofGroup explains a pod group.
-func (e *explanation) ofGroup(cmd *cobra.Command, name string) (*spoken, error) {
-	w, source, err := e.readWorld(cmd)
-	if err != nil {
-		return nil, err
-	}
-	e.work.beginStep(cmd.ErrOrStderr(), "explaining podgroup "+name)
-	said, err := explain.OfGroup(w, explain.Options{Namespace: e.namespaceOr(e.namespace), Name: name, Source: source})
-	e.work.endWork()
-	if err != nil {
-		return nil, err
-	}
-	gist := strings.Join([]string{string(said.State), said.Summary}, "\n")
-	return &spoken{gist, func() error {
-		return errors.Join(e.writeOpening(cmd.OutOrStdout()), said.Write(cmd.OutOrStdout(), e.output))
-	}}, nil
-}
-
-// explanationGist is what an explanation says but for the time and what the clock alone changes.
-func explanationGist(e *explain.Explanation) string {
-	words := []string{string(e.State), e.Pod.Node, e.Pod.NominatedNode, e.Message}
-	if e.Eviction != nil {
-		words = append(words, e.Eviction.Taint, e.Eviction.Due.String())
-	}
-	for i := range e.Suggestions {
-		words = append(words, e.Suggestions[i].Text)
-	}
-	return strings.Join(words, "\n")
+	return found, nil
 }

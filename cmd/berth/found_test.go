@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
 // Every command that asks a cluster says what to check where no API server answers, in one line.
@@ -27,7 +29,7 @@ func TestACommandWithoutAClusterSaysWhatToCheck(t *testing.T) {
 // and no command reaches the cluster that it names.
 func TestABerthFolderOfSomebodyElsesIsRefused(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
-	t.Setenv(envDataDir, "")
+	t.Setenv(connect.EnvDataDir, "")
 	ran := filepath.Join(t.TempDir(), "ran")
 	exec := fmt.Sprintf("{exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, args: [%q], interactiveMode: Never}}", ran)
 	for name, c := range map[string]struct {
@@ -75,7 +77,7 @@ func TestABerthFolderOfSomebodyElsesIsRefused(t *testing.T) {
 // not reached by kubectl's flags either.
 func TestWhatAUserHasAddedToTheKubeconfigIsNotInTheWay(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
-	t.Setenv(envDataDir, "")
+	t.Setenv(connect.EnvDataDir, "")
 	t.Chdir(t.TempDir())
 	if err := os.Mkdir(".berth", 0o700); err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd/plugin"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
@@ -44,7 +45,7 @@ func newKubectl() *cobra.Command {
 // takeDataDir removes a leading --data-dir. Everything after it is passed to kubectl unchanged.
 func takeDataDir(args []string) (string, []string, error) {
 	if len(args) == 0 || !strings.HasPrefix(args[0], "--data-dir") {
-		return dataDirFromEnv(), args, nil
+		return connect.DataDirFromEnv(), args, nil
 	}
 	if dir, ok := strings.CutPrefix(args[0], "--data-dir="); ok && dir != "" {
 		return dir, args[1:], nil
@@ -93,10 +94,10 @@ func pointAt(dataDir string, args []string) error {
 
 // upIn is the command that starts the cluster of a data directory.
 func upIn(dataDir string) string {
-	if dataDir == dataDirFromEnv() {
+	if dataDir == connect.DataDirFromEnv() {
 		return "berth up"
 	}
-	return "berth up --data-dir " + shellWord(dataDir)
+	return "berth up --data-dir " + print.ShellWord(dataDir)
 }
 
 func hasFlag(args []string, flag string) bool {

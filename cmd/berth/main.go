@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/usage"
 )
 
@@ -38,15 +38,14 @@ func runCommand(ctx context.Context, argv []string, stdout, stderr io.Writer) in
 		return 0
 	}
 
-	text := strings.ReplaceAll(oneLine(err), "`berth ", "`"+name+" ")
+	text := strings.ReplaceAll(print.OneLine(err), "`berth ", "`"+name+" ")
 	fmt.Fprintf(stderr, "%s: %s\n", name, answer.Visible(text))
 	if usage.Is(err) {
 		return exitUsage
 	}
 
-	var held heldError
-	if errors.As(err, &held) {
-		return exitHeld
+	if print.IsHeld(err) {
+		return print.ExitHeld
 	}
 	return exitFailed
 }
@@ -59,9 +58,4 @@ func displayName(argv0 string) string {
 		return "kubectl berth"
 	}
 	return "berth"
-}
-
-// oneLine puts an error on one line, also one of a library that lists several causes.
-func oneLine(err error) string {
-	return strings.Join(strings.Fields(err.Error()), " ")
 }

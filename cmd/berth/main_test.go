@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
 // call runs the command as main would.
@@ -84,7 +87,7 @@ func TestKubernetesVersionOfALibrary(t *testing.T) {
 }
 
 func TestDataDirBeforeKubectlsOwnArguments(t *testing.T) {
-	t.Setenv(envDataDir, "")
+	t.Setenv(connect.EnvDataDir, "")
 	for _, c := range []struct{ args, dir, rest string }{
 		{"get pods", ".berth", "get pods"},
 		{"--data-dir x get pods", "x", "get pods"},
@@ -174,14 +177,14 @@ func TestKubectlWithoutTheClusterRunningSaysWhatToDo(t *testing.T) {
 }
 
 func TestAnErrorOfSeveralLinesIsPrintedAsOne(t *testing.T) {
-	if got := oneLine(usagef("a:\n  b\n  c")); got != "a: b c" {
+	if got := print.OneLine(usagef("a:\n  b\n  c")); got != "a: b c" {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestWordsAreQuotedForTheShell(t *testing.T) {
 	for word, want := range map[string]string{"/tmp/x": "/tmp/x", "a b": "'a b'", "it's": `'it'\''s'`, "": "''"} {
-		if got := shellWord(word); got != want {
+		if got := print.ShellWord(word); got != want {
 			t.Errorf("%q: %s, want %s", word, got, want)
 		}
 	}

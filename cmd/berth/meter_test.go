@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot/fakeapi"
 )
 
@@ -24,16 +24,16 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asCommand) != "" {
 		main()
 	}
-	meterAfter = time.Hour
+	print.MeterAfter = time.Hour
 	os.Exit(m.Run())
 }
 
 // A command that takes a while says on a terminal what it does; nothing of it is left in the end.
 // Elsewhere it writes lines.
 func TestProgressOnATerminal(t *testing.T) {
-	after, every := meterAfter, meterEvery
-	meterAfter, meterEvery = 0, time.Hour
-	t.Cleanup(func() { meterAfter, meterEvery = after, every })
+	after, every := print.MeterAfter, print.MeterEvery
+	print.MeterAfter, print.MeterEvery = 0, time.Hour
+	t.Cleanup(func() { print.MeterAfter, print.MeterEvery = after, every })
 	town := file(t, "town.yaml", smallTown)
 	for args, want := range map[string]string{
 		"explain pod/big":         "explaining big",
@@ -65,43 +65,12 @@ func TestProgressOnATerminal(t *testing.T) {
 	}
 }
 
-// Elsewhere than on a terminal a command that takes a while writes a line every few seconds, and
-// not one with every step.
-func TestProgressInLines(t *testing.T) {
-	after, every := meterAfter, linesEvery
-	t.Cleanup(func() { meterAfter, linesEvery = after, every })
-
-	meterAfter, linesEvery = 0, time.Millisecond
-	lines, stderr := io.Pipe()
-	m := startMeter(stderr)
-	m.beginStep("reading")
-	scanner := bufio.NewScanner(lines)
-	for seen := 0; seen < 3 && scanner.Scan(); {
-		if scanner.Text() == "berth: reading" { // the first may be of before
-			seen++
-		}
-	}
-	lines.Close()
-	m.stop()
-
-	meterAfter, linesEvery = 0, time.Hour
-	var shown screen
-	var w work
-	for range 100 {
-		w.beginStep(&shown, "reading")
-		w.clearLine()
-	}
-	if text := shown.String(); strings.Count(text, "\n") > 1 {
-		t.Errorf("%q", text)
-	}
-}
-
 // Pods of a workload that nothing tells apart are explained once: on thousands of nodes each takes
 // a quarter of a second.
 func TestPodsThatAreAlikeAreExplainedOnce(t *testing.T) {
-	after, every := meterAfter, meterEvery
-	meterAfter, meterEvery = 0, time.Hour
-	t.Cleanup(func() { meterAfter, meterEvery = after, every })
+	after, every := print.MeterAfter, print.MeterEvery
+	print.MeterAfter, print.MeterEvery = 0, time.Hour
+	t.Cleanup(func() { print.MeterAfter, print.MeterEvery = after, every })
 	town := smallTown
 	for i := range 20 {
 		cpu := 3 + i/19 // the last one is another workload's
@@ -130,9 +99,9 @@ spec: {schedulerName: default-scheduler, priority: 0, containers: [{name: c, ima
 
 // So do commands that talk to a cluster, for as long as it takes to answer, also if it refuses.
 func TestProgressOfALiveCluster(t *testing.T) {
-	after, every := meterAfter, meterEvery
-	meterAfter, meterEvery = 0, time.Hour
-	t.Cleanup(func() { meterAfter, meterEvery = after, every })
+	after, every := print.MeterAfter, print.MeterEvery
+	print.MeterAfter, print.MeterEvery = 0, time.Hour
+	t.Cleanup(func() { print.MeterAfter, print.MeterEvery = after, every })
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if r.URL.Path == "/api/v1/nodes" {
@@ -168,9 +137,9 @@ func TestProgressOfALiveCluster(t *testing.T) {
 
 // A recording says that it reads, then how much it has.
 func TestProgressOfARecording(t *testing.T) {
-	after, every := meterAfter, meterEvery
-	meterAfter, meterEvery = 0, time.Hour
-	t.Cleanup(func() { meterAfter, meterEvery = after, every })
+	after, every := print.MeterAfter, print.MeterEvery
+	print.MeterAfter, print.MeterEvery = 0, time.Hour
+	t.Cleanup(func() { print.MeterAfter, print.MeterEvery = after, every })
 	api := fakeapi.New(t)
 	api.Set("nodes", fakeapi.Object{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "node-1", "uid": "1"}})
 	var out, shown, piped screen
@@ -187,7 +156,7 @@ func TestProgressOfARecording(t *testing.T) {
 	if !strings.HasSuffix(text, "\r\x1b[K") {
 		t.Errorf("the line is left: %q", text)
 	}
-	meterAfter = time.Hour
+	print.MeterAfter = time.Hour
 	runCommand(t.Context(), append(words, filepath.Join(t.TempDir(), "b")), &out, &piped)
 	if text := piped.String(); text != "" {
 		t.Errorf("written to a pipe: %q", text)
@@ -251,16 +220,5 @@ case " $* " in *" -v "*) printf 'internal/abi\nk8s.io/api/core/v1\n' >&2;; esac
 	}
 	if out, err = build("FAIL=", compile, "./..."); err != nil || out != "" {
 		t.Errorf("in a pipe: %v: %q", err, out)
-	}
-}
-
-// For two seconds a command says nothing.
-func TestProgressWaits(t *testing.T) {
-	var shown screen
-	m := startMeter(answer.Terminal{Writer: &shown, Width: 80})
-	m.beginStep("reading")
-	m.stop()
-	if text := shown.String(); text != "" {
-		t.Errorf("%q", text)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -8,15 +9,55 @@ import (
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/node/simnodes"
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-func newNodesFail(to *connection) *cobra.Command {
+// fault does something to the nodes that are selected, and returns their names.
+type fault func(faults simnodes.Faults, ctx context.Context, which simnodes.Selection) ([]string, error)
+
+// newFault completes a command that does something to simulated nodes. prepare reads the arguments:
+// those that name nodes it returns, with what to do and what that is called once it is done.
+func newFault(to *connect.Flags, cmd *cobra.Command,
+	prepare func(args []string) (nodes []string, do fault, done string, err error)) *cobra.Command {
 	var which simnodes.Selection
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		nodes, do, done, err := prepare(args)
+		if err != nil {
+			return err
+		}
+		if err := addNamed(&which, nodes); err != nil {
+			return err
+		}
+		client, err := ask.NewClient(to, "nodes", ask.Short)
+		if err != nil {
+			return err
+		}
+		names, err := do(simnodes.Faults{Client: client}, cmd.Context(), which)
+		if err != nil {
+			return err
+		}
+		printNames(cmd.OutOrStdout(), names, done)
+		return nil
+	}
+
+	flags := cmd.Flags()
+	flags.StringSliceVar(&which.Names, "node", nil, "a node (repeatable)")
+	flags.StringSliceVar(&which.Zones, "zone", nil, "all simulated nodes of a zone (repeatable)")
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		q := ask.Question{Cluster: *to, UserAgent: "nodes"}
+		return q.Nodes(cmd, args, toComplete)
+	}
+	ask.Complete(cmd, "node", cmd.ValidArgsFunction)
+	return cmd
+}
+
+func newNodesFail(to *connect.Flags) *cobra.Command {
 	var forHow time.Duration
 	cmd := &cobra.Command{
 		Use:   "fail (NODE | --node NODE | --zone ZONE)... [--for DURATION]",
@@ -30,65 +71,35 @@ The command sets an annotation on the nodes (` + kubelet.AnnotationHeartbeat + `
 cluster in which berth nodes runs, and outlasts its restarts.`,
 		Example: `  berth nodes fail node-1
   berth nodes fail --zone z1 --for 2m`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := addNamed(&which, args); err != nil {
-				return err
-			}
-			if forHow < 0 || cmd.Flags().Changed("for") && forHow < time.Second {
-				return usagef("--for %s: must be 1s or more", forHow)
-			}
-			faults, err := newFaults(to)
-			if err != nil {
-				return err
-			}
-			names, err := faults.Fail(cmd.Context(), which, forHow)
-			if err != nil {
-				return err
-			}
-			until := "until berth nodes recover"
-			if forHow > 0 {
-				until = "for " + answer.Duration(forHow)
-			}
-			printNames(cmd.OutOrStdout(), names, "heartbeats stopped "+until)
-			return nil
-		},
 	}
-	selectionFlags(cmd, to, &which)
 	cmd.Flags().DurationVar(&forHow, "for", 0, "for how long (default: until berth nodes recover)")
-	return cmd
+	return newFault(to, cmd, func(args []string) ([]string, fault, string, error) {
+		if forHow < 0 || cmd.Flags().Changed("for") && forHow < time.Second {
+			return nil, nil, "", usagef("--for %s: must be 1s or more", forHow)
+		}
+		until := "until berth nodes recover"
+		if forHow > 0 {
+			until = "for " + answer.Duration(forHow)
+		}
+		return args, func(faults simnodes.Faults, ctx context.Context, which simnodes.Selection) ([]string, error) {
+			return faults.Fail(ctx, which, forHow)
+		}, "heartbeats stopped " + until, nil
+	})
 }
 
-func newNodesRecover(to *connection) *cobra.Command {
-	var which simnodes.Selection
-	cmd := &cobra.Command{
+func newNodesRecover(to *connect.Flags) *cobra.Command {
+	return newFault(to, &cobra.Command{
 		Use:     "recover (NODE | --node NODE | --zone ZONE)...",
 		Short:   "Restore the heartbeats of simulated nodes",
 		Long:    "Restore the heartbeats of simulated nodes that berth nodes fail has stopped.",
 		Example: "  berth nodes recover --zone z1",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := addNamed(&which, args); err != nil {
-				return err
-			}
-			faults, err := newFaults(to)
-			if err != nil {
-				return err
-			}
-			names, err := faults.Recover(cmd.Context(), which)
-			if err != nil {
-				return err
-			}
-			printNames(cmd.OutOrStdout(), names, "recovered")
-			return nil
-		},
-	}
-
-	selectionFlags(cmd, to, &which)
-	return cmd
+	}, func(args []string) ([]string, fault, string, error) {
+		return args, simnodes.Faults.Recover, "recovered", nil
+	})
 }
 
-func newNodesCondition(to *connection) *cobra.Command {
-	var which simnodes.Selection
-	cmd := &cobra.Command{
+func newNodesCondition(to *connect.Flags) *cobra.Command {
+	return newFault(to, &cobra.Command{
 		Use:   "condition [NODE]... TYPE=STATUS|TYPE-...",
 		Short: "Have simulated nodes report conditions",
 		Long: `Have simulated nodes report conditions: MemoryPressure, DiskPressure, PIDPressure,
@@ -99,28 +110,12 @@ The command sets an annotation on the nodes (` + kubelet.AnnotationConditions + 
 		Example: `  berth nodes condition node-3 MemoryPressure=True
   berth nodes condition node-3 MemoryPressure-
   berth nodes condition --zone z1 Ready=False`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			nodes, change, err := nodesAndConditions(args)
-			if err != nil {
-				return err
-			}
-			if err := addNamed(&which, nodes); err != nil {
-				return err
-			}
-			faults, err := newFaults(to)
-			if err != nil {
-				return err
-			}
-			done, err := faults.SetConditions(cmd.Context(), which, change)
-			if err != nil {
-				return err
-			}
-			printNames(cmd.OutOrStdout(), done, "conditions changed")
-			return nil
-		},
-	}
-	selectionFlags(cmd, to, &which)
-	return cmd
+	}, func(args []string) ([]string, fault, string, error) {
+		nodes, change, err := nodesAndConditions(args)
+		return nodes, func(faults simnodes.Faults, ctx context.Context, which simnodes.Selection) ([]string, error) {
+			return faults.SetConditions(ctx, which, change)
+		}, "conditions changed", err
+	})
 }
 
 // nodesAndConditions takes the arguments apart. The status of a healthy node
@@ -159,26 +154,14 @@ func nodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
 	return nodes, change, nil
 }
 
-func selectionFlags(cmd *cobra.Command, to *connection, which *simnodes.Selection) {
-	flags := cmd.Flags()
-	flags.StringSliceVar(&which.Names, "node", nil, "a node (repeatable)")
-	flags.StringSliceVar(&which.Zones, "zone", nil, "all simulated nodes of a zone (repeatable)")
-	nodes := func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-		q := question{connection: *to, userAgent: "nodes"}
-		return withPrefix(q.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
-	}
-	mustSucceed(cmd.RegisterFlagCompletionFunc("node", nodes))
-	cmd.ValidArgsFunction = nodes
-}
-
 // addNamed adds the nodes that arguments name to those of the flags.
-func addNamed(which *simnodes.Selection, args []string) error {
-	names, err := namesOf(args, nodeWords)
+func addNamed(which *simnodes.Selection, args []string) (err error) {
+	names, err := parse.Node.NamesOf(args)
 	if err != nil {
 		return err
 	}
 	for _, node := range which.Names {
-		name, err := splitName(node, nodeWords...)
+		name, err := parse.Node.NameOf(node)
 		if err != nil {
 			return err
 		}
@@ -189,15 +172,6 @@ func addNamed(which *simnodes.Selection, args []string) error {
 	}
 	which.Names = names
 	return nil
-}
-
-func newFaults(to *connection) (simnodes.Faults, error) {
-	cfg, err := to.restConfig("nodes")
-	if err != nil {
-		return simnodes.Faults{}, err
-	}
-	client, err := kubernetes.NewForConfig(withTimeout(cfg))
-	return simnodes.Faults{Client: client}, err
 }
 
 // printNames names up to ten nodes, and counts more.

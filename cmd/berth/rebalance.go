@@ -1,23 +1,34 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
+	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/policy"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/kube/connect"
+	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
 // balancing is what the flags of berth rebalance say.
 type balancing struct {
-	question
+	ask.Question
 	namespace string
 	policy    string
 	sampled   bool
@@ -27,7 +38,7 @@ type balancing struct {
 }
 
 func newRebalanceCommand() *cobra.Command {
-	b := balancing{question: question{userAgent: "berth-rebalance"}}
+	b := balancing{Question: ask.Question{UserAgent: "berth-rebalance"}}
 	cmd := &cobra.Command{
 		Use:     "rebalance [GOAL...]",
 		GroupID: groupAsk,
@@ -64,7 +75,7 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
 		RunE:              b.runRebalance,
 	}
 	flags := cmd.Flags()
-	b.question.addFlags(flags)
+	b.AddFlags(flags)
 	flags.StringVar(&b.policy, "policy", "", "a DeschedulerPolicy file to plan by, instead of goals")
 	flags.BoolVar(&b.execute, "execute", false, "make the moves: evict through the Eviction API, one pod at a time")
 	flags.BoolVar(&b.surge, "surge", false,
@@ -75,8 +86,8 @@ With --policy, the plugins of a DeschedulerPolicy (descheduler/v1alpha2) instead
 	flags.StringSliceVar(&b.failOn, "fail-on", nil,
 		"exit with code 3 if there are moves to make, if something stays that should move, or if constraints are "+
 			"violated after the plan: "+strings.Join(rebalance.Conditions, ","))
-	b.completeFlags(cmd, &b.namespace)
-	completeChoices(cmd, "fail-on", rebalance.Conditions...)
+	b.CompleteFlags(cmd, &b.namespace)
+	ask.CompleteChoices(cmd, "fail-on", rebalance.Conditions...)
 	return cmd
 }
 
@@ -89,18 +100,18 @@ const ofPods = "defragment="
 func (b *balancing) completeGoals(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	list, ok := strings.CutPrefix(toComplete, ofPods)
 	if !ok {
-		return withPrefix(goalWords, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+		return ask.WithPrefix(goalWords, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
 	before := ofPods + list[:strings.LastIndexByte(list, ',')+1]
-	names := b.namesOf(cmd, podSubject, b.namespaceOr(b.namespace))
+	names := b.NamesOf(cmd, parse.Pod, b.NamespaceOr(b.namespace))
 	for i := range names {
 		names[i] = before + names[i]
 	}
-	return withPrefix(names, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	return ask.WithPrefix(names, toComplete), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
 func (b *balancing) runRebalance(cmd *cobra.Command, args []string) error {
-	if err := checkFormat(b.output, formats); err != nil {
+	if err := print.CheckFormat(b.Output, print.Formats); err != nil {
 		return err
 	}
 	for _, condition := range b.failOn {
@@ -111,66 +122,68 @@ func (b *balancing) runRebalance(cmd *cobra.Command, args []string) error {
 	if b.policy != "" && len(args) > 0 {
 		return usagef("%s: a goal must not stand beside --policy", args[0])
 	}
-	goals, err := rebalance.ReadGoals(args, b.namespaceOr(b.namespace))
+	goals, err := rebalance.ReadGoals(args, b.NamespaceOr(b.namespace))
 	if err != nil {
 		return usagef("%w", err)
 	}
 	if b.surge && !b.execute {
 		return usagef("--surge: goes with --execute only")
 	}
-	if err := checkGates(b.gates); err != nil {
-		return err
-	}
-	if err := b.readConfig(cmd); err != nil {
+	if err := b.Prepare(cmd); err != nil {
 		return err
 	}
 	if b.execute {
 		return b.carryOut(cmd, goals)
 	}
-	set, source, err := b.readSet(cmd)
+
+	plan, err := b.plan(cmd, goals)
 	if err != nil {
 		return err
 	}
-	running, err := b.configFor(cmd, set, &source)
-	if err != nil {
+	if err := b.Write(cmd, plan); err != nil {
 		return err
+	}
+	return print.Held(b.failOn, plan.Holds)
+}
+
+// plan reads the cluster and makes a plan for it.
+func (b *balancing) plan(cmd *cobra.Command, goals *rebalance.Policy) (*rebalance.Plan, error) {
+	set, source, err := b.ReadSet(cmd)
+	if err != nil {
+		return nil, err
+	}
+	options, err := b.Options(cmd, set, &source)
+	if err != nil {
+		return nil, err
 	}
 	if b.policy != "" {
 		if goals, err = policy.Load(b.policy, prioritiesOf(set)); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if err := checkDefragment(goals, func(name types.NamespacedName) (*v1.Pod, error) {
-		i := slices.IndexFunc(set.Pods, func(p *v1.Pod) bool { return p.Namespace == name.Namespace && p.Name == name.Name })
-		if i < 0 {
-			return nil, nil
+		for _, p := range set.Pods {
+			if p.Namespace == name.Namespace && p.Name == name.Name {
+				return p, nil
+			}
 		}
-		return set.Pods[i], nil
+		return nil, nil
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	b.work.beginStep(cmd.ErrOrStderr(), "planning moves")
+
+	b.Meter.Begin(cmd.ErrOrStderr(), "planning moves")
+	defer b.Meter.End()
 	state := &rebalance.State{AsOf: source.AsOf.Time, Objects: set.Objects()}
 	if state.AsOf.IsZero() {
 		state.AsOf = set.Newest()
 	}
-	plan := rebalance.Make(state, goals, rebalance.Options{Profiles: running.Profiles, Placing: b.placingMode()})
+	plan := rebalance.Make(state, goals, rebalance.Options{Profiles: options.Profiles, Placing: b.placingMode()})
 	plan.From, plan.Assumed = source.From, source.Assumed
 	if source.AsOf.IsZero() && !slices.ContainsFunc(set.Nodes, func(n *v1.Node) bool { return !n.CreationTimestamp.IsZero() }) {
 		plan.AsOf = metav1.Time{} // manifests without times: those of their pods are made up
 	}
-	b.work.endWork()
-	if err := b.writeOpening(cmd.OutOrStdout()); err != nil {
-		return err
-	}
-	if err := plan.Write(cmd.OutOrStdout(), b.output, b.output == "wide"); err != nil {
-		return err
-	}
-	held := slices.DeleteFunc(slices.Clone(b.failOn), func(condition string) bool { return !plan.Holds(condition) })
-	if len(held) > 0 {
-		return heldError{fmt.Errorf("--fail-on %s: condition met", strings.Join(held, ", "))}
-	}
-	return nil
+	return plan, nil
 }
 
 // checkDefragment checks that the pods that a goal makes room for are there, and pending. find
@@ -212,4 +225,60 @@ func prioritiesOf(set *manifest.Set) policy.Priorities {
 		}
 		return 0, false
 	}
+}
+
+// carryOut moves pods until nothing is left to move. The first signal has no further move begin;
+// the second ends the process at once, and the journal says what was under way.
+func (b *balancing) carryOut(cmd *cobra.Command, goals *rebalance.Policy) error {
+	if len(b.Files) > 0 || b.At != "" || b.Output != "" || len(b.failOn) > 0 {
+		return usagef("--execute: goes without -f, --at, -o and --fail-on")
+	}
+	client, err := ask.NewClient(&b.Cluster, b.UserAgent)
+	if err != nil {
+		return err
+	}
+	if err := checkDefragment(goals, func(name types.NamespacedName) (*v1.Pod, error) {
+		p, err := client.CoreV1().Pods(name.Namespace).Get(cmd.Context(), name.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return p, err
+	}); err != nil {
+		return connect.Reach(err)
+	}
+	running, err := b.RunningIn(cmd, client, false)
+	if err != nil {
+		return err
+	}
+
+	events := eventlog.New(client, "berth-rebalance")
+	var others sync.WaitGroup
+	defer others.Wait()
+	var ended *execute.Done
+	returned, err := carryOut(cmd, "reading the cluster and planning moves", "no further move begins", func(ctx context.Context,
+		c *carrying) mover {
+		others.Go(func() { events.Run(ctx) })
+		return live.New(client, events, live.Options{
+			Policy: func(of policy.Priorities) (*rebalance.Policy, error) {
+				if b.policy != "" {
+					return policy.Load(b.policy, of)
+				}
+				return goals, nil
+			},
+			Execute: execute.Options{Surge: b.surge}, Profiles: running.Profiles, Placing: b.placingMode(),
+			Told: func(a execute.Told) { c.meter.Clear(); print.Told(cmd.OutOrStdout(), a.Line()) },
+			Done: func(a execute.Done) { ended = &a; c.end() },
+		})
+	})
+	switch {
+	case err != nil:
+		return err
+	case !returned || ended == nil:
+		return fmt.Errorf("ended at once: what was under way is in the ConfigMap %s/%s, and "+
+			"is gone on with next time", live.JournalNamespace, live.JournalName)
+	case ended.Stopped != "":
+		return fmt.Errorf("stopped after %s: %s", answer.Count(ended.Moves, "move"), ended.Stopped)
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "done: %s\n", answer.Count(ended.Moves, "move"))
+	return nil
 }

@@ -8,17 +8,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 )
 
 // recording is what the flags of berth record say.
 type recording struct {
-	connection connection
-	dir        string
-	size       string
-	options    record.Options
+	to      connect.Flags
+	dir     string
+	size    string
+	options record.Options
 }
 
 func newRecordCommand() *cobra.Command {
@@ -40,7 +43,7 @@ reached, the oldest times are forgotten.`,
 		Example: `  berth record -o monday
   berth record -o monday --for 1h --max-size 200Mi
   berth record -o monday --once`,
-		Args: noArguments,
+		Args: parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error { return r.runRecord(cmd) },
 	}
 	flags := cmd.Flags()
@@ -49,8 +52,7 @@ reached, the oldest times are forgotten.`,
 	flags.BoolVar(&r.options.Once, "once", false, "record the objects as they are now, and exit")
 	flags.StringVar(&r.size, "max-size", "1Gi", "size limit of what is recorded beside the newest objects, as 200Mi")
 	flags.DurationVar(&r.options.Every, "every", time.Minute, "how often the objects in the folder are updated")
-	r.connection.addFlags(flags)
-	r.connection.to.AddKubectlFlags(flags)
+	r.to.AddKubectlFlags(flags)
 	return cmd
 }
 
@@ -67,7 +69,7 @@ func (r *recording) runRecord(cmd *cobra.Command) error {
 		return usagef("--every %s: must be positive", r.options.Every)
 	}
 
-	cfg, err := r.connection.restConfig("berth-record")
+	cfg, err := r.to.Config("berth-record")
 	if err != nil {
 		return err
 	}
@@ -81,20 +83,20 @@ func (r *recording) runRecord(cmd *cobra.Command) error {
 	defer stop()
 	var objects, changes int
 	r.options.Dir, r.options.MaxBytes = r.dir, size.Value()
-	terminal := &progress{out: cmd.ErrOrStderr(), terminal: isTerminal(cmd.ErrOrStderr())}
-	var reading work
-	reading.beginStep(cmd.ErrOrStderr(), "reading the cluster")
+	terminal := print.NewProgress(cmd.ErrOrStderr())
+	var reading print.Meter
+	reading.Begin(cmd.ErrOrStderr(), "reading the cluster")
 
 	r.options.Progress = func(o, c int) {
-		reading.endWork()
-		if objects, changes = o, c; terminal.terminal {
-			terminal.showStep("record", countOf(o, c)+"; Ctrl-C ends it")
+		reading.End()
+		if objects, changes = o, c; terminal.Terminal {
+			terminal.Step("record", countOf(o, c)+"; Ctrl-C ends it")
 		}
 	}
 
 	err = record.Run(ctx, client, r.options)
-	reading.endWork()
-	terminal.printFinal("")
+	reading.End()
+	terminal.Final("")
 	if err != nil {
 		return err
 	}

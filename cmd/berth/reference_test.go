@@ -18,6 +18,8 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/berth-k8s/berth/internal/admission/webhook"
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/scheduler"
 )
 
@@ -36,7 +38,7 @@ came true. Errors are one line on standard error. An empty default is none, or t
 // neutral takes out of the defaults what is this machine's.
 func neutral(t *testing.T) {
 	t.Helper()
-	t.Setenv(envDataDir, "")
+	t.Setenv(connect.EnvDataDir, "")
 	t.Setenv("KUBECONFIG", "")
 }
 
@@ -200,9 +202,8 @@ func cell(text string) string {
 // writeOperations writes the flags that may stand behind the operations of what-if.
 func writeOperations(page *bytes.Buffer) {
 	fmt.Fprintf(page, "\nBehind an operation there may be, besides all flags above (`-f` behind `apply` is what is applied):\n\n| operation | flags |\n| --- | --- |\n")
-	for _, operation := range operations {
-		flags := pflag.NewFlagSet(operation, pflag.ContinueOnError)
-		(&parts{}).addFlags(operation, flags)
+	for _, operation := range parse.OperationWords() {
+		flags := parse.OperationFlags(operation)
 		fmt.Fprintf(page, "| `%s` | %s |\n", operation, strings.Join(flagNames(flags), ", "))
 	}
 }

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/controller/journal"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
@@ -152,7 +153,7 @@ func TestReplayTellsWhereAControllerParts(t *testing.T) {
 	rewrite(t, dir, edited)
 	code, out, errors := runReplay(edited)
 	for _, want := range []string{"parts at event 3, 2026-01-01T00:00:15Z", `ReadNode {"Ticket":2,"Node":"n9"}`, `ReadNode {"Ticket":2,"Node":"n1"}`} {
-		if code != exitHeld || !strings.Contains(out, want) {
+		if code != print.ExitHeld || !strings.Contains(out, want) {
 			t.Errorf("exit code %d, does not say %q:\n%s%s", code, want, out, errors)
 		}
 	}

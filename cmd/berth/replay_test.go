@@ -16,9 +16,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/journal"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/inspect/replay"
 )
 
 const replayedConfiguration = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -51,7 +53,7 @@ func writeEvents(t *testing.T, edit func(string) string, events ...cycle.Event) 
 	dir = t.TempDir()
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	h := journal.Header{Began: began, Seed: 3, Configuration: replayedConfiguration}
-	profiles, err := profilesOf(h, []byte(h.Configuration))
+	profiles, err := replay.ProfilesOf(h, []byte(h.Configuration))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,8 +155,8 @@ func TestReplayTellsWhereItParts(t *testing.T) {
 			t.Errorf("does not say %q:\n%s", want, out)
 		}
 	}
-	if code != exitHeld {
-		t.Errorf("exit code %d, want %d", code, exitHeld)
+	if code != print.ExitHeld {
+		t.Errorf("exit code %d, want %d", code, print.ExitHeld)
 	}
 }
 
@@ -176,7 +178,7 @@ func threeFiles(t *testing.T) (dir string) {
 			at, add = at.Add(time.Minute), w.AddNext
 			events = stateOf(t, w.Prepare(t.Context(), at, h.Seed))
 		}
-		profiles, err := profilesOf(h, []byte(h.Configuration))
+		profiles, err := replay.ProfilesOf(h, []byte(h.Configuration))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,13 +306,13 @@ func TestReplayUnderAnotherConfiguration(t *testing.T) {
 	}
 	none := file(t, "none.yaml", replayedConfiguration+"profiles: [{schedulerName: another}]\n")
 	code, out, errors = runReplay(dir, "--config", none, "--fail-on", "pending")
-	if code != exitHeld || !strings.Contains(out, "pending now: 1") || !strings.Contains(out, `serves the scheduler "default-scheduler", of 1 pod.`) {
+	if code != print.ExitHeld || !strings.Contains(out, "pending now: 1") || !strings.Contains(out, `serves the scheduler "default-scheduler", of 1 pod.`) {
 		t.Errorf("exit code %d\n%s%s", code, out, errors)
 	}
 	picky := file(t, "picky.yaml", replayedConfiguration+"profiles: [{pluginConfig: [{name: NodeAffinity, args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "+
 		"{nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Exists}]}]}}}}]}]\n")
 	code, out, errors = runReplay(dir, "--config", picky, "--fail-on", "pending")
-	if code != exitHeld || !strings.Contains(out, "shop/web-0") || !strings.Contains(errors, "--fail-on pending: condition met") {
+	if code != print.ExitHeld || !strings.Contains(out, "shop/web-0") || !strings.Contains(errors, "--fail-on pending: condition met") {
 		t.Errorf("exit code %d\n%s%s", code, out, errors)
 	}
 	for _, wrong := range [][]string{{"--fail-on", "pending"}, {"--config", same, "--fail-on", "rain"}, {"--config", same, "--pod", "x"}} {

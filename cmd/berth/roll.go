@@ -10,9 +10,10 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/klog/v2"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
@@ -33,8 +34,8 @@ func (d *drain) addRollFlags(cmd *cobra.Command) {
 	flags.BoolVar(&d.waitForNew, "wait-for-new", false,
 		"with --roll, go on when another node has come in the place of the drained one, and is ready")
 	flags.BoolVar(&d.restart, "restart", false, "with --roll, begin anew where an earlier roll was not finished")
-	flags.StringVarP(&d.output, "output", "o", "", "with --roll, "+formatsUsage(answer.Formats))
-	completeChoices(cmd, "uncordon-when", "Ready", "drained")
+	flags.StringVarP(&d.Output, "output", "o", "", "with --roll, "+print.FormatsUsage(answer.Formats))
+	ask.CompleteChoices(cmd, "uncordon-when", "Ready", "drained")
 }
 
 // rollFlag returns a flag that was set, and goes with --roll only; "" if none was.
@@ -73,7 +74,7 @@ func (d *drain) rollOptions(args []string) (o execute.RollOptions, err error) {
 	if o.Selector, err = labels.Parse(d.roll); err != nil {
 		return o, usagef("--roll %q: %w", d.roll, err)
 	}
-	if err := checkFormat(d.output, answer.Formats); err != nil {
+	if err := print.CheckFormat(d.Output, answer.Formats); err != nil {
 		return o, err
 	}
 
@@ -103,30 +104,26 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 	options.DrainOptions = d.options
 
 	progress := cmd.OutOrStdout() // beside a document it goes to the other stream
-	if d.output != "" {
+	if d.Output != "" {
 		progress = cmd.ErrOrStderr()
 	}
-	ctx, cancel := context.WithCancel(klog.NewContext(cmd.Context(), klog.Logger{}))
-	defer cancel()
-	meter := startMeter(cmd.ErrOrStderr())
-	meter.beginStep("reading the cluster and planning")
-	defer meter.stop()
 	var plan *rebalance.RollAnswer
 	var ended *execute.RollDone
-	roller := live.NewRoller(client, running.Profiles, options, func(a execute.DrainTold) { tellLine(progress, a.Line()) },
-		func(a execute.RollTold) {
-			meter.stop()
-			if a.Plan == nil {
-				tellLine(progress, a.Line())
-				return
-			}
-			plan = a.Plan.Answer()
-			if d.output == "" {
-				_ = plan.Write(progress, "") // whoever cannot read it still wants the roll
-			}
-		}, func(a execute.RollDone) { meter.stop(); ended = &a; cancel() })
-	const words = "no further pod is evicted; again to end at once"
-	returned, err := untilTwice(cmd.ErrOrStderr(), words, roller.Stop, cancel, func() error { return roller.Run(ctx) })
+	returned, err := carryOut(cmd, "reading the cluster and planning", "no further pod is evicted", func(_ context.Context,
+		c *carrying) mover {
+		return live.NewRoller(client, running.Profiles, options, func(a execute.DrainTold) { print.Told(progress, a.Line()) },
+			func(a execute.RollTold) {
+				c.meter.Clear()
+				if a.Plan == nil {
+					print.Told(progress, a.Line())
+					return
+				}
+				plan = a.Plan.Answer()
+				if d.Output == "" {
+					_ = plan.Write(progress, "") // whoever cannot read it still wants the roll
+				}
+			}, func(a execute.RollDone) { ended = &a; c.end() })
+	})
 	switch {
 	case err != nil:
 		return err
@@ -138,11 +135,11 @@ func (d *drain) runRoll(cmd *cobra.Command, args []string) error {
 
 // writeRolled writes how a roll ended.
 func (d *drain) writeRolled(out io.Writer, plan *rebalance.RollAnswer, ended *execute.RollDone) error {
-	if plan != nil && d.output != "" {
+	if plan != nil && d.Output != "" {
 		if !d.options.DryRun {
 			plan.Result = &rebalance.RollResult{Rolled: ended.Done, Evicted: ended.Evicted, InTurn: ended.Turn, Stopped: ended.Stopped}
 		}
-		if err := plan.Write(out, d.output); err != nil {
+		if err := plan.Write(out, d.Output); err != nil {
 			return err
 		}
 	}
@@ -154,7 +151,7 @@ func (d *drain) writeRolled(out io.Writer, plan *rebalance.RollAnswer, ended *ex
 				map[bool]string{true: " is", false: " are"}[len(ended.Turn) == 1])
 	case ended.Stopped != "":
 		return fmt.Errorf("not rolled: %s; %d of %d nodes are done", ended.Stopped, ended.Done, ended.Nodes)
-	case d.output != "":
+	case d.Output != "":
 	case d.options.DryRun:
 		fmt.Fprintln(out, "Nothing was changed (dry run).")
 	default:

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/berth-k8s/berth/internal/cli/ask"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/usage"
@@ -87,7 +88,7 @@ leave more than once: shop/web-0
 // TestARollThatStoppedIsAnError: with the document written all the same.
 func TestARollThatStoppedIsAnError(t *testing.T) {
 	var out bytes.Buffer
-	d := &drain{question: question{output: "json"}}
+	d := &drain{Question: ask.Question{Output: "json"}}
 	err := d.writeRolled(&out, aRoll().Answer(), &execute.RollDone{Done: 1, Nodes: 2, Evicted: 1, Turn: []string{"n2"},
 		Stopped: "interrupted"})
 	if err == nil || err.Error() != "not rolled: interrupted; 1 of 2 nodes are done, and n2 is cordoned; the same command goes on" {

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/controller/shadow"
 )
 
@@ -20,7 +22,7 @@ func newShadowCommand() *cobra.Command {
 		Use:     "shadow",
 		GroupID: groupAsk,
 		Short:   "What Berth would have done beside kube-scheduler and kube-controller-manager",
-		Args:    noUnknownCommand,
+		Args:    parse.Subcommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newShadowReport())
@@ -41,7 +43,7 @@ controller's /shadow, which has both reports, or - for standard input.`,
 		Example: `  berth shadow report controller.json scheduler.json
   kubectl -n berth-system port-forward service/berth-shadow 10357:http
   berth shadow report -o html http://127.0.0.1:10357/shadow > shadow.html`,
-		Args: someArguments("name a report: a file, a URL, or - for standard input"),
+		Args: parse.Some("name a report: a file, a URL, or - for standard input"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var all shadow.Reports
 			for _, from := range args {
@@ -81,25 +83,11 @@ func readReport(ctx context.Context, from string, in io.Reader) ([]byte, error) 
 	case from == "-":
 		return io.ReadAll(io.LimitReader(in, longestReport))
 	case strings.HasPrefix(from, "http://"), strings.HasPrefix(from, "https://"):
-		return fetchReport(ctx, from)
+		response, text, err := ask.Fetch(ctx, http.DefaultClient, from, 30*time.Second)
+		if err == nil && response.StatusCode != http.StatusOK {
+			err = fmt.Errorf("%s: %s: want the /shadow of berth controller --shadow", from, response.Status)
+		}
+		return text, err
 	}
 	return os.ReadFile(from)
-}
-
-func fetchReport(ctx context.Context, url string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s: want the /shadow of berth controller --shadow", url, response.Status)
-	}
-	return io.ReadAll(io.LimitReader(response.Body, longestReport))
 }

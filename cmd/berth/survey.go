@@ -1,111 +1,81 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-	"io"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/survey"
 )
 
-// inquiry is what berth pending, berth evictions and berth capacity have in common.
-type inquiry struct {
-	question
+// scope is a question about some of the pods.
+type scope struct {
+	ask.Question
 	namespace     string
 	allNamespaces bool
 	selector      string
-	failOn        string
-	watching
 }
 
-// written is an answer and whether the condition of --fail-on came true.
-type written struct {
-	write func(out io.Writer, format string) error
-	held  bool
-	// gist is the answer without the time.
-	gist string
-	// places is set if the answer depends on the scheduler's configuration.
-	places bool
+func (s *scope) inNamespace() string { return s.NamespaceOr(s.namespace) }
+
+func (s *scope) parseScope() (of survey.Scope, err error) {
+	if !s.allNamespaces {
+		of.Namespace = s.inNamespace()
+	}
+	if of.Selector, err = labels.Parse(s.selector); err != nil {
+		return of, usagef("--selector %q: %w", s.selector, err)
+	}
+	return of, nil
 }
 
-func (q *inquiry) addFlags(cmd *cobra.Command, condition string) {
+// inquire runs a command that lists what is so in the cluster, and whether there is any.
+func inquire(cmd *cobra.Command, condition string,
+	list func(*simulate.World, survey.Scope, simulate.Source) (answer *ask.Answer, any bool, err error)) *cobra.Command {
+	s := scope{Question: ask.Question{UserAgent: "berth-" + cmd.Name()}}
+	failOn := ""
+	cmd.GroupID, cmd.Args = groupAsk, parse.None
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if failOn != "" && failOn != condition {
+			return usagef("--fail-on %q: must be %s", failOn, condition)
+		}
+		of, err := s.parseScope()
+		if err != nil {
+			return err
+		}
+		return s.Ask(cmd, func(w *simulate.World, source simulate.Source) (*ask.Answer, error) {
+			s.Meter.Begin(cmd.ErrOrStderr(), "asking about the cluster")
+			said, any, err := list(w, of, source)
+			if err == nil && failOn != "" {
+				said.Held = print.Held([]string{failOn}, func(string) bool { return any })
+			}
+			return said, err
+		})
+	}
+
 	flags := cmd.Flags()
-	q.question.addFlags(flags)
-	if condition != "" {
-		flags.StringVarP(&q.namespace, "namespace", "n", "", "the namespace to ask about (default: the context's, or default)")
-		flags.BoolVarP(&q.allNamespaces, "all-namespaces", "A", false, "ask about all namespaces")
-		flags.StringVarP(&q.selector, "selector", "l", "", "only pods with these labels")
-		flags.StringVar(&q.failOn, "fail-on", "", "exit with code 3 if there is any: "+condition)
-		completeChoices(cmd, "fail-on", condition)
-		q.completeFlags(cmd, &q.namespace)
-	}
-	q.watching.addFlags(flags)
-}
-
-func (q *inquiry) parseScope() (survey.Scope, error) {
-	scope := survey.Scope{}
-	if !q.allNamespaces {
-		scope.Namespace = q.namespaceOr(q.namespace)
-	}
-	selector, err := labels.Parse(q.selector)
-	if err != nil {
-		return scope, usagef("--selector %q: %w", q.selector, err)
-	}
-	scope.Selector = selector
-	return scope, nil
-}
-
-// runInquiry reads the cluster and writes the answer; with --watch, repeatedly.
-func (q *inquiry) runInquiry(cmd *cobra.Command, condition string,
-	answered func(*simulate.World, simulate.Source) (*written, error)) error {
-	if q.failOn != "" && q.failOn != condition {
-		return usagef("--fail-on %q: must be %s", q.failOn, condition)
-	}
-	if err := q.checkFlags(q.files); err != nil {
-		return err
-	}
-	if err := checkFormat(q.output, formats); err != nil {
-		return err
-	}
-
-	return q.askRepeatedly(cmd, func() (*spoken, error) {
-		w, source, err := q.readWorld(cmd)
-		if err != nil {
-			return nil, err
-		}
-		q.work.beginStep(cmd.ErrOrStderr(), "asking about the cluster")
-		said, err := answered(w, source)
-		q.work.endWork()
-		if err != nil {
-			return nil, err
-		}
-		return &spoken{said.gist, func() error {
-			if !said.places {
-				q.assumed = ""
-			}
-			if err := errors.Join(q.writeOpening(cmd.OutOrStdout()), said.write(cmd.OutOrStdout(), q.output)); err != nil {
-				return err
-			}
-			if said.held && q.failOn != "" {
-				return heldError{fmt.Errorf("--fail-on %s: condition met", q.failOn)}
-			}
-			return nil
-		}}, nil
-	})
+	s.AddFlags(flags)
+	s.AddWatchFlags(flags)
+	flags.StringVarP(&s.namespace, "namespace", "n", "", "the namespace to ask about (default: the context's, or default)")
+	flags.BoolVarP(&s.allNamespaces, "all-namespaces", "A", false, "ask about all namespaces")
+	flags.StringVarP(&s.selector, "selector", "l", "", "only pods with these labels")
+	flags.StringVar(&failOn, "fail-on", "", "exit with code 3 if there is any: "+condition)
+	ask.CompleteChoices(cmd, "fail-on", condition)
+	s.CompleteFlags(cmd, &s.namespace)
+	return cmd
 }
 
 func newPendingCommand() *cobra.Command {
-	q := inquiry{question: question{userAgent: "berth-pending"}}
-	cmd := &cobra.Command{
-		Use:     "pending",
-		GroupID: groupAsk,
-		Short:   "Which workloads are pending, since when, why, and what would help",
+	return inquire(&cobra.Command{
+		Use:   "pending",
+		Short: "Which workloads are pending, since when, why, and what would help",
 		Long: `List the pending pods by workload: how many, since when, the decisive reason
 (the plugin that rejects the most nodes), and the smallest change that lets one
 of them run, tried with the engine. Read-only: get and list, never secrets.`,
@@ -113,32 +83,19 @@ of them run, tried with the engine. Read-only: get and list, never secrets.`,
   berth pending -n shop -l app=web -o wide
   berth pending -A --watch
   berth pending -A -f cluster/ --fail-on pending`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			scope, err := q.parseScope()
-			if err != nil {
-				return err
-			}
-			return q.runInquiry(cmd, "pending", func(w *simulate.World, source simulate.Source) (*written, error) {
-				p, err := survey.PendingOf(w, scope, source)
-				if err != nil {
-					return nil, err
-				}
-				return &written{p.Write, p.Pods+p.Missing > 0, p.Gist(), true}, nil
-			})
-		},
-	}
-
-	q.addFlags(cmd, "pending")
-	return cmd
+	}, "pending", func(w *simulate.World, of survey.Scope, source simulate.Source) (*ask.Answer, bool, error) {
+		p, err := survey.PendingOf(w, of, source)
+		if err != nil {
+			return nil, false, err
+		}
+		return &ask.Answer{Document: p}, p.Pods+p.Missing > 0, nil
+	})
 }
 
 func newEvictionsCommand() *cobra.Command {
-	q := inquiry{question: question{userAgent: "berth-evictions"}}
-	cmd := &cobra.Command{
-		Use:     "evictions",
-		GroupID: groupAsk,
-		Short:   "Which pods have to leave their nodes, when, and because of which taint",
+	return inquire(&cobra.Command{
+		Use:   "evictions",
+		Short: "Which pods have to leave their nodes, when, and because of which taint",
 		Long: `List the pods that NoExecute taints evict, in the order in which they are due:
 tolerationSeconds are counted from when the taint was added. Read-only: get and
 list, never secrets.`,
@@ -146,25 +103,15 @@ list, never secrets.`,
   berth evictions -n shop -o json
   berth evictions -A --watch
   berth evictions -A -f cluster/ --fail-on evicted`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			scope, err := q.parseScope()
-			if err != nil {
-				return err
-			}
-			return q.runInquiry(cmd, "evicted", func(w *simulate.World, source simulate.Source) (*written, error) {
-				source.Assumed = "" // taints alone decide
-				e := survey.EvictionsOf(w, scope, source)
-				return &written{e.Write, len(e.Evictions) > 0, e.Gist(), false}, nil
-			})
-		},
-	}
-	q.addFlags(cmd, "evicted")
-	return cmd
+	}, "evicted", func(w *simulate.World, of survey.Scope, source simulate.Source) (*ask.Answer, bool, error) {
+		source.Assumed = "" // taints alone decide
+		e := survey.EvictionsOf(w, of, source)
+		return &ask.Answer{Document: e, Certain: true}, len(e.Evictions) > 0, nil
+	})
 }
 
 func newCapacityCommand() *cobra.Command {
-	q := inquiry{question: question{userAgent: "berth-capacity"}}
+	q := scope{Question: ask.Question{UserAgent: "berth-capacity"}}
 	by, like := "node", ""
 	cmd := &cobra.Command{
 		Use:     "capacity",
@@ -179,34 +126,104 @@ never secrets.`,
   berth capacity --by zone
   berth capacity --by shape --like deployment/web -n shop
   berth capacity -f cluster/ --like pod/web-0`,
-		Args: noArguments,
+		Args: parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(survey.Ways, by) {
 				return usagef("--by %q: must be one of %s", by, strings.Join(survey.Ways, ", "))
 			}
-			return q.runInquiry(cmd, "", func(w *simulate.World, source simulate.Source) (*written, error) {
+			return q.Ask(cmd, func(w *simulate.World, source simulate.Source) (*ask.Answer, error) {
+				q.Meter.Begin(cmd.ErrOrStderr(), "asking about the cluster")
 				if like == "" {
 					source.Assumed = "" // requests alone decide
 				}
 				c := survey.CapacityOf(w, by, source)
 				if like != "" {
 					done, err := w.Do(&simulate.Operation{AddPods: &simulate.AddPods{Max: true, Like: like,
-						Namespace: q.namespaceOr(q.namespace)}})
+						Namespace: q.inNamespace()}})
 					if err != nil {
 						return nil, err
 					}
 					c.Fill = done.Fill
 				}
-				return &written{c.Write, false, c.Gist(), like != ""}, nil
+				return &ask.Answer{Document: c, Certain: like == ""}, nil
 			})
 		},
 	}
-	q.addFlags(cmd, "")
 	flags := cmd.Flags()
+	q.AddFlags(flags)
+	q.AddWatchFlags(flags)
 	flags.StringVar(&by, "by", by, strings.Join(survey.Ways, ", ")+": what nodes are grouped by")
 	flags.StringVar(&like, "like", "", "also count how many more pods like this one fit: pod/NAME, deployment/NAME, ...")
 	flags.StringVarP(&q.namespace, "namespace", "n", "", "of what --like names (default: the context's, or default)")
-	q.completeFlags(cmd, &q.namespace)
-	completeChoices(cmd, "by", survey.Ways...)
+	q.CompleteFlags(cmd, &q.namespace)
+	ask.CompleteChoices(cmd, "by", survey.Ways...)
+	return cmd
+}
+
+func newSurveyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "survey",
+		GroupID: groupAsk,
+		Short:   "What is free and of no use: fragmentation",
+		Args:    parse.Subcommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newFragmentationCommand())
+	return cmd
+}
+
+func newFragmentationCommand() *cobra.Command {
+	q := ask.Question{UserAgent: "berth-survey"}
+	by, args := survey.Pools[0], plugins.FragmentationArgs{}
+	resource := ""
+	cmd := &cobra.Command{
+		Use:   "fragmentation",
+		Short: "What of the free devices the pending pods and those that come can use",
+		Long: `Show how much of the free devices (GPUs, ...) is of use, by pool of nodes: what the
+next pod can use on average over the pods that come, what is expected to be left
+over in the end, and how many more pods of each kind would fit. What comes is what
+the plugin Fragmentation of the scheduler's configuration knows; without it, it is
+learnt from the pods that run. In JSON, tasks is what comes as arguments for the
+plugin. Read-only: get and list, never secrets.`,
+		Example: `  berth survey fragmentation
+  berth survey fragmentation --by node -o wide
+  berth survey fragmentation --resource example.com/gpu-milli --unit 1000
+  berth survey fragmentation -f cluster/ -o json`,
+		Args: parse.None,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(survey.Pools, by) {
+				return usagef("--by %q: must be one of %s", by, strings.Join(survey.Pools, ", "))
+			}
+			args.Resource = v1.ResourceName(resource)
+			given, err := plugins.NewDeviceValuer(&args)
+			if err != nil {
+				return usagef("--resource, --unit: %w", err)
+			}
+			named := resource != "" || cmd.Flags().Changed("unit")
+			return q.Ask(cmd, func(w *simulate.World, source simulate.Source) (*ask.Answer, error) {
+				q.Meter.Begin(cmd.ErrOrStderr(), "asking about the cluster")
+				f := given
+				if profile := w.Profile(v1.DefaultSchedulerName); profile != nil && !named {
+					f = profile.DeviceValuer()
+				}
+				if f == nil {
+					f = given
+				}
+				if f == given {
+					source.Assumed = "" // requests alone decide
+				}
+				s := survey.FragmentationOf(w, f, by, source)
+				return &ask.Answer{Document: s, Certain: named}, nil
+			})
+		},
+	}
+	flags := cmd.Flags()
+	q.AddFlags(flags)
+	q.AddWatchFlags(flags)
+	flags.StringVar(&by, "by", by, strings.Join(survey.Pools, ", ")+
+		": what nodes are grouped by; a pool is named by its provider's label, else by its shape")
+	flags.StringVar(&resource, "resource", "", "the extended resource that devices provide (default: the plugin's, or nvidia.com/gpu)")
+	flags.Int64Var(&args.Unit, "unit", 0, "how much of the resource one device has (default: the plugin's, or 1)")
+	ask.CompleteChoices(cmd, "by", survey.Pools...)
 	return cmd
 }

@@ -1,17 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,11 +15,13 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/parse"
 	"github.com/berth-k8s/berth/internal/engine/config"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 	"github.com/berth-k8s/berth/internal/ui"
-	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
 // uiPort is the dashboard's default port, so that a bookmark, and a browser tab that is open, find
@@ -32,7 +30,7 @@ const uiPort = 8422
 
 // pageFlags has the flags of berth ui.
 type pageFlags struct {
-	to        connection
+	to        connect.Flags
 	address   string
 	port      int
 	tokenFile string
@@ -58,7 +56,7 @@ for a token, which is part of the URL that is printed.`,
   berth ui --port 9000
   berth ui -f recording
   berth ui --address 0.0.0.0 --tls-cert-file ui.crt --tls-private-key-file ui.key --allowed-host ui.example.com`,
-		Args: noArguments,
+		Args: parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error { return p.runUI(cmd) },
 	}
 	flags := cmd.Flags()
@@ -76,8 +74,7 @@ for a token, which is part of the URL that is printed.`,
 		"the scheduler's configuration file, for explanations and forecasts (default: that of the scheduler that runs)")
 	flags.StringVar(&p.scheduler, "scheduler-url", "",
 		"endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of berth up)")
-	p.to.addFlags(flags)
-	p.to.to.AddKubectlFlags(flags)
+	p.to.AddKubectlFlags(flags)
 	return cmd
 }
 
@@ -91,11 +88,11 @@ func (p *pageFlags) runUI(cmd *cobra.Command) error {
 	}
 	var cfg *rest.Config // a recording needs no cluster
 	if p.recording == "" {
-		if cfg, err = p.to.restConfig("berth-ui"); err != nil {
+		if cfg, err = p.to.Config("berth-ui"); err != nil {
 			return err
 		}
 	}
-	p.options.Decided = p.askedScheduler().getDecision
+	p.options.Decided = p.askedScheduler().Decision
 	p.options.Parse, p.options.Version, p.options.Recording = parseOnPage, currentVersion().Version, p.recording
 	p.options.Address = net.JoinHostPort(p.address, strconv.Itoa(p.port))
 	server, err := ui.Listen(cfg, p.options)
@@ -112,8 +109,8 @@ func (p *pageFlags) runUI(cmd *cobra.Command) error {
 	return server.Run(ctx)
 }
 
-func (p *pageFlags) askedScheduler() *schedulerAddress {
-	return &schedulerAddress{url: p.scheduler, connection: &p.to, userAgent: "berth-ui"}
+func (p *pageFlags) askedScheduler() *ask.Scheduler {
+	return &ask.Scheduler{URL: p.scheduler, Cluster: &p.to, UserAgent: "berth-ui"}
 }
 
 // runningSource returns the function that says by which configuration questions are answered: the
@@ -121,7 +118,7 @@ func (p *pageFlags) askedScheduler() *schedulerAddress {
 func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*coordinationv1.Lease,
 	time.Time) (*config.Running, error), error) {
 	if p.config != "" {
-		c, err := loadConfiguration(p.config, cmd.ErrOrStderr())
+		c, err := ask.LoadConfiguration(p.config, cmd.ErrOrStderr())
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +130,7 @@ func (p *pageFlags) runningSource(cmd *cobra.Command) (func(context.Context, []*
 	return func(ctx context.Context, leases []*coordinationv1.Lease, at time.Time) (*config.Running, error) {
 		var told *config.InUse
 		if p.recording == "" {
-			told, _ = address.inUse(ctx) // if nobody answers, the answer says what was assumed
+			told, _ = address.InUse(ctx) // if nobody answers, the answer says what was assumed
 		}
 		return config.RunningOf(told, leases, at)
 	}, nil
@@ -153,51 +150,22 @@ func (p *pageFlags) checkFlags() error {
 	if p.tokenFile == "" {
 		return nil
 	}
-	token, err := readPageToken(p.tokenFile)
+	token, err := ui.ReadToken(p.tokenFile)
 	if err != nil {
 		return fmt.Errorf("--token-file: %w", err)
 	}
-
 	p.options.Token = token
 	return nil
-}
-
-// errNoToken says what a token file must hold.
-var errNoToken = errors.New("must hold one word of 16 characters or more")
-
-func readPageToken(file string) (string, error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	token := strings.TrimSpace(string(text))
-	if len(token) < 16 || strings.ContainsAny(token, " \t\r\n") {
-		return "", usagef("%s: %w", file, errNoToken)
-	}
-	return token, nil
-}
-
-// pageTokenFile is in the data directory. It outlives berth up, so that a tab that is open finds
-// the dashboard again.
-const pageTokenFile = "ui.token"
-
-// keepPageToken makes sure that the file holds a token.
-func keepPageToken(file string) error {
-	_, err := readPageToken(file)
-	if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoToken) {
-		return err
-	}
-	return os.WriteFile(file, []byte(ui.NewToken()+"\n"), 0o600)
 }
 
 // parseOnPage parses operations as berth what-if does. Flags that say where to read a cluster from,
 // or how to write an answer, are not available in the dashboard: it has its cluster, and must not
 // be made to read files.
 func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
-	f := forecast{path: "berth what-if"}
-	steps, err := f.parseSteps(args)
+	f := forecast{}
+	said, steps, err := f.parse(args, "berth what-if")
 	switch {
-	case errors.Is(err, pflag.ErrHelp), f.help:
+	case errors.Is(err, pflag.ErrHelp):
 		return nil, usagef("for help see berth what-if --help")
 	case err != nil:
 		return nil, err
@@ -205,70 +173,19 @@ func parseOnPage(args []string, namespace string) ([]whatif.Step, error) {
 		return nil, usagef("no operation is named: such as drain node/NAME")
 	}
 
-	var meant forecast
-	meant.addFlags(pflag.NewFlagSet("", pflag.ContinueOnError))
-	if len(f.files) > 0 || f.recursive || f.strict || len(f.gates) > 0 || f.at != "" || f.config != "" ||
-		f.output != "" || f.connection != meant.connection || f.seed != meant.seed || f.time != 0 || len(f.failOn) > 0 {
-		return nil, usagef("on the dashboard, only operations and --namespace can be given")
-	}
-
-	if slices.ContainsFunc(f.catalog, func(name string) bool { return name != "-" }) {
+	said.General.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed && flag.Name != "namespace" {
+			err = usagef("on the dashboard, only operations and --namespace can be given")
+		}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case slices.ContainsFunc(said.Catalog, func(name string) bool { return name != "-" }):
 		return nil, usagef("on the dashboard, provision --catalog - is the catalog that was entered: no file is read")
-	}
-	if slices.ContainsFunc(steps, func(s whatif.Step) bool { return s.Replace }) {
+	case slices.ContainsFunc(steps, func(s whatif.Step) bool { return s.Replace }):
 		return nil, usagef("provision --replace takes long in large clusters: ask on the command line")
 	}
-
-	if f.namespace != "" {
-		namespace = f.namespace
-	}
-	for i := range steps {
-		setNamespace(&steps[i], namespace)
-	}
+	said.Within(cmp.Or(f.namespace, namespace))
 	return steps, nil
-}
-
-// Values of the dashboard's port in berth up that are not ports.
-const (
-	noPage      = -1
-	anyPagePort = -2 // the usual one, or a free one
-)
-
-// pagePart is the dashboard as a component of berth up. When restarted it uses the same port again,
-// so that an open browser tab keeps working.
-func (c *cluster) pagePart() supervisor.Part {
-	return supervisor.Part{
-		Name: "ui",
-
-		Argv: func() []string {
-			argv := []string{c.berth, "ui", "--kubeconfig", c.kubeconfigOf("ui"), "--token-file", c.pageToken()}
-			switch address, err := url.Parse(c.page); {
-			case c.page != "" && err == nil:
-				argv = append(argv, "--port", address.Port())
-			case c.uiPort >= 0:
-				argv = append(argv, "--port", strconv.Itoa(c.uiPort))
-			}
-			return argv
-		},
-
-		Ready: func(line string) bool {
-			address, ready := strings.CutPrefix(line, "ready ")
-			if ready {
-				c.page = address
-			}
-			return ready
-		},
-	}
-}
-
-func (c *cluster) pageToken() string {
-	return filepath.Join(filepath.Dir(c.kubeconfig), pageTokenFile)
-}
-
-// pageLine prints the dashboard's address.
-func (c *cluster) pageLine() string {
-	if c.page == "" {
-		return ""
-	}
-	return "  dashboard   " + c.page + "\n"
 }

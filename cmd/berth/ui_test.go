@@ -1,9 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -37,38 +34,5 @@ func TestWrongUsageOfThePage(t *testing.T) {
 		if code, _, stderr := call(strings.Fields(args)...); code == 0 || !strings.Contains(stderr, says) || strings.Count(stderr, "\n") != 1 {
 			t.Errorf("%s: %d, %q", args, code, stderr)
 		}
-	}
-}
-
-// The token of berth up outlives it, and nobody else reads it. One that was cut short is replaced.
-func TestTheTokenOfUpIsKept(t *testing.T) {
-	file := filepath.Join(t.TempDir(), pageTokenFile)
-	read := func() string {
-		t.Helper()
-		if err := keepPageToken(file); err != nil {
-			t.Fatal(err)
-		}
-		token, err := readPageToken(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return token
-	}
-	first := read()
-	if second := read(); second != first {
-		t.Errorf("%q became %q", first, second)
-	}
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info, err)
-	}
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if third := read(); third == first {
-		t.Error("an empty file gave the token that it held before")
-	}
-	c := &cluster{kubeconfig: filepath.Join(filepath.Dir(file), "kubeconfig")}
-	if argv := c.pagePart().Argv(); !slices.Contains(argv, file) || slices.Contains(argv, first) {
-		t.Errorf("%q", argv)
 	}
 }

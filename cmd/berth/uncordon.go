@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 	"github.com/berth-k8s/berth/internal/controller/rebalance/live"
@@ -23,7 +25,7 @@ import (
 
 // newUncordonCommand opens nodes again after a drain, with kubectl's flags and words.
 func newUncordonCommand() *cobra.Command {
-	d := &drain{question: question{userAgent: "berth-uncordon"}}
+	d := &drain{Question: ask.Question{UserAgent: "berth-uncordon"}}
 	cmd := &cobra.Command{
 		Use:     "uncordon NODE...",
 		GroupID: groupOthers,
@@ -33,21 +35,10 @@ What a "berth drain --surge" that was killed has left scaled up is put back, and
 its EvictionRequests are withdrawn.`,
 		Example: `  berth uncordon node-1
   berth uncordon -l pool=old --dry-run=client`,
-		ValidArgsFunction: func(cmd *cobra.Command, _ []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			return withPrefix(d.namesOf(cmd, nodeSubject, ""), toComplete), cobra.ShellCompDirectiveNoFileComp
-		},
-		RunE: d.runUncordon,
+		ValidArgsFunction: d.Nodes,
+		RunE:              d.runUncordon,
 	}
-
-	flags := cmd.Flags()
-	flags.StringVarP(&d.selector, "selector", "l", "", "the nodes with these labels, instead of names")
-	flags.StringVar(&d.dryRun, "dry-run", "none",
-		"client: say what would be changed, and change nothing; server: have the API server check it, too; none")
-	flags.Lookup("dry-run").NoOptDefVal = "client"
-	d.connection.addFlags(flags)
-	d.connection.to.AddKubectlFlags(flags)
-	completeChoices(cmd, "dry-run", "none", "client", "server")
-	d.completeFlags(cmd, nil)
+	d.addNodeFlags(cmd, "client: say what would be changed, and change nothing; server: have the API server check it, too; none")
 	return cmd
 }
 
@@ -55,12 +46,7 @@ func (d *drain) runUncordon(cmd *cobra.Command, args []string) error {
 	if err := d.checkNodes(cmd, args); err != nil {
 		return err
 	}
-	cfg, err := d.connection.restConfig(d.userAgent)
-	if err != nil {
-		return err
-	}
-
-	client, err := kubernetes.NewForConfig(withTimeout(cfg))
+	client, err := ask.NewClient(&d.Cluster, d.UserAgent, ask.Short)
 	if err != nil {
 		return err
 	}
@@ -89,7 +75,7 @@ func restoreScales(ctx context.Context, out io.Writer, client kubernetes.Interfa
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.Logger{}))
 	defer cancel()
 	options := execute.DrainOptions{Leaving: rebalance.Leaving{Nodes: names}, OnlyRestore: true}
-	tell := func(a execute.DrainTold) { tellLine(out, a.Line()) }
+	tell := func(a execute.DrainTold) { print.Told(out, a.Line()) }
 	drainer := live.NewDrainer(client, nil, options, tell, func(execute.DrainDone) { cancel() })
 	return drainer.Run(ctx)
 }

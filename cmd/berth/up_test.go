@@ -23,16 +23,6 @@ func TestNodesThatCannotBeAreRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// The commands to try can be done: without simulated nodes none can fail.
-func TestWelcomeSuggestsWhatCanBeDone(t *testing.T) {
-	for nodes, fails := range map[int]bool{0: false, 3: true} {
-		c := &cluster{nodes: nodes, zones: 1, dataDir: defaultDataDir, kubeconfig: "/x/kubeconfig"}
-		if text := c.welcomeText(0); strings.Contains(text, "nodes fail") != fails || !strings.Contains(text, "Try:") {
-			t.Errorf("%d nodes:\n%s", nodes, text)
-		}
-	}
-}
-
 // TestWhatBerthUpIsGivenIsCheckedFirst: a configuration that cannot be read and ports that are in
 // use are found before anything is started.
 func TestWhatBerthUpIsGivenIsCheckedFirst(t *testing.T) {

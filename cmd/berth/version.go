@@ -1,14 +1,14 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
 	"runtime"
 	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/parse"
 )
 
 // version is set in a release by -ldflags "-X main.version=v1.2.3"; otherwise the module's build
@@ -35,14 +35,13 @@ func newVersion() *cobra.Command {
 		Long: `Print Berth's own version and the Kubernetes version it follows, that is, the
 version of the Kubernetes libraries it was built with.`,
 		Example: "  berth version\n  berth version -o json",
-		Args:    noArguments,
+		Args:    parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := formatVersion(currentVersion(), output)
-			if err != nil {
-				return err
+			if output != "" && output != "json" && output != "yaml" {
+				return usagef("--output %q: must be json or yaml", output)
 			}
-			_, err = fmt.Fprint(cmd.OutOrStdout(), text)
-			return err
+			v := currentVersion()
+			return answer.Write(cmd.OutOrStdout(), output, v, v.tell)
 		},
 	}
 
@@ -50,22 +49,12 @@ version of the Kubernetes libraries it was built with.`,
 	return cmd
 }
 
-func formatVersion(v versionInfo, output string) (string, error) {
-	switch output {
-	case "":
-		commit := ""
-		if v.Commit != "" {
-			commit = " (" + v.Commit[:min(12, len(v.Commit))] + ")"
-		}
-		return fmt.Sprintf("Berth %s%s\nKubernetes %s\n%s %s\n", v.Version, commit, v.Kubernetes, v.Go, v.Platform), nil
-	case "json":
-		b, err := json.MarshalIndent(v, "", "  ")
-		return string(b) + "\n", err
-	case "yaml":
-		b, err := yaml.Marshal(v)
-		return string(b), err
+func (v versionInfo) tell(page *answer.Page) {
+	commit := ""
+	if v.Commit != "" {
+		commit = " (" + v.Commit[:min(12, len(v.Commit))] + ")"
 	}
-	return "", usagef("--output %q: must be json or yaml", output)
+	page.Line("Berth %s%s\nKubernetes %s\n%s %s", v.Version, commit, v.Kubernetes, v.Go, v.Platform)
 }
 
 func currentVersion() versionInfo {

@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/berth-k8s/berth/internal/admission/webhook"
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/kube/connect"
 	"github.com/berth-k8s/berth/internal/kube/signals"
 )
 
@@ -15,7 +17,7 @@ import (
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 func newWebhookCommand() *cobra.Command {
-	var to connection
+	var to connect.Flags
 	var print bool
 	var image string
 	options := webhook.DefaultOptions()
@@ -39,7 +41,7 @@ The cluster of berth up needs no webhook: its API server has the rules built in.
 		Example: `  berth webhook --print-manifests --image registry.example.com/berth:v1.0.0 | kubectl apply -f -
   berth webhook --advertise-host 192.0.2.10        outside the cluster
   berth webhook --default-unreachable-toleration-seconds 30`,
-		Args: noArguments,
+		Args: parse.None,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := options.Validate(); err != nil {
 				return usagef("%w", err)
@@ -53,7 +55,7 @@ The cluster of berth up needs no webhook: its API server has the rules built in.
 			return runWebhook(cmd, &to, options)
 		},
 	}
-	to.addFlags(cmd.Flags())
+	to.AddFlags(cmd.Flags())
 	options.AddFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&print, "print-manifests", false,
 		"print the manifests that run the webhook in a cluster, for kubectl apply, and exit")
@@ -62,8 +64,8 @@ The cluster of berth up needs no webhook: its API server has the rules built in.
 	return cmd
 }
 
-func runWebhook(cmd *cobra.Command, to *connection, options webhook.Options) error {
-	cfg, err := to.restConfig("webhook")
+func runWebhook(cmd *cobra.Command, to *connect.Flags, options webhook.Options) error {
+	cfg, err := to.Config("webhook")
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -11,12 +12,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
-
-// exitHeld: what --fail-on names came true.
-const exitHeld = 3
 
 // nodeClaims is the format that writes what to buy as Karpenter's NodeClaims.
 const nodeClaims = "nodeclaims"
@@ -24,23 +25,17 @@ const nodeClaims = "nodeclaims"
 // planFormats are those of plans of nodes alone: svg is a picture of them.
 var planFormats = []string{nodeClaims, "svg"}
 
-// heldError is not a failure of the command: the answer is that what --fail-on names would come
-// true.
-type heldError struct{ error }
-
 // forecast is what the flags of berth what-if say.
 type forecast struct {
-	question
+	ask.Question
 	namespace string
 	time      time.Duration
 	failOn    []string
-	catalog   []string // files with what provision may buy
 	help      bool
-	path      string // of the command, for messages
 }
 
 func (f *forecast) addFlags(flags *pflag.FlagSet) {
-	f.question.addFlags(flags)
+	f.AddFlags(flags)
 	flags.StringVarP(&f.namespace, "namespace", "n", "",
 		"the namespace of pods and workloads that are named (default: the context's, or default)")
 	flags.DurationVar(&f.time, "for", 0,
@@ -51,8 +46,19 @@ func (f *forecast) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVarP(&f.help, "help", "h", false, "help for what-if")
 }
 
+// parse reads operations, with the flags that may stand anywhere.
+func (f *forecast) parse(args []string, path string) (*parse.Steps, []whatif.Step, error) {
+	s := &parse.Steps{General: pflag.NewFlagSet("what-if", pflag.ContinueOnError), Path: path}
+	f.addFlags(s.General)
+	steps, err := s.Read(args)
+	if f.help {
+		err = pflag.ErrHelp
+	}
+	return s, steps, err
+}
+
 func newWhatIfCommand() *cobra.Command {
-	f := forecast{question: question{userAgent: "berth-what-if"}}
+	f := forecast{Question: ask.Question{UserAgent: "berth-what-if"}}
 	cmd := &cobra.Command{
 		Use:     "what-if OPERATION [OPERATION...]",
 		GroupID: groupAsk,
@@ -118,99 +124,90 @@ follow it, all others may stand anywhere. Names are as in kubectl: node/n1, node
 }
 
 func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
-	f.path = cmd.CommandPath()
-	steps, err := f.parseSteps(args)
-	if err == pflag.ErrHelp || f.help {
+	said, steps, err := f.parse(args, cmd.CommandPath())
+	if err == pflag.ErrHelp {
 		return cmd.Help()
 	}
 	if err != nil {
 		return err
 	}
-	if err := checkFormat(f.output, append(slices.Clone(formats), planFormats...)); err != nil {
+	if err := print.CheckFormat(f.Output, append(slices.Clone(print.Formats), planFormats...)); err != nil {
 		return err
 	}
-
 	for _, condition := range f.failOn {
 		if _, err := whatif.CostOf(condition); err != nil && !slices.Contains(whatif.Conditions, condition) {
 			return usagef("--fail-on %q: must be one of %s, or cost=MOST", condition, strings.Join(whatif.Conditions, ", "))
 		}
 	}
-
 	if f.time < 0 {
 		return usagef("--for %s: must not be negative", f.time)
 	}
-	catalog, err := f.readCatalogAside(cmd, steps)
+	catalog, err := readCatalogAside(steps, said.Catalog, cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
-	if slices.Contains(planFormats, f.output) && (len(steps) == 0 || steps[len(steps)-1].Catalog == nil) {
-		return usagef("-o %s: is for what-if provision", f.output)
+	if slices.Contains(planFormats, f.Output) && (len(steps) == 0 || steps[len(steps)-1].Catalog == nil) {
+		return usagef("-o %s: is for what-if provision", f.Output)
 	}
-
 	if len(steps) == 0 {
 		return usagef("no operation is named: such as drain node/NAME (see %s --help)", cmd.CommandPath())
 	}
-	space := f.namespaceOr(f.namespace)
-	for i := range steps {
-		setNamespace(&steps[i], space)
-	}
+	said.Within(f.NamespaceOr(f.namespace))
 
-	f.unseen = true
-	w, source, err := f.readWorld(cmd)
+	f.Unseen = true
+	w, source, err := f.ReadWorld(cmd)
 	if err := cmp.Or(catalog(), err); err != nil {
 		return err
 	}
-
-	meter := f.work.beginStep(cmd.ErrOrStderr(), "forecasting")
+	f.Meter.Begin(cmd.ErrOrStderr(), "forecasting")
 	answer, err := whatif.Run(w, steps, whatif.Options{For: f.time, Source: source,
-		Progress: func(elapsed, until time.Duration, without bool) {
-			if meter.isShown() {
-				meter.setWords(progressText(elapsed, until, without))
-			}
-		},
-		Planning: func(words string) {
-			if meter.isShown() {
-				meter.setWords("planning nodes: " + words)
-			}
-		}})
-
-	f.work.endWork()
+		Progress: func(elapsed, until time.Duration, without bool) { f.Meter.Words(progressText(elapsed, until, without)) },
+		Planning: func(words string) { f.Meter.Words("planning nodes: " + words) },
+	})
+	f.Meter.End()
 	if err != nil {
 		return err
 	}
-	if err := f.writeOpening(cmd.OutOrStdout()); err != nil {
+	if err := f.Write(cmd, written{answer}); err != nil {
 		return err
 	}
 
-	switch f.output {
+	// A refused drain is a condition whatever is named: of a drain that does not begin the others
+	// say nothing.
+	conditions := f.failOn
+	if len(conditions) > 0 && !slices.Contains(conditions, "refused") {
+		conditions = append(slices.Clone(conditions), "refused")
+	}
+	return print.Held(conditions, answer.Holds)
+}
+
+// written is a forecast in all formats of what-if.
+type written struct{ *whatif.Forecast }
+
+func (w written) Write(out io.Writer, format string) error {
+	switch format {
 	case nodeClaims:
-		err = answer.Provision.WriteNodeClaims(cmd.OutOrStdout())
+		return w.Provision.WriteNodeClaims(out)
 	case "svg":
-		err = answer.Provision.WriteSVG(cmd.OutOrStdout())
-	default:
-		err = answer.Write(cmd.OutOrStdout(), f.output, f.output == "wide")
+		return w.Provision.WriteSVG(out)
 	}
-
-	if err != nil {
-		return err
-	}
-	return f.failedConditions(answer)
+	return w.Forecast.Write(out, format)
 }
 
 // readCatalogAside reads what provision may buy, while the cluster is read. The result waits for
 // it.
-func (f *forecast) readCatalogAside(cmd *cobra.Command, steps []whatif.Step) (wait func() error, err error) {
+func readCatalogAside(steps []whatif.Step, files []string, stdin io.Reader) (wait func() error, err error) {
 	for i, s := range steps {
 		switch {
 		case s.Catalog == nil:
 			continue
 		case i < len(steps)-1:
 			return nil, usagef("provision: is for what the other operations leave pending: name it last")
-		case len(f.catalog) == 0:
+		case len(files) == 0:
 			return nil, usagef("provision: say what can be bought: provision --catalog FILE, with NodePools and instance "+
 				"types, or Nodes with the annotation %s", provision.PriceAnnotation)
 		}
-		read := provision.ReadAside(f.catalog, cmd.InOrStdin())
+		read := provision.ReadAside(files, stdin)
 		return func() error {
 			catalog, err := read()
 			if err == nil {
@@ -219,7 +216,6 @@ func (f *forecast) readCatalogAside(cmd *cobra.Command, steps []whatif.Step) (wa
 			return err
 		}, nil
 	}
-
 	return func() error { return nil }, nil
 }
 
@@ -235,16 +231,69 @@ func progressText(elapsed, until time.Duration, without bool) string {
 	}
 }
 
-// failedConditions tells which conditions of --fail-on came true. A refused drain is one of them
-// whatever is named: of a drain that does not begin the others say nothing.
-func (f *forecast) failedConditions(answer *whatif.Forecast) error {
-	conditions := f.failOn
-	if len(conditions) > 0 && !slices.Contains(conditions, "refused") {
-		conditions = append(slices.Clone(conditions), "refused")
+// completeArgs completes the arguments of berth what-if: operations and, after one, its flags and
+// what it names. Cobra leaves the flags to it, because it cannot tell those of several operations
+// apart.
+func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	const noFile = cobra.ShellCompDirectiveNoFileComp
+	first, word := parse.FirstOperation(args), ""
+	for rest := args[first:]; len(rest) > 0; rest = rest[parse.FirstOperation(rest):] {
+		word, rest = rest[0], rest[1:]
 	}
-	held := slices.DeleteFunc(slices.Clone(conditions), func(condition string) bool { return !answer.Holds(condition) })
-	if len(held) > 0 {
-		return heldError{fmt.Errorf("--fail-on %s: condition met", strings.Join(held, ", "))}
+	before, own := parse.Last(args), parse.OperationFlags(word)
+	awaits := awaitsValue(own, before)
+	if awaits == "" {
+		awaits = awaitsValue(cmd.Flags(), before)
 	}
-	return nil
+	if awaits != "" && first == len(args) {
+		first--
+	}
+	if _, _, err := f.parse(args[:first], ""); err != nil { // for --filename, --kubeconfig and their like
+		return nil, cobra.ShellCompDirectiveError
+	}
+
+	namespace := f.NamespaceOr(f.namespace)
+	kinds, bare := parse.NamedBy(word)
+	switch {
+	case awaits == "fail-on":
+		return ask.WithPrefix(whatif.Conditions, toComplete), noFile
+	case awaits == "like" && word == "add-nodes":
+		return f.Reference(cmd, []parse.Kind{parse.Node}, "", toComplete, namespace)
+	case awaits != "":
+		return f.FlagValues(cmd, awaits, toComplete, namespace)
+	case strings.HasPrefix(toComplete, "-"):
+		var names []string // those of all operations cobra adds
+		own.VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
+		return ask.WithPrefix(names, toComplete), noFile
+	}
+
+	next := ask.WithPrefix(parse.OperationWords(), toComplete)
+	switch {
+	case bare && strings.Contains(toComplete, "/"):
+		return f.Nodes(cmd, args, toComplete)
+	case bare:
+		names, directive := f.Nodes(cmd, args, toComplete)
+		return append(names, next...), directive
+	case word == "rebalance":
+		return append(ask.WithPrefix(goalWords, toComplete), next...), noFile
+	case kinds != nil:
+		names, directive := f.Reference(cmd, kinds, before, toComplete, namespace)
+		return append(names, next...), directive
+	}
+	return next, noFile
+}
+
+// awaitsValue returns the flag whose value follows the word, or "".
+func awaitsValue(flags *pflag.FlagSet, word string) string {
+	var flag *pflag.Flag
+	switch name, long := strings.CutPrefix(word, "--"); {
+	case long && !strings.Contains(name, "="):
+		flag = flags.Lookup(name)
+	case len(word) == 2 && word[0] == '-':
+		flag = flags.ShorthandLookup(word[1:])
+	}
+	if flag == nil || flag.NoOptDefVal != "" {
+		return ""
+	}
+	return flag.Name
 }

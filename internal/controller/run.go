@@ -40,10 +40,6 @@ type Controller struct {
 	follower *shadow.Follower // set with --shadow; of the above, only server is then
 }
 
-// ErrLeadershipLost is what Run returns when another replica leads: what this one knows may be
-// outdated, so the process should be restarted.
-var ErrLeadershipLost = lead.ErrLost
-
 // New returns a controller for the cluster of config. Its endpoints listen already, so that Address
 // is known.
 func New(config *rest.Config, options Options) (*Controller, error) {

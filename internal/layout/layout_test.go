@@ -15,7 +15,7 @@ const module = "github.com/berth-k8s/berth/"
 var pure = []string{
 	"internal/engine/...", "internal/admission", "internal/world/...", "internal/controller/eviction", "internal/controller/nodehealth",
 	"internal/controller/journal", "internal/controller/rebalance", "internal/controller/rebalance/policy", "internal/controller/rebalance/execute",
-	"internal/inspect/manifest", "internal/inspect/simulate", "internal/inspect/trial", "internal/inspect/explain", "internal/inspect/whatif", "internal/inspect/survey", "internal/inspect/check",
+	"internal/inspect/manifest", "internal/inspect/simulate", "internal/inspect/trial", "internal/inspect/explain", "internal/inspect/replay", "internal/inspect/whatif", "internal/inspect/survey", "internal/inspect/check",
 	"internal/node/admit", "internal/node/pressure", "internal/node/simnodes/kubelet",
 	"internal/ui/model", "deploy",
 }

@@ -34,9 +34,10 @@ func (plan *Plan) Names() (names []string) {
 	return names
 }
 
-// Write writes the plan in one of answer.Formats or as names, and otherwise for people. wide lists
-// every pod instead of summaries.
-func (plan *Plan) Write(out io.Writer, format string, wide bool) error {
+// Write writes the plan in one of answer.Formats or as names, and otherwise for people. The
+// format wide lists every pod instead of summaries.
+func (plan *Plan) Write(out io.Writer, format string) error {
+	wide := format == "wide"
 	return answer.Write(out, format, plan, func(page *answer.Page) {
 		page.Heading("%s", plan.Summary())
 		plan.printMoves(page, wide)

@@ -46,7 +46,7 @@ func explainWith(t *testing.T, pod string, d *decision.Decision) (*explain.Expla
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := e.Write(&b, "", false); err != nil {
+	if err := e.Write(&b, ""); err != nil {
 		t.Fatal(err)
 	}
 	return e, b.String()

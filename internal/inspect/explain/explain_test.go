@@ -64,7 +64,7 @@ func TestExplanations(t *testing.T) {
 			}
 			var b strings.Builder
 			if d.Cmd == "print" {
-				if err := e.Write(&b, "", false); err != nil {
+				if err := e.Write(&b, ""); err != nil {
 					t.Fatal(err)
 				}
 				return strings.ReplaceAll(b.String(), "\n\n", "\n.\n") // a blank line would end the answer

@@ -15,13 +15,12 @@ import (
 func (e *Explanation) Names() []string { return []string{"pod/" + e.Pod.Name} }
 
 // Write writes the explanation in one of answer.Formats or as a name, and otherwise for people.
-// wide lists all nodes of a group.
-func (e *Explanation) Write(out io.Writer, format string, wide bool) error {
-	return answer.Write(out, format, e, func(text *answer.Page) { e.Tell(text, wide) })
+// Format wide lists all nodes of a group.
+func (e *Explanation) Write(out io.Writer, format string) error {
+	return answer.Write(out, format, e, func(text *answer.Page) { e.tell(text, format == "wide") })
 }
 
-// Tell writes it for people.
-func (e *Explanation) Tell(page *answer.Page, wide bool) { printer{page, wide}.printExplanation(e) }
+func (e *Explanation) tell(page *answer.Page, wide bool) { printer{page, wide}.printExplanation(e) }
 
 type printer struct {
 	*answer.Page

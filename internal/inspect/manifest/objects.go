@@ -15,10 +15,13 @@ func (s *Set) Objects() (all []metav1.Object) {
 	return all
 }
 
+// OfKind lists the objects of a kind.
+func (s *Set) OfKind(kind string) []metav1.Object { return kinds[kind].list(s) }
+
 // Controllers lists the objects of the controllers that make pods.
 func (s *Set) Controllers() (all []metav1.Object) {
 	for _, name := range []string{"Deployment", "ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController"} {
-		all = append(all, kinds[name].list(s)...)
+		all = append(all, s.OfKind(name)...)
 	}
 	return all
 }

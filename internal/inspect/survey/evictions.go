@@ -36,7 +36,7 @@ func EvictionsOf(w *simulate.World, scope Scope, source simulate.Source) *Evicti
 	list := &Evictions{APIVersion: simulate.APIVersion, Kind: KindEvictions, Source: source, Evictions: []Eviction{}, scope: scope}
 	for _, e := range w.Outlook() {
 		f, ok := w.Find(e.Namespace, e.Name)
-		if !ok || !scope.hasPod(f) {
+		if !ok || !scope.Covers(f) {
 			continue
 		}
 		list.Evictions = append(list.Evictions, Eviction{

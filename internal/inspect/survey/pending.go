@@ -30,7 +30,8 @@ type Scope struct {
 	Selector  labels.Selector // nil: all
 }
 
-func (s Scope) hasPod(p simulate.Found) bool {
+// Covers reports whether a pod is asked about.
+func (s Scope) Covers(p simulate.Found) bool {
 	return (s.Namespace == "" || p.Object.Namespace == s.Namespace) &&
 		(s.Selector == nil || s.Selector.Matches(labels.Set(p.Object.Labels)))
 }
@@ -84,7 +85,7 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 	type key struct{ namespace, workload, class string }
 	groups := map[key][]simulate.Found{}
 	for _, f := range w.Each() {
-		if f.Pod == nil || f.Object.Spec.NodeName != "" || !scope.hasPod(f) {
+		if f.Pod == nil || f.Object.Spec.NodeName != "" || !scope.Covers(f) {
 			continue
 		}
 		k := key{f.Object.Namespace, WorkloadOf(w, f), fmt.Sprintf("%p", f.Pod.Class)}

@@ -165,7 +165,7 @@ func TestARefusedDrainIsTheHeadline(t *testing.T) {
 		t.Error("not refused")
 	}
 	var out bytes.Buffer
-	if err := f.Write(&out, "", false); err != nil {
+	if err := f.Write(&out, ""); err != nil {
 		t.Fatal(err)
 	}
 	if lines := strings.Split(out.String(), "\n"); !strings.HasPrefix(lines[1], "kubectl drain refuses to begin on node-0 because of 1 pod.") {

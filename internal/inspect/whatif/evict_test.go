@@ -45,7 +45,7 @@ func TestEvict(t *testing.T) {
 		}
 
 		var text bytes.Buffer
-		if err := f.Write(&text, "", true); err != nil {
+		if err := f.Write(&text, "wide"); err != nil {
 			t.Fatal(err)
 		}
 		page, _, _ := strings.Cut(text.String(), "\n         NODES") // how full the cluster is

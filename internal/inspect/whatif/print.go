@@ -17,12 +17,10 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Write writes the forecast in one of answer.Formats, or as names; any other is for people. With
-// wide, every pod is listed; otherwise, long lists are summed up.
-func (f *Forecast) Write(out io.Writer, format string, wide bool) error {
-	return answer.Write(out, format, f, func(text *answer.Page) {
-		printer{text, wide}.printForecast(f)
-	})
+// Write writes the forecast in one of answer.Formats, or as names; any other is for people. In the
+// format wide every pod is listed; otherwise, long lists are summed up.
+func (f *Forecast) Write(out io.Writer, format string) error {
+	return answer.Write(out, format, f, func(text *answer.Page) { printer{text, format == "wide"}.printForecast(f) })
 }
 
 type printer struct {

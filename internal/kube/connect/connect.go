@@ -40,8 +40,9 @@ type Flags struct {
 	RequestTimeout time.Duration
 }
 
-// AddKubectlFlags adds those of kubectl's flags that AddFlags does not have.
+// AddKubectlFlags adds the flags of AddFlags, and kubectl's others.
 func (f *Flags) AddKubectlFlags(flags *pflag.FlagSet) {
+	f.AddFlags(flags)
 	flags.StringVarP(&f.Server, "server", "s", f.Server, "the API server's address, whatever the kubeconfig says")
 	flags.StringVar(&f.Token, "token", f.Token, "bearer token for the API server")
 	flags.StringVar(&f.As, "as", f.As, "user to impersonate")

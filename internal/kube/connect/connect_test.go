@@ -26,7 +26,6 @@ func TestKubectlsFlags(t *testing.T) {
 	}
 	var f Flags
 	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
-	f.AddFlags(flags)
 	f.AddKubectlFlags(flags)
 	err := flags.Parse([]string{"--kubeconfig", file, "-s", "https://other:1", "--token", "t", "--as", "jane", "--request-timeout", "7s", "--insecure-skip-tls-verify"})
 	if err != nil {

@@ -371,7 +371,7 @@ func everyPort(t *testing.T) []*port {
 	t.Cleanup(behind.Close)
 	entrance := listen()
 	go door.Serve(entrance, func() (string, error) { return behind.Listener.Addr().String(), nil })
-	add(port{name: "berth up --agent, for pods", opened: "cmd/berth/up_door.go", at: entrance.Addr().String(), unknown: "/", post: "/other", strangers: few.PerSource})
+	add(port{name: "berth up --agent, for pods", opened: "internal/up/cluster/door.go", at: entrance.Addr().String(), unknown: "/", post: "/other", strangers: few.PerSource})
 
 	// The example of an extender, which does not count connections.
 	example := listen()
@@ -383,8 +383,8 @@ func everyPort(t *testing.T) []*port {
 // theyAreAll: who opens a port adds it to everyPort.
 func theyAreAll(t *testing.T, ports []*port) {
 	others := map[string]string{
-		"cmd/berth/up.go":      "closed at once: it shows whether a port that was named is free",
-		"controlplane/port.go": "of the API server and etcd, which are upstream's, on loopback, with certificates",
+		"internal/up/cluster/run.go": "closed at once: it shows whether a port that was named is free",
+		"controlplane/port.go":       "of the API server and etcd, which are upstream's, on loopback, with certificates",
 	}
 	root := filepath.Join("..", "..", "..")
 	for _, room := range []string{"cmd", "internal", "scheduler", "controlplane", "examples"} {

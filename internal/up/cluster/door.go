@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"errors"
@@ -59,7 +59,7 @@ func freeRanges(dir string) (ranges []string) {
 // machine each needs a service range of its own: a new one takes the first whose address is free.
 func openDoor(dir, device, kubeconfig string) (*serviceDoor, error) {
 	ranges := []string{serviceRange(dir)}
-	if isNew := !pathExists(filepath.Join(dir, "pki")) && ranges[0] == defaultServiceRange; isNew {
+	if isNew := !exists(filepath.Join(dir, "pki")) && ranges[0] == defaultServiceRange; isNew {
 		ranges = freeRanges(dir)
 	}
 
@@ -137,4 +137,9 @@ func apiServer(kubeconfig string) (string, error) {
 		return "", err
 	}
 	return address.Host, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"slices"
@@ -9,8 +9,8 @@ import (
 // TestGatesReachEveryProcess: gates of berth up go to the control plane as they are, with the API
 // of pod groups where these are on, and to the scheduler as far as it knows them.
 func TestGatesReachEveryProcess(t *testing.T) {
-	c := &cluster{gates: map[string]bool{"GenericWorkload": true, "TopologyAwareWorkloadScheduling": true, "WorkloadWithJob": true}}
-	if err := c.checkGates(); err != nil {
+	c := &Cluster{Gates: map[string]bool{"GenericWorkload": true, "TopologyAwareWorkloadScheduling": true, "WorkloadWithJob": true}}
+	if err := c.CheckGates(); err != nil {
 		t.Fatal(err)
 	}
 	line := strings.Join(c.controlplaneArgv(), " ")
@@ -24,18 +24,18 @@ func TestGatesReachEveryProcess(t *testing.T) {
 	if want := "GenericWorkload=true,TaintTolerationComparisonOperators=true,TopologyAwareWorkloadScheduling=true"; !slices.Contains(c.schedulerArgv(), want) {
 		t.Errorf("the scheduler runs as %q, without %q", c.schedulerArgv(), want)
 	}
-	if line := strings.Join((&cluster{}).controlplaneArgv(), " "); strings.Contains(line, "gates") || strings.Contains(line, "runtime-config") {
+	if line := strings.Join((&Cluster{}).controlplaneArgv(), " "); strings.Contains(line, "gates") || strings.Contains(line, "runtime-config") {
 		t.Errorf("without gates the control plane runs as %q", line)
 	}
-	c.gates = map[string]bool{"EvictionRequestAPI": true}
+	c.Gates = map[string]bool{"EvictionRequestAPI": true}
 	if line := strings.Join(c.controlplaneArgv(), " "); !strings.Contains(line, "--runtime-config lifecycle.k8s.io/v1alpha1=true") {
 		t.Errorf("with EvictionRequests the control plane runs as %q", line)
 	}
-	if !slices.Contains(c.controllerFlags(), "*,evictionrequest-controller") || len((&cluster{}).controllerFlags()) > 0 {
-		t.Errorf("with EvictionRequests the controller gets %q, without %q", c.controllerFlags(), (&cluster{}).controllerFlags())
+	if !slices.Contains(c.controllerFlags(), "*,evictionrequest-controller") || len((&Cluster{}).controllerFlags()) > 0 {
+		t.Errorf("with EvictionRequests the controller gets %q, without %q", c.controllerFlags(), (&Cluster{}).controllerFlags())
 	}
-	c.gates = map[string]bool{"TopologyAwareWorkloadScheduling": true}
-	if err := c.checkGates(); err == nil || !strings.Contains(err.Error(), "needs GenericWorkload=true") {
+	c.Gates = map[string]bool{"TopologyAwareWorkloadScheduling": true}
+	if err := c.CheckGates(); err == nil || !strings.Contains(err.Error(), "needs GenericWorkload=true") {
 		t.Errorf("a gate without the one that it needs: %v", err)
 	}
 }

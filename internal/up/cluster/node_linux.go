@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package cluster
 
 import (
 	"context"
@@ -17,17 +15,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/cli/print"
 	"github.com/berth-k8s/berth/internal/containerd"
 	"github.com/berth-k8s/berth/internal/up/kubelet"
 	"github.com/berth-k8s/berth/internal/up/supervisor"
+	"github.com/berth-k8s/berth/internal/usage"
 )
 
-// ownNode is this machine as a node of the cluster that `berth up` starts: upstream's kubelet, on a
+// OwnNode is this machine as a node of the cluster that `berth up` starts: upstream's kubelet, on a
 // containerd of its own unless the user names a runtime.
-type ownNode struct {
+type OwnNode struct {
 	wanted   bool
 	endpoint string // of the container runtime that the user named; empty: one of its own
 	program  string // the kubelet
@@ -39,7 +40,8 @@ type ownNode struct {
 	berth selfHosted
 }
 
-func (n *ownNode) addFlags(flags *pflag.FlagSet) {
+// AddFlags adds the flags about this machine.
+func (n *OwnNode) AddFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.wanted, "agent", false,
 		"make this machine a node, too, with upstream's kubelet: its pods really run; needs root, containerd and runc")
 	flags.StringVar(&n.endpoint, "container-runtime-endpoint", "",
@@ -51,33 +53,30 @@ func (n *ownNode) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&n.berth.file, "from-image", "",
 		"with --agent: run Berth itself as other clusters do, as pods on this machine, from this image (made by make "+
 			"image) and the manifests; on a containerd of its own")
-	flags.Var(removed("the kubelet reports the machine's CPUs; reserve some with systemReserved in --kubelet-config"), "cpus", "")
-	flags.Var(removed("the kubelet reports the machine's memory; reserve some with systemReserved in --kubelet-config"), "memory", "")
-	for _, name := range []string{"cpus", "memory"} {
-		flags.Lookup(name).Hidden = true
-	}
+	parse.AddRemoved(flags, "cpus", "the kubelet reports the machine's CPUs; reserve some with systemReserved in --kubelet-config")
+	parse.AddRemoved(flags, "memory", "the kubelet reports the machine's memory; reserve some with systemReserved in --kubelet-config")
 }
 
-// checkFlags what was asked for.
-func (n *ownNode) checkFlags(c *cluster) error {
+// CheckFlags checks what was asked for.
+func (n *OwnNode) CheckFlags(c *Cluster) error {
 	switch {
 	case !n.wanted && n.berth.wanted():
-		return usagef("--from-image: needs --agent")
+		return usage.Errorf("--from-image: needs --agent")
 	case !n.wanted && (n.endpoint != "" || n.program != "" || n.config != ""):
-		return usagef("--container-runtime-endpoint, --kubelet, --kubelet-config: need --agent")
+		return usage.Errorf("--container-runtime-endpoint, --kubelet, --kubelet-config: need --agent")
 	case !n.berth.wanted():
 		return nil
 	case n.endpoint != "":
-		return usagef("--from-image: runs on a containerd of its own; leave --container-runtime-endpoint out")
-	case c.config != "":
-		return usagef("--config: has no effect with --from-image; the configuration is the ConfigMap berth-scheduler " +
+		return usage.Errorf("--from-image: runs on a containerd of its own; leave --container-runtime-endpoint out")
+	case c.Config != "":
+		return usage.Errorf("--config: has no effect with --from-image; the configuration is the ConfigMap berth-scheduler " +
 			"in the namespace berth-system")
 	}
 	return n.berth.readImage()
 }
 
 // startNode what the node needs before the cluster is started.
-func (n *ownNode) startNode(ctx context.Context, c *cluster, out *progress) (err error) {
+func (n *OwnNode) startNode(ctx context.Context, c *Cluster, out *print.Progress) (err error) {
 	if !n.wanted {
 		return nil
 	}
@@ -112,11 +111,11 @@ func (n *ownNode) startNode(ctx context.Context, c *cluster, out *progress) (err
 
 // prepareKubelet finds or builds the program, and refuses to run beside a kubelet that it would
 // disturb.
-func (n *ownNode) prepareKubelet(ctx context.Context, c *cluster, out *progress) (err error) {
-	if n.kubelet.Name, err = machineName(); err != nil {
+func (n *OwnNode) prepareKubelet(ctx context.Context, c *Cluster, out *print.Progress) (err error) {
+	if n.kubelet.Name, err = kubelet.MachineName(); err != nil {
 		return err
 	}
-	if n.endpoint != "" && !pathExists(kubelet.SocketOf(n.endpoint)) {
+	if n.endpoint != "" && !exists(kubelet.SocketOf(n.endpoint)) {
 		return fmt.Errorf("--container-runtime-endpoint: there is no %s", kubelet.SocketOf(n.endpoint))
 	}
 	// The node's certificate is of this cluster: it is kept where the cluster is.
@@ -129,12 +128,12 @@ func (n *ownNode) prepareKubelet(ctx context.Context, c *cluster, out *progress)
 	if err := kubelet.Refuse(kubelet.Running("/proc"), n.endpoint, n.endpoint != ""); err != nil {
 		return err
 	}
-	out.printFinal("") // building prints lines of its own
-	n.kubelet.Program, err = kubelet.FindOrBuild(ctx, n.program, out.out)
+	out.Final("") // building prints lines of its own
+	n.kubelet.Program, err = kubelet.FindOrBuild(ctx, n.program, out.Out)
 	return err
 }
 
-func (n *ownNode) startContainerd(ctx context.Context, out *progress) error {
+func (n *OwnNode) startContainerd(ctx context.Context, out *print.Progress) error {
 	for _, tool := range []string{"containerd", "runc", "busybox"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return fmt.Errorf("no %s to start a container runtime with: install containerd, runc, busybox-static and "+
@@ -146,7 +145,7 @@ func (n *ownNode) startContainerd(ctx context.Context, out *progress) error {
 	if err != nil {
 		return err
 	}
-	out.showStep("kubelet", "starting a containerd of its own")
+	out.Step("kubelet", "starting a containerd of its own")
 	if n.private, err = containerd.Run(ctx, dir); err != nil {
 		return errors.Join(err, os.RemoveAll(dir))
 	}
@@ -159,7 +158,7 @@ func (n *ownNode) startContainerd(ctx context.Context, out *progress) error {
 	if !n.berth.wanted() {
 		return nil
 	}
-	out.showStep("berth", "importing "+n.berth.image)
+	out.Step("berth", "importing "+n.berth.image)
 	if err := n.private.Import(ctx, n.berth.file); err != nil {
 		return fmt.Errorf("--from-image: %w", err)
 	}
@@ -167,7 +166,7 @@ func (n *ownNode) startContainerd(ctx context.Context, out *progress) error {
 }
 
 // kubeletConfig of the kubelet: Berth's fields, and over them the user's.
-func (n *ownNode) kubeletConfig() (map[string]any, error) {
+func (n *OwnNode) kubeletConfig() (map[string]any, error) {
 	fields := kubelet.Defaults(n.kubelet.ClientCA())
 	maps.Copy(fields, map[string]any{
 		"containerRuntimeEndpoint": n.endpoint,
@@ -200,7 +199,7 @@ func (n *ownNode) kubeletConfig() (map[string]any, error) {
 	return fields, nil
 }
 
-func (n *ownNode) stopNode() error {
+func (n *OwnNode) stopNode() error {
 	var failed []error
 	if n.door != nil {
 		failed = append(failed, n.door.close())
@@ -213,7 +212,7 @@ func (n *ownNode) stopNode() error {
 
 // supervisorPart of the cluster. Its files are written at every start: the bootstrap token is
 // another one then.
-func (n *ownNode) supervisorPart(c *cluster) supervisor.Part {
+func (n *OwnNode) supervisorPart(c *Cluster) supervisor.Part {
 	return supervisor.Part{
 		Name:    "kubelet",
 		Prepare: func() error { return errors.Join(n.writeBootstrap(c), n.kubelet.Write()) },
@@ -224,7 +223,7 @@ func (n *ownNode) supervisorPart(c *cluster) supervisor.Part {
 
 // writeBootstrap makes a bootstrap kubeconfig that leads to the API server at its service address,
 // which stays the same while ports may change.
-func (n *ownNode) writeBootstrap(c *cluster) error {
+func (n *OwnNode) writeBootstrap(c *Cluster) error {
 	config, err := clientcmd.LoadFromFile(filepath.Join(filepath.Dir(c.kubeconfig), "node-bootstrap.kubeconfig"))
 	if err != nil {
 		return err
@@ -236,33 +235,22 @@ func (n *ownNode) writeBootstrap(c *cluster) error {
 }
 
 // awaitReady returns when the node is ready, by a heartbeat of this start.
-func (n *ownNode) awaitReady(ctx context.Context, c *cluster) error {
-	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+func (n *OwnNode) awaitReady(ctx context.Context, c *Cluster) error {
+	client, err := newClient(c)
 	if err != nil {
 		return err
 	}
 	began := metav1.Now().Rfc3339Copy() // heartbeats are in seconds
-	for tick := time.NewTicker(200 * time.Millisecond); ; {
+	return wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		node, err := client.CoreV1().Nodes().Get(ctx, n.kubelet.Name, metav1.GetOptions{})
-		if err == nil && slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		return err == nil && slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 			return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue && !c.LastHeartbeatTime.Before(&began)
-		}) {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
+		}), nil
+	})
 }
 
 // controlplaneFlags are what the API server has to know of this node.
-func (n *ownNode) controlplaneFlags() (flags []string) {
+func (n *OwnNode) controlplaneFlags() (flags []string) {
 	if n.berth.wanted() { // the webhook is what admits
 		flags = append(flags, "--upstream-admission")
 	}
@@ -270,7 +258,7 @@ func (n *ownNode) controlplaneFlags() (flags []string) {
 }
 
 // welcomeLine of the welcome.
-func (n *ownNode) welcomeLine(c *cluster) string {
+func (n *OwnNode) welcomeLine(c *Cluster) string {
 	switch {
 	case !n.wanted:
 		return ""

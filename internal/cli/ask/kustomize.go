@@ -1,4 +1,4 @@
-package main
+package ask
 
 import (
 	"errors"
@@ -9,46 +9,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/pflag"
 	"sigs.k8s.io/kustomize/api/konfig"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 
-	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// addFiles adds -f, and kubectl's -k beside it. In kubectl one excludes the other; here both add to
-// the same list, in the order of the command line: nodes may come from one and pods from the other.
-func addFiles(flags *pflag.FlagSet, files *[]string, file, folder string) {
-	flags.VarP(&source{files, nil, func(path string) string { return path }}, "filename", "f", file)
-	flags.VarP(&source{files, nil, manifest.Kustomization}, "kustomize", "k", folder)
-}
-
-// source is a flag that names manifests.
-type source struct {
-	all  *[]string // of all such flags, as [manifest.Read] takes them
-	said []string  // with this flag
-	as   func(string) string
-}
-
-func (s *source) String() string { return strings.Join(s.said, ",") }
-func (s *source) Type() string   { return "stringArray" }
-
-// Set implements [pflag.Value].
-func (s *source) Set(path string) error {
-	s.said = append(s.said, path)
-	*s.all = append(*s.all, s.as(path))
-	return nil
-}
-
+// fetchFlag is the flag that lets -k fetch.
 const fetchFlag = "fetch"
-
-// addFetch adds the flag that lets -k fetch.
-func addFetch(flags *pflag.FlagSet) {
-	flags.Bool(fetchFlag, false, "with -k, fetch what the kustomization refers to elsewhere, over HTTP and with git, "+
-		"from hosts that the folder names")
-}
 
 // newKustomizer returns what makes the manifests of a folder, as kubectl kustomize does: in the
 // same order, and without plugins, which would be programs of whoever wrote the folder. Unless
@@ -108,4 +77,9 @@ func kustomizeFolder(folder string) ([]byte, error) {
 		return nil, fmt.Errorf("-k %s: %w", folder, err)
 	}
 	return made.AsYaml()
+}
+
+func pathExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -1,4 +1,4 @@
-package main
+package cluster
 
 import (
 	"archive/tar"
@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/berth-k8s/berth/deploy"
+	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/up/kubelet"
 	"github.com/berth-k8s/berth/internal/up/supervisor"
 )
 
@@ -79,7 +81,7 @@ func imageName(path string) (string, error) {
 }
 
 // kustomization is what is installed.
-func (s *selfHosted) kustomization(c *cluster) string {
+func (s *selfHosted) kustomization(c *Cluster) string {
 	at := strings.LastIndexByte(s.image, ':')
 	return fmt.Sprintf(`# Berth in place of kube-scheduler and of the controllers of node health and taint eviction, with
 # its webhook, on this machine's node.
@@ -106,7 +108,7 @@ const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 // labelNode gives this machine's node its role. A node may not do that itself: whoever took it over
 // could attract what runs there.
 func labelNode(ctx context.Context, client kubernetes.Interface) error {
-	name, err := machineName()
+	name, err := kubelet.MachineName()
 	if err != nil {
 		return err
 	}
@@ -118,20 +120,20 @@ func labelNode(ctx context.Context, client kubernetes.Interface) error {
 }
 
 // manifestFolder of the manifests.
-func (s *selfHosted) manifestFolder(c *cluster) string {
+func (s *selfHosted) manifestFolder(c *Cluster) string {
 	return filepath.Join(filepath.Dir(c.kubeconfig), "manifests", "here")
 }
 
 // installManifests applies the manifests and waits until the pods run. Nobody but Berth would place
 // them, so it stands in for itself until then, by the Leases that the pods go by: they take over
 // when it ends.
-func (s *selfHosted) installManifests(ctx context.Context, c *cluster, out *progress) error {
-	out.showStep("berth", "applying the manifests")
+func (s *selfHosted) installManifests(ctx context.Context, c *Cluster, out *print.Progress) error {
+	out.Step("berth", "applying the manifests")
 	if err := s.writeManifests(c); err != nil {
 		return err
 	}
 
-	client, err := s.newClient(c)
+	client, err := newClient(c)
 	if err != nil {
 		return err
 	}
@@ -158,7 +160,7 @@ func (s *selfHosted) installManifests(ctx context.Context, c *cluster, out *prog
 		end()
 	}()
 
-	standIns := &supervisor.Supervisor{Dir: filepath.Dir(c.kubeconfig), Progress: func(string, string) {}, Trouble: out.showTrouble}
+	standIns := &supervisor.Supervisor{Dir: filepath.Dir(c.kubeconfig), Progress: func(string, string) {}, Trouble: out.Trouble}
 	if err := standIns.Run(standing, s.standIns(c), func() {}); err != nil {
 		return err
 	}
@@ -166,7 +168,7 @@ func (s *selfHosted) installManifests(ctx context.Context, c *cluster, out *prog
 }
 
 // standIns are the scheduler and the controllers as processes.
-func (s *selfHosted) standIns(c *cluster) []supervisor.Part {
+func (s *selfHosted) standIns(c *Cluster) []supervisor.Part {
 	return []supervisor.Part{
 		{Name: "controller", Argv: c.newPart("controller", "--leader-elect-resource-namespace", deploy.Namespace,
 			"--health-bind-address", "127.0.0.1:0")},
@@ -178,7 +180,7 @@ func (s *selfHosted) standIns(c *cluster) []supervisor.Part {
 
 // writeManifests the manifests into the data directory, where users can look at them and delete by
 // them.
-func (s *selfHosted) writeManifests(c *cluster) error {
+func (s *selfHosted) writeManifests(c *Cluster) error {
 	here := s.manifestFolder(c)
 	all := filepath.Dir(here)
 	if err := os.RemoveAll(all); err != nil {
@@ -193,7 +195,7 @@ func (s *selfHosted) writeManifests(c *cluster) error {
 	return os.WriteFile(filepath.Join(here, "kustomization.yaml"), []byte(s.kustomization(c)), 0o644)
 }
 
-func (s *selfHosted) newClient(c *cluster) (kubernetes.Interface, error) {
+func newClient(c *Cluster) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
 		return nil, err
@@ -229,7 +231,7 @@ const partOfBerth = "app.kubernetes.io/part-of=berth"
 const podsWithin = 3 * time.Minute
 
 // awaitPods returns when all pods of all Deployments are ready.
-func (s *selfHosted) awaitPods(ctx context.Context, client kubernetes.Interface, out *progress) error {
+func (s *selfHosted) awaitPods(ctx context.Context, client kubernetes.Interface, out *print.Progress) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, podsWithin, fmt.Errorf("not all of its pods are ready after %v", podsWithin))
 	defer cancel()
 	said := -1
@@ -239,7 +241,7 @@ func (s *selfHosted) awaitPods(ctx context.Context, client kubernetes.Interface,
 		case err == nil && want > 0 && ready >= want:
 			return nil
 		case err == nil && ready != said:
-			out.showStep("berth", fmt.Sprintf("%d of %d pods ready", ready, want))
+			out.Step("berth", fmt.Sprintf("%d of %d pods ready", ready, want))
 			said = ready
 		}
 
@@ -290,7 +292,7 @@ func (s *selfHosted) countPods(ctx context.Context, client kubernetes.Interface)
 }
 
 // welcomeLine of the welcome.
-func (s *selfHosted) welcomeLine(c *cluster) string {
+func (s *selfHosted) welcomeLine(c *Cluster) string {
 	if !s.wanted() {
 		return ""
 	}

@@ -1,9 +1,6 @@
-//go:build linux
-
-package main
+package kubelet
 
 import (
-	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -19,17 +16,17 @@ import (
 // asAgent is the configuration that berth agent gives the kubelet, and its command line.
 func asAgent(t *testing.T, args ...string) (configuration, argv string, err error) {
 	t.Helper()
-	f := &agentFlags{}
+	f := &Agent{}
 	flags := pflag.NewFlagSet("agent", pflag.ContinueOnError)
-	f.addFlags(flags)
+	f.AddFlags(flags)
 	if err := flags.Parse(append([]string{"--kubelet", "/bin/true", "--hostname-override", "n", "--bootstrap-kubeconfig", "/b"}, args...)); err != nil {
 		return "", "", err
 	}
 	if err := f.completeFlags(t.Context(), flags.Args()); err != nil {
 		return "", "", err
 	}
-	text, err := yaml.Marshal(f.kubelet.Configuration)
-	return string(text), strings.Join(f.kubelet.Argv(), " "), err
+	text, err := yaml.Marshal(f.Kubelet.Configuration)
+	return string(text), strings.Join(f.Kubelet.Argv(), " "), err
 }
 
 // A flag overrides the field of the file, the file overrides Berth's, and what is none of Berth's
@@ -136,30 +133,6 @@ func hasField(in reflect.Type, path []string) bool {
 		}
 	}
 	return false
-}
-
-// A cluster whose range is the default one, a new one beside it, and one that was told its range.
-func TestServiceRangeIsKept(t *testing.T) {
-	dir := t.TempDir()
-	if got := serviceRange(dir); got != "10.96.0.0/12" {
-		t.Errorf("a new cluster has %s", got)
-	}
-	if err := os.WriteFile(filepath.Join(dir, serviceRangeFile), []byte("10.112.0.0/16\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := serviceRange(dir); got != "10.112.0.0/16" {
-		t.Errorf("the cluster has %s", got)
-	}
-	all := map[string]bool{}
-	for _, text := range freeRanges(dir) {
-		if !netip.MustParsePrefix("10.112.0.0/12").Overlaps(netip.MustParsePrefix(text)) {
-			t.Errorf("%s may be a pod network's", text)
-		}
-		all[text] = true
-	}
-	if len(all) != 16 {
-		t.Errorf("%d ranges for new clusters", len(all))
-	}
 }
 
 func writeTemp(t *testing.T, name, text string) string {

@@ -1,0 +1,119 @@
+package ask
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/record"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// ReadFiles reads the manifests and recordings that are named. What was taken from a cluster is
+// read as it is, and is of the recording's end.
+func (q *Question) ReadFiles(cmd *cobra.Command) (*manifest.Set, simulate.Source, error) {
+	source := simulate.Source{From: strings.Join(q.Files, ", ")}
+	recording := slices.IndexFunc(q.Files, isRecording)
+	set, err := readManifests(cmd, q.Files, manifest.Options{Recursive: q.recursive, Lenient: recording >= 0, Strict: q.Strict})
+	if err != nil || recording < 0 {
+		return set, source, err
+	}
+	index, err := record.ReadIndex(q.Files[recording])
+	if err != nil {
+		return nil, source, err
+	}
+	source.AsOf = index.Source.AsOf
+	return set, source, nil
+}
+
+func isRecording(path string) bool {
+	_, err := os.Stat(filepath.Join(path, record.IndexFile))
+	return err == nil
+}
+
+// readRecording reads a recording as of the time that was asked for.
+func (q *Question) readRecording() (*manifest.Set, simulate.Source, error) {
+	source := simulate.Source{}
+	if len(q.Files) != 1 || !isRecording(q.Files[0]) {
+		return nil, source, usage.Errorf("--at %s: needs one recording, with -f DIR", q.At)
+	}
+	index, err := record.ReadIndex(q.Files[0])
+	if err != nil {
+		return nil, source, err
+	}
+
+	at, err := time.Parse(time.RFC3339, q.At)
+	if before, notDuration := time.ParseDuration(q.At); notDuration == nil && before <= 0 {
+		at, err = index.Source.AsOf.Add(before), nil
+	}
+	if err != nil {
+		return nil, source, usage.Errorf("--at %q: must be a time as 2026-11-20T10:00:00Z, or one before the end as -5m", q.At)
+	}
+	set, err := record.At(q.Files[0], at)
+	return set, simulate.Source{From: q.Files[0], AsOf: metav1.NewTime(at)}, err
+}
+
+// readManifests prints all errors but the last, which it returns: each is a line.
+func readManifests(cmd *cobra.Command, files []string, options manifest.Options) (*manifest.Set, error) {
+	if i := slices.IndexFunc(files, isRecording); i >= 0 && options.Recursive {
+		return nil, usage.Errorf("--recursive: the folders in the recording %s are its past; leave it out", files[i])
+	}
+	fetch, _ := cmd.Flags().GetBool(fetchFlag) // without the flag it is false
+	options.Kustomize = newKustomizer(fetch)
+	set, err := manifest.Read(files, cmd.InOrStdin(), options)
+	var list manifest.Errors
+	if !errors.As(err, &list) || len(list) == 0 {
+		if err == nil {
+			tellClocks(cmd.ErrOrStderr(), set)
+		}
+		return set, err
+	}
+	for _, e := range list[:len(list)-1] {
+		print.Line(cmd.ErrOrStderr(), "%s: %s", cmd.Root().DisplayName(), print.OneLine(e))
+	}
+	return nil, list[len(list)-1]
+}
+
+// tellClocks names the nodes whose times are not believed. It is to be asked before the set is used
+// up.
+func tellClocks(stderr io.Writer, set *manifest.Set) {
+	if ahead := simulate.ClocksAhead(set); len(ahead) > 0 {
+		print.Line(stderr, "times beyond the other nodes' clocks, not believed: those of %s",
+			answer.List(len(ahead), func(i int) string { return ahead[i] }))
+	}
+}
+
+// TellIgnored names what was read and not used, or not as it stands.
+func TellIgnored(stderr io.Writer, set *manifest.Set) {
+	if len(set.Elsewhere) > 0 {
+		nodes, pods := slices.Sorted(maps.Keys(set.Elsewhere)), 0
+		for _, n := range set.Elsewhere {
+			pods += n
+		}
+		print.Line(stderr, "bound to nodes that the input does not have, kept as bound elsewhere (--strict refuses): %s on %s",
+			answer.Count(pods, "pod"), answer.List(len(nodes), func(i int) string { return nodes[i] }))
+	}
+	for _, warning := range set.Warnings {
+		print.Line(stderr, "%s", warning)
+	}
+	if len(set.Ignored) > 0 {
+		var list []string
+		for _, kind := range slices.Sorted(maps.Keys(set.Ignored)) {
+			list = append(list, fmt.Sprintf("%d %s", set.Ignored[kind], kind))
+		}
+		print.Line(stderr, "not used: %s", strings.Join(list, ", "))
+	}
+}

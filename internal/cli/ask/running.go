@@ -1,0 +1,158 @@
+package ask
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/cli/print"
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+	"github.com/berth-k8s/berth/internal/inspect/snapshot"
+	"github.com/berth-k8s/berth/internal/kube/connect"
+	"github.com/berth-k8s/berth/internal/kube/lead"
+)
+
+// AddSchedulerFlags adds the flags that say by which configuration questions are answered.
+func (q *Question) AddSchedulerFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&q.Config, "config", "",
+		"the scheduler's configuration file, as for kube-scheduler (default: that of the scheduler that runs)")
+	flags.StringVar(&q.schedulerURL, "scheduler-url", "",
+		"endpoints of the scheduler, as http://127.0.0.1:10251, to ask for its configuration and decisions (default: those of berth up)")
+}
+
+// LoadConfiguration reads the scheduler's configuration file. Tolerations with Gt and Lt count: an
+// API server whose feature gate is off stores none.
+func LoadConfiguration(path string, stderr io.Writer) (*config.Config, error) {
+	c, err := config.Load(path, config.Options{CompareTolerations: true})
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range c.Notes {
+		print.Line(stderr, "%s: %s", path, note)
+	}
+	return c, nil
+}
+
+// scheduler is the one to ask; nil if there is none. Of files nobody is asked, unless a flag says
+// whom.
+func (q *Question) scheduler() *Scheduler {
+	if len(q.Files) > 0 && q.schedulerURL == "" || q.unanswered {
+		return nil
+	}
+	return &Scheduler{q.schedulerURL, &q.Cluster, q.UserAgent}
+}
+
+// noteSilent notes that the scheduler does not answer: it is not asked again for this answer. A
+// failure is printed, and is no error: the engine needs no scheduler.
+func (q *Question) noteSilent(cmd *cobra.Command, err error) {
+	if err != nil {
+		q.unanswered = true
+		print.Line(q.notices(cmd), "not asked: the scheduler: %v", err)
+	}
+}
+
+// Decision asks the live scheduler for its last decision about a pod. It returns nil if there is no
+// scheduler to ask, or it does not know the pod.
+func (q *Question) Decision(cmd *cobra.Command, namespace, name string) (d *decision.Decision) {
+	if s := q.scheduler(); s != nil {
+		var err error
+		d, err = s.Decision(cmd.Context(), namespace, name)
+		q.noteSilent(cmd, err)
+	}
+	return d
+}
+
+// running is the configuration that the answer is by: the file that Prepare has read, or what the
+// schedulers that run decide by: asked, or by what they have written on their Leases.
+func (q *Question) running(cmd *cobra.Command, leases []*coordinationv1.Lease, now time.Time) (*config.Running, error) {
+	q.assumed, q.unanswered = "", false
+	if q.Config != "" {
+		return &config.Running{Profiles: q.named.Profiles}, nil
+	}
+
+	var told *config.InUse
+	if s := q.scheduler(); s != nil {
+		var err error
+		told, err = s.InUse(cmd.Context())
+		q.noteSilent(cmd, err)
+	}
+	r, err := config.RunningOf(told, leases, now)
+	if err != nil {
+		return nil, err
+	}
+	q.assumed = r.Assumed
+	return r, nil
+}
+
+// configFor is the configuration that questions about a set are answered by, and notes in its
+// source what was assumed. Manifests that come from no cluster have no scheduler: nothing is
+// assumed about it.
+func (q *Question) configFor(cmd *cobra.Command, set *manifest.Set, source *simulate.Source) (*config.Running, error) {
+	now := source.AsOf.Time
+	if now.IsZero() {
+		now = set.Newest()
+	}
+	r, err := q.running(cmd, set.Leases, now)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(set.Nodes, func(n *v1.Node) bool { return n.UID != "" }) {
+		q.assumed = ""
+	}
+	source.Assumed = q.assumed
+	return r, nil
+}
+
+// RunningIn is the configuration that runs in a live cluster. Unless it may be assumed, what is
+// assumed is an error: a successor that lands elsewhere is an eviction for nothing.
+func (q *Question) RunningIn(cmd *cobra.Command, client kubernetes.Interface, mayAssume bool) (*config.Running, error) {
+	leases, err := lead.List(cmd.Context(), client.CoordinationV1())
+	if err != nil && !snapshot.Optional(err) {
+		return nil, connect.Reach(err)
+	}
+	r, err := q.running(cmd, leases, time.Now())
+	switch {
+	case err != nil:
+		return nil, err
+	case r.Assumed != "" && !mayAssume:
+		return nil, fmt.Errorf("no pod is evicted on an assumption (%s): name the scheduler's file with --config, or its "+
+			"endpoints with --scheduler-url",
+			strings.TrimSuffix(strings.TrimPrefix(r.Assumed, "Assumed: "), "."))
+	}
+	return r, nil
+}
+
+// NewClient connects to a cluster.
+func NewClient(to *connect.Flags, userAgent string, tune ...func(*rest.Config)) (kubernetes.Interface, error) {
+	cfg, err := to.Config(userAgent)
+	if err != nil {
+		return nil, err
+	}
+	for _, set := range tune {
+		set(cfg)
+	}
+	return kubernetes.NewForConfig(cfg)
+}
+
+// Short bounds the time of a request, for commands that answer a question: with a kubeconfig that
+// points nowhere they must not hang.
+func Short(cfg *rest.Config) {
+	if cfg.Timeout == 0 { // no --request-timeout
+		cfg.Timeout = 5 * time.Second
+	}
+}
+
+// Busy is for commands that make many requests: client-go's 5 a second would have them wait.
+func Busy(cfg *rest.Config) { cfg.QPS, cfg.Burst = 50, 100 }

@@ -1,0 +1,160 @@
+package ask
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/berth-k8s/berth/internal/engine/config"
+	"github.com/berth-k8s/berth/internal/engine/decision"
+	"github.com/berth-k8s/berth/internal/kube/connect"
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// AddressFile is where a scheduler leaves its URLs, next to its cluster's kubeconfig.
+const AddressFile = "scheduler.url"
+
+// schedulerAnswersWithin bounds how long the scheduler may take to answer.
+const schedulerAnswersWithin = 5 * time.Second
+
+// Scheduler is how a command finds a scheduler to ask.
+type Scheduler struct {
+	URL       string // of the flag
+	Cluster   *connect.Flags
+	UserAgent string
+}
+
+// find is the scheduler's URL, as the flag says or as the scheduler of berth up has left it in the
+// data directory; "" if there is none. It is looked up every time: the scheduler may have been
+// restarted.
+func (s *Scheduler) find() (string, error) {
+	if s.URL != "" {
+		return s.URL, nil
+	}
+	dir := connect.DataDirFromEnv()
+	if file := s.Cluster.Kubeconfig; file != "" {
+		dir = filepath.Dir(file)
+	} else if file := os.Getenv("KUBECONFIG"); file != "" {
+		dir = filepath.Dir(filepath.SplitList(file)[0])
+	}
+	return connect.FoundURL(filepath.Join(dir, AddressFile))
+}
+
+// Decision asks for the last decision about a pod; nil if the scheduler knows nothing of the pod,
+// or there is none to ask.
+func (s *Scheduler) Decision(ctx context.Context, namespace, name string) (*decision.Decision, error) {
+	text, at, err := s.get(ctx, decision.Path, namespace, name)
+	if text == nil || err != nil {
+		return nil, err
+	}
+	d := &decision.Decision{}
+	if err := json.Unmarshal(text, d); err != nil {
+		return nil, fmt.Errorf("%s: %w", at, err)
+	}
+	if d.Kind != decision.Kind {
+		return nil, fmt.Errorf("%s: is no %s", at, decision.Kind)
+	}
+	return d, nil
+}
+
+// InUse asks for the configuration that the scheduler decides by; nil if there is none to ask, or
+// it is of a version that does not tell. A scheduler that was found, not named, may be that of
+// another cluster than a flag or the kubeconfig's context says.
+func (s *Scheduler) InUse(ctx context.Context) (*config.InUse, error) {
+	text, at, err := s.get(ctx, config.InUsePath)
+	if text == nil || err != nil {
+		return nil, err
+	}
+	told := config.ReadInUse(text)
+	if told == nil {
+		return nil, fmt.Errorf("%s: is no %s", at, config.InUseKind)
+	}
+	if cluster, err := s.Cluster.Config(s.UserAgent); s.URL == "" && (err != nil || cluster.Host != told.Server) {
+		return nil, nil
+	}
+	return told, nil
+}
+
+// get returns what the scheduler has at a path; nil if it has nothing there.
+func (s *Scheduler) get(ctx context.Context, path ...string) (text []byte, at string, err error) {
+	where, err := s.find()
+	if where == "" || err != nil {
+		return nil, "", err
+	}
+	client, err := s.clientFor(where)
+	if err != nil {
+		return nil, "", err
+	}
+	if at, err = url.JoinPath(where, path...); err != nil {
+		return nil, "", err
+	}
+
+	response, text, err := Fetch(ctx, client, at, schedulerAnswersWithin)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case response.StatusCode == http.StatusNotFound && (len(path) == 1 || strings.HasPrefix(string(text), "pod ")):
+		return nil, at, nil
+	case response.StatusCode != http.StatusOK:
+		line, _, _ := strings.Cut(string(text), "\n")
+		return nil, "", fmt.Errorf("%s: %s: %s", at, response.Status, strings.TrimSpace(line))
+	}
+	return text, at, nil
+}
+
+// longest bounds what is read of an address. A report or a decision is a few kilobytes.
+const longest = 16 << 20
+
+// Fetch reads what is at an address.
+func Fetch(ctx context.Context, client *http.Client, at string, within time.Duration) (*http.Response, []byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, longest))
+	return response, text, err
+}
+
+// clientFor sends the kubeconfig's credentials only to a scheduler whose certificate the cluster's
+// CA has signed.
+func (s *Scheduler) clientFor(where string) (*http.Client, error) {
+	to, err := url.Parse(where)
+	if err != nil {
+		return nil, err
+	}
+
+	switch to.Scheme {
+	case "http":
+		elsewhere := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+		return &http.Client{CheckRedirect: elsewhere}, nil
+	case "https":
+		config, err := s.Cluster.Config(s.UserAgent)
+		if err != nil {
+			return nil, err
+		}
+		if config.Insecure {
+			return nil, errors.New("the kubeconfig does not verify servers (insecure-skip-tls-verify), so no " +
+				"credentials are sent to " + where)
+		}
+		return rest.HTTPClientFor(config)
+	}
+
+	return nil, usage.Errorf("--scheduler-url %q: must begin with http:// or https://", where)
+}

@@ -1,0 +1,113 @@
+package parse
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// AsUsage makes every error that cobra itself finds, in flags and arguments, a wrong usage with a
+// pointer to the command's help.
+func AsUsage(cmd *cobra.Command) {
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return wrongFlag(err, c.CommandPath()) })
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return usage.Errorf("%w (see %s --help)", err, c.CommandPath())
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		AsUsage(sub)
+	}
+}
+
+func wrongFlag(err error, path string) error {
+	if errors.Is(err, pflag.ErrHelp) {
+		return err
+	}
+	return usage.Errorf("%s (see %s --help)", plainFault(err), path)
+}
+
+// plainFault is what pflag says of a flag's value, without the names of Go's functions.
+func plainFault(err error) string {
+	text := err.Error()
+	flag, cause, found := strings.Cut(text, " flag: ")
+	if !found {
+		return text
+	}
+	for _, plain := range []struct{ begins, ends, says string }{
+		{"time: ", "", "must be a duration, as 30s, 5m or 1h30m, of 290 years at most"},
+		{"strconv.", "value out of range", "the number is too large"},
+		{"strconv.ParseBool", "", "must be true or false"},
+		{"strconv.ParseUint", "", "must be a whole number, not negative"},
+		{"strconv.ParseInt", "", "must be a whole number"},
+		{"strconv.", "", "must be a number"},
+	} {
+		if strings.HasPrefix(cause, plain.begins) && strings.HasSuffix(cause, plain.ends) {
+			return flag + " flag: " + plain.says
+		}
+	}
+	return text
+}
+
+// None is the argument check of a command that takes none.
+func None(cmd *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case cmd.Flags().Lookup("filename") != nil:
+		return fmt.Errorf("%q: no argument is expected; files are named with -f", args[0])
+	}
+	return fmt.Errorf("%q: no argument is expected", args[0])
+}
+
+// Some is the argument check of a command that says what it needs.
+func Some(need string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return errors.New(need)
+		}
+		return nil
+	}
+}
+
+// Subcommand is the argument check of a command that only has subcommands: any argument is a
+// mistyped one.
+func Subcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+		return fmt.Errorf("unknown command %q; did you mean %s?", args[0], strings.Join(similar, " or "))
+	}
+	return fmt.Errorf("unknown command %q", args[0])
+}
+
+// Last is the word before the one that is completed.
+func Last(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	return args[len(args)-1]
+}
+
+// removed is the value of a flag that is no more. Setting it is an error, with the remedy.
+type removed string
+
+func (removed) String() string     { return "" }
+func (removed) Type() string       { return "string" }
+func (r removed) Set(string) error { return errors.New("is not a flag any more: " + string(r)) }
+
+// AddRemoved adds a flag of earlier versions, hidden: it says what to do instead.
+func AddRemoved(flags *pflag.FlagSet, name, remedy string) {
+	flags.Var(removed(remedy), name, "")
+	flags.Lookup(name).Hidden = true
+}

@@ -1,0 +1,114 @@
+package parse
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// Kind is a kind of object that is named as TYPE/NAME.
+type Kind struct {
+	Name       string
+	apiVersion string
+	Words      []string // as kubectl writes it: the singular, the plural, then what is short for it
+	Global     bool     // in no namespace
+}
+
+func kindOf(name, apiVersion, words string) Kind {
+	return Kind{Name: name, apiVersion: apiVersion, Words: strings.Fields(words), Global: name == "Node" || name == "Namespace"}
+}
+
+// Kinds that are named alone.
+var (
+	Namespace = kindOf("Namespace", "v1", "namespace namespaces")
+	Node      = kindOf("Node", "v1", "node nodes no")
+	Pod       = kindOf("Pod", "v1", "pod pods po")
+	PodGroup  = kindOf("PodGroup", "scheduling.k8s.io/v1beta1", "podgroup podgroups")
+)
+
+// Kinds of which one is named.
+var (
+	Scalable = []Kind{
+		kindOf("Deployment", "apps/v1", "deployment deployments deploy"),
+		kindOf("StatefulSet", "apps/v1", "statefulset statefulsets sts"),
+		kindOf("ReplicaSet", "apps/v1", "replicaset replicasets rs"),
+		kindOf("ReplicationController", "v1", "replicationcontroller replicationcontrollers rc"),
+	}
+	PodsAndWorkloads = slices.Concat([]Kind{Pod}, Scalable, []Kind{
+		kindOf("DaemonSet", "apps/v1", "daemonset daemonsets ds"),
+		kindOf("Job", "batch/v1", "job jobs"),
+	})
+	Explainable = append(slices.Clone(PodsAndWorkloads), PodGroup)
+)
+
+// Resource is what the API server serves the kind as.
+func (k Kind) Resource() schema.GroupVersionResource {
+	return schema.FromAPIVersionAndKind(k.apiVersion, k.Name).GroupVersion().WithResource(k.Words[1])
+}
+
+// IsWord reports whether a word is of the kind.
+func (k Kind) IsWord(word string) bool { return slices.Contains(k.Words, strings.ToLower(word)) }
+
+// OfKind reports whether TYPE/NAME is of the kind.
+func (k Kind) OfKind(arg string) bool {
+	kind, name, typed := strings.Cut(arg, "/")
+	return typed && name != "" && k.IsWord(kind)
+}
+
+// NameOf is the name in TYPE/NAME; a name alone is of the kind.
+func (k Kind) NameOf(arg string) (string, error) {
+	_, name, typed := strings.Cut(arg, "/")
+	switch {
+	case !typed && arg != "":
+		return arg, nil
+	case !k.OfKind(arg):
+		return "", usage.Errorf("%q: must be %s/NAME", arg, k.Words[0])
+	}
+	return name, nil
+}
+
+// NamesOf are the names that arguments have as n1, node/n1 or node n1, each once.
+func (k Kind) NamesOf(args []string) (names []string, err error) {
+	if len(args) > 1 && slices.Contains(k.Words, args[0]) {
+		args = args[1:]
+	}
+	for _, arg := range args {
+		name, err := k.NameOf(arg)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// AddFiles adds -f, and kubectl's -k beside it. In kubectl one excludes the other; here both add to
+// the same list, in the order of the command line: nodes may come from one and pods from the other.
+func AddFiles(flags *pflag.FlagSet, files *[]string, file, folder string) {
+	flags.VarP(&source{files, nil, func(path string) string { return path }}, "filename", "f", file)
+	flags.VarP(&source{files, nil, manifest.Kustomization}, "kustomize", "k", folder)
+}
+
+// source is a flag that names manifests.
+type source struct {
+	all  *[]string // of all such flags, as [manifest.Read] takes them
+	said []string  // with this flag
+	as   func(string) string
+}
+
+func (s *source) String() string { return strings.Join(s.said, ",") }
+func (s *source) Type() string   { return "stringArray" }
+
+// Set implements [pflag.Value].
+func (s *source) Set(path string) error {
+	s.said = append(s.said, path)
+	*s.all = append(*s.all, s.as(path))
+	return nil
+}

@@ -1,0 +1,200 @@
+package parse
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/berth-k8s/berth/internal/node/pressure"
+	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// Nodes is the shape of simulated nodes as flags give it.
+type Nodes struct {
+	Count, Zones   int
+	Workers        int
+	prefix, region string
+	cpu, memory    string
+	pods           int
+	resources      []string
+	labels         []string
+	taints         []string
+	renewInterval  time.Duration
+	statusInterval time.Duration
+	terminateAfter time.Duration
+	eviction       pressure.Config
+}
+
+// AddFlags adds the flags of berth nodes.
+func (s *Nodes) AddFlags(flags *pflag.FlagSet) {
+	flags.IntVar(&s.Count, "count", 3, "how many nodes")
+	flags.IntVar(&s.Zones, "zones", 3, "number of zones (z1, z2, ...) that the nodes are spread over; 0: no zone labels")
+	flags.StringVar(&s.region, "region", "r1", "the region of all zones")
+	flags.StringVar(&s.prefix, "name-prefix", "node-", "prefix of the nodes' names, before the number")
+	flags.StringVar(&s.cpu, "cpu", "32", "CPUs of each node")
+	flags.StringVar(&s.memory, "memory", "64Gi", "memory of each node")
+	flags.IntVar(&s.pods, "pods", 110, "maximum number of pods per node, as the kubelet's --max-pods")
+	flags.StringArrayVar(&s.resources, "resource", nil, "another resource of each node, as nvidia.com/gpu=8 (repeatable)")
+
+	flags.StringArrayVar(&s.labels, "label", nil, "a label of each node, as key=value (repeatable)")
+	flags.StringArrayVar(&s.taints, "taint", nil, "a taint that each node is created with, as key=value:NoSchedule (repeatable)")
+	flags.DurationVar(&s.renewInterval, "lease-renew-interval", 0,
+		"time between two renewals of a node's Lease of 40s (default 10s, the kubelet's, up to 1,000 nodes; then "+
+			"longer, up to 20s, to spare the API server)")
+	flags.DurationVar(&s.statusInterval, "node-status-report-frequency", 5*time.Minute,
+		"time between two status reports of a node whose status does not change")
+	flags.DurationVar(&s.terminateAfter, "terminate-after", 0, "how long a pod takes to end after SIGTERM; at most its grace period")
+
+	s.eviction = pressure.DefaultConfig()
+	s.eviction.AddFlags(flags)
+	flags.IntVar(&s.Workers, "workers", 32, "maximum number of pod requests in flight")
+}
+
+// Shape checks the flags and puts them together, for nodes of a version of Kubernetes. countFlag is
+// the one that says how many nodes.
+func (s *Nodes) Shape(countFlag, version string) (*kubelet.Shape, error) {
+	switch {
+	case s.Count < 0:
+		return nil, usage.Errorf("%s %d: must be 0 or more", countFlag, s.Count)
+	case s.Zones < 0:
+		return nil, usage.Errorf("--zones %d: must be 0 or more", s.Zones)
+	}
+
+	if errs := validation.IsValidLabelValue(s.region); len(errs) > 0 {
+		return nil, usage.Errorf("--region %q: %s", s.region, errs[0])
+	}
+	if errs := validation.IsDNS1123Subdomain(s.prefix + "1"); len(errs) > 0 {
+		return nil, usage.Errorf("--name-prefix %q: %s", s.prefix, errs[0])
+	}
+	if s.Workers < 1 {
+		return nil, usage.Errorf("--workers %d: must be 1 or more", s.Workers)
+	}
+
+	if s.statusInterval <= 0 {
+		return nil, usage.Errorf("--node-status-report-frequency %s: must be more than 0", s.statusInterval)
+	}
+	if s.terminateAfter < 0 {
+		return nil, usage.Errorf("--terminate-after %s: must be 0 or more", s.terminateAfter)
+	}
+	if _, err := s.eviction.Thresholds(); err != nil {
+		return nil, usage.Errorf("%w", err)
+	}
+
+	renew := s.renewInterval
+	switch {
+	case renew == 0:
+		renew = kubelet.RenewIntervalFor(s.Count)
+	case renew < time.Second || renew >= kubelet.LeaseDuration:
+		return nil, usage.Errorf("--lease-renew-interval %s: must be between 1s and %s, the lease's duration", renew, kubelet.LeaseDuration)
+	}
+
+	capacity, err := s.parseCapacity()
+	if err != nil {
+		return nil, err
+	}
+
+	labels, err := labelsOf(s.labels)
+	if err != nil {
+		return nil, err
+	}
+
+	taints, err := Taints("--taint", s.taints)
+	if err != nil {
+		return nil, err
+	}
+
+	shape := &kubelet.Shape{
+		Prefix: s.prefix, Count: s.Count, Zones: s.Zones, Region: s.region,
+		Labels: labels, Taints: taints, Capacity: capacity, Version: version,
+		RenewInterval: renew, StatusInterval: s.statusInterval,
+		TerminateAfter: s.terminateAfter, JobRunFor: time.Second, Eviction: s.eviction,
+	}
+
+	if most := shape.MaxCount(); s.Count > most {
+		return nil, usage.Errorf("%s %d: with %d pods each there are addresses for %d nodes", countFlag, s.Count, s.pods, most)
+	}
+	return shape, nil
+}
+
+func (s *Nodes) parseCapacity() (v1.ResourceList, error) {
+	capacity := kubelet.DefaultCapacity()
+	set := func(flag string, name v1.ResourceName, text string) error {
+		quantity, err := resource.ParseQuantity(text)
+		if err != nil || quantity.Sign() < 0 {
+			return usage.Errorf("%s %q: must be a quantity such as 32, 500m or 64Gi", flag, text)
+		}
+		capacity[name] = quantity
+		return nil
+	}
+
+	if err := set("--cpu", v1.ResourceCPU, s.cpu); err != nil {
+		return nil, err
+	}
+	if err := set("--memory", v1.ResourceMemory, s.memory); err != nil {
+		return nil, err
+	}
+	if s.pods < 0 || s.pods > 4096 {
+		return nil, usage.Errorf("--pods %d: must be between 0 and 4096", s.pods)
+	}
+
+	capacity[v1.ResourcePods] = *resource.NewQuantity(int64(s.pods), resource.DecimalSI)
+	for _, text := range s.resources {
+		name, quantity, ok := strings.Cut(text, "=")
+		if !ok || len(validation.IsQualifiedName(name)) > 0 {
+			return nil, usage.Errorf("--resource %q: must be NAME=QUANTITY such as nvidia.com/gpu=8", text)
+		}
+		if err := set("--resource "+name+":", v1.ResourceName(name), quantity); err != nil {
+			return nil, err
+		}
+	}
+
+	return capacity, nil
+}
+
+func labelsOf(texts []string) (map[string]string, error) {
+	labels := map[string]string{}
+	for _, text := range texts {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok {
+			return nil, usage.Errorf("--label %q: must be KEY=VALUE", text)
+		}
+		if err := checkLabel("--label", text, key, value); err != nil {
+			return nil, err
+		}
+		labels[key] = value
+	}
+	return labels, nil
+}
+
+func checkLabel(flag, text, key, value string) error {
+	if errs := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(errs) > 0 {
+		return usage.Errorf("%s %q: %s", flag, text, errs[0])
+	}
+	return nil
+}
+
+// Taints reads the taints that a flag gives nodes.
+func Taints(flag string, texts []string) (taints []v1.Taint, err error) {
+	for _, text := range texts {
+		spec, effect, ok := strings.Cut(text, ":")
+		key, value, _ := strings.Cut(spec, "=")
+		if !ok || key == "" {
+			return nil, usage.Errorf("%s %q: must be KEY[=VALUE]:EFFECT such as dedicated=gpu:NoSchedule", flag, text)
+		}
+		if err := checkLabel(flag, text, key, value); err != nil {
+			return nil, err
+		}
+		switch v1.TaintEffect(effect) {
+		case v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute:
+		default:
+			return nil, usage.Errorf("%s %q: effect %q: must be NoSchedule, PreferNoSchedule or NoExecute", flag, text, effect)
+		}
+		taints = append(taints, v1.Taint{Key: key, Value: value, Effect: v1.TaintEffect(effect)})
+	}
+	return taints, nil
+}

@@ -1,0 +1,137 @@
+package parse
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/berth-k8s/berth/internal/inspect/whatif"
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// Steps reads the operations of what-if.
+type Steps struct {
+	General *pflag.FlagSet // the flags that may stand anywhere
+	Path    string         // of the command, for messages
+	Catalog []string       // files with what provision may buy
+
+	spaces []*string // of what is named without a namespace
+}
+
+// Read cuts the arguments at the words that begin operations, and reads each part with the flags
+// that may stand there.
+func (s *Steps) Read(args []string) (steps []whatif.Step, err error) {
+	first := FirstOperation(args)
+	if err := s.General.Parse(args[:first]); err != nil {
+		return nil, wrongFlag(err, s.Path)
+	}
+	if s.General.NArg() > 0 {
+		return nil, usage.Errorf("%q is no operation: must be one of %s", s.General.Arg(0), strings.Join(OperationWords(), ", "))
+	}
+
+	for args = args[first:]; len(args) > 0; {
+		next := 1 + FirstOperation(args[1:])
+		step, err := s.readOne(operationOf(args[0]), args[1:next])
+		if err != nil {
+			return nil, err
+		}
+		steps, args = append(steps, *step), args[next:]
+	}
+	return steps, nil
+}
+
+// Within says in which namespace what is named without one is.
+func (s *Steps) Within(namespace string) {
+	for _, space := range s.spaces {
+		*space = namespace
+	}
+}
+
+func (s *Steps) readOne(o *operation, args []string) (*whatif.Step, error) {
+	p := &parts{word: o.word}
+	flags := o.newFlags(p)
+	s.General.VisitAll(func(flag *pflag.Flag) {
+		if o.word != "apply" || flag.Name != "filename" && flag.Name != "kustomize" {
+			flags.AddFlag(flag)
+		}
+	})
+
+	if err := flags.Parse(args); err != nil {
+		return nil, wrongFlag(err, s.Path)
+	}
+	p.sort(o, flags.Args())
+	step := &whatif.Step{Operation: &p.operation}
+	if err := o.read(p, step); err != nil {
+		return nil, err
+	}
+
+	s.Catalog = append(s.Catalog, p.catalog...)
+	if p.space != nil {
+		s.spaces = append(s.spaces, p.space)
+	}
+	step.Words = s.wordsOf(o.word, flags)
+	return step, nil
+}
+
+// wordsOf are those of the operation, without the flags that may stand anywhere.
+func (s *Steps) wordsOf(word string, flags *pflag.FlagSet) string {
+	list := append([]string{word}, flags.Args()...)
+	flags.Visit(func(flag *pflag.Flag) {
+		switch value := flag.Value.String(); {
+		case s.General.Lookup(flag.Name) == flag:
+		case flag.Value.Type() == "bool" && value == "true":
+			list = append(list, "--"+flag.Name)
+		case flag.Value.Type() == "bool":
+			list = append(list, "--"+flag.Name+"="+value)
+		default:
+			list = append(list, "--"+flag.Name, strings.Trim(value, "[]"))
+		}
+	})
+	return strings.Join(list, " ")
+}
+
+// FirstOperation is the index of the first word that begins an operation; without one, the number
+// of words.
+func FirstOperation(args []string) int {
+	if i := slices.IndexFunc(args, func(word string) bool { return operationOf(word) != nil }); i >= 0 {
+		return i
+	}
+	return len(args)
+}
+
+// OperationWords are the words that begin operations.
+func OperationWords() (words []string) {
+	for i := range operations {
+		words = append(words, operations[i].word)
+	}
+	return words
+}
+
+// OperationFlags are the flags that may stand behind an operation beside the general ones.
+func OperationFlags(word string) *pflag.FlagSet {
+	if o := operationOf(word); o != nil {
+		return o.newFlags(&parts{word: word})
+	}
+	return pflag.NewFlagSet(word, pflag.ContinueOnError)
+}
+
+// NamedBy are the kinds that are named behind an operation. With bare, names may stand alone.
+func NamedBy(word string) (kinds []Kind, bare bool) {
+	o := operationOf(word)
+	if o == nil {
+		return nil, false
+	}
+	if o.ofNodes {
+		return []Kind{Node}, true
+	}
+	return o.names, false
+}
+
+func operationOf(word string) *operation {
+	i := slices.IndexFunc(operations, func(o operation) bool { return o.word == word })
+	if i < 0 {
+		return nil
+	}
+	return &operations[i]
+}

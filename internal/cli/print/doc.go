@@ -1,0 +1,3 @@
+// Package print writes what commands say beside their answers: progress, what happens meanwhile,
+// and whether a condition of --fail-on came true.
+package print

@@ -1,0 +1,103 @@
+package print
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// Line writes a line with words of a cluster or a file, which must not steer the terminal.
+func Line(out io.Writer, format string, args ...any) {
+	fmt.Fprintln(out, answer.Visible(fmt.Sprintf(format, args...)))
+}
+
+// Told writes a line about what happened, unless it is empty.
+func Told(out io.Writer, line string) {
+	if line != "" {
+		Line(out, "%s", line)
+	}
+}
+
+// Once writes each text that it is given a single time.
+type Once struct {
+	To   io.Writer
+	said []string
+}
+
+func (o *Once) Write(text []byte) (int, error) {
+	if slices.Contains(o.said, string(text)) {
+		return len(text), nil
+	}
+	o.said = append(o.said, string(text))
+	return o.To.Write(text)
+}
+
+// OneLine puts an error on one line, also one of a library that lists several causes.
+func OneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// ShellWord quotes a word for a shell if necessary.
+func ShellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/._-+:@%", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Formats are those of the answers about a cluster.
+var Formats = append(slices.Clone(answer.Formats), "name", "wide")
+
+// CheckFormat checks --output.
+func CheckFormat(output string, allowed []string) error {
+	if err := answer.Check(output, allowed...); err != nil {
+		return usage.Errorf("--output %w", err)
+	}
+	return nil
+}
+
+// FormatsUsage is the text of a flag --output.
+func FormatsUsage(allowed []string) string { return answer.Choice(allowed) + "; by default a table" }
+
+// ExitHeld is the exit code of a command whose answer is that what --fail-on names came true.
+const ExitHeld = 3
+
+// heldError is not a failure of the command.
+type heldError struct{ error }
+
+// Held returns an error for which the exit code is ExitHeld if the answer holds conditions of
+// --fail-on.
+func Held(conditions []string, holds func(condition string) bool) error {
+	held := slices.DeleteFunc(slices.Clone(conditions), func(c string) bool { return !holds(c) })
+	if len(held) == 0 {
+		return nil
+	}
+	return HeldError(fmt.Errorf("--fail-on %s: condition met", strings.Join(held, ", ")))
+}
+
+// HeldError is an error for which the exit code is ExitHeld.
+func HeldError(err error) error { return heldError{err} }
+
+// IsHeld reports whether an error is of those.
+func IsHeld(err error) bool { return errors.As(err, new(heldError)) }
+
+// Noticed notes that something was written, and the first error.
+type Noticed struct {
+	io.Writer
+	Any bool
+	Err error
+}
+
+func (n *Noticed) Write(text []byte) (int, error) {
+	n.Any = true
+	size, err := n.Writer.Write(text)
+	n.Err = cmp.Or(n.Err, err)
+	return size, err
+}

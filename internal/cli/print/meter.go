@@ -1,0 +1,88 @@
+package print
+
+import (
+	"fmt"
+	"io"
+	"sync/atomic"
+	"time"
+)
+
+// MeterAfter is how long a command is silent. MeterEvery is how often the line of a terminal then
+// changes, and LinesEvery how often another line is written elsewhere. Tests set them.
+var (
+	MeterAfter = 2 * time.Second
+	MeterEvery = 200 * time.Millisecond
+	LinesEvery = 5 * time.Second
+)
+
+// Meter shows what a command does, once it has taken a while. The zero Meter is ready. Between its
+// steps the command may clear the line and write others. One goroutine uses it at a time, but any
+// may set the words.
+type Meter struct {
+	words atomic.Pointer[string]
+	since time.Time // zero: nothing has begun
+	next  time.Time // when the words are shown next
+
+	out         *Progress
+	done, ended chan struct{} // done is nil while nothing can be shown
+}
+
+// Begin begins the next step. After a while it is shown on a terminal at once.
+func (m *Meter) Begin(stderr io.Writer, words string) {
+	m.Words(words)
+	if m.since.IsZero() {
+		m.since = time.Now()
+		m.next = m.since.Add(MeterAfter)
+	}
+
+	if m.done == nil {
+		m.out, m.done, m.ended = NewProgress(stderr), make(chan struct{}), make(chan struct{})
+		go m.show(m.done)
+	}
+	if m.out.Terminal && time.Since(m.since) >= MeterAfter {
+		m.out.Step("berth", words)
+	}
+}
+
+func (m *Meter) show(done chan struct{}) {
+	defer close(m.ended)
+	every := LinesEvery
+	if m.out.Terminal {
+		every = MeterEvery
+	}
+
+	next := time.NewTimer(time.Until(m.next))
+	defer next.Stop()
+	for {
+		select {
+		case <-done:
+			m.out.Final("")
+			return
+		case <-next.C:
+			m.out.Step("berth", *m.words.Load())
+			m.next = time.Now().Add(every)
+			next.Reset(every)
+		}
+	}
+}
+
+// Words sets what is shown of the step.
+func (m *Meter) Words(words string) { m.words.Store(&words) }
+
+// Pods sets that so many pods are decided.
+func (m *Meter) Pods(decided, pods int) { m.Words(fmt.Sprintf("%d of %d pods", decided, pods)) }
+
+// Clear clears the line, so that another can be written.
+func (m *Meter) Clear() {
+	if m.done != nil {
+		close(m.done)
+		<-m.ended
+		m.done = nil
+	}
+}
+
+// End clears the line; what begins then is other work.
+func (m *Meter) End() {
+	m.Clear()
+	m.since = time.Time{}
+}

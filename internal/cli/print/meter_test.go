@@ -1,0 +1,53 @@
+package print
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// Elsewhere than on a terminal a command that takes a while writes a line every few seconds, and
+// not one with every step.
+func TestProgressInLines(t *testing.T) {
+	after, every := MeterAfter, LinesEvery
+	t.Cleanup(func() { MeterAfter, LinesEvery = after, every })
+
+	MeterAfter, LinesEvery = 0, time.Millisecond
+	lines, stderr := io.Pipe()
+	var m Meter
+	m.Begin(stderr, "reading")
+	scanner := bufio.NewScanner(lines)
+	for seen := 0; seen < 3 && scanner.Scan(); {
+		if scanner.Text() == "berth: reading" {
+			seen++
+		}
+	}
+	lines.Close()
+	m.End()
+
+	MeterAfter, LinesEvery = 0, time.Hour
+	var shown bytes.Buffer // read when nothing is shown any more
+	for range 100 {
+		m.Begin(&shown, "reading")
+		m.Clear()
+	}
+	if text := shown.String(); strings.Count(text, "\n") > 1 {
+		t.Errorf("%q", text)
+	}
+}
+
+// For two seconds a command says nothing.
+func TestProgressWaits(t *testing.T) {
+	var shown bytes.Buffer
+	var m Meter
+	m.Begin(answer.Terminal{Writer: &shown, Width: 80}, "reading")
+	m.End()
+	if text := shown.String(); text != "" {
+		t.Errorf("%q", text)
+	}
+}

@@ -1,0 +1,58 @@
+package print
+
+import (
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/berth-k8s/berth/internal/answer"
+)
+
+// Progress shows what is under way: on a terminal in one line that is overwritten, elsewhere line
+// by line.
+type Progress struct {
+	Out      io.Writer
+	Terminal bool // a person reads it
+
+	mu   sync.Mutex
+	open bool // the terminal's line is not ended
+}
+
+// NewProgress shows progress on out.
+func NewProgress(out io.Writer) *Progress {
+	return &Progress{Out: out, Terminal: answer.TerminalOf(out).Width > 0}
+}
+
+// Step shows what a component does now.
+func (p *Progress) Step(part, line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.Terminal {
+		fmt.Fprintf(p.Out, "%s: %s\n", part, line)
+		return
+	}
+	p.clearLine()
+	if width := answer.TerminalOf(p.Out).Width; len(part)+len(line)+2 >= width && width > 10 {
+		line = line[:max(0, width-len(part)-6)] + "..."
+	}
+	fmt.Fprintf(p.Out, "%s: %s", part, line)
+	p.open = true
+}
+
+// Trouble writes a line that stays.
+func (p *Progress) Trouble(part, what string) { p.Final(part + ": " + what + "\n") }
+
+// Final ends the line, and writes a text that stays.
+func (p *Progress) Final(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.clearLine()
+	fmt.Fprint(p.Out, text)
+}
+
+func (p *Progress) clearLine() {
+	if p.open {
+		fmt.Fprint(p.Out, "\r\x1b[K")
+		p.open = false
+	}
+}

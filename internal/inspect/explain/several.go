@@ -1,0 +1,180 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/inspect/simulate"
+)
+
+// Several is the answer about the pods of a workload, or those that a selector selects.
+type Several struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Of is the workload or selector, Pods the number of its pods, and Pending how many of them
+	// have no node.
+	Of      string `json:"of"`
+	Pods    int    `json:"pods"`
+	Pending int    `json:"pending"`
+	// Wanted is how many pods a workload wants. Missing of them do not exist, and Reason says why.
+	Wanted  int    `json:"wanted,omitempty"`
+	Missing int    `json:"missing,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	// Items has one explanation for all pods that are in the same state for the same reason, those
+	// without a node first.
+	Items []Alike `json:"items"`
+}
+
+// Alike are pods with the same explanation.
+type Alike struct {
+	Pods []string `json:"pods"` // as namespace/name
+	*Explanation
+}
+
+// laterRank is more for pods that there is less to say of: those that will have a node, and those
+// that have one.
+func (a Alike) laterRank() int {
+	switch a.State {
+	case Placed:
+		return 2
+	case Schedulable:
+		return 1
+	}
+	return 0
+}
+
+// mostAlike is how many pods are explained one by one.
+const mostAlike = 100
+
+// OfSeveral explains pods, with one for each of those that nothing tells apart from the others.
+func OfSeveral(w *simulate.World, of string, found []simulate.Found,
+	one func(turn int, pod simulate.Found) (*Explanation, error)) (*Several, error) {
+	s := &Several{APIVersion: simulate.APIVersion, Kind: Kind + "List", Of: of, Pods: len(found), Items: []Alike{}}
+	turn := map[types.UID]int{} // explaining a pod from a manifest has the turn of those before it come
+	for i, p := range w.Queue() {
+		turn[p.UID] = i
+	}
+	slices.SortStableFunc(found, func(a, b simulate.Found) int {
+		return cmp.Or(pendingFirst(a)-pendingFirst(b), turn[a.Object.UID]-turn[b.Object.UID])
+	})
+
+	reasons := map[string]int{}
+	type explained struct {
+		simulate.Found
+		item int
+	}
+	var before []explained
+	for i, f := range found {
+		s.Pending += 1 - pendingFirst(f)
+		if i >= mostAlike {
+			continue
+		}
+		at := -1
+		if same := slices.IndexFunc(before, func(b explained) bool { return SameReason(b.Found, f) }); same >= 0 {
+			at = before[same].item
+		} else {
+			e, err := one(i, f)
+			if err != nil {
+				return nil, err
+			}
+			known := false
+			if at, known = reasons[e.Alike()]; !known {
+				at = len(s.Items)
+				reasons[e.Alike()], s.Items = at, append(s.Items, Alike{Explanation: e})
+			}
+			before = append(before, explained{f, at})
+		}
+		s.Items[at].Pods = append(s.Items[at].Pods, f.Object.Namespace+"/"+f.Object.Name)
+	}
+	slices.SortStableFunc(s.Items, func(a, b Alike) int { return a.laterRank() - b.laterRank() })
+	return s, nil
+}
+
+// CountMissing counts what a workload wants: pods that do not exist are missing in any list.
+func (s *Several) CountMissing(w *simulate.World, namespace string) error {
+	short, err := w.ShortfallOf(s.Of, namespace)
+	if err != nil {
+		return err
+	}
+	s.Wanted = short.Wanted
+	if s.Missing = short.Missing; s.Missing > 0 {
+		s.Reason = short.Reason()
+	}
+	if s.Pods == 0 && s.Missing == 0 {
+		return fmt.Errorf("%s in namespace %s has no pods, and wants none", s.Of, namespace)
+	}
+	return nil
+}
+
+// pendingFirst sorts pods without a node first.
+func pendingFirst(f simulate.Found) int { return min(len(f.Object.Spec.NodeName), 1) }
+
+// Names are the pods that were explained.
+func (s *Several) Names() (names []string) {
+	for i := range s.Items {
+		for _, pod := range s.Items[i].Pods {
+			_, name, _ := strings.Cut(pod, "/")
+			names = append(names, "pod/"+name)
+		}
+	}
+	return names
+}
+
+// Write writes the explanations in one of answer.Formats or as names, and otherwise for people.
+func (s *Several) Write(out io.Writer, format string) error {
+	return answer.Write(out, format, s, func(p *answer.Page) { s.tell(p, format == "wide") })
+}
+
+func (s *Several) tell(p *answer.Page, wide bool) {
+	if s.Missing > 0 {
+		p.Heading("%s: %s wanted, %d existing, %d pending", s.Of, answer.Count(s.Wanted, "pod"), s.Pods, s.Pending)
+		p.Line("%s missing: they %s.", answer.Count(s.Missing, "pod"), strings.TrimSuffix(s.Reason, "."))
+	} else {
+		p.Heading("%s: %s, %d pending", s.Of, answer.Count(s.Pods, "pod"), s.Pending)
+	}
+
+	told := 0
+	for i := range s.Items {
+		p.Line("")
+		s.Items[i].tell(p, wide)
+		told += len(s.Items[i].Pods)
+		if others := s.Items[i].Pods[1:]; len(others) > 0 {
+			p.Line("The same holds for %s.", answer.List(len(others), func(j int) string { return others[j] }))
+		}
+	}
+	if told < s.Pods {
+		p.Line("")
+		p.Line("%s more were not looked at one by one.", answer.Count(s.Pods-told, "pod"))
+	}
+}
+
+// Gist is what the explanation says but for the time and what the clock alone changes.
+func (e *Explanation) Gist() string {
+	words := []string{string(e.State), e.Pod.Node, e.Pod.NominatedNode, e.Message}
+	if e.Eviction != nil {
+		words = append(words, e.Eviction.Taint, e.Eviction.Due.String())
+	}
+	for i := range e.Suggestions {
+		words = append(words, e.Suggestions[i].Text)
+	}
+	return strings.Join(words, "\n")
+}
+
+// Gist is what the explanation says but for the time.
+func (e *GroupExplanation) Gist() string { return string(e.State) + "\n" + e.Summary }
+
+// Gist is what the explanations say but for the time.
+func (s *Several) Gist() string {
+	words := []string{strconv.Itoa(s.Pods), strconv.Itoa(s.Pending), strconv.Itoa(s.Missing), s.Reason}
+	for i := range s.Items {
+		words = append(words, strings.Join(s.Items[i].Pods, ","), s.Items[i].Gist())
+	}
+	return strings.Join(words, "\n")
+}

@@ -1,0 +1,3 @@
+// Package replay plays journals again for berth replay: of the scheduler and of the controllers as
+// they were recorded, those of the scheduler also under another configuration.
+package replay

@@ -1,0 +1,159 @@
+package replay
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/berth-k8s/berth/internal/answer"
+	"github.com/berth-k8s/berth/internal/controller/journal"
+	enginejournal "github.com/berth-k8s/berth/internal/engine/journal"
+	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/owned"
+)
+
+// File is a journal.
+type File struct {
+	Path        string
+	Controllers bool // they wrote it, not the scheduler
+	Gap
+}
+
+// Gap is what is missing of a journal before one of its files.
+type Gap struct {
+	// Missing is the file that this one continues, if it is not there although older ones are.
+	Missing string `json:"missing,omitempty"`
+	// Lost is how many records are missing before this file, since the disk did not keep up.
+	Lost int `json:"lost,omitempty"`
+
+	ends time.Time
+}
+
+func (g Gap) isEmpty() bool { return g.Missing == "" && g.Lost == 0 }
+
+func (g Gap) String() string {
+	if g.Missing != "" {
+		return g.Missing + " is missing"
+	}
+	return answer.Count(g.Lost, "event") + " were lost, since the disk did not keep up"
+}
+
+// tell says what is missing before a file.
+func (g Gap) tell(page *answer.Page, path string) {
+	if !g.isEmpty() {
+		page.Warning("before %s, %s: that is not replayed", filepath.Base(path), g)
+	}
+}
+
+// TellGap writes into a story what is missing before a file.
+func (f *File) TellGap(out io.Writer) {
+	if !f.isEmpty() {
+		records.TellAt(out, f.ends, f.String()+": what happened until now is not known")
+	}
+}
+
+// Find returns the files that arguments name, those of a folder the oldest first. The controllers
+// write theirs each into its own subfolder.
+func Find(args []string) (files []File, err error) {
+	for _, arg := range args {
+		paths, err := journalsAt(arg)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range paths {
+			controllers, err := records.Begins(path, journal.Magic)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, File{Path: path, Controllers: controllers})
+		}
+	}
+	findGaps(files)
+	return files, nil
+}
+
+func journalsAt(arg string) (files []string, err error) {
+	info, err := os.Stat(arg)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{arg}, nil
+	}
+
+	for _, dir := range []string{arg, filepath.Join(arg, journal.Eviction), filepath.Join(arg, journal.NodeHealth)} {
+		of, err := records.Files(dir)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, of...)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("%s: no journal there; berth scheduler --journal %s writes one", arg, arg)
+	}
+	return files, nil
+}
+
+// findGaps notes what is missing before files, by their names. Before the oldest of a folder
+// nothing is: it is removed first. A file that cannot be read has no gap: playing it says why.
+func findGaps(files []File) {
+	there, older := map[string]bool{}, map[string]bool{}
+	for i := range files {
+		there[filepath.Clean(files[i].Path)] = true
+	}
+	for i := range files {
+		f, dir := &files[i], filepath.Dir(files[i].Path)
+		isFirst := !older[dir]
+		older[dir] = true
+		in, err := f.open()
+		if err != nil {
+			continue
+		}
+		in.Close()
+		f.Gap = Gap{Lost: in.lost, ends: in.began}
+		if name := records.Name(in.continues); !in.continues.IsZero() && !isFirst && !there[filepath.Join(dir, name)] {
+			f.Missing = name
+		}
+	}
+}
+
+// opened is a file that is read, by one of two readers.
+type opened struct {
+	*os.File
+	began, continues time.Time
+	lost             int
+	scheduler        *enginejournal.Reader
+	controllers      *journal.Reader
+}
+
+func (f *File) open() (in *opened, err error) {
+	in = &opened{}
+	if in.File, err = owned.Open(f.Path); err != nil {
+		return nil, err
+	}
+	if f.Controllers {
+		in.controllers, err = journal.NewReader(in)
+	} else {
+		in.scheduler, err = enginejournal.NewReader(in)
+	}
+	switch {
+	case err != nil:
+		in.Close()
+		return nil, err
+	case f.Controllers:
+		in.began, in.continues, in.lost = in.controllers.Header.Began, in.controllers.Header.Continues, in.controllers.Header.Lost
+	default:
+		in.began, in.continues, in.lost = in.scheduler.Header.Began, in.scheduler.Header.Continues, in.scheduler.Header.Lost
+	}
+	return in, nil
+}
+
+// again reads a journal of the scheduler from its beginning.
+func (in *opened) again() (*enginejournal.Reader, error) {
+	if _, err := in.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return enginejournal.NewReader(in)
+}

@@ -1,0 +1,36 @@
+package ui
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// errNoToken says what a token file must hold.
+var errNoToken = errors.New("must hold one word of 16 characters or more")
+
+// ReadToken reads the token in a file.
+func ReadToken(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(text))
+	if len(token) < 16 || strings.ContainsAny(token, " \t\r\n") {
+		return "", usage.Errorf("%s: %w", file, errNoToken)
+	}
+	return token, nil
+}
+
+// KeepToken makes sure that the file holds a token. It outlives berth up, so that a tab that is
+// open finds the dashboard again.
+func KeepToken(file string) error {
+	_, err := ReadToken(file)
+	if err == nil || !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errNoToken) {
+		return err
+	}
+	return os.WriteFile(file, []byte(NewToken()+"\n"), 0o600)
+}

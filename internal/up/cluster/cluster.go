@@ -1,0 +1,228 @@
+package cluster
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/berth-k8s/berth/internal/cli/ask"
+	evictionrequestlive "github.com/berth-k8s/berth/internal/controller/evictionrequest/live"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+	"github.com/berth-k8s/berth/internal/scheduler/options"
+	"github.com/berth-k8s/berth/internal/up/supervisor"
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// Cluster is what the user asked `berth up` for.
+type Cluster struct {
+	DataDir      string
+	Port         int
+	Nodes, Zones int
+	UIPort       int // of the dashboard; NoPage: there is none
+	Fresh        bool
+	Own          OwnNode
+	Controlplane string
+	Config       string // the scheduler's; may be empty
+	Gates        map[string]bool
+	Version      string // of Kubernetes
+	// What admission gives pods that say nothing.
+	NotReadySeconds, UnreachableSeconds int64
+
+	berth      string // this executable
+	kubeconfig string // in the data directory
+	page       string // where the dashboard is, once it is there
+}
+
+// listParts are the processes of a cluster, in the order in which they start. Each
+// prints a line that begins with "ready" when it is.
+func (c *Cluster) listParts() []supervisor.Part {
+	parts := []supervisor.Part{
+		{Name: "controlplane", OwnLog: true, Argv: c.controlplaneArgv},
+	}
+	if !c.Own.berth.wanted() {
+		parts = append(parts,
+			supervisor.Part{Name: "scheduler", Argv: c.schedulerArgv},
+			supervisor.Part{Name: "controller", Argv: c.newPart("controller", append([]string{"--leader-elect=false",
+				"--health-bind-address", "127.0.0.1:0"}, c.controllerFlags()...)...)})
+	}
+
+	parts = append(parts, supervisor.Part{Name: "nodes", Argv: c.newPart("nodes", "--count", strconv.Itoa(c.Nodes),
+		"--zones", strconv.Itoa(c.Zones))})
+	if c.Own.wanted {
+		parts = append(parts, c.Own.supervisorPart(c))
+	}
+
+	if c.UIPort != NoPage {
+		parts = append(parts, c.pagePart())
+	}
+	return parts
+}
+
+// newPart is the command line of a part that is a subcommand of berth itself.
+func (c *Cluster) newPart(subcommand string, flags ...string) func() []string {
+	return func() []string {
+		return append([]string{c.berth, subcommand, "--kubeconfig", c.kubeconfigOf(subcommand)}, flags...)
+	}
+}
+
+// kubeconfigOf is what the control plane writes for a component: it may do what the component does,
+// and is no administrator's.
+func (c *Cluster) kubeconfigOf(component string) string {
+	return filepath.Join(filepath.Dir(c.kubeconfig), component+".kubeconfig")
+}
+
+// schedulerArgv prefers the scheduler alone, if it lies beside this executable:
+// it takes less memory.
+func (c *Cluster) schedulerArgv() []string {
+	argv := []string{c.berth, "scheduler"}
+	if alone := filepath.Join(filepath.Dir(c.berth), "berth-scheduler"); exists(alone) {
+		argv = []string{alone}
+	}
+	return append(append(argv, "--kubeconfig", c.kubeconfigOf("scheduler")), c.schedulerFlags()...)
+}
+
+func (c *Cluster) schedulerFlags() []string {
+	flags := []string{
+		"--leader-elect=false", "--secure-port", "0", "--health-bind-address", "127.0.0.1:0",
+		"--feature-gates", c.schedulerGates(),
+		"--address-file", filepath.Join(filepath.Dir(c.kubeconfig), ask.AddressFile),
+	}
+	if c.Config != "" {
+		flags = append(flags, "--config", c.Config)
+	}
+	return flags
+}
+
+func (c *Cluster) controlplaneArgv() []string {
+	argv := []string{c.Controlplane, "--data-dir", filepath.Dir(c.kubeconfig), "--node-bootstrap"}
+	if c.Port != 0 {
+		argv = append(argv, "--port", strconv.Itoa(c.Port))
+	}
+	if services := serviceRange(filepath.Dir(c.kubeconfig)); services != defaultServiceRange {
+		argv = append(argv, "--service-cluster-ip-range", services)
+	}
+	argv = append(append(argv, c.controlplaneGates()...), c.Own.controlplaneFlags()...)
+	return append(argv, "--default-not-ready-toleration-seconds", strconv.FormatInt(c.NotReadySeconds, 10),
+		"--default-unreachable-toleration-seconds", strconv.FormatInt(c.UnreachableSeconds, 10))
+}
+
+// Values of UIPort that are not ports.
+const (
+	NoPage      = -1
+	AnyPagePort = -2 // the usual one, or a free one
+)
+
+// pagePart is the dashboard as a component of berth up. When restarted it uses the same port again,
+// so that an open browser tab keeps working.
+func (c *Cluster) pagePart() supervisor.Part {
+	return supervisor.Part{
+		Name: "ui",
+
+		Argv: func() []string {
+			argv := []string{c.berth, "ui", "--kubeconfig", c.kubeconfigOf("ui"), "--token-file", c.pageToken()}
+			switch address, err := url.Parse(c.page); {
+			case c.page != "" && err == nil:
+				argv = append(argv, "--port", address.Port())
+			case c.UIPort >= 0:
+				argv = append(argv, "--port", strconv.Itoa(c.UIPort))
+			}
+			return argv
+		},
+
+		Ready: func(line string) bool {
+			address, ready := strings.CutPrefix(line, "ready ")
+			if ready {
+				c.page = address
+			}
+			return ready
+		},
+	}
+}
+
+// pageTokenFile is in the data directory.
+const pageTokenFile = "ui.token"
+
+func (c *Cluster) pageToken() string {
+	return filepath.Join(filepath.Dir(c.kubeconfig), pageTokenFile)
+}
+
+// pageLine prints the dashboard's address.
+func (c *Cluster) pageLine() string {
+	if c.page == "" {
+		return ""
+	}
+	return "  dashboard   " + c.page + "\n"
+}
+
+// compareTolerations is enabled in the control plane by default, so the scheduler has to know it.
+const compareTolerations = "TaintTolerationComparisonOperators"
+
+// CheckGates rejects gates that the scheduler cannot work with. The control plane rejects unknown
+// ones.
+func (c *Cluster) CheckGates() error {
+	_, err := groups.GatesOf(c.Gates)
+	return usage.Of(err)
+}
+
+// evictionRequests is the gate of the API of that name. Upstream has no controller for it yet.
+const evictionRequests = "EvictionRequestAPI"
+
+// answersEvictionRequests reports whether the API server serves EvictionRequests.
+func (c *Cluster) answersEvictionRequests() bool {
+	on, set := c.Gates[evictionRequests]
+	return on || !set && c.Gates["AllAlpha"]
+}
+
+// controllerFlags are those of berth controller that follow from the gates.
+func (c *Cluster) controllerFlags() (flags []string) {
+	if c.answersEvictionRequests() {
+		flags = append(flags, "--controllers", "*,"+evictionrequestlive.Name)
+	}
+	return flags
+}
+
+// controlplaneGates returns the flags that set the gates in the API server and the controllers and,
+// for those of pod groups and EvictionRequests, enable the API.
+func (c *Cluster) controlplaneGates() (flags []string) {
+	if len(c.Gates) > 0 {
+		flags = append(flags, "--feature-gates", gatesText(c.Gates))
+	}
+	var served []string
+	if on, err := groups.GatesOf(c.Gates); err == nil && on.Generic {
+		served = append(served, "scheduling.k8s.io/v1beta1=true")
+		if on.Composite {
+			served = append(served, "scheduling.k8s.io/v1alpha3=true")
+		}
+	}
+	if c.answersEvictionRequests() {
+		served = append(served, "lifecycle.k8s.io/v1alpha1=true")
+	}
+	if len(served) > 0 {
+		flags = append(flags, "--runtime-config", strings.Join(served, ","))
+	}
+	return flags
+}
+
+// schedulerGates are those of the gates that the scheduler honours, and those that are enabled by
+// default.
+func (c *Cluster) schedulerGates() string {
+	gates := map[string]bool{compareTolerations: true}
+	for name, on := range c.Gates {
+		if name == "AllAlpha" || name == "AllBeta" || options.Honours(name) {
+			gates[name] = on
+		}
+	}
+	return gatesText(gates)
+}
+
+func gatesText(gates map[string]bool) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(gates)) {
+		all = append(all, fmt.Sprintf("%s=%t", name, gates[name]))
+	}
+	return strings.Join(all, ",")
+}

@@ -1,0 +1,221 @@
+package kubelet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/pflag"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/cli/parse"
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// Agent is what makes a machine the node of a cluster, as the flags of berth agent say. All else is
+// the kubelet's own configuration.
+type Agent struct {
+	program        string
+	file           string // the user's KubeletConfiguration
+	Kubelet        Kubelet
+	taints         []string
+	endpoint       string
+	cgroupRoot     string
+	kubeReserved   map[string]string
+	systemReserved map[string]string
+}
+
+const defaultRoot = "/var/lib/berth-agent"
+
+// AddFlags adds the flags of berth agent.
+func (f *Agent) AddFlags(flags *pflag.FlagSet) {
+	k := &f.Kubelet
+	flags.StringVar(&f.program, "kubelet", "",
+		"the kubelet to run (default: beside this executable, then in PATH; in its source tree it is built)")
+	flags.StringVar(&f.file, "config", "", "KubeletConfiguration file; flags that are given override its fields")
+	flags.StringVar(&k.Bootstrap, "bootstrap-kubeconfig", "",
+		"kubeconfig file with a bootstrap token, with which the kubelet requests its client certificate, which it renews")
+	flags.StringVar(&k.Kubeconfig, "kubeconfig", "",
+		"kubeconfig file of the node; with --bootstrap-kubeconfig the kubelet writes it (default: kubeconfig in --root-dir)")
+
+	flags.StringVar(&k.Certificates, "cert-dir", "", "folder for the node's certificates (default: pki in --root-dir)")
+	flags.StringVar(&k.Root, "root-dir", defaultRoot, "folder for the kubelet's state and the pods' volumes")
+	flags.StringVar(&k.Name, "hostname-override", "", "the node's name (default: this machine's host name)")
+	flags.StringVar(&k.Addresses, "node-ip", "",
+		"IP address of the node, or two separated by a comma for dual stack (default: that of the interface with the default route)")
+	flags.StringToStringVar(&k.Labels, "node-labels", nil, "labels of the node, as key=value,...")
+	flags.StringSliceVar(&f.taints, "register-with-taints", nil,
+		"taints to register the node with, as key=value:NoSchedule,...; an existing node keeps its own; field registerWithTaints")
+
+	flags.StringVar(&f.endpoint, "container-runtime-endpoint", "",
+		"socket of the container runtime (default "+DefaultEndpoint+"); field containerRuntimeEndpoint")
+	flags.StringVar(&f.cgroupRoot, "cgroup-root", "", "parent cgroup of the pods' cgroups (default: the root); field cgroupRoot")
+	flags.StringToStringVar(&f.kubeReserved, "kube-reserved", nil,
+		"resources reserved for Kubernetes components, such as cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000; field kubeReserved")
+	flags.StringToStringVar(&f.systemReserved, "system-reserved", nil,
+		"resources reserved for the rest of the system; field systemReserved")
+	addRemoved(flags)
+}
+
+// Exec runs the kubelet in place of this process, with arguments of its own.
+func (f *Agent) Exec(ctx context.Context, arguments []string) error {
+	if err := f.completeFlags(ctx, arguments); err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return errors.New("a node is run by root: start it with sudo")
+	}
+
+	endpoint, _ := f.Kubelet.Configuration["containerRuntimeEndpoint"].(string)
+	if err := Refuse(Running("/proc"), endpoint, true); err != nil {
+		return err
+	}
+	if err := f.Kubelet.Write(); err != nil {
+		return err
+	}
+
+	argv := f.Kubelet.Argv()
+	if err := syscall.Exec(argv[0], argv, os.Environ()); err != nil {
+		return fmt.Errorf("%s: %w", argv[0], err)
+	}
+	return nil
+}
+
+// completeFlags checks the flags and puts the configuration together.
+func (f *Agent) completeFlags(ctx context.Context, arguments []string) (err error) {
+	k := &f.Kubelet
+	k.Arguments = arguments
+	if k.Bootstrap == "" && k.Kubeconfig == "" {
+		return usage.Errorf("--bootstrap-kubeconfig or --kubeconfig: one must say which cluster this machine is to be a node of")
+	}
+	if k.Program, err = FindOrBuild(ctx, f.program, os.Stderr); err != nil {
+		return err
+	}
+
+	if k.Name == "" {
+		if k.Name, err = MachineName(); err != nil {
+			return err
+		}
+	}
+
+	if k.Kubeconfig == "" {
+		k.Kubeconfig = k.Path("kubeconfig")
+	}
+	if k.Certificates == "" {
+		k.Certificates = k.Path("pki")
+	}
+
+	if err := checkOwnLabels(k.Labels); err != nil {
+		return err
+	}
+	return f.mergeConfig()
+}
+
+// mergeConfig merges Berth's defaults, the user's file, and over both the flags.
+func (f *Agent) mergeConfig() error {
+	fields := Defaults(f.Kubelet.ClientCA())
+	fields["containerRuntimeEndpoint"] = DefaultEndpoint
+	if f.file != "" {
+		users, err := ReadConfiguration(f.file)
+		if err != nil {
+			return fmt.Errorf("--config: %w", err)
+		}
+		maps.Copy(fields, users)
+	}
+
+	if f.endpoint != "" {
+		fields["containerRuntimeEndpoint"] = f.endpoint
+	}
+	if f.cgroupRoot != "" {
+		fields["cgroupRoot"] = f.cgroupRoot
+	}
+
+	if len(f.kubeReserved) > 0 {
+		fields["kubeReserved"] = f.kubeReserved
+	}
+	if len(f.systemReserved) > 0 {
+		fields["systemReserved"] = f.systemReserved
+	}
+
+	if len(f.taints) > 0 {
+		taints, err := parse.Taints("--register-with-taints", f.taints)
+		if err != nil {
+			return err
+		}
+		fields["registerWithTaints"] = taints
+	}
+
+	f.Kubelet.Configuration = fields
+	return nil
+}
+
+// MachineName is the node's if nobody names it.
+func MachineName() (string, error) {
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("hostname: %w: name the node with --hostname-override", err)
+	}
+	return strings.ToLower(name), nil
+}
+
+// ownLabels are those of Kubernetes' own that a node may give itself, as are all below
+// kubelet.kubernetes.io and node.kubernetes.io.
+var ownLabels = []string{
+	v1.LabelHostname, v1.LabelArchStable, v1.LabelOSStable, v1.LabelTopologyZone, v1.LabelTopologyRegion, v1.LabelInstanceTypeStable,
+	v1.LabelFailureDomainBetaZone, v1.LabelFailureDomainBetaRegion, v1.LabelInstanceType, "beta.kubernetes.io/os",
+	"beta.kubernetes.io/arch",
+}
+
+// checkOwnLabels refuses what the admission plugin NodeRestriction would not let a node write in
+// its own name, for ever: the kubelet only logs it.
+func checkOwnLabels(labels map[string]string) error {
+	within := func(domain, of string) bool { return domain == of || strings.HasSuffix(domain, "."+of) }
+	for key := range labels {
+		domain, _, prefixed := strings.Cut(key, "/")
+		kubernetes := prefixed && (within(domain, "kubernetes.io") || within(domain, "k8s.io"))
+		if kubernetes && !slices.Contains(ownLabels, key) && !within(domain, "kubelet.kubernetes.io") &&
+			!within(domain, "node.kubernetes.io") {
+			return usage.Errorf("--node-labels %q: a node may not give itself this label: give it with kubectl label node", key)
+		}
+	}
+	return nil
+}
+
+// addRemoved adds the flags of earlier versions, each with its remedy.
+func addRemoved(flags *pflag.FlagSet) {
+	for name, remedy := range map[string]string{
+		"cpus":           "the kubelet reports the machine's CPUs: reserve some with the field systemReserved",
+		"memory":         "the kubelet reports the machine's memory: reserve some with the field systemReserved",
+		"context":        "the kubeconfig's current context is used: set it with kubectl config use-context",
+		"pod-api-server": "pods find the API server at the address of the Service kubernetes",
+		"tls-cert-file":  "set the fields tlsCertFile and tlsPrivateKeyFile in --config FILE",
+		"client-ca-file": "set the field authentication.x509.clientCAFile in --config FILE",
+	} {
+		parse.AddRemoved(flags, name, remedy)
+	}
+	for name, field := range map[string]string{"pod-log-dir": "podLogsDir", "pod-manifest-path": "staticPodPath",
+		"pod-max-pids": "podPidsLimit", "cluster-dns": "clusterDNS", "reserved-cpus": "reservedSystemCPUs"} {
+		parse.AddRemoved(flags, name, "set the field "+field+" in --config FILE")
+	}
+	for name := range strings.FieldsSeq(asFields) {
+		words := strings.Split(name, "-")
+		for i, word := range words[1:] {
+			words[i+1] = strings.ToUpper(word[:1]) + word[1:]
+		}
+		parse.AddRemoved(flags, name, "set the field "+strings.Join(words, "")+" in --config FILE")
+	}
+}
+
+// asFields are flags that became fields of the same name.
+const asFields = `file-check-frequency address port healthz-bind-address healthz-port tls-private-key-file max-pods
+cgroup-driver cluster-domain resolv-conf cpu-manager-policy cpu-manager-policy-options memory-manager-policy reserved-memory
+topology-manager-policy topology-manager-scope topology-manager-policy-options eviction-hard eviction-soft
+eviction-soft-grace-period eviction-minimum-reclaim eviction-pressure-transition-period eviction-max-pod-grace-period
+image-pull-credentials-verification-policy preloaded-images-verification-allowlist shutdown-grace-period
+shutdown-grace-period-critical-pods shutdown-grace-period-by-pod-priority node-status-update-frequency
+container-log-max-size container-log-max-files`
