@@ -28,12 +28,13 @@ type affinityDetail struct {
 	theirs map[string]map[string]*cluster.Pod // by topology key and value
 }
 
+// domainOfTerm is a term of the pending pod and a value of its topology key.
 type domainOfTerm struct {
 	term  *cluster.Term
 	value string
 }
 
-// findPods looks at every pod once.
+// findPods looks at every pod once, and keeps the first by name for each term and domain.
 func (d *affinityDetail) findPods() {
 	own := d.a.own
 	selected := cacheByClass(func(class *cluster.PodClass) (terms []*cluster.Term) {
@@ -67,6 +68,7 @@ func (d *affinityDetail) findPods() {
 	}
 }
 
+// noteRepelled keeps a pod whose anti-affinity means the pending one.
 func (d *affinityDetail) noteRepelled(n *cluster.Node, key string, o *cluster.Pod) {
 	value, ok := n.Lookup(key)
 	if !ok {
@@ -78,7 +80,7 @@ func (d *affinityDetail) noteRepelled(n *cluster.Node, key string, o *cluster.Po
 	d.theirs[key][value] = firstByName(d.theirs[key][value], o)
 }
 
-// firstByName makes the answer the same every time.
+// firstByName makes the answer the same every time: pods of a node are in no order.
 func firstByName(known, o *cluster.Pod) *cluster.Pod {
 	if known == nil || nameOf(o) < nameOf(known) {
 		return o
@@ -86,10 +88,11 @@ func firstByName(known, o *cluster.Pod) *cluster.Pod {
 	return known
 }
 
+// nameOf is the pod's namespace and name, as messages show it.
 func nameOf(p *cluster.Pod) string { return p.Namespace() + "/" + p.Name }
 
 // detailOf says the same as the plugin's rejection: affinity first, then anti-affinity, then that
-// of others.
+// of others. "" for a node that the plugin lets pass.
 func (d *affinityDetail) detailOf(n *cluster.Node) string {
 	own := d.a.own
 	for i := range own.RequiredAffinity {

@@ -33,9 +33,11 @@ type Setting struct {
 	Displaces Displaces
 }
 
-// Displaces tells which pods the pod of an item could preempt.
+// Displaces tells which pods the pod of an item could preempt. It is asked by hints, and so about
+// the cluster as it is then.
 type Displaces func(item *queue.Item, p *cluster.Pod) bool
 
+// mayDisplace reports whether preemption for the item could take the pod. Budgets are not asked.
 func (in Setting) mayDisplace(item *queue.Item, p *cluster.Pod) bool {
 	if in.Displaces != nil {
 		return in.Displaces(item, p)
@@ -98,7 +100,8 @@ func ownSpec(item *queue.Item, e *queue.Event) bool {
 // isOthers reports whether an event is of a placed pod.
 func isOthers(e *queue.Event) bool { return e.Own == nil }
 
-// askedPod returns the pod that a filter is asked about for an item.
+// askedPod returns the pod that a filter is asked about for an item: its class, name and UID. It
+// has no node, as every pending pod.
 func askedPod(item *queue.Item) *cluster.Pod {
 	return &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
 }
@@ -119,7 +122,9 @@ func (in Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
 	return passes(e.Node) && (e.NodeBefore == nil || !passes(e.NodeBefore))
 }
 
-// fitsOn reports whether the filter lets the pod pass on the node.
+// fitsOn reports whether the filter lets the pod pass on the node, which may be a copy with fewer
+// pods than the cluster has there. It looks at Judge.Node alone: it is for NodeResourcesFit,
+// which never rejects a pod as a whole nor narrows the nodes.
 func (in Setting) fitsOn(item *queue.Item, n *cluster.Node) bool {
 	judge := in.Filter.Filter(in.Cluster, askedPod(item))
 	return judge.Node == nil || judge.Node(n) == nil
