@@ -15,6 +15,8 @@ import (
 )
 
 // Detail implements Detailer: the taints that keep free devices of the node back from the pod.
+// Which selectors the devices meet is not asked; the text is a hint for people. "" if no free
+// device is tainted.
 func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	if !needsDevices(c, p) {
 		return func(*cluster.Node) string { return "" }
@@ -26,6 +28,7 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 			tolerated = append(tolerated, tolerationsOf(claim)...)
 		}
 	}
+	// Devices that are not of one node, for example of a fabric, are in slices of their own.
 	shared := slices.DeleteFunc(c.ResourceSlices.All(), isLocal)
 
 	return func(n *cluster.Node) string {
@@ -76,7 +79,7 @@ func tolerationsOf(claim *resourcev1.ResourceClaim) (list [][]resourcev1.DeviceT
 }
 
 // keptBack returns the taints of a device that keep it from every request, none if there is one
-// that tolerates all of them.
+// that tolerates all of them. A taint with the effect None only informs.
 func keptBack(device *resourcev1.Device, tolerated [][]resourcev1.DeviceToleration) (taints []string) {
 	for _, tolerations := range tolerated {
 		var kept []string
@@ -93,10 +96,12 @@ func keptBack(device *resourcev1.Device, tolerated [][]resourcev1.DeviceTolerati
 	return taints
 }
 
+// toleratesDevice reports whether one of the tolerations matches the taint.
 func toleratesDevice(taint resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration) bool {
 	return slices.ContainsFunc(tolerations, func(t resourcev1.DeviceToleration) bool { return resourceclaim.ToleratesTaint(t, taint) })
 }
 
+// textOfTaint writes a taint as kubectl does: key=value:effect.
 func textOfTaint(taint resourcev1.DeviceTaint) string {
 	text := taint.Key
 	if taint.Value != "" {

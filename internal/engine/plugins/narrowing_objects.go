@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// everyoneUnless selects every class, except on events for which nobody returns true: they can help
-// no pod.
+// everyoneUnless selects every class, except on events for which nobody returns true: they can
+// help no pod. It spares calling the hint for each class where the event alone decides.
 func everyoneUnless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 	everybody := []queue.Topic{{Kind: queue.Everybody}}
 	return &queue.Narrowing{
@@ -70,13 +70,16 @@ func keptForOther(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) 
 	return ref != nil && (ref.Namespace != claim.Namespace || ref.Name != claim.Name)
 }
 
-// byDeviceClaims selects the pods that use the event's claim, and all pods if it releases devices,
-// or was for extended resources and is gone.
+// byDeviceClaims selects the pods that use the event's claim, and all pods if it releases
+// devices, or was for extended resources and is gone: any pod may want the devices, and the
+// scheduler makes a new claim.
 func byDeviceClaims() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
 			for i := range item.Pod.Spec.ResourceClaims {
 				name, _, err := resourceclaim.Name(item.Pod, &item.Pod.Spec.ResourceClaims[i])
+				// An error: the claim of a template is not created yet. No name: the pod needs no
+				// claim.
 				if err == nil && name != nil {
 					topics = append(topics, queue.Topic{Kind: queue.OfDeviceClaim, Key: item.Pod.Namespace, Value: *name})
 				}
@@ -98,13 +101,15 @@ func byDeviceClaims() *queue.Narrowing {
 	}
 }
 
-// givesBack reports whether a claim no longer has the devices that it had.
+// givesBack reports whether a claim no longer has the devices that it had. A new claim with the
+// same name counts as having none of them.
 func givesBack(was, is *resourcev1.ResourceClaim) bool {
 	return was != nil && was.Status.Allocation != nil && (is == nil || is.Status.Allocation == nil || is.UID != was.UID)
 }
 
-// namespaceMatters is the hint for events of namespaces. They matter to required terms that select
-// namespaces by label: those of the pending pod, and those of others that select its namespace.
+// namespaceMatters is the hint for events of namespaces. They matter to required terms that
+// select namespaces by label: those of the pending pod, and those of others that select its
+// namespace. Of the latter nothing is looked up: any change of its own namespace wakes the pod.
 func namespaceMatters(item *queue.Item, e *queue.Event) bool {
 	name, was, is, known := namespaceLabels(e)
 	if !known || name == item.Class.Namespace {
@@ -132,6 +137,7 @@ func namespaceLabels(e *queue.Event) (name string, was, is labels.Set, known boo
 	return name, was, is, known
 }
 
+// nonNil makes a namespace without labels differ from one that does not exist.
 func nonNil(set labels.Set) labels.Set {
 	if set == nil {
 		return labels.Set{}
@@ -139,6 +145,8 @@ func nonNil(set labels.Set) labels.Set {
 	return set
 }
 
+// byNamespaces selects the classes in the event's namespace, and all that select namespaces by
+// label.
 func byNamespaces() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -159,7 +167,8 @@ func byNamespaces() *queue.Narrowing {
 }
 
 // volumeKeys indexes the labels by which volumes, and the places where they can be provisioned,
-// select nodes.
+// select nodes. The index is made when it is asked for after something it is made from has
+// changed (versions).
 type volumeKeys struct {
 	c        *cluster.Cluster
 	versions [3]uint64
@@ -177,6 +186,8 @@ func (k *volumeKeys) hasKey(key string) bool {
 	return k.known[key] || k.migrated && strings.HasPrefix(key, "topology.") // as the labels of all such drivers begin
 }
 
+// readVolumes collects the keys from the node affinity of volumes, the allowed topologies of
+// storage classes and the topologies of CSI capacities.
 func (k *volumeKeys) readVolumes() {
 	for volume := range k.c.Volumes.Each {
 		k.migrated = k.migrated || translator.IsPVMigratable(volume)
@@ -210,8 +221,8 @@ func (k *volumeKeys) readVolumes() {
 	}
 }
 
-// byVolumeKeys selects all pods with volumes if the event's node is new, or if a label has changed
-// by which volumes select nodes.
+// byVolumeKeys selects all pods with volumes if the event's node is new, or if a label has
+// changed by which volumes select nodes. has is volumeKeys.hasKey, or stands for it.
 func byVolumeKeys(has func(key string) bool) *queue.Narrowing {
 	return everyoneUnless(func(e *queue.Event) bool {
 		if e.Node == nil {

@@ -13,13 +13,15 @@ import (
 const CodeMissingFeature = "NodeFeatureMissing"
 
 // NodeDeclaredFeatures rejects nodes that do not declare a kubelet feature that the pod's spec
-// needs.
+// needs. A newer control plane may accept pods that an older kubelet cannot run; such nodes do
+// not declare the feature.
 type NodeDeclaredFeatures struct{}
 
 var missingFeature = &Rejection{Code: CodeMissingFeature,
 	Reasons: []string{"node(s) didn't match Pod's required features"}, Unresolvable: true}
 
-// followed is the Kubernetes version that decides which features a node may still lack.
+// followed is the Kubernetes version that decides which features a node may still lack: once a
+// feature is in all kubelets that this version supports, no pod needs it declared.
 var followed = version.MustParseSemantic(rules.Kubernetes)
 
 // Name implements Filter.

@@ -17,6 +17,8 @@ const (
 // NodeUnschedulable rejects cordoned nodes, unless the pod tolerates the cordon's taint.
 type NodeUnschedulable struct{}
 
+// cordon is the taint that a toleration must match to get past a cordon. The node need not have
+// it: the node controller adds it some time after spec.unschedulable is set.
 var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
 
 var cordoned = &Rejection{Code: CodeNodeUnschedulable, Reasons: []string{"node(s) were unschedulable"}, Unresolvable: true}
@@ -30,7 +32,8 @@ func (NodeUnschedulable) Reads() Part { return Taints }
 // Steady implements Steady.
 func (NodeUnschedulable) Steady() {}
 
-// Filter implements Filter.
+// Filter implements Filter. Comparing operators are not left out as TaintToleration leaves them
+// out: the taint has no value that they could match.
 func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	if rules.TolerationOf(&cordon, p.Spec().Tolerations) != nil {
 		return Judge{}

@@ -18,6 +18,10 @@ import (
 // VolumeBinding keeps pods on nodes that can reach the volumes of their claims, and decides
 // together with the node which volumes the claims that waited for it get: one that exists, or one
 // to be made there. It prefers nodes with much free storage.
+//
+// The filter asks only whether; the choice is made again when a node has been chosen
+// (PodVolumes), assumed in the cluster (Assume), written by the live scheduler, and waited for
+// (Bound).
 type VolumeBinding struct {
 	// Timeout is how long the live scheduler waits for volumes to be bound.
 	Timeout time.Duration
@@ -27,15 +31,17 @@ type VolumeBinding struct {
 
 // Codes of VolumeBinding.
 const (
+	// Of a node: decideOn lists them in this order.
 	CodeVolumeNodeAffinity = "VolumeNodeAffinity"
 	CodeNoVolumeToBind     = "NoVolumeToBind"
 	CodeNotEnoughStorage   = "NotEnoughStorage"
 	CodeVolumeMissing      = "BoundVolumeMissing"
-	CodeImmediateUnbound   = "ImmediateClaimUnbound"
-	CodeClaimLost          = "ClaimLost"
-	CodeClaimTerminating   = "ClaimTerminating"
-	CodeClaimNotOwned      = "ClaimNotOwned"
-	CodeManyClaims         = "TooManyUnboundClaims"
+	// Of the pod, before any node is looked at.
+	CodeImmediateUnbound = "ImmediateClaimUnbound"
+	CodeClaimLost        = "ClaimLost"
+	CodeClaimTerminating = "ClaimTerminating"
+	CodeClaimNotOwned    = "ClaimNotOwned"
+	CodeManyClaims       = "TooManyUnboundClaims"
 )
 
 // NewVolumeBinding makes the plugin; nil arguments mean the defaults.
@@ -57,12 +63,13 @@ func (v *VolumeBinding) Name() string { return "VolumeBinding" }
 // Reads implements [Filter].
 func (v *VolumeBinding) Reads() Part { return Labels | Identity | Objects }
 
-// Applies implements [Selective].
+// Applies implements [Selective]: pods without claims are not asked about, which are most.
 func (v *VolumeBinding) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { _, _, claims := claimOf(p, &v); return claims })
 }
 
-// Filter implements [Filter].
+// Filter implements [Filter]. A pod that waits for a volume controller is rejected as a whole,
+// not node by node.
 func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	claims, rejection, err := readClaims(c, p)
 	switch {
@@ -77,8 +84,8 @@ func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 }
 
 // PodVolumes are the volumes and claims that change when a pod goes to a node, as they must be
-// written before the pod is bound. If both lists are empty there is nothing to write and nothing to
-// wait for.
+// written before the pod is bound. If both lists are empty there is nothing to write and nothing
+// to wait for. The objects are copies, except for volumes that need no change.
 type PodVolumes struct {
 	// Volumes name the claim that they are for; some may have done so before.
 	Volumes []*v1.PersistentVolume
@@ -95,7 +102,9 @@ type VolumeReserver interface {
 	PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (PodVolumes, error)
 }
 
-// PodVolumes decides what volumes a pod gets on a node.
+// PodVolumes decides what volumes a pod gets on a node: the same as the filter found possible, as
+// long as the cluster has not changed since. An error means that the pod cannot go there after
+// all.
 func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (PodVolumes, error) {
 	claims, rejection, err := readClaims(c, p)
 	if err != nil || claims == nil && rejection == nil {
@@ -129,8 +138,9 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	return changed, nil
 }
 
-// Assume makes the changes in the cluster's objects, as if they had been written. undo leaves alone
-// the objects that have changed since.
+// Assume makes the changes in the cluster's objects, as if they had been written, so that the
+// next pod does not get the same volume. undo leaves alone the objects that have changed since:
+// what the API sends is newer.
 func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
 	var undos []func()
 	for _, volume := range v.Volumes {
@@ -146,6 +156,8 @@ func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
 	}
 }
 
+// replaceObject puts an object in place of the one with its name. undo puts the former one back,
+// unless somebody else has replaced the object meanwhile.
 func replaceObject[T interface {
 	comparable
 	metav1.Object

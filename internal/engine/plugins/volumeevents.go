@@ -14,7 +14,8 @@ import (
 
 // Hints that the plugins which look at volumes share.
 
-// claimNames lists the claims that the pod uses or that are made for it.
+// claimNames lists the claims that the pod uses or that are made for it, whether or not they
+// exist.
 func claimNames(pod *v1.Pod) (names []string) {
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
@@ -27,7 +28,8 @@ func claimNames(pod *v1.Pod) (names []string) {
 	return names
 }
 
-// ofClaim reports whether a claim is the pod's, and has changed.
+// ofClaim reports whether a claim is the pod's, and has changed in what a plugin looks at. Most
+// updates of claims change nothing of that: they are of labels or managed fields.
 func ofClaim(item *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*v1.PersistentVolumeClaim)
 	claim, isNew := e.New.(*v1.PersistentVolumeClaim)
@@ -42,7 +44,9 @@ func ofClaim(item *queue.Item, e *queue.Event) bool {
 		was.DeletionTimestamp.IsZero() != claim.DeletionTimestamp.IsZero()
 }
 
-// ofVolume reports whether a volume is one that the pod's claims have, or could get.
+// ofVolume reports whether a volume is one that the pod's claims have, or could get: by class,
+// and not kept for another claim. Its size is not compared. An event of which the object is not
+// known counts.
 func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	volume, ok := e.New.(*v1.PersistentVolume)
 	if !ok {
@@ -74,6 +78,7 @@ func (in Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
 	return !same && in.ofVolume(item, e)
 }
 
+// claimsOf returns those of the pod's claims that exist.
 func (in Setting) claimsOf(item *queue.Item) (claims []*v1.PersistentVolumeClaim) {
 	for _, name := range claimNames(item.Pod) {
 		if claim, ok := in.Cluster.Claims.Get(item.Pod.Namespace, name); ok {
@@ -83,12 +88,15 @@ func (in Setting) claimsOf(item *queue.Item) (claims []*v1.PersistentVolumeClaim
 	return claims
 }
 
+// usesClass reports whether one of the pod's claims has the storage class, and no volume yet.
 func (in Setting) usesClass(item *queue.Item, name string) bool {
 	return slices.ContainsFunc(in.claimsOf(item), func(c *v1.PersistentVolumeClaim) bool {
 		return c.Spec.VolumeName == "" && claimClass(c) == name
 	})
 }
 
+// ofStorageClass is the hint for storage classes: the class is new, or allows other topologies.
+// Whether it provisions, and when, cannot be changed.
 func (in Setting) ofStorageClass(item *queue.Item, e *queue.Event) bool {
 	class, ok := e.New.(*storagev1.StorageClass)
 	if !ok || !in.usesClass(item, class.Name) {
@@ -98,6 +106,8 @@ func (in Setting) ofStorageClass(item *queue.Item, e *queue.Event) bool {
 	return !ok || was.UID != class.UID || !reflect.DeepEqual(was.AllowedTopologies, class.AllowedTopologies)
 }
 
+// ofCapacity is the hint for CSI capacities: there is more storage of a class that the pod waits
+// for.
 func (in Setting) ofCapacity(item *queue.Item, e *queue.Event) bool {
 	is, ok := e.New.(*storagev1.CSIStorageCapacity)
 	if !ok || !in.usesClass(item, is.StorageClassName) {
@@ -112,8 +122,8 @@ func moreStorage(was, is *storagev1.CSIStorageCapacity) bool {
 	return largestVolume(is) > largestVolume(was) || !reflect.DeepEqual(was.NodeTopology, is.NodeTopology)
 }
 
-// nodeNowServes is the hint for nodes of a filter that looks at volumes. Pods that it rejects as a
-// whole are not helped by any node.
+// nodeNowServes is the hint for nodes of a filter that looks at volumes. Pods that it rejects as
+// a whole are not helped by any node: an event of the claim wakes them.
 func (in Setting) nodeNowServes(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false

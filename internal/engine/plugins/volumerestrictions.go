@@ -35,12 +35,14 @@ func (VolumeRestrictions) Name() string { return "VolumeRestrictions" }
 // Reads implements [Filter].
 func (VolumeRestrictions) Reads() Part { return Contents | Objects }
 
-// Applies implements [Selective].
+// Applies implements [Selective]. Ephemeral volumes are not among them: their claim is made for
+// one pod, so no other can use it.
 func (VolumeRestrictions) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || isExclusive(&v) })
 }
 
-// Filter implements [Filter].
+// Filter implements [Filter]. Pods that use one of the claims are counted over all nodes first: a
+// pod on another node rejects the node as well.
 func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	disks := disksOf(p.Spec().Volumes)
 	alone := sets.New[string]() // claims that one pod can use
@@ -80,6 +82,9 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 		switch {
 		case len(disks) > 0 && conflicts.anyPod(n):
 			return diskConflict
+		// n may be a copy without some of its pods. So users on other nodes are from the count,
+		// and those on this one are looked for in n itself: preemption can make room if the only
+		// user is here.
 		case total > used[n.Index], len(alone) > 0 && users.anyPod(n):
 			return readWriteOncePodUsed
 		}
@@ -87,7 +92,7 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// usersOf tells whether the pods of a class use one of the claims.
+// usersOf tells whether the pods of a class use one of the claims, which are of one namespace.
 func usersOf(namespace string, claims sets.Set[string]) *ofClasses {
 	return &ofClasses{find: func(class *cluster.PodClass) bool {
 		return class.Namespace == namespace && useClaims(class.Spec.Volumes, claims)
@@ -115,7 +120,8 @@ func (VolumeRestrictions) Interests(in Setting) []queue.Interest {
 	}
 }
 
-// sharesVolume reports whether two pods use conflicting disks, or the same claim.
+// sharesVolume reports whether two pods use conflicting disks, or the same claim. Whether that
+// claim is one that only one pod may use is not asked: the hint may be wrong in that direction.
 func sharesVolume(a, b *cluster.PodClass) bool {
 	if disksOf(a.Spec.Volumes).conflictWith(b.Spec.Volumes) {
 		return true
