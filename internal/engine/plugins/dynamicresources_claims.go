@@ -19,6 +19,7 @@ import (
 // classLister gives the allocator the cluster's device classes.
 type classLister struct{ c *cluster.Cluster }
 
+// List returns all classes, sorted by name.
 func (l classLister) List() ([]*resourcev1.DeviceClass, error) { return l.c.DeviceClasses.All(), nil }
 
 // Get fails for a class with a selector of an unknown kind, as the allocator itself does for
@@ -36,8 +37,9 @@ func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
 	return class, nil
 }
 
-// Reserve allocates what the node can give to the pod's claims, and reserves the claims for the
-// pod, or for its pod group. undo leaves the reservations for a group that were there before.
+// Reserve implements [Reserver]. It allocates what the node can give to the pod's claims, and
+// reserves the claims for the pod, or for its pod group. undo leaves the reservations for a group
+// that were there before: another member may rely on them.
 func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
 	if !needsDevices(c, p) {
 		return func() {}, nil
@@ -76,7 +78,9 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	}, nil
 }
 
-// reservedClaims returns the claims that Reserve changes, as they are afterwards.
+// reservedClaims returns the claims that Reserve changes, as they are afterwards. They are
+// copies: nothing of the cluster is changed here. A claim that is allocated and reserved already
+// is among them as it is.
 func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.ResourceClaim, error) {
 	var changed []*resourcev1.ResourceClaim
 	next := 0
@@ -96,6 +100,7 @@ func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.R
 			claim = o.extended
 		}
 		claim = claim.DeepCopy()
+		// The claim enters the cluster's table, where it needs a name of its own.
 		if claim.Name == inMemoryName {
 			claim.Name = generatedName(claim)
 		}
@@ -103,6 +108,7 @@ func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.R
 			d.allocateClaim(claim, allocation)
 		}
 		if !isReserved(claim, a.holders[i]) {
+			// The API server would refuse the update.
 			if len(claim.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize {
 				return nil, fmt.Errorf("resource claim %s/%s is reserved for %d pods already, which is the most that is allowed",
 					claim.Namespace, claim.Name, len(claim.Status.ReservedFor))
@@ -114,6 +120,9 @@ func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.R
 	return changed, nil
 }
 
+// allocateClaim writes an allocation into a copy of a claim. The finalizer keeps the claim until
+// its devices are released. The time is what givenUp measures from; it is left out without a
+// clock.
 func (d *DynamicResources) allocateClaim(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
 	if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 		claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
@@ -126,7 +135,8 @@ func (d *DynamicResources) allocateClaim(claim *resourcev1.ResourceClaim, alloca
 }
 
 // generatedName is a placeholder for the name that the API server will generate. It is the same
-// every time for the same pod.
+// every time for the same pod, so that a replayed journal comes to the same claims. Alphabet and
+// lengths are those of generated names in Kubernetes.
 func generatedName(claim *resourcev1.ResourceClaim) string {
 	const alphabet, suffix, longest = "bcdfghjklmnpqrstvwxz2456789", 5, 63
 	h := fnv.New64a()
@@ -143,7 +153,8 @@ func generatedName(claim *resourcev1.ResourceClaim) string {
 }
 
 // unreserveClaims undoes what Reserve did to the claims. Claims that were allocated before stay
-// allocated, and so do those that another pod has come to share.
+// allocated, and so do those that another pod has come to share. A claim that was replaced
+// meanwhile is left alone.
 func (a *attempt) unreserveClaims(changed []*resourcev1.ResourceClaim) {
 	for _, mine := range changed {
 		claim, ok := a.c.ResourceClaims.Get(mine.Namespace, mine.Name)
@@ -162,8 +173,8 @@ func (a *attempt) indexOf(changed *resourcev1.ResourceClaim) int {
 	})
 }
 
-// ReleaseClaims releases the devices of a pod that is gone, as upstream's resource claim controller
-// does.
+// ReleaseClaims releases the devices of a pod that is gone, as upstream's resource claim
+// controller does: it carries out [ClaimsWithout] in the cluster's tables.
 func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
 	changed, gone := ClaimsWithout(c, p)
 	for _, claim := range changed {
@@ -211,12 +222,14 @@ func Released(claim *resourcev1.ResourceClaim, uid types.UID) (without *resource
 	return without, without.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true"
 }
 
+// isFor selects the reservation of a pod or group.
 func isFor(uid types.UID) func(resourcev1.ResourceClaimConsumerReference) bool {
 	return func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == uid }
 }
 
 // releaseClaim removes one of those that a claim is reserved for. With none left the claim is
-// deallocated, unless keep is set; a claim for extended resources has no purpose then.
+// deallocated, unless keep is set (it was allocated before); a claim for extended resources has
+// no purpose then.
 func releaseClaim(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID, keep bool) {
 	claim = claim.DeepCopy()
 	claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, isFor(uid))
@@ -231,7 +244,8 @@ func releaseClaim(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types
 }
 
 // ClaimReleaser is asked at PostFilter whether a claim of a pod that fits nowhere can give up its
-// devices.
+// devices. unused tells of a claim that a pod group holds whether no other pod of the group needs
+// it.
 type ClaimReleaser interface {
 	PostFilter(c *cluster.Cluster, p *cluster.Pod, unused func(*resourcev1.ResourceClaim) bool) (
 		message string, change *resourcev1.ResourceClaim, remove bool,
@@ -275,7 +289,7 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 }
 
 // ExtendedRequestMappings returns which of a node's devices satisfy which container's extended
-// resources, for the pod's status.
+// resources, for the pod's status; nil if none do. The kubelet prepares the devices by it.
 func (d *DynamicResources) ExtendedRequestMappings(c *cluster.Cluster, p *cluster.Pod,
 	n *cluster.Node) []v1.ContainerExtendedResourceRequest {
 	if !needsDevices(c, p) {

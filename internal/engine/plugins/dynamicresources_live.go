@@ -50,7 +50,7 @@ type ClaimReserver interface {
 	LeftClaim(c *cluster.Cluster, p *cluster.Pod) bool
 }
 
-// SetClock implements [ClaimReserver].
+// SetClock implements [ClaimReserver]. It has to be called before the plugin is asked anything.
 func (d *DynamicResources) SetClock(now func() time.Time) { d.Now = now }
 
 // ReserveClaims is Reserve for a caller that writes the claims to the API. undo takes back the

@@ -10,8 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/fragmentation"
 )
 
-// ObjectScorer is a scorer whose scores may depend on API objects other than nodes and pods. It is
-// asked again for every decision then.
+// ObjectScorer is a scorer whose scores may depend on API objects other than nodes and pods. It
+// is asked again for every decision then, instead of keeping the scores of nodes that have not
+// changed.
 type ObjectScorer interface {
 	Scorer
 	ScoresByObjects() bool
@@ -21,28 +22,34 @@ type ObjectScorer interface {
 // claims hold, also for pods without claims: the CPU that they take strands devices.
 func (f *Fragmentation) ScoresByObjects() bool { return f.claims != nil }
 
-// driverDevices are the devices of one driver, as the plugin counts devices.
+// driverDevices are the devices of one driver, as the plugin counts devices. They are read
+// through the profile's DynamicResources, which keeps the index of devices and claims.
 type driverDevices struct {
 	*DynamicResources
 	driver string
 	scores claimScores
 }
 
-// rounding keeps what quantities are divided into from falling below a whole step.
+// rounding keeps what quantities are divided into from falling below a whole step: shares are
+// computed in floating point, where 3 of 10 can come out as 2.9999 steps.
 const rounding = 1e-6
 
-// claimScores keeps what nodes score for pods that ask for the same, until the nodes, or the claims
-// that hold their devices, change.
+// claimScores keeps what nodes score for pods that ask for the same, until the nodes, or the
+// claims that hold their devices, change. They are of one future: when something new was learnt
+// all are dropped.
 type claimScores struct {
 	future *future
 	of     map[claimScoresKey][]claimScore // by the nodes' numbers
 }
 
+// claimScoresKey is what pods ask for. Pods with equal keys cost the same on every node.
 type claimScoresKey struct {
 	shape       *deviceShape
 	cpu, memory int64
 }
 
+// claimScore is a node's score and all that it was computed from. It holds as long as that
+// compares equal: comparing costs less than any way of telling which scores a change concerns.
 type claimScore struct {
 	node        *cluster.Node
 	own         *nodeDevices
@@ -52,12 +59,14 @@ type claimScore struct {
 	score, fine int64
 }
 
+// roomOnly is CPU (thousandths) and memory (bytes).
 type roomOnly struct{ cpu, memory int64 }
 
-// mostClaimScores bounds how many scores are kept.
+// mostClaimScores bounds how many scores are kept over all keys, about 20 MB.
 const mostClaimScores = 1 << 18
 
-// keptFor returns where the scores for such pods are kept.
+// keptFor returns where the scores for such pods are kept, by the nodes' numbers. Places that
+// were never written have no node.
 func (s *claimScores) keptFor(u *future, key claimScoresKey, nodes int) []claimScore {
 	if s.future != u || (len(s.of)+1)*nodes > mostClaimScores {
 		s.future, s.of = u, map[claimScoresKey][]claimScore{}
@@ -68,7 +77,8 @@ func (s *claimScores) keptFor(u *future, key claimScoresKey, nodes int) []claimS
 	return s.of[key]
 }
 
-// scoreByClaims is Score where nodes are scored by the devices that claims hold.
+// scoreByClaims is Score where nodes are scored by the devices that claims hold. Each goroutine
+// writes to the places of its own nodes.
 func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scoring {
 	a := f.claims.attemptFor(c, p) // which also brings the index up to date
 	if a.err != nil || a.rejection != nil {
@@ -76,6 +86,8 @@ func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scorin
 	}
 	future, x, r := f.coming.currentFuture(f, c), &f.claims.index, &p.Class.Requests
 	var kept []claimScore
+	// With extended resources what a pod asks for depends on the node, which the key does not
+	// tell.
 	if a.extended == nil {
 		kept = f.claims.scores.keptFor(future, claimScoresKey{a.shape, r.MilliCPU, r.Memory}, len(c.Nodes))
 	}
@@ -108,7 +120,8 @@ func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scorin
 	}}
 }
 
-// costByClaims is what a pod takes from the worth of a node, and all it takes.
+// costByClaims is what a pod takes from the worth of a node, and all it takes. task is for
+// comparing the cost with the size of the pod: its amount is over all of its claims.
 func (f *Fragmentation) costByClaims(a *attempt, u *future, p *cluster.Pod, n *cluster.Node) (cost int64, task fragmentation.Task) {
 	d := f.desks.Get().(*desk)
 	defer f.desks.Put(d)
@@ -129,8 +142,9 @@ func (f *Fragmentation) costByClaims(a *attempt, u *future, p *cluster.Pod, n *c
 const noDeviceFits = fragmentation.NoDevice - 1
 
 // placeClaims returns what is free on a node before and after the pod and its open claims are put
-// there where they cost least, and the device of the last share. It uses the desk. The driver's
-// devices count where the node does not have the extended resource.
+// there where they cost least, and the device of the last share; noDeviceFits if there is none.
+// It uses the desk: the result is valid until the desk is used again. The driver's devices count
+// where the node does not have the extended resource.
 func (f *Fragmentation) placeClaims(a *attempt, u *future, d *desk, p *cluster.Pod, n *cluster.Node) (
 	before, after *fragmentation.Room, device int,
 ) {
@@ -150,6 +164,7 @@ func (f *Fragmentation) placeClaims(a *attempt, u *future, d *desk, p *cluster.P
 	before, after = &d.room, d.room.After(&next, device, f.devices.Whole())
 	o := u.outlookOf(n)
 	for _, next.Amount = range amounts {
+		// The pod's CPU and memory were taken with the first step.
 		next.CPU, next.Memory = 0, 0
 		if !fragmentation.Fits(after.Devices, next.Amount, f.devices.Whole()) {
 			return before, after, noDeviceFits
@@ -161,7 +176,7 @@ func (f *Fragmentation) placeClaims(a *attempt, u *future, d *desk, p *cluster.P
 }
 
 // claimedAmounts is what allocations take of the driver's devices, in steps: all whole ones
-// together, and each share.
+// together, and each share. Admin access takes nothing.
 func (f *Fragmentation) claimedAmounts(results []resourcev1.AllocationResult) (amounts []int64) {
 	whole := f.devices.Whole()
 	var devices int64
@@ -217,7 +232,8 @@ func (f *Fragmentation) claimedTask(c *cluster.Cluster, p *cluster.Pod, n *clust
 	return task
 }
 
-// devicesOfDriver counts the devices of a driver that nodes have alone.
+// devicesOfDriver counts the devices of a driver that nodes have alone, by node. A set of
+// counters is one device, however many partitions can be made of it.
 func devicesOfDriver(c *cluster.Cluster, driver string) map[string]int64 {
 	count := map[string]int64{}
 	for slice := range c.ResourceSlices.Each {
@@ -268,7 +284,8 @@ func (x *deviceIndex) freeOf(own []*resourcev1.ResourceSlice, driver string) (fr
 	return free
 }
 
-// leastFree is the share that is free of the capacity of which the least is.
+// leastFree is the share that is free of the capacity of which the least is; 1 for a device that
+// nobody shares.
 func (x *deviceIndex) leastFree(device *resourcev1.Device, id structured.DeviceID) float64 {
 	least := 1.0
 	for name, taken := range x.taken.AggregatedCapacity[id] {
@@ -280,7 +297,8 @@ func (x *deviceIndex) leastFree(device *resourcev1.Device, id structured.DeviceI
 	return least
 }
 
-// shareOfDevice is what an allocation takes of a device, or of the counters that it is made from.
+// shareOfDevice is what an allocation takes of a device, or of the counters that it is made from,
+// in 0..1. A device that its driver no longer lists counts as a whole one.
 func (x *deviceIndex) shareOfDevice(r *resourcev1.DeviceRequestAllocationResult) (share float64) {
 	pool := x.pools[poolID{r.Driver, r.Pool}]
 	if pool == nil {

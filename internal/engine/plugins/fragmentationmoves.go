@@ -8,8 +8,10 @@ import (
 )
 
 // Loss is, in thousandths of a device, how much of the free capacity of a node the pods that come
-// cannot use if these pods are on it: the weighted mean of what the next one cannot, and of what is
-// expected to be left over in the end, and what CPU and devices strand of each other.
+// cannot use if these pods are on it: the weighted mean of what the next one cannot, and of what
+// is expected to be left over in the end, and what CPU and devices strand of each other. All pods
+// are packed anew, also those whose devices are known: it is the loss of a node that is filled
+// like this.
 func (f *Fragmentation) Loss(c *cluster.Cluster, n *cluster.Node, pods []*cluster.Pod) int64 {
 	room := fragmentation.Room{CPU: n.Size.MilliCPU, Memory: n.Size.Memory, WholeCPU: n.Size.MilliCPU}
 	for range min(n.Size.Scalars[f.resource]/f.devices.Unit, maxDevices) {
@@ -28,7 +30,7 @@ func (f *Fragmentation) Loss(c *cluster.Cluster, n *cluster.Node, pods []*cluste
 }
 
 // Worth is what the free capacity of a node is worth to the pods that come; see package
-// fragmentation.
+// fragmentation for the unit. Only differences mean anything.
 func (f *Fragmentation) Worth(c *cluster.Cluster, n *cluster.Node) int64 {
 	d := f.desks.Get().(*desk)
 	defer f.desks.Put(d)
@@ -58,7 +60,7 @@ func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, co
 }
 
 // returnRoom gives back what a pod of the node has. Where nobody knows its devices, it is the
-// fullest that it can be on.
+// fullest that it can be on: packPods assumes the same.
 func (f *Fragmentation) returnRoom(n *cluster.Node, p *cluster.Pod, room *fragmentation.Room) {
 	task, whole := f.taskOf(p), f.devices.Whole()
 	room.CPU += task.CPU

@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// classesByResource returns which of the resources a DeviceClass provides.
+// classesByResource returns which of the resources a DeviceClass provides; nil if there is no
+// class, which answers false for all.
 func classesByResource(c *cluster.Cluster, names []v1.ResourceName) map[v1.ResourceName]bool {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -27,9 +28,10 @@ func classesByResource(c *cluster.Cluster, names []v1.ResourceName) map[v1.Resou
 	return classes
 }
 
-// deviceStock counts the devices that provide extended resources. It caches what selectors select
-// of slices, and recounts a node's devices only when they, or the claims that hold them, have
-// changed.
+// deviceStock counts the devices that provide extended resources, for the scores of
+// NodeResourcesFit and NodeResourcesBalancedAllocation. It caches what selectors select of
+// slices, and recounts a node's devices only when they, or the claims that hold them, have
+// changed. It has an index of its own, because these plugins work without DynamicResources, too.
 type deviceStock struct {
 	mutex    sync.Mutex
 	index    deviceIndex
@@ -40,6 +42,8 @@ type deviceStock struct {
 	known    map[stockKey]stocked
 }
 
+// selectedDevice is a device of a slice, and whether a class selects it. err: its selectors could
+// not be evaluated.
 type selectedDevice struct {
 	id      structured.DeviceID
 	matches bool
@@ -59,15 +63,17 @@ type stocked struct {
 	at  uint64
 }
 
-// deviceCounts counts, per node, the devices that provide extended resources, for the scores of the
-// resource plugins. What pods request of such a resource is not counted: their claims hold the
-// devices.
+// deviceCounts counts, per node, the devices that provide extended resources, for the scores of
+// the resource plugins. What pods request of such a resource is not counted: their claims hold
+// the devices. classes are those of one pod's resources.
 type deviceCounts struct {
 	stock   *deviceStock
 	classes map[v1.ResourceName]*resourcev1.DeviceClass
 }
 
-// deviceExpressions caches the compiled selectors of the few classes that provide a resource.
+// deviceExpressions caches the compiled selectors of the few classes that provide a resource. It
+// is shared by all plugins and profiles: what an expression compiles to depends on its text
+// alone.
 var deviceExpressions = sync.OnceValue(func() *cel.Cache {
 	return cel.NewCache(32, cel.Features{EnableConsumableCapacity: true})
 })
@@ -98,7 +104,9 @@ func (s *deviceStock) countsFor(c *cluster.Cluster, specs resourceSpecs, wanted 
 	return counts
 }
 
-// followCluster brings the stock up to date.
+// followCluster brings the stock up to date: it is called before nodes are scored. Selections are
+// by class and slice, whose pointers change with their contents, so only what is out of use has
+// to be dropped.
 func (s *deviceStock) followCluster(c *cluster.Cluster) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -148,8 +156,9 @@ func (s *deviceStock) selectedOf(class *resourcev1.DeviceClass, slice *resourcev
 	return devices
 }
 
-// countOn counts the devices that the node can use. As upstream, a selector that cannot be
-// evaluated takes the resource out of the score.
+// countOn counts the devices that the node can use: allocatable are all, allocated those that
+// claims hold. As upstream, a selector that cannot be evaluated takes the resource out of the
+// score, on nodes with such a device. Nodes are counted one at a time.
 func (d *deviceCounts) countOn(n *cluster.Node, name v1.ResourceName) amounts {
 	class := d.classes[name]
 	if class == nil {
@@ -167,6 +176,8 @@ func (d *deviceCounts) countOn(n *cluster.Node, name v1.ResourceName) amounts {
 	return known.amounts
 }
 
+// countDevices counts the devices of a class that the node can use, its own and those that it
+// shares with others.
 func (s *deviceStock) countDevices(n *cluster.Node, class *resourcev1.DeviceClass) (a amounts) {
 	for _, slice := range s.index.slicesFor(n.Name) {
 		if isLocal(slice) && *slice.Spec.NodeName == n.Name && !s.addSlice(&a, n, class, slice) {
@@ -215,6 +226,8 @@ func (s *deviceStock) addSlice(a *amounts, n *cluster.Node, class *resourcev1.De
 	return true
 }
 
+// classSelects reports whether all selectors of the class select the device. One of an unknown
+// kind selects everything.
 func classSelects(class *resourcev1.DeviceClass, driver string, device *resourcev1.Device) (bool, error) {
 	for _, selector := range class.Spec.Selectors {
 		if selector.CEL == nil {
@@ -232,6 +245,7 @@ func classSelects(class *resourcev1.DeviceClass, driver string, device *resource
 	return true, nil
 }
 
+// sliceReaches reports whether the node can use the devices of a slice.
 func sliceReaches(spec *resourcev1.ResourceSliceSpec, n *cluster.Node) (bool, error) {
 	switch {
 	case spec.AllNodes != nil && *spec.AllNodes:
@@ -244,6 +258,8 @@ func sliceReaches(spec *resourcev1.ResourceSliceSpec, n *cluster.Node) (bool, er
 	return true, nil
 }
 
+// deviceReaches is the same for a device of a slice with perDeviceNodeSelection. A device that
+// says nothing is not reached.
 func deviceReaches(device *resourcev1.Device, n *cluster.Node) (bool, error) {
 	switch {
 	case device.AllNodes != nil && *device.AllNodes:
@@ -256,6 +272,7 @@ func deviceReaches(device *resourcev1.Device, n *cluster.Node) (bool, error) {
 	return false, nil
 }
 
+// selectorReaches reports whether a selector selects the node; an invalid one is an error.
 func selectorReaches(selector *v1.NodeSelector, n *cluster.Node) (bool, error) {
 	if _, err := nodeaffinity.NewNodeSelector(selector); err != nil {
 		return false, err
