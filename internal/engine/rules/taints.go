@@ -19,7 +19,7 @@ var (
 	Discourages = Effects{v1.TaintEffectPreferNoSchedule}
 )
 
-// Has reports whether the effect is in the set.
+// Has reports whether the effect is in the set. The empty set has none.
 func (e Effects) Has(effect v1.TaintEffect) bool { return slices.Contains(e, effect) }
 
 // Tolerates reports whether the toleration matches the taint: same key and effect, and operator
