@@ -46,8 +46,8 @@ type componentConfig struct {
 	FailureDomains *string `json:"failureDomains"`
 }
 
-// algorithmSource says where predicates and priorities come from: a provider, which is a name for
-// a set of them, or a policy in a file or in a ConfigMap.
+// algorithmSource says where predicates and priorities come from: a provider, which is a name for a
+// set of them, or a policy in a file or in a ConfigMap.
 type algorithmSource struct {
 	// Provider and Policy: one of them is given.
 	Provider *string `json:"provider"`
@@ -69,14 +69,14 @@ type leaderElection struct {
 	LockObjectName                            string `json:"lockObjectName"`
 }
 
-// translateComponentConfig says in a file of today what the file says. Paths in it are relative
-// to dir, the folder of the file. What has no equivalent is noted, and does not stop the
-// scheduler.
+// translateComponentConfig says in a file of today what the file says. Paths in it are relative to
+// dir, the folder of the file. What has no equivalent is noted, and does not stop the scheduler.
 func translateComponentConfig(data []byte, dir string, options Options) (*translation, error) {
 	var old componentConfig
 	if err := unmarshalStrict(data, &old); err != nil {
 		return nil, err
 	}
+	// The version is known already; files of these versions had no other kind.
 	if old.Kind != "KubeSchedulerConfiguration" {
 		return nil, fmt.Errorf("kind: Invalid value: %q: want KubeSchedulerConfiguration", old.Kind)
 	}
@@ -124,6 +124,7 @@ func (c *componentConfig) readAlgorithm(dir string, options Options) (*translati
 	}
 
 	path := field.NewPath("algorithmSource")
+	// As in kube-scheduler of that time, a provider goes before a policy.
 	if provider := c.AlgorithmSource.Provider; provider != nil {
 		return plain, translateProvider(path.Child("provider"), *provider, &plain.spec.Profiles[0])
 	}
@@ -178,8 +179,8 @@ func readReferred(from string, data []byte) (*translation, error) {
 	return t, nil
 }
 
-// translateProvider knows the two sets of plugins that had a name. ClusterAutoscalerProvider
-// packed pods onto few nodes, so that the others could be removed.
+// translateProvider knows the two sets of plugins that had a name. ClusterAutoscalerProvider packed
+// pods onto few nodes, so that the others could be removed.
 func translateProvider(path *field.Path, provider string, profile *configv1.KubeSchedulerProfile) error {
 	switch provider {
 	case configv1.SchedulerDefaultProviderName:

@@ -16,9 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Config is a configuration that was read and found good. It does not change afterwards: to
-// reload is to read another one. Its profiles have plugins with state, so it serves one cluster
-// (see [plugins.Profile.Fresh]).
+// Config is a configuration that was read and found good. It does not change afterwards: to reload
+// is to read another one. Its profiles have plugins with state, so it serves one cluster (see
+// [plugins.Profile.Fresh]).
 //
 // How a file becomes one, by the files of this package:
 //
@@ -72,8 +72,8 @@ type Options struct {
 	PolicyFromConfigMap func(namespace, name string) ([]byte, error)
 }
 
-// Default returns the configuration that holds without a file: one profile, default-scheduler,
-// with the default plugins.
+// Default returns the configuration that holds without a file: one profile, default-scheduler, with
+// the default plugins.
 func Default(options Options) (*Config, error) {
 	return finishConfig(configv1.KubeSchedulerConfiguration{}, nil, options)
 }
@@ -208,8 +208,8 @@ func (c *Config) Arguments(schedulerName, plugin string) []byte {
 	return nil
 }
 
-// YAML prints the configuration as a file of kubescheduler.config.k8s.io/v1: as it was written,
-// or as it was translated. Defaults are left out, so that a later version's apply.
+// YAML prints the configuration as a file of kubescheduler.config.k8s.io/v1: as it was written, or
+// as it was translated. Defaults are left out, so that a later version's apply.
 func (c *Config) YAML() ([]byte, error) {
 	spec := c.written.DeepCopy()
 	spec.APIVersion, spec.Kind = configv1.SchemeGroupVersion.String(), "KubeSchedulerConfiguration"
@@ -227,13 +227,14 @@ func (c *Config) YAML() ([]byte, error) {
 	return yaml.Marshal(pruneEmpty(tree))
 }
 
-// pruneEmpty drops what says nothing: the types of the API print empty structs and zero
-// durations. Plugin arguments are kept whole. It returns nil for what is empty, and changes maps
-// and slices in place. false is kept: a field that is printed with it was set to it.
+// pruneEmpty drops what says nothing: the types of the API print empty structs and zero durations.
+// Plugin arguments are kept whole. It returns nil for what is empty, and changes maps and slices in
+// place. false is kept: a field that is printed with it was set to it.
 func pruneEmpty(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, part := range v {
+			// In arguments an empty list or a zero may mean something else than leaving it out.
 			if key == "args" {
 				continue
 			}
@@ -257,6 +258,7 @@ func pruneEmpty(value any) any {
 		if v == "" || v == "0s" {
 			return nil
 		}
+	// A 0 in the file is what leaving the field out means, or it was refused.
 	case json.Number:
 		if v == "0" {
 			return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// codecs knows the types of kubescheduler.config.k8s.io/v1 and refuses unknown and repeated
-// fields. The arguments of Berth's own plugin are decoded as if they were of that group.
+// codecs knows the types of kubescheduler.config.k8s.io/v1 and refuses unknown and repeated fields.
+// The arguments of Berth's own plugin are decoded as if they were of that group.
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	if err := configv1.AddToScheme(scheme); err != nil {
@@ -24,9 +24,9 @@ var codecs = func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict)
 }()
 
-// decodeConfig reads a KubeSchedulerConfiguration with the plugin arguments in it. Strict
-// decoding errors are collected, so that all misspelt fields are reported at once. The order of
-// the steps is that of apimachinery's codec, which cannot be used without the internal types.
+// decodeConfig reads a KubeSchedulerConfiguration with the plugin arguments in it. Strict decoding
+// errors are collected, so that all misspelt fields are reported at once. The order of the steps is
+// that of apimachinery's codec, which cannot be used without the internal types.
 func decodeConfig(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	decoder := codecs.UniversalDeserializer()
 	object, gvk, err := decoder.Decode(data, nil, nil)
@@ -45,8 +45,7 @@ func decodeConfig(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 		return nil, fmt.Errorf("couldn't decode as KubeSchedulerConfiguration, got %s", gvk)
 	}
 
-	// Arguments of plugins that the scheme does not know stay raw, for out-of-tree plugins to
-	// read.
+	// Arguments of plugins that the scheme does not know stay raw, for out-of-tree plugins to read.
 	if err := spec.DecodeNestedObjects(runtime.WithoutVersionDecoder{Decoder: decoder}); err != nil {
 		problem, ok := runtime.AsStrictDecodingError(err)
 		if !ok {
@@ -61,8 +60,8 @@ func decodeConfig(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	return spec, nil
 }
 
-// unmarshalStrict reads a legacy file; unknown and duplicate fields are reported with their
-// paths: a misspelt one should not vanish in a translation.
+// unmarshalStrict reads a legacy file; unknown and duplicate fields are reported with their paths:
+// a misspelt one should not vanish in a translation.
 func unmarshalStrict(data []byte, into any) error {
 	// YAML's own duplicates are found here; fields that the type does not have, in the next step.
 	encoded, err := yaml.YAMLToJSONStrict(data)
@@ -92,8 +91,8 @@ func noteUnread(data []byte) []string {
 	return []string{fmt.Sprintf("line %d: %s", line, unread)}
 }
 
-// unread is the note; a file that was joined from several by hand, say, would silently lose all
-// but one.
+// unread is the note; a file that was joined from several by hand, say, would silently lose all but
+// one.
 const unread = "only the first document is read, as by kube-scheduler"
 
 // wanted are the files that can be read.

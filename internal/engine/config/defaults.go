@@ -8,16 +8,17 @@ import (
 )
 
 // setDefaults fills in what the file leaves out, apart from the plugins themselves (see
-// mergePlugins). The values are upstream's. percentageOfNodesToScore is 0, which upstream
-// computes from the number of nodes and Berth ignores.
+// mergePlugins). The values are upstream's. percentageOfNodesToScore is 0, which upstream computes
+// from the number of nodes and Berth ignores.
 func setDefaults(spec *configv1.KubeSchedulerConfiguration) {
 	setDefault(&spec.Parallelism, 16)
 	setDefault(&spec.PercentageOfNodesToScore, 0)
-	// Seconds, as the names say. Each failed attempt doubles the back-off, from the first up to
-	// the second.
+	// Seconds, as the names say. Each failed attempt doubles the back-off, from the first up to the
+	// second.
 	setDefault(&spec.PodInitialBackoffSeconds, 1)
 	setDefault(&spec.PodMaxBackoffSeconds, 10)
 	setDefault(&spec.EnableProfiling, true)
+	// As upstream: contention profiling is part of profiling.
 	if *spec.EnableProfiling {
 		setDefault(&spec.EnableContentionProfiling, true)
 	}

@@ -25,13 +25,13 @@ const (
 	InUseAnnotation = "berth.dev/scheduler-configuration"
 )
 
-// mostOnLease bounds the document on a Lease, in bytes: the Lease is written every two seconds,
-// and sent to all that watch it.
+// mostOnLease bounds the document on a Lease, in bytes: the Lease is written every two seconds, and
+// sent to all that watch it.
 const mostOnLease = 64 << 10
 
 // InUse is what a running scheduler decides by, as it tells others: explain and what-if decide as
-// it does, without its flags and files. It has no credentials: of extenders and of plugins that
-// are not Berth's own there are only the names.
+// it does, without its flags and files. It has no credentials: of extenders and of plugins that are
+// not Berth's own there are only the names.
 type InUse struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -89,15 +89,15 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	return c, nil
 }
 
-// toOptions returns those that change what profiles are made of. Out-of-tree plugins are not
-// among them: who reads the document does not have them.
+// toOptions returns those that change what profiles are made of. Out-of-tree plugins are not among
+// them: who reads the document does not have them.
 func (a *Added) toOptions() Options {
 	return Options{CompareTolerations: a.CompareTolerations, WithoutStorageScores: a.WithoutStorageScores,
 		AllowMissingDrivers: a.AllowMissingDrivers}
 }
 
-// InUse returns the document about this configuration. It is made from what the file says,
-// without defaults, so that it stays small.
+// InUse returns the document about this configuration. It is made from what the file says, without
+// defaults, so that it stays small.
 func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 	u := &InUse{APIVersion: InUseAPIVersion, Kind: InUseKind, Added: added, Groups: gates}
 	// Only the profiles: of the rest nothing has a bearing on decisions that others predict.
@@ -131,6 +131,7 @@ func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 // leaveOut removes the plugins that are not Berth's own from a profile, with their arguments, and
 // notes their names in Outside. The profile is changed in place.
 func (u *InUse) leaveOut(profile *configv1.KubeSchedulerProfile) {
+	// "*" under disabled stands for all plugins, and is no plugin's name.
 	foreign := func(name string) bool {
 		_, inTree := plugins.Lookup(name)
 		return name != "*" && !inTree
@@ -172,8 +173,8 @@ func (u *InUse) OnLease(holder string) string {
 	return string(text)
 }
 
-// ReadInUse reads the document; nil if the text is none. Fields that this version does not know
-// are ignored, so that an older command can read a newer scheduler's.
+// ReadInUse reads the document; nil if the text is none. Fields that this version does not know are
+// ignored, so that an older command can read a newer scheduler's.
 func ReadInUse(text []byte) *InUse {
 	u := &InUse{}
 	if err := json.Unmarshal(text, u); err != nil || u.Kind != InUseKind {

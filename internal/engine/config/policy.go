@@ -24,13 +24,13 @@ type policy struct {
 	Metadata   metav1.ObjectMeta `json:"metadata"`
 	// HardPodAffinitySymmetricWeight of 0 stands for the default.
 	HardPodAffinitySymmetricWeight int32 `json:"hardPodAffinitySymmetricWeight"`
-	// AlwaysCheckAllPredicates had all reasons of a node reported, instead of the first. It has
-	// no equivalent.
+	// AlwaysCheckAllPredicates had all reasons of a node reported, instead of the first. It has no
+	// equivalent.
 	AlwaysCheckAllPredicates bool `json:"alwaysCheckAllPredicates"`
 }
 
-// predicate filters nodes. Without an argument the name says which; with one the argument does,
-// and the name is the user's.
+// predicate filters nodes. Without an argument the name says which; with one the argument does, and
+// the name is the user's.
 type predicate struct {
 	Name     string             `json:"name"`
 	Argument *predicateArgument `json:"argument"`
@@ -78,15 +78,15 @@ type priorityArgument struct {
 }
 
 // policyExtender spells some fields of an extender otherwise than today's files: enableHttps, and a
-// time-out in nanoseconds.
+// time-out as a number of nanoseconds instead of "5s".
 type policyExtender struct {
 	configv1.Extender `json:",inline"`
 	EnableHTTPS       bool          `json:"enableHttps"`
 	HTTPTimeout       time.Duration `json:"httpTimeout"`
 }
 
-// maxPriorityWeight is the limit of the times: with a score of 100 each, the sum had to stay
-// below 2^63. What is larger than a plugin can weigh today is cut down in addScore.
+// maxPriorityWeight is the limit of the times: with a score of 100 each, the sum had to stay below
+// 2^63. What is larger than a plugin can weigh today is cut down in addScore.
 const maxPriorityWeight = math.MaxInt64 / 100
 
 // readPolicy reads a policy and checks it, with the messages of the times.
@@ -148,8 +148,7 @@ func (p *policy) listExtenders() []configv1.Extender {
 	var list []configv1.Extender
 	for i := range p.Extenders {
 		e := p.Extenders[i].Extender
-		// JSON decodes field names without regard to case, but strictly here: both spellings have
-		// to be there.
+		// The decoder distinguishes case, so each of the two spellings has a field.
 		e.EnableHTTPS = e.EnableHTTPS || p.Extenders[i].EnableHTTPS
 		e.HTTPTimeout = metav1.Duration{Duration: p.Extenders[i].HTTPTimeout}
 		list = append(list, e)
@@ -168,6 +167,7 @@ func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	t := newTranslator()
 	t.translatePredicates(p.Predicates)
 	t.translatePriorities(p.Priorities)
+	// The weight had an effect through that priority only.
 	if w := p.HardPodAffinitySymmetricWeight; w != 0 && !t.scoresWith("InterPodAffinity") {
 		t.addNote(field.NewPath("hardPodAffinitySymmetricWeight"), "has no effect without InterPodAffinityPriority")
 	} else if w != 0 {
@@ -182,6 +182,7 @@ func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	if len(t.errs) > 0 {
 		return nil, flattenErrors(t.errs)
 	}
+	// Only now: the order of plugins does not depend on that of the file.
 	profile, err := t.buildProfile()
 	if err != nil {
 		return nil, err

@@ -13,8 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// makeProfiles makes the plugins that the file asks for, and notes what of the file has no
-// effect. A profile with an error is left out; the errors of all are returned together.
+// makeProfiles makes the plugins that the file asks for, and notes what of the file has no effect.
+// A profile with an error is left out; the errors of all are returned together.
 func (c *Config) makeProfiles(options Options) error {
 	if p := *c.Spec.PercentageOfNodesToScore; p > 0 {
 		c.addNote(field.NewPath("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
@@ -38,8 +38,8 @@ func (c *Config) makeProfiles(options Options) error {
 			errs = append(errs, err)
 			continue
 		}
-		// A profile that cannot be resolved is not compiled: more errors about it would follow
-		// from the first.
+		// A profile that cannot be resolved is not compiled: more errors about it would follow from
+		// the first.
 		at, weights, err := resolvePlugins(path, profile, outside)
 		if err != nil {
 			errs = append(errs, err)
@@ -61,8 +61,7 @@ func (c *Config) makeProfiles(options Options) error {
 			errs = append(errs, err)
 			continue
 		}
-		// What plugins themselves refuse is found last, such as an affinity that cannot be
-		// parsed.
+		// What plugins themselves refuse is found last, such as an affinity that cannot be parsed.
 		made, err := plugins.NewProfile(*profile.SchedulerName, at, weights, argumentsOf(profile, options))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
@@ -76,9 +75,10 @@ func (c *Config) makeProfiles(options Options) error {
 }
 
 // probePlugins lists the out-of-tree plugins that the profile may enable, with their extension
-// points. Each is asked for once, even if it is at several points. A name that nobody knows is
-// left to resolvePlugins, which has the path for the error.
+// points. Each is asked for once, even if it is at several points. A name that nobody knows is left
+// to resolvePlugins, which has the path for the error.
 func probePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile, options *Options) (map[string]plugins.Point, error) {
+	// A profile without plugins enables the defaults only.
 	if options.Probe == nil || profile.Plugins == nil {
 		return options.Outside, nil
 	}
@@ -137,8 +137,8 @@ func outsideArgs(profile *configv1.KubeSchedulerProfile, name string) runtime.Ob
 	return nil
 }
 
-// argumentsOf returns the plugins' arguments, by plugin name. Three plugins get more than the
-// file says: the state of feature gates, which upstream's plugins read by themselves.
+// argumentsOf returns the plugins' arguments, by plugin name. Three plugins get more than the file
+// says: the state of feature gates, which upstream's plugins read by themselves.
 func argumentsOf(profile *configv1.KubeSchedulerProfile, options Options) map[string]any {
 	args := map[string]any{
 		"TaintToleration":  &plugins.TaintTolerationArgs{Compare: options.CompareTolerations},
@@ -157,8 +157,8 @@ func argumentsOf(profile *configv1.KubeSchedulerProfile, options Options) map[st
 	return args
 }
 
-// ignoredByExtenders lists the resources that extenders look after alone. NodeResourcesFit
-// ignores them, in place of those that its arguments list, in all profiles.
+// ignoredByExtenders lists the resources that extenders look after alone. NodeResourcesFit ignores
+// them, in place of those that its arguments list, in all profiles.
 func (c *Config) ignoredByExtenders() (ignored []string) {
 	for i := range c.Spec.Extenders {
 		for _, resource := range c.Spec.Extenders[i].ManagedResources {
@@ -170,8 +170,8 @@ func (c *Config) ignoredByExtenders() (ignored []string) {
 	return ignored
 }
 
-// fitArgs returns the profile's arguments of NodeResourcesFit, to be changed; defaults are added
-// to the profile if there are none.
+// fitArgs returns the profile's arguments of NodeResourcesFit, to be changed; defaults are added to
+// the profile if there are none.
 func fitArgs(profile *configv1.KubeSchedulerProfile) *configv1.NodeResourcesFitArgs {
 	for i := range profile.PluginConfig {
 		if args, ok := profile.PluginConfig[i].Args.Object.(*configv1.NodeResourcesFitArgs); ok {
@@ -218,6 +218,7 @@ func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedul
 		enabled.Insert(names...)
 	}
 
+	// Sorted, so that notes come in the same order every time.
 	for _, name := range sets.List(enabled) {
 		// Their work is done by the scheduler itself, which the feature gates switch on, with or
 		// without the plugin.
@@ -268,8 +269,8 @@ func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 	}
 }
 
-// noteUnknownDisabled notes plugins that are disabled and that nobody knows: a misspelt name
-// leaves the plugin enabled. Upstream says nothing.
+// noteUnknownDisabled notes plugins that are disabled and that nobody knows: a misspelt name leaves
+// the plugin enabled. Upstream says nothing.
 func (c *Config) noteUnknownDisabled(path *field.Path, disabled []configv1.Plugin, outside map[string]plugins.Point) {
 	for i, plugin := range disabled {
 		_, inTree := plugins.Lookup(plugin.Name)

@@ -29,8 +29,8 @@ func pluginSet(p *configv1.Plugins, point plugins.Point) *configv1.PluginSet {
 }
 
 // mergePlugins joins what a file says with the default plugins, which are all enabled at
-// multiPoint. The result is a copy. As upstream, only multiPoint has defaults: what a file says
-// at a single point is added to them in pluginsAt.
+// multiPoint. The result is a copy. As upstream, only multiPoint has defaults: what a file says at
+// a single point is added to them in pluginsAt.
 func mergePlugins(custom *configv1.Plugins) *configv1.Plugins {
 	var defaults configv1.PluginSet
 	for _, entry := range plugins.Catalog() {
@@ -53,9 +53,9 @@ func mergePlugins(custom *configv1.Plugins) *configv1.Plugins {
 	return result
 }
 
-// mergedSet returns the defaults that are not disabled, in their order and with the file's
-// changes, followed by the file's own plugins. "*" disables all defaults; a plugin that is
-// disabled and enabled is the file's own then.
+// mergedSet returns the defaults that are not disabled, in their order and with the file's changes,
+// followed by the file's own plugins. "*" disables all defaults; a plugin that is disabled and
+// enabled is the file's own then.
 //
 //	defaults A B C; the file disables B and enables C (weight 5), D
 //	-> A, C (weight 5), D
@@ -98,8 +98,8 @@ func mergedSet(defaults []configv1.Plugin, custom configv1.PluginSet) configv1.P
 // so that one look at the file mends them all.
 type resolver struct {
 	path *field.Path // of the profile's plugins
-	// plugins are the merged ones. Errors have paths of the file, which are right for what the
-	// file wrote: the defaults cause none.
+	// plugins are the merged ones. Errors have paths of the file, which are right for what the file
+	// wrote: the defaults cause none.
 	plugins *configv1.Plugins
 	// outside are the plugins beside the catalog, with the points that they extend.
 	outside map[string]plugins.Point
@@ -120,15 +120,14 @@ func (r *resolver) addError(path *field.Path, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
-// pluginKind is upstream's name for the plugins of an extension point, for messages:
-// FilterPlugin.
+// pluginKind is upstream's name for the plugins of an extension point, for messages: FilterPlugin.
 func pluginKind(point plugins.Point) string {
 	name := point.String()
 	return strings.ToUpper(name[:1]) + name[1:] + "Plugin"
 }
 
-// specificAt lists the plugins that are enabled at the extension point itself, in the file's
-// order. A plugin that is unknown, does not extend the point or is listed twice is an error.
+// specificAt lists the plugins that are enabled at the extension point itself, in the file's order.
+// A plugin that is unknown, does not extend the point or is listed twice is an error.
 func (r *resolver) specificAt(point plugins.Point) (names []string) {
 	path := r.path.Child(point.String(), "enabled")
 	for i, plugin := range pluginSet(r.plugins, point).Enabled {
@@ -196,6 +195,7 @@ func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
 	}
 	path := r.path.Child("multiPoint", "enabled")
 	seen := sets.New[string]()
+	// Of the file's own list: the merged one has the defaults, too, which are known and differ.
 	for i, plugin := range written.MultiPoint.Enabled {
 		if _, known := r.pointsOf(plugin.Name); !known {
 			r.addError(path.Index(i).Child("name"), "plugin %q does not exist", plugin.Name)
@@ -206,9 +206,9 @@ func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
 	}
 }
 
-// scoreWeights returns the weights of the Score plugins. A plugin under score overrides
-// multiPoint even without a weight: that means 1, not the plugin's default. written is what the
-// file says, nil if it says nothing: weights are checked there, where messages can point.
+// scoreWeights returns the weights of the Score plugins. A plugin under score overrides multiPoint
+// even without a weight: that means 1, not the plugin's default. written is what the file says, nil
+// if it says nothing: weights are checked there, where messages can point.
 func (r *resolver) scoreWeights(written *configv1.Plugins) map[string]int64 {
 	weights := map[string]int64{}
 	for _, plugin := range slices.Concat(r.plugins.Score.Enabled, r.plugins.MultiPoint.Enabled) {
@@ -237,8 +237,8 @@ func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
 }
 
 // resolvePlugins lists the plugins of a profile at each extension point, and their weights. A
-// profile needs exactly one plugin at QueueSort and at least one at Bind, as upstream; these
-// errors come after those about single plugins.
+// profile needs exactly one plugin at QueueSort and at least one at Bind, as upstream; these errors
+// come after those about single plugins.
 func resolvePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile,
 	outside map[string]plugins.Point) (map[plugins.Point][]string, map[string]int64, error) {
 	r := &resolver{path: path.Child("plugins"), plugins: mergePlugins(profile.Plugins), outside: outside}

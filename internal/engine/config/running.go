@@ -16,8 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// leadsFor is how long a leader counts as such after it has renewed its Lease: more than any
-// lease duration in use (the default is 15 s), and clocks may differ.
+// leadsFor is how long a leader counts as such after it has renewed its Lease: more than any lease
+// duration in use (the default is 15 s), and clocks may differ.
 const leadsFor = time.Minute
 
 // Running is what the schedulers of a cluster decide by, as far as it is known. A command that
@@ -31,11 +31,11 @@ type Running struct {
 	Assumed string
 }
 
-// RunningOf returns the configuration of a cluster: what told says, which a scheduler answered
-// that was asked, or nil, and what schedulers have written on their Leases. What was told comes
-// first: of two that serve a name, the first counts. For default-scheduler the default profile is
-// assumed if none of them serves it and either kube-scheduler leads, which tells nothing, or none
-// was asked: a kube-scheduler need not elect a leader.
+// RunningOf returns the configuration of a cluster: what told says, which a scheduler answered that
+// was asked, or nil, and what schedulers have written on their Leases. What was told comes first:
+// of two that serve a name, the first counts. For default-scheduler the default profile is assumed
+// if none of them serves it and either kube-scheduler leads, which tells nothing, or none was
+// asked: a kube-scheduler need not elect a leader.
 func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Running, error) {
 	r := &Running{}
 	var assumed []string
@@ -55,6 +55,7 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Run
 		case word.ended && len(r.Profiles) > 0:
 			continue // what runs goes before what has run
 		}
+		// One Lease that cannot be read should not keep the answer from the others.
 		if r.addProfiles(word.InUse) != nil {
 			continue // of a version of Berth whose configurations this one cannot read
 		}
@@ -64,8 +65,8 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Run
 		}
 		assumed = append(assumed, word.leftOut()...)
 	}
-	// kube-scheduler tells nothing. Where it does not lead and Berth was asked, nothing is
-	// assumed: nobody serves the name then.
+	// kube-scheduler tells nothing. Where it does not lead and Berth was asked, nothing is assumed:
+	// nobody serves the name then.
 	if (told == nil || silent != "") && !r.servesName(v1.DefaultSchedulerName) {
 		c, err := Default(Options{CompareTolerations: true})
 		if err != nil {
@@ -105,8 +106,8 @@ func (r *Running) servesName(name string) bool {
 	return slices.ContainsFunc(r.Profiles, func(p *plugins.Profile) bool { return p.SchedulerName == name })
 }
 
-// leftOut is the assumption about the plugins and extenders that cannot be asked; nil if there
-// are none.
+// leftOut is the assumption about the plugins and extenders that cannot be asked; nil if there are
+// none.
 func (u *InUse) leftOut() []string {
 	if len(u.Outside) == 0 {
 		return nil
@@ -123,9 +124,9 @@ type word struct {
 	ended  bool // nobody has renewed the Lease for long
 }
 
-// wordsOf are those of the Leases by which schedulers are elected, of running ones first. Leases
-// of nodes are skipped, of which there are thousands. A document counts only if its author holds
-// the Lease, or nobody does: otherwise another scheduler has taken over.
+// wordsOf are those of the Leases by which schedulers are elected, of running ones first. Leases of
+// nodes are skipped, of which there are thousands. A document counts only if its author holds the
+// Lease, or nobody does: otherwise another scheduler has taken over.
 func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
 	for _, l := range leases {
 		if l.Namespace == v1.NamespaceNodeLease || l.Spec.RenewTime == nil {

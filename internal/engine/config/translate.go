@@ -100,8 +100,8 @@ type translator struct {
 	strategy string
 }
 
-// newTranslator returns one that has gathered nothing: without predicates and priorities it
-// stands for the defaults.
+// newTranslator returns one that has gathered nothing: without predicates and priorities it stands
+// for the defaults.
 func newTranslator() *translator { return &translator{arguments: map[string]any{}} }
 
 // addNote notes what of the file has no equivalent.
@@ -113,8 +113,8 @@ func (t *translator) addNote(path *field.Path, format string, args ...any) {
 // before.
 func (t *translator) setArgs(plugin string, args any) { t.arguments[plugin] = args }
 
-// translatePredicates finds the plugins at Filter. nil is a list that is left out, which stands
-// for the defaults; an empty one leaves only what is mandatory.
+// translatePredicates finds the plugins at Filter. nil is a list that is left out, which stands for
+// the defaults; an empty one leaves only what is mandatory.
 func (t *translator) translatePredicates(list []predicate) {
 	if list == nil {
 		return
@@ -143,11 +143,10 @@ func (t *translator) leaveOut(path *field.Path, name, nearest string) {
 	t.addNote(path, "%s has no equivalent and is left out (nearest: %s)", name, nearest)
 }
 
-// rejectUnknown refuses a name that was never one, with the message of the times, or leaves out
-// one whose work no plugin does.
+// rejectUnknown refuses a name that was never one, with the message of the times, or leaves out one
+// whose work no plugin does.
 func (t *translator) rejectUnknown(path *field.Path, what, name string) {
-	// It was valid once, and the file may have been in use for years: a note rather than a
-	// refusal.
+	// It was valid once, and the file may have been in use for years: a note rather than a refusal.
 	if nearest, ok := withoutEquivalent[name]; ok {
 		t.leaveOut(path, name, nearest)
 		return
@@ -172,6 +171,7 @@ func (t *translator) requireLabels(labels []string, present bool) {
 		operator = v1.NodeSelectorOpDoesNotExist
 	}
 	term := &args.AddedAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0]
+	// Presence asks for the label alone: its value is not compared.
 	for _, label := range labels {
 		term.MatchExpressions = append(term.MatchExpressions, v1.NodeSelectorRequirement{Key: label, Operator: operator})
 	}
@@ -295,8 +295,8 @@ func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 	return profile, t.writeArguments(&profile)
 }
 
-// enablePlugin adds the plugin at those of the extension points that it extends. The caller adds
-// it once per point.
+// enablePlugin adds the plugin at those of the extension points that it extends. The caller adds it
+// once per point.
 func enablePlugin(written *configv1.Plugins, name string, points plugins.Point) {
 	entry, _ := plugins.Lookup(name)
 	for _, point := range plugins.AllPoints {
@@ -307,14 +307,15 @@ func enablePlugin(written *configv1.Plugins, name string, points plugins.Point) 
 	}
 }
 
-// writeArguments adds what setArgs has set, in the order of the catalog. Arguments of plugins
-// that the profile does not enable are written, too, and have no effect.
+// writeArguments adds what setArgs has set, in the order of the catalog. Arguments of plugins that
+// the profile does not enable are written, too, and have no effect.
 func (t *translator) writeArguments(profile *configv1.KubeSchedulerProfile) error {
 	for _, entry := range plugins.Catalog() {
 		args, ok := t.arguments[entry.Name]
 		if !ok {
 			continue
 		}
+		// Both forms: the raw one is printed, the object is what the plugins are made from.
 		raw, err := json.Marshal(args)
 		if err != nil {
 			return err

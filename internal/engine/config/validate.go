@@ -27,8 +27,8 @@ func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
 	if *spec.Parallelism <= 0 {
 		list = append(list, field.Invalid(field.NewPath("parallelism"), *spec.Parallelism, "should be an integer value greater than zero"))
 	}
-	// Three lists rather than one: profiles are checked in the middle, and their errors are not
-	// all of fields.
+	// Three lists rather than one: profiles are checked in the middle, and their errors are not all
+	// of fields.
 	errs := []error{list.ToAggregate(), validateProfiles(field.NewPath("profiles"), spec.Profiles)}
 
 	list = validatePercentage(field.NewPath("percentageOfNodesToScore"), spec.PercentageOfNodesToScore)
@@ -62,8 +62,8 @@ func validatePercentage(path *field.Path, percentage *int32) field.ErrorList {
 	return nil
 }
 
-// validateElection checks the timing of leader election, if it is on. A lease must outlast the
-// time in which its holder may fail to renew it, or two could lead.
+// validateElection checks the timing of leader election, if it is on. A lease must outlast the time
+// in which its holder may fail to renew it, or two could lead.
 func validateElection(path *field.Path, e *componentbase.LeaderElectionConfiguration) (list field.ErrorList) {
 	if !*e.LeaderElect {
 		return nil
@@ -115,8 +115,8 @@ func validateProfiles(path *field.Path, profiles []configv1.KubeSchedulerProfile
 // removed are plugins of earlier versions that upstream names in its refusal.
 var removed = sets.New("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 
-// removedError is upstream's refusal of a plugin that was removed. The version in it is
-// upstream's, too.
+// removedError is upstream's refusal of a plugin that was removed. The version in it is upstream's,
+// too.
 func removedError(path *field.Path, name string) *field.Error {
 	version := configv1.SchemeGroupVersion.String()
 	return field.Invalid(path, name, fmt.Sprintf("was invalid in version %q (KubeSchedulerConfiguration is version %q)", "v1", version))
@@ -176,8 +176,7 @@ func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfil
 	return list
 }
 
-// validateExtenders checks extenders. Only one may bind; which resources one manages is said
-// once.
+// validateExtenders checks extenders. Only one may bind; which resources one manages is said once.
 func validateExtenders(path *field.Path, extenders []configv1.Extender) (list field.ErrorList) {
 	binders := 0
 	managed := sets.New[string]()
@@ -200,6 +199,7 @@ func validateExtenders(path *field.Path, extenders []configv1.Extender) (list fi
 		}
 	}
 
+	// A pod can be bound once.
 	if binders > 1 {
 		list = append(list, field.Invalid(path, fmt.Sprintf("found %d extenders implementing bind", binders),
 			"only one extender can implement bind"))
@@ -207,8 +207,8 @@ func validateExtenders(path *field.Path, extenders []configv1.Extender) (list fi
 	return list
 }
 
-// validateExtendedResource checks a resource that an extender manages: it must be an extended
-// one. CPU and memory are always the scheduler's own.
+// validateExtendedResource checks a resource that an extender manages: it must be an extended one.
+// CPU and memory are always the scheduler's own.
 func validateExtendedResource(path *field.Path, name string) (list field.ErrorList) {
 	for _, message := range validation.IsQualifiedName(name) {
 		list = append(list, field.Invalid(path, name, message))

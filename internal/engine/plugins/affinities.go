@@ -66,8 +66,8 @@ func topologyKeys(terms []cluster.Term) (keys []string) {
 }
 
 // Attracts tells whether pods of the class satisfy the waiting pod's required affinity: all terms
-// must select the same pod, which then attracts to its domain of every key. Two pods that match
-// one term each do not.
+// must select the same pod, which then attracts to its domain of every key. Two pods that match one
+// term each do not.
 func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	for i := range a.own.RequiredAffinity {
 		if !a.termSelects(&a.own.RequiredAffinity[i], class) {
@@ -166,8 +166,8 @@ func (a *Affinities) VotesOf(class *cluster.PodClass, hardWeight int32) (votes [
 }
 
 // AffinityNormalized brings a score to 0..MaxScore, by the lowest and the highest of all feasible
-// nodes. If all are the same, all get 0, which says nothing about any of them. Computed in
-// floating point and cut off, as upstream does: integers would differ by one.
+// nodes. If all are the same, all get 0, which says nothing about any of them. Computed in floating
+// point and cut off, as upstream does: integers would differ by one.
 func AffinityNormalized(score, lowest, highest int64) int64 {
 	if highest <= lowest {
 		return 0
@@ -175,9 +175,9 @@ func AffinityNormalized(score, lowest, highest int64) int64 {
 	return int64(float64(MaxScore) * (float64(score-lowest) / float64(highest-lowest)))
 }
 
-// termsError returns upstream's error for those of a pod's affinity terms that cannot be parsed:
-// of each of the four lists, the first such term. The error is made anew where it is needed,
-// because classes keep only that there is one.
+// termsError returns upstream's error for those of a pod's affinity terms that cannot be parsed: of
+// each of the four lists, the first such term. The error is made anew where it is needed, because
+// classes keep only that there is one.
 func termsError(a *v1.Affinity) error {
 	var required, requiredAnti []v1.PodAffinityTerm
 	var preferred, preferredAnti []v1.WeightedPodAffinityTerm
@@ -194,6 +194,7 @@ func termsError(a *v1.Affinity) error {
 	var errs []error
 	add := func(list string, terms []v1.PodAffinityTerm) {
 		for i := range terms {
+			// One error per list, as upstream stops at the first.
 			for _, selector := range []*metav1.LabelSelector{terms[i].LabelSelector, terms[i].NamespaceSelector} {
 				if _, err := rules.ReadSelector(selector); err != nil {
 					errs = append(errs, fmt.Errorf("%s: %w", list, err))

@@ -17,8 +17,8 @@ import (
 )
 
 // defaultResources are scored where the arguments list none, as in upstream. Both weights are 1,
-// which the fast way to decide relies on to use a simpler rule ([LeastAllocatedRule]). Callers
-// get a clone.
+// which the fast way to decide relies on to use a simpler rule ([LeastAllocatedRule]). Callers get
+// a clone.
 var defaultResources = []config.ResourceSpec{
 	{Name: string(v1.ResourceCPU), Weight: 1},
 	{Name: string(v1.ResourceMemory), Weight: 1},
@@ -32,6 +32,7 @@ func SetArgsDefaults(args any) {
 		setDefault(&a.MinCandidateNodesAbsolute, 100)
 	case *config.InterPodAffinityArgs:
 		setDefault(&a.HardPodAffinityWeight, 1)
+	// Ten minutes, as upstream.
 	case *config.VolumeBindingArgs:
 		setDefault(&a.BindTimeoutSeconds, 600)
 		if len(a.Shape) == 0 { // the less of the storage is taken, the better
@@ -64,8 +65,8 @@ func setDefault[T any](field **T, value T) {
 	}
 }
 
-// defaultedResources returns the built-in resources for an empty list. Weights of 0, which the
-// API cannot tell from weights that were left out, become 1 in place.
+// defaultedResources returns the built-in resources for an empty list. Weights of 0, which the API
+// cannot tell from weights that were left out, become 1 in place.
 func defaultedResources(list []config.ResourceSpec) []config.ResourceSpec {
 	if len(list) == 0 {
 		return slices.Clone(defaultResources)
@@ -78,9 +79,9 @@ func defaultedResources(list []config.ResourceSpec) []config.ResourceSpec {
 	return list
 }
 
-// ValidateArgs checks plugin arguments after [SetArgsDefaults], with upstream's messages:
-// pointers that have a default are dereferenced without a check. path may be nil, for arguments
-// that come from no file. Values of other types are valid.
+// ValidateArgs checks plugin arguments after [SetArgsDefaults], with upstream's messages: pointers
+// that have a default are dereferenced without a check. path may be nil, for arguments that come
+// from no file. Values of other types are valid.
 func ValidateArgs(path *field.Path, args any) error {
 	var list field.ErrorList
 	switch a := args.(type) {
@@ -257,8 +258,8 @@ func validateSpread(path *field.Path, a *config.PodTopologySpreadArgs) (list fie
 }
 
 // validateConstraint checks one default constraint; before are those that precede it in the list.
-// It must have no selector, because the selector is derived for each pod from its Services and
-// its controller.
+// It must have no selector, because the selector is derived for each pod from its Services and its
+// controller.
 func validateConstraint(path *field.Path, c *v1.TopologySpreadConstraint, before []v1.TopologySpreadConstraint) (list field.ErrorList) {
 	if c.MaxSkew <= 0 {
 		list = append(list, field.Invalid(path.Child("maxSkew"), c.MaxSkew, "not in valid range (0, inf)"))

@@ -1,7 +1,7 @@
 package plugins
 
-// Point is an extension point of the scheduling framework, or a set of them. An [Entry] has the
-// set that its plugin extends; a [Profile] lists names by single points.
+// Point is an extension point of the scheduling framework, or a set of them. An [Entry] has the set
+// that its plugin extends; a [Profile] lists names by single points.
 type Point uint16
 
 // The extension points. The one that upstream calls Filter is Filters here, because Filter is the
@@ -59,8 +59,8 @@ type Entry struct {
 	New func(args any) (any, error)
 }
 
-// newPlugin makes the plugin, or returns nil for one whose work is done elsewhere. A profile
-// still lists the name of such a plugin at its points.
+// newPlugin makes the plugin, or returns nil for one whose work is done elsewhere. A profile still
+// lists the name of such a plugin at its points.
 func (e *Entry) newPlugin(args any) (any, error) {
 	if e.New == nil {
 		return nil, nil
@@ -69,8 +69,8 @@ func (e *Entry) newPlugin(args any) (any, error) {
 }
 
 // Catalog lists the plugins in upstream's default order. Filters are asked in this order, and the
-// first that rejects a node gives the reason: another order would change messages, and which
-// events wake a pod. The slice is new with each call, so that callers may append to it.
+// first that rejects a node gives the reason: another order would change messages, and which events
+// wake a pod. The slice is new with each call, so that callers may append to it.
 func Catalog() []Entry {
 	return []Entry{
 		{Name: "SchedulingGates", Points: PreEnqueue, New: Plain(SchedulingGates{})},
@@ -127,8 +127,8 @@ func Plain(plugin any) func(any) (any, error) {
 	return func(any) (any, error) { return plugin, nil }
 }
 
-// withArgs adapts the constructor of a plugin with arguments of type A. It passes nil, which
-// stands for the defaults, if there are no arguments or if they are of another type.
+// withArgs adapts the constructor of a plugin with arguments of type A. It passes nil, which stands
+// for the defaults, if there are no arguments or if they are of another type.
 func withArgs[A, P any](construct func(*A) (P, error)) func(any) (any, error) {
 	return func(args any) (any, error) {
 		typed, _ := args.(*A)

@@ -12,9 +12,8 @@ import (
 
 // What the volume plugins share: how a pod's volumes lead to claims, and claims to volumes.
 
-// Annotations on claims and volumes: that binding is complete, that the controller or the
-// scheduler chose the volume rather than a user, and the node for which a volume is to be
-// provisioned.
+// Annotations on claims and volumes: that binding is complete, that the controller or the scheduler
+// chose the volume rather than a user, and the node for which a volume is to be provisioned.
 const (
 	annBindCompleted     = "pv.kubernetes.io/bind-completed"
 	annBoundByController = "pv.kubernetes.io/bound-by-controller"
@@ -33,8 +32,8 @@ func claimOf(p *cluster.Pod, v *v1.Volume) (name string, isEphemeral, ok bool) {
 	return "", false, false
 }
 
-// madeFor returns an error if the claim named like that of an ephemeral volume was not made for
-// the pod: somebody else's claim may have that name by accident, and must not be used.
+// madeFor returns an error if the claim named like that of an ephemeral volume was not made for the
+// pod: somebody else's claim may have that name by accident, and must not be used.
 func madeFor(p *cluster.Pod, claim *v1.PersistentVolumeClaim) error {
 	return ephemeral.VolumeIsForPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}, claim)
 }
@@ -59,8 +58,8 @@ func volumeClass(volume *v1.PersistentVolume) string {
 	return volume.Spec.StorageClassName
 }
 
-// fullyBound reports whether a claim and its volume are bound to each other: the volume
-// controller sets the annotation last.
+// fullyBound reports whether a claim and its volume are bound to each other: the volume controller
+// sets the annotation last.
 func fullyBound(claim *v1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeName != "" && metav1.HasAnnotation(claim.ObjectMeta, annBindCompleted)
 }
@@ -69,6 +68,9 @@ func fullyBound(claim *v1.PersistentVolumeClaim) bool {
 func claimNotFound(name string) string {
 	return fmt.Sprintf("persistentvolumeclaim %q not found", name)
 }
+
+// volumeNotFound and storageClassNotFound are the same for volumes and storage classes, which have
+// no namespace.
 func volumeNotFound(name string) string { return fmt.Sprintf("persistentvolume %q not found", name) }
 func storageClassNotFound(name string) string {
 	return fmt.Sprintf("storageclass.storage.k8s.io %q not found", name)

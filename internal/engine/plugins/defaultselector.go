@@ -8,11 +8,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// defaultSelector selects the pods that belong to the same application as pods of the class:
-// those of all Services that select it, and of its controller if that is a ReplicationController,
-// ReplicaSet or StatefulSet. It is empty if there are none. The requirements of all of them hold
-// at once, as upstream merges them: two Services with app=web and tier=front give
-// app=web,tier=front.
+// defaultSelector selects the pods that belong to the same application as pods of the class: those
+// of all Services that select it, and of its controller if that is a ReplicationController,
+// ReplicaSet or StatefulSet. It is empty if there are none. The requirements of all of them hold at
+// once, as upstream merges them: two Services with app=web and tier=front give app=web,tier=front.
 //
 // The answer changes with Services and controllers, so nobody may keep it.
 func defaultSelector(c *cluster.Cluster, class *cluster.PodClass) *rules.Selector {

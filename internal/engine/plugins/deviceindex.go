@@ -16,9 +16,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// deviceIndex indexes what slices and claims say of devices: which node offers them, and which
-// are taken. It follows the tables of its cluster change by change, and knows for every node when
-// its devices last changed, so that what was computed for the other nodes stays valid.
+// deviceIndex indexes what slices and claims say of devices: which node offers them, and which are
+// taken. It follows the tables of its cluster change by change, and knows for every node when its
+// devices last changed, so that what was computed for the other nodes stays valid.
 //
 // It changes only in followCluster, never while nodes are judged; only nodes and contents, which
 // the mutex guards, grow then.
@@ -65,8 +65,8 @@ type devicePool struct {
 	shared bool
 }
 
-// nodeDevices are the devices that belong to one node alone. The entry of a node stays the same
-// as long as the index does: others keep a pointer to it to compare changed.
+// nodeDevices are the devices that belong to one node alone. The entry of a node stays the same as
+// long as the index does: others keep a pointer to it to compare changed.
 type nodeDevices struct {
 	pools   map[poolID]*devicePool
 	slices  []*resourcev1.ResourceSlice // of all its pools, by name; nil until needed
@@ -127,6 +127,7 @@ func (x *deviceIndex) followClaims() {
 	if known {
 		return
 	}
+	// Claims that are gone are only known here.
 	for name := range x.held {
 		x.readClaim(name)
 	}
@@ -139,9 +140,10 @@ func (x *deviceIndex) followClaims() {
 	}
 }
 
-// readSlices rereads the slices of these names, or all for nil. Pools that gain or lose a slice
-// are rebuilt, once each.
+// readSlices rereads the slices of these names, or all for nil. Pools that gain or lose a slice are
+// rebuilt, once each.
 func (x *deviceIndex) readSlices(names []cluster.Name) {
+	// Slices of one pool tend to change together: the pool is rebuilt once for all of them.
 	dirty := map[poolID]bool{}
 	if names == nil {
 		for name := range x.sliceOf {
@@ -159,11 +161,12 @@ func (x *deviceIndex) readSlices(names []cluster.Name) {
 	}
 }
 
-// readSlice takes in one slice as it is now, and notes the pools that it leaves and enters. A
-// slice may move to another pool.
+// readSlice takes in one slice as it is now, and notes the pools that it leaves and enters. A slice
+// may move to another pool.
 func (x *deviceIndex) readSlice(name string, dirty map[poolID]bool) {
 	before := x.sliceOf[name]
 	now, exists := x.c.ResourceSlices.Get("", name)
+	// Unchanged: after a reread of all slices this is most of them.
 	if exists && before == now {
 		return
 	}
@@ -191,8 +194,8 @@ func poolOf(slice *resourcev1.ResourceSlice) poolID {
 	return poolID{slice.Spec.Driver, slice.Spec.Pool.Name}
 }
 
-// rebuildPool recomputes which nodes a pool's devices belong to. Nodes that lose the pool and
-// nodes that gain it have both changed, so it is touched before and after.
+// rebuildPool recomputes which nodes a pool's devices belong to. Nodes that lose the pool and nodes
+// that gain it have both changed, so it is touched before and after.
 func (x *deviceIndex) rebuildPool(id poolID) {
 	pool := x.pools[id]
 	x.touchPool(pool)
@@ -202,6 +205,7 @@ func (x *deviceIndex) rebuildPool(id poolID) {
 		x.loseContent(of)
 	}
 
+	// What the pool was is taken back first, then what it is is counted.
 	if pool.shared {
 		x.sharedPools--
 	}
@@ -232,8 +236,8 @@ func (x *deviceIndex) rebuildPool(id poolID) {
 	}
 }
 
-// isLocal reports whether the slice's devices belong to one node alone. Slices with counters do
-// not count as such: the counters are used by devices of other slices.
+// isLocal reports whether the slice's devices belong to one node alone. Slices with counters do not
+// count as such: the counters are used by devices of other slices.
 func isLocal(slice *resourcev1.ResourceSlice) bool {
 	return slice.Spec.NodeName != nil && *slice.Spec.NodeName != "" && len(slice.Spec.SharedCounters) == 0
 }
@@ -294,8 +298,10 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 		now = claim.Status.Allocation
 	}
 
+	// Whether or not it has devices: a claim that an attempt left has none yet.
 	x.readOwner(name, claim)
 	before := x.held[name]
+	// The allocation is replaced all the same: it is what is subtracted later.
 	if before != nil && now != nil && sameDevices(before, now) {
 		x.held[name] = now
 		return
@@ -358,6 +364,7 @@ func (x *deviceIndex) countShare(device structured.DeviceID, result *resourcev1.
 		x.taken.AllocatedSharedDeviceIDs.Delete(share)
 	}
 
+	// Only a device of which shares consume capacity has an entry.
 	delete(x.taken.AggregatedCapacity, device)
 	for _, other := range of {
 		if other.ConsumedCapacity != nil {

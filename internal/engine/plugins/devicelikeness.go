@@ -92,9 +92,9 @@ func (x *deviceIndex) takenOf(content *nodeContent) []byte {
 	return taken
 }
 
-// contentOf reads the slices of a node. A content of nil in the result means that the node is
-// like no other: it has slices of other nodes in its pools, devices that choose their nodes, or
-// there are too many contents already. The caller holds the mutex.
+// contentOf reads the slices of a node. A content of nil in the result means that the node is like
+// no other: it has slices of other nodes in its pools, devices that choose their nodes, or there
+// are too many contents already. The caller holds the mutex.
 func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.ResourceSlice) *nodeContent {
 	content := &nodeContent{}
 	for id := range of.pools {
@@ -151,8 +151,8 @@ func (x *deviceIndex) loseContent(of *nodeDevices) {
 	of.slices, of.content = nil, nil
 }
 
-// exampleGift is what one of several like nodes can give, and the names of its pools, in the
-// order of all nodes like it.
+// exampleGift is what one of several like nodes can give, and the names of its pools, in the order
+// of all nodes like it.
 type exampleGift struct {
 	*gift
 	pools []poolID

@@ -39,8 +39,8 @@ type nodeGift struct {
 	at   uint64 // the index's count when it was found out
 }
 
-// gift is the allocations for claims, in the order of the claims, or the reason why there are
-// none. It is shared, and must not be changed.
+// gift is the allocations for claims, in the order of the claims, or the reason why there are none.
+// It is shared, and must not be changed.
 type gift struct {
 	results   []resourcev1.AllocationResult
 	rejection *Rejection
@@ -50,8 +50,8 @@ type gift struct {
 // bounds what is asked for in all, which the answers repeat in part: the claims may be gone.
 const mostGifts, mostAsked = 1 << 16, cluster.MostBulk / 2
 
-// shapeOf returns the shape of claims; nil if what they ask for cannot be encoded. A shape of
-// very long claims is not kept: it serves this attempt only. The places of a shape grow with the
+// shapeOf returns the shape of claims; nil if what they ask for cannot be encoded. A shape of very
+// long claims is not kept: it serves this attempt only. The places of a shape grow with the
 // cluster, by an eighth more than needed.
 func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.ResourceClaim) *deviceShape {
 	key, ok := shapeKey(claims)
@@ -59,6 +59,7 @@ func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.Resource
 		return nil
 	}
 
+	// Claims name classes, whose selectors are not in the key.
 	if s.byKey == nil || s.classes != c.DeviceClasses.Version {
 		s.byKey, s.classes, s.size = map[string]*deviceShape{}, c.DeviceClasses.Version, 0
 	}
@@ -67,6 +68,8 @@ func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.Resource
 
 	if shape == nil || len(shape.nodes) < len(c.Nodes) {
 		s.makeRoom(key, len(c.Nodes))
+		// A new shape, since others may still hold the old one, whose places are too few for new
+		// nodes.
 		grown := &deviceShape{nodes: make([]atomic.Pointer[nodeGift], len(c.Nodes)+len(c.Nodes)/8)}
 		if shape != nil {
 			for i := range shape.nodes {
@@ -86,8 +89,8 @@ func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.Resource
 	return shape
 }
 
-// makeRoom forgets the least recently used shapes, except for one. It goes through all of them
-// each time; there are few, because each has a place for every node.
+// makeRoom forgets the least recently used shapes, except for one. It goes through all of them each
+// time; there are few, because each has a place for every node.
 func (s *deviceShapes) makeRoom(except string, nodes int) {
 	for len(s.byKey) > 0 && ((len(s.byKey)+1)*nodes > mostGifts || s.size+len(except) > mostAsked) {
 		oldest, found := "", false
@@ -119,9 +122,9 @@ func shapeKey(claims []*resourcev1.ResourceClaim) (string, bool) {
 	return string(key), true
 }
 
-// giftAt returns what a node can give, or nil if that is not known or may have changed: the
-// node's own devices, devices that are not of one node, or the node itself. The comparison with
-// the index's counters costs no lock.
+// giftAt returns what a node can give, or nil if that is not known or may have changed: the node's
+// own devices, devices that are not of one node, or the node itself. The comparison with the
+// index's counters costs no lock.
 func (s *deviceShape) giftAt(n *cluster.Node, x *deviceIndex) *gift {
 	if int(n.Index) >= len(s.nodes) {
 		return nil

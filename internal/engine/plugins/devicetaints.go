@@ -22,6 +22,7 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 		return func(*cluster.Node) string { return "" }
 	}
 	a := d.attemptFor(c, p)
+	// Each alternative of a request is listed like a request of its own.
 	var tolerated [][]resourcev1.DeviceToleration // by request
 	for _, claim := range a.claims {
 		if claim.Status.Allocation == nil {
@@ -46,6 +47,8 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 				if d.index.isTaken(structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, device.Name)) {
 					continue
 				}
+				// Only devices that none of the requests could have are news: the others are short
+				// for another reason.
 				if kept := keptBack(device, tolerated); len(kept) > 0 {
 					devices++
 					for _, taint := range kept {
@@ -64,7 +67,7 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 	}
 }
 
-// tolerationsOf returns what each request of a claim tolerates.
+// tolerationsOf returns what each request of a claim tolerates, and each alternative.
 func tolerationsOf(claim *resourcev1.ResourceClaim) (list [][]resourcev1.DeviceToleration) {
 	for i := range claim.Spec.Devices.Requests {
 		r := &claim.Spec.Devices.Requests[i]

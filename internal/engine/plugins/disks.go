@@ -13,8 +13,8 @@ import (
 // thousands of disks each. Of each it is known whether the pod writes it.
 type diskSet map[disk]bool
 
-// disk is one that a pod itself names. An RBD image is one for each of its monitors: the cluster
-// is the same if one of them is. Two pods use the same disk if these are equal.
+// disk is one that a pod itself names. An RBD image is one for each of its monitors: the cluster is
+// the same if one of them is. Two pods use the same disk if these are equal.
 type disk struct {
 	kind                 diskKind
 	name, image, monitor string
@@ -23,6 +23,7 @@ type disk struct {
 // diskKind keeps disks of different kinds with the same name apart.
 type diskKind byte
 
+// The kinds whose disks two pods on a node may not both write. 0 is none of them.
 const (
 	gceDisk diskKind = iota + 1
 	ebsVolume
@@ -55,8 +56,8 @@ func eachDisk(v *v1.Volume, f func(d disk, writes bool) bool) {
 	}
 }
 
-// disksOf returns the disks of some volumes; nil if there is none. A disk counts as written if
-// one of the volumes writes it.
+// disksOf returns the disks of some volumes; nil if there is none. A disk counts as written if one
+// of the volumes writes it.
 func disksOf(volumes []v1.Volume) (set diskSet) {
 	for i := range volumes {
 		eachDisk(&volumes[i], func(d disk, writes bool) bool {
@@ -70,8 +71,8 @@ func disksOf(volumes []v1.Volume) (set diskSet) {
 	return set
 }
 
-// conflictWith reports whether one of the volumes is a disk of the set, and they cannot be used
-// at once: one of the two sides writes.
+// conflictWith reports whether one of the volumes is a disk of the set, and they cannot be used at
+// once: one of the two sides writes.
 func (s diskSet) conflictWith(volumes []v1.Volume) (conflict bool) {
 	for i := 0; i < len(volumes) && !conflict && len(s) > 0; i++ {
 		eachDisk(&volumes[i], func(d disk, writes bool) bool {

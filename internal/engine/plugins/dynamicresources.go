@@ -16,12 +16,12 @@ import (
 )
 
 // DynamicResources restricts pods with ResourceClaims, and pods that request extended resources
-// which a DeviceClass provides, to nodes that have the devices, and allocates these. Upstream's
-// own library decides which devices fit; this plugin gathers its input and keeps its results.
+// which a DeviceClass provides, to nodes that have the devices, and allocates these. Upstream's own
+// library decides which devices fit; this plugin gathers its input and keeps its results.
 //
-// An allocation is written into the cluster's ResourceClaims at once, so that the next pod sees
-// it: there is no other record of allocations in flight. Upstream keeps one, and has a pod wait
-// that shares such a claim.
+// An allocation is written into the cluster's ResourceClaims at once, so that the next pod sees it:
+// there is no other record of allocations in flight. Upstream keeps one, and has a pod wait that
+// shares such a claim.
 //
 // What is remembered, from the longest to the shortest:
 //
@@ -48,25 +48,22 @@ type DynamicResources struct {
 
 // The codes of DynamicResources.
 const (
-	// Of the pod as a whole.
-	codeClaimNotFound        = "ResourceClaimNotFound"
-	codeClaimNotCreated      = "ResourceClaimNotCreated"
-	codeClaimUnsupported     = "ResourceClaimUnsupported"
-	codeClaimDeleted         = "ResourceClaimBeingDeleted"
-	codeClaimOfOtherPod      = "ResourceClaimOfOtherPod"
-	codeClaimUnavailable     = "ResourceClaimNotAvailable"
-	codeClaimStale           = "ExtendedResourceClaimStale"
-	codeClaimTooLong         = "ResourceClaimTooLong"
-	codeDeviceClassNotFound  = "DeviceClassNotFound"
-	codeDeviceRequestUnknown = "DeviceRequestUnknown"
-	// Of a node.
+	codeClaimNotFound         = "ResourceClaimNotFound"
+	codeClaimNotCreated       = "ResourceClaimNotCreated"
+	codeClaimUnsupported      = "ResourceClaimUnsupported"
+	codeClaimDeleted          = "ResourceClaimBeingDeleted"
+	codeClaimOfOtherPod       = "ResourceClaimOfOtherPod"
+	codeClaimUnavailable      = "ResourceClaimNotAvailable"
+	codeClaimStale            = "ExtendedResourceClaimStale"
+	codeClaimTooLong          = "ResourceClaimTooLong"
+	codeDeviceClassNotFound   = "DeviceClassNotFound"
+	codeDeviceRequestUnknown  = "DeviceRequestUnknown"
 	codeDevicesNotAllocatable = "DevicesNotAllocatable"
 	codeDevicesTooHard        = "DeviceSearchTooLong"
 	codeExtendedNotProvided   = "ExtendedResourceNotProvided"
 )
 
-// expressionFeatures has to agree with allocatorFeatures: both are of Kubernetes v1.37's
-// defaults.
+// expressionFeatures has to agree with allocatorFeatures: both are of Kubernetes v1.37's defaults.
 var expressionFeatures = cel.Features{EnableConsumableCapacity: true}
 
 // NewDynamicResources makes the plugin; nil arguments mean the defaults. Without a clock (Now,
@@ -97,8 +94,8 @@ func (d *DynamicResources) Applies(c *cluster.Cluster, p *cluster.Pod) bool {
 	return needsDevices(c, p)
 }
 
-// Filter looks up the pod's claims and tries, node by node, to allocate what is not allocated
-// yet. Nothing is reserved: every node is judged as if the pod went there.
+// Filter looks up the pod's claims and tries, node by node, to allocate what is not allocated yet.
+// Nothing is reserved: every node is judged as if the pod went there.
 func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if !needsDevices(c, p) {
 		return Judge{}
@@ -127,8 +124,8 @@ func (d *DynamicResources) BeginAttempt() {
 	}
 }
 
-// PreEnqueue implements [ObjectGate]. It says why the pod need not be tried yet: one of its
-// claims does not exist, or cannot be used. It returns "" if the pod can be tried.
+// PreEnqueue implements [ObjectGate]. It says why the pod need not be tried yet: one of its claims
+// does not exist, or cannot be used. It returns "" if the pod can be tried.
 func (d *DynamicResources) PreEnqueue(c *cluster.Cluster, p *cluster.Pod) string {
 	if len(p.Spec().ResourceClaims) == 0 {
 		return ""

@@ -20,8 +20,8 @@ import (
 )
 
 // attempt is what is known of one pod's devices. It is valid for one attemptKey, that is, as long
-// as the objects that it was computed from do not change: Filter, Score and Reserve of one
-// decision use the same one, and so does the pod's next try if nothing has happened.
+// as the objects that it was computed from do not change: Filter, Score and Reserve of one decision
+// use the same one, and so does the pod's next try if nothing has happened.
 type attempt struct {
 	d   *DynamicResources
 	c   *cluster.Cluster
@@ -65,9 +65,9 @@ type attempt struct {
 	unavailable []atomic.Bool
 }
 
-// attemptKey identifies the state that an attempt was computed from: it holds as long as its key
-// is the same. The numbers are versions of the cluster's tables. Nodes are not in it: what was
-// found out of a node is checked against the node.
+// attemptKey identifies the state that an attempt was computed from: it holds as long as its key is
+// the same. The numbers are versions of the cluster's tables. Nodes are not in it: what was found
+// out of a node is checked against the node.
 type attemptKey struct {
 	c                       *cluster.Cluster
 	uid                     types.UID
@@ -148,8 +148,8 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 	return a
 }
 
-// reachOfAllocation returns the terms of the nodes that can reach the devices; nil means all
-// nodes. A selector that is invalid is an error, as in upstream, and fails the attempt.
+// reachOfAllocation returns the terms of the nodes that can reach the devices; nil means all nodes.
+// A selector that is invalid is an error, as in upstream, and fails the attempt.
 func reachOfAllocation(allocation *resourcev1.AllocationResult) (nodeTerms, error) {
 	if allocation.NodeSelector == nil {
 		return nil, nil
@@ -160,8 +160,8 @@ func reachOfAllocation(allocation *resourcev1.AllocationResult) (nodeTerms, erro
 	return readNodeTerms(allocation.NodeSelector), nil
 }
 
-// claimsOf looks up the claims that the pod names, and whom each is to be reserved for: claims
-// and holders are in the same order, which is the spec's. The messages are upstream's.
+// claimsOf looks up the claims that the pod names, and whom each is to be reserved for: claims and
+// holders are in the same order, which is the spec's. The messages are upstream's.
 func claimsOf(c *cluster.Cluster, pod *v1.Pod) (
 	claims []*resourcev1.ResourceClaim, holders []resourcev1.ResourceClaimConsumerReference, rejection *Rejection,
 ) {
@@ -197,8 +197,8 @@ func claimsOf(c *cluster.Cluster, pod *v1.Pod) (
 	return claims, holders, nil
 }
 
-// checkRequests checks that every class exists that the claim's requests name. The allocator
-// would fail on a missing one, without a message that tells the pod's author which.
+// checkRequests checks that every class exists that the claim's requests name. The allocator would
+// fail on a missing one, without a message that tells the pod's author which.
 func checkRequests(c *cluster.Cluster, claim *resourcev1.ResourceClaim) (*Rejection, error) {
 	for i := range claim.Spec.Devices.Requests {
 		request := &claim.Spec.Devices.Requests[i]
@@ -282,9 +282,9 @@ func (a *attempt) withinReach(n *cluster.Node) bool {
 	return within
 }
 
-// givenUp reports whether a device of the claim failed to become ready, or did not become ready
-// in time (bindingTimeout after the allocation). Such a claim is out of reach everywhere, so that
-// it is released and allocated anew.
+// givenUp reports whether a device of the claim failed to become ready, or did not become ready in
+// time (bindingTimeout after the allocation). Such a claim is out of reach everywhere, so that it
+// is released and allocated anew.
 func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
 	awaited := false
 	for i := range claim.Status.Allocation.Devices.Results {
@@ -300,8 +300,8 @@ func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
 }
 
 // deviceReadiness checks the claim's devices in order, up to the first that is not ready. failure
-// is why that one never will be; nil if it may be. Devices without binding conditions are ready
-// at once.
+// is why that one never will be; nil if it may be. Devices without binding conditions are ready at
+// once.
 func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *metav1.Condition) {
 	for i := range claim.Status.Allocation.Devices.Results {
 		result := &claim.Status.Allocation.Devices.Results[i]
@@ -311,10 +311,12 @@ func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *meta
 		at := slices.IndexFunc(claim.Status.Devices, func(s resourcev1.AllocatedDeviceStatus) bool {
 			return s.Device == result.Device && s.Driver == result.Driver && s.Pool == result.Pool
 		})
+		// The driver has not written a status for the device yet.
 		if at < 0 {
 			return false, nil
 		}
 		conditions := claim.Status.Devices[at].Conditions
+		// Failure first: a device may be ready by one condition and have failed by another.
 		for _, name := range result.BindingFailureConditions {
 			if c := meta.FindStatusCondition(conditions, name); c != nil && c.Status == metav1.ConditionTrue {
 				return false, c
@@ -331,8 +333,7 @@ func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *meta
 }
 
 // scoreNode sums up, over all requests that are satisfied by an alternative, how early that
-// alternative is listed: 8 for the first, 1 for the eighth, which is the most that the API
-// allows.
+// alternative is listed: 8 for the first, 1 for the eighth, which is the most that the API allows.
 func (a *attempt) scoreNode(n *cluster.Node) (int64, error) {
 	if !a.alternatives {
 		return 0, nil
@@ -350,6 +351,7 @@ func (a *attempt) scoreNode(n *cluster.Node) (int64, error) {
 			allocation = &o.results[next]
 			next++
 		}
+		// Results name the alternative that was chosen as request/alternative.
 		met := map[string]bool{}
 		for i := range allocation.Devices.Results {
 			met[allocation.Devices.Results[i].Request] = true

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/fragmentation"
 )
 
-// part is a piece of hardware that claims take shares of: a device with consumable capacity, or
-// the counters from which partitions are made. A GPU that is cut into partitions is one part; the
+// part is a piece of hardware that claims take shares of: a device with consumable capacity, or the
+// counters from which partitions are made. A GPU that is cut into partitions is one part; the
 // partitions are its devices.
 type part struct {
 	devices map[structured.DeviceID]bool
@@ -24,9 +24,9 @@ type part struct {
 // mostParts bounds how many parts are tried for one claim. Each try is a search.
 const mostParts = 16
 
-// chosenOffer is what the node gives the pod when it is placed there. The filter only asked
-// whether it can (offerAt); here the plugin Fragmentation may choose better devices than the
-// first that fit.
+// chosenOffer is what the node gives the pod when it is placed there. The filter only asked whether
+// it can (offerAt); here the plugin Fragmentation may choose better devices than the first that
+// fit.
 func (a *attempt) chosenOffer(p *cluster.Pod, n *cluster.Node) offer {
 	o := a.offerAt(n)
 	if o.rejection == nil && o.results != nil {
@@ -56,9 +56,9 @@ func (a *attempt) chooseDevices(p *cluster.Pod, n *cluster.Node) []resourcev1.Al
 		return nil
 	}
 
-	// The search is given the best part alone, then with the next, until what it has suffices.
-	// For one device each part is tried on its own: together with a better part that was not
-	// enough it would add nothing.
+	// The search is given the best part alone, then with the next, until what it has suffices. For
+	// one device each part is tried on its own: together with a better part that was not enough it
+	// would add nothing.
 	order := a.d.chooser.rankParts(a.c, p, n, parts)
 	among := map[structured.DeviceID]int{}
 	for rank, i := range order[:min(len(order), mostParts)] {
@@ -208,8 +208,7 @@ type counterSet struct {
 // counted is what a counter set has, and what is left.
 type counted struct{ all, free map[string]float64 }
 
-// least is the share that is free of the counter of which the least is. Without counters it is
-// all.
+// least is the share that is free of the counter of which the least is. Without counters it is all.
 func (c *counted) least() float64 {
 	share := 1.0
 	for name, all := range c.all {
@@ -220,8 +219,8 @@ func (c *counted) least() float64 {
 	return share
 }
 
-// shareOf is the largest share that a partition takes of a counter, for example 0.5 for 20 of 40
-// Gi and 2 of 8 engines.
+// shareOf is the largest share that a partition takes of a counter, for example 0.5 for 20 of 40 Gi
+// and 2 of 8 engines.
 func (c *counted) shareOf(wanted map[string]resourcev1.Counter) (share float64) {
 	for name, w := range wanted {
 		if all := c.all[name]; all > 0 {
@@ -232,8 +231,8 @@ func (c *counted) shareOf(wanted map[string]resourcev1.Counter) (share float64) 
 }
 
 // countersOf sums up the counters of the node's pools and what allocated partitions take of them.
-// Slices of counters and slices of the devices that use them may come in any order, so the
-// counters are read first.
+// Slices of counters and slices of the devices that use them may come in any order, so the counters
+// are read first.
 func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet]*counted {
 	sets := map[counterSet]*counted{}
 	for _, slice := range own {
@@ -264,9 +263,9 @@ func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet
 	return sets
 }
 
-// rankParts orders the parts that have what is wanted, by what a placement takes from their
-// worth, the first of equals first. They take the place of the devices that the extended resource
-// counts. The result are indices into parts; among parts of equal cost the tightest comes first.
+// rankParts orders the parts that have what is wanted, by what a placement takes from their worth,
+// the first of equals first. They take the place of the devices that the extended resource counts.
+// The result are indices into parts; among parts of equal cost the tightest comes first.
 func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, parts []part) (order []int) {
 	whole := float64(f.devices.Whole())
 	room := fragmentation.Room{

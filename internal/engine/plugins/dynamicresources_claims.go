@@ -54,6 +54,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return func() {}, nil
 	}
 
+	// The filter found that the node can; what it offers is known, or found again.
 	o := a.chosenOffer(p, n)
 	if o.rejection != nil {
 		if o.rejection.Err != nil {
@@ -62,6 +63,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
 	}
 
+	// All or nothing: an error leaves every claim as it was.
 	changed, err := d.reservedClaims(a, &o)
 	if err != nil {
 		return nil, err
@@ -78,9 +80,9 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	}, nil
 }
 
-// reservedClaims returns the claims that Reserve changes, as they are afterwards. They are
-// copies: nothing of the cluster is changed here. A claim that is allocated and reserved already
-// is among them as it is.
+// reservedClaims returns the claims that Reserve changes, as they are afterwards. They are copies:
+// nothing of the cluster is changed here. A claim that is allocated and reserved already is among
+// them as it is.
 func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.ResourceClaim, error) {
 	var changed []*resourcev1.ResourceClaim
 	next := 0
@@ -121,8 +123,7 @@ func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.R
 }
 
 // allocateClaim writes an allocation into a copy of a claim. The finalizer keeps the claim until
-// its devices are released. The time is what givenUp measures from; it is left out without a
-// clock.
+// its devices are released. The time is what givenUp measures from; it is left out without a clock.
 func (d *DynamicResources) allocateClaim(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
 	if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 		claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
@@ -173,8 +174,8 @@ func (a *attempt) indexOf(changed *resourcev1.ResourceClaim) int {
 	})
 }
 
-// ReleaseClaims releases the devices of a pod that is gone, as upstream's resource claim
-// controller does: it carries out [ClaimsWithout] in the cluster's tables.
+// ReleaseClaims releases the devices of a pod that is gone, as upstream's resource claim controller
+// does: it carries out [ClaimsWithout] in the cluster's tables.
 func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
 	changed, gone := ClaimsWithout(c, p)
 	for _, claim := range changed {
@@ -228,8 +229,8 @@ func isFor(uid types.UID) func(resourcev1.ResourceClaimConsumerReference) bool {
 }
 
 // releaseClaim removes one of those that a claim is reserved for. With none left the claim is
-// deallocated, unless keep is set (it was allocated before); a claim for extended resources has
-// no purpose then.
+// deallocated, unless keep is set (it was allocated before); a claim for extended resources has no
+// purpose then.
 func releaseClaim(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID, keep bool) {
 	claim = claim.DeepCopy()
 	claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, isFor(uid))

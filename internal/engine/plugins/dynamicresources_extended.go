@@ -17,8 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// inMemoryName is the name of the claim for extended resources as long as it exists only in
-// memory. It is not a valid name, so no user's claim can have it. Upstream uses the same one.
+// inMemoryName is the name of the claim for extended resources as long as it exists only in memory.
+// It is not a valid name, so no user's claim can have it. Upstream uses the same one.
 const inMemoryName = "<extended-resources>"
 
 // deviceClassOf returns the class that provides the extended resource, or nil. If several do, the
@@ -83,8 +83,7 @@ func classesOf(c *cluster.Cluster, names int) func(v1.ResourceName) *resourcev1.
 }
 
 // mayBeDevice reports whether a class can provide the resource: an extended resource, or the
-// implicit name of a class. CPU, memory, huge pages and everything under kubernetes.io/ cannot
-// be.
+// implicit name of a class. CPU, memory, huge pages and everything under kubernetes.io/ cannot be.
 func mayBeDevice(name v1.ResourceName) bool {
 	s := string(name)
 	if strings.HasPrefix(s, resourcev1.ResourceDeviceClassPrefix) {
@@ -143,8 +142,8 @@ func (d *DynamicResources) LeftClaim(c *cluster.Cluster, p *cluster.Pod) bool {
 	return d.index.extendedClaim(p.Namespace(), p.Name, p.UID) != nil
 }
 
-// isExtendedClaimOf reports whether a claim was made for the extended resources of this pod. A
-// pod of the same name that came before has another UID.
+// isExtendedClaimOf reports whether a claim was made for the extended resources of this pod. A pod
+// of the same name that came before has another UID.
 func isExtendedClaimOf(claim *resourcev1.ResourceClaim, name string, uid types.UID) bool {
 	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" {
 		return false
@@ -153,8 +152,8 @@ func isExtendedClaimOf(claim *resourcev1.ResourceClaim, name string, uid types.U
 	return owner != nil && owner.Name == name && owner.UID == uid
 }
 
-// extendedOffer is what nodes of one size make of the pod's extended resources: a node that has
-// the resource itself, through a device plugin, needs no claim for it.
+// extendedOffer is what nodes of one size make of the pod's extended resources: a node that has the
+// resource itself, through a device plugin, needs no claim for it.
 type extendedOffer struct {
 	claim     *resourcev1.ResourceClaim
 	mappings  []v1.ContainerExtendedResourceRequest
@@ -163,8 +162,8 @@ type extendedOffer struct {
 	shape     *deviceShape
 }
 
-// extendedAt returns the offer of the node's size. Sizes are interned and few, so it is computed
-// a few times for all nodes.
+// extendedAt returns the offer of the node's size. Sizes are interned and few, so it is computed a
+// few times for all nodes.
 func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -179,6 +178,7 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 		return x
 	}
 
+	// The pod's other claims are the same on nodes of all sizes.
 	x.open = a.open
 	if x.claim != nil {
 		x.open = slices.Clone(a.open)
@@ -193,10 +193,10 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 	return x
 }
 
-// extendedOn computes which extended resources have to come from devices on this node, and
-// returns the claim for them; nil if a device plugin of the node provides them all. A claim left
-// by an earlier attempt cannot be used again: its requests were made for another node. PostFilter
-// deletes it.
+// extendedOn computes which extended resources have to come from devices on this node, and returns
+// the claim for them; nil if a device plugin of the node provides them all. A claim left by an
+// earlier attempt cannot be used again: its requests were made for another node. PostFilter deletes
+// it.
 func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *Rejection) {
 	if a.extended.Spec.Devices.Requests != nil {
 		return nil, nil, rejectUnresolvable(codeClaimStale, "cannot schedule extended resource claim")
@@ -292,10 +292,10 @@ func isTerminating(c *v1.Container, init bool) bool {
 	return init && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways)
 }
 
-// deviceRequest is one container's request for devices, less what it can share with other
-// requests (usable, in their order; nil entries are skipped); nil if nothing is left. It is named
-// as upstream names it, after the index of the container, and that of the resource among all that
-// the container requests, sorted by name.
+// deviceRequest is one container's request for devices, less what it can share with other requests
+// (usable, in their order; nil entries are skipped); nil if nothing is left. It is named as
+// upstream names it, after the index of the container, and that of the resource among all that the
+// container requests, sorted by name.
 func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class string, usable []*resourcev1.DeviceRequest) (
 	*resourcev1.DeviceRequest, []v1.ContainerExtendedResourceRequest,
 ) {

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// claimingGroup returns the pod's group, for which its claims may be reserved; nil if it has
-// none, or if the cluster's table has no groups because the feature is off.
+// claimingGroup returns the pod's group, for which its claims may be reserved; nil if it has none,
+// or if the cluster's table has no groups because the feature is off.
 func claimingGroup(c *cluster.Cluster, pod *v1.Pod) *schedulingv1beta1.PodGroup {
 	if c.PodGroups.Len() == 0 || pod.Spec.SchedulingGroup == nil || pod.Spec.SchedulingGroup.PodGroupName == nil {
 		return nil

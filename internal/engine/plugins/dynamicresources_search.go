@@ -21,8 +21,8 @@ var allocatorFeatures = structured.Features{
 	ConsumableCapacity: true,
 }
 
-// findGift returns what the node can give to the claims. From the cheapest to the dearest: what
-// is known of this node and shape, what is known of a node like it, a search.
+// findGift returns what the node can give to the claims. From the cheapest to the dearest: what is
+// known of this node and shape, what is known of a node like it, a search.
 func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
 	if shape != nil {
 		if known := shape.giftAt(n, &a.d.index); known != nil {
@@ -31,6 +31,7 @@ func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, sh
 	}
 
 	if shape != nil {
+		// From here on a search serves all nodes like this one.
 		like, pools, alike := a.d.index.likenessOf(n)
 		if alike {
 			if known := shape.giftLike(n, like, pools); known != nil {
@@ -49,8 +50,8 @@ func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, sh
 	return a.searchOnce(n, open, shape)
 }
 
-// searchOnce searches the node, unless a search has failed, and keeps the result. A failure is
-// kept by the attempt alone: it fails the attempt, and the next one has to see for itself.
+// searchOnce searches the node, unless a search has failed, and keeps the result. A failure is kept
+// by the attempt alone: it fails the attempt, and the next one has to see for itself.
 func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
 	where := individualOf(n)
 	a.mutex.Lock()
@@ -112,6 +113,7 @@ func (a *attempt) mustRetry() bool {
 		for _, f := range slices.Backward(a.undo) {
 			f()
 		}
+		// What expressions cost was found out at the cost of this attempt, which is taken back.
 		if a.shared != nil {
 			a.shared.costs = nil
 		}
@@ -153,6 +155,8 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 		return cost, false
 	}
 
+	// Heavy expressions often look at one attribute: measured, they cost a fraction of the
+	// estimate.
 	sum := int64(0)
 	for _, slice := range on.slices {
 		for i := range slice.Spec.Devices {
@@ -176,8 +180,8 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 }
 
 // searchDevices looks for devices on the node for all open claims. It may have to try all
-// combinations of devices, so it is cut off, as upstream's. Its result is not final then: with
-// more to spend it could be another one.
+// combinations of devices, so it is cut off, as upstream's. Its result is not final then: with more
+// to spend it could be another one.
 func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
 	if err := tooMany(open); err != nil {
 		return &gift{rejection: &Rejection{Err: err}}, true
@@ -207,6 +211,7 @@ func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.Reso
 		return &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "%v", err)}, true
 	case err != nil:
 		return &gift{rejection: &Rejection{Err: err}}, true
+	// The allocator returns nothing, and no error, where the devices do not suffice.
 	case len(results) != len(open):
 		return noDevices, true
 	}
@@ -242,8 +247,7 @@ func fewestDevices(r *resourcev1.DeviceRequest) int64 {
 	return least
 }
 
-// exactCount is the number of devices that a request asks for; 0 for all that match, however
-// many.
+// exactCount is the number of devices that a request asks for; 0 for all that match, however many.
 func exactCount(mode resourcev1.DeviceAllocationMode, count int64) int64 {
 	if mode != resourcev1.DeviceAllocationModeExactCount {
 		return 0

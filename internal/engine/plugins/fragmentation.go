@@ -21,8 +21,8 @@ const CodeNoDeviceFits = "NoDeviceFits"
 //
 // A node's extended resource is a sum, and a share has to be free on one device. The plugin says
 // which device a pod gets (Reserve), and rejects nodes where the sum suffices and no device does.
-// Pods that were placed before, or by others, are assumed to be packed as tightly as possible.
-// With a unit of 100:
+// Pods that were placed before, or by others, are assumed to be packed as tightly as possible. With
+// a unit of 100:
 //
 //	two devices of 100, of which 60 are taken of each: the resource has 80 free
 //	a pod that wants 50 is rejected (NodeResourcesFit would let it pass)
@@ -65,8 +65,8 @@ func (*Fragmentation) Reads() Part { return Contents }
 // Steady implements Steady.
 func (*Fragmentation) Steady() {}
 
-// desk is space to look at one node. Nodes are scored by several goroutines at once, each with
-// one: scoring does not allocate.
+// desk is space to look at one node. Nodes are scored by several goroutines at once, each with one:
+// scoring does not allocate.
 type desk struct{ room fragmentation.Room }
 
 // readNode reads what is free on a node, in the units of package fragmentation: devices in steps.
@@ -82,8 +82,8 @@ func (d *desk) readNode(f *Fragmentation, n *cluster.Node) {
 }
 
 // readDevices reads what is free of each device of a node, in units of the resource, into the
-// slice, which it may replace. What pods were told to use (Node.Held) is exact; the rest of what
-// is requested is packed.
+// slice, which it may replace. What pods were told to use (Node.Held) is exact; the rest of what is
+// requested is packed.
 func (f *Fragmentation) readDevices(n *cluster.Node, into *[]int64) {
 	free := (*into)[:0]
 	rest := n.Requested.Scalars[f.resource]
@@ -184,8 +184,8 @@ func (*Fragmentation) ScoreByRoom(*cluster.Cluster, *cluster.Pod) RoomScore { re
 // Version implements [Learner]: the number of the future that nodes are scored by.
 func (f *Fragmentation) Version(c *cluster.Cluster) uint64 { return f.coming.futureVersion(f, c) }
 
-// Score implements Scorer. Less cost is a higher score, and exactly so among equals. Nodes that
-// the pod does not fit on by devices score least, since the plugin may be enabled at Score alone.
+// Score implements Scorer. Less cost is a higher score, and exactly so among equals. Nodes that the
+// pod does not fit on by devices score least, since the plugin may be enabled at Score alone.
 func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if f.ScoresByObjects() {
 		return f.scoreByClaims(c, p)
@@ -208,8 +208,8 @@ func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 	}}
 }
 
-// Reserve implements Reserver: it gives the pod its devices, and learns that such a pod came.
-// undo takes back the devices, not what was learnt: that the pod came is true wherever it goes.
+// Reserve implements Reserver: it gives the pod its devices, and learns that such a pod came. undo
+// takes back the devices, not what was learnt: that the pod came is true wherever it goes.
 func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
 	f.coming.podPlaced(f, c, p, n)
 	amount := p.Class.Requests.Scalars[f.resource]
@@ -224,9 +224,9 @@ func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 	return func() { p.Devices = nil }, nil
 }
 
-// chooseDevices returns the devices that a pod is best given; nil if it does not fit. A share
-// goes to the device that costs least, whole devices are the first free ones, among which there
-// is no difference.
+// chooseDevices returns the devices that a pod is best given; nil if it does not fit. A share goes
+// to the device that costs least, whole devices are the first free ones, among which there is no
+// difference.
 func (f *Fragmentation) chooseDevices(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, amount int64) (shares cluster.DeviceShares) {
 	d, task := &desk{}, f.taskOf(p)
 	d.readNode(f, n)

@@ -57,8 +57,8 @@ func (a *FragmentationArgs) DeepCopy() *FragmentationArgs {
 // DeepCopyObject implements runtime.Object.
 func (a *FragmentationArgs) DeepCopyObject() runtime.Object { return a.DeepCopy() }
 
-// setFragmentationDefaults fills in what is 0 or empty. No argument means anything at 0, so
-// nothing is lost.
+// setFragmentationDefaults fills in what is 0 or empty. No argument means anything at 0, so nothing
+// is lost.
 func setFragmentationDefaults(a *FragmentationArgs) {
 	if a.Resource == "" {
 		a.Resource = "nvidia.com/gpu"
@@ -79,15 +79,15 @@ func setFragmentationDefaults(a *FragmentationArgs) {
 	}
 }
 
-// maxTasks bounds how many kinds of pods are told apart, since nodes are valued by all of them,
-// and maxTaskWeight how often one may come: the sum of all stays far within an int64.
+// maxTasks bounds how many kinds of pods are told apart, since nodes are valued by all of them, and
+// maxTaskWeight how often one may come: the sum of all stays far within an int64.
 const (
 	maxTasks      = 512
 	maxTaskWeight = 1 << 30
 )
 
-// validateFragmentation checks the arguments after their defaults were set. HalfLife is divided
-// by 8, the number of steps in which weights fade.
+// validateFragmentation checks the arguments after their defaults were set. HalfLife is divided by
+// 8, the number of steps in which weights fade.
 func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.ErrorList) {
 	list = append(list, metavalidation.ValidateLabelName(string(a.Resource), path.Child("resource"))...)
 	if a.Unit < 1 {

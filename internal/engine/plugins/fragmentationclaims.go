@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/fragmentation"
 )
 
-// ObjectScorer is a scorer whose scores may depend on API objects other than nodes and pods. It
-// is asked again for every decision then, instead of keeping the scores of nodes that have not
+// ObjectScorer is a scorer whose scores may depend on API objects other than nodes and pods. It is
+// asked again for every decision then, instead of keeping the scores of nodes that have not
 // changed.
 type ObjectScorer interface {
 	Scorer
@@ -22,8 +22,8 @@ type ObjectScorer interface {
 // claims hold, also for pods without claims: the CPU that they take strands devices.
 func (f *Fragmentation) ScoresByObjects() bool { return f.claims != nil }
 
-// driverDevices are the devices of one driver, as the plugin counts devices. They are read
-// through the profile's DynamicResources, which keeps the index of devices and claims.
+// driverDevices are the devices of one driver, as the plugin counts devices. They are read through
+// the profile's DynamicResources, which keeps the index of devices and claims.
 type driverDevices struct {
 	*DynamicResources
 	driver string
@@ -34,9 +34,9 @@ type driverDevices struct {
 // computed in floating point, where 3 of 10 can come out as 2.9999 steps.
 const rounding = 1e-6
 
-// claimScores keeps what nodes score for pods that ask for the same, until the nodes, or the
-// claims that hold their devices, change. They are of one future: when something new was learnt
-// all are dropped.
+// claimScores keeps what nodes score for pods that ask for the same, until the nodes, or the claims
+// that hold their devices, change. They are of one future: when something new was learnt all are
+// dropped.
 type claimScores struct {
 	future *future
 	of     map[claimScoresKey][]claimScore // by the nodes' numbers
@@ -48,8 +48,8 @@ type claimScoresKey struct {
 	cpu, memory int64
 }
 
-// claimScore is a node's score and all that it was computed from. It holds as long as that
-// compares equal: comparing costs less than any way of telling which scores a change concerns.
+// claimScore is a node's score and all that it was computed from. It holds as long as that compares
+// equal: comparing costs less than any way of telling which scores a change concerns.
 type claimScore struct {
 	node        *cluster.Node
 	own         *nodeDevices
@@ -65,8 +65,8 @@ type roomOnly struct{ cpu, memory int64 }
 // mostClaimScores bounds how many scores are kept over all keys, about 20 MB.
 const mostClaimScores = 1 << 18
 
-// keptFor returns where the scores for such pods are kept, by the nodes' numbers. Places that
-// were never written have no node.
+// keptFor returns where the scores for such pods are kept, by the nodes' numbers. Places that were
+// never written have no node.
 func (s *claimScores) keptFor(u *future, key claimScoresKey, nodes int) []claimScore {
 	if s.future != u || (len(s.of)+1)*nodes > mostClaimScores {
 		s.future, s.of = u, map[claimScoresKey][]claimScore{}
@@ -86,8 +86,7 @@ func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scorin
 	}
 	future, x, r := f.coming.currentFuture(f, c), &f.claims.index, &p.Class.Requests
 	var kept []claimScore
-	// With extended resources what a pod asks for depends on the node, which the key does not
-	// tell.
+	// With extended resources what a pod asks for depends on the node, which the key does not tell.
 	if a.extended == nil {
 		kept = f.claims.scores.keptFor(future, claimScoresKey{a.shape, r.MilliCPU, r.Memory}, len(c.Nodes))
 	}
@@ -142,9 +141,9 @@ func (f *Fragmentation) costByClaims(a *attempt, u *future, p *cluster.Pod, n *c
 const noDeviceFits = fragmentation.NoDevice - 1
 
 // placeClaims returns what is free on a node before and after the pod and its open claims are put
-// there where they cost least, and the device of the last share; noDeviceFits if there is none.
-// It uses the desk: the result is valid until the desk is used again. The driver's devices count
-// where the node does not have the extended resource.
+// there where they cost least, and the device of the last share; noDeviceFits if there is none. It
+// uses the desk: the result is valid until the desk is used again. The driver's devices count where
+// the node does not have the extended resource.
 func (f *Fragmentation) placeClaims(a *attempt, u *future, d *desk, p *cluster.Pod, n *cluster.Node) (
 	before, after *fragmentation.Room, device int,
 ) {
@@ -232,8 +231,8 @@ func (f *Fragmentation) claimedTask(c *cluster.Cluster, p *cluster.Pod, n *clust
 	return task
 }
 
-// devicesOfDriver counts the devices of a driver that nodes have alone, by node. A set of
-// counters is one device, however many partitions can be made of it.
+// devicesOfDriver counts the devices of a driver that nodes have alone, by node. A set of counters
+// is one device, however many partitions can be made of it.
 func devicesOfDriver(c *cluster.Cluster, driver string) map[string]int64 {
 	count := map[string]int64{}
 	for slice := range c.ResourceSlices.Each {
@@ -301,6 +300,7 @@ func (x *deviceIndex) leastFree(device *resourcev1.Device, id structured.DeviceI
 // in 0..1. A device that its driver no longer lists counts as a whole one.
 func (x *deviceIndex) shareOfDevice(r *resourcev1.DeviceRequestAllocationResult) (share float64) {
 	pool := x.pools[poolID{r.Driver, r.Pool}]
+	// The driver no longer publishes the pool: nothing is known of the device but that it is taken.
 	if pool == nil {
 		return 1
 	}
@@ -334,6 +334,7 @@ func (x *deviceIndex) shareOfDevice(r *resourcev1.DeviceRequestAllocationResult)
 			}
 		}
 	}
+	// A device that is neither shared nor a partition is taken as a whole.
 	if len(r.ConsumedCapacity)+len(device.ConsumesCounters) == 0 {
 		return 1
 	}

@@ -44,8 +44,8 @@ type coming struct {
 	current *future // nil: to be made
 }
 
-// comingKey tells the kinds of pods apart: by what they want and by where they may run.
-// Everything else of a pod does not matter here.
+// comingKey tells the kinds of pods apart: by what they want and by where they may run. Everything
+// else of a pod does not matter here.
 type comingKey struct {
 	cpu, memory, amount int64
 	where               string
@@ -66,8 +66,8 @@ type nodeChoice struct {
 	required *v1.NodeSelector
 }
 
-// chooseNodes reads where pods may run, and returns a text that is equal for equal choices; nil
-// and "" if they may run everywhere.
+// chooseNodes reads where pods may run, and returns a text that is equal for equal choices; nil and
+// "" if they may run everywhere.
 func chooseNodes(selector map[string]string, required *v1.NodeSelector) (choice *nodeChoice, key string) {
 	if len(selector) == 0 && required == nil {
 		return nil, ""
@@ -137,8 +137,8 @@ func (c *coming) makeRoom() {
 	delete(c.shapes, keys[len(keys)-1])
 }
 
-// sortedShapes lists the shapes, those that come most often first. Equal ones are in a fixed
-// order, so that the same pods lead to the same future.
+// sortedShapes lists the shapes, those that come most often first. Equal ones are in a fixed order,
+// so that the same pods lead to the same future.
 func (c *coming) sortedShapes() []comingKey {
 	keys := make([]comingKey, 0, len(c.shapes))
 	for key := range c.shapes {
@@ -201,9 +201,9 @@ func (c *coming) countPod(task fragmentation.Task, p *cluster.Pod) {
 	c.addTask(task, onePod, where, key)
 }
 
-// currentFuture returns what is known of what comes, as of the latest version. The first time,
-// the pods that run say what comes. Making it plays many rounds (see
-// fragmentation.NewRemainders); all that ask meanwhile wait.
+// currentFuture returns what is known of what comes, as of the latest version. The first time, the
+// pods that run say what comes. Making it plays many rounds (see fragmentation.NewRemainders); all
+// that ask meanwhile wait.
 func (c *coming) currentFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
@@ -247,8 +247,8 @@ type future struct {
 	labels   int                               // about how many byLabels has; see mostLabels
 }
 
-// newFuture prepares what comes. Where only few pods are known, fewer rounds are played: the
-// sample is rough anyway.
+// newFuture prepares what comes. Where only few pods are known, fewer rounds are played: the sample
+// is rough anyway.
 func (c *coming) newFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	u := &future{number: c.numbers, devices: c.devices, outlooks: map[string]*fragmentation.Outlook{}}
 	var tasks []fragmentation.Task
@@ -275,6 +275,7 @@ const mostDescribed = 4
 // describe says what comes: the amounts that pods want of devices, those that most want first. It
 // is the end of a sentence.
 func (u *future) describe(given bool) string {
+	// By amount alone: what pods want of CPU and where they may run would make too long a sentence.
 	weights, all := map[int64]int64{}, int64(0)
 	for i := range u.shapes {
 		if t := &u.shapes[i].task; t.Amount > 0 {
@@ -326,9 +327,9 @@ func (c *coming) cpuPerDevice(f *Fragmentation, in *cluster.Cluster) int64 {
 // sets of its own.
 const mostLabels = 1 << 16
 
-// outlookOf values nodes with the labels of this one. Nodes on which the same shapes may run
-// share an outlook; label sets are found by their pointer. Two goroutines may prepare the same at
-// once; the second takes what the first has stored.
+// outlookOf values nodes with the labels of this one. Nodes on which the same shapes may run share
+// an outlook; label sets are found by their pointer. Two goroutines may prepare the same at once;
+// the second takes what the first has stored.
 func (u *future) outlookOf(n *cluster.Node) *fragmentation.Outlook {
 	if o, known := u.byLabels.Load(n.Labels); known {
 		return o.(*fragmentation.Outlook)
@@ -337,6 +338,8 @@ func (u *future) outlookOf(n *cluster.Node) *fragmentation.Outlook {
 	var key []byte
 
 	for i := range u.shapes {
+		// Outside of the lock: matching may be slow, and its result does not depend on what others
+		// do.
 		if u.shapes[i].where.match(n) {
 			tasks = append(tasks, u.shapes[i].task)
 			key = strconv.AppendInt(append(key, ' '), int64(i), 36)

@@ -55,8 +55,8 @@ func (p *Profile) Learnt() *Learnt {
 }
 
 // Relearn takes in what the profile's plugins had learnt before, unless they are told what comes,
-// or now look at other devices. It replaces what they know. Fading comes no later than it would
-// by the half-life that now counts.
+// or now look at other devices. It replaces what they know. Fading comes no later than it would by
+// the half-life that now counts.
 func (p *Profile) Relearn(l *Learnt) {
 	f := fragmentationIn(p)
 	if f == nil || l == nil || l.Resource != f.resource || l.Unit != f.devices.Unit {

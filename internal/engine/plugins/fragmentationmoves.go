@@ -8,10 +8,10 @@ import (
 )
 
 // Loss is, in thousandths of a device, how much of the free capacity of a node the pods that come
-// cannot use if these pods are on it: the weighted mean of what the next one cannot, and of what
-// is expected to be left over in the end, and what CPU and devices strand of each other. All pods
-// are packed anew, also those whose devices are known: it is the loss of a node that is filled
-// like this.
+// cannot use if these pods are on it: the weighted mean of what the next one cannot, and of what is
+// expected to be left over in the end, and what CPU and devices strand of each other. All pods are
+// packed anew, also those whose devices are known: it is the loss of a node that is filled like
+// this.
 func (f *Fragmentation) Loss(c *cluster.Cluster, n *cluster.Node, pods []*cluster.Pod) int64 {
 	room := fragmentation.Room{CPU: n.Size.MilliCPU, Memory: n.Size.Memory, WholeCPU: n.Size.MilliCPU}
 	for range min(n.Size.Scalars[f.resource]/f.devices.Unit, maxDevices) {
@@ -39,7 +39,8 @@ func (f *Fragmentation) Worth(c *cluster.Cluster, n *cluster.Node) int64 {
 }
 
 // Exchange is by how much the worth of a node rises if one of its pods leaves and another one comes
-// in its place; nil is none. ok is false if the one that comes does not fit then.
+// in its place; nil is none. ok is false if the one that comes does not fit then. Nothing is
+// changed: a plan asks for many pairs, and carries out few.
 func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, comes *cluster.Pod) (rise int64, ok bool) {
 	d := f.desks.Get().(*desk)
 	defer f.desks.Put(d)
@@ -47,6 +48,7 @@ func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, co
 	o := f.coming.currentFuture(f, c).outlookOf(n)
 	before := o.Worth(&d.room)
 
+	// The desk's copy: the node keeps its pod.
 	f.returnRoom(n, leaves, &d.room)
 	if comes == nil {
 		return o.Worth(&d.room) - before, true
@@ -55,6 +57,7 @@ func (f *Fragmentation) Exchange(c *cluster.Cluster, n *cluster.Node, leaves, co
 	if task.CPU > d.room.CPU || task.Memory > d.room.Memory || !fragmentation.Fits(d.room.Devices, task.Amount, f.devices.Whole()) {
 		return 0, false
 	}
+	// The device that the pod would get does not matter: Reserve chooses it when the pod comes.
 	cost, _ := o.Cost(&d.room, &task)
 	return o.Worth(&d.room) - cost - before, true
 }
@@ -75,6 +78,7 @@ func (f *Fragmentation) returnRoom(n *cluster.Node, p *cluster.Pod, room *fragme
 		return
 	}
 
+	// A request for several devices is given back device by device.
 	for rest := task.Amount; rest > 0; {
 		part, at := min(rest, whole), -1
 		for i, free := range room.Devices {

@@ -48,8 +48,8 @@ func (p *Profile) DeviceValuer() DeviceValuer {
 	return nil
 }
 
-// fragmentationIn returns the plugin of a profile; nil if it is not enabled. A profile has at
-// most one.
+// fragmentationIn returns the plugin of a profile; nil if it is not enabled. A profile has at most
+// one.
 func fragmentationIn(p *Profile) *Fragmentation {
 	f, _ := p.made["Fragmentation"].(*Fragmentation)
 	return f
@@ -76,6 +76,8 @@ func (f *Fragmentation) RoomOf(c *cluster.Cluster, n *cluster.Node) DeviceRoom {
 	future, whole := f.coming.currentFuture(f, c), f.devices.Whole()
 	terms := future.outlookOf(n).Terms(&d.room)
 	room := DeviceRoom{
+		// The near term is a sum over all tasks with devices by their weights: divided by these it
+		// is a mean.
 		Size: int64(len(d.room.Devices)) * 1000, Usable: terms.Near / max(1, future.wanted()*whole/1000),
 		Left: fragmentation.Thousandths(terms.Far, whole),
 	}
@@ -98,6 +100,8 @@ const (
 // before the first decision, and where what was learnt is not put to use yet, it returns nil.
 func (f *Fragmentation) RoomByPool(c *cluster.Cluster) map[string]DeviceRoom {
 	f.coming.mutex.Lock()
+	// A metric that is read must not be what makes the plugin learn: decisions would depend on when
+	// it is read.
 	known := f.coming.current != nil
 	f.coming.mutex.Unlock()
 	if !known {
@@ -111,6 +115,7 @@ func (f *Fragmentation) RoomByPool(c *cluster.Cluster) map[string]DeviceRoom {
 			continue
 		}
 		name := PoolOf(n)
+		// Nodes are in the order of their names, so that the same pools are told apart every time.
 		if _, known := pools[name]; !known && len(pools) >= mostPools {
 			name = otherPools
 		}
@@ -124,8 +129,8 @@ func (f *Fragmentation) RoomByPool(c *cluster.Cluster) map[string]DeviceRoom {
 	return pools
 }
 
-// poolLabels are those by which tools and providers name pools of nodes. The first that a node
-// has counts.
+// poolLabels are those by which tools and providers name pools of nodes. The first that a node has
+// counts.
 var poolLabels = []string{"karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup",
 	"kubernetes.azure.com/agentpool", "node.kubernetes.io/pool"}
 
@@ -158,8 +163,8 @@ type Coming struct {
 	devices int64
 }
 
-// WhatComes lists the kinds of pods that come, those that come most often first. It may learn
-// from the pods that run, if nothing was asked before.
+// WhatComes lists the kinds of pods that come, those that come most often first. It may learn from
+// the pods that run, if nothing was asked before.
 func (f *Fragmentation) WhatComes(c *cluster.Cluster) (list []Coming) {
 	future := f.coming.currentFuture(f, c)
 	var all int64
@@ -222,6 +227,7 @@ func (f *Fragmentation) Fitting(n *cluster.Node, kind *Coming) int64 {
 		count = devices * whole / t.Amount
 	}
 
+	// A task that wants none of a resource is not bounded by it, even where it is overcommitted.
 	if t.CPU > 0 {
 		count = min(count, max(0, d.room.CPU)/t.CPU)
 	}

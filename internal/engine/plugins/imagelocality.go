@@ -8,8 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// ImageLocality prefers nodes that already have the pod's images. It knows of a node's images
-// what the kubelet reports, which is at most the 50 largest by default.
+// ImageLocality prefers nodes that already have the pod's images. It knows of a node's images what
+// the kubelet reports, which is at most the 50 largest by default.
 type ImageLocality struct{}
 
 // The sizes between which images count: a smaller one is pulled in no time, and more than the
@@ -122,6 +122,7 @@ func completeImage(name string) string {
 // scores. It is empty if no node gets a score, because too little is known of the images.
 func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
 	spec, sum := p.Spec(), int64(0)
+	// In the order of the spec, which is the same for all pods that share it.
 	each := func(use func(image string, state *cluster.ImageState)) {
 		find := func(image string) {
 			if state := c.Image(completeImage(image)); state != nil {
@@ -143,6 +144,7 @@ func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
 
 	each(func(_ string, state *cluster.ImageState) { sum += imageWorth(state, c.Len()) })
 	users := imageUsers(spec)
+	// The sum of all images is the most that any node can have.
 	if sum <= imageFloor || imageScore(sum, users) == 0 {
 		return ""
 	}

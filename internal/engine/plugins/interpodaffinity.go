@@ -10,12 +10,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// InterPodAffinity places pods near pods that they have affinity to, and away from pods that
-// either side has anti-affinity to. The rules between two pods are in [Affinities]; this plugin
-// counts the pods of each domain by them, anew for every pod that is decided.
+// InterPodAffinity places pods near pods that they have affinity to, and away from pods that either
+// side has anti-affinity to. The rules between two pods are in [Affinities]; this plugin counts the
+// pods of each domain by them, anew for every pod that is decided.
 //
-// A domain is a topology key with a value. Required anti-affinity to app=db over zones, and db-0
-// on a node of zone a:
+// A domain is a topology key with a value. Required anti-affinity to app=db over zones, and db-0 on
+// a node of zone a:
 //
 //	repels = {"topology.kubernetes.io/zone": {"a": 1}}
 //	every node of zone a is rejected; a node without the label is in no domain, and passes
@@ -82,8 +82,8 @@ func (a *InterPodAffinity) Name() string { return "InterPodAffinity" }
 // tolerates theirs.
 func (a *InterPodAffinity) Reads() Part { return Labels | Identity | Contents | Others }
 
-// domainCounts are numbers by topology key and value. What is not in it counts 0; numbers of
-// votes may be negative.
+// domainCounts are numbers by topology key and value. What is not in it counts 0; numbers of votes
+// may be negative.
 type domainCounts map[string]map[string]int64
 
 // addWeight counts weight in the node's domain of the key; a node without the key is in none.
@@ -117,8 +117,8 @@ func (d domainCounts) anyOf(n *cluster.Node) bool {
 	return false
 }
 
-// cacheByClass caches an answer per class, so that a pass over all pods costs a lookup for most
-// of them. Not for several goroutines at once.
+// cacheByClass caches an answer per class, so that a pass over all pods costs a lookup for most of
+// them. Not for several goroutines at once.
 func cacheByClass[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClass) T {
 	known := map[*cluster.PodClass]T{}
 	return func(class *cluster.PodClass) T {
@@ -184,9 +184,9 @@ func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
 	return counts
 }
 
-// countOwnTerms counts the pods that the pending pod's own required terms select. attracts has
-// the same pods under every key, because a pod must match all affinity terms; repels has them by
-// each term on its own.
+// countOwnTerms counts the pods that the pending pod's own required terms select. attracts has the
+// same pods under every key, because a pod must match all affinity terms; repels has them by each
+// term on its own.
 func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels domainCounts) {
 	attracts, repels = domainCounts{}, domainCounts{}
 	required := affinities.Required()
@@ -194,6 +194,7 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 		return attracts, repels
 	}
 
+	// Two passes over the terms per class, however many pods it has.
 	attractedBy, repelled := cacheByClass(affinities.Attracts), cacheByClass(affinities.Repels)
 	for _, n := range c.Nodes {
 		if n == nil {
@@ -214,13 +215,14 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 	return attracts, repels
 }
 
-// Score adds up the votes of the pods in a node's domains. Votes may be negative; the range of
-// all feasible nodes is stretched to 0..MaxScore.
+// Score adds up the votes of the pods in a node's domains. Votes may be negative; the range of all
+// feasible nodes is stretched to 0..MaxScore.
 func (a *InterPodAffinity) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if p.Class.TermError != nil {
 		return Scoring{Err: fmt.Errorf("failed to parse pod: %w", termsError(p.Spec().Affinity))}
 	}
 	affinities := NewAffinities(c, p.Class)
+	// Upstream skips such pods at PreScore.
 	if a.IgnoreOthers && !affinities.Prefers() {
 		return Scoring{}
 	}

@@ -9,6 +9,8 @@ import (
 )
 
 // Detail implements Detailer: the term that keeps the pod off a node, and a pod that it is about.
+// The verdict needs counts only; this looks for a pod to name. nil if the terms cannot be parsed:
+// then no node is looked at.
 func (*InterPodAffinity) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	if p.Class.TermError != nil {
 		return nil
@@ -20,11 +22,13 @@ func (*InterPodAffinity) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluste
 }
 
 // affinityDetail has one of the pods that a term is about, by the term and the domain; of the terms
-// of placed pods that mean the pending one, by the domain alone.
+// of placed pods that mean the pending one, by the domain alone. It is filled once, in findPods,
+// and answers for every node.
 type affinityDetail struct {
-	c      *cluster.Cluster
-	a      *Affinities
-	pods   map[domainOfTerm]*cluster.Pod
+	c    *cluster.Cluster
+	a    *Affinities
+	pods map[domainOfTerm]*cluster.Pod
+	// theirs has the pods that keep the pending one away; pods those that its own terms select.
 	theirs map[string]map[string]*cluster.Pod // by topology key and value
 }
 
@@ -37,6 +41,7 @@ type domainOfTerm struct {
 // findPods looks at every pod once, and keeps the first by name for each term and domain.
 func (d *affinityDetail) findPods() {
 	own := d.a.own
+	// Asked once per class: what a term selects does not depend on the node.
 	selected := cacheByClass(func(class *cluster.PodClass) (terms []*cluster.Term) {
 		for i := range own.RequiredAffinity {
 			if d.a.Attracts(class) { // a pod has to match all terms
@@ -113,6 +118,7 @@ func (d *affinityDetail) detailOf(n *cluster.Node) string {
 		}
 	}
 
+	// The first by key of several, so that the text is the same every time.
 	for _, key := range slices.Sorted(maps.Keys(d.theirs)) {
 		if value, ok := n.Lookup(key); ok && d.theirs[key][value] != nil {
 			return fmt.Sprintf("%s in %s=%s keeps it away", nameOf(d.theirs[key][value]), key, value)

@@ -76,8 +76,8 @@ func (r *labelRequirement) narrowBy(other *labelRequirement) {
 	}
 }
 
-// newLabelRequirement takes arguments that [labels.NewRequirement] has accepted, so that a bound
-// is a number. values is not copied.
+// newLabelRequirement takes arguments that [labels.NewRequirement] has accepted, so that a bound is
+// a number. values is not copied.
 func newLabelRequirement(key string, operator selection.Operator, values []string) labelRequirement {
 	// Up to here comparing one by one is cheaper than a map.
 	const few = 4

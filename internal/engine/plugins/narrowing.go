@@ -13,10 +13,9 @@ import (
 // Narrowings select the classes that an event can help. For every class that they leave out, the
 // hint would return false (TestNarrowingsLeaveNobodyOut).
 
-// byRoom selects the classes that may have room on the event's node: on the whole node if the
-// node changed, and beside the pods that none of them can preempt if a pod left it. CPU and
-// memory alone are compared; the hint looks at the rest. nil, if the filter is only part of
-// NodeResourcesFit.
+// byRoom selects the classes that may have room on the event's node: on the whole node if the node
+// changed, and beside the pods that none of them can preempt if a pod left it. CPU and memory alone
+// are compared; the hint looks at the rest. nil, if the filter is only part of NodeResourcesFit.
 //
 // A pod of priority 10 leaves a node of 4 CPU with pods of priority 5 (2 CPU) and 20 (1 CPU):
 //
@@ -80,8 +79,8 @@ func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 
 // byLabels selects the classes whose selectors may select a pod of the event, and those that the
 // terms of such a pod may select. A selector counts by labels of which a pod that it selects must
-// have one; a selector without such labels (only NotIn, say) may select any pod, and puts its
-// class into every event.
+// have one; a selector without such labels (only NotIn, say) may select any pod, and puts its class
+// into every event.
 func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all bool)) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -92,6 +91,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 			}
 
 			for _, selector := range list {
+				// One label of a selector is enough: a pod that it selects has that label, too.
 				required, everybody := cluster.RequiredLabels(selector)
 				if everybody {
 					return nil, true
@@ -107,6 +107,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 			if !isOthers(e) {
 				return nil, true
 			}
+			// Before and after: losing a label can help as much as getting one.
 			for _, p := range [2]*cluster.Pod{e.PodBefore, e.Pod} {
 				if p == nil {
 					continue
@@ -160,8 +161,8 @@ func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []que
 	return topics, false
 }
 
-// requiredSelectors are the selectors of a class's required terms. all: the terms cannot be
-// parsed, and the pod is retried after every event, so that the error stays current.
+// requiredSelectors are the selectors of a class's required terms. all: the terms cannot be parsed,
+// and the pod is retried after every event, so that the error stays current.
 func requiredSelectors(class *cluster.PodClass) (list []*rules.Selector, all bool) {
 	for _, terms := range [2][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
 		for i := range terms {

@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// byNodeSelection selects the classes whose node selector and required node affinity may select
-// the event's node: a new node by one label that it must have, a relabelled one by the labels
-// that changed. An unchanged label cannot be why the filter passes now.
+// byNodeSelection selects the classes whose node selector and required node affinity may select the
+// event's node: a new node by one label that it must have, a relabelled one by the labels that
+// changed. An unchanged label cannot be why the filter passes now.
 func byNodeSelection() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -28,6 +28,7 @@ func byNodeSelection() *queue.Narrowing {
 			}
 			asked := map[string]bool{} // thousands of terms may ask about few keys
 			for _, r := range nodeRequirements(spec) {
+				// Topics of such requirements are equal for one key, so one is enough.
 				if r.byAnyChange() {
 					if asked[r.key] {
 						continue
@@ -139,8 +140,7 @@ func wantedBy(term *v1.NodeSelectorTerm) (list []wanted) {
 // after losing it.
 func (w *wanted) byAnyChange() bool { return !w.name && (len(w.values) == 0 || w.absent) }
 
-// changeTopics are the changes of a node after which it may meet the requirement. A name has
-// none.
+// changeTopics are the changes of a node after which it may meet the requirement. A name has none.
 func (w *wanted) changeTopics() (topics []queue.Topic) {
 	if w.name {
 		return nil
@@ -174,8 +174,8 @@ func (w *wanted) hasTopics() (topics []queue.Topic, ok bool) {
 }
 
 // selectivity orders requirements by how few nodes are likely to meet them: names first, then
-// labels of the cluster's owner, then those of Kubernetes, which many nodes share. Lower is
-// fewer. A wrong guess costs calls of the hint, no wake-up.
+// labels of the cluster's owner, then those of Kubernetes, which many nodes share. Lower is fewer.
+// A wrong guess costs calls of the hint, no wake-up.
 func (w *wanted) selectivity() int {
 	const ofKubernetes = "kubernetes.io/"
 	switch {
@@ -199,6 +199,7 @@ func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 		own = append(own, wanted{key: key, values: []string{value}})
 	}
 
+	// Every node must meet the node selector, so one of its labels finds all.
 	best, fewest := bestOf(own)
 	required, _ := podNodeAffinity(spec)
 	if required == nil {
@@ -209,12 +210,14 @@ func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 	most := 0
 	for i := range required.NodeSelectorTerms {
 		one, few := bestOf(wantedBy(&required.NodeSelectorTerms[i]))
+		// A node may match by this term alone, which no topic finds: the affinity cannot narrow.
 		if one == nil {
 			return best, best != nil
 		}
 		all, most = append(all, one...), max(most, few)
 	}
 
+	// The worst of the terms counts: each event is looked up under the topics of all.
 	if best == nil || most < fewest {
 		return all, all != nil
 	}
@@ -254,6 +257,7 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 			if e.Node == nil {
 				return nil, false
 			}
+			// Those that are still in the way decide who can go there now.
 			left := taints(e.Node)
 			if e.NodeBefore != nil && coversTaints(left, taints(e.NodeBefore)) {
 				return nil, false // a pod that tolerates these tolerated those

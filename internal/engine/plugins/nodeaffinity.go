@@ -29,8 +29,8 @@ const (
 const AffinityMismatch = "node(s) didn't match Pod's node affinity/selector"
 
 // NodeAffinity rejects nodes that the pod's node selector or required node affinity does not
-// select, and scores nodes by the preferred terms that match. A profile can add an affinity to
-// all its pods: then a node must match both, and the preferred terms of both add up.
+// select, and scores nodes by the preferred terms that match. A profile can add an affinity to all
+// its pods: then a node must match both, and the preferred terms of both add up.
 type NodeAffinity struct {
 	addedRequired  *nodeTerms // nil: none
 	addedPreferred []weightedNodeTerm
@@ -39,8 +39,8 @@ type NodeAffinity struct {
 	preferred lastRead[v1.PreferredSchedulingTerm, preferences]
 }
 
-// requiredTerms are the terms of a required affinity, and the names that they narrow the nodes
-// to. narrow with no names: the terms contradict each other.
+// requiredTerms are the terms of a required affinity, and the names that they narrow the nodes to.
+// narrow with no names: the terms contradict each other.
 type requiredTerms struct {
 	*termIndex
 	names  map[string]bool
@@ -65,9 +65,9 @@ func readRequired(required *v1.NodeSelector) requiredTerms {
 	return terms
 }
 
-// lastRead keeps what was read last from a part of a pod's spec that takes long to read: an
-// attempt needs it several times. The spec never changes, so its pointer identifies it, and
-// keeping the pointer keeps anything else from getting the same address.
+// lastRead keeps what was read last from a part of a pod's spec that takes long to read: an attempt
+// needs it several times. The spec never changes, so its pointer identifies it, and keeping the
+// pointer keeps anything else from getting the same address.
 type lastRead[From, To any] struct {
 	mutex sync.Mutex
 	from  *From
@@ -87,8 +87,8 @@ func partsOf(term *v1.NodeSelectorTerm) int {
 	return parts
 }
 
-// readOnce returns what read returns, perhaps from an earlier call with the same from. It holds
-// the lock while it reads, so that goroutines which ask at once do not all read.
+// readOnce returns what read returns, perhaps from an earlier call with the same from. It holds the
+// lock while it reads, so that goroutines which ask at once do not all read.
 func (l *lastRead[From, To]) readOnce(from *From, parts int, read func() (To, error)) (To, error) {
 	if parts < worthKeeping {
 		return read()
@@ -102,6 +102,8 @@ func (l *lastRead[From, To]) readOnce(from *From, parts int, read func() (To, er
 	return l.to, l.err
 }
 
+// The rejections of NodeAffinity, shared by all judges. None can be helped by preemption: labels do
+// not leave with pods.
 var (
 	affinityMismatch = &Rejection{
 		Code: CodeNodeAffinityMismatch, Reasons: []string{AffinityMismatch}, Unresolvable: true,
@@ -143,8 +145,8 @@ func (*NodeAffinity) Name() string { return "NodeAffinity" }
 // Reads implements Filter. See ReadsFor.
 func (*NodeAffinity) Reads() Part { return Labels | Identity }
 
-// ReadsFor implements [ReadsPerPod]: most pods do not select nodes by name, so that nodes with
-// the same labels share an answer. Those of DaemonSets do, as do terms on the host name.
+// ReadsFor implements [ReadsPerPod]: most pods do not select nodes by name, so that nodes with the
+// same labels share an answer. Those of DaemonSets do, as do terms on the host name.
 func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	parts := Labels
 	required, preferred := podNodeAffinity(p.Spec())
@@ -271,9 +273,12 @@ func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 		if err != nil {
 			return preferences{}, err
 		}
+		// The profile's terms are part of what is kept: it is one plugin's.
 		return preferencesOf(append(terms, pl.addedPreferred...)), nil
 	}
 
+	// What was read is found again by the address of the first term; the list itself is a slice
+	// header that is copied about.
 	var first *v1.PreferredSchedulingTerm
 	if len(preferred) > 0 {
 		first = &preferred[0]
@@ -304,8 +309,7 @@ func podNodeAffinity(spec *cluster.Spec) (*v1.NodeSelector, []v1.PreferredSchedu
 }
 
 // readPreferred parses preferred terms. Terms of weight 0 and terms without a requirement are
-// ignored. The errors are the library's: one invalid term makes every attempt fail, as in
-// upstream.
+// ignored. The errors are the library's: one invalid term makes every attempt fail, as in upstream.
 func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -324,9 +328,9 @@ func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error
 	return terms, nil
 }
 
-// What is read of invalid terms, to say what is wrong: the library says it of every value,
-// compares all that it has said, and sorts a term's requirements anew with each of them. Without
-// the bounds one pod with a large invalid term could hold up the scheduler at every attempt.
+// What is read of invalid terms, to say what is wrong: the library says it of every value, compares
+// all that it has said, and sorts a term's requirements anew with each of them. Without the bounds
+// one pod with a large invalid term could hold up the scheduler at every attempt.
 const mostWorded, mostValuesWorded, mostRequirementsWorded = 16, 100, 500
 
 // wordedPreferred returns the library's error for preferred terms of which one is invalid, and none
@@ -357,8 +361,9 @@ func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
 	return err
 }
 
-// Interests implements Requeuer. Where the profile adds an affinity, a pod's own terms do not
-// tell what a node must have, so every class is asked about.
+// Interests implements Requeuer. Only nodes matter: the pod's own affinity cannot be changed while
+// it is pending and has no scheduling gate. Where the profile adds an affinity, a pod's own terms
+// do not tell what a node must have, so every class is asked about.
 func (pl *NodeAffinity) Interests(in Setting) []queue.Interest {
 	interest := queue.Interest{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.NodeNowPasses}
 	if pl.addedRequired == nil {

@@ -13,8 +13,8 @@ import (
 const CodeMissingFeature = "NodeFeatureMissing"
 
 // NodeDeclaredFeatures rejects nodes that do not declare a kubelet feature that the pod's spec
-// needs. A newer control plane may accept pods that an older kubelet cannot run; such nodes do
-// not declare the feature.
+// needs. A newer control plane may accept pods that an older kubelet cannot run; such nodes do not
+// declare the feature.
 type NodeDeclaredFeatures struct{}
 
 var missingFeature = &Rejection{Code: CodeMissingFeature,
@@ -33,7 +33,8 @@ func (NodeDeclaredFeatures) Reads() Part { return Features }
 // Steady implements Steady.
 func (NodeDeclaredFeatures) Steady() {}
 
-// Filter implements Filter.
+// Filter implements Filter. Which features the spec needs is for upstream's library to tell; an
+// error of it fails the attempt.
 func (NodeDeclaredFeatures) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	spec := p.Spec().Object()
 	needed, err := features.DefaultFramework.InferForPodScheduling(&features.PodInfo{Spec: &spec}, followed)
@@ -56,7 +57,8 @@ func (NodeDeclaredFeatures) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. What the pod's spec needs may change with any update of it, so the
+// hint looks at the generation.
 func (NodeDeclaredFeatures) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeDeclaredFeature, Hint: in.NodeNowPasses},

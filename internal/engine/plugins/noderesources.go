@@ -93,8 +93,8 @@ func (r *resourceReader) cpuAndMemory() (cpu, memory int64) {
 	return cpu, memory
 }
 
-// requestsOf lists what the pod requests of each resource, in the order of s, counted by the
-// rules of the scorer: with defaults (rules.ScoreRequests) or without (rules.Requests).
+// requestsOf lists what the pod requests of each resource, in the order of s, counted by the rules
+// of the scorer: with defaults (rules.ScoreRequests) or without (rules.Requests).
 func (s resourceSpecs) requestsOf(p *cluster.Pod, rule func(*v1.Pod) v1.ResourceList) []int64 {
 	names := make([]v1.ResourceName, len(s))
 	for i := range s {
@@ -108,8 +108,8 @@ func (s resourceSpecs) requestsOf(p *cluster.Pod, rule func(*v1.Pod) v1.Resource
 	return wanted
 }
 
-// weightOf returns the configured weight of a resource, the sum if it is listed twice, 0 if it
-// does not count.
+// weightOf returns the configured weight of a resource, the sum if it is listed twice, 0 if it does
+// not count.
 func (s resourceSpecs) weightOf(name v1.ResourceName) (sum int64) {
 	for i := range s {
 		if s[i].Name == string(name) {

@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// NodeResourcesBalancedAllocation scores nodes by how much more even the pod makes the
-// utilisation of their resources: a node with much CPU and little memory left is for pods that
-// need CPU. The change counts, not the result alone.
+// NodeResourcesBalancedAllocation scores nodes by how much more even the pod makes the utilisation
+// of their resources: a node with much CPU and little memory left is for pods that need CPU. The
+// change counts, not the result alone.
 //
 //	a node has 80 % of its CPU and 20 % of its memory requested:  balance 100 - 60/2 = 70
 //	a pod that brings memory to 60 % makes it:                    balance 100 - 20/2 = 90
@@ -62,8 +62,8 @@ func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.P
 	}}
 }
 
-// readerFor prepares the amounts for a pod; skip: the pod requests none of the resources.
-// Requests count as they are, without defaults for containers that request nothing.
+// readerFor prepares the amounts for a pod; skip: the pod requests none of the resources. Requests
+// count as they are, without defaults for containers that request nothing.
 func (b *NodeResourcesBalancedAllocation) readerFor(c *cluster.Cluster, p *cluster.Pod) (reader *resourceReader, skip bool) {
 	reader = &resourceReader{specs: b.specs, wanted: b.specs.requestsOf(p, rules.Requests), cluster: c}
 	reader.devices = b.stock.countsFor(c, b.specs, reader.wanted)
@@ -95,8 +95,8 @@ func (b *NodeResourcesBalancedAllocation) roomScore(room *cluster.Room, cpu, mem
 	return EvennessScore(room.RequestedCPU, cpu, room.CPU, room.RequestedMemory, memory, room.Memory)
 }
 
-// requestedFraction is the requested share, at most 1: an overcommitted resource is as full as
-// can be. allocatable must be above 0.
+// requestedFraction is the requested share, at most 1: an overcommitted resource is as full as can
+// be. allocatable must be above 0.
 func requestedFraction(requested, allocatable int64) float64 {
 	f := float64(requested) / float64(allocatable)
 	if f > 1 {
@@ -106,8 +106,8 @@ func requestedFraction(requested, allocatable int64) float64 {
 }
 
 // balanceScore is MaxScore minus the standard deviation of the shares, in per cent. The order of
-// the operations decides the last unit; it is upstream's. Shares are in 0..1, so that the
-// deviation is at most one half and the result at least 50.
+// the operations decides the last unit; it is upstream's. Shares are in 0..1, so that the deviation
+// is at most one half and the result at least 50.
 func balanceScore(fractions []float64) int64 {
 	switch len(fractions) {
 	case 0, 1:
@@ -133,9 +133,9 @@ func balanceOfTwo(a, b float64) int64 {
 	return int64((1 - math.Abs((a-b)/2)) * float64(MaxScore))
 }
 
-// Evenness is the score from the balance with the pod and the balance without it. It is between
-// 50, if the pod makes the node's balance as bad as it can be, and 100. At 75 the balance stays
-// as it is. Both balances are in 50..100.
+// Evenness is the score from the balance with the pod and the balance without it. It is between 50,
+// if the pod makes the node's balance as bad as it can be, and 100. At 75 the balance stays as it
+// is. Both balances are in 50..100.
 func Evenness(with, without int64) int64 {
 	return MaxScore/2 + (MaxScore/2+with-without)/2
 }

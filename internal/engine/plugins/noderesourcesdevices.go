@@ -29,9 +29,9 @@ func classesByResource(c *cluster.Cluster, names []v1.ResourceName) map[v1.Resou
 }
 
 // deviceStock counts the devices that provide extended resources, for the scores of
-// NodeResourcesFit and NodeResourcesBalancedAllocation. It caches what selectors select of
-// slices, and recounts a node's devices only when they, or the claims that hold them, have
-// changed. It has an index of its own, because these plugins work without DynamicResources, too.
+// NodeResourcesFit and NodeResourcesBalancedAllocation. It caches what selectors select of slices,
+// and recounts a node's devices only when they, or the claims that hold them, have changed. It has
+// an index of its own, because these plugins work without DynamicResources, too.
 type deviceStock struct {
 	mutex    sync.Mutex
 	index    deviceIndex
@@ -63,17 +63,16 @@ type stocked struct {
 	at  uint64
 }
 
-// deviceCounts counts, per node, the devices that provide extended resources, for the scores of
-// the resource plugins. What pods request of such a resource is not counted: their claims hold
-// the devices. classes are those of one pod's resources.
+// deviceCounts counts, per node, the devices that provide extended resources, for the scores of the
+// resource plugins. What pods request of such a resource is not counted: their claims hold the
+// devices. classes are those of one pod's resources.
 type deviceCounts struct {
 	stock   *deviceStock
 	classes map[v1.ResourceName]*resourcev1.DeviceClass
 }
 
-// deviceExpressions caches the compiled selectors of the few classes that provide a resource. It
-// is shared by all plugins and profiles: what an expression compiles to depends on its text
-// alone.
+// deviceExpressions caches the compiled selectors of the few classes that provide a resource. It is
+// shared by all plugins and profiles: what an expression compiles to depends on its text alone.
 var deviceExpressions = sync.OnceValue(func() *cel.Cache {
 	return cel.NewCache(32, cel.Features{EnableConsumableCapacity: true})
 })
@@ -94,6 +93,7 @@ func (s *deviceStock) countsFor(c *cluster.Cluster, specs resourceSpecs, wanted 
 		if class == nil {
 			continue
 		}
+		// Only now: pods that need no devices are not to pay for the index.
 		if counts == nil {
 			s.followCluster(c)
 			counts = &deviceCounts{stock: s, classes: map[v1.ResourceName]*resourcev1.DeviceClass{}}
@@ -105,14 +105,15 @@ func (s *deviceStock) countsFor(c *cluster.Cluster, specs resourceSpecs, wanted 
 }
 
 // followCluster brings the stock up to date: it is called before nodes are scored. Selections are
-// by class and slice, whose pointers change with their contents, so only what is out of use has
-// to be dropped.
+// by class and slice, whose pointers change with their contents, so only what is out of use has to
+// be dropped.
 func (s *deviceStock) followCluster(c *cluster.Cluster) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if s.index.c != c || s.classes != c.DeviceClasses.Version {
 		s.selected, s.known = map[*resourcev1.DeviceClass]map[*resourcev1.ResourceSlice][]selectedDevice{}, map[stockKey]stocked{}
 	}
+	// Taken before the index follows, which makes the two equal.
 	anew := s.index.c != c || s.slices != c.ResourceSlices.Version
 	s.index.followCluster(c)
 	s.classes, s.slices = c.DeviceClasses.Version, c.ResourceSlices.Version
@@ -170,6 +171,7 @@ func (d *deviceCounts) countOn(n *cluster.Node, name v1.ResourceName) amounts {
 	key := stockKey{class, individualOf(n)}
 	known, ok := s.known[key]
 	if !ok || known.at < known.own.changed || known.at < s.index.sharedAt {
+		// now is the index's count: what changes afterwards has a higher one.
 		known = stocked{s.countDevices(n, class), s.index.devicesOf(n.Name), s.index.now}
 		s.known[key] = known
 	}
@@ -194,6 +196,8 @@ func (s *deviceStock) countDevices(n *cluster.Node, class *resourcev1.DeviceClas
 
 // addSlice counts the devices of a slice. It returns false if a selector cannot be evaluated.
 func (s *deviceStock) addSlice(a *amounts, n *cluster.Node, class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) bool {
+	// Without per-device selection the slice says once for all of its devices which nodes reach
+	// them.
 	whole := slice.Spec.PerDeviceNodeSelection == nil || !*slice.Spec.PerDeviceNodeSelection
 	if whole {
 		if usable, err := sliceReaches(&slice.Spec, n); err != nil || !usable {
@@ -226,8 +230,8 @@ func (s *deviceStock) addSlice(a *amounts, n *cluster.Node, class *resourcev1.De
 	return true
 }
 
-// classSelects reports whether all selectors of the class select the device. One of an unknown
-// kind selects everything.
+// classSelects reports whether all selectors of the class select the device. One of an unknown kind
+// selects everything.
 func classSelects(class *resourcev1.DeviceClass, driver string, device *resourcev1.Device) (bool, error) {
 	for _, selector := range class.Spec.Selectors {
 		if selector.CEL == nil {
@@ -258,8 +262,8 @@ func sliceReaches(spec *resourcev1.ResourceSliceSpec, n *cluster.Node) (bool, er
 	return true, nil
 }
 
-// deviceReaches is the same for a device of a slice with perDeviceNodeSelection. A device that
-// says nothing is not reached.
+// deviceReaches is the same for a device of a slice with perDeviceNodeSelection. A device that says
+// nothing is not reached.
 func deviceReaches(device *resourcev1.Device, n *cluster.Node) (bool, error) {
 	switch {
 	case device.AllNodes != nil && *device.AllNodes:

@@ -24,21 +24,21 @@ const (
 )
 
 // NodeResourcesFit rejects nodes without room for what the pod requests, and scores nodes by the
-// room that is left. What counts are requests, never usage: a node whose pods request everything
-// is full while it idles. A node nearly at its limit, by what its pods use, still has room if
-// they request little.
+// room that is left. What counts are requests, never usage: a node whose pods request everything is
+// full while it idles. A node nearly at its limit, by what its pods use, still has room if they
+// request little.
 //
 //	allocatable 4 CPU, requested 3.5, the pod requests 500m   -> fits: 0.5 is not above 0.5
 //	allocatable 4 CPU, requested 4.2, the pod requests none   -> fits: nothing is always satisfied
 //	allocatable 4 CPU, the pod requests 5                     -> rejected, and unresolvable
 type NodeResourcesFit struct {
-	// ignored and ignoredGroups are extended resources that the filter leaves out, by full name
-	// and by the prefix before the slash: an extender looks after them.
+	// ignored and ignoredGroups are extended resources that the filter leaves out, by full name and
+	// by the prefix before the slash: an extender looks after them.
 	ignored       sets.Set[string]
 	ignoredGroups sets.Set[string]
 	// specs are scored by the strategy; shape only counts for RequestedToCapacityRatio. cpuWeight
-	// and memoryWeight are from specs, 0 for one that is not listed, and are here because
-	// roomScore runs once per node.
+	// and memoryWeight are from specs, 0 for one that is not listed, and are here because roomScore
+	// runs once per node.
 	strategy     config.ScoringStrategyType
 	specs        resourceSpecs
 	shape        shape
@@ -82,8 +82,8 @@ func (*NodeResourcesFit) Reads() Part { return Contents }
 // Steady implements Steady.
 func (*NodeResourcesFit) Steady() {}
 
-// Filter implements Filter. Upstream computes the pod's requests at PreFilter; here they are in
-// the class.
+// Filter implements Filter. Upstream computes the pod's requests at PreFilter; here they are in the
+// class.
 func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	requests := &p.Class.Requests
 	scalars := f.Others(requests)
@@ -121,9 +121,9 @@ func (f *NodeResourcesFit) Others(requests *cluster.Resources) []v1.ResourceName
 	return names
 }
 
-// isExtended distinguishes extended resources from the native ones of Kubernetes, as upstream
-// does: only they can be ignored by configuration. hugepages-2Mi and anything under
-// kubernetes.io/ are native.
+// isExtended distinguishes extended resources from the native ones of Kubernetes, as upstream does:
+// only they can be ignored by configuration. hugepages-2Mi and anything under kubernetes.io/ are
+// native.
 func isExtended(name v1.ResourceName) bool {
 	s := string(name)
 	return strings.Contains(s, "/") && !strings.Contains(s, v1.ResourceDefaultNamespacePrefix) && cluster.IsScalar(name)
@@ -207,8 +207,8 @@ func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []stri
 	return rejection
 }
 
-// Score implements Scorer: the weighted mean of the scores of the resources, as if the pod were
-// on the node already.
+// Score implements Scorer: the weighted mean of the scores of the resources, as if the pod were on
+// the node already.
 func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	reader := f.readerFor(c, p)
 	return Scoring{Node: func(n *cluster.Node) (int64, error) {
@@ -221,9 +221,8 @@ func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 	}}
 }
 
-// readerFor prepares the amounts for a pod. CPU and memory count with defaults for containers
-// that request nothing, so that pods without requests spread, too. The filter counts them as
-// nothing.
+// readerFor prepares the amounts for a pod. CPU and memory count with defaults for containers that
+// request nothing, so that pods without requests spread, too. The filter counts them as nothing.
 func (f *NodeResourcesFit) readerFor(c *cluster.Cluster, p *cluster.Pod) *resourceReader {
 	reader := &resourceReader{specs: f.specs, wanted: f.specs.requestsOf(p, rules.ScoreRequests), nonZero: true, cluster: c}
 	reader.devices = f.stock.countsFor(c, f.specs, reader.wanted)
@@ -233,8 +232,8 @@ func (f *NodeResourcesFit) readerFor(c *cluster.Cluster, p *cluster.Pod) *resour
 // Scored implements [RoomFilter].
 func (f *NodeResourcesFit) Scored() []config.ResourceSpec { return f.specs }
 
-// ScoreByRoom implements [RoomScorer]. Equal weights cancel out of the mean, so
-// LeastAllocatedRule can leave them out; with any other weights Of is called.
+// ScoreByRoom implements [RoomScorer]. Equal weights cancel out of the mean, so LeastAllocatedRule
+// can leave them out; with any other weights Of is called.
 func (f *NodeResourcesFit) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
 	reader := f.readerFor(c, p)
 	by := RoomScore{Only: reader.roomOnly(), Of: f.roomScore}
@@ -280,8 +279,8 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 			return extendedNameChanged(e) && ofExtendedClass(item, e)
 		}},
 	}
-	// Only with gentle preemption does a pod wait for room that the victims of others are
-	// leaving. That they have become victims is then news, before they are gone.
+	// Only with gentle preemption does a pod wait for room that the victims of others are leaving.
+	// That they have become victims is then news, before they are gone.
 	if in.Profile.GentlePreemption { // a pod may wait for the room of others' victims
 		interests = append(interests, queue.Interest{Resource: queue.Pod, Action: queue.Update,
 			Hint: func(item *queue.Item, e *queue.Event) bool {
@@ -292,9 +291,9 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 	return interests
 }
 
-// fitsWithoutLower reports whether the pod would fit on the node if all pods that it could
-// preempt left it. false if there are none: then fitsOn has the answer. The node is copied only
-// if there is one to take away.
+// fitsWithoutLower reports whether the pod would fit on the node if all pods that it could preempt
+// left it. false if there are none: then fitsOn has the answer. The node is copied only if there is
+// one to take away.
 func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
 	if !in.mayPreempt(item) {
 		return false

@@ -11,9 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// nodeTerms are the terms of a node selector, one of which must match: no terms match nothing.
-// They match the same nodes as k8s.io/component-helpers' nodeaffinity, which needs a v1.Node with
-// all its labels in one map, made anew for each call.
+// nodeTerms are the terms of a node selector, one of which must match: no terms match nothing. They
+// match the same nodes as k8s.io/component-helpers' nodeaffinity, which needs a v1.Node with all
+// its labels in one map, made anew for each call.
 type nodeTerms []nodeTerm
 
 // nodeTerm is one term: all its requirements must be met.
@@ -41,8 +41,8 @@ type fieldRequirement struct {
 	not   bool
 }
 
-// nodeOperators are the API's operators as the label library has them. One that is not listed
-// maps to "", which no requirement can have, so that its term is broken.
+// nodeOperators are the API's operators as the label library has them. One that is not listed maps
+// to "", which no requirement can have, so that its term is broken.
 var nodeOperators = map[v1.NodeSelectorOperator]selection.Operator{
 	v1.NodeSelectorOpIn:           selection.In,
 	v1.NodeSelectorOpNotIn:        selection.NotIn,
@@ -52,15 +52,15 @@ var nodeOperators = map[v1.NodeSelectorOperator]selection.Operator{
 	v1.NodeSelectorOpLt:           selection.LessThan,
 }
 
-// emptyNodeTerm reports whether a term requires nothing. The API documents that such a term
-// matches no node.
+// emptyNodeTerm reports whether a term requires nothing. The API documents that such a term matches
+// no node.
 func emptyNodeTerm(t *v1.NodeSelectorTerm) bool {
 	return len(t.MatchExpressions)+len(t.MatchFields) == 0
 }
 
-// readNodeTerms reads the terms of a selector. Those that only list values of the same label
-// become one term (see oneOf): thousands of them then take one lookup. Terms that can match
-// nothing are left out, so the result may be shorter than the selector.
+// readNodeTerms reads the terms of a selector. Those that only list values of the same label become
+// one term (see oneOf): thousands of them then take one lookup. Terms that can match nothing are
+// left out, so the result may be shorter than the selector.
 func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 	terms := make(nodeTerms, 0, len(s.NodeSelectorTerms))
 	byKey := map[string]int{} // where in terms the one for each label is
@@ -94,8 +94,8 @@ func (t *nodeTerm) oneOf() (*labelRequirement, bool) {
 	return &t.wanted[0], true
 }
 
-// readNodeTerm reads one term. A requirement that is invalid makes it broken. So does a field
-// with another operator than In and NotIn or with more than one value, as in upstream's library.
+// readNodeTerm reads one term. A requirement that is invalid makes it broken. So does a field with
+// another operator than In and NotIn or with more than one value, as in upstream's library.
 func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 	term := nodeTerm{identity: termIdentifies(t), wanted: make([]labelRequirement, 0, len(t.MatchExpressions))}
 	// With few requirements a search is cheaper than a map.
@@ -132,9 +132,8 @@ type requirementKind struct {
 	operator selection.Operator
 }
 
-// addRequirement adds a requirement to the term, or narrows the one with the same key and
-// operator. at is the index of wanted by kind, which it keeps up to date; nil: wanted is
-// searched.
+// addRequirement adds a requirement to the term, or narrows the one with the same key and operator.
+// at is the index of wanted by kind, which it keeps up to date; nil: wanted is searched.
 func (t *nodeTerm) addRequirement(r labelRequirement, at map[requirementKind]int) {
 	kind := requirementKind{r.key, r.operator}
 	i, known := at[kind]
@@ -192,8 +191,8 @@ func (t *nodeTerm) matchFields(n *cluster.Node) bool {
 // match compares the field's value.
 func (f fieldRequirement) match(value string) bool { return (value == f.value) != f.not }
 
-// namesWanted returns what the fields require of the node's name: one requirement per operator.
-// Two names that are both required leave an In without values, which no node meets.
+// namesWanted returns what the fields require of the node's name: one requirement per operator. Two
+// names that are both required leave an In without values, which no node meets.
 func namesWanted(fields []fieldRequirement) []labelRequirement {
 	var t nodeTerm
 	for _, f := range fields {

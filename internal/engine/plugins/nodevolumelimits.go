@@ -23,6 +23,7 @@ type NodeVolumeLimits struct {
 	// without the gate VolumeLimitScaling, which is on by default).
 	AllowMissing bool
 
+	// uses caches what the nodes have attached. It is why the plugin has state.
 	uses volumeUses
 }
 
@@ -44,9 +45,8 @@ const (
 // tooManyVolumes is not unresolvable: victims take their volumes with them.
 var tooManyVolumes = &Rejection{Code: CodeMaxVolumeCount, Reasons: []string{"node(s) exceed max volume count"}}
 
-// attached is a volume as its CSI driver identifies it. A volume that is not provisioned yet has
-// no handle, but its claim. Two volumes with the same driver and handle are one, and take one
-// place.
+// attached is a volume as its CSI driver identifies it. A volume that is not provisioned yet has no
+// handle, but its claim. Two volumes with the same driver and handle are one, and take one place.
 type attached struct {
 	driver, handle string
 	claim          cluster.Name
@@ -61,8 +61,8 @@ func (*NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
 // Reads implements [Filter].
 func (*NodeVolumeLimits) Reads() Part { return Identity | Contents | Objects }
 
-// Applies implements [Selective]. Inline volumes of in-tree plugins count where CSI migration
-// turns them into a driver's.
+// Applies implements [Selective]. Inline volumes of in-tree plugins count where CSI migration turns
+// them into a driver's.
 func (*NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool {
 		_, _, claims := claimOf(p, &v)
@@ -70,8 +70,8 @@ func (*NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	})
 }
 
-// Filter implements [Filter]. What the pod needs is found for two kinds of nodes only, so that
-// the work does not grow with the number of nodes.
+// Filter implements [Filter]. What the pod needs is found for two kinds of nodes only, so that the
+// work does not grow with the number of nodes.
 func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if !v.Applies(c, p) {
 		return Judge{}
@@ -184,8 +184,8 @@ func (s attachedSet) neededDrivers(c *cluster.Cluster) (drivers []string) {
 	return slices.Compact(drivers)
 }
 
-// mustBeInstalled reports whether pods may go only where the driver has registered. By default
-// they may go anywhere.
+// mustBeInstalled reports whether pods may go only where the driver has registered. By default they
+// may go anywhere.
 func mustBeInstalled(driver *storagev1.CSIDriver) bool {
 	return driver.Spec.PreventPodSchedulingIfMissing != nil && *driver.Spec.PreventPodSchedulingIfMissing
 }
@@ -296,8 +296,8 @@ func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1
 	return nil
 }
 
-// addClaim adds what a claim stands for: its volume, or the one that will be provisioned for it.
-// A volume that no CSI driver serves takes no place.
+// addClaim adds what a claim stands for: its volume, or the one that will be provisioned for it. A
+// volume that no CSI driver serves takes no place.
 func (s attachedSet) addClaim(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
 	volume, ok := c.Volumes.Get("", claim.Spec.VolumeName)
 	if !ok {
@@ -313,8 +313,8 @@ func (s attachedSet) addClaim(c *cluster.Cluster, csiNode *storagev1.CSINode, cl
 	}
 }
 
-// translateVolume returns the CSI form of a volume of an in-tree plugin; nil if it is not left to
-// a driver, or not on a node without a CSINode.
+// translateVolume returns the CSI form of a volume of an in-tree plugin; nil if it is not left to a
+// driver, or not on a node without a CSINode.
 func translateVolume(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v1.CSIPersistentVolumeSource {
 	if csiNode == nil || !translator.IsPVMigratable(volume) {
 		return nil
@@ -352,8 +352,8 @@ func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, 
 // translator translates in-tree volumes. It has no state.
 var translator = csitranslation.New()
 
-// isMigrated reports whether the volumes of an in-tree plugin are left to a CSI driver. The list
-// is upstream's.
+// isMigrated reports whether the volumes of an in-tree plugin are left to a CSI driver. The list is
+// upstream's.
 func isMigrated(plugin string) bool {
 	switch plugin {
 	case csiplugins.AWSEBSInTreePluginName, csiplugins.GCEPDInTreePluginName, csiplugins.AzureDiskInTreePluginName,

@@ -53,6 +53,7 @@ func limitGrew(_ *queue.Item, e *queue.Event) bool {
 	if !isOld || !isNew {
 		return true
 	}
+	// Limits before; what is left in the map in the end belongs to drivers that are gone.
 	limits := map[string]int32{}
 	for _, d := range was.Spec.Drivers {
 		if d.Allocatable != nil && d.Allocatable.Count != nil {

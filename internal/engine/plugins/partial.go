@@ -20,8 +20,7 @@ func beginAttempt(f Filter) {
 	}
 }
 
-// Name implements [Filter]. A half has the name of the whole: messages and events name the
-// plugin.
+// Name implements [Filter]. A half has the name of the whole: messages and events name the plugin.
 func (f preFilterOnly) Name() string { return f.whole.Name() }
 
 // Reads implements [Filter]. A verdict on the whole pod may still depend on everything that the

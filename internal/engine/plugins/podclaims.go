@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// podClaims are the claims of a pod, with all that is known of them independently of the node.
-// They are read once per pod that is decided, and then only read, so that nodes can be judged in
+// podClaims are the claims of a pod, with all that is known of them independently of the node. They
+// are read once per pod that is decided, and then only read, so that nodes can be judged in
 // parallel. What the claims get on a node is decided by decideOn, the same for the filter, the
 // score and the reservation, so that all three agree.
 //
@@ -78,8 +78,7 @@ func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, err
 		switch {
 		case err != nil:
 			return nil, nil, err
-		// A claim that names a volume and is not bound to it is the volume controller's to
-		// finish.
+		// A claim that names a volume and is not bound to it is the volume controller's to finish.
 		case waits && claim.Spec.VolumeName == "":
 			waiting = append(waiting, claim)
 		default:
@@ -114,6 +113,7 @@ func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolu
 		case claim.Status.Phase == v1.ClaimLost:
 			return nil, reject(CodeClaimLost, "persistentvolumeclaim %q bound to non-existent persistentvolume %q",
 				name, claim.Spec.VolumeName)
+		// Its volume may be released under the pod.
 		case claim.DeletionTimestamp != nil:
 			return nil, reject(CodeClaimTerminating, "persistentvolumeclaim %q is being deleted", name)
 		}
@@ -128,9 +128,9 @@ func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolu
 	return list, nil
 }
 
-// waitsForConsumer reports whether a claim's volume is chosen together with the node. A claim
-// whose class does not exist does not wait: only a volume that is there already can be bound to
-// it, and the volume controller does that.
+// waitsForConsumer reports whether a claim's volume is chosen together with the node. A claim whose
+// class does not exist does not wait: only a volume that is there already can be bound to it, and
+// the volume controller does that.
 func waitsForConsumer(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) (bool, error) {
 	name := claimClass(claim)
 	class, ok := c.StorageClasses.Get("", name)
@@ -181,9 +181,8 @@ var tooManyClaims = &Rejection{Code: CodeManyClaims,
 	Reasons: []string{"pod has too many unbound claims to hold each against all volumes of its class"}, Unresolvable: true}
 
 // readUnbound adds the claims in the order in which they are served: those with a selected node
-// first, then the smallest first. The order matters because an earlier claim takes a volume from
-// a later one: a small claim that is served first takes a small volume, and leaves the large
-// ones.
+// first, then the smallest first. The order matters because an earlier claim takes a volume from a
+// later one: a small claim that is served first takes a small volume, and leaves the large ones.
 func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejection {
 	if len(waiting) == 0 {
 		return nil
@@ -318,8 +317,8 @@ func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 }
 
 // unboundOn finds existing volumes for the claims, and checks whether the others can be
-// provisioned. It stops at the first claim that gets nothing; found is false if there is no way
-// to get a volume, enough is false if there is one but for lack of free storage.
+// provisioned. It stops at the first claim that gets nothing; found is false if there is no way to
+// get a volume, enough is false if there is one but for lack of free storage.
 func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (found, enough bool, err error) {
 	for _, u := range claims.unbound {
 		if name, ok := u.selectedNode(); ok && name != n.Name {
@@ -335,8 +334,8 @@ func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (f
 	for i, u := range claims.unbound {
 		class := claimClass(u.PersistentVolumeClaim)
 		if v := u.candidates.volumeOn(n, taken[class]); v != nil {
-			// Most pods have one claim, and need not note what is taken. Taken volumes are noted
-			// by class because claims of other classes cannot get them.
+			// Most pods have one claim, and need not note what is taken. Taken volumes are noted by
+			// class because claims of other classes cannot get them.
 			if taken[class] == nil && i < len(claims.unbound)-1 {
 				taken[class] = make(takenVolumes, u.candidates.class)
 			}

@@ -13,11 +13,11 @@ import (
 )
 
 // PodTopologySpread spreads similar pods over the values of node labels. Hard constraints
-// (DoNotSchedule) reject nodes, soft ones (ScheduleAnyway) score them. Pods without any
-// constraint get default ones, over the pods of their Services and of their controller.
+// (DoNotSchedule) reject nodes, soft ones (ScheduleAnyway) score them. Pods without any constraint
+// get default ones, over the pods of their Services and of their controller.
 //
-// The arithmetic is in [SpreadConstraint]. This file counts the pods that it needs, anew for
-// every pod that is decided. maxSkew 1 over zones, and a pod that its own selector selects:
+// The arithmetic is in [SpreadConstraint]. This file counts the pods that it needs, anew for every
+// pod that is decided. maxSkew 1 over zones, and a pod that its own selector selects:
 //
 //	zone a counts 2, b 1, c 1: the least is 1
 //	a: 2 + 1 - 1 = 2 > 1  -> rejected
@@ -49,8 +49,8 @@ var (
 	}
 )
 
-// systemSpread are the constraints that upstream builds in. To a score the skew is only a
-// constant (see [SpreadConstraint.Part]).
+// systemSpread are the constraints that upstream builds in. To a score the skew is only a constant
+// (see [SpreadConstraint.Part]).
 var systemSpread = []v1.TopologySpreadConstraint{
 	{TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, MaxSkew: 3},
 	{TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.ScheduleAnyway, MaxSkew: 5},
@@ -106,8 +106,7 @@ type Spreader interface {
 	Name() string
 	// Hard returns the constraints that reject nodes, nil if there are none.
 	Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadConstraint, error)
-	// Soft returns those that score nodes; everyKey: nodes without all of their keys are left
-	// out.
+	// Soft returns those that score nodes; everyKey: nodes without all of their keys are left out.
 	Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []SpreadConstraint, everyKey bool, err error)
 }
 
@@ -138,8 +137,8 @@ func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraint
 	return nil, false, fmt.Errorf("calculating preScoreState: setting default soft topology spread constraints: %w", err)
 }
 
-// constraintsOf returns the pod's own constraints of one action, or the default ones of that
-// action if the pod has no constraint of either. Defaults apply only to pods that belong to an
+// constraintsOf returns the pod's own constraints of one action, or the default ones of that action
+// if the pod has no constraint of either. Defaults apply only to pods that belong to an
 // application: for all others the selector would be empty, and would count nothing.
 func (s *PodTopologySpread) constraintsOf(c *cluster.Cluster, p *cluster.Pod,
 	action v1.UnsatisfiableConstraintAction) ([]SpreadConstraint, error) {
@@ -172,8 +171,8 @@ func (s *PodTopologySpread) readConstraints(
 	return constraints, err
 }
 
-// Filter rejects nodes in domains where the pod would exceed a constraint's skew. Counting costs
-// a pass over all pods of the cluster for every call; package decide keeps counts instead.
+// Filter rejects nodes in domains where the pod would exceed a constraint's skew. Counting costs a
+// pass over all pods of the cluster for every call; package decide keeps counts instead.
 func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	constraints, err := s.Hard(c, p)
 	if err != nil {
@@ -195,8 +194,8 @@ func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		for i := range constraints {
-			// A missing key is checked in the order of the constraints, not first for all of
-			// them: the reason is upstream's.
+			// A missing key is checked in the order of the constraints, not first for all of them:
+			// the reason is upstream's.
 			value, ok := n.Lookup(constraints[i].TopologyKey)
 			if !ok {
 				return SpreadLabelMissing
@@ -210,8 +209,8 @@ func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 }
 
 // countHard counts pods by constraint and domain. Domains without such pods are included with 0,
-// since the least of all counts is what others are compared with. A node that lacks one of the
-// keys is in no count, not even of the constraints whose keys it has.
+// since the least of all counts is what others are compared with. A node that lacks one of the keys
+// is in no count, not even of the constraints whose keys it has.
 func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstraint) []map[string]int64 {
 	domains := make([]map[string]int64, len(constraints))
 	for i := range domains {
@@ -299,6 +298,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 	counter := newSpreadCounter(p, constraints)
 	domains, weights := feasibleDomains(constraints, feasible, everyKey)
 	countSoft(c, p, counter, domains, everyKey)
+	// For Normalize as well: raw scores of such nodes are 0, which would be the best.
 	ignored := func(n *cluster.Node) bool { return everyKey && !hasKeys(n, constraints) }
 	return Scoring{
 		Node: func(n *cluster.Node) (int64, error) {
@@ -310,6 +310,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 				value, ok := n.Lookup(constraints[i].TopologyKey)
 				switch {
 				case !ok:
+				// The node is its own domain: counting its pods here spares a map of all nodes.
 				case constraints[i].PerNode():
 					sum += constraints[i].Part(counter.countPods(i, n), weights[i])
 				default:
@@ -322,10 +323,9 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 	}
 }
 
-// feasibleDomains lists the domains of the feasible nodes by constraint, and weighs each
-// constraint by their number. Without everyKey, nodes that lack a key form one domain, with the
-// empty value. Constraints on the host name list none: their counts are made when the node is
-// scored.
+// feasibleDomains lists the domains of the feasible nodes by constraint, and weighs each constraint
+// by their number. Without everyKey, nodes that lack a key form one domain, with the empty value.
+// Constraints on the host name list none: their counts are made when the node is scored.
 func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node,
 	everyKey bool) (domains []map[string]int64, weights []float64) {
 	domains, weights = make([]map[string]int64, len(constraints)), make([]float64, len(constraints))

@@ -24,6 +24,7 @@ func (s *PodTopologySpread) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clu
 			if !ok {
 				return "lacks the label " + constraint.TopologyKey
 			}
+			// Per node: the details of a few nodes are shown, not of all.
 			fewest, lowest := lowestDomain(domains[i])
 			least := constraint.Least(lowest, len(domains[i]))
 			if count := domains[i][value]; !constraint.Allows(count, constraint.Self(p.Class), least) {

@@ -11,8 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// wantedSpread is what PodTopologySpread requires for a class: its hard constraints, read once
-// for many events. Soft constraints reject nothing, so no event is of interest for them.
+// wantedSpread is what PodTopologySpread requires for a class: its hard constraints, read once for
+// many events. Soft constraints reject nothing, so no event is of interest for them.
 type wantedSpread struct {
 	constraints []SpreadConstraint
 	own         bool // they are the pod's, not defaults
@@ -21,8 +21,8 @@ type wantedSpread struct {
 	err error
 }
 
-// keep is how many classes the hints of a plugin cache. Their pods may be gone, so
-// cluster.MostBulk bounds them, too.
+// keep is how many classes the hints of a plugin cache. Their pods may be gone, so cluster.MostBulk
+// bounds them, too.
 const keep = 512
 
 // lately caches something of the classes that were asked about last. When it is full it forgets
@@ -45,8 +45,8 @@ func (l *lately[T]) addValue(class *cluster.PodClass, value T) {
 // forgetAll is for when what the values depend on has changed.
 func (l *lately[T]) forgetAll() { l.known, l.bulk = map[*cluster.PodClass]T{}, 0 }
 
-// Interests implements Requeuer. Anything helps that changes a count, or which nodes are counted.
-// A higher count can help, too: the least of all domains may rise with it.
+// Interests implements Requeuer. Anything helps that changes a count, or which nodes are counted. A
+// higher count can help, too: the least of all domains may rise with it.
 func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 	var latest lately[*wantedSpread]
 	of := func(class *cluster.PodClass) *wantedSpread {
@@ -150,8 +150,8 @@ func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool
 	})
 }
 
-// byCountedNodes selects the classes to which it may matter whether the event's node is counted.
-// A node that is new or gone matters to classes with a topology key among its labels; one that
+// byCountedNodes selects the classes to which it may matter whether the event's node is counted. A
+// node that is new or gone matters to classes with a topology key among its labels; one that
 // changed to those with a key that changed among their topology keys or requirements on nodes.
 func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 	return &queue.Narrowing{
@@ -168,9 +168,11 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 			if s.honoursTaints() {
 				topics = append(topics, queue.Topic{Kind: queue.TaintChange})
 			}
+			// Defaults are not cached, so their classes are asked about at every event.
 			return topics, s.err != nil || !s.own
 		},
 		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
+			// All labels of the node, as it is or was: it is in the domain of each.
 			if e.Node == nil || e.NodeBefore == nil {
 				for key := range cmp.Or(e.Node, e.NodeBefore).AllLabels() {
 					topics = append(topics, queue.Topic{Kind: queue.NodeKey, Key: key})
@@ -189,8 +191,8 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 	}
 }
 
-// isCounted reports whether a node has all keys: without them it is not counted. nil is a node
-// that does not exist.
+// isCounted reports whether a node has all keys: without them it is not counted. nil is a node that
+// does not exist.
 func (s *wantedSpread) isCounted(n *cluster.Node) bool {
 	return n != nil && !slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return !n.Has(c.TopologyKey) })
 }

@@ -74,8 +74,8 @@ const DefaultSchedulerName = "default-scheduler"
 // Default returns the profile that is used when nothing is configured.
 func Default() *Profile { return DefaultOf(Catalog()) }
 
-// DefaultOf is Default with the plugins of a catalog: those that are not Optional, at all of
-// their points.
+// DefaultOf is Default with the plugins of a catalog: those that are not Optional, at all of their
+// points.
 func DefaultOf(catalog []Entry) *Profile {
 	at, weights := map[Point][]string{}, map[string]int64{}
 	for _, entry := range catalog {
@@ -98,9 +98,9 @@ func DefaultOf(catalog []Entry) *Profile {
 	return p
 }
 
-// NewProfile makes the plugins named at the extension points. args has the arguments of those
-// that take any, as pointers to the types of k8s.io/kube-scheduler/config/v1. An error is that of
-// a plugin which refuses its arguments.
+// NewProfile makes the plugins named at the extension points. args has the arguments of those that
+// take any, as pointers to the types of k8s.io/kube-scheduler/config/v1. An error is that of a
+// plugin which refuses its arguments.
 func NewProfile(schedulerName string, at map[Point][]string, weights map[string]int64, args map[string]any) (*Profile, error) {
 	return NewProfileOf(Catalog(), schedulerName, at, weights, args)
 }

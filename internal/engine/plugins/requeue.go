@@ -91,13 +91,15 @@ func (p *Profile) filterNamed(name string) Filter {
 // Own is the hint for events of the pending pod itself.
 func Own(item *queue.Item, e *queue.Event) bool { return e.Own == item }
 
-// ownSpec is the hint for changes of the pending pod's spec.
+// ownSpec is the hint for changes of the pending pod's spec: the generation counts these. Objects
+// from files have no generation, so that any update counts.
 func ownSpec(item *queue.Item, e *queue.Event) bool {
 	old, known := e.Old.(*v1.Pod)
 	return Own(item, e) && !(known && old.Generation == item.Pod.Generation && old.Generation > 0)
 }
 
-// isOthers reports whether an event is of a placed pod.
+// isOthers reports whether an event is of a placed pod, and not of the pending pod itself. An event
+// of a pending pod concerns no other pod.
 func isOthers(e *queue.Event) bool { return e.Own == nil }
 
 // askedPod returns the pod that a filter is asked about for an item: its class, name and UID. It
@@ -123,8 +125,8 @@ func (in Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
 }
 
 // fitsOn reports whether the filter lets the pod pass on the node, which may be a copy with fewer
-// pods than the cluster has there. It looks at Judge.Node alone: it is for NodeResourcesFit,
-// which never rejects a pod as a whole nor narrows the nodes.
+// pods than the cluster has there. It looks at Judge.Node alone: it is for NodeResourcesFit, which
+// never rejects a pod as a whole nor narrows the nodes.
 func (in Setting) fitsOn(item *queue.Item, n *cluster.Node) bool {
 	judge := in.Filter.Filter(in.Cluster, askedPod(item))
 	return judge.Node == nil || judge.Node(n) == nil

@@ -7,9 +7,9 @@ import (
 	config "k8s.io/kube-scheduler/config/v1"
 )
 
-// LeastAllocatedScore is the share of a resource that is left, in 0..MaxScore: 1 of 4 CPU
-// requested gives 75. requested includes the pending pod. More requested than there is gives 0,
-// as does having none.
+// LeastAllocatedScore is the share of a resource that is left, in 0..MaxScore: 1 of 4 CPU requested
+// gives 75. requested includes the pending pod. More requested than there is gives 0, as does
+// having none.
 func LeastAllocatedScore(requested, allocatable int64) int64 {
 	if allocatable == 0 || requested > allocatable {
 		return 0
@@ -17,9 +17,9 @@ func LeastAllocatedScore(requested, allocatable int64) int64 {
 	return scoreShare(allocatable-requested, allocatable)
 }
 
-// MostAllocatedScore is the share of a resource that is requested, in 0..MaxScore: 1 of 4 CPU
-// gives 25. Defaults for containers without a request can bring requested above the whole, which
-// then counts as all.
+// MostAllocatedScore is the share of a resource that is requested, in 0..MaxScore: 1 of 4 CPU gives
+// 25. Defaults for containers without a request can bring requested above the whole, which then
+// counts as all.
 func MostAllocatedScore(requested, allocatable int64) int64 {
 	if allocatable == 0 {
 		return 0
@@ -38,8 +38,8 @@ func scoreShare(part, whole int64) int64 {
 	return int64(quotient)
 }
 
-// shape is a line through points of utilisation (in per cent) and score, level beyond its ends.
-// It has at least one point, and utilisations increase strictly ([ValidateArgs]).
+// shape is a line through points of utilisation (in per cent) and score, level beyond its ends. It
+// has at least one point, and utilisations increase strictly ([ValidateArgs]).
 //
 //	points (0, 0) and (100, 10) in the file  ->  scoreAt(50) = 50: bin packing
 //	points (0, 10) and (100, 0)              ->  scoreAt(20) = 80: spreading
@@ -104,8 +104,8 @@ func (f *NodeResourcesFit) addScore(sum, weights *int64, weight, requested, allo
 	*weights += weight
 }
 
-// meanScore ends the weighted sum: cut off, or rounded for RequestedToCapacityRatio, as
-// upstream's strategies do. Without a resource that weighs it is 0.
+// meanScore ends the weighted sum: cut off, or rounded for RequestedToCapacityRatio, as upstream's
+// strategies do. Without a resource that weighs it is 0.
 func (f *NodeResourcesFit) meanScore(sum, weights int64) int64 {
 	switch {
 	case weights == 0:

@@ -27,7 +27,7 @@ func (SchedulingGates) Admit(p *cluster.Pod) string {
 	return fmt.Sprintf("waiting for scheduling gates: %v", names)
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. Only the removal of the last gate lets the pod in.
 func (SchedulingGates) Interests(Setting) []queue.Interest {
 	return []queue.Interest{{Resource: queue.Pod, Action: queue.UpdatePodSchedulingGatesEliminated, Hint: Own}}
 }

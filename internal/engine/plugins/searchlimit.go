@@ -93,6 +93,7 @@ func costOfSearching(open []*resourcev1.ResourceClaim, devices int64) (begin, st
 			}
 		}
 
+		// One step deals with one request of one claim, so the dearest claim bounds it.
 		most = max(most, checks+dearest)
 	}
 
@@ -118,8 +119,8 @@ const heavyExpression = 100
 type expressionCost struct {
 	// In the units of searchCost.
 	most int64
-	// nil: most is taken as it is. Else the expression is heavy or long, and costOn measures it
-	// on each device.
+	// nil: most is taken as it is. Else the expression is heavy or long, and costOn measures it on
+	// each device.
 	compiled *cel.CompilationResult
 }
 
@@ -134,8 +135,8 @@ func (e expressionCost) costOn(driver string, d *resourcev1.Device) int64 {
 	return costOfExpression + int64(*details.ActualCost()/expressionCostsEach)
 }
 
-// expressionCosts are the costs of expressions. One that does not compile is not evaluated: it
-// ends the search. Searches on several nodes at once share them.
+// expressionCosts are the costs of expressions. One that does not compile is not evaluated: it ends
+// the search. Searches on several nodes at once share them.
 type expressionCosts struct {
 	cache *cel.Cache
 	mutex sync.Mutex
@@ -177,8 +178,8 @@ func (e *expressionCosts) findCost(expression string) (cost expressionCost) {
 		}
 		return cost
 	}
-	// This is the limit of an evaluation in costOn, not of the estimate: where a device alone
-	// uses up a whole search, the exact figure no longer matters.
+	// This is the limit of an evaluation in costOn, not of the estimate: where a device alone uses
+	// up a whole search, the exact figure no longer matters.
 	enough := uint64(longestSearch/searchCost) * expressionCostsEach
 	if compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression,
 		cel.Options{CostLimit: &enough}); compiled.Error == nil {

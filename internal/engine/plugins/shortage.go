@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Shortage is a resource that a node has too little of for a pod: Wanted is more than Free. Free
-// is negative on a node that is overcommitted, for instance after its allocatable shrank.
+// Shortage is a resource that a node has too little of for a pod: Wanted is more than Free. Free is
+// negative on a node that is overcommitted, for instance after its allocatable shrank.
 type Shortage struct {
 	Name               v1.ResourceName
 	Wanted, Free, Size int64 // CPU in thousandths
@@ -23,7 +23,7 @@ type Shortage struct {
 func (s *Shortage) Text(amount int64) string { return Amount(s.Name, amount) }
 
 // Amount writes an amount of a resource with at most four digits, of memory in the largest unit
-// that fits: 35.2Ti rather than 36000Gi.
+// that fits: 35.2Ti rather than 36000Gi. It may round; Quantity does not.
 func Amount(name v1.ResourceName, amount int64) string {
 	text := Quantity(name, amount).String()
 	if name != v1.ResourceMemory && name != v1.ResourceEphemeralStorage || len(strings.TrimRight(text, "KMGTPEi")) <= len("1024") {
@@ -40,8 +40,8 @@ func Amount(name v1.ResourceName, amount int64) string {
 }
 
 // Quantity returns an amount of a resource in the unit in which people write it: CPU (given in
-// thousandths) as 1500m, memory and ephemeral storage in powers of two, everything else as a
-// plain number.
+// thousandths) as 1500m, memory and ephemeral storage in powers of two, everything else as a plain
+// number.
 func Quantity(name v1.ResourceName, amount int64) *resource.Quantity {
 	switch name {
 	case v1.ResourceCPU:

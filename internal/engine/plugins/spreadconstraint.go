@@ -97,9 +97,9 @@ func (c *SpreadConstraint) Self(own *cluster.PodClass) int64 {
 	return 0
 }
 
-// Least is the count that domains are measured against, from the lowest count of any and the
-// number of domains. With fewer domains than minDomains it is 0, as if an empty domain were
-// missing: that keeps pods pending until an autoscaler adds one.
+// Least is the count that domains are measured against, from the lowest count of any and the number
+// of domains. With fewer domains than minDomains it is 0, as if an empty domain were missing: that
+// keeps pods pending until an autoscaler adds one.
 func (c *SpreadConstraint) Least(lowest int64, domains int) int64 {
 	if int64(domains) < int64(c.MinDomains) {
 		return 0
@@ -119,15 +119,15 @@ func (c *SpreadConstraint) Allows(count, self, least int64) bool {
 // own pods and honours no policy.
 func (c *SpreadConstraint) PerNode() bool { return c.TopologyKey == v1.LabelHostname }
 
-// Weight makes up for differences in the number of domains, so that counts in the few zones are
-// not watered down by those on the many nodes. domains are those of the feasible nodes. 3 zones
-// weigh log 5 = 1.6, 1,000 nodes log 1,002 = 6.9.
+// Weight makes up for differences in the number of domains, so that counts in the few zones are not
+// watered down by those on the many nodes. domains are those of the feasible nodes. 3 zones weigh
+// log 5 = 1.6, 1,000 nodes log 1,002 = 6.9.
 func (c *SpreadConstraint) Weight(domains int) float64 { return math.Log(float64(domains + 2)) }
 
 // Part is what the constraint adds to the score of nodes in a domain that counts that many pods:
-// the lower the better. The parts of a node are added up in the order of the constraints,
-// starting from zero, and rounded by [SpreadScore]: in another order the last digit of the sum
-// could differ from upstream's.
+// the lower the better. The parts of a node are added up in the order of the constraints, starting
+// from zero, and rounded by [SpreadScore]: in another order the last digit of the sum could differ
+// from upstream's.
 func (c *SpreadConstraint) Part(count int64, weight float64) float64 {
 	return float64(count)*weight + float64(c.MaxSkew-1)
 }
@@ -135,9 +135,9 @@ func (c *SpreadConstraint) Part(count int64, weight float64) float64 {
 // SpreadScore rounds the sum of a node's parts to its score.
 func SpreadScore(sum float64) int64 { return int64(math.Round(sum)) }
 
-// SpreadNormalized brings a score to 0..MaxScore, by the lowest and the highest among the
-// feasible nodes that have all the keys (highest is 0 if there is none; lowest then does not
-// matter). Nodes that lack a key get 0 instead. The lowest score becomes MaxScore; the highest
+// SpreadNormalized brings a score to 0..MaxScore, by the lowest and the highest among the feasible
+// nodes that have all the keys (highest is 0 if there is none; lowest then does not matter). Nodes
+// that lack a key get 0 instead. The lowest score becomes MaxScore; the highest
 // MaxScore*lowest/highest, not 0.
 func SpreadNormalized(score, lowest, highest int64) int64 {
 	if highest == 0 {
@@ -219,8 +219,8 @@ func (i *SpreadInclusion) Includes(c *SpreadConstraint, n *cluster.Node) bool {
 func (i *SpreadInclusion) PerNode() bool { return i.individual }
 
 // selectsNode reports whether the pod's node selector and required node affinity select the node,
-// from the answers that it knows if it can. It writes to these, so one goroutine at a time may
-// call it.
+// from the answers that it knows if it can. It writes to these, so one goroutine at a time may call
+// it.
 func (i *SpreadInclusion) selectsNode(n *cluster.Node) bool {
 	if i.any {
 		return true
@@ -259,8 +259,8 @@ func (i *SpreadInclusion) toleratesTaints(n *cluster.Node, compare bool) bool {
 	return tolerated
 }
 
-// keepAnswer keeps an answer. Most of many answers are about sets that no node has any more:
-// beyond 16,384 all are dropped.
+// keepAnswer keeps an answer. Most of many answers are about sets that no node has any more: beyond
+// 16,384 all are dropped.
 func keepAnswer(answers map[int32]bool, id int32, answer bool) {
 	const many = 1 << 14
 	if len(answers) >= many {

@@ -15,8 +15,8 @@ import (
 const CodeUntoleratedTaint = "UntoleratedTaint"
 
 // TaintToleration keeps pods off nodes with a NoSchedule or NoExecute taint that they do not
-// tolerate, and ranks nodes the lower the more PreferNoSchedule taints a pod does not tolerate.
-// It does not evict: what a NoExecute taint does to running pods is taint-based eviction's.
+// tolerate, and ranks nodes the lower the more PreferNoSchedule taints a pod does not tolerate. It
+// does not evict: what a NoExecute taint does to running pods is taint-based eviction's.
 type TaintToleration struct {
 	// Compare lets tolerations with the operators Gt and Lt count (upstream: gate
 	// TaintTolerationComparisonOperators, off by default).
@@ -48,7 +48,7 @@ func (*TaintToleration) Reads() Part { return Taints }
 // Steady implements Steady.
 func (*TaintToleration) Steady() {}
 
-// Filter implements Filter.
+// Filter implements Filter. All effects but PreferNoSchedule keep a pod off.
 func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	tolerance := rules.NewTolerance(countedTolerations(p.Spec().Tolerations, t.Compare))
 	return Judge{Node: func(n *cluster.Node) *Rejection {
@@ -62,7 +62,8 @@ func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 // Scale implements [FixedScorer].
 func (*TaintToleration) Scale() Scale { return FewestBest }
 
-// Score implements Scorer.
+// Score implements Scorer. The raw score counts PreferNoSchedule taints that are not tolerated;
+// fewer are better, so the normalised score is reversed.
 func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	tolerance := rules.NewTolerance(countedTolerations(p.Spec().Tolerations, t.Compare))
 	return Scoring{
@@ -88,7 +89,8 @@ func isComparing(t v1.Toleration) bool {
 	return t.Operator == v1.TolerationOpGt || t.Operator == v1.TolerationOpLt
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. A node helps that is new or has lost a taint; so does a
+// toleration, which can be added to a pending pod.
 func (*TaintToleration) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses, Narrowing: byTaints(keepingOff)},

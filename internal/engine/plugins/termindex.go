@@ -16,10 +16,10 @@ import (
 // fewRequirements are looked at one by one; more are worth an index.
 const fewRequirements = 32
 
-// termIndex finds which of many terms match a node. It goes through the terms in words of 64, a
-// few times for each label of the node that terms ask about, and for the node's name: a pod may
-// come with thousands of terms, and each node is asked about. Which terms a node cannot match
-// because of the labels that it lacks is worked out once for all nodes that lack the same ones.
+// termIndex finds which of many terms match a node. It goes through the terms in words of 64, a few
+// times for each label of the node that terms ask about, and for the node's name: a pod may come
+// with thousands of terms, and each node is asked about. Which terms a node cannot match because of
+// the labels that it lacks is worked out once for all nodes that lack the same ones.
 //
 // The search starts with a bit per term and only clears bits:
 //
@@ -81,8 +81,8 @@ type valueIndex struct {
 	less    boundTerms // of the complements, whose order is reversed
 }
 
-// addTerm adds what a term requires of the label. NotIn and DoesNotExist are met without the
-// label; all other operators need it.
+// addTerm adds what a term requires of the label. NotIn and DoesNotExist are met without the label;
+// all other operators need it.
 func (k *indexedKey) addTerm(term int32, r *labelRequirement) {
 	k.all = append(k.all, keyRequirement{term, r})
 	if r.operator != selection.NotIn && r.operator != selection.DoesNotExist {
@@ -111,6 +111,7 @@ func (k *indexedKey) buildIndex(words int) {
 		}
 	}
 
+	// all was needed to build the index, and would only cost memory from here on.
 	k.all, k.index = nil, x
 	x.in.packSets(words)
 	x.notIn.packSets(words)
@@ -119,8 +120,8 @@ func (k *indexedKey) buildIndex(words int) {
 	x.less.packBounds(words)
 }
 
-// excludeTerms removes the terms that a node with this value of the label does not match. It is
-// not for nodes without the label: these are dealt with in needNoOther.
+// excludeTerms removes the terms that a node with this value of the label does not match. It is not
+// for nodes without the label: these are dealt with in needNoOther.
 func (k *indexedKey) excludeTerms(w *termSearch, value string) {
 	if k.index != nil {
 		k.index.excludeTerms(w, value)
@@ -147,9 +148,9 @@ func (k *valueIndex) excludeTerms(w *termSearch, value string) {
 	}
 }
 
-// indexTerms prepares terms. weights, by term, may be nil. Terms that are few are kept as they
-// are, and words stays 0. Weights are stored by their bits, so that the sum over all terms that
-// match takes a count of bits per word and bit of a weight (see sumWeights).
+// indexTerms prepares terms. weights, by term, may be nil. Terms that are few are kept as they are,
+// and words stays 0. Weights are stored by their bits, so that the sum over all terms that match
+// takes a count of bits per word and bit of a weight (see sumWeights).
 func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	x := &termIndex{terms: terms, weights: weights}
 	requirements := 0
@@ -157,6 +158,7 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 		requirements += len(terms[i].wanted) + len(terms[i].fields)
 	}
 
+	// x.words stays 0, by which the other methods know.
 	if requirements <= fewRequirements {
 		return x
 	}
@@ -263,8 +265,8 @@ func (w *termSearch) findLabels(x *termIndex, n *cluster.Node) {
 	}
 }
 
-// needNoOther returns the terms that a node with these labels of those that terms ask about is
-// not excluded from by lacking the others. The answer is shared: the caller copies it.
+// needNoOther returns the terms that a node with these labels of those that terms ask about is not
+// excluded from by lacking the others. The answer is shared: the caller copies it.
 func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
@@ -272,6 +274,7 @@ func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 		return left
 	}
 
+	// keys and has are in the same order, so one pass finds the keys that are missing.
 	left, next := slices.Clone(x.sound), 0
 	for _, k := range x.keys {
 		if next < len(w.has) && w.has[next].indexedKey == k {
@@ -290,8 +293,7 @@ func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 	return left
 }
 
-// matchesAny reports whether any of the terms matches. It may be called for several nodes at
-// once.
+// matchesAny reports whether any of the terms matches. It may be called for several nodes at once.
 func (x *termIndex) matchesAny(n *cluster.Node) bool {
 	if x.words == 0 {
 		return x.terms.match(n)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// valueTerms are the terms that list values, and by value those that list it. sets instead of a
-// map of sets: the sets are changed in place while the index is built.
+// valueTerms are the terms that list values, and by value those that list it. sets instead of a map
+// of sets: the sets are changed in place while the index is built.
 type valueTerms struct {
 	all     termSet
 	byValue map[string]int32 // its number in sets, from 1
@@ -14,8 +14,7 @@ type valueTerms struct {
 }
 
 // boundTerms are the terms that require a number above a bound, the lowest bound first. A node's
-// number splits the list: the terms from the first bound that is not below it onwards cannot
-// match.
+// number splits the list: the terms from the first bound that is not below it onwards cannot match.
 //
 //	bounds 1 3 3 7, number 3: the terms with 3, 3 and 7 are excluded
 type boundTerms struct {
@@ -36,8 +35,11 @@ type termSet struct {
 	mask []uint64
 }
 
-// setBit and clearBit change one term's bit in a mask: term i is bit i%64 of word i/64.
-func setBit(words []uint64, i int32)   { words[i>>6] |= 1 << (i & 63) }
+// setBit and clearBit change one term's bit in a mask: term i is bit i%64 of word i/64. The mask
+// must be long enough.
+func setBit(words []uint64, i int32) { words[i>>6] |= 1 << (i & 63) }
+
+// clearBit is setBit's opposite.
 func clearBit(words []uint64, i int32) { words[i>>6] &^= 1 << (i & 63) }
 
 // clearMask removes a mask from left. It may be nil, and then removes nothing.
@@ -61,9 +63,9 @@ func (s *termSet) pack(words int) {
 	}
 }
 
-// excludeFrom removes the terms from left, except for those of but, which may be nil: left &^= s
-// &^ but. What is both in left and in but is saved first, in w, and put back afterwards: s may be
-// much longer than but.
+// excludeFrom removes the terms from left, except for those of but, which may be nil: left &^= s &^
+// but. What is both in left and in but is saved first, in w, and put back afterwards: s may be much
+// longer than but.
 func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
 	w.kept = w.kept[:0]
 	if but != nil {
@@ -126,9 +128,9 @@ func (v *valueTerms) packSets(words int) {
 	}
 }
 
-// packBounds sorts the terms and prepares rest: for every words-th entry the mask of all from
-// there to the end. Excluding then clears fewer than words single bits and one mask, and all
-// masks together take no more memory than about one word per term.
+// packBounds sorts the terms and prepares rest: for every words-th entry the mask of all from there
+// to the end. Excluding then clears fewer than words single bits and one mask, and all masks
+// together take no more memory than about one word per term.
 func (b *boundTerms) packBounds(words int) {
 	slices.SortFunc(b.list, func(x, y boundTerm) int { return cmp.Compare(x.bound, y.bound) })
 	rest := make([]uint64, words)

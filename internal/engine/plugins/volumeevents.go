@@ -14,8 +14,7 @@ import (
 
 // Hints that the plugins which look at volumes share.
 
-// claimNames lists the claims that the pod uses or that are made for it, whether or not they
-// exist.
+// claimNames lists the claims that the pod uses or that are made for it, whether or not they exist.
 func claimNames(pod *v1.Pod) (names []string) {
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
@@ -33,20 +32,23 @@ func claimNames(pod *v1.Pod) (names []string) {
 func ofClaim(item *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*v1.PersistentVolumeClaim)
 	claim, isNew := e.New.(*v1.PersistentVolumeClaim)
+	// Gone: what it was tells whose it is.
 	if !isNew {
 		claim = was
 	}
 	if claim == nil || claim.Namespace != item.Pod.Namespace || !slices.Contains(claimNames(item.Pod), claim.Name) {
 		return false
 	}
+	// A new UID is another claim of the same name, and a deletion that has begun rejects the pod as
+	// a whole.
 	return !isOld || !isNew || !reflect.DeepEqual(was.Spec, claim.Spec) || !reflect.DeepEqual(was.Status, claim.Status) ||
 		!reflect.DeepEqual(was.Annotations, claim.Annotations) || was.UID != claim.UID ||
 		was.DeletionTimestamp.IsZero() != claim.DeletionTimestamp.IsZero()
 }
 
-// ofVolume reports whether a volume is one that the pod's claims have, or could get: by class,
-// and not kept for another claim. Its size is not compared. An event of which the object is not
-// known counts.
+// ofVolume reports whether a volume is one that the pod's claims have, or could get: by class, and
+// not kept for another claim. Its size is not compared. An event of which the object is not known
+// counts.
 func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	volume, ok := e.New.(*v1.PersistentVolume)
 	if !ok {
@@ -70,6 +72,7 @@ func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 func (in Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*v1.PersistentVolume)
 	is, isNew := e.New.(*v1.PersistentVolume)
+	// The labels of zones are all that VolumeZone reads of a volume.
 	same := isOld && isNew && was.UID == is.UID && !slices.ContainsFunc(zoneLabels, func(key string) bool {
 		before, had := was.Labels[key]
 		now, has := is.Labels[key]
@@ -103,6 +106,7 @@ func (in Setting) ofStorageClass(item *queue.Item, e *queue.Event) bool {
 		return false
 	}
 	was, ok := e.Old.(*storagev1.StorageClass)
+	// A class that was deleted and made anew may provision otherwise.
 	return !ok || was.UID != class.UID || !reflect.DeepEqual(was.AllowedTopologies, class.AllowedTopologies)
 }
 
@@ -122,8 +126,8 @@ func moreStorage(was, is *storagev1.CSIStorageCapacity) bool {
 	return largestVolume(is) > largestVolume(was) || !reflect.DeepEqual(was.NodeTopology, is.NodeTopology)
 }
 
-// nodeNowServes is the hint for nodes of a filter that looks at volumes. Pods that it rejects as
-// a whole are not helped by any node: an event of the claim wakes them.
+// nodeNowServes is the hint for nodes of a filter that looks at volumes. Pods that it rejects as a
+// whole are not helped by any node: an event of the claim wakes them.
 func (in Setting) nodeNowServes(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false

@@ -41,9 +41,9 @@ func reachOf(volume *v1.PersistentVolume) reach {
 // hasNode reports whether the volume can be used on the node.
 func (r *reach) hasNode(n *cluster.Node) bool { return r.everywhere || r.terms.match(n) }
 
-// placesOf lists the labels that the terms require, if every term requires some: of each term
-// those of the requirement that lists fewest. A local disk is of one node, others are of a zone,
-// so no other node needs to look at them.
+// placesOf lists the labels that the terms require, if every term requires some: of each term those
+// of the requirement that lists fewest. A local disk is of one node, others are of a zone, so no
+// other node needs to look at them.
 //
 //	hostname In n1                    ->  hostname=n1
 //	zone In a,b, rack In r1           ->  rack=r1
@@ -70,8 +70,8 @@ func placesOf(terms []v1.NodeSelectorTerm) (places []place) {
 	return places
 }
 
-// candidate is a volume that a claim could be bound to, on the nodes within reach. Those of a
-// class are numbered, by size.
+// candidate is a volume that a claim could be bound to, on the nodes within reach. Those of a class
+// are numbered, by size.
 type candidate struct {
 	volume *v1.PersistentVolume
 	size   resource.Quantity
@@ -117,8 +117,8 @@ type candidates struct {
 	others  []candidate
 }
 
-// findCandidates picks from the volumes of the claim's class, which are sorted by size: those
-// that are too small are skipped by a search. The error is of the claim's selector.
+// findCandidates picks from the volumes of the claim's class, which are sorted by size: those that
+// are too small are skipped by a search. The error is of the claim's selector.
 func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes []candidate) (*candidates, error) {
 	selector, err := c.VolumesFor(claim)
 	if err != nil {
@@ -132,6 +132,7 @@ func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes
 		volume := v.volume
 		switch {
 		case !canHold(volume, claim):
+		// Labels and access modes are not compared: whoever pre-bound the volume meant this claim.
 		case boundTo(volume, claim):
 			found.meant = append(found.meant, v)
 		case volume.Spec.ClaimRef == nil && volume.Status.Phase == v1.VolumeAvailable &&
@@ -161,8 +162,8 @@ func (cs *candidates) addVolume(v candidate) {
 // bySize orders by capacity alone; the caller's sort must be stable.
 func bySize(a, b candidate) int { return a.size.Cmp(b.size) }
 
-// takenVolumes are those of a class, by number, that other claims of the pod get. nil has none,
-// and ignores what is marked: it is for the last claim, after which nobody asks.
+// takenVolumes are those of a class, by number, that other claims of the pod get. nil has none, and
+// ignores what is marked: it is for the last claim, after which nobody asks.
 type takenVolumes []bool
 
 // isTaken reports whether another claim gets the volume.

@@ -10,8 +10,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// storage is how much storage of a class a pod asks of a node, and how much the node has, in
-// bytes.
+// storage is how much storage of a class a pod asks of a node, and how much the node has, in bytes.
 type storage struct{ requested, capacity int64 }
 
 // Score implements [Scorer]: a node is scored by how much of its free storage the pod's claims
@@ -35,9 +34,9 @@ func (v *VolumeBinding) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 	}}
 }
 
-// storageByClass sums up by class what the claims take on the node. If some get volumes that
-// exist, these count and no others: upstream compares either sizes of volumes or free storage,
-// never a mix.
+// storageByClass sums up by class what the claims take on the node. If some get volumes that exist,
+// these count and no others: upstream compares either sizes of volumes or free storage, never a
+// mix.
 func (d *volumeDecision) storageByClass(n *cluster.Node) map[string]storage {
 	byClass := map[string]storage{}
 	for _, m := range d.matches {

@@ -10,9 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// volumeUses counts the volumes that the pods of each node use, and those that are attached to
-// it. A node is counted when its count is needed, and again only if its pods, or objects that it
-// was counted from, have changed. Upstream counts anew at every attempt, on every node.
+// volumeUses counts the volumes that the pods of each node use, and those that are attached to it.
+// A node is counted when its count is needed, and again only if its pods, or objects that it was
+// counted from, have changed. Upstream counts anew at every attempt, on every node.
 //
 // followCluster is called before nodes are judged, by the goroutine that decides. Nodes are then
 // judged by several goroutines at once: what these share is atomic, or under mutex.
@@ -33,11 +33,11 @@ type volumeUses struct {
 	from map[cluster.Name]map[int32]bool
 }
 
-// volumeUse is what one node's pods use, and what it was counted from. It is not changed once it
-// is stored: a recount makes another one.
+// volumeUse is what one node's pods use, and what it was counted from. It is not changed once it is
+// stored: a recount makes another one.
 type volumeUse struct {
-	// name and pods are compared with the node: its number may have passed to another one, and
-	// its pods may have changed.
+	// name and pods are compared with the node: its number may have passed to another one, and its
+	// pods may have changed.
 	name string
 	pods []*cluster.Pod
 
@@ -53,8 +53,8 @@ type csiNodeOfNode struct {
 }
 
 // followCluster forgets what is no longer true. Changes of claims, volumes and attachments are
-// followed one by one; where the tables no longer know what changed, or where storage classes
-// did, everything is counted anew.
+// followed one by one; where the tables no longer know what changed, or where storage classes did,
+// everything is counted anew.
 func (u *volumeUses) followCluster(c *cluster.Cluster) {
 	claims, ok1 := c.Claims.Since(u.claims)
 	volumes, ok2 := c.Volumes.Since(u.volumes)
@@ -74,6 +74,7 @@ func (u *volumeUses) followCluster(c *cluster.Cluster) {
 		}
 	}
 
+	// Which nodes' CSINodes changed is not followed: looking one up is cheap.
 	if u.csiNodes != c.CSINodes.Version {
 		u.known = make([]atomic.Pointer[csiNodeOfNode], len(u.nodes))
 	}
@@ -133,8 +134,8 @@ func (u *volumeUses) forgetNode(name string) {
 	}
 }
 
-// csiNode returns the node's CSINode; nil if it has none. The lookup by name is kept by the
-// node's number, because it is made for every node and pod.
+// csiNode returns the node's CSINode; nil if it has none. The lookup by name is kept by the node's
+// number, because it is made for every node and pod.
 func (u *volumeUses) csiNode(n *cluster.Node) *storagev1.CSINode {
 	if int(n.Index) < len(u.known) {
 		if k := u.known[n.Index].Load(); k != nil && k.name == n.Name {
@@ -151,8 +152,8 @@ func (u *volumeUses) csiNode(n *cluster.Node) *storagev1.CSINode {
 	return csiNode
 }
 
-// useOn returns what is used on a node, which may be a copy with other pods: such an answer is
-// not kept. Of its CSINode it matters only that it exists.
+// useOn returns what is used on a node, which may be a copy with other pods: such an answer is not
+// kept. Of its CSINode it matters only that it exists.
 func (u *volumeUses) useOn(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
 	place := (*atomic.Pointer[volumeUse])(nil)
 	if int(n.Index) < len(u.nodes) {

@@ -14,9 +14,9 @@ import (
 )
 
 // VolumeZone keeps pods on nodes in the zones and regions that the labels of their bound volumes
-// name. It looks only at volumes that are used through a claim, and not at the claims of
-// ephemeral volumes. CSI drivers give their volumes node affinity instead of such labels, which
-// is for VolumeBinding.
+// name. It looks only at volumes that are used through a claim, and not at the claims of ephemeral
+// volumes. CSI drivers give their volumes node affinity instead of such labels, which is for
+// VolumeBinding.
 type VolumeZone struct{}
 
 // Codes of VolumeZone. Those of missing objects are shared by the volume plugins.
@@ -29,6 +29,7 @@ const (
 	CodeStorageClassNoMode   = "StorageClassWithoutBindingMode"
 )
 
+// zoneMismatch is shared by all judges.
 var zoneMismatch = &Rejection{
 	Code: CodeVolumeZoneMismatch, Reasons: []string{"node(s) had no available volume zone"}, Unresolvable: true,
 }
@@ -42,8 +43,8 @@ var stableLabel = map[string]string{
 	v1.LabelFailureDomainBetaZone: v1.LabelTopologyZone, v1.LabelFailureDomainBetaRegion: v1.LabelTopologyRegion,
 }
 
-// volumeZones are the values of a node label that a volume can be reached from. A regional disk
-// has several.
+// volumeZones are the values of a node label that a volume can be reached from. A regional disk has
+// several.
 type volumeZones struct {
 	label  string
 	values sets.Set[string]
@@ -107,6 +108,7 @@ func boundVolume(c *cluster.Cluster, namespace, name string) (*v1.PersistentVolu
 	if !ok {
 		return reject(CodeClaimNotFound, claimNotFound(name))
 	}
+	// The claim's volume counts even before binding is complete.
 	if claim.Spec.VolumeName != "" {
 		volume, ok := c.Volumes.Get("", claim.Spec.VolumeName)
 		if !ok {
@@ -175,7 +177,9 @@ func (z *volumeZones) hasNode(n *cluster.Node) bool {
 // isZoneLabel is for events: changes of other labels do not matter here.
 func isZoneLabel(key string) bool { return slices.Contains(zoneLabels, key) }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. Claims and volumes count for two reasons: the pod was rejected as
+// a whole for one that is missing, or for a volume in the wrong zone, in place of which another may
+// be bound.
 func (VolumeZone) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true,

@@ -17,8 +17,8 @@ const fewInitContainers = 16
 // OnlyContainers are the options that add up containers, without what the pod has as a whole.
 var OnlyContainers = helper.PodResourcesOptions{SkipPodLevelResources: true, ExcludeOverhead: true}
 
-// PodRequests is the library's function of that name, and takes time in proportion to the pod.
-// The result may share memory with the pod: it is only to be read.
+// PodRequests is the library's function of that name, and takes time in proportion to the pod. The
+// result may share memory with the pod: it is only to be read.
 func PodRequests(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
 	condensed, options, sum := condensePod(pod, options, false)
 	// The library combines pod-level requests with what containers request.
@@ -39,17 +39,17 @@ func PodLimits(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList 
 	return helper.PodLimits(condensed, options)
 }
 
-// fewContainers and fewResources are how many containers, and amounts of theirs, a pod has that
-// the library adds up fast enough.
+// fewContainers and fewResources are how many containers, and amounts of theirs, a pod has that the
+// library adds up fast enough.
 const (
 	fewContainers = 100
 	fewResources  = 500
 )
 
 // condensePod returns a pod that requests, or is limited, as the pod is, but has one container
-// only, if it has more than a few containers; else the pod itself. The library takes the largest
-// of what a pod asks for, was allocated and has: each is added up where it may differ, and the
-// one container has all. all is what the containers request, where these are the same.
+// only, if it has more than a few containers; else the pod itself. The library takes the largest of
+// what a pod asks for, was allocated and has: each is added up where it may differ, and the one
+// container has all. all is what the containers request, where these are the same.
 //
 //	init a: 3 CPU, sidecar b: 1 CPU, containers c: 1 CPU and d: 1 CPU
 //	-> one container "all" of 3 CPU: max(b + c + d, a)
@@ -121,9 +121,8 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 }
 
 // aggregateRequests is the larger of the sum of containers and sidecars, and the peak while init
-// containers run. Each container has what of says, and of what it does not name what missing
-// says. Init containers run one after the other, each beside the sidecars that were started
-// before it:
+// containers run. Each container has what of says, and of what it does not name what missing says.
+// Init containers run one after the other, each beside the sidecars that were started before it:
 //
 //	init a: 3, sidecar b: 1, init c: 4, container d: 2
 //	sum of b and d: 3; peak: max(a, b + c) = 5; result: 5
@@ -186,8 +185,8 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 	return sum
 }
 
-// mostListed is how many resources the container lists that lists most of them: a guess at the
-// size of the sum.
+// mostListed is how many resources the container lists that lists most of them: a guess at the size
+// of the sum.
 func mostListed(containers []v1.Container) (most int) {
 	for i := range containers {
 		most = max(most, len(containers[i].Resources.Requests), len(containers[i].Resources.Limits))

@@ -41,8 +41,8 @@ func narrowPod(pod *v1.Pod, names []v1.ResourceName) *v1.Pod {
 	return &less
 }
 
-// narrowContainers keeps what the rules read of a container: its name finds its status, its
-// restart policy makes it a sidecar.
+// narrowContainers keeps what the rules read of a container: its name finds its status, its restart
+// policy makes it a sidecar.
 func narrowContainers(list []v1.Container, names []v1.ResourceName) []v1.Container {
 	all := make([]v1.Container, len(list))
 	for i := range list {
@@ -68,8 +68,8 @@ func narrowStatuses(list []v1.ContainerStatus, names []v1.ResourceName) []v1.Con
 	return all
 }
 
-// narrowAmounts keeps some of a list. nil stays nil: to the library a status without amounts is
-// not one of zeroes.
+// narrowAmounts keeps some of a list. nil stays nil: to the library a status without amounts is not
+// one of zeroes.
 func narrowAmounts(all v1.ResourceList, names []v1.ResourceName) v1.ResourceList {
 	if all == nil {
 		return nil

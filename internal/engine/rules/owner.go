@@ -50,9 +50,9 @@ func ControllerRef(object metav1.Object) string {
 }
 
 // Owner identifies a controller: by its UID within its namespace, as controllers themselves find
-// their pods. One that was written by hand has no UID, and is known by its kind and name. The
-// zero value is no controller. It can be a key of maps: two objects of the same controller have
-// equal Owners, provided that both have its UID or neither does.
+// their pods. One that was written by hand has no UID, and is known by its kind and name. The zero
+// value is no controller. It can be a key of maps: two objects of the same controller have equal
+// Owners, provided that both have its UID or neither does.
 type Owner struct {
 	Namespace string
 	UID       types.UID
@@ -77,8 +77,8 @@ func OwnerBy(namespace string, controller *metav1.OwnerReference) Owner {
 	return Owner{Namespace: namespace, Kind: KindOf(controller), Name: controller.Name}
 }
 
-// AsOwner returns what OwnerOf returns for the objects that a controller makes, from the
-// controller itself.
+// AsOwner returns what OwnerOf returns for the objects that a controller makes, from the controller
+// itself.
 func AsOwner(kind schema.GroupKind, controller metav1.Object) Owner {
 	if uid := controller.GetUID(); uid != "" {
 		return Owner{Namespace: controller.GetNamespace(), UID: uid}
@@ -94,9 +94,9 @@ type Predecessor struct {
 	Owner           types.UID // of its controller
 }
 
-// MayBeSucceededBy reports whether a pod can be the one that the controller makes instead. That
-// of a StatefulSet's pod has its name. Of several such pods of another controller, which one
-// replaces which cannot be told: all may.
+// MayBeSucceededBy reports whether a pod can be the one that the controller makes instead. That of
+// a StatefulSet's pod has its name. Of several such pods of another controller, which one replaces
+// which cannot be told: all may.
 func (p Predecessor) MayBeSucceededBy(next *v1.Pod) bool {
 	controller := metav1.GetControllerOfNoCopy(next)
 	return controller != nil && controller.UID == p.Owner && p.Owner != "" && next.Namespace == p.Namespace && next.UID != p.UID &&

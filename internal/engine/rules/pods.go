@@ -33,6 +33,7 @@ func IsBestEffort(pod *v1.Pod) bool {
 		return false
 	}
 
+	// Pod-level resources replace those of the containers for the class of service.
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		return !asks(pod.Spec.Resources)
 	}

@@ -57,6 +57,7 @@ func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bo
 		return 0, 0, 0, 0, false
 	}
 
+	// Quantities are summed up before they are rounded, as the library does.
 	var sums, scores [2]resource.Quantity
 	for i := range spec.Containers {
 		requests := spec.Containers[i].Resources.Requests
@@ -70,6 +71,7 @@ func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bo
 				scores[k].Add([2]resource.Quantity{defaultCPU, defaultMemory}[k])
 			}
 		}
+		// It requests something else, too.
 		if named < len(requests) {
 			return 0, 0, 0, 0, false
 		}

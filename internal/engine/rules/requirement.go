@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Requirement is what a selector requires of one label: In, NotIn, Exists or DoesNotExist. It
-// does not change once it is made.
+// Requirement is what a selector requires of one label: In, NotIn, Exists or DoesNotExist. It does
+// not change once it is made.
 type Requirement struct {
 	Key      string
 	Operator selection.Operator
@@ -27,8 +27,8 @@ const fewValues = 8
 
 var valueSeed = maphash.MakeSeed() // so that nobody can prepare values that collide
 
-// newRequirement takes values as they are listed; the slice must not change. The hash table of
-// many is at most two thirds full.
+// newRequirement takes values as they are listed; the slice must not change. The hash table of many
+// is at most two thirds full.
 func newRequirement(key string, operator selection.Operator, values []string) Requirement {
 	r := Requirement{Key: key, Operator: operator, Values: values}
 	if len(values) <= fewValues {
@@ -49,8 +49,8 @@ func newRequirement(key string, operator selection.Operator, values []string) Re
 	return r
 }
 
-// findValue returns where in places the value is, or has its place: the first that is free from
-// its hash on. Only if there is a table.
+// findValue returns where in places the value is, or has its place: the first that is free from its
+// hash on. Only if there is a table.
 func (r *Requirement) findValue(value string) (at uint64, known bool) {
 	last := uint64(len(r.places) - 1)
 	for at = maphash.String(valueSeed, value) & last; r.places[at] > 0; at = (at + 1) & last {
@@ -65,6 +65,7 @@ func (r *Requirement) findValue(value string) (at uint64, known bool) {
 func (r *Requirement) distinctValues() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i, value := range r.Values {
+			// Of a value that is listed twice only the first place is in the table.
 			again := r.places == nil && slices.Contains(r.Values[:i], value)
 			if r.places != nil {
 				at, _ := r.findValue(value)
@@ -77,8 +78,8 @@ func (r *Requirement) distinctValues() iter.Seq[string] {
 	}
 }
 
-// mergeRequirements returns the requirement that is met where all are, which have the same key
-// and operator: what all In list, or what any NotIn lists.
+// mergeRequirements returns the requirement that is met where all are, which have the same key and
+// operator: what all In list, or what any NotIn lists.
 func mergeRequirements(list []Requirement) Requirement {
 	first := &list[0]
 	if len(list) == 1 {
@@ -87,6 +88,7 @@ func mergeRequirements(list []Requirement) Requirement {
 
 	var values []string
 	switch first.Operator {
+	// What all of them list: those of the first that no other lacks.
 	case selection.In:
 		for _, value := range first.Values {
 			if !slices.ContainsFunc(list[1:], func(r Requirement) bool { return !r.listsValue(value) }) {
@@ -182,8 +184,7 @@ func ValidRequirement(key string, operator selection.Operator, values []string) 
 	return CheckRequirement(key, operator, values) == nil
 }
 
-// isNoKey reports whether the text is certainly no label key. It may be none even if this is
-// false.
+// isNoKey reports whether the text is certainly no label key. It may be none even if this is false.
 func isNoKey(text string) bool {
 	prefix, name, prefixed := strings.Cut(text, "/")
 	if !prefixed {

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Selector is a label selector that has been read. It selects what labels.Selector selects, but
-// to match it costs about what there is of the smaller side, the labels or the requirements,
-// however many values are listed: an object has room for 150,000 of them, and the goroutine that
-// decides for all pods matches selectors of every tenant. It does not change, and may be shared
-// by goroutines.
+// Selector is a label selector that has been read. It selects what labels.Selector selects, but to
+// match it costs about what there is of the smaller side, the labels or the requirements, however
+// many values are listed: an object has room for 150,000 of them, and the goroutine that decides
+// for all pods matches selectors of every tenant. It does not change, and may be shared by
+// goroutines.
 type Selector struct {
 	// requirements are sorted by key if they are many, and a key has at most one with each
 	// operator.
@@ -74,8 +74,8 @@ var operators = map[metav1.LabelSelectorOperator]selection.Operator{
 	metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist,
 }
 
-// SelectorOf returns the selector of all that has these labels; of none, everything. The API
-// server has validated them.
+// SelectorOf returns the selector of all that has these labels; of none, everything. The API server
+// has validated them.
 func SelectorOf(set labels.Set) *Selector {
 	requirements := make([]Requirement, 0, len(set))
 	for key, value := range set {
@@ -84,9 +84,9 @@ func SelectorOf(set labels.Set) *Selector {
 	return newSelector(requirements)
 }
 
-// newSelector makes a selector of requirements, all of which must be met. It may sort and
-// overwrite the slice. Many requirements are sorted, and those on one key with one operator
-// merged, so that matchesFew can find them by key.
+// newSelector makes a selector of requirements, all of which must be met. It may sort and overwrite
+// the slice. Many requirements are sorted, and those on one key with one operator merged, so that
+// matchesFew can find them by key.
 func newSelector(requirements []Requirement) *Selector {
 	s := &Selector{requirements: requirements, needed: -1}
 	if len(requirements) <= fewRequirements {
@@ -125,8 +125,8 @@ func (s *Selector) With(other *Selector) *Selector {
 	return newSelector(slices.Concat(s.requirements, other.requirements))
 }
 
-// Requirements returns what labels must meet. selects is false for a selector that matches
-// nothing. The list is the selector's own.
+// Requirements returns what labels must meet. selects is false for a selector that matches nothing.
+// The list is the selector's own.
 func (s *Selector) Requirements() (list []Requirement, selects bool) {
 	return s.requirements, !s.nothing
 }
@@ -157,9 +157,9 @@ func (s *Selector) Matches(l labels.Labels) bool {
 // thousands.
 func (s *Selector) Looks(set labels.Set) int { return 1 + min(len(s.requirements), len(set)) }
 
-// matchesFew looks at the labels rather than at the requirements. The labels meet all
-// requirements on their own keys; what requirements there are on other keys is met unless it
-// needs a label: so as many needed keys have to be found as there are.
+// matchesFew looks at the labels rather than at the requirements. The labels meet all requirements
+// on their own keys; what requirements there are on other keys is met unless it needs a label: so
+// as many needed keys have to be found as there are.
 func (s *Selector) matchesFew(set labels.Set) bool {
 	if len(set) < s.needed {
 		return false
@@ -177,8 +177,8 @@ func (s *Selector) matchesFew(set labels.Set) bool {
 	return found == s.needed
 }
 
-// requirementsOn returns the requirements on a label, where they are sorted: only if needed is
-// not -1.
+// requirementsOn returns the requirements on a label, where they are sorted: only if needed is not
+// -1.
 func (s *Selector) requirementsOn(key string) []Requirement {
 	from, _ := slices.BinarySearchFunc(s.requirements, key, func(r Requirement, key string) int { return cmp.Compare(r.Key, key) })
 	to := from
@@ -204,8 +204,8 @@ func (s *Selector) Digest() (d [2]uint64) {
 		for seed := range d {
 			values := uint64(0)
 			for value := range r.distinctValues() {
-				// Sums have no order, as values and requirements have none. distinctValues keeps
-				// a value that is listed twice from counting twice.
+				// Sums have no order, as values and requirements have none. distinctValues keeps a
+				// value that is listed twice from counting twice.
 				values += maphash.String(digestSeeds[seed], value)
 			}
 			d[seed] += maphash.Comparable(digestSeeds[seed], requirementDigest{r.Key, r.Operator, values})

@@ -9,17 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// TaintChange is what one `kubectl taint` asks for: taints to add and taints to remove. A taint
-// to remove has no value, and no effect if all taints of its key are meant. No taint is in both
-// lists. The zero value changes nothing.
+// TaintChange is what one `kubectl taint` asks for: taints to add and taints to remove. A taint to
+// remove has no value, and no effect if all taints of its key are meant. No taint is in both lists.
+// The zero value changes nothing.
 type TaintChange struct {
 	Add    []v1.Taint
 	Remove []v1.Taint
 }
 
 // ParseTaintChange reads arguments as `kubectl taint` takes them: k=v:Effect and k:Effect put a
-// taint on; the same with a trailing "-", and k-, take one off. The first argument that is wrong
-// is the error. Putting on and taking off the same taint is refused, as by kubectl.
+// taint on; the same with a trailing "-", and k-, take one off. The first argument that is wrong is
+// the error. Putting on and taking off the same taint is refused, as by kubectl.
 //
 //	key1=value1:NoSchedule   add
 //	key1:NoSchedule-         remove the one with this effect
@@ -46,6 +46,7 @@ func ParseTaintChange(args []string) (TaintChange, error) {
 		change.Add = append(change.Add, taint)
 	}
 
+	// Only when all arguments are read: the order in which they are given does not matter.
 	for _, add := range change.Add {
 		if slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return matchesRemoval(&r, &add) }) {
 			return TaintChange{}, fmt.Errorf("taint %q: cannot be put on and taken off at once", add.ToString())
@@ -69,8 +70,8 @@ func ParseTaint(spec string) (v1.Taint, error) {
 // effectNames is for messages, in the order of the documentation.
 const effectNames = "NoSchedule, PreferNoSchedule or NoExecute"
 
-// parseTaint reads a taint to put on or to take off; the latter may have no effect. A value
-// without an effect is refused: "k=v-" would take off taints with other values, too.
+// parseTaint reads a taint to put on or to take off; the latter may have no effect. A value without
+// an effect is refused: "k=v-" would take off taints with other values, too.
 func parseTaint(spec string) (v1.Taint, error) {
 	keyValue, effect, hasEffect := strings.Cut(spec, ":")
 	key, value, hasValue := strings.Cut(keyValue, "=")
@@ -96,15 +97,14 @@ func isEffect(effect v1.TaintEffect) bool {
 	return KeepsOff.Has(effect) || Discourages.Has(effect)
 }
 
-// matchesRemoval reports whether a taint is meant by one to take off, in which no effect means
-// all.
+// matchesRemoval reports whether a taint is meant by one to take off, in which no effect means all.
 func matchesRemoval(removal, taint *v1.Taint) bool {
 	return removal.Key == taint.Key && (removal.Effect == "" || removal.Effect == taint.Effect)
 }
 
-// Apply returns the node's taints after the change, new ones first as kubectl leaves them. A
-// taint with the key and effect of a new one is replaced if overwrite is set and otherwise
-// refused; one to take off must be there. taints is not changed.
+// Apply returns the node's taints after the change, new ones first as kubectl leaves them. A taint
+// with the key and effect of a new one is replaced if overwrite is set and otherwise refused; one
+// to take off must be there. taints is not changed.
 func (c TaintChange) Apply(taints []v1.Taint, overwrite bool) ([]v1.Taint, error) {
 	result := slices.Clone(c.Add)
 	removed := make([]bool, len(c.Remove))

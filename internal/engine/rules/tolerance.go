@@ -6,9 +6,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Tolerance is what a list of tolerations matches: of many, it looks only at those that may match
-// a taint. A tenant's pod has room for tens of thousands, and every node may have taints of its
-// own. It may be asked by several goroutines at once.
+// Tolerance is what a list of tolerations matches: of many, it looks only at those that may match a
+// taint. A tenant's pod has room for tens of thousands, and every node may have taints of its own.
+// It may be asked by several goroutines at once.
 type Tolerance struct {
 	few   []v1.Toleration              // all of them, unless the others are set
 	equal map[keyValue][]v1.Toleration // with the operator Equal
@@ -49,8 +49,8 @@ func NewTolerance(list []v1.Toleration) *Tolerance {
 	return t
 }
 
-// matches reports whether one of the tolerations matches the taint. Of the few that are looked
-// up, the effect still has to match, which the full rule checks.
+// matches reports whether one of the tolerations matches the taint. Of the few that are looked up,
+// the effect still has to match, which the full rule checks.
 func (t *Tolerance) matches(taint *v1.Taint) bool {
 	if t.equal == nil {
 		return TolerationOf(taint, t.few) != nil

@@ -18,9 +18,9 @@ import (
 // environment, security context and the like are left to the API server. Errors equal the API
 // server's in field, type and detail; test/words compares the two.
 
-// ValidatePod checks a pod as the API server would on creation, after its defaults were filled
-// in. Without the defaults, fields that a user may leave out are reported as missing. nil:
-// nothing was found.
+// ValidatePod checks a pod as the API server would on creation, after its defaults were filled in.
+// Without the defaults, fields that a user may leave out are reported as missing. nil: nothing was
+// found.
 func ValidatePod(pod *v1.Pod) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	errs = append(errs, ValidatePodSpec(&pod.Spec, field.NewPath("spec"))...)
@@ -31,10 +31,11 @@ func ValidatePod(pod *v1.Pod) field.ErrorList {
 	return errs
 }
 
-// ValidatePodSpec checks the spec of a pod or of a pod template. path is where the spec is, and
-// is in front of every error. Errors come in the API server's order.
+// ValidatePodSpec checks the spec of a pod or of a pod template. path is where the spec is, and is
+// in front of every error. Errors come in the API server's order.
 func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	errs := validateContainers(spec, path)
+	// In the order of the API server's checks, which is the order of the errors.
 	check := func(there bool, name string, faults func(path *field.Path) field.ErrorList) {
 		if there { // a path is made for what is there only: most pods have little of this
 			errs = append(errs, faults(path.Child(name))...)
@@ -64,6 +65,7 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, validatePreemptionPolicy(*spec.PreemptionPolicy, path.Child("preemptionPolicy"))...)
 	}
 	switch spec.RestartPolicy {
+	// Templates of pods may leave it out.
 	case "", v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever:
 	default:
 		errs = append(errs, field.NotSupported(path.Child("restartPolicy"), spec.RestartPolicy,
@@ -106,8 +108,8 @@ func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 }
 
 // ValidateNode checks a node as the API server would on creation, with one difference: upstream
-// reports errors in taints at metadata.taints, which does not exist; here it is spec.taints. Of
-// the status only amounts are checked.
+// reports errors in taints at metadata.taints, which does not exist; here it is spec.taints. Of the
+// status only amounts are checked.
 func ValidateNode(node *v1.Node) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&node.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	errs = append(errs, ValidateTaints(node.Spec.Taints, field.NewPath("spec", "taints"))...)

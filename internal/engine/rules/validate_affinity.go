@@ -21,6 +21,7 @@ func validateAffinity(affinity *v1.Affinity, path *field.Path) field.ErrorList {
 		return nil
 	}
 	var errs field.ErrorList
+	// A kind that is given and empty is valid, and asks for nothing.
 	if node := affinity.NodeAffinity; node != nil {
 		path := path.Child("nodeAffinity")
 		if node.RequiredDuringSchedulingIgnoredDuringExecution != nil {
@@ -74,8 +75,8 @@ func ValidateNodeSelector(selector *v1.NodeSelector, path *field.Path) field.Err
 	return errs
 }
 
-// validateNodeTerm checks one term. A preference may name values that no label can have
-// (anyValue): it matches nothing, and old objects contain such.
+// validateNodeTerm checks one term. A preference may name values that no label can have (anyValue):
+// it matches nothing, and old objects contain such.
 func validateNodeTerm(term *v1.NodeSelectorTerm, anyValue bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range term.MatchExpressions {
@@ -194,6 +195,7 @@ func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector,
 	}
 
 	if selector != nil {
+		// Keys of matchLabels first: they are in the selector once, whoever put them there.
 		seen := map[string]bool{}
 		for key := range selector.MatchLabels {
 			seen[key] = true
@@ -234,8 +236,8 @@ func validateKeyNames(keys []string, selector *metav1.LabelSelector, path *field
 	return errs
 }
 
-// validateSpread checks topology spread constraints. Two with the same key and action are
-// refused: one would be a part of the other.
+// validateSpread checks topology spread constraints. Two with the same key and action are refused:
+// one would be a part of the other.
 func validateSpread(constraints []v1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range constraints {
@@ -287,8 +289,8 @@ func validateMinDomains(c *v1.TopologySpreadConstraint, path *field.Path) field.
 	return errs
 }
 
-// validateInclusion checks one of the two policies that say which nodes a constraint counts. nil
-// is the default.
+// validateInclusion checks one of the two policies that say which nodes a constraint counts. nil is
+// the default.
 func validateInclusion(policy *v1.NodeInclusionPolicy, path *field.Path) field.ErrorList {
 	if policy == nil || *policy == v1.NodeInclusionPolicyHonor || *policy == v1.NodeInclusionPolicyIgnore {
 		return nil

@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The priorities that Kubernetes keeps to itself and the names for them; the API publishes
-// neither as constants. Pods of users have at most HighestUserPriority; everything from
-// SystemCritical on is critical to the cluster.
+// The priorities that Kubernetes keeps to itself and the names for them; the API publishes neither
+// as constants. Pods of users have at most HighestUserPriority; everything from SystemCritical on
+// is critical to the cluster.
 const (
 	HighestUserPriority   int32 = 1_000_000_000
 	SystemCritical        int32 = 2_000_000_000
@@ -59,8 +59,8 @@ func ValidatePriorityClass(class *schedulingv1.PriorityClass) field.ErrorList {
 	return errs
 }
 
-// systemClassFault says why a class may not have its name with the prefix system-; "" if it may:
-// it is one of the two that every cluster has, unchanged.
+// systemClassFault says why a class may not have its name with the prefix system-; "" if it may: it
+// is one of the two that every cluster has, unchanged.
 func systemClassFault(class *schedulingv1.PriorityClass) string {
 	value, known := SystemPriority(class.Name)
 	switch {
@@ -68,6 +68,7 @@ func systemClassFault(class *schedulingv1.PriorityClass) string {
 		return class.Name + " is not a known system priority class"
 	case class.Value != value:
 		return fmt.Sprintf("value of %s PriorityClass must be %d", class.Name, value)
+	// Then every pod without a class would be critical.
 	case class.GlobalDefault:
 		return fmt.Sprintf("globalDefault of %s PriorityClass must be false", class.Name)
 	}
@@ -96,8 +97,7 @@ func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 	errs = append(errs, metavalidation.ValidateLabels(class.Scheduling.NodeSelector, path.Child("nodeSelector"))...)
 	errs = append(errs, ValidateTolerations(class.Scheduling.Tolerations, path.Child("tolerations"))...)
 	for i, toleration := range class.Scheduling.Tolerations {
-		// Duplicates are by key, operator, value and effect. In a pod's own list they are
-		// allowed.
+		// Duplicates are by key, operator, value and effect. In a pod's own list they are allowed.
 		for j := range class.Scheduling.Tolerations[:i] {
 			if class.Scheduling.Tolerations[j].MatchToleration(&toleration) {
 				errs = append(errs, field.Duplicate(path.Child("tolerations").Index(i), toleration))
@@ -120,6 +120,7 @@ func ValidatePDB(pdb *policyv1.PodDisruptionBudget) field.ErrorList {
 	errs = append(errs, validateIntOrPercent(pdb.Spec.MinAvailable, path.Child("minAvailable"))...)
 	errs = append(errs, validateIntOrPercent(pdb.Spec.MaxUnavailable, path.Child("maxUnavailable"))...)
 	errs = append(errs, validateSelector(pdb.Spec.Selector, path.Child("selector"))...)
+	// nil is IfHealthyBudget.
 	if policy := pdb.Spec.UnhealthyPodEvictionPolicy; policy != nil && *policy != policyv1.IfHealthyBudget &&
 		*policy != policyv1.AlwaysAllow {
 		errs = append(errs, field.NotSupported(path.Child("unhealthyPodEvictionPolicy"), *policy,

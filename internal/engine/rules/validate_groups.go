@@ -14,8 +14,8 @@ func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(ValidateMeta(&g.ObjectMeta, true), validateGroupPolicy(&g.Spec.SchedulingPolicy, spec.Child("schedulingPolicy"))...)
 	if constraints := g.Spec.SchedulingConstraints; constraints != nil {
-		// The constraints of groups and of composites are different types of the API with the
-		// same key in them.
+		// The constraints of groups and of composites are different types of the API with the same
+		// key in them.
 		keys := make([]string, 0, len(constraints.Topology))
 		for i := range constraints.Topology {
 			keys = append(keys, constraints.Topology[i].Key)
@@ -30,9 +30,9 @@ func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 	return append(errs, validateGroupPriority(g.Spec.Priority, spec.Child("priority"))...)
 }
 
-// ValidateCompositePodGroup checks a group of pod groups as on creation, as far as it has a
-// bearing on scheduling. Whether its parent exists is not asked: parents and children may be
-// created in any order.
+// ValidateCompositePodGroup checks a group of pod groups as on creation, as far as it has a bearing
+// on scheduling. Whether its parent exists is not asked: parents and children may be created in any
+// order.
 func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := ValidateMeta(&g.ObjectMeta, true)
@@ -42,6 +42,7 @@ func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.Er
 		errs = append(errs, field.Required(path, "must be basic or gang"))
 	case p.Basic != nil && p.Gang != nil:
 		errs = append(errs, field.Invalid(path, "basic, gang", "must be one of basic and gang"))
+	// A gang of no groups would be placed by placing nothing.
 	case p.Gang != nil && p.Gang.MinGroupCount < 1:
 		errs = append(errs, field.Invalid(path.Child("gang", "minGroupCount"), p.Gang.MinGroupCount, "must be greater than or equal to 1"))
 	}
@@ -73,8 +74,7 @@ func validateGroupDomains(keys []string, path *field.Path) (errs field.ErrorList
 	return errs
 }
 
-// validateGroupPriority keeps groups below the priorities of the system. nil: the group names
-// none.
+// validateGroupPriority keeps groups below the priorities of the system. nil: the group names none.
 func validateGroupPriority(priority *int32, path *field.Path) field.ErrorList {
 	if priority == nil || *priority <= HighestUserPriority {
 		return nil

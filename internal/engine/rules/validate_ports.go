@@ -32,6 +32,7 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 			errs = append(errs, invalidErrors(path.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))...)
 		}
 		switch port.Protocol {
+		// The same port may be used once with each.
 		case v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP:
 		case "":
 			errs = append(errs, field.Required(path.Child("protocol"), ""))
@@ -44,9 +45,9 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateHostPorts finds ports of the node that are asked for twice by the containers of one
-// pod, and with host networking those that differ from the container's. The same port on two
-// addresses is not the same here, even if one of them is empty.
+// validateHostPorts finds ports of the node that are asked for twice by the containers of one pod,
+// and with host networking those that differ from the container's. The same port on two addresses
+// is not the same here, even if one of them is empty.
 func validateHostPorts(containers []v1.Container, hostNetwork bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
@@ -82,8 +83,8 @@ func claimNames(claims []v1.PodResourceClaim) map[string]bool {
 	return names
 }
 
-// validateResourceClaims checks the claims of a pod: each has a name of its own, and either a
-// claim or a template.
+// validateResourceClaims checks the claims of a pod: each has a name of its own, and either a claim
+// or a template.
 func validateResourceClaims(claims []v1.PodResourceClaim, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}

@@ -13,8 +13,8 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// nameCheck tells whether a name stands for a resource in one place: in a container, or in the
-// pod as a whole.
+// nameCheck tells whether a name stands for a resource in one place: in a container, or in the pod
+// as a whole.
 type nameCheck func(name v1.ResourceName, path *field.Path) field.ErrorList
 
 // validateResourceList checks amounts that are neither requests nor limits, such as overhead;

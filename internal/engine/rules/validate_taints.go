@@ -48,8 +48,8 @@ func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 }
 
 // ValidateTolerations checks the tolerations of a pod or of a runtime class. Gt and Lt are taken,
-// as by an API server whose gate TaintTolerationComparisonOperators is on: whether they then
-// count is for the scheduler's configuration.
+// as by an API server whose gate TaintTolerationComparisonOperators is on: whether they then count
+// is for the scheduler's configuration.
 func ValidateTolerations(tolerations []v1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range tolerations {
@@ -99,8 +99,8 @@ func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorLi
 		}
 		return nil
 	case v1.TolerationOpLt, v1.TolerationOpGt:
-		// Both checks are the API server's: the first refuses a plus and leading zeroes, the
-		// second numbers that are too large.
+		// Both checks are the API server's: the first refuses a plus and leading zeroes, the second
+		// numbers that are too large.
 		faults := content.IsDecimalInteger(toleration.Value)
 		if _, err := strconv.ParseInt(toleration.Value, 10, 64); err != nil {
 			faults = append(faults, err.Error())

@@ -11,8 +11,7 @@ import (
 
 // Second reports whether a text has a second document, and on which line: 0 if it cannot be read.
 // Documents that are empty are none. Of a first one that cannot be read, its reader tells. A
-// separator without anything behind it, as editors and generators leave it, is no second
-// document.
+// separator without anything behind it, as editors and generators leave it, is no second document.
 func Second(text string) (line int, found bool) {
 	documents := yaml.NewDecoder(strings.NewReader(text))
 	for first := true; ; first = false {
