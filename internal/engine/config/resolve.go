@@ -115,7 +115,6 @@ func (r *resolver) pointsOf(name string) (plugins.Point, bool) {
 	return points, ok
 }
 
-// addError notes an error at a path of the file.
 func (r *resolver) addError(path *field.Path, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...)))
 }

@@ -80,7 +80,8 @@ func (r *Room) After(t *Task, device int, whole int64) *Room {
 }
 
 // bestDevice returns the device that a share is best given, the first of equals, and what the
-// devices that are free in common, and this device, are worth more afterwards.
+// devices that are free in common, and this device, are worth more afterwards. A whole device that
+// is broken into is no longer one of those for tasks that want whole ones, which counts against it.
 func (v view) bestDevice(devices []int64, amount, whole int64) (change int64, device int) {
 	device = NoDevice
 	for i, free := range devices {

@@ -18,6 +18,12 @@ import (
 // [InterPodAffinity] only counts the answers by domain. A domain is a topology key and a node's
 // value of it: a node without the key is in none.
 //
+//	the waiting pod's   required affinity        Required, Attracts
+//	                    required anti-affinity   RequiresAnti, Repels
+//	                    preferences              Prefers, OwnVotes
+//	the placed pods'    required anti-affinity   RepelledBy
+//	                    the rest                 VotesOf: it only scores
+//
 // Answers hold as long as the labels of namespaces do not change.
 type Affinities struct {
 	// c is asked for the labels of namespaces. own is the class of the waiting pod.

@@ -32,8 +32,8 @@ func SetArgsDefaults(args any) {
 		setDefault(&a.MinCandidateNodesAbsolute, 100)
 	case *config.InterPodAffinityArgs:
 		setDefault(&a.HardPodAffinityWeight, 1)
-	// Ten minutes, as upstream.
 	case *config.VolumeBindingArgs:
+		// Ten minutes, as upstream.
 		setDefault(&a.BindTimeoutSeconds, 600)
 		if len(a.Shape) == 0 { // the less of the storage is taken, the better
 			a.Shape = []config.UtilizationShapePoint{{Utilization: 0, Score: maxShapeScore}, {Utilization: 100, Score: 0}}

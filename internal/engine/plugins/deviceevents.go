@@ -9,8 +9,8 @@ import (
 )
 
 // ofDeviceClass is the hint for device classes: it reports whether the pod asks for devices of the
-// class, by a claim that names the class, or by an extended resource that the class provides. A
-// class that is gone helps nobody, except for an extended resource that nodes may have themselves.
+// class, by a claim that names the class, or by an extended resource that the class provides, or
+// provided before: nodes may have the resource themselves.
 func (in Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
 	if ofExtendedClass(item, e) {
 		return true

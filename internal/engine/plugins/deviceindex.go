@@ -189,7 +189,6 @@ func (x *deviceIndex) readSlice(name string, dirty map[poolID]bool) {
 	}
 }
 
-// poolOf is the pool that a slice belongs to.
 func poolOf(slice *resourcev1.ResourceSlice) poolID {
 	return poolID{slice.Spec.Driver, slice.Spec.Pool.Name}
 }
@@ -205,7 +204,7 @@ func (x *deviceIndex) rebuildPool(id poolID) {
 		x.loseContent(of)
 	}
 
-	// What the pool was is taken back first, then what it is is counted.
+	// The old state is taken out of the counts before the new one is added.
 	if pool.shared {
 		x.sharedPools--
 	}
@@ -298,7 +297,7 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 		now = claim.Status.Allocation
 	}
 
-	// Whether or not it has devices: a claim that an attempt left has none yet.
+	// Whether or not it has devices: a claim that an attempt left may have none.
 	x.readOwner(name, claim)
 	before := x.held[name]
 	// The allocation is replaced all the same: it is what is subtracted later.

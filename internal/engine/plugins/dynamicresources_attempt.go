@@ -21,7 +21,8 @@ import (
 
 // attempt is what is known of one pod's devices. It is valid for one attemptKey, that is, as long
 // as the objects that it was computed from do not change: Filter, Score and Reserve of one decision
-// use the same one, and so does the pod's next try if nothing has happened.
+// use the same one, and so does the pod's next try, if nothing has happened and no other pod was
+// asked about.
 type attempt struct {
 	d   *DynamicResources
 	c   *cluster.Cluster

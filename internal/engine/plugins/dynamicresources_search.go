@@ -51,7 +51,8 @@ func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, sh
 }
 
 // searchOnce searches the node, unless a search has failed, and keeps the result. A failure is kept
-// by the attempt alone: it fails the attempt, and the next one has to see for itself.
+// with the attempt, not with the shape: it fails the attempt, and is no answer about the node's
+// devices.
 func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
 	where := individualOf(n)
 	a.mutex.Lock()
@@ -308,7 +309,6 @@ func (a *attempt) groundsOf(n *cluster.Node) (*grounds, error) {
 	return a.shared, err
 }
 
-// devicesOf counts the devices of slices.
 func devicesOf(slices []*resourcev1.ResourceSlice) (n int64) {
 	for _, slice := range slices {
 		n += int64(len(slice.Spec.Devices))

@@ -65,8 +65,8 @@ func (*Fragmentation) Reads() Part { return Contents }
 // Steady implements Steady.
 func (*Fragmentation) Steady() {}
 
-// desk is space to look at one node. Nodes are scored by several goroutines at once, each with one:
-// scoring does not allocate.
+// desk is space to look at one node. Nodes are scored by several goroutines at once, and each takes
+// one of its own.
 type desk struct{ room fragmentation.Room }
 
 // readNode reads what is free on a node, in the units of package fragmentation: devices in steps.
@@ -209,7 +209,7 @@ func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 }
 
 // Reserve implements Reserver: it gives the pod its devices, and learns that such a pod came. undo
-// takes back the devices, not what was learnt: that the pod came is true wherever it goes.
+// takes back the devices, not what was learnt: a pod that is reserved again counts again.
 func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
 	f.coming.podPlaced(f, c, p, n)
 	amount := p.Class.Requests.Scalars[f.resource]

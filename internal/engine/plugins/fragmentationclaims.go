@@ -49,7 +49,7 @@ type claimScoresKey struct {
 }
 
 // claimScore is a node's score and all that it was computed from. It holds as long as that compares
-// equal: comparing costs less than any way of telling which scores a change concerns.
+// equal.
 type claimScore struct {
 	node        *cluster.Node
 	own         *nodeDevices

@@ -34,7 +34,7 @@ type coming struct {
 	shapes map[comingKey]*comingShape
 	seen   int64 // pods
 	next   int64 // number of pods at which what was learnt is put to use
-	fading int64 // the same for when all weights fade; see fade
+	fading int64 // the same for when all weights fade; see fadeWeights
 	every  int64 // pods from one time to the next
 
 	// relearnt: what an earlier plugin had learnt was taken in; see Profile.Relearn.

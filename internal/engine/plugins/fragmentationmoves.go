@@ -9,9 +9,8 @@ import (
 
 // Loss is, in thousandths of a device, how much of the free capacity of a node the pods that come
 // cannot use if these pods are on it: the weighted mean of what the next one cannot, and of what is
-// expected to be left over in the end, and what CPU and devices strand of each other. All pods are
-// packed anew, also those whose devices are known: it is the loss of a node that is filled like
-// this.
+// expected to be left over in the end, and what CPU and devices strand of each other. The node's
+// own pods do not count: the caller says which would be there.
 func (f *Fragmentation) Loss(c *cluster.Cluster, n *cluster.Node, pods []*cluster.Pod) int64 {
 	room := fragmentation.Room{CPU: n.Size.MilliCPU, Memory: n.Size.Memory, WholeCPU: n.Size.MilliCPU}
 	for range min(n.Size.Scalars[f.resource]/f.devices.Unit, maxDevices) {

@@ -153,6 +153,7 @@ func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	first := len(attracts) == 0 && affinities.AttractsItself()
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		switch {
+		// The order of the cases is upstream's: it decides which of several reasons is given.
 		case slices.ContainsFunc(required, func(key string) bool { return !n.Has(key) || !first && attracts.countOf(n, key) <= 0 }):
 			return AffinityUnmet
 		case repels.anyOf(n):

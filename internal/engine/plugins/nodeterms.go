@@ -23,7 +23,7 @@ type nodeTerm struct {
 	fields []fieldRequirement
 	// broken terms match nothing.
 	broken bool
-	// identity: see identifies.
+	// identity: see termIdentifies.
 	identity bool
 }
 

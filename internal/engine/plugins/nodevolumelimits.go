@@ -198,7 +198,7 @@ func anyLimit(csiNode *storagev1.CSINode) bool {
 }
 
 // limitOf returns how many volumes a driver can attach. The last entry of a driver counts. A count
-// of 0 is a limit; no count is none.
+// of 0 is a limit; no count is none. ok is false where there is no limit.
 func limitOf(csiNode *storagev1.CSINode, driver string) (limit int64, ok bool) {
 	for i := range csiNode.Spec.Drivers {
 		if d := &csiNode.Spec.Drivers[i]; d.Name == driver && d.Allocatable != nil && d.Allocatable.Count != nil {

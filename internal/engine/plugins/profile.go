@@ -213,7 +213,8 @@ func (p *Profile) Has(point Point, name string) bool {
 	return false
 }
 
-// HasDevices reports whether claims are considered when a pod fits nowhere.
+// HasDevices reports whether claims are considered when a pod fits nowhere: DynamicResources is at
+// PostFilter, where it may give up an allocation.
 func (p *Profile) HasDevices() bool { return p.Has(PostFilter, "DynamicResources") }
 
 // StopsBeforeDevices reports whether the pod was rejected as a whole before DynamicResources was
@@ -230,6 +231,8 @@ func (p *Profile) StopsBeforeDevices(rejector string, r *Rejection) bool {
 
 // filterNames lists the plugins at Filter, and those only at PreFilter in their place: the order
 // decides which of two plugins rejects a pod first.
+//
+//	Filter: A C    PreFilter: A B C    ->  A B C
 func (p *Profile) filterNames() []string {
 	names := slices.Clone(p.At[Filters])
 	next := ""
@@ -247,7 +250,8 @@ func (p *Profile) filterNames() []string {
 }
 
 // PreFilterOrder returns the indices of Filters in the order of PreFilter, at which a plugin can
-// reject a pod before any node is looked at. Those that are not at PreFilter come last.
+// reject a pod before any node is looked at. Those that are not at PreFilter come last. A file may
+// order the two points differently.
 func (p *Profile) PreFilterOrder() []int {
 	order, last := make([]int, 0, len(p.Filters)), make([]int, 0, len(p.Filters))
 	for _, name := range p.At[PreFilter] {
@@ -263,7 +267,8 @@ func (p *Profile) PreFilterOrder() []int {
 	return append(order, last...)
 }
 
-// partOf restricts a filter to the extension points at which it is enabled.
+// partOf restricts a filter to the extension points at which it is enabled. A plugin that does not
+// extend PreFilter is whole with Filter alone.
 func (p *Profile) partOf(f Filter) Filter {
 	if p.points[f.Name()]&PreFilter == 0 {
 		return f

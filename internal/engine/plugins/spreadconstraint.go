@@ -98,8 +98,8 @@ func (c *SpreadConstraint) Self(own *cluster.PodClass) int64 {
 }
 
 // Least is the count that domains are measured against, from the lowest count of any and the number
-// of domains. With fewer domains than minDomains it is 0, as if an empty domain were missing: that
-// keeps pods pending until an autoscaler adds one.
+// of domains. With fewer domains than minDomains it is 0, as if there were another, empty domain:
+// pods stay pending until an autoscaler adds one.
 func (c *SpreadConstraint) Least(lowest int64, domains int) int64 {
 	if int64(domains) < int64(c.MinDomains) {
 		return 0

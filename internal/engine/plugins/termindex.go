@@ -42,8 +42,8 @@ type termIndex struct {
 	mutex sync.Mutex
 	// lacking has, by the numbers of the keys that a node has, the sound terms that need no other.
 	lacking map[string][]uint64
-	// matched has the latest answers of match, if the terms are many: several plugins ask about the
-	// same nodes.
+	// matched has the latest answers of matchesAny, if the terms are many: several plugins ask
+	// about the same nodes.
 	matched map[individual]bool
 }
 

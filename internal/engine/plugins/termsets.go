@@ -22,7 +22,6 @@ type boundTerms struct {
 	rest [][]uint64 // by words entries: those from there to the end
 }
 
-// boundTerm is one entry of the list.
 type boundTerm struct {
 	bound int64
 	term  int32
@@ -39,7 +38,6 @@ type termSet struct {
 // must be long enough.
 func setBit(words []uint64, i int32) { words[i>>6] |= 1 << (i & 63) }
 
-// clearBit is setBit's opposite.
 func clearBit(words []uint64, i int32) { words[i>>6] &^= 1 << (i & 63) }
 
 // clearMask removes a mask from left. It may be nil, and then removes nothing.

@@ -177,7 +177,11 @@ func (t takenVolumes) markTaken(v *candidate) {
 }
 
 // volumeOn returns the volume for the claim on a node, or nil: the one that is meant for it, else
-// the smallest of the free ones; by name among equals. A nil cs has none.
+// the smallest of the free ones; by name among equals. A nil cs has none. taken are those that the
+// pod's earlier claims get on this node.
+//
+//	claim of 5Gi; free on the node: a of 10Gi, b of 5Gi, c of 5Gi   ->  b
+//	the same, and d on another node already names the claim         ->  none: d is meant for it
 func (cs *candidates) volumeOn(n *cluster.Node, taken takenVolumes) *candidate {
 	if cs == nil {
 		return nil

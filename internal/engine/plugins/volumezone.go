@@ -165,7 +165,7 @@ func inAnyZone(n *cluster.Node) bool {
 }
 
 // hasNode reports whether the node is in one of the zones. A volume with an old label matches a
-// node with the new one, but not the other way round.
+// node with the new one, but not the other way round, as in upstream.
 func (z *volumeZones) hasNode(n *cluster.Node) bool {
 	value, ok := n.Lookup(z.label)
 	if stable, old := stableLabel[z.label]; !ok && old {

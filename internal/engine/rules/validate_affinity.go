@@ -53,7 +53,7 @@ const (
 	preferred = "preferredDuringSchedulingIgnoredDuringExecution"
 )
 
-// validateWeight checks the weight of a preference.
+// validateWeight checks the weight of a preference. 0 is refused: it would never count.
 func validateWeight(weight int32, path *field.Path) field.ErrorList {
 	if weight < 1 || weight > 100 {
 		return field.ErrorList{field.Invalid(path, weight, "must be in the range 1-100")}

@@ -111,7 +111,8 @@ func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorLi
 		[]v1.TolerationOperator{v1.TolerationOpEqual, v1.TolerationOpExists})}
 }
 
-// validateEffect checks an effect that is given.
+// validateEffect checks an effect that is given. What an empty one means differs: a taint must have
+// one, a toleration without one matches all.
 func validateEffect(effect v1.TaintEffect, path *field.Path) field.ErrorList {
 	if isEffect(effect) {
 		return nil
