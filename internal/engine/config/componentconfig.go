@@ -93,6 +93,7 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 		disablePreemption(profile)
 	}
 
+	// After the policy, which comes first where both set an argument.
 	if err := old.setArguments(profile); err != nil {
 		return nil, err
 	}

@@ -97,6 +97,7 @@ func probePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile, opti
 			continue
 		}
 		asked.Insert(name)
+		// Whoever is asked may make the plugin with its arguments, so an error may be about these.
 		points, known, err := options.Probe(*profile.SchedulerName, name, outsideArgs(profile, name))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
@@ -209,6 +210,7 @@ func (c *Config) addNote(path *field.Path, format string, args ...any) {
 // noteIneffective tells what of a good profile has no effect: upstream is silent on it.
 func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedulerProfile, made *plugins.Profile,
 	outside map[string]plugins.Point) {
+	// 0 asks for what Berth does anyway.
 	if p := profile.PercentageOfNodesToScore; p != nil && *p > 0 {
 		c.addNote(path.Child("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
 	}

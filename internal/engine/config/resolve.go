@@ -241,9 +241,11 @@ func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
 func resolvePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile,
 	outside map[string]plugins.Point) (map[plugins.Point][]string, map[string]int64, error) {
 	r := &resolver{path: path.Child("plugins"), plugins: mergePlugins(profile.Plugins), outside: outside}
+	// First: what is wrong at multiPoint concerns all points.
 	r.checkMultiPoint(profile.Plugins)
 	at := map[plugins.Point][]string{}
 	for _, point := range plugins.AllPoints {
+		// Points without plugins are left out of the profile.
 		if names := r.pluginsAt(point); len(names) > 0 {
 			at[point] = names
 		}

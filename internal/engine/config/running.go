@@ -129,6 +129,7 @@ type word struct {
 // Lease, or nobody does: otherwise another scheduler has taken over.
 func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
 	for _, l := range leases {
+		// A Lease that was never renewed has never been held.
 		if l.Namespace == v1.NamespaceNodeLease || l.Spec.RenewTime == nil {
 			continue
 		}
@@ -142,6 +143,7 @@ func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
 		switch {
 		case w.InUse != nil && (holder == "" || w.Holder == holder):
 			list = append(list, w)
+		// kube-scheduler's own Lease. Berth may hold it, too, and then tells.
 		case !w.ended && l.Namespace == metav1.NamespaceSystem && l.Name == configv1.SchedulerDefaultLockObjectName:
 			w.InUse, w.holder = nil, fmt.Sprintf("%s, which leads by the Lease %s, does not tell it", holder, w.name)
 			list = append(list, w)

@@ -123,6 +123,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 			}
 			continue
 		}
+		// In the order of claims: offers list their results in this order.
 		a.open = append(a.open, claim)
 		if claim == a.extended {
 			continue
@@ -132,6 +133,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 		}
 	}
 
+	// Refused before anything is compiled.
 	var long bool
 	if a.expressions, long = d.sets.setOf(c, a.open); long {
 		a.rejection = rejectUnresolvable(codeClaimTooLong,

@@ -248,6 +248,7 @@ func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet
 
 	for _, slice := range own {
 		for i := range slice.Spec.Devices {
+			// Only allocated partitions take of the counters.
 			if x.holders[deviceOf(slice, i)] == 0 {
 				continue
 			}

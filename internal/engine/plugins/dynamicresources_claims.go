@@ -269,11 +269,13 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 		return "", nil, false
 	}
 
+	// It has a real name: an earlier attempt created it, for a node that the pod did not get.
 	stale := a.extended != nil && a.extended.Name != inMemoryName
 	for i, claim := range a.claims {
 		if !a.unavailable[i].Load() || claim == a.extended {
 			continue
 		}
+		// Only a claim that nobody else relies on may be released.
 		reserved, holder := claim.Status.ReservedFor, a.holders[i]
 		if len(reserved) == 0 || len(reserved) == 1 &&
 			(reserved[0].UID == p.UID || isGroup(holder) && reserved[0].UID == holder.UID && unused(claim)) {

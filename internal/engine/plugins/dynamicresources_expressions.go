@@ -152,6 +152,7 @@ func (s *expressionSets) awaitTurn(ctx context.Context, namespace string) (leave
 	s.mutex.Unlock()
 
 	give := func() {}
+	// Whoever gives up waiting has nothing to give back.
 	select {
 	case mine.taken <- struct{}{}:
 		give = func() { <-mine.taken }

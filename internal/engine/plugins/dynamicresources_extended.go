@@ -237,6 +237,7 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 //	requests: 1 more for a, 1 for c, 1 for d
 //	mappings: a has all three, b that of c, c and d each their own
 func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resourcev1.DeviceRequest, []v1.ContainerExtendedResourceRequest) {
+	// Requests are named after the index in this list, as upstream names them.
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	lasting := make([]*resourcev1.DeviceRequest, len(containers))
 	var mappings, briefMappings []v1.ContainerExtendedResourceRequest
@@ -249,6 +250,7 @@ func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resource
 		mappings = append(mappings, mapped...)
 	}
 
+	// What init containers need beyond what they can use of later containers.
 	var most *resourcev1.DeviceRequest
 	brief := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
@@ -311,6 +313,7 @@ func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class strin
 			ResourceName: string(name), RequestName: request})
 	}
 
+	// Devices of later containers first: they are free until these start.
 	for _, other := range usable {
 		if other == nil {
 			continue
@@ -322,6 +325,7 @@ func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class strin
 		}
 	}
 
+	// Counted, not sorted: a container requests few resources.
 	before := 0
 	for other := range c.Resources.Requests {
 		if other < name {

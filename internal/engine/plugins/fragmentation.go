@@ -278,6 +278,7 @@ func (f *Fragmentation) Detail(*cluster.Cluster, *cluster.Pod) func(*cluster.Nod
 // known of the pods that come.
 func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	future, task, whole := f.coming.currentFuture(f, c), f.taskOf(p), f.devices.Whole()
+	// The same for all nodes.
 	comes := future.describe(f.IsGiven())
 	place := func(d *desk, n *cluster.Node) (before, after *fragmentation.Room, device int) {
 		d.readNode(f, n)

@@ -102,6 +102,7 @@ func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.E
 	if a.HalfLife < 8 {
 		list = append(list, field.Invalid(path.Child("halfLife"), a.HalfLife, "must be at least 8"))
 	}
+	// 0 would be the default, so it cannot be asked for.
 	if a.NearPercent < 1 || a.NearPercent > 100 {
 		list = append(list, field.Invalid(path.Child("nearPercent"), a.NearPercent, "not in valid range [1, 100]"))
 	}

@@ -92,6 +92,8 @@ func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scorin
 	}
 
 	exact := func(n *cluster.Node) (score, fine int64) {
+		// All that the score depends on is read before it is looked up: comparing it tells whether
+		// it still holds.
 		now := claimScore{
 			node: n, labels: n.Labels,
 			free: roomOnly{n.Size.MilliCPU - n.Requested.MilliCPU, n.Size.Memory - n.Requested.Memory},
@@ -320,6 +322,8 @@ func (x *deviceIndex) shareOfDevice(r *resourcev1.DeviceRequestAllocationResult)
 		return 1
 	}
 
+	// The largest share of all capacities and counters: what is left of the others is of little use
+	// without that one.
 	for name, taken := range r.ConsumedCapacity {
 		capacity := device.Capacity[name]
 		if all := capacity.Value.AsApproximateFloat64(); all > 0 {

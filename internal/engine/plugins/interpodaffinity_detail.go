@@ -49,6 +49,7 @@ func (d *affinityDetail) findPods() {
 			}
 		}
 		for i := range own.RequiredAntiAffinity {
+			// Anti-affinity terms are each on their own.
 			if d.a.termSelects(&own.RequiredAntiAffinity[i], class) {
 				terms = append(terms, &own.RequiredAntiAffinity[i])
 			}

@@ -195,6 +195,8 @@ func (k *volumeKeys) hasKey(key string) bool {
 func (k *volumeKeys) readVolumes() {
 	// Also of volumes that are bound: they restrict the nodes just the same.
 	for volume := range k.c.Volumes.Each {
+		// Their labels are translated on nodes where migration is on, so their own keys do not
+		// tell.
 		k.migrated = k.migrated || translator.IsPVMigratable(volume)
 		if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
 			continue

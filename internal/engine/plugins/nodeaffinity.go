@@ -150,6 +150,7 @@ func (*NodeAffinity) Reads() Part { return Labels | Identity }
 func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	parts := Labels
 	required, preferred := podNodeAffinity(p.Spec())
+	// Host names are not in label sets, so nodes with the same labels may differ in them.
 	_, individual := p.Spec().NodeSelector[v1.LabelHostname]
 	individual = individual || pl.addedRequired != nil && pl.addedRequired.identifiesNodes() ||
 		slices.ContainsFunc(pl.addedPreferred, func(t weightedNodeTerm) bool { return t.identity })

@@ -200,6 +200,7 @@ func (s *deviceStock) addSlice(a *amounts, n *cluster.Node, class *resourcev1.De
 	// them.
 	whole := slice.Spec.PerDeviceNodeSelection == nil || !*slice.Spec.PerDeviceNodeSelection
 	if whole {
+		// Out of reach is no fault: the slice just adds nothing.
 		if usable, err := sliceReaches(&slice.Spec, n); err != nil || !usable {
 			return err == nil
 		}

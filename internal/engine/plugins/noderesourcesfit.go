@@ -189,6 +189,8 @@ func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []stri
 		add(CodeInsufficientEphemeralStorage, "Insufficient ephemeral-storage", r.EphemeralStorage > n.Size.EphemeralStorage)
 	}
 
+	// In the order of the names, so that equal nodes have equal reasons, which are counted
+	// together.
 	for i, name := range scalars {
 		request, allocatable := r.Scalars[name], n.Size.Scalars[name]
 		switch {

@@ -235,6 +235,7 @@ func (e *claimMissing) Error() string {
 func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *cluster.Pod, waits bool) error {
 	for i := range p.Spec().Volumes {
 		v := &p.Spec().Volumes[i]
+		// Inline volumes have no claim.
 		name, isEphemeral, ok := claimOf(p, v)
 		if !ok {
 			if err := s.addInline(csiNode, p, v); err != nil {
@@ -246,6 +247,8 @@ func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *c
 			return errors.New("PersistentVolumeClaim had no name")
 		}
 		claim, ok := c.Claims.Get(p.Namespace(), name)
+		// The pending pod needs its claim; a placed pod's claim may be gone already, and counts for
+		// nothing.
 		if !ok && waits {
 			return &claimMissing{p.Namespace(), name}
 		}

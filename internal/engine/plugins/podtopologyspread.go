@@ -365,6 +365,7 @@ func countSoft(c *cluster.Cluster, p *cluster.Pod, counter *spreadCounter, domai
 		}
 		for i := range constraints {
 			value := n.Get(constraints[i].TopologyKey)
+			// Domains without a feasible node are not scored, so nobody asks for their counts.
 			if _, ok := domains[i][value]; ok && inclusion.Includes(&constraints[i], n) {
 				domains[i][value] += counter.countPods(i, n)
 			}

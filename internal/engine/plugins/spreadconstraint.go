@@ -32,6 +32,7 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 	action v1.UnsatisfiableConstraintAction, own labels.Set) ([]SpreadConstraint, error) {
 	var read []SpreadConstraint
 	for i := range list {
+		// Hard and soft ones are read for different steps.
 		if list[i].WhenUnsatisfiable != action {
 			continue
 		}
@@ -39,6 +40,8 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 		if i < len(selectors) {
 			selector = selectors[i]
 		}
+		// A default constraint, or a selector that could not be parsed when the class was made:
+		// then this is where the error is worded.
 		if selector == nil {
 			var err error
 			if selector, err = rules.ReadSelector(list[i].LabelSelector); err != nil {

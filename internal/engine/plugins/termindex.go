@@ -165,6 +165,7 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	x.words = (len(terms) + 63) / 64
 	x.sound, x.byKey, x.lacking = make([]uint64, x.words), map[string]*indexedKey{}, map[string][]uint64{}
 	x.spare.New = func() any { return &termSearch{left: make([]uint64, x.words), scratch: make([]uint64, x.words)} }
+	// Broken terms and such as no node can match never get a bit in sound.
 	for i := range terms {
 		x.addTerm(int32(i), &terms[i])
 	}
@@ -174,6 +175,7 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	}
 	x.name.buildIndex(x.words)
 	for term, weight := range weights {
+		// A column per bit of the weights, see sumWeights.
 		for b := range 64 {
 			if weight>>b&1 == 0 {
 				continue

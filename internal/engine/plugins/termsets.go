@@ -66,6 +66,7 @@ func (s *termSet) pack(words int) {
 // longer than but.
 func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
 	w.kept = w.kept[:0]
+	// What is both left and excepted is put aside, since s may contain it.
 	if but != nil {
 		for _, term := range but.list {
 			if left[term>>6]>>(term&63)&1 != 0 {

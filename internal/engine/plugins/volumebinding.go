@@ -110,6 +110,7 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return PodVolumes{}, err
 	}
 
+	// Decided anew rather than kept from the filter: other pods may have been placed in between.
 	var decided volumeDecision
 	if rejection == nil {
 		rejection = claims.decideOn(n, &decided)
@@ -259,6 +260,7 @@ func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 		{Resource: queue.CSIDriver, Action: queue.All, Hint: func(_ *queue.Item, e *queue.Event) bool {
 			was, isOld := e.Old.(*storagev1.CSIDriver)
 			is, isNew := e.New.(*storagev1.CSIDriver)
+			// A driver that begins to track capacity only ever rejects more.
 			tracks := func(d *storagev1.CSIDriver) bool { return d.Spec.StorageCapacity != nil && *d.Spec.StorageCapacity }
 			return isOld && tracks(was) && !(isNew && tracks(is))
 		}},

@@ -70,12 +70,14 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 		}
 		return list
 	}
+	// What the kubelet has admitted; before it has said so, what the pod desires.
 	allocated := func(c *v1.Container, s *v1.ContainerStatus) v1.ResourceList {
 		if s != nil && s.AllocatedResources != nil {
 			return s.AllocatedResources
 		}
 		return desired(c.Resources.Requests)
 	}
+	// What the container runs with, and what was admitted as long as that is not reported.
 	actuated := func(c *v1.Container, s *v1.ContainerStatus) v1.ResourceList {
 		if s != nil && s.Resources != nil && s.Resources.Requests != nil {
 			return s.Resources.Requests

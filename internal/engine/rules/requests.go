@@ -52,6 +52,7 @@ func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
 // scoreCPU and scoreMemory are the same by ScoreRequests. ok is false for all other pods.
 func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bool) {
 	spec := &pod.Spec
+	// A resize, or anything that the library combines with the sum, takes the long way.
 	if len(spec.InitContainers) > 0 || spec.Overhead != nil || spec.Resources != nil || len(pod.Status.ContainerStatuses) > 0 ||
 		pod.Status.Resources != nil || pod.Status.AllocatedResources != nil || helper.IsPodResizeInfeasible(pod) {
 		return 0, 0, 0, 0, false

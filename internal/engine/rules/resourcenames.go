@@ -11,11 +11,11 @@ import (
 // IsExtendedResource reports whether the name stands for something that a device plugin or an
 // administrator added to a node: fully qualified and outside kubernetes.io.
 //
-//	nvidia.com/gpu          yes
-//	example.com/licence     yes
-//	hugepages-2Mi           no: without a domain
-//	kubernetes.io/batch     no: Kubernetes' own
-//	requests.nvidia.com/gpu no: a quota's name for it
+//	nvidia.com/gpu           yes
+//	example.com/licence      yes
+//	hugepages-2Mi            no: without a domain
+//	kubernetes.io/batch      no: Kubernetes' own
+//	requests.nvidia.com/gpu  no: a quota's name for it
 func IsExtendedResource(name v1.ResourceName) bool {
 	if isNative(name) || strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) {
 		return false

@@ -56,6 +56,7 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	check(spec.NodeName != "", "nodeName", func(at *field.Path) field.ErrorList { return validateOptionalName(spec.NodeName, at) })
 	check(spec.PriorityClassName != "", "priorityClassName",
 		func(at *field.Path) field.ErrorList { return validateOptionalName(spec.PriorityClassName, at) })
+	// A pointer: an empty name is a name, and an invalid one.
 	if spec.RuntimeClassName != nil {
 		errs = append(errs, invalidErrors(path.Child("runtimeClassName"), *spec.RuntimeClassName,
 			apivalidation.NameIsDNSSubdomain(*spec.RuntimeClassName, false))...)

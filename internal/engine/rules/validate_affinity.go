@@ -111,6 +111,7 @@ func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path
 		errs = append(errs, field.Invalid(path.Child("operator"), req.Operator, "not a valid selector operator"))
 	}
 
+	// After the values, as the API server has it.
 	errs = append(errs, labelNameErrors(req.Key, path.Child("key"))...)
 	if anyValue {
 		return errs

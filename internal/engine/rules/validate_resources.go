@@ -88,6 +88,7 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 		return nil
 	}
 	var errs field.ErrorList
+	// Claims are the containers'; the pod's own are in spec.resourceClaims.
 	if spec.Resources.Claims != nil {
 		errs = append(errs, field.Forbidden(path.Child("claims"), "claims may not be set for Resources at pod-level"))
 	}
@@ -104,6 +105,7 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 				fmt.Sprintf("must be greater than or equal to aggregate container requests of %s", sum.String())))
 		}
 	}
+	// Of limits only huge pages add up: a limit on CPU is no promise that all are used at once.
 	limited := PodLimits(pod, OnlyContainers)
 	for _, name := range sortedKeys(limited) {
 		sum := limited[name]
@@ -112,6 +114,7 @@ func validatePodResources(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 				fmt.Sprintf("must be greater than or equal to aggregate container limits of %s", sum.String())))
 		}
 	}
+	// Each limit by itself: no container can use more than the pod.
 	for i, container := range spec.Containers {
 		for _, name := range sortedKeys(container.Resources.Limits) {
 			limit := container.Resources.Limits[name]

@@ -14,6 +14,7 @@ import (
 // separator without anything behind it, as editors and generators leave it, is no second document.
 func Second(text string) (line int, found bool) {
 	documents := yaml.NewDecoder(strings.NewReader(text))
+	// Empty documents in between are skipped.
 	for first := true; ; first = false {
 		var document yaml.Node
 		switch err := documents.Decode(&document); {
