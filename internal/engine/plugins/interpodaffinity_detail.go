@@ -113,8 +113,8 @@ func (d *affinityDetail) detailOf(n *cluster.Node) string {
 
 	for i := range own.RequiredAntiAffinity {
 		t := &own.RequiredAntiAffinity[i]
-		value, _ := n.Lookup(t.TopologyKey)
-		if o := d.pods[domainOfTerm{t, value}]; o != nil {
+		value, ok := n.Lookup(t.TopologyKey)
+		if o := d.pods[domainOfTerm{t, value}]; ok && o != nil {
 			return fmt.Sprintf("%s in %s=%s matches %s", nameOf(o), t.TopologyKey, value, t.Selector)
 		}
 	}
