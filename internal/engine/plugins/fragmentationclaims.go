@@ -62,18 +62,21 @@ type claimScore struct {
 // roomOnly is CPU (thousandths) and memory (bytes).
 type roomOnly struct{ cpu, memory int64 }
 
-// mostClaimScores bounds how many scores are kept over all keys, about 20 MB.
+// mostClaimScores bounds how many scores are kept over all keys, about 20 MB. Those of one key are
+// kept however many nodes there are.
 const mostClaimScores = 1 << 18
 
 // keptFor returns where the scores for such pods are kept, by the nodes' numbers. Places that were
 // never written have no node.
 func (s *claimScores) keptFor(u *future, key claimScoresKey, nodes int) []claimScore {
+	// Before the bound is looked at: what is there already takes no more memory.
+	if known := s.of[key]; s.future == u && len(known) >= nodes {
+		return known
+	}
 	if s.future != u || (len(s.of)+1)*nodes > mostClaimScores {
 		s.future, s.of = u, map[claimScoresKey][]claimScore{}
 	}
-	if len(s.of[key]) < nodes {
-		s.of[key] = make([]claimScore, nodes+nodes/8)
-	}
+	s.of[key] = make([]claimScore, nodes+nodes/8)
 	return s.of[key]
 }
 
