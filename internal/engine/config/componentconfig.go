@@ -202,7 +202,8 @@ func disablePreemption(profile *configv1.KubeSchedulerProfile) {
 		profile.Plugins = &configv1.Plugins{MultiPoint: configv1.PluginSet{Disabled: []configv1.Plugin{{Name: name}}}}
 		return
 	}
-	for _, set := range []*configv1.PluginSet{&profile.Plugins.PreEnqueue, &profile.Plugins.PostFilter} {
+	written := profile.Plugins
+	for _, set := range []*configv1.PluginSet{&written.PreEnqueue, &written.PostFilter, &written.PodGroupPostFilter} {
 		var others []configv1.Plugin
 		for _, plugin := range set.Enabled {
 			if plugin.Name != name {

@@ -289,7 +289,8 @@ func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 	}
 
 	for _, name := range always {
-		enablePlugin(written, name, plugins.PreEnqueue|plugins.QueueSort|plugins.PostFilter|plugins.Bind)
+		enablePlugin(written, name,
+			plugins.PreEnqueue|plugins.QueueSort|plugins.PostFilter|plugins.PodGroupPostFilter|plugins.Bind)
 	}
 	profile := configv1.KubeSchedulerProfile{Plugins: written}
 	return profile, t.writeArguments(&profile)
