@@ -101,8 +101,7 @@ func (f *Fragmentation) readDevices(n *cluster.Node, into *[]int64) {
 	*into = free
 }
 
-// packPods takes the pods whose devices nobody has told off the devices, the largest first: as
-// tightly as possible, which is the most hopeful guess. It changes free.
+// packPods takes the pods whose devices nobody has told off the devices. It changes free.
 func (f *Fragmentation) packPods(pods []*cluster.Pod, free []int64) {
 	var amounts []int64
 	for _, p := range pods {
@@ -110,7 +109,12 @@ func (f *Fragmentation) packPods(pods []*cluster.Pod, free []int64) {
 			amounts = append(amounts, amount)
 		}
 	}
+	f.packAmounts(amounts, free)
+}
 
+// packAmounts takes what pods want off the devices, the largest first: as tightly as possible,
+// which is the most hopeful guess. It sorts the amounts, and changes free.
+func (f *Fragmentation) packAmounts(amounts, free []int64) {
 	slices.Sort(amounts)
 	for _, rest := range slices.Backward(amounts) {
 		for rest > 0 {

@@ -10,18 +10,22 @@ import (
 // Loss is, in thousandths of a device, how much of the free capacity of a node the pods that come
 // cannot use if these pods are on it: the weighted mean of what the next one cannot, and of what is
 // expected to be left over in the end, and what CPU and devices strand of each other. The node's
-// own pods do not count: the caller says which would be there.
+// own pods do not count: the caller says which would be there. They are packed, also those whose
+// devices are known: a plan compares nodes before and after it gives a pod devices, and pods
+// that it has placed with pods that were there before.
 func (f *Fragmentation) Loss(c *cluster.Cluster, n *cluster.Node, pods []*cluster.Pod) int64 {
 	room := fragmentation.Room{CPU: n.Size.MilliCPU, Memory: n.Size.Memory, WholeCPU: n.Size.MilliCPU}
 	for range min(n.Size.Scalars[f.resource]/f.devices.Unit, maxDevices) {
 		room.Devices = append(room.Devices, f.devices.Unit)
 	}
+	var amounts []int64
 	for _, p := range pods {
-		task := f.taskOf(p)
-		room.CPU -= task.CPU
-		room.Memory -= task.Memory
+		r := &p.Class.Requests
+		room.CPU -= r.MilliCPU
+		room.Memory -= r.Memory
+		amounts = append(amounts, r.Scalars[f.resource])
 	}
-	f.packPods(pods, room.Devices)
+	f.packAmounts(amounts, room.Devices)
 	for i, free := range room.Devices {
 		room.Devices[i] = f.devices.Free(free)
 	}
