@@ -13,31 +13,43 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// legacyVersions are the API versions of configuration files before profiles.
+// legacyVersions are the API versions of configuration files before profiles. Files of v1beta1 to
+// v1beta3 are not among them: upstream converted these itself, and they are refused as an unknown
+// version.
 var legacyVersions = map[string]bool{"componentconfig/v1alpha1": true, "kubescheduler.config.k8s.io/v1alpha1": true}
 
-// componentConfig is a KubeSchedulerConfiguration of that time.
+// componentConfig is a KubeSchedulerConfiguration of that time: one set of plugins for all pods,
+// chosen by a provider or by a policy. Fields are pointers where "not given" differs from zero.
 type componentConfig struct {
 	metav1.TypeMeta                      `json:",inline"`
 	componentbase.DebuggingConfiguration `json:",inline"`
 
-	SchedulerName                  *string                                     `json:"schedulerName"`
-	AlgorithmSource                *algorithmSource                            `json:"algorithmSource"`
-	HardPodAffinitySymmetricWeight *int32                                      `json:"hardPodAffinitySymmetricWeight"`
-	LeaderElection                 leaderElection                              `json:"leaderElection"`
-	ClientConnection               componentbase.ClientConnectionConfiguration `json:"clientConnection"`
-	HealthzBindAddress             *string                                     `json:"healthzBindAddress"`
-	MetricsBindAddress             *string                                     `json:"metricsBindAddress"`
-	DisablePreemption              bool                                        `json:"disablePreemption"`
-	PercentageOfNodesToScore       *int32                                      `json:"percentageOfNodesToScore"`
-	BindTimeoutSeconds             *int64                                      `json:"bindTimeoutSeconds"`
-	PodInitialBackoffSeconds       *int64                                      `json:"podInitialBackoffSeconds"`
-	PodMaxBackoffSeconds           *int64                                      `json:"podMaxBackoffSeconds"`
-	FailureDomains                 *string                                     `json:"failureDomains"`
+	// The name of the one profile; default-scheduler if it is left out.
+	SchedulerName   *string          `json:"schedulerName"`
+	AlgorithmSource *algorithmSource `json:"algorithmSource"`
+	// Today an argument of InterPodAffinity.
+	HardPodAffinitySymmetricWeight *int32 `json:"hardPodAffinitySymmetricWeight"`
+	// These two are as today, but for the names of the lock's fields.
+	LeaderElection   leaderElection                              `json:"leaderElection"`
+	ClientConnection componentbase.ClientConnectionConfiguration `json:"clientConnection"`
+	// The addresses are flags today.
+	HealthzBindAddress *string `json:"healthzBindAddress"`
+	MetricsBindAddress *string `json:"metricsBindAddress"`
+	DisablePreemption  bool    `json:"disablePreemption"`
+	// Without an effect in Berth, as today's field.
+	PercentageOfNodesToScore *int32 `json:"percentageOfNodesToScore"`
+	// Today an argument of VolumeBinding.
+	BindTimeoutSeconds       *int64 `json:"bindTimeoutSeconds"`
+	PodInitialBackoffSeconds *int64 `json:"podInitialBackoffSeconds"`
+	PodMaxBackoffSeconds     *int64 `json:"podMaxBackoffSeconds"`
+	// The labels of zones and regions, which are fixed today.
+	FailureDomains *string `json:"failureDomains"`
 }
 
-// algorithmSource says where predicates and priorities come from.
+// algorithmSource says where predicates and priorities come from: a provider, which is a name for a
+// set of them, or a policy in a file or in a ConfigMap.
 type algorithmSource struct {
+	// Provider and Policy: one of them is given.
 	Provider *string `json:"provider"`
 	Policy   *struct {
 		File *struct {
@@ -58,16 +70,18 @@ type leaderElection struct {
 }
 
 // translateComponentConfig says in a file of today what the file says. Paths in it are relative to
-// dir.
+// dir, the folder of the file. What has no equivalent is noted, and does not stop the scheduler.
 func translateComponentConfig(data []byte, dir string, options Options) (*translation, error) {
 	var old componentConfig
 	if err := unmarshalStrict(data, &old); err != nil {
 		return nil, err
 	}
+	// The version is known already; files of these versions had no other kind.
 	if old.Kind != "KubeSchedulerConfiguration" {
 		return nil, fmt.Errorf("kind: Invalid value: %q: want KubeSchedulerConfiguration", old.Kind)
 	}
 
+	// The policy first: what the file itself says is added to its profile.
 	t, err := old.readAlgorithm(dir, options)
 	if err != nil {
 		return nil, err
@@ -79,6 +93,7 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 		disablePreemption(profile)
 	}
 
+	// After the policy, which comes first where both set an argument.
 	if err := old.setArguments(profile); err != nil {
 		return nil, err
 	}
@@ -87,6 +102,7 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 	t.spec.PodInitialBackoffSeconds, t.spec.PodMaxBackoffSeconds = old.PodInitialBackoffSeconds, old.PodMaxBackoffSeconds
 	t.spec.LeaderElection = old.electionConfig(t)
 
+	// An empty value asked for nothing, so nothing is lost with it.
 	for _, gone := range []struct {
 		name  string
 		value *string
@@ -100,7 +116,8 @@ func translateComponentConfig(data []byte, dir string, options Options) (*transl
 	return t, nil
 }
 
-// readAlgorithm reads the policy that the file refers to, if it does.
+// readAlgorithm reads the policy that the file refers to, if it does. The translation that it
+// returns has exactly one profile.
 func (c *componentConfig) readAlgorithm(dir string, options Options) (*translation, error) {
 	plain := &translation{spec: configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{{}}}}
 	if c.AlgorithmSource == nil {
@@ -108,6 +125,7 @@ func (c *componentConfig) readAlgorithm(dir string, options Options) (*translati
 	}
 
 	path := field.NewPath("algorithmSource")
+	// As in kube-scheduler of that time, a provider goes before a policy.
 	if provider := c.AlgorithmSource.Provider; provider != nil {
 		return plain, translateProvider(path.Child("provider"), *provider, &plain.spec.Profiles[0])
 	}
@@ -118,6 +136,7 @@ func (c *componentConfig) readAlgorithm(dir string, options Options) (*translati
 		return nil, field.Required(path, "want provider or policy")
 	case source.File != nil:
 		file := source.File.Path
+		// Relative to the file that names it, wherever the command is run.
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(dir, file)
 		}
@@ -133,6 +152,7 @@ func (c *componentConfig) readAlgorithm(dir string, options Options) (*translati
 			return nil, fmt.Errorf("%s: %s: %w", path.Child("policy", "configMap"), from, err)
 		}
 		return readReferred(from, data)
+	// Commands that only check or translate a file need no cluster.
 	case source.ConfigMap != nil:
 		return nil, fmt.Errorf("%s: there is no cluster to get a ConfigMap from; give the policy as a file",
 			path.Child("policy", "configMap"))
@@ -141,6 +161,7 @@ func (c *componentConfig) readAlgorithm(dir string, options Options) (*translati
 	return nil, field.Required(path.Child("policy"), "want file or configMap")
 }
 
+// readReferred reads a policy that a file refers to; from is its name in errors and notes.
 func readReferred(from string, data []byte) (*translation, error) {
 	var head metav1.TypeMeta
 	if err := yaml.Unmarshal(data, &head); err != nil {
@@ -159,7 +180,8 @@ func readReferred(from string, data []byte) (*translation, error) {
 	return t, nil
 }
 
-// translateProvider knows the two sets of plugins that had a name.
+// translateProvider knows the two sets of plugins that had a name. ClusterAutoscalerProvider packed
+// pods onto few nodes, so that the others could be removed.
 func translateProvider(path *field.Path, provider string, profile *configv1.KubeSchedulerProfile) error {
 	switch provider {
 	case configv1.SchedulerDefaultProviderName:
@@ -171,14 +193,17 @@ func translateProvider(path *field.Path, provider string, profile *configv1.Kube
 	return field.NotSupported(path, provider, []string{configv1.SchedulerDefaultProviderName, "ClusterAutoscalerProvider"})
 }
 
-// disablePreemption takes the plugin out of the profile, wherever it is enabled.
+// disablePreemption takes the plugin out of the profile, wherever it is enabled. With the plugins
+// of a translated policy it is listed at single points; otherwise it comes from the defaults, and
+// is disabled at multiPoint.
 func disablePreemption(profile *configv1.KubeSchedulerProfile) {
 	const name = "DefaultPreemption"
 	if profile.Plugins == nil {
 		profile.Plugins = &configv1.Plugins{MultiPoint: configv1.PluginSet{Disabled: []configv1.Plugin{{Name: name}}}}
 		return
 	}
-	for _, set := range []*configv1.PluginSet{&profile.Plugins.PreEnqueue, &profile.Plugins.PostFilter} {
+	written := profile.Plugins
+	for _, set := range []*configv1.PluginSet{&written.PreEnqueue, &written.PostFilter, &written.PodGroupPostFilter} {
 		var others []configv1.Plugin
 		for _, plugin := range set.Enabled {
 			if plugin.Name != name {
@@ -208,6 +233,7 @@ func (c *componentConfig) setArguments(profile *configv1.KubeSchedulerProfile) e
 	return t.writeArguments(profile)
 }
 
+// hasArguments reports whether the profile has arguments for the plugin.
 func hasArguments(profile *configv1.KubeSchedulerProfile, plugin string) bool {
 	for i := range profile.PluginConfig {
 		if profile.PluginConfig[i].Name == plugin {
@@ -217,8 +243,11 @@ func hasArguments(profile *configv1.KubeSchedulerProfile, plugin string) bool {
 	return false
 }
 
+// electionConfig renames the lock's fields. Endpoints and ConfigMaps as locks are gone; the Lease
+// takes their place, so that an old and a new scheduler do not exclude each other.
 func (c *componentConfig) electionConfig(t *translation) componentbase.LeaderElectionConfiguration {
 	e := c.LeaderElection.LeaderElectionConfiguration
+	// A file may have both names; today's counts.
 	if e.ResourceNamespace == "" {
 		e.ResourceNamespace = c.LeaderElection.LockObjectNamespace
 	}

@@ -16,7 +16,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// Config is a configuration that was read and found good.
+// Config is a configuration that was read and found good. It does not change afterwards: to reload
+// is to read another one. Its profiles have plugins with state, so it serves one cluster (see
+// [plugins.Profile.Fresh]).
+//
+// How a file becomes one, by the files of this package:
+//
+//	config.go            which kind of file it is
+//	decode.go            today's files: strict decoding
+//	policy.go, componentconfig.go, translate.go
+//	                     legacy files: read, and written anew in today's terms
+//	defaults.go          what the file leaves out
+//	validate.go          what can be checked without plugins
+//	profiles.go, resolve.go
+//	                     which plugins run where, and what has no effect
 type Config struct {
 	// Spec is the whole configuration. Scalars have their defaults, but for the client's QPS and
 	// Burst: 0 means that the file says nothing, and upstream's 50 a second would slow Berth down.
@@ -33,7 +46,9 @@ type Config struct {
 	written configv1.KubeSchedulerConfiguration // as in the file, or as translated, without defaults
 }
 
-// Options tell what a file may refer to.
+// Options tell what a file may refer to, and what flags of the scheduler change in its profiles.
+// The zero value reads files without out-of-tree plugins and with the feature gates at their
+// defaults.
 type Options struct {
 	// Outside are the plugins that are compiled in beside Berth's own, with the extension points
 	// that each extends.
@@ -57,12 +72,13 @@ type Options struct {
 	PolicyFromConfigMap func(namespace, name string) ([]byte, error)
 }
 
-// Default returns the configuration that holds without a file.
+// Default returns the configuration that holds without a file: one profile, default-scheduler, with
+// the default plugins.
 func Default(options Options) (*Config, error) {
 	return finishConfig(configv1.KubeSchedulerConfiguration{}, nil, options)
 }
 
-// Load reads a file.
+// Load reads a file. The error has the file's name in front, unless the system's error has it.
 func Load(file string, options Options) (*Config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -81,7 +97,7 @@ func Parse(file string, data []byte, options Options) (*Config, error) {
 	return c, nil
 }
 
-// oneLine joins the lines that YAML errors come in.
+// oneLine joins the lines that YAML errors come in: an error is one line in a log.
 func oneLine(err error) error {
 	if !strings.Contains(err.Error(), "\n") {
 		return err
@@ -89,6 +105,8 @@ func oneLine(err error) error {
 	return errors.New(strings.Join(strings.Fields(err.Error()), " "))
 }
 
+// parseConfig finds out what kind of file it is, and reads it as that. A file that is no YAML at
+// all gets the decoder's error, which has the line.
 func parseConfig(file string, data []byte, options Options) (*Config, error) {
 	var head struct {
 		APIVersion string `json:"apiVersion"`
@@ -96,6 +114,8 @@ func parseConfig(file string, data []byte, options Options) (*Config, error) {
 	}
 	if err := yaml.Unmarshal(data, &head); err == nil {
 		switch {
+		// Checked before decoding, whose own error names neither what is missing nor what can be
+		// read.
 		case head.Kind == "" && head.APIVersion == "":
 			return nil, fmt.Errorf("apiVersion and kind are missing: %s", wanted)
 		case head.Kind == "":
@@ -118,6 +138,7 @@ func parseConfig(file string, data []byte, options Options) (*Config, error) {
 	}
 
 	spec, err := decodeConfig(data)
+	// The library's error names a Go type of the scheme.
 	if runtime.IsNotRegisteredError(err) {
 		return nil, fmt.Errorf("no kind %q is registered for version %q: %s", head.Kind, head.APIVersion, wanted)
 	}
@@ -133,6 +154,8 @@ type translation struct {
 	notes []string
 }
 
+// finishLegacy compiles a translated file. An error says so: its paths are of the translation,
+// which the user has not written.
 func finishLegacy(t *translation, options Options) (*Config, error) {
 	c, err := finishConfig(t.spec, t.notes, options)
 	if err != nil {
@@ -142,6 +165,8 @@ func finishLegacy(t *translation, options Options) (*Config, error) {
 	return c, nil
 }
 
+// finishConfig compiles a configuration: defaults, checks, profiles. written stays as it is, for
+// YAML.
 func finishConfig(written configv1.KubeSchedulerConfiguration, notes []string, options Options) (*Config, error) {
 	c := &Config{written: written, Notes: notes}
 	written.DeepCopyInto(&c.Spec)
@@ -155,7 +180,8 @@ func finishConfig(written configv1.KubeSchedulerConfiguration, notes []string, o
 	return c, nil
 }
 
-// Profile returns the profile that serves the scheduler name, or nil.
+// Profile returns the profile that serves the scheduler name, or nil. Pods with a name that no
+// profile serves are not this scheduler's.
 func (c *Config) Profile(schedulerName string) *plugins.Profile {
 	for _, p := range c.Profiles {
 		if p.SchedulerName == schedulerName {
@@ -183,7 +209,7 @@ func (c *Config) Arguments(schedulerName, plugin string) []byte {
 }
 
 // YAML prints the configuration as a file of kubescheduler.config.k8s.io/v1: as it was written, or
-// as it was translated.
+// as it was translated. Defaults are left out, so that a later version's apply.
 func (c *Config) YAML() ([]byte, error) {
 	spec := c.written.DeepCopy()
 	spec.APIVersion, spec.Kind = configv1.SchemeGroupVersion.String(), "KubeSchedulerConfiguration"
@@ -193,6 +219,7 @@ func (c *Config) YAML() ([]byte, error) {
 	}
 	var tree map[string]any
 	decoder := json.NewDecoder(bytes.NewReader(encoded))
+	// Numbers stay as they are written: as a float64, large ones would be rounded.
 	decoder.UseNumber()
 	if err := decoder.Decode(&tree); err != nil {
 		return nil, err
@@ -201,11 +228,13 @@ func (c *Config) YAML() ([]byte, error) {
 }
 
 // pruneEmpty drops what says nothing: the types of the API print empty structs and zero durations.
-// Plugin arguments are kept whole.
+// Plugin arguments are kept whole. It returns nil for what is empty, and changes maps and slices in
+// place. false is kept: a field that is printed with it was set to it.
 func pruneEmpty(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, part := range v {
+			// In arguments an empty list or a zero may mean something else than leaving it out.
 			if key == "args" {
 				continue
 			}
@@ -229,6 +258,7 @@ func pruneEmpty(value any) any {
 		if v == "" || v == "0s" {
 			return nil
 		}
+	// A 0 in the file is what leaving the field out means, or it was refused.
 	case json.Number:
 		if v == "0" {
 			return nil

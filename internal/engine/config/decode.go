@@ -14,6 +14,7 @@ import (
 )
 
 // codecs knows the types of kubescheduler.config.k8s.io/v1 and refuses unknown and repeated fields.
+// The arguments of Berth's own plugin are decoded as if they were of that group.
 var codecs = func() serializer.CodecFactory {
 	scheme := runtime.NewScheme()
 	if err := configv1.AddToScheme(scheme); err != nil {
@@ -24,13 +25,14 @@ var codecs = func() serializer.CodecFactory {
 }()
 
 // decodeConfig reads a KubeSchedulerConfiguration with the plugin arguments in it. Strict decoding
-// errors are collected. The order of the steps is that of apimachinery's codec, which cannot be
-// used without the internal types.
+// errors are collected, so that all misspelt fields are reported at once. The order of the steps is
+// that of apimachinery's codec, which cannot be used without the internal types.
 func decodeConfig(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	decoder := codecs.UniversalDeserializer()
 	object, gvk, err := decoder.Decode(data, nil, nil)
 	var strict []error
 	if err != nil {
+		// A strict error comes with the object: reading goes on, to find what else is wrong.
 		problem, ok := runtime.AsStrictDecodingError(err)
 		if object == nil || !ok {
 			return nil, err
@@ -43,6 +45,7 @@ func decodeConfig(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 		return nil, fmt.Errorf("couldn't decode as KubeSchedulerConfiguration, got %s", gvk)
 	}
 
+	// Arguments of plugins that the scheme does not know stay raw, for out-of-tree plugins to read.
 	if err := spec.DecodeNestedObjects(runtime.WithoutVersionDecoder{Decoder: decoder}); err != nil {
 		problem, ok := runtime.AsStrictDecodingError(err)
 		if !ok {
@@ -57,8 +60,10 @@ func decodeConfig(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	return spec, nil
 }
 
-// unmarshalStrict reads a legacy file; unknown and duplicate fields are reported with their paths.
+// unmarshalStrict reads a legacy file; unknown and duplicate fields are reported with their paths:
+// a misspelt one should not vanish in a translation.
 func unmarshalStrict(data []byte, into any) error {
+	// YAML's own duplicates are found here; fields that the type does not have, in the next step.
 	encoded, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
 		return err
@@ -74,7 +79,7 @@ func unmarshalStrict(data []byte, into any) error {
 }
 
 // noteUnread notes a document behind the first, which kube-scheduler passes over in silence. One
-// that is empty says nothing.
+// that is empty says nothing. nil: there is none.
 func noteUnread(data []byte) []string {
 	line, found := document.Second(string(data))
 	switch {
@@ -86,6 +91,8 @@ func noteUnread(data []byte) []string {
 	return []string{fmt.Sprintf("line %d: %s", line, unread)}
 }
 
+// unread is the note; a file that was joined from several by hand, say, would silently lose all but
+// one.
 const unread = "only the first document is read, as by kube-scheduler"
 
 // wanted are the files that can be read.

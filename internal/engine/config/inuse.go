@@ -25,11 +25,13 @@ const (
 	InUseAnnotation = "berth.dev/scheduler-configuration"
 )
 
-// mostOnLease bounds the document on a Lease, which is written every two seconds.
+// mostOnLease bounds the document on a Lease, in bytes: the Lease is written every two seconds, and
+// sent to all that watch it.
 const mostOnLease = 64 << 10
 
-// InUse is what a running scheduler decides by, as it tells others. It has no credentials: of
-// extenders and of plugins that are not Berth's own there are only the names.
+// InUse is what a running scheduler decides by, as it tells others: explain and what-if decide as
+// it does, without its flags and files. It has no credentials: of extenders and of plugins that are
+// not Berth's own there are only the names.
 type InUse struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -46,7 +48,8 @@ type InUse struct {
 	Groups groups.Gates `json:"groups,omitzero"`
 }
 
-// Added is what flags of the scheduler add to its profiles.
+// Added is what flags of the scheduler add to its profiles. Lists have the schedulerNames of
+// profiles; "*" stands for all.
 type Added struct {
 	CompareTolerations bool `json:"compareTolerations,omitempty"`
 	// WithoutStorageScores and AllowMissingDrivers are what feature gates disable.
@@ -61,7 +64,8 @@ type Added struct {
 	Reservations plugins.Reservations `json:"reservations,omitzero"`
 }
 
-// Parse reads the configuration as a scheduler with these flags does.
+// Parse reads the configuration as a scheduler with these flags does. name is for errors and
+// relative paths.
 func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	c, err := Parse(name, text, a.toOptions())
 	if err != nil {
@@ -71,6 +75,7 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	named := func(names []string, p *plugins.Profile) bool {
 		return slices.Contains(names, "*") || slices.Contains(names, p.SchedulerName)
 	}
+	// The plugins do not see these; preemption and groups do, through the profile.
 	for _, p := range c.Profiles {
 		p.KeepBudgets = p.KeepBudgets || named(a.KeepBudgets, p)
 		if named(a.Gentle, p) {
@@ -84,14 +89,18 @@ func (a *Added) Parse(name string, text []byte) (*Config, error) {
 	return c, nil
 }
 
+// toOptions returns those that change what profiles are made of. Out-of-tree plugins are not among
+// them: who reads the document does not have them.
 func (a *Added) toOptions() Options {
 	return Options{CompareTolerations: a.CompareTolerations, WithoutStorageScores: a.WithoutStorageScores,
 		AllowMissingDrivers: a.AllowMissingDrivers}
 }
 
-// InUse returns the document about this configuration.
+// InUse returns the document about this configuration. It is made from what the file says, without
+// defaults, so that it stays small.
 func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 	u := &InUse{APIVersion: InUseAPIVersion, Kind: InUseKind, Added: added, Groups: gates}
+	// Only the profiles: of the rest nothing has a bearing on decisions that others predict.
 	own := Config{written: configv1.KubeSchedulerConfiguration{Profiles: c.written.DeepCopy().Profiles}}
 	for i := range own.written.Profiles {
 		u.leaveOut(&own.written.Profiles[i])
@@ -107,6 +116,7 @@ func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 		return nil, err
 	}
 
+	// Of the file only the profiles are in the document, as JSON.
 	var part struct {
 		Profiles json.RawMessage `json:"profiles"`
 	}
@@ -118,8 +128,10 @@ func (c *Config) InUse(added Added, gates groups.Gates) (*InUse, error) {
 	return u, nil
 }
 
-// leaveOut removes the plugins that are not Berth's own from a profile, with their arguments.
+// leaveOut removes the plugins that are not Berth's own from a profile, with their arguments, and
+// notes their names in Outside. The profile is changed in place.
 func (u *InUse) leaveOut(profile *configv1.KubeSchedulerProfile) {
+	// "*" under disabled stands for all plugins, and is no plugin's name.
 	foreign := func(name string) bool {
 		_, inTree := plugins.Lookup(name)
 		return name != "*" && !inTree
@@ -130,6 +142,7 @@ func (u *InUse) leaveOut(profile *configv1.KubeSchedulerProfile) {
 		return
 	}
 
+	// Before they are removed, to name them.
 	for _, name := range enabledNames(profile.Plugins) {
 		if foreign(name) {
 			u.Outside = append(u.Outside, name)
@@ -147,18 +160,21 @@ func (u *InUse) leaveOut(profile *configv1.KubeSchedulerProfile) {
 	}
 }
 
-// OnLease is the document as the holder of a Lease writes it there; empty if it is too long.
+// OnLease is the document as the holder of a Lease writes it there; empty if it is too long. The
+// API server's address is left out: whoever reads the Lease has reached it.
 func (u *InUse) OnLease(holder string) string {
 	told := *u
 	told.Holder, told.Server = holder, ""
 	text, err := json.Marshal(told)
+	// Without the document readers assume the default profile, and say so.
 	if err != nil || len(text) > mostOnLease {
 		return ""
 	}
 	return string(text)
 }
 
-// ReadInUse reads the document; nil if the text is none.
+// ReadInUse reads the document; nil if the text is none. Fields that this version does not know are
+// ignored, so that an older command can read a newer scheduler's.
 func ReadInUse(text []byte) *InUse {
 	u := &InUse{}
 	if err := json.Unmarshal(text, u); err != nil || u.Kind != InUseKind {
@@ -167,7 +183,8 @@ func ReadInUse(text []byte) *InUse {
 	return u
 }
 
-// compileProfiles makes the profiles.
+// compileProfiles makes the profiles. An error means that they are of a version with plugins or
+// arguments that this one does not have.
 func (u *InUse) compileProfiles() ([]*plugins.Profile, error) {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": configv1.SchemeGroupVersion.String(), "kind": "KubeSchedulerConfiguration", "profiles": u.Profiles,

@@ -11,7 +11,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// policy is a file of kind Policy, which kube-scheduler read until v1.22.
+// policy is a file of kind Policy, which kube-scheduler read until v1.22. It lists predicates,
+// which filtered nodes, and priorities, which scored them, by name; today these are plugins (see
+// predicatePlugins and priorityPlugins).
 type policy struct {
 	metav1.TypeMeta `json:",inline"`
 	// Predicates and Priorities: a list that is left out stands for the defaults, an empty one for
@@ -22,38 +24,53 @@ type policy struct {
 	Metadata   metav1.ObjectMeta `json:"metadata"`
 	// HardPodAffinitySymmetricWeight of 0 stands for the default.
 	HardPodAffinitySymmetricWeight int32 `json:"hardPodAffinitySymmetricWeight"`
-	AlwaysCheckAllPredicates       bool  `json:"alwaysCheckAllPredicates"`
+	// AlwaysCheckAllPredicates had all reasons of a node reported, instead of the first. It has no
+	// equivalent.
+	AlwaysCheckAllPredicates bool `json:"alwaysCheckAllPredicates"`
 }
 
+// predicate filters nodes. Without an argument the name says which; with one the argument does, and
+// the name is the user's.
 type predicate struct {
 	Name     string             `json:"name"`
 	Argument *predicateArgument `json:"argument"`
 }
 
+// predicateArgument has exactly one of its fields. Affinity of a Service's pods to each other by
+// node labels, or labels that nodes must (Presence) or must not have.
 type predicateArgument struct {
+	// ServiceAffinity kept the pods of a Service on nodes with equal values of these labels.
 	ServiceAffinity *struct {
 		Labels []string `json:"labels"`
 	} `json:"serviceAffinity"`
+	// LabelsPresence kept all pods on nodes that have all of these labels, whatever their values,
+	// or none of them.
 	LabelsPresence *struct {
 		Labels   []string `json:"labels"`
 		Presence bool     `json:"presence"`
 	} `json:"labelsPresence"`
 }
 
+// priority scores nodes, with a weight. Its name and argument are as a predicate's.
 type priority struct {
 	Name     string            `json:"name"`
 	Weight   int64             `json:"weight"`
 	Argument *priorityArgument `json:"argument"`
 }
 
+// priorityArgument has exactly one of its fields.
 type priorityArgument struct {
+	// ServiceAntiAffinity spread the pods of a Service over the values of a label.
 	ServiceAntiAffinity *struct {
 		Label string `json:"label"`
 	} `json:"serviceAntiAffinity"`
+	// LabelPreference preferred nodes that have a label, or lack it.
 	LabelPreference *struct {
 		Label    string `json:"label"`
 		Presence bool   `json:"presence"`
 	} `json:"labelPreference"`
+	// RequestedToCapacityRatio is a scoring strategy of NodeResourcesFit today, with the same
+	// shape.
 	RequestedToCapacityRatio *struct {
 		Shape     []configv1.UtilizationShapePoint `json:"shape"`
 		Resources []configv1.ResourceSpec          `json:"resources"`
@@ -61,7 +78,7 @@ type priorityArgument struct {
 }
 
 // policyExtender spells some fields of an extender otherwise than today's files: enableHttps, and a
-// time-out in nanoseconds.
+// time-out as a number of nanoseconds instead of "5s".
 type policyExtender struct {
 	configv1.Extender `json:",inline"`
 	EnableHTTPS       bool          `json:"enableHttps"`
@@ -69,10 +86,12 @@ type policyExtender struct {
 }
 
 // maxPriorityWeight is the limit of the times: with a score of 100 each, the sum had to stay below
-// 2^63.
+// 2^63. What is larger than a plugin can weigh today is cut down in addScore.
 const maxPriorityWeight = math.MaxInt64 / 100
 
+// readPolicy reads a policy and checks it, with the messages of the times.
 func readPolicy(data []byte, apiVersion string) (*policy, error) {
+	// Policies were written under both.
 	if apiVersion != "v1" && apiVersion != configv1.SchemeGroupVersion.String() {
 		return nil, fmt.Errorf("apiVersion: Invalid value: %q: a Policy has apiVersion v1", apiVersion)
 	}
@@ -83,10 +102,13 @@ func readPolicy(data []byte, apiVersion string) (*policy, error) {
 	return p, p.validatePolicy()
 }
 
+// validatePolicy checks what can be checked without knowing the names.
 func (p *policy) validatePolicy() error {
 	var list field.ErrorList
 	for i, pr := range p.Predicates {
 		path := field.NewPath("predicates").Index(i)
+		// Both or none. Without an argument the name is a predicate's, which translatePredicates
+		// knows.
 		if a := pr.Argument; a != nil && (a.ServiceAffinity == nil) == (a.LabelsPresence == nil) {
 			list = append(list, field.Invalid(path.Child("argument"), pr.Name, "exactly 1 predicate argument is required"))
 		}
@@ -110,6 +132,7 @@ func (p *policy) validatePolicy() error {
 	return list.ToAggregate()
 }
 
+// countTrue counts, to tell whether exactly one of several is set.
 func countTrue(facts ...bool) (n int) {
 	for _, fact := range facts {
 		if fact {
@@ -119,10 +142,13 @@ func countTrue(facts ...bool) (n int) {
 	return n
 }
 
+// listExtenders returns the extenders in today's terms. Fields that have kept their names are
+// decoded into the Extender itself.
 func (p *policy) listExtenders() []configv1.Extender {
 	var list []configv1.Extender
 	for i := range p.Extenders {
 		e := p.Extenders[i].Extender
+		// The decoder distinguishes case, so each of the two spellings has a field.
 		e.EnableHTTPS = e.EnableHTTPS || p.Extenders[i].EnableHTTPS
 		e.HTTPTimeout = metav1.Duration{Duration: p.Extenders[i].HTTPTimeout}
 		list = append(list, e)
@@ -130,7 +156,8 @@ func (p *policy) listExtenders() []configv1.Extender {
 	return list
 }
 
-// translatePolicy says in one profile of today what the policy says.
+// translatePolicy says in one profile of today what the policy says. Unknown names are errors, as
+// they were; what is known and has no equivalent is left out with a note.
 func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	p, err := readPolicy(data, apiVersion)
 	if err != nil {
@@ -140,6 +167,7 @@ func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	t := newTranslator()
 	t.translatePredicates(p.Predicates)
 	t.translatePriorities(p.Priorities)
+	// The weight had an effect through that priority only.
 	if w := p.HardPodAffinitySymmetricWeight; w != 0 && !t.scoresWith("InterPodAffinity") {
 		t.addNote(field.NewPath("hardPodAffinitySymmetricWeight"), "has no effect without InterPodAffinityPriority")
 	} else if w != 0 {
@@ -154,6 +182,7 @@ func translatePolicy(data []byte, apiVersion string) (*translation, error) {
 	if len(t.errs) > 0 {
 		return nil, flattenErrors(t.errs)
 	}
+	// Only now: the order of plugins does not depend on that of the file.
 	profile, err := t.buildProfile()
 	if err != nil {
 		return nil, err

@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// makeProfiles makes the plugins that the file asks for.
+// makeProfiles makes the plugins that the file asks for, and notes what of the file has no effect.
+// A profile with an error is left out; the errors of all are returned together.
 func (c *Config) makeProfiles(options Options) error {
 	if p := *c.Spec.PercentageOfNodesToScore; p > 0 {
 		c.addNote(field.NewPath("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
@@ -26,6 +27,7 @@ func (c *Config) makeProfiles(options Options) error {
 		c.addNote(field.NewPath("delayCacheUntilActive"),
 			"has no effect: a replica that stands by watches, so that it can take over at once")
 	}
+	// Once for all profiles: extenders are not of one profile.
 	ignored := c.ignoredByExtenders()
 	var errs []error
 
@@ -36,16 +38,22 @@ func (c *Config) makeProfiles(options Options) error {
 			errs = append(errs, err)
 			continue
 		}
+		// A profile that cannot be resolved is not compiled: more errors about it would follow from
+		// the first.
 		at, weights, err := resolvePlugins(path, profile, outside)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
+		// Without its gate, upstream's VolumeBinding returns Skip at PreScore. Taking it off the
+		// points has the same effect.
 		if options.WithoutStorageScores {
 			for _, point := range []plugins.Point{plugins.PreScore, plugins.Score} {
 				at[point] = slices.DeleteFunc(at[point], func(name string) bool { return name == (*plugins.VolumeBinding)(nil).Name() })
 			}
 		}
+		// Before the arguments are checked, as upstream does: the resources of extenders replace
+		// those in the file.
 		if len(ignored) > 0 && slices.Contains(at[plugins.Filters], "NodeResourcesFit") {
 			fitArgs(profile).IgnoredResources = ignored
 		}
@@ -53,6 +61,7 @@ func (c *Config) makeProfiles(options Options) error {
 			errs = append(errs, err)
 			continue
 		}
+		// What plugins themselves refuse is found last, such as an affinity that cannot be parsed.
 		made, err := plugins.NewProfile(*profile.SchedulerName, at, weights, argumentsOf(profile, options))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
@@ -65,9 +74,11 @@ func (c *Config) makeProfiles(options Options) error {
 	return flattenErrors(errs)
 }
 
-// probePlugins lists the plugins from outside that the profile may enable, with their extension
-// points.
+// probePlugins lists the out-of-tree plugins that the profile may enable, with their extension
+// points. Each is asked for once, even if it is at several points. A name that nobody knows is left
+// to resolvePlugins, which has the path for the error.
 func probePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile, options *Options) (map[string]plugins.Point, error) {
+	// A profile without plugins enables the defaults only.
 	if options.Probe == nil || profile.Plugins == nil {
 		return options.Outside, nil
 	}
@@ -79,11 +90,14 @@ func probePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile, opti
 	var errs []error
 	asked := sets.New[string]()
 	for _, name := range enabledNames(profile.Plugins) {
+		// Berth's own plugins win over out-of-tree ones of the same name, and need not be asked
+		// for.
 		_, inTree := plugins.Lookup(name)
 		if _, known := outside[name]; known || inTree || asked.Has(name) {
 			continue
 		}
 		asked.Insert(name)
+		// Whoever is asked may make the plugin with its arguments, so an error may be about these.
 		points, known, err := options.Probe(*profile.SchedulerName, name, outsideArgs(profile, name))
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", path, err))
@@ -95,6 +109,7 @@ func probePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile, opti
 	return outside, flattenErrors(errs)
 }
 
+// enabledNames lists the plugins that are enabled anywhere, with repetitions.
 func enabledNames(p *configv1.Plugins) (names []string) {
 	sets := []*configv1.PluginSet{&p.MultiPoint}
 	for _, point := range plugins.AllPoints {
@@ -123,24 +138,28 @@ func outsideArgs(profile *configv1.KubeSchedulerProfile, name string) runtime.Ob
 	return nil
 }
 
-// argumentsOf returns the plugins' arguments, by plugin name.
+// argumentsOf returns the plugins' arguments, by plugin name. Three plugins get more than the file
+// says: the state of feature gates, which upstream's plugins read by themselves.
 func argumentsOf(profile *configv1.KubeSchedulerProfile, options Options) map[string]any {
 	args := map[string]any{
 		"TaintToleration":  &plugins.TaintTolerationArgs{Compare: options.CompareTolerations},
 		"NodeVolumeLimits": &plugins.NodeVolumeLimitsArgs{AllowMissing: options.AllowMissingDrivers},
 	}
 	for i := range profile.PluginConfig {
+		// Raw arguments are of out-of-tree plugins, which read them by themselves (Arguments,
+		// outsideArgs).
 		if object := profile.PluginConfig[i].Args.Object; object != nil {
 			args[profile.PluginConfig[i].Name] = object
 		}
 	}
+	// What the file gives is wrapped, together with the state of the gate.
 	spread, _ := args["PodTopologySpread"].(*configv1.PodTopologySpreadArgs)
 	args["PodTopologySpread"] = &plugins.PodTopologySpreadArgs{PodTopologySpreadArgs: spread, Compare: options.CompareTolerations}
 	return args
 }
 
 // ignoredByExtenders lists the resources that extenders look after alone. NodeResourcesFit ignores
-// them, in place of those that its arguments list.
+// them, in place of those that its arguments list, in all profiles.
 func (c *Config) ignoredByExtenders() (ignored []string) {
 	for i := range c.Spec.Extenders {
 		for _, resource := range c.Spec.Extenders[i].ManagedResources {
@@ -152,7 +171,8 @@ func (c *Config) ignoredByExtenders() (ignored []string) {
 	return ignored
 }
 
-// fitArgs returns the profile's arguments of NodeResourcesFit, which are added if there are none.
+// fitArgs returns the profile's arguments of NodeResourcesFit, to be changed; defaults are added to
+// the profile if there are none.
 func fitArgs(profile *configv1.KubeSchedulerProfile) *configv1.NodeResourcesFitArgs {
 	for i := range profile.PluginConfig {
 		if args, ok := profile.PluginConfig[i].Args.Object.(*configv1.NodeResourcesFitArgs); ok {
@@ -161,6 +181,7 @@ func fitArgs(profile *configv1.KubeSchedulerProfile) *configv1.NodeResourcesFitA
 	}
 	args := &configv1.NodeResourcesFitArgs{}
 	plugins.SetArgsDefaults(args)
+	// Object alone is set: encoding it makes the raw form.
 	added := configv1.PluginConfig{Name: "NodeResourcesFit"}
 	added.Args.Object = args
 	profile.PluginConfig = append(profile.PluginConfig, added)
@@ -181,6 +202,7 @@ func validateFitArgs(path *field.Path, profile *configv1.KubeSchedulerProfile) e
 	return nil
 }
 
+// addNote notes that something of the file has no effect.
 func (c *Config) addNote(path *field.Path, format string, args ...any) {
 	c.Notes = append(c.Notes, fmt.Sprintf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
@@ -188,15 +210,20 @@ func (c *Config) addNote(path *field.Path, format string, args ...any) {
 // noteIneffective tells what of a good profile has no effect: upstream is silent on it.
 func (c *Config) noteIneffective(path *field.Path, profile *configv1.KubeSchedulerProfile, made *plugins.Profile,
 	outside map[string]plugins.Point) {
+	// 0 asks for what Berth does anyway.
 	if p := profile.PercentageOfNodesToScore; p != nil && *p > 0 {
 		c.addNote(path.Child("percentageOfNodesToScore"), "has no effect: every node is considered for every pod")
 	}
+	// Arguments of a plugin that is nowhere enabled are valid, and easily taken for effective.
 	enabled := sets.New[string]()
 	for _, names := range made.At {
 		enabled.Insert(names...)
 	}
 
+	// Sorted, so that notes come in the same order every time.
 	for _, name := range sets.List(enabled) {
+		// Their work is done by the scheduler itself, which the feature gates switch on, with or
+		// without the plugin.
 		if entry, inTree := plugins.Lookup(name); inTree && entry.Optional && entry.New == nil {
 			c.addNote(path.Child("plugins"), "plugin %q has no effect: --feature-gates switches pod groups on", name)
 		}
@@ -244,6 +271,8 @@ func (c *Config) noteSplit(path *field.Path, made *plugins.Profile) {
 	}
 }
 
+// noteUnknownDisabled notes plugins that are disabled and that nobody knows: a misspelt name leaves
+// the plugin enabled. Upstream says nothing.
 func (c *Config) noteUnknownDisabled(path *field.Path, disabled []configv1.Plugin, outside map[string]plugins.Point) {
 	for i, plugin := range disabled {
 		_, inTree := plugins.Lookup(plugin.Name)

@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// pluginSet returns the file's plugin set of an extension point; nil if it has none.
+// pluginSet returns the file's plugin set of an extension point, to be read or changed in place.
+// Without plugins it is an empty one, of no file.
 func pluginSet(p *configv1.Plugins, point plugins.Point) *configv1.PluginSet {
 	if p == nil {
 		return &configv1.PluginSet{}
@@ -28,13 +29,15 @@ func pluginSet(p *configv1.Plugins, point plugins.Point) *configv1.PluginSet {
 }
 
 // mergePlugins joins what a file says with the default plugins, which are all enabled at
-// multiPoint.
+// multiPoint. The result is a copy. As upstream, only multiPoint has defaults: what a file says at
+// a single point is added to them in pluginsAt.
 func mergePlugins(custom *configv1.Plugins) *configv1.Plugins {
 	var defaults configv1.PluginSet
 	for _, entry := range plugins.Catalog() {
 		if entry.Optional {
 			continue
 		}
+		// Written as a file would have it, so that one way of merging serves both.
 		plugin := configv1.Plugin{Name: entry.Name}
 		if entry.Weight > 0 {
 			plugin.Weight = ptr.To(int32(entry.Weight))
@@ -51,7 +54,11 @@ func mergePlugins(custom *configv1.Plugins) *configv1.Plugins {
 }
 
 // mergedSet returns the defaults that are not disabled, in their order and with the file's changes,
-// followed by the file's own plugins.
+// followed by the file's own plugins. "*" disables all defaults; a plugin that is disabled and
+// enabled is the file's own then.
+//
+//	defaults A B C; the file disables B and enables C (weight 5), D
+//	-> A, C (weight 5), D
 func mergedSet(defaults []configv1.Plugin, custom configv1.PluginSet) configv1.PluginSet {
 	disabled := sets.New[string]()
 	for _, plugin := range custom.Disabled {
@@ -70,6 +77,7 @@ func mergedSet(defaults []configv1.Plugin, custom configv1.PluginSet) configv1.P
 			if disabled.Has(plugin.Name) {
 				continue
 			}
+			// A default that the file enables, too, keeps its place and gets the file's weight.
 			if i, ok := own[plugin.Name]; ok {
 				plugin = custom.Enabled[i]
 				replaced.Insert(i)
@@ -86,14 +94,19 @@ func mergedSet(defaults []configv1.Plugin, custom configv1.PluginSet) configv1.P
 	return result
 }
 
-// resolver finds out what a profile's plugins are at each extension point.
+// resolver finds out what a profile's plugins are at each extension point. It gathers all errors,
+// so that one look at the file mends them all.
 type resolver struct {
-	path    *field.Path // of the profile's plugins
+	path *field.Path // of the profile's plugins
+	// plugins are the merged ones. Errors have paths of the file, which are right for what the file
+	// wrote: the defaults cause none.
 	plugins *configv1.Plugins
+	// outside are the plugins beside the catalog, with the points that they extend.
 	outside map[string]plugins.Point
 	errs    []error
 }
 
+// pointsOf returns which points a plugin extends; false if there is no such plugin.
 func (r *resolver) pointsOf(name string) (plugins.Point, bool) {
 	if entry, ok := plugins.Lookup(name); ok {
 		return entry.Points, true
@@ -106,13 +119,14 @@ func (r *resolver) addError(path *field.Path, format string, args ...any) {
 	r.errs = append(r.errs, fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
-// pluginKind is upstream's name for the plugins of an extension point.
+// pluginKind is upstream's name for the plugins of an extension point, for messages: FilterPlugin.
 func pluginKind(point plugins.Point) string {
 	name := point.String()
 	return strings.ToUpper(name[:1]) + name[1:] + "Plugin"
 }
 
-// specificAt lists the plugins that are enabled at the extension point itself.
+// specificAt lists the plugins that are enabled at the extension point itself, in the file's order.
+// A plugin that is unknown, does not extend the point or is listed twice is an error.
 func (r *resolver) specificAt(point plugins.Point) (names []string) {
 	path := r.path.Child(point.String(), "enabled")
 	for i, plugin := range pluginSet(r.plugins, point).Enabled {
@@ -138,6 +152,7 @@ func (r *resolver) multiPoint(point plugins.Point) (names []string) {
 	for _, plugin := range pluginSet(r.plugins, point).Disabled {
 		disabled.Insert(plugin.Name)
 	}
+	// Only plugins that come by multiPoint can be disabled at a point.
 	if disabled.Has("*") {
 		return nil
 	}
@@ -152,6 +167,8 @@ func (r *resolver) multiPoint(point plugins.Point) (names []string) {
 // pluginsAt lists the plugins at an extension point in the order in which they are asked: first
 // those that both the point and multiPoint enable, as the point orders them; then those of
 // multiPoint; then the point's others.
+//
+//	multiPoint: A B C; point: C D  ->  C A B D
 func (r *resolver) pluginsAt(point plugins.Point) (names []string) {
 	specific, multi := r.specificAt(point), r.multiPoint(point)
 	for _, name := range specific {
@@ -159,6 +176,7 @@ func (r *resolver) pluginsAt(point plugins.Point) (names []string) {
 			names = append(names, name)
 		}
 	}
+	// A file that lists a default at a point thereby moves it to the front there.
 	for _, list := range [][]string{multi, specific} {
 		for _, name := range list {
 			if !slices.Contains(names, name) {
@@ -176,6 +194,7 @@ func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
 	}
 	path := r.path.Child("multiPoint", "enabled")
 	seen := sets.New[string]()
+	// Of the file's own list: the merged one has the defaults, too, which are known and differ.
 	for i, plugin := range written.MultiPoint.Enabled {
 		if _, known := r.pointsOf(plugin.Name); !known {
 			r.addError(path.Index(i).Child("name"), "plugin %q does not exist", plugin.Name)
@@ -187,7 +206,8 @@ func (r *resolver) checkMultiPoint(written *configv1.Plugins) {
 }
 
 // scoreWeights returns the weights of the Score plugins. A plugin under score overrides multiPoint
-// even without a weight: that means 1, not the plugin's default.
+// even without a weight: that means 1, not the plugin's default. written is what the file says, nil
+// if it says nothing: weights are checked there, where messages can point.
 func (r *resolver) scoreWeights(written *configv1.Plugins) map[string]int64 {
 	weights := map[string]int64{}
 	for _, plugin := range slices.Concat(r.plugins.Score.Enabled, r.plugins.MultiPoint.Enabled) {
@@ -215,13 +235,17 @@ func (r *resolver) checkWeights(path *field.Path, list []configv1.Plugin) {
 	}
 }
 
-// resolvePlugins lists the plugins of a profile at each extension point, and their weights.
+// resolvePlugins lists the plugins of a profile at each extension point, and their weights. A
+// profile needs exactly one plugin at QueueSort and at least one at Bind, as upstream; these errors
+// come after those about single plugins.
 func resolvePlugins(path *field.Path, profile *configv1.KubeSchedulerProfile,
 	outside map[string]plugins.Point) (map[plugins.Point][]string, map[string]int64, error) {
 	r := &resolver{path: path.Child("plugins"), plugins: mergePlugins(profile.Plugins), outside: outside}
+	// First: what is wrong at multiPoint concerns all points.
 	r.checkMultiPoint(profile.Plugins)
 	at := map[plugins.Point][]string{}
 	for _, point := range plugins.AllPoints {
+		// Points without plugins are left out of the profile.
 		if names := r.pluginsAt(point); len(names) > 0 {
 			at[point] = names
 		}

@@ -17,10 +17,11 @@ import (
 )
 
 // leadsFor is how long a leader counts as such after it has renewed its Lease: more than any lease
-// duration in use, and clocks may differ.
+// duration in use (the default is 15 s), and clocks may differ.
 const leadsFor = time.Minute
 
-// Running is what the schedulers of a cluster decide by, as far as it is known.
+// Running is what the schedulers of a cluster decide by, as far as it is known. A command that
+// predicts decisions uses it, and shows Assumed beside its answer.
 type Running struct {
 	Profiles []*plugins.Profile
 	// Groups are the features of pod groups that are on; nil if no scheduler has told.
@@ -31,12 +32,14 @@ type Running struct {
 }
 
 // RunningOf returns the configuration of a cluster: what told says, which a scheduler answered that
-// was asked, or nil, and what schedulers have written on their Leases. For default-scheduler the
-// default profile is assumed if none of them serves it and either kube-scheduler leads, which tells
-// nothing, or none was asked: a kube-scheduler need not elect a leader.
+// was asked, or nil, and what schedulers have written on their Leases. What was told comes first:
+// of two that serve a name, the first counts. For default-scheduler the default profile is assumed
+// if none of them serves it and either kube-scheduler leads, which tells nothing, or none was
+// asked: a kube-scheduler need not elect a leader.
 func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Running, error) {
 	r := &Running{}
 	var assumed []string
+	// The endpoint's answer is newer than any Lease, and complete.
 	if told != nil {
 		if err := r.addProfiles(told); err != nil {
 			return nil, err
@@ -52,6 +55,7 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Run
 		case word.ended && len(r.Profiles) > 0:
 			continue // what runs goes before what has run
 		}
+		// One Lease that cannot be read should not keep the answer from the others.
 		if r.addProfiles(word.InUse) != nil {
 			continue // of a version of Berth whose configurations this one cannot read
 		}
@@ -61,6 +65,8 @@ func RunningOf(told *InUse, leases []*coordinationv1.Lease, now time.Time) (*Run
 		}
 		assumed = append(assumed, word.leftOut()...)
 	}
+	// kube-scheduler tells nothing. Where it does not lead and Berth was asked, nothing is assumed:
+	// nobody serves the name then.
 	if (told == nil || silent != "") && !r.servesName(v1.DefaultSchedulerName) {
 		c, err := Default(Options{CompareTolerations: true})
 		if err != nil {
@@ -88,16 +94,20 @@ func (r *Running) addProfiles(u *InUse) error {
 			r.Profiles = append(r.Profiles, p)
 		}
 	}
+	// The first that tells of gates counts, as with profiles.
 	if r.Groups == nil {
 		r.Groups = &u.Groups
 	}
 	return nil
 }
 
+// servesName reports whether one of the profiles found so far serves the name.
 func (r *Running) servesName(name string) bool {
 	return slices.ContainsFunc(r.Profiles, func(p *plugins.Profile) bool { return p.SchedulerName == name })
 }
 
+// leftOut is the assumption about the plugins and extenders that cannot be asked; nil if there are
+// none.
 func (u *InUse) leftOut() []string {
 	if len(u.Outside) == 0 {
 		return nil
@@ -114,9 +124,12 @@ type word struct {
 	ended  bool // nobody has renewed the Lease for long
 }
 
-// wordsOf are those of the Leases by which schedulers are elected, of running ones first.
+// wordsOf are those of the Leases by which schedulers are elected, of running ones first. Leases of
+// nodes are skipped, of which there are thousands. A document counts only if its author holds the
+// Lease, or nobody does: otherwise another scheduler has taken over.
 func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
 	for _, l := range leases {
+		// A Lease that was never renewed has never been held.
 		if l.Namespace == v1.NamespaceNodeLease || l.Spec.RenewTime == nil {
 			continue
 		}
@@ -125,16 +138,19 @@ func wordsOf(leases []*coordinationv1.Lease, now time.Time) (list []word) {
 			holder = *l.Spec.HolderIdentity
 		}
 		w := word{name: l.Namespace + "/" + l.Name, at: l.Spec.RenewTime.Time, InUse: ReadInUse([]byte(l.Annotations[InUseAnnotation]))}
+		// A leader that stops in good order releases its Lease, and leaves the document on it.
 		w.ended = holder == "" || now.Sub(w.at) > leadsFor
 		switch {
 		case w.InUse != nil && (holder == "" || w.Holder == holder):
 			list = append(list, w)
+		// kube-scheduler's own Lease. Berth may hold it, too, and then tells.
 		case !w.ended && l.Namespace == metav1.NamespaceSystem && l.Name == configv1.SchedulerDefaultLockObjectName:
 			w.InUse, w.holder = nil, fmt.Sprintf("%s, which leads by the Lease %s, does not tell it", holder, w.name)
 			list = append(list, w)
 		}
 	}
 
+	// By name among equals, so that the same Leases give the same answer in any order.
 	slices.SortStableFunc(list, func(a, b word) int {
 		switch {
 		case a.ended == b.ended:

@@ -14,7 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// predicatePlugins are the plugins that do today what a predicate did.
+// predicatePlugins are the plugins that do today what a predicate did. Where a plugin does more
+// than that predicate, the policy now gets more: PodToleratesNodeNoExecuteTaints looked at one
+// effect, TaintToleration looks at two.
 var predicatePlugins = map[string][]string{
 	"GeneralPredicates":               {"NodeResourcesFit", "NodeName", "NodePorts", "NodeAffinity"},
 	"PodFitsResources":                {"NodeResourcesFit"},
@@ -41,7 +43,8 @@ var predicatePlugins = map[string][]string{
 	"EvenPodsSpread":                  {"PodTopologySpread"},
 }
 
-// priorityPlugins are the plugins that score today as a priority did.
+// priorityPlugins are the plugins that score today as a priority did. Spreading over Services and
+// controllers is in the default constraints of PodTopologySpread.
 var priorityPlugins = map[string]string{
 	"LeastRequestedPriority":     "NodeResourcesFit",
 	"MostRequestedPriority":      "NodeResourcesFit",
@@ -55,7 +58,8 @@ var priorityPlugins = map[string]string{
 	"ImageLocalityPriority":      "ImageLocality",
 }
 
-// strategies maps priorities to scoring strategies of NodeResourcesFit.
+// strategies maps priorities to scoring strategies of NodeResourcesFit. The third,
+// RequestedToCapacityRatio, is a priority with an argument.
 var strategies = map[string]configv1.ScoringStrategyType{
 	"LeastRequestedPriority": configv1.LeastAllocated,
 	"MostRequestedPriority":  configv1.MostAllocated,
@@ -73,6 +77,7 @@ var withoutEquivalent = map[string]string{
 // last ones are newer than policies. Plugins that a policy does not name are off, except for the
 // mandatory ones and those that are always on.
 var (
+	// To sort by; every plugin that a predicate stands for is in it.
 	filterOrder = []string{
 		"NodeUnschedulable", "NodeName", "NodePorts", "NodeAffinity", "NodeResourcesFit", "VolumeRestrictions", "TaintToleration",
 		"NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity",
@@ -82,7 +87,7 @@ var (
 	always    = []string{"SchedulingGates", "PrioritySort", "DynamicResources", "DefaultPreemption", "DefaultBinder"}
 )
 
-// translator gathers what a legacy file asks for.
+// translator gathers what a legacy file asks for, until buildProfile writes it down.
 type translator struct {
 	filters []string // nil: the defaults
 	scores  []configv1.Plugin
@@ -95,22 +100,31 @@ type translator struct {
 	strategy string
 }
 
+// newTranslator returns one that has gathered nothing: without predicates and priorities it stands
+// for the defaults.
 func newTranslator() *translator { return &translator{arguments: map[string]any{}} }
 
+// addNote notes what of the file has no equivalent.
 func (t *translator) addNote(path *field.Path, format string, args ...any) {
 	t.notes = append(t.notes, fmt.Sprintf("%s: %s", path, fmt.Sprintf(format, args...)))
 }
 
+// setArgs sets a plugin's arguments, a pointer to its type in configv1. It replaces what was set
+// before.
 func (t *translator) setArgs(plugin string, args any) { t.arguments[plugin] = args }
 
+// translatePredicates finds the plugins at Filter. nil is a list that is left out, which stands for
+// the defaults; an empty one leaves only what is mandatory.
 func (t *translator) translatePredicates(list []predicate) {
 	if list == nil {
 		return
 	}
+	// Legacy schedulers ran the mandatory predicates whatever the policy said.
 	t.filters = slices.Clone(mandatory)
 	for i, p := range list {
 		path := field.NewPath("predicates").Index(i)
 		switch names, known := predicatePlugins[p.Name]; {
+		// The argument comes before the name, which the user chose freely.
 		case p.Argument != nil && p.Argument.LabelsPresence != nil:
 			t.filters = append(t.filters, "NodeAffinity")
 			t.requireLabels(p.Argument.LabelsPresence.Labels, p.Argument.LabelsPresence.Presence)
@@ -124,11 +138,15 @@ func (t *translator) translatePredicates(list []predicate) {
 	}
 }
 
+// leaveOut notes a predicate or priority without equivalent, and what comes nearest.
 func (t *translator) leaveOut(path *field.Path, name, nearest string) {
 	t.addNote(path, "%s has no equivalent and is left out (nearest: %s)", name, nearest)
 }
 
+// rejectUnknown refuses a name that was never one, with the message of the times, or leaves out one
+// whose work no plugin does.
 func (t *translator) rejectUnknown(path *field.Path, what, name string) {
+	// It was valid once, and the file may have been in use for years: a note rather than a refusal.
 	if nearest, ok := withoutEquivalent[name]; ok {
 		t.leaveOut(path, name, nearest)
 		return
@@ -137,7 +155,10 @@ func (t *translator) rejectUnknown(path *field.Path, what, name string) {
 }
 
 // requireLabels has every pod of the profile keep to nodes that have the labels, or lack them.
+// Several such predicates add to one term, in which all requirements hold.
 func (t *translator) requireLabels(labels []string, present bool) {
+	// The policy of a file has no other way to set these arguments, so they are all of
+	// requireLabels.
 	args, ok := t.arguments["NodeAffinity"].(*configv1.NodeAffinityArgs)
 	if !ok {
 		args = &configv1.NodeAffinityArgs{AddedAffinity: &v1.NodeAffinity{
@@ -150,11 +171,14 @@ func (t *translator) requireLabels(labels []string, present bool) {
 		operator = v1.NodeSelectorOpDoesNotExist
 	}
 	term := &args.AddedAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0]
+	// Presence asks for the label alone: its value is not compared.
 	for _, label := range labels {
 		term.MatchExpressions = append(term.MatchExpressions, v1.NodeSelectorRequirement{Key: label, Operator: operator})
 	}
 }
 
+// translatePriorities finds the plugins at Score, and how NodeResourcesFit scores. nil stands for
+// the defaults, an empty list for no score at all.
 func (t *translator) translatePriorities(list []priority) {
 	t.defaultScores = list == nil
 	for i, p := range list {
@@ -184,6 +208,7 @@ func (t *translator) translatePriorities(list []priority) {
 			t.rejectUnknown(path, "Priority", p.Name)
 		default:
 			if plugin == "NodeResourcesFit" {
+				// The first one in the file counts.
 				if !t.chooseStrategy(path, p.Name) {
 					continue
 				}
@@ -205,13 +230,16 @@ func (t *translator) chooseStrategy(path *field.Path, name string) bool {
 	return true
 }
 
+// scoreResources sets the strategy of NodeResourcesFit.
 func (t *translator) scoreResources(s *configv1.ScoringStrategy) {
 	t.setArgs("NodeResourcesFit", &configv1.NodeResourcesFitArgs{ScoringStrategy: s})
 }
 
-// addScore adds the plugin's weight; two priorities may have become one plugin.
+// addScore adds the plugin's weight; two priorities may have become one plugin, which then weighs
+// as much as both. A weight beyond 31 bits is cut down, with a note.
 func (t *translator) addScore(path *field.Path, plugin string, weight int64) {
 	const most = 1<<31 - 1
+	// The later priority decides where in the list the plugin is, which has no effect on the sum.
 	for i := range t.scores {
 		if t.scores[i].Name == plugin {
 			weight += int64(*t.scores[i].Weight)
@@ -232,7 +260,7 @@ func (t *translator) scoresWith(plugin string) bool {
 }
 
 // buildProfile writes down all extension points, so that a default of some later version does not
-// get in.
+// get in. "*" disables all defaults at multiPoint; what follows is enabled at single points.
 func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 	written := &configv1.Plugins{MultiPoint: configv1.PluginSet{Disabled: []configv1.Plugin{{Name: "*"}}}}
 	filters := t.filters
@@ -240,30 +268,36 @@ func (t *translator) buildProfile() (configv1.KubeSchedulerProfile, error) {
 		if t.filters == nil && !entry.Optional && entry.Points&plugins.Filters != 0 {
 			filters = append(filters, entry.Name)
 		}
+		// The defaults of today's catalog, not those of the times: the file left them to the
+		// scheduler.
 		if t.defaultScores && !entry.Optional && entry.Points&plugins.Score != 0 {
 			t.scores = append(t.scores, configv1.Plugin{Name: entry.Name, Weight: ptr.To(int32(entry.Weight))})
 		}
 	}
 
+	// Sorted, equal names are neighbours, which Compact needs.
 	slices.SortFunc(filters, func(a, b string) int { return slices.Index(filterOrder, a) - slices.Index(filterOrder, b) })
 	filters = slices.Compact(filters)
 	for _, name := range filters {
 		enablePlugin(written, name, plugins.PreFilter|plugins.Filters|plugins.Reserve|plugins.PreBind)
 	}
 
+	// A scorer with state from PreScore needs both points.
 	for _, plugin := range t.scores {
 		enablePlugin(written, plugin.Name, plugins.PreScore)
 		written.Score.Enabled = append(written.Score.Enabled, plugin)
 	}
 
 	for _, name := range always {
-		enablePlugin(written, name, plugins.PreEnqueue|plugins.QueueSort|plugins.PostFilter|plugins.Bind)
+		enablePlugin(written, name,
+			plugins.PreEnqueue|plugins.QueueSort|plugins.PostFilter|plugins.PodGroupPostFilter|plugins.Bind)
 	}
 	profile := configv1.KubeSchedulerProfile{Plugins: written}
 	return profile, t.writeArguments(&profile)
 }
 
-// enablePlugin adds the plugin at those of the extension points that it extends.
+// enablePlugin adds the plugin at those of the extension points that it extends. The caller adds it
+// once per point.
 func enablePlugin(written *configv1.Plugins, name string, points plugins.Point) {
 	entry, _ := plugins.Lookup(name)
 	for _, point := range plugins.AllPoints {
@@ -274,12 +308,15 @@ func enablePlugin(written *configv1.Plugins, name string, points plugins.Point) 
 	}
 }
 
+// writeArguments adds what setArgs has set, in the order of the catalog. Arguments of plugins that
+// the profile does not enable are written, too, and have no effect.
 func (t *translator) writeArguments(profile *configv1.KubeSchedulerProfile) error {
 	for _, entry := range plugins.Catalog() {
 		args, ok := t.arguments[entry.Name]
 		if !ok {
 			continue
 		}
+		// Both forms: the raw one is printed, the object is what the plugins are made from.
 		raw, err := json.Marshal(args)
 		if err != nil {
 			return err

@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// validateSpec checks everything except whether the plugins exist (see resolve). All problems are
-// reported, in upstream's words.
+// validateSpec checks everything except whether the plugins exist (see resolvePlugins). All
+// problems are reported, in upstream's words and order. Defaults must be set: pointers are
+// dereferenced.
 func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
 	var list field.ErrorList
 	if spec.ClientConnection.Burst < 0 {
@@ -26,6 +27,8 @@ func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
 	if *spec.Parallelism <= 0 {
 		list = append(list, field.Invalid(field.NewPath("parallelism"), *spec.Parallelism, "should be an integer value greater than zero"))
 	}
+	// Three lists rather than one: profiles are checked in the middle, and their errors are not all
+	// of fields.
 	errs := []error{list.ToAggregate(), validateProfiles(field.NewPath("profiles"), spec.Profiles)}
 
 	list = validatePercentage(field.NewPath("percentageOfNodesToScore"), spec.PercentageOfNodesToScore)
@@ -33,6 +36,7 @@ func validateSpec(spec *configv1.KubeSchedulerConfiguration) error {
 	if first <= 0 {
 		list = append(list, field.Invalid(field.NewPath("podInitialBackoffSeconds"), first, "must be greater than 0"))
 	}
+	// Checked even if the first is wrong by itself, as in upstream.
 	if longest < first {
 		list = append(list, field.Invalid(field.NewPath("podMaxBackoffSeconds"), longest,
 			"must be greater than or equal to PodInitialBackoffSeconds"))
@@ -49,6 +53,8 @@ func flattenErrors(errs []error) error {
 	return nil
 }
 
+// validatePercentage checks a share of the nodes. It has no effect in Berth, but a file that
+// upstream refuses is refused.
 func validatePercentage(path *field.Path, percentage *int32) field.ErrorList {
 	if percentage != nil && (*percentage < 0 || *percentage > 100) {
 		return field.ErrorList{field.Invalid(path, *percentage, "not in valid range [0-100]")}
@@ -56,6 +62,8 @@ func validatePercentage(path *field.Path, percentage *int32) field.ErrorList {
 	return nil
 }
 
+// validateElection checks the timing of leader election, if it is on. A lease must outlast the time
+// in which its holder may fail to renew it, or two could lead.
 func validateElection(path *field.Path, e *componentbase.LeaderElectionConfiguration) (list field.ErrorList) {
 	if !*e.LeaderElect {
 		return nil
@@ -71,6 +79,7 @@ func validateElection(path *field.Path, e *componentbase.LeaderElectionConfigura
 		list = append(list, field.Invalid(path.Child("retryPeriod"), e.RetryPeriod, "must be greater than zero"))
 	}
 
+	// Or a leader could go on working while another one takes its Lease over.
 	if e.LeaseDuration.Duration <= e.RenewDeadline.Duration {
 		list = append(list, field.Invalid(path.Child("leaseDuration"), e.LeaseDuration, "must be greater than `RenewDeadline`"))
 	}
@@ -80,6 +89,7 @@ func validateElection(path *field.Path, e *componentbase.LeaderElectionConfigura
 	return list
 }
 
+// validateProfiles checks each profile by itself, and that their names differ.
 func validateProfiles(path *field.Path, profiles []configv1.KubeSchedulerProfile) error {
 	var errs []error
 	seen := sets.New[string]()
@@ -87,6 +97,7 @@ func validateProfiles(path *field.Path, profiles []configv1.KubeSchedulerProfile
 		profile, path := &profiles[i], path.Index(i)
 		if profile.SchedulerName == nil || *profile.SchedulerName == "" {
 			errs = append(errs, field.Required(path.Child("schedulerName"), ""))
+			// So that the checks that follow find a name, and report what else is wrong.
 			setDefault(&profiles[i].SchedulerName, "")
 		}
 		errs = append(errs, validatePercentage(path.Child("percentageOfNodesToScore"), profile.PercentageOfNodesToScore).ToAggregate())
@@ -104,11 +115,15 @@ func validateProfiles(path *field.Path, profiles []configv1.KubeSchedulerProfile
 // removed are plugins of earlier versions that upstream names in its refusal.
 var removed = sets.New("AzureDiskLimits", "CinderLimits", "EBSLimits", "GCEPDLimits")
 
+// removedError is upstream's refusal of a plugin that was removed. The version in it is upstream's,
+// too.
 func removedError(path *field.Path, name string) *field.Error {
 	version := configv1.SchemeGroupVersion.String()
 	return field.Invalid(path, name, fmt.Sprintf("was invalid in version %q (KubeSchedulerConfiguration is version %q)", "v1", version))
 }
 
+// validateRemoved looks for removed plugins at single points. At multiPoint they are unknown
+// plugins like any other.
 func validateRemoved(path *field.Path, profile *configv1.KubeSchedulerProfile) (list field.ErrorList) {
 	for _, point := range plugins.AllPoints {
 		for i, plugin := range pluginSet(profile.Plugins, point).Enabled {
@@ -120,6 +135,8 @@ func validateRemoved(path *field.Path, profile *configv1.KubeSchedulerProfile) (
 	return list
 }
 
+// validatePluginConfig checks the arguments that a profile gives to plugins. Arguments of
+// out-of-tree plugins were not decoded and are not checked.
 func validatePluginConfig(path *field.Path, configs []configv1.PluginConfig) error {
 	var errs []error
 	seen := sets.New[string]()
@@ -130,6 +147,7 @@ func validatePluginConfig(path *field.Path, configs []configv1.PluginConfig) err
 		}
 		seen.Insert(name)
 		switch args := configs[i].Args.Object.(type) {
+		// nil: not decoded.
 		case nil, *configv1.NodeResourcesFitArgs: // see validateFitArgs
 		default:
 			errs = append(errs, plugins.ValidateArgs(path.Child("args"), args))
@@ -141,9 +159,11 @@ func validatePluginConfig(path *field.Path, configs []configv1.PluginConfig) err
 	return flattenErrors(errs)
 }
 
-// validateQueueSort sees to it that all profiles sort the one queue alike.
+// validateQueueSort sees to it that all profiles sort the one queue alike: pods of all profiles
+// wait in the same queue.
 func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfile) (list field.ErrorList) {
 	first := mergePlugins(profiles[0].Plugins).QueueSort
+	// Whether there is any is checked in resolvePlugins, where multiPoint has been expanded.
 	if n := len(first.Enabled); n > 1 {
 		list = append(list, field.Invalid(path.Index(0).Child("plugins", "queueSort", "Enabled"), n,
 			"only one queue sort plugin can be enabled"))
@@ -156,11 +176,13 @@ func validateQueueSort(path *field.Path, profiles []configv1.KubeSchedulerProfil
 	return list
 }
 
+// validateExtenders checks extenders. Only one may bind; which resources one manages is said once.
 func validateExtenders(path *field.Path, extenders []configv1.Extender) (list field.ErrorList) {
 	binders := 0
 	managed := sets.New[string]()
 	for i := range extenders {
 		extender, path := &extenders[i], path.Index(i)
+		// Without the verb the weight is not used.
 		if extender.PrioritizeVerb != "" && extender.Weight <= 0 {
 			list = append(list, field.Invalid(path.Child("weight"), extender.Weight, "must have a positive weight applied to it"))
 		}
@@ -177,6 +199,7 @@ func validateExtenders(path *field.Path, extenders []configv1.Extender) (list fi
 		}
 	}
 
+	// A pod can be bound once.
 	if binders > 1 {
 		list = append(list, field.Invalid(path, fmt.Sprintf("found %d extenders implementing bind", binders),
 			"only one extender can implement bind"))
@@ -184,6 +207,8 @@ func validateExtenders(path *field.Path, extenders []configv1.Extender) (list fi
 	return list
 }
 
+// validateExtendedResource checks a resource that an extender manages: it must be an extended one.
+// CPU and memory are always the scheduler's own.
 func validateExtendedResource(path *field.Path, name string) (list field.ErrorList) {
 	for _, message := range validation.IsQualifiedName(name) {
 		list = append(list, field.Invalid(path, name, message))
@@ -191,6 +216,7 @@ func validateExtendedResource(path *field.Path, name string) (list field.ErrorLi
 	if len(list) > 0 {
 		return list
 	}
+	// The same rule as for the resources of pods: see rules.IsExtendedResource.
 	native := !strings.Contains(name, "/") || strings.Contains(name, "kubernetes.io/")
 	if native || strings.HasPrefix(name, "requests.") || len(validation.IsQualifiedName("requests."+name)) > 0 {
 		list = append(list, field.Invalid(path, name, "is an invalid extended resource name"))

@@ -23,7 +23,15 @@ type Room struct {
 	Devices     []int64
 }
 
-// Outlook values nodes for the tasks that may run on them. Its answers do not change.
+// Outlook values nodes for the tasks that may run on them. Its answers do not change, and may be
+// asked for by several goroutines at once. It answers in time proportional to the devices of a
+// node, however many tasks there are: their weights are summed up beforehand.
+//
+// Tasks of weights 0.5 (a share of 500), 0.3 (a share of 200) and 0.2 (one whole device of 1000),
+// with CPU and memory for all of them:
+//
+//	a device with 300 free:   only the share of 200 fits, so 300 * 0.3 can be used on average
+//	a device with 1000 free:  all fit, so 1000 * (0.5 + 0.3 + 0.2)
 type Outlook struct {
 	whole int64 // a device, in steps
 	far   *Remainders
@@ -115,7 +123,8 @@ func (o *Outlook) fillRow(row []int64, cpu, memory int64) {
 	}
 }
 
-// view is the worth of a node with so much CPU and memory, as a function of its devices.
+// view is the worth of a node with so much CPU and memory, as a function of its devices. row is
+// shared: it must not be changed.
 type view struct {
 	o   *Outlook
 	row []int64
@@ -154,7 +163,8 @@ func (v view) wholeWorth(whole int64) int64 {
 	return whole * v.o.whole * v.row[v.o.sizes+1+min(int(whole), v.o.counts)]
 }
 
-// imbalanceOf is what is stranded because CPU and devices are free in different proportion.
+// imbalanceOf is what is stranded because CPU and devices are free in different proportion: half of
+// the CPU and all devices free differ by one half, which counts squared. 0 without devices.
 func (o *Outlook) imbalanceOf(r *Room, cpu, free int64) int64 {
 	capacity := int64(len(r.Devices)) * o.whole
 	if capacity == 0 || r.WholeCPU <= 0 {
@@ -184,6 +194,8 @@ func (o *Outlook) Terms(r *Room) Terms {
 	return t
 }
 
+// weighTerms sums up the terms over the devices of a node. It does not allocate, except for a row
+// that is needed for the first time.
 func (o *Outlook) weighTerms(r *Room) (t Terms) {
 	v := o.viewOf(r.CPU, r.Memory)
 	var whole, sum int64

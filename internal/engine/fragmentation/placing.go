@@ -6,6 +6,8 @@ import "slices"
 const NoDevice = -1
 
 // Fits reports whether the devices can take a task: one has the share free, or enough are whole.
+// amount and what is free are in steps; whole is a device. A task that wants nothing fits
+// everywhere.
 func Fits(devices []int64, amount, whole int64) bool {
 	if amount >= whole {
 		for _, free := range devices {
@@ -23,8 +25,10 @@ func Fits(devices []int64, amount, whole int64) bool {
 	return amount == 0
 }
 
-// Cost is what a task would take from the worth of a node that has room for it, and the device
-// that a share is best given.
+// Cost is what a task would take from the worth of a node that has room for it, and the device that
+// a share is best given; NoDevice for whole devices, of which any will do. It may be negative: a
+// task that fills a remainder can leave a node better balanced than before. The room is not
+// changed.
 func (o *Outlook) Cost(r *Room, t *Task) (cost int64, device int) {
 	cpu := r.CPU - t.CPU
 	v := o.viewOf(cpu, r.Memory-t.Memory)
@@ -76,7 +80,8 @@ func (r *Room) After(t *Task, device int, whole int64) *Room {
 }
 
 // bestDevice returns the device that a share is best given, the first of equals, and what the
-// devices that are free in common, and this device, are worth more afterwards.
+// devices that are free in common, and this device, are worth more afterwards. A whole device that
+// is broken into is no longer one of those for tasks that want whole ones, which counts against it.
 func (v view) bestDevice(devices []int64, amount, whole int64) (change int64, device int) {
 	device = NoDevice
 	for i, free := range devices {
@@ -96,7 +101,8 @@ func (v view) bestDevice(devices []int64, amount, whole int64) (change int64, de
 }
 
 // Score brings a cost to 0..most: half for none at all, less the more it costs, compared with what
-// is wanted of devices.
+// is wanted of devices. Nodes whose costs differ little may score the same: see Scoring.Exact in
+// package plugins.
 func (o *Outlook) Score(cost int64, t *Task, most int64) int64 {
 	scale := farWeight * (o.whole + t.Amount) * one / 4
 	return max(0, min(most, (most*scale-most*cost)/(2*scale)))

@@ -41,7 +41,9 @@ const (
 	usableCPU = 15
 )
 
-// NewRemainders plays on with these tasks. It is deterministic.
+// NewRemainders plays on with these tasks. It is deterministic: the same tasks give the same
+// remainders, on every machine. Without a task that wants devices the first guess stands. It takes
+// time in proportion to the rounds.
 func NewRemainders(tasks []Task, devices Devices, conditions Conditions) *Remainders {
 	g := newGame(tasks, devices.Whole(), &conditions)
 	if g.wanted > 0 {
@@ -103,6 +105,8 @@ type game struct {
 // arrival is a kind of tasks; one that wants several devices is counted for each.
 type arrival struct{ amount, cpu, weight int64 }
 
+// newGame prepares the kinds of arrivals. A task that wants several whole devices becomes as many
+// arrivals of one, each with its part of the CPU: which node they share does not matter here.
 func newGame(tasks []Task, whole int64, conditions *Conditions) *game {
 	g := &game{whole: whole, cpu: conditions.CPU, random: rand.New(rand.NewPCG(1, 0))}
 	for i := range tasks {
@@ -164,7 +168,8 @@ func (g *game) drawArrivals(devices int64) []arrival {
 }
 
 // playRound fills so many devices once, each task where it costs least, and returns how much of
-// them was placed.
+// them was placed, in steps. Tasks that fit nowhere are turned away, as are those for which too
+// little CPU is left.
 func (g *game) playRound(arrivals []arrival, devices int64) (placed int64) {
 	g.free, g.passed = make([][]int32, g.whole+1), make([][]int16, devices)
 	for i := range g.passed {

@@ -40,6 +40,7 @@ func (d Devices) Free(amount int64) int64 {
 	return max(0, min(amount, d.Unit)) * d.Whole() / d.Unit
 }
 
+// divideUp is a*b/by, rounded up.
 func divideUp(a, b, by int64) int64 { return (a*b + by - 1) / by }
 
 // one is the weight of all tasks together. Sums of a node with sixteen devices stay below 2^40.

@@ -27,7 +27,9 @@ const mostLevels = 16
 // of the composite that its object names.
 type Composite struct {
 	cluster.Name
-	Object     *CompositePodGroup // nil while there is none
+	Object *CompositePodGroup // nil while there is none
+	// parent is the composite that the object names, which may have no object yet; nil if it names
+	// none.
 	parent     *Composite
 	groups     map[*Group]bool
 	composites map[*Composite]bool
@@ -37,12 +39,14 @@ type Composite struct {
 	Shortened int
 }
 
-// Child is a child of a composite: a group, or another composite.
+// Child is a child of a composite: a group, or another composite. Exactly one of the two is set.
 type Child struct {
 	Group     *Group
 	Composite *Composite
 }
 
+// order is what children are sorted by: age, name, and, for a group and a composite of the same
+// name, the kind.
 func (c Child) order() (created time.Time, name string, kind int) {
 	if c.Group != nil {
 		return c.Group.Object.CreationTimestamp.Time, c.Group.Name.Name, 1
@@ -60,6 +64,8 @@ func (s *Set) Composites() []*Composite {
 	})
 }
 
+// composite returns the composite of that name, which is added if there is none: children may come
+// before their parent's object.
 func (s *Set) composite(name cluster.Name) *Composite {
 	c := s.composites[name]
 	if c == nil {
@@ -99,6 +105,8 @@ func (s *Set) LoseComposite(name cluster.Name) {
 	}
 }
 
+// clearComposite takes out all that the composite's object says. The composite itself stays,
+// perhaps without object and children.
 func (s *Set) clearComposite(c *Composite) {
 	if c.whole() {
 		s.whole--
@@ -118,6 +126,7 @@ func (s *Set) link(g *Group) {
 	}
 }
 
+// unlink takes a group out of its composite.
 func (s *Set) unlink(g *Group) {
 	if g.parent != nil {
 		delete(g.parent.groups, g)
@@ -186,6 +195,7 @@ func (c *Composite) Children() (list []Child) {
 // Leaves lists the groups of a tree, in the order in which upstream goes through it.
 func (c *Composite) Leaves() (list []*Group) { return c.leaves(nil, map[*Composite]bool{}) }
 
+// leaves appends the groups below to list. seen are the composites that were visited.
 func (c *Composite) leaves(list []*Group, seen map[*Composite]bool) []*Group {
 	if seen[c] { // a circle
 		return list
@@ -202,7 +212,7 @@ func (c *Composite) leaves(list []*Group, seen map[*Composite]bool) []*Group {
 }
 
 // Tree lists the groups that are decided together with this one, itself included: those of its
-// tree, as far as it is known.
+// tree, as far as it is known. A group without a parent is alone.
 func (g *Group) Tree() []*Group {
 	if g.parent == nil {
 		return []*Group{g}
@@ -237,7 +247,8 @@ func (c *Composite) TopologyKey() string {
 	return ""
 }
 
-// wholeUpwards reports whether the composite, or one above it, is disrupted as a whole.
+// wholeUpwards reports whether the composite, or one above it, is disrupted as a whole. A nil
+// composite is not.
 func (c *Composite) wholeUpwards() bool {
 	for range mostLevels {
 		if c == nil {
@@ -251,6 +262,7 @@ func (c *Composite) wholeUpwards() bool {
 	return false
 }
 
+// whole reports whether the composite's own object says that all pods below are disrupted together.
 func (c *Composite) whole() bool {
 	return c.Object != nil && c.Object.Spec.DisruptionMode != nil && c.Object.Spec.DisruptionMode.All != nil
 }
@@ -263,6 +275,8 @@ func (c *Composite) priority() int32 {
 	return *c.Object.Spec.Priority
 }
 
+// preemptionPolicy is that of the CompositePodGroup; its default if it has none. The object must be
+// there.
 func (c *Composite) preemptionPolicy() v1.PreemptionPolicy {
 	if c.Object.Spec.PreemptionPolicy == nil {
 		return v1.PreemptLowerPriority

@@ -44,7 +44,8 @@ const (
 var GateNames = []string{GenericWorkload, TopologyAwareWorkloadScheduling, DRAWorkloadResourceClaims, PodGroupPreemptionPolicy,
 	CompositePodGroups}
 
-// stages map a gate to the name that sets it together with all others of its stage.
+// stages map a gate to the name that sets it together with all others of its stage: AllAlpha or
+// AllBeta, as in upstream.
 var stages = map[string]string{GenericWorkload: "AllBeta", TopologyAwareWorkloadScheduling: "AllAlpha",
 	DRAWorkloadResourceClaims: "AllBeta", PodGroupPreemptionPolicy: "AllAlpha",
 	CompositePodGroups: "AllAlpha"}

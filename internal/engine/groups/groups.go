@@ -65,7 +65,7 @@ type Group struct {
 }
 
 // Attempt is the outcome of a failed attempt to schedule a group: of the Tried pods, Fit would have
-// found a node, and Needed would have to together.
+// found a node, and Needed would have to together. Message says why, in the words of the condition.
 type Attempt struct {
 	Tried, Fit, Needed int
 	Message            string
@@ -110,6 +110,8 @@ func (s *Set) Sorted() []*Group {
 	})
 }
 
+// group returns the group of that name, which is added if there is none: pods may come before their
+// PodGroup.
 func (s *Set) group(name cluster.Name) *Group {
 	g := s.byName[name]
 	if g == nil {
@@ -126,7 +128,8 @@ func (s *Set) drop(g *Group) {
 	}
 }
 
-// SetObject records a PodGroup as the API has it.
+// SetObject records a PodGroup as the API has it, in place of what was recorded of that name. A new
+// object of the same name does not clear the owner's fields: see Forget.
 func (s *Set) SetObject(object *PodGroup) *Group {
 	g := s.group(cluster.Name{Namespace: object.Namespace, Name: object.Name})
 	s.clear(g)
@@ -146,6 +149,7 @@ func (s *Set) LoseObject(name cluster.Name) {
 	}
 }
 
+// clear takes out all that the group's object says. Members and the owner's fields stay.
 func (s *Set) clear(g *Group) {
 	if g.whole() {
 		s.whole--
@@ -244,6 +248,7 @@ func (g *Group) TopologyKey() string {
 // object, or of a composite above it.
 func (g *Group) Whole() bool { return g.whole() || g.parent.wholeUpwards() }
 
+// whole reports whether the group's own object says that its pods are disrupted together.
 func (g *Group) whole() bool {
 	return g.Object != nil && g.Object.Spec.DisruptionMode != nil && g.Object.Spec.DisruptionMode.All != nil
 }

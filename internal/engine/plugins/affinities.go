@@ -18,14 +18,22 @@ import (
 // [InterPodAffinity] only counts the answers by domain. A domain is a topology key and a node's
 // value of it: a node without the key is in none.
 //
+//	the waiting pod's   required affinity        Required, Attracts
+//	                    required anti-affinity   RequiresAnti, Repels
+//	                    preferences              Prefers, OwnVotes
+//	the placed pods'    required anti-affinity   RepelledBy
+//	                    the rest                 VotesOf: it only scores
+//
 // Answers hold as long as the labels of namespaces do not change.
 type Affinities struct {
+	// c is asked for the labels of namespaces. own is the class of the waiting pod.
 	c         *cluster.Cluster
 	own       *cluster.PodClass
 	namespace labels.Set // labels of the waiting pod's namespace
 }
 
-// NewAffinities prepares the answers for waiting pods of a class.
+// NewAffinities prepares the answers for waiting pods of a class. It costs a lookup of the
+// namespace; the terms are parsed already, in the class.
 func NewAffinities(c *cluster.Cluster, own *cluster.PodClass) *Affinities {
 	return &Affinities{c, own, c.NamespaceLabels(own.Namespace)}
 }
@@ -51,6 +59,7 @@ func (a *Affinities) termSelects(t *cluster.Term, class *cluster.PodClass) bool 
 // have them all. None: it has no required affinity.
 func (a *Affinities) Required() []string { return topologyKeys(a.own.RequiredAffinity) }
 
+// topologyKeys lists the keys of terms, each once, in the order of the terms.
 func topologyKeys(terms []cluster.Term) (keys []string) {
 	seen := map[string]bool{}
 	for i := range terms {
@@ -63,7 +72,8 @@ func topologyKeys(terms []cluster.Term) (keys []string) {
 }
 
 // Attracts tells whether pods of the class satisfy the waiting pod's required affinity: all terms
-// must select the same pod, which then attracts to its domain of every key.
+// must select the same pod, which then attracts to its domain of every key. Two pods that match one
+// term each do not.
 func (a *Affinities) Attracts(class *cluster.PodClass) bool {
 	for i := range a.own.RequiredAffinity {
 		if !a.termSelects(&a.own.RequiredAffinity[i], class) {
@@ -109,6 +119,7 @@ func (a *Affinities) Prefers() bool {
 }
 
 // Vote is what one placed pod adds to the score of all nodes in its domain of the key.
+// Anti-affinity votes with a negative weight.
 type Vote struct {
 	Key    string
 	Weight int64
@@ -135,7 +146,8 @@ func (a *Affinities) OwnVotes(class *cluster.PodClass) (votes []Vote) {
 	return votes
 }
 
-// VotesOf returns the votes for the preferences of the class.
+// VotesOf returns the votes for the preferences of the class, and for its required affinity if
+// hardWeight is above 0: a placed pod that had to be near such pods likes more of them.
 func (a *Affinities) VotesOf(class *cluster.PodClass, hardWeight int32) (votes []Vote) {
 	if hardWeight > 0 {
 		for i := range class.RequiredAffinity {
@@ -160,7 +172,8 @@ func (a *Affinities) VotesOf(class *cluster.PodClass, hardWeight int32) (votes [
 }
 
 // AffinityNormalized brings a score to 0..MaxScore, by the lowest and the highest of all feasible
-// nodes.
+// nodes. If all are the same, all get 0, which says nothing about any of them. Computed in floating
+// point and cut off, as upstream does: integers would differ by one.
 func AffinityNormalized(score, lowest, highest int64) int64 {
 	if highest <= lowest {
 		return 0
@@ -168,7 +181,9 @@ func AffinityNormalized(score, lowest, highest int64) int64 {
 	return int64(float64(MaxScore) * (float64(score-lowest) / float64(highest-lowest)))
 }
 
-// termsError returns upstream's error for those of a pod's affinity terms that cannot be parsed.
+// termsError returns upstream's error for those of a pod's affinity terms that cannot be parsed: of
+// each of the four lists, the first such term. The error is made anew where it is needed, because
+// classes keep only that there is one.
 func termsError(a *v1.Affinity) error {
 	var required, requiredAnti []v1.PodAffinityTerm
 	var preferred, preferredAnti []v1.WeightedPodAffinityTerm
@@ -185,6 +200,7 @@ func termsError(a *v1.Affinity) error {
 	var errs []error
 	add := func(list string, terms []v1.PodAffinityTerm) {
 		for i := range terms {
+			// One error per list, as upstream stops at the first.
 			for _, selector := range []*metav1.LabelSelector{terms[i].LabelSelector, terms[i].NamespaceSelector} {
 				if _, err := rules.ReadSelector(selector); err != nil {
 					errs = append(errs, fmt.Errorf("%s: %w", list, err))
@@ -201,6 +217,7 @@ func termsError(a *v1.Affinity) error {
 	return utilerrors.NewAggregate(errs)
 }
 
+// podTerms drops the weights, so that both kinds of terms are checked by the same code.
 func podTerms(terms []v1.WeightedPodAffinityTerm) []v1.PodAffinityTerm {
 	out := make([]v1.PodAffinityTerm, len(terms))
 	for i := range terms {

@@ -16,6 +16,9 @@ import (
 	config "k8s.io/kube-scheduler/config/v1"
 )
 
+// defaultResources are scored where the arguments list none, as in upstream. Both weights are 1,
+// which the fast way to decide relies on to use a simpler rule ([LeastAllocatedRule]). Callers get
+// a clone.
 var defaultResources = []config.ResourceSpec{
 	{Name: string(v1.ResourceCPU), Weight: 1},
 	{Name: string(v1.ResourceMemory), Weight: 1},
@@ -30,6 +33,7 @@ func SetArgsDefaults(args any) {
 	case *config.InterPodAffinityArgs:
 		setDefault(&a.HardPodAffinityWeight, 1)
 	case *config.VolumeBindingArgs:
+		// Ten minutes, as upstream.
 		setDefault(&a.BindTimeoutSeconds, 600)
 		if len(a.Shape) == 0 { // the less of the storage is taken, the better
 			a.Shape = []config.UtilizationShapePoint{{Utilization: 0, Score: maxShapeScore}, {Utilization: 100, Score: 0}}
@@ -53,12 +57,16 @@ func SetArgsDefaults(args any) {
 	}
 }
 
+// setDefault fills in an optional field. nil is the only unset value: an explicit zero stays, and
+// is for [ValidateArgs] to refuse.
 func setDefault[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
 	}
 }
 
+// defaultedResources returns the built-in resources for an empty list. Weights of 0, which the API
+// cannot tell from weights that were left out, become 1 in place.
 func defaultedResources(list []config.ResourceSpec) []config.ResourceSpec {
 	if len(list) == 0 {
 		return slices.Clone(defaultResources)
@@ -71,8 +79,9 @@ func defaultedResources(list []config.ResourceSpec) []config.ResourceSpec {
 	return list
 }
 
-// ValidateArgs checks plugin arguments after SetArgsDefaults, with upstream's messages. path may be
-// nil.
+// ValidateArgs checks plugin arguments after [SetArgsDefaults], with upstream's messages: pointers
+// that have a default are dereferenced without a check. path may be nil, for arguments that come
+// from no file. Values of other types are valid.
 func ValidateArgs(path *field.Path, args any) error {
 	var list field.ErrorList
 	switch a := args.(type) {
@@ -83,6 +92,7 @@ func ValidateArgs(path *field.Path, args any) error {
 			list = append(list, field.Invalid(path.Child("hardPodAffinityWeight"), w, "not in valid range [0, 100]"))
 		}
 	case *config.NodeAffinityArgs:
+		// The library builds this list itself, of plain errors beside field errors.
 		return validateAddedAffinity(path.Child("addedAffinity"), a.AddedAffinity)
 	case *config.NodeResourcesBalancedAllocationArgs:
 		list = validateBalanced(path.Child("resources"), a.Resources)
@@ -101,6 +111,8 @@ func ValidateArgs(path *field.Path, args any) error {
 	return list.ToAggregate()
 }
 
+// validatePreemption checks the two bounds on candidates. At least one must be above zero, or
+// upstream would look at no node.
 func validatePreemption(path *field.Path, a *config.DefaultPreemptionArgs) (list field.ErrorList) {
 	percentagePath, absolutePath := path.Child("minCandidateNodesPercentage"), path.Child("minCandidateNodesAbsolute")
 	percentage, absolute := *a.MinCandidateNodesPercentage, *a.MinCandidateNodesAbsolute
@@ -118,6 +130,9 @@ func validatePreemption(path *field.Path, a *config.DefaultPreemptionArgs) (list
 	return list
 }
 
+// validateAddedAffinity parses the affinity that a profile adds to all of its pods, with the same
+// library that upstream matches with. One that cannot be parsed would fail every attempt, so the
+// file is refused.
 func validateAddedAffinity(path *field.Path, a *v1.NodeAffinity) error {
 	if a == nil {
 		return nil
@@ -140,6 +155,8 @@ func validateAddedAffinity(path *field.Path, a *v1.NodeAffinity) error {
 	return nil
 }
 
+// validateBalanced refuses weights other than 1: the balance is a standard deviation over plain
+// shares, in which a weight has no meaning. A resource that is listed twice would count twice.
 func validateBalanced(path *field.Path, resources []config.ResourceSpec) (list field.ErrorList) {
 	seen := sets.New[string]()
 	for i, r := range resources {
@@ -154,6 +171,8 @@ func validateBalanced(path *field.Path, resources []config.ResourceSpec) (list f
 	return list
 }
 
+// validateFit checks the resources to ignore, by name and by group (the prefix before the slash),
+// and the scoring strategy.
 func validateFit(path *field.Path, a *config.NodeResourcesFitArgs) (list field.ErrorList) {
 	for i, name := range a.IgnoredResources {
 		list = append(list, metavalidation.ValidateLabelName(name, path.Child("ignoredResources").Index(i))...)
@@ -168,6 +187,8 @@ func validateFit(path *field.Path, a *config.NodeResourcesFitArgs) (list field.E
 	return append(list, validateStrategy(path.Child("scoringStrategy"), a.ScoringStrategy)...)
 }
 
+// validateStrategy refuses a shape for strategies that do not use one: it would be ignored
+// silently.
 func validateStrategy(path *field.Path, s *config.ScoringStrategy) (list field.ErrorList) {
 	known := []config.ScoringStrategyType{config.LeastAllocated, config.MostAllocated, config.RequestedToCapacityRatio}
 	if !slices.Contains(known, s.Type) {
@@ -194,6 +215,8 @@ func validateStrategy(path *field.Path, s *config.ScoringStrategy) (list field.E
 	return list
 }
 
+// validateShape requires utilisations that increase strictly. Interpolation between two points
+// divides by their distance. Only the first pair out of order is reported.
 func validateShape(path *field.Path, points []config.UtilizationShapePoint) (list field.ErrorList) {
 	if len(points) == 0 {
 		return field.ErrorList{field.Required(path, "at least one point must be specified")}
@@ -218,6 +241,7 @@ func validateShape(path *field.Path, points []config.UtilizationShapePoint) (lis
 	return list
 }
 
+// validateSpread refuses constraints beside defaultingType System, where they would be ignored.
 func validateSpread(path *field.Path, a *config.PodTopologySpreadArgs) (list field.ErrorList) {
 	types := []config.PodTopologySpreadConstraintsDefaulting{config.SystemDefaulting, config.ListDefaulting}
 	switch {
@@ -233,6 +257,9 @@ func validateSpread(path *field.Path, a *config.PodTopologySpreadArgs) (list fie
 	return list
 }
 
+// validateConstraint checks one default constraint; before are those that precede it in the list.
+// It must have no selector, because the selector is derived for each pod from its Services and its
+// controller.
 func validateConstraint(path *field.Path, c *v1.TopologySpreadConstraint, before []v1.TopologySpreadConstraint) (list field.ErrorList) {
 	if c.MaxSkew <= 0 {
 		list = append(list, field.Invalid(path.Child("maxSkew"), c.MaxSkew, "not in valid range (0, inf)"))
@@ -264,6 +291,7 @@ func validateConstraint(path *field.Path, c *v1.TopologySpreadConstraint, before
 	return list
 }
 
+// validateVolumeBinding accepts a timeout of zero seconds, as upstream does.
 func validateVolumeBinding(path *field.Path, a *config.VolumeBindingArgs) (list field.ErrorList) {
 	if t := *a.BindTimeoutSeconds; t < 0 {
 		list = append(list, field.Invalid(path.Child("bindTimeoutSeconds"), t,
@@ -272,6 +300,8 @@ func validateVolumeBinding(path *field.Path, a *config.VolumeBindingArgs) (list 
 	return append(list, validateShape(path.Child("shape"), a.Shape)...)
 }
 
+// validateDynamicResources accepts a filterTimeout of zero, which configures no limit. How Berth
+// bounds searches then, see boundedSearch.
 func validateDynamicResources(path *field.Path, a *config.DynamicResourcesArgs) (list field.ErrorList) {
 	if t := a.FilterTimeout; t.Duration < 0 {
 		list = append(list, field.Invalid(path.Child("filterTimeout"), t, "must be zero or positive"))

@@ -1,6 +1,7 @@
 package plugins
 
-// Point is an extension point of the scheduling framework, or a set of them.
+// Point is an extension point of the scheduling framework, or a set of them. An [Entry] has the set
+// that its plugin extends; a [Profile] lists names by single points.
 type Point uint16
 
 // The extension points. The one that upstream calls Filter is Filters here, because Filter is the
@@ -29,6 +30,8 @@ var AllPoints = []Point{
 	PlacementGenerate, PlacementScore,
 }
 
+// pointNames are the keys under "plugins" in a configuration file. Sets of several points have no
+// name.
 var pointNames = map[Point]string{
 	PreEnqueue: "preEnqueue", QueueSort: "queueSort", PreFilter: "preFilter", Filters: "filter", PostFilter: "postFilter",
 	PodGroupPostFilter: "podGroupPostFilter",
@@ -37,10 +40,11 @@ var pointNames = map[Point]string{
 	PlacementGenerate: "placementGenerate", PlacementScore: "placementScore",
 }
 
-// String returns the point's name in configuration files.
+// String returns the point's name in configuration files, "" for a set of several points.
 func (p Point) String() string { return pointNames[p] }
 
-// Entry is a plugin that can be enabled by its name.
+// Entry is a plugin that can be enabled by its name. Two plugins are the same if their names are:
+// nothing else identifies one in a configuration file.
 type Entry struct {
 	Name string
 	// Points are the extension points that upstream's plugin extends. Enabling the plugin at
@@ -55,6 +59,8 @@ type Entry struct {
 	New func(args any) (any, error)
 }
 
+// newPlugin makes the plugin, or returns nil for one whose work is done elsewhere. A profile still
+// lists the name of such a plugin at its points.
 func (e *Entry) newPlugin(args any) (any, error) {
 	if e.New == nil {
 		return nil, nil
@@ -62,10 +68,13 @@ func (e *Entry) newPlugin(args any) (any, error) {
 	return e.New(args)
 }
 
-// Catalog lists the plugins in upstream's default order, in which filters are asked.
+// Catalog lists the plugins in upstream's default order. Filters are asked in this order, and the
+// first that rejects a node gives the reason: another order would change messages, and which events
+// wake a pod. The slice is new with each call, so that callers may append to it.
 func Catalog() []Entry {
 	return []Entry{
 		{Name: "SchedulingGates", Points: PreEnqueue, New: Plain(SchedulingGates{})},
+		// The queue itself orders pods by priority, then by age: there is nothing to make.
 		{Name: "PrioritySort", Points: QueueSort},
 
 		{Name: "NodeName", Points: PreFilter | Filters, New: Plain(NodeName{})},
@@ -100,9 +109,10 @@ func Catalog() []Entry {
 	}
 }
 
-// Lookup returns the entry of that name.
+// Lookup returns the built-in entry of that name; false if there is none.
 func Lookup(name string) (Entry, bool) { return findEntry(Catalog(), name) }
 
+// findEntry searches a catalog, of which the first entry of a name counts.
 func findEntry(catalog []Entry, name string) (Entry, bool) {
 	for _, entry := range catalog {
 		if entry.Name == name {
@@ -112,12 +122,13 @@ func findEntry(catalog []Entry, name string) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Plain is the New of plugins without arguments and state.
+// Plain is the New of plugins without arguments and without state: profiles may share the value.
 func Plain(plugin any) func(any) (any, error) {
 	return func(any) (any, error) { return plugin, nil }
 }
 
-// withArgs is for plugins with arguments of type A.
+// withArgs adapts the constructor of a plugin with arguments of type A. It passes nil, which stands
+// for the defaults, if there are no arguments or if they are of another type.
 func withArgs[A, P any](construct func(*A) (P, error)) func(any) (any, error) {
 	return func(args any) (any, error) {
 		typed, _ := args.(*A)

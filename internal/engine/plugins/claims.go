@@ -12,7 +12,8 @@ import (
 
 // What the volume plugins share: how a pod's volumes lead to claims, and claims to volumes.
 
-// Annotations on claims.
+// Annotations on claims and volumes: that binding is complete, that the controller or the scheduler
+// chose the volume rather than a user, and the node for which a volume is to be provisioned.
 const (
 	annBindCompleted     = "pv.kubernetes.io/bind-completed"
 	annBoundByController = "pv.kubernetes.io/bound-by-controller"
@@ -32,12 +33,13 @@ func claimOf(p *cluster.Pod, v *v1.Volume) (name string, isEphemeral, ok bool) {
 }
 
 // madeFor returns an error if the claim named like that of an ephemeral volume was not made for the
-// pod.
+// pod: somebody else's claim may have that name by accident, and must not be used.
 func madeFor(p *cluster.Pod, claim *v1.PersistentVolumeClaim) error {
 	return ephemeral.VolumeIsForPod(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}, claim)
 }
 
-// claimClass returns the name of a claim's storage class, or "".
+// claimClass returns the name of a claim's storage class, or "". The annotation of before
+// Kubernetes 1.6 still comes first.
 func claimClass(claim *v1.PersistentVolumeClaim) string {
 	if class, ok := claim.Annotations[v1.BetaStorageClassAnnotation]; ok {
 		return class
@@ -56,7 +58,8 @@ func volumeClass(volume *v1.PersistentVolume) string {
 	return volume.Spec.StorageClassName
 }
 
-// fullyBound reports whether a claim and its volume are bound to each other, as recorded on both.
+// fullyBound reports whether a claim and its volume are bound to each other: the volume controller
+// sets the annotation last.
 func fullyBound(claim *v1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeName != "" && metav1.HasAnnotation(claim.ObjectMeta, annBindCompleted)
 }
@@ -65,6 +68,9 @@ func fullyBound(claim *v1.PersistentVolumeClaim) bool {
 func claimNotFound(name string) string {
 	return fmt.Sprintf("persistentvolumeclaim %q not found", name)
 }
+
+// volumeNotFound and storageClassNotFound are the same for volumes and storage classes, which have
+// no namespace.
 func volumeNotFound(name string) string { return fmt.Sprintf("persistentvolume %q not found", name) }
 func storageClassNotFound(name string) string {
 	return fmt.Sprintf("storageclass.storage.k8s.io %q not found", name)

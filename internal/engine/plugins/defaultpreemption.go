@@ -3,7 +3,7 @@ package plugins
 import "github.com/berth-k8s/berth/internal/engine/queue"
 
 // DefaultPreemption is the plugin that a pod waits for until its victims have been deleted. The
-// scheduler does its work, and wakes the pod: no event helps.
+// scheduler does its work (package decide finds the victims), and wakes the pod: no event helps.
 type DefaultPreemption struct{}
 
 // Name returns the plugin's name.

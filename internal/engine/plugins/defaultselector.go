@@ -10,7 +10,10 @@ import (
 
 // defaultSelector selects the pods that belong to the same application as pods of the class: those
 // of all Services that select it, and of its controller if that is a ReplicationController,
-// ReplicaSet or StatefulSet. It is empty if there are none.
+// ReplicaSet or StatefulSet. It is empty if there are none. The requirements of all of them hold at
+// once, as upstream merges them: two Services with app=web and tier=front give app=web,tier=front.
+//
+// The answer changes with Services and controllers, so nobody may keep it.
 func defaultSelector(c *cluster.Cluster, class *cluster.PodClass) *rules.Selector {
 	var set labels.Set
 	for _, service := range c.Services.In(class.Namespace) {
@@ -41,7 +44,7 @@ func defaultSelector(c *cluster.Cluster, class *cluster.PodClass) *rules.Selecto
 }
 
 // narrowSelector adds the requirements of a controller's selector. One that cannot be parsed, or
-// that is empty, adds none.
+// that is empty, adds none. It does not change selector.
 func narrowSelector(selector *rules.Selector, by *metav1.LabelSelector) *rules.Selector {
 	other, err := rules.ReadSelector(by)
 	if err != nil || by == nil {

@@ -8,8 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// ofDeviceClass reports whether the pod asks for devices of the class: by a claim that names the
-// class, or by an extended resource that the class provides.
+// ofDeviceClass is the hint for device classes: it reports whether the pod asks for devices of the
+// class, by a claim that names the class, or by an extended resource that the class provides, or
+// provided before: nodes may have the resource themselves.
 func (in Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
 	if ofExtendedClass(item, e) {
 		return true
@@ -30,6 +31,8 @@ func (in Setting) ofDeviceClass(item *queue.Item, e *queue.Event) bool {
 	return false
 }
 
+// namesClass reports whether one of the claim's requests, or of their alternatives, names the
+// class.
 func namesClass(claim *resourcev1.ResourceClaim, class string) bool {
 	for i := range claim.Spec.Devices.Requests {
 		request := &claim.Spec.Devices.Requests[i]
@@ -58,12 +61,15 @@ func ofExtendedClass(item *queue.Item, e *queue.Event) bool {
 	return false
 }
 
+// standsFor reports whether a class provides an extended resource: under the name that its spec
+// gives, or under the implicit name deviceclass.resource.kubernetes.io/<class>.
 func standsFor(class *resourcev1.DeviceClass, name v1.ResourceName) bool {
 	own := class.Spec.ExtendedResourceName
 	return own != nil && *own == string(name) || string(name) == resourcev1.ResourceDeviceClassPrefix+class.Name
 }
 
-// extendedNameChanged reports whether a class provides another extended resource than before.
+// extendedNameChanged reports whether a class provides another extended resource than before. A
+// class that is new or gone counts, as does one that was made anew under its name.
 func extendedNameChanged(e *queue.Event) bool {
 	was, isOld := e.Old.(*resourcev1.DeviceClass)
 	is, isNew := e.New.(*resourcev1.DeviceClass)

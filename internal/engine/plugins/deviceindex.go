@@ -20,8 +20,8 @@ import (
 // taken. It follows the tables of its cluster change by change, and knows for every node when its
 // devices last changed, so that what was computed for the other nodes stays valid.
 //
-// It changes only in follow, never while nodes are judged; only nodes and contents, which the mutex
-// guards, grow then.
+// It changes only in followCluster, never while nodes are judged; only nodes and contents, which
+// the mutex guards, grow then.
 type deviceIndex struct {
 	c *cluster.Cluster
 	// claims and slices are the versions of the tables that the index has followed. now counts the
@@ -53,9 +53,10 @@ type deviceIndex struct {
 	owners   map[cluster.Name]types.UID
 }
 
+// poolID identifies a pool: names of pools are unique within a driver only.
 type poolID struct{ driver, name string }
 
-// devicePool is a pool of devices.
+// devicePool is a pool of devices. Its slices, by name, may be of several nodes.
 type devicePool struct {
 	slices map[string]*resourcev1.ResourceSlice
 	// nodes are the nodes with a slice of the pool to themselves. shared tells that there are
@@ -64,7 +65,8 @@ type devicePool struct {
 	shared bool
 }
 
-// nodeDevices are the devices that belong to one node alone.
+// nodeDevices are the devices that belong to one node alone. The entry of a node stays the same as
+// long as the index does: others keep a pointer to it to compare changed.
 type nodeDevices struct {
 	pools   map[poolID]*devicePool
 	slices  []*resourcev1.ResourceSlice // of all its pools, by name; nil until needed
@@ -72,7 +74,9 @@ type nodeDevices struct {
 	changed uint64                      // when they, or the claims that hold them, last changed
 }
 
-// followCluster brings the index up to date.
+// followCluster brings the index up to date. It begins anew for another cluster, and when most
+// entries are of nodes that no longer exist. now goes on counting then, so that what was computed
+// before is out of date.
 func (x *deviceIndex) followCluster(c *cluster.Cluster) {
 	if x.c != c || len(x.nodes) > 2*len(c.Nodes)+len(x.sliceOf) { // too many nodes that no longer exist
 		*x = deviceIndex{
@@ -93,6 +97,7 @@ func (x *deviceIndex) followCluster(c *cluster.Cluster) {
 			x.readClaim(cluster.Name{Namespace: claim.Namespace, Name: claim.Name})
 		}
 		x.claims, x.slices = c.ResourceClaims.Version, c.ResourceSlices.Version
+		// Asking once tells the tables from which version on to keep the changes.
 		c.ResourceClaims.Since(x.claims)
 		c.ResourceSlices.Since(x.slices)
 		return
@@ -110,6 +115,8 @@ func (x *deviceIndex) followCluster(c *cluster.Cluster) {
 	}
 }
 
+// followClaims recounts the claims that have changed; all of them, known and new, if the table no
+// longer knows which.
 func (x *deviceIndex) followClaims() {
 	names, known := x.c.ResourceClaims.Since(x.claims)
 	x.claims = x.c.ResourceClaims.Version
@@ -120,6 +127,7 @@ func (x *deviceIndex) followClaims() {
 	if known {
 		return
 	}
+	// Claims that are gone are only known here.
 	for name := range x.held {
 		x.readClaim(name)
 	}
@@ -133,8 +141,9 @@ func (x *deviceIndex) followClaims() {
 }
 
 // readSlices rereads the slices of these names, or all for nil. Pools that gain or lose a slice are
-// rebuilt.
+// rebuilt, once each.
 func (x *deviceIndex) readSlices(names []cluster.Name) {
+	// Slices of one pool tend to change together: the pool is rebuilt once for all of them.
 	dirty := map[poolID]bool{}
 	if names == nil {
 		for name := range x.sliceOf {
@@ -152,9 +161,12 @@ func (x *deviceIndex) readSlices(names []cluster.Name) {
 	}
 }
 
+// readSlice takes in one slice as it is now, and notes the pools that it leaves and enters. A slice
+// may move to another pool.
 func (x *deviceIndex) readSlice(name string, dirty map[poolID]bool) {
 	before := x.sliceOf[name]
 	now, exists := x.c.ResourceSlices.Get("", name)
+	// Unchanged: after a reread of all slices this is most of them.
 	if exists && before == now {
 		return
 	}
@@ -181,7 +193,8 @@ func poolOf(slice *resourcev1.ResourceSlice) poolID {
 	return poolID{slice.Spec.Driver, slice.Spec.Pool.Name}
 }
 
-// rebuildPool recomputes which nodes a pool's devices belong to.
+// rebuildPool recomputes which nodes a pool's devices belong to. Nodes that lose the pool and nodes
+// that gain it have both changed, so it is touched before and after.
 func (x *deviceIndex) rebuildPool(id poolID) {
 	pool := x.pools[id]
 	x.touchPool(pool)
@@ -191,6 +204,7 @@ func (x *deviceIndex) rebuildPool(id poolID) {
 		x.loseContent(of)
 	}
 
+	// The old state is taken out of the counts before the new one is added.
 	if pool.shared {
 		x.sharedPools--
 	}
@@ -221,7 +235,8 @@ func (x *deviceIndex) rebuildPool(id poolID) {
 	}
 }
 
-// isLocal reports whether the slice's devices belong to one node alone.
+// isLocal reports whether the slice's devices belong to one node alone. Slices with counters do not
+// count as such: the counters are used by devices of other slices.
 func isLocal(slice *resourcev1.ResourceSlice) bool {
 	return slice.Spec.NodeName != nil && *slice.Spec.NodeName != "" && len(slice.Spec.SharedCounters) == 0
 }
@@ -242,7 +257,8 @@ func (x *deviceIndex) touchPool(pool *devicePool) {
 	}
 }
 
-// devicesOf returns a node's own devices.
+// devicesOf returns a node's own devices; an entry without any for a node that has none. It never
+// returns nil.
 func (x *deviceIndex) devicesOf(name string) *nodeDevices {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
@@ -255,7 +271,8 @@ func (x *deviceIndex) devicesOf(name string) *nodeDevices {
 }
 
 // slicesFor returns all slices that the allocator needs to judge a node, if no pool is shared
-// between nodes.
+// between nodes: those of the node's pools, also slices of other nodes in them, since a pool is
+// only complete with all of its slices. They are sorted by name.
 func (x *deviceIndex) slicesFor(name string) []*resourcev1.ResourceSlice {
 	of := x.devicesOf(name)
 	x.mutex.Lock()
@@ -271,7 +288,8 @@ func (x *deviceIndex) slicesFor(name string) []*resourcev1.ResourceSlice {
 	return of.slices
 }
 
-// readClaim recounts the devices of a claim.
+// readClaim recounts the devices of a claim. Most changes of a claim leave its devices the same;
+// then no node counts as changed.
 func (x *deviceIndex) readClaim(name cluster.Name) {
 	var now *resourcev1.AllocationResult
 	claim, exists := x.c.ResourceClaims.Get(name.Namespace, name.Name)
@@ -279,8 +297,10 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 		now = claim.Status.Allocation
 	}
 
+	// Whether or not it has devices: a claim that an attempt left may have none.
 	x.readOwner(name, claim)
 	before := x.held[name]
+	// The allocation is replaced all the same: it is what is subtracted later.
 	if before != nil && now != nil && sameDevices(before, now) {
 		x.held[name] = now
 		return
@@ -297,8 +317,8 @@ func (x *deviceIndex) readClaim(name cluster.Name) {
 	}
 }
 
-// countAllocation adds or subtracts the devices of an allocation. Devices with admin access remain
-// available to others.
+// countAllocation adds or subtracts (by 1 or -1) the devices of an allocation. Devices with admin
+// access remain available to others.
 func (x *deviceIndex) countAllocation(allocation *resourcev1.AllocationResult, by int) {
 	for i := range allocation.Devices.Results {
 		result := &allocation.Devices.Results[i]
@@ -315,6 +335,8 @@ func (x *deviceIndex) countAllocation(allocation *resourcev1.AllocationResult, b
 			continue
 		}
 
+		// Two claims can hold the same device, if somebody else allocated one of them: it is free
+		// when both have gone.
 		if x.holders[device] += by; x.holders[device] > 0 {
 			x.taken.AllocatedDevices.Insert(device)
 		} else {
@@ -324,6 +346,8 @@ func (x *deviceIndex) countAllocation(allocation *resourcev1.AllocationResult, b
 	}
 }
 
+// countShare adds or subtracts one share of a device. What is consumed is summed up anew from all
+// shares that are left.
 func (x *deviceIndex) countShare(device structured.DeviceID, result *resourcev1.DeviceRequestAllocationResult, by int) {
 	share := structured.MakeSharedDeviceID(device, result.ShareID)
 	of := x.shares[device]
@@ -339,6 +363,7 @@ func (x *deviceIndex) countShare(device structured.DeviceID, result *resourcev1.
 		x.taken.AllocatedSharedDeviceIDs.Delete(share)
 	}
 
+	// Only a device of which shares consume capacity has an entry.
 	delete(x.taken.AggregatedCapacity, device)
 	for _, other := range of {
 		if other.ConsumedCapacity != nil {

@@ -15,7 +15,8 @@ import (
 
 // likeness is equal for nodes whose devices are alike in everything except the names of node and
 // pools, and of which the same ones, and as much of those that claims take shares of, are taken.
-// Such nodes can give the same to claims.
+// Such nodes can give the same to claims, so that one search serves a hundred equal nodes. It can
+// be a key of maps.
 type likeness struct {
 	content *deviceContent
 	taken   string // a bit for each device; then what is consumed of those that are shared
@@ -67,7 +68,8 @@ func (x *deviceIndex) likenessOf(n *cluster.Node) (like likeness, pools []poolID
 	return of.content.like, of.content.pools, true
 }
 
-// takenOf encodes what is taken of a node's devices.
+// takenOf encodes what is taken of a node's devices, in the order of their content. Amounts are
+// written as decimals, whatever units they were given in.
 func (x *deviceIndex) takenOf(content *nodeContent) []byte {
 	taken := make([]byte, (len(content.devices)+7)/8)
 	for i, device := range content.devices {
@@ -90,7 +92,9 @@ func (x *deviceIndex) takenOf(content *nodeContent) []byte {
 	return taken
 }
 
-// contentOf reads the slices of a node.
+// contentOf reads the slices of a node. A content of nil in the result means that the node is like
+// no other: it has slices of other nodes in its pools, devices that choose their nodes, or there
+// are too many contents already. The caller holds the mutex.
 func (x *deviceIndex) contentOf(node string, of *nodeDevices, own []*resourcev1.ResourceSlice) *nodeContent {
 	content := &nodeContent{}
 	for id := range of.pools {
@@ -147,7 +151,8 @@ func (x *deviceIndex) loseContent(of *nodeDevices) {
 	of.slices, of.content = nil, nil
 }
 
-// exampleGift is what one of several like nodes can give.
+// exampleGift is what one of several like nodes can give, and the names of its pools, in the order
+// of all nodes like it.
 type exampleGift struct {
 	*gift
 	pools []poolID
@@ -156,7 +161,8 @@ type exampleGift struct {
 // mostExamples bounds how many are kept per shape.
 const mostExamples = 1 << 10
 
-// giftLike returns what the node can give, if that is known of a node like it.
+// giftLike returns what the node can give, if that is known of a node like it; nil if not. A
+// rejection is the same for both.
 func (s *deviceShape) giftLike(n *cluster.Node, like likeness, pools []poolID) *gift {
 	s.mutex.Lock()
 	example, ok := s.examples[like]
@@ -185,7 +191,8 @@ func (s *deviceShape) keepExample(like likeness, pools []poolID, found *gift) (u
 	}
 }
 
-// moveTo translates the example to another node.
+// moveTo translates the example to another node: the names of pools, and of the node in the
+// selector. The example stays as it is.
 func (e exampleGift) moveTo(node string, pools []poolID) *gift {
 	moved := &gift{results: make([]resourcev1.AllocationResult, len(e.results))}
 	for i := range e.results {

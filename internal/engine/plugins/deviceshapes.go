@@ -20,10 +20,12 @@ type deviceShapes struct {
 	size    int    // of the keys
 }
 
-// deviceShape is what each node can give to claims that ask for the same.
+// deviceShape is what each node can give to claims that ask for the same. Nodes are searched by
+// several goroutines at once: each writes only the place of its node.
 type deviceShape struct {
 	nodes []atomic.Pointer[nodeGift] // by the nodes' numbers
-	used  uint64
+	// used is deviceShapes.asked when the shape was asked for last.
+	used uint64
 
 	mutex    sync.Mutex
 	examples map[likeness]exampleGift
@@ -38,6 +40,7 @@ type nodeGift struct {
 }
 
 // gift is the allocations for claims, in the order of the claims, or the reason why there are none.
+// It is shared, and must not be changed.
 type gift struct {
 	results   []resourcev1.AllocationResult
 	rejection *Rejection
@@ -47,13 +50,16 @@ type gift struct {
 // bounds what is asked for in all, which the answers repeat in part: the claims may be gone.
 const mostGifts, mostAsked = 1 << 16, cluster.MostBulk / 2
 
-// shapeOf returns the shape of claims; nil if they have none.
+// shapeOf returns the shape of claims; nil if what they ask for cannot be encoded. A shape of very
+// long claims is not kept: it serves this attempt only. The places of a shape grow with the
+// cluster, by an eighth more than needed.
 func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.ResourceClaim) *deviceShape {
 	key, ok := shapeKey(claims)
 	if !ok {
 		return nil
 	}
 
+	// Claims name classes, whose selectors are not in the key.
 	if s.byKey == nil || s.classes != c.DeviceClasses.Version {
 		s.byKey, s.classes, s.size = map[string]*deviceShape{}, c.DeviceClasses.Version, 0
 	}
@@ -62,6 +68,8 @@ func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.Resource
 
 	if shape == nil || len(shape.nodes) < len(c.Nodes) {
 		s.makeRoom(key, len(c.Nodes))
+		// A new shape, since others may still hold the old one, whose places are too few for new
+		// nodes.
 		grown := &deviceShape{nodes: make([]atomic.Pointer[nodeGift], len(c.Nodes)+len(c.Nodes)/8)}
 		if shape != nil {
 			for i := range shape.nodes {
@@ -81,7 +89,8 @@ func (s *deviceShapes) shapeOf(c *cluster.Cluster, claims []*resourcev1.Resource
 	return shape
 }
 
-// makeRoom forgets the least recently used shapes.
+// makeRoom forgets the least recently used shapes, except for one. It goes through all of them each
+// time; there are few, because each has a place for every node.
 func (s *deviceShapes) makeRoom(except string, nodes int) {
 	for len(s.byKey) > 0 && ((len(s.byKey)+1)*nodes > mostGifts || s.size+len(except) > mostAsked) {
 		oldest, found := "", false
@@ -98,7 +107,8 @@ func (s *deviceShapes) makeRoom(except string, nodes int) {
 	}
 }
 
-// shapeKey encodes all that claims ask for.
+// shapeKey encodes all that claims ask for: their device specs, each preceded by its length, so
+// that no two lists of claims have the same encoding. Names are left out.
 func shapeKey(claims []*resourcev1.ResourceClaim) (string, bool) {
 	var key []byte
 	for _, claim := range claims {
@@ -112,7 +122,9 @@ func shapeKey(claims []*resourcev1.ResourceClaim) (string, bool) {
 	return string(key), true
 }
 
-// giftAt returns what a node can give, or nil if that is not known or may have changed.
+// giftAt returns what a node can give, or nil if that is not known or may have changed: the node's
+// own devices, devices that are not of one node, or the node itself. The comparison with the
+// index's counters costs no lock.
 func (s *deviceShape) giftAt(n *cluster.Node, x *deviceIndex) *gift {
 	if int(n.Index) >= len(s.nodes) {
 		return nil

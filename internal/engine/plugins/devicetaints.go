@@ -15,17 +15,21 @@ import (
 )
 
 // Detail implements Detailer: the taints that keep free devices of the node back from the pod.
+// Which selectors the devices meet is not asked; the text is a hint for people. "" if no free
+// device is tainted.
 func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	if !needsDevices(c, p) {
 		return func(*cluster.Node) string { return "" }
 	}
 	a := d.attemptFor(c, p)
+	// Each alternative of a request is listed like a request of its own.
 	var tolerated [][]resourcev1.DeviceToleration // by request
 	for _, claim := range a.claims {
 		if claim.Status.Allocation == nil {
 			tolerated = append(tolerated, tolerationsOf(claim)...)
 		}
 	}
+	// Devices that are not of one node, for example of a fabric, are in slices of their own.
 	shared := slices.DeleteFunc(c.ResourceSlices.All(), isLocal)
 
 	return func(n *cluster.Node) string {
@@ -43,6 +47,8 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 				if d.index.isTaken(structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, device.Name)) {
 					continue
 				}
+				// Only devices that none of the requests could have are news: the others are short
+				// for another reason.
 				if kept := keptBack(device, tolerated); len(kept) > 0 {
 					devices++
 					for _, taint := range kept {
@@ -61,7 +67,7 @@ func (d *DynamicResources) Detail(c *cluster.Cluster, p *cluster.Pod) func(*clus
 	}
 }
 
-// tolerationsOf returns what each request of a claim tolerates.
+// tolerationsOf returns what each request of a claim tolerates, and each alternative.
 func tolerationsOf(claim *resourcev1.ResourceClaim) (list [][]resourcev1.DeviceToleration) {
 	for i := range claim.Spec.Devices.Requests {
 		r := &claim.Spec.Devices.Requests[i]
@@ -76,7 +82,7 @@ func tolerationsOf(claim *resourcev1.ResourceClaim) (list [][]resourcev1.DeviceT
 }
 
 // keptBack returns the taints of a device that keep it from every request, none if there is one
-// that tolerates all of them.
+// that tolerates all of them. A taint with the effect None only informs.
 func keptBack(device *resourcev1.Device, tolerated [][]resourcev1.DeviceToleration) (taints []string) {
 	for _, tolerations := range tolerated {
 		var kept []string
@@ -93,10 +99,12 @@ func keptBack(device *resourcev1.Device, tolerated [][]resourcev1.DeviceTolerati
 	return taints
 }
 
+// toleratesDevice reports whether one of the tolerations matches the taint.
 func toleratesDevice(taint resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration) bool {
 	return slices.ContainsFunc(tolerations, func(t resourcev1.DeviceToleration) bool { return resourceclaim.ToleratesTaint(t, taint) })
 }
 
+// textOfTaint writes a taint as kubectl does: key=value:effect.
 func textOfTaint(taint resourcev1.DeviceTaint) string {
 	text := taint.Key
 	if taint.Value != "" {

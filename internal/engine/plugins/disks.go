@@ -14,14 +14,16 @@ import (
 type diskSet map[disk]bool
 
 // disk is one that a pod itself names. An RBD image is one for each of its monitors: the cluster is
-// the same if one of them is.
+// the same if one of them is. Two pods use the same disk if these are equal.
 type disk struct {
 	kind                 diskKind
 	name, image, monitor string
 }
 
+// diskKind keeps disks of different kinds with the same name apart.
 type diskKind byte
 
+// The kinds whose disks two pods on a node may not both write. 0 is none of them.
 const (
 	gceDisk diskKind = iota + 1
 	ebsVolume
@@ -29,7 +31,8 @@ const (
 	rbdImage
 )
 
-// isExclusive tells the kinds of volumes that two pods on a node may not both have.
+// isExclusive tells the kinds of volumes that two pods on a node may not both have, unless both
+// only read where the kind allows that (eachDisk).
 func isExclusive(v *v1.Volume) bool {
 	return v.GCEPersistentDisk != nil || v.AWSElasticBlockStore != nil || v.RBD != nil || v.ISCSI != nil
 }
@@ -53,7 +56,8 @@ func eachDisk(v *v1.Volume, f func(d disk, writes bool) bool) {
 	}
 }
 
-// disksOf returns the disks of some volumes; nil if there is none.
+// disksOf returns the disks of some volumes; nil if there is none. A disk counts as written if one
+// of the volumes writes it.
 func disksOf(volumes []v1.Volume) (set diskSet) {
 	for i := range volumes {
 		eachDisk(&volumes[i], func(d disk, writes bool) bool {
@@ -68,7 +72,7 @@ func disksOf(volumes []v1.Volume) (set diskSet) {
 }
 
 // conflictWith reports whether one of the volumes is a disk of the set, and they cannot be used at
-// once.
+// once: one of the two sides writes.
 func (s diskSet) conflictWith(volumes []v1.Volume) (conflict bool) {
 	for i := 0; i < len(volumes) && !conflict && len(s) > 0; i++ {
 		eachDisk(&volumes[i], func(d disk, writes bool) bool {
@@ -89,9 +93,10 @@ type ofClasses struct {
 	known map[*cluster.PodClass]bool
 }
 
-// fewVolumes are looked at again rather than remembered.
+// fewVolumes are looked at again rather than remembered: that is cheaper than the lock.
 const fewVolumes = 8
 
+// of returns the answer for a class. It may be called for several nodes at once.
 func (o *ofClasses) of(class *cluster.PodClass) bool {
 	if len(class.Spec.Volumes) <= fewVolumes {
 		return o.find(class)
@@ -115,6 +120,7 @@ func (o *ofClasses) anyPod(n *cluster.Node) bool {
 	return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return o.of(p.Class) })
 }
 
+// countPods counts the pods on a node for which the answer is yes.
 func (o *ofClasses) countPods(n *cluster.Node) (count int) {
 	for _, p := range n.Pods {
 		if o.of(p.Class) {

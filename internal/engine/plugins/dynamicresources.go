@@ -20,7 +20,15 @@ import (
 // library decides which devices fit; this plugin gathers its input and keeps its results.
 //
 // An allocation is written into the cluster's ResourceClaims at once, so that the next pod sees it:
-// there is no other record of allocations in flight.
+// there is no other record of allocations in flight. Upstream keeps one, and has a pod wait that
+// shares such a claim.
+//
+// What is remembered, from the longest to the shortest:
+//
+//	index        devices and their holders, followed change by change
+//	shapes       what each node can give to claims that ask for the same
+//	sets         compiled expressions, by their text
+//	last         everything about one pod, until an object that it was read from changes
 type DynamicResources struct {
 	// Now returns the time, to find devices that have taken too long to become ready. Without it,
 	// none has.
@@ -55,9 +63,11 @@ const (
 	codeExtendedNotProvided   = "ExtendedResourceNotProvided"
 )
 
+// expressionFeatures has to agree with allocatorFeatures: both are of Kubernetes v1.37's defaults.
 var expressionFeatures = cel.Features{EnableConsumableCapacity: true}
 
-// NewDynamicResources makes the plugin.
+// NewDynamicResources makes the plugin; nil arguments mean the defaults. Without a clock (Now,
+// SetClock) it does not give up devices that take too long to become ready.
 func NewDynamicResources(args *config.DynamicResourcesArgs) (*DynamicResources, error) {
 	if args == nil {
 		args = &config.DynamicResourcesArgs{}
@@ -78,12 +88,14 @@ func (d *DynamicResources) Name() string { return "DynamicResources" }
 // nodes.
 func (d *DynamicResources) Reads() Part { return Labels | Identity | Objects }
 
-// Applies implements [Selective]: most pods have no claims.
+// Applies implements [Selective]: most pods have no claims. The answer for extended resources
+// changes with the device classes.
 func (d *DynamicResources) Applies(c *cluster.Cluster, p *cluster.Pod) bool {
 	return needsDevices(c, p)
 }
 
 // Filter looks up the pod's claims and tries, node by node, to allocate what is not allocated yet.
+// Nothing is reserved: every node is judged as if the pod went there.
 func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if !needsDevices(c, p) {
 		return Judge{}
@@ -97,6 +109,7 @@ func (d *DynamicResources) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	case len(a.claims) == 0:
 		return Judge{}
 	}
+	// From here on mustRetry can tell what this judge has spent and found out.
 	a.before, a.undo = a.limit.spent.Load(), nil
 	return Judge{Node: func(n *cluster.Node) *Rejection { return a.offerAt(n).rejection }, Again: a.mustRetry}
 }
@@ -111,8 +124,8 @@ func (d *DynamicResources) BeginAttempt() {
 	}
 }
 
-// PreEnqueue says why the pod need not be tried yet: one of its claims does not exist. It returns
-// "" if the pod can be tried.
+// PreEnqueue implements [ObjectGate]. It says why the pod need not be tried yet: one of its claims
+// does not exist, or cannot be used. It returns "" if the pod can be tried.
 func (d *DynamicResources) PreEnqueue(c *cluster.Cluster, p *cluster.Pod) string {
 	if len(p.Spec().ResourceClaims) == 0 {
 		return ""
@@ -123,7 +136,8 @@ func (d *DynamicResources) PreEnqueue(c *cluster.Cluster, p *cluster.Pod) string
 	return ""
 }
 
-// Score prefers nodes that can satisfy the alternatives that a claim lists first.
+// Score prefers nodes that can satisfy the alternatives that a claim lists first. Nodes are equal
+// for pods without alternatives.
 func (d *DynamicResources) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if !needsDevices(c, p) {
 		return Scoring{}
@@ -138,6 +152,7 @@ func (d *DynamicResources) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 	}
 }
 
+// needsDevices reports whether the plugin has anything to do for the pod.
 func needsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
 	return len(p.Spec().ResourceClaims) > 0 || WantsDevices(c, p)
 }
@@ -158,11 +173,14 @@ func WantsDevices(c *cluster.Cluster, p *cluster.Pod) bool {
 	return false
 }
 
+// rejectUnresolvable is a rejection of which preemption is not tried, as upstream's plugin has it
+// for all of its reasons.
 func rejectUnresolvable(code, format string, args ...any) *Rejection {
 	return &Rejection{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}, Unresolvable: true}
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. Slices wake every pod that was rejected: which of them a device
+// could serve is as hard to tell as to try.
 func (*DynamicResources) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel | queue.UpdateNodeAllocatable},

@@ -20,7 +20,9 @@ import (
 )
 
 // attempt is what is known of one pod's devices. It is valid for one attemptKey, that is, as long
-// as the objects that it was computed from do not change.
+// as the objects that it was computed from do not change: Filter, Score and Reserve of one decision
+// use the same one, and so does the pod's next try, if nothing has happened and no other pod was
+// asked about.
 type attempt struct {
 	d   *DynamicResources
 	c   *cluster.Cluster
@@ -65,7 +67,8 @@ type attempt struct {
 }
 
 // attemptKey identifies the state that an attempt was computed from: it holds as long as its key is
-// the same.
+// the same. The numbers are versions of the cluster's tables. Nodes are not in it: what was found
+// out of a node is checked against the node.
 type attemptKey struct {
 	c                       *cluster.Cluster
 	uid                     types.UID
@@ -74,7 +77,7 @@ type attemptKey struct {
 	groups                  uint64
 }
 
-// offer is what a node can give the pod.
+// offer is what a node can give the pod. With a rejection the rest is empty.
 type offer struct {
 	rejection *Rejection
 	// results are the allocations for the open claims, in their order; nil if there are none.
@@ -95,12 +98,15 @@ func (d *DynamicResources) attemptFor(c *cluster.Cluster, p *cluster.Pod) *attem
 	return d.last
 }
 
+// newAttempt reads everything about the pod that does not depend on the node, and stops at the
+// first reason why no node need be looked at. The caller holds the mutex.
 func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of attemptKey) *attempt {
 	a := &attempt{d: d, c: c, of: of, pod: p.Object(), limit: searchLimit{most: int64((d.filterTimeout + searchCost - 1) / searchCost)}}
 	if a.claims, a.holders, a.rejection = claimsOf(c, a.pod); a.rejection != nil {
 		return a
 	}
 
+	// Before the claim for extended resources is looked for, which is in the index.
 	d.index.followCluster(c)
 	a.classes = extendedRequests(c, a.pod)
 	if a.extended = d.extendedClaim(a.pod, a.classes); a.extended != nil {
@@ -117,6 +123,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 			}
 			continue
 		}
+		// In the order of claims: offers list their results in this order.
 		a.open = append(a.open, claim)
 		if claim == a.extended {
 			continue
@@ -126,6 +133,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 		}
 	}
 
+	// Refused before anything is compiled.
 	var long bool
 	if a.expressions, long = d.sets.setOf(c, a.open); long {
 		a.rejection = rejectUnresolvable(codeClaimTooLong,
@@ -134,6 +142,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 	}
 
 	switch {
+	// What is asked for depends on the node's size, so the shape is found in extendedAt.
 	case a.extended != nil:
 		a.bySize = map[*cluster.Size]*extendedOffer{}
 	case len(a.open) > 0:
@@ -143,6 +152,7 @@ func (d *DynamicResources) newAttempt(c *cluster.Cluster, p *cluster.Pod, of att
 }
 
 // reachOfAllocation returns the terms of the nodes that can reach the devices; nil means all nodes.
+// A selector that is invalid is an error, as in upstream, and fails the attempt.
 func reachOfAllocation(allocation *resourcev1.AllocationResult) (nodeTerms, error) {
 	if allocation.NodeSelector == nil {
 		return nil, nil
@@ -153,7 +163,8 @@ func reachOfAllocation(allocation *resourcev1.AllocationResult) (nodeTerms, erro
 	return readNodeTerms(allocation.NodeSelector), nil
 }
 
-// claimsOf looks up the claims that the pod names, and whom each is to be reserved for.
+// claimsOf looks up the claims that the pod names, and whom each is to be reserved for: claims and
+// holders are in the same order, which is the spec's. The messages are upstream's.
 func claimsOf(c *cluster.Cluster, pod *v1.Pod) (
 	claims []*resourcev1.ResourceClaim, holders []resourcev1.ResourceClaimConsumerReference, rejection *Rejection,
 ) {
@@ -189,7 +200,8 @@ func claimsOf(c *cluster.Cluster, pod *v1.Pod) (
 	return claims, holders, nil
 }
 
-// checkRequests checks that every class exists that the claim's requests name.
+// checkRequests checks that every class exists that the claim's requests name. The allocator would
+// fail on a missing one, without a message that tells the pod's author which.
 func checkRequests(c *cluster.Cluster, claim *resourcev1.ResourceClaim) (*Rejection, error) {
 	for i := range claim.Spec.Devices.Requests {
 		request := &claim.Spec.Devices.Requests[i]
@@ -215,6 +227,7 @@ func checkRequests(c *cluster.Cluster, claim *resourcev1.ResourceClaim) (*Reject
 	return nil, nil
 }
 
+// checkClass checks the class of one request; request is the name that the message gives.
 func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
 	if class == "" {
 		return nil, fmt.Errorf("request %s: unsupported request type", request)
@@ -226,7 +239,8 @@ func checkClass(c *cluster.Cluster, class, request string) (*Rejection, error) {
 }
 
 // offerAt computes what the node can give. As upstream, it tries the open claims first: their
-// reason takes precedence over that of an allocated claim that the node cannot reach.
+// reason takes precedence over that of an allocated claim that the node cannot reach. It may be
+// called for several nodes at once.
 func (a *attempt) offerAt(n *cluster.Node) (o offer) {
 	open, shape := a.open, a.shape
 	if a.extended != nil {
@@ -255,7 +269,7 @@ func (a *attempt) offerAt(n *cluster.Node) (o offer) {
 var outOfReach = rejectUnresolvable(codeClaimUnavailable, "resourceclaim not available on the node")
 
 // withinReach reports whether the node can reach the devices of all allocated claims, and records
-// the claims for which it cannot.
+// the claims for which it cannot: PostFilter may release these.
 func (a *attempt) withinReach(n *cluster.Node) bool {
 	within := true
 	for i, claim := range a.claims {
@@ -263,6 +277,7 @@ func (a *attempt) withinReach(n *cluster.Node) bool {
 			continue
 		}
 		within = false
+		// Looking first keeps goroutines from writing to the same memory for every node.
 		if !a.unavailable[i].Load() {
 			a.unavailable[i].Store(true)
 		}
@@ -271,7 +286,8 @@ func (a *attempt) withinReach(n *cluster.Node) bool {
 }
 
 // givenUp reports whether a device of the claim failed to become ready, or did not become ready in
-// time.
+// time (bindingTimeout after the allocation). Such a claim is out of reach everywhere, so that it
+// is released and allocated anew.
 func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
 	awaited := false
 	for i := range claim.Status.Allocation.Devices.Results {
@@ -287,7 +303,8 @@ func (d *DynamicResources) givenUp(claim *resourcev1.ResourceClaim) bool {
 }
 
 // deviceReadiness checks the claim's devices in order, up to the first that is not ready. failure
-// is why that one never will be; nil if it may be.
+// is why that one never will be; nil if it may be. Devices without binding conditions are ready at
+// once.
 func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *metav1.Condition) {
 	for i := range claim.Status.Allocation.Devices.Results {
 		result := &claim.Status.Allocation.Devices.Results[i]
@@ -297,10 +314,12 @@ func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *meta
 		at := slices.IndexFunc(claim.Status.Devices, func(s resourcev1.AllocatedDeviceStatus) bool {
 			return s.Device == result.Device && s.Driver == result.Driver && s.Pool == result.Pool
 		})
+		// The driver has not written a status for the device yet.
 		if at < 0 {
 			return false, nil
 		}
 		conditions := claim.Status.Devices[at].Conditions
+		// Failure first: a device may be ready by one condition and have failed by another.
 		for _, name := range result.BindingFailureConditions {
 			if c := meta.FindStatusCondition(conditions, name); c != nil && c.Status == metav1.ConditionTrue {
 				return false, c
@@ -317,7 +336,7 @@ func deviceReadiness(claim *resourcev1.ResourceClaim) (ready bool, failure *meta
 }
 
 // scoreNode sums up, over all requests that are satisfied by an alternative, how early that
-// alternative is listed.
+// alternative is listed: 8 for the first, 1 for the eighth, which is the most that the API allows.
 func (a *attempt) scoreNode(n *cluster.Node) (int64, error) {
 	if !a.alternatives {
 		return 0, nil
@@ -335,6 +354,7 @@ func (a *attempt) scoreNode(n *cluster.Node) (int64, error) {
 			allocation = &o.results[next]
 			next++
 		}
+		// Results name the alternative that was chosen as request/alternative.
 		met := map[string]bool{}
 		for i := range allocation.Devices.Results {
 			met[allocation.Devices.Results[i].Request] = true

@@ -13,17 +13,20 @@ import (
 )
 
 // part is a piece of hardware that claims take shares of: a device with consumable capacity, or the
-// counters from which partitions are made.
+// counters from which partitions are made. A GPU that is cut into partitions is one part; the
+// partitions are its devices.
 type part struct {
 	devices map[structured.DeviceID]bool
 	free    float64 // of one
 	wanted  float64 // of one, by the claim
 }
 
-// mostParts bounds how many parts are tried for one claim.
+// mostParts bounds how many parts are tried for one claim. Each try is a search.
 const mostParts = 16
 
-// chosenOffer is what the node gives the pod.
+// chosenOffer is what the node gives the pod when it is placed there. The filter only asked whether
+// it can (offerAt); here the plugin Fragmentation may choose better devices than the first that
+// fit.
 func (a *attempt) chosenOffer(p *cluster.Pod, n *cluster.Node) offer {
 	o := a.offerAt(n)
 	if o.rejection == nil && o.results != nil {
@@ -48,10 +51,14 @@ func (a *attempt) chooseDevices(p *cluster.Pod, n *cluster.Node) []resourcev1.Al
 	}
 	own := a.localSlices(n)
 	parts := x.partsOf(own, request)
+	// With one part there is nothing to choose.
 	if len(parts) < 2 {
 		return nil
 	}
 
+	// The search is given the best part alone, then with the next, until what it has suffices. For
+	// one device each part is tried on its own: together with a better part that was not enough it
+	// would add nothing.
 	order := a.d.chooser.rankParts(a.c, p, n, parts)
 	among := map[structured.DeviceID]int{}
 	for rank, i := range order[:min(len(order), mostParts)] {
@@ -90,7 +97,7 @@ func (a *attempt) localSlices(n *cluster.Node) (own []*resourcev1.ResourceSlice)
 }
 
 // onlyRequest returns the request of a claim for a number of devices of one kind; nil if it asks
-// for something else.
+// for something else: several requests, alternatives, all devices, or admin access.
 func onlyRequest(claim *resourcev1.ResourceClaim) *resourcev1.ExactDeviceRequest {
 	if len(claim.Spec.Devices.Requests) != 1 {
 		return nil
@@ -103,7 +110,8 @@ func onlyRequest(claim *resourcev1.ResourceClaim) *resourcev1.ExactDeviceRequest
 }
 
 // onlyDevices are the slices with these devices, in the order of their ranks, and those that are
-// taken: they use counters.
+// taken: they use counters, which the allocator would otherwise take for free. The slices are
+// copies.
 func (x *deviceIndex) onlyDevices(
 	own []*resourcev1.ResourceSlice, ranks map[structured.DeviceID]int,
 ) (list []*resourcev1.ResourceSlice) {
@@ -126,11 +134,14 @@ func (x *deviceIndex) onlyDevices(
 	return list
 }
 
+// deviceOf is the ID of the i-th device of a slice.
 func deviceOf(slice *resourcev1.ResourceSlice, i int) structured.DeviceID {
 	return structured.MakeDeviceID(slice.Spec.Driver, slice.Spec.Pool.Name, slice.Spec.Devices[i].Name)
 }
 
 // partsOf lists what of the node's devices claims take shares of, in the order of the slices.
+// Devices that are given as a whole are not among them: which of these a pod gets makes no
+// difference.
 func (x *deviceIndex) partsOf(own []*resourcev1.ResourceSlice, request *resourcev1.ExactDeviceRequest) (parts []part) {
 	counters := x.countersOf(own)
 	at := map[counterSet]int{}
@@ -166,7 +177,8 @@ func (x *deviceIndex) partsOf(own []*resourcev1.ResourceSlice, request *resource
 }
 
 // shareOf is a device with consumable capacity: the scarcest of the capacities that are asked for
-// counts. ok is false if none is.
+// counts. ok is false if none is, or if the device has none of one. With 40 of 80 Gi and 2 of 8
+// engines free, a request for 20 Gi and 1 engine has free 0.25 and wanted 0.25.
 func (x *deviceIndex) shareOf(device *resourcev1.Device, id structured.DeviceID, request *resourcev1.ExactDeviceRequest) (p part, ok bool) {
 	if request.Capacity == nil || len(request.Capacity.Requests) == 0 {
 		return p, false
@@ -196,7 +208,7 @@ type counterSet struct {
 // counted is what a counter set has, and what is left.
 type counted struct{ all, free map[string]float64 }
 
-// least is the share that is free of the counter of which the least is.
+// least is the share that is free of the counter of which the least is. Without counters it is all.
 func (c *counted) least() float64 {
 	share := 1.0
 	for name, all := range c.all {
@@ -207,7 +219,8 @@ func (c *counted) least() float64 {
 	return share
 }
 
-// shareOf is the largest share that a partition takes of a counter.
+// shareOf is the largest share that a partition takes of a counter, for example 0.5 for 20 of 40 Gi
+// and 2 of 8 engines.
 func (c *counted) shareOf(wanted map[string]resourcev1.Counter) (share float64) {
 	for name, w := range wanted {
 		if all := c.all[name]; all > 0 {
@@ -218,6 +231,8 @@ func (c *counted) shareOf(wanted map[string]resourcev1.Counter) (share float64) 
 }
 
 // countersOf sums up the counters of the node's pools and what allocated partitions take of them.
+// Slices of counters and slices of the devices that use them may come in any order, so the counters
+// are read first.
 func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet]*counted {
 	sets := map[counterSet]*counted{}
 	for _, slice := range own {
@@ -233,6 +248,7 @@ func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet
 
 	for _, slice := range own {
 		for i := range slice.Spec.Devices {
+			// Only allocated partitions take of the counters.
 			if x.holders[deviceOf(slice, i)] == 0 {
 				continue
 			}
@@ -250,6 +266,7 @@ func (x *deviceIndex) countersOf(own []*resourcev1.ResourceSlice) map[counterSet
 
 // rankParts orders the parts that have what is wanted, by what a placement takes from their worth,
 // the first of equals first. They take the place of the devices that the extended resource counts.
+// The result are indices into parts; among parts of equal cost the tightest comes first.
 func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, parts []part) (order []int) {
 	whole := float64(f.devices.Whole())
 	room := fragmentation.Room{
@@ -280,7 +297,8 @@ func (f *Fragmentation) rankParts(c *cluster.Cluster, p *cluster.Pod, n *cluster
 	return order
 }
 
-// deviceChoice has the plugin Fragmentation of the profile choose devices, and score nodes by them.
+// deviceChoice has the plugin Fragmentation of the profile choose devices (if it is at Reserve),
+// and score nodes by them (if it has a driver). It is called before the plugins are assembled.
 func (p *Profile) deviceChoice() {
 	f := fragmentationIn(p)
 	d, ok := p.made["DynamicResources"].(*DynamicResources)

@@ -19,6 +19,7 @@ import (
 // classLister gives the allocator the cluster's device classes.
 type classLister struct{ c *cluster.Cluster }
 
+// List returns all classes, sorted by name.
 func (l classLister) List() ([]*resourcev1.DeviceClass, error) { return l.c.DeviceClasses.All(), nil }
 
 // Get fails for a class with a selector of an unknown kind, as the allocator itself does for
@@ -36,8 +37,9 @@ func (l classLister) Get(name string) (*resourcev1.DeviceClass, error) {
 	return class, nil
 }
 
-// Reserve allocates what the node can give to the pod's claims, and reserves the claims for the
-// pod, or for its pod group. undo leaves the reservations for a group that were there before.
+// Reserve implements [Reserver]. It allocates what the node can give to the pod's claims, and
+// reserves the claims for the pod, or for its pod group. undo leaves the reservations for a group
+// that were there before: another member may rely on them.
 func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
 	if !needsDevices(c, p) {
 		return func() {}, nil
@@ -52,6 +54,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return func() {}, nil
 	}
 
+	// The filter found that the node can; what it offers is known, or found again.
 	o := a.chosenOffer(p, n)
 	if o.rejection != nil {
 		if o.rejection.Err != nil {
@@ -60,6 +63,7 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 		return nil, fmt.Errorf("claim allocation not found for node %s: %s", n.Name, o.rejection.Reasons[0])
 	}
 
+	// All or nothing: an error leaves every claim as it was.
 	changed, err := d.reservedClaims(a, &o)
 	if err != nil {
 		return nil, err
@@ -76,7 +80,9 @@ func (d *DynamicResources) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	}, nil
 }
 
-// reservedClaims returns the claims that Reserve changes, as they are afterwards.
+// reservedClaims returns the claims that Reserve changes, as they are afterwards. They are copies:
+// nothing of the cluster is changed here. A claim that is allocated and reserved already is among
+// them as it is.
 func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.ResourceClaim, error) {
 	var changed []*resourcev1.ResourceClaim
 	next := 0
@@ -96,6 +102,7 @@ func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.R
 			claim = o.extended
 		}
 		claim = claim.DeepCopy()
+		// The claim enters the cluster's table, where it needs a name of its own.
 		if claim.Name == inMemoryName {
 			claim.Name = generatedName(claim)
 		}
@@ -103,6 +110,7 @@ func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.R
 			d.allocateClaim(claim, allocation)
 		}
 		if !isReserved(claim, a.holders[i]) {
+			// The API server would refuse the update.
 			if len(claim.Status.ReservedFor) >= resourcev1.ResourceClaimReservedForMaxSize {
 				return nil, fmt.Errorf("resource claim %s/%s is reserved for %d pods already, which is the most that is allowed",
 					claim.Namespace, claim.Name, len(claim.Status.ReservedFor))
@@ -114,6 +122,8 @@ func (d *DynamicResources) reservedClaims(a *attempt, o *offer) ([]*resourcev1.R
 	return changed, nil
 }
 
+// allocateClaim writes an allocation into a copy of a claim. The finalizer keeps the claim until
+// its devices are released. The time is what givenUp measures from; it is left out without a clock.
 func (d *DynamicResources) allocateClaim(claim *resourcev1.ResourceClaim, allocation *resourcev1.AllocationResult) {
 	if !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 		claim.Finalizers = append(claim.Finalizers, resourcev1.Finalizer)
@@ -126,7 +136,8 @@ func (d *DynamicResources) allocateClaim(claim *resourcev1.ResourceClaim, alloca
 }
 
 // generatedName is a placeholder for the name that the API server will generate. It is the same
-// every time for the same pod.
+// every time for the same pod, so that a replayed journal comes to the same claims. Alphabet and
+// lengths are those of generated names in Kubernetes.
 func generatedName(claim *resourcev1.ResourceClaim) string {
 	const alphabet, suffix, longest = "bcdfghjklmnpqrstvwxz2456789", 5, 63
 	h := fnv.New64a()
@@ -143,7 +154,8 @@ func generatedName(claim *resourcev1.ResourceClaim) string {
 }
 
 // unreserveClaims undoes what Reserve did to the claims. Claims that were allocated before stay
-// allocated, and so do those that another pod has come to share.
+// allocated, and so do those that another pod has come to share. A claim that was replaced
+// meanwhile is left alone.
 func (a *attempt) unreserveClaims(changed []*resourcev1.ResourceClaim) {
 	for _, mine := range changed {
 		claim, ok := a.c.ResourceClaims.Get(mine.Namespace, mine.Name)
@@ -160,18 +172,6 @@ func (a *attempt) indexOf(changed *resourcev1.ResourceClaim) int {
 	return slices.IndexFunc(a.claims, func(b *resourcev1.ResourceClaim) bool {
 		return b.UID == changed.UID && (b.Name == changed.Name || b.Name == inMemoryName)
 	})
-}
-
-// ReleaseClaims releases the devices of a pod that is gone, as upstream's resource claim controller
-// does.
-func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
-	changed, gone := ClaimsWithout(c, p)
-	for _, claim := range changed {
-		c.ResourceClaims.Set(claim)
-	}
-	for _, claim := range gone {
-		c.ResourceClaims.Delete(claim.Namespace, claim.Name)
-	}
 }
 
 // ClaimsWithout returns how upstream's resource claim controller changes claims once a pod is gone,
@@ -211,12 +211,14 @@ func Released(claim *resourcev1.ResourceClaim, uid types.UID) (without *resource
 	return without, without.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true"
 }
 
+// isFor selects the reservation of a pod or group.
 func isFor(uid types.UID) func(resourcev1.ResourceClaimConsumerReference) bool {
 	return func(r resourcev1.ResourceClaimConsumerReference) bool { return r.UID == uid }
 }
 
 // releaseClaim removes one of those that a claim is reserved for. With none left the claim is
-// deallocated, unless keep is set; a claim for extended resources has no purpose then.
+// deallocated, unless keep is set (it was allocated before); a claim for extended resources has no
+// purpose then.
 func releaseClaim(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types.UID, keep bool) {
 	claim = claim.DeepCopy()
 	claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, isFor(uid))
@@ -231,7 +233,8 @@ func releaseClaim(c *cluster.Cluster, claim *resourcev1.ResourceClaim, uid types
 }
 
 // ClaimReleaser is asked at PostFilter whether a claim of a pod that fits nowhere can give up its
-// devices.
+// devices. unused tells of a claim that a pod group holds whether no other pod of the group needs
+// it.
 type ClaimReleaser interface {
 	PostFilter(c *cluster.Cluster, p *cluster.Pod, unused func(*resourcev1.ResourceClaim) bool) (
 		message string, change *resourcev1.ResourceClaim, remove bool,
@@ -254,11 +257,13 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 		return "", nil, false
 	}
 
+	// It has a real name: an earlier attempt created it, for a node that the pod did not get.
 	stale := a.extended != nil && a.extended.Name != inMemoryName
 	for i, claim := range a.claims {
 		if !a.unavailable[i].Load() || claim == a.extended {
 			continue
 		}
+		// Only a claim that nobody else relies on may be released.
 		reserved, holder := claim.Status.ReservedFor, a.holders[i]
 		if len(reserved) == 0 || len(reserved) == 1 &&
 			(reserved[0].UID == p.UID || isGroup(holder) && reserved[0].UID == holder.UID && unused(claim)) {
@@ -275,7 +280,7 @@ func (d *DynamicResources) PostFilter(c *cluster.Cluster, p *cluster.Pod, unused
 }
 
 // ExtendedRequestMappings returns which of a node's devices satisfy which container's extended
-// resources, for the pod's status.
+// resources, for the pod's status; nil if none do. The kubelet prepares the devices by it.
 func (d *DynamicResources) ExtendedRequestMappings(c *cluster.Cluster, p *cluster.Pod,
 	n *cluster.Node) []v1.ContainerExtendedResourceRequest {
 	if !needsDevices(c, p) {

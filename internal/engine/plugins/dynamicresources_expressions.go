@@ -32,7 +32,8 @@ type expressionSet struct {
 	ready bool // all of them are compiled; of the goroutine that decides
 }
 
-// expressionSets are the sets that were asked for lately, by their text.
+// expressionSets are the sets that were asked for lately, by their text. known and size are guarded
+// by the plugin's mutex, turns by mutex.
 type expressionSets struct {
 	known map[string]*expressionSet
 	size  int
@@ -50,7 +51,8 @@ type turn struct {
 }
 
 // setOf returns the set for claims. long reports that they have more expressions than are
-// evaluated.
+// evaluated. When the texts that are kept exceed keptExpressionText, all sets are dropped: those in
+// use are asked for again.
 func (s *expressionSets) setOf(c *cluster.Cluster, open []*resourcev1.ResourceClaim) (set *expressionSet, long bool) {
 	list := expressionsOf(c, open)
 	key := strings.Join(list, "\x00")
@@ -92,7 +94,8 @@ func expressionsOf(c *cluster.Cluster, open []*resourcev1.ResourceClaim) (list [
 	return slices.Compact(list)
 }
 
-// eachSelection calls f with the selectors of every request, and with those of its class.
+// eachSelection calls f with the selectors of every request and every alternative, and with those
+// of its class. A class that does not exist has none.
 func eachSelection(c *cluster.Cluster, open []*resourcev1.ResourceClaim, f func([]resourcev1.DeviceSelector)) {
 	request := func(class string, selectors []resourcev1.DeviceSelector) {
 		f(selectors)
@@ -114,13 +117,16 @@ func eachSelection(c *cluster.Cluster, open []*resourcev1.ResourceClaim, f func(
 	}
 }
 
-// compileSet compiles the expressions of a set for a pod of a namespace.
+// compileSet compiles the expressions of a set for a pod of a namespace. It runs beside the
+// goroutine that decides, and stops between two expressions when the context ends; what is compiled
+// by then stays.
 func (s *expressionSets) compileSet(ctx context.Context, namespace string, set *expressionSet) {
 	defer s.awaitTurn(ctx, namespace)()
 	for _, expression := range set.list {
 		if ctx.Err() != nil {
 			return
 		}
+		// One expression at a time: other namespaces get their turn in between.
 		s.compiling.Lock()
 		if set.cache.GetOrCompile(expression).Error == nil {
 			set.costs.costOf(expression)
@@ -129,7 +135,9 @@ func (s *expressionSets) compileSet(ctx context.Context, namespace string, set *
 	}
 }
 
-// awaitTurn waits for the namespace's turn, or the end, and returns how to give it back.
+// awaitTurn waits for the namespace's turn, or the end, and returns how to give it back. Pods of
+// one namespace wait for each other, so that a namespace with many sets holds up the others by one
+// expression at a time.
 func (s *expressionSets) awaitTurn(ctx context.Context, namespace string) (leave func()) {
 	s.mutex.Lock()
 	if s.turns == nil {
@@ -144,6 +152,7 @@ func (s *expressionSets) awaitTurn(ctx context.Context, namespace string) (leave
 	s.mutex.Unlock()
 
 	give := func() {}
+	// Whoever gives up waiting has nothing to give back.
 	select {
 	case mine.taken <- struct{}{}:
 		give = func() { <-mine.taken }
@@ -176,7 +185,7 @@ func (d *DynamicResources) Prepare(c *cluster.Cluster, p *cluster.Pod) *Aside {
 	}
 }
 
-// Forget implements [Preparer].
+// Forget implements [Preparer]. The expressions of later pods are compiled anew then.
 func (d *DynamicResources) Forget() {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()

@@ -18,11 +18,12 @@ import (
 )
 
 // inMemoryName is the name of the claim for extended resources as long as it exists only in memory.
-// It is not a valid name, so no user's claim can have it.
+// It is not a valid name, so no user's claim can have it. Upstream uses the same one.
 const inMemoryName = "<extended-resources>"
 
 // deviceClassOf returns the class that provides the extended resource, or nil. If several do, the
-// newest counts, and of these the first by name.
+// newest counts, and of these the first by name. It goes through all classes: for many resources
+// see classesOf.
 func deviceClassOf(c *cluster.Cluster, name v1.ResourceName) *resourcev1.DeviceClass {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -45,6 +46,7 @@ func deviceClassOf(c *cluster.Cluster, name v1.ResourceName) *resourcev1.DeviceC
 	return best
 }
 
+// newerOrFirst reports whether a comes before b where both provide the same resource.
 func newerOrFirst(a, b *resourcev1.DeviceClass) bool {
 	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
 		return b.CreationTimestamp.Before(&a.CreationTimestamp)
@@ -80,7 +82,8 @@ func classesOf(c *cluster.Cluster, names int) func(v1.ResourceName) *resourcev1.
 	}
 }
 
-// mayBeDevice reports whether a class can provide the resource.
+// mayBeDevice reports whether a class can provide the resource: an extended resource, or the
+// implicit name of a class. CPU, memory, huge pages and everything under kubernetes.io/ cannot be.
 func mayBeDevice(name v1.ResourceName) bool {
 	s := string(name)
 	if strings.HasPrefix(s, resourcev1.ResourceDeviceClassPrefix) {
@@ -133,12 +136,19 @@ func (d *DynamicResources) LeftClaim(c *cluster.Cluster, p *cluster.Pod) bool {
 	if !WantsDevices(c, p) {
 		return false
 	}
-	d.mutex.Lock()
-	defer d.mutex.Unlock()
-	d.index.followCluster(c)
+	d.followClaims(c)
 	return d.index.extendedClaim(p.Namespace(), p.Name, p.UID) != nil
 }
 
+// followClaims brings the index up to date without an attempt: no node is judged meanwhile.
+func (d *DynamicResources) followClaims(c *cluster.Cluster) {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	d.index.followCluster(c)
+}
+
+// isExtendedClaimOf reports whether a claim was made for the extended resources of this pod. A pod
+// of the same name that came before has another UID.
 func isExtendedClaimOf(claim *resourcev1.ResourceClaim, name string, uid types.UID) bool {
 	if claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" {
 		return false
@@ -147,7 +157,8 @@ func isExtendedClaimOf(claim *resourcev1.ResourceClaim, name string, uid types.U
 	return owner != nil && owner.Name == name && owner.UID == uid
 }
 
-// extendedOffer is what nodes of one size make of the pod's extended resources.
+// extendedOffer is what nodes of one size make of the pod's extended resources: a node that has the
+// resource itself, through a device plugin, needs no claim for it.
 type extendedOffer struct {
 	claim     *resourcev1.ResourceClaim
 	mappings  []v1.ContainerExtendedResourceRequest
@@ -156,7 +167,8 @@ type extendedOffer struct {
 	shape     *deviceShape
 }
 
-// extendedAt returns the offer of the node's size.
+// extendedAt returns the offer of the node's size. Sizes are interned and few, so it is computed a
+// few times for all nodes.
 func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -171,6 +183,7 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 		return x
 	}
 
+	// The pod's other claims are the same on nodes of all sizes.
 	x.open = a.open
 	if x.claim != nil {
 		x.open = slices.Clone(a.open)
@@ -187,7 +200,8 @@ func (a *attempt) extendedAt(n *cluster.Node) *extendedOffer {
 
 // extendedOn computes which extended resources have to come from devices on this node, and returns
 // the claim for them; nil if a device plugin of the node provides them all. A claim left by an
-// earlier attempt cannot be used again.
+// earlier attempt cannot be used again: its requests were made for another node. PostFilter deletes
+// it.
 func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.ContainerExtendedResourceRequest, *Rejection) {
 	if a.extended.Spec.Devices.Requests != nil {
 		return nil, nil, rejectUnresolvable(codeClaimStale, "cannot schedule extended resource claim")
@@ -206,6 +220,7 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 	if len(fromDevices) == 0 && len(a.claims) == 1 {
 		return nil, nil, nil
 	}
+	// In a fixed order, so that equal pods ask for the same, and share a shape.
 	slices.Sort(fromDevices)
 	claim := a.extended.DeepCopy()
 	var mappings []v1.ContainerExtendedResourceRequest
@@ -222,7 +237,12 @@ func (a *attempt) extendedOn(n *cluster.Node) (*resourcev1.ResourceClaim, []v1.C
 // deviceRequests turns the containers' requests for one extended resource into requests for
 // devices. Init containers that terminate before the pod runs use the devices of the containers
 // that follow. Only what they need beyond that is requested, once, for the one that needs most.
+//
+//	init a: 3, init b: 1, containers c: 1 and d: 1
+//	requests: 1 more for a, 1 for c, 1 for d
+//	mappings: a has all three, b that of c, c and d each their own
 func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resourcev1.DeviceRequest, []v1.ContainerExtendedResourceRequest) {
+	// Requests are named after the index in this list, as upstream names them.
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	lasting := make([]*resourcev1.DeviceRequest, len(containers))
 	var mappings, briefMappings []v1.ContainerExtendedResourceRequest
@@ -235,6 +255,7 @@ func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resource
 		mappings = append(mappings, mapped...)
 	}
 
+	// What init containers need beyond what they can use of later containers.
 	var most *resourcev1.DeviceRequest
 	brief := map[string]bool{}
 	for i := range pod.Spec.InitContainers {
@@ -263,6 +284,7 @@ func deviceRequests(pod *v1.Pod, name v1.ResourceName, class string) ([]resource
 		}
 	}
 
+	// The init containers run one after the other, so the largest request serves all of them.
 	for i := range briefMappings {
 		if brief[briefMappings[i].RequestName] {
 			briefMappings[i].RequestName = most.Name
@@ -277,9 +299,10 @@ func isTerminating(c *v1.Container, init bool) bool {
 	return init && (c.RestartPolicy == nil || *c.RestartPolicy != v1.ContainerRestartPolicyAlways)
 }
 
-// deviceRequest is one container's request for devices, less what it can share with other requests;
-// nil if nothing is left. It is named after the index of the container, and that of the resource
-// among all that the container requests, sorted by name.
+// deviceRequest is one container's request for devices, less what it can share with other requests
+// (usable, in their order; nil entries are skipped); nil if nothing is left. It is named as
+// upstream names it, after the index of the container, and that of the resource among all that the
+// container requests, sorted by name.
 func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class string, usable []*resourcev1.DeviceRequest) (
 	*resourcev1.DeviceRequest, []v1.ContainerExtendedResourceRequest,
 ) {
@@ -295,6 +318,7 @@ func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class strin
 			ResourceName: string(name), RequestName: request})
 	}
 
+	// Devices of later containers first: they are free until these start.
 	for _, other := range usable {
 		if other == nil {
 			continue
@@ -306,6 +330,7 @@ func deviceRequest(index int, c *v1.Container, name v1.ResourceName, class strin
 		}
 	}
 
+	// Counted, not sorted: a container requests few resources.
 	before := 0
 	for other := range c.Resources.Requests {
 		if other < name {

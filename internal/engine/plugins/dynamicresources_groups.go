@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// claimingGroup returns the pod's group if it has device claims and the feature gate for that is
-// on; otherwise nil.
+// claimingGroup returns the pod's group, for which its claims may be reserved; nil if it has none,
+// or if the cluster's table has no groups because the feature is off.
 func claimingGroup(c *cluster.Cluster, pod *v1.Pod) *schedulingv1beta1.PodGroup {
 	if c.PodGroups.Len() == 0 || pod.Spec.SchedulingGroup == nil || pod.Spec.SchedulingGroup.PodGroupName == nil {
 		return nil
@@ -31,6 +31,7 @@ func wasMadeFor(pod *v1.Pod, group *schedulingv1beta1.PodGroup, claim *resourcev
 	return resourceclaim.IsForPodGroup(group, claim)
 }
 
+// podAsHolder is the entry in reservedFor for a pod.
 func podAsHolder(pod *v1.Pod) resourcev1.ResourceClaimConsumerReference {
 	return resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID}
 }
@@ -40,6 +41,8 @@ func isGroup(holder resourcev1.ResourceClaimConsumerReference) bool {
 	return holder.APIGroup == schedulingv1beta1.GroupName && holder.Resource == "podgroups"
 }
 
+// isReserved reports whether a claim is reserved for the holder already. UIDs are compared: names
+// may be reused.
 func isReserved(claim *resourcev1.ResourceClaim, holder resourcev1.ResourceClaimConsumerReference) bool {
 	return slices.ContainsFunc(claim.Status.ReservedFor, isFor(holder.UID))
 }

@@ -50,7 +50,7 @@ type ClaimReserver interface {
 	LeftClaim(c *cluster.Cluster, p *cluster.Pod) bool
 }
 
-// SetClock implements [ClaimReserver].
+// SetClock implements [ClaimReserver]. It has to be called before the plugin is asked anything.
 func (d *DynamicResources) SetClock(now func() time.Time) { d.Now = now }
 
 // ReserveClaims is Reserve for a caller that writes the claims to the API. undo takes back the
@@ -86,11 +86,15 @@ func (d *DynamicResources) ReserveClaims(c *cluster.Cluster, p *cluster.Pod, n *
 	}
 
 	all := ReservedClaims{Mappings: o.mappings, Timeout: d.bindingTimeout}
+	// What was in the API, to compare with when the claims are written. The claim for extended
+	// resources is in it only if an earlier attempt left one: in memory it has another name.
 	before := map[cluster.Name]*resourcev1.ResourceClaim{}
 	for _, claim := range a.claims {
 		before[cluster.Name{Namespace: claim.Namespace, Name: claim.Name}] = claim
 	}
 
+	// In the cluster at once, before anything is written: the next pod must see the devices as
+	// taken.
 	for _, claim := range changed {
 		was := before[cluster.Name{Namespace: claim.Namespace, Name: claim.Name}]
 		all.Claims = append(all.Claims, ReservedClaim{

@@ -21,8 +21,8 @@ var allocatorFeatures = structured.Features{
 	ConsumableCapacity: true,
 }
 
-// findGift returns what the node can give to the claims, from what is known of their shape or else
-// by a search.
+// findGift returns what the node can give to the claims. From the cheapest to the dearest: what is
+// known of this node and shape, what is known of a node like it, a search.
 func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
 	if shape != nil {
 		if known := shape.giftAt(n, &a.d.index); known != nil {
@@ -31,6 +31,7 @@ func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, sh
 	}
 
 	if shape != nil {
+		// From here on a search serves all nodes like this one.
 		like, pools, alike := a.d.index.likenessOf(n)
 		if alike {
 			if known := shape.giftLike(n, like, pools); known != nil {
@@ -49,7 +50,9 @@ func (a *attempt) findGift(n *cluster.Node, open []*resourcev1.ResourceClaim, sh
 	return a.searchOnce(n, open, shape)
 }
 
-// searchOnce searches the node, unless a search has failed, and keeps the result.
+// searchOnce searches the node, unless a search has failed, and keeps the result. A failure is kept
+// with the attempt, not with the shape: it fails the attempt, and is no answer about the node's
+// devices.
 func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, shape *deviceShape) *gift {
 	where := individualOf(n)
 	a.mutex.Lock()
@@ -81,6 +84,8 @@ func (a *attempt) searchOnce(n *cluster.Node, open []*resourcev1.ResourceClaim, 
 	return found
 }
 
+// keepGift keeps what was found out of a node for the shape, and notes how to forget it. The node
+// counts as one more that this attempt has found out about: Unfinished says how many.
 func (a *attempt) keepGift(n *cluster.Node, shape *deviceShape, found *gift) {
 	forget := shape.keepGift(n, &a.d.index, found)
 	a.mutex.Lock()
@@ -92,7 +97,7 @@ func (a *attempt) keepGift(n *cluster.Node, shape *deviceShape, found *gift) {
 	})
 }
 
-// noteUndo remembers how to forget what was found out.
+// noteUndo remembers how to forget what was found out. Undone is from the last to the first.
 func (a *attempt) noteUndo(undo func()) {
 	a.mutex.Lock()
 	defer a.mutex.Unlock()
@@ -109,6 +114,7 @@ func (a *attempt) mustRetry() bool {
 		for _, f := range slices.Backward(a.undo) {
 			f()
 		}
+		// What expressions cost was found out at the cost of this attempt, which is taken back.
 		if a.shared != nil {
 			a.shared.costs = nil
 		}
@@ -150,6 +156,8 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 		return cost, false
 	}
 
+	// Heavy expressions often look at one attribute: measured, they cost a fraction of the
+	// estimate.
 	sum := int64(0)
 	for _, slice := range on.slices {
 		for i := range slice.Spec.Devices {
@@ -173,7 +181,8 @@ func (a *attempt) costOn(on *grounds, expression string, of expressionCost) (cos
 }
 
 // searchDevices looks for devices on the node for all open claims. It may have to try all
-// combinations of devices, so it is cut off, as upstream's. Its result is not final then.
+// combinations of devices, so it is cut off, as upstream's. Its result is not final then: with more
+// to spend it could be another one.
 func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
 	if err := tooMany(open); err != nil {
 		return &gift{rejection: &Rejection{Err: err}}, true
@@ -185,7 +194,8 @@ func (a *attempt) searchDevices(n *cluster.Node, open []*resourcev1.ResourceClai
 	return a.searchOn(on, n, open)
 }
 
-// searchOn looks for devices on the grounds.
+// searchOn looks for devices on the grounds, which may have fewer devices than the node:
+// chooseDevices asks for the best ones first.
 func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.ResourceClaim) (found *gift, final bool) {
 	expressions, over := a.costOfExpressions(open, on)
 	if over {
@@ -202,6 +212,7 @@ func (a *attempt) searchOn(on *grounds, n *cluster.Node, open []*resourcev1.Reso
 		return &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "%v", err)}, true
 	case err != nil:
 		return &gift{rejection: &Rejection{Err: err}}, true
+	// The allocator returns nothing, and no error, where the devices do not suffice.
 	case len(results) != len(open):
 		return noDevices, true
 	}
@@ -237,6 +248,7 @@ func fewestDevices(r *resourcev1.DeviceRequest) int64 {
 	return least
 }
 
+// exactCount is the number of devices that a request asks for; 0 for all that match, however many.
 func exactCount(mode resourcev1.DeviceAllocationMode, count int64) int64 {
 	if mode != resourcev1.DeviceAllocationModeExactCount {
 		return 0
@@ -251,10 +263,13 @@ type Unfinished struct {
 	Found int    // how many nodes it has found out about
 }
 
+// Error implements error, in upstream's words.
 func (u *Unfinished) Error() string {
 	return fmt.Sprintf("node %s: timed out trying to allocate devices", u.Node)
 }
 
+// timedOut is the answer of a node at which the limit was exceeded. Under a strict limit the
+// attempt fails for good, so how far it came does not matter.
 func (a *attempt) timedOut(n *cluster.Node) *gift {
 	if a.d.strict {
 		return &gift{rejection: &Rejection{Err: &Unfinished{Node: n.Name}}}
@@ -270,7 +285,8 @@ var tooHard = &gift{rejection: rejectUnresolvable(codeDevicesTooHard, "finding d
 // noDevices is the answer of nodes that cannot satisfy all claims.
 var noDevices = &gift{rejection: rejectUnresolvable(codeDevicesNotAllocatable, "cannot allocate all claims")}
 
-// grounds are what is searched for a node.
+// grounds are what is searched for a node: its own slices, or all of the cluster where pools are
+// shared between nodes, in which case all nodes have the same grounds.
 type grounds struct {
 	allocator structured.Allocator
 	slices    []*resourcev1.ResourceSlice
@@ -300,6 +316,9 @@ func devicesOf(slices []*resourcev1.ResourceSlice) (n int64) {
 	return n
 }
 
+// newGrounds prepares an allocator for slices that so many nodes share. devices is a mean then,
+// good enough to estimate what a step costs. The allocator reads what is taken from the index,
+// which therefore must not change while it is in use.
 func (a *attempt) newGrounds(slices []*resourcev1.ResourceSlice, nodes int) (*grounds, error) {
 	allocator, err := structured.NewAllocator(context.Background(), allocatorFeatures, a.d.index.taken,
 		classLister{a.c}, slices, a.expressions.cache)

@@ -17,18 +17,27 @@ import (
 const CodeNoDeviceFits = "NoDeviceFits"
 
 // Fragmentation scores nodes by how much of the capacity that stays free the pods that come can
-// use; see package fragmentation. It is off by default.
+// use; see package fragmentation. It is off by default, and has no counterpart in upstream.
 //
 // A node's extended resource is a sum, and a share has to be free on one device. The plugin says
 // which device a pod gets (Reserve), and rejects nodes where the sum suffices and no device does.
-// Pods that were placed before, or by others, are assumed to be packed as tightly as possible.
+// Pods that were placed before, or by others, are assumed to be packed as tightly as possible. With
+// a unit of 100:
+//
+//	two devices of 100, of which 60 are taken of each: the resource has 80 free
+//	a pod that wants 50 is rejected (NodeResourcesFit would let it pass)
+//	one that wants 40 gets the first device, of which nothing is left then
 type Fragmentation struct {
+	// resource is what NodeResourcesFit knows the devices as, and devices how much of it one of
+	// them has.
 	resource v1.ResourceName
 	devices  fragmentation.Devices
 	driver   string // of the devices that pods with claims get; empty: nodes are not scored by them
 	claims   *driverDevices
-	coming   *coming
-	desks    sync.Pool // of *desk
+	// coming is what comes. It is shared by all that the plugin is asked, and has a lock of its
+	// own.
+	coming *coming
+	desks  sync.Pool // of *desk
 }
 
 // NewFragmentation returns the plugin; nil stands for the defaults.
@@ -56,10 +65,12 @@ func (*Fragmentation) Reads() Part { return Contents }
 // Steady implements Steady.
 func (*Fragmentation) Steady() {}
 
-// desk is space to look at one node.
+// desk is space to look at one node. Nodes are scored by several goroutines at once, and each takes
+// one of its own.
 type desk struct{ room fragmentation.Room }
 
-// readNode reads what is free on a node.
+// readNode reads what is free on a node, in the units of package fragmentation: devices in steps.
+// What the desk had before is overwritten.
 func (d *desk) readNode(f *Fragmentation, n *cluster.Node) {
 	d.room.CPU = n.Size.MilliCPU - n.Requested.MilliCPU
 	d.room.Memory = n.Size.Memory - n.Requested.Memory
@@ -70,7 +81,9 @@ func (d *desk) readNode(f *Fragmentation, n *cluster.Node) {
 	}
 }
 
-// readDevices reads what is free of each device of a node.
+// readDevices reads what is free of each device of a node, in units of the resource, into the
+// slice, which it may replace. What pods were told to use (Node.Held) is exact; the rest of what is
+// requested is packed.
 func (f *Fragmentation) readDevices(n *cluster.Node, into *[]int64) {
 	free := (*into)[:0]
 	rest := n.Requested.Scalars[f.resource]
@@ -88,7 +101,7 @@ func (f *Fragmentation) readDevices(n *cluster.Node, into *[]int64) {
 	*into = free
 }
 
-// packPods takes the pods whose devices nobody has told off the devices, the largest first.
+// packPods takes the pods whose devices nobody has told off the devices. It changes free.
 func (f *Fragmentation) packPods(pods []*cluster.Pod, free []int64) {
 	var amounts []int64
 	for _, p := range pods {
@@ -96,7 +109,12 @@ func (f *Fragmentation) packPods(pods []*cluster.Pod, free []int64) {
 			amounts = append(amounts, amount)
 		}
 	}
+	f.packAmounts(amounts, free)
+}
 
+// packAmounts takes what pods want off the devices, the largest first: as tightly as possible,
+// which is the most hopeful guess. It sorts the amounts, and changes free.
+func (f *Fragmentation) packAmounts(amounts, free []int64) {
 	slices.Sort(amounts)
 	for _, rest := range slices.Backward(amounts) {
 		for rest > 0 {
@@ -111,7 +129,8 @@ func (f *Fragmentation) packPods(pods []*cluster.Pod, free []int64) {
 	}
 }
 
-// maxDevices bounds the devices of a node that are looked at.
+// maxDevices bounds the devices of a node that are looked at. A resource with a wrong unit could
+// have billions.
 const maxDevices = 1 << 10
 
 // tightestDevice returns the device that an amount is taken from if nobody knows which: the fullest
@@ -128,13 +147,15 @@ func (f *Fragmentation) tightestDevice(free []int64, amount int64) int {
 	return best
 }
 
-// taskOf returns what the plugin counts of a pod.
+// taskOf returns what the plugin counts of a pod. What its claims ask for is not among it; see
+// claimedTask.
 func (f *Fragmentation) taskOf(p *cluster.Pod) fragmentation.Task {
 	r := &p.Class.Requests
 	return fragmentation.Task{CPU: r.MilliCPU, Memory: r.Memory, Amount: f.devices.Steps(r.Scalars[f.resource])}
 }
 
-// Filter implements Filter.
+// Filter implements Filter. It has nothing to say about pods without the resource. Fewer devices
+// than the pod wants, free or not, cannot be helped by preemption.
 func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	amount := f.taskOf(p).Amount
 	if amount == 0 {
@@ -164,10 +185,11 @@ func (f *Fragmentation) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 // ScoreByRoom implements [RoomScorer]: the score depends on more than the room.
 func (*Fragmentation) ScoreByRoom(*cluster.Cluster, *cluster.Pod) RoomScore { return RoomScore{} }
 
-// Version implements [Learner].
+// Version implements [Learner]: the number of the future that nodes are scored by.
 func (f *Fragmentation) Version(c *cluster.Cluster) uint64 { return f.coming.futureVersion(f, c) }
 
-// Score implements Scorer. Less cost is a higher score, and exactly so among equals.
+// Score implements Scorer. Less cost is a higher score, and exactly so among equals. Nodes that the
+// pod does not fit on by devices score least, since the plugin may be enabled at Score alone.
 func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if f.ScoresByObjects() {
 		return f.scoreByClaims(c, p)
@@ -190,9 +212,13 @@ func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 	}}
 }
 
-// Reserve implements Reserver: it gives the pod its devices, and learns that such a pod came.
+// Learn implements [Learner]: such a pod came.
+func (f *Fragmentation) Learn(c *cluster.Cluster, p *cluster.Pod) { f.coming.podPlaced(f, c, p) }
+
+// Reserve implements Reserver: it gives the pod its devices. Nothing is learnt from that: see
+// [Learner].
 func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
-	f.coming.podPlaced(f, c, p, n)
+	f.coming.begin(f, c)
 	amount := p.Class.Requests.Scalars[f.resource]
 	if amount <= 0 {
 		return func() {}, nil
@@ -205,7 +231,9 @@ func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 	return func() { p.Devices = nil }, nil
 }
 
-// chooseDevices returns the devices that a pod is best given.
+// chooseDevices returns the devices that a pod is best given; nil if it does not fit. A share goes
+// to the device that costs least, whole devices are the first free ones, among which there is no
+// difference.
 func (f *Fragmentation) chooseDevices(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node, amount int64) (shares cluster.DeviceShares) {
 	d, task := &desk{}, f.taskOf(p)
 	d.readNode(f, n)
@@ -225,7 +253,8 @@ func (f *Fragmentation) chooseDevices(c *cluster.Cluster, p *cluster.Pod, n *clu
 	return shares
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. A pod that leaves helps if it had devices; of those with claims
+// other plugins have the events.
 func (f *Fragmentation) Interests(Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeAllocatable},
@@ -243,7 +272,7 @@ func (*Fragmentation) Wakes() []string {
 // Fixes implements Fixer.
 func (*Fragmentation) Fixes() []Fix { return []Fix{AskForLess, MakeRoom} }
 
-// Detail implements Detailer: what is free, device by device.
+// Detail implements Detailer: what is free, device by device, in units of the resource.
 func (f *Fragmentation) Detail(*cluster.Cluster, *cluster.Pod) func(*cluster.Node) string {
 	return func(n *cluster.Node) string {
 		var free []int64
@@ -252,9 +281,11 @@ func (f *Fragmentation) Detail(*cluster.Cluster, *cluster.Pod) func(*cluster.Nod
 	}
 }
 
-// ScoreDetail implements [ScoreDetailer].
+// ScoreDetail implements [ScoreDetailer]: what each term of the node's worth loses, and what is
+// known of the pods that come.
 func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	future, task, whole := f.coming.currentFuture(f, c), f.taskOf(p), f.devices.Whole()
+	// The same for all nodes.
 	comes := future.describe(f.IsGiven())
 	place := func(d *desk, n *cluster.Node) (before, after *fragmentation.Room, device int) {
 		d.readNode(f, n)
@@ -291,7 +322,8 @@ func (f *Fragmentation) ScoreDetail(c *cluster.Cluster, p *cluster.Pod) func(*cl
 	}
 }
 
-// amountOf is a quantity as the engine counts it.
+// amountOf is a quantity as the engine counts it: CPU in thousandths, all else in units, 0 if the
+// list has none.
 func amountOf(list v1.ResourceList, name v1.ResourceName) int64 {
 	quantity, ok := list[name]
 	if !ok {

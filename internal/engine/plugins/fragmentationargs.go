@@ -57,6 +57,8 @@ func (a *FragmentationArgs) DeepCopy() *FragmentationArgs {
 // DeepCopyObject implements runtime.Object.
 func (a *FragmentationArgs) DeepCopyObject() runtime.Object { return a.DeepCopy() }
 
+// setFragmentationDefaults fills in what is 0 or empty. No argument means anything at 0, so nothing
+// is lost.
 func setFragmentationDefaults(a *FragmentationArgs) {
 	if a.Resource == "" {
 		a.Resource = "nvidia.com/gpu"
@@ -77,12 +79,15 @@ func setFragmentationDefaults(a *FragmentationArgs) {
 	}
 }
 
-// maxTasks bounds how many kinds of pods are told apart, and maxTaskWeight how often one may come.
+// maxTasks bounds how many kinds of pods are told apart, since nodes are valued by all of them, and
+// maxTaskWeight how often one may come: the sum of all stays far within an int64.
 const (
 	maxTasks      = 512
 	maxTaskWeight = 1 << 30
 )
 
+// validateFragmentation checks the arguments after their defaults were set. HalfLife is divided by
+// 8, the number of steps in which weights fade.
 func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.ErrorList) {
 	list = append(list, metavalidation.ValidateLabelName(string(a.Resource), path.Child("resource"))...)
 	if a.Unit < 1 {
@@ -97,6 +102,7 @@ func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.E
 	if a.HalfLife < 8 {
 		list = append(list, field.Invalid(path.Child("halfLife"), a.HalfLife, "must be at least 8"))
 	}
+	// 0 would be the default, so it cannot be asked for.
 	if a.NearPercent < 1 || a.NearPercent > 100 {
 		list = append(list, field.Invalid(path.Child("nearPercent"), a.NearPercent, "not in valid range [1, 100]"))
 	}
@@ -110,6 +116,7 @@ func validateFragmentation(path *field.Path, a *FragmentationArgs) (list field.E
 	return list
 }
 
+// validateTask checks one kind of pods that comes.
 func validateTask(path *field.Path, t *FragmentationTask) (list field.ErrorList) {
 	if t.Weight < 1 || t.Weight > maxTaskWeight {
 		list = append(list, field.Invalid(path.Child("weight"), t.Weight, "not in valid range [1, 1073741824]"))

@@ -11,7 +11,8 @@ import (
 )
 
 // ObjectScorer is a scorer whose scores may depend on API objects other than nodes and pods. It is
-// asked again for every decision then.
+// asked again for every decision then, instead of keeping the scores of nodes that have not
+// changed.
 type ObjectScorer interface {
 	Scorer
 	ScoresByObjects() bool
@@ -21,28 +22,34 @@ type ObjectScorer interface {
 // claims hold, also for pods without claims: the CPU that they take strands devices.
 func (f *Fragmentation) ScoresByObjects() bool { return f.claims != nil }
 
-// driverDevices are the devices of one driver, as the plugin counts devices.
+// driverDevices are the devices of one driver, as the plugin counts devices. They are read through
+// the profile's DynamicResources, which keeps the index of devices and claims.
 type driverDevices struct {
 	*DynamicResources
 	driver string
 	scores claimScores
 }
 
-// rounding keeps what quantities are divided into from falling below a whole step.
+// rounding keeps what quantities are divided into from falling below a whole step: shares are
+// computed in floating point, where 3 of 10 can come out as 2.9999 steps.
 const rounding = 1e-6
 
 // claimScores keeps what nodes score for pods that ask for the same, until the nodes, or the claims
-// that hold their devices, change.
+// that hold their devices, change. They are of one future: when something new was learnt all are
+// dropped.
 type claimScores struct {
 	future *future
 	of     map[claimScoresKey][]claimScore // by the nodes' numbers
 }
 
+// claimScoresKey is what pods ask for. Pods with equal keys cost the same on every node.
 type claimScoresKey struct {
 	shape       *deviceShape
 	cpu, memory int64
 }
 
+// claimScore is a node's score and all that it was computed from. It holds as long as that compares
+// equal.
 type claimScore struct {
 	node        *cluster.Node
 	own         *nodeDevices
@@ -52,23 +59,29 @@ type claimScore struct {
 	score, fine int64
 }
 
+// roomOnly is CPU (thousandths) and memory (bytes).
 type roomOnly struct{ cpu, memory int64 }
 
-// mostClaimScores bounds how many scores are kept.
+// mostClaimScores bounds how many scores are kept over all keys, about 20 MB. Those of one key are
+// kept however many nodes there are.
 const mostClaimScores = 1 << 18
 
-// keptFor returns where the scores for such pods are kept.
+// keptFor returns where the scores for such pods are kept, by the nodes' numbers. Places that were
+// never written have no node.
 func (s *claimScores) keptFor(u *future, key claimScoresKey, nodes int) []claimScore {
+	// Before the bound is looked at: what is there already takes no more memory.
+	if known := s.of[key]; s.future == u && len(known) >= nodes {
+		return known
+	}
 	if s.future != u || (len(s.of)+1)*nodes > mostClaimScores {
 		s.future, s.of = u, map[claimScoresKey][]claimScore{}
 	}
-	if len(s.of[key]) < nodes {
-		s.of[key] = make([]claimScore, nodes+nodes/8)
-	}
+	s.of[key] = make([]claimScore, nodes+nodes/8)
 	return s.of[key]
 }
 
-// scoreByClaims is Score where nodes are scored by the devices that claims hold.
+// scoreByClaims is Score where nodes are scored by the devices that claims hold. Each goroutine
+// writes to the places of its own nodes.
 func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scoring {
 	a := f.claims.attemptFor(c, p) // which also brings the index up to date
 	if a.err != nil || a.rejection != nil {
@@ -76,11 +89,14 @@ func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scorin
 	}
 	future, x, r := f.coming.currentFuture(f, c), &f.claims.index, &p.Class.Requests
 	var kept []claimScore
+	// With extended resources what a pod asks for depends on the node, which the key does not tell.
 	if a.extended == nil {
 		kept = f.claims.scores.keptFor(future, claimScoresKey{a.shape, r.MilliCPU, r.Memory}, len(c.Nodes))
 	}
 
 	exact := func(n *cluster.Node) (score, fine int64) {
+		// All that the score depends on is read before it is looked up: comparing it tells whether
+		// it still holds.
 		now := claimScore{
 			node: n, labels: n.Labels,
 			free: roomOnly{n.Size.MilliCPU - n.Requested.MilliCPU, n.Size.Memory - n.Requested.Memory},
@@ -108,7 +124,8 @@ func (f *Fragmentation) scoreByClaims(c *cluster.Cluster, p *cluster.Pod) Scorin
 	}}
 }
 
-// costByClaims is what a pod takes from the worth of a node, and all it takes.
+// costByClaims is what a pod takes from the worth of a node, and all it takes. task is for
+// comparing the cost with the size of the pod: its amount is over all of its claims.
 func (f *Fragmentation) costByClaims(a *attempt, u *future, p *cluster.Pod, n *cluster.Node) (cost int64, task fragmentation.Task) {
 	d := f.desks.Get().(*desk)
 	defer f.desks.Put(d)
@@ -129,8 +146,9 @@ func (f *Fragmentation) costByClaims(a *attempt, u *future, p *cluster.Pod, n *c
 const noDeviceFits = fragmentation.NoDevice - 1
 
 // placeClaims returns what is free on a node before and after the pod and its open claims are put
-// there where they cost least, and the device of the last share. It uses the desk. The driver's
-// devices count where the node does not have the extended resource.
+// there where they cost least, and the device of the last share; noDeviceFits if there is none. It
+// uses the desk: the result is valid until the desk is used again. The driver's devices count where
+// the node does not have the extended resource.
 func (f *Fragmentation) placeClaims(a *attempt, u *future, d *desk, p *cluster.Pod, n *cluster.Node) (
 	before, after *fragmentation.Room, device int,
 ) {
@@ -150,6 +168,7 @@ func (f *Fragmentation) placeClaims(a *attempt, u *future, d *desk, p *cluster.P
 	before, after = &d.room, d.room.After(&next, device, f.devices.Whole())
 	o := u.outlookOf(n)
 	for _, next.Amount = range amounts {
+		// The pod's CPU and memory were taken with the first step.
 		next.CPU, next.Memory = 0, 0
 		if !fragmentation.Fits(after.Devices, next.Amount, f.devices.Whole()) {
 			return before, after, noDeviceFits
@@ -161,7 +180,7 @@ func (f *Fragmentation) placeClaims(a *attempt, u *future, d *desk, p *cluster.P
 }
 
 // claimedAmounts is what allocations take of the driver's devices, in steps: all whole ones
-// together, and each share.
+// together, and each share. Admin access takes nothing.
 func (f *Fragmentation) claimedAmounts(results []resourcev1.AllocationResult) (amounts []int64) {
 	whole := f.devices.Whole()
 	var devices int64
@@ -187,27 +206,25 @@ func (f *Fragmentation) claimedAmounts(results []resourcev1.AllocationResult) (a
 	return amounts
 }
 
-// claimedTask is what the plugin learns of a pod with claims that is on a node, or is being placed
-// there.
-func (f *Fragmentation) claimedTask(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) fragmentation.Task {
+// claimedTask is what the plugin learns of a pod that is on a node, with what its claims hold.
+func (f *Fragmentation) claimedTask(c *cluster.Cluster, p *cluster.Pod) fragmentation.Task {
 	task := f.taskOf(p)
-	if f.claims == nil || len(p.Spec().ResourceClaims) == 0 || n == nil {
+	if f.claims == nil || len(p.Spec().ResourceClaims) == 0 {
 		return task
 	}
-	a := f.claims.attemptFor(c, p)
-	if a.err != nil || a.rejection != nil {
+	// Not an attempt: the last one may be that of a pod whose devices are still searched for.
+	claims, _, rejection := claimsOf(c, p.Object())
+	if rejection != nil {
 		return task
 	}
 
 	var results []resourcev1.AllocationResult
-	for _, claim := range a.claims {
+	for _, claim := range claims {
 		if claim.Status.Allocation != nil {
 			results = append(results, *claim.Status.Allocation)
 		}
 	}
-	if len(a.open) > 0 {
-		results = append(results, a.offerAt(n).results...)
-	}
+	f.claims.followClaims(c) // what share of a device that is, the index tells
 	for _, amount := range f.claimedAmounts(results) {
 		task.Amount += amount
 	}
@@ -217,7 +234,8 @@ func (f *Fragmentation) claimedTask(c *cluster.Cluster, p *cluster.Pod, n *clust
 	return task
 }
 
-// devicesOfDriver counts the devices of a driver that nodes have alone.
+// devicesOfDriver counts the devices of a driver that nodes have alone, by node. A set of counters
+// is one device, however many partitions can be made of it.
 func devicesOfDriver(c *cluster.Cluster, driver string) map[string]int64 {
 	count := map[string]int64{}
 	for slice := range c.ResourceSlices.Each {
@@ -268,7 +286,8 @@ func (x *deviceIndex) freeOf(own []*resourcev1.ResourceSlice, driver string) (fr
 	return free
 }
 
-// leastFree is the share that is free of the capacity of which the least is.
+// leastFree is the share that is free of the capacity of which the least is; 1 for a device that
+// nobody shares.
 func (x *deviceIndex) leastFree(device *resourcev1.Device, id structured.DeviceID) float64 {
 	least := 1.0
 	for name, taken := range x.taken.AggregatedCapacity[id] {
@@ -280,9 +299,11 @@ func (x *deviceIndex) leastFree(device *resourcev1.Device, id structured.DeviceI
 	return least
 }
 
-// shareOfDevice is what an allocation takes of a device, or of the counters that it is made from.
+// shareOfDevice is what an allocation takes of a device, or of the counters that it is made from,
+// in 0..1. A device that its driver no longer lists counts as a whole one.
 func (x *deviceIndex) shareOfDevice(r *resourcev1.DeviceRequestAllocationResult) (share float64) {
 	pool := x.pools[poolID{r.Driver, r.Pool}]
+	// The driver no longer publishes the pool: nothing is known of the device but that it is taken.
 	if pool == nil {
 		return 1
 	}
@@ -302,6 +323,8 @@ func (x *deviceIndex) shareOfDevice(r *resourcev1.DeviceRequestAllocationResult)
 		return 1
 	}
 
+	// The largest share of all capacities and counters: what is left of the others is of little use
+	// without that one.
 	for name, taken := range r.ConsumedCapacity {
 		capacity := device.Capacity[name]
 		if all := capacity.Value.AsApproximateFloat64(); all > 0 {
@@ -316,6 +339,7 @@ func (x *deviceIndex) shareOfDevice(r *resourcev1.DeviceRequestAllocationResult)
 			}
 		}
 	}
+	// A device that is neither shared nor a partition is taken as a whole.
 	if len(r.ConsumedCapacity)+len(device.ConsumesCounters) == 0 {
 		return 1
 	}

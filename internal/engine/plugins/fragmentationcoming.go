@@ -17,9 +17,13 @@ import (
 )
 
 // Learner is a scorer whose scores change when it learns, whatever the cluster does. The version
-// changes with them.
+// changes with them. Who keeps scores compares it.
 type Learner interface {
 	Version(c *cluster.Cluster) uint64
+	// Learn tells it of a pod that was really placed, with its claims allocated. It is called once
+	// for each pod, if the plugin is at Reserve. What is only reserved teaches nothing: it may be
+	// taken back, and plans and groups reserve for pods that may never be placed there.
+	Learn(c *cluster.Cluster, p *cluster.Pod)
 }
 
 // coming is what comes: given, or learnt from the pods that were placed. What was learnt is put to
@@ -29,21 +33,24 @@ type coming struct {
 	nearPercent int64
 	given       bool
 
-	mutex  sync.Mutex
+	mutex sync.Mutex
+	// shapes are the kinds of pods, with their weights as task.Weight.
 	shapes map[comingKey]*comingShape
 	seen   int64 // pods
 	next   int64 // number of pods at which what was learnt is put to use
-	fading int64 // the same for when all weights fade; see fade
+	fading int64 // the same for when all weights fade; see fadeWeights
 	every  int64 // pods from one time to the next
 
-	// relearnt: what an earlier plugin had learnt was taken in; see Profile.Relearn.
-	relearnt bool
+	// begun: what came before is known, from the pods that run or from an earlier plugin
+	// (Profile.Relearn).
+	begun bool
 
 	numbers uint64  // of versions
 	current *future // nil: to be made
 }
 
-// comingKey tells the kinds of pods apart.
+// comingKey tells the kinds of pods apart: by what they want and by where they may run. Everything
+// else of a pod does not matter here.
 type comingKey struct {
 	cpu, memory, amount int64
 	where               string
@@ -55,7 +62,7 @@ type comingShape struct {
 	where *nodeChoice // nil: everywhere
 }
 
-// nodeChoice is a pod's node selector and required node affinity.
+// nodeChoice is a pod's node selector and required node affinity. nil stands for every node.
 type nodeChoice struct {
 	selector labels.Selector
 	terms    *requiredTerms // nil: none
@@ -64,6 +71,8 @@ type nodeChoice struct {
 	required *v1.NodeSelector
 }
 
+// chooseNodes reads where pods may run, and returns a text that is equal for equal choices; nil and
+// "" if they may run everywhere.
 func chooseNodes(selector map[string]string, required *v1.NodeSelector) (choice *nodeChoice, key string) {
 	if len(selector) == 0 && required == nil {
 		return nil, ""
@@ -78,6 +87,7 @@ func chooseNodes(selector map[string]string, required *v1.NodeSelector) (choice 
 	return choice, key
 }
 
+// match reports whether such pods may run on the node.
 func (c *nodeChoice) match(n *cluster.Node) bool {
 	return c == nil || c.selector.Matches(n) && (c.terms == nil || c.terms.matchesAny(n))
 }
@@ -92,6 +102,7 @@ const (
 	thoroughFrom = 1024
 )
 
+// newComing prepares what comes: the given tasks, or none, to be learnt.
 func newComing(args *FragmentationArgs, devices fragmentation.Devices) *coming {
 	c := &coming{
 		devices: devices, nearPercent: args.NearPercent, given: len(args.Tasks) > 0, shapes: map[comingKey]*comingShape{},
@@ -110,7 +121,7 @@ func newComing(args *FragmentationArgs, devices fragmentation.Devices) *coming {
 	return c
 }
 
-// addTask counts a task.
+// addTask counts a task with its weight. choice is the text of where it may run (chooseNodes).
 func (c *coming) addTask(task fragmentation.Task, weight int64, where *nodeChoice, choice string) {
 	key := comingKey{task.CPU, task.Memory, task.Amount, choice}
 	s := c.shapes[key]
@@ -131,7 +142,8 @@ func (c *coming) makeRoom() {
 	delete(c.shapes, keys[len(keys)-1])
 }
 
-// sortedShapes lists the shapes, those that come most often first.
+// sortedShapes lists the shapes, those that come most often first. Equal ones are in a fixed order,
+// so that the same pods lead to the same future.
 func (c *coming) sortedShapes() []comingKey {
 	keys := make([]comingKey, 0, len(c.shapes))
 	for key := range c.shapes {
@@ -151,7 +163,7 @@ const (
 )
 
 // fadeWeights lowers all weights by 1 - 2^(-1/fadings), in 1024ths, and forgets shapes that no
-// longer come.
+// longer come: after six half-lives a pod has faded to 1/64 of its weight.
 func (c *coming) fadeWeights() {
 	const part = 85
 	for key, s := range c.shapes {
@@ -161,15 +173,16 @@ func (c *coming) fadeWeights() {
 	}
 }
 
-// podPlaced counts a pod that is placed.
-func (c *coming) podPlaced(f *Fragmentation, in *cluster.Cluster, p *cluster.Pod, n *cluster.Node) {
-	if c.given {
-		return
-	}
-	task := f.claimedTask(in, p, n)
+// podPlaced counts a pod that was placed, and lets what was learnt be put to use when it is time:
+// after 16 pods, 64, 256, 1024, 4096, and then every 4096. Until then scores stay the same, and
+// what is kept of them stays valid.
+func (c *coming) podPlaced(f *Fragmentation, in *cluster.Cluster, p *cluster.Pod) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.countPod(task, p)
+	if c.given || !c.begun { // not begun: the pod will be read with the others that run
+		return
+	}
+	c.countPod(f.claimedTask(in, p), p)
 	c.seen++
 	if c.seen >= c.fading {
 		c.fading += c.every
@@ -181,6 +194,7 @@ func (c *coming) podPlaced(f *Fragmentation, in *cluster.Cluster, p *cluster.Pod
 	}
 }
 
+// countPod counts one pod. The caller holds the mutex.
 func (c *coming) countPod(task fragmentation.Task, p *cluster.Pod) {
 	if (&NodeAffinity{}).ReadsFor(p)&Identity != 0 {
 		return // it may run on nodes by name, which no other pod need have to do with
@@ -191,35 +205,49 @@ func (c *coming) countPod(task fragmentation.Task, p *cluster.Pod) {
 }
 
 // currentFuture returns what is known of what comes, as of the latest version. The first time, the
-// pods that run say what comes.
+// pods that run say what comes. Making it plays many rounds (see fragmentation.NewRemainders); all
+// that ask meanwhile wait.
 func (c *coming) currentFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if c.current != nil {
 		return c.current
 	}
-	if c.numbers == 0 && !c.given && !c.relearnt {
-		c.readCluster(f, in)
-	}
+	c.readCluster(f, in)
 	c.numbers++
 	c.current = c.newFuture(f, in)
 	return c.current
 }
 
-// readCluster learns from the pods that are placed.
+// begin reads the cluster before the first pod is placed that is learnt from later, so that none
+// counts twice.
+func (c *coming) begin(f *Fragmentation, in *cluster.Cluster) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.readCluster(f, in)
+}
+
+// readCluster learns, the first time, from the pods that are placed, in the order of the nodes'
+// names. The caller holds the mutex.
 func (c *coming) readCluster(f *Fragmentation, in *cluster.Cluster) {
+	if c.given || c.begun {
+		return
+	}
+	c.begun = true
 	for _, n := range in.SortedNodes() {
 		for _, p := range n.Pods {
-			c.countPod(f.claimedTask(in, p, n), p)
+			c.countPod(f.claimedTask(in, p), p)
 		}
 	}
 }
 
+// futureVersion is the number of the current future, which is made if there is none.
 func (c *coming) futureVersion(f *Fragmentation, in *cluster.Cluster) uint64 {
 	return c.currentFuture(f, in).number
 }
 
-// future is what comes, prepared. It does not change.
+// future is what comes, prepared. What it answers does not change: scores made with it stay
+// comparable.
 type future struct {
 	number  uint64
 	shapes  []comingShape
@@ -232,6 +260,8 @@ type future struct {
 	labels   int                               // about how many byLabels has; see mostLabels
 }
 
+// newFuture prepares what comes. Where only few pods are known, fewer rounds are played: the sample
+// is rough anyway.
 func (c *coming) newFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	u := &future{number: c.numbers, devices: c.devices, outlooks: map[string]*fragmentation.Outlook{}}
 	var tasks []fragmentation.Task
@@ -255,8 +285,10 @@ func (c *coming) newFuture(f *Fragmentation, in *cluster.Cluster) *future {
 // mostDescribed is how many amounts are named of what comes.
 const mostDescribed = 4
 
-// describe says what comes: the amounts that pods want of devices, those that most want first.
+// describe says what comes: the amounts that pods want of devices, those that most want first. It
+// is the end of a sentence.
 func (u *future) describe(given bool) string {
+	// By amount alone: what pods want of CPU and where they may run would make too long a sentence.
 	weights, all := map[int64]int64{}, int64(0)
 	for i := range u.shapes {
 		if t := &u.shapes[i].task; t.Amount > 0 {
@@ -283,7 +315,8 @@ func (u *future) describe(given bool) string {
 	return "; what comes is " + how + ": of the pods with devices, " + strings.Join(parts, ", ")
 }
 
-// cpuPerDevice is how much CPU the nodes with devices have for each of them.
+// cpuPerDevice is how much CPU, in thousandths, the nodes with devices have for each of them.
+// Without any such node it is plenty, so that CPU does not count as scarce.
 func (c *coming) cpuPerDevice(f *Fragmentation, in *cluster.Cluster) int64 {
 	var cpu, devices int64
 	var claimed map[string]int64
@@ -307,7 +340,9 @@ func (c *coming) cpuPerDevice(f *Fragmentation, in *cluster.Cluster) int64 {
 // sets of its own.
 const mostLabels = 1 << 16
 
-// outlookOf values nodes with the labels of this one.
+// outlookOf values nodes with the labels of this one. Nodes on which the same shapes may run share
+// an outlook; label sets are found by their pointer. Two goroutines may prepare the same at once;
+// the second takes what the first has stored.
 func (u *future) outlookOf(n *cluster.Node) *fragmentation.Outlook {
 	if o, known := u.byLabels.Load(n.Labels); known {
 		return o.(*fragmentation.Outlook)
@@ -316,6 +351,8 @@ func (u *future) outlookOf(n *cluster.Node) *fragmentation.Outlook {
 	var key []byte
 
 	for i := range u.shapes {
+		// Outside of the lock: matching may be slow, and its result does not depend on what others
+		// do.
 		if u.shapes[i].where.match(n) {
 			tasks = append(tasks, u.shapes[i].task)
 			key = strconv.AppendInt(append(key, ' '), int64(i), 36)

@@ -19,14 +19,17 @@ type Learnt struct {
 	Shapes   []LearntShape
 }
 
-// LearntShape is a kind of pods, how often it came, and where it may run.
+// LearntShape is a kind of pods, how often it came, and where it may run. CPU is in thousandths,
+// memory in bytes, Amount in the steps of package fragmentation. It is written to journals, so
+// fields keep their names.
 type LearntShape struct {
 	CPU, Memory, Amount, Weight int64
 	NodeSelector                map[string]string `json:",omitempty"`
 	NodeAffinity                *v1.NodeSelector  `json:",omitempty"`
 }
 
-// Learnt returns what the profile's plugins have learnt; nil if they have learnt nothing.
+// Learnt returns what the profile's plugins have learnt; nil if they have learnt nothing, or were
+// told what comes. Shapes come most frequent first, so that the same state is written the same.
 func (p *Profile) Learnt() *Learnt {
 	f := fragmentationIn(p)
 	if f == nil {
@@ -52,7 +55,8 @@ func (p *Profile) Learnt() *Learnt {
 }
 
 // Relearn takes in what the profile's plugins had learnt before, unless they are told what comes,
-// or now look at other devices.
+// or now look at other devices. It replaces what they know. Fading comes no later than it would by
+// the half-life that now counts.
 func (p *Profile) Relearn(l *Learnt) {
 	f := fragmentationIn(p)
 	if f == nil || l == nil || l.Resource != f.resource || l.Unit != f.devices.Unit {
@@ -71,5 +75,5 @@ func (p *Profile) Relearn(l *Learnt) {
 		c.addTask(fragmentation.Task{CPU: s.CPU, Memory: s.Memory, Amount: s.Amount}, s.Weight, where, key)
 	}
 	c.seen, c.next, c.fading = l.Seen, l.Next, min(l.Fading, l.Seen+c.every)
-	c.relearnt, c.current = true, nil
+	c.begun, c.current = true, nil
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/fragmentation"
 )
 
-// DeviceRoom is what is free of the devices of a node, in thousandths of a device.
+// DeviceRoom is what is free of the devices of a node, or of several, in thousandths of a device.
 type DeviceRoom struct {
 	Size, Free int64
 	// Usable is what the next pod that wants devices can use, on average over those that come.
@@ -22,8 +22,8 @@ func (f *Fragmentation) Resource() (name v1.ResourceName, unit int64) {
 	return f.resource, f.devices.Unit
 }
 
-// DeviceValuer values free devices by what the pods that come can use of them. The plugin
-// Fragmentation does.
+// DeviceValuer values free devices by what the pods that come can use of them, for reports and
+// plans. The plugin Fragmentation does.
 type DeviceValuer interface {
 	Resource() (name v1.ResourceName, unit int64)
 	IsGiven() bool
@@ -48,6 +48,8 @@ func (p *Profile) DeviceValuer() DeviceValuer {
 	return nil
 }
 
+// fragmentationIn returns the plugin of a profile; nil if it is not enabled. A profile has at most
+// one.
 func fragmentationIn(p *Profile) *Fragmentation {
 	f, _ := p.made["Fragmentation"].(*Fragmentation)
 	return f
@@ -57,7 +59,7 @@ func fragmentationIn(p *Profile) *Fragmentation {
 func (f *Fragmentation) IsGiven() bool { return f.coming.given }
 
 // LearnPod counts a pod that is pending, before what comes is put to use. It does nothing if that
-// is given.
+// is given. It is for plans, where pods wait that nobody has placed yet.
 func (f *Fragmentation) LearnPod(p *cluster.Pod) {
 	f.coming.mutex.Lock()
 	defer f.coming.mutex.Unlock()
@@ -66,7 +68,7 @@ func (f *Fragmentation) LearnPod(p *cluster.Pod) {
 	}
 }
 
-// RoomOf measures the devices of a node.
+// RoomOf measures the devices of a node. Without devices all is 0.
 func (f *Fragmentation) RoomOf(c *cluster.Cluster, n *cluster.Node) DeviceRoom {
 	d := f.desks.Get().(*desk)
 	defer f.desks.Put(d)
@@ -74,18 +76,21 @@ func (f *Fragmentation) RoomOf(c *cluster.Cluster, n *cluster.Node) DeviceRoom {
 	future, whole := f.coming.currentFuture(f, c), f.devices.Whole()
 	terms := future.outlookOf(n).Terms(&d.room)
 	room := DeviceRoom{
+		// The near term is a sum over all tasks with devices by their weights: divided by these it
+		// is a mean.
 		Size: int64(len(d.room.Devices)) * 1000, Usable: terms.Near / max(1, future.wanted()*whole/1000),
 		Left: fragmentation.Thousandths(terms.Far, whole),
 	}
 	for _, free := range d.room.Devices {
 		room.Free += free * 1000 / whole
 	}
+	// Rounding could bring the mean above what is free.
 	room.Usable = min(room.Usable, room.Free)
 	return room
 }
 
-// mostPools bounds how many pools RoomByPool tells apart, and otherPools is what the others are
-// called.
+// mostPools bounds how many pools RoomByPool tells apart: each is a label value of metrics.
+// otherPools is what the others are called.
 const (
 	mostPools  = 64
 	otherPools = "other"
@@ -95,6 +100,8 @@ const (
 // before the first decision, and where what was learnt is not put to use yet, it returns nil.
 func (f *Fragmentation) RoomByPool(c *cluster.Cluster) map[string]DeviceRoom {
 	f.coming.mutex.Lock()
+	// A metric that is read must not be what makes the plugin learn: decisions would depend on when
+	// it is read.
 	known := f.coming.current != nil
 	f.coming.mutex.Unlock()
 	if !known {
@@ -108,6 +115,7 @@ func (f *Fragmentation) RoomByPool(c *cluster.Cluster) map[string]DeviceRoom {
 			continue
 		}
 		name := PoolOf(n)
+		// Nodes are in the order of their names, so that the same pools are told apart every time.
 		if _, known := pools[name]; !known && len(pools) >= mostPools {
 			name = otherPools
 		}
@@ -121,7 +129,8 @@ func (f *Fragmentation) RoomByPool(c *cluster.Cluster) map[string]DeviceRoom {
 	return pools
 }
 
-// poolLabels are those by which tools and providers name pools of nodes.
+// poolLabels are those by which tools and providers name pools of nodes. The first that a node has
+// counts.
 var poolLabels = []string{"karpenter.sh/nodepool", "cloud.google.com/gke-nodepool", "eks.amazonaws.com/nodegroup",
 	"kubernetes.azure.com/agentpool", "node.kubernetes.io/pool"}
 
@@ -145,7 +154,8 @@ func (u *future) wanted() (sum int64) {
 	return sum
 }
 
-// Coming is a kind of pods that comes: as an argument would give it, and its share of all pods.
+// Coming is a kind of pods that comes: as an argument would give it, and its share (0..1) of all
+// pods, with devices or without.
 type Coming struct {
 	FragmentationTask
 	Share   float64
@@ -153,7 +163,8 @@ type Coming struct {
 	devices int64
 }
 
-// WhatComes lists the kinds of pods that come, those that come most often first.
+// WhatComes lists the kinds of pods that come, those that come most often first. It may learn from
+// the pods that run, if nothing was asked before.
 func (f *Fragmentation) WhatComes(c *cluster.Cluster) (list []Coming) {
 	future := f.coming.currentFuture(f, c)
 	var all int64
@@ -183,7 +194,7 @@ func (f *Fragmentation) argumentOf(s *comingShape) FragmentationTask {
 	return t
 }
 
-// ComingOf is the kind of a pod.
+// ComingOf is the kind of a pod, whether or not such pods come. Its share is 0.
 func (f *Fragmentation) ComingOf(p *cluster.Pod) Coming {
 	required, _ := podNodeAffinity(p.Spec())
 	where, _ := chooseNodes(p.Spec().NodeSelector, required)
@@ -191,7 +202,8 @@ func (f *Fragmentation) ComingOf(p *cluster.Pod) Coming {
 	return Coming{f.argumentOf(&s), 0, s, s.task.Amount * 1000 / f.devices.Whole()}
 }
 
-// Fitting counts how many pods of the kind the node could take, were they alone to come.
+// Fitting counts how many pods of the kind the node could take, were they alone to come: by
+// devices, CPU, memory and pod slots. 0 for a kind that wants no devices, or may not run there.
 func (f *Fragmentation) Fitting(n *cluster.Node, kind *Coming) int64 {
 	t, whole := &kind.of.task, f.devices.Whole()
 	if t.Amount == 0 || !kind.of.where.match(n) {
@@ -215,6 +227,7 @@ func (f *Fragmentation) Fitting(n *cluster.Node, kind *Coming) int64 {
 		count = devices * whole / t.Amount
 	}
 
+	// A task that wants none of a resource is not bounded by it, even where it is overcommitted.
 	if t.CPU > 0 {
 		count = min(count, max(0, d.room.CPU)/t.CPU)
 	}

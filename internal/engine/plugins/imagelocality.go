@@ -8,7 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// ImageLocality prefers nodes that already have the pod's images.
+// ImageLocality prefers nodes that already have the pod's images. It knows of a node's images what
+// the kubelet reports, which is at most the 50 largest by default.
 type ImageLocality struct{}
 
 // The sizes between which images count: a smaller one is pulled in no time, and more than the
@@ -25,9 +26,11 @@ func (ImageLocality) Name() string { return "ImageLocality" }
 // Scale implements [FixedScorer].
 func (ImageLocality) Scale() Scale { return AsIs }
 
-// Score implements Scorer.
+// Score implements Scorer. An image that no node has counts for nothing; one that every node has
+// counts fully, and makes no difference.
 func (ImageLocality) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	spec := p.Spec()
+	// Both maps are by the complete name. Two containers with the same image use it twice.
 	worth := map[string]int64{} // of an image, for each time that the pod uses it
 	uses := map[string]int64{}
 	use := func(image string) {
@@ -79,6 +82,8 @@ func imageUsers(spec *cluster.Spec) int {
 	return users
 }
 
+// imageScore scales a sum of sizes between the floor and the ceiling to 0..MaxScore: for one
+// container, 500 MiB that all nodes have give 100*(500-23)/(1000-23) = 48.
 func imageScore(sum int64, users int) int64 {
 	ceiling := int64(imageCeiling) * int64(users)
 	switch {
@@ -90,6 +95,8 @@ func imageScore(sum int64, users int) int64 {
 	return MaxScore * (sum - imageFloor) / (ceiling - imageFloor)
 }
 
+// hasImage reports whether one of the node's images has the name. An image may have several: tags
+// and digests.
 func hasImage(set *cluster.ImageSet, name string) bool {
 	for i := range set.Images {
 		if slices.Contains(set.Images[i].Names, name) {
@@ -99,7 +106,11 @@ func hasImage(set *cluster.ImageSet, name string) bool {
 	return false
 }
 
-// completeImage adds the default tag to a name without one. Names are not normalised otherwise.
+// completeImage adds the default tag to a name without one. Names are not normalised otherwise. A
+// colon before the last slash is that of a registry's port:
+//
+//	localhost:5000/app    ->  localhost:5000/app:latest
+//	nginx@sha256:0123...  ->  unchanged
 func completeImage(name string) string {
 	if strings.LastIndex(name, ":") <= strings.LastIndex(name, "/") {
 		return name + ":latest"
@@ -111,6 +122,7 @@ func completeImage(name string) string {
 // scores. It is empty if no node gets a score, because too little is known of the images.
 func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
 	spec, sum := p.Spec(), int64(0)
+	// In the order of the spec, which is the same for all pods that share it.
 	each := func(use func(image string, state *cluster.ImageState)) {
 		find := func(image string) {
 			if state := c.Image(completeImage(image)); state != nil {
@@ -132,6 +144,7 @@ func (ImageLocality) Worth(c *cluster.Cluster, p *cluster.Pod) string {
 
 	each(func(_ string, state *cluster.ImageState) { sum += imageWorth(state, c.Len()) })
 	users := imageUsers(spec)
+	// The sum of all images is the most that any node can have.
 	if sum <= imageFloor || imageScore(sum, users) == 0 {
 		return ""
 	}

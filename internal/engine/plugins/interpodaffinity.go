@@ -12,7 +12,13 @@ import (
 
 // InterPodAffinity places pods near pods that they have affinity to, and away from pods that either
 // side has anti-affinity to. The rules between two pods are in [Affinities]; this plugin counts the
-// pods of each domain by them.
+// pods of each domain by them, anew for every pod that is decided.
+//
+// A domain is a topology key with a value. Required anti-affinity to app=db over zones, and db-0 on
+// a node of zone a:
+//
+//	repels = {"topology.kubernetes.io/zone": {"a": 1}}
+//	every node of zone a is rejected; a node without the label is in no domain, and passes
 type InterPodAffinity struct {
 	// HardWeight is what a placed pod's required affinity adds to the score when it selects the
 	// pending pod.
@@ -55,8 +61,8 @@ func NewInterPodAffinity(args *config.InterPodAffinityArgs) (*InterPodAffinity, 
 }
 
 // TermCounter is a filter or a scorer that counts, for the terms of [Affinities], the pods that
-// they select in each domain of their topology key. The fast way to decide keeps such counts
-// itself, and asks for the weights instead of the verdicts.
+// they select in each domain of their topology key. Package decide keeps such counts itself from
+// placement to placement, and asks for the weights instead of the verdicts.
 type TermCounter interface {
 	Name() string
 	// TermWeights returns the weight in scores of a placed pod's required affinity that selects the
@@ -72,10 +78,12 @@ func (a *InterPodAffinity) TermWeights() (hard int32, ignoreOthers bool) {
 // Name implements [Filter] and [Scorer].
 func (a *InterPodAffinity) Name() string { return "InterPodAffinity" }
 
-// Reads implements [Filter].
+// Reads implements [Filter]. Taints are not among them: nodes count whether or not the pod
+// tolerates theirs.
 func (a *InterPodAffinity) Reads() Part { return Labels | Identity | Contents | Others }
 
-// domainCounts are numbers by topology key and value.
+// domainCounts are numbers by topology key and value. What is not in it counts 0; numbers of votes
+// may be negative.
 type domainCounts map[string]map[string]int64
 
 // addWeight counts weight in the node's domain of the key; a node without the key is in none.
@@ -98,7 +106,8 @@ func (d domainCounts) countOf(n *cluster.Node, key string) int64 {
 	return 0
 }
 
-// anyOf reports whether one of the node's domains has a number above zero.
+// anyOf reports whether one of the node's domains has a number above zero. It looks at each key,
+// not at each domain: there are few of these.
 func (d domainCounts) anyOf(n *cluster.Node) bool {
 	for key := range d {
 		if d.countOf(n, key) > 0 {
@@ -108,7 +117,8 @@ func (d domainCounts) anyOf(n *cluster.Node) bool {
 	return false
 }
 
-// cacheByClass caches an answer per class.
+// cacheByClass caches an answer per class, so that a pass over all pods costs a lookup for most of
+// them. Not for several goroutines at once.
 func cacheByClass[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClass) T {
 	known := map[*cluster.PodClass]T{}
 	return func(class *cluster.PodClass) T {
@@ -122,7 +132,8 @@ func cacheByClass[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClas
 }
 
 // Filter rejects nodes in domains that lack the pods that affinity requires, or that have pods
-// which anti-affinity excludes.
+// which anti-affinity excludes. As upstream, only missing affinity is unresolvable: no victim's
+// leaving can add a pod, while it can take away one that repels.
 func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if p.Class.TermError != nil {
 		reason := fmt.Sprintf("parsing pod: %v", termsError(p.Spec().Affinity))
@@ -137,9 +148,12 @@ func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}
 
 	attracts, repels := countOwnTerms(c, affinities)
+	// The first pod of a group that has affinity to itself could otherwise never be placed. It
+	// still needs nodes with the keys.
 	first := len(attracts) == 0 && affinities.AttractsItself()
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		switch {
+		// The order of the cases is upstream's: it decides which of several reasons is given.
 		case slices.ContainsFunc(required, func(key string) bool { return !n.Has(key) || !first && attracts.countOf(n, key) <= 0 }):
 			return AffinityUnmet
 		case repels.anyOf(n):
@@ -151,7 +165,8 @@ func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// countRepelledBy counts the pods with anti-affinity to the pending one.
+// countRepelledBy counts the pods with anti-affinity to the pending one, by the keys of their
+// terms. Few nodes have pods with required anti-affinity, so the others are passed over.
 func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
 	counts, repelledBy := domainCounts{}, cacheByClass(affinities.RepelledBy)
 	for _, n := range c.Nodes {
@@ -170,7 +185,9 @@ func countRepelledBy(c *cluster.Cluster, affinities *Affinities) domainCounts {
 	return counts
 }
 
-// countOwnTerms counts the pods that the pending pod's own required terms select.
+// countOwnTerms counts the pods that the pending pod's own required terms select. attracts has the
+// same pods under every key, because a pod must match all affinity terms; repels has them by each
+// term on its own.
 func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels domainCounts) {
 	attracts, repels = domainCounts{}, domainCounts{}
 	required := affinities.Required()
@@ -178,6 +195,7 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 		return attracts, repels
 	}
 
+	// Two passes over the terms per class, however many pods it has.
 	attractedBy, repelled := cacheByClass(affinities.Attracts), cacheByClass(affinities.Repels)
 	for _, n := range c.Nodes {
 		if n == nil {
@@ -198,12 +216,14 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 	return attracts, repels
 }
 
-// Score adds up the votes of the pods in a node's domains.
+// Score adds up the votes of the pods in a node's domains. Votes may be negative; the range of all
+// feasible nodes is stretched to 0..MaxScore.
 func (a *InterPodAffinity) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if p.Class.TermError != nil {
 		return Scoring{Err: fmt.Errorf("failed to parse pod: %w", termsError(p.Spec().Affinity))}
 	}
 	affinities := NewAffinities(c, p.Class)
+	// Upstream skips such pods at PreScore.
 	if a.IgnoreOthers && !affinities.Prefers() {
 		return Scoring{}
 	}
@@ -229,6 +249,8 @@ func (a *InterPodAffinity) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 	}
 }
 
+// countVotes adds up the votes by domain. Where the pending pod prefers nothing, only pods with
+// affinity of their own can vote, and nodes without such pods are passed over.
 func (a *InterPodAffinity) countVotes(c *cluster.Cluster, affinities *Affinities) domainCounts {
 	scores, prefers := domainCounts{}, affinities.Prefers()
 	votes := cacheByClass(func(class *cluster.PodClass) []Vote { return affinities.Votes(class, a.HardWeight) })
@@ -248,7 +270,7 @@ func (a *InterPodAffinity) countVotes(c *cluster.Cluster, affinities *Affinities
 	return scores
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. Namespaces are of interest because terms select them by label.
 func (*InterPodAffinity) Interests(in Setting) []queue.Interest {
 	h := &affinityHints{c: in.Cluster}
 	return []queue.Interest{
@@ -259,13 +281,16 @@ func (*InterPodAffinity) Interests(in Setting) []queue.Interest {
 	}
 }
 
-// affinityHints caches the terms of the classes that were asked about last.
+// affinityHints caches the terms of the classes that were asked about last. Terms that select
+// namespaces hold only while the labels of namespaces stay the same, so all are dropped when one
+// changes.
 type affinityHints struct {
 	c          *cluster.Cluster
 	affinities lately[*Affinities]
 	namespaces uint64 // the version of the namespaces' labels that they hold for
 }
 
+// affinitiesOf returns the affinities of a class as the namespaces are now.
 func (h *affinityHints) affinitiesOf(class *cluster.PodClass) *Affinities {
 	if h.namespaces != h.c.Namespaces.Version {
 		h.namespaces = h.c.Namespaces.Version

@@ -6,6 +6,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 	config "k8s.io/kube-scheduler/config/v1"
 	"pgregory.net/rapid"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
 // Arguments of the cases: hard=WEIGHT is hardPodAffinityWeight, ignore is
@@ -38,6 +40,41 @@ func TestInterPodAffinityWeightIsRefusedOutOfRange(t *testing.T) {
 	plugin, err := NewInterPodAffinity(nil)
 	if err != nil || plugin.HardWeight != 1 || plugin.IgnoreOthers {
 		t.Errorf("defaults are %+v, %v", plugin, err)
+	}
+}
+
+// TestAffinityDetailSkipsNodesWithoutTheLabel: a node without the topology key is in no domain of
+// the pod's own anti-affinity, not in that of nodes whose label has an empty value.
+func TestAffinityDetailSkipsNodesWithoutTheLabel(t *testing.T) {
+	c := cluster.New()
+	load(t, c, `
+node empty zone=
+node none host=none
+pod other on=empty app=web
+---
+kind: Pod
+metadata: {name: theirs, namespace: default, uid: theirs}
+spec:
+  nodeName: none
+  containers: [{name: c}]
+  affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [
+    {topologyKey: host, labelSelector: {matchLabels: {app: api}}}]}}
+`)
+	p := waiting(t, c, `
+kind: Pod
+metadata: {name: p, labels: {app: api}}
+spec:
+  affinity: {podAntiAffinity: {requiredDuringSchedulingIgnoredDuringExecution: [
+    {topologyKey: zone, labelSelector: {matchLabels: {app: web}}}]}}
+`)
+	detail := (&InterPodAffinity{}).Detail(c, p)
+	for node, want := range map[string]string{
+		"empty": "default/other in zone= matches app=web",
+		"none":  "default/theirs in host=none keeps it away",
+	} {
+		if got := detail(c.Node(node)); got != want {
+			t.Errorf("%s: %q, want %q", node, got, want)
+		}
 	}
 }
 

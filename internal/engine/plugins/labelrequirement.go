@@ -9,7 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// labelRequirement is a [labels.Requirement] that looks up the node's label once.
+// labelRequirement is a [labels.Requirement] that looks up the node's label once. Several of them
+// with the same key and operator are merged into one, see narrowBy and addValues.
 type labelRequirement struct {
 	key      string
 	operator selection.Operator
@@ -30,13 +31,15 @@ func (r *labelRequirement) eachValue(f func(value string)) {
 	}
 }
 
-// addValues adds the values of another requirement.
+// addValues adds the values of another requirement. For In that makes it weaker (either will do),
+// for NotIn stronger.
 func (r *labelRequirement) addValues(other *labelRequirement) {
 	r.makeSet()
 	other.eachValue(func(value string) { r.values[value] = true })
 }
 
-// makeSet puts the values into a map, which is the requirement's own.
+// makeSet puts the values into a map, which is the requirement's own. list is the spec's until
+// then, and must not be changed.
 func (r *labelRequirement) makeSet() {
 	if r.values != nil {
 		return
@@ -48,7 +51,12 @@ func (r *labelRequirement) makeSet() {
 	r.list = nil
 }
 
-// narrowBy makes the requirement one that is met where both are.
+// narrowBy makes the requirement one that is met where both are. Both have the same key and
+// operator.
+//
+//	In a,b      and  In b,c      ->  In b
+//	NotIn a     and  NotIn b     ->  NotIn a,b
+//	Gt 3        and  Gt 5        ->  Gt 5
 func (r *labelRequirement) narrowBy(other *labelRequirement) {
 	switch r.operator {
 	case selection.In:
@@ -68,8 +76,10 @@ func (r *labelRequirement) narrowBy(other *labelRequirement) {
 	}
 }
 
-// newLabelRequirement takes arguments that [labels.NewRequirement] has accepted.
+// newLabelRequirement takes arguments that [labels.NewRequirement] has accepted, so that a bound is
+// a number. values is not copied.
 func newLabelRequirement(key string, operator selection.Operator, values []string) labelRequirement {
+	// Up to here comparing one by one is cheaper than a map.
 	const few = 4
 	r := labelRequirement{key: key, operator: operator}
 	switch {
@@ -83,6 +93,7 @@ func newLabelRequirement(key string, operator selection.Operator, values []strin
 	return r
 }
 
+// match reports whether the node meets the requirement. The host name counts as a label.
 func (r *labelRequirement) match(n *cluster.Node) bool {
 	return r.meetsValue(n.Lookup(r.key))
 }
@@ -103,11 +114,12 @@ func (r *labelRequirement) meetsValue(value string, has bool) bool {
 	return has && err == nil && r.allowsNumber(number)
 }
 
-// allowsNumber is for Gt and Lt.
+// allowsNumber is for Gt and Lt, both of which exclude the bound itself.
 func (r *labelRequirement) allowsNumber(number int64) bool {
 	return (number > r.bound) == (r.operator == selection.GreaterThan) && number != r.bound
 }
 
+// listsValue reports whether In or NotIn lists the value, in whichever form the values are.
 func (r *labelRequirement) listsValue(value string) bool {
 	return r.values[value] || slices.Contains(r.list, value)
 }

@@ -14,7 +14,14 @@ import (
 // hint would return false (TestNarrowingsLeaveNobodyOut).
 
 // byRoom selects the classes that may have room on the event's node: on the whole node if the node
-// changed, and beside the pods that none of them can preempt if a pod left it.
+// changed, and beside the pods that none of them can preempt if a pod left it. CPU and memory alone
+// are compared; the hint looks at the rest. nil, if the filter is only part of NodeResourcesFit.
+//
+// A pod of priority 10 leaves a node of 4 CPU with pods of priority 5 (2 CPU) and 20 (1 CPU):
+//
+//	offered: 3 CPU, as if those below 10 were gone
+//	priority 8 could preempt the one of 5, and gets 3 CPU at most
+//	priority 15 could have preempted the pod itself: only room that is free now is news, 1 CPU
 func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 	if _, whole := in.Filter.(*NodeResourcesFit); !whole {
 		return nil
@@ -26,8 +33,11 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 		Offered: func(e *queue.Event) queue.Amounts {
 			switch {
 			case !isOthers(e):
+				// An event of the pending pod itself concerns that pod alone: there is nothing to
+				// leave out.
 				return queue.Amounts{math.MaxInt64, math.MaxInt64}
 			case e.Node == nil:
+				// Below every request: nobody is selected.
 				return queue.Amounts{-1, -1}
 			case ofNode && e.NodeBefore != nil && !nodeGrew(allResources(e), e):
 				return queue.Amounts{-1, -1}
@@ -40,7 +50,8 @@ func (in Setting) byRoom(ofNode bool) *queue.Narrowing {
 	}
 }
 
-// allResources is all that the event's node has, or had.
+// allResources is all that the event's node has, or had: with it nodeGrew tells whether anything
+// grew, for any class.
 func allResources(e *queue.Event) *cluster.Resources {
 	all := &cluster.Resources{MilliCPU: 1, Memory: 1, EphemeralStorage: 1, Scalars: map[v1.ResourceName]int64{}}
 	for _, size := range [2]*cluster.Size{e.NodeBefore.Size, e.Node.Size} {
@@ -51,8 +62,8 @@ func allResources(e *queue.Event) *cluster.Resources {
 	return all
 }
 
-// roomWithoutLower is what a node has left without the pods below a priority. A pod that requests
-// nothing has room on any node.
+// roomWithoutLower is what a node has left without the pods below a priority. It is at least 0,
+// also on a node that is overcommitted: a pod that requests nothing has room on any node.
 func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 	left := n
 	for _, p := range n.Pods {
@@ -67,7 +78,9 @@ func roomWithoutLower(n *cluster.Node, priority int32) queue.Amounts {
 }
 
 // byLabels selects the classes whose selectors may select a pod of the event, and those that the
-// terms of such a pod may select.
+// terms of such a pod may select. A selector counts by labels of which a pod that it selects must
+// have one; a selector without such labels (only NotIn, say) may select any pod, and puts its class
+// into every event.
 func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all bool)) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -78,6 +91,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 			}
 
 			for _, selector := range list {
+				// One label of a selector is enough: a pod that it selects has that label, too.
 				required, everybody := cluster.RequiredLabels(selector)
 				if everybody {
 					return nil, true
@@ -93,6 +107,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 			if !isOthers(e) {
 				return nil, true
 			}
+			// Before and after: losing a label can help as much as getting one.
 			for _, p := range [2]*cluster.Pod{e.PodBefore, e.Pod} {
 				if p == nil {
 					continue
@@ -118,7 +133,7 @@ func meantBy(class *cluster.PodClass) (topics []queue.Topic) {
 }
 
 // ofPod selects the classes whose selectors may select a pod of this class, and those that such a
-// pod keeps away.
+// pod keeps away. everybody: one of its own terms may select any pod.
 func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
 	for key, value := range class.Labels {
 		topics = append(topics, queue.Topic{Kind: queue.Means, Key: key, Value: value})
@@ -146,7 +161,8 @@ func keptAwayBy(class *cluster.PodClass, by func(key string) bool) (topics []que
 	return topics, false
 }
 
-// requiredSelectors are the selectors of a class's required terms.
+// requiredSelectors are the selectors of a class's required terms. all: the terms cannot be parsed,
+// and the pod is retried after every event, so that the error stays current.
 func requiredSelectors(class *cluster.PodClass) (list []*rules.Selector, all bool) {
 	for _, terms := range [2][]cluster.Term{class.RequiredAffinity, class.RequiredAntiAffinity} {
 		for i := range terms {

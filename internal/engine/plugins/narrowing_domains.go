@@ -8,8 +8,11 @@ import (
 )
 
 // byDomains selects the classes to whose required terms it may matter that a node is added, removed
-// or relabelled.
+// or relabelled: to be a place (its keys), to take pods away (their labels), to move pods to
+// another domain (both).
 func (h *affinityHints) byDomains() *queue.Narrowing {
+	// Events of nodes find the classes that byLabels finds for the pods on them: pods that leave
+	// with their node matter like pods that leave it.
 	n := byLabels(requiredSelectors)
 	ofPods := n.Topics
 	n.Topics = func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -32,13 +35,14 @@ func (h *affinityHints) byDomains() *queue.Narrowing {
 		for _, key := range changed {
 			topics = append(topics, queue.Topic{Kind: queue.KeyChange, Key: key})
 		}
+		// Pods that keep others away may be elsewhere: the node leaves or enters their domain.
 		keptAway, everybody := h.keptAway(changed)
 		return append(topics, keptAway...), everybody
 	}
 	return n
 }
 
-// ofPodsOn is ofPod for the pods of a node.
+// ofPodsOn is ofPod for the pods of a node, each class once.
 func ofPodsOn(pods []*cluster.Pod) (topics []queue.Topic, everybody bool) {
 	known := map[*cluster.PodClass]bool{}
 	for _, p := range pods {
@@ -55,8 +59,11 @@ func ofPodsOn(pods []*cluster.Pod) (topics []queue.Topic, everybody bool) {
 	return topics, false
 }
 
-// keptAway selects the classes that some pod of the cluster may keep away by one of the keys.
+// keptAway selects the classes that some pod of the cluster may keep away by one of the keys. It
+// looks at the pods of all nodes, not of the event's node alone: that node may have left the domain
+// of a pod elsewhere.
 func (h *affinityHints) keptAway(keys []string) (topics []queue.Topic, everybody bool) {
+	// Most changes of a node are not of its labels, and end here.
 	if len(keys) == 0 {
 		return nil, false
 	}

@@ -13,7 +13,7 @@ import (
 
 // byNodeSelection selects the classes whose node selector and required node affinity may select the
 // event's node: a new node by one label that it must have, a relabelled one by the labels that
-// changed.
+// changed. An unchanged label cannot be why the filter passes now.
 func byNodeSelection() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -21,11 +21,14 @@ func byNodeSelection() *queue.Narrowing {
 			required, _ := podNodeAffinity(spec)
 			names, narrow := namedNodes(required)
 			topics, selects := wantedLabels(spec)
+			// A pod whose terms contradict each other is retried, so that its reason is reported
+			// again.
 			if !selects || narrow && len(names) == 0 {
 				return nil, true
 			}
 			asked := map[string]bool{} // thousands of terms may ask about few keys
 			for _, r := range nodeRequirements(spec) {
+				// Topics of such requirements are equal for one key, so one is enough.
 				if r.byAnyChange() {
 					if asked[r.key] {
 						continue
@@ -55,7 +58,8 @@ func byNodeSelection() *queue.Narrowing {
 	}
 }
 
-// topicsOfLabels are a node's labels, and their keys.
+// topicsOfLabels are a node's labels, and their keys for requirements that depend on more than
+// values.
 func topicsOfLabels(n *cluster.Node) (topics []queue.Topic) {
 	for key, value := range n.AllLabels() {
 		topics = append(topics, queue.Topic{Kind: queue.NodeLabel, Key: key, Value: value}, queue.Topic{Kind: queue.NodeKey, Key: key})
@@ -63,7 +67,8 @@ func topicsOfLabels(n *cluster.Node) (topics []queue.Topic) {
 	return topics
 }
 
-// changedKeys lists the labels that the event's node gained, lost, or has another value of.
+// changedKeys lists the labels that the event's node gained, lost, or has another value of, in no
+// order. Both the node and the node before must be there.
 func changedKeys(e *queue.Event) (keys []string) {
 	if e.Node.Labels == e.NodeBefore.Labels && e.Node.Hostname == e.NodeBefore.Hostname && e.Node.HasHostname == e.NodeBefore.HasHostname {
 		return nil
@@ -84,6 +89,11 @@ func changedKeys(e *queue.Event) (keys []string) {
 
 // wanted is one requirement on a node's labels or name. Without values it depends on more than a
 // list of values.
+//
+//	zone In a,b       ->  {key: zone, values: a b}
+//	zone NotIn a      ->  {key: zone, absent: true}
+//	cores Gt 8        ->  {key: cores}
+//	metadata.name n1  ->  {name: true, values: n1}
 type wanted struct {
 	key    string
 	name   bool
@@ -91,7 +101,8 @@ type wanted struct {
 	absent bool // a node without the label may meet it
 }
 
-// nodeRequirements lists all requirements on nodes in the spec.
+// nodeRequirements lists all requirements on nodes in the spec, of all terms, as one list. It is
+// for changes, where any requirement may be the one that is met now.
 func nodeRequirements(spec *cluster.Spec) (list []wanted) {
 	for key, value := range spec.NodeSelector {
 		list = append(list, wanted{key: key, values: []string{value}})
@@ -104,6 +115,8 @@ func nodeRequirements(spec *cluster.Spec) (list []wanted) {
 	return list
 }
 
+// wantedBy lists the requirements of one term. Requirements on the name that exclude it are left
+// out: names do not change, and no topic could stand for them.
 func wantedBy(term *v1.NodeSelectorTerm) (list []wanted) {
 	for i := range term.MatchExpressions {
 		r := wanted{key: term.MatchExpressions[i].Key}
@@ -123,10 +136,11 @@ func wantedBy(term *v1.NodeSelectorTerm) (list []wanted) {
 	return list
 }
 
-// byAnyChange reports whether a node may meet the requirement after any change of the label.
+// byAnyChange reports whether a node may meet the requirement after any change of the label, also
+// after losing it.
 func (w *wanted) byAnyChange() bool { return !w.name && (len(w.values) == 0 || w.absent) }
 
-// changeTopics are the changes of a node after which it may meet the requirement.
+// changeTopics are the changes of a node after which it may meet the requirement. A name has none.
 func (w *wanted) changeTopics() (topics []queue.Topic) {
 	if w.name {
 		return nil
@@ -160,7 +174,8 @@ func (w *wanted) hasTopics() (topics []queue.Topic, ok bool) {
 }
 
 // selectivity orders requirements by how few nodes are likely to meet them: names first, then
-// labels of the cluster's owner, then those of Kubernetes, which many nodes share.
+// labels of the cluster's owner, then those of Kubernetes, which many nodes share. Lower is fewer.
+// A wrong guess costs calls of the hint, no wake-up.
 func (w *wanted) selectivity() int {
 	const ofKubernetes = "kubernetes.io/"
 	switch {
@@ -175,13 +190,16 @@ func (w *wanted) selectivity() int {
 }
 
 // wantedLabels returns topics such that every node that the spec selects has one of them. ok is
-// false if there are none.
+// false if there are none. Such topics come from the node selector alone, which every node must
+// meet, or from one requirement of each affinity term, of which a node must meet all within one
+// term.
 func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 	var own []wanted
 	for key, value := range spec.NodeSelector {
 		own = append(own, wanted{key: key, values: []string{value}})
 	}
 
+	// Every node must meet the node selector, so one of its labels finds all.
 	best, fewest := bestOf(own)
 	required, _ := podNodeAffinity(spec)
 	if required == nil {
@@ -192,20 +210,22 @@ func wantedLabels(spec *cluster.Spec) (topics []queue.Topic, ok bool) {
 	most := 0
 	for i := range required.NodeSelectorTerms {
 		one, few := bestOf(wantedBy(&required.NodeSelectorTerms[i]))
+		// A node may match by this term alone, which no topic finds: the affinity cannot narrow.
 		if one == nil {
 			return best, best != nil
 		}
 		all, most = append(all, one...), max(most, few)
 	}
 
+	// The worst of the terms counts: each event is looked up under the topics of all.
 	if best == nil || most < fewest {
 		return all, all != nil
 	}
 	return best, true
 }
 
-// bestOf returns the topics of the requirement that the fewest nodes are likely to meet; nil if
-// there is none to look for.
+// bestOf returns the topics of the requirement that the fewest nodes are likely to meet, and its
+// selectivity; nil if there is none to look for.
 func bestOf(list []wanted) (best []queue.Topic, fewest int) {
 	for i := range list {
 		topics, ok := list[i].hasTopics()
@@ -217,7 +237,7 @@ func bestOf(list []wanted) (best []queue.Topic, fewest int) {
 }
 
 // byTaints selects the classes that may tolerate a node's remaining taints after it has lost a
-// relevant one.
+// relevant one. One taint stands for all: a pod that tolerates them all tolerates this one.
 func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -237,6 +257,7 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 			if e.Node == nil {
 				return nil, false
 			}
+			// Those that are still in the way decide who can go there now.
 			left := taints(e.Node)
 			if e.NodeBefore != nil && coversTaints(left, taints(e.NodeBefore)) {
 				return nil, false // a pod that tolerates these tolerated those
@@ -257,7 +278,7 @@ func byTaints(taints func(n *cluster.Node) []v1.Taint) *queue.Narrowing {
 	}
 }
 
-// coversTaints reports whether all contains all of some.
+// coversTaints reports whether all contains all of some, regardless of their order.
 func coversTaints(all, some []v1.Taint) bool {
 	for i := range some {
 		found := false

@@ -14,7 +14,7 @@ import (
 )
 
 // everyoneUnless selects every class, except on events for which nobody returns true: they can help
-// no pod.
+// no pod. It spares calling the hint for each class where the event alone decides.
 func everyoneUnless(nobody func(e *queue.Event) bool) *queue.Narrowing {
 	everybody := []queue.Topic{{Kind: queue.Everybody}}
 	return &queue.Narrowing{
@@ -36,6 +36,8 @@ func (in Setting) byClaims() *queue.Narrowing {
 			for _, name := range claimNames(item.Pod) {
 				topics = append(topics, queue.Topic{Kind: queue.OfClaim, Key: item.Pod.Namespace, Value: name})
 			}
+			// Volumes are found under their own name, too: their claimRef may name another claim by
+			// then.
 			for _, claim := range in.claimsOf(item) { // one that gets a volume later wakes the pod itself
 				if claim.Spec.VolumeName != "" {
 					topics = append(topics, queue.Topic{Kind: queue.OfVolume, Value: claim.Spec.VolumeName})
@@ -52,6 +54,7 @@ func (in Setting) byClaims() *queue.Narrowing {
 					if object != e.New && e.New != nil {
 						continue // what it is now counts
 					}
+					// A free volume may serve any claim of its class.
 					if o.Spec.ClaimRef == nil {
 						return nil, true
 					}
@@ -71,12 +74,15 @@ func keptForOther(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) 
 }
 
 // byDeviceClaims selects the pods that use the event's claim, and all pods if it releases devices,
-// or was for extended resources and is gone.
+// or was for extended resources and is gone: any pod may want the devices, and the scheduler makes
+// a new claim.
 func byDeviceClaims() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
 			for i := range item.Pod.Spec.ResourceClaims {
 				name, _, err := resourceclaim.Name(item.Pod, &item.Pod.Spec.ResourceClaims[i])
+				// An error: the claim of a template is not created yet. No name: the pod needs no
+				// claim.
 				if err == nil && name != nil {
 					topics = append(topics, queue.Topic{Kind: queue.OfDeviceClaim, Key: item.Pod.Namespace, Value: *name})
 				}
@@ -98,15 +104,18 @@ func byDeviceClaims() *queue.Narrowing {
 	}
 }
 
-// givesBack reports whether a claim no longer has the devices that it had.
+// givesBack reports whether a claim no longer has the devices that it had. A new claim with the
+// same name counts as having none of them.
 func givesBack(was, is *resourcev1.ResourceClaim) bool {
 	return was != nil && was.Status.Allocation != nil && (is == nil || is.Status.Allocation == nil || is.UID != was.UID)
 }
 
 // namespaceMatters is the hint for events of namespaces. They matter to required terms that select
-// namespaces by label: those of the pending pod, and those of others that select its namespace.
+// namespaces by label: those of the pending pod, and those of others that select its namespace. Of
+// the latter nothing is looked up: any change of its own namespace wakes the pod.
 func namespaceMatters(item *queue.Item, e *queue.Event) bool {
 	name, was, is, known := namespaceLabels(e)
+	// The terms of placed pods may select the pending pod's namespace by label.
 	if !known || name == item.Class.Namespace {
 		return true
 	}
@@ -132,6 +141,7 @@ func namespaceLabels(e *queue.Event) (name string, was, is labels.Set, known boo
 	return name, was, is, known
 }
 
+// nonNil makes a namespace without labels differ from one that does not exist.
 func nonNil(set labels.Set) labels.Set {
 	if set == nil {
 		return labels.Set{}
@@ -139,6 +149,8 @@ func nonNil(set labels.Set) labels.Set {
 	return set
 }
 
+// byNamespaces selects the classes in the event's namespace, and all that select namespaces by
+// label.
 func byNamespaces() *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -159,7 +171,8 @@ func byNamespaces() *queue.Narrowing {
 }
 
 // volumeKeys indexes the labels by which volumes, and the places where they can be provisioned,
-// select nodes.
+// select nodes. The index is made when it is asked for after something it is made from has changed
+// (versions).
 type volumeKeys struct {
 	c        *cluster.Cluster
 	versions [3]uint64
@@ -177,8 +190,13 @@ func (k *volumeKeys) hasKey(key string) bool {
 	return k.known[key] || k.migrated && strings.HasPrefix(key, "topology.") // as the labels of all such drivers begin
 }
 
+// readVolumes collects the keys from the node affinity of volumes, the allowed topologies of
+// storage classes and the topologies of CSI capacities.
 func (k *volumeKeys) readVolumes() {
+	// Also of volumes that are bound: they restrict the nodes just the same.
 	for volume := range k.c.Volumes.Each {
+		// Their labels are translated on nodes where migration is on, so their own keys do not
+		// tell.
 		k.migrated = k.migrated || translator.IsPVMigratable(volume)
 		if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
 			continue
@@ -211,7 +229,7 @@ func (k *volumeKeys) readVolumes() {
 }
 
 // byVolumeKeys selects all pods with volumes if the event's node is new, or if a label has changed
-// by which volumes select nodes.
+// by which volumes select nodes. has is volumeKeys.hasKey, or stands for it.
 func byVolumeKeys(has func(key string) bool) *queue.Narrowing {
 	return everyoneUnless(func(e *queue.Event) bool {
 		if e.Node == nil {

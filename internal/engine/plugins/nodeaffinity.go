@@ -30,15 +30,17 @@ const AffinityMismatch = "node(s) didn't match Pod's node affinity/selector"
 
 // NodeAffinity rejects nodes that the pod's node selector or required node affinity does not
 // select, and scores nodes by the preferred terms that match. A profile can add an affinity to all
-// its pods.
+// its pods: then a node must match both, and the preferred terms of both add up.
 type NodeAffinity struct {
 	addedRequired  *nodeTerms // nil: none
 	addedPreferred []weightedNodeTerm
 
+	// preferred is of one profile, because the added terms are among those that were read.
 	preferred lastRead[v1.PreferredSchedulingTerm, preferences]
 }
 
 // requiredTerms are the terms of a required affinity, and the names that they narrow the nodes to.
+// narrow with no names: the terms contradict each other.
 type requiredTerms struct {
 	*termIndex
 	names  map[string]bool
@@ -49,6 +51,8 @@ type requiredTerms struct {
 // profiles: what was read depends on the spec alone.
 var lastRequired lastRead[v1.NodeSelector, requiredTerms]
 
+// readRequired reads a required affinity, which must be that of a class's spec: what was read is
+// found again by the pointer.
 func readRequired(required *v1.NodeSelector) requiredTerms {
 	parts := 0
 	for i := range required.NodeSelectorTerms {
@@ -62,7 +66,8 @@ func readRequired(required *v1.NodeSelector) requiredTerms {
 }
 
 // lastRead keeps what was read last from a part of a pod's spec that takes long to read: an attempt
-// needs it several times. The spec never changes.
+// needs it several times. The spec never changes, so its pointer identifies it, and keeping the
+// pointer keeps anything else from getting the same address.
 type lastRead[From, To any] struct {
 	mutex sync.Mutex
 	from  *From
@@ -82,6 +87,8 @@ func partsOf(term *v1.NodeSelectorTerm) int {
 	return parts
 }
 
+// readOnce returns what read returns, perhaps from an earlier call with the same from. It holds the
+// lock while it reads, so that goroutines which ask at once do not all read.
 func (l *lastRead[From, To]) readOnce(from *From, parts int, read func() (To, error)) (To, error) {
 	if parts < worthKeeping {
 		return read()
@@ -95,6 +102,8 @@ func (l *lastRead[From, To]) readOnce(from *From, parts int, read func() (To, er
 	return l.to, l.err
 }
 
+// The rejections of NodeAffinity, shared by all judges. None can be helped by preemption: labels do
+// not leave with pods.
 var (
 	affinityMismatch = &Rejection{
 		Code: CodeNodeAffinityMismatch, Reasons: []string{AffinityMismatch}, Unresolvable: true,
@@ -136,11 +145,12 @@ func (*NodeAffinity) Name() string { return "NodeAffinity" }
 // Reads implements Filter. See ReadsFor.
 func (*NodeAffinity) Reads() Part { return Labels | Identity }
 
-// ReadsFor returns what of a node the verdict and score for one pod depend on: most pods do not
-// select nodes by name.
+// ReadsFor implements [ReadsPerPod]: most pods do not select nodes by name, so that nodes with the
+// same labels share an answer. Those of DaemonSets do, as do terms on the host name.
 func (pl *NodeAffinity) ReadsFor(p *cluster.Pod) Part {
 	parts := Labels
 	required, preferred := podNodeAffinity(p.Spec())
+	// Host names are not in label sets, so nodes with the same labels may differ in them.
 	_, individual := p.Spec().NodeSelector[v1.LabelHostname]
 	individual = individual || pl.addedRequired != nil && pl.addedRequired.identifiesNodes() ||
 		slices.ContainsFunc(pl.addedPreferred, func(t weightedNodeTerm) bool { return t.identity })
@@ -167,7 +177,8 @@ func (*NodeAffinity) Targets() {}
 // Steady implements Steady.
 func (*NodeAffinity) Steady() {}
 
-// Filter implements Filter.
+// Filter implements Filter. The affinity that the profile adds is asked first, as upstream does:
+// its message tells the pod's author that the mismatch is not theirs.
 func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	spec := p.Spec()
 	required, _ := podNodeAffinity(spec)
@@ -195,6 +206,8 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 		return nil
 	}}
 
+	// The names are those of the pod's affinity alone, as upstream: the added affinity does not
+	// narrow.
 	if terms.narrow {
 		if len(terms.names) == 0 {
 			return Judge{All: affinityConflict}
@@ -206,6 +219,10 @@ func (pl *NodeAffinity) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 
 // namedNodes returns the names that the terms narrow the nodes to. They do so only if every term
 // has a requirement on the name; within a term, the names count that all such requirements list.
+//
+//	metadata.name In n1; metadata.name In n2         ->  n1 n2, narrow
+//	metadata.name In n1; zone In a                   ->  not narrow: the second term has no name
+//	metadata.name In n1, metadata.name In n2         ->  no name, narrow: the pod fits nowhere
 func namedNodes(required *v1.NodeSelector) (names map[string]bool, narrow bool) {
 	if required == nil || len(required.NodeSelectorTerms) == 0 {
 		return nil, false
@@ -223,6 +240,7 @@ func namedNodes(required *v1.NodeSelector) (names map[string]bool, narrow bool) 
 	return names, true
 }
 
+// namesOf is namedNodes for one term.
 func namesOf(term *v1.NodeSelectorTerm) (names []string, narrows bool) {
 	for i := range term.MatchFields {
 		r := &term.MatchFields[i]
@@ -234,6 +252,7 @@ func namesOf(term *v1.NodeSelectorTerm) (names []string, narrows bool) {
 			continue
 		}
 		listed := sets.New(r.Values...)
+		// A clone: names may still be the slice of the spec.
 		names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !listed.Has(name) })
 	}
 	return names, narrows
@@ -242,7 +261,8 @@ func namesOf(term *v1.NodeSelectorTerm) (names []string, narrows bool) {
 // Scale implements [FixedScorer].
 func (*NodeAffinity) Scale() Scale { return MostBest }
 
-// Score implements Scorer.
+// Score implements Scorer. The raw score is a sum of weights, so it needs normalising by the
+// highest.
 func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	_, preferred := podNodeAffinity(p.Spec())
 	if len(preferred) == 0 && pl.addedPreferred == nil {
@@ -254,9 +274,12 @@ func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 		if err != nil {
 			return preferences{}, err
 		}
+		// The profile's terms are part of what is kept: it is one plugin's.
 		return preferencesOf(append(terms, pl.addedPreferred...)), nil
 	}
 
+	// What was read is found again by the address of the first term; the list itself is a slice
+	// header that is copied about.
 	var first *v1.PreferredSchedulingTerm
 	if len(preferred) > 0 {
 		first = &preferred[0]
@@ -287,7 +310,7 @@ func podNodeAffinity(spec *cluster.Spec) (*v1.NodeSelector, []v1.PreferredSchedu
 }
 
 // readPreferred parses preferred terms. Terms of weight 0 and terms without a requirement are
-// ignored. The errors are the library's: one invalid term makes every attempt fail.
+// ignored. The errors are the library's: one invalid term makes every attempt fail, as in upstream.
 func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -307,7 +330,8 @@ func readPreferred(list []v1.PreferredSchedulingTerm) ([]weightedNodeTerm, error
 }
 
 // What is read of invalid terms, to say what is wrong: the library says it of every value, compares
-// all that it has said, and sorts a term's requirements anew with each of them.
+// all that it has said, and sorts a term's requirements anew with each of them. Without the bounds
+// one pod with a large invalid term could hold up the scheduler at every attempt.
 const mostWorded, mostValuesWorded, mostRequirementsWorded = 16, 100, 500
 
 // wordedPreferred returns the library's error for preferred terms of which one is invalid, and none
@@ -338,7 +362,9 @@ func wordedPreferred(list []v1.PreferredSchedulingTerm, invalid int) error {
 	return err
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. Only nodes matter: the pod's own affinity cannot be changed while
+// it is pending and has no scheduling gate. Where the profile adds an affinity, a pod's own terms
+// do not tell what a node must have, so every class is asked about.
 func (pl *NodeAffinity) Interests(in Setting) []queue.Interest {
 	interest := queue.Interest{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.NodeNowPasses}
 	if pl.addedRequired == nil {
@@ -367,7 +393,7 @@ func (*NodeAffinity) Detail(_ *cluster.Cluster, p *cluster.Pod) func(*cluster.No
 }
 
 // MissingLabels returns the labels of the pod's node selector that the node does not have, as
-// key=value.
+// key=value, sorted. Affinity terms are not among them.
 func MissingLabels(p *cluster.Pod, n *cluster.Node) (list []string) {
 	for key, value := range p.Spec().NodeSelector {
 		if have, ok := n.Lookup(key); !ok || have != value {

@@ -33,7 +33,7 @@ func (NodeName) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. A node of that name has to be added: names do not change.
 func (NodeName) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{{Resource: queue.Node, Action: queue.Add, Hint: in.NodeNowPasses}}
 }

@@ -10,9 +10,13 @@ import (
 // CodePortTaken is the code of NodePorts.
 const CodePortTaken = "HostPortTaken"
 
-// NodePorts rejects nodes where another pod uses a host port that the pod needs.
+// NodePorts rejects nodes where another pod uses a host port that the pod needs: the same port and
+// protocol on an overlapping host IP, where 0.0.0.0 overlaps with all. Upstream keeps a table of
+// ports per node, in which two pods with the same port are one entry; here the pods themselves are
+// compared, so that the port is free only when both are gone.
 type NodePorts struct{}
 
+// portTaken is shared by all judges. It must not be changed.
 var portTaken = &Rejection{Code: CodePortTaken, Reasons: []string{"node(s) didn't have free ports for the requested pod ports"}}
 
 // Name implements Filter.
@@ -24,7 +28,7 @@ func (NodePorts) Reads() Part { return Contents }
 // Steady implements Steady.
 func (NodePorts) Steady() {}
 
-// Filter implements Filter.
+// Filter implements Filter. Preemption can help: ports are free once their pods have left.
 func (NodePorts) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	wanted := p.Class.Ports
 	if wanted == nil {
@@ -40,7 +44,8 @@ func (NodePorts) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. A pod with one of the ports has to leave; pods without host ports,
+// which are most, are left out before any class is asked about.
 func (NodePorts) Interests(Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add},

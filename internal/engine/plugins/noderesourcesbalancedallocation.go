@@ -11,7 +11,12 @@ import (
 )
 
 // NodeResourcesBalancedAllocation scores nodes by how much more even the pod makes the utilisation
-// of their resources.
+// of their resources: a node with much CPU and little memory left is for pods that need CPU. The
+// change counts, not the result alone.
+//
+//	a node has 80 % of its CPU and 20 % of its memory requested:  balance 100 - 60/2 = 70
+//	a pod that brings memory to 60 % makes it:                    balance 100 - 20/2 = 90
+//	score: Evenness(90, 70) = 50 + (50 + 90 - 70)/2               = 85
 type NodeResourcesBalancedAllocation struct {
 	specs       resourceSpecs
 	cpu, memory bool // whether they count
@@ -57,6 +62,8 @@ func (b *NodeResourcesBalancedAllocation) Score(c *cluster.Cluster, p *cluster.P
 	}}
 }
 
+// readerFor prepares the amounts for a pod; skip: the pod requests none of the resources. Requests
+// count as they are, without defaults for containers that request nothing.
 func (b *NodeResourcesBalancedAllocation) readerFor(c *cluster.Cluster, p *cluster.Pod) (reader *resourceReader, skip bool) {
 	reader = &resourceReader{specs: b.specs, wanted: b.specs.requestsOf(p, rules.Requests), cluster: c}
 	reader.devices = b.stock.countsFor(c, b.specs, reader.wanted)
@@ -68,7 +75,8 @@ func (b *NodeResourcesBalancedAllocation) readerFor(c *cluster.Cluster, p *clust
 	return reader, true
 }
 
-// ScoreByRoom implements [RoomScorer].
+// ScoreByRoom implements [RoomScorer]. EvennessRule needs both CPU and memory; with one of them
+// alone every node is balanced.
 func (b *NodeResourcesBalancedAllocation) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
 	reader, skips := b.readerFor(c, p)
 	by := RoomScore{Skips: skips, Only: reader.roomOnly(), Of: b.roomScore}
@@ -79,6 +87,7 @@ func (b *NodeResourcesBalancedAllocation) ScoreByRoom(c *cluster.Cluster, p *clu
 	return by
 }
 
+// roomScore is Score for pods that need only CPU and memory, from the node's Room.
 func (b *NodeResourcesBalancedAllocation) roomScore(room *cluster.Room, cpu, memory int64) int64 {
 	if room.CPU == 0 || room.Memory == 0 || !b.cpu || !b.memory { // one resource at most: always even
 		return Evenness(MaxScore, MaxScore)
@@ -86,7 +95,8 @@ func (b *NodeResourcesBalancedAllocation) roomScore(room *cluster.Room, cpu, mem
 	return EvennessScore(room.RequestedCPU, cpu, room.CPU, room.RequestedMemory, memory, room.Memory)
 }
 
-// requestedFraction is the requested share, at most 1.
+// requestedFraction is the requested share, at most 1: an overcommitted resource is as full as can
+// be. allocatable must be above 0.
 func requestedFraction(requested, allocatable int64) float64 {
 	f := float64(requested) / float64(allocatable)
 	if f > 1 {
@@ -95,8 +105,9 @@ func requestedFraction(requested, allocatable int64) float64 {
 	return f
 }
 
-// balanceScore is MaxScore minus the standard deviation of the shares. The order of the operations
-// decides the last unit; it is upstream's.
+// balanceScore is MaxScore minus the standard deviation of the shares, in per cent. The order of
+// the operations decides the last unit; it is upstream's. Shares are in 0..1, so that the deviation
+// is at most one half and the result at least 50.
 func balanceScore(fractions []float64) int64 {
 	switch len(fractions) {
 	case 0, 1:
@@ -116,12 +127,15 @@ func balanceScore(fractions []float64) int64 {
 	return int64((1 - math.Sqrt(sum/float64(len(fractions)))) * float64(MaxScore))
 }
 
+// balanceOfTwo is balanceScore of two shares. The deviation of two values is half their distance,
+// without a square root.
 func balanceOfTwo(a, b float64) int64 {
 	return int64((1 - math.Abs((a-b)/2)) * float64(MaxScore))
 }
 
-// Evenness is between 50, if the pod makes the node's balance as bad as it can be, and 100. At 75
-// the balance stays as it is.
+// Evenness is the score from the balance with the pod and the balance without it. It is between 50,
+// if the pod makes the node's balance as bad as it can be, and 100. At 75 the balance stays as it
+// is. Both balances are in 50..100.
 func Evenness(with, without int64) int64 {
 	return MaxScore/2 + (MaxScore/2+with-without)/2
 }

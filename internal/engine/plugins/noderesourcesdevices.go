@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// classesByResource returns which of the resources a DeviceClass provides.
+// classesByResource returns which of the resources a DeviceClass provides; nil if there is no
+// class, which answers false for all.
 func classesByResource(c *cluster.Cluster, names []v1.ResourceName) map[v1.ResourceName]bool {
 	if c.DeviceClasses.Len() == 0 {
 		return nil
@@ -27,9 +28,10 @@ func classesByResource(c *cluster.Cluster, names []v1.ResourceName) map[v1.Resou
 	return classes
 }
 
-// deviceStock counts the devices that provide extended resources. It caches what selectors select
-// of slices, and recounts a node's devices only when they, or the claims that hold them, have
-// changed.
+// deviceStock counts the devices that provide extended resources, for the scores of
+// NodeResourcesFit and NodeResourcesBalancedAllocation. It caches what selectors select of slices,
+// and recounts a node's devices only when they, or the claims that hold them, have changed. It has
+// an index of its own, because these plugins work without DynamicResources, too.
 type deviceStock struct {
 	mutex    sync.Mutex
 	index    deviceIndex
@@ -40,6 +42,8 @@ type deviceStock struct {
 	known    map[stockKey]stocked
 }
 
+// selectedDevice is a device of a slice, and whether a class selects it. err: its selectors could
+// not be evaluated.
 type selectedDevice struct {
 	id      structured.DeviceID
 	matches bool
@@ -61,13 +65,14 @@ type stocked struct {
 
 // deviceCounts counts, per node, the devices that provide extended resources, for the scores of the
 // resource plugins. What pods request of such a resource is not counted: their claims hold the
-// devices.
+// devices. classes are those of one pod's resources.
 type deviceCounts struct {
 	stock   *deviceStock
 	classes map[v1.ResourceName]*resourcev1.DeviceClass
 }
 
-// deviceExpressions caches the compiled selectors of the few classes that provide a resource.
+// deviceExpressions caches the compiled selectors of the few classes that provide a resource. It is
+// shared by all plugins and profiles: what an expression compiles to depends on its text alone.
 var deviceExpressions = sync.OnceValue(func() *cel.Cache {
 	return cel.NewCache(32, cel.Features{EnableConsumableCapacity: true})
 })
@@ -88,6 +93,7 @@ func (s *deviceStock) countsFor(c *cluster.Cluster, specs resourceSpecs, wanted 
 		if class == nil {
 			continue
 		}
+		// Only now: pods that need no devices are not to pay for the index.
 		if counts == nil {
 			s.followCluster(c)
 			counts = &deviceCounts{stock: s, classes: map[v1.ResourceName]*resourcev1.DeviceClass{}}
@@ -98,13 +104,16 @@ func (s *deviceStock) countsFor(c *cluster.Cluster, specs resourceSpecs, wanted 
 	return counts
 }
 
-// followCluster brings the stock up to date.
+// followCluster brings the stock up to date: it is called before nodes are scored. Selections are
+// by class and slice, whose pointers change with their contents, so only what is out of use has to
+// be dropped.
 func (s *deviceStock) followCluster(c *cluster.Cluster) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	if s.index.c != c || s.classes != c.DeviceClasses.Version {
 		s.selected, s.known = map[*resourcev1.DeviceClass]map[*resourcev1.ResourceSlice][]selectedDevice{}, map[stockKey]stocked{}
 	}
+	// Taken before the index follows, which makes the two equal.
 	anew := s.index.c != c || s.slices != c.ResourceSlices.Version
 	s.index.followCluster(c)
 	s.classes, s.slices = c.DeviceClasses.Version, c.ResourceSlices.Version
@@ -148,8 +157,9 @@ func (s *deviceStock) selectedOf(class *resourcev1.DeviceClass, slice *resourcev
 	return devices
 }
 
-// countOn counts the devices that the node can use. As upstream, a selector that cannot be
-// evaluated takes the resource out of the score.
+// countOn counts the devices that the node can use: allocatable are all, allocated those that
+// claims hold. As upstream, a selector that cannot be evaluated takes the resource out of the
+// score, on nodes with such a device. Nodes are counted one at a time.
 func (d *deviceCounts) countOn(n *cluster.Node, name v1.ResourceName) amounts {
 	class := d.classes[name]
 	if class == nil {
@@ -161,12 +171,15 @@ func (d *deviceCounts) countOn(n *cluster.Node, name v1.ResourceName) amounts {
 	key := stockKey{class, individualOf(n)}
 	known, ok := s.known[key]
 	if !ok || known.at < known.own.changed || known.at < s.index.sharedAt {
+		// now is the index's count: what changes afterwards has a higher one.
 		known = stocked{s.countDevices(n, class), s.index.devicesOf(n.Name), s.index.now}
 		s.known[key] = known
 	}
 	return known.amounts
 }
 
+// countDevices counts the devices of a class that the node can use, its own and those that it
+// shares with others.
 func (s *deviceStock) countDevices(n *cluster.Node, class *resourcev1.DeviceClass) (a amounts) {
 	for _, slice := range s.index.slicesFor(n.Name) {
 		if isLocal(slice) && *slice.Spec.NodeName == n.Name && !s.addSlice(&a, n, class, slice) {
@@ -183,8 +196,11 @@ func (s *deviceStock) countDevices(n *cluster.Node, class *resourcev1.DeviceClas
 
 // addSlice counts the devices of a slice. It returns false if a selector cannot be evaluated.
 func (s *deviceStock) addSlice(a *amounts, n *cluster.Node, class *resourcev1.DeviceClass, slice *resourcev1.ResourceSlice) bool {
+	// Without per-device selection the slice says once for all of its devices which nodes reach
+	// them.
 	whole := slice.Spec.PerDeviceNodeSelection == nil || !*slice.Spec.PerDeviceNodeSelection
 	if whole {
+		// Out of reach is no fault: the slice just adds nothing.
 		if usable, err := sliceReaches(&slice.Spec, n); err != nil || !usable {
 			return err == nil
 		}
@@ -215,6 +231,8 @@ func (s *deviceStock) addSlice(a *amounts, n *cluster.Node, class *resourcev1.De
 	return true
 }
 
+// classSelects reports whether all selectors of the class select the device. One of an unknown kind
+// selects everything.
 func classSelects(class *resourcev1.DeviceClass, driver string, device *resourcev1.Device) (bool, error) {
 	for _, selector := range class.Spec.Selectors {
 		if selector.CEL == nil {
@@ -232,6 +250,7 @@ func classSelects(class *resourcev1.DeviceClass, driver string, device *resource
 	return true, nil
 }
 
+// sliceReaches reports whether the node can use the devices of a slice.
 func sliceReaches(spec *resourcev1.ResourceSliceSpec, n *cluster.Node) (bool, error) {
 	switch {
 	case spec.AllNodes != nil && *spec.AllNodes:
@@ -244,6 +263,8 @@ func sliceReaches(spec *resourcev1.ResourceSliceSpec, n *cluster.Node) (bool, er
 	return true, nil
 }
 
+// deviceReaches is the same for a device of a slice with perDeviceNodeSelection. A device that says
+// nothing is not reached.
 func deviceReaches(device *resourcev1.Device, n *cluster.Node) (bool, error) {
 	switch {
 	case device.AllNodes != nil && *device.AllNodes:
@@ -256,6 +277,7 @@ func deviceReaches(device *resourcev1.Device, n *cluster.Node) (bool, error) {
 	return false, nil
 }
 
+// selectorReaches reports whether a selector selects the node; an invalid one is an error.
 func selectorReaches(selector *v1.NodeSelector, n *cluster.Node) (bool, error) {
 	if _, err := nodeaffinity.NewNodeSelector(selector); err != nil {
 		return false, err

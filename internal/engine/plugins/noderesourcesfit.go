@@ -24,16 +24,28 @@ const (
 )
 
 // NodeResourcesFit rejects nodes without room for what the pod requests, and scores nodes by the
-// room that is left.
+// room that is left. What counts are requests, never usage: a node whose pods request everything is
+// full while it idles. A node nearly at its limit, by what its pods use, still has room if they
+// request little.
+//
+//	allocatable 4 CPU, requested 3.5, the pod requests 500m   -> fits: 0.5 is not above 0.5
+//	allocatable 4 CPU, requested 4.2, the pod requests none   -> fits: nothing is always satisfied
+//	allocatable 4 CPU, the pod requests 5                     -> rejected, and unresolvable
 type NodeResourcesFit struct {
+	// ignored and ignoredGroups are extended resources that the filter leaves out, by full name and
+	// by the prefix before the slash: an extender looks after them.
 	ignored       sets.Set[string]
 	ignoredGroups sets.Set[string]
-	strategy      config.ScoringStrategyType
-	specs         resourceSpecs
-	shape         shape
-	cpuWeight     int64
-	memoryWeight  int64
-	stock         deviceStock
+	// specs are scored by the strategy; shape only counts for RequestedToCapacityRatio. cpuWeight
+	// and memoryWeight are from specs, 0 for one that is not listed, and are here because roomScore
+	// runs once per node.
+	strategy     config.ScoringStrategyType
+	specs        resourceSpecs
+	shape        shape
+	cpuWeight    int64
+	memoryWeight int64
+	// stock caches how many devices back an extended resource. It is why the plugin has state.
+	stock deviceStock
 }
 
 // NewNodeResourcesFit returns the plugin; nil stands for the defaults.
@@ -70,7 +82,8 @@ func (*NodeResourcesFit) Reads() Part { return Contents }
 // Steady implements Steady.
 func (*NodeResourcesFit) Steady() {}
 
-// Filter implements Filter.
+// Filter implements Filter. Upstream computes the pod's requests at PreFilter; here they are in the
+// class.
 func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	requests := &p.Class.Requests
 	scalars := f.Others(requests)
@@ -87,7 +100,8 @@ func (f *NodeResourcesFit) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// Others implements [RoomFilter].
+// Others implements [RoomFilter]. The names are sorted, so that reasons come in the same order
+// every time; upstream goes through a map.
 func (f *NodeResourcesFit) Others(requests *cluster.Resources) []v1.ResourceName {
 	var names []v1.ResourceName
 	ignores := len(f.ignored)+len(f.ignoredGroups) > 0
@@ -107,13 +121,16 @@ func (f *NodeResourcesFit) Others(requests *cluster.Resources) []v1.ResourceName
 	return names
 }
 
-// isExtended distinguishes extended resources from the native ones of Kubernetes.
+// isExtended distinguishes extended resources from the native ones of Kubernetes, as upstream does:
+// only they can be ignored by configuration. hugepages-2Mi and anything under kubernetes.io/ are
+// native.
 func isExtended(name v1.ResourceName) bool {
 	s := string(name)
 	return strings.Contains(s, "/") && !strings.Contains(s, v1.ResourceDefaultNamespacePrefix) && cluster.IsScalar(name)
 }
 
-// hasRoom handles the common case, in which nothing is short. It does not allocate.
+// hasRoom handles the common case, in which nothing is short. It does not allocate, and must come
+// to the same verdict as listShortages, which is only asked for the reasons.
 func (*NodeResourcesFit) hasRoom(r *cluster.Resources, scalars []v1.ResourceName, classes map[v1.ResourceName]bool, n *cluster.Node) bool {
 	if int64(len(n.Pods)) >= n.Size.Pods || lacksAmount(r.MilliCPU, n.Size.MilliCPU, n.Requested.MilliCPU) ||
 		lacksAmount(r.Memory, n.Size.Memory, n.Requested.Memory) ||
@@ -141,7 +158,8 @@ func isDelegated(name v1.ResourceName, classes map[v1.ResourceName]bool, n *clus
 }
 
 // mostShort is how many shortages of a node are named. A pod may request thousands of resources
-// that no node has.
+// that no node has, and each name would be in the message of the pod's condition for every such
+// node. Upstream names all.
 const mostShort = 64
 
 // listShortages lists what is short, up to mostShort. If a request exceeds what the whole node has,
@@ -171,6 +189,8 @@ func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []stri
 		add(CodeInsufficientEphemeralStorage, "Insufficient ephemeral-storage", r.EphemeralStorage > n.Size.EphemeralStorage)
 	}
 
+	// In the order of the names, so that equal nodes have equal reasons, which are counted
+	// together.
 	for i, name := range scalars {
 		request, allocatable := r.Scalars[name], n.Size.Scalars[name]
 		switch {
@@ -189,7 +209,8 @@ func listShortages(r *cluster.Resources, scalars []v1.ResourceName, lacks []stri
 	return rejection
 }
 
-// Score implements Scorer.
+// Score implements Scorer: the weighted mean of the scores of the resources, as if the pod were on
+// the node already.
 func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	reader := f.readerFor(c, p)
 	return Scoring{Node: func(n *cluster.Node) (int64, error) {
@@ -202,6 +223,8 @@ func (f *NodeResourcesFit) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluste
 	}}
 }
 
+// readerFor prepares the amounts for a pod. CPU and memory count with defaults for containers that
+// request nothing, so that pods without requests spread, too. The filter counts them as nothing.
 func (f *NodeResourcesFit) readerFor(c *cluster.Cluster, p *cluster.Pod) *resourceReader {
 	reader := &resourceReader{specs: f.specs, wanted: f.specs.requestsOf(p, rules.ScoreRequests), nonZero: true, cluster: c}
 	reader.devices = f.stock.countsFor(c, f.specs, reader.wanted)
@@ -211,7 +234,8 @@ func (f *NodeResourcesFit) readerFor(c *cluster.Cluster, p *cluster.Pod) *resour
 // Scored implements [RoomFilter].
 func (f *NodeResourcesFit) Scored() []config.ResourceSpec { return f.specs }
 
-// ScoreByRoom implements [RoomScorer].
+// ScoreByRoom implements [RoomScorer]. Equal weights cancel out of the mean, so LeastAllocatedRule
+// can leave them out; with any other weights Of is called.
 func (f *NodeResourcesFit) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomScore {
 	reader := f.readerFor(c, p)
 	by := RoomScore{Only: reader.roomOnly(), Of: f.roomScore}
@@ -222,7 +246,8 @@ func (f *NodeResourcesFit) ScoreByRoom(c *cluster.Cluster, p *cluster.Pod) RoomS
 	return by
 }
 
-// roomScore counts the defaults of containers without a request, too.
+// roomScore is Score for pods that need only CPU and memory. It counts the defaults of containers
+// without a request, too, and must give the same number as Score.
 func (f *NodeResourcesFit) roomScore(room *cluster.Room, cpu, memory int64) int64 {
 	var sum, weights int64
 	f.addScore(&sum, &weights, f.cpuWeight, rules.Sum(room.NonZeroCPU, cpu), room.CPU)
@@ -256,6 +281,8 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 			return extendedNameChanged(e) && ofExtendedClass(item, e)
 		}},
 	}
+	// Only with gentle preemption does a pod wait for room that the victims of others are leaving.
+	// That they have become victims is then news, before they are gone.
 	if in.Profile.GentlePreemption { // a pod may wait for the room of others' victims
 		interests = append(interests, queue.Interest{Resource: queue.Pod, Action: queue.Update,
 			Hint: func(item *queue.Item, e *queue.Event) bool {
@@ -267,7 +294,8 @@ func (*NodeResourcesFit) Interests(in Setting) []queue.Interest {
 }
 
 // fitsWithoutLower reports whether the pod would fit on the node if all pods that it could preempt
-// left it.
+// left it. false if there are none: then fitsOn has the answer. The node is copied only if there is
+// one to take away.
 func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
 	if !in.mayPreempt(item) {
 		return false
@@ -284,6 +312,8 @@ func (in Setting) fitsWithoutLower(item *queue.Item, n *cluster.Node) bool {
 	return without != nil && in.fitsOn(item, without)
 }
 
+// withoutPreempted returns a copy of the node without the victims that are still there. The node
+// itself may not be changed: it is the cluster's.
 func withoutPreempted(n *cluster.Node) *cluster.Node {
 	without := n.Copy(nil)
 	for _, p := range n.Pods {
@@ -294,18 +324,22 @@ func withoutPreempted(n *cluster.Node) *cluster.Node {
 	return without
 }
 
+// mayPreempt reports whether preemption is enabled for the profile and not refused by the pod's
+// preemptionPolicy. nil is PreemptLowerPriority, the default.
 func (in Setting) mayPreempt(item *queue.Item) bool {
 	policy := item.Class.Spec.PreemptionPolicy
 	return in.Profile.Preemption && (policy == nil || *policy != v1.PreemptNever)
 }
 
-// nodeGrew reports whether the node has more of a requested resource than before.
+// nodeGrew reports whether the node has more of a requested resource than before. Allowing more
+// pods counts for every pod, because each takes a slot.
 func nodeGrew(wanted *cluster.Resources, e *queue.Event) bool {
 	was, is := e.NodeBefore.Size, e.Node.Size
 	return is.Pods > was.Pods || hasMore(wanted, &was.Resources, &is.Resources)
 }
 
-// podShrank reports whether the pod takes less of a requested resource than before.
+// podShrank reports whether the pod takes less of a requested resource than before. One that is
+// gone always does: at least its slot is free.
 func podShrank(wanted *cluster.Resources, e *queue.Event) bool {
 	if e.Pod == nil {
 		return true // its place among the pods at least

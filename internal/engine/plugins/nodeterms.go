@@ -11,33 +11,38 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// nodeTerms are the terms of a node selector, one of which must match. They match the same nodes as
-// k8s.io/component-helpers' nodeaffinity, which needs a v1.Node with all its labels in one map,
-// made anew for each call.
+// nodeTerms are the terms of a node selector, one of which must match: no terms match nothing. They
+// match the same nodes as k8s.io/component-helpers' nodeaffinity, which needs a v1.Node with all
+// its labels in one map, made anew for each call.
 type nodeTerms []nodeTerm
 
 // nodeTerm is one term: all its requirements must be met.
 type nodeTerm struct {
+	// wanted has at most one requirement for each key and operator.
 	wanted []labelRequirement
 	fields []fieldRequirement
 	// broken terms match nothing.
 	broken bool
-	// identity: see identifies.
+	// identity: see termIdentifies.
 	identity bool
 }
 
+// weightedNodeTerm is a preferred term. The weight is above 0.
 type weightedNodeTerm struct {
 	nodeTerm
 	weight int64
 }
 
-// fieldRequirement compares a field of the node. The name is the only field; any other is empty.
+// fieldRequirement compares a field of the node with one value, or excludes it (not). The name is
+// the only field; any other is empty, on every node.
 type fieldRequirement struct {
 	name  bool
 	value string
 	not   bool
 }
 
+// nodeOperators are the API's operators as the label library has them. One that is not listed maps
+// to "", which no requirement can have, so that its term is broken.
 var nodeOperators = map[v1.NodeSelectorOperator]selection.Operator{
 	v1.NodeSelectorOpIn:           selection.In,
 	v1.NodeSelectorOpNotIn:        selection.NotIn,
@@ -47,12 +52,15 @@ var nodeOperators = map[v1.NodeSelectorOperator]selection.Operator{
 	v1.NodeSelectorOpLt:           selection.LessThan,
 }
 
+// emptyNodeTerm reports whether a term requires nothing. The API documents that such a term matches
+// no node.
 func emptyNodeTerm(t *v1.NodeSelectorTerm) bool {
 	return len(t.MatchExpressions)+len(t.MatchFields) == 0
 }
 
 // readNodeTerms reads the terms of a selector. Those that only list values of the same label become
-// one term (see oneOf): thousands of them then take one lookup.
+// one term (see oneOf): thousands of them then take one lookup. Terms that can match nothing are
+// left out, so the result may be shorter than the selector.
 func readNodeTerms(s *v1.NodeSelector) nodeTerms {
 	terms := make(nodeTerms, 0, len(s.NodeSelectorTerms))
 	byKey := map[string]int{} // where in terms the one for each label is
@@ -86,8 +94,11 @@ func (t *nodeTerm) oneOf() (*labelRequirement, bool) {
 	return &t.wanted[0], true
 }
 
+// readNodeTerm reads one term. A requirement that is invalid makes it broken. So does a field with
+// another operator than In and NotIn or with more than one value, as in upstream's library.
 func readNodeTerm(t *v1.NodeSelectorTerm) nodeTerm {
 	term := nodeTerm{identity: termIdentifies(t), wanted: make([]labelRequirement, 0, len(t.MatchExpressions))}
+	// With few requirements a search is cheaper than a map.
 	var at map[requirementKind]int // where in wanted, if there are many
 	if len(t.MatchExpressions) > 8 {
 		at = make(map[requirementKind]int, len(t.MatchExpressions))
@@ -122,7 +133,7 @@ type requirementKind struct {
 }
 
 // addRequirement adds a requirement to the term, or narrows the one with the same key and operator.
-// at may be nil.
+// at is the index of wanted by kind, which it keeps up to date; nil: wanted is searched.
 func (t *nodeTerm) addRequirement(r labelRequirement, at map[requirementKind]int) {
 	kind := requirementKind{r.key, r.operator}
 	i, known := at[kind]
@@ -140,6 +151,7 @@ func (t *nodeTerm) addRequirement(r labelRequirement, at map[requirementKind]int
 	t.wanted = append(t.wanted, r)
 }
 
+// match reports whether one of the terms matches the node.
 func (terms nodeTerms) match(n *cluster.Node) bool {
 	for i := range terms {
 		if terms[i].match(n) {
@@ -149,6 +161,7 @@ func (terms nodeTerms) match(n *cluster.Node) bool {
 	return false
 }
 
+// match reports whether the node meets all requirements of the term.
 func (t *nodeTerm) match(n *cluster.Node) bool {
 	if t.broken {
 		return false
@@ -161,6 +174,7 @@ func (t *nodeTerm) match(n *cluster.Node) bool {
 	return t.matchFields(n)
 }
 
+// matchFields reports whether the node meets those on its fields.
 func (t *nodeTerm) matchFields(n *cluster.Node) bool {
 	for _, f := range t.fields {
 		var value string
@@ -174,9 +188,11 @@ func (t *nodeTerm) matchFields(n *cluster.Node) bool {
 	return true
 }
 
+// match compares the field's value.
 func (f fieldRequirement) match(value string) bool { return (value == f.value) != f.not }
 
-// namesWanted returns what the fields require of the node's name: one requirement per operator.
+// namesWanted returns what the fields require of the node's name: one requirement per operator. Two
+// names that are both required leave an In without values, which no node meets.
 func namesWanted(fields []fieldRequirement) []labelRequirement {
 	var t nodeTerm
 	for _, f := range fields {
@@ -192,12 +208,14 @@ func namesWanted(fields []fieldRequirement) []labelRequirement {
 }
 
 // preferences are weighted terms. Those that only list values of one label (see oneOf) together
-// take one lookup per label.
+// take one lookup per label; others has the rest.
 type preferences struct {
 	byValue map[string]map[string]int64 // the sum of the weights, by key and value
 	others  *termIndex
 }
 
+// preferencesOf sorts terms into the two kinds. A value that several terms list gets the sum of
+// their weights, as if each were matched on its own.
 func preferencesOf(terms []weightedNodeTerm) preferences {
 	p := preferences{byValue: map[string]map[string]int64{}}
 	var others nodeTerms
@@ -220,6 +238,7 @@ func preferencesOf(terms []weightedNodeTerm) preferences {
 	return p
 }
 
+// sumWeights is the raw score of a node: the weights of all terms that match it.
 func (p *preferences) sumWeights(n *cluster.Node) (sum int64) {
 	for key, sums := range p.byValue {
 		if value, has := n.Lookup(key); has {

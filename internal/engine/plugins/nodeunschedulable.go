@@ -14,9 +14,12 @@ const (
 	CodeNodeNameMismatch  = "NodeNameMismatch"
 )
 
-// NodeUnschedulable rejects cordoned nodes, unless the pod tolerates the cordon's taint.
+// NodeUnschedulable rejects cordoned nodes (kubectl cordon sets spec.unschedulable), unless the pod
+// tolerates the cordon's taint, as pods of DaemonSets do.
 type NodeUnschedulable struct{}
 
+// cordon is the taint that a toleration must match to get past a cordon. The node need not have it:
+// the node controller adds it some time after spec.unschedulable is set.
 var cordon = v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}
 
 var cordoned = &Rejection{Code: CodeNodeUnschedulable, Reasons: []string{"node(s) were unschedulable"}, Unresolvable: true}
@@ -30,7 +33,8 @@ func (NodeUnschedulable) Reads() Part { return Taints }
 // Steady implements Steady.
 func (NodeUnschedulable) Steady() {}
 
-// Filter implements Filter.
+// Filter implements Filter. Comparing operators are not left out as TaintToleration leaves them
+// out: the taint has no value that they could match.
 func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	if rules.TolerationOf(&cordon, p.Spec().Tolerations) != nil {
 		return Judge{}
@@ -43,7 +47,8 @@ func (NodeUnschedulable) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. A cordon is an update of taints here, although it is a field of
+// the spec: both are in the node's TaintSet. Of the pending pod only a new toleration matters.
 func (NodeUnschedulable) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses, Narrowing: byTaints(cordonTaints)},

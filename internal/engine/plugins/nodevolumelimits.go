@@ -23,6 +23,7 @@ type NodeVolumeLimits struct {
 	// without the gate VolumeLimitScaling, which is on by default).
 	AllowMissing bool
 
+	// uses caches what the nodes have attached. It is why the plugin has state.
 	uses volumeUses
 }
 
@@ -41,15 +42,17 @@ const (
 	CodeCSIDriverMissing = "CSIDriverMissing"
 )
 
+// tooManyVolumes is not unresolvable: victims take their volumes with them.
 var tooManyVolumes = &Rejection{Code: CodeMaxVolumeCount, Reasons: []string{"node(s) exceed max volume count"}}
 
 // attached is a volume as its CSI driver identifies it. A volume that is not provisioned yet has no
-// handle, but its claim.
+// handle, but its claim. Two volumes with the same driver and handle are one, and take one place.
 type attached struct {
 	driver, handle string
 	claim          cluster.Name
 }
 
+// attachedSet is a set of them. All values are true.
 type attachedSet map[attached]bool
 
 // Name implements [Filter].
@@ -58,7 +61,8 @@ func (*NodeVolumeLimits) Name() string { return "NodeVolumeLimits" }
 // Reads implements [Filter].
 func (*NodeVolumeLimits) Reads() Part { return Identity | Contents | Objects }
 
-// Applies implements [Selective].
+// Applies implements [Selective]. Inline volumes of in-tree plugins count where CSI migration turns
+// them into a driver's.
 func (*NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool {
 		_, _, claims := claimOf(p, &v)
@@ -66,7 +70,8 @@ func (*NodeVolumeLimits) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	})
 }
 
-// Filter implements [Filter].
+// Filter implements [Filter]. What the pod needs is found for two kinds of nodes only, so that the
+// work does not grow with the number of nodes.
 func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if !v.Applies(c, p) {
 		return Judge{}
@@ -104,6 +109,8 @@ type volumeLimits struct {
 	rejected [2]*Rejection
 }
 
+// rejectionOn judges one node. The cheap upper bound, as if no volume were used there already, is
+// tried first.
 func (l *volumeLimits) rejectionOn(n *cluster.Node) *Rejection {
 	csiNode, known := l.uses.csiNode(n), 0
 	if csiNode != nil {
@@ -160,6 +167,7 @@ func (l *volumeLimits) missingDriver(known int, csiNode *storagev1.CSINode) stri
 	return ""
 }
 
+// hasDriver reports whether a driver has registered on the node, with a limit or without.
 func hasDriver(csiNode *storagev1.CSINode, name string) bool {
 	return slices.ContainsFunc(csiNode.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == name })
 }
@@ -176,17 +184,21 @@ func (s attachedSet) neededDrivers(c *cluster.Cluster) (drivers []string) {
 	return slices.Compact(drivers)
 }
 
+// mustBeInstalled reports whether pods may go only where the driver has registered. By default they
+// may go anywhere.
 func mustBeInstalled(driver *storagev1.CSIDriver) bool {
 	return driver.Spec.PreventPodSchedulingIfMissing != nil && *driver.Spec.PreventPodSchedulingIfMissing
 }
 
+// anyLimit reports whether one of the node's drivers has a limit; without one nothing needs to be
+// counted.
 func anyLimit(csiNode *storagev1.CSINode) bool {
 	return slices.ContainsFunc(csiNode.Spec.Drivers,
 		func(d storagev1.CSINodeDriver) bool { return d.Allocatable != nil && d.Allocatable.Count != nil })
 }
 
 // limitOf returns how many volumes a driver can attach. The last entry of a driver counts. A count
-// of 0 is a limit; no count is none.
+// of 0 is a limit; no count is none. ok is false where there is no limit.
 func limitOf(csiNode *storagev1.CSINode, driver string) (limit int64, ok bool) {
 	for i := range csiNode.Spec.Drivers {
 		if d := &csiNode.Spec.Drivers[i]; d.Name == driver && d.Allocatable != nil && d.Allocatable.Count != nil {
@@ -210,8 +222,10 @@ func (s attachedSet) addAttachments(c *cluster.Cluster, attachments map[string]*
 	}
 }
 
+// claimMissing is the error for a pending pod whose claim does not exist.
 type claimMissing struct{ namespace, name string }
 
+// Error implements error, in upstream's words.
 func (e *claimMissing) Error() string {
 	return fmt.Sprintf("looking up PVC %s/%s: %s", e.namespace, e.name, claimNotFound(e.name))
 }
@@ -221,6 +235,7 @@ func (e *claimMissing) Error() string {
 func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *cluster.Pod, waits bool) error {
 	for i := range p.Spec().Volumes {
 		v := &p.Spec().Volumes[i]
+		// Inline volumes have no claim.
 		name, isEphemeral, ok := claimOf(p, v)
 		if !ok {
 			if err := s.addInline(csiNode, p, v); err != nil {
@@ -232,6 +247,8 @@ func (s attachedSet) addPod(c *cluster.Cluster, csiNode *storagev1.CSINode, p *c
 			return errors.New("PersistentVolumeClaim had no name")
 		}
 		claim, ok := c.Claims.Get(p.Namespace(), name)
+		// The pending pod needs its claim; a placed pod's claim may be gone already, and counts for
+		// nothing.
 		if !ok && waits {
 			return &claimMissing{p.Namespace(), name}
 		}
@@ -282,6 +299,8 @@ func (s attachedSet) addInline(csiNode *storagev1.CSINode, p *cluster.Pod, v *v1
 	return nil
 }
 
+// addClaim adds what a claim stands for: its volume, or the one that will be provisioned for it. A
+// volume that no CSI driver serves takes no place.
 func (s attachedSet) addClaim(c *cluster.Cluster, csiNode *storagev1.CSINode, claim *v1.PersistentVolumeClaim) {
 	volume, ok := c.Volumes.Get("", claim.Spec.VolumeName)
 	if !ok {
@@ -297,7 +316,8 @@ func (s attachedSet) addClaim(c *cluster.Cluster, csiNode *storagev1.CSINode, cl
 	}
 }
 
-// translateVolume returns the CSI form of a volume of an in-tree plugin, or nil.
+// translateVolume returns the CSI form of a volume of an in-tree plugin; nil if it is not left to a
+// driver, or not on a node without a CSINode.
 func translateVolume(csiNode *storagev1.CSINode, volume *v1.PersistentVolume) *v1.CSIPersistentVolumeSource {
 	if csiNode == nil || !translator.IsPVMigratable(volume) {
 		return nil
@@ -332,9 +352,11 @@ func (s attachedSet) addUnbound(c *cluster.Cluster, csiNode *storagev1.CSINode, 
 	}
 }
 
+// translator translates in-tree volumes. It has no state.
 var translator = csitranslation.New()
 
-// isMigrated reports whether the volumes of an in-tree plugin are left to a CSI driver.
+// isMigrated reports whether the volumes of an in-tree plugin are left to a CSI driver. The list is
+// upstream's.
 func isMigrated(plugin string) bool {
 	switch plugin {
 	case csiplugins.AWSEBSInTreePluginName, csiplugins.GCEPDInTreePluginName, csiplugins.AzureDiskInTreePluginName,

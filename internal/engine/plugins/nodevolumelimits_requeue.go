@@ -9,7 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. The plugin has three reasons to reject a node: its limit is
+// reached, a driver is missing there, or a claim of the pod is.
 func (*NodeVolumeLimits) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add}, // its CSINode, with the limits, may have come before it
@@ -31,12 +32,13 @@ func usedVolumes(e *queue.Event, such func(v1.Volume) bool) bool {
 	return e.PodBefore != nil && slices.ContainsFunc(e.PodBefore.Class.Spec.Volumes, such)
 }
 
-// isAttachable is false for volumes that every node can provide.
+// isAttachable is false for volumes that every node can provide, without attaching anything.
 func isAttachable(v v1.Volume) bool {
 	return v.ConfigMap == nil && v.Secret == nil && v.Projected == nil && v.EmptyDir == nil && v.DownwardAPI == nil && v.HostPath == nil
 }
 
-// driverNotNeeded reports whether nodes without a driver may have its volumes from now on.
+// driverNotNeeded reports whether nodes without a driver may have its volumes from now on: its
+// CSIDriver no longer requires the driver there, or is gone.
 func driverNotNeeded(_ *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*storagev1.CSIDriver)
 	is, isNew := e.New.(*storagev1.CSIDriver)
@@ -51,6 +53,7 @@ func limitGrew(_ *queue.Item, e *queue.Event) bool {
 	if !isOld || !isNew {
 		return true
 	}
+	// Limits before; what is left in the map in the end belongs to drivers that are gone.
 	limits := map[string]int32{}
 	for _, d := range was.Spec.Drivers {
 		if d.Allocatable != nil && d.Allocatable.Count != nil {

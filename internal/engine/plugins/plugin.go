@@ -74,7 +74,7 @@ type Judge struct {
 }
 
 // Attempted is a filter whose judges are bounded by what it has spent on the attempt to schedule a
-// pod.
+// pod. Package decide calls BeginAttempt before it asks for the first judge of an attempt.
 type Attempted interface{ BeginAttempt() }
 
 // Rejection says why a node cannot take a pod.
@@ -182,7 +182,11 @@ func normalizeScores(scores []int64, reverse bool) {
 	}
 }
 
-// Normalized is normalize for one score, given the highest of all feasible nodes.
+// Normalized is normalizeScores for one score, given the highest of all feasible nodes: code that
+// scores many nodes at once normalises with it. Division cuts off, as in upstream.
+//
+//	scores 0 5 20   ->  0 25 100, reversed 100 75 0
+//	scores 0 0 0    ->  0 0 0, reversed 100 100 100
 func Normalized(score, highest int64, reverse bool) int64 {
 	switch {
 	case highest == 0 && reverse:

@@ -12,7 +12,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// podClaims are the claims of a pod, with all that is known of them independently of the node.
+// podClaims are the claims of a pod, with all that is known of them independently of the node. They
+// are read once per pod that is decided, and then only read, so that nodes can be judged in
+// parallel. What the claims get on a node is decided by decideOn, the same for the filter, the
+// score and the reservation, so that all three agree.
+//
+// Upstream keeps an assume cache of claims and volumes beside the informers; here the reservation
+// changes the cluster's objects themselves (see [PodVolumes.Assume]).
 type podClaims struct {
 	c     *cluster.Cluster
 	bound []*boundClaim
@@ -20,7 +26,7 @@ type podClaims struct {
 	unbound []*unboundClaim
 }
 
-// boundClaim is a claim that has its volume.
+// boundClaim is a claim that has its volume. It only restricts the nodes.
 type boundClaim struct {
 	volume *v1.PersistentVolume // nil if it does not exist
 	reach  reach
@@ -31,7 +37,8 @@ type boundClaim struct {
 	failure    error // of the translation
 }
 
-// unboundClaim is a claim that waits for its pod to be placed.
+// unboundClaim is a claim that waits for its pod to be placed. On each node it gets the smallest
+// volume that suits it, or one is provisioned there.
 type unboundClaim struct {
 	*v1.PersistentVolumeClaim
 	// candidates are the existing volumes that suit the claim. failure is why they are unknown.
@@ -40,18 +47,20 @@ type unboundClaim struct {
 	provision  provision
 }
 
-// volumeDecision is what the unbound claims get on a node.
+// volumeDecision is what the unbound claims get on a node: each is in one of the lists.
 type volumeDecision struct {
 	matches   []volumeMatch
 	provision []*unboundClaim
 }
 
+// volumeMatch is an existing volume for a claim. The volume may name the claim already.
 type volumeMatch struct {
 	claim  *v1.PersistentVolumeClaim
 	volume *v1.PersistentVolume
 }
 
-// readClaims reads the claims of a pod; nil if it has none.
+// readClaims reads the claims of a pod; nil if it has none. A rejection is of the pod as a whole:
+// no node makes up for a claim that is missing, or that its volume plugin has still to bind.
 func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, error) {
 	list, rejection := usableClaims(c, p)
 	if rejection != nil || len(list) == 0 {
@@ -69,6 +78,7 @@ func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, err
 		switch {
 		case err != nil:
 			return nil, nil, err
+		// A claim that names a volume and is not bound to it is the volume controller's to finish.
 		case waits && claim.Spec.VolumeName == "":
 			waiting = append(waiting, claim)
 		default:
@@ -83,7 +93,8 @@ func readClaims(c *cluster.Cluster, p *cluster.Pod) (*podClaims, *Rejection, err
 	return claims, claims.readUnbound(waiting), nil
 }
 
-// usableClaims returns the claims of the pod's volumes, one per volume.
+// usableClaims returns the claims of the pod's volumes, one per volume, or why one of them cannot
+// be used. The messages are upstream's.
 func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolumeClaim, _ *Rejection) {
 	reject := func(code, format string, args ...any) *Rejection {
 		return &Rejection{Code: code, Reasons: []string{fmt.Sprintf(format, args...)}, Unresolvable: true}
@@ -102,6 +113,7 @@ func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolu
 		case claim.Status.Phase == v1.ClaimLost:
 			return nil, reject(CodeClaimLost, "persistentvolumeclaim %q bound to non-existent persistentvolume %q",
 				name, claim.Spec.VolumeName)
+		// Its volume may be released under the pod.
 		case claim.DeletionTimestamp != nil:
 			return nil, reject(CodeClaimTerminating, "persistentvolumeclaim %q is being deleted", name)
 		}
@@ -116,7 +128,9 @@ func usableClaims(c *cluster.Cluster, p *cluster.Pod) (list []*v1.PersistentVolu
 	return list, nil
 }
 
-// waitsForConsumer reports whether a claim's volume is chosen together with the node.
+// waitsForConsumer reports whether a claim's volume is chosen together with the node. A claim whose
+// class does not exist does not wait: only a volume that is there already can be bound to it, and
+// the volume controller does that.
 func waitsForConsumer(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) (bool, error) {
 	name := claimClass(claim)
 	class, ok := c.StorageClasses.Get("", name)
@@ -129,6 +143,7 @@ func waitsForConsumer(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) (bool
 	return *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer, nil
 }
 
+// readBound reads where the volume of a bound claim can be used.
 func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim {
 	volume, ok := c.Volumes.Get("", claim.Spec.VolumeName)
 	if !ok {
@@ -141,6 +156,7 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 	}
 
 	plugin, err := translator.GetInTreePluginNameFromSpec(volume, nil)
+	// The volume stays with its in-tree plugin on every node.
 	if err != nil || !isMigrated(plugin) {
 		return b
 	}
@@ -160,11 +176,13 @@ func readBound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) *boundClaim 
 // which no other pod is decided: an attempt reads the claims up to three times.
 const mostVolumesHeld, mostVolumesSkipped = 1 << 18, 1 << 26
 
+// tooManyClaims is Berth's own: upstream goes through all volumes, however many.
 var tooManyClaims = &Rejection{Code: CodeManyClaims,
 	Reasons: []string{"pod has too many unbound claims to hold each against all volumes of its class"}, Unresolvable: true}
 
-// readUnbound orders the claims as they are served: those with a selected node first, then the
-// smallest first.
+// readUnbound adds the claims in the order in which they are served: those with a selected node
+// first, then the smallest first. The order matters because an earlier claim takes a volume from a
+// later one: a small claim that is served first takes a small volume, and leaves the large ones.
 func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejection {
 	if len(waiting) == 0 {
 		return nil
@@ -181,6 +199,7 @@ func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejec
 	}
 	for _, claim := range waiting {
 		u := &unboundClaim{PersistentVolumeClaim: claim}
+		// A volume is on its way for a claim with a selected node, so it takes none that exists.
 		if _, hasNode := u.selectedNode(); !hasNode {
 			u.candidates, u.failure = findCandidates(claims.c, claim, volumes[claimClass(claim)])
 		}
@@ -192,6 +211,8 @@ func (claims *podClaims) readUnbound(waiting []*v1.PersistentVolumeClaim) *Rejec
 	return nil
 }
 
+// inTurn compares two claims for readUnbound. Claims of one size stay in the order of the pod's
+// volumes.
 func inTurn(a, b *unboundClaim) int {
 	_, aHasNode := a.selectedNode()
 	_, bHasNode := b.selectedNode()
@@ -207,14 +228,17 @@ func inTurn(a, b *unboundClaim) int {
 	return x.Cmp(y)
 }
 
-// selectedNode returns the node that has already been selected for the claim's volume.
+// selectedNode returns the node that has been selected for the claim's volume, by an earlier
+// attempt or by another scheduler. The pod can go nowhere else as long as the claim has the
+// annotation.
 func (u *unboundClaim) selectedNode() (name string, ok bool) {
 	name, ok = u.Annotations[annSelectedNode]
 	return name, ok
 }
 
-// decideOn decides what the claims get on a node, or returns why the pod cannot go there. decision
-// is nil if the caller only asks whether.
+// decideOn decides what the claims get on a node, or returns why the pod cannot go there: all
+// reasons, in upstream's order. decision is nil if the caller only asks whether. Otherwise it is
+// filled in, and means nothing if there is a rejection.
 func (claims *podClaims) decideOn(n *cluster.Node, decision *volumeDecision) *Rejection {
 	within, exist, err := claims.boundOn(n)
 	if err != nil {
@@ -229,6 +253,7 @@ func (claims *podClaims) decideOn(n *cluster.Node, decision *volumeDecision) *Re
 		return nil
 	}
 
+	// Victims that leave free no volume: they would stay bound to their claims.
 	r := &Rejection{Unresolvable: true}
 	for _, fault := range [...]struct {
 		ok           bool
@@ -251,7 +276,9 @@ func (claims *podClaims) decideOn(n *cluster.Node, decision *volumeDecision) *Re
 	return r
 }
 
-// boundOn looks for the first volume that the node cannot reach, or that does not exist.
+// boundOn looks for the first volume that the node cannot reach (within), or that does not exist
+// (exist). Volumes after it are not looked at, as upstream does not, so at most one of the two is
+// false.
 func (claims *podClaims) boundOn(n *cluster.Node) (within, exist bool, err error) {
 	for _, b := range claims.bound {
 		if b.volume == nil {
@@ -264,7 +291,8 @@ func (claims *podClaims) boundOn(n *cluster.Node) (within, exist bool, err error
 	return true, true, nil
 }
 
-// usableOn reports whether the volume can be used on the node.
+// usableOn reports whether the volume can be used on the node: by its in-tree labels, or by its
+// driver's where CSI migration is on there.
 func (b *boundClaim) usableOn(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	if b.plugin == "" || !migratedOn(c, n, b.plugin) {
 		return b.reach.hasNode(n), nil
@@ -272,7 +300,9 @@ func (b *boundClaim) usableOn(c *cluster.Cluster, n *cluster.Node) (bool, error)
 	return b.translated.hasNode(n), b.failure
 }
 
-// migratedOn reports whether CSI migration of an in-tree plugin is on at the node itself.
+// migratedOn reports whether CSI migration of an in-tree plugin is on at the node itself: its
+// kubelet says so in an annotation of the CSINode. A node without a CSINode has not migrated
+// anything.
 func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 	csiNode, ok := c.CSINodes.Get("", n.Name)
 	if !ok {
@@ -287,7 +317,8 @@ func migratedOn(c *cluster.Cluster, n *cluster.Node, plugin string) bool {
 }
 
 // unboundOn finds existing volumes for the claims, and checks whether the others can be
-// provisioned.
+// provisioned. It stops at the first claim that gets nothing; found is false if there is no way to
+// get a volume, enough is false if there is one but for lack of free storage.
 func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (found, enough bool, err error) {
 	for _, u := range claims.unbound {
 		if name, ok := u.selectedNode(); ok && name != n.Name {
@@ -303,6 +334,8 @@ func (claims *podClaims) unboundOn(n *cluster.Node, decision *volumeDecision) (f
 	for i, u := range claims.unbound {
 		class := claimClass(u.PersistentVolumeClaim)
 		if v := u.candidates.volumeOn(n, taken[class]); v != nil {
+			// Most pods have one claim, and need not note what is taken. Taken volumes are noted by
+			// class because claims of other classes cannot get them.
 			if taken[class] == nil && i < len(claims.unbound)-1 {
 				taken[class] = make(takenVolumes, u.candidates.class)
 			}

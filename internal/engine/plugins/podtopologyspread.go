@@ -15,7 +15,17 @@ import (
 // PodTopologySpread spreads similar pods over the values of node labels. Hard constraints
 // (DoNotSchedule) reject nodes, soft ones (ScheduleAnyway) score them. Pods without any constraint
 // get default ones, over the pods of their Services and of their controller.
+//
+// The arithmetic is in [SpreadConstraint]. This file counts the pods that it needs, anew for every
+// pod that is decided. maxSkew 1 over zones, and a pod that its own selector selects:
+//
+//	zone a counts 2, b 1, c 1: the least is 1
+//	a: 2 + 1 - 1 = 2 > 1  -> rejected
+//	b: 1 + 1 - 1 = 1      -> passes, and so does c
+//	with a zone d that has nodes and no pods, the least is 0, and only d passes
 type PodTopologySpread struct {
+	// defaults are for pods without a constraint. They have no selector: that of each pod's
+	// application is put in.
 	defaults []v1.TopologySpreadConstraint
 	// system: the default constraints are the built-in ones, which count and score also nodes that
 	// lack one of the keys.
@@ -39,6 +49,8 @@ var (
 	}
 )
 
+// systemSpread are the constraints that upstream builds in. To a score the skew is only a constant
+// (see [SpreadConstraint.Part]).
 var systemSpread = []v1.TopologySpreadConstraint{
 	{TopologyKey: v1.LabelHostname, WhenUnsatisfiable: v1.ScheduleAnyway, MaxSkew: 3},
 	{TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.ScheduleAnyway, MaxSkew: 5},
@@ -66,7 +78,8 @@ type PodTopologySpreadArgs struct {
 	Compare                       bool
 }
 
-// newPodTopologySpread accepts both types of arguments.
+// newPodTopologySpread accepts both types of arguments: package config passes the gate's state
+// along, callers that have only a file's arguments pass these, or nil.
 func newPodTopologySpread(args any) (any, error) {
 	if gated, ok := args.(*PodTopologySpreadArgs); ok {
 		made, err := NewPodTopologySpread(gated.PodTopologySpreadArgs)
@@ -82,7 +95,8 @@ func newPodTopologySpread(args any) (any, error) {
 // Name implements [Filter] and [Scorer].
 func (s *PodTopologySpread) Name() string { return "PodTopologySpread" }
 
-// Reads implements [Filter].
+// Reads implements [Filter]. Labels and identity have the domain, taints decide whether a node is
+// counted, and the pods of all other nodes are in the counts.
 func (s *PodTopologySpread) Reads() Part { return Labels | Taints | Identity | Contents | Others }
 
 // Spreader is a filter or a scorer that counts, for each of a pod's constraints, the pods that it
@@ -90,11 +104,14 @@ func (s *PodTopologySpread) Reads() Part { return Labels | Taints | Identity | C
 // asks for the constraints instead of the verdicts.
 type Spreader interface {
 	Name() string
+	// Hard returns the constraints that reject nodes, nil if there are none.
 	Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadConstraint, error)
+	// Soft returns those that score nodes; everyKey: nodes without all of their keys are left out.
 	Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []SpreadConstraint, everyKey bool, err error)
 }
 
-// Hard returns the pod's constraints that reject nodes, in their order.
+// Hard returns the pod's constraints that reject nodes, in their order. The error has upstream's
+// words, which end up in the pod's condition: it fails the attempt.
 func (s *PodTopologySpread) Hard(c *cluster.Cluster, p *cluster.Pod) ([]SpreadConstraint, error) {
 	constraints, err := s.constraintsOf(c, p, v1.DoNotSchedule)
 	if err == nil {
@@ -120,6 +137,9 @@ func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraint
 	return nil, false, fmt.Errorf("calculating preScoreState: setting default soft topology spread constraints: %w", err)
 }
 
+// constraintsOf returns the pod's own constraints of one action, or the default ones of that action
+// if the pod has no constraint of either. Defaults apply only to pods that belong to an
+// application: for all others the selector would be empty, and would count nothing.
 func (s *PodTopologySpread) constraintsOf(c *cluster.Cluster, p *cluster.Pod,
 	action v1.UnsatisfiableConstraintAction) ([]SpreadConstraint, error) {
 	if own := p.Spec().TopologySpreadConstraints; len(own) > 0 {
@@ -139,6 +159,8 @@ func (s *PodTopologySpread) constraintsOf(c *cluster.Cluster, p *cluster.Pod,
 	return constraints, nil
 }
 
+// readConstraints reads a list for the pod; selectors may be nil, and is not for defaults, which
+// have none.
 func (s *PodTopologySpread) readConstraints(
 	list []v1.TopologySpreadConstraint, selectors []*rules.Selector, action v1.UnsatisfiableConstraintAction, p *cluster.Pod,
 ) ([]SpreadConstraint, error) {
@@ -149,7 +171,8 @@ func (s *PodTopologySpread) readConstraints(
 	return constraints, err
 }
 
-// Filter rejects nodes in domains where the pod would exceed a constraint's skew.
+// Filter rejects nodes in domains where the pod would exceed a constraint's skew. Counting costs a
+// pass over all pods of the cluster for every call; package decide keeps counts instead.
 func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	constraints, err := s.Hard(c, p)
 	if err != nil {
@@ -171,6 +194,8 @@ func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 
 	return Judge{Node: func(n *cluster.Node) *Rejection {
 		for i := range constraints {
+			// A missing key is checked in the order of the constraints, not first for all of them:
+			// the reason is upstream's.
 			value, ok := n.Lookup(constraints[i].TopologyKey)
 			if !ok {
 				return SpreadLabelMissing
@@ -183,7 +208,9 @@ func (s *PodTopologySpread) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// countHard counts pods by constraint and domain. Domains without such pods are included.
+// countHard counts pods by constraint and domain. Domains without such pods are included with 0,
+// since the least of all counts is what others are compared with. A node that lacks one of the keys
+// is in no count, not even of the constraints whose keys it has.
 func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstraint) []map[string]int64 {
 	domains := make([]map[string]int64, len(constraints))
 	for i := range domains {
@@ -198,6 +225,8 @@ func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstrain
 		}
 		clear(counts)
 		for _, o := range n.Pods {
+			// Its place is about to be free, so it must not hold up the pod that replaces it
+			// (kubernetes/kubernetes#87621).
 			if o.Terminating {
 				continue
 			}
@@ -224,17 +253,20 @@ func countHard(c *cluster.Cluster, p *cluster.Pod, constraints []SpreadConstrain
 }
 
 // spreadCounter counts the pods of a node that a constraint selects, and caches the answers by
-// class. It can be used for several nodes at once.
+// class, of which there are far fewer than pods. It can be used for several nodes at once.
 type spreadCounter struct {
 	constraints []SpreadConstraint
 	namespace   string
 	counts      []sync.Map // by constraint: *cluster.PodClass to bool
 }
 
+// newSpreadCounter returns a counter for constraints of one pending pod, with empty caches.
 func newSpreadCounter(p *cluster.Pod, constraints []SpreadConstraint) *spreadCounter {
 	return &spreadCounter{constraints, p.Namespace(), make([]sync.Map, len(constraints))}
 }
 
+// countPods counts for the constraint of that index. Two goroutines may find the same answer at
+// once; the second one overwrites it with the same.
 func (s *spreadCounter) countPods(constraint int, n *cluster.Node) (count int64) {
 	for _, p := range n.Pods {
 		if p.Terminating {
@@ -252,7 +284,8 @@ func (s *spreadCounter) countPods(constraint int, n *cluster.Node) (count int64)
 	return count
 }
 
-// Score prefers domains with few of the pods.
+// Score prefers domains with few of the pods. The raw score is the higher the more pods a domain
+// has; [SpreadNormalized] turns it around.
 func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible []*cluster.Node) Scoring {
 	constraints, everyKey, err := s.Soft(c, p)
 	if err != nil {
@@ -265,6 +298,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 	counter := newSpreadCounter(p, constraints)
 	domains, weights := feasibleDomains(constraints, feasible, everyKey)
 	countSoft(c, p, counter, domains, everyKey)
+	// For Normalize as well: raw scores of such nodes are 0, which would be the best.
 	ignored := func(n *cluster.Node) bool { return everyKey && !hasKeys(n, constraints) }
 	return Scoring{
 		Node: func(n *cluster.Node) (int64, error) {
@@ -276,6 +310,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 				value, ok := n.Lookup(constraints[i].TopologyKey)
 				switch {
 				case !ok:
+				// The node is its own domain: counting its pods here spares a map of all nodes.
 				case constraints[i].PerNode():
 					sum += constraints[i].Part(counter.countPods(i, n), weights[i])
 				default:
@@ -290,6 +325,7 @@ func (s *PodTopologySpread) Score(c *cluster.Cluster, p *cluster.Pod, feasible [
 
 // feasibleDomains lists the domains of the feasible nodes by constraint, and weighs each constraint
 // by their number. Without everyKey, nodes that lack a key form one domain, with the empty value.
+// Constraints on the host name list none: their counts are made when the node is scored.
 func feasibleDomains(constraints []SpreadConstraint, feasible []*cluster.Node,
 	everyKey bool) (domains []map[string]int64, weights []float64) {
 	domains, weights = make([]map[string]int64, len(constraints)), make([]float64, len(constraints))
@@ -329,6 +365,7 @@ func countSoft(c *cluster.Cluster, p *cluster.Pod, counter *spreadCounter, domai
 		}
 		for i := range constraints {
 			value := n.Get(constraints[i].TopologyKey)
+			// Domains without a feasible node are not scored, so nobody asks for their counts.
 			if _, ok := domains[i][value]; ok && inclusion.Includes(&constraints[i], n) {
 				domains[i][value] += counter.countPods(i, n)
 			}
@@ -336,6 +373,8 @@ func countSoft(c *cluster.Cluster, p *cluster.Pod, counter *spreadCounter, domai
 	}
 }
 
+// normalizeSpread brings the scores of all feasible nodes to 0..MaxScore. Ignored nodes get the
+// lowest, and do not count in the range.
 func normalizeSpread(feasible []*cluster.Node, scores []int64, ignored func(*cluster.Node) bool) {
 	var lowest, highest int64 = math.MaxInt64, 0
 	for i, n := range feasible {

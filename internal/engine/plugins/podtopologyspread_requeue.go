@@ -11,23 +11,29 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// wantedSpread is what PodTopologySpread requires for a class.
+// wantedSpread is what PodTopologySpread requires for a class: its hard constraints, read once for
+// many events. Soft constraints reject nothing, so no event is of interest for them.
 type wantedSpread struct {
 	constraints []SpreadConstraint
 	own         bool // they are the pod's, not defaults
-	err         error
+	// err is why they cannot be read. Such a pod is woken by every event, and reports the error
+	// anew.
+	err error
 }
 
 // keep is how many classes the hints of a plugin cache. Their pods may be gone, so cluster.MostBulk
 // bounds them, too.
 const keep = 512
 
-// lately caches something of the classes that were asked about last.
+// lately caches something of the classes that were asked about last. When it is full it forgets
+// everything: what is still asked about is read again. Not for several goroutines at once.
 type lately[T any] struct {
 	known map[*cluster.PodClass]T
 	bulk  int // of these classes
 }
 
+// addValue caches the value of a class that is not cached yet. It also makes the map of a zero
+// lately.
 func (l *lately[T]) addValue(class *cluster.PodClass, value T) {
 	if len(l.known) >= keep || l.bulk > cluster.MostBulk || l.known == nil {
 		l.forgetAll()
@@ -36,9 +42,11 @@ func (l *lately[T]) addValue(class *cluster.PodClass, value T) {
 	l.bulk += class.Bulk
 }
 
+// forgetAll is for when what the values depend on has changed.
 func (l *lately[T]) forgetAll() { l.known, l.bulk = map[*cluster.PodClass]T{}, 0 }
 
-// Interests implements Requeuer. Anything helps that changes a count, or which nodes are counted.
+// Interests implements Requeuer. Anything helps that changes a count, or which nodes are counted. A
+// higher count can help, too: the least of all domains may rise with it.
 func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 	var latest lately[*wantedSpread]
 	of := func(class *cluster.PodClass) *wantedSpread {
@@ -74,8 +82,8 @@ func (s *PodTopologySpread) Interests(in Setting) []queue.Interest {
 	}
 }
 
-// listSelectors returns those of the constraints. all: they cannot be read, or are defaults, which
-// may change.
+// listSelectors returns the selectors of the constraints, for a narrowing by labels. all: they
+// cannot be read, or are defaults, whose selectors change with Services and controllers.
 func (s *wantedSpread) listSelectors() (list []*rules.Selector, all bool) {
 	for i := range s.constraints {
 		list = append(list, s.constraints[i].Selector)
@@ -83,6 +91,9 @@ func (s *wantedSpread) listSelectors() (list []*rules.Selector, all bool) {
 	return list, s.err != nil || !s.own
 }
 
+// podMatters is the hint for events of pods. Of the pending pod itself, labels count for
+// matchLabelKeys and for whether it is selected; of others, that one of the constraints begins or
+// ceases to count them.
 func (s *wantedSpread) podMatters(item *queue.Item, e *queue.Event) bool {
 	if s.err != nil {
 		return true
@@ -103,12 +114,17 @@ func countsPod(c *SpreadConstraint, item *queue.Item, p *cluster.Pod) bool {
 	return p != nil && !p.Terminating && c.Counts(p.Class, item.Class.Namespace)
 }
 
+// honoursTaints reports whether one of the constraints leaves out nodes with taints that are not
+// tolerated.
 func (s *wantedSpread) honoursTaints() bool {
 	return slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool {
 		return c.NodeTaintsPolicy == v1.NodeInclusionPolicyHonor
 	})
 }
 
+// nodeMatters is the hint for events of nodes: the node enters or leaves the counts, or moves to
+// another domain. What is on the node besides does not matter here; its pods have events of their
+// own.
 func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool {
 	if s.err != nil {
 		return true
@@ -134,7 +150,9 @@ func (s *wantedSpread) nodeMatters(class *cluster.PodClass, e *queue.Event) bool
 	})
 }
 
-// byCountedNodes selects the classes to which it may matter whether the event's node is counted.
+// byCountedNodes selects the classes to which it may matter whether the event's node is counted. A
+// node that is new or gone matters to classes with a topology key among its labels; one that
+// changed to those with a key that changed among their topology keys or requirements on nodes.
 func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 	return &queue.Narrowing{
 		Topics: func(item *queue.Item) (topics []queue.Topic, all bool) {
@@ -150,9 +168,11 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 			if s.honoursTaints() {
 				topics = append(topics, queue.Topic{Kind: queue.TaintChange})
 			}
+			// Defaults are not cached, so their classes are asked about at every event.
 			return topics, s.err != nil || !s.own
 		},
 		EventTopics: func(e *queue.Event) (topics []queue.Topic, all bool) {
+			// All labels of the node, as it is or was: it is in the domain of each.
 			if e.Node == nil || e.NodeBefore == nil {
 				for key := range cmp.Or(e.Node, e.NodeBefore).AllLabels() {
 					topics = append(topics, queue.Topic{Kind: queue.NodeKey, Key: key})
@@ -171,7 +191,8 @@ func byCountedNodes(of func(*cluster.PodClass) *wantedSpread) *queue.Narrowing {
 	}
 }
 
-// isCounted reports whether a node has all keys: without them it is not counted.
+// isCounted reports whether a node has all keys: without them it is not counted. nil is a node that
+// does not exist.
 func (s *wantedSpread) isCounted(n *cluster.Node) bool {
 	return n != nil && !slices.ContainsFunc(s.constraints, func(c SpreadConstraint) bool { return !n.Has(c.TopologyKey) })
 }

@@ -6,8 +6,10 @@ import (
 )
 
 // Profile is how pods with one schedulerName are scheduled. It comes from a configuration file
-// (package config) or from [Default], and never changes.
+// (package config) or from [Default], and never changes: a new configuration makes new profiles.
+// Its plugins may have state of their own, so a profile serves one cluster only (see Fresh).
 type Profile struct {
+	// SchedulerName is what pods name in spec.schedulerName to be scheduled by the profile.
 	SchedulerName string
 
 	// Gates are asked in this order before a pod may enter the queue.
@@ -50,7 +52,9 @@ type Profile struct {
 	args    map[string]any // that they were made with
 }
 
-// Weighted is a scorer and the weight of its normalised score.
+// Weighted is a scorer and the weight of its normalised score. The weight is 0 only for scorers
+// that can do nothing but fail (preScoreOnly): package config turns a weight of 0 into 1, as
+// upstream does.
 type Weighted struct {
 	Scorer
 	Weight int64
@@ -70,7 +74,8 @@ const DefaultSchedulerName = "default-scheduler"
 // Default returns the profile that is used when nothing is configured.
 func Default() *Profile { return DefaultOf(Catalog()) }
 
-// DefaultOf is Default with the plugins of a catalog.
+// DefaultOf is Default with the plugins of a catalog: those that are not Optional, at all of their
+// points.
 func DefaultOf(catalog []Entry) *Profile {
 	at, weights := map[Point][]string{}, map[string]int64{}
 	for _, entry := range catalog {
@@ -94,18 +99,21 @@ func DefaultOf(catalog []Entry) *Profile {
 }
 
 // NewProfile makes the plugins named at the extension points. args has the arguments of those that
-// take any, as pointers to the types of k8s.io/kube-scheduler/config/v1.
+// take any, as pointers to the types of k8s.io/kube-scheduler/config/v1. An error is that of a
+// plugin which refuses its arguments.
 func NewProfile(schedulerName string, at map[Point][]string, weights map[string]int64, args map[string]any) (*Profile, error) {
 	return NewProfileOf(Catalog(), schedulerName, at, weights, args)
 }
 
-// NewProfileOf is NewProfile with the plugins of a catalog.
+// NewProfileOf is NewProfile with the plugins of a catalog. Names that the catalog lacks are no
+// error here: they become Outside, for whoever can ask out-of-tree plugins.
 func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, weights map[string]int64,
 	args map[string]any) (*Profile, error) {
 	p := &Profile{SchedulerName: schedulerName, At: at, Weights: weights, made: map[string]any{},
 		points: map[string]Point{}, catalog: catalog, args: args}
 	for _, point := range AllPoints {
 		for _, name := range at[point] {
+			// A plugin at several points is one value, so that its parts share what they learn.
 			if _, ok := p.made[name]; ok {
 				continue
 			}
@@ -147,6 +155,9 @@ func (p *Profile) Fresh() (*Profile, error) {
 	return &fresh, nil
 }
 
+// assemblePlugins sorts what was made into the lists that are asked. It expects these lists to be
+// empty. A plugin is in a list only if it implements the list's interface: a name at a point that
+// its plugin does not extend, or whose work is done elsewhere, has no effect.
 func (p *Profile) assemblePlugins() {
 	p.deviceChoice()
 	for _, name := range p.At[PreEnqueue] {
@@ -161,6 +172,7 @@ func (p *Profile) assemblePlugins() {
 		}
 	}
 
+	// A scorer only at PreScore still fails the pods that it cannot read, as upstream's would.
 	for _, name := range p.At[PreScore] {
 		if scorer, ok := p.made[name].(Scorer); ok && !p.Has(Score, name) {
 			p.Scorers = append(p.Scorers, Weighted{Scorer: preScoreOnly{scorer}})
@@ -179,6 +191,8 @@ func (p *Profile) assemblePlugins() {
 		}
 	}
 
+	// DefaultPreemption works through package decide, which only needs to know whether it is
+	// enabled.
 	for _, name := range p.At[PostFilter] {
 		_, preempts := p.made[name].(Preempter)
 		p.Preemption = p.Preemption || preempts
@@ -199,7 +213,8 @@ func (p *Profile) Has(point Point, name string) bool {
 	return false
 }
 
-// HasDevices reports whether claims are considered when a pod fits nowhere.
+// HasDevices reports whether claims are considered when a pod fits nowhere: DynamicResources is at
+// PostFilter, where it may give up an allocation.
 func (p *Profile) HasDevices() bool { return p.Has(PostFilter, "DynamicResources") }
 
 // StopsBeforeDevices reports whether the pod was rejected as a whole before DynamicResources was
@@ -216,6 +231,8 @@ func (p *Profile) StopsBeforeDevices(rejector string, r *Rejection) bool {
 
 // filterNames lists the plugins at Filter, and those only at PreFilter in their place: the order
 // decides which of two plugins rejects a pod first.
+//
+//	Filter: A C    PreFilter: A B C    ->  A B C
 func (p *Profile) filterNames() []string {
 	names := slices.Clone(p.At[Filters])
 	next := ""
@@ -233,7 +250,8 @@ func (p *Profile) filterNames() []string {
 }
 
 // PreFilterOrder returns the indices of Filters in the order of PreFilter, at which a plugin can
-// reject a pod before any node is looked at. Those that are not at PreFilter come last.
+// reject a pod before any node is looked at. Those that are not at PreFilter come last. A file may
+// order the two points differently.
 func (p *Profile) PreFilterOrder() []int {
 	order, last := make([]int, 0, len(p.Filters)), make([]int, 0, len(p.Filters))
 	for _, name := range p.At[PreFilter] {
@@ -249,7 +267,8 @@ func (p *Profile) PreFilterOrder() []int {
 	return append(order, last...)
 }
 
-// partOf restricts a filter to the extension points at which it is enabled.
+// partOf restricts a filter to the extension points at which it is enabled. A plugin that does not
+// extend PreFilter is whole with Filter alone.
 func (p *Profile) partOf(f Filter) Filter {
 	if p.points[f.Name()]&PreFilter == 0 {
 		return f

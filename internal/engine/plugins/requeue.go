@@ -33,9 +33,11 @@ type Setting struct {
 	Displaces Displaces
 }
 
-// Displaces tells which pods the pod of an item could preempt.
+// Displaces tells which pods the pod of an item could preempt. It is asked by hints, and so about
+// the cluster as it is then.
 type Displaces func(item *queue.Item, p *cluster.Pod) bool
 
+// mayDisplace reports whether preemption for the item could take the pod. Budgets are not asked.
 func (in Setting) mayDisplace(item *queue.Item, p *cluster.Pod) bool {
 	if in.Displaces != nil {
 		return in.Displaces(item, p)
@@ -89,16 +91,19 @@ func (p *Profile) filterNamed(name string) Filter {
 // Own is the hint for events of the pending pod itself.
 func Own(item *queue.Item, e *queue.Event) bool { return e.Own == item }
 
-// ownSpec is the hint for changes of the pending pod's spec.
+// ownSpec is the hint for changes of the pending pod's spec: the generation counts these. Objects
+// from files have no generation, so that any update counts.
 func ownSpec(item *queue.Item, e *queue.Event) bool {
 	old, known := e.Old.(*v1.Pod)
 	return Own(item, e) && !(known && old.Generation == item.Pod.Generation && old.Generation > 0)
 }
 
-// isOthers reports whether an event is of a placed pod.
+// isOthers reports whether an event is of a placed pod, and not of the pending pod itself. An event
+// of a pending pod concerns no other pod.
 func isOthers(e *queue.Event) bool { return e.Own == nil }
 
-// askedPod returns the pod that a filter is asked about for an item.
+// askedPod returns the pod that a filter is asked about for an item: its class, name and UID. It
+// has no node, as every pending pod.
 func askedPod(item *queue.Item) *cluster.Pod {
 	return &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID}
 }
@@ -119,7 +124,9 @@ func (in Setting) NodeNowPasses(item *queue.Item, e *queue.Event) bool {
 	return passes(e.Node) && (e.NodeBefore == nil || !passes(e.NodeBefore))
 }
 
-// fitsOn reports whether the filter lets the pod pass on the node.
+// fitsOn reports whether the filter lets the pod pass on the node, which may be a copy with fewer
+// pods than the cluster has there. It looks at Judge.Node alone: it is for NodeResourcesFit, which
+// never rejects a pod as a whole nor narrows the nodes.
 func (in Setting) fitsOn(item *queue.Item, n *cluster.Node) bool {
 	judge := in.Filter.Filter(in.Cluster, askedPod(item))
 	return judge.Node == nil || judge.Node(n) == nil

@@ -7,7 +7,9 @@ import (
 	config "k8s.io/kube-scheduler/config/v1"
 )
 
-// LeastAllocatedScore is the share of a resource that is left, in 0..MaxScore.
+// LeastAllocatedScore is the share of a resource that is left, in 0..MaxScore: 1 of 4 CPU requested
+// gives 75. requested includes the pending pod. More requested than there is gives 0, as does
+// having none.
 func LeastAllocatedScore(requested, allocatable int64) int64 {
 	if allocatable == 0 || requested > allocatable {
 		return 0
@@ -15,8 +17,9 @@ func LeastAllocatedScore(requested, allocatable int64) int64 {
 	return scoreShare(allocatable-requested, allocatable)
 }
 
-// MostAllocatedScore is the share of a resource that is requested, in 0..MaxScore. Defaults for
-// containers without a request can bring it above the whole.
+// MostAllocatedScore is the share of a resource that is requested, in 0..MaxScore: 1 of 4 CPU gives
+// 25. Defaults for containers without a request can bring requested above the whole, which then
+// counts as all.
 func MostAllocatedScore(requested, allocatable int64) int64 {
 	if allocatable == 0 {
 		return 0
@@ -24,8 +27,8 @@ func MostAllocatedScore(requested, allocatable int64) int64 {
 	return scoreShare(min(requested, allocatable), allocatable)
 }
 
-// scoreShare is part*MaxScore/whole, also where the product is larger than an int64. The part is at
-// most the whole.
+// scoreShare is part*MaxScore/whole, also where the product is larger than an int64: on a node of
+// that size upstream's wraps around. 0 <= part <= whole, and whole > 0, or the division panics.
 func scoreShare(part, whole int64) int64 {
 	if part <= math.MaxInt64/MaxScore {
 		return part * MaxScore / whole
@@ -35,14 +38,20 @@ func scoreShare(part, whole int64) int64 {
 	return int64(quotient)
 }
 
-// shape is a line through points of utilisation (in per cent) and score, level beyond its ends.
+// shape is a line through points of utilisation (in per cent) and score, level beyond its ends. It
+// has at least one point, and utilisations increase strictly ([ValidateArgs]).
+//
+//	points (0, 0) and (100, 10) in the file  ->  scoreAt(50) = 50: bin packing
+//	points (0, 10) and (100, 0)              ->  scoreAt(20) = 80: spreading
 type shape []shapePoint
 
+// shapePoint is a point with its score scaled to 0..MaxScore.
 type shapePoint struct{ utilization, score int64 }
 
 // maxShapeScore is the highest score in a configuration file.
 const maxShapeScore = 10
 
+// newShape scales the scores of a configuration file, 0..10, to 0..MaxScore.
 func newShape(points []config.UtilizationShapePoint) shape {
 	s := make(shape, len(points))
 	for i, p := range points {
@@ -66,7 +75,8 @@ func (s shape) scoreAt(utilization int64) int64 {
 	return s[len(s)-1].score
 }
 
-// scoreRatio is the score of a resource by the shape.
+// scoreRatio is the score of a resource by the shape. Without any of it, or with more requested
+// than there is, the resource counts as fully utilised.
 func (s shape) scoreRatio(requested, allocatable int64) int64 {
 	if allocatable == 0 || requested > allocatable {
 		return s.scoreAt(100)
@@ -94,7 +104,8 @@ func (f *NodeResourcesFit) addScore(sum, weights *int64, weight, requested, allo
 	*weights += weight
 }
 
-// meanScore ends the weighted sum: cut off, or rounded for RequestedToCapacityRatio.
+// meanScore ends the weighted sum: cut off, or rounded for RequestedToCapacityRatio, as upstream's
+// strategies do. Without a resource that weighs it is 0.
 func (f *NodeResourcesFit) meanScore(sum, weights int64) int64 {
 	switch {
 	case weights == 0:

@@ -36,7 +36,8 @@ type RoomScore struct {
 	Rule RoomRule
 }
 
-// RoomRule tells code that scores very many nodes, or many at once, what Of computes.
+// RoomRule tells code that scores very many nodes, or many at once, what Of computes, so that it
+// can compute the same without a call per node. Of stays the definition.
 type RoomRule uint8
 
 const (

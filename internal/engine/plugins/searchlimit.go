@@ -45,6 +45,7 @@ func (l *searchLimit) spendCost(cost int64) (over bool) {
 	return l.isExceeded(l.spent.Add(cost))
 }
 
+// isExceeded compares a total cost with the limit. Exactly the limit is still within it.
 func (l *searchLimit) isExceeded(spent int64) bool { return spent > l.most && l.most > 0 }
 
 // What a search costs: costOfSearch for a node and 1 for every requestsPerCost requests and
@@ -69,8 +70,12 @@ const (
 	tolerationsPerMany = 4
 )
 
-// costOfSearching is the cost of beginning a search for claims, and of each of its steps. A claim
-// has room for 32 requests with 8 alternatives and for 32 constraints.
+// costOfSearching is the cost of beginning a search for claims, and of each of its steps, on a node
+// that can reach so many devices. A claim has room for 32 requests with 8 alternatives and for 32
+// constraints.
+//
+//	one claim with one plain request, 8 devices:  20 to begin, 1 + 8*4/16 = 3 for each step
+//	a limit of 30 ms is 30,000, or some 10,000 such steps
 func costOfSearching(open []*resourcev1.ResourceClaim, devices int64) (begin, step int64) {
 	requests, most := 0, 0
 	for _, claim := range open {
@@ -92,12 +97,15 @@ func costOfSearching(open []*resourcev1.ResourceClaim, devices int64) (begin, st
 			}
 		}
 
+		// One step deals with one request of one claim, so the dearest claim bounds it.
 		most = max(most, checks+dearest)
 	}
 
 	return costOfSearch + int64(requests/requestsPerCost), 1 + devices*int64(most)/checksPerCost
 }
 
+// checksOfRequest returns how many checks a request costs for one device, beyond those of any
+// request.
 func checksOfRequest(of *resourcev1.CapacityRequirements, tolerations []resourcev1.DeviceToleration) int {
 	checks := len(tolerations) / tolerationsPerMany
 	if of != nil {
@@ -113,7 +121,10 @@ const heavyExpression = 100
 // expressionCost is what it costs at most to evaluate an expression. For a heavy one it depends on
 // the device, for which compiled, which ends in time, measures it.
 type expressionCost struct {
-	most     int64
+	// In the units of searchCost.
+	most int64
+	// nil: most is taken as it is. Else the expression is heavy or long, and costOn measures it on
+	// each device.
 	compiled *cel.CompilationResult
 }
 
@@ -129,10 +140,12 @@ func (e expressionCost) costOn(driver string, d *resourcev1.Device) int64 {
 }
 
 // expressionCosts are the costs of expressions. One that does not compile is not evaluated: it ends
-// the search.
+// the search. Searches on several nodes at once share them.
 type expressionCosts struct {
 	cache *cel.Cache
 	mutex sync.Mutex
+	// The answers by the expression's text. They never change, because a text always compiles to
+	// the same.
 	known map[string]expressionCost
 }
 
@@ -140,6 +153,8 @@ type expressionCosts struct {
 // for an estimate: it is measured.
 const longExpression = 1 << 10
 
+// costOf returns the cost of an expression. It is found once, under the lock: others that ask
+// meanwhile need an answer from the same compiler, and wait.
 func (e *expressionCosts) costOf(expression string) expressionCost {
 	e.mutex.Lock()
 	defer e.mutex.Unlock()
@@ -155,6 +170,10 @@ func (e *expressionCosts) costOf(expression string) expressionCost {
 	return cost
 }
 
+// findCost estimates an expression, without an evaluation. Three outcomes: one that does not
+// compile costs the least there is, since its first use ends the search; one too long to be
+// compiled again, or with a heavy estimate, is measured on each device; any other costs its
+// estimate everywhere.
 func (e *expressionCosts) findCost(expression string) (cost expressionCost) {
 	cost.most = costOfExpression
 	if len(expression) > longExpression {
@@ -163,6 +182,8 @@ func (e *expressionCosts) findCost(expression string) (cost expressionCost) {
 		}
 		return cost
 	}
+	// This is the limit of an evaluation in costOn, not of the estimate: where a device alone uses
+	// up a whole search, the exact figure no longer matters.
 	enough := uint64(longestSearch/searchCost) * expressionCostsEach
 	if compiled := cel.GetCompiler(expressionFeatures).CompileCELExpression(expression,
 		cel.Options{CostLimit: &enough}); compiled.Error == nil {

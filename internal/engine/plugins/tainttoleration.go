@@ -15,7 +15,8 @@ import (
 const CodeUntoleratedTaint = "UntoleratedTaint"
 
 // TaintToleration keeps pods off nodes with a NoSchedule or NoExecute taint that they do not
-// tolerate, and ranks nodes the lower the more PreferNoSchedule taints a pod does not tolerate.
+// tolerate, and ranks nodes the lower the more PreferNoSchedule taints a pod does not tolerate. It
+// does not evict: what a NoExecute taint does to running pods is taint-based eviction's.
 type TaintToleration struct {
 	// Compare lets tolerations with the operators Gt and Lt count (upstream: gate
 	// TaintTolerationComparisonOperators, off by default).
@@ -34,6 +35,8 @@ func NewTaintToleration(args *TaintTolerationArgs) (*TaintToleration, error) {
 	return &TaintToleration{Compare: args.Compare}, nil
 }
 
+// tainted is unresolvable: no pod that leaves takes a taint with it. The reason does not name the
+// taint, so that nodes with different taints are counted together; Detail names it.
 var tainted = &Rejection{Code: CodeUntoleratedTaint, Reasons: []string{"node(s) had untolerated taint(s)"}, Unresolvable: true}
 
 // Name implements Filter and Scorer.
@@ -45,7 +48,7 @@ func (*TaintToleration) Reads() Part { return Taints }
 // Steady implements Steady.
 func (*TaintToleration) Steady() {}
 
-// Filter implements Filter.
+// Filter implements Filter. All effects but PreferNoSchedule keep a pod off.
 func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 	tolerance := rules.NewTolerance(countedTolerations(p.Spec().Tolerations, t.Compare))
 	return Judge{Node: func(n *cluster.Node) *Rejection {
@@ -59,7 +62,8 @@ func (t *TaintToleration) Filter(_ *cluster.Cluster, p *cluster.Pod) Judge {
 // Scale implements [FixedScorer].
 func (*TaintToleration) Scale() Scale { return FewestBest }
 
-// Score implements Scorer.
+// Score implements Scorer. The raw score counts PreferNoSchedule taints that are not tolerated;
+// fewer are better, so the normalised score is reversed.
 func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	tolerance := rules.NewTolerance(countedTolerations(p.Spec().Tolerations, t.Compare))
 	return Scoring{
@@ -71,7 +75,8 @@ func (t *TaintToleration) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster
 }
 
 // countedTolerations leaves out the tolerations that do not count because their operator is
-// switched off.
+// switched off: Gt and Lt then match nothing, rather than everything with the key. The list that
+// was passed stays as it is.
 func countedTolerations(tolerations []v1.Toleration, compare bool) []v1.Toleration {
 	if compare || !slices.ContainsFunc(tolerations, isComparing) {
 		return tolerations
@@ -79,11 +84,13 @@ func countedTolerations(tolerations []v1.Toleration, compare bool) []v1.Tolerati
 	return slices.DeleteFunc(slices.Clone(tolerations), isComparing)
 }
 
+// isComparing reports whether a toleration compares the taint's value as a number.
 func isComparing(t v1.Toleration) bool {
 	return t.Operator == v1.TolerationOpGt || t.Operator == v1.TolerationOpLt
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. A node helps that is new or has lost a taint; so does a
+// toleration, which can be added to a pending pod.
 func (*TaintToleration) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeTaint, Hint: in.NodeNowPasses, Narrowing: byTaints(keepingOff)},
@@ -123,11 +130,14 @@ func (t *TaintToleration) Untolerated(p *cluster.Pod, n *cluster.Node) []*v1.Tai
 	return untoleratedTaints(n, countedTolerations(p.Spec().Tolerations, t.Compare))
 }
 
-// Untolerated returns the taints that keep the pod off the node where Gt and Lt count.
+// Untolerated returns the taints that keep the pod off the node where Gt and Lt count. It is for
+// callers without a profile.
 func Untolerated(p *cluster.Pod, n *cluster.Node) []*v1.Taint {
 	return untoleratedTaints(n, p.Spec().Tolerations)
 }
 
+// untoleratedTaints lists the NoSchedule and NoExecute taints that none of the tolerations match,
+// in the node's order. The pointers are into the node's taints.
 func untoleratedTaints(n *cluster.Node, tolerations []v1.Toleration) (list []*v1.Taint) {
 	for i := range n.Taints.Taints {
 		t := &n.Taints.Taints[i]

@@ -20,6 +20,14 @@ const fewRequirements = 32
 // times for each label of the node that terms ask about, and for the node's name: a pod may come
 // with thousands of terms, and each node is asked about. Which terms a node cannot match because of
 // the labels that it lacks is worked out once for all nodes that lack the same ones.
+//
+// The search starts with a bit per term and only clears bits:
+//
+//	terms   0: zone In a   1: zone In b, disk Exists   2: zone NotIn a
+//	node    zone=a, without disk
+//	111 -> 101  term 1 needs the label disk           (needNoOther)
+//	101 -> 101  zone=a is listed by term 0 ...        (valueIndex.in)
+//	101 -> 001  ... and excluded by term 2            (valueIndex.notIn; bit 0 is on the right)
 type termIndex struct {
 	terms   nodeTerms
 	weights []int64       // by term; nil if they have none
@@ -34,13 +42,14 @@ type termIndex struct {
 	mutex sync.Mutex
 	// lacking has, by the numbers of the keys that a node has, the sound terms that need no other.
 	lacking map[string][]uint64
-	// matched has the latest answers of match, if the terms are many: several plugins ask about the
-	// same nodes.
+	// matched has the latest answers of matchesAny, if the terms are many: several plugins ask
+	// about the same nodes.
 	matched map[individual]bool
 }
 
-// mostLacking and mostMatched bound the maps of these names; manyWords is from how many words on
-// answers are kept.
+// mostLacking and mostMatched bound the maps of these names: 256 sets of labels, which may each
+// have a mask of all terms, and an answer for each of 16,384 nodes. manyWords is from how many
+// words on answers are kept: 8 words are 449 terms or more.
 const mostLacking, mostMatched, manyWords = 256, 1 << 14, 8
 
 // indexedKey is what the terms require of one label. A term has at most one requirement with each
@@ -56,12 +65,14 @@ type indexedKey struct {
 // manyOfKey is from how many requirements an index of one key is worth it.
 const manyOfKey = 8
 
+// keyRequirement is what one term requires of the label.
 type keyRequirement struct {
 	term int32
 	*labelRequirement
 }
 
-// valueIndex has the requirements on one label by what they say of its value.
+// valueIndex has the requirements on one label by what they say of its value. Exists is not among
+// them: a node with the label always meets it, and one without is excluded by needed.
 type valueIndex struct {
 	in      valueTerms
 	notIn   valueTerms
@@ -70,6 +81,8 @@ type valueIndex struct {
 	less    boundTerms // of the complements, whose order is reversed
 }
 
+// addTerm adds what a term requires of the label. NotIn and DoesNotExist are met without the label;
+// all other operators need it.
 func (k *indexedKey) addTerm(term int32, r *labelRequirement) {
 	k.all = append(k.all, keyRequirement{term, r})
 	if r.operator != selection.NotIn && r.operator != selection.DoesNotExist {
@@ -98,6 +111,7 @@ func (k *indexedKey) buildIndex(words int) {
 		}
 	}
 
+	// all was needed to build the index, and would only cost memory from here on.
 	k.all, k.index = nil, x
 	x.in.packSets(words)
 	x.notIn.packSets(words)
@@ -106,7 +120,8 @@ func (k *indexedKey) buildIndex(words int) {
 	x.less.packBounds(words)
 }
 
-// excludeTerms removes the terms that a node with this value of the label does not match.
+// excludeTerms removes the terms that a node with this value of the label does not match. It is not
+// for nodes without the label: these are dealt with in needNoOther.
 func (k *indexedKey) excludeTerms(w *termSearch, value string) {
 	if k.index != nil {
 		k.index.excludeTerms(w, value)
@@ -118,6 +133,8 @@ func (k *indexedKey) excludeTerms(w *termSearch, value string) {
 	}
 }
 
+// excludeTerms does so by the index. Lt is stored as Gt of the complements: number < bound is the
+// same as ^number > ^bound, also for the lowest number, which has no negative.
 func (k *valueIndex) excludeTerms(w *termSearch, value string) {
 	k.in.all.excludeFrom(w.left, k.in.termsOf(value), w)
 	if of := k.notIn.termsOf(value); of != nil {
@@ -131,7 +148,9 @@ func (k *valueIndex) excludeTerms(w *termSearch, value string) {
 	}
 }
 
-// indexTerms prepares terms. weights may be nil.
+// indexTerms prepares terms. weights, by term, may be nil. Terms that are few are kept as they are,
+// and words stays 0. Weights are stored by their bits, so that the sum over all terms that match
+// takes a count of bits per word and bit of a weight (see sumWeights).
 func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	x := &termIndex{terms: terms, weights: weights}
 	requirements := 0
@@ -139,12 +158,14 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 		requirements += len(terms[i].wanted) + len(terms[i].fields)
 	}
 
+	// x.words stays 0, by which the other methods know.
 	if requirements <= fewRequirements {
 		return x
 	}
 	x.words = (len(terms) + 63) / 64
 	x.sound, x.byKey, x.lacking = make([]uint64, x.words), map[string]*indexedKey{}, map[string][]uint64{}
 	x.spare.New = func() any { return &termSearch{left: make([]uint64, x.words), scratch: make([]uint64, x.words)} }
+	// Broken terms and such as no node can match never get a bit in sound.
 	for i := range terms {
 		x.addTerm(int32(i), &terms[i])
 	}
@@ -154,6 +175,7 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	}
 	x.name.buildIndex(x.words)
 	for term, weight := range weights {
+		// A column per bit of the weights, see sumWeights.
 		for b := range 64 {
 			if weight>>b&1 == 0 {
 				continue
@@ -168,6 +190,7 @@ func indexTerms(terms nodeTerms, weights []int64) *termIndex {
 	return x
 }
 
+// addTerm indexes one term. One that no node can match stays out of sound.
 func (x *termIndex) addTerm(term int32, t *nodeTerm) {
 	if t.broken || slices.ContainsFunc(t.fields, func(f fieldRequirement) bool { return !f.name && !f.match("") }) {
 		return
@@ -186,12 +209,16 @@ func (x *termIndex) addTerm(term int32, t *nodeTerm) {
 	}
 }
 
-// termSearch is what looking for the terms of a node needs.
+// termSearch is what looking for the terms of a node needs. It is reused: a search does not
+// allocate, once there is one for each goroutine.
 type termSearch struct {
+	// left are the terms that may still match; scratch and kept are excludeFrom's.
 	left, scratch []uint64
 	kept          []int32
-	has           []labelOf
-	numbers       []byte
+	// has are the labels of the node that terms ask about, and numbers the numbers of their keys,
+	// encoded as the key of lacking. Both are in the order of the numbers.
+	has     []labelOf
+	numbers []byte
 }
 
 // labelOf is a label of the node that terms ask about.
@@ -212,7 +239,8 @@ func (x *termIndex) findMatching(n *cluster.Node) *termSearch {
 	return w
 }
 
-// findLabels finds the labels of the node that terms ask about, in the order of their numbers.
+// findLabels finds the labels of the node that terms ask about, in the order of their numbers. It
+// goes through whichever are fewer: the labels of the node or the keys of the terms.
 func (w *termSearch) findLabels(x *termIndex, n *cluster.Node) {
 	w.has, w.numbers = w.has[:0], w.numbers[:0]
 	if len(x.keys) <= len(n.Labels.Map) {
@@ -227,6 +255,7 @@ func (w *termSearch) findLabels(x *termIndex, n *cluster.Node) {
 				w.has = append(w.has, labelOf{k, value})
 			}
 		}
+		// No LabelSet has the host name.
 		if k := x.byKey[v1.LabelHostname]; k != nil && n.HasHostname {
 			w.has = append(w.has, labelOf{k, n.Hostname})
 		}
@@ -239,7 +268,7 @@ func (w *termSearch) findLabels(x *termIndex, n *cluster.Node) {
 }
 
 // needNoOther returns the terms that a node with these labels of those that terms ask about is not
-// excluded from by lacking the others.
+// excluded from by lacking the others. The answer is shared: the caller copies it.
 func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
@@ -247,6 +276,7 @@ func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 		return left
 	}
 
+	// keys and has are in the same order, so one pass finds the keys that are missing.
 	left, next := slices.Clone(x.sound), 0
 	for _, k := range x.keys {
 		if next < len(w.has) && w.has[next].indexedKey == k {
@@ -265,7 +295,7 @@ func (x *termIndex) needNoOther(w *termSearch) []uint64 {
 	return left
 }
 
-// matchesAny reports whether any of the terms matches.
+// matchesAny reports whether any of the terms matches. It may be called for several nodes at once.
 func (x *termIndex) matchesAny(n *cluster.Node) bool {
 	if x.words == 0 {
 		return x.terms.match(n)
@@ -282,6 +312,7 @@ func (x *termIndex) matchesAny(n *cluster.Node) bool {
 		return matches
 	}
 
+	// Outside of the lock: others may look for other nodes meanwhile.
 	matches = x.anyMatches(n)
 	x.mutex.Lock()
 	defer x.mutex.Unlock()
@@ -293,14 +324,15 @@ func (x *termIndex) matchesAny(n *cluster.Node) bool {
 	return matches
 }
 
-// anyMatches is match by the index.
+// anyMatches is matchesAny by the index, without what is kept.
 func (x *termIndex) anyMatches(n *cluster.Node) bool {
 	w := x.findMatching(n)
 	defer x.spare.Put(w)
 	return slices.ContainsFunc(w.left, func(word uint64) bool { return word != 0 })
 }
 
-// sumWeights sums the weights of the terms that match.
+// sumWeights sums the weights of the terms that match. With weights 5 (101) and 4 (100) of two
+// terms that both match, bit 0 counts once and bit 2 twice: 1*1 + 2*4 = 9.
 func (x *termIndex) sumWeights(n *cluster.Node) (sum int64) {
 	if x.words == 0 {
 		for i := range x.terms {

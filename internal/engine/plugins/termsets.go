@@ -5,14 +5,18 @@ import (
 	"slices"
 )
 
-// valueTerms are the terms that list values, and by value those that list it.
+// valueTerms are the terms that list values, and by value those that list it. sets instead of a map
+// of sets: the sets are changed in place while the index is built.
 type valueTerms struct {
 	all     termSet
 	byValue map[string]int32 // its number in sets, from 1
 	sets    []termSet
 }
 
-// boundTerms are the terms that require a number above a bound, the lowest bound first.
+// boundTerms are the terms that require a number above a bound, the lowest bound first. A node's
+// number splits the list: the terms from the first bound that is not below it onwards cannot match.
+//
+//	bounds 1 3 3 7, number 3: the terms with 3, 3 and 7 are excluded
 type boundTerms struct {
 	list []boundTerm
 	rest [][]uint64 // by words entries: those from there to the end
@@ -24,22 +28,29 @@ type boundTerm struct {
 }
 
 // termSet is a set of terms: a list or, where that is longer than the words of all terms, a mask.
+// Either way going through it costs no more than going through the words once.
 type termSet struct {
 	list []int32
 	mask []uint64
 }
 
-func setBit(words []uint64, i int32)   { words[i>>6] |= 1 << (i & 63) }
+// setBit and clearBit change one term's bit in a mask: term i is bit i%64 of word i/64. The mask
+// must be long enough.
+func setBit(words []uint64, i int32) { words[i>>6] |= 1 << (i & 63) }
+
 func clearBit(words []uint64, i int32) { words[i>>6] &^= 1 << (i & 63) }
 
+// clearMask removes a mask from left. It may be nil, and then removes nothing.
 func clearMask(left, mask []uint64) {
 	for i := range mask {
 		left[i] &^= mask[i]
 	}
 }
 
+// add appends a term. Only before pack.
 func (s *termSet) add(term int32) { s.list = append(s.list, term) }
 
+// pack decides for list or mask, once all terms are there. words is the length of all masks.
 func (s *termSet) pack(words int) {
 	if len(s.list) >= words {
 		s.mask = make([]uint64, words)
@@ -50,9 +61,12 @@ func (s *termSet) pack(words int) {
 	}
 }
 
-// excludeFrom removes the terms from left, except for those of but, which may be nil.
+// excludeFrom removes the terms from left, except for those of but, which may be nil: left &^= s &^
+// but. What is both in left and in but is saved first, in w, and put back afterwards: s may be much
+// longer than but.
 func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
 	w.kept = w.kept[:0]
+	// What is both left and excepted is put aside, since s may contain it.
 	if but != nil {
 		for _, term := range but.list {
 			if left[term>>6]>>(term&63)&1 != 0 {
@@ -79,6 +93,8 @@ func (s *termSet) excludeFrom(left []uint64, but *termSet, w *termSearch) {
 	}
 }
 
+// addTerm adds a term with the values that its requirement lists; many is how many terms are
+// expected.
 func (v *valueTerms) addTerm(term int32, r *labelRequirement, many int) {
 	v.all.add(term)
 	if v.byValue == nil {
@@ -103,6 +119,7 @@ func (v *valueTerms) termsOf(value string) *termSet {
 	return nil
 }
 
+// packSets packs all sets, once all terms are there.
 func (v *valueTerms) packSets(words int) {
 	v.all.pack(words)
 	for i := range v.sets {
@@ -110,6 +127,9 @@ func (v *valueTerms) packSets(words int) {
 	}
 }
 
+// packBounds sorts the terms and prepares rest: for every words-th entry the mask of all from there
+// to the end. Excluding then clears fewer than words single bits and one mask, and all masks
+// together take no more memory than about one word per term.
 func (b *boundTerms) packBounds(words int) {
 	slices.SortFunc(b.list, func(x, y boundTerm) int { return cmp.Compare(x.bound, y.bound) })
 	rest := make([]uint64, words)

@@ -18,6 +18,9 @@ import (
 // VolumeBinding keeps pods on nodes that can reach the volumes of their claims, and decides
 // together with the node which volumes the claims that waited for it get: one that exists, or one
 // to be made there. It prefers nodes with much free storage.
+//
+// The filter asks only whether; the choice is made again when a node has been chosen (PodVolumes),
+// assumed in the cluster (Assume), written by the live scheduler, and waited for (Bound).
 type VolumeBinding struct {
 	// Timeout is how long the live scheduler waits for volumes to be bound.
 	Timeout time.Duration
@@ -27,15 +30,17 @@ type VolumeBinding struct {
 
 // Codes of VolumeBinding.
 const (
+	// Of a node: decideOn lists them in this order.
 	CodeVolumeNodeAffinity = "VolumeNodeAffinity"
 	CodeNoVolumeToBind     = "NoVolumeToBind"
 	CodeNotEnoughStorage   = "NotEnoughStorage"
 	CodeVolumeMissing      = "BoundVolumeMissing"
-	CodeImmediateUnbound   = "ImmediateClaimUnbound"
-	CodeClaimLost          = "ClaimLost"
-	CodeClaimTerminating   = "ClaimTerminating"
-	CodeClaimNotOwned      = "ClaimNotOwned"
-	CodeManyClaims         = "TooManyUnboundClaims"
+	// Of the pod, before any node is looked at.
+	CodeImmediateUnbound = "ImmediateClaimUnbound"
+	CodeClaimLost        = "ClaimLost"
+	CodeClaimTerminating = "ClaimTerminating"
+	CodeClaimNotOwned    = "ClaimNotOwned"
+	CodeManyClaims       = "TooManyUnboundClaims"
 )
 
 // NewVolumeBinding makes the plugin; nil arguments mean the defaults.
@@ -57,12 +62,13 @@ func (v *VolumeBinding) Name() string { return "VolumeBinding" }
 // Reads implements [Filter].
 func (v *VolumeBinding) Reads() Part { return Labels | Identity | Objects }
 
-// Applies implements [Selective].
+// Applies implements [Selective]: pods without claims are not asked about, which are most.
 func (v *VolumeBinding) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { _, _, claims := claimOf(p, &v); return claims })
 }
 
-// Filter implements [Filter].
+// Filter implements [Filter]. A pod that waits for a volume controller is rejected as a whole, not
+// node by node.
 func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	claims, rejection, err := readClaims(c, p)
 	switch {
@@ -78,7 +84,7 @@ func (v *VolumeBinding) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 
 // PodVolumes are the volumes and claims that change when a pod goes to a node, as they must be
 // written before the pod is bound. If both lists are empty there is nothing to write and nothing to
-// wait for.
+// wait for. The objects are copies, except for volumes that need no change.
 type PodVolumes struct {
 	// Volumes name the claim that they are for; some may have done so before.
 	Volumes []*v1.PersistentVolume
@@ -95,13 +101,16 @@ type VolumeReserver interface {
 	PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (PodVolumes, error)
 }
 
-// PodVolumes decides what volumes a pod gets on a node.
+// PodVolumes decides what volumes a pod gets on a node: the same as the filter found possible, as
+// long as the cluster has not changed since. An error means that the pod cannot go there after all.
 func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (PodVolumes, error) {
 	claims, rejection, err := readClaims(c, p)
+	// No claims: nothing to write.
 	if err != nil || claims == nil && rejection == nil {
 		return PodVolumes{}, err
 	}
 
+	// Decided anew rather than kept from the filter: other pods may have been placed in between.
 	var decided volumeDecision
 	if rejection == nil {
 		rejection = claims.decideOn(n, &decided)
@@ -129,8 +138,9 @@ func (v *VolumeBinding) PodVolumes(c *cluster.Cluster, p *cluster.Pod, n *cluste
 	return changed, nil
 }
 
-// Assume makes the changes in the cluster's objects, as if they had been written. undo leaves alone
-// the objects that have changed since.
+// Assume makes the changes in the cluster's objects, as if they had been written, so that the next
+// pod does not get the same volume. undo leaves alone the objects that have changed since: what the
+// API sends is newer.
 func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
 	var undos []func()
 	for _, volume := range v.Volumes {
@@ -146,6 +156,8 @@ func (v PodVolumes) Assume(c *cluster.Cluster) (undo func()) {
 	}
 }
 
+// replaceObject puts an object in place of the one with its name. undo puts the former one back,
+// unless somebody else has replaced the object meanwhile.
 func replaceObject[T interface {
 	comparable
 	metav1.Object
@@ -165,13 +177,15 @@ func replaceObject[T interface {
 }
 
 // Bound reports whether volumes and claims are bound to each other by now, and the pod can be bound
-// to the node. An error says that they never will be: the pod must be scheduled again.
+// to the node. An error says that they never will be: the pod must be scheduled again. It is asked
+// again after each change of volumes and claims, and looks at the cluster's objects only.
 func (v PodVolumes) Bound(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	for _, written := range v.Volumes {
 		volume, ok := c.Volumes.Get("", written.Name)
 		switch {
 		case !ok:
 			return false, fmt.Errorf("failed to check binding: %s", volumeNotFound(written.Name))
+		// Somebody took the volume back: the volume controller, or a user.
 		case volume.Spec.ClaimRef == nil || volume.Spec.ClaimRef.UID == "":
 			return false, fmt.Errorf("ClaimRef got reset for pv %q", volume.Name)
 		}
@@ -199,7 +213,8 @@ func (v PodVolumes) Bound(c *cluster.Cluster, n *cluster.Node) (bool, error) {
 	return true, nil
 }
 
-// boundOn reports whether a claim has its volume. One that the node cannot reach is an error.
+// boundOn reports whether a claim has its volume. One that the node cannot reach is an error: a
+// provisioner may have ignored the selected node.
 func boundOn(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, n *cluster.Node) (bool, error) {
 	b := readBound(c, claim)
 	if b.volume == nil {
@@ -215,7 +230,8 @@ func boundOn(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, n *cluster.Nod
 	return fullyBound(claim), nil
 }
 
-// Reserve implements [Reserver].
+// Reserve implements [Reserver] for callers that write nothing; those that write the volumes to the
+// API ask for PodVolumes.
 func (v *VolumeBinding) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
 	volumes, err := v.PodVolumes(c, p, n)
 	if err != nil {
@@ -224,7 +240,8 @@ func (v *VolumeBinding) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.N
 	return volumes.Assume(c), nil
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. Of CSINodes only migration matters, of CSIDrivers that one no
+// longer tracks capacity: then every node has room.
 func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 	keys := &volumeKeys{c: in.Cluster}
 	return []queue.Interest{
@@ -243,6 +260,7 @@ func (*VolumeBinding) Interests(in Setting) []queue.Interest {
 		{Resource: queue.CSIDriver, Action: queue.All, Hint: func(_ *queue.Item, e *queue.Event) bool {
 			was, isOld := e.Old.(*storagev1.CSIDriver)
 			is, isNew := e.New.(*storagev1.CSIDriver)
+			// A driver that begins to track capacity only ever rejects more.
 			tracks := func(d *storagev1.CSIDriver) bool { return d.Spec.StorageCapacity != nil && *d.Spec.StorageCapacity }
 			return isOld && tracks(was) && !(isNew && tracks(is))
 		}},
@@ -260,7 +278,8 @@ func (*VolumeBinding) Wakes() []string {
 // Fixes implements Fixer.
 func (*VolumeBinding) Fixes() []Fix { return []Fix{ProvideVolumes, MoveVolumes} }
 
-// Detail implements Detailer: the claims that have no volume, and what they lack.
+// Detail implements Detailer: the claims that have no volume and do not wait for the pod, and what
+// they lack. It is the same for all nodes.
 func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.Node) string {
 	var list []string
 	claims, _ := usableClaims(c, p)
@@ -273,7 +292,8 @@ func (*VolumeBinding) Detail(c *cluster.Cluster, p *cluster.Pod) func(*cluster.N
 	return func(*cluster.Node) string { return text }
 }
 
-// whyUnbound says why a claim that does not wait for its pod has no volume.
+// whyUnbound says why a claim that does not wait for its pod has no volume: the remedy depends on
+// whether a volume, a class or a provisioner is missing.
 func whyUnbound(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) string {
 	name := claimClass(claim)
 	class, ok := c.StorageClasses.Get("", name)

@@ -14,7 +14,7 @@ import (
 
 // Hints that the plugins which look at volumes share.
 
-// claimNames lists the claims that the pod uses or that are made for it.
+// claimNames lists the claims that the pod uses or that are made for it, whether or not they exist.
 func claimNames(pod *v1.Pod) (names []string) {
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
@@ -27,22 +27,28 @@ func claimNames(pod *v1.Pod) (names []string) {
 	return names
 }
 
-// ofClaim reports whether a claim is the pod's, and has changed.
+// ofClaim reports whether a claim is the pod's, and has changed in what a plugin looks at. Most
+// updates of claims change nothing of that: they are of labels or managed fields.
 func ofClaim(item *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*v1.PersistentVolumeClaim)
 	claim, isNew := e.New.(*v1.PersistentVolumeClaim)
+	// Gone: what it was tells whose it is.
 	if !isNew {
 		claim = was
 	}
 	if claim == nil || claim.Namespace != item.Pod.Namespace || !slices.Contains(claimNames(item.Pod), claim.Name) {
 		return false
 	}
+	// A new UID is another claim of the same name, and a deletion that has begun rejects the pod as
+	// a whole.
 	return !isOld || !isNew || !reflect.DeepEqual(was.Spec, claim.Spec) || !reflect.DeepEqual(was.Status, claim.Status) ||
 		!reflect.DeepEqual(was.Annotations, claim.Annotations) || was.UID != claim.UID ||
 		was.DeletionTimestamp.IsZero() != claim.DeletionTimestamp.IsZero()
 }
 
-// ofVolume reports whether a volume is one that the pod's claims have, or could get.
+// ofVolume reports whether a volume is one that the pod's claims have, or could get: by class, and
+// not kept for another claim. Its size is not compared. An event of which the object is not known
+// counts.
 func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 	volume, ok := e.New.(*v1.PersistentVolume)
 	if !ok {
@@ -66,6 +72,7 @@ func (in Setting) ofVolume(item *queue.Item, e *queue.Event) bool {
 func (in Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
 	was, isOld := e.Old.(*v1.PersistentVolume)
 	is, isNew := e.New.(*v1.PersistentVolume)
+	// The labels of zones are all that VolumeZone reads of a volume.
 	same := isOld && isNew && was.UID == is.UID && !slices.ContainsFunc(zoneLabels, func(key string) bool {
 		before, had := was.Labels[key]
 		now, has := is.Labels[key]
@@ -74,6 +81,7 @@ func (in Setting) ofVolumeZone(item *queue.Item, e *queue.Event) bool {
 	return !same && in.ofVolume(item, e)
 }
 
+// claimsOf returns those of the pod's claims that exist.
 func (in Setting) claimsOf(item *queue.Item) (claims []*v1.PersistentVolumeClaim) {
 	for _, name := range claimNames(item.Pod) {
 		if claim, ok := in.Cluster.Claims.Get(item.Pod.Namespace, name); ok {
@@ -83,21 +91,27 @@ func (in Setting) claimsOf(item *queue.Item) (claims []*v1.PersistentVolumeClaim
 	return claims
 }
 
+// usesClass reports whether one of the pod's claims has the storage class, and no volume yet.
 func (in Setting) usesClass(item *queue.Item, name string) bool {
 	return slices.ContainsFunc(in.claimsOf(item), func(c *v1.PersistentVolumeClaim) bool {
 		return c.Spec.VolumeName == "" && claimClass(c) == name
 	})
 }
 
+// ofStorageClass is the hint for storage classes: the class is new, or allows other topologies.
+// Whether it provisions, and when, cannot be changed.
 func (in Setting) ofStorageClass(item *queue.Item, e *queue.Event) bool {
 	class, ok := e.New.(*storagev1.StorageClass)
 	if !ok || !in.usesClass(item, class.Name) {
 		return false
 	}
 	was, ok := e.Old.(*storagev1.StorageClass)
+	// A class that was deleted and made anew may provision otherwise.
 	return !ok || was.UID != class.UID || !reflect.DeepEqual(was.AllowedTopologies, class.AllowedTopologies)
 }
 
+// ofCapacity is the hint for CSI capacities: there is more storage of a class that the pod waits
+// for.
 func (in Setting) ofCapacity(item *queue.Item, e *queue.Event) bool {
 	is, ok := e.New.(*storagev1.CSIStorageCapacity)
 	if !ok || !in.usesClass(item, is.StorageClassName) {
@@ -113,7 +127,7 @@ func moreStorage(was, is *storagev1.CSIStorageCapacity) bool {
 }
 
 // nodeNowServes is the hint for nodes of a filter that looks at volumes. Pods that it rejects as a
-// whole are not helped by any node.
+// whole are not helped by any node: an event of the claim wakes them.
 func (in Setting) nodeNowServes(item *queue.Item, e *queue.Event) bool {
 	if e.Node == nil {
 		return false

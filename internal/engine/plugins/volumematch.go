@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// reach is the set of nodes that a volume can be used on.
+// reach is the set of nodes that a volume can be used on. The zero value is no node.
 type reach struct {
 	everywhere bool
 	terms      nodeTerms
@@ -25,6 +25,7 @@ type reach struct {
 // place is a label of nodes.
 type place struct{ key, value string }
 
+// reachOf reads the node affinity of a volume; without one it can be used everywhere.
 func reachOf(volume *v1.PersistentVolume) reach {
 	if volume.Spec.NodeAffinity == nil || volume.Spec.NodeAffinity.Required == nil {
 		return reach{everywhere: true}
@@ -37,11 +38,16 @@ func reachOf(volume *v1.PersistentVolume) reach {
 	return reach{terms: terms, places: placesOf(required.NodeSelectorTerms)}
 }
 
+// hasNode reports whether the volume can be used on the node.
 func (r *reach) hasNode(n *cluster.Node) bool { return r.everywhere || r.terms.match(n) }
 
 // placesOf lists the labels that the terms require, if every term requires some: of each term those
 // of the requirement that lists fewest. A local disk is of one node, others are of a zone, so no
 // other node needs to look at them.
+//
+//	hostname In n1                    ->  hostname=n1
+//	zone In a,b, rack In r1           ->  rack=r1
+//	zone In a; zone NotIn b           ->  nil: the second term lists nothing
 func placesOf(terms []v1.NodeSelectorTerm) (places []place) {
 	for i := range terms {
 		var least *v1.NodeSelectorRequirement
@@ -65,7 +71,7 @@ func placesOf(terms []v1.NodeSelectorTerm) (places []place) {
 }
 
 // candidate is a volume that a claim could be bound to, on the nodes within reach. Those of a class
-// are numbered.
+// are numbered, by size.
 type candidate struct {
 	volume *v1.PersistentVolume
 	size   resource.Quantity
@@ -73,7 +79,8 @@ type candidate struct {
 	number int
 }
 
-// byClass reads the volumes of the classes of the claims, the smallest first.
+// byClass reads the volumes of the classes of the claims, the smallest first. The sort is stable,
+// and volumes come sorted by name, so that equal volumes are taken by name.
 func byClass(volumes []*v1.PersistentVolume, claims []*v1.PersistentVolumeClaim) map[string][]candidate {
 	all := map[string][]candidate{}
 	for _, claim := range claims {
@@ -96,7 +103,7 @@ func byClass(volumes []*v1.PersistentVolume, claims []*v1.PersistentVolumeClaim)
 	return all
 }
 
-// candidates are the volumes for one claim.
+// candidates are the volumes for one claim, found once for all nodes.
 type candidates struct {
 	claim *v1.PersistentVolumeClaim
 	class int // how many volumes the claim's class has
@@ -110,7 +117,8 @@ type candidates struct {
 	others  []candidate
 }
 
-// findCandidates picks from the volumes of the claim's class.
+// findCandidates picks from the volumes of the claim's class, which are sorted by size: those that
+// are too small are skipped by a search. The error is of the claim's selector.
 func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes []candidate) (*candidates, error) {
 	selector, err := c.VolumesFor(claim)
 	if err != nil {
@@ -124,6 +132,7 @@ func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes
 		volume := v.volume
 		switch {
 		case !canHold(volume, claim):
+		// Labels and access modes are not compared: whoever pre-bound the volume meant this claim.
 		case boundTo(volume, claim):
 			found.meant = append(found.meant, v)
 		case volume.Spec.ClaimRef == nil && volume.Status.Phase == v1.VolumeAvailable &&
@@ -136,7 +145,8 @@ func findCandidates(c *cluster.Cluster, claim *v1.PersistentVolumeClaim, volumes
 	return found, nil
 }
 
-// addVolume adds a free volume that is no smaller than those before it.
+// addVolume adds a free volume that is no smaller than those before it. One that several places
+// reach is under each of them.
 func (cs *candidates) addVolume(v candidate) {
 	if v.reach.places == nil {
 		cs.others = append(cs.others, v)
@@ -149,13 +159,17 @@ func (cs *candidates) addVolume(v candidate) {
 	}
 }
 
+// bySize orders by capacity alone; the caller's sort must be stable.
 func bySize(a, b candidate) int { return a.size.Cmp(b.size) }
 
-// takenVolumes are those of a class, by number, that other claims of the pod get.
+// takenVolumes are those of a class, by number, that other claims of the pod get. nil has none, and
+// ignores what is marked: it is for the last claim, after which nobody asks.
 type takenVolumes []bool
 
+// isTaken reports whether another claim gets the volume.
 func (t takenVolumes) isTaken(v *candidate) bool { return t != nil && t[v.number] }
 
+// markTaken notes that a claim gets the volume.
 func (t takenVolumes) markTaken(v *candidate) {
 	if t != nil {
 		t[v.number] = true
@@ -163,7 +177,11 @@ func (t takenVolumes) markTaken(v *candidate) {
 }
 
 // volumeOn returns the volume for the claim on a node, or nil: the one that is meant for it, else
-// the smallest of the free ones; by name among equals. A nil cs has none.
+// the smallest of the free ones; by name among equals. A nil cs has none. taken are those that the
+// pod's earlier claims get on this node.
+//
+//	claim of 5Gi; free on the node: a of 10Gi, b of 5Gi, c of 5Gi   ->  b
+//	the same, and d on another node already names the claim         ->  none: d is meant for it
 func (cs *candidates) volumeOn(n *cluster.Node, taken takenVolumes) *candidate {
 	if cs == nil {
 		return nil
@@ -189,6 +207,7 @@ func (cs *candidates) volumeOn(n *cluster.Node, taken takenVolumes) *candidate {
 }
 
 // firstOn returns the first volume of a list that the node can get, unless best comes before it.
+// Lists are in the order of numbers, so the first is the smallest. best may be nil.
 func firstOn(n *cluster.Node, list []candidate, taken takenVolumes, best *candidate) *candidate {
 	for i := range list {
 		c := &list[i]
@@ -217,6 +236,7 @@ func boundTo(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool 
 	return ref != nil && ref.Name == claim.Name && ref.Namespace == claim.Namespace && (ref.UID == "" || ref.UID == claim.UID)
 }
 
+// offersModes reports whether the volume has all access modes of the claim.
 func offersModes(volume *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) bool {
 	for _, mode := range claim.Spec.AccessModes {
 		if !slices.Contains(volume.Spec.AccessModes, mode) {

@@ -9,7 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// provision is where a volume can be made for a claim.
+// provision is where a volume can be made for a claim: by the topologies of its class, and by how
+// much room the driver reports. The zero value is nowhere.
 type provision struct {
 	possible bool // by the class at all
 	// topologies are what the class allows: one of them must match. nil: everything is allowed.
@@ -19,14 +20,17 @@ type provision struct {
 	segments []segment
 }
 
-// segment is the nodes that a capacity is for.
+// segment is the nodes that a capacity is for, by their labels.
 type segment struct {
 	nodes    *rules.Selector
 	capacity *storagev1.CSIStorageCapacity
 }
 
+// noProvisioner marks a class whose volumes are made by hand, such as local disks.
 const noProvisioner = "kubernetes.io/no-provisioner"
 
+// readProvision reads where a volume can be made for the claim. Capacities that are too small for
+// the claim are left out here, once, instead of at each node.
 func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provision {
 	class, ok := c.StorageClasses.Get("", claimClass(claim))
 	if !ok || class.Provisioner == "" || class.Provisioner == noProvisioner {
@@ -44,6 +48,8 @@ func readProvision(c *cluster.Cluster, claim *v1.PersistentVolumeClaim) provisio
 		return p
 	}
 
+	// From here on a node without a segment has no room, even if the driver has not reported
+	// anything yet.
 	p.tracked = true
 	for _, capacity := range c.CSICapacities.All() {
 		if capacity.StorageClassName == class.Name && largestVolume(capacity) >= rules.Amount(v1.ResourceStorage, size) &&
@@ -87,7 +93,8 @@ func allowedTopologies(terms []v1.TopologySelectorTerm) []*rules.Selector {
 }
 
 // canProvision reports whether a volume can be made for a node, and whether there is room for it.
-// Volumes that are only assumed take no room.
+// Volumes that are only assumed take no room: as in upstream, two pods may be promised the same
+// storage, and the provisioner then refuses the second.
 func (p *provision) canProvision(n *cluster.Node) (possible, enough bool) {
 	if !p.possible || p.topologies != nil && !anyMatches(p.topologies, n) {
 		return false, true
@@ -95,6 +102,7 @@ func (p *provision) canProvision(n *cluster.Node) (possible, enough bool) {
 	return true, !p.tracked || p.roomOn(n) != nil
 }
 
+// anyMatches reports whether one of the selectors matches the node.
 func anyMatches(selectors []*rules.Selector, n *cluster.Node) bool {
 	for _, selector := range selectors {
 		if selector.Matches(n) {

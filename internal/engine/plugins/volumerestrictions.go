@@ -20,6 +20,8 @@ const (
 	CodeReadWriteOncePodUsed = "ReadWriteOncePodClaimInUse"
 )
 
+// The rejections of VolumeRestrictions. Preemption can help with both, since a pod that leaves
+// gives up its disk or claim.
 var (
 	diskConflict         = &Rejection{Code: CodeDiskConflict, Reasons: []string{"node(s) had no available disk"}}
 	readWriteOncePodUsed = &Rejection{
@@ -35,12 +37,14 @@ func (VolumeRestrictions) Name() string { return "VolumeRestrictions" }
 // Reads implements [Filter].
 func (VolumeRestrictions) Reads() Part { return Contents | Objects }
 
-// Applies implements [Selective].
+// Applies implements [Selective]. Ephemeral volumes are not among them: their claim is made for one
+// pod, so no other can use it.
 func (VolumeRestrictions) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || isExclusive(&v) })
 }
 
-// Filter implements [Filter].
+// Filter implements [Filter]. Pods that use one of the claims are counted over all nodes first: a
+// pod on another node rejects the node as well.
 func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	disks := disksOf(p.Spec().Volumes)
 	alone := sets.New[string]() // claims that one pod can use
@@ -58,6 +62,7 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 			alone.Insert(name)
 		}
 	}
+	// Claims that many pods may use are no reason to look at any node.
 	if len(disks)+len(alone) == 0 {
 		return Judge{}
 	}
@@ -66,6 +71,7 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	users := usersOf(p.Namespace(), alone)
 	used := map[int32]int{} // by node
 	total := 0
+	// The count over all nodes is only made for pods that need it, which are few.
 	if len(alone) > 0 {
 		for _, n := range c.Nodes {
 			if n != nil {
@@ -80,6 +86,9 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 		switch {
 		case len(disks) > 0 && conflicts.anyPod(n):
 			return diskConflict
+		// n may be a copy without some of its pods. So users on other nodes are from the count, and
+		// those on this one are looked for in n itself: preemption can make room if the only user
+		// is here.
 		case total > used[n.Index], len(alone) > 0 && users.anyPod(n):
 			return readWriteOncePodUsed
 		}
@@ -87,7 +96,7 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// usersOf tells whether the pods of a class use one of the claims.
+// usersOf tells whether the pods of a class use one of the claims, which are of one namespace.
 func usersOf(namespace string, claims sets.Set[string]) *ofClasses {
 	return &ofClasses{find: func(class *cluster.PodClass) bool {
 		return class.Namespace == namespace && useClaims(class.Spec.Volumes, claims)
@@ -101,7 +110,8 @@ func useClaims(volumes []v1.Volume, claims sets.Set[string]) bool {
 	})
 }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. A node that is deleted takes the pods with it that use a disk or
+// claim; a new node may be free of conflicts.
 func (VolumeRestrictions) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add},
@@ -115,7 +125,8 @@ func (VolumeRestrictions) Interests(in Setting) []queue.Interest {
 	}
 }
 
-// sharesVolume reports whether two pods use conflicting disks, or the same claim.
+// sharesVolume reports whether two pods use conflicting disks, or the same claim. Whether that
+// claim is one that only one pod may use is not asked: the hint may be wrong in that direction.
 func sharesVolume(a, b *cluster.PodClass) bool {
 	if disksOf(a.Spec.Volumes).conflictWith(b.Spec.Volumes) {
 		return true

@@ -10,12 +10,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// storage is how much storage of a class a pod asks of a node, and how much the node has.
+// storage is how much storage of a class a pod asks of a node, and how much the node has, in bytes.
 type storage struct{ requested, capacity int64 }
 
 // Score implements [Scorer]: a node is scored by how much of its free storage the pod's claims
-// take, class by class. By default, the node where they take the smallest share is best. Only
-// claims whose volume is chosen together with the node count.
+// take, class by class. By default, the node where they take the smallest share is best: 10Gi of
+// 40Gi free gives 75. Only claims whose volume is chosen together with the node count.
 func (v *VolumeBinding) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if v.shape == nil {
 		return Scoring{}
@@ -35,7 +35,8 @@ func (v *VolumeBinding) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 }
 
 // storageByClass sums up by class what the claims take on the node. If some get volumes that exist,
-// these count and no others.
+// these count and no others: upstream compares either sizes of volumes or free storage, never a
+// mix.
 func (d *volumeDecision) storageByClass(n *cluster.Node) map[string]storage {
 	byClass := map[string]storage{}
 	for _, m := range d.matches {
@@ -63,6 +64,7 @@ func (d *volumeDecision) storageByClass(n *cluster.Node) map[string]storage {
 	return byClass
 }
 
+// claimSize is what the claim requests, in bytes; 0 if it does not say.
 func claimSize(claim *v1.PersistentVolumeClaim) int64 {
 	return rules.Amount(v1.ResourceStorage, claim.Spec.Resources.Requests[v1.ResourceStorage])
 }

@@ -12,7 +12,10 @@ import (
 
 // volumeUses counts the volumes that the pods of each node use, and those that are attached to it.
 // A node is counted when its count is needed, and again only if its pods, or objects that it was
-// counted from, have changed.
+// counted from, have changed. Upstream counts anew at every attempt, on every node.
+//
+// followCluster is called before nodes are judged, by the goroutine that decides. Nodes are then
+// judged by several goroutines at once: what these share is atomic, or under mutex.
 type volumeUses struct {
 	c *cluster.Cluster
 	// The versions of the tables that all is up to date with.
@@ -30,8 +33,11 @@ type volumeUses struct {
 	from map[cluster.Name]map[int32]bool
 }
 
-// volumeUse is what one node's pods use, and what it was counted from.
+// volumeUse is what one node's pods use, and what it was counted from. It is not changed once it is
+// stored: a recount makes another one.
 type volumeUse struct {
+	// name and pods are compared with the node: its number may have passed to another one, and its
+	// pods may have changed.
 	name string
 	pods []*cluster.Pod
 
@@ -40,12 +46,15 @@ type volumeUse struct {
 	err     *Rejection
 }
 
+// csiNodeOfNode is the CSINode of the node of that name.
 type csiNodeOfNode struct {
 	name    string
 	csiNode *storagev1.CSINode // nil if it has none
 }
 
-// followCluster forgets what is no longer true.
+// followCluster forgets what is no longer true. Changes of claims, volumes and attachments are
+// followed one by one; where the tables no longer know what changed, or where storage classes did,
+// everything is counted anew.
 func (u *volumeUses) followCluster(c *cluster.Cluster) {
 	claims, ok1 := c.Claims.Since(u.claims)
 	volumes, ok2 := c.Volumes.Since(u.volumes)
@@ -65,6 +74,7 @@ func (u *volumeUses) followCluster(c *cluster.Cluster) {
 		}
 	}
 
+	// Which nodes' CSINodes changed is not followed: looking one up is cheap.
 	if u.csiNodes != c.CSINodes.Version {
 		u.known = make([]atomic.Pointer[csiNodeOfNode], len(u.nodes))
 	}
@@ -72,6 +82,8 @@ func (u *volumeUses) followCluster(c *cluster.Cluster) {
 	u.attachments, u.csiNodes = c.VolumeAttachments.Version, c.CSINodes.Version
 }
 
+// beginAnew forgets everything. An eighth more places than nodes leave room for nodes that are
+// added.
 func (u *volumeUses) beginAnew(c *cluster.Cluster) {
 	size := len(c.Nodes) + len(c.Nodes)/8
 	*u = volumeUses{
@@ -112,6 +124,7 @@ func (u *volumeUses) readAttachment(name string) {
 	u.forgetNode(node)
 }
 
+// forgetNode has a node recounted. A node that does not exist (yet) has nothing to forget.
 func (u *volumeUses) forgetNode(name string) {
 	if n := u.c.Node(name); n != nil {
 		u.nodes[n.Index].Store(nil)
@@ -121,7 +134,8 @@ func (u *volumeUses) forgetNode(name string) {
 	}
 }
 
-// csiNode returns the node's CSINode; nil if it has none.
+// csiNode returns the node's CSINode; nil if it has none. The lookup by name is kept by the node's
+// number, because it is made for every node and pod.
 func (u *volumeUses) csiNode(n *cluster.Node) *storagev1.CSINode {
 	if int(n.Index) < len(u.known) {
 		if k := u.known[n.Index].Load(); k != nil && k.name == n.Name {
@@ -138,8 +152,8 @@ func (u *volumeUses) csiNode(n *cluster.Node) *storagev1.CSINode {
 	return csiNode
 }
 
-// useOn returns what is used on a node, which may be a copy with other pods. Of its CSINode it
-// matters only that it exists.
+// useOn returns what is used on a node, which may be a copy with other pods: such an answer is not
+// kept. Of its CSINode it matters only that it exists.
 func (u *volumeUses) useOn(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
 	place := (*atomic.Pointer[volumeUse])(nil)
 	if int(n.Index) < len(u.nodes) {
@@ -156,7 +170,7 @@ func (u *volumeUses) useOn(n *cluster.Node, csiNode *storagev1.CSINode) *volumeU
 	return use
 }
 
-// countNode looks at all pods of the node.
+// countNode looks at all pods of the node. A volume that several pods use counts once.
 func (u *volumeUses) countNode(n *cluster.Node, csiNode *storagev1.CSINode) *volumeUse {
 	use := &volumeUse{name: n.Name, present: attachedSet{}, count: map[string]int{}}
 	for _, p := range n.Pods {
@@ -180,7 +194,9 @@ func (u *volumeUses) countNode(n *cluster.Node, csiNode *storagev1.CSINode) *vol
 	return use
 }
 
-// noteSources remembers what the node was counted from.
+// noteSources remembers what the node was counted from: also claims that do not exist yet, since
+// their creation changes the count. Before the result is stored, so that no change in between is
+// missed.
 func (u *volumeUses) noteSources(n *cluster.Node, use *volumeUse) {
 	use.pods = slices.Clone(n.Pods)
 	u.mutex.Lock()
@@ -205,6 +221,7 @@ func (u *volumeUses) noteSources(n *cluster.Node, use *volumeUse) {
 	}
 }
 
+// noteOne notes one object. The caller holds mutex.
 func (u *volumeUses) noteOne(n *cluster.Node, object cluster.Name) {
 	if u.from[object] == nil {
 		u.from[object] = map[int32]bool{}

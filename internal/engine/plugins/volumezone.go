@@ -15,7 +15,8 @@ import (
 
 // VolumeZone keeps pods on nodes in the zones and regions that the labels of their bound volumes
 // name. It looks only at volumes that are used through a claim, and not at the claims of ephemeral
-// volumes.
+// volumes. CSI drivers give their volumes node affinity instead of such labels, which is for
+// VolumeBinding.
 type VolumeZone struct{}
 
 // Codes of VolumeZone. Those of missing objects are shared by the volume plugins.
@@ -28,6 +29,7 @@ const (
 	CodeStorageClassNoMode   = "StorageClassWithoutBindingMode"
 )
 
+// zoneMismatch is shared by all judges.
 var zoneMismatch = &Rejection{
 	Code: CodeVolumeZoneMismatch, Reasons: []string{"node(s) had no available volume zone"}, Unresolvable: true,
 }
@@ -41,7 +43,8 @@ var stableLabel = map[string]string{
 	v1.LabelFailureDomainBetaZone: v1.LabelTopologyZone, v1.LabelFailureDomainBetaRegion: v1.LabelTopologyRegion,
 }
 
-// volumeZones are the values of a node label that a volume can be reached from.
+// volumeZones are the values of a node label that a volume can be reached from. A regional disk has
+// several.
 type volumeZones struct {
 	label  string
 	values sets.Set[string]
@@ -58,7 +61,8 @@ func (VolumeZone) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
 	return slices.ContainsFunc(p.Spec().Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil })
 }
 
-// Filter implements [Filter].
+// Filter implements [Filter]. Which zones count is found for the pod as a whole; for a node only
+// labels are compared.
 func (VolumeZone) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	var zones []volumeZones
 	for i := range p.Spec().Volumes {
@@ -90,8 +94,8 @@ func (VolumeZone) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	}}
 }
 
-// boundVolume finds the volume of a claim. It is nil for claims whose volume is chosen together
-// with the node.
+// boundVolume finds the volume of a claim. Both results are nil for claims whose volume is chosen
+// together with the node. A claim that has no volume and does not wait rejects the pod.
 func boundVolume(c *cluster.Cluster, namespace, name string) (*v1.PersistentVolume, *Rejection) {
 	reject := func(code, reason string) (*v1.PersistentVolume, *Rejection) {
 		return nil, &Rejection{Code: code, Reasons: []string{reason}, Unresolvable: true}
@@ -104,6 +108,7 @@ func boundVolume(c *cluster.Cluster, namespace, name string) (*v1.PersistentVolu
 	if !ok {
 		return reject(CodeClaimNotFound, claimNotFound(name))
 	}
+	// The claim's volume counts even before binding is complete.
 	if claim.Spec.VolumeName != "" {
 		volume, ok := c.Volumes.Get("", claim.Spec.VolumeName)
 		if !ok {
@@ -130,7 +135,8 @@ func boundVolume(c *cluster.Cluster, namespace, name string) (*v1.PersistentVolu
 	return nil, nil
 }
 
-// zonesOf reads a volume's labels. One that cannot be read is passed over.
+// zonesOf reads a volume's labels. Several values in one label are separated by two underscores:
+// "a__b" is zones a and b. A label that cannot be read is passed over, as in upstream.
 func zonesOf(volume *v1.PersistentVolume) (zones []volumeZones) {
 	for _, label := range zoneLabels {
 		value, ok := volume.Labels[label]
@@ -148,6 +154,7 @@ func zonesOf(volume *v1.PersistentVolume) (zones []volumeZones) {
 	return zones
 }
 
+// inAnyZone reports whether the node has a label of a zone or region at all.
 func inAnyZone(n *cluster.Node) bool {
 	for _, label := range zoneLabels {
 		if n.Has(label) {
@@ -158,7 +165,7 @@ func inAnyZone(n *cluster.Node) bool {
 }
 
 // hasNode reports whether the node is in one of the zones. A volume with an old label matches a
-// node with the new one, but not the other way round.
+// node with the new one, but not the other way round, as in upstream.
 func (z *volumeZones) hasNode(n *cluster.Node) bool {
 	value, ok := n.Lookup(z.label)
 	if stable, old := stableLabel[z.label]; !ok && old {
@@ -167,9 +174,12 @@ func (z *volumeZones) hasNode(n *cluster.Node) bool {
 	return ok && z.values.Has(value)
 }
 
+// isZoneLabel is for events: changes of other labels do not matter here.
 func isZoneLabel(key string) bool { return slices.Contains(zoneLabels, key) }
 
-// Interests implements Requeuer.
+// Interests implements Requeuer. Claims and volumes count for two reasons: the pod was rejected as
+// a whole for one that is missing, or for a volume in the wrong zone, in place of which another may
+// be bound.
 func (VolumeZone) Interests(in Setting) []queue.Interest {
 	return []queue.Interest{
 		{Resource: queue.Node, Action: queue.Add | queue.UpdateNodeLabel, Hint: in.nodeNowServes, PerPod: true,

@@ -10,15 +10,18 @@ import (
 )
 
 // fewInitContainers are as many as the library adds up in good time: what it takes grows with the
-// square of the init containers and the resources that they name.
+// square of the init containers and the resources that they name, and a tenant's pod has room for
+// thousands.
 const fewInitContainers = 16
 
 // OnlyContainers are the options that add up containers, without what the pod has as a whole.
 var OnlyContainers = helper.PodResourcesOptions{SkipPodLevelResources: true, ExcludeOverhead: true}
 
-// PodRequests is the library's function of that name, and takes time in proportion to the pod.
+// PodRequests is the library's function of that name, and takes time in proportion to the pod. The
+// result may share memory with the pod: it is only to be read.
 func PodRequests(pod *v1.Pod, options helper.PodResourcesOptions) v1.ResourceList {
 	condensed, options, sum := condensePod(pod, options, false)
+	// The library combines pod-level requests with what containers request.
 	if sum == nil || !options.SkipPodLevelResources && helper.IsPodLevelRequestsSet(pod) {
 		return helper.PodRequests(condensed, options)
 	}
@@ -44,9 +47,12 @@ const (
 )
 
 // condensePod returns a pod that requests, or is limited, as the pod is, but has one container
-// only, if it has more than a few containers; else the pod itself. The library takes the
-// largest of what a pod asks for, was allocated and has: each is added up where it may differ, and
-// the one container has all. all is what the containers request, where these are the same.
+// only, if it has more than a few containers; else the pod itself. The library takes the largest of
+// what a pod asks for, was allocated and has: each is added up where it may differ, and the one
+// container has all. all is what the containers request, where these are the same.
+//
+//	init a: 3 CPU, sidecar b: 1 CPU, containers c: 1 CPU and d: 1 CPU
+//	-> one container "all" of 3 CPU: max(b + c + d, a)
 func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool) (
 	one *v1.Pod, with helper.PodResourcesOptions, all v1.ResourceList,
 ) {
@@ -54,6 +60,7 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 	if few && listedAmounts(pod) <= fewResources {
 		return pod, options, nil
 	}
+	// Desired requests do not count once the kubelet has refused the resize.
 	infeasible := helper.IsPodResizeInfeasible(pod)
 	requests := func(c *v1.Container, _ *v1.ContainerStatus) v1.ResourceList { return c.Resources.Requests }
 	limits := func(c *v1.Container, _ *v1.ContainerStatus) v1.ResourceList { return c.Resources.Limits }
@@ -63,12 +70,14 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 		}
 		return list
 	}
+	// What the kubelet has admitted; before it has said so, what the pod desires.
 	allocated := func(c *v1.Container, s *v1.ContainerStatus) v1.ResourceList {
 		if s != nil && s.AllocatedResources != nil {
 			return s.AllocatedResources
 		}
 		return desired(c.Resources.Requests)
 	}
+	// What the container runs with, and what was admitted as long as that is not reported.
 	actuated := func(c *v1.Container, s *v1.ContainerStatus) v1.ResourceList {
 		if s != nil && s.Resources != nil && s.Resources.Requests != nil {
 			return s.Resources.Requests
@@ -83,8 +92,10 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 	}
 
 	condensed, missing := *pod, options.NonMissingContainerRequests
+	// What the pod has as a whole, overhead and pod-level resources, stays for the library.
 	condensed.Spec.InitContainers, condensed.Status.InitContainerStatuses, condensed.Status.ContainerStatuses = nil, nil, nil
 	asked, status := v1.ResourceRequirements{}, v1.ContainerStatus{Name: "all", Resources: &v1.ResourceRequirements{}}
+	// Without statuses the three are the same, and are added up once.
 	same := !infeasible && len(pod.Status.InitContainerStatuses)+len(pod.Status.ContainerStatuses) == 0
 	switch {
 	case toLimits:
@@ -103,6 +114,7 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 		}
 	}
 	condensed.Spec.Containers = []v1.Container{{Name: "all", Resources: asked}}
+	// Without it the library would not look at a status.
 	if options.UseStatusResources {
 		condensed.Status.ContainerStatuses = []v1.ContainerStatus{status}
 	}
@@ -112,6 +124,10 @@ func condensePod(pod *v1.Pod, options helper.PodResourcesOptions, toLimits bool)
 
 // aggregateRequests is the larger of the sum of containers and sidecars, and the peak while init
 // containers run. Each container has what of says, and of what it does not name what missing says.
+// Init containers run one after the other, each beside the sidecars that were started before it:
+//
+//	init a: 3, sidecar b: 1, init c: 4, container d: 2
+//	sum of b and d: 3; peak: max(a, b + c) = 5; result: 5
 func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Container, *v1.ContainerStatus) v1.ResourceList) v1.ResourceList {
 	statuses := statusesByName(pod)
 	has := func(c *v1.Container) v1.ResourceList {
@@ -123,6 +139,8 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 		maps.Copy(full, list)
 		return full
 	}
+	// Containers are added without merging in what is missing first, which would copy a map for
+	// each of them.
 	sum := make(v1.ResourceList, max(mostListed(pod.Spec.Containers), mostListed(pod.Spec.InitContainers)))
 	for i := range pod.Spec.Containers {
 		list := of(&pod.Spec.Containers[i], statuses[pod.Spec.Containers[i].Name])
@@ -169,7 +187,8 @@ func aggregateRequests(pod *v1.Pod, missing v1.ResourceList, of func(*v1.Contain
 	return sum
 }
 
-// mostListed is how many resources the container lists that lists most of them.
+// mostListed is how many resources the container lists that lists most of them: a guess at the size
+// of the sum.
 func mostListed(containers []v1.Container) (most int) {
 	for i := range containers {
 		most = max(most, len(containers[i].Resources.Requests), len(containers[i].Resources.Limits))
@@ -177,6 +196,8 @@ func mostListed(containers []v1.Container) (most int) {
 	return most
 }
 
+// statusesByName finds the statuses of containers, of init containers and others: their names
+// differ within a pod.
 func statusesByName(pod *v1.Pod) map[string]*v1.ContainerStatus {
 	all := map[string]*v1.ContainerStatus{}
 	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
@@ -187,6 +208,8 @@ func statusesByName(pod *v1.Pod) map[string]*v1.ContainerStatus {
 	return all
 }
 
+// addAmount adds an amount to a list. Quantities are copied: the list is changed in place, and
+// theirs belong to the pod.
 func addAmount(list v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
 	sum, has := list[name]
 	if !has {
@@ -197,6 +220,7 @@ func addAmount(list v1.ResourceList, name v1.ResourceName, amount resource.Quant
 	list[name] = sum
 }
 
+// raiseAmount raises an entry of a list to an amount, if it is lower.
 func raiseAmount(list v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
 	if before, has := list[name]; !has || amount.Cmp(before) > 0 {
 		list[name] = amount.DeepCopy()

@@ -11,6 +11,8 @@ import (
 // up. More than an int64 holds is the most that it holds: no node has more. (Quantity.Value and
 // MilliValue give 0 or wrap around there, so that a pod that asks for too much would seem to ask
 // for nothing.)
+//
+//	cpu 1500m -> 1500    cpu 0.5m -> 1    memory 1Ki -> 1024    memory 1500m -> 2
 func Amount(name v1.ResourceName, quantity resource.Quantity) int64 {
 	whole, most := int64(1), int64(math.MaxInt64)
 	if name == v1.ResourceCPU {
@@ -31,8 +33,8 @@ func Amount(name v1.ResourceName, quantity resource.Quantity) int64 {
 	return quantity.Value()
 }
 
-// Sum adds amounts and saturates at the largest int64. A saturated sum cannot be subtracted from:
-// it has to be computed again from what is left.
+// Sum adds amounts and saturates at the largest int64, as it does at the lowest below. A saturated
+// sum cannot be subtracted from: it has to be computed again from what is left.
 func Sum(a, b int64) int64 {
 	sum := a + b
 	switch {

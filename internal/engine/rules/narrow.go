@@ -10,7 +10,8 @@ import (
 const manyAmounts = 64
 
 // RequestsOf adds up what a pod requests of some resources by a rule: Requests, ScoreRequests and
-// the like, which add up each resource by itself. A tenant's pod may list tens of thousands.
+// the like, which add up each resource by itself. A tenant's pod may list tens of thousands. The
+// result may have others beside these.
 func RequestsOf(pod *v1.Pod, rule func(*v1.Pod) v1.ResourceList, names ...v1.ResourceName) v1.ResourceList {
 	if listedAmounts(pod) > manyAmounts {
 		pod = narrowPod(pod, names)
@@ -29,7 +30,8 @@ func listedAmounts(pod *v1.Pod) (sum int) {
 }
 
 // narrowPod returns a pod whose containers request the same of these resources, and nothing else.
-// What the pod has as a whole stays.
+// What the pod has as a whole stays: pod-level resources and overhead, which are lists of their
+// own. Limits are dropped, which the rules do not read.
 func narrowPod(pod *v1.Pod, names []v1.ResourceName) *v1.Pod {
 	less := *pod
 	less.Spec.Containers = narrowContainers(pod.Spec.Containers, names)
@@ -39,6 +41,8 @@ func narrowPod(pod *v1.Pod, names []v1.ResourceName) *v1.Pod {
 	return &less
 }
 
+// narrowContainers keeps what the rules read of a container: its name finds its status, its restart
+// policy makes it a sidecar.
 func narrowContainers(list []v1.Container, names []v1.ResourceName) []v1.Container {
 	all := make([]v1.Container, len(list))
 	for i := range list {
@@ -51,6 +55,7 @@ func narrowContainers(list []v1.Container, names []v1.ResourceName) []v1.Contain
 	return all
 }
 
+// narrowStatuses does the same for what containers were allocated and have.
 func narrowStatuses(list []v1.ContainerStatus, names []v1.ResourceName) []v1.ContainerStatus {
 	all := slices.Clone(list)
 	for i := range all {
@@ -63,6 +68,8 @@ func narrowStatuses(list []v1.ContainerStatus, names []v1.ResourceName) []v1.Con
 	return all
 }
 
+// narrowAmounts keeps some of a list. nil stays nil: to the library a status without amounts is not
+// one of zeroes.
 func narrowAmounts(all v1.ResourceList, names []v1.ResourceName) v1.ResourceList {
 	if all == nil {
 		return nil

@@ -23,7 +23,8 @@ var (
 	Node                  = v1.SchemeGroupVersion.WithKind("Node").GroupKind()
 )
 
-// KindOf returns the API group and kind of a controller; nothing if there is none.
+// KindOf returns the API group and kind of a controller; nothing if there is none. The version is
+// dropped: apps/v1 and apps/v1beta1 are one kind.
 func KindOf(controller *metav1.OwnerReference) schema.GroupKind {
 	if controller == nil {
 		return schema.GroupKind{}
@@ -50,7 +51,8 @@ func ControllerRef(object metav1.Object) string {
 
 // Owner identifies a controller: by its UID within its namespace, as controllers themselves find
 // their pods. One that was written by hand has no UID, and is known by its kind and name. The zero
-// value is no controller.
+// value is no controller. It can be a key of maps: two objects of the same controller have equal
+// Owners, provided that both have its UID or neither does.
 type Owner struct {
 	Namespace string
 	UID       types.UID
@@ -75,7 +77,8 @@ func OwnerBy(namespace string, controller *metav1.OwnerReference) Owner {
 	return Owner{Namespace: namespace, Kind: KindOf(controller), Name: controller.Name}
 }
 
-// AsOwner returns what OwnerOf returns for the objects that a controller makes.
+// AsOwner returns what OwnerOf returns for the objects that a controller makes, from the controller
+// itself.
 func AsOwner(kind schema.GroupKind, controller metav1.Object) Owner {
 	if uid := controller.GetUID(); uid != "" {
 		return Owner{Namespace: controller.GetNamespace(), UID: uid}
@@ -83,7 +86,8 @@ func AsOwner(kind schema.GroupKind, controller metav1.Object) Owner {
 	return Owner{Namespace: controller.GetNamespace(), Kind: kind, Name: controller.GetName()}
 }
 
-// Predecessor is a pod that leaves, or has left, and whose controller makes another one.
+// Predecessor is a pod that leaves, or has left, and whose controller makes another one. Owner is
+// empty for a pod without a controller, which nothing succeeds.
 type Predecessor struct {
 	Namespace, Name string
 	UID             types.UID
@@ -91,7 +95,8 @@ type Predecessor struct {
 }
 
 // MayBeSucceededBy reports whether a pod can be the one that the controller makes instead. That of
-// a StatefulSet's pod has its name.
+// a StatefulSet's pod has its name. Of several such pods of another controller, which one replaces
+// which cannot be told: all may.
 func (p Predecessor) MayBeSucceededBy(next *v1.Pod) bool {
 	controller := metav1.GetControllerOfNoCopy(next)
 	return controller != nil && controller.UID == p.Owner && p.Owner != "" && next.Namespace == p.Namespace && next.UID != p.UID &&

@@ -33,6 +33,7 @@ func IsBestEffort(pod *v1.Pod) bool {
 		return false
 	}
 
+	// Pod-level resources replace those of the containers for the class of service.
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		return !asks(pod.Spec.Resources)
 	}
@@ -56,15 +57,15 @@ func IsTerminal(pod *v1.Pod) bool {
 // gone it still holds its resources.
 func IsTerminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil }
 
-// IsSidecar reports whether an init container keeps running beside the
-// containers.
+// IsSidecar reports whether an init container keeps running beside the containers. It is for
+// containers of spec.initContainers: the field has another meaning in others.
 func IsSidecar(container *v1.Container) bool {
 	return container.RestartPolicy != nil && *container.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// HostPorts are the ports of the node that the pod uses for as long as it
-// runs: those of its sidecars and containers, in this order. Ports of other
-// init containers are not counted.
+// HostPorts are the ports of the node that the pod uses for as long as it runs: those of its
+// sidecars and containers, in this order. Ports of other init containers are not counted, as in
+// upstream. nil: it uses none.
 func HostPorts(pod *v1.Pod) []v1.ContainerPort {
 	var ports []v1.ContainerPort
 	add := func(container *v1.Container) {

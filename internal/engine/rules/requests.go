@@ -52,11 +52,13 @@ func ScoreRequestsPlaced(pod *v1.Pod) v1.ResourceList {
 // scoreCPU and scoreMemory are the same by ScoreRequests. ok is false for all other pods.
 func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bool) {
 	spec := &pod.Spec
+	// A resize, or anything that the library combines with the sum, takes the long way.
 	if len(spec.InitContainers) > 0 || spec.Overhead != nil || spec.Resources != nil || len(pod.Status.ContainerStatuses) > 0 ||
 		pod.Status.Resources != nil || pod.Status.AllocatedResources != nil || helper.IsPodResizeInfeasible(pod) {
 		return 0, 0, 0, 0, false
 	}
 
+	// Quantities are summed up before they are rounded, as the library does.
 	var sums, scores [2]resource.Quantity
 	for i := range spec.Containers {
 		requests := spec.Containers[i].Resources.Requests
@@ -70,6 +72,7 @@ func PlainRequests(pod *v1.Pod) (cpu, memory, scoreCPU, scoreMemory int64, ok bo
 				scores[k].Add([2]resource.Quantity{defaultCPU, defaultMemory}[k])
 			}
 		}
+		// It requests something else, too.
 		if named < len(requests) {
 			return 0, 0, 0, 0, false
 		}

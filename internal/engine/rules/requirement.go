@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Requirement is what a selector requires of one label: In, NotIn, Exists or DoesNotExist.
+// Requirement is what a selector requires of one label: In, NotIn, Exists or DoesNotExist. It does
+// not change once it is made.
 type Requirement struct {
 	Key      string
 	Operator selection.Operator
@@ -21,22 +22,26 @@ type Requirement struct {
 	places   []int32  // a hash table of the places in Values, from 1, if they are many
 }
 
-// fewValues are compared one by one.
+// fewValues are compared one by one: up to there it costs less than hashing.
 const fewValues = 8
 
 var valueSeed = maphash.MakeSeed() // so that nobody can prepare values that collide
 
+// newRequirement takes values as they are listed; the slice must not change. The hash table of many
+// is at most two thirds full.
 func newRequirement(key string, operator selection.Operator, values []string) Requirement {
 	r := Requirement{Key: key, Operator: operator, Values: values}
 	if len(values) <= fewValues {
 		return r
 	}
+	// The length is a power of two, so that a hash is cut down to it with a mask.
 	size := 2
 	for size < len(values)*3/2 {
 		size *= 2
 	}
 	r.places = make([]int32, size)
 	for i, value := range values {
+		// A value that is listed twice has one place, that of the first.
 		if at, known := r.findValue(value); !known {
 			r.places[at] = int32(i) + 1
 		}
@@ -44,7 +49,8 @@ func newRequirement(key string, operator selection.Operator, values []string) Re
 	return r
 }
 
-// findValue returns where in places the value is, or has its place.
+// findValue returns where in places the value is, or has its place: the first that is free from its
+// hash on. Only if there is a table.
 func (r *Requirement) findValue(value string) (at uint64, known bool) {
 	last := uint64(len(r.places) - 1)
 	for at = maphash.String(valueSeed, value) & last; r.places[at] > 0; at = (at + 1) & last {
@@ -59,6 +65,7 @@ func (r *Requirement) findValue(value string) (at uint64, known bool) {
 func (r *Requirement) distinctValues() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i, value := range r.Values {
+			// Of a value that is listed twice only the first place is in the table.
 			again := r.places == nil && slices.Contains(r.Values[:i], value)
 			if r.places != nil {
 				at, _ := r.findValue(value)
@@ -72,7 +79,7 @@ func (r *Requirement) distinctValues() iter.Seq[string] {
 }
 
 // mergeRequirements returns the requirement that is met where all are, which have the same key and
-// operator.
+// operator: what all In list, or what any NotIn lists.
 func mergeRequirements(list []Requirement) Requirement {
 	first := &list[0]
 	if len(list) == 1 {
@@ -81,6 +88,7 @@ func mergeRequirements(list []Requirement) Requirement {
 
 	var values []string
 	switch first.Operator {
+	// What all of them list: those of the first that no other lacks.
 	case selection.In:
 		for _, value := range first.Values {
 			if !slices.ContainsFunc(list[1:], func(r Requirement) bool { return !r.listsValue(value) }) {
@@ -112,7 +120,8 @@ func (r *Requirement) String() string {
 	return r.Key + " " + string(r.Operator) + " (" + strings.Join(append(values, more...), ",") + ")"
 }
 
-// firstOf returns the first few of a list, and how many more there are, in words.
+// firstOf returns the first few of a list, and how many more there are, in words. The list is not
+// changed by appending to the result.
 func firstOf[T any](list []T, few int) (first []T, more []string) {
 	if len(list) <= few {
 		return list, nil
@@ -125,6 +134,7 @@ func (r *Requirement) needsLabel() bool {
 	return r.Operator == selection.In || r.Operator == selection.Exists
 }
 
+// listsValue reports whether the value is one of those listed.
 func (r *Requirement) listsValue(value string) bool {
 	if r.places == nil {
 		return slices.Contains(r.Values, value)
@@ -153,6 +163,7 @@ func CheckRequirement(key string, operator selection.Operator, values []string) 
 	if wrong := slices.IndexFunc(values, func(v string) bool { return v != "" && !isPlain(v) }); wrong >= 0 {
 		const many = 100
 		if len(values) > many {
+			// The library words every invalid value, and a list may have 150,000 of them.
 			values = values[wrong : wrong+1]
 		}
 	} else if isPlainKey(key) && takesValues(operator, values) {
@@ -173,7 +184,7 @@ func ValidRequirement(key string, operator selection.Operator, values []string) 
 	return CheckRequirement(key, operator, values) == nil
 }
 
-// isNoKey reports whether the text is certainly no label key.
+// isNoKey reports whether the text is certainly no label key. It may be none even if this is false.
 func isNoKey(text string) bool {
 	prefix, name, prefixed := strings.Cut(text, "/")
 	if !prefixed {
@@ -182,7 +193,8 @@ func isNoKey(text string) bool {
 	return !isPlain(name) || prefix == "" || strings.Trim(prefix, "abcdefghijklmnopqrstuvwxyz0123456789.-") != ""
 }
 
-// takesValues reports whether an operator certainly takes that many values, which are valid.
+// takesValues reports whether an operator certainly takes that many values, which are valid label
+// values already. Where this is false the library decides.
 func takesValues(operator selection.Operator, values []string) bool {
 	switch operator {
 	case selection.In, selection.NotIn:

@@ -8,9 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// IsExtendedResource reports whether the name stands for something that a
-// device plugin or an administrator added to a node, as nvidia.com/gpu: fully
-// qualified and outside kubernetes.io.
+// IsExtendedResource reports whether the name stands for something that a device plugin or an
+// administrator added to a node: fully qualified and outside kubernetes.io.
+//
+//	nvidia.com/gpu           yes
+//	example.com/licence      yes
+//	hugepages-2Mi            no: without a domain
+//	kubernetes.io/batch      no: Kubernetes' own
+//	requests.nvidia.com/gpu  no: a quota's name for it
 func IsExtendedResource(name v1.ResourceName) bool {
 	if isNative(name) || strings.HasPrefix(string(name), v1.DefaultResourceRequestsPrefix) {
 		return false
@@ -19,20 +24,22 @@ func IsExtendedResource(name v1.ResourceName) bool {
 	return len(validation.IsQualifiedName(v1.DefaultResourceRequestsPrefix+string(name))) == 0
 }
 
-// isNative reports whether the name is Kubernetes' own. Upstream looks for
-// the domain anywhere in the name, and so does this.
+// isNative reports whether the name is Kubernetes' own: without a domain, or with kubernetes.io in
+// it. Upstream looks for the domain anywhere in the name, and so does this.
 func isNative(name v1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), v1.ResourceDefaultNamespacePrefix)
 }
 
-// mayOvercommit reports whether requests may stay below limits.
+// mayOvercommit reports whether requests may stay below limits. A device or a huge page cannot be
+// given to two containers, so of these request and limit are equal.
 func mayOvercommit(name v1.ResourceName) bool { return isNative(name) && !isHugePages(name) }
 
+// isHugePages reports whether the name is hugepages-SIZE, whatever the size.
 func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// quotaOf is the resource that a quota's requests.NAME is about.
+// quotaOf is the resource that a quota's requests.NAME is about; "" if the name is not of a quota.
 func quotaOf(name v1.ResourceName) v1.ResourceName {
 	short, found := strings.CutPrefix(string(name), v1.DefaultResourceRequestsPrefix)
 	if !found {
@@ -41,7 +48,8 @@ func quotaOf(name v1.ResourceName) v1.ResourceName {
 	return v1.ResourceName(short)
 }
 
-// isDivisible reports whether an amount of huge pages is a whole number of them.
+// isDivisible reports whether an amount of huge pages is a whole number of them. A name with a size
+// that cannot be read divides nothing.
 func isDivisible(name v1.ResourceName, quantity resource.Quantity) bool {
 	size, err := resource.ParseQuantity(strings.TrimPrefix(string(name), v1.ResourceHugePagesPrefix))
 	if err != nil || size.Sign() <= 0 || size.MilliValue()%1000 != 0 || size.Value() == 0 {
@@ -50,6 +58,8 @@ func isDivisible(name v1.ResourceName, quantity resource.Quantity) bool {
 	return quantity.Value()%size.Value() == 0
 }
 
+// containerResources are the resources without a domain that a container may name, apart from huge
+// pages.
 var containerResources = map[v1.ResourceName]bool{
 	v1.ResourceCPU:              true,
 	v1.ResourceMemory:           true,

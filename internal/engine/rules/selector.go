@@ -15,7 +15,8 @@ import (
 // Selector is a label selector that has been read. It selects what labels.Selector selects, but to
 // match it costs about what there is of the smaller side, the labels or the requirements, however
 // many values are listed: an object has room for 150,000 of them, and the goroutine that decides
-// for all pods matches selectors of every tenant.
+// for all pods matches selectors of every tenant. It does not change, and may be shared by
+// goroutines.
 type Selector struct {
 	// requirements are sorted by key if they are many, and a key has at most one with each
 	// operator.
@@ -30,10 +31,12 @@ const fewRequirements = 8
 // Everything returns the selector without requirements, which matches all labels.
 func Everything() *Selector { return newSelector(nil) }
 
-// Nothing returns the selector that matches no labels.
+// Nothing returns the selector that matches no labels. It is what a missing selector stands for,
+// while an empty one matches everything.
 func Nothing() *Selector { return &Selector{nothing: true} }
 
-// ReadSelector reads a selector as metav1.LabelSelectorAsSelector does, with its errors.
+// ReadSelector reads a selector as metav1.LabelSelectorAsSelector does, with its errors. nil
+// selects nothing, an empty one everything. Lists of values are not copied, and must not change.
 func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 	if s == nil {
 		return Nothing(), nil
@@ -48,6 +51,7 @@ func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 
 	for i := range s.MatchExpressions {
 		e := &s.MatchExpressions[i]
+		// The library words the error for one expression as it does for the whole selector.
 		operator, known := operators[e.Operator]
 		if !known {
 			_, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: s.MatchExpressions[i : i+1]})
@@ -62,6 +66,7 @@ func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 	return newSelector(requirements), nil
 }
 
+// operators are those of the API, by the library's names.
 var operators = map[metav1.LabelSelectorOperator]selection.Operator{
 	metav1.LabelSelectorOpIn:           selection.In,
 	metav1.LabelSelectorOpNotIn:        selection.NotIn,
@@ -69,7 +74,8 @@ var operators = map[metav1.LabelSelectorOperator]selection.Operator{
 	metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist,
 }
 
-// SelectorOf returns the selector of all that has these labels. The API server has validated them.
+// SelectorOf returns the selector of all that has these labels; of none, everything. The API server
+// has validated them.
 func SelectorOf(set labels.Set) *Selector {
 	requirements := make([]Requirement, 0, len(set))
 	for key, value := range set {
@@ -78,7 +84,9 @@ func SelectorOf(set labels.Set) *Selector {
 	return newSelector(requirements)
 }
 
-// newSelector makes a selector of requirements, all of which must be met.
+// newSelector makes a selector of requirements, all of which must be met. It may sort and overwrite
+// the slice. Many requirements are sorted, and those on one key with one operator merged, so that
+// matchesFew can find them by key.
 func newSelector(requirements []Requirement) *Selector {
 	s := &Selector{requirements: requirements, needed: -1}
 	if len(requirements) <= fewRequirements {
@@ -88,6 +96,7 @@ func newSelector(requirements []Requirement) *Selector {
 	slices.SortFunc(requirements, func(a, b Requirement) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator))
 	})
+	// In place: what is written is never ahead of what is read.
 	s.requirements, s.needed = requirements[:0], 0
 	for i := 0; i < len(requirements); {
 		end := i + 1
@@ -96,6 +105,7 @@ func newSelector(requirements []Requirement) *Selector {
 			end++
 		}
 		merged := mergeRequirements(requirements[i:end])
+		// A key counts once in needed, however many of its requirements need a label.
 		if last := len(s.requirements) - 1; merged.needsLabel() &&
 			!(last >= 0 && s.requirements[last].Key == merged.Key && needLabel(s.requirements[last:])) {
 			s.needed++
@@ -107,7 +117,7 @@ func newSelector(requirements []Requirement) *Selector {
 	return s
 }
 
-// With returns the selector narrowed by other requirements.
+// With returns the selector narrowed by other requirements. Neither of the two is changed.
 func (s *Selector) With(other *Selector) *Selector {
 	if s.nothing || other.nothing {
 		return Nothing()
@@ -116,6 +126,7 @@ func (s *Selector) With(other *Selector) *Selector {
 }
 
 // Requirements returns what labels must meet. selects is false for a selector that matches nothing.
+// The list is the selector's own.
 func (s *Selector) Requirements() (list []Requirement, selects bool) {
 	return s.requirements, !s.nothing
 }
@@ -123,11 +134,14 @@ func (s *Selector) Requirements() (list []Requirement, selects bool) {
 // Empty reports whether the selector matches everything.
 func (s *Selector) Empty() bool { return !s.nothing && len(s.requirements) == 0 }
 
-// Matches reports whether the labels meet all requirements.
+// Matches reports whether the labels meet all requirements. labels.Set is matched fastest; a node
+// passes itself, to spare making a set of its labels.
 func (s *Selector) Matches(l labels.Labels) bool {
 	if s.nothing {
 		return false
 	}
+	// Only a set can be gone through. With more labels than requirements the loop below is the
+	// shorter one.
 	if set, is := l.(labels.Set); is && s.needed >= 0 && len(set) < len(s.requirements) {
 		return s.matchesFew(set)
 	}
@@ -143,7 +157,9 @@ func (s *Selector) Matches(l labels.Labels) bool {
 // thousands.
 func (s *Selector) Looks(set labels.Set) int { return 1 + min(len(s.requirements), len(set)) }
 
-// matchesFew looks at the labels rather than at the requirements.
+// matchesFew looks at the labels rather than at the requirements. The labels meet all requirements
+// on their own keys; what requirements there are on other keys is met unless it needs a label: so
+// as many needed keys have to be found as there are.
 func (s *Selector) matchesFew(set labels.Set) bool {
 	if len(set) < s.needed {
 		return false
@@ -161,7 +177,8 @@ func (s *Selector) matchesFew(set labels.Set) bool {
 	return found == s.needed
 }
 
-// requirementsOn returns the requirements on a label, where they are sorted.
+// requirementsOn returns the requirements on a label, where they are sorted: only if needed is not
+// -1.
 func (s *Selector) requirementsOn(key string) []Requirement {
 	from, _ := slices.BinarySearchFunc(s.requirements, key, func(r Requirement, key string) int { return cmp.Compare(r.Key, key) })
 	to := from
@@ -187,6 +204,8 @@ func (s *Selector) Digest() (d [2]uint64) {
 		for seed := range d {
 			values := uint64(0)
 			for value := range r.distinctValues() {
+				// Sums have no order, as values and requirements have none. distinctValues keeps a
+				// value that is listed twice from counting twice.
 				values += maphash.String(digestSeeds[seed], value)
 			}
 			d[seed] += maphash.Comparable(digestSeeds[seed], requirementDigest{r.Key, r.Operator, values})
@@ -198,13 +217,15 @@ func (s *Selector) Digest() (d [2]uint64) {
 // Two seeds, drawn at start, so that nobody can prepare selectors that collide.
 var digestSeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
+// requirementDigest is what is hashed of a requirement.
 type requirementDigest struct {
 	key      string
 	operator selection.Operator
 	values   uint64 // the sum of the hashes of the different ones: their order has no meaning
 }
 
-// String writes the selector as kubectl does, with the first few of many requirements and values.
+// String writes the selector as kubectl does, with the first few of many requirements and values,
+// for messages. It cannot be read back.
 func (s *Selector) String() string {
 	switch {
 	case s.nothing:
@@ -221,7 +242,8 @@ func (s *Selector) String() string {
 	return strings.Join(append(list, more...), ",")
 }
 
-// SameSelector reports whether two selectors are written alike.
+// SameSelector reports whether two selectors are written alike. Two that select the same may be
+// written differently.
 func SameSelector(a, b *metav1.LabelSelector) bool {
 	if a == nil || b == nil {
 		return a == b

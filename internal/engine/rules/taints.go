@@ -7,9 +7,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Effects is a set of taint effects, given as a filter to Untolerated.
+// Effects is a set of taint effects, given as a filter to Untolerated. There are three effects in
+// all, so that looking through a slice is fastest.
 type Effects []v1.TaintEffect
 
+// The sets of effects by what they do to a pod that does not tolerate the taint.
 var (
 	// KeepsOff are the effects that keep a new pod off a node.
 	KeepsOff = Effects{v1.TaintEffectNoSchedule, v1.TaintEffectNoExecute}
@@ -19,7 +21,7 @@ var (
 	Discourages = Effects{v1.TaintEffectPreferNoSchedule}
 )
 
-// Has reports whether the effect is in the set.
+// Has reports whether the effect is in the set. The empty set has none.
 func (e Effects) Has(effect v1.TaintEffect) bool { return slices.Contains(e, effect) }
 
 // Tolerates reports whether the toleration matches the taint: same key and effect, and operator

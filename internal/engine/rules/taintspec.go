@@ -10,15 +10,20 @@ import (
 )
 
 // TaintChange is what one `kubectl taint` asks for: taints to add and taints to remove. A taint to
-// remove has no value, and no effect if all taints of its key are meant.
+// remove has no value, and no effect if all taints of its key are meant. No taint is in both lists.
+// The zero value changes nothing.
 type TaintChange struct {
 	Add    []v1.Taint
 	Remove []v1.Taint
 }
 
-// ParseTaintChange reads arguments as `kubectl taint` takes them: k=v:Effect
-// and k:Effect put a taint on; the same with a trailing "-", and k-, take one
-// off.
+// ParseTaintChange reads arguments as `kubectl taint` takes them: k=v:Effect and k:Effect put a
+// taint on; the same with a trailing "-", and k-, take one off. The first argument that is wrong is
+// the error. Putting on and taking off the same taint is refused, as by kubectl.
+//
+//	key1=value1:NoSchedule   add
+//	key1:NoSchedule-         remove the one with this effect
+//	key1-                    remove all with this key
 func ParseTaintChange(args []string) (TaintChange, error) {
 	var change TaintChange
 	for _, arg := range args {
@@ -34,12 +39,14 @@ func ParseTaintChange(args []string) (TaintChange, error) {
 		if err != nil {
 			return TaintChange{}, err
 		}
+		// Which of the two values should win is not for this function to guess.
 		if slices.ContainsFunc(change.Add, func(t v1.Taint) bool { return t.MatchTaint(&taint) }) {
 			return TaintChange{}, fmt.Errorf("taint %q: a second one with the same key and effect; give one value only", arg)
 		}
 		change.Add = append(change.Add, taint)
 	}
 
+	// Only when all arguments are read: the order in which they are given does not matter.
 	for _, add := range change.Add {
 		if slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return matchesRemoval(&r, &add) }) {
 			return TaintChange{}, fmt.Errorf("taint %q: cannot be put on and taken off at once", add.ToString())
@@ -48,7 +55,7 @@ func ParseTaintChange(args []string) (TaintChange, error) {
 	return change, nil
 }
 
-// ParseTaint reads one taint, k=v:Effect or k:Effect.
+// ParseTaint reads one taint to put on, k=v:Effect or k:Effect. It needs an effect.
 func ParseTaint(spec string) (v1.Taint, error) {
 	taint, err := parseTaint(spec)
 	if err == nil && taint.Effect == "" {
@@ -60,8 +67,11 @@ func ParseTaint(spec string) (v1.Taint, error) {
 	return taint, nil
 }
 
+// effectNames is for messages, in the order of the documentation.
 const effectNames = "NoSchedule, PreferNoSchedule or NoExecute"
 
+// parseTaint reads a taint to put on or to take off; the latter may have no effect. A value without
+// an effect is refused: "k=v-" would take off taints with other values, too.
 func parseTaint(spec string) (v1.Taint, error) {
 	keyValue, effect, hasEffect := strings.Cut(spec, ":")
 	key, value, hasValue := strings.Cut(keyValue, "=")
@@ -72,6 +82,7 @@ func parseTaint(spec string) (v1.Taint, error) {
 	case hasValue && !hasEffect:
 		return taint, fmt.Errorf("taint %q: a value without an effect; write key=value:Effect", spec)
 	}
+	// Checked here, too, so that the message names the argument rather than a path in the node.
 	if faults := validation.IsQualifiedName(key); len(faults) > 0 {
 		return taint, fmt.Errorf("taint %q: key %q: %s", spec, key, strings.Join(faults, "; "))
 	}
@@ -81,17 +92,19 @@ func parseTaint(spec string) (v1.Taint, error) {
 	return taint, nil
 }
 
+// isEffect reports whether the text is one of the three effects.
 func isEffect(effect v1.TaintEffect) bool {
 	return KeepsOff.Has(effect) || Discourages.Has(effect)
 }
 
+// matchesRemoval reports whether a taint is meant by one to take off, in which no effect means all.
 func matchesRemoval(removal, taint *v1.Taint) bool {
 	return removal.Key == taint.Key && (removal.Effect == "" || removal.Effect == taint.Effect)
 }
 
-// Apply returns the node's taints after the change, new ones first as kubectl
-// leaves them. A taint with the key and effect of a new one is replaced if
-// overwrite is set and otherwise refused; one to take off must be there.
+// Apply returns the node's taints after the change, new ones first as kubectl leaves them. A taint
+// with the key and effect of a new one is replaced if overwrite is set and otherwise refused; one
+// to take off must be there. taints is not changed.
 func (c TaintChange) Apply(taints []v1.Taint, overwrite bool) ([]v1.Taint, error) {
 	result := slices.Clone(c.Add)
 	removed := make([]bool, len(c.Remove))
@@ -111,6 +124,8 @@ func (c TaintChange) Apply(taints []v1.Taint, overwrite bool) ([]v1.Taint, error
 		}
 	}
 
+	// As kubectl: taking off what is not there is more likely a typing error than a wish that is
+	// met already.
 	if i := slices.Index(removed, false); i >= 0 {
 		return nil, fmt.Errorf("taint %q not found", c.Remove[i].ToString())
 	}

@@ -8,18 +8,22 @@ import (
 
 // Tolerance is what a list of tolerations matches: of many, it looks only at those that may match a
 // taint. A tenant's pod has room for tens of thousands, and every node may have taints of its own.
+// It may be asked by several goroutines at once.
 type Tolerance struct {
 	few   []v1.Toleration              // all of them, unless the others are set
 	equal map[keyValue][]v1.Toleration // with the operator Equal
 	keyed map[string][]v1.Toleration   // with any other; "": for all keys
 }
 
+// keyValue is what a toleration with the operator Equal matches.
 type keyValue struct{ key, value string }
 
 // fewTolerations are looked at one by one.
 const fewTolerations = 32
 
-// NewTolerance reads a list of tolerations, which must not change.
+// NewTolerance reads a list of tolerations, which must not change. Of a long list, those that
+// repeat another one are dropped, whatever their tolerationSeconds: where these matter, see
+// [TolerationOf].
 func NewTolerance(list []v1.Toleration) *Tolerance {
 	if len(list) <= fewTolerations {
 		return &Tolerance{few: list}
@@ -45,7 +49,8 @@ func NewTolerance(list []v1.Toleration) *Tolerance {
 	return t
 }
 
-// matches reports whether one of the tolerations matches the taint.
+// matches reports whether one of the tolerations matches the taint. Of the few that are looked up,
+// the effect still has to match, which the full rule checks.
 func (t *Tolerance) matches(taint *v1.Taint) bool {
 	if t.equal == nil {
 		return TolerationOf(taint, t.few) != nil

@@ -18,20 +18,24 @@ import (
 // environment, security context and the like are left to the API server. Errors equal the API
 // server's in field, type and detail; test/words compares the two.
 
-// ValidatePod checks a pod as the API server would on creation, after its
-// defaults were filled in.
+// ValidatePod checks a pod as the API server would on creation, after its defaults were filled in.
+// Without the defaults, fields that a user may leave out are reported as missing. nil: nothing was
+// found.
 func ValidatePod(pod *v1.Pod) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&pod.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	errs = append(errs, ValidatePodSpec(&pod.Spec, field.NewPath("spec"))...)
+	// A pod that is bound on creation passes no scheduler that could wait for the gates.
 	if pod.Spec.NodeName != "" && len(pod.Spec.SchedulingGates) > 0 {
 		errs = append(errs, field.Forbidden(field.NewPath("spec", "nodeName"), "cannot be set until all schedulingGates have been cleared"))
 	}
 	return errs
 }
 
-// ValidatePodSpec checks the spec of a pod or of a pod template.
+// ValidatePodSpec checks the spec of a pod or of a pod template. path is where the spec is, and is
+// in front of every error. Errors come in the API server's order.
 func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	errs := validateContainers(spec, path)
+	// In the order of the API server's checks, which is the order of the errors.
 	check := func(there bool, name string, faults func(path *field.Path) field.ErrorList) {
 		if there { // a path is made for what is there only: most pods have little of this
 			errs = append(errs, faults(path.Child(name))...)
@@ -52,6 +56,7 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	check(spec.NodeName != "", "nodeName", func(at *field.Path) field.ErrorList { return validateOptionalName(spec.NodeName, at) })
 	check(spec.PriorityClassName != "", "priorityClassName",
 		func(at *field.Path) field.ErrorList { return validateOptionalName(spec.PriorityClassName, at) })
+	// A pointer: an empty name is a name, and an invalid one.
 	if spec.RuntimeClassName != nil {
 		errs = append(errs, invalidErrors(path.Child("runtimeClassName"), *spec.RuntimeClassName,
 			apivalidation.NameIsDNSSubdomain(*spec.RuntimeClassName, false))...)
@@ -61,6 +66,7 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, validatePreemptionPolicy(*spec.PreemptionPolicy, path.Child("preemptionPolicy"))...)
 	}
 	switch spec.RestartPolicy {
+	// Templates of pods may leave it out.
 	case "", v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever:
 	default:
 		errs = append(errs, field.NotSupported(path.Child("restartPolicy"), spec.RestartPolicy,
@@ -71,11 +77,14 @@ func ValidatePodSpec(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
+// validateContainers checks names, ports and resources of all containers. An empty name is not
+// reported: the API server does that.
 func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	claims := claimNames(spec.ResourceClaims)
 	names := map[string]bool{}
 	check := func(container *v1.Container, path *field.Path) {
+		// Without a name there is nothing to compare.
 		if container.Name != "" {
 			errs = append(errs, invalidErrors(path.Child("name"), container.Name, validation.IsDNS1123Label(container.Name))...)
 			if names[container.Name] {
@@ -100,7 +109,8 @@ func validateContainers(spec *v1.PodSpec, path *field.Path) field.ErrorList {
 }
 
 // ValidateNode checks a node as the API server would on creation, with one difference: upstream
-// reports errors in taints at metadata.taints, which does not exist; here it is spec.taints.
+// reports errors in taints at metadata.taints, which does not exist; here it is spec.taints. Of the
+// status only amounts are checked.
 func ValidateNode(node *v1.Node) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&node.ObjectMeta, false, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 	errs = append(errs, ValidateTaints(node.Spec.Taints, field.NewPath("spec", "taints"))...)
@@ -108,12 +118,13 @@ func ValidateNode(node *v1.Node) field.ErrorList {
 	return append(errs, ValidateAmounts(node.Status.Allocatable, field.NewPath("status", "allocatable"))...)
 }
 
-// ValidateMeta checks the metadata of an object whose name is a DNS
-// subdomain, as most names are.
+// ValidateMeta checks the metadata of an object whose name is a DNS subdomain, as most names are.
+// namespaced: the object must have a namespace; otherwise it must have none.
 func ValidateMeta(meta *metav1.ObjectMeta, namespaced bool) field.ErrorList {
 	return apivalidation.ValidateObjectMeta(meta, namespaced, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
 }
 
+// validateGates checks that scheduling gates are qualified names and differ.
 func validateGates(gates []v1.PodSchedulingGate, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
@@ -127,6 +138,8 @@ func validateGates(gates []v1.PodSchedulingGate, path *field.Path) field.ErrorLi
 	return errs
 }
 
+// validatePreemptionPolicy is for pods and priority classes. Empty is an error: the field is a
+// pointer, and nil is how it is left out.
 func validatePreemptionPolicy(policy v1.PreemptionPolicy, path *field.Path) field.ErrorList {
 	switch policy {
 	case v1.PreemptLowerPriority, v1.PreemptNever:
@@ -137,6 +150,7 @@ func validatePreemptionPolicy(policy v1.PreemptionPolicy, path *field.Path) fiel
 	return field.ErrorList{field.NotSupported(path, policy, []v1.PreemptionPolicy{v1.PreemptLowerPriority, v1.PreemptNever})}
 }
 
+// validateOptionalName checks a reference to an object that may be empty.
 func validateOptionalName(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return nil
@@ -144,7 +158,7 @@ func validateOptionalName(name string, path *field.Path) field.ErrorList {
 	return invalidErrors(path, name, apivalidation.NameIsDNSSubdomain(name, false))
 }
 
-// invalidErrors makes one error of each fault that a name check found.
+// invalidErrors makes one error of each fault that a name check found. nil: it found none.
 func invalidErrors(path *field.Path, value any, faults []string) field.ErrorList {
 	var errs field.ErrorList
 	for _, fault := range faults {
@@ -153,7 +167,7 @@ func invalidErrors(path *field.Path, value any, faults []string) field.ErrorList
 	return errs
 }
 
-// sortedKeys makes the order of errors the same every time.
+// sortedKeys makes the order of errors the same every time, where the API server's follows a map.
 func sortedKeys[K ~string, V any](m map[K]V) []K {
 	return slices.SortedFunc(maps.Keys(m), func(a, b K) int { return strings.Compare(string(a), string(b)) })
 }

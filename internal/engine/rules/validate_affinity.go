@@ -11,16 +11,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// validateAffinity checks the three kinds of affinity. nil is none.
+//
+// The file is about which nodes and pods a pod wants to be with: node affinity, pod affinity and
+// anti-affinity, and topology spread constraints, whose keys, selectors and label keys have the
+// same rules.
 func validateAffinity(affinity *v1.Affinity, path *field.Path) field.ErrorList {
 	if affinity == nil {
 		return nil
 	}
 	var errs field.ErrorList
+	// A kind that is given and empty is valid, and asks for nothing.
 	if node := affinity.NodeAffinity; node != nil {
 		path := path.Child("nodeAffinity")
 		if node.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 			errs = append(errs, ValidateNodeSelector(node.RequiredDuringSchedulingIgnoredDuringExecution, path.Child(required))...)
 		}
+		// Of preferences the values are not checked, see validateNodeTerm.
 		for i, term := range node.PreferredDuringSchedulingIgnoredDuringExecution {
 			path := path.Child(preferred).Index(i)
 			errs = append(errs, validateWeight(term.Weight, path.Child("weight"))...)
@@ -40,11 +47,13 @@ func validateAffinity(affinity *v1.Affinity, path *field.Path) field.ErrorList {
 	return errs
 }
 
+// The fields of affinity that have the same names in all three kinds.
 const (
 	required  = "requiredDuringSchedulingIgnoredDuringExecution"
 	preferred = "preferredDuringSchedulingIgnoredDuringExecution"
 )
 
+// validateWeight checks the weight of a preference. 0 is refused: it would never count.
 func validateWeight(weight int32, path *field.Path) field.ErrorList {
 	if weight < 1 || weight > 100 {
 		return field.ErrorList{field.Invalid(path, weight, "must be in the range 1-100")}
@@ -52,7 +61,8 @@ func validateWeight(weight int32, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// ValidateNodeSelector checks a node selector, of a pod or of a volume.
+// ValidateNodeSelector checks a node selector, of a pod or of a volume. One without terms is
+// refused: it would match no node.
 func ValidateNodeSelector(selector *v1.NodeSelector, path *field.Path) field.ErrorList {
 	path = path.Child("nodeSelectorTerms")
 	if len(selector.NodeSelectorTerms) == 0 {
@@ -65,8 +75,8 @@ func ValidateNodeSelector(selector *v1.NodeSelector, path *field.Path) field.Err
 	return errs
 }
 
-// validateNodeTerm checks one term. A preference may name values that no
-// label can have: it matches nothing, and old objects contain such.
+// validateNodeTerm checks one term. A preference may name values that no label can have (anyValue):
+// it matches nothing, and old objects contain such.
 func validateNodeTerm(term *v1.NodeSelectorTerm, anyValue bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range term.MatchExpressions {
@@ -78,6 +88,9 @@ func validateNodeTerm(term *v1.NodeSelectorTerm, anyValue bool, path *field.Path
 	return errs
 }
 
+// validateNodeExpression checks a requirement on a label. How many values it takes depends on the
+// operator. That the value of Gt and Lt is a number is not checked, as upstream does not: such a
+// term matches nothing.
 func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	values := path.Child("values")
@@ -98,6 +111,7 @@ func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path
 		errs = append(errs, field.Invalid(path.Child("operator"), req.Operator, "not a valid selector operator"))
 	}
 
+	// After the values, as the API server has it.
 	errs = append(errs, labelNameErrors(req.Key, path.Child("key"))...)
 	if anyValue {
 		return errs
@@ -109,6 +123,8 @@ func validateNodeExpression(req *v1.NodeSelectorRequirement, anyValue bool, path
 	return errs
 }
 
+// validateNodeField checks a requirement on a field: one value, of the only field that there is,
+// the name.
 func validateNodeField(req *v1.NodeSelectorRequirement, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch req.Operator {
@@ -121,6 +137,7 @@ func validateNodeField(req *v1.NodeSelectorRequirement, path *field.Path) field.
 		errs = append(errs, field.Invalid(path.Child("operator"), req.Operator, "not a valid selector operator"))
 	}
 
+	// Values of a field that does not exist need no check of their own.
 	if req.Key != metav1.ObjectNameField {
 		return append(errs, field.Invalid(path.Child("key"), req.Key, "not a valid field selector key"))
 	}
@@ -130,6 +147,8 @@ func validateNodeField(req *v1.NodeSelectorRequirement, path *field.Path) field.
 	return errs
 }
 
+// validatePodTerms checks the required and the preferred terms of affinity or anti-affinity. path
+// is that of the kind.
 func validatePodTerms(must []v1.PodAffinityTerm, should []v1.WeightedPodAffinityTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range must {
@@ -143,6 +162,8 @@ func validatePodTerms(must []v1.PodAffinityTerm, should []v1.WeightedPodAffinity
 	return errs
 }
 
+// validatePodTerm checks one term. An empty list of namespaces, and an empty or missing selector,
+// are valid.
 func validatePodTerm(term *v1.PodAffinityTerm, path *field.Path) field.ErrorList {
 	errs := validateSelector(term.LabelSelector, path.Child("labelSelector"))
 	errs = append(errs, validateSelector(term.NamespaceSelector, path.Child("namespaceSelector"))...)
@@ -156,6 +177,8 @@ func validatePodTerm(term *v1.PodAffinityTerm, path *field.Path) field.ErrorList
 	return append(errs, labelNameErrors(term.TopologyKey, path.Child("topologyKey"))...)
 }
 
+// validateSelector checks a label selector with the API server's options for new objects: values
+// must be label values.
 func validateSelector(selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	return metavalidation.ValidateLabelSelector(selector, metavalidation.LabelSelectorValidationOptions{}, path)
 }
@@ -166,17 +189,20 @@ func validateSelector(selector *metav1.LabelSelector, path *field.Path) field.Er
 func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	errs := validateKeyNames(match, selector, path.Child("matchLabelKeys"))
 	errs = append(errs, validateKeyNames(mismatch, selector, path.Child("mismatchLabelKeys"))...)
+	// To say which of matchLabelKeys is at fault.
 	index := map[string]int{}
 	for i, key := range match {
 		index[key] = i
 	}
 
 	if selector != nil {
+		// Keys of matchLabels first: they are in the selector once, whoever put them there.
 		seen := map[string]bool{}
 		for key := range selector.MatchLabels {
 			seen[key] = true
 		}
 		for _, expression := range selector.MatchExpressions {
+			// The path is upstream's, though matchLabelKeys is missing in it.
 			if i, named := index[expression.Key]; named && seen[expression.Key] {
 				errs = append(errs, field.Invalid(path.Index(i), expression.Key, "exists in both matchLabelKeys and labelSelector"))
 			}
@@ -198,6 +224,8 @@ func validateLabelKeys(match, mismatch []string, selector *metav1.LabelSelector,
 	return errs
 }
 
+// validateKeyNames checks that keys are label names, and that there is a selector for them to
+// narrow.
 func validateKeyNames(keys []string, selector *metav1.LabelSelector, path *field.Path) field.ErrorList {
 	if len(keys) > 0 && selector == nil {
 		return field.ErrorList{field.Forbidden(path, "must not be specified when labelSelector is not set")}
@@ -209,6 +237,8 @@ func validateKeyNames(keys []string, selector *metav1.LabelSelector, path *field
 	return errs
 }
 
+// validateSpread checks topology spread constraints. Two with the same key and action are refused:
+// one would be a part of the other.
 func validateSpread(constraints []v1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range constraints {
@@ -223,6 +253,7 @@ func validateSpread(constraints []v1.TopologySpreadConstraint, path *field.Path)
 			errs = append(errs, field.NotSupported(path.Child("whenUnsatisfiable"), c.WhenUnsatisfiable,
 				[]v1.UnsatisfiableConstraintAction{v1.DoNotSchedule, v1.ScheduleAnyway}))
 		}
+		// Later ones are compared, so that a pair is reported once, at its first.
 		for _, later := range constraints[i+1:] {
 			if c.TopologyKey == later.TopologyKey && c.WhenUnsatisfiable == later.WhenUnsatisfiable {
 				errs = append(errs, field.Duplicate(path.Child("{topologyKey, whenUnsatisfiable}"),
@@ -240,8 +271,10 @@ func validateSpread(constraints []v1.TopologySpreadConstraint, path *field.Path)
 	return errs
 }
 
+// notPositive is the API server's message for a number that must be at least 1.
 const notPositive = "must be greater than zero"
 
+// validateMinDomains checks minDomains, which only counts for constraints that reject nodes.
 func validateMinDomains(c *v1.TopologySpreadConstraint, path *field.Path) field.ErrorList {
 	if c.MinDomains == nil {
 		return nil
@@ -257,6 +290,8 @@ func validateMinDomains(c *v1.TopologySpreadConstraint, path *field.Path) field.
 	return errs
 }
 
+// validateInclusion checks one of the two policies that say which nodes a constraint counts. nil is
+// the default.
 func validateInclusion(policy *v1.NodeInclusionPolicy, path *field.Path) field.ErrorList {
 	if policy == nil || *policy == v1.NodeInclusionPolicyHonor || *policy == v1.NodeInclusionPolicyIgnore {
 		return nil

@@ -15,8 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The priorities that Kubernetes keeps to itself and the names for them; the
-// API publishes neither as constants.
+// The priorities that Kubernetes keeps to itself and the names for them; the API publishes neither
+// as constants. Pods of users have at most HighestUserPriority; everything from SystemCritical on
+// is critical to the cluster.
 const (
 	HighestUserPriority   int32 = 1_000_000_000
 	SystemCritical        int32 = 2_000_000_000
@@ -26,7 +27,8 @@ const (
 	systemPrefix = "system-"
 )
 
-// SystemPriority is the value of a priority class that every cluster has.
+// SystemPriority is the value of a priority class that every cluster has: known is false for all
+// others. Node-critical pods come before cluster-critical ones.
 func SystemPriority(class string) (value int32, known bool) {
 	switch class {
 	case SystemClusterCritical:
@@ -37,7 +39,8 @@ func SystemPriority(class string) (value int32, known bool) {
 	return 0, false
 }
 
-// ValidatePriorityClass checks a priority class as on creation.
+// ValidatePriorityClass checks a priority class as on creation. Names with the prefix system- and
+// values above HighestUserPriority are for the two classes of Kubernetes.
 func ValidatePriorityClass(class *schedulingv1.PriorityClass) field.ErrorList {
 	errs := ValidateMeta(&class.ObjectMeta, false)
 	if strings.HasPrefix(class.Name, systemPrefix) {
@@ -45,6 +48,7 @@ func ValidatePriorityClass(class *schedulingv1.PriorityClass) field.ErrorList {
 			errs = append(errs, field.Forbidden(field.NewPath("metadata", "name"),
 				"priority class names with 'system-' prefix are reserved for system use only. error: "+fault))
 		}
+		// Negative values are fine: such pods give way to all others.
 	} else if class.Value > HighestUserPriority {
 		errs = append(errs, field.Forbidden(field.NewPath("value"),
 			fmt.Sprintf("maximum allowed value of a user defined priority is %d", HighestUserPriority)))
@@ -55,6 +59,8 @@ func ValidatePriorityClass(class *schedulingv1.PriorityClass) field.ErrorList {
 	return errs
 }
 
+// systemClassFault says why a class may not have its name with the prefix system-; "" if it may: it
+// is one of the two that every cluster has, unchanged.
 func systemClassFault(class *schedulingv1.PriorityClass) string {
 	value, known := SystemPriority(class.Name)
 	switch {
@@ -62,13 +68,15 @@ func systemClassFault(class *schedulingv1.PriorityClass) string {
 		return class.Name + " is not a known system priority class"
 	case class.Value != value:
 		return fmt.Sprintf("value of %s PriorityClass must be %d", class.Name, value)
+	// Then every pod without a class would be critical.
 	case class.GlobalDefault:
 		return fmt.Sprintf("globalDefault of %s PriorityClass must be false", class.Name)
 	}
 	return ""
 }
 
-// ValidateRuntimeClass checks a runtime class as on creation.
+// ValidateRuntimeClass checks a runtime class as on creation. Its overhead and scheduling are
+// copied into pods at admission, so a fault in them would be every such pod's.
 func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 	errs := ValidateMeta(&class.ObjectMeta, false)
 	if class.Handler == "" {
@@ -77,6 +85,7 @@ func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 		errs = append(errs, invalidErrors(field.NewPath("handler"), class.Handler, apivalidation.NameIsDNSLabel(class.Handler, false))...)
 	}
 
+	// As upstream, by the rules for limits.
 	if class.Overhead != nil {
 		errs = append(errs, validateResourceList(class.Overhead.PodFixed, field.NewPath("overhead"))...)
 	}
@@ -88,6 +97,7 @@ func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 	errs = append(errs, metavalidation.ValidateLabels(class.Scheduling.NodeSelector, path.Child("nodeSelector"))...)
 	errs = append(errs, ValidateTolerations(class.Scheduling.Tolerations, path.Child("tolerations"))...)
 	for i, toleration := range class.Scheduling.Tolerations {
+		// Duplicates are by key, operator, value and effect. In a pod's own list they are allowed.
 		for j := range class.Scheduling.Tolerations[:i] {
 			if class.Scheduling.Tolerations[j].MatchToleration(&toleration) {
 				errs = append(errs, field.Duplicate(path.Child("tolerations").Index(i), toleration))
@@ -99,7 +109,8 @@ func ValidateRuntimeClass(class *nodev1.RuntimeClass) field.ErrorList {
 	return errs
 }
 
-// ValidatePDB checks a PodDisruptionBudget as on creation.
+// ValidatePDB checks a PodDisruptionBudget as on creation. With neither minAvailable nor
+// maxUnavailable it is valid, as for the API server.
 func ValidatePDB(pdb *policyv1.PodDisruptionBudget) field.ErrorList {
 	errs := ValidateMeta(&pdb.ObjectMeta, true)
 	path := field.NewPath("spec")
@@ -109,6 +120,7 @@ func ValidatePDB(pdb *policyv1.PodDisruptionBudget) field.ErrorList {
 	errs = append(errs, validateIntOrPercent(pdb.Spec.MinAvailable, path.Child("minAvailable"))...)
 	errs = append(errs, validateIntOrPercent(pdb.Spec.MaxUnavailable, path.Child("maxUnavailable"))...)
 	errs = append(errs, validateSelector(pdb.Spec.Selector, path.Child("selector"))...)
+	// nil is IfHealthyBudget.
 	if policy := pdb.Spec.UnhealthyPodEvictionPolicy; policy != nil && *policy != policyv1.IfHealthyBudget &&
 		*policy != policyv1.AlwaysAllow {
 		errs = append(errs, field.NotSupported(path.Child("unhealthyPodEvictionPolicy"), *policy,
@@ -117,6 +129,8 @@ func ValidatePDB(pdb *policyv1.PodDisruptionBudget) field.ErrorList {
 	return errs
 }
 
+// validateIntOrPercent checks a number of pods, or a share of them of at most 100%. nil is left
+// out.
 func validateIntOrPercent(value *intstr.IntOrString, path *field.Path) field.ErrorList {
 	switch {
 	case value == nil:

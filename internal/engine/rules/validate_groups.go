@@ -8,11 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidatePodGroup checks a pod group as on creation, as far as it has a bearing on scheduling.
+// ValidatePodGroup checks a pod group as on creation, as far as it has a bearing on scheduling:
+// policy, topology, disruption mode and priority.
 func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := append(ValidateMeta(&g.ObjectMeta, true), validateGroupPolicy(&g.Spec.SchedulingPolicy, spec.Child("schedulingPolicy"))...)
 	if constraints := g.Spec.SchedulingConstraints; constraints != nil {
+		// The constraints of groups and of composites are different types of the API with the same
+		// key in them.
 		keys := make([]string, 0, len(constraints.Topology))
 		for i := range constraints.Topology {
 			keys = append(keys, constraints.Topology[i].Key)
@@ -20,6 +23,7 @@ func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 		errs = append(errs, validateGroupDomains(keys, spec.Child("schedulingConstraints", "topology"))...)
 	}
 
+	// A union: exactly one member is set. Without a mode the pods are disrupted one by one.
 	if mode := g.Spec.DisruptionMode; mode != nil && (mode.Single == nil) == (mode.All == nil) {
 		errs = append(errs, field.Invalid(spec.Child("disruptionMode"), "", "must be one of single and all"))
 	}
@@ -27,7 +31,8 @@ func ValidatePodGroup(g *schedulingv1beta1.PodGroup) field.ErrorList {
 }
 
 // ValidateCompositePodGroup checks a group of pod groups as on creation, as far as it has a bearing
-// on scheduling.
+// on scheduling. Whether its parent exists is not asked: parents and children may be created in any
+// order.
 func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := ValidateMeta(&g.ObjectMeta, true)
@@ -37,6 +42,7 @@ func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.Er
 		errs = append(errs, field.Required(path, "must be basic or gang"))
 	case p.Basic != nil && p.Gang != nil:
 		errs = append(errs, field.Invalid(path, "basic, gang", "must be one of basic and gang"))
+	// A gang of no groups would be placed by placing nothing.
 	case p.Gang != nil && p.Gang.MinGroupCount < 1:
 		errs = append(errs, field.Invalid(path.Child("gang", "minGroupCount"), p.Gang.MinGroupCount, "must be greater than or equal to 1"))
 	}
@@ -54,7 +60,8 @@ func ValidateCompositePodGroup(g *schedulingv1alpha3.CompositePodGroup) field.Er
 	return append(errs, validateGroupPriority(g.Spec.Priority, spec.Child("priority"))...)
 }
 
-// validateGroupDomains checks the topology keys of a group's constraints: there is one at most.
+// validateGroupDomains checks the topology keys of a group's constraints: there is one at most,
+// since all pods share one domain.
 func validateGroupDomains(keys []string, path *field.Path) (errs field.ErrorList) {
 	if len(keys) > 1 {
 		errs = append(errs, field.TooMany(path, len(keys), 1))
@@ -67,6 +74,7 @@ func validateGroupDomains(keys []string, path *field.Path) (errs field.ErrorList
 	return errs
 }
 
+// validateGroupPriority keeps groups below the priorities of the system. nil: the group names none.
 func validateGroupPriority(priority *int32, path *field.Path) field.ErrorList {
 	if priority == nil || *priority <= HighestUserPriority {
 		return nil
@@ -74,7 +82,8 @@ func validateGroupPriority(priority *int32, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, *priority, fmt.Sprintf("must be at most %d", HighestUserPriority))}
 }
 
-// ValidateWorkload checks a workload as on creation.
+// ValidateWorkload checks a workload as on creation: it has templates either of pod groups or of
+// composites, with different names. The templates of composites are not looked into.
 func ValidateWorkload(w *schedulingv1beta1.Workload) field.ErrorList {
 	errs := ValidateMeta(&w.ObjectMeta, true)
 	path, names := field.NewPath("spec", "podGroupTemplates"), map[string]bool{}
@@ -83,6 +92,7 @@ func ValidateWorkload(w *schedulingv1beta1.Workload) field.ErrorList {
 		errs = append(errs, field.Invalid(path, count, "must not be specified when compositePodGroupTemplates is"))
 	case count == 0 && composite == 0:
 		errs = append(errs, field.Required(path, "must have at least one item"))
+	// The bound is the API's.
 	case count > schedulingv1beta1.WorkloadMaxPodGroupTemplates:
 		errs = append(errs, field.TooMany(path, count, schedulingv1beta1.WorkloadMaxPodGroupTemplates))
 	}
@@ -99,6 +109,7 @@ func ValidateWorkload(w *schedulingv1beta1.Workload) field.ErrorList {
 	return errs
 }
 
+// validateGroupPolicy checks that a group is either basic or a gang, and that a gang has pods.
 func validateGroupPolicy(p *schedulingv1beta1.PodGroupSchedulingPolicy, path *field.Path) field.ErrorList {
 	switch {
 	case p.Basic == nil && p.Gang == nil:

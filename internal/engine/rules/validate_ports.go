@@ -12,6 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
+// validatePorts checks the ports of a container one by one; what is used twice is for
+// validateHostPorts. A host port of 0 is none. The protocol must be given: its default was filled
+// in before.
+//
+// This file is about what containers take of the node or of the pod by name: ports and device
+// claims. Whether a node has the port free is for package plugins.
 func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, port := range ports {
@@ -26,6 +32,7 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 			errs = append(errs, invalidErrors(path.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))...)
 		}
 		switch port.Protocol {
+		// The same port may be used once with each.
 		case v1.ProtocolTCP, v1.ProtocolUDP, v1.ProtocolSCTP:
 		case "":
 			errs = append(errs, field.Required(path.Child("protocol"), ""))
@@ -38,8 +45,9 @@ func validatePorts(ports []v1.ContainerPort, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateHostPorts finds ports of the node that are asked for twice, and with
-// host networking those that differ from the container's.
+// validateHostPorts finds ports of the node that are asked for twice by the containers of one pod,
+// and with host networking those that differ from the container's. The same port on two addresses
+// is not the same here, even if one of them is empty.
 func validateHostPorts(containers []v1.Container, hostNetwork bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
@@ -52,6 +60,7 @@ func validateHostPorts(containers []v1.Container, hostNetwork bool, path *field.
 			if port.HostPort == 0 {
 				continue
 			}
+			// The key is part of the message, in upstream's form.
 			key := fmt.Sprintf("%s/%s/%d", port.Protocol, port.HostIP, port.HostPort)
 			if seen[key] {
 				errs = append(errs, field.Duplicate(path, key))
@@ -63,6 +72,7 @@ func validateHostPorts(containers []v1.Container, hostNetwork bool, path *field.
 	return errs
 }
 
+// claimNames are the names by which containers refer to the pod's claims.
 func claimNames(claims []v1.PodResourceClaim) map[string]bool {
 	names := map[string]bool{}
 	for _, claim := range claims {
@@ -73,12 +83,15 @@ func claimNames(claims []v1.PodResourceClaim) map[string]bool {
 	return names
 }
 
+// validateResourceClaims checks the claims of a pod: each has a name of its own, and either a claim
+// or a template.
 func validateResourceClaims(claims []v1.PodResourceClaim, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[string]bool{}
 	for i, claim := range claims {
 		path := path.Index(i)
 		switch {
+		// A claim without a name cannot be a duplicate of another one.
 		case claim.Name == "":
 			errs = append(errs, field.Required(path.Child("name"), ""))
 		case seen[claim.Name]:
@@ -92,6 +105,7 @@ func validateResourceClaims(claims []v1.PodResourceClaim, path *field.Path) fiel
 			errs = append(errs, field.Invalid(path, claim,
 				"at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"))
 		}
+		// A claim is either one that exists or one that a controller makes for the pod.
 		if direct == nil && template == nil {
 			errs = append(errs, field.Invalid(path, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"))
 		}
@@ -108,8 +122,8 @@ func validateResourceClaims(claims []v1.PodResourceClaim, path *field.Path) fiel
 	return errs
 }
 
-// validateClaimRefs checks the claims that a container uses against those
-// that the pod has. A claim is used whole or by request, not both.
+// validateClaimRefs checks the claims that a container uses (refs) against those that the pod has
+// (known, by name). A claim is used whole or by request, not both.
 func validateClaimRefs(refs []v1.ResourceClaim, known map[string]bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	used := map[string]bool{}
@@ -119,12 +133,15 @@ func validateClaimRefs(refs []v1.ResourceClaim, known map[string]bool, path *fie
 			errs = append(errs, field.Required(path, ""))
 			continue
 		}
+		// The whole claim is in use already, so a single request of it is a duplicate, too.
 		if used[ref.Name] {
 			errs = append(errs, field.Duplicate(path, ref.Name))
 		} else {
 			errs = append(errs, useClaim(ref, used, path)...)
 		}
 		if !known[ref.Name] {
+			// The API server names what there is; sorted here, so that the message is the same
+			// every time.
 			missing := field.NotFound(path, ref.Name)
 			missing.Detail = "must be one of the names in pod.spec.resourceClaims which is empty"
 			if len(known) > 0 {
@@ -138,6 +155,12 @@ func validateClaimRefs(refs []v1.ResourceClaim, known map[string]bool, path *fie
 	return errs
 }
 
+// useClaim notes that a container uses a claim, or one of its requests, in used, and reports a
+// second use.
+//
+//	a, a          duplicate
+//	a/x, a/y      fine: two requests of one claim
+//	a/x, a        duplicate: the whole claim includes the request
 func useClaim(ref v1.ResourceClaim, used map[string]bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	key := ref.Name
@@ -147,6 +170,7 @@ func useClaim(ref v1.ResourceClaim, used map[string]bool, path *field.Path) fiel
 	}
 
 	switch {
+	// Twice the same request, or twice the whole claim.
 	case used[key]:
 		errs = append(errs, field.Duplicate(path, key))
 	case ref.Request == "":

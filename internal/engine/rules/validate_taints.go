@@ -10,7 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateTaints checks the taints of a node.
+// ValidateTaints checks the taints of a node. Two with the same key and effect are refused,
+// whatever their values; the same key with two effects is fine.
+//
+//	key1=a:NoSchedule  key1=a:NoExecute     fine
+//	key1=a:NoSchedule  key1=b:NoSchedule    duplicate
 func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 	type identity struct {
 		key    string
@@ -30,6 +34,7 @@ func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 		} else {
 			errs = append(errs, validateEffect(taint.Effect, path.Child("effect"))...)
 		}
+		// kubectl and controllers find a taint by these two when they change or remove it.
 		id := identity{taint.Key, taint.Effect}
 		if seen[id] {
 			twice := field.Duplicate(path, taint)
@@ -42,9 +47,9 @@ func ValidateTaints(taints []v1.Taint, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// ValidateTolerations checks the tolerations of a pod or of a runtime class.
-// Gt and Lt are taken, as by an API server whose gate
-// TaintTolerationComparisonOperators is on.
+// ValidateTolerations checks the tolerations of a pod or of a runtime class. Gt and Lt are taken,
+// as by an API server whose gate TaintTolerationComparisonOperators is on: whether they then count
+// is for the scheduler's configuration.
 func ValidateTolerations(tolerations []v1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range tolerations {
@@ -53,14 +58,19 @@ func ValidateTolerations(tolerations []v1.Toleration, path *field.Path) field.Er
 	return errs
 }
 
+// validateToleration checks one toleration. An empty effect matches all, an empty key needs the
+// operator Exists.
 func validateToleration(toleration *v1.Toleration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if toleration.Key != "" {
 		errs = append(errs, labelNameErrors(toleration.Key, path.Child("key"))...)
+		// Without a key and with Equal, it would look as if one value of any key were meant.
 	} else if toleration.Operator != v1.TolerationOpExists {
 		errs = append(errs, field.Invalid(path.Child("operator"), toleration.Operator,
 			"operator must be Exists when `key` is empty, which means \"match all values and all keys\""))
 	}
+	// No other effect has a deadline. An empty effect is refused, too, although it includes
+	// NoExecute.
 	if toleration.TolerationSeconds != nil && toleration.Effect != v1.TaintEffectNoExecute {
 		errs = append(errs, field.Invalid(path.Child("effect"), toleration.Effect,
 			"effect must be 'NoExecute' when `tolerationSeconds` is set"))
@@ -72,6 +82,8 @@ func validateToleration(toleration *v1.Toleration, path *field.Path) field.Error
 	return errs
 }
 
+// validateOperator checks the operator together with the value: Equal (the default) takes a label
+// value, Exists none, Gt and Lt an integer of 64 bits.
 func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorList {
 	switch toleration.Operator {
 	case v1.TolerationOpEqual, "":
@@ -87,6 +99,8 @@ func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorLi
 		}
 		return nil
 	case v1.TolerationOpLt, v1.TolerationOpGt:
+		// Both checks are the API server's: the first refuses a plus and leading zeroes, the second
+		// numbers that are too large.
 		faults := content.IsDecimalInteger(toleration.Value)
 		if _, err := strconv.ParseInt(toleration.Value, 10, 64); err != nil {
 			faults = append(faults, err.Error())
@@ -97,6 +111,8 @@ func validateOperator(toleration *v1.Toleration, path *field.Path) field.ErrorLi
 		[]v1.TolerationOperator{v1.TolerationOpEqual, v1.TolerationOpExists})}
 }
 
+// validateEffect checks an effect that is given. What an empty one means differs: a taint must have
+// one, a toleration without one matches all.
 func validateEffect(effect v1.TaintEffect, path *field.Path) field.ErrorList {
 	if isEffect(effect) {
 		return nil

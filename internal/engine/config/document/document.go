@@ -10,12 +10,15 @@ import (
 )
 
 // Second reports whether a text has a second document, and on which line: 0 if it cannot be read.
-// Documents that are empty are none. Of a first one that cannot be read, its reader tells.
+// Documents that are empty are none. Of a first one that cannot be read, its reader tells. A
+// separator without anything behind it, as editors and generators leave it, is no second document.
 func Second(text string) (line int, found bool) {
 	documents := yaml.NewDecoder(strings.NewReader(text))
+	// Empty documents in between are skipped.
 	for first := true; ; first = false {
 		var document yaml.Node
 		switch err := documents.Decode(&document); {
+		// The end, or a first document that the caller's own reader will complain about.
 		case errors.Is(err, io.EOF), err != nil && first:
 			return 0, false
 		case err != nil:

@@ -1,0 +1,35 @@
+package plugins
+
+import "testing"
+
+// TestKeptClaimScoresOutliveLookups: what is kept for pods that ask for the same is found again
+// however many nodes there are, and however full the memory is; another kind of pods makes room.
+func TestKeptClaimScoresOutliveLookups(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		nodes, kinds int
+	}{
+		{"full", mostClaimScores / 4, 4},
+		{"half of the bound", mostClaimScores/2 + 1, 1},
+		{"beyond the bound", mostClaimScores + 1, 1},
+	} {
+		var scores claimScores
+		u := &future{}
+		for kind := range c.kinds {
+			scores.keptFor(u, claimScoresKey{cpu: int64(kind)}, c.nodes)[0].score = int64(1 + kind)
+		}
+		for kind := range c.kinds {
+			if got := scores.keptFor(u, claimScoresKey{cpu: int64(kind)}, c.nodes)[0].score; got != int64(1+kind) {
+				t.Errorf("%s: the score kept for kind %d is %d, want %d", c.name, kind, got, 1+kind)
+			}
+		}
+
+		scores.keptFor(u, claimScoresKey{cpu: -1}, c.nodes)
+		if len(scores.of) != 1 {
+			t.Errorf("%s: %d kinds are kept, want only the new one", c.name, len(scores.of))
+		}
+		if scores.keptFor(&future{}, claimScoresKey{cpu: -1}, c.nodes); len(scores.of) != 1 {
+			t.Errorf("%s: of another future %d kinds are kept, want 1", c.name, len(scores.of))
+		}
+	}
+}
