@@ -34,6 +34,8 @@ type Set struct {
 	// Nested has groups be in composites. Without it, what a PodGroup says of a parent is ignored.
 	Nested     bool
 	composites map[cluster.Name]*Composite
+
+	compositesByUID map[types.UID]*Composite // by the UID of the object
 }
 
 // Group is a pod group: the object, its members, or both.
@@ -82,7 +84,7 @@ func (g *Group) Forget() {
 func New() *Set {
 	return &Set{
 		byName: map[cluster.Name]*Group{}, byUID: map[types.UID]*Group{}, of: map[types.UID]*Group{},
-		composites: map[cluster.Name]*Composite{},
+		composites: map[cluster.Name]*Composite{}, compositesByUID: map[types.UID]*Composite{},
 	}
 }
 
