@@ -17,6 +17,7 @@ type treePlacement struct {
 	domain string
 	groups []groupState
 	pods   int
+	all    bool             // no pod is left
 	full   float64          // how much of the domain is requested then, in percent
 	leave  [][]*cluster.Pod // the units that leave for it
 }
@@ -51,19 +52,24 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, how manner) (settled b
 	before := t.countBefore(c)
 	var fitting []treePlacement
 	most, closest := -1, map[*groupAttempt][]*decide.Failure{}
-	for i, domain := range domains {
+	for i, in := range t.listProspects(c, key, domains, how) {
 		if i > 0 && t.isOver() {
 			t.shortened = true
 			break
 		}
+		if t.cannotBeBest(&in, fitting, how) {
+			continue
+		}
 		left := how.room.Len()
-		settled, err := t.placeConfined(c, confine{key, domain}, how)
+		settled, err := t.placeConfined(c, confine{key, in.Domain}, how)
 		if err != nil {
 			return false, err
 		}
 		if settled {
-			p := t.describePlacement(c, confine{key, domain})
-			p.pods += before
+			p := t.describePlacement(c, confine{key, in.Domain})
+			if p.pods += before; p.all {
+				p.full = in.Full
+			}
 			t.rewind(c)
 			p.leave = how.room.Restore(left)
 			fitting = append(fitting, p)
@@ -77,7 +83,7 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, how manner) (settled b
 	}
 
 	if len(fitting) == 0 {
-		t.failing[c] = most
+		t.failing[c] = max(most, 0)
 		for a, failures := range closest {
 			a.attempt.SetFailures(failures)
 		}
@@ -102,9 +108,8 @@ func (t *treeAttempt) placeConfined(c *groups.Composite, to confine, how manner)
 	return t.placeChildren(c, how)
 }
 
-// listDomains lists the values of a key that there are within the domains above, the first one
-// changing with each attempt that was ended early. If pods below the composite have nodes already,
-// it is only the value of those.
+// listDomains lists the values of a key that there are within the domains above. If pods below the
+// composite have nodes already, it is only the value of those.
 func (t *treeAttempt) listDomains(c *groups.Composite, key string) ([]string, error) {
 	pinned, bare := map[string]bool{}, []string(nil)
 	for _, p := range t.podGroups.units.OnNodes(c.Leaves()...) {
@@ -135,11 +140,7 @@ func (t *treeAttempt) listDomains(c *groups.Composite, key string) ([]string, er
 			all[domain] = true
 		}
 	}
-	list := slices.Sorted(maps.Keys(all))
-	if from := t.root.Shortened * 7; len(list) > 0 {
-		list = append(slices.Clone(list[from%len(list):]), list[:from%len(list)]...)
-	}
-	return list, nil
+	return slices.Sorted(maps.Keys(all)), nil
 }
 
 // countBefore counts the pods below a composite that had a node before.
@@ -155,8 +156,10 @@ func (t *treeAttempt) countBefore(c *groups.Composite) (count int) {
 func (t *treeAttempt) describePlacement(c *groups.Composite, in confine) treePlacement {
 	t.nameDomains(c, in.key)
 	p := treePlacement{domain: in.domain, groups: t.rememberGroups(c)}
+	p.all = true
 	for i := range p.groups {
 		p.pods += len(p.groups[i].places)
+		p.all = p.all && len(p.groups[i].places) == len(p.groups[i].of.members)
 	}
 	p.full = t.leaves[0].attempt.PercentFull(in.key, in.domain, func(n *cluster.Node) bool { return isWithin(n, t.within) })
 	return p

@@ -5,10 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
-
-	v1 "k8s.io/api/core/v1"
+	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
 // How room is made for a tree that does not fit.
@@ -50,15 +51,70 @@ func (t treeRoom) Remember() (restore func()) { return t.remember() }
 
 // asOne is an attempt for all pods of the tree together. It decides none of them.
 func (t *treeAttempt) asOne() *gang.Attempt {
-	r := t.leaves[0].newRequest()
-	r.Members, r.Eligible, r.TopologyKey, r.Need = nil, nil, "", 1
+	r := t.requestFor(t.leaves)
+	r.Eligible, r.Need = nil, 1
 	r.Limits, r.Earlier = t.limits, gang.Memory{Shortened: t.root.Shortened}
-	for _, a := range t.leaves {
+	return gang.New(r)
+}
+
+// requestFor is a request for the pods of some groups together.
+func (t *treeAttempt) requestFor(list []*groupAttempt) *gang.Request {
+	r := list[0].newRequest()
+	r.Members, r.TopologyKey = nil, ""
+	for _, a := range list {
 		for _, m := range a.members {
 			r.Members = append(r.Members, m.asked)
 		}
 	}
-	return gang.New(r)
+	return r
+}
+
+// listProspects lists the domains of a key in which what is below a composite may fit, the best
+// first, or another one with each attempt that was ended early.
+func (t *treeAttempt) listProspects(c *groups.Composite, key string, domains []string, how manner) []gang.Prospect {
+	below := t.below(c)
+	if len(below) == 0 {
+		return nil
+	}
+	r := t.requestFor(below)
+	r.TopologyKey, r.Need = key, t.countNeeded(groups.Child{Composite: c})
+	list := gang.New(r).ListProspects(domains, how.room != nil)
+	from := t.root.Shortened * 7 % len(list)
+	return slices.Concat(list[from:], list[:from])
+}
+
+// cannotBeBest tells whether what is below a composite cannot be better placed in a domain than in
+// those in which it fits: more important pods have to leave, or it is less full with all pods.
+func (t *treeAttempt) cannotBeBest(in *gang.Prospect, fitting []treePlacement, how manner) bool {
+	return slices.ContainsFunc(fitting, func(p treePlacement) bool {
+		if how.room != nil {
+			return !in.MayCostLess(p.leave)
+		}
+		return p.all && (p.full > in.Full || p.full == in.Full && p.domain < in.Domain)
+	})
+}
+
+// countNeeded is how many pods at least have to be placed for a child.
+func (t *treeAttempt) countNeeded(of groups.Child) int {
+	if of.Group != nil {
+		return t.podGroups.progress.countMissing(of.Group)
+	}
+	least := t.podGroups.progress.leastGroups(of.Composite)
+	var needed []int
+	for _, child := range of.Composite.Children() {
+		if t.podGroups.progress.isSettled(child) {
+			least--
+		} else {
+			needed = append(needed, t.countNeeded(child))
+		}
+	}
+
+	sum := 0
+	slices.Sort(needed)
+	for _, count := range needed[:min(max(0, least), len(needed))] {
+		sum += count
+	}
+	return max(1, sum)
 }
 
 // planRoom plans which pods leave for the tree; nil if that would not help. How the tree stands

@@ -28,7 +28,7 @@ func (a *Attempt) PlanTree(tree Tree) *RoomPlan {
 	}
 	a.bound.begin()
 	a.bound.effort = 0
-	crew := &treeCrew{tree: tree}
+	crew := &treeCrew{tree: tree, unlike: a.areUnlike()}
 	crew.clearance = clearance{Request: a.Request, bound: a.bound, crew: crew}
 	return crew.plan()
 }
@@ -37,14 +37,34 @@ func (a *Attempt) PlanTree(tree Tree) *RoomPlan {
 // priority of its root, so that none is a victim of another one.
 type treeCrew struct {
 	clearance
-	tree Tree
+	tree   Tree
+	unlike bool // see areUnlike
 }
 
 func (t *treeCrew) fit() bool              { return t.tree.Place(false) }
 func (t *treeCrew) fitAnyhow() bool        { return t.tree.Place(true) }
 func (t *treeCrew) rewind()                { t.tree.Rewind() }
-func (t *treeCrew) differ() bool           { return t.orderMatters() }
+func (t *treeCrew) differ() bool           { return t.unlike }
 func (t *treeCrew) leastTogether() amounts { return amounts{} } // groups that are not needed may be left out
+
+// areUnlike tells whether it may matter in which order the groups of a tree are placed: apart from
+// the group that they are in, their pods are not all alike.
+func (r *Request) areUnlike() bool {
+	stripped := map[*cluster.PodClass]*cluster.PodClass{}
+	as := *r
+	as.Members = make([]*Member, len(r.Members))
+	for i, m := range r.Members {
+		class := stripped[m.Waiting.Class]
+		if class == nil {
+			pod := *m.Pod
+			pod.Spec.SchedulingGroup = nil
+			class = r.Cluster.Pending(&pod).Class
+			stripped[m.Waiting.Class] = class
+		}
+		as.Members[i] = &Member{Pod: m.Pod, Waiting: m.Waiting, Asked: &cluster.Pod{Class: class}}
+	}
+	return as.orderMatters()
+}
 
 // find has pods leave for one group after the other, each as for a group alone. If that does not
 // suffice, it places the tree where all pods of lower priority have left, as upstream does first.
