@@ -34,7 +34,7 @@ func (c *clearance) sortForReprieve(units [][]*cluster.Pod) {
 			}
 			return 1
 		}
-		return compareImportance(x[0], y[0])
+		return c.Units.compareImportance(x, y)
 	})
 }
 

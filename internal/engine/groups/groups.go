@@ -246,6 +246,9 @@ func (g *Group) TopologyKey() string {
 // object, or of a composite above it.
 func (g *Group) Whole() bool { return g.whole() || g.parent.wholeUpwards() }
 
+// WholeAbove reports whether they may only because of a composite above it.
+func (g *Group) WholeAbove() bool { return g.parent.wholeUpwards() }
+
 func (g *Group) whole() bool {
 	return g.Object != nil && g.Object.Spec.DisruptionMode != nil && g.Object.Spec.DisruptionMode.All != nil
 }
