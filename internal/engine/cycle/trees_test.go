@@ -56,6 +56,9 @@ func treeRun(seed uint64, preempting bool) (binds int, err error) {
 		if seed%4 == 0 {
 			profile = profileWith(holdsAtPermit, reservesAtItsPoints())
 		}
+		if preempting {
+			gentleInChaos(&profile, seed)
+		}
 		return []Profile{profile}
 	})}
 	c.gangs.gates = groups.Gates{Generic: true, Topology: true, Composite: true}
@@ -348,7 +351,7 @@ func (c *chaos) judgeTree(truth *cluster.Cluster, tree *treeOf) {
 	if c.treeFits(truth, tree) {
 		said("waits, and there is room for it")
 	}
-	if c.treeFits(c.withoutLower(), tree) {
+	if !c.options.Profiles[0].GentlePreemption && c.treeFits(c.withoutLower(), tree) {
 		said("waits, and would fit if pods of lower priority left")
 	}
 }
