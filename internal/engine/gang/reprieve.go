@@ -50,7 +50,7 @@ func (c *clearance) reprieve(unit []*cluster.Pod, gone *RemovedPods, together am
 	gone.Restore(unit)
 	c.bound.addEffort(costOfRemoval * len(unit))
 
-	if !slices.ContainsFunc(moving, func(m movingMembers) bool { return !m.placer.passFits() }) {
+	if !slices.ContainsFunc(moving, func(m movingMembers) bool { return !m.placer.passFits() }) && c.fitsBeside(unit) {
 		return true
 	}
 	for _, m := range slices.Backward(moving) {
@@ -65,6 +65,25 @@ func (c *clearance) reprieve(unit []*cluster.Pod, gone *RemovedPods, together am
 		m.placer.tentative.PlaceAll(m.were)
 	}
 	return false
+}
+
+// fitsBeside tells whether all members may stay where they are although a unit is back: it may
+// matter to them wherever it is, or they to it.
+func (c *clearance) fitsBeside(unit []*cluster.Pod) bool {
+	matters := slices.ContainsFunc(unit, func(p *cluster.Pod) bool { return p.Class.HasAffinity() })
+	for _, p := range c.crew.placers() {
+		for _, m := range p.tentative.placed {
+			class := m.Waiting.Class
+			if !matters && !class.HasAffinity() && len(class.Spec.TopologySpreadConstraints) == 0 {
+				continue
+			}
+			c.bound.addEffort(costOfDecision)
+			if !p.tentative.fitsAgain(m, c.Decider.Plain()) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // movingMembers are members of a group that were taken off their nodes.
