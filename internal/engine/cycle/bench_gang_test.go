@@ -17,7 +17,7 @@ import (
 func gangWorld(tb testing.TB, nodes, members int, key string) *Core {
 	tb.Helper()
 	core, err := New(Options{
-		Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true},
+		Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true, Composite: true},
 	})
 	if err != nil {
 		tb.Fatal(err)

@@ -7,20 +7,22 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 
 	. "github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// partlyFilled is a core with 5,000 nodes in 50 racks and a gang of 1,000 pods whose PodGroup is
-// yet to be seen. Pods of its own priority run on the nodes, so that it fits in 30 of the racks;
-// with lower ones it fits nowhere, unless 200 of them leave. running has all pods on nodes.
-func partlyFilled(tb testing.TB, lower bool) (core *Core, running map[string]*v1.Pod) {
+// partlyFilled is a core with 5,000 nodes in 50 racks and so many gangs of 1,000 pods together,
+// whose PodGroups are yet to be seen. Pods of its own priority run on the nodes, so that they fit
+// in 30 of the racks; with lower ones they fit nowhere, unless 200 of them leave. running has all
+// pods on nodes.
+func partlyFilled(tb testing.TB, groups int, lower bool) (core *Core, running map[string]*v1.Pod) {
 	core, running = gangWorld(tb, 0, 0, "rack"), map[string]*v1.Pod{}
 	high, low := int32(1000), int32(0)
 	for i := range 1000 {
 		p := aPod(fmt.Sprint("p", i), "2")
 		p.Spec.Priority = &high
-		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new("g")}
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: new(fmt.Sprint("g", i%groups))}
 		core.Step(begin, Seen{Pods, p})
 	}
 	run := func(node, name string, cpu int, priority *int32) {
@@ -50,17 +52,38 @@ func partlyFilled(tb testing.TB, lower bool) (core *Core, running map[string]*v1
 // BenchmarkGangInPartlyFilledRacks decides a gang of 1,000 pods that has to be in one of 50 racks,
 // where it fits at once, and where it has to preempt and is decided a second time.
 func BenchmarkGangInPartlyFilledRacks(b *testing.B) {
+	inPartlyFilledRacks(b, 1, func(core *Core) {
+		g := gangOf("g0", 1000)
+		g.Spec.SchedulingConstraints, g.Spec.Priority = oneOf("rack"), new(int32(1000))
+		core.Step(begin, Seen{PodGroups, g})
+	})
+}
+
+// BenchmarkTreeInPartlyFilledRacks is the same for four gangs of a tree that has to be in one rack.
+func BenchmarkTreeInPartlyFilledRacks(b *testing.B) {
+	inPartlyFilledRacks(b, 4, func(core *Core) {
+		root := compositeOf("root", 4)
+		root.Spec.Priority = new(int32(1000))
+		root.Spec.SchedulingConstraints = &schedulingv1alpha3.CompositePodGroupSchedulingConstraints{
+			Topology: []schedulingv1alpha3.TopologyConstraint{{Key: "rack"}}}
+		core.Step(begin, Seen{CompositePodGroups, root})
+		for i := range 4 {
+			g := gangOf(fmt.Sprint("g", i), 250)
+			g.Spec.ParentCompositePodGroupName = &root.Name
+			core.Step(begin, Seen{PodGroups, g})
+		}
+	})
+}
+
+func inPartlyFilledRacks(b *testing.B, groups int, tellGroups func(*Core)) {
 	for _, lower := range []bool{false, true} {
 		b.Run(fmt.Sprintf("preempts=%v", lower), func(b *testing.B) {
 			var first, last time.Duration
 			victims := 0
 			for b.Loop() {
 				b.StopTimer()
-				core, running := partlyFilled(b, lower)
-				g := gangOf("g", 1000)
-				high := int32(1000)
-				g.Spec.SchedulingConstraints, g.Spec.Priority = oneOf("rack"), &high
-				core.Step(begin, Seen{PodGroups, g})
+				core, running := partlyFilled(b, groups, lower)
+				tellGroups(core)
 				b.StartTimer()
 				began := time.Now()
 				actions := slices.Clone(core.Step(begin, Tick{}))

@@ -3,6 +3,7 @@ package cycle
 import (
 	"slices"
 
+	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
@@ -47,8 +48,14 @@ func (as *attempts) scheduleTree(root *groups.Composite, popped *queue.Item) {
 // settleTree decides the pods, and starts their placements or returns them to the queue.
 func (t *treeAttempt) settleTree() Result {
 	began := t.clock()
-	settled, err := t.placeInSomeOrder()
-	retry := err == nil && !settled && t.mayHelpToRepeat()
+	settled, err := t.placeSomehow()
+	var plan *gang.RoomPlan
+	retry := false
+	if err == nil && !settled {
+		plan = t.planRoom()
+		settled = plan != nil && !plan.Waits && t.placeAs(plan)
+		retry = plan == nil && t.mayHelpToRepeat()
+	}
 
 	took := t.clock().Sub(began)
 	t.observer().Decided(took)
@@ -60,15 +67,28 @@ func (t *treeAttempt) settleTree() Result {
 	case settled:
 		t.startPlacements()
 		return Scheduled
+	case plan != nil && plan.Waits:
+		t.makeRoom(plan)
+		return WaitingOnPreemption
 	}
 	t.rejectAll(retry)
 	return Unschedulable
 }
 
+// placeSomehow places the tree where its pods that are nominated keep their room from the others,
+// or, if that does not suffice, without that.
+func (t *treeAttempt) placeSomehow() (settled bool, err error) {
+	t.beginPart()
+	if settled, err = t.placeInSomeOrder(); settled || err != nil || t.shortened {
+		return settled, err
+	}
+	return t.withoutNominations(t.placeInSomeOrder)
+}
+
 // placeInSomeOrder places the tree in upstream's order. If that does not suffice, the groups that
 // failed come first. It tells whether some pods are placed, and these are enough.
 func (t *treeAttempt) placeInSomeOrder() (settled bool, err error) {
-	if settled, err = t.placeTree(nil); settled || err != nil {
+	if settled, err = t.placeTree(manner{}); settled || err != nil {
 		return settled, err
 	}
 	if !t.placed || t.shortened {
@@ -78,7 +98,7 @@ func (t *treeAttempt) placeInSomeOrder() (settled bool, err error) {
 	for _, a := range t.leaves {
 		failed[a.group] = !a.attempt.HasEnough() && slices.ContainsFunc(a.members, func(m *member) bool { return m.asked.Failure != nil })
 	}
-	return t.placeTree(failed)
+	return t.placeTree(manner{first: failed})
 }
 
 // recoverPanic ends the attempt of a tree whose decision panicked, deferred by scheduleTree.

@@ -102,9 +102,11 @@ type gangs struct {
 	gates groups.Gates
 	all   map[string]*groups.PodGroup
 	// composites are the world's CompositePodGroups; ofTrees are the names of groups that are in
-	// trees, all of one priority.
-	composites map[string]*groups.CompositePodGroup
-	ofTrees    []string
+	// trees, all of treePriority. beside is the name of a group that never is.
+	composites   map[string]*groups.CompositePodGroup
+	ofTrees      []string
+	treePriority int32
+	beside       string
 	// whole: gangs that the core began to bind with all that they ask for; touched: those from
 	// which something was taken before they were complete, so that they may be bound in part.
 	whole, touched map[string]bool
@@ -202,7 +204,11 @@ func (w *world) checkGangs(because Event, actions []Action) {
 func (c *chaos) somethingOfGroups() {
 	name := fmt.Sprintf("g%d", c.rng.IntN(4))
 	if c.gangs.ofTrees != nil {
-		name = c.gangs.ofTrees[c.rng.IntN(len(c.gangs.ofTrees))]
+		names := c.gangs.ofTrees
+		if c.gangs.beside != "" {
+			names = append([]string{c.gangs.beside}, names...)
+		}
+		name = names[c.rng.IntN(len(names))]
 	}
 	switch n := c.rng.IntN(16); {
 	case n < 5:
@@ -243,7 +249,7 @@ func (c *chaos) somethingOfGroups() {
 func (c *chaos) addGroup(name string) {
 	c.made++
 	g := &groups.PodGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(fmt.Sprintf("%s-%d", name, c.made))}}
-	g.Spec.Priority = new(priorityOf(name))
+	g.Spec.Priority = new(c.gangs.priorityOf(name))
 	if c.rng.IntN(4) == 0 {
 		g.Spec.SchedulingPolicy.Basic = &schedulingv1beta1.BasicSchedulingPolicy{}
 	} else {
@@ -257,7 +263,7 @@ func (c *chaos) addGroup(name string) {
 	if c.rng.IntN(4) == 0 {
 		g.Spec.DisruptionMode = asOne()
 	}
-	if c.gangs.ofTrees != nil && c.rng.IntN(8) > 0 {
+	if slices.Contains(c.gangs.ofTrees, name) && c.rng.IntN(8) > 0 {
 		g.Spec.ParentCompositePodGroupName = new(c.anyComposite())
 	}
 	delete(c.gangs.whole, name)
@@ -276,7 +282,7 @@ func (c *chaos) addMember(group string) {
 	p := c.newPod(fmt.Sprintf("m%d", c.made))
 	p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &group}
 	if c.rng.IntN(40) > 0 { // else its group is in error as long as it is there
-		*p.Spec.Priority, p.Spec.PreemptionPolicy = priorityOf(group), nil
+		*p.Spec.Priority, p.Spec.PreemptionPolicy = c.gangs.priorityOf(group), nil
 	}
 	if c.rng.IntN(8) == 0 {
 		p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "wait"}}
@@ -286,6 +292,14 @@ func (c *chaos) addMember(group string) {
 
 // priorityOf is the priority of a group of this name, and of its pods.
 func priorityOf(group string) int32 { return int32(group[len(group)-1]-'0') % 3 * 10 }
+
+// priorityOf is the same where some groups are in trees.
+func (g *gangs) priorityOf(group string) int32 {
+	if slices.Contains(g.ofTrees, group) {
+		return g.treePriority
+	}
+	return priorityOf(group)
+}
 
 // areAlike tells whether pods have the priority of their group, and one preemption policy: no other
 // group is placed where groups have a priority.

@@ -1,6 +1,7 @@
 package cycle_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -96,12 +97,16 @@ func (w *world) checkGentle(because Event, actions []Action) {
 	}
 }
 
-// groupOf is the group whose object has this UID.
+// groupOf is the group whose object has this UID, or one of the tree whose root has.
 func (w *world) groupOf(uid types.UID) *groups.Group {
-	if all := w.core.View().Groups; all != nil {
-		return all.ByUID(uid)
+	all := w.core.View().Groups
+	if all == nil {
+		return nil
 	}
-	return nil
+	if g := all.ByUID(uid); g != nil {
+		return g
+	}
+	return all.ByRootUID(uid)
 }
 
 // checkVictim looks at the delay of a pod or group that preempts, and at the priorities.
@@ -109,8 +114,8 @@ func (w *world) checkVictim(victim *cluster.Pod, preemptor types.UID) {
 	waiting, priority := []types.UID{preemptor}, int32(0)
 	if g := w.groupOf(preemptor); g != nil {
 		waiting, priority = waiting[:0], g.Priority()
-		for uid := range g.Members {
-			waiting = append(waiting, uid)
+		for _, g := range g.Tree() {
+			waiting = slices.AppendSeq(waiting, g.Members)
 		}
 	} else {
 		priority = w.priorityOf(preemptor, w.core.View().Queue.Get(preemptor).Class.Priority)

@@ -159,3 +159,38 @@ func TestAConditionThatIsNotShownYetIsTakenBack(t *testing.T) {
 		t.Errorf("without it, it says %q", said)
 	}
 }
+
+// TestATrialOfATreeSaysWhoLeaves: for a group of a tree that preempts, a trial says where its pods
+// would go and which pods would leave for the tree, and nothing comes of it.
+func TestATrialOfATreeSaysWhoLeaves(t *testing.T) {
+	core, err := New(Options{
+		Profiles: []Profile{{Profile: plugins.Default()}}, Groups: groups.Gates{Generic: true, Topology: true, Composite: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	low := aPod("low", "1")
+	low.Spec.NodeName = "n"
+	root := compositeOf("root", 2)
+	root.Spec.Priority = new(int32(10))
+	for _, e := range []Event{Follows{}, Led{}, Seen{Nodes, aNode("n", "2")}, Seen{Pods, low}, Seen{CompositePodGroups, root}} {
+		core.Step(begin, e)
+	}
+	for _, name := range []string{"a", "b"} {
+		g, p := gangOf(name, 1), aPod(name+"1", "1")
+		g.Spec.ParentCompositePodGroupName, *p.Spec.Priority = &root.Name, 10
+		p.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &name}
+		core.Step(begin, Seen{PodGroups, g})
+		core.Step(begin, Seen{Pods, p})
+	}
+
+	for range 2 { // the second one finds all as it was
+		trial := core.TryGroup(cluster.Name{Namespace: "default", Name: "b"})
+		if len(trial.Victims) != 1 || trial.Victims[0].Name != "low" || len(trial.Pods) != 1 || trial.Pods[0].Node != "n" {
+			t.Errorf("%+v", trial)
+		}
+	}
+	if on := core.View().Cluster.Pod(low.UID); on == nil || on.Preempted || core.View().Cluster.Nominated("a1") != nil {
+		t.Errorf("a trial has left its traces: %+v", on)
+	}
+}

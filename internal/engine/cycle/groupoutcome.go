@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berth-k8s/berth/internal/engine/decision"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
@@ -212,49 +211,32 @@ func (a *groupAttempt) failAll(err error) {
 // makeGroupRoom evicts the victims of a plan, and keeps the room for the members by nominating each
 // to its node. The group is not tried again before all removals were answered.
 func (a *groupAttempt) makeGroupRoom(plan *gang.RoomPlan) {
-	g := a.group
-	a.reserved.endFor(g)
-	all := &round{began: a.now, group: true}
+	a.reserved.endFor(a.group)
+	a.takeNominated(plan)
+	victims := a.preemptions.evictUnits(plan.Victims, preemptor{
+		kind: "podgroup", uid: a.group.Object.UID, profile: a.members[0].Profile,
+	})
+
 	nodes := map[*member]string{}
+	a.noteNodes(nodes, plan.Places)
+	for _, m := range a.members {
+		m.victims = victims
+	}
+	a.awaitRoom(nodes, a.words().wordsWith(saidOf(len(victims))))
+}
+
+// takeNominated has pods of lower priority lose their nominations to the nodes of a plan.
+func (a *groupAttempt) takeNominated(plan *gang.RoomPlan) {
+	if plan.Beside {
+		return
+	}
 	for _, p := range plan.Places {
-		nodes[a.byAsked[p.Member]] = p.Decision.Node.Name
-		if plan.Beside {
-			continue
-		}
 		for _, waiting := range slices.Clone(p.Decision.Node.Nominated) {
-			if waiting.Class.Priority < a.attempt.LowestPriority() && a.groups.Of(waiting.UID) != g {
+			if waiting.Class.Priority < a.attempt.LowestPriority() && !a.groups.Of(waiting.UID).SharesTree(a.group) {
 				a.nominations.moveOn(waiting)
 			}
 		}
 	}
-
-	count := 0
-	var names []decision.Name
-	for _, unit := range plan.Victims {
-		for _, victim := range unit {
-			count++
-			names = append(names, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
-			if victim.Node == nil || victim.Terminating {
-				continue
-			}
-			a.preemptions.evictVictim(victim, &removal{
-				victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
-					Name: victim.Name, UID: victim.UID},
-				generation: victim.Generation,
-				by:         a.members[0].Profile, pod: g.Object.UID,
-				message: fmt.Sprintf("Preempted by podgroup %v on node cluster", g.Object.UID), round: all,
-			})
-		}
-	}
-
-	for _, m := range a.members {
-		m.victims = names
-	}
-	said := "pod group preemption: ongoing preemption on nominated nodes"
-	if count > 0 {
-		said = fmt.Sprintf("pod group preemption: found a placement for podgroup, preempting %d victims", count)
-	}
-	a.awaitRoom(nodes, a.words().wordsWith(said))
 }
 
 // awaitRoom returns the members to the queue until there is room for them on these nodes. The

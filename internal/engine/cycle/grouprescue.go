@@ -61,17 +61,17 @@ func (a *groupAttempt) askRescuer(by *groupRescuer) groupRescue {
 func (a *groupAttempt) rescueByPlan() groupRescue {
 	began := a.clock()
 	plan := a.planRoom()
-	outcome := a.outcomeOf(plan)
+	outcome := outcomeOf(a.attempt, plan)
 	a.observePlan(plan, outcome, a.clock().Sub(began))
 	return groupRescue{plan: plan, toMembers: a.words().wordsOf(outcome), alone: outcome == Unresolvable, final: plan != nil}
 }
 
 // outcomeOf returns how the search for victims ended.
-func (a *groupAttempt) outcomeOf(plan *gang.RoomPlan) PreemptionOutcome {
+func outcomeOf(attempt *gang.Attempt, plan *gang.RoomPlan) PreemptionOutcome {
 	switch {
 	case plan != nil:
 		return FoundVictims
-	case a.attempt.MayPreempt() && !a.attempt.HasLower():
+	case attempt.MayPreempt() && !attempt.HasLower():
 		return Unresolvable
 	}
 	return NoHelp

@@ -80,7 +80,7 @@ func (c *Core) tryTree(root *groups.Composite, g *groups.Group) *decision.GroupT
 
 // preview decides the tree, takes all of it back, and says what became of one group.
 func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
-	settled, err := t.placeInSomeOrder()
+	settled, err := t.placeSomehow()
 	nodes := map[*member]string{}
 	if settled {
 		of.noteNodes(nodes, of.attempt.CurrentPlaces())
@@ -96,6 +96,10 @@ func (t *treeAttempt) preview(of *groupAttempt) *decision.GroupTrial {
 		said.Fit = len(nodes)
 	default:
 		said.Message = t.reasonOf(of)
+		if plan := t.planRoom(); plan != nil && !settled {
+			of.noteNodes(nodes, plan.Places)
+			of.describePlan(said, plan, len(nodes))
+		}
 	}
 	for _, m := range of.members {
 		said.Pods = append(said.Pods, of.describePlace(m, nodes[m]))
@@ -125,10 +129,10 @@ func (a *groupAttempt) preview() *decision.GroupTrial {
 	case !fits:
 		t.Message = verdict.Reason()
 		if plan := a.planRoom(); plan != nil {
-			a.describePlan(t, plan)
+			a.describePlan(t, plan, len(plan.Places))
 			a.noteNodes(nodes, plan.Places)
 		} else if a.profile.GroupPreemption {
-			a.unhelped = a.words().wordsOf(a.outcomeOf(nil))
+			a.unhelped = a.words().wordsOf(outcomeOf(a.attempt, nil))
 		}
 	}
 	for _, m := range a.members {
@@ -140,15 +144,17 @@ func (a *groupAttempt) preview() *decision.GroupTrial {
 // noteNodes notes where members would go.
 func (a *groupAttempt) noteNodes(nodes map[*member]string, places []gang.Place) {
 	for _, p := range places {
-		nodes[a.byAsked[p.Member]] = p.Decision.Node.Name
+		if m := a.byAsked[p.Member]; m != nil { // of a tree's plan, another group has the others
+			nodes[m] = p.Decision.Node.Name
+		}
 	}
 }
 
 // describePlan has a trial say which pods would leave, or that the group fits as things are, in
 // another way.
-func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan) {
+func (a *groupAttempt) describePlan(t *decision.GroupTrial, plan *gang.RoomPlan, placed int) {
 	if !plan.Waits {
-		t.Fit, t.Message = len(plan.Places), ""
+		t.Fit, t.Message = placed, ""
 	}
 	for _, unit := range plan.Victims {
 		for _, victim := range unit {

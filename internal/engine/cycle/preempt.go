@@ -93,9 +93,47 @@ func preemptBehind(stand *gang.ProtectedPods, b *placement) decide.Preemption {
 	return b.profile.Preempt(b.Waiting)
 }
 
-// makesRoomFor tells whether removals for a group are not answered yet.
+// makesRoomFor tells whether removals for a group, or for its tree, are not answered yet.
 func (pr *preemptions) makesRoomFor(g *groups.Group) bool {
+	if root := g.Root(); root != nil && pr.rounds[root.UID()] != nil {
+		return true
+	}
 	return g.Object != nil && pr.rounds[g.Object.UID] != nil
+}
+
+// groupFor returns the group that is a preemptor, or one of the tree that is; nil for a pod.
+func (pr *preemptions) groupFor(preemptor types.UID) *groups.Group {
+	if g := pr.groups.ByUID(preemptor); g != nil {
+		return g
+	}
+	return pr.groups.ByRootUID(preemptor)
+}
+
+// preemptor is a group, or a tree, that pods leave for.
+type preemptor struct {
+	kind    string
+	uid     types.UID
+	profile string
+}
+
+// evictUnits starts the removal of the pods that leave for a group or a tree, and names all of
+// them.
+func (pr *preemptions) evictUnits(units [][]*cluster.Pod, by preemptor) (names []decision.Name) {
+	all := &round{began: pr.now, group: true}
+	for _, victim := range slices.Concat(units...) {
+		names = append(names, decision.Name{Namespace: victim.Namespace(), Name: victim.Name})
+		if victim.Node == nil || victim.Terminating {
+			continue
+		}
+		pr.evictVictim(victim, &removal{
+			victim: v1.ObjectReference{Kind: "Pod", APIVersion: "v1", Namespace: victim.Namespace(),
+				Name: victim.Name, UID: victim.UID},
+			generation: victim.Generation,
+			by:         by.profile, pod: by.uid,
+			message: fmt.Sprintf("Preempted by %s %v on node cluster", by.kind, by.uid), round: all,
+		})
+	}
+	return names
 }
 
 // makeRoom starts the removal of the victims. Pods of lower priority that are nominated to the node
@@ -195,7 +233,7 @@ func (pr *preemptions) bindAnswered(victim *placement) {
 
 // stillAwaits tells whether the pod or group that chose a victim still waits for its room.
 func (pr *preemptions) stillAwaits(r *removal) bool {
-	return pr.queue.Get(r.pod) != nil || pr.groups.ByUID(r.pod) != nil
+	return pr.queue.Get(r.pod) != nil || pr.groupFor(r.pod) != nil
 }
 
 // removeErrand takes the answer to a Remove.
@@ -230,7 +268,7 @@ func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 		delete(pr.rounds, r.pod)
 	}
 	pr.observer().RemovedVictims(r.group, !r.failed, pr.now.Sub(r.began))
-	pr.podGroups.wakeMembers(pr.groups.ByUID(r.pod), queue.ForceActivate, queue.Gated)
+	pr.podGroups.wakeMembers(pr.groupFor(r.pod), queue.ForceActivate, queue.Gated)
 	switch item := pr.queue.Get(r.pod); {
 	case item == nil:
 	case r.failed: // backs off, so that a failing removal is not repeated without a pause

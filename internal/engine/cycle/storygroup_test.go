@@ -69,7 +69,9 @@ func storyComposite(t *testing.T, d *datadriven.TestData, name string) *groups.C
 	d.MaybeScanArgs(t, "key", &key)
 	d.MaybeScanArgs(t, "in", &in)
 	c := compositeOf(name, int(least))
-	c.Spec.Priority = &priority
+	uid := string(c.UID)
+	d.MaybeScanArgs(t, "uid", &uid)
+	c.UID, c.Spec.Priority = types.UID(uid), &priority
 	if in != "" {
 		c.Spec.ParentCompositePodGroupName = &in
 	}

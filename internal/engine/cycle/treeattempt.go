@@ -20,10 +20,6 @@ func (as *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAt
 	}
 
 	tree := root.Leaves()
-	limit := as.limits.Work << min(root.Shortened, gang.MostDoublings)
-	if p := as.profiles.byName[items[0].Pod.Spec.SchedulerName]; p != nil {
-		t.until = p.Decider.Work() + limit
-	}
 	for _, g := range tree {
 		if list := byGroup[g]; len(list) > 0 {
 			a := as.newGroup(g, list, t)
@@ -33,35 +29,64 @@ func (as *attempts) newTree(root *groups.Composite, items []*queue.Item) *treeAt
 	for _, item := range items {
 		item.Together = len(items)
 	}
+	t.shareDelay()
 	return t
+}
+
+// beginPart begins a part of the attempt that has the whole bound: to place the tree, or to make
+// room for it.
+func (t *treeAttempt) beginPart() {
+	t.until = t.leaves[0].profile.Decider.Work() + t.limits.Work<<min(t.root.Shortened, gang.MostDoublings)
+}
+
+// shareDelay has the delay before pods leave be over for all pods once it is for one.
+func (t *treeAttempt) shareDelay() {
+	over := slices.ContainsFunc(t.leaves, func(a *groupAttempt) bool {
+		return slices.ContainsFunc(a.members, func(m *member) bool { return !m.asked.Delayed })
+	})
+	for _, a := range t.leaves {
+		for _, m := range a.members {
+			m.asked.Delayed = m.asked.Delayed && !over
+		}
+	}
 }
 
 // renew begins the attempts for the groups below a composite anew.
 func (t *treeAttempt) renew(c *groups.Composite) {
+	for _, a := range t.below(c) {
+		a.renew()
+	}
+}
+
+// below lists the attempts for the groups below a composite.
+func (t *treeAttempt) below(c *groups.Composite) (list []*groupAttempt) {
 	for _, g := range c.Leaves() {
 		if a := t.of[g]; a != nil {
-			a.renew()
+			list = append(list, a)
 		}
 	}
+	return list
 }
 
 // rewind takes what was placed below a composite off its nodes.
 func (t *treeAttempt) rewind(c *groups.Composite) {
-	leaves := c.Leaves()
-	for _, g := range slices.Backward(leaves) {
-		if a := t.of[g]; a != nil {
-			a.attempt.Rewind()
-		}
+	for _, a := range slices.Backward(t.below(c)) {
+		a.attempt.Rewind()
 	}
 }
 
-func (t *treeAttempt) anyPlaced() bool {
-	return slices.ContainsFunc(t.leaves, func(a *groupAttempt) bool { return len(a.attempt.Placed()) > 0 })
+// anyPlaced tells whether a pod of a child, or below it, is placed.
+func (t *treeAttempt) anyPlaced(of groups.Child) bool {
+	isPlaced := func(a *groupAttempt) bool { return a != nil && len(a.attempt.Placed()) > 0 }
+	if of.Group != nil {
+		return isPlaced(t.of[of.Group])
+	}
+	return slices.ContainsFunc(t.below(of.Composite), isPlaced)
 }
 
 // placeGroup places one group. One that has what it asks for is settled, wherever the rest of its
 // pods may go.
-func (t *treeAttempt) placeGroup(of groups.Child) (settled bool, err error) {
+func (t *treeAttempt) placeGroup(of groups.Child, how manner) (settled bool, err error) {
 	a := t.of[of.Group]
 	if a == nil {
 		return t.podGroups.progress.isSettled(of), nil
@@ -85,7 +110,9 @@ func (t *treeAttempt) placeGroup(of groups.Child) (settled bool, err error) {
 		t.placed = true
 		return true, nil
 	}
-	a.attempt.Rewind()
+	if a.attempt.Rewind(); how.room != nil && how.room.MakeFor(a.attempt) {
+		return true, nil
+	}
 	return before, nil
 }
 
@@ -115,7 +142,7 @@ func (t *treeAttempt) mayHelpToRepeat() bool {
 	alone := map[*groups.Group]bool{}
 	for _, a := range t.leaves {
 		a.renew()
-		if settled, err := t.placeGroup(groups.Child{Group: a.group}); err == nil && settled {
+		if settled, err := t.placeGroup(groups.Child{Group: a.group}, manner{}); err == nil && settled {
 			alone[a.group] = len(a.attempt.Placed()) > 0
 		}
 		a.attempt.Rewind()

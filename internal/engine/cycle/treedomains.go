@@ -15,17 +15,26 @@ import (
 // treePlacement is where the pods below a composite would go in one domain.
 type treePlacement struct {
 	domain string
-	places map[*groupAttempt][]gang.Place
+	groups []groupState
 	pods   int
-	full   float64 // how much of the domain is requested then, in percent
-	// failures are why pods found no node there, in their order.
-	failures map[*groupAttempt][]*decide.Failure
+	all    bool             // no pod is left
+	full   float64          // how much of the domain is requested then, in percent
+	leave  [][]*cluster.Pod // the units that leave for it
 }
 
-// placeInDomains places what is below a composite in one domain of its topology key: in the one
-// with the best score, which is upstream's: how full the domain would be, and how many pods of the
-// composite would be there.
-func (t *treeAttempt) placeInDomains(c *groups.Composite, first map[*groups.Group]bool) (settled bool, err error) {
+// manner is how a tree is placed.
+type manner struct {
+	// first has groups, and the composites above them, come before the other children.
+	first map[*groups.Group]bool
+	// room has pods leave for groups that do not fit; nil: none does.
+	room *gang.TreeRoom
+}
+
+// placeInDomains places what is below a composite in one domain of its topology key: in the one for
+// which the least important pods leave, if any do, and of these in the one with the best score,
+// which is upstream's: how full the domain would be, and how many pods of the composite would be
+// there.
+func (t *treeAttempt) placeInDomains(c *groups.Composite, how manner) (settled bool, err error) {
 	t.inDomain = true
 	key := c.TopologyKey()
 	domains, err := t.listDomains(c, key)
@@ -34,10 +43,8 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, first map[*groups.Grou
 	}
 	if len(domains) == 0 {
 		t.failing[c] = 0
-		for _, g := range c.Leaves() {
-			if a := t.of[g]; a != nil {
-				a.attempt.FailForLackOfDomains(key)
-			}
+		for _, a := range t.below(c) {
+			a.attempt.FailForLackOfDomains(key)
 		}
 		return false, nil
 	}
@@ -45,35 +52,47 @@ func (t *treeAttempt) placeInDomains(c *groups.Composite, first map[*groups.Grou
 	before := t.countBefore(c)
 	var fitting []treePlacement
 	most, closest := -1, map[*groupAttempt][]*decide.Failure{}
-	for i, domain := range domains {
+	for i, in := range t.listProspects(c, key, domains, how) {
 		if i > 0 && t.isOver() {
 			t.shortened = true
 			break
 		}
-		settled, err := t.placeConfined(c, confine{key, domain}, first)
+		if t.cannotBeBest(&in, fitting, how) {
+			continue
+		}
+		left := how.room.Len()
+		settled, err := t.placeConfined(c, confine{key, in.Domain}, how)
 		if err != nil {
 			return false, err
 		}
 		if settled {
-			p := t.describePlacement(c, confine{key, domain})
-			p.pods += before
-			fitting = append(fitting, p)
+			p := t.describePlacement(c, confine{key, in.Domain})
+			if p.pods += before; p.all {
+				p.full = in.Full
+			}
 			t.rewind(c)
-		} else if t.failing[c] > most {
+			p.leave = how.room.Restore(left)
+			fitting = append(fitting, p)
+			continue
+		}
+		how.room.Restore(left)
+		if t.failing[c] > most {
 			most = t.failing[c]
 			closest = t.listFailures(c, key)
 		}
 	}
 
 	if len(fitting) == 0 {
-		t.failing[c] = most
+		t.failing[c] = max(most, 0)
 		for a, failures := range closest {
 			a.attempt.SetFailures(failures)
 		}
 		return false, nil
 	}
 	delete(t.failing, c)
-	return t.placeAs(c, key, bestOf(fitting))
+	best := bestOf(fitting)
+	how.room.Remove(best.leave)
+	return true, t.restoreGroups(best.groups)
 }
 
 // isOver tells whether the attempt has to end.
@@ -82,37 +101,15 @@ func (t *treeAttempt) isOver() bool {
 }
 
 // placeConfined places what is below a composite in a domain.
-func (t *treeAttempt) placeConfined(c *groups.Composite, to confine, first map[*groups.Group]bool) (settled bool, err error) {
+func (t *treeAttempt) placeConfined(c *groups.Composite, to confine, how manner) (settled bool, err error) {
 	t.within = append(t.within, to)
 	defer func() { t.within = t.within[:len(t.within)-1] }()
 	t.renew(c)
-	return t.placeChildren(c, first)
+	return t.placeChildren(c, how)
 }
 
-// placeAs places the pods below a composite as they were placed in the domain before.
-func (t *treeAttempt) placeAs(c *groups.Composite, key string, p treePlacement) (settled bool, err error) {
-	t.within = append(t.within, confine{key, p.domain})
-	defer func() { t.within = t.within[:len(t.within)-1] }()
-	t.renew(c)
-	for _, g := range c.Leaves() {
-		a := t.of[g]
-		if a == nil {
-			continue
-		}
-		a.attempt.SetFailures(p.failures[a])
-		if len(p.places[a]) == 0 {
-			continue
-		}
-		if !a.attempt.PlaceAs(&gang.RoomPlan{Places: p.places[a]}) {
-			return false, fmt.Errorf("pods of group %q do not fit where they were found to", g.Name.Name)
-		}
-	}
-	return true, nil
-}
-
-// listDomains lists the values of a key that there are within the domains above, the first one
-// changing with each attempt that was ended early. If pods below the composite have nodes already,
-// it is only the value of those.
+// listDomains lists the values of a key that there are within the domains above. If pods below the
+// composite have nodes already, it is only the value of those.
 func (t *treeAttempt) listDomains(c *groups.Composite, key string) ([]string, error) {
 	pinned, bare := map[string]bool{}, []string(nil)
 	for _, p := range t.podGroups.units.OnNodes(c.Leaves()...) {
@@ -143,11 +140,7 @@ func (t *treeAttempt) listDomains(c *groups.Composite, key string) ([]string, er
 			all[domain] = true
 		}
 	}
-	list := slices.Sorted(maps.Keys(all))
-	if from := t.root.Shortened * 7; len(list) > 0 {
-		list = append(slices.Clone(list[from%len(list):]), list[:from%len(list)]...)
-	}
-	return list, nil
+	return slices.Sorted(maps.Keys(all)), nil
 }
 
 // countBefore counts the pods below a composite that had a node before.
@@ -161,22 +154,19 @@ func (t *treeAttempt) countBefore(c *groups.Composite) (count int) {
 
 // describePlacement describes where the pods below a composite count now.
 func (t *treeAttempt) describePlacement(c *groups.Composite, in confine) treePlacement {
-	p := treePlacement{domain: in.domain, places: map[*groupAttempt][]gang.Place{}, failures: t.listFailures(c, in.key)}
-	for _, g := range c.Leaves() {
-		a := t.of[g]
-		if a == nil {
-			continue
-		}
-		if places := a.attempt.CurrentPlaces(); len(places) > 0 {
-			p.places[a] = places
-			p.pods += len(places)
-		}
+	t.nameDomains(c, in.key)
+	p := treePlacement{domain: in.domain, groups: t.rememberGroups(c)}
+	p.all = true
+	for i := range p.groups {
+		p.pods += len(p.groups[i].places)
+		p.all = p.all && len(p.groups[i].places) == len(p.groups[i].of.members)
 	}
 	p.full = t.leaves[0].attempt.PercentFull(in.key, in.domain, func(n *cluster.Node) bool { return isWithin(n, t.within) })
 	return p
 }
 
-// bestOf returns the placement with the best score, of equal ones the first by name.
+// bestOf returns the placement for which the least important pods leave, of equal ones that with
+// the best score, and of these the first by name.
 func bestOf(list []treePlacement) treePlacement {
 	most := 1
 	for i := range list {
@@ -184,48 +174,72 @@ func bestOf(list []treePlacement) treePlacement {
 	}
 	score := func(p *treePlacement) float64 { return p.full + 100*float64(p.pods)/float64(most) }
 	return slices.MaxFunc(list, func(x, y treePlacement) int {
-		return cmp.Or(cmp.Compare(score(&x), score(&y)), cmp.Compare(y.domain, x.domain))
+		return cmp.Or(gang.CompareVictims(y.leave, x.leave), cmp.Compare(score(&x), score(&y)), cmp.Compare(y.domain, x.domain))
 	})
 }
 
 // listFailures returns why the pods below a composite found no node in a domain of a key.
 func (t *treeAttempt) listFailures(c *groups.Composite, key string) map[*groupAttempt][]*decide.Failure {
+	t.nameDomains(c, key)
 	all := map[*groupAttempt][]*decide.Failure{}
-	for _, g := range c.Leaves() {
-		if a := t.of[g]; a != nil {
-			a.attempt.NameDomains(key)
-			all[a] = a.attempt.Failures()
-		}
+	for _, a := range t.below(c) {
+		all[a] = a.attempt.Failures()
 	}
 	return all
 }
 
-// place places what is below a child. It tells whether it is settled then: what was placed
-// otherwise is taken back.
-func (t *treeAttempt) place(of groups.Child, first map[*groups.Group]bool) (settled bool, err error) {
-	switch {
-	case of.Group != nil:
-		return t.placeGroup(of)
-	case of.Composite.TopologyKey() != "":
-		return t.placeInDomains(of.Composite, first)
+// nameDomains has the failures of pods below a composite say which nodes are in other domains.
+func (t *treeAttempt) nameDomains(c *groups.Composite, key string) {
+	for _, a := range t.below(c) {
+		a.attempt.NameDomains(key)
 	}
-	return t.placeChildren(of.Composite, first)
 }
 
-// placeChildren places the children of a composite one after the other.
-func (t *treeAttempt) placeChildren(c *groups.Composite, first map[*groups.Group]bool) (settled bool, err error) {
-	count, least := 0, t.podGroups.progress.leastGroups(c)
+// place places what is below a child. It tells whether it is settled then: what was placed
+// otherwise is taken back.
+func (t *treeAttempt) place(of groups.Child, how manner) (settled bool, err error) {
+	switch {
+	case of.Group != nil:
+		return t.placeGroup(of, how)
+	case of.Composite.TopologyKey() != "":
+		return t.placeInDomains(of.Composite, how)
+	}
+	return t.placeChildren(of.Composite, how)
+}
+
+// placeChildren places the children of a composite one after the other. Pods leave only for as many
+// of those that do not fit as the composite lacks.
+func (t *treeAttempt) placeChildren(c *groups.Composite, how manner) (settled bool, err error) {
+	count, least, left := 0, t.podGroups.progress.leastGroups(c), how.room.Len()
 	children := c.Children()
 	slices.SortStableFunc(children, func(a, b groups.Child) int {
-		return boolToInt(hasAny(b, first)) - boolToInt(hasAny(a, first))
+		return boolToInt(hasAny(b, how.first)) - boolToInt(hasAny(a, how.first))
 	})
 
+	var rest []groups.Child // that have nothing placed
 	for _, child := range children {
-		settled, err := t.place(child, first)
+		settled, err := t.place(child, manner{first: how.first})
 		if err != nil {
 			return false, err
 		}
 		if settled {
+			count++
+		}
+		if how.room != nil && !t.anyPlaced(child) {
+			rest = append(rest, child)
+		}
+	}
+
+	for _, child := range rest {
+		if count >= least && t.anyPlaced(groups.Child{Composite: c}) {
+			break
+		}
+		before := t.podGroups.progress.isSettled(child)
+		settled, err := t.place(child, how)
+		if err != nil {
+			return false, err
+		}
+		if settled && !before {
 			count++
 		}
 	}
@@ -237,16 +251,17 @@ func (t *treeAttempt) placeChildren(c *groups.Composite, first map[*groups.Group
 	}
 	t.failing[c] = count
 	t.rewind(c)
+	how.room.Restore(left)
 	return false, nil
 }
 
-// placeTree places the tree anew. Of the children of a composite those come first that are, or
-// have below them, one of first.
-func (t *treeAttempt) placeTree(first map[*groups.Group]bool) (settled bool, err error) {
+// placeTree places the tree anew. It tells whether some pods are placed, and these are enough.
+func (t *treeAttempt) placeTree(how manner) (settled bool, err error) {
 	t.failing = map[*groups.Composite]int{}
 	t.renew(t.root)
-	settled, err = t.place(groups.Child{Composite: t.root}, first)
-	if err != nil || !settled || !t.anyPlaced() {
+	root := groups.Child{Composite: t.root}
+	settled, err = t.place(root, how)
+	if err != nil || !settled || !t.anyPlaced(root) {
 		t.rewind(t.root)
 		return false, err
 	}

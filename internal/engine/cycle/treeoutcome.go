@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
@@ -93,19 +92,8 @@ func (t *treeAttempt) rejectAll(retry bool) {
 	if t.shortened {
 		t.root.Shortened++
 	}
-	var rejectors []string
+	t.shareRejectors()
 	for _, a := range t.leaves {
-		a.noteRejectors()
-		rejectors = gang.WithNames(rejectors, a.rejectors)
-		for _, m := range a.members {
-			if m.asked.Failure != nil && m.asked.Reached() {
-				rejectors = gang.WithNames(rejectors, m.asked.RejectedBy())
-			}
-		}
-	}
-
-	for _, a := range t.leaves {
-		a.rejectors = rejectors
 		message := t.reasonOf(a)
 		for _, m := range a.members {
 			m.endAttempt(false)

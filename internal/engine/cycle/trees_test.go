@@ -25,11 +25,16 @@ var treeRuns = flag.Int("tree-chaos", 200, "runs of TestChaosOfTrees")
 // TestChaosOfTrees is TestChaosOfPodGroups with groups of groups: trees of up to three levels,
 // which grow, lose parts of themselves, and whose composites name each other in circles now and
 // then. A group of a tree begins to be bound only when as many groups as the tree asks for have
-// what they ask for. When all is calm, every tree that waits could not be placed by the plain
-// evaluator, and whatever is kept out lacks something.
+// what they ask for. In two thirds of the runs trees preempt: pods of a lower priority leave, and
+// only if as many groups as are needed have their room then. When all is calm, every tree that
+// waits could not be placed by the plain evaluator, not even without the pods of lower priority,
+// and whatever is kept out lacks something.
 func TestChaosOfTrees(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400))
-	runChaos(t, *treeRuns, treeRun)
+	runChaos(t, *treeRuns, func(seed uint64) (int, error) { return treeRun(seed, seed%3 > 0) })
+	if n := treePreemptions.Load(); n < int64(*treeRuns)/10 {
+		t.Errorf("pods left for a tree %d times in %d runs", n, *treeRuns)
+	}
 }
 
 // TestTreesOfOnce plays again what was once wrong, of more runs than a test has time for. In 4902 a
@@ -37,28 +42,41 @@ func TestChaosOfTrees(t *testing.T) {
 // in which the group has no node.
 func TestTreesOfOnce(t *testing.T) {
 	for _, seed := range []uint64{4902} {
-		if _, err := treeRun(seed); err != nil {
+		if _, err := treeRun(seed, false); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
 	}
 }
 
-func treeRun(seed uint64) (binds int, err error) {
+// treeRun is one run. preempting: trees have a priority, and there are pods that may leave for
+// them.
+func treeRun(seed uint64, preempting bool) (binds int, err error) {
 	c := &chaos{world: newWorld(seed, seed%10 == 0, func() []Profile {
 		profile := Profile{Profile: plugins.Default()}
 		if seed%4 == 0 {
 			profile = profileWith(holdsAtPermit, reservesAtItsPoints())
 		}
+		if preempting {
+			gentleInChaos(&profile, seed)
+		}
 		return []Profile{profile}
 	})}
 	c.gangs.gates = groups.Gates{Generic: true, Topology: true, Composite: true}
-	c.gangs.ofTrees = []string{"g0", "g3", "g6", "g9"} // their pods have one priority; see priorityOf
+	c.gangs.ofTrees = []string{"g0", "g3", "g6", "g9"}
+	if preempting {
+		c.gangs.treePriority, c.gangs.beside = int32(seed%3*15), "g1" // of other pods it is 0, 10 or 20
+	}
 	c.options.Groups = c.gangs.gates
 	c.kinds = append(c.kinds, CompositePodGroups, PodGroups)
 	c.start()
 	c.grown = map[string]int{}
 	for range 6 {
 		c.addNode()
+	}
+	if preempting {
+		for range 12 {
+			c.addPod(fmt.Sprintf("p%d", c.made))
+		}
 	}
 	return c.live(func() {
 		switch c.rng.IntN(6) {
@@ -101,6 +119,7 @@ func (c *chaos) addComposite(name string) {
 	c.made++
 	composite := compositeOf(name, c.rng.IntN(4))
 	composite.UID = types.UID(fmt.Sprintf("%s-%d", name, c.made))
+	composite.Spec.Priority = &c.gangs.treePriority
 	if n := int(name[1] - '0'); n > 0 && c.rng.IntN(2) == 0 {
 		composite.Spec.ParentCompositePodGroupName = new(fmt.Sprintf("c%d", c.rng.IntN(n)))
 	} else if c.rng.IntN(12) == 0 { // perhaps a circle
@@ -324,13 +343,16 @@ func (c *chaos) judgeTree(truth *cluster.Cluster, tree *treeOf) {
 	}
 	for _, p := range pods {
 		item := c.core.View().Queue.Get(p.UID)
-		if *p.Spec.Priority != 0 || (p.Spec.PreemptionPolicy == nil) != (pods[0].Spec.PreemptionPolicy == nil) ||
+		if *p.Spec.Priority != c.gangs.treePriority || (p.Spec.PreemptionPolicy == nil) != (pods[0].Spec.PreemptionPolicy == nil) ||
 			item != nil && (slices.Contains(item.Rejectors, "Holds") || slices.Contains(item.Rejectors, "Reserves")) {
 			return
 		}
 	}
 	if c.treeFits(truth, tree) {
 		said("waits, and there is room for it")
+	}
+	if !c.options.Profiles[0].GentlePreemption && c.treeFits(c.withoutLower(), tree) {
+		said("waits, and would fit if pods of lower priority left")
 	}
 }
 

@@ -102,6 +102,9 @@ func (w *world) tell(e Event) (said string) {
 		w.take(action)
 	}
 	w.checkGangs(e, actions)
+	if _, is := e.(Tick); is && w.gangs.gates.Composite {
+		w.checkTreeVictims(actions)
+	}
 	w.checkRoomKept(e, actions)
 	w.checkReservation()
 	if _, ticked := e.(Tick); ticked && w.gangs.reserved != nil && !w.now.Before(w.gangs.reserved.Until) {

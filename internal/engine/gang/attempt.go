@@ -29,7 +29,7 @@ func New(r *Request) *Attempt {
 	a.tentative = &Tentative{cluster: r.Cluster, host: r.Host}
 	a.placer = &Placer{Request: r, bound: a.bound, tentative: a.tentative}
 	a.domains = &Domains{Request: r, bound: a.bound, placer: a.placer}
-	a.rooms = &RoomMaker{Request: r, bound: a.bound, tentative: a.tentative, placer: a.placer, domains: a.domains}
+	a.rooms = newRoomMaker(r, a.bound, a.tentative, a.placer, a.domains)
 	return a
 }
 
@@ -132,6 +132,13 @@ func (a *Attempt) PlaceAs(plan *RoomPlan) bool {
 		return false
 	}
 	return true
+}
+
+// PlaceAll counts members as they were counted before, none of which is placed now. It returns
+// false if one is refused now: the others count nevertheless.
+func (a *Attempt) PlaceAll(places []Place) bool {
+	a.tentative.PlaceAll(places)
+	return len(a.Placed()) == len(places)
 }
 
 // CurrentPlaces returns where members count now.

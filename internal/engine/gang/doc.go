@@ -17,7 +17,9 @@
 //	             ▼ Request                                     │ Verdict
 //	          Attempt      the order of the steps, for one group
 //	             │
-//	         RoomMaker     victims, reprieve; pods that end of themselves
+//	         RoomMaker     the cheapest domain; pods that end of themselves
+//	             │
+//	         clearance     victims, reprieve: for the members of a group, or for a tree
 //	             │
 //	          Domains      one domain of a topology key: bound, confine, score
 //	             │
@@ -37,6 +39,12 @@
 // nominations. What makes one takes it back, in the same step, and whatever happens between: a
 // panic ends in the cycle, which takes members off their nodes.
 //
+// # Trees
+//
+// Package cycle places the groups of a tree, each by an Attempt. For room, it hands the tree to
+// [Attempt.PlanTree]: the clearance asks it to place its groups where pods have left, and where
+// they may leave ([TreeRoom]) asks a RoomMaker for each group that does not fit.
+//
 // # What is exact, and what is bounded
 //
 // Where members are alike, one pass is exact: all take the same room, so no order places more.
@@ -54,5 +62,5 @@
 //
 // Stories of package cycle (testdata) show each behaviour as events and actions: group_search.txt
 // (orders and the search), group_topology.txt (domains), group_preemption.txt (victims, units,
-// budgets). Start with Attempt.Place, then Placer.place.
+// budgets), tree_preemption.txt (trees). Start with Attempt.Place, then Placer.place.
 package gang

@@ -6,14 +6,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
-	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
 // RoomMaker plans which pods have to leave so that a group that does not fit can be placed. It
 // leaves the cluster as it was: what it removes and places is hypothetical.
 type RoomMaker struct {
-	*Request
-	bound     *Bound
+	clearance
 	tentative *Tentative
 	placer    *Placer
 	domains   *Domains
@@ -37,9 +35,11 @@ type RoomPlan struct {
 
 // cost returns what plans are compared by: the highest priority of a victim, then how many there
 // are.
-func (p *RoomPlan) cost() *domainBound {
+func (p *RoomPlan) cost() *domainBound { return costOf(p.Victims) }
+
+func costOf(units [][]*cluster.Pod) *domainBound {
 	c := &domainBound{highest: leftAlready}
-	for _, unit := range p.Victims {
+	for _, unit := range units {
 		c.count += len(unit)
 		for _, victim := range unit {
 			c.highest = max(c.highest, int64(victim.Class.Priority))
@@ -57,6 +57,12 @@ func (r *Request) MayPreempt() bool {
 	})
 }
 
+func newRoomMaker(r *Request, bound *Bound, tentative *Tentative, placer *Placer, domains *Domains) *RoomMaker {
+	made := &RoomMaker{tentative: tentative, placer: placer, domains: domains}
+	made.clearance = clearance{Request: r, bound: bound, crew: made}
+	return made
+}
+
 // planRoom looks for a way to place as many members as are needed if pods of lower priority leave:
 // in the domain of the topology key where that costs least. It returns nil if that would not help.
 func (r *RoomMaker) planRoom() *RoomPlan {
@@ -65,7 +71,7 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 		r.bound.effort = 0
 		r.Host.GeneratedPlacements(1)
 		r.Host.BeginPlacement("")
-		plan := r.planHere()
+		plan := r.plan()
 		r.Host.EvaluatedPlacements(1, plan != nil)
 		return plan
 	}
@@ -86,7 +92,7 @@ func (r *RoomMaker) planRoom() *RoomPlan {
 		}
 
 		r.domains.confine(b.domain)
-		plan := r.planHere()
+		plan := r.plan()
 		r.Host.EvaluatedPlacements(1, plan != nil)
 		if plan == nil {
 			continue
@@ -125,161 +131,4 @@ func (r *RoomMaker) chooseByScore(plans []*RoomPlan) *RoomPlan {
 		return plans[0] // the placements are equally good to Berth
 	}
 	return plans[slices.Index(scores, slices.Max(scores))]
-}
-
-// victimRule is which pods may leave for the group. Those that leave already cost nothing.
-func (r *RoomMaker) victimRule() leaveRule {
-	highest := r.highestPriority()
-	return func(p *cluster.Pod) (priority int64, leaves bool) {
-		if p.Preempted {
-			return leftAlready, true
-		}
-		return int64(p.Class.Priority), p.Class.Priority < highest || r.isLowUnit(r.Units.Groups.Of(p.UID))
-	}
-}
-
-// planHere plans for the members as they are confined now.
-func (r *RoomMaker) planHere() *RoomPlan {
-	gone := Without(r.Cluster)
-	defer gone.RestoreAfter(0)
-	r.removeLeaving(gone)
-	defer r.tentative.Rewind(0)
-
-	if r.Profile.GentlePreemption {
-		if p := r.planBeside(gone); p != nil || r.isDelayed() {
-			return p
-		}
-	}
-	if r.placer.passFits() || gone.Len() > 0 && r.orderMatters() && r.placer.placeAnyhow() {
-		return r.describePlan(nil, gone.Len() > 0)
-	}
-	r.tentative.Rewind(0)
-
-	victims, ok := r.findVictims(gone)
-	if !ok {
-		return nil
-	}
-	if !r.placer.placeAnyhow() {
-		r.tentative.Rewind(0)
-		r.tentative.PlaceAll(r.arranged)
-		if !r.placer.hasEnough() {
-			return nil
-		}
-	}
-
-	victims = r.reprieveVictims(victims, gone)
-	if r.keepsBudgets() && r.Units.BreakBudget(slices.Concat(victims...)) {
-		return nil
-	}
-	return r.describePlan(victims, len(victims)+gone.Len() > 0)
-}
-
-// removeLeaving removes pods that were preempted before and are leaving: if that is enough, no
-// other pod has to leave.
-func (r *RoomMaker) removeLeaving(gone *RemovedPods) {
-	highest := r.highestPriority()
-	for _, p := range r.Host.Leaving() {
-		if r.Profile.GentlePreemption || p.Class.Priority < highest || r.isLowUnit(r.Units.Groups.Of(p.UID)) {
-			gone.Remove(p)
-		}
-	}
-}
-
-// planBeside plans without victims, and beside all pods that are nominated to nodes.
-func (r *RoomMaker) planBeside(gone *RemovedPods) *RoomPlan {
-	defer ProtectNominations(r.Cluster, r.LowestPriority())()
-	defer r.tentative.Rewind(0)
-	if gone.Len() == 0 || !r.placer.passFits() {
-		return nil
-	}
-	p := r.describePlan(nil, true)
-	p.Beside = true
-	return p
-}
-
-// describePlan returns the placement that is counted now, with the units that leave for it.
-func (r *RoomMaker) describePlan(victims [][]*cluster.Pod, waits bool) *RoomPlan {
-	p := &RoomPlan{Victims: victims, Waits: waits, Places: make([]Place, 0, len(r.tentative.placed))}
-	for _, m := range r.tentative.placed {
-		p.Places = append(p.Places, Place{m, decide.Decision{Node: m.Node}})
-	}
-	return p
-}
-
-// reprieveVictims puts units back that need not leave, as long as the effort lasts, and returns the
-// others.
-func (r *RoomMaker) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods) (leave [][]*cluster.Pod) {
-	r.sortForReprieve(units)
-	defer r.bound.extendPart()() // it need not come to its end
-	together := r.leastTogether()
-	for _, unit := range units {
-		if r.bound.isSpentTwice() || !r.reprieve(unit, gone, together) {
-			leave = append(leave, unit)
-		}
-	}
-	return leave
-}
-
-// sortForReprieve orders units by which should be put back first: those whose leaving breaks a
-// budget, then the more important ones.
-func (r *RoomMaker) sortForReprieve(units [][]*cluster.Pod) {
-	breaks := map[*cluster.Pod]bool{}
-	for _, unit := range units {
-		breaks[unit[0]] = r.Units.BreakBudget(unit)
-	}
-	slices.SortStableFunc(units, func(x, y []*cluster.Pod) int {
-		if breaks[x[0]] != breaks[y[0]] {
-			if breaks[x[0]] {
-				return -1
-			}
-			return 1
-		}
-		return compareImportance(x[0], y[0])
-	})
-}
-
-// reprieve puts a unit back if enough members can be placed nevertheless. Otherwise it leaves all
-// as it was. First only the members on its nodes move; if that is not enough, and the members
-// differ, all are placed anew, in any order, unless what they request together is not free.
-func (r *RoomMaker) reprieve(unit []*cluster.Pod, gone *RemovedPods, together amounts) bool {
-	var nodes []*cluster.Node
-	for _, p := range unit {
-		nodes = append(nodes, gone.NodeOf(p))
-	}
-	were := r.tentative.removeFrom(nodes)
-	stay := len(r.tentative.placed)
-	gone.Restore(unit)
-	r.bound.addEffort(costOfRemoval * len(unit))
-
-	if r.placer.passFits() {
-		return true
-	}
-	if r.tentative.Rewind(stay); r.orderMatters() && !r.bound.isSpent() && r.isFree(together) {
-		were = append(were, r.tentative.listPlaces()...)
-		if r.tentative.Rewind(0); r.placer.placeAnyhow() {
-			return true
-		}
-		r.tentative.Rewind(0)
-	}
-
-	gone.Remove(unit...)
-	r.tentative.PlaceAll(were)
-	return false
-}
-
-// isFree tells whether all nodes together have so much CPU and memory free, or taken by members.
-func (r *RoomMaker) isFree(wanted amounts) bool {
-	if r.roomFilter() == nil {
-		return true
-	}
-
-	var free amounts
-	for i := range r.Cluster.Rooms {
-		room := &r.Cluster.Rooms[i]
-		free = free.plus(amounts{cpu: max(0, room.CPU-room.RequestedCPU), memory: max(0, room.Memory-room.RequestedMemory)})
-	}
-	for _, m := range r.tentative.placed {
-		free = free.plus(requestOf(m.Waiting.Class, ""))
-	}
-	return free.cpu >= wanted.cpu && free.memory >= wanted.memory
 }

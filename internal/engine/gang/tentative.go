@@ -81,6 +81,14 @@ func (t *Tentative) releaseMember(m *Member) {
 	m.Node, m.Waiting.NodeName = nil, ""
 }
 
+// fitsAgain tells whether a placed member would be let onto its node now.
+func (t *Tentative) fitsAgain(m *Member, plain *decide.Plain) bool {
+	t.cluster.RemovePod(m.Pod.UID)
+	fits := plain.Fits(m.Asked, m.Node)
+	t.cluster.Place(m.Waiting, m.Node)
+	return fits
+}
+
 // listPlaces returns where members count now.
 func (t *Tentative) listPlaces() []Place {
 	places := make([]Place, 0, len(t.placed))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -213,11 +214,33 @@ func ProtectNominations(c *cluster.Cluster, priority int32) (release func()) {
 	}
 }
 
-// compareImportance orders pods as upstream does: by priority, then by how long they have run.
-func compareImportance(a, b *cluster.Pod) int {
+// compareImportance orders units as upstream does, the most important first: by priority, then what
+// is below a composite that is disrupted as a whole, then other pods of groups; then by how many
+// pods they have, and by how long the first of them has run.
+func (u Units) compareImportance(x, y []*cluster.Pod) int {
+	px, kindX := u.rankOf(x[0])
+	py, kindY := u.rankOf(y[0])
 	return cmp.Or(
-		cmp.Compare(b.Class.Priority, a.Class.Priority),
-		a.Started.Compare(b.Started),
-		cmp.Compare(a.UID, b.UID),
+		cmp.Compare(py, px),
+		cmp.Compare(kindY, kindX),
+		cmp.Compare(len(y), len(x)),
+		firstStarted(x).Compare(firstStarted(y)),
+		cmp.Compare(x[0].UID, y[0].UID),
 	)
+}
+
+// rankOf returns the priority of a pod's unit, and what kind of a unit it is.
+func (u Units) rankOf(p *cluster.Pod) (priority int32, kind int) {
+	g := u.Groups.Of(p.UID)
+	switch {
+	case g == nil || g.Object == nil:
+		return p.Class.Priority, 0
+	case g.WholeAbove():
+		return g.Priority(), 2
+	}
+	return g.Priority(), 1
+}
+
+func firstStarted(unit []*cluster.Pod) time.Time {
+	return slices.MinFunc(unit, func(a, b *cluster.Pod) int { return a.Started.Compare(b.Started) }).Started
 }

@@ -1,57 +1,45 @@
 package gang
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/decide"
-	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// How a [RoomMaker] finds victims: more than are needed, some of which are reprieved afterwards.
-// Every function here returns the units that it removed, each in one piece.
+// How the members of a group are the crew that room is made for.
 
-// findVictims removes pods until enough members fit. First groups are protected whose leaving as a
-// whole would break a budget; then only those that are too important; at last groups leave that are
-// low although their pods are not.
-func (r *RoomMaker) findVictims(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
-	protected := r.protect(true)
-	most := protected.Len()
-	units, ok = r.findUnprotected(gone, protected)
+func (r *RoomMaker) fit() bool          { return r.placer.passFits() }
+func (r *RoomMaker) fitAnyhow() bool    { return r.placer.placeAnyhow() }
+func (r *RoomMaker) rewind()            { r.tentative.Rewind(0) }
+func (r *RoomMaker) placers() []*Placer { return []*Placer{r.placer} }
+func (r *RoomMaker) differ() bool       { return r.orderMatters() }
 
-	if !ok && most > 0 && !r.keepsBudgets() {
-		if protected = r.protect(false); protected.Len() < most { // else no budget made the difference
-			units, ok = r.findUnprotected(gone, protected)
-		}
-		protected.Release()
-	}
-	if !ok {
-		units, ok = r.removeLowUnits(gone)
-	}
-	return units, ok
-}
-
-func (r *RoomMaker) protect(budgets bool) *ProtectedPods {
-	by := Preemptor{
-		Group: r.Group, Lowest: r.LowestPriority(), Highest: r.highestPriority(), Gentle: r.Profile.GentlePreemption,
-	}
-	return r.Units.Protect(by, budgets)
-}
-
-// findUnprotected removes pods while others are protected, then releases those. If it is not ok,
-// the pods that it removed are back.
-func (r *RoomMaker) findUnprotected(gone *RemovedPods, protected *ProtectedPods) (units [][]*cluster.Pod, ok bool) {
-	before := gone.Len()
-	defer protected.Release()
+// find finds victims, and remembers where members were placed with them gone.
+func (r *RoomMaker) find(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
 	units, ok = r.findInSomeOrder(gone)
-
 	r.arranged = r.tentative.listPlaces()
 	r.tentative.Rewind(0)
-	if !ok {
-		gone.RestoreAfter(before)
-	}
 	return units, ok
+}
+
+// refit places the members as seems best, or as they were when victims were found: they may fit
+// only so.
+func (r *RoomMaker) refit() bool {
+	if r.placer.placeAnyhow() {
+		return true
+	}
+	r.tentative.Rewind(0)
+	r.tentative.PlaceAll(r.arranged)
+	return r.placer.hasEnough()
+}
+
+func (r *RoomMaker) anew() bool {
+	were := r.tentative.listPlaces()
+	if r.tentative.Rewind(0); r.placer.placeAnyhow() {
+		return true
+	}
+	r.tentative.Rewind(0)
+	r.tentative.PlaceAll(were)
+	return false
 }
 
 // findInSomeOrder finds victims for the members in their order and, where they differ and that does
@@ -151,99 +139,4 @@ func (r *RoomMaker) noteRejectors(m *Member, refused []string, changed bool) {
 	if now.Rejector != "" {
 		m.Rejectors = WithNames(m.Rejectors, []string{now.Rejector})
 	}
-}
-
-// removeAllLower removes all pods that are less important than every member, searches for a
-// placement, and restores those at once that are on nodes without members, if that is possible.
-func (r *RoomMaker) removeAllLower(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
-	for n := range r.eachNode {
-		if r.bound.isSpent() {
-			return nil, false
-		}
-		units = append(units, r.removeLowerFrom(n, gone)...)
-	}
-	if gone.Len() == 0 || !r.placer.placeAnyhow() {
-		return nil, false
-	}
-
-	needed, others := r.splitByUse(units, gone)
-	r.tentative.Rewind(0)
-	for _, unit := range others {
-		gone.Restore(unit)
-	}
-	if r.placer.placeAnyhow() {
-		return needed, true
-	}
-
-	// It was no room that the others took: a pod that is the first of its series fits only where no
-	// pod that it wants to be near is anywhere. Those that may stay are found one by one.
-	r.tentative.Rewind(0)
-	for _, unit := range others {
-		gone.Remove(unit...)
-	}
-	return append(needed, others...), r.placer.placeAnyhow()
-}
-
-// splitByUse splits units into those with a pod on a node that a member is counted on, and others.
-func (r *RoomMaker) splitByUse(units [][]*cluster.Pod, gone *RemovedPods) (needed, others [][]*cluster.Pod) {
-	taken := map[*cluster.Node]bool{}
-	for _, m := range r.tentative.placed {
-		taken[m.Node] = true
-	}
-	for _, unit := range units {
-		if slices.ContainsFunc(unit, func(p *cluster.Pod) bool { return taken[gone.NodeOf(p)] }) {
-			needed = append(needed, unit)
-		} else {
-			others = append(others, unit)
-		}
-	}
-	return needed, others
-}
-
-// removeLowerFrom removes the pods of one node that are less important than every member.
-func (r *RoomMaker) removeLowerFrom(n *cluster.Node, gone *RemovedPods) (units [][]*cluster.Pod) {
-	lowest := r.LowestPriority()
-	for _, p := range slices.Clone(n.Pods) {
-		if p.Node == nil || p.Class.Priority >= lowest || r.Units.Groups.Of(p.UID).SharesTree(r.Group) {
-			continue
-		}
-		unit := r.Units.Of(p)
-		if r.keepsBudgets() && r.Units.BreakBudget(unit) {
-			continue
-		}
-		r.bound.addEffort(costOfRemoval * len(unit))
-		gone.Remove(unit...)
-		units = append(units, unit)
-	}
-	return units
-}
-
-// isLowUnit tells whether a group leaves only as a whole, and its priority is below that of the
-// members, whatever the priorities of its pods are.
-func (r *RoomMaker) isLowUnit(g *groups.Group) bool {
-	return g != nil && !g.SharesTree(r.Group) && g.Whole() && g.Priority() < r.LowestPriority()
-}
-
-// removeLowUnits removes such groups, too, the lowest first, until that is enough: a search on
-// nodes sees the priorities of their pods. If it is not ok, what it removed stays away.
-func (r *RoomMaker) removeLowUnits(gone *RemovedPods) (units [][]*cluster.Pod, ok bool) {
-	low := slices.DeleteFunc(slices.Clone(r.Units.Groups.Sorted()), func(g *groups.Group) bool { return !r.isLowUnit(g) })
-	slices.SortStableFunc(low, func(x, y *groups.Group) int { return cmp.Compare(x.Priority(), y.Priority()) })
-	for _, g := range low {
-		if r.bound.isSpent() {
-			return nil, false
-		}
-		unit := r.Units.Together(g)
-		if len(unit) == 0 || r.keepsBudgets() && r.Units.BreakBudget(unit) {
-			continue
-		}
-
-		gone.Remove(unit...)
-		units = append(units, unit)
-		if more, ok := r.findUnprotected(gone, r.protect(r.keepsBudgets())); ok {
-			return append(units, more...), true
-		}
-	}
-
-	return nil, false
 }

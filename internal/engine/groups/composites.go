@@ -57,6 +57,16 @@ func (c Child) order() (created time.Time, name string, kind int) {
 // Composite returns the composite of that name, or nil.
 func (s *Set) Composite(name cluster.Name) *Composite { return s.composites[name] }
 
+// ByRootUID returns a group of the tree whose root has that UID, or nil.
+func (s *Set) ByRootUID(uid types.UID) *Group {
+	if c := s.compositesByUID[uid]; c != nil && c.parent == nil {
+		for _, g := range c.Leaves() {
+			return g
+		}
+	}
+	return nil
+}
+
 // Composites returns all composites by namespace and name.
 func (s *Set) Composites() []*Composite {
 	return slices.SortedFunc(maps.Values(s.composites), func(a, b *Composite) int {
@@ -86,7 +96,7 @@ func (s *Set) dropComposite(c *Composite) {
 func (s *Set) SetComposite(object *CompositePodGroup) *Composite {
 	c := s.composite(cluster.Name{Namespace: object.Namespace, Name: object.Name})
 	s.clearComposite(c)
-	c.Object = object
+	c.Object, s.compositesByUID[object.UID] = object, c
 	if c.whole() {
 		s.whole++
 	}
@@ -115,6 +125,7 @@ func (s *Set) clearComposite(c *Composite) {
 		delete(c.parent.composites, c)
 		s.dropComposite(c.parent)
 	}
+	delete(s.compositesByUID, c.UID())
 	c.Object, c.parent = nil, nil
 }
 

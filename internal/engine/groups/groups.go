@@ -34,6 +34,8 @@ type Set struct {
 	// Nested has groups be in composites. Without it, what a PodGroup says of a parent is ignored.
 	Nested     bool
 	composites map[cluster.Name]*Composite
+
+	compositesByUID map[types.UID]*Composite // by the UID of the object
 }
 
 // Group is a pod group: the object, its members, or both.
@@ -82,7 +84,7 @@ func (g *Group) Forget() {
 func New() *Set {
 	return &Set{
 		byName: map[cluster.Name]*Group{}, byUID: map[types.UID]*Group{}, of: map[types.UID]*Group{},
-		composites: map[cluster.Name]*Composite{},
+		composites: map[cluster.Name]*Composite{}, compositesByUID: map[types.UID]*Composite{},
 	}
 }
 
@@ -247,6 +249,9 @@ func (g *Group) TopologyKey() string {
 // Whole reports whether the group's pods may only be preempted all together: because of its own
 // object, or of a composite above it.
 func (g *Group) Whole() bool { return g.whole() || g.parent.wholeUpwards() }
+
+// WholeAbove reports whether they may only because of a composite above it.
+func (g *Group) WholeAbove() bool { return g.parent.wholeUpwards() }
 
 // whole reports whether the group's own object says that its pods are disrupted together.
 func (g *Group) whole() bool {

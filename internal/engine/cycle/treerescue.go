@@ -1,0 +1,256 @@
+package cycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/gang"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// How room is made for a tree that does not fit.
+
+// treeRoom is a tree as package gang sees it.
+type treeRoom struct{ *treeAttempt }
+
+// Place places the tree in upstream's order, or in any.
+func (t treeRoom) Place(anyhow bool) bool {
+	place := func() (bool, error) { return t.placeTree(manner{}) }
+	if anyhow {
+		place = t.placeInSomeOrder
+	}
+	settled, err := place()
+	return err == nil && settled
+}
+
+// PlaceWith places the tree in upstream's order, where pods leave.
+func (t treeRoom) PlaceWith(room *gang.TreeRoom) bool {
+	settled, err := t.placeTree(manner{room: room})
+	return err == nil && settled
+}
+
+// Rewind takes the tree off its nodes.
+func (t treeRoom) Rewind() { t.rewind(t.root) }
+
+// Placed lists the attempts of the groups that are placed.
+func (t treeRoom) Placed() (list []*gang.Attempt) {
+	for _, a := range t.leaves {
+		if len(a.attempt.Placed()) > 0 {
+			list = append(list, a.attempt)
+		}
+	}
+	return list
+}
+
+// Remember returns what places the groups as they are placed now.
+func (t treeRoom) Remember() (restore func()) { return t.remember() }
+
+// asOne is an attempt for all pods of the tree together. It decides none of them.
+func (t *treeAttempt) asOne() *gang.Attempt {
+	r := t.requestFor(t.leaves)
+	r.Eligible, r.Need = nil, 1
+	r.Limits, r.Earlier = t.limits, gang.Memory{Shortened: t.root.Shortened}
+	return gang.New(r)
+}
+
+// requestFor is a request for the pods of some groups together.
+func (t *treeAttempt) requestFor(list []*groupAttempt) *gang.Request {
+	r := list[0].newRequest()
+	r.Members, r.TopologyKey = nil, ""
+	for _, a := range list {
+		for _, m := range a.members {
+			r.Members = append(r.Members, m.asked)
+		}
+	}
+	return r
+}
+
+// listProspects lists the domains of a key in which what is below a composite may fit, the best
+// first, or another one with each attempt that was ended early.
+func (t *treeAttempt) listProspects(c *groups.Composite, key string, domains []string, how manner) []gang.Prospect {
+	below := t.below(c)
+	if len(below) == 0 {
+		return nil
+	}
+	r := t.requestFor(below)
+	r.TopologyKey, r.Need = key, t.countNeeded(groups.Child{Composite: c})
+	list := gang.New(r).ListProspects(domains, how.room != nil)
+	from := t.root.Shortened * 7 % len(list)
+	return slices.Concat(list[from:], list[:from])
+}
+
+// cannotBeBest tells whether what is below a composite cannot be better placed in a domain than in
+// those in which it fits: more important pods have to leave, or it is less full with all pods.
+func (t *treeAttempt) cannotBeBest(in *gang.Prospect, fitting []treePlacement, how manner) bool {
+	return slices.ContainsFunc(fitting, func(p treePlacement) bool {
+		if how.room != nil {
+			return !in.MayCostLess(p.leave)
+		}
+		return p.all && (p.full > in.Full || p.full == in.Full && p.domain < in.Domain)
+	})
+}
+
+// countNeeded is how many pods at least have to be placed for a child.
+func (t *treeAttempt) countNeeded(of groups.Child) int {
+	if of.Group != nil {
+		return t.podGroups.progress.countMissing(of.Group)
+	}
+	least := t.podGroups.progress.leastGroups(of.Composite)
+	var needed []int
+	for _, child := range of.Composite.Children() {
+		if t.podGroups.progress.isSettled(child) {
+			least--
+		} else {
+			needed = append(needed, t.countNeeded(child))
+		}
+	}
+
+	sum := 0
+	slices.Sort(needed)
+	for _, count := range needed[:min(max(0, least), len(needed))] {
+		sum += count
+	}
+	return max(1, sum)
+}
+
+// planRoom plans which pods leave for the tree; nil if that would not help. How the tree stands
+// does not change. A tree that may fit if it is only looked at for longer is looked at for longer
+// first.
+func (t *treeAttempt) planRoom() *gang.RoomPlan {
+	if t.shortened && t.root.Shortened < gang.MostDoublings {
+		return nil
+	}
+	all := t.asOne()
+	if !all.MayPreempt() {
+		return nil
+	}
+
+	began := t.clock()
+	t.preemptions.forgetCounted()
+	restore := t.remember()
+	t.beginPart()
+	plan := all.PlanTree(treeRoom{t})
+	shortened := t.shortened || all.Verdict().Shortened
+	restore()
+	t.shortened = t.shortened || plan == nil && shortened
+
+	lead := t.leaves[0]
+	if !lead.trial {
+		lead.observePlan(plan, outcomeOf(all, plan), t.clock().Sub(began))
+	}
+	return plan
+}
+
+// placeAs counts the pods as a plan has them. It returns false, with none placed, if that fails.
+func (t *treeAttempt) placeAs(plan *gang.RoomPlan) bool {
+	for _, a := range t.leaves {
+		own := &gang.RoomPlan{}
+		for _, p := range plan.Places {
+			if a.byAsked[p.Member] != nil {
+				own.Places = append(own.Places, p)
+			}
+		}
+		if len(own.Places) > 0 && !a.attempt.PlaceAs(own) {
+			t.rewind(t.root)
+			return false
+		}
+	}
+	return true
+}
+
+// makeRoom evicts the victims of a plan, and keeps the room for the pods of the tree by nominating
+// each to its node. The tree is not tried again before all removals were answered.
+func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
+	lead := t.leaves[0]
+	lead.takeNominated(plan)
+	victims := t.preemptions.evictUnits(plan.Victims, preemptor{
+		kind: "compositepodgroup", uid: t.root.UID(), profile: lead.members[0].Profile,
+	})
+
+	nodes := map[*member]string{}
+	for _, a := range t.leaves {
+		a.noteNodes(nodes, plan.Places)
+		for _, m := range a.members {
+			m.victims = victims
+		}
+	}
+	t.awaitRoom(nodes, saidOf(len(victims)))
+}
+
+// awaitRoom returns the pods to the queue until there is room for them on these nodes.
+func (t *treeAttempt) awaitRoom(nodes map[*member]string, said string) {
+	t.shareRejectors()
+	for _, a := range t.leaves {
+		message := strings.TrimSuffix(t.reasonOf(a), ".") + ", " + said
+		for _, m := range a.members {
+			m.endAttempt(false)
+			w := a.why(m)
+			if m.asked.Failure == nil || !m.asked.Reached() {
+				w.message = message
+			}
+			node := nodes[m]
+			a.requeueUnschedulable(m.placement, w, &node)
+		}
+		a.writeUnscheduled(v1.PodReasonUnschedulable, message)
+	}
+}
+
+func saidOf(victims int) string {
+	if victims == 0 {
+		return "pod group preemption: ongoing preemption on nominated nodes"
+	}
+	return fmt.Sprintf("pod group preemption: found a placement for podgroup, preempting %d victims", victims)
+}
+
+// withoutNominations places the tree while none of its pods keeps room where it is nominated. Those
+// that then have no node are nominated again.
+func (t *treeAttempt) withoutNominations(place func() (settled bool, err error)) (settled bool, err error) {
+	nominees := map[*gang.Member]*cluster.Pod{}
+	for _, a := range t.leaves {
+		for _, m := range a.members {
+			if p := t.cluster.Nominated(m.Pod.UID); p != nil {
+				nominees[m.asked] = p
+				t.cluster.Unnominate(p.UID)
+			}
+		}
+	}
+	if len(nominees) == 0 {
+		return false, nil
+	}
+
+	defer func() {
+		for _, a := range t.leaves {
+			for _, m := range a.members {
+				switch p := nominees[m.asked]; {
+				case p == nil:
+				case m.asked.Node != nil:
+					m.asked.Nominee = p
+				default:
+					t.cluster.Nominate(p, p.Nominated)
+				}
+			}
+		}
+	}()
+	return place()
+}
+
+// shareRejectors has every pod wait for what may help any pod of the tree.
+func (t *treeAttempt) shareRejectors() {
+	var rejectors []string
+	for _, a := range t.leaves {
+		a.noteRejectors()
+		rejectors = gang.WithNames(rejectors, a.rejectors)
+		for _, m := range a.members {
+			if m.asked.Failure != nil && m.asked.Reached() {
+				rejectors = gang.WithNames(rejectors, m.asked.RejectedBy())
+			}
+		}
+	}
+	for _, a := range t.leaves {
+		a.rejectors = slices.Clone(rejectors)
+	}
+}

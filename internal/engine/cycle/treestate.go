@@ -1,0 +1,71 @@
+package cycle
+
+import (
+	"fmt"
+	"maps"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/decide"
+	"github.com/berth-k8s/berth/internal/engine/gang"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// A group of a tree is placed in many ways before it is known in which one the whole tree fits. A
+// groupState is one of them: where its pods are, and how they are asked for, so that they can be
+// placed so again, and be moved within the domains that they were confined to.
+type groupState struct {
+	of      *groupAttempt
+	attempt *gang.Attempt
+	places  []gang.Place
+	asked   []askedState // of its pods, in their order
+}
+
+// askedState is what is asked for a pod, and what was answered.
+type askedState struct {
+	pod       *v1.Pod
+	asked     *cluster.Pod
+	failure   *decide.Failure
+	err       error
+	rejectors []string
+}
+
+// rememberGroups returns how the groups below a composite stand.
+func (t *treeAttempt) rememberGroups(c *groups.Composite) (list []groupState) {
+	for _, a := range t.below(c) {
+		s := groupState{of: a, attempt: a.attempt, places: a.attempt.CurrentPlaces()}
+		for _, m := range a.members {
+			s.asked = append(s.asked, askedState{m.asked.Pod, m.asked.Asked, m.asked.Failure, m.asked.Err, m.asked.Rejectors})
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// restoreGroups has groups stand so again. None of their pods may be placed.
+func (t *treeAttempt) restoreGroups(list []groupState) (err error) {
+	for _, s := range list {
+		s.of.attempt = s.attempt
+		for i, m := range s.of.members {
+			was := &s.asked[i]
+			m.asked.Pod, m.asked.Asked, m.asked.Failure, m.asked.Err, m.asked.Rejectors =
+				was.pod, was.asked, was.failure, was.err, was.rejectors
+		}
+		if !s.attempt.PlaceAll(s.places) {
+			err = fmt.Errorf("pods of group %q do not fit where they were found to", s.of.group.Name.Name)
+		}
+	}
+	return err
+}
+
+// remember returns what has the tree stand as it does now, once its pods were taken off their
+// nodes.
+func (t *treeAttempt) remember() (restore func()) {
+	was, failing := *t, maps.Clone(t.failing)
+	list := t.rememberGroups(t.root)
+	return func() {
+		t.failing, t.shortened, t.placed, t.inDomain = failing, was.shortened, was.placed, was.inDomain
+		_ = t.restoreGroups(list) // a pod that is refused now is left out
+	}
+}

@@ -1,0 +1,105 @@
+package cycle_test
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	. "github.com/berth-k8s/berth/internal/engine/cycle"
+	"github.com/berth-k8s/berth/internal/engine/groups"
+)
+
+// treePreemptions counts how often pods left for a tree.
+var treePreemptions atomic.Int64
+
+// checkTreeVictims looks at a step in which pods leave for a tree: they are less important, and
+// once they and all that leave already have gone, as many groups as are needed have room where
+// their pods are nominated.
+func (w *world) checkTreeVictims(actions []Action) {
+	view := w.core.View()
+	var g *groups.Group
+	for _, action := range actions {
+		remove, is := action.(Remove)
+		if !is || view.Groups.ByRootUID(remove.For) == nil {
+			continue
+		}
+		g = view.Groups.ByRootUID(remove.For)
+		if victim := view.Cluster.Pod(remove.Victim.UID); victim.Class.Priority >= g.Priority() {
+			w.breaks("%s of priority %d leaves for a tree of %d", victim.Name, victim.Class.Priority, g.Priority())
+		}
+	}
+	if g == nil {
+		return
+	}
+	treePreemptions.Add(1)
+
+	has := map[*groups.Group]int{}
+	asked := map[*cluster.Node]int64{}
+	for _, g := range g.Tree() {
+		for uid := range g.Members {
+			nominated := view.Cluster.Nominated(uid)
+			if nominated == nil {
+				continue
+			}
+			if n := view.Cluster.Node(nominated.Nominated); n != nil {
+				has[g]++
+				asked[n] += nominated.Class.Requests.MilliCPU
+			}
+		}
+	}
+	for n, cpu := range asked {
+		for _, p := range n.Pods {
+			if !p.Preempted {
+				cpu += p.Class.Requests.MilliCPU
+			}
+		}
+		if cpu > n.Size.MilliCPU && !w.isAwaited(n) {
+			w.breaks("pods leave for a tree, and node %s has %dm for %dm", n.Name, n.Size.MilliCPU, cpu)
+		}
+	}
+	if !w.wouldHold(groups.Child{Composite: g.Root()}, has) {
+		w.breaks("pods leave for a tree, and too few groups are nominated")
+	}
+}
+
+// isAwaited tells whether a pod is on its way to a node: it may be a victim whose binding is
+// withdrawn.
+func (w *world) isAwaited(n *cluster.Node) bool {
+	assumed := w.core.Books().Assumed
+	return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool { return slices.Contains(assumed, p.UID) })
+}
+
+// wouldHold tells whether a tree has what it asks for once its nominated pods are placed.
+func (w *world) wouldHold(of groups.Child, has map[*groups.Group]int) bool {
+	if g := of.Group; g != nil {
+		count := has[g]
+		for uid := range g.Counted {
+			if w.core.View().Cluster.Pod(uid) != nil {
+				count++
+			}
+		}
+		return count >= max(1, g.MinCount()) || g.Done || g.Scheduled()
+	}
+	c, count := of.Composite, 0
+	for _, child := range c.Children() {
+		if w.wouldHold(child, has) {
+			count++
+		}
+	}
+	return count >= c.MinGroupCount() || slices.ContainsFunc(c.Leaves(), func(g *groups.Group) bool { return g.Done || g.Scheduled() })
+}
+
+// withoutLower is the truth without the pods that may leave for a tree.
+func (c *chaos) withoutLower() *cluster.Cluster {
+	truth := cluster.New()
+	for _, name := range sorted(c.nodes) {
+		truth.SetNode(c.nodes[name])
+	}
+	for _, uid := range sorted(c.pods) {
+		p := c.pods[uid]
+		if p.Spec.NodeName != "" && (*p.Spec.Priority >= c.gangs.treePriority || slices.Contains(c.gangs.ofTrees, groups.NameOf(p))) {
+			truth.SetPod(p)
+		}
+	}
+	return truth
+}

@@ -1,0 +1,122 @@
+package gang
+
+import (
+	"slices"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+)
+
+// reprieveVictims puts units back that need not leave, as long as the effort lasts, and returns the
+// others.
+func (c *clearance) reprieveVictims(units [][]*cluster.Pod, gone *RemovedPods) (leave [][]*cluster.Pod) {
+	c.sortForReprieve(units)
+	defer c.bound.extendPart()() // it need not come to its end
+	together := c.crew.leastTogether()
+	for _, unit := range units {
+		if c.bound.isSpentTwice() || !c.reprieve(unit, gone, together) {
+			leave = append(leave, unit)
+		}
+	}
+	return leave
+}
+
+// sortForReprieve orders units by which should be put back first: those whose leaving breaks a
+// budget, then the more important ones.
+func (c *clearance) sortForReprieve(units [][]*cluster.Pod) {
+	breaks := map[*cluster.Pod]bool{}
+	for _, unit := range units {
+		breaks[unit[0]] = c.Units.BreakBudget(unit)
+	}
+	slices.SortStableFunc(units, func(x, y []*cluster.Pod) int {
+		if breaks[x[0]] != breaks[y[0]] {
+			if breaks[x[0]] {
+				return -1
+			}
+			return 1
+		}
+		return c.Units.compareImportance(x, y)
+	})
+}
+
+// reprieve puts a unit back if the crew fits nevertheless. Otherwise it leaves all as it was. First
+// only the members on its nodes move; if that is not enough, and the members differ, all are placed
+// anew, in any order, unless what they request together is not free.
+func (c *clearance) reprieve(unit []*cluster.Pod, gone *RemovedPods, together amounts) bool {
+	var nodes []*cluster.Node
+	for _, p := range unit {
+		nodes = append(nodes, gone.NodeOf(p))
+	}
+	moving := c.takeFrom(nodes)
+	gone.Restore(unit)
+	c.bound.addEffort(costOfRemoval * len(unit))
+
+	if !slices.ContainsFunc(moving, func(m movingMembers) bool { return !m.placer.passFits() }) && c.fitsBeside(unit) {
+		return true
+	}
+	for _, m := range slices.Backward(moving) {
+		m.placer.tentative.Rewind(m.stay)
+	}
+	if c.crew.differ() && !c.bound.isSpent() && c.isFree(together) && c.crew.anew() {
+		return true
+	}
+
+	gone.Remove(unit...)
+	for _, m := range moving {
+		m.placer.tentative.PlaceAll(m.were)
+	}
+	return false
+}
+
+// fitsBeside tells whether all members may stay where they are although a unit is back: it may
+// matter to them wherever it is, or they to it.
+func (c *clearance) fitsBeside(unit []*cluster.Pod) bool {
+	matters := slices.ContainsFunc(unit, func(p *cluster.Pod) bool { return p.Class.HasAffinity() })
+	for _, p := range c.crew.placers() {
+		for _, m := range p.tentative.placed {
+			class := m.Waiting.Class
+			if !matters && !class.HasAffinity() && len(class.Spec.TopologySpreadConstraints) == 0 {
+				continue
+			}
+			c.bound.addEffort(costOfDecision)
+			if !p.tentative.fitsAgain(m, c.Decider.Plain()) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// movingMembers are members of a group that were taken off their nodes.
+type movingMembers struct {
+	placer *Placer
+	were   []Place
+	stay   int // how many others are placed
+}
+
+// takeFrom takes members off some nodes.
+func (c *clearance) takeFrom(nodes []*cluster.Node) (moving []movingMembers) {
+	for _, p := range c.crew.placers() {
+		were := p.tentative.removeFrom(nodes)
+		moving = append(moving, movingMembers{p, were, len(p.tentative.placed)})
+	}
+	return moving
+}
+
+// isFree tells whether all nodes together have so much CPU and memory free, or taken by members.
+func (c *clearance) isFree(wanted amounts) bool {
+	if c.roomFilter() == nil {
+		return true
+	}
+
+	var free amounts
+	for i := range c.Cluster.Rooms {
+		room := &c.Cluster.Rooms[i]
+		free = free.plus(amounts{cpu: max(0, room.CPU-room.RequestedCPU), memory: max(0, room.Memory-room.RequestedMemory)})
+	}
+	for _, p := range c.crew.placers() {
+		for _, m := range p.tentative.placed {
+			free = free.plus(requestOf(m.Waiting.Class, ""))
+		}
+	}
+	return free.cpu >= wanted.cpu && free.memory >= wanted.memory
+}
