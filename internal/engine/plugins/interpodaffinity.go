@@ -125,7 +125,7 @@ func cacheByClass[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClas
 // which anti-affinity excludes.
 func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if p.Class.TermError != nil {
-		reason := fmt.Sprintf("parsing pod: %v", termsError(p.Spec().Affinity))
+		reason := fmt.Sprintf("parsing pod: %v", termsError(p.Spec().Affinity()))
 		return Judge{All: &Rejection{Code: CodePodAffinityUnreadable, Reasons: []string{reason}, Unresolvable: true}}
 	}
 
@@ -201,7 +201,7 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 // Score adds up the votes of the pods in a node's domains.
 func (a *InterPodAffinity) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if p.Class.TermError != nil {
-		return Scoring{Err: fmt.Errorf("failed to parse pod: %w", termsError(p.Spec().Affinity))}
+		return Scoring{Err: fmt.Errorf("failed to parse pod: %w", termsError(p.Spec().Affinity()))}
 	}
 	affinities := NewAffinities(c, p.Class)
 	if a.IgnoreOthers && !affinities.Prefers() {
