@@ -34,7 +34,7 @@ func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 // greatestWeight is the greatest weight of the pod's preferred node affinity on these nodes.
 func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int64) {
 	s := w.schedulerOf(p)
-	if s == nil || s.affinity == nil || p.Spec().Affinity == nil || p.Spec().Affinity.NodeAffinity == nil {
+	if s == nil || s.affinity == nil || p.Spec().NodeAffinity == nil {
 		return 0
 	}
 

@@ -246,7 +246,7 @@ func (w *world) ageOf(p *pod) time.Duration {
 	if p.Created.IsZero() {
 		return 0
 	}
-	return w.now.Sub(p.Created)
+	return w.now.Sub(p.Created.Time())
 }
 
 // whyBusy reports that a pod's workload is being rolled out or scaled.

@@ -60,7 +60,7 @@ func bulkOfCovered(class *PodClass, budgets []*Budget) int { return class.Bulk +
 // BudgetsOf returns the disruption budgets that cover the pods of a class, sorted by name. The list
 // is not to be changed, and valid until the next change of the cluster.
 func (c *Cluster) BudgetsOf(class *PodClass) []*Budget {
-	if c.Budgets.Len() == 0 || len(class.Labels) == 0 {
+	if c.Budgets.Len() == 0 || class.Labels.Len() == 0 {
 		return nil
 	}
 	covering, looks := c.budgets.coveringClass(&c.Budgets, class)

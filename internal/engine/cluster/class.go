@@ -1,11 +1,8 @@
 package cluster
 
 import (
-	"slices"
-
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
@@ -18,31 +15,17 @@ type PodClass struct {
 	ID int32
 
 	Namespace string
-	Labels    labels.Set
+	Labels    *rules.Labels
 	Priority  int32
 	// Spec is shared by classes for which it is the same.
 	Spec *Spec
 	// Controller is the owner that made the pods, or nil.
 	Controller *metav1.OwnerReference
 
-	// Requests is what one pod requests, overhead included.
-	Requests Resources
-	// NonZeroCPU (in thousandths) and NonZeroMemory are the requested CPU and memory, with defaults
-	// for containers that request nothing.
-	NonZeroCPU, NonZeroMemory int64
+	// Neither is nil, and both are shared, so they are not to be changed.
+	*Demand
+	*Terms
 
-	Ports *Ports
-
-	RequiredAffinity, RequiredAntiAffinity   []Term
-	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
-	// SelectsNamespaces: one of the terms above selects namespaces by their labels.
-	SelectsNamespaces bool
-	// TermError is why the terms above could not be parsed. InterPodAffinity rejects such a pod.
-	TermError error
-
-	// Affinities is a digest of the four lists above: classes with equal digests treat other pods
-	// alike.
-	Affinities [2]uint64
 	// Look is a digest of namespace, labels and Affinities: to the constraints of other pods, pods
 	// of classes with equal digests are the same.
 	Look [2]uint64
@@ -61,9 +44,7 @@ type PodClass struct {
 	// as their containers request them.
 	Simple bool
 
-	// SpreadSelectors are the selectors of the spec's topologySpreadConstraints, nil for one that
-	// cannot be parsed.
-	SpreadSelectors []*rules.Selector
+	pods int32 // placed pods of the class; at 0 the cluster may forget it
 
 	// Bulk is how far labels and spec exceed the usual size, in bytes as the API encodes them. What
 	// is kept of classes that may be gone is bounded by it.
@@ -73,89 +54,80 @@ type PodClass struct {
 	// is a class of its own.
 	Status *v1.PodStatus
 
-	key  digest
-	pods int // placed pods of the class; at 0 the cluster may forget it
+	key digest
+}
+
+// Demand is what one pod takes of a node. Classes with equal demands share it.
+type Demand struct {
+	// Requests is what one pod requests, overhead included.
+	Requests Resources
+	// NonZeroCPU (in thousandths) and NonZeroMemory are the requested CPU and memory, with defaults
+	// for containers that request nothing.
+	NonZeroCPU, NonZeroMemory int64
+
+	Ports *Ports
 }
 
 // MostBulk bounds the bulk of the classes that something keeps although their pods may be gone.
 // Classes of usual size have none.
 const MostBulk = 8 << 20
 
-// Term is one parsed term of pod affinity or anti-affinity.
-type Term struct {
-	Namespaces        []string // sorted
-	NamespaceSelector *rules.Selector
-	Selector          *rules.Selector
-	TopologyKey       string
-}
-
-// WeightedTerm is a preferred term.
-type WeightedTerm struct {
-	Term
-	Weight int32
-}
-
-// Matches reports whether the term selects pods of the class, whose namespace has these labels.
-func (t *Term) Matches(class *PodClass, namespace labels.Set) bool {
-	if _, named := slices.BinarySearch(t.Namespaces, class.Namespace); !named && !t.NamespaceSelector.Matches(namespace) {
-		return false
-	}
-	return t.Selector.Matches(class.Labels)
-}
-
-// HasAffinity reports whether the pods have pod affinity or anti-affinity of any kind, even an
-// empty one.
-func (c *PodClass) HasAffinity() bool {
-	a := c.Spec.Affinity
-	return a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil)
-}
-
 func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	bulk := bulkOf(pod)
 	if bulk > 0 {
 		shared = &shares{alone: true}
 	}
-	spec := shared.specOf(pod, needs)
+	own := rules.NewLabels(pod.Labels, shared.shareText)
+	spec := shared.specOf(pod, needs, own)
 	c := &PodClass{
-		Namespace: shared.shareText(pod.Namespace), Labels: pod.Labels, Spec: spec,
-		Controller: metav1.GetControllerOf(pod), Bulk: bulk, Needs: needs, key: key,
+		Namespace: shared.shareText(pod.Namespace), Labels: own, Spec: spec, Terms: spec.terms,
+		Controller: shared.ownerOf(pod), Bulk: bulk, Needs: needs, key: key,
 	}
 	if pod.Spec.Priority != nil {
 		c.Priority = *pod.Spec.Priority
 	}
-	c.Requests, c.NonZeroCPU, c.NonZeroMemory = placedRequests(pod)
-	c.Ports = portsOf(pod)
+	c.Demand = shared.demandOf(readDemand(pod))
 	c.Target = targetOf(spec)
 	c.Static, c.Simple = staticDigest(pod, c.Target != ""), isSimple(pod, &c.Requests, c.Ports)
-	read := readSelectors{}
-	if list := spec.TopologySpreadConstraints; len(list) > 0 {
-		c.SpreadSelectors = make([]*rules.Selector, len(list))
-		for i := range list {
-			c.SpreadSelectors[i], _ = read.readOne(list[i].LabelSelector)
-		}
-	}
 	if len(pod.Spec.ResourceClaims) > 0 {
 		status := pod.Status // a pointer into the pod would keep all of it
 		c.Status = &status
-	}
-	if a := spec.Affinity; a != nil {
-		c.readTerms(a, read)
-		if a.PodAffinity != nil || a.PodAntiAffinity != nil {
-			h := hasher{}
-			h.addString(pod.Namespace) // terms without namespaces select in this one
-			h.addAffinity(&v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity})
-			c.Affinities = h.sum()
-		}
 	}
 	c.Look = lookOf(c)
 	return c
 }
 
+// readDemand reads what a pod takes of a node.
+func readDemand(pod *v1.Pod) (d Demand) {
+	d.Requests, d.NonZeroCPU, d.NonZeroMemory = placedRequests(pod)
+	d.Ports = portsOf(pod)
+	return d
+}
+
+// ownerOf returns the pod's controller, with texts that others have, too.
+func (s *shares) ownerOf(pod *v1.Pod) *metav1.OwnerReference {
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return nil
+	}
+	owner.APIVersion, owner.Kind, owner.Controller = s.shareText(owner.APIVersion), s.shareText(owner.Kind), &yes
+	if block := owner.BlockOwnerDeletion; block != nil && *block {
+		owner.BlockOwnerDeletion = &yes
+	}
+	return owner
+}
+
+var yes = true // nobody changes what a class refers to
+
 // lookOf computes PodClass.Look.
 func lookOf(c *PodClass) [2]uint64 {
 	h := hasher{}
 	h.addString(c.Namespace)
-	h.stringMap(c.Labels)
+	h.addWord(uint64(c.Labels.Len()))
+	for _, label := range c.Labels.List() {
+		h.addString(label.Key)
+		h.addString(label.Value)
+	}
 	h.addWord(c.Affinities[0])
 	h.addWord(c.Affinities[1])
 	return h.sum()
@@ -173,10 +145,10 @@ func bulkOf(pod *v1.Pod) int {
 
 // targetOf computes PodClass.Target.
 func targetOf(spec *Spec) string {
-	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
+	if spec.NodeAffinity == nil {
 		return ""
 	}
-	required := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	required := spec.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	if required == nil || len(required.NodeSelectorTerms) != 1 {
 		return ""
 	}
@@ -196,9 +168,9 @@ func (c *PodClass) WithoutTarget() *PodClass {
 	if c.Target == "" {
 		return c
 	}
-	other, spec, affinity, node := *c, *c.Spec, *c.Spec.Affinity, *c.Spec.Affinity.NodeAffinity
+	other, spec, node := *c, *c.Spec, *c.Spec.NodeAffinity
 	node.RequiredDuringSchedulingIgnoredDuringExecution = nil
-	affinity.NodeAffinity, spec.Affinity, other.Spec, other.Target = &node, &affinity, &spec, ""
+	spec.NodeAffinity, other.Spec, other.Target = &node, &spec, ""
 	return &other
 }
 
@@ -218,62 +190,4 @@ func isSimple(pod *v1.Pod, requests *Resources, ports *Ports) bool {
 		}
 	}
 	return true
-}
-
-func (c *PodClass) readTerms(a *v1.Affinity, read readSelectors) {
-	if p := a.PodAffinity; p != nil {
-		c.RequiredAffinity = c.readTermList(p.RequiredDuringSchedulingIgnoredDuringExecution, read)
-		c.PreferredAffinity = c.weightedTerms(p.PreferredDuringSchedulingIgnoredDuringExecution, read)
-	}
-	if p := a.PodAntiAffinity; p != nil {
-		c.RequiredAntiAffinity = c.readTermList(p.RequiredDuringSchedulingIgnoredDuringExecution, read)
-		c.PreferredAntiAffinity = c.weightedTerms(p.PreferredDuringSchedulingIgnoredDuringExecution, read)
-	}
-}
-
-// readTermList parses a list of terms. As upstream, it returns none of them if one cannot be
-// parsed.
-func (c *PodClass) readTermList(list []v1.PodAffinityTerm, read readSelectors) []Term {
-	terms := make([]Term, 0, len(list))
-	for i := range list {
-		t, err := c.readTerm(&list[i], read)
-		if err != nil {
-			c.TermError = err
-			return nil
-		}
-		terms = append(terms, t)
-	}
-	return terms
-}
-
-func (c *PodClass) weightedTerms(list []v1.WeightedPodAffinityTerm, read readSelectors) []WeightedTerm {
-	terms := make([]WeightedTerm, 0, len(list))
-	for i := range list {
-		t, err := c.readTerm(&list[i].PodAffinityTerm, read)
-		if err != nil {
-			c.TermError = err
-			return nil
-		}
-		terms = append(terms, WeightedTerm{t, list[i].Weight})
-	}
-	return terms
-}
-
-func (c *PodClass) readTerm(t *v1.PodAffinityTerm, read readSelectors) (Term, error) {
-	selector, err := read.readOne(t.LabelSelector)
-	if err != nil {
-		return Term{}, err
-	}
-	namespaceSelector, err := read.readOne(t.NamespaceSelector)
-	if err != nil {
-		return Term{}, err
-	}
-	namespaces := slices.Compact(slices.Sorted(slices.Values(t.Namespaces)))
-	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
-		namespaces = []string{c.Namespace}
-	}
-	if by, _ := namespaceSelector.Requirements(); len(by) > 0 {
-		c.SelectsNamespaces = true
-	}
-	return Term{namespaces, namespaceSelector, selector, t.TopologyKey}, nil
 }

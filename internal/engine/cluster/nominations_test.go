@@ -40,7 +40,7 @@ func TestNominationsAreKeptByName(t *testing.T) {
 				}
 				p := pending(uid)
 				forget(uid)
-				want[name] = append(want[name], string(uid)+p.Class.Labels["app"])
+				want[name] = append(want[name], string(uid)+p.Class.Labels.Get("app"))
 				c.Nominate(p, name)
 			},
 			"renew": func(*rapid.T) {
@@ -50,7 +50,7 @@ func TestNominationsAreKeptByName(t *testing.T) {
 				for _, list := range want {
 					for i := range list {
 						if list[i][:1] == string(uid) {
-							list[i] = string(uid) + p.Class.Labels["app"]
+							list[i] = string(uid) + p.Class.Labels.Get("app")
 						}
 					}
 				}
@@ -85,7 +85,7 @@ func TestNominationsAreKeptByName(t *testing.T) {
 					}
 					var got []string
 					for _, p := range n.Nominated {
-						got = append(got, string(p.UID)+p.Class.Labels["app"])
+						got = append(got, string(p.UID)+p.Class.Labels.Get("app"))
 						if c.Nominated(p.UID) != p || p.Nominated != name {
 							t.Fatalf("%s is nominated to %s, and known as %+v", p.UID, name, c.Nominated(p.UID))
 						}

@@ -27,7 +27,7 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	p.NodeName = object.Spec.NodeName
 	if old, ok := c.pods[object.UID]; ok {
 		if old.Class == p.Class && old.NodeName == p.NodeName && old.Terminating == p.Terminating {
-			if !old.Started.Equal(p.Started) || old.Preempted != p.Preempted {
+			if old.Started != p.Started || old.Preempted != p.Preempted {
 				old.Started, old.Preempted = p.Started, p.Preempted
 				if old.Node != nil {
 					c.logChange(Change{Node: old.Node.Index, Kind: PodChanged})
@@ -50,11 +50,11 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 func (c *Cluster) Pending(object *v1.Pod) *Pod {
 	p := &Pod{
 		Class: c.classes.classOf(object), Name: object.Name, UID: object.UID, Nominated: object.Status.NominatedNodeName,
-		Created: object.CreationTimestamp.Time, Terminating: object.DeletionTimestamp != nil, Preempted: isPreempted(object),
+		Created: TimeOf(object.CreationTimestamp.Time), Terminating: object.DeletionTimestamp != nil, Preempted: isPreempted(object),
 		Generation: object.Generation,
 	}
 	if object.Status.StartTime != nil {
-		p.Started = object.Status.StartTime.Time
+		p.Started = TimeOf(object.Status.StartTime.Time)
 	}
 	return p
 }

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"time"
-
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,10 +20,10 @@ type Pod struct {
 	// Nominated is the name of the node that the pod is nominated to.
 	Nominated string
 
-	Generation       int64     // of the spec, as last seen
-	Created, Started time.Time // Started is zero while no kubelet has seen the pod
-	Terminating      bool      // deletion is under way
-	Preempted        bool      // deletion is under way, because the scheduler preempted the pod
+	Generation       int64 // of the spec, as last seen
+	Created, Started Time  // Started is zero while no kubelet has seen the pod
+	Terminating      bool  // deletion is under way
+	Preempted        bool  // deletion is under way, because the scheduler preempted the pod
 
 	place int32 // index in Node.Pods
 
@@ -54,8 +52,8 @@ func (p *Pod) Spec() *Spec { return p.Class.Spec }
 func (p *Pod) Object() *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: p.Class.Namespace, Name: p.Name, UID: p.UID, Labels: p.Class.Labels,
-			CreationTimestamp: metav1.NewTime(p.Created),
+			Namespace: p.Class.Namespace, Name: p.Name, UID: p.UID, Labels: p.Class.Labels.Map(),
+			CreationTimestamp: metav1.NewTime(p.Created.Time()),
 		},
 		Spec: p.Class.Spec.Object(),
 	}
@@ -70,7 +68,7 @@ func (p *Pod) Object() *v1.Pod {
 	pod.Spec.NodeName = p.NodeName
 	pod.Status.NominatedNodeName = p.Nominated
 	if !p.Started.IsZero() {
-		started := metav1.NewTime(p.Started)
+		started := metav1.NewTime(p.Started.Time())
 		pod.Status.StartTime = &started
 	}
 

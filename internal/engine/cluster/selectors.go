@@ -1,30 +1,56 @@
 package cluster
 
 import (
+	"maps"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// readSelectors has the selectors of a class that were read, each once.
-type readSelectors map[*metav1.LabelSelector]*rules.Selector
-
-// readOne reads a selector once for each object, by its address: the specs of a class share equal
-// selectors.
-func (r readSelectors) readOne(s *metav1.LabelSelector) (*rules.Selector, error) {
-	if selector, known := r[s]; known {
-		return selector, nil
-	}
-	selector, err := rules.ReadSelector(s)
-	if err == nil && s != nil {
-		r[s] = selector
-	}
-	return selector, err
+// selectorReader reads the selectors of one class, and equal ones once.
+type selectorReader struct {
+	own    *rules.Labels
+	shared *shares
+	seen   []readSelector
 }
 
+type readSelector struct {
+	from *metav1.LabelSelector
+	*rules.Selector
+}
+
+// fewSelectors is how many selectors of a class are compared with each other.
+const fewSelectors = 8
+
+// readOne reads a selector. Those that select by labels alone share their texts with the labels of
+// the class, which are usually among these.
+func (r *selectorReader) readOne(from *metav1.LabelSelector) (*rules.Selector, error) {
+	plain := selectsByLabels(from)
+	for _, known := range r.seen {
+		if known.from == from || plain && selectsByLabels(known.from) && maps.Equal(known.from.MatchLabels, from.MatchLabels) {
+			return known.Selector, nil
+		}
+	}
+	selector, err := rules.ReadSelector(from)
+	if err != nil || from == nil {
+		return selector, err
+	}
+	if plain {
+		selector.ShareTexts(r.own, r.shared.shareText)
+	}
+	if len(r.seen) < fewSelectors {
+		r.seen = append(r.seen, readSelector{from, selector})
+	}
+	return selector, nil
+}
+
+// selectsByLabels reports whether a selector has no expressions: what was read of it then says all.
+func selectsByLabels(s *metav1.LabelSelector) bool { return s != nil && len(s.MatchExpressions) == 0 }
+
 // Label is a label of a pod.
-type Label struct{ Key, Value string }
+type Label = rules.Label
 
 // mostRequired bounds how many labels [RequiredLabels] lists: to index thousands of them takes
 // longer, and far more memory, than to match the selector.
@@ -49,7 +75,7 @@ func RequiredLabels(selector *rules.Selector) (of []Label, everybody bool) {
 		return nil, true
 	}
 	for _, value := range shortest.Values {
-		of = append(of, Label{shortest.Key, value})
+		of = append(of, Label{Key: shortest.Key, Value: value})
 	}
 	return of, false
 }

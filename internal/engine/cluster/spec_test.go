@@ -115,12 +115,13 @@ func TestClassesShareWhatIsEqual(t *testing.T) {
 		p.Spec.Tolerations = []v1.Toleration{{Key: "k", TolerationSeconds: new(int64(300))}}
 	}
 	a, b := class("a", spread), class("b", spread)
-	if a.Spec == b.Spec || !same(a.Spec.Containers, b.Spec.Containers) || !same(a.Spec.Tolerations, b.Spec.Tolerations) {
+	if a.Spec == b.Spec || !same(a.Spec.Containers, b.Spec.Containers) || a.Spec.Shape != b.Spec.Shape || a.Demand != b.Demand ||
+		!same(a.Spec.TopologySpreadConstraints, b.Spec.TopologySpreadConstraints) || !same(a.RequiredAntiAffinity[0].Namespaces, b.RequiredAntiAffinity[0].Namespaces) {
 		t.Errorf("%v and %v", a.Spec, b.Spec)
 	}
-	for i := range a.Spec.TopologySpreadConstraints {
-		if !same(a.Spec.TopologySpreadConstraints[i].LabelSelector.MatchLabels, a.Labels) || !a.SpreadSelectors[i].Matches(a.Labels) || a.SpreadSelectors[i].Matches(b.Labels) {
-			t.Errorf("constraint %d: %v", i, a.SpreadSelectors[i])
+	for i, selector := range a.Spec.SpreadSelectors {
+		if selector != a.RequiredAntiAffinity[0].Selector || !selector.Matches(a.Labels) || selector.Matches(b.Labels) {
+			t.Errorf("constraint %d: %v", i, selector)
 		}
 	}
 	term := &a.RequiredAntiAffinity[0]

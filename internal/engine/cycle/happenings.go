@@ -89,7 +89,7 @@ func (h *happenings) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluste
 	}
 
 	var actions queue.Action
-	if !maps.Equal(was.Class.Labels, p.Class.Labels) {
+	if !was.Class.Labels.Equal(p.Class.Labels) {
 		actions |= queue.UpdatePodLabel
 	}
 

@@ -2,7 +2,6 @@ package cycle
 
 import (
 	"cmp"
-	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -160,7 +159,7 @@ func isSame(changes []cluster.Change) bool {
 		changes[0].Node == changes[1].Node {
 		a, b := changes[0].Class, changes[1].Class
 		return changes[0].Terminating == changes[1].Terminating && reflect.DeepEqual(a.Requests, b.Requests) &&
-			maps.Equal(a.Labels, b.Labels) &&
+			a.Labels.Equal(b.Labels) &&
 			a.NonZeroCPU == b.NonZeroCPU && a.NonZeroMemory == b.NonZeroMemory && a.Affinities == b.Affinities
 	}
 	return !slices.ContainsFunc(changes, func(c cluster.Change) bool { return c.Kind != cluster.PodChanged })

@@ -32,7 +32,7 @@ func (t *podTrimmer) trimPod(pod *v1.Pod, class *cluster.PodClass) *v1.Pod {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: class.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
 			CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
-			Labels: class.Labels, Annotations: m.Annotations, OwnerReferences: m.OwnerReferences,
+			Labels: class.Labels.Map(), Annotations: m.Annotations, OwnerReferences: m.OwnerReferences,
 		},
 		Spec: spec, Status: pod.Status,
 	}

@@ -61,7 +61,7 @@ func (ns *nominations) setNomination(of *Attempt, item *queue.Item, node *string
 
 // nominatePod nominates a pod of the queue to a node.
 func (ns *nominations) nominatePod(item *queue.Item, node string) {
-	p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: item.Pod.CreationTimestamp.Time}
+	p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: cluster.TimeOf(item.Pod.CreationTimestamp.Time)}
 	ns.cluster.Nominate(ns.asContender(p, item.Pod), node)
 }
 

@@ -22,7 +22,9 @@ type crowded struct{}
 func (crowded) Name() string        { return "Crowded" }
 func (crowded) Reads() plugins.Part { return plugins.Contents | plugins.Objects }
 
-func (crowded) Applies(_ *cluster.Cluster, p *cluster.Pod) bool { return p.Class.Labels["app"] == "x" }
+func (crowded) Applies(_ *cluster.Cluster, p *cluster.Pod) bool {
+	return p.Class.Labels.Get("app") == "x"
+}
 
 func (c crowded) Filter(_ *cluster.Cluster, p *cluster.Pod) plugins.Judge {
 	if !c.Applies(nil, p) {
@@ -31,7 +33,7 @@ func (c crowded) Filter(_ *cluster.Cluster, p *cluster.Pod) plugins.Judge {
 	return plugins.Judge{Node: func(n *cluster.Node) *plugins.Rejection {
 		same := 0
 		for _, o := range n.Pods {
-			if o.Class.Labels["app"] == "x" {
+			if o.Class.Labels.Get("app") == "x" {
 				same++
 			}
 		}

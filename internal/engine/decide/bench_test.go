@@ -139,7 +139,7 @@ func claims(c *cluster.Cluster, count int) {
 // BenchmarkPreempt measures a pod that finds 5,000 nodes full of pods of lower priority, until its
 // victim is gone and it is nominated.
 func BenchmarkPreempt(b *testing.B) {
-	for _, mode := range []string{"plain", "volumes", "nominated", "budgets", "spread", "affinity", "anti", "victims' volumes", "victims' constraints"} {
+	for _, mode := range []string{"plain", "volumes", "limited volumes", "volumes of a zone", "nominated", "budgets", "spread", "affinity", "anti", "victims' volumes", "victims' constraints"} {
 		b.Run(mode, func(b *testing.B) { benchPreempt(b, mode) })
 	}
 }
@@ -150,6 +150,21 @@ func benchPreempt(b *testing.B, mode string) {
 	low := benchPod(0, "plain")
 	victims := ""
 	switch mode {
+	case "limited volumes": // on all nodes
+		mode = "volumes"
+		for _, n := range c.Nodes {
+			c.CSINodes.Set(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{
+				Name: "csi.example.com", NodeID: n.Name, Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(39))},
+			}}}})
+		}
+	case "volumes of a zone":
+		mode = "volumes"
+		claim, _ := c.Claims.Get("default", "claim-0")
+		claim.Spec.VolumeName, claim.Annotations = "volume", map[string]string{"pv.kubernetes.io/bind-completed": "yes"}
+		c.Claims.Set(claim)
+		c.Volumes.Set(&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume", Labels: map[string]string{v1.LabelTopologyZone: "z1"}}, Spec: v1.PersistentVolumeSpec{
+			ClaimRef: &v1.ObjectReference{Namespace: "default", Name: "claim-0"}, AccessModes: claim.Spec.AccessModes,
+		}})
 	case "victims' volumes":
 		victims, mode = "volumes", "plain"
 		claims(c, 50_000)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // manyValues are 100 KB in a list.
@@ -243,10 +244,10 @@ func TestMemoryOfLabels(t *testing.T) {
 		}
 		pods = append(pods, pod)
 	}
-	before := heap()
 	for _, pod := range pods {
 		c.SetPod(pod)
 	}
+	before := heap()
 	d.ix.followLog()
 	if each := (heap() - before) / len(pods) / many; each > mostBytesOfLabel {
 		t.Errorf("a label takes %d bytes", each)
@@ -270,7 +271,7 @@ func TestUnlistedTermsAreFound(t *testing.T) {
 		classes = append(classes, c.Pending(towards(fmt.Sprint(i), preferring(fmt.Sprint("k", i), thousandApps()))).Class)
 		terms.addPod(classes[i])
 	}
-	own := map[string]string{"app": "app-1"}
+	own := rules.NewLabels(map[string]string{"app": "app-1"}, nil)
 	version := terms.versionFor(own)
 	for i, class := range classes {
 		if found := terms.usersFor(own); len(found) != len(classes)-i {

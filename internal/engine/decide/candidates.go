@@ -16,8 +16,8 @@ import (
 // It is valid up to a position of the log and of the news of disruption budgets, and for what the
 // tallies that filter say of each node.
 //
-// It must not be used for a pod whose filters are asked node by node: what holds for one such pod
-// need not hold for another of its class.
+// It knows nothing of filters that are asked node by node: what these say of one pod need not hold
+// for another of its class; see askedCandidates.
 type candidates struct {
 	rebuilds      int // of the ranking: what was known before is of other groups
 	seen          int // position in the log
@@ -223,7 +223,7 @@ func (t *hypothesis) costOfNode(node int32, b *budgets) cost {
 
 func (t *hypothesis) costOfVictims(n *cluster.Node, b *budgets) cost {
 	if rejection := t.judgeAsIs(n); rejection == nil || rejection.Unresolvable {
-		return cost{known: true}
+		return cost{known: true, fits: rejection == nil}
 	}
 	found, why := t.victimsOn(n, b)
 	if why != nil {

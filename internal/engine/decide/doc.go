@@ -44,7 +44,8 @@
 //     hypothesis): all nodes for one class.
 //   - base (base, inclusion, tree, box, sums, survey, apart, search): all nodes for all classes of
 //     a skeleton.
-//   - preempt (preempt, victims, candidates): whose pods are the cheapest to remove.
+//   - preempt (preempt, victims, candidates, askedcandidates): whose pods are the cheapest to
+//     remove.
 //   - decide (cache, tidy, earn, planned, rankings, decider, target, among, decide, nonode, ties):
 //     which way a pod goes, and what is kept.
 //

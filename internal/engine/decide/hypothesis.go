@@ -19,9 +19,10 @@ type hypothesis struct {
 	r *ranking
 	p *cluster.Pod
 
-	// What the asked filters say; nil if there are none. plain is all filters, prepared for the
-	// cluster as it is.
+	// What the asked filters say; nil if there are none, or if they are left out. plain is all
+	// filters, prepared for the cluster as it is when they are first needed.
 	questions questions
+	profile   *plugins.Profile // set with questions
 	plain     *judges
 
 	node   *cluster.Node // a copy
@@ -131,8 +132,8 @@ func (t *hypothesis) judgeInOrder() (plugin string, rejection *plugins.Rejection
 		plugin = step.name
 		switch {
 		case step.asked != none:
-			if judge := t.questions.judges[step.asked]; judge != nil {
-				rejection = judge(t.node)
+			if t.questions.judges != nil && t.questions.judges[step.asked] != nil {
+				rejection = t.questions.judges[step.asked](t.node)
 			}
 		case step.judge != nil:
 			rejection = step.judge(t.node)

@@ -10,7 +10,7 @@ const manyLabels = 1000
 // effort. An object has room for tens of thousands of terms, and of labels.
 func (ix *index) selectsTooMuch(p *cluster.Pod) bool {
 	class := p.Class
-	if len(class.Labels) >= manyLabels && ix.looksAtLabels(class) > ix.limits.Effort/2 {
+	if class.Labels.Len() >= manyLabels && ix.looksAtLabels(class) > ix.limits.Effort/2 {
 		return true
 	}
 	if len(class.RequiredAffinity)+len(class.RequiredAntiAffinity)+len(class.PreferredAffinity)+

@@ -15,16 +15,13 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 		defer func() { d.meter.Work += d.limits.Effort - left.Left }()
 		return d.plain.preempt(p, d.plain.evaluateInAttempt(p), left)
 	}
-	t, known := &hypothesis{r: r, p: p}, d.cache.candidatesFor(r)
+	t := &hypothesis{r: r, p: p, profile: d.profile}
 	if len(pl.asked) > 0 {
 		var ok bool
 		if t.questions, ok = pl.questionsFor(d.c, p); !ok {
 			defer func() { d.meter.Work += d.limits.Effort - left.Left }()
 			return d.plain.preempt(p, d.plain.evaluateInAttempt(p), left)
 		}
-		t.plain = prepareFilters(d.c, d.profile, p)
-		known = &candidates{rebuilds: r.rebuilds} // what holds for other pods need not hold for this one
-		d.cache.forgetCandidates(r)
 	}
 	var nominated *plugins.Rejection
 	if n := d.c.Node(p.Nominated); n != nil {
@@ -33,6 +30,8 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 	if message := whyIneligible(d.c, p, nominated); message != "" {
 		return Preemption{Message: message, Ineligible: true}
 	}
+
+	known, budgets := d.cache.candidatesFor(r), newBudgets(d.c, d.profile, p)
 	if own := d.c.Nominated(p.UID); own != nil {
 		// The pod is a guest there to other pods of the class, but not to itself.
 		if n := d.c.Node(own.Nominated); n != nil {
@@ -40,17 +39,35 @@ func (d *Decider) Preempt(p *cluster.Pod) Preemption {
 			defer func() { known.forgetNode(n) }()
 		}
 	}
-	budgets := newBudgets(d.c, d.profile, p)
-	known.refreshCosts(t, budgets, left)
-	best := known.cheapestNode(d.tie, d.preferredNode(p))
+	if t.asks() {
+		if asked := askCandidates(known, t, budgets, left); asked != nil {
+			if best := asked.cheapestNode(d.tie, d.preferredNode(p)); best != none {
+				return t.preemptionOn(best, budgets)
+			}
+		}
+		// Why it does not help is another matter for each pod.
+		return d.preemptFrom(&candidates{rebuilds: r.rebuilds}, t, budgets, effort.NewBudget(d.limits, d.c))
+	}
+	return d.preemptFrom(known, t, budgets, left)
+}
+
+// preemptFrom brings the candidates up to date and takes the cheapest.
+func (d *Decider) preemptFrom(known *candidates, t *hypothesis, b *budgets, left *effort.Budget) Preemption {
+	known.refreshCosts(t, b, left)
+	best := known.cheapestNode(d.tie, d.preferredNode(t.p))
 	if best == none && len(known.unknown) > 0 {
 		return Preemption{Message: ErrTooLong.Error(), Err: ErrTooLong}
 	}
 	if best == none {
-		reasons, names := known.countReasons(r)
+		reasons, names := known.countReasons(t.r)
 		return Preemption{Message: noneAvailable(d.c.Len(), reasons), Plugins: names}
 	}
-	found, _ := t.victimsOn(d.c.Nodes[best], budgets)
+	return t.preemptionOn(best, b)
+}
+
+// preemptionOn is what making room on a candidate takes.
+func (t *hypothesis) preemptionOn(node int32, b *budgets) Preemption {
+	found, _ := t.victimsOn(t.r.ix.c.Nodes[node], b)
 	return Preemption{Node: found.node, Victims: found.victims, Violations: found.violations}
 }
 

@@ -53,11 +53,16 @@ type lookPods struct {
 // nodeCounts are the pods of a class by node: a sorted list while the nodes are few, as for most
 // classes, then a map, and a slot for every node once that takes less memory than a map.
 type nodeCounts struct {
-	few   []nodeCount
-	many  map[int32]podCount // instead of few, once there were more than fewNodes
-	every []podCount         // by node, instead of many
-	there int32              // where every is used: the nodes that have pods
-	top   int32              // where many is used: the highest node
+	few         []nodeCount
+	*manyCounts // instead of few, once there were more than fewNodes; else nil
+}
+
+// manyCounts are those of many nodes.
+type manyCounts struct {
+	many  map[int32]podCount
+	every []podCount // by node, instead of many
+	there int32      // where every is used: the nodes that have pods
+	top   int32      // where many is used: the highest node
 }
 
 type nodeCount struct {
@@ -75,6 +80,9 @@ func (c *nodeCounts) all(yield func(node int32, n podCount) bool) {
 			return
 		}
 	}
+	if c.manyCounts == nil {
+		return
+	}
 	for node, n := range c.many {
 		if !yield(node, n) {
 			return
@@ -90,9 +98,10 @@ func (c *nodeCounts) all(yield func(node int32, n podCount) bool) {
 // on returns the pods of the class on a node.
 func (c *nodeCounts) on(node int32) podCount {
 	switch {
+	case c.manyCounts == nil:
 	case c.many != nil:
 		return c.many[node]
-	case c.every != nil:
+	default:
 		if int(node) < len(c.every) {
 			return c.every[node]
 		}
@@ -108,17 +117,22 @@ func (c *nodeCounts) on(node int32) podCount {
 
 // len returns how many nodes have such pods. Only one of the three forms is in use, so the sum is
 // that of one.
-func (c *nodeCounts) len() int { return len(c.few) + len(c.many) + int(c.there) }
+func (c *nodeCounts) len() int {
+	if c.manyCounts == nil {
+		return len(c.few)
+	}
+	return len(c.many) + int(c.there)
+}
 
 // addPods changes the count of a node, and drops the node when nothing is left.
 func (c *nodeCounts) addPods(node int32, by podCount) {
 	switch {
+	case c.manyCounts == nil:
+		c.addToFew(node, by)
 	case c.every != nil:
 		c.addToSlot(node, by)
-	case c.many != nil:
-		c.addToMany(node, by)
 	default:
-		c.addToFew(node, by)
+		c.addToMany(node, by)
 	}
 }
 
@@ -134,7 +148,7 @@ func (c *nodeCounts) addToFew(node int32, by podCount) {
 	case len(c.few) < fewNodes:
 		c.few = slices.Insert(c.few, i, nodeCount{node, by})
 	default:
-		c.many = map[int32]podCount{node: by}
+		c.manyCounts = &manyCounts{many: map[int32]podCount{node: by}}
 		for _, n := range c.few {
 			c.many[n.node] = n.podCount
 		}
@@ -228,8 +242,8 @@ func (p *placed) countPod(class *cluster.PodClass, node int32, terminating bool,
 // same keys: both must read nothing but the class, which does not change.
 func (p *placed) listLook(pods *lookPods) {
 	p.looks[pods.class.Look] = pods
-	for key, value := range pods.class.Labels {
-		insert(p.byLabel, hashOf(key, value), pods)
+	for _, label := range pods.class.Labels.List() {
+		insert(p.byLabel, hashOf(label.Key, label.Value), pods)
 	}
 	if pods.class.HasAffinity() {
 		insert(p.byTerms, pods.class.Affinities, pods)
@@ -239,8 +253,8 @@ func (p *placed) listLook(pods *lookPods) {
 
 func (p *placed) unlistLook(pods *lookPods) {
 	delete(p.looks, pods.class.Look)
-	for key, value := range pods.class.Labels {
-		remove(p.byLabel, hashOf(key, value), pods)
+	for _, label := range pods.class.Labels.List() {
+		remove(p.byLabel, hashOf(label.Key, label.Value), pods)
 	}
 	if pods.class.HasAffinity() {
 		remove(p.byTerms, pods.class.Affinities, pods)

@@ -14,8 +14,11 @@ func appliesTo(plugin any, c *cluster.Cluster, p *cluster.Pod) bool {
 // questions are the judges of a plan's asked filters, for one pod.
 type questions struct {
 	judges []judge       // by plan.asked; nil where a filter lets all nodes pass. nil: there are none
+	surely []surely      // see plugins.Judge
 	again  []func() bool // see plugins.Judge
 }
+
+type surely = func(n *cluster.Node) bool
 
 // questionsFor asks the filters for their judges; ok is false if one of them rejects the pod as a
 // whole, fails, or names nodes.
@@ -28,7 +31,7 @@ func (pl *plan) questionsFor(c *cluster.Cluster, p *cluster.Pod) (q questions, o
 		if judge.Err != nil || judge.All != nil || judge.Only != nil {
 			return questions{}, false
 		}
-		q.judges = append(q.judges, judge.Node)
+		q.judges, q.surely = append(q.judges, judge.Node), append(q.surely, judge.Surely)
 	}
 	return q, true
 }

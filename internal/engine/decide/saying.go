@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -149,13 +147,15 @@ func (ix *index) askUsual(users *termUsers, own *cluster.PodClass) *termSum {
 // unlistedLike returns the affinities of a class that the users' terms cannot tell from a given
 // one, but for values, of which no term lists any.
 func (ix *index) unlistedLike(users *termUsers, own *cluster.PodClass) *plugins.Affinities {
-	like := &cluster.PodClass{Namespace: own.Namespace, Labels: labels.Set{}}
-	for key := range own.Labels {
+	set := map[string]string{}
+	for key := range own.Labels.All() {
 		if _, named := users.labels.byKey[key]; named {
-			like.Labels[key] = noValue
+			set[key] = noValue
 		}
 	}
-	return plugins.NewAffinities(ix.c, like)
+	return plugins.NewAffinities(ix.c, &cluster.PodClass{
+		Namespace: own.Namespace, Labels: rules.NewLabels(set, nil), Terms: &cluster.Terms{},
+	})
 }
 
 // addTerm adds what one of the users' terms says about the class with these affinities, so many
@@ -201,7 +201,7 @@ func (u *termUsers) countTerms() int {
 // classOfTerm returns a class like the users' with one of the terms, by number.
 func (u *termUsers) classOfTerm(term int) cluster.PodClass {
 	c := u.class
-	alone := cluster.PodClass{Namespace: c.Namespace}
+	alone := cluster.PodClass{Namespace: c.Namespace, Terms: &cluster.Terms{}}
 	for _, list := range [...]struct{ from, to *[]cluster.Term }{
 		{&c.RequiredAffinity, &alone.RequiredAffinity}, {&c.RequiredAntiAffinity, &alone.RequiredAntiAffinity},
 	} {
@@ -315,9 +315,9 @@ func (m *termLabels) describeClass(to []byte, own *cluster.PodClass, values bool
 		}
 	}
 
-	if len(m.keys) <= len(own.Labels) {
+	if len(m.keys) <= own.Labels.Len() {
 		for i, key := range m.keys {
-			if value, has := own.Labels[key]; has {
+			if value, has := own.Labels.Lookup(key); has {
 				add(i, value)
 			}
 		}
@@ -326,7 +326,7 @@ func (m *termLabels) describeClass(to []byte, own *cluster.PodClass, values bool
 
 	var few [16]int
 	named := few[:0]
-	for key := range own.Labels {
+	for key := range own.Labels.All() {
 		if i, is := m.byKey[key]; is {
 			named = append(named, i)
 		}
@@ -334,14 +334,14 @@ func (m *termLabels) describeClass(to []byte, own *cluster.PodClass, values bool
 
 	slices.Sort(named)
 	for _, i := range named {
-		add(i, own.Labels[m.keys[i]])
+		add(i, own.Labels.Get(m.keys[i]))
 	}
 	return to
 }
 
 // listingTerms returns the terms that list values of the class's labels, each once.
 func (m *termLabels) listingTerms(own *cluster.PodClass) (terms []int32) {
-	for key, value := range own.Labels {
+	for key, value := range own.Labels.All() {
 		if i, is := m.byKey[key]; is {
 			terms = append(terms, m.lists[m.numbers[i][value]]...)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // TestWhatManyTermsSayIsRemembered: for classes that the terms cannot tell apart, and for no
@@ -219,7 +220,7 @@ func TestUsersAreListedOnce(t *testing.T) {
 	if len(d.byLabel) != 1000 || len(d.alsoByLabel) != 0 || len(d.others) != 1 {
 		t.Errorf("they are listed by %d labels, by %d again, and %d times for all; want 1000, 0 and 1", len(d.byLabel), len(d.alsoByLabel), len(d.others))
 	}
-	if about := d.usersFor(map[string]string{"app": "app-1", "tier": "x"}); len(about) != 1 {
+	if about := d.usersFor(rules.NewLabels(map[string]string{"app": "app-1", "tier": "x"}, nil)); len(about) != 1 {
 		t.Errorf("%d users are found, want 1", len(about))
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"math/bits"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
@@ -106,11 +104,7 @@ func termsOf(class *cluster.PodClass) *cluster.PodClass {
 	if class.Bulk == 0 {
 		return class
 	}
-	return &cluster.PodClass{
-		Namespace: class.Namespace, Affinities: class.Affinities, Bulk: class.Bulk, SelectsNamespaces: class.SelectsNamespaces,
-		RequiredAffinity: class.RequiredAffinity, RequiredAntiAffinity: class.RequiredAntiAffinity,
-		PreferredAffinity: class.PreferredAffinity, PreferredAntiAffinity: class.PreferredAntiAffinity,
-	}
+	return class.OfTerms()
 }
 
 // listUsers lists the users of new terms where pods that one of the terms may match find them.
@@ -219,10 +213,10 @@ func (t *terms) unlistUsers(hash uint64, gone func(*termUsers) bool) {
 // versionFor changes whenever a term comes that may match pods with these labels. When one is
 // dropped it may stay the same, since no pod has such a term, and a plan that still counts it is
 // right.
-func (t *terms) versionFor(own labels.Set) int {
+func (t *terms) versionFor(own *rules.Labels) int {
 	version := t.changed
-	for key, value := range own {
-		for users := range t.listed(key, value) {
+	for _, label := range own.List() {
+		for users := range t.listed(label.Key, label.Value) {
 			version = max(version, users.version)
 		}
 	}
@@ -245,14 +239,14 @@ func (t *terms) listed(key, value string) iter.Seq[*termUsers] {
 }
 
 // usersFor lists the users of the terms that may match pods with these labels, each once.
-func (t *terms) usersFor(own labels.Set) []*termUsers {
+func (t *terms) usersFor(own *rules.Labels) []*termUsers {
 	found := slices.Clone(t.others)
 	t.round++
 	for _, users := range found {
 		users.found = t.round
 	}
-	for key, value := range own {
-		for users := range t.listed(key, value) {
+	for _, label := range own.List() {
+		for users := range t.listed(label.Key, label.Value) {
 			if users.found != t.round {
 				users.found = t.round
 				found = append(found, users)

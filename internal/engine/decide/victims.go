@@ -190,7 +190,10 @@ func (b *budgets) splitByBudget(pods []*cluster.Pod) (violating, others []*clust
 // judgeAsIs judges one node with all its pods.
 func (t *hypothesis) judgeAsIs(n *cluster.Node) *plugins.Rejection {
 	r := t.r
-	if t.plain != nil {
+	if t.questions.judges != nil {
+		if t.plain == nil {
+			t.plain = prepareFilters(r.ix.c, t.profile, t.p)
+		}
 		_, rejection := t.plain.judgeWithNominated(n)
 		return rejection
 	}
@@ -264,6 +267,7 @@ func startNegated(start int64) int64 {
 type cost struct {
 	known      bool
 	candidate  bool
+	fits       bool // the node can take the pod as it is, but for filters that are asked
 	why        *refusal
 	violations int32
 	highest    int32

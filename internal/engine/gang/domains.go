@@ -319,7 +319,7 @@ func (r *Request) NameDomains(key string) {
 			continue
 		}
 		reason, spec := "node(s) in other domains of "+key, m.Waiting.Class.Spec
-		if len(spec.NodeSelector) > 0 || spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
+		if len(spec.NodeSelector) > 0 || spec.NodeAffinity != nil {
 			reason = plugins.AffinityMismatch + " or in other domains of " + key
 		}
 		nodes := m.Failure.Reasons[plugins.AffinityMismatch]

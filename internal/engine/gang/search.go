@@ -33,7 +33,7 @@ func (p *Placer) searchPlacement() bool {
 			s.order = append(s.order, m)
 		}
 		spec := m.Waiting.Class.Spec
-		s.plain = s.plain && len(spec.NodeSelector)+len(spec.Volumes) == 0 && spec.Affinity == nil &&
+		s.plain = s.plain && len(spec.NodeSelector)+len(spec.Volumes) == 0 && spec.Affinity() == nil &&
 			(!devices || len(spec.ResourceClaims)+len(m.Waiting.Class.Requests.Scalars) == 0)
 	}
 	return s.placeFrom(0)

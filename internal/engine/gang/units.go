@@ -184,7 +184,7 @@ func replacePod(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) {
 // topPriority returns the class of a pod with the highest priority there is.
 func topPriority(c *cluster.Cluster, p *cluster.Pod) *cluster.PodClass {
 	as := v1.Pod{Spec: p.Class.Spec.Object()}
-	as.Namespace, as.Name, as.UID, as.Labels = p.Namespace(), p.Name, p.UID, p.Class.Labels
+	as.Namespace, as.Name, as.UID, as.Labels = p.Namespace(), p.Name, p.UID, p.Class.Labels.Map()
 	if p.Class.Controller != nil {
 		as.OwnerReferences = []metav1.OwnerReference{*p.Class.Controller}
 	}

@@ -55,12 +55,12 @@ func narrowSelector(selector *rules.Selector, by *metav1.LabelSelector) *rules.S
 
 // includesAll reports whether the labels have all of a Service's selector, which may be far longer
 // than they are.
-func includesAll(set labels.Set, selector map[string]string) bool {
-	if len(selector) > len(set) {
+func includesAll(set *rules.Labels, selector map[string]string) bool {
+	if len(selector) > set.Len() {
 		return false
 	}
 	for key, value := range selector {
-		if got, has := set[key]; !has || got != value {
+		if got, has := set.Lookup(key); !has || got != value {
 			return false
 		}
 	}

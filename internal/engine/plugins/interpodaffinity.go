@@ -136,7 +136,7 @@ func cacheByClass[T any](answer func(*cluster.PodClass) T) func(*cluster.PodClas
 // leaving can add a pod, while it can take away one that repels.
 func (a *InterPodAffinity) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 	if p.Class.TermError != nil {
-		reason := fmt.Sprintf("parsing pod: %v", termsError(p.Spec().Affinity))
+		reason := fmt.Sprintf("parsing pod: %v", termsError(p.Spec().Affinity()))
 		return Judge{All: &Rejection{Code: CodePodAffinityUnreadable, Reasons: []string{reason}, Unresolvable: true}}
 	}
 
@@ -220,7 +220,7 @@ func countOwnTerms(c *cluster.Cluster, affinities *Affinities) (attracts, repels
 // feasible nodes is stretched to 0..MaxScore.
 func (a *InterPodAffinity) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.Node) Scoring {
 	if p.Class.TermError != nil {
-		return Scoring{Err: fmt.Errorf("failed to parse pod: %w", termsError(p.Spec().Affinity))}
+		return Scoring{Err: fmt.Errorf("failed to parse pod: %w", termsError(p.Spec().Affinity()))}
 	}
 	affinities := NewAffinities(c, p.Class)
 	// Upstream skips such pods at PreScore.

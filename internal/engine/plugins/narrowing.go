@@ -126,7 +126,7 @@ func byLabels(selectors func(*cluster.PodClass) (list []*rules.Selector, all boo
 
 // meantBy are the labels by which others may select pods of the class.
 func meantBy(class *cluster.PodClass) (topics []queue.Topic) {
-	for key, value := range class.Labels {
+	for key, value := range class.Labels.All() {
 		topics = append(topics, queue.Topic{Kind: queue.IsMeant, Key: key, Value: value})
 	}
 	return topics
@@ -135,7 +135,7 @@ func meantBy(class *cluster.PodClass) (topics []queue.Topic) {
 // ofPod selects the classes whose selectors may select a pod of this class, and those that such a
 // pod keeps away. everybody: one of its own terms may select any pod.
 func ofPod(class *cluster.PodClass) (topics []queue.Topic, everybody bool) {
-	for key, value := range class.Labels {
+	for key, value := range class.Labels.All() {
 		topics = append(topics, queue.Topic{Kind: queue.Means, Key: key, Value: value})
 	}
 	keptAway, everybody := keptAwayBy(class, func(string) bool { return true })

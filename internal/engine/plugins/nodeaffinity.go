@@ -302,10 +302,10 @@ func (pl *NodeAffinity) Score(_ *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 
 // podNodeAffinity returns the required and preferred parts of the spec's node affinity.
 func podNodeAffinity(spec *cluster.Spec) (*v1.NodeSelector, []v1.PreferredSchedulingTerm) {
-	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
+	a := spec.NodeAffinity
+	if a == nil {
 		return nil, nil
 	}
-	a := spec.Affinity.NodeAffinity
 	return a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution
 }
 

@@ -87,15 +87,15 @@ func (v *NodeVolumeLimits) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 				l.rejected[i] = &Rejection{Code: CodeClaimNotFound, Reasons: []string{err.Error()}, Unresolvable: true}
 			}
 		}
-		l.counts[i] = map[string]int{}
-		for a := range l.wanted[i] {
-			l.counts[i][a.driver]++
-		}
+		l.counts[i] = l.wanted[i].countByDriver()
 		if !v.AllowMissing {
 			l.needed[i] = l.wanted[i].neededDrivers(c)
 		}
 	}
-	return Judge{Node: l.rejectionOn}
+	if c.CSINodes.Len() == 0 && l.rejected[0] == nil && len(l.needed[0]) == 0 {
+		return Judge{} // nothing is limited
+	}
+	return Judge{Node: l.rejectionOn, Surely: l.hasRoomForAll}
 }
 
 // volumeLimits is what a pod needs to have attached, on nodes without and with a CSINode, and by
@@ -104,7 +104,7 @@ type volumeLimits struct {
 	c        *cluster.Cluster
 	uses     *volumeUses
 	wanted   [2]attachedSet
-	counts   [2]map[string]int // of wanted, by driver
+	counts   [2][]driverCount // of wanted
 	needed   [2][]string
 	rejected [2]*Rejection
 }
@@ -130,17 +130,59 @@ func (l *volumeLimits) rejectionOn(n *cluster.Node) *Rejection {
 	if use.err != nil {
 		return use.err
 	}
-	for driver, all := range l.counts[known] {
-		limit, ok := limitOf(csiNode, driver)
-		if !ok || int64(use.count[driver]+all) <= limit {
+	for _, all := range l.counts[known] {
+		limit, ok := limitOf(csiNode, all.driver)
+		if !ok || int64(use.count[all.driver]+all.volumes) <= limit {
 			continue
 		}
 		// Those that are used there already do not count again.
-		if more := all - wanted.countShared(use.present, driver); more > 0 && int64(use.count[driver]+more) > limit {
+		if more := all.volumes - wanted.countShared(use.present, all.driver); more > 0 && int64(use.count[all.driver]+more) > limit {
 			return tooManyVolumes
 		}
 	}
 	return nil
+}
+
+// hasRoomForAll reports whether the node can take the pod's volumes even if none of them is used
+// there already. Without some of the pods there are no more volumes than with them.
+func (l *volumeLimits) hasRoomForAll(n *cluster.Node) bool {
+	csiNode, known := l.uses.csiNode(n), 0
+	if csiNode != nil {
+		known = 1
+	}
+	if l.rejected[known] != nil || l.missingDriver(known, csiNode) != "" {
+		return false
+	}
+	if csiNode == nil || len(l.wanted[known]) == 0 || !anyLimit(csiNode) {
+		return true
+	}
+	use := l.uses.useOn(n, csiNode)
+	if use.err != nil {
+		return false
+	}
+	for _, all := range l.counts[known] {
+		if limit, ok := limitOf(csiNode, all.driver); ok && int64(use.count[all.driver]+all.volumes) > limit {
+			return false
+		}
+	}
+	return true
+}
+
+// driverCount is how many volumes a driver has to attach.
+type driverCount struct {
+	driver  string
+	volumes int
+}
+
+func (s attachedSet) countByDriver() (list []driverCount) {
+	for a := range s {
+		if at := slices.IndexFunc(list, func(d driverCount) bool { return d.driver == a.driver }); at >= 0 {
+			list[at].volumes++
+		} else {
+			list = append(list, driverCount{a.driver, 1})
+		}
+	}
+	return list
 }
 
 // countShared counts the volumes of a driver that two sets have in common.

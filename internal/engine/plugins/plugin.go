@@ -67,6 +67,10 @@ type Judge struct {
 	// a filter that does not read Others must judge it as passed. The func is called from several
 	// goroutines at once.
 	Node func(n *cluster.Node) *Rejection
+	// Surely, if not nil, reports that Node lets a node pass whichever of its pods are removed, so
+	// that preemption need not ask about each choice of victims. It may be false where Node does.
+	// What a filter that does not read Contents says holds for all of them anyway.
+	Surely func(n *cluster.Node) bool
 	// Again, if not nil, must be called after Node was called from several goroutines at once. If
 	// it returns true, the answers depended on the order of the calls, and all these nodes have to
 	// be judged again, one after the other.

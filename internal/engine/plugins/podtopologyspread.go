@@ -143,7 +143,7 @@ func (s *PodTopologySpread) Soft(c *cluster.Cluster, p *cluster.Pod) (constraint
 func (s *PodTopologySpread) constraintsOf(c *cluster.Cluster, p *cluster.Pod,
 	action v1.UnsatisfiableConstraintAction) ([]SpreadConstraint, error) {
 	if own := p.Spec().TopologySpreadConstraints; len(own) > 0 {
-		return s.readConstraints(own, p.Class.SpreadSelectors, action, p)
+		return s.readConstraints(own, p.Spec().SpreadSelectors, action, p)
 	}
 	selector := defaultSelector(c, p.Class)
 	if selector.Empty() {

@@ -29,7 +29,7 @@ type SpreadConstraint struct {
 // readSpread reads those of a list of constraints that have the given action. selectors are those
 // of the list, where they are known.
 func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
-	action v1.UnsatisfiableConstraintAction, own labels.Set) ([]SpreadConstraint, error) {
+	action v1.UnsatisfiableConstraintAction, own *rules.Labels) ([]SpreadConstraint, error) {
 	var read []SpreadConstraint
 	for i := range list {
 		// Hard and soft ones are read for different steps.
@@ -70,13 +70,13 @@ func readSpread(list []v1.TopologySpreadConstraint, selectors []*rules.Selector,
 
 // withLabelKeys narrows a selector to pods that have the same values of the given label keys as the
 // pod itself. Keys that the pod does not have are left out.
-func withLabelKeys(selector *rules.Selector, keys []string, own labels.Set) *rules.Selector {
+func withLabelKeys(selector *rules.Selector, keys []string, own *rules.Labels) *rules.Selector {
 	if len(keys) == 0 {
 		return selector
 	}
 	same := labels.Set{}
 	for _, key := range keys {
-		if value, ok := own[key]; ok {
+		if value, ok := own.Lookup(key); ok {
 			same[key] = value
 		}
 	}

@@ -82,7 +82,7 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 			}
 		}
 	}
-	return Judge{Node: func(n *cluster.Node) *Rejection {
+	rejectionOn := func(n *cluster.Node) *Rejection {
 		switch {
 		case len(disks) > 0 && conflicts.anyPod(n):
 			return diskConflict
@@ -93,7 +93,8 @@ func (VolumeRestrictions) Filter(c *cluster.Cluster, p *cluster.Pod) Judge {
 			return readWriteOncePodUsed
 		}
 		return nil
-	}}
+	}
+	return Judge{Node: rejectionOn, Surely: func(n *cluster.Node) bool { return rejectionOn(n) == nil }}
 }
 
 // usersOf tells whether the pods of a class use one of the claims, which are of one namespace.

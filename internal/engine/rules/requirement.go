@@ -19,8 +19,11 @@ type Requirement struct {
 	Key      string
 	Operator selection.Operator
 	Values   []string // as listed: a value may be there twice
-	places   []int32  // a hash table of the places in Values, from 1, if they are many
+	table    *valueTable
 }
+
+// valueTable is a hash table of the places in Values, from 1. It is there if they are many.
+type valueTable struct{ places []int32 }
 
 // fewValues are compared one by one: up to there it costs less than hashing.
 const fewValues = 8
@@ -39,11 +42,11 @@ func newRequirement(key string, operator selection.Operator, values []string) Re
 	for size < len(values)*3/2 {
 		size *= 2
 	}
-	r.places = make([]int32, size)
+	r.table = &valueTable{make([]int32, size)}
 	for i, value := range values {
 		// A value that is listed twice has one place, that of the first.
 		if at, known := r.findValue(value); !known {
-			r.places[at] = int32(i) + 1
+			r.table.places[at] = int32(i) + 1
 		}
 	}
 	return r
@@ -52,9 +55,10 @@ func newRequirement(key string, operator selection.Operator, values []string) Re
 // findValue returns where in places the value is, or has its place: the first that is free from its
 // hash on. Only if there is a table.
 func (r *Requirement) findValue(value string) (at uint64, known bool) {
-	last := uint64(len(r.places) - 1)
-	for at = maphash.String(valueSeed, value) & last; r.places[at] > 0; at = (at + 1) & last {
-		if r.Values[r.places[at]-1] == value {
+	places := r.table.places
+	last := uint64(len(places) - 1)
+	for at = maphash.String(valueSeed, value) & last; places[at] > 0; at = (at + 1) & last {
+		if r.Values[places[at]-1] == value {
 			return at, true
 		}
 	}
@@ -66,10 +70,10 @@ func (r *Requirement) distinctValues() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i, value := range r.Values {
 			// Of a value that is listed twice only the first place is in the table.
-			again := r.places == nil && slices.Contains(r.Values[:i], value)
-			if r.places != nil {
+			again := r.table == nil && slices.Contains(r.Values[:i], value)
+			if r.table != nil {
 				at, _ := r.findValue(value)
-				again = int(r.places[at]) != i+1
+				again = int(r.table.places[at]) != i+1
 			}
 			if !again && !yield(value) {
 				return
@@ -136,7 +140,7 @@ func (r *Requirement) needsLabel() bool {
 
 // listsValue reports whether the value is one of those listed.
 func (r *Requirement) listsValue(value string) bool {
-	if r.places == nil {
+	if r.table == nil {
 		return slices.Contains(r.Values, value)
 	}
 	_, known := r.findValue(value)

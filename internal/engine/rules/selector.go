@@ -3,6 +3,7 @@ package rules
 import (
 	"cmp"
 	"hash/maphash"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -21,8 +22,16 @@ type Selector struct {
 	// requirements are sorted by key if they are many, and a key has at most one with each
 	// operator.
 	requirements []Requirement
-	needed       int  // how many keys labels must have, if they are many; else -1
-	nothing      bool // it selects nothing
+	needed       int32 // how many keys labels must have, if they are many; else -1
+	nothing      bool  // it selects nothing
+}
+
+// oneLabel is all of a selector of one label in one piece of memory: a cluster has as many of these
+// as workloads.
+type oneLabel struct {
+	Selector
+	requirement [1]Requirement
+	value       [1]string
 }
 
 // fewRequirements are looked at one by one.
@@ -33,13 +42,18 @@ func Everything() *Selector { return newSelector(nil) }
 
 // Nothing returns the selector that matches no labels. It is what a missing selector stands for,
 // while an empty one matches everything.
-func Nothing() *Selector { return &Selector{nothing: true} }
+func Nothing() *Selector { return nothing }
+
+var nothing = &Selector{nothing: true} // selectors do not change
 
 // ReadSelector reads a selector as metav1.LabelSelectorAsSelector does, with its errors. nil
 // selects nothing, an empty one everything. Lists of values are not copied, and must not change.
 func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 	if s == nil {
 		return Nothing(), nil
+	}
+	if len(s.MatchLabels) == 1 && len(s.MatchExpressions) == 0 {
+		return readLabel(s.MatchLabels)
 	}
 	requirements := make([]Requirement, 0, len(s.MatchLabels)+len(s.MatchExpressions))
 	for key, value := range s.MatchLabels {
@@ -64,6 +78,20 @@ func ReadSelector(s *metav1.LabelSelector) (*Selector, error) {
 	}
 
 	return newSelector(requirements), nil
+}
+
+// readLabel reads a selector of one label.
+func readLabel(set map[string]string) (*Selector, error) {
+	s := &oneLabel{}
+	for key, value := range set {
+		s.value[0] = value
+		if err := CheckRequirement(key, selection.Equals, s.value[:]); err != nil {
+			return nil, err
+		}
+		s.requirement[0] = newRequirement(key, selection.In, s.value[:])
+	}
+	s.requirements, s.needed = s.requirement[:], -1
+	return &s.Selector, nil
 }
 
 // operators are those of the API, by the library's names.
@@ -131,6 +159,34 @@ func (s *Selector) Requirements() (list []Requirement, selects bool) {
 	return s.requirements, !s.nothing
 }
 
+// ShareTexts replaces the texts of a selector that was just read from labels alone by equal ones:
+// keys by those that text returns, and values by those of the given labels.
+func (s *Selector) ShareTexts(own *Labels, text func(string) string) {
+	for i := range s.requirements {
+		r := &s.requirements[i]
+		r.Key = text(r.Key)
+		if value, has := own.Lookup(r.Key); has && len(r.Values) == 1 && r.Values[0] == value {
+			r.Values[0] = value
+		}
+	}
+}
+
+// OfLabels returns a selector that was read from labels alone as the API has it: nil if it selects
+// nothing.
+func (s *Selector) OfLabels() *metav1.LabelSelector {
+	if s.nothing {
+		return nil
+	}
+	selector := &metav1.LabelSelector{}
+	if len(s.requirements) > 0 {
+		selector.MatchLabels = make(map[string]string, len(s.requirements))
+	}
+	for i := range s.requirements {
+		selector.MatchLabels[s.requirements[i].Key] = s.requirements[i].Values[0]
+	}
+	return selector
+}
+
 // Empty reports whether the selector matches everything.
 func (s *Selector) Empty() bool { return !s.nothing && len(s.requirements) == 0 }
 
@@ -142,8 +198,17 @@ func (s *Selector) Matches(l labels.Labels) bool {
 	}
 	// Only a set can be gone through. With more labels than requirements the loop below is the
 	// shorter one.
-	if set, is := l.(labels.Set); is && s.needed >= 0 && len(set) < len(s.requirements) {
-		return s.matchesFew(set)
+	if s.needed >= 0 {
+		switch set := l.(type) {
+		case *Labels:
+			if set.Len() < len(s.requirements) {
+				return s.matchesFew(set.Len(), set.All())
+			}
+		case labels.Set:
+			if len(set) < len(s.requirements) {
+				return s.matchesFew(len(set), maps.All(set))
+			}
+		}
 	}
 	for i := range s.requirements {
 		if r := &s.requirements[i]; !r.meetsValue(l.Lookup(r.Key)) {
@@ -155,17 +220,17 @@ func (s *Selector) Matches(l labels.Labels) bool {
 
 // Looks is about how many requirements, or labels, Matches looks at: of both there may be
 // thousands.
-func (s *Selector) Looks(set labels.Set) int { return 1 + min(len(s.requirements), len(set)) }
+func (s *Selector) Looks(set *Labels) int { return 1 + min(len(s.requirements), set.Len()) }
 
 // matchesFew looks at the labels rather than at the requirements. The labels meet all requirements
 // on their own keys; what requirements there are on other keys is met unless it needs a label: so
 // as many needed keys have to be found as there are.
-func (s *Selector) matchesFew(set labels.Set) bool {
-	if len(set) < s.needed {
+func (s *Selector) matchesFew(count int, all iter.Seq2[string, string]) bool {
+	if count < int(s.needed) {
 		return false
 	}
-	found := 0
-	for key, value := range set {
+	found := int32(0)
+	for key, value := range all {
 		of := s.requirementsOn(key)
 		if slices.ContainsFunc(of, func(r Requirement) bool { return !r.meetsValue(value, true) }) {
 			return false

@@ -47,13 +47,13 @@ func (u *unmet) requirementText() string {
 // unmetTerm returns the term that the node comes closest to; nil if the node meets a term, or if
 // all terms select nodes by name.
 func (f *fixer) unmetTerm(v verdict) *unmet {
-	a := f.pod.Spec().Affinity
-	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+	a := f.pod.Spec().NodeAffinity
+	if a == nil || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
 		return nil
 	}
 	node := v.node.Object()
 	var best *unmet
-	for i, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+	for i, term := range a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 		if len(term.MatchFields) > 0 || len(term.MatchExpressions) == 0 {
 			continue // a DaemonSet's pod is for its node
 		}

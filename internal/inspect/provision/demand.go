@@ -84,7 +84,7 @@ func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
 		}
 		if spec := p.Class.Spec; !seen[spec] {
 			seen[spec] = true
-			tell(keys, spec.NodeSelector, spec.Affinity)
+			tell(keys, spec.NodeSelector, spec.Affinity())
 			for _, s := range spec.TopologySpreadConstraints {
 				keys[s.TopologyKey] = true
 			}

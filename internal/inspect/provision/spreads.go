@@ -75,10 +75,10 @@ func (s *spreads) countAnew(w *simulate.World, trial func(node string) bool) {
 // learn notes the hard constraints of a class.
 func (s *spreads) learn(class *cluster.PodClass) {
 	for i, c := range class.Spec.TopologySpreadConstraints {
-		if c.WhenUnsatisfiable != v1.DoNotSchedule || i >= len(class.SpreadSelectors) || class.SpreadSelectors[i] == nil {
+		if c.WhenUnsatisfiable != v1.DoNotSchedule || i >= len(class.Spec.SpreadSelectors) || class.Spec.SpreadSelectors[i] == nil {
 			continue
 		}
-		selector := class.SpreadSelectors[i]
+		selector := class.Spec.SpreadSelectors[i]
 		key := fmt.Sprintf("%q %q %q", c.TopologyKey, class.Namespace, selector.String())
 		if s.known[key] == nil {
 			s.known[key] = &spread{key: c.TopologyKey, namespace: class.Namespace, selector: selector}
@@ -100,10 +100,10 @@ func (s *spreads) of(class *cluster.PodClass) *spreading {
 	}
 
 	for i, c := range class.Spec.TopologySpreadConstraints {
-		if c.WhenUnsatisfiable != v1.DoNotSchedule || i >= len(class.SpreadSelectors) || class.SpreadSelectors[i] == nil {
+		if c.WhenUnsatisfiable != v1.DoNotSchedule || i >= len(class.Spec.SpreadSelectors) || class.Spec.SpreadSelectors[i] == nil {
 			continue
 		}
-		known := s.known[fmt.Sprintf("%q %q %q", c.TopologyKey, class.Namespace, class.SpreadSelectors[i].String())]
+		known := s.known[fmt.Sprintf("%q %q %q", c.TopologyKey, class.Namespace, class.Spec.SpreadSelectors[i].String())]
 		if known == nil { // of a pod that is placed
 			continue
 		}
@@ -125,13 +125,12 @@ func (s *spreads) knows(class *cluster.PodClass) bool {
 			continue
 		}
 		hard = true
-		if i >= len(class.SpreadSelectors) || class.SpreadSelectors[i] == nil || class.SpreadSelectors[i].Empty() ||
+		if i >= len(class.Spec.SpreadSelectors) || class.Spec.SpreadSelectors[i] == nil || class.Spec.SpreadSelectors[i].Empty() ||
 			len(c.MatchLabelKeys) > 0 || c.MinDomains != nil || c.NodeAffinityPolicy != nil || c.NodeTaintsPolicy != nil {
 			return false
 		}
 	}
-	affinity := class.Spec.Affinity
-	return !hard || len(class.Spec.NodeSelector) == 0 && (affinity == nil || affinity.NodeAffinity == nil)
+	return !hard || len(class.Spec.NodeSelector) == 0 && class.Spec.NodeAffinity == nil
 }
 
 // add adds the domains of a node.

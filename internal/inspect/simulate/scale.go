@@ -17,7 +17,7 @@ import (
 func (p *pod) asReplica() *workload.Replica {
 	return &workload.Replica{
 		Object: p.object, UID: p.UID, Node: p.NodeName,
-		Phase: phaseOf(p), Ready: !seemsUnready(p), Since: readySince(p), Created: p.Created,
+		Phase: phaseOf(p), Ready: !seemsUnready(p), Since: readySince(p), Created: p.Created.Time(),
 	}
 }
 

@@ -15,14 +15,7 @@ func CostOfPod(p *cluster.Pod) int {
 // CostOfPreparing is the cost of preparing all filters for the cluster as it is: filters that
 // count pods by domain look at every node, and the pods there, for each of their terms.
 func CostOfPreparing(c *cluster.Cluster, p *cluster.Pod) int {
-	spec := p.Spec()
-	terms := 1 + len(spec.TopologySpreadConstraints)
-	if a := spec.Affinity; a != nil && a.PodAffinity != nil {
-		terms += len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
-	}
-	if a := spec.Affinity; a != nil && a.PodAntiAffinity != nil {
-		terms += len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution)
-	}
+	terms := 1 + len(p.Spec().TopologySpreadConstraints) + p.Class.CountRequired()
 	return CostOfPod(p) + terms*(c.Len()+c.Pods())/4
 }
 

@@ -1,0 +1,284 @@
+package cluster
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// shares lets the specs of classes have in common what is equal: texts such as topology keys, the
+// amounts that containers request, lists of containers, and whole specs, such as those of jobs that
+// differ in their labels alone. It remembers what was used lately and nothing else, so that it
+// keeps little of what is gone: classes of unusual size take no part. What is shared is never
+// changed.
+type shares struct {
+	alone       bool // they are of one class of unusual size: its containers are hashed in vain
+	texts       [512]string
+	amounts     slots[v1.ResourceList]
+	containers  slots[[]Container]
+	tolerations slots[[]v1.Toleration]
+	selectors   slots[map[string]string] // of nodes
+	constraints slots[[]v1.TopologySpreadConstraint]
+	demands     slots[*Demand]
+	spaces      slots[[]string] // of one namespace each
+	shapes      slots[*Shape]
+	specs       slots[*Spec]
+}
+
+// slots has one place for all keys that are equal modulo their number; the latest value has it.
+type slots[T any] [128]struct {
+	key   digest
+	value T
+}
+
+// get returns the value of the key that is known, if it is the same as the given one, and else
+// remembers that one.
+func (s *slots[T]) get(key digest, value T, same func(a, b T) bool) T {
+	at := &s[key[0]%uint64(len(s))]
+	if at.key != key || !same(at.value, value) {
+		at.key, at.value = key, value
+	}
+	return at.value
+}
+
+// at returns the value of the key if it is remembered, and else nothing.
+func (s *slots[T]) at(key digest) (value T) {
+	if at := &s[key[0]%uint64(len(s))]; at.key == key {
+		value = at.value
+	}
+	return value
+}
+
+// shareText returns an equal text that was seen before, if it is still remembered: of texts with
+// the same hash the last one is.
+func (s *shares) shareText(t string) string {
+	if t == "" {
+		return ""
+	}
+	var h hasher
+	h.addString(t)
+	at := &s.texts[h.a%uint64(len(s.texts))]
+	if *at != t {
+		*at = t
+	}
+	return *at
+}
+
+// specOf reads the Spec of a pod that needs what the digest stands for.
+func (s *shares) specOf(pod *v1.Pod, needs digest, own *rules.Labels) *Spec {
+	from := &pod.Spec
+	extras := s.extrasOf(from)
+	common := len(extras.Volumes)+len(extras.ResourceClaims)+len(extras.Overhead) == 0 && extras.Resources == nil // few others have the same
+	var key digest
+	if common && !s.alone {
+		h := hasher{needs[0], needs[1]}
+		h.addNames(from.InitContainers)
+		h.addNames(from.Containers)
+		h.addGroup(from.SchedulingGroup)
+		key = h.sum()
+		if known := s.specs.at(key); known != nil {
+			return known
+		}
+	}
+
+	read := selectorReader{own: own, shared: s}
+	spec := &Spec{Shape: s.shapeOf(from), Extras: extras, Containers: s.containersOf(from.Containers)}
+	spec.TopologySpreadConstraints, spec.SpreadSelectors = s.constraintsOf(from.TopologySpreadConstraints, &read)
+	if from.Affinity != nil {
+		spec.NodeAffinity = from.Affinity.NodeAffinity
+	}
+	spec.terms = s.termsOf(from.Affinity, pod.Namespace, &read)
+	if common && !s.alone {
+		s.specs.get(key, spec, sayAll[*Spec])
+	}
+	return spec
+}
+
+// shapeOf reads what the specs of many workloads have in common.
+func (s *shares) shapeOf(from *v1.PodSpec) *Shape {
+	shape := &Shape{
+		SchedulerName: s.shareText(from.SchedulerName), Priority: from.Priority,
+		NodeSelector: s.nodeSelectorOf(from.NodeSelector), Tolerations: s.tolerationsOf(from.Tolerations),
+		HostNetwork: from.HostNetwork, HostUsers: from.HostUsers, RuntimeClassName: from.RuntimeClassName,
+	}
+	if policy := from.PreemptionPolicy; policy != nil && *policy == v1.PreemptNever {
+		shape.PreemptionPolicy = policy // all else is the default
+	}
+	if s.alone {
+		return shape
+	}
+
+	h := hasher{}
+	h.addString(shape.SchedulerName)
+	h.optionalInt32(shape.Priority)
+	h.addBool(shape.PreemptionPolicy != nil)
+	h.stringMap(shape.NodeSelector)
+	h.addTolerations(shape.Tolerations)
+	h.addBool(shape.HostNetwork)
+	h.addBool(shape.HostUsers != nil)
+	h.addBool(shape.HostUsers != nil && *shape.HostUsers)
+	h.optionalString(shape.RuntimeClassName)
+	return s.shapes.get(h.sum(), shape, func(a, b *Shape) bool { return slices.EqualFunc(a.Tolerations, b.Tolerations, sameSeconds) })
+}
+
+// extrasOf reads what most specs do not have.
+func (s *shares) extrasOf(from *v1.PodSpec) *Extras {
+	extras := Extras{
+		InitContainers: s.containersOf(from.InitContainers), Overhead: from.Overhead, Resources: from.Resources,
+		Volumes: thatMatter(from.Volumes), ResourceClaims: from.ResourceClaims, SchedulingGates: from.SchedulingGates,
+		SchedulingGroup: from.SchedulingGroup,
+	}
+	if len(extras.InitContainers)+len(extras.Overhead)+len(extras.Volumes)+len(extras.ResourceClaims)+len(extras.SchedulingGates) == 0 &&
+		extras.Resources == nil && extras.SchedulingGroup == nil {
+		return noExtras
+	}
+	return &extras
+}
+
+// constraintsOf reads spread constraints and their selectors. Constraints whose selectors are not
+// among them are shared.
+func (s *shares) constraintsOf(from []v1.TopologySpreadConstraint, read *selectorReader) ([]v1.TopologySpreadConstraint, []*rules.Selector) {
+	if len(from) == 0 {
+		return nil, nil
+	}
+	list, selectors, whole := slices.Clone(from), make([]*rules.Selector, len(from)), true
+	for i := range list {
+		c := &list[i]
+		c.TopologyKey, c.WhenUnsatisfiable = s.shareText(c.TopologyKey), v1.UnsatisfiableConstraintAction(s.shareText(string(c.WhenUnsatisfiable)))
+		var err error
+		if selectors[i], err = read.readOne(c.LabelSelector); err == nil && (c.LabelSelector == nil || selectsByLabels(c.LabelSelector)) {
+			c.LabelSelector = nil
+		} else {
+			whole = false
+		}
+	}
+	if !whole || s.alone {
+		return list, selectors
+	}
+
+	h := hasher{}
+	h.addSpread(list)
+	for i := range list { // of what is not said and what is the default, the digest makes no difference
+		h.addBool(list[i].NodeAffinityPolicy != nil)
+		h.addBool(list[i].NodeTaintsPolicy != nil)
+	}
+	return s.constraints.get(h.sum(), list, sayAll[[]v1.TopologySpreadConstraint]), selectors
+}
+
+// demandOf returns an equal demand that was seen before, if it is still remembered.
+func (s *shares) demandOf(demand Demand) *Demand {
+	if s.alone || demand.Ports != nil || len(demand.Requests.Scalars) > 0 {
+		return &demand
+	}
+	h := hasher{}
+	for _, amount := range [...]int64{
+		demand.Requests.MilliCPU, demand.Requests.Memory, demand.Requests.EphemeralStorage, demand.NonZeroCPU, demand.NonZeroMemory,
+	} {
+		h.addInt(amount)
+	}
+	key := h.sum()
+	if known := s.demands.at(key); known != nil {
+		return known
+	}
+	return s.demands.get(key, &demand, sayAll[*Demand])
+}
+
+// addNames hashes the names of containers, which do not always set classes apart.
+func (h *hasher) addNames(list []v1.Container) {
+	h.addWord(uint64(len(list)))
+	for i := range list {
+		h.addString(list[i].Name)
+	}
+}
+
+// thatMatter returns the volumes that can matter to placement.
+func thatMatter(volumes []v1.Volume) (kept []v1.Volume) {
+	for i := range volumes {
+		if volumeMatters(&volumes[i]) {
+			kept = append(kept, volumes[i])
+		}
+	}
+	return slices.Clip(kept)
+}
+
+func (s *shares) containersOf(list []v1.Container) []Container {
+	if len(list) == 0 {
+		return nil
+	}
+	var h hasher
+	if !s.alone {
+		h.addContainers(list)
+	}
+	kept := make([]Container, len(list))
+	for i := range list {
+		from := &list[i]
+		h.addString(from.Name)
+		kept[i] = Container{
+			Name: s.shareText(from.Name), Image: s.shareText(from.Image), Requests: s.amountsOf(from.Resources.Requests),
+			ContainerExtras: containerExtrasOf(from),
+		}
+	}
+	if s.alone {
+		return kept
+	}
+	return s.containers.get(h.sum(), kept, sayAll[[]Container])
+}
+
+// containerExtrasOf reads what most containers do not have.
+func containerExtrasOf(from *v1.Container) *ContainerExtras {
+	extras := ContainerExtras{Ports: hostPorts(from.Ports), RestartPolicy: from.RestartPolicy, RestartPolicyRules: from.RestartPolicyRules}
+	if len(extras.Ports)+len(extras.RestartPolicyRules) == 0 && extras.RestartPolicy == nil {
+		return noContainerExtras
+	}
+	return &extras
+}
+
+// hostPorts keeps of a container's ports what decisions depend on: those of the host.
+func hostPorts(list []v1.ContainerPort) (kept []v1.ContainerPort) {
+	for i := range list {
+		if p := &list[i]; p.HostPort > 0 {
+			kept = append(kept, v1.ContainerPort{HostIP: p.HostIP, Protocol: p.Protocol, HostPort: p.HostPort})
+		}
+	}
+	return slices.Clip(kept)
+}
+
+func (s *shares) amountsOf(list v1.ResourceList) v1.ResourceList {
+	if len(list) == 0 || s.alone {
+		return list
+	}
+	var h hasher
+	h.addResources(list)
+	return s.amounts.get(h.sum(), list, sayAll[v1.ResourceList])
+}
+
+func (s *shares) tolerationsOf(list []v1.Toleration) []v1.Toleration {
+	if len(list) == 0 {
+		return list
+	}
+	var h hasher
+	h.addTolerations(list)
+	return s.tolerations.get(h.sum(), list, func(a, b []v1.Toleration) bool { return slices.EqualFunc(a, b, sameSeconds) })
+}
+
+// sameSeconds compares what the digest of tolerations leaves out.
+func sameSeconds(a, b v1.Toleration) bool {
+	if a.TolerationSeconds == nil || b.TolerationSeconds == nil {
+		return a.TolerationSeconds == b.TolerationSeconds
+	}
+	return *a.TolerationSeconds == *b.TolerationSeconds
+}
+
+func (s *shares) nodeSelectorOf(selector map[string]string) map[string]string {
+	if len(selector) == 0 {
+		return selector
+	}
+	var h hasher
+	h.stringMap(selector)
+	return s.selectors.get(h.sum(), selector, sayAll[map[string]string])
+}
+
+// sayAll is for values whose digests say all there is to compare.
+func sayAll[T any](_, _ T) bool { return true }

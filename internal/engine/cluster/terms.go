@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Terms are the terms of a class for pod affinity and anti-affinity.
+type Terms struct {
+	RequiredAffinity, RequiredAntiAffinity   []Term
+	PreferredAffinity, PreferredAntiAffinity []WeightedTerm
+	// SelectsNamespaces: one of the terms above selects namespaces by their labels.
+	SelectsNamespaces bool
+	// There is an affinity of any kind, a pod affinity, a pod anti-affinity, even an empty one.
+	hasAny, hasPods, hasAnti bool
+	// TermError is why the terms above could not be parsed. InterPodAffinity rejects such a pod.
+	TermError error
+
+	// Affinities is a digest of the four lists above: classes with equal digests treat other pods
+	// alike.
+	Affinities [2]uint64
+
+	// written are the terms as the API has them, where they cannot be told from the lists above;
+	// nil for most.
+	written *v1.Affinity
+}
+
+// Those of most pods, and of those that have no affinity but for nodes.
+var noTerms, noPodTerms = &Terms{}, &Terms{hasAny: true}
+
+// Term is one parsed term of pod affinity or anti-affinity.
+type Term struct {
+	Namespaces        []string // sorted
+	NamespaceSelector *rules.Selector
+	Selector          *rules.Selector
+	TopologyKey       string
+}
+
+// WeightedTerm is a preferred term.
+type WeightedTerm struct {
+	Term
+	Weight int32
+}
+
+// Matches reports whether the term selects pods of the class, whose namespace has these labels.
+func (t *Term) Matches(class *PodClass, namespace labels.Set) bool {
+	if _, named := slices.BinarySearch(t.Namespaces, class.Namespace); !named && !t.NamespaceSelector.Matches(namespace) {
+		return false
+	}
+	return t.Selector.Matches(class.Labels)
+}
+
+// HasAffinity reports whether the pods have pod affinity or anti-affinity of any kind, even an
+// empty one.
+func (t *Terms) HasAffinity() bool { return t.hasPods || t.hasAnti }
+
+// CountRequired counts the required terms, whether or not they can be parsed.
+func (t *Terms) CountRequired() int {
+	n := len(t.RequiredAffinity) + len(t.RequiredAntiAffinity)
+	if t.TermError != nil {
+		n = 0
+		if p := t.written.PodAffinity; p != nil {
+			n += len(p.RequiredDuringSchedulingIgnoredDuringExecution)
+		}
+		if p := t.written.PodAntiAffinity; p != nil {
+			n += len(p.RequiredDuringSchedulingIgnoredDuringExecution)
+		}
+	}
+	return n
+}
+
+// OfTerms returns a class of which nothing is known but its terms, and its namespace.
+func (c *PodClass) OfTerms() *PodClass {
+	terms := *c.Terms
+	terms.written = nil
+	return &PodClass{Namespace: c.Namespace, Bulk: c.Bulk, Terms: &terms}
+}
+
+// termsOf reads the terms of an affinity.
+func (s *shares) termsOf(a *v1.Affinity, namespace string, read *selectorReader) *Terms {
+	switch {
+	case a == nil:
+		return noTerms
+	case a.PodAffinity == nil && a.PodAntiAffinity == nil:
+		return noPodTerms
+	}
+	r := termReader{shares: s, selectors: read, namespace: namespace, said: true}
+	t := &r.terms
+	t.hasAny, t.hasPods, t.hasAnti = true, a.PodAffinity != nil, a.PodAntiAffinity != nil
+	if p := a.PodAffinity; p != nil {
+		t.RequiredAffinity = r.readList(p.RequiredDuringSchedulingIgnoredDuringExecution)
+		t.PreferredAffinity = r.readWeighted(p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+	if p := a.PodAntiAffinity; p != nil {
+		t.RequiredAntiAffinity = r.readList(p.RequiredDuringSchedulingIgnoredDuringExecution)
+		t.PreferredAntiAffinity = r.readWeighted(p.PreferredDuringSchedulingIgnoredDuringExecution)
+	}
+
+	pods := &v1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity}
+	if !r.said {
+		t.written = pods
+	}
+	h := hasher{}
+	h.addString(namespace) // terms without namespaces select in this one
+	h.addAffinity(pods)
+	t.Affinities = h.sum()
+	terms := r.terms
+	return &terms
+}
+
+// termReader reads the terms of one class.
+type termReader struct {
+	*shares
+	selectors *selectorReader
+	namespace string
+	terms     Terms
+	said      bool // what was read says all that is written
+}
+
+// readList parses a list of terms. As upstream, it returns none of them if one cannot be parsed.
+func (r *termReader) readList(list []v1.PodAffinityTerm) []Term {
+	if len(list) == 0 {
+		return nil
+	}
+	terms := make([]Term, 0, len(list))
+	for i := range list {
+		t, err := r.readTerm(&list[i])
+		if err != nil {
+			r.terms.TermError, r.said = err, false
+			return nil
+		}
+		terms = append(terms, t)
+	}
+	return terms
+}
+
+func (r *termReader) readWeighted(list []v1.WeightedPodAffinityTerm) []WeightedTerm {
+	if len(list) == 0 {
+		return nil
+	}
+	terms := make([]WeightedTerm, 0, len(list))
+	for i := range list {
+		t, err := r.readTerm(&list[i].PodAffinityTerm)
+		if err != nil {
+			r.terms.TermError, r.said = err, false
+			return nil
+		}
+		terms = append(terms, WeightedTerm{t, list[i].Weight})
+	}
+	return terms
+}
+
+func (r *termReader) readTerm(t *v1.PodAffinityTerm) (Term, error) {
+	selector, err := r.selectors.readOne(t.LabelSelector)
+	if err != nil {
+		return Term{}, err
+	}
+	namespaceSelector, err := r.selectors.readOne(t.NamespaceSelector)
+	if err != nil {
+		return Term{}, err
+	}
+	namespaces := slices.Compact(slices.Sorted(slices.Values(t.Namespaces)))
+	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
+		namespaces = r.spaceOf(r.namespace)
+	}
+	if by, _ := namespaceSelector.Requirements(); len(by) > 0 {
+		r.terms.SelectsNamespaces = true
+	}
+
+	for _, selector := range [2]*metav1.LabelSelector{t.LabelSelector, t.NamespaceSelector} {
+		r.said = r.said && (selector == nil || selectsByLabels(selector))
+	}
+	r.said = r.said && len(t.Namespaces)+len(t.MatchLabelKeys)+len(t.MismatchLabelKeys) == 0
+	return Term{namespaces, namespaceSelector, selector, r.shareText(t.TopologyKey)}, nil
+}
+
+// spaceOf returns the list of one namespace.
+func (s *shares) spaceOf(namespace string) []string {
+	var h hasher
+	h.addString(namespace)
+	key := h.sum()
+	if known := s.spaces.at(key); known != nil {
+		return known
+	}
+	return s.spaces.get(key, []string{s.shareText(namespace)}, sayAll[[]string])
+}
+
+// affinity returns the affinity as the API has it, with that for nodes.
+func (t *Terms) affinity(nodes *v1.NodeAffinity) *v1.Affinity {
+	if !t.hasAny {
+		return nil
+	}
+	a := &v1.Affinity{NodeAffinity: nodes}
+	if t.written != nil {
+		a.PodAffinity, a.PodAntiAffinity = t.written.PodAffinity, t.written.PodAntiAffinity
+		return a
+	}
+	if t.hasPods {
+		a.PodAffinity = &v1.PodAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution:  writtenTerms(t.RequiredAffinity),
+			PreferredDuringSchedulingIgnoredDuringExecution: writtenWeighted(t.PreferredAffinity),
+		}
+	}
+	if t.hasAnti {
+		a.PodAntiAffinity = &v1.PodAntiAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution:  writtenTerms(t.RequiredAntiAffinity),
+			PreferredDuringSchedulingIgnoredDuringExecution: writtenWeighted(t.PreferredAntiAffinity),
+		}
+	}
+	return a
+}
+
+func writtenTerms(terms []Term) (list []v1.PodAffinityTerm) {
+	for i := range terms {
+		list = append(list, terms[i].written())
+	}
+	return list
+}
+
+func writtenWeighted(terms []WeightedTerm) (list []v1.WeightedPodAffinityTerm) {
+	for i := range terms {
+		list = append(list, v1.WeightedPodAffinityTerm{Weight: terms[i].Weight, PodAffinityTerm: terms[i].written()})
+	}
+	return list
+}
+
+// written returns a term as the API has it, if what was read of it says all.
+func (t *Term) written() v1.PodAffinityTerm {
+	return v1.PodAffinityTerm{LabelSelector: t.Selector.OfLabels(), NamespaceSelector: t.NamespaceSelector.OfLabels(), TopologyKey: t.TopologyKey}
+}

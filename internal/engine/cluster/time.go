@@ -1,0 +1,47 @@
+package cluster
+
+import (
+	"cmp"
+	"math"
+	"time"
+)
+
+// Time is a time of a pod, in a third of the memory of a [time.Time]: nanoseconds since 1970. Zero
+// is no time, and before every other one; the first nanosecond of 1970 counts as the second.
+type Time int64
+
+// TimeOf returns the same time.
+func TimeOf(t time.Time) Time {
+	if t.IsZero() {
+		return 0
+	}
+	nanoseconds := t.UnixNano()
+	if nanoseconds == 0 {
+		return 1
+	}
+	return Time(nanoseconds)
+}
+
+// IsZero reports whether it is no time.
+func (t Time) IsZero() bool { return t == 0 }
+
+// Compare orders times, the earliest first.
+func (t Time) Compare(o Time) int { return cmp.Compare(t.order(), o.order()) }
+
+func (t Time) order() int64 {
+	if t == 0 {
+		return math.MinInt64
+	}
+	return int64(t)
+}
+
+// UnixNano returns the nanoseconds since 1970.
+func (t Time) UnixNano() int64 { return int64(t) }
+
+// Time returns the same time, in local time as the API machinery has it.
+func (t Time) Time() time.Time {
+	if t == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, int64(t))
+}
