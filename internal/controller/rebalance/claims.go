@@ -44,8 +44,8 @@ func newClaiming(c *cluster.Cluster, templates map[cluster.Name]*resourcev1.Reso
 	return k
 }
 
-// takeEvent takes what controllers write. There is no core that waits for answers.
-// The scheduler's core would react to them; a plan only looks at the tables.
+// takeEvent takes what controllers write. There is no core that waits for answers. The scheduler's
+// core would react to them; a plan only looks at the tables.
 func (k *claiming) takeEvent(e cycle.Event) {
 	switch e := e.(type) {
 	case cycle.Seen:
@@ -112,8 +112,8 @@ func (k *claiming) undoTo(notes int) {
 }
 
 // makeFor returns the claims that controllers make for a new pod, which gets their names. A victim
-// of the same name has gone before.
-// Nothing stays changed: the claims exist in the tables only once createClaims shows them.
+// of the same name has gone before. Nothing stays changed: the claims exist in the tables only once
+// createClaims shows them.
 func (k *claiming) makeFor(object *v1.Pod, before *pod) []metav1.Object {
 	defer k.undoTo(len(k.notes))
 	if before != nil {
@@ -154,9 +154,8 @@ func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 	}
 }
 
-// releaseOf gives back what a pod held that has gone.
-// Devices become free with the pod. Claims of the pod's own (ephemeral volumes) are deleted with
-// it; those that it only names stay.
+// releaseOf gives back what a pod held that has gone. Devices become free with the pod. Claims of
+// the pod's own (ephemeral volumes) are deleted with it; those that it only names stay.
 func (k *claiming) releaseOf(p *pod) {
 	if len(p.object.Spec.ResourceClaims) > 0 || len(p.Class.Requests.Scalars) > 0 {
 		k.standin.Gone(p.Pod)
@@ -177,9 +176,8 @@ func claimsVolumes(p *v1.Pod) bool {
 }
 
 // mayClaim reports whether a pod may claim volumes or devices; these may be behind any extended
-// resource.
-// It may say yes too often: then After carries out the plan with claims, which costs more and gives
-// the same state.
+// resource. It may say yes too often: then After carries out the plan with claims, which costs more
+// and gives the same state.
 func mayClaim(p *v1.Pod) bool {
 	extended := slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool {
 		for name := range c.Resources.Requests {
@@ -204,8 +202,8 @@ func (p *pod) namesHolds() string {
 }
 
 // claimsAfter carries out a plan on the claims of a state. It returns those of volumes and devices
-// as they are afterwards, and the successors by the UIDs of their victims.
-// The world is opened again, without gauges and proofs: pods are put where the plan says.
+// as they are afterwards, and the successors by the UIDs of their victims. The world is opened
+// again, without gauges and proofs: pods are put where the plan says.
 func (plan *Plan) claimsAfter(state *State) (claims []metav1.Object, successors map[types.UID]*v1.Pod) {
 	w := beginWorld(state, plan.options)
 	for _, object := range w.pods {

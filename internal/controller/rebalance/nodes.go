@@ -38,8 +38,8 @@ func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 	return weight
 }
 
-// greatestWeight is the greatest weight of the pod's preferred node affinity on these nodes.
-// It is 0 for a pod without node affinity of its own.
+// greatestWeight is the greatest weight of the pod's preferred node affinity on these nodes. It is
+// 0 for a pod without node affinity of its own.
 func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int64) {
 	s := w.schedulerOf(p)
 	if s == nil || s.affinity == nil || p.Spec().Affinity == nil || p.Spec().Affinity.NodeAffinity == nil {

@@ -14,8 +14,8 @@ const (
 	Kind       = "Rebalance"
 )
 
-// Plan is the moves, in order, and what stays although the policy wants it moved.
-// It is also the document that berth rebalance prints in JSON and YAML.
+// Plan is the moves, in order, and what stays although the policy wants it moved. It is also the
+// document that berth rebalance prints in JSON and YAML.
 type Plan struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -113,8 +113,8 @@ type Measure struct {
 	After  int64 `json:"after"`
 }
 
-// String is for people: what is counted in millionths of a node is a share of it.
-// All others are printed as the gauge counts them.
+// String is for people: what is counted in millionths of a node is a share of it. All others are
+// printed as the gauge counts them.
 func (m Measure) String() string {
 	if m.Name == aboveTarget {
 		return fmt.Sprintf("use above target %.4g %% -> %.4g %% of a node", float64(m.Before)*100/whole, float64(m.After)*100/whole)

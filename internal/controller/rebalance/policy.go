@@ -32,9 +32,8 @@ func (policy *Policy) seesNode(n *cluster.Node) bool {
 	return policy.Nodes == nil || policy.Nodes.Matches(n)
 }
 
-// Limits bound the moves of one plan; nil is no limit.
-// They count evictions, from one node, in one namespace, or in all; see [Spent] for what counts
-// towards them. 0 allows none.
+// Limits bound the moves of one plan; nil is no limit. They count evictions, from one node, in one
+// namespace, or in all; see [Spent] for what counts towards them. 0 allows none.
 type Limits struct{ PerNode, PerNamespace, Total *int }
 
 // Goal is one reason to move pods. Exactly one of the fields below Evictor is set.

@@ -48,8 +48,8 @@ type Evictor struct {
 	// Pods and Namespaces limit the pods by their labels and those of their namespace; nil means no
 	// limit.
 	Pods, Namespaces labels.Selector
-	// Priority is the lowest that is protected; PriorityClass is its name.
-	// nil protects none by priority, beyond those that Critical does.
+	// Priority is the lowest that is protected; PriorityClass is its name. nil protects none by
+	// priority, beyond those that Critical does.
 	Priority      *int32
 	PriorityClass string
 	// MinReplicas protects pods of workloads with fewer pods; 0 and 1 protect none. MinPodAge
@@ -69,8 +69,8 @@ type Evictor struct {
 	Own, JobsToo bool
 }
 
-// NewEvictor returns an Evictor with the descheduler's default protections.
-// It is what a policy file without arguments for DefaultEvictor means.
+// NewEvictor returns an Evictor with the descheduler's default protections. It is what a policy
+// file without arguments for DefaultEvictor means.
 func NewEvictor() *Evictor {
 	return &Evictor{LocalStorage: true, DaemonSets: true, Critical: true, FailedBare: true}
 }
@@ -91,8 +91,7 @@ type protections struct {
 }
 
 // whyProtected returns why the pod must stay, whatever is wrong with its place; "" if it may be
-// moved.
-// It also decides, as a side effect, whether the pod leaves by a surge (p.surge).
+// moved. It also decides, as a side effect, whether the pod leaves by a surge (p.surge).
 func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	object := p.object
 	owner := metav1.GetControllerOfNoCopy(object)
@@ -170,8 +169,8 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	return "", ""
 }
 
-// excludedBy returns which of the evictor's selections excludes the pod.
-// These hold even for pods whose annotation asks for eviction. "" is none.
+// excludedBy returns which of the evictor's selections excludes the pod. These hold even for pods
+// whose annotation asks for eviction. "" is none.
 func (e *Evictor) excludedBy(w *world, p *pod) string {
 	switch {
 	case e.Pods != nil && !e.Pods.Matches(p.Class.Labels):
@@ -222,8 +221,8 @@ func (pt *protections) mustNotDisturb(p *pod) bool {
 	return value == "true"
 }
 
-// protectionOf returns which of the descheduler's protections applies.
-// "" is none. The annotation evict lifts them.
+// protectionOf returns which of the descheduler's protections applies. "" is none. The annotation
+// evict lifts them.
 func (e *Evictor) protectionOf(w *world, p *pod, owner *metav1.OwnerReference) string {
 	spec := &p.object.Spec
 	local := slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil || v.HostPath != nil })
@@ -276,9 +275,9 @@ func (w *world) ageOf(p *pod) time.Duration {
 	return w.now.Sub(p.Created)
 }
 
-// whyBusy reports that a pod's workload is being rolled out or scaled.
-// Its successor would be made from another template, or not at all, so nothing could be proved
-// about it. A workload that was not read is not busy.
+// whyBusy reports that a pod's workload is being rolled out or scaled. Its successor would be made
+// from another template, or not at all, so nothing could be proved about it. A workload that was
+// not read is not busy.
 func (pt *protections) whyBusy(p *pod) string {
 	l := pt.w.workloads.ControllerOf(p.object)
 	if l == nil {
@@ -294,8 +293,8 @@ func (pt *protections) whyBusy(p *pod) string {
 	return ""
 }
 
-// whyRolling returns why a rollout of a workload, or of its Deployment, is not done.
-// The rules are those of kubectl rollout status.
+// whyRolling returns why a rollout of a workload, or of its Deployment, is not done. The rules are
+// those of kubectl rollout status.
 func (pt *protections) whyRolling(l *workload.Workload) string {
 	if top := pt.w.workloads.DeploymentOf(l); top != nil {
 		l = top
@@ -362,9 +361,8 @@ func (pt *protections) costOf(p *pod) Cost {
 	return c
 }
 
-// compare compares two costs and returns what decides.
-// The text says what makes the more expensive one so, for the explanation of why it was not chosen;
-// the result is 0 if none is more expensive.
+// compare compares two costs and returns what decides. The text says what makes the more expensive
+// one so, for the explanation of why it was not chosen; the result is 0 if none is more expensive.
 func (c *Cost) compare(o *Cost) (int, string) {
 	for _, of := range []struct {
 		what string
@@ -396,9 +394,9 @@ func boolToInt(b bool) int64 {
 	return 0
 }
 
-// fitsNode reports whether the evictor allows a successor on a node.
-// The scheduler does not know of the policy's nodeSelector, so the successor may still land
-// elsewhere; then the move is not proved.
+// fitsNode reports whether the evictor allows a successor on a node. The scheduler does not know of
+// the policy's nodeSelector, so the successor may still land elsewhere; then the move is not
+// proved.
 func (e *Evictor) fitsNode(n *cluster.Node) bool {
 	return !e.NodeFit || e.Targets == nil || e.Targets.Matches(n)
 }

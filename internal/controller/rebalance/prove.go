@@ -97,8 +97,8 @@ func (w *world) proveMove(p *pod, is wish) proof {
 }
 
 // behindWaiting returns the nodes on which the successor may land if pending pods that fit now are
-// placed before it; nil if there are none.
-// A pending pod may have a higher priority than the successor, or just be tried before it.
+// placed before it; nil if there are none. A pending pod may have a higher priority than the
+// successor, or just be tried before it.
 func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
 	arrived := len(w.arrivals)
 	undo := w.placeWaiting()
@@ -115,9 +115,9 @@ func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wi
 	return nodes, proof{}
 }
 
-// landingsOf returns the nodes on which the successor may land in the cluster as it is.
-// A successor that Decide puts on the node that it came from ends the proof early: no list of
-// equals can help, because that node is among them.
+// landingsOf returns the nodes on which the successor may land in the cluster as it is. A successor
+// that Decide puts on the node that it came from ends the proof early: no list of equals can help,
+// because that node is among them.
 func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
 	d := s.decider.Decide(next.Pod)
 	switch {
@@ -147,9 +147,9 @@ func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is wish)
 	return nodes, proof{}
 }
 
-// feasibleNodes returns the nodes that pass the filters.
-// This is the plain evaluation of every node: it costs more than a decision, and it is needed where
-// kube-scheduler samples, since a sample may have any of them as its best.
+// feasibleNodes returns the nodes that pass the filters. This is the plain evaluation of every
+// node: it costs more than a decision, and it is needed where kube-scheduler samples, since a
+// sample may have any of them as its best.
 func (w *world) feasibleNodes(s *scheduler, next *pod) (nodes []*cluster.Node, why proof) {
 	e := s.decider.Plain().Evaluate(next.Pod)
 	if e.Err != nil || e.Feasible == 0 {
@@ -164,8 +164,7 @@ func (w *world) feasibleNodes(s *scheduler, next *pod) (nodes []*cluster.Node, w
 }
 
 // whyReturns says why a successor would come back: no other node can take it, or none of those that
-// can is as good to the scheduler.
-// feasible counts the nodes that pass the filters.
+// can is as good to the scheduler. feasible counts the nodes that pass the filters.
 func (w *world) whyReturns(s *scheduler, next *pod, from *cluster.Node, feasible int) proof {
 	if feasible > 1 {
 		return refuseMove(ReturnsToSameNode, "to the scheduler no node is better than %s", from.Name)
@@ -177,9 +176,8 @@ func (w *world) whyReturns(s *scheduler, next *pod, from *cluster.Node, feasible
 	return refuseMove(NoBetterNode, "no other node can take it: %s", e.Message(""))
 }
 
-// boundBy looks for a node that only the pod's volumes or devices rule out.
-// Then "no better node" would send the reader in search of room, while it is the volume that holds
-// the pod.
+// boundBy looks for a node that only the pod's volumes or devices rule out. Then "no better node"
+// would send the reader in search of room, while it is the volume that holds the pod.
 func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node) string {
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
@@ -252,8 +250,8 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 	return found
 }
 
-// judgeNode counts a move to one node, and undoes it. It returns the gauges after the move.
-// It only counts: whether the successor fits is what the scheduler has decided before.
+// judgeNode counts a move to one node, and undoes it. It returns the gauges after the move. It only
+// counts: whether the successor fits is what the scheduler has decided before.
 func (w *world) judgeNode(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
 	// A pod that is to be replaced may come back to its node: a fresh pod is all that is wanted.
 	if !is.renews {
@@ -322,8 +320,8 @@ func (w *world) gaugeValues() []int64 {
 var settling = []string{"karpenter.sh/disrupted", "karpenter.sh/disruption", "ToBeDeletedByClusterAutoscaler",
 	"DeletionCandidateOfClusterAutoscaler"}
 
-// whyLeaving returns why a node is neither a source nor a target, or "".
-// Pods on such a node are left to whoever removes it.
+// whyLeaving returns why a node is neither a source nor a target, or "". Pods on such a node are
+// left to whoever removes it.
 func (w *world) whyLeaving(n *cluster.Node) string {
 	if n.Taints.Unschedulable {
 		return "is cordoned"
@@ -339,9 +337,9 @@ func (w *world) whyLeaving(n *cluster.Node) string {
 	return ""
 }
 
-// whyUnfit returns why nothing is moved to a node, or "".
-// It is stricter than the scheduler, which judges a node by its taints alone: one that has become
-// ready a moment ago is open to pending pods, but no reason to disturb one that runs.
+// whyUnfit returns why nothing is moved to a node, or "". It is stricter than the scheduler, which
+// judges a node by its taints alone: one that has become ready a moment ago is open to pending
+// pods, but no reason to disturb one that runs.
 func (w *world) whyUnfit(n *cluster.Node, settled time.Duration) string {
 	if why := w.whyLeaving(n); why != "" {
 		return why

@@ -180,9 +180,9 @@ func (s *search) excessDepth(st *strategy, p *pod) (depth int64) {
 	return depth
 }
 
-// nextCandidate returns the next best candidate, and why it was not chosen.
-// before is the candidate that was refused right before this one, nil if none was: that it came
-// first and why it stays says more than what comes after.
+// nextCandidate returns the next best candidate, and why it was not chosen. before is the candidate
+// that was refused right before this one, nil if none was: that it came first and why it stays says
+// more than what comes after.
 func (s *search) nextCandidate(st *strategy, c, before *candidate, rest []candidate) *Next {
 	if before != nil {
 		return &Next{before.Namespace(), before.Name, string(s.stays[before.pod].Code) + ": " + s.stays[before.pod].Message}
@@ -206,9 +206,8 @@ func (s *search) nextCandidate(st *strategy, c, before *candidate, rest []candid
 }
 
 // refusalOf returns why a pod must not be moved at all: protections, and limits that have been
-// reached.
-// It looks at the pod alone and proves nothing, so it is cheap enough to be asked of every pod of a
-// node before the first one is moved.
+// reached. It looks at the pod alone and proves nothing, so it is cheap enough to be asked of every
+// pod of a node before the first one is moved.
 func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	if !st.Scope.includesPod(p) {
 		return Protected, "the policy leaves its namespace or labels out"
@@ -246,8 +245,8 @@ func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	return "", ""
 }
 
-// makeMove proves one move and makes it in the world.
-// On success the move is appended and can be undone with undoTo; on failure nothing has changed.
+// makeMove proves one move and makes it in the world. On success the move is appended and can be
+// undone with undoTo; on failure nothing has changed.
 func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing Closing) proof {
 	is.on = st.landingFilter()
 	found := s.w.proveMove(p, is)
@@ -276,8 +275,8 @@ func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing
 	return proof{}
 }
 
-// newlyClosed returns the nodes that the search has closed so far.
-// Those that were closed before the plan need no mention.
+// newlyClosed returns the nodes that the search has closed so far. Those that were closed before
+// the plan need no mention.
 func (s *search) newlyClosed() []string {
 	return slices.DeleteFunc(s.w.closures.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
 }
@@ -330,9 +329,8 @@ func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
 }
 
 // removeEnded removes pods that have ended. Their controllers have replaced them already, or never
-// will.
-// No proof is needed: the pod holds no room, and nothing comes in its place. Limits and protections
-// hold as for any other pod.
+// will. No proof is needed: the pod holds no room, and nothing comes in its place. Limits and
+// protections hold as for any other pod.
 func (s *search) removeEnded(st *strategy) (moved bool) {
 	g, renews := st.gauge.(*renewal)
 	if !renews {

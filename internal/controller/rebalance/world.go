@@ -58,9 +58,9 @@ type world struct {
 	surges      surges
 }
 
-// scheduler serves the pods of one profile.
-// A profile may lack any plugin: spread and affinity are nil then, and constraints of that kind are
-// not counted, because the scheduler does not enforce them either.
+// scheduler serves the pods of one profile. A profile may lack any plugin: spread and affinity are
+// nil then, and constraints of that kind are not counted, because the scheduler does not enforce
+// them either.
 type scheduler struct {
 	profile  *plugins.Profile
 	decider  *decide.Decider
@@ -69,15 +69,15 @@ type scheduler struct {
 	objects  map[string]bool // filters that look at API objects besides nodes and pods, as those of volumes do
 }
 
-// spreader returns a pod's spread constraints.
-// It is the plugin PodTopologySpread, which adds the defaults of its arguments.
+// spreader returns a pod's spread constraints. It is the plugin PodTopologySpread, which adds the
+// defaults of its arguments.
 type spreader interface {
 	Hard(c *cluster.Cluster, p *cluster.Pod) ([]plugins.SpreadConstraint, error)
 	Soft(c *cluster.Cluster, p *cluster.Pod) (constraints []plugins.SpreadConstraint, everyKey bool, err error)
 }
 
-// nodePreference is the filter and scorer that looks only at a node's labels and name.
-// It is the plugin NodeAffinity; which filter it is, is found by what it reads.
+// nodePreference is the filter and scorer that looks only at a node's labels and name. It is the
+// plugin NodeAffinity; which filter it is, is found by what it reads.
 type nodePreference interface {
 	plugins.Filter
 	plugins.Scorer
@@ -113,8 +113,8 @@ type pod struct {
 	claims  []metav1.Object // that controllers make for it, if it is a successor
 }
 
-// beginWorld loads a state without its pods.
-// It is enough to carry out a plan; without strategies there are no gauges.
+// beginWorld loads a state without its pods. It is enough to carry out a plan; without strategies
+// there are no gauges.
 func beginWorld(state *State, options Options) *world {
 	w := &world{
 		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{},
@@ -315,8 +315,8 @@ func (w *world) placeWaiting() (undo func()) {
 	}
 }
 
-// placePod places a pod with what it claims and counts it, and returns how to undo that.
-// The notes of claims are undone to where they stood; so undos must be called in reverse order.
+// placePod places a pod with what it claims and counts it, and returns how to undo that. The notes
+// of claims are undone to where they stood; so undos must be called in reverse order.
 func (w *world) placePod(p *pod, n *cluster.Node) (undo func()) {
 	notes := len(w.notes)
 	w.reserveFor(p, n, w.schedulerOf(p))
@@ -327,9 +327,9 @@ func (w *world) placePod(p *pod, n *cluster.Node) (undo func()) {
 	}
 }
 
-// removePod removes a pod, which gives back what it held, and returns how to undo that.
-// The order is that of reality: the pod goes first, then its claims. Undo reverses it, so that what
-// the pod held is there again before it is.
+// removePod removes a pod, which gives back what it held, and returns how to undo that. The order
+// is that of reality: the pod goes first, then its claims. Undo reverses it, so that what the pod
+// held is there again before it is.
 func (w *world) removePod(p *pod) (undo func()) {
 	from, notes := p.Node, len(w.notes)
 	w.dropPod(p)
@@ -356,9 +356,8 @@ func (w *world) dropPod(p *pod) {
 }
 
 // movePod makes a move: the victim leaves, its successor is placed, and so are pending pods that
-// fit now.
-// In a cluster these may come before the successor or after it; proveMove has shown that the move
-// holds either way.
+// fit now. In a cluster these may come before the successor or after it; proveMove has shown that
+// the move holds either way.
 func (w *world) movePod(p *pod, to *cluster.Node) (next *pod, undo func()) {
 	next, back := w.replacePod(p, to)
 	w.moved++
@@ -370,8 +369,7 @@ func (w *world) movePod(p *pod, to *cluster.Node) (next *pod, undo func()) {
 	}
 }
 
-// replacePod has a pod leave, and places its successor.
-// Pending pods are left alone.
+// replacePod has a pod leave, and places its successor. Pending pods are left alone.
 func (w *world) replacePod(p *pod, to *cluster.Node) (next *pod, undo func()) {
 	from := p.Node
 	restore := w.removePod(p)
