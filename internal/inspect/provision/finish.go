@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// podsOf are the pods of a node but for those of DaemonSets, as namespace/name.
+// podsOf are the pods of a node but for those of DaemonSets, as namespace/name. A node with nothing
+// else would not have been needed.
 func podsOf(n *cluster.Node) []string {
 	list := []string{}
 	for _, pod := range n.Pods {
@@ -25,7 +26,8 @@ func podsOf(n *cluster.Node) []string {
 	return list
 }
 
-// dropEmpty takes out the nodes that got no pod.
+// dropEmpty takes out the nodes that got no pod. Numbers sometimes buy a node for pods that the
+// engine puts elsewhere. What it cost is then no part of the plan.
 func (m *maker) dropEmpty() {
 	p := m.plan
 	kept := p.Nodes[:0]
@@ -41,7 +43,8 @@ func (m *maker) dropEmpty() {
 	p.Nodes = kept
 }
 
-// finish takes out the nodes that got no pod, and sums up.
+// finish takes out the nodes that got no pod, and sums up. It is called once, when no more nodes
+// are bought.
 func (m *maker) finish() {
 	p := m.plan
 	m.dropEmpty()
@@ -67,6 +70,8 @@ func (m *maker) finish() {
 	for _, f := range m.w.Each() {
 		if f.Pod != nil && f.Pod.NodeName == "" {
 			name := simulate.Name{Namespace: f.Object.Namespace, Name: f.Object.Name}
+			// The first reason that is known: no node of the catalog, the limits of pools,
+			// admission, a gate, or the scheduler's own.
 			p.Pending = append(p.Pending, Waiting{name.Namespace, name.Name, cmp.Or(m.why[name], f.Refused, m.w.Gate(f.Pod), f.Message)})
 		}
 	}
@@ -75,6 +80,9 @@ func (m *maker) finish() {
 
 // bound computes what the pods that the new nodes took cost at least: without limits, weights and
 // what was chosen beforehand, which only a plan has to keep to.
+//
+// It is about the pods that have a node in the plan: what cannot run at all costs nothing. What the
+// bound does not know makes it lower, never wrong: a plan may be closer to the best than it says.
 func (m *maker) bound() {
 	if len(m.plan.Nodes) == 0 {
 		return
@@ -128,6 +136,7 @@ func (m *maker) bound() {
 	}
 }
 
+// percent is a share in percent, to one decimal; 0 of nothing.
 func percent(part, of int64) float64 {
 	if of == 0 {
 		return 0

@@ -13,6 +13,7 @@ import (
 )
 
 // band is the pending pods of a pod group that have to be in one domain: one rack, for instance.
+// key is the topology key of the group's constraint. Pods that are not pending are not in it.
 type band struct {
 	group *groups.Group
 	key   string
@@ -20,7 +21,8 @@ type band struct {
 	pods  []int  // positions in demand.order
 }
 
-// bands lists the groups with a topology constraint.
+// bands lists the groups with a topology constraint. They are in the order in which their first
+// pods are tried.
 func (d *demand) bands() (list []*band) {
 	of := map[*groups.Group]*band{}
 	for i, p := range d.order {
@@ -53,6 +55,11 @@ func (d *demand) bands() (list []*band) {
 
 // confine leaves to the pods of each group the kinds of nodes of one domain: of those that take all
 // of them, the one where that costs least. Room that nodes of the domain have is used first.
+//
+// taken has, by pod in order, the kinds that take it, and is changed. Groups are housed one after
+// the other: the first to come gets the cheapest domain, also if a later one would have needed it
+// more. Where no domain takes a whole group, its pods are helpless, since some of them alone would
+// not be scheduled.
 func (d *demand) confine(taken [][]int) {
 	spent := make([]int, len(d.offers)) // by offer: what groups before need of those of which there are few
 	for _, b := range d.bands() {
@@ -86,11 +93,11 @@ func (d *demand) confine(taken [][]int) {
 	}
 }
 
-// tiny is a difference between prices that is none.
+// tiny is a difference between prices that is none. Prices are sums of floating-point numbers.
 const tiny = 1e-9
 
 // domainsOf lists the domains in which the pods of a group may be, sorted: of nodes that can be
-// bought, and of those that there are.
+// bought, and of those that there are. If pods of the group run already, there is only theirs.
 func (d *demand) domainsOf(b *band, taken [][]int) (list []string) {
 	if b.fixed != "" {
 		return []string{b.fixed}
@@ -114,7 +121,8 @@ type housing struct {
 	cost  float64
 }
 
-// house finds room for all pods of a group in a domain, or returns nil.
+// house finds room for all pods of a group in a domain, or returns nil. spent are the offers that
+// groups before have used up, in numbers by offer.
 func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *housing {
 	h := &housing{kinds: make([][]int, len(b.pods)), nodes: make([]*cluster.Node, len(b.pods))}
 	rooms := d.roomsIn(b.key, domain)
@@ -134,6 +142,8 @@ func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *hous
 		if len(h.kinds[at]) == 0 {
 			return nil
 		}
+		// What is left needs new nodes, for which a packing of little effort (24 rounds) says the
+		// price. The plan packs all items again together.
 		items = append(items, &item{pods: []*cluster.Pod{p}, size: size, kinds: h.kinds[at], apart: apartOf(p.Class)})
 	}
 	if len(items) == 0 {
@@ -156,7 +166,9 @@ type room struct {
 	free []int64
 }
 
-// roomsIn lists the nodes of a domain, but for those that are there for a trial.
+// roomsIn lists the nodes of a domain, but for those that are there for a trial. Their room is as
+// of now; a housing takes it only for itself, so two groups may count on the same room. The engine
+// corrects that.
 func (d *demand) roomsIn(key, domain string) (list []*room) {
 	for _, n := range d.world.Cluster().Nodes {
 		if n == nil || isTrial(n.Name) || n.Get(key) != domain {
@@ -175,7 +187,8 @@ func (d *demand) roomsIn(key, domain string) (list []*room) {
 }
 
 // roomFor takes the room of a pod from the first node that has it, and where no plugin rejects the
-// pod; nil if there is none.
+// pod; nil if there is none. Pods that repel each other on a node are not put on existing ones:
+// what those hold is not known here. rejected keeps what plugins say, by class.
 func (d *demand) roomFor(p *cluster.Pod, size []int64, rooms []*room, rejected map[*cluster.PodClass][]string) *cluster.Node {
 	profile := d.world.Profile(p.Class.Spec.SchedulerName)
 	if len(rooms) == 0 || profile == nil || len(apartOf(p.Class)) > 0 {

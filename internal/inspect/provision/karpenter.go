@@ -21,7 +21,8 @@ const (
 	nodePoolLabel     = "karpenter.sh/nodepool"
 )
 
-// instanceType is an entry of the list that Karpenter's kwok provider reads.
+// instanceType is an entry of the list that Karpenter's kwok provider reads. The fields that are
+// not listed are unknown, and a fault: a misspelt one would be passed over.
 type instanceType struct {
 	Name             string          `json:"name"`
 	Offerings        []offering      `json:"offerings"`
@@ -33,14 +34,17 @@ type instanceType struct {
 	Overhead v1.ResourceList `json:"overhead,omitempty"`
 }
 
+// Its names are in upper case in the provider's files.
 type offering struct {
-	Price               float64                      `json:"Price"`
+	Price float64 `json:"Price"`
+	// nil means that it is available.
 	Available           *bool                        `json:"Available,omitempty"`
 	ReservationCapacity int                          `json:"ReservationCapacity,omitempty"`
 	Requirements        []v1.NodeSelectorRequirement `json:"Requirements"`
 	Offering            any                          `json:"Offering,omitempty"`
 }
 
+// check returns what is missing, with the path of the field.
 func (t *instanceType) check() error {
 	switch {
 	case t.Name == "":
@@ -58,7 +62,8 @@ func (t *instanceType) check() error {
 	return nil
 }
 
-// nodePool is Karpenter's NodePool, as far as it says which nodes there can be.
+// nodePool is Karpenter's NodePool, as far as it says which nodes there can be. The other fields
+// are there so that they are no fault.
 type nodePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -91,7 +96,8 @@ type nodeClaimSpec struct {
 	ExpireAfter            any           `json:"expireAfter,omitempty"`
 }
 
-// requirement is one of a NodePool or a NodeClaim.
+// requirement is one of a NodePool or a NodeClaim. It is a node selector requirement with
+// minValues, and has the operators Gte and Lte beside those of the core API.
 type requirement struct {
 	Key       string                  `json:"key"`
 	Operator  v1.NodeSelectorOperator `json:"operator"`
@@ -101,6 +107,7 @@ type requirement struct {
 
 var operators = []v1.NodeSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"}
 
+// check returns what is wrong with it first, with the path of the field.
 func (p *nodePool) check() error {
 	if p.Name == "" {
 		return errors.New("metadata.name: required")
@@ -125,6 +132,7 @@ func (p *nodePool) check() error {
 	return nil
 }
 
+// first is the first value, or "".
 func first(list []string) string {
 	if len(list) == 0 {
 		return ""
@@ -132,7 +140,8 @@ func first(list []string) string {
 	return list[0]
 }
 
-// allows reports whether a label with this value meets the requirement.
+// allows reports whether a label with this value meets the requirement. there is false for a label
+// that a node lacks. Comparisons need a whole number on both sides, as with node affinity.
 func (r *requirement) allows(value string, there bool) bool {
 	number, err := strconv.ParseInt(value, 10, 64)
 	bound, _ := strconv.ParseInt(first(r.Values), 10, 64)
@@ -160,6 +169,9 @@ func (r *requirement) allows(value string, there bool) bool {
 
 // combine makes the offers: each offering of each instance type that a NodePool's requirements
 // allow.
+//
+// A NodePool that buys nothing is no fault, but a note: another one may. Weights are not looked at
+// here; see heaviest.
 func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 	for _, p := range pools {
 		pool := Pool{Name: p.Name, Limits: p.Spec.Limits, claim: p.Spec.Template}
@@ -192,7 +204,8 @@ func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 }
 
 // shortOfValues says which requirement of a pool wants more values (minValues) than its offers
-// have, if any does.
+// have, if any does. Karpenter asks for variety in this way, so that a cloud that is short of one
+// type has another.
 func shortOfValues(p *nodePool, offers []Offer) string {
 	for _, r := range p.Spec.Template.Spec.Requirements {
 		if r.MinValues == nil || len(offers) == 0 {
@@ -212,6 +225,12 @@ func shortOfValues(p *nodePool, offers []Offer) string {
 
 // offersOf makes the nodes of an offering. An offering or a NodePool can leave a label open among
 // several values; each is a node of its own.
+//
+//	a pool for zones a and b, a type with an offering in zone a and one in b
+//	-> one offer of each offering; if an offering does not name its zone, one for each zone of the pool
+//
+// Requirements of the pool are checked for each choice of labels at the end, so a choice may be
+// made that is dropped again.
 func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer) {
 	labels := map[string]string{
 		v1.LabelInstanceTypeStable: t.Name, v1.LabelArchStable: t.Architecture, nodePoolLabel: p.Name,
@@ -229,6 +248,7 @@ func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer)
 	}
 
 	for _, r := range p.Spec.Template.Spec.Requirements {
+		// What the offering says goes before what the pool allows: it is narrower.
 		if _, fixed := labels[r.Key]; r.Operator == "In" && !fixed && open[r.Key] == nil {
 			open[r.Key] = r.Values
 		}
@@ -261,7 +281,8 @@ func linuxFirst(names []string) []string {
 }
 
 // choices returns the labels with each combination of the open values, of which few are kept: they
-// differ in nothing that costs.
+// differ in nothing that costs. Without a bound, a pool with a few open labels would make thousands
+// of offers of each type.
 func choices(labels map[string]string, open map[string][]string) []map[string]string {
 	const most = 24
 	list := []map[string]string{labels}
@@ -284,6 +305,8 @@ func choices(labels map[string]string, open map[string][]string) []map[string]st
 	return list
 }
 
+// nodeOf makes the node of a choice of labels. It is ready, and has neither a name nor startup
+// taints, which go before pods come. 110 pods is the kubelet's default.
 func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
 	capacity := t.Resources.DeepCopy()
 	if _, ok := capacity[v1.ResourcePods]; !ok {
@@ -323,6 +346,8 @@ func sizeOf(name, cpu string) string {
 	return cpu
 }
 
+// familyOf is what a name has before its first dot or dash, such as m5 of m5.large; else its first
+// letter.
 func familyOf(name string) string {
 	for i, r := range name {
 		if r == '.' || r == '-' {

@@ -25,7 +25,8 @@ type Replaced struct {
 }
 
 // Exchange is a step: first the new nodes are bought, if any, then the nodes are drained, one after
-// the other.
+// the other. It is proved with the exchanges before it in the list done, and need not hold in
+// another order.
 type Exchange struct {
 	Gone  []string `json:"gone"`
 	Nodes []Node   `json:"nodes"`
@@ -46,10 +47,11 @@ type Kept struct {
 	Why  string `json:"why"`
 }
 
-// mostReplaced is how many nodes are looked at, the dearest first: each is a world of its own.
+// mostReplaced is how many nodes are looked at, the dearest first: each is a world of its own,
+// which is opened, planned in and drained twice.
 const mostReplaced = 64
 
-// drainTime is how long a drain may wait for disruption budgets.
+// drainTime is how long a drain may wait for disruption budgets, in the world's own time.
 const drainTime = 10 * time.Minute
 
 // replacer looks for exchanges. Each is tried from the world as it was, with the exchanges before
@@ -64,6 +66,9 @@ type replacer struct {
 }
 
 // Replace finds exchanges. The function opens a world that is as that of the plan was before.
+//
+// All nodes together are tried first, since that is the cheapest where it works; then each alone.
+// The result is in p.Replaced.
 func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}}}
 	w, err := r.world()
@@ -110,9 +115,11 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	return nil
 }
 
+// keep notes why a node stays.
 func (r *replacer) keep(node, why string) { r.out.Kept = append(r.out.Kept, Kept{node, why}) }
 
-// world opens the world, buys what the plan buys, and does the exchanges that were found.
+// world opens the world, buys what the plan buys, and does the exchanges that were found. It is
+// opened anew for each try, because a drain cannot be undone.
 func (r *replacer) world() (*simulate.World, error) {
 	w, err := r.open()
 	if err != nil {
@@ -130,6 +137,10 @@ func (r *replacer) world() (*simulate.World, error) {
 }
 
 // try tries to have nodes go, and returns why they cannot.
+//
+// The first world plans: the nodes are drained by force, so that all of their pods are pending, and
+// nodes are bought for these. The second world proves it, with the rules of a real drain. "" means
+// that the exchange was made.
 func (r *replacer) try(names []string, prices map[string]float64) (why string, err error) {
 	if r.o.Progress != nil {
 		r.o.Progress(fmt.Sprintf("replacing %s", names[0]))
@@ -177,13 +188,16 @@ func (r *replacer) try(names []string, prices map[string]float64) (why string, e
 	return "", w.Err()
 }
 
+// forced is a drain that leaves nothing, whatever budgets and kubectl's refusals say.
 func forced(node string) *simulate.Drain {
 	return &simulate.Drain{
 		Nodes: simulate.Nodes{Node: node}, IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true, DisableEviction: true,
 	}
 }
 
-// carryOut adds the new nodes and drains those that go. It returns what forbids it.
+// carryOut adds the new nodes and drains those that go. It returns what forbids it. "" if nothing
+// does; then e.Moves says where the pods have gone. The world is of no use afterwards if something
+// does.
 func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err error) {
 	before, departed := waitingNames(w), len(w.Departures())
 	if why := r.p.catalog.keepsGroups(w, e); why != "" {
@@ -206,6 +220,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 	}
 	for _, name := range e.Gone {
 		drain := forced(name)
+		// Here budgets count, and pods without a controller forbid it.
 		drain.Force, drain.DisableEviction = false, false
 		done, err := w.Do(&simulate.Operation{Drain: drain})
 		if err != nil {
@@ -225,6 +240,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
 	}
 
+	// A share that was exceeded before must not grow.
 	if after := shareOfSpot(w); r.o.Spot != nil && after > max(spot, *r.o.Spot)+tiny {
 		return fmt.Sprintf("spot would have %.1f %% of the CPU", 100*after), nil
 	}
@@ -274,6 +290,7 @@ func (c *Catalog) keepsGroups(w *simulate.World, e *Exchange) string {
 	return ""
 }
 
+// waitingNames are the pods of a world that have no node.
 func waitingNames(w *simulate.World) map[simulate.Name]bool {
 	names := map[simulate.Name]bool{}
 	for _, f := range w.Each() {
@@ -285,7 +302,7 @@ func waitingNames(w *simulate.World) map[simulate.Name]bool {
 }
 
 // priceOf is what a node that there is costs an hour: by its annotation, or by the offer of its
-// type, zone and capacity type.
+// type, zone and capacity type. An annotation that is no number is no price.
 func (c *Catalog) priceOf(n *v1.Node) (price float64, known bool) {
 	if text, ok := n.Annotations[PriceAnnotation]; ok {
 		price, err := strconv.ParseFloat(text, 64)

@@ -12,7 +12,7 @@ import (
 )
 
 // Spot is how much of the CPU of all nodes is that of spot capacity, which a provider may take back
-// at any time, where that is bounded.
+// at any time, where that is bounded. Both are in percent.
 type Spot struct {
 	Percent float64 `json:"percent"`
 	Most    float64 `json:"mostPercent"`
@@ -26,6 +26,8 @@ var spotLabels = map[string]string{
 	"kubernetes.azure.com/scalesetpriority": "spot",
 }
 
+// isSpot reports whether a node, or an offer, with these labels is spot capacity. The case of the
+// value does not matter.
 func isSpot(labels map[string]string) bool {
 	for key, value := range spotLabels {
 		if strings.EqualFold(labels[key], value) {
@@ -38,18 +40,25 @@ func isSpot(labels map[string]string) bool {
 // buyInShares buys nodes that are no spot capacity first, for so many of the pods that the others
 // can have spot within its share. What spot there may be is then a limit like that of a pool: it
 // follows from nodes that have pods, and nothing that happens later makes it less.
+//
+//	8 CPUs of other capacity, none of spot, at most 50 % of spot, pods for 12 CPUs
+//	other nodes for 2 CPUs are bought first; then 10 CPUs may be spot, beside 10 of others
 func (m *maker) buyInShares(pods []*cluster.Pod) {
 	m.read(pods) // the bound is about all pods
 	m.steady = true
 	m.buyFor(m.steadyOf(pods))
 	m.steady = false
 
+	// What was bought for other capacity stays; only the rounds begin anew.
 	m.dropEmpty()
 	m.why, m.first, m.rounds = nil, 0, 0
 }
 
 // steadyOf chooses the pods for which nodes other than spot are bought, evenly among all. Those of
 // a pod group stay together.
+//
+// Each pod adds its part of CPU to what is due, and is chosen when at least half of it is due: so
+// any run of pods in the order has about the share, and small and large pods alike.
 func (m *maker) steadyOf(pods []*cluster.Pod) (list []*cluster.Pod) {
 	total := 0.0
 	for _, p := range pods {
@@ -93,8 +102,10 @@ func (m *maker) standing() (steady, spot int64) {
 	return steady, spot
 }
 
-// limitSpot tells a problem how much spot may be bought yet.
+// limitSpot tells a problem how much spot may be bought yet. It holds for the nodes as they are
+// when a problem is made: x / (steady + x) <= share, solved for x.
 func (m *maker) limitSpot(p *packing.Problem, also []int) {
+	// A share of 1 would divide by zero, and limits nothing.
 	if m.o.Spot == nil || *m.o.Spot >= 1 {
 		return
 	}
@@ -129,7 +140,8 @@ func shareOfSpot(w *simulate.World) float64 {
 	return float64(spot) / float64(max(all, 1))
 }
 
-// proveSpot says how much spot there is, and makes sure that what was bought keeps to the share.
+// proveSpot says how much spot there is, and makes sure that what was bought keeps to the share. A
+// share that was exceeded before any node was bought is no fault of the plan.
 func (m *maker) proveSpot() error {
 	if m.o.Spot == nil {
 		return nil

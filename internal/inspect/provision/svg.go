@@ -37,6 +37,9 @@ func tileOf(nodes int) int {
 }
 
 // WriteSVG draws the nodes of the plan by type, each as full of CPU and memory as its pods request.
+//
+// It is one file without scripts, fonts or links, and follows the reader's light or dark mode. A
+// tooltip on each node names it. The colours of CPU and memory differ in brightness, too.
 func (p *Plan) WriteSVG(out io.Writer) error {
 	lots := drawnLots(p.Nodes)
 	tile := tileOf(len(p.Nodes))
@@ -77,7 +80,8 @@ func (p *Plan) WriteSVG(out io.Writer) error {
 	return b.Flush()
 }
 
-// headline says in a line what the plan is.
+// headline says in a line what the plan is. It is also the text for those who do not see the
+// picture.
 func (p *Plan) headline() string {
 	switch {
 	case len(p.Nodes) > 0:
@@ -90,6 +94,7 @@ func (p *Plan) headline() string {
 	}
 }
 
+// drawHead draws the headline, how good the plan is, and the legend.
 func (p *Plan) drawHead(b io.Writer) {
 	fmt.Fprintf(b, `<text x="%d" y="30" font-size="16" font-weight="bold">%s</text>`+"\n", margin, html.EscapeString(p.headline()))
 	if len(p.Nodes) == 0 {
@@ -109,6 +114,7 @@ type drawnLot struct {
 	nodes []Node
 }
 
+// drawnLots are the lots of a plan in the order of its table.
 func drawnLots(nodes []Node) (list []*drawnLot) {
 	of := map[string][]Node{}
 	for _, n := range nodes {
@@ -123,6 +129,10 @@ func drawnLots(nodes []Node) (list []*drawnLot) {
 }
 
 // draw draws what the nodes are, and each of them.
+//
+// A node is a square with two bars, which rise from its lower edge: CPU on the left, memory on the
+// right. top is where the lot begins; tile is the side of a square, and each how many stand in a
+// line.
 func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
 	name := fmt.Sprintf("%d × %s", l.count, cmp.Or(l.Type, l.Pool))
 	var more []string
@@ -151,7 +161,8 @@ func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
 	}
 }
 
-// shortened cuts what would reach into the nodes.
+// shortened cuts what would reach into the nodes. Letters are counted, not bytes, and no font is
+// measured: 44 of them fit in front of the nodes.
 func shortened(text string) string {
 	const most = 44
 	if letters := []rune(text); len(letters) > most {

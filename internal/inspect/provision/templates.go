@@ -27,7 +27,8 @@ const (
 	minCountAnnotation = "cluster-autoscaler.kwok.nodegroup/min-count"
 )
 
-// offerOf reads a template.
+// offerOf reads a template. An error names the field. The node is not changed, except that capacity
+// stands in for allocatable where that is missing: it is a template of the catalog, and no node.
 func offerOf(node *v1.Node) (*Offer, error) {
 	price, ok := node.Annotations[PriceAnnotation]
 	if !ok {
@@ -63,6 +64,7 @@ func offerOf(node *v1.Node) (*Offer, error) {
 	if group := node.Annotations[groupAnnotation]; group != "" {
 		o.Pool = group
 	}
+	// A hand-written template may have only its capacity: then all of it is for pods.
 	if len(node.Status.Allocatable) == 0 {
 		node.Status.Allocatable = node.Status.Capacity
 	}
@@ -74,14 +76,16 @@ func offerOf(node *v1.Node) (*Offer, error) {
 	return o, nil
 }
 
-// has reports whether a node is of the offer's node group.
+// has reports whether a node is of the offer's node group. Only the node groups of the cluster
+// autoscaler's kwok provider are recognized on nodes.
 func (o *Offer) has(n *v1.Node) bool {
 	return o.pool < 0 && n.Annotations[groupAnnotation] == o.Pool &&
 		(o.Type == "" || n.Labels[v1.LabelInstanceTypeStable] == o.Type) &&
 		(o.Zone == "" || n.Labels[v1.LabelTopologyZone] == o.Zone)
 }
 
-// there is how many nodes of an offer's node group there were before.
+// there is how many nodes of an offer's node group there were before. Nodes of NodePools are not
+// counted here; see left for their limits.
 func (m *maker) there(offer int) (count int) {
 	if o := &m.c.Offers[offer]; o.pool < 0 {
 		for _, n := range m.w.Nodes() {
@@ -93,7 +97,8 @@ func (m *maker) there(offer int) (count int) {
 	return count
 }
 
-// fillGroups buys what groups of which nodes are bought lack of their least number.
+// fillGroups buys what groups of which nodes are bought lack of their least number. A group has no
+// fewer, so they belong to the price of the plan.
 func (m *maker) fillGroups() {
 	bought := map[int]int{}
 	for _, offer := range m.bought {
