@@ -29,8 +29,11 @@ type place struct {
 // that have one.
 func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]simulate.Turn {
 	counts := d.spreads
+	// Choosing zones has counted wishes. From here on only what is placed counts, and what is
+	// assigned.
 	counts.countAnew(d.world, isTrial)
 	places := make([][]place, len(d.items))
+	// New nodes are domains of their own, and nothing is on them yet.
 	for i, b := range s.Bins {
 		counts.add(nodes[i].Labels)
 		for _, part := range b.Items {
@@ -53,6 +56,7 @@ func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]sim
 			counts.count(p.Class, node.Labels)
 			continue
 		}
+		// It is not in an item if no node of the catalog takes it.
 		item, known := itemOf[p.UID]
 		if !known {
 			continue

@@ -39,6 +39,7 @@ type demand struct {
 	problem *packing.Problem
 	// helpless are the pods that no offer can take, and why.
 	helpless []Waiting
+	// trials are by kind, and are in the cluster only while read is at work.
 	trials   []*cluster.Node // one of each kind, in the cluster for a moment
 	free     map[types.UID]*free
 	spreads  *spreads
@@ -205,10 +206,13 @@ func (d *demand) measure(pods []*cluster.Pod) {
 		room, daemons := cluster.NewResources(o.Node.Status.Allocatable), d.kinds[d.kindOf[i]].daemons
 		list := make([]int64, len(d.names))
 		for r, name := range d.names {
+			// A node that is too small for its DaemonSets has no room; it is not below zero.
 			list[r] = max(room.Of(name)-daemons.Of(name), 0)
 		}
 		d.rooms = append(d.rooms, list)
 	}
+	// Offers that are the same to pods differ in price alone. Only the cheapest matters to the
+	// bound, which knows no limits.
 	same := map[string]bool{}
 	for i := range d.offers {
 		key := strconv.AppendInt(nil, int64(d.kindOf[i]), 10)
@@ -242,6 +246,8 @@ func (d *demand) group(pods []*cluster.Pod) {
 		return cmp.Compare(turnOf(a.Class), turnOf(b.Class))
 	})
 	d.order = pods
+	// All pods are asked about before any zone is chosen, since choosing counts pods that are not
+	// placed.
 	takes, taken := d.takers(), make([][]int, len(pods)) // before what is chosen here counts
 	for i, p := range pods {
 		why := ""
@@ -258,6 +264,7 @@ func (d *demand) group(pods []*cluster.Pod) {
 			taken[i] = slices.DeleteFunc(slices.Clone(taken[i]), func(k int) bool { return isSpot(d.kinds[k].labels) })
 		}
 	}
+	// Groups come before zones: they must be in one domain, whatever else would be even.
 	d.confine(taken)
 	zones := newZones(d)
 	for i, p := range pods {
@@ -345,6 +352,8 @@ func (d *demand) numbers(items []*item) *packing.Problem {
 	groups := map[string]int{}
 	for at, it := range items {
 		one := packing.Item{Size: it.size, Count: len(it.pods)}
+		// A kind is an offer for each size that it has: its cheapest offer of each size goes into
+		// the item's bins.
 		for _, k := range it.kinds {
 			one.Bins = append(one.Bins, offersOfKind[k]...)
 		}

@@ -37,6 +37,7 @@ func (m *maker) dropEmpty() {
 			continue
 		}
 		m.w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: n.Name}})
+		// Which of several of the offer does not matter: only their number counts towards limits.
 		at := slices.Index(m.bought, n.offer)
 		m.bought = slices.Delete(m.bought, at, at+1)
 	}
@@ -97,6 +98,7 @@ func (m *maker) bound() {
 	for _, n := range m.plan.Nodes {
 		for _, pod := range m.w.Cluster().Node(n.Name).Pods {
 			f := m.free[pod.UID]
+			// It is of a DaemonSet, or was not pending when the plan began.
 			if f == nil {
 				continue
 			}
@@ -126,6 +128,7 @@ func (m *maker) bound() {
 		return
 	}
 
+	// Rounding must not make a plan cheaper than possible.
 	p.Least = min(packing.Bound(problem), p.Hour)
 	if p.Least > 0 {
 		p.Above = math.Round(10000*(p.Hour/p.Least-1)) / 100

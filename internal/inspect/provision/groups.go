@@ -46,6 +46,7 @@ func (d *demand) bands() (list []*band) {
 		}
 		for _, p := range n.Pods {
 			if b := of[d.world.GroupOf(p)]; b != nil && !p.Terminating {
+				// Pods of the group that run bind the others to their domain.
 				b.fixed = n.Get(b.key)
 			}
 		}
@@ -87,6 +88,7 @@ func (d *demand) confine(taken [][]int) {
 				d.kept[d.order[i].UID] = node.Object()
 			}
 		}
+		// The nodes are not bought yet, but those that are few must be left for this group.
 		for _, bin := range best.bins {
 			spent[bin.Bin]++
 		}
@@ -139,6 +141,7 @@ func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *hous
 				h.kinds[at] = append(h.kinds[at], k)
 			}
 		}
+		// One pod without a place rules the domain out for all of them.
 		if len(h.kinds[at]) == 0 {
 			return nil
 		}
@@ -153,6 +156,7 @@ func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *hous
 	problem := d.numbers(merged(items))
 	d.limit(problem, spent)
 	solution := packing.Solve(problem, packing.Options{Rounds: 24})
+	// Limits of the pools do not allow all of them.
 	if slices.Max(solution.Left) > 0 {
 		return nil
 	}

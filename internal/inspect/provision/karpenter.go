@@ -24,11 +24,12 @@ const (
 // instanceType is an entry of the list that Karpenter's kwok provider reads. The fields that are
 // not listed are unknown, and a fault: a misspelt one would be passed over.
 type instanceType struct {
-	Name             string          `json:"name"`
-	Offerings        []offering      `json:"offerings"`
-	Architecture     string          `json:"architecture"`
-	OperatingSystems []string        `json:"operatingSystems"`
-	Resources        v1.ResourceList `json:"resources"`
+	Name             string     `json:"name"`
+	Offerings        []offering `json:"offerings"`
+	Architecture     string     `json:"architecture"`
+	OperatingSystems []string   `json:"operatingSystems"`
+	// Resources is the capacity of such a node.
+	Resources v1.ResourceList `json:"resources"`
 	// Overhead is what is not for pods. The kwok provider takes 100m of CPU and 10Mi of memory, as
 	// is done here where it is not given.
 	Overhead v1.ResourceList `json:"overhead,omitempty"`
@@ -38,10 +39,11 @@ type instanceType struct {
 type offering struct {
 	Price float64 `json:"Price"`
 	// nil means that it is available.
-	Available           *bool                        `json:"Available,omitempty"`
-	ReservationCapacity int                          `json:"ReservationCapacity,omitempty"`
-	Requirements        []v1.NodeSelectorRequirement `json:"Requirements"`
-	Offering            any                          `json:"Offering,omitempty"`
+	Available           *bool `json:"Available,omitempty"`
+	ReservationCapacity int   `json:"ReservationCapacity,omitempty"`
+	// Requirements name the offering's zone and capacity type, as labels.
+	Requirements []v1.NodeSelectorRequirement `json:"Requirements"`
+	Offering     any                          `json:"Offering,omitempty"`
 }
 
 // check returns what is missing, with the path of the field.
@@ -71,14 +73,21 @@ type nodePool struct {
 	Status            any          `json:"status,omitempty"`
 }
 
+// nodePoolSpec has what bounds a pool. Disruption is about nodes that run, and is only let through.
 type nodePoolSpec struct {
 	Template   nodeClaimTemplate `json:"template"`
 	Disruption any               `json:"disruption,omitempty"`
-	Limits     v1.ResourceList   `json:"limits,omitempty"`
-	Weight     *int32            `json:"weight,omitempty"`
-	Replicas   *int64            `json:"replicas,omitempty"`
+	// Limits are by resource, and "nodes" for their number. Karpenter holds them for nodes that
+	// exist and those that it makes.
+	Limits v1.ResourceList `json:"limits,omitempty"`
+	// nil is 0. Of several pools, those with the greatest weight are used first.
+	Weight *int32 `json:"weight,omitempty"`
+	// Replicas is set for a pool of a fixed size.
+	Replicas *int64 `json:"replicas,omitempty"`
 }
 
+// nodeClaimTemplate is what a NodePool makes its nodes from, and what NodeClaims of the plan are
+// filled with.
 type nodeClaimTemplate struct {
 	Metadata struct {
 		Labels      map[string]string `json:"labels,omitempty"`
@@ -87,8 +96,11 @@ type nodeClaimTemplate struct {
 	Spec nodeClaimSpec `json:"spec"`
 }
 
+// nodeClaimSpec has the taints and requirements that matter to pods. The rest is passed on to
+// NodeClaims as it is.
 type nodeClaimSpec struct {
-	Taints                 []v1.Taint    `json:"taints,omitempty"`
+	Taints []v1.Taint `json:"taints,omitempty"`
+	// StartupTaints are gone before pods come, so they do not keep any off.
 	StartupTaints          []v1.Taint    `json:"startupTaints,omitempty"`
 	Requirements           []requirement `json:"requirements"`
 	NodeClassRef           any           `json:"nodeClassRef"`
@@ -105,6 +117,7 @@ type requirement struct {
 	MinValues *int                    `json:"minValues,omitempty"`
 }
 
+// operators are those that a requirement may have.
 var operators = []v1.NodeSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"}
 
 // check returns what is wrong with it first, with the path of the field.
@@ -188,12 +201,14 @@ func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 		before := len(c.Offers)
 		for _, t := range types {
 			for _, o := range t.Offerings {
+				// What a cloud has run out of cannot be bought.
 				if o.Available == nil || *o.Available {
 					c.Offers = append(c.Offers, offersOf(p, len(c.Pools)-1, t, o)...)
 				}
 			}
 		}
 
+		// The offers of this pool are dropped again: Karpenter would launch nothing.
 		if short := shortOfValues(p, c.Offers[before:]); short != "" {
 			c.Offers = c.Offers[:before]
 			c.Notes = append(c.Notes, short)
@@ -239,6 +254,7 @@ func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer)
 		"karpenter.kwok.sh/instance-cpu":    t.Resources.Cpu().String(), "karpenter.kwok.sh/instance-memory": t.Resources.Memory().String(),
 	}
 
+	// The pool's own labels go before those of the type.
 	maps.Copy(labels, p.Spec.Template.Metadata.Labels)
 	open := map[string][]string{v1.LabelOSStable: linuxFirst(t.OperatingSystems)}
 	for _, r := range o.Requirements {
@@ -336,6 +352,7 @@ func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
 	}
 }
 
+// sizePattern finds the size in names such as m5.2xlarge.
 var sizePattern = regexp.MustCompile(`^\w+\.(nano|micro|small|medium|large|\d*xlarge|metal)$`)
 
 // sizeOf and familyOf are the labels that the kwok provider makes of a type's name.

@@ -33,7 +33,8 @@ type Options struct {
 // hoursOfMonth are those by which the clouds count: 365 days of 24 hours, divided by 12.
 const hoursOfMonth = 730
 
-// Plan is which nodes to buy. It is also the document that berth provision prints as JSON and YAML.
+// Plan is which nodes to buy. It is also part of the document that berth what-if prints as JSON and
+// YAML.
 type Plan struct {
 	// Nodes are the new nodes, by pool, type and zone.
 	Nodes []Node `json:"nodes"`
@@ -113,6 +114,7 @@ func (m *maker) make() (*Plan, error) {
 		return nil, err
 	}
 
+	// It drops nodes that got no pod, so the share of spot is looked at after it.
 	m.finish()
 	// What was bought is counted once more at the end: a share that is exceeded is a fault of this
 	// package, not a plan.
@@ -196,6 +198,7 @@ func (m *maker) pending() (pods []*cluster.Pod) {
 		if f.Pod == nil || f.Pod.NodeName != "" || f.Refused != "" || m.w.Gate(f.Pod) != "" {
 			continue
 		}
+		// New nodes get such pods of their own, which read has counted.
 		if rules.ControllerKind(f.Object) == rules.DaemonSet {
 			continue
 		}
@@ -228,8 +231,10 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 		made, nodes = append(made, node), append(nodes, node)
 	}
 
+	// From here on nodes have names, and pods have nodes.
 	planned := d.assign(solution, nodes)
 	m.say("round %d: trying %d pods on %d nodes", m.rounds, len(planned), len(made))
+	// The world keeps its error, which make returns.
 	if _, err := m.w.Apply(manifest.Assemble("the catalog", made)); err != nil {
 		return false
 	}

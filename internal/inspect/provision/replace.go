@@ -166,16 +166,19 @@ func (r *replacer) try(names []string, prices map[string]float64) (why string, e
 	if err != nil {
 		return "", err
 	}
+	// Pods that were pending before are not the exchange's fault.
 	for _, waiting := range planned.Pending {
 		if name := (simulate.Name{Namespace: waiting.Namespace, Name: waiting.Name}); !before[name] {
 			return fmt.Sprintf("pod %s/%s would stay pending: %s", name.Namespace, name.Name, waiting.Message), nil
 		}
 	}
 	e.Nodes = planned.Nodes
+	// Nodes that go save their price, and those that come in their place cost theirs.
 	if e.Hour -= planned.Hour; e.Hour <= 1e-9 {
 		return fmt.Sprintf("what its pods need costs %.4g an hour: no less", planned.Hour), nil
 	}
 
+	// The first world has pods that were deleted by force, which proves nothing.
 	if w, err = r.world(); err != nil {
 		return "", err
 	}
@@ -200,6 +203,7 @@ func forced(node string) *simulate.Drain {
 // does.
 func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err error) {
 	before, departed := waitingNames(w), len(w.Departures())
+	// A node group's least number binds before anything is tried.
 	if why := r.p.catalog.keepsGroups(w, e); why != "" {
 		return why, nil
 	}
@@ -211,6 +215,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 	if _, err := w.Apply(manifest.Assemble("the exchange", made)); err != nil {
 		return "", err
 	}
+	// Pending pods may take the new nodes first, as they would live.
 	w.Settle()
 
 	for _, name := range e.Gone { // none of their pods goes to another of them
@@ -234,6 +239,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 					cmp.Or(b.Message, "disruption budget "+b.Budget+" does not let it go")), nil
 			}
 		}
+		// The node goes only when it is empty; pods of DaemonSets go with it.
 		if _, err := w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: name}}); err != nil {
 			return "", err
 		}
@@ -251,6 +257,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 	}
 	e.Moves = e.Moves[:0]
 	for _, d := range w.Departures()[departed:] {
+		// Departures tell where the successor of each pod has gone.
 		if next, node, _, ok := d.Next(); ok && slices.Contains(e.Gone, d.Node) && node != "" {
 			e.Moves = append(e.Moves, Move{Pod: next.Namespace + "/" + d.Name, From: d.Node, To: node})
 		}

@@ -64,8 +64,11 @@ func (m *maker) steadyOf(pods []*cluster.Pod) (list []*cluster.Pod) {
 	for _, p := range pods {
 		total += float64(p.Class.Requests.MilliCPU)
 	}
+	// Spot capacity that is there already uses up the share.
 	steady, spot := m.standing()
 	share := *m.o.Spot
+	// need is how much CPU of pods has to be on other capacity: with x of it, spot is total - x +
+	// spot, and steady + x has to be at least (1-share)/share times that.
 	need := (1-share)*(total+float64(spot)) - share*float64(steady)
 	part := min(max(need/max(total, 1), 0), 1)
 
@@ -73,6 +76,7 @@ func (m *maker) steadyOf(pods []*cluster.Pod) (list []*cluster.Pod) {
 	for _, p := range pods {
 		cpu := float64(p.Class.Requests.MilliCPU)
 		due += part * cpu
+		// The first pod of a group decides for all of them.
 		g := m.w.GroupOf(p)
 		take, known := chosen[g]
 		if g == nil || !known {

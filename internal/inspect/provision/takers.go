@@ -136,11 +136,13 @@ func holds(room, size []int64) bool {
 // never get a pod.
 const trialNode = "berth-offer-"
 
+// isTrial reports whether a node is there for a trial alone.
 func isTrial(node string) bool { return strings.HasPrefix(node, trialNode) }
 
 // ask asks the plugins of the pod's profile about the nodes of the kinds. The reasons are those of
 // the plugins, the most frequent first; they stand for all nodes of the catalog.
 func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
+	// Pods of other schedulers are not Berth's to place, whatever is bought.
 	profile := d.world.Profile(p.Class.Spec.SchedulerName)
 	if profile == nil {
 		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Class.Spec.SchedulerName)

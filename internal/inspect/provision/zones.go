@@ -67,6 +67,7 @@ func (z *zones) choose(p *cluster.Pod, kinds []int) []int {
 // others count stays even.
 func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []int {
 	best, fewest := "", math.MaxInt
+	// All domains that can be bought have to be known before the lowest count is asked for.
 	for _, domain := range z.of(kinds, own.key) {
 		own.add(domain)
 	}
@@ -82,6 +83,7 @@ func (z *zones) spread(class *cluster.PodClass, own *ownSpread, kinds []int) []i
 		}
 	}
 
+	// From here on this pod counts as if it were placed there; assign counts anew.
 	z.alike[likeness{class.Look, own.key, best}]++
 	for _, k := range z.d.spreads.of(class).counted {
 		if k.key == own.key {
