@@ -14,7 +14,8 @@ import (
 // an item are as good to the packing, so looking further only helps where many domains are full.
 const mostLooks = 256
 
-// place is a node with room for so many pods of an item.
+// place is a node with room for so many pods of an item. room counts pods of the item, since they
+// all have the same size.
 type place struct {
 	node *v1.Node
 	room int
@@ -48,6 +49,7 @@ func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]sim
 		}
 	}
 
+	// Turns are numbered in the order of d.order, in which the engine tries them.
 	turns := make(map[types.UID]simulate.Turn, len(itemOf))
 	for _, p := range d.order {
 		// Its group has room on a node that there is already.

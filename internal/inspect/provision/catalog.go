@@ -130,6 +130,8 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 		return nil, errors.Join(faults...)
 	}
 	switch {
+	// Neither says anything without the other: a NodePool names no sizes, and an instance type no
+	// limits or labels.
 	case len(pools) > 0 && len(types) == 0:
 		return nil, fmt.Errorf("%s: NodePools and no instance types: name the file that has them, too, as Karpenter's "+
 			"kwok provider reads it", strings.Join(paths, ", "))
@@ -142,6 +144,8 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 		return nil, errors.New(strings.Join(append([]string{strings.Join(paths, ", ") + ": offers no node"}, c.Notes...), "\n"))
 	}
 
+	// Stable: offers with the same price keep the order of the files, so that plans are the same
+	// each time.
 	slices.SortStableFunc(c.Offers, func(a, b Offer) int { return cmp.Compare(a.Price, b.Price) })
 	return c, nil
 }
@@ -175,6 +179,7 @@ func readFile(path string, stdin io.Reader) ([]document, error) {
 		return list, nil
 	}
 
+	// A pipe or a device might never end.
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: is not a regular file", path)
 	}
@@ -219,6 +224,7 @@ func documentsOf(path, text string) (list []document) {
 // read reads a document by its kind. NodePools and instance types are collected for combine;
 // templates become offers at once.
 func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) error {
+	// A list is one of instance types, which have no kind.
 	if text := strings.TrimSpace(d.text); strings.HasPrefix(text, "[") || strings.HasPrefix(text, "- ") {
 		var list []*instanceType
 		if err := d.decode(&list); err != nil {

@@ -65,6 +65,8 @@ type kind struct {
 
 // item is a number of pods that are alike to the packing. size is by resource, kinds are indexes in
 // demand.kinds, sorted or not, but the same for alike pods.
+//
+// Pods are in the order of their turns, which assign relies on: the first of them are placed first.
 type item struct {
 	pods  []*cluster.Pod
 	size  []int64
@@ -156,6 +158,7 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 		for _, key := range slices.Sorted(maps.Keys(labels)) {
 			b.WriteString(key + "=" + labels[key] + " ")
 		}
+		// Templates belong to no pool, and have the weight 0.
 		weight := int32(0)
 		if o.pool >= 0 {
 			weight = c.Pools[o.pool].Weight
@@ -165,6 +168,7 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 		if len(o.Node.Spec.Taints) > 0 {
 			fmt.Fprint(&b, o.Node.Spec.Taints)
 		}
+		// Kinds are numbered in the order of offers, and so in that of prices.
 		at, known := of[b.String()]
 		if !known {
 			at = len(d.kinds)
@@ -199,6 +203,8 @@ func (d *demand) measure(pods []*cluster.Pod) {
 		}
 	}
 	d.names = append(d.names, slices.Sorted(maps.Keys(more))...)
+	// DaemonSets choose nodes by labels and taints, which all offers of a kind share; so one of
+	// them is asked.
 	for _, k := range d.kinds {
 		k.daemons = d.world.DaemonRequests(d.offers[k.largest].Node)
 	}
@@ -267,13 +273,13 @@ func (d *demand) group(pods []*cluster.Pod) {
 	// Groups come before zones: they must be in one domain, whatever else would be even.
 	d.confine(taken)
 	zones := newZones(d)
+	// Pods choose zones in the order of their turns, each with those before it counted.
 	for i, p := range pods {
 		kinds := taken[i]
 		if len(kinds) == 0 || d.kept[p.UID] != nil {
 			continue
 		}
 		size, apart := d.sizeOf(p), apartOf(p.Class)
-		//
 		own := apart
 		// In later rounds there are few pods, and the engine has refused what the packing thought
 		// possible: to keep them apart costs little.

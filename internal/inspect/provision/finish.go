@@ -96,6 +96,7 @@ func (m *maker) bound() {
 	}
 
 	for _, n := range m.plan.Nodes {
+		// Pods are counted where they are, not where the plan meant them to go.
 		for _, pod := range m.w.Cluster().Node(n.Name).Pods {
 			f := m.free[pod.UID]
 			// It is of a DaemonSet, or was not pending when the plan began.
@@ -147,7 +148,8 @@ func percent(part, of int64) float64 {
 	return float64(int64(1000*float64(part)/float64(of)+0.5)) / 10
 }
 
-// isConstrained reports whether the class has constraints that the bound does not know.
+// isConstrained reports whether the class has constraints that the bound does not know. It decides
+// on a note, and on nothing else.
 func isConstrained(class *cluster.PodClass) bool {
 	return len(class.RequiredAffinity) > 0 || slices.ContainsFunc(class.Spec.TopologySpreadConstraints,
 		func(c v1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == v1.DoNotSchedule })

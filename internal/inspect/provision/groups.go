@@ -66,6 +66,7 @@ func (d *demand) confine(taken [][]int) {
 	for _, b := range d.bands() {
 		var best *housing
 		for _, domain := range d.domainsOf(b, taken) {
+			// Of domains that cost the same, the first by name is taken.
 			if h := d.house(b, domain, taken, spent); h != nil && (best == nil || h.cost < best.cost-tiny) {
 				best = h
 			}
@@ -116,6 +117,8 @@ func (d *demand) domainsOf(b *band, taken [][]int) (list []string) {
 }
 
 // housing is where the pods of a group would be in a domain.
+//
+// It is a trial: nothing is taken until confine chooses it.
 type housing struct {
 	kinds [][]int         // by pod of the band: the kinds for those that need a new node
 	nodes []*cluster.Node // by pod: the node that has room
@@ -126,6 +129,7 @@ type housing struct {
 // house finds room for all pods of a group in a domain, or returns nil. spent are the offers that
 // groups before have used up, in numbers by offer.
 func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *housing {
+	// Existing nodes are filled first: what they take costs nothing.
 	h := &housing{kinds: make([][]int, len(b.pods)), nodes: make([]*cluster.Node, len(b.pods))}
 	rooms := d.roomsIn(b.key, domain)
 	rejected := map[*cluster.PodClass][]string{}
@@ -164,7 +168,8 @@ func (d *demand) house(b *band, domain string, taken [][]int, spent []int) *hous
 	return h
 }
 
-// room is what a node has left.
+// room is what a node has left. free is by resource, in the order of demand.names, and shrinks as
+// pods are meant to go there.
 type room struct {
 	node *cluster.Node
 	free []int64
@@ -205,6 +210,7 @@ func (d *demand) roomFor(p *cluster.Pod, size []int64, rooms []*room, rejected m
 		for i, r := range rooms {
 			nodes[i] = r.node
 		}
+		// One evaluation says it of all nodes, for all pods of the class.
 		why = decide.NewPlain(d.world.Cluster(), profile).Rejections(p, nodes)
 		rejected[p.Class] = why
 	}

@@ -156,6 +156,7 @@ func first(list []string) string {
 // allows reports whether a label with this value meets the requirement. there is false for a label
 // that a node lacks. Comparisons need a whole number on both sides, as with node affinity.
 func (r *requirement) allows(value string, there bool) bool {
+	// check has made sure that the values of a comparison are one whole number.
 	number, err := strconv.ParseInt(value, 10, 64)
 	bound, _ := strconv.ParseInt(first(r.Values), 10, 64)
 	whole := there && err == nil
@@ -325,6 +326,7 @@ func choices(labels map[string]string, open map[string][]string) []map[string]st
 // taints, which go before pods come. 110 pods is the kubelet's default.
 func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
 	capacity := t.Resources.DeepCopy()
+	// Without a number of pods, none would fit.
 	if _, ok := capacity[v1.ResourcePods]; !ok {
 		capacity[v1.ResourcePods] = *resource.NewQuantity(110, resource.DecimalSI)
 	}
@@ -335,6 +337,7 @@ func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
 	}
 
 	allocatable := capacity.DeepCopy()
+	// Overhead of a resource that the type lacks takes nothing.
 	for name, q := range overhead {
 		if left, ok := allocatable[name]; ok {
 			left.Sub(q)

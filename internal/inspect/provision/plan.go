@@ -20,6 +20,7 @@ import (
 // Options are how to plan. The zero value is a plan without a bound on spot capacity, and with the
 // seed 0. The same seed gives the same plan.
 type Options struct {
+	// Seed is for what the packing leaves to chance; see [packing.Options].
 	Seed uint64
 	// Spot, if set, is the largest share of the CPU of all nodes that spot capacity may have
 	// afterwards: from 0 to 1.
@@ -170,6 +171,7 @@ type maker struct {
 	o      Options
 	plan   *Plan
 	rounds int
+	// first is set by the largest demand so far, which effort compares with.
 	first  int   // how many pods the first round had
 	bought []int // by offer, in the order of the nodes
 	// number counts the new nodes by pool, for their names; named has the names of all that were
@@ -220,6 +222,7 @@ func (m *maker) buy(pods []*cluster.Pod) bool {
 	solution := packing.Solve(d.problem, packing.Options{Seed: m.o.Seed, Rounds: m.effort(len(pods))})
 	known()
 	m.helpless(d, solution)
+	// Kept pods need no new node, but they have to be tried where they were meant to go.
 	if len(solution.Bins)+len(d.kept) == 0 {
 		return false
 	}
@@ -301,6 +304,8 @@ func (m *maker) limit(p *packing.Problem, also []int) {
 	}
 
 	for at := range m.c.Pools {
+		// Existing nodes, bought ones and those of the problem share one limit: what is left after
+		// the first two bounds the third.
 		pool := &m.c.Pools[at]
 		for _, name := range pool.limitsOf() {
 			limit := packing.Limit{Costs: map[int]int64{}, Most: m.left(pool, name)}
@@ -359,6 +364,7 @@ func (m *maker) helpless(d *demand, s *packing.Solution) {
 	for _, h := range d.helpless {
 		m.why[simulate.Name{Namespace: h.Namespace, Name: h.Name}] = h.Message
 	}
+	// The last pods of an item are those that are left: the first have the places.
 	for i, n := range s.Left {
 		for _, p := range d.items[i].pods[len(d.items[i].pods)-n:] {
 			m.why[simulate.Name{Namespace: p.Namespace(), Name: p.Name}] = "the limits of the node pools are reached"
@@ -368,6 +374,7 @@ func (m *maker) helpless(d *demand, s *packing.Solution) {
 
 // node makes a node of an offer. It is noted in the plan, but not yet in the world.
 func (m *maker) node(offer int) *v1.Node {
+	// Names count per pool: web-new-1, web-new-2 and so on.
 	o := &m.c.Offers[offer]
 	if m.number == nil {
 		m.number = map[string]int{}

@@ -196,6 +196,7 @@ func (p *Plan) pending(text *answer.Page) {
 	}
 
 	text.Warning("%s %s pending:", answer.Count(len(p.Pending), "pod"), verb)
+	// Reasons stand in the order in which they are first met.
 	var order []string
 	by := map[string][]string{}
 	for _, w := range p.Pending {
@@ -239,6 +240,7 @@ func (p *Plan) WriteNodeClaims(out io.Writer) error {
 // claim is the NodeClaim of a node: the template of its pool, narrowed to what the plan has chosen.
 func (p *Plan) claim(n Node, offer *Offer) any {
 	pool := &p.catalog.Pools[offer.pool]
+	// By this label the NodeClaim counts towards the pool's limits.
 	labels := map[string]string{nodePoolLabel: pool.Name}
 	for key, value := range pool.claim.Metadata.Labels {
 		labels[key] = value
@@ -256,6 +258,7 @@ func (p *Plan) claim(n Node, offer *Offer) any {
 		spec["startupTaints"] = pool.claim.Spec.StartupTaints
 	}
 
+	// What the pool leaves out is left out here, too.
 	for name, value := range map[string]any{"expireAfter": pool.claim.Spec.ExpireAfter,
 		"terminationGracePeriod": pool.claim.Spec.TerminationGracePeriod} {
 		if value != nil {

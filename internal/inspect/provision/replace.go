@@ -28,6 +28,8 @@ type Replaced struct {
 // the other. It is proved with the exchanges before it in the list done, and need not hold in
 // another order.
 type Exchange struct {
+	// Gone are the nodes that leave. Nodes are those that come first; without any, the pods have
+	// room on nodes that stay.
 	Gone  []string `json:"gone"`
 	Nodes []Node   `json:"nodes"`
 	Moves []Move   `json:"moves"`
@@ -58,6 +60,11 @@ const drainTime = 10 * time.Minute
 // it done: what to buy is planned as if the nodes were gone, and then proved: the new nodes are
 // there, the nodes are drained as kubectl drain does it, with its refusals and the disruption
 // budgets, and the scheduler places the successors by its scores.
+//
+//	try(node-7): world 1: node-7 emptied by force, its pods need a node for 0.10, node-7 costs 0.36
+//	             world 2: that node is added, node-7 drained by the rules: all of its pods run
+//
+// An error ends all of it; a reason why a node stays is none.
 type replacer struct {
 	open func() (*simulate.World, error)
 	p    *Plan
@@ -79,6 +86,7 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	prices := map[string]float64{}
 	var names []string
 	for _, n := range w.Nodes() {
+		// Nodes that the plan buys are not there yet, so they cannot go.
 		if slices.ContainsFunc(p.Nodes, func(bought Node) bool { return bought.Name == n.Name }) {
 			continue
 		}
@@ -95,6 +103,7 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 		r.keep(name, fmt.Sprintf("only the %d dearest nodes are looked at", mostReplaced))
 	}
 
+	// All at once is the greatest saving, and the plan where a cluster is far too large.
 	names = names[:min(len(names), mostReplaced)]
 	if len(names) > 1 {
 		if why, err := r.try(names, prices); err != nil || why == "" {

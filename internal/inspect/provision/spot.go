@@ -14,6 +14,7 @@ import (
 // Spot is how much of the CPU of all nodes is that of spot capacity, which a provider may take back
 // at any time, where that is bounded. Both are in percent.
 type Spot struct {
+	// Percent is what spot has once the plan is bought, Most what it may have.
 	Percent float64 `json:"percent"`
 	Most    float64 `json:"mostPercent"`
 }
@@ -92,7 +93,8 @@ func (m *maker) steadyOf(pods []*cluster.Pod) (list []*cluster.Pod) {
 }
 
 // standing is the CPU of nodes that stay, and of spot capacity. New nodes without pods do not count
-// as staying: they are not bought in the end.
+// as staying: they are not bought in the end. Nodes that will be drained (o.leaving) do not count
+// either.
 func (m *maker) standing() (steady, spot int64) {
 	for _, n := range m.w.Cluster().Nodes {
 		switch {
@@ -116,6 +118,7 @@ func (m *maker) limitSpot(p *packing.Problem, also []int) {
 
 	steady, spot := m.standing()
 	share := *m.o.Spot
+	// Rounded down, so that the share holds for whole thousandths of a CPU, too.
 	limit := packing.Limit{Costs: map[int]int64{}, Most: int64(math.Floor(share*float64(steady)/(1-share))) - spot}
 	for i, o := range m.c.Offers {
 		if isSpot(o.Node.Labels) {
@@ -129,7 +132,8 @@ func (m *maker) limitSpot(p *packing.Problem, also []int) {
 	p.Limits = append(p.Limits, limit)
 }
 
-// shareOfSpot returns what share of the CPU of a world's nodes is that of spot.
+// shareOfSpot returns what share of the CPU of a world's nodes is that of spot. It counts
+// allocatable CPU, of all nodes alike, whether or not they have pods.
 func shareOfSpot(w *simulate.World) float64 {
 	var all, spot int64
 	for _, n := range w.Cluster().Nodes {

@@ -135,6 +135,7 @@ func (s *spreads) of(class *cluster.PodClass) *spreading {
 // a constraint with policies, or to a pod that selects nodes, only the engine knows. If not, the
 // engine is asked with the constraints in place, and its answer counts.
 func (s *spreads) knows(class *cluster.PodClass) bool {
+	// Pods without hard constraints are known in any case.
 	hard := false
 	for i, c := range class.Spec.TopologySpreadConstraints {
 		if c.WhenUnsatisfiable != v1.DoNotSchedule {
@@ -225,8 +226,9 @@ func (k *spread) count(domain string) {
 	k.domains[before+1]++
 }
 
-// least is the lowest count of any domain. Domains have few different ones.
+// least is the lowest count of any domain. Domains have few different ones. 0 if there is none.
 func (k *spread) least() int {
+	// Without a domain at all, the first pod opens one.
 	if k.domains[0] > 0 || len(k.domains) == 0 {
 		return 0
 	}
@@ -241,6 +243,7 @@ func (k *spread) least() int {
 // domains first, then those that spread over nodes, then those that are only counted. The order is
 // that of how little choice they have: whoever comes first still has all domains open.
 func turnOf(class *cluster.PodClass) int {
+	// Pods that are only counted come last: they go anywhere, and fill what is left.
 	turn := 2
 	for _, s := range class.Spec.TopologySpreadConstraints {
 		switch {

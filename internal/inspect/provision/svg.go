@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// The geometry of the picture, in pixels.
+// The geometry of the picture, in pixels. Everything is laid out in numbers of this list: an SVG
+// file has no layout of its own.
 const (
 	pictureWidth = 960
 	margin       = 24
@@ -24,7 +25,8 @@ const (
 	colourMemory = "#c77d0a"
 )
 
-// tileOf is how large a node is drawn: smaller where there are many.
+// tileOf is how large a node is drawn: smaller where there are many. Thousands of nodes still fit
+// on one screen.
 func tileOf(nodes int) int {
 	switch {
 	case nodes <= 150:
@@ -148,6 +150,7 @@ func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
 		x, y := tilesLeft+i%each*(tile+tileGap), top+i/each*(tile+tileGap)
 		fmt.Fprintf(b, `<g><title>%s: %s, CPU %.0f %%, memory %.0f %%</title><rect class="node" x="%d" y="%d" width="%d" height="%d"/>`,
 			html.EscapeString(n.Name), answer.Count(len(n.Pods), "pod"), n.CPU, n.Memory, x, y, tile, tile)
+		// A pixel is left around the bars, for the outline of the node.
 		half := float64(tile)/2 - 1
 		for side, of := range []struct {
 			percent float64

@@ -22,6 +22,7 @@ import (
 // with a pod that requests nothing, and room is a matter of numbers. If no kind has room, or if a
 // class is not simple, the engine is asked about the very pod, whose words say why.
 func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
+	// It is either kinds or why.
 	type answer struct {
 		kinds []int
 		why   string
@@ -45,6 +46,7 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 				byNeeds[needs] = asked
 			}
 
+			// What a small pod may use is narrowed to what has room for this one.
 			fit := d.fitting(p, byNeeds[needs].kinds)
 			if counted {
 				fit = d.allowed(c, fit)
@@ -90,6 +92,7 @@ func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
 // room. Softened, its hard spread constraints are soft ones: none at all would give it the defaults
 // of the profile. It is a pod of its own, which is in no queue and on no node.
 func (d *demand) small(p *cluster.Pod, softened bool) *cluster.Pod {
+	// A pod that the world no longer has is asked about as it is.
 	f, ok := d.world.Find(p.Namespace(), p.Name)
 	if !ok {
 		return p

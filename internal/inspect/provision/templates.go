@@ -14,7 +14,8 @@ import (
 )
 
 // The annotations of a node that is a template. The last three are those that the cluster
-// autoscaler's kwok provider reads; a node that it has made names its group in the first of them.
+// autoscaler's kwok provider reads; a node that it has made names its group in the first of them. A
+// node of a live cluster may have them, too: then its price is known to --replace.
 const (
 	// PriceAnnotation is what such a node costs an hour.
 	PriceAnnotation = "berth.dev/price"
@@ -45,6 +46,7 @@ func offerOf(node *v1.Node) (*Offer, error) {
 		return nil, fmt.Errorf("metadata.annotations[%s]: %q: must be a number, 0 or more", PriceAnnotation, price)
 	}
 
+	// The autoscaler's annotations count if both are there.
 	for _, key := range []string{MostAnnotation, maxCountAnnotation} {
 		if text, ok := node.Annotations[key]; ok {
 			if o.Most, err = strconv.Atoi(text); err != nil || o.Most < 1 {
@@ -109,6 +111,7 @@ func (m *maker) fillGroups() {
 		if bought[i] == 0 || bought[i] >= o.Least {
 			continue
 		}
+		// Nodes of the group that exist count towards its least number.
 		missing := o.Least - bought[i] - m.there(i)
 		if missing <= 0 {
 			continue

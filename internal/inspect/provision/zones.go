@@ -104,7 +104,8 @@ func (z *zones) of(kinds []int, key string) (list []string) {
 	return list
 }
 
-// in are those of the kinds that have a value for a label.
+// in are those of the kinds that have a value for a label. The order stays. A label that a kind
+// lacks has the value "".
 func (z *zones) in(kinds []int, key, value string) (list []int) {
 	for _, k := range kinds {
 		if z.d.kinds[k].labels[key] == value {

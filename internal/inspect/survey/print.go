@@ -31,7 +31,8 @@ func (p *Pending) Names() (names []string) {
 	return names
 }
 
-// scopeText says where nothing was found, as a hint that -A, or no -l, asks about more.
+// scopeText says where nothing was found, as a hint that -A, or no -l, asks about more. "" if all
+// pods were asked about.
 func (s Scope) scopeText() (words string) {
 	if s.Namespace != "" {
 		words = " in namespace " + s.Namespace
@@ -42,6 +43,8 @@ func (s Scope) scopeText() (words string) {
 	return words
 }
 
+// writeForPeople writes a line for each workload and reason, then what would help, and at the end
+// the sums.
 func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	if len(p.Workloads) == 0 {
 		page.Line("No pod is pending%s.", p.scope.scopeText())
@@ -51,6 +54,7 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	rows := [][]string{{"NAMESPACE", "WORKLOAD", "PENDING", "SINCE", "WHY"}}
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
+		// Pods that do not exist have no names, and are in entries of their own.
 		count := fmt.Sprint(len(w.Pods))
 		if w.Missing > 0 {
 			count = fmt.Sprintf("%d missing", w.Missing)
@@ -84,6 +88,7 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 
 // printHelps prints the changes that would help, each once for all workloads.
 func (p *Pending) printHelps(page *answer.Page) {
+	// The same change often helps several workloads, such as a node selector's missing label.
 	type help struct{ text, command string }
 	var helps []help
 	whom := map[help][]string{}
@@ -114,6 +119,7 @@ func (p *Pending) printHelps(page *answer.Page) {
 	}
 }
 
+// why is the reason as it is printed: if a plugin rejects nodes, with how many.
 func (w *Workload) why() string {
 	if w.Nodes > 0 {
 		return fmt.Sprintf("%d of %s: %s", w.Nodes, answer.Count(w.Of, "node"), w.Reason)
@@ -134,6 +140,7 @@ func (e *Evictions) Names() (names []string) {
 	return names
 }
 
+// writeForPeople writes the pods in order of time, without wide only the first.
 func (e *Evictions) writeForPeople(page *answer.Page, wide bool) {
 	if len(e.Evictions) == 0 {
 		page.Line("No pod has to leave its node%s.", e.scope.scopeText())
@@ -183,12 +190,14 @@ func (c *Capacity) Names() (names []string) {
 // mostGroups is how many groups are listed without -o wide.
 const mostGroups = 20
 
+// writeForPeople writes a row for each group, and a total if there are several.
 func (c *Capacity) writeForPeople(page *answer.Page, wide bool) {
 	if len(c.Groups) == 0 {
 		page.Line("There is no node.")
 		page.Line("\n%s.", c.Source)
 		return
 	}
+	// A single node is open or closed; of several, the number of closed ones is said.
 	single := c.By == Ways[0]
 	rows := [][]string{{strings.ToUpper(c.By), "NODES", "CPU", "MEMORY", "PODS", "LARGEST POD", "STRANDED"}}
 	if single {
@@ -228,6 +237,7 @@ func (c *Capacity) writeForPeople(page *answer.Page, wide bool) {
 	page.Line("%s.", c.Source)
 }
 
+// fitsText says how many more pods fit.
 func fitsText(f *simulate.Fill) string {
 	switch f.Placed {
 	case 0:
@@ -246,6 +256,7 @@ func stateText(g *Group) string {
 	return "open"
 }
 
+// tableRow is a group's row. LARGEST POD is "none" if all of its nodes are closed or full.
 func (g *Group) tableRow() []string {
 	nodes := fmt.Sprint(g.Nodes)
 	if g.Closed > 0 {
@@ -263,9 +274,11 @@ func (g *Group) tableRow() []string {
 	}
 }
 
+// showCPU formats thousandths of CPU as quantities are, such as 1500m or 2.
 func showCPU(milli int64) string {
 	return resource.NewMilliQuantity(milli, resource.DecimalSI).String()
 }
 
-// showMemory is in whole mebibytes, or larger units.
+// showMemory is in whole mebibytes, or larger units. Mebibytes below are cut off, so that a column
+// has no long numbers.
 func showMemory(bytes int64) string { return plugins.Amount(v1.ResourceMemory, bytes&^(1<<20-1)) }
