@@ -222,7 +222,7 @@ func (l *ledger) recountGroup(g *group) {
 
 // recountTaints recounts what depends on a node's taints. Only spread constraints with
 // nodeTaintsPolicy: Honor depend on taints; a node that gets one which a pod does not tolerate is
-// in none of their domains any longer. The layers are computed again by whoever needs them.
+// in none of their domains any longer. Layers are computed again when they are next needed.
 func (l *ledger) recountTaints() {
 	clear(l.layers)
 	for _, g := range l.groups {
@@ -310,8 +310,8 @@ func (l *ledger) worstRaised() *group {
 }
 
 // describeViolation describes what is wrong with the pod where it is. "" if nothing is wrong with
-// it. Only groups whose excess falls without the pod are named: others are somebody else's
-// violation.
+// it. Only a group whose excess falls without the pod is named: other violations are due to other
+// pods.
 func (l *ledger) describeViolation(p *pod) string {
 	k := l.concernOf(p)
 	if k.judge != nil && k.judge(p.Node) != nil {

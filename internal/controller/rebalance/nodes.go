@@ -39,7 +39,7 @@ func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 }
 
 // greatestWeight is the greatest weight of the pod's preferred node affinity on these nodes. It is
-// 0 for a pod without node affinity of its own.
+// 0 for a pod whose spec has no node affinity.
 func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int64) {
 	s := w.schedulerOf(p)
 	if s == nil || s.affinity == nil || p.Spec().Affinity == nil || p.Spec().Affinity.NodeAffinity == nil {

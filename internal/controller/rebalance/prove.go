@@ -321,7 +321,7 @@ var settling = []string{"karpenter.sh/disrupted", "karpenter.sh/disruption", "To
 	"DeletionCandidateOfClusterAutoscaler"}
 
 // whyLeaving returns why a node is neither a source nor a target, or "". Pods on such a node are
-// left to whoever removes it.
+// left to the component that removes it.
 func (w *world) whyLeaving(n *cluster.Node) string {
 	if n.Taints.Unschedulable {
 		return "is cordoned"

@@ -235,7 +235,7 @@ func (r *roll) planDrain(turn *Turn, open []string, fitting bool) *Draining {
 }
 
 // nodesToOpen returns nodes of the last turns to open, so that as many pods have room as with all
-// of them open; none if they help nobody. later is how many pods lack room with none open.
+// of them open; none if they do not help. later is how many pods lack room with none open.
 //
 // The number is doubled until it suffices, so up to twice as many may be opened as are needed. Each
 // try is a plan of the whole drain, and a search for the exact number would cost more of them.

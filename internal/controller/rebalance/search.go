@@ -206,8 +206,8 @@ func (s *search) nextCandidate(st *strategy, c, before *candidate, rest []candid
 }
 
 // refusalOf returns why a pod must not be moved at all: protections, and limits that have been
-// reached. It looks at the pod alone and proves nothing, so it is cheap enough to be asked of every
-// pod of a node before the first one is moved.
+// reached. It looks at the pod alone and, except for a surge, proves nothing, so it is cheap enough
+// to be asked of every pod of a node before the first one is moved.
 func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	if !st.Scope.includesPod(p) {
 		return Protected, "the policy leaves its namespace or labels out"

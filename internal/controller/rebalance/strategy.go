@@ -127,7 +127,7 @@ func removalGain(g gauge, p *pod) int64 {
 }
 
 // setupHeal has the ledger of violated constraints made smaller. Soft spread constraints have a
-// ledger of their own, which counts after the hard one.
+// separate ledger, which counts after the hard one.
 func (st *strategy) setupHeal() {
 	w := st.w
 	ledger := w.hard

@@ -47,7 +47,8 @@ type world struct {
 	siblings map[rules.Owner]int // pods of each workload that were on nodes at the beginning, and not terminating
 
 	// gauges are what the policy counts, in the order in which they are compared; hard is the first
-	// of them. Goals of one kind may share a gauge. It does not change once the world is open.
+	// of them. Goals that heal hard constraints share that one. The list does not change once the
+	// world is open.
 	gauges     []gauge
 	hard       *ledger
 	strategies []*strategy

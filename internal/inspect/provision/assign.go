@@ -34,7 +34,7 @@ func (d *demand) assign(s *packing.Solution, nodes []*v1.Node) map[types.UID]sim
 	// assigned.
 	counts.countAnew(d.world, isTrial)
 	places := make([][]place, len(d.items))
-	// New nodes are domains of their own, and nothing is on them yet.
+	// Each new node is a domain without pods.
 	for i, b := range s.Bins {
 		counts.add(nodes[i].Labels)
 		for _, part := range b.Items {

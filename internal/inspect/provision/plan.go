@@ -81,14 +81,14 @@ type Node struct {
 }
 
 // mostRounds is how often nodes are bought for what is left. The first time is for all pods, the
-// others for what numbers do not know. A round that helps nobody ends it earlier.
+// others for what numbers do not know. A round that helps no pod ends it earlier.
 const mostRounds = 20
 
 // Make plans nodes for the pods that are pending in the world. It adds them to the world, and the
 // pods to the nodes.
 //
 // The world is one that simulates: nothing is bought, and nothing is written to a cluster. Errors
-// are those of the world; a plan that helps nobody is none.
+// are those of the world; a plan that helps no pod is none.
 func Make(w *simulate.World, c *Catalog, o Options) (*Plan, error) {
 	return newMaker(w, c, o).make()
 }
@@ -126,7 +126,7 @@ func (m *maker) make() (*Plan, error) {
 }
 
 // buyFor buys nodes for the pods, and for those of them that are left then, until none is or it
-// helps no more. After a first round that helps nobody, pods that spread over nodes are kept apart,
+// helps no more. After a first round that helps no pod, pods that spread over nodes are kept apart,
 // which may help; a later one is the last.
 func (m *maker) buyFor(pods []*cluster.Pod) {
 	for round := range mostRounds {
@@ -186,7 +186,7 @@ type maker struct {
 	why map[simulate.Name]string
 }
 
-// say reports progress, if somebody wants to hear it.
+// say reports progress, if Options.Progress is set.
 func (m *maker) say(format string, args ...any) {
 	if m.o.Progress != nil {
 		m.o.Progress(fmt.Sprintf(format, args...))
@@ -200,7 +200,7 @@ func (m *maker) pending() (pods []*cluster.Pod) {
 		if f.Pod == nil || f.Pod.NodeName != "" || f.Refused != "" || m.w.Gate(f.Pod) != "" {
 			continue
 		}
-		// New nodes get such pods of their own, which read has counted.
+		// Each new node gets its own pod of the DaemonSet, which read has counted.
 		if rules.ControllerKind(f.Object) == rules.DaemonSet {
 			continue
 		}

@@ -49,8 +49,8 @@ type Kept struct {
 	Why  string `json:"why"`
 }
 
-// mostReplaced is how many nodes are looked at, the dearest first: each is a world of its own,
-// which is opened, planned in and drained twice.
+// mostReplaced is how many nodes are looked at, the dearest first: for each, a world is opened,
+// planned in and drained twice.
 const mostReplaced = 64
 
 // drainTime is how long a drain may wait for disruption budgets, in the world's own time.

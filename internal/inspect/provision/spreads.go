@@ -52,7 +52,7 @@ type ownSpread struct {
 }
 
 // newSpreads counts what is placed. Nodes that are there for a trial do not count. It is about the
-// constraints of these pods. Those of pods that are placed bind nobody any more.
+// constraints of these pods. Those of pods that are placed no longer bind.
 func newSpreads(w *simulate.World, pods []*cluster.Pod, trial func(node string) bool) *spreads {
 	s := &spreads{known: map[string]*spread{}, byClass: map[*cluster.PodClass]*spreading{}}
 	for _, p := range pods {
@@ -85,7 +85,7 @@ func (s *spreads) countAnew(w *simulate.World, trial func(node string) bool) {
 	}
 }
 
-// learn notes the hard constraints of a class. Constraints without a selector count nobody, and are
+// learn notes the hard constraints of a class. Constraints without a selector count no pod, and are
 // left out.
 func (s *spreads) learn(class *cluster.PodClass) {
 	for i, c := range class.Spec.TopologySpreadConstraints {
@@ -240,8 +240,8 @@ func (k *spread) least() int {
 }
 
 // turnOf is when the pods of a class are tried: those that spread over zones and other large
-// domains first, then those that spread over nodes, then those that are only counted. The order is
-// that of how little choice they have: whoever comes first still has all domains open.
+// domains first, then those that spread over nodes, then those that are only counted. The pods with
+// the least choice come first, while all domains are open.
 func turnOf(class *cluster.PodClass) int {
 	// Pods that are only counted come last: they go anywhere, and fill what is left.
 	turn := 2

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// The geometry of the picture, in pixels. Everything is laid out in numbers of this list: an SVG
-// file has no layout of its own.
+// The geometry of the picture, in pixels. Everything is laid out in these numbers: SVG places
+// nothing by itself.
 const (
 	pictureWidth = 960
 	margin       = 24

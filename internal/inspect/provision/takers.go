@@ -90,7 +90,7 @@ func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
 
 // small returns the pod as it would be if it requested nothing, which is all the same to it but for
 // room. Softened, its hard spread constraints are soft ones: none at all would give it the defaults
-// of the profile. It is a pod of its own, which is in no queue and on no node.
+// of the profile. The copy is in no queue and on no node.
 func (d *demand) small(p *cluster.Pod, softened bool) *cluster.Pod {
 	// A pod that the world no longer has is asked about as it is.
 	f, ok := d.world.Find(p.Namespace(), p.Name)

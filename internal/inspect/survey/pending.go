@@ -39,9 +39,9 @@ func (s Scope) hasPod(p simulate.Found) bool {
 
 // Pending lists the pods without a node, by workload.
 //
-// It answers the first question of whoever is on call: what is pending, and why? A cluster may have
-// thousands of pending pods for a handful of reasons, so they are listed by workload and reason,
-// with one change that would help.
+// It answers the first question on call: what is pending, and why? A cluster may have thousands of
+// pending pods for a handful of reasons, so they are listed by workload and reason, with one change
+// that would help.
 type Pending struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`

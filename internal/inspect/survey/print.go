@@ -54,7 +54,7 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	rows := [][]string{{"NAMESPACE", "WORKLOAD", "PENDING", "SINCE", "WHY"}}
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
-		// Pods that do not exist have no names, and are in entries of their own.
+		// Pods that do not exist have no names, and are listed in separate entries.
 		count := fmt.Sprint(len(w.Pods))
 		if w.Missing > 0 {
 			count = fmt.Sprintf("%d missing", w.Missing)

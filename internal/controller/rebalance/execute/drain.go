@@ -197,7 +197,7 @@ func (d *Drainer) Step(now time.Time, event Event) []Action {
 	case Seen:
 		if pod, ok := e.Object.(*v1.Pod); ok && pod.Spec.NodeName != "" {
 			before := d.cluster.pod(pod.Namespace, pod.Name, pod.UID)
-			// A pod that nobody foretold has taken room that the plan may have given to a
+			// A pod that was not foreseen has taken room that the plan may have given to a
 			// successor.
 			d.stale = d.stale || (before == nil || before.Spec.NodeName == "") && !d.foretold(pod)
 		}

@@ -15,8 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// answered handles the answer to a request. Answers to requests that nobody waits for any more are
-// passed over.
+// answered handles the answer to a request. Late answers, to requests that are over, are ignored.
 func (d *Drainer) answered(e Answered) {
 	if name, ok := d.waiting[e.Ticket]; ok {
 		delete(d.waiting, e.Ticket)

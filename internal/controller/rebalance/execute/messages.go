@@ -71,8 +71,8 @@ func (Unanswered) event() {}
 func (DrainPlanned) event() {}
 func (RollPlanned) event()  {}
 
-// Action is something to do. All except for FreeRoom, Withdraw, Told and Done are requests, which
-// are answered.
+// Action is something to do. All are requests, which are answered, except for FreeRoom and
+// Withdraw, and those that report progress or an end.
 //
 // The core does not wait for an answer where it stands: it goes on with other events, and takes the
 // answer as one of them.

@@ -48,7 +48,7 @@ func (c *Core) start(m *rebalance.Move) {
 		known: map[types.UID]bool{},
 	}
 
-	// They explain the plan, and would only fill the journal.
+	// Next and Improves explain the plan, and would only fill the journal.
 	c.move.Next, c.move.Improves = nil, nil
 	for uid := range c.cluster.byOwner[rules.OwnerOf(victim)] {
 		c.move.known[uid] = true
@@ -138,7 +138,8 @@ func (c *Core) refusedOrNot(e Answered) {
 		c.hasEvicted()
 	case e.Outcome == NotFound:
 		c.conclude(Ended, "", "the pod went by itself")
-	// Once an eviction may have been made, there is no way back to planning until that is certain.
+	// Once an eviction may have been made, a refusal is no reason to plan again: the same eviction
+	// is repeated.
 	case e.Outcome == Busy && !m.maybe:
 		c.putOff(e)
 	case e.Outcome == Refused || c.now.Sub(c.began) >= refusedFor:
@@ -213,7 +214,7 @@ func (c *Core) follow() {
 	// A successor without a node is no miss as long as the victim may hold its room.
 	case victim != nil:
 		c.wait(m.ends(), Stuck, "the pod does not end")
-	// Somebody has scaled the workload down meanwhile.
+	// The workload was scaled down meanwhile.
 	case next == nil && c.cluster.satisfied(&m.Flight):
 		c.conclude(Ended, "", "the workload wants no successor any more")
 	case next == nil:
@@ -296,7 +297,7 @@ func (c *Core) conclude(result Result, node, message string) {
 	case result == Withheld:
 		c.run.withheld++
 		c.run.resting[workload] = Rest{Until: metav1.NewTime(c.wall().Add(restsFor))} // for this run
-	// This move has disturbed nobody.
+	// This move has evicted no pod.
 	case result == Ended:
 	default:
 		c.run.moves++

@@ -22,8 +22,8 @@ const RollAnnotation = "berth.dev/roll"
 
 // RollNote is the value of RollAnnotation.
 //
-// It stands on the node, not in a journal, because a roll may take days: whoever looks at the node
-// sees what is done with it, and a node that is deleted takes its note along.
+// It stands on the node, not in a journal, because a roll may take days: kubectl describe node
+// shows what is done with the node, and a node that is deleted takes its note along.
 type RollNote struct {
 	// Begun is when the roll began, and tells it from earlier ones.
 	Begun metav1.Time `json:"begun"`

@@ -132,7 +132,7 @@ func (r *Roller) writes(node string) bool {
 }
 
 // answered handles the answer to a write of a node. A write that is refused stops the roll: without
-// notes nobody could go on with it.
+// notes no other process could go on with it.
 func (r *Roller) answered(e Answered) {
 	name := r.asked[e.Ticket]
 	delete(r.asked, e.Ticket)
@@ -164,9 +164,9 @@ func (r *Roller) empty(stage rollStage) {
 
 // drained handles the end of a drain.
 //
-// A drain that ends because a pod finds no node is planned again, up to mostTries times in a row:
-// the cluster has changed since the roll was planned, and room may come. Every other reason stops
-// the roll, with the turn's nodes as they are.
+// If a drain was stopped, and its plan has pods without a node, the turn is planned again, up to
+// mostTries times without an eviction: the cluster has changed since the roll was planned, and room
+// may come. Otherwise the roll stops, with the turn's nodes as they are.
 func (r *Roller) drained(a DrainDone) {
 	stranded := r.drainer.plan != nil && r.drainer.plan.Stranded() > 0
 	r.drainer = nil

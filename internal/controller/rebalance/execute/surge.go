@@ -176,7 +176,8 @@ func (ss *surges) request(s *surge) {
 	case leaving:
 		ss.host.do(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: ss.grace, Direct: true})
 	case lowering:
-		// The note goes with the scale. If somebody else has scaled since, only the note goes.
+		// The note goes with the scale. If the scale was changed by others since, only the note
+		// goes.
 		change.From, change.To, change.Before, change.After = change.To, change.From, change.After, ""
 		ss.host.do(change)
 	}

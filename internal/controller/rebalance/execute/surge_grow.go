@@ -66,8 +66,8 @@ func (ss *surges) grow(s *surge) {
 
 // changed returns what somebody else has changed of a workload that was scaled up, or "". soon is
 // set if that may only not have been seen yet, or not have been handed on by what scales it. A
-// scale that somebody else has set is never overwritten: the surge is given up, and its label alone
-// is taken away.
+// scale that others have set is never overwritten: the surge is given up, and only its label is
+// removed.
 func (ss *surges) changed(s *surge, object metav1.Object) (why string, soon bool) {
 	if object == nil || object.GetLabels()[rebalance.SurgeLabel] != s.note.String() {
 		return "somebody else has changed the scale", true

@@ -41,8 +41,8 @@ func (a *DrainTold) Line() string {
 	return a.Result.line(name, a.Pod.From, a.Message)
 }
 
-// line says what is said alike of drains and of moves. Results without words of their own are
-// named, with the message behind.
+// line says what is said alike of drains and of moves. Other results print as their name and the
+// message.
 func (r Result) line(name, from, message string) string {
 	switch r {
 	case Replaced:

@@ -42,8 +42,8 @@ func (e askedError) Error() string { return e.why }
 //
 // An EvictionRequest lets the pod's own responders act before it is evicted. That the API serves it
 // does not mean that anybody acts on it: without the controller that answers, a request would stand
-// forever. So the first request that nobody has looked at in time ends the asking, for the rest of
-// the process.
+// forever. So the first request that is not observed in time ends the use of EvictionRequests, for
+// the rest of the process.
 type asker struct {
 	client kubernetes.Interface
 	name   string // of the requester, without its domain
@@ -174,7 +174,7 @@ func (a *asker) followUp(ctx context.Context, r *lifecyclev1alpha1.EvictionReque
 	return false, apierrors.NewTooManyRequests(fmt.Sprintf("its EvictionRequest failed: %s: %s", failed.Reason, failed.Message), 0)
 }
 
-// One that has gone, or was made anew by somebody else, is as good as deleted.
+// One that has gone, or was replaced, counts as deleted.
 func (a *asker) deleteRequest(ctx context.Context, r *lifecyclev1alpha1.EvictionRequest) error {
 	err := a.client.LifecycleV1alpha1().EvictionRequests(r.Namespace).Delete(ctx, r.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})

@@ -45,7 +45,7 @@ type Options struct {
 //
 // The core decides and knows no API; requests talk to the API and decide nothing. Between them is
 // the loop, on whose goroutine the core is stepped: feeds and answers are put into its queue, and
-// requests run on goroutines of their own.
+// each request runs on another goroutine.
 type Mover struct {
 	*loop.Loop[execute.Event, execute.Action]
 	options  Options

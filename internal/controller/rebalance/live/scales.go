@@ -172,8 +172,8 @@ func (r *requests) scaleAt(ctx context.Context, path string) (*autoscalingv1.Sca
 	return scale, json.Unmarshal(text, scale)
 }
 
-// setScale writes a scale on condition of the version that was read. A Conflict means that somebody
-// has scaled in between.
+// setScale writes a scale on condition of the version that was read. A Conflict means that the
+// scale was changed in between.
 func (r *requests) setScale(ctx context.Context, path string, scale *autoscalingv1.Scale, replicas int32) error {
 	scale.Spec.Replicas = replicas
 	text, err := json.Marshal(scale)

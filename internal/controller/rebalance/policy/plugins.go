@@ -65,7 +65,7 @@ func (s *scope) applyTo(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	goal.Scope.Pods = r.readSelector(at, s.LabelSelector)
 }
 
-// antiAffinity reads RemovePodsViolatingInterPodAntiAffinity, which has no arguments of its own.
+// antiAffinity reads RemovePodsViolatingInterPodAntiAffinity, which has only the common arguments.
 func antiAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct{ scope }
 	r.decodeStrictly(at, goal.Name, &args)
@@ -185,7 +185,7 @@ func readSpread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if hard {
 		goal.Heal = &rebalance.Heal{Only: rebalance.Spread}
 	}
-	// Soft constraints have a gauge of their own, behind the hard ones.
+	// Soft constraints have a separate gauge, which counts after the hard ones.
 	if soft {
 		r.anotherGoal(goal, hard).Heal = &rebalance.Heal{Only: rebalance.Spread, Soft: true}
 	}

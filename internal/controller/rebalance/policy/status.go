@@ -49,8 +49,8 @@ var (
 	}
 )
 
-// checkStates refuses states that are not among these. Without that, a misspelt state would select
-// no pod, and nobody would notice.
+// checkStates refuses states that are not among these. A misspelt state would select no pod,
+// without a message.
 func (r *reader) checkStates(at *yaml.Node, plugin string, states, of []string) {
 	for _, state := range states {
 		if !slices.Contains(of, state) {
