@@ -103,7 +103,7 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 		r.keep(name, fmt.Sprintf("only the %d dearest nodes are looked at", mostReplaced))
 	}
 
-	// All at once is the greatest saving, and the plan where a cluster is far too large.
+	// All of them at once saves the most where a cluster is far too large.
 	names = names[:min(len(names), mostReplaced)]
 	if len(names) > 1 {
 		if why, err := r.try(names, prices); err != nil || why == "" {

@@ -19,8 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
-// How EvictionRequests are asked by. The controller that answers sees them by a watch, so seconds
-// are enough where it works.
+// Times and names for EvictionRequests. The controller that answers watches them, so seconds are
+// enough where it works.
 const (
 	// answeredWithin is how long nobody may have looked at an EvictionRequest before its pod is
 	// evicted directly.

@@ -12,7 +12,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// drainEvents writes on pods why a drain waits for them. They are for those who own the pods, and
+// drainEvents writes on pods why a drain waits for them. They are for the owners of the pods, who
 // do not see the output of the drain.
 type drainEvents struct {
 	log  *eventlog.Log

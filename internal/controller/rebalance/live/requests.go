@@ -276,7 +276,7 @@ func changeObject[T metav1.Object](
 //	       the label is there already          nothing to do
 //	       anything else                       Conflict
 //	unset: its label, and From replicas        scale back, label off
-//	       its label, other replicas           label off: somebody else has scaled
+//	       its label, other replicas           label off: the scale was changed by others
 //	       another label, or none              nothing to do
 func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 	of, apps := a.Of, r.client.AppsV1()

@@ -128,7 +128,7 @@ func mergeKeys(n *yaml.Node) {
 		switch {
 		case key.Tag != "!!merge":
 			own, keys[key.Value] = append(own, key, value), true
-		case value.Kind == yaml.SequenceNode: //
+		case value.Kind == yaml.SequenceNode:
 			merged = append(merged, value.Content...)
 		default:
 			merged = append(merged, value)

@@ -2,8 +2,8 @@ package packing
 
 import "math"
 
-// boundSteps is at how many fillings of all bins together the bound looks. With fewer the bound is
-// lower, but never wrong.
+// boundSteps is at how many fillings of all bins together the bound looks. With fewer the bound may
+// be lower, but is never wrong.
 const boundSteps = 1_000_000
 
 // bound returns what all things of the counts cost at least, however they are packed. Values are

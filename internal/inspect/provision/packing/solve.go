@@ -131,7 +131,7 @@ type search struct {
 // relax solves the linear program, and keeps what a thing of each item costs by it.
 //
 // The fluid comes first: its values are a bound at once, and show the program where to look. A
-// program that begins with good patterns needs far fewer steps.
+// program that begins with good patterns needs fewer steps.
 func (s *search) relax() {
 	centre, spending := s.f.fluid(s.left)
 	slices.SortStableFunc(s.some, func(a, b int) int { return cmp.Compare(spending[b], spending[a]) })
