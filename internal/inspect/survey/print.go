@@ -279,6 +279,6 @@ func showCPU(milli int64) string {
 	return resource.NewMilliQuantity(milli, resource.DecimalSI).String()
 }
 
-// showMemory is in whole mebibytes, or larger units. Mebibytes below are cut off, so that a column
-// has no long numbers.
+// showMemory is in whole mebibytes, or larger units. What is below a mebibyte is cut off, so that a
+// column has no long numbers.
 func showMemory(bytes int64) string { return plugins.Amount(v1.ResourceMemory, bytes&^(1<<20-1)) }

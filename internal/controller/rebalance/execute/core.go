@@ -39,7 +39,7 @@ const (
 	placesFor    = 20 * time.Second // how long the scheduler has to place pending pods that fit
 	settlesFor   = time.Minute      // for how long statuses may take to catch up with the last move
 	firstPause   = time.Second      // between tries, doubled up to lastPause
-	lastPause    = 15 * time.Second //
+	lastPause    = 15 * time.Second // the longest of them
 	restsFor     = 30 * time.Minute // a workload that was moved; doubled by each miss up to longestRest
 	longestRest  = 24 * time.Hour
 	suspended    = 30 * time.Minute // between a run that was stopped and the next
