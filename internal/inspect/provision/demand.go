@@ -96,6 +96,8 @@ type Waiting struct {
 // The fewer labels count, the fewer kinds the engine is asked about: a catalog has thousands of
 // offers, and pods often tell them apart by zone and architecture alone. The host name does not
 // count, since each new node has its own.
+//
+//	a pod with nodeSelector {arch: arm64} and a spread over zones   -> arch, zone
 func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
 	keys := map[string]bool{v1.LabelTopologyZone: true}
 	seen := map[*cluster.Spec]bool{}

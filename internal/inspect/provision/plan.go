@@ -287,6 +287,8 @@ func (m *maker) read(pods []*cluster.Pod) *demand {
 //
 // A limit of a pool holds for its existing nodes, too: with cpu: 100 and 40 CPUs there, 60 are
 // left.
+//
+//	Offer.Most 5, 2 there before, 1 bought: Most 2 is left for the problem
 func (m *maker) limit(p *packing.Problem, also []int) {
 	used := make([]int, len(m.c.Offers))
 	copy(used, also)

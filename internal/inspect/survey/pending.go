@@ -166,6 +166,8 @@ func (p *Pending) addMissing(w *simulate.World) {
 // that get a node, and those that preempt others, from the rest: there may be room for some of a
 // workload. Pods of a group are placed together, or not at all. The parts are never empty. Pods
 // that an API server has stored are left as they are.
+//
+//	5 pods of a manifest, room for 2, and one that preempts: [2 placed] [1 preempting] [2 left]
 func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found) {
 	if pods[0].Group != "" || simulate.Stored(pods[0].Object) {
 		return [][]simulate.Found{pods}

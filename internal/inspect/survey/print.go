@@ -86,7 +86,8 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	page.Line("\n%s pending%s, of %s. %s.", answer.Count(p.Pods, "pod"), missing, answer.Count(len(workloads), "workload"), p.Source)
 }
 
-// printHelps prints the changes that would help, each once for all workloads.
+// printHelps prints the changes that would help, each once for all workloads. They come in the
+// order of the workloads, so that what helps the most pods tends to come first.
 func (p *Pending) printHelps(page *answer.Page) {
 	// The same change often helps several workloads, such as a node selector's missing label.
 	type help struct{ text, command string }
@@ -168,6 +169,7 @@ func (e *Evictions) writeForPeople(page *answer.Page, wide bool) {
 		rows = append(rows, []string{in, at, v.Namespace, v.Name, v.Node, workload, v.Taint})
 	}
 	page.Table("", rows)
+	// The number of pods is said at the end in any case.
 	if more := len(e.Evictions) - answer.Most; more > 0 && !wide {
 		page.Line("and %d more (-o wide lists them all)", more)
 	}
@@ -187,7 +189,8 @@ func (c *Capacity) Names() (names []string) {
 	return names
 }
 
-// mostGroups is how many groups are listed without -o wide.
+// mostGroups is how many groups are listed without -o wide. Twenty rows fit on a screen with the
+// header and what follows.
 const mostGroups = 20
 
 // writeForPeople writes a row for each group, and a total if there are several.

@@ -43,11 +43,15 @@ const (
 	restsFor     = 30 * time.Minute // a workload that was moved; doubled by each miss up to longestRest
 	longestRest  = 24 * time.Hour
 	suspended    = 30 * time.Minute // between a run that was stopped and the next
-	mostMissed   = 2                // in a row
-	mostRefused  = 3                // moves whose evictions are refused, in a row
-	mostStale    = 5                // plans in a row that were outdated before they could be followed
-	mostOutdated = 15               // the same, with those that pods on the successor's node do not outdate
-	mostResting  = 2000             // workloads in the journal
+	// One miss in a row may be chance, such as a pod that another scheduler has placed; two say
+	// that proofs do not hold here.
+	mostMissed   = 2  // in a row
+	mostRefused  = 3  // moves whose evictions are refused, in a row
+	mostStale    = 5  // plans in a row that were outdated before they could be followed
+	mostOutdated = 15 // the same, with those that pods on the successor's node do not outdate
+	// With names of the greatest length, 2,000 entries have some 900 KB, and a ConfigMap may have 1
+	// MiB.
+	mostResting = 2000 // workloads in the journal
 )
 
 // phase is what the Core waits for.

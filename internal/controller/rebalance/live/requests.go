@@ -38,7 +38,8 @@ const (
 // carried out, however often it is tried.
 const answerWithin = 65 * time.Second
 
-// roomWithin bounds the requests that have room kept. A move does not depend on them.
+// roomWithin bounds the requests that have room kept. A move does not depend on them, and the pod
+// that is to be evicted should not wait for them long.
 const roomWithin = 5 * time.Second
 
 // requests carries out a core's requests.

@@ -94,7 +94,8 @@ func (r *reader) noteUnread(text []byte) {
 
 // resolveAliases puts the nodes that aliases and merge keys stand for in their place. within are
 // the nodes around this one, which it must not stand for. Without that check, an alias to its own
-// mapping would never end.
+// mapping would never end. It changes the nodes in place: an aliased value is shared by all places
+// that name it, and is only read from then on.
 func (r *reader) resolveAliases(n *yaml.Node, within map[*yaml.Node]bool) {
 	within[n] = true
 	defer delete(within, n)
