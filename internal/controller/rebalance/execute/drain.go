@@ -80,7 +80,7 @@ type Drainer struct {
 
 	stage    stage
 	stopping bool
-	begun    time.Time
+	begun    time.Time // when it was stepped first; a Roller sets it to when its turn began to drain
 
 	waiting map[Ticket]string // nodes that are being cordoned
 
@@ -106,13 +106,14 @@ type Drainer struct {
 	unsure []*departure // evictions that may come yet: an answer was lost, or they were asked for
 	// refused are the pods whose eviction was put off; one stays in it when its time is up, until
 	// it is evicted.
-	refused map[types.UID]putOff
-	surges  *surges
-	tried   map[types.UID]int    // surges of each pod that were given up
-	stays   map[types.UID]string // pods that do not leave since their surges failed, and why
-	stopped string               // why the drain ends, while it is closing
-	waits   string               // the last message about pods that wait for budgets
-	count   int                  // pods that have left
+	refused  map[types.UID]putOff
+	surges   *surges
+	tried    map[types.UID]int    // surges of each pod that were given up
+	stays    map[types.UID]string // pods that do not leave since their surges failed, and why
+	stopped  string               // why the drain ends, while it is closing
+	stranded bool                 // it ends because pods of its plan find no node
+	waits    string               // the last message about pods that wait for budgets
+	count    int                  // pods that have left
 }
 
 // putOff is an eviction that the API server refuses for now.
@@ -349,6 +350,7 @@ func (d *Drainer) replanned(plan *rebalance.Draining) {
 	case len(plan.Refused) > 0:
 		d.end(refusals(plan.Refused))
 	case stranded > 0 && !d.options.AllowPending:
+		d.stranded = true
 		d.end(fmt.Sprintf("%d of %d pods would find no other node (--allow-pending goes on nevertheless)", stranded, len(plan.Pods)))
 	case d.options.DryRun:
 		d.end("")

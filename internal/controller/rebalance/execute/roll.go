@@ -119,13 +119,15 @@ type Roller struct {
 	closed map[string]bool // nodes that were cordoned before
 	turn   *rebalance.Turn
 	// A node of the turn that is in none of these maps had gone before its turn.
-	uids    map[string]types.UID // of the turn's nodes
-	before  map[string]string    // what they were
-	came    map[string]string    // a node that has come in the place of another one, by that one
-	tries   int                  // of the turn
-	evicted int
-	stopped string
-	waits   string // the last message about nodes that are waited for
+	uids   map[string]types.UID // of the turn's nodes
+	before map[string]string    // what they were
+	came   map[string]string    // a node that has come in the place of another one, by that one
+	tries  int                  // of the turn
+	// draining is when the first drain of the turn began; zero before.
+	draining time.Time
+	evicted  int
+	stopped  string
+	waits    string // the last message about nodes that are waited for
 
 	// wanted is what nodes are to be, until they have been seen so; each stage sets its own. asked,
 	// retry and failed are of the writes that lead there.

@@ -159,16 +159,23 @@ func (r *Roller) empty(stage rollStage) {
 	options.Fitting = stage == turnEmptying && len(r.turn.Opens) > 0
 	options.Returned = map[types.UID]bool{}
 	r.drainer = newDrainer(options, r.cluster)
+	// The timeout is that of the turn, which may drain more than once.
+	if r.draining.IsZero() {
+		r.draining = r.now
+	}
+	r.drainer.begun = r.draining
 	r.drain(Listed{})
 }
 
 // drained handles the end of a drain.
 //
-// If a drain was stopped, and its plan has pods without a node, the turn is planned again, up to
-// mostTries times without an eviction: the cluster has changed since the roll was planned, and room
-// may come. Otherwise the roll stops, with the turn's nodes as they are.
+// If it was stopped because pods of its plan find no node, the turn is planned again, up to
+// mostTries times without an eviction, as long as the timeout allows: the cluster has changed since
+// the roll was planned, and room may come. Whatever else has stopped it stops the roll, with the
+// turn's nodes as they are.
 func (r *Roller) drained(a DrainDone) {
-	stranded := r.drainer.plan != nil && r.drainer.plan.Stranded() > 0
+	again, end := r.now.Add(retryAfter), r.drainer.deadline()
+	retried := r.drainer.stranded && (end.IsZero() || again.Before(end))
 	r.drainer = nil
 	r.evicted += a.Evicted
 	if a.Evicted > 0 {
@@ -178,9 +185,9 @@ func (r *Roller) drained(a DrainDone) {
 	switch {
 	case r.stopping:
 		r.stop(interrupted)
-	case a.Stopped != "" && stranded && r.tries < mostTries:
+	case retried && r.tries < mostTries:
 		r.tries++
-		r.stage, r.at = turnPlanning, r.now.Add(retryAfter)
+		r.stage, r.at = turnPlanning, again
 	case a.Stopped != "":
 		r.stop(fmt.Sprintf("node %s: %s", strings.Join(r.turn.Nodes, ", "), a.Stopped))
 	case r.stage == turnEmptying && len(r.turn.Opens) > 0:
@@ -348,7 +355,7 @@ func (r *Roller) endTurn() {
 
 // next plans the next turn, if there is one.
 func (r *Roller) next() {
-	r.tries = 0
+	r.tries, r.draining = 0, time.Time{}
 	if len(r.rolling().Nodes) == 0 {
 		r.stop("")
 		return
