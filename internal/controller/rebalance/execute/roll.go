@@ -105,6 +105,9 @@ type Roller struct {
 	// cluster is shared with the drainer, which writes it while it is there; see pass.
 	cluster *cluster
 	drainer *Drainer // of the turn; nil between drains
+	// drainTickets is the last ticket of the drains before. Each begins with the next one: a late
+	// answer must not be taken for that to a request of another drain.
+	drainTickets Ticket
 
 	stage    rollStage
 	last     rollStage // when entered was set

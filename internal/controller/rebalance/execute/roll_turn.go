@@ -163,7 +163,7 @@ func (r *Roller) empty(stage rollStage) {
 	if r.draining.IsZero() {
 		r.draining = r.now
 	}
-	r.drainer.begun = r.draining
+	r.drainer.begun, r.drainer.tickets = r.draining, r.drainTickets
 	r.drain(Listed{})
 }
 
@@ -176,7 +176,7 @@ func (r *Roller) empty(stage rollStage) {
 func (r *Roller) drained(a DrainDone) {
 	again, end := r.now.Add(retryAfter), r.drainer.deadline()
 	retried := r.drainer.stranded && (end.IsZero() || again.Before(end))
-	r.drainer = nil
+	r.drainTickets, r.drainer = r.drainer.tickets, nil
 	r.evicted += a.Evicted
 	if a.Evicted > 0 {
 		r.tries = 0
