@@ -20,8 +20,8 @@ func toleratesTaint(p *pod, t *v1.Taint) bool {
 
 // affinityWeight is the weight of the pod's preferred node affinity on a node: the sum of the
 // weights of the terms that match, as the scheduler's plugin NodeAffinity counts before it
-// normalizes. It is 0 if nothing is preferred, if no profile serves the pod, or if the profile
-// lacks the plugin.
+// normalizes, those that the profile adds included. It is 0 if nothing is preferred, if no profile
+// serves the pod, or if the profile lacks the plugin.
 func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 	s := w.schedulerOf(p)
 	if s == nil || s.affinity == nil {
@@ -38,11 +38,10 @@ func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 	return weight
 }
 
-// greatestWeight is the greatest weight of the pod's preferred node affinity on these nodes. It is
-// 0 for a pod whose spec has no node affinity.
+// greatestWeight is the greatest affinityWeight of the pod on these nodes.
 func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int64) {
 	s := w.schedulerOf(p)
-	if s == nil || s.affinity == nil || p.Spec().Affinity == nil || p.Spec().Affinity.NodeAffinity == nil {
+	if s == nil || s.affinity == nil {
 		return 0
 	}
 
