@@ -41,7 +41,7 @@ type Offer struct {
 	// allocatable resources that pods see. It is not changed: nodes are copies.
 	Node *v1.Node
 	// Most is how many there can be, those that there are already included; 0 is any number. Least
-	// is how many there have to be if there is one.
+	// is how many there have to be if there is one. Which nodes count, method has decides.
 	Most, Least int
 	// pool is where the NodePool is in Catalog.Pools; -1 for a template.
 	pool int

@@ -78,15 +78,40 @@ func offerOf(node *v1.Node) (*Offer, error) {
 	return o, nil
 }
 
-// has reports whether a node is of the offer's node group. Only the node groups of the cluster
-// autoscaler's kwok provider are recognized on nodes.
+// has reports whether a node is such as a template's offer. A node that names a node group of the
+// cluster autoscaler's kwok provider is of that group. Any other node is recognized by the labels
+// of the template, all of which it has.
 func (o *Offer) has(n *v1.Node) bool {
-	return o.pool < 0 && n.Annotations[groupAnnotation] == o.Pool &&
-		(o.Type == "" || n.Labels[v1.LabelInstanceTypeStable] == o.Type) &&
-		(o.Zone == "" || n.Labels[v1.LabelTopologyZone] == o.Zone)
+	if o.pool >= 0 {
+		return false
+	}
+	if group := n.Annotations[groupAnnotation]; group != "" {
+		return group == o.Pool &&
+			(o.Type == "" || n.Labels[v1.LabelInstanceTypeStable] == o.Type) &&
+			(o.Zone == "" || n.Labels[v1.LabelTopologyZone] == o.Zone)
+	}
+
+	// A node of every kind may have these labels: a template that has no others recognizes none.
+	known := false
+	for key, value := range o.Node.Labels {
+		if key == v1.LabelHostname {
+			continue
+		}
+		if n.Labels[key] != value {
+			return false
+		}
+		known = known || !commonLabels[key]
+	}
+	return known
 }
 
-// there is how many nodes of an offer's node group there were before. Nodes of NodePools are not
+// commonLabels say where a node is or what it runs, and not of which kind it is.
+var commonLabels = map[string]bool{
+	v1.LabelOSStable: true, v1.LabelArchStable: true, v1.LabelTopologyZone: true, v1.LabelTopologyRegion: true,
+	capacityTypeLabel: true, "beta.kubernetes.io/os": true, "beta.kubernetes.io/arch": true,
+}
+
+// there is how many nodes of a template's offer there were before. Nodes of NodePools are not
 // counted here; see left for their limits.
 func (m *maker) there(offer int) (count int) {
 	if o := &m.c.Offers[offer]; o.pool < 0 {
