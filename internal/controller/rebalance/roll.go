@@ -3,6 +3,7 @@ package rebalance
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -237,8 +238,10 @@ func (r *roll) planDrain(turn *Turn, open []string, fitting bool) *Draining {
 // nodesToOpen returns nodes of the last turns to open, so that as many pods have room as with all
 // of them open; none if they do not help. later is how many pods lack room with none open.
 //
-// The number is doubled until it suffices, so up to twice as many may be opened as are needed. Each
-// try is a plan of the whole drain, and a search for the exact number would cost more of them.
+// One node fewer does not suffice. The number is doubled until it does, and then searched for
+// between there and the number before: each try is a plan of the whole drain. More nodes need not
+// mean more room, because the scheduler may spread pods so that a large one finds none. Where that
+// is so, a much smaller number may do that was not tried.
 func (r *roll) nodesToOpen(turn *Turn, later int) []string {
 	all := slices.Clone(turn.Closes)
 	// Those of the last turns are opened first: what lands there stays the longest before it has to
@@ -248,12 +251,13 @@ func (r *roll) nodesToOpen(turn *Turn, later int) []string {
 	if least >= later {
 		return nil
 	}
-	for n := 1; n < len(all); n *= 2 {
-		if len(r.planDrain(turn, all[:n], true).Later) <= least {
-			return all[:n]
-		}
+	suffices := func(n int) bool { return n == len(all) || len(r.planDrain(turn, all[:n], true).Later) <= least }
+
+	few, enough := 0, 1
+	for !suffices(enough) {
+		few, enough = enough, min(2*enough, len(all))
 	}
-	return all
+	return all[:few+1+sort.Search(enough-few-1, func(i int) bool { return suffices(few + 1 + i) })]
 }
 
 // planRest adds those pods of a turn that leave once nodes were opened for them. The state of the
