@@ -62,7 +62,8 @@ type spreading struct {
 	leaders       []int
 	weights, load [][]float64
 	// at and leading are, by item, the positions in bins of all into which it may go, and of the
-	// leaders among them; costs are those of one thing in the latter.
+	// leaders among them; costs are those of one thing in the latter. A family takes the same
+	// things, so what has a bin has a leader.
 	at, leading [][]int
 	costs       [][]float64
 }
@@ -95,9 +96,6 @@ func newSpreading(f *filler, counts []int) *spreading {
 	}
 
 	for i := range g.at {
-		if len(g.leading[i]) == 0 {
-			g.leading[i] = g.at[i]
-		}
 		g.costs[i] = make([]float64, len(g.leading[i]))
 	}
 	return g
