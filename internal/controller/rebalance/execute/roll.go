@@ -281,9 +281,8 @@ func (r *Roller) find() {
 	}
 	resumed := !finished && !r.begun.IsZero() && !r.options.Restart
 	if !resumed {
-		r.begun = metav1.NewTime(later(r.wall().Truncate(time.Second), r.begun.Add(time.Second)))
+		r.begun = metav1.NewTime(latest(r.wall().Truncate(time.Second), r.begun.Add(time.Second)))
 	}
-	done := 0
 	for _, n := range r.nodes() {
 		note, ok := noteOf(n)
 		r.closed[n.Name] = n.Spec.Unschedulable
@@ -291,29 +290,12 @@ func (r *Roller) find() {
 		if ok && note.State != rollDone { // it is cordoned by a roll
 			r.closed[n.Name] = note.Cordoned
 		}
-		done += int(bit(r.is(n, rollDone)))
 	}
 	r.total = len(r.nodes())
 	if resumed {
 		r.do(RollTold{Result: Resumed, Message: fmt.Sprintf("going on with the roll that began at "+
-			"%s: %d of %d nodes are done", r.begun.UTC().Format(time.RFC3339), done, r.total)})
+			"%s: %d of %d nodes are done", r.begun.UTC().Format(time.RFC3339), r.done(), r.total)})
 	}
-}
-
-// later returns the later of two times.
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
-
-// bit is 1 for true.
-func bit(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // is reports whether the roll of a node is that far. A node that is younger than the roll is done.

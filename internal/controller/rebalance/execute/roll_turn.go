@@ -58,7 +58,9 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 // done counts the nodes that have been rolled.
 func (r *Roller) done() (count int) {
 	for _, n := range r.nodes() {
-		count += int(bit(r.is(n, rollDone)))
+		if r.is(n, rollDone) {
+			count++
+		}
 	}
 	return count
 }
