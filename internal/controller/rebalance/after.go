@@ -12,6 +12,10 @@ import (
 // After returns the state that a plan leads to: each victim is gone and its successor runs where
 // the plan says, pending pods that found a node are placed, and the nodes that stay closed are
 // tainted.
+//
+// Successors run and are ready in it, since the executor waits for that. The state itself is not
+// changed; objects that stay as they are are shared. The plan must have been made by [Make] for
+// this very state.
 func (plan *Plan) After(state *State) *State {
 	moves := map[types.UID]*Move{}
 	for i := range plan.Moves {
@@ -25,6 +29,8 @@ func (plan *Plan) After(state *State) *State {
 	}
 
 	after := &State{AsOf: state.AsOf}
+	// Claims change only if a pod that may have some moves. Without one, the plan need not be
+	// carried out again.
 	claiming := slices.ContainsFunc(state.Objects, func(object metav1.Object) bool {
 		p, ok := object.(*v1.Pod)
 		return ok && (moves[uidOf(p)] != nil || arrived[uidOf(p)] != "") && mayClaim(p)
@@ -72,7 +78,8 @@ func (plan *Plan) After(state *State) *State {
 	return after
 }
 
-// uidOf returns a pod's UID, or a substitute: pods of manifests may have none.
+// uidOf returns a pod's UID, or a substitute: pods of manifests may have none. The substitute is
+// the same each time, and unique, since no two pods have the same name.
 func uidOf(object *v1.Pod) types.UID {
 	if object.UID == "" {
 		return types.UID(object.Namespace + "/" + object.Name)
@@ -80,7 +87,8 @@ func uidOf(object *v1.Pod) types.UID {
 	return object.UID
 }
 
-// runningOn returns a successor as it runs on its node, ready.
+// runningOn returns a successor as it runs on its node, ready. Its conditions begin at the time of
+// the state: it has been ready for no time at all, so its move costs nothing by age.
 func runningOn(next *v1.Pod, node string, state *State) *v1.Pod {
 	next = next.DeepCopy()
 	next.Spec.NodeName = node

@@ -16,6 +16,8 @@ type budget struct {
 	selector                      labels.Selector
 }
 
+// readBudgets copies the budgets of the state, so that moves can be counted in them. One with an
+// invalid selector covers nothing: the disruption controller cannot read it either.
 func readBudgets(w *world) (list []*budget) {
 	for _, object := range w.c.Budgets.All() {
 		selector, err := metav1.LabelSelectorAsSelector(object.Spec.Selector)
@@ -42,7 +44,8 @@ func (b *budget) fillStatus(w *world) {
 	b.Status = count.Status(b.PodDisruptionBudget, &w.workloads)
 }
 
-// budgetsOf returns the budgets that cover a pod. They are the same for all pods of its class.
+// budgetsOf returns the budgets that cover a pod. They are the same for all pods of its class. The
+// Eviction API refuses a pod that more than one covers; see [disruption.MayEvict].
 func (pt *protections) budgetsOf(p *pod) (list []*budget) {
 	list, known := pt.covering[p.Class.ID]
 	if known {
@@ -58,7 +61,7 @@ func (pt *protections) budgetsOf(p *pod) (list []*budget) {
 }
 
 // countRecovered counts a pod that was pending as healthy, or undoes that: it has to be healthy
-// before the moves that follow are made.
+// before the moves that follow are made. by is 1, or -1 to undo.
 func (pt *protections) countRecovered(p *pod, by int32) {
 	for _, b := range pt.budgetsOf(p) {
 		b.Status.CurrentHealthy += by
@@ -66,7 +69,8 @@ func (pt *protections) countRecovered(p *pod, by int32) {
 	}
 }
 
-// mayEvict is the Eviction API's answer for a pod.
+// mayEvict is the Eviction API's answer for a pod. It is asked with the status before the plan, but
+// for pods that have recovered since: see [budget].
 func (pt *protections) mayEvict(p *pod) disruption.Verdict {
 	var covering []*policyv1.PodDisruptionBudget
 	for _, b := range pt.budgetsOf(p) {

@@ -23,7 +23,7 @@ import (
 //	change                  objects come, or take the place of those of their name; "gone NAME" takes a pod away
 //	deschedule              plans by the DeschedulerPolicy given, without its first two lines
 //	plan GOAL...            plans: heal, spread, return, consolidate=N, defragment[=POD+POD]; held, sampled;
-//	                        most-allocated, fragmentation (the scheduler's profile);
+//	                        most-allocated, fragmentation, added-affinity (the scheduler's profile);
 //	                        apply makes the state what the plan leads to
 //	roll [at-once=N] [FLAG...]  plans to roll the nodes with the label pool:roll
 //
@@ -72,6 +72,8 @@ func tell(t *testing.T, s *rebalance.State, d *datadriven.TestData) string {
 				options.Profiles = profiles(t, mostAllocated)
 			case "fragmentation":
 				options.Profiles = profiles(t, fragmentation)
+			case "added-affinity":
+				options.Profiles = profiles(t, addedAffinity)
 			default:
 				goals.Goals = append(goals.Goals, goalOf(t, arg))
 			}
@@ -184,6 +186,19 @@ profiles:
       - {weight: 1, requests: {example.com/gpu: "8"}}
       - {weight: 1, requests: {example.com/gpu: "4"}}
       - {weight: 1, requests: {example.com/gpu: "1"}}
+`
+
+// addedAffinity has all pods prefer nodes with disk:ssd.
+const addedAffinity = `
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- pluginConfig:
+  - name: NodeAffinity
+    args:
+      addedAffinity:
+        preferredDuringSchedulingIgnoredDuringExecution:
+        - {weight: 10, preference: {matchExpressions: [{key: disk, operator: In, values: [ssd]}]}}
 `
 
 // read are the profiles of the configurations that were read.

@@ -17,6 +17,14 @@ import (
 
 // claiming makes, binds and releases the claims of pods that come and go in a world. What changes
 // is noted, so that it can be undone.
+//
+// It exists because the node of a successor depends on its volumes: a StatefulSet's successor takes
+// over the claims of its victim, which are bound to a zone, and an ephemeral volume gets a new
+// claim, which is free. The stand-ins for the controllers (package standin) make and bind claims as
+// kube-controller-manager and a provisioner would.
+//
+// Every change goes through recordObject and showGone, which note how to undo it. A caller keeps
+// len(notes) from before and calls undoTo with it; undos nest and must come in reverse order.
 type claiming struct {
 	c        *cluster.Cluster
 	claims   standin.Claims
@@ -25,6 +33,7 @@ type claiming struct {
 	recorded []metav1.Object // what was shown since the record began; nil: none is made
 }
 
+// newClaiming returns a claiming of the cluster's tables. Claims that it makes are dated now.
 func newClaiming(c *cluster.Cluster, templates map[cluster.Name]*resourcev1.ResourceClaimTemplate, now metav1.Time) *claiming {
 	k := &claiming{c: c}
 	k.claims = standin.Claims{
@@ -35,7 +44,8 @@ func newClaiming(c *cluster.Cluster, templates map[cluster.Name]*resourcev1.Reso
 	return k
 }
 
-// takeEvent takes what controllers write. There is no core that waits for answers.
+// takeEvent takes what controllers write. There is no core that waits for answers. The scheduler's
+// core would react to them; a plan only looks at the tables.
 func (k *claiming) takeEvent(e cycle.Event) {
 	switch e := e.(type) {
 	case cycle.Seen:
@@ -45,6 +55,7 @@ func (k *claiming) takeEvent(e cycle.Event) {
 	}
 }
 
+// recordObject stores an object that a controller has written. The kind is in its type.
 func (k *claiming) recordObject(_ cycle.Kind, object metav1.Object) {
 	k.recorded = append(k.recorded, object)
 	switch object := object.(type) {
@@ -57,6 +68,7 @@ func (k *claiming) recordObject(_ cycle.Kind, object metav1.Object) {
 	}
 }
 
+// showGone removes an object that a controller has deleted.
 func (k *claiming) showGone(_ cycle.Kind, object metav1.Object) {
 	switch object := object.(type) {
 	case *v1.PersistentVolumeClaim:
@@ -71,6 +83,7 @@ func (k *claiming) showGone(_ cycle.Kind, object metav1.Object) {
 	}
 }
 
+// setObject stores an object in its table, with a note of what was there before.
 func setObject[T metav1.Object](k *claiming, table *cluster.Table[T], object T) {
 	noteUndo(k, table, object)
 	table.Set(object)
@@ -79,6 +92,7 @@ func setObject[T metav1.Object](k *claiming, table *cluster.Table[T], object T) 
 // noteUndo notes how to undo a change of the object.
 func noteUndo[T metav1.Object](k *claiming, table *cluster.Table[T], object T) {
 	namespace, name := object.GetNamespace(), object.GetName()
+	// Tables hold pointers to objects that nobody changes, so the old pointer is enough to go back.
 	before, there := table.Get(namespace, name)
 	k.notes = append(k.notes, func() {
 		if there {
@@ -98,7 +112,8 @@ func (k *claiming) undoTo(notes int) {
 }
 
 // makeFor returns the claims that controllers make for a new pod, which gets their names. A victim
-// of the same name has gone before.
+// of the same name has gone before. Nothing stays changed: the claims exist in the tables only once
+// createClaims shows them.
 func (k *claiming) makeFor(object *v1.Pod, before *pod) []metav1.Object {
 	defer k.undoTo(len(k.notes))
 	if before != nil {
@@ -126,6 +141,8 @@ func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 		volumes, ofVolumes := r.(plugins.VolumeReserver)
 		switch {
 		case ofVolumes && p.hasVolumes():
+			// An error means that the node does not suit the volumes after all. The pod is placed
+			// without them: a proof has decided before whether that can happen.
 			if chosen, err := volumes.PodVolumes(k.c, p.Pod, n); err == nil {
 				k.standin.Bind(chosen, n)
 			}
@@ -137,7 +154,8 @@ func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 	}
 }
 
-// releaseOf gives back what a pod held that has gone.
+// releaseOf gives back what a pod held that has gone. Devices become free with the pod. Claims of
+// the pod's own (ephemeral volumes) are deleted with it; those that it only names stay.
 func (k *claiming) releaseOf(p *pod) {
 	if len(p.object.Spec.ResourceClaims) > 0 || len(p.Class.Requests.Scalars) > 0 {
 		k.standin.Gone(p.Pod)
@@ -152,12 +170,14 @@ func (k *claiming) releaseOf(p *pod) {
 func (p *pod) hasVolumes() bool { return claimsVolumes(p.object) }
 func (p *pod) hasDevices() bool { return len(p.object.Spec.ResourceClaims) > 0 }
 
+// claimsVolumes reports whether a pod has PersistentVolumeClaims, named or ephemeral ones.
 func claimsVolumes(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
 }
 
 // mayClaim reports whether a pod may claim volumes or devices; these may be behind any extended
-// resource.
+// resource. It may say yes too often: then After carries out the plan with claims, which costs more
+// and gives the same state.
 func mayClaim(p *v1.Pod) bool {
 	extended := slices.ContainsFunc(p.Spec.Containers, func(c v1.Container) bool {
 		for name := range c.Resources.Requests {
@@ -182,13 +202,16 @@ func (p *pod) namesHolds() string {
 }
 
 // claimsAfter carries out a plan on the claims of a state. It returns those of volumes and devices
-// as they are afterwards, and the successors by the UIDs of their victims.
+// as they are afterwards, and the successors by the UIDs of their victims. The world is opened
+// again, without gauges and proofs: pods are put where the plan says.
 func (plan *Plan) claimsAfter(state *State) (claims []metav1.Object, successors map[types.UID]*v1.Pod) {
 	w := beginWorld(state, plan.options)
 	for _, object := range w.pods {
 		w.enterPod(object)
 	}
 
+	// Arrivals belong between the moves: a pod that arrives after the third move may need a volume
+	// that the third victim has given up.
 	arrive := func(moves int) {
 		for _, p := range slices.Clone(w.waiting) {
 			for i := range plan.Arrivals {

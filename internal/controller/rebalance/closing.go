@@ -8,7 +8,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Closing is how long a node is closed to new pods.
+// Closing is how long a node is closed to new pods. "" means that the move closes no node.
 type Closing string
 
 const (
@@ -21,25 +21,33 @@ const (
 // closures keep nodes closed to new pods, by Berth's own taint. A node is in closed exactly while
 // the cluster knows it with that taint; nodeChanges tells those who remember something of nodes
 // that it may be outdated.
+//
+// Emptying two nodes at once shows why nodes have to be closed: without it, the pods of the first
+// land on the second, which is emptied next, and leave again.
+//
+// It is a taint, not a cordon, so that it can be told from what a person has cordoned.
 type closures struct {
 	w           *world
 	closed      map[int32]bool // by index
 	nodeChanges int
 }
 
-// closeNode keeps new pods off a node; openNode undoes that.
+// closeNode keeps new pods off a node; openNode undoes that. It must be open.
 func (cl *closures) closeNode(n *cluster.Node) {
 	object := cl.w.nodes[n.Name].DeepCopy()
 	object.Spec.Taints = append(object.Spec.Taints, v1.Taint{Key: EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
 	cl.replaceNode(object)
 }
 
+// openNode removes Berth's taint from a node, and no other.
 func (cl *closures) openNode(n *cluster.Node) {
 	object := cl.w.nodes[n.Name].DeepCopy()
 	object.Spec.Taints = slices.DeleteFunc(object.Spec.Taints, func(t v1.Taint) bool { return t.Key == EmptyingTaint })
 	cl.replaceNode(object)
 }
 
+// replaceNode has the world know a node with other taints, which may change the domains of spread
+// constraints.
 func (cl *closures) replaceNode(object *v1.Node) {
 	cl.w.nodes[object.Name] = object
 	cl.setNode(object)
@@ -61,10 +69,14 @@ func (cl *closures) setNode(object *v1.Node) {
 	}
 }
 
+// isClosed reports whether a node has Berth's taint, by this plan or from before, whatever its
+// value.
 func isClosed(n *cluster.Node) bool {
 	return slices.ContainsFunc(n.Taints.Taints, func(t v1.Taint) bool { return t.Key == EmptyingTaint })
 }
 
+// closedNodes returns the names of all closed nodes, sorted; those that were closed before the plan
+// are among them.
 func (cl *closures) closedNodes() (names []string) {
 	for _, n := range cl.w.c.Nodes {
 		if n != nil && isClosed(n) {
@@ -76,7 +88,8 @@ func (cl *closures) closedNodes() (names []string) {
 }
 
 // controlPlane reports whether a node is one of the control plane: nobody wants it emptied, and it
-// is in use without any pod that could run elsewhere.
+// is in use without any pod that could run elsewhere. The label is kubeadm's; its value does not
+// matter.
 func controlPlane(n *cluster.Node) bool {
 	_, is := n.Lookup("node-role.kubernetes.io/control-plane")
 	return is

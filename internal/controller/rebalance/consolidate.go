@@ -9,10 +9,11 @@ import (
 )
 
 // canMove reports whether a pod can run elsewhere. One that is being deleted leaves its node
-// anyway.
+// anyway. Whether it may be moved is another question, which search.refusalOf answers.
 func canMove(p *pod) bool { return !p.Terminating && !staysOnNode(p) }
 
-// movablePods returns the pods of a node that can run elsewhere, the largest first.
+// movablePods returns the pods of a node that can run elsewhere, the largest first. Large pods are
+// the hardest to place, so they choose first.
 func movablePods(n *cluster.Node, w *world) (list []*pod) {
 	for _, p := range n.Pods {
 		if known := w.placed[p.UID]; known != nil && canMove(known) {
@@ -23,7 +24,8 @@ func movablePods(n *cluster.Node, w *world) (list []*pod) {
 	return list
 }
 
-// hasMovable reports whether a node has any.
+// hasMovable reports whether a node has any pod that can run elsewhere. It is cheaper than to list
+// them.
 func hasMovable(n *cluster.Node, w *world) bool {
 	return slices.ContainsFunc(n.Pods, func(p *cluster.Pod) bool {
 		known := w.placed[p.UID]
@@ -31,7 +33,8 @@ func hasMovable(n *cluster.Node, w *world) bool {
 	})
 }
 
-// bySize puts the largest first.
+// bySize puts the largest first. Devices and other extended resources come before CPU, and CPU
+// before memory: that is the order in which nodes lack them.
 func bySize(a, b *pod) int {
 	return cmp.Or(
 		cmp.Compare(sumScalars(b), sumScalars(a)),
@@ -41,6 +44,8 @@ func bySize(a, b *pod) int {
 	)
 }
 
+// sumScalars adds up what the pod requests of extended resources, whatever they are. The sum has no
+// unit; it only sorts.
 func sumScalars(p *pod) (sum int64) {
 	for _, amount := range p.Class.Requests.Scalars {
 		sum += amount
@@ -49,8 +54,14 @@ func sumScalars(p *pod) (sum int64) {
 }
 
 // emptyNode moves all pods off a node, or none.
+//
+// closing says how long the node is closed. With "" it is not, and the attempt must pay off at
+// once: the gauges up to the goal's own have to be lower than before. Otherwise the caller judges
+// all nodes of its attempt together.
 func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool {
 	w := s.w
+	// Refusals are looked for before anything is moved: most attempts fail there, and to prove the
+	// other moves first would be wasted.
 	list := movablePods(n, w)
 	for _, p := range list {
 		if code, why := s.refusalOf(st, p); code != "" {
@@ -86,6 +97,9 @@ func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool 
 }
 
 // consolidateNodes empties nodes, the cheapest first. Empty ones keep a taint.
+//
+// Moves are planned only for whole nodes. A node that is half empty costs as much as a full one,
+// and the pods that had left it would have been disturbed for nothing.
 func (st *strategy) consolidateNodes() {
 	w := st.w
 	g := &emptied{w: w, wanted: st.Consolidate.Nodes, movable: map[int32]int{}}
@@ -102,6 +116,9 @@ func (st *strategy) consolidateNodes() {
 }
 
 // emptied is the gauge of nodes that are still to be emptied.
+//
+// A node counts as empty if it is closed and has only pods that belong to it. One that happens to
+// be empty but is open does not count: the next pod may land there.
 type emptied struct {
 	w       *world
 	wanted  int
@@ -113,6 +130,7 @@ type emptied struct {
 
 func (g *emptied) gaugeName() string { return "nodes still to empty" }
 
+// countPod implements gauge.
 func (g *emptied) countPod(p *pod, n *cluster.Node, by int64) {
 	if !canMove(p) {
 		return
@@ -127,6 +145,7 @@ func (g *emptied) countPod(p *pod, n *cluster.Node, by int64) {
 	}
 }
 
+// currentValue implements gauge. More empty nodes than wanted are no better.
 func (g *emptied) currentValue() int64 { return int64(max(0, g.wanted-g.countEmpty())) }
 
 // countEmpty counts the nodes that are closed and have nothing left that can run elsewhere.
@@ -159,6 +178,7 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 		}
 		list = append(list, n)
 		for _, p := range movablePods(n, w) {
+			// The cost is the number of pods, and beyond costly that of pods that must stay.
 			code, _ := s.refusalOf(st, p)
 			cost[n] += 1 + costly*boolToInt(code != "")
 		}
@@ -168,6 +188,8 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 		return cmp.Or(cmp.Compare(cost[a], cost[b]), cmp.Compare(a.Name, b.Name))
 	})
 	out := map[*cluster.Node]bool{}
+	// All nodes have to be chosen before the first move, so a failure means to choose again,
+	// without the one that failed.
 	for range mostRestarts {
 		mark := s.undoMark()
 		failed := st.emptyAll(s, list, out, cost, wanted)
@@ -180,10 +202,12 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 }
 
 // mostRestarts bounds how often nodes are chosen again because one of them could not be emptied.
+// Each time costs the moves of all the nodes before it.
 const mostRestarts = 64
 
 // emptyAll closes and empties the first nodes of the list, except for those in out. It returns the
-// first that cannot be emptied, or nil.
+// first that cannot be emptied, or nil. cost has for each node how many pods would have to move;
+// out are the nodes that have failed before.
 func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.Node]bool,
 	cost map[*cluster.Node]int64, wanted int) *cluster.Node {
 	var chosen []string
@@ -213,7 +237,8 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.N
 	return nil
 }
 
-// costly is what a pod that must not be moved adds to the cost of a node.
+// costly is what a pod that must not be moved adds to the cost of a node: more than any node has
+// pods, so that nodes with such a pod come last, and are told apart by cost alone.
 const costly = 1_000_000
 
 // shares is what a cluster has in all.
@@ -222,6 +247,7 @@ type shares struct {
 	pods        int // those that can run elsewhere
 }
 
+// clusterShares sums up the cluster as it is now.
 func (w *world) clusterShares() (all shares) {
 	for _, n := range w.c.Nodes {
 		if n == nil {
@@ -240,6 +266,10 @@ func (w *world) clusterShares() (all shares) {
 
 // isWorth reports whether emptying a node frees at least half as large a share of the cluster as
 // the pods that have to move are of all.
+//
+//	10 equal nodes with 100 pods in all: a node is 10 % of the cluster
+//	it has 15 pods, 15 % of all: 2*10 >= 15, it is emptied
+//	it has 25 pods: it stays, and a node with fewer pods is emptied instead
 func (all *shares) isWorth(n *cluster.Node, pods int) bool {
 	freed := max(float64(n.Size.MilliCPU)/max(all.cpu, 1), float64(n.Size.Memory)/max(all.memory, 1))
 	return 2*freed >= float64(pods)/float64(max(all.pods, 1))

@@ -31,12 +31,18 @@ const movesPer100 = 3
 // losses is a gauge of the free capacity that the pods that come cannot use, by the scheduler's
 // plugin Fragmentation. It counts pods itself, since a proof counts a successor before it is
 // placed.
+//
+// The plugin's Loss is the expected amount of devices that the next pods cannot use, from how the
+// pods on a node lie. It is computed again only for nodes whose pods have changed, and only when
+// the value is asked for.
 type losses struct {
-	w      *world
+	w *world
+	// plugin is nil if no profile has Fragmentation; then the gauge is always 0.
 	plugin plugins.DeviceValuer
 	nodes  map[int32]*nodeLoss
-	dirty  []*nodeLoss
-	sum    int64
+	// dirty are the nodes whose amount is out of date; sum is that of the amounts, with those.
+	dirty []*nodeLoss
+	sum   int64
 }
 
 // nodeLoss is what one node adds to the gauge.
@@ -49,6 +55,7 @@ type nodeLoss struct {
 
 func (g *losses) gaugeName() string { return "devices that pods cannot use (thousandths)" }
 
+// countPod implements gauge.
 func (g *losses) countPod(p *pod, n *cluster.Node, by int64) {
 	of := g.lossOf(n)
 	if by > 0 {
@@ -62,6 +69,7 @@ func (g *losses) countPod(p *pod, n *cluster.Node, by int64) {
 	}
 }
 
+// lossOf returns what is known of a node, which is created without pods when it is first asked for.
 func (g *losses) lossOf(n *cluster.Node) *nodeLoss {
 	of := g.nodes[n.Index]
 	if of == nil {
@@ -71,6 +79,8 @@ func (g *losses) lossOf(n *cluster.Node) *nodeLoss {
 	return of
 }
 
+// currentValue implements gauge. It costs one evaluation by the plugin for each node that has
+// changed.
 func (g *losses) currentValue() int64 {
 	if g.plugin == nil {
 		return 0
@@ -95,6 +105,10 @@ func (g *losses) currentValue() int64 {
 
 // prices say what a move has to bring to be worth the work that the pod would do again. members is
 // as of membersAt moves, and made anew by whoever asks later: see [prices.membersOf].
+//
+// Without a price, a plan would move a pod that has trained for a week to win a fraction of a
+// device. The unit is a thousandth of a device, that of the gauge losses, so that a price can be
+// compared with a gain.
 type prices struct {
 	w         *world
 	members   map[cluster.Name][]*pod // of pod groups, on nodes
@@ -123,6 +137,8 @@ func (st *strategy) setupTypical() {
 		return ""
 	}
 
+	// Gain and price are compared twice: here to nominate, by what removing the pod frees, and in
+	// the proof, by what is left of that once the successor has landed.
 	st.price = w.prices.priceOf
 	st.gain = func(p *pod) int64 {
 		if gain := removalGain(g, p); gain >= w.prices.priceOf(p) {
@@ -130,6 +146,7 @@ func (st *strategy) setupTypical() {
 		}
 		return 0
 	}
+	// Rounded up, so that a small cluster is allowed one move.
 	st.most = func() int { return max(1, (len(w.placed)*movesPer100+99)/100) }
 	st.says = func(p *pod) string {
 		return fmt.Sprintf("what is left beside it on %s is of little use", p.Node.Name)
@@ -138,6 +155,11 @@ func (st *strategy) setupTypical() {
 
 // priceOf is what moving a pod has to bring. A pod group works only as a whole: moving one of its
 // pods costs the work of all.
+//
+//	a web server, 3 hours   50 * (1+3) = 200, and never more than 500
+//	a Job's pod, 3 hours, 4 devices   50 + 50*3*4 = 650
+//
+// The first resumes its work at once, so its price is bounded. The second may lose all of it.
 func (pc *prices) priceOf(p *pod) int64 {
 	switch {
 	case isInGroup(p):
@@ -153,7 +175,8 @@ func (pc *prices) priceOf(p *pod) int64 {
 }
 
 // priceOfWork is the price of a pod whose work is lost: it grows with each hour and each device
-// that the pod has, and nothing bounds it.
+// that the pod has, and nothing bounds it. A pod without devices is priced as with one. Without the
+// plugin there are no devices to count.
 func (pc *prices) priceOfWork(p *pod) int64 {
 	price := int64(leastGain)
 	if v := pc.deviceValuer(); v != nil {
@@ -163,7 +186,8 @@ func (pc *prices) priceOfWork(p *pod) int64 {
 	return price
 }
 
-// hoursOf is how long a pod has worked.
+// hoursOf is how long a pod has worked. They are whole hours since it was started, and 0 for one
+// that is not ready: it is not working.
 func (pc *prices) hoursOf(p *pod) int64 {
 	if !disruption.IsReady(p.object) {
 		return 0
@@ -174,7 +198,7 @@ func (pc *prices) hoursOf(p *pod) int64 {
 // isInGroup reports whether a pod belongs to a pod group, which works only as a whole.
 func isInGroup(p *pod) bool { return p.Spec().SchedulingGroup != nil }
 
-// groupNameOf names the group of a pod that is in one.
+// groupNameOf names the group of a pod that is in one. It must not be called for others.
 func groupNameOf(p *pod) cluster.Name {
 	name := ""
 	if of := p.Spec().SchedulingGroup.PodGroupName; of != nil {
@@ -185,6 +209,8 @@ func groupNameOf(p *pod) cluster.Name {
 
 // membersOf lists the pods on nodes that are of the same group as a pod.
 func (pc *prices) membersOf(p *pod) []*pod {
+	// Prices are asked between attempts, never within one, so the number of moves tells worlds
+	// apart.
 	if pc.members == nil || pc.membersAt != pc.w.moved {
 		pc.members, pc.membersAt = map[cluster.Name][]*pod{}, pc.w.moved
 		for _, of := range pc.w.placed {
@@ -196,7 +222,8 @@ func (pc *prices) membersOf(p *pod) []*pod {
 	return pc.members[groupNameOf(p)]
 }
 
-// whyGroupStays returns why a pod of a group must not be moved by itself, or "".
+// whyGroupStays returns why a pod of a group must not be moved by itself, or "". Members are moved
+// one at a time, and the first successor could land in another domain than the rest.
 func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
 	group := pc.w.groups[groupNameOf(p)]
 	switch {
@@ -212,6 +239,8 @@ func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
 
 // jobSurvives reports whether the Job of a pod makes the pod again after an eviction without
 // counting it as a failure. A rule that comes first could find an exit code of an evicted pod.
+//
+// Otherwise evictions count towards the Job's backoffLimit, at which it fails as a whole.
 func (pc *prices) jobSurvives(p *pod) bool {
 	l := pc.w.workloads.ControllerOf(p.object)
 	if l == nil {
@@ -230,6 +259,9 @@ func (pc *prices) jobSurvives(p *pod) bool {
 
 // setupDefragment makes room for pending pods: for all that are named or for none; if none is, for
 // each, those of a pod group together.
+//
+// Room is made one level deep: a pod that stands in the way is moved to where there is room now,
+// and never pushes another one away.
 func (st *strategy) setupDefragment() {
 	w, all := st.w, len(st.Defragment.Pods) == 0
 	waiting := func() (list []*pod) {
@@ -243,6 +275,8 @@ func (st *strategy) setupDefragment() {
 	}
 
 	st.gauge = &ratio{"pods waiting for room", func() int64 { return int64(len(waiting())) }}
+	// Trying is expensive, and another try in the same round would find the same: once a round is
+	// enough.
 	st.attempts = func(s *search) (moved bool) {
 		if s.tried[st] || len(waiting()) == 0 {
 			return false
@@ -251,6 +285,7 @@ func (st *strategy) setupDefragment() {
 		if !all {
 			return st.makeRoomForAll(s, waiting)
 		}
+		// The list is a copy, since making room for one pod places others as well.
 		done := map[*pod]bool{}
 		for _, first := range slices.Clone(waiting()) {
 			if done[first] || first.Node != nil {
@@ -276,7 +311,9 @@ func isSameGroup(a, b *pod) bool {
 	return x != nil && y != nil && a.Namespace() == b.Namespace() && reflect.DeepEqual(x, y)
 }
 
-// makeRoomForAll makes room for all that wait, or for none.
+// makeRoomForAll makes room for all that wait, or for none. A pod group with room for some of its
+// pods is worth nothing, so what was moved for the first of them is undone if there is no room for
+// the last.
 func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
 	mark := s.undoMark()
 	for left := waiting(); len(left) > 0; left = waiting() {
@@ -287,6 +324,7 @@ func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
 			}
 			return false
 		}
+		// Without progress this would never end.
 		if len(waiting()) >= len(left) {
 			s.undoTo(mark)
 			return false
@@ -295,10 +333,15 @@ func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
 	return true
 }
 
-// widest bounds the nodes that are tried for one pod.
+// widest bounds the nodes that are tried for one pod. Each try moves pods and undoes that, so it
+// costs as much as planning these moves. The nodes with the most room come first; the others are
+// the least likely to need few moves.
 const widest = 64
 
-// makeRoom finds the node that needs the fewest moves, and makes them.
+// makeRoom finds the node that needs the fewest moves, and makes them. It tries each node twice:
+// first every pod that can move is moved until the pending pod fits, largest first. Then each of
+// those is left in place once more, to see whether the pod fits even so; those that need not move
+// are spared.
 func (st *strategy) makeRoom(s *search, p *pod) bool {
 	w := st.w
 	var list []*cluster.Node
@@ -343,7 +386,7 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 }
 
 // spareFraction returns which fraction of the scarcest resource that matters to the pod is free on
-// a node.
+// a node. With the devices that the pod asks for, CPU and memory all count. 1 is an empty node.
 func spareFraction(n *cluster.Node, p *pod) float64 {
 	least := 1.0
 	for name := range p.Class.Requests.Scalars {
@@ -355,6 +398,10 @@ func spareFraction(n *cluster.Node, p *pod) float64 {
 }
 
 // tryRoom moves pods off a closed node, except for those that can stay, until the pending pod fits.
+//
+// The node is closed while its pods move, so that none of their successors lands on it, and opened
+// to see whether the pending pod is placed. If it is placed on another node, that is just as good.
+// The caller undoes what was done if ok is false.
 func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]bool) (moved []*pod, ok bool) {
 	w := st.w
 	scheduler := w.schedulerOf(p)
@@ -377,6 +424,7 @@ func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]
 			continue
 		}
 		moved = append(moved, v)
+		// The move itself may have freed room elsewhere.
 		if w.placed[p.UID] != nil {
 			break
 		}

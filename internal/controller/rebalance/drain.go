@@ -18,7 +18,14 @@ import (
 )
 
 // Leaving says which nodes are to be drained. Its fields are kubectl's flags.
+//
+// This file answers what a drain would do now: which pods leave, in which order, where their
+// successors land, and what refuses the drain. It is planned again whenever the cluster changes, so
+// nothing in a Draining has to hold for long. Which pods kubectl would evict, ignore or refuse is
+// decided by [disruption.DrainRules]; Berth adds where successors land, and what budgets allow
+// together.
 type Leaving struct {
+	// Nodes are cordoned in the plan, whether or not they are yet.
 	Nodes []string
 	disruption.DrainRules
 	// Delete deletes pods instead of evicting them, so that disruption budgets do not count.
@@ -39,7 +46,8 @@ type Leaving struct {
 	Begun bool
 }
 
-// Draining is the plan of a drain.
+// Draining is the plan of a drain. A pod of the nodes is in at most one of the lists. Pods that the
+// drain's selector leaves out, and successors that came back, are in none.
 type Draining struct {
 	// Pods leave, in this order. Those that a budget does not allow to leave yet come last.
 	Pods []Departure
@@ -50,7 +58,8 @@ type Draining struct {
 	Ending, Later []Kept
 }
 
-// Departure is one pod that leaves.
+// Departure is one pod that leaves. It is a copy of what the plan knows, and refers to nothing of
+// the world.
 type Departure struct {
 	Namespace, Name string
 	UID             types.UID
@@ -100,10 +109,14 @@ func (d *Draining) Stranded() (count int) {
 // StatefulSets, whose successors are waited for; and the longest grace period comes first, because
 // its time runs while others wait. If pods find no node in that order, the largest go first
 // instead, provided that fewer are then without a node.
+//
+// The state is not changed. Without the flag Begun the plan is for showing and for refusing; with
+// it, it is for carrying on.
 func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	if options.Placing == "" {
 		options.Placing = Exact
 	}
+	// No goal is pursued, so the policy is empty: only the world is needed.
 	w := openWorld(&State{AsOf: state.AsOf, Objects: cordonNodes(state.Objects, leaving.Nodes)}, &Policy{}, options)
 	plan, list := &Draining{}, []*pod(nil)
 	daemonSet := daemonSetsOf(state)
@@ -120,12 +133,16 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		if p == nil { // it has ended: no successor is decided
 			p = &pod{Pod: w.c.Pending(object), object: object}
 		}
+		// Its controller does not exist, so nothing comes in its place although it names one.
 		p.orphan = ruling.Orphan
 		if leaving.Surge && !leaving.Surging[object.UID] {
 			if p.surge, p.noSurge, p.later = w.surges.surgeFor(p, leaving); p.surge != nil {
+				// All replicas of the plan may exist at once: the next pod is planned with what is
+				// left of the quota.
 				w.surges.useQuota(p)
 			}
 		}
+		// A roll opens more nodes for such pods before it evicts them without a replica.
 		if leaving.Fitting && p.cramped {
 			plan.Later = append(plan.Later, keptPod(object, p.noSurge))
 			continue
@@ -141,9 +158,12 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 		return cmp.Or(falseFirst(w.comesLate(a), w.comesLate(b)),
 			cmp.Compare(leaving.graceOf(b.object), leaving.graceOf(a.object)), bySize(a, b))
 	})
+	// Who waits depends on the order, and the order on who waits: budgets are spent in the order of
+	// speed, and those that got nothing go last.
 	waits := w.budgetWaits(list, leaving)
 	waitsLast := func(a, b *pod) int { return cmp.Compare(len(waits[a]), 0) - cmp.Compare(len(waits[b]), 0) }
 	slices.SortStableFunc(list, waitsLast)
+	// The two orders are tried on the same world, so the first one is undone before the second.
 	pods, undo := w.planDepartures(list, leaving, waits)
 	plan.Pods = pods
 	if plan.Stranded() > 0 {
@@ -162,7 +182,8 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	return plan
 }
 
-// postponeStranded has the pods stay whose successors find no node.
+// postponeStranded has the pods stay whose successors find no node. It is for rolls, which plan
+// them again once nodes were opened.
 func (d *Draining) postponeStranded() {
 	d.Pods = slices.DeleteFunc(d.Pods, func(p Departure) bool {
 		if p.Stranded != "" {
@@ -172,7 +193,9 @@ func (d *Draining) postponeStranded() {
 	})
 }
 
-// cordonNodes returns the objects with these nodes cordoned.
+// cordonNodes returns the objects with these nodes cordoned. The objects of the caller are not
+// changed: nodes are copied. The taint is set as well, because the node controller would set it,
+// and the scheduler's filters know a cordon by either.
 func cordonNodes(objects []metav1.Object, names []string) []metav1.Object {
 	list := slices.Clone(objects)
 	for i, object := range list {
@@ -191,7 +214,8 @@ func cordonNodes(objects []metav1.Object, names []string) []metav1.Object {
 	return list
 }
 
-// daemonSetsOf says which DaemonSets exist.
+// daemonSetsOf says which DaemonSets exist. A drain reads DaemonSets, so one that is not there does
+// not exist: the answer is never Unknown.
 func daemonSetsOf(state *State) func(namespace, name string) disruption.Presence {
 	var sets workload.Table
 	for _, object := range state.Objects {
@@ -219,6 +243,7 @@ func (d *Draining) keepPod(object *v1.Pod, ruling disruption.Ruling) {
 	}
 }
 
+// keptPod describes a pod that is not evicted; why may be "" if there is nothing to explain.
 func keptPod(object *v1.Pod, why string) Kept {
 	return Kept{Namespace: object.Namespace, Name: object.Name, Node: object.Spec.NodeName, UID: object.UID, Why: why}
 }
@@ -226,6 +251,9 @@ func keptPod(object *v1.Pod, why string) Kept {
 // whyNever returns why the Eviction API does not evict the pod however long the drain waits, or "".
 // When it has begun, a budget may count a workload between a pod and its successor, and is waited
 // for.
+//
+// kubectl drain waits for such a budget until its timeout, or forever. Berth says so before it
+// cordons a node.
 func (w *world) whyNever(p *pod, leaving *Leaving) string {
 	verdict := w.protections.mayEvict(p)
 	switch {
@@ -239,7 +267,8 @@ func (w *world) whyNever(p *pod, leaving *Leaving) string {
 	return ""
 }
 
-// remedy is what helps where a budget never allows a pod to leave.
+// remedy is what helps where a budget never allows a pod to leave. It looks for a surge, so it is
+// asked only where a message needs it.
 func (w *world) remedy(p *pod, leaving *Leaving) string {
 	if leaving.Surge {
 		return "no replica before: " + p.noSurge + "; use --disable-eviction to override"
@@ -257,6 +286,7 @@ func (w *world) forgetLeaving(nodes []string) {
 		if !p.Terminating || !slices.Contains(nodes, p.NodeName) {
 			continue
 		}
+		// Its room has to be kept in the plan: the pods that leave next must not count on it.
 		if found, _ := w.landingNodes(p); w.comesLate(p) && len(found) > 0 {
 			w.movePod(p, found[0])
 			continue
@@ -266,6 +296,8 @@ func (w *world) forgetLeaving(nodes []string) {
 	w.placeWaiting()
 }
 
+// graceOf returns the grace period with which a pod leaves, in seconds. It may be 0, with which the
+// pod is killed at once.
 func (leaving *Leaving) graceOf(object *v1.Pod) int64 {
 	switch {
 	case leaving.Grace != nil:
@@ -278,6 +310,11 @@ func (leaving *Leaving) graceOf(object *v1.Pod) int64 {
 
 // budgetWaits returns why budgets do not allow pods to leave yet. The others may leave at once, all
 // of them together; they are deducted from what the budgets allow.
+//
+//	budget web allows 1, three of its pods leave: the first goes, and for the others the reason is
+//	"the disruption budget web allows 1 at a time"
+//
+// The budgets of the world are changed by it, so it is called once for a plan.
 func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 	waits, first := map[*pod]string{}, map[*policyv1.PodDisruptionBudget]int32{}
 	for _, p := range list {
@@ -291,6 +328,7 @@ func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 		}
 		b := verdict.Budget
 		switch {
+		// A pod that is not ready may be evicted without spending a disruption.
 		case verdict.Spends:
 			b.Status.DisruptionsAllowed--
 			first[b]++
@@ -305,9 +343,11 @@ func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 	return waits
 }
 
+// falseFirst orders false before true.
 func falseFirst(a, b bool) int { return cmp.Compare(boolToInt(a), boolToInt(b)) }
 
-// planDepartures decides for the pods in turn, and returns how to undo that.
+// planDepartures decides for the pods in turn, and returns how to undo that. The world has all
+// departures made when it returns.
 func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]string) (pods []Departure, undo func()) {
 	var back []func()
 	for _, p := range list {
@@ -319,6 +359,7 @@ func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]str
 		if budgets := w.protections.budgetsOf(p); len(budgets) > 0 && !leaving.Delete && !disruption.Ungoverned(p.object) {
 			d.Budget = budgets[0].Name
 		}
+		// One that has ended holds no room and has no successor.
 		if w.placed[p.UID] != nil {
 			back = append(back, w.departPod(p, &d, leaving))
 		}
@@ -332,10 +373,13 @@ func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]str
 	}
 }
 
-// departPod makes one departure in the world.
+// departPod makes one departure in the world. It fills in where the successor lands. Without a node
+// for it, the pod leaves and its successor is not placed, so that the pods after it find the room
+// that is really there.
 func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) (undo func()) {
 	var found []*cluster.Node
 	switch {
+	// Its successor is there already, as a pod of the state.
 	case leaving.Surging[p.object.UID]:
 		return w.removePod(p)
 	case d.Lost:
@@ -349,6 +393,8 @@ func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) (undo func()) 
 
 	for _, n := range found {
 		switch {
+		// A pod that tolerates the cordon can be sent back to the node that is drained, again and
+		// again. It counts as stranded: the drain goes on only if pods may stay pending.
 		case slices.Contains(leaving.Nodes, n.Name):
 			d.To, d.Or, d.Stranded = "", nil, fmt.Sprintf("may come back to %s: it tolerates the taint of a cordoned node", n.Name)
 		case d.Stranded != "":
@@ -366,12 +412,16 @@ func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) (undo func()) 
 	return undo
 }
 
-// comesLate reports whether a pod's successor is made only when it has gone.
+// comesLate reports whether a pod's successor is made only when it has gone. That of a StatefulSet
+// is, and that of a Job with podReplacementPolicy: Failed or a podFailurePolicy.
 func (w *world) comesLate(p *pod) bool { return w.successionOf(p) == workload.WhenGone }
 
 // landingNodes returns the nodes on which the scheduler may put a pod's successor, by name, or why
 // there are none. The successor is made while the pod terminates, or when it has gone; pending pods
 // that fit then may be placed before it.
+//
+// It asks for less than proveMove: any node will do, so what is found while the pod terminates need
+// not be found again when it has gone.
 func (w *world) landingNodes(p *pod) (nodes []*cluster.Node, stranded string) {
 	s := w.schedulerOf(p)
 	if s == nil {
@@ -398,6 +448,7 @@ func (w *world) landingNodes(p *pod) (nodes []*cluster.Node, stranded string) {
 	return nodes, stranded
 }
 
+// sortByName orders nodes by name, so that plans of the same state are the same.
 func sortByName(nodes []*cluster.Node) {
 	slices.SortFunc(nodes, func(a, b *cluster.Node) int { return cmp.Compare(a.Name, b.Name) })
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Write writes the plan of a drain of nodes, for people.
+// Write writes the plan of a drain of nodes, for people. It has a line for each pod that leaves.
+// Pods that stay are listed by reason, since there are often many with the same.
 func (d *Draining) Write(out io.Writer, nodes []string) error {
 	page := answer.NewPage(out)
 	page.Heading("%s to evict from %s", answer.Count(len(d.Pods), "pod"), strings.Join(nodes, ", "))
@@ -22,6 +23,7 @@ func (d *Draining) Write(out io.Writer, nodes []string) error {
 			to += " or " + answer.Count(len(p.Or), "other")
 		}
 		switch {
+		// The worst comes first: a pod that is lost matters more than one that is pending.
 		case p.Lost:
 			to, note = "-", "nobody makes it again"
 		case p.Stranded != "":

@@ -6,7 +6,8 @@ import (
 )
 
 // layer divides the nodes into the domains of one topology key. Groups share it that leave out the
-// same nodes.
+// same nodes. It depends on nodes alone, so a layer outlives all changes of pods; see
+// ledger.recountTaints for those of nodes.
 type layer struct {
 	domain []int32 // by node index; -1: in none
 	many   int     // domains
@@ -15,8 +16,16 @@ type layer struct {
 // group counts the pods of one constraint: a spread constraint, or a term of pod affinity or
 // anti-affinity. What it is exceeded by is known without a look at its domains, of which one by
 // host name has as many as there are nodes: the sums follow each pod that comes or goes.
+//
+// What counts as the excess, for each kind of constraint:
+//
+//	spread         zones a, b, c count 4, 2, 1; maxSkew 1: at most 1+1 = 2, excess (4-2) + 0 + 0 = 2
+//	anti-affinity  3 pods that repel each other on one node: 3*3 - 3 = 6 ordered pairs
+//	affinity       2 pods that look for a cache in a zone without one: 2
+//
+// spread and include are nil for a term, term is nil for a spread constraint.
 type group struct {
-	text    string
+	text    string // what the user reads of it
 	spread  *plugins.SpreadConstraint
 	include *plugins.SpreadInclusion
 	space   string
@@ -24,6 +33,8 @@ type group struct {
 	anti    bool
 	placed  string // which nodes are in which domain: equal for groups of one layer
 
+	// counts holds no domain without pods: of a constraint by host name most have none. levels has
+	// those as well, under 0.
 	*layer
 	counts map[int32]domain // of those that have a pod
 	excess int64
@@ -35,7 +46,8 @@ type group struct {
 	levels        map[int64]int64 // of spread: how many domains count so many pods
 }
 
-// domain has the counts of one value of the topology key.
+// domain has the counts of one value of the topology key. The value itself is known only to the
+// layer, which numbers the values.
 type domain struct {
 	held, counted, both int64 // pods that have the constraint, pods that it counts, and pods that are both
 }
@@ -55,6 +67,9 @@ func (l *ledger) layerFor(g *group) *layer {
 			continue
 		}
 		value, ok := n.Lookup(g.topologyKey())
+		// A node without the key is in no domain. For spread, neither is one that
+		// nodeAffinityPolicy or nodeTaintsPolicy leaves out, as in the scheduler's plugin: the pods
+		// cannot go there, and its domain would pull the lowest count down.
 		if !ok || g.spread != nil && !g.include.Includes(g.spread, n) {
 			continue
 		}
@@ -71,6 +86,8 @@ func (l *ledger) layerFor(g *group) *layer {
 	return known
 }
 
+// countsClass reports whether the group counts the pods of a class: whether its selector matches
+// their labels, in the namespaces that it covers.
 func (g *group) countsClass(class *cluster.PodClass, c *cluster.Cluster) bool {
 	if g.spread != nil {
 		return g.spread.Counts(class, g.space)
@@ -78,6 +95,7 @@ func (g *group) countsClass(class *cluster.PodClass, c *cluster.Cluster) bool {
 	return g.term.Matches(class, c.NamespaceLabels(class.Namespace))
 }
 
+// topologyKey is the node label whose values are the domains.
 func (g *group) topologyKey() string {
 	if g.spread != nil {
 		return g.spread.TopologyKey
@@ -111,6 +129,8 @@ func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
 
 	number := g.domain[n.Index]
 	d := g.counts[number]
+	// The domain is taken out of the sums as it was and put back as it is. The sums are not linear
+	// in the counts, so adding one pod to them would not do.
 	g.addDomain(d, -1)
 	if own {
 		d.held += by
@@ -123,6 +143,8 @@ func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
 	}
 	g.addDomain(d, 1)
 
+	// An empty domain must not stay: groups by host name would grow with each node that a trial
+	// touches.
 	if d == (domain{}) {
 		delete(g.counts, number)
 	} else {
@@ -131,10 +153,11 @@ func (g *group) movePod(n *cluster.Node, own, counts bool, by int64) bool {
 	return true
 }
 
-// addDomain adds a domain to the sums, or takes it out of them.
+// addDomain adds a domain to the sums, or takes it out of them. by is 1 or -1.
 func (g *group) addDomain(d domain, by int64) {
 	g.held += by * d.held
 	g.counted += by * d.counted
+	// Each pod that holds the term meets each pod that it matches, but not itself.
 	g.meeting += by * (d.held*d.counted - d.both)
 
 	switch {
@@ -150,19 +173,26 @@ func (g *group) addDomain(d domain, by int64) {
 	}
 }
 
-// measureExcess is by how much the constraint is exceeded now.
+// measureExcess is by how much the constraint is exceeded now. It costs no look at domains, except
+// for spread, which looks at each distinct count once.
 func (g *group) measureExcess() int64 {
 	switch {
 	case g.spread != nil:
 		return g.measureSkew()
 	case g.anti:
 		return g.meeting
+	// The scheduler lets the first pod of a self-affine group start anywhere, so a pod that is
+	// alone in the whole cluster violates nothing. If there are others, it is alone in its domain
+	// by mistake.
 	case g.counted > 1: // one that asks for itself alone is wrong where there are others elsewhere
 		return g.unmet + g.alone
 	}
 	return g.unmet
 }
 
+// measureSkew is how many pods are too many, in all domains together, for a spread constraint:
+// those beyond the lowest domain and maxSkew. With fewer domains than minDomains the lowest counts
+// as 0.
 func (g *group) measureSkew() (excess int64) {
 	if g.held == 0 {
 		return 0

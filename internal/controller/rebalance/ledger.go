@@ -10,8 +10,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// gauge is a number that a plan reduces. count is called for every pod that is added to a node (by
-// = 1) or removed from it (by = -1).
+// gauge is a number that a plan reduces. countPod is called for every pod that is added to a node
+// (by = 1) or removed from it (by = -1), and in a trial also for pods that are not moved at all.
+//
+// A gauge has to be reversible: counting a pod and counting it back leaves the value as it was. It
+// must not read from the cluster what a trial does not change, such as the pods of a node; see
+// losses, which keeps its own.
 type gauge interface {
 	gaugeName() string
 	countPod(p *pod, n *cluster.Node, by int64)
@@ -26,31 +30,50 @@ type gauge interface {
 //   - Required affinity: terms without a matching pod in the domain.
 //   - Node selector and affinity, and NoSchedule taints: one for each pod that its node no longer
 //     suits.
+//
+// A spread constraint and a term are each a group, which the pods of many classes may share; what a
+// class has to do with which groups is its concern. Counting a pod touches only the groups of its
+// concern, so the cost of a trial does not grow with the cluster.
+//
+// Like kube-scheduler's, the constraints bind only the pods that have them: a group without a pod
+// that has the constraint is never violated.
 type ledger struct {
-	title  string
+	title string
+	// action is DoNotSchedule for the ledger of hard constraints, and ScheduleAnyway for that of
+	// soft spread, in which nothing else counts.
 	action v1.UnsatisfiableConstraintAction
 	w      *world
+	// groups are all groups, in the order in which they were found, and byKey finds the one of
+	// equal constraints.
 	groups []*group
 	byKey  map[string]*group
 	byID   map[int32]*concern // by class
 	layers map[string]*layer  // by group.placed
 	known  []*concern
+	// static counts what is wrong between pods and their nodes alone; sum is that of the groups.
 	static int64
 	sum    int64
 	pods   int64 // counted
-	// touched are the groups that changed since watch, with their excess before; nil: not watching.
+	// touched are the groups that changed since watchGroups, with their excess before; nil: not
+	// watching.
 	touched map[*group]int64
 }
 
 // concern is what matters to the pods of a class.
+//
+// All pods of a class have the same labels, constraints and tolerations. judge returns why a node
+// does not match the class's node selector and affinity; nil: any node does.
 type concern struct {
-	class  *cluster.PodClass
-	judge  func(n *cluster.Node) *plugins.Rejection
+	class *cluster.PodClass
+	judge func(n *cluster.Node) *plugins.Rejection
+	// own are the groups whose constraint the class has, counts are those that count its pods. A
+	// pod that spreads with its own kind is in both; one that other pods avoid is only in counts.
 	own    map[*group]bool
 	counts map[*group]bool
 	groups []*group // own and counts, in the order in which they were found
 }
 
+// newLedger returns an empty ledger. title is what the user reads beside the number.
 func newLedger(w *world, title string, action v1.UnsatisfiableConstraintAction) *ledger {
 	return &ledger{title: title, action: action, w: w, byKey: map[string]*group{}, byID: map[int32]*concern{}, layers: map[string]*layer{}}
 }
@@ -59,6 +82,7 @@ func (l *ledger) gaugeName() string { return l.title }
 
 func (l *ledger) currentValue() int64 { return l.sum + l.static }
 
+// isHard reports whether it is the ledger of hard constraints, of which there is one.
 func (l *ledger) isHard() bool { return l.action == v1.DoNotSchedule }
 
 // concernOf determines what matters to a pod's class, the first time that it is seen.
@@ -70,6 +94,8 @@ func (l *ledger) concernOf(p *pod) *concern {
 	l.byID[p.Class.ID] = k
 	l.known = append(l.known, k)
 
+	// A new class may be counted by constraints that are known, and may bring constraints that
+	// count known classes; the latter are addGroup's.
 	for _, g := range l.groups {
 		if g.countsClass(p.Class, l.w.c) {
 			k.counts[g] = true
@@ -98,12 +124,16 @@ func (l *ledger) concernOf(p *pod) *concern {
 	return k
 }
 
+// readNode reads the node selector and node affinity of a class, by the scheduler's own plugin,
+// with the affinity that its arguments add.
 func (l *ledger) readNode(k *concern, p *pod, s *scheduler) {
 	if s.affinity != nil {
 		k.judge = s.affinity.Filter(l.w.c, p.Pod).Node
 	}
 }
 
+// readSpread reads the spread constraints of a class, with the defaults of the scheduler's profile.
+// Constraints that cannot be read do not count: the scheduler would not place such a pod either.
 func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 	if s.spread == nil {
 		return
@@ -125,6 +155,9 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 		if byDefault { // nobody asked for a skew: to the scheduler, the more even node is the better one
 			c.MaxSkew = 1
 		}
+		// Two constraints share a group if they count the same pods in the same domains.
+		// p.Class.Static stands for what else decides which nodes are included: node affinity and
+		// tolerations.
 		key := fmt.Sprintf("%s/%s/%s/%d/%d/%s/%s/%x", p.Namespace(), c.TopologyKey, c.Selector, c.MaxSkew,
 			c.MinDomains, c.NodeAffinityPolicy, c.NodeTaintsPolicy, p.Class.Static)
 		g := l.byKey[key]
@@ -140,6 +173,8 @@ func (l *ledger) readSpread(k *concern, p *pod, s *scheduler) {
 	}
 }
 
+// termGroup returns the group of a term of required affinity or anti-affinity. A term and its like
+// of another class are one group, and so is a term that two pods of different workloads have.
 func (l *ledger) termGroup(t *cluster.Term, anti bool) *group {
 	word := "affinity"
 	if anti {
@@ -171,7 +206,8 @@ func (l *ledger) addGroup(key string, g *group) {
 	}
 }
 
-// recountGroup counts a group from the existing pods.
+// recountGroup counts a group from the existing pods. It looks at every placed pod, so it is for
+// changes of nodes and for groups that are found late.
 func (l *ledger) recountGroup(g *group) {
 	g.startCounting(l.layerFor(g))
 	for _, p := range l.w.placed {
@@ -184,7 +220,9 @@ func (l *ledger) recountGroup(g *group) {
 	l.sum += g.excess
 }
 
-// recountTaints recounts what depends on a node's taints.
+// recountTaints recounts what depends on a node's taints. Only spread constraints with
+// nodeTaintsPolicy: Honor depend on taints; a node that gets one which a pod does not tolerate is
+// in none of their domains any longer. Layers are computed again when they are next needed.
 func (l *ledger) recountTaints() {
 	clear(l.layers)
 	for _, g := range l.groups {
@@ -194,6 +232,7 @@ func (l *ledger) recountTaints() {
 	}
 }
 
+// addOwn notes that the class has the group's constraint.
 func (l *ledger) addOwn(k *concern, g *group) {
 	if !k.own[g] {
 		k.own[g] = true
@@ -212,6 +251,8 @@ func (l *ledger) countPod(p *pod, n *cluster.Node, by int64) {
 	}
 
 	for _, g := range k.groups {
+		// On a node without the topology key, the pod has no domain: it neither violates the
+		// constraint nor counts.
 		if !g.movePod(n, k.own[g], k.counts[g], by) {
 			continue
 		}
@@ -250,10 +291,13 @@ func repellingTaints(p *cluster.Pod, n *cluster.Node) (list []*v1.Taint) {
 	return list
 }
 
-// watchGroups starts recording which groups change. raised ends that, and returns a group whose
-// excess has grown, or nil.
+// watchGroups starts recording which groups change. worstRaised ends that, and returns a group
+// whose excess has grown, or nil. The sum alone would not do: a move may lower one constraint's
+// excess and raise another's by as much.
 func (l *ledger) watchGroups() { l.touched = map[*group]int64{} }
 
+// worstRaised ends what watchGroups began. Of several groups that have grown it returns the first
+// by text, so that messages do not depend on map order.
 func (l *ledger) worstRaised() *group {
 	defer func() { l.touched = nil }()
 	var worst *group
@@ -265,7 +309,9 @@ func (l *ledger) worstRaised() *group {
 	return worst
 }
 
-// describeViolation describes what is wrong with the pod where it is.
+// describeViolation describes what is wrong with the pod where it is. "" if nothing is wrong with
+// it. Only a group whose excess falls without the pod is named: other violations are due to other
+// pods.
 func (l *ledger) describeViolation(p *pod) string {
 	k := l.concernOf(p)
 	if k.judge != nil && k.judge(p.Node) != nil {

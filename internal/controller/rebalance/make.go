@@ -11,7 +11,8 @@ import (
 )
 
 // Rounds of Make: how often pods are pinned, and how often a plan is continued. A plan that needs
-// more is not worth its moves.
+// more is not worth its moves. Both bound searches of the whole cluster, so they also bound how
+// long Make takes.
 const (
 	mostPinnings = 16
 	mostSequels  = 12
@@ -23,19 +24,29 @@ const (
 // evident. Where one skipped something only because a pod had already been moved or placed, the
 // search continues from there. If that would move a pod again, the pod is pinned to its node and
 // everything is planned again.
+//
+// Make therefore searches more than once. A single search is greedy and does not move a pod twice;
+// what it skips for that reason, another search would move. A controller that plans again and again
+// would then never come to rest.
 func Make(state *State, policy *Policy, options Options) *Plan {
+	// The caller may leave Placing out: "" means [Exact], as documented at [Options].
 	if options.Placing == "" {
 		options.Placing = Exact
 	}
 	if !hasPending(state) {
 		return planSettled(state, policy, options)
 	}
+	// Pending pods that fit are placed by a search without goals, and the policy is applied to the
+	// state after that. Within one search they could not be moved, and a second plan would still
+	// find work.
 	first, _ := searchOnce(state, &Policy{}, options, nil)
 	plan := planSettled(first.After(state), policy, options)
 	plan.Arrivals = append(first.Arrivals, plan.Arrivals...)
 	return plan
 }
 
+// hasPending reports whether a pod of the state has no node. Without one, the search without goals
+// is saved. A pod counts even if no node fits it.
 func hasPending(state *State) bool {
 	return slices.ContainsFunc(state.Objects, func(object metav1.Object) bool {
 		p, ok := object.(*v1.Pod)
@@ -53,12 +64,16 @@ func planSettled(state *State, policy *Policy, options Options) *Plan {
 		for range mostPinnings {
 			plan, again := planToEnd(state, policy, options, pinned, throughout)
 			if plan != nil && throughout {
-				plan.Notes = append(plan.Notes, fmt.Sprintf("%d pods stay where they are: whoever moves one of them would have to move it again.", len(pinned)))
+				plan.Notes = append(plan.Notes, fmt.Sprintf(
+					"%d pods stay where they are: whoever moves one of them would have to move it again.", len(pinned)))
 			}
 			if plan != nil {
 				return plan
 			}
 
+			// A plan is nil either because a sequel moved pods again, which are pinned for the next
+			// try, or because mostSequels was reached. In the latter case no pods are named and the
+			// set does not grow.
 			before := len(pinned)
 			if pinPods(state, again, pinned); len(pinned) == before {
 				break // the next search would be the same
@@ -66,6 +81,8 @@ func planSettled(state *State, policy *Policy, options Options) *Plan {
 		}
 	}
 
+	// The caller gets an empty plan, not an error: the stays and measures of the state are still
+	// worth showing.
 	nothing, _ := searchOnce(state, &Policy{Notes: policy.Notes}, options, nil)
 	nothing.Notes = append(nothing.Notes, "No plan was found that ends: every one of them would be followed by another one.")
 	return nothing
@@ -89,6 +106,7 @@ func planToEnd(state *State, policy *Policy, options Options, pinned map[types.U
 		}
 		after = plan.tail.After(after)
 		on := options
+		// The sequel counts towards the same limits as the plan that it continues.
 		on.Spent = options.Spent.With(plan.Moves...)
 		sequel, ends := searchOnce(after, policy, on, inSequels)
 		if again := movedTwice(sequel); len(again) > 0 {
@@ -98,6 +116,7 @@ func planToEnd(state *State, policy *Policy, options Options, pinned map[types.U
 		settled = ends || len(sequel.Moves) == 0 && len(sequel.Arrivals) == 0
 	}
 
+	// The sequels ran out while they still found moves.
 	if !settled {
 		return nil, nil
 	}
@@ -129,7 +148,9 @@ func pinPods(state *State, again []types.UID, pinned map[types.UID]bool) {
 	})
 }
 
-// searchOnce searches once. settled reports that another search from its end would find nothing.
+// searchOnce makes one search from the state. Pods in pinned stay; nil pins none. settled reports
+// that another search from its end would find nothing. It is false with pins, because the next
+// search may know none of them.
 func searchOnce(state *State, policy *Policy, options Options, pinned map[types.UID]bool) (plan *Plan, settled bool) {
 	w := openWorld(state, policy, options)
 	w.protections.pinned = pinned
@@ -140,8 +161,10 @@ func searchOnce(state *State, policy *Policy, options Options, pinned map[types.
 	return plan, !w.protections.unsettled && len(pinned) == 0
 }
 
-// movedTwice returns the pods of the first plan that the sequel moves again. Successors have their
-// victim's UID with a mark.
+// movedTwice returns the pods of the first plan that the sequel moves again, by the UIDs that they
+// have in the state. A successor has its victim's UID with an apostrophe appended (see
+// [successorOf]), so a sequel that moves "abc'" moves the pod again that the plan has moved as
+// "abc".
 func movedTwice(sequel *Plan) (list []types.UID) {
 	for i := range sequel.Moves {
 		if uid, again := strings.CutSuffix(string(sequel.Moves[i].UID), "'"); again {
@@ -151,11 +174,15 @@ func movedTwice(sequel *Plan) (list []types.UID) {
 	return list
 }
 
-// appendSequel appends a sequel.
+// appendSequel appends a plan that was made for the state that this one leads to. Numbers and
+// arrivals continue after the moves so far. Stays and notes are the sequel's alone: what stays
+// after the first plan may be moved by the second. Measures keep their value before the first plan.
 func (plan *Plan) appendSequel(sequel *Plan) {
 	offset := len(plan.Moves)
 	for _, m := range sequel.Moves {
 		m.Number += offset
+		// To the sequel, nodes that the first plan has emptied were closed from the beginning. To
+		// those who carry out the whole plan they are not.
 		m.Closed = slices.Concat(plan.Empties, m.Closed)
 		plan.Moves = append(plan.Moves, m)
 	}

@@ -8,13 +8,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// qosOf returns the pod's QoS class, which is computed, since objects of manifests have none in
+// their status.
 func qosOf(object *v1.Pod) v1.PodQOSClass { return rules.QOS(object) }
 
+// toleratesTaint reports whether the pod tolerates a taint of any effect. Unlike
+// [plugins.Untolerated], it does not skip PreferNoSchedule.
 func toleratesTaint(p *pod, t *v1.Taint) bool {
 	return rules.TolerationOf(t, p.Spec().Tolerations) != nil
 }
 
-// affinityWeight is the weight of the pod's preferred node affinity on a node.
+// affinityWeight is the weight of the pod's preferred node affinity on a node: the sum of the
+// weights of the terms that match, as the scheduler's plugin NodeAffinity counts before it
+// normalizes, those that the profile adds included. It is 0 if nothing is preferred, if no profile
+// serves the pod, or if the profile lacks the plugin.
 func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 	s := w.schedulerOf(p)
 	if s == nil || s.affinity == nil {
@@ -31,10 +38,10 @@ func (w *world) affinityWeight(p *pod, n *cluster.Node) int64 {
 	return weight
 }
 
-// greatestWeight is the greatest weight of the pod's preferred node affinity on these nodes.
+// greatestWeight is the greatest affinityWeight of the pod on these nodes.
 func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int64) {
 	s := w.schedulerOf(p)
-	if s == nil || s.affinity == nil || p.Spec().NodeAffinity == nil {
+	if s == nil || s.affinity == nil {
 		return 0
 	}
 
@@ -55,7 +62,8 @@ func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int6
 	return best
 }
 
-// suitsPod reports whether affinity, taints and cordon allow the pod on a node.
+// suitsPod reports whether affinity, taints and cordon allow the pod on a node. Whether there is
+// room is another question: it does not look at other pods.
 func (w *world) suitsPod(p *pod, n *cluster.Node) bool {
 	if k := w.hard.concernOf(p); k.judge != nil && k.judge(n) != nil {
 		return false
@@ -68,7 +76,8 @@ func (w *world) suitsPod(p *pod, n *cluster.Node) bool {
 	return !n.Taints.Unschedulable
 }
 
-// countSuitable counts the nodes that suit the pod.
+// countSuitable counts the nodes that suit the pod. It looks at all nodes, so callers remember the
+// answer.
 func (w *world) countSuitable(p *pod) (count int64) {
 	for _, n := range w.c.Nodes {
 		if n != nil && w.suitsPod(p, n) {
@@ -79,6 +88,8 @@ func (w *world) countSuitable(p *pod) (count int64) {
 }
 
 // staysOnNode reports whether a pod belongs to its node: if it is deleted, it comes back there.
+// That holds for static pods and for those of DaemonSets. Owner and annotations of a pod do not
+// change, so the answer is kept in the pod.
 func staysOnNode(p *pod) bool {
 	if p.staying == nil {
 		p.staying = new(isStatic(p) || rules.ControllerKind(p.object) == rules.DaemonSet)
@@ -86,7 +97,9 @@ func staysOnNode(p *pod) bool {
 	return *p.staying
 }
 
-// isStatic reports whether a pod is its node's own, which no scheduler has placed.
+// isStatic reports whether a pod is its node's own, which no scheduler has placed: the kubelet runs
+// it from a file, and the API object is only its mirror. Evicting the mirror does not end the
+// containers.
 func isStatic(p *pod) bool {
 	return p.object.Annotations[v1.MirrorPodAnnotationKey] != "" || rules.ControllerKind(p.object) == rules.Node
 }

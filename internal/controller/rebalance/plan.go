@@ -14,15 +14,19 @@ const (
 	Kind       = "Rebalance"
 )
 
-// Plan is the moves, in order, and what stays although the policy wants it moved.
+// Plan is the moves, in order, and what stays although the policy wants it moved. It is also the
+// document that berth rebalance prints in JSON and YAML.
 type Plan struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
 	// From is where the state was read.
-	From string      `json:"from,omitempty"`
+	From string `json:"from,omitempty"`
+	// AsOf is the time of the state, not that at which the plan was made; zero if that is unknown.
 	AsOf metav1.Time `json:"asOf,omitzero"`
 	// Assumed is what was assumed about the scheduler's configuration.
-	Assumed string  `json:"assumed,omitempty"`
+	Assumed string `json:"assumed,omitempty"`
+	// Placing is how well the nodes of successors could be predicted. With Sampled, fewer moves can
+	// be proved.
 	Placing Placing `json:"placing"`
 	Moves   []Move  `json:"moves"`
 	// Empties are the nodes that are empty after the plan, by name. They get the taint
@@ -40,7 +44,8 @@ type Plan struct {
 	// Notes are for the user, such as policy arguments that have no effect.
 	Notes []string `json:"notes,omitempty"`
 
-	tail    *Plan // what was added last
+	tail *Plan // what was added last
+	// options are those the plan was made with; After and its claims need them.
 	options Options
 }
 
@@ -56,6 +61,7 @@ type Move struct {
 	// Owner is the controller as Kind/NAME.
 	Owner string `json:"owner,omitempty"`
 
+	// From is the node that the pod leaves.
 	From string `json:"from"`
 	// To is where the successor lands. Or are the nodes that are as good, on which it may land as
 	// well. To is empty if a terminal pod is deleted, and there is no successor.
@@ -100,12 +106,15 @@ type Arrival struct {
 
 // Measure is a number that a plan reduces.
 type Measure struct {
-	Name   string `json:"name"`
-	Before int64  `json:"before"`
-	After  int64  `json:"after"`
+	Name string `json:"name"`
+	// Before and After are in the unit that the gauge's name says: a count, or thousandths or
+	// millionths of something.
+	Before int64 `json:"before"`
+	After  int64 `json:"after"`
 }
 
-// String is for people: what is counted in millionths of a node is a share of it.
+// String is for people: what is counted in millionths of a node is a share of it. All others are
+// printed as the gauge counts them.
 func (m Measure) String() string {
 	if m.Name == aboveTarget {
 		return fmt.Sprintf("use above target %.4g %% -> %.4g %% of a node", float64(m.Before)*100/whole, float64(m.After)*100/whole)
@@ -149,7 +158,9 @@ const (
 	Limit             Code = "Limit"             // a limit of the policy is reached
 )
 
-// Workload names the controller of the moved pod, as cool-downs do.
+// Workload names the controller of the moved pod as NAMESPACE/Kind/NAME, which is the key of
+// Options.Resting and of the journal. A pod without a controller is its own workload, so that
+// removing it does not put others to rest.
 func (m *Move) Workload() string {
 	if m.Owner == "" {
 		return m.Namespace + "/Pod/" + m.Name

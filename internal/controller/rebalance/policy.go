@@ -13,6 +13,9 @@ import (
 
 // Policy is the goals of moving pods, in order: what one goal has improved is never given up for a
 // later one.
+//
+// A policy comes from goals on the command line ([ReadGoals]) or from a DeschedulerPolicy file
+// (package policy). The planner does not know which.
 type Policy struct {
 	Goals []Goal
 	// Nodes limits the nodes that goals look at; nil means all. Successors may land on any node.
@@ -29,16 +32,18 @@ func (policy *Policy) seesNode(n *cluster.Node) bool {
 	return policy.Nodes == nil || policy.Nodes.Matches(n)
 }
 
-// Limits bound the moves of one plan; nil is no limit.
+// Limits bound the moves of one plan; nil is no limit. They count evictions, from one node, in one
+// namespace, or in all; see [Spent] for what counts towards them. 0 allows none.
 type Limits struct{ PerNode, PerNamespace, Total *int }
 
 // Goal is one reason to move pods. Exactly one of the fields below Evictor is set.
 type Goal struct {
 	// Name is the goal or the descheduler's plugin, and Profile that of the policy file.
 	Name, Profile string
-	Line          int
-	Evictor       *Evictor
-	Scope         Scope
+	Line          int // the line of the policy file; 0 for Berth's own goals
+	// Evictor says which pods may be moved at all. Goals of one profile share it. Never nil.
+	Evictor *Evictor
+	Scope   Scope
 
 	Heal        *Heal
 	Return      *Return
@@ -51,10 +56,15 @@ type Goal struct {
 
 // Scope limits the pods that a goal nominates.
 type Scope struct {
+	// Include and Exclude name namespaces; an empty Include is all. Policies have at most one of
+	// the two.
 	Include, Exclude []string // namespaces
-	Pods             labels.Selector
+	// Pods selects by label; nil is all.
+	Pods labels.Selector
 }
 
+// includesPod reports whether the goal may nominate the pod. It looks only at labels and namespace,
+// which are those of the pod's class, so that the answer holds for the successor as well.
 func (s *Scope) includesPod(p *pod) bool {
 	switch {
 	case len(s.Include) > 0 && !slices.Contains(s.Include, p.Namespace()):
@@ -65,7 +75,9 @@ func (s *Scope) includesPod(p *pod) bool {
 	return s.Pods == nil || s.Pods.Matches(p.Class.Labels)
 }
 
-// Heal moves pods to reduce violated constraints. Its zero value covers all hard constraints.
+// Heal moves pods to reduce violated constraints: those that were satisfied when the pod was
+// scheduled and are violated now, since kube-scheduler never looks at a running pod again. Its zero
+// value covers all hard constraints.
 type Heal struct {
 	// Only limits it to one kind of constraint; "" is all.
 	Only HealOnly
@@ -96,9 +108,11 @@ type Return struct {
 }
 
 // Consolidate empties nodes: pods of DaemonSets and static pods stay, all others move. Empty nodes
-// keep a taint.
+// keep the taint [EmptyingTaint], so that an autoscaler or a person can remove them.
 type Consolidate struct {
 	// Nodes is how many nodes are to be empty, including those that are already and have the taint.
+	// It is a total, not a number per plan: planning again with the same number finds nothing to
+	// do.
 	Nodes int
 }
 
@@ -110,7 +124,8 @@ type Defragment struct {
 	typical bool
 }
 
-// Utilization is the descheduler's Low- and HighNodeUtilization.
+// Utilization is the descheduler's Low- and HighNodeUtilization. Use is counted by requests, as the
+// descheduler does by default; actual usage is not known.
 type Utilization struct {
 	// High empties nodes that are below all thresholds. Otherwise, nodes above a target lose pods.
 	High                bool
@@ -122,7 +137,8 @@ type Utilization struct {
 	PerNode  *int // evictions from one node that this goal makes
 }
 
-// Duplicates spreads pods with the same owner and images over nodes.
+// Duplicates spreads pods with the same owner and images over nodes, as the descheduler's
+// RemoveDuplicates. ExcludeOwners are kinds of controllers whose pods do not count.
 type Duplicates struct{ ExcludeOwners []string }
 
 // Renew replaces pods, wherever their successors land, and removes those that have ended.

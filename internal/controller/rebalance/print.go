@@ -13,20 +13,23 @@ import (
 // wants it moved, constraints are still violated after the plan.
 var Conditions = []string{"moves", "stays", "violations"}
 
-// Holds reports whether a condition came true.
+// Holds reports whether a condition came true. It is false for words that are not in Conditions,
+// which the command line has refused before.
 func (plan *Plan) Holds(condition string) bool {
 	switch condition {
 	case "moves":
 		return len(plan.Moves) > 0
 	case "stays":
 		return len(plan.Stays) > 0
+	// The gauge of hard constraints is always the first; see bindStrategies.
 	case "violations":
 		return plan.Measures[0].After > 0
 	}
 	return false
 }
 
-// Names returns the pods to move, in order.
+// Names returns the pods to move, in order. They have the form of kubectl -o name, for scripts.
+// Namespaces are left out, as there.
 func (plan *Plan) Names() (names []string) {
 	for i := range plan.Moves {
 		names = append(names, "pod/"+plan.Moves[i].Name)
@@ -77,7 +80,8 @@ func (plan *Plan) Summary() string {
 	return fmt.Sprintf("%s: %s.%s", answer.Count(len(plan.Moves), "move"), strings.Join(better, ", "), plan.surgeless())
 }
 
-// surgeless says which pods leave without one more replica before, although it was asked for.
+// surgeless says which pods leave without one more replica before, although it was asked for. "" if
+// there are none. It stands in the summary, because the user has asked for what is not done.
 func (plan *Plan) surgeless() string {
 	var text []string
 	for i := range plan.Moves {
@@ -91,6 +95,7 @@ func (plan *Plan) surgeless() string {
 	return " No replica before of " + answer.List(len(text), func(i int) string { return text[i] }) + "."
 }
 
+// printMoves prints the table of moves. With wide, each has a line for the next best candidate.
 func (plan *Plan) printMoves(page *answer.Page, wide bool) {
 	if len(plan.Moves) == 0 {
 		return
@@ -136,7 +141,8 @@ func (plan *Plan) printConsequences(page *answer.Page) {
 	}
 }
 
-// String lists the components of the cost, the most expensive first.
+// String lists the components of the cost, the most expensive first. The grace period always stands
+// at the end, so the text is never empty.
 func (c *Cost) String() string {
 	var words []string
 	if c.Sole {
@@ -159,6 +165,7 @@ func (c *Cost) String() string {
 	return strings.Join(append(words, fmt.Sprintf("grace %ds", c.GraceSeconds)), ", ")
 }
 
+// printStays prints what stays, and why. Without wide, at most as many lines as answer.Most.
 func (plan *Plan) printStays(page *answer.Page, wide bool) {
 	if len(plan.Stays) == 0 {
 		return

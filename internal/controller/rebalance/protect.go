@@ -36,6 +36,11 @@ const systemCritical = 2000000000
 
 // Evictor selects the pods that may be moved: the arguments of the descheduler's DefaultEvictor.
 // Its zero value protects only what is always protected; NewEvictor has the defaults.
+//
+// The fields keep the descheduler's meaning, so that a policy file protects the same pods here as
+// there. Two things differ, since every move is proved: an annotation evict with the value false
+// keeps a pod, and a running pod without a controller is never moved, even if its annotation asks
+// for it.
 type Evictor struct {
 	// Targets limits the nodes on which a successor may land, where NodeFit is set.
 	Targets labels.Selector
@@ -43,11 +48,14 @@ type Evictor struct {
 	// Pods and Namespaces limit the pods by their labels and those of their namespace; nil means no
 	// limit.
 	Pods, Namespaces labels.Selector
-	// Priority is the lowest that is protected; PriorityClass is its name.
+	// Priority is the lowest that is protected; PriorityClass is its name. nil protects none by
+	// priority, beyond those that Critical does.
 	Priority      *int32
 	PriorityClass string
-	MinReplicas   int
-	MinPodAge     time.Duration
+	// MinReplicas protects pods of workloads with fewer pods; 0 and 1 protect none. MinPodAge
+	// protects younger pods; 0 protects none.
+	MinReplicas int
+	MinPodAge   time.Duration
 	// Mandatory makes prefer-no-eviction binding.
 	Mandatory bool
 	// The descheduler's default protections, which can be disabled, and the others, which can be
@@ -61,12 +69,17 @@ type Evictor struct {
 	Own, JobsToo bool
 }
 
-// NewEvictor returns an Evictor with the descheduler's default protections.
+// NewEvictor returns an Evictor with the descheduler's default protections. It is what a policy
+// file without arguments for DefaultEvictor means.
 func NewEvictor() *Evictor {
 	return &Evictor{LocalStorage: true, DaemonSets: true, Critical: true, FailedBare: true}
 }
 
 // protections say why a pod must stay, whatever is wrong with its place.
+//
+// Reasons are looked for from the general to the passing: what holds for any policy, what the
+// evictor selects and protects, the node, the workload, the budget. The user reads the first that
+// applies.
 type protections struct {
 	w        *world
 	budgets  []*budget
@@ -78,7 +91,7 @@ type protections struct {
 }
 
 // whyProtected returns why the pod must stay, whatever is wrong with its place; "" if it may be
-// moved.
+// moved. It also decides, as a side effect, whether the pod leaves by a surge (p.surge).
 func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	object := p.object
 	owner := metav1.GetControllerOfNoCopy(object)
@@ -99,6 +112,8 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	if why := e.excludedBy(pt.w, p); why != "" {
 		return Protected, why
 	}
+	// The annotation lifts the protections below, but not what excludes a pod by selection, and not
+	// the lack of a successor.
 	lifted := false
 	if value, present := object.Annotations[evictAnnotation]; present {
 		if no, err := strconv.ParseBool(value); err == nil && !no {
@@ -128,6 +143,7 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 		}
 	}
 
+	// From here on reasons pass by themselves: the executor asks for another plan later.
 	if until, rests := pt.w.options.Resting[workloadOf(object)]; rests && until.After(pt.w.now) {
 		return CoolingDown, fmt.Sprintf("its workload was moved lately and is left alone for %s", until.Sub(pt.w.now).Round(time.Second))
 	}
@@ -138,6 +154,8 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 		return OwnerBusy, why
 	}
 
+	// A surge needs no budget, since the workload never has fewer ready pods; so whether there is
+	// one is decided before the budget is asked.
 	if pt.w.options.Surge {
 		p.surge, p.noSurge, p.later = pt.w.surges.surgeFor(p, &Leaving{})
 	}
@@ -151,7 +169,8 @@ func (pt *protections) whyProtected(p *pod, e *Evictor) (Code, string) {
 	return "", ""
 }
 
-// excludedBy returns which of the evictor's selections excludes the pod.
+// excludedBy returns which of the evictor's selections excludes the pod. These hold even for pods
+// whose annotation asks for eviction. "" is none.
 func (e *Evictor) excludedBy(w *world, p *pod) string {
 	switch {
 	case e.Pods != nil && !e.Pods.Matches(p.Class.Labels):
@@ -191,7 +210,9 @@ func (e *Evictor) excludedBy(w *world, p *pod) string {
 	return ""
 }
 
-// mustNotDisturb evaluates Karpenter's annotation: true, or a duration from the pod's start.
+// mustNotDisturb evaluates Karpenter's annotation: true, or a duration from the pod's start. A
+// duration such as 4h protects a pod for that long; anything that is neither true nor a duration
+// does not protect.
 func (pt *protections) mustNotDisturb(p *pod) bool {
 	value := p.object.Annotations[karpenterNo]
 	if d, err := time.ParseDuration(value); err == nil {
@@ -200,7 +221,8 @@ func (pt *protections) mustNotDisturb(p *pod) bool {
 	return value == "true"
 }
 
-// protectionOf returns which of the descheduler's protections applies.
+// protectionOf returns which of the descheduler's protections applies. "" is none. The annotation
+// evict lifts them.
 func (e *Evictor) protectionOf(w *world, p *pod, owner *metav1.OwnerReference) string {
 	spec := &p.object.Spec
 	local := slices.ContainsFunc(spec.Volumes, func(v v1.Volume) bool { return v.EmptyDir != nil || v.HostPath != nil })
@@ -222,6 +244,8 @@ func (e *Evictor) protectionOf(w *world, p *pod, owner *metav1.OwnerReference) s
 	return ""
 }
 
+// protectedClaim returns why the pod's PersistentVolumeClaims keep it, or "". Only claims that the
+// pod names count, not those of ephemeral volumes.
 func (e *Evictor) protectedClaim(w *world, p *pod) string {
 	for i := range p.object.Spec.Volumes {
 		source := p.object.Spec.Volumes[i].PersistentVolumeClaim
@@ -239,6 +263,8 @@ func (e *Evictor) protectedClaim(w *world, p *pod) string {
 	return ""
 }
 
+// ageOf returns how long a pod has existed: since the kubelet has taken it on, or since it was
+// created if that is unknown; 0 if both are.
 func (w *world) ageOf(p *pod) time.Duration {
 	if s := p.object.Status.StartTime; s != nil {
 		return w.now.Sub(s.Time)
@@ -249,7 +275,9 @@ func (w *world) ageOf(p *pod) time.Duration {
 	return w.now.Sub(p.Created.Time())
 }
 
-// whyBusy reports that a pod's workload is being rolled out or scaled.
+// whyBusy reports that a pod's workload is being rolled out or scaled. Its successor would be made
+// from another template, or not at all, so nothing could be proved about it. A workload that was
+// not read is not busy.
 func (pt *protections) whyBusy(p *pod) string {
 	l := pt.w.workloads.ControllerOf(p.object)
 	if l == nil {
@@ -258,13 +286,15 @@ func (pt *protections) whyBusy(p *pod) string {
 	if why := pt.whyRolling(l); why != "" {
 		return why
 	}
+	// The controller is about to delete pods, perhaps this one, and makes none.
 	if l.Replicas != nil && pt.w.countSiblings(p) > int(*l.Replicas) {
 		return fmt.Sprintf("its %s has more pods than it wants", l.Kind.Kind)
 	}
 	return ""
 }
 
-// whyRolling returns why a rollout of a workload, or of its Deployment, is not done.
+// whyRolling returns why a rollout of a workload, or of its Deployment, is not done. The rules are
+// those of kubectl rollout status.
 func (pt *protections) whyRolling(l *workload.Workload) string {
 	if top := pt.w.workloads.DeploymentOf(l); top != nil {
 		l = top
@@ -276,6 +306,10 @@ func (pt *protections) whyRolling(l *workload.Workload) string {
 }
 
 // Cost is what a move costs, the most expensive first.
+//
+// It decides among candidates that gain the same, and tells the user what a move disturbs. Costs
+// are compared field by field, not added up: no number of volumes outweighs the only replica of a
+// workload.
 type Cost struct {
 	// Sole is set if it is the only pod of its workload, Stateful if it belongs to a StatefulSet,
 	// which makes the successor only when the pod is gone.
@@ -297,6 +331,8 @@ type Cost struct {
 	avoid bool // prefer-no-eviction
 }
 
+// costOf returns what moving a pod would cost now. What its budget still allows is as of the
+// beginning of the plan.
 func (pt *protections) costOf(p *pod) Cost {
 	c := Cost{
 		Priority: p.Class.Priority, GraceSeconds: v1.DefaultTerminationGracePeriodSeconds,
@@ -325,7 +361,8 @@ func (pt *protections) costOf(p *pod) Cost {
 	return c
 }
 
-// compare compares two costs and returns what decides.
+// compare compares two costs and returns what decides. The text says what makes the more expensive
+// one so, for the explanation of why it was not chosen; the result is 0 if none is more expensive.
 func (c *Cost) compare(o *Cost) (int, string) {
 	for _, of := range []struct {
 		what string
@@ -349,6 +386,7 @@ func (c *Cost) compare(o *Cost) (int, string) {
 	return 0, "as good; the order of names decides"
 }
 
+// boolToInt is 1 for true, so that booleans can be compared and counted.
 func boolToInt(b bool) int64 {
 	if b {
 		return 1
@@ -356,7 +394,9 @@ func boolToInt(b bool) int64 {
 	return 0
 }
 
-// fitsNode reports whether the evictor allows a successor on a node.
+// fitsNode reports whether the evictor allows a successor on a node. The scheduler does not know of
+// the policy's nodeSelector, so the successor may still land elsewhere; then the move is not
+// proved.
 func (e *Evictor) fitsNode(n *cluster.Node) bool {
 	return !e.NodeFit || e.Targets == nil || e.Targets.Matches(n)
 }

@@ -13,13 +13,20 @@ import (
 )
 
 // proof is where a successor lands, or why that is not good enough.
+//
+// This file answers the central question: if this pod is evicted, where does its successor land,
+// and is that what the policy wants? The scheduler's own decider answers the first half, judgeNode
+// the second. A move is refused if any node on which the successor may land is not good enough, not
+// only if the most likely one is not.
 type proof struct {
-	to      *cluster.Node
-	or      []*cluster.Node // as good as to
+	to *cluster.Node
+	or []*cluster.Node // as good as to
+	// code is "" if the move is proved; then to is set.
 	code    Code
 	message string
 }
 
+// refuseMove returns a proof of the opposite: why a move is not made.
 func refuseMove(code Code, format string, args ...any) proof {
 	return proof{code: code, message: fmt.Sprintf(format, args...)}
 }
@@ -59,6 +66,10 @@ func (w *world) proveMove(p *pod, is wish) proof {
 		return refuseMove(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
 
+	// Three cases, since it is not known which comes true: the successor is scheduled while the
+	// victim still holds its room, once it has gone, or after pending pods have taken the freed
+	// room. leaving stays nil if the controller waits for the victim's end, behind if no pending
+	// pod fits.
 	var leaving, gone, behind []*cluster.Node
 	var why proof
 	w.withoutPod(p, func(next *pod, from *cluster.Node) {
@@ -86,7 +97,8 @@ func (w *world) proveMove(p *pod, is wish) proof {
 }
 
 // behindWaiting returns the nodes on which the successor may land if pending pods that fit now are
-// placed before it; nil if there are none.
+// placed before it; nil if there are none. A pending pod may have a higher priority than the
+// successor, or just be tried before it.
 func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
 	arrived := len(w.arrivals)
 	undo := w.placeWaiting()
@@ -103,12 +115,15 @@ func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wi
 	return nodes, proof{}
 }
 
-// landingsOf returns the nodes on which the successor may land in the cluster as it is.
+// landingsOf returns the nodes on which the successor may land in the cluster as it is. A successor
+// that Decide puts on the node that it came from ends the proof early: no list of equals can help,
+// because that node is among them.
 func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
 	d := s.decider.Decide(next.Pod)
 	switch {
 	case d.Err != nil:
 		return nil, refuseMove(Unproven, "its successor cannot be judged: %v", d.Err)
+	// Diagnose belongs to the decision right before it.
 	case d.Node == nil:
 		failure := s.decider.Diagnose(next.Pod)
 		if (next.hasVolumes() || next.hasDevices()) &&
@@ -116,12 +131,15 @@ func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is wish)
 			return nil, refuseMove(VolumeBound, "%s", failure.Message(""))
 		}
 		return nil, refuseMove(NoBetterNode, "%s", failure.Message(""))
+	// Held is exempt: the room is reserved on another of the best nodes, so a tie with the old one
+	// does no harm.
 	case d.Node == from && !is.renews && w.options.Placing != Held:
 		return nil, w.whyReturns(s, next, from, d.Feasible)
 	case w.options.Placing == Sampled:
 		return w.feasibleNodes(s, next)
 	}
 
+	// Berth breaks ties among equally good nodes; any of them may be the one.
 	nodes, err := s.decider.Best(next.Pod)
 	if err != nil || len(nodes) == 0 {
 		return nil, refuseMove(Unproven, "its successor cannot be judged on every node")
@@ -129,7 +147,9 @@ func (w *world) landingsOf(s *scheduler, next *pod, from *cluster.Node, is wish)
 	return nodes, proof{}
 }
 
-// feasibleNodes returns the nodes that pass the filters.
+// feasibleNodes returns the nodes that pass the filters. This is the plain evaluation of every
+// node: it costs more than a decision, and it is needed where kube-scheduler samples, since a
+// sample may have any of them as its best.
 func (w *world) feasibleNodes(s *scheduler, next *pod) (nodes []*cluster.Node, why proof) {
 	e := s.decider.Plain().Evaluate(next.Pod)
 	if e.Err != nil || e.Feasible == 0 {
@@ -144,7 +164,7 @@ func (w *world) feasibleNodes(s *scheduler, next *pod) (nodes []*cluster.Node, w
 }
 
 // whyReturns says why a successor would come back: no other node can take it, or none of those that
-// can is as good to the scheduler.
+// can is as good to the scheduler. feasible counts the nodes that pass the filters.
 func (w *world) whyReturns(s *scheduler, next *pod, from *cluster.Node, feasible int) proof {
 	if feasible > 1 {
 		return refuseMove(ReturnsToSameNode, "to the scheduler no node is better than %s", from.Name)
@@ -156,7 +176,8 @@ func (w *world) whyReturns(s *scheduler, next *pod, from *cluster.Node, feasible
 	return refuseMove(NoBetterNode, "no other node can take it: %s", e.Message(""))
 }
 
-// boundBy looks for a node that only the pod's volumes or devices rule out.
+// boundBy looks for a node that only the pod's volumes or devices rule out. Then "no better node"
+// would send the reader in search of room, while it is the volume that holds the pod.
 func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node) string {
 	for i := range e.Nodes {
 		v := &e.Nodes[i]
@@ -169,6 +190,12 @@ func (s *scheduler) boundBy(e *decide.Evaluation, next *pod, from *cluster.Node)
 
 // chooseNode judges the nodes on which a successor may land, and picks the best of those on which
 // it may land in every case.
+//
+//	leaving  {n1, n2}    n1 is full while the victim terminates, and n3 ties with n2
+//	gone     {n2, n3}
+//
+// Here n1, n2 and n3 are all judged, and each must be good; only n2 can be the target, because it
+// is in both. With Held a bad node is only left out: the scheduler is told where to go.
 func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 	type judged struct {
 		n     *cluster.Node
@@ -190,6 +217,8 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 			}
 			continue
 		}
+		// The message names one bad node: the first by name, so that it does not change from plan
+		// to plan.
 		if bad.code == "" || n.Name < bad.to.Name {
 			bad = why
 			bad.to = n
@@ -204,6 +233,8 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 		return bad
 	}
 
+	// The best is what lowers the gauges most, in the policy's order, and not what the scheduler
+	// prefers: all of them are equals to the scheduler.
 	slices.SortFunc(good, func(a, b judged) int {
 		return cmp.Or(slices.Compare(a.after, b.after), cmp.Compare(a.n.Name, b.n.Name))
 	})
@@ -219,8 +250,10 @@ func (w *world) chooseNode(p *pod, cases [][]*cluster.Node, is wish) proof {
 	return found
 }
 
-// judgeNode counts a move to one node, and undoes it. It returns the gauges after the move.
+// judgeNode counts a move to one node, and undoes it. It returns the gauges after the move. It only
+// counts: whether the successor fits is what the scheduler has decided before.
 func (w *world) judgeNode(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
+	// A pod that is to be replaced may come back to its node: a fresh pod is all that is wanted.
 	if !is.renews {
 		if n == p.Node || slices.Contains(p.been, n.Name) {
 			return nil, refuseMove(ReturnsToSameNode, "the scheduler may put it on %s again", n.Name)
@@ -236,6 +269,8 @@ func (w *world) judgeNode(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
 	before := w.gaugeValues()
 	next, from := w.successorFor(p), p.Node
 	w.hard.watchGroups()
+	// Counting the two pods and counting them back is all that the trial changes: the cluster
+	// itself is not touched.
 	for _, g := range w.gauges {
 		g.countPod(p, from, -1)
 		g.countPod(next, n, 1)
@@ -250,6 +285,8 @@ func (w *world) judgeNode(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
 	if raised != nil {
 		return after, refuseMove(NoBetterNode, "on %s it would violate the %s", n.Name, raised.text)
 	}
+	// Only the gauges before the goal's own are protected. Those after it are less important, and
+	// may rise.
 	for i := range is.gauge {
 		if after[i] > before[i] {
 			return after, refuseMove(Contradiction, "on %s it would raise %s from %d to %d", n.Name,
@@ -268,6 +305,8 @@ func (w *world) judgeNode(p *pod, n *cluster.Node, is wish) ([]int64, proof) {
 	return after, proof{}
 }
 
+// gaugeValues returns the current value of each gauge. Slices of it compare lexicographically,
+// which is the order of the policy's goals.
 func (w *world) gaugeValues() []int64 {
 	list := make([]int64, len(w.gauges))
 	for i, g := range w.gauges {
@@ -276,11 +315,13 @@ func (w *world) gaugeValues() []int64 {
 	return list
 }
 
-// settling are the taints by which other tools announce that a node is about to be removed.
+// settling are the taints by which Karpenter and the cluster autoscaler announce that a node is
+// about to be removed. What is moved there would be disrupted again at once.
 var settling = []string{"karpenter.sh/disrupted", "karpenter.sh/disruption", "ToBeDeletedByClusterAutoscaler",
 	"DeletionCandidateOfClusterAutoscaler"}
 
-// whyLeaving returns why a node is neither a source nor a target, or "".
+// whyLeaving returns why a node is neither a source nor a target, or "". Pods on such a node are
+// left to the component that removes it.
 func (w *world) whyLeaving(n *cluster.Node) string {
 	if n.Taints.Unschedulable {
 		return "is cordoned"
@@ -296,7 +337,9 @@ func (w *world) whyLeaving(n *cluster.Node) string {
 	return ""
 }
 
-// whyUnfit returns why nothing is moved to a node, or "".
+// whyUnfit returns why nothing is moved to a node, or "". It is stricter than the scheduler, which
+// judges a node by its taints alone: one that has become ready a moment ago is open to pending
+// pods, but no reason to disturb one that runs.
 func (w *world) whyUnfit(n *cluster.Node, settled time.Duration) string {
 	if why := w.whyLeaving(n); why != "" {
 		return why
@@ -326,6 +369,7 @@ func (w *world) readyCondition(n *cluster.Node) *v1.NodeCondition {
 	return &object.Status.Conditions[i]
 }
 
+// isReady reports whether a node is ready; one without the condition is.
 func (w *world) isReady(n *cluster.Node) bool {
 	c := w.readyCondition(n)
 	return c == nil || c.Status == v1.ConditionTrue

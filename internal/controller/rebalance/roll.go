@@ -3,6 +3,7 @@ package rebalance
 import (
 	"cmp"
 	"slices"
+	"sort"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,29 +11,36 @@ import (
 )
 
 // Rolling says which nodes are to be rolled: in turn each is emptied, restarted or exchanged, and
-// opened again.
+// opened again. A roll takes many nodes out and back in. Package execute plans the whole once, to
+// show it, and each turn again when it comes.
 type Rolling struct {
 	// Leaving are the rules by which pods leave. Its Nodes are those that are still to be rolled.
 	Leaving
 	// AtOnce is how many nodes of a zone have their turn together; 0: one.
 	AtOnce int
-	// Begun are nodes whose turn has begun: they come first. Done have been rolled.
+	// Begun are nodes whose turn has begun: they come first. Done have been rolled. Begun matters
+	// after a restart: a node that is half empty should not wait for its turn.
 	Begun, Done []string
 	// Closed are nodes that were cordoned before the roll began. They stay cordoned, also after it.
 	Closed map[string]bool
 }
 
-// Roll is the plan of a roll.
+// Roll is the plan of a roll. It predicts; only the turn that is next is ever carried out as
+// planned.
 type Roll struct {
 	Turns []Turn
 	// Pods is how many pods leave, Moves how often they do, and Again which of them leave more than
 	// once.
+	//
+	//	a pod leaves node-1 for node-2 and later node-2 for node-1: Pods 1, Moves 2
 	Pods, Moves int
 	Again       []Moved
 }
 
-// Turn is what happens to nodes that are rolled together.
+// Turn is what happens to nodes that are rolled together. Nodes with the same turn are of one zone,
+// so that a zone-spread workload loses pods in one zone at a time.
 type Turn struct {
+	// "" if the nodes have no label topology.kubernetes.io/zone
 	Zone  string
 	Nodes []string
 	// Closes are the nodes with a later turn: they take no pods in this one, which would leave
@@ -57,7 +65,8 @@ func (r *Roll) Stranded() (count int) {
 	return count
 }
 
-// Refused are the pods because of which the roll does not begin.
+// Refused are the pods because of which the roll does not begin. They would prevent the turn of
+// their node, so the roll does not begin with nodes before it.
 func (r *Roll) Refused() (list []Kept) {
 	for i := range r.Turns {
 		list = append(list, r.Turns[i].Refused...)
@@ -73,8 +82,13 @@ func (r *Roll) Refused() (list []Kept) {
 // that find no node otherwise, or could not have one more replica first, go last, and as few closed
 // nodes as possible are opened for them, those of the last turns. In a cluster without spare nodes
 // these are the pods of the first turn. So the nodes with the fewest pods come first, zone by zone.
+//
+// The state is not changed. The cost is that of a drain for each turn, and of some more where nodes
+// have to be opened.
 func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 	r := &roll{Rolling: *rolling, options: options, now: state}
+	// Nodes with a later turn may still be cordoned by a roll that was interrupted. They are
+	// planned as open, and each turn closes what it has to.
 	r.now = &State{AsOf: state.AsOf, Objects: uncordonNodes(state.Objects, r.notCordoned(r.Nodes))}
 	r.zone = r.zoneOf(append(slices.Clone(rolling.Begun), rolling.Done...))
 
@@ -100,15 +114,18 @@ func PlanRoll(state *State, rolling *Rolling, options Options) *Roll {
 	return plan
 }
 
-// PlanTurn decides the next turn alone.
+// PlanTurn decides the next turn alone. It is the first turn of PlanRoll, for a state in which the
+// turns before are over.
 func PlanTurn(state *State, rolling *Rolling, options Options) *Turn {
 	r := &roll{Rolling: *rolling, options: options}
 	r.now = &State{AsOf: state.AsOf, Objects: uncordonNodes(state.Objects, r.notCordoned(r.Nodes))}
+	// A roll goes on in the zone of the turn before: the nodes that have begun, or else any that
+	// are done.
 	r.zone = r.zoneOf(append(slices.Clone(rolling.Begun), rolling.Done...))
 	return r.planTurn()
 }
 
-// roll is a roll while it is planned.
+// roll is a roll while it is planned. now is the cluster after the turns so far.
 type roll struct {
 	Rolling // Nodes are those that are left
 	options Options
@@ -116,7 +133,8 @@ type roll struct {
 	zone    string // of the last turn
 }
 
-// notCordoned are those of some nodes that were not cordoned before the roll.
+// notCordoned are those of some nodes that were not cordoned before the roll. Only these are ever
+// opened.
 func (r *roll) notCordoned(nodes []string) []string {
 	return slices.DeleteFunc(slices.Clone(nodes), func(name string) bool { return r.Closed[name] })
 }
@@ -140,6 +158,8 @@ func (r *roll) planTurn() *Turn {
 	turn := &Turn{Zone: r.zoneOf(nodes), Nodes: nodes}
 	turn.Closes = r.notCordoned(slices.DeleteFunc(order, func(name string) bool { return slices.Contains(nodes, name) }))
 
+	// At first nothing is opened, and the pods that find no place stay. What is opened then depends
+	// on how many they are.
 	plan := r.planDrain(turn, nil, true)
 	if len(plan.Later) > 0 {
 		turn.Opens = r.nodesToOpen(turn, len(plan.Later))
@@ -151,6 +171,13 @@ func (r *roll) planTurn() *Turn {
 
 // orderNodes returns the nodes that are left in the order of their turns: those that have begun,
 // the others of the same zone, then zone by zone; within each those that fewest pods leave.
+//
+//	zone a: nodes with 9 and 3 pods; zone b: nodes with 5 and 4
+//	order: a with 3, a with 9, b with 4, b with 5
+//
+// A zone is finished before the next one begins, so that at any time only one zone lacks nodes.
+// Nodes with few pods come first because, without spare nodes, the pods of the first turn are those
+// that have to leave twice.
 func (r *roll) orderNodes() []string {
 	leave, zone, first := map[string]int{}, map[string]string{}, map[string]int{}
 	daemonSet := daemonSetsOf(r.now)
@@ -184,7 +211,7 @@ func (r *roll) orderNodes() []string {
 }
 
 // firstNodes returns the nodes of the next turn: all whose turn has begun, or as many of one zone
-// as have theirs together.
+// as have theirs together. order must not be empty.
 func (r *roll) firstNodes(order []string) []string {
 	begun := slices.DeleteFunc(slices.Clone(order), func(name string) bool { return !slices.Contains(r.Begun, name) })
 	if len(begun) > 0 {
@@ -199,7 +226,8 @@ func (r *roll) firstNodes(order []string) []string {
 	return nodes
 }
 
-// planDrain plans what leaves in a turn while all nodes with a later turn but these are closed.
+// planDrain plans what leaves in a turn while all nodes with a later turn are closed, except those
+// in open. fitting is [Leaving.Fitting].
 func (r *roll) planDrain(turn *Turn, open []string, fitting bool) *Draining {
 	closes := slices.DeleteFunc(slices.Clone(turn.Closes), func(name string) bool { return slices.Contains(open, name) })
 	leaving := r.Leaving
@@ -207,42 +235,55 @@ func (r *roll) planDrain(turn *Turn, open []string, fitting bool) *Draining {
 	return PlanDrain(&State{AsOf: r.now.AsOf, Objects: cordonNodes(r.now.Objects, closes)}, &leaving, r.options)
 }
 
-// nodesToOpen returns the fewest nodes of the last turns with which as many pods have room as with
-// all of them; none if they help nobody.
+// nodesToOpen returns nodes of the last turns to open, so that as many pods have room as with all
+// of them open; none if they do not help. later is how many pods lack room with none open.
+//
+// One node fewer does not suffice. The number is doubled until it does, and then searched for
+// between there and the number before: each try is a plan of the whole drain. More nodes need not
+// mean more room, because the scheduler may spread pods so that a large one finds none. Where that
+// is so, a much smaller number may do that was not tried.
 func (r *roll) nodesToOpen(turn *Turn, later int) []string {
 	all := slices.Clone(turn.Closes)
+	// Those of the last turns are opened first: what lands there stays the longest before it has to
+	// leave again.
 	slices.Reverse(all)
 	least := len(r.planDrain(turn, all, true).Later)
 	if least >= later {
 		return nil
 	}
-	for n := 1; n < len(all); n *= 2 {
-		if len(r.planDrain(turn, all[:n], true).Later) <= least {
-			return all[:n]
-		}
+	suffices := func(n int) bool { return n == len(all) || len(r.planDrain(turn, all[:n], true).Later) <= least }
+
+	few, enough := 0, 1
+	for !suffices(enough) {
+		few, enough = enough, min(2*enough, len(all))
 	}
-	return all
+	return all[:few+1+sort.Search(enough-few-1, func(i int) bool { return suffices(few + 1 + i) })]
 }
 
-// planRest adds those pods of a turn that leave once nodes were opened for them.
+// planRest adds those pods of a turn that leave once nodes were opened for them. The state of the
+// roll is as before afterwards; plan is changed and returned.
 func (r *roll) planRest(turn *Turn, plan *Draining) *Draining {
 	before := r.now
 	r.now = &State{AsOf: before.AsOf, Objects: afterDeparture(before.Objects, plan)}
 	rest := r.planDrain(turn, turn.Opens, false)
 	r.now = before
 	plan.Pods = append(plan.Pods, rest.Pods...)
+	// The second drain judges the pods that are left again, so its refusals replace those of the
+	// first.
 	plan.Refused, plan.Later = rest.Refused, nil
 	return plan
 }
 
-// applyTurn makes the state what it is after a turn.
+// applyTurn makes the state what it is after a turn. The turn's nodes are open again and empty but
+// for what belongs to them.
 func (r *roll) applyTurn(turn *Turn) {
 	r.Nodes = slices.DeleteFunc(slices.Clone(r.Nodes), func(name string) bool { return slices.Contains(turn.Nodes, name) })
 	r.now = &State{AsOf: r.now.AsOf, Objects: uncordonNodes(afterDeparture(r.now.Objects, &turn.Draining), r.notCordoned(turn.Nodes))}
 	r.zone = turn.Zone
 }
 
-// uncordonNodes returns the objects with these nodes no longer cordoned.
+// uncordonNodes returns the objects with these nodes no longer cordoned. The objects of the caller
+// are not changed. It is the counterpart of cordonNodes.
 func uncordonNodes(objects []metav1.Object, names []string) []metav1.Object {
 	list := slices.Clone(objects)
 	for i, object := range list {
@@ -260,6 +301,9 @@ func uncordonNodes(objects []metav1.Object, names []string) []metav1.Object {
 
 // afterDeparture returns the objects once pods have left and their successors have landed. A
 // successor is the same pod on another node, so that it is counted how often a pod leaves.
+//
+// [Plan.After] makes real successors instead. Here the UID stays, by which a roll recognizes that
+// the same pod moves again. A pod whose successor found no node becomes pending.
 func afterDeparture(objects []metav1.Object, plan *Draining) []metav1.Object {
 	to := map[types.UID]*Departure{}
 	for i := range plan.Pods {

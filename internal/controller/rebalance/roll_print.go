@@ -11,7 +11,8 @@ import (
 )
 
 // RollAnswer is what berth drain --roll answers: the plan and, once it was carried out, what became
-// of it.
+// of it. Its JSON is read by scripts. Pods in it are plain values, so that the planner's types may
+// change.
 type RollAnswer struct {
 	APIVersion string      `json:"apiVersion"`
 	Kind       string      `json:"kind"`
@@ -34,7 +35,8 @@ type RollTurn struct {
 	Ending  []RollPod `json:"ending,omitempty"`
 }
 
-// RollPod is a pod of a RollTurn.
+// RollPod is a pod of a RollTurn. Which fields are set depends on the list that it is in: Why is
+// set for those that stay, the others for those that leave.
 type RollPod struct {
 	Namespace string    `json:"namespace"`
 	Name      string    `json:"name"`
@@ -43,12 +45,13 @@ type RollPod struct {
 	From      string    `json:"from"`
 	To        string    `json:"to,omitempty"`
 	Or        []string  `json:"or,omitempty"`
-	Surge     string    `json:"surge,omitempty"`
-	NoSurge   string    `json:"noSurge,omitempty"`
-	Waits     string    `json:"waits,omitempty"`
-	Stranded  string    `json:"stranded,omitempty"`
-	Lost      bool      `json:"lost,omitempty"`
-	Why       string    `json:"why,omitempty"`
+	// Surge is what is scaled as KIND/NAME, if one more replica comes first.
+	Surge    string `json:"surge,omitempty"`
+	NoSurge  string `json:"noSurge,omitempty"`
+	Waits    string `json:"waits,omitempty"`
+	Stranded string `json:"stranded,omitempty"`
+	Lost     bool   `json:"lost,omitempty"`
+	Why      string `json:"why,omitempty"`
 }
 
 // RollResult is what became of a roll.
@@ -59,7 +62,8 @@ type RollResult struct {
 	Stopped string   `json:"stopped,omitempty"`
 }
 
-// Answer returns the plan as a document.
+// Answer returns the plan as a document. Result is nil: the caller sets it once the roll was
+// carried out.
 func (r *Roll) Answer() *RollAnswer {
 	a := &RollAnswer{APIVersion: "berth.dev/v1alpha1", Kind: "Roll", Pods: r.Pods, Moves: r.Moves, Again: r.Again, Turns: []RollTurn{}}
 	for i := range r.Turns {
@@ -75,6 +79,7 @@ func (r *Roll) Answer() *RollAnswer {
 	return a
 }
 
+// rollPodOf describes a pod that leaves.
 func rollPodOf(p *Departure) RollPod {
 	pod := RollPod{
 		Namespace: p.Namespace, Name: p.Name, UID: p.UID, Owner: p.Owner, From: p.From, To: p.To, Or: p.Or,
@@ -86,6 +91,7 @@ func rollPodOf(p *Departure) RollPod {
 	return pod
 }
 
+// keptOf describes pods that stay, and why.
 func keptOf(list []Kept) (pods []RollPod) {
 	for _, k := range list {
 		pods = append(pods, RollPod{Namespace: k.Namespace, Name: k.Name, UID: k.UID, From: k.Node, Why: k.Why})

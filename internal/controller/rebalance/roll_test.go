@@ -254,3 +254,52 @@ func (s *stage) judgeRoll() {
 		}
 	}
 }
+
+// unansweredEvictions is a core whose evictions are neither made nor answered.
+type unansweredEvictions struct {
+	core
+	list []execute.Evict
+}
+
+func (u *unansweredEvictions) Step(now time.Time, event execute.Event) (actions []execute.Action) {
+	for _, action := range u.core.Step(now, event) {
+		if eviction, ok := action.(execute.Evict); ok {
+			u.list = append(u.list, eviction)
+			continue
+		}
+		actions = append(actions, action)
+	}
+	return actions
+}
+
+// TestALateAnswerIsOfTheTurnThatAsked: the answer to an eviction of one turn comes in the next one,
+// whose own eviction is in flight.
+func TestALateAnswerIsOfTheTurnThatAsked(t *testing.T) {
+	s := newStage(t, 1, `node a cpu=4 label=pool:roll
+		node b cpu=4 label=pool:roll
+		node spare cpu=4
+		pods x count=1 on=a cpu=1
+		pods y count=1 on=b cpu=1`, &rebalance.Policy{})
+	s.draining = true
+	unanswered := &unansweredEvictions{core: execute.NewRoller(execute.RollOptions{
+		DrainOptions: execute.DrainOptions{Timeout: 10 * time.Second}, Until: execute.UntilDrained,
+		Selector: labels.SelectorFromSet(labels.Set{"pool": "roll"}), AtOnce: func(int) int { return 1 },
+	})}
+	s.begin(unanswered)
+	s.run(time.Second)
+	for _, p := range s.pods() {
+		if p.Spec.NodeName == "a" {
+			s.terminate(p)
+		}
+	}
+	s.run(10 * time.Second)
+	if len(unanswered.list) != 2 || unanswered.list[1].Name != "y-0" {
+		t.Fatalf("evictions %+v, want one of each turn\n%s", unanswered.list, s.lines.String())
+	}
+
+	s.step(execute.Answered{Ticket: unanswered.list[0].Ticket})
+	s.run(time.Second)
+	if strings.Contains(s.lines.String(), "y-0 Evicted") {
+		t.Errorf("an answer about %s has y-0 evicted:\n%s", unanswered.list[0].Name, s.lines.String())
+	}
+}

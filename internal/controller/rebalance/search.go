@@ -15,6 +15,10 @@ import (
 
 // search looks for moves until no more can be proved. It makes one move at a time, the best first,
 // and does not look ahead.
+//
+// A round asks one goal for candidates, and moves those that it can prove, the best first. runGoals
+// repeats rounds over all goals until none moves a pod. Each move lowers its goal's gauge and
+// raises none before it, so two goals cannot move pods back and forth.
 type search struct {
 	w          *world
 	policy     *Policy
@@ -36,6 +40,8 @@ type stayed struct {
 	of *strategy
 }
 
+// newSearch returns a search in a world that has been opened with this policy. It changes the
+// world, so a world serves one search.
 func newSearch(w *world, policy *Policy) *search {
 	return &search{
 		closed: w.closures.closedNodes(), w: w, policy: policy, strategies: w.strategies, start: w.gaugeValues(),
@@ -48,6 +54,7 @@ func newSearch(w *world, policy *Policy) *search {
 func (s *search) runGoals() {
 	for again := true; again; {
 		again = false
+		// Only the last round counts: what a goal waited for in an earlier one may have come true.
 		s.idle, s.tried = nil, map[*strategy]bool{}
 		for _, st := range s.strategies {
 			again = s.removeEnded(st) || again
@@ -75,13 +82,15 @@ type candidate struct {
 // runRound tries the pods that a goal nominates, and reports whether one was moved.
 func (s *search) runRound(st *strategy) (moved bool) {
 	if st.ready != nil && s.spent.PerCause[st.Name] == 0 {
+		// A goal that has moved a pod in this run goes on until its gauge is down, although by then
+		// fewer nodes are below its thresholds than it takes to begin.
 		if why := st.ready(); why != "" {
 			s.idle = append(s.idle, fmt.Sprintf("%s: %s.", st.Name, why))
 			return false
 		}
 	}
 	for p, stay := range s.stays {
-		if stay.of == st && !rules.IsTerminal(p.object) { // clean says that of those
+		if stay.of == st && !rules.IsTerminal(p.object) { // removeEnded says why those stay
 			delete(s.stays, p)
 		}
 	}
@@ -109,6 +118,7 @@ func (s *search) runRound(st *strategy) (moved bool) {
 		}
 		s.moves[number].Next = next
 		moved, refusedBefore = true, nil
+		// Its gains depend on each other: a list from before the move would be followed too long.
 		if st.anew {
 			return true
 		}
@@ -118,6 +128,10 @@ func (s *search) runRound(st *strategy) (moved bool) {
 
 // nominateCandidates returns the pods that a goal would have moved, the best first. Names have the
 // last word.
+//
+// Pods annotated prefer-no-eviction come last, whatever they gain. Then the goal's own order
+// decides, or gain, depth and cost. Pods that arrived during the plan are never candidates, but
+// they are a reason to search again.
 func (s *search) nominateCandidates(st *strategy) (list []candidate) {
 	among := maps.Values(s.w.placed)
 	if st.among != nil {
@@ -149,6 +163,10 @@ func (s *search) nominateCandidates(st *strategy) (list []candidate) {
 	return list
 }
 
+// excessDepth returns how many pods count in the fullest of the pod's domains whose spread is
+// exceeded; 0 if the goal's gauge is no ledger, or has an order. Among pods with the same gain,
+// taking one from the fullest domain evens the spread out in the fewest moves: with 5, 3 and 1 pods
+// and maxSkew 1, from the domain with 5.
 func (s *search) excessDepth(st *strategy, p *pod) (depth int64) {
 	l, ok := st.gauge.(*ledger)
 	if !ok || st.order != nil {
@@ -162,7 +180,9 @@ func (s *search) excessDepth(st *strategy, p *pod) (depth int64) {
 	return depth
 }
 
-// nextCandidate returns the next best candidate, and why it was not chosen.
+// nextCandidate returns the next best candidate, and why it was not chosen. before is the candidate
+// that was refused right before this one, nil if none was: that it came first and why it stays says
+// more than what comes after.
 func (s *search) nextCandidate(st *strategy, c, before *candidate, rest []candidate) *Next {
 	if before != nil {
 		return &Next{before.Namespace(), before.Name, string(s.stays[before.pod].Code) + ": " + s.stays[before.pod].Message}
@@ -186,7 +206,8 @@ func (s *search) nextCandidate(st *strategy, c, before *candidate, rest []candid
 }
 
 // refusalOf returns why a pod must not be moved at all: protections, and limits that have been
-// reached.
+// reached. It looks at the pod alone and, except for a surge, proves nothing, so it is cheap enough
+// to be asked of every pod of a node before the first one is moved.
 func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	if !st.Scope.includesPod(p) {
 		return Protected, "the policy leaves its namespace or labels out"
@@ -194,6 +215,8 @@ func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	if code, why := s.w.protections.whyProtected(p, st.Evictor); code != "" {
 		return code, why
 	}
+	// A policy that wants pods of some state renewed would otherwise evict their successors
+	// forever.
 	if st.renews && p.Node != nil && st.says(s.w.successorFor(p)) != "" {
 		return NoBetterNode, "its successor would have to be renewed, too"
 	}
@@ -222,13 +245,15 @@ func (s *search) refusalOf(st *strategy, p *pod) (Code, string) {
 	return "", ""
 }
 
-// makeMove proves one move and makes it in the world.
+// makeMove proves one move and makes it in the world. On success the move is appended and can be
+// undone with undoTo; on failure nothing has changed.
 func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing Closing) proof {
 	is.on = st.landingFilter()
 	found := s.w.proveMove(p, is)
 	if found.code != "" {
 		return found
 	}
+	// What is wrong now, and what it costs, has to be read before the world changes.
 	m := s.describeMove(st, p, found)
 	m.Attempt, m.Closes, m.Closed = attempt, closing, s.newlyClosed()
 	before, from := s.w.gaugeValues(), p.NodeName
@@ -250,11 +275,14 @@ func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing
 	return proof{}
 }
 
-// newlyClosed returns the nodes that the search has closed so far.
+// newlyClosed returns the nodes that the search has closed so far. Those that were closed before
+// the plan need no mention.
 func (s *search) newlyClosed() []string {
 	return slices.DeleteFunc(s.w.closures.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
 }
 
+// recordMove appends a move and counts it, with a way to undo both. undo undoes the move in the
+// world; nil if there is nothing to undo there. from is the node that is charged for it.
 func (s *search) recordMove(m Move, from string, undo func()) {
 	s.moves = append(s.moves, m)
 	s.countMove(from, &m, 1)
@@ -267,6 +295,7 @@ func (s *search) recordMove(m Move, from string, undo func()) {
 	})
 }
 
+// countMove counts a move towards the limits, or takes it back with by = -1.
 func (s *search) countMove(node string, m *Move, by int) {
 	s.spent.Total += by
 	s.spent.PerNode[node] += by
@@ -275,6 +304,8 @@ func (s *search) countMove(node string, m *Move, by int) {
 	s.spent.ByGoal[m.fromNode()] += by
 }
 
+// describeMove returns a move with all that can be said before it is made. found without a node
+// describes the removal of a pod that has ended.
 func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
 	m := Move{
 		Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.NodeName,
@@ -298,7 +329,8 @@ func (s *search) describeMove(st *strategy, p *pod, found proof) Move {
 }
 
 // removeEnded removes pods that have ended. Their controllers have replaced them already, or never
-// will.
+// will. No proof is needed: the pod holds no room, and nothing comes in its place. Limits and
+// protections hold as for any other pod.
 func (s *search) removeEnded(st *strategy) (moved bool) {
 	g, renews := st.gauge.(*renewal)
 	if !renews {
@@ -315,6 +347,7 @@ func (s *search) removeEnded(st *strategy) (moved bool) {
 		}
 		m, before := s.describeMove(st, p, proof{}), s.w.gaugeValues()
 		m.From = p.object.Spec.NodeName
+		// Several goals may want the same pod removed; it is gone for all of them.
 		for _, other := range s.w.gauges {
 			if g, renews := other.(*renewal); renews {
 				delete(g.left, p)
@@ -342,6 +375,7 @@ func (s *search) noteImproved(m *Move, before []int64) {
 // undoMark returns a point to return to.
 func (s *search) undoMark() int { return len(s.undo) }
 
+// undoTo undoes everything since a mark, the last first.
 func (s *search) undoTo(mark int) {
 	for len(s.undo) > mark {
 		s.undo[len(s.undo)-1]()
@@ -349,6 +383,7 @@ func (s *search) undoTo(mark int) {
 	}
 }
 
+// closeNode closes a node in the world, and notes how to open it again. openNode does the opposite.
 func (s *search) closeNode(n *cluster.Node) {
 	s.w.closures.closeNode(n)
 	s.undo = append(s.undo, func() { s.w.closures.openNode(n) })
@@ -359,8 +394,11 @@ func (s *search) openNode(n *cluster.Node) {
 	s.undo = append(s.undo, func() { s.w.closures.closeNode(n) })
 }
 
+// placeWaiting places the pending pods that fit now, in a way that undoTo takes back.
 func (s *search) placeWaiting() { s.undo = append(s.undo, s.w.placeWaiting()) }
 
+// recordStay notes why a pod stays. Of several goals that want it moved, the first in the policy
+// speaks: its reason is the one that the user has to remove first.
 func (s *search) recordStay(st *strategy, p *pod, code Code, message string) {
 	node := p.NodeName
 	if node == "" {
@@ -372,6 +410,8 @@ func (s *search) recordStay(st *strategy, p *pod, code Code, message string) {
 	s.stays[p] = stayed{Stay{Namespace: p.Namespace(), Name: p.Name, Node: node, Cause: st.Name, Code: code, Message: message}, st}
 }
 
+// stayNode notes why a node could not be emptied. A node that is emptied later loses the note
+// again.
 func (s *search) stayNode(st *strategy, n *cluster.Node, code Code, message string) {
 	s.nodeStays[n.Name] = Stay{Node: n.Name, Cause: st.Name, Code: code, Message: message}
 }
@@ -397,6 +437,7 @@ func (s *search) makePlan(state *State) *Plan {
 	}
 
 	for p, stay := range s.stays {
+		// A pod may have stayed for one goal and been moved by a later one.
 		if p.next == nil || s.w.placed[p.next.UID] == nil {
 			plan.Stays = append(plan.Stays, stay.Stay)
 		}

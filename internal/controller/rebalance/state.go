@@ -21,8 +21,10 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// State is a cluster at one time, as the API has it.
+// State is a cluster at one time, as the API has it. It is what a plan is made from; see [Make] and
+// [PlanDrain]. Objects come from an API server, from a file, or from a plan ([Plan.After]).
 type State struct {
+	// AsOf is the clock of the plan: ages and rests are measured against it.
 	AsOf time.Time
 	// Objects are all objects that decisions depend on, in any order. Other kinds are ignored. They
 	// are not changed.
@@ -45,7 +47,8 @@ const (
 
 // Options are what a plan depends on apart from the state and the policy.
 type Options struct {
-	// Profiles are those of the scheduler that places the successors.
+	// Profiles are those of the scheduler that places the successors. They must be configured as
+	// the real scheduler is: each difference is a proof that may not hold.
 	Profiles []*plugins.Profile
 	Placing  Placing // "" is Exact
 	// Resting are the workloads that were moved recently, as NAMESPACE/Kind/NAME, and until when
@@ -63,6 +66,9 @@ type Options struct {
 }
 
 // Spent counts moves: those of a run are one cycle of the descheduler.
+//
+// A run makes a new plan after every move. Without this count, each of these plans could use the
+// whole of the policy's limits. The zero value has counted nothing; With makes the maps.
 type Spent struct {
 	Total                           int
 	PerNode, PerNamespace, PerCause map[string]int
@@ -70,12 +76,15 @@ type Spent struct {
 	ByGoal map[FromNode]int
 }
 
-// FromNode is a node that a goal moves pods from.
+// FromNode is a node that a goal moves pods from. It is the key by which the evictionLimits of one
+// utilization plugin are counted, whatever other goals do on the node.
 type FromNode struct{ Cause, Profile, Node string }
 
+// fromNode is the key under which the move counts towards its goal's limits.
 func (m *Move) fromNode() FromNode { return FromNode{m.Cause, m.Profile, m.From} }
 
-// With returns the count with the moves of a plan added.
+// With returns the count with the moves of a plan added. The maps of the receiver are not changed;
+// without moves it is a deep copy.
 func (s Spent) With(moves ...Move) Spent {
 	sum := Spent{Total: s.Total + len(moves), PerNode: map[string]int{}, PerNamespace: map[string]int{},
 		PerCause: map[string]int{}, ByGoal: map[FromNode]int{}}
@@ -93,8 +102,10 @@ func (s Spent) With(moves ...Move) Spent {
 }
 
 // objects are those of a state that the plan uses itself; the others go into the cluster's tables.
+// They are shared with the state and read only.
 type objects struct {
-	nodes       map[string]*v1.Node
+	nodes map[string]*v1.Node
+	// The order makes plans independent of that of the state.
 	pods        []*v1.Pod // by namespace and name
 	workloads   workload.Table
 	templates   map[cluster.Name]*resourcev1.ResourceClaimTemplate
@@ -103,7 +114,9 @@ type objects struct {
 	groups      map[cluster.Name]*schedulingv1beta1.PodGroup
 }
 
-// loadObjects distributes a state's objects over the cluster and the plan's own.
+// loadObjects distributes a state's objects over the cluster and the plan's own. Kinds that the
+// scheduler looks at go into the cluster, those that only tell about owners, quotas and autoscalers
+// stay here; some are in both.
 func loadObjects(c *cluster.Cluster, state *State) *objects {
 	o := &objects{
 		nodes:     map[string]*v1.Node{},
@@ -120,6 +133,7 @@ func loadObjects(c *cluster.Cluster, state *State) *objects {
 			o.pods = append(o.pods, object)
 		case *appsv1.Deployment, *appsv1.DaemonSet, *batchv1.Job:
 			o.workloads.Put(object)
+		// The scheduler's default spread constraints ask these for the selectors of a pod's owner.
 		case *appsv1.ReplicaSet, *appsv1.StatefulSet, *v1.ReplicationController:
 			o.workloads.Put(object)
 			c.Put(object)

@@ -12,6 +12,10 @@ import (
 )
 
 // strategy is a goal applied to a world.
+//
+// A goal says what a user wants; a strategy is how the search works towards it. Every strategy has
+// a gauge. It has gain, for goals that move one pod at a time, or attempts, for goals whose moves
+// help only together. What a strategy does not set has the zero meaning that stands at the field.
 type strategy struct {
 	*Goal
 	w     *world
@@ -24,8 +28,10 @@ type strategy struct {
 	among func() iter.Seq[*pod]
 	// order sorts the nominated pods; nil: greatest gain first, then by cost.
 	order func(a, b *pod) int
-	// says describes what is wrong with the pod.
-	says    func(p *pod) string
+	// says describes what is wrong with the pod, for the user; it is asked before the move.
+	says func(p *pod) string
+	// settled is how long a node to land on must have been ready; 0: it need only be ready. renews
+	// is set if the pods are to be replaced, wherever their successors land.
 	settled time.Duration
 	renews  bool
 	// only limits the nodes to land on; nil means no limit.
@@ -43,7 +49,9 @@ type strategy struct {
 	most func() int
 }
 
-// bindStrategies makes the strategies of a policy, and the gauges of the world.
+// bindStrategies makes the strategies of a policy, and the gauges of the world. The gauge of hard
+// constraints is always the first, also for policies that do not heal: no goal may violate a
+// constraint to reach its end.
 func (policy *Policy) bindStrategies(w *world) (list []*strategy) {
 	w.hard = newLedger(w, "violations", v1.DoNotSchedule)
 	w.gauges = []gauge{w.hard}
@@ -67,6 +75,7 @@ func (policy *Policy) bindStrategies(w *world) (list []*strategy) {
 		case goal.Renew != nil:
 			st.setupRenew()
 		}
+		// Goals that heal hard constraints share their ledger.
 		if st.at = slices.Index(w.gauges, st.gauge); st.at < 0 {
 			st.at = len(w.gauges)
 			w.gauges = append(w.gauges, st.gauge)
@@ -85,6 +94,8 @@ func (policy *Policy) splitGoals() (list []*Goal) {
 		list = append(list, goal)
 		if d := goal.Defragment; d != nil && len(d.Pods) == 0 {
 			typical, evictor := *goal, *goal.Evictor
+			// Only the typical goal moves pods of Jobs: it weighs the work that is lost against the
+			// gain (see prices). Room for a pending pod has no such price.
 			evictor.JobsToo = true
 			typical.Evictor = &evictor
 			typical.Defragment = &Defragment{typical: true}
@@ -94,16 +105,19 @@ func (policy *Policy) splitGoals() (list []*Goal) {
 	return list
 }
 
-// moveWish is what a single move of the strategy has to achieve.
+// moveWish is what a single move of the strategy has to achieve. Attempts copy it and set within.
 func (st *strategy) moveWish() wish {
 	return wish{gauge: st.at, renews: st.renews, settled: st.settled, on: st.landingFilter()}
 }
 
+// landingFilter returns which nodes a successor may land on: those that the evictor allows, and
+// those that the strategy does.
 func (st *strategy) landingFilter() func(n *cluster.Node) bool {
 	return func(n *cluster.Node) bool { return st.Evictor.fitsNode(n) && (st.only == nil || st.only(n)) }
 }
 
-// removalGain is by how much a gauge falls if the pod is removed.
+// removalGain is by how much a gauge falls if the pod is removed. The world is not changed. It
+// costs one look at the gauge in each direction.
 func removalGain(g gauge, p *pod) int64 {
 	before := g.currentValue()
 	g.countPod(p, p.Node, -1)
@@ -112,6 +126,8 @@ func removalGain(g gauge, p *pod) int64 {
 	return before - after
 }
 
+// setupHeal has the ledger of violated constraints made smaller. Soft spread constraints have a
+// separate ledger, which counts after the hard one.
 func (st *strategy) setupHeal() {
 	w := st.w
 	ledger := w.hard
@@ -126,12 +142,15 @@ func (st *strategy) setupHeal() {
 		}
 		return removalGain(ledger, p)
 	}
+	// A single kind of constraint is what a plugin of the descheduler asks for: its order is kept.
 	if st.Heal.Only != "" {
 		st.order = byPriority
 	}
 }
 
-// healsPod reports whether a pod violates what the goal is limited to.
+// healsPod reports whether a pod violates what the goal is limited to. It is a filter for
+// removalGain, which knows no kinds of constraints: a pod that violates nothing of the kind is not
+// moved, even if the ledger would fall for another reason.
 func (st *strategy) healsPod(l *ledger, p *pod) bool {
 	k := l.concernOf(p)
 	switch st.Heal.Only {
@@ -149,7 +168,7 @@ func (st *strategy) healsPod(l *ledger, p *pod) bool {
 		slices.ContainsFunc(k.groups, func(g *group) bool { return g.excess > 0 }) // of no other can it lower any
 }
 
-// excessWithout is the group's excess if the pod is removed.
+// excessWithout is the group's excess if the pod is removed. The group is as before afterwards.
 func (g *group) excessWithout(k *concern, p *pod) int64 {
 	if !g.movePod(p.Node, k.own[g], k.counts[g], -1) {
 		return g.excess
@@ -164,6 +183,8 @@ func byPriority(a, b *pod) int {
 	return cmp.Or(cmp.Compare(a.Class.Priority, b.Class.Priority), cmp.Compare(qosRank(a), qosRank(b)))
 }
 
+// qosRank is 0, 1 or 2 for BestEffort, Burstable and Guaranteed. Sorting asks often, so the pod
+// remembers it.
 func qosRank(p *pod) int {
 	if p.quality == nil {
 		p.quality = new(slices.Index([]v1.PodQOSClass{v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSGuaranteed}, qosOf(p.object)))
@@ -171,7 +192,8 @@ func qosRank(p *pod) int {
 	return *p.quality
 }
 
-// tally is a gauge that sums up the pods on nodes, one by one.
+// tally is a gauge that sums up the pods on nodes, one by one. of is asked when a pod is counted
+// and when it is counted back, and must answer the same both times; otherwise the sum drifts.
 type tally struct {
 	title string
 	of    func(p *pod, n *cluster.Node) int64
@@ -180,12 +202,16 @@ type tally struct {
 
 func (t *tally) gaugeName() string { return t.title }
 
+// countPod implements gauge.
 func (t *tally) countPod(p *pod, n *cluster.Node, by int64) { t.sum += by * t.of(p, n) }
 
 func (t *tally) currentValue() int64 { return t.sum }
 
 // goHome counts the weight of preferred node affinity that pods miss, and the PreferNoSchedule
 // taints on their nodes.
+//
+// A weight is missed relative to the best node of all, whether or not it has room, so that the
+// gauge does not depend on where other pods are.
 func (st *strategy) goHome() {
 	r := st.Return
 	most := map[int32]int64{} // the greatest weight on any node, by class
@@ -201,6 +227,7 @@ func (st *strategy) goHome() {
 		}
 		return missed
 	}}
+	// What pods are nominated for is what they can reach: open nodes that suit them.
 	reachable := &reach{w: st.w}
 	st.gauge, st.settled = g, r.Settled
 	st.gain = func(p *pod) int64 {
@@ -228,6 +255,8 @@ type reach struct {
 	change int             // of the nodes, until which it is good
 }
 
+// of returns the weight for a pod's class. It looks at all nodes once per class, and again when a
+// node was closed or opened.
 func (r *reach) of(p *pod) int64 {
 	if r.most == nil || r.change != r.w.closures.nodeChanges {
 		r.most, r.change = map[int32]int64{}, r.w.closures.nodeChanges
@@ -240,7 +269,8 @@ func (r *reach) of(p *pod) int64 {
 	return most
 }
 
-// unwelcomeTaints returns the PreferNoSchedule taints that a pod does not tolerate.
+// unwelcomeTaints returns the PreferNoSchedule taints that a pod does not tolerate. counts selects
+// the taints that matter; nil means all.
 func unwelcomeTaints(p *pod, n *cluster.Node, counts func(t *v1.Taint) bool) (list []*v1.Taint) {
 	for i := range n.Taints.Taints {
 		t := &n.Taints.Taints[i]
@@ -252,6 +282,11 @@ func unwelcomeTaints(p *pod, n *cluster.Node, counts func(t *v1.Taint) bool) (li
 }
 
 // setupDuplicates counts pods of one owner with the same images beyond an even share on a node.
+//
+//	6 pods of a kind, 4 nodes that suit them: an even share is 2
+//	on the nodes 4, 1, 1, 0: surplus 2 + 0 + 0 + 0 = 2
+//
+// The share is rounded up. The nodes are counted once, when a pod of the kind is first seen.
 func (st *strategy) setupDuplicates() {
 	g := &evenness{w: st.w, kinds: map[string]*kind{}, of: map[*pod]*kind{}, excluded: st.Duplicates.ExcludeOwners}
 	st.gauge, st.anew = g, true
@@ -259,7 +294,8 @@ func (st *strategy) setupDuplicates() {
 	st.says = func(p *pod) string { return "more of its kind than an even share are on its node" }
 }
 
-// evenness is a gauge of duplicates.
+// evenness is a gauge of duplicates. It sums up the surplus of all kinds, and recounts a kind only
+// when its share changes.
 type evenness struct {
 	w        *world
 	excluded []string
@@ -290,7 +326,8 @@ func (e *evenness) surplusOf(p *pod) int64 {
 	return max(0, k.pods[p.Node.Index]-k.evenShare())
 }
 
-// podsInSurplus are the pods of all kinds of which a node has too many.
+// podsInSurplus are the pods of all kinds of which a node has too many. Most kinds have none, so
+// that the search need not ask every pod of the cluster.
 func (e *evenness) podsInSurplus() iter.Seq[*pod] {
 	return func(yield func(*pod) bool) {
 		for _, k := range e.kinds {
@@ -306,7 +343,8 @@ func (e *evenness) podsInSurplus() iter.Seq[*pod] {
 	}
 }
 
-// kindOf returns the kind of a pod; nil: it has none.
+// kindOf returns the kind of a pod; nil: it has none. A successor is of its victim's kind, since it
+// has the same owner and images.
 func (e *evenness) kindOf(p *pod) *kind {
 	k, known := e.of[p]
 	if known {
@@ -322,7 +360,8 @@ func (e *evenness) kindOf(p *pod) *kind {
 	return k
 }
 
-// nameKind identifies a pod's kind; "" means none.
+// nameKind identifies a pod's kind; "" means none. As in the descheduler, the owner is known by its
+// name, which manifests have as well.
 func (e *evenness) nameKind(p *pod) string {
 	owner := p.Class.Controller
 	if owner == nil || owner.Kind == "DaemonSet" || slices.Contains(e.excluded, owner.Kind) {
@@ -335,8 +374,11 @@ func (e *evenness) nameKind(p *pod) string {
 	return key
 }
 
+// evenShare is how many pods of the kind one node has if they are spread evenly, rounded up.
+// Without a node that suits them, all of them may be on one.
 func (k *kind) evenShare() int64 { return (k.all + max(k.nodes, 1) - 1) / max(k.nodes, 1) }
 
+// countPod implements gauge. It costs a few additions, except when the share changes.
 func (e *evenness) countPod(p *pod, n *cluster.Node, by int64) {
 	k := e.kindOf(p)
 	if k == nil {
@@ -371,11 +413,16 @@ type renewal struct {
 	left  map[*pod]bool // of those that have ended
 }
 
+// currentValue implements gauge: both kinds of pods count alike.
 func (r *renewal) currentValue() int64 { return r.sum + int64(len(r.left)) }
 
+// setupRenew has pods replaced that the goal names, by age, restarts or state, and those removed
+// that have ended.
 func (st *strategy) setupRenew() {
 	wants := func(p *pod) string {
 		object := p.object
+		// A policy may look at the phase: a successor is Pending when it is made, but it is to be
+		// judged as it runs.
 		if p.victim != p { // as it will be
 			object = object.DeepCopy()
 			object.Status.Phase = v1.PodRunning
@@ -383,6 +430,8 @@ func (st *strategy) setupRenew() {
 		return st.Renew.Wants(object, st.w.now)
 	}
 	st.gauge = &renewal{left: map[*pod]bool{}, tally: tally{title: cmp.Or(st.Renew.Title, "pods to renew"),
+		// Successors count 0 even if they would have to be renewed: refusalOf does not begin such
+		// moves.
 		of: func(p *pod, n *cluster.Node) int64 {
 			return boolToInt(p.victim == p && st.sees(n) && st.Scope.includesPod(p) && wants(p) != "")
 		}}}
@@ -395,7 +444,8 @@ func (st *strategy) setupRenew() {
 }
 
 // nominateEnded finds the pods that have ended and are to be removed. Those of a node that is not
-// ready cannot go.
+// ready cannot go. They are on no node of the cluster, so the gauge is not told of them as of
+// others.
 func (st *strategy) nominateEnded() {
 	g, renews := st.gauge.(*renewal)
 	if !renews {
@@ -412,7 +462,8 @@ func (st *strategy) nominateEnded() {
 	}
 }
 
-// ratio is a gauge that an attempt sets itself.
+// ratio is a gauge whose value the strategy computes itself, from what is pending. Pods on nodes do
+// not count in it.
 type ratio struct {
 	title string
 	left  func() int64

@@ -15,6 +15,10 @@ import (
 
 // withoutPod takes a pod off its node for a proof. During the proof its successor exists, first
 // beside the pod while it terminates, unless the controller waits for its end, and then without it.
+//
+// The world's gauges are not told: to them the pod is still where it was. terminating is not called
+// if the controller makes the successor only when the pod has gone. Both callbacks get the node
+// that the pod leaves, and must change nothing that lasts.
 func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *cluster.Node)) {
 	next, from, notes := w.successorFor(p), p.Node, len(w.notes)
 	w.c.RemovePod(p.UID)
@@ -26,6 +30,8 @@ func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *clust
 
 	if w.successionOf(p) != workload.WhenGone {
 		w.createClaims(next.claims)
+		// The decision needs the pod there and terminating: it holds room, but topology spread
+		// skips it. A guest is a copy, so the pod itself does not change.
 		guest := *p.Pod
 		guest.Terminating = true
 		visitor := w.c.Visit(&guest, from)
@@ -39,12 +45,16 @@ func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *clust
 }
 
 // successorFor returns the pod that the controller creates in place of one. It is assumed to be
-// created from the same template; a workload that is being changed is left alone.
+// created from the same template; a workload that is being changed is left alone. It is made once
+// for each pod and kept, so that a proof, the move that follows and messages about it mean the same
+// pod. It is pending until it is placed.
 func (w *world) successorFor(p *pod) *pod {
 	if p.next != nil {
 		return p.next
 	}
 	object, before := successorOf(p.object, w.now), p
+	// Claims of ephemeral volumes are named after their pod. A StatefulSet's successor has its
+	// victim's name, so the victim's claims have to go first.
 	if object.Name != p.Name {
 		before = nil
 	}
@@ -55,6 +65,11 @@ func (w *world) successorFor(p *pod) *pod {
 }
 
 // successorOf returns a pod's successor without claims. Its UID tells of which pod it is.
+//
+//	victim uid "abc"    -> successor uid "abc'"    -> its own successor "abc''"
+//
+// The name is that which the API server could generate, with the UID in place of a random suffix:
+// the same plan names the same pods each time.
 func successorOf(victim *v1.Pod, now time.Time) *v1.Pod {
 	return workload.Successor(victim, uidOf(victim)+"'", func(p *v1.Pod, controller *metav1.OwnerReference) string {
 		return standin.Name(p.Namespace, standin.BaseOf(p, controller), p.UID, func(string) bool { return false })
@@ -62,7 +77,8 @@ func successorOf(victim *v1.Pod, now time.Time) *v1.Pod {
 }
 
 // successionOf returns when a pod's successor is made. One that has ended has been replaced
-// already, or never is.
+// already, or never is. The controller need not be in the state: its kind is enough, except for
+// Jobs.
 func (w *world) successionOf(p *pod) workload.Succession {
 	if p.orphan || rules.IsTerminal(p.object) {
 		return workload.None
@@ -75,7 +91,8 @@ func (w *world) successionOf(p *pod) workload.Succession {
 }
 
 // countSiblings counts the pods of a pod's workload, itself among them; one without a controller is
-// the only one.
+// the only one. It is the number at the beginning of the plan: successors take the place of
+// victims.
 func (w *world) countSiblings(p *pod) int {
 	owner := rules.OwnerOf(p.object)
 	if owner == (rules.Owner{}) {

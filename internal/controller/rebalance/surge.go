@@ -27,18 +27,25 @@ import (
 // back from there.
 const SurgeLabel = "berth.dev/surge"
 
-// Scaled is what a surge scales.
+// Scaled is what a surge scales. It is also what a request to scale names; see package execute.
+//
+// This file decides whether a pod can be replaced before it leaves: its workload is scaled up by
+// one, and once the new pod is ready, scaled down again, with this pod marked as the one to remove.
+// That needs no disruption budget, since the number of ready pods never falls. Package execute
+// carries it out.
 type Scaled struct {
-	Kind      string    `json:"kind"`
-	Namespace string    `json:"namespace"`
-	Name      string    `json:"name"`
-	UID       types.UID `json:"uid"`
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// UID makes sure that an object of the same name, made since, is not scaled.
+	UID types.UID `json:"uid"`
 	// Through is what scales a ReplicaSet by its own scale subresource, such as an Argo Rollout.
 	Through *Through `json:"through,omitempty"`
 }
 
 // Through is the controller of a ReplicaSet that is no Deployment. All that is relied on is its
-// scale subresource.
+// scale subresource. Scaling the ReplicaSet itself would not do: its controller would scale it
+// back.
 type Through struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -55,7 +62,7 @@ func ThroughOf(rs metav1.Object) *Through {
 	return &Through{owner.APIVersion, owner.Kind, owner.Name, owner.UID}
 }
 
-// target is the kind and name of what has the scale.
+// target is the kind and name of what has the scale. A HorizontalPodAutoscaler names the same.
 func (s Scaled) target() (kind, name string) {
 	if s.Through != nil {
 		return s.Through.Kind, s.Through.Name
@@ -85,6 +92,10 @@ type surges struct {
 
 // surgeFor decides whether a pod's workload can have one more replica until the pod has left. If
 // not, why says so; later is set if that passes by itself.
+//
+// Reasons are looked for from the cheapest to the most expensive: the proof that one more pod finds
+// a node comes late. p.cramped is set if none has room. A reason of the kind "later" holds the pod
+// back; with any other the pod leaves without a replica before it.
 func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, later bool) {
 	if rules.ControllerKind(p.object) != rules.ReplicaSet {
 		return nil, "only pods of Deployments and ReplicaSets have one beforehand", false
@@ -106,6 +117,7 @@ func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, late
 	if why != "" {
 		return nil, why, false
 	}
+	// A rollout ends, and then the replica would be of a known template.
 	if why = cmp.Or(su.w.protections.whyRolling(l), su.split(rs)); why != "" {
 		return nil, why, true
 	}
@@ -127,7 +139,7 @@ func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, late
 }
 
 // overQuota returns why a quota of the namespace refuses one more pod, or "". later is set if that
-// passes, since other surges use the quota up.
+// passes, since other surges use the quota up. It asks with what the surges of the same plan take.
 func (su *surges) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 	usage := quota.UsageOf(p.object)
 	for _, q := range su.w.quotas[p.Namespace()] {
@@ -138,6 +150,7 @@ func (su *surges) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 		if !surges {
 			used = q.Status.Used
 		}
+		// A quota that only surges, or a pod that is ending, use up has room again in a moment.
 		if why = quota.Refuses(q, used, p.object, usage); why != "" {
 			return "its namespace allows no pod more: " + why, surges || len(leaving.Surging) > 0 || su.isEnding(p.Namespace())
 		}
@@ -159,13 +172,18 @@ func (su *surges) useQuota(p *pod) {
 	}
 }
 
-// isEnding reports whether a pod of the namespace is about to be gone.
+// isEnding reports whether a pod of the namespace is about to be gone. Its quota is about to have
+// room.
 func (su *surges) isEnding(namespace string) bool {
 	return slices.ContainsFunc(su.w.pods, func(p *v1.Pod) bool { return p.Namespace == namespace && p.DeletionTimestamp != nil })
 }
 
 // scaledOf returns what has to be scaled for one more pod of a ReplicaSet, or why that must not be
 // done.
+//
+//	Pod -> ReplicaSet -> Deployment       the Deployment is scaled
+//	Pod -> ReplicaSet                     the ReplicaSet is
+//	Pod -> ReplicaSet -> Argo Rollout     the Rollout is, by its scale subresource
 func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 	s = &Surge{Scaled: Scaled{"ReplicaSet", rs.Namespace, rs.Name, rs.UID, nil}, Replicas: replicasOrOne(rs.Spec.Replicas)}
 	if s.Through = ThroughOf(rs); s.Through != nil {
@@ -184,6 +202,8 @@ func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 		switch {
 		case !ok:
 			return nil, "its Deployment does not exist"
+		// The user has said that two versions must not run at once; two pods are taken to be as
+		// bad.
 		case d.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType:
 			return nil, "its Deployment recreates its pods: no two of them may run at once"
 		case noSurge(d):
@@ -199,6 +219,9 @@ func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 // that scales down puts the scale back within its sync period of 15 s, since one pod more lowers
 // what each of them uses: before the successor is ready, or with another pod removed than the one
 // that is to leave. One that never scales down still does so beyond its maximum.
+//
+// A rolling update has no such trouble: its additional pods are the ReplicaSets', and the scale of
+// the Deployment stays.
 func (su *surges) autoscalerOf(s *Surge) string {
 	kind, name := s.target()
 	for _, h := range su.w.autoscalers {
@@ -238,6 +261,7 @@ func (su *surges) split(rs *appsv1.ReplicaSet) string {
 	return ""
 }
 
+// replicasOrOne is the API server's default for spec.replicas.
 func replicasOrOne(n *int32) int32 {
 	if n == nil {
 		return 1
@@ -245,7 +269,8 @@ func replicasOrOne(n *int32) int32 {
 	return *n
 }
 
-// noSurge reports whether a Deployment's own rollouts never have a pod more than it wants.
+// noSurge reports whether a Deployment's own rollouts never have a pod more than it wants. A
+// percentage that rounds up to 0 is 0 %. Without a value the default is 25 %.
 func noSurge(d *appsv1.Deployment) bool {
 	rolling := d.Spec.Strategy.RollingUpdate
 	if rolling == nil || rolling.MaxSurge == nil {
@@ -255,11 +280,13 @@ func noSurge(d *appsv1.Deployment) bool {
 	return err == nil && surge == 0
 }
 
-// startsFor is how old a pod may be that is not ready yet and is waited for.
+// startsFor is how old a pod may be that is not ready yet and is waited for. After that it is taken
+// for broken, and pods of its workload leave without a replica before them.
 const startsFor = 10 * time.Minute
 
 // unreadyPeer returns another pod of the workload that is not ready: the controller would remove
-// that one when the scale is put back.
+// that one when the scale is put back. kube-controller-manager prefers pods that are not ready when
+// it scales a ReplicaSet down, before it looks at the deletion cost.
 func (su *surges) unreadyPeer(p *pod) *v1.Pod {
 	owner := rules.OwnerOf(p.object)
 	for _, other := range su.w.pods {
@@ -272,6 +299,8 @@ func (su *surges) unreadyPeer(p *pod) *v1.Pod {
 }
 
 // exclusiveVolume returns which of the pod's volumes no other pod can have on another node, or "".
+// ReadWriteMany and ReadOnlyMany allow several nodes. A claim that was not read counts as
+// exclusive.
 func (su *surges) exclusiveVolume(p *pod) string {
 	for i := range p.object.Spec.Volumes {
 		source := p.object.Spec.Volumes[i].PersistentVolumeClaim
@@ -288,7 +317,8 @@ func (su *surges) exclusiveVolume(p *pod) string {
 }
 
 // nodesBeside returns the nodes on which the scheduler may put one more pod of a workload while
-// this one is there, by name, or why there are none.
+// this one is there, by name, or why there are none. The pod counts with all that it holds,
+// including its host ports and its place in spread constraints.
 func (su *surges) nodesBeside(p *pod, is wish) (nodes []*cluster.Node, why proof) {
 	s := su.w.schedulerOf(p)
 	if s == nil {

@@ -14,6 +14,10 @@ import (
 )
 
 // usage is a gauge of how full nodes are, by requests.
+//
+// For LowNodeUtilization the gauge is how far nodes are above their targets, summed over nodes and
+// resources; for HighNodeUtilization it is the number of underused nodes that still have pods. Use
+// is the sum of requests, the pods of DaemonSets among them, relative to allocatable.
 type usage struct {
 	w *world
 	u *Utilization
@@ -24,8 +28,9 @@ type usage struct {
 	// the average.
 	resources           []v1.ResourceName
 	thresholds, targets []int64
-	nodes               map[int32]*fullness
-	sum                 int64
+	// nodes are by node index.
+	nodes map[int32]*fullness
+	sum   int64
 }
 
 // fullness is how full one node is.
@@ -37,8 +42,11 @@ type fullness struct {
 	amount         int64 // what the node adds to the gauge
 }
 
+// whole is 100 % in millionths. Integers make sums exact: a move and its undo cancel out, which
+// floating point does not promise.
 const whole = 1_000_000 // 100 %
 
+// newUsage returns the gauge of a strategy's goal, without pods.
 func newUsage(st *strategy) *usage {
 	u := st.Utilization
 	g := &usage{w: st.w, u: u, nodes: map[int32]*fullness{}, sees: func(n *cluster.Node) bool { return st.sees(n) && st.w.isReady(n) }}
@@ -60,11 +68,14 @@ func (g *usage) gaugeName() string {
 	return aboveTarget
 }
 
-// aboveTarget is the name of what LowNodeUtilization makes smaller.
+// aboveTarget is the name of what LowNodeUtilization makes smaller. [Measure.String] knows it by
+// that name.
 const aboveTarget = "use above target (millionths)"
 
+// currentValue implements gauge.
 func (g *usage) currentValue() int64 { return g.sum }
 
+// fullnessOf returns how full a node is; one that was not asked for before is empty.
 func (g *usage) fullnessOf(n *cluster.Node) *fullness {
 	f := g.nodes[n.Index]
 	if f == nil {
@@ -74,6 +85,7 @@ func (g *usage) fullnessOf(n *cluster.Node) *fullness {
 	return f
 }
 
+// countPod implements gauge.
 func (g *usage) countPod(p *pod, n *cluster.Node, by int64) {
 	f := g.fullnessOf(n)
 	for i, name := range g.resources {
@@ -92,7 +104,7 @@ func (g *usage) countPod(p *pod, n *cluster.Node, by int64) {
 	g.sum += f.amount
 }
 
-// sizeOf is how much of a resource a node has.
+// sizeOf is how much of a resource a node has. i is the resource's index in g.resources.
 func (g *usage) sizeOf(n *cluster.Node, i int) int64 {
 	if g.resources[i] == v1.ResourcePods {
 		return n.Size.Pods
@@ -102,6 +114,10 @@ func (g *usage) sizeOf(n *cluster.Node, i int) int64 {
 
 // shareOf is what a pod takes of a node, in millionths. It is rounded for each pod, not for the
 // node: so nodes of one size gain what others lose, and no move is made for what rounding saves.
+//
+//	250m of 4 CPUs: 250 * 1,000,000 / 4,000 = 62,500 millionths
+//
+// The product is taken in 128 bits, since memory in bytes times a million overflows 64.
 func shareOf(part, all int64) int64 {
 	if all <= 0 || part <= 0 {
 		return 0
@@ -117,6 +133,8 @@ func shareOf(part, all int64) int64 {
 // resolveDeviations resolves deviations, when all pods are counted. The average is that of all
 // nodes together, which moves do not change: otherwise what a node adds to the gauge would depend
 // on all the others, and each plan would have targets of its own.
+//
+//	average 40 %, threshold 10 and target 15 as deviations: below 30 % is underused, above 55 % overused
 func (g *usage) resolveDeviations() {
 	if !g.u.Deviation {
 		return
@@ -139,6 +157,7 @@ func (g *usage) resolveDeviations() {
 	}
 }
 
+// seenNodes lists the nodes that the policy covers and that are ready, in the order of their index.
 func (g *usage) seenNodes() (list []*cluster.Node) {
 	for _, n := range g.w.c.Nodes {
 		if n != nil && g.sees(n) {
@@ -148,6 +167,7 @@ func (g *usage) seenNodes() (list []*cluster.Node) {
 	return list
 }
 
+// excessOf is what a node adds to the gauge.
 func (g *usage) excessOf(f *fullness) (amount int64) {
 	if g.u.High {
 		return boolToInt(f.pods > 0 && g.isUnder(f))
@@ -158,6 +178,8 @@ func (g *usage) excessOf(f *fullness) (amount int64) {
 	return amount
 }
 
+// isUnder reports whether a node is below its threshold in every resource; at the threshold counts
+// as below, as in the descheduler.
 func (g *usage) isUnder(f *fullness) bool {
 	for i := range g.resources {
 		if f.used[i] > g.thresholds[i] {
@@ -181,6 +203,7 @@ func (g *usage) listUnderused() (list []*fullness) {
 	return list
 }
 
+// totalUsed adds up the shares of all resources, to sort nodes by how full they are.
 func (g *usage) totalUsed(f *fullness) (sum int64) {
 	for _, used := range f.used {
 		sum += used
@@ -188,6 +211,9 @@ func (g *usage) totalUsed(f *fullness) (sum int64) {
 	return sum
 }
 
+// Unlike the descheduler, which evicts pods until a node is below its target by its own reckoning,
+// each move is proved: the successor has to land on a node where it lowers the sum. Whether enough
+// nodes are underused is asked only before the first move.
 func (st *strategy) setupUtilization() {
 	g := newUsage(st)
 	st.gauge = g
@@ -211,7 +237,8 @@ func (st *strategy) setupUtilization() {
 	st.says = func(p *pod) string { return p.Node.Name + " is above its target" }
 }
 
-// podsAboveTargets are the pods of the nodes that are above a target.
+// podsAboveTargets are the pods of the nodes that are above a target. Pods of other nodes have no
+// gain, so they need not be asked.
 func (g *usage) podsAboveTargets() iter.Seq[*pod] {
 	return func(yield func(*pod) bool) {
 		for _, f := range g.nodes {
@@ -227,7 +254,9 @@ func (g *usage) podsAboveTargets() iter.Seq[*pod] {
 	}
 }
 
-// emptyUnderused empties one underused node after the other, onto nodes that are not underused.
+// emptyUnderused empties one underused node after the other, onto nodes that are not underused. It
+// reports whether one was emptied. Nothing is done if all nodes are underused: their pods would
+// have nowhere to go.
 func (st *strategy) emptyUnderused(s *search, g *usage) bool {
 	list := g.listUnderused()
 	if len(list) <= st.Utilization.MoreThan || len(list) == len(g.seenNodes()) {
@@ -242,6 +271,7 @@ func (st *strategy) emptyUnderused(s *search, g *usage) bool {
 	}
 
 	for _, f := range list {
+		// It is empty already.
 		if f.pods == 0 {
 			continue
 		}

@@ -18,6 +18,9 @@ import (
 )
 
 // Catalog is what can be bought.
+//
+// Offers are sorted by price once the catalog is read. Much relies on that: of offers that are the
+// same to pods, the first is the cheapest.
 type Catalog struct {
 	Offers []Offer
 	Pools  []Pool
@@ -25,17 +28,20 @@ type Catalog struct {
 	Notes []string
 }
 
-// Offer is a kind of node that can be bought.
+// Offer is a kind of node that can be bought. It is one zone and one capacity type of an instance
+// type in a NodePool, or a template. Three NodePools that allow the same instance types offer each
+// of them three times.
 type Offer struct {
 	Pool         string // the NodePool or node group; the template's name if there is neither
 	Type         string
 	Zone         string
 	CapacityType string
 	Price        float64 // an hour
-	// Node is what such a node looks like. It has no name.
+	// Node is what such a node looks like. It has no name. It has the labels, taints and
+	// allocatable resources that pods see. It is not changed: nodes are copies.
 	Node *v1.Node
 	// Most is how many there can be, those that there are already included; 0 is any number. Least
-	// is how many there have to be if there is one.
+	// is how many there have to be if there is one. Which nodes count, method has decides.
 	Most, Least int
 	// pool is where the NodePool is in Catalog.Pools; -1 for a template.
 	pool int
@@ -45,8 +51,10 @@ type Offer struct {
 type Pool struct {
 	Name   string
 	Weight int32
+	// The resource "nodes" bounds their number; a pool without limits has none.
 	Limits v1.ResourceList // as nodes and resources
-	claim  nodeClaimTemplate
+	// claim is what NodeClaims of the pool are made from.
+	claim nodeClaimTemplate
 }
 
 // document is one document of a file.
@@ -68,7 +76,8 @@ func (d document) decode(into any) error {
 }
 
 // isPlainJSON decodes JSON without a fault: catalogs of clouds are a megabyte of it. What has a
-// fault, or is YAML, is for the reader that names each.
+// fault, or is YAML, is for the reader that names each. On a fault, what was decoded so far is
+// cleared, so that the other reader begins with nothing.
 func (d document) isPlainJSON(into any) bool {
 	if text := strings.TrimSpace(d.text); !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
 		return false
@@ -82,7 +91,8 @@ func (d document) isPlainJSON(into any) bool {
 }
 
 // ReadCatalog reads the files of a catalog: YAML or JSON, several documents in a file, folders; "-"
-// is stdin. Every fault has its file, line and field.
+// is stdin. Every fault has its file, line and field. It fails as a whole: a catalog that lacks an
+// offer would give a plan that is dearer than needed, without a word.
 func ReadCatalog(paths []string, stdin io.Reader) (*Catalog, error) {
 	var documents []document
 	for _, path := range paths {
@@ -95,10 +105,13 @@ func ReadCatalog(paths []string, stdin io.Reader) (*Catalog, error) {
 	return assemble(documents, paths)
 }
 
-// mostFaults is how many faults of a catalog are named.
+// mostFaults is how many faults of a catalog are named. The others often follow from the first.
 const mostFaults = 10
 
 // assemble makes a catalog of the documents of some paths.
+//
+// NodePools and instance types may be in different files, in any order: they are combined once all
+// are read. paths are named in errors.
 func assemble(documents []document, paths []string) (*Catalog, error) {
 	c := &Catalog{}
 	var pools []*nodePool
@@ -117,6 +130,8 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 		return nil, errors.Join(faults...)
 	}
 	switch {
+	// Neither says anything without the other: a NodePool names no sizes, and an instance type no
+	// limits or labels.
 	case len(pools) > 0 && len(types) == 0:
 		return nil, fmt.Errorf("%s: NodePools and no instance types: name the file that has them, too, as Karpenter's "+
 			"kwok provider reads it", strings.Join(paths, ", "))
@@ -129,11 +144,14 @@ func assemble(documents []document, paths []string) (*Catalog, error) {
 		return nil, errors.New(strings.Join(append([]string{strings.Join(paths, ", ") + ": offers no node"}, c.Notes...), "\n"))
 	}
 
+	// Stable: offers with the same price keep the order of the files, so that plans are the same
+	// each time.
 	slices.SortStableFunc(c.Offers, func(a, b Offer) int { return cmp.Compare(a.Price, b.Price) })
 	return c, nil
 }
 
-// readFile returns the documents of a file, or of the files in a folder.
+// readFile returns the documents of a file, or of the files in a folder. A folder is read without
+// its subfolders, and without files of other extensions.
 func readFile(path string, stdin io.Reader) ([]document, error) {
 	if path == "-" {
 		text, err := io.ReadAll(io.LimitReader(stdin, mostBytes))
@@ -161,6 +179,7 @@ func readFile(path string, stdin io.Reader) ([]document, error) {
 		return list, nil
 	}
 
+	// A pipe or a device might never end.
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: is not a regular file", path)
 	}
@@ -178,6 +197,7 @@ func readFile(path string, stdin io.Reader) ([]document, error) {
 // mostBytes is how large a file may be: the catalogs of the large clouds have some megabytes.
 const mostBytes = 64 << 20
 
+// documentsOf splits a text at lines that begin with "---". Documents that are empty are left out.
 func documentsOf(path, text string) (list []document) {
 	line, from := 0, 0
 	var lines []string
@@ -201,8 +221,10 @@ func documentsOf(path, text string) (list []document) {
 	return list
 }
 
-// read reads a document by its kind.
+// read reads a document by its kind. NodePools and instance types are collected for combine;
+// templates become offers at once.
 func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) error {
+	// A list is one of instance types, which have no kind.
 	if text := strings.TrimSpace(d.text); strings.HasPrefix(text, "[") || strings.HasPrefix(text, "- ") {
 		var list []*instanceType
 		if err := d.decode(&list); err != nil {
@@ -253,6 +275,7 @@ func (c *Catalog) read(d document, pools *[]*nodePool, types *[]*instanceType) e
 	return nil
 }
 
+// addTemplate adds the offer of a node that is a template.
 func (c *Catalog) addTemplate(file string, node *v1.Node) error {
 	offer, err := offerOf(node)
 	if err != nil {
@@ -262,7 +285,8 @@ func (c *Catalog) addTemplate(file string, node *v1.Node) error {
 	return nil
 }
 
-// kindOf returns the kind of a document, of YAML or of JSON.
+// kindOf returns the kind of a document, of YAML or of JSON. It looks at lines, and decodes
+// nothing: the kind has to be known before the type to decode into. "" if there is none.
 func kindOf(text string) string {
 	for l := range strings.Lines(text) {
 		if name, ok := strings.CutPrefix(l, "kind:"); ok {

@@ -17,19 +17,29 @@ import (
 )
 
 // demand is what is pending, and what can be bought for it, as numbers.
+//
+// To the packing there are only items, bins and numbers. This is where pods become that: offers
+// that pods can tell apart are of different kinds, the engine says which kinds take a pod, and pods
+// with the same size and kinds become one item.
+//
+//	200 pods of 3 Deployments, of two sizes, one of them bound to zone a   -> 3 items
+//	40 instance types in 3 zones                                           -> 3 kinds, 120 bins
 type demand struct {
 	world *simulate.World
 	// kinds are the offers that pods can tell apart by anything but their size, an offer of each
 	// with the most room.
-	kinds   []*kind
-	kindOf  []int // by offer
-	offers  []Offer
+	kinds  []*kind
+	kindOf []int // by offer
+	offers []Offer
+	// rooms and sizes are by resource, in the order of names: CPU, memory, pods, then what else
+	// pods request.
 	rooms   [][]int64 // by offer: what is left for pods beside those of DaemonSets
 	names   []v1.ResourceName
 	items   []*item
 	problem *packing.Problem
 	// helpless are the pods that no offer can take, and why.
 	helpless []Waiting
+	// trials are by kind, and are in the cluster only while read is at work.
 	trials   []*cluster.Node // one of each kind, in the cluster for a moment
 	free     map[types.UID]*free
 	spreads  *spreads
@@ -44,6 +54,8 @@ type demand struct {
 	steady bool
 }
 
+// largest is the offer that stands for all of them when the engine is asked: what takes a pod at
+// all but for its size is the same for all. daemons is what DaemonSets request on it.
 type kind struct {
 	labels  map[string]string // those that pods can tell
 	largest int
@@ -51,7 +63,10 @@ type kind struct {
 	daemons cluster.Resources
 }
 
-// item is a number of pods that are alike to the packing.
+// item is a number of pods that are alike to the packing. size is by resource, kinds are indexes in
+// demand.kinds, sorted or not, but the same for alike pods.
+//
+// Pods are in the order of their turns, which assign relies on: the first of them are placed first.
 type item struct {
 	pods  []*cluster.Pod
 	size  []int64
@@ -59,7 +74,9 @@ type item struct {
 	apart []string // keys of the groups of which a node holds few
 }
 
-// free is what a pod is to the bound: its size and all offers into which it may go.
+// free is what a pod is to the bound: its size and all offers into which it may go. It leaves out
+// everything that a plan chooses beforehand (a zone, a pool's weight), since a bound must hold for
+// all plans. bins are indexes of offers.
 type free struct {
 	size  []int64
 	bins  []int
@@ -75,6 +92,12 @@ type Waiting struct {
 
 // told returns the keys of the labels that pods, and the DaemonSets of the world, can tell nodes
 // apart by.
+//
+// The fewer labels count, the fewer kinds the engine is asked about: a catalog has thousands of
+// offers, and pods often tell them apart by zone and architecture alone. The host name does not
+// count, since each new node has its own.
+//
+//	a pod with nodeSelector {arch: arm64} and a spread over zones   -> arch, zone
 func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
 	keys := map[string]bool{v1.LabelTopologyZone: true}
 	seen := map[*cluster.Spec]bool{}
@@ -103,6 +126,8 @@ func told(w *simulate.World, pods []*cluster.Pod) map[string]bool {
 	return keys
 }
 
+// tell adds the keys that a node selector and required node affinity look at. Preferred affinity
+// keeps no pod off a node.
 func tell(keys map[string]bool, selector map[string]string, a *v1.Affinity) {
 	for key := range selector {
 		keys[key] = true
@@ -117,7 +142,8 @@ func tell(keys map[string]bool, selector map[string]string, a *v1.Affinity) {
 	}
 }
 
-// sort sorts the offers into kinds.
+// sort sorts the offers into kinds. Offers are of one kind if they agree in all labels that count,
+// in taints, and in the weight of their pool.
 func (d *demand) sort(c *Catalog, keys map[string]bool) {
 	of := map[string]int{}
 	d.kindOf = make([]int, len(c.Offers))
@@ -125,6 +151,7 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 		var b strings.Builder
 		labels := map[string]string{}
 		for key, value := range o.Node.Labels {
+			// Volumes may look at topology labels that no pod names.
 			if keys[key] || strings.Contains(key, "topology") {
 				labels[key] = value
 			}
@@ -133,6 +160,7 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 		for _, key := range slices.Sorted(maps.Keys(labels)) {
 			b.WriteString(key + "=" + labels[key] + " ")
 		}
+		// Templates belong to no pool, and have the weight 0.
 		weight := int32(0)
 		if o.pool >= 0 {
 			weight = c.Pools[o.pool].Weight
@@ -142,6 +170,7 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 		if len(o.Node.Spec.Taints) > 0 {
 			fmt.Fprint(&b, o.Node.Spec.Taints)
 		}
+		// Kinds are numbered in the order of offers, and so in that of prices.
 		at, known := of[b.String()]
 		if !known {
 			at = len(d.kinds)
@@ -156,12 +185,14 @@ func (d *demand) sort(c *Catalog, keys map[string]bool) {
 	}
 }
 
+// larger reports whether a node has more CPU or, with the same CPU, more memory.
 func larger(a, b *v1.Node) bool {
 	return cmp.Or(a.Status.Allocatable.Cpu().Cmp(*b.Status.Allocatable.Cpu()),
 		a.Status.Allocatable.Memory().Cmp(*b.Status.Allocatable.Memory())) > 0
 }
 
-// measure lists the resources that count, and what room the offers have.
+// measure lists the resources that count, and what room the offers have. An offer's room is what it
+// has for pods beside those of DaemonSets, which come with each node.
 func (d *demand) measure(pods []*cluster.Pod) {
 	d.names = []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourcePods}
 	more := map[v1.ResourceName]bool{}
@@ -174,6 +205,8 @@ func (d *demand) measure(pods []*cluster.Pod) {
 		}
 	}
 	d.names = append(d.names, slices.Sorted(maps.Keys(more))...)
+	// DaemonSets choose nodes by labels and taints, which all offers of a kind share; so one of
+	// them is asked.
 	for _, k := range d.kinds {
 		k.daemons = d.world.DaemonRequests(d.offers[k.largest].Node)
 	}
@@ -181,10 +214,13 @@ func (d *demand) measure(pods []*cluster.Pod) {
 		room, daemons := cluster.NewResources(o.Node.Status.Allocatable), d.kinds[d.kindOf[i]].daemons
 		list := make([]int64, len(d.names))
 		for r, name := range d.names {
+			// A node that is too small for its DaemonSets has no room; it is not below zero.
 			list[r] = max(room.Of(name)-daemons.Of(name), 0)
 		}
 		d.rooms = append(d.rooms, list)
 	}
+	// Offers that are the same to pods differ in price alone. Only the cheapest matters to the
+	// bound, which knows no limits.
 	same := map[string]bool{}
 	for i := range d.offers {
 		key := strconv.AppendInt(nil, int64(d.kindOf[i]), 10)
@@ -196,6 +232,7 @@ func (d *demand) measure(pods []*cluster.Pod) {
 	}
 }
 
+// sizeOf is what a pod takes, in the order of names. Its pod slot is one of the resources.
 func (d *demand) sizeOf(p *cluster.Pod) []int64 {
 	list := make([]int64, len(d.names))
 	for r, name := range d.names {
@@ -207,12 +244,18 @@ func (d *demand) sizeOf(p *cluster.Pod) []int64 {
 }
 
 // group makes items of the pods.
+//
+// The steps build on each other: who may go where at all, then which domain a pod group gets, then
+// which zone a pod that spreads gets. Each only narrows the kinds of a pod, and what is left is
+// what the packing may choose from.
 func (d *demand) group(pods []*cluster.Pod) {
 	d.spreads = newSpreads(d.world, pods, isTrial)
 	pods = slices.SortedStableFunc(slices.Values(pods), func(a, b *cluster.Pod) int {
 		return cmp.Compare(turnOf(a.Class), turnOf(b.Class))
 	})
 	d.order = pods
+	// All pods are asked about before any zone is chosen, since choosing counts pods that are not
+	// placed.
 	takes, taken := d.takers(), make([][]int, len(pods)) // before what is chosen here counts
 	for i, p := range pods {
 		why := ""
@@ -229,8 +272,10 @@ func (d *demand) group(pods []*cluster.Pod) {
 			taken[i] = slices.DeleteFunc(slices.Clone(taken[i]), func(k int) bool { return isSpot(d.kinds[k].labels) })
 		}
 	}
+	// Groups come before zones: they must be in one domain, whatever else would be even.
 	d.confine(taken)
 	zones := newZones(d)
+	// Pods choose zones in the order of their turns, each with those before it counted.
 	for i, p := range pods {
 		kinds := taken[i]
 		if len(kinds) == 0 || d.kept[p.UID] != nil {
@@ -238,6 +283,8 @@ func (d *demand) group(pods []*cluster.Pod) {
 		}
 		size, apart := d.sizeOf(p), apartOf(p.Class)
 		own := apart
+		// In later rounds there are few pods, and the engine has refused what the packing thought
+		// possible: to keep them apart costs little.
 		if d.cautious {
 			own = append(own, d.spreads.apartOf(p.Class)...)
 		}
@@ -251,7 +298,8 @@ func (d *demand) group(pods []*cluster.Pod) {
 	d.problem = d.numbers(d.items)
 }
 
-// merged puts pods that are alike to the packing into one item.
+// merged puts pods that are alike to the packing into one item. The fewer items, the smaller the
+// packing's program. Items keep the order of their first pod.
 func merged(items []*item) (list []*item) {
 	known := map[string]*item{}
 	for _, it := range items {
@@ -266,7 +314,8 @@ func merged(items []*item) (list []*item) {
 	return list
 }
 
-// freed returns what a pod is to the bound. Pods alike share it.
+// freed returns what a pod is to the bound. Pods alike share it. The bound's program has an item
+// for each, so there must be few.
 func (d *demand) freed(known map[string]*free, size []int64, kinds []int, apart []string) *free {
 	key := fmt.Sprint(size, kinds, apart)
 	f := known[key]
@@ -283,7 +332,7 @@ func (d *demand) freed(known map[string]*free, size []int64, kinds []int, apart 
 }
 
 // heaviest are those of the kinds that are of the heaviest pools among them: as Karpenter does, the
-// others are for when these are used up.
+// others are for when these are used up. A NodePool without a weight has 0.
 func (d *demand) heaviest(kinds []int) []int {
 	most := int32(-1)
 	for _, k := range kinds {
@@ -293,6 +342,9 @@ func (d *demand) heaviest(kinds []int) []int {
 }
 
 // numbers makes the problem that the packing solves, but for limits.
+//
+// Offers that are the same to pods are left out of an item's bins, but for the cheapest; one of
+// which there are few does not stand for others.
 func (d *demand) numbers(items []*item) *packing.Problem {
 	p := &packing.Problem{}
 	offersOfKind := make([][]int, len(d.kinds))
@@ -308,6 +360,8 @@ func (d *demand) numbers(items []*item) *packing.Problem {
 	groups := map[string]int{}
 	for at, it := range items {
 		one := packing.Item{Size: it.size, Count: len(it.pods)}
+		// A kind is an offer for each size that it has: its cheapest offer of each size goes into
+		// the item's bins.
 		for _, k := range it.kinds {
 			one.Bins = append(one.Bins, offersOfKind[k]...)
 		}

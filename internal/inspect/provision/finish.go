@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// podsOf are the pods of a node but for those of DaemonSets, as namespace/name.
+// podsOf are the pods of a node but for those of DaemonSets, as namespace/name. A node with nothing
+// else would not have been needed.
 func podsOf(n *cluster.Node) []string {
 	list := []string{}
 	for _, pod := range n.Pods {
@@ -25,7 +26,8 @@ func podsOf(n *cluster.Node) []string {
 	return list
 }
 
-// dropEmpty takes out the nodes that got no pod.
+// dropEmpty takes out the nodes that got no pod. Numbers sometimes buy a node for pods that the
+// engine puts elsewhere. What it cost is then no part of the plan.
 func (m *maker) dropEmpty() {
 	p := m.plan
 	kept := p.Nodes[:0]
@@ -35,13 +37,15 @@ func (m *maker) dropEmpty() {
 			continue
 		}
 		m.w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: n.Name}})
+		// Which of several of the offer does not matter: only their number counts towards limits.
 		at := slices.Index(m.bought, n.offer)
 		m.bought = slices.Delete(m.bought, at, at+1)
 	}
 	p.Nodes = kept
 }
 
-// finish takes out the nodes that got no pod, and sums up.
+// finish takes out the nodes that got no pod, and sums up. It is called once, when no more nodes
+// are bought.
 func (m *maker) finish() {
 	p := m.plan
 	m.dropEmpty()
@@ -67,6 +71,8 @@ func (m *maker) finish() {
 	for _, f := range m.w.Each() {
 		if f.Pod != nil && f.Pod.NodeName == "" {
 			name := simulate.Name{Namespace: f.Object.Namespace, Name: f.Object.Name}
+			// The first reason that is known: no node of the catalog, the limits of pools,
+			// admission, a gate, or the scheduler's own.
 			p.Pending = append(p.Pending, Waiting{name.Namespace, name.Name, cmp.Or(m.why[name], f.Refused, m.w.Gate(f.Pod), f.Message)})
 		}
 	}
@@ -75,6 +81,9 @@ func (m *maker) finish() {
 
 // bound computes what the pods that the new nodes took cost at least: without limits, weights and
 // what was chosen beforehand, which only a plan has to keep to.
+//
+// It is about the pods that have a node in the plan: what cannot run at all costs nothing. What the
+// bound does not know makes it lower, never wrong: a plan may be closer to the best than it says.
 func (m *maker) bound() {
 	if len(m.plan.Nodes) == 0 {
 		return
@@ -87,8 +96,10 @@ func (m *maker) bound() {
 	}
 
 	for _, n := range m.plan.Nodes {
+		// Pods are counted where they are, not where the plan meant them to go.
 		for _, pod := range m.w.Cluster().Node(n.Name).Pods {
 			f := m.free[pod.UID]
+			// It is of a DaemonSet, or was not pending when the plan began.
 			if f == nil {
 				continue
 			}
@@ -118,6 +129,7 @@ func (m *maker) bound() {
 		return
 	}
 
+	// Rounding must not make a plan cheaper than possible.
 	p.Least = min(packing.Bound(problem), p.Hour)
 	if p.Least > 0 {
 		p.Above = math.Round(10000*(p.Hour/p.Least-1)) / 100
@@ -128,6 +140,7 @@ func (m *maker) bound() {
 	}
 }
 
+// percent is a share in percent, to one decimal; 0 of nothing.
 func percent(part, of int64) float64 {
 	if of == 0 {
 		return 0
@@ -135,7 +148,8 @@ func percent(part, of int64) float64 {
 	return float64(int64(1000*float64(part)/float64(of)+0.5)) / 10
 }
 
-// isConstrained reports whether the class has constraints that the bound does not know.
+// isConstrained reports whether the class has constraints that the bound does not know. It decides
+// on a note, and on nothing else.
 func isConstrained(class *cluster.PodClass) bool {
 	return len(class.RequiredAffinity) > 0 || slices.ContainsFunc(class.Spec.TopologySpreadConstraints,
 		func(c v1.TopologySpreadConstraint) bool { return c.WhenUnsatisfiable == v1.DoNotSchedule })

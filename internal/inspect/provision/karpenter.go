@@ -21,26 +21,32 @@ const (
 	nodePoolLabel     = "karpenter.sh/nodepool"
 )
 
-// instanceType is an entry of the list that Karpenter's kwok provider reads.
+// instanceType is an entry of the list that Karpenter's kwok provider reads. The fields that are
+// not listed are unknown, and a fault: a misspelt one would be passed over.
 type instanceType struct {
-	Name             string          `json:"name"`
-	Offerings        []offering      `json:"offerings"`
-	Architecture     string          `json:"architecture"`
-	OperatingSystems []string        `json:"operatingSystems"`
-	Resources        v1.ResourceList `json:"resources"`
+	Name             string     `json:"name"`
+	Offerings        []offering `json:"offerings"`
+	Architecture     string     `json:"architecture"`
+	OperatingSystems []string   `json:"operatingSystems"`
+	// Resources is the capacity of such a node.
+	Resources v1.ResourceList `json:"resources"`
 	// Overhead is what is not for pods. The kwok provider takes 100m of CPU and 10Mi of memory, as
 	// is done here where it is not given.
 	Overhead v1.ResourceList `json:"overhead,omitempty"`
 }
 
+// Its names are in upper case in the provider's files.
 type offering struct {
-	Price               float64                      `json:"Price"`
-	Available           *bool                        `json:"Available,omitempty"`
-	ReservationCapacity int                          `json:"ReservationCapacity,omitempty"`
-	Requirements        []v1.NodeSelectorRequirement `json:"Requirements"`
-	Offering            any                          `json:"Offering,omitempty"`
+	Price float64 `json:"Price"`
+	// nil means that it is available.
+	Available           *bool `json:"Available,omitempty"`
+	ReservationCapacity int   `json:"ReservationCapacity,omitempty"`
+	// Requirements name the offering's zone and capacity type, as labels.
+	Requirements []v1.NodeSelectorRequirement `json:"Requirements"`
+	Offering     any                          `json:"Offering,omitempty"`
 }
 
+// check returns what is missing, with the path of the field.
 func (t *instanceType) check() error {
 	switch {
 	case t.Name == "":
@@ -58,7 +64,8 @@ func (t *instanceType) check() error {
 	return nil
 }
 
-// nodePool is Karpenter's NodePool, as far as it says which nodes there can be.
+// nodePool is Karpenter's NodePool, as far as it says which nodes there can be. The other fields
+// are there so that they are no fault.
 type nodePool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -66,14 +73,21 @@ type nodePool struct {
 	Status            any          `json:"status,omitempty"`
 }
 
+// nodePoolSpec has what bounds a pool. Disruption is about nodes that run, and is only let through.
 type nodePoolSpec struct {
 	Template   nodeClaimTemplate `json:"template"`
 	Disruption any               `json:"disruption,omitempty"`
-	Limits     v1.ResourceList   `json:"limits,omitempty"`
-	Weight     *int32            `json:"weight,omitempty"`
-	Replicas   *int64            `json:"replicas,omitempty"`
+	// Limits are by resource, and "nodes" for their number. Karpenter holds them for nodes that
+	// exist and those that it makes.
+	Limits v1.ResourceList `json:"limits,omitempty"`
+	// nil is 0. Of several pools, those with the greatest weight are used first.
+	Weight *int32 `json:"weight,omitempty"`
+	// Replicas is set for a pool of a fixed size.
+	Replicas *int64 `json:"replicas,omitempty"`
 }
 
+// nodeClaimTemplate is what a NodePool makes its nodes from, and what NodeClaims of the plan are
+// filled with.
 type nodeClaimTemplate struct {
 	Metadata struct {
 		Labels      map[string]string `json:"labels,omitempty"`
@@ -82,8 +96,11 @@ type nodeClaimTemplate struct {
 	Spec nodeClaimSpec `json:"spec"`
 }
 
+// nodeClaimSpec has the taints and requirements that matter to pods. The rest is passed on to
+// NodeClaims as it is.
 type nodeClaimSpec struct {
-	Taints                 []v1.Taint    `json:"taints,omitempty"`
+	Taints []v1.Taint `json:"taints,omitempty"`
+	// StartupTaints are gone before pods come, so they do not keep any off.
 	StartupTaints          []v1.Taint    `json:"startupTaints,omitempty"`
 	Requirements           []requirement `json:"requirements"`
 	NodeClassRef           any           `json:"nodeClassRef"`
@@ -91,7 +108,8 @@ type nodeClaimSpec struct {
 	ExpireAfter            any           `json:"expireAfter,omitempty"`
 }
 
-// requirement is one of a NodePool or a NodeClaim.
+// requirement is one of a NodePool or a NodeClaim. It is a node selector requirement with
+// minValues, and has the operators Gte and Lte beside those of the core API.
 type requirement struct {
 	Key       string                  `json:"key"`
 	Operator  v1.NodeSelectorOperator `json:"operator"`
@@ -99,8 +117,10 @@ type requirement struct {
 	MinValues *int                    `json:"minValues,omitempty"`
 }
 
+// operators are those that a requirement may have.
 var operators = []v1.NodeSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"}
 
+// check returns what is wrong with it first, with the path of the field.
 func (p *nodePool) check() error {
 	if p.Name == "" {
 		return errors.New("metadata.name: required")
@@ -125,6 +145,7 @@ func (p *nodePool) check() error {
 	return nil
 }
 
+// first is the first value, or "".
 func first(list []string) string {
 	if len(list) == 0 {
 		return ""
@@ -132,8 +153,10 @@ func first(list []string) string {
 	return list[0]
 }
 
-// allows reports whether a label with this value meets the requirement.
+// allows reports whether a label with this value meets the requirement. there is false for a label
+// that a node lacks. Comparisons need a whole number on both sides, as with node affinity.
 func (r *requirement) allows(value string, there bool) bool {
+	// check has made sure that the values of a comparison are one whole number.
 	number, err := strconv.ParseInt(value, 10, 64)
 	bound, _ := strconv.ParseInt(first(r.Values), 10, 64)
 	whole := there && err == nil
@@ -160,6 +183,9 @@ func (r *requirement) allows(value string, there bool) bool {
 
 // combine makes the offers: each offering of each instance type that a NodePool's requirements
 // allow.
+//
+// A NodePool that buys nothing is no fault, but a note: another one may. Weights are not looked at
+// here; see heaviest.
 func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 	for _, p := range pools {
 		pool := Pool{Name: p.Name, Limits: p.Spec.Limits, claim: p.Spec.Template}
@@ -176,12 +202,14 @@ func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 		before := len(c.Offers)
 		for _, t := range types {
 			for _, o := range t.Offerings {
+				// What a cloud has run out of cannot be bought.
 				if o.Available == nil || *o.Available {
 					c.Offers = append(c.Offers, offersOf(p, len(c.Pools)-1, t, o)...)
 				}
 			}
 		}
 
+		// The offers of this pool are dropped again: Karpenter would launch nothing.
 		if short := shortOfValues(p, c.Offers[before:]); short != "" {
 			c.Offers = c.Offers[:before]
 			c.Notes = append(c.Notes, short)
@@ -192,7 +220,8 @@ func (c *Catalog) combine(pools []*nodePool, types []*instanceType) {
 }
 
 // shortOfValues says which requirement of a pool wants more values (minValues) than its offers
-// have, if any does.
+// have, if any does. Karpenter asks for variety in this way, so that a cloud that is short of one
+// type has another.
 func shortOfValues(p *nodePool, offers []Offer) string {
 	for _, r := range p.Spec.Template.Spec.Requirements {
 		if r.MinValues == nil || len(offers) == 0 {
@@ -212,6 +241,12 @@ func shortOfValues(p *nodePool, offers []Offer) string {
 
 // offersOf makes the nodes of an offering. An offering or a NodePool can leave a label open among
 // several values; each is a node of its own.
+//
+//	a pool for zones a and b, a type with an offering in zone a and one in b
+//	-> one offer of each offering; if an offering does not name its zone, one for each zone of the pool
+//
+// Requirements of the pool are checked for each choice of labels at the end, so a choice may be
+// made that is dropped again.
 func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer) {
 	labels := map[string]string{
 		v1.LabelInstanceTypeStable: t.Name, v1.LabelArchStable: t.Architecture, nodePoolLabel: p.Name,
@@ -220,6 +255,7 @@ func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer)
 		"karpenter.kwok.sh/instance-cpu":    t.Resources.Cpu().String(), "karpenter.kwok.sh/instance-memory": t.Resources.Memory().String(),
 	}
 
+	// The pool's own labels go before those of the type.
 	maps.Copy(labels, p.Spec.Template.Metadata.Labels)
 	open := map[string][]string{v1.LabelOSStable: linuxFirst(t.OperatingSystems)}
 	for _, r := range o.Requirements {
@@ -229,6 +265,7 @@ func offersOf(p *nodePool, pool int, t *instanceType, o offering) (list []Offer)
 	}
 
 	for _, r := range p.Spec.Template.Spec.Requirements {
+		// What the offering says goes before what the pool allows: it is narrower.
 		if _, fixed := labels[r.Key]; r.Operator == "In" && !fixed && open[r.Key] == nil {
 			open[r.Key] = r.Values
 		}
@@ -261,7 +298,8 @@ func linuxFirst(names []string) []string {
 }
 
 // choices returns the labels with each combination of the open values, of which few are kept: they
-// differ in nothing that costs.
+// differ in nothing that costs. Without a bound, a pool with a few open labels would make thousands
+// of offers of each type.
 func choices(labels map[string]string, open map[string][]string) []map[string]string {
 	const most = 24
 	list := []map[string]string{labels}
@@ -284,8 +322,11 @@ func choices(labels map[string]string, open map[string][]string) []map[string]st
 	return list
 }
 
+// nodeOf makes the node of a choice of labels. It is ready, and has neither a name nor startup
+// taints, which go before pods come. 110 pods is the kubelet's default.
 func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
 	capacity := t.Resources.DeepCopy()
+	// Without a number of pods, none would fit.
 	if _, ok := capacity[v1.ResourcePods]; !ok {
 		capacity[v1.ResourcePods] = *resource.NewQuantity(110, resource.DecimalSI)
 	}
@@ -296,6 +337,7 @@ func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
 	}
 
 	allocatable := capacity.DeepCopy()
+	// Overhead of a resource that the type lacks takes nothing.
 	for name, q := range overhead {
 		if left, ok := allocatable[name]; ok {
 			left.Sub(q)
@@ -313,6 +355,7 @@ func nodeOf(p *nodePool, t *instanceType, labels map[string]string) *v1.Node {
 	}
 }
 
+// sizePattern finds the size in names such as m5.2xlarge.
 var sizePattern = regexp.MustCompile(`^\w+\.(nano|micro|small|medium|large|\d*xlarge|metal)$`)
 
 // sizeOf and familyOf are the labels that the kwok provider makes of a type's name.
@@ -323,6 +366,8 @@ func sizeOf(name, cpu string) string {
 	return cpu
 }
 
+// familyOf is what a name has before its first dot or dash, such as m5 of m5.large; else its first
+// letter.
 func familyOf(name string) string {
 	for i, r := range name {
 		if r == '.' || r == '-' {

@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// lot are nodes to be bought that are alike.
+// lot are nodes to be bought that are alike. cpu and memory are sums of the percentages of its
+// nodes; divided by count, they are averages.
 type lot struct {
 	Node
 	count       int
@@ -21,7 +22,8 @@ type lot struct {
 	cpu, memory float64
 }
 
-// Print writes the plan for people. With wide, every node and its pods are listed.
+// Print writes the plan for people. With wide, every node and its pods are listed. What matters
+// comes first: the price, then what it buys, and last what stays pending.
 func (p *Plan) Print(text *answer.Page, wide bool) {
 	switch {
 	case len(p.Nodes) == 0 && len(p.Pending) == 0:
@@ -56,7 +58,8 @@ func (p *Plan) bound() string {
 	return fmt.Sprintf("at most %.1f %% above what is possible at all", p.Above)
 }
 
-// best reports whether nothing cheaper is possible.
+// best reports whether nothing cheaper is possible. Above is rounded to hundredths of a percent, so
+// anything less than half of one is 0.
 func (p *Plan) best() bool { return p.Above < 0.005 }
 
 // scored says what the scheduler's scores make of the plan.
@@ -78,7 +81,7 @@ func (p *Plan) scored(text *answer.Page) {
 	}
 }
 
-// replaced says which nodes could go.
+// replaced says which nodes could go. With wide, every move is listed.
 func (p *Plan) replaced(text *answer.Page, wide bool) {
 	r := p.Replaced
 	if r == nil {
@@ -120,6 +123,7 @@ func (p *Plan) replaced(text *answer.Page, wide bool) {
 	}
 }
 
+// lots prints nodes as a table, a line for those that are alike.
 func lots(text *answer.Page, nodes []Node) {
 	rows := [][]string{{"NODES", "POOL", "TYPE", "ZONE", "CAPACITY", "EACH/H", "TOGETHER/H", "PODS", "CPU", "MEMORY"}}
 	for _, l := range sorted(nodes) {
@@ -140,9 +144,10 @@ func bar(percent float64) string {
 	return strings.Repeat("█", full) + strings.Repeat("░", 10-full) + fmt.Sprintf(" %.0f %%", percent)
 }
 
+// dash stands for an empty cell.
 func dash(text string) string { return cmp.Or(text, "-") }
 
-// kind names what nodes are alike in.
+// kind names what nodes are alike in. Two nodes with the same kind are one line.
 func (n *Node) kind() string {
 	return fmt.Sprintf("%q %q %q %q %v", n.Pool, n.Type, n.Zone, n.CapacityType, n.Price)
 }
@@ -167,6 +172,7 @@ func sorted(nodes []Node) (lots []*lot) {
 	return lots
 }
 
+// each lists every node with its pods.
 func (p *Plan) each(text *answer.Page) {
 	rows := [][]string{{"NODE", "TYPE", "ZONE", "PODS"}}
 	for _, n := range p.Nodes {
@@ -190,6 +196,7 @@ func (p *Plan) pending(text *answer.Page) {
 	}
 
 	text.Warning("%s %s pending:", answer.Count(len(p.Pending), "pod"), verb)
+	// Reasons stand in the order in which they are first met.
 	var order []string
 	by := map[string][]string{}
 	for _, w := range p.Pending {
@@ -209,6 +216,9 @@ func (p *Plan) pending(text *answer.Page) {
 
 // WriteNodeClaims writes the plan as Karpenter's NodeClaims, one for each node. Nodes of templates
 // are not Karpenter's, and are left out.
+//
+// Applied, they have Karpenter launch just these nodes. Each names the one instance type, zone and
+// capacity type that was chosen, and otherwise what the pool requires.
 func (p *Plan) WriteNodeClaims(out io.Writer) error {
 	var all bytes.Buffer
 	for _, n := range p.Nodes {
@@ -227,8 +237,10 @@ func (p *Plan) WriteNodeClaims(out io.Writer) error {
 	return err
 }
 
+// claim is the NodeClaim of a node: the template of its pool, narrowed to what the plan has chosen.
 func (p *Plan) claim(n Node, offer *Offer) any {
 	pool := &p.catalog.Pools[offer.pool]
+	// By this label the NodeClaim counts towards the pool's limits.
 	labels := map[string]string{nodePoolLabel: pool.Name}
 	for key, value := range pool.claim.Metadata.Labels {
 		labels[key] = value
@@ -246,6 +258,7 @@ func (p *Plan) claim(n Node, offer *Offer) any {
 		spec["startupTaints"] = pool.claim.Spec.StartupTaints
 	}
 
+	// What the pool leaves out is left out here, too.
 	for name, value := range map[string]any{"expireAfter": pool.claim.Spec.ExpireAfter,
 		"terminationGracePeriod": pool.claim.Spec.TerminationGracePeriod} {
 		if value != nil {
@@ -272,6 +285,7 @@ func requirementsOf(pool *Pool, offer *Offer) []requirement {
 		}
 	}
 	for _, r := range pool.claim.Spec.Requirements {
+		// What was chosen is one value, with which minValues could not be met.
 		if !chosen[r.Key] {
 			r.MinValues = nil
 			list = append(list, r)

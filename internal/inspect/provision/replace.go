@@ -25,8 +25,11 @@ type Replaced struct {
 }
 
 // Exchange is a step: first the new nodes are bought, if any, then the nodes are drained, one after
-// the other.
+// the other. It is proved with the exchanges before it in the list done, and need not hold in
+// another order.
 type Exchange struct {
+	// Gone are the nodes that leave. Nodes are those that come first; without any, the pods have
+	// room on nodes that stay.
 	Gone  []string `json:"gone"`
 	Nodes []Node   `json:"nodes"`
 	Moves []Move   `json:"moves"`
@@ -46,16 +49,22 @@ type Kept struct {
 	Why  string `json:"why"`
 }
 
-// mostReplaced is how many nodes are looked at, the dearest first: each is a world of its own.
+// mostReplaced is how many nodes are looked at, the dearest first: for each, a world is opened,
+// planned in and drained twice.
 const mostReplaced = 64
 
-// drainTime is how long a drain may wait for disruption budgets.
+// drainTime is how long a drain may wait for disruption budgets, in the world's own time.
 const drainTime = 10 * time.Minute
 
 // replacer looks for exchanges. Each is tried from the world as it was, with the exchanges before
 // it done: what to buy is planned as if the nodes were gone, and then proved: the new nodes are
 // there, the nodes are drained as kubectl drain does it, with its refusals and the disruption
 // budgets, and the scheduler places the successors by its scores.
+//
+//	try(node-7): world 1: node-7 emptied by force, its pods need a node for 0.10, node-7 costs 0.36
+//	             world 2: that node is added, node-7 drained by the rules: all of its pods run
+//
+// An error ends all of it; a reason why a node stays is none.
 type replacer struct {
 	open func() (*simulate.World, error)
 	p    *Plan
@@ -64,6 +73,9 @@ type replacer struct {
 }
 
 // Replace finds exchanges. The function opens a world that is as that of the plan was before.
+//
+// All nodes together are tried first, since that is the cheapest where it works; then each alone.
+// The result is in p.Replaced.
 func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	r := &replacer{open: open, p: p, o: o, out: &Replaced{Exchanges: []Exchange{}, Kept: []Kept{}}}
 	w, err := r.world()
@@ -74,6 +86,7 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	prices := map[string]float64{}
 	var names []string
 	for _, n := range w.Nodes() {
+		// Nodes that the plan buys are not there yet, so they cannot go.
 		if slices.ContainsFunc(p.Nodes, func(bought Node) bool { return bought.Name == n.Name }) {
 			continue
 		}
@@ -90,6 +103,7 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 		r.keep(name, fmt.Sprintf("only the %d dearest nodes are looked at", mostReplaced))
 	}
 
+	// All of them at once saves the most where a cluster is far too large.
 	names = names[:min(len(names), mostReplaced)]
 	if len(names) > 1 {
 		if why, err := r.try(names, prices); err != nil || why == "" {
@@ -110,9 +124,11 @@ func (p *Plan) Replace(open func() (*simulate.World, error), o Options) error {
 	return nil
 }
 
+// keep notes why a node stays.
 func (r *replacer) keep(node, why string) { r.out.Kept = append(r.out.Kept, Kept{node, why}) }
 
-// world opens the world, buys what the plan buys, and does the exchanges that were found.
+// world opens the world, buys what the plan buys, and does the exchanges that were found. It is
+// opened anew for each try, because a drain cannot be undone.
 func (r *replacer) world() (*simulate.World, error) {
 	w, err := r.open()
 	if err != nil {
@@ -130,6 +146,10 @@ func (r *replacer) world() (*simulate.World, error) {
 }
 
 // try tries to have nodes go, and returns why they cannot.
+//
+// The first world plans: the nodes are drained by force, so that all of their pods are pending, and
+// nodes are bought for these. The second world proves it, with the rules of a real drain. "" means
+// that the exchange was made.
 func (r *replacer) try(names []string, prices map[string]float64) (why string, err error) {
 	if r.o.Progress != nil {
 		r.o.Progress(fmt.Sprintf("replacing %s", names[0]))
@@ -155,16 +175,19 @@ func (r *replacer) try(names []string, prices map[string]float64) (why string, e
 	if err != nil {
 		return "", err
 	}
+	// Pods that were pending before are not the exchange's fault.
 	for _, waiting := range planned.Pending {
 		if name := (simulate.Name{Namespace: waiting.Namespace, Name: waiting.Name}); !before[name] {
 			return fmt.Sprintf("pod %s/%s would stay pending: %s", name.Namespace, name.Name, waiting.Message), nil
 		}
 	}
 	e.Nodes = planned.Nodes
+	// Nodes that go save their price, and those that come in their place cost theirs.
 	if e.Hour -= planned.Hour; e.Hour <= 1e-9 {
 		return fmt.Sprintf("what its pods need costs %.4g an hour: no less", planned.Hour), nil
 	}
 
+	// The first world has pods that were deleted by force, which proves nothing.
 	if w, err = r.world(); err != nil {
 		return "", err
 	}
@@ -177,15 +200,19 @@ func (r *replacer) try(names []string, prices map[string]float64) (why string, e
 	return "", w.Err()
 }
 
+// forced is a drain that leaves nothing, whatever budgets and kubectl's refusals say.
 func forced(node string) *simulate.Drain {
 	return &simulate.Drain{
 		Nodes: simulate.Nodes{Node: node}, IgnoreDaemonSets: true, DeleteEmptyDirData: true, Force: true, DisableEviction: true,
 	}
 }
 
-// carryOut adds the new nodes and drains those that go. It returns what forbids it.
+// carryOut adds the new nodes and drains those that go. It returns what forbids it. "" if nothing
+// does; then e.Moves says where the pods have gone. The world is of no use afterwards if something
+// does.
 func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err error) {
 	before, departed := waitingNames(w), len(w.Departures())
+	// A node group's least number binds before anything is tried.
 	if why := r.p.catalog.keepsGroups(w, e); why != "" {
 		return why, nil
 	}
@@ -197,6 +224,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 	if _, err := w.Apply(manifest.Assemble("the exchange", made)); err != nil {
 		return "", err
 	}
+	// Pending pods may take the new nodes first, as they would live.
 	w.Settle()
 
 	for _, name := range e.Gone { // none of their pods goes to another of them
@@ -206,6 +234,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 	}
 	for _, name := range e.Gone {
 		drain := forced(name)
+		// Here budgets count, and pods without a controller forbid it.
 		drain.Force, drain.DisableEviction = false, false
 		done, err := w.Do(&simulate.Operation{Drain: drain})
 		if err != nil {
@@ -219,12 +248,14 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 					cmp.Or(b.Message, "disruption budget "+b.Budget+" does not let it go")), nil
 			}
 		}
+		// The node goes only when it is empty; pods of DaemonSets go with it.
 		if _, err := w.Do(&simulate.Operation{RemoveNode: &simulate.Nodes{Node: name}}); err != nil {
 			return "", err
 		}
 		w.AdvanceUntilQuiet(w.Elapsed() + drainTime)
 	}
 
+	// A share that was exceeded before must not grow.
 	if after := shareOfSpot(w); r.o.Spot != nil && after > max(spot, *r.o.Spot)+tiny {
 		return fmt.Sprintf("spot would have %.1f %% of the CPU", 100*after), nil
 	}
@@ -235,6 +266,7 @@ func (r *replacer) carryOut(w *simulate.World, e *Exchange) (why string, err err
 	}
 	e.Moves = e.Moves[:0]
 	for _, d := range w.Departures()[departed:] {
+		// Departures tell where the successor of each pod has gone.
 		if next, node, _, ok := d.Next(); ok && slices.Contains(e.Gone, d.Node) && node != "" {
 			e.Moves = append(e.Moves, Move{Pod: next.Namespace + "/" + d.Name, From: d.Node, To: node})
 		}
@@ -274,6 +306,7 @@ func (c *Catalog) keepsGroups(w *simulate.World, e *Exchange) string {
 	return ""
 }
 
+// waitingNames are the pods of a world that have no node.
 func waitingNames(w *simulate.World) map[simulate.Name]bool {
 	names := map[simulate.Name]bool{}
 	for _, f := range w.Each() {
@@ -285,7 +318,7 @@ func waitingNames(w *simulate.World) map[simulate.Name]bool {
 }
 
 // priceOf is what a node that there is costs an hour: by its annotation, or by the offer of its
-// type, zone and capacity type.
+// type, zone and capacity type. An annotation that is no number is no price.
 func (c *Catalog) priceOf(n *v1.Node) (price float64, known bool) {
 	if text, ok := n.Annotations[PriceAnnotation]; ok {
 		price, err := strconv.ParseFloat(text, 64)

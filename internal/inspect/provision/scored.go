@@ -9,6 +9,9 @@ import (
 
 // Scored is what happens on the nodes of a plan where the scheduler chooses among them by its
 // scores, in the order of its queue, instead of being told.
+//
+// A plan fits pods tightly, and each is told its node. A scheduler that chooses by scores, whose
+// defaults spread pods, may leave large ones without room. This says how much that costs.
 type Scored struct {
 	// Pending is how many of the pods that new nodes help are left without a node.
 	Pending int `json:"pending"`
@@ -20,7 +23,8 @@ type Scored struct {
 }
 
 // Score adds the plan's nodes to a world that is as the plan's was before, lets the scheduler place
-// all pods, and buys nodes for what it leaves.
+// all pods, and buys nodes for what it leaves. It sets p.Scored, and changes nothing else of the
+// plan.
 func (p *Plan) Score(w *simulate.World, o Options) error {
 	m := newMaker(w, p.catalog, o)
 	m.scored = true
@@ -35,6 +39,7 @@ func (p *Plan) Score(w *simulate.World, o Options) error {
 	}
 	w.Settle()
 
+	// Pods that stay pending in the plan, too, are not counted against the scores.
 	before := p.pendingNames()
 	scored := &Scored{Nodes: []Node{}, Left: []Waiting{}}
 	for _, pod := range m.pending() {
@@ -60,6 +65,7 @@ func (p *Plan) Score(w *simulate.World, o Options) error {
 	return w.Err()
 }
 
+// pendingNames are the pods that stay pending in the plan.
 func (p *Plan) pendingNames() map[simulate.Name]bool {
 	names := map[simulate.Name]bool{}
 	for _, waiting := range p.Pending {

@@ -15,7 +15,15 @@ import (
 // spreads counts, for the hard spread constraints of pending pods, the pods that they select in
 // each domain. A plan that keeps to the counts is rarely corrected by the engine, which alone
 // decides: policies of constraints about nodes are left to it.
+//
+//	zone a has 3 web pods, b has 2, c has 2; maxSkew 1
+//	a may have one more if 3 + 1 - 2 <= 1: no. b may: 2 + 1 - 2 <= 1.
+//
+// It is used twice: to choose zones before the packing (zones.go), and to choose nodes after it
+// (assign.go). In between it is counted anew, since the first choice is only a wish.
 type spreads struct {
+	// known are by topology key, namespace and selector: constraints of several classes share a
+	// count. byClass is filled as classes are asked about.
 	known   map[string]*spread
 	byClass map[*cluster.PodClass]*spreading
 }
@@ -25,7 +33,9 @@ type spread struct {
 	key, namespace string
 	selector       *rules.Selector
 	counts         map[string]int // by domain
-	domains        map[int]int    // by count: how many domains have it
+	// domains saves a look at all domains for the lowest count: a spread over hosts has one for
+	// each node.
+	domains map[int]int // by count: how many domains have it
 }
 
 // spreading is what a class has to do with spreads.
@@ -34,12 +44,15 @@ type spreading struct {
 	counted []*spread // those that count its pods
 }
 
+// self is 1 if the pod counts itself, and 0 if its selector does not match its own labels; skew is
+// maxSkew.
 type ownSpread struct {
 	*spread
 	self, skew int
 }
 
-// newSpreads counts what is placed. Nodes that are there for a trial do not count.
+// newSpreads counts what is placed. Nodes that are there for a trial do not count. It is about the
+// constraints of these pods. Those of pods that are placed no longer bind.
 func newSpreads(w *simulate.World, pods []*cluster.Pod, trial func(node string) bool) *spreads {
 	s := &spreads{known: map[string]*spread{}, byClass: map[*cluster.PodClass]*spreading{}}
 	for _, p := range pods {
@@ -72,7 +85,8 @@ func (s *spreads) countAnew(w *simulate.World, trial func(node string) bool) {
 	}
 }
 
-// learn notes the hard constraints of a class.
+// learn notes the hard constraints of a class. Constraints without a selector count no pod, and are
+// left out.
 func (s *spreads) learn(class *cluster.PodClass) {
 	for i, c := range class.Spec.TopologySpreadConstraints {
 		if c.WhenUnsatisfiable != v1.DoNotSchedule || i >= len(class.Spec.SpreadSelectors) || class.Spec.SpreadSelectors[i] == nil {
@@ -86,7 +100,8 @@ func (s *spreads) learn(class *cluster.PodClass) {
 	}
 }
 
-// of returns what a class has to do with the spreads.
+// of returns what a class has to do with the spreads. It must be asked only when all classes have
+// been learnt: the answer is kept.
 func (s *spreads) of(class *cluster.PodClass) *spreading {
 	if known := s.byClass[class]; known != nil {
 		return known
@@ -117,8 +132,10 @@ func (s *spreads) of(class *cluster.PodClass) *spreading {
 }
 
 // knows reports whether the counts say all of the hard constraints of a class. Which nodes count to
-// a constraint with policies, or to a pod that selects nodes, only the engine knows.
+// a constraint with policies, or to a pod that selects nodes, only the engine knows. If not, the
+// engine is asked with the constraints in place, and its answer counts.
 func (s *spreads) knows(class *cluster.PodClass) bool {
+	// Pods without hard constraints are known in any case.
 	hard := false
 	for i, c := range class.Spec.TopologySpreadConstraints {
 		if c.WhenUnsatisfiable != v1.DoNotSchedule {
@@ -133,7 +150,8 @@ func (s *spreads) knows(class *cluster.PodClass) bool {
 	return !hard || len(class.Spec.NodeSelector) == 0 && class.Spec.NodeAffinity == nil
 }
 
-// add adds the domains of a node.
+// add adds the domains of a node. A domain without pods has to be known: it is the one with the
+// lowest count.
 func (s *spreads) add(labels map[string]string) {
 	for _, k := range s.known {
 		if domain, has := labels[k.key]; has {
@@ -151,7 +169,8 @@ func (s *spreads) count(class *cluster.PodClass, labels map[string]string) {
 	}
 }
 
-// allow reports whether a pod of the class may go to a node now.
+// allow reports whether a pod of the class may go to a node now. A node without the topology key is
+// refused, as by the scheduler's filter.
 func (s *spreads) allow(class *cluster.PodClass, labels map[string]string) bool {
 	for _, own := range s.of(class).own {
 		domain, has := labels[own.key]
@@ -183,9 +202,11 @@ func (s *spreads) apartOf(class *cluster.PodClass) (keys []string) {
 	return slices.Compact(keys)
 }
 
-// allows reports whether the domain may have one more pod.
+// allows reports whether the domain may have one more pod. It is the rule of PodTopologySpread:
+// with the pod, the domain may exceed the lowest by maxSkew at most.
 func (o *ownSpread) allows(domain string) bool { return o.counts[domain]+o.self-o.least() <= o.skew }
 
+// add notes a domain, which may be known already.
 func (k *spread) add(domain string) {
 	if _, known := k.counts[domain]; !known {
 		k.counts[domain] = 0
@@ -193,6 +214,7 @@ func (k *spread) add(domain string) {
 	}
 }
 
+// count counts a pod in a domain.
 func (k *spread) count(domain string) {
 	k.add(domain)
 	before := k.counts[domain]
@@ -203,8 +225,9 @@ func (k *spread) count(domain string) {
 	k.domains[before+1]++
 }
 
-// least is the lowest count of any domain. Domains have few different ones.
+// least is the lowest count of any domain. Domains have few different ones. 0 if there is none.
 func (k *spread) least() int {
+	// Without a domain at all, the first pod opens one.
 	if k.domains[0] > 0 || len(k.domains) == 0 {
 		return 0
 	}
@@ -216,8 +239,10 @@ func (k *spread) least() int {
 }
 
 // turnOf is when the pods of a class are tried: those that spread over zones and other large
-// domains first, then those that spread over nodes, then those that are only counted.
+// domains first, then those that spread over nodes, then those that are only counted. The pods with
+// the least choice come first, while all domains are open.
 func turnOf(class *cluster.PodClass) int {
+	// Pods that are only counted come last: they go anywhere, and fill what is left.
 	turn := 2
 	for _, s := range class.Spec.TopologySpreadConstraints {
 		switch {

@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// The geometry of the picture, in pixels.
+// The geometry of the picture, in pixels. Everything is laid out in these numbers: SVG places
+// nothing by itself.
 const (
 	pictureWidth = 960
 	margin       = 24
@@ -24,7 +25,8 @@ const (
 	colourMemory = "#c77d0a"
 )
 
-// tileOf is how large a node is drawn: smaller where there are many.
+// tileOf is how large a node is drawn: smaller where there are many. Thousands of nodes still fit
+// on one screen.
 func tileOf(nodes int) int {
 	switch {
 	case nodes <= 150:
@@ -37,6 +39,9 @@ func tileOf(nodes int) int {
 }
 
 // WriteSVG draws the nodes of the plan by type, each as full of CPU and memory as its pods request.
+//
+// It is one file without scripts, fonts or links, and follows the reader's light or dark mode. A
+// tooltip on each node names it. The colours of CPU and memory differ in brightness, too.
 func (p *Plan) WriteSVG(out io.Writer) error {
 	lots := drawnLots(p.Nodes)
 	tile := tileOf(len(p.Nodes))
@@ -77,7 +82,8 @@ func (p *Plan) WriteSVG(out io.Writer) error {
 	return b.Flush()
 }
 
-// headline says in a line what the plan is.
+// headline says in a line what the plan is. It is also the text for those who do not see the
+// picture.
 func (p *Plan) headline() string {
 	switch {
 	case len(p.Nodes) > 0:
@@ -90,6 +96,7 @@ func (p *Plan) headline() string {
 	}
 }
 
+// drawHead draws the headline, how good the plan is, and the legend.
 func (p *Plan) drawHead(b io.Writer) {
 	fmt.Fprintf(b, `<text x="%d" y="30" font-size="16" font-weight="bold">%s</text>`+"\n", margin, html.EscapeString(p.headline()))
 	if len(p.Nodes) == 0 {
@@ -109,6 +116,7 @@ type drawnLot struct {
 	nodes []Node
 }
 
+// drawnLots are the lots of a plan in the order of its table.
 func drawnLots(nodes []Node) (list []*drawnLot) {
 	of := map[string][]Node{}
 	for _, n := range nodes {
@@ -123,6 +131,10 @@ func drawnLots(nodes []Node) (list []*drawnLot) {
 }
 
 // draw draws what the nodes are, and each of them.
+//
+// A node is a square with two bars, which rise from its lower edge: CPU on the left, memory on the
+// right. top is where the lot begins; tile is the side of a square, and each how many stand in a
+// line.
 func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
 	name := fmt.Sprintf("%d × %s", l.count, cmp.Or(l.Type, l.Pool))
 	var more []string
@@ -138,6 +150,7 @@ func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
 		x, y := tilesLeft+i%each*(tile+tileGap), top+i/each*(tile+tileGap)
 		fmt.Fprintf(b, `<g><title>%s: %s, CPU %.0f %%, memory %.0f %%</title><rect class="node" x="%d" y="%d" width="%d" height="%d"/>`,
 			html.EscapeString(n.Name), answer.Count(len(n.Pods), "pod"), n.CPU, n.Memory, x, y, tile, tile)
+		// A pixel is left around the bars, for the outline of the node.
 		half := float64(tile)/2 - 1
 		for side, of := range []struct {
 			percent float64
@@ -151,7 +164,8 @@ func (l *drawnLot) draw(b io.Writer, top, tile, each int) {
 	}
 }
 
-// shortened cuts what would reach into the nodes.
+// shortened cuts what would reach into the nodes. Letters are counted, not bytes, and no font is
+// measured: 44 of them fit in front of the nodes.
 func shortened(text string) string {
 	const most = 44
 	if letters := []rune(text); len(letters) > most {

@@ -17,7 +17,12 @@ import (
 // takers returns the function that says into which kinds of nodes a pod can go, by the engine: the
 // plugins are asked about an empty node of each kind that is in the cluster for that. Pods of a
 // class have the same answer, and so have those that differ in size alone, but for room.
+//
+// Classes with the same answer share one question: what a pod needs besides room is asked once,
+// with a pod that requests nothing, and room is a matter of numbers. If no kind has room, or if a
+// class is not simple, the engine is asked about the very pod, whose words say why.
 func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
+	// It is either kinds or why.
 	type answer struct {
 		kinds []int
 		why   string
@@ -30,6 +35,8 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 		if c := p.Class; c.Simple {
 			counted := d.spreads.knows(c)
 			needs := fmt.Sprint(c.Spec.SchedulerName, c.Static, c.Look)
+			// The counts do not say all of its constraints, so they have to be the same for the
+			// answer to be.
 			if !counted {
 				needs += fmt.Sprint(c.Spec.TopologySpreadConstraints)
 			}
@@ -39,6 +46,7 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 				byNeeds[needs] = asked
 			}
 
+			// What a small pod may use is narrowed to what has room for this one.
 			fit := d.fitting(p, byNeeds[needs].kinds)
 			if counted {
 				fit = d.allowed(c, fit)
@@ -57,7 +65,8 @@ func (d *demand) takers() func(p *cluster.Pod) (kinds []int, why string) {
 }
 
 // allowed are those of the kinds of which a new node can have a pod of the class, by the counts of
-// its spread constraints.
+// its spread constraints. A zone that no node is in yet counts as a domain: nodes can be bought
+// there.
 func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
 	own := d.spreads.of(class).own
 	if len(own) == 0 {
@@ -81,8 +90,9 @@ func (d *demand) allowed(class *cluster.PodClass, kinds []int) []int {
 
 // small returns the pod as it would be if it requested nothing, which is all the same to it but for
 // room. Softened, its hard spread constraints are soft ones: none at all would give it the defaults
-// of the profile.
+// of the profile. The copy is in no queue and on no node.
 func (d *demand) small(p *cluster.Pod, softened bool) *cluster.Pod {
+	// A pod that the world no longer has is asked about as it is.
 	f, ok := d.world.Find(p.Namespace(), p.Name)
 	if !ok {
 		return p
@@ -102,7 +112,8 @@ func (d *demand) small(p *cluster.Pod, softened bool) *cluster.Pod {
 	return d.world.Cluster().Pending(object)
 }
 
-// fitting are those of the kinds of which a node has room for the pod.
+// fitting are those of the kinds of which a node has room for the pod. The largest offer of the
+// kind decides: whether others hold the pod is the packing's to see.
 func (d *demand) fitting(p *cluster.Pod, kinds []int) (list []int) {
 	size := d.sizeOf(p)
 	for _, k := range kinds {
@@ -114,6 +125,7 @@ func (d *demand) fitting(p *cluster.Pod, kinds []int) (list []int) {
 	return list
 }
 
+// holds reports whether a size is within a room in each resource.
 func holds(room, size []int64) bool {
 	for r := range size {
 		if size[r] > room[r] {
@@ -123,12 +135,17 @@ func holds(room, size []int64) bool {
 	return true
 }
 
+// trialNode begins the names of the nodes that are in the cluster while plugins are asked. They
+// never get a pod.
 const trialNode = "berth-offer-"
 
+// isTrial reports whether a node is there for a trial alone.
 func isTrial(node string) bool { return strings.HasPrefix(node, trialNode) }
 
-// ask asks the plugins of the pod's profile about the nodes of the kinds.
+// ask asks the plugins of the pod's profile about the nodes of the kinds. The reasons are those of
+// the plugins, the most frequent first; they stand for all nodes of the catalog.
 func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
+	// Pods of other schedulers are not Berth's to place, whatever is bought.
 	profile := d.world.Profile(p.Class.Spec.SchedulerName)
 	if profile == nil {
 		return nil, fmt.Sprintf("no profile serves the scheduler name %q", p.Class.Spec.SchedulerName)
@@ -151,7 +168,8 @@ func (d *demand) ask(p *cluster.Pod) (kinds []int, why string) {
 	return nil, "no node of the catalog takes it: " + strings.Join(list, "; ")
 }
 
-// suppose puts an empty node of each kind into the cluster, and returns what removes them.
+// suppose puts an empty node of each kind into the cluster, and returns what removes them. They
+// must be removed before anything else happens in the world: a pending pod could be placed there.
 func (d *demand) suppose() (over func()) {
 	c := d.world.Cluster()
 	for k, of := range d.kinds {
@@ -169,7 +187,8 @@ func (d *demand) suppose() (over func()) {
 }
 
 // apartOf are the groups of which a node holds a pod, and the class is in: those of its host ports,
-// and of required anti-affinity by node that its own pods meet.
+// and of required anti-affinity by node that its own pods meet. Anti-affinity to others than its
+// own pods is left to the engine.
 func apartOf(class *cluster.PodClass) (keys []string) {
 	for _, term := range class.RequiredAntiAffinity {
 		if term.TopologyKey == v1.LabelHostname && term.Matches(class, nil) {

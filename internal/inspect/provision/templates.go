@@ -14,7 +14,8 @@ import (
 )
 
 // The annotations of a node that is a template. The last three are those that the cluster
-// autoscaler's kwok provider reads; a node that it has made names its group in the first of them.
+// autoscaler's kwok provider reads; a node that it has made names its group in the first of them. A
+// node of a live cluster may have them, too: then its price is known to --replace.
 const (
 	// PriceAnnotation is what such a node costs an hour.
 	PriceAnnotation = "berth.dev/price"
@@ -27,7 +28,8 @@ const (
 	minCountAnnotation = "cluster-autoscaler.kwok.nodegroup/min-count"
 )
 
-// offerOf reads a template.
+// offerOf reads a template. An error names the field. The node is not changed, except that capacity
+// stands in for allocatable where that is missing: it is a template of the catalog, and no node.
 func offerOf(node *v1.Node) (*Offer, error) {
 	price, ok := node.Annotations[PriceAnnotation]
 	if !ok {
@@ -44,6 +46,7 @@ func offerOf(node *v1.Node) (*Offer, error) {
 		return nil, fmt.Errorf("metadata.annotations[%s]: %q: must be a number, 0 or more", PriceAnnotation, price)
 	}
 
+	// The autoscaler's annotations count if both are there.
 	for _, key := range []string{MostAnnotation, maxCountAnnotation} {
 		if text, ok := node.Annotations[key]; ok {
 			if o.Most, err = strconv.Atoi(text); err != nil || o.Most < 1 {
@@ -63,6 +66,7 @@ func offerOf(node *v1.Node) (*Offer, error) {
 	if group := node.Annotations[groupAnnotation]; group != "" {
 		o.Pool = group
 	}
+	// A hand-written template may have only its capacity: then all of it is for pods.
 	if len(node.Status.Allocatable) == 0 {
 		node.Status.Allocatable = node.Status.Capacity
 	}
@@ -74,14 +78,41 @@ func offerOf(node *v1.Node) (*Offer, error) {
 	return o, nil
 }
 
-// has reports whether a node is of the offer's node group.
+// has reports whether a node is such as a template's offer. A node that names a node group of the
+// cluster autoscaler's kwok provider is of that group. Any other node is recognized by the labels
+// of the template, all of which it has.
 func (o *Offer) has(n *v1.Node) bool {
-	return o.pool < 0 && n.Annotations[groupAnnotation] == o.Pool &&
-		(o.Type == "" || n.Labels[v1.LabelInstanceTypeStable] == o.Type) &&
-		(o.Zone == "" || n.Labels[v1.LabelTopologyZone] == o.Zone)
+	if o.pool >= 0 {
+		return false
+	}
+	if group := n.Annotations[groupAnnotation]; group != "" {
+		return group == o.Pool &&
+			(o.Type == "" || n.Labels[v1.LabelInstanceTypeStable] == o.Type) &&
+			(o.Zone == "" || n.Labels[v1.LabelTopologyZone] == o.Zone)
+	}
+
+	// A node of every kind may have these labels: a template that has no others recognizes none.
+	known := false
+	for key, value := range o.Node.Labels {
+		if key == v1.LabelHostname {
+			continue
+		}
+		if n.Labels[key] != value {
+			return false
+		}
+		known = known || !commonLabels[key]
+	}
+	return known
 }
 
-// there is how many nodes of an offer's node group there were before.
+// commonLabels say where a node is or what it runs, and not of which kind it is.
+var commonLabels = map[string]bool{
+	v1.LabelOSStable: true, v1.LabelArchStable: true, v1.LabelTopologyZone: true, v1.LabelTopologyRegion: true,
+	capacityTypeLabel: true, "beta.kubernetes.io/os": true, "beta.kubernetes.io/arch": true,
+}
+
+// there is how many nodes of a template's offer there were before. Nodes of NodePools are not
+// counted here; see left for their limits.
 func (m *maker) there(offer int) (count int) {
 	if o := &m.c.Offers[offer]; o.pool < 0 {
 		for _, n := range m.w.Nodes() {
@@ -93,7 +124,8 @@ func (m *maker) there(offer int) (count int) {
 	return count
 }
 
-// fillGroups buys what groups of which nodes are bought lack of their least number.
+// fillGroups buys what groups of which nodes are bought lack of their least number. A group has no
+// fewer, so they belong to the price of the plan.
 func (m *maker) fillGroups() {
 	bought := map[int]int{}
 	for _, offer := range m.bought {
@@ -104,6 +136,7 @@ func (m *maker) fillGroups() {
 		if bought[i] == 0 || bought[i] >= o.Least {
 			continue
 		}
+		// Nodes of the group that exist count towards its least number.
 		missing := o.Least - bought[i] - m.there(i)
 		if missing <= 0 {
 			continue

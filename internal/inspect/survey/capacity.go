@@ -14,6 +14,9 @@ import (
 )
 
 // Capacity is what still fits where.
+//
+// Sums say little: 100 free CPUs on 100 nodes run no pod of 2. So each group has its largest room,
+// and what is stranded: free, but of no use to a typical pod.
 type Capacity struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -29,14 +32,16 @@ type Capacity struct {
 	Fill *simulate.Fill `json:"fill,omitempty"`
 }
 
-// Room is CPU in thousandths, memory in bytes, and pods.
+// Room is CPU in thousandths, memory in bytes, and pods. Pods is 0 where pod slots do not matter.
 type Room struct {
 	CPU    int64 `json:"cpu"`
 	Memory int64 `json:"memory"`
 	Pods   int64 `json:"pods,omitempty"`
 }
 
-// Group is a set of nodes that are added up.
+// Group is a set of nodes that are added up. Requested, Largest and Stranded count pods that are
+// terminating as still there, as the scheduler does. A node with 4 CPU and 1 GiB free, where
+// typical pods want 500m and 2 GiB, strands 4 CPU and no memory.
 type Group struct {
 	Name  string `json:"name"`
 	Nodes int    `json:"nodes"`
@@ -44,9 +49,11 @@ type Group struct {
 	// pod does not tolerate.
 	Closed      int  `json:"closed,omitempty"`
 	Allocatable Room `json:"allocatable"`
-	Requested   Room `json:"requested"`
+	// Requested may be above allocatable, on a node whose allocatable has shrunk.
+	Requested Room `json:"requested"`
 	// Largest is the free room of the open node with the most CPU left: no larger pod fits.
-	Largest     Room   `json:"largest"`
+	Largest Room `json:"largest"`
+	// It is "" if no open node has a pod slot left.
 	LargestNode string `json:"largestNode,omitempty"`
 	// Stranded is free room that no typical pod can use, because the node is closed, has no pod
 	// slot left, or lacks the other resource.
@@ -56,7 +63,8 @@ type Group struct {
 // Ways are the ways to group nodes.
 var Ways = []string{"node", "zone", "shape"}
 
-// CapacityOf adds up the nodes, grouped by one of Ways.
+// CapacityOf adds up the nodes, grouped by one of Ways. Requests count, not usage, as for the
+// scheduler. Fill is not set.
 func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity {
 	c := &Capacity{APIVersion: simulate.APIVersion, Kind: KindCapacity, Source: source, By: by, Groups: []Group{},
 		Total: Group{Name: "total"}}
@@ -72,6 +80,7 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 			at[name] = i
 			c.Groups = append(c.Groups, Group{Name: name})
 		}
+		// A node with a taint that only some pods tolerate is closed to a plain one.
 		closed := n.Taints.Unschedulable || rules.Untolerated(taintsOf(n), nil, rules.KeepsOff) != nil
 		c.Groups[i].addNode(n, closed, c.Typical)
 		c.Total.addNode(n, closed, c.Typical)
@@ -81,8 +90,11 @@ func CapacityOf(w *simulate.World, by string, source simulate.Source) *Capacity 
 	return c
 }
 
+// taintsOf are the taints of a node as the cluster knows them.
 func taintsOf(n *cluster.Node) []v1.Taint { return n.Taints.Taints }
 
+// groupOf names the group of a node: its own name, its zone, or its shape, which is the instance
+// type or, without that label, what it has.
 func groupOf(w *simulate.World, n *cluster.Node, by string) string {
 	switch by {
 	case "zone":
@@ -97,7 +109,8 @@ func groupOf(w *simulate.World, n *cluster.Node, by string) string {
 	return n.Name
 }
 
-// typicalRequest is the median request of CPU and of memory, of the pods that request any.
+// typicalRequest is the median request of CPU and of memory, of the pods that request any. The
+// median is used, since one large pod would move an average. The two are of different pods.
 func typicalRequest(nodes []*cluster.Node) Room {
 	var cpus, memories []int64
 	for _, n := range nodes {
@@ -113,6 +126,7 @@ func typicalRequest(nodes []*cluster.Node) Room {
 	return Room{CPU: medianOf(cpus), Memory: medianOf(memories)}
 }
 
+// medianOf is the lower of the two middle values of an even number; 0 of none. It sorts the list.
 func medianOf(list []int64) int64 {
 	if len(list) == 0 {
 		return 0
@@ -121,12 +135,15 @@ func medianOf(list []int64) int64 {
 	return list[(len(list)-1)/2]
 }
 
+// addNode adds a node to the group. A node without room for a typical pod's memory strands its CPU,
+// and the other way around.
 func (g *Group) addNode(n *cluster.Node, closed bool, typical Room) {
 	size := Room{n.Size.MilliCPU, n.Size.Memory, n.Size.Pods}
 	used := Room{n.Requested.MilliCPU, n.Requested.Memory, int64(len(n.Pods))}
 	free := Room{max(size.CPU-used.CPU, 0), max(size.Memory-used.Memory, 0), max(size.Pods-used.Pods, 0)}
 	g.Nodes++
 	g.Allocatable, g.Requested = g.Allocatable.addRoom(size), g.Requested.addRoom(used)
+	// Without a pod slot, no CPU or memory of the node can be used.
 	full := closed || free.Pods == 0
 	if full || free.Memory < max(typical.Memory, 1) {
 		g.Stranded.CPU += free.CPU
@@ -138,11 +155,14 @@ func (g *Group) addNode(n *cluster.Node, closed bool, typical Room) {
 	switch {
 	case closed:
 		g.Closed++
+	// The largest is the one with the most CPU, and with the same CPU the most memory: no mixture
+	// of several nodes.
 	case free.Pods > 0 && (g.LargestNode == "" || free.CPU > g.Largest.CPU || free.CPU == g.Largest.CPU && free.Memory > g.Largest.Memory):
 		g.Largest, g.LargestNode = Room{CPU: free.CPU, Memory: free.Memory}, n.Name
 	}
 }
 
+// addRoom returns the sum of two rooms.
 func (r Room) addRoom(o Room) Room {
 	return Room{addSaturating(r.CPU, o.CPU), addSaturating(r.Memory, o.Memory), addSaturating(r.Pods, o.Pods)}
 }

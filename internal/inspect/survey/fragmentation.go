@@ -19,6 +19,10 @@ import (
 const KindFragmentation = "Fragmentation"
 
 // Fragmentation is what of the free devices the pending pods and those that come can use.
+//
+// Free devices are worth only what pods can make of them: a node with 2 free GPUs and no CPU left
+// has none, in effect. The scheduler's plugin Fragmentation measures that by the pods that come,
+// and this prints what it measures.
 type Fragmentation struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -26,8 +30,10 @@ type Fragmentation struct {
 	// Resource is the extended resource that the devices provide, and Unit how much one has.
 	Resource v1.ResourceName `json:"resource"`
 	Unit     int64           `json:"unit"`
-	// Learnt is set if what comes was learnt from the pods that run or are pending.
-	Learnt bool      `json:"learnt"`
+	// Learnt is set if what comes was learnt from the pods that run or are pending. Otherwise the
+	// plugin's arguments in the scheduler's configuration say what comes.
+	Learnt bool `json:"learnt"`
+	// By is one of Pools.
 	By     string    `json:"by"`
 	Groups []Devices `json:"groups"`
 	Total  Devices   `json:"total"`
@@ -37,7 +43,8 @@ type Fragmentation struct {
 	Tasks []plugins.FragmentationTask `json:"tasks"`
 }
 
-// Devices are those of a group of nodes, in thousandths of a device.
+// Devices are those of a group of nodes, in thousandths of a device. 2500 is two devices and a half
+// of one that pods share.
 type Devices struct {
 	Name  string `json:"name"`
 	Nodes int    `json:"nodes"`
@@ -57,14 +64,17 @@ type PodKind struct {
 	// Pending counts the pods that are pending; Share is that of all pods that come, in percent.
 	Pending int     `json:"pending,omitempty"`
 	Share   float64 `json:"share,omitempty"`
-	// Fit is how many of them the free room could take, were they alone to come.
+	// Fit is how many of them the free room could take, were they alone to come. Fit adds up node
+	// by node, so it is a number of whole pods.
 	Fit  int64 `json:"fit"`
 	kind plugins.Coming
 }
 
-// Pools are the ways to group nodes by what they have in common.
+// Pools are the ways to group nodes by what they have in common. A pool is what its label says, or
+// else the shape.
 var Pools = []string{"pool", "shape", "zone", "node"}
 
+// poolOf returns the name of a node's group.
 func poolOf(w *simulate.World, n *cluster.Node, by string) string {
 	if by != "pool" {
 		return groupOf(w, n, by)
@@ -72,7 +82,8 @@ func poolOf(w *simulate.World, n *cluster.Node, by string) string {
 	return cmp.Or(plugins.PoolOf(n), groupOf(w, n, "shape"))
 }
 
-// FragmentationOf asks the plugin about all nodes.
+// FragmentationOf asks the plugin about all nodes. Nodes without devices of the plugin's resource
+// are left out.
 func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, source simulate.Source) *Fragmentation {
 	c := w.Cluster()
 	s := &Fragmentation{APIVersion: simulate.APIVersion, Kind: KindFragmentation, Source: source, By: by, Learnt: !f.IsGiven(),
@@ -96,6 +107,7 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 		}
 		s.Groups[i].addRoom(&room)
 		s.Total.addRoom(&room)
+		// Each kind has the whole room to itself: the numbers must not be added up.
 		for i := range s.Pods {
 			s.Pods[i].Fit += f.Fitting(n, &s.Pods[i].kind)
 		}
@@ -105,7 +117,8 @@ func FragmentationOf(w *simulate.World, f plugins.DeviceValuer, by string, sourc
 	return s
 }
 
-// listKinds lists the kinds of pods that want devices: pending ones first, then by share.
+// listKinds lists the kinds of pods that want devices: pending ones first, then by share. Kinds
+// that differ in nothing that is printed, nor in the nodes that they may go to, are one.
 func (s *Fragmentation) listKinds(w *simulate.World, f plugins.DeviceValuer) {
 	at := map[string]int{}
 	add := func(kind plugins.Coming, pending int, share float64) {
@@ -126,6 +139,8 @@ func (s *Fragmentation) listKinds(w *simulate.World, f plugins.DeviceValuer) {
 		s.Pods[i].Share += 100 * share
 	}
 
+	// All pending pods are learnt before the first is asked about: what comes depends on all of
+	// them.
 	for _, p := range w.Queue() {
 		f.LearnPod(p)
 	}
@@ -141,6 +156,7 @@ func (s *Fragmentation) listKinds(w *simulate.World, f plugins.DeviceValuer) {
 	})
 }
 
+// addRoom adds a node's devices.
 func (d *Devices) addRoom(room *plugins.DeviceRoom) {
 	d.Nodes++
 	d.Size += room.Size
@@ -162,12 +178,16 @@ func (s *Fragmentation) Names() (names []string) {
 	return names
 }
 
-// Gist is the answer without the time.
+// Gist is the answer without the time. It is compared by those who ask again and again, to see
+// whether something has changed.
 func (s *Fragmentation) Gist() string { return fmt.Sprint(s.Groups, s.Total, len(s.Pods)) }
 
-// mostKinds is how many kinds of pods are listed without -o wide.
+// mostKinds is how many kinds of pods are listed without -o wide. The first are those that are
+// pending, and those that come most often.
 const mostKinds = 10
 
+// writeForPeople writes the table of groups, and that of kinds of pods. Without wide, groups with
+// the most unusable devices come first, and others are only counted.
 func (s *Fragmentation) writeForPeople(page *answer.Page, wide bool) {
 	if len(s.Groups) == 0 {
 		page.Line("No node has %s (--resource names another one).", s.Resource)
@@ -201,6 +221,7 @@ func (s *Fragmentation) writeForPeople(page *answer.Page, wide bool) {
 	page.Line("\n%s.", s.Source)
 }
 
+// printKinds prints which pods want devices, and how many more of each would fit.
 func (s *Fragmentation) printKinds(page *answer.Page, wide bool) {
 	if len(s.Pods) == 0 {
 		page.Line("Nobody knows yet which pods come: none that wants %s is running or pending.", s.Resource)
@@ -231,6 +252,7 @@ func (s *Fragmentation) printKinds(page *answer.Page, wide bool) {
 	}
 }
 
+// tableRow is a group's row, in devices.
 func (d *Devices) tableRow() []string {
 	return []string{
 		d.Name, fmt.Sprint(d.Nodes), showDevices(d.Size), showDevices(d.Free), showDevices(d.Usable), showDevices(d.Left), d.bar(),
@@ -241,6 +263,8 @@ func (d *Devices) tableRow() []string {
 const barWidth = 30
 
 // bar is a picture of the devices.
+//
+//	###############.........xxxxxx    half is taken, 30 % usable, the rest free and of no use
 func (d *Devices) bar() string {
 	if d.Size == 0 {
 		return ""
@@ -249,6 +273,7 @@ func (d *Devices) bar() string {
 	return strings.Repeat("#", taken) + strings.Repeat(".", usable) + strings.Repeat("x", barWidth-taken-usable)
 }
 
+// showDevices formats thousandths of a device with one decimal, if it needs one.
 func showDevices(thousandths int64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(thousandths)/1000), ".0")
 }

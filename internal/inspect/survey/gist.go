@@ -6,7 +6,8 @@ import (
 )
 
 // Gist is the answer without the time of the question and the age of pending pods. Two answers with
-// the same gist tell a reader the same.
+// the same gist tell a reader the same. It is for those who ask again and again and print only what
+// is new, such as a watch.
 func (p *Pending) Gist() string {
 	var gist strings.Builder
 	for i := range p.Workloads {
@@ -16,7 +17,8 @@ func (p *Pending) Gist() string {
 	return gist.String()
 }
 
-// Gist is the answer without the time of the question and the time left.
+// Gist is the answer without the time of the question and the time left. The time at which a pod is
+// due stays in it: that is news if it changes.
 func (e *Evictions) Gist() string {
 	var gist strings.Builder
 	for i := range e.Evictions {

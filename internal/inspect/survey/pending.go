@@ -18,12 +18,13 @@ import (
 
 // The kinds of answers; their version is that of package simulate.
 const (
+	// Each is the field kind of an answer in JSON or YAML.
 	KindPending   = "PendingPods"
 	KindEvictions = "Evictions"
 	KindCapacity  = "Capacity"
 )
 
-// Scope selects the pods that are asked about.
+// Scope selects the pods that are asked about. The zero value is all pods of all namespaces.
 type Scope struct {
 	// Namespace is empty for all.
 	Namespace string
@@ -37,14 +38,19 @@ func (s Scope) Covers(p simulate.Found) bool {
 }
 
 // Pending lists the pods without a node, by workload.
+//
+// It answers the first question on call: what is pending, and why? A cluster may have thousands of
+// pending pods for a handful of reasons, so they are listed by workload and reason, with one change
+// that would help.
 type Pending struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
 	Source     simulate.Source `json:"source"`
 	// Pods is how many are pending in all, and Missing how many do not exist though a workload
 	// wants them.
-	Pods      int        `json:"pods"`
-	Missing   int        `json:"missing,omitempty"`
+	Pods    int `json:"pods"`
+	Missing int `json:"missing,omitempty"`
+	// Workloads has several entries for a workload whose pods are pending for several reasons.
 	Workloads []Workload `json:"workloads"`
 
 	scope Scope // that was asked about
@@ -64,7 +70,8 @@ type Workload struct {
 	// Since is when the oldest was created; For is how long ago that is.
 	Since metav1.Time      `json:"since"`
 	For   simulate.Seconds `json:"for"`
-	State explain.State    `json:"state"`
+	// State is that of the oldest pod; all pods of the entry are taken to be as it is.
+	State explain.State `json:"state"`
 	// Reason is why the pods are pending. If it is a plugin's, that plugin rejects Nodes of Of
 	// nodes.
 	Reason string `json:"reason"`
@@ -72,7 +79,8 @@ type Workload struct {
 	Nodes  int    `json:"nodes,omitempty"`
 	Of     int    `json:"of,omitempty"`
 	// Help is the smallest change that lets one of the pods run, if one was found.
-	Help    string `json:"help,omitempty"`
+	Help string `json:"help,omitempty"`
+	// Command is a kubectl command that makes the change, if one does.
 	Command string `json:"command,omitempty"`
 	// Message is what the FailedScheduling event says.
 	Message string `json:"message,omitempty"`
@@ -80,9 +88,15 @@ type Workload struct {
 
 // PendingOf lists the workloads with pending pods: those with the most first. The world must have
 // just been read.
+//
+// It explains the oldest pod of each entry, which costs a decision with all its reasons, and takes
+// it for all the others: pods of one workload and class have the same constraints. Explaining has
+// turns of pods come, so the world is not as it was afterwards.
 func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending, error) {
 	p := &Pending{APIVersion: simulate.APIVersion, Kind: KindPending, Source: source, Workloads: []Workload{}, scope: scope}
 	type key struct{ namespace, workload, class string }
+	// The class tells pods of a workload apart that want different things, such as those of an old
+	// and a new ReplicaSet.
 	groups := map[key][]simulate.Found{}
 	for _, f := range w.Each() {
 		if f.Pod == nil || f.Object.Spec.NodeName != "" || !scope.Covers(f) {
@@ -101,6 +115,7 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 	})
 	for _, k := range keys {
 		for _, pods := range byTurn(w, groups[k]) {
+			// The oldest stands for the others, and has been pending for the longest.
 			slices.SortStableFunc(pods, func(a, b simulate.Found) int {
 				return a.Object.CreationTimestamp.Compare(b.Object.CreationTimestamp.Time)
 			})
@@ -111,6 +126,7 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 			p.Workloads = append(p.Workloads, *one)
 		}
 	}
+	// Classes that turn out to be pending for the same reason are one line again.
 	p.Workloads = mergeWorkloads(p.Workloads)
 	p.addMissing(w)
 	slices.SortFunc(p.Workloads, func(a, b Workload) int {
@@ -120,13 +136,16 @@ func PendingOf(w *simulate.World, scope Scope, source simulate.Source) (*Pending
 	return p, nil
 }
 
+// countPods is how many pods the entry is about, existing or not.
 func (one *Workload) countPods() int { return len(one.Pods) + one.Missing }
 
 // addMissing adds the pods that workloads want and that do not exist, unless they are about to be
-// created.
+// created. A quota or an admission webhook that refuses pods leaves nothing but a workload with too
+// few: no pod is pending, and kubectl get pods shows nothing.
 func (p *Pending) addMissing(w *simulate.World) {
 	for _, s := range w.Shortfalls() {
 		elsewhere := p.scope.Namespace != "" && s.Namespace != p.scope.Namespace
+		// Pods that are about to be made are not missing: nothing keeps their controller from it.
 		if elsewhere || p.scope.Selector != nil && !p.scope.Selector.Matches(s.Labels) || s.Refused == "" && s.Waits == "" {
 			continue
 		}
@@ -145,14 +164,20 @@ func (p *Pending) addMissing(w *simulate.World) {
 
 // byTurn has the turn of pods from manifests come, which no scheduler has seen, and separates those
 // that get a node, and those that preempt others, from the rest: there may be room for some of a
-// workload. Pods of a group are placed together, or not at all.
+// workload. Pods of a group are placed together, or not at all. The parts are never empty. Pods
+// that an API server has stored are left as they are.
+//
+//	5 pods of a manifest, room for 2, and one that preempts: [2 placed] [1 preempting] [2 left]
 func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found) {
 	if pods[0].Group != "" || simulate.Stored(pods[0].Object) {
 		return [][]simulate.Found{pods}
 	}
 	for _, p := range pods {
+		// The pods of the workload have their turns in order, with those of others in between.
 		w.UntilTurn(p.Object.Namespace, p.Object.Name)
 	}
+	// Where a pod has preempted, its victims are leaving, and it is pending still: the decisions so
+	// far tell.
 	turn := map[simulate.Name]int{} // of those that preempt, the decision
 	for i, d := range w.Pods() {
 		if name := (simulate.Name{Namespace: d.Namespace, Name: d.Name}); len(d.Victims) > 0 && turn[name] == 0 {
@@ -162,6 +187,7 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 	turnOf := func(p simulate.Found) int {
 		return turn[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
 	}
+	// Of one workload, some may have found room and others not: these are different answers.
 	var placed, preempting, left []simulate.Found
 	for _, p := range pods {
 		now, ok := w.Find(p.Object.Namespace, p.Object.Name)
@@ -185,7 +211,8 @@ func byTurn(w *simulate.World, pods []simulate.Found) (parts [][]simulate.Found)
 }
 
 // mergeWorkloads combines a workload's entries that say the same: each pod of a DaemonSet, and each
-// pod with its own claim, is a class by itself.
+// pod with its own claim, is a class by itself. The order of the pods is that of the entries, the
+// oldest first.
 func mergeWorkloads(all []Workload) (kept []Workload) {
 	type key struct {
 		namespace, name, reason, plugin string
@@ -208,6 +235,8 @@ func mergeWorkloads(all []Workload) (kept []Workload) {
 	return kept
 }
 
+// newWorkload explains the first of the pods, which have to be the oldest first, and makes an entry
+// of them all.
 func newWorkload(w *simulate.World, name string, pods []simulate.Found) (*Workload, error) {
 	oldest := pods[0].Object
 	e, err := explain.Of(w, explain.Options{Namespace: oldest.Namespace, Name: oldest.Name})
@@ -221,6 +250,7 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found) (*Worklo
 	for _, p := range pods {
 		one.Pods = append(one.Pods, p.Object.Name)
 	}
+	// What explain says in general is replaced by something shorter where there is one.
 	one.Reason = e.Summary
 	made := slices.IndexFunc(w.Pods(), func(d simulate.Pod) bool {
 		return d.Namespace == oldest.Namespace && d.Name == oldest.Name && len(d.Victims) > 0
@@ -237,26 +267,31 @@ func newWorkload(w *simulate.World, name string, pods []simulate.Found) (*Worklo
 		one.Reason = e.Leaving.Summary()
 	case e.Preemption != nil && e.Preemption.Helps:
 		one.Reason = preemptsText(len(e.Preemption.Victims), e.Preemption.Node)
+	// A label that no node has says more than the plugin that looks for it.
 	case len(e.NoNodeHas) > 0:
 		one.Reason = "no node has " + strings.Join(e.NoNodeHas, " or ")
 	case e.Decisive != nil:
 		one.Plugin, one.Nodes, one.Reason = e.Decisive.Plugin, e.Decisive.Nodes, strings.Join(e.Decisive.Reasons, ", ")
 	}
+	// A pod that preempts needs no help.
 	if makesRoom := e.Preemption != nil && e.Preemption.Helps; len(e.Suggestions) > 0 && !makesRoom {
 		one.Help, one.Command = e.Suggestions[0].Text, e.Suggestions[0].Command()
 	}
+	// All pods of the entry are of this group.
 	if g := pods[0].Group; g != "" {
 		return one, one.ofGroup(w, g)
 	}
 	return one, nil
 }
 
+// preemptsText says that a pod makes room for itself, and where.
 func preemptsText(victims int, node string) string {
 	return fmt.Sprintf("preempts %s on %s", answer.Count(victims, "pod"), node)
 }
 
 // ofGroup replaces the reason of one pod, and what would help it, by those of its group. What would
-// help a single pod of a gang is not said of it: explain leaves it out.
+// help a single pod of a gang is not said of it: explain leaves it out. It changes nothing if the
+// group is not known: then the reason of the pod stands.
 func (one *Workload) ofGroup(w *simulate.World, name string) error {
 	e, err := explain.OfGroup(w, explain.Options{Namespace: one.Namespace, Name: name})
 	if errors.Is(err, explain.ErrNoPod) || err == nil && e.Now == nil {
@@ -276,6 +311,7 @@ func (one *Workload) ofGroup(w *simulate.World, name string) error {
 		one.Reason = e.Leaving.Summary()
 	case t.Message != "":
 		one.Reason = t.Message
+	// Some of the group have room, and are placed without the others.
 	case t.Fit < t.Tried:
 		one.Reason = fmt.Sprintf("%d of %d pods can be placed, and are when their turn comes", t.Fit, t.Tried)
 	default:
@@ -288,7 +324,8 @@ func (one *Workload) ofGroup(w *simulate.World, name string) error {
 }
 
 // WorkloadOf names the pod's workload as kubectl writes it: its controller or, if that is a
-// ReplicaSet of a Deployment, the Deployment.
+// ReplicaSet of a Deployment, the Deployment. A bare pod is its own workload. Other controllers
+// above, such as an Argo Rollout, are as package simulate finds them.
 func WorkloadOf(w *simulate.World, f simulate.Found) string {
 	if owner := w.OwnerOf(f.Object); owner != nil {
 		return owner.Workload()

@@ -31,7 +31,8 @@ func (p *Pending) Names() (names []string) {
 	return names
 }
 
-// scopeText says where nothing was found, as a hint that -A, or no -l, asks about more.
+// scopeText says where nothing was found, as a hint that -A, or no -l, asks about more. "" if all
+// pods were asked about.
 func (s Scope) scopeText() (words string) {
 	if s.Namespace != "" {
 		words = " in namespace " + s.Namespace
@@ -42,6 +43,8 @@ func (s Scope) scopeText() (words string) {
 	return words
 }
 
+// writeForPeople writes a line for each workload and reason, then what would help, and at the end
+// the sums.
 func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	if len(p.Workloads) == 0 {
 		page.Line("No pod is pending%s.", p.scope.scopeText())
@@ -51,6 +54,7 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	rows := [][]string{{"NAMESPACE", "WORKLOAD", "PENDING", "SINCE", "WHY"}}
 	for i := range p.Workloads {
 		w := &p.Workloads[i]
+		// Pods that do not exist have no names, and are listed in separate entries.
 		count := fmt.Sprint(len(w.Pods))
 		if w.Missing > 0 {
 			count = fmt.Sprintf("%d missing", w.Missing)
@@ -82,8 +86,10 @@ func (p *Pending) writeForPeople(page *answer.Page, wide bool) {
 	page.Line("\n%s pending%s, of %s. %s.", answer.Count(p.Pods, "pod"), missing, answer.Count(len(workloads), "workload"), p.Source)
 }
 
-// printHelps prints the changes that would help, each once for all workloads.
+// printHelps prints the changes that would help, each once for all workloads. They come in the
+// order of the workloads, so that what helps the most pods tends to come first.
 func (p *Pending) printHelps(page *answer.Page) {
+	// The same change often helps several workloads, such as a node selector's missing label.
 	type help struct{ text, command string }
 	var helps []help
 	whom := map[help][]string{}
@@ -114,6 +120,7 @@ func (p *Pending) printHelps(page *answer.Page) {
 	}
 }
 
+// why is the reason as it is printed: if a plugin rejects nodes, with how many.
 func (w *Workload) why() string {
 	if w.Nodes > 0 {
 		return fmt.Sprintf("%d of %s: %s", w.Nodes, answer.Count(w.Of, "node"), w.Reason)
@@ -134,6 +141,7 @@ func (e *Evictions) Names() (names []string) {
 	return names
 }
 
+// writeForPeople writes the pods in order of time, without wide only the first.
 func (e *Evictions) writeForPeople(page *answer.Page, wide bool) {
 	if len(e.Evictions) == 0 {
 		page.Line("No pod has to leave its node%s.", e.scope.scopeText())
@@ -161,6 +169,7 @@ func (e *Evictions) writeForPeople(page *answer.Page, wide bool) {
 		rows = append(rows, []string{in, at, v.Namespace, v.Name, v.Node, workload, v.Taint})
 	}
 	page.Table("", rows)
+	// The number of pods is said at the end in any case.
 	if more := len(e.Evictions) - answer.Most; more > 0 && !wide {
 		page.Line("and %d more (-o wide lists them all)", more)
 	}
@@ -180,15 +189,18 @@ func (c *Capacity) Names() (names []string) {
 	return names
 }
 
-// mostGroups is how many groups are listed without -o wide.
+// mostGroups is how many groups are listed without -o wide. Twenty rows fit on a screen with the
+// header and what follows.
 const mostGroups = 20
 
+// writeForPeople writes a row for each group, and a total if there are several.
 func (c *Capacity) writeForPeople(page *answer.Page, wide bool) {
 	if len(c.Groups) == 0 {
 		page.Line("There is no node.")
 		page.Line("\n%s.", c.Source)
 		return
 	}
+	// A single node is open or closed; of several, the number of closed ones is said.
 	single := c.By == Ways[0]
 	rows := [][]string{{strings.ToUpper(c.By), "NODES", "CPU", "MEMORY", "PODS", "LARGEST POD", "STRANDED"}}
 	if single {
@@ -228,6 +240,7 @@ func (c *Capacity) writeForPeople(page *answer.Page, wide bool) {
 	page.Line("%s.", c.Source)
 }
 
+// fitsText says how many more pods fit.
 func fitsText(f *simulate.Fill) string {
 	switch f.Placed {
 	case 0:
@@ -246,6 +259,7 @@ func stateText(g *Group) string {
 	return "open"
 }
 
+// tableRow is a group's row. LARGEST POD is "none" if all of its nodes are closed or full.
 func (g *Group) tableRow() []string {
 	nodes := fmt.Sprint(g.Nodes)
 	if g.Closed > 0 {
@@ -263,9 +277,11 @@ func (g *Group) tableRow() []string {
 	}
 }
 
+// showCPU formats thousandths of CPU as quantities are, such as 1500m or 2.
 func showCPU(milli int64) string {
 	return resource.NewMilliQuantity(milli, resource.DecimalSI).String()
 }
 
-// showMemory is in whole mebibytes, or larger units.
+// showMemory is in whole mebibytes, or larger units. What is below a mebibyte is cut off, so that a
+// column has no long numbers.
 func showMemory(bytes int64) string { return plugins.Amount(v1.ResourceMemory, bytes&^(1<<20-1)) }

@@ -20,19 +20,29 @@ import (
 )
 
 // cluster is the state of the API as far as it has been seen.
+//
+// It is written by the events that the owner is shown, and by nothing else: what was requested
+// counts once it is seen. Objects are shared with plans, which run on other goroutines, so they are
+// replaced and never changed.
 type cluster struct {
+	// objects are by type, namespace and name.
 	objects map[string]metav1.Object
+	// byOwner has the pods among them by controller; those without one are under the zero Owner.
 	byOwner map[rules.Owner]map[types.UID]*v1.Pod
 }
 
+// newCluster returns a cluster of which nothing has been seen.
 func newCluster() *cluster {
 	return &cluster{objects: map[string]metav1.Object{}, byOwner: map[rules.Owner]map[types.UID]*v1.Pod{}}
 }
 
+// keyOf identifies an object by its Go type, namespace and name, not by its UID: an object that was
+// deleted and made again takes the place of the first.
 func keyOf(object metav1.Object) string {
 	return fmt.Sprintf("%T/%s/%s", object, object.GetNamespace(), object.GetName())
 }
 
+// set records an object that is new or has changed. One of the same name is replaced.
 func (c *cluster) set(object metav1.Object) {
 	c.drop(object)
 	c.objects[keyOf(object)] = object
@@ -45,6 +55,7 @@ func (c *cluster) set(object metav1.Object) {
 	}
 }
 
+// drop forgets an object of this name, whichever it was.
 func (c *cluster) drop(object metav1.Object) {
 	key := keyOf(object)
 	if p, ok := c.objects[key].(*v1.Pod); ok {
@@ -58,7 +69,8 @@ func (c *cluster) drop(object metav1.Object) {
 }
 
 // state returns a copy for a plan. Nodes that are closed only during moves are open in it, because
-// the plan closes them itself. Those that are empty stay closed.
+// the plan closes them itself. Those that are empty stay closed. The list is in no particular
+// order; objects are shared, except for the nodes that are changed.
 func (c *cluster) state() (list []metav1.Object) {
 	holding := c.holding()
 	list = make([]metav1.Object, 0, len(c.objects))
@@ -73,7 +85,8 @@ func (c *cluster) state() (list []metav1.Object) {
 	return list
 }
 
-// pod returns the pod of that name if it is still the same one.
+// pod returns the pod of that name if it is still the same one. nil also means that another one has
+// its name by now, as that of a StatefulSet soon has.
 func (c *cluster) pod(namespace, name string, uid types.UID) *v1.Pod {
 	p, ok := c.objects[keyOf(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})].(*v1.Pod)
 	if !ok || p.UID != uid {
@@ -82,7 +95,8 @@ func (c *cluster) pod(namespace, name string, uid types.UID) *v1.Pod {
 	return p
 }
 
-// scaled returns what a surge scales, if it is still the same one.
+// scaled returns what a surge scales, if it is still the same one. nil if it is not there, or
+// another one has its name.
 func (c *cluster) scaled(s rebalance.Scaled) metav1.Object {
 	var object metav1.Object = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}}
 	if s.Kind == "ReplicaSet" {
@@ -95,6 +109,7 @@ func (c *cluster) scaled(s rebalance.Scaled) metav1.Object {
 }
 
 // split reports whether what scales a ReplicaSet, and is no Deployment, has pods of another one.
+// Such a rollout is under way: it is not known which ReplicaSet would get one more replica.
 func (c *cluster) split(object metav1.Object) bool {
 	through := rebalance.ThroughOf(object)
 	if _, set := object.(*appsv1.ReplicaSet); !set || through == nil {
@@ -110,7 +125,9 @@ func (c *cluster) split(object metav1.Object) bool {
 	return false
 }
 
-// notMade returns why a ReplicaSet's controller could not make a pod, or "".
+// notMade returns why a ReplicaSet's controller could not make a pod, or "". Where a quota or an
+// admission webhook refuses the pod, the ReplicaSet's condition ReplicaFailure says so. owner is
+// KIND/NAME.
 func (c *cluster) notMade(namespace, owner string) string {
 	_, name, _ := strings.Cut(owner, "/")
 	rs, ok := c.objects[keyOf(&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}})].(*appsv1.ReplicaSet)
@@ -126,7 +143,8 @@ func (c *cluster) notMade(namespace, owner string) string {
 }
 
 // whole reports whether all pods of a workload run and are ready. Then its controller removes the
-// one with the lowest deletion cost first.
+// one with the lowest deletion cost first. kube-controller-manager removes pods that are not
+// running, or not ready, before it compares costs.
 func (c *cluster) whole(w rules.Owner) bool {
 	for _, p := range c.byOwner[w] {
 		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) && (!ready(p) || p.Status.Phase != v1.PodRunning) {
@@ -138,6 +156,9 @@ func (c *cluster) whole(w rules.Owner) bool {
 
 // forbids returns which budget does without none of the ready pods that it covers once a surge is
 // over, or "".
+//
+// It counts anew instead of reading the budget's status, which lags behind: the pod more that was
+// just made may be in neither of its numbers yet.
 func (c *cluster) forbids(victim *v1.Pod) string {
 	var workloads workload.Table
 	for _, object := range c.objects {
@@ -162,6 +183,7 @@ func (c *cluster) forbids(victim *v1.Pod) string {
 			}
 		}
 		s := count.Status(b, &workloads)
+		// One pod less is expected then, and one healthy pod less is there.
 		if desired := disruption.Desired(&b.Spec, int(s.ExpectedPods-1)); s.CurrentHealthy-1 < desired {
 			return fmt.Sprintf("the disruption budget %s needs %d healthy pods, and would have %d", b.Name, desired, s.CurrentHealthy-1)
 		}
@@ -169,11 +191,13 @@ func (c *cluster) forbids(victim *v1.Pod) string {
 	return ""
 }
 
+// node returns the node of that name, or nil.
 func (c *cluster) node(name string) *v1.Node {
 	n, _ := c.objects[keyOf(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})].(*v1.Node)
 	return n
 }
 
+// nodes returns all nodes by name, so that requests come in the same order each time.
 func (c *cluster) nodes() (list []*v1.Node) {
 	for _, object := range c.objects {
 		if n, ok := object.(*v1.Node); ok {
@@ -184,7 +208,8 @@ func (c *cluster) nodes() (list []*v1.Node) {
 	return list
 }
 
-// holding returns the nodes with a pod that can run elsewhere.
+// holding returns the nodes with a pod that can run elsewhere. Mirror pods, pods of DaemonSets and
+// pods that have ended do not count: they do not keep a node from being empty.
 func (c *cluster) holding() map[string]bool {
 	nodes := map[string]bool{}
 	for _, object := range c.objects {
@@ -200,7 +225,8 @@ func (c *cluster) holding() map[string]bool {
 }
 
 // satisfied reports whether a workload has all the pods that it wants without the victim, so that
-// there will be no successor. It is false for unknown kinds.
+// there will be no successor. It is false for unknown kinds. A false negative only means that a
+// successor is waited for until the time for that is up.
 func (c *cluster) satisfied(f *Flight) bool {
 	kind, name, _ := strings.Cut(f.Owner, "/")
 	meta := metav1.ObjectMeta{Namespace: f.Namespace, Name: name}
@@ -226,7 +252,9 @@ func (c *cluster) satisfied(f *Flight) bool {
 }
 
 // successor returns, of the new pods that may have been made in place of another one, the one that
-// most likely was: one on its node rather than a pending one.
+// most likely was: one on its node rather than a pending one. isNew leaves out pods that were there
+// before, or that succeed others. to is where it was planned to land: of several that may be it,
+// that one is taken.
 func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Pod) bool) *v1.Pod {
 	var list []*v1.Pod
 	for _, p := range c.byOwner[rules.Owner{Namespace: of.Namespace, UID: of.Owner}] {
@@ -249,6 +277,8 @@ func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Po
 	}
 
 	return slices.MinFunc(list, func(a, b *v1.Pod) int {
+		// The oldest of equals is the most likely to have been made for this victim, and the UID
+		// makes the choice the same each time.
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
 }
@@ -259,6 +289,7 @@ const (
 	valueRoom  = "room"  // the node is closed until there is room on it for a pod that waits
 )
 
+// taintOf returns the value of Berth's taint on a node; "" if it has none.
 func taintOf(n *v1.Node) string {
 	for i := range n.Spec.Taints {
 		if t := &n.Spec.Taints[i]; t.Key == rebalance.EmptyingTaint {
@@ -269,7 +300,7 @@ func taintOf(n *v1.Node) string {
 }
 
 // closed returns the nodes that the first move of a plan needs closed, with the value of their
-// taint; without a move, those that are empty.
+// taint; without a move, those that are empty. Nodes of later moves stay open until then.
 func closed(plan *rebalance.Plan) map[string]string {
 	nodes := map[string]string{}
 	if len(plan.Moves) == 0 {
@@ -288,6 +319,8 @@ func closed(plan *rebalance.Plan) map[string]string {
 	return nodes
 }
 
+// ready reports whether the pod's condition Ready is true. Unlike [disruption.IsReady], a pod
+// without the condition is not ready: in a cluster, the kubelet reports it.
 func ready(p *v1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
 		return c.Type == v1.PodReady &&

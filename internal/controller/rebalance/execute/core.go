@@ -11,6 +11,9 @@ import (
 )
 
 // Options are the operator's choices. Zero values are the defaults.
+//
+// The policy and the scheduler's profiles are not here: they are those of who makes the plans
+// (package live).
 type Options struct {
 	// Surge has pods leave once one more replica of their workload is ready, where that can be.
 	Surge bool
@@ -20,30 +23,45 @@ type Options struct {
 	Wall func(now time.Time) time.Time
 }
 
-// Bounds.
+// Bounds. Each is how long the Core waits before it takes a move, or a run, for failed. They are
+// generous to a cluster under load, and short enough that a run does not hang on one pod:
+// controllers make pods and schedulers place them within seconds, but large images take minutes to
+// pull, and a kubelet may be slow to report that a pod has ended.
 const (
 	pendingFor = time.Minute      // for how long a successor may be without a node, or not be made at all
 	unreadyFor = 10 * time.Minute // for how long it may be on its node without being ready
 	leavingFor = 2 * time.Minute  // beyond its grace period, for how long a victim may take to end
-	// longestGrace is the longest grace period that is waited for: a year.
+	// longestGrace is the longest grace period that is waited for: a year. It is there for
+	// arithmetic: grace periods are int64 seconds, and a time.Duration overflows after 292 years.
 	longestGrace = 365 * 24 * time.Hour
 	refusedFor   = 2 * time.Minute  // for how long the eviction of one pod may be put off
 	allRefused   = 10 * time.Minute // for how long the evictions of one pod after the other may be put off
 	placesFor    = 20 * time.Second // how long the scheduler has to place pending pods that fit
 	settlesFor   = time.Minute      // for how long statuses may take to catch up with the last move
 	firstPause   = time.Second      // between tries, doubled up to lastPause
-	lastPause    = 15 * time.Second //
+	lastPause    = 15 * time.Second // the longest of them
 	restsFor     = 30 * time.Minute // a workload that was moved; doubled by each miss up to longestRest
 	longestRest  = 24 * time.Hour
 	suspended    = 30 * time.Minute // between a run that was stopped and the next
-	mostMissed   = 2                // in a row
-	mostRefused  = 3                // moves whose evictions are refused, in a row
-	mostStale    = 5                // plans in a row that were outdated before they could be followed
-	mostOutdated = 15               // the same, with those that pods on the successor's node do not outdate
-	mostResting  = 2000             // workloads in the journal
+	// One miss in a row may be chance, such as a pod that another scheduler has placed; two say
+	// that proofs do not hold here.
+	mostMissed   = 2  // in a row
+	mostRefused  = 3  // moves whose evictions are refused, in a row
+	mostStale    = 5  // plans in a row that were outdated before they could be followed
+	mostOutdated = 15 // the same, with those that pods on the successor's node do not outdate
+	// With names of the greatest length, 2,000 entries have some 900 KB, and a ConfigMap may have 1
+	// MiB.
+	mostResting = 2000 // workloads in the journal
 )
 
 // phase is what the Core waits for.
+//
+//	learning -> planning -> tainting -> noting -> evicting -> arriving -> planning ...
+//	                                          \-> surging  -> arriving
+//	planning -> tainting -> ending -> idle
+//
+// pausing comes before planning where a plan would be of no use yet, and restoring before the first
+// plan of a run, if surges were left behind.
 type phase int
 
 const (
@@ -63,25 +81,33 @@ const (
 
 // Core decides what to do next. At most one move is in progress, and it is in the journal before
 // its victim is evicted.
+//
+// It does no I/O and has no clock. Step is the only way in, and must not be called by two
+// goroutines at once. A phase waits for one thing only: the answer to its request, an object, or a
+// time.
 type Core struct {
 	machine
 	options Options
 	cluster *cluster
 	journal logbook
 
-	phase    phase
-	began    time.Time // of the phase
-	ticket   Ticket    // of the one request of the phase
+	phase phase
+	began time.Time // of the phase
+	// Answers with another ticket are late: their phase is over.
+	ticket   Ticket // of the one request of the phase
 	listed   bool
 	asked    bool // the journal has been requested
 	stopping bool
 
 	waiting map[Ticket]SetTaint // taints that are being written
-	written map[string]string   // by node, a taint that was or may have been written and was not seen yet
-	closes  bool                // the taints being written close nodes for a plan
-	closed  map[string]bool     // nodes that this run has closed
+	// written covers the time between a write and the event that shows it. Otherwise a node that
+	// was just closed would look open, and be written again.
+	written map[string]string // by node, a taint that was or may have been written and was not seen yet
+	closes  bool              // the taints being written close nodes for a plan
+	closed  map[string]bool   // nodes that this run has closed
 
-	run    run
+	run run
+	// plan is the newest plan, move the one in progress or nil; both end with the run.
 	plan   *rebalance.Plan
 	proof  proof // of the plan's first move
 	move   *move
@@ -89,33 +115,44 @@ type Core struct {
 }
 
 // run is the state of one run.
+//
+// The zero value is a run that has not begun. Nothing of it survives: what the next run or process
+// has to know is in the journal.
 type run struct {
-	began         time.Time
-	told          bool // the first plan has been reported
+	began time.Time
+	told  bool // the first plan has been reported
+	// moves counts those that were made, and misses those of them whose successor did not arrive as
+	// proved.
 	moves, misses int
 	missed        int // in a row
-	withheld      int // in a row
-	stale         int // in a row
-	refusal       refusal
-	arrived       map[types.UID]bool
-	spent         rebalance.Spent
-	resting       map[string]Rest // the journal's when the run began, and workloads that were refused since
-	placing       time.Time       // since when pods are pending that the scheduler is about to place
-	settling      time.Time       // until when an empty plan may be due to statuses that lag
-	stopped       string
-	failed        int // writes, in a row
+	// withheld counts moves whose evictions were refused until they were given up; stale counts
+	// plans that were outdated before they could be followed.
+	withheld int // in a row
+	stale    int // in a row
+	refusal  refusal
+	// arrived are the successors of this run: they are not moved again, so a run is finite.
+	arrived map[types.UID]bool
+	// spent counts the moves of the run towards the policy's limits.
+	spent    rebalance.Spent
+	resting  map[string]Rest // the journal's when the run began, and workloads that were refused since
+	placing  time.Time       // since when pods are pending that the scheduler is about to place
+	settling time.Time       // until when an empty plan may be due to statuses that lag
+	stopped  string
+	failed   int // writes, in a row
 }
 
 // refusal is the history of evictions that the API server has put off since the last one that it
-// accepted.
+// accepted. It bounds how long a run tries: for one pod, and for one pod after the other.
 type refusal struct {
 	uid   types.UID
 	since time.Time // of this pod
 	first time.Time // of any
+	// pause is the last one, doubled each time.
 	pause time.Duration
 }
 
-// New returns a Core that has seen nothing of the cluster.
+// New returns a Core that has seen nothing of the cluster. The first Step makes it request the
+// journal; it begins when that and the whole cluster have been seen.
 func New(options Options) *Core {
 	c := &Core{
 		machine: machine{wallOf: options.Wall}, options: options, cluster: newCluster(), waiting: map[Ticket]SetTaint{},
@@ -127,6 +164,9 @@ func New(options Options) *Core {
 }
 
 // Step applies an event and returns the actions that follow from it and from the time.
+//
+// The actions belong to the caller, who carries them out in this order and feeds the answers back
+// as events. Time must not go backward.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.beginStep(now)
 	c.surges.now = now
@@ -137,8 +177,10 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 
 	switch e := event.(type) {
 	case Seen:
+		// Before the cluster is updated: what matters is whether the pod had a node before.
 		c.proof.notice(e.Object)
 		c.cluster.set(e.Object)
+		// The write has been seen. From now on the node itself says what it is.
 		if n, ok := e.Object.(*v1.Node); ok && c.written[n.Name] == taintOf(n) {
 			delete(c.written, n.Name)
 		}
@@ -167,9 +209,11 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 // Wake returns when the next Tick is due if no event comes first.
 func (c *Core) Wake() (at time.Time, ok bool) { return c.at, !c.at.IsZero() && c.phase != over }
 
+// enter changes the phase, and clears the alarm: each phase sets its own.
 func (c *Core) enter(p phase) { c.phase, c.began, c.at = p, c.now, time.Time{} }
 
-// advance does what follows from the time, or from what was seen.
+// advance does what follows from the time, or from what was seen. It is called after every event,
+// so each case must be cheap, and must do nothing twice.
 func (c *Core) advance() {
 	due := !c.at.IsZero() && !c.now.Before(c.at)
 
@@ -181,6 +225,7 @@ func (c *Core) advance() {
 	case idle:
 		if c.stopping {
 			c.enter(over)
+			// Another process has written the journal since: what it says has to be read again.
 		} else if due && !c.journal.recalled {
 			c.enter(learning)
 			c.do(Recall{})
@@ -204,9 +249,10 @@ func (c *Core) advance() {
 	}
 }
 
-const interrupted = "interrupted"
+const interrupted = "interrupted" // why a run, a drain or a roll has ended after Stop
 
-// begin starts a run. What an earlier one has left of surges is put back first.
+// begin starts a run. What an earlier one has left of surges is put back first. Resting workloads
+// are copied: a workload that is refused in this run rests in it, but not in the journal.
 func (c *Core) begin() {
 	c.run = run{began: c.now, arrived: map[types.UID]bool{}, resting: map[string]Rest{}}
 	c.closed = map[string]bool{}
@@ -215,6 +261,7 @@ func (c *Core) begin() {
 		c.run.resting[workload] = rest
 	}
 
+	// A scale that is one too high would make every count of replicas wrong, and the plan with it.
 	c.recoverSurges()
 	if len(c.surges.list) > 0 {
 		c.enter(restoring)
@@ -225,6 +272,11 @@ func (c *Core) begin() {
 }
 
 // resume follows up a move in the journal, or forgets it if it was not made.
+//
+// The journal is written before the eviction, so the move may not have begun. The victim tells: if
+// it is there and not terminating, it was not evicted, or only asked to leave by an
+// EvictionRequest, which is withdrawn. If it has gone, it may have gone for another reason; its
+// successor is waited for all the same.
 func (c *Core) resume() {
 	f := c.journal.Move
 	if f == nil {
@@ -240,6 +292,7 @@ func (c *Core) resume() {
 		return
 	}
 
+	// When it was evicted is not known. Counting from now only waits longer.
 	c.move = &move{Flight: *f, evicted: c.now, left: c.now}
 	c.tell(Resumed, "")
 	c.enter(arriving)
@@ -247,7 +300,8 @@ func (c *Core) resume() {
 }
 
 // close writes the taints that a plan wants, and removes those of earlier plans that it does not
-// want. Nodes that were emptied keep theirs.
+// want. Nodes that were emptied keep theirs. Nodes get their taints before the first move that
+// needs them, so that no successor lands on a node that is emptied next.
 func (c *Core) close(wanted map[string]string) {
 	c.enter(tainting)
 	c.closes = len(wanted) > 0
@@ -259,8 +313,12 @@ func (c *Core) close(wanted map[string]string) {
 			has = taintOf(n)
 		}
 		switch {
+		// A node whose last write was not seen is written again, since that write may have failed.
+		// A value that is not Berth's was set by a person, and stays.
 		case has == want && (want == "" || !unseen), has != "" && has != valueEmpty && has != valueRoom: // not Berth's
 			continue
+		// A node that was emptied keeps its taint. Without the journal, only nodes that this run
+		// has closed are opened: the others are another process's.
 		case want == "" && has == valueEmpty && !holding[n.Name], want == "" && !c.journal.recalled && !c.closed[n.Name]:
 			continue
 		}
@@ -274,6 +332,7 @@ func (c *Core) close(wanted map[string]string) {
 }
 
 // closedAll continues once all taints are written. A run that ends opens what it has just closed.
+// It is called after each answer, and does nothing until the last one is there.
 func (c *Core) closedAll() {
 	ends := c.run.stopped != "" || c.stopping
 	switch {
@@ -287,13 +346,18 @@ func (c *Core) closedAll() {
 	}
 }
 
-// finish ends a run for a reason: nodes are opened again, and the journal is written.
+// finish ends a run for a reason: nodes are opened again, and the journal is written. It is the way
+// to end early. A run that is done ends by end.
 func (c *Core) finish(why string) {
 	c.run.stopped = why
 	c.close(nil)
 }
 
 // done reports the end of a run, and waits for the next one.
+//
+// The next run begins Every after this one began, or at once if it took longer. After one that was
+// stopped it is at least the constant suspended: what stopped it, such as moves that miss, is
+// seldom over in a moment.
 func (c *Core) done() {
 	c.do(Done{Moves: c.run.moves, Misses: c.run.misses, Stopped: c.run.stopped, Plan: c.plan})
 	c.move = nil
@@ -308,13 +372,18 @@ func (c *Core) done() {
 	}
 }
 
-// answered handles the answer to a request.
+// answered handles the answer to a request. Tickets tell what was asked: a taint, something of a
+// surge, or the request of the phase.
 func (c *Core) answered(e Answered) {
 	if taint, ok := c.waiting[e.Ticket]; ok {
 		delete(c.waiting, e.Ticket)
+		// It was certainly not written, or it does not matter; otherwise it stays in written, since
+		// it may have been.
 		if e.Outcome == Refused || e.Outcome != OK && taint.Value == "" {
 			delete(c.written, taint.Node)
 		}
+		// A node that cannot be opened is left with its taint, and the next run tries again. One
+		// that cannot be closed makes the proof void.
 		if e.Outcome != OK && e.Outcome != NotFound && taint.Value != "" && c.run.stopped == "" {
 			c.run.stopped = fmt.Sprintf("node %s cannot be closed: %s", taint.Node, e.Message)
 		}

@@ -13,11 +13,15 @@ import (
 )
 
 // follow checks where the evicted pods and their successors are.
+//
+// A pod is followed until it is gone and its successor has a node, in whichever order. Several are
+// followed at a time, in the order of their evictions.
 func (d *Drainer) follow() {
 	d.settle()
 	var still []*departure
 	for _, p := range d.under {
 		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
+		// With --skip-wait-for-delete-timeout, a pod that takes too long to end counts as gone.
 		overdue := victim != nil && victim.DeletionTimestamp != nil && d.options.Overdue > 0
 		if overdue {
 			at := victim.DeletionTimestamp.Add(d.options.Overdue)
@@ -37,6 +41,7 @@ func (d *Drainer) follow() {
 		if p.left.IsZero() || !p.ended {
 			still = append(still, p)
 		}
+		// What a pod has run into may have ended the drain.
 		if d.stage != emptying {
 			return
 		}
@@ -45,12 +50,16 @@ func (d *Drainer) follow() {
 }
 
 // followSuccessor looks for the successor of one pod.
+//
+// A drain needs the successor on a node, not ready: what it waits for is that the room which was
+// planned is really taken.
 func (d *Drainer) followSuccessor(p *departure) {
 	next := d.successorOf(p)
 	switch {
 	case next != nil && next.Spec.NodeName != "":
 		p.ended = true
 		node, result := next.Spec.NodeName, Arrived
+		// The plan has counted with another node.
 		if node != p.To {
 			d.stale = true
 			if p.Stranded == "" && !slices.Contains(p.Or, node) {
@@ -58,6 +67,7 @@ func (d *Drainer) followSuccessor(p *departure) {
 			}
 		}
 
+		// It tolerates the cordon. To evict it again would go on forever, so it stays.
 		if slices.Contains(d.options.Nodes, node) {
 			d.options.Returned[next.UID] = true
 		}
@@ -68,6 +78,7 @@ func (d *Drainer) followSuccessor(p *departure) {
 	case !p.follows(), next == nil && d.cluster.satisfied(&Flight{Move: rebalance.Move{Namespace: p.Namespace,
 		Owner: p.Owner}, OwnerUID: p.owner.UID}):
 		p.ended = true
+	// A moment is given to the controller and the scheduler before anything is said.
 	case d.now.Before(p.left.Add(landsFor)):
 		d.wake(p.left.Add(landsFor))
 	case d.options.AllowPending:
@@ -90,13 +101,15 @@ func (d *Drainer) accepts(p *departure, next *v1.Pod) bool {
 	return d.options.AllowPending && next != nil && unschedulable(next) != "" && (p.Stranded != "" || !p.left.IsZero())
 }
 
-// leavePending follows the successor of a pod no longer, although it has no node.
+// leavePending follows the successor of a pod no longer, although it has no node. The next plan has
+// to place it first, so this one is stale.
 func (d *Drainer) leavePending(p *departure, next *v1.Pod) {
 	p.ended, d.stale = true, true
 	d.do(DrainTold{Result: Pending, Pod: &p.Departure, Message: homeless(next)})
 }
 
-// homeless says what is missing of a pod's successor.
+// homeless says what is missing of a pod's successor. With next nil, no successor was seen at all;
+// otherwise it ends with the scheduler's message, if there is one.
 func homeless(next *v1.Pod) string {
 	if next == nil {
 		return "no successor was made"
@@ -112,6 +125,7 @@ func (d *Drainer) successorOf(p *departure) *v1.Pod {
 	}
 
 	victim := rules.Predecessor{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Owner: p.owner.UID}
+	// A successor that is deleted itself is succeeded by another one.
 	p.next = ""
 	next := d.cluster.successor(victim, p.To, func(o *v1.Pod) bool {
 		return !p.known[o.UID] && !slices.ContainsFunc(d.under, func(other *departure) bool { return other.next == o.UID })

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// answered handles the answer to a request.
+// answered handles the answer to a request. Late answers, to requests that are over, are ignored.
 func (d *Drainer) answered(e Answered) {
 	if name, ok := d.waiting[e.Ticket]; ok {
 		delete(d.waiting, e.Ticket)
@@ -35,16 +35,19 @@ func (d *Drainer) answered(e Answered) {
 	p := d.evicting
 	d.evicting = nil
 	switch {
+	// An eviction whose answer was lost was made after all.
 	case e.Outcome == OK, p.maybe && e.Outcome == NotFound:
 		d.accepted(p)
 		d.next++
 	case e.Outcome == NotFound: // it left by itself
 		d.stale = true
+	// It may have been made. The same request is repeated, which is harmless: it has the pod's UID.
 	case e.Outcome == Failed && d.failed+1 < mostFailed:
 		p.maybe = true
 		d.failed++
 		d.evicting, d.ticket, d.retry = p, 0, d.now.Add(firstPause<<d.failed)
 		return
+	// Others may be evicted meanwhile: a responder may take minutes.
 	case e.Outcome == Asked:
 		if p.asked.IsZero() {
 			p.asked = d.now
@@ -66,7 +69,7 @@ func (d *Drainer) answered(e Answered) {
 	d.failed = 0
 }
 
-// accepted follows a pod whose eviction was accepted.
+// accepted follows a pod whose eviction was accepted. From here on its successor is looked for.
 func (d *Drainer) accepted(p *departure) {
 	p.at = d.now
 	delete(d.refused, p.UID)
@@ -87,7 +90,7 @@ func (d *Drainer) leaves(p *departure) bool {
 }
 
 // settle counts the evictions whose answers were lost, and those that were asked for, once their
-// pods are seen to leave.
+// pods are seen to leave. It is called at each step while pods leave, and at the end.
 func (d *Drainer) settle() {
 	if p := d.evicting; p != nil && d.ticket == 0 && d.leaves(p) {
 		d.evicting, d.failed = nil, 0
@@ -104,6 +107,9 @@ func (d *Drainer) settle() {
 }
 
 // advance does what follows from the time, or from what was seen.
+//
+// The order matters: what ends the drain comes first, then stages in the order in which they follow
+// each other, so that one step may pass through several.
 func (d *Drainer) advance() {
 	switch d.stage {
 	case drained:
@@ -121,6 +127,7 @@ func (d *Drainer) advance() {
 		d.end(d.outOfTime())
 		return
 	}
+	// An eviction in flight is waited for, so that the result counts it.
 	if d.stopping && (d.evicting == nil || d.ticket == 0) {
 		d.end(interrupted)
 		return
@@ -153,7 +160,8 @@ func (d *Drainer) advance() {
 }
 
 // outOfTime is what the timeout stops. A node that is empty by then is drained, whatever has become
-// of the successors, if these may stay pending.
+// of the successors, if these may stay pending. It returns what the drain ends with, or "" if it is
+// as good as done.
 func (d *Drainer) outOfTime() string {
 	left, ending := d.remaining()
 	if d.stage == listing || d.stage == recovering || d.stage == checking || d.stage == cordoning || left+ending > 0 {
@@ -171,7 +179,8 @@ func (d *Drainer) outOfTime() string {
 	return ""
 }
 
-// remaining counts the pods that are still to be evicted, and those that have not ended yet.
+// remaining counts the pods that are still to be evicted, and those that have not ended yet. Each
+// pod counts once, also if it is in the plan and has been evicted since.
 func (d *Drainer) remaining() (left, ending int) {
 	if d.plan == nil {
 		return 0, 0
@@ -207,6 +216,10 @@ func (d *Drainer) remaining() (left, ending int) {
 }
 
 // proceed makes the next eviction, or waits for what prevents it.
+//
+// One thing is done at most: an eviction, a surge, or a request for a plan. Before that, everything
+// has to have settled that the plan has counted with: evictions in flight, successors without a
+// node, surges whose pod has no node.
 func (d *Drainer) proceed() {
 	if p := d.evicting; p != nil {
 		if d.ticket == 0 && !d.now.Before(d.retry) {
@@ -233,6 +246,8 @@ func (d *Drainer) proceed() {
 		case d.now.Before(until):
 			d.wake(until)
 			return
+		// It has not come within landsFor, and the drain does not stand still for it; but the plan
+		// at hand takes its room for used.
 		case d.planned.Before(until): // the next plan places the successor first
 			d.stale = true
 		}
@@ -243,6 +258,7 @@ func (d *Drainer) proceed() {
 			return
 		}
 	}
+	// Pods are passed over that wait for something: they get their turn with the next plan.
 	for ; d.next < len(d.plan.Pods); d.next++ {
 		p := &d.plan.Pods[d.next]
 		if p.Waits != "" || d.now.Before(d.refused[p.UID].until) || d.stays[p.UID] != "" {
@@ -252,6 +268,8 @@ func (d *Drainer) proceed() {
 		if victim != nil && d.surges.of(victim) != nil {
 			continue
 		}
+		// It is asked only now, when there is a pod to evict: a plan that is stale while nothing
+		// can leave does no harm.
 		if d.stale || d.now.Sub(d.planned) > plannedFor || victim == nil || victim.DeletionTimestamp != nil {
 			d.ask(replanning)
 			return
@@ -262,6 +280,7 @@ func (d *Drainer) proceed() {
 		}
 		next := &departure{Departure: *p, owner: rules.OwnerOf(victim), known: known}
 		if next.follows() && p.To != "" {
+			// Only what the scheduler has to know is filled in.
 			next.room = &Flight{
 				Move: rebalance.Move{Namespace: p.Namespace, Name: p.Name, UID: p.UID, To: p.To,
 					Surge: p.Surge, Cost: rebalance.Cost{GraceSeconds: p.Grace}},
@@ -274,6 +293,7 @@ func (d *Drainer) proceed() {
 			d.surges.begin(next)
 			return
 		}
+		// An eviction of the same pod that was not settled goes on as this one.
 		d.unsure = slices.DeleteFunc(d.unsure, func(before *departure) bool {
 			if before.UID == next.UID {
 				next.maybe, next.asked = before.asked.IsZero(), before.asked
@@ -286,6 +306,7 @@ func (d *Drainer) proceed() {
 	d.rest()
 }
 
+// evict requests the eviction of a pod, for the first time or again.
 func (d *Drainer) evict(p *departure) {
 	d.evicting, d.ticket = p, d.nextTicket()
 	if p.room != nil {
@@ -305,6 +326,9 @@ func (d *Drainer) freeRoom() {
 }
 
 // rest waits for budgets, for pods that terminate and for their successors.
+//
+// The plan has no other pod that could leave now. It is made again when something has changed, when
+// a refusal's time is up, or after lastPause; if nothing is left to wait for, the drain is over.
 func (d *Drainer) rest() {
 	d.freeRoom()
 	var waits []string
@@ -339,6 +363,7 @@ func (d *Drainer) rest() {
 		d.ask(replanning)
 	case len(waits) > 0:
 		d.wake(again)
+		// What is waited for is said when it changes, not at each look.
 		if told := strings.Join(waits, "\n"); told != d.waits {
 			d.waits = told
 			d.do(DrainTold{Result: Withheld, Waiting: len(waits), Message: waits[0], Held: held})
@@ -352,7 +377,8 @@ func (d *Drainer) rest() {
 	}
 }
 
-// end ends the drain, once surges are put back; why is what stopped it, or "".
+// end ends the drain, once surges are put back; why is what stopped it, or "". It may be called
+// again from closing, once the surges are put back.
 func (d *Drainer) end(why string) {
 	if len(d.surges.list) > 0 {
 		d.stage, d.stopped = closing, why
@@ -367,7 +393,8 @@ func (d *Drainer) end(why string) {
 	d.do(DrainDone{Evicted: d.count, Left: left, Ending: ending, Stopped: why})
 }
 
-// withdraw takes back what was asked for the pods that stay.
+// withdraw takes back what was asked for the pods that stay. Otherwise responders would evict pods
+// after the command has ended.
 func (d *Drainer) withdraw() {
 	pods := map[types.UID]bool{}
 	for _, p := range d.unsure {
@@ -380,6 +407,7 @@ func (d *Drainer) withdraw() {
 	}
 }
 
+// earliest returns the earlier of two times.
 func earliest(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

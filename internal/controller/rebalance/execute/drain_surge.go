@@ -8,10 +8,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// surgeTold implements surgeHost, and so do surgeLeft and surgeEnded.
 func (d *Drainer) surgeTold(s *surge, result Result, node, message string) {
 	d.do(DrainTold{Result: result, Pod: &s.Departure, Node: node, Message: message})
 }
 
+// surgeLeft counts the pod as evicted: its controller removes it.
 func (d *Drainer) surgeLeft(s *surge) { d.accepted(s.departure) }
 
 // surgeEnded has a pod stay whose surges keep failing. What the plan predicts needs no other one,
@@ -21,6 +23,9 @@ func (d *Drainer) surgeEnded(s *surge) {
 	if s.why == "" || s.outdated {
 		return
 	}
+	// A surge that fails is tried again with a new plan, since another node may do. After
+	// mostSurges the pod stays, and the drain ends with the reason; without a surge it would have a
+	// gap, which --surge is to prevent.
 	if d.tried[s.UID]++; s.final || d.tried[s.UID] >= mostSurges {
 		d.stays[s.UID] = fmt.Sprintf("%s/%s stays: %s", s.Namespace, s.Name, s.why)
 	}

@@ -20,13 +20,15 @@ import (
 // by then.
 const explainsAfter = 10 * time.Second
 
-// Held is a pod that does not leave yet, and why.
+// Held is a pod that does not leave yet, and why. It is for the events and lines that say what a
+// drain waits for.
 type Held struct {
 	Pod *rebalance.Departure
 	Why string
 }
 
-// heldBack says why a pod waits, and what would help.
+// heldBack says why a pod waits, and what would help. A budget's refusal says how many pods are
+// healthy, not which one is not: that is added, since it is what the user has to look at.
 func (d *Drainer) heldBack(p *rebalance.Departure, why string) Held {
 	if p.Budget == "" || why == p.NoSurge {
 		return Held{p, why}
@@ -43,7 +45,8 @@ func (d *Drainer) heldBack(p *rebalance.Departure, why string) Held {
 	return Held{p, why}
 }
 
-// unreadyOf says which pod of a budget is not ready, and why, or "".
+// unreadyOf says which pod of a budget is not ready, and why, or "". It looks at all pods, so it is
+// asked only when something is to be said.
 func (c *cluster) unreadyOf(namespace, budget string) string {
 	b, ok := c.objects[keyOf(&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: namespace,
 		Name: budget}})].(*policyv1.PodDisruptionBudget)
@@ -78,7 +81,8 @@ func (c *cluster) unreadyOf(namespace, budget string) string {
 	return text
 }
 
-// unreadiness says why a pod is not ready.
+// unreadiness says why a pod is not ready. The first cause that is known: no node, a container that
+// does not start, or no more than that.
 func unreadiness(p *v1.Pod) string {
 	switch why := failing(p); {
 	case p.Spec.NodeName == "":
@@ -89,7 +93,8 @@ func unreadiness(p *v1.Pod) string {
 	return p.Name + " is not ready"
 }
 
-// explain says what a surge waits for, if that takes long.
+// explain says what a surge waits for, if that takes long. The same words are not said twice in a
+// row.
 func (ss *surges) explain(s *surge, victim, next *v1.Pod) {
 	if at := s.since.Add(explainsAfter); ss.now.Before(at) {
 		ss.host.wake(at)

@@ -5,6 +5,9 @@ import "time"
 // machine is what the state machines of this package have in common: each is stepped with a time
 // and an event, and answers with actions. The time stands still during a step, so that all that a
 // step does happens at one moment; the alarm is what has it stepped again although nothing happens.
+//
+// That keeps decisions free of I/O, so tests drive them with a script of events and times
+// (testdata/*.execution.txt).
 type machine struct {
 	now     time.Time
 	at      time.Time // the alarm: when to look again, at the latest; zero: only at an event
@@ -13,10 +16,14 @@ type machine struct {
 	wallOf  func(now time.Time) time.Time
 }
 
+// beginStep begins a step: its time, and no actions yet.
 func (m *machine) beginStep(now time.Time) { m.now, m.actions = now, nil }
 
+// do adds an action to the answer of this step.
 func (m *machine) do(action Action) { m.actions = append(m.actions, action) }
 
+// nextTicket returns the ticket of a new request. 0 is never one, and means that no request is in
+// flight.
 func (m *machine) nextTicket() Ticket {
 	m.tickets++
 	return m.tickets

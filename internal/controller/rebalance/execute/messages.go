@@ -9,7 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
-// Event is something that happened.
+// Event is something that happened. Only the types of this file are events. Those that answer a
+// request are in no order with objects that are seen: a write may be seen before it is answered.
 type Event interface{ event() }
 
 type (
@@ -25,7 +26,8 @@ type (
 	Recalled struct {
 		Journal Journal
 		Version string // "" if there is none yet
-		Err     error
+		// Err is set if the journal could not be read, or is no journal; then the run ends.
+		Err error
 	}
 	// Planned is the answer to MakePlan.
 	Planned struct{ Plan *rebalance.Plan }
@@ -69,8 +71,11 @@ func (Unanswered) event() {}
 func (DrainPlanned) event() {}
 func (RollPlanned) event()  {}
 
-// Action is something to do. All except for FreeRoom, Withdraw, Told and Done are requests, which
-// are answered.
+// Action is something to do. All are requests, which are answered, except for FreeRoom and
+// Withdraw, and those that report progress or an end.
+//
+// The core does not wait for an answer where it stands: it goes on with other events, and takes the
+// answer as one of them.
 type Action interface{ action() }
 
 type (
@@ -86,6 +91,8 @@ type (
 	Note struct {
 		Ticket  Ticket
 		Journal Journal
+		// Version is the one that was read or written last; "": the journal must not exist yet. A
+		// write of another process in between is a Conflict.
 		Version string
 	}
 	// SetTaint sets the taint berth.dev/emptying:NoSchedule with this value on a node, or removes
@@ -232,6 +239,10 @@ func (DrainDone) action() {}
 type Ticket uint64
 
 // Outcome is the API's answer to a request.
+//
+// What matters is what the core may conclude: whether the request was carried out, was not, or may
+// have been. Failed leaves that open, and with Asked it may still happen at any time; after the
+// others it is known.
 type Outcome int
 
 const (
@@ -272,10 +283,13 @@ const (
 // Results are those that end a move, for metrics.
 var Results = []Result{Arrived, Elsewhere, Pending, Unready, Stuck, Withheld, Ended}
 
-// missed reports whether the proof turned out wrong.
+// missed reports whether the proof turned out wrong. Moves that were withheld, or ended by
+// themselves, prove nothing either way.
 func (r Result) missed() bool { return r == Elsewhere || r == Pending || r == Unready || r == Stuck }
 
 // Journal is what has to be known after a restart.
+//
+// It is JSON in a ConfigMap; see package live.
 type Journal struct {
 	// Move is the one in progress.
 	Move *Flight `json:"move,omitempty"`
@@ -283,17 +297,21 @@ type Journal struct {
 	Resting map[string]Rest `json:"resting,omitempty"`
 }
 
-// Flight is a move in progress.
+// Flight is a move in progress. It says what is needed to recognize the victim and its successor
+// later.
 type Flight struct {
 	rebalance.Move
-	OwnerUID types.UID   `json:"ownerUID,omitempty"`
-	Begun    metav1.Time `json:"begun"`
+	OwnerUID types.UID `json:"ownerUID,omitempty"`
+	// Begun is by the wall clock, to the second, as creationTimestamps are: after a restart, pods
+	// that were made before it are no successors.
+	Begun metav1.Time `json:"begun"`
 	// Unready is set if the victim was not ready: then its successor need not be, either.
 	Unready bool `json:"unready,omitempty"`
 }
 
 // Rest is how long a workload is left alone.
 type Rest struct {
-	Until  metav1.Time `json:"until"`
-	Misses int         `json:"misses,omitempty"`
+	Until metav1.Time `json:"until"`
+	// Misses counts moves in a row whose successors did not arrive; each doubles the rest.
+	Misses int `json:"misses,omitempty"`
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // recoverSurges takes up the surge of the move in the journal and, with permission to surge, those
-// that are older than a surge lasts.
+// that are older than a surge lasts. Without that permission the scales of others cannot be
+// written, so only the Core's own surge is taken up, whose journal shows that it could.
 func (c *Core) recoverSurges() {
 	f := c.journal.Move
 	if own := f != nil && f.Surge != nil; own || c.options.Surge {
@@ -19,7 +20,8 @@ func (c *Core) recoverSurges() {
 	}
 }
 
-// beginSurge has the victim leave after its successor is ready.
+// beginSurge has the victim leave after its successor is ready. The move is in the journal by now,
+// so that a process that starts anew puts the scale back.
 func (c *Core) beginSurge() {
 	m := c.move
 	c.enter(surging)
@@ -31,7 +33,9 @@ func (c *Core) beginSurge() {
 	})
 }
 
-// followSurges moves the surge of the move on, or those that an earlier process has left behind.
+// followSurges moves the surge of the move on, or those that an earlier process has left behind. It
+// is called at each event of these two phases. A stop gives up what is not past the point of
+// return; see [surges.follow].
 func (c *Core) followSurges() {
 	stopped := ""
 	if c.stopping {
@@ -45,7 +49,8 @@ func (c *Core) followSurges() {
 	}
 }
 
-// surgeTold reports how far the move is. That the successor has a node is said when it is ready.
+// surgeTold reports how far the move is. That the successor has a node is said when it is ready. It
+// implements surgeHost, as do the methods below.
 func (c *Core) surgeTold(s *surge, result Result, _, message string) {
 	switch {
 	case c.phase == restoring:
@@ -55,6 +60,7 @@ func (c *Core) surgeTold(s *surge, result Result, _, message string) {
 	}
 }
 
+// surgeLeft reports that the victim is being removed by its own controller.
 func (c *Core) surgeLeft(*surge) { c.tell(Replaced, "") }
 
 // surgeEnded goes on with the move whose victim has left, or withholds it.
@@ -62,11 +68,13 @@ func (c *Core) surgeEnded(s *surge) {
 	m := c.move
 	switch {
 	case c.phase == restoring:
+	// From here on it is a move like any other: the successor is there, and follow looks at where.
 	case s.why == "":
 		c.move.evicted = c.now
 		c.run.refusal = refusal{}
 		c.enter(arriving)
 		c.follow()
+	// Nothing was scaled, so there is nothing to withhold.
 	case s.outdated:
 		c.drop()
 		c.again()
@@ -81,4 +89,5 @@ func (c *Core) surgeEnded(s *surge) {
 	}
 }
 
+// successorOf returns the successor of the one move that there is.
 func (c *Core) successorOf(*departure) *v1.Pod { return c.move.successor(c.cluster) }

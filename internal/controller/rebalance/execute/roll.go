@@ -21,13 +21,17 @@ import (
 const RollAnnotation = "berth.dev/roll"
 
 // RollNote is the value of RollAnnotation.
+//
+// It stands on the node, not in a journal, because a roll may take days: kubectl describe node
+// shows what is done with the node, and a node that is deleted takes its note along.
 type RollNote struct {
 	// Begun is when the roll began, and tells it from earlier ones.
 	Begun metav1.Time `json:"begun"`
 	State RollState   `json:"state"`
 	// Cordoned is set if the node was cordoned before. It is cordoned again in the end.
 	Cordoned bool `json:"cordoned,omitempty"`
-	// Before is what the node was when its turn began, to tell that it has restarted.
+	// Before is what the node was when its turn began, to tell that it has restarted. It is the
+	// text of beforeOf, and is only ever compared.
 	Before string `json:"before,omitempty"`
 	// Instead is the node in whose place this one has come.
 	Instead string `json:"instead,omitempty"`
@@ -37,6 +41,7 @@ type RollNote struct {
 type RollState string
 
 const (
+	// A node without a note, or with that of an earlier roll, is in none of these states.
 	rollNext RollState = "next" // closed, since its turn is still to come
 	rollTurn RollState = "turn" // its turn has begun
 	rollDone RollState = "done"
@@ -56,7 +61,9 @@ type RollOptions struct {
 	// DrainOptions are those of each turn. Nodes is not used.
 	DrainOptions
 	Selector labels.Selector
-	// AtOnce returns how many nodes, of so many, have their turn together.
+	// AtOnce returns how many nodes, of so many, have their turn together. It is a function because
+	// --max-unavailable may be a percentage, and how many nodes there are is known only when they
+	// have been seen.
 	AtOnce func(nodes int) int
 	Until  Until
 	// Restart begins anew where an earlier run was not finished.
@@ -64,6 +71,10 @@ type RollOptions struct {
 }
 
 // rollStage is what a Roller waits for.
+//
+//	rollListing -> rollPlanning -> turnPlanning -> turnClosing -> turnEmptying
+//	    -> [turnOpening -> turnRest ->] turnWaiting -> turnEnding -> turnPlanning ...
+//	at the end, or when it is stopped: rollReopening -> rollOver
 type rollStage int
 
 const (
@@ -85,11 +96,18 @@ const (
 //
 // Which nodes are done stands on the nodes. So a run that is killed is followed by one that goes on
 // with the nodes whose turn had begun.
+//
+// Its own requests are SetNode and PlanRoll. Everything else that it asks for comes from the
+// Drainer of the turn, whose actions and answers it passes on.
 type Roller struct {
 	machine
 	options RollOptions
+	// cluster is shared with the drainer, which writes it while it is there; see pass.
 	cluster *cluster
 	drainer *Drainer // of the turn; nil between drains
+	// drainTickets is the last ticket of the drains before. Each begins with the next one: a late
+	// answer must not be taken for that to a request of another drain.
+	drainTickets Ticket
 
 	stage    rollStage
 	last     rollStage // when entered was set
@@ -97,28 +115,36 @@ type Roller struct {
 	listed   bool
 	stopping bool
 
-	begun   metav1.Time
-	total   int
-	closed  map[string]bool // nodes that were cordoned before
-	turn    *rebalance.Turn
-	uids    map[string]types.UID // of the turn's nodes
-	before  map[string]string    // what they were
-	came    map[string]string    // a node that has come in the place of another one, by that one
-	tries   int                  // of the turn
-	evicted int
-	stopped string
-	waits   string // the last message about nodes that are waited for
+	// begun identifies the roll: notes with another time are of other rolls. It is not when this
+	// process began.
+	begun  metav1.Time
+	total  int
+	closed map[string]bool // nodes that were cordoned before
+	turn   *rebalance.Turn
+	// A node of the turn that is in none of these maps had gone before its turn.
+	uids   map[string]types.UID // of the turn's nodes
+	before map[string]string    // what they were
+	came   map[string]string    // a node that has come in the place of another one, by that one
+	tries  int                  // of the turn
+	// draining is when the first drain of the turn began; zero before.
+	draining time.Time
+	evicted  int
+	stopped  string
+	waits    string // the last message about nodes that are waited for
 
+	// wanted is what nodes are to be, until they have been seen so; each stage sets its own. asked,
+	// retry and failed are of the writes that lead there.
 	wanted map[string]SetNode // what nodes are to be
 	asked  map[Ticket]string  // nodes that are being written
 	retry  map[string]time.Time
 	failed map[string]int
 }
 
-// rollTickets are not those of a Drainer.
+// rollTickets are above those of any Drainer, so that an answer tells whose it is.
 const rollTickets = Ticket(1) << 32
 
-// NewRoller returns a Roller that has seen nothing of the cluster.
+// NewRoller returns a Roller that has seen nothing of the cluster. The nodes are known when Listed
+// comes.
 func NewRoller(options RollOptions) *Roller {
 	return &Roller{
 		machine: machine{tickets: rollTickets, wallOf: options.Wall},
@@ -128,6 +154,8 @@ func NewRoller(options RollOptions) *Roller {
 }
 
 // Step applies an event and returns the actions that follow from it and from the time.
+//
+// The actions belong to the caller. After RollDone there are no more.
 func (r *Roller) Step(now time.Time, event Event) []Action {
 	r.beginStep(now)
 	switch e := event.(type) {
@@ -153,6 +181,7 @@ func (r *Roller) Step(now time.Time, event Event) []Action {
 }
 
 // pass hands an event to the drain of the turn, which shares what has been seen of the cluster.
+// Either the drainer or the Roller updates the cluster, never both.
 func (r *Roller) pass(event Event) {
 	if r.drainer != nil {
 		r.drain(event)
@@ -170,7 +199,8 @@ func (r *Roller) pass(event Event) {
 	}
 }
 
-// drain hands an event to the drain of the turn, and takes up what it does.
+// drain hands an event to the drain of the turn, and takes up what it does. DrainDone stays inside,
+// since it ends a turn and not the roll.
 func (r *Roller) drain(event Event) {
 	if r.drainer == nil {
 		return
@@ -200,12 +230,14 @@ func (r *Roller) Wake() (at time.Time, ok bool) {
 	return at, !at.IsZero() && r.stage != rollOver
 }
 
-// noteOf returns what a node says of a roll.
+// noteOf returns what a node says of a roll. ok is false without the annotation, or if it is no
+// note.
 func noteOf(n *v1.Node) (note RollNote, ok bool) {
 	return note, json.Unmarshal([]byte(n.Annotations[RollAnnotation]), &note) == nil
 }
 
-// nodes are those that the selector selects.
+// nodes are those that the selector selects. They are read from the cluster each time, since nodes
+// come and go in a roll.
 func (r *Roller) nodes() []*v1.Node {
 	return slices.DeleteFunc(r.cluster.nodes(), func(n *v1.Node) bool { return !r.options.Selector.Matches(labels.Set(n.Labels)) })
 }
@@ -218,7 +250,9 @@ func nodeReady(n *v1.Node) bool {
 	})
 }
 
-// beforeOf is what a node is: it differs once the node has restarted.
+// beforeOf is what a node is: it differs once the node has restarted, or was not ready for a
+// moment. A node that was made anew has another UID, and one that was rebooted another boot ID; one
+// whose kubelet or runtime was exchanged in place has another version.
 func beforeOf(n *v1.Node) string {
 	info := n.Status.NodeInfo
 	text := []string{string(n.UID), info.BootID, info.KernelVersion, info.OSImage, info.KubeletVersion, info.ContainerRuntimeVersion}
@@ -231,6 +265,10 @@ func beforeOf(n *v1.Node) string {
 }
 
 // find reads from the nodes how far an earlier run has come, and decides which roll this is.
+//
+// The roll is the newest one that any node has a note of, unless all of its nodes are done, or
+// Restart is set: then it is a new one. Its time is made later than that of the last one, so that
+// notes of the two cannot be confused, even if both begin within a second.
 func (r *Roller) find() {
 	finished := true
 	for _, n := range r.nodes() {
@@ -243,39 +281,25 @@ func (r *Roller) find() {
 	}
 	resumed := !finished && !r.begun.IsZero() && !r.options.Restart
 	if !resumed {
-		r.begun = metav1.NewTime(later(r.wall().Truncate(time.Second), r.begun.Add(time.Second)))
+		r.begun = metav1.NewTime(latest(r.wall().Truncate(time.Second), r.begun.Add(time.Second)))
 	}
-	done := 0
 	for _, n := range r.nodes() {
 		note, ok := noteOf(n)
 		r.closed[n.Name] = n.Spec.Unschedulable
+		// So its cordon says nothing; the note has what it was before.
 		if ok && note.State != rollDone { // it is cordoned by a roll
 			r.closed[n.Name] = note.Cordoned
 		}
-		done += int(bit(r.is(n, rollDone)))
 	}
 	r.total = len(r.nodes())
 	if resumed {
 		r.do(RollTold{Result: Resumed, Message: fmt.Sprintf("going on with the roll that began at "+
-			"%s: %d of %d nodes are done", r.begun.UTC().Format(time.RFC3339), done, r.total)})
+			"%s: %d of %d nodes are done", r.begun.UTC().Format(time.RFC3339), r.done(), r.total)})
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
-	}
-	return a
-}
-
-func bit(b bool) int64 {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // is reports whether the roll of a node is that far. A node that is younger than the roll is done.
+// It was made after the roll began, so it is as new as a rolled node: it needs no turn.
 func (r *Roller) is(n *v1.Node, state RollState) bool {
 	note, ok := noteOf(n)
 	switch {
@@ -287,7 +311,7 @@ func (r *Roller) is(n *v1.Node, state RollState) bool {
 	return false
 }
 
-// rolling is what the planner has to know.
+// rolling is what the planner has to know. The caller owns what it returns.
 func (r *Roller) rolling() *rebalance.Rolling {
 	plan := &rebalance.Rolling{Leaving: r.options.Leaving, AtOnce: r.options.AtOnce(r.total), Closed: maps.Clone(r.closed)}
 	plan.Nodes = nil
@@ -304,14 +328,16 @@ func (r *Roller) rolling() *rebalance.Rolling {
 	return plan
 }
 
-// ask requests the plan of the next turn, or of the whole.
+// ask requests the plan of the next turn, or of the whole. The plan of the whole is asked for once,
+// that of each turn when it comes.
 func (r *Roller) ask(stage rollStage) {
 	r.stage, r.at = stage, time.Time{}
 	objects := slices.Collect(maps.Values(r.cluster.objects))
 	r.do(PlanRoll{State: &rebalance.State{AsOf: r.wall(), Objects: objects}, Rolling: r.rolling(), Next: stage == turnPlanning})
 }
 
-// planned handles a plan.
+// planned handles a plan. A refusal or a pod without a node in any turn ends the roll before it has
+// changed anything.
 func (r *Roller) planned(e RollPlanned) {
 	switch r.stage {
 	case rollPlanning:

@@ -20,6 +20,15 @@ const (
 )
 
 // begin begins a turn: its nodes are closed and noted, and so are those of later turns.
+//
+// The stages of a turn, and what each leaves on the nodes:
+//
+//	turnClosing    turn's nodes: cordoned, "turn"; later ones: cordoned, "next"
+//	turnOpening    some later ones: open, "next"
+//	turnEnding     turn's nodes: open, "done"
+//	rollReopening  later ones: open, "next"
+//
+// A process that finds these notes knows what to do, whenever the one before was killed.
 func (r *Roller) begin(turn *rebalance.Turn) {
 	r.turn, r.wanted, r.stage = turn, map[string]SetNode{}, turnClosing
 	r.uids, r.before = map[string]types.UID{}, map[string]string{}
@@ -29,6 +38,8 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 			continue
 		}
 		before := beforeOf(n)
+		// Its turn had begun before this process did. What it was then is in the note; by now it
+		// may have restarted.
 		if note, ok := noteOf(n); ok && r.is(n, rollTurn) {
 			before = note.Before
 		} else {
@@ -47,12 +58,14 @@ func (r *Roller) begin(turn *rebalance.Turn) {
 // done counts the nodes that have been rolled.
 func (r *Roller) done() (count int) {
 	for _, n := range r.nodes() {
-		count += int(bit(r.is(n, rollDone)))
+		if r.is(n, rollDone) {
+			count++
+		}
 	}
 	return count
 }
 
-// want says what a node is to be.
+// want says what a node is to be. It is only written down here; settled makes the requests.
 func (r *Roller) want(node string, cordoned bool, note RollNote) {
 	note.Begun, note.Cordoned = r.begun, r.closed[node]
 	text, err := json.Marshal(note)
@@ -63,7 +76,8 @@ func (r *Roller) want(node string, cordoned bool, note RollNote) {
 }
 
 // settled writes what nodes are to be, and reports whether all have been seen so. Nodes that are
-// gone do not count.
+// gone do not count. It is called at each step of a stage that waits for nodes. A write that was
+// answered but not seen is made again after firstPause, which changes nothing if it is only late.
 func (r *Roller) settled() bool {
 	settled := true
 	for _, n := range r.cluster.nodes() {
@@ -93,7 +107,10 @@ func (r *Roller) settled() bool {
 }
 
 // closes reports whether a node that has been opened still has the taint of a cordoned one, which
-// the node controller removes a moment later. Until then nothing can be planned for the node.
+// the node controller removes a moment later. Until then nothing can be planned for the node. The
+// taint is removed by the node controller of kube-controller-manager, on the change of
+// spec.unschedulable. After untaintedFor the roll goes on anyway: where that controller is down,
+// the node is of little use, but the roll must not hang.
 func (r *Roller) closes(n *v1.Node) bool {
 	until := r.entered.Add(untaintedFor)
 	if n.Spec.Unschedulable || !r.now.Before(until) {
@@ -106,6 +123,7 @@ func (r *Roller) closes(n *v1.Node) bool {
 	return tainted
 }
 
+// writes reports whether a write of the node is in flight.
 func (r *Roller) writes(node string) bool {
 	for _, name := range r.asked {
 		if name == node {
@@ -115,7 +133,8 @@ func (r *Roller) writes(node string) bool {
 	return false
 }
 
-// answered handles the answer to a write of a node.
+// answered handles the answer to a write of a node. A write that is refused stops the roll: without
+// notes no other process could go on with it.
 func (r *Roller) answered(e Answered) {
 	name := r.asked[e.Ticket]
 	delete(r.asked, e.Ticket)
@@ -133,7 +152,8 @@ func (r *Roller) answered(e Answered) {
 }
 
 // empty begins the drain of the turn's nodes. If nodes are opened afterwards, pods that find no
-// place before stay for now.
+// place before stay for now. The drainer finds the cluster as the roll has seen it, so it needs no
+// events but Listed.
 func (r *Roller) empty(stage rollStage) {
 	r.stage = stage
 	options := r.options.DrainOptions
@@ -141,13 +161,24 @@ func (r *Roller) empty(stage rollStage) {
 	options.Fitting = stage == turnEmptying && len(r.turn.Opens) > 0
 	options.Returned = map[types.UID]bool{}
 	r.drainer = newDrainer(options, r.cluster)
+	// The timeout is that of the turn, which may drain more than once.
+	if r.draining.IsZero() {
+		r.draining = r.now
+	}
+	r.drainer.begun, r.drainer.tickets = r.draining, r.drainTickets
 	r.drain(Listed{})
 }
 
 // drained handles the end of a drain.
+//
+// If it was stopped because pods of its plan find no node, the turn is planned again, up to
+// mostTries times without an eviction, as long as the timeout allows: the cluster has changed since
+// the roll was planned, and room may come. Whatever else has stopped it stops the roll, with the
+// turn's nodes as they are.
 func (r *Roller) drained(a DrainDone) {
-	stranded := r.drainer.plan != nil && r.drainer.plan.Stranded() > 0
-	r.drainer = nil
+	again, end := r.now.Add(retryAfter), r.drainer.deadline()
+	retried := r.drainer.stranded && (end.IsZero() || again.Before(end))
+	r.drainTickets, r.drainer = r.drainer.tickets, nil
 	r.evicted += a.Evicted
 	if a.Evicted > 0 {
 		r.tries = 0
@@ -156,9 +187,9 @@ func (r *Roller) drained(a DrainDone) {
 	switch {
 	case r.stopping:
 		r.stop(interrupted)
-	case a.Stopped != "" && stranded && r.tries < mostTries:
+	case retried && r.tries < mostTries:
 		r.tries++
-		r.stage, r.at = turnPlanning, r.now.Add(retryAfter)
+		r.stage, r.at = turnPlanning, again
 	case a.Stopped != "":
 		r.stop(fmt.Sprintf("node %s: %s", strings.Join(r.turn.Nodes, ", "), a.Stopped))
 	case r.stage == turnEmptying && len(r.turn.Opens) > 0:
@@ -171,7 +202,9 @@ func (r *Roller) drained(a DrainDone) {
 	}
 }
 
-// advance does what follows from the time, or from what was seen.
+// advance does what follows from the time, or from what was seen. One step may pass through several
+// stages, such as a turn whose nodes are empty already. It stops where a stage does not change, or
+// a drainer takes over.
 func (r *Roller) advance() {
 	if r.stopping && r.drainer == nil {
 		r.stop(interrupted)
@@ -222,7 +255,8 @@ func (r *Roller) proceed() {
 	}
 }
 
-// exchanged reports whether all nodes of the turn are what is waited for.
+// exchanged reports whether all nodes of the turn are what is waited for. It says what it waits for
+// when that changes.
 func (r *Roller) exchanged() bool {
 	var waits []string
 	for _, name := range r.turn.Nodes {
@@ -242,7 +276,8 @@ func (r *Roller) exchanged() bool {
 	return len(waits) == 0
 }
 
-// lacks returns what is still waited for of a node whose turn it is, or "".
+// lacks returns what is still waited for of a node whose turn it is, or "". Until drained it lacks
+// nothing.
 func (r *Roller) lacks(name string) string {
 	n := r.cluster.node(name)
 	switch r.options.Until {
@@ -270,6 +305,10 @@ func (r *Roller) lacks(name string) string {
 }
 
 // newcomer returns the node that has come in the place of one that is gone, or "".
+//
+// Each new node stands for one that is gone. It is a node that the selector selects, without a
+// note, younger than the roll and ready. Once chosen it stays the same, so that two nodes that are
+// gone at once need two new ones.
 func (r *Roller) newcomer(gone string) string {
 	if r.came[gone] != "" {
 		return r.came[gone]
@@ -289,7 +328,8 @@ func (r *Roller) newcomer(gone string) string {
 	return ""
 }
 
-// endTurn opens the nodes of the turn, and notes that they are done.
+// endTurn opens the nodes of the turn, and notes that they are done. A node that has come in the
+// place of another gets the note, with the name of that one.
 func (r *Roller) endTurn() {
 	r.stage, r.wanted = turnEnding, map[string]SetNode{}
 	for _, name := range r.turn.Nodes {
@@ -307,6 +347,7 @@ func (r *Roller) endTurn() {
 			message = "stays cordoned, as it was before"
 		}
 
+		// Without a newcomer, as with UntilDrained, there is no node to write a note on.
 		if node != "" {
 			r.want(node, r.closed[node], done)
 		}
@@ -316,7 +357,7 @@ func (r *Roller) endTurn() {
 
 // next plans the next turn, if there is one.
 func (r *Roller) next() {
-	r.tries = 0
+	r.tries, r.draining = 0, time.Time{}
 	if len(r.rolling().Nodes) == 0 {
 		r.stop("")
 		return
@@ -326,6 +367,9 @@ func (r *Roller) next() {
 
 // stop ends the roll; why is what stopped it, or "". Nodes whose turn is still to come are open
 // again then.
+//
+// It may be called more than once: the first reason counts. With DryRun nothing was closed, so
+// there is nothing to open.
 func (r *Roller) stop(why string) {
 	if r.stage == rollReopening || r.stage == rollOver {
 		return
@@ -341,6 +385,8 @@ func (r *Roller) stop(why string) {
 	}
 }
 
+// end reports what has become of the roll. The nodes of the turn keep their notes, by which another
+// run goes on.
 func (r *Roller) end() {
 	r.stage = rollOver
 	var turn []string

@@ -27,14 +27,21 @@ const (
 // surgeNote is the value of the label that a workload has while it has one more replica. It is
 // written in the same request as the scale, and taken away in the same as the scale is put back. So
 // whoever finds it knows what to put back.
+//
+//	berth.dev/surge=3_0c1b..._1760000000    it had 3 replicas, and the pod of that UID is to leave
+//
+// It fits a label's value: a UID has 36 characters, and there are 63.
 type surgeNote struct {
 	replicas int32 // before
 	pod      types.UID
 	begun    int64 // Unix time
 }
 
+// String is the label's value. readNote reads it.
 func (n surgeNote) String() string { return fmt.Sprintf("%d_%s_%d", n.replicas, n.pod, n.begun) }
 
+// readNote reads a label's value; ok is false if it is none that Berth has written. Then nothing is
+// put back.
 func readNote(text string) (n surgeNote, ok bool) {
 	parts := strings.Split(text, "_")
 	if len(parts) != 3 {
@@ -46,6 +53,11 @@ func readNote(text string) (n surgeNote, ok bool) {
 }
 
 // surgeStep is what a surge waits for.
+//
+//	raising -> growing -> marking -> lowering -> removing -> restored      all pods ready
+//	                   \-> leaving -> lowering -> removing -> restored     another pod is not ready
+//	given up: [sparing ->] lowering -> [yielding -> clearing ->] restored
+//	          or clearing -> lowering -> restored
 type surgeStep int
 
 const (
@@ -74,22 +86,27 @@ type surge struct {
 	scaled     rebalance.Scaled
 	template   *v1.PodTemplateSpec // of the pods, when it began; nil: left behind by an earlier run
 
-	step     surgeStep
-	since    time.Time // when the step began
-	ticket   Ticket    // of the request in progress; 0: it is made at retry
-	retry    time.Time
-	failed   int       // requests that failed, in a row
-	bad      time.Time // since when the successor's container fails to start
-	placed   bool      // the successor has a node, and it was said
-	marked   bool      // the pod has, or may have, the lowest deletion cost, or the highest
-	back     bool      // the scale is what it was
-	final    bool      // trying again would not help
-	outdated bool      // the plan was: trying again with another one may help
-	why      string    // why it was given up
-	told     string    // what it was last said to wait for
+	step   surgeStep
+	since  time.Time // when the step began
+	ticket Ticket    // of the request in progress; 0: it is made at retry
+	retry  time.Time
+	// failed counts for the step, and begins anew with each.
+	failed int       // requests that failed, in a row
+	bad    time.Time // since when the successor's container fails to start
+	placed bool      // the successor has a node, and it was said
+	marked bool      // the pod has, or may have, the lowest deletion cost, or the highest
+	back   bool      // the scale is what it was
+	// final and outdated are of a surge that was given up, and tell the host what to do with the
+	// pod.
+	final    bool // trying again would not help
+	outdated bool // the plan was: trying again with another one may help
+	// why is "" for one that succeeds. It is set by giveUp before the scale is put back.
+	why  string // why it was given up
+	told string // what it was last said to wait for
 }
 
-// surges are those of a host.
+// surges are those of a host. The host steps it: it sets now, hands it answers, and calls follow
+// when something may have changed.
 type surges struct {
 	host    surgeHost
 	cluster *cluster
@@ -98,7 +115,8 @@ type surges struct {
 	list    []*surge
 }
 
-// surgeHost is what has pods leave after their successors are ready: a Drainer or a Core.
+// surgeHost is what has pods leave after their successors are ready: a Drainer or a Core. The
+// methods are called within a step of the host.
 type surgeHost interface {
 	do(action Action)
 	nextTicket() Ticket
@@ -114,7 +132,9 @@ type surgeHost interface {
 	surgeEnded(s *surge)
 }
 
-// of returns the surge of a pod, or of its workload.
+// of returns the surge of a pod, or of its workload. At most one surge of a workload goes on at a
+// time: with two, it would not be known which pod is the successor of which, nor what scale to put
+// back.
 func (ss *surges) of(p *v1.Pod) *surge {
 	for _, s := range ss.list {
 		if s.UID == p.UID || s.owner == rules.OwnerOf(p) {
@@ -124,12 +144,14 @@ func (ss *surges) of(p *v1.Pod) *surge {
 	return nil
 }
 
-// places reports whether the pod's successor is still to get a node.
+// places reports whether the pod's successor is still to get a node. Until then its room has to be
+// kept.
 func (ss *surges) places(p *departure) bool {
 	return slices.ContainsFunc(ss.list, func(s *surge) bool { return s.departure == p && s.step <= growing && !s.placed })
 }
 
-// begin has the pod's workload get one more replica.
+// begin has the pod's workload get one more replica. The pod must be there, and its workload must
+// have no other surge. The first request is made at once.
 func (ss *surges) begin(p *departure) {
 	s := &surge{
 		departure: p, scaled: p.Surge.Scaled, template: templateOf(ss.cluster.scaled(p.Surge.Scaled)), since: ss.now,
@@ -139,7 +161,8 @@ func (ss *surges) begin(p *departure) {
 	ss.request(s)
 }
 
-// request makes the request that a step waits for.
+// request makes the request that a step waits for. Each is safe to repeat: whether it was carried
+// out is seen from the label, the annotations or the pod's UID.
 func (ss *surges) request(s *surge) {
 	s.ticket = ss.host.nextTicket()
 	change := Scale{Ticket: s.ticket, Of: s.scaled, From: s.note.replicas, To: s.note.replicas + 1, After: s.note.String()}
@@ -153,16 +176,23 @@ func (ss *surges) request(s *surge) {
 	case leaving:
 		ss.host.do(Evict{Ticket: s.ticket, Namespace: s.Namespace, Name: s.Name, UID: s.UID, Grace: ss.grace, Direct: true})
 	case lowering:
+		// The note goes with the scale. If the scale was changed by others since, only the note
+		// goes.
 		change.From, change.To, change.Before, change.After = change.To, change.From, change.After, ""
 		ss.host.do(change)
 	}
 }
 
+// enter begins a step. Its request is due at once.
 func (s *surge) enter(step surgeStep, now time.Time) {
 	s.step, s.since, s.ticket, s.retry, s.failed = step, now, 0, now, 0
 }
 
 // giveUp has the scale put back, and the pod stay.
+//
+// What has to be undone depends on how far it is. If all pods are ready, the controller may choose
+// any of them to remove, the victim among them; so the victim is marked to be kept before the scale
+// is lowered. If another one is not ready, that one goes first anyway.
 func (ss *surges) giveUp(s *surge, why string) {
 	s.why = why
 	object := ss.cluster.scaled(s.scaled)
@@ -189,6 +219,8 @@ func (ss *surges) answered(e Answered) bool {
 	return i >= 0
 }
 
+// takeAnswer takes the answer to the request of the surge's step. Outcomes that it does not name
+// are tried again after a pause.
 func (ss *surges) takeAnswer(s *surge, e Answered) {
 	switch {
 	case e.Outcome == OK:
@@ -196,6 +228,7 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 	case e.Outcome == NotFound && s.step == sparing:
 		s.marked = false
 		s.enter(lowering, ss.now)
+	// The mark only improves the odds: without it, the scale is put back all the same.
 	case s.step == sparing && e.Outcome != OK && (e.Outcome == Refused || s.failed+1 >= mostFailed):
 		s.enter(clearing, ss.now)
 	case e.Outcome == NotFound && (s.step == marking || s.step == leaving):
@@ -208,12 +241,15 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 	case s.step == raising && e.Outcome == Refused:
 		s.why, s.final = fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message), true
 		s.enter(restored, ss.now)
+	// giveUp finds out by the label whether it was.
 	case s.step == raising && s.failed+1 >= mostFailed: // it may have been made
 		ss.giveUp(s, fmt.Sprintf("%s cannot be scaled: %s", s.scaled, e.Message))
 	case s.step == marking && (e.Outcome == Refused || s.failed+1 >= mostFailed):
 		ss.giveUp(s, "its deletion cost cannot be set: "+e.Message)
+	// A budget that says no for so long may do so forever.
 	case s.step == leaving && (e.Outcome == Refused || ss.now.Sub(s.since) >= pendingFor):
 		ss.giveUp(s, "it cannot be evicted: "+e.Message)
+	// An annotation that stays does less harm than a scale that stays.
 	case s.step == clearing && e.Outcome == Refused:
 		s.marked = false
 		s.enter(lowering, ss.now)
@@ -223,7 +259,8 @@ func (ss *surges) takeAnswer(s *surge, e Answered) {
 	}
 }
 
-// requested goes on after a request that was carried out.
+// requested goes on after a request that was carried out. It is also called where the object has
+// gone, so that nothing is left to be done.
 func (ss *surges) requested(s *surge) {
 	switch s.step {
 	case raising:
@@ -258,6 +295,8 @@ func (ss *surges) requested(s *surge) {
 
 // follow moves the surges on. With a reason to stop, those whose pods have not been marked yet are
 // given up.
+//
+// A surge whose pod is marked is past that: lowering the scale completes it, and takes a moment.
 func (ss *surges) follow(stopped string) {
 	for _, s := range ss.list {
 		switch {
@@ -280,6 +319,7 @@ func (ss *surges) follow(stopped string) {
 		}
 	}
 
+	// The host is told here, and must not begin a surge meanwhile: the list is being replaced.
 	ss.list = slices.DeleteFunc(ss.list, func(s *surge) bool {
 		if s.step != restored {
 			return false
@@ -292,7 +332,8 @@ func (ss *surges) follow(stopped string) {
 	})
 }
 
-// scaledOf identifies what can be scaled.
+// scaledOf identifies what can be scaled. A ReplicaSet of a Deployment is not: the Deployment would
+// put its scale back.
 func scaledOf(object metav1.Object) (s rebalance.Scaled, ok bool) {
 	s = rebalance.Scaled{Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID()}
 	switch object.(type) {
@@ -306,6 +347,8 @@ func scaledOf(object metav1.Object) (s rebalance.Scaled, ok bool) {
 	return s, s.Kind != ""
 }
 
+// templateOf returns the pod template of what is scaled, or nil. If it differs from that at the
+// beginning, a rollout has begun.
 func templateOf(object metav1.Object) *v1.PodTemplateSpec {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -316,6 +359,7 @@ func templateOf(object metav1.Object) *v1.PodTemplateSpec {
 	return nil
 }
 
+// replicasOf returns spec.replicas, with the API server's default of 1.
 func replicasOf(object metav1.Object) int32 {
 	var n *int32
 	switch o := object.(type) {

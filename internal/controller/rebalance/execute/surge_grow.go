@@ -15,6 +15,9 @@ import (
 )
 
 // grow waits until the successor is ready and the pod may be removed.
+//
+// The checks are in the order of what would make waiting pointless: the victim has gone, the
+// workload has changed, the successor will never be ready. Only then is it waited for.
 func (ss *surges) grow(s *surge) {
 	victim, object := ss.cluster.pod(s.Namespace, s.Name, s.UID), ss.cluster.scaled(s.scaled)
 	if victim == nil || victim.DeletionTimestamp != nil {
@@ -24,6 +27,7 @@ func (ss *surges) grow(s *surge) {
 
 	why, soon := ss.changed(s, object)
 	switch {
+	// The answer to the request has come before the event that shows it.
 	case soon && ss.now.Sub(s.since) < pendingFor:
 		ss.host.wake(s.since.Add(pendingFor))
 		return
@@ -51,6 +55,7 @@ func (ss *surges) grow(s *surge) {
 		ss.host.wake(s.since.Add(unreadyFor))
 		return
 	}
+	// Only if all pods are ready does the controller go by deletion cost.
 	if ss.cluster.whole(s.owner) {
 		s.marked = true
 		s.enter(marking, ss.now)
@@ -60,7 +65,9 @@ func (ss *surges) grow(s *surge) {
 }
 
 // changed returns what somebody else has changed of a workload that was scaled up, or "". soon is
-// set if that may only not have been seen yet, or not have been handed on by what scales it.
+// set if that may only not have been seen yet, or not have been handed on by what scales it. A
+// scale that others have set is never overwritten: the surge is given up, and only its label is
+// removed.
 func (ss *surges) changed(s *surge, object metav1.Object) (why string, soon bool) {
 	if object == nil || object.GetLabels()[rebalance.SurgeLabel] != s.note.String() {
 		return "somebody else has changed the scale", true
@@ -75,7 +82,9 @@ func (ss *surges) changed(s *surge, object metav1.Object) (why string, soon bool
 	return "", false
 }
 
-// hopeless returns why the successor is not going to be ready, or "".
+// hopeless returns why the successor is not going to be ready, or "". Limits differ by cause: half
+// a minute for a pod that is refused, or whose container does not start, and a minute for one that
+// finds no node.
 func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 	if next == nil {
 		if why := ss.cluster.notMade(s.Namespace, s.Owner); why != "" && ss.now.Sub(s.since) >= failsFor {
@@ -98,6 +107,7 @@ func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 
 	why := failing(next)
 	switch {
+	// It has recovered, so the next failure is a first one again.
 	case why == "":
 		s.bad = time.Time{}
 	case s.bad.IsZero():
@@ -113,7 +123,9 @@ func (ss *surges) hopeless(s *surge, next *v1.Pod) string {
 	return ""
 }
 
-// failing returns why a container does not start, or "".
+// failing returns why a container does not start, or "". ContainerCreating and PodInitializing are
+// the normal way. Everything else that a container waits with, such as ImagePullBackOff, is a
+// failure.
 func failing(p *v1.Pod) string {
 	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		w := c.State.Waiting
@@ -125,7 +137,9 @@ func failing(p *v1.Pod) string {
 	return ""
 }
 
-// removable returns why the pod must not be removed yet, or "".
+// removable returns why the pod must not be removed yet, or "". A budget is looked at although
+// nothing is evicted: it may cover other workloads, and have no healthy pod to spare once the scale
+// is put back.
 func (ss *surges) removable(victim, next *v1.Pod) string {
 	if next == nil || !ready(next) {
 		return "its successor is not ready"
@@ -143,6 +157,7 @@ func (ss *surges) awaitRemoval(s *surge) {
 	case ss.raisedAgain(s) != "":
 		s.why = ss.raisedAgain(s)
 		s.enter(clearing, ss.now)
+	// Another pod has gone, so this one has to stay.
 	case ss.now.Sub(s.since) >= removesFor:
 		s.why = "the controller has removed another pod in its place"
 		s.enter(clearing, ss.now)
@@ -151,7 +166,9 @@ func (ss *surges) awaitRemoval(s *surge) {
 	}
 }
 
-// awaitYield waits until the controller has removed another pod than the one that was to leave.
+// awaitYield waits until the controller has removed another pod than the one that was to leave. The
+// mark has to stay until then, and must not stay longer: it would keep the pod from being removed
+// when the workload is scaled down.
 func (ss *surges) awaitYield(s *surge) {
 	live := 0
 	for _, p := range ss.cluster.byOwner[s.owner] {

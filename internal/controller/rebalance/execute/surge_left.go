@@ -16,6 +16,10 @@ import (
 
 // recover gives up the surges that a run which was killed has not put back: those of the pods that
 // are the host's, and those that are older than a surge lasts.
+//
+// own reports whether a pod is one that the host is about to move. Younger notes of other pods are
+// left alone, since the process that wrote them may be at work. A note whose pod has gone counts as
+// left behind, however young it is.
 func (ss *surges) recover(own func(p *v1.Pod) bool) {
 	pods := map[types.UID]*v1.Pod{}
 	for _, object := range ss.cluster.objects {
@@ -23,6 +27,7 @@ func (ss *surges) recover(own func(p *v1.Pod) bool) {
 			pods[p.UID] = p
 		}
 	}
+	// Sorted, so that what is requested first does not depend on map order.
 	for _, key := range slices.Sorted(maps.Keys(ss.cluster.objects)) {
 		object := ss.cluster.objects[key]
 		scaled, scales := scaledOf(object)
@@ -69,6 +74,10 @@ func Marked(p *v1.Pod) bool {
 
 // MarkOf returns the annotations that a request to mark a pod changes, nil if none; those that are
 // to be taken away are nil.
+//
+// The cost that the pod had before is kept in another annotation, "" if it had none, so that Clear
+// can put it back. Only an annotated pod is Marked, and a second mark does not overwrite what was
+// there before the first.
 func MarkOf(p *v1.Pod, a Mark) map[string]any {
 	before, marked := p.Annotations[costBefore]
 	if !marked {

@@ -6,7 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Line says for people what happened in a drain; "" for what they need not know.
+// Line says for people what happened in a drain; "" for what they need not know. What is seen on
+// other lines anyway, such as a plan, has none.
 func (a *DrainTold) Line() string {
 	if a.Pod == nil {
 		switch a.Result {
@@ -40,7 +41,8 @@ func (a *DrainTold) Line() string {
 	return a.Result.line(name, a.Pod.From, a.Message)
 }
 
-// line says what is said alike of drains and of moves.
+// line says what is said alike of drains and of moves. Other results print as their name and the
+// message.
 func (r Result) line(name, from, message string) string {
 	switch r {
 	case Replaced:
@@ -59,7 +61,7 @@ func (a *RollTold) Line() string {
 	return fmt.Sprintf("node/%s: %s", a.Node, a.Message)
 }
 
-// Line says for people what happened to a move.
+// Line says for people what happened to a move. Notes that concern no move are their message alone.
 func (a *Told) Line() string {
 	if a.Move == nil {
 		return a.Message

@@ -19,6 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance/execute"
 )
 
+// Times and names for EvictionRequests. The controller that answers watches them, so seconds are
+// enough where it works.
 const (
 	// answeredWithin is how long nobody may have looked at an EvictionRequest before its pod is
 	// evicted directly.
@@ -30,30 +32,41 @@ const (
 	drainRequester  = "drain"
 )
 
-// askedError is why an eviction that was asked for has not been made.
+// askedError is why an eviction that was asked for has not been made. outcomeOf turns it into the
+// outcome Asked. It is no failure, but the caller has to ask again.
 type askedError struct{ why string }
 
 func (e askedError) Error() string { return e.why }
 
 // asker asks for evictions by EvictionRequests, where these are served and somebody answers.
+//
+// An EvictionRequest lets the pod's own responders act before it is evicted. That the API serves it
+// does not mean that anybody acts on it: without the controller that answers, a request would stand
+// forever. So the first request that is not observed in time ends the use of EvictionRequests, for
+// the rest of the process.
 type asker struct {
 	client kubernetes.Interface
 	name   string // of the requester, without its domain
 	told   func(why string)
 
-	mu     sync.Mutex
+	// Requests are carried out on several goroutines. mu guards the fields below.
+	mu sync.Mutex
+	// served is set once the API server is known to serve EvictionRequests.
 	served bool
 	direct bool                    // it is not asked any more
 	since  map[types.UID]time.Time // when this process first asked
 }
 
-// newAsker returns an asker. told is called once, if evictions are made directly from then on.
+// newAsker returns an asker. told is called once, if evictions are made directly from then on. name
+// identifies the component: its requests have it in their names and in a label, by which a later
+// process finds them.
 func newAsker(client kubernetes.Interface, name string, told func(why string)) *asker {
 	return &asker{client: client, name: name, told: told, since: map[types.UID]time.Time{}}
 }
 
 // isServed reports whether evictions are to be asked for. The API server is asked until it has said
-// whether it serves EvictionRequests.
+// whether it serves EvictionRequests. An answer is final; an error is not, and evictions are made
+// directly meanwhile.
 func (a *asker) isServed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,7 +83,8 @@ func (a *asker) isServed() bool {
 	return a.served
 }
 
-// giveUp has evictions be made directly from now on.
+// giveUp has evictions be made directly from now on. told is called without the lock, since it may
+// call back.
 func (a *asker) giveUp(why string) {
 	a.mu.Lock()
 	first := !a.direct
@@ -83,6 +97,9 @@ func (a *asker) giveUp(why string) {
 
 // ask requests a pod's eviction, or looks after the request that is there, and returns an
 // askedError while it stands. With direct the pod is to be evicted without one.
+//
+// The name of the request is made of the component and the pod's UID: each pod has one of each
+// component, and asking again finds it.
 func (a *asker) ask(ctx context.Context, e execute.Evict) (direct bool, err error) {
 	requests := a.client.LifecycleV1alpha1().EvictionRequests(e.Namespace)
 	request := &lifecyclev1alpha1.EvictionRequest{
@@ -102,6 +119,8 @@ func (a *asker) ask(ctx context.Context, e execute.Evict) (direct bool, err erro
 		there, err = requests.Get(ctx, request.Name, metav1.GetOptions{})
 	}
 	switch {
+	// In a namespace that is being deleted nothing can be created; that says nothing of other
+	// namespaces.
 	case apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
 		a.giveUp("may not be created here")
 		return true, nil
@@ -111,8 +130,11 @@ func (a *asker) ask(ctx context.Context, e execute.Evict) (direct bool, err erro
 	return a.followUp(ctx, there, a.firstAsked(e.UID))
 }
 
+// labels are on all requests of the component.
 func (a *asker) labels() map[string]string { return map[string]string{"berth.dev/requester": a.name} }
 
+// firstAsked returns when this process first asked for the pod: the clock of the API server, in
+// creationTimestamp, may differ from ours.
 func (a *asker) firstAsked(uid types.UID) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,6 +145,12 @@ func (a *asker) firstAsked(uid types.UID) time.Time {
 }
 
 // followUp looks how far a request is. One that has failed, or that nobody answers, is deleted.
+//
+//	not observed, younger than answeredWithin    wait
+//	not observed, older                          nobody answers: delete it, and evict directly
+//	observed, not failed                         wait: a responder is at work
+//	failed: the eviction is invalid              delete it, and evict directly
+//	failed otherwise                             delete it, and try again later
 func (a *asker) followUp(ctx context.Context, r *lifecyclev1alpha1.EvictionRequest, since time.Time) (direct bool, err error) {
 	failed := meta.FindStatusCondition(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
 	switch {
@@ -146,6 +174,7 @@ func (a *asker) followUp(ctx context.Context, r *lifecyclev1alpha1.EvictionReque
 	return false, apierrors.NewTooManyRequests(fmt.Sprintf("its EvictionRequest failed: %s: %s", failed.Reason, failed.Message), 0)
 }
 
+// One that has gone, or was replaced, counts as deleted.
 func (a *asker) deleteRequest(ctx context.Context, r *lifecyclev1alpha1.EvictionRequest) error {
 	err := a.client.LifecycleV1alpha1().EvictionRequests(r.Namespace).Delete(ctx, r.Name,
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
@@ -156,7 +185,8 @@ func (a *asker) deleteRequest(ctx context.Context, r *lifecyclev1alpha1.Eviction
 }
 
 // WithdrawDrains withdraws what drains that were killed have left of requests for the pods of
-// nodes.
+// nodes. A drain that ends by itself withdraws its own. Requests for pods that have gone need
+// nothing: they go with their pods.
 func WithdrawDrains(ctx context.Context, client kubernetes.Interface, nodes []string) error {
 	a := newAsker(client, drainRequester, nil)
 	if !a.isServed() {
@@ -168,7 +198,8 @@ func WithdrawDrains(ctx context.Context, client kubernetes.Interface, nodes []st
 	})
 }
 
-// withdraw deletes the requests for these pods, by this process or an earlier one.
+// withdraw deletes the requests for these pods, by this process or an earlier one. It goes on after
+// an error, and returns all of them: each request that is left evicts a pod.
 func (a *asker) withdraw(ctx context.Context, which func(namespace string, of *lifecyclev1alpha1.EvictionRequestPodReference) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, withdrawnWithin)
 	defer cancel()

@@ -12,12 +12,14 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// drainEvents writes on pods why a drain waits for them.
+// drainEvents writes on pods why a drain waits for them. They are for the owners of the pods, who
+// do not see the output of the drain.
 type drainEvents struct {
 	log  *eventlog.Log
 	said map[types.UID]string // by pod, the last event
 }
 
+// A drain ends soon after its last event, so the log is given a second to send it.
 func newDrainEvents(client kubernetes.Interface) *drainEvents {
 	log := eventlog.New(client, "berth-drain")
 	log.Drain = time.Second
@@ -38,7 +40,8 @@ func (e *drainEvents) writeEvents(a *execute.DrainTold) {
 	}
 }
 
-// addEvent writes an event, unless the last one about the pod said the same.
+// addEvent writes an event, unless the last one about the pod said the same. A budget is asked
+// every few seconds, and its answer seldom changes.
 func (e *drainEvents) addEvent(p *rebalance.Departure, kind, reason, message string) {
 	event := reason + ": " + message
 	if p.Name == "" || e.said[p.UID] == event {

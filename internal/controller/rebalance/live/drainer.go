@@ -16,13 +16,15 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// Drainer drains nodes of a cluster.
+// Drainer drains nodes of a cluster. It is for one drain or roll, and ends when its core does or
+// the context.
 type Drainer struct {
 	*loop.Loop[execute.Event, execute.Action]
 	client   kubernetes.Interface
 	profiles []*plugins.Profile
 	dry      bool
 	surge    bool
+	// scales is set by Run before the loop begins.
 	scales   map[schema.GroupKind]bool
 	noRoom   func(why string)
 	events   *drainEvents
@@ -32,6 +34,8 @@ type Drainer struct {
 
 // NewDrainer returns a Drainer. profiles are the scheduler's; told and done are called as the drain
 // proceeds, and must not block.
+//
+// Both functions are called on the loop's goroutine.
 func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options execute.DrainOptions,
 	told func(execute.DrainTold), done func(execute.DrainDone)) *Drainer {
 	options.Wall = wallTime
@@ -51,7 +55,7 @@ func NewDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 }
 
 // NewRoller returns a Drainer that rolls nodes. What it tells of pods goes to told, and what it
-// tells of nodes to rolled.
+// tells of nodes to rolled. The caller's functions are called as those of NewDrainer.
 func NewRoller(
 	client kubernetes.Interface, profiles []*plugins.Profile, options execute.RollOptions,
 	told func(execute.DrainTold), rolled func(execute.RollTold), done func(execute.RollDone),
@@ -75,13 +79,16 @@ func NewRoller(
 	})
 }
 
-// drainCore decides about one drain, or about a roll.
+// drainCore decides about one drain, or about a roll. execute.Drainer and execute.Roller are.
 type drainCore interface {
 	Step(now time.Time, event execute.Event) []execute.Action
 	Wake() (at time.Time, ok bool)
 }
 
 // newDrainer returns a Drainer of a core.
+//
+// tell takes an action if it reports something, and returns false for requests. Plans are made with
+// the profiles and scales of this process, which the core does not know.
 func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, options *execute.DrainOptions,
 	events *drainEvents, core drainCore, tell func(execute.Action) bool) *Drainer {
 	d := &Drainer{Loop: loop.New[execute.Event, execute.Action]("drain"), client: client, profiles: profiles,
@@ -126,6 +133,9 @@ func newDrainer(client kubernetes.Interface, profiles []*plugins.Profile, option
 func (d *Drainer) Stop() { d.See(execute.Stop{}) }
 
 // Run drains until the context ends.
+//
+// DaemonSets are read besides what a Mover reads: kubectl drain looks at whether the one that owns
+// a pod exists. The context is to be ended by the caller once done was called.
 func (d *Drainer) Run(ctx context.Context) error {
 	daemonSets := kind{d.client.AppsV1().RESTClient(), "daemonsets", func() runtime.Object { return &appsv1.DaemonSetList{} }, false}
 	kinds := append(kindsOf(d.client), daemonSets)
@@ -150,7 +160,8 @@ func (d *Drainer) Run(ctx context.Context) error {
 	return nil
 }
 
-// tellLeft says that requests could not be withdrawn: their pods are still going to be evicted.
+// tellLeft says that requests could not be withdrawn: their pods are still going to be evicted. It
+// is the last line of a drain, since nothing but the user can take them back then.
 func (d *Drainer) tellLeft() {
 	if err := d.requests.left.Load(); err != nil {
 		d.tell(execute.DrainTold{Result: execute.Direct, Message: fmt.Sprintf("pods that stay may still be evicted, because "+

@@ -25,6 +25,9 @@ import (
 )
 
 // kind is a kind of object that a proof depends on.
+//
+// Lists and watches go through package feed, not through informers: the core keeps the only copy of
+// each object.
 type kind struct {
 	client   rest.Interface
 	resource string
@@ -33,6 +36,8 @@ type kind struct {
 	optional bool
 }
 
+// kindsOf are the kinds that every proof depends on: what the scheduler's filters and scorers look
+// at, budgets, and the controllers of pods. What is not served by the API server is left out later.
 func kindsOf(client kubernetes.Interface) []kind {
 	core, apps, storage := client.CoreV1().RESTClient(), client.AppsV1().RESTClient(), client.StorageV1().RESTClient()
 	devices := client.ResourceV1().RESTClient()
@@ -60,12 +65,15 @@ func kindsOf(client kubernetes.Interface) []kind {
 		{devices, "resourceclaimtemplates", func() runtime.Object { return &resourcev1.ResourceClaimTemplateList{} }, false},
 		{devices, "deviceclasses", func() runtime.Object { return &resourcev1.DeviceClassList{} }, false},
 		{devices, "devicetaintrules", func() runtime.Object { return &resourcev1.DeviceTaintRuleList{} }, false},
+		// The permission to read these two may be missing. Without Jobs, none is known to survive
+		// an eviction; without PodGroups, defragment moves no pod of a group.
 		{client.BatchV1().RESTClient(), "jobs", func() runtime.Object { return &batchv1.JobList{} }, true},
 		{client.SchedulingV1beta1().RESTClient(), "podgroups", func() runtime.Object { return &schedulingv1beta1.PodGroupList{} }, true},
 	}
 }
 
-// surgeKinds are those that a surge depends on beside.
+// surgeKinds are those that a surge depends on beside. They are asked for only with --surge, so
+// that a drain without it needs no permission for them.
 func surgeKinds(client kubernetes.Interface) []kind {
 	return []kind{
 		{client.AutoscalingV2().RESTClient(), "horizontalpodautoscalers",
@@ -74,10 +82,12 @@ func surgeKinds(client kubernetes.Interface) []kind {
 	}
 }
 
+// newSource returns where objects of the kind are listed and watched, in all namespaces.
 func (k kind) newSource() feed.Source { return feed.Of(k.client, "", k.resource, k.list) }
 
 // servedKinds returns the kinds that the API server serves. A kind that may not be read is an
-// error: nothing can be proved without it.
+// error: nothing can be proved without it. It asks for one object of each kind: discovery would not
+// tell whether it may be read.
 func servedKinds(ctx context.Context, all []kind) (list []kind, err error) {
 	for _, k := range all {
 		_, err := k.newSource().List(ctx, metav1.ListOptions{Limit: 1})
@@ -100,6 +110,9 @@ type shown interface {
 
 // feedsOf returns functions that show a core the objects of these kinds. When all have been listed,
 // the core gets Listed, and then listed is called.
+//
+// Each function runs until its context ends, and lists again by itself when a watch breaks. Listed
+// is shown once, after the first complete list of the last kind.
 func feedsOf(ctx context.Context, kinds []kind, core shown, listed func()) (feeds []func(context.Context), err error) {
 	kinds, err = servedKinds(ctx, kinds)
 	if err != nil {
@@ -110,6 +123,7 @@ func feedsOf(ctx context.Context, kinds []kind, core shown, listed func()) (feed
 	unlisted.Store(int32(len(kinds)))
 	for _, k := range kinds {
 		first := true
+		// While too much waits in the loop, Show holds the feed up; what is gone never does.
 		m := &mirror{
 			seen: func(o metav1.Object) { core.Show(execute.Seen{Object: o}, feed.SizeOf(o.(runtime.Object))) },
 			gone: func(o metav1.Object) { core.See(execute.Gone{Object: o}) },
@@ -128,13 +142,18 @@ func feedsOf(ctx context.Context, kinds []kind, core shown, listed func()) (feed
 }
 
 // mirror shows a core the objects of one kind. An object that a list no longer has is gone.
+//
+// A watch that breaks may miss deletions. The next list shows what is there, and from the
+// difference follows what has gone.
 type mirror struct {
 	seen, gone func(metav1.Object)
 	listed     func()
-	has        map[string]metav1.Object
-	fresh      map[string]metav1.Object // while a list is read
+	// has is by namespace and name. It is for one goroutine, that of its feed.
+	has   map[string]metav1.Object
+	fresh map[string]metav1.Object // while a list is read
 }
 
+// newSink returns the functions that the feed calls, and begins without objects.
 func (m *mirror) newSink() feed.Sink {
 	key := func(o metav1.Object) string { return o.GetNamespace() + "/" + o.GetName() }
 	m.has = map[string]metav1.Object{}
@@ -153,6 +172,8 @@ func (m *mirror) newSink() feed.Sink {
 			m.listed()
 		},
 		Seen: func(object runtime.Object) {
+			// Managed fields are a large part of many objects, and nothing reads them. The object
+			// is the feed's, so a copy is changed.
 			o := object.DeepCopyObject().(metav1.Object)
 			o.SetManagedFields(nil)
 			if m.fresh != nil {

@@ -30,11 +30,13 @@ var (
 	}, []string{"reason"})
 )
 
-// Metrics are the package's, for the registry of the process that runs it.
+// Metrics are the package's, for the registry of the process that runs it. They are global, so a
+// process has one Mover.
 func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{evictions, moves, runs, stays}
 }
 
+// countMove counts evictions, and moves by how they ended. Other results are progress.
 func countMove(a execute.Told) {
 	switch a.Result {
 	case execute.Evicted:
@@ -46,12 +48,15 @@ func countMove(a execute.Told) {
 	}
 }
 
+// countRun counts a run that ended, and shows the stays of its last plan. The reasons of the plan
+// before are forgotten.
 func countRun(a execute.Done) {
 	end := "done"
 	if a.Stopped != "" {
 		end = "stopped"
 	}
 	runs.WithLabelValues(end).Inc()
+	// Otherwise a reason that nothing has any more would keep its last number.
 	stays.Reset()
 	if a.Plan == nil {
 		return

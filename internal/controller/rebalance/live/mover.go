@@ -20,10 +20,11 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/loop"
 )
 
-// Name is the component's, as in --controllers.
+// Name is the component's, as in --controllers. Requesters of EvictionRequests have it, too.
 const Name = "rebalance"
 
-// idle is how long the loop sleeps while nothing is due.
+// idle is how long the loop sleeps while nothing is due. A core that waits for events alone needs
+// no alarm; the loop has to have some time to sleep until.
 const idle = time.Hour
 
 // Options configure a Mover.
@@ -31,7 +32,8 @@ type Options struct {
 	Execute execute.Options
 	// Policy reads what to move for; names of priority classes are looked up in the cluster.
 	Policy func(policy.Priorities) (*rebalance.Policy, error)
-	// Profiles are the scheduler's, and Placing is how well its choice can be predicted.
+	// Profiles are the scheduler's, and Placing is how well its choice can be predicted. They must
+	// be those of the scheduler that runs: nothing here can check that.
 	Profiles []*plugins.Profile
 	Placing  rebalance.Placing
 	// Told and Done, if set, are called as a run proceeds. They must not block.
@@ -40,6 +42,10 @@ type Options struct {
 }
 
 // Mover carries out moves.
+//
+// The core decides and knows no API; requests talk to the API and decide nothing. Between them is
+// the loop, on whose goroutine the core is stepped: feeds and answers are put into its queue, and
+// each request runs on another goroutine.
 type Mover struct {
 	*loop.Loop[execute.Event, execute.Action]
 	options  Options
@@ -47,11 +53,14 @@ type Mover struct {
 	requests *requests
 	events   *eventlog.Log
 	policy   *rebalance.Policy
-	scales   map[schema.GroupKind]bool
-	synced   atomic.Bool
+	// policy and scales are set by Run before the loop begins, and only read from then on.
+	scales map[schema.GroupKind]bool
+	// synced is written by a feed and read by health checks.
+	synced atomic.Bool
 }
 
-// New returns a Mover. Events about pods go to events.
+// New returns a Mover. Events about pods go to events. Nothing is requested until Run.
+// options.Execute.Wall is set here.
 func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mover {
 	options.Execute.Wall = wallTime
 	core := execute.New(options.Execute)
@@ -69,17 +78,24 @@ func New(client kubernetes.Interface, events *eventlog.Log, options Options) *Mo
 }
 
 // wallTime is the wall-clock time at any moment of a loop's clock, which is never set. Ages, and
-// what is written for the next process, are by the clock that the API's times are by.
+// what is written for the next process, are by the clock that the API's times are by. Round drops
+// the monotonic reading, which means nothing to other processes.
 func wallTime(time.Time) time.Time { return time.Now().Round(0).UTC() }
 
-// Synced reports whether everything has been seen.
+// Synced reports whether everything has been seen. Until then no plan is made.
 func (m *Mover) Synced() bool { return m.synced.Load() }
 
-// Stop prevents further moves. A victim that has been evicted is followed to the end.
+// Stop prevents further moves. A victim that has been evicted is followed to the end. It may be
+// called from any goroutine, and returns at once.
 func (m *Mover) Stop() { m.See(execute.Stop{}) }
 
 // Run makes moves until the context ends, and returns once no request is in flight.
+//
+// Errors are those of the beginning: a policy that names no priority class of the cluster, or
+// objects that may not be read. Later ones are answers to the core, which carries on or ends its
+// run.
 func (m *Mover) Run(ctx context.Context) error {
+	// Once is enough: the policy's thresholds are fixed while it runs.
 	classes, err := m.client.SchedulingV1().PriorityClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -116,6 +132,7 @@ func (m *Mover) Run(ctx context.Context) error {
 		return err
 	}
 
+	// It is said, and no reason to stop: every arrival is checked in any case.
 	if why := otherPlacer(ctx, m.client, m.options.Profiles); why != "" {
 		m.requests.noRoom(why)
 	}
@@ -123,12 +140,15 @@ func (m *Mover) Run(ctx context.Context) error {
 	return nil
 }
 
-// saidOnce returns a function that tells a core once that no room is kept.
+// saidOnce returns a function that tells a core once that no room is kept. Each request that fails
+// for it would say the same.
 func saidOnce(see func(execute.Event)) func(why string) {
 	var once sync.Once
 	return func(why string) { once.Do(func() { see(execute.NoRoom{Why: why}) }) }
 }
 
+// runAction takes an action of the core. What reports something is done at once, on the loop's
+// goroutine; what is a request is returned, to be run on another one.
 func (m *Mover) runAction(ctx context.Context, action execute.Action) func(context.Context) execute.Event {
 	switch a := action.(type) {
 	case execute.Told:
@@ -143,6 +163,8 @@ func (m *Mover) runAction(ctx context.Context, action execute.Action) func(conte
 		}
 		return nil
 	case execute.MakePlan:
+		// A plan takes seconds in a large cluster. The state is a copy of the list, and its objects
+		// are never changed, so events may come meanwhile.
 		return func(context.Context) execute.Event {
 			options := a.Options
 			options.Profiles, options.Placing, options.Scales = m.options.Profiles, m.options.Placing, m.scales
@@ -153,7 +175,8 @@ func (m *Mover) runAction(ctx context.Context, action execute.Action) func(conte
 	return func(ctx context.Context) execute.Event { return m.requests.carryOut(ctx, action) }
 }
 
-// reportProgress passes progress on, and writes events about pods.
+// reportProgress passes progress on, and writes events about pods. Events are about the victim; its
+// successor has none.
 func (m *Mover) reportProgress(ctx context.Context, a execute.Told) {
 	if m.options.Told != nil {
 		m.options.Told(a)

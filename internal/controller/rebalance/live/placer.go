@@ -22,13 +22,17 @@ const (
 )
 
 // leadsFor is how long a leader counts as such after it has renewed its Lease: more than any lease
-// duration in use, and clocks may differ.
+// duration in use (kube-scheduler's default is 15 s), and clocks may differ.
 const leadsFor = time.Minute
 
 // otherPlacer says which program places the pods of these profiles if it is not Berth, or "". It is
 // known by who renews the Lease of the leader; Berth's scheduler says that it is Berth's, whatever
 // the program is called. Without a Lease, as where no leader is elected, or without the permission
 // to read it, nothing is said.
+//
+// It matters because only Berth's scheduler reads the Lease by which room is kept. Managed fields
+// tell more than the holder identity, which is a host name: they name the program that wrote
+// renewTime.
 func otherPlacer(ctx context.Context, client kubernetes.Interface, profiles []*plugins.Profile) string {
 	if !slices.ContainsFunc(profiles, func(p *plugins.Profile) bool { return p.SchedulerName == v1.DefaultSchedulerName }) {
 		return "" // those that Berth places beside kube-scheduler are led by another Lease

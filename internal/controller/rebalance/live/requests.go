@@ -38,10 +38,15 @@ const (
 // carried out, however often it is tried.
 const answerWithin = 65 * time.Second
 
-// roomWithin bounds the requests that have room kept. A move does not depend on them.
+// roomWithin bounds the requests that have room kept. A move does not depend on them, and the pod
+// that is to be evicted should not wait for them long.
 const roomWithin = 5 * time.Second
 
 // requests carries out a core's requests.
+//
+// It holds no lock, except for the asker's: cores request one thing at a time of what room and the
+// journal are about. A request has one try, except for conflicts; whether to try again is the
+// core's to decide, which sees what has changed meanwhile.
 type requests struct {
 	client  kubernetes.Interface
 	process string // tells the journal's writers apart
@@ -52,10 +57,14 @@ type requests struct {
 	room   string                // that the journal's move was shown with, by this process or an earlier one; "": none
 }
 
+// newRequests returns requests of a new process: its identity in the journal is a random UUID, so
+// that a process that was restarted is another one.
 func newRequests(client kubernetes.Interface, noRoom func(why string)) *requests {
 	return &requests{client: client, process: string(uuid.NewUUID()), noRoom: noRoom}
 }
 
+// carryOut carries out one request and returns its answer, or a Tick for what has no answer. It
+// blocks for answerWithin at the most, beside the room.
 func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.Event {
 	switch a := action.(type) { // takes none of the request's time
 	case execute.Evict:
@@ -96,6 +105,7 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 	return execute.Tick{}
 }
 
+// answerOf returns the answer to a request that ended with err; nil is OK.
 func answerOf(ticket execute.Ticket, err error) execute.Answered {
 	answer := execute.Answered{Ticket: ticket, Outcome: outcomeOf(err)}
 	if err != nil {
@@ -107,6 +117,9 @@ func answerOf(ticket execute.Ticket, err error) execute.Answered {
 	return answer
 }
 
+// The order matters: what is asked for is no error of the API, and a namespace that is being
+// deleted is Forbidden by its code. What has no status, such as a time-out or a broken connection,
+// and each 5xx is Failed: the request may have been carried out.
 func outcomeOf(err error) execute.Outcome {
 	var status apierrors.APIStatus
 	var asked askedError
@@ -127,6 +140,8 @@ func outcomeOf(err error) execute.Outcome {
 	return execute.Failed
 }
 
+// recallJournal reads the journal. No ConfigMap is an empty journal; one without the key, too. One
+// that cannot be read as JSON is an error, and not replaced: it may have a move.
 func (r *requests) recallJournal(ctx context.Context) execute.Event {
 	m, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -140,11 +155,14 @@ func (r *requests) recallJournal(ctx context.Context) execute.Event {
 				recalled.Err = fmt.Errorf("ConfigMap %s/%s: %w", JournalNamespace, JournalName, err)
 			}
 		}
+		// The room that an earlier process has shown is known from its move, and can be freed.
 		r.room = roomOf(recalled.Journal.Move)
 	}
 	return recalled
 }
 
+// noteJournal writes the journal on condition of the version that was read, and returns the new
+// version.
 func (r *requests) noteJournal(ctx context.Context, a execute.Note) (version string, err error) {
 	text, err := json.Marshal(a.Journal)
 	if err != nil {
@@ -160,6 +178,8 @@ func (r *requests) noteJournal(ctx context.Context, a execute.Note) (version str
 	return version, err
 }
 
+// writeJournal creates the ConfigMap, or replaces the version that it names. A Conflict, or
+// AlreadyExists, means that another write came first.
 func (r *requests) writeJournal(ctx context.Context, m *v1.ConfigMap) (version string, err error) {
 	maps := r.client.CoreV1().ConfigMaps(JournalNamespace)
 	if m.ResourceVersion == "" {
@@ -176,6 +196,10 @@ func (r *requests) writeJournal(ctx context.Context, m *v1.ConfigMap) (version s
 // resolveConflict follows up a conflict. If the journal that is there was written by this process,
 // the answer to that was lost: the journal is as it was to be, or is replaced. Else the conflict
 // holds.
+//
+//	written by another process                   the conflict holds: that process carries out moves
+//	by this one, and it says the same            the write was carried out, and its answer was lost
+//	by this one, and it says something else      an earlier write was; this one replaces it
 func (r *requests) resolveConflict(ctx context.Context, m *v1.ConfigMap, conflict error) (version string, err error) {
 	there, err := r.client.CoreV1().ConfigMaps(JournalNamespace).Get(ctx, JournalName, metav1.GetOptions{})
 	switch {
@@ -191,7 +215,7 @@ func (r *requests) resolveConflict(ctx context.Context, m *v1.ConfigMap, conflic
 }
 
 // writeTaints writes a node's taints on condition of the version that was read, so that those of
-// others stay.
+// others stay. a.Value "" removes the taint.
 func (r *requests) writeTaints(ctx context.Context, a execute.SetTaint) error {
 	nodes := r.client.CoreV1().Nodes()
 	return changeObject(ctx, a.Node, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
@@ -205,6 +229,10 @@ func (r *requests) writeTaints(ctx context.Context, a execute.SetTaint) error {
 
 // changeObject reads an object and writes what follows from it on condition of the version that was
 // read, until nobody else has written in between. Nothing is written if nothing follows.
+//
+// It loops on Conflict: another write came in between. If the version has not changed, no write
+// did, and a webhook or a quota says Conflict for its own reasons: that is returned. what gets the
+// object as read, must not change it, and returns a merge patch; nil changes nothing.
 func changeObject[T metav1.Object](
 	ctx context.Context, name string, get func(context.Context, string, metav1.GetOptions) (T, error),
 	patch func(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error),
@@ -241,6 +269,16 @@ func changeObject[T metav1.Object](
 }
 
 // scaleWorkload changes a workload's scale and its label in one request.
+//
+// The label decides what has been done already: a request whose answer was lost is repeated, and
+// must not scale twice.
+//
+//	set:   no label and From replicas          scale and label
+//	       the label is there already          nothing to do
+//	       anything else                       Conflict
+//	unset: its label, and From replicas        scale back, label off
+//	       its label, other replicas           label off: the scale was changed by others
+//	       another label, or none              nothing to do
 func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 	of, apps := a.Of, r.client.AppsV1()
 	changes := func(object metav1.Object, replicas *int32) (map[string]any, error) {
@@ -271,15 +309,18 @@ func (r *requests) scaleWorkload(ctx context.Context, a execute.Scale) error {
 		func(o *appsv1.Deployment) (map[string]any, error) { return changes(o, o.Spec.Replicas) })
 }
 
+// scaleTo is the patch of a scale and a label; label nil removes it.
 func scaleTo(replicas int32, label any) map[string]any {
 	return map[string]any{"metadata": surgeLabel(label), "spec": map[string]any{"replicas": replicas}}
 }
 
+// surgeLabel is the metadata of a patch that sets the label of a surge, or with nil removes it.
 func surgeLabel(value any) map[string]any {
 	return map[string]any{"labels": map[string]any{rebalance.SurgeLabel: value}}
 }
 
-// markPod sets a pod's deletion cost, or sets it back.
+// markPod sets a pod's deletion cost, or sets it back. A pod of the same name that is another one
+// is NotFound.
 func (r *requests) markPod(ctx context.Context, a execute.Mark) error {
 	pods := r.client.CoreV1().Pods(a.Namespace)
 	return changeObject(ctx, a.Name, pods.Get, pods.Patch, func(p *v1.Pod) (map[string]any, error) {
@@ -294,13 +335,16 @@ func (r *requests) markPod(ctx context.Context, a execute.Mark) error {
 	})
 }
 
+// cordonNode makes a node unschedulable. It needs no version: it sets one field, to what it has to
+// be.
 func (r *requests) cordonNode(ctx context.Context, node string) error {
 	_, err := r.client.CoreV1().Nodes().Patch(ctx, node, types.StrategicMergePatchType,
 		[]byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
 	return err
 }
 
-// setNode opens or closes a node, and notes on it how far its roll is.
+// setNode opens or closes a node, and notes on it how far its roll is. Both in one request, so that
+// a process that is killed leaves no node that is closed without a note.
 func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 	nodes := r.client.CoreV1().Nodes()
 	return changeObject(ctx, a.Node, nodes.Get, nodes.Patch, func(n *v1.Node) (map[string]any, error) {
@@ -317,6 +361,9 @@ func (r *requests) setNode(ctx context.Context, a execute.SetNode) error {
 
 // evictPod evicts a pod, or asks for that. An EvictionRequest has no grace period, and heeds
 // budgets.
+//
+// The UID is a precondition, so that a pod of the same name that has come since is not evicted in
+// its place.
 func (r *requests) evictPod(ctx context.Context, a execute.Evict) error {
 	if !a.Direct && !a.Delete && a.Grace == nil && r.asker != nil && r.asker.isServed() {
 		if direct, err := r.asker.ask(ctx, a); !direct || err != nil {
@@ -327,7 +374,8 @@ func (r *requests) evictPod(ctx context.Context, a execute.Evict) error {
 	return Evict(ctx, r.client, a.Namespace, a.Name, &options, a.Delete)
 }
 
-// withdraw withdraws requests. What remains is withdrawn by the next run, or goes with its pod.
+// withdraw withdraws requests. What remains is withdrawn by the next run, or goes with its pod. The
+// caller does not wait for an answer; that it failed is kept in left.
 func (r *requests) withdraw(ctx context.Context, pods map[types.UID]bool) {
 	if r.asker == nil || !r.asker.isServed() {
 		return

@@ -19,8 +19,11 @@ import (
 
 // keepRoom has Berth's scheduler keep the room of the successor of the journal's move; nil: none
 // any longer. A move does not depend on it: where another scheduler places, nobody reads the Lease.
+// It is called once the journal is written, so of two processes only the one that owns the journal
+// changes the room.
 func (r *requests) keepRoom(ctx context.Context, move *execute.Flight) {
 	was := r.room
+	// A move that needs no room, or none at all: what was kept is freed.
 	if r.room = roomOf(move); r.room == "" {
 		r.freeRoom(ctx, was)
 		return
@@ -28,7 +31,9 @@ func (r *requests) keepRoom(ctx context.Context, move *execute.Flight) {
 	r.showRoom(ctx, r.room)
 }
 
-// roomOf is what the Lease shows of a move: the same for the same move, in every process.
+// roomOf is what the Lease shows of a move: the same for the same move, in every process. "" if
+// there is nothing to keep. freeRoom compares it as text, so its fields must be in a fixed order,
+// and times in whole seconds.
 func roomOf(move *execute.Flight) string {
 	if move == nil || move.To == "" {
 		return ""
@@ -43,6 +48,8 @@ func roomOf(move *execute.Flight) string {
 	return string(text)
 }
 
+// showRoom writes a room into the Lease, in place of any other, and makes the Lease if it is not
+// there. It fails silently but for a message.
 func (r *requests) showRoom(ctx context.Context, room string) {
 	if room == "" {
 		return
@@ -71,6 +78,9 @@ func (r *requests) showRoom(ctx context.Context, room string) {
 // freeRoom has a room kept no longer, if there is one. Any other stays: another process has shown
 // it. A room that a process leaves behind because it is killed right before this is kept for a
 // limited time anyway.
+//
+// The JSON patch tests the value and removes it in one request, which the API server refuses as
+// invalid if the value is another one.
 func (r *requests) freeRoom(ctx context.Context, room string) {
 	if room == "" {
 		return
@@ -89,6 +99,8 @@ func (r *requests) freeRoom(ctx context.Context, room string) {
 	}
 }
 
+// reportRoomless says that no room is kept, in the log and to the core. The move goes on: its
+// arrival is checked.
 func (r *requests) reportRoomless(ctx context.Context, err error) {
 	klog.FromContext(ctx).Info("Cannot have the room of a successor kept; another pod may take it", "err", err)
 	if r.noRoom != nil {

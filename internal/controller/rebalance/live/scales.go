@@ -19,6 +19,8 @@ import (
 )
 
 // scalesOf returns the kinds with a scale subresource. API groups that do not answer have none.
+// They are asked for once: a CustomResourceDefinition that is installed later is not known to this
+// process.
 func scalesOf(client discovery.DiscoveryInterface) (map[schema.GroupKind]bool, error) {
 	_, lists, err := client.ServerGroupsAndResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
@@ -41,7 +43,8 @@ func scalesOf(client discovery.DiscoveryInterface) (map[schema.GroupKind]bool, e
 	return kinds, nil
 }
 
-// resourceWithScale returns the resource of a kind that has a scale subresource, or "".
+// resourceWithScale returns the resource of a kind that has a scale subresource, or "". Discovery
+// lists subresources as entries named RESOURCE/SUBRESOURCE, beside their resource.
 func resourceWithScale(list *metav1.APIResourceList, kind string) string {
 	for i := range list.APIResources {
 		resource := &list.APIResources[i]
@@ -59,6 +62,14 @@ func resourceWithScale(list *metav1.APIResourceList, kind string) string {
 
 // scaleThrough scales a ReplicaSet by the scale subresource of its controller. The ReplicaSet gets
 // the label first, and loses it last: whoever finds it knows that the scale may be one higher.
+//
+// The two are different objects, so they cannot be written in one request:
+//
+//	up      label on the ReplicaSet, then the scale
+//	down    the scale, then the label off
+//
+// A process that dies in between leaves a label without a higher scale, never a higher scale
+// without a label.
 func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 	path, err := r.scalePath(a.Of)
 	if err != nil {
@@ -70,6 +81,7 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 		return r.noteOn(ctx, a) // the controller has gone, and its scale with it
 	case err != nil:
 		return err
+	// Another object has its name by now: it is not the controller of this ReplicaSet.
 	case scale.UID != a.Of.Through.UID:
 		return apierrors.NewNotFound(appsv1.Resource(a.Of.Kind), a.Of.Name)
 	case a.After == "":
@@ -89,6 +101,7 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 	default:
 		err = apierrors.NewConflict(appsv1.Resource(a.Of.Kind), a.Of.Name, errors.New("it was scaled meanwhile"))
 	}
+	// After Failed it is not known whether it was scaled; the label has to stay until it is.
 	if result := outcomeOf(err); result == execute.OK || result == execute.Failed {
 		return err
 	}
@@ -98,7 +111,8 @@ func (r *requests) scaleThrough(ctx context.Context, a execute.Scale) error {
 }
 
 // putBack has the controller want as many pods as before, unless somebody has scaled it, or the
-// surge is another one's.
+// surge is another one's. The ReplicaSet's label says whose surge it is. If the ReplicaSet has
+// gone, the scale alone decides.
 func (r *requests) putBack(ctx context.Context, path string, scale *autoscalingv1.Scale, a execute.Scale) error {
 	set, err := r.client.AppsV1().ReplicaSets(a.Of.Namespace).Get(ctx, a.Of.Name, metav1.GetOptions{})
 	switch {
@@ -114,7 +128,8 @@ func (r *requests) putBack(ctx context.Context, path string, scale *autoscalingv
 	return r.setScale(ctx, path, scale, a.To)
 }
 
-// noteOn sets the label of a ReplicaSet, or takes it away.
+// noteOn sets the label of a ReplicaSet, or takes it away. It is left as it is if it says what is
+// wanted, or if it is another surge's.
 func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
 	sets := r.client.AppsV1().ReplicaSets(a.Of.Namespace)
 	return changeObject(ctx, a.Of.Name, sets.Get, sets.Patch, func(set *appsv1.ReplicaSet) (map[string]any, error) {
@@ -132,7 +147,8 @@ func (r *requests) noteOn(ctx context.Context, a execute.Scale) error {
 	})
 }
 
-// scalePath is where the scale of a ReplicaSet's controller is.
+// scalePath is where the scale of a ReplicaSet's controller is. The name of the resource is asked
+// for each time: it cannot be derived from the kind for certain.
 func (r *requests) scalePath(of rebalance.Scaled) (string, error) {
 	list, err := r.client.Discovery().ServerResourcesForGroupVersion(of.Through.APIVersion)
 	if err != nil {
@@ -145,6 +161,8 @@ func (r *requests) scalePath(of rebalance.Scaled) (string, error) {
 	return fmt.Sprintf("/apis/%s/namespaces/%s/%s/%s/scale", of.Through.APIVersion, of.Namespace, resource, of.Through.Name), nil
 }
 
+// scaleAt reads the scale at a path. There is no generated client for any kind's scale, so it is
+// read by its path.
 func (r *requests) scaleAt(ctx context.Context, path string) (*autoscalingv1.Scale, error) {
 	text, err := r.client.Discovery().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil {
@@ -154,7 +172,8 @@ func (r *requests) scaleAt(ctx context.Context, path string) (*autoscalingv1.Sca
 	return scale, json.Unmarshal(text, scale)
 }
 
-// setScale writes a scale on condition of the version that was read.
+// setScale writes a scale on condition of the version that was read. A Conflict means that the
+// scale was changed in between.
 func (r *requests) setScale(ctx context.Context, path string, scale *autoscalingv1.Scale, replicas int32) error {
 	scale.Spec.Replicas = replicas
 	text, err := json.Marshal(scale)

@@ -11,25 +11,39 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/rebalance"
 )
 
+// evictorName is the plugin whose arguments say which pods may be evicted. It is configured like
+// any other, and may be enabled or not.
 const evictorName = "DefaultEvictor"
 
-// highestThreshold is that of priorities: pods of the system have at least this one.
+// highestThreshold is that of priorities: pods of the system have at least this one. 2,000,000,000
+// is the value of system-cluster-critical. The descheduler refuses more, too.
 const highestThreshold = 2000000000
 
 // evictorArgs are the arguments of DefaultEvictor.
+//
+// Pointers are fields whose absence means something else than their zero value. Fields that the
+// descheduler has and that are not listed here are refused as unknown.
 type evictorArgs struct {
+	// NodeSelector is read as a string, as in the descheduler; the label selectors are objects.
 	NodeSelector           string                `json:"nodeSelector"`
 	LabelSelector          *metav1.LabelSelector `json:"labelSelector"`
 	NamespaceLabelSelector *metav1.LabelSelector `json:"namespaceLabelSelector"`
-	PriorityThreshold      *struct {
+	// PriorityThreshold has a value or the name of a priority class, not both.
+	PriorityThreshold *struct {
 		Value *int32 `json:"value"`
 		Name  string `json:"name"`
 	} `json:"priorityThreshold"`
-	NodeFit          bool             `json:"nodeFit"`
-	MinReplicas      uint             `json:"minReplicas"`
-	MinPodAge        *metav1.Duration `json:"minPodAge"`
-	NoEvictionPolicy string           `json:"noEvictionPolicy"`
-	PodProtections   struct {
+	// NodeFit is weaker in the descheduler, which looks for one node with room; here each landing
+	// is proved, and what is left of it is NodeSelector.
+	NodeFit     bool             `json:"nodeFit"`
+	MinReplicas uint             `json:"minReplicas"`
+	MinPodAge   *metav1.Duration `json:"minPodAge"`
+	// NoEvictionPolicy says whether the annotation prefer-no-eviction binds: Preferred, the
+	// default, or Mandatory.
+	NoEvictionPolicy string `json:"noEvictionPolicy"`
+	// PodProtections changes which protections hold; Config has the storage classes that
+	// PodsWithPVC is limited to.
+	PodProtections struct {
 		DefaultDisabled []string `json:"defaultDisabled"`
 		ExtraEnabled    []string `json:"extraEnabled"`
 		Config          *struct {
@@ -41,7 +55,7 @@ type evictorArgs struct {
 		} `json:"config"`
 	} `json:"podProtections"`
 
-	// Deprecated, and not to be mixed with podProtections.
+	// Deprecated, and not to be mixed with podProtections. nil and false are the same.
 	EvictLocalStoragePods   *bool `json:"evictLocalStoragePods"`
 	EvictDaemonSetPods      *bool `json:"evictDaemonSetPods"`
 	EvictSystemCriticalPods *bool `json:"evictSystemCriticalPods"`
@@ -50,6 +64,8 @@ type evictorArgs struct {
 	IgnorePodsWithoutPDB    *bool `json:"ignorePodsWithoutPDB"`
 }
 
+// readEvictor reads the arguments of DefaultEvictor; without any (nil) they are its defaults.
+// Faults are left in r.err. The evictor is shared by all goals of the profile.
 func (r *reader) readEvictor(n *yaml.Node) *rebalance.Evictor {
 	e := rebalance.NewEvictor()
 	if n == nil {
@@ -86,7 +102,11 @@ func (r *reader) readEvictor(n *yaml.Node) *rebalance.Evictor {
 	return e
 }
 
+// readProtections reads which protections hold: by the lists in podProtections, or by the fields
+// that these have replaced. A policy must not use both, as in the descheduler.
 func (r *reader) readProtections(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
+	// The old fields are spelt from the other side: evict... lifts a protection that holds by
+	// default.
 	is := func(b *bool) bool { return b != nil && *b }
 	old := []*bool{args.EvictLocalStoragePods, args.EvictDaemonSetPods, args.EvictSystemCriticalPods,
 		args.IgnorePvcPods, args.EvictFailedBarePods, args.IgnorePodsWithoutPDB}
@@ -99,6 +119,7 @@ func (r *reader) readProtections(n *yaml.Node, e *rebalance.Evictor, args *evict
 		return
 	}
 
+	// Names of protections are the descheduler's, so that a policy need not be changed.
 	for _, name := range p.DefaultDisabled {
 		switch name {
 		case "PodsWithLocalStorage":
@@ -136,6 +157,8 @@ func (r *reader) readProtections(n *yaml.Node, e *rebalance.Evictor, args *evict
 	}
 }
 
+// readThreshold reads from which priority on pods are protected, as a number or by the name of a
+// priority class, which is looked up in the cluster.
 func (r *reader) readThreshold(n *yaml.Node, e *rebalance.Evictor, args *evictorArgs) {
 	t := args.PriorityThreshold
 	switch {
@@ -150,6 +173,7 @@ func (r *reader) readThreshold(n *yaml.Node, e *rebalance.Evictor, args *evictor
 		if !known {
 			r.setError(n, "%s: priorityThreshold: there is no priority class %q", evictorName, t.Name)
 		}
+		// A class that is not known is a fault; the value 0 is never used then.
 		e.Priority, e.PriorityClass = &value, t.Name
 	case t.Value != nil:
 		e.Priority = t.Value
@@ -158,6 +182,8 @@ func (r *reader) readThreshold(n *yaml.Node, e *rebalance.Evictor, args *evictor
 	if e.Priority != nil && *e.Priority > highestThreshold {
 		r.setError(n, "%s: priorityThreshold: %d: must not be above %d", evictorName, *e.Priority, highestThreshold)
 	}
+	// The threshold is part of the protection of critical pods: see protectionOf in package
+	// rebalance.
 	if e.Priority != nil && !e.Critical {
 		r.addNote(n, "%s: priorityThreshold has no effect while critical pods are not protected, as in the descheduler", evictorName)
 	}

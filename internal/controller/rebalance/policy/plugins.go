@@ -15,11 +15,21 @@ import (
 )
 
 // plugin is a plugin of the descheduler: its extension point, and how its arguments become a goal.
+//
+// The file has the arguments of each plugin of the descheduler that is known here, under the names
+// that policies use, and what goal they become. Arguments are decoded strictly: an unknown one is
+// refused with its line, where the descheduler refuses it, too.
+//
+//	RemovePodsViolatingNodeTaints with includePreferNoSchedule
+//	-> a goal Heal for NoSchedule taints, and a goal Return for PreferNoSchedule taints
 type plugin struct {
-	point string
-	into  func(r *reader, goal *rebalance.Goal, args *yaml.Node)
+	point string // deschedule or balance
+	// into sets one field of the goal, and r.second if the arguments ask for two goals.
+	into func(r *reader, goal *rebalance.Goal, args *yaml.Node)
 }
 
+// catalog are the plugins by name. What is not in it is refused, as an unknown plugin is by the
+// descheduler: a policy that is followed in part would move pods that it was to leave alone.
 var catalog = map[string]plugin{
 	"RemoveDuplicates":                            {"balance", readDuplicates},
 	"LowNodeUtilization":                          {"balance", readUtilization(false)},
@@ -33,7 +43,8 @@ var catalog = map[string]plugin{
 	"RemoveFailedPods":                            {"deschedule", readFailed},
 }
 
-// scope are the arguments that most plugins have.
+// scope are the arguments that most plugins have. labelSelector selects pods; namespaces has a list
+// to include, or one to exclude.
 type scope struct {
 	Namespaces *struct {
 		Include []string `json:"include"`
@@ -42,6 +53,8 @@ type scope struct {
 	LabelSelector *metav1.LabelSelector `json:"labelSelector"`
 }
 
+// applyTo limits a goal to what the scope selects. Without one, all pods are included. A label
+// selector that is none is a fault, with the line of the arguments.
 func (s *scope) applyTo(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if s.Namespaces != nil {
 		goal.Scope.Include, goal.Scope.Exclude = s.Namespaces.Include, s.Namespaces.Exclude
@@ -52,13 +65,17 @@ func (s *scope) applyTo(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	goal.Scope.Pods = r.readSelector(at, s.LabelSelector)
 }
 
+// antiAffinity reads RemovePodsViolatingInterPodAntiAffinity, which has only the common arguments.
 func antiAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct{ scope }
 	r.decodeStrictly(at, goal.Name, &args)
+	// The scope is the whole of its arguments.
 	args.applyTo(r, goal, at)
 	goal.Heal = &rebalance.Heal{Only: rebalance.AntiAffinity}
 }
 
+// nodeAffinity reads RemovePodsViolatingNodeAffinity. Required affinity is a constraint to heal,
+// preferred affinity a reason to return: a policy that names both becomes two goals.
 func nodeAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
@@ -66,6 +83,8 @@ func nodeAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 	r.decodeStrictly(at, goal.Name, &args)
 	args.applyTo(r, goal, at)
+	// As in the descheduler, at least one of the two types has to be named, and no type of another
+	// name counts.
 	required := slices.Contains(args.NodeAffinityType, "requiredDuringSchedulingIgnoredDuringExecution")
 	preferred := slices.Contains(args.NodeAffinityType, "preferredDuringSchedulingIgnoredDuringExecution")
 	if required {
@@ -83,6 +102,9 @@ func nodeAffinity(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 
 // anotherGoal returns the goal, or if it is taken, a second one for the same plugin: one whose
 // arguments ask for what hard constraints and what preferences want.
+//
+// taken is set if the first goal has been given its reason already. The second one is a copy of the
+// first: same name, scope and evictor.
 func (r *reader) anotherGoal(goal *rebalance.Goal, taken bool) *rebalance.Goal {
 	if !taken {
 		return goal
@@ -93,6 +115,8 @@ func (r *reader) anotherGoal(goal *rebalance.Goal, taken bool) *rebalance.Goal {
 	return r.second
 }
 
+// nodeTaints reads RemovePodsViolatingNodeTaints. NoSchedule taints are violated constraints;
+// PreferNoSchedule taints, if they are included, are a reason to return.
 func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
@@ -106,6 +130,7 @@ func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		r.setError(at, "%s: must have includedTaints or excludedTaints, not both", goal.Name)
 	}
 
+	// One of the lists is empty. With both empty, all taints count.
 	counts := func(t *v1.Taint) bool {
 		if len(args.IncludedTaints) > 0 {
 			return isNamed(args.IncludedTaints, t)
@@ -113,6 +138,7 @@ func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		return !isNamed(args.ExcludedTaints, t)
 	}
 
+	// The descheduler looks at NoSchedule taints alone, unless it is told otherwise.
 	goal.Heal = &rebalance.Heal{Only: rebalance.NodeTaints, Taints: counts}
 	if args.IncludePreferNoSchedule {
 		r.anotherGoal(goal, true).Return = &rebalance.Return{Taints: true, TaintCounts: counts}
@@ -120,6 +146,9 @@ func nodeTaints(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 }
 
 // isNamed reports whether a taint is in a list of keys and key=value.
+//
+//	"dedicated"       any taint of that key
+//	"dedicated=gpu"   only with that value
 func isNamed(list []string, t *v1.Taint) bool {
 	return slices.ContainsFunc(list, func(text string) bool {
 		key, value, both := strings.Cut(text, "=")
@@ -127,6 +156,8 @@ func isNamed(list []string, t *v1.Taint) bool {
 	})
 }
 
+// readSpread reads RemovePodsViolatingTopologySpreadConstraint. Without constraints, hard ones
+// alone count, as in the descheduler.
 func readSpread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
@@ -154,11 +185,13 @@ func readSpread(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	if hard {
 		goal.Heal = &rebalance.Heal{Only: rebalance.Spread}
 	}
+	// Soft constraints have a separate gauge, which counts after the hard ones.
 	if soft {
 		r.anotherGoal(goal, hard).Heal = &rebalance.Heal{Only: rebalance.Spread, Soft: true}
 	}
 }
 
+// readDuplicates reads RemoveDuplicates, which has namespaces but no label selector.
 func readDuplicates(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		Namespaces *struct {
@@ -172,7 +205,8 @@ func readDuplicates(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	goal.Duplicates = &rebalance.Duplicates{ExcludeOwners: args.ExcludeOwnerKinds}
 }
 
-// utilizationArgs are those of LowNodeUtilization and HighNodeUtilization.
+// utilizationArgs are those of LowNodeUtilization and HighNodeUtilization. Thresholds are
+// percentages of allocatable, by resource.
 type utilizationArgs struct {
 	Thresholds             map[v1.ResourceName]float64 `json:"thresholds"`
 	TargetThresholds       map[v1.ResourceName]float64 `json:"targetThresholds"`
@@ -181,9 +215,11 @@ type utilizationArgs struct {
 	EvictableNamespaces    *struct {
 		Exclude []string `json:"exclude"`
 	} `json:"evictableNamespaces"`
+	// EvictionLimits bound the evictions from one node by this plugin alone.
 	EvictionLimits *struct {
 		Node *uint `json:"node"`
 	} `json:"evictionLimits"`
+	// MetricsUtilization is refused: what pods use is not what the scheduler places them by.
 	MetricsUtilization *struct {
 		Source        string `json:"source"`
 		MetricsServer bool   `json:"metricsServer"`
@@ -191,9 +227,12 @@ type utilizationArgs struct {
 			Query string `json:"query"`
 		} `json:"prometheus"`
 	} `json:"metricsUtilization"`
+	// EvictionModes has no effect; see the note.
 	EvictionModes []string `json:"evictionModes"`
 }
 
+// readUtilization returns the function that reads LowNodeUtilization or, with high,
+// HighNodeUtilization.
 func readUtilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	return func(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 		var args utilizationArgs
@@ -203,11 +242,13 @@ func readUtilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.N
 			Deviation: args.UseDeviationThresholds, MoreThan: int(args.NumberOfNodes),
 		}
 
+		// Faults below are noted, and the reading goes on: the policy is refused in the end.
 		goal.Utilization = u
 		if len(args.EvictionModes) > 0 {
 			r.addNote(at, "%s: evictionModes has no effect: a node is emptied of all its pods, or left alone", goal.Name)
 		}
 
+		// Only pods of these namespaces are not evicted; in how full nodes are, they count.
 		if args.EvictableNamespaces != nil {
 			goal.Scope.Exclude = args.EvictableNamespaces.Exclude
 		}
@@ -218,6 +259,7 @@ func readUtilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.N
 		if args.MetricsUtilization != nil {
 			r.setError(at, "%s: metricsUtilization: Berth counts by requests and knows no metrics; leave it out", goal.Name)
 		}
+		// Without a resource every node would be below all thresholds.
 		if len(u.Thresholds) == 0 {
 			r.setError(at, "%s: thresholds: must name a resource", goal.Name)
 		}
@@ -227,16 +269,20 @@ func readUtilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.N
 			if len(u.Targets) > 0 || u.Deviation {
 				r.setError(at, "%s: targetThresholds and useDeviationThresholds are LowNodeUtilization's", goal.Name)
 			}
+			// HighNodeUtilization empties nodes, and has no targets. The gauge needs a number for
+			// each resource.
 			u.Targets = u.Thresholds
 			return
 		}
 
 		r.checkPercentages(at, goal.Name, "targetThresholds", u.Targets)
+		// As deviations, both are distances from the average, so neither has to be below the other.
 		for name, low := range u.Thresholds {
 			target, both := u.Targets[name]
 			switch {
 			case !both:
 				r.setError(at, "%s: thresholds and targetThresholds must name the same resources: %s", goal.Name, name)
+			// A node between the two is left alone; there is none if the threshold is above.
 			case low > target && !u.Deviation:
 				r.setError(at, "%s: thresholds: %s: %g must not be above its target %g", goal.Name, name, low, target)
 			}
@@ -248,6 +294,7 @@ func readUtilization(high bool) func(r *reader, goal *rebalance.Goal, at *yaml.N
 	}
 }
 
+// checkPercentages refuses percentages that are none.
 func (r *reader) checkPercentages(at *yaml.Node, plugin, field string, list map[v1.ResourceName]float64) {
 	for name, value := range list {
 		if value < 0 || value > 100 {
@@ -256,6 +303,7 @@ func (r *reader) checkPercentages(at *yaml.Node, plugin, field string, list map[
 	}
 }
 
+// readRestarts reads RemovePodsHavingTooManyRestarts. Pods with the most restarts come first.
 func readRestarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
@@ -265,6 +313,7 @@ func readRestarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 	r.decodeStrictly(at, goal.Name, &args)
 	args.applyTo(r, goal, at)
+	// With 0, every pod would be renewed.
 	if args.PodRestartThreshold < 1 {
 		r.setError(at, "%s: podRestartThreshold: must be 1 or more", goal.Name)
 	}
@@ -282,6 +331,7 @@ func readRestarts(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 }
 
+// readLifetime reads PodLifeTime, whose arguments all have to hold. The oldest pods come first.
 func readLifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	var args struct {
 		scope
@@ -299,11 +349,13 @@ func readLifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 
 	r.decodeStrictly(at, goal.Name, &args)
 	args.applyTo(r, goal, at)
+	// Without any of them, every pod of the cluster would be renewed.
 	if args.MaxPodLifeTimeSeconds == nil && len(args.States) == 0 && len(args.Conditions) == 0 && len(args.ExitCodes) == 0 {
 		r.setError(at, "%s: must have maxPodLifeTimeSeconds, states, conditions or exitCodes", goal.Name)
 	}
 
 	r.checkStates(at, goal.Name, args.States, lifetimeStates)
+	// It would hold for any condition of any pod.
 	if slices.Contains(args.Conditions, condition{}) {
 		r.setError(at, "%s: conditions: each must have a type, status, reason or minTimeSinceLastTransitionSeconds", goal.Name)
 	}
@@ -315,6 +367,7 @@ func readLifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 
 	goal.Renew = &rebalance.Renew{
 		Wants: func(o *v1.Pod, now time.Time) string {
+			// Age is from creation, as in the descheduler, not from the start of the containers.
 			age := now.Sub(o.CreationTimestamp.Time)
 			switch {
 			case args.MaxPodLifeTimeSeconds != nil && !isOlder(age, *args.MaxPodLifeTimeSeconds),
@@ -333,6 +386,7 @@ func readLifetime(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	}
 }
 
+// readFailed reads RemoveFailedPods. The oldest come first.
 func readFailed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 	args := struct {
 		scope
@@ -345,6 +399,7 @@ func readFailed(r *reader, goal *rebalance.Goal, at *yaml.Node) {
 
 	r.decodeStrictly(at, goal.Name, &args)
 	args.applyTo(r, goal, at)
+	// An hour, unless the policy says otherwise.
 	age := uint(3600)
 	if args.MinPodLifetimeSeconds != nil {
 		age = *args.MinPodLifetimeSeconds

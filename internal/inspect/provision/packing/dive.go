@@ -12,6 +12,10 @@ import (
 // then. After each step it sees what it would cost to be done with one more bin, and in the end
 // returns the cheapest of these ways. It returns nil if it costs as much as enough, or if limits
 // keep it from packing all.
+//
+// Each solution of the program is for fewer things, and so closer to whole bins: rounding once at
+// the beginning would leave far more for a poor end. pool has the patterns to begin with, bins
+// those that are asked for more. The search is as before when it returns.
 func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) []*pattern {
 	left = slices.Clone(left)
 	used, spent := s.used, s.spent
@@ -21,6 +25,8 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) [
 	var taken, done []*pattern
 	cost := 0.0
 	for slices.Max(left) > 0 {
+		// What is left may go into one bin at any step; the cheapest such end is kept, not the
+		// last.
 		if last := s.last(left); last != nil && cost+last.price < enough {
 			enough = cost + last.price
 			done = append(slices.Clone(taken), last)
@@ -45,11 +51,15 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) [
 		before := len(taken)
 		for at, w := range bought {
 			whole := int(w.amount + 1e-6)
+			// If the program buys nothing whole, something has to be rounded up: the largest
+			// amounts, a few at a time.
 			if whole == 0 && (at > len(bought)/atOnce || at > 0 && w.amount < 0.5) {
 				break
 			}
 			for range max(whole, 1) {
 				f := w.pattern.trimmed(left)
+				// A pattern that no longer has all of its things would fill a bin badly, but as the
+				// first of a step it is better than none.
 				if f == nil || !s.allows(f.bin) || whole == 0 && len(f.parts) < len(w.pattern.parts) && len(taken) > before {
 					break
 				}
@@ -69,7 +79,8 @@ func (s *search) dive(left []int, pool []*pattern, bins []int, enough float64) [
 	return done
 }
 
-// countOff takes what is in a bin from what is left, and the bin from what may be bought.
+// countOff takes what is in a bin from what is left, and the bin from what may be bought. left is
+// the caller's, not the search's.
 func (s *search) countOff(f *pattern, left []int) {
 	s.used[f.bin]++
 	for i, l := range s.p.Limits {
@@ -80,7 +91,8 @@ func (s *search) countOff(f *pattern, left []int) {
 	}
 }
 
-// trimmed returns the pattern with no more than is left; nil if that is nothing.
+// trimmed returns the pattern with no more than is left; nil if that is nothing. It is the pattern
+// itself if nothing has to be taken out.
 func (p *pattern) trimmed(left []int) *pattern {
 	if !slices.ContainsFunc(p.parts, func(part Part) bool { return part.Count > left[part.Item] }) {
 		return p
@@ -98,7 +110,9 @@ func (p *pattern) trimmed(left []int) *pattern {
 }
 
 // rough packs all that is left by values, each filling as often as half of what is left of its
-// things allows: patterns to begin with, since together they have everything.
+// things allows: patterns to begin with, since together they have everything. Values are varied by
+// a tenth, so that the patterns differ. It is fast, for problems in which complete solutions take
+// too long.
 func (s *search) rough(values []float64) (list []*pattern) {
 	left := slices.Clone(s.left)
 	random := rand.New(rand.NewPCG(s.options.Seed, 3))

@@ -8,6 +8,10 @@ import (
 // exact finds the optimum for few things: the cheapest bin for each set of them, and from these the
 // cheapest way to part them into sets. It is skipped where the number of bins is limited, which
 // sets alone do not know.
+//
+// It goes through all sets of things as bits: of 11 things there are 2,048 sets, and 3^11 = 177,147
+// pairs of a set and a part of it. A part that has the set's lowest thing is enough: some bin has
+// it.
 func (s *search) exact() {
 	for _, b := range s.p.Bins {
 		if b.Most > 0 {
@@ -35,6 +39,7 @@ func (s *search) exact() {
 		for rest := set; rest > 0; rest &= rest - 1 {
 			counts[things[bits.TrailingZeros(uint(rest))]]++
 		}
+		// The cheapest bin that takes the whole set, nil if none does.
 		one[set] = s.last(counts)
 		cost[set] = math.Inf(1)
 		lowest := set & -set

@@ -18,6 +18,11 @@ import (
 //
 // Bins of nearly the same size and proportions spread their prices alike: the search is about one
 // of each such family, the roomiest.
+//
+//	a bin of 4 CPU and 16 GiB for 10; CPU bears 0.8 of the price, memory 0.2
+//	a thing of 2 CPU and 4 GiB costs 10 * (0.8 * 2/4 + 0.2 * 4/16) = 4.5 in it
+//
+// spending is by bin, of the last step; it says which bins are worth a look.
 func (f *filler) fluid(counts []int) (values, spending []float64) {
 	g := newSpreading(f, counts)
 	values = make([]float64, len(counts))
@@ -35,6 +40,8 @@ func (f *filler) fluid(counts []int) (values, spending []float64) {
 	for at, w := range best {
 		copy(g.weights[at], w)
 	}
+	// The bound has to hold for all bins, not only for the leaders, so the values are computed once
+	// more over all.
 	g.worth(values, g.at)
 	return values, spending
 }
@@ -43,6 +50,8 @@ func (f *filler) fluid(counts []int) (values, spending []float64) {
 const fluidSteps = 150
 
 // spreading is how the bins spread their prices.
+//
+// weights of a bin add up to 1. Those that are led share the slice of their leader.
 type spreading struct {
 	f      *filler
 	counts []int
@@ -53,11 +62,13 @@ type spreading struct {
 	leaders       []int
 	weights, load [][]float64
 	// at and leading are, by item, the positions in bins of all into which it may go, and of the
-	// leaders among them; costs are those of one thing in the latter.
+	// leaders among them; costs are those of one thing in the latter. A family takes the same
+	// things, so what has a bin has a leader.
 	at, leading [][]int
 	costs       [][]float64
 }
 
+// newSpreading returns the spreading with which the search begins. counts is not changed.
 func newSpreading(f *filler, counts []int) *spreading {
 	g := &spreading{f: f, counts: counts, costs: make([][]float64, len(counts)), at: make([][]int, len(counts)),
 		leading: make([][]int, len(counts))}
@@ -85,15 +96,13 @@ func newSpreading(f *filler, counts []int) *spreading {
 	}
 
 	for i := range g.at {
-		if len(g.leading[i]) == 0 {
-			g.leading[i] = g.at[i]
-		}
 		g.costs[i] = make([]float64, len(g.leading[i]))
 	}
 	return g
 }
 
-// lead chooses the leaders, and gives their weights to those that they lead.
+// lead chooses the leaders, and gives their weights to those that they lead. The one with the most
+// of the first resource leads its family.
 func (g *spreading) lead() {
 	families := map[string]int{} // the leader's position in bins
 	of := make([]string, len(g.bins))
@@ -118,6 +127,8 @@ func (g *spreading) lead() {
 
 // familyOf names those bins that are nearly alike but for their price: half a power of two by size,
 // a tenth by proportions, the same items.
+//
+//	int(2 * log2(room)): 32 and 40 are alike, 32 and 64 are not
 func familyOf(b *Bin, items []int) string {
 	key := fmt.Sprint(int(2*math.Log2(float64(b.Room[0]+1))), items)
 	for _, room := range b.Room[1:] {
@@ -126,7 +137,8 @@ func familyOf(b *Bin, items []int) string {
 	return key
 }
 
-// even are the weights with which the search begins: the resources share the price.
+// even are the weights with which the search begins: the resources share the price. Groups begin
+// with little.
 func (g *spreading) even() []float64 {
 	w := make([]float64, len(g.f.room)+len(g.f.p.Apart))
 	for k := range w {
@@ -138,7 +150,7 @@ func (g *spreading) even() []float64 {
 	return w
 }
 
-// copied returns the leaders' weights.
+// copied returns the leaders' weights. Positions that are no leader's are nil.
 func (g *spreading) copied() [][]float64 {
 	list := make([][]float64, len(g.bins))
 	for _, at := range g.leaders {
@@ -147,6 +159,7 @@ func (g *spreading) copied() [][]float64 {
 	return list
 }
 
+// normalise scales weights so that they add up to 1.
 func normalise(w []float64) {
 	sum := 0.0
 	for _, x := range w {
@@ -157,7 +170,8 @@ func normalise(w []float64) {
 	}
 }
 
-// each calls do for each resource and group of which a thing takes a share of a bin.
+// each calls do for each resource and group of which a thing takes a share of a bin. A resource of
+// which the bin has none is not asked: the thing would not go there.
 func (g *spreading) each(item, bin int, do func(k int, share float64)) {
 	room := g.f.p.Bins[bin].Room
 	for r, size := range g.f.p.Items[item].Size {
@@ -170,7 +184,7 @@ func (g *spreading) each(item, bin int, do func(k int, share float64)) {
 	}
 }
 
-// cost is what a thing costs in a bin.
+// cost is what a thing costs in a bin. It is the loop of each, written out: this is called most.
 func (g *spreading) cost(item, at int) (sum float64) {
 	weights, room := g.weights[at], g.f.p.Bins[g.bins[at]].Room
 	for r, size := range g.f.p.Items[item].Size {
@@ -185,6 +199,7 @@ func (g *spreading) cost(item, at int) (sum float64) {
 }
 
 // share has the things choose their bins, the cheap ones more than others, and adds up the load.
+// sharpness is how much more of the things the cheapest bin gets: with a high one, nearly all.
 func (g *spreading) share(sharpness float64) {
 	for _, at := range g.leaders {
 		clear(g.load[at])
@@ -214,7 +229,8 @@ func (g *spreading) share(sharpness float64) {
 	}
 }
 
-// shift makes what is wanted more than the rest dearer.
+// shift makes what is wanted more than the rest dearer. Steps are in proportion (multiplicative
+// weights), and smaller from time to time. A weight never becomes 0, since it could not grow again.
 func (g *spreading) shift(step float64) {
 	for _, at := range g.leaders {
 		load := g.load[at]
@@ -232,7 +248,8 @@ func (g *spreading) shift(step float64) {
 	}
 }
 
-// spending is what would be spent on each bin, for as many as its fullest resource needs.
+// spending is what would be spent on each bin, for as many as its fullest resource needs. The
+// others have 0.
 func (g *spreading) spending() []float64 {
 	list := make([]float64, len(g.f.p.Bins))
 	for _, at := range g.leaders {
@@ -244,7 +261,8 @@ func (g *spreading) spending() []float64 {
 	return list
 }
 
-// worth sets the values to what things cost in the cheapest of the bins, and returns their sum.
+// worth sets the values to what things cost in the cheapest of the bins, and returns their sum. A
+// thing that no bin takes is worth 0.
 func (g *spreading) worth(values []float64, bins [][]int) (sum float64) {
 	for i, n := range g.counts {
 		if values[i] = 0; n == 0 || len(bins[i]) == 0 {

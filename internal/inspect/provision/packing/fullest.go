@@ -14,9 +14,17 @@ import (
 // all resources were one, their weighted sum: true for any weights (weigh looks for good ones). A
 // bin holds few things of a group, however much room it has. For that each thing of a group is
 // charged, and as many charges as the bin holds things of the group are added.
+//
+//	two things worth 6, of a group of which the bin holds one: the truth is 6
+//	without charges        6 + 6      = 12
+//	each is charged 2      4 + 4 + 2  = 10
+//	each is charged 6      0 + 0 + 6  = 6
+//
+// It is used again and again by one filler, which owns it.
 type fullest struct {
-	f       *filler
-	bin     int
+	f   *filler
+	bin int
+	// charges are by group: what each of its things is charged.
 	list    []stuff // by value for its share, after charges
 	charges []float64
 	counts  []int // of list: how many are taken
@@ -36,6 +44,10 @@ type stuff struct {
 
 // fillBest returns the best filling of a bin that it finds, and a value that no filling exceeds. If
 // none can be worth more than enough, it looks no further. It looks at so many fillings at most.
+//
+// The second result is a ceiling, whether or not the pattern is the best: a search that is cut
+// short gives what was left open. enough is given by callers that only want to know whether there
+// is more: what a bin costs, for instance.
 func (f *filler) fillBest(bin int, values []float64, left []int, enough float64, steps int) (*pattern, float64) {
 	k := &f.search
 	k.f, k.bin, k.steps = f, bin, steps
@@ -64,7 +76,8 @@ func (f *filler) fillBest(bin int, values []float64, left []int, enough float64,
 }
 
 // try looks at all fillings with what is taken so far and things of list[at:]. spare is how much of
-// the weighted room is left.
+// the weighted room is left. k.f.room and k.f.spare are those after what is taken; they are as
+// before when it returns.
 func (k *fullest) try(at int, value, spare float64) {
 	if value > k.most*(1+tiny) {
 		k.most = value
@@ -74,6 +87,7 @@ func (k *fullest) try(at int, value, spare float64) {
 	if limit <= k.most*(1+tiny) {
 		return
 	}
+	// What is cut off here could still have been worth limit.
 	if k.steps--; k.steps < 0 {
 		k.open = max(k.open, limit)
 		return
@@ -89,6 +103,8 @@ func (k *fullest) try(at int, value, spare float64) {
 	s := &k.list[at]
 	n := k.f.most(s.item, s.left)
 	k.f.take(s.item, n)
+	// Fillings with many things of the best come first: the sooner a good one is found, the more
+	// can be left out.
 	for ; n >= 0; n-- {
 		k.counts[at] = n
 		k.try(at+1, value+float64(n)*s.value, spare-float64(n)*s.share)
@@ -99,7 +115,9 @@ func (k *fullest) try(at int, value, spare float64) {
 	k.counts[at] = 0
 }
 
-// divisible is what things of list[at:] can be worth at most in the spare room.
+// divisible is what things of list[at:] can be worth at most in the spare room. It is a limit for
+// all fillings that go on from here: charges of what a group may still take, and the rest by worth
+// for room.
 func (k *fullest) divisible(at int, spare float64) (value float64) {
 	for g, charge := range k.charges {
 		value += charge * float64(k.f.spare[g])
@@ -117,7 +135,8 @@ func (k *fullest) divisible(at int, spare float64) (value float64) {
 }
 
 // weigh looks for charges, and weights of the resources, by which the filling that may be cut is
-// worth little, and returns its value. It stops at enough.
+// worth little, and returns its value. It stops at enough. The weights and charges of the best try
+// are in place when it returns.
 func (k *fullest) weigh(values []float64, left []int, enough float64) float64 {
 	least := k.balance(k.charge(values, left, -1), values, left, enough)
 	if least <= enough || len(k.f.p.Apart) == 0 {
@@ -136,7 +155,8 @@ func (k *fullest) weigh(values []float64, left []int, enough float64) float64 {
 	return k.balance(k.charge(values, left, best), values, left, enough)
 }
 
-// balance looks for the weights.
+// balance looks for the weights. They are climbed in steps that become smaller: a weight grows
+// where its resource is overfull.
 func (k *fullest) balance(charged, values []float64, left []int, enough float64) float64 {
 	f, room := k.f, k.f.p.Bins[k.bin].Room
 	copy(f.spare, f.spares)
@@ -188,7 +208,8 @@ func (k *fullest) balance(charged, values []float64, left []int, enough float64)
 	return least
 }
 
-// line lists what may go into the bin, what is worth most for its share first.
+// line lists what may go into the bin, what is worth most for its share first. Worth is after
+// charges.
 func (k *fullest) line(charged, values []float64, left []int) {
 	f, room := k.f, k.f.p.Bins[k.bin].Room
 	k.list = k.list[:0]
@@ -212,7 +233,8 @@ func (k *fullest) line(charged, values []float64, left []int) {
 
 // charge returns the values less what the things of groups are charged, which it sets: of each
 // group a part of the value of its cheapest thing, or, with a part below 0, what that is worth
-// above the things of no group by size. Whatever it is, the limit stays one.
+// above the things of no group by size. Whatever it is, the limit stays one. A thing of two groups
+// is charged for both, but never below 0.
 func (k *fullest) charge(values []float64, left []int, part float64) []float64 {
 	f := k.f
 	k.charges = append(k.charges[:0], make([]float64, len(f.p.Apart))...)

@@ -8,8 +8,13 @@ import (
 
 // improve empties a few bins and packs what they had anew, again and again, and keeps what became
 // cheaper. Which bins: those that are worth least for their price more often than others.
+//
+// It is a large-neighbourhood search: a few bins are few enough to be packed well, and enough to be
+// packed in another way. While there are few bins, every fourth turn empties more of them, and the
+// better but slower dive packs what they had. It ends after Rounds turns, or when its work is done.
 func (s *search) improve() {
 	for i, b := range s.bins {
+		// Rounding leaves bins half empty; a smaller one often does.
 		if cheaper := s.exchange(b); cheaper != nil {
 			s.count(b, -1)
 			s.bins[i] = cheaper
@@ -32,7 +37,7 @@ func (s *search) improve() {
 }
 
 // repack empties the bins at the positions and packs what they had anew. It keeps what becomes
-// cheaper.
+// cheaper. Without a gain, everything is as before.
 func (s *search) repack(out []int, dive bool) {
 	before := 0.0
 	var pool []*pattern
@@ -54,6 +59,7 @@ func (s *search) repack(out []int, dive bool) {
 		after += again[i].price
 	}
 
+	// Equal cost is no gain: it would go in circles.
 	if after < before*(1-1e-9) && s.packs(again) {
 		s.bins = without(s.bins, out)
 		for _, b := range again {
@@ -66,7 +72,7 @@ func (s *search) repack(out []int, dive bool) {
 	}
 }
 
-// packs reports whether the bins have all that is left now, and may be bought.
+// packs reports whether the bins have all that is left now, and may be bought. It changes nothing.
 func (s *search) packs(bins []*pattern) bool {
 	left := slices.Clone(s.left)
 	for _, b := range bins {
@@ -103,7 +109,8 @@ func (s *search) exchange(b *pattern) *pattern {
 	return nil
 }
 
-// fitted returns the pattern in the cheapest bin that holds it.
+// fitted returns the pattern in the cheapest bin that holds it. The pattern itself is returned if
+// there is none.
 func (s *search) fitted(b *pattern) *pattern {
 	need := make([]int64, len(s.f.room))
 	for _, part := range b.parts {
@@ -122,12 +129,14 @@ func (s *search) fitted(b *pattern) *pattern {
 	return b
 }
 
-// takes reports whether all that is in a bin may go into another.
+// takes reports whether all that is in a bin may go into another. Room is another question.
 func (s *search) takes(bin int, parts []Part) bool {
 	return !slices.ContainsFunc(parts, func(part Part) bool { return !s.f.mayTake(bin, part.Item) })
 }
 
-// choose returns the positions of some bins, in order.
+// choose returns the positions of some bins, in order. A sample is looked at, not all bins, and
+// worth is varied by a tenth, so that the same bins are not always chosen. There may be fewer than
+// asked for.
 func (s *search) choose(random *rand.Rand, many int) []int {
 	type poor struct {
 		at    int

@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// pattern is one bin with what goes into it.
+// pattern is one bin with what goes into it. parts are sorted by item, and each has a count above
+// 0. A pattern is shared by those who buy it, and never changed.
 type pattern struct {
 	bin   int
 	price float64
@@ -15,6 +16,9 @@ type pattern struct {
 }
 
 // filler fills bins by value. It knows which items may go into each kind of bin.
+//
+// The same few slices are used by all fills, so a filler is for one goroutine; twin makes another
+// one. work counts candidates that were looked at: it is the clock of the search, instead of time.
 type filler struct {
 	p      *Problem
 	items  [][]int // by bin
@@ -33,13 +37,15 @@ type filler struct {
 	work   int // candidates looked at
 }
 
+// candidate is an item that may go into the bin that is being filled.
 type candidate struct {
 	item    int
 	density float64
 	taken   int
-	done    bool
+	done    bool // nothing more of it goes in
 }
 
+// newFiller computes once what all fills ask: which items may go into each bin and have room there.
 func newFiller(p *Problem) *filler {
 	f := &filler{p: p, items: make([][]int, len(p.Bins)), groups: make([][]int, len(p.Items)), spare: make([]int, len(p.Apart))}
 	f.may = make([]bool, len(p.Items)*len(p.Bins))
@@ -69,7 +75,8 @@ func newFiller(p *Problem) *filler {
 	return f
 }
 
-// twin returns a filler of the same problem that can be used at the same time.
+// twin returns a filler of the same problem that can be used at the same time. What they share is
+// only read.
 func (f *filler) twin() *filler {
 	n := len(f.room)
 	return &filler{p: f.p, items: f.items, groups: f.groups, may: f.may, spares: f.spares, spare: make([]int, len(f.spare)),
@@ -84,6 +91,7 @@ func (p *Problem) holds(bin, item int) bool {
 	return holds(p.Bins[bin].Room, p.Items[item].Size)
 }
 
+// holds reports whether a size is within a room in each resource.
 func holds(room, size []int64) bool {
 	for r := range size {
 		if size[r] > room[r] {
@@ -94,7 +102,8 @@ func holds(room, size []int64) bool {
 }
 
 // fill returns the most valuable filling of a bin that it finds, of what is left, or nil if nothing
-// of value goes in.
+// of value goes in. Two greedy ways are tried, since neither is better for all values. It finds
+// good fillings fast; fillBest finds the best one slowly.
 func (f *filler) fill(bin int, values []float64, left []int) *pattern {
 	level, steep := f.level(bin, values, left), f.steep(bin, values, left)
 	if level == nil || steep.value > level.value {
@@ -133,6 +142,7 @@ func (f *filler) empty(bin int) {
 	f.parts = f.parts[:0]
 }
 
+// made is the pattern of the parts that were taken; nil if there are none.
 func (f *filler) made(bin int, value float64) *pattern {
 	if len(f.parts) == 0 {
 		return nil
@@ -144,6 +154,10 @@ func (f *filler) made(bin int, value float64) *pattern {
 // level takes what is most valuable for the share that it needs of the room that there still is, a
 // few things at a time: a resource that becomes short becomes dear, so that what needs little of it
 // is taken next, and all of them end up full.
+//
+//	a bin of 8 CPU and 32 GiB; things of 2 CPU, 2 GiB and of 1 CPU, 7 GiB, worth the same for their share
+//	steep fills it with the first: 8 CPU, 8 GiB
+//	level takes some of each: 2 and 4 of them use all 8 CPU and all 32 GiB
 func (f *filler) level(bin int, values []float64, left []int) *pattern {
 	f.empty(bin)
 	f.order = f.order[:0]
@@ -174,12 +188,13 @@ func (f *filler) level(bin int, values []float64, left []int) *pattern {
 	return f.made(bin, value)
 }
 
-// chunks is how many times at least level turns to an item that could fill the bin alone.
+// chunks is how many times at least level turns to an item that could fill the bin alone. More
+// turns fill more evenly, and take longer.
 const chunks = 6
 
 // densest returns which candidate is worth most for its share of the room left, and how many things
 // of it go there; -1 if none does. Candidates of which nothing more goes in and nothing went are
-// dropped.
+// dropped. A share is relative to what is left, so it is computed anew for each turn.
 func (f *filler) densest(values []float64, left []int) (at, most int) {
 	for r, room := range f.room {
 		if f.full[r] = 0; room > 0 {
@@ -210,7 +225,7 @@ func (f *filler) densest(values []float64, left []int) (at, most int) {
 	return at, most
 }
 
-// orderBy sorts what goes into a bin by its value for its size.
+// orderBy sorts what goes into a bin by its value for its size. full has to be set before.
 func (f *filler) orderBy(bin int, values []float64, left []int) {
 	f.order = f.order[:0]
 	f.work += len(f.items[bin])
@@ -224,7 +239,8 @@ func (f *filler) orderBy(bin int, values []float64, left []int) {
 	})
 }
 
-// share is an item's weighted share of the bin.
+// share is an item's weighted share of the bin. The weights are f.full: one over the room in each
+// resource.
 func (f *filler) share(item int) (sum float64) {
 	for r, size := range f.p.Items[item].Size {
 		sum += float64(size) * f.full[r]
@@ -232,7 +248,8 @@ func (f *filler) share(item int) (sum float64) {
 	return sum
 }
 
-// most is how many things of an item go into what room is left, of so many.
+// most is how many things of an item go into what room is left, of so many. It is 0 if there is no
+// room, or if a group is full.
 func (f *filler) most(item, of int) int {
 	n := int64(of)
 	for r, size := range f.p.Items[item].Size {
@@ -246,6 +263,7 @@ func (f *filler) most(item, of int) int {
 	return int(max(n, 0))
 }
 
+// take takes room for n things of an item, or with n below 0 gives it back. They must fit.
 func (f *filler) take(item, n int) {
 	for r, size := range f.p.Items[item].Size {
 		f.room[r] -= size * int64(n)
@@ -256,7 +274,8 @@ func (f *filler) take(item, n int) {
 }
 
 // alone returns the pattern that has one item only, as many things as go in, in the bin where that
-// is cheapest for one; nil if no bin takes it.
+// is cheapest for one; nil if no bin takes it. Every program begins with these patterns, so that it
+// has a solution.
 func (f *filler) alone(item int) *pattern {
 	var best *pattern
 	for _, bin := range f.p.Items[item].Bins {
@@ -274,7 +293,8 @@ func (f *filler) alone(item int) *pattern {
 	return best
 }
 
-// worth is what a pattern's things are worth.
+// worth is what a pattern's things are worth. By the dual values, more than its price means that
+// the program should buy it.
 func (p *pattern) worth(values []float64) (sum float64) {
 	for _, part := range p.parts {
 		sum += values[part.Item] * float64(part.Count)

@@ -7,6 +7,12 @@ import (
 )
 
 // Problem is what to pack, and what into.
+//
+// All sizes, rooms and costs have the same resources in the same order, and are not negative. A
+// problem is not changed by solving it.
+//
+//	Items: 6 pods of 2 CPU, 4 pods of 3 CPU;  Bins: 4 CPU for 10, 8 CPU for 18
+//	-> 3 bins of 8 CPU for 54: 2+3+3, 2+3+3 and 2+2+2+2. Six bins of 4 CPU would cost 60.
 type Problem struct {
 	Items []Item
 	Bins  []Bin
@@ -16,7 +22,8 @@ type Problem struct {
 	Apart []Apart
 }
 
-// Item is a number of things that are alike.
+// Item is a number of things that are alike. Bins without room for a single one may be listed; they
+// take none.
 type Item struct {
 	Size  []int64 // by resource
 	Count int
@@ -32,13 +39,15 @@ type Bin struct {
 	Most int
 }
 
-// Limit bounds the sum of what the bins cost in some resource.
+// Limit bounds the sum of what the bins cost in some resource. Bins that are not in Costs take
+// nothing of it. Most may be 0 or below: then no bin with a cost can be bought.
 type Limit struct {
 	Costs map[int]int64 // by bin: how much of the limit one takes
 	Most  int64
 }
 
-// Apart is a group of which a bin holds no more than Most things.
+// Apart is a group of which a bin holds no more than Most things. A thing may be in several groups.
+// Most 1 is what host ports and anti-affinity by node need.
 type Apart struct {
 	Items []int
 	Most  int
@@ -54,6 +63,8 @@ type Bought struct {
 type Part struct{ Item, Count int }
 
 // Solution is what to buy.
+//
+// Bound is a proof that does not depend on how Bins were found.
 type Solution struct {
 	Bins []Bought
 	Cost float64
@@ -67,6 +78,8 @@ type Solution struct {
 
 // Check returns an error if the solution is none of the problem: it is how tests, and a command
 // before it prints, make sure of it.
+//
+// It shares nothing with the search but the types, so that a fault there does not hide itself.
 func (s *Solution) Check(p *Problem) error {
 	counts := slices.Clone(s.Left)
 	used := make([]int, len(p.Bins))
@@ -128,6 +141,7 @@ func (s *Solution) Check(p *Problem) error {
 	return nil
 }
 
+// count is how many things of these items are in the bin.
 func (b *Bought) count(items []int) (n int) {
 	for _, part := range b.Items {
 		if slices.Contains(items, part.Item) {

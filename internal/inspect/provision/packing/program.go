@@ -8,9 +8,14 @@ import (
 )
 
 // program is the linear program over patterns for what is left, while patterns join it.
+//
+// This is column generation: the program knows few patterns, its values say what a good one would
+// be worth, and pricing looks for bins whose filling is worth more than the bin costs. When there
+// is none, no other pattern can make it cheaper, and its cost bounds that of all whole packings.
 type program struct {
-	s      *search
-	left   []int
+	s    *search
+	left []int
+	// Items of which nothing is left have no row, and the value 0.
 	rowOf  []int // by item
 	m      *master
 	duals  []float64 // by row
@@ -24,7 +29,7 @@ type weighted struct {
 }
 
 // newProgram begins with patterns of one item each. All items of which something is left go into
-// some bin.
+// some bin. left is not copied, and must not change while the program is used.
 func (s *search) newProgram(left []int) *program {
 	p := &program{s: s, left: left, rowOf: make([]int, len(left)), values: make([]float64, len(left))}
 	var need []float64
@@ -41,7 +46,7 @@ func (s *search) newProgram(left []int) *program {
 	return p
 }
 
-// read reads the values.
+// read reads the values. It is called after each change of the basis.
 func (p *program) read() {
 	p.m.values(p.duals)
 	for i, n := range p.left {
@@ -51,7 +56,8 @@ func (p *program) read() {
 	}
 }
 
-// enter has a pattern join. It returns false if that changes nothing.
+// enter has a pattern join. It returns false if that changes nothing. Work is counted by the
+// numbers of the inverse that a pivot goes through.
 func (p *program) enter(f *pattern) bool {
 	p.s.f.work += len(p.m.need) * len(p.m.need) / pivotShare
 	if !p.m.enter(column{pattern: f}, p.rowOf) {
@@ -64,7 +70,9 @@ func (p *program) enter(f *pattern) bool {
 	return true
 }
 
-// surplus lets the program buy more places than it needs of an item where that is cheaper.
+// surplus lets the program buy more places than it needs of an item where that is cheaper. A value
+// below 0 says that one more thing would make the packing cheaper: then a place that is not needed
+// is bought with the others, and left empty.
 func (p *program) surplus() bool {
 	worst, at := -1e-9, -1
 	for i, n := range p.left {
@@ -83,6 +91,11 @@ func (p *program) surplus() bool {
 // much work, and reports whether there is none. First the values by which bins are filled stay near
 // the centre, since those of a young program jump; in the end all ways to fill a bin are tried.
 // Bins whose patterns the program buys are asked each time, of the others some, in turn.
+//
+// The centre is the fluid's values. trust in them fades by 5 % in each turn, so that after some
+// seventy turns the program's values alone count. Fillings are greedy until nothing more is found
+// by them; only then are the best fillings searched, which takes long and proves that there are
+// none. centre may be nil: no trust.
 func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 	near := make([]float64, len(p.values))
 	random := rand.New(rand.NewPCG(p.s.options.Seed, 2))
@@ -105,6 +118,7 @@ func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 		if len(others) == 0 {
 			idle++
 		}
+		// Noise keeps bins from being filled in the same way again.
 		for i := range near {
 			near[i] = max(p.values[i], 0)
 			if trust > 0 {
@@ -118,6 +132,7 @@ func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 		switch {
 		case p.price(asked, near, hard):
 			idle = 0
+		// By the true values there may be patterns yet.
 		case trust > 0:
 			idle = 0
 		case idle > len(others) && hard:
@@ -129,7 +144,7 @@ func (p *program) improve(bins []int, centre []float64, work int) (done bool) {
 	return false
 }
 
-// hot are the bins whose patterns the program buys most of.
+// hot are the bins whose patterns the program buys most of. There are at most someBins.
 func (p *program) hot() (bins []int) {
 	for row, c := range p.m.basis {
 		if c.pattern != nil && p.m.amount[row] > 0.5 {
@@ -142,7 +157,8 @@ func (p *program) hot() (bins []int) {
 }
 
 // price has those patterns of the bins join that are worth more than they cost. It returns false if
-// there is none.
+// there is none. Fillings are made by the values of by, but only those join that are worth it by
+// the program's own.
 func (p *program) price(bins []int, by []float64, hard bool) bool {
 	fillings := p.s.fillEach(bins, func(f *filler, bin int) (made *pattern) {
 		if hard {
@@ -156,6 +172,7 @@ func (p *program) price(bins []int, by []float64, hard bool) bool {
 		if f == nil {
 			continue
 		}
+		// The same filling in a cheaper bin is a better pattern.
 		f = p.s.fitted(f)
 		if f.value = f.worth(p.values); f.value > f.price*(1+gainful) {
 			found = append(found, f)
@@ -165,6 +182,8 @@ func (p *program) price(bins []int, by []float64, hard bool) bool {
 	slices.SortStableFunc(found, func(a, b *pattern) int { return cmp.Compare(b.value*a.price, a.value*b.price) })
 	changed := false
 	for _, f := range found {
+		// The values change with each pattern that enters, so those found later may no longer be
+		// worth it.
 		if f.worth(p.values) > f.price*(1+gainful) && p.enter(f) {
 			changed = true
 		}
@@ -173,7 +192,8 @@ func (p *program) price(bins []int, by []float64, hard bool) bool {
 }
 
 // fillEach fills each of the bins, half of them on another core. What it finds, and how much work
-// that is, does not depend on it.
+// that is, does not depend on it. Positions are divided in advance, and work is added up
+// afterwards, so the result is that of one core.
 func (s *search) fillEach(bins []int, fill func(f *filler, bin int) *pattern) []*pattern {
 	made := make([]*pattern, len(bins))
 	fillFrom := func(f *filler, first int) {
@@ -193,7 +213,7 @@ func (s *search) fillEach(bins []int, fill func(f *filler, bin int) *pattern) []
 }
 
 // settle has patterns of the pool join, the one that is worth most for its price first, until none
-// is worth more than it costs.
+// is worth more than it costs. It only chooses among what is known, and fills nothing.
 func (p *program) settle(pool []*pattern) {
 	for {
 		var best *pattern
@@ -210,7 +230,7 @@ func (p *program) settle(pool []*pattern) {
 	}
 }
 
-// bought lists what the program buys.
+// bought lists what the program buys. Rows whose basic column is a surplus buy nothing.
 func (p *program) bought() (list []weighted) {
 	for row, c := range p.m.basis {
 		if c.pattern != nil && p.m.amount[row] > tiny {

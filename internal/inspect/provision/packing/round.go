@@ -6,7 +6,7 @@ import (
 )
 
 // round buys whole bins: those that the linear program buys, rounded down, and for what is left
-// over the best that a few ways find.
+// over the best that a few ways find. It is the step from parts of bins to a solution.
 func (s *search) round() {
 	var pool []*pattern
 	for _, w := range s.bought {
@@ -21,6 +21,7 @@ func (s *search) round() {
 	}
 }
 
+// sumOf is what bins cost together.
 func sumOf(bins []*pattern) (sum float64) {
 	for _, b := range bins {
 		sum += b.price
@@ -38,6 +39,7 @@ func (s *search) buy(p *pattern) bool {
 	return true
 }
 
+// allows reports whether one more bin of the kind may be bought: by its number, and by the limits.
 func (s *search) allows(bin int) bool {
 	if b := &s.p.Bins[bin]; b.Most > 0 && s.used[bin] >= b.Most {
 		return false
@@ -50,7 +52,7 @@ func (s *search) allows(bin int) bool {
 	return true
 }
 
-// count counts a bin that is bought, or with -1 given back.
+// count counts a bin that is bought, or with -1 given back. bins is not changed by it.
 func (s *search) count(p *pattern, n int) {
 	s.used[p.bin] += n
 	for i, l := range s.p.Limits {
@@ -63,7 +65,8 @@ func (s *search) count(p *pattern, n int) {
 
 // rest packs all that is left, and returns the bins without buying them. It takes one after the
 // other the filling that is worth most for its price; after each, it sees what it would cost to be
-// done with one more, and in the end returns the cheapest of these ways.
+// done with one more, and in the end returns the cheapest of these ways. It is greedy, and fast;
+// dive is better, and slow. Things that no bin may be bought for any more are left out.
 func (s *search) rest(left []int, bins []int) []*pattern {
 	left = slices.Clone(left)
 	used, spent := slices.Clone(s.used), slices.Clone(s.spent)
@@ -79,6 +82,7 @@ func (s *search) rest(left []int, bins []int) []*pattern {
 		}
 		best := s.best(left, bins)
 		if best == nil {
+			// None of the preferred bins takes any of it, or may be bought.
 			if best = s.best(left, nil); best == nil {
 				break
 			}
@@ -102,7 +106,8 @@ func (s *search) rest(left []int, bins []int) []*pattern {
 	return taken
 }
 
-// best is the filling of the bins (nil: of all) that is worth most for its price.
+// best is the filling of the bins (nil: of all) that is worth most for its price. Worth for price
+// is compared by products, so that a bin that costs nothing is better than any.
 func (s *search) best(left []int, bins []int) (best *pattern) {
 	consider := func(bin int) {
 		if !s.allows(bin) {
@@ -134,6 +139,7 @@ func (s *search) last(left []int) *pattern {
 	total := s.p.total(parts)
 	for _, bin := range s.useful { // by price
 		b := &s.p.Bins[bin]
+		// The sum is a cheap test that most bins fail.
 		if holds(b.Room, total) && s.allows(bin) && s.takesAll(bin, parts) {
 			return &pattern{bin: bin, price: b.Price, parts: parts}
 		}
@@ -152,7 +158,8 @@ func (p *Problem) total(parts []Part) []int64 {
 	return sum
 }
 
-// takesAll reports whether a bin takes so many things of each item together.
+// takesAll reports whether a bin takes so many things of each item together. It uses the filler's
+// scratch space.
 func (s *search) takesAll(bin int, parts []Part) bool {
 	copy(s.f.room, s.p.Bins[bin].Room)
 	copy(s.f.spare, s.f.spares)

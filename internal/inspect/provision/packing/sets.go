@@ -9,6 +9,10 @@ import (
 // sets goes through sets of few bins by their price, and packs into each all things, or proves that
 // this is not possible. The first set that takes them costs least; what all sets cost that were
 // ruled out is a bound. The linear program knows nothing of this: it buys parts of bins.
+//
+//	the solution so far costs 20, its bound is 14.5; there are bins for 10, 6 and 4
+//	sets of more than 14.5 and less than 20, by price: 10+6, 6+6+4, ..., 10+4+4, ...
+//	10+6 is proved not to take all things, 6+6+4 takes them: nothing cheaper is possible
 type sets struct {
 	s     *search
 	bins  []int // dearest first
@@ -19,22 +23,28 @@ type sets struct {
 	from, to float64
 }
 
-// test is a value of all things: bins that hold less of it together do not take them.
+// test is a value of all things: bins that hold less of it together do not take them. need and
+// holds are in the test's own unit: that of a resource, or money.
 type test struct {
 	need  float64
 	holds []float64 // by position in bins
 	rate  []float64 // by position: the most that this or a cheaper bin holds for its price
 }
 
+// bins are positions in sets.bins, in order; one may be there more than once.
 type set struct {
 	bins  []int // positions
 	price float64
 }
 
-// fewBins is how many bins a solution has at most for its sets to be gone through.
+// fewBins is how many bins a solution has at most for its sets to be gone through: the number of
+// sets grows exponentially with it.
 const fewBins = 9
 
 // inSets improves the solution and the bound by sets. Limits are not known to it.
+//
+// The gap between bound and cost is gone through from below, in parts that grow: if the sets of a
+// part are too many, what the parts before have proved still counts.
 func (s *search) inSets() {
 	if len(s.bins) > fewBins || len(s.p.Limits) > 0 || slices.ContainsFunc(s.p.Bins, func(b Bin) bool { return b.Most > 0 }) {
 		return
@@ -53,6 +63,7 @@ func (s *search) inSets() {
 			needs[t] = k.tests[t].need
 		}
 		k.list(0, k.to, needs, nil)
+		// Some sets of this part are not listed, so nothing is known of it.
 		if k.steps <= 0 {
 			return
 		}
@@ -64,18 +75,24 @@ func (s *search) inSets() {
 				s.proof, s.bins = true, packed
 				return
 			}
+			// Whether this set takes all is open, so sets that cost more prove nothing: the bound
+			// ends here.
 			if !sure {
 				s.bounded = max(s.bounded, set.price)
 				return
 			}
 		}
+		// All sets up to this price were ruled out.
 		s.bounded = max(s.bounded, k.to)
 		k.from = k.to
 	}
+	// No set that is cheaper than the solution takes all.
 	s.proof = true
 }
 
-// prepare makes the tests: each resource, and what things are worth by the programs.
+// prepare makes the tests: each resource, and what things are worth by the programs. Each test is
+// necessary: bins that together hold less CPU, or less value by any values, than the things need do
+// not take them. Several are better than one.
 func (k *sets) prepare(counts []int) {
 	s := k.s
 	k.bins = slices.Clone(s.useful)
@@ -100,6 +117,7 @@ func (k *sets) prepare(counts []int) {
 
 	for t := range k.tests {
 		test := &k.tests[t]
+		// Sums are rounded; a set must not be ruled out by that.
 		test.need *= 1 - 1e-9
 		test.rate = make([]float64, len(k.bins))
 		rate := 0.0
@@ -111,6 +129,8 @@ func (k *sets) prepare(counts []int) {
 }
 
 // list lists the sets with these bins and cheaper ones, for so much money, that no test rules out.
+// at is the first position that may be added, money what may still be spent, needs what the tests
+// lack. A set is listed only if its price is above k.from: the others were listed before.
 func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 	if k.steps--; k.steps <= 0 {
 		return
@@ -139,7 +159,8 @@ func (k *sets) list(at int, money float64, needs []float64, bins []int) {
 	}
 }
 
-// pack packs the things into the set. If it finds no way, sure means that there is none.
+// pack packs the things into the set. If it finds no way, sure means that there is none. It is an
+// exhaustive search of at most packSteps places.
 func (k *sets) pack(of set, counts []int) (packed []*pattern, sure bool) {
 	b := &boxes{s: k.s, steps: packSteps}
 	for _, at := range of.bins {
@@ -161,6 +182,7 @@ func (k *sets) pack(of set, counts []int) (packed []*pattern, sure bool) {
 			b.things = append(b.things, i)
 		}
 		for r, size := range k.s.p.Items[i].Size {
+			// The largest things first: they have the fewest places.
 			shares[i] = max(shares[i], float64(size)/max(whole[r], 1))
 		}
 	}
@@ -184,7 +206,8 @@ func (k *sets) pack(of set, counts []int) (packed []*pattern, sure bool) {
 	return packed, true
 }
 
-// boxes are the bins of a set while things are put into them.
+// boxes are the bins of a set while things are put into them. rooms and spare are what the bins
+// have left, by resource and by group; has is what is in them.
 type boxes struct {
 	s      *search
 	bins   []int
@@ -198,6 +221,10 @@ type boxes struct {
 
 // put puts the things from one on into bins, those that are alike never into an earlier bin than
 // the one before. Each goes first where it leaves the least room.
+//
+// first is where the thing before went, from which those like it go on: otherwise the same packing
+// would be tried once for each order of equal things. False with steps left means that there is no
+// way.
 func (b *boxes) put(thing, first int) bool {
 	if thing == len(b.things) {
 		return true
@@ -235,7 +262,7 @@ func (b *boxes) put(thing, first int) bool {
 	return false
 }
 
-// leaves says how much room a thing leaves in a bin.
+// leaves says how much room a thing leaves in a bin. fits is false if the thing may not go there.
 func (b *boxes) leaves(at, item int) (left float64, fits bool) {
 	it := &b.s.p.Items[item]
 	if _, may := slices.BinarySearch(it.Bins, b.bins[at]); !may || !holds(b.rooms[at], it.Size) {
@@ -252,7 +279,8 @@ func (b *boxes) leaves(at, item int) (left float64, fits bool) {
 	return left, true
 }
 
-// likeOther reports whether an earlier bin, that the thing may go to as well, is the same.
+// likeOther reports whether an earlier bin, that the thing may go to as well, is the same. Then it
+// makes no difference which of the two gets it.
 func (b *boxes) likeOther(at, first, item int) bool {
 	for other := first; other < at; other++ {
 		if b.bins[other] == b.bins[at] && slices.Equal(b.has[other], b.has[at]) {
@@ -262,6 +290,7 @@ func (b *boxes) likeOther(at, first, item int) bool {
 	return false
 }
 
+// move puts n things of an item into a bin, or with n below 0 takes them out.
 func (b *boxes) move(at, item, n int) {
 	for r, size := range b.s.p.Items[item].Size {
 		b.rooms[at][r] -= size * int64(n)

@@ -3,6 +3,10 @@ package packing
 // master is the linear program over patterns: buy at least as many places as there are things, as
 // cheaply as can be, where bins may be bought in parts. It is solved by the revised simplex method;
 // columns are added as they are found.
+//
+// inverse is that of the basis, dense: a row for each item. amount are how many of each basic
+// column are bought; they are never negative. All rows are "at least", so that a pattern with a
+// thing too many does no harm.
 type master struct {
 	need    []float64 // by row: an item that can go somewhere
 	inverse [][]float64
@@ -18,6 +22,7 @@ type column struct {
 	row     int      // of the surplus
 }
 
+// cost is the price of the pattern; surplus costs nothing.
 func (c *column) cost() float64 {
 	if c.pattern == nil {
 		return 0
@@ -25,7 +30,8 @@ func (c *column) cost() float64 {
 	return c.pattern.price
 }
 
-// newMaster begins with one pattern for each row that has things of this row only.
+// newMaster begins with one pattern for each row that has things of this row only. It is a basis
+// that is feasible: as many of each pattern as its row needs. The inverse is diagonal then.
 func newMaster(need []float64, alone []*pattern, rowOf []int) *master {
 	m := &master{need: need, amount: make([]float64, len(need))}
 	m.inverse = make([][]float64, len(need))
@@ -44,7 +50,9 @@ func newMaster(need []float64, alone []*pattern, rowOf []int) *master {
 	return m
 }
 
-// values are the dual values: what one more thing of a row costs.
+// values are the dual values: what one more thing of a row costs. The values are the costs of the
+// basis times the inverse. A pattern whose things are worth more than its price makes the program
+// cheaper if it enters.
 func (m *master) values(into []float64) {
 	clear(into)
 	for row := range m.basis {
@@ -59,10 +67,15 @@ func (m *master) values(into []float64) {
 	}
 }
 
+// tiny is a number that counts as none: what is left of rounding.
 const tiny = 1e-9
 
 // enter brings a column into the basis. It returns false if nothing limits it or nothing changes,
 // which a sound program does not do.
+//
+// One step of the simplex method: the direction says how much of each basic column the new one
+// replaces, and the first that reaches 0 leaves. Of several, the one with the largest direction
+// does, for the sake of accuracy.
 func (m *master) enter(c column, rowOf []int) bool {
 	n := len(m.need)
 	direction := make([]float64, n)
@@ -103,6 +116,7 @@ func (m *master) enter(c column, rowOf []int) bool {
 			continue
 		}
 		m.amount[row] = max(m.amount[row]-d*least, 0)
+		// Only the columns that the pivot row has change; at the beginning these are few.
 		line := m.inverse[row][:len(pivot)]
 		for _, k := range filled {
 			line[k] -= d * pivot[k]

@@ -8,7 +8,8 @@ import (
 	"strconv"
 )
 
-// Options are how long to look.
+// Options are how long to look. With the same problem and options the solution is the same: effort
+// is counted in steps, not in time.
 type Options struct {
 	// Rounds is how often bins are emptied and packed anew; 0: the default, [Rounds].
 	Rounds int
@@ -40,6 +41,10 @@ const (
 const Rounds = 400
 
 // Solve buys bins.
+//
+// It always returns a solution: things that cannot go anywhere are in Left. If there are few things
+// the answer is the best one; otherwise it is as good as the effort allows, and Bound says how good
+// that is.
 func Solve(p *Problem, o Options) *Solution {
 	s := newSearch(p, o)
 	if things := s.things(); things > 0 {
@@ -54,6 +59,8 @@ func Solve(p *Problem, o Options) *Solution {
 	return s.solution()
 }
 
+// newSearch prepares a search in which nothing is bought yet. Things that no bin takes are out of
+// it from the beginning.
 func newSearch(p *Problem, o Options) *search {
 	s := &search{p: p, f: newFiller(p), options: o, left: make([]int, len(p.Items))}
 	s.twin = s.f.twin()
@@ -79,7 +86,8 @@ func (s *search) things() (sum int) {
 	return sum
 }
 
-// find finds a good solution.
+// find finds a good solution. The linear program has few values and a clear optimum but buys parts
+// of bins, rounding makes them whole, and improving repairs what rounding has spoilt.
 func (s *search) find() {
 	s.relax()
 	s.round()
@@ -87,6 +95,9 @@ func (s *search) find() {
 }
 
 // search is the state of a solution in the making.
+//
+// While a solution is improved, bins, left, used and spent agree: what is in bins is not in left.
+// Who tries something takes it back with count and -1.
 type search struct {
 	p       *Problem
 	f, twin *filler
@@ -95,7 +106,9 @@ type search struct {
 	// the amounts of patterns that the linear program buys.
 	values []float64
 	bought []weighted
-	// duals are the values as the linear program has them.
+	// duals are the values as the linear program has them. The duals are right for a bound; values
+	// are for choosing fillings, and are kept near the fluid's, since a young program may value a
+	// thing at 0.
 	duals []float64
 	// useful are the bins that others do not make needless, by price; some are those of them that
 	// differ in size, and tempting those that the program buys.
@@ -107,6 +120,7 @@ type search struct {
 	used  []int   // by bin: how many
 	spent []int64 // by limit
 	fluid []float64
+	// proof and bounded are set by exact and inSets, which know more than the programs.
 	proof bool // nothing cheaper exists
 	// bounded is the bound, once it is measured.
 	bounded  float64
@@ -115,11 +129,16 @@ type search struct {
 }
 
 // relax solves the linear program, and keeps what a thing of each item costs by it.
+//
+// The fluid comes first: its values are a bound at once, and show the program where to look. A
+// program that begins with good patterns needs fewer steps.
 func (s *search) relax() {
 	centre, spending := s.f.fluid(s.left)
 	slices.SortStableFunc(s.some, func(a, b int) int { return cmp.Compare(spending[b], spending[a]) })
 	s.fluid = centre
 	p := s.newProgram(s.left)
+	// For few things whole solutions are cheap to find, and their patterns are better than rough
+	// ones.
 	if s.values = centre; s.things() <= fewThings {
 		p.settle(s.rest(s.left, s.some[:min(len(s.some), someBins)]))
 	} else {
@@ -142,12 +161,14 @@ func (s *search) relax() {
 	slices.Sort(s.tempting)
 	s.tempting = slices.Compact(s.tempting)
 	for i := range s.values {
+		// A thing of which the program has places to spare is worth nothing to it, and would never
+		// be packed by value.
 		s.values[i] = max(s.values[i], 0.9*centre[i])
 	}
 }
 
 // needed are the bins that no other makes needless: one that is as roomy, no dearer, and takes the
-// same items.
+// same items. takes has a number for each bin, equal for bins that take the same items.
 func (s *search) needed() (bins, takes []int) {
 	order := make([]int, 0, len(s.p.Bins))
 	takes = make([]int, len(s.p.Bins))
@@ -171,6 +192,7 @@ func (s *search) needed() (bins, takes []int) {
 		takes[bin] = number
 	}
 
+	// By price, so that only a bin before can make another one needless.
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(s.p.Bins[a].Price, s.p.Bins[b].Price), cmp.Compare(s.p.Bins[b].Room[0], s.p.Bins[a].Room[0]))
 	})
@@ -184,7 +206,8 @@ func (s *search) needed() (bins, takes []int) {
 }
 
 // thinned are the useful bins without those that differ little in size from another that takes the
-// same items: a filling gets the cheapest bin that holds it afterwards.
+// same items: a filling gets the cheapest bin that holds it afterwards. names are the numbers of
+// needed. Only where to look first is decided by it: nothing is bought less cheaply.
 func (s *search) thinned(names []int) (bins []int) {
 	last := map[string]int{}
 	for _, bin := range s.useful { // by price
@@ -203,6 +226,8 @@ func (s *search) thinned(names []int) (bins []int) {
 	return bins
 }
 
+// replaces reports whether the other bin is as roomy, no dearer, and can be bought at any time: one
+// with a limit may run out.
 func (s *search) replaces(other, bin int) bool {
 	o, b := &s.p.Bins[other], &s.p.Bins[bin]
 	if o.Price > b.Price || o.Most > 0 || !holds(o.Room, b.Room) {
@@ -211,7 +236,8 @@ func (s *search) replaces(other, bin int) bool {
 	return !slices.ContainsFunc(s.p.Limits, func(l Limit) bool { return l.Costs[other] > 0 })
 }
 
-// solution is what was bought, with its bound.
+// solution is what was bought, with its bound. The bound is that of the things that were packed,
+// since what is left costs nothing.
 func (s *search) solution() *Solution {
 	out := &Solution{Left: make([]int, len(s.p.Items)), Exact: s.proof}
 	packed := s.packed()
@@ -245,7 +271,8 @@ func (s *search) packed() []int {
 	return packed
 }
 
-// least is a cost below which no bins take so many things.
+// least is a cost below which no bins take so many things. It is measured once, since it costs as
+// much as solving; inSets may raise it later.
 func (s *search) least(packed []int) float64 {
 	if !s.measured {
 		s.measured = true
@@ -258,7 +285,7 @@ func (s *search) least(packed []int) float64 {
 }
 
 // cheapestOne is a bound for few things: one bin at least is bought, and the dearest of what single
-// things need.
+// things need. It is the best bound where one bin does.
 func (s *search) cheapestOne() (most float64) {
 	for i, n := range s.packed() {
 		if n == 0 {
@@ -277,6 +304,8 @@ func (s *search) cheapestOne() (most float64) {
 
 // Bound returns what the bins cost at least into which all things of the problem go. Of large
 // problems only the fluid is asked.
+//
+// What no bin takes costs nothing.
 func Bound(p *Problem) float64 {
 	s := newSearch(p, Options{})
 	if s.isSmall() {
