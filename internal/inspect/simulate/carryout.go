@@ -9,6 +9,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
+// What an API server and the controllers of volumes and claims do with the actions of the
+// scheduling core. Live, the same actions are requests that take time and may fail; here each
+// succeeds at once.
+
 // carryOut carries out an action of the core as an API server and the controllers of volumes
 // and claims would. It takes no time and always succeeds. Every action with a ticket is
 // answered before carryOut returns.
