@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// checkObjects finds faults between objects: two with the same name and, if the options are not
-// lenient, a missing class; if they are strict, a pod on a missing node.
+// checkObjects finds faults between objects, which no object shows by itself: two with the
+// same name and, if the options are not lenient, a missing class; if they are strict, a pod
+// on a missing node. The errors are in the order of the input.
 func (s *Set) checkObjects(options Options) Errors {
 	c := checker{set: s, strict: options.Strict, nodes: map[string]bool{}, priorities: map[string]bool{}, runtimes: map[string]bool{}}
 	checkDuplicates(&c, "Node", s.Nodes)
@@ -58,6 +59,7 @@ func (s *Set) checkObjects(options Options) Errors {
 		c.withinLimit()
 	}
 
+	// Faults were found kind by kind; users read them file by file.
 	slices.SortStableFunc(c.errs, func(a, b *located) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.err.Line, b.err.Line))
 	})
@@ -68,11 +70,16 @@ func (s *Set) checkObjects(options Options) Errors {
 	return errs
 }
 
+// checker collects the faults between the objects of one set.
 type checker struct {
-	set                         *Set
-	about                       subject
-	shared                      map[spot]int // how many objects begin on a line; see onItsOwn
-	strict                      bool
+	set *Set
+	// about is the object being checked; whoever checks one sets it before.
+	about subject
+	// shared counts the objects that begin on each line; see onItsOwn, which makes it when it
+	// is first needed.
+	shared map[spot]int
+	strict bool
+	// nodes, priorities and runtimes have the names that objects may refer to.
 	nodes, priorities, runtimes map[string]bool
 	errs                        []*located
 }
@@ -83,14 +90,18 @@ type located struct {
 	err  *Error
 }
 
-// subject is the object that is being checked.
+// subject is the object that is being checked, for errors whose line does not tell which one
+// it is.
 type subject struct {
 	kind   string
 	object metav1.Object
 }
 
+// spot is a line of a file.
 type spot struct{ file, line int32 }
 
+// addFault adds a fault of the object that stands at a place. line is that of the field, and
+// path its name.
 func (c *checker) addFault(at place, line int32, path, format string, args ...any) {
 	fault := &Error{File: c.set.fileName(at.file), Line: int(line), Field: path, Text: fmt.Sprintf(format, args...)}
 	if !c.onItsOwn(at) {
@@ -100,7 +111,8 @@ func (c *checker) addFault(at place, line int32, path, format string, args ...an
 	c.errs = append(c.errs, &located{at.file, fault})
 }
 
-// onItsOwn reports whether the line on which an object begins has no other one.
+// onItsOwn reports whether the line on which an object begins has no other one. It is false
+// for JSON without line breaks.
 func (c *checker) onItsOwn(at place) bool {
 	if c.shared == nil {
 		c.shared = map[spot]int{}
@@ -113,6 +125,9 @@ func (c *checker) onItsOwn(at place) bool {
 	return c.shared[spot{at.file, at.line}] == 1
 }
 
+// checkDuplicates adds a fault for each object whose name an earlier one of its kind has.
+// kubectl apply would let the later one win; here either may be what the user wants to know
+// about.
 func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 	type name struct{ namespace, name string }
 	first := make(map[name]place, len(list))
@@ -129,6 +144,8 @@ func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 	}
 }
 
+// checkReferences checks what new objects refer to. An object that an API server has stored
+// was checked there when it was created, and what it refers to may have been deleted since.
 func (c *checker) checkReferences() {
 	s := c.set
 	for _, node := range s.Nodes {
@@ -143,7 +160,8 @@ func (c *checker) checkReferences() {
 	for i, pod := range s.Pods {
 		at := s.places["Pod"][i]
 		c.about = subject{"Pod", pod}
-		// A pod that ended may outlive its node for a while.
+		// A pod is on its node only as long as that exists, also one that was stored. One
+		// that ended may outlive its node for a while.
 		if name := pod.Spec.NodeName; name != "" && !c.nodes[name] && !rules.IsTerminal(pod) {
 			c.noteElsewhere(at, name)
 		}
@@ -166,6 +184,7 @@ func (c *checker) checkReferences() {
 		}
 	}
 	templates := s.podTemplates()
+	// In a fixed order, as the map has none.
 	for _, kind := range slices.Sorted(maps.Keys(templates)) {
 		for i, template := range templates[kind] {
 			if template.meta.UID == "" {
@@ -176,7 +195,8 @@ func (c *checker) checkReferences() {
 	}
 }
 
-// checkGroup checks what a pod group refers to: its priority class, and its template.
+// checkGroup checks what a pod group refers to: its priority class, and its template. A group
+// without a Workload is complete by itself.
 func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 	if name := g.Spec.PriorityClassName; name != "" && !c.priorities[name] {
 		c.addFault(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
@@ -199,7 +219,8 @@ func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 	c.addFault(at, at.line, "spec.workloadRef.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
 }
 
-// hasTemplate tells whether a template of that name is among these, or in one of them.
+// hasTemplate reports whether a template of that name is among these, or in one of them, at
+// any depth.
 func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, in []schedulingv1beta1.CompositePodGroupTemplate, name string) bool {
 	return slices.ContainsFunc(list, func(t schedulingv1beta1.PodGroupTemplate) bool { return t.Name == name }) ||
 		slices.ContainsFunc(in, func(t schedulingv1beta1.CompositePodGroupTemplate) bool {
@@ -207,8 +228,8 @@ func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, in []schedulingv1bet
 		})
 }
 
-// noteElsewhere counts a pod whose node the input does not have, as in a dump of one namespace or
-// of kubectl get all. If the checker is strict, the pod is a fault.
+// noteElsewhere counts a pod whose node the input does not have, as in a dump of one
+// namespace or of kubectl get all. If the checker is strict, the pod is a fault.
 func (c *checker) noteElsewhere(at place, node string) {
 	if c.strict {
 		c.addFault(at, at.nodeName, "spec.nodeName",
@@ -221,6 +242,9 @@ func (c *checker) noteElsewhere(at place, node string) {
 	c.set.Elsewhere[node]++
 }
 
+// checkClasses checks the classes that a pod or a template names. The two priority classes of
+// the system exist in every cluster. prefix is the path of the pod's spec, with a dot at its
+// end.
 func (c *checker) checkClasses(at place, spec *v1.PodSpec, prefix string) {
 	if name := spec.PriorityClassName; name != "" && !c.priorities[name] {
 		if _, known := rules.SystemPriority(name); !known {
@@ -239,6 +263,8 @@ type template struct {
 	spec *v1.PodSpec
 }
 
+// podTemplates has the templates of all workloads by kind, each list in the order of the
+// set's, so that an index is good for places, too.
 func (s *Set) podTemplates() map[string][]template {
 	all := map[string][]template{}
 	add := func(kind string, meta *metav1.ObjectMeta, spec *v1.PodSpec) {

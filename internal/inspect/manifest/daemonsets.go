@@ -5,6 +5,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
+// daemonSets makes the pods of all DaemonSets, one for each node of the input that the set
+// wants one on and that has none. A pod that is terminating still counts for its node: the
+// controller waits for its end.
 func (e *expansion) daemonSets() {
 	for i, set := range e.set.DaemonSets {
 		if set.DeletionTimestamp != nil {
@@ -18,6 +21,7 @@ func (e *expansion) daemonSets() {
 			}
 		}
 
+		// The template is read once for all nodes.
 		wants := workload.NodesOf(set)
 		for _, node := range e.set.Nodes {
 			if !served[node.Name] && wants(node) {

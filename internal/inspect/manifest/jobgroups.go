@@ -14,9 +14,16 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// groupOf names the pod group of a job's pods, which is made if the job is new and the controller
-// would make one. It is empty for jobs whose pods are scheduled one by one: the controller makes
-// groups for these, too, but they change nothing.
+// What the Job controller does with the feature gate WorkloadWithJob: for a Job that asks for
+// a gang it makes a Workload, from that a PodGroup, and its pods name the PodGroup. Objects
+// of the input are used if they are the Job's own; otherwise the controller, and so this
+// file, leaves the Job alone.
+//
+//	Job train (parallelism 4, gang) -> Workload train-<hash> -> PodGroup ...-<hash>, minCount 4 -> 4 pods
+
+// groupOf names the pod group of a job's pods, which is made if the job is new and the
+// controller would make one. It is empty for jobs whose pods are scheduled one by one: the
+// controller makes groups for these, too, but they change nothing.
 func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	if !e.set.JobGroups || gangOf(job) == nil || job.Spec.Template.Spec.SchedulingGroup != nil || metav1.GetControllerOf(job) != nil {
 		return ""
@@ -36,10 +43,13 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	switch {
 	case len(own) == 1 && metav1.IsControlledBy(own[0], job):
 		return own[0].Name
+	// Somebody else's group, or several: the controller does not choose.
 	case len(own) > 0:
 		return ""
 	}
 
+	// The group has the template's policy and constraints, copied: the template may be
+	// changed later, and the group may not.
 	template := &workload.Spec.PodGroupTemplates[0]
 	group := &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{
@@ -53,12 +63,15 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 		},
 	}
 
+	// The pods refer to the group by its name only, but the scheduler expects objects
+	// with UIDs.
 	group.UID = uidOf("PodGroup", group)
 	e.set.PodGroups = append(e.set.PodGroups, group)
 	return group.Name
 }
 
-// workloadOf returns the job's Workload, or nil. It makes one only for a job that has not begun.
+// workloadOf returns the job's Workload, or nil. It makes one only for a job that has not
+// begun: pods that exist cannot join a group.
 func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1beta1.Workload {
 	var own []*schedulingv1beta1.Workload
 	for _, w := range e.set.Workloads {
@@ -71,6 +84,7 @@ func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1be
 	switch {
 	case len(own) == 1 && metav1.IsControlledBy(own[0], job):
 		return own[0]
+	// Pods that exist have no group, and cannot get one. The controller goes on without.
 	case len(own) > 0 || len(pods) > 0 || hasBegun(job):
 		return nil
 	}
@@ -91,7 +105,8 @@ func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1be
 	return workload
 }
 
-// gangOf returns the gang that a job asks for, or nil.
+// gangOf returns the gang that a job asks for, or nil. A job that asks for a basic policy, or
+// for none, has no gang.
 func gangOf(job *batchv1.Job) *schedulingv1alpha3.WorkloadPodGroupGangSchedulingPolicy {
 	if s := job.Spec.Scheduling; s != nil && s.SchedulingPolicy != nil {
 		return s.SchedulingPolicy.Gang
@@ -99,8 +114,8 @@ func gangOf(job *batchv1.Job) *schedulingv1alpha3.WorkloadPodGroupGangScheduling
 	return nil
 }
 
-// templateOf returns the group of a job that asks for a gang: without a number, of as many pods as
-// run at a time.
+// templateOf returns the group of a job that asks for a gang: without a number, of as many
+// pods as run at a time. gangOf must not be nil.
 func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 	count := max(1, *job.Spec.Parallelism)
 	if asked := gangOf(job).MinCount; asked != nil {
@@ -119,12 +134,15 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 		}
 	}
 
+	// Preemption then removes all of the gang or nothing.
 	if mode := job.Spec.Scheduling.DisruptionMode; mode != nil && mode.All != nil {
 		t.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
 	}
 	return t
 }
 
+// hasBegun reports whether the controller has made pods for the job before, or was told to
+// suspend it.
 func hasBegun(job *batchv1.Job) bool {
 	if job.Status.StartTime != nil || job.Status.Succeeded != 0 || job.Status.Failed != 0 {
 		return true
@@ -137,7 +155,8 @@ func hasBegun(job *batchv1.Job) bool {
 	return false
 }
 
-// workloadName and groupName generate names as the Job controller does.
+// workloadName generates the name of a job's Workload as the Job controller does: the job's
+// name, cut off if necessary, and a hash.
 func workloadName(job *batchv1.Job) string {
 	sum := fnv.New32a()
 	fmt.Fprintf(sum, "%v", dump.ForHash(job.UID))
@@ -145,6 +164,8 @@ func workloadName(job *batchv1.Job) string {
 	return fmt.Sprintf("%.*s-%s", validation.DNS1123SubdomainMaxLength-len(hash)-1, job.Name, hash)
 }
 
+// groupName generates the name of a PodGroup as the Job controller does. What is too long is
+// cut off, from the longer of the two parts.
 func groupName(workload, template string) string {
 	sum := fnv.New32a()
 	sum.Write([]byte(workload + template))

@@ -7,6 +7,10 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
+// expandJobs makes the pods that the Job controller makes now: as many as may run at a time,
+// and no more than there are completions left. Those that follow when others end are not
+// made. Suspended and finished Jobs have none, nor have those that another controller
+// manages.
 func (e *expansion) expandJobs() {
 	for i, job := range e.set.Jobs {
 		w := expanded{workload.Of(job), e.set.places["Job"][i]}
@@ -15,6 +19,7 @@ func (e *expansion) expandJobs() {
 			continue
 		}
 
+		// Before the pods, which name it.
 		group := e.groupOf(job, pods)
 		if *job.Spec.CompletionMode == batchv1.IndexedCompletion {
 			for _, index := range workload.NextIndexes(job, pods) {

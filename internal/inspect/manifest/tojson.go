@@ -5,7 +5,9 @@ import (
 	"strconv"
 )
 
-// appendJSON appends a value as JSON, as kubectl sends YAML to the API server.
+// appendJSON appends a value as JSON, as kubectl sends YAML to the API server: plain scalars
+// by their type in YAML 1.1, and all others as strings. Mappings keep their order, and
+// duplicate keys.
 func (t *tree) appendJSON(out []byte, n int32) []byte {
 	node := &t.nodes[n]
 	switch node.kind {
@@ -42,6 +44,7 @@ func (t *tree) appendJSON(out []byte, n int32) []byte {
 	return appendString(out, node.text)
 }
 
+// appendString appends a text as a JSON string.
 func appendString(out []byte, text string) []byte {
 	quoted, err := json.Marshal(text)
 	if err != nil { // a string always marshals

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// inUTF8 returns the text of a file in UTF-8, also if a Windows shell wrote it in UTF-16, with or
-// without a byte order mark.
+// inUTF8 returns the text of a file in UTF-8, also if a Windows shell wrote it in UTF-16,
+// with or without a byte order mark: PowerShell does so for kubectl get -o yaml > file.
 func inUTF8(in *bufio.Reader) *bufio.Reader {
 	ahead, _ := in.Peek(2)
 	if len(ahead) < 2 {
@@ -34,6 +34,7 @@ func inUTF8(in *bufio.Reader) *bufio.Reader {
 	return bufio.NewReaderSize(&utf16Reader{in: in, low: low, high: high}, 1<<16)
 }
 
+// utf16Reader decodes UTF-16 as it is read. Faulty units become U+FFFD.
 type utf16Reader struct {
 	in        *bufio.Reader
 	low, high int
@@ -51,6 +52,7 @@ func (r *utf16Reader) Read(into []byte) (n int, err error) {
 		}
 		unit, err := r.readUnit()
 		if err != nil {
+			// The bytes first: the next call returns the error.
 			if n > 0 {
 				return n, nil
 			}
@@ -69,6 +71,7 @@ func (r *utf16Reader) Read(into []byte) (n int, err error) {
 	return n, nil
 }
 
+// readUnit reads two bytes, which are a rune or one of a pair of surrogates.
 func (r *utf16Reader) readUnit() (rune, error) {
 	var bytes [2]byte
 	if _, err := io.ReadFull(r.in, bytes[:]); err != nil {
