@@ -14,7 +14,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// adoptDecision adopts the live scheduler's record of the pod, if it is about this very pod.
+// What the live scheduler has recorded about the pod, if it was asked: its last decision
+// and the pod's place in its queue. Both are history; the rest of an explanation is about
+// now.
+
+// adoptDecision adopts the live scheduler's record of the pod, if it is about this very
+// pod and not about an earlier one of its name. It takes precedence over the pod's
+// condition, which has less and is older.
 func (e *explainer) adoptDecision() {
 	d := e.options.Decided
 	if d == nil || d.UID != e.object.UID {
@@ -29,6 +35,7 @@ func (e *explainer) adoptDecision() {
 	if d.At == nil {
 		return
 	}
+	// The condition of a pod that was placed has no reason.
 	reason := ""
 	switch d.Result {
 	case decision.Unschedulable:
@@ -58,8 +65,9 @@ func (e *explainer) wakesOf(list []decision.Wake) (wakes []Wake) {
 	return wakes
 }
 
-// noteHolds records whether the engine would decide the same now. For a pending pod, same says that
-// the message is the same; for a placed one, that its node is one of the best.
+// noteHolds records whether the engine would decide the same now. For a pending pod, same
+// says that the message is the same; for a placed one, that its node is one of the best.
+// Without a last decision there is nothing to compare.
 func (e *explainer) noteHolds(same bool) {
 	if e.out.LastDecision == nil {
 		return
@@ -97,7 +105,7 @@ func (p printer) printDecision(e *Explanation) {
 	}
 }
 
-// heldLine says for whom room is held.
+// heldLine says for whom room is held. The decision has to have Held.
 func heldLine(d *decision.Decision) string {
 	whom := fmt.Sprintf("pod group %s/%s, which has waited for long: this pod cannot take it", d.Held.Group.Namespace, d.Held.Group.Name)
 	if d.Group != nil && d.Held.Group == (decision.Name{Namespace: d.Namespace, Name: d.Group.Name}) {
@@ -127,12 +135,14 @@ func groupLine(g *decision.Group) string {
 	return line + "."
 }
 
-// decidedLine says when and how the scheduler decided. message is what the answer says anyway.
+// decidedLine says when and how the scheduler decided, and whether that still holds.
+// message is what the answer says anyway, and is not repeated.
 func decidedLine(d *decision.Decision, holds bool, message string) string {
 	still := "This still holds"
 	if !holds {
 		still = "The cluster has changed since; what is said above is as of now"
 	}
+	// Of a result that is neither, only the time is told.
 	how := ""
 	switch d.Result {
 	case decision.Placed:
@@ -154,8 +164,11 @@ func decidedLine(d *decision.Decision, holds bool, message string) string {
 	return fmt.Sprintf("The scheduler last decided it at %s, in %v, and %s. %s.", formatTime(d.At.Time), took, how, still)
 }
 
+// formatTime writes a time in UTC, as all times of an explanation.
 func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
+// schedulersQueue prints the pod's place in the live scheduler's queue, and what would
+// wake it.
 func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
 	where := map[string]string{
 		"active": answer.Count(q.Ahead, "other") + " before it", "backoff": "it is in back-off",

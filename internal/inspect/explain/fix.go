@@ -8,17 +8,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// fixer works out changes against what keeps the pod from running. It only proposes; search finds
-// out which of them help.
+// fixer works out changes against what keeps the pod from running. It only proposes;
+// search finds out which of them help. What a plugin's rejection can be fixed by is
+// declared by the plugin, as a list of Fix; the methods of fixer in the files fix_*.go
+// know how.
 type fixer struct {
 	*bench
-	profile  *plugins.Profile
+	profile *plugins.Profile
+	// judges are the pod's filters, without any change.
 	judges   judges
 	preempts bool // preemption makes room for the pod: no other pod has to be deleted for it
 }
 
-// fixers work out the changes that plugins name as their fixes. nodes are those that the plugin
-// rejects.
+// fixers work out the changes that plugins name as their fixes. nodes are those that the
+// plugin rejects. Each Fix has to be here, or a plugin that names it would make this
+// panic.
 var fixers = map[plugins.Fix]func(f *fixer, plugin string, nodes []verdict) []*edit{
 	plugins.Tolerate:       (*fixer).fixTaints,
 	plugins.Uncordon:       (*fixer).fixCordons,
@@ -35,8 +39,9 @@ var fixers = map[plugins.Fix]func(f *fixer, plugin string, nodes []verdict) []*e
 	plugins.FreeDevices:    (*fixer).fixDevices,
 }
 
-// fixCause works out the changes against a cause: those of all plugins that reject some of the
-// nodes for it.
+// fixCause works out the changes against a cause: those of all plugins that reject some
+// of the nodes for it. A fix that several of them name is worked out once. The order is
+// that of the values of Fix, so that it does not depend on the profile.
 func (f *fixer) fixCause(causedBy string, nodes []verdict) (edits []*edit) {
 	type fix struct {
 		plugins.Fix

@@ -12,8 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// recordEvaluation records an evaluation: the scores of the best nodes, and the rejected nodes by
-// reason.
+// recordEvaluation records an evaluation: the scores of the best nodes, and the rejected
+// nodes by reason. own is the pod's node, if it has one. Nodes are grouped by plugin and
+// reasons, as thousands of them are rejected for a handful of reasons.
 func (e *explainer) recordEvaluation(evaluation *decide.Evaluation, own string) {
 	e.out.Feasible, e.out.Nodes = evaluation.Feasible, len(evaluation.Nodes)
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
@@ -24,9 +25,12 @@ func (e *explainer) recordEvaluation(evaluation *decide.Evaluation, own string) 
 	for i := range evaluation.Nodes {
 		v := &evaluation.Nodes[i]
 		r := v.Rejection
+		// Feasible nodes are counted, and the best of them listed above.
 		if r == nil {
 			continue
 		}
+		// Details such as the name of a taint are left out of the key. They are listed
+		// within the group.
 		key := v.Plugin + "|" + r.Code + "|" + strings.Join(r.Reasons, "|")
 		g := groups[key]
 		if g == nil {
@@ -48,8 +52,9 @@ func (e *explainer) recordEvaluation(evaluation *decide.Evaluation, own string) 
 	slices.SortStableFunc(e.out.Groups, func(a, b Group) int { return cmp.Compare(b.Count, a.Count) })
 }
 
-// sortCommonest lists what is said of the nodes of a group, the most frequent first, and of which
-// of them it is said: what is said of one must not be read as being of another.
+// sortCommonest lists what is said of the nodes of a group, the most frequent first, and
+// of which of them it is said: what is said of one must not be read as being of another.
+// Of many texts, five are listed.
 func sortCommonest(said map[string][]string, nodes int) (list []string) {
 	const most = 5
 	for _, names := range said {
@@ -68,7 +73,8 @@ func sortCommonest(said map[string][]string, nodes int) (list []string) {
 	return list
 }
 
-// ofNodes names a few nodes of a group, and counts many.
+// ofNodes names a few nodes of a group, and counts many. It is empty for a group of one
+// node, which is named beside it.
 func ofNodes(names []string, of int) string {
 	const few = 3
 	switch {
@@ -80,9 +86,12 @@ func ofNodes(names []string, of int) string {
 	return " (" + strings.Join(names, ", ") + ")"
 }
 
-// nextBest is how many nodes are shown in addition to the pod's own.
+// nextBest is how many nodes are shown in addition to the pod's own: as many as fit side
+// by side on a terminal.
 const nextBest = 5
 
+// recordScores records the scores of the best nodes, and of the pod's own wherever it is
+// in the order.
 func (e *explainer) recordScores(profile *plugins.Profile, evaluation *decide.Evaluation, own string) {
 	var list []*decide.NodeVerdict
 	for i := range evaluation.Nodes {
@@ -102,6 +111,7 @@ func (e *explainer) recordScores(profile *plugins.Profile, evaluation *decide.Ev
 	}
 
 	for i, v := range list {
+		// The own node is listed wherever it stands.
 		if i > nextBest && v.Node.Name != own {
 			continue
 		}
@@ -116,7 +126,8 @@ func (e *explainer) recordScores(profile *plugins.Profile, evaluation *decide.Ev
 	}
 }
 
-// nodeReport asks every plugin about one node.
+// nodeReport asks every plugin about one node, if the options name one: what each says,
+// the scores, the node's rank, and whether preemption on it would help.
 func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, evaluation *decide.Evaluation) error {
 	if e.options.Node == "" {
 		return nil
@@ -130,12 +141,15 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 	v := evaluation.Verdict(n)
 	report := &NodeReport{Name: n.Name, Feasible: v.Rejection == nil}
 	detail := &details{c: e.c, profile: profile, pod: waiting, said: map[string]func(*cluster.Node) string{}}
+	// Scores are normalised over all feasible nodes, so they are taken from the whole
+	// evaluation.
 	scores := map[string]int64{}
 	for _, s := range v.Scores {
 		scores[s.Plugin] = s.Score
 	}
 
 	for i := range list {
+		// All filters are asked, although the first rejection decides.
 		word := Word{Plugin: list[i].name}
 		if r := list[i].rejectionOn(n); r != nil {
 			word.Rejects, word.Code, word.Reasons = true, r.Code, r.Reasons
@@ -150,6 +164,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 			continue
 		}
 		i := slices.IndexFunc(report.Plugins, func(w Word) bool { return w.Plugin == scorer.Name() })
+		// Some plugins only score.
 		if i < 0 {
 			i = len(report.Plugins)
 			report.Plugins = append(report.Plugins, Word{Plugin: scorer.Name()})
@@ -165,6 +180,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 				report.Rank++
 			}
 		}
+		// Preemption is tried on this node alone.
 	} else if profile.Preemption {
 		preemption := decide.NewPlain(e.c, profile).Preempt(waiting, &decide.Evaluation{Nodes: []decide.NodeVerdict{*v}})
 		report.Preempt = preemption.Message

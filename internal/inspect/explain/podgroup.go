@@ -60,8 +60,9 @@ type GroupPod struct {
 	Message string `json:"message,omitempty"`
 }
 
-// OfGroup explains a pod group of the world. The world is left as it was, except that pods from
-// manifests are placed if they are ahead of the group in the queue.
+// OfGroup explains a pod group of the world. The world is left as it was, except that
+// pods from manifests are placed if they are ahead of the group in the queue.
+// Options.Node and Options.Decided have no meaning here.
 func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 	g := w.Group(o.Namespace, o.Name)
 	if g == nil {
@@ -79,6 +80,8 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 	out.Now = w.TryGroup(o.Namespace, o.Name)
 	placed := 0
 
+	// Members that wait are shown with the node that they would get together: alone, each
+	// might get another one.
 	for _, p := range w.MembersOf(g) {
 		one := GroupPod{Name: p.Object.Name, Node: p.Object.Spec.NodeName, Waits: p.Object.Spec.NodeName == ""}
 		if !one.Waits {
@@ -101,8 +104,8 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 	return out, w.Err()
 }
 
-// adviseGroup says what a pending group waits for or, if nothing does that by itself, what would
-// help.
+// adviseGroup says what a pending group waits for or, if nothing does that by itself,
+// what would help. It extends the summary; leaving and suggestions are never both set.
 func (s *groupSearch) adviseGroup(summary string, placed int) (says string, leaving *Leaving, suggestions []GroupSuggestion) {
 	text := strings.TrimSuffix(summary, ".")
 	if leaving = s.afterLeaving(s.w.MembersOf(s.g)); leaving != nil {
@@ -114,7 +117,8 @@ func (s *groupSearch) adviseGroup(summary string, placed int) (says string, leav
 	return summary, nil, nil
 }
 
-// printGroupSuggestions prints what would place a group.
+// printGroupSuggestions prints what would place a group. There are no commands: nodes are
+// added by other means, and a PodGroup is immutable.
 func printGroupSuggestions(page *answer.Page, group string, list []GroupSuggestion) {
 	if len(list) == 0 {
 		return
@@ -125,6 +129,8 @@ func printGroupSuggestions(page *answer.Page, group string, list []GroupSuggesti
 	}
 }
 
+// groupState is the state of a group and its summary, from an attempt for it (nil: no pod
+// of it waits) and the numbers of its pods that have a node, and of all.
 func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 	switch {
 	case t == nil && all == 0:
@@ -155,6 +161,7 @@ func (e *GroupExplanation) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, e, e.writeTo)
 }
 
+// writeTo writes the explanation for people.
 func (e *GroupExplanation) writeTo(page *answer.Page) {
 	page.Heading("podgroup %s/%s: %s", e.Namespace, e.Name, e.State)
 	page.Line("%s", e.Summary)
@@ -174,6 +181,7 @@ func (e *GroupExplanation) writeTo(page *answer.Page) {
 				why = "would go there, with the others"
 			}
 			whole := why
+			// Members of a group usually wait for the same reason.
 			if why == above && strings.Count(why, " ") > 3 {
 				why = "as above"
 			}

@@ -11,25 +11,33 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
+// An explanation for people. The order is that of what a reader needs: what is the case,
+// in one sentence; why; what is waited for; what would help. Whatever is empty is left
+// out.
+
 // Names returns the pod.
 func (e *Explanation) Names() []string { return []string{"pod/" + e.Pod.Name} }
 
-// Write writes the explanation in one of answer.Formats or as a name, and otherwise for people.
-// wide lists all nodes of a group.
+// Write writes the explanation in one of answer.Formats or as a name, and otherwise for
+// people. wide lists all nodes of a group.
 func (e *Explanation) Write(out io.Writer, format string, wide bool) error {
 	return answer.Write(out, format, e, func(text *answer.Page) { e.Tell(text, wide) })
 }
 
-// Tell writes it for people.
+// Tell writes it for people on a page that may have more on it: several pods are
+// explained one after the other.
 func (e *Explanation) Tell(page *answer.Page, wide bool) { printer{page, wide}.printExplanation(e) }
 
+// printer prints one explanation.
 type printer struct {
 	*answer.Page
 	wide bool
 }
 
+// printColumns prints a table, indented.
 func (p printer) printColumns(rows [][]string) { p.Table("  ", rows) }
 
+// printExplanation prints all sections that the explanation has.
 func (p printer) printExplanation(e *Explanation) {
 	p.Heading("pod %s/%s: %s", e.Pod.Namespace, e.Pod.Name, e.State)
 	p.Line("%s", e.Summary)
@@ -47,6 +55,7 @@ func (p printer) printExplanation(e *Explanation) {
 	if e.Preemption != nil && e.Nodes > 0 {
 		p.printPreemption(e)
 	}
+	// The live scheduler's own queue is printed instead if it was asked.
 	if e.Queue != nil && (e.Decision == nil || e.Decision.Queue == nil) {
 		p.printQueue(e.Queue)
 	}
@@ -62,10 +71,12 @@ func (p printer) printExplanation(e *Explanation) {
 	if e.Node != nil {
 		p.printNode(e.Node)
 	}
+	// Users search for this message, as it is in the events of the cluster.
 	if e.Message != "" && !strings.Contains(e.Summary, e.Message) {
 		p.Line("\nThe scheduler's message: %s", e.Message)
 	}
 
+	// It differs from what would be said now, and so explains what users have seen.
 	if l := e.LastDecision; l != nil && e.Decision == nil && !l.Holds && l.Message != "" && l.Message != e.Message {
 		p.Line("It last said, %s: %s", l.At.UTC().Format("2006-01-02 15:04:05Z"), l.Message)
 	}
@@ -74,6 +85,7 @@ func (p printer) printExplanation(e *Explanation) {
 	}
 }
 
+// printEviction prints when and why the pod has to leave, and what would let it stay.
 func (p printer) printEviction(e *Eviction) {
 	if e.Device != "" {
 		p.Line("\nIt has to leave at %s, in %s, because of the taint %s of its device %s, there since %s.",
@@ -90,6 +102,7 @@ func (p printer) printEviction(e *Eviction) {
 	}
 }
 
+// toleratedText says how long a taint is tolerated, from TolerationSeconds.
 func toleratedText(seconds *int64) string {
 	if seconds == nil {
 		return ", which it does not tolerate"
@@ -97,6 +110,8 @@ func toleratedText(seconds *int64) string {
 	return ", which it tolerates for " + answer.Duration(time.Duration(*seconds)*time.Second)
 }
 
+// printChange prints a change and its command on lines of their own, so that the command
+// can be copied.
 func (p printer) printChange(bullet string, c *Change) {
 	p.Line("%s%s", bullet, c.Text)
 	if c.Command != "" {
@@ -104,7 +119,8 @@ func (p printer) printChange(bullet string, c *Change) {
 	}
 }
 
-// printScores prints a table of plugins by nodes.
+// printScores prints a table of plugins by nodes: the question is why one node beats
+// another, and that is read along a row. The pod's own node has an asterisk.
 func (p printer) printScores(e *Explanation) {
 	plugins := map[string]bool{}
 	for _, s := range e.Scores {
@@ -149,6 +165,7 @@ func (p printer) printScores(e *Explanation) {
 	}
 }
 
+// printGroups prints the nodes that cannot take the pod, one line for each reason.
 func (p printer) printGroups(e *Explanation) {
 	p.Line("\nNodes that cannot take it (%d of %d):", e.Nodes-e.Feasible, e.Nodes)
 	rows := [][]string{{"COUNT", "PLUGIN", "CODE", "REASON", "NODES"}}
@@ -168,6 +185,7 @@ func (p printer) printGroups(e *Explanation) {
 	p.printColumns(rows)
 }
 
+// joinNames lists nodes; of many, the first three.
 func (p printer) joinNames(nodes []string) string {
 	const most = 3
 	if !p.wide && len(nodes) > most {
@@ -176,6 +194,7 @@ func (p printer) joinNames(nodes []string) string {
 	return strings.Join(nodes, ",")
 }
 
+// printPreemption prints whether preemption helps, and whom it removes.
 func (p printer) printPreemption(e *Explanation) {
 	found := e.Preemption
 	switch {
@@ -193,6 +212,7 @@ func (p printer) printPreemption(e *Explanation) {
 	}
 }
 
+// printQueue prints the pod's place among the pending pods of this world.
 func (p printer) printQueue(q *Queue) {
 	p.Line("\nPlace in the queue: %d of %d (%d ahead by priority, %d by age).", q.Position, q.Length, q.AheadByPriority, q.AheadByAge)
 	if len(q.Wakes) > 0 {
@@ -201,12 +221,15 @@ func (p printer) printQueue(q *Queue) {
 	p.printWakes(q.Wakes)
 }
 
+// printWakes prints, for each plugin, the events that can change its verdict.
 func (p printer) printWakes(list []Wake) {
 	for _, w := range list {
 		p.Line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))
 	}
 }
 
+// printSuggestions prints the suggestions with their commands, numbered, and where
+// changes of the pod are made.
 func (p printer) printSuggestions(e *Explanation) {
 	without := ""
 	if e.Preemption != nil && e.Preemption.Helps {
@@ -232,6 +255,7 @@ func (p printer) printSuggestions(e *Explanation) {
 	}
 }
 
+// printNode prints what every plugin says of one node.
 func (p printer) printNode(n *NodeReport) {
 	verdict := "cannot take it"
 	if n.Feasible {
