@@ -45,4 +45,5 @@ func (a *Answer) Held(level Level) int {
 	return held
 }
 
+// gravity orders the levels.
 var gravity = map[Level]int{OK: 0, Note: 1, Warning: 2, Problem: 3}

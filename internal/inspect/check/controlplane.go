@@ -11,12 +11,21 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// UpstreamLease is the Lease of kube-scheduler's leader election.
+// What kube-scheduler and kube-controller-manager do in the cluster, as far as their
+// command lines can be seen: on a managed control plane, they run as no pods. The
+// question is always the same: is each task done by exactly one component?
+
+// UpstreamLease is the Lease of kube-scheduler's leader election. A Berth that elects
+// by it and kube-scheduler stand by for each other; one that elects by another Lease
+// must serve other scheduler names.
 const UpstreamLease = "kube-system/kube-scheduler"
 
-// evicting are the controllers that Berth's controller replaces.
+// evicting are the controllers that Berth's controller replaces. Two of a kind would
+// taint and evict against each other.
 var evicting = []string{"node-lifecycle-controller", "taint-eviction-controller", "device-taint-eviction-controller"}
 
+// checkSchedulers looks at kube-scheduler: whether it and Berth could bind the same
+// pods, and which of its settings Berth would need.
 func (j *judge) checkSchedulers() {
 	upstream := j.processesNamed("kube-scheduler")
 	for _, p := range upstream {
@@ -45,6 +54,7 @@ func (j *judge) checkSchedulers() {
 
 	holder := j.Leases[UpstreamLease]
 	switch {
+	// Whoever holds the Lease schedules; the pods of kube-scheduler may be invisible.
 	case len(upstream) == 0 && j.SchedulerLease == UpstreamLease && holder != "":
 		j.addFinding(OK, "kube-scheduler", "", "none runs; by its Lease %s leads", holder)
 	case len(upstream) == 0 && holder == "":
@@ -64,6 +74,8 @@ func (j *judge) checkSchedulers() {
 	}
 }
 
+// checkControllers looks at kube-controller-manager: whether node health and
+// evictions are done by it or by Berth's controller, and not by both or neither.
 func (j *judge) checkControllers() {
 	managers := j.processesNamed("kube-controller-manager")
 	ours := j.isInstalled(deploy.Controller)
@@ -111,7 +123,8 @@ var former = map[string]string{"nodelifecycle": "node-lifecycle-controller", "at
 // attachDetach is the controller that has volumes attached to nodes.
 const attachDetach = "persistentvolume-attach-detach-controller"
 
-// checkVolumes looks for CSI drivers whose volumes nobody attaches.
+// checkVolumes looks for CSI drivers whose volumes nobody attaches. The scheduler
+// would place pods with them, and they would not start.
 func (j *judge) checkVolumes() {
 	managers := j.processesNamed("kube-controller-manager")
 	for i := range j.Drivers {
@@ -141,8 +154,9 @@ func (j *judge) checkVolumes() {
 	}
 }
 
-// runsController reports whether --controllers of kube-controller-manager enables a controller:
-// where its own name stands first counts, with or without "-", or else "*".
+// runsController reports whether --controllers of kube-controller-manager enables a
+// controller: where its own name stands first counts, with or without "-", or else
+// "*". Without the flag, all that are on by default run.
 func runsController(selected []string, controller string) bool {
 	for _, name := range selected {
 		bare, off := strings.CutPrefix(name, "-")
@@ -153,7 +167,8 @@ func runsController(selected []string, controller string) bool {
 	return len(selected) == 0 || slices.Contains(selected, "*")
 }
 
-// checkNames looks for pods whose schedulerName no scheduler serves.
+// checkNames looks for pods whose schedulerName no scheduler serves: they are pending
+// for ever, without an event that says so.
 func (j *judge) checkNames() {
 	var counts []string
 	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
@@ -181,7 +196,8 @@ func (j *judge) checkGroups() {
 	}
 }
 
-// isHeld reports whether a scheduler of this name holds a Lease.
+// isHeld reports whether a scheduler of this name holds a Lease: schedulers usually
+// name their Lease after themselves.
 func (j *judge) isHeld(name string) bool {
 	for lease := range j.Leases {
 		if strings.HasSuffix(lease, "/"+name) {
@@ -191,6 +207,7 @@ func (j *judge) isHeld(name string) bool {
 	return false
 }
 
+// processesNamed lists the visible processes of a program.
 func (j *judge) processesNamed(name string) []Process {
 	var found []Process
 	for _, p := range j.Processes {
@@ -201,6 +218,7 @@ func (j *judge) processesNamed(name string) []Process {
 	return found
 }
 
+// joinPlaces lists where processes run.
 func joinPlaces(processes []Process) string {
 	var where []string
 	for _, p := range processes {
@@ -209,10 +227,13 @@ func joinPlaces(processes []Process) string {
 	return joinNames(where)
 }
 
+// namesWithout returns all but some. Neither list is changed.
 func namesWithout(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }
 
+// imageVersion is the tag of an image, without its digest. For an image without a
+// tag, it is no version.
 func imageVersion(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	return image[strings.LastIndexByte(image, ':')+1:]

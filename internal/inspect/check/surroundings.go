@@ -13,7 +13,12 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// hook is what both kinds of webhooks have in common.
+// What else decides about pods in the cluster: webhooks, budgets, priority classes
+// and extensions. None of it is a fault of an installation; it explains why pods are
+// created late, stay, or are not preempted.
+
+// hook is what both kinds of webhooks have in common, with the name of its
+// configuration. Fields are nil where the API's are.
 type hook struct {
 	configuration, name string
 	policy              *admissionregistrationv1.FailurePolicyType
@@ -22,6 +27,7 @@ type hook struct {
 	rules               []admissionregistrationv1.RuleWithOperations
 }
 
+// listHooks lists all webhooks of the cluster, Berth's own included.
 func (j *judge) listHooks() []hook {
 	var all []hook
 	for _, c := range j.Mutating {
@@ -37,11 +43,15 @@ func (j *judge) listHooks() []hook {
 	return all
 }
 
+// checkWebhooks looks for webhooks that stand between a component and what it has to
+// do: bind, delete, taint, or bring up kube-system. Of each, the first that applies
+// is reported, the gravest being first.
 func (j *judge) checkWebhooks() {
 	for _, h := range j.listHooks() {
 		if strings.HasSuffix(h.name, ".admission.berth.dev") {
 			continue
 		}
+		// Fail is the API's default.
 		required := h.policy == nil || *h.policy == admissionregistrationv1.Fail
 		switch {
 		case h.matchesRequest("pods/binding", admissionregistrationv1.Create):
@@ -59,12 +69,14 @@ func (j *judge) checkWebhooks() {
 				"%s must answer before a node is tainted", h.hookTitle())
 		}
 
+		// Ten seconds are the default of the API.
 		if h.timeout != nil && *h.timeout > 10 && h.matchesRequest("pods", admissionregistrationv1.Create) {
 			j.addFinding(Note, "webhooks", "", "%s may hold up the creation of a pod for %d s", h.hookTitle(), *h.timeout)
 		}
 	}
 }
 
+// ifSo returns a text under a condition, and "" otherwise.
 func ifSo(so bool, text string) string {
 	if so {
 		return text
@@ -72,8 +84,12 @@ func ifSo(so bool, text string) string {
 	return ""
 }
 
+// hookTitle names the webhook for users.
 func (h *hook) hookTitle() string { return h.configuration + " (" + h.name + ")" }
 
+// matchesRequest reports whether the webhook's rules cover an operation on a resource
+// or subresource of the core API. Wildcards are those of the API: * for resources
+// without subresources, */* for all, pods/* and */binding.
 func (h *hook) matchesRequest(resource string, operation admissionregistrationv1.OperationType) bool {
 	parent, sub, _ := strings.Cut(resource, "/")
 	return slices.ContainsFunc(h.rules, func(r admissionregistrationv1.RuleWithOperations) bool {
@@ -123,6 +139,8 @@ func (j *judge) ownWebhook() {
 	}
 }
 
+// checkBudgets counts the budgets that allow no disruption now. Some may do so for a
+// short time only.
 func (j *judge) checkBudgets() {
 	var blocking []string
 	for _, b := range j.Budgets {
@@ -138,6 +156,8 @@ func (j *judge) checkBudgets() {
 	}
 }
 
+// checkPriorities reports which priority classes there are: without any, nothing is
+// preempted.
 func (j *judge) checkPriorities() {
 	var own, never, standard []string
 	for _, class := range j.PriorityClasses {
@@ -166,7 +186,8 @@ func (j *judge) checkPriorities() {
 	}
 }
 
-// neighbours are extensions that influence where pods run, by API group.
+// neighbours are extensions that influence where pods run, by API group, with what a
+// user of Berth has to know of each.
 var neighbours = map[string]string{
 	"kueue.x-k8s.io":            "Kueue holds pods by gates or suspends jobs; Berth places what it lets go",
 	"scheduling.volcano.sh":     "Volcano schedules pods of its scheduler name itself; its PodGroups mean nothing to Berth",
@@ -177,6 +198,7 @@ var neighbours = map[string]string{
 	"remediation.medik8s.io":    "node remediation may taint nodes out-of-service, which Berth takes for any NoExecute taint",
 }
 
+// checkNeighbours reports the known extensions whose API groups are served.
 func (j *judge) checkNeighbours() {
 	for _, group := range slices.Sorted(slices.Values(j.Groups)) {
 		if says, known := neighbours[group]; known {
@@ -185,6 +207,8 @@ func (j *judge) checkNeighbours() {
 	}
 }
 
+// reportUnread reports what could not be read, last: the findings above may be
+// incomplete because of it.
 func (j *judge) reportUnread() {
 	for _, what := range j.Unread {
 		j.addFinding(Note, "not read", "bind yourself to a role that may read it, as berth-view", "%s", what)

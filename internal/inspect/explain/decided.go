@@ -142,7 +142,6 @@ func decidedLine(d *decision.Decision, holds bool, message string) string {
 	if !holds {
 		still = "The cluster has changed since; what is said above is as of now"
 	}
-	// Of a result that is neither, only the time is told.
 	how := ""
 	switch d.Result {
 	case decision.Placed:

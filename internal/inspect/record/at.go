@@ -20,8 +20,9 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// At reads the objects as they were at a time. It is an error if the recording does not cover that
-// time.
+// At reads the objects as they were at a time. It is an error if the recording does not
+// cover that time. It reads the last session that began before that, and replays its
+// changes.
 func At(dir string, at time.Time) (*manifest.Set, error) {
 	index, err := ReadIndex(dir)
 	if err != nil {
@@ -35,6 +36,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		}
 	}
 
+	// Users give times in whole seconds, so the last one counts as covered.
 	if session == nil || session.Until.Add(time.Second).Before(at) {
 		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), listSpans(index))
 	}
@@ -50,6 +52,8 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		if err != nil {
 			return err
 		}
+		// Objects keep the order in which they first appeared. One that was deleted and
+		// came back is listed once; see below.
 		if objects[key] == nil {
 			order = append(order, key)
 		}
@@ -77,6 +81,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	// An object may stand in order twice; it is taken out with its first place.
 	list := make([]json.RawMessage, 0, len(objects))
 	for _, key := range order {
 		if o := objects[key]; o != nil {
@@ -88,8 +93,9 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	return assembleSet(dir, list)
 }
 
-// assembleSet reads the objects as strictly as those of any file: a recording may have been made by
-// someone else.
+// assembleSet reads the objects as strictly as those of any file: a recording may have
+// been made by someone else. What the API server accepted once is accepted, and the set
+// is a whole cluster.
 func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	var text bytes.Buffer
 	text.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
@@ -104,9 +110,10 @@ func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	return manifest.Read([]string{"-"}, &text, manifest.Options{Lenient: true, Stdin: dir})
 }
 
-// identity distinguishes objects.
+// identity distinguishes objects. A recording has no two kinds of one name.
 type identity struct{ kind, namespace, name string }
 
+// identityOf reads the identity of an object, and nothing else of it.
 func identityOf(text []byte) (identity, error) {
 	var object struct {
 		Kind     string
@@ -118,7 +125,8 @@ func identityOf(text []byte) (identity, error) {
 	return identity{object.Kind, object.Metadata.Namespace, object.Metadata.Name}, nil
 }
 
-// listSpans names the times that were recorded without interruption.
+// listSpans names the times that were recorded without interruption: sessions that follow
+// each other at once are one.
 func listSpans(index *Index) string {
 	var list []string
 	began := metav1.MicroTime{}
@@ -133,6 +141,9 @@ func listSpans(index *Index) string {
 	return strings.Join(list, ", ")
 }
 
+// readList calls take for the objects of a list that the recorder has written. A file
+// that is missing is an empty list: session.openFolder has checked that none is lost. The
+// text is good until take returns.
 func readList(path string, take func([]byte) error) error {
 	text, err := owned.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -155,8 +166,8 @@ func readList(path string, take func([]byte) error) error {
 	return nil
 }
 
-// replaySession calls take for the session's changes up to a time. It fails if some of them are
-// missing.
+// replaySession calls take for the session's changes up to a time, in their order. It
+// fails if some of them are missing, which would be silently wrong.
 func replaySession(folder string, until time.Time, take func(*Change) error) error {
 	files, err := filepath.Glob(filepath.Join(folder, changesPrefix+"*"+changesSuffix))
 	if err != nil {
@@ -178,6 +189,8 @@ func replaySession(folder string, until time.Time, take func(*Change) error) err
 			if err := json.Unmarshal(line, &c); err != nil {
 				return fmt.Errorf("line %d: %w", number, err)
 			}
+			// Changes are in order of time, so the rest is later as well. io.EOF ends the
+			// reading.
 			if c.At.After(until) {
 				return io.EOF
 			}
@@ -195,7 +208,8 @@ func replaySession(folder string, until time.Time, take func(*Change) error) err
 	return nil
 }
 
-// eachLine calls take for each complete line: the last one may have been cut off by a crash.
+// eachLine calls take for each complete line: the last one may have been cut off by a
+// crash. An error of take ends it.
 func eachLine(r *bufio.Reader, take func([]byte) error) error {
 	for {
 		line, err := r.ReadBytes('\n')

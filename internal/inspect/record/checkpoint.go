@@ -14,7 +14,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
-// writeCheckpoint updates the folder's own objects, which -f reads.
+// writeCheckpoint updates the folder's own objects, which -f reads, and then the index.
+// Lists are written without the lock, so that watches need not wait for a disk; each file
+// is replaced at once, so a reader sees an old or a new list.
 func (r *recorder) writeCheckpoint() error {
 	at := now()
 	r.mu.Lock()
@@ -34,7 +36,10 @@ func (r *recorder) writeCheckpoint() error {
 		return r.failed
 	}
 
+	// The time before the lists were taken: they may be newer, and must not be older than
+	// they say.
 	r.index.Source.AsOf = metav1.NewTime(at.Truncate(time.Second))
+	// The index must not claim what is still in a buffer.
 	if err := r.changes.flush(); err != nil {
 		return err
 	}
@@ -43,6 +48,7 @@ func (r *recorder) writeCheckpoint() error {
 	return r.writeIndex()
 }
 
+// writeIndex replaces the index. r.mu is held.
 func (r *recorder) writeIndex() error {
 	return replaceFile(filepath.Join(r.options.Dir, IndexFile), func(w *bufio.Writer) error {
 		text, err := json.MarshalIndent(r.index, "", "  ")
@@ -72,7 +78,8 @@ func (r *recorder) listObjects() map[string][]json.RawMessage {
 	return lists
 }
 
-// writeLists writes the objects of each kind into a folder.
+// writeLists writes the objects of each kind into a folder. A kind without objects has no
+// file.
 func writeLists(dir string, lists map[string][]json.RawMessage) error {
 	for _, k := range snapshot.Kinds() {
 		path := filepath.Join(dir, k.Resource+".json")

@@ -11,18 +11,21 @@ import (
 	"time"
 )
 
-// lockFile is locked while a recording runs. It is left behind, unlocked.
+// lockFile is locked while a recording runs. It is left behind, unlocked: removing it
+// could take the lock from a process that has just opened it.
 const lockFile = "lock"
 
-// claimFolder checks that the folder is a recording that no other process is writing, and locks it.
-// It takes the lock before it looks at the content: what another process has written so far may not
-// look like a recording yet. A folder without a recording is left as it is, and release is nil:
-// create claims it once there is something to write.
+// claimFolder checks that the folder is a recording that no other process is writing, and
+// locks it. It takes the lock before it looks at the content: what another process has
+// written so far may not look like a recording yet. A folder without a recording is left
+// as it is, and release is nil: createFolder claims it once there is something to write.
 func claimFolder(dir string) (release func(), err error) {
 	if release, err = lockFolder(dir, os.O_RDWR); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	ours, err := isRecording(dir)
+	// In order: an error; no recording yet; a recording without a lock file, such as
+	// a copied one.
 	switch {
 	case err != nil && release != nil:
 		release()
@@ -50,7 +53,8 @@ func removeLeftovers(dir string) {
 	})
 }
 
-// createFolder makes the folder of a new recording, and claims it.
+// createFolder makes the folder of a new recording, and claims it. Only the user may read
+// it: a recording says much about a cluster.
 func createFolder(dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -58,6 +62,7 @@ func createFolder(dir string) (release func(), err error) {
 	if release, err = lockFolder(dir, os.O_CREATE|os.O_RDWR); err != nil {
 		return nil, err
 	}
+	// Another process may have begun between the claim and now.
 	ours, err := isRecording(dir)
 	if err == nil && ours {
 		err = fmt.Errorf("%s: another berth record has written to it meanwhile; start this one again to continue there", dir)
@@ -70,8 +75,9 @@ func createFolder(dir string) (release func(), err error) {
 	return release, nil
 }
 
-// isRecording reports whether the folder contains a recording. It returns an error if it contains
-// something else.
+// isRecording reports whether the folder contains a recording. It returns an error if it
+// contains something else: files of users are never mixed with those of a recording, or
+// replaced by them.
 func isRecording(dir string) (ours bool, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -115,6 +121,8 @@ func listSessions(dir string) (folders []string) {
 	return folders
 }
 
+// lockFolder opens the lock file and locks it. The lock is given up with the file, at the
+// latest when the process ends.
 func lockFolder(dir string, flags int) (release func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), flags, 0o600)
 	if err != nil {

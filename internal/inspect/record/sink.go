@@ -10,8 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// sink passes what a feed shows of one kind to the recorder. A list replaces all that was known of
-// its kind.
+// sink passes what a feed shows of one kind to the recorder. A list replaces all that was
+// known of its kind: while the watch was interrupted, deletions went unseen. One
+// goroutine calls it, that of the feed.
 type sink struct {
 	*recorder
 	kind snapshot.Kind
@@ -20,6 +21,7 @@ type sink struct {
 	version string          // of the last list
 }
 
+// sink returns the functions that the feed calls.
 func (s *sink) sink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { s.there = map[string]bool{} },
@@ -39,7 +41,8 @@ func (s *sink) sink() feed.Sink {
 	}
 }
 
-// removeUnlisted removes what the list has not shown.
+// removeUnlisted removes what the list has not shown. The first list of the last kind
+// makes the recorder ready.
 func (s *sink) removeUnlisted() {
 	s.mu.Lock()
 	var gone []string

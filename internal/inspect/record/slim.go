@@ -26,6 +26,7 @@ var decisive = map[string]bool{
 	eviction.NoteAnnotation: true, config.InUseAnnotation: true,
 }
 
+// slimAnnotations removes all annotations but the decisive ones.
 func slimAnnotations(o metav1.Object) {
 	annotations := o.GetAnnotations()
 	for key := range annotations {
@@ -38,14 +39,17 @@ func slimAnnotations(o metav1.Object) {
 	}
 }
 
+// slimTemplate does with a template what slimObject does with a pod.
 func slimTemplate(t *v1.PodTemplateSpec) {
 	slimAnnotations(t)
 	slimSpec(&t.Spec)
 }
 
-// slimObject removes from an object what decisions do not depend on and what may be confidential:
-// environments, commands, arguments, probes, termination messages, annotations, and the parameters
-// of devices and volumes that only their drivers can read. It changes the object.
+// slimObject removes from an object what decisions do not depend on and what may be
+// confidential: environments, commands, arguments, probes, termination messages,
+// annotations, and the parameters of devices and volumes that only their drivers can
+// read. It changes the object. What is removed is listed here by name: whoever adds a
+// kind to a recording has to look at its fields.
 func slimObject(object metav1.Object) {
 	slimAnnotations(object)
 	switch o := object.(type) {
@@ -76,6 +80,8 @@ func slimObject(object metav1.Object) {
 		o.Status.EphemeralContainerStatuses = nil
 		for _, list := range [][]v1.ContainerStatus{o.Status.InitContainerStatuses, o.Status.ContainerStatuses} {
 			for i := range list {
+				// Messages of containers may be anything. Restart counts stay: scaling
+				// down depends on them.
 				list[i].State, list[i].LastTerminationState = v1.ContainerState{}, v1.ContainerState{}
 			}
 		}
@@ -119,6 +125,7 @@ func slimFiles(volume *v1.Volume) {
 	}
 }
 
+// slimSpec removes from a pod's spec what runs in the pod and how.
 func slimSpec(spec *v1.PodSpec) {
 	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
@@ -136,9 +143,11 @@ func slimSpec(spec *v1.PodSpec) {
 			flex.Options = nil
 		}
 	}
+	// None of these has requests, or any other say in where the pod goes.
 	spec.EphemeralContainers, spec.ImagePullSecrets, spec.HostAliases, spec.DNSConfig = nil, nil, nil, nil
 }
 
+// slimClaim removes what only device drivers can read.
 func slimClaim(spec *resourcev1.ResourceClaimSpec) {
 	for i := range spec.Devices.Config {
 		slimOpaque(spec.Devices.Config[i].Opaque)

@@ -17,6 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
+// A forecast for people. What the operations cause comes first; what happens anyway comes
+// last, since it was not asked.
+
 // Write writes the forecast in one of answer.Formats, or as names; any other is for people. With
 // wide, every pod is listed; otherwise, long lists are summed up.
 func (f *Forecast) Write(out io.Writer, format string, wide bool) error {
@@ -25,6 +28,7 @@ func (f *Forecast) Write(out io.Writer, format string, wide bool) error {
 	})
 }
 
+// printer prints one forecast. wide lists every pod.
 type printer struct {
 	*answer.Page
 	wide bool
@@ -33,6 +37,7 @@ type printer struct {
 // most is how many pods are listed before the rest is summed up.
 const most = answer.Most
 
+// printForecast prints all parts of a forecast that are not empty.
 func (p printer) printForecast(f *Forecast) {
 	for _, words := range f.Operations {
 		p.Heading("what if: %s", words)
@@ -99,9 +104,10 @@ func (p printer) printRefused(list []simulate.Blocked) {
 	p.Line("")
 }
 
-// printNames lists some, and counts the rest.
+// printNames lists some names, and counts the rest.
 func (p printer) printNames(list []string) {
 	for i, name := range list {
+		// Long lists are for -o wide: the answer has to fit on a screen.
 		if i == most && !p.wide {
 			p.Line("    and %d more (-o wide lists them all)", len(list)-most)
 			return
@@ -110,6 +116,8 @@ func (p printer) printNames(list []string) {
 	}
 }
 
+// printLeaving prints the pods that leave because of the operations. Replacements that
+// leave again are left out: their first one says how often.
 func (p printer) printLeaving(all []Leaving) {
 	list := slices.DeleteFunc(slices.Clone(all), func(l Leaving) bool { return l.Again && !p.wide })
 	if len(list) == 0 {
@@ -128,6 +136,7 @@ func (p printer) printTable(list []Leaving) {
 		}
 		l := &list[i]
 		because := string(l.Cause)
+		// The detail of these is the node, which has a column of its own.
 		if l.Detail != "" && l.Cause != simulate.ByDrain && l.Cause != simulate.ByNodeRemoval {
 			because += " " + l.Detail
 		}
@@ -147,6 +156,7 @@ func (p printer) printMadeUp(f *Forecast) {
 	}
 }
 
+// printAside prints pods that leave for other reasons, under a title.
 func (p printer) printAside(title string, list []Leaving) {
 	if len(list) == 0 {
 		return
@@ -155,6 +165,7 @@ func (p printer) printAside(title string, list []Leaving) {
 	p.printTable(list)
 }
 
+// printPlaced prints the pods that find a node because of the operations.
 func (p printer) printPlaced(list []Placed) {
 	if len(list) == 0 {
 		return
@@ -164,6 +175,7 @@ func (p printer) printPlaced(list []Placed) {
 		if i == most && !p.wide {
 			break
 		}
+		// Replacements are not listed here, so a pod was pending or is new.
 		note := "new"
 		if placed.Before {
 			note = "was pending"
@@ -188,7 +200,8 @@ func (p printer) printPending(list []Waiting) {
 	}
 }
 
-// pendingAnyway comes last: it is not what was asked.
+// pendingAnyway prints the pods that are pending with or without the operations. It comes
+// last: it is not what was asked.
 func (p printer) pendingAnyway(list []Waiting) {
 	if len(list) == 0 {
 		return
@@ -215,6 +228,8 @@ type reason struct {
 	pods    []string
 }
 
+// reasonsOf groups pending pods by pod group and reason, in the order in which these
+// first occur.
 func reasonsOf(list []Waiting) (reasons []reason) {
 	at := map[[2]string]int{} // of their group and message
 	for _, w := range list {
@@ -234,8 +249,10 @@ func reasonsOf(list []Waiting) (reasons []reason) {
 	return reasons
 }
 
+// printDrains prints what keeps drains from ending, or delays them.
 func (p printer) printDrains(list []Drain) {
 	for _, d := range list {
+		// Refused drains stand at the very top.
 		if len(d.Refused) > 0 {
 			continue // it has not begun
 		}
@@ -251,6 +268,7 @@ func (p printer) printDrains(list []Drain) {
 	}
 }
 
+// printRebalances prints the outcomes of rebalances.
 func (p printer) printRebalances(list []*simulate.Moved) {
 	for _, m := range list {
 		p.Line("\nRebalance: %s.", answer.Count(m.Moves, "move"))
@@ -280,6 +298,7 @@ func (p printer) printRebalances(list []*simulate.Moved) {
 	}
 }
 
+// printBlocked prints pods that a budget held, under a title.
 func (p printer) printBlocked(title string, list []simulate.Blocked) {
 	if len(list) == 0 {
 		return
@@ -298,6 +317,7 @@ func (p printer) printBlocked(title string, list []simulate.Blocked) {
 	}
 }
 
+// printChosen prints the nodes that cost least to lose, with what each costs.
 func (p printer) printChosen(list []simulate.Cost) {
 	if len(list) == 0 {
 		return
@@ -311,6 +331,8 @@ func (p printer) printChosen(list []simulate.Cost) {
 	p.Table("  ", rows)
 }
 
+// printFills prints how many of the added pods found room, and where, the fullest node
+// first.
 func (p printer) printFills(list []simulate.Fill) {
 	for i := range list {
 		f := &list[i]
@@ -336,6 +358,7 @@ func (p printer) printFills(list []simulate.Fill) {
 	}
 }
 
+// printBudgets prints the budgets that hold pods back or are violated.
 func (p printer) printBudgets(list []Budget) {
 	for _, b := range list {
 		what := "holds back"
@@ -347,6 +370,8 @@ func (p printer) printBudgets(list []Budget) {
 	}
 }
 
+// printUtilisation prints how full the cluster is now, without the operations, and with
+// them.
 func (p printer) printUtilisation(f *Forecast) {
 	rows := [][]string{{"", "NODES", "EMPTY", "PODS", "PENDING", "CPU", "MEMORY"}}
 	for i, u := range []*Utilisation{&f.Utilisation.Before, f.Utilisation.Without, &f.Utilisation.After} {
@@ -363,6 +388,8 @@ func (p printer) printUtilisation(f *Forecast) {
 	p.Table("  ", rows)
 }
 
+// formatAmount writes an amount as requested of allocatable; write writes a number with
+// its unit.
 func (a *Amount) formatAmount(write func(int64) string) string {
 	return fmt.Sprintf("%s of %s (%.1f%%)", write(a.Requested), write(a.Allocatable), a.Percent)
 }

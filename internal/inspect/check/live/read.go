@@ -24,10 +24,11 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/connect"
 )
 
-// pageSize is how many objects are asked for at a time.
+// pageSize is how many objects are asked for at a time: kubectl's own page size.
 const pageSize = 500
 
-// Read reads the facts. It returns an error only if the cluster cannot be reached at all.
+// Read reads the facts. It returns an error only if the cluster cannot be reached at
+// all: whatever else fails is noted in Facts.Unread, and reading goes on.
 func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error) {
 	version, err := client.Discovery().ServerVersion()
 	if err != nil {
@@ -54,16 +55,19 @@ func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error
 	return r.facts, nil
 }
 
+// reader reads one cluster into facts.
 type reader struct {
 	client kubernetes.Interface
 	facts  *check.Facts
 }
 
+// missed notes what could not be read, and why.
 func (r *reader) missed(what string, err error) {
 	r.facts.Unread = append(r.facts.Unread, fmt.Sprintf("%s: %v", what, err))
 }
 
-// each lists a kind in pages.
+// each lists a kind in pages, and calls take for each object. If a page fails, what
+// was taken before stays, and the kind is noted as unread.
 func each[L runtime.Object, T any](ctx context.Context, r *reader, what string,
 	list func(context.Context, metav1.ListOptions) (L, error), take func(*T)) {
 	options := metav1.ListOptions{Limit: pageSize}
@@ -86,12 +90,14 @@ func each[L runtime.Object, T any](ctx context.Context, r *reader, what string,
 	}
 }
 
-// collect is each into a slice.
+// collect lists a kind into a slice.
 func collect[L runtime.Object, T any](ctx context.Context, r *reader, what string,
 	list func(context.Context, metav1.ListOptions) (L, error), into *[]T) {
 	each(ctx, r, what, list, func(o *T) { *into = append(*into, *o) })
 }
 
+// objects reads the kinds whose objects are judged one by one, and the Leases of
+// schedulers.
 func (r *reader) objects(ctx context.Context) {
 	collect(ctx, r, "nodes", r.client.CoreV1().Nodes().List, &r.facts.Nodes)
 	collect(ctx, r, "priority classes", r.client.SchedulingV1().PriorityClasses().List, &r.facts.PriorityClasses)
@@ -116,9 +122,12 @@ func (r *reader) objects(ctx context.Context) {
 	}
 }
 
-// attachesWithin is how long attaching a volume usually takes at most.
+// attachesWithin is how long attaching a volume usually takes at most. Beyond it, the
+// attachment counts as waiting.
 const attachesWithin = 2 * time.Minute
 
+// attachments counts volume attachments by driver. If they cannot be read,
+// Facts.Attachments stays nil: no attachment is not the same as none seen.
 func (r *reader) attachments(ctx context.Context) {
 	counts, unread := map[string]check.Count{}, len(r.facts.Unread)
 	each(ctx, r, "volume attachments", r.client.StorageV1().VolumeAttachments().List, func(a *storagev1.VolumeAttachment) {
@@ -134,7 +143,8 @@ func (r *reader) attachments(ctx context.Context) {
 	}
 }
 
-// answeredWithin is how long an EvictionRequest is looked at last.
+// answeredWithin is after how long an EvictionRequest that no controller has looked
+// at counts as waiting.
 const answeredWithin = time.Minute
 
 // requests counts EvictionRequests, where they are served.
@@ -163,6 +173,8 @@ func (r *reader) requests(ctx context.Context) {
 // programs are those whose command lines matter.
 var programs = []string{"kube-scheduler", "kube-controller-manager"}
 
+// pods counts the pods by scheduler, and finds the processes of the control plane
+// among them. Pods are many, so none is kept.
 func (r *reader) pods(ctx context.Context) {
 	each(ctx, r, "pods", r.client.CoreV1().Pods("").List, func(pod *v1.Pod) {
 		if pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
@@ -185,8 +197,9 @@ func (r *reader) pods(ctx context.Context) {
 	})
 }
 
-// processOf returns the process of a container that runs one of the programs: by its command or,
-// without one, by the name of its image.
+// processOf returns the process of a container that runs one of the programs: by its
+// command or, without one, by the name of its image. Berth's controller is known by
+// its subcommand.
 func processOf(pod *v1.Pod, container v1.Container) (check.Process, bool) {
 	line := slices.Concat(container.Command, container.Args)
 	image, _, _ := strings.Cut(path.Base(container.Image), ":")
@@ -203,8 +216,9 @@ func processOf(pod *v1.Pod, container v1.Container) (check.Process, bool) {
 	return check.Process{Name: name, Where: pod.Namespace + "/" + pod.Name, Image: container.Image, Args: line}, true
 }
 
-// installation finds out which components of Berth are installed, and whether they have their
-// permissions.
+// installation finds out which components of Berth are installed, and whether they
+// have their permissions. A component counts as installed if its ServiceAccount
+// exists.
 func (r *reader) installation(ctx context.Context) {
 	for _, part := range []deploy.Part{deploy.Scheduler, deploy.Controller, deploy.Webhook} {
 		_, err := r.client.CoreV1().ServiceAccounts(deploy.Namespace).Get(ctx, "berth-"+string(part), metav1.GetOptions{})
@@ -232,6 +246,7 @@ func (r *reader) installation(ctx context.Context) {
 		}
 	}
 
+	// An endpoint is ready unless it says otherwise, as in the API.
 	slices, err := r.client.DiscoveryV1().EndpointSlices(deploy.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=berth-webhook"})
 	if err != nil {
