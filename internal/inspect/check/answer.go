@@ -25,6 +25,7 @@ func (a *Answer) Write(out io.Writer, format string) error {
 		var rows [][]string
 		for _, f := range a.Findings {
 			text := f.Message
+			// What to do stands behind what was found, on the same line.
 			if f.Action != "" {
 				text += " -> " + f.Action
 			}

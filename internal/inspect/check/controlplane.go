@@ -29,6 +29,7 @@ var evicting = []string{"node-lifecycle-controller", "taint-eviction-controller"
 func (j *judge) checkSchedulers() {
 	upstream := j.processesNamed("kube-scheduler")
 	for _, p := range upstream {
+		// Images without a version in their tag say nothing.
 		if image := imageVersion(p.Image); MinorOf(image) >= 0 && MinorOf(j.Version) >= 0 && MinorOf(image) != MinorOf(j.Version) {
 			j.addFinding(Note, "kube-scheduler", "", "%s is %s, the API server %s", p.Where, image, j.Version)
 		}
@@ -37,16 +38,19 @@ func (j *judge) checkSchedulers() {
 				"give Berth the same file: berth scheduler --config takes it as it is, --write-config-to - shows what "+
 					"comes of it", "%s has a configuration, %s", p.Where, config)
 		}
+		// Clusters that were upgraded for years may still carry them.
 		for _, old := range []string{"policy-config-file", "policy-configmap", "algorithm-provider"} {
 			if p.flagValue(old) != "" {
 				j.addFinding(Note, "kube-scheduler", "berth scheduler --"+old+" ... --write-config-to - translates it",
 					"%s has --%s, which kube-scheduler has given up", p.Where, old)
 			}
 		}
+		// A Lease keeps only those apart that look at it.
 		if p.flagValue("leader-elect") == "false" && j.SchedulerLease == UpstreamLease {
 			j.addFinding(Problem, "kube-scheduler", "let it elect, or end it before Berth begins",
 				"%s runs without leader election: it and Berth would both schedule", p.Where)
 		}
+		// Berth has the gates that matter to it under the same names.
 		if gates := p.flagValue("feature-gates"); gates != "" {
 			j.addFinding(Note, "kube-scheduler", "compare with docs/scheduler.md", "%s has --feature-gates=%s", p.Where, gates)
 		}
@@ -68,6 +72,8 @@ func (j *judge) checkSchedulers() {
 		j.addFinding(OK, "kube-scheduler", "", "runs as %s", joinPlaces(upstream))
 	}
 
+	// Two schedulers of one name and with different Leases both bind its pods, each
+	// by its own view of the cluster.
 	if slices.Contains(j.SchedulerNames, "default-scheduler") && j.SchedulerLease != UpstreamLease && (len(upstream) > 0 || holder != "") {
 		j.addFinding(Problem, "kube-scheduler", "have Berth elect by kube-system/kube-scheduler, or serve another name",
 			"Berth serves default-scheduler by a Lease of its own: it and kube-scheduler would bind the same pods")
@@ -105,12 +111,15 @@ func (j *judge) checkControllers() {
 				keep = append(keep, "--"+flag+"="+value)
 			}
 		}
+		// Berth's controller has these flags under the same names; without them its
+		// defaults would apply.
 		if len(keep) > 0 {
 			j.addFinding(Note, "kube-controller-manager", "give them to berth controller, too", "%s has %s", p.Where,
 				strings.Join(keep, " "))
 		}
 	}
 
+	// On a managed control plane nobody can look.
 	if len(managers) == 0 && ours {
 		j.addFinding(Warning, "kube-controller-manager", "make sure that "+strings.Join(evicting, ", ")+
 			" are off; where that cannot be, take Berth's controller away", "it cannot be seen, and Berth's controller is installed")
@@ -129,6 +138,7 @@ func (j *judge) checkVolumes() {
 	managers := j.processesNamed("kube-controller-manager")
 	for i := range j.Drivers {
 		driver := &j.Drivers[i]
+		// Its volumes are mounted without being attached.
 		if required := driver.Spec.AttachRequired; required != nil && !*required {
 			continue
 		}
@@ -141,6 +151,7 @@ func (j *judge) checkVolumes() {
 		}
 
 		switch count := j.Attachments[driver.Name]; {
+		// They could not be read, which is no sign that nothing is attached.
 		case j.Attachments == nil:
 		case len(j.Attachments) == 0 && len(managers) == 0:
 			j.addFinding(Note, "volumes", "set attachRequired: false in the CSIDriver if the driver can do without",
@@ -164,6 +175,7 @@ func runsController(selected []string, controller string) bool {
 			return !off
 		}
 	}
+	// Controllers that are off by default have to be named.
 	return len(selected) == 0 || slices.Contains(selected, "*")
 }
 
@@ -179,6 +191,7 @@ func (j *judge) checkNames() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
 		waiting := j.Pods[name].Waiting
+		// A pending pod alone is no fault: some scheduler may be about to place it.
 		if waiting == 0 || name == "default-scheduler" || slices.Contains(j.SchedulerNames, name) || j.isHeld(name) {
 			continue
 		}
@@ -235,6 +248,7 @@ func namesWithout(all, some []string) []string {
 // imageVersion is the tag of an image, without its digest. For an image without a
 // tag, it is no version.
 func imageVersion(image string) string {
+	// The digest has a colon, too.
 	image, _, _ = strings.Cut(image, "@")
 	return image[strings.LastIndexByte(image, ':')+1:]
 }

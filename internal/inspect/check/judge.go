@@ -10,8 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Level is how much a finding matters. A command's exit status depends on the gravest
-// one; see Answer.Held.
+// Level is how much a finding matters. With --fail-on, the exit status of berth check
+// depends on it; see Answer.Held.
 type Level string
 
 const (
@@ -70,6 +70,7 @@ func (j *judge) isInstalled(part deploy.Part) bool { return slices.Contains(j.In
 // MinorOf returns 36 for v1.36.3-gke.1. It is negative for versions without a minor, such as those
 // of unreleased builds (v0.0.0-master).
 func MinorOf(version string) int {
+	// Distributions append their own suffixes, so only the digits count.
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	if major != "1" {
 		return -1
@@ -89,18 +90,21 @@ func MinorOf(version string) int {
 // newer one may have kinds and rules that this version of Berth does not know.
 func (j *judge) checkVersion() {
 	switch minor := MinorOf(j.Version); {
+	// Unreleased builds and distributions have versions of their own.
 	case minor < 0:
 		j.addFinding(Warning, "version", "compare it with the table in docs/install.md",
 			"the API server's version %q says no minor", j.Version)
 	case minor < oldestMinor:
 		j.addFinding(Problem, "version", fmt.Sprintf("upgrade to v1.%d or later first", oldestMinor),
 			"the API server is %s; Berth follows v1.%d and is made for v1.%d to v1.%d", j.Version, newestMinor, oldestMinor, newestMinor)
+	// It may have fields and rules that Berth's libraries do not know.
 	case minor > newestMinor:
 		j.addFinding(Warning, "version", "look for a newer Berth; until then only as a second scheduler",
 			"the API server is %s, newer than v1.%d, which Berth follows", j.Version, newestMinor)
 	default:
 		j.addFinding(OK, "version", "", "the API server is %s", j.Version)
 	}
+	// Without any group, they could not be read.
 	if !slices.Contains(j.Groups, "resource.k8s.io") && len(j.Groups) > 0 {
 		j.addFinding(Note, "version", "", "the API has no resource.k8s.io: pods cannot claim devices here")
 	}
@@ -113,6 +117,8 @@ func (j *judge) checkNodes() {
 	server := MinorOf(j.Version)
 	for i := range j.Nodes {
 		node := &j.Nodes[i]
+		// Kubernetes supports kubelets up to three minors older than the API server,
+		// and none that is newer.
 		if kubelet := MinorOf(node.Status.NodeInfo.KubeletVersion); kubelet >= 0 && server >= 0 &&
 			(kubelet > server || kubelet < server-3) {
 			old = append(old, node.Name+" "+node.Status.NodeInfo.KubeletVersion)
@@ -154,6 +160,7 @@ func (j *judge) checkPermissions() {
 	for _, part := range j.Installed {
 		denied, asked := j.Denied[part]
 		switch {
+		// It takes a permission of its own to ask about another account.
 		case !asked:
 			j.addFinding(Note, "permissions", fmt.Sprintf("ask with that account's token: berth check --for %s", part),
 				"berth-%s: its permissions could not be checked", part)

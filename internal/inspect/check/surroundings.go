@@ -48,6 +48,7 @@ func (j *judge) listHooks() []hook {
 // is reported, the gravest being first.
 func (j *judge) checkWebhooks() {
 	for _, h := range j.listHooks() {
+		// Berth's own webhook is checked by ownWebhook.
 		if strings.HasSuffix(h.name, ".admission.berth.dev") {
 			continue
 		}
@@ -91,6 +92,7 @@ func (h *hook) hookTitle() string { return h.configuration + " (" + h.name + ")"
 // or subresource of the core API. Wildcards are those of the API: * for resources
 // without subresources, */* for all, pods/* and */binding.
 func (h *hook) matchesRequest(resource string, operation admissionregistrationv1.OperationType) bool {
+	// A rule for pods does not cover pods/binding.
 	parent, sub, _ := strings.Cut(resource, "/")
 	return slices.ContainsFunc(h.rules, func(r admissionregistrationv1.RuleWithOperations) bool {
 		return (slices.Contains(r.APIGroups, "") || slices.Contains(r.APIGroups, "*")) &&
@@ -107,6 +109,7 @@ func (h *hook) matchesRequest(resource string, operation admissionregistrationv1
 // selectsNamespace reports whether the webhook is called for a namespace that has no labels except
 // for its name.
 func (h *hook) selectsNamespace(namespace string) bool {
+	// No selector means all namespaces.
 	selector, err := metav1.LabelSelectorAsSelector(h.namespaces)
 	return h.namespaces == nil || err == nil && selector.Matches(labels.Set{v1.LabelMetadataName: namespace})
 }
@@ -114,6 +117,7 @@ func (h *hook) selectsNamespace(namespace string) bool {
 // ownWebhook checks whether Berth's own webhook can answer.
 func (j *judge) ownWebhook() {
 	registered := slices.ContainsFunc(j.listHooks(), func(h hook) bool { return strings.HasSuffix(h.name, ".admission.berth.dev") })
+	// The API server calls no webhook whose certificate it cannot verify.
 	trusted := true
 	for _, c := range j.Mutating {
 		for _, w := range c.Webhooks {
@@ -122,6 +126,7 @@ func (j *judge) ownWebhook() {
 	}
 
 	switch {
+	// Left over from an installation that was removed.
 	case registered && !j.isInstalled(deploy.Webhook) && j.WebhookEndpoints <= 0:
 		j.addFinding(Warning, "berth-webhook", "delete its webhook configurations, or install it",
 			"its configurations are there, and nobody answers: pods are created later, and without the rules")
@@ -129,6 +134,7 @@ func (j *judge) ownWebhook() {
 		j.addFinding(Problem, "berth-webhook", "see why its pods are not ready", "no replica answers")
 	case registered && !trusted:
 		j.addFinding(Problem, "berth-webhook", "see its log: the webhook writes its CA itself", "its configurations name no CA")
+	// The Service was not found or may not be read: nothing is known.
 	case registered && j.WebhookEndpoints < 0:
 		j.addFinding(Note, "berth-webhook", "see whether its Service is there, and may be read",
 			"registered; whether a replica answers cannot be seen")
@@ -144,6 +150,7 @@ func (j *judge) ownWebhook() {
 func (j *judge) checkBudgets() {
 	var blocking []string
 	for _, b := range j.Budgets {
+		// A budget without pods blocks nothing.
 		if b.Status.ExpectedPods > 0 && b.Status.DisruptionsAllowed == 0 {
 			blocking = append(blocking, b.Namespace+"/"+b.Name)
 		}
@@ -161,6 +168,7 @@ func (j *judge) checkBudgets() {
 func (j *judge) checkPriorities() {
 	var own, never, standard []string
 	for _, class := range j.PriorityClasses {
+		// The system's two classes are in every cluster.
 		if strings.HasPrefix(class.Name, "system-") {
 			continue
 		}
@@ -174,6 +182,7 @@ func (j *judge) checkPriorities() {
 	}
 
 	switch {
+	// The API server takes the lowest of several.
 	case len(standard) > 1:
 		j.addFinding(Warning, "priorities", "leave globalDefault to one class",
 			"several classes are the default, and the lowest of them counts: %s", joinNames(standard))

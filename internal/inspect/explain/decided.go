@@ -23,6 +23,7 @@ import (
 // condition, which has less and is older.
 func (e *explainer) adoptDecision() {
 	d := e.options.Decided
+	// The record of an earlier pod of this name says nothing of this one.
 	if d == nil || d.UID != e.object.UID {
 		return
 	}
@@ -32,6 +33,7 @@ func (e *explainer) adoptDecision() {
 		e.out.wakes = e.wakesOf(d.Queue.Wakes)
 	}
 
+	// The scheduler knows the pod and has not decided it.
 	if d.At == nil {
 		return
 	}
@@ -50,6 +52,7 @@ func (e *explainer) adoptDecision() {
 // wakesOf puts the events that the scheduler names into the words of their plugins. A plugin that
 // has none is left with the events.
 func (e *explainer) wakesOf(list []decision.Wake) (wakes []Wake) {
+	// The words are those of this binary's plugins; the scheduler may run others.
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
 	for _, w := range list {
 		wake := Wake{Plugin: w.Plugin, Events: w.Events}
@@ -72,6 +75,8 @@ func (e *explainer) noteHolds(same bool) {
 	if e.out.LastDecision == nil {
 		return
 	}
+	// A pod may have been bound to another node than the one decided, by somebody
+	// else.
 	if d := e.out.Decision; d != nil && d.Result == decision.Placed {
 		same = same && d.Node == e.out.Pod.Node
 	}
@@ -85,6 +90,7 @@ func (p printer) printDecision(e *Explanation) {
 		p.Line("\n%s", decidedLine(d, e.LastDecision != nil && e.LastDecision.Holds, e.Message))
 	}
 
+	// The nominated node may have been given up since.
 	if len(d.Victims) > 0 {
 		var names []string
 		for _, v := range d.Victims {
@@ -125,6 +131,7 @@ func groupLine(g *decision.Group) string {
 		line += fmt.Sprintf("; the group asks for %d at once", g.MinCount)
 	}
 	switch {
+	// The group has done its part, so its size no longer matters.
 	case g.Scheduled:
 		line += ", and was scheduled: pods that are replaced are placed one by one"
 	case g.Members < g.MinCount:
@@ -151,6 +158,7 @@ func decidedLine(d *decision.Decision, holds bool, message string) string {
 		} else if d.Feasible > 1 {
 			how += fmt.Sprintf(", one of the %d of %d nodes that could take it", d.Feasible, d.Nodes)
 		}
+		// It is 0 where nothing was scored.
 		if d.Score > 0 {
 			how += fmt.Sprintf(", with a score of %d", d.Score)
 		}
@@ -169,6 +177,7 @@ func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05
 // schedulersQueue prints the pod's place in the live scheduler's queue, and what would
 // wake it.
 func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
+	// By the names of the queue's places.
 	where := map[string]string{
 		"active": answer.Count(q.Ahead, "other") + " before it", "backoff": "it is in back-off",
 		"unschedulable": "it is retried after an event that can help",
@@ -176,6 +185,7 @@ func (p printer) schedulersQueue(q *decision.Queue, wakes []Wake) {
 	}[q.Place]
 	text := fmt.Sprintf("In the scheduler's queue since %s, %s: %s", formatTime(q.Since.Time),
 		answer.Count(q.Attempts, "attempt"), cmp.Or(where, q.Place))
+	// While it is in back-off.
 	if q.NotBefore != nil {
 		text += fmt.Sprintf(", not tried before %s", q.NotBefore.UTC().Format("15:04:05Z"))
 	}

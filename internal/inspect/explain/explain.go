@@ -158,6 +158,7 @@ func (e *explainer) explainPod(found simulate.Found) error {
 // grace period.
 func deletionOf(p *v1.Pod) (since time.Time, grace string) {
 	since = p.DeletionTimestamp.Time
+	// deletionTimestamp minus the grace period is when the deletion was requested.
 	if seconds := p.DeletionGracePeriodSeconds; seconds != nil && *seconds > 0 {
 		d := time.Duration(*seconds) * time.Second
 		since, grace = since.Add(-d), ", with a grace period of "+answer.Duration(d)
@@ -199,6 +200,7 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	node := e.object.Spec.NodeName
 	if e.pod.Node == nil {
 		out.State, out.verdict = Orphaned, "no node"
+		// What becomes of the pod depends on whether it has a controller.
 		then := "nothing replaces it"
 		if owner := e.w.OwnerOf(e.object); owner != nil {
 			then = owner.Ref() + " replaces it"
@@ -208,6 +210,7 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 		return nil
 	}
 
+	// Why it is there is known to that scheduler only.
 	if profile == nil {
 		out.Summary = fmt.Sprintf("The pod is on node %s. It was for the scheduler %q, which this configuration does "+
 			"not serve.", node, e.object.Spec.SchedulerName)
@@ -239,6 +242,7 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	case own.Rejection != nil:
 		out.verdict = fmt.Sprintf("%s (%s)", strings.Join(own.Rejection.Reasons, ", "), cmp.Or(own.Plugin, "node selection"))
 		out.Summary = fmt.Sprintf("The pod is on node %s, where it would not be placed today: %s.", node, out.verdict)
+	// Nothing is scored then, so no score is told.
 	case evaluation.Feasible == 1:
 		holds = true
 		out.Summary = fmt.Sprintf("The pod is on node %s, the only one of %d that can take it.", node, len(evaluation.Nodes))

@@ -41,6 +41,8 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 			// Where nothing is free, the request would have to be nothing.
 			possible = possible && short.Free > 0
 		}
+		// Of nodes that lack the same resources, the one that lacks least is the
+		// model.
 		key := strings.Join(names, ",")
 		if known, ok := best[key]; possible && (!ok || o.part < known.part) {
 			best[key] = o
@@ -53,6 +55,7 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 		possible := true
 		for _, short := range o.short {
 			word, do := f.lowerRequest(short)
+			// All resources of a set have to fit, or the change does not help.
 			if possible = possible && do != nil; possible {
 				words, lower = append(words, word), append(lower, do)
 			}
@@ -85,6 +88,7 @@ func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.P
 		return "", nil
 	}
 
+	// Init containers are left alone: their requests count as a maximum, not as a sum.
 	which, most := -1, int64(0)
 	for i := range f.object.Spec.Containers {
 		if have := rules.Amount(short.Name, f.object.Spec.Containers[i].Resources.Requests[short.Name]); have > most {
@@ -186,11 +190,13 @@ func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	// left.
 	slots := int64(len(n.Pods)) - n.Size.Pods + 1
 	for i := range short {
+		// The node has not so much, even when it is empty.
 		if short[i].Wanted > short[i].Size {
 			return nil
 		}
 	}
 
+	// Only pods that stay away are of use.
 	pods := slices.DeleteFunc(slices.Clone(n.Pods), func(p *cluster.Pod) bool { return !f.isRemovable(p) })
 	// How much of each shortage the pod's removal covers, at most all of it, summed up.
 	helps := func(p *cluster.Pod) (part float64) {
@@ -207,12 +213,14 @@ func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 
 	var going []*cluster.Pod
 	for _, p := range pods {
+		// It has nothing of what is missing, and its place is not needed.
 		if len(short) > 0 && helps(p) == 0 && int64(len(going)) >= slots {
 			continue
 		}
 		if going = append(going, p); len(going) > most {
 			return nil
 		}
+		// Both the number of pods and each resource have to fit.
 		enough := int64(len(going)) >= slots
 		for i := range short {
 			free := short[i].Free

@@ -36,6 +36,7 @@ func (f *fixer) forClaims(propose func(v *v1.Volume, claim string) *edit) (edits
 			}
 		}
 	}
+	// Two volumes may be of one claim.
 	if edits = distinctEdits(edits); len(edits) > 1 {
 		edits = append(edits, joinEdits(edits))
 	}
@@ -80,6 +81,7 @@ func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 	// The controller of ephemeral volumes refuses to use a claim of this name that is not
 	// the pod's, and waits until it is gone.
 	case there && v.Ephemeral != nil && ephemeral.VolumeIsForPod(f.object, claim) != nil:
+		// With the other claim gone, the controller makes the pod's own.
 		own := &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: namespace, Name: name, UID: "new-claim",
@@ -108,6 +110,7 @@ func (f *fixer) fixMissing(v *v1.Volume, name string) *edit {
 	case claim.Spec.VolumeName == "":
 		size := claim.Spec.Resources.Requests[v1.ResourceStorage]
 		text := fmt.Sprintf("bind the claim %s: a volume of %s that the nodes can reach is missing", name, sizeText(size))
+		// A class that does not exist is the likeliest reason why there is no volume.
 		if class := claim.Spec.StorageClassName; class != nil && *class != "" {
 			if _, there := f.c.StorageClasses.Get("", *class); !there {
 				text = fmt.Sprintf("create the storageclass %s, or a volume of it of %s, for the claim %s", *class, sizeText(size), name)
@@ -156,6 +159,7 @@ func sizeText(q resource.Quantity) string {
 // network volume without affinity.
 func (f *fixer) bindClaim(claim *v1.PersistentVolumeClaim) func() func() {
 	return func() (undo func()) {
+		// The claim as it is, for undo.
 		before, there := f.c.Claims.Get(claim.Namespace, claim.Name)
 		now, name := claim.DeepCopy(), "a new volume for "+claim.Namespace+"/"+claim.Name // which no volume of the cluster can have
 		now.Spec.VolumeName, now.Status.Phase, now.DeletionTimestamp = name, v1.ClaimBound, nil
@@ -185,6 +189,7 @@ func (f *fixer) bindClaim(claim *v1.PersistentVolumeClaim) func() func() {
 // (ReadWriteOncePod). It returns nil without such a claim, or if one of the pods would
 // come back.
 func (f *fixer) fixHolders() (edits []*edit) {
+	// The pod's claims that only one pod may use.
 	mine := map[string]bool{}
 	for i := range f.object.Spec.Volumes {
 		name := claimName(f.object, &f.object.Spec.Volumes[i])
@@ -224,6 +229,8 @@ func (f *fixer) fixDevices(string, []verdict) (edits []*edit) {
 	const tried = 16
 	var claims []*resourcev1.ResourceClaim
 	for _, claim := range f.c.ResourceClaims.All() {
+		// A claim that several pods share stays allocated as long as one of them is
+		// there.
 		if claim.Status.Allocation != nil && len(claim.Status.ReservedFor) == 1 {
 			claims = append(claims, claim)
 		}
@@ -231,6 +238,7 @@ func (f *fixer) fixDevices(string, []verdict) (edits []*edit) {
 
 	for _, claim := range claims[:min(tried, len(claims))] {
 		p := f.c.Pod(claim.Status.ReservedFor[0].UID)
+		// The claim's holder is not on a node, or cannot be removed for good.
 		if p == nil || p.Node == nil || p.UID == f.pod.UID || !f.isRemovable(p) {
 			continue
 		}

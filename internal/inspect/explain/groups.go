@@ -17,6 +17,7 @@ import (
 // reasons, as thousands of them are rejected for a handful of reasons.
 func (e *explainer) recordEvaluation(evaluation *decide.Evaluation, own string) {
 	e.out.Feasible, e.out.Nodes = evaluation.Feasible, len(evaluation.Nodes)
+	// The evaluation was made with this profile; it names the scorers.
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
 	e.recordScores(profile, evaluation, own)
 	groups := map[string]*Group{}
@@ -60,6 +61,7 @@ func sortCommonest(said map[string][]string, nodes int) (list []string) {
 	for _, names := range said {
 		slices.Sort(names)
 	}
+	// Equally frequent texts are in the order of their first nodes.
 	keys := sortedKeys(said)
 	slices.SortStableFunc(keys, func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(said[b]), len(said[a])), cmp.Compare(said[a][0], said[b][0]))
@@ -80,6 +82,7 @@ func ofNodes(names []string, of int) string {
 	switch {
 	case of == 1:
 		return ""
+	// What is said of all nodes of a group needs no names.
 	case len(names) > few || len(names) == of:
 		return fmt.Sprintf(" (%d nodes)", len(names))
 	}
@@ -138,6 +141,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 		return err
 	}
 
+	// The scheduler's own verdict, with the first rejection only.
 	v := evaluation.Verdict(n)
 	report := &NodeReport{Name: n.Name, Feasible: v.Rejection == nil}
 	detail := &details{c: e.c, profile: profile, pod: waiting, said: map[string]func(*cluster.Node) string{}}
@@ -159,6 +163,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 	}
 
 	for _, scorer := range profile.Scorers {
+		// Nothing is scored where one node alone is feasible.
 		score, scored := scores[scorer.Name()]
 		if !scored {
 			continue
@@ -175,6 +180,7 @@ func (e *explainer) nodeReport(profile *plugins.Profile, waiting *cluster.Pod, e
 	if report.Feasible {
 		total := v.Total
 		report.Total, report.Rank = &total, 1
+		// Nodes of the same total share a rank.
 		for i := range evaluation.Nodes {
 			if o := &evaluation.Nodes[i]; o.Rejection == nil && o.Compare(v) > 0 {
 				report.Rank++

@@ -34,6 +34,7 @@ const overdue = 30 * time.Second
 // gone; nil if it does not. A pod that has preempted others waits for its nominated node.
 func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
 	pods := terminatingPods(e.w)
+	// A nominated pod waits for its node only, whatever leaves others.
 	nominated := e.c.Node(waiting.Nominated)
 	if nominated != nil {
 		pods = slices.DeleteFunc(pods, func(p *cluster.Pod) bool { return p.Node != nominated })
@@ -44,6 +45,7 @@ func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
 
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: waiting}
 	node := b.tryEdits(b.removeEdit(pods))
+	// It does not fit then either, or not where it is nominated.
 	if node == "" || nominated != nil && node != nominated.Name {
 		return nil
 	}
@@ -80,6 +82,7 @@ func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 			nominated[m.Pod.Nominated] = true
 		}
 	}
+	// Members that are nominated wait for these nodes only.
 	pods := slices.DeleteFunc(terminatingPods(s.w), func(p *cluster.Pod) bool { return len(nominated) > 0 && !nominated[p.Node.Name] })
 	if len(pods) == 0 {
 		return nil
@@ -90,6 +93,7 @@ func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 		return nil
 	}
 	there := slices.DeleteFunc(slices.Clone(pods), func(p *cluster.Pod) bool { return !taken[p.Node.Name] })
+	// The fewest pods that have to be waited for, if they alone are enough.
 	if again := s.nodesWithout(there); len(there) > 0 && again != nil {
 		pods, taken = there, again
 	}
@@ -141,6 +145,7 @@ func terminatingPods(w *simulate.World) (pods []*cluster.Pod) {
 // Summary says what is waited for. It continues a sentence that begins with the pod or
 // the group.
 func (l *Leaving) Summary() string {
+	// The sentence is made for one pod and for many.
 	names := answer.List(len(l.Pods), func(i int) string { return l.Pods[i].Namespace + "/" + l.Pods[i].Name })
 	why := "it fits there then"
 	if l.Preempted {

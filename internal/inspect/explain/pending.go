@@ -35,6 +35,7 @@ func (e *explainer) explainPending(profile *plugins.Profile) error {
 		waiting = e.c.Pending(object)
 	}
 	evaluation := decide.NewPlain(e.c, profile).Evaluate(waiting)
+	// A plugin could not even look at the pod.
 	if evaluation.Err != nil {
 		out.Summary = fmt.Sprintf("The pod cannot be judged: %v.", evaluation.Err)
 		out.Message = evaluation.Err.Error()
@@ -136,6 +137,7 @@ func (e *explainer) adviseGroup(now *decision.GroupTrial) {
 	if g == nil || now.Incomplete || len(now.Victims) > 0 {
 		return
 	}
+	// Members that have nodes already limit what can be changed.
 	placed := 0
 	for _, member := range e.w.MembersOf(g) {
 		if member.Object.Spec.NodeName != "" {
@@ -156,6 +158,8 @@ func (e *explainer) findGang() {
 	}
 	if now := e.w.TryGroup(g.Name.Namespace, g.Name.Name); now != nil && !isPlaced(now) {
 		e.gang = &groupSearch{w: e.w, g: g, now: now}
+		// What helps the pod alone may not help its gang, so it is asked about the
+		// gang.
 		if e.out.Leaving = nil; !now.Incomplete && len(now.Victims) == 0 {
 			e.out.Leaving = e.gang.afterLeaving(e.w.MembersOf(g))
 		}
@@ -170,6 +174,7 @@ func (e *explainer) gangLine() string {
 	switch {
 	case now.Incomplete:
 		return text + ", and is not tried yet: " + now.Message + "."
+	// Preemption is under way or about to be.
 	case len(now.Victims) > 0:
 		return text + fmt.Sprintf(", and can make room for them by removing %s, which needs no change.",
 			answer.Count(len(now.Victims), "pod"))
@@ -257,6 +262,7 @@ func (e *explainer) pendingSummary(gate string) string {
 	}
 
 	text += "."
+	// The best answer: waiting is enough.
 	if out.Leaving != nil {
 		return text + " It " + out.Leaving.Summary() + ". Nothing needs to be done."
 	}

@@ -74,6 +74,7 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 		MinCount: g.MinCount(), Topology: g.TopologyKey(), Scheduled: g.Scheduled(), Pods: []GroupPod{},
 	}
 
+	// What the scheduler wrote last, which may be older than the cluster's state.
 	if c := g.Condition(); c != nil {
 		out.LastDecision = &LastDecision{At: metav1.NewTime(c.LastTransitionTime.Time), Reason: c.Reason, Message: c.Message}
 	}
@@ -87,6 +88,7 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 		if !one.Waits {
 			placed++
 		} else if out.Now != nil {
+			// The attempt has a place for each member that it tried.
 			if i := slices.IndexFunc(out.Now.Pods, func(t decision.GroupPlace) bool { return t.Name == one.Name }); i >= 0 {
 				one.Node, one.Message = out.Now.Pods[i].Node, out.Now.Pods[i].Message
 			} else {
@@ -135,6 +137,7 @@ func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 	switch {
 	case t == nil && all == 0:
 		return Gated, "The group has no pods."
+	// No member is tried, although not all are placed: each is gated by itself.
 	case t == nil && placed < all:
 		return Gated, fmt.Sprintf("%d of %d pods have a node; the others are kept out by gates of their own.", placed, all)
 	case t == nil:
@@ -146,6 +149,8 @@ func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 			answer.Count(len(t.Victims), "pod"), t.Message)
 	case t.Message != "":
 		return Pending, "The group is pending: " + t.Message
+	// A basic group is placed as far as it fits, or a gang with more pods than it
+	// needs.
 	case t.Fit < t.Tried:
 		return Schedulable, fmt.Sprintf("The group waits for its turn: %d of %d pods would be placed now.", t.Fit, t.Tried)
 	}

@@ -129,6 +129,7 @@ func (p printer) printScores(e *Explanation) {
 		}
 	}
 
+	// Without competition, nothing is scored.
 	if len(plugins) == 0 {
 		p.Line("\nOnly %s can take it, so nothing was scored.", e.Scores[0].Node)
 		return
@@ -137,6 +138,7 @@ func (p printer) printScores(e *Explanation) {
 	p.Line("\nScores of the best of the %s that can take it:", answer.Count(e.Feasible, "node"))
 	rows := [][]string{{"PLUGIN"}}
 	for _, s := range e.Scores {
+		// The asterisk marks the pod's own node.
 		name := s.Node
 		if s.Own {
 			name += "*"
@@ -171,6 +173,7 @@ func (p printer) printGroups(e *Explanation) {
 	rows := [][]string{{"COUNT", "PLUGIN", "CODE", "REASON", "NODES"}}
 	for _, g := range e.Groups {
 		reason, details := strings.Join(g.Reasons, ", "), g.Detail
+		// One detail for all nodes of the group fits into its line.
 		if len(details) == 1 {
 			reason, details = reason+": "+details[0], nil
 		}
@@ -198,6 +201,7 @@ func (p printer) joinNames(nodes []string) string {
 func (p printer) printPreemption(e *Explanation) {
 	found := e.Preemption
 	switch {
+	// What the message says anyway is not said twice.
 	case !found.Helps && strings.Contains(e.Message, found.Message):
 		p.Line("\nPreemption does not help.") // the scheduler's message says why
 		return
@@ -215,6 +219,7 @@ func (p printer) printPreemption(e *Explanation) {
 // printQueue prints the pod's place among the pending pods of this world.
 func (p printer) printQueue(q *Queue) {
 	p.Line("\nPlace in the queue: %d of %d (%d ahead by priority, %d by age).", q.Position, q.Length, q.AheadByPriority, q.AheadByAge)
+	// Without plugins that reject the pod, only its turn is waited for.
 	if len(q.Wakes) > 0 {
 		p.Line("It is retried when one of these happens, and after five minutes at the latest:")
 	}
@@ -247,6 +252,7 @@ func (p printer) printSuggestions(e *Explanation) {
 			p.Command("     ", command)
 		}
 	}
+	// Only changes of the pod itself need the note; nodes are changed where they are.
 	changesPod := func(c Change) bool {
 		return strings.HasPrefix(c.Object, "pod/") && len(c.Delete) == 0 && c.Patch != nil
 	}
@@ -257,6 +263,7 @@ func (p printer) printSuggestions(e *Explanation) {
 
 // printNode prints what every plugin says of one node.
 func (p printer) printNode(n *NodeReport) {
+	// A node that is feasible has a total and a rank.
 	verdict := "cannot take it"
 	if n.Feasible {
 		verdict = fmt.Sprintf("can take it: total %d, rank %d", *n.Total, n.Rank)
@@ -272,6 +279,7 @@ func (p printer) printNode(n *NodeReport) {
 				why += ": " + w.Detail
 			}
 		}
+		// Plugins that only filter have no score.
 		if w.Score != nil {
 			score = fmt.Sprint(*w.Score)
 		}

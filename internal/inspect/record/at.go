@@ -20,6 +20,10 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
+// How a recording is read: the objects of a session as they were at its beginning,
+// and its changes up to a time. Nothing that is missing is passed over, since a
+// cluster without its nodes or its budgets would answer every question wrongly.
+
 // At reads the objects as they were at a time. It is an error if the recording does not
 // cover that time. It reads the last session that began before that, and replays its
 // changes.
@@ -61,6 +65,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		return nil
 	}
 
+	// The state at the beginning of the session, and then what changed.
 	for _, k := range snapshot.Kinds() {
 		if err := readList(filepath.Join(folder, k.Resource+".json"), set); err != nil {
 			return nil, err
@@ -68,6 +73,8 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	}
 
 	err = replaySession(folder, at, func(c *Change) error {
+		// A change has the whole object, so changes can be applied without knowing
+		// what they change.
 		if c.Type == "Set" {
 			return set(c.Object)
 		}
@@ -103,6 +110,7 @@ func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 		if i > 0 {
 			text.WriteByte(',')
 		}
+		// One object per line: messages name the line.
 		text.WriteByte('\n')
 		text.Write(object)
 	}
@@ -115,6 +123,7 @@ type identity struct{ kind, namespace, name string }
 
 // identityOf reads the identity of an object, and nothing else of it.
 func identityOf(text []byte) (identity, error) {
+	// All else is decoded once, by package manifest.
 	var object struct {
 		Kind     string
 		Metadata struct{ Namespace, Name string }
@@ -131,6 +140,7 @@ func listSpans(index *Index) string {
 	var list []string
 	began := metav1.MicroTime{}
 	for i, s := range index.Sessions {
+		// Sessions that follow each other at once were split because of their size.
 		if i == 0 || !s.Began.Equal(&index.Sessions[i-1].Until) {
 			began = s.Began
 		}
@@ -146,6 +156,7 @@ func listSpans(index *Index) string {
 // text is good until take returns.
 func readList(path string, take func([]byte) error) error {
 	text, err := owned.ReadFile(path)
+	// Kinds without objects have no file.
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -175,6 +186,7 @@ func replaySession(folder string, until time.Time, take func(*Change) error) err
 	}
 
 	for i, path := range files {
+		// Files are numbered from 1 without a gap.
 		if !strings.HasSuffix(path, fmt.Sprintf("%06d%s", i+1, changesSuffix)) {
 			return fmt.Errorf("%s: the changes before it are missing", path)
 		}
@@ -213,6 +225,7 @@ func replaySession(folder string, until time.Time, take func(*Change) error) err
 func eachLine(r *bufio.Reader, take func([]byte) error) error {
 	for {
 		line, err := r.ReadBytes('\n')
+		// The line has no end, so it was cut off: the change was not recorded.
 		if err == io.EOF {
 			return nil
 		}

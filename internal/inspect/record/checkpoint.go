@@ -21,6 +21,7 @@ func (r *recorder) writeCheckpoint() error {
 	at := now()
 	r.mu.Lock()
 	lists := r.listObjects()
+	// listObjects has just counted the objects.
 	if r.options.Progress != nil {
 		r.options.Progress(r.index.Objects, r.counted)
 	}
@@ -32,6 +33,7 @@ func (r *recorder) writeCheckpoint() error {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// The lists on disk are newer than the index then, which is valid all the same.
 	if r.failed != nil {
 		return r.failed
 	}
@@ -64,6 +66,7 @@ func (r *recorder) writeIndex() error {
 func (r *recorder) listObjects() map[string][]json.RawMessage {
 	lists := map[string][]json.RawMessage{}
 	r.index.Objects = 0
+	// Sorted, so that two lists of the same objects are the same file.
 	for resource, objects := range r.kinds {
 		names := make([]string, 0, len(objects))
 		for name := range objects {
@@ -83,6 +86,7 @@ func (r *recorder) listObjects() map[string][]json.RawMessage {
 func writeLists(dir string, lists map[string][]json.RawMessage) error {
 	for _, k := range snapshot.Kinds() {
 		path := filepath.Join(dir, k.Resource+".json")
+		// A list from an earlier checkpoint must not stay.
 		if len(lists[k.Resource]) == 0 {
 			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err

@@ -54,6 +54,7 @@ func (s *Session) openFolder(dir string) (folder string, err error) {
 	if err != nil {
 		return folder, err
 	}
+	// The index names it, so it was there.
 	if there == nil {
 		return folder, fmt.Errorf("%s: the session that began at %s is not there", folder, s.Began.UTC().Format(time.RFC3339))
 	}
@@ -71,6 +72,7 @@ func (s *Session) noteWritten(until metav1.MicroTime, c *changes) {
 	if s.Until.Before(&until) {
 		s.Until = until
 	}
+	// From now on, the session cannot be shown without its changes.
 	if name := filepath.Base(c.path); c.size > 0 && !slices.Contains(s.Files, name) {
 		s.Files = append(s.Files, name)
 	}
@@ -136,6 +138,8 @@ func ReadIndex(dir string) (*Index, error) {
 	}
 
 	for _, s := range index.Sessions {
+		// A recording may come from anywhere: "../../home" must not be read, or
+		// removed when room is made.
 		if !filepath.IsLocal(s.Folder) {
 			return nil, fmt.Errorf("%s: sessions: folder %q: must be within the recording", filepath.Join(dir, IndexFile), s.Folder)
 		}
@@ -150,6 +154,8 @@ func replaceFile(path string, write func(w *bufio.Writer) error) error {
 	if err != nil {
 		return err
 	}
+	// After the rename there is nothing left to remove, and the error of that does
+	// not matter.
 	defer os.Remove(f.Name())
 	w := bufio.NewWriterSize(f, 1<<16)
 	err = errors.Join(write(w), w.Flush(), f.Chmod(0o600), f.Sync(), f.Close())

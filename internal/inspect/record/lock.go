@@ -88,11 +88,13 @@ func isRecording(dir string) (ours bool, err error) {
 	}
 	// A kill before the index was written leaves one session, which is begun anew. More are a
 	// recording whose index was lost.
+	// Beginning anew would remove them as leftovers.
 	if n := len(listSessions(dir)); n > 1 {
 		return false, fmt.Errorf("%s has %d sessions of a recording, and no %s: nothing was written; put that file "+
 			"back, or name a new folder", dir, n, IndexFile)
 	}
 	for _, e := range entries {
+		// The folder is the user's, and has something else in it.
 		if e.Name() != lockFile && e.Name() != sessionsFolder && !strings.HasPrefix(e.Name(), writingPrefix) && !leftOver(dir, e.Name()) {
 			return false, fmt.Errorf("%s has files and is no recording (%s): nothing was written; name a new folder, "+
 				"or an empty one", dir, e.Name())
@@ -114,6 +116,7 @@ func leftOver(dir, name string) bool {
 func listSessions(dir string) (folders []string) {
 	entries, _ := os.ReadDir(filepath.Join(dir, sessionsFolder))
 	for _, e := range entries {
+		// Other folders are not the recorder's.
 		if _, err := time.Parse(sessionLayout, e.Name()); err == nil && e.IsDir() {
 			folders = append(folders, filepath.Join(sessionsFolder, e.Name()))
 		}

@@ -50,15 +50,18 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	}
 
 	tell := func(step Step) error {
+		// The consumer has left its loop, and must not be called again.
 		if !yield(step, nil) {
 			return errEnough
 		}
 		return nil
 	}
 
+	// Between two sessions, anything may have happened. Consumers begin anew.
 	if err := tell(Step{At: s.Began.Time, Begins: true}); err != nil {
 		return err
 	}
+	// Nodes first: pods are on them. The other kinds are not played.
 	for _, resource := range []string{"nodes", "podgroups", "pods"} {
 		err := readList(filepath.Join(folder, resource+".json"), func(text []byte) error {
 			o, _, err := decodeObject(text)

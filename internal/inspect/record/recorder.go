@@ -122,6 +122,7 @@ func (r *recorder) openIndex(ctx context.Context) error {
 	}
 
 	if n := len(index.Sessions); n > 0 {
+		// The last session may have been killed after its last checkpoint.
 		index.Sessions[n-1].extendEnd(r.options.Dir)
 	}
 	index.Source.From = r.client.Host()
@@ -140,6 +141,7 @@ func (r *recorder) recordOnce(ctx context.Context) error {
 		if err != nil && (k.Needed || !snapshot.Optional(err)) {
 			return fmt.Errorf("list %s: %w", k.Resource, err)
 		}
+		// That of the last list, which is the newest.
 		r.index.Source.ResourceVersion = cmp.Or(version, r.index.Source.ResourceVersion)
 	}
 	return r.beginRecording()
@@ -296,6 +298,8 @@ func (r *recorder) makeRoom() error {
 		return err
 	}
 	for _, s := range gone {
+		// The index may come from elsewhere. Only folders that a recorder makes are
+		// removed.
 		if filepath.Dir(s.Folder) != sessionsFolder {
 			continue // it was not made here
 		}
@@ -333,6 +337,7 @@ func (r *recorder) setObject(k snapshot.Kind, object metav1.Object) {
 		r.kinds[k.Resource] = objects
 	}
 	name := object.GetNamespace() + "/" + object.GetName()
+	// A relist shows every object again.
 	if string(objects[name]) == string(text) {
 		return
 	}
@@ -351,6 +356,7 @@ func (r *recorder) deleteObject(k snapshot.Kind, namespace, name string) {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": k.GroupVersion.String(), "kind": k.Kind, "metadata": map[string]string{"namespace": namespace, "name": name},
 	})
+	// A name always marshals.
 	if err == nil {
 		r.appendChange("Delete", text)
 	}

@@ -29,6 +29,7 @@ func (s *sink) sink() feed.Sink {
 		Listed:  s.removeUnlisted,
 		Seen: func(object runtime.Object) {
 			o := object.(metav1.Object)
+			// What is seen outside of a list is no sign that the list is complete.
 			if s.there != nil {
 				s.there[o.GetNamespace()+"/"+o.GetName()] = true
 			}
@@ -52,6 +53,8 @@ func (s *sink) removeUnlisted() {
 		}
 	}
 
+	// deleteObject takes the lock for each object, so that watches of other kinds go
+	// on in between.
 	s.mu.Unlock()
 	s.there = nil
 	for _, key := range gone {
@@ -61,6 +64,8 @@ func (s *sink) removeUnlisted() {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The first list of this kind. The recording begins with the first list of the
+	// last kind.
 	if s.index.Source.ResourceVersion = s.version; !s.listed[s.kind.Resource] {
 		s.listed[s.kind.Resource] = true
 		for _, listed := range s.listed {

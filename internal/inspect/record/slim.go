@@ -13,6 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
+// What of an object is recorded. A recording is made to be handed on, to a colleague
+// or with a bug report, so what may be confidential is never written.
+
 // decisive are the annotations that decisions depend on. A recording has no others, since they can
 // contain anything.
 var decisive = map[string]bool{
@@ -28,6 +31,8 @@ var decisive = map[string]bool{
 
 // slimAnnotations removes all annotations but the decisive ones.
 func slimAnnotations(o metav1.Object) {
+	// Above all, kubectl's last-applied-configuration goes, which has the whole
+	// object in it, environment included.
 	annotations := o.GetAnnotations()
 	for key := range annotations {
 		if !decisive[key] {
@@ -55,6 +60,7 @@ func slimObject(object metav1.Object) {
 	switch o := object.(type) {
 	case *v1.Node:
 		return // its managed fields tell since when it has its taints
+	// Of volumes, their names, sizes, classes and reach stay.
 	case *v1.PersistentVolume:
 		slimVolume(&o.Spec)
 	case *storagev1.StorageClass:
@@ -70,6 +76,7 @@ func slimObject(object metav1.Object) {
 				slimOpaque(a.Devices.Config[i].Opaque)
 			}
 		}
+		// Drivers may write anything there.
 		for i := range o.Status.Devices {
 			o.Status.Devices[i].Data = nil
 		}
@@ -100,6 +107,7 @@ func slimObject(object metav1.Object) {
 			slimTemplate(o.Spec.Template)
 		}
 	}
+	// They are large, and no decision depends on them, apart from those of nodes.
 	object.SetManagedFields(nil)
 	switch object.(type) {
 	case *v1.Pod, *resourcev1.ResourceClaim: // whether one holds them back matters
@@ -130,12 +138,14 @@ func slimSpec(spec *v1.PodSpec) {
 	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
 			c := &list[i]
+			// Passwords are found in all of these.
 			c.Env, c.EnvFrom, c.Command, c.Args, c.Lifecycle = nil, nil, nil, nil, nil
 			c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = nil, nil, nil
 		}
 	}
 	for i := range spec.Volumes {
 		slimFiles(&spec.Volumes[i])
+		// The driver stays: it decides how many such volumes a node can have.
 		if csi := spec.Volumes[i].CSI; csi != nil {
 			csi.VolumeAttributes = nil
 		}
@@ -157,6 +167,7 @@ func slimClaim(spec *resourcev1.ResourceClaimSpec) {
 // slimOpaque removes what only a device driver can read.
 func slimOpaque(o *resourcev1.OpaqueDeviceConfiguration) {
 	if o != nil {
+		// Empty JSON instead of nothing: the API requires some.
 		o.Parameters.Raw = []byte("{}")
 	}
 }

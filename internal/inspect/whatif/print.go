@@ -51,6 +51,7 @@ func (p printer) printForecast(f *Forecast) {
 	p.printDrains(f.Drains)
 	p.printEvictions(f.Evictions)
 	p.printRebalances(f.Rebalances)
+	// The plan says which pods find a node and which do not.
 	if f.Provision != nil {
 		f.Provision.Print(p.Page, p.wide)
 		p.printUtilisation(f)
@@ -89,9 +90,11 @@ func (p printer) printRefused(list []simulate.Blocked) {
 		nodes[b.Node] = true
 	}
 
+	// One reason may keep several nodes from being drained.
 	names := slices.Sorted(maps.Keys(nodes))
 	p.Alarm("kubectl drain refuses to begin on %s because of %s. The nodes are cordoned, and nothing is drained.",
 		answer.List(len(names), func(i int) string { return names[i] }), answer.Count(len(list), "pod"))
+	// Hundreds of pods are usually refused for one or two reasons.
 	byMessage := map[string][]string{}
 	for _, b := range list {
 		byMessage[b.Message] = append(byMessage[b.Message], b.Namespace+"/"+b.Name+" on "+b.Node)
@@ -233,6 +236,7 @@ type reason struct {
 func reasonsOf(list []Waiting) (reasons []reason) {
 	at := map[[2]string]int{} // of their group and message
 	for _, w := range list {
+		// The name of the pod in a refusal would make each reason another one.
 		r := reason{message: cmp.Or(strings.TrimPrefix(w.Message, fmt.Sprintf("pods %q is ", w.Name)),
 			"not tried yet")} // refused, as others may be
 		if w.Group != "" {
@@ -309,6 +313,7 @@ func (p printer) printBlocked(title string, list []simulate.Blocked) {
 			p.Line("  and %d more", len(list)-most)
 			break
 		}
+		// How long, if it was evicted in the end.
 		held := ""
 		if b.For > 0 {
 			held = " (" + textOf(b.For) + ")"
@@ -361,6 +366,7 @@ func (p printer) printFills(list []simulate.Fill) {
 // printBudgets prints the budgets that hold pods back or are violated.
 func (p printer) printBudgets(list []Budget) {
 	for _, b := range list {
+		// Violated is the graver of the two, if it is both.
 		what := "holds back"
 		if b.Broken {
 			what = "is violated by the loss of"

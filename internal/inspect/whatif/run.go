@@ -71,6 +71,8 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	if !barren { // there, the first attempts are those on the nodes that are planned
 		w.Settle()
 	}
+	// A node that is failing already is part of the state, not an effect of the
+	// steps.
 	w.BeginHealth()
 	if err := w.Err(); err != nil {
 		return nil, err
@@ -102,6 +104,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			catalog = s.Catalog
 			continue
 		}
+		// Choosing also drains, so it is a step with results of its own.
 		if s.Choose > 0 {
 			chosen, drained, err := w.Choose(s.Choose, s.Drain)
 			if err != nil {
@@ -162,6 +165,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			}
 		}
 	}
+	// Without a given time, it is as long as things took.
 	f.For = simulate.Seconds(cmp.Or(o.For, lasted))
 	if o.For == 0 && !f.Settled {
 		f.Notes = append(f.Notes, fmt.Sprintf("the forecast ends after %s, when things still happen: --for looks further", textOf(f.For)))
@@ -369,6 +373,7 @@ func (f *Forecast) sumBudgets(held []simulate.Blocked, drains []*simulate.Draine
 func utilisationOf(w *simulate.World) Utilisation {
 	u := Utilisation{Pending: len(pendingPods(w))}
 	for _, n := range w.Cluster().Nodes {
+		// Indexes of nodes that were removed stay empty.
 		if n == nil {
 			continue
 		}

@@ -46,6 +46,7 @@ func (f *Forecast) Summary() string {
 	leaving, pending := 0, 0
 	for i := range f.Leaving {
 		l := &f.Leaving[i]
+		// Its first departure is counted.
 		if l.Again {
 			continue
 		}
@@ -72,6 +73,7 @@ func (f *Forecast) Summary() string {
 		}
 	}
 
+	// This is an answer, too, and often the hoped for.
 	text := "No pod leaves its node"
 	if leaving > 0 {
 		text = answer.Count(leaving, "pod") + " " + verbFor(leaving, "leaves its node", "leave their nodes") + ": "

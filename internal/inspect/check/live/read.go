@@ -40,6 +40,7 @@ func Read(ctx context.Context, client kubernetes.Interface) (*check.Facts, error
 		Denied: map[deploy.Part][]string{}, WebhookEndpoints: -1,
 	}}
 
+	// An aggregated API that is down must not keep the rest from being judged.
 	if groups, err := client.Discovery().ServerGroups(); err != nil {
 		r.missed("API groups", err)
 	} else {
@@ -82,6 +83,7 @@ func each[L runtime.Object, T any](ctx context.Context, r *reader, what string,
 			return
 		}
 
+		// No continue token: this was the last page.
 		about, err := meta.ListAccessor(page)
 		if err != nil || about.GetContinue() == "" {
 			return
@@ -115,6 +117,7 @@ func (r *reader) objects(ctx context.Context) {
 			continue
 		}
 		for _, lease := range leases.Items {
+			// A Lease that was given up has no holder.
 			if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" {
 				r.facts.Leases[namespace+"/"+lease.Name] = *holder
 			}
@@ -133,6 +136,7 @@ func (r *reader) attachments(ctx context.Context) {
 	each(ctx, r, "volume attachments", r.client.StorageV1().VolumeAttachments().List, func(a *storagev1.VolumeAttachment) {
 		count := counts[a.Spec.Attacher]
 		count.All++
+		// Attachments that have just been made are under way.
 		if !a.Status.Attached && time.Since(a.CreationTimestamp.Time) > attachesWithin {
 			count.Waiting++
 		}
@@ -151,6 +155,7 @@ const answeredWithin = time.Minute
 func (r *reader) requests(ctx context.Context) {
 	served, err := r.client.Discovery().ServerResourcesForGroupVersion(lifecyclev1alpha1.SchemeGroupVersion.String())
 	switch {
+	// The API server has no such group: before 1.37, or the feature is off.
 	case apierrors.IsNotFound(err):
 		return
 	case err != nil:
@@ -164,6 +169,7 @@ func (r *reader) requests(ctx context.Context) {
 	list := r.client.LifecycleV1alpha1().EvictionRequests("").List
 	each(ctx, r, "eviction requests", list, func(e *lifecyclev1alpha1.EvictionRequest) {
 		r.facts.Requests.All++
+		// It is written by whoever looks at the request.
 		if e.Status.ObservedGeneration == nil && time.Since(e.CreationTimestamp.Time) > answeredWithin {
 			r.facts.Requests.Waiting++
 		}
@@ -177,6 +183,7 @@ var programs = []string{"kube-scheduler", "kube-controller-manager"}
 // among them. Pods are many, so none is kept.
 func (r *reader) pods(ctx context.Context) {
 	each(ctx, r, "pods", r.client.CoreV1().Pods("").List, func(pod *v1.Pod) {
+		// Pods that have ended are no business of any scheduler.
 		if pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed {
 			count := r.facts.Pods[pod.Spec.SchedulerName]
 			count.All++
@@ -204,9 +211,12 @@ func processOf(pod *v1.Pod, container v1.Container) (check.Process, bool) {
 	line := slices.Concat(container.Command, container.Args)
 	image, _, _ := strings.Cut(path.Base(container.Image), ":")
 	name := image
+	// The image's entrypoint is not known; its name is, by convention, that of the
+	// image.
 	if len(container.Command) > 0 {
 		name, line = path.Base(line[0]), line[1:]
 	}
+	// All components of Berth are one program.
 	if name == "berth" && len(line) > 0 && line[0] == string(deploy.Controller) {
 		name, line = check.Controller, line[1:]
 	}
@@ -232,11 +242,15 @@ func (r *reader) installation(ctx context.Context) {
 		r.facts.Installed = append(r.facts.Installed, part)
 	}
 
+	// Before the permissions: which Lease the scheduler needs depends on it.
 	r.configuration(ctx)
 	for _, part := range r.facts.Installed {
+		// Asked about the ServiceAccount, not the caller.
 		account := Of(r.client, "system:serviceaccount:"+deploy.Namespace+":berth-"+string(part))
 		denied, err := Denied(ctx, account, part, r.facts.Version, r.facts.SchedulerLease)
 		if err == nil && part == deploy.Controller && r.facts.AnswersRequests() {
+			// Only where the controller is to answer EvictionRequests: by default it
+			// needs no permission for that.
 			var more []string
 			more, err = deniedToAnswer(ctx, account)
 			denied = append(denied, more...)
@@ -267,6 +281,7 @@ func (r *reader) installation(ctx context.Context) {
 // configuration reads which schedulerNames the installed scheduler serves, and the name of its
 // Lease.
 func (r *reader) configuration(ctx context.Context) {
+	// Without it there is no configuration to read.
 	if !slices.Contains(r.facts.Installed, deploy.Scheduler) {
 		return
 	}

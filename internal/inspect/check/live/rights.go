@@ -74,11 +74,13 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 		return nil, err
 	}
 
+	// Lacking these is no fault by itself, so they are not asked about.
 	rights = slices.DeleteFunc(rights, ofPodGroups)
 	if minor := check.MinorOf(version); minor >= 0 && minor < 36 {
 		rights = slices.DeleteFunc(rights, of136)
 	}
 
+	// The manifests name one Lease; the configuration may name another.
 	for i := range rights {
 		if namespace, name, ok := strings.Cut(lease, "/"); ok && part == deploy.Scheduler && rights[i].Resource == "leases" {
 			rights[i].Namespace = namespace
