@@ -15,6 +15,7 @@ import (
 // other format people writes it. The document's JSON tags are its public form: the
 // same fields go to JSON, YAML and jsonpath.
 func Write(out io.Writer, format string, document any, people func(*Page)) error {
+	// The only format with an argument.
 	if template, ok := strings.CutPrefix(format, JSONPath+"="); ok {
 		return pick(out, template, document)
 	}

@@ -30,6 +30,7 @@ func Check(format string, allowed ...string) error {
 	switch {
 	case format == "":
 		return nil
+	// Only jsonpath takes something behind an equals sign.
 	case !slices.Contains(allowed, kind) || given && kind != JSONPath:
 		return fmt.Errorf("%q: must be %s", format, Choice(allowed))
 	case kind == JSONPath && template == "":
@@ -77,6 +78,7 @@ func pick(out io.Writer, template string, document any) error {
 	if err := utiljson.Unmarshal(text, &fields); err != nil {
 		return err
 	}
+	// Written as a whole or not at all.
 	var picked bytes.Buffer
 	if err := path.Execute(&picked, fields); err != nil {
 		return fmt.Errorf("--output jsonpath=%s: %w", template, err)

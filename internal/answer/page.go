@@ -33,6 +33,7 @@ func TerminalOf(out io.Writer) Terminal {
 		return to
 	case *os.File:
 		if width, _, err := term.GetSize(int(to.Fd())); err == nil && term.IsTerminal(int(to.Fd())) {
+			// Terminals that cannot do more than text say so.
 			kind := os.Getenv("TERM")
 			styled := os.Getenv("NO_COLOR") == "" && kind != "dumb" && kind != ""
 			return Terminal{Writer: out, Width: width, Styled: styled}
@@ -193,6 +194,7 @@ func (p *Page) table(indent string, rows [][]string, first string) {
 		offset += width + gap
 	}
 	last := len(widths) - 1
+	// Everything fits where there is no width.
 	fits := p.width == 0 || last < 0 || offset+widths[last] <= p.width
 	beside := fits || p.width-offset >= besides
 	for i, row := range rows {
@@ -232,6 +234,7 @@ func (p *Page) row(style, indent string, row []string, widths []int) {
 	at := len(indent)
 	for i, cell := range row {
 		width := utf8.RuneCountInString(cell)
+		// What has been collected is written, and the cell goes on below.
 		if p.width > 0 && cell != "" && at+width > p.width && at > len(indent)+4 {
 			if strings.TrimSpace(string(line)) != "" {
 				p.styledLine(style, string(line))

@@ -84,6 +84,7 @@ func (j *judge) checkSchedulers() {
 // evictions are done by it or by Berth's controller, and not by both or neither.
 func (j *judge) checkControllers() {
 	managers := j.processesNamed("kube-controller-manager")
+	// By its ServiceAccount: whether it runs is another question.
 	ours := j.isInstalled(deploy.Controller)
 	for _, p := range managers {
 		var on []string
@@ -200,7 +201,9 @@ func (j *judge) checkNames() {
 	}
 }
 
-// checkGroups reports what pods of pod groups need.
+// checkGroups reports what pods of pod groups need. The gates are off by default in
+// some releases, and without them the API server drops the field that names the
+// group.
 func (j *judge) checkGroups() {
 	if j.Grouped > 0 {
 		j.addFinding(Note, "pod groups", "see that the gates are on everywhere, or none is",

@@ -67,8 +67,8 @@ func (j *judge) addFinding(level Level, topic, action, message string, args ...a
 // isInstalled reports whether a component of Berth is installed.
 func (j *judge) isInstalled(part deploy.Part) bool { return slices.Contains(j.Installed, part) }
 
-// MinorOf returns 36 for v1.36.3-gke.1. It is negative for versions without a minor, such as those
-// of unreleased builds (v0.0.0-master).
+// MinorOf returns 36 for v1.36.3-gke.1. It is negative for versions without a minor,
+// such as those of unreleased builds (v0.0.0-master), and for another major version.
 func MinorOf(version string) int {
 	// Distributions append their own suffixes, so only the digits count.
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")

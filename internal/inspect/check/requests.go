@@ -27,6 +27,7 @@ func (f *Facts) answererOf(program string) (where string) {
 // The controller runs only where --controllers names it, so without that nothing is
 // said of it where none are served.
 func (j *judge) checkRequests() {
+	// At most one of them should be set.
 	ours, theirs := j.answererOf(Controller), j.answererOf("kube-controller-manager")
 	waiting := j.Requests.Waiting
 

@@ -114,7 +114,9 @@ func (h *hook) selectsNamespace(namespace string) bool {
 	return h.namespaces == nil || err == nil && selector.Matches(labels.Set{v1.LabelMetadataName: namespace})
 }
 
-// ownWebhook checks whether Berth's own webhook can answer.
+// ownWebhook checks whether Berth's own webhook can answer: it is registered,
+// trusted, and has replicas that are ready. Where it is not even registered and not
+// installed, nothing is said.
 func (j *judge) ownWebhook() {
 	registered := slices.ContainsFunc(j.listHooks(), func(h hook) bool { return strings.HasSuffix(h.name, ".admission.berth.dev") })
 	// The API server calls no webhook whose certificate it cannot verify.

@@ -13,6 +13,7 @@ func SameReason(a, b simulate.Found) bool {
 }
 
 // waitsLikeOthers reports whether nothing but its class decides why a pod is pending.
+// A nomination, a gate or a group belongs to one pod.
 func waitsLikeOthers(f simulate.Found) bool {
 	p := f.Object
 	return simulate.Stored(p) && f.Refused == "" && f.Group == "" && p.DeletionTimestamp == nil &&

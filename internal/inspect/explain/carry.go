@@ -98,6 +98,7 @@ func (k keeper) changeCommand(kinds []string, alter func(*v1.Pod)) string {
 	switch k.holds.Kind {
 	case "Deployment":
 		return k.patchCommand("deployment", k.holds.Name, inTemplate(template))
+	// Its controller deletes pods of the old template itself, pending ones included.
 	case "DaemonSet":
 		roll := k.patchCommand("daemonset", k.holds.Name, inTemplate(template))
 		// Then a changed template is for new pods only, until somebody deletes the old
@@ -111,6 +112,7 @@ func (k keeper) changeCommand(kinds []string, alter func(*v1.Pod)) string {
 	case "CronJob":
 		return k.patchCommand("cronjob", k.holds.Name, `{"spec":{"jobTemplate":`+inTemplate(template)+`}}`) + " && " +
 			k.recreateJob(template)
+	// Its template is immutable.
 	case "Job":
 		return k.recreateJob(template)
 	}

@@ -49,8 +49,8 @@ func (e *explainer) adoptDecision() {
 	e.out.LastDecision = &LastDecision{At: *d.At, Reason: reason, Message: d.Message}
 }
 
-// wakesOf puts the events that the scheduler names into the words of their plugins. A plugin that
-// has none is left with the events.
+// wakesOf puts the events that the scheduler names into the words of their plugins. A
+// plugin that has none is left with the events. Each is listed once.
 func (e *explainer) wakesOf(list []decision.Wake) (wakes []Wake) {
 	// The words are those of this binary's plugins; the scheduler may run others.
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
@@ -83,7 +83,8 @@ func (e *explainer) noteHolds(same bool) {
 	e.out.LastDecision.Holds = same
 }
 
-// printDecision prints the decision as the scheduler recorded it.
+// printDecision prints the decision as the scheduler recorded it: when, how, whom it
+// preempted, what it waits for.
 func (p printer) printDecision(e *Explanation) {
 	d := e.Decision
 	if d.At != nil {
@@ -121,7 +122,8 @@ func heldLine(d *decision.Decision) string {
 		strings.Join(d.Held.Nodes, ", "), whom)
 }
 
-// groupLine says how many of the group's pods have a node, and what the group waits for.
+// groupLine says how many of the group's pods have a node, and what the group waits
+// for, as the scheduler saw it.
 func groupLine(g *decision.Group) string {
 	if g.Missing {
 		return fmt.Sprintf("It names pod group %s, of which there is no PodGroup: its pods are kept out until there is one.", g.Name)

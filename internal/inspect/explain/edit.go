@@ -47,7 +47,8 @@ func joinEdits(edits []*edit) *edit {
 	return all
 }
 
-// splitEdits lists edits with the joined ones taken apart.
+// splitEdits lists edits with the joined ones taken apart: each is tried and
+// published by itself then.
 func splitEdits(edits []*edit) (list []*edit) {
 	for _, e := range edits {
 		if e.parts == nil {
@@ -209,7 +210,7 @@ func (b *bench) nameOf(p *cluster.Pod) string {
 	return name
 }
 
-// podRef is the pod's name as changes write it.
+// podRef is the pod's name as changes write it: pod/NAMESPACE/NAME.
 func (b *bench) podRef() string { return "pod/" + b.object.Namespace + "/" + b.object.Name }
 
 // onPod is a change of the pod itself. Its patch says what has to change, in the pod or
@@ -247,6 +248,7 @@ func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
 	e.size = 30 + 10*len(pods)
 	var commands []string
 	for _, p := range pods {
+		// Sizes only order suggestions. These differences are what users would weigh.
 		if p.Class.Controller != nil {
 			e.size += 2 // its replacement becomes pending
 		} else {
@@ -268,7 +270,8 @@ func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
 	return e
 }
 
-// lostText says how many of the pods are not replaced.
+// lostText says how many of the pods are not replaced. It is appended to the text of
+// their deletion.
 func lostText(pods []*cluster.Pod) string {
 	bare := 0
 	for _, p := range pods {
@@ -293,6 +296,7 @@ func (b *bench) brokenBudgets(pods []*cluster.Pod) (names []string) {
 	count := map[*cluster.Budget]int32{}
 	for _, p := range pods {
 		for _, budget := range b.c.BudgetsOf(p.Class) {
+			// The Eviction API has subtracted it already.
 			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {
 				continue
 			}

@@ -106,6 +106,7 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 // fixCordons proposes to uncordon a node, those with the most room first, or to tolerate
 // cordons, as DaemonSets do.
 func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
+	// Nodes that are cordoned are usually many at a time, and one is enough.
 	const tried = 3
 	for _, v := range sortRoomiest(nodes)[:min(tried, len(nodes))] {
 		name := v.node.Name
@@ -202,6 +203,7 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 				drop(p)
 			}
 		}))
+		// The other way round: a node that meets the requirements.
 		if e := f.labelledNode(v, missing, terms); e != nil {
 			edits = append(edits, e)
 		}
@@ -242,6 +244,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	}
 
 	like := f.w.Node(v.node.Name)
+	// The model with the labels; NodeLike then makes a new node of that.
 	with := like.DeepCopy()
 	with.Labels = labels.Merge(with.Labels, wanted)
 	return &edit{

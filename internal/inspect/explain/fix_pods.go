@@ -89,6 +89,7 @@ func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 	})
 	const tried = 3
 	for _, v := range best[:min(tried, len(best))] {
+		// All pods on the node that have one of the ports.
 		holders := plugins.PortHolders(f.pod, v.node)
 		// All holders have to go, so one that comes back spoils it.
 		if slices.ContainsFunc(holders, func(o *cluster.Pod) bool { return !f.isRemovable(o) }) {
@@ -278,6 +279,7 @@ func (f *fixer) fixPriority() []*edit {
 	if slices.ContainsFunc(f.classes, func(c *schedulingv1.PriorityClass) bool { return c.Name == name }) {
 		return nil
 	}
+	// The same value keeps the pod's place among the others.
 	value := f.pod.Class.Priority
 	text := fmt.Sprintf("give it a new priority class %s of the same value (%d) that may preempt, so that it preempts ", name, value)
 	e := f.withClass("AllowPreemption", text, 30, name, value)
@@ -307,6 +309,7 @@ func (f *fixer) withClass(kind, text string, size int, name string, value int32)
 		return nil
 	}
 
+	// They are known because withClass has tried the edit.
 	victims := e.preempted.Victims
 	e.Text += answer.List(len(victims), func(i int) string { return f.nameOf(victims[i]) })
 	switch n := e.preempted.Violations; {

@@ -122,10 +122,12 @@ func (f *fixer) fixSpread(string, []verdict) (edits []*edit) {
 		if c.WhenUnsatisfiable != v1.DoNotSchedule {
 			continue
 		}
+		// A pod may have several constraints; each is relaxed by itself.
 		name := "the spread over " + c.TopologyKey
 		if e := f.leastSkew(i, c); e != nil {
 			edits = append(edits, e)
 		}
+		// Nodes that the pod cannot go to keep the minimum at zero otherwise.
 		if c.NodeTaintsPolicy == nil || *c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor {
 			honor := v1.NodeInclusionPolicyHonor
 			edits = append(edits, f.onPod("HonorTaints",
@@ -184,6 +186,8 @@ func (f *fixer) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 // it, or to start the pod that it requires.
 func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	if a := f.object.Spec.Affinity; a != nil {
+		// Every required term is a candidate: which of them keeps the pod off, the
+		// search finds out.
 		if a.PodAffinity != nil {
 			for i, t := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 				text := fmt.Sprintf("prefer the pod affinity to %s over %s instead of requiring it",
@@ -192,6 +196,7 @@ func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 					own := p.Spec.Affinity.PodAffinity
 					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
 						v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
+					// Preferred with the highest weight instead of required.
 					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(
 						own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
 				}))

@@ -20,7 +20,8 @@ type judge struct {
 	plugins.Judge
 }
 
-// notSelected is the rejection of nodes that a plugin does not even consider.
+// notSelected is the rejection of nodes that a plugin does not even consider: it
+// selected others. It cannot be resolved by removing pods.
 var notSelected = &plugins.Rejection{Code: "NotSelected", Unresolvable: true,
 	Reasons: []string{"node(s) didn't satisfy the pod's choice of nodes"}}
 
@@ -85,7 +86,8 @@ func (list judges) judgeNodes(c *cluster.Cluster) []verdict {
 	return all
 }
 
-// rejectedBy reports whether the plugin is among those that reject the node.
+// rejectedBy reports whether the plugin is among those that reject the node, for
+// whatever reason.
 func (v *verdict) rejectedBy(plugin string) bool {
 	return slices.ContainsFunc(v.rejections, func(r rejection) bool { return r.plugin == plugin })
 }

@@ -51,7 +51,7 @@ type GroupExplanation struct {
 	Pods []GroupPod `json:"pods"`
 }
 
-// GroupPod is a member.
+// GroupPod is a member, and the node that it has or would get.
 type GroupPod struct {
 	Name string `json:"name"`
 	Node string `json:"node,omitempty"`
@@ -158,7 +158,7 @@ func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 	return Schedulable, fmt.Sprintf("The group waits for its turn: %s would be placed now.", answer.Count(t.Fit, "pod"))
 }
 
-// Names returns the group.
+// Names returns the group as kubectl -o name writes it, for answer.Named.
 func (e *GroupExplanation) Names() []string { return []string{"podgroup/" + e.Name} }
 
 // Write writes the explanation in one of answer.Formats, or as a name; any other is for people.

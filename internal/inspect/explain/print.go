@@ -15,7 +15,7 @@ import (
 // in one sentence; why; what is waited for; what would help. Whatever is empty is left
 // out.
 
-// Names returns the pod.
+// Names returns the pod as kubectl -o name writes it, for answer.Named.
 func (e *Explanation) Names() []string { return []string{"pod/" + e.Pod.Name} }
 
 // Write writes the explanation in one of answer.Formats or as a name, and otherwise for

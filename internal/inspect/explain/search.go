@@ -129,6 +129,7 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 	text := strings.Join(texts, ", and ")
 	slices.Sort(texts)
 	same := strings.Join(texts, "\n") // in whatever order
+	// Two causes may lead to the same pair of changes.
 	if s.seen[same] || s.tries >= mostTries {
 		return false
 	}
@@ -205,7 +206,8 @@ func (s *search) isExcluded(edits []*edit) bool {
 	return len(s.brokenBudgets(gone)) > said
 }
 
-// distinctEdits drops duplicate edits: two plugins may propose the same one, such as a claim.
+// distinctEdits drops duplicate edits: two plugins may propose the same one, such as
+// a claim. Edits are the same if their texts are.
 func distinctEdits(edits []*edit) (list []*edit) {
 	for _, e := range edits {
 		if !slices.ContainsFunc(list, func(o *edit) bool { return o.Text == e.Text }) {
@@ -241,6 +243,8 @@ func (s *search) tryProduct(chosen []*edit, causes []string, nodes []verdict) {
 	}
 	most := mostPairs
 	if len(chosen)+len(causes) > 2 {
+		// Three changes and more are combined sparingly: the number of products grows
+		// with each.
 		most = 2
 	}
 	for _, e := range smallestEdits(s.fixCause(causes[0], nodes), most) {
@@ -265,8 +269,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// sortRoomiest sorts the nodes by free CPU, the most first, so that a proposal for a node has a
-// chance.
+// sortRoomiest sorts the nodes by free CPU, the most first, so that a proposal for a
+// node has a chance. The given list is not changed.
 func sortRoomiest(nodes []verdict) []verdict {
 	sorted := slices.Clone(nodes)
 	slices.SortStableFunc(sorted, func(a, b verdict) int { return cmp.Compare(freeCPU(b.node), freeCPU(a.node)) })

@@ -8,7 +8,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// taint is a taint that keeps a pod off a node.
+// taint is a taint that keeps a pod off a node. The type says what can be done about
+// it.
 type taint struct{ *v1.Taint }
 
 // ofState reports whether the taint comes and goes with the node's state.

@@ -24,6 +24,7 @@ func Assemble(from string, objects []metav1.Object) *Set {
 			s.Ignored[t.Name()]++
 			continue
 		}
+		// As they come: the server has validated them.
 		k.add(s, object)
 		s.places[k.name] = append(s.places[k.name], place{order: int32(i)})
 	}

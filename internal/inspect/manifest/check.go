@@ -54,6 +54,7 @@ func (s *Set) checkObjects(options Options) Errors {
 	checkDuplicates(&c, "DaemonSet", s.DaemonSets)
 	checkDuplicates(&c, "Job", s.Jobs)
 	checkDuplicates(&c, "ReplicationController", s.ReplicationControllers)
+	// In a recording, what an object refers to may have been deleted since.
 	if !options.Lenient {
 		c.checkReferences()
 		c.withinLimit()
@@ -103,6 +104,7 @@ type spot struct{ file, line int32 }
 // addFault adds a fault of the object that stands at a place. line is that of the field, and
 // path its name.
 func (c *checker) addFault(at place, line int32, path, format string, args ...any) {
+	// The place of the field, or of the object where the field is missing.
 	fault := &Error{File: c.set.fileName(at.file), Line: int(line), Field: path, Text: fmt.Sprintf(format, args...)}
 	if !c.onItsOwn(at) {
 		o := c.about.object
@@ -140,6 +142,7 @@ func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 				c.set.fileName(before.file), before.line)
 			continue
 		}
+		// Later ones are compared with the first of the name.
 		first[id] = at
 	}
 }
@@ -171,6 +174,7 @@ func (c *checker) checkReferences() {
 		}
 	}
 	for i, group := range s.PodGroups {
+		// Stored groups were checked when they were created.
 		if group.UID == "" {
 			c.about = subject{"PodGroup", group}
 			c.checkGroup(s.places["PodGroup"][i], group)
@@ -202,6 +206,7 @@ func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 		c.addFault(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
 	}
 	ref := g.Spec.WorkloadRef
+	// Only groups that a controller makes from a Workload refer to one.
 	if ref == nil {
 		return
 	}
@@ -247,6 +252,7 @@ func (c *checker) noteElsewhere(at place, node string) {
 // end.
 func (c *checker) checkClasses(at place, spec *v1.PodSpec, prefix string) {
 	if name := spec.PriorityClassName; name != "" && !c.priorities[name] {
+		// These two need no object.
 		if _, known := rules.SystemPriority(name); !known {
 			c.addFault(at, at.priorityClass, prefix+"priorityClassName",
 				"%q: must be a PriorityClass of the input, %s or %s", name, rules.SystemClusterCritical, rules.SystemNodeCritical)
@@ -270,6 +276,7 @@ func (s *Set) podTemplates() map[string][]template {
 	add := func(kind string, meta *metav1.ObjectMeta, spec *v1.PodSpec) {
 		all[kind] = append(all[kind], template{meta, spec})
 	}
+	// In the order of the lists: checkReferences finds the places by index.
 	for _, w := range s.Deployments {
 		add("Deployment", &w.ObjectMeta, &w.Spec.Template.Spec)
 	}

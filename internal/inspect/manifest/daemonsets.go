@@ -10,6 +10,7 @@ import (
 // controller waits for its end.
 func (e *expansion) daemonSets() {
 	for i, set := range e.set.DaemonSets {
+		// It makes no pods any more; those that exist are in the input.
 		if set.DeletionTimestamp != nil {
 			continue
 		}

@@ -154,6 +154,7 @@ func newPlan(typ reflect.Type) decodeFunc {
 		return decodeIntOrString
 	}
 
+	// Types with a format of their own, apart from those above, are few and small.
 	if reflect.PointerTo(typ).Implements(unmarshalerType) {
 		return decodeJSON
 	}
@@ -165,6 +166,7 @@ func newPlan(typ reflect.Type) decodeFunc {
 	case reflect.Map:
 		return mapPlan(typ)
 	case reflect.Slice:
+		// Bytes are a list in Go and a string in JSON.
 		if typ.Elem().Kind() == reflect.Uint8 {
 			return decodeBytes
 		}
@@ -228,6 +230,7 @@ func structPlan(typ reflect.Type) decodeFunc {
 		for c := d.t.nodes[n].first; c != 0; c = d.t.nodes[c].next {
 			key := d.t.nodes[c].key
 			d.path = append(d.path, step{name: key})
+			// Names are compared exactly; encoding/json would ignore the case.
 			field := fields[key]
 			switch {
 			case field == nil:
@@ -255,6 +258,7 @@ func collectFields(typ reflect.Type, index []int, fields map[string]*fieldPlan) 
 		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 		at := append(slices.Clone(index), i)
 		switch {
+		// As encoding/json does.
 		case !field.IsExported() || name == "-":
 		case name == "" && (field.Anonymous || strings.Contains(options, "inline")):
 			collectFields(field.Type, at, fields)
@@ -332,6 +336,7 @@ func mapPlan(typ reflect.Type) decodeFunc {
 			value.SetZero()
 			elem(d, c, value)
 			before := v.Len()
+			// The map did not grow, so the key was there.
 			if v.SetMapIndex(key, value); v.Len() == before {
 				d.addFault(c, "given twice")
 			}

@@ -40,6 +40,8 @@ func decodeString(d *decoder, n int32, v reflect.Value) {
 	if !ok {
 		return
 	}
+	// The API server refuses a number here, too, with a message that does not mention
+	// quotes.
 	if typ != stringScalar {
 		d.addFault(n, "%s: %s, must be a string: put it in quotes", text, typ)
 		return
@@ -69,6 +71,7 @@ func decodeInt(d *decoder, n int32, v reflect.Value) {
 	if typ == floatScalar {
 		typ, text = intScalar, formatNumber(text) // 1e3 and 2.0 are whole
 	}
+	// A number beyond 64 bits is no whole number that any field could hold.
 	value, isInt := int64(0), false
 	if typ == intScalar {
 		value, isInt = parseInt(text)
@@ -92,6 +95,7 @@ func decodeFloat(d *decoder, n int32, v reflect.Value) {
 	if !ok {
 		return
 	}
+	// Infinities are numbers to YAML and not to JSON.
 	value, err := strconv.ParseFloat(formatNumber(text), 64)
 	if err != nil || typ != intScalar && typ != floatScalar {
 		d.addFault(n, "%s: must be a number", d.describeValue(n))
@@ -169,6 +173,7 @@ func (d *decoder) decodeTime(n int32, layout string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	value, err := time.Parse(layout, text)
+	// A plain date is a string to resolveType, so it comes here as one.
 	if err != nil || typ != stringScalar {
 		d.addFault(n, "%s: must be a time, as %s", d.describeValue(n), layout)
 		return time.Time{}, false
@@ -185,6 +190,7 @@ func decodeIntOrString(d *decoder, n int32, v reflect.Value) {
 
 	target := v.Addr().Interface().(*intstr.IntOrString)
 	switch typ {
+	// A percentage, a name of a port, or a number in quotes.
 	case stringScalar:
 		*target = intstr.FromString(d.internText(text))
 	case intScalar:
@@ -205,6 +211,7 @@ func decodeJSON(d *decoder, n int32, v reflect.Value) {
 	if d.isNull(n) {
 		return
 	}
+	// The value is written as JSON for the type's own UnmarshalJSON.
 	if err := json.Unmarshal(d.t.appendJSON(nil, n), v.Addr().Interface()); err != nil {
 		d.addFault(n, "%s: %v", d.describeValue(n), err)
 	}

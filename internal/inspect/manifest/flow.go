@@ -12,6 +12,7 @@ import (
 func parseFlow(t *tree, text string, line int32) bool {
 	t.reset()
 	f := flowParser{t: t, text: text, line: line, json: true}
+	// Nothing but white space is an empty document.
 	if f.skipSpace(); f.pos == len(f.text) {
 		return true
 	}
@@ -89,6 +90,7 @@ func (f *flowParser) parseCollection(n node, end byte, depth int) bool {
 
 	for {
 		key := ""
+		// Only the values of a mapping have keys.
 		if n.kind == mappingNode {
 			var ok bool
 			if key, ok = f.parseKey(); !ok {
@@ -99,6 +101,7 @@ func (f *flowParser) parseCollection(n node, end byte, depth int) bool {
 		if !f.parseValue(key, depth+1) {
 			return false
 		}
+		// The child is linked only now, but it was added before its own children.
 		children.appendChild(child)
 		f.skipSpace()
 		switch f.peek() {
@@ -197,6 +200,7 @@ func (f *flowParser) jsonString() (string, bool) {
 	if end >= len(f.text) || !ascii && !utf8.ValidString(f.text[f.pos:end]) {
 		return "", false
 	}
+	// With its quotes, for the library of JSON.
 	literal := f.text[f.pos : end+1]
 	f.pos = end + 1
 	if !escapes {
@@ -316,6 +320,7 @@ func parseQuoted(text string) (value, rest string, ok bool) {
 			if !escapes {
 				return value, rest, true
 			}
+			// It is copied only if there is something to replace.
 			value, ok = unescapeText(value)
 			return value, rest, ok
 		case '\\':
@@ -340,6 +345,8 @@ func unescapeText(text string) (string, bool) {
 			if i == len(text) {
 				return "", false
 			}
+			// Other escapes mean something else in YAML and JSON, or take several
+			// letters.
 			switch text[i] {
 			case '"', '\\', '/':
 				c = text[i]

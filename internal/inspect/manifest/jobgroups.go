@@ -29,6 +29,8 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 		return ""
 	}
 	workload := e.workloadOf(job, pods)
+	// A Workload that was changed by others is not what the controller would have
+	// made: it leaves the Job alone.
 	if workload == nil || len(workload.Spec.PodGroupTemplates) != 1 {
 		return ""
 	}
@@ -41,6 +43,7 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	}
 
 	switch {
+	// It was made before.
 	case len(own) == 1 && metav1.IsControlledBy(own[0], job):
 		return own[0].Name
 	// Somebody else's group, or several: the controller does not choose.
@@ -118,6 +121,7 @@ func gangOf(job *batchv1.Job) *schedulingv1alpha3.WorkloadPodGroupGangScheduling
 // pods as run at a time. gangOf must not be nil.
 func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 	count := max(1, *job.Spec.Parallelism)
+	// As many as run at a time is the default.
 	if asked := gangOf(job).MinCount; asked != nil {
 		count = *asked
 	}
@@ -144,6 +148,7 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 // hasBegun reports whether the controller has made pods for the job before, or was told to
 // suspend it.
 func hasBegun(job *batchv1.Job) bool {
+	// Then its pods were made without a group.
 	if job.Status.StartTime != nil || job.Status.Succeeded != 0 || job.Status.Failed != 0 {
 		return true
 	}

@@ -15,6 +15,8 @@ func (e *expansion) expandJobs() {
 	for i, job := range e.set.Jobs {
 		w := expanded{workload.Of(job), e.set.places["Job"][i]}
 		pods := e.ownedPods(w)
+		// Its pods have been adopted all the same, so that they are known to be its
+		// own.
 		if !workload.MakesPods(job) {
 			continue
 		}
@@ -22,6 +24,7 @@ func (e *expansion) expandJobs() {
 		// Before the pods, which name it.
 		group := e.groupOf(job, pods)
 		if *job.Spec.CompletionMode == batchv1.IndexedCompletion {
+			// Each pod of an Indexed Job is for one index, and is named after it.
 			for _, index := range workload.NextIndexes(job, pods) {
 				pod := workload.JobPod(job)
 				workload.SetIndex(pod, job.Name, index)

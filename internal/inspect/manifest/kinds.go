@@ -65,6 +65,7 @@ type object[T any] interface {
 // for kinds of which only the metadata is checked. It is called by init only: kinds is read
 // by many goroutines afterwards.
 func registerKind[T any, P object[T]](name, apiVersion string, namespaced bool, list func(*Set) *[]*T, prepare func(*T) field.ErrorList) {
+	// Of kinds without rules of their own, only names and labels are checked.
 	if prepare == nil {
 		prepare = func(o *T) field.ErrorList { return validateMeta(P(o), namespaced) }
 	}
@@ -97,6 +98,7 @@ func validateMeta(o metav1.Object, namespaced bool) field.ErrorList {
 
 // The order is that in which Objects returns them.
 func init() {
+	// Each kind in the one version that Berth reads; findKind names it for others.
 	const apps, batch, storage, devices, groups, composites = "apps/v1", "batch/v1", "storage.k8s.io/v1", "resource.k8s.io/v1",
 		"scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3"
 	registerKind("Node", "v1", false, func(s *Set) *[]*v1.Node { return &s.Nodes }, prepareNode)

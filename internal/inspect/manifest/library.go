@@ -42,6 +42,7 @@ func parseLibrary(t *tree, text string, line int32) *fault {
 		f.line = min(f.line, last)
 		return f
 	}
+	// Nothing but comments.
 	if len(document.Content) == 0 {
 		return nil
 	}
@@ -59,6 +60,7 @@ var yamlLine = regexp.MustCompile(`^yaml: (?:unmarshal errors:\n  )?(?:line (\d+
 // file, and adds what to do about the most frequent error.
 func syntaxFault(err error, line int32) *fault {
 	text := err.Error()
+	// The line is that of the chunk, which begins somewhere in the file.
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		text = text[len(m[0]):]
 		if n, err := strconv.Atoi(m[1]); err == nil {
@@ -213,6 +215,7 @@ func (c *converter) mergeKeys(self int32, children *appender, merged []*yaml.Nod
 		if err := c.countRepeat(); err != nil {
 			return err
 		}
+		// An alias of a list or a word cannot be merged.
 		if from.Kind != yaml.MappingNode {
 			return errors.New("<<: must be a mapping")
 		}
@@ -221,6 +224,8 @@ func (c *converter) mergeKeys(self int32, children *appender, merged []*yaml.Nod
 				return err
 			}
 			name := from.Content[i]
+			// Keys of the mapping itself, and of mappings that were merged before,
+			// take precedence.
 			if name.Kind != yaml.ScalarNode || name.Tag == "!!merge" || has[name.Value] {
 				continue
 			}

@@ -78,6 +78,8 @@ func (s *Set) listDemands() (list []demand) {
 		if wants == nil {
 			return // one
 		}
+		// A workload without a UID is from a hand-written file, and its pods are
+		// counted as lacking.
 		has := 0
 		if meta.UID != "" {
 			has = pods[meta.UID]
@@ -100,6 +102,8 @@ func (s *Set) listDemands() (list []demand) {
 		// From here on the ReplicaSet's replicas count as pods that the Deployment has.
 		pods[of.UID] += int(*rs.Spec.Replicas)
 		last := &list[len(list)-1]
+		// A ReplicaSet of a Deployment cannot be settled by itself: the Deployment's
+		// number goes down with it.
 		alone := last.settle
 		last.settle = func() { // or the Deployment would want the difference
 			before := *rs.Spec.Replicas

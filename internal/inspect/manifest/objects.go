@@ -36,6 +36,8 @@ func (s *Set) Newest() (newest time.Time) {
 	}
 
 	for _, n := range s.Nodes {
+		// Creation times are written by the API server, the other times by
+		// components.
 		later(n.CreationTimestamp)
 		for i := range n.Status.Conditions {
 			later(n.Status.Conditions[i].LastHeartbeatTime)

@@ -42,6 +42,7 @@ func (p *parser) parseChunk(c chunk, order int32) []found {
 		}
 	}
 
+	// A document of comments.
 	if len(p.tree.nodes) == 0 {
 		return nil
 	}
@@ -98,6 +99,7 @@ func (p *parser) readTree(c chunk) bool {
 func (p *parser) parseObjects(n int32, head string, order int32) []found {
 	t := &p.tree
 	if t.nodes[n].kind != mappingNode {
+		// An empty document, or null: kubectl ignores it, too.
 		if t.nodes[n].text == "" && !t.nodes[n].quoted && t.nodes[n].kind == scalarNode {
 			return nil
 		}
@@ -105,6 +107,8 @@ func (p *parser) parseObjects(n int32, head string, order int32) []found {
 	}
 
 	kindName, apiVersion := t.textOf(n, "kind"), t.textOf(n, "apiVersion")
+	// Items of a typed list, as a raw answer of the API server has them, name
+	// neither.
 	if kindName == "" && apiVersion == "" {
 		kindName, apiVersion = ofList(head)
 	}
@@ -188,6 +192,8 @@ func findKind(name, apiVersion string) (k *kind, ignored, at, fault string) {
 		return k, "", "", ""
 	case k != nil && (groupOf(k.apiVersion) == group || isUpstream(group)):
 		return nil, "", "apiVersion", fmt.Sprintf("%q: must be %s for a %s", apiVersion, k.apiVersion, name)
+	// A kind that does not exist in a known group is either misspelt or of no use to
+	// Berth.
 	case k == nil && isUpstream(group):
 		if meant := similarKind(name); meant != "" {
 			return nil, "", "kind", fmt.Sprintf("%q: did you mean %s?", name, meant)
@@ -264,6 +270,7 @@ func (p *parser) finishObject(f *found, n int32) {
 		o.SetNamespace(metav1.NamespaceDefault)
 	}
 
+	// The API server would generate a name, too.
 	if o.GetName() == "" && o.GetGenerateName() != "" {
 		o.SetName(o.GetGenerateName() + nameSuffix(f.place.order))
 	}
@@ -279,6 +286,7 @@ func (p *parser) finishObject(f *found, n int32) {
 
 	slices.SortStableFunc(f.problems, func(a, b problem) int { return int(a.line) - int(b.line) })
 	spec := "spec."
+	// Workloads have the pod's spec in their template.
 	if p.tree.childOf(n, "spec") != 0 && p.tree.childOf(p.tree.childOf(n, "spec"), "template") != 0 {
 		spec = "spec.template.spec."
 	}

@@ -184,6 +184,7 @@ func prepareReplicationController(rc *v1.ReplicationController) field.ErrorList 
 // prepareJob sets the defaults of a Job. Without any number, it has one completion; with a
 // parallelism only, it is a work queue that any success ends.
 func prepareJob(job *batchv1.Job) field.ErrorList {
+	// Only if both are missing: with a parallelism alone, completions stay open.
 	if job.Spec.Parallelism == nil && job.Spec.Completions == nil {
 		setDefault(&job.Spec.Completions, 1)
 	}

@@ -26,6 +26,7 @@ func (e *expansion) expandDeployments() {
 	s := e.set
 	byOwner, byName := map[rules.Owner][]*appsv1.ReplicaSet{}, map[types.NamespacedName][]*appsv1.ReplicaSet{}
 	for _, rs := range s.ReplicaSets {
+		// Both by UID and by name: Deployments of hand-written files have no UID.
 		if ref := metav1.GetControllerOfNoCopy(rs); rules.KindOf(ref) == rules.Deployment {
 			byOwner[rules.OwnerOf(rs)] = append(byOwner[rules.OwnerOf(rs)], rs)
 			name := types.NamespacedName{Namespace: rs.Namespace, Name: ref.Name}
@@ -44,6 +45,7 @@ func (e *expansion) expandDeployments() {
 				adopt(rs, d.UID)
 			}
 		}
+		// A Deployment without any ReplicaSet is new.
 		if len(own) == 0 {
 			s.ReplicaSets = append(s.ReplicaSets, replicaSetOf(d))
 			s.places["ReplicaSet"] = append(s.places["ReplicaSet"], s.places["Deployment"][i])
@@ -79,6 +81,8 @@ func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 		selector = d.Spec.Selector.DeepCopy()
 	}
 
+	// The selector has the hash as well, or it would select the pods of other
+	// revisions.
 	if selector.MatchLabels == nil {
 		selector.MatchLabels = map[string]string{}
 	}
@@ -101,6 +105,7 @@ func replicaSetOf(d *appsv1.Deployment) *appsv1.ReplicaSet {
 func templateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 	hasher := fnv.New32a()
 	fmt.Fprintf(hasher, "%v", dump.ForHash(*template))
+	// Raised by the controller when another template had the same hash.
 	if collisions != nil {
 		hasher.Write(binary.LittleEndian.AppendUint32(nil, uint32(*collisions)))
 		// Upstream hashes a buffer of eight bytes, of which it fills four.
@@ -127,6 +132,7 @@ func (e *expansion) replicationControllers() {
 // but its pods have been adopted.
 func (e *expansion) expandReplicas(w expanded) {
 	own := activePods(e.ownedPods(w))
+	// Its pods are adopted above, and no more are made.
 	if w.Object.GetDeletionTimestamp() != nil {
 		return
 	}

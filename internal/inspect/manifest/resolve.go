@@ -37,6 +37,8 @@ func resolveType(text string) scalarType {
 	if text == "" {
 		return nullScalar
 	}
+	// The first letter decides for most texts: this is called for each plain scalar
+	// of a cluster.
 	switch c := text[0]; {
 	case c >= '0' && c <= '9' || c == '+' || c == '-':
 		return resolveNumber(text)
@@ -87,6 +89,7 @@ func resolveNumber(text string) scalarType {
 	if strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEFxXoOpP+-._", r) }) >= 0 {
 		return stringScalar // most strings that begin with a digit: 100m, 1Gi, times
 	}
+	// Before the numbers: 2006-01-02 has only digits and dashes.
 	if isDate(text) {
 		return stringScalar
 	}
@@ -185,6 +188,8 @@ func formatNumber(text string) string {
 	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
 		return text
 	}
+	// Whole numbers are written without an exponent, as far as a float holds them
+	// exactly.
 	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
 		return strconv.FormatFloat(f, 'f', -1, 64)
 	}

@@ -19,6 +19,7 @@ import (
 func Decode(name string, text []byte, into any) error {
 	p := &parser{decoder: newDecoder()}
 	c := chunk{text: string(text), line: 1}
+	// As for a chunk of a manifest.
 	if !p.readTree(c) {
 		if fault := parseLibrary(&p.tree, c.text, c.line); fault != nil {
 			return &Error{File: name, Line: int(fault.line), Text: fault.text}

@@ -18,6 +18,7 @@ func (t *tree) appendJSON(out []byte, n int32) []byte {
 		}
 		out = append(out, open)
 		for c := node.first; c != 0; c = t.nodes[c].next {
+			// Before every child but the first.
 			if c != node.first {
 				out = append(out, ',')
 			}
@@ -29,6 +30,7 @@ func (t *tree) appendJSON(out []byte, n int32) []byte {
 		return append(out, end)
 	}
 
+	// A quoted "1" stays a string; a plain 1 becomes a number below.
 	if node.quoted {
 		return appendString(out, node.text)
 	}

@@ -11,6 +11,7 @@ import (
 // with or without a byte order mark: PowerShell does so for kubectl get -o yaml > file.
 func inUTF8(in *bufio.Reader) *bufio.Reader {
 	ahead, _ := in.Peek(2)
+	// Too short to be anything but UTF-8.
 	if len(ahead) < 2 {
 		return in
 	}
@@ -23,6 +24,7 @@ func inUTF8(in *bufio.Reader) *bufio.Reader {
 		low, high, marked = 1, 0, true
 	case first != 0 && second == 0: // a manifest begins with an ASCII character
 		low, high = 0, 1
+	// Big-endian without a mark.
 	case first == 0 && second != 0:
 		low, high = 1, 0
 	default:
@@ -44,6 +46,8 @@ type utf16Reader struct {
 // Read implements io.Reader.
 func (r *utf16Reader) Read(into []byte) (n int, err error) {
 	for n < len(into) {
+		// A rune may need more bytes than there is room for: the rest is for the next
+		// call.
 		if len(r.rest) > 0 {
 			copied := copy(into[n:], r.rest)
 			r.rest = r.rest[copied:]

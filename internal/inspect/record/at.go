@@ -44,6 +44,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	if session == nil || session.Until.Add(time.Second).Before(at) {
 		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), listSpans(index))
 	}
+	// It checks that all files are there that the index names.
 	folder, err := session.openFolder(dir)
 	if err != nil {
 		return nil, err

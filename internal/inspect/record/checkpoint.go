@@ -20,6 +20,7 @@ import (
 func (r *recorder) writeCheckpoint() error {
 	at := now()
 	r.mu.Lock()
+	// Only slices of texts that are never changed are taken out of the lock.
 	lists := r.listObjects()
 	// listObjects has just counted the objects.
 	if r.options.Progress != nil {

@@ -46,8 +46,9 @@ type Session struct {
 	Files []string `json:"files,omitempty"`
 }
 
-// openFolder returns the path of the session's folder, and an error if it or one of its files is
-// not there: without them a session would look like a cluster without objects.
+// openFolder returns the path of the session's folder, and an error if it or one of
+// its files is not there: without them a session would look like a cluster without
+// objects. Sessions of older recordings name no files, and are taken as they are.
 func (s *Session) openFolder(dir string) (folder string, err error) {
 	folder = filepath.Join(dir, s.Folder)
 	there, err := sizesOf(folder)
@@ -118,8 +119,9 @@ func (dir noRecording) Error() string {
 // Unwrap lets callers treat it as a missing file.
 func (noRecording) Unwrap() error { return fs.ErrNotExist }
 
-// ReadIndex reads the index of a recording. Since anyone may have made the recording, it checks
-// that the sessions' folders are within it.
+// ReadIndex reads the index of a recording. Since anyone may have made the recording,
+// it checks that the sessions' folders are within it. A folder that is no recording
+// is an error that is fs.ErrNotExist.
 func ReadIndex(dir string) (*Index, error) {
 	text, err := owned.ReadFile(filepath.Join(dir, IndexFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {

@@ -42,8 +42,9 @@ func claimFolder(dir string) (release func(), err error) {
 	return release, nil
 }
 
-// removeLeftovers removes files that a kill has left before they got their names. They are of no
-// use, so one that cannot be removed is no error.
+// removeLeftovers removes files that a kill has left before they got their names.
+// They are of no use, so one that cannot be removed is no error. The folder has to be
+// locked: another recorder may be writing such a file.
 func removeLeftovers(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() && strings.HasPrefix(entry.Name(), writingPrefix) {
@@ -103,8 +104,9 @@ func isRecording(dir string) (ours bool, err error) {
 	return false, nil
 }
 
-// leftOver reports whether a file was written by a recording that was killed before it had an
-// index: its session has a list of the same name.
+// leftOver reports whether a file was written by a recording that was killed before
+// it had an index: its session has a list of the same name. Such a folder may be used
+// again.
 func leftOver(dir, name string) bool {
 	return slices.ContainsFunc(listSessions(dir), func(session string) bool {
 		_, err := os.Lstat(filepath.Join(dir, session, name))

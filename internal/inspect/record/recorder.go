@@ -172,6 +172,7 @@ func (r *recorder) followKinds(ctx context.Context) error {
 			continue
 		}
 		r.listed[k.Resource] = false // no other goroutine runs yet
+		// Kinds that are not served are left out: optional API groups.
 		served = append(served, k)
 	}
 	for _, k := range served {
@@ -185,6 +186,7 @@ func (r *recorder) followKinds(ctx context.Context) error {
 	if err := r.beginRecording(); err != nil {
 		return err
 	}
+	// From here on the folder is valid, and is brought up to date from time to time.
 	ticker := time.NewTicker(r.options.Every)
 	defer ticker.Stop()
 	for {
@@ -199,8 +201,9 @@ func (r *recorder) followKinds(ctx context.Context) error {
 	}
 }
 
-// beginRecording writes the objects at the beginning of the session. Everything has been listed
-// then: a cluster that cannot be read leaves no folder behind.
+// beginRecording writes the objects at the beginning of the session. Everything has
+// been listed then: a cluster that cannot be read leaves no folder behind. Nothing
+// that was seen before is a change.
 func (r *recorder) beginRecording() error {
 	if r.release == nil {
 		var err error
@@ -258,8 +261,9 @@ func (r *recorder) beginSession(began metav1.MicroTime) error {
 // The pointer is good until a session is added or removed.
 func (r *recorder) lastSession() *Session { return &r.index.Sessions[len(r.index.Sessions)-1] }
 
-// turnSession ends a session that is full, and begins the next one: room is made by removing whole
-// sessions, so that any time in the others can be shown. r.mu is held.
+// turnSession ends a session that is full, and begins the next one: room is made by
+// removing whole sessions, so that any time in the others can be shown. The end of
+// one is the beginning of the next, without a gap. r.mu is held.
 func (r *recorder) turnSession() error {
 	if err := r.changes.close(); err != nil {
 		return err

@@ -69,6 +69,7 @@ func slimObject(object metav1.Object) {
 		for i := range o.Spec.Config {
 			slimOpaque(o.Spec.Config[i].Opaque)
 		}
+	// What devices were allocated stays; how they are configured goes.
 	case *resourcev1.ResourceClaim:
 		slimClaim(&o.Spec)
 		if a := o.Status.Allocation; a != nil {
@@ -116,8 +117,9 @@ func slimObject(object metav1.Object) {
 	}
 }
 
-// slimFiles drops which files a volume has: no question asks, and there may be megabytes of them in
-// a template, of which each pod that is made from it has a copy.
+// slimFiles drops which files a volume has: no question asks, and there may be
+// megabytes of them in a template, of which each pod that is made from it has a copy.
+// The names of ConfigMaps and Secrets stay.
 func slimFiles(volume *v1.Volume) {
 	if projected := volume.Projected; projected != nil {
 		projected.Sources = nil
@@ -172,7 +174,8 @@ func slimOpaque(o *resourcev1.OpaqueDeviceConfiguration) {
 	}
 }
 
-// slimVolume removes what only a volume driver can read.
+// slimVolume removes what only a volume driver can read. The driver and the handle
+// stay: they count against limits.
 func slimVolume(spec *v1.PersistentVolumeSpec) {
 	if spec.CSI != nil {
 		spec.CSI.VolumeAttributes = nil

@@ -46,6 +46,7 @@ func (p printer) printEvictions(list []simulate.Evicted) {
 			p.Warning("\n%s/%s stays on %s: %s.", e.Namespace, e.Name, e.Node, e.Refused)
 			continue
 		}
+		// Whether a budget covers the pod, and who takes its room.
 		because, room := "no disruption budget holds it", "stays free"
 		if e.Budget != "" {
 			because = "the disruption budget " + e.Budget + " allows it, and then " + answer.Count(int(e.Left), "more disruption")

@@ -122,6 +122,7 @@ func (p printer) printNames(list []string) {
 // printLeaving prints the pods that leave because of the operations. Replacements that
 // leave again are left out: their first one says how often.
 func (p printer) printLeaving(all []Leaving) {
+	// With -o wide, every single departure is listed.
 	list := slices.DeleteFunc(slices.Clone(all), func(l Leaving) bool { return l.Again && !p.wide })
 	if len(list) == 0 {
 		return
@@ -130,7 +131,8 @@ func (p printer) printLeaving(all []Leaving) {
 	p.printTable(list)
 }
 
-// printTable is a table of pods that leave, or of the first of them.
+// printTable is a table of pods that leave, or of the first of them: when, from
+// where, why, and what becomes of them.
 func (p printer) printTable(list []Leaving) {
 	rows := [][]string{{"AFTER", "POD", "FROM", "BECAUSE", "THEN"}}
 	for i := range list {
@@ -151,7 +153,8 @@ func (p printer) printTable(list []Leaving) {
 	}
 }
 
-// printMadeUp keeps anybody from looking for the pods of the forecast in a cluster.
+// printMadeUp keeps anybody from looking for the pods of the forecast in a cluster:
+// controllers generate other names.
 func (p printer) printMadeUp(f *Forecast) {
 	renamed := func(l Leaving) bool { return l.Next != nil && l.Next.Name != l.Name }
 	if slices.ContainsFunc(f.Leaving, renamed) || slices.ContainsFunc(f.placedByThis(), func(p Placed) bool { return !p.Before }) {
@@ -242,6 +245,7 @@ func reasonsOf(list []Waiting) (reasons []reason) {
 		if w.Group != "" {
 			r.of = " of podgroup " + w.Namespace + "/" + w.Group
 		}
+		// One paragraph for a group and a reason, whichever pods.
 		key := [2]string{r.of, r.message}
 		i, known := at[key]
 		if !known {
@@ -327,6 +331,8 @@ func (p printer) printChosen(list []simulate.Cost) {
 	if len(list) == 0 {
 		return
 	}
+	// In the order of the costs' importance, but for the number of pods, which comes
+	// first for readers.
 	rows := [][]string{{"CHEAPEST TO LOSE", "PODS TO MOVE", "LOST", "HELD BY BUDGETS", "PENDING", "SUM OF PRIORITIES"}}
 	for _, c := range list {
 		rows = append(rows, []string{c.Node, fmt.Sprint(c.Evicted), fmt.Sprint(c.Lost), fmt.Sprint(c.Blocked),
@@ -343,6 +349,7 @@ func (p printer) printFills(list []simulate.Fill) {
 		f := &list[i]
 		p.Line("\n%s like %s %s room, on %s:", answer.Count(f.Placed, "pod"), f.Like, verbFor(f.Placed, "finds", "find"),
 			answer.Count(len(f.Nodes), "node"))
+		// The fullest nodes first, then by name.
 		names := make([]string, 0, len(f.Nodes))
 		for name := range f.Nodes {
 			names = append(names, name)
@@ -385,6 +392,7 @@ func (p printer) printUtilisation(f *Forecast) {
 			continue
 		}
 		rows = append(rows, []string{
+			// Without the operations only if anything happens there.
 			[]string{"now", "without", "then"}[i], fmt.Sprint(u.Nodes), fmt.Sprint(u.Empty), fmt.Sprint(u.Pods), fmt.Sprint(u.Pending),
 			u.CPU.formatAmount(func(n int64) string { return resource.NewMilliQuantity(n, resource.DecimalSI).String() }),
 			u.Memory.formatAmount(func(n int64) string { return plugins.Amount(v1.ResourceMemory, n&^(1<<20-1)) }),

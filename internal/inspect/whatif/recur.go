@@ -7,7 +7,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// returning is a pod of a list that comes back to where it may not stay.
+// returning is a pod of a list that comes back to where it may not stay, under ever
+// new names.
 type returning struct {
 	at   int              // its index in the list
 	last simulate.Seconds // when it, or what has replaced it, left last
@@ -59,7 +60,8 @@ func foldRecurring(list []Leaving, later []simulate.Eviction) (once []Leaving, r
 // need some time. It is the second that package simulate lets pass.
 const atOnce = simulate.Seconds(time.Second)
 
-// recursText says how often a pod leaves that comes back to where it may not stay, or "".
+// recursText says how often a pod leaves that comes back to where it may not stay, or
+// "". It continues thenText.
 func (l *Leaving) recursText() string {
 	switch {
 	case l.Every == 0:

@@ -74,6 +74,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	// A node that is failing already is part of the state, not an effect of the
 	// steps.
 	w.BeginHealth()
+	// An allowance may be used up before the first step.
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
@@ -150,6 +151,8 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		// A plan is judged in worlds of its own, in which the steps have been done as
 		// well.
 		open := func() (*simulate.World, error) { return again(w, steps, passed) }
+		// The plan by itself places pods as it was computed; the scheduler's scores
+		// may spread them.
 		if last.Scored {
 			scoring, err := open()
 			if err != nil {
@@ -205,6 +208,7 @@ func (f *Forecast) advanceTime(w *simulate.World, exactly time.Duration) time.Du
 		switch {
 		case f.Settled:
 			return w.Elapsed()
+		// The world stopped, the time is over, or only taints are to come.
 		case w.Err() != nil || until >= most || w.OnlyTaints():
 			return until
 		}

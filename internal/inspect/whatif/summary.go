@@ -107,12 +107,14 @@ func (f *Forecast) Summary() string {
 	return text
 }
 
-// placedByThis returns the pods that find a node only with the operations.
+// placedByThis returns the pods that find a node only with the operations. Those that
+// find one anyway are no effect of them.
 func (f *Forecast) placedByThis() []Placed {
 	return slices.DeleteFunc(slices.Clone(f.Placed), func(p Placed) bool { return p.Anyway })
 }
 
-// laterText says how many pods are still to leave when the forecast ends.
+// laterText says how many pods are still to leave when the forecast ends. It begins a
+// sentence.
 func (f *Forecast) laterText() string {
 	n := len(f.Later)
 	return answer.Count(n, "more pod") + " " + verbFor(n, "is", "are") + " evicted later"

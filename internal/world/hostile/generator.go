@@ -76,6 +76,7 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 		}
 		field := v.Field(next.field)
 		used = g.grow(field, rest, room)
+		// A longer list would be refused by validation, and so test nothing.
 		if most := mostNames[v.Type()]; most > 0 && field.Type() == namesType && field.Len() > most {
 			field.SetLen(most)
 		}
@@ -111,6 +112,7 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 // Eight bytes are reckoned for each item, for its brackets and commas.
 func appendItems(v reflect.Value, most, room int, fill func(reflect.Value) int) (used int) {
 	for i := 0; i < most && used < room; i++ {
+		// Doubling keeps the number of copies small.
 		if v.Len() == v.Cap() {
 			v.Grow(v.Len() + 1)
 		}
@@ -282,6 +284,7 @@ func (g *Generator) fillLeaf(v reflect.Value) int {
 // use, or one that nobody else does. field is "" where only the type counts.
 func (g *Generator) word(t reflect.Type, field string) string {
 	if t != plainText {
+		// A value that the API knows, so that the object is read to its end.
 		if of := words[t]; of != nil {
 			return of[g.IntN(len(of))]
 		}

@@ -46,10 +46,12 @@ func LongPods(prefix string) (pods []*v1.Pod) {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: fmt.Sprint("long-", i)}}
 		list := make([]v1.Container, containers)
 		for n := range list {
+			// Requests of two resources, which every filter for room adds up.
 			requests := v1.ResourceList{v1.ResourceCPU: resource.Quantity{}, v1.ResourceMemory: one}
 			list[n] = v1.Container{Name: fmt.Sprint("c", n), Image: "i", Resources: v1.ResourceRequirements{Requests: requests}}
 			fill(&list[n], n)
 		}
+		// Sidecars are init containers that are always restarted.
 		if pod.Spec.Containers = list; list[1].RestartPolicy != nil {
 			pod.Spec.Containers, pod.Spec.InitContainers = list[:1], list[1:]
 		}

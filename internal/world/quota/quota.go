@@ -28,6 +28,7 @@ func Covers(q *v1.ResourceQuota, p *v1.Pod) bool {
 			return false
 		}
 	}
+	// All scopes of both kinds have to match.
 	if q.Spec.ScopeSelector != nil {
 		for _, requirement := range q.Spec.ScopeSelector.MatchExpressions {
 			if !inScope(p, requirement) {
@@ -98,6 +99,7 @@ func namesNamespaces(a *v1.Affinity) bool {
 // quota does not. of is what the quota's pods use, and usage what the pod counts for.
 // The caller has checked that the quota covers the pod.
 func Refuses(q *v1.ResourceQuota, of v1.ResourceList, p *v1.Pod, usage v1.ResourceList) string {
+	// As the API server: what is not specified cannot be counted.
 	if missing := missing(q, p); missing != "" {
 		return fmt.Sprintf("failed quota: %s: must specify %s", q.Name, missing)
 	}
@@ -201,6 +203,7 @@ func amountsOf(requests, limits v1.ResourceList) v1.ResourceList {
 		switch {
 		case name == v1.ResourceCPU, name == v1.ResourceMemory, name == v1.ResourceEphemeralStorage:
 			usage[name], usage[v1.DefaultResourceRequestsPrefix+name] = amount, amount
+		// Huge pages are counted under both names.
 		case strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix):
 			usage[name], usage[v1.DefaultResourceRequestsPrefix+name] = amount, amount
 		case cluster.IsScalar(name):

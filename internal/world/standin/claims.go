@@ -73,6 +73,7 @@ func (c *Claims) Release(p *v1.Pod) {
 			continue
 		}
 		claim, there := all.Claims.Get(p.Namespace, p.Name+"-"+p.Spec.Volumes[i].Name)
+		// A claim of that name that is not the pod's is left alone.
 		if !there || !metav1.IsControlledBy(claim, p) {
 			continue
 		}
@@ -98,6 +99,7 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 
 	name, owner := p.Name+"-"+of.Name, ownedBy(p)
 	shared := false
+	// The group's controller may have made the claim already, under another name.
 	if g := c.sharingGroup(p, of); g != nil {
 		name = g.Name + "-" + of.Name
 		for i := range g.Status.ResourceClaimStatuses {
@@ -106,6 +108,7 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 			}
 		}
 		owner = []metav1.OwnerReference{*metav1.NewControllerRef(g, schedulingv1beta1.SchemeGroupVersion.WithKind("PodGroup"))}
+		// Made for another pod of the group.
 		known, there := c.Cluster.ResourceClaims.Get(p.Namespace, name)
 		shared = there && metav1.IsControlledBy(known, g)
 	}

@@ -102,6 +102,7 @@ func (c *Controllers) bindVolumes(a cycle.WriteVolumes) {
 func (c *Controllers) Bind(volumes plugins.PodVolumes, node *cluster.Node) {
 	for _, volume := range volumes.Volumes {
 		c.show(cycle.Volumes, volume.DeepCopy())
+		// The core has chosen the claim.
 		ref := volume.Spec.ClaimRef
 		if claim, ok := c.Cluster.Claims.Get(ref.Namespace, ref.Name); ok {
 			c.bindClaim(claim, volume.Name)
@@ -158,6 +159,7 @@ func (c *Controllers) provision(claim *v1.PersistentVolumeClaim, node *cluster.N
 // nodes with the same values of the driver's topology keys. nil means everywhere: the
 // driver has no topology, or is not known on the node.
 func (c *Controllers) reach(node *cluster.Node, driver string) *v1.VolumeNodeAffinity {
+	// Without a node, the volume is not bound to any topology.
 	if node == nil {
 		return nil
 	}
@@ -190,6 +192,7 @@ func (c *Controllers) writeClaims(a cycle.WriteClaims) {
 	o := cycle.Outcome{Written: make([]bool, len(a.Claims.Claims))}
 	for i := range a.Claims.Claims {
 		reserved := &a.Claims.Claims[i]
+		// The core has its own copy.
 		claim := reserved.Claim.DeepCopy()
 		if reserved.Before == nil { // made for extended resources: its name and UID are the API server's
 			c.makeClaim(a, claim)

@@ -40,9 +40,11 @@ func wantedPods(job *batchv1.Job, pods []*v1.Pod, running int) int {
 	}
 	succeeded = max(succeeded, int(job.Status.Succeeded))
 	parallel := int(*job.Spec.Parallelism)
+	// A fixed number of completions bounds the pods.
 	if job.Spec.Completions != nil {
 		return max(0, min(parallel, int(*job.Spec.Completions)-succeeded))
 	}
+	// A work queue: the pods that run finish what is left.
 	if succeeded > 0 {
 		return running
 	}

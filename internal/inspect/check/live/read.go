@@ -134,6 +134,7 @@ const attachesWithin = 2 * time.Minute
 func (r *reader) attachments(ctx context.Context) {
 	counts, unread := map[string]check.Count{}, len(r.facts.Unread)
 	each(ctx, r, "volume attachments", r.client.StorageV1().VolumeAttachments().List, func(a *storagev1.VolumeAttachment) {
+		// By driver, because each has an attacher of its own.
 		count := counts[a.Spec.Attacher]
 		count.All++
 		// Attachments that have just been made are under way.
@@ -270,6 +271,7 @@ func (r *reader) installation(ctx context.Context) {
 
 	for _, slice := range slices.Items {
 		r.facts.WebhookEndpoints = max(r.facts.WebhookEndpoints, 0)
+		// Only ready replicas answer the API server.
 		for _, endpoint := range slice.Endpoints {
 			if ready := endpoint.Conditions.Ready; ready == nil || *ready {
 				r.facts.WebhookEndpoints++
