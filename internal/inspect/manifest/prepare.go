@@ -151,7 +151,8 @@ func defaultRequests(spec *resourcev1.ResourceClaimSpec) {
 	}
 }
 
-// The workloads below leave out the default number of replicas: see Set.defaultReplicas.
+// prepareDeployment checks a Deployment. It and the workloads below leave out the
+// default number of replicas: see Set.defaultReplicas.
 func prepareDeployment(d *appsv1.Deployment) field.ErrorList {
 	return checkWorkload(&d.ObjectMeta, d.Spec.Replicas, d.Spec.Selector, &d.Spec.Template)
 }

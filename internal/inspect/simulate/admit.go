@@ -98,7 +98,7 @@ func (b *batch) begin(s *pods, all []*v1.Pod, first int) {
 func (s *pods) enterBatch(set *manifest.Set, first int, b *batch, discard bool) error {
 	for i, pod := range b.pods {
 		if b.errs[i] != nil && set.Whole && metav1.GetControllerOf(pod) != nil {
-			continue // as its controller, which is refused again and again; see World.refusalOf
+			continue // as its controller, which is refused again and again; see shortfalls.refusalOf
 		}
 		if b.errs[i] != nil {
 			return refusalError(set, first+i, b.errs[i])

@@ -49,7 +49,7 @@ func (o *operations) applySet(set *manifest.Set) (*Done, error) {
 	o.loadApplied(set)
 	o.claims.identifyClaims()
 	o.budgets.countBudgets()
-	// Only what is refused from here on is of this apply.
+	// Those of earlier operations are not of this one.
 	o.pods.refusals = nil
 	for _, n := range set.Nodes {
 		if o.nodes.applyNode(n) {

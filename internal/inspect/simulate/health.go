@@ -27,7 +27,7 @@ type health struct {
 	report  *report
 	nodes   *nodes
 	pods    *pods
-	core    *nodehealth.Core // nil until begin, and if node health cannot have any effect
+	core    *nodehealth.Core // nil until startHealth, and if node health cannot have any effect
 	options nodehealth.Options
 	// wave is the time between two waves, and waveAt when the next one is. wave is shorter
 	// than the grace period by two renewals, so that no healthy node ever seems silent.
