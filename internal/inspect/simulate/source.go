@@ -7,8 +7,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type Source struct {
 	// From is where it was read: an API server, or files.
 	From string `json:"from"`
-	// AsOf is the time to which the state belongs: now, or the end of a recording or
-	// the time in it.
+	// AsOf is the time to which the state belongs; zero if files do not tell.
 	AsOf metav1.Time `json:"asOf"`
 	// ResourceVersion is that of the newest list that was read; empty for files.
 	ResourceVersion string `json:"resourceVersion,omitempty"`
