@@ -79,12 +79,10 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 // summary.
 func (e *explainer) whyUnasked() string {
 	switch e.out.State {
-	case Unserved:
-		return "none of the profiles that are known serves the pod"
-	case Placed:
-		if e.pod.Node == nil {
-			return "the pod is bound to another, which does not exist"
-		}
+	case Orphaned:
+		return "the pod is bound to another, which does not exist"
+	// A placed pod with a profile is evaluated, so this one has none.
+	case Unserved, Placed:
 		return "none of the profiles that are known serves the pod"
 	}
 	return "the pod is not to be scheduled"
