@@ -83,3 +83,26 @@ func TestAJobMadeAnewHasNoFailures(t *testing.T) {
 		t.Errorf("of a Job whose predecessor had failed: %q", left)
 	}
 }
+
+// The pods of a gang of a Job are its members, whether they have indexes or not: it is complete.
+func TestAJobWithoutIndexesIsAGangToo(t *testing.T) {
+	const gang = `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  completions: 4
+  parallelism: 2
+  scheduling: {schedulingPolicy: {gang: {}}}
+  template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}
+`
+	said := run(t, twoNodes+gang, simulate.Options{Gates: map[string]bool{"WorkloadWithJob": true}})
+	if len(said.Pods) != 2 || len(said.Groups) != 0 {
+		t.Fatalf("pods %+v, groups that are pending %+v: want two pods and no group", said.Pods, said.Groups)
+	}
+	for _, p := range said.Pods {
+		if p.Node == "" || p.Group == "" {
+			t.Errorf("%s: on %q, of the group %q", p.Name, p.Node, p.Group)
+		}
+	}
+}
