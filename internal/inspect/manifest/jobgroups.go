@@ -51,8 +51,8 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 		return ""
 	}
 
-	// The group has the template's policy and constraints, copied: the template may be
-	// changed later, and the group may not.
+	// The group has all that the template says of scheduling: the template may be changed
+	// later, and the group may not.
 	template := &workload.Spec.PodGroupTemplates[0]
 	group := &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{
@@ -62,7 +62,8 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 		Spec: schedulingv1beta1.PodGroupSpec{
 			WorkloadRef:      &schedulingv1beta1.WorkloadReference{WorkloadName: workload.Name, TemplateName: template.Name},
 			SchedulingPolicy: template.SchedulingPolicy, SchedulingConstraints: template.SchedulingConstraints,
-			DisruptionMode: template.DisruptionMode,
+			ResourceClaims: template.ResourceClaims, DisruptionMode: template.DisruptionMode,
+			PriorityClassName: template.PriorityClassName, Priority: template.Priority,
 		},
 	}
 
@@ -129,6 +130,8 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 	t := schedulingv1beta1.PodGroupTemplate{
 		Name:             job.Name + "-pgt-0",
 		SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: count}},
+		// The gang preempts with the priority of its pods.
+		PriorityClassName: job.Spec.Template.Spec.PriorityClassName,
 	}
 
 	if constraints := job.Spec.Scheduling.SchedulingConstraints; constraints != nil {
@@ -136,6 +139,13 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 		for _, c := range constraints.Topology {
 			t.SchedulingConstraints.Topology = append(t.SchedulingConstraints.Topology, schedulingv1beta1.TopologyConstraint{Key: c.Key})
 		}
+	}
+
+	// The pods share these, if they name them as well.
+	for _, c := range job.Spec.Scheduling.ResourceClaims {
+		t.ResourceClaims = append(t.ResourceClaims, schedulingv1beta1.PodGroupResourceClaim{
+			Name: c.Name, ResourceClaimName: c.ResourceClaimName, ResourceClaimTemplateName: c.ResourceClaimTemplateName,
+		})
 	}
 
 	// Preemption then removes all of the gang or nothing.
