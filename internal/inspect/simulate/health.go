@@ -46,9 +46,6 @@ const renewEvery = 10 * time.Second
 // startHealth starts node health. It follows the start of the live controller: list nodes,
 // list Leases, and only then judge.
 func (h *health) startHealth() {
-	if h.options.MonitorPeriod == 0 {
-		h.options = nodehealth.Defaults()
-	}
 	// Every write is answered at once, so the limit of writes in flight must not delay any.
 	h.options.InFlight = len(h.nodes.named) + 1024
 	h.core, h.seen = nodehealth.New(h.options), map[string]bool{}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
@@ -70,6 +71,11 @@ type World struct {
 func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if o.Profiles == nil {
 		o.Profiles = []*plugins.Profile{plugins.Default()}
+	}
+	// Before anything asks for the grace period, which also tells dead nodes from those whose
+	// clock is behind.
+	if o.Health.MonitorPeriod == 0 {
+		o.Health = nodehealth.Defaults()
 	}
 	gates, gangs, err := Gates(o.Gates, set)
 	if err != nil {
