@@ -51,15 +51,13 @@ func (p printer) printForecast(f *Forecast) {
 	p.printDrains(f.Drains)
 	p.printEvictions(f.Evictions)
 	p.printRebalances(f.Rebalances)
-	// The plan says which pods find a node and which do not.
-	if f.Provision != nil {
+	if f.Provision != nil { // the plan says which pods find a node and which do not
 		f.Provision.Print(p.Page, p.wide)
-		p.printUtilisation(f)
-		return
+	} else {
+		p.printPlaced(f.placedByThis())
+		p.printPending(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return w.Anyway }))
 	}
 
-	p.printPlaced(f.placedByThis())
-	p.printPending(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return w.Anyway }))
 	p.printBudgets(f.Budgets)
 	if len(f.Later) > 0 {
 		p.Line("\n%s, the first after %s.", f.laterText(), textOf(f.Later[0].After))
@@ -68,7 +66,9 @@ func (p printer) printForecast(f *Forecast) {
 	p.printAside("Pods that leave anyway, with or without this:", f.Anyway)
 	p.printAside("Pods that stay because of this, and leave without it:", f.Spared)
 	p.printUtilisation(f)
-	p.pendingAnyway(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return !w.Anyway }))
+	if f.Provision == nil {
+		p.pendingAnyway(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return !w.Anyway }))
+	}
 	for _, note := range f.Notes {
 		p.Line("note: %s", note)
 	}
