@@ -43,9 +43,10 @@ func TerminalOf(out io.Writer) Terminal {
 }
 
 // Page is what people read of an answer. It is buffered: errors of writing come from
-// Flush. Text from a cluster may be passed as it is; see Visible.
+// Flush. Text from a cluster may be passed as it is; see Visible. A page is no
+// io.Writer, so that nothing gets around that.
 type Page struct {
-	*bufio.Writer
+	out    *bufio.Writer
 	width  int
 	styled bool
 }
@@ -62,6 +63,9 @@ func NewPage(out io.Writer) *Page {
 	}
 	return &Page{bufio.NewWriter(to.Writer), to.Width, to.Styled}
 }
+
+// Flush writes what is buffered. It returns the first error of writing the page.
+func (p *Page) Flush() error { return p.out.Flush() }
 
 const (
 	bold   = "\x1b[1m"
@@ -99,16 +103,15 @@ func (p *Page) lines(style, text string) {
 	}
 }
 
-// styledLine writes one line as it is, without wrapping. What the methods of a page
-// write goes through it, so no control character of a cluster's reaches a terminal;
-// what is written to the page as an io.Writer does not.
+// styledLine writes one line as it is, without wrapping. All of a page goes through it,
+// so no control character of a cluster's reaches a terminal.
 func (p *Page) styledLine(style, text string) {
 	text = Visible(strings.TrimRight(text, " "))
 	if p.styled && style != "" && text != "" {
 		text = style + text + plain
 	}
-	p.WriteString(text)
-	p.WriteByte('\n')
+	p.out.WriteString(text)
+	p.out.WriteByte('\n')
 }
 
 // Visible writes control characters as Go does in quotes, and those that reverse the

@@ -68,14 +68,14 @@ func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 		for _, e := range s.Evictions {
 			rows = append(rows, []string{answer.Duration(e.After.Duration()), e.Namespace, e.Name, e.Node, cmp.Or(e.Taint, e.Message)})
 		}
-		io.WriteString(out, "\n")
+		out.Line("")
 		out.Table("", rows)
 	}
 	if len(s.Pods)+len(s.Evictions) > 0 {
-		io.WriteString(out, "\n")
+		out.Line("")
 	}
 	if len(s.Pods) == 0 {
-		fmt.Fprintf(out, "nothing to place: %s\n", s.nothingToPlace())
+		out.Line("nothing to place: %s", s.nothingToPlace())
 	}
 	s.writeSums(out)
 }
@@ -159,17 +159,17 @@ func (s *Simulation) nothingToPlace() string {
 
 // writeSums writes the last line: how many pods came to what. Drains are named only if there
 // were any.
-func (s *Simulation) writeSums(out io.Writer) {
+func (s *Simulation) writeSums(out *answer.Page) {
 	t := s.Totals()
-	fmt.Fprintf(out, "%d placed, %d pending, %d preempted", t.Placed, t.Pending, t.Victims)
+	sums := fmt.Sprintf("%d placed, %d pending, %d preempted", t.Placed, t.Pending, t.Victims)
 	if t.Victims > 0 && t.Placed > 0 {
-		fmt.Fprintf(out, " (%.2f per placed pod)", float64(t.Victims)/float64(t.Placed))
+		sums += fmt.Sprintf(" (%.2f per placed pod)", float64(t.Victims)/float64(t.Placed))
 	}
-	fmt.Fprintf(out, ", %d evicted", t.Evicted)
+	sums += fmt.Sprintf(", %d evicted", t.Evicted)
 	if t.Drained > 0 {
-		fmt.Fprintf(out, ", %d drained", t.Drained)
+		sums += fmt.Sprintf(", %d drained", t.Drained)
 	}
-	io.WriteString(out, "\n")
+	out.Line("%s", sums)
 }
 
 // writeEvents writes the timeline: one line per event. Of many events of one kind at one
@@ -211,7 +211,7 @@ func (s *Simulation) writeEvents(out *answer.Page) {
 	}
 
 	out.Table("", rows)
-	io.WriteString(out, "\n")
+	out.Line("")
 	s.writeSums(out)
 	for _, note := range s.Notes {
 		out.Warning("note: %s", note)
