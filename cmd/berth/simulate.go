@@ -14,6 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/record"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/scheduler/options"
 )
@@ -209,6 +210,7 @@ func readManifests(files []string, options manifest.Options, cmd *cobra.Command)
 	if !errors.As(err, &list) || len(list) == 0 {
 		if err == nil {
 			tellClocks(cmd.ErrOrStderr(), set)
+			err = limitToRecorded(cmd.ErrOrStderr(), files, set)
 		}
 		return set, err
 	}
@@ -216,6 +218,24 @@ func readManifests(files []string, options manifest.Options, cmd *cobra.Command)
 		printVisible(cmd.ErrOrStderr(), "%s: %s", cmd.Root().DisplayName(), oneLine(e))
 	}
 	return nil, list[len(list)-1]
+}
+
+// limitToRecorded names the kinds that the recordings among the files lack. A set without them is
+// no whole cluster.
+func limitToRecorded(stderr io.Writer, files []string, set *manifest.Set) error {
+	for _, path := range files {
+		if !isRecording(path) {
+			continue
+		}
+		index, err := record.ReadIndex(path)
+		if err != nil {
+			return err
+		}
+		missing := index.MissingAt(index.Source.AsOf.Add(time.Second)) // AsOf has no fractions
+		tellMissing(stderr, missing)
+		set.Whole = set.Whole && len(missing) == 0
+	}
+	return nil
 }
 
 // tellClocks names the nodes whose times are not believed. It is to be asked before the set is used

@@ -136,7 +136,7 @@ func (q *question) readSet(cmd *cobra.Command) (set *manifest.Set, source simula
 		return nil, source, usagef("--recursive: goes with -f")
 	case q.at != "":
 		var at time.Time
-		if set, at, err = q.readRecording(); err != nil {
+		if set, at, err = q.readRecording(cmd); err != nil {
 			return nil, source, err
 		}
 		return set, simulate.Source{From: q.files[0], AsOf: metav1.NewTime(at)}, nil
@@ -162,10 +162,15 @@ func (q *question) readSet(cmd *cobra.Command) (set *manifest.Set, source simula
 	}
 
 	q.work.clearLine()
-	for _, missing := range s.Missing {
-		printVisible(q.noticeWriter(cmd), "not read: %s", missing)
-	}
+	tellMissing(q.noticeWriter(cmd), s.Missing)
 	return s.Set, s.Source, nil
+}
+
+// tellMissing names the kinds that could not be read, of a cluster or for its recording.
+func tellMissing(stderr io.Writer, kinds []string) {
+	for _, kind := range kinds {
+		printVisible(stderr, "not read: %s", kind)
+	}
 }
 
 func (q *question) readLive(ctx context.Context, meter *meter) (*snapshot.Snapshot, error) {
@@ -183,7 +188,7 @@ func (q *question) readLive(ctx context.Context, meter *meter) (*snapshot.Snapsh
 }
 
 // readRecording reads a recording as of the time that was asked for.
-func (q *question) readRecording() (*manifest.Set, time.Time, error) {
+func (q *question) readRecording(cmd *cobra.Command) (*manifest.Set, time.Time, error) {
 	if len(q.files) != 1 || !hasRecording(q.files) {
 		return nil, time.Time{}, usagef("--at %s: needs one recording, with -f DIR", q.at)
 	}
@@ -199,6 +204,9 @@ func (q *question) readRecording() (*manifest.Set, time.Time, error) {
 		return nil, time.Time{}, usagef("--at %q: must be a time as 2026-11-20T10:00:00Z, or one before the end as -5m", q.at)
 	}
 	set, err := record.At(q.files[0], at)
+	if err == nil {
+		tellMissing(q.noticeWriter(cmd), index.MissingAt(at))
+	}
 	return set, at, err
 }
 

@@ -25,8 +25,8 @@ type Options struct {
 	Recursive bool
 	// Lenient accepts what the API server would refuse, and references to missing objects:
 	// for input that a cluster has printed, where today's rules need not have applied when an
-	// object was created. The set is taken for a whole cluster (Set.Whole). Two objects of
-	// one name are refused all the same.
+	// object was created. The set is taken for a whole cluster (Set.Whole), unless the caller
+	// knows better. Two objects of one name are refused all the same.
 	Lenient bool
 	// Strict refuses pods that are bound to a node that the input does not have. Without it
 	// they are kept, and counted in Set.Elsewhere.

@@ -33,14 +33,8 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		return nil, err
 	}
 
-	var session *Session
-	for i := range index.Sessions {
-		if s := &index.Sessions[i]; !s.Began.After(at) {
-			session = s
-		}
-	}
-
 	// Users give times in whole seconds, so the last one counts as covered.
+	session := index.sessionAt(at)
 	if session == nil || session.Until.Add(time.Second).Before(at) {
 		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), listSpans(index))
 	}
@@ -98,12 +92,16 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		}
 	}
 
-	return assembleSet(dir, list)
+	all, err := assembleSet(dir, list)
+	if err != nil {
+		return nil, err
+	}
+	all.Whole = len(session.Missing) == 0
+	return all, nil
 }
 
 // assembleSet reads the objects as strictly as those of any file: a recording may have
-// been made by someone else. What the API server accepted once is accepted, and the set
-// is a whole cluster.
+// been made by someone else. What the API server accepted once is accepted.
 func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	var text bytes.Buffer
 	text.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)

@@ -44,6 +44,27 @@ type Session struct {
 	Until  metav1.MicroTime `json:"until"`
 	// Files are those that its folder has. Older recordings do not say.
 	Files []string `json:"files,omitempty"`
+	// Missing lists the kinds that could not be read, and why, one per line. Of these it is not
+	// known whether there are objects. Older recordings do not say.
+	Missing []string `json:"missing,omitempty"`
+}
+
+// sessionAt returns the last session that had begun at a time, or nil. It may have ended before.
+func (i *Index) sessionAt(at time.Time) *Session {
+	for n := len(i.Sessions) - 1; n >= 0; n-- {
+		if s := &i.Sessions[n]; !s.Began.After(at) {
+			return s
+		}
+	}
+	return nil
+}
+
+// MissingAt lists the kinds that were not recorded at a time, as [Session] does.
+func (i *Index) MissingAt(at time.Time) []string {
+	if s := i.sessionAt(at); s != nil {
+		return s.Missing
+	}
+	return nil
 }
 
 // openFolder returns the path of the session's folder, and an error if it or one of

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -58,6 +60,7 @@ type recorder struct {
 	kinds map[string]map[string]json.RawMessage // by resource and name
 	// listed has the kinds that are served, and whether all their objects have been seen.
 	listed  map[string]bool
+	missing []string         // the kinds that may not be read, as Session.Missing has them
 	opened  metav1.MicroTime // when the first session begins
 	changes *changes         // of the session; nil before the first begins: all that is seen is in its objects
 	// full is how many bytes of changes end the session, and counted how many changes
@@ -141,10 +144,21 @@ func (r *recorder) recordOnce(ctx context.Context) error {
 		if err != nil && (k.Needed || !snapshot.Optional(err)) {
 			return fmt.Errorf("list %s: %w", k.Resource, err)
 		}
+		if err != nil {
+			r.leaveOut(k, err)
+		}
 		// That of the last list, which is the newest.
 		r.index.Source.ResourceVersion = cmp.Or(version, r.index.Source.ResourceVersion)
 	}
 	return r.beginRecording()
+}
+
+// leaveOut notes that a kind is not recorded. One that is not served has no objects, and pod groups
+// are of few clusters and fewer roles; all others may have some.
+func (r *recorder) leaveOut(k snapshot.Kind, err error) {
+	if !apierrors.IsNotFound(err) && k.GroupVersion != schedulingv1beta1.SchemeGroupVersion {
+		r.missing = append(r.missing, fmt.Sprintf("%s: %v", k.Resource, err))
+	}
 }
 
 // errEarly is the error if the context ends before everything has been listed. A
@@ -169,6 +183,7 @@ func (r *recorder) followKinds(ctx context.Context) error {
 			if k.Needed || !snapshot.Optional(err) {
 				return fmt.Errorf("list %s: %w", k.Resource, err)
 			}
+			r.leaveOut(k, err)
 			continue
 		}
 		r.listed[k.Resource] = false // no other goroutine runs yet
@@ -237,7 +252,7 @@ func (r *recorder) sweepSessions() error {
 // beginSession begins a session with the objects as they are. r.mu is held: what is seen
 // from now on is a change. The caller writes the index.
 func (r *recorder) beginSession(began metav1.MicroTime) error {
-	s := Session{Folder: filepath.Join(sessionsFolder, sessionName(began.Time)), Began: began, Until: began}
+	s := Session{Folder: filepath.Join(sessionsFolder, sessionName(began.Time)), Began: began, Until: began, Missing: r.missing}
 	folder := filepath.Join(r.options.Dir, s.Folder)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
