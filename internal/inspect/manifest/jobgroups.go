@@ -16,8 +16,8 @@ import (
 
 // What the Job controller does with the feature gate WorkloadWithJob: for a Job that asks for
 // a gang it makes a Workload, from that a PodGroup, and its pods name the PodGroup. Objects
-// of the input are used if they are the Job's own; otherwise the controller, and so this
-// file, leaves the Job alone.
+// of the input are used if the Job controls them. Those that users made for the Job are passed
+// over, and of several that the Job controls none is chosen.
 //
 //	Job train (parallelism 4, gang) -> Workload train-<hash> -> PodGroup ...-<hash>, minCount 4 -> 4 pods
 
@@ -28,7 +28,9 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	if !e.set.JobGroups || gangOf(job) == nil || job.Spec.Template.Spec.SchedulingGroup != nil || metav1.GetControllerOf(job) != nil {
 		return ""
 	}
-	workload := e.workloadOf(job, pods)
+	// Pods that exist have no group, and cannot get one. The controller goes on without.
+	fresh := len(pods) == 0 && !hasBegun(job)
+	workload := e.workloadOf(job, fresh)
 	// A Workload that was changed by others is not what the controller would have
 	// made: it leaves the Job alone.
 	if workload == nil || len(workload.Spec.PodGroupTemplates) != 1 {
@@ -37,17 +39,17 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 
 	var own []*schedulingv1beta1.PodGroup
 	for _, g := range e.set.PodGroups {
-		if ref := g.Spec.WorkloadRef; g.Namespace == job.Namespace && ref != nil && ref.WorkloadName == workload.Name {
+		if ref := g.Spec.WorkloadRef; g.Namespace == job.Namespace && ref != nil && ref.WorkloadName == workload.Name &&
+			metav1.IsControlledBy(g, job) {
 			own = append(own, g)
 		}
 	}
 
 	switch {
 	// It was made before.
-	case len(own) == 1 && metav1.IsControlledBy(own[0], job):
+	case len(own) == 1:
 		return own[0].Name
-	// Somebody else's group, or several: the controller does not choose.
-	case len(own) > 0:
+	case len(own) > 1 || !fresh:
 		return ""
 	}
 
@@ -74,22 +76,21 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	return group.Name
 }
 
-// workloadOf returns the job's Workload, or nil. It makes one only for a job that has not
-// begun: pods that exist cannot join a group.
-func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1beta1.Workload {
+// workloadOf returns the job's Workload, or nil. It makes one only for a fresh job, which has
+// not begun.
+func (e *expansion) workloadOf(job *batchv1.Job, fresh bool) *schedulingv1beta1.Workload {
 	var own []*schedulingv1beta1.Workload
 	for _, w := range e.set.Workloads {
 		if ref := w.Spec.ControllerRef; w.Namespace == job.Namespace && ref != nil && ref.Kind == "Job" &&
-			ref.APIGroup == batchv1.GroupName && ref.Name == job.Name {
+			ref.APIGroup == batchv1.GroupName && ref.Name == job.Name && metav1.IsControlledBy(w, job) {
 			own = append(own, w)
 		}
 	}
 
 	switch {
-	case len(own) == 1 && metav1.IsControlledBy(own[0], job):
+	case len(own) == 1:
 		return own[0]
-	// Pods that exist have no group, and cannot get one. The controller goes on without.
-	case len(own) > 0 || len(pods) > 0 || hasBegun(job):
+	case len(own) > 1 || !fresh:
 		return nil
 	}
 
