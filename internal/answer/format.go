@@ -13,7 +13,7 @@ import (
 )
 
 // Formats are those of every answer, beside the one for people. JSONPath stands for
-// jsonpath=TEMPLATE.
+// jsonpath=TEMPLATE. Commands may have further ones, such as name and wide.
 var Formats = []string{"json", "yaml", JSONPath}
 
 // JSONPath is how kubectl calls the format that picks values from a document.
@@ -22,13 +22,15 @@ const JSONPath = "jsonpath"
 // Named is a document whose subjects can be listed as TYPE/NAME, as kubectl -o name does.
 type Named interface{ Names() []string }
 
-// Check tells whether Write knows a format: one of the allowed, or none for people. jsonpath needs
-// a template that parses.
+// Check reports as an error that Write does not know a format: it must be one of the
+// allowed, or none for people. jsonpath needs a template that parses. It is for the
+// time before an answer is computed, which may take minutes.
 func Check(format string, allowed ...string) error {
 	kind, template, given := strings.Cut(format, "=")
 	switch {
 	case format == "":
 		return nil
+	// Only jsonpath takes something behind an equals sign.
 	case !slices.Contains(allowed, kind) || given && kind != JSONPath:
 		return fmt.Errorf("%q: must be %s", format, Choice(allowed))
 	case kind == JSONPath && template == "":
@@ -41,7 +43,8 @@ func Check(format string, allowed ...string) error {
 	return nil
 }
 
-// Choice names formats in a sentence.
+// Choice names formats in a sentence: "json, yaml or jsonpath=TEMPLATE". There have
+// to be at least two.
 func Choice(formats []string) string {
 	words := slices.Clone(formats)
 	for i, word := range words {
@@ -53,13 +56,15 @@ func Choice(formats []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
+// parse parses a jsonpath template. Missing keys are no error, as in kubectl: they
+// are left out.
 func parse(template string) (*jsonpath.JSONPath, error) {
 	path := jsonpath.New("output").AllowMissingKeys(true)
 	return path, path.Parse(template)
 }
 
-// pick writes what a jsonpath template picks from the document, as kubectl does: without a newline
-// at the end.
+// pick writes what a jsonpath template picks from the document, as kubectl does:
+// without a newline at the end. Nothing is written if the template fails half-way.
 func pick(out io.Writer, template string, document any) error {
 	path, err := parse(template)
 	if err != nil {
@@ -73,6 +78,7 @@ func pick(out io.Writer, template string, document any) error {
 	if err := utiljson.Unmarshal(text, &fields); err != nil {
 		return err
 	}
+	// Written as a whole or not at all.
 	var picked bytes.Buffer
 	if err := path.Execute(&picked, fields); err != nil {
 		return fmt.Errorf("--output jsonpath=%s: %w", template, err)
@@ -81,6 +87,7 @@ func pick(out io.Writer, template string, document any) error {
 	return err
 }
 
+// writeNames writes one name per line.
 func writeNames(out io.Writer, names []string) error {
 	for _, name := range names {
 		if _, err := fmt.Fprintln(out, name); err != nil {

@@ -14,8 +14,9 @@ import (
 	"golang.org/x/term"
 )
 
-// Terminal is where a person reads: text is wrapped at its width, and headings stand out. What is
-// piped or written to a file is not wrapped, so that a line stays a line.
+// Terminal is where a person reads: text is wrapped at its width, and headings stand
+// out. What is piped or written to a file is not wrapped, so that a line stays a line
+// for grep and awk.
 type Terminal struct {
 	io.Writer
 	// Width is in columns; 0 does not wrap.
@@ -24,13 +25,15 @@ type Terminal struct {
 	Styled bool
 }
 
-// TerminalOf is the terminal that is written to; of anything else the zero value around it.
+// TerminalOf is the terminal that is written to; of anything else the zero value
+// around it. NO_COLOR and TERM=dumb are respected.
 func TerminalOf(out io.Writer) Terminal {
 	switch to := out.(type) {
 	case Terminal:
 		return to
 	case *os.File:
 		if width, _, err := term.GetSize(int(to.Fd())); err == nil && term.IsTerminal(int(to.Fd())) {
+			// Terminals that cannot do more than text say so.
 			kind := os.Getenv("TERM")
 			styled := os.Getenv("NO_COLOR") == "" && kind != "dumb" && kind != ""
 			return Terminal{Writer: out, Width: width, Styled: styled}
@@ -39,17 +42,20 @@ func TerminalOf(out io.Writer) Terminal {
 	return Terminal{Writer: out}
 }
 
-// Page is what people read of an answer.
+// Page is what people read of an answer. It is buffered: errors of writing come from
+// Flush. Text from a cluster may be passed as it is; see Visible. A page is no
+// io.Writer, so that nothing gets around that.
 type Page struct {
-	*bufio.Writer
+	out    *bufio.Writer
 	width  int
 	styled bool
 }
 
-// narrowest is the width below which wrapping makes nothing easier to read.
+// narrowest is the width in columns below which wrapping makes nothing easier to
+// read.
 const narrowest = 40
 
-// NewPage begins a page. It is to be flushed.
+// NewPage begins a page. It is to be flushed, or its end is lost.
 func NewPage(out io.Writer) *Page {
 	to := TerminalOf(out)
 	if to.Width > 0 {
@@ -58,6 +64,9 @@ func NewPage(out io.Writer) *Page {
 	return &Page{bufio.NewWriter(to.Writer), to.Width, to.Styled}
 }
 
+// Flush writes what is buffered. It returns the first error of writing the page.
+func (p *Page) Flush() error { return p.out.Flush() }
+
 const (
 	bold   = "\x1b[1m"
 	yellow = "\x1b[33m"
@@ -65,13 +74,14 @@ const (
 	plain  = "\x1b[0m"
 )
 
-// Line writes a line, wrapped where it is too long. What wraps is indented by two columns more.
+// Line writes a line, wrapped where it is too long. What wraps is indented by two
+// columns more. Line breaks in the text begin new lines.
 func (p *Page) Line(format string, args ...any) { p.lines("", fmt.Sprintf(format, args...)) }
 
 // Command writes a command that is to be copied: on one line, however long it is.
 func (p *Page) Command(indent, command string) { p.styledLine("", indent+command) }
 
-// Heading writes a line in bold, Warning one in yellow, and Alarm one in red.
+// Heading writes a line in bold, on terminals with styles.
 func (p *Page) Heading(format string, args ...any) { p.lines(bold, fmt.Sprintf(format, args...)) }
 
 // Warning writes a line that asks for attention.
@@ -80,6 +90,7 @@ func (p *Page) Warning(format string, args ...any) { p.lines(yellow, fmt.Sprintf
 // Alarm writes a line that says that something cannot be done.
 func (p *Page) Alarm(format string, args ...any) { p.lines(bold+red, fmt.Sprintf(format, args...)) }
 
+// lines writes each line of a text, wrapped and in a style.
 func (p *Page) lines(style, text string) {
 	for line := range strings.SplitSeq(text, "\n") {
 		indent := len(line) - len(strings.TrimLeft(line, " "))
@@ -92,17 +103,21 @@ func (p *Page) lines(style, text string) {
 	}
 }
 
+// styledLine writes one line as it is, without wrapping. All of a page goes through it,
+// so no control character of a cluster's reaches a terminal.
 func (p *Page) styledLine(style, text string) {
 	text = Visible(strings.TrimRight(text, " "))
 	if p.styled && style != "" && text != "" {
 		text = style + text + plain
 	}
-	p.WriteString(text)
-	p.WriteByte('\n')
+	p.out.WriteString(text)
+	p.out.WriteByte('\n')
 }
 
-// Visible writes control characters as Go does in quotes, and those that reverse the direction of
-// text: what comes from a cluster must neither steer the terminal nor read as something else.
+// Visible writes control characters as Go does in quotes, and those that reverse the
+// direction of text: what comes from a cluster must neither steer the terminal nor
+// read as something else. Names of schedulers and messages of conditions can be any
+// text.
 func Visible(text string) string {
 	steers := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 	if strings.IndexFunc(text, steers) < 0 {
@@ -127,8 +142,9 @@ func (p *Page) room(indent int) int {
 	return max(p.width-indent, narrowest/2)
 }
 
-// wrap cuts a text between words so that its first line is at most first and the others at most
-// rest columns wide. A longer word stays whole, for it is a name that somebody may want to copy.
+// wrap cuts a text between words so that its first line is at most first and the
+// others at most rest columns wide. A longer word stays whole, for it is a name that
+// somebody may want to copy. With first 0, nothing is cut.
 func wrap(text string, first, rest int) (lines []string) {
 	if first == 0 || utf8.RuneCountInString(text) <= first {
 		return []string{text}
@@ -154,14 +170,16 @@ const (
 	besides = 30
 )
 
-// Table writes rows one below the other, the first as their heading. Where they are too wide, the
-// last column is wrapped, or stands below the others. (A tabwriter leaves spaces behind empty cells
+// Table writes rows one below the other, the first as their heading. Where they are
+// too wide, the last column is wrapped beside the others or, where it would be too
+// narrow for that, stands below them. (A tabwriter leaves spaces behind empty cells
 // at the end.)
 func (p *Page) Table(indent string, rows [][]string) { p.table(indent, rows, bold) }
 
 // Rows is Table without a heading.
 func (p *Page) Rows(indent string, rows [][]string) { p.table(indent, rows, "") }
 
+// table writes rows, the first of them in a style.
 func (p *Page) table(indent string, rows [][]string, first string) {
 	var widths []int
 	for _, row := range rows {
@@ -172,11 +190,14 @@ func (p *Page) table(indent string, rows [][]string, first string) {
 			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
 		}
 	}
+	// The widths of all columns but the last say where that begins. It is the one
+	// with the long texts.
 	offset := len(indent) // of the last column
 	for _, width := range widths[:max(0, len(widths)-1)] {
 		offset += width + gap
 	}
 	last := len(widths) - 1
+	// Everything fits where there is no width.
 	fits := p.width == 0 || last < 0 || offset+widths[last] <= p.width
 	beside := fits || p.width-offset >= besides
 	for i, row := range rows {
@@ -200,6 +221,8 @@ func (p *Page) table(indent string, rows [][]string, first string) {
 	}
 }
 
+// longestWord is the width of the longest word of a text, which wrapping does not
+// cut.
 func longestWord(text string) (most int) {
 	for word := range strings.SplitSeq(text, " ") {
 		most = max(most, utf8.RuneCountInString(word))
@@ -207,12 +230,14 @@ func longestWord(text string) (most int) {
 	return most
 }
 
-// row writes cells at their columns. Those for which the line has no room go on below, indented.
+// row writes cells at their columns. Those for which the line has no room go on
+// below, indented.
 func (p *Page) row(style, indent string, row []string, widths []int) {
 	line := []byte(indent)
 	at := len(indent)
 	for i, cell := range row {
 		width := utf8.RuneCountInString(cell)
+		// What has been collected is written, and the cell goes on below.
 		if p.width > 0 && cell != "" && at+width > p.width && at > len(indent)+4 {
 			if strings.TrimSpace(string(line)) != "" {
 				p.styledLine(style, string(line))
@@ -245,7 +270,8 @@ func Count(n int, one string) string {
 	return strconv.Itoa(n) + " " + Plural(one)
 }
 
-// Plural is the plural of an English noun that has a regular one.
+// Plural is the plural of an English noun that has a regular one: pod, pods; policy,
+// policies; class, classes.
 func Plural(one string) string {
 	switch {
 	case strings.HasSuffix(one, "y") && !strings.ContainsAny(one[len(one)-2:len(one)-1], "aeou"):
@@ -256,8 +282,9 @@ func Plural(one string) string {
 	return one + "s"
 }
 
-// Duration writes a duration as people say it: 45s, 5m, 1h30m, 2d3h. Of a day or more minutes are
-// left out, of an hour or more seconds.
+// Duration writes a duration as people say it: 45s, 5m, 1h30m, 2d3h. Of a day or more
+// minutes are left out, of an hour or more seconds. It is rounded to what is written,
+// so 59.96s is 1m and not 60s.
 func Duration(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch tenths, seconds, minutes := d.Round(time.Second/10), d.Round(time.Second), d.Round(time.Minute); {
@@ -275,6 +302,8 @@ func Duration(d time.Duration) string {
 	return units(d.Round(time.Hour), day, "d", time.Hour, "h")
 }
 
+// units writes a duration in two units, the second one only if there is something of
+// it.
 func units(d, large time.Duration, one string, small time.Duration, other string) string {
 	text := strconv.Itoa(int(d/large)) + one
 	if rest := d % large / small; rest > 0 {

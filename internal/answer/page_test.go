@@ -2,6 +2,7 @@ package answer
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -77,6 +78,30 @@ func TestControlCharactersAreWritten(t *testing.T) {
 	evil := "a\x1b]0;title\x07b\u009bc\u202ed"
 	got := page(80, true, func(p *Page) { p.Line("%s", evil); p.Rows("", [][]string{{evil, evil}}) })
 	if line := `a\x1b]0;title\ab\u009bc\u202ed`; got != line+"\n"+line+"   "+line+"\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Only the methods of a page write to it, and all of them make control characters visible.
+func TestAPageIsNoWriter(t *testing.T) {
+	var p any = NewPage(&bytes.Buffer{})
+	switch p.(type) {
+	case io.Writer, io.StringWriter, io.ByteWriter, io.ReaderFrom:
+		t.Error("text can be written to a page around Visible")
+	}
+
+	// A message of a cluster may have them in any of what is written.
+	evil := "\x1b[2J"
+	got := page(80, false, func(p *Page) {
+		p.Line("%s", evil)
+		p.Command("  ", evil)
+		p.Heading("%s", evil)
+		p.Warning("%s", evil)
+		p.Alarm("%s", evil)
+		p.Table("", [][]string{{evil}, {evil}})
+		p.Rows("", [][]string{{evil}})
+	})
+	if strings.Contains(got, "\x1b") || strings.Count(got, `\x1b[2J`) != 8 {
 		t.Errorf("%q", got)
 	}
 }

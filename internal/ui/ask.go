@@ -71,8 +71,13 @@ func (r recorded) readState(_ context.Context, at time.Time) (*manifest.Set, sim
 	if at.After(r.Until) {
 		at = r.Until
 	}
+	source := simulate.Source{From: r.Dir, AsOf: metav1.NewTime(at)}
+	index, err := record.ReadIndex(r.Dir)
+	if err != nil {
+		return nil, source, nil, err
+	}
 	set, err := record.At(r.Dir, at)
-	return set, simulate.Source{From: r.Dir, AsOf: metav1.NewTime(at)}, nil, err
+	return set, source, index.MissingAt(at), err
 }
 
 // limitRequests admits as many questions as can be answered in a reasonable time, and rejects any

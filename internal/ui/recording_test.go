@@ -25,7 +25,7 @@ func TestARecordingIsAskedAboutItsTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"recording.index":       `{"apiVersion":"berth.dev/v1alpha1","kind":"Recording","sessions":[{"folder":"sessions/a","began":"2026-11-20T12:00:00.000000Z","until":"2026-11-20T12:10:00.000000Z"}]}`,
+		"recording.index":       `{"apiVersion":"berth.dev/v1alpha1","kind":"Recording","sessions":[{"folder":"sessions/a","began":"2026-11-20T12:00:00.000000Z","until":"2026-11-20T12:10:00.000000Z","missing":["daemonsets: forbidden"]}]}`,
 		"sessions/a/nodes.json": `{"items":[` + string(machine) + `]}`, "sessions/a/pods.json": `{"items":[]}`,
 		"sessions/a/changes-000001.jsonl": `{"at":"2026-11-20T12:05:00.000000Z","type":"Set","object":` + string(web) + "}\n",
 	} {
@@ -61,7 +61,8 @@ func TestARecordingIsAskedAboutItsTime(t *testing.T) {
 	if status, body := ask(t, s, "GET", "api/find?q=web&at="+after, ""); status != http.StatusOK || !strings.Contains(body, "web-1") {
 		t.Errorf("found: %d %s", status, body)
 	}
-	if status, body := ask(t, s, "GET", "api/explain?name=web-1&at="+after, ""); status != http.StatusOK || !strings.Contains(body, `"state":"Placed"`) {
+	if status, body := ask(t, s, "GET", "api/explain?name=web-1&at="+after, ""); status != http.StatusOK || !strings.Contains(body, `"state":"Placed"`) ||
+		!strings.Contains(body, `"missing":["daemonsets: forbidden"]`) {
 		t.Errorf("explained: %d %s", status, body)
 	}
 	if status, body := ask(t, s, "GET", "api/explain?name=web-1&at=1795176060000", ""); status != http.StatusNotFound {

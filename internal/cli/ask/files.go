@@ -45,7 +45,7 @@ func isRecording(path string) bool {
 }
 
 // readRecording reads a recording as of the time that was asked for.
-func (q *Question) readRecording() (*manifest.Set, simulate.Source, error) {
+func (q *Question) readRecording(cmd *cobra.Command) (*manifest.Set, simulate.Source, error) {
 	source := simulate.Source{}
 	if len(q.Files) != 1 || !isRecording(q.Files[0]) {
 		return nil, source, usage.Errorf("--at %s: needs one recording, with -f DIR", q.At)
@@ -63,6 +63,9 @@ func (q *Question) readRecording() (*manifest.Set, simulate.Source, error) {
 		return nil, source, usage.Errorf("--at %q: must be a time as 2026-11-20T10:00:00Z, or one before the end as -5m", q.At)
 	}
 	set, err := record.At(q.Files[0], at)
+	if err == nil {
+		tellMissing(q.notices(cmd), index.MissingAt(at))
+	}
 	return set, simulate.Source{From: q.Files[0], AsOf: metav1.NewTime(at)}, err
 }
 
@@ -78,6 +81,7 @@ func readManifests(cmd *cobra.Command, files []string, options manifest.Options)
 	if !errors.As(err, &list) || len(list) == 0 {
 		if err == nil {
 			tellClocks(cmd.ErrOrStderr(), set)
+			err = limitToRecorded(cmd.ErrOrStderr(), files, set)
 		}
 		return set, err
 	}
@@ -85,6 +89,31 @@ func readManifests(cmd *cobra.Command, files []string, options manifest.Options)
 		print.Line(cmd.ErrOrStderr(), "%s: %s", cmd.Root().DisplayName(), print.OneLine(e))
 	}
 	return nil, list[len(list)-1]
+}
+
+// limitToRecorded names the kinds that the recordings among the files lack. A set without them is
+// no whole cluster.
+func limitToRecorded(stderr io.Writer, files []string, set *manifest.Set) error {
+	for _, path := range files {
+		if !isRecording(path) {
+			continue
+		}
+		index, err := record.ReadIndex(path)
+		if err != nil {
+			return err
+		}
+		missing := index.MissingAt(index.Source.AsOf.Add(time.Second)) // AsOf has no fractions
+		tellMissing(stderr, missing)
+		set.Whole = set.Whole && len(missing) == 0
+	}
+	return nil
+}
+
+// tellMissing names the kinds that could not be read, of a cluster or for its recording.
+func tellMissing(stderr io.Writer, kinds []string) {
+	for _, kind := range kinds {
+		print.Line(stderr, "not read: %s", kind)
+	}
 }
 
 // tellClocks names the nodes whose times are not believed. It is to be asked before the set is used

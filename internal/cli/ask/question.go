@@ -141,7 +141,7 @@ func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simula
 	case len(q.Files) == 0 && q.recursive:
 		return nil, source, usage.Errorf("--recursive: goes with -f")
 	case q.At != "":
-		return q.readRecording()
+		return q.readRecording(cmd)
 	case len(q.Files) > 0:
 		if set, source, err = q.ReadFiles(cmd); err != nil {
 			return nil, source, err
@@ -160,9 +160,7 @@ func (q *Question) ReadSet(cmd *cobra.Command) (set *manifest.Set, source simula
 		return nil, source, err
 	}
 	q.Meter.Clear()
-	for _, missing := range s.Missing {
-		print.Line(q.notices(cmd), "not read: %s", missing)
-	}
+	tellMissing(q.notices(cmd), s.Missing)
 	return s.Set, s.Source, nil
 }
 

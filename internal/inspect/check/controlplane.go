@@ -11,15 +11,25 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// UpstreamLease is the Lease of kube-scheduler's leader election.
+// What kube-scheduler and kube-controller-manager do in the cluster, as far as their
+// command lines can be seen: on a managed control plane, they run as no pods. The
+// question is always the same: is each task done by exactly one component?
+
+// UpstreamLease is the Lease of kube-scheduler's leader election. A Berth that elects
+// by it and kube-scheduler stand by for each other; one that elects by another Lease
+// must serve other scheduler names.
 const UpstreamLease = "kube-system/kube-scheduler"
 
-// evicting are the controllers that Berth's controller replaces.
+// evicting are the controllers that Berth's controller replaces. Two of a kind would
+// taint and evict against each other.
 var evicting = []string{"node-lifecycle-controller", "taint-eviction-controller", "device-taint-eviction-controller"}
 
+// checkSchedulers looks at kube-scheduler: whether it and Berth could bind the same
+// pods, and which of its settings Berth would need.
 func (j *judge) checkSchedulers() {
 	upstream := j.processesNamed("kube-scheduler")
 	for _, p := range upstream {
+		// Images without a version in their tag say nothing.
 		if image := imageVersion(p.Image); MinorOf(image) >= 0 && MinorOf(j.Version) >= 0 && MinorOf(image) != MinorOf(j.Version) {
 			j.addFinding(Note, "kube-scheduler", "", "%s is %s, the API server %s", p.Where, image, j.Version)
 		}
@@ -28,16 +38,19 @@ func (j *judge) checkSchedulers() {
 				"give Berth the same file: berth scheduler --config takes it as it is, --write-config-to - shows what "+
 					"comes of it", "%s has a configuration, %s", p.Where, config)
 		}
+		// Clusters that were upgraded for years may still carry them.
 		for _, old := range []string{"policy-config-file", "policy-configmap", "algorithm-provider"} {
 			if p.flagValue(old) != "" {
 				j.addFinding(Note, "kube-scheduler", "berth scheduler --"+old+" ... --write-config-to - translates it",
 					"%s has --%s, which kube-scheduler has given up", p.Where, old)
 			}
 		}
+		// A Lease keeps only those apart that look at it.
 		if p.flagValue("leader-elect") == "false" && j.SchedulerLease == UpstreamLease {
 			j.addFinding(Problem, "kube-scheduler", "let it elect, or end it before Berth begins",
 				"%s runs without leader election: it and Berth would both schedule", p.Where)
 		}
+		// Berth has the gates that matter to it under the same names.
 		if gates := p.flagValue("feature-gates"); gates != "" {
 			j.addFinding(Note, "kube-scheduler", "compare with docs/scheduler.md", "%s has --feature-gates=%s", p.Where, gates)
 		}
@@ -45,6 +58,7 @@ func (j *judge) checkSchedulers() {
 
 	holder := j.Leases[UpstreamLease]
 	switch {
+	// Whoever holds the Lease schedules; the pods of kube-scheduler may be invisible.
 	case len(upstream) == 0 && j.SchedulerLease == UpstreamLease && holder != "":
 		j.addFinding(OK, "kube-scheduler", "", "none runs; by its Lease %s leads", holder)
 	case len(upstream) == 0 && holder == "":
@@ -58,14 +72,19 @@ func (j *judge) checkSchedulers() {
 		j.addFinding(OK, "kube-scheduler", "", "runs as %s", joinPlaces(upstream))
 	}
 
+	// Two schedulers of one name and with different Leases both bind its pods, each
+	// by its own view of the cluster.
 	if slices.Contains(j.SchedulerNames, "default-scheduler") && j.SchedulerLease != UpstreamLease && (len(upstream) > 0 || holder != "") {
 		j.addFinding(Problem, "kube-scheduler", "have Berth elect by kube-system/kube-scheduler, or serve another name",
 			"Berth serves default-scheduler by a Lease of its own: it and kube-scheduler would bind the same pods")
 	}
 }
 
+// checkControllers looks at kube-controller-manager: whether node health and
+// evictions are done by it or by Berth's controller, and not by both or neither.
 func (j *judge) checkControllers() {
 	managers := j.processesNamed("kube-controller-manager")
+	// By its ServiceAccount: whether it runs is another question.
 	ours := j.isInstalled(deploy.Controller)
 	for _, p := range managers {
 		var on []string
@@ -93,12 +112,15 @@ func (j *judge) checkControllers() {
 				keep = append(keep, "--"+flag+"="+value)
 			}
 		}
+		// Berth's controller has these flags under the same names; without them its
+		// defaults would apply.
 		if len(keep) > 0 {
 			j.addFinding(Note, "kube-controller-manager", "give them to berth controller, too", "%s has %s", p.Where,
 				strings.Join(keep, " "))
 		}
 	}
 
+	// On a managed control plane nobody can look.
 	if len(managers) == 0 && ours {
 		j.addFinding(Warning, "kube-controller-manager", "make sure that "+strings.Join(evicting, ", ")+
 			" are off; where that cannot be, take Berth's controller away", "it cannot be seen, and Berth's controller is installed")
@@ -111,11 +133,13 @@ var former = map[string]string{"nodelifecycle": "node-lifecycle-controller", "at
 // attachDetach is the controller that has volumes attached to nodes.
 const attachDetach = "persistentvolume-attach-detach-controller"
 
-// checkVolumes looks for CSI drivers whose volumes nobody attaches.
+// checkVolumes looks for CSI drivers whose volumes nobody attaches. The scheduler
+// would place pods with them, and they would not start.
 func (j *judge) checkVolumes() {
 	managers := j.processesNamed("kube-controller-manager")
 	for i := range j.Drivers {
 		driver := &j.Drivers[i]
+		// Its volumes are mounted without being attached.
 		if required := driver.Spec.AttachRequired; required != nil && !*required {
 			continue
 		}
@@ -128,6 +152,7 @@ func (j *judge) checkVolumes() {
 		}
 
 		switch count := j.Attachments[driver.Name]; {
+		// They could not be read, which is no sign that nothing is attached.
 		case j.Attachments == nil:
 		case len(j.Attachments) == 0 && len(managers) == 0:
 			j.addFinding(Note, "volumes", "set attachRequired: false in the CSIDriver if the driver can do without",
@@ -141,8 +166,9 @@ func (j *judge) checkVolumes() {
 	}
 }
 
-// runsController reports whether --controllers of kube-controller-manager enables a controller:
-// where its own name stands first counts, with or without "-", or else "*".
+// runsController reports whether --controllers of kube-controller-manager enables a
+// controller: where its own name stands first counts, with or without "-", or else
+// "*". Without the flag, all that are on by default run.
 func runsController(selected []string, controller string) bool {
 	for _, name := range selected {
 		bare, off := strings.CutPrefix(name, "-")
@@ -150,10 +176,12 @@ func runsController(selected []string, controller string) bool {
 			return !off
 		}
 	}
+	// Controllers that are off by default have to be named.
 	return len(selected) == 0 || slices.Contains(selected, "*")
 }
 
-// checkNames looks for pods whose schedulerName no scheduler serves.
+// checkNames looks for pods whose schedulerName no scheduler serves: they are pending
+// for ever, without an event that says so.
 func (j *judge) checkNames() {
 	var counts []string
 	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
@@ -164,6 +192,7 @@ func (j *judge) checkNames() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.Pods)) {
 		waiting := j.Pods[name].Waiting
+		// A pending pod alone is no fault: some scheduler may be about to place it.
 		if waiting == 0 || name == "default-scheduler" || slices.Contains(j.SchedulerNames, name) || j.isHeld(name) {
 			continue
 		}
@@ -172,7 +201,9 @@ func (j *judge) checkNames() {
 	}
 }
 
-// checkGroups reports what pods of pod groups need.
+// checkGroups reports what pods of pod groups need. The gates are off by default in
+// some releases, and without them the API server drops the field that names the
+// group.
 func (j *judge) checkGroups() {
 	if j.Grouped > 0 {
 		j.addFinding(Note, "pod groups", "see that the gates are on everywhere, or none is",
@@ -181,7 +212,8 @@ func (j *judge) checkGroups() {
 	}
 }
 
-// isHeld reports whether a scheduler of this name holds a Lease.
+// isHeld reports whether a scheduler of this name holds a Lease: schedulers usually
+// name their Lease after themselves.
 func (j *judge) isHeld(name string) bool {
 	for lease := range j.Leases {
 		if strings.HasSuffix(lease, "/"+name) {
@@ -191,6 +223,7 @@ func (j *judge) isHeld(name string) bool {
 	return false
 }
 
+// processesNamed lists the visible processes of a program.
 func (j *judge) processesNamed(name string) []Process {
 	var found []Process
 	for _, p := range j.Processes {
@@ -201,6 +234,7 @@ func (j *judge) processesNamed(name string) []Process {
 	return found
 }
 
+// joinPlaces lists where processes run.
 func joinPlaces(processes []Process) string {
 	var where []string
 	for _, p := range processes {
@@ -209,11 +243,15 @@ func joinPlaces(processes []Process) string {
 	return joinNames(where)
 }
 
+// namesWithout returns all but some. Neither list is changed.
 func namesWithout(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
 }
 
+// imageVersion is the tag of an image, without its digest. For an image without a
+// tag, it is no version.
 func imageVersion(image string) string {
+	// The digest has a colon, too.
 	image, _, _ = strings.Cut(image, "@")
 	return image[strings.LastIndexByte(image, ':')+1:]
 }

@@ -87,6 +87,8 @@ func (p *Process) flagList(name string) (all []string) {
 	return all
 }
 
+// flagValues returns the values of a flag in the order in which they are given:
+// --name=value, -name=value, or in two words.
 func (p *Process) flagValues(name string) (values []string) {
 	for i, arg := range p.Args {
 		if value, ok := cutPrefixes(arg, "--"+name+"=", "-"+name+"="); ok {

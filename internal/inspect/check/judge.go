@@ -10,7 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Level is how much a finding matters.
+// Level is how much a finding matters. With --fail-on, the exit status of berth check
+// depends on it; see Answer.Held.
 type Level string
 
 const (
@@ -20,9 +21,11 @@ const (
 	Problem Level = "problem" // does not work as it is
 )
 
-// Finding is one line of the answer.
+// Finding is one line of the answer: what was found and, in Action, what to do about
+// it.
 type Finding struct {
-	Level   Level  `json:"level"`
+	Level Level `json:"level"`
+	// Topic is what it is about, in a word or two: version, nodes, webhooks.
 	Topic   string `json:"topic"`
 	Message string `json:"message"`
 	// Action is what to do, if anything.
@@ -35,7 +38,8 @@ var (
 	oldestMinor = newestMinor - 2
 )
 
-// Judge returns the findings about a cluster, in a fixed order.
+// Judge returns the findings about a cluster, in a fixed order. It asks nothing: what
+// could not be read is left out, and a finding says so.
 func Judge(f *Facts) []Finding {
 	j := &judge{Facts: f}
 	for _, look := range []func(){
@@ -48,20 +52,25 @@ func Judge(f *Facts) []Finding {
 	return j.findings
 }
 
+// judge collects the findings about one cluster.
 type judge struct {
 	*Facts
 	findings []Finding
 }
 
+// addFinding adds a finding. action may be empty; message and args are as for
+// fmt.Sprintf.
 func (j *judge) addFinding(level Level, topic, action, message string, args ...any) {
 	j.findings = append(j.findings, Finding{level, topic, fmt.Sprintf(message, args...), action})
 }
 
+// isInstalled reports whether a component of Berth is installed.
 func (j *judge) isInstalled(part deploy.Part) bool { return slices.Contains(j.Installed, part) }
 
-// MinorOf returns 36 for v1.36.3-gke.1. It is negative for versions without a minor, such as those
-// of unreleased builds (v0.0.0-master).
+// MinorOf returns 36 for v1.36.3-gke.1. It is negative for versions without a minor,
+// such as those of unreleased builds (v0.0.0-master), and for another major version.
 func MinorOf(version string) int {
+	// Distributions append their own suffixes, so only the digits count.
 	major, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
 	if major != "1" {
 		return -1
@@ -77,30 +86,39 @@ func MinorOf(version string) int {
 	return minor
 }
 
+// checkVersion compares the API server's version with those that Berth supports. A
+// newer one may have kinds and rules that this version of Berth does not know.
 func (j *judge) checkVersion() {
 	switch minor := MinorOf(j.Version); {
+	// Unreleased builds and distributions have versions of their own.
 	case minor < 0:
 		j.addFinding(Warning, "version", "compare it with the table in docs/install.md",
 			"the API server's version %q says no minor", j.Version)
 	case minor < oldestMinor:
 		j.addFinding(Problem, "version", fmt.Sprintf("upgrade to v1.%d or later first", oldestMinor),
 			"the API server is %s; Berth follows v1.%d and is made for v1.%d to v1.%d", j.Version, newestMinor, oldestMinor, newestMinor)
+	// It may have fields and rules that Berth's libraries do not know.
 	case minor > newestMinor:
 		j.addFinding(Warning, "version", "look for a newer Berth; until then only as a second scheduler",
 			"the API server is %s, newer than v1.%d, which Berth follows", j.Version, newestMinor)
 	default:
 		j.addFinding(OK, "version", "", "the API server is %s", j.Version)
 	}
+	// Without any group, they could not be read.
 	if !slices.Contains(j.Groups, "resource.k8s.io") && len(j.Groups) > 0 {
 		j.addFinding(Note, "version", "", "the API has no resource.k8s.io: pods cannot claim devices here")
 	}
 }
 
+// checkNodes looks for kubelets outside of the skew that Kubernetes supports, and for
+// nodes that take no pods.
 func (j *judge) checkNodes() {
 	var old, away, uninitialized []string
 	server := MinorOf(j.Version)
 	for i := range j.Nodes {
 		node := &j.Nodes[i]
+		// Kubernetes supports kubelets up to three minors older than the API server,
+		// and none that is newer.
 		if kubelet := MinorOf(node.Status.NodeInfo.KubeletVersion); kubelet >= 0 && server >= 0 &&
 			(kubelet > server || kubelet < server-3) {
 			old = append(old, node.Name+" "+node.Status.NodeInfo.KubeletVersion)
@@ -136,10 +154,13 @@ func (j *judge) checkNodes() {
 	}
 }
 
+// checkPermissions reports which permissions the installed components lack. Without
+// permission to ask about others, it says how to ask.
 func (j *judge) checkPermissions() {
 	for _, part := range j.Installed {
 		denied, asked := j.Denied[part]
 		switch {
+		// It takes a permission of its own to ask about another account.
 		case !asked:
 			j.addFinding(Note, "permissions", fmt.Sprintf("ask with that account's token: berth check --for %s", part),
 				"berth-%s: its permissions could not be checked", part)
@@ -151,7 +172,7 @@ func (j *judge) checkPermissions() {
 	}
 }
 
-// joinNames joins at most ten names.
+// joinNames joins at most ten names, and counts the rest.
 func joinNames(names []string) string {
 	const most = 10
 	if len(names) > most {
@@ -160,6 +181,7 @@ func joinNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
+// cutPrefixes removes the first of the prefixes that the text has.
 func cutPrefixes(text string, prefixes ...string) (string, bool) {
 	for _, prefix := range prefixes {
 		if rest, ok := strings.CutPrefix(text, prefix); ok {
@@ -169,7 +191,8 @@ func cutPrefixes(text string, prefixes ...string) (string, bool) {
 	return "", false
 }
 
-// RightsOf reports whether the caller has the permissions of a component.
+// RightsOf returns the findings about the caller's own permissions: denied are those
+// of a component that it lacks.
 func RightsOf(part string, denied []string) []Finding {
 	if len(denied) == 0 {
 		return []Finding{{OK, "permissions", "you may do all that " + part + " needs", ""}}

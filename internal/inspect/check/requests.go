@@ -7,6 +7,7 @@ import (
 )
 
 // answering is the controller that answers EvictionRequests, in whichever process.
+// Berth's controller has it under the same name.
 const answering = "evictionrequest-controller"
 
 // AnswersRequests reports whether Berth's controller is to answer EvictionRequests.
@@ -22,9 +23,11 @@ func (f *Facts) answererOf(program string) (where string) {
 	return where
 }
 
-// checkRequests looks whether EvictionRequests are answered, and by one process only. It runs only
-// where --controllers names it, so without that nothing is said of it where none are served.
+// checkRequests looks whether EvictionRequests are answered, and by one process only.
+// The controller runs only where --controllers names it, so without that nothing is
+// said of it where none are served.
 func (j *judge) checkRequests() {
+	// At most one of them should be set.
 	ours, theirs := j.answererOf(Controller), j.answererOf("kube-controller-manager")
 	waiting := j.Requests.Waiting
 

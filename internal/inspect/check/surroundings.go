@@ -13,7 +13,12 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// hook is what both kinds of webhooks have in common.
+// What else decides about pods in the cluster: webhooks, budgets, priority classes
+// and extensions. None of it is a fault of an installation; it explains why pods are
+// created late, stay, or are not preempted.
+
+// hook is what both kinds of webhooks have in common, with the name of its
+// configuration. Fields are nil where the API's are.
 type hook struct {
 	configuration, name string
 	policy              *admissionregistrationv1.FailurePolicyType
@@ -22,6 +27,7 @@ type hook struct {
 	rules               []admissionregistrationv1.RuleWithOperations
 }
 
+// listHooks lists all webhooks of the cluster, Berth's own included.
 func (j *judge) listHooks() []hook {
 	var all []hook
 	for _, c := range j.Mutating {
@@ -37,11 +43,16 @@ func (j *judge) listHooks() []hook {
 	return all
 }
 
+// checkWebhooks looks for webhooks that stand between a component and what it has to
+// do: bind, delete, taint, or bring up kube-system. Of each, the first that applies
+// is reported, the gravest being first.
 func (j *judge) checkWebhooks() {
 	for _, h := range j.listHooks() {
+		// Berth's own webhook is checked by ownWebhook.
 		if strings.HasSuffix(h.name, ".admission.berth.dev") {
 			continue
 		}
+		// Fail is the API's default.
 		required := h.policy == nil || *h.policy == admissionregistrationv1.Fail
 		switch {
 		case h.matchesRequest("pods/binding", admissionregistrationv1.Create):
@@ -59,12 +70,14 @@ func (j *judge) checkWebhooks() {
 				"%s must answer before a node is tainted", h.hookTitle())
 		}
 
+		// Ten seconds are the default of the API.
 		if h.timeout != nil && *h.timeout > 10 && h.matchesRequest("pods", admissionregistrationv1.Create) {
 			j.addFinding(Note, "webhooks", "", "%s may hold up the creation of a pod for %d s", h.hookTitle(), *h.timeout)
 		}
 	}
 }
 
+// ifSo returns a text under a condition, and "" otherwise.
 func ifSo(so bool, text string) string {
 	if so {
 		return text
@@ -72,9 +85,14 @@ func ifSo(so bool, text string) string {
 	return ""
 }
 
+// hookTitle names the webhook for users.
 func (h *hook) hookTitle() string { return h.configuration + " (" + h.name + ")" }
 
+// matchesRequest reports whether the webhook's rules cover an operation on a resource
+// or subresource of the core API. Wildcards are those of the API: * for resources
+// without subresources, */* for all, pods/* and */binding.
 func (h *hook) matchesRequest(resource string, operation admissionregistrationv1.OperationType) bool {
+	// A rule for pods does not cover pods/binding.
 	parent, sub, _ := strings.Cut(resource, "/")
 	return slices.ContainsFunc(h.rules, func(r admissionregistrationv1.RuleWithOperations) bool {
 		return (slices.Contains(r.APIGroups, "") || slices.Contains(r.APIGroups, "*")) &&
@@ -91,13 +109,17 @@ func (h *hook) matchesRequest(resource string, operation admissionregistrationv1
 // selectsNamespace reports whether the webhook is called for a namespace that has no labels except
 // for its name.
 func (h *hook) selectsNamespace(namespace string) bool {
+	// No selector means all namespaces.
 	selector, err := metav1.LabelSelectorAsSelector(h.namespaces)
 	return h.namespaces == nil || err == nil && selector.Matches(labels.Set{v1.LabelMetadataName: namespace})
 }
 
-// ownWebhook checks whether Berth's own webhook can answer.
+// ownWebhook checks whether Berth's own webhook can answer: it is registered,
+// trusted, and has replicas that are ready. Where it is not even registered and not
+// installed, nothing is said.
 func (j *judge) ownWebhook() {
 	registered := slices.ContainsFunc(j.listHooks(), func(h hook) bool { return strings.HasSuffix(h.name, ".admission.berth.dev") })
+	// The API server calls no webhook whose certificate it cannot verify.
 	trusted := true
 	for _, c := range j.Mutating {
 		for _, w := range c.Webhooks {
@@ -106,6 +128,7 @@ func (j *judge) ownWebhook() {
 	}
 
 	switch {
+	// Left over from an installation that was removed.
 	case registered && !j.isInstalled(deploy.Webhook) && j.WebhookEndpoints <= 0:
 		j.addFinding(Warning, "berth-webhook", "delete its webhook configurations, or install it",
 			"its configurations are there, and nobody answers: pods are created later, and without the rules")
@@ -113,6 +136,7 @@ func (j *judge) ownWebhook() {
 		j.addFinding(Problem, "berth-webhook", "see why its pods are not ready", "no replica answers")
 	case registered && !trusted:
 		j.addFinding(Problem, "berth-webhook", "see its log: the webhook writes its CA itself", "its configurations name no CA")
+	// The Service was not found or may not be read: nothing is known.
 	case registered && j.WebhookEndpoints < 0:
 		j.addFinding(Note, "berth-webhook", "see whether its Service is there, and may be read",
 			"registered; whether a replica answers cannot be seen")
@@ -123,9 +147,12 @@ func (j *judge) ownWebhook() {
 	}
 }
 
+// checkBudgets counts the budgets that allow no disruption now. Some may do so for a
+// short time only.
 func (j *judge) checkBudgets() {
 	var blocking []string
 	for _, b := range j.Budgets {
+		// A budget without pods blocks nothing.
 		if b.Status.ExpectedPods > 0 && b.Status.DisruptionsAllowed == 0 {
 			blocking = append(blocking, b.Namespace+"/"+b.Name)
 		}
@@ -138,9 +165,12 @@ func (j *judge) checkBudgets() {
 	}
 }
 
+// checkPriorities reports which priority classes there are: without any, nothing is
+// preempted.
 func (j *judge) checkPriorities() {
 	var own, never, standard []string
 	for _, class := range j.PriorityClasses {
+		// The system's two classes are in every cluster.
 		if strings.HasPrefix(class.Name, "system-") {
 			continue
 		}
@@ -154,6 +184,7 @@ func (j *judge) checkPriorities() {
 	}
 
 	switch {
+	// The API server takes the lowest of several.
 	case len(standard) > 1:
 		j.addFinding(Warning, "priorities", "leave globalDefault to one class",
 			"several classes are the default, and the lowest of them counts: %s", joinNames(standard))
@@ -166,7 +197,8 @@ func (j *judge) checkPriorities() {
 	}
 }
 
-// neighbours are extensions that influence where pods run, by API group.
+// neighbours are extensions that influence where pods run, by API group, with what a
+// user of Berth has to know of each.
 var neighbours = map[string]string{
 	"kueue.x-k8s.io":            "Kueue holds pods by gates or suspends jobs; Berth places what it lets go",
 	"scheduling.volcano.sh":     "Volcano schedules pods of its scheduler name itself; its PodGroups mean nothing to Berth",
@@ -177,6 +209,7 @@ var neighbours = map[string]string{
 	"remediation.medik8s.io":    "node remediation may taint nodes out-of-service, which Berth takes for any NoExecute taint",
 }
 
+// checkNeighbours reports the known extensions whose API groups are served.
 func (j *judge) checkNeighbours() {
 	for _, group := range slices.Sorted(slices.Values(j.Groups)) {
 		if says, known := neighbours[group]; known {
@@ -185,6 +218,8 @@ func (j *judge) checkNeighbours() {
 	}
 }
 
+// reportUnread reports what could not be read, last: the findings above may be
+// incomplete because of it.
 func (j *judge) reportUnread() {
 	for _, what := range j.Unread {
 		j.addFinding(Note, "not read", "bind yourself to a role that may read it, as berth-view", "%s", what)

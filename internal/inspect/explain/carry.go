@@ -15,16 +15,27 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// keeper keeps the template that a pod is made from. What is changed elsewhere does not last.
+// How a change of a pod is carried out with kubectl, so that it lasts: in the object that
+// keeps the pod's template, with the command that its kind needs. Most fields of a pod,
+// and the template of a Job, cannot be changed at all; then the object is recreated.
+
+// keeper keeps the template that a pod is made from. What is changed elsewhere does not
+// last.
+//
+//	pod of a ReplicaSet of a Deployment   made: ReplicaSet   holds: Deployment
+//	pod of a Job of a CronJob             made: Job          holds: CronJob
+//	pod of a StatefulSet                  made, holds: StatefulSet
+//	bare pod                              both nil
 type keeper struct {
 	pod *v1.Pod
 	// made is the controller that made the pod, and holds has the template: the same, or what made
 	// the controller in turn. Both are nil for a pod without controller.
 	made, holds *simulate.Owner
-	// above, if any, controls the holder and may set it back.
+	// above, if any, controls the holder and may set it back, such as an operator.
 	above *simulate.Owner
 }
 
+// keeperOf finds the keeper of a pod's template, as far as the world has the objects.
 func keeperOf(w *simulate.World, p *v1.Pod) keeper {
 	k := keeper{pod: p, made: w.ControllerOf(p)}
 	switch {
@@ -51,7 +62,7 @@ func (k keeper) holderRef() string {
 	return k.holds.Ref()
 }
 
-// changeNote says where changes of the pod are made.
+// changeNote says where changes of the pod are made, in one sentence for people.
 func (k keeper) changeNote() string {
 	switch {
 	case k.holds == nil:
@@ -62,12 +73,13 @@ func (k keeper) changeNote() string {
 	return fmt.Sprintf("The pod's template is in %s.", k.holderRef())
 }
 
-// inPlace are the changes that the API server accepts in a pod that has no node: of tolerations and
-// gates it accepts some.
+// inPlace are the changes that the API server accepts in a pod that has no node: gates
+// may be removed, and tolerations added.
 var inPlace = []string{"RemoveGate", "Tolerate"}
 
-// changeCommand returns what carries out the changes that alter makes to the pod, with kubectl
-// alone, so that the pod runs; empty if that takes more.
+// changeCommand returns what carries out the changes that alter makes to the pod, with
+// kubectl alone, so that the pod runs; empty if that takes more. kinds are the kinds of
+// the changes.
 func (k keeper) changeCommand(kinds []string, alter func(*v1.Pod)) string {
 	own := patchOf(k.pod, alter)
 	fitting := !slices.ContainsFunc(kinds, func(kind string) bool { return !slices.Contains(inPlace, kind) })
@@ -80,12 +92,17 @@ func (k keeper) changeCommand(kinds []string, alter func(*v1.Pod)) string {
 		return k.recreateCommand("pod", k.pod.Name, own)
 	}
 
+	// From here on the template is changed. What differs between kinds is whether they
+	// replace a pod that is pending.
 	template := k.templatePatch(alter, own)
 	switch k.holds.Kind {
 	case "Deployment":
 		return k.patchCommand("deployment", k.holds.Name, inTemplate(template))
+	// Its controller deletes pods of the old template itself, pending ones included.
 	case "DaemonSet":
 		roll := k.patchCommand("daemonset", k.holds.Name, inTemplate(template))
+		// Then a changed template is for new pods only, until somebody deletes the old
+		// ones.
 		if set, ok := k.holds.Object.(*appsv1.DaemonSet); ok && set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType {
 			roll += k.deleteCommand()
 		}
@@ -95,30 +112,38 @@ func (k keeper) changeCommand(kinds []string, alter func(*v1.Pod)) string {
 	case "CronJob":
 		return k.patchCommand("cronjob", k.holds.Name, `{"spec":{"jobTemplate":`+inTemplate(template)+`}}`) + " && " +
 			k.recreateJob(template)
+	// Its template is immutable.
 	case "Job":
 		return k.recreateJob(template)
 	}
 	return "" // of a kind that is not Kubernetes' own
 }
 
+// inTemplate makes a patch of a pod one of a workload's template.
 func inTemplate(patch string) string { return `{"spec":{"template":` + patch + `}}` }
 
+// patchCommand is kubectl patch with a strategic merge patch, its default.
 func (k keeper) patchCommand(kind, name, patch string) string {
 	return fmt.Sprintf("kubectl patch %s %s -n %s -p %s", kind, name, k.pod.Namespace, shellQuote(patch))
 }
 
+// deleteCommand is appended to another command. The pod may be gone by then: its
+// controller can be faster.
 func (k keeper) deleteCommand() string {
 	return fmt.Sprintf(" && kubectl delete pod %s -n %s --ignore-not-found", k.pod.Name, k.pod.Namespace)
 }
 
+// recreateCommand changes an object that cannot be patched: it is read, patched locally,
+// deleted and created.
 func (k keeper) recreateCommand(kind, name, patch string) string {
 	return fmt.Sprintf("kubectl get %s %s -n %s -o json | kubectl patch --local -f - --type strategic -p %s -o json | "+
 		"kubectl replace --force -f -",
 		kind, name, k.pod.Namespace, shellQuote(patch))
 }
 
-// recreateJob creates the Job anew, for its template cannot be changed. The labels and the selector
-// that name the Job's UID are left to the API server.
+// recreateJob creates the Job anew, for its template cannot be changed. The labels and
+// the selector that name the Job's UID are left to the API server, because the new Job
+// has another one.
 func (k keeper) recreateJob(template string) string {
 	const anew = `{"spec":{"selector":null,"template":{"metadata":{"labels":` +
 		`{"controller-uid":null,"batch.kubernetes.io/controller-uid":null}}}}}`
@@ -130,6 +155,8 @@ func (k keeper) recreateJob(template string) string {
 	return k.recreateCommand("job", k.made.Name, jsonOf(patch))
 }
 
+// podSchema knows how lists in a pod template are merged: containers by name, tolerations
+// as a whole.
 var podSchema = func() strategicpatch.LookupPatchMeta {
 	schema, err := strategicpatch.NewPatchMetaFromStruct(podInTemplate{})
 	if err != nil {
@@ -138,16 +165,18 @@ var podSchema = func() strategicpatch.LookupPatchMeta {
 	return schema
 }()
 
-// podInTemplate has the fields of a workload that are patched.
+// podInTemplate has the fields of a workload that are patched. Its tags have to be those
+// of the API.
 type podInTemplate struct {
 	Spec struct {
 		Template v1.PodTemplateSpec `json:"template"`
 	} `json:"spec"`
 }
 
-// templatePatch is the patch of the pod's template: what the API server adds to a pod, such as its
-// priority and further tolerations, does not belong into it. Where the template was not read, or
-// differs in what the change is about, it is that of the pod.
+// templatePatch is the patch of the pod's template: what the API server adds to a pod,
+// such as its priority and further tolerations, does not belong into it. Where the
+// template was not read, or differs in what the change is about, it is the pod's own
+// patch (own) without what admission sets.
 func (k keeper) templatePatch(alter func(*v1.Pod), own string) string {
 	bare := func(p *v1.Pod) { p.Spec.Priority, p.Spec.PreemptionPolicy = nil, nil } // admission sets them
 	if k.made.Template == nil || !sameContainers(&k.made.Template.Spec, &k.pod.Spec) {
@@ -167,8 +196,8 @@ func (k keeper) templatePatch(alter func(*v1.Pod), own string) string {
 	return patch
 }
 
-// sameContainers reports whether changes that are made to items by their position mean the same in
-// both.
+// sameContainers reports whether changes that are made to items by their position mean
+// the same in both. An edit finds a container by its index.
 func sameContainers(a, b *v1.PodSpec) bool {
 	names := func(list []v1.Container) (names []string) {
 		for i := range list {
@@ -180,7 +209,9 @@ func sameContainers(a, b *v1.PodSpec) bool {
 		len(a.TopologySpreadConstraints) == len(b.TopologySpreadConstraints) && reflect.DeepEqual(a.Affinity, b.Affinity)
 }
 
-// patchOf is the strategic merge patch that makes the change; empty if there is none that does.
+// patchOf is the strategic merge patch that makes the change; empty if there is none that
+// does. The patch is applied here to see whether it has the intended result: some lists
+// cannot be patched as wanted.
 func patchOf(p *v1.Pod, alter func(*v1.Pod)) string {
 	after := p.DeepCopy()
 	alter(after)
@@ -198,7 +229,9 @@ func patchOf(p *v1.Pod, alter func(*v1.Pod)) string {
 	return short
 }
 
-// withoutOrder removes what says in which order the items of a list are to stand.
+// withoutOrder removes what says in which order the items of a list are to stand
+// ($setElementOrder): it doubles the length of a command and does not matter here. It
+// changes the value.
 func withoutOrder(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -214,11 +247,13 @@ func withoutOrder(value any) any {
 	return value
 }
 
+// parseFields parses a JSON object; nil for anything else.
 func parseFields(document string) (fields map[string]any) {
 	_ = json.Unmarshal([]byte(document), &fields)
 	return fields
 }
 
+// jsonOf writes a value as JSON; empty if it cannot be written.
 func jsonOf(document any) string {
 	out, err := json.Marshal(document)
 	if err != nil {
@@ -227,5 +262,5 @@ func jsonOf(document any) string {
 	return string(out)
 }
 
-// shellQuote is a word for a shell.
+// shellQuote is a word for a POSIX shell.
 func shellQuote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }

@@ -15,15 +15,17 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// edit is a change that can be made and undone.
+// edit is a change that can be made and undone. The embedded Change is what is published
+// of it; the other fields are how it is tried.
 type edit struct {
 	Change
 	size int // see Suggestion.Size
 	// One of these is set.
-	pod    func(*v1.Pod)
-	node   *nodeEdit
-	add    *v1.Node             // a node that is added
-	like   string               // the one it is like
+	pod  func(*v1.Pod)
+	node *nodeEdit
+	add  *v1.Node // a node that is added
+	// like is the node that the added one is like: its CSINode is copied with it.
+	like   string
 	delete []*cluster.Pod       // pods that go
 	set    func() (undo func()) // other objects
 	parts  []*edit              // edits that only help together
@@ -31,10 +33,12 @@ type edit struct {
 	// tried again. preempted is what was found then.
 	preempts  bool
 	preempted decide.Preemption
-	before    string // the command that has to come before that of the change
+	// before is the command that has to come before that of the change, such as the
+	// creation of a class.
+	before string
 }
 
-// joinEdits is several edits as one.
+// joinEdits is several edits as one, which are tried together. It has no text of its own.
 func joinEdits(edits []*edit) *edit {
 	all := &edit{parts: edits}
 	for _, e := range edits {
@@ -43,7 +47,8 @@ func joinEdits(edits []*edit) *edit {
 	return all
 }
 
-// splitEdits lists edits with the joined ones taken apart.
+// splitEdits lists edits with the joined ones taken apart: each is tried and
+// published by itself then.
 func splitEdits(edits []*edit) (list []*edit) {
 	for _, e := range edits {
 		if e.parts == nil {
@@ -55,23 +60,27 @@ func splitEdits(edits []*edit) (list []*edit) {
 	return list
 }
 
+// nodeEdit is how a node is changed. alter gets a copy.
 type nodeEdit struct {
 	name  string
 	alter func(*v1.Node)
 }
 
-// bench is where edits are tried: the world and the pending pod.
+// bench is where edits are tried: the world and the pending pod. Edits change the cluster
+// itself, for the moment of a try, rather than a copy of it. Whatever is done is undone
+// in the reverse order, so between two tries the cluster is as it was.
 type bench struct {
 	w       *simulate.World
 	c       *cluster.Cluster
 	object  *v1.Pod // the pod as it is, without a node
 	pod     *cluster.Pod
 	classes []*schedulingv1.PriorityClass // the lowest first
-	tries   int
+	// tries counts the questions to the engine; search stops at mostTries.
+	tries int
 }
 
-// tryEdits makes the edits, asks the engine for a node, and undoes them. node is empty if there is
-// none.
+// tryEdits makes the edits, asks the engine for a node, and undoes them. node is empty if
+// there is none. A pod that may not be tried, or that no profile serves, has none.
 func (b *bench) tryEdits(edits ...*edit) (node string) {
 	b.tries++
 	object := b.object
@@ -80,6 +89,7 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 	for _, e := range edits {
 		switch {
 		case e.pod != nil:
+			// Several edits may change the pod; all of them change one copy.
 			if object == b.object {
 				object = b.object.DeepCopy()
 			}
@@ -104,6 +114,8 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 		}
 	}()
 
+	// An edited pod is another pod to the engine: it may be of another class, and is
+	// nominated nowhere.
 	p := b.pod
 	if object != b.object {
 		object.Status.NominatedNodeName = ""
@@ -117,6 +129,8 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 
 	decision := d.Decide(p)
 	if decision.Node == nil && preempts != nil {
+		// The victims have to go before the pod can have the node. Whether it then gets
+		// that node is asked again.
 		if preempts.preempted = d.Preempt(p); preempts.preempted.Node != nil {
 			undo = append(undo, b.removePods(preempts.preempted.Victims))
 			decision = d.Decide(p)
@@ -129,6 +143,7 @@ func (b *bench) tryEdits(edits ...*edit) (node string) {
 	return decision.Node.Name
 }
 
+// alterNode changes a node until undo is called.
 func (b *bench) alterNode(e *nodeEdit) (undo func()) {
 	before := b.w.Node(e.name)
 	after := before.DeepCopy()
@@ -137,6 +152,8 @@ func (b *bench) alterNode(e *nodeEdit) (undo func()) {
 	return func() { b.c.SetNode(before) }
 }
 
+// addNode adds a node until undo is called, with the volume limits of the node that it is
+// like.
 func (b *bench) addNode(e *edit) (undo func()) {
 	b.c.SetNode(e.add)
 	csi, ok := b.c.CSINodes.Get("", e.like)
@@ -153,6 +170,7 @@ func (b *bench) addNode(e *edit) (undo func()) {
 	}
 }
 
+// removePods takes pods off their nodes until undo is called.
 func (b *bench) removePods(pods []*cluster.Pod) (undo func()) {
 	type place struct {
 		pod  *cluster.Pod
@@ -173,8 +191,9 @@ func (b *bench) removePods(pods []*cluster.Pod) (undo func()) {
 	}
 }
 
-// isAhead reports whether another pod is pending, too, and on its node here because its turn comes
-// first.
+// isAhead reports whether another pod is pending, too, and on its node here because its
+// turn comes first. In the cluster it is not there yet, so no command can delete it from
+// there.
 func (b *bench) isAhead(p *cluster.Pod) bool {
 	return slices.ContainsFunc(b.w.Pods(), func(d simulate.Pod) bool {
 		return d.Namespace == p.Namespace() &&
@@ -182,7 +201,7 @@ func (b *bench) isAhead(p *cluster.Pod) bool {
 	})
 }
 
-// nameOf names another pod.
+// nameOf names another pod as namespace/name, with a note if it is ahead in the queue.
 func (b *bench) nameOf(p *cluster.Pod) string {
 	name := p.Namespace() + "/" + p.Name
 	if b.isAhead(p) {
@@ -191,11 +210,12 @@ func (b *bench) nameOf(p *cluster.Pod) string {
 	return name
 }
 
-// podRef is the pod's name as changes write it.
+// podRef is the pod's name as changes write it: pod/NAMESPACE/NAME.
 func (b *bench) podRef() string { return "pod/" + b.object.Namespace + "/" + b.object.Name }
 
-// onPod is a change of the pod itself. Its patch says what has to change, in the pod or in the
-// template that it is created from. Its command is worked out once it is known to help.
+// onPod is a change of the pod itself. Its patch says what has to change, in the pod or
+// in the template that it is created from. Its command is worked out once it is known to
+// help: most edits are dropped. size orders suggestions; see Suggestion.Size.
 func (b *bench) onPod(kind, text string, size int, alter func(*v1.Pod)) *edit {
 	e := &edit{Change: Change{Kind: kind, Object: b.podRef(), Text: text}, size: size, pod: alter}
 	after := b.object.DeepCopy()
@@ -205,7 +225,7 @@ func (b *bench) onPod(kind, text string, size int, alter func(*v1.Pod)) *edit {
 	return e
 }
 
-// onNode is a change of a node.
+// onNode is a change of a node. command may be empty: kubectl cannot make a node recover.
 func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v1.Node)) *edit {
 	e := &edit{Change: Change{Kind: kind, Object: "node/" + node, Text: text, Command: command}, size: size, node: &nodeEdit{node, alter}}
 	before := b.w.Node(node)
@@ -215,17 +235,20 @@ func (b *bench) onNode(kind, node, text, command string, size int, alter func(*v
 	return e
 }
 
-// removeEdit has pods leave.
+// removeEdit has pods leave. It is for what happens anyway, and is not published.
 func (b *bench) removeEdit(pods []*cluster.Pod) *edit { return &edit{delete: pods} }
 
-// deletePods deletes pods. Where a disruption budget does not allow that, it says so, and comes
-// without a command.
+// deletePods deletes pods. Where a disruption budget does not allow that, it says so, and
+// comes without a command. The size grows with the number of pods and with what is lost:
+// a pod that nothing replaces, one that is as important as the pending one, a budget that
+// is broken.
 func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
 	e := b.removeEdit(pods)
 	e.Change = Change{Kind: kind, Text: text, Object: "pod/" + pods[0].Namespace() + "/" + pods[0].Name}
 	e.size = 30 + 10*len(pods)
 	var commands []string
 	for _, p := range pods {
+		// Sizes only order suggestions. These differences are what users would weigh.
 		if p.Class.Controller != nil {
 			e.size += 2 // its replacement becomes pending
 		} else {
@@ -247,7 +270,8 @@ func (b *bench) deletePods(kind, text string, pods []*cluster.Pod) *edit {
 	return e
 }
 
-// lostText says how many of the pods are not replaced.
+// lostText says how many of the pods are not replaced. It is appended to the text of
+// their deletion.
 func lostText(pods []*cluster.Pod) string {
 	bare := 0
 	for _, p := range pods {
@@ -266,11 +290,13 @@ func lostText(pods []*cluster.Pod) string {
 	return fmt.Sprintf("; nothing replaces %d of them", bare)
 }
 
-// brokenBudgets names the disruption budgets that do not allow all of these pods to go now.
+// brokenBudgets names the disruption budgets that do not allow all of these pods to go
+// now. A pod that its budget counts as leaving already does not count once more.
 func (b *bench) brokenBudgets(pods []*cluster.Pod) (names []string) {
 	count := map[*cluster.Budget]int32{}
 	for _, p := range pods {
 		for _, budget := range b.c.BudgetsOf(p.Class) {
+			// The Eviction API has subtracted it already.
 			if _, leaving := budget.Status.DisruptedPods[p.Name]; leaving {
 				continue
 			}
@@ -282,6 +308,8 @@ func (b *bench) brokenBudgets(pods []*cluster.Pod) (names []string) {
 	return names
 }
 
+// mergePatch is the strategic merge patch from one object to the other; nil if there is
+// none.
 func mergePatch[T any](before, after any, kind T) json.RawMessage {
 	a, err := json.Marshal(before)
 	if err != nil {

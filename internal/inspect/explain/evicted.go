@@ -13,14 +13,16 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// explainEviction determines when the pod has to leave its node, if ever. It gives the node, the
-// devices and the pod as they are to a core of the eviction controller.
+// explainEviction determines when the pod has to leave its node, if ever. It gives the
+// node, the devices and the pod as they are to a core of the eviction controller, which
+// knows all rules: no second implementation of them can be wrong.
 func (e *explainer) explainEviction() error {
 	node := e.w.Node(e.object.Spec.NodeName)
 	if node == nil {
 		return nil
 	}
 	core, now := eviction.New(eviction.Options{}), e.w.Now()
+	// The core is shown what its watches would list, in the same order.
 	core.Step(now, eviction.NodesListing{})
 	core.Step(now, eviction.NodeSeen{Node: eviction.NodeOf(node)})
 	core.Step(now, eviction.NodesListed{})
@@ -35,10 +37,13 @@ func (e *explainer) explainEviction() error {
 	}
 	core.Step(now, eviction.PodSeen{Pod: eviction.PodOf(e.object)})
 	due, ok := core.Due(e.object.UID)
+	// No taint evicts it, or none that it does not tolerate for ever.
 	if !ok || due.Stays() {
 		return nil
 	}
 	out := &Eviction{Taint: due.Taint.ToString(), Due: metav1.NewTime(due.At.UTC()), In: simulate.Seconds(max(due.At.Sub(now), 0))}
+	// Tolerations of devices are in the claim, which cannot be changed, so there is
+	// nothing to suggest.
 	if due.OfDevice() {
 		out.Since, out.Device = *due.Taint.TimeAdded, due.Device.String()
 		e.out.Eviction = out
@@ -49,13 +54,15 @@ func (e *explainer) explainEviction() error {
 		out.TolerationSeconds = t.TolerationSeconds
 		stay = time.Duration(max(*t.TolerationSeconds, 0)) * time.Second
 	}
+	// The deadline, less the time for which the taint is tolerated.
 	out.Since = metav1.NewTime(due.At.Add(-stay).UTC())
 	out.Cancel = e.evictionFixes(node, &due.Taint)
 	e.out.Eviction = out
 	return nil
 }
 
-// evictionFixes returns changes that would let the pod stay.
+// evictionFixes returns changes that would let the pod stay: without the taint, or with a
+// toleration of it that has no end.
 func (e *explainer) evictionFixes(node *v1.Node, t *v1.Taint) []Change {
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: e.pod}
 	f := &fixer{bench: b}

@@ -19,7 +19,7 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Options say what to explain.
+// Options say what to explain. Only Namespace and Name are required.
 type Options struct {
 	Namespace, Name string
 	// Node, if set, is the node for which every plugin's verdict is reported.
@@ -30,11 +30,13 @@ type Options struct {
 	Decided *decision.Decision
 }
 
-// ErrNoPod says that there is no pod of that name.
+// ErrNoPod says that there is no pod, node or pod group of that name. Errors of this
+// package wrap it.
 var ErrNoPod = errors.New("not found")
 
-// Of explains a pod of the world. The world is left as it was, except that pods from manifests,
-// which no scheduler has seen, are placed if they are ahead of this one in the queue.
+// Of explains a pod of the world. The world is left as it was, except that pods from
+// manifests, which no scheduler has seen, are placed if they are ahead of this one in the
+// queue: the pod will find the cluster with them.
 func Of(w *simulate.World, o Options) (*Explanation, error) {
 	found, ok := w.Find(o.Namespace, o.Name)
 	if !ok {
@@ -44,6 +46,8 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 		return nil, fmt.Errorf("node %s: %w", o.Node, ErrNoPod)
 	}
 
+	// Pods that an API server has stored have had their turn, so nothing is placed ahead
+	// of them.
 	if found.Pod != nil && found.Object.Spec.NodeName == "" && !simulate.Stored(found.Object) {
 		w.UntilTurn(o.Namespace, o.Name)
 	}
@@ -64,27 +68,28 @@ func Of(w *simulate.World, o Options) (*Explanation, error) {
 		e.out.Pod.Controller = owner.Kind + "/" + owner.Name
 	}
 	err := e.explainPod(found)
+	// The user asked about a node and gets an answer that does not mention it: say why.
 	if o.Node != "" && e.out.Node == nil && err == nil {
 		e.out.Summary += fmt.Sprintf(" No plugin was asked about %s: %s.", o.Node, e.whyUnasked())
 	}
 	return e.out, err
 }
 
-// whyUnasked says why no plugin was asked about a node.
+// whyUnasked says why no plugin was asked about a node. It completes a sentence of the
+// summary.
 func (e *explainer) whyUnasked() string {
 	switch e.out.State {
-	case Unserved:
-		return "none of the profiles that are known serves the pod"
-	case Placed:
-		if e.pod.Node == nil {
-			return "the pod is bound to another, which does not exist"
-		}
+	case Orphaned:
+		return "the pod is bound to another, which does not exist"
+	// A placed pod with a profile is evaluated, so this one has none.
+	case Unserved, Placed:
 		return "none of the profiles that are known serves the pod"
 	}
 	return "the pod is not to be scheduled"
 }
 
-// similarPods names pods of that name in other namespaces.
+// similarPods names the namespaces that have a pod of that name: forgetting -n is the
+// most frequent mistake. It is empty if there is none.
 func similarPods(w *simulate.World, o Options) string {
 	var where []string
 	for _, f := range w.Each() {
@@ -98,7 +103,8 @@ func similarPods(w *simulate.World, o Options) string {
 	return "; there is one in namespace " + strings.Join(where, ", ") + ": use -n"
 }
 
-// explainer is an explanation in progress.
+// explainer is an explanation in progress. Its methods fill in out; each state of a pod
+// has one that decides which parts there are.
 type explainer struct {
 	w       *simulate.World
 	c       *cluster.Cluster
@@ -110,6 +116,9 @@ type explainer struct {
 	gang *groupSearch
 }
 
+// explainPod determines the pod's state, and explains that. The order matters: a pod that
+// has ended or is being deleted may still have a node or a refusal, which no longer
+// counts.
 func (e *explainer) explainPod(found simulate.Found) error {
 	out := e.out
 	profile := e.w.Profile(e.object.Spec.SchedulerName)
@@ -142,10 +151,12 @@ func (e *explainer) explainPod(found simulate.Found) error {
 	return e.explainPending(profile)
 }
 
-// deletionOf returns when the deletion of a pod began, and how long it may take: its
-// deletionTimestamp is when that is over.
+// deletionOf returns when the deletion of a pod began, and how long it may take, as a
+// text to append. The API has only the end: deletionTimestamp is the request plus the
+// grace period.
 func deletionOf(p *v1.Pod) (since time.Time, grace string) {
 	since = p.DeletionTimestamp.Time
+	// deletionTimestamp minus the grace period is when the deletion was requested.
 	if seconds := p.DeletionGracePeriodSeconds; seconds != nil && *seconds > 0 {
 		d := time.Duration(*seconds) * time.Second
 		since, grace = since.Add(-d), ", with a grace period of "+answer.Duration(d)
@@ -153,7 +164,8 @@ func deletionOf(p *v1.Pod) (since time.Time, grace string) {
 	return since, grace
 }
 
-// leavingFor says why a pod is being deleted, according to its condition DisruptionTarget.
+// leavingFor says why a pod is being deleted, according to its condition
+// DisruptionTarget; empty if it has none, as when a user deletes a pod.
 func leavingFor(p *v1.Pod) string {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == v1.DisruptionTarget && c.Status == v1.ConditionTrue {
@@ -163,7 +175,9 @@ func leavingFor(p *v1.Pod) string {
 	return ""
 }
 
-// lastDecision adopts what the scheduler wrote to the pod's condition PodScheduled.
+// lastDecision adopts what the scheduler wrote to the pod's condition PodScheduled. That
+// works with any scheduler. Its time is when the condition's status last changed, and not
+// when the pod was last tried.
 func (e *explainer) lastDecision() {
 	for i := range e.object.Status.Conditions {
 		if c := &e.object.Status.Conditions[i]; c.Type == v1.PodScheduled {
@@ -172,7 +186,8 @@ func (e *explainer) lastDecision() {
 	}
 }
 
-// explainPlaced says why the pod is on its node: how it would be decided if it were pending now.
+// explainPlaced says why the pod is on its node: how it would be decided if it were
+// pending now. That may differ from how it was decided then, and the summary says so.
 func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	out := e.out
 	out.State = Placed
@@ -183,6 +198,7 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	node := e.object.Spec.NodeName
 	if e.pod.Node == nil {
 		out.State, out.verdict = Orphaned, "no node"
+		// What becomes of the pod depends on whether it has a controller.
 		then := "nothing replaces it"
 		if owner := e.w.OwnerOf(e.object); owner != nil {
 			then = owner.Ref() + " replaces it"
@@ -192,12 +208,15 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 		return nil
 	}
 
+	// Why it is there is known to that scheduler only.
 	if profile == nil {
 		out.Summary = fmt.Sprintf("The pod is on node %s. It was for the scheduler %q, which this configuration does "+
 			"not serve.", node, e.object.Spec.SchedulerName)
 		return nil
 	}
 
+	// The pod is taken off its node while it is judged: it would otherwise count against
+	// itself, with its requests, its ports and its anti-affinity.
 	waiting := e.asPending()
 	on := e.pod.Node
 	e.c.RemovePod(e.pod.UID)
@@ -216,9 +235,12 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	best := evaluation.Best()
 	holds := false
 	switch {
+	// Its node was relabelled, tainted or filled since, or the pod was not placed by this
+	// scheduler.
 	case own.Rejection != nil:
 		out.verdict = fmt.Sprintf("%s (%s)", strings.Join(own.Rejection.Reasons, ", "), cmp.Or(own.Plugin, "node selection"))
 		out.Summary = fmt.Sprintf("The pod is on node %s, where it would not be placed today: %s.", node, out.verdict)
+	// Nothing is scored then, so no score is told.
 	case evaluation.Feasible == 1:
 		holds = true
 		out.Summary = fmt.Sprintf("The pod is on node %s, the only one of %d that can take it.", node, len(evaluation.Nodes))
@@ -237,6 +259,7 @@ func (e *explainer) explainPlaced(profile *plugins.Profile) error {
 	return nil
 }
 
+// sharedWith says how many nodes score as high as the pod's own.
 func sharedWith(others int) string {
 	switch others {
 	case 0:
@@ -247,7 +270,7 @@ func sharedWith(others int) string {
 	return fmt.Sprintf("; %d others score the same, and chance decided", others)
 }
 
-// asPending returns the pod as if it were pending.
+// asPending returns the pod as if it were pending. It is not added to the cluster.
 func (e *explainer) asPending() *cluster.Pod {
 	object := *e.object
 	object.Spec.NodeName, object.Status.NominatedNodeName = "", ""

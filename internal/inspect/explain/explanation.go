@@ -71,7 +71,8 @@ type Explanation struct {
 	// Node is the verdict of every plugin on one node, if asked for.
 	Node *NodeReport `json:"node,omitempty"`
 
-	// wakes are those of Decision in the words of their plugins.
+	// wakes are those of Decision in the words of their plugins; where and verdict below
+	// are for the text output, too, and not part of the document.
 	wakes []Wake
 	// where says which object has to be changed for the pod to be changed.
 	where string

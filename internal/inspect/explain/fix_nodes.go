@@ -13,12 +13,18 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// fixTaints proposes to tolerate the taints that keep the pod off a node, or to remove them.
+// Changes of nodes: taints, cordons, labels, and one node more. What only the owner of a
+// node can know, such as whether a label is true of it, is not proposed as a command.
+
+// fixTaints proposes to tolerate the taints that keep the pod off a node, or to remove
+// them. Nodes with the same taints are treated together: one toleration serves all of
+// them.
 func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 	type set struct {
 		taints []taint
 		nodes  []verdict
 	}
+	// By the texts of their taints.
 	sets := map[string]*set{}
 	for _, v := range nodes {
 		list := f.untoleratedBy(plugin, v.node)
@@ -56,6 +62,8 @@ func (f *fixer) fixTaints(plugin string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
+// tolerationOf is a toleration of the taint's key and effect, and of its value if it has
+// one.
 func tolerationOf(t *v1.Taint) v1.Toleration {
 	if t.Value == "" {
 		return v1.Toleration{Key: t.Key, Operator: v1.TolerationOpExists, Effect: t.Effect}
@@ -63,6 +71,9 @@ func tolerationOf(t *v1.Taint) v1.Toleration {
 	return v1.Toleration{Key: t.Key, Operator: v1.TolerationOpEqual, Value: t.Value, Effect: t.Effect}
 }
 
+// untaintEdit removes taints from a node. Taints that reflect the node's state cannot be
+// removed by hand, as node health sets them again; then the change is that the node
+// recovers, and has no command.
 func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 	name := v.node.Name
 	alter := func(n *v1.Node) {
@@ -74,12 +85,15 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 	var names, removals, states []string
 	for _, t := range taints {
 		names = append(names, t.ToString())
+		// As kubectl taint takes it: key:effect-.
 		removals = append(removals, t.Key+":"+string(t.Effect)+"-")
 		if t.ofState() {
 			states = append(states, t.Key)
 		}
 	}
 
+	// The other taints of the node are named all the same: the pod fits only without all
+	// of them.
 	if len(states) > 0 {
 		text := fmt.Sprintf("%s recovers, so that it is no longer tainted %s", name, strings.Join(states, ", "))
 		return f.onNode("RecoverNode", name, text, "", 45, alter)
@@ -89,8 +103,10 @@ func (f *fixer) untaintEdit(v verdict, taints []taint) *edit {
 	return f.onNode("RemoveTaint", name, text, "kubectl taint nodes "+name+" "+strings.Join(removals, " "), 40+10*len(taints), alter)
 }
 
-// fixCordons proposes to uncordon a node.
+// fixCordons proposes to uncordon a node, those with the most room first, or to tolerate
+// cordons, as DaemonSets do.
 func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
+	// Nodes that are cordoned are usually many at a time, and one is enough.
 	const tried = 3
 	for _, v := range sortRoomiest(nodes)[:min(tried, len(nodes))] {
 		name := v.node.Name
@@ -107,8 +123,9 @@ func (f *fixer) fixCordons(_ string, nodes []verdict) (edits []*edit) {
 	}))
 }
 
-// newNodes proposes to add a node like an existing one. One node of each kind is tried, the
-// smallest first.
+// newNodes proposes to add a node like an existing one. One node of each kind is tried,
+// the smallest first, and the first two that help are proposed. The label with the node's
+// name does not count for its kind.
 func (f *fixer) newNodes(like []verdict) (edits []*edit) {
 	type sort struct{ labels, size int32 }
 	kinds := map[sort]*v1.Node{}
@@ -122,11 +139,14 @@ func (f *fixer) newNodes(like []verdict) (edits []*edit) {
 		}
 	}
 
+	// The smallest node that helps costs least.
 	slices.SortStableFunc(order, func(a, b sort) int {
 		x, y := kinds[a].Status.Allocatable, kinds[b].Status.Allocatable
 		return cmp.Or(x.Cpu().Cmp(*y.Cpu()), x.Memory().Cmp(*y.Memory()), cmp.Compare(kinds[a].Name, kinds[b].Name))
 	})
 
+	// Clusters have few kinds of nodes. Labels that differ on every node would make as
+	// many kinds as nodes.
 	const tried, wanted = 24, 2
 	for _, key := range order[:min(tried, len(order))] {
 		like := kinds[key]
@@ -144,11 +164,14 @@ func (f *fixer) newNodes(like []verdict) (edits []*edit) {
 	return edits
 }
 
-// nodeAffinity proposes to drop the requirements that a node does not meet, or a node that meets
-// them.
+// nodeAffinity proposes to drop the requirements that a node does not meet, or a node
+// that meets them. The same requirements are proposed once, for the node with the most
+// room; at most four different sets are.
 func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	seen := map[string]bool{}
 	for _, v := range sortRoomiest(nodes) {
+		// The node selector and the node affinity are both required, and are mended
+		// together.
 		missing := plugins.MissingLabels(f.pod, v.node)
 		terms := f.unmetTerm(v)
 		key := strings.Join(missing, ",") + "|" + terms.unmetKey()
@@ -162,6 +185,7 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 		var words []string
 		if len(missing) > 0 {
 			words = append(words, "drop the node selector "+strings.Join(missing, ", "))
+			// Labels are written as key=value; the selector is found by the key.
 			drops = append(drops, func(p *v1.Pod) {
 				for _, label := range missing {
 					name, _, _ := strings.Cut(label, "=")
@@ -179,6 +203,7 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 				drop(p)
 			}
 		}))
+		// The other way round: a node that meets the requirements.
 		if e := f.labelledNode(v, missing, terms); e != nil {
 			edits = append(edits, e)
 		}
@@ -187,9 +212,9 @@ func (f *fixer) nodeAffinity(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// labelledNode proposes to add a node with the labels that the pod requires; nil if labels cannot
-// help. That an existing node has them is not proposed: only its owner knows whether they are true
-// of it.
+// labelledNode proposes to add a node with the labels that the pod requires; nil if
+// labels cannot help. That an existing node has them is not proposed: only its owner
+// knows whether they are true of it.
 func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	wanted := map[string]string{}
 	for _, label := range missing {
@@ -199,6 +224,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	if terms != nil {
 		for _, r := range terms.requirements {
 			switch {
+			// Any of the values would do; the first is proposed.
 			case r.Operator == v1.NodeSelectorOpIn && len(r.Values) > 0:
 				wanted[r.Key] = r.Values[0]
 			case r.Operator == v1.NodeSelectorOpExists:
@@ -208,6 +234,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 			}
 		}
 	}
+	// A node of a certain name cannot be had by adding one like another.
 	if _, named := wanted[v1.LabelHostname]; named || len(wanted) == 0 {
 		return nil
 	}
@@ -217,6 +244,7 @@ func (f *fixer) labelledNode(v verdict, missing []string, terms *unmet) *edit {
 	}
 
 	like := f.w.Node(v.node.Name)
+	// The model with the labels; NodeLike then makes a new node of that.
 	with := like.DeepCopy()
 	with.Labels = labels.Merge(with.Labels, wanted)
 	return &edit{

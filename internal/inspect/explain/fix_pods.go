@@ -15,8 +15,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// oneGone proposes, for some of the nodes, to delete the least important pod whose removal
-// satisfies the plugin there.
+// Changes against what other pods cause: a taken port, anti-affinity, a missing
+// companion, a priority that is too low. Where pods are to be deleted, only such are
+// proposed as nothing replaces: a replacement could take the room again.
+
+// oneGone proposes, for some of the nodes, to delete the least important pod whose
+// removal satisfies the plugin there. reason is appended to the text. Few nodes and pods
+// are tried, because each asks the plugin anew.
 func (f *fixer) oneGone(plugin string, nodes []verdict, reason string) (edits []*edit) {
 	const tried, perNode = 3, 24
 	for _, v := range nodes[:min(tried, len(nodes))] {
@@ -38,15 +43,18 @@ func (f *fixer) oneGone(plugin string, nodes []verdict, reason string) (edits []
 // because the pending pod may be in back-off at that moment.
 func (f *fixer) isRemovable(p *cluster.Pod) bool { return !p.Terminating && p.Class.Controller == nil }
 
-// byLoss orders pods by how little is lost with them: those that a budget protects come last.
+// byLoss orders pods by how little is lost with them, the least first: those that a
+// budget protects come last.
 func (f *fixer) byLoss(a, b *cluster.Pod) int {
 	return cmp.Or(boolCompare(f.isProtected(a), f.isProtected(b)), byValue(a, b))
 }
 
-// isProtected reports whether a disruption budget does not allow the pod to go now.
+// isProtected reports whether a disruption budget does not allow the pod to go now, even
+// if it is the only one.
 func (f *fixer) isProtected(p *cluster.Pod) bool { return len(f.brokenBudgets([]*cluster.Pod{p})) > 0 }
 
-// byValue orders pods by how important they are.
+// byValue orders pods by how important they are, the least first: by priority, and among
+// equals the youngest first. It is preemption's order, made total by names.
 func byValue(a, b *cluster.Pod) int {
 	return cmp.Or(
 		cmp.Compare(a.Class.Priority, b.Class.Priority), b.Created.Compare(a.Created),
@@ -55,11 +63,14 @@ func byValue(a, b *cluster.Pod) int {
 }
 
 // acceptsWithout reports whether the plugin accepts the node once other pods have gone.
+// Other plugins may still reject it; the search finds out.
 func (f *fixer) acceptsWithout(plugin string, n *cluster.Node, pods ...*cluster.Pod) bool {
 	back := f.removePods(pods)
 	defer back()
 	for _, by := range f.w.Profile(f.object.Spec.SchedulerName).Filters {
 		if by.Name() == plugin {
+			// The filter is prepared anew, because what it had prepared counts the pods
+			// that have gone.
 			j := judge{plugin, by.Filter(f.c, f.pod)}
 			return j.Err == nil && j.rejectionOn(n) == nil
 		}
@@ -67,16 +78,20 @@ func (f *fixer) acceptsWithout(plugin string, n *cluster.Node, pods ...*cluster.
 	return false
 }
 
-// fixPorts proposes to free a host port, or to do without it.
+// fixPorts proposes to free a host port, or to do without it. Nodes with the fewest
+// holders of the ports come first.
 func (f *fixer) fixPorts(_ string, nodes []verdict) (edits []*edit) {
 	taken := f.takenPorts(nodes)
+	// The verdicts are the search's; their order must stay.
 	best := slices.Clone(nodes)
 	slices.SortStableFunc(best, func(a, b verdict) int {
 		return cmp.Compare(len(plugins.PortHolders(f.pod, a.node)), len(plugins.PortHolders(f.pod, b.node)))
 	})
 	const tried = 3
 	for _, v := range best[:min(tried, len(best))] {
+		// All pods on the node that have one of the ports.
 		holders := plugins.PortHolders(f.pod, v.node)
+		// All holders have to go, so one that comes back spoils it.
 		if slices.ContainsFunc(holders, func(o *cluster.Pod) bool { return !f.isRemovable(o) }) {
 			continue
 		}
@@ -121,8 +136,8 @@ func (f *fixer) takenPorts(nodes []verdict) (taken []cluster.Port) {
 	return taken
 }
 
-// fixAntiAffinity proposes to delete pods that the pending one has anti-affinity to, or that have
-// anti-affinity to it.
+// fixAntiAffinity proposes to delete pods that the pending one has anti-affinity to, or
+// that have anti-affinity to it, where few of them are in the way.
 func (f *fixer) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	const tried, most = 4, 4
 	type option struct {
@@ -138,6 +153,7 @@ func (f *fixer) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) 
 		if pods := f.inTheWay(v.node, most); len(pods) > 0 {
 			options = append(options, option{v.node, pods})
 		}
+		// Enough to choose from. Each option has looked at all pods of the cluster.
 		if len(options) > 64 {
 			break
 		}
@@ -158,8 +174,8 @@ func (f *fixer) fixAntiAffinity(plugin string, nodes []verdict) (edits []*edit) 
 }
 
 // inTheWay lists the pods in the node's domains that conflict with the pending pod by the
-// anti-affinity of either. It returns none if there are more than most, or if one of them cannot be
-// removed.
+// anti-affinity of either. It returns none if there are more than most, or if one of them
+// cannot be removed: then the node is no option.
 func (f *fixer) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
 	namespaces := f.c.NamespaceLabels(f.pod.Namespace())
 	for _, other := range f.c.Nodes {
@@ -184,14 +200,19 @@ func (f *fixer) inTheWay(n *cluster.Node, most int) (list []*cluster.Pod) {
 	return list
 }
 
+// inSameDomain reports whether two nodes have the same value of a topology key. Nodes
+// without the label are in no domain.
 func inSameDomain(a, b *cluster.Node, key string) bool {
 	x, ok := a.Lookup(key)
 	y, also := b.Lookup(key)
 	return ok && also && x == y
 }
 
-// addCompanion proposes to run a pod that the pending one's affinity requires.
+// addCompanion proposes to run a pod that the pending one's affinity requires. It returns
+// nil for selectors that no single pod can be made for, and if the pod would not fit
+// beside the companion either.
 func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
+	// Only a selector by labels says which labels the companion needs.
 	if t.LabelSelector == nil || len(t.LabelSelector.MatchLabels) == 0 || len(t.LabelSelector.MatchExpressions) > 0 ||
 		t.NamespaceSelector != nil {
 		return nil
@@ -203,6 +224,8 @@ func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	}
 
 	for _, v := range sortRoomiest(nodes)[:min(3, len(nodes))] {
+		// The companion is shown to the engine on the node, and is none of the world's
+		// pods.
 		object := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "companion", UID: "companion", Labels: t.LabelSelector.MatchLabels},
 			Spec:       v1.PodSpec{NodeName: v.node.Name, SchedulerName: f.object.Spec.SchedulerName},
@@ -227,7 +250,9 @@ func (f *fixer) addCompanion(nodes []verdict, t *v1.PodAffinityTerm) *edit {
 	return nil
 }
 
-// fixPriority proposes a priority class with which the pod preempts others.
+// fixPriority proposes a priority class with which the pod preempts others: the lowest
+// that is enough. If the pod must not preempt at all, a new class of the same value may
+// do.
 func (f *fixer) fixPriority() []*edit {
 	profile := f.w.Profile(f.object.Spec.SchedulerName)
 	if f.preempts || profile == nil || !profile.Preemption {
@@ -235,6 +260,8 @@ func (f *fixer) fixPriority() []*edit {
 	}
 	never := f.object.Spec.PreemptionPolicy != nil && *f.object.Spec.PreemptionPolicy == v1.PreemptNever
 	for _, class := range f.classes {
+		// A lower class does not help, nor does one of the same value, unless it is only
+		// the policy that keeps the pod from preempting.
 		if class.Value < f.pod.Class.Priority || class.Value == f.pod.Class.Priority && !never || neverPreempts(class) {
 			continue
 		}
@@ -252,6 +279,7 @@ func (f *fixer) fixPriority() []*edit {
 	if slices.ContainsFunc(f.classes, func(c *schedulingv1.PriorityClass) bool { return c.Name == name }) {
 		return nil
 	}
+	// The same value keeps the pod's place among the others.
 	value := f.pod.Class.Priority
 	text := fmt.Sprintf("give it a new priority class %s of the same value (%d) that may preempt, so that it preempts ", name, value)
 	e := f.withClass("AllowPreemption", text, 30, name, value)
@@ -262,11 +290,14 @@ func (f *fixer) fixPriority() []*edit {
 	return []*edit{e}
 }
 
+// neverPreempts reports whether pods of the class do not preempt.
 func neverPreempts(class *schedulingv1.PriorityClass) bool {
 	return class.PreemptionPolicy != nil && *class.PreemptionPolicy == v1.PreemptNever
 }
 
-// withClass gives the pod a priority class. It returns nil if the pod then preempts nobody.
+// withClass gives the pod a priority class. It returns nil if the pod then preempts
+// nobody: either it still has no node, or it has one without that. The text is completed
+// with the victims' names.
 func (f *fixer) withClass(kind, text string, size int, name string, value int32) *edit {
 	e := f.onPod(kind, text, size, func(p *v1.Pod) {
 		lower := v1.PreemptLowerPriority
@@ -278,6 +309,7 @@ func (f *fixer) withClass(kind, text string, size int, name string, value int32)
 		return nil
 	}
 
+	// They are known because withClass has tried the edit.
 	victims := e.preempted.Victims
 	e.Text += answer.List(len(victims), func(i int) string { return f.nameOf(victims[i]) })
 	switch n := e.preempted.Violations; {
@@ -289,6 +321,7 @@ func (f *fixer) withClass(kind, text string, size int, name string, value int32)
 		e.Text += fmt.Sprintf(", against the disruption budget of %d of them", n)
 	}
 
+	// Breaking a budget is what users want last.
 	e.size += 50
 	return e
 }

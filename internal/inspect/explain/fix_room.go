@@ -14,8 +14,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// lowerRequests proposes, for every set of resources that nodes lack, the smallest reduction of the
-// requests.
+// Changes against too little room: lower requests, or fewer pods beside this one. For
+// both, the question is what a node lacks, per resource (plugins.Shortages).
+
+// lowerRequests proposes, for every set of resources that nodes lack, the smallest
+// reduction of the requests: the node that comes closest decides. For example, if a pod
+// asks for 2 CPUs and the roomiest node has 1500m left, it proposes to lower the request
+// from 2 to 1500m.
 func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	type option struct {
 		short []plugins.Shortage
@@ -23,6 +28,7 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	}
 	best := map[string]option{}
 	for _, v := range nodes {
+		// The node has no room for another pod of any size.
 		if int64(len(v.node.Pods)) >= v.node.Size.Pods {
 			continue
 		}
@@ -32,8 +38,11 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 		for _, short := range o.short {
 			names = append(names, string(short.Name))
 			o.part += float64(short.Wanted-short.Free) / float64(short.Wanted)
+			// Where nothing is free, the request would have to be nothing.
 			possible = possible && short.Free > 0
 		}
+		// Of nodes that lack the same resources, the one that lacks least is the
+		// model.
 		key := strings.Join(names, ",")
 		if known, ok := best[key]; possible && (!ok || o.part < known.part) {
 			best[key] = o
@@ -46,6 +55,7 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 		possible := true
 		for _, short := range o.short {
 			word, do := f.lowerRequest(short)
+			// All resources of a set have to fit, or the change does not help.
 			if possible = possible && do != nil; possible {
 				words, lower = append(words, word), append(lower, do)
 			}
@@ -62,10 +72,12 @@ func (f *fixer) lowerRequests(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
-// lowerRequest reduces the request of the container that requests most. It returns nil if that
-// container requests no more than is missing.
+// lowerRequest reduces the request of the container that requests most. It returns nil if
+// that container requests no more than is missing: several containers would have to be
+// changed, and no one can know how.
 func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.Pod)) {
 	excess := short.Wanted - short.Free
+	// Requests of the pod as a whole take precedence over those of its containers.
 	if requests := podLevel(f.object); requests != nil {
 		if have := rules.Amount(short.Name, requests[short.Name]); have > excess {
 			to := roundAmount(short.Name, have-excess)
@@ -76,6 +88,7 @@ func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.P
 		return "", nil
 	}
 
+	// Init containers are left alone: their requests count as a maximum, not as a sum.
 	which, most := -1, int64(0)
 	for i := range f.object.Spec.Containers {
 		if have := rules.Amount(short.Name, f.object.Spec.Containers[i].Resources.Requests[short.Name]); have > most {
@@ -95,6 +108,7 @@ func (f *fixer) lowerRequest(short plugins.Shortage) (text string, do func(*v1.P
 	return text, func(p *v1.Pod) { setAmount(&p.Spec.Containers[which].Resources, short.Name, *to) }
 }
 
+// podLevel returns the requests of the pod as a whole; nil if it has none.
 func podLevel(p *v1.Pod) v1.ResourceList {
 	if p.Spec.Resources == nil || len(p.Spec.Resources.Requests) == 0 {
 		return nil
@@ -102,7 +116,8 @@ func podLevel(p *v1.Pod) v1.ResourceList {
 	return p.Spec.Resources.Requests
 }
 
-// setAmount sets a request, and the limit where both have to be equal.
+// setAmount sets a request, and the limit where both have to be equal: of devices and
+// other extended resources, which cannot be overcommitted.
 func setAmount(r *v1.ResourceRequirements, name v1.ResourceName, to resource.Quantity) {
 	if r.Requests == nil { // a limit implies it
 		r.Requests = v1.ResourceList{}
@@ -113,7 +128,8 @@ func setAmount(r *v1.ResourceRequirements, name v1.ResourceName, to resource.Qua
 	}
 }
 
-// roundAmount is an amount as people would write it, rounded down.
+// roundAmount is an amount as people would write it, rounded down, so that it still fits:
+// whole mebibytes of memory and disk.
 func roundAmount(name v1.ResourceName, n int64) *resource.Quantity {
 	const mi = 1 << 20
 	if (name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage) && n > mi {
@@ -122,7 +138,10 @@ func roundAmount(name v1.ResourceName, n int64) *resource.Quantity {
 	return plugins.Quantity(name, n)
 }
 
-// makeRoom proposes to delete the fewest and least important pods of a node so that this one fits.
+// makeRoom proposes to delete the fewest and least important pods of a node so that this
+// one fits. It is not preemption: the pods may be of the same or a higher priority, and
+// users decide. The best three nodes are proposed: those whose budgets allow it first,
+// then those with the least important pods.
 func (f *fixer) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 	const tried, most = 3, 8
 	type option struct {
@@ -158,21 +177,28 @@ func (f *fixer) makeRoom(_ string, nodes []verdict) (edits []*edit) {
 	return edits
 }
 
+// byPriority orders the pod with the lower priority first.
 func byPriority(a, b *cluster.Pod) int { return cmp.Compare(a.Class.Priority, b.Class.Priority) }
 
-// leastToGo picks pods of the node whose removal makes room: those of lower priority than the
-// pending pod first, and of these the ones that help most. It returns nil if that takes more than
-// most.
+// leastToGo picks pods of the node whose removal makes room: those of lower priority than
+// the pending pod first, and of these the ones that help most. It is greedy, so another
+// set may be smaller. It returns nil if that takes more than most, or if the node is too
+// small for the pod even when it is empty.
 func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	short := plugins.Shortages(f.pod, n)
+	// How many pods have to go for their number alone; not positive if there is a place
+	// left.
 	slots := int64(len(n.Pods)) - n.Size.Pods + 1
 	for i := range short {
+		// The node has not so much, even when it is empty.
 		if short[i].Wanted > short[i].Size {
 			return nil
 		}
 	}
 
+	// Only pods that stay away are of use.
 	pods := slices.DeleteFunc(slices.Clone(n.Pods), func(p *cluster.Pod) bool { return !f.isRemovable(p) })
+	// How much of each shortage the pod's removal covers, at most all of it, summed up.
 	helps := func(p *cluster.Pod) (part float64) {
 		for i := range short {
 			part += min(1, float64(p.Class.Requests.Of(short[i].Name))/(float64(short[i].Wanted)-float64(short[i].Free)))
@@ -187,12 +213,14 @@ func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 
 	var going []*cluster.Pod
 	for _, p := range pods {
+		// It has nothing of what is missing, and its place is not needed.
 		if len(short) > 0 && helps(p) == 0 && int64(len(going)) >= slots {
 			continue
 		}
 		if going = append(going, p); len(going) > most {
 			return nil
 		}
+		// Both the number of pods and each resource have to fit.
 		enough := int64(len(going)) >= slots
 		for i := range short {
 			free := short[i].Free
@@ -209,6 +237,7 @@ func (f *fixer) leastToGo(n *cluster.Node, most int) []*cluster.Pod {
 	return nil
 }
 
+// boolCompare orders false before true.
 func boolCompare(a, b bool) int {
 	switch {
 	case a == b:

@@ -10,13 +10,19 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
+// Changes of what the pod itself asks of its place: node affinity, topology spread, pod
+// affinity and anti-affinity.
+
 // unmet is the term of the required node affinity that a node comes closest to, with the
-// requirements that the node does not meet.
+// requirements that the node does not meet. Terms are alternatives, so meeting one is
+// enough. nil means that there is nothing to mend; its methods accept it.
 type unmet struct {
+	// term is the term's index.
 	term         int
 	requirements []v1.NodeSelectorRequirement
 }
 
+// unmetKey is equal for two nodes if they lack the same of the same term.
 func (u *unmet) unmetKey() string {
 	if u == nil {
 		return ""
@@ -24,6 +30,7 @@ func (u *unmet) unmetKey() string {
 	return fmt.Sprint(u.term) + u.requirementText()
 }
 
+// editSize is what dropping the requirements adds to the size of a change.
 func (u *unmet) editSize() int {
 	if u == nil {
 		return 0
@@ -31,6 +38,7 @@ func (u *unmet) editSize() int {
 	return 5 * len(u.requirements)
 }
 
+// requirementText lists the requirements as they are written in a manifest.
 func (u *unmet) requirementText() string {
 	var words []string
 	for i := range u.requirements {
@@ -44,8 +52,8 @@ func (u *unmet) requirementText() string {
 	return "not " + strings.Join(words, ", ")
 }
 
-// unmetTerm returns the term that the node comes closest to; nil if the node meets a term, or if
-// all terms select nodes by name.
+// unmetTerm returns the term that the node comes closest to; nil if the node meets a
+// term, or if all terms select nodes by name.
 func (f *fixer) unmetTerm(v verdict) *unmet {
 	a := f.pod.Spec().NodeAffinity
 	if a == nil || a.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -63,6 +71,7 @@ func (f *fixer) unmetTerm(v verdict) *unmet {
 				u.requirements = append(u.requirements, r)
 			}
 		}
+		// The node meets this term, so node affinity is not what keeps the pod off it.
 		if len(u.requirements) == 0 {
 			return nil
 		}
@@ -73,6 +82,8 @@ func (f *fixer) unmetTerm(v verdict) *unmet {
 	return best
 }
 
+// nodeMeets reports whether a node meets one requirement, as upstream's own matcher sees
+// it.
 func nodeMeets(node *v1.Node, r v1.NodeSelectorRequirement) bool {
 	ok, err := nodeaffinity.NewLazyErrorNodeSelector(&v1.NodeSelector{
 		NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{r}}},
@@ -96,24 +107,35 @@ func (u *unmet) dropFrom(p *v1.Pod) {
 	}
 }
 
-// fixSpread proposes to relax topology spread constraints.
+// fixSpread proposes to relax topology spread constraints. From the smallest change to
+// the largest: a higher maxSkew, leaving nodes or pods out of the count, and preferring
+// the spread instead of requiring it. For example, with 3, 1 and 0 pods in three zones of
+// which the last is full:
+//
+//	maxSkew 1    only the last zone may take a pod: 0+1-0 <= 1
+//	maxSkew 2    the second may, too: 1+1-0 <= 2
 func (f *fixer) fixSpread(string, []verdict) (edits []*edit) {
 	constraints := f.pod.Spec().TopologySpreadConstraints
 	for i := range constraints {
 		c := &constraints[i]
+		// Constraints that are only preferred reject no node.
 		if c.WhenUnsatisfiable != v1.DoNotSchedule {
 			continue
 		}
+		// A pod may have several constraints; each is relaxed by itself.
 		name := "the spread over " + c.TopologyKey
 		if e := f.leastSkew(i, c); e != nil {
 			edits = append(edits, e)
 		}
+		// Nodes that the pod cannot go to keep the minimum at zero otherwise.
 		if c.NodeTaintsPolicy == nil || *c.NodeTaintsPolicy != v1.NodeInclusionPolicyHonor {
 			honor := v1.NodeInclusionPolicyHonor
 			edits = append(edits, f.onPod("HonorTaints",
 				name+": leave nodes that the pod does not tolerate out of the count (nodeTaintsPolicy: Honor)", 11,
 				func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].NodeTaintsPolicy = &honor }))
 		}
+		// During a rollout, pods of the old revision that will go are counted with the
+		// new ones, and pull the spread askew.
 		if hash := "pod-template-hash"; f.object.Labels[hash] != "" && !slices.Contains(c.MatchLabelKeys, hash) {
 			edits = append(edits, f.onPod("CountRevision",
 				name+": count the pods of this revision only (matchLabelKeys: pod-template-hash)", 11, func(p *v1.Pod) {
@@ -124,6 +146,7 @@ func (f *fixer) fixSpread(string, []verdict) (edits []*edit) {
 		edits = append(edits, f.onPod("SoftenSpread",
 			name+": prefer it instead of requiring it (whenUnsatisfiable: ScheduleAnyway)", 20, func(p *v1.Pod) {
 				own := &p.Spec.TopologySpreadConstraints[i]
+				// The API server accepts minDomains with DoNotSchedule only.
 				own.WhenUnsatisfiable, own.MinDomains = v1.ScheduleAnyway, nil
 			}))
 	}
@@ -131,7 +154,8 @@ func (f *fixer) fixSpread(string, []verdict) (edits []*edit) {
 	return edits
 }
 
-// leastSkew finds the smallest maxSkew that lets the pod run; nil if none does.
+// leastSkew finds the smallest maxSkew that lets the pod run; nil if none does. It
+// doubles the increase until the pod runs, and then halves the interval.
 func (f *fixer) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 	with := func(skew int32) *edit {
 		text := fmt.Sprintf("the spread over %s: raise maxSkew from %d to %d", c.TopologyKey, c.MaxSkew, skew)
@@ -139,6 +163,7 @@ func (f *fixer) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 			func(p *v1.Pod) { p.Spec.TopologySpreadConstraints[i].MaxSkew = skew })
 	}
 
+	// The pod runs with high, and not with low, once the first loop has ended.
 	low, high := c.MaxSkew, c.MaxSkew+1
 	const most = 1 << 16
 	for f.tryEdits(with(high)) == "" {
@@ -157,10 +182,12 @@ func (f *fixer) leastSkew(i int, c *v1.TopologySpreadConstraint) *edit {
 	return with(high)
 }
 
-// podAffinity proposes to drop a term, to delete the pods that violate it, or to start the pod that
-// it requires.
+// podAffinity proposes to prefer a required term instead, to delete the pods that violate
+// it, or to start the pod that it requires.
 func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	if a := f.object.Spec.Affinity; a != nil {
+		// Every required term is a candidate: which of them keeps the pod off, the
+		// search finds out.
 		if a.PodAffinity != nil {
 			for i, t := range a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 				text := fmt.Sprintf("prefer the pod affinity to %s over %s instead of requiring it",
@@ -169,6 +196,7 @@ func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 					own := p.Spec.Affinity.PodAffinity
 					own.PreferredDuringSchedulingIgnoredDuringExecution = append(own.PreferredDuringSchedulingIgnoredDuringExecution,
 						v1.WeightedPodAffinityTerm{Weight: 100, PodAffinityTerm: t})
+					// Preferred with the highest weight instead of required.
 					own.RequiredDuringSchedulingIgnoredDuringExecution = slices.Delete(
 						own.RequiredDuringSchedulingIgnoredDuringExecution, i, i+1)
 				}))
@@ -195,6 +223,8 @@ func (f *fixer) podAffinity(plugin string, nodes []verdict) (edits []*edit) {
 	return append(edits, f.fixAntiAffinity(plugin, nodes)...)
 }
 
+// selectorText writes a selector as kubectl does. A missing one selects no pods, and an
+// empty one all.
 func selectorText(s *metav1.LabelSelector) string {
 	if s == nil {
 		return "no pods"

@@ -30,7 +30,10 @@ type GroupSuggestion struct {
 }
 
 // groupSearch looks for changes with which a group that fits nowhere would be placed.
+// Like search, it suggests nothing that was not tried; each trial decides the whole
+// group, with the change made and taken back.
 type groupSearch struct {
+	// now is the outcome of an attempt without any change: where the search begins.
 	w   *simulate.World
 	g   *groups.Group
 	now *decision.GroupTrial
@@ -42,8 +45,9 @@ const (
 	mostAdded  = 64 // nodes
 )
 
-// suggestChanges lists the changes, the smallest first: fewer pods or nodes before more, pods
-// before nodes. A group of which pods have nodes already, which placed counts, keeps its minCount.
+// suggestChanges lists the changes, the smallest first: fewer pods or nodes before more,
+// pods before nodes. A group of which pods have nodes already, which placed counts, keeps
+// its minCount.
 func (s *groupSearch) suggestChanges(placed int) (list []GroupSuggestion) {
 	if n := s.mostAtOnce(placed); n > 0 {
 		list = append(list, GroupSuggestion{Kind: "LowerMinCount", MinCount: n,
@@ -68,9 +72,9 @@ func (s *groupSearch) suggestChanges(placed int) (list []GroupSuggestion) {
 	return list
 }
 
-// mostAtOnce returns the highest minCount below the gang's own with which it would be placed; 0 if
-// there is none, or if it keeps its own. Where pods differ, more of them may fit than the first
-// order finds.
+// mostAtOnce returns the highest minCount below the gang's own with which it would be
+// placed; 0 if there is none, or if it keeps its own. Where pods differ, more of them may
+// fit than the first order finds, so it searches upwards from what fits now.
 func (s *groupSearch) mostAtOnce(placed int) int {
 	if s.g.MinCount() == 0 || placed > 0 || s.now.Fit == 0 {
 		return 0
@@ -94,6 +98,8 @@ func (s *groupSearch) mostAtOnce(placed int) int {
 	return low
 }
 
+// changeSize orders suggestions: how many nodes are added, or by how much minCount is
+// lowered.
 func (s *groupSearch) changeSize(of GroupSuggestion) int {
 	switch of.Kind {
 	case "AddNodes":
@@ -104,6 +110,8 @@ func (s *groupSearch) changeSize(of GroupSuggestion) int {
 	return 1
 }
 
+// groupFits reports whether the group would be placed with more nodes and another spec
+// (nil: its own). After an allowance has ended it is false, so that the search ends soon.
 func (s *groupSearch) groupFits(more []*v1.Node, spec *schedulingv1beta1.PodGroupSpec) bool {
 	if s.w.Err() != nil {
 		return false
@@ -112,13 +120,14 @@ func (s *groupSearch) groupFits(more []*v1.Node, spec *schedulingv1beta1.PodGrou
 	return t != nil && isPlaced(t)
 }
 
-// isPlaced tells whether the attempt places the group, without preemption.
+// isPlaced reports whether the attempt places the group, without preemption.
 func isPlaced(t *decision.GroupTrial) bool {
 	return !t.Incomplete && t.Message == "" && len(t.Victims) == 0
 }
 
-// fewestNodes returns how many nodes have to be added at least, and which they are like; 0 if that
-// does not help.
+// fewestNodes returns how many nodes have to be added at least, and which they are like;
+// 0 if that does not help. A kind of node is taken over one that is more frequent only if
+// fewer of it are enough.
 func (s *groupSearch) fewestNodes() (fewest int, like string) {
 	most := min(s.now.Tried, mostAdded)
 	for _, model := range s.modelNodes() {
@@ -130,8 +139,9 @@ func (s *groupSearch) fewestNodes() (fewest int, like string) {
 	return fewest, like
 }
 
-// fewestLike returns how many nodes like one have to be added at least, up to most; 0 if that is
-// not enough.
+// fewestLike returns how many nodes like one have to be added at least, up to most; 0 if
+// that is not enough. It doubles the number until it is enough, and then halves the
+// interval: 64 nodes take a dozen trials. More nodes are taken never to hurt.
 func (s *groupSearch) fewestLike(model string, most int) int {
 	enough := func(n int) bool {
 		var more []*v1.Node
@@ -157,13 +167,15 @@ func (s *groupSearch) fewestLike(model string, most int) int {
 	return high
 }
 
-// modelNodes are nodes of the most frequent kinds, the first of each by name.
+// modelNodes are nodes of the most frequent kinds, the first of each by name. Nodes are
+// of one kind if they have the same size, labels and taints.
 func (s *groupSearch) modelNodes() (names []string) {
 	type kind struct {
 		size   *cluster.Size
 		labels *cluster.LabelSet
 		taints *cluster.TaintSet
 	}
+	// The sets are interned: equal ones are the same pointer.
 	count, first := map[kind]int{}, map[kind]string{}
 	var kinds []kind
 

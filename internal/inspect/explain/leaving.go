@@ -13,8 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Leaving are pods that are terminating already. The pending pod fits once they have gone, so
-// nothing needs to be done.
+// Leaving are pods that are terminating already. The pending pod fits once they have
+// gone, so nothing needs to be done. Advice to change something would be wrong a few
+// seconds later.
 type Leaving struct {
 	// Node is where the pod fits then. Left out for the pods of a group that fit on several nodes.
 	Node string          `json:"node,omitempty"`
@@ -25,13 +26,15 @@ type Leaving struct {
 	Preempted bool `json:"preempted,omitempty"`
 }
 
-// overdue is how long after its grace period a pod may still be there without being stuck.
+// overdue is how long after its grace period a pod may still be there without being
+// stuck: kubelets need some time to report that it has ended.
 const overdue = 30 * time.Second
 
-// afterLeaving determines whether the pod fits once the pods that are terminating have gone. A pod
-// that has preempted others waits for its nominated node.
+// afterLeaving determines whether the pod fits once the pods that are terminating have
+// gone; nil if it does not. A pod that has preempted others waits for its nominated node.
 func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
 	pods := terminatingPods(e.w)
+	// A nominated pod waits for its node only, whatever leaves others.
 	nominated := e.c.Node(waiting.Nominated)
 	if nominated != nil {
 		pods = slices.DeleteFunc(pods, func(p *cluster.Pod) bool { return p.Node != nominated })
@@ -42,9 +45,12 @@ func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
 
 	b := &bench{w: e.w, c: e.c, object: e.object, pod: waiting}
 	node := b.tryEdits(b.removeEdit(pods))
+	// It does not fit then either, or not where it is nominated.
 	if node == "" || nominated != nil && node != nominated.Name {
 		return nil
 	}
+	// Pods that leave other nodes need not be waited for, unless it is spread or affinity
+	// that they affect.
 	there := slices.DeleteFunc(slices.Clone(pods), func(p *cluster.Pod) bool { return p.Node.Name != node })
 	if len(there) > 0 && b.tryEdits(b.removeEdit(there)) == node {
 		pods = there
@@ -52,8 +58,8 @@ func (e *explainer) afterLeaving(waiting *cluster.Pod) *Leaving {
 	return leavingOf(e.w, node, pods, e.pod.Nominated == node)
 }
 
-// leavingOf records the pods that leave. nominated tells whether they make room for the pods that
-// are nominated there.
+// leavingOf records the pods that leave. nominated says whether they make room for the
+// pods that are nominated there. pods must not be empty.
 func leavingOf(w *simulate.World, node string, pods []*cluster.Pod, nominated bool) *Leaving {
 	out := &Leaving{Node: node, Preempted: nominated}
 	for _, p := range pods {
@@ -67,7 +73,8 @@ func leavingOf(w *simulate.World, node string, pods []*cluster.Pod, nominated bo
 	return out
 }
 
-// afterLeaving determines whether the group fits once the pods that are terminating have gone.
+// afterLeaving determines whether the group fits once the pods that are terminating have
+// gone; nil if it does not. It is the same question as for a pod, with several nodes.
 func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 	nominated := map[string]bool{}
 	for _, m := range members {
@@ -75,6 +82,7 @@ func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 			nominated[m.Pod.Nominated] = true
 		}
 	}
+	// Members that are nominated wait for these nodes only.
 	pods := slices.DeleteFunc(terminatingPods(s.w), func(p *cluster.Pod) bool { return len(nominated) > 0 && !nominated[p.Node.Name] })
 	if len(pods) == 0 {
 		return nil
@@ -85,9 +93,11 @@ func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 		return nil
 	}
 	there := slices.DeleteFunc(slices.Clone(pods), func(p *cluster.Pod) bool { return !taken[p.Node.Name] })
+	// The fewest pods that have to be waited for, if they alone are enough.
 	if again := s.nodesWithout(there); len(there) > 0 && again != nil {
 		pods, taken = there, again
 	}
+	// One node is named; several would be a list without use.
 	node := ""
 	for name := range taken {
 		if len(taken) == 1 {
@@ -97,8 +107,8 @@ func (s *groupSearch) afterLeaving(members []simulate.Found) *Leaving {
 	return leavingOf(s.w, node, pods, len(nominated) > 0)
 }
 
-// nodesWithout returns the nodes that the pods of the group would get without some pods; nil if the
-// group is not placed then.
+// nodesWithout returns the nodes that the pods of the group would get without some pods;
+// nil if the group is not placed then. The pods are put back before it returns.
 func (s *groupSearch) nodesWithout(pods []*cluster.Pod) map[string]bool {
 	b := &bench{w: s.w, c: s.w.Cluster()}
 	defer b.removePods(pods)()
@@ -115,8 +125,9 @@ func (s *groupSearch) nodesWithout(pods []*cluster.Pod) map[string]bool {
 	return taken
 }
 
-// terminatingPods lists the pods that leave their nodes within their grace periods. A pod does not
-// if a finalizer keeps it, if its node does not respond, or if it should have gone before.
+// terminatingPods lists the pods that leave their nodes within their grace periods. A pod
+// does not if a finalizer keeps it, if its node does not respond, or if it should have
+// gone before: whoever waits for such a pod needs another way.
 func terminatingPods(w *simulate.World) (pods []*cluster.Pod) {
 	for _, f := range w.Each() {
 		due := f.Object.DeletionTimestamp
@@ -131,8 +142,10 @@ func terminatingPods(w *simulate.World) (pods []*cluster.Pod) {
 	return pods
 }
 
-// Summary says what is waited for.
+// Summary says what is waited for. It continues a sentence that begins with the pod or
+// the group.
 func (l *Leaving) Summary() string {
+	// The sentence is made for one pod and for many.
 	names := answer.List(len(l.Pods), func(i int) string { return l.Pods[i].Namespace + "/" + l.Pods[i].Name })
 	why := "it fits there then"
 	if l.Preempted {

@@ -17,10 +17,15 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// explainPending says why the pod is pending, and what would help.
+// explainPending says why the pod is pending, and what would help. The steps depend on
+// each other: the evaluation of all nodes, then preemption on those that rejected the
+// pod, then terminating pods that may make room anyway, and only if none of these helps a
+// search for changes.
 func (e *explainer) explainPending(profile *plugins.Profile) error {
 	out := e.out
 	out.State = Pending
+	// A gated pod is judged without its scheduling gates: the answer says whether it
+	// would fit once they are removed.
 	gate := e.w.Gate(e.pod)
 	waiting, object := e.pod, e.object
 	if gate != "" {
@@ -30,6 +35,7 @@ func (e *explainer) explainPending(profile *plugins.Profile) error {
 		waiting = e.c.Pending(object)
 	}
 	evaluation := decide.NewPlain(e.c, profile).Evaluate(waiting)
+	// A plugin could not even look at the pod.
 	if evaluation.Err != nil {
 		out.Summary = fmt.Sprintf("The pod cannot be judged: %v.", evaluation.Err)
 		out.Message = evaluation.Err.Error()
@@ -47,22 +53,28 @@ func (e *explainer) explainPending(profile *plugins.Profile) error {
 		return nil
 	}
 	after := e.tryPreemption(profile, waiting)
+	// PreemptionHelps says of a reason that preemption could change it. Where it was
+	// tried in vain, that would mislead.
 	if p := out.Preemption; p == nil || !p.Helps {
 		for i := range out.Groups { // preemption was tried on these nodes, too
 			out.Groups[i].PreemptionHelps = false
 		}
 	}
+	// What kube-scheduler writes into the event, the note about preemption included.
 	out.Message = cmp.Or(gate, evaluation.Message(after))
 	e.noteHolds(out.LastDecision != nil && out.LastDecision.Message == out.Message)
 	if gate == "" && !out.Preemption.Helps {
 		out.Leaving = e.afterLeaving(waiting)
 	}
+	// What lets a single pod run does not let its gang, so this comes before the search.
 	e.findGang()
 	e.suggestChanges(profile, object, waiting)
 	out.Summary = e.pendingSummary(gate)
 	return nil
 }
 
+// explainSchedulable explains a pending pod that has feasible nodes: a gate, its group or
+// its turn is what it waits for.
 func (e *explainer) explainSchedulable(evaluation *decide.Evaluation, gate string) {
 	out := e.out
 	best := evaluation.Best()[0].Node.Name
@@ -86,8 +98,8 @@ func (e *explainer) explainSchedulable(evaluation *decide.Evaluation, gate strin
 	}
 }
 
-// withGroup explains a pod that fits by itself by what an attempt for its group comes to. It
-// returns false if the pod would not be part of one.
+// withGroup explains a pod that fits by itself by what an attempt for its group comes to.
+// It returns false if the pod would not be part of one.
 func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 	out, t := e.out, e.w.TryGroup(e.object.Namespace, name)
 	if t == nil {
@@ -101,6 +113,7 @@ func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 		out.Message = t.Message
 		out.Summary = fmt.Sprintf("%d of %d nodes can take the pod, but it is pending with its pod group %s: %s", fit, all, name, t.Message)
 		e.adviseGroup(t)
+	// The attempt was for other members only.
 	case i < 0:
 		return false
 	case t.Pods[i].Node == "":
@@ -116,13 +129,15 @@ func (e *explainer) withGroup(name string, evaluation *decide.Evaluation) bool {
 	return true
 }
 
-// adviseGroup says what would help the group of a pod that fits by itself: nothing that is done to
-// the pod alone does.
+// adviseGroup says what would help the group of a pod that fits by itself: nothing that
+// is done to the pod alone does. A group that is incomplete, or that makes room by
+// preemption, needs no change.
 func (e *explainer) adviseGroup(now *decision.GroupTrial) {
 	g := e.w.Group(e.object.Namespace, groups.NameOf(e.object))
 	if g == nil || now.Incomplete || len(now.Victims) > 0 {
 		return
 	}
+	// Members that have nodes already limit what can be changed.
 	placed := 0
 	for _, member := range e.w.MembersOf(g) {
 		if member.Object.Spec.NodeName != "" {
@@ -133,8 +148,9 @@ func (e *explainer) adviseGroup(now *decision.GroupTrial) {
 	e.out.Summary, e.out.Leaving, e.out.GroupSuggestions = search.adviseGroup(e.out.Summary, placed)
 }
 
-// findGang finds the gang with which the pod is placed, or not at all. Pods that leave help it if
-// the gang fits then.
+// findGang finds the gang with which the pod is placed, or not at all. Pods that leave
+// help it if the gang fits then. A gang that has been scheduled is none any more:
+// replacements of its pods are placed one by one.
 func (e *explainer) findGang() {
 	g := e.w.Group(e.object.Namespace, groups.NameOf(e.object))
 	if g == nil || g.MinCount() < 2 || g.Scheduled() {
@@ -142,19 +158,23 @@ func (e *explainer) findGang() {
 	}
 	if now := e.w.TryGroup(g.Name.Namespace, g.Name.Name); now != nil && !isPlaced(now) {
 		e.gang = &groupSearch{w: e.w, g: g, now: now}
+		// What helps the pod alone may not help its gang, so it is asked about the
+		// gang.
 		if e.out.Leaving = nil; !now.Incomplete && len(now.Victims) == 0 {
 			e.out.Leaving = e.gang.afterLeaving(e.w.MembersOf(g))
 		}
 	}
 }
 
-// gangLine says how the pod's gang stands, which decides about the pod.
+// gangLine says how the pod's gang stands, which decides about the pod. The whole answer
+// about the gang is another command's.
 func (e *explainer) gangLine() string {
 	g, now := e.gang.g, e.gang.now
 	text := fmt.Sprintf("Its pod group %s asks for %d pods at once", g.Name.Name, g.MinCount())
 	switch {
 	case now.Incomplete:
 		return text + ", and is not tried yet: " + now.Message + "."
+	// Preemption is under way or about to be.
 	case len(now.Victims) > 0:
 		return text + fmt.Sprintf(", and can make room for them by removing %s, which needs no change.",
 			answer.Count(len(now.Victims), "pod"))
@@ -162,7 +182,8 @@ func (e *explainer) gangLine() string {
 	return text + fmt.Sprintf(": berth explain podgroup/%s -n %s tells how they stand together.", g.Name.Name, g.Name.Namespace)
 }
 
-// choiceText says which of the best nodes is chosen.
+// choiceText says which of the best nodes is chosen. The scheduler draws among equal
+// ones, so no one can tell.
 func choiceText(evaluation *decide.Evaluation) string {
 	best := evaluation.Best()
 	first := best[0].Node.Name
@@ -176,6 +197,8 @@ func choiceText(evaluation *decide.Evaluation) string {
 	}
 }
 
+// ungateFix is to remove the pod's scheduling gates. It is no search: the node that the
+// pod would go to is known.
 func (e *explainer) ungateFix(node string) Suggestion {
 	e.out.where = "A gate is removed from the pod itself. Whoever has set it may be about to remove it."
 	var names []string
@@ -189,8 +212,8 @@ func (e *explainer) ungateFix(node string) Suggestion {
 	return Suggestion{Text: change.Text, Node: node, Size: change.size, Changes: []Change{change.Change}}
 }
 
-// suggestChanges looks for changes. object and waiting are the pod without scheduling gates, which
-// have to be removed with each change.
+// suggestChanges looks for changes. object and waiting are the pod without scheduling
+// gates, which have to be removed with each change.
 func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, waiting *cluster.Pod) {
 	list, err := judgesOf(e.c, profile, waiting)
 	if err != nil {
@@ -208,6 +231,7 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 		e.out.Preemption = nil // it is not needed
 		return
 	}
+	// The suggestions are those of the group; see OfGroup.
 	if e.gang != nil {
 		return // what lets one pod run does not let its gang
 	}
@@ -215,6 +239,8 @@ func (e *explainer) suggestChanges(profile *plugins.Profile, object *v1.Pod, wai
 	e.out.Suggestions, e.out.where = s.suggestChanges(), keeperOf(e.w, e.object).changeNote()
 }
 
+// pendingSummary is the explanation of a pod that no node can take: why, and the one
+// thing to know next, which is what is waited for, or the smallest change.
 func (e *explainer) pendingSummary(gate string) string {
 	out := e.out
 	text := fmt.Sprintf("None of %d nodes can take the pod", out.Nodes)
@@ -228,6 +254,7 @@ func (e *explainer) pendingSummary(gate string) string {
 	missing := e.unknownResources()
 	out.NoNodeHas = missing
 	switch {
+	// A resource that no node has is the reason, whatever else the plugins say.
 	case len(missing) > 0:
 		text += ": no node has " + strings.Join(missing, " or ")
 	case len(out.Groups) == 1:
@@ -235,6 +262,7 @@ func (e *explainer) pendingSummary(gate string) string {
 	}
 
 	text += "."
+	// The best answer: waiting is enough.
 	if out.Leaving != nil {
 		return text + " It " + out.Leaving.Summary() + ". Nothing needs to be done."
 	}
@@ -254,16 +282,18 @@ func (e *explainer) pendingSummary(gate string) string {
 	return text
 }
 
-// tryPreemption tries to preempt other pods, and returns what the scheduler's message says about
-// it.
+// tryPreemption tries to preempt other pods, and returns what the scheduler's message
+// says about it. Nothing is removed.
 func (e *explainer) tryPreemption(profile *plugins.Profile, waiting *cluster.Pod) (after string) {
 	if !profile.Preemption {
 		e.out.Preemption = &Preemption{Message: "preemption is switched off in this profile"}
 		return ""
 	}
 	d := e.w.Decider(waiting.Spec().SchedulerName)
+	// Preempt continues from the failed attempt.
 	d.Decide(waiting)
 	found := d.Preempt(waiting)
+	// The message is kept even if preemption helps on no node: it says why.
 	p := &Preemption{Message: found.Message}
 	if found.Node != nil {
 		p.Helps, p.Node, p.Violations = true, found.Node.Name, found.Violations
@@ -275,12 +305,15 @@ func (e *explainer) tryPreemption(profile *plugins.Profile, waiting *cluster.Pod
 	return found.Text()
 }
 
-// reportQueue reports the pod's place in the queue, and the events that can help it.
+// reportQueue reports the pod's place in the queue, and the events that can help it. The
+// queue is that of this world: for a pod of a live cluster an estimate, as back-off is
+// not known.
 func (e *explainer) reportQueue(profile *plugins.Profile, evaluation *decide.Evaluation) {
 	q := &Queue{}
 	pods := e.w.Queue()
 	q.Length = len(pods)
 	for i, p := range pods {
+		// The queue is in order: whoever stands before this pod is ahead.
 		if p.UID == e.pod.UID {
 			q.Position = i + 1
 			break
@@ -292,6 +325,7 @@ func (e *explainer) reportQueue(profile *plugins.Profile, evaluation *decide.Eva
 		}
 	}
 
+	// A pod with a feasible node waits for its turn, and for no event.
 	if evaluation.Feasible == 0 {
 		failure := evaluation.Failure()
 		names := failure.Plugins

@@ -51,7 +51,7 @@ type GroupExplanation struct {
 	Pods []GroupPod `json:"pods"`
 }
 
-// GroupPod is a member.
+// GroupPod is a member, and the node that it has or would get.
 type GroupPod struct {
 	Name string `json:"name"`
 	Node string `json:"node,omitempty"`
@@ -60,8 +60,9 @@ type GroupPod struct {
 	Message string `json:"message,omitempty"`
 }
 
-// OfGroup explains a pod group of the world. The world is left as it was, except that pods from
-// manifests are placed if they are ahead of the group in the queue.
+// OfGroup explains a pod group of the world. The world is left as it was, except that
+// pods from manifests are placed if they are ahead of the group in the queue.
+// Options.Node and Options.Decided have no meaning here.
 func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 	g := w.Group(o.Namespace, o.Name)
 	if g == nil {
@@ -73,17 +74,21 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 		MinCount: g.MinCount(), Topology: g.TopologyKey(), Scheduled: g.Scheduled(), Pods: []GroupPod{},
 	}
 
+	// What the scheduler wrote last, which may be older than the cluster's state.
 	if c := g.Condition(); c != nil {
 		out.LastDecision = &LastDecision{At: metav1.NewTime(c.LastTransitionTime.Time), Reason: c.Reason, Message: c.Message}
 	}
 	out.Now = w.TryGroup(o.Namespace, o.Name)
 	placed := 0
 
+	// Members that wait are shown with the node that they would get together: alone, each
+	// might get another one.
 	for _, p := range w.MembersOf(g) {
 		one := GroupPod{Name: p.Object.Name, Node: p.Object.Spec.NodeName, Waits: p.Object.Spec.NodeName == ""}
 		if !one.Waits {
 			placed++
 		} else if out.Now != nil {
+			// The attempt has a place for each member that it tried.
 			if i := slices.IndexFunc(out.Now.Pods, func(t decision.GroupPlace) bool { return t.Name == one.Name }); i >= 0 {
 				one.Node, one.Message = out.Now.Pods[i].Node, out.Now.Pods[i].Message
 			} else {
@@ -101,8 +106,8 @@ func OfGroup(w *simulate.World, o Options) (*GroupExplanation, error) {
 	return out, w.Err()
 }
 
-// adviseGroup says what a pending group waits for or, if nothing does that by itself, what would
-// help.
+// adviseGroup says what a pending group waits for or, if nothing does that by itself,
+// what would help. It extends the summary; leaving and suggestions are never both set.
 func (s *groupSearch) adviseGroup(summary string, placed int) (says string, leaving *Leaving, suggestions []GroupSuggestion) {
 	text := strings.TrimSuffix(summary, ".")
 	if leaving = s.afterLeaving(s.w.MembersOf(s.g)); leaving != nil {
@@ -114,7 +119,8 @@ func (s *groupSearch) adviseGroup(summary string, placed int) (says string, leav
 	return summary, nil, nil
 }
 
-// printGroupSuggestions prints what would place a group.
+// printGroupSuggestions prints what would place a group. There are no commands: nodes are
+// added by other means, and a PodGroup is immutable.
 func printGroupSuggestions(page *answer.Page, group string, list []GroupSuggestion) {
 	if len(list) == 0 {
 		return
@@ -125,10 +131,13 @@ func printGroupSuggestions(page *answer.Page, group string, list []GroupSuggesti
 	}
 }
 
+// groupState is the state of a group and its summary, from an attempt for it (nil: no pod
+// of it waits) and the numbers of its pods that have a node, and of all.
 func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 	switch {
 	case t == nil && all == 0:
 		return Gated, "The group has no pods."
+	// No member is tried, although not all are placed: each is gated by itself.
 	case t == nil && placed < all:
 		return Gated, fmt.Sprintf("%d of %d pods have a node; the others are kept out by gates of their own.", placed, all)
 	case t == nil:
@@ -140,6 +149,8 @@ func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 			answer.Count(len(t.Victims), "pod"), t.Message)
 	case t.Message != "":
 		return Pending, "The group is pending: " + t.Message
+	// A basic group is placed as far as it fits, or a gang with more pods than it
+	// needs.
 	case t.Fit < t.Tried:
 		return Schedulable, fmt.Sprintf("The group waits for its turn: %d of %d pods would be placed now.", t.Fit, t.Tried)
 	}
@@ -147,7 +158,7 @@ func groupState(t *decision.GroupTrial, placed, all int) (State, string) {
 	return Schedulable, fmt.Sprintf("The group waits for its turn: %s would be placed now.", answer.Count(t.Fit, "pod"))
 }
 
-// Names returns the group.
+// Names returns the group as kubectl -o name writes it, for answer.Named.
 func (e *GroupExplanation) Names() []string { return []string{"podgroup/" + e.Name} }
 
 // Write writes the explanation in one of answer.Formats, or as a name; any other is for people.
@@ -155,6 +166,7 @@ func (e *GroupExplanation) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, e, e.writeTo)
 }
 
+// writeTo writes the explanation for people.
 func (e *GroupExplanation) writeTo(page *answer.Page) {
 	page.Heading("podgroup %s/%s: %s", e.Namespace, e.Name, e.State)
 	page.Line("%s", e.Summary)
@@ -174,6 +186,7 @@ func (e *GroupExplanation) writeTo(page *answer.Page) {
 				why = "would go there, with the others"
 			}
 			whole := why
+			// Members of a group usually wait for the same reason.
 			if why == above && strings.Count(why, " ") > 3 {
 				why = "as above"
 			}

@@ -11,7 +11,11 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
-// Names returns the pod.
+// An explanation for people. The order is that of what a reader needs: what is the case,
+// in one sentence; why; what is waited for; what would help. Whatever is empty is left
+// out.
+
+// Names returns the pod as kubectl -o name writes it, for answer.Named.
 func (e *Explanation) Names() []string { return []string{"pod/" + e.Pod.Name} }
 
 // Write writes the explanation in one of answer.Formats or as a name, and otherwise for people.
@@ -22,13 +26,16 @@ func (e *Explanation) Write(out io.Writer, format string) error {
 
 func (e *Explanation) tell(page *answer.Page, wide bool) { printer{page, wide}.printExplanation(e) }
 
+// printer prints one explanation.
 type printer struct {
 	*answer.Page
 	wide bool
 }
 
+// printColumns prints a table, indented.
 func (p printer) printColumns(rows [][]string) { p.Table("  ", rows) }
 
+// printExplanation prints all sections that the explanation has.
 func (p printer) printExplanation(e *Explanation) {
 	p.Heading("pod %s/%s: %s", e.Pod.Namespace, e.Pod.Name, e.State)
 	p.Line("%s", e.Summary)
@@ -46,6 +53,7 @@ func (p printer) printExplanation(e *Explanation) {
 	if e.Preemption != nil && e.Nodes > 0 {
 		p.printPreemption(e)
 	}
+	// The live scheduler's own queue is printed instead if it was asked.
 	if e.Queue != nil && (e.Decision == nil || e.Decision.Queue == nil) {
 		p.printQueue(e.Queue)
 	}
@@ -61,10 +69,12 @@ func (p printer) printExplanation(e *Explanation) {
 	if e.Node != nil {
 		p.printNode(e.Node)
 	}
+	// Users search for this message, as it is in the events of the cluster.
 	if e.Message != "" && !strings.Contains(e.Summary, e.Message) {
 		p.Line("\nThe scheduler's message: %s", e.Message)
 	}
 
+	// It differs from what would be said now, and so explains what users have seen.
 	if l := e.LastDecision; l != nil && e.Decision == nil && !l.Holds && l.Message != "" && l.Message != e.Message {
 		p.Line("It last said, %s: %s", l.At.UTC().Format("2006-01-02 15:04:05Z"), l.Message)
 	}
@@ -73,6 +83,7 @@ func (p printer) printExplanation(e *Explanation) {
 	}
 }
 
+// printEviction prints when and why the pod has to leave, and what would let it stay.
 func (p printer) printEviction(e *Eviction) {
 	if e.Device != "" {
 		p.Line("\nIt has to leave at %s, in %s, because of the taint %s of its device %s, there since %s.",
@@ -89,6 +100,7 @@ func (p printer) printEviction(e *Eviction) {
 	}
 }
 
+// toleratedText says how long a taint is tolerated, from TolerationSeconds.
 func toleratedText(seconds *int64) string {
 	if seconds == nil {
 		return ", which it does not tolerate"
@@ -96,6 +108,8 @@ func toleratedText(seconds *int64) string {
 	return ", which it tolerates for " + answer.Duration(time.Duration(*seconds)*time.Second)
 }
 
+// printChange prints a change and its command on lines of their own, so that the command
+// can be copied.
 func (p printer) printChange(bullet string, c *Change) {
 	p.Line("%s%s", bullet, c.Text)
 	if c.Command != "" {
@@ -103,7 +117,8 @@ func (p printer) printChange(bullet string, c *Change) {
 	}
 }
 
-// printScores prints a table of plugins by nodes.
+// printScores prints a table of plugins by nodes: the question is why one node beats
+// another, and that is read along a row. The pod's own node has an asterisk.
 func (p printer) printScores(e *Explanation) {
 	plugins := map[string]bool{}
 	for _, s := range e.Scores {
@@ -112,6 +127,7 @@ func (p printer) printScores(e *Explanation) {
 		}
 	}
 
+	// Without competition, nothing is scored.
 	if len(plugins) == 0 {
 		p.Line("\nOnly %s can take it, so nothing was scored.", e.Scores[0].Node)
 		return
@@ -120,6 +136,7 @@ func (p printer) printScores(e *Explanation) {
 	p.Line("\nScores of the best of the %s that can take it:", answer.Count(e.Feasible, "node"))
 	rows := [][]string{{"PLUGIN"}}
 	for _, s := range e.Scores {
+		// The asterisk marks the pod's own node.
 		name := s.Node
 		if s.Own {
 			name += "*"
@@ -148,11 +165,13 @@ func (p printer) printScores(e *Explanation) {
 	}
 }
 
+// printGroups prints the nodes that cannot take the pod, one line for each reason.
 func (p printer) printGroups(e *Explanation) {
 	p.Line("\nNodes that cannot take it (%d of %d):", e.Nodes-e.Feasible, e.Nodes)
 	rows := [][]string{{"COUNT", "PLUGIN", "CODE", "REASON", "NODES"}}
 	for _, g := range e.Groups {
 		reason, details := strings.Join(g.Reasons, ", "), g.Detail
+		// One detail for all nodes of the group fits into its line.
 		if len(details) == 1 {
 			reason, details = reason+": "+details[0], nil
 		}
@@ -167,6 +186,7 @@ func (p printer) printGroups(e *Explanation) {
 	p.printColumns(rows)
 }
 
+// joinNames lists nodes; of many, the first three.
 func (p printer) joinNames(nodes []string) string {
 	const most = 3
 	if !p.wide && len(nodes) > most {
@@ -175,9 +195,11 @@ func (p printer) joinNames(nodes []string) string {
 	return strings.Join(nodes, ",")
 }
 
+// printPreemption prints whether preemption helps, and whom it removes.
 func (p printer) printPreemption(e *Explanation) {
 	found := e.Preemption
 	switch {
+	// What the message says anyway is not said twice.
 	case !found.Helps && strings.Contains(e.Message, found.Message):
 		p.Line("\nPreemption does not help.") // the scheduler's message says why
 		return
@@ -192,20 +214,25 @@ func (p printer) printPreemption(e *Explanation) {
 	}
 }
 
+// printQueue prints the pod's place among the pending pods of this world.
 func (p printer) printQueue(q *Queue) {
 	p.Line("\nPlace in the queue: %d of %d (%d ahead by priority, %d by age).", q.Position, q.Length, q.AheadByPriority, q.AheadByAge)
+	// Without plugins that reject the pod, only its turn is waited for.
 	if len(q.Wakes) > 0 {
 		p.Line("It is retried when one of these happens, and after five minutes at the latest:")
 	}
 	p.printWakes(q.Wakes)
 }
 
+// printWakes prints, for each plugin, the events that can change its verdict.
 func (p printer) printWakes(list []Wake) {
 	for _, w := range list {
 		p.Line("  - for %s: %s", w.Plugin, strings.Join(w.Events, "; "))
 	}
 }
 
+// printSuggestions prints the suggestions with their commands, numbered, and where
+// changes of the pod are made.
 func (p printer) printSuggestions(e *Explanation) {
 	without := ""
 	if e.Preemption != nil && e.Preemption.Helps {
@@ -223,6 +250,7 @@ func (p printer) printSuggestions(e *Explanation) {
 			p.Command("     ", command)
 		}
 	}
+	// Only changes of the pod itself need the note; nodes are changed where they are.
 	changesPod := func(c Change) bool {
 		return strings.HasPrefix(c.Object, "pod/") && len(c.Delete) == 0 && c.Patch != nil
 	}
@@ -231,7 +259,9 @@ func (p printer) printSuggestions(e *Explanation) {
 	}
 }
 
+// printNode prints what every plugin says of one node.
 func (p printer) printNode(n *NodeReport) {
+	// A node that is feasible has a total and a rank.
 	verdict := "cannot take it"
 	if n.Feasible {
 		verdict = fmt.Sprintf("can take it: total %d, rank %d", *n.Total, n.Rank)
@@ -247,6 +277,7 @@ func (p printer) printNode(n *NodeReport) {
 				why += ": " + w.Detail
 			}
 		}
+		// Plugins that only filter have no score.
 		if w.Score != nil {
 			score = fmt.Sprint(*w.Score)
 		}

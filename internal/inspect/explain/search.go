@@ -11,17 +11,23 @@ import (
 )
 
 const (
-	// mostTries bounds how often the engine is asked, so that an answer takes less than a second on
-	// ten thousand nodes.
+	// mostTries bounds how often the engine is asked, so that an answer takes less than a
+	// second on ten thousand nodes. What was not tried is not suggested.
 	mostTries = 160
-	// mostSuggestions is how many are shown: no one reads more.
+	// mostSuggestions is how many are shown, the smallest changes first: no one reads
+	// more.
 	mostSuggestions = 12
-	// mostPairs is how many changes against one cause are combined with those against another.
+	// mostPairs is how many changes against one cause are combined with those against
+	// another: 25 tries for a pair of causes.
 	mostPairs = 5
 )
 
-// search looks for changes that let the pod run. It proposes nothing that was not tried: a change
-// is in found only if the engine gave the pod a node with it.
+// search looks for changes that let the pod run. It proposes nothing that was not tried:
+// a change is in found only if the engine gave the pod a node with it.
+//
+//	nodes with one cause    -> each change against it, alone
+//	otherwise               -> a new node, a higher priority
+//	nothing small was found -> combinations, for nodes with two causes, then three, ...
 type search struct {
 	*fixer
 	verdicts []verdict // of all nodes, by name, without any change
@@ -29,8 +35,10 @@ type search struct {
 	seen     map[string]bool // the texts of what was tried, so that nothing is tried twice
 }
 
-// suggestChanges finds changes that let the pod run: single ones, and pairs where no single one
-// does.
+// suggestChanges finds changes that let the pod run: single ones, and pairs where no
+// single one does. A new node and a higher priority do not count as such: they are large,
+// and a pair of small changes may be better. The list is sorted by size and has no
+// duplicates.
 func (s *search) suggestChanges() []Suggestion {
 	s.seen = map[string]bool{}
 	for plugin, nodes := range s.eachAlone() {
@@ -47,8 +55,8 @@ func (s *search) suggestChanges() []Suggestion {
 	return s.found[:min(len(s.found), mostSuggestions)]
 }
 
-// decisivePlugin is the plugin that rejects the most nodes, and of several the one that is asked
-// first.
+// decisivePlugin is the plugin that rejects the most nodes, and of several the one that
+// is asked first, with its most frequent reason; nil if no node is rejected.
 func (s *search) decisivePlugin() *Decisive {
 	count, reasons := map[string]int{}, map[string]map[string]int{}
 	var order []string
@@ -71,11 +79,13 @@ func (s *search) decisivePlugin() *Decisive {
 	return &Decisive{Plugin: best, Nodes: count[best], Reasons: []string{commonest}}
 }
 
+// onlyBy reports whether all that was found begins with a change of these kinds.
 func (s *search) onlyBy(kinds ...string) bool {
 	return !slices.ContainsFunc(s.found, func(f Suggestion) bool { return !slices.Contains(kinds, f.Changes[0].Kind) })
 }
 
-// eachAlone yields the nodes that only one plugin rejects, by plugin, always in the same order.
+// eachAlone yields the nodes that are rejected for one cause only, by its plugin, always
+// in the same order. They are where a single change can help.
 func (s *search) eachAlone() func(yield func(string, []verdict) bool) {
 	by := s.nodesByCauses(1)
 	return func(yield func(string, []verdict) bool) {
@@ -87,7 +97,8 @@ func (s *search) eachAlone() func(yield func(string, []verdict) bool) {
 	}
 }
 
-// nodesByCauses returns the nodes that are rejected for exactly this many causes, by these causes.
+// nodesByCauses returns the nodes that are rejected for exactly this many causes, by
+// these causes: the names of their plugins, joined by "+".
 func (s *search) nodesByCauses(count int) map[string][]verdict {
 	by := map[string][]verdict{}
 	for i := range s.verdicts {
@@ -100,14 +111,15 @@ func (s *search) nodesByCauses(count int) map[string][]verdict {
 	return by
 }
 
-// offerEdits keeps the edits that help.
+// offerEdits tries edits one by one, and keeps those that help.
 func (s *search) offerEdits(edits ...*edit) {
 	for _, e := range edits {
 		s.keepIfHelps(e)
 	}
 }
 
-// keepIfHelps tries edits together, and records them if the pod can run then.
+// keepIfHelps tries edits together, and records them if the pod can run then. It returns
+// whether it did.
 func (s *search) keepIfHelps(edits ...*edit) bool {
 	var texts []string
 	edits = distinctEdits(splitEdits(edits))
@@ -117,6 +129,7 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 	text := strings.Join(texts, ", and ")
 	slices.Sort(texts)
 	same := strings.Join(texts, "\n") // in whatever order
+	// Two causes may lead to the same pair of changes.
 	if s.seen[same] || s.tries >= mostTries {
 		return false
 	}
@@ -132,6 +145,8 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 	for _, e := range edits {
 		f.Size += e.size
 	}
+	// Two changes are more than the sum of them: both have to be made before anything
+	// helps.
 	if len(edits) > 1 {
 		f.Size += 20
 	}
@@ -139,8 +154,9 @@ func (s *search) keepIfHelps(edits ...*edit) bool {
 	return true
 }
 
-// publishChanges are the edits as they are published: one after the other. Those of the pod are
-// carried out by one command, that of the first of them.
+// publishChanges are the edits as they are published: one after the other, the patch of
+// each on top of those before. Those of the pod are carried out by one command, that of
+// the first of them: two commands would recreate the pod twice.
 func (s *search) publishChanges(edits []*edit) (list []Change) {
 	first, before := -1, ""
 	var kinds []string
@@ -175,8 +191,8 @@ func (s *search) publishChanges(edits []*edit) (list []Change) {
 	return list
 }
 
-// isExcluded reports whether the edits are not to be proposed together: preemption makes room by
-// itself, and a budget may allow each of two pods to go, but not both.
+// isExcluded reports whether the edits are not to be proposed together: preemption makes
+// room by itself, and a budget may allow each of two pods to go, but not both.
 func (s *search) isExcluded(edits []*edit) bool {
 	var gone []*cluster.Pod
 	said := 0
@@ -190,7 +206,8 @@ func (s *search) isExcluded(edits []*edit) bool {
 	return len(s.brokenBudgets(gone)) > said
 }
 
-// distinctEdits drops duplicate edits: two plugins may propose the same one, such as a claim.
+// distinctEdits drops duplicate edits: two plugins may propose the same one, such as
+// a claim. Edits are the same if their texts are.
 func distinctEdits(edits []*edit) (list []*edit) {
 	for _, e := range edits {
 		if !slices.ContainsFunc(list, func(o *edit) bool { return o.Text == e.Text }) {
@@ -200,8 +217,9 @@ func distinctEdits(edits []*edit) (list []*edit) {
 	return list
 }
 
-// combineEdits tries several changes at once: two for nodes that two plugins reject and, if that
-// does not help either, one more for each further plugin.
+// combineEdits tries several changes at once: two for nodes that are rejected for two
+// causes and, if that does not help either, one more for each further cause. mostTries
+// bounds all of it.
 func (s *search) combineEdits() {
 	for count := 2; count <= len(s.judges); count++ {
 		by := s.nodesByCauses(count)
@@ -215,8 +233,9 @@ func (s *search) combineEdits() {
 	}
 }
 
-// tryProduct combines each of the smallest changes against one plugin with each of those against
-// the others.
+// tryProduct combines each of the smallest changes against one cause with each of those
+// against the others. chosen are the changes so far, and causes what remains to be
+// mended.
 func (s *search) tryProduct(chosen []*edit, causes []string, nodes []verdict) {
 	if len(causes) == 0 {
 		s.keepIfHelps(chosen...)
@@ -224,6 +243,8 @@ func (s *search) tryProduct(chosen []*edit, causes []string, nodes []verdict) {
 	}
 	most := mostPairs
 	if len(chosen)+len(causes) > 2 {
+		// Three changes and more are combined sparingly: the number of products grows
+		// with each.
 		most = 2
 	}
 	for _, e := range smallestEdits(s.fixCause(causes[0], nodes), most) {
@@ -231,11 +252,14 @@ func (s *search) tryProduct(chosen []*edit, causes []string, nodes []verdict) {
 	}
 }
 
+// smallestEdits returns the smallest of the edits, up to that many. It sorts the list.
 func smallestEdits(edits []*edit, most int) []*edit {
 	slices.SortStableFunc(edits, func(a, b *edit) int { return cmp.Compare(a.size, b.size) })
 	return edits[:min(len(edits), most)]
 }
 
+// sortedKeys lists the keys of a map: whatever goes through a map does so in this order,
+// or answers would differ from run to run.
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for key := range m {
@@ -245,12 +269,13 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// sortRoomiest sorts the nodes by free CPU, the most first, so that a proposal for a node has a
-// chance.
+// sortRoomiest sorts the nodes by free CPU, the most first, so that a proposal for a
+// node has a chance. The given list is not changed.
 func sortRoomiest(nodes []verdict) []verdict {
 	sorted := slices.Clone(nodes)
 	slices.SortStableFunc(sorted, func(a, b verdict) int { return cmp.Compare(freeCPU(b.node), freeCPU(a.node)) })
 	return sorted
 }
 
+// freeCPU is how much CPU of a node is not requested, in thousandths.
 func freeCPU(n *cluster.Node) int64 { return n.Size.MilliCPU - n.Requested.MilliCPU }

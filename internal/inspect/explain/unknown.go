@@ -6,10 +6,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// unknownResources are those that the pod requests and no node has, because a device plugin is
-// missing or a name is misspelt.
+// unknownResources are those that the pod requests and no node has, because a device
+// plugin is missing or a name is misspelt. No change of a single node helps against that.
 func (e *explainer) unknownResources() (list []string) {
 	for name, wanted := range e.pod.Class.Requests.Scalars {
+		// CPU, memory and ephemeral storage are not scalars here: every node has them.
 		if wanted > 0 && !slices.ContainsFunc(e.c.Nodes, func(n *cluster.Node) bool { return n != nil && n.Size.Scalars[name] > 0 }) {
 			list = append(list, string(name))
 		}

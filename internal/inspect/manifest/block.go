@@ -4,10 +4,13 @@ import (
 	"strings"
 )
 
-// parseBlock reads the YAML that programs and most people write: block mappings and sequences,
-// scalars and flow collections that end on their line, literal blocks. It is ten times as fast as
-// the library, and accepts nothing that the library would read differently. For everything else it
-// returns false, and parseLibrary reads it.
+// parseBlock reads the YAML that programs and most people write: block mappings and
+// sequences, scalars and flow collections that end on their line, literal blocks. It is ten
+// times as fast as the library, and accepts nothing that the library would read differently.
+// For everything else it returns false, and parseLibrary reads it.
+//
+// So whoever adds a case here need not make it complete: what is doubtful is left to the
+// library. A fuzz test compares the two.
 func parseBlock(t *tree, text string, line int32) bool {
 	t.reset()
 	p := blockParser{t: t}
@@ -20,6 +23,8 @@ func parseBlock(t *tree, text string, line int32) bool {
 	return p.parseBlockNode(p.lines[p.pos].indent, "", 0) && p.atEnd()
 }
 
+// blockLine is a line of the document. parseItem changes text and indent of one that begins
+// with a dash.
 type blockLine struct {
 	raw    string // as it stands, without the line break
 	text   string // without indentation and trailing space; "" if blank or a comment
@@ -27,16 +32,24 @@ type blockLine struct {
 	number int32
 }
 
+// blockParser reads by lines, with one function for each construct. Each of these begins at
+// the current line, leaves pos at the first line that is not its own, and returns false if
+// the library has to read the document.
 type blockParser struct {
 	t     *tree
 	lines []blockLine
-	pos   int
+	// pos is the current line: the next one to be read.
+	pos int
 }
 
-// maxDepth bounds recursion. No Kubernetes object comes near it.
+// maxDepth bounds recursion, for input that is made to exhaust the stack. No Kubernetes
+// object comes near it.
 const maxDepth = 100
 
+// splitLines finds the indentation of each line. Text that is not printable ASCII is left to
+// the library, which knows the other line breaks and spaces of Unicode.
 func (p *blockParser) splitLines(text string, number int32) bool {
+	// Lines of manifests are some thirty bytes long.
 	p.lines = make([]blockLine, 0, len(text)/24+1)
 	for text != "" {
 		raw, rest, found := strings.Cut(text, "\n")
@@ -64,23 +77,28 @@ func (p *blockParser) splitLines(text string, number int32) bool {
 	return true
 }
 
+// skipBlank goes to the next line with content.
 func (p *blockParser) skipBlank() {
 	for p.pos < len(p.lines) && p.lines[p.pos].text == "" {
 		p.pos++
 	}
 }
 
+// atEnd reports whether nothing but blank lines and comments is left.
 func (p *blockParser) atEnd() bool {
 	p.skipBlank()
 	return p.pos == len(p.lines)
 }
 
+// isDash reports whether a line begins an item of a sequence: a dash and a space, or a dash
+// alone.
 func isDash(text string) bool {
 	return text == "-" || strings.HasPrefix(text, "- ")
 }
 
-// parseBlockNode reads the mapping, sequence or scalar that begins at the current line, which is
-// indented by indent.
+// parseBlockNode reads the mapping, sequence or scalar that begins at the current line, which
+// is indented by indent. key is the key before it, for the node; depth is how deeply it is
+// nested.
 func (p *blockParser) parseBlockNode(indent int, key string, depth int) bool {
 	if depth > maxDepth {
 		return false
@@ -93,6 +111,7 @@ func (p *blockParser) parseBlockNode(indent int, key string, depth int) bool {
 		return p.parseSequence(indent, key, depth)
 	}
 
+	// A single scalar is a document, too, although no manifest is one.
 	if _, _, isKey, ok := splitKey(line.text); !ok {
 		return false
 	} else if isKey {
@@ -111,6 +130,8 @@ func (p *blockParser) hasEnded(indent int) bool {
 	return p.pos == len(p.lines) || p.lines[p.pos].indent <= indent
 }
 
+// parseMapping reads the keys that are indented by indent, up to a line that is indented
+// less.
 func (p *blockParser) parseMapping(indent int, key string, depth int) bool {
 	self := p.t.add(node{kind: mappingNode, key: key, line: p.lines[p.pos].number})
 	children := p.t.childrenOf(self)
@@ -138,6 +159,8 @@ func (p *blockParser) parseMapping(indent int, key string, depth int) bool {
 		} else if !p.parseNested(name, number, indent, depth) {
 			return false
 		}
+		// Of a value on lines of its own, the line of its key is kept: that is where messages
+		// point to.
 		p.t.nodes[child].line = number
 		children.appendChild(child)
 	}
@@ -156,6 +179,7 @@ func (p *blockParser) parseNested(key string, number int32, indent, depth int) b
 	return true
 }
 
+// parseSequence reads the items whose dashes are indented by indent.
 func (p *blockParser) parseSequence(indent int, key string, depth int) bool {
 	self := p.t.add(node{kind: sequenceNode, key: key, line: p.lines[p.pos].number})
 	children := p.t.childrenOf(self)
@@ -164,6 +188,8 @@ func (p *blockParser) parseSequence(indent int, key string, depth int) bool {
 			return true
 		}
 		line := &p.lines[p.pos]
+		// Items of one sequence stand under each other. What is indented more would
+		// continue the item before, which has ended.
 		if line.indent > indent || isMarker(line) {
 			return false
 		}
@@ -178,8 +204,12 @@ func (p *blockParser) parseSequence(indent int, key string, depth int) bool {
 	}
 }
 
+// parseItem reads one item: a value after the dash, one on the lines below, or nothing, which
+// is null.
 func (p *blockParser) parseItem(line *blockLine, indent, depth int) bool {
 	rest := strings.TrimLeft(line.text[1:], " ")
+	// Nothing but a comment follows the dash. What is indented more is the item; nothing
+	// of that is null.
 	if rest == "" || rest[0] == '#' {
 		number := line.number
 		p.pos++
@@ -215,6 +245,8 @@ func (p *blockParser) parseScalar(text, key string, number int32, outer, depth i
 	switch text[0] {
 	case '#':
 		return p.parseNested(key, number, outer, depth)
+	// Literal blocks and flow collections continue below; quoted and plain scalars must
+	// end on this line.
 	case '|':
 		return p.parseLiteral(text, key, number, outer)
 	case '{', '[':
@@ -238,12 +270,16 @@ func (p *blockParser) parseScalar(text, key string, number int32, outer, depth i
 	return true
 }
 
+// onlyComment reports whether the rest of a line is empty or a comment. A # without a space
+// before it is none.
 func onlyComment(rest string) bool {
 	trimmed := strings.TrimLeft(rest, " ")
 	return trimmed == "" || trimmed[0] == '#' && len(trimmed) < len(rest)
 }
 
-// parseLiteral reads a block after "|" or "|-".
+// parseLiteral reads a block after "|" or "|-". Other indicators, as in "|2" and ">", are
+// left to the library. outer is the indentation of the key or dash before it; the block is
+// indented by as much as its first line.
 func (p *blockParser) parseLiteral(head, key string, number int32, outer int) bool {
 	if head != "|" && head != "|-" {
 		return false
@@ -256,10 +292,12 @@ func (p *blockParser) parseLiteral(head, key string, number int32, outer int) bo
 	if indent <= outer || indent == 0 {
 		return false
 	}
+	// last is the last line with text: "|" and "|-" drop the blank lines at the end.
 	end, last := begin, begin
 	for ; end < len(p.lines); end++ {
 		line := &p.lines[end]
 		if len(line.raw) == line.indent { // nothing but spaces
+			// Here YAML would have some of these spaces in the text.
 			if line.indent > indent {
 				return false
 			}
@@ -278,6 +316,8 @@ func (p *blockParser) parseLiteral(head, key string, number int32, outer int) bo
 		if i > begin {
 			value.WriteByte('\n')
 		}
+		// The raw line: what looks like a comment is text here, and spaces at the end
+		// count.
 		if raw := p.lines[i].raw; len(raw) > indent {
 			value.WriteString(raw[indent:])
 		}

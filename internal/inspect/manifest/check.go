@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// checkObjects finds faults between objects: two with the same name and, if the options are not
-// lenient, a missing class; if they are strict, a pod on a missing node.
+// checkObjects finds faults between objects, which no object shows by itself: two with the
+// same name and, if the options are not lenient, a missing class; if they are strict, a pod
+// on a missing node. The errors are in the order of the input.
 func (s *Set) checkObjects(options Options) Errors {
 	c := checker{set: s, strict: options.Strict, nodes: map[string]bool{}, priorities: map[string]bool{}, runtimes: map[string]bool{}}
 	checkDuplicates(&c, "Node", s.Nodes)
@@ -53,11 +54,13 @@ func (s *Set) checkObjects(options Options) Errors {
 	checkDuplicates(&c, "DaemonSet", s.DaemonSets)
 	checkDuplicates(&c, "Job", s.Jobs)
 	checkDuplicates(&c, "ReplicationController", s.ReplicationControllers)
+	// In a recording, what an object refers to may have been deleted since.
 	if !options.Lenient {
 		c.checkReferences()
 		c.withinLimit()
 	}
 
+	// Faults were found kind by kind; users read them file by file.
 	slices.SortStableFunc(c.errs, func(a, b *located) int {
 		return cmp.Or(cmp.Compare(a.file, b.file), cmp.Compare(a.err.Line, b.err.Line))
 	})
@@ -68,11 +71,16 @@ func (s *Set) checkObjects(options Options) Errors {
 	return errs
 }
 
+// checker collects the faults between the objects of one set.
 type checker struct {
-	set                         *Set
-	about                       subject
-	shared                      map[spot]int // how many objects begin on a line; see onItsOwn
-	strict                      bool
+	set *Set
+	// about is the object being checked; whoever checks one sets it before.
+	about subject
+	// shared counts the objects that begin on each line; see onItsOwn, which makes it when it
+	// is first needed.
+	shared map[spot]int
+	strict bool
+	// nodes, priorities and runtimes have the names that objects may refer to.
 	nodes, priorities, runtimes map[string]bool
 	errs                        []*located
 }
@@ -83,15 +91,20 @@ type located struct {
 	err  *Error
 }
 
-// subject is the object that is being checked.
+// subject is the object that is being checked, for errors whose line does not tell which one
+// it is.
 type subject struct {
 	kind   string
 	object metav1.Object
 }
 
+// spot is a line of a file.
 type spot struct{ file, line int32 }
 
+// addFault adds a fault of the object that stands at a place. line is that of the field, and
+// path its name.
 func (c *checker) addFault(at place, line int32, path, format string, args ...any) {
+	// The place of the field, or of the object where the field is missing.
 	fault := &Error{File: c.set.fileName(at.file), Line: int(line), Field: path, Text: fmt.Sprintf(format, args...)}
 	if !c.onItsOwn(at) {
 		o := c.about.object
@@ -100,7 +113,8 @@ func (c *checker) addFault(at place, line int32, path, format string, args ...an
 	c.errs = append(c.errs, &located{at.file, fault})
 }
 
-// onItsOwn reports whether the line on which an object begins has no other one.
+// onItsOwn reports whether the line on which an object begins has no other one. It is false
+// for JSON without line breaks.
 func (c *checker) onItsOwn(at place) bool {
 	if c.shared == nil {
 		c.shared = map[spot]int{}
@@ -113,6 +127,9 @@ func (c *checker) onItsOwn(at place) bool {
 	return c.shared[spot{at.file, at.line}] == 1
 }
 
+// checkDuplicates adds a fault for each object whose name an earlier one of its kind has.
+// kubectl apply would let the later one win; here either may be what the user wants to know
+// about.
 func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 	type name struct{ namespace, name string }
 	first := make(map[name]place, len(list))
@@ -125,10 +142,13 @@ func checkDuplicates[T any, P object[T]](c *checker, kind string, list []*T) {
 				c.set.fileName(before.file), before.line)
 			continue
 		}
+		// Later ones are compared with the first of the name.
 		first[id] = at
 	}
 }
 
+// checkReferences checks what new objects refer to. An object that an API server has stored
+// was checked there when it was created, and what it refers to may have been deleted since.
 func (c *checker) checkReferences() {
 	s := c.set
 	for _, node := range s.Nodes {
@@ -143,7 +163,8 @@ func (c *checker) checkReferences() {
 	for i, pod := range s.Pods {
 		at := s.places["Pod"][i]
 		c.about = subject{"Pod", pod}
-		// A pod that ended may outlive its node for a while.
+		// A pod is on its node only as long as that exists, also one that was stored. One
+		// that ended may outlive its node for a while.
 		if name := pod.Spec.NodeName; name != "" && !c.nodes[name] && !rules.IsTerminal(pod) {
 			c.noteElsewhere(at, name)
 		}
@@ -153,6 +174,7 @@ func (c *checker) checkReferences() {
 		}
 	}
 	for i, group := range s.PodGroups {
+		// Stored groups were checked when they were created.
 		if group.UID == "" {
 			c.about = subject{"PodGroup", group}
 			c.checkGroup(s.places["PodGroup"][i], group)
@@ -166,6 +188,7 @@ func (c *checker) checkReferences() {
 		}
 	}
 	templates := s.podTemplates()
+	// In a fixed order, as the map has none.
 	for _, kind := range slices.Sorted(maps.Keys(templates)) {
 		for i, template := range templates[kind] {
 			if template.meta.UID == "" {
@@ -176,12 +199,14 @@ func (c *checker) checkReferences() {
 	}
 }
 
-// checkGroup checks what a pod group refers to: its priority class, and its template.
+// checkGroup checks what a pod group refers to: its priority class, and its template. A group
+// without a Workload is complete by itself.
 func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 	if name := g.Spec.PriorityClassName; name != "" && !c.priorities[name] {
 		c.addFault(at, at.priorityClass, "spec.priorityClassName", "%q: must be a PriorityClass of the input", name)
 	}
 	ref := g.Spec.WorkloadRef
+	// Only groups that a controller makes from a Workload refer to one.
 	if ref == nil {
 		return
 	}
@@ -199,7 +224,8 @@ func (c *checker) checkGroup(at place, g *schedulingv1beta1.PodGroup) {
 	c.addFault(at, at.line, "spec.workloadRef.workloadName", "%q: must be a Workload of the input", ref.WorkloadName)
 }
 
-// hasTemplate tells whether a template of that name is among these, or in one of them.
+// hasTemplate reports whether a template of that name is among these, or in one of them, at
+// any depth.
 func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, in []schedulingv1beta1.CompositePodGroupTemplate, name string) bool {
 	return slices.ContainsFunc(list, func(t schedulingv1beta1.PodGroupTemplate) bool { return t.Name == name }) ||
 		slices.ContainsFunc(in, func(t schedulingv1beta1.CompositePodGroupTemplate) bool {
@@ -207,8 +233,8 @@ func hasTemplate(list []schedulingv1beta1.PodGroupTemplate, in []schedulingv1bet
 		})
 }
 
-// noteElsewhere counts a pod whose node the input does not have, as in a dump of one namespace or
-// of kubectl get all. If the checker is strict, the pod is a fault.
+// noteElsewhere counts a pod whose node the input does not have, as in a dump of one
+// namespace or of kubectl get all. If the checker is strict, the pod is a fault.
 func (c *checker) noteElsewhere(at place, node string) {
 	if c.strict {
 		c.addFault(at, at.nodeName, "spec.nodeName",
@@ -221,8 +247,12 @@ func (c *checker) noteElsewhere(at place, node string) {
 	c.set.Elsewhere[node]++
 }
 
+// checkClasses checks the classes that a pod or a template names. The two priority classes of
+// the system exist in every cluster. prefix is the path of the pod's spec, with a dot at its
+// end.
 func (c *checker) checkClasses(at place, spec *v1.PodSpec, prefix string) {
 	if name := spec.PriorityClassName; name != "" && !c.priorities[name] {
+		// These two need no object.
 		if _, known := rules.SystemPriority(name); !known {
 			c.addFault(at, at.priorityClass, prefix+"priorityClassName",
 				"%q: must be a PriorityClass of the input, %s or %s", name, rules.SystemClusterCritical, rules.SystemNodeCritical)
@@ -239,11 +269,14 @@ type template struct {
 	spec *v1.PodSpec
 }
 
+// podTemplates has the templates of all workloads by kind, each list in the order of the
+// set's, so that an index is good for places, too.
 func (s *Set) podTemplates() map[string][]template {
 	all := map[string][]template{}
 	add := func(kind string, meta *metav1.ObjectMeta, spec *v1.PodSpec) {
 		all[kind] = append(all[kind], template{meta, spec})
 	}
+	// In the order of the lists: checkReferences finds the places by index.
 	for _, w := range s.Deployments {
 		add("Deployment", &w.ObjectMeta, &w.Spec.Template.Spec)
 	}

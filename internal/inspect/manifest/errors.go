@@ -17,6 +17,7 @@ import (
 //	nodes.yaml:14: spec.taints[0].effect: "NoRun": must be NoSchedule, PreferNoSchedule or NoExecute
 type Error struct {
 	File string
+	// Line is counted from 1 in File.
 	Line int
 	// Object names the object at fault where the line does not: a single line of JSON can have
 	// many.
@@ -27,6 +28,7 @@ type Error struct {
 	Text string
 }
 
+// Error writes the error in one line. Without a File, the place is left out.
 func (e *Error) Error() string {
 	text := e.Text
 	for _, where := range []string{e.Field, e.Object} {
@@ -40,9 +42,11 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, text)
 }
 
-// Errors are all faults of the input, in its order. They print one per line.
+// Errors are all faults of the input, in its order. They print one per line. Beyond
+// maxErrors, the last one says how many more there are.
 type Errors []*Error
 
+// Error writes all errors, one per line.
 func (e Errors) Error() string {
 	lines := make([]string, len(e))
 	for i, err := range e {
@@ -51,8 +55,9 @@ func (e Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// fromValidation rewords an error of the API server's validation: the value first, then what is
-// allowed.
+// fromValidation rewords an error of the API server's validation: the value first, then what
+// is allowed. Upstream's own text begins with the field and "Unsupported value"; here the
+// field stands before the text, and the line is found by it.
 func fromValidation(t *tree, root int32, err *field.Error) problem {
 	var text string
 	switch err.Type {
@@ -76,7 +81,8 @@ func fromValidation(t *tree, root int32, err *field.Error) problem {
 	return problem{line: t.nodes[t.findPath(root, err.Field)].line, path: err.Field, text: text}
 }
 
-// operatorsAt returns the operators that a selector allows, by the path of an operator.
+// operatorsAt returns the operators that a selector allows, by the path of an operator: nodes
+// can also be selected by numbers, and by fields.
 func operatorsAt(path string) []string {
 	switch {
 	case strings.Contains(path, "matchFields"):
@@ -87,6 +93,7 @@ func operatorsAt(path string) []string {
 	return []string{"In", "NotIn", "Exists", "DoesNotExist"}
 }
 
+// joinWithColon joins two texts by a colon, unless one is empty.
 func joinWithColon(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -94,12 +101,14 @@ func joinWithColon(a, b string) string {
 	return a + ": " + b
 }
 
-// formatValue prints a value as it would appear in the input.
+// formatValue prints a value as it would appear in the input: strings in quotes, all others
+// as JSON. Long ones are cut off.
 func formatValue(value any) string {
 	if value == nil {
 		return ""
 	}
 	v := reflect.ValueOf(value)
+	// Validation passes some values by pointer, which nobody wrote.
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
 	}
@@ -112,6 +121,7 @@ func formatValue(value any) string {
 		return fmt.Sprint(value)
 	}
 
+	// A fault in a selector or a template would otherwise print all of it.
 	const enough = 200
 	if len(text) > enough {
 		return string(text[:enough]) + "..."
@@ -119,7 +129,8 @@ func formatValue(value any) string {
 	return string(text)
 }
 
-// listAlternatives turns `supported values: "A", "B", "C"` into `A, B or C`.
+// listAlternatives turns `supported values: "A", "B", "C"` into `A, B or C`. Any other detail
+// is returned as it is.
 func listAlternatives(detail string) string {
 	list, found := strings.CutPrefix(detail, "supported values: ")
 	if !found {
@@ -134,6 +145,7 @@ func listAlternatives(detail string) string {
 	return oneOf(words)
 }
 
+// oneOf writes alternatives: A, B or C.
 func oneOf(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
@@ -141,17 +153,21 @@ func oneOf(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// warnings reports each kind of warning once, with its first place and its count.
+// warnings reports each kind of warning once, with its first place and its count: a newer API
+// server adds its field to all objects. order has the keys in the order in which they first
+// occurred.
 type warnings struct {
 	order []string
 	first map[string]string
 	count map[string]int
 }
 
+// addProblem adds a warning about a field, or counts it if one like it was added before.
 func (w *warnings) addProblem(file, kind string, p problem) {
 	if w.first == nil {
 		w.first, w.count = map[string]string{}, map[string]int{}
 	}
+	// The same field of other objects and other items is the same warning.
 	key := kind + " " + indices.Replace(p.path) + p.text
 	if w.count[key]++; w.count[key] == 1 {
 		w.order = append(w.order, key)
@@ -159,9 +175,10 @@ func (w *warnings) addProblem(file, kind string, p problem) {
 	}
 }
 
-// indices removes the indexes from a path, so that the paths of all items of a list are equal.
+// indices removes the digits from a path, so that the paths of all items of a list are equal.
 var indices = strings.NewReplacer("0", "", "1", "", "2", "", "3", "", "4", "", "5", "", "6", "", "7", "", "8", "", "9", "")
 
+// listLines returns one line per kind of warning.
 func (w *warnings) listLines() []string {
 	var lines []string
 	for _, key := range w.order {

@@ -15,15 +15,21 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Expand creates the pods that the workloads' controllers would create, except for those that the
-// input already has: for Deployments (through ReplicaSets, which are added, too), ReplicaSets,
-// ReplicationControllers, StatefulSets (with the claims of their volumes), DaemonSets and Jobs. A
-// StatefulSet's pod that has ended is replaced. A workload's pods take the workload's place in the
-// order of Pods. Names are generated from the seed: the same input and seed give the same pods.
+// Expand creates the pods that the workloads' controllers would create, except for those that
+// the input already has: for Deployments (through ReplicaSets, which are added, too),
+// ReplicaSets, ReplicationControllers, StatefulSets (with the claims of their volumes),
+// DaemonSets and Jobs. A StatefulSet's pod that has ended is replaced. A workload's pods take
+// the workload's place in the order of Pods. Names are generated from the seed: the same
+// input and seed give the same pods.
 //
 // A controller would create some of these pods only once others run: those of an ordered
 // StatefulSet one by one, those of a Job as far as its parallelism allows. A StatefulSet is
 // expanded completely, since the question is where its pods go; a Job is not.
+//
+// For example, a Deployment web with 3 replicas in a hand-written file gives
+//
+//	ReplicaSet web-<hash>            hash as the Deployment controller computes it
+//	Pod web-<hash>-<five letters>    three of them, pending, owned by the ReplicaSet
 func (s *Set) Expand(seed int64) {
 	s.defaultReplicas()
 	e := &expansion{
@@ -45,6 +51,7 @@ func (s *Set) Expand(seed int64) {
 		}
 	}
 
+	// Deployments first: they make ReplicaSets, which make pods.
 	e.expandDeployments()
 	e.replicaSets()
 	e.replicationControllers()
@@ -54,8 +61,9 @@ func (s *Set) Expand(seed int64) {
 	e.mergePods()
 }
 
-// defaultReplicas gives workloads that name no number of replicas one. Until then they are left
-// without, because a workload that is applied again without a number keeps the one that it has.
+// defaultReplicas gives workloads that name no number of replicas one. Until then they are
+// left without, because a workload that is applied again without a number keeps the one that
+// it has: kubectl apply changes only what the manifest names.
 func (s *Set) defaultReplicas() {
 	for _, d := range s.Deployments {
 		setDefault(&d.Spec.Replicas, 1)
@@ -71,22 +79,27 @@ func (s *Set) defaultReplicas() {
 	}
 }
 
-// expansion is one run of Expand.
+// expansion is one run of Expand. It indexes the input's pods by their owner once, because
+// asking all pods for each of thousands of workloads would take minutes.
 type expansion struct {
 	set     *Set
 	rng     *rand.Rand
 	names   map[types.NamespacedName]bool // of all pods, old and new
 	byOwner map[rules.Owner][]*v1.Pod     // the input's pods, by their controller
-	byName  map[ownerName][]*v1.Pod       // the same, by its kind and name
-	made    []madePod                     // the new pods
-	gone    map[*v1.Pod]bool              // the input's pods that their controllers delete
+	// byName has the same by its kind and name, for workloads of hand-written files, which
+	// have no UID.
+	byName map[ownerName][]*v1.Pod
+	made   []madePod        // the new pods
+	gone   map[*v1.Pod]bool // the input's pods that their controllers delete
 }
 
+// ownerName is a controller by kind, namespace and name.
 type ownerName struct {
 	schema.GroupKind
 	types.NamespacedName
 }
 
+// madePod is a pod, and the place in the input that it takes in the order of Pods.
 type madePod struct {
 	pod *v1.Pod
 	at  place
@@ -114,7 +127,8 @@ func (e *expansion) ownedPods(w expanded) []*v1.Pod {
 	return pods
 }
 
-// adopt has an object refer to its controller by the UID that this has got.
+// adopt has an object refer to its controller by the UID that this has got. The list of
+// references is copied: it may be shared with other objects.
 func adopt(object metav1.Object, uid types.UID) {
 	refs := slices.Clone(object.GetOwnerReferences())
 	for i := range refs {
@@ -125,15 +139,16 @@ func adopt(object metav1.Object, uid types.UID) {
 	object.SetOwnerReferences(refs)
 }
 
-// uidOf returns a UID that is the same in every run.
+// uidOf returns a UID that is the same in every run, so that answers can be compared: a UUID
+// of version 8, which leaves its content to whoever makes it.
 func uidOf(kind string, object metav1.Object) types.UID {
 	sum := sha256.Sum256([]byte(kind + "/" + object.GetNamespace() + "/" + object.GetName()))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80 // a UUID of version 8
 	return types.UID(fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]))
 }
 
-// activePods filters out the pods that a controller no longer counts: those that have ended and
-// those that are terminating.
+// activePods filters out the pods that a controller no longer counts: those that have ended
+// and those that are terminating. The given list is not changed.
 func activePods(pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *v1.Pod) bool {
 		return rules.IsTerminal(pod) || rules.IsTerminating(pod)
@@ -146,13 +161,15 @@ func (e *expansion) addPod(pod *v1.Pod, at place) {
 	e.made = append(e.made, madePod{pod, at})
 }
 
-// removePod removes a pod of the input.
+// removePod removes a pod of the input, so that its name is free. mergePods leaves it out.
 func (e *expansion) removePod(pod *v1.Pod) {
 	delete(e.names, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
 	e.gone[pod] = true
 }
 
-// addNamed names a pod as the API server does, by five letters after a prefix, and adds it.
+// addNamed names a pod as the API server does for generateName, by five letters after a
+// prefix, and adds it. The letters are those of upstream's rand.String, which form no words;
+// a taken name is tried again.
 func (e *expansion) addNamed(pod *v1.Pod, prefix string, at place) {
 	pod.GenerateName = prefix
 	// A name has at most 63 letters, so the prefix is shortened.
@@ -170,7 +187,8 @@ func (e *expansion) addNamed(pod *v1.Pod, prefix string, at place) {
 	e.addPod(pod, at)
 }
 
-// mergePods puts the new pods among the others, in the order of the input.
+// mergePods puts the new pods among the others, in the order of the input. Pods of one
+// workload have one place, and the stable sort leaves them as they were made.
 func (e *expansion) mergePods() {
 	s := e.set
 	all := make([]madePod, 0, len(s.Pods)+len(e.made))

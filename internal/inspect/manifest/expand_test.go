@@ -38,6 +38,16 @@ func TestExpandCases(t *testing.T) {
 		}
 		for _, group := range set.PodGroups {
 			fmt.Fprintf(&out, "group %s of %d\n", group.Name, group.Spec.SchedulingPolicy.Gang.MinCount)
+			if p := group.Spec.Priority; p != nil {
+				fmt.Fprintf(&out, "  priority %d\n", *p)
+			}
+			if class := group.Spec.PriorityClassName; class != "" {
+				fmt.Fprintf(&out, "  priority class %s\n", class)
+			}
+			for _, claim := range group.Spec.ResourceClaims {
+				text, _ := json.Marshal(claim)
+				fmt.Fprintf(&out, "  %s\n", text)
+			}
 		}
 		checkCreatable(t, set)
 		return out.String()

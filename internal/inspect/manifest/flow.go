@@ -6,10 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// parseFlow reads JSON, and YAML that looks like it, over any number of lines.
+// parseFlow reads JSON, and YAML that looks like it, over any number of lines. It returns
+// false for what it does not understand; the library then reads that, or finds the syntax
+// error.
 func parseFlow(t *tree, text string, line int32) bool {
 	t.reset()
 	f := flowParser{t: t, text: text, line: line, json: true}
+	// Nothing but white space is an empty document.
 	if f.skipSpace(); f.pos == len(f.text) {
 		return true
 	}
@@ -20,8 +23,8 @@ func parseFlow(t *tree, text string, line int32) bool {
 	return f.pos == len(f.text)
 }
 
-// flowParser reads {a: b, "c": [d, 'e']}. Within a block it must end on its line; as JSON it may
-// span many.
+// flowParser reads {a: b, "c": [d, 'e']}. Within a block it must end on its line; as JSON it
+// may span many. As in blockParser, false means that the library has to read the document.
 type flowParser struct {
 	t    *tree
 	text string
@@ -30,6 +33,8 @@ type flowParser struct {
 	json bool
 }
 
+// skipSpace skips white space; within a block, spaces only: a tab there is for the library to
+// judge.
 func (f *flowParser) skipSpace() {
 	for f.pos < len(f.text) {
 		switch c := f.text[f.pos]; {
@@ -43,6 +48,7 @@ func (f *flowParser) skipSpace() {
 	}
 }
 
+// peek returns the next byte; 0 at the end.
 func (f *flowParser) peek() byte {
 	if f.pos == len(f.text) {
 		return 0
@@ -50,7 +56,10 @@ func (f *flowParser) peek() byte {
 	return f.text[f.pos]
 }
 
+// parseValue reads a value and adds it under a key.
 func (f *flowParser) parseValue(key string, depth int) bool {
+	// Recursion is bounded for input that is made to exhaust the stack; the library
+	// bounds it as well.
 	if depth > maxDepth {
 		return false
 	}
@@ -69,6 +78,8 @@ func (f *flowParser) parseValue(key string, depth int) bool {
 	return ok
 }
 
+// parseCollection reads the members of a mapping or sequence up to its closing bracket. A
+// comma right before that is left to the library.
 func (f *flowParser) parseCollection(n node, end byte, depth int) bool {
 	children := f.t.childrenOf(f.t.add(n))
 	f.pos++
@@ -79,6 +90,7 @@ func (f *flowParser) parseCollection(n node, end byte, depth int) bool {
 
 	for {
 		key := ""
+		// Only the values of a mapping have keys.
 		if n.kind == mappingNode {
 			var ok bool
 			if key, ok = f.parseKey(); !ok {
@@ -89,6 +101,7 @@ func (f *flowParser) parseCollection(n node, end byte, depth int) bool {
 		if !f.parseValue(key, depth+1) {
 			return false
 		}
+		// The child is linked only now, but it was added before its own children.
 		children.appendChild(child)
 		f.skipSpace()
 		switch f.peek() {
@@ -104,6 +117,7 @@ func (f *flowParser) parseCollection(n node, end byte, depth int) bool {
 	}
 }
 
+// parseKey reads a key and its colon. A merge key (<<) is left to the library.
 func (f *flowParser) parseKey() (string, bool) {
 	key, isQuoted, ok := f.parseScalar()
 	if !ok || key == "<<" && !isQuoted {
@@ -113,6 +127,7 @@ func (f *flowParser) parseKey() (string, bool) {
 		return "", false
 	}
 	f.pos++
+	// In JSON, a colon needs no space after it; after a plain word in YAML it does.
 	if next := f.peek(); !isQuoted && next != ' ' && !(f.json && next == '\n') {
 		return "", false // a:b is one word
 	}
@@ -120,6 +135,8 @@ func (f *flowParser) parseKey() (string, bool) {
 	return key, true
 }
 
+// parseScalar reads a quoted string or a plain word. Plain words with anything that could
+// mean something else in YAML are left to the library.
 func (f *flowParser) parseScalar() (text string, isQuoted, ok bool) {
 	switch f.peek() {
 	case '"':
@@ -137,15 +154,19 @@ func (f *flowParser) parseScalar() (text string, isQuoted, ok bool) {
 		return value, true, true
 	}
 
+	// A plain word ends at an indicator of flow collections, or at a colon that ends a
+	// key.
 	end := f.pos
 	for end < len(f.text) && strings.IndexByte(",[]{}\n\"'", f.text[end]) < 0 &&
 		!(f.text[end] == ':' && (end+1 == len(f.text) || strings.IndexByte(" \n,[]{}", f.text[end+1]) >= 0)) {
 		end++
 	}
 
+	// A quote within a word, or a word at the very end: too unusual to decide here.
 	if end == len(f.text) || f.text[end] == '"' || f.text[end] == '\'' {
 		return "", false, false
 	}
+	// Spaces may stand within a plain scalar, and before the comma that ends it.
 	word := strings.TrimRight(f.text[f.pos:end], " \t\r")
 	value, ok := parsePlain(word)
 	if !ok || value != word || strings.ContainsAny(word, "\t#?") || word[0] == '-' && len(word) == 1 || word[0] == ':' {
@@ -156,8 +177,11 @@ func (f *flowParser) parseScalar() (text string, isQuoted, ok bool) {
 	return value, false, true
 }
 
-// jsonString reads a string by JSON's rules, in which \/ and \u are escapes.
+// jsonString reads a string by JSON's rules, in which \/ and \u are escapes. A string without
+// escapes is a part of the text, and is not copied.
 func (f *flowParser) jsonString() (string, bool) {
+	// Most strings are plain ASCII without escapes, and are found by looking at each byte
+	// once.
 	end, escapes, ascii := f.pos+1, false, true
 	for end < len(f.text) && f.text[end] != '"' {
 		switch c := f.text[end]; {
@@ -172,9 +196,11 @@ func (f *flowParser) jsonString() (string, bool) {
 		end++
 	}
 
+	// A string that is not closed, or not UTF-8: the library says what is wrong.
 	if end >= len(f.text) || !ascii && !utf8.ValidString(f.text[f.pos:end]) {
 		return "", false
 	}
+	// With its quotes, for the library of JSON.
 	literal := f.text[f.pos : end+1]
 	f.pos = end + 1
 	if !escapes {
@@ -186,8 +212,14 @@ func (f *flowParser) jsonString() (string, bool) {
 	return value, err == nil
 }
 
-// splitKey finds "key: value" or "key:". isKey reports whether the text is one, and ok is false if
-// only the library can tell.
+// splitKey finds "key: value" or "key:" at the beginning of a text. isKey reports whether the
+// text is one, and ok is false if only the library can tell. text must not be empty. For
+// example:
+//
+//	image: nginx:1.27   -> image, nginx:1.27
+//	http://a/b          -> no key: no space follows the colon
+//	"a b": c            -> a b, c
+//	<<: *base           -> ok is false
 func splitKey(text string) (key, rest string, isKey, ok bool) {
 	switch text[0] {
 	case '"', '\'':
@@ -203,6 +235,7 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 			return "", "", false, false
 		}
 		return value, strings.TrimLeft(after[1:], " "), true, true
+	// Indicators of YAML. What begins with the first three is a value that parseScalar knows.
 	case '{', '[', '|', '>', '&', '*', '!', '%', '@', '`', ',', ']', '}', '?', '#', ':':
 		return "", "", false, text[0] == '{' || text[0] == '[' || text[0] == '|'
 	}
@@ -211,15 +244,19 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 		switch text[i] {
 		case '\t':
 			return "", "", false, false
+		// A # begins a comment only after a space. What stands before it is no key.
 		case '#':
 			if text[i-1] == ' ' {
 				return "", "", false, true
 			}
 		case ':':
+			// As in image: nginx:1.27, or a URL.
 			if i+1 < len(text) && text[i+1] != ' ' {
 				continue
 			}
 			key = strings.TrimRight(text[:i], " ")
+			// A merge key, an empty key, one that is too long for YAML's simple keys, or
+			// a dash that belongs to a sequence.
 			if key == "<<" || key == "" || len(key) > 512 || isDash(key) {
 				return "", "", false, false
 			}
@@ -230,14 +267,18 @@ func splitKey(text string) (key, rest string, isKey, ok bool) {
 	return "", "", false, true
 }
 
-// parsePlain reads a scalar without quotes, up to a comment.
+// parsePlain reads a scalar without quotes, up to a comment. ok is false for an empty text,
+// and for one that may be more than a scalar.
 func parsePlain(text string) (string, bool) {
 	if text == "" || strings.IndexByte(",[]{}#&*!|>'\"%@`", text[0]) >= 0 {
 		return "", false
 	}
+	// These begin something else only if a space follows: -1 is a scalar, and "- 1" an
+	// item.
 	if strings.IndexByte("-?:", text[0]) >= 0 && (len(text) == 1 || text[1] == ' ') {
 		return "", false
 	}
+	// What is behind it is a comment.
 	if i := strings.Index(text, " #"); i >= 0 {
 		text = strings.TrimRight(text[:i], " ")
 	}
@@ -247,10 +288,13 @@ func parsePlain(text string) (string, bool) {
 	return text, true
 }
 
-// parseQuoted reads a quoted scalar that ends on its line, and returns what follows it.
+// parseQuoted reads a quoted scalar that ends on its line, and returns what follows it. In
+// single quotes only ” is an escape; in double quotes, those that unescapeText knows.
 func parseQuoted(text string) (value, rest string, ok bool) {
 	if text[0] == '\'' {
 		for i := 1; i < len(text); i++ {
+			// In single quotes there is nothing to look for but the closing quote, and
+			// two of them that are one.
 			if text[i] != '\'' {
 				continue
 			}
@@ -267,6 +311,7 @@ func parseQuoted(text string) (value, rest string, ok bool) {
 		return "", "", false
 	}
 
+	// In double quotes. The text is copied only if it has escapes.
 	escapes := false
 	for i := 1; i < len(text); i++ {
 		switch text[i] {
@@ -275,6 +320,7 @@ func parseQuoted(text string) (value, rest string, ok bool) {
 			if !escapes {
 				return value, rest, true
 			}
+			// It is copied only if there is something to replace.
 			value, ok = unescapeText(value)
 			return value, rest, ok
 		case '\\':
@@ -288,7 +334,8 @@ func parseQuoted(text string) (value, rest string, ok bool) {
 	return "", "", false
 }
 
-// unescapeText handles the escapes that YAML and JSON share.
+// unescapeText handles the escapes that YAML and JSON share. Others, such as \x41 and \u0041,
+// are left to the library.
 func unescapeText(text string) (string, bool) {
 	var value strings.Builder
 	for i := 0; i < len(text); i++ {
@@ -298,6 +345,8 @@ func unescapeText(text string) (string, bool) {
 			if i == len(text) {
 				return "", false
 			}
+			// Other escapes mean something else in YAML and JSON, or take several
+			// letters.
 			switch text[i] {
 			case '"', '\\', '/':
 				c = text[i]

@@ -14,32 +14,47 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// groupOf names the pod group of a job's pods, which is made if the job is new and the controller
-// would make one. It is empty for jobs whose pods are scheduled one by one: the controller makes
-// groups for these, too, but they change nothing.
+// What the Job controller does with the feature gate WorkloadWithJob: for a Job that asks for
+// a gang it makes a Workload, from that a PodGroup, and its pods name the PodGroup. Objects
+// of the input are used if the Job controls them. Those that users made for the Job are passed
+// over, and of several that the Job controls none is chosen.
+//
+//	Job train (parallelism 4, gang) -> Workload train-<hash> -> PodGroup ...-<hash>, minCount 4 -> 4 pods
+
+// groupOf names the pod group of a job's pods, which is made if the job is new and the
+// controller would make one. It is empty for jobs whose pods are scheduled one by one: the
+// controller makes groups for these, too, but they change nothing.
 func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 	if !e.set.JobGroups || gangOf(job) == nil || job.Spec.Template.Spec.SchedulingGroup != nil || metav1.GetControllerOf(job) != nil {
 		return ""
 	}
-	workload := e.workloadOf(job, pods)
+	// Pods that exist have no group, and cannot get one. The controller goes on without.
+	fresh := len(pods) == 0 && !hasBegun(job)
+	workload := e.workloadOf(job, fresh)
+	// A Workload that was changed by others is not what the controller would have
+	// made: it leaves the Job alone.
 	if workload == nil || len(workload.Spec.PodGroupTemplates) != 1 {
 		return ""
 	}
 
 	var own []*schedulingv1beta1.PodGroup
 	for _, g := range e.set.PodGroups {
-		if ref := g.Spec.WorkloadRef; g.Namespace == job.Namespace && ref != nil && ref.WorkloadName == workload.Name {
+		if ref := g.Spec.WorkloadRef; g.Namespace == job.Namespace && ref != nil && ref.WorkloadName == workload.Name &&
+			metav1.IsControlledBy(g, job) {
 			own = append(own, g)
 		}
 	}
 
 	switch {
-	case len(own) == 1 && metav1.IsControlledBy(own[0], job):
+	// It was made before.
+	case len(own) == 1:
 		return own[0].Name
-	case len(own) > 0:
+	case len(own) > 1 || !fresh:
 		return ""
 	}
 
+	// The group has all that the template says of scheduling: the template may be changed
+	// later, and the group may not.
 	template := &workload.Spec.PodGroupTemplates[0]
 	group := &schedulingv1beta1.PodGroup{
 		ObjectMeta: metav1.ObjectMeta{
@@ -49,29 +64,33 @@ func (e *expansion) groupOf(job *batchv1.Job, pods []*v1.Pod) string {
 		Spec: schedulingv1beta1.PodGroupSpec{
 			WorkloadRef:      &schedulingv1beta1.WorkloadReference{WorkloadName: workload.Name, TemplateName: template.Name},
 			SchedulingPolicy: template.SchedulingPolicy, SchedulingConstraints: template.SchedulingConstraints,
-			DisruptionMode: template.DisruptionMode,
+			ResourceClaims: template.ResourceClaims, DisruptionMode: template.DisruptionMode,
+			PriorityClassName: template.PriorityClassName, Priority: template.Priority,
 		},
 	}
 
+	// The pods refer to the group by its name only, but the scheduler expects objects
+	// with UIDs.
 	group.UID = uidOf("PodGroup", group)
 	e.set.PodGroups = append(e.set.PodGroups, group)
 	return group.Name
 }
 
-// workloadOf returns the job's Workload, or nil. It makes one only for a job that has not begun.
-func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1beta1.Workload {
+// workloadOf returns the job's Workload, or nil. It makes one only for a fresh job, which has
+// not begun.
+func (e *expansion) workloadOf(job *batchv1.Job, fresh bool) *schedulingv1beta1.Workload {
 	var own []*schedulingv1beta1.Workload
 	for _, w := range e.set.Workloads {
 		if ref := w.Spec.ControllerRef; w.Namespace == job.Namespace && ref != nil && ref.Kind == "Job" &&
-			ref.APIGroup == batchv1.GroupName && ref.Name == job.Name {
+			ref.APIGroup == batchv1.GroupName && ref.Name == job.Name && metav1.IsControlledBy(w, job) {
 			own = append(own, w)
 		}
 	}
 
 	switch {
-	case len(own) == 1 && metav1.IsControlledBy(own[0], job):
+	case len(own) == 1:
 		return own[0]
-	case len(own) > 0 || len(pods) > 0 || hasBegun(job):
+	case len(own) > 1 || !fresh:
 		return nil
 	}
 
@@ -91,7 +110,8 @@ func (e *expansion) workloadOf(job *batchv1.Job, pods []*v1.Pod) *schedulingv1be
 	return workload
 }
 
-// gangOf returns the gang that a job asks for, or nil.
+// gangOf returns the gang that a job asks for, or nil. A job that asks for a basic policy, or
+// for none, has no gang.
 func gangOf(job *batchv1.Job) *schedulingv1alpha3.WorkloadPodGroupGangSchedulingPolicy {
 	if s := job.Spec.Scheduling; s != nil && s.SchedulingPolicy != nil {
 		return s.SchedulingPolicy.Gang
@@ -99,10 +119,11 @@ func gangOf(job *batchv1.Job) *schedulingv1alpha3.WorkloadPodGroupGangScheduling
 	return nil
 }
 
-// templateOf returns the group of a job that asks for a gang: without a number, of as many pods as
-// run at a time.
+// templateOf returns the group of a job that asks for a gang: without a number, of as many
+// pods as run at a time. gangOf must not be nil.
 func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 	count := max(1, *job.Spec.Parallelism)
+	// As many as run at a time is the default.
 	if asked := gangOf(job).MinCount; asked != nil {
 		count = *asked
 	}
@@ -110,6 +131,8 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 	t := schedulingv1beta1.PodGroupTemplate{
 		Name:             job.Name + "-pgt-0",
 		SchedulingPolicy: schedulingv1beta1.PodGroupSchedulingPolicy{Gang: &schedulingv1beta1.GangSchedulingPolicy{MinCount: count}},
+		// The gang preempts with the priority of its pods.
+		PriorityClassName: job.Spec.Template.Spec.PriorityClassName,
 	}
 
 	if constraints := job.Spec.Scheduling.SchedulingConstraints; constraints != nil {
@@ -119,13 +142,24 @@ func templateOf(job *batchv1.Job) schedulingv1beta1.PodGroupTemplate {
 		}
 	}
 
+	// The pods share these, if they name them as well.
+	for _, c := range job.Spec.Scheduling.ResourceClaims {
+		t.ResourceClaims = append(t.ResourceClaims, schedulingv1beta1.PodGroupResourceClaim{
+			Name: c.Name, ResourceClaimName: c.ResourceClaimName, ResourceClaimTemplateName: c.ResourceClaimTemplateName,
+		})
+	}
+
+	// Preemption then removes all of the gang or nothing.
 	if mode := job.Spec.Scheduling.DisruptionMode; mode != nil && mode.All != nil {
 		t.DisruptionMode = &schedulingv1beta1.DisruptionMode{All: &schedulingv1beta1.AllDisruptionMode{}}
 	}
 	return t
 }
 
+// hasBegun reports whether the controller has made pods for the job before, or was told to
+// suspend it.
 func hasBegun(job *batchv1.Job) bool {
+	// Then its pods were made without a group.
 	if job.Status.StartTime != nil || job.Status.Succeeded != 0 || job.Status.Failed != 0 {
 		return true
 	}
@@ -137,7 +171,8 @@ func hasBegun(job *batchv1.Job) bool {
 	return false
 }
 
-// workloadName and groupName generate names as the Job controller does.
+// workloadName generates the name of a job's Workload as the Job controller does: the job's
+// name, cut off if necessary, and a hash.
 func workloadName(job *batchv1.Job) string {
 	sum := fnv.New32a()
 	fmt.Fprintf(sum, "%v", dump.ForHash(job.UID))
@@ -145,6 +180,8 @@ func workloadName(job *batchv1.Job) string {
 	return fmt.Sprintf("%.*s-%s", validation.DNS1123SubdomainMaxLength-len(hash)-1, job.Name, hash)
 }
 
+// groupName generates the name of a PodGroup as the Job controller does. What is too long is
+// cut off, from the longer of the two parts.
 func groupName(workload, template string) string {
 	sum := fnv.New32a()
 	sum.Write([]byte(workload + template))

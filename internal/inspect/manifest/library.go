@@ -10,30 +10,39 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxNodes bounds the size that aliases can expand a document to, whatever its length.
+// The way for all YAML that block.go and flow.go do not read: anchors and aliases, tags,
+// folded text, keys that are not words, text beyond ASCII. The library builds its own tree;
+// this file copies it, and bounds what a small document can expand to.
+
+// maxNodes bounds the size that aliases can expand a document to, whatever its length: a
+// million values take some fifty megabytes.
 const maxNodes = 1 << 20
 
-// mostRepeated bounds the values, and the keys of merged mappings, that aliases repeat: a constant,
-// and a number per byte of the document. A template that a hundred containers share is far below
-// it; a document made to cost more than its length is not.
+// mostRepeated bounds the values, and the keys of merged mappings, that aliases repeat: a
+// constant, and a number per byte of the document. A template that a hundred containers
+// share is far below it; a document made to cost more than its length ("billion laughs")
+// is not.
 func mostRepeated(text string) int { return 4096 + 16*len(text) }
 
-// fault is what is wrong at one line.
+// fault is what is wrong at one line of the input's file.
 type fault struct {
 	line int32
 	text string
 }
 
-// parseLibrary reads any YAML, with the library.
+// parseLibrary reads any YAML, with the library. line is that of the text in its file. It
+// returns nil if the tree is complete, or empty for an empty document.
 func parseLibrary(t *tree, text string, line int32) *fault {
 	t.reset()
 	var document yaml.Node
+	// The library may report a line behind the end, of which no editor knows.
 	last := line + int32(strings.Count(strings.TrimSuffix(text, "\n"), "\n"))
 	if err := yaml.Unmarshal([]byte(text), &document); err != nil {
 		f := syntaxFault(err, line)
 		f.line = min(f.line, last)
 		return f
 	}
+	// Nothing but comments.
 	if len(document.Content) == 0 {
 		return nil
 	}
@@ -44,11 +53,14 @@ func parseLibrary(t *tree, text string, line int32) *fault {
 	return nil
 }
 
+// yamlLine is how the library's errors begin.
 var yamlLine = regexp.MustCompile(`^yaml: (?:unmarshal errors:\n  )?(?:line (\d+): )?`)
 
-// syntaxFault translates the line that the library reports from the part that it read to the file.
+// syntaxFault translates the line that the library reports from the part that it read to the
+// file, and adds what to do about the most frequent error.
 func syntaxFault(err error, line int32) *fault {
 	text := err.Error()
+	// The line is that of the chunk, which begins somewhere in the file.
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
 		text = text[len(m[0]):]
 		if n, err := strconv.Atoi(m[1]); err == nil {
@@ -61,8 +73,11 @@ func syntaxFault(err error, line int32) *fault {
 	return &fault{line, "not YAML or JSON: " + text}
 }
 
+// converter copies the library's tree into ours: aliases and merged keys are written out, and
+// tags are refused.
 type converter struct {
-	t    *tree
+	t *tree
+	// base is added to the library's lines, which are counted from 1.
 	base int32
 	last int32 // of the text; the library also counts breaks that no editor shows
 	at   int32 // the line being converted
@@ -73,7 +88,8 @@ type converter struct {
 
 var errRepeats = errors.New("aliases (*name, <<) repeat too much: write the values out, or split the document")
 
-// countRepeat counts a repeated value or merged key.
+// countRepeat counts a repeated value or merged key. It returns an error once there are too
+// many.
 func (c *converter) countRepeat() error {
 	if c.repeats--; c.repeats < 0 {
 		return errRepeats
@@ -81,8 +97,11 @@ func (c *converter) countRepeat() error {
 	return nil
 }
 
+// lineOf is the line of a value in its file.
 func (c *converter) lineOf(y *yaml.Node) int32 { return min(c.base+int32(y.Line), c.last) }
 
+// convertNode copies one value, under a key. It continues into aliases, so a cycle of these
+// ends at maxDepth.
 func (c *converter) convertNode(y *yaml.Node, key string, depth int) error {
 	c.at = c.lineOf(y)
 	if depth > maxDepth || len(c.t.nodes) > maxNodes {
@@ -97,11 +116,14 @@ func (c *converter) convertNode(y *yaml.Node, key string, depth int) error {
 
 	switch y.Kind {
 	case yaml.AliasNode:
+		// Everything below is written out once more for each alias, and counted as such.
 		c.inAlias++
 		defer func() { c.inAlias-- }()
 		return c.convertNode(y.Alias, key, depth+1)
 	case yaml.ScalarNode:
 		isString := y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
+		// A tag may change the type of a value, which the decoder would not see. Only
+		// !!str is accepted.
 		if y.Style&yaml.TaggedStyle != 0 {
 			if isString = y.Tag == "!!str"; !isString {
 				return fmt.Errorf("tag %s: has no meaning here", y.Tag)
@@ -126,12 +148,15 @@ func (c *converter) convertNode(y *yaml.Node, key string, depth int) error {
 	return fmt.Errorf("unknown kind of YAML node %d", y.Kind)
 }
 
+// convertMapping copies a mapping. Merged keys are added last, whatever the position of "<<",
+// because the mapping's own keys take precedence.
 func (c *converter) convertMapping(y *yaml.Node, key string, depth int) error {
 	self := c.t.add(node{kind: mappingNode, key: key, line: c.at})
 	children := c.t.childrenOf(self)
 	var merged []*yaml.Node
 	for i := 0; i+1 < len(y.Content); i += 2 {
 		name, value := y.Content[i], y.Content[i+1]
+		// A key may be an alias, too.
 		for name.Kind == yaml.AliasNode {
 			name = name.Alias
 		}
@@ -154,7 +179,7 @@ func (c *converter) convertMapping(y *yaml.Node, key string, depth int) error {
 	return c.mergeKeys(self, &children, merged, depth)
 }
 
-// mergedMappings returns what "<<:" refers to: one mapping, or several.
+// mergedMappings returns what "<<:" refers to: one mapping, or several in a list.
 func mergedMappings(y *yaml.Node) []*yaml.Node {
 	for y.Kind == yaml.AliasNode {
 		y = y.Alias
@@ -172,8 +197,8 @@ func mergedMappings(y *yaml.Node) []*yaml.Node {
 	return list
 }
 
-// mergeKeys adds the keys that the mapping does not have itself, each from the first mapping that
-// has it.
+// mergeKeys adds the keys that the mapping does not have itself, each from the first mapping
+// that has it. Merges within merged mappings are not followed.
 func (c *converter) mergeKeys(self int32, children *appender, merged []*yaml.Node, depth int) error {
 	if len(merged) == 0 {
 		return nil
@@ -183,12 +208,14 @@ func (c *converter) mergeKeys(self int32, children *appender, merged []*yaml.Nod
 		has[c.t.nodes[n].key] = true
 	}
 
+	// The same holds for the keys of merged mappings.
 	c.inAlias++
 	defer func() { c.inAlias-- }()
 	for _, from := range merged {
 		if err := c.countRepeat(); err != nil {
 			return err
 		}
+		// An alias of a list or a word cannot be merged.
 		if from.Kind != yaml.MappingNode {
 			return errors.New("<<: must be a mapping")
 		}
@@ -197,6 +224,8 @@ func (c *converter) mergeKeys(self int32, children *appender, merged []*yaml.Nod
 				return err
 			}
 			name := from.Content[i]
+			// Keys of the mapping itself, and of mappings that were merged before,
+			// take precedence.
 			if name.Kind != yaml.ScalarNode || name.Tag == "!!merge" || has[name.Value] {
 				continue
 			}

@@ -7,7 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Objects returns all objects of the set, kind by kind.
+// Objects returns all objects of the set, kind by kind in the order of Kinds. The slice is
+// the caller's, the objects are not.
 func (s *Set) Objects() (all []metav1.Object) {
 	for _, k := range ordered {
 		all = append(all, k.list(s)...)
@@ -26,8 +27,9 @@ func (s *Set) Controllers() (all []metav1.Object) {
 	return all
 }
 
-// Newest returns the latest time in nodes and pods, which is about when the set was written. It is
-// zero if they have none.
+// Newest returns the latest time in nodes and pods, which is about when the set was written.
+// It is zero if they have none. It trusts all clocks; package simulate knows which of them
+// are ahead.
 func (s *Set) Newest() (newest time.Time) {
 	later := func(t metav1.Time) {
 		if t.After(newest) {
@@ -36,6 +38,8 @@ func (s *Set) Newest() (newest time.Time) {
 	}
 
 	for _, n := range s.Nodes {
+		// Creation times are written by the API server, the other times by
+		// components.
 		later(n.CreationTimestamp)
 		for i := range n.Status.Conditions {
 			later(n.Status.Conditions[i].LastHeartbeatTime)
@@ -50,6 +54,7 @@ func (s *Set) Newest() (newest time.Time) {
 	return newest
 }
 
+// conditionTime is when a condition of the pod last changed; zero if it has none.
 func conditionTime(p *v1.Pod) (newest metav1.Time) {
 	for i := range p.Status.Conditions {
 		if t := p.Status.Conditions[i].LastTransitionTime; t.After(newest.Time) {

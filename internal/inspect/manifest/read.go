@@ -18,15 +18,18 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// Options say how to read. The zero value is strict.
+// Options say how to read. The zero value is strict about objects, as an API server is, and
+// keeps pods whose nodes are missing.
 type Options struct {
 	// Recursive reads the folders in folders, too.
 	Recursive bool
-	// Lenient accepts what the API server would refuse, and references to missing objects: for
-	// input that is a part of a cluster. Two objects of one name are refused all the same.
+	// Lenient accepts what the API server would refuse, and references to missing objects:
+	// for input that a cluster has printed, where today's rules need not have applied when an
+	// object was created. The set is taken for a whole cluster (Set.Whole), unless the caller
+	// knows better. Two objects of one name are refused all the same.
 	Lenient bool
-	// Strict refuses pods that are bound to a node that the input does not have. Without it they
-	// are kept as bound elsewhere.
+	// Strict refuses pods that are bound to a node that the input does not have. Without it
+	// they are kept, and counted in Set.Elsewhere.
 	Strict bool
 	// Stdin is how messages refer to standard input; by default <stdin>.
 	Stdin string
@@ -37,7 +40,8 @@ type Options struct {
 	Workers int
 }
 
-// maxErrors is how many errors are reported one by one. The rest are only counted.
+// maxErrors is how many errors are reported one by one. The rest are only counted: one wrong
+// template can make thousands.
 const maxErrors = 20
 
 // kustomization is the prefix of a kustomization's path. Messages show it, because their line
@@ -47,8 +51,10 @@ const kustomization = "kubectl kustomize "
 // Kustomization returns the path by which Read reads the output of a folder's kustomization.
 func Kustomization(folder string) string { return kustomization + folder }
 
-// Read reads manifests: files, folders (their .yaml, .yml and .json files), kustomizations, and "-"
-// for stdin. The error is Errors if the input is at fault.
+// Read reads manifests: files, folders (their .yaml, .yml and .json files), kustomizations,
+// and "-" for stdin. The error is Errors if the input is at fault, and then has all faults in
+// the order of the input; no set is returned. Objects that are lists are taken apart. The set
+// is not expanded.
 func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	files, err := expandPaths(paths, options.Recursive)
 	if err != nil {
@@ -64,6 +70,8 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 		return nil, err
 	}
 	r.set.Warnings = r.warnings.listLines()
+	// References are checked only if all objects could be read: an object with a fault would
+	// be reported as missing as well.
 	if len(r.errs) == 0 {
 		for _, e := range r.set.checkObjects(options) {
 			r.addError(e)
@@ -77,9 +85,11 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 		return nil, r.errs
 	}
 
+	// In strict reading, checkObjects has refused workloads that are too large.
 	if options.Lenient {
 		r.set.limitWorkloads()
 	}
+	// Last, because the default storage class may stand behind the claims.
 	class := admission.DefaultStorageClass(r.set.StorageClasses)
 	for _, claim := range r.set.PersistentVolumeClaims {
 		admission.Claim(claim, class)
@@ -87,6 +97,8 @@ func Read(paths []string, stdin io.Reader, options Options) (*Set, error) {
 	return r.set, nil
 }
 
+// expandPaths lists the files that paths stand for. Files of a folder are in alphabetical
+// order. A folder without any manifest is an error: the path is probably wrong.
 func expandPaths(paths []string, recursive bool) ([]string, error) {
 	var files []string
 	for _, path := range paths {
@@ -98,6 +110,8 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 		switch {
 		case err != nil && path == "":
 			return nil, errors.New("the name of a file is empty")
+		// kubectl -f reads URLs; this does not, so as to work offline and to open no
+		// connections.
 		case err != nil && strings.Contains(path, "://"):
 			return nil, fmt.Errorf("%s: URLs are not read: download it first, or pipe it into -f -", path)
 		case err != nil:
@@ -107,6 +121,8 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 			files = append(files, path)
 			continue
 		}
+		// deeper is a hint for the error if the folder has only subfolders that were not
+		// read.
 		before, deeper := len(files), ""
 		err = filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
 			switch {
@@ -132,8 +148,8 @@ func expandPaths(paths []string, recursive bool) ([]string, error) {
 	return files, nil
 }
 
-// onlyRegular refuses what lies in a folder and might be read for ever: a device or a FIFO, or a
-// link to one.
+// onlyRegular refuses what lies in a folder and might be read for ever: a device or a FIFO,
+// or a link to one. Paths that were named themselves may be FIFOs, as from <(...) of a shell.
 func onlyRegular(file string) error {
 	f, err := owned.Open(file)
 	if err != nil {
@@ -143,7 +159,11 @@ func onlyRegular(file string) error {
 }
 
 // reader runs three stages: one goroutine cuts files into batches of chunks, workers read the
-// batches, and the caller's goroutine collects them in order.
+// batches, and the caller's goroutine collects them in order. Only the last of these changes
+// the reader's fields.
+//
+//	cutFiles --jobs----> worker, worker, ...     in any order
+//	         --ordered-> collectBatch            waits for each batch in the order of the input
 type reader struct {
 	options  Options
 	set      *Set
@@ -152,6 +172,7 @@ type reader struct {
 	warnings warnings
 }
 
+// addError adds an error, or counts it beyond maxErrors.
 func (r *reader) addError(e *Error) {
 	if len(r.errs) == maxErrors {
 		r.more++
@@ -160,7 +181,8 @@ func (r *reader) addError(e *Error) {
 	r.errs = append(r.errs, e)
 }
 
-// batch is some chunks of one file, and what was found in them. found is complete once ready is
+// batch is some chunks of one file, and what was found in them. The goroutine that cuts files
+// fills chunks, one worker empties them and fills found. found is complete once ready is
 // closed.
 type batch struct {
 	file   int32
@@ -178,6 +200,8 @@ const (
 	inFlight    = 8
 )
 
+// readFiles reads all files into the set. Faults of the input are in r.errs; the error is a
+// file that could not be read.
 func (r *reader) readFiles(files []string, stdin io.Reader) error {
 	workers := cmp.Or(r.options.Workers, runtime.GOMAXPROCS(0))
 	jobs, ordered := make(chan *batch, inFlight), make(chan *batch, inFlight)
@@ -187,12 +211,17 @@ func (r *reader) readFiles(files []string, stdin io.Reader) error {
 		defer close(jobs)
 		defer close(ordered)
 		failed = r.cutFiles(files, stdin, func(b *batch) {
+			// Both channels are bounded, so cutting waits when workers or the collector are
+			// behind, and memory stays bounded. A batch is in jobs first: the collector must
+			// never wait for one that no worker can take.
 			jobs <- b
 			ordered <- b
 		})
 	})
 	for range workers {
 		running.Go(func() {
+			// One parser per worker: its tree and its table of words are reused for all
+			// objects.
 			p := &parser{decoder: newDecoder(), lenient: r.options.Lenient}
 			for b := range jobs {
 				for i, c := range b.chunks {
@@ -214,7 +243,8 @@ func (r *reader) readFiles(files []string, stdin io.Reader) error {
 	return failed
 }
 
-// cutFiles emits the chunks of all files in batches, in order.
+// cutFiles emits the chunks of all files in batches, in order. A batch never spans two files.
+// What was cut before a file fails is emitted, so that faults in it are reported, too.
 func (r *reader) cutFiles(files []string, stdin io.Reader, emit func(*batch)) error {
 	order := int32(0)
 	for i, file := range files {
@@ -242,10 +272,13 @@ func (r *reader) cutFiles(files []string, stdin io.Reader, emit func(*batch)) er
 	return nil
 }
 
+// newBatch returns an empty batch of a file, whose first chunk will be the order-th of the
+// input.
 func (r *reader) newBatch(file int, order int32) *batch {
 	return &batch{file: int32(file), order: order, ready: make(chan struct{})}
 }
 
+// splitFile cuts one file into chunks.
 func (r *reader) splitFile(file string, stdin io.Reader, emit func(chunk) error) error {
 	in, err := r.openFile(file, stdin)
 	if err != nil {
@@ -258,6 +291,8 @@ func (r *reader) splitFile(file string, stdin io.Reader, emit func(chunk) error)
 	return nil
 }
 
+// openFile opens a file, standard input, or the output of a kustomization. Standard input is
+// not closed.
 func (r *reader) openFile(file string, stdin io.Reader) (io.ReadCloser, error) {
 	folder, made := strings.CutPrefix(file, kustomization)
 	switch {
@@ -274,7 +309,8 @@ func (r *reader) openFile(file string, stdin io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(stdin), nil
 }
 
-// collectBatch adds what was found in a batch to the set.
+// collectBatch adds what was found in a batch to the set, and its faults to the errors. An
+// object with a fault is left out.
 func (r *reader) collectBatch(b *batch) {
 	file := r.set.fileName(b.file)
 	for i := range b.found {

@@ -6,6 +6,8 @@ import (
 	"strings"
 )
 
+// scalarType is the type of a plain scalar. Quoted scalars are strings, whatever they look
+// like.
 type scalarType uint8
 
 const (
@@ -16,16 +18,27 @@ const (
 	floatScalar
 )
 
+// String is the type as messages name it. Both kinds of numbers are "a number".
 func (s scalarType) String() string {
 	return [...]string{"a string", "null", "a boolean", "a number", "a number"}[s]
 }
 
-// resolveType returns the type of a plain scalar as kubectl's YAML library does, by the rules of
-// YAML 1.1, in which yes and off are booleans. So what kubectl refuses is refused here, too.
+// resolveType returns the type of a plain scalar as kubectl's YAML library does, by the rules
+// of YAML 1.1, in which yes and off are booleans. So what kubectl refuses is refused here,
+// too:
+//
+//	value: on        a boolean: refused for a string, as in env
+//	value: 0777      a number: 511
+//	value: 1e3       a number: 1000
+//	value: 100m      a string
+//	value: 1_000     a number: 1000
+//	value: 12:30     a string
 func resolveType(text string) scalarType {
 	if text == "" {
 		return nullScalar
 	}
+	// The first letter decides for most texts: this is called for each plain scalar
+	// of a cluster.
 	switch c := text[0]; {
 	case c >= '0' && c <= '9' || c == '+' || c == '-':
 		return resolveNumber(text)
@@ -34,6 +47,7 @@ func resolveType(text string) scalarType {
 			return floatScalar
 		}
 		return stringScalar
+	// Most scalars are neither: words that begin with another letter, or are longer.
 	case strings.IndexByte("yYnNtTfFoO~", c) < 0 || len(text) > len("false"):
 		return stringScalar
 	}
@@ -48,6 +62,7 @@ func resolveType(text string) scalarType {
 	return stringScalar
 }
 
+// isInfinite reports whether a text is one of YAML's words for infinity and not-a-number.
 func isInfinite(text string) bool {
 	switch text {
 	case ".nan", ".NaN", ".NAN", ".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF", "-.inf", "-.Inf", "-.INF":
@@ -56,7 +71,8 @@ func isInfinite(text string) bool {
 	return false
 }
 
-// parseBool is the value of a scalar that resolve calls a boolean.
+// parseBool is the value of a scalar that resolveType calls a boolean: it begins with y or t,
+// or is "on".
 func parseBool(text string) bool {
 	switch text[0] {
 	case 'y', 'Y', 't', 'T':
@@ -65,6 +81,7 @@ func parseBool(text string) bool {
 	return len(text) == len("on") && (text[1] == 'n' || text[1] == 'N')
 }
 
+// resolveNumber is resolveType for what begins with a digit or a sign.
 func resolveNumber(text string) scalarType {
 	if isInfinite(text) {
 		return floatScalar
@@ -72,12 +89,15 @@ func resolveNumber(text string) scalarType {
 	if strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEFxXoOpP+-._", r) }) >= 0 {
 		return stringScalar // most strings that begin with a digit: 100m, 1Gi, times
 	}
+	// Before the numbers: 2006-01-02 has only digits and dashes.
 	if isDate(text) {
 		return stringScalar
 	}
 	if _, ok := parseInt(text); ok {
 		return intScalar
 	}
+	// Numbers above the largest int64 are numbers, too, and are refused where they do not
+	// fit.
 	plain := strings.ReplaceAll(text, "_", "")
 	if _, err := strconv.ParseUint(plain, 0, 64); err == nil {
 		return intScalar
@@ -90,7 +110,8 @@ func resolveNumber(text string) scalarType {
 	return stringScalar
 }
 
-// parseInt reads an integer as YAML 1.1 writes it: 0x1f, 0b11, 0777, 1_000.
+// parseInt reads an integer as YAML 1.1 writes it: 0x1f, 0b11, 0777 (octal), 1_000. ok is
+// false for what does not fit in 64 bits with a sign.
 func parseInt(text string) (int64, bool) {
 	plain := strings.ReplaceAll(text, "_", "")
 	if n, err := strconv.ParseInt(plain, 0, 64); err == nil {
@@ -107,13 +128,14 @@ func parseInt(text string) (int64, bool) {
 	return 0, false
 }
 
-// isDate reports whether a text looks like 2006-01-02, which YAML takes for a time and JSON for a
-// string.
+// isDate reports whether a text looks like 2006-01-02, which YAML takes for a time and JSON
+// for a string. Fields of times are strings, so it is one here.
 func isDate(text string) bool {
 	return len(text) > 4 && text[4] == '-' && strings.IndexFunc(text[:4], func(r rune) bool { return r < '0' || r > '9' }) < 0
 }
 
-// isFloat accepts 1.5, .5, 1., 1e3 and signs, and none of strconv's hexadecimal or named floats.
+// isFloat accepts 1.5, .5, 1., 1e3 and signs, and none of strconv's hexadecimal or named
+// floats.
 func isFloat(text string) bool {
 	i, digits := 0, 0
 	skip := func() {
@@ -136,6 +158,7 @@ func isFloat(text string) bool {
 		skip()
 	}
 
+	// A sign or a dot alone is a string.
 	if digits == 0 {
 		return false
 	}
@@ -151,7 +174,8 @@ func isFloat(text string) bool {
 	return i == len(text)
 }
 
-// formatNumber prints a plain number as kubectl passes it on in JSON.
+// formatNumber prints a plain number as kubectl passes it on in JSON: 0x10 as 16, 2.0 as 2.
+// What is no finite number is returned as it is, and is at fault wherever a number is needed.
 func formatNumber(text string) string {
 	if n, ok := parseInt(text); ok {
 		return strconv.FormatInt(n, 10)
@@ -164,6 +188,8 @@ func formatNumber(text string) string {
 	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
 		return text
 	}
+	// Whole numbers are written without an exponent, as far as a float holds them
+	// exactly.
 	if f == math.Trunc(f) && math.Abs(f) < 1e15 {
 		return strconv.FormatFloat(f, 'f', -1, 64)
 	}

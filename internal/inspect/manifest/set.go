@@ -14,8 +14,10 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// Set is the content of manifests: the objects of each kind in the order of the input, with the API
-// server's defaults filled in.
+// Set is the content of manifests: the objects of each kind in the order of the input, with
+// the API server's defaults filled in. It is plain data: whoever has it may append to its
+// lists, but objects may be shared with other sets and are not changed in place, except by
+// Expand.
 type Set struct {
 	Nodes                  []*v1.Node
 	Pods                   []*v1.Pod
@@ -50,19 +52,22 @@ type Set struct {
 	Jobs                   []*batchv1.Job
 	ReplicationControllers []*v1.ReplicationController
 
-	// JobGroups makes Expand turn each suitable Job into a gang, as the Job controller does with
-	// the feature gate WorkloadWithJob.
+	// JobGroups makes Expand turn each suitable Job into a gang, as the Job controller does
+	// with the feature gate WorkloadWithJob. It has to be set before Expand.
 	JobGroups bool
 
-	// Whole is set if the set has all objects of a cluster: what is missing in it does not exist.
-	// Manifests may leave out whole kinds.
+	// Whole is set if the set has all objects of a cluster: what is missing in it does not
+	// exist. Manifests may leave out whole kinds, and say nothing of these.
 	Whole bool
 
 	// Ignored counts the objects of kinds that Berth does not use, by kind or kind.group.
+	// Users are told, because a kind that is missing in an answer may be one that they
+	// expected to matter.
 	Ignored map[string]int
 	// Elsewhere counts the pods that are bound to nodes that the input does not have, by node.
 	Elsewhere map[string]int
-	// Warnings are fields that were ignored because a newer API server wrote them, one line each.
+	// Warnings are fields that were ignored because a newer API server wrote them, and
+	// workloads that are too large to expand, one line each.
 	Warnings []string
 
 	// places[kind][i] is where the i-th object of the kind's list above stands in the input: the
@@ -70,11 +75,16 @@ type Set struct {
 	// at the end of their lists have none.
 	places map[string][]place
 	files  []string
-	stdin  string // how messages refer to "-" in files
+	// stdin is how messages refer to "-" in files; files are the paths that were read, by the
+	// numbers that places have.
+	stdin string
 }
 
-// place is where an object stands in the input.
+// place is where an object stands in the input. It is kept small, because a set may have a
+// million.
 type place struct {
+	// file is an index of Set.files. line is the first line of the object in it, from 1.
+	// order is its place among all objects of the input, which mergePods sorts by.
 	file  int32
 	line  int32
 	order int32

@@ -9,8 +9,9 @@ import (
 	"unicode"
 )
 
-// chunk is the text of one object, a document or one item of a List, with the line on which it
-// begins.
+// chunk is the text of one object, a document or one item of a List, with the line on which
+// it begins. It is a copy, so the stream's buffer can be reused; text is freed as soon as the
+// chunk was decoded.
 type chunk struct {
 	text string
 	line int32
@@ -21,8 +22,15 @@ type chunk struct {
 	head string
 }
 
-// splitStream cuts a stream into objects without parsing them, and calls emit for each, in order.
-// Lists are cut into their items, so that a file of a million pods needs the memory of one.
+// splitStream cuts a stream into objects without parsing them, and calls emit for each, in
+// order. Lists are cut into their items, so that a file of a million pods needs the memory of
+// one, and several workers can parse it. An error of emit ends it.
+//
+//	apiVersion: v1          head
+//	kind: PodList           head
+//	items:
+//	- metadata: {name: a}   chunk 1
+//	- metadata: {name: b}   chunk 2
 func splitStream(r io.Reader, emit func(chunk) error) error {
 	in := inUTF8(bufio.NewReaderSize(r, 1<<16))
 	first, err := firstByte(in)
@@ -32,6 +40,7 @@ func splitStream(r io.Reader, emit func(chunk) error) error {
 	if err != nil {
 		return err
 	}
+	// The magic number of gzip: recordings are often handed on compressed.
 	if ahead, _ := in.Peek(2); string(ahead) == "\x1f\x8b" {
 		return errors.New("is compressed: unpack it first, as with gunzip")
 	}
@@ -45,7 +54,8 @@ func splitStream(r io.Reader, emit func(chunk) error) error {
 	return s.splitYAML()
 }
 
-// firstByte looks for the first byte that is not white space.
+// firstByte looks for the first byte that is not white space, without taking it. After 32 KiB
+// of white space it gives up and reports a space, which is read as YAML.
 func firstByte(in *bufio.Reader) (byte, error) {
 	for n := 64; ; n *= 2 {
 		ahead, err := in.Peek(n)
@@ -58,14 +68,18 @@ func firstByte(in *bufio.Reader) (byte, error) {
 	}
 }
 
-// yamlSplitter works by lines. A document ends at ---. Within a document, the key items at the left
-// margin begins the items of a List, each of which begins with a dash at the indentation of the
-// first.
+// yamlSplitter works by lines. A document ends at ---. Within a document, the key items at
+// the left margin begins the items of a List, each of which begins with a dash at the
+// indentation of the first.
+//
+// A literal block may contain a line --- or items: only if it is indented, and then it is
+// neither here, since both are recognised at the left margin.
 type yamlSplitter struct {
 	in   *bufio.Reader
 	emit func(chunk) error
 
-	buf    []byte // the object being collected
+	// buf is the object being collected, and start the line on which it begins.
+	buf    []byte
 	head   string // of a List: what stands before its items
 	start  int32  // line of buf
 	line   int32  // current line
@@ -74,6 +88,7 @@ type yamlSplitter struct {
 	dash   int // indentation of the items' dashes, -1 before the first
 }
 
+// splitYAML cuts the stream to its end. The last line may lack its line break.
 func (s *yamlSplitter) splitYAML() error {
 	s.blank = true
 	for {
@@ -99,6 +114,7 @@ func (s *yamlSplitter) readLine() ([]byte, error) {
 	if !errors.Is(err, bufio.ErrBufferFull) {
 		return text, err
 	}
+	// A line longer than the buffer, such as an annotation with a whole object in it.
 	long := bytes.Clone(text)
 	for errors.Is(err, bufio.ErrBufferFull) {
 		text, err = s.in.ReadSlice('\n')
@@ -107,8 +123,10 @@ func (s *yamlSplitter) readLine() ([]byte, error) {
 	return long, err
 }
 
+// takeLine takes the next line, and decides whether it begins or ends something.
 func (s *yamlSplitter) takeLine(text []byte) error {
 	if s.line == 1 {
+		// A byte order mark, as editors on Windows write it.
 		text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
 	}
 	trimmed := bytes.TrimRight(text, " \t\r\n")
@@ -130,6 +148,8 @@ func (s *yamlSplitter) takeLine(text []byte) error {
 	return nil
 }
 
+// addLine adds a line to the object being collected. Leading comments and blank lines are
+// left out, so that the object's line is where it begins.
 func (s *yamlSplitter) addLine(text, content []byte) {
 	if s.blank && (len(content) == 0 || content[0] == '#') {
 		return // nothing yet
@@ -140,6 +160,13 @@ func (s *yamlSplitter) addLine(text, content []byte) {
 	s.buf = append(s.buf, text...)
 }
 
+// takeInList takes a line after items:. Depending on its indentation it belongs to the
+// present item, begins another one, or ends the items:
+//
+//	items:
+//	- kind: Pod      a dash at s.dash: next item
+//	  metadata: {}   indented more: the same item
+//	metadata: {}     no dash, not indented more: a field of the List
 func (s *yamlSplitter) takeInList(text, content []byte, indent int) error {
 	isDash := len(content) > 0 && content[0] == '-' && (len(content) == 1 || content[1] == ' ')
 	switch {
@@ -168,6 +195,7 @@ func (s *yamlSplitter) takeInList(text, content []byte, indent int) error {
 	return nil
 }
 
+// endItem emits the item that was collected, if there is one.
 func (s *yamlSplitter) endItem() error {
 	if s.blank {
 		return nil
@@ -177,6 +205,8 @@ func (s *yamlSplitter) endItem() error {
 	return s.emit(c)
 }
 
+// endDocument emits the document that was collected, and begins the next one. What a List has
+// besides its items is dropped. A document of comments only is none.
 func (s *yamlSplitter) endDocument() error {
 	isList := s.inList || len(s.head) > 0
 	if s.inList {
@@ -192,8 +222,9 @@ func (s *yamlSplitter) endDocument() error {
 	return s.emit(c)
 }
 
-// jsonSplitter works by brackets. It cuts out the items of a top-level "items", and ignores what is
-// around them.
+// jsonSplitter works by brackets, and knows strings so that brackets in them do not count. It
+// cuts out the items of a top-level "items", and ignores what is around them. Several objects
+// may follow each other, as from jq.
 type jsonSplitter struct {
 	in   *bufio.Reader
 	emit func(chunk) error
@@ -209,6 +240,8 @@ type jsonSplitter struct {
 	head           string
 }
 
+// splitJSON cuts the stream to its end. A faulty stream is cut somewhere; the parser reports
+// it.
 func (s *jsonSplitter) splitJSON() error {
 	for {
 		c, err := s.in.ReadByte()
@@ -232,6 +265,8 @@ func (s *jsonSplitter) splitJSON() error {
 				return err
 			}
 			continue
+		// The comma after an item, or the bracket after the last one, ends it, and belongs to
+		// no chunk.
 		case s.items && s.depth == 2 && (c == ',' || c == ']'):
 			if err := s.flushChunk(true); err != nil {
 				return err
@@ -253,6 +288,7 @@ func (s *jsonSplitter) splitJSON() error {
 		}
 		s.putByte(c)
 		if c == '}' && s.depth == 0 {
+			// What is left of the List after its items: closing brackets.
 			if s.wasList {
 				s.buf, s.wasList = s.buf[:0], false
 			} else if err := s.flushChunk(false); err != nil {
@@ -263,6 +299,8 @@ func (s *jsonSplitter) splitJSON() error {
 	}
 }
 
+// putByte adds a byte to the object being collected, without leading white space, and counts
+// lines.
 func (s *jsonSplitter) putByte(c byte) {
 	if c == '\n' {
 		s.line++
@@ -299,6 +337,7 @@ func (s *jsonSplitter) readString(quote byte) error {
 			if c, err = s.in.ReadByte(); err != nil {
 				return s.flushRest()
 			}
+			// An escaped quote does not end the string.
 			s.putByte(c)
 		case c == quote:
 			if s.depth == 1 {
@@ -309,6 +348,7 @@ func (s *jsonSplitter) readString(quote byte) error {
 	}
 }
 
+// flushChunk emits what was collected, as an item of a List or as an object.
 func (s *jsonSplitter) flushChunk(item bool) error {
 	if len(s.buf) == 0 {
 		return nil

@@ -9,12 +9,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config/document"
 )
 
-// Decode reads one document, YAML or JSON, into what into points to, as strictly as manifests:
-// every fault has its line and field, and an unknown field is a fault. name is how faults refer to
-// the document.
+// Decode reads one document, YAML or JSON, into what into points to, as strictly as
+// manifests: every fault has its line and field, and an unknown field is a fault. name is how
+// faults refer to the document. It is for files that are no objects of the API: scenarios,
+// policies, catalogs.
+//
+// The value is filled in as far as it could be read even if there is an error, so that a
+// caller can tell a file of another kind from one with a fault.
 func Decode(name string, text []byte, into any) error {
 	p := &parser{decoder: newDecoder()}
 	c := chunk{text: string(text), line: 1}
+	// As for a chunk of a manifest.
 	if !p.readTree(c) {
 		if fault := parseLibrary(&p.tree, c.text, c.line); fault != nil {
 			return &Error{File: name, Line: int(fault.line), Text: fault.text}
@@ -28,6 +33,7 @@ func Decode(name string, text []byte, into any) error {
 	value := reflect.ValueOf(into).Elem()
 	planOf(value.Type())(p.decoder, 0, value)
 	var faults []error
+	// A second document would be ignored silently, and is usually a mistake.
 	if line, found := document.Second(c.text); found {
 		faults = append(faults, &Error{File: name, Line: max(line, 1), Text: "a second document, where one is expected"})
 	}
@@ -40,7 +46,8 @@ func Decode(name string, text []byte, into any) error {
 	return errors.Join(faults...)
 }
 
-// Lines returns the lines of the elements of the list that a document has at a key.
+// Lines returns the lines of the elements of the list that a document has at a key, from 1.
+// It returns nil if the text cannot be parsed or has no such list at its top.
 func Lines(text []byte, key string) (lines []int) {
 	var whole yaml.Node
 	if err := yaml.Unmarshal(text, &whole); err != nil || len(whole.Content) == 0 {

@@ -5,7 +5,9 @@ import (
 	"strconv"
 )
 
-// appendJSON appends a value as JSON, as kubectl sends YAML to the API server.
+// appendJSON appends a value as JSON, as kubectl sends YAML to the API server: plain scalars
+// by their type in YAML 1.1, and all others as strings. Mappings keep their order, and
+// duplicate keys.
 func (t *tree) appendJSON(out []byte, n int32) []byte {
 	node := &t.nodes[n]
 	switch node.kind {
@@ -16,6 +18,7 @@ func (t *tree) appendJSON(out []byte, n int32) []byte {
 		}
 		out = append(out, open)
 		for c := node.first; c != 0; c = t.nodes[c].next {
+			// Before every child but the first.
 			if c != node.first {
 				out = append(out, ',')
 			}
@@ -27,6 +30,7 @@ func (t *tree) appendJSON(out []byte, n int32) []byte {
 		return append(out, end)
 	}
 
+	// A quoted "1" stays a string; a plain 1 becomes a number below.
 	if node.quoted {
 		return appendString(out, node.text)
 	}
@@ -42,6 +46,7 @@ func (t *tree) appendJSON(out []byte, n int32) []byte {
 	return appendString(out, node.text)
 }
 
+// appendString appends a text as a JSON string.
 func appendString(out []byte, text string) []byte {
 	quoted, err := json.Marshal(text)
 	if err != nil { // a string always marshals

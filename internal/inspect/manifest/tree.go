@@ -5,6 +5,12 @@ import (
 	"strings"
 )
 
+// The form in which a document stands between parsing and decoding. Three parsers fill it
+// (block.go, flow.go and library.go), and decode.go and tojson.go read it; none of these
+// knows of the others.
+
+// nodeKind is what a value is. Whether a scalar is a number or a string is decided later, by
+// resolveType.
 type nodeKind uint8
 
 const (
@@ -14,7 +20,15 @@ const (
 )
 
 // node is one value of a document. Its children are linked: first is the first, next the next
-// sibling. 0 is none: it is the root, which is no one's child.
+// sibling. 0 is none: it is the root, which is no one's child. For example, {a: [x, "1"]} is
+//
+//	0: mapping            first 1
+//	1: sequence  key a    first 2
+//	2: scalar    text x   next 3
+//	3: scalar    text 1   quoted
+//
+// Indexes instead of pointers let one slice hold the document, without an allocation for each
+// value.
 type node struct {
 	kind   nodeKind
 	quoted bool   // a scalar in quotes or a block: a string, whatever it looks like
@@ -27,25 +41,32 @@ type node struct {
 
 // tree is a document. Its texts are parts of the document's text, and it can be emptied and
 // refilled without allocating. Node 0 is the root; a tree without nodes is an empty document.
+// A decoder must copy the texts that it keeps.
 type tree struct {
 	nodes []node
 }
 
+// reset empties the tree and keeps its memory.
 func (t *tree) reset() { t.nodes = t.nodes[:0] }
 
+// add adds a node without linking it, and returns its index. Pointers into nodes are invalid
+// afterwards.
 func (t *tree) add(n node) int32 {
 	t.nodes = append(t.nodes, n)
 	return int32(len(t.nodes) - 1)
 }
 
-// appender adds children to one node, in order.
+// appender adds children to one node, in order. It remembers the last one, so that each is
+// added in constant time.
 type appender struct {
 	t            *tree
 	parent, last int32
 }
 
+// childrenOf returns an appender for a node that has no children yet.
 func (t *tree) childrenOf(parent int32) appender { return appender{t: t, parent: parent} }
 
+// appendChild links a node that was added as the next child.
 func (a *appender) appendChild(child int32) {
 	if a.last == 0 {
 		a.t.nodes[a.parent].first = child
@@ -55,7 +76,8 @@ func (a *appender) appendChild(child int32) {
 	a.last = child
 }
 
-// childOf returns the child of a mapping under the key, or 0.
+// childOf returns the child of a mapping under the key, or 0: also for a node that is no
+// mapping. Of duplicate keys, the first is returned. It is a linear search.
 func (t *tree) childOf(n int32, key string) int32 {
 	if t.nodes[n].kind != mappingNode {
 		return 0
@@ -77,8 +99,9 @@ func (t *tree) textOf(n int32, key string) string {
 }
 
 // findPath follows a field path as validation writes it, spec.taints[0].effect or
-// limits[nvidia.com/gpu], as far as the document has it: a missing field is reported where it is
-// missing.
+// limits[nvidia.com/gpu], as far as the document has it: a missing field is reported where it
+// is missing. For example, if a container has no resources, the path
+// spec.containers[0].resources.limits leads to containers[0].
 func (t *tree) findPath(from int32, path string) int32 {
 	at := from
 	for path != "" {
@@ -91,6 +114,7 @@ func (t *tree) findPath(from int32, path string) int32 {
 				return at
 			}
 			step, path = path[1:end], path[end+1:]
+			// Brackets hold an index or, in a mapping, a key: limits[cpu].
 			if i, err := strconv.Atoi(step); err == nil && t.nodes[at].kind == sequenceNode {
 				for child = t.nodes[at].first; child != 0 && i > 0; i-- {
 					child = t.nodes[child].next

@@ -20,24 +20,25 @@ import (
 	"github.com/berth-k8s/berth/internal/owned"
 )
 
-// At reads the objects as they were at a time. It is an error if the recording does not cover that
-// time.
+// How a recording is read: the objects of a session as they were at its beginning,
+// and its changes up to a time. Nothing that is missing is passed over, since a
+// cluster without its nodes or its budgets would answer every question wrongly.
+
+// At reads the objects as they were at a time. It is an error if the recording does not
+// cover that time. It reads the last session that began before that, and replays its
+// changes.
 func At(dir string, at time.Time) (*manifest.Set, error) {
 	index, err := ReadIndex(dir)
 	if err != nil {
 		return nil, err
 	}
 
-	var session *Session
-	for i := range index.Sessions {
-		if s := &index.Sessions[i]; !s.Began.After(at) {
-			session = s
-		}
-	}
-
+	// Users give times in whole seconds, so the last one counts as covered.
+	session := index.sessionAt(at)
 	if session == nil || session.Until.Add(time.Second).Before(at) {
 		return nil, fmt.Errorf("%s: nothing was recorded at %s; there is %s", dir, at.UTC().Format(time.RFC3339), listSpans(index))
 	}
+	// It checks that all files are there that the index names.
 	folder, err := session.openFolder(dir)
 	if err != nil {
 		return nil, err
@@ -50,6 +51,8 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		if err != nil {
 			return err
 		}
+		// Objects keep the order in which they first appeared. One that was deleted and
+		// came back is listed once; see below.
 		if objects[key] == nil {
 			order = append(order, key)
 		}
@@ -57,6 +60,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		return nil
 	}
 
+	// The state at the beginning of the session, and then what changed.
 	for _, k := range snapshot.Kinds() {
 		if err := readList(filepath.Join(folder, k.Resource+".json"), set); err != nil {
 			return nil, err
@@ -64,6 +68,8 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	}
 
 	err = replaySession(folder, at, func(c *Change) error {
+		// A change has the whole object, so changes can be applied without knowing
+		// what they change.
 		if c.Type == "Set" {
 			return set(c.Object)
 		}
@@ -77,6 +83,7 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 	if err != nil {
 		return nil, err
 	}
+	// An object may stand in order twice; it is taken out with its first place.
 	list := make([]json.RawMessage, 0, len(objects))
 	for _, key := range order {
 		if o := objects[key]; o != nil {
@@ -85,11 +92,16 @@ func At(dir string, at time.Time) (*manifest.Set, error) {
 		}
 	}
 
-	return assembleSet(dir, list)
+	all, err := assembleSet(dir, list)
+	if err != nil {
+		return nil, err
+	}
+	all.Whole = len(session.Missing) == 0
+	return all, nil
 }
 
-// assembleSet reads the objects as strictly as those of any file: a recording may have been made by
-// someone else.
+// assembleSet reads the objects as strictly as those of any file: a recording may have
+// been made by someone else. What the API server accepted once is accepted.
 func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	var text bytes.Buffer
 	text.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
@@ -97,6 +109,7 @@ func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 		if i > 0 {
 			text.WriteByte(',')
 		}
+		// One object per line: messages name the line.
 		text.WriteByte('\n')
 		text.Write(object)
 	}
@@ -104,10 +117,12 @@ func assembleSet(dir string, list []json.RawMessage) (*manifest.Set, error) {
 	return manifest.Read([]string{"-"}, &text, manifest.Options{Lenient: true, Stdin: dir})
 }
 
-// identity distinguishes objects.
+// identity distinguishes objects. A recording has no two kinds of one name.
 type identity struct{ kind, namespace, name string }
 
+// identityOf reads the identity of an object, and nothing else of it.
 func identityOf(text []byte) (identity, error) {
+	// All else is decoded once, by package manifest.
 	var object struct {
 		Kind     string
 		Metadata struct{ Namespace, Name string }
@@ -118,11 +133,13 @@ func identityOf(text []byte) (identity, error) {
 	return identity{object.Kind, object.Metadata.Namespace, object.Metadata.Name}, nil
 }
 
-// listSpans names the times that were recorded without interruption.
+// listSpans names the times that were recorded without interruption: sessions that follow
+// each other at once are one.
 func listSpans(index *Index) string {
 	var list []string
 	began := metav1.MicroTime{}
 	for i, s := range index.Sessions {
+		// Sessions that follow each other at once were split because of their size.
 		if i == 0 || !s.Began.Equal(&index.Sessions[i-1].Until) {
 			began = s.Began
 		}
@@ -133,8 +150,12 @@ func listSpans(index *Index) string {
 	return strings.Join(list, ", ")
 }
 
+// readList calls take for the objects of a list that the recorder has written. A file
+// that is missing is an empty list: session.openFolder has checked that none is lost. The
+// text is good until take returns.
 func readList(path string, take func([]byte) error) error {
 	text, err := owned.ReadFile(path)
+	// Kinds without objects have no file.
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -155,8 +176,8 @@ func readList(path string, take func([]byte) error) error {
 	return nil
 }
 
-// replaySession calls take for the session's changes up to a time. It fails if some of them are
-// missing.
+// replaySession calls take for the session's changes up to a time, in their order. It
+// fails if some of them are missing, which would be silently wrong.
 func replaySession(folder string, until time.Time, take func(*Change) error) error {
 	files, err := filepath.Glob(filepath.Join(folder, changesPrefix+"*"+changesSuffix))
 	if err != nil {
@@ -164,6 +185,7 @@ func replaySession(folder string, until time.Time, take func(*Change) error) err
 	}
 
 	for i, path := range files {
+		// Files are numbered from 1 without a gap.
 		if !strings.HasSuffix(path, fmt.Sprintf("%06d%s", i+1, changesSuffix)) {
 			return fmt.Errorf("%s: the changes before it are missing", path)
 		}
@@ -178,6 +200,8 @@ func replaySession(folder string, until time.Time, take func(*Change) error) err
 			if err := json.Unmarshal(line, &c); err != nil {
 				return fmt.Errorf("line %d: %w", number, err)
 			}
+			// Changes are in order of time, so the rest is later as well. io.EOF ends the
+			// reading.
 			if c.At.After(until) {
 				return io.EOF
 			}
@@ -195,10 +219,12 @@ func replaySession(folder string, until time.Time, take func(*Change) error) err
 	return nil
 }
 
-// eachLine calls take for each complete line: the last one may have been cut off by a crash.
+// eachLine calls take for each complete line: the last one may have been cut off by a
+// crash. An error of take ends it.
 func eachLine(r *bufio.Reader, take func([]byte) error) error {
 	for {
 		line, err := r.ReadBytes('\n')
+		// The line has no end, so it was cut off: the change was not recorded.
 		if err == io.EOF {
 			return nil
 		}

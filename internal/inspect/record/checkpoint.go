@@ -14,11 +14,15 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/snapshot"
 )
 
-// writeCheckpoint updates the folder's own objects, which -f reads.
+// writeCheckpoint updates the folder's own objects, which -f reads, and then the index.
+// Lists are written without the lock, so that watches need not wait for a disk; each file
+// is replaced at once, so a reader sees an old or a new list.
 func (r *recorder) writeCheckpoint() error {
 	at := now()
 	r.mu.Lock()
+	// Only slices of texts that are never changed are taken out of the lock.
 	lists := r.listObjects()
+	// listObjects has just counted the objects.
 	if r.options.Progress != nil {
 		r.options.Progress(r.index.Objects, r.counted)
 	}
@@ -30,11 +34,15 @@ func (r *recorder) writeCheckpoint() error {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// The lists on disk are newer than the index then, which is valid all the same.
 	if r.failed != nil {
 		return r.failed
 	}
 
+	// The time before the lists were taken: they may be newer, and must not be older than
+	// they say.
 	r.index.Source.AsOf = metav1.NewTime(at.Truncate(time.Second))
+	// The index must not claim what is still in a buffer.
 	if err := r.changes.flush(); err != nil {
 		return err
 	}
@@ -43,6 +51,7 @@ func (r *recorder) writeCheckpoint() error {
 	return r.writeIndex()
 }
 
+// writeIndex replaces the index. r.mu is held.
 func (r *recorder) writeIndex() error {
 	return replaceFile(filepath.Join(r.options.Dir, IndexFile), func(w *bufio.Writer) error {
 		text, err := json.MarshalIndent(r.index, "", "  ")
@@ -58,6 +67,7 @@ func (r *recorder) writeIndex() error {
 func (r *recorder) listObjects() map[string][]json.RawMessage {
 	lists := map[string][]json.RawMessage{}
 	r.index.Objects = 0
+	// Sorted, so that two lists of the same objects are the same file.
 	for resource, objects := range r.kinds {
 		names := make([]string, 0, len(objects))
 		for name := range objects {
@@ -72,10 +82,12 @@ func (r *recorder) listObjects() map[string][]json.RawMessage {
 	return lists
 }
 
-// writeLists writes the objects of each kind into a folder.
+// writeLists writes the objects of each kind into a folder. A kind without objects has no
+// file.
 func writeLists(dir string, lists map[string][]json.RawMessage) error {
 	for _, k := range snapshot.Kinds() {
 		path := filepath.Join(dir, k.Resource+".json")
+		// A list from an earlier checkpoint must not stay.
 		if len(lists[k.Resource]) == 0 {
 			if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err

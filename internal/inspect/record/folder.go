@@ -22,7 +22,8 @@ import (
 // Kind is the kind of the index file.
 const Kind = "Recording"
 
-// Index is the content of the index file.
+// Index is the content of the index file: what the folder has, and until when it is
+// valid. It is written last, so it never names what is not there.
 type Index struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -31,7 +32,8 @@ type Index struct {
 	// cluster only.
 	Cluster  string    `json:"cluster"`
 	Sessions []Session `json:"sessions"`
-	Objects  int       `json:"objects"`
+	// Objects is how many objects there are now, for people.
+	Objects int `json:"objects"`
 }
 
 // Session is a period in which the recording ran without interruption; one that gets large is
@@ -42,16 +44,39 @@ type Session struct {
 	Until  metav1.MicroTime `json:"until"`
 	// Files are those that its folder has. Older recordings do not say.
 	Files []string `json:"files,omitempty"`
+	// Missing lists the kinds that could not be read, and why, one per line. Of these it is not
+	// known whether there are objects. Older recordings do not say.
+	Missing []string `json:"missing,omitempty"`
 }
 
-// openFolder returns the path of the session's folder, and an error if it or one of its files is
-// not there: without them a session would look like a cluster without objects.
+// sessionAt returns the last session that had begun at a time, or nil. It may have ended before.
+func (i *Index) sessionAt(at time.Time) *Session {
+	for n := len(i.Sessions) - 1; n >= 0; n-- {
+		if s := &i.Sessions[n]; !s.Began.After(at) {
+			return s
+		}
+	}
+	return nil
+}
+
+// MissingAt lists the kinds that were not recorded at a time, as [Session] does.
+func (i *Index) MissingAt(at time.Time) []string {
+	if s := i.sessionAt(at); s != nil {
+		return s.Missing
+	}
+	return nil
+}
+
+// openFolder returns the path of the session's folder, and an error if it or one of
+// its files is not there: without them a session would look like a cluster without
+// objects. Sessions of older recordings name no files, and are taken as they are.
 func (s *Session) openFolder(dir string) (folder string, err error) {
 	folder = filepath.Join(dir, s.Folder)
 	there, err := sizesOf(folder)
 	if err != nil {
 		return folder, err
 	}
+	// The index names it, so it was there.
 	if there == nil {
 		return folder, fmt.Errorf("%s: the session that began at %s is not there", folder, s.Began.UTC().Format(time.RFC3339))
 	}
@@ -69,12 +94,14 @@ func (s *Session) noteWritten(until metav1.MicroTime, c *changes) {
 	if s.Until.Before(&until) {
 		s.Until = until
 	}
+	// From now on, the session cannot be shown without its changes.
 	if name := filepath.Base(c.path); c.size > 0 && !slices.Contains(s.Files, name) {
 		s.Files = append(s.Files, name)
 	}
 }
 
-// extendEnd moves the end of a session that was killed from its last checkpoint to its last change.
+// extendEnd moves the end of a session that was killed from its last checkpoint to its
+// last change that was written.
 func (s *Session) extendEnd(dir string) {
 	// What cannot be read cannot be played, either: the session ends before it.
 	_ = replaySession(filepath.Join(dir, s.Folder), time.Now(), func(c *Change) error {
@@ -85,7 +112,7 @@ func (s *Session) extendEnd(dir string) {
 	})
 }
 
-// Change is a line of a file of changes.
+// Change is a line of a file of changes, in the order in which they were seen.
 type Change struct {
 	At   metav1.MicroTime `json:"at"`
 	Type string           `json:"type"` // Set or Delete
@@ -94,23 +121,28 @@ type Change struct {
 }
 
 const (
+	// Names within the folder. Files that are being written begin with writingPrefix, and
+	// are of no use after a crash.
 	sessionsFolder = "sessions"
 	changesPrefix  = "changes-"
 	changesSuffix  = ".jsonl"
 	writingPrefix  = ".writing-"
 )
 
-// noRecording is the error of a folder without an index.
+// noRecording is the error of a folder without an index. It is fs.ErrNotExist to callers.
 type noRecording string
 
+// Error says what a recording is, for users who gave the wrong folder.
 func (dir noRecording) Error() string {
 	return fmt.Sprintf("%s: not a recording, which has a file %s; berth record makes one", string(dir), IndexFile)
 }
 
+// Unwrap lets callers treat it as a missing file.
 func (noRecording) Unwrap() error { return fs.ErrNotExist }
 
-// ReadIndex reads the index of a recording. Since anyone may have made the recording, it checks
-// that the sessions' folders are within it.
+// ReadIndex reads the index of a recording. Since anyone may have made the recording,
+// it checks that the sessions' folders are within it. A folder that is no recording
+// is an error that is fs.ErrNotExist.
 func ReadIndex(dir string) (*Index, error) {
 	text, err := owned.ReadFile(filepath.Join(dir, IndexFile))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
@@ -129,6 +161,8 @@ func ReadIndex(dir string) (*Index, error) {
 	}
 
 	for _, s := range index.Sessions {
+		// A recording may come from anywhere: "../../home" must not be read, or
+		// removed when room is made.
 		if !filepath.IsLocal(s.Folder) {
 			return nil, fmt.Errorf("%s: sessions: folder %q: must be within the recording", filepath.Join(dir, IndexFile), s.Folder)
 		}
@@ -136,12 +170,15 @@ func ReadIndex(dir string) (*Index, error) {
 	return index, nil
 }
 
-// replaceFile replaces a file. After a crash of the machine it is the old one or the new one.
+// replaceFile replaces a file. After a crash of the machine it is the old one or the new
+// one: the content is on disk before the name is.
 func replaceFile(path string, write func(w *bufio.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), writingPrefix+"*")
 	if err != nil {
 		return err
 	}
+	// After the rename there is nothing left to remove, and the error of that does
+	// not matter.
 	defer os.Remove(f.Name())
 	w := bufio.NewWriterSize(f, 1<<16)
 	err = errors.Join(write(w), w.Flush(), f.Chmod(0o600), f.Sync(), f.Close())
@@ -154,7 +191,8 @@ func replaceFile(path string, write func(w *bufio.Writer) error) error {
 	return durable.SyncDir(filepath.Dir(path))
 }
 
-// writeList writes objects as a List like kubectl's, one object per line.
+// writeList writes objects as a List like kubectl's, one object per line: line tools can
+// read it, and two recordings can be compared.
 func writeList(path string, objects []json.RawMessage) error {
 	return replaceFile(path, func(w *bufio.Writer) error {
 		w.WriteString(`{"apiVersion":"v1","kind":"List","items":[`)
@@ -170,7 +208,8 @@ func writeList(path string, objects []json.RawMessage) error {
 	})
 }
 
-// changes is the file that a session's changes are appended to. It is made with the first of them.
+// changes is the file that a session's changes are appended to. It is made with the first
+// of them. A session without changes has none.
 type changes struct {
 	path string
 	file *os.File
@@ -178,6 +217,7 @@ type changes struct {
 	size int64
 }
 
+// addChange appends a change to the buffer. size counts what is buffered, too.
 func (c *changes) addChange(change *Change) error {
 	line, err := json.Marshal(change)
 	if err != nil {
@@ -209,6 +249,7 @@ func sizesOf(dir string) (sizes map[string]int64, err error) {
 	return sizes, err
 }
 
+// sumSizes is the sum of sizes.
 func sumSizes(sizes map[string]int64) (size int64) {
 	for _, one := range sizes {
 		size += one
@@ -216,6 +257,8 @@ func sumSizes(sizes map[string]int64) (size int64) {
 	return size
 }
 
+// flush writes what is buffered. It does not wait for the disk: a crash of the machine
+// may lose the last changes, and the reader copes with that.
 func (c *changes) flush() error {
 	if c.out == nil {
 		return nil
@@ -223,6 +266,7 @@ func (c *changes) flush() error {
 	return c.out.Flush()
 }
 
+// close flushes and closes the file, if there is one.
 func (c *changes) close() error {
 	if c.file == nil {
 		return nil
@@ -232,7 +276,9 @@ func (c *changes) close() error {
 	return err
 }
 
-// sessionLayout is that of a session's folder's name, which says when it began.
+// sessionLayout is that of a session's folder's name, which says when it began. Sorted by
+// name, sessions are in order of time.
 const sessionLayout = "20060102T150405.000000Z"
 
+// sessionName is the name of the folder of a session that began then.
 func sessionName(t time.Time) string { return t.UTC().Format(sessionLayout) }

@@ -11,18 +11,21 @@ import (
 	"time"
 )
 
-// lockFile is locked while a recording runs. It is left behind, unlocked.
+// lockFile is locked while a recording runs. It is left behind, unlocked: removing it
+// could take the lock from a process that has just opened it.
 const lockFile = "lock"
 
-// claimFolder checks that the folder is a recording that no other process is writing, and locks it.
-// It takes the lock before it looks at the content: what another process has written so far may not
-// look like a recording yet. A folder without a recording is left as it is, and release is nil:
-// create claims it once there is something to write.
+// claimFolder checks that the folder is a recording that no other process is writing, and
+// locks it. It takes the lock before it looks at the content: what another process has
+// written so far may not look like a recording yet. A folder without a recording is left
+// as it is, and release is nil: createFolder claims it once there is something to write.
 func claimFolder(dir string) (release func(), err error) {
 	if release, err = lockFolder(dir, os.O_RDWR); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	ours, err := isRecording(dir)
+	// In order: an error; no recording yet; a recording without a lock file, such as
+	// a copied one.
 	switch {
 	case err != nil && release != nil:
 		release()
@@ -39,8 +42,9 @@ func claimFolder(dir string) (release func(), err error) {
 	return release, nil
 }
 
-// removeLeftovers removes files that a kill has left before they got their names. They are of no
-// use, so one that cannot be removed is no error.
+// removeLeftovers removes files that a kill has left before they got their names.
+// They are of no use, so one that cannot be removed is no error. The folder has to be
+// locked: another recorder may be writing such a file.
 func removeLeftovers(dir string) {
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && entry.Type().IsRegular() && strings.HasPrefix(entry.Name(), writingPrefix) {
@@ -50,7 +54,8 @@ func removeLeftovers(dir string) {
 	})
 }
 
-// createFolder makes the folder of a new recording, and claims it.
+// createFolder makes the folder of a new recording, and claims it. Only the user may read
+// it: a recording says much about a cluster.
 func createFolder(dir string) (release func(), err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -58,6 +63,7 @@ func createFolder(dir string) (release func(), err error) {
 	if release, err = lockFolder(dir, os.O_CREATE|os.O_RDWR); err != nil {
 		return nil, err
 	}
+	// Another process may have begun between the claim and now.
 	ours, err := isRecording(dir)
 	if err == nil && ours {
 		err = fmt.Errorf("%s: another berth record has written to it meanwhile; start this one again to continue there", dir)
@@ -70,8 +76,9 @@ func createFolder(dir string) (release func(), err error) {
 	return release, nil
 }
 
-// isRecording reports whether the folder contains a recording. It returns an error if it contains
-// something else.
+// isRecording reports whether the folder contains a recording. It returns an error if it
+// contains something else: files of users are never mixed with those of a recording, or
+// replaced by them.
 func isRecording(dir string) (ours bool, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -82,11 +89,13 @@ func isRecording(dir string) (ours bool, err error) {
 	}
 	// A kill before the index was written leaves one session, which is begun anew. More are a
 	// recording whose index was lost.
+	// Beginning anew would remove them as leftovers.
 	if n := len(listSessions(dir)); n > 1 {
 		return false, fmt.Errorf("%s has %d sessions of a recording, and no %s: nothing was written; put that file "+
 			"back, or name a new folder", dir, n, IndexFile)
 	}
 	for _, e := range entries {
+		// The folder is the user's, and has something else in it.
 		if e.Name() != lockFile && e.Name() != sessionsFolder && !strings.HasPrefix(e.Name(), writingPrefix) && !leftOver(dir, e.Name()) {
 			return false, fmt.Errorf("%s has files and is no recording (%s): nothing was written; name a new folder, "+
 				"or an empty one", dir, e.Name())
@@ -95,8 +104,9 @@ func isRecording(dir string) (ours bool, err error) {
 	return false, nil
 }
 
-// leftOver reports whether a file was written by a recording that was killed before it had an
-// index: its session has a list of the same name.
+// leftOver reports whether a file was written by a recording that was killed before
+// it had an index: its session has a list of the same name. Such a folder may be used
+// again.
 func leftOver(dir, name string) bool {
 	return slices.ContainsFunc(listSessions(dir), func(session string) bool {
 		_, err := os.Lstat(filepath.Join(dir, session, name))
@@ -108,6 +118,7 @@ func leftOver(dir, name string) bool {
 func listSessions(dir string) (folders []string) {
 	entries, _ := os.ReadDir(filepath.Join(dir, sessionsFolder))
 	for _, e := range entries {
+		// Other folders are not the recorder's.
 		if _, err := time.Parse(sessionLayout, e.Name()); err == nil && e.IsDir() {
 			folders = append(folders, filepath.Join(sessionsFolder, e.Name()))
 		}
@@ -115,6 +126,8 @@ func listSessions(dir string) (folders []string) {
 	return folders
 }
 
+// lockFolder opens the lock file and locks it. The lock is given up with the file, at the
+// latest when the process ends.
 func lockFolder(dir string, flags int) (release func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), flags, 0o600)
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"syscall"
 )
 
-// acquireLock takes the lock, which is released when the process ends at the latest.
+// acquireLock takes the lock, which is released when the process ends at the latest. It
+// fails at once if another process has it.
 func acquireLock(f *os.File) error {
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 }

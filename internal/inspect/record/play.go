@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// Step is one event of a recording.
+// Step is one event of a recording, as the watches of a component would have shown it.
 type Step struct {
 	At time.Time
 	// Begins marks the beginning of a session. All objects that existed then follow, up to a step
@@ -23,10 +23,12 @@ type Step struct {
 	Gone   bool
 }
 
+// errEnough ends the reading when the consumer of the sequence has had enough.
 var errEnough = errors.New("enough")
 
-// Play yields what a watch would have shown of the nodes, pod groups and pods of sessions, in order
-// of time.
+// Play yields what a watch would have shown of the nodes, pod groups and pods of
+// sessions, in order of time. An error is the last that it yields. Objects are the
+// consumer's.
 func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 	return func(yield func(Step, error) bool) {
 		for i := range sessions {
@@ -40,6 +42,7 @@ func Play(dir string, sessions []Session) iter.Seq2[Step, error] {
 	}
 }
 
+// playSession plays one session: its objects first, and then its changes.
 func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	folder, err := s.openFolder(dir)
 	if err != nil {
@@ -47,15 +50,18 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	}
 
 	tell := func(step Step) error {
+		// The consumer has left its loop, and must not be called again.
 		if !yield(step, nil) {
 			return errEnough
 		}
 		return nil
 	}
 
+	// Between two sessions, anything may have happened. Consumers begin anew.
 	if err := tell(Step{At: s.Began.Time, Begins: true}); err != nil {
 		return err
 	}
+	// Nodes first: pods are on them. The other kinds are not played.
 	for _, resource := range []string{"nodes", "podgroups", "pods"} {
 		err := readList(filepath.Join(folder, resource+".json"), func(text []byte) error {
 			o, _, err := decodeObject(text)
@@ -72,6 +78,7 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	if err := tell(Step{At: s.Began.Time, Began: true}); err != nil {
 		return err
 	}
+	// All of them: the end in the index may be older than the last change.
 	return replaySession(folder, s.Until.Add(time.Hour), func(c *Change) error {
 		o, kind, err := decodeObject(c.Object)
 		if err != nil || kind != "Node" && kind != "Pod" && kind != "PodGroup" {
@@ -81,6 +88,7 @@ func playSession(dir string, s *Session, yield func(Step, error) bool) error {
 	})
 }
 
+// decodeObject decodes an object of any kind that the API has, and returns its kind.
 func decodeObject(text []byte) (o metav1.Object, kind string, err error) {
 	var object runtime.Object
 	if object, _, err = scheme.Codecs.UniversalDeserializer().Decode(text, nil, nil); err != nil {

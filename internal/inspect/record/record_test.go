@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -353,5 +354,48 @@ func TestOnceTakesTheObjectsAlone(t *testing.T) {
 	set, err := manifest.Read([]string{dir}, nil, manifest.Options{Lenient: true})
 	if err != nil || len(set.Pods) != 10 {
 		t.Errorf("%v: %d pods", err, len(set.Pods))
+	}
+}
+
+// A kind that may not be read may have objects: a recording without it is of no whole cluster, and
+// says what it lacks. A kind that is not served has none.
+func TestARecordingSaysWhatItLacks(t *testing.T) {
+	api := fakeapi.New(t)
+	api.Refuse("daemonsets", http.StatusForbidden)
+	api.Refuse("podgroups", http.StatusForbidden) // most clusters serve none, and no role has them
+	api.Refuse("resourceslices", http.StatusNotFound)
+	watched, listed := t.TempDir(), t.TempDir()
+	during(t, api, watched, 0, func(changes func() int) { changes() })
+	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: listed, Once: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{watched, listed} {
+		index, err := record.ReadIndex(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := index.Sessions[0].Began.Time
+		if missing := index.MissingAt(at); len(missing) != 1 || !strings.HasPrefix(missing[0], "daemonsets: ") {
+			t.Errorf("missing %q: want the daemonsets", missing)
+		}
+		if missing := index.MissingAt(at.Add(-time.Second)); missing != nil {
+			t.Errorf("before it began: missing %q", missing)
+		}
+		if set, err := record.At(dir, at); err != nil || set.Whole {
+			t.Errorf("the set is a whole cluster, %v", err)
+		}
+	}
+
+	whole := t.TempDir()
+	api.Refuse("daemonsets", http.StatusOK)
+	if err := record.Run(t.Context(), client(t, api), record.Options{Dir: whole, Once: true}); err != nil {
+		t.Fatal(err)
+	}
+	index, err := record.ReadIndex(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set, err := record.At(whole, index.Sessions[0].Began.Time); err != nil || !set.Whole {
+		t.Errorf("the set is no whole cluster, %v", err)
 	}
 }

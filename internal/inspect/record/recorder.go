@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -21,46 +23,64 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// Options say what to record.
+// Options say what to record, and how large it may get.
 type Options struct {
 	Dir string
 	// For is how long to record; 0 means until the context ends.
 	For time.Duration
 	// Once records the objects as they are, without changes.
 	Once bool
-	// MaxBytes bounds the sessions together; the oldest are removed. The newest is kept.
+	// MaxBytes bounds the sessions together; the oldest are removed. The newest is kept
+	// in any case. 0 means 1 GiB.
 	MaxBytes int64
-	// Every is how often the objects in the folder are updated.
+	// Every is how often the objects in the folder are updated and buffered changes
+	// are written: a crash of the process loses no more than that. 0 means a minute.
 	Every time.Duration
-	// Progress is called with the number of objects and changes.
+	// Progress, if set, is called with the number of objects and changes at each update.
+	// It must not block: watches wait meanwhile.
 	Progress func(objects, changes int)
 }
 
 // recorder holds the current objects. Several watches write to it concurrently.
+//
+//	DIR/recording.index           what there is, and until when it is valid
+//	DIR/pods.json, nodes.json ... the objects as they are: what -f reads
+//	DIR/sessions/BEGAN/*.json     the objects at the beginning of a session
+//	DIR/sessions/BEGAN/changes-*  what has changed since, one line each
+//
+// The objects are kept as JSON: it is what is written, and tells whether one has changed.
 type recorder struct {
 	options Options
 	client  *snapshot.Client
 	release func() // gives up the folder; nil as long as nothing is written to it
 
-	mu      sync.Mutex
-	index   *Index
-	kinds   map[string]map[string]json.RawMessage // by resource and name
+	mu sync.Mutex
+	// mu guards all fields from here on, except for ready.
+	index *Index
+	kinds map[string]map[string]json.RawMessage // by resource and name
+	// listed has the kinds that are served, and whether all their objects have been seen.
 	listed  map[string]bool
+	missing []string         // the kinds that may not be read, as Session.Missing has them
 	opened  metav1.MicroTime // when the first session begins
 	changes *changes         // of the session; nil before the first begins: all that is seen is in its objects
-	full    int64            // how many bytes of changes end the session
+	// full is how many bytes of changes end the session, and counted how many changes
+	// were recorded in all.
+	full    int64
 	counted int
-	failed  error
-	ready   chan struct{} // closed when everything has been listed
+	// failed is the first error of a write. Nothing is recorded after it, and the next
+	// checkpoint returns it.
+	failed error
+	ready  chan struct{} // closed when everything has been listed
 }
 
 // Run records until the context ends, or for Options.For. It returns nil then, unless not
-// everything has been listed yet.
+// everything has been listed yet. Only one recording at a time writes to a folder.
 func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 	o.MaxBytes, o.Every = cmp.Or(o.MaxBytes, 1<<30), cmp.Or(o.Every, time.Minute)
 	r := &recorder{options: o, client: client, kinds: map[string]map[string]json.RawMessage{},
 		listed: map[string]bool{}, ready: make(chan struct{})}
 	var err error
+	// Before the cluster is asked: a folder that cannot be used is found out at once.
 	if r.release, err = claimFolder(o.Dir); err != nil {
 		return err
 	}
@@ -87,6 +107,7 @@ func Run(ctx context.Context, client *snapshot.Client, o Options) error {
 }
 
 // openIndex reads the index of a recording of the same cluster, or begins a new one.
+// Nothing is written yet.
 func (r *recorder) openIndex(ctx context.Context) error {
 	cluster, err := r.client.ClusterID(ctx)
 	if err != nil {
@@ -104,6 +125,7 @@ func (r *recorder) openIndex(ctx context.Context) error {
 	}
 
 	if n := len(index.Sessions); n > 0 {
+		// The last session may have been killed after its last checkpoint.
 		index.Sessions[n-1].extendEnd(r.options.Dir)
 	}
 	index.Source.From = r.client.Host()
@@ -111,23 +133,39 @@ func (r *recorder) openIndex(ctx context.Context) error {
 	return nil
 }
 
+// now is the time as recordings have it: in UTC, with microseconds.
 func now() metav1.MicroTime { return metav1.NewMicroTime(time.Now().UTC()) }
 
-// recordOnce records the objects as they are.
+// recordOnce records the objects as they are. Kinds that the cluster does not serve are
+// left out.
 func (r *recorder) recordOnce(ctx context.Context) error {
 	for _, k := range snapshot.Kinds() {
 		version, err := r.client.ListAll(ctx, k, func(object metav1.Object) { r.setObject(k, object) })
 		if err != nil && (k.Needed || !snapshot.Optional(err)) {
 			return fmt.Errorf("list %s: %w", k.Resource, err)
 		}
+		if err != nil {
+			r.leaveOut(k, err)
+		}
+		// That of the last list, which is the newest.
 		r.index.Source.ResourceVersion = cmp.Or(version, r.index.Source.ResourceVersion)
 	}
 	return r.beginRecording()
 }
 
+// leaveOut notes that a kind is not recorded. One that is not served has no objects, and pod groups
+// are of few clusters and fewer roles; all others may have some.
+func (r *recorder) leaveOut(k snapshot.Kind, err error) {
+	if !apierrors.IsNotFound(err) && k.GroupVersion != schedulingv1beta1.SchemeGroupVersion {
+		r.missing = append(r.missing, fmt.Sprintf("%s: %v", k.Resource, err))
+	}
+}
+
+// errEarly is the error if the context ends before everything has been listed. A
+// recording with some kinds only would answer wrongly.
 var errEarly = errors.New("ended before everything was listed: nothing was written")
 
-// followKinds lists and watches every kind.
+// followKinds lists and watches every kind. Its goroutines have ended when it returns.
 func (r *recorder) followKinds(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -136,6 +174,8 @@ func (r *recorder) followKinds(ctx context.Context) error {
 	defer cancel()
 	var served []snapshot.Kind
 	for _, k := range snapshot.Kinds() {
+		// Whether a kind is served and may be read is found out before anything is
+		// watched: a watch would retry for ever.
 		if _, err := r.client.List(ctx, k, metav1.ListOptions{Limit: 1}); err != nil {
 			if ctx.Err() != nil {
 				return errEarly
@@ -143,9 +183,11 @@ func (r *recorder) followKinds(ctx context.Context) error {
 			if k.Needed || !snapshot.Optional(err) {
 				return fmt.Errorf("list %s: %w", k.Resource, err)
 			}
+			r.leaveOut(k, err)
 			continue
 		}
 		r.listed[k.Resource] = false // no other goroutine runs yet
+		// Kinds that are not served are left out: optional API groups.
 		served = append(served, k)
 	}
 	for _, k := range served {
@@ -159,6 +201,7 @@ func (r *recorder) followKinds(ctx context.Context) error {
 	if err := r.beginRecording(); err != nil {
 		return err
 	}
+	// From here on the folder is valid, and is brought up to date from time to time.
 	ticker := time.NewTicker(r.options.Every)
 	defer ticker.Stop()
 	for {
@@ -173,8 +216,9 @@ func (r *recorder) followKinds(ctx context.Context) error {
 	}
 }
 
-// beginRecording writes the objects at the beginning of the session. Everything has been listed
-// then: a cluster that cannot be read leaves no folder behind.
+// beginRecording writes the objects at the beginning of the session. Everything has
+// been listed then: a cluster that cannot be read leaves no folder behind. Nothing
+// that was seen before is a change.
 func (r *recorder) beginRecording() error {
 	if r.release == nil {
 		var err error
@@ -191,8 +235,8 @@ func (r *recorder) beginRecording() error {
 	return r.writeCheckpoint()
 }
 
-// sweepSessions removes the sessions of recordings that were killed before these were in the index.
-// r.mu is held.
+// sweepSessions removes the sessions of recordings that were killed before these were in
+// the index. r.mu is held. Nothing else refers to them.
 func (r *recorder) sweepSessions() error {
 	for _, folder := range listSessions(r.options.Dir) {
 		if slices.ContainsFunc(r.index.Sessions, func(s Session) bool { return s.Folder == folder }) {
@@ -205,10 +249,10 @@ func (r *recorder) sweepSessions() error {
 	return nil
 }
 
-// beginSession begins a session with the objects as they are. r.mu is held: what is seen from now
-// on is a change.
+// beginSession begins a session with the objects as they are. r.mu is held: what is seen
+// from now on is a change. The caller writes the index.
 func (r *recorder) beginSession(began metav1.MicroTime) error {
-	s := Session{Folder: filepath.Join(sessionsFolder, sessionName(began.Time)), Began: began, Until: began}
+	s := Session{Folder: filepath.Join(sessionsFolder, sessionName(began.Time)), Began: began, Until: began, Missing: r.missing}
 	folder := filepath.Join(r.options.Dir, s.Folder)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
@@ -228,11 +272,13 @@ func (r *recorder) beginSession(began metav1.MicroTime) error {
 	return r.makeRoom()
 }
 
-// lastSession is the session that is being recorded. r.mu is held.
+// lastSession is the session that is being recorded; there has to be one. r.mu is held.
+// The pointer is good until a session is added or removed.
 func (r *recorder) lastSession() *Session { return &r.index.Sessions[len(r.index.Sessions)-1] }
 
-// turnSession ends a session that is full, and begins the next one: room is made by removing whole
-// sessions, so that any time in the others can be shown. r.mu is held.
+// turnSession ends a session that is full, and begins the next one: room is made by
+// removing whole sessions, so that any time in the others can be shown. The end of
+// one is the beginning of the next, without a gap. r.mu is held.
 func (r *recorder) turnSession() error {
 	if err := r.changes.close(); err != nil {
 		return err
@@ -245,8 +291,9 @@ func (r *recorder) turnSession() error {
 	return r.writeIndex()
 }
 
-// makeRoom removes the oldest sessions while all of them, and the changes that the newest will get,
-// are too large. r.mu is held.
+// makeRoom removes the oldest sessions while all of them, and the changes that the newest
+// will get, are too large. r.mu is held. What is left is complete: no session depends on
+// an earlier one.
 func (r *recorder) makeRoom() error {
 	sizes, total := make([]int64, len(r.index.Sessions)), r.full
 	for i, s := range r.index.Sessions {
@@ -270,6 +317,8 @@ func (r *recorder) makeRoom() error {
 		return err
 	}
 	for _, s := range gone {
+		// The index may come from elsewhere. Only folders that a recorder makes are
+		// removed.
 		if filepath.Dir(s.Folder) != sessionsFolder {
 			continue // it was not made here
 		}
@@ -280,6 +329,7 @@ func (r *recorder) makeRoom() error {
 	return nil
 }
 
+// endRecording writes what is left, and closes the file of changes.
 func (r *recorder) endRecording() error {
 	err := r.writeCheckpoint()
 	r.mu.Lock()
@@ -287,7 +337,8 @@ func (r *recorder) endRecording() error {
 	return errors.Join(err, r.changes.close())
 }
 
-// setObject records an object, unless it is unchanged.
+// setObject records an object, unless it is unchanged. The given object is left as it is:
+// it may be shared with a cache.
 func (r *recorder) setObject(k snapshot.Kind, object metav1.Object) {
 	copied := object.(runtime.Object).DeepCopyObject()
 	slimObject(copied.(metav1.Object))
@@ -305,6 +356,7 @@ func (r *recorder) setObject(k snapshot.Kind, object metav1.Object) {
 		r.kinds[k.Resource] = objects
 	}
 	name := object.GetNamespace() + "/" + object.GetName()
+	// A relist shows every object again.
 	if string(objects[name]) == string(text) {
 		return
 	}
@@ -315,6 +367,7 @@ func (r *recorder) setObject(k snapshot.Kind, object metav1.Object) {
 	}
 }
 
+// deleteObject records that an object was deleted. It need not be known.
 func (r *recorder) deleteObject(k snapshot.Kind, namespace, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -322,13 +375,14 @@ func (r *recorder) deleteObject(k snapshot.Kind, namespace, name string) {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": k.GroupVersion.String(), "kind": k.Kind, "metadata": map[string]string{"namespace": namespace, "name": name},
 	})
+	// A name always marshals.
 	if err == nil {
 		r.appendChange("Delete", text)
 	}
 }
 
-// appendChange appends a change, unless the session has not begun: its objects then include the
-// change.
+// appendChange appends a change, unless the session has not begun: its objects then
+// include the change. r.mu is held.
 func (r *recorder) appendChange(kind string, object json.RawMessage) {
 	if r.changes == nil || r.failed != nil {
 		return

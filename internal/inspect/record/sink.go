@@ -10,8 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// sink passes what a feed shows of one kind to the recorder. A list replaces all that was known of
-// its kind.
+// sink passes what a feed shows of one kind to the recorder. A list replaces all that was
+// known of its kind: while the watch was interrupted, deletions went unseen. One
+// goroutine calls it, that of the feed.
 type sink struct {
 	*recorder
 	kind snapshot.Kind
@@ -20,6 +21,7 @@ type sink struct {
 	version string          // of the last list
 }
 
+// sink returns the functions that the feed calls.
 func (s *sink) sink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { s.there = map[string]bool{} },
@@ -27,6 +29,7 @@ func (s *sink) sink() feed.Sink {
 		Listed:  s.removeUnlisted,
 		Seen: func(object runtime.Object) {
 			o := object.(metav1.Object)
+			// What is seen outside of a list is no sign that the list is complete.
 			if s.there != nil {
 				s.there[o.GetNamespace()+"/"+o.GetName()] = true
 			}
@@ -39,7 +42,8 @@ func (s *sink) sink() feed.Sink {
 	}
 }
 
-// removeUnlisted removes what the list has not shown.
+// removeUnlisted removes what the list has not shown. The first list of the last kind
+// makes the recorder ready.
 func (s *sink) removeUnlisted() {
 	s.mu.Lock()
 	var gone []string
@@ -49,6 +53,8 @@ func (s *sink) removeUnlisted() {
 		}
 	}
 
+	// deleteObject takes the lock for each object, so that watches of other kinds go
+	// on in between.
 	s.mu.Unlock()
 	s.there = nil
 	for _, key := range gone {
@@ -58,6 +64,8 @@ func (s *sink) removeUnlisted() {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// The first list of this kind. The recording begins with the first list of the
+	// last kind.
 	if s.index.Source.ResourceVersion = s.version; !s.listed[s.kind.Resource] {
 		s.listed[s.kind.Resource] = true
 		for _, listed := range s.listed {

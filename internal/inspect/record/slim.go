@@ -13,6 +13,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/config"
 )
 
+// What of an object is recorded. A recording is made to be handed on, to a colleague
+// or with a bug report, so what may be confidential is never written.
+
 // decisive are the annotations that decisions depend on. A recording has no others, since they can
 // contain anything.
 var decisive = map[string]bool{
@@ -26,7 +29,10 @@ var decisive = map[string]bool{
 	eviction.NoteAnnotation: true, config.InUseAnnotation: true,
 }
 
+// slimAnnotations removes all annotations but the decisive ones.
 func slimAnnotations(o metav1.Object) {
+	// Above all, kubectl's last-applied-configuration goes, which has the whole
+	// object in it, environment included.
 	annotations := o.GetAnnotations()
 	for key := range annotations {
 		if !decisive[key] {
@@ -38,19 +44,23 @@ func slimAnnotations(o metav1.Object) {
 	}
 }
 
+// slimTemplate does with a template what slimObject does with a pod.
 func slimTemplate(t *v1.PodTemplateSpec) {
 	slimAnnotations(t)
 	slimSpec(&t.Spec)
 }
 
-// slimObject removes from an object what decisions do not depend on and what may be confidential:
-// environments, commands, arguments, probes, termination messages, annotations, and the parameters
-// of devices and volumes that only their drivers can read. It changes the object.
+// slimObject removes from an object what decisions do not depend on and what may be
+// confidential: environments, commands, arguments, probes, termination messages,
+// annotations, and the parameters of devices and volumes that only their drivers can
+// read. It changes the object. What is removed is listed here by name: whoever adds a
+// kind to a recording has to look at its fields.
 func slimObject(object metav1.Object) {
 	slimAnnotations(object)
 	switch o := object.(type) {
 	case *v1.Node:
 		return // its managed fields tell since when it has its taints
+	// Of volumes, their names, sizes, classes and reach stay.
 	case *v1.PersistentVolume:
 		slimVolume(&o.Spec)
 	case *storagev1.StorageClass:
@@ -59,6 +69,7 @@ func slimObject(object metav1.Object) {
 		for i := range o.Spec.Config {
 			slimOpaque(o.Spec.Config[i].Opaque)
 		}
+	// What devices were allocated stays; how they are configured goes.
 	case *resourcev1.ResourceClaim:
 		slimClaim(&o.Spec)
 		if a := o.Status.Allocation; a != nil {
@@ -66,6 +77,7 @@ func slimObject(object metav1.Object) {
 				slimOpaque(a.Devices.Config[i].Opaque)
 			}
 		}
+		// Drivers may write anything there.
 		for i := range o.Status.Devices {
 			o.Status.Devices[i].Data = nil
 		}
@@ -76,6 +88,8 @@ func slimObject(object metav1.Object) {
 		o.Status.EphemeralContainerStatuses = nil
 		for _, list := range [][]v1.ContainerStatus{o.Status.InitContainerStatuses, o.Status.ContainerStatuses} {
 			for i := range list {
+				// Messages of containers may be anything. Restart counts stay: scaling
+				// down depends on them.
 				list[i].State, list[i].LastTerminationState = v1.ContainerState{}, v1.ContainerState{}
 			}
 		}
@@ -94,6 +108,7 @@ func slimObject(object metav1.Object) {
 			slimTemplate(o.Spec.Template)
 		}
 	}
+	// They are large, and no decision depends on them, apart from those of nodes.
 	object.SetManagedFields(nil)
 	switch object.(type) {
 	case *v1.Pod, *resourcev1.ResourceClaim: // whether one holds them back matters
@@ -102,8 +117,9 @@ func slimObject(object metav1.Object) {
 	}
 }
 
-// slimFiles drops which files a volume has: no question asks, and there may be megabytes of them in
-// a template, of which each pod that is made from it has a copy.
+// slimFiles drops which files a volume has: no question asks, and there may be
+// megabytes of them in a template, of which each pod that is made from it has a copy.
+// The names of ConfigMaps and Secrets stay.
 func slimFiles(volume *v1.Volume) {
 	if projected := volume.Projected; projected != nil {
 		projected.Sources = nil
@@ -119,16 +135,19 @@ func slimFiles(volume *v1.Volume) {
 	}
 }
 
+// slimSpec removes from a pod's spec what runs in the pod and how.
 func slimSpec(spec *v1.PodSpec) {
 	for _, list := range [][]v1.Container{spec.InitContainers, spec.Containers} {
 		for i := range list {
 			c := &list[i]
+			// Passwords are found in all of these.
 			c.Env, c.EnvFrom, c.Command, c.Args, c.Lifecycle = nil, nil, nil, nil, nil
 			c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = nil, nil, nil
 		}
 	}
 	for i := range spec.Volumes {
 		slimFiles(&spec.Volumes[i])
+		// The driver stays: it decides how many such volumes a node can have.
 		if csi := spec.Volumes[i].CSI; csi != nil {
 			csi.VolumeAttributes = nil
 		}
@@ -136,9 +155,11 @@ func slimSpec(spec *v1.PodSpec) {
 			flex.Options = nil
 		}
 	}
+	// None of these has requests, or any other say in where the pod goes.
 	spec.EphemeralContainers, spec.ImagePullSecrets, spec.HostAliases, spec.DNSConfig = nil, nil, nil, nil
 }
 
+// slimClaim removes what only device drivers can read.
 func slimClaim(spec *resourcev1.ResourceClaimSpec) {
 	for i := range spec.Devices.Config {
 		slimOpaque(spec.Devices.Config[i].Opaque)
@@ -148,11 +169,13 @@ func slimClaim(spec *resourcev1.ResourceClaimSpec) {
 // slimOpaque removes what only a device driver can read.
 func slimOpaque(o *resourcev1.OpaqueDeviceConfiguration) {
 	if o != nil {
+		// Empty JSON instead of nothing: the API requires some.
 		o.Parameters.Raw = []byte("{}")
 	}
 }
 
-// slimVolume removes what only a volume driver can read.
+// slimVolume removes what only a volume driver can read. The driver and the handle
+// stay: they count against limits.
 func slimVolume(spec *v1.PersistentVolumeSpec) {
 	if spec.CSI != nil {
 		spec.CSI.VolumeAttributes = nil

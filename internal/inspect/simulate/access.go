@@ -16,13 +16,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// What other packages may ask of a world: its pods, nodes, decisions and departures. Nothing
+// here changes it, except for Settle and UntilTurn, which try pods. Objects are returned as
+// the world has them, without a copy, and must not be changed.
+
 // Found is a pod as the world has it.
 type Found struct {
 	// Object is the pod as the API server has it, or would have it. It must not be changed.
 	Object *v1.Pod
 	// Pod is the engine's form of it; nil if the pod has ended or no longer waits for a node.
+	// It is replaced when the pod changes, so it is good for the present moment only.
 	Pod *cluster.Pod
-	// Refused is why the API server would refuse to create it.
+	// Refused is why the API server would refuse to create it; empty if it would not.
 	Refused string
 	// Message is why it found no node, if it was tried in this world. For a member of a pod group
 	// that waits, it is why the group does.
@@ -31,13 +36,14 @@ type Found struct {
 	Group string
 }
 
-// Cluster is the cluster as decisions see it. It may be changed for a while and changed back.
+// Cluster is the cluster as decisions see it. Callers may change it to try something, and
+// must change it back before anything else is asked.
 func (w *World) Cluster() *cluster.Cluster { return w.c }
 
 // Now is the time in the world.
 func (w *World) Now() time.Time { return w.clock.time() }
 
-// Elapsed is how much time has passed in the world.
+// Elapsed is how much time has passed in the world since it began.
 func (w *World) Elapsed() time.Duration { return w.clock.now }
 
 // Find returns a pod by its name.
@@ -49,6 +55,7 @@ func (w *World) Find(namespace, name string) (Found, bool) {
 	return w.scheduler.found(p), true
 }
 
+// found returns a pod as others see it.
 func (s *scheduler) found(p *pod) Found {
 	f := Found{Object: p.object, Pod: p.Pod, Refused: p.refused, Message: p.refusal}
 	if s.groups != nil {
@@ -57,11 +64,12 @@ func (s *scheduler) found(p *pod) Found {
 	return f
 }
 
-// Each lists all pods by name.
+// Each lists all pods by namespace and name, those that have ended included.
 func (w *World) Each() []Found {
 	return w.scheduler.allFound(&w.pods)
 }
 
+// allFound is World.Each.
 func (s *scheduler) allFound(of *pods) []Found {
 	pods := of.byName()
 	list := make([]Found, len(pods))
@@ -71,7 +79,8 @@ func (s *scheduler) allFound(of *pods) []Found {
 	return list
 }
 
-// PodsOf lists the pods of a workload, named as deployment/web, that are not being deleted.
+// PodsOf lists the pods of a workload, named as deployment/web, that are not being deleted,
+// by name. It is an error if there is no such workload.
 func (w *World) PodsOf(ref, namespace string) ([]Found, error) {
 	l, err := w.workloads.findNamed(ref, namespace)
 	if err != nil {
@@ -85,6 +94,7 @@ func (w *World) PodsOf(ref, namespace string) ([]Found, error) {
 	return list, nil
 }
 
+// compare orders by namespace, then by name.
 func (n Name) compare(o Name) int {
 	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
 }
@@ -103,6 +113,7 @@ func (w *World) Profile(schedulerName string) *plugins.Profile {
 }
 
 // Decider returns the decider for pods of the scheduler name, or nil if no profile serves it.
+// It decides about the world's cluster, and changes nothing by that.
 func (w *World) Decider(schedulerName string) *decide.Decider {
 	return w.scheduler.core.Decider(schedulerName)
 }
@@ -110,11 +121,12 @@ func (w *World) Decider(schedulerName string) *decide.Decider {
 // Gate returns why the pod may not be tried yet, or "" if it may.
 func (w *World) Gate(p *cluster.Pod) string { return w.scheduler.gateReason(p) }
 
-// Queue lists the pending pods that may be tried, in the order in which they will be.
+// Queue lists the pending pods that may be tried, in the order in which they will be. Pods in
+// back-off are among them, although others may be tried before.
 func (w *World) Queue() []*cluster.Pod { return w.scheduler.pendingInOrder() }
 
-// UntilTurn tries the pods that are ahead of the named one in the queue, and leaves all others
-// pending.
+// UntilTurn tries the pods that are ahead of the named one in the queue, and leaves all
+// others pending. For a name that does not exist, it tries none.
 func (w *World) UntilTurn(namespace, name string) {
 	w.scheduler.untilTurn(w.pods.named[Name{namespace, name}])
 }
@@ -123,7 +135,7 @@ func (w *World) UntilTurn(namespace, name string) {
 // tried as if it were new.
 func Stored(p *v1.Pod) bool { return admission.Stored(p) && p.ResourceVersion != "" }
 
-// Settle tries pending pods until nothing changes.
+// Settle tries pending pods until nothing changes. No time passes.
 func (w *World) Settle() { w.scheduler.trySettled() }
 
 // Pods returns the decisions so far, in order.
@@ -136,11 +148,12 @@ func (w *World) Outlook() []Eviction {
 	return list
 }
 
-// Departures lists the pods that have left their nodes so far, in order.
+// Departures lists the pods that have left their nodes so far, in order. Their fates may
+// still change as time passes.
 func (w *World) Departures() []*Departure { return w.controllers.departed }
 
-// Next returns the pod that replaces the one that left: its name, and its node or why it has none.
-// ok is false if there is no such pod.
+// Next returns the pod that replaces the one that left: its name, and its node or why it has
+// none. ok is false if there is no such pod: it was not replaced, or not yet.
 func (d *Departure) Next() (name Name, node, message string, ok bool) {
 	if d.next == nil {
 		return Name{}, "", "", false
@@ -149,7 +162,8 @@ func (d *Departure) Next() (name Name, node, message string, ok bool) {
 	return Name{p.object.Namespace, p.object.Name}, p.NodeName, cmp.Or(p.refused, p.refusal), true
 }
 
-// PriorityClasses returns the classes that users may give to pods, lowest first.
+// PriorityClasses returns the classes that users may give to pods, lowest first. Those of the
+// system are not among them.
 func (w *World) PriorityClasses() []*schedulingv1.PriorityClass {
 	var list []*schedulingv1.PriorityClass
 	for _, class := range w.pods.catalog.PriorityClasses {

@@ -14,22 +14,31 @@ import (
 	"github.com/berth-k8s/berth/internal/world/quota"
 )
 
-// bounds are the ResourceQuotas and LimitRanges of namespaces: what they allow for new pods, and
-// the defaults that they set.
+// bounds are the ResourceQuotas and LimitRanges of namespaces: what they allow for new pods,
+// and the defaults that they set. The rules are those of package quota; this type keeps what
+// is used.
+//
+// A pod is charged once, by chargePod, and released once, by releasePod: pod.charged
+// remembers it.
 type bounds struct {
-	now    time.Time // when the world began
+	// now is when the world began. It does not advance: see isOverdue.
+	now time.Time
+	// quotas and ranges are by namespace, each list in the order in which they came.
 	quotas map[string][]*quotaUse
 	ranges map[string][]*v1.LimitRange
 	// freed are the namespaces whose quotas may have room for more than before.
+	// pods.createAllowed empties it.
 	freed map[string]bool
 }
 
-// quotaUse is a quota, and what its pods use.
+// quotaUse is a quota, and what its pods use. It is computed from the pods that exist; the
+// status in the manifests is not read, because it may be older than they are.
 type quotaUse struct {
 	*v1.ResourceQuota
 	used v1.ResourceList
 }
 
+// newBounds returns bounds of which nothing is used yet.
 func newBounds(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange) *bounds {
 	b := &bounds{quotas: map[string][]*quotaUse{}, ranges: map[string][]*v1.LimitRange{}, freed: map[string]bool{}}
 	for _, q := range quotas {
@@ -41,8 +50,8 @@ func newBounds(quotas []*v1.ResourceQuota, ranges []*v1.LimitRange) *bounds {
 	return b
 }
 
-// fillDefaults sets the namespace's default requests and limits on the containers of a new pod that
-// set none.
+// fillDefaults sets the namespace's default requests and limits on the containers of a new
+// pod that set none, as the API server's LimitRanger does. It changes the pod.
 func (b *bounds) fillDefaults(p *v1.Pod) {
 	for _, r := range b.ranges[p.Namespace] {
 		for i := range r.Spec.Limits {
@@ -50,6 +59,8 @@ func (b *bounds) fillDefaults(p *v1.Pod) {
 			if item.Type != v1.LimitTypeContainer {
 				continue
 			}
+			// Without defaults, the API server takes the maximum as limit, and the limit as
+			// request.
 			limits := orElse(item.Default, item.Max)
 			requests := orElse(orElse(item.DefaultRequest, limits), item.Min)
 			for _, list := range [][]v1.Container{p.Spec.Containers, p.Spec.InitContainers} {
@@ -62,7 +73,7 @@ func (b *bounds) fillDefaults(p *v1.Pod) {
 	}
 }
 
-// orElse adds to a list what only the other one has.
+// orElse adds to a list what only the other one has. It changes neither.
 func orElse(list, other v1.ResourceList) v1.ResourceList {
 	if len(other) == 0 {
 		return list
@@ -79,8 +90,10 @@ func orElse(list, other v1.ResourceList) v1.ResourceList {
 	return all
 }
 
-// chargePod counts a pod against the quotas of its namespace. A new pod that exceeds one of them,
-// or a limit range, is refused with the API server's message.
+// chargePod counts a pod against the quotas of its namespace. A new pod that exceeds one of
+// them, or is outside a limit range, is not counted, and refused with the API server's
+// message. One that is not new was admitted before, possibly under other quotas, and is
+// counted in any case.
 func (b *bounds) chargePod(p *v1.Pod, isNew bool) (refusal string) {
 	if isNew && !rules.IsTerminal(p) {
 		if refusal = b.refusalOf(p); refusal != "" {
@@ -99,7 +112,8 @@ func (b *bounds) chargePod(p *v1.Pod, isNew bool) (refusal string) {
 	return ""
 }
 
-// refusalOf says why a new pod is outside a limit range, or exceeds a quota; empty if it does not.
+// refusalOf says why a new pod is outside a limit range, or exceeds a quota; empty if it does
+// not. It counts nothing.
 func (b *bounds) refusalOf(p *v1.Pod) string {
 	if why := b.limitRefusal(p); why != "" || len(b.quotas[p.Namespace]) == 0 {
 		return why
@@ -116,7 +130,8 @@ func (b *bounds) refusalOf(p *v1.Pod) string {
 	return ""
 }
 
-// releasePod no longer counts a pod that was charged.
+// releasePod no longer counts a pod that was charged. Waiting pods of the namespace may then
+// fit.
 func (b *bounds) releasePod(p *v1.Pod) {
 	for _, q := range b.quotas[p.Namespace] {
 		if quota.Covers(q.ResourceQuota, p) {
@@ -126,7 +141,8 @@ func (b *bounds) releasePod(p *v1.Pod) {
 	}
 }
 
-// changeUsed changes what is used by a pod's usage.
+// changeUsed adds a pod's usage to what is used, or subtracts it. Only the amounts that the
+// quota limits are kept.
 func (q *quotaUse) changeUsed(usage v1.ResourceList, how func(*apiresource.Quantity, apiresource.Quantity)) {
 	for name := range q.Spec.Hard {
 		if amount, ok := usage[name]; ok {
@@ -166,7 +182,8 @@ func (b *bounds) usageOf(p *v1.Pod) v1.ResourceList {
 }
 
 // isOverdue reports whether the pod should have ended before the world began: as in the quota
-// controller, its grace period is over once more since its deletionTimestamp, which is its end.
+// controller, its grace period is over once more since its deletionTimestamp, which is its
+// end. Such pods are on nodes that do not respond, and must not block their quota.
 func (b *bounds) isOverdue(p *v1.Pod) bool {
 	grace := time.Duration(ptr.Deref(p.DeletionGracePeriodSeconds, 0)) * time.Second
 	return p.DeletionTimestamp != nil && p.DeletionGracePeriodSeconds != nil && b.now.After(p.DeletionTimestamp.Add(grace))

@@ -10,23 +10,33 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// budgets maintains the status of PodDisruptionBudgets as the disruption controller would. The
-// status itself is in the cluster.
+// budgets maintains the status of PodDisruptionBudgets as the disruption controller would.
+// The status itself is in the cluster, where preemption reads it.
+//
+// A status from an API server is taken as it is, and changed by one for each pod that joins
+// or leaves; counting all pods anew after each change would cost too much. One that manifests
+// do not have is counted once, by countBudgets.
 type budgets struct {
 	scheduler *scheduler
 	workloads *workloads
-	list      []budget
-	// unready counts the placed pods that report not being ready, by class.
+	// list are the budgets whose selector is valid. It is read anew when manifests are
+	// applied.
+	list []budget
+	// unready counts the placed pods that report not being ready, by class. pods maintains
+	// it, together with pod.unready.
 	unready map[*cluster.PodClass]int
 }
 
+// budget is a PodDisruptionBudget by name, with its parsed selector. The object is looked up
+// whenever it is needed, because each change of its status makes another one.
 type budget struct {
 	namespace, name string
 	selector        labels.Selector
 }
 
-// countBudgets reads the cluster's budgets, and computes the status of those without one, as in
-// hand-written manifests.
+// countBudgets reads the cluster's budgets, and computes the status of those without one, as
+// in hand-written manifests. It goes through all pods once, by class: pods of a class have
+// the same labels and controller.
 func (b *budgets) countBudgets() {
 	var list []budget
 	b.list = nil
@@ -54,6 +64,7 @@ func (b *budgets) countBudgets() {
 			healthy[p.Class]++
 		}
 	}
+	// Pending pods are expected, and not healthy.
 	for p := range b.scheduler.eachWaiting {
 		if p.refused == "" {
 			expected[p.Class]++
@@ -68,11 +79,13 @@ func (b *budgets) countBudgets() {
 	b.list = list
 }
 
+// matches reports whether the budget covers pods of the class.
 func (b budget) matches(class *cluster.PodClass) bool {
 	return class.Namespace == b.namespace && b.selector.Matches(class.Labels)
 }
 
-// fillStatus computes the status, unless there is one.
+// fillStatus computes the status, unless the disruption controller has written one for this
+// spec.
 func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected, healthy map[*cluster.PodClass]int) {
 	object, _ := scheduler.c.Budgets.Get(b.namespace, b.name)
 	if disruption.Counted(object) {
@@ -89,7 +102,8 @@ func (b budget) fillStatus(scheduler *scheduler, workloads *workloads, expected,
 	scheduler.showChanged(cycle.DisruptionBudgets, object)
 }
 
-// podLeft records that a pod has gone, or is going: its budgets allow one disruption less.
+// podLeft records that a pod has gone, or is going: its budgets allow one disruption less. A
+// pod that was not ready does not count as healthy, and must not be subtracted here.
 func (b *budgets) podLeft(p *cluster.Pod) {
 	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		object.Status.DisruptionsAllowed = max(object.Status.DisruptionsAllowed-1, 0)
@@ -97,8 +111,10 @@ func (b *budgets) podLeft(p *cluster.Pod) {
 	})
 }
 
-// expectPods records that a pod's controller wants one pod more, or less: of how many they are is
-// what maxUnavailable and percentages are of.
+// expectPods records that a pod's controller wants one pod more, or less. That is the number
+// that maxUnavailable and percentages are of. Nothing is expected of a pod that was refused.
+// A controller without a scale, such as a DaemonSet, makes a budget of that kind fail its
+// sync, which allows nothing; see [disruption.NoScale].
 func (b *budgets) expectPods(p *pod, change int32) {
 	if p.Pod == nil || p.refused != "" {
 		return
@@ -116,7 +132,8 @@ func (b *budgets) expectPods(p *pod, change int32) {
 	})
 }
 
-// podJoined records a new pod, which is assumed to be ready.
+// podJoined records a new pod, which is assumed to be ready: its budgets may allow a
+// disruption more.
 func (b *budgets) podJoined(p *cluster.Pod) {
 	b.changeBudgets(p.Class, func(object *policyv1.PodDisruptionBudget) {
 		object.Status.CurrentHealthy++
@@ -124,7 +141,8 @@ func (b *budgets) podJoined(p *cluster.Pod) {
 	})
 }
 
-// changeBudgets changes the budgets that cover pods of the class.
+// changeBudgets changes the budgets that cover pods of the class, each in a copy that the
+// core is then shown.
 func (b *budgets) changeBudgets(class *cluster.PodClass, change func(object *policyv1.PodDisruptionBudget)) {
 	for _, object := range b.budgetsOf(class) {
 		object = object.DeepCopy()
@@ -133,7 +151,8 @@ func (b *budgets) changeBudgets(class *cluster.PodClass, change func(object *pol
 	}
 }
 
-// budgetsOf returns the budgets that cover pods of the class.
+// budgetsOf returns the budgets that cover pods of the class, as they are now. They must not
+// be changed.
 func (b *budgets) budgetsOf(class *cluster.PodClass) (found []*policyv1.PodDisruptionBudget) {
 	for _, one := range b.list {
 		if object, ok := b.scheduler.c.Budgets.Get(one.namespace, one.name); ok && one.matches(class) {
@@ -143,7 +162,8 @@ func (b *budgets) budgetsOf(class *cluster.PodClass) (found []*policyv1.PodDisru
 	return found
 }
 
-// mayEvict is the Eviction API's answer for a pod.
+// mayEvict is the Eviction API's answer for a pod. It does not count the eviction: podLeft
+// does, when the pod goes.
 func (b *budgets) mayEvict(p *pod) disruption.Verdict {
 	return disruption.MayEvict(p.object, !p.unready, b.budgetsOf(p.Class))
 }

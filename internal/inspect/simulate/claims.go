@@ -11,15 +11,17 @@ import (
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
-// claims stands in for what creates claims of volumes and devices: the API server's defaults, and
-// the controllers of ephemeral volumes and of claim templates.
+// claims stands in for what creates claims of volumes and devices: the API server's defaults,
+// and the controllers of ephemeral volumes and of claim templates. The embedded Claims makes
+// those of a pod and deletes them with it; this type adds what belongs to the cluster.
 type claims struct {
 	standin.Claims
 	scheduler *scheduler
 }
 
 // identifyClaims gives new claims what the API server gives them: a UID and, if they name no
-// storage class, the default one.
+// storage class, the default one. It is called after claims or storage classes were added,
+// and goes through all claims. A claim with a UID, or with a volume, is left alone.
 func (c *claims) identifyClaims() {
 	c.StorageClass = admission.DefaultStorageClass(c.scheduler.c.StorageClasses.All())
 	for _, claim := range c.scheduler.c.Claims.All() {

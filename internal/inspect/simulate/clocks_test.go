@@ -2,12 +2,14 @@ package simulate_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -83,6 +85,21 @@ func TestATwinHasAClockOfItsOwn(t *testing.T) {
 		devices := world.Profile(v1.DefaultSchedulerName).Plugin("DynamicResources").(*plugins.DynamicResources)
 		if now := devices.Now(); !now.Equal(world.Now()) {
 			t.Errorf("%s: its devices' clock is at %s, its own at %s", name, now, world.Now())
+		}
+	}
+}
+
+// A ready node whose Lease is older than its duration is dead, and one whose Lease is much older
+// has a clock that is behind. Node health's grace period is between the two, also if no settings
+// of it are given: 40 s + 50 s + 2 min.
+func TestADeadNodeIsToldFromAClockThatIsBehind(t *testing.T) {
+	for name, health := range map[string]nodehealth.Options{"by default": {}, "given": nodehealth.Defaults()} {
+		for age, dead := range map[time.Duration]bool{30 * time.Second: false, 200 * time.Second: true, 220 * time.Second: false} {
+			s := run(t, leased(t, 5*time.Second, age, 8*time.Second, 2*time.Second), simulate.Options{For: 10 * time.Minute, Health: health})
+			evicted := slices.ContainsFunc(s.Evictions, func(e simulate.Eviction) bool { return e.Name == "pod-1" })
+			if evicted != dead {
+				t.Errorf("%s, a Lease of %s: its pod is evicted: %t", name, age, evicted)
+			}
 		}
 	}
 }

@@ -12,7 +12,12 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// startDaemons makes the pods of the DaemonSets that want one on a new node.
+// The DaemonSet controller: a pod on each node that the set wants one on. It is asked again
+// whenever a node comes or changes. Its pods are pinned to their nodes, and the scheduler
+// places them there.
+
+// startDaemons makes the pods of the DaemonSets that want one on a new node. A DaemonSet that
+// is being deleted makes no pods, here and below.
 func (c *controllers) startDaemons(m *machine) {
 	for _, set := range c.workloads.daemonSets() {
 		if set.DeletionTimestamp == nil && workload.RunsDaemon(set, m.object) {
@@ -21,8 +26,11 @@ func (c *controllers) startDaemons(m *machine) {
 	}
 }
 
-// updateDaemons makes the pods of the DaemonSets that want one on the node now, and did not before.
+// updateDaemons makes the pods of the DaemonSets that want one on the node now, and did not
+// before. Those that no longer want one keep it here: the controller's deletion of such pods
+// is not simulated.
 func (c *controllers) updateDaemons(m *machine, before *v1.Node) {
+	// Only taints and labels decide; heartbeats and conditions change far more often.
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, m.object.Spec.Taints) || !maps.Equal(before.Labels, m.object.Labels) {
 		for _, set := range c.workloads.daemonSets() {
 			if set.DeletionTimestamp == nil && !workload.RunsDaemon(set, before) &&
@@ -33,6 +41,8 @@ func (c *controllers) updateDaemons(m *machine, before *v1.Node) {
 	}
 
 	node := m.object.Name
+	// Pods that the node has lost wait here for a change of the node that lets them come
+	// back.
 	gaps := c.gaps[node]
 	delete(c.gaps, node)
 	for _, p := range gaps {
@@ -61,7 +71,8 @@ func (c *controllers) hasDaemon(m *machine, set *appsv1.DaemonSet) bool {
 	return false
 }
 
-// makeDaemons makes the pods of a DaemonSet for all nodes that it wants one on.
+// makeDaemons makes the pods of a DaemonSet for all nodes that it wants one on, whether or
+// not there is one already. The order is that of the nodes' names.
 func (c *controllers) makeDaemons(d *appsv1.DaemonSet) {
 	wants := workload.NodesOf(d)
 	for _, name := range c.nodes.names() {
@@ -79,6 +90,7 @@ func (c *controllers) makeDaemon(d *appsv1.DaemonSet, node string) {
 	c.pods.createPod(c.daemonPod(d, node), false)
 }
 
+// daemonPod is the pod of a DaemonSet for one node, with a name that is free.
 func (c *controllers) daemonPod(d *appsv1.DaemonSet, node string) *v1.Pod {
 	p := workload.DaemonPod(d, node)
 	p.Name = c.pods.generateName(d.Namespace, d.Name+"-")

@@ -12,7 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// Drain empties nodes as kubectl drain does; its fields are kubectl's flags.
+// Drain empties nodes as kubectl drain does; its fields are kubectl's flags, with kubectl's
+// defaults. A zero or missing Timeout means no limit; then a drain that makes no progress is
+// called blocked after some minutes, where kubectl would wait for ever.
 type Drain struct {
 	Nodes
 	IgnoreDaemonSets   bool             `json:"ignoreDaemonsets,omitempty"`
@@ -23,7 +25,9 @@ type Drain struct {
 	Timeout            *metav1.Duration `json:"timeout,omitempty"`
 }
 
-// Drained is the outcome of a drain.
+// Drained is the outcome of a drain. It is filled in while time passes, and complete when all
+// nodes were drained or given up. A pod is in one of the lists at most, and in none if it was
+// evicted without any delay.
 type Drained struct {
 	Nodes []string
 	// Refused are the pods for which kubectl refuses to begin, each with the flag that would let it
@@ -49,14 +53,20 @@ type Blocked struct {
 }
 
 const (
-	// drainRetry is how often kubectl retries what a budget does not allow.
+	// drainRetry is how often kubectl retries what a budget does not allow: its own interval.
 	drainRetry = 5 * time.Second
-	// drainPatience is how long a drain without a timeout may make no progress before it is called
-	// blocked.
+	// drainPatience is how long a drain without a timeout may make no progress before it is
+	// called blocked. Without it, a world would never become quiet.
 	drainPatience = 5 * time.Minute
 )
 
-// draining is a drain in progress: one node after the other, as kubectl does it.
+// draining is a drain in progress: one node after the other, as kubectl does it. Each try is
+// a call of the agenda, so that everything else can happen in between: a budget allows the
+// next eviction when a replacement is ready.
+//
+//	all nodes: cordon
+//	each node: classify its pods -> refused: leave the node as it is
+//	                             -> evict what budgets allow, every 5 s, until none is left
 type draining struct {
 	*Drain
 	clock       *clock
@@ -65,8 +75,9 @@ type draining struct {
 	pods        *pods
 	controllers *controllers
 
-	done     *Drained
-	nodes    []string
+	done  *Drained
+	nodes []string
+	// left, ended and failed are about the first of nodes.
 	left     []*pod // of the first of nodes: those that are still to be evicted
 	ended    []*pod // of it: those that have ended, and are deleted
 	failed   int    // of its pods, those that the API server has refused to evict for good
@@ -77,6 +88,8 @@ type draining struct {
 	asked    map[*pod]time.Duration // when a budget first refused each of them
 }
 
+// drainNodes begins a drain. Faults of the flags are errors; all other obstacles are in the
+// result.
 func (o *operations) drainNodes(op *Drain) (*Done, error) {
 	names, err := op.resolveNames(o.nodes)
 	if err != nil {
@@ -97,6 +110,8 @@ func (o *operations) drainNodes(op *Drain) (*Done, error) {
 		blocked: map[*pod]Blocked{}, asked: map[*pod]time.Duration{},
 	}
 
+	// kubectl cordons all nodes before it evicts from the first one: no pod moves to a node
+	// that is drained next.
 	for _, name := range names {
 		o.nodes.setCordon(name, true)
 	}
@@ -104,7 +119,8 @@ func (o *operations) drainNodes(op *Drain) (*Done, error) {
 	return &Done{Drain: d.done}, nil
 }
 
-// drainNext begins with the first remaining node.
+// drainNext begins with the first remaining node, and goes on until there is something to
+// wait for. If kubectl refuses a node because of one pod, it evicts none of that node's pods.
 func (d *draining) drainNext() {
 	for len(d.nodes) > 0 {
 		d.left, d.ended, d.failed, d.began, d.progress = nil, nil, 0, d.clock.now, d.clock.now
@@ -113,6 +129,7 @@ func (d *draining) drainNext() {
 			d.classifyPod(p)
 		}
 
+		// Pods that have ended need no eviction and no budget: they are deleted at once.
 		if len(d.done.Refused) == refused {
 			for _, p := range d.ended {
 				d.controllers.deleteEnded(p)
@@ -152,6 +169,8 @@ func (d *draining) classifyPod(p *pod) {
 }
 
 // tryEvictions evicts what can be evicted now, and schedules another try for the rest.
+// kubectl has a goroutine for each pod that retries on its own; here all pods of the node are
+// retried together.
 func (d *draining) tryEvictions() {
 	var left []*pod
 	for _, p := range d.left {
@@ -173,6 +192,8 @@ func (d *draining) tryEvictions() {
 			continue
 		}
 		d.progress = d.clock.now
+		// A budget held it before, and it leaves after all: it waited, and is no longer
+		// blocked.
 		if since, waited := d.asked[p]; waited {
 			b := d.blocked[p]
 			b.For = Seconds(d.clock.now - since)
@@ -182,6 +203,7 @@ func (d *draining) tryEvictions() {
 		d.controllers.departPod(p, ByDrain, d.nodes[0])
 	}
 	d.left = left
+	// With a timeout, that is the limit; otherwise, no progress for so long ends it.
 	limited := d.Timeout != nil && d.Timeout.Duration > 0
 	patient := d.clock.now-d.progress < drainPatience
 	if limited {
@@ -211,7 +233,9 @@ func (d *draining) tryEvictions() {
 	}
 }
 
-// askEviction asks the Eviction API. What it refuses for good, kubectl does not ask for again.
+// askEviction asks the Eviction API. message is empty if it allows the eviction. What it
+// refuses for good, kubectl does not ask for again. With DisableEviction, kubectl deletes
+// pods, and budgets are not asked.
 func (d *draining) askEviction(p *pod) (budget, message string, forGood bool) {
 	if d.DisableEviction {
 		return "", "", false

@@ -11,10 +11,16 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// evictions are those that NoExecute taints cause. A pod that has to leave its node is in leaving
-// with the due time that it has; entries with another one are outdated.
+// evictions are those that NoExecute taints cause: what kube-controller-manager's taint
+// eviction controller does, by the same rules as Berth's own (package eviction).
+//
+// A pod that has to leave its node is in leaving with the due time that it has; entries with
+// another one are outdated. They stay in the heap until they are at its top, because a heap
+// cannot be searched.
 type evictions struct {
-	clock   *clock
+	clock *clock
+	// held has the NoExecute taints of the nodes that have any. Most have none, and their
+	// pods cost nothing here.
 	held    map[string][]eviction.Held // the NoExecute taints of the nodes that have any
 	leaving departures
 	last    time.Duration // when pods were last evicted; -1 if none was
@@ -52,7 +58,9 @@ func (e *evictions) recordTaints(node *v1.Node) bool {
 	return len(before)+len(held) > 0
 }
 
-// watchPod records when the pod has to leave its node, on which it has been since the given time.
+// watchPod records when the pod has to leave its node, on which it has been since the given
+// time. It is called again whenever the taints of the node change, and may then call the
+// eviction off. A pod that is being deleted leaves anyway.
 func (e *evictions) watchPod(p *pod, since time.Time) {
 	held := e.held[p.NodeName]
 	if len(held) == 0 || p.Terminating {
@@ -72,7 +80,8 @@ func (e *evictions) watchPod(p *pod, since time.Time) {
 // the beginning.
 func (e *evictions) evictionTime(p *pod) time.Duration { return max(p.due.At.Sub(e.clock.start), 0) }
 
-// nextPod returns the pod that has to leave first, or nil.
+// nextPod returns the pod that has to leave first, or nil. Outdated entries that come before
+// it are dropped.
 func (e *evictions) nextPod() *pod {
 	for len(e.leaving) > 0 {
 		if first := e.leaving[0]; first.isCurrent() {
@@ -83,7 +92,7 @@ func (e *evictions) nextPod() *pod {
 	return nil
 }
 
-// nextDue is when the next pods are evicted.
+// nextDue is when the next pods are evicted. ok is false if none has to leave.
 func (e *evictions) nextDue() (time.Duration, bool) {
 	p := e.nextPod()
 	if p == nil {
@@ -98,13 +107,15 @@ func (e *evictions) nextDue() (time.Duration, bool) {
 	return at, true
 }
 
-// evictDue calls evict for each pod whose time has come.
+// evictDue calls evict for each pod whose time has come, the earliest first. Replacements
+// that evict makes are pending, and are placed only after evictDue has returned.
 func (e *evictions) evictDue(evict func(p *pod)) {
 	if at, ok := e.nextDue(); !ok || at > e.clock.now {
 		return
 	}
 	e.last = e.clock.now
 	for p := e.nextPod(); p != nil && e.evictionTime(p) <= e.clock.now; p = e.nextPod() {
+		// Before evict, which may push others.
 		heap.Pop(&e.leaving)
 		evict(p)
 	}
@@ -126,10 +137,12 @@ func (e *evictions) onlyAgain() bool {
 	return !slices.ContainsFunc(e.leaving, func(l leaving) bool { return l.isCurrent() && !l.again })
 }
 
+// evictionOf is an eviction as the answer lists it.
 func evictionOf(p *pod, after time.Duration) Eviction {
 	return Eviction{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(after), Taint: p.due.Taint.ToString()}
 }
 
+// compare orders what is due first, and otherwise by name.
 func (e Eviction) compare(o Eviction) int {
 	return cmp.Or(cmp.Compare(e.After, o.After), cmp.Compare(e.Namespace, o.Namespace), cmp.Compare(e.Name, o.Name))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Fill is how many pods of one kind fit.
+// Fill is how many pods of one kind fit, and why one more does not.
 type Fill struct {
 	Like   string `json:"like"`
 	Wanted int    `json:"wanted,omitempty"` // 0: as many as possible
@@ -28,16 +28,22 @@ type Fill struct {
 	Reasons map[string]int `json:"reasons,omitempty"`
 }
 
-// mostPods bounds how many pods are added to find out how many fit.
+// mostPods bounds how many pods are added to find out how many fit: more than Kubernetes
+// supports in a cluster (150,000), so that no real answer is cut off.
 const mostPods = 200_000
 
-// addPods places pods like another one where there is room, without preemption. If their number is
-// given, those that do not fit become pending, like any new pod.
+// addPods places pods like another one where there is room, without preemption. If their
+// number is given, those that do not fit become pending, like any new pod, and may preempt
+// then. With Max it goes on until one does not fit.
+//
+// Each pod is decided on its own, because each takes room and moves spread constraints: the
+// number cannot be computed from the nodes' free room.
 func (o *operations) addPods(op *AddPods) (*Done, error) {
 	model, err := o.controllers.modelPod(op)
 	if err != nil {
 		return nil, err
 	}
+	// Exactly one of the two has to be given.
 	if op.Max == (op.Count > 0) {
 		return nil, errors.New("give a number of pods, or max for as many as fit")
 	}
@@ -48,6 +54,8 @@ func (o *operations) addPods(op *AddPods) (*Done, error) {
 	limit := op.Count
 	if op.Max {
 		limit = mostPods
+		// What would go beyond the allowance is not tried, rather than an error: the answer
+		// says so.
 		if o.allowed.pods > 0 {
 			limit = min(limit, max(0, o.allowed.pods-len(o.pods.named)))
 		}
@@ -64,6 +72,8 @@ func (o *operations) addPods(op *AddPods) (*Done, error) {
 	}
 	number := 0
 	for fill.Placed < limit && !o.allowed.mustStop() {
+		// The steps of createPod, but decided at once, and without a line in the answer for
+		// each pod. What is taken for a pod that does not fit is given back.
 		p := o.pods.copyOf(model, &number)
 		if fill.Stops = o.bounds.chargePod(p.object, true); fill.Stops == "" {
 			o.claims.MakeFor(p.object)
@@ -94,7 +104,9 @@ func (o *operations) addPods(op *AddPods) (*Done, error) {
 	return &Done{Fill: fill}, nil
 }
 
-// copyOf is a new pod like the model, whose name has the next number that is free.
+// copyOf is a new pod like the model, whose name has the next number that is free:
+// MODEL-copy-1. It shares the model's maps and slices, so neither may be changed in place.
+// The pod is not added yet.
 func (s *pods) copyOf(model *v1.Pod, number *int) *pod {
 	object := *model
 	for taken := true; taken; taken = s.named[Name{object.Namespace, object.Name}] != nil {
@@ -107,7 +119,8 @@ func (s *pods) copyOf(model *v1.Pod, number *int) *pod {
 	return &pod{number: s.entered, object: &object}
 }
 
-// modelPod returns the pod that the new ones are to be like, after admission.
+// modelPod returns the pod that the new ones are to be like, after admission: a copy of an
+// existing pod or a new one of a workload, without a node and a status.
 func (c *controllers) modelPod(op *AddPods) (*v1.Pod, error) {
 	kind, name, ok := strings.Cut(op.Like, "/")
 	if !ok {
@@ -141,7 +154,9 @@ func (c *controllers) modelPod(op *AddPods) (*v1.Pod, error) {
 	return model, nil
 }
 
-// objectOf returns the pod of that name, even if it has left.
+// objectOf returns the pod of that name, even if it has left: "how many more like the one
+// that was evicted?" has an answer. The latest of that name is returned; nil if there never
+// was one.
 func (c *controllers) objectOf(name Name) *v1.Pod {
 	if p := c.pods.named[name]; p != nil {
 		return p.object

@@ -19,7 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// Group is a decision about a pod group as a whole: it was not placed, and why.
+// Group is a decision about a pod group as a whole: it was not placed, and why. Groups that
+// were placed are not listed; their pods are.
 type Group struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -39,15 +40,18 @@ type Group struct {
 	Message string `json:"message"`
 }
 
-// workloadWithJob is the gate with which the Job controller makes gangs of Jobs.
+// workloadWithJob is the gate with which the Job controller makes gangs of Jobs. It is a gate
+// of kube-controller-manager, and not of the scheduler.
 const workloadWithJob = "WorkloadWithJob"
 
 // GateNames are the feature gates that have an effect on what is simulated.
 var GateNames = append(slices.Clone(groups.GateNames), workloadWithJob)
 
-// Gates returns which features of pod groups are on, and whether Jobs become gangs. Gates in named
-// are set as named. The others follow from the objects: an API server drops the fields of a gate
-// that is off, and a gate whose fields no object has makes no difference.
+// Gates returns which features of pod groups are on, and whether Jobs become gangs. Gates in
+// named are set as named. The others follow from the objects: an API server drops the fields
+// of a gate that is off, and a gate whose fields no object has makes no difference. So
+// objects with such fields mean that the gate is on. Gates that contradict each other are an
+// error.
 func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs bool, err error) {
 	all := maps.Clone(named)
 	if all == nil {
@@ -68,12 +72,15 @@ func Gates(named map[string]bool, set *manifest.Set) (gates groups.Gates, jobs b
 	return gates, jobs && gates.Generic, err
 }
 
+// hasClaims reports whether a PodGroup has claims of its own, which need
+// DRAWorkloadResourceClaims.
 func hasClaims(g *schedulingv1beta1.PodGroup) bool { return len(g.Spec.ResourceClaims) > 0 }
 
+// isOfJob reports whether the Job controller made the Workload.
 func isOfJob(w *schedulingv1beta1.Workload) bool { return rules.ControllerKind(w) == rules.Job }
 
-// showGroups shows pod groups as an API server would have them: with a UID, and the priority of
-// their class.
+// showGroups shows pod groups as an API server would have them: with a UID, and the priority
+// of their class. The objects of the set are not changed.
 func (s *scheduler) showGroups(list []*schedulingv1beta1.PodGroup, catalog *admission.Catalog) {
 	for _, g := range list {
 		g = g.DeepCopy()
@@ -87,7 +94,8 @@ func (s *scheduler) showGroups(list []*schedulingv1beta1.PodGroup, catalog *admi
 	}
 }
 
-// priorityOf is the priority of a class, or of the default one; nil if there is none.
+// priorityOf is the priority of a class, or of the default one if name is empty; nil if there
+// is none.
 func priorityOf(name string, catalog *admission.Catalog) *int32 {
 	class, err := catalog.PriorityClass(name)
 	if name == "" {
@@ -116,14 +124,16 @@ func (s *scheduler) showComposites(list []*groups.CompositePodGroup, catalog *ad
 	}
 }
 
-// writeGroup writes a condition of a pod group.
+// writeGroup writes a condition of a pod group. The object is a copy: the core has the other
+// one.
 func (s *scheduler) writeGroup(a cycle.WriteGroup) {
 	g := a.Group.DeepCopy()
 	meta.SetStatusCondition(&g.Status.Conditions, a.Condition)
 	s.showChanged(cycle.PodGroups, g)
 }
 
-// groupOf is the pod group that the scheduler knows a pod to be a member of, or nil.
+// groupOf is the pod group that the scheduler knows a pod to be a member of, or nil. It is
+// nil for all pods without the gate for groups.
 func (s *scheduler) groupOf(p *cluster.Pod) *groups.Group {
 	if s.groups == nil || p == nil {
 		return nil
@@ -131,8 +141,9 @@ func (s *scheduler) groupOf(p *cluster.Pod) *groups.Group {
 	return s.groups.Of(p.UID)
 }
 
-// hearTogether lists the decisions of one step, and returns the pod of each. Those about the
-// members of a group that was not placed are summed up in one Group.
+// hearTogether lists the decisions of one step, and returns the pod of each, nil for one that
+// is no longer pending. Those about the members of a group that was not placed are summed up
+// in one Group: its members point to it, and the victims are the group's and not theirs.
 func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 	placed := false
 	for _, d := range decided {
@@ -145,6 +156,8 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 		switch {
 		case p == nil:
 			continue
+		// If a pod was placed in this step, or the group is scheduled already or was never
+		// tried, each member speaks for itself.
 		case g == nil || placed || g.Scheduled || g.Tried == 0:
 			s.recordDecision(p, d, false)
 			continue
@@ -169,7 +182,8 @@ func (s *scheduler) hearTogether(decided []*decision.Decision) (heard []*pod) {
 	return heard
 }
 
-// listHeld lists, once for all its pods, a group that keeps them out of the queue.
+// listHeld lists, once for all its pods, a group that keeps them out of the queue: it is
+// incomplete, so that none of them was tried.
 func (s *scheduler) listHeld(g *groups.Group, message string) {
 	said := Group{Namespace: g.Namespace, Name: g.Name.Name, After: Seconds(s.clock.now), MinCount: g.MinCount(),
 		Victims: []Name{}, Message: message, Pods: []string{}}
@@ -189,8 +203,9 @@ func (s *scheduler) listHeld(g *groups.Group, message string) {
 	s.report.addEvent(Event{Kind: groupPending, Namespace: g.Namespace, Name: g.Name.Name, Message: message})
 }
 
-// groupLines returns, for each of s.Pods, the index in s.Groups of the group with which it waits,
-// or -1.
+// groupLines returns, for each of s.Pods, the index in s.Groups of the group with which it
+// waits, or -1. A pod may be listed twice with one group at one time, so entries are used up
+// in order.
 func (s *Simulation) groupLines() []int {
 	type key struct {
 		pod   Name
@@ -230,6 +245,7 @@ func (w *World) Group(namespace, name string) *groups.Group {
 	return w.scheduler.groupNamed(namespace, name)
 }
 
+// groupNamed returns a pod group by its name, or nil.
 func (s *scheduler) groupNamed(namespace, name string) *groups.Group {
 	if s.groups == nil {
 		return nil
@@ -237,7 +253,7 @@ func (s *scheduler) groupNamed(namespace, name string) *groups.Group {
 	return s.groups.Get(cluster.Name{Namespace: namespace, Name: name})
 }
 
-// MembersOf lists the pods of a group by name.
+// MembersOf lists the pods of a group by name, placed ones included. It looks at all pods.
 func (w *World) MembersOf(g *groups.Group) (list []Found) {
 	for _, p := range w.Each() {
 		if p.Pod != nil && w.scheduler.groupOf(p.Pod) == g {
@@ -247,14 +263,16 @@ func (w *World) MembersOf(g *groups.Group) (list []Found) {
 	return list
 }
 
-// TryGroup returns the outcome of an attempt for a group when its turn comes: pods from manifests
-// that are ahead of it are placed first. It returns nil if no pod of the group waits.
+// TryGroup returns the outcome of an attempt for a group when its turn comes: pods from
+// manifests that are ahead of it are placed first. It returns nil if no pod of the group
+// waits. Nothing is placed of the group itself.
 func (w *World) TryGroup(namespace, name string) *decision.GroupTrial {
 	return w.scheduler.tryGroup(namespace, name)
 }
 
-// TryGroupWith returns what an attempt for a group would come to with more nodes, and with another
-// spec of its PodGroup (nil: its own). Then it takes both back.
+// TryGroupWith returns what an attempt for a group would come to with more nodes, and with
+// another spec of its PodGroup (nil: its own). Then it takes both back. Pods that are pending
+// may be requeued by this, but none is tried.
 func (w *World) TryGroupWith(g *groups.Group, more []*v1.Node, spec *schedulingv1beta1.PodGroupSpec) *decision.GroupTrial {
 	s, was := w.scheduler, g.Object
 	for _, n := range more {
@@ -270,6 +288,7 @@ func (w *World) TryGroupWith(g *groups.Group, more []*v1.Node, spec *schedulingv
 	return s.core.TryGroup(g.Name)
 }
 
+// tryGroup is World.TryGroup.
 func (s *scheduler) tryGroup(namespace, name string) *decision.GroupTrial {
 	g := s.groupNamed(namespace, name)
 	if g == nil {
@@ -282,6 +301,8 @@ func (s *scheduler) tryGroup(namespace, name string) *decision.GroupTrial {
 		}
 	}
 	sortQueued(members)
+	// Pods of a live cluster have had their turn. Pods of manifests are new, and those that
+	// the queue has ahead of them may take their room.
 	if len(members) > 0 && !Stored(members[0].object) {
 		s.untilTurn(members[0])
 	}

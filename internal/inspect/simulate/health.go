@@ -11,37 +11,43 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 )
 
-// health stands for the kubelets, their heartbeats and the node health controller. The controller's
-// core receives what its watches would deliver, and its writes succeed at once.
+// health stands for the kubelets, their heartbeats and the node health controller. The
+// controller's core receives what its watches would deliver, and its writes succeed at once.
 //
-// A node renews its Lease every ten seconds. The core only cares which nodes have been silent for
-// the grace period, so while nothing is about to change the renewals are delivered in batches, each
-// with its own time: for a thousand nodes a day has eight million of them. Batches that nothing
-// happens between are left out, except for the last: the core takes it that it was not running
-// meanwhile.
+// A node renews its Lease every ten seconds. The core only cares which nodes have been silent
+// for the grace period, so while nothing is about to change the renewals are delivered in
+// waves, each renewal with its own time: a thousand nodes renew more than eight million times
+// a day. Waves that nothing happens between are left out, except for the last: the core takes
+// it that it was not running meanwhile.
+//
+//	heartbeats  ||||||||||||||||||||||||||||||||||||||||||     every 10 s, by each node
+//	waves       |       |       |   (left out)  |       |      grace period - 20 s apart
 type health struct {
 	clock   *clock
 	report  *report
 	nodes   *nodes
 	pods    *pods
-	core    *nodehealth.Core // nil until begin, and if node health cannot have any effect
+	core    *nodehealth.Core // nil until startHealth, and if node health cannot have any effect
 	options nodehealth.Options
-	wave    time.Duration // between two waves
-	waveAt  time.Duration // the next one
+	// wave is the time between two waves, and waveAt when the next one is. wave is shorter
+	// than the grace period by two renewals, so that no healthy node ever seems silent.
+	wave   time.Duration
+	waveAt time.Duration // the next one
 	// Until alertTo, and while unsettled is set, the core is called whenever it asks to be.
+	// Otherwise it is called for waves only.
 	alertTo   time.Duration
 	unsettled bool
 	seen      map[string]bool // the nodes that the core knows
 }
 
+// renewEvery is how often a kubelet renews its Lease: a quarter of the Lease's 40 seconds.
 const renewEvery = 10 * time.Second
 
-// startHealth starts node health.
+// startHealth starts node health. It follows the start of the live controller: list nodes,
+// list Leases, and only then judge.
 func (h *health) startHealth() {
-	if h.options.MonitorPeriod == 0 {
-		h.options = nodehealth.Defaults()
-	}
-	h.options.InFlight = len(h.nodes.named) + 1024 // every write is answered at once
+	// Every write is answered at once, so the limit of writes in flight must not delay any.
+	h.options.InFlight = len(h.nodes.named) + 1024
 	h.core, h.seen = nodehealth.New(h.options), map[string]bool{}
 	h.wave = max(h.options.MonitorGracePeriod-2*renewEvery, h.options.MonitorPeriod)
 	now := h.clock.time()
@@ -50,6 +56,8 @@ func (h *health) startHealth() {
 		h.showNode(h.nodes.named[name])
 	}
 	h.runActions(h.core.Step(now, nodehealth.NodesListed{}))
+	// Healthy nodes have renewed their Leases just now. Nodes that are silent from the
+	// beginning did so last at the time that their Lease says.
 	h.deliverRenewals()
 	for _, name := range h.nodes.names() {
 		if m := h.nodes.named[name]; m.dead && m.silent < 0 && h.seen[name] {
@@ -69,8 +77,8 @@ func (h *health) ensureStarted() {
 	}
 }
 
-// hasSick reports whether the state of some node differs from a healthy one's in a way that its
-// taints do not show yet.
+// hasSick reports whether the state of some node differs from a healthy one's in a way that
+// its taints may not show yet. If there is none, node health need not run.
 func (n *nodes) hasSick() bool {
 	for _, m := range n.named {
 		if m.dead {
@@ -87,6 +95,8 @@ func (n *nodes) hasSick() bool {
 	return false
 }
 
+// conditionTaints are the taints that stand for conditions other than Ready, as the node
+// lifecycle controller sets them.
 var conditionTaints = map[v1.NodeConditionType]string{
 	v1.NodeMemoryPressure: v1.TaintNodeMemoryPressure, v1.NodeDiskPressure: v1.TaintNodeDiskPressure,
 	v1.NodePIDPressure: v1.TaintNodePIDPressure, v1.NodeNetworkUnavailable: v1.TaintNodeNetworkUnavailable,
@@ -98,7 +108,8 @@ func (m *machine) isWatched() bool {
 	return slices.ContainsFunc(m.object.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady })
 }
 
-// showNode gives the core a node's newest state.
+// showNode gives the core a node's newest state. Before node health has started it does
+// nothing.
 func (h *health) showNode(m *machine) {
 	if h.core == nil || !m.isWatched() {
 		return
@@ -108,6 +119,8 @@ func (h *health) showNode(m *machine) {
 	h.extendAlert()
 }
 
+// removeNode tells the core that a node was deleted: its zone may be in another state without
+// it.
 func (h *health) removeNode(name string) {
 	if h.core == nil {
 		return
@@ -120,7 +133,8 @@ func (h *health) removeNode(name string) {
 // extendAlert has the core called until it has looked at all nodes once more.
 func (h *health) extendAlert() { h.alertTo = h.clock.now + 2*h.options.MonitorPeriod }
 
-// nextCall is when the core has to be called again.
+// nextCall is when the core has to be called again; ok is false without nodes that it
+// watches.
 func (h *health) nextCall() (time.Duration, bool) {
 	if len(h.seen) == 0 {
 		return 0, false
@@ -132,8 +146,9 @@ func (h *health) nextCall() (time.Duration, bool) {
 	return at, true
 }
 
-// isBusy reports whether node health may change something although nothing else happens: it has not
-// looked at all nodes since the last change, and some node's taints are not those of its state.
+// isBusy reports whether node health may change something although nothing else happens: it
+// has not looked at all nodes since the last change, and some node's taints are not those of
+// its state. Without this, a world would be quiet before a failed node is tainted, or never.
 func (h *health) isBusy() bool {
 	if !h.unsettled && h.clock.now >= h.alertTo {
 		return false
@@ -146,8 +161,13 @@ func (h *health) isBusy() bool {
 	return false
 }
 
-// hasExpectedTaints reports whether the node has the taints that node health gives a node in its
-// state, and no others of these.
+// hasExpectedTaints reports whether the node has the taints that node health gives a node in
+// its state, and no others of these:
+//
+//	Ready=False      not-ready:NoExecute and :NoSchedule
+//	Ready=Unknown    unreachable:NoExecute and :NoSchedule
+//	cordoned         unschedulable:NoSchedule
+//	MemoryPressure   memory-pressure:NoSchedule; disk, PID and network alike
 func (m *machine) hasExpectedTaints() bool {
 	wanted, evicts := map[string]bool{}, "" // the key of the taint that evicts
 	if m.object.Spec.Unschedulable {
@@ -170,6 +190,7 @@ func (m *machine) hasExpectedTaints() bool {
 	}
 	for _, t := range m.object.Spec.Taints {
 		switch {
+		// Users set these; node health leaves them alone.
 		case !ofState[t.Key] || t.Key == v1.TaintNodeOutOfService:
 		case t.Effect == v1.TaintEffectNoExecute && t.Key == evicts:
 			evicts = ""
@@ -198,6 +219,7 @@ func (h *health) skipWaves(to time.Duration) {
 	h.waveAt += skipped
 }
 
+// runDue calls the core if its time has come: after a wave, if one is due.
 func (h *health) runDue() {
 	if at, ok := h.nextCall(); !ok || at > h.clock.now {
 		return
@@ -221,7 +243,8 @@ func (h *health) hasMore() bool {
 	return slices.ContainsFunc(h.core.Zones(), func(z nodehealth.Zone) bool { return z.Waiting > 0 && z.Rate > 0 })
 }
 
-// deliverRenewals delivers the newest renewal of every Lease, in the order in which they were made.
+// deliverRenewals delivers the newest renewal of every Lease, in the order in which they were
+// made. Dead nodes have none.
 func (h *health) deliverRenewals() {
 	type renewal struct {
 		name string
@@ -249,6 +272,8 @@ func (h *health) deliverRenewals() {
 	}
 }
 
+// showLease shows the core a Lease that was renewed at a time from the beginning, negative
+// for before. The core's clock is that time as well: a watch would have delivered it then.
 func (h *health) showLease(name string, at time.Duration) {
 	if h.core == nil {
 		return
@@ -258,7 +283,8 @@ func (h *health) showLease(name string, at time.Duration) {
 }
 
 // lastRenewal is when the node last renewed its Lease: each has its own offset within the ten
-// seconds.
+// seconds, from a hash of its name, so that nodes that fail together are not noticed in the
+// same instant.
 func lastRenewal(name string, now time.Duration) time.Duration {
 	h := fnv.New32a()
 	h.Write([]byte(name))
@@ -266,7 +292,8 @@ func lastRenewal(name string, now time.Duration) time.Duration {
 	return now - (now-phase+renewEvery)%renewEvery
 }
 
-// silenceNode makes a node fall silent.
+// silenceNode makes a node fall silent. Nothing shows that until the grace period is over:
+// its last renewal is delivered with the time that it had.
 func (h *health) silenceNode(name string) {
 	m := h.nodes.named[name]
 	if m.dead {
@@ -274,6 +301,8 @@ func (h *health) silenceNode(name string) {
 	}
 	m.dead = true
 	h.report.addEvent(Event{Kind: "NodeFailed", Node: name})
+	// Node health ignores a node that reports nothing. From now on all report, so that the
+	// failure is noticed, and is judged against the others of its zone.
 	if !m.isWatched() {
 		h.reportReady(name)
 	}
@@ -300,7 +329,8 @@ func (h *health) reportReady(failing string) {
 	}
 }
 
-// reviveNode makes a node report again.
+// reviveNode makes a node report again: ready, and without the conditions that were set to
+// Unknown for it. A node that is well is left alone.
 func (h *health) reviveNode(name string) {
 	m := h.nodes.named[name]
 	if !m.dead && readyOf(m.object) == v1.ConditionTrue {
@@ -319,6 +349,7 @@ func (h *health) reviveNode(name string) {
 	h.showLease(name, h.clock.now)
 }
 
+// readyOf is the status of the node's Ready condition; empty if it has none.
 func readyOf(n *v1.Node) v1.ConditionStatus {
 	for i := range n.Status.Conditions {
 		if n.Status.Conditions[i].Type == v1.NodeReady {
@@ -328,6 +359,7 @@ func readyOf(n *v1.Node) v1.ConditionStatus {
 	return ""
 }
 
+// setReady sets the node's Ready condition, as a kubelet reports it.
 func setReady(n *v1.Node, status v1.ConditionStatus, now time.Time) {
 	setCondition(n, v1.NodeCondition{
 		Type: v1.NodeReady, Status: status, Reason: "KubeletReady", LastHeartbeatTime: metav1.NewTime(now),
@@ -335,6 +367,8 @@ func setReady(n *v1.Node, status v1.ConditionStatus, now time.Time) {
 	})
 }
 
+// setCondition sets a condition of the node, in place of an earlier one of its type. It
+// changes n.
 func setCondition(n *v1.Node, c v1.NodeCondition) {
 	for i := range n.Status.Conditions {
 		if n.Status.Conditions[i].Type == c.Type {
@@ -345,7 +379,8 @@ func setCondition(n *v1.Node, c v1.NodeCondition) {
 	n.Status.Conditions = append(n.Status.Conditions, c)
 }
 
-// runActions carries out the core's actions, which succeed at once.
+// runActions carries out the core's actions, which succeed at once. The answers lead to
+// further actions, which are carried out before it returns.
 func (h *health) runActions(actions []nodehealth.Action) {
 	for _, action := range actions {
 		switch a := action.(type) {
@@ -371,6 +406,7 @@ func (h *health) runActions(actions []nodehealth.Action) {
 				}
 			})
 		case nodehealth.MarkPods:
+			// kube-controller-manager sets the pods' Ready condition to False.
 			h.pods.markUnready(a.Node)
 			h.runActions(h.core.Step(h.clock.time(), nodehealth.Answered{Ticket: a.Ticket, Outcome: nodehealth.OK}))
 		case nodehealth.ZoneChanged:
@@ -381,6 +417,8 @@ func (h *health) runActions(actions []nodehealth.Action) {
 	}
 }
 
+// writeNode carries out a write of node health, and answers it with the node as it is then:
+// the core does not have to wait for its watch.
 func (h *health) writeNode(node string, ticket nodehealth.Ticket, alter func(n *v1.Node)) {
 	m := h.nodes.named[node]
 	h.nodes.alterNode(m, alter)

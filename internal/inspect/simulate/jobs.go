@@ -15,8 +15,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// failsJob counts a pod that leaves as a failure of its Job, and reports whether the Job fails
-// because of it, or the pod's index of the Job. The other pods of a Job that fails are deleted.
+// failsJob counts a pod that leaves as a failure of its Job, and reports whether the Job
+// fails because of it, or the pod's index of the Job. Then d has the fate and the reason, and
+// no pod is to be made in its place. The other pods of a Job that fails are deleted.
 func (c *controllers) failsJob(d *Departure) bool {
 	job := c.workloads.jobOf(d.object)
 	if job == nil {
@@ -41,7 +42,8 @@ func (c *controllers) failsJob(d *Departure) bool {
 	return true
 }
 
-// jobOf returns the Job that controls a pod, or nil.
+// jobOf returns the Job that controls a pod; nil if it has another controller, none, or its
+// Job was not read.
 func (w *workloads) jobOf(object *v1.Pod) *batchv1.Job {
 	l := w.ControllerOf(object)
 	if l == nil {
@@ -51,9 +53,9 @@ func (w *workloads) jobOf(object *v1.Pod) *batchv1.Job {
 	return job
 }
 
-// goOn makes the pods that a Job makes in place of one whose index has failed: those of indexes
-// that no pod has worked on yet. A Job that replaces its pods once they have ended waits for that
-// here, too.
+// goOn makes the pods that a Job makes in place of one whose index has failed: those of
+// indexes that no pod has worked on yet. A Job that replaces its pods once they have ended
+// waits for that here, too. The new pods are copies of the old one, with another index.
 func (c *controllers) goOn(d *Departure) {
 	job := c.workloads.jobOf(d.object)
 	if job == nil || !c.workloads.isWanted(d.object) {
@@ -61,6 +63,7 @@ func (c *controllers) goOn(d *Departure) {
 	}
 	var pods []*v1.Pod
 	for _, p := range c.pods.named {
+		// A terminating pod still holds its index if the Job waits for its end.
 		counts := p.object.DeletionTimestamp == nil || workload.AwaitsFailure(job)
 		if counts && rules.OwnerOf(p.object) == rules.OwnerOf(d.object) {
 			pods = append(pods, p.object)
@@ -74,12 +77,14 @@ func (c *controllers) goOn(d *Departure) {
 	}
 }
 
-// failures counts the pods that a Job has lost.
+// failures counts the pods that a Job has lost since the world began; those before are in its
+// status. byIndex has indexes with failures only.
 type failures struct {
 	all     int64
 	byIndex map[int]int64
 }
 
+// failuresOf returns the Job's failures, to be counted up.
 func (w *workloads) failuresOf(job *batchv1.Job) *failures {
 	owner := workload.Of(job).Owner()
 	if w.failures[owner] == nil {
@@ -88,9 +93,13 @@ func (w *workloads) failuresOf(job *batchv1.Job) *failures {
 	return w.failures[owner]
 }
 
-// countFailure counts a pod that leaves as a failure of its Job, as the Job controller does. If the
-// Job fails, or the pod's index, it returns which of the two and why. Exit codes are not known, so
-// that rules about them do not apply.
+// countFailure counts a pod that leaves as a failure of its Job, as the Job controller does.
+// If the Job fails, or the pod's index, it returns which of the two and why; otherwise both
+// are empty. Exit codes are not known, so that rules about them do not apply.
+//
+//	podFailurePolicy rule: FailJob -> Fails; Ignore -> nothing counts; FailIndex -> see below
+//	failures of the Job   > backoffLimit           -> Fails
+//	failures of the index > backoffLimitPerIndex   -> IndexFails, or Fails after maxFailedIndexes
 func (w *workloads) countFailure(job *batchv1.Job, p *v1.Pod, cause Cause) (fate Fate, why string) {
 	number, action := ruleFor(job, isDisrupted(p, cause))
 	rule := fmt.Sprintf("rule %d of its podFailurePolicy", number)
@@ -124,8 +133,8 @@ func (w *workloads) countFailure(job *batchv1.Job, p *v1.Pod, cause Cause) (fate
 	return "", ""
 }
 
-// failIndex records that an index of a Job has failed, and reports whether the Job fails because of
-// that.
+// failIndex records in the Job's status that an index has failed, and reports whether the Job
+// fails because of that: too many have failed, or none is left that could still succeed.
 func (w *workloads) failIndex(job *batchv1.Job, index int, why string) (Fate, string) {
 	job = job.DeepCopy()
 	job.Status.FailedIndexes = ptr.To(strings.TrimPrefix(ptr.Deref(job.Status.FailedIndexes, "")+","+strconv.Itoa(index), ","))
@@ -140,7 +149,8 @@ func (w *workloads) failIndex(job *batchv1.Job, index int, why string) (Fate, st
 	return IndexFails, why
 }
 
-// backoffLimit is how many failures a Job survives, with the API's default.
+// backoffLimit is how many failures a Job survives, with the API's default: 6, or any number
+// if failures are limited per index.
 func backoffLimit(job *batchv1.Job) int32 {
 	if job.Spec.BackoffLimitPerIndex != nil {
 		return ptr.Deref(job.Spec.BackoffLimit, math.MaxInt32)
@@ -148,8 +158,9 @@ func backoffLimit(job *batchv1.Job) int32 {
 	return ptr.Deref(job.Spec.BackoffLimit, 6)
 }
 
-// ruleFor returns the number and the action of the first rule of the Job's podFailurePolicy that
-// applies to a failed pod. Without one, failures count.
+// ruleFor returns the number, from 1, and the action of the first rule of the Job's
+// podFailurePolicy that applies to a failed pod. Without one, failures count, and the number
+// is 0.
 func ruleFor(job *batchv1.Job, disrupted bool) (number int, action batchv1.PodFailurePolicyAction) {
 	if job.Spec.PodFailurePolicy != nil && disrupted {
 		for i, rule := range job.Spec.PodFailurePolicy.Rules {
@@ -161,12 +172,14 @@ func ruleFor(job *batchv1.Job, disrupted bool) (number int, action batchv1.PodFa
 	return 0, batchv1.PodFailurePolicyActionCount
 }
 
+// isOfDisruption reports whether a pattern is for pods that were disrupted.
 func isOfDisruption(p batchv1.PodFailurePolicyOnPodConditionsPattern) bool {
 	return p.Type == v1.DisruptionTarget && (p.Status == "" || p.Status == v1.ConditionTrue)
 }
 
-// isDisrupted reports whether the pod has the condition DisruptionTarget: whatever removes pods
-// sets it, but not a user who deletes one.
+// isDisrupted reports whether the pod has the condition DisruptionTarget: whatever removes
+// pods sets it, but not a user who deletes one. A pod that was terminating from the beginning
+// has it or not by its status.
 func isDisrupted(p *v1.Pod, cause Cause) bool {
 	if cause != ByDeletion && cause != ByTermination {
 		return true

@@ -3,6 +3,7 @@ package simulate_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
@@ -81,5 +82,109 @@ func TestAJobMadeAnewHasNoFailures(t *testing.T) {
 	apply(t, w, retrier)
 	if left := names(w, "job"); len(left) != 1 {
 		t.Errorf("of a Job whose predecessor had failed: %q", left)
+	}
+}
+
+// The pods of a gang of a Job are its members, whether they have indexes or not: it is complete.
+func TestAJobWithoutIndexesIsAGangToo(t *testing.T) {
+	const gang = `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  completions: 4
+  parallelism: 2
+  scheduling: {schedulingPolicy: {gang: {}}}
+  template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}
+`
+	said := run(t, twoNodes+gang, simulate.Options{Gates: map[string]bool{"WorkloadWithJob": true}})
+	if len(said.Pods) != 2 || len(said.Groups) != 0 {
+		t.Fatalf("pods %+v, groups that are pending %+v: want two pods and no group", said.Pods, said.Groups)
+	}
+	for _, p := range said.Pods {
+		if p.Node == "" || p.Group == "" {
+			t.Errorf("%s: on %q, of the group %q", p.Name, p.Node, p.Group)
+		}
+	}
+}
+
+// A gang that a Job asks for preempts with the priority of its pods: its PodGroup has their class.
+func TestTheGangOfAJobHasThePriorityOfItsPods(t *testing.T) {
+	const full = `
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 1000
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: low-1, uid: low-1}
+spec: {nodeName: node-1, containers: [{name: c, image: i, resources: {requests: {cpu: "8"}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: low-2, uid: low-2}
+spec: {nodeName: node-2, containers: [{name: c, image: i, resources: {requests: {cpu: "8"}}}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  completionMode: Indexed
+  completions: 2
+  parallelism: 2
+  scheduling: {schedulingPolicy: {gang: {}}}
+  template:
+    spec:
+      restartPolicy: Never
+      priorityClassName: high
+      containers: [{name: c, image: i, resources: {requests: {cpu: "8"}}}]
+`
+	said := run(t, twoNodes+full, simulate.Options{Gates: map[string]bool{"WorkloadWithJob": true}, For: time.Minute})
+	if said.Groups == nil || len(said.Groups[0].Victims) != 2 {
+		t.Errorf("the groups are %+v: want one that preempts both pods", said.Groups)
+	}
+}
+
+// The pods of a Job share the claims of its gang that they name: two of them take one device.
+func TestThePodsOfAJobShareTheClaimsOfItsGang(t *testing.T) {
+	const device = `
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: link}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: node-1}
+spec: {driver: link.example.com, nodeName: node-1, pool: {name: node-1, generation: 1, resourceSliceCount: 1}, devices: [{name: link-0}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: links}
+spec: {spec: {devices: {requests: [{name: r, exactly: {deviceClassName: link}}]}}}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train}
+spec:
+  completions: 2
+  parallelism: 2
+  scheduling:
+    schedulingPolicy: {gang: {}}
+    resourceClaims: [{name: link, resourceClaimTemplateName: links}]
+  template:
+    spec:
+      restartPolicy: Never
+      resourceClaims: [{name: link, resourceClaimTemplateName: links}]
+      containers: [{name: c, image: i, resources: {claims: [{name: link}]}}]
+`
+	said := run(t, twoNodes+device, simulate.Options{Gates: map[string]bool{"WorkloadWithJob": true}})
+	for _, p := range said.Pods {
+		if p.Node != "node-1" {
+			t.Errorf("%s: on %q: want node-1, whose device it shares: %s", p.Name, p.Node, p.Message)
+		}
+	}
+	if len(said.Pods) != 2 {
+		t.Errorf("pods %+v: want two", said.Pods)
 	}
 }

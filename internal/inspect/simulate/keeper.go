@@ -11,6 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// Who makes a pod, as other packages see it: its controller and, above a ReplicaSet, the
+// Deployment. An owner is known by its reference even if its object was not read.
+
 // Owner is an object that makes pods, or has others make them.
 type Owner struct {
 	Kind, Name string
@@ -26,7 +29,8 @@ func (o *Owner) Ref() string { return o.Kind + "/" + o.Name }
 // Workload names the owner as kubectl does: deployment/web.
 func (o *Owner) Workload() string { return strings.ToLower(o.Kind) + "/" + o.Name }
 
-// ControllerOf returns the controller that made the pod; nil if it has none.
+// ControllerOf returns the controller that made the pod; nil if it has none. Its Object may
+// be nil.
 func (w *World) ControllerOf(p *v1.Pod) *Owner {
 	return w.workloads.ownerBy(p.Namespace, metav1.GetControllerOfNoCopy(p))
 }
@@ -41,6 +45,8 @@ func (w *World) OwnerOf(p *v1.Pod) *Owner {
 	if owner.Object != nil {
 		return cmp.Or(w.ControlledBy(p.Namespace, owner), owner)
 	}
+	// The ReplicaSet was not read. Its name is that of the Deployment and the hash that the
+	// pod has as a label, so the Deployment can be known all the same.
 	hash := p.Labels[appsv1.DefaultDeploymentUniqueLabelKey]
 	if name, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && hash != "" { // as the Deployment controller names it
 		owner = &Owner{Kind: "Deployment", Name: name}
@@ -60,6 +66,7 @@ func (w *World) ControlledBy(namespace string, o *Owner) *Owner {
 	return w.workloads.ownerBy(namespace, metav1.GetControllerOfNoCopy(o.Object))
 }
 
+// ownerBy returns the owner that a reference in the namespace names; nil without a reference.
 func (w *workloads) ownerBy(namespace string, ref *metav1.OwnerReference) *Owner {
 	if ref == nil {
 		return nil

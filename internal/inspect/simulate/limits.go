@@ -12,8 +12,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// What LimitRanges refuse. The defaults that they set are filled in before that, by
+// bounds.fillDefaults, so a pod without requests may pass because its namespace gives it
+// some.
+
 // limitRefusal returns why a limit range of the pod's namespace refuses a new pod, in the API
-// server's words, or "".
+// server's words, or "". The first limit range that is violated is the reason; all of its
+// violations are named, sorted and each once, as the API server aggregates them.
 func (b *bounds) limitRefusal(p *v1.Pod) (refusal string) {
 	for _, r := range b.ranges[p.Namespace] {
 		var faults []string
@@ -43,10 +48,12 @@ func (b *bounds) limitRefusal(p *v1.Pod) (refusal string) {
 	return ""
 }
 
-// amounts are the requests and limits of a container or a pod.
+// amounts are the requests and limits of a container or a pod. A resource that is missing is
+// not set, which violates a minimum or maximum as much as a wrong amount does.
 type amounts struct{ requests, limits v1.ResourceList }
 
-// violationsOf lists how the amounts violate a rule.
+// violationsOf lists how the amounts violate a rule, in no order. The texts are those of
+// upstream's LimitRanger, two spaces and all: users search for them.
 func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	for name, least := range rule.Min {
@@ -63,6 +70,8 @@ func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 		}
 	}
 
+	// In upstream's order: a limit above the maximum is named even if the request is above
+	// it, too.
 	for name, most := range rule.Max {
 		request, requested := a.requests[name]
 		limit, limited := a.limits[name]
@@ -93,6 +102,7 @@ func (a amounts) violationsOf(rule *v1.LimitRangeItem) (faults []string) {
 	return faults
 }
 
+// ratioOf is limit divided by request; 0 without a request, which is a violation of its own.
 func ratioOf(limit, request apiresource.Quantity) float64 {
 	if request.IsZero() {
 		return 0

@@ -12,7 +12,14 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// showSet shows the core the objects that are neither nodes nor pods.
+// How objects other than nodes and pods enter the world: those of the manifests when it is
+// opened (showSet), and those that kubectl apply adds later (loadApplied). The core receives
+// them as the events of a watch, one for each object, and computes everything else from
+// these.
+
+// showSet shows the core the objects that are neither nodes nor pods. Pod groups are last:
+// they get the priority of their class from the catalog, and composite groups come before the
+// groups in them.
 func (s *scheduler) showSet(set *manifest.Set, catalog *admission.Catalog) {
 	showAll(s, cycle.Namespaces, set.Namespaces)
 	showAll(s, cycle.Services, set.Services)
@@ -36,8 +43,9 @@ func (s *scheduler) showSet(set *manifest.Set, catalog *admission.Catalog) {
 	s.showGroups(set.PodGroups, catalog)
 }
 
-// loadApplied shows the core what kubectl apply makes of manifests: what controllers have written
-// to the objects that are there already stays.
+// loadApplied shows the core what kubectl apply makes of manifests: what controllers have
+// written to the objects that exist already stays. Manifests usually have neither a status
+// nor the binding of a volume; taken as they are, they would unbind the claims that pods use.
 func (o *operations) loadApplied(set *manifest.Set) {
 	applied := *set
 	applied.PersistentVolumeClaims = slices.DeleteFunc(slices.Clone(set.PersistentVolumeClaims),
@@ -51,6 +59,7 @@ func (o *operations) loadApplied(set *manifest.Set) {
 		return there
 	})
 
+	// A volume is replaced as a whole, except for what binds it to its claim.
 	for _, volume := range set.PersistentVolumes {
 		if was, there := o.scheduler.c.Volumes.Get("", volume.Name); there {
 			volume.UID, volume.Spec.ClaimRef, volume.Status = was.UID, was.Spec.ClaimRef, was.Status
@@ -63,8 +72,12 @@ func (o *operations) loadApplied(set *manifest.Set) {
 		}
 	}
 
+	// With the identity and status that were copied above, the core sees an update of the
+	// same object, and not another one of its name.
 	o.scheduler.showSet(&applied, o.pods.catalog)
 	o.claims.addTemplates(set.ResourceClaimTemplates)
+	// New quotas count what exists in their namespace already. A pod that a quota refused is
+	// not charged anywhere, and does not count.
 	var charged []*v1.Pod
 	for _, f := range o.scheduler.allFound(o.pods) {
 		if o.pods.named[Name{f.Object.Namespace, f.Object.Name}].charged {
@@ -75,6 +88,7 @@ func (o *operations) loadApplied(set *manifest.Set) {
 	o.bounds.addLimits(set.ResourceQuotas, set.LimitRanges, charged)
 }
 
+// showAll shows the core a list of objects of one kind, each as an event of its own.
 func showAll[T metav1.Object](s *scheduler, kind cycle.Kind, list []T) {
 	for _, object := range list {
 		s.showObject(kind, object)

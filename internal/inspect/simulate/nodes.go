@@ -18,8 +18,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// nodes are the world's nodes as the API server has them. Whatever changes one does so here, and
-// what follows from its taints and labels follows at once.
+// nodes are the world's nodes as the API server has them. Whatever changes one does so here,
+// and what follows from its taints and labels follows at once: the core is shown the node,
+// evictions are scheduled or called off, and DaemonSets make the pods that they now want
+// there.
 type nodes struct {
 	clock     *clock
 	report    *report
@@ -27,7 +29,9 @@ type nodes struct {
 	scheduler *scheduler
 	pods      *pods
 	evictions *evictions
-	named     map[string]*machine
+	// named has the nodes that exist. alterNode replaces the object in it and never changes
+	// it in place: the core, and callers of World.Nodes, hold the old one.
+	named map[string]*machine
 	// joined is called for a new node, and changed for one that is different from before; seen is
 	// called for both, unless node health has changed the node itself.
 	joined  func(m *machine)
@@ -39,17 +43,20 @@ type nodes struct {
 type machine struct {
 	object *v1.Node // never changed in place
 	// dead is set if its kubelet does not respond. No pod terminates there, and nothing is
-	// reported.
+	// reported: the API keeps showing the last state, until node health sets the conditions
+	// to Unknown.
 	dead bool
 	// silent is when a node that is dead from the beginning last renewed its Lease: a negative time
 	// from the beginning, or 0 if it is not known.
 	silent time.Duration
 }
 
-// defaultLease is the Lease duration where none is given: the kubelet's default.
+// defaultLease is the Lease duration where none is given: the kubelet's default, four
+// renewals long.
 const defaultLease = 40 * time.Second
 
-// addNode adds a node, or replaces the one of the same name.
+// addNode adds a node, or replaces the one of the same name. Neither controllers nor node
+// health see it; announceNode does that for a node that is added later.
 func (n *nodes) addNode(object *v1.Node) {
 	if object.UID == "" {
 		object = object.DeepCopy()
@@ -60,7 +67,7 @@ func (n *nodes) addNode(object *v1.Node) {
 	n.evictions.recordTaints(object)
 }
 
-// removeNode removes a node that has no pods.
+// removeNode removes a node that has no pods. operations.removeNode removes these before.
 func (n *nodes) removeNode(name string) {
 	object := n.named[name].object
 	delete(n.named, name)
@@ -69,23 +76,29 @@ func (n *nodes) removeNode(name string) {
 	n.report.touched = true
 }
 
-// names lists the nodes by name.
+// names lists the nodes by name. Whatever goes through all nodes uses it, because the order
+// of a map would make two runs differ.
 func (n *nodes) names() []string { return slices.Sorted(maps.Keys(n.named)) }
 
 // changeNode changes a node, with the consequences of its taints, and has node health see it.
+// alter gets a copy that it may change. The node has to exist.
 func (n *nodes) changeNode(name string, alter func(node *v1.Node)) {
 	m := n.named[name]
 	n.alterNode(m, alter)
 	n.seen(m)
 }
 
-// alterNode changes a node on behalf of node health.
+// alterNode is changeNode on behalf of node health, which must not be told of its own write:
+// it gets the result as the answer to that.
 func (n *nodes) alterNode(m *machine, alter func(node *v1.Node)) {
 	before := m.object
 	m.object = before.DeepCopy()
 	alter(m.object)
 	n.scheduler.showObject(cycle.Nodes, m.object)
 	n.report.touched = true
+	// The deadlines of pods on this node follow from the new taints. A pod that tolerates a
+	// taint for some time counts that from when the taint was added, or from when the pod
+	// came, if that is later.
 	if n.evictions.recordTaints(m.object) {
 		for _, p := range n.scheduler.c.Node(m.object.Name).Pods {
 			if known := n.pods.placed[p.UID]; known != nil {
@@ -93,13 +106,15 @@ func (n *nodes) alterNode(m *machine, alter func(node *v1.Node)) {
 			}
 		}
 	}
+	// The kubelet is back, and reports its pods as they are.
 	if readyOf(before) != v1.ConditionTrue && readyOf(m.object) == v1.ConditionTrue {
 		n.pods.unmarkUnready(m.object.Name)
 	}
 	n.changed(m, before)
 }
 
-// eachSelected calls do for each of the nodes that are selected.
+// eachSelected calls do for each of the nodes that are selected, by name. It is an error, and
+// nothing is done, if there are none; if an allowance ends in between, nodes remain undone.
 func (n *nodes) eachSelected(selected *Nodes, do func(name string)) error {
 	names, err := selected.resolveNames(n)
 	for _, name := range names {
@@ -111,6 +126,9 @@ func (n *nodes) eachSelected(selected *Nodes, do func(name string)) error {
 	return err
 }
 
+// taintNodes changes taints as kubectl taint does, or only removes them (off). Where kubectl
+// would stop with an error because a taint is missing or present already, a note says so and
+// the change is made anyway: the question is what the change leads to.
 func (n *nodes) taintNodes(t *Tainting, off bool) (*Done, error) {
 	specs := slices.Clone(t.Taints)
 	if len(specs) == 0 {
@@ -180,14 +198,15 @@ func (n *nodes) noteRetainted(names []string, add []v1.Taint) (notes []string) {
 	return notes
 }
 
-// taintMatches reports whether a taint is meant by one that is to be removed: without an effect,
-// that means all of its key.
+// taintMatches reports whether a taint is meant by one that is to be removed: without an
+// effect, that means all of its key. The value does not matter, as in kubectl.
 func taintMatches(remove, t *v1.Taint) bool {
 	return remove.Key == t.Key && (remove.Effect == "" || remove.Effect == t.Effect)
 }
 
-// applyTaints returns a list of taints after a change, as kubectl writes it: a taint with the same
-// key and effect is replaced.
+// applyTaints returns a list of taints after a change, as kubectl writes it: a taint with the
+// same key and effect is replaced. One that is added with the value that it has keeps its
+// timeAdded.
 func applyTaints(taints []v1.Taint, change rules.TaintChange) []v1.Taint {
 	left := slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool {
 		return slices.ContainsFunc(change.Remove, func(r v1.Taint) bool { return taintMatches(&r, &t) }) ||
@@ -201,13 +220,17 @@ func applyTaints(taints []v1.Taint, change rules.TaintChange) []v1.Taint {
 	return left
 }
 
-// cordonNodes cordons nodes, with the taint that follows, or uncordons them.
+// cordonNodes cordons nodes or uncordons them. kubectl writes spec.unschedulable, and node
+// health adds the taint a moment later; here both happen at once, whether or not node health
+// is at work.
 func (n *nodes) cordonNodes(selected *Nodes, on bool) error {
 	return n.eachSelected(selected, func(name string) {
 		n.setCordon(name, on)
 	})
 }
 
+// setCordon does that with one node. One that is as wanted already is left alone, without an
+// event.
 func (n *nodes) setCordon(name string, on bool) {
 	if n.named[name].object.Spec.Unschedulable == on {
 		return
@@ -225,7 +248,8 @@ func (n *nodes) setCordon(name string, on bool) {
 	n.report.addEvent(Event{Kind: kind, Node: name})
 }
 
-// setCondition makes nodes report a condition.
+// setCondition makes nodes report a condition, given as TYPE=STATUS. Its taint, if it has
+// one, is the business of node health.
 func (n *nodes) setCondition(c *Condition) error {
 	kind, word, ok := strings.Cut(c.Condition, "=")
 	status := v1.ConditionStatus(word)
@@ -237,7 +261,9 @@ func (n *nodes) setCondition(c *Condition) error {
 	})
 }
 
-// reportCondition has a node report a condition.
+// reportCondition has a node report a condition, with a heartbeat. A node of a hand-written
+// manifest that reports nothing else reports that it is ready as well, because node health
+// ignores nodes without that condition.
 func (n *nodes) reportCondition(name string, kind v1.NodeConditionType, status v1.ConditionStatus) {
 	n.report.addEvent(Event{Kind: "ConditionChanged", Node: name, Message: fmt.Sprintf("%s=%s", kind, status)})
 	n.changeNode(name, func(node *v1.Node) {
@@ -249,12 +275,12 @@ func (n *nodes) reportCondition(name string, kind v1.NodeConditionType, status v
 	})
 }
 
-// mostNodes bounds how many nodes are added at once: a typing error would otherwise use up all
-// memory.
+// mostNodes bounds how many nodes are added at once: a typing error would otherwise use up
+// all memory. It is twenty times the 5,000 nodes that Kubernetes supports.
 const mostNodes = 100_000
 
 // addLike creates nodes like another: new, healthy, without the taints and conditions of that
-// node's own state.
+// node's own state. They are named MODEL-copy-1 and so on; names that exist are skipped.
 func (n *nodes) addLike(a *AddNodes) error {
 	like := n.named[a.Like]
 	switch {
@@ -273,6 +299,8 @@ func (n *nodes) addLike(a *AddNodes) error {
 		node := NodeLike(like.object, name)
 		node.CreationTimestamp = metav1.NewTime(n.clock.time())
 		n.addNode(node)
+		// Without a CSINode, the volume limits of the copies would be unknown, and so
+		// unlimited.
 		if csi, ok := n.scheduler.c.CSINodes.Get("", a.Like); ok {
 			csi = csi.DeepCopy()
 			csi.Name = name
@@ -284,7 +312,7 @@ func (n *nodes) addLike(a *AddNodes) error {
 	return nil
 }
 
-// announceNode has the controllers see a new node.
+// announceNode has the controllers and node health see a new node, and reports it.
 func (n *nodes) announceNode(node *v1.Node, message string) {
 	m := n.named[node.Name]
 	n.joined(m)
@@ -292,8 +320,10 @@ func (n *nodes) announceNode(node *v1.Node, message string) {
 	n.report.addEvent(Event{Kind: "NodeAdded", Node: node.Name, Message: message})
 }
 
-// applyNode adds a node, or changes the one that is there. What the manifest does not name stays.
-// It returns true if the manifest has another capacity, which stays as well: it is status.
+// applyNode adds a node, or changes the one of its name as kubectl apply does: labels are
+// added or changed, taints replaced if the manifest has any. What the manifest does not name
+// stays. It returns true if the manifest has another capacity, which stays as well: it is
+// status.
 func (n *nodes) applyNode(node *v1.Node) (otherCapacity bool) {
 	m := n.named[node.Name]
 	if m == nil {
@@ -318,7 +348,7 @@ func (n *nodes) applyNode(node *v1.Node) (otherCapacity bool) {
 	return otherCapacity
 }
 
-// sampleNodes is the state of the nodes.
+// sampleNodes counts the nodes for a sample of the timeline.
 func (n *nodes) sampleNodes() Sample {
 	s := Sample{Nodes: len(n.named)}
 	for _, node := range n.scheduler.c.Nodes {

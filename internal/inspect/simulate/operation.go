@@ -7,7 +7,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// Operation is a change of a cluster. Exactly one field is set.
+// Operation is a change of a cluster, as one step of a scenario or one request. Exactly one
+// field is set. Each field does what the command of its name does; where kubectl would refuse
+// or only warn, Done has a note.
 type Operation struct {
 	Taint      *Tainting  `json:"taint,omitempty"`   // as kubectl taint: k=v:Effect adds, a trailing "-" removes
 	Untaint    *Tainting  `json:"untaint,omitempty"` // the same; the trailing "-" may be left out
@@ -37,13 +39,15 @@ type Tainting struct {
 	Overwrite bool `json:"overwrite,omitempty"`
 }
 
-// Condition is what nodes report of themselves, such as MemoryPressure=True.
+// Condition is what nodes report of themselves, as TYPE=STATUS, such as MemoryPressure=True.
+// It stays until it is set again.
 type Condition struct {
 	Nodes
 	Condition string `json:"condition"`
 }
 
-// AddNodes adds nodes like an existing one, empty except for its DaemonSets.
+// AddNodes adds Count nodes like an existing one, empty except for its DaemonSets. Like names
+// the node to copy.
 type AddNodes struct {
 	Count int    `json:"count"`
 	Like  string `json:"like"`
@@ -58,14 +62,15 @@ type AddPods struct {
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// Scale sets a workload's replicas.
+// Scale sets a workload's replicas, as kubectl scale does.
 type Scale struct {
 	Workload  string `json:"workload"` // deployment/NAME, statefulset/NAME, replicaset/NAME
 	Namespace string `json:"namespace,omitempty"`
 	Replicas  int    `json:"replicas"`
 }
 
-// Delete deletes a pod or a workload.
+// Delete deletes a pod, a node or a workload. Pods go at once, without their grace period;
+// those of a workload go with it.
 type Delete struct {
 	Object    string `json:"object"` // pod/NAME, deployment/NAME, ...
 	Namespace string `json:"namespace,omitempty"`
@@ -94,9 +99,10 @@ func (w *World) Do(op *Operation) (*Done, error) { return w.operations.carryOut(
 // scaled or, if their template changed, rolled out at once.
 func (w *World) Apply(set *manifest.Set) (*Done, error) { return w.operations.applySet(set) }
 
-// operations carry out what users do to a cluster. Each happens at one time: it changes the API
-// server's objects as kubectl's request would, or is refused and changes none. What follows from it
-// is the affair of those that react to these objects, as time passes.
+// operations carry out what users do to a cluster. Each happens at one time: it changes the
+// API server's objects as kubectl's request would, or is refused and changes none. What
+// follows from it is left to those that react to these objects, as time passes. A drain and a
+// rebalance go on for some time, and put their later steps on the agenda.
 type operations struct {
 	clock       *clock
 	report      *report
@@ -112,11 +118,13 @@ type operations struct {
 	kubelets    *kubelets
 	controllers *controllers
 
+	// options are those of the world; gangs means that the Jobs of manifests become gangs.
 	options *Options
 	gangs   bool // Jobs become gangs
 }
 
-// carryOut carries out an operation, within what the world may cost.
+// carryOut carries out an operation, within what the world may cost. If an allowance ends
+// during it, that is the error, although part of the operation may have been done.
 func (o *operations) carryOut(op *Operation) (*Done, error) {
 	done, err := o.runOperation(op)
 	if err == nil && o.allowed.mustStop() {
@@ -125,6 +133,8 @@ func (o *operations) carryOut(op *Operation) (*Done, error) {
 	return done, err
 }
 
+// runOperation calls what carries out the field that is set. If several are set, the first in
+// the order below wins; scenarios are checked for that.
 func (o *operations) runOperation(op *Operation) (*Done, error) {
 	o.report.touched = true
 	switch {
@@ -169,7 +179,8 @@ func (o *operations) runOperation(op *Operation) (*Done, error) {
 	return nil, errors.New("nothing to do: name one operation")
 }
 
-// removeNode removes a node together with its pods.
+// removeNode removes a node together with its pods. The pods leave while the node still
+// exists, so that their controllers see where they were; node health forgets the node last.
 func (o *operations) removeNode(name string) {
 	delete(o.kubelets.measured, name)
 	o.controllers.loseNode(name)
@@ -178,15 +189,16 @@ func (o *operations) removeNode(name string) {
 	o.report.addEvent(Event{Kind: "NodeRemoved", Node: name})
 }
 
-// reviveNode makes a node report again. Deletions of its pods that were waiting for it complete
-// now.
+// reviveNode makes a node report again. Deletions of its pods that were waiting for it
+// complete now, and its kubelet looks at once at what is left of its memory and disk.
 func (o *operations) reviveNode(name string) {
 	o.health.reviveNode(name)
 	o.controllers.completeDeletions(name)
 	o.kubelets.lookAt(name, o.clock.now)
 }
 
-// deleteObject deletes a pod, a node or a workload.
+// deleteObject deletes a pod, a node or a workload. Nodes are handled here, and all others by
+// controllers, because of what replaces them.
 func (o *operations) deleteObject(op *Delete) (*Done, error) {
 	switch kind, name, _ := strings.Cut(op.Object, "/"); strings.ToLower(kind) {
 	case "node", "nodes", "no":

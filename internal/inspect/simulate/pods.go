@@ -21,8 +21,14 @@ import (
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
-// pods are the world's pods as the API server has them. It admits new ones, and has the others
-// follow what becomes of a pod: its budgets, its quotas, and when taints evict it.
+// pods are the world's pods as the API server has them. It admits new ones, and keeps in step
+// what depends on a pod: its budgets, its quotas, its claims, and when taints evict it. In
+// the life of a pod the methods follow each other as
+//
+//	enterPod      from a manifest, createPod or addReplacement: pending, or on its node
+//	podLanded     the scheduler has bound it
+//	terminatePod  it is being deleted, and still takes its room
+//	removePod     it has gone, with what it held
 type pods struct {
 	clock     *clock
 	report    *report
@@ -35,7 +41,7 @@ type pods struct {
 	catalog   *admission.Catalog
 	// lasting is set if time may pass: all pods and their objects are kept.
 	lasting bool
-	// named are all pods by name, if the world is lasting.
+	// named are all pods by name, if the world is lasting, those that have ended included.
 	named map[Name]*pod
 	// sorted are the same by name, or nil if pods came or left since they were sorted.
 	sorted []*pod
@@ -46,61 +52,88 @@ type pods struct {
 	homed    int      // how many of them had a node then
 	refusals []string // why pods could not be created, since manifests were last applied
 	denied   []*pod   // of controllers, and refused by quotas or limit ranges
-	// ends is called when the grace period of a pod is over that was terminating when it was added.
+	// ends is called when the grace period of a pod is over that was terminating when it was
+	// added. It may be called for a pod that has gone by then.
 	ends func(p *pod)
-	// joined is called for a pod that is on a node now, left for the node of one that has gone.
+	// joined is called for a pod that is on a node now, left for the node of one that has
+	// gone. Kubelets under pressure listen.
 	joined func(p *pod)
 	left   func(node string)
 }
 
-// pod is a pod that is pending, or may have to leave its node.
+// pod is a pod that is pending, or may have to leave its node. Pods of a lasting world are
+// kept until they are gone; otherwise a pod that cannot change any more is dropped, to save
+// memory.
+//
+// The embedded Pod is the core's form of it: nil for one that has ended, or that no scheduler
+// will place. It is replaced whenever the core is shown the pod anew.
 type pod struct {
 	*cluster.Pod
 	// number is its position in the order in which pods were added.
 	number int
 	// object is the pod as the API server would have it; nil if it will not be needed.
 	object *v1.Pod
-	// fresh is the same object until the core has seen it.
+	// fresh is the same object until the core has seen it; nil from then on.
 	fresh *v1.Pod
 	// refused is why the API server refuses to create it, or empty.
 	refused string
-	charged bool         // it counts in the quotas of its namespace
-	due     eviction.Due // when it has to leave
-	since   time.Time    // when it came to its node
-	refusal string       // why it could not be placed, the last time it was tried
-	unready bool         // counts in budgets.unready
-	starved bool         // its kubelet is evicting it
+	// charged is set while it counts in the quotas of its namespace.
+	charged bool
+	// due is when a NoExecute taint makes it leave, and since is when it came to its node,
+	// from which tolerationSeconds count.
+	due   eviction.Due
+	since time.Time // when it came to its node
+	// refusal is why it could not be placed, the last time it was tried.
+	refusal string
+	// unready means that it counts in budgets.unready, and not as healthy in its budgets.
+	unready bool
+	// starved means that its kubelet is evicting it, and its grace period is running.
+	starved bool
 	// turnedAway: its kubelet did not admit it; no container of it runs.
 	turnedAway bool
 	marked     bool // it is unready because node health has marked it, and was ready before
 	// again is set if it is the replacement of a pod that a taint evicted.
 	again bool
-	// departure is set while the pod is stuck on a node that does not respond.
+	// departure is set while the pod has been deleted but is stuck on a node that does not
+	// respond. Its controller waits for its end before it makes the pod again.
 	departure *Departure
-	leaves    *Departure // set while it is terminating on its node
-	turn      int        // its place in scheduler.turn, from 1; 0 if it is not there
-	tried     bool       // the scheduler has decided it
-	listed    bool       // it is in the answer as pending
-	quiet     bool       // it is never listed
-	reasons   map[string]int
-	gone      bool
+	// leaves is set while it is terminating on its node: the departure that was reported
+	// then.
+	leaves *Departure
+	// turn is its place in scheduler.turn, from 1; 0 if it is not there.
+	turn  int
+	tried bool // the scheduler has decided it
+	// listed means that the answer has it as pending, and quiet that it is never listed: it
+	// is only a trial of how many pods fit.
+	listed bool
+	quiet  bool // it is never listed
+	// reasons counts the nodes by why they rejected it, the last time it was tried. gone is
+	// set once it has been deleted, for those who still hold it.
+	reasons map[string]int
+	gone    bool
 }
 
-// sortQueued sorts pods in the order in which the scheduler takes them: by priority, then by age,
-// then in the order in which they were added.
+// sortQueued sorts pods in the order in which the scheduler takes them: by priority, then by
+// age, then in the order in which they were added. kube-scheduler has the time of queueing
+// where this has the age: pods that exist when a world begins were all queued at once.
 func sortQueued(pods []*pod) {
 	slices.SortFunc(pods, compareQueued)
 }
 
+// compareQueued orders the pod first that the scheduler takes first. It never returns 0 for
+// two pods.
 func compareQueued(a, b *pod) int {
 	return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), cmp.Compare(a.number, b.number))
 }
 
 // enterPod adds a pod as the API server has it, or would have it if it did not refuse it.
+// refusal is why it does, or empty. The object belongs to the world from then on.
 func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	s.entered++
 	p := &pod{number: s.entered, refused: refusal, charged: refusal == ""}
 	if s.lasting || len(s.evictions.held) > 0 {
+		// Otherwise the object is released as soon as the core has taken what it needs: pods
+		// make up most of the memory of a large simulation.
 		p.object = object
 	}
 	if s.lasting {
@@ -111,6 +144,8 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 			return p // no scheduler will place it
 		}
 		if s.lasting && refusal != "" && metav1.GetControllerOfNoCopy(object) != nil {
+			// Its controller tries again when the quota has room; a pod that a user creates
+			// stays refused.
 			s.denied = append(s.denied, p)
 		}
 		s.scheduler.addPending(p, object)
@@ -123,6 +158,8 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 			s.budgets.unready[p.Class]++
 			p.unready = true
 		}
+		// Tolerations count from the binding, and a terminating pod ends when its deletion
+		// said it would.
 		s.podSettled(p, eviction.PodOf(object).Bound)
 		if s.lasting && p.Terminating {
 			s.clock.callAt(object.DeletionTimestamp.Sub(s.clock.start), func() { s.ends(p) })
@@ -131,7 +168,8 @@ func (s *pods) enterPod(object *v1.Pod, refusal string) *pod {
 	return p
 }
 
-// podLanded records that a pod has got a node.
+// podLanded records that a pod has got a node. Where time passes, it is taken to run and to
+// be ready at once: how long images and probes take is not known.
 func (s *pods) podLanded(p *pod) {
 	s.podSettled(p, s.clock.time())
 	if s.lasting {
@@ -140,8 +178,8 @@ func (s *pods) podLanded(p *pod) {
 	}
 }
 
-// startRunning has the pod's containers started, as soon as it has a node: from then on budgets
-// hold it.
+// startRunning has the pod's containers started, as soon as it has a node: from then on
+// budgets hold it. The object is copied, because others may still have the old one.
 func (p *pod) startRunning() {
 	object := *p.object
 	object.Status.Phase = v1.PodRunning
@@ -163,8 +201,10 @@ func (s *pods) podSettled(p *pod, since time.Time) {
 	}
 }
 
-// removePod removes a pod from the world, with what it held.
+// removePod removes a pod from the world, with what it held: its room, its place in budgets
+// and quotas, its claims and devices.
 func (s *pods) removePod(p *cluster.Pod) {
+	// The core's form of the pod may be changed by the deletion, so it is read before.
 	known, terminating, node := s.placed[p.UID], p.Terminating, p.NodeName
 	s.scheduler.showGone(cycle.Pods, stubPod(p))
 	switch {
@@ -182,7 +222,7 @@ func (s *pods) removePod(p *cluster.Pod) {
 	s.left(node)
 }
 
-// registerPod and forgetPod maintain the list of all pods, and what quotas count.
+// registerPod adds a pod to the list of all pods, in place of another one of its name.
 func (s *pods) registerPod(p *pod) {
 	if p.object != nil {
 		s.named[Name{p.object.Namespace, p.object.Name}] = p
@@ -190,6 +230,8 @@ func (s *pods) registerPod(p *pod) {
 	}
 }
 
+// forgetPod removes a pod from the list of all pods, and from what quotas count and claims
+// are held for. A newer pod of the same name, as StatefulSets have them, stays listed.
 func (s *pods) forgetPod(p *pod) {
 	if p.charged {
 		s.bounds.releasePod(p.object)
@@ -202,7 +244,8 @@ func (s *pods) forgetPod(p *pod) {
 	}
 }
 
-// byName lists all pods by namespace and name.
+// byName lists all pods by namespace and name. The list is kept until a pod comes or leaves;
+// it must not be changed.
 func (s *pods) byName() []*pod {
 	if s.sorted == nil {
 		s.sorted = slices.SortedFunc(maps.Values(s.named), func(a, b *pod) int {
@@ -214,8 +257,10 @@ func (s *pods) byName() []*pod {
 
 func nameOf(p *pod) Name { return Name{p.object.Namespace, p.object.Name} }
 
-// createPod adds a new pod through admission, in place of another that has left or beside all
-// others. A pod that is refused is reported and not added.
+// createPod creates a pod through admission, in place of another that has left (replaces) or
+// beside all others. A pod that admission refuses is reported, and nil is returned; one that
+// a quota refuses is added as refused. Without replaces, budgets expect one pod more from now
+// on.
 func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 	p.CreationTimestamp = metav1.NewTime(s.clock.time())
 	admitted, err := s.admitPod(p)
@@ -225,9 +270,12 @@ func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 		return nil
 	}
 
+	// The UID of a manifest may be taken by an earlier pod of its name, which the core still
+	// knows.
 	if admitted.UID == "" || s.scheduler.c.Pod(admitted.UID) != nil || s.named[Name{p.Namespace, p.Name}] != nil {
 		admitted.UID = types.UID(fmt.Sprintf("%s/%s-%d", p.Namespace, p.Name, s.entered+1))
 	}
+	// A pod is unschedulable until its claims exist.
 	s.claims.MakeFor(admitted)
 	s.report.touched = true
 	made := s.enterPod(admitted, s.bounds.chargePod(admitted, true))
@@ -242,8 +290,8 @@ func (s *pods) createPod(p *v1.Pod, replaces bool) *pod {
 	return made
 }
 
-// createAllowed creates the pods that quotas refused and now have room for: their controllers try
-// until it succeeds.
+// createAllowed creates the pods that quotas refused and now have room for: their controllers
+// try until they succeed. Those that have been deleted or replaced meanwhile are forgotten.
 func (s *pods) createAllowed() {
 	if len(s.bounds.freed) == 0 {
 		return
@@ -268,14 +316,17 @@ func (s *pods) createAllowed() {
 }
 
 // addReplacement adds a pod in place of one that has left, which its quotas have room for.
+// The object is a copy of an admitted one, so admission is not asked again, and no refusal is
+// possible.
 func (s *pods) addReplacement(object *v1.Pod) *pod {
 	s.claims.MakeFor(object)
 	s.bounds.chargePod(object, false)
 	return s.enterPod(object, "")
 }
 
-// terminatePod marks the pod as being deleted, and a victim as one, as the scheduler does: a
-// preemptor waits for its victims.
+// terminatePod marks the pod as being deleted. It keeps its room until removePod, but budgets
+// no longer count it, and taints no longer evict it. A victim gets the condition
+// DisruptionTarget, as from kube-scheduler; the core then has the preemptor wait for it.
 func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 	leaving := *p.object
 	leaving.Spec.NodeName = p.NodeName
@@ -299,8 +350,9 @@ func (s *pods) terminatePod(p *pod, cause Cause, grace time.Duration) {
 	s.budgets.podLeft(p.Pod)
 }
 
-// openGates removes scheduling gates from a pod that is applied without them. The API allows no
-// other change of gates.
+// openGates removes scheduling gates from a pod that is applied without them, and reports
+// whether it did. The API allows no other change of gates: they are set when a pod is
+// created, and only removed.
 func (s *pods) openGates(p *pod, applied *v1.Pod) bool {
 	if p.NodeName != "" || len(applied.Spec.SchedulingGates) >= len(p.object.Spec.SchedulingGates) {
 		return false
@@ -312,7 +364,8 @@ func (s *pods) openGates(p *pod, applied *v1.Pod) bool {
 	return true
 }
 
-// markUnready marks the pods of a node as not ready, on behalf of node health.
+// markUnready marks the pods of a node as not ready, on behalf of node health: their budgets
+// have fewer healthy pods, and allow fewer disruptions.
 func (s *pods) markUnready(node string) {
 	for _, p := range s.podsOn(node) {
 		if !p.unready && !p.Terminating {
@@ -323,7 +376,8 @@ func (s *pods) markUnready(node string) {
 	}
 }
 
-// unmarkUnready has the kubelet of a node that is back report its pods, which are ready as before.
+// unmarkUnready has the kubelet of a node that is back report its pods, which are ready as
+// before. Pods that were not ready before the node failed stay so.
 func (s *pods) unmarkUnready(node string) {
 	for _, p := range s.podsOn(node) {
 		if p.unready && p.marked && !p.Terminating {
@@ -334,7 +388,8 @@ func (s *pods) unmarkUnready(node string) {
 	}
 }
 
-// podsOn lists the pods on a node by name.
+// podsOn lists the pods on a node by name, terminating ones included. It is empty for a node
+// that does not exist.
 func (s *pods) podsOn(name string) []*pod {
 	n := s.scheduler.c.Node(name)
 	if n == nil {
@@ -352,7 +407,8 @@ func (s *pods) podsOn(name string) []*pod {
 	return list
 }
 
-// endedOn lists the pods on a node that have ended, by name. The core does not know them.
+// endedOn lists the pods on a node that have ended, by name. The core does not know them,
+// because they take no room. It looks at all pods.
 func (s *pods) endedOn(node string) []*pod {
 	var list []*pod
 	for _, p := range s.named {
@@ -371,6 +427,7 @@ func (s *pods) nameFor(p *v1.Pod, owner *metav1.OwnerReference) string {
 	return s.generateName(p.Namespace, standin.BaseOf(p, owner))
 }
 
+// generateName generates a free name that begins with base, the same in every run.
 func (s *pods) generateName(namespace, base string) string {
 	return standin.Name(namespace, base, s.entered+1, func(name string) bool { return s.named[Name{namespace, name}] != nil })
 }

@@ -15,8 +15,11 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// kubelets stand in for those of nodes that may come under pressure: nodes that a Pressure names,
-// and those with a pod that says what it uses. All others cost nothing.
+// kubelets stand in for those of nodes that may come under pressure: nodes that a Pressure
+// names, and those with a pod that says what it uses. All others cost nothing.
+//
+//	what pods use + what others use -> available -> thresholds -> conditions -> taints (node health)
+//	                                                           -> one eviction at a time
 type kubelets struct {
 	clock    *clock
 	report   *report
@@ -25,22 +28,29 @@ type kubelets struct {
 	begin    func() // has node health act, which makes the taints
 	depart   func(p *pod, cause Cause, detail string)
 	measured map[string]*measured
-	uses     map[Name]v1.ResourceList // by Use; others by their annotation
+	// uses is what pods use by an operation Use; all others use what their annotation says,
+	// or request.
+	uses map[Name]v1.ResourceList
 }
 
 // measured is a node whose kubelet looks at what it has left.
 type measured struct {
+	// core has the kubelet's thresholds, and which of them were met since when.
 	core *pressure.Core
-	// others is what something that is no pod uses. It is negative if the pods use less than is
-	// assumed of them.
-	others     map[v1.ResourceName]int64
+	// others is how many bytes something uses that is no pod. It is negative if the pods use
+	// less than is assumed of them.
+	others map[v1.ResourceName]int64
+	// conditions are the pressure conditions that are True, as last reported.
 	conditions []v1.NodeConditionType
-	// While it waits, next is when it looks again, by the last of the appointments made.
+	// While it waits, next is when it looks again, by the last of the appointments made. made
+	// numbers these: a call whose number is not the last one has been superseded by an
+	// earlier appointment.
 	waits bool
 	next  time.Duration
 	made  int
-	// scheduled are the appointments that are to come; again: the last pod that was evicted had
-	// come in the place of an evicted one.
+	// scheduled counts its calls on the agenda, superseded ones included. again is set if the
+	// last pod that was evicted had come in the place of an evicted one: the node then evicts
+	// in a circle.
 	scheduled int
 	again     bool
 	// helpless: it has been reported that nobody may be evicted.
@@ -49,7 +59,7 @@ type measured struct {
 	daemons int
 }
 
-// The kubelet looks every ten seconds.
+// The kubelet looks every ten seconds: its monitoring interval.
 const measureEvery = 10 * time.Second
 
 // A controller replaces a pod that a kubelet refused after refusalSeen; a DaemonSet's after twice
@@ -63,6 +73,9 @@ const (
 // takes it to request.
 const unrequested = 200 << 20
 
+// pressNodes makes so much of nodes' memory or disk available, and sets their thresholds.
+// Either may be left out. A note says how many pods there have an assumed usage, because
+// which of them is evicted depends on it.
 func (k *kubelets) pressNodes(p *Pressure) (*Done, error) {
 	config, err := p.config()
 	if err != nil {
@@ -82,6 +95,8 @@ func (k *kubelets) pressNodes(p *Pressure) (*Done, error) {
 		return nil, err
 	}
 
+	// The conditions that kubelets report lead to taints through node health, which has to be
+	// at work.
 	k.begin()
 	silent := 0
 	for _, name := range names {
@@ -107,6 +122,8 @@ func (k *kubelets) pressNodes(p *Pressure) (*Done, error) {
 }
 
 // leaveAmounts has something that is no pod take as much of a node as leaves these amounts.
+// It takes the difference to what would be left by the pods alone; later changes of the pods
+// change what is left.
 func (k *kubelets) leaveAmounts(name string, left v1.ResourceList) error {
 	candidates, _ := k.candidatesOn(name)
 	capacity := k.nodes.named[name].capacity()
@@ -128,6 +145,7 @@ func (k *kubelets) leaveAmounts(name string, left v1.ResourceList) error {
 	return nil
 }
 
+// capacity is what the node has in all, as its kubelet measures it.
 func (m *machine) capacity() v1.ResourceList {
 	if m.object.Status.Capacity != nil {
 		return m.object.Status.Capacity
@@ -135,6 +153,8 @@ func (m *machine) capacity() v1.ResourceList {
 	return m.object.Status.Allocatable // as in manifests written by hand
 }
 
+// useResources has a pod use so much from now on. The pod may be pending: it uses that where
+// it goes.
 func (k *kubelets) useResources(u *Use) (*Done, error) {
 	uses, err := parseQuantities(u.Memory, u.EphemeralStorage)
 	if err != nil {
@@ -165,7 +185,8 @@ func (k *kubelets) useResources(u *Use) (*Done, error) {
 	return &Done{}, nil
 }
 
-// measureNode has a node's kubelet look at what is left, from now on.
+// measureNode has a node's kubelet look at what is left, from now on, with the kubelet's
+// default thresholds unless others are set. It makes no appointment.
 func (k *kubelets) measureNode(node string) *measured {
 	if k.measured[node] == nil {
 		core, _ := pressure.NewCore(pressure.DefaultConfig()) // which has no faults
@@ -174,7 +195,8 @@ func (k *kubelets) measureNode(node string) *measured {
 	return k.measured[node]
 }
 
-// podJoined and podLeft are called for a pod that has come to a node, or is about to leave it.
+// podJoined is called for a pod that has come to a node. The kubelet refuses it if the node
+// is under pressure and the pod's QoS class or toleration does not let it in.
 func (k *kubelets) podJoined(p *pod) {
 	if p.object == nil {
 		return
@@ -191,9 +213,12 @@ func (k *kubelets) podJoined(p *pod) {
 	k.podLeft(p.NodeName)
 }
 
+// podLeft is called for the node of a pod that has gone: what it used is free.
 func (k *kubelets) podLeft(node string) { k.lookAt(node, k.clock.now+measureEvery) }
 
 // lookAt has the kubelet of a measured node look at a time, or earlier if it would anyway.
+// There is at most one valid appointment: calls cannot be taken off the agenda, so a
+// superseded one does nothing when its time comes.
 func (k *kubelets) lookAt(node string, at time.Duration) {
 	m := k.measured[node]
 	if m == nil || m.waits && m.next <= at {
@@ -210,7 +235,7 @@ func (k *kubelets) lookAt(node string, at time.Duration) {
 	})
 }
 
-// scheduleCall schedules what a node's kubelet does.
+// scheduleCall schedules what a node's kubelet does, and counts it until it is done.
 func (k *kubelets) scheduleCall(m *measured, at time.Duration, do func()) {
 	m.scheduled++
 	k.clock.callAt(at, func() {
@@ -219,8 +244,8 @@ func (k *kubelets) scheduleCall(m *measured, at time.Duration, do func()) {
 	})
 }
 
-// countRepeats counts the appointments of nodes that evict nothing but replacements of pods that
-// were evicted before.
+// countRepeats counts the appointments of nodes that evict nothing but replacements of pods
+// that were evicted before. A world with only these left is quiet: they go on for ever.
 func (k *kubelets) countRepeats() (count int) {
 	for _, m := range k.measured {
 		if m.again {
@@ -230,7 +255,8 @@ func (k *kubelets) countRepeats() (count int) {
 	return count
 }
 
-// observeNode looks at a node: it reports the pressure that follows, and evicts one pod at a time.
+// observeNode looks at a node: it reports the pressure that follows, and evicts one pod at a
+// time, as the kubelet does: the next one only if that was not enough.
 func (k *kubelets) observeNode(node string) {
 	m, machine := k.measured[node], k.nodes.named[node]
 	if machine == nil || machine.dead {
@@ -248,6 +274,8 @@ func (k *kubelets) observeNode(node string) {
 		k.evictPod(m, k.pods.placed[why.Pod.UID], why)
 	}
 	m.helpless = false
+	// Under pressure it looks again, to see whether that is over. Otherwise nothing changes
+	// until a pod comes or goes, which calls lookAt.
 	if len(verdict.Conditions) > 0 {
 		k.lookAt(node, k.clock.now+measureEvery)
 	}
@@ -261,7 +289,8 @@ func (k *kubelets) reportHelpless(node string, m *measured, starved *pressure.St
 	}
 }
 
-// candidatesOn are a node's pods, each with what it uses. leaving: one of them is being evicted.
+// candidatesOn are a node's pods, each with what it uses. A pod that the kubelet refused runs
+// no container, and is none. leaving is set if one of them is being evicted.
 func (k *kubelets) candidatesOn(node string) (list []pressure.Candidate, leaving bool) {
 	for _, p := range k.pods.podsOn(node) {
 		if p.turnedAway {
@@ -273,7 +302,7 @@ func (k *kubelets) candidatesOn(node string) (list []pressure.Candidate, leaving
 	return list, leaving
 }
 
-// usesOf is what a pod uses: by a step, by its annotation, or as much as it requests.
+// usesOf is what a pod uses: by an operation, by its annotation, or as much as it requests.
 func (k *kubelets) usesOf(object *v1.Pod) v1.ResourceList {
 	if uses := k.uses[Name{object.Namespace, object.Name}]; uses != nil {
 		return uses
@@ -281,6 +310,7 @@ func (k *kubelets) usesOf(object *v1.Pod) v1.ResourceList {
 	if uses, err := pressure.Uses(object); err == nil && uses != nil {
 		return uses
 	}
+	// An invalid annotation is taken as none.
 	uses := pressure.Requests(object)
 	if memory := uses[v1.ResourceMemory]; memory.IsZero() {
 		uses[v1.ResourceMemory] = *resource.NewQuantity(unrequested, resource.BinarySI)
@@ -299,7 +329,8 @@ func (k *kubelets) countSilent(node string) (count int) {
 	return count
 }
 
-// reportConditions has the node report its conditions; node health makes the taints.
+// reportConditions has the node report the conditions that have changed; node health makes
+// the taints.
 func (k *kubelets) reportConditions(node string, m *measured, conditions []v1.NodeConditionType) {
 	if slices.Equal(m.conditions, conditions) {
 		return
@@ -339,7 +370,8 @@ func (k *kubelets) refusePod(m *measured, p *pod, refusal *admit.Refusal) {
 	})
 }
 
-// evictPod ends a pod, within the grace period that the kubelet gives it.
+// evictPod ends a pod, within the grace period that the kubelet gives it. It keeps its usage
+// until then, and no other pod is evicted meanwhile.
 func (k *kubelets) evictPod(m *measured, p *pod, why *pressure.Eviction) {
 	p.starved = true
 	k.scheduleCall(m, k.clock.now+time.Duration(why.Grace)*time.Second, func() {
@@ -349,6 +381,7 @@ func (k *kubelets) evictPod(m *measured, p *pod, why *pressure.Eviction) {
 	})
 }
 
+// removePod removes a pod that failed on its node, and reports that as an eviction.
 func (k *kubelets) removePod(m *measured, p *pod, message string) {
 	m.again = p.again
 	k.report.said.Evictions = append(k.report.said.Evictions, Eviction{

@@ -12,8 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// Pressure leaves so much of nodes' memory or disk available, whatever it is that takes the rest.
-// What evicted pods used is free afterwards.
+// Pressure leaves so much of nodes' memory or disk available, whatever it is that takes the
+// rest. What evicted pods used is free afterwards. Amounts are quantities such as 200Mi; an
+// empty one leaves that resource as it is.
 type Pressure struct {
 	Nodes
 	Memory           string `json:"memory,omitempty"`
@@ -28,7 +29,8 @@ type Pressure struct {
 	EvictionMaxPodGracePeriod        *int32            `json:"evictionMaxPodGracePeriod,omitempty"`
 }
 
-// Use has a pod use so much from now on.
+// Use has a pod use so much from now on: a leak, or a job that has begun. What is not named
+// stays.
 type Use struct {
 	Pod              string `json:"pod"` // NAME or pod/NAME
 	Namespace        string `json:"namespace,omitempty"`
@@ -36,7 +38,9 @@ type Use struct {
 	EphemeralStorage string `json:"ephemeralStorage,omitempty"`
 }
 
-// config returns the thresholds that are set; nil: none.
+// config returns the thresholds that are set; nil if none is. As in a KubeletConfiguration,
+// naming evictionHard replaces all hard defaults. There are no soft thresholds unless they
+// are named.
 func (p *Pressure) config() (*pressure.Config, error) {
 	if p.EvictionHard == nil && p.EvictionSoft == nil && p.EvictionSoftGracePeriod == nil && p.EvictionMinimumReclaim == nil &&
 		p.EvictionPressureTransitionPeriod == nil && p.EvictionMaxPodGracePeriod == nil {
@@ -62,14 +66,17 @@ func (p *Pressure) config() (*pressure.Config, error) {
 	return &c, nil
 }
 
-// The fields of a KubeletConfiguration, for the kubelet's flags that errors name.
+// fieldsOfFlags has the fields of a KubeletConfiguration for the kubelet's flags that errors
+// name. A flag that begins with another one comes before it: the first that matches is
+// replaced.
 var fieldsOfFlags = strings.NewReplacer(
 	"--eviction-hard", "evictionHard", "--eviction-soft-grace-period", "evictionSoftGracePeriod", "--eviction-soft", "evictionSoft",
 	"--eviction-minimum-reclaim", "evictionMinimumReclaim", "--eviction-pressure-transition-period", "evictionPressureTransitionPeriod",
 	"--eviction-max-pod-grace-period", "evictionMaxPodGracePeriod",
 )
 
-// parseQuantities parses those of memory and ephemeral storage that are named.
+// parseQuantities parses those of memory and ephemeral storage that are named. Negative ones
+// are errors.
 func parseQuantities(memory, disk string) (v1.ResourceList, error) {
 	list := v1.ResourceList{}
 	for name, text := range map[v1.ResourceName]string{v1.ResourceMemory: memory, v1.ResourceEphemeralStorage: disk} {

@@ -12,6 +12,10 @@ import (
 	"github.com/berth-k8s/berth/internal/answer"
 )
 
+// How a simulation is written for people: one line per decision or event, with a reason that
+// several have in common written once. For programs, package answer writes the struct as JSON
+// or YAML.
+
 // Names lists the pods that were decided, in the order of the first decision about each.
 func (s *Simulation) Names() (names []string) {
 	listed := map[Name]bool{}
@@ -24,8 +28,8 @@ func (s *Simulation) Names() (names []string) {
 	return names
 }
 
-// Write writes the answer in one of answer.Formats, as names, or drawn as svg; any other format is
-// for people.
+// Write writes the answer in one of answer.Formats, as names, or drawn as svg; any other
+// format, "wide" and "" among them, is for people.
 func (s *Simulation) Write(out io.Writer, format string) error {
 	if format == "svg" {
 		return s.SVG(out, time.Duration(s.For))
@@ -33,14 +37,16 @@ func (s *Simulation) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, s, func(page *answer.Page) { s.writeTable(page, format == "wide") })
 }
 
-// writeTable writes one line per decision, the evictions, and the sums. With wide, every line has
-// its whole reason.
+// writeTable writes one line per decision, the evictions, and the sums. With wide, every line
+// has its whole reason. If a scenario was played, the timeline has all of that and is written
+// instead.
 func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 	if s.Timeline != nil {
 		s.writeEvents(out)
 		return
 	}
 	timed := slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.After != 0 })
+	// Explained pods are blocks instead of rows: each has a table of nodes of its own.
 	if slices.ContainsFunc(s.Pods, func(p Pod) bool { return p.Nodes != nil }) {
 		first := map[string]string{} // the first pod with each explanation, by the explanation
 		for i, lines := 0, s.groupLines(); i < len(s.Pods); i++ {
@@ -53,6 +59,7 @@ func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 		s.writeDecisions(out, timed, wide)
 	}
 	if len(s.Evictions) > 0 {
+		// The column is named for what is in it: without pressure, all causes are taints.
 		cause := "TAINT"
 		if slices.ContainsFunc(s.Evictions, func(e Eviction) bool { return e.Message != "" }) {
 			cause = "CAUSE"
@@ -61,14 +68,14 @@ func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 		for _, e := range s.Evictions {
 			rows = append(rows, []string{answer.Duration(e.After.Duration()), e.Namespace, e.Name, e.Node, cmp.Or(e.Taint, e.Message)})
 		}
-		io.WriteString(out, "\n")
+		out.Line("")
 		out.Table("", rows)
 	}
 	if len(s.Pods)+len(s.Evictions) > 0 {
-		io.WriteString(out, "\n")
+		out.Line("")
 	}
 	if len(s.Pods) == 0 {
-		fmt.Fprintf(out, "nothing to place: %s\n", s.nothingToPlace())
+		out.Line("nothing to place: %s", s.nothingToPlace())
 	}
 	s.writeSums(out)
 }
@@ -76,11 +83,18 @@ func (s *Simulation) writeTable(out *answer.Page, wide bool) {
 // asAbove stands for the text of the line above.
 const asAbove = "as above"
 
-// longText is the length above which a text is not repeated in consecutive lines of a timeline.
+// longText is the length in bytes above which a text is not repeated in consecutive lines of
+// a timeline. A shorter one takes no more room than the words that would stand for it.
 const longText = 60
 
-// writeDecisions writes a line per decision. A reason that several pods have in common is written
-// with the first of them; of many such pods, only the first answer.Most are listed.
+// writeDecisions writes a line per decision. A reason that several pods have in common is
+// written with the first of them; of many such pods, only the first answer.Most are listed.
+// For example, with three replicas that fit nowhere:
+//
+//	default   web-1   <none>   0/5 nodes are available: 5 Insufficient cpu.
+//	default   web-2   <none>   as above
+//	default   db-0    node-3
+//	default   web-3   <none>   as default/web-1
 func (s *Simulation) writeDecisions(out *answer.Page, timed, wide bool) {
 	rows := [][]string{{"NAMESPACE", "NAME", "NODE", "WHY"}}
 	if timed {
@@ -93,6 +107,7 @@ func (s *Simulation) writeDecisions(out *answer.Page, timed, wide bool) {
 		p := &s.Pods[i]
 		why := p.why()
 		name := []string{p.Namespace, p.Name}
+		// Pending members of a group share one line, the group's.
 		if lines[i] >= 0 {
 			if i > 0 && lines[i-1] == lines[i] {
 				continue
@@ -142,21 +157,24 @@ func (s *Simulation) nothingToPlace() string {
 	return "there is no pod"
 }
 
-func (s *Simulation) writeSums(out io.Writer) {
+// writeSums writes the last line: how many pods came to what. Drains are named only if there
+// were any.
+func (s *Simulation) writeSums(out *answer.Page) {
 	t := s.Totals()
-	fmt.Fprintf(out, "%d placed, %d pending, %d preempted", t.Placed, t.Pending, t.Victims)
+	sums := fmt.Sprintf("%d placed, %d pending, %d preempted", t.Placed, t.Pending, t.Victims)
 	if t.Victims > 0 && t.Placed > 0 {
-		fmt.Fprintf(out, " (%.2f per placed pod)", float64(t.Victims)/float64(t.Placed))
+		sums += fmt.Sprintf(" (%.2f per placed pod)", float64(t.Victims)/float64(t.Placed))
 	}
-	fmt.Fprintf(out, ", %d evicted", t.Evicted)
+	sums += fmt.Sprintf(", %d evicted", t.Evicted)
 	if t.Drained > 0 {
-		fmt.Fprintf(out, ", %d drained", t.Drained)
+		sums += fmt.Sprintf(", %d drained", t.Drained)
 	}
-	io.WriteString(out, "\n")
+	out.Line("%s", sums)
 }
 
-// writeEvents writes the timeline: one line per event. Of many events of one kind at one time, only
-// the first ones are listed.
+// writeEvents writes the timeline: one line per event. Of many events of one kind at one
+// time, only the first ones are listed: when a zone fails, its hundreds of pods are evicted
+// in the same second.
 func (s *Simulation) writeEvents(out *answer.Page) {
 	const most = 5
 	rows := [][]string{{"AFTER", "EVENT", "WHERE", ""}}
@@ -167,6 +185,7 @@ func (s *Simulation) writeEvents(out *answer.Page) {
 		}
 		for _, group := range byKind(s.Timeline[i:next]) {
 			shown := len(group)
+			// A line "and 1 more" would take as much room as the event.
 			if shown > most+1 {
 				shown = most
 			}
@@ -192,7 +211,7 @@ func (s *Simulation) writeEvents(out *answer.Page) {
 	}
 
 	out.Table("", rows)
-	io.WriteString(out, "\n")
+	out.Line("")
 	s.writeSums(out)
 	for _, note := range s.Notes {
 		out.Warning("note: %s", note)
@@ -221,12 +240,14 @@ func (p *Pod) why() string {
 	return fmt.Sprintf("preempts on %s: %s", p.NominatedNode, joinNames(p.Victims))
 }
 
+// joinNames lists pods as namespace/name; of many, only some and their number.
 func joinNames(pods []Name) string {
 	return answer.List(len(pods), func(i int) string { return pods[i].Namespace + "/" + pods[i].Name })
 }
 
-// writeExplained writes a pod with the verdicts on every node. Pending pods with the same verdicts
-// refer to the first of them.
+// writeExplained writes a pod with the verdicts on every node. Pending pods with the same
+// verdicts refer to the first of them; first has these, by their text, and is added to. timed
+// adds the time.
 func (p *Pod) writeExplained(out *answer.Page, timed bool, first map[string]string) {
 	name := p.Namespace + "/" + p.Name
 	title := name
@@ -250,7 +271,8 @@ func (p *Pod) writeExplained(out *answer.Page, timed bool, first map[string]stri
 	out.Rows("  ", rows)
 }
 
-// rejection is the plugin and its reasons. A node that PreFilter excluded has no plugin.
+// rejection is the plugin and its reasons. A node that PreFilter excluded has no plugin, only
+// the reasons.
 func (n *Node) rejection() string {
 	reasons := strings.Join(n.Reasons, "; ")
 	if n.Plugin == "" {

@@ -19,7 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Rebalance moves pods as berth rebalance --execute does.
+// Rebalance moves pods as berth rebalance --execute does. The plan is made for the world as
+// it is when the operation begins, and again whenever a successor lands elsewhere.
 type Rebalance struct {
 	// Goals are those of berth rebalance, the most important first.
 	Goals     []string `json:"goals,omitempty"`
@@ -29,7 +30,8 @@ type Rebalance struct {
 // Moved is the outcome of a rebalance.
 type Moved struct {
 	Moves int `json:"moves"`
-	// Elsewhere counts the successors that did not land where they were proved to.
+	// Elsewhere counts the successors that did not land where the plan proved that they
+	// would.
 	Elsewhere int `json:"elsewhere,omitempty"`
 	// Empties are the nodes that were emptied and stay closed.
 	Empties []string `json:"empties,omitempty"`
@@ -40,35 +42,53 @@ type Moved struct {
 }
 
 const (
-	// landsWithin is how long a successor may be without a node, as in package execute.
+	// landsWithin is how long a successor may be without a node before the rebalance stops,
+	// as in package execute.
 	landsWithin = time.Minute
-	// looksEvery is how often the successor is looked for.
+	// looksEvery is how often the successor is looked for. Live, a watch tells.
 	looksEvery = time.Second
-	// mostElsewhere is how many successors in a row may land elsewhere, as in package execute.
+	// mostElsewhere is how many successors in a row may land elsewhere, as in package
+	// execute: one may be chance, two mean that the plan does not know what it is doing to
+	// this cluster.
 	mostElsewhere = 2
 )
 
-// moving is a rebalance in progress: one move at a time.
+// moving is a rebalance in progress: one move at a time. It is the loop of package execute in
+// virtual time, where each wait is a call of the agenda:
+//
+//	plan -> close nodes -> evict one pod -> wait for its successor -> as planned: next move
+//	                                                               -> elsewhere: new plan
+//	                                                               -> no node: stop
 type moving struct {
 	clock       *clock
 	allowed     *allowed
 	pods        *pods
 	nodes       *nodes
 	controllers *controllers
-	// state returns the cluster as berth rebalance would read it.
+	// state returns the cluster as berth rebalance would read it now. It lists all objects,
+	// so it is called once per plan.
 	state    func() *rebalance.State
 	profiles []*plugins.Profile
 
-	done    *Moved
-	policy  *rebalance.Policy
-	arrived map[types.UID]bool // the successors that have landed
+	// done is the result, which the operation has returned already: it is complete when time
+	// has passed.
+	done   *Moved
+	policy *rebalance.Policy
+	// arrived are the successors that have landed. New plans do not move these again.
+	arrived map[types.UID]bool
 	plan    *rebalance.Plan
-	next    int             // of the plan's moves
-	closed  map[string]bool // the nodes that have the taint because of this rebalance
-	missed  int             // how many successors in a row have landed elsewhere
-	spent   rebalance.Spent
+	// next is the index of the plan's next move.
+	next int
+	// closed are the nodes that have the emptying taint because of this rebalance, and missed
+	// is how many successors in a row have landed elsewhere.
+	closed map[string]bool
+	missed int // how many successors in a row have landed elsewhere
+	// spent is what the moves so far have used up of the policy's limits, for the plans to
+	// come.
+	spent rebalance.Spent
 }
 
+// rebalanceNodes begins a rebalance. Goals that cannot be read are an error.
 func (o *operations) rebalanceNodes(op *Rebalance) (*Done, error) {
 	policy, err := rebalance.ReadGoals(op.Goals, op.Namespace)
 	if err != nil {
@@ -84,7 +104,8 @@ func (o *operations) rebalanceNodes(op *Rebalance) (*Done, error) {
 	return &Done{Moved: m.done}, nil
 }
 
-// makePlan makes a plan for the world as it is, and the plan's first move.
+// makePlan makes a plan for the world as it is, and the plan's first move. Nodes are opened
+// again before: the new plan may want others closed.
 func (m *moving) makePlan() {
 	if m.allowed.mustStop() {
 		return
@@ -96,7 +117,8 @@ func (m *moving) makePlan() {
 	m.makeMove()
 }
 
-// makeMove makes the next move of the plan, or ends.
+// makeMove makes the next move of the plan, or ends if there is none. A move whose pod is no
+// longer where the plan had it makes the rest of the plan void.
 func (m *moving) makeMove() {
 	if m.next == len(m.plan.Moves) {
 		m.endPlan("")
@@ -119,7 +141,8 @@ func (m *moving) makeMove() {
 	m.awaitSuccessor(move, m.controllers.departed[len(m.controllers.departed)-1], m.clock.now+landsWithin)
 }
 
-// awaitSuccessor waits for the successor of a move.
+// awaitSuccessor waits for the successor of a move, and continues once it has a node. If none
+// is expected, the next move follows after one interval.
 func (m *moving) awaitSuccessor(move *rebalance.Move, d *Departure, until time.Duration) {
 	m.clock.callAt(m.clock.now+looksEvery, func() {
 		switch next := d.next; {
@@ -136,8 +159,9 @@ func (m *moving) awaitSuccessor(move *rebalance.Move, d *Departure, until time.D
 	})
 }
 
-// continuePlan continues with the plan if the successor is on the planned node, and otherwise makes
-// a new one.
+// continuePlan continues with the plan if the successor is on the planned node, or on one
+// that the move names as just as good, and otherwise makes a new one. A new plan also follows
+// the last move, because moves may have made others possible.
 func (m *moving) continuePlan(move *rebalance.Move, next *pod) {
 	m.arrived[next.UID] = true
 	m.next++
@@ -161,6 +185,8 @@ func (m *moving) continuePlan(move *rebalance.Move, next *pod) {
 	m.makePlan()
 }
 
+// endPlan ends the rebalance. If it made all moves, emptied nodes stay closed, for whoever
+// removes them; if it stopped, all are opened that still have pods.
 func (m *moving) endPlan(stopped string) {
 	m.done.Stopped, m.done.Stays = stopped, m.plan.Stays
 	var empties []string
@@ -176,8 +202,9 @@ func (m *moving) endPlan(stopped string) {
 	slices.Sort(m.done.Empties)
 }
 
-// closeNodes adds the taint to the nodes that a move needs closed, and removes it from the others
-// that this rebalance has closed, unless they are empty.
+// closeNodes adds the taint to the nodes that a move needs closed, and removes it from the
+// others that this rebalance has closed, unless they are empty: the scheduler would fill
+// these again.
 func (m *moving) closeNodes(wanted []string) {
 	taint := v1.Taint{Key: rebalance.EmptyingTaint, Effect: v1.TaintEffectNoSchedule}
 	for _, name := range slices.Sorted(maps.Keys(m.closed)) { // always in the same order: what is opened wakes pods
@@ -196,7 +223,8 @@ func (m *moving) closeNodes(wanted []string) {
 	}
 }
 
-// hasMovable reports whether the node has a pod that could run elsewhere.
+// hasMovable reports whether the node has a pod that could run elsewhere: one that neither a
+// DaemonSet nor the node itself runs.
 func (s *pods) hasMovable(node string) bool {
 	return slices.ContainsFunc(s.podsOn(node), func(p *pod) bool {
 		kind := rules.ControllerKind(p.object)
@@ -204,7 +232,9 @@ func (s *pods) hasMovable(node string) bool {
 	})
 }
 
-// listObjects returns the cluster's objects as the API has them now.
+// listObjects returns the cluster's objects as the API has them now. Kinds that change in the
+// world come from where they are kept, and all others from the set that the world was made
+// from.
 func (o *operations) listObjects() (list []metav1.Object) {
 	for _, object := range o.workloads.set.Objects() {
 		switch object.(type) {

@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Cause is why a pod left its node.
+// Cause is why a pod left its node. It decides whether and when its controller makes it
+// again.
 type Cause string
 
 // The causes.
@@ -31,7 +32,8 @@ const (
 	ByTermination Cause = "Terminated" // it was being deleted from the beginning
 )
 
-// Fate is what becomes of a pod that has left.
+// Fate is what becomes of a pod that has left. That of a departure may change as time passes:
+// a pod that is Stuck is made again, or no longer wanted, once its node answers.
 type Fate string
 
 // The fates.
@@ -45,7 +47,9 @@ const (
 	IndexFails Fate = "IndexFails"
 )
 
-// Departure is a pod that left its node.
+// Departure is a pod that left its node, or is about to: a pod with a grace period departs
+// when its deletion begins. Entries are kept for the answer, and for pods that wait for the
+// end of another.
 type Departure struct {
 	Namespace, Name, Node string
 	After                 Seconds
@@ -57,7 +61,9 @@ type Departure struct {
 	Fate  Fate
 	// Reason is why its Job or index fails, if it does.
 	Reason string
-	// Broken lists the disruption budgets that are violated once it has left.
+	// Broken lists the disruption budgets that are violated once it has left: fewer pods are
+	// healthy than they want. Only the Eviction API enforces budgets; taints and deletions
+	// ignore them.
 	Broken []string
 	// Again is set if the pod was itself the replacement of one that a taint evicted.
 	Again bool
@@ -82,15 +88,18 @@ type controllers struct {
 	nodes     *nodes
 	workloads *workloads
 	departed  []*Departure // in order of time
-	// stuck are the pods that were deleted while their node was dead, and whose controllers wait
-	// for their end; ending are those whose grace period ended meanwhile.
+	// stuck are the pods that were deleted while their node was dead, and whose controllers
+	// wait for their end; ending are those whose grace period ended meanwhile. Both are by
+	// node.
 	stuck, ending map[string][]*pod
 	// gaps are DaemonSet pods that a node has lost. Each is made again once its DaemonSet wants a
 	// pod there.
 	gaps map[string][]*v1.Pod
 }
 
-// completeDeletions completes the deletions of pods that were waiting for a dead node.
+// completeDeletions completes the deletions of pods that were waiting for a dead node, now
+// that its kubelet responds. Both lists are emptied before the first pod is made again: that
+// may add to them.
 func (c *controllers) completeDeletions(node string) {
 	stuck, ending := c.stuck[node], c.ending[node]
 	delete(c.stuck, node)
@@ -103,7 +112,9 @@ func (c *controllers) completeDeletions(node string) {
 	}
 }
 
-// loseNode removes the pods of a node that is removed.
+// loseNode removes the pods of a node that is removed. The pod garbage collector deletes them
+// in a cluster, once it has seen that the node is gone; that takes no time here. A
+// StatefulSet's pods that were stuck on the node are made again.
 func (c *controllers) loseNode(node string) {
 	for _, p := range c.pods.podsOn(node) {
 		c.departPod(p, ByNodeRemoval, node)
@@ -116,7 +127,17 @@ func (c *controllers) loseNode(node string) {
 	delete(c.gaps, node)
 }
 
-// departPod removes a pod from its node and has its controller react.
+// departPod removes a pod from its node at once, and has its controller react. The cases go
+// from what makes the controller indifferent to what makes it act, and the first that applies
+// decides:
+//
+//	removed by its controller, or replaced when its deletion began    Ends
+//	a bare pod, or one whose DaemonSet does not exist                 Lost
+//	no longer wanted                                                  Ends
+//	its Job or its index fails                                        Fails, IndexFails
+//	a StatefulSet's, on a node that does not respond                  Stuck
+//	a DaemonSet's that no longer wants the node                       Ends, and a gap
+//	any other                                                         Returns
 func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 	if p.leaves != nil { // it was terminating already, which the timeline has
 		c.removeEnded(p)
@@ -153,12 +174,14 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 	}
 }
 
-// recordDeparture calls leave, which makes the pod leave its node, and records it.
+// recordDeparture calls leave, which makes the pod leave its node, and records it. What is
+// needed of the pod is read before: leave may release it.
 func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave func()) *Departure {
 	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Node: p.NodeName, After: Seconds(c.clock.now),
 		Cause: cause, Detail: detail, Again: p.again, object: p.object, Owner: rules.ControllerRef(p.object)}
 	class := p.Class
 	leave()
+	// After leave, which has taken the pod out of its budgets.
 	for _, b := range c.budgets.budgetsOf(class) {
 		if b.Status.CurrentHealthy < b.Status.DesiredHealthy {
 			d.Broken = append(d.Broken, b.Name)
@@ -170,8 +193,8 @@ func (c *controllers) recordDeparture(p *pod, cause Cause, detail string, leave 
 	return d
 }
 
-// preemptPod deletes a victim: with its grace period in a world where time passes, and otherwise at
-// once.
+// preemptPod deletes a victim: with its grace period in a world where time passes, and
+// otherwise at once. by is the preemptor, or nil if it is no longer pending.
 func (c *controllers) preemptPod(uid types.UID, by *pod) {
 	detail := ""
 	if by != nil {
@@ -189,8 +212,9 @@ func (c *controllers) preemptPod(uid types.UID, by *pod) {
 	}
 }
 
-// dismissPod deletes a pod, which takes its whole grace period to terminate. Most controllers
-// replace it at once.
+// dismissPod deletes a pod, which takes its whole grace period to terminate: how soon its
+// containers react is not known. Most controllers replace it at once; those for which
+// awaitsEnd is true get their turn in removeEnded.
 func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 	grace := standin.GraceOf(p.object)
 	if grace <= 0 {
@@ -225,8 +249,8 @@ func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 	c.clock.callAt(c.clock.now+grace, func() { c.finishTermination(p) })
 }
 
-// removeEnded removes a pod whose deletion was reported when it began. A controller that has waited
-// for its end replaces it.
+// removeEnded removes a pod whose deletion was reported when it began. A controller that has
+// waited for its end replaces it now.
 func (c *controllers) removeEnded(p *pod) {
 	d := p.leaves
 	c.pods.removePod(p.Pod)
@@ -239,8 +263,8 @@ func (c *controllers) removeEnded(p *pod) {
 	}
 }
 
-// makeReturn has a controller that has waited for the end of its pod make it again, unless it no
-// longer wants it.
+// makeReturn has a controller that has waited for the end of its pod make it again, unless it
+// no longer wants it: it may have been scaled down or deleted meanwhile.
 func (c *controllers) makeReturn(d *Departure, object *v1.Pod) {
 	if d.Fate = Ends; c.workloads.isWanted(object) {
 		d.Fate, d.next = Returns, c.makeAgain(object)
@@ -261,7 +285,8 @@ func (c *controllers) awaitsEnd(m *machine, object *v1.Pod, cause Cause) bool {
 	return workload.SuccessionOf(owner, c.workloads.jobOf(object)) == workload.WhenGone
 }
 
-// finishTermination ends a pod when its grace period is over, or once its node responds.
+// finishTermination ends a pod when its grace period is over, or once its node responds. A
+// pod with finalizers stays: what would remove them is not simulated.
 func (c *controllers) finishTermination(p *pod) {
 	m := c.nodes.named[p.NodeName]
 	switch {
@@ -273,6 +298,7 @@ func (c *controllers) finishTermination(p *pod) {
 	}
 }
 
+// eventOf has the kind of the timeline's event for each cause.
 var eventOf = map[Cause]string{
 	ByTaint: "PodEvicted", ByPressure: "PodEvicted", ByDrain: "PodDrained", ByEviction: "PodEvicted", ByPreemption: "PodPreempted",
 	ByNodeRemoval: "PodRemoved", ByDeletion: "PodDeleted",
@@ -285,8 +311,9 @@ func (c *controllers) comeBack(p *pod) {
 	c.makeReturn(p.departure, p.object)
 }
 
-// makeAgain creates the replacement of a pod, as its controller does. It returns nil if a changed
-// template makes a pod that is refused.
+// makeAgain creates the replacement of a pod, as its controller does: from the present
+// template if that was changed since, and otherwise as a copy, which is equal to what an
+// unchanged template gives. It returns nil if a changed template makes a pod that is refused.
 func (c *controllers) makeAgain(object *v1.Pod) *pod {
 	if next := c.renewedPod(object); next != nil {
 		return c.pods.createPod(next, true)

@@ -15,8 +15,13 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// workloadsOf lists the workloads that manifests name. ReplicaSets of Deployments are not among
-// them.
+// How an applied change of a workload reaches its pods. Rollouts are not played step by step:
+// the pods of the old template that the strategy lets the controller replace are replaced at
+// once, so surge and maxUnavailable have no effect, and the answer is where the new pods end
+// up.
+
+// workloadsOf lists the workloads that manifests name. ReplicaSets of Deployments are not
+// among them, nor are ReplicationControllers.
 func workloadsOf(set *manifest.Set) (list []metav1.Object) {
 	for _, d := range set.Deployments {
 		list = append(list, d)
@@ -40,9 +45,10 @@ func workloadsOf(set *manifest.Set) (list []metav1.Object) {
 	return list
 }
 
-// takeOver gives the workloads of manifests that exist already what kubectl apply leaves of them:
-// their identity, the number of replicas if none is given, and of their template what the manifests
-// do not change. It returns what they were before. Jobs are not among them: they cannot be changed.
+// takeOver gives the workloads of manifests that exist already what kubectl apply leaves of
+// them: their identity, the number of replicas if none is given, and of their template what
+// the manifests do not change. It changes the set's objects, and returns what each was
+// before. Jobs are not among them: they cannot be changed.
 func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload.Workload {
 	there := map[metav1.Object]*workload.Workload{}
 	for _, object := range workloadsOf(set) {
@@ -52,6 +58,8 @@ func (w *workloads) takeOver(set *manifest.Set) map[metav1.Object]*workload.Work
 			continue
 		}
 		there[object] = was
+		// Pods name their owner by its UID: with another one, the existing pods would be
+		// nobody's.
 		object.SetUID(was.Object.GetUID())
 		object.SetCreationTimestamp(was.Object.GetCreationTimestamp())
 		*l.Template = *applyTemplate(was, l.Template)
@@ -88,20 +96,23 @@ func overlayMap(a, b map[string]string) map[string]string {
 	return sum
 }
 
-// sameTemplate reports whether two templates are equal once the API server has filled them in.
+// sameTemplate reports whether two templates are equal once the API server has filled them
+// in. Without the defaults, applying the same manifest again would look like a change.
 func sameTemplate(a, b *v1.PodTemplateSpec) bool {
 	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
 		equality.Semantic.DeepEqual(defaultedSpec(a), defaultedSpec(b))
 }
 
+// defaultedSpec is the template's pod spec with the API server's defaults. The template stays
+// as it is.
 func defaultedSpec(t *v1.PodTemplateSpec) *v1.PodSpec {
 	p := &v1.Pod{Spec: *t.Spec.DeepCopy()}
 	admission.Default(p)
 	return &p.Spec
 }
 
-// updateWorkload applies a workload that exists: it is rolled out if its template changed, and
-// scaled.
+// updateWorkload applies a workload that exists: it is rolled out if its template changed,
+// and scaled. was is the workload before, and l what takeOver has made of the manifest's.
 func (c *controllers) updateWorkload(was, l *workload.Workload, set *manifest.Set) {
 	c.workloads.keepWorkload(l.Object)
 	if !sameTemplate(was.Template, l.Template) {
@@ -119,8 +130,9 @@ func (c *controllers) updateWorkload(was, l *workload.Workload, set *manifest.Se
 	}
 }
 
-// rollOut removes the pods of the old template that the workload's strategy lets it replace. Those
-// of a Deployment are made by a new ReplicaSet from then on.
+// rollOut removes the pods of the old template that the workload's strategy lets it replace.
+// Those of a Deployment are made by a new ReplicaSet from then on. dropPod makes none again
+// for a rollout: that is left to updateWorkload, which fills up, and to makeDaemons below.
 func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 	stays := func(*pod) bool { return false }
 	switch o := l.Object.(type) {
@@ -141,6 +153,7 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 		}
 		stays = func(p *pod) bool { return workload.KeepsRevision(o, workload.OrdinalOf(o, p.Name)) }
 	}
+	// Before the ReplicaSets are replaced: the pods are found by these.
 	pods := c.podsOf(was)
 	if d, ok := l.Object.(*appsv1.Deployment); ok {
 		c.workloads.replaceReplicaSets(d, set)
@@ -155,8 +168,10 @@ func (c *controllers) rollOut(was, l *workload.Workload, set *manifest.Set) {
 	}
 }
 
-// renewedPod returns the pod that its controller makes in place of an old one if its template was
-// changed since, or nil.
+// renewedPod returns the pod that its controller makes in place of an old one if its template
+// was changed since, or nil. It is for pods that a rollout left alone, such as those of an
+// OnDelete strategy, and that leave later for another reason. A StatefulSet's pod below the
+// partition is made again from the old template, so the result for it is nil.
 func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
 	owner := rules.OwnerOf(old)
 	l := c.workloads.By(owner)
@@ -180,7 +195,8 @@ func (c *controllers) renewedPod(old *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// replaceReplicaSets leaves a Deployment the ReplicaSet of its new template only.
+// replaceReplicaSets leaves a Deployment the ReplicaSet of its new template only. Old ones,
+// which a cluster keeps for rollbacks, have no pods any more and make none.
 func (w *workloads) replaceReplicaSets(d *appsv1.Deployment, set *manifest.Set) {
 	for _, maker := range w.MakersOf(workload.Of(d)) {
 		w.forgetWorkload(maker)

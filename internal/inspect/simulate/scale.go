@@ -13,7 +13,7 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// asReplica shows a pod as its controller sees it.
+// asReplica shows a pod as its controller sees it, for the order in which it removes pods.
 func (p *pod) asReplica() *workload.Replica {
 	return &workload.Replica{
 		Object: p.object, UID: p.UID, Node: p.NodeName,
@@ -21,8 +21,8 @@ func (p *pod) asReplica() *workload.Replica {
 	}
 }
 
-// phaseOf is how far a pod has come. One that this world has placed runs, and so does one in a
-// hand-written manifest.
+// phaseOf is how far a pod has come. One that this world has placed runs, and so does one in
+// a hand-written manifest, whatever its status says or lacks.
 func phaseOf(p *pod) workload.Phase {
 	switch said := p.object.Status.Phase; {
 	case p.NodeName != "" && p.tried, said == "", said == v1.PodRunning:
@@ -33,13 +33,16 @@ func phaseOf(p *pod) workload.Phase {
 	return workload.Pending
 }
 
-// seemsUnready reports whether the ReplicaSet controller takes a pod for not ready: a kubelet says
-// so, or has not said anything yet.
+// seemsUnready reports whether the ReplicaSet controller takes a pod for not ready: a kubelet
+// says so, or has not said anything yet. A pod that this world has placed, or one without any
+// status, is ready.
 func seemsUnready(p *pod) bool {
 	silent := !slices.ContainsFunc(p.object.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady })
 	return p.unready || silent && p.object.Status.Phase != "" && !p.tried
 }
 
+// readySince is since when the pod is ready: by its condition or, without one, since it came
+// to its node.
 func readySince(p *pod) time.Time {
 	since := p.since
 	for i := range p.object.Status.Conditions {
@@ -50,6 +53,8 @@ func readySince(p *pod) time.Time {
 	return since
 }
 
+// scaleWorkload carries out a Scale. Scaling a ReplicaSet of a Deployment has no lasting
+// effect, in a cluster as here: both steps are done, and a note says so.
 func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 	if kind, _, _ := strings.Cut(op.Workload, "/"); slices.Contains([]string{"pod", "pods", "po"}, kind) {
 		return nil, fmt.Errorf("%q: a pod has no replicas: name a deployment, replicaset or statefulset", op.Workload)
@@ -67,6 +72,7 @@ func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 	}
 
 	c.setReplicas(l, op.Replicas)
+	// The Deployment sets the number back at once: pods were removed and made for nothing.
 	owner := c.workloads.DeploymentOf(l)
 	if owner == nil {
 		return &Done{}, nil
@@ -78,6 +84,7 @@ func (c *controllers) scaleWorkload(op *Scale) (*Done, error) {
 		op.Workload, strings.ToLower(owner.Ref()))}}, nil
 }
 
+// setReplicas gives the workload that number of replicas, and has its controller react.
 func (c *controllers) setReplicas(l *workload.Workload, replicas int) {
 	c.report.addEvent(Event{Kind: "Scaled", Message: fmt.Sprintf("%s %s/%s from %d to %d", strings.ToLower(l.Kind.Kind),
 		l.Object.GetNamespace(), l.Object.GetName(), len(c.podsOf(l)), replicas)})
@@ -86,6 +93,7 @@ func (c *controllers) setReplicas(l *workload.Workload, replicas int) {
 }
 
 // fillUp removes the pods that a workload has too many, and makes those that it has too few.
+// Replicas must not be nil.
 func (c *controllers) fillUp(l *workload.Workload) {
 	switch o := l.Object.(type) {
 	case *appsv1.StatefulSet:
@@ -100,6 +108,7 @@ func (c *controllers) fillUp(l *workload.Workload) {
 	}
 
 	pods, replicas := c.podsOf(l), int(*l.Replicas)
+	// podsOf lists those first that the controller removes first.
 	for _, p := range pods[:max(0, len(pods)-replicas)] {
 		c.dropPod(p, ByScaling, l.Ref())
 	}
@@ -118,14 +127,18 @@ func (w *workloads) replicaSetsOf(l *workload.Workload) (sets []*appsv1.ReplicaS
 	return sets
 }
 
-// fillOrdinals does the same for a StatefulSet: it is by their ordinals that its pods are wanted or
-// missing. A pod that has not ended yet, or that a finalizer keeps, is waited for.
+// fillOrdinals does the same for a StatefulSet: it is by their ordinals that its pods are
+// wanted or missing. A pod that has not ended yet, or that a finalizer keeps, is waited for.
+// All missing pods are made at once, as with podManagementPolicy Parallel: their readiness is
+// not simulated.
 func (c *controllers) fillOrdinals(l *workload.Workload, set *appsv1.StatefulSet, replicas int) {
 	for _, p := range c.podsOf(l) {
 		if !workload.HasReplica(set, p.Name, replicas) {
 			c.dropPod(p, ByScaling, l.Ref())
 		}
 	}
+	// Pods on dead nodes are no longer listed, but their names are taken until the node
+	// answers.
 	stuck := map[Name]bool{}
 	for _, list := range c.stuck {
 		for _, p := range list {
@@ -145,6 +158,7 @@ func (c *controllers) fillOrdinals(l *workload.Workload, set *appsv1.StatefulSet
 		claimed = c.claims.addClaims(claims) || claimed
 		c.pods.createPod(p, false)
 	}
+	// Once for all new claims, since it goes through all claims of the cluster.
 	if claimed {
 		c.claims.identifyClaims()
 	}

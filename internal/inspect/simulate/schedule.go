@@ -18,33 +18,41 @@ import (
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
-// scheduler drives the core that schedules the world's pods, and keeps what an answer says about
-// each. A pod without a node is in created until the core has been shown it, and in pending from
-// then on; one that is refused, or that no profile serves, is in neither.
+// scheduler drives the core that schedules the world's pods, and keeps what an answer says
+// about each. The core is the one of the live scheduler: it takes events and returns actions.
+// Here the events are made by the world, and the actions are carried out at once and succeed.
+//
+// A pod without a node is in created until the core has been shown it, and in pending from
+// then on. One that is refused, or that no profile serves, is in neither.
 type scheduler struct {
 	clock   *clock
 	report  *report
 	allowed *allowed
 	core    *cycle.Core
 	c       *cluster.Cluster // of the core
-	// behind is how far the core's clock is behind the world's until what is pending has been tried
-	// once. A live scheduler has tried it before: its back-off is over.
+	// behind is how far the core's clock is behind the world's until what is pending has been
+	// tried once. A live scheduler has tried it before: its back-off is over. trySettled sets
+	// it to 0.
 	behind   time.Duration
 	standin  standin.Controllers
 	profiles map[string]*plugins.Profile // by scheduler name
 	created  []*pod
 	pending  map[types.UID]*pod
-	tried    int // of the pending ones, how many have been decided
-	decided  int // how many attempts were made
-	// turn are the pods that were shown since the world last settled, in the order in which they
-	// are taken, and passed is how many of them have had their turn.
+	// tried is how many of the pending pods have been decided at least once, and decided is
+	// how many attempts were made in all. Both only feed samples and progress.
+	tried   int
+	decided int // how many attempts were made
+	// turn are the pods that were shown since the world last settled, in the order in which
+	// they are taken, and passed is how many of them have had their turn. They let a pod that
+	// is never tried appear in the answer where its turn would have been.
 	turn   []*pod
 	passed int
-	// explains is set if verdicts are wanted: those on every node, here for the pods that are being
-	// decided.
+	// explains is set if verdicts are wanted. verdicts has those on every node for the pods
+	// that are being decided; recordDecision takes them out.
 	explains bool
 	verdicts map[types.UID][]Node
-	// preferred are the nodes that pods get if several are equally good.
+	// preferred are the nodes that pods get if several are equally good; nil, except in
+	// SettleAt.
 	preferred map[types.UID]string
 	gates     groups.Gates
 	groups    *groups.Set // of the core; nil without the gates
@@ -52,17 +60,19 @@ type scheduler struct {
 	lasting bool
 	// progress, if set, is called every progressEvery decisions.
 	progress func(decided int)
-	// landed is called when a pod has got a node, preempt to delete a victim, and remove to remove
-	// a pod that was terminating before it became a victim. allow adds the pods that are no longer
-	// refused.
+	// landed is called when a pod has got a node, preempt to delete a victim, and remove to
+	// remove a pod that was terminating before it became a victim. allow adds the pods that
+	// are no longer refused. They are functions so that the scheduler does not depend on
+	// those who react.
 	landed  func(p *pod)
 	allow   func()
 	preempt func(victim types.UID, by *pod)
 	remove  func(p *cluster.Pod)
 }
 
-// startCore makes the core. MaxWait is off: the retry of pods that have waited too long is there in
-// case an event is lost, and here none is.
+// startCore makes the core. MaxWait is off: the retry of pods that have waited too long is
+// there in case an event is lost, and here none is. Attempts for groups are not cut short for
+// others either.
 func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 	s.profiles, s.pending, s.verdicts = map[string]*plugins.Profile{}, map[types.UID]*pod{}, map[types.UID][]Node{}
 	o := cycle.Options{
@@ -73,6 +83,8 @@ func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 	for _, p := range profiles {
 		s.profiles[p.SchedulerName] = p
 		served := cycle.Profile{Profile: p}
+		// witness is made for each profile, because each pod is decided by the one that
+		// serves it.
 		if s.explains {
 			served.Extensions = []cycle.Extension{witness{s}}
 		}
@@ -89,13 +101,15 @@ func (s *scheduler) startCore(seed uint64, profiles []*plugins.Profile) error {
 	s.standin = standin.Controllers{
 		Cluster: s.c, Feed: s.feedEvent, Named: s.nameClaim, Now: func() metav1.Time { return metav1.NewTime(s.clock.time()) },
 	}
+	// The world is complete before the first decision, so the core leads from the beginning.
 	s.core.Step(s.coreClock(), cycle.Follows{})
 	s.core.Step(s.coreClock(), cycle.Led{})
 	return nil
 }
 
-// witness records every plugin's verdict on every node before a pod, or the first pod of a group,
-// is decided.
+// witness records every plugin's verdict on every node before a pod, or the first pod of a
+// group, is decided. It has to ask before the decision: afterwards the pod itself takes room
+// on its node.
 type witness struct{ *scheduler }
 
 // Name implements [cycle.Extension].
@@ -109,24 +123,33 @@ func (s *scheduler) showObject(kind cycle.Kind, object metav1.Object) {
 	s.feedEvent(cycle.Seen{Kind: kind, Object: object})
 }
 
-// showChanged shows the core an object that it may know, changed, which is the caller's own.
-// Without a version it is not taken for one that is only listed again.
+// showChanged shows the core an object that it may know, and that has changed. The caller
+// owns the object, and gives it away. Its resourceVersion is cleared: the core takes an
+// object of a version that it knows for one that is only listed again, and would ignore the
+// change.
 func (s *scheduler) showChanged(kind cycle.Kind, object metav1.Object) {
 	object.SetResourceVersion("")
 	s.showObject(kind, object)
 }
 
-// showGone tells the core that an object was deleted.
+// showGone tells the core that an object was deleted. Of a pod, its namespace, name and UID
+// are enough; see stubPod.
 func (s *scheduler) showGone(kind cycle.Kind, last metav1.Object) {
 	s.feedEvent(cycle.Gone{Kind: kind, Object: last})
 }
 
-// feedEvent gives the core an event, and carries out the actions that follow. Where no time passes,
-// pods that could not make room for themselves are not retried. One that keeps its nomination stays
-// pending: as in a cluster, the room that it was promised is not given to others.
+// feedEvent gives the core an event, and carries out the actions that follow. These feed the
+// core again, so feedEvent calls itself, and everything that an event entails has happened
+// when it returns.
+//
+// Where no time passes, pods that could not make room for themselves are not retried. One
+// that keeps its nomination stays pending: as in a cluster, the room that it was promised is
+// not given to others.
 func (s *scheduler) feedEvent(e cycle.Event) {
 	actions := slices.Clone(s.core.Step(s.coreClock(), e)) // the core's own until the next step
 	decided := s.core.Decided()
+	// Decisions are listed before the actions are carried out: a binding takes the pod out of
+	// pending, where hearTogether looks it up.
 	heard := s.hearTogether(decided)
 	for _, action := range actions {
 		s.carryOut(action)
@@ -150,8 +173,9 @@ func (s *scheduler) feedEvent(e cycle.Event) {
 	}
 }
 
-// completePreemption completes an attempt that made room, where no time passes: victims that were
-// terminating already are removed.
+// completePreemption completes an attempt that made room, where no time passes: victims that
+// were terminating already are removed. The core asks for no deletion of these, and where no
+// time passes their grace period would never end.
 func (s *scheduler) completePreemption(d *decision.Decision) {
 	n := s.c.Node(d.NominatedNode)
 	if n == nil {
@@ -165,21 +189,26 @@ func (s *scheduler) completePreemption(d *decision.Decision) {
 	}
 }
 
-// coreClock is the core's time.
+// coreClock is the core's time. It is the world's except before the first attempts; see
+// behind.
 func (s *scheduler) coreClock() time.Time { return s.clock.time().Add(-s.behind) }
 
 // isAwake reports whether the core has a pod to try now.
 func (s *scheduler) isAwake() bool { return !s.core.Wake(s.coreClock()).After(s.coreClock()) }
 
-// trySettled tries pods until nothing is left to do at this time. Pods that an event has requeued
-// are tried before those that controllers create because of the same event.
+// trySettled tries pods until nothing is left to do at this time. Pods that an event has
+// requeued are tried before those that controllers create because of the same event: in a
+// cluster, a controller needs some time to react.
 func (s *scheduler) trySettled() {
 	s.tryUntil(func() bool { return false })
 }
 
-// tryUntil is the same, but ends before that when it is told to.
+// tryUntil is trySettled, but ends before that when over returns true or an allowance is used
+// up. over is asked before each attempt.
 func (s *scheduler) tryUntil(over func() bool) {
 	for !s.allowed.mustStop() && !over() {
+		// Deletions may have freed a quota, and the pod that is created then may be the next
+		// to try.
 		if s.allow(); s.isAwake() {
 			s.feedEvent(cycle.Tick{})
 		} else if len(s.created) > 0 {
@@ -196,13 +225,15 @@ func (s *scheduler) tryUntil(over func() bool) {
 	s.turn, s.passed = nil, 0
 }
 
-// addPending adds a pod without a node, which the core is shown when it is introduced.
+// addPending adds a pod without a node. The core is shown it when showCreated is next called,
+// so that pods that are created together are tried in queue order, whoever was created first.
 func (s *scheduler) addPending(p *pod, object *v1.Pod) {
 	p.Pod, p.fresh = s.c.Pending(object), object
 	s.created = append(s.created, p)
 }
 
-// renewPending records a change of a pod without a node.
+// renewPending records a change of a pod without a node. If the core has not been shown the
+// pod yet, it will see the changed one.
 func (s *scheduler) renewPending(p *pod, object *v1.Pod) {
 	p.Pod = s.c.Pending(object)
 	if s.pending[p.UID] == p {
@@ -212,7 +243,7 @@ func (s *scheduler) renewPending(p *pod, object *v1.Pod) {
 	}
 }
 
-// eachWaiting yields the pods in created and in pending.
+// eachWaiting yields the pods in created and in pending. Those in pending come in no order.
 func (s *scheduler) eachWaiting(yield func(p *pod) bool) {
 	for _, p := range s.created {
 		if !yield(p) {
@@ -226,7 +257,9 @@ func (s *scheduler) eachWaiting(yield func(p *pod) bool) {
 	}
 }
 
-// showCreated shows new pods to the core, in the order in which they are to be tried.
+// showCreated shows new pods to the core, in the order in which they are to be tried. A pod
+// that is refused, or that no profile serves, gets a turn only: the core would not know what
+// to do with it.
 func (s *scheduler) showCreated() {
 	created := s.created
 	s.created = nil
@@ -244,8 +277,9 @@ func (s *scheduler) showCreated() {
 	}
 }
 
-// listUntried lists the pods that are not tried, up to the given turn: the API server refuses them,
-// no profile serves them, or a gate keeps them out.
+// listUntried lists the pods that are not tried, up to the given turn: the API server refuses
+// them, no profile serves them, or a gate keeps them out. Each is listed where it would have
+// been decided, and once. Of a group that is incomplete, all pods are listed together.
 func (s *scheduler) listUntried(turn int) {
 	for ; s.passed < turn; s.passed++ {
 		p := s.turn[s.passed]
@@ -264,7 +298,9 @@ func (s *scheduler) listUntried(turn int) {
 	}
 }
 
-// whyUntried returns why the pod is not tried, or "" if it is.
+// whyUntried returns why the pod is not tried, or "" if it is. With explanations, a pod that
+// a plugin gates gets the verdicts on the nodes as well: they say whether it would fit
+// without the gate.
 func (s *scheduler) whyUntried(p *pod) (why string, nodes []Node) {
 	name := p.Spec().SchedulerName
 	profile := s.profiles[name]
@@ -281,7 +317,8 @@ func (s *scheduler) whyUntried(p *pod) (why string, nodes []Node) {
 	return why, nodes
 }
 
-// devicesOf returns the plugin for device claims if the profile runs it at PreEnqueue.
+// devicesOf returns the plugin for device claims if the profile runs it at PreEnqueue, or
+// nil. Its gate needs the cluster, so it is not among the profile's Gates.
 func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
 	for _, filter := range profile.Filters {
 		if devices, ok := filter.(*plugins.DynamicResources); ok && profile.Has(plugins.PreEnqueue, devices.Name()) {
@@ -292,11 +329,12 @@ func devicesOf(profile *plugins.Profile) *plugins.DynamicResources {
 }
 
 // progressEvery is how many pods are decided between two calls of Options.Progress: some
-// milliseconds' worth.
+// milliseconds' worth, so that a progress bar moves smoothly and costs nothing.
 const progressEvery = 1024
 
-// recordDecision lists a decision about a pod, and returns the entry. A pod that stays pending is
-// not listed again; hear then returns nil. together means that the pod waits with its group.
+// recordDecision lists a decision about a pod, and returns the entry, which the caller may
+// complete. A pod that stays pending is listed the first time only, unless it preempts; the
+// result is then nil. together means that the pod waits with its group, which gets the event.
 func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) (listed *Pod) {
 	if s.decided++; s.progress != nil && s.decided%progressEvery == 0 {
 		s.progress(s.decided)
@@ -305,6 +343,7 @@ func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) 
 		p.tried = true
 		s.tried++
 	}
+	// Pods ahead of this one that will never be tried stand ahead of it in the answer, too.
 	s.listUntried(p.turn - 1)
 	said := Pod{Nodes: s.verdicts[p.UID]}
 	delete(s.verdicts, p.UID)
@@ -330,18 +369,21 @@ func (s *scheduler) recordDecision(p *pod, d *decision.Decision, together bool) 
 	return listed
 }
 
-// podBound records that a pending pod has got a node.
+// podBound records that a pending pod has got a node. The core has been shown the bound pod
+// already.
 func (s *scheduler) podBound(p *pod) {
 	delete(s.pending, p.UID)
 	if p.tried {
 		s.tried--
 	}
+	// If it is evicted and pending again, that is worth another line.
 	p.listed = false
 	p.Pod = s.c.Pod(p.UID)
 	s.landed(p)
 }
 
-// withdrawPod removes a pod without a node from scheduling.
+// withdrawPod removes a pod without a node from scheduling: it was deleted, or is not to be
+// tried again. Its entries in the answer stay.
 func (s *scheduler) withdrawPod(p *pod) {
 	p.gone = true
 	if s.pending[p.UID] == p {
@@ -354,12 +396,15 @@ func (s *scheduler) withdrawPod(p *pod) {
 	s.created = slices.DeleteFunc(s.created, func(o *pod) bool { return o == p })
 }
 
-// stubPod returns as much of a pod as a deletion needs.
+// stubPod returns as much of a pod as a deletion needs. The whole object may have been
+// released.
 func stubPod(p *cluster.Pod) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace(), Name: p.Name, UID: p.UID}}
 }
 
-// gateReason returns why the pod may not be tried yet, or "" if it may.
+// gateReason returns why the pod may not be tried yet, or "" if it may: scheduling gates,
+// other plugins at PreEnqueue, missing device claims, or an incomplete group, in this order.
+// A pod that no profile serves has no gates.
 func (s *scheduler) gateReason(p *cluster.Pod) string {
 	profile := s.profiles[p.Spec().SchedulerName]
 	if profile == nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Shortfall is how many pods of a workload do not exist though it wants them: no scheduler knows of
-// them, and none is pending.
+// Shortfall is how many pods of a workload do not exist though it wants them: no scheduler
+// knows of them, and none is pending. They are what "why is my pod not running?" asks about
+// if there is no pod to ask about.
 type Shortfall struct {
 	Namespace string
 	Workload  string // as deployment/web
@@ -28,10 +29,12 @@ type Shortfall struct {
 	// Refused is why the API server does not let them be created. Waits is for which pod the
 	// controller waits. If both are empty, they are about to be created.
 	Refused, Waits string
-	Since          metav1.Time
+	// Since is when the creation began to fail, by the controller's condition, or when the
+	// workload was created.
+	Since metav1.Time
 }
 
-// Reason says why the pods are missing.
+// Reason says why the pods are missing, to be put behind their number.
 func (s *Shortfall) Reason() string {
 	switch {
 	case s.Refused != "":
@@ -51,7 +54,8 @@ func (w *World) ShortfallOf(ref, namespace string) (Shortfall, error) {
 	return w.shortfalls.shortfallOf(l, w.workloads.MakersOf(l), w.controllers.podsOf(l)), nil
 }
 
-// Shortfalls lists the workloads that lack pods. ReplicaSets of Deployments are left to these.
+// Shortfalls lists the workloads that lack pods, by name. ReplicaSets of Deployments are left
+// to these. It looks at all pods once.
 func (w *World) Shortfalls() (list []Shortfall) {
 	pods := w.controllers.byOwner()
 	for l := range w.workloads.All() {
@@ -74,7 +78,8 @@ func (w *World) Shortfalls() (list []Shortfall) {
 	return list
 }
 
-// byOwner has the pods that count for their controllers, by these.
+// byOwner has the pods that count for their controllers, by these: they have not ended, and
+// are not being deleted.
 func (c *controllers) byOwner() map[rules.Owner][]*pod {
 	pods := map[rules.Owner][]*pod{}
 	for _, p := range c.pods.named {
@@ -93,6 +98,8 @@ type shortfalls struct {
 	bounds      *bounds
 }
 
+// shortfallOf is what a workload lacks. makers own its pods, the newest last, and pods are
+// those that count.
 func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Workload, pods []*pod) Shortfall {
 	owner := &Owner{Kind: l.Kind.Kind, Name: l.Object.GetName()}
 	s := Shortfall{
@@ -103,6 +110,8 @@ func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Worklo
 		return s
 	}
 
+	// What the controller has written comes first: it was refused by the API server itself,
+	// whose webhooks and policies are not known here.
 	for _, maker := range makers {
 		if message, since, failed := replicaFailure(maker.Object); failed {
 			s.Refused, s.Since = withoutName(message), since
@@ -111,6 +120,8 @@ func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Worklo
 	if s.Refused == "" && len(makers) > 0 {
 		s.Refused = withoutName(f.refusalOf(makers[len(makers)-1]))
 	}
+	// An OrderedReady StatefulSet makes one pod at a time, and waits for the one that is
+	// pending.
 	if set, ok := l.Object.(*appsv1.StatefulSet); ok && s.Refused == "" && set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement {
 		if i := slices.IndexFunc(pods, func(p *pod) bool { return p.NodeName == "" }); i >= 0 {
 			s.Waits = pods[i].Name
@@ -119,7 +130,8 @@ func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Worklo
 	return s
 }
 
-// replicaFailure returns what a controller says of pods that it could not create.
+// replicaFailure returns what a controller says of pods that it could not create. Only
+// ReplicaSets and ReplicationControllers write a condition for that; others report events.
 func replicaFailure(of metav1.Object) (message string, since metav1.Time, failed bool) {
 	switch o := of.(type) {
 	case *appsv1.ReplicaSet:
@@ -138,8 +150,8 @@ func replicaFailure(of metav1.Object) (message string, since metav1.Time, failed
 	return "", metav1.Time{}, false
 }
 
-// wantedBy is how many pods a workload wants at a time. Of a DaemonSet and a Job, that is what
-// their controllers say.
+// wantedBy is how many pods a workload wants at a time; there are as many as given. Of a
+// DaemonSet and a Job, that is what their controllers say, and never less than there are.
 func wantedBy(l *workload.Workload, there int) int {
 	switch o := l.Object.(type) {
 	case *appsv1.DaemonSet:
@@ -161,8 +173,8 @@ func wantedBy(l *workload.Workload, there int) int {
 	return int(*l.Replicas)
 }
 
-// refusalOf says why the API server would refuse another pod of the workload; empty if it would
-// not.
+// refusalOf says why the API server would refuse another pod of the workload; empty if it
+// would not. Nothing is created, and no quota is used up.
 func (f *shortfalls) refusalOf(l *workload.Workload) string {
 	p, err := f.pods.admitPod(f.controllers.podOf(l))
 	if err != nil {
@@ -171,6 +183,7 @@ func (f *shortfalls) refusalOf(l *workload.Workload) string {
 	return f.bounds.refusalOf(p)
 }
 
+// ofName is how a refusal begins that names its pod.
 var ofName = regexp.MustCompile(`^pods "[^"]*" is forbidden: `)
 
 // withoutName leaves out the name of the pod, which is another one with each attempt.

@@ -98,7 +98,8 @@ type Eviction struct {
 // Seconds is a time that has passed, written as "300s".
 type Seconds time.Duration
 
-// String writes whole seconds without a fraction.
+// String writes whole seconds without a fraction: "300s", "0.5s". It is also the JSON
+// form, which time.ParseDuration reads.
 func (s Seconds) String() string {
 	return strconv.FormatFloat(time.Duration(s).Seconds(), 'f', -1, 64) + "s"
 }
@@ -123,8 +124,8 @@ type Totals struct {
 	Placed, Pending, Victims, Evicted, Drained int
 }
 
-// Totals counts every pod once, by what became of it last. A victim for which several pods wait is
-// one, too.
+// Totals counts every pod once, by what became of it last: one that was pending and
+// is placed later is placed. A victim for which several pods wait is one, too.
 func (s *Simulation) Totals() Totals {
 	t := Totals{Evicted: len(s.Evictions)}
 	placed, victims := make(map[Name]bool, len(s.Pods)), map[Name]bool{}

@@ -29,16 +29,21 @@ const (
 	colourNeutral = "#3b5b92"
 )
 
+// line is one curve of a panel: its value at each sample.
 type line struct {
 	name, colour string
 	value        func(*Sample) int
 }
 
+// panel is one diagram. Its lines share an axis, whose top is the highest value that any of
+// them has.
 type panel struct {
 	title string
 	lines []line
 }
 
+// panels are the diagrams from top to bottom. Evictions are counted so far, so their curve
+// only rises.
 var panels = []panel{
 	{"nodes", []line{
 		{"ready", colourGood, func(s *Sample) int { return s.Nodes - s.NotReady }},
@@ -54,6 +59,9 @@ var panels = []panel{
 }
 
 // SVG draws the timeline: nodes, pods and evictions over time, and the times of operations.
+// until is the right end of the time axis. The picture has no scripts and loads nothing, so
+// that it can stand in a web page or a repository, and it follows the reader's dark colour
+// scheme. Without samples, the diagrams are empty.
 func (s *Simulation) SVG(out io.Writer, until time.Duration) error {
 	b := bufio.NewWriter(out)
 	height := marginTop + len(panels)*(panelHeight+panelGap) + 10
@@ -72,6 +80,7 @@ func (s *Simulation) SVG(out io.Writer, until time.Duration) error {
 	return b.Flush()
 }
 
+// timeToX is where a time is on the time axis, in pixels.
 func timeToX(at, until time.Duration) float64 {
 	if until == 0 {
 		return marginLeft
@@ -79,8 +88,10 @@ func timeToX(at, until time.Duration) float64 {
 	return marginLeft + plotWidth*float64(at)/float64(until)
 }
 
-// drawMarks draws when zones and nodes failed and recovered, and other operations: one mark for all
-// that was done at one time.
+// drawMarks draws when zones and nodes failed and recovered, and other operations: one mark
+// for all that was done at one time. A name is written in the first row where it does not
+// overlap the one before, and left out if there is none. Beyond mostMarks the picture would
+// be all marks, so the others are left out.
 func (s *Simulation) drawMarks(b *bufio.Writer, until time.Duration, height int) {
 	last, drawn := Seconds(-1), 0
 	var ends [markRows]float64 // where the text of each row ends
@@ -105,6 +116,8 @@ func (s *Simulation) drawMarks(b *bufio.Writer, until time.Duration, height int)
 	}
 }
 
+// drawPanel draws one diagram, with the final values at its right. The curves are steps: a
+// sample holds until the next one.
 func (s *Simulation) drawPanel(b *bufio.Writer, p *panel, top int, until time.Duration) {
 	highest := 1
 	for i := range s.Samples {

@@ -6,8 +6,11 @@ import (
 	"github.com/berth-k8s/berth/internal/world/agenda"
 )
 
-// clock is virtual time, and what is to happen in it. Time never goes back, and nothing happens
-// before its time.
+// clock is virtual time, and the agenda of what is to happen in it. Time never goes back, and
+// nothing happens before its time.
+//
+// Two scales are in use. The world counts from its beginning, as a [time.Duration]: that is
+// what answers show. Objects and the cores have absolute times: start plus that duration.
 type clock struct {
 	start  time.Time     // by the clock of the manifests
 	now    time.Duration // since then
@@ -17,15 +20,20 @@ type clock struct {
 // time is the time in the world.
 func (c *clock) time() time.Time { return c.start.Add(c.now) }
 
-// callAt schedules a call at a time from the beginning, or now if that has passed.
+// callAt schedules a call at a time from the beginning, or now if that has passed. Calls of
+// one time are made in the order in which they were scheduled. The call must cope with what
+// has changed until then: the pod or node that it is about may be gone.
 func (c *clock) callAt(at time.Duration, do func()) { c.agenda.Add(c.start.Add(max(at, c.now)), do) }
 
-// runDue makes the calls that are due.
+// runDue makes the calls that are due, and those that these calls schedule for the same time.
 func (c *clock) runDue() { c.agenda.RunUntil(c.time(), nil) }
 
-// course says what happens next, and has it happen. What is due at one time happens in a fixed
-// order: the agenda, node health, evictions, and then attempts to place pods, which so see all of
-// it.
+// course says what happens next, and makes it happen. What is due at one time happens in a
+// fixed order: the agenda, node health, evictions, and then attempts to place pods, which
+// therefore see all of it. In a cluster these race; here the order is fixed so that two runs
+// of one scenario are identical.
+//
+//	next event = min(agenda, evictions, scheduler's back-offs and waits, node health)
 type course struct {
 	clock       *clock
 	report      *report
@@ -38,8 +46,9 @@ type course struct {
 	passing func(elapsed time.Duration) // see [World.Watch]; nil: nobody does
 }
 
-// nextEvent returns when the next event happens. If only renewals of Leases are left, there is
-// none.
+// nextEvent returns when the next event happens. If only renewals of Leases are left, there
+// is none: they go on for ever and change nothing, so a world with healthy nodes could never
+// become quiet.
 func (t *course) nextEvent() (at time.Duration, ok bool) {
 	at, ok = t.nextDue()
 	if next, there := t.health.nextCall(); there && (ok && next < at || !ok && t.health.isBusy()) {
@@ -56,7 +65,8 @@ func (t *course) skipIdle(until time.Duration) {
 	}
 }
 
-// nextDue returns when the next event happens that is none of node health's.
+// nextDue returns when the next event happens, apart from those of node health. A wait of the
+// scheduler that is over already counts as due now.
 func (t *course) nextDue() (at time.Duration, ok bool) {
 	at, ok = t.nextChange()
 	if due, waits := t.scheduler.core.Due(); waits {
@@ -67,7 +77,8 @@ func (t *course) nextDue() (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// nextChange is the same but for attempts to place pods.
+// nextChange is nextDue without attempts to place pods: when something changes that nobody
+// asked for.
 func (t *course) nextChange() (at time.Duration, ok bool) {
 	if next, any := t.clock.agenda.Next(); any {
 		at, ok = next.Sub(t.clock.start), true
@@ -93,16 +104,20 @@ func (w *World) Advance(until time.Duration) {
 	w.clock.now = max(w.clock.now, until)
 }
 
-// Watch has passing called with the time in the world, as it passes.
+// Watch has passing called with the time in the world, before the events of each time happen.
+// One function at a time: the last one that was given is called.
 func (w *World) Watch(passing func(elapsed time.Duration)) { w.course.passing = passing }
 
-// runStep carries out the events of one time.
+// runStep carries out the events of one time, and records a sample if any of them changed
+// something.
 func (t *course) runStep(at time.Duration) {
 	t.clock.now = max(t.clock.now, at)
 	if t.passing != nil {
 		t.passing(t.clock.now)
 	}
 
+	// The cluster's log and the number of decisions tell whether anything changed: a sample
+	// for each of the thousands of Lease renewals would say nothing.
 	log := t.scheduler.c.Log.Len()
 	t.clock.runDue()
 	t.health.runDue()
@@ -111,6 +126,8 @@ func (t *course) runStep(at time.Duration) {
 		t.controllers.departPod(p, ByTaint, p.due.Taint.ToString())
 	})
 
+	// Pods are tried last, when all changes of this time have been made. Until then the core
+	// only collects them as events.
 	decided := t.scheduler.decided
 	t.scheduler.trySettled()
 	if log != t.scheduler.c.Log.Len() || decided != t.scheduler.decided || t.report.touched {
@@ -121,13 +138,16 @@ func (t *course) runStep(at time.Duration) {
 	}
 }
 
-// OnlyTaints reports whether node health is still at work, and nothing else is under way, such as a
-// drain or the end of a pod.
+// OnlyTaints reports whether node health is still at work and nothing else is under way, such
+// as a drain or the end of a pod. Node health taints nodes at a limited rate, so with many
+// failed nodes this phase alone may take hours of virtual time.
 func (w *World) OnlyTaints() bool { return w.clock.agenda.Len() == 0 && w.health.isBusy() }
 
-// AdvanceUntilQuiet lets time pass until nothing is left to happen except for evictions of pods
-// that have returned to a node where they may not stay, or that their kubelet evicts again, and at
-// most until then. It reports whether the world became quiet.
+// AdvanceUntilQuiet lets time pass until nothing is left to happen, and at most until then.
+// Two things do not count, for they repeat without end: evictions of pods that have returned
+// to a node where they may not stay, and of replacements that their kubelet evicts again. It
+// reports whether the world became quiet. Either way, the clock stays at the last event that
+// happened.
 func (w *World) AdvanceUntilQuiet(until time.Duration) bool {
 	w.scheduler.trySettled()
 	for !w.allowed.mustStop() {

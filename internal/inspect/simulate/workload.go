@@ -16,7 +16,12 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// workloads are the objects of the controllers that make pods.
+// workloads are the objects of the controllers that make pods. What these controllers do is
+// in controllers; this type knows what they want.
+//
+// An owner that was deleted is remembered, because its pods may outlive it and must not be
+// made again. One that is not known at all, because its kind was not read, is taken to want
+// its pods.
 type workloads struct {
 	workload.Table
 	set     *manifest.Set        // what the world was made from, with its workloads as they were
@@ -27,12 +32,14 @@ type workloads struct {
 	// failed has the Jobs that have failed because of it. Both forget a Job that is deleted.
 	failures map[rules.Owner]*failures
 	failed   map[rules.Owner]bool
-	// daemons are the DaemonSets, which every node is asked about; listed until a workload changes.
+	// daemons are the DaemonSets, which every node is asked about; listed is set while the
+	// list is current. It is made anew after a workload has changed.
 	daemons []*appsv1.DaemonSet
 	listed  bool
 }
 
-// findNamed finds a workload by TYPE/NAME as kubectl writes it, short names included.
+// findNamed finds a workload by TYPE/NAME as kubectl writes it, short names included. An
+// empty namespace means default.
 func (w *workloads) findNamed(ref, namespace string) (*workload.Workload, error) {
 	word, name, ok := strings.Cut(ref, "/")
 	if !ok {
@@ -51,7 +58,8 @@ func (w *workloads) findNamed(ref, namespace string) (*workload.Workload, error)
 	return l, nil
 }
 
-// keepWorkload adds a workload, or replaces the one of the same name.
+// keepWorkload adds a workload, or replaces the one of the same name. One that was deleted
+// and is created again wants its pods again.
 func (w *workloads) keepWorkload(object metav1.Object) {
 	w.Put(object)
 	w.listed = false
@@ -69,8 +77,10 @@ func (w *workloads) forgetWorkload(l *workload.Workload) {
 	delete(w.failures, owner)
 }
 
-// isWanted reports whether the pod's controller would make it again: it has not been deleted, it
-// has as many replicas, if it is a StatefulSet, and it has not failed, if it is a Job.
+// isWanted reports whether the pod's controller would make it again: it has not been deleted,
+// it has as many replicas, if it is a StatefulSet, and it has not failed, if it is a Job. For
+// other kinds, the number of replicas is the caller's business: a pod that leaves is
+// replaced, so the number stays.
 func (w *workloads) isWanted(object *v1.Pod) bool {
 	owner := rules.OwnerOf(object)
 	if owner == (rules.Owner{}) || w.deleted[owner] || w.failed[owner] {
@@ -84,7 +94,8 @@ func (w *workloads) isWanted(object *v1.Pod) bool {
 	return !ordered || workload.HasReplica(set, object.Name, int(*l.Replicas))
 }
 
-// daemonSets lists the DaemonSets.
+// daemonSets lists the DaemonSets, those that are being deleted included. The list must not
+// be changed.
 func (w *workloads) daemonSets() []*appsv1.DaemonSet {
 	if w.listed {
 		return w.daemons
@@ -98,7 +109,8 @@ func (w *workloads) daemonSets() []*appsv1.DaemonSet {
 	return w.daemons
 }
 
-// daemonSet says whether a DaemonSet exists. Of manifests without any, it is not known.
+// daemonSet says whether a DaemonSet exists. Of manifests without any, it is not known: they
+// may be a part of a cluster. A whole cluster (set.Whole) without any has none.
 func (w *workloads) daemonSet(namespace, name string) disruption.Presence {
 	switch {
 	case w.Named(rules.DaemonSet, namespace, name) != nil:
@@ -116,14 +128,15 @@ func (w *workloads) isOrphaned(p *v1.Pod, controller *metav1.OwnerReference) boo
 		!w.deleted[rules.OwnerOf(p)]
 }
 
-// podsOf returns the workload's pods in the order in which its controller removes them when scaling
-// down.
+// podsOf returns the workload's pods in the order in which its controller removes them when
+// scaling down. Pods that have ended or are being deleted are not among them.
 func (c *controllers) podsOf(l *workload.Workload) []*pod {
 	owners := map[rules.Owner]bool{}
 	for _, maker := range c.workloads.MakersOf(l) {
 		owners[maker.Owner()] = true
 	}
 	list := c.podsBy(owners)
+	// Longer names first: of web-9 and web-10, the second has the higher ordinal.
 	if l.Kind.GroupKind() == rules.StatefulSet { // the highest ordinal first
 		slices.SortFunc(list, func(a, b *pod) int { return cmp.Or(cmp.Compare(len(b.Name), len(a.Name)), cmp.Compare(b.Name, a.Name)) })
 		return list
@@ -159,16 +172,18 @@ func (c *controllers) podsBy(owners map[rules.Owner]bool) (list []*pod) {
 	return list
 }
 
-// podOf creates a pod from a template, named as its controller would name it.
+// podOf creates a pod from a workload's template, named as its controller would name it. It
+// is not added.
 func (c *controllers) podOf(l *workload.Workload) *v1.Pod {
 	p := l.NewPod()
 	p.Name = c.pods.generateName(p.Namespace, l.Object.GetName()+"-")
 	return p
 }
 
-// dropPod removes a pod, placed or pending, which does not come back unless its controller wants
-// it.
+// dropPod removes a pod, placed or pending, which does not come back unless its controller
+// wants it.
 func (c *controllers) dropPod(p *pod, cause Cause, detail string) {
+	// Unless its controller makes it again, budgets expect one pod less.
 	if cause != ByDeletion || !c.workloads.isWanted(p.object) {
 		c.budgets.expectPods(p, -1)
 	}
@@ -181,7 +196,8 @@ func (c *controllers) dropPod(p *pod, cause Cause, detail string) {
 	c.report.addEvent(Event{Kind: "PodDeleted", Namespace: p.Namespace(), Name: p.Name, Message: detail})
 }
 
-// deleteNamed deletes a pod or a workload.
+// deleteNamed deletes a pod or a workload, by TYPE/NAME. The pods of a workload go with it,
+// as with kubectl delete, which cascades. An empty namespace means default.
 func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 	kind, name, _ := strings.Cut(op.Object, "/")
 	switch strings.ToLower(kind) {
@@ -219,8 +235,9 @@ func (c *controllers) deleteNamed(op *Delete) (*Done, error) {
 	return &Done{}, nil
 }
 
-// deleteEnded deletes a pod that has ended. Only controllers that keep one pod per ordinal or node
-// make it again: all others have replaced it when it ended.
+// deleteEnded deletes a pod that has ended. Only controllers that keep one pod per ordinal or
+// node make it again: all others have replaced it when it ended. The result notes that no
+// room is freed.
 func (c *controllers) deleteEnded(p *pod) *Done {
 	object := p.object
 	if len(object.Finalizers) > 0 {

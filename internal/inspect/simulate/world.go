@@ -7,6 +7,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/admission"
 	"github.com/berth-k8s/berth/internal/controller/eviction"
+	"github.com/berth-k8s/berth/internal/controller/nodehealth"
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/queue"
@@ -14,10 +15,19 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 )
 
-// World is a cluster in virtual time, with the outcome so far. It joins parts, each of which
-// changes its own state only and knows no more of the others than newWorld gives it; none knows the
-// World, whose methods are what other packages may ask of it. It is not safe for concurrent use.
+// World is a cluster in virtual time, with the outcome so far. It joins components, each of
+// which changes its own state only and knows no more of the others than newWorld gives it.
+// None of them knows the World, whose methods are what other packages may ask of it. It is
+// not safe for concurrent use.
+//
+// One event goes around as follows. An operation, or the agenda, changes an object in pods,
+// nodes or workloads. That component shows the change to the scheduler's core, which requeues
+// the pods that the change may help, and calls whoever else reacts to it: node health, the
+// stand-ins for kubelets and controllers, the budgets. What they do takes effect at the same
+// virtual time; pods are tried last, when everything else of that time has happened (see
+// [course]).
 type World struct {
+	// options are those that the world was opened with, for a twin.
 	options Options
 	origin  manifest.Set // as it was at the beginning, for a twin
 
@@ -25,7 +35,9 @@ type World struct {
 	report  report
 	allowed allowed
 
-	// The API server's objects.
+	// The API server's objects. c is the scheduler core's own cluster: objects enter it as events
+	// of the core, so that what is asked about pods here is what the core would decide by. Only
+	// trials that are taken back at once change it themselves.
 	c         *cluster.Cluster // as decisions see them
 	pods      pods
 	nodes     nodes
@@ -44,12 +56,26 @@ type World struct {
 	// What moves them.
 	course     course
 	operations operations
+	// Shortfalls only ask: they change nothing.
 	shortfalls shortfalls
 }
 
+// newWorld connects the components and fills them with all objects of the set but its pods,
+// which pods.admitAll adds afterwards. lasting means that time may pass, so that every pod
+// has to be kept.
+//
+// Components point to each other in circles, so the fields of w are filled in one after the
+// other. A pointer to a field, or a method value of one, may be handed out before the field
+// is filled in: both hold its address. Nothing may be called through them, though, until all
+// fields are.
 func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if o.Profiles == nil {
 		o.Profiles = []*plugins.Profile{plugins.Default()}
+	}
+	// Before anything asks for the grace period, which also tells dead nodes from those whose
+	// clock is behind.
+	if o.Health.MonitorPeriod == 0 {
+		o.Health = nodehealth.Defaults()
 	}
 	gates, gangs, err := Gates(o.Gates, set)
 	if err != nil {
@@ -65,14 +91,18 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		},
 	}
 
+	// Budgets and the stand-ins for controllers look up the owners of pods here, from the
+	// first pod on.
 	for _, object := range set.Controllers() {
 		w.workloads.Put(object)
 	}
 	if !o.Now.IsZero() {
 		w.clock.start = o.Now
 	}
+	// Quotas judge by this time which terminating pods are overdue.
 	w.bounds.now = w.clock.start
 	w.allowed = allowed{Allowance: o.Allowance, there: func() (pods, nodes int) { return len(w.pods.named), len(w.nodes.named) }}
+	// Empty lists instead of nil: JSON consumers get [] and not null.
 	said := &Simulation{APIVersion: APIVersion, Kind: Kind, Pods: []Pod{}, Evictions: []Eviction{}}
 	w.report = report{clock: &w.clock, said: said, timed: lasting}
 	w.evictions = evictions{clock: &w.clock, held: map[string][]eviction.Held{}, last: -1}
@@ -113,6 +143,9 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	if o.Progress != nil {
 		w.scheduler.progress = func(decided int) { o.Progress(decided, w.pods.entered) }
 	}
+	// A world without time to pass is opened to answer questions about a running cluster. Its
+	// pending pods were tried by the live scheduler long ago, so no back-off may hold them up
+	// here.
 	if asked := lasting && o.For == 0; asked {
 		w.scheduler.behind = queue.MaxBackoff
 	}
@@ -132,6 +165,8 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 	}
 	w.shortfalls = shortfalls{controllers: &w.controllers, pods: &w.pods, bounds: w.bounds}
 
+	// The core exists from here on. Pods refer to the other objects, which therefore come
+	// first.
 	w.c = w.scheduler.c
 	w.claims.Cluster, w.claims.Show, w.claims.ShowGone = w.c, w.scheduler.showObject, w.scheduler.showGone
 	w.scheduler.showSet(set, w.pods.catalog)
@@ -141,6 +176,7 @@ func newWorld(set *manifest.Set, o Options, lasting bool) (*World, error) {
 		w.nodes.addNode(n)
 	}
 
+	// Last, because it looks the nodes up by name.
 	w.nodes.findDead(set.Leases, clocks, o.Health.MonitorGracePeriod)
 	return w, nil
 }

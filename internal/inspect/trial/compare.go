@@ -17,7 +17,8 @@ const (
 	Kind       = "Trial"
 )
 
-// Course is what became of the pods in one course of events.
+// Course is what became of the pods in one course of events: the day as one
+// configuration has it.
 type Course struct {
 	Began, Ended time.Time
 	// Pods are the pods that were scheduled here, by UID.
@@ -26,12 +27,14 @@ type Course struct {
 	// which PreemptedAgain counts.
 	Preempted      []Name
 	PreemptedAgain int
-	// Unserved counts the pods that the journal's scheduler served and this course's does not, by
-	// scheduler name.
+	// Unserved counts the pods that the journal's scheduler served and this course's
+	// does not, by scheduler name. They stay pending.
 	Unserved map[string]int
 	// Nodes is how many nodes had pods of this course at the end.
 	Nodes int
 
+	// again numbers the replacements that were made here. recordedPreempted is how
+	// many victims the journal has.
 	again             int
 	recordedPreempted int
 }
@@ -42,6 +45,7 @@ type Name struct {
 	Name      string `json:"name"`
 }
 
+// compare orders by namespace, then by name.
 func (n Name) compare(o Name) int {
 	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
 }
@@ -58,13 +62,14 @@ type Fate struct {
 	Recorded      string // the node that it was bound to when the journal was written
 }
 
+// newFate adds a pod that can be scheduled from now on.
 func (c *Course) newFate(p *v1.Pod, now time.Time) *Fate {
 	f := &Fate{Name: Name{p.Namespace, p.Name}, Since: now}
 	c.Pods[p.UID] = f
 	return f
 }
 
-// closeDay records the end of the course.
+// closeDay records the end of the course: the state after the last record.
 func (d *day) closeDay() {
 	d.course.Ended = d.now
 	for _, n := range d.core.View().Cluster.SortedNodes() {
@@ -74,7 +79,8 @@ func (d *day) closeDay() {
 	}
 }
 
-// waitedUntil is how long the pod was pending.
+// waitedUntil is how long the pod was pending: until it was placed or deleted, or
+// else until the end of the course.
 func (f *Fate) waitedUntil(end time.Time) time.Duration {
 	switch {
 	case !f.Placed.IsZero():
@@ -85,9 +91,12 @@ func (f *Fate) waitedUntil(end time.Time) time.Duration {
 	return max(end.Sub(f.Since), 0)
 }
 
+// isPending reports whether the pod is pending at the end.
 func (f *Fate) isPending() bool { return f.Placed.IsZero() && f.Gone.IsZero() }
 
-// Comparison is the difference between two courses of the same day.
+// Comparison is the difference between two courses of the same day. Both were played,
+// so that simulated answers are alike in both; how far they agree with what was
+// recorded is told by Agreed and RecordedPreempted.
 type Comparison struct {
 	APIVersion string  `json:"apiVersion"`
 	Kind       string  `json:"kind"`
@@ -144,6 +153,8 @@ type Waited struct {
 	After  float64 `json:"after"`
 }
 
+// sumUp summarises the course. Waits are those of the pods that were placed: a pod
+// that is still pending has no wait yet.
 func (c *Course) sumUp() Summary {
 	s := Summary{Pods: len(c.Pods), Preempted: len(c.Preempted) + c.PreemptedAgain, Nodes: c.Nodes}
 	var waits []time.Duration
@@ -163,7 +174,9 @@ func (c *Course) sumUp() Summary {
 	return s
 }
 
-// Compare returns what another configuration changes.
+// Compare returns what another configuration changes. before is the course under the
+// journal's configuration. Pods that exist in one of the courses only, such as
+// replacements of victims, are not compared one by one.
 func Compare(before, after *Course) *Comparison {
 	c := &Comparison{
 		APIVersion: APIVersion, Kind: Kind, Before: before.sumUp(), After: after.sumUp(), Elsewhere: []Moved{},
@@ -197,6 +210,8 @@ func Compare(before, after *Course) *Comparison {
 	return c
 }
 
+// comparePod compares the fates of a pod in both courses. Waits that differ by less
+// than a second are noise.
 func (c *Comparison) comparePod(before, after *Course, was, is *Fate) {
 	if was.Node != "" && is.Node != "" && was.Node != is.Node {
 		c.Elsewhere = append(c.Elsewhere, Moved{was.Name, was.Node, is.Node})
@@ -215,7 +230,8 @@ func (c *Comparison) comparePod(before, after *Course, was, is *Fate) {
 	}
 }
 
-// namesWithout returns the names in list minus those in other, as multisets.
+// namesWithout returns the names in list minus those in other, as multisets: a
+// StatefulSet's pod may be a victim more than once.
 func namesWithout(list, other []Name) []Name {
 	left := map[Name]int{}
 	for _, n := range other {

@@ -34,8 +34,13 @@ type Options struct {
 	Progress func(passed time.Duration)
 }
 
-// day is a course in progress: the API server of a world in virtual time, with a core as its
-// client.
+// day is a course in progress: the API server of a world in virtual time, with a core
+// as its client. For each record of the journal, time advances to the record's; what
+// the core and the agenda have to do until then happens first.
+//
+//	journal   what the API showed        -> takeEvent -> core   (as far as it still holds)
+//	          outcomes of requests       left out
+//	core      actions                    -> carryOut  -> core   (succeed at once)
 type day struct {
 	core    *cycle.Core
 	standin standin.Controllers
@@ -47,7 +52,9 @@ type day struct {
 	recalled Known
 	// served are the scheduler names of the pods that the journal's scheduler placed.
 	served map[string]bool
-	// relists are the lists in progress, for the kinds of which this world has objects of its own.
+	// relists are the lists in progress, for the kinds of which this world has
+	// objects of its own: what a list does not show has gone from the recorded
+	// cluster, and not necessarily from this one.
 	relists map[cycle.Kind]map[types.UID]metav1.Object
 	known   map[cycle.Kind]map[types.UID]metav1.Object // as the journal has them
 	// late are the claims, as namespace/name, whose volume is chosen when a pod that uses them is
@@ -58,10 +65,12 @@ type day struct {
 	spare map[rules.Owner]int
 }
 
-// made are the kinds of which this world and the journal have different objects.
+// made are the kinds of which this world and the journal have different objects,
+// because the scheduler's decisions change them.
 var made = []cycle.Kind{cycle.Pods, cycle.Volumes, cycle.Claims, cycle.ResourceClaims}
 
-// Play plays what a journal has recorded.
+// Play plays what a journal has recorded, to its end. With Options.Profiles,
+// configurations that were loaded during the day are ignored. The reader is used up.
 func Play(r *journal.Reader, o Options) (*Course, error) {
 	recorded, err := o.Recorded(r.Header, []byte(r.Header.Configuration))
 	if err != nil {
@@ -74,6 +83,8 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	}
 
 	options := journal.CoreOptions(r.Header, profiles)
+	// Without this, equal nodes would be drawn anew, and two courses would differ
+	// everywhere.
 	options.Prefer = func(p *cluster.Pod) string { return o.Known.nodes[p.UID] }
 	core, err := cycle.New(options)
 	if err != nil {
@@ -128,7 +139,8 @@ func Play(r *journal.Reader, o Options) (*Course, error) {
 	return d.course, nil
 }
 
-// playUntil lets time pass.
+// playUntil lets time pass: the core settles, then the next of its waits or of the
+// agenda's calls happens, until that time.
 func (d *day) playUntil(at time.Time) {
 	for {
 		d.settleCore()
@@ -151,20 +163,22 @@ func (d *day) playUntil(at time.Time) {
 	}
 }
 
-// settleCore lets the core do what it can at this time.
+// settleCore lets the core do what it can at this time: it decides pods until none
+// may be tried.
 func (d *day) settleCore() {
 	for !d.core.Wake(d.now).After(d.now) {
 		d.feedEvent(cycle.Tick{})
 	}
 }
 
-// feedEvent gives the core an event and carries out the actions.
+// feedEvent gives the core an event and carries out the actions, which feed it again.
 func (d *day) feedEvent(e cycle.Event) {
 	for _, action := range slices.Clone(d.core.Step(d.now, e)) {
 		d.carryOut(action)
 	}
 }
 
+// showObject shows the core an object of this world.
 func (d *day) showObject(kind cycle.Kind, object metav1.Object) {
 	d.feedEvent(cycle.Seen{Kind: kind, Object: object})
 }
@@ -208,7 +222,7 @@ func (d *day) takeEvent(e cycle.Event) {
 	}
 }
 
-// removeUnlisted removes what a list has not shown.
+// removeUnlisted removes what a list has not shown, in a fixed order.
 func (d *day) removeUnlisted(kind cycle.Kind, listed map[types.UID]metav1.Object) {
 	for _, uid := range slices.Sorted(maps.Keys(d.known[kind])) {
 		if listed[uid] == nil {
@@ -219,6 +233,9 @@ func (d *day) removeUnlisted(kind cycle.Kind, listed map[types.UID]metav1.Object
 	}
 }
 
+// seeObject applies an object that the journal shows. What scheduling decides about
+// it here is not taken from there: the node of a pod, the volume of a claim, the
+// devices of another.
 func (d *day) seeObject(e cycle.Seen) {
 	switch object := e.Object.(type) {
 	case *v1.Pod:
@@ -243,6 +260,7 @@ func (d *day) seeObject(e cycle.Seen) {
 	}
 }
 
+// loseObject applies a deletion that the journal shows.
 func (d *day) loseObject(e cycle.Gone) {
 	if pod, ok := e.Object.(*v1.Pod); ok {
 		d.losePod(pod.UID)
@@ -263,7 +281,7 @@ func (d *day) waitsForConsumer(claim *v1.PersistentVolumeClaim) bool {
 	return ok && class.VolumeBindingMode != nil && *class.VolumeBindingMode == "WaitForFirstConsumer"
 }
 
-// carryOut carries out an action of the core.
+// carryOut carries out an action of the core. It takes no time and always succeeds.
 func (d *day) carryOut(action cycle.Action) {
 	if d.standin.CarryOut(action) {
 		return
@@ -287,4 +305,5 @@ func (d *day) carryOut(action cycle.Action) {
 	}
 }
 
+// answerTicket tells the core that a request has succeeded.
 func (d *day) answerTicket(ticket cycle.Ticket) { d.feedEvent(cycle.Answered{Ticket: ticket}) }

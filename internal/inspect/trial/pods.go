@@ -18,7 +18,9 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// pod is a pod of this course, with what the journal has of it.
+// pod is a pod of this course, with what the journal has of it. The journal's times
+// are kept apart from this course's: a pod may start earlier or later here,
+// elsewhere, or not at all.
 type pod struct {
 	object *v1.Pod // as this world's API has it; nil once it is gone
 	fate   *Fate   // nil if it is not scheduled here
@@ -36,7 +38,9 @@ type pod struct {
 	goes    bool // its object is removed once it has ended
 }
 
-// seePod applies what the journal shows of a pod.
+// seePod applies what the journal shows of a pod. A pod that this course has taken
+// another way is no longer changed by what happened to it in the recorded one, except
+// by its users.
 func (d *day) seePod(seen *v1.Pod) {
 	p := d.pods[seen.UID]
 	switch {
@@ -54,6 +58,9 @@ func (d *day) seePod(seen *v1.Pod) {
 	}
 }
 
+// newPod adds a pod that the journal shows for the first time. One that was placed
+// already, or that others schedule, is taken as it is; all others are pending here,
+// whatever became of them.
 func (d *day) newPod(seen *v1.Pod) {
 	p := &pod{}
 	d.pods[seen.UID] = p
@@ -77,7 +84,8 @@ func (d *day) newPod(seen *v1.Pod) {
 	d.showObject(cycle.Pods, p.object)
 }
 
-// changePod applies what others have done to a pod that is scheduled here.
+// changePod applies what others have done to a pod that is scheduled here: it ended,
+// it was deleted, or it was edited. Where it was bound is only noted.
 func (d *day) changePod(p *pod, seen *v1.Pod) {
 	if seen.Spec.NodeName != "" && p.bound.IsZero() {
 		p.bound, p.fate.Recorded = d.now, seen.Spec.NodeName
@@ -103,8 +111,9 @@ func (d *day) changePod(p *pod, seen *v1.Pod) {
 	}
 }
 
-// noteVictim notes that a pod was preempted when the journal was written. Its recorded replacement
-// is not needed, or was made here already.
+// noteVictim notes that a pod was preempted when the journal was written. Its
+// recorded replacement is not needed, or was made here already: the next new pod of
+// its controller is left out.
 func (d *day) noteVictim(p *pod, seen *v1.Pod) {
 	p.victim = true
 	if owner := rules.OwnerOf(seen); owner != (rules.Owner{}) {
@@ -112,12 +121,14 @@ func (d *day) noteVictim(p *pod, seen *v1.Pod) {
 	}
 }
 
-// schedulesPod reports whether pods of this scheduler name are scheduled in this course.
+// schedulesPod reports whether pods of this scheduler name are scheduled in this
+// course, or were in the recorded one.
 func (d *day) schedulesPod(p *v1.Pod) bool {
 	return d.served[p.Spec.SchedulerName] || d.core.Decider(p.Spec.SchedulerName) != nil
 }
 
-// editPod applies users' changes of a pod: labels, gates and so on.
+// editPod applies users' changes of a pod: labels, gates and so on. What it has of
+// this course stays: its node, its deletion and its status.
 func (d *day) editPod(p *pod, seen *v1.Pod) {
 	was := p.object
 	if was == nil || maps.Equal(was.Labels, seen.Labels) && maps.Equal(was.Annotations, seen.Annotations) &&
@@ -137,7 +148,8 @@ func (d *day) editPod(p *pod, seen *v1.Pod) {
 	d.showObject(cycle.Pods, &object)
 }
 
-// losePod removes a pod that the journal shows as gone.
+// losePod removes a pod that the journal shows as gone, unless it lives on in this
+// course.
 func (d *day) losePod(uid types.UID) {
 	p := d.pods[uid]
 	switch {
@@ -152,7 +164,7 @@ func (d *day) losePod(uid types.UID) {
 	}
 }
 
-// removePod removes a pod from the world.
+// removePod removes a pod from the world, with the devices that it held.
 func (d *day) removePod(p *pod) {
 	last := p.object
 	p.object = nil
@@ -166,7 +178,8 @@ func (d *day) removePod(p *pod) {
 	}
 }
 
-// bindPod gives a pod its node.
+// bindPod gives a pod its node. From then on it runs for as long as it ran when the
+// journal was written, if it ended there.
 func (d *day) bindPod(a cycle.Bind) {
 	p := d.pods[a.Attempt.Pod.UID]
 	if p == nil || p.object == nil {
@@ -180,7 +193,8 @@ func (d *day) bindPod(a cycle.Bind) {
 	d.scheduleEnd(p)
 }
 
-// scheduleEnd makes a bound pod end after running for as long as was recorded.
+// scheduleEnd makes a bound pod end after running for as long as was recorded. It is
+// called when either is known: that it ended, or since when it runs here.
 func (d *day) scheduleEnd(p *pod) {
 	if p.ended == nil || p.began.IsZero() || p.object == nil {
 		return
@@ -188,7 +202,8 @@ func (d *day) scheduleEnd(p *pod) {
 	d.agenda.Add(p.began.Add(max(p.ran, 0)), func() { d.endPod(p) })
 }
 
-// endPod makes a pod end as it was recorded to.
+// endPod makes a pod end as it was recorded to, succeeded or failed. One whose object
+// was deleted meanwhile goes with that.
 func (d *day) endPod(p *pod) {
 	if p.object == nil || rules.IsTerminal(p.object) {
 		return
@@ -206,7 +221,9 @@ func (d *day) endPod(p *pod) {
 	}
 }
 
-// removeVictim deletes a victim, which its controller replaces.
+// removeVictim deletes a victim, which its controller replaces: while it is
+// terminating, or once it has gone, by its kind. The times are those that the journal
+// has of the same pod or controller, where it has any.
 func (d *day) removeVictim(a cycle.Remove) {
 	p := d.pods[a.Victim.UID]
 	if p == nil || p.object == nil || p.object.DeletionTimestamp != nil {
@@ -242,8 +259,9 @@ func (d *day) removeVictim(a cycle.Remove) {
 	})
 }
 
-// controllerTakes is how long a controller takes to replace a pod, if the journal does not tell.
-// Pods that have been pending for longer are decided first, as they were.
+// controllerTakes is how long a controller takes to replace a pod, if the journal
+// does not tell. Pods that have been pending for longer are decided first, as they
+// were.
 const controllerTakes = 50 * time.Millisecond
 
 // leavingTime returns how long a victim takes to leave: as long as it took when the journal was
@@ -258,7 +276,8 @@ func (k Known) leavingTime(p *v1.Pod, grace time.Duration) time.Duration {
 	return grace
 }
 
-// createReplacement creates the replacement of a victim.
+// createReplacement creates the replacement of a victim. Its name and UID say that it
+// is none of the journal's.
 func (d *day) createReplacement(of *v1.Pod) {
 	d.course.again++
 	number := fmt.Sprintf("-again-%d", d.course.again)

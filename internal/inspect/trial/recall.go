@@ -16,8 +16,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Known is what a whole journal tells of its pods. Times count from when the scheduler requested
-// that a pod be deleted or, if others did, from when it was shown as deleted.
+// Known is what a whole journal tells of its pods, for a course that must know the
+// future: which of several equal nodes was taken, and how long others took. Times
+// count from when the scheduler requested that a pod be deleted or, if others did,
+// from when it was shown as deleted. The zero value knows nothing.
 type Known struct {
 	nodes map[types.UID]string // where they were bound, or nominated, at last
 	// leaving is how long placed pods took to leave: by pod, and by controller the longest.
@@ -27,7 +29,8 @@ type Known struct {
 	preempted int // how many pods the scheduler requested to be deleted
 }
 
-// Recall reads a journal to its end, for what a course has to know beforehand.
+// Recall reads a journal to its end, for what a course has to know beforehand. The
+// reader is used up; a course needs another one.
 func Recall(r *journal.Reader) (Known, error) {
 	m := memory{
 		Known:   Known{nodes: map[types.UID]string{}, leaving: map[types.UID]time.Duration{}, renewing: map[types.UID]time.Duration{}},
@@ -51,7 +54,7 @@ func Recall(r *journal.Reader) (Known, error) {
 	}
 }
 
-// memory is what has been read so far.
+// memory is what has been read so far. All its maps are by UID.
 type memory struct {
 	Known
 	owners  map[types.UID]types.UID       // of the pods that are there
@@ -60,6 +63,8 @@ type memory struct {
 	took    map[types.UID][]time.Duration // by controller: what it took to replace others
 }
 
+// noteRecord takes in one record: what the API showed, and the deletions that the
+// scheduler requested.
 func (m *memory) noteRecord(record *journal.Record) {
 	switch e := record.Event.(type) {
 	case cycle.Seen:
@@ -87,6 +92,9 @@ func (m *memory) noteRecord(record *journal.Record) {
 	}
 }
 
+// seePod notes a pod: its node, when its deletion began, and whether it is the
+// replacement that a controller owed. Replacements are matched with victims in the
+// order in which both came.
 func (m *memory) seePod(pod *v1.Pod, at time.Time) {
 	owner := rules.OwnerOf(pod).UID
 	if _, before := m.owners[pod.UID]; !before && len(m.victims[owner]) > 0 {
@@ -102,6 +110,7 @@ func (m *memory) seePod(pod *v1.Pod, at time.Time) {
 	}
 }
 
+// losePod notes how long a pod took to leave.
 func (m *memory) losePod(pod *v1.Pod, at time.Time) {
 	if since, ok := m.deleted[pod.UID]; ok {
 		took := at.Sub(since)
@@ -114,7 +123,8 @@ func (m *memory) losePod(pod *v1.Pod, at time.Time) {
 	delete(m.owners, pod.UID)
 }
 
-// victimOf returns the pod of a request to delete it, as [cycle.Remove] is written.
+// victimOf returns the pod of a request to delete it, as [cycle.Remove] is written:
+// "remove NAMESPACE/NAME (UID) ...".
 func victimOf(action string) (types.UID, bool) {
 	rest, ok := strings.CutPrefix(action, "remove ")
 	if !ok {

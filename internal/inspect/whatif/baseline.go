@@ -8,8 +8,9 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// baseline is what happens in the same time without the operations. A nil baseline stands for a
-// cluster in which nothing happens.
+// baseline is what happens in the same time without the operations. A nil baseline stands
+// for a cluster in which nothing happens; all methods accept it. Matching uses it up:
+// each departure of the baseline stands for one.
 type baseline struct {
 	// left has the times of departures, by what identifies them. Several replacements of one
 	// workload can share a key. takes removes the times that it matches.
@@ -26,13 +27,15 @@ type baseline struct {
 	homeless map[rules.Owner]int
 	placed   map[simulate.Name]bool
 
+	// outlook are the evictions to come at the end, order the departures in order of
+	// time, and full is how full the cluster is then.
 	outlook []simulate.Eviction
 	order   []*simulate.Departure
 	full    *Utilisation
 }
 
-// departure identifies a departure in both courses of events. Replacements have different names in
-// each, so they are identified by their controller.
+// departure identifies a departure in both courses of events. Replacements have different
+// names in each, so they are identified by their controller.
 type departure struct {
 	pod, owner, node string
 	by               rules.Owner // in place of owner, of an eviction that is still to come
@@ -40,6 +43,8 @@ type departure struct {
 	detail           string
 }
 
+// departureOf is what identifies a departure. A replacement that leaves again has no name
+// in it.
 func departureOf(d *simulate.Departure) departure {
 	key := departure{cause: d.Cause, detail: d.Detail, owner: d.Namespace + "/" + d.Owner, node: d.Node}
 	if !d.Again {
@@ -48,10 +53,13 @@ func departureOf(d *simulate.Departure) departure {
 	return key
 }
 
+// dueOf is what identifies an eviction that is still to come, of a pod that exists in
+// both courses.
 func dueOf(e *simulate.Eviction) departure {
 	return departure{pod: e.Namespace + "/" + e.Name, node: e.Node, cause: simulate.ByTaint, detail: e.Taint}
 }
 
+// lateOf is the same for a replacement: by its controller.
 func lateOf(w *simulate.World, e *simulate.Eviction) departure {
 	key := departure{node: e.Node, cause: simulate.ByTaint, detail: e.Taint}
 	if p, ok := w.Find(e.Namespace, e.Name); ok {
@@ -60,13 +68,16 @@ func lateOf(w *simulate.World, e *simulate.Eviction) departure {
 	return key
 }
 
-// laterEvictions returns the pending evictions that only the operations cause.
+// laterEvictions returns the pending evictions that only the operations cause. Pods that
+// exist in both courses are matched by name first, and what is left by controller, node
+// and taint.
 func (b *baseline) laterEvictions(w *simulate.World) (list []simulate.Eviction) {
 	if b == nil {
 		return w.Outlook()
 	}
 	var others []simulate.Eviction
 	for _, e := range w.Outlook() {
+		// Pods of both courses first: what is left can then only be replacements.
 		switch {
 		case b.due[dueOf(&e)]:
 			b.late[lateOf(w, &e)]--
@@ -75,6 +86,8 @@ func (b *baseline) laterEvictions(w *simulate.World) (list []simulate.Eviction) 
 		}
 	}
 
+	// Of replacements it does not matter which is which, only how many of a workload
+	// leave a node.
 	for _, e := range others {
 		if key := lateOf(w, &e); key.by != (rules.Owner{}) && b.late[key] > 0 {
 			b.late[key]--
@@ -85,7 +98,9 @@ func (b *baseline) laterEvictions(w *simulate.World) (list []simulate.Eviction) 
 	return list
 }
 
-// baselineOf summarises what has happened in a world without operations.
+// baselineOf summarises what has happened in a world without operations. waited are the
+// pods that were pending at the beginning; departed and decided are how many departures
+// and decisions there were by then.
 func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, decided int) *baseline {
 	b := &baseline{
 		left: map[departure][]simulate.Seconds{}, first: map[simulate.Name]*simulate.Departure{},
@@ -128,24 +143,30 @@ func baselineOf(w *simulate.World, waited map[simulate.Name]string, departed, de
 	return b
 }
 
-// hasDeparture reports whether the departure happens without the operations, too, and no later.
-// Each of the baseline's departures is matched once.
+// hasDeparture reports whether the departure happens without the operations, too, and no
+// later. Each of the baseline's departures is matched once. A pod that leaves earlier
+// because of the operations leaves because of these.
 func (b *baseline) hasDeparture(d *simulate.Departure) bool {
 	if b == nil {
 		return false
 	}
 	key := departureOf(d)
 	for i, after := range b.left[key] {
+		// A replacement leaves again and again, a little earlier or later: that is the
+		// same in both courses.
 		if after <= d.After || d.Again {
 			b.left[key] = slices.Delete(b.left[key], i, i+1)
 			return true
 		}
 	}
+	// The same eviction is due there, too, although only after the end.
 	return b.due[dueOf(&simulate.Eviction{Namespace: d.Namespace, Name: d.Name, Node: d.Node, Taint: d.Detail})] &&
 		d.Cause == simulate.ByTaint
 }
 
-// otherwiseLeaves returns how the pod leaves without the operations, or nil.
+// otherwiseLeaves returns how the pod leaves without the operations, or nil if it stays.
+// It is called for departures that hasDeparture did not match: earlier ones, or ones for
+// another cause.
 func (b *baseline) otherwiseLeaves(d *simulate.Departure) *Otherwise {
 	if b == nil || d.Again {
 		return nil
@@ -161,8 +182,9 @@ func (b *baseline) otherwiseLeaves(d *simulate.Departure) *Otherwise {
 	return nil
 }
 
-// isPending reports whether such a pod is pending without the operations, too: the pod itself, or
-// another replacement of its workload.
+// isPending reports whether such a pod is pending without the operations, too: the pod
+// itself, or another replacement of its workload. before says that it was pending at the
+// beginning.
 func (b *baseline) isPending(p simulate.Found, before bool) bool {
 	if b == nil {
 		return before
@@ -171,11 +193,13 @@ func (b *baseline) isPending(p simulate.Found, before bool) bool {
 		return b.pending[simulate.Name{Namespace: p.Object.Namespace, Name: p.Object.Name}]
 	}
 	owner := rules.OwnerOf(p.Object)
+	// Each pending replacement of the baseline excuses one here.
 	b.homeless[owner]--
 	return owner != (rules.Owner{}) && b.homeless[owner] >= 0
 }
 
-// sparedPods returns the pods that stay only because of the operations.
+// sparedPods returns the pods that stay only because of the operations, as if a taint is
+// removed in time, in order of the time at which they would leave.
 func (b *baseline) sparedPods(w *simulate.World, departures []*simulate.Departure) (list []Leaving) {
 	if b == nil {
 		return nil

@@ -14,7 +14,9 @@ import (
 // are never renamed or removed.
 const Kind = "Forecast"
 
-// Forecast is the predicted outcome of operations.
+// Forecast is the predicted outcome of operations. What happens anyway, with or without
+// them, is kept apart: in a cluster in which a node is failing, a drain must not be
+// blamed for that.
 type Forecast struct {
 	APIVersion string          `json:"apiVersion"`
 	Kind       string          `json:"kind"`
@@ -25,7 +27,8 @@ type Forecast struct {
 	Leaving []Leaving `json:"leaving"`
 	Anyway  []Leaving `json:"anyway,omitempty"`
 	Spared  []Leaving `json:"spared,omitempty"`
-	// Pending are the pods that would be left without a node at the end.
+	// Pending are the pods that would be left without a node at the end, those that are
+	// pending now included.
 	Pending []Waiting `json:"pending"`
 	// Placed are the pods that would get a node: new ones and ones that are pending now, but not
 	// the replacements of pods that leave.
@@ -169,7 +172,8 @@ type Amount struct {
 // Conditions are what --fail-on can name.
 var Conditions = []string{"pending", "evicted", "pdb", "refused"}
 
-// CostOf reads the condition cost=MOST, which holds if new nodes cost more than that a month.
+// CostOf reads the condition cost=MOST, which holds if new nodes cost more than that a
+// month, in the unit of the catalog's prices. A negative number, or none, is an error.
 func CostOf(condition string) (most float64, err error) {
 	text, ok := strings.CutPrefix(condition, "cost=")
 	if !ok {
@@ -189,7 +193,9 @@ func (f *Forecast) Refused() (list []simulate.Blocked) {
 	return list
 }
 
-// Holds reports whether a condition came true because of the operations.
+// Holds reports whether a condition came true because of the operations. Conditions are
+// those of Conditions and cost=MOST; any other is false. Pods that a rollout or a scaling
+// removes were meant to go, and are not evicted.
 func (f *Forecast) Holds(condition string) bool {
 	switch condition {
 	case "pending":

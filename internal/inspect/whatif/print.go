@@ -23,6 +23,7 @@ func (f *Forecast) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, f, func(text *answer.Page) { printer{text, format == "wide"}.printForecast(f) })
 }
 
+// printer prints one forecast. wide lists every pod.
 type printer struct {
 	*answer.Page
 	wide bool
@@ -31,6 +32,7 @@ type printer struct {
 // most is how many pods are listed before the rest is summed up.
 const most = answer.Most
 
+// printForecast prints all parts of a forecast that are not empty.
 func (p printer) printForecast(f *Forecast) {
 	for _, words := range f.Operations {
 		p.Heading("what if: %s", words)
@@ -44,14 +46,13 @@ func (p printer) printForecast(f *Forecast) {
 	p.printDrains(f.Drains)
 	p.printEvictions(f.Evictions)
 	p.printRebalances(f.Rebalances)
-	if f.Provision != nil {
+	if f.Provision != nil { // the plan says which pods find a node and which do not
 		f.Provision.Print(p.Page, p.wide)
-		p.printUtilisation(f)
-		return
+	} else {
+		p.printPlaced(f.placedByThis())
+		p.printPending(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return w.Anyway }))
 	}
 
-	p.printPlaced(f.placedByThis())
-	p.printPending(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return w.Anyway }))
 	p.printBudgets(f.Budgets)
 	if len(f.Later) > 0 {
 		p.Line("\n%s, the first after %s.", f.laterText(), textOf(f.Later[0].After))
@@ -60,7 +61,9 @@ func (p printer) printForecast(f *Forecast) {
 	p.printAside("Pods that leave anyway, with or without this:", f.Anyway)
 	p.printAside("Pods that stay because of this, and leave without it:", f.Spared)
 	p.printUtilisation(f)
-	p.pendingAnyway(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return !w.Anyway }))
+	if f.Provision == nil {
+		p.pendingAnyway(slices.DeleteFunc(slices.Clone(f.Pending), func(w Waiting) bool { return !w.Anyway }))
+	}
 	for _, note := range f.Notes {
 		p.Line("note: %s", note)
 	}
@@ -82,9 +85,11 @@ func (p printer) printRefused(list []simulate.Blocked) {
 		nodes[b.Node] = true
 	}
 
+	// One reason may keep several nodes from being drained.
 	names := slices.Sorted(maps.Keys(nodes))
 	p.Alarm("kubectl drain refuses to begin on %s because of %s. The nodes are cordoned, and nothing is drained.",
 		answer.List(len(names), func(i int) string { return names[i] }), answer.Count(len(list), "pod"))
+	// Hundreds of pods are usually refused for one or two reasons.
 	byMessage := map[string][]string{}
 	for _, b := range list {
 		byMessage[b.Message] = append(byMessage[b.Message], b.Namespace+"/"+b.Name+" on "+b.Node)
@@ -97,9 +102,10 @@ func (p printer) printRefused(list []simulate.Blocked) {
 	p.Line("")
 }
 
-// printNames lists some, and counts the rest.
+// printNames lists some names, and counts the rest.
 func (p printer) printNames(list []string) {
 	for i, name := range list {
+		// Long lists are for -o wide: the answer has to fit on a screen.
 		if i == most && !p.wide {
 			p.Line("    and %d more (-o wide lists them all)", len(list)-most)
 			return
@@ -108,7 +114,10 @@ func (p printer) printNames(list []string) {
 	}
 }
 
+// printLeaving prints the pods that leave because of the operations. Replacements that
+// leave again are left out: their first one says how often.
 func (p printer) printLeaving(all []Leaving) {
+	// With -o wide, every single departure is listed.
 	list := slices.DeleteFunc(slices.Clone(all), func(l Leaving) bool { return l.Again && !p.wide })
 	if len(list) == 0 {
 		return
@@ -117,7 +126,8 @@ func (p printer) printLeaving(all []Leaving) {
 	p.printTable(list)
 }
 
-// printTable is a table of pods that leave, or of the first of them.
+// printTable is a table of pods that leave, or of the first of them: when, from
+// where, why, and what becomes of them.
 func (p printer) printTable(list []Leaving) {
 	rows := [][]string{{"AFTER", "POD", "FROM", "BECAUSE", "THEN"}}
 	for i := range list {
@@ -126,6 +136,7 @@ func (p printer) printTable(list []Leaving) {
 		}
 		l := &list[i]
 		because := string(l.Cause)
+		// The detail of these is the node, which has a column of its own.
 		if l.Detail != "" && l.Cause != simulate.ByDrain && l.Cause != simulate.ByNodeRemoval {
 			because += " " + l.Detail
 		}
@@ -137,7 +148,8 @@ func (p printer) printTable(list []Leaving) {
 	}
 }
 
-// printMadeUp keeps anybody from looking for the pods of the forecast in a cluster.
+// printMadeUp keeps anybody from looking for the pods of the forecast in a cluster:
+// controllers generate other names.
 func (p printer) printMadeUp(f *Forecast) {
 	renamed := func(l Leaving) bool { return l.Next != nil && l.Next.Name != l.Name }
 	if slices.ContainsFunc(f.Leaving, renamed) || slices.ContainsFunc(f.placedByThis(), func(p Placed) bool { return !p.Before }) {
@@ -145,6 +157,7 @@ func (p printer) printMadeUp(f *Forecast) {
 	}
 }
 
+// printAside prints pods that leave for other reasons, under a title.
 func (p printer) printAside(title string, list []Leaving) {
 	if len(list) == 0 {
 		return
@@ -153,6 +166,7 @@ func (p printer) printAside(title string, list []Leaving) {
 	p.printTable(list)
 }
 
+// printPlaced prints the pods that find a node because of the operations.
 func (p printer) printPlaced(list []Placed) {
 	if len(list) == 0 {
 		return
@@ -162,6 +176,7 @@ func (p printer) printPlaced(list []Placed) {
 		if i == most && !p.wide {
 			break
 		}
+		// Replacements are not listed here, so a pod was pending or is new.
 		note := "new"
 		if placed.Before {
 			note = "was pending"
@@ -186,7 +201,8 @@ func (p printer) printPending(list []Waiting) {
 	}
 }
 
-// pendingAnyway comes last: it is not what was asked.
+// pendingAnyway prints the pods that are pending with or without the operations. It comes
+// last: it is not what was asked.
 func (p printer) pendingAnyway(list []Waiting) {
 	if len(list) == 0 {
 		return
@@ -213,14 +229,18 @@ type reason struct {
 	pods    []string
 }
 
+// reasonsOf groups pending pods by pod group and reason, in the order in which these
+// first occur.
 func reasonsOf(list []Waiting) (reasons []reason) {
 	at := map[[2]string]int{} // of their group and message
 	for _, w := range list {
+		// The name of the pod in a refusal would make each reason another one.
 		r := reason{message: cmp.Or(strings.TrimPrefix(w.Message, fmt.Sprintf("pods %q is ", w.Name)),
 			"not tried yet")} // refused, as others may be
 		if w.Group != "" {
 			r.of = " of podgroup " + w.Namespace + "/" + w.Group
 		}
+		// One paragraph for a group and a reason, whichever pods.
 		key := [2]string{r.of, r.message}
 		i, known := at[key]
 		if !known {
@@ -232,8 +252,10 @@ func reasonsOf(list []Waiting) (reasons []reason) {
 	return reasons
 }
 
+// printDrains prints what keeps drains from ending, or delays them.
 func (p printer) printDrains(list []Drain) {
 	for _, d := range list {
+		// Refused drains stand at the very top.
 		if len(d.Refused) > 0 {
 			continue // it has not begun
 		}
@@ -249,6 +271,7 @@ func (p printer) printDrains(list []Drain) {
 	}
 }
 
+// printRebalances prints the outcomes of rebalances.
 func (p printer) printRebalances(list []*simulate.Moved) {
 	for _, m := range list {
 		p.Line("\nRebalance: %s.", answer.Count(m.Moves, "move"))
@@ -278,6 +301,7 @@ func (p printer) printRebalances(list []*simulate.Moved) {
 	}
 }
 
+// printBlocked prints pods that a budget held, under a title.
 func (p printer) printBlocked(title string, list []simulate.Blocked) {
 	if len(list) == 0 {
 		return
@@ -288,6 +312,7 @@ func (p printer) printBlocked(title string, list []simulate.Blocked) {
 			p.Line("  and %d more", len(list)-most)
 			break
 		}
+		// How long, if it was evicted in the end.
 		held := ""
 		if b.For > 0 {
 			held = " (" + textOf(b.For) + ")"
@@ -296,10 +321,13 @@ func (p printer) printBlocked(title string, list []simulate.Blocked) {
 	}
 }
 
+// printChosen prints the nodes that cost least to lose, with what each costs.
 func (p printer) printChosen(list []simulate.Cost) {
 	if len(list) == 0 {
 		return
 	}
+	// In the order of the costs' importance, but for the number of pods, which comes
+	// first for readers.
 	rows := [][]string{{"CHEAPEST TO LOSE", "PODS TO MOVE", "LOST", "HELD BY BUDGETS", "PENDING", "SUM OF PRIORITIES"}}
 	for _, c := range list {
 		rows = append(rows, []string{c.Node, fmt.Sprint(c.Evicted), fmt.Sprint(c.Lost), fmt.Sprint(c.Blocked),
@@ -309,11 +337,14 @@ func (p printer) printChosen(list []simulate.Cost) {
 	p.Table("  ", rows)
 }
 
+// printFills prints how many of the added pods found room, and where, the fullest node
+// first.
 func (p printer) printFills(list []simulate.Fill) {
 	for i := range list {
 		f := &list[i]
 		p.Line("\n%s like %s %s room, on %s:", answer.Count(f.Placed, "pod"), f.Like, verbFor(f.Placed, "finds", "find"),
 			answer.Count(len(f.Nodes), "node"))
+		// The fullest nodes first, then by name.
 		names := make([]string, 0, len(f.Nodes))
 		for name := range f.Nodes {
 			names = append(names, name)
@@ -334,8 +365,10 @@ func (p printer) printFills(list []simulate.Fill) {
 	}
 }
 
+// printBudgets prints the budgets that hold pods back or are violated.
 func (p printer) printBudgets(list []Budget) {
 	for _, b := range list {
+		// Violated is the graver of the two, if it is both.
 		what := "holds back"
 		if b.Broken {
 			what = "is violated by the loss of"
@@ -345,6 +378,8 @@ func (p printer) printBudgets(list []Budget) {
 	}
 }
 
+// printUtilisation prints how full the cluster is now, without the operations, and with
+// them.
 func (p printer) printUtilisation(f *Forecast) {
 	rows := [][]string{{"", "NODES", "EMPTY", "PODS", "PENDING", "CPU", "MEMORY"}}
 	for i, u := range []*Utilisation{&f.Utilisation.Before, f.Utilisation.Without, &f.Utilisation.After} {
@@ -352,6 +387,7 @@ func (p printer) printUtilisation(f *Forecast) {
 			continue
 		}
 		rows = append(rows, []string{
+			// Without the operations only if anything happens there.
 			[]string{"now", "without", "then"}[i], fmt.Sprint(u.Nodes), fmt.Sprint(u.Empty), fmt.Sprint(u.Pods), fmt.Sprint(u.Pending),
 			u.CPU.formatAmount(func(n int64) string { return resource.NewMilliQuantity(n, resource.DecimalSI).String() }),
 			u.Memory.formatAmount(func(n int64) string { return plugins.Amount(v1.ResourceMemory, n&^(1<<20-1)) }),
@@ -361,6 +397,8 @@ func (p printer) printUtilisation(f *Forecast) {
 	p.Table("  ", rows)
 }
 
+// formatAmount writes an amount as requested of allocatable; write writes a number with
+// its unit.
 func (a *Amount) formatAmount(write func(int64) string) string {
 	return fmt.Sprintf("%s of %s (%.1f%%)", write(a.Requested), write(a.Allocatable), a.Percent)
 }

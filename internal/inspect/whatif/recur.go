@@ -7,15 +7,21 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// returning is a pod of a list that comes back to where it may not stay.
+// returning is a pod of a list that comes back to where it may not stay, under ever
+// new names.
 type returning struct {
 	at   int              // its index in the list
 	last simulate.Seconds // when it, or what has replaced it, left last
 }
 
-// foldRecurring lists each pod once that comes back to where it may not stay, with how long it
-// stays each time. later are the evictions to come; those of pods that have come back are left out
-// of rest.
+// foldRecurring lists each pod once that comes back to where it may not stay, with how
+// long it stays each time. later are the evictions to come; those of pods that have come
+// back are left out of rest. Neither list is changed. For example, a pod that tolerates
+// its node's taint for 300s:
+//
+//	web-1 leaves after 300s, comes back as web-2
+//	web-2 leaves after 600s, comes back as web-3    -> one line: web-1, every 300s
+//	web-3 is due after 900s
 func foldRecurring(list []Leaving, later []simulate.Eviction) (once []Leaving, rest []simulate.Eviction) {
 	once, rest = list[:0:0], later[:0:0]  // in JSON, an empty list stays one
 	back := map[simulate.Name]returning{} // the replacements, by name
@@ -50,11 +56,12 @@ func foldRecurring(list []Leaving, later []simulate.Eviction) (once []Leaving, r
 	return once, rest
 }
 
-// atOnce is how long the world takes to evict a pod that may not stay at all: controllers need some
-// time.
+// atOnce is how long the world takes to evict a pod that may not stay at all: controllers
+// need some time. It is the second that package simulate lets pass.
 const atOnce = simulate.Seconds(time.Second)
 
-// recursText says how often a pod leaves that comes back to where it may not stay, or "".
+// recursText says how often a pod leaves that comes back to where it may not stay, or
+// "". It continues thenText.
 func (l *Leaving) recursText() string {
 	switch {
 	case l.Every == 0:

@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Step is an operation, and the words in which it was requested.
+// Step is an operation, and the words in which it was requested. Either Operation, Choose
+// or Catalog is set.
 type Step struct {
 	Words string
 	*simulate.Operation
@@ -32,7 +33,8 @@ type Step struct {
 	Spot *float64
 }
 
-// Options say how far to look.
+// Options say how far to look. The zero value looks until the cluster is quiet, within
+// limits.
 type Options struct {
 	// For is how much time passes; 0 means until nothing more is to happen, but no longer than a
 	// day, or an hour while node health is still at work.
@@ -46,16 +48,21 @@ type Options struct {
 	Planning func(words string)
 }
 
-// longest is how far a forecast looks by default: a cluster may never settle. Node health may taint
-// the unready nodes of a large cluster for a day; for that a forecast waits for patience only.
+// longest is how far a forecast looks by default: a cluster may never settle. Node health
+// may taint the unready nodes of a large cluster for a day; for that a forecast waits for
+// patience only.
 const (
 	longest  = 24 * time.Hour
 	patience = time.Hour
 )
 
-// Run carries out the steps in the world and returns their outcome, compared with the same time
-// without them, so that what happens anyway is listed separately. Pending pods are tried first, for
-// the same reason.
+// Run carries out the steps in the world and returns their outcome, compared with the
+// same time without them, so that what happens anyway is listed separately. Pending pods
+// are tried first, for the same reason. The world is used up by that.
+//
+//	world    settle -> steps -> time passes ------> outcome
+//	twin     settle ----------> the same time ----> baseline
+//	Leaving = in the world only; Anyway = in both; Spared = in the twin only
 func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	if o.Progress != nil {
 		w.Watch(func(elapsed time.Duration) { o.Progress(elapsed, o.For, false) })
@@ -64,7 +71,10 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	if !barren { // there, the first attempts are those on the nodes that are planned
 		w.Settle()
 	}
+	// A node that is failing already is part of the state, not an effect of the
+	// steps.
 	w.BeginHealth()
+	// An allowance may be used up before the first step.
 	if err := w.Err(); err != nil {
 		return nil, err
 	}
@@ -81,6 +91,8 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 		APIVersion: simulate.APIVersion, Kind: Kind, Source: o.Source,
 		Leaving: []Leaving{}, Pending: []Waiting{}, Placed: []Placed{}, Budgets: []Budget{}, Operations: []string{},
 	}
+	// The state before the first step: what has been decided up to here is not an effect
+	// of the steps.
 	waited := pendingPods(w)
 	decided, departed := len(w.Pods()), len(w.Departures())
 	f.Utilisation.Before = utilisationOf(w)
@@ -93,6 +105,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			catalog = s.Catalog
 			continue
 		}
+		// Choosing also drains, so it is a step with results of its own.
 		if s.Choose > 0 {
 			chosen, drained, err := w.Choose(s.Choose, s.Drain)
 			if err != nil {
@@ -110,6 +123,8 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			drains = append(drains, done.Drain)
 		}
 		held = append(held, f.addEvictions(done.Evicted)...)
+		// Drains and rebalances are complete only when time has passed: pointers are
+		// kept.
 		if done.Moved != nil {
 			f.Rebalances = append(f.Rebalances, done.Moved)
 		}
@@ -117,6 +132,7 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			f.Fills = append(f.Fills, *done.Fill)
 		}
 	}
+	// Choosing nodes and draining them has let time pass already.
 	lasted := w.Elapsed()
 	if f.Settled = barren; !barren {
 		lasted = f.advanceTime(w, o.For)
@@ -132,7 +148,11 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			return nil, err
 		}
 		passed := w.Elapsed()
+		// A plan is judged in worlds of its own, in which the steps have been done as
+		// well.
 		open := func() (*simulate.World, error) { return again(w, steps, passed) }
+		// The plan by itself places pods as it was computed; the scheduler's scores
+		// may spread them.
 		if last.Scored {
 			scoring, err := open()
 			if err != nil {
@@ -148,10 +168,13 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 			}
 		}
 	}
+	// Without a given time, it is as long as things took.
 	f.For = simulate.Seconds(cmp.Or(o.For, lasted))
 	if o.For == 0 && !f.Settled {
 		f.Notes = append(f.Notes, fmt.Sprintf("the forecast ends after %s, when things still happen: --for looks further", textOf(f.For)))
 	}
+	// Last, because only now it is known how much time has passed. Both must have the
+	// same.
 	var base *baseline
 	if without != nil {
 		before, placed, until := len(without.Departures()), len(without.Pods()), max(lasted, o.For)
@@ -168,14 +191,15 @@ func Run(w *simulate.World, steps []Step, o Options) (*Forecast, error) {
 	f.compareWith(w, base, departed, drains, held)
 	f.listOutcome(w, base, waited, decided)
 	f.findRoom()
+	// After everything that needs the single departures.
 	f.Leaving, f.Later = foldRecurring(f.Leaving, f.Later)
 	f.Anyway, _ = foldRecurring(f.Anyway, w.Outlook())
 	f.Utilisation.After = utilisationOf(w)
 	return f, nil
 }
 
-// advanceTime lets so much time pass; with 0, as much as Options.For says. It returns how much it
-// was.
+// advanceTime lets so much time pass; with 0, as much as Options.For says. It returns how
+// much it was. While only node health is at work, it does not go on after the first hour.
 func (f *Forecast) advanceTime(w *simulate.World, exactly time.Duration) time.Duration {
 	most := w.Elapsed() + cmp.Or(exactly, longest)
 	until := w.Elapsed() + cmp.Or(exactly, patience)
@@ -184,14 +208,18 @@ func (f *Forecast) advanceTime(w *simulate.World, exactly time.Duration) time.Du
 		switch {
 		case f.Settled:
 			return w.Elapsed()
+		// The world stopped, the time is over, or only taints are to come.
 		case w.Err() != nil || until >= most || w.OnlyTaints():
 			return until
 		}
+		// Something other than taints is under way, such as a drain: look again after a
+		// while.
 		until = min(until+patience/4, most)
 	}
 }
 
 // again returns a world in which the steps are done again, and so much time has passed.
+// It is in the same state as the first: chance comes from the same seed.
 func again(w *simulate.World, steps []Step, elapsed time.Duration) (*simulate.World, error) {
 	again, err := w.Twin()
 	if err != nil {
@@ -216,8 +244,8 @@ func again(w *simulate.World, steps []Step, elapsed time.Duration) (*simulate.Wo
 	return again, nil
 }
 
-// compareWith separates the pods that leave because of the operations from those that leave without
-// them, too.
+// compareWith separates the pods that leave because of the operations from those that
+// leave without them, too. departed is how many had left before the first step.
 func (f *Forecast) compareWith(w *simulate.World, base *baseline, departed int, drains []*simulate.Drained, held []simulate.Blocked) {
 	for _, d := range w.Departures()[:departed] { // victims of pods that are pending now
 		f.Anyway = append(f.Anyway, leavingOf(d))
@@ -244,7 +272,8 @@ func (f *Forecast) compareWith(w *simulate.World, base *baseline, departed int, 
 	f.sumBudgets(held, drains, caused)
 }
 
-// pendingPods returns the pods without a node, and why each is pending.
+// pendingPods returns the pods without a node, and why each is pending. Pods that have
+// ended are none.
 func pendingPods(w *simulate.World) map[simulate.Name]string {
 	list := map[simulate.Name]string{}
 	for _, p := range w.Each() {
@@ -255,6 +284,7 @@ func pendingPods(w *simulate.World) map[simulate.Name]string {
 	return list
 }
 
+// leavingOf is a departure as the forecast lists it.
 func leavingOf(d *simulate.Departure) Leaving {
 	l := Leaving{
 		Namespace: d.Namespace, Name: d.Name, Node: d.Node, After: d.After, Cause: d.Cause, Detail: d.Detail,
@@ -270,8 +300,12 @@ func leavingOf(d *simulate.Departure) Leaving {
 	return l
 }
 
-// listOutcome lists the pods that got a node, and those that are pending.
+// listOutcome lists the pods that got a node, and those that are pending. decided is how
+// many decisions there were before the first step. Replacements of pods that left are
+// listed with these.
 func (f *Forecast) listOutcome(w *simulate.World, base *baseline, waited map[simulate.Name]string, decided int) {
+	// The names that replacements have here are in no manifest; they are told with the
+	// pods that left.
 	returned := map[simulate.Name]bool{}
 	for _, l := range slices.Concat(f.Leaving, f.Anyway) {
 		if l.Next != nil {
@@ -301,7 +335,8 @@ func (f *Forecast) listOutcome(w *simulate.World, base *baseline, waited map[sim
 	}
 }
 
-// sumBudgets sums up which disruption budgets are hit.
+// sumBudgets sums up which disruption budgets are hit: those that held pods back, and
+// those that were violated by pods that left all the same.
 func (f *Forecast) sumBudgets(held []simulate.Blocked, drains []*simulate.Drained, departures []*simulate.Departure) {
 	hit := map[simulate.Name]*Budget{}
 	at := func(namespace, name string) *Budget {
@@ -338,9 +373,11 @@ func (f *Forecast) sumBudgets(held []simulate.Blocked, drains []*simulate.Draine
 	})
 }
 
+// utilisationOf is how full the cluster is now.
 func utilisationOf(w *simulate.World) Utilisation {
 	u := Utilisation{Pending: len(pendingPods(w))}
 	for _, n := range w.Cluster().Nodes {
+		// Indexes of nodes that were removed stay empty.
 		if n == nil {
 			continue
 		}
@@ -360,6 +397,7 @@ func utilisationOf(w *simulate.World) Utilisation {
 	return u
 }
 
+// setPercent computes the percentage with one decimal; 0 of nothing.
 func (a *Amount) setPercent() {
 	if a.Allocatable > 0 {
 		a.Percent = math.Round(1000*float64(a.Requested)/float64(a.Allocatable)) / 10

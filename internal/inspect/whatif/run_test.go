@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
+	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 )
@@ -268,6 +269,29 @@ func TestPressureEvictsAsTheKubelet(t *testing.T) {
 		}
 		if next := f.Leaving[0].Next; next == nil || next.Node != "node-0" || f.For != simulate.Seconds(310*time.Second) || !f.Holds("evicted") {
 			t.Errorf("it comes back when the taint is gone: %+v", f)
+		}
+	}
+}
+
+// A plan of new nodes says which pods find a node. What else a forecast has is printed beside it.
+func TestAForecastWithAPlanSaysTheRestAsWell(t *testing.T) {
+	leaving := func(name string) whatif.Leaving {
+		return whatif.Leaving{Namespace: "default", Name: name, Node: "node-1"}
+	}
+	f := &whatif.Forecast{
+		Provision: &provision.Plan{}, Source: simulate.Source{From: "town.yaml"}, Notes: []string{"the forecast ends after 1h"},
+		Budgets: []whatif.Budget{{Namespace: "default", Name: "web", Blocks: true, Pods: []string{"web-0"}}},
+		Later:   []simulate.Eviction{{Namespace: "default", Name: "web-1"}},
+		Anyway:  []whatif.Leaving{leaving("web-2")}, Spared: []whatif.Leaving{leaving("web-3")},
+	}
+	var text strings.Builder
+	if err := f.Write(&text, "", false); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"no node is needed", "note: the forecast ends after 1h", "web holds back web-0", "1 more pod is evicted later",
+		"default/web-2", "default/web-3", "town.yaml", "Nothing was written."} {
+		if !strings.Contains(text.String(), part) {
+			t.Errorf("%q is missing in\n%s", part, text.String())
 		}
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
 )
 
-// Names returns the pods that leave because of the operations, and those that are newly pending.
+// Names returns the pods that leave because of the operations, and those that are newly
+// pending, each once.
 func (f *Forecast) Names() (names []string) {
 	listed := map[simulate.Name]bool{}
 	add := func(namespace, name string) {
@@ -22,6 +23,7 @@ func (f *Forecast) Names() (names []string) {
 	}
 
 	for i := range f.Leaving {
+		// Replacements have names that no cluster has.
 		if !f.Leaving[i].Again {
 			add(f.Leaving[i].Namespace, f.Leaving[i].Name)
 		}
@@ -35,12 +37,16 @@ func (f *Forecast) Names() (names []string) {
 	return names
 }
 
-// Summary returns one line: what the operations cause, and how much happens anyway.
+// Summary returns one line: what the operations cause, and how much happens anyway. For
+// example:
+//
+//	3 pods leave their nodes: 2 rescheduled, 1 pending. 1 more pod is pending.
 func (f *Forecast) Summary() string {
 	count := map[string]int{}
 	leaving, pending := 0, 0
 	for i := range f.Leaving {
 		l := &f.Leaving[i]
+		// Its first departure is counted.
 		if l.Again {
 			continue
 		}
@@ -67,10 +73,12 @@ func (f *Forecast) Summary() string {
 		}
 	}
 
+	// This is an answer, too, and often the hoped for.
 	text := "No pod leaves its node"
 	if leaving > 0 {
 		text = answer.Count(leaving, "pod") + " " + verbFor(leaving, "leaves its node", "leave their nodes") + ": "
 		var words []string
+		// In the order of how good they are.
 		for _, fate := range []string{"rescheduled", "pending", "lost", "failed", "stuck", "ended"} {
 			if count[fate] > 0 {
 				words = append(words, fmt.Sprintf("%d %s", count[fate], fate))
@@ -99,18 +107,20 @@ func (f *Forecast) Summary() string {
 	return text
 }
 
-// placedByThis returns the pods that find a node only with the operations.
+// placedByThis returns the pods that find a node only with the operations. Those that
+// find one anyway are no effect of them.
 func (f *Forecast) placedByThis() []Placed {
 	return slices.DeleteFunc(slices.Clone(f.Placed), func(p Placed) bool { return p.Anyway })
 }
 
-// laterText says how many pods are still to leave when the forecast ends.
+// laterText says how many pods are still to leave when the forecast ends. It begins a
+// sentence.
 func (f *Forecast) laterText() string {
 	n := len(f.Later)
 	return answer.Count(n, "more pod") + " " + verbFor(n, "is", "are") + " evicted later"
 }
 
-// thenText says what becomes of the pod.
+// thenText says what becomes of the pod, and how it would leave without the operations.
 func (l *Leaving) thenText() string {
 	text := l.fateText() + l.recursText()
 	if o := l.Otherwise; o != nil {
@@ -119,6 +129,7 @@ func (l *Leaving) thenText() string {
 	return text
 }
 
+// fateText says what becomes of the pod, without when it leaves again.
 func (l *Leaving) fateText() string {
 	switch {
 	case l.Fate == "": // it is due after the time that is looked at
@@ -141,7 +152,8 @@ func (l *Leaving) fateText() string {
 	return "to " + l.Next.Node + " as " + l.Next.Name
 }
 
-// byController counts pods by their controllers.
+// byController counts pods by their controllers: "12 of ReplicaSet/web". It sums up what
+// is not listed.
 func byController(list []Leaving) string {
 	counts := map[string]int{}
 	for i := range list {
@@ -155,6 +167,7 @@ func byController(list []Leaving) string {
 	return strings.Join(words, ", ")
 }
 
+// verbFor is the form of a verb for a number.
 func verbFor(n int, one, many string) string {
 	if n == 1 {
 		return one
@@ -162,4 +175,5 @@ func verbFor(n int, one, many string) string {
 	return many
 }
 
+// textOf writes a time that has passed.
 func textOf(after simulate.Seconds) string { return answer.Duration(time.Duration(after)) }

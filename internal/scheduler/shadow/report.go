@@ -86,7 +86,7 @@ func (r *Report) Write(out io.Writer, format string) error {
 }
 
 func (r *Report) text(out *answer.Page) {
-	fmt.Fprintf(out, "%s.\n", r.Line())
+	out.Line("%s.", r.Line())
 	if r.Pods == 0 {
 		return
 	}
@@ -112,7 +112,7 @@ func list(out *answer.Page, title string, all []Comparison) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprintf(out, "\n%s\n", title)
+	out.Line("\n%s", title)
 	rows := [][]string{{"POD", "NODE", "TOTAL", "BEST NODE", "TOTAL", "FEASIBLE", "WHY"}}
 	for i := range all {
 		c := &all[i]

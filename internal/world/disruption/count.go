@@ -15,21 +15,24 @@ import (
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
-// Count counts the pods that a budget covers, as the disruption controller does. The zero value has
-// counted none.
+// Count counts the pods that a budget covers, as the disruption controller does. The
+// zero value has counted none.
+//
+//	count := Count{}; count.AddPod(...) for each pod that the budget selects; count.Status(budget, workloads)
 type Count struct {
 	pods, healthy int
 	owners        []owned
 }
 
-// owned are pods of one controller.
+// owned are pods of one controller, of those that were counted.
 type owned struct {
 	rules.Owner
 	controller *metav1.OwnerReference
 	pods       int
 }
 
-// Add counts pods of a namespace that have the same controller, or none.
+// Add counts pods of a namespace that have the same controller, or none. healthy are
+// those of them that are ready.
 func (c *Count) Add(namespace string, controller *metav1.OwnerReference, pods, healthy int) {
 	c.pods, c.healthy = c.pods+pods, c.healthy+healthy
 	if controller == nil {
@@ -43,7 +46,8 @@ func (c *Count) Add(namespace string, controller *metav1.OwnerReference, pods, h
 	c.owners[i].pods += pods
 }
 
-// AddPod counts a pod. One that is being deleted is not counted.
+// AddPod counts a pod. One that is being deleted is not counted: its controller may
+// have replaced it already.
 func (c *Count) AddPod(p *v1.Pod, healthy bool) {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -99,8 +103,9 @@ func (c *Count) scale(workloads *workload.Table) (sum int, fault string) {
 	return sum, ""
 }
 
-// OfScale reports whether a budget is about the scale of its pods' controllers, and not about a
-// number of pods.
+// OfScale reports whether a budget is about the scale of its pods' controllers, and
+// not about a number of pods: maxUnavailable, or a percentage. With minAvailable: 2,
+// it does not matter how many pods there should be.
 func OfScale(spec *policyv1.PodDisruptionBudgetSpec) bool {
 	return spec.MaxUnavailable != nil || spec.MinAvailable != nil && spec.MinAvailable.Type == intstr.String
 }
@@ -115,13 +120,15 @@ func NoScale(controller *metav1.OwnerReference) string {
 	return ""
 }
 
-// Expect has a budget's status be about so many pods.
+// Expect has a budget's status be about so many pods, and computes what follows. It
+// changes b.
 func Expect(b *policyv1.PodDisruptionBudget, pods int32) {
 	b.Status.ExpectedPods, b.Status.DesiredHealthy = pods, Desired(&b.Spec, int(pods))
 	Allow(b)
 }
 
-// Allow has a budget's status say how many disruptions are allowed.
+// Allow has a budget's status say how many disruptions are allowed: as many healthy
+// pods as there are beyond the desired ones. It changes b.
 func Allow(b *policyv1.PodDisruptionBudget) {
 	s := &b.Status
 	if s.DisruptionsAllowed = max(s.CurrentHealthy-s.DesiredHealthy, 0); s.ExpectedPods <= 0 || failedSync(s) {
@@ -130,6 +137,7 @@ func Allow(b *policyv1.PodDisruptionBudget) {
 }
 
 // FailSync has a budget allow nothing because its controller cannot count its pods.
+// It changes b.
 func FailSync(b *policyv1.PodDisruptionBudget, why string) {
 	b.Status.DisruptionsAllowed = 0
 	meta.SetStatusCondition(&b.Status.Conditions, metav1.Condition{
@@ -137,6 +145,8 @@ func FailSync(b *policyv1.PodDisruptionBudget, why string) {
 	})
 }
 
+// failedSync reports whether the disruption controller has said that it cannot count
+// the budget's pods.
 func failedSync(s *policyv1.PodDisruptionBudgetStatus) bool {
 	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
 	return condition != nil && condition.Status == metav1.ConditionFalse && condition.Reason == policyv1.SyncFailedReason

@@ -23,7 +23,8 @@ const (
 	Gone
 )
 
-// DrainRules are the flags of kubectl drain that decide which pods leave.
+// DrainRules are the flags of kubectl drain that decide which pods leave. The zero
+// value is kubectl's default.
 type DrainRules struct {
 	// Pods selects the pods that the drain is about; nil: all.
 	Pods                                        labels.Selector
@@ -48,8 +49,9 @@ type Ruling struct {
 	Ignored string
 }
 
-// Judge decides about one pod of a node. The first of kubectl's filters that keeps the pod ends it.
-// daemonSet says whether a DaemonSet exists.
+// Judge decides about one pod of a node. The first of kubectl's filters that keeps
+// the pod ends it, in kubectl's order: selector, overdue deletion, DaemonSet, static
+// pod, local storage, no controller. daemonSet says whether a DaemonSet exists.
 func (r *DrainRules) Judge(p *v1.Pod, now time.Time, daemonSet func(namespace, name string) Presence) Ruling {
 	if r.Pods != nil && !r.Pods.Matches(labels.Set(p.Labels)) {
 		return Ruling{}
@@ -59,6 +61,8 @@ func (r *DrainRules) Judge(p *v1.Pod, now time.Time, daemonSet func(namespace, n
 		return Ruling{}
 	}
 
+	// Pods that have ended run nothing that could be lost, so most filters let them
+	// go.
 	owner, ended, orphan := metav1.GetControllerOfNoCopy(p), rules.IsTerminal(p), false
 	if IsDaemonSet(owner) && !ended {
 		orphan = daemonSet(p.Namespace, owner.Name) == Gone

@@ -22,7 +22,7 @@ const (
 	Never
 )
 
-// Verdict is an answer and its reason.
+// Verdict is an answer and its reason. The zero value allows the eviction.
 type Verdict struct {
 	Answer Answer
 	// Budget decided; nil if none did.
@@ -33,10 +33,14 @@ type Verdict struct {
 	Message string
 }
 
-// mostDisrupted is how many evictions a budget may have that its controller has not seen yet.
+// mostDisrupted is how many evictions a budget may have that its controller has not
+// seen yet: the API server's own limit. Beyond it, the controller is taken to be
+// down.
 const mostDisrupted = 2000
 
-// MayEvict answers as the Eviction API does for a pod that these budgets cover.
+// MayEvict answers as the Eviction API does for a pod that these budgets cover. ready
+// says whether the pod counts as healthy. It changes nothing: the API server would
+// subtract one from DisruptionsAllowed if Spends is set.
 func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) Verdict {
 	switch {
 	case len(covering) == 0, Ungoverned(p):
@@ -50,6 +54,9 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 
 	b := covering[0]
 	s, answer := &b.Status, Verdict{Budget: b}
+	// A pod that is not ready may go without spending anything: always, by the
+	// budget's policy, or as long as enough others are healthy. Otherwise a pod that
+	// never becomes ready could block every drain.
 	if !ready {
 		always := b.Spec.UnhealthyPodEvictionPolicy != nil && *b.Spec.UnhealthyPodEvictionPolicy == policyv1.AlwaysAllow
 		if always || s.CurrentHealthy >= s.DesiredHealthy && s.DesiredHealthy > 0 {
@@ -58,6 +65,7 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 	}
 
 	switch {
+	// The budget was changed, and its numbers are of before.
 	case s.ObservedGeneration < b.Generation:
 		answer.Answer, answer.Message = Later, fmt.Sprintf("the disruption budget %s is still being processed by the server", b.Name)
 	case s.DisruptionsAllowed < 0:
@@ -74,7 +82,8 @@ func MayEvict(p *v1.Pod, ready bool, covering []*policyv1.PodDisruptionBudget) V
 	return answer
 }
 
-// why says why a budget allows no disruption.
+// why says why a budget allows no disruption: what its controller says, or its
+// numbers. It completes a message for users.
 func why(b *policyv1.PodDisruptionBudget) string {
 	s := &b.Status
 	condition := meta.FindStatusCondition(s.Conditions, policyv1.DisruptionAllowedCondition)
@@ -92,30 +101,38 @@ func why(b *policyv1.PodDisruptionBudget) string {
 	return fmt.Sprintf("the disruption budget %s does not allow evicting pods currently", b.Name)
 }
 
-// Ungoverned reports whether the Eviction API deletes a pod whatever budgets say: its containers
-// have not started yet, it has ended, or it is being deleted. A pod of a manifest, of which nobody
-// has reported anything, is taken to run.
+// Ungoverned reports whether the Eviction API deletes a pod whatever budgets say: its
+// containers have not started yet, it has ended, or it is being deleted. A pod of a
+// manifest, of which nobody has reported anything, is taken to run: the phase Pending
+// is only the default there.
 func Ungoverned(p *v1.Pod) bool {
 	starting := p.Status.Phase == v1.PodPending && reported(p)
 	return starting || rules.IsTerminal(p) || p.DeletionTimestamp != nil
 }
 
-// Hopeless reports whether a budget allows no disruption even when all pods that it covers are
-// healthy. No drain comes to an end that waits for it.
+// Hopeless reports whether a budget allows no disruption even when all pods that it
+// covers are healthy, as with minAvailable: 100%. No drain comes to an end that waits
+// for it.
 func Hopeless(b *policyv1.PodDisruptionBudget) bool {
 	return b.Status.ExpectedPods > 0 && b.Status.DesiredHealthy >= b.Status.ExpectedPods && b.Status.DisruptionsAllowed == 0
 }
 
-// Counted reports whether the disruption controller has written the budget's status for its present
-// spec. In manifests, budgets may have none.
+// Counted reports whether the disruption controller has written the budget's status
+// for its present spec. In manifests, budgets may have none. An all-zero status with
+// generation 0 is taken for none.
 func Counted(b *policyv1.PodDisruptionBudget) bool {
 	s := &b.Status
 	return s.ObservedGeneration >= b.Generation && (s.ObservedGeneration != 0 || s.ExpectedPods != 0 ||
 		s.DisruptionsAllowed != 0 || len(s.Conditions) > 0)
 }
 
-// Desired is how many pods a budget wants healthy of those that are expected. Percentages are
-// rounded up.
+// Desired is how many pods a budget wants healthy of those that are expected.
+// Percentages are rounded up. A value that cannot be read wants all of them. For
+// example, with 5 expected pods:
+//
+//	minAvailable: 50%      3
+//	maxUnavailable: 50%    2, because 3 may be unavailable
+//	maxUnavailable: 1      4
 func Desired(spec *policyv1.PodDisruptionBudgetSpec, expected int) int32 {
 	switch {
 	case spec.MaxUnavailable != nil:

@@ -15,30 +15,36 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// RoomOfObject is how long the fields of an object are together at most: below what the API server
-// and etcd accept.
+// RoomOfObject is how long the fields of an object are together at most, in bytes:
+// below what the API server and etcd accept (1.5 MiB).
 const RoomOfObject = 1_300_000
 
-// Generator makes objects of one tenant. Its zero values but for Rand are good.
+// Generator makes objects of one tenant. Its zero values but for Rand are good. The
+// same Rand gives the same objects. It is not safe for concurrent use.
 type Generator struct {
 	*rand.Rand
-	// Known is how many of a hundred words are words that others use, too. The others are unique.
+	// Known is how many of a hundred words are words that others use, too. The others
+	// are unique: what is indexed by them grows with each.
 	Known int
 	// Prefix is that of the unique words.
 	Prefix string
 
+	// made counts objects and unique words. full is set if an object's other fields
+	// are filled, too.
 	made int
 	full bool
 }
 
-// Object returns an object of a kind in which the field at the path is as long as room allows. Its
-// other fields are short; full also fills those that the path does not meet.
+// Object returns an object of a kind in which the field at the path is as long as
+// room allows, in bytes. Its other fields are short; full also fills those that the
+// path does not meet. path has to be one of Paths(kind).
 func (g *Generator) Object(kind Kind, path Path, room int, full bool) Object {
 	object := kind.New()
 	v := reflect.ValueOf(object).Elem()
 	if g.full = full; full {
 		g.fill(v, "", 0)
 	}
+	// After the other fields, which must not overwrite it.
 	g.grow(v, path, room)
 
 	g.made++
@@ -48,13 +54,15 @@ func (g *Generator) Object(kind Kind, path Path, room int, full bool) Object {
 	return object
 }
 
-// Namespace is the tenant's.
+// Namespace is the tenant's. All objects are in it.
 const Namespace = "tenant"
 
-// objects is how many names of objects there are: fields that refer to one have one of them.
+// objects is how many names of objects there are: fields that refer to one have one
+// of them, so that many references hit.
 const objects = 300
 
 // grow makes the field at the path as long as room allows, and returns what it used.
+// Where the path leads through a list or a map, the room is shared by its items.
 func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 	if len(path) == 0 {
 		return g.growLast(v, room)
@@ -68,10 +76,12 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 		}
 		field := v.Field(next.field)
 		used = g.grow(field, rest, room)
+		// A longer list would be refused by validation, and so test nothing.
 		if most := mostNames[v.Type()]; most > 0 && field.Type() == namesType && field.Len() > most {
 			field.SetLen(most)
 		}
 		return used
+	// A new value, in place of one that fill may have made.
 	case aPointer:
 		one := reflect.New(v.Type().Elem())
 		v.Set(one)
@@ -97,10 +107,12 @@ func (g *Generator) grow(v reflect.Value, path Path, room int) (used int) {
 	return used
 }
 
-// appendItems appends so many items to a list, or as many as there is room for, and returns what
-// they use. Items are made in place: a list may have a hundred thousand.
+// appendItems appends so many items to a list, or as many as there is room for, and
+// returns what they use. Items are made in place: a list may have a hundred thousand.
+// Eight bytes are reckoned for each item, for its brackets and commas.
 func appendItems(v reflect.Value, most, room int, fill func(reflect.Value) int) (used int) {
 	for i := 0; i < most && used < room; i++ {
+		// Doubling keeps the number of copies small.
 		if v.Len() == v.Cap() {
 			v.Grow(v.Len() + 1)
 		}
@@ -110,7 +122,8 @@ func appendItems(v reflect.Value, most, room int, fill func(reflect.Value) int) 
 	return used
 }
 
-// growLast makes a list, a map or a text as long as room allows.
+// growLast makes a list, a map or a text as long as room allows, or as its validation
+// does.
 func (g *Generator) growLast(v reflect.Value, room int) (used int) {
 	most := room
 	if n := mostItems[v.Type()]; n > 0 {
@@ -142,7 +155,8 @@ func (g *Generator) growLast(v reflect.Value, room int) (used int) {
 	return used
 }
 
-// longText is text that goes on, as an expression for devices would. Its beginning is unique.
+// longText is text that goes on, as an expression for devices would, and that
+// compiles as one. Its beginning is unique.
 func longText(begin string, room int) string {
 	const on = ` && device.driver != "x"`
 	begin = `device.driver != "` + begin + `"`
@@ -152,7 +166,9 @@ func longText(begin string, room int) string {
 // mostText is how long a single text is at most: expressions for devices are, by their validation.
 const mostText = 10 << 10
 
-// many is how many items there are on the way to the field that is to be long.
+// many is how many items there are on the way to the field that is to be long: from
+// one with all of the room to thousands with a little each. Which of them costs most
+// is what a test is to find out.
 func (g *Generator) many(t reflect.Type, room int) int {
 	n := []int{1, 1, 3, 30, 1000, room/50 + 1}[g.IntN(6)]
 	if most := mostItems[t]; most > 0 {
@@ -161,10 +177,12 @@ func (g *Generator) many(t reflect.Type, room int) int {
 	return n
 }
 
-// mostDepth is how deep fields are filled that no path leads to.
+// mostDepth is how deep fields are filled that no path leads to. Types of the API are
+// recursive.
 const mostDepth = 7
 
-// fill gives a field short content: lists of one or two items.
+// fill gives a field short content: lists of one or two items, and half of the
+// pointers. It returns about how many bytes that is.
 func (g *Generator) fill(v reflect.Value, field string, depth int) (used int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -201,8 +219,8 @@ func (g *Generator) fill(v reflect.Value, field string, depth int) (used int) {
 	return used
 }
 
-// fillFields fills what a struct has that is neither a list nor a struct, and, if deep, some of the
-// rest.
+// fillFields fills what a struct has that is neither a list nor a struct, and, if
+// deep, some of the rest. Without its scalars most structs are not valid.
 func (g *Generator) fillFields(v reflect.Value, depth int, deep bool) (used int) {
 	for _, f := range fieldsOf(v.Type()) {
 		if f.scalar {
@@ -214,7 +232,7 @@ func (g *Generator) fillFields(v reflect.Value, depth int, deep bool) (used int)
 	return used
 }
 
-// writable is a field of a struct that a tenant may write.
+// writable is a field of a struct that a tenant may write, by its index.
 type writable struct {
 	index  int
 	name   string
@@ -224,6 +242,7 @@ type writable struct {
 // fieldsKnown has the fields by type: reflection is dear, and objects have thousands of items.
 var fieldsKnown sync.Map
 
+// fieldsOf lists the fields of a struct that a tenant may write.
 func fieldsOf(t reflect.Type) (all []writable) {
 	if known, is := fieldsKnown.Load(t); is {
 		return known.([]writable)
@@ -248,6 +267,7 @@ func isScalar(t reflect.Type) bool {
 	return true
 }
 
+// fillLeaf gives a value of a type that is filled as a whole.
 func (g *Generator) fillLeaf(v reflect.Value) int {
 	switch v.Interface().(type) {
 	case resource.Quantity:
@@ -260,10 +280,11 @@ func (g *Generator) fillLeaf(v reflect.Value) int {
 	return 4
 }
 
-// word returns a value of a field: one of those that its type has, one that others use, or one that
-// nobody else does.
+// word returns a value of a field: one of those that its type has, one that others
+// use, or one that nobody else does. field is "" where only the type counts.
 func (g *Generator) word(t reflect.Type, field string) string {
 	if t != plainText {
+		// A value that the API knows, so that the object is read to its end.
 		if of := words[t]; of != nil {
 			return of[g.IntN(len(of))]
 		}
@@ -284,6 +305,7 @@ func (g *Generator) word(t reflect.Type, field string) string {
 	return g.Prefix + "-" + strconv.FormatInt(int64(g.made), 36)
 }
 
+// plainText is the type of texts without a meaning of their own.
 var plainText = reflect.TypeFor[string]()
 
 // known are words that nodes and pods of others have.

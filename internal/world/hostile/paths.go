@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Path leads from an object to one of its fields.
+// Path leads from an object to one of its fields. The path of the object itself is
+// empty.
 type Path []step
 
 // step is a field of a struct, or what a list, a map or a pointer holds.
@@ -22,6 +23,7 @@ type step struct {
 	of    held
 }
 
+// held is which part of a value a step goes to.
 type held int
 
 const (
@@ -32,7 +34,8 @@ const (
 	aPointer
 )
 
-// String returns the path as in "spec.containers[].name", by the names of Go.
+// String returns the path as in "Spec.Containers[].Name", by the names of Go.
+// Pointers are not shown.
 func (p Path) String() string {
 	var text strings.Builder
 	for _, s := range p {
@@ -48,7 +51,7 @@ func (p Path) String() string {
 	return strings.TrimPrefix(text.String(), ".")
 }
 
-// leaves are types that are filled as a whole.
+// leaves are types that are filled as a whole, and that have no part of any length.
 var leaves = map[reflect.Type]bool{
 	reflect.TypeFor[resource.Quantity]():         true,
 	reflect.TypeFor[intstr.IntOrString]():        true,
@@ -58,10 +61,12 @@ var leaves = map[reflect.Type]bool{
 	reflect.TypeFor[metav1.ManagedFieldsEntry](): true,
 }
 
+// rawExtension is JSON of any length, as the parameters of a device have it.
 var rawExtension = reflect.TypeFor[runtime.RawExtension]()
 
-// ofTheServer are fields that the API server sets, or that are written as a subresource to which a
-// tenant has no access, and names, which are bounded.
+// ofTheServer are fields that the API server sets, or that are written as a
+// subresource to which a tenant has no access, and names, which are bounded. They are
+// the fields of objects and their metadata.
 var ofTheServer = []string{
 	"Name", "GenerateName", "Status", "UID", "ResourceVersion", "ManagedFields", "SelfLink", "Generation",
 	"CreationTimestamp", "DeletionTimestamp",
@@ -78,7 +83,9 @@ func byTheServer(t reflect.Type, field string) bool {
 // pathsKnown has the paths by kind: a pod has thousands.
 var pathsKnown sync.Map
 
-// Paths returns the paths to all fields of a kind that may be of any length.
+// Paths returns the paths to all fields of a kind that may be of any length: texts
+// without a fixed choice, lists and maps. A type that contains itself is followed
+// once. The result is shared; it must not be changed.
 func Paths(kind Kind) (all []Path) {
 	if known, is := pathsKnown.Load(kind.Name); is {
 		return known.([]Path)
@@ -92,6 +99,7 @@ func Paths(kind Kind) (all []Path) {
 		if leaves[t] || slices.Contains(within, t) {
 			return
 		}
+		// Clipped: several paths go on from the same one.
 		further := func(s step) Path { return append(slices.Clip(to), s) }
 		switch t.Kind() {
 		case reflect.Pointer:

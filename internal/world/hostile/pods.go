@@ -8,10 +8,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LongPods returns pods of 10,000 containers, which is about what an object has room for: with
-// requests and limits alone; with an image of its own each; with a resource of its own each; with
-// more resources of their own in a few; with a host port each; and as sidecars. What is unique of
-// their texts begins with the prefix.
+// LongPods returns pods of 10,000 containers, which is about what an object has room
+// for: with requests and limits alone; with an image of its own each; with a resource
+// of its own each; with more resources of their own in a few; with a host port each;
+// and as sidecars. What is unique of their texts begins with the prefix. They are
+// what a generator, which grows one field at a time, does not make.
 func LongPods(prefix string) (pods []*v1.Pod) {
 	const containers, many, each = 10_000, 10, 1500
 	one, always := resource.MustParse("1"), v1.ContainerRestartPolicyAlways
@@ -45,10 +46,12 @@ func LongPods(prefix string) (pods []*v1.Pod) {
 		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: fmt.Sprint("long-", i)}}
 		list := make([]v1.Container, containers)
 		for n := range list {
+			// Requests of two resources, which every filter for room adds up.
 			requests := v1.ResourceList{v1.ResourceCPU: resource.Quantity{}, v1.ResourceMemory: one}
 			list[n] = v1.Container{Name: fmt.Sprint("c", n), Image: "i", Resources: v1.ResourceRequirements{Requests: requests}}
 			fill(&list[n], n)
 		}
+		// Sidecars are init containers that are always restarted.
 		if pod.Spec.Containers = list; list[1].RestartPolicy != nil {
 			pod.Spec.Containers, pod.Spec.InitContainers = list[:1], list[1:]
 		}

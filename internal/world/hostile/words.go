@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// words are the values of types that have few: with others an object is read no further.
+// words are the values of types that have few: with others an object is read no
+// further, and what is behind the field would not be tested. A type without an entry
+// gets any text.
 var words = map[reflect.Type][]string{
 	reflect.TypeFor[metav1.LabelSelectorOperator]():            {"In", "NotIn", "Exists", "DoesNotExist"},
 	reflect.TypeFor[v1.NodeSelectorOperator]():                 {"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"},
@@ -31,7 +33,8 @@ var words = map[reflect.Type][]string{
 	reflect.TypeFor[batchv1.ConcurrencyPolicy]():               {"Allow"},
 }
 
-// byField are the values of fields that refer to what the cluster has.
+// byField are the values of fields that refer to what the cluster has, by the names
+// of Go. Terms that match nothing cost nothing.
 var byField = map[string][]string{
 	"TopologyKey":      {v1.LabelHostname, v1.LabelTopologyZone, "k0", "k1", "k2", "k18"},
 	"StorageClassName": {"made", "local"},
@@ -44,7 +47,8 @@ var byField = map[string][]string{
 	"Expression":       {`device.driver == "gpu.example.com"`},
 }
 
-// referring are fields with the name of another object of the tenant's.
+// referring are fields with the name of another object of the tenant's. Three times
+// in four they name one that may exist.
 var referring = map[string]bool{"ClaimName": true, "ResourceClaimName": true, "ResourceClaimTemplateName": true, "PodGroupName": true}
 
 // mostNames is how many requests a part of a claim names at most.
@@ -53,6 +57,7 @@ var mostNames = map[reflect.Type]int{
 	reflect.TypeFor[resourcev1.DeviceClaimConfiguration](): 32,
 }
 
+// namesType is the type of a list of names.
 var namesType = reflect.TypeFor[[]string]()
 
 // mostItems is how long lists and maps are at most that the API bounds.

@@ -15,20 +15,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/groups"
 )
 
-// Claims stands in for the controllers of ephemeral volumes and of claim templates: they make a
-// pod's claims, and delete them when the pod has gone.
+// Claims stands in for the controllers of ephemeral volumes and of claim templates:
+// they make a pod's claims, and delete them when the pod has gone. All fields but
+// StorageClass have to be set.
 type Claims struct {
 	Cluster *cluster.Cluster
 	// StorageClass is the default one, or nil.
 	StorageClass *storagev1.StorageClass
-	// Templates are the device claim templates.
+	// Templates are the device claim templates. Whoever owns this map keeps it up to
+	// date.
 	Templates map[cluster.Name]*resourcev1.ResourceClaimTemplate
 	// Show and ShowGone are called with what is made, and with what is deleted.
 	Show, ShowGone func(kind cycle.Kind, object metav1.Object)
 }
 
-// MakeFor creates what controllers create for a pod before it can be scheduled: a claim for each
-// ephemeral volume, and for each device claim template. Existing claims are left alone.
+// MakeFor creates what controllers create for a pod before it can be scheduled: a
+// claim for each ephemeral volume, and for each device claim template. Existing
+// claims are left alone. It records the names of device claims in the pod's status,
+// so it changes the pod.
 func (c *Claims) MakeFor(p *v1.Pod) {
 	for i := range p.Spec.Volumes {
 		if ephemeral := p.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
@@ -42,6 +46,7 @@ func (c *Claims) MakeFor(p *v1.Pod) {
 	}
 }
 
+// volumeClaim creates the claim of an ephemeral volume, which is named POD-VOLUME.
 func (c *Claims) volumeClaim(p *v1.Pod, volume string, template *v1.PersistentVolumeClaimTemplate) {
 	name := p.Name + "-" + volume
 	if _, there := c.Cluster.Claims.Get(p.Namespace, name); there {
@@ -68,6 +73,7 @@ func (c *Claims) Release(p *v1.Pod) {
 			continue
 		}
 		claim, there := all.Claims.Get(p.Namespace, p.Name+"-"+p.Spec.Volumes[i].Name)
+		// A claim of that name that is not the pod's is left alone.
 		if !there || !metav1.IsControlledBy(claim, p) {
 			continue
 		}
@@ -79,9 +85,12 @@ func (c *Claims) Release(p *v1.Pod) {
 	}
 }
 
-// deviceClaim creates the claim and records its name in the pod's status. Without the template, the
-// pod waits for both. The pods of a group that has the same claim share one.
+// deviceClaim creates the claim and records its name in the pod's status. Without the
+// template, the pod waits for both. The pods of a group that has the same claim share
+// one. Upstream generates the name; here it is POD-CLAIM or GROUP-CLAIM, the same in
+// every run.
 func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
+	// It was made before: the pod came from an API server.
 	for i := range p.Status.ResourceClaimStatuses {
 		if p.Status.ResourceClaimStatuses[i].Name == of.Name {
 			return
@@ -90,6 +99,7 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 
 	name, owner := p.Name+"-"+of.Name, ownedBy(p)
 	shared := false
+	// The group's controller may have made the claim already, under another name.
 	if g := c.sharingGroup(p, of); g != nil {
 		name = g.Name + "-" + of.Name
 		for i := range g.Status.ResourceClaimStatuses {
@@ -98,6 +108,7 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 			}
 		}
 		owner = []metav1.OwnerReference{*metav1.NewControllerRef(g, schedulingv1beta1.SchemeGroupVersion.WithKind("PodGroup"))}
+		// Made for another pod of the group.
 		known, there := c.Cluster.ResourceClaims.Get(p.Namespace, name)
 		shared = there && metav1.IsControlledBy(known, g)
 	}
@@ -120,7 +131,8 @@ func (c *Claims) deviceClaim(p *v1.Pod, of *v1.PodResourceClaim) {
 		v1.PodResourceClaimStatus{Name: of.Name, ResourceClaimName: &name})
 }
 
-// sharingGroup is the pod's group if it has the same claim, or nil.
+// sharingGroup is the pod's group if it has the same claim, or nil: then the claim is
+// the pod's own.
 func (c *Claims) sharingGroup(p *v1.Pod, of *v1.PodResourceClaim) *schedulingv1beta1.PodGroup {
 	g, there := c.Cluster.PodGroups.Get(p.Namespace, groups.NameOf(p))
 	if !there {
@@ -132,6 +144,7 @@ func (c *Claims) sharingGroup(p *v1.Pod, of *v1.PodResourceClaim) *schedulingv1b
 	return g
 }
 
+// ownedBy makes the pod the owner of its claim, so that the claim goes with it.
 func ownedBy(p *v1.Pod) []metav1.OwnerReference {
 	return []metav1.OwnerReference{*metav1.NewControllerRef(p, v1.SchemeGroupVersion.WithKind("Pod"))}
 }

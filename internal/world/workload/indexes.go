@@ -8,7 +8,8 @@ import (
 // span is a range of completion indexes, both ends included.
 type span struct{ first, last int }
 
-// CountIndexes returns how many indexes a Job's completedIndexes or failedIndexes has.
+// CountIndexes returns how many indexes a Job's completedIndexes or failedIndexes
+// has: 5 for "1,3-5,7".
 func CountIndexes(text string) (count int) {
 	for _, s := range parseIndexes(text) {
 		count += s.last - s.first + 1

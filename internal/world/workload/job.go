@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// MakesPods reports whether the Job controller makes pods for the Job.
+// MakesPods reports whether the Job controller makes pods for the Job: it is the one
+// to manage it, and the Job is neither suspended nor deleted nor over.
 func MakesPods(job *batchv1.Job) bool {
 	managed := ptr.Deref(job.Spec.ManagedBy, batchv1.JobControllerName) == batchv1.JobControllerName
 	return managed && job.DeletionTimestamp == nil && !ptr.Deref(job.Spec.Suspend, false) && !isFinished(job)
@@ -39,22 +40,26 @@ func wantedPods(job *batchv1.Job, pods []*v1.Pod, running int) int {
 	}
 	succeeded = max(succeeded, int(job.Status.Succeeded))
 	parallel := int(*job.Spec.Parallelism)
+	// A fixed number of completions bounds the pods.
 	if job.Spec.Completions != nil {
 		return max(0, min(parallel, int(*job.Spec.Completions)-succeeded))
 	}
+	// A work queue: the pods that run finish what is left.
 	if succeeded > 0 {
 		return running
 	}
 	return parallel
 }
 
-// MissingPods returns how many pods the job makes now.
+// MissingPods returns how many pods the job makes now; negative if there are more
+// than it wants. pods are all of the job's, those that have ended included.
 func MissingPods(job *batchv1.Job, pods []*v1.Pod) int {
 	running := len(slices.DeleteFunc(slices.Clone(pods), rules.IsTerminal))
 	return min(wantedPods(job, pods, running), Most) - running
 }
 
-// NextIndexes returns the indexes that an Indexed Job with these pods makes pods for now.
+// NextIndexes returns the indexes that an Indexed Job with these pods makes pods for
+// now, in ascending order.
 func NextIndexes(job *batchv1.Job, pods []*v1.Pod) []int {
 	return openIndexes(job, pods, MissingPods(job, pods))
 }
@@ -76,6 +81,7 @@ func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
 	}
 
 	for index := 0; index < int(*job.Spec.Completions) && len(open) < count; index++ {
+		// Ranges are skipped as a whole: a Job may have a hundred thousand indexes.
 		if i := slices.IndexFunc(taken, func(s span) bool { return s.first <= index && index <= s.last }); i >= 0 {
 			index = taken[i].last
 			continue
@@ -85,7 +91,8 @@ func openIndexes(job *batchv1.Job, pods []*v1.Pod, count int) []int {
 	return open
 }
 
-// JobPod is a pod that the Job controller creates, without a name.
+// JobPod is a pod that the Job controller creates, without a name. It has the labels
+// of both generations: selectors of old Jobs use those without a prefix.
 func JobPod(job *batchv1.Job) *v1.Pod {
 	pod := Of(job).NewPod()
 	for _, label := range []string{batchv1.JobNameLabel, "job-name"} {
@@ -97,7 +104,8 @@ func JobPod(job *batchv1.Job) *v1.Pod {
 	return pod
 }
 
-// SetIndex makes a pod that of an index of an Indexed Job.
+// SetIndex makes a pod that of an index of an Indexed Job. It replaces another index,
+// if the pod had one.
 func SetIndex(pod *v1.Pod, job string, index int) {
 	number := strconv.Itoa(index)
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.JobCompletionIndexAnnotation, number)

@@ -8,8 +8,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Rolling returns why a rollout of a workload is not done, by the rules of kubectl rollout status,
-// or "". Of a workload whose controller has not reported anything, as in manifests, it is.
+// Rolling returns why a rollout of a workload is not done, by the rules of kubectl
+// rollout status, or "". Of a workload whose controller has not reported anything, as
+// in manifests, it is done. Other kinds have no rollouts.
 func Rolling(object metav1.Object) string {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -22,8 +23,12 @@ func Rolling(object metav1.Object) string {
 	return ""
 }
 
+// rolledOut is the reason as long as pods of the old template are there, or the
+// controller has not seen the change.
 const rolledOut = "is being rolled out"
 
+// rollingDeployment: all replicas are updated, old ones are gone, and the updated
+// ones are available.
 func rollingDeployment(d *appsv1.Deployment) string {
 	switch s := &d.Status; {
 	case s.ObservedGeneration == 0:
@@ -35,8 +40,9 @@ func rollingDeployment(d *appsv1.Deployment) string {
 	}
 }
 
-// rollingStatefulSet: the pods below a partition keep their revision. A set whose pods others have
-// to delete is never rolled out by itself.
+// rollingStatefulSet: all pods have the update revision, or those above the partition
+// do, and all are ready. A set whose pods others have to delete (OnDelete) is never
+// rolled out by itself.
 func rollingStatefulSet(set *appsv1.StatefulSet) string {
 	s, replicas, strategy := &set.Status, ptr.Deref(set.Spec.Replicas, 1), &set.Spec.UpdateStrategy
 	rolling := s.UpdateRevision != s.CurrentRevision
@@ -52,6 +58,8 @@ func rollingStatefulSet(set *appsv1.StatefulSet) string {
 	return awaited(replicas - s.ReadyReplicas)
 }
 
+// rollingDaemonSet: all nodes that should have a pod have an updated one that is
+// available.
 func rollingDaemonSet(set *appsv1.DaemonSet) string {
 	switch s := &set.Status; {
 	case s.ObservedGeneration == 0, set.Spec.UpdateStrategy.Type == appsv1.OnDeleteDaemonSetStrategyType:
@@ -63,7 +71,7 @@ func rollingDaemonSet(set *appsv1.DaemonSet) string {
 	}
 }
 
-// awaited says how many pods are not available yet.
+// awaited says how many pods are not available yet; "" if none.
 func awaited(count int32) string {
 	switch {
 	case count <= 0:

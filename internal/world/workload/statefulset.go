@@ -12,7 +12,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// FirstOrdinal is the ordinal of the set's first pod.
+// FirstOrdinal is the ordinal of the set's first pod: 0 unless spec.ordinals says
+// otherwise.
 func FirstOrdinal(set *appsv1.StatefulSet) int {
 	if set.Spec.Ordinals == nil {
 		return 0
@@ -20,8 +21,11 @@ func FirstOrdinal(set *appsv1.StatefulSet) int {
 	return int(set.Spec.Ordinals.Start)
 }
 
-// StatefulPod is the pod of that ordinal that the StatefulSet's controller creates, with the claims
-// that it creates first.
+// StatefulPod is the pod of that ordinal that the StatefulSet's controller creates,
+// with the claims that it creates first. Claims that exist already are used by the
+// pod as they are; whether they do is the caller's business.
+//
+//	set db, ordinal 2, claim template data -> pod db-2, claim data-db-2
 func StatefulPod(set *appsv1.StatefulSet, ordinal int) (*v1.Pod, []*v1.PersistentVolumeClaim) {
 	name := set.Name + "-" + strconv.Itoa(ordinal)
 	pod := Of(set).NewPod()
@@ -79,7 +83,8 @@ func CompleteClaim(claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-// OrdinalOf is the number of the set's pod of that name, or -1 if it is none of the set's.
+// OrdinalOf is the number of the set's pod of that name, or -1 if it is none of the
+// set's. The number may be beyond the set's replicas.
 func OrdinalOf(set *appsv1.StatefulSet, name string) int {
 	number, ok := strings.CutPrefix(name, set.Name+"-")
 	ordinal, err := strconv.Atoi(number)
@@ -89,14 +94,15 @@ func OrdinalOf(set *appsv1.StatefulSet, name string) int {
 	return ordinal
 }
 
-// HasReplica reports whether a pod of that name is one of the set's replicas, if it has so many.
+// HasReplica reports whether a pod of that name is one of the set's replicas, if it
+// has so many of them.
 func HasReplica(set *appsv1.StatefulSet, name string, replicas int) bool {
 	first, ordinal := FirstOrdinal(set), OrdinalOf(set, name)
 	return first <= ordinal && ordinal < first+replicas
 }
 
-// KeepsRevision reports whether a rolling update leaves the set's pod of that number at the old
-// template.
+// KeepsRevision reports whether a rolling update leaves the set's pod of that number
+// at the old template: it is below the partition.
 func KeepsRevision(set *appsv1.StatefulSet, ordinal int) bool {
 	r := set.Spec.UpdateStrategy.RollingUpdate
 	return r != nil && r.Partition != nil && ordinal < int(*r.Partition)

@@ -10,7 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Succession is when a controller makes a pod in place of one that is deleted.
+// Succession is when a controller makes a pod in place of one that is deleted. It
+// decides whether the victim and its replacement are in the cluster at the same time.
 type Succession int
 
 // The values of Succession.
@@ -20,8 +21,10 @@ const (
 	WhenGone                   // once the pod has ended
 )
 
-// SuccessionOf returns when a pod of a controller is made again. job is the controller if that is a
-// Job and was read.
+// SuccessionOf returns when a pod of a controller is made again. job is the
+// controller if that is a Job and was read; nil otherwise. Controllers of unknown
+// kinds are taken to act at once. Static pods, whose owner is a Node, are none of the
+// API server's.
 func SuccessionOf(controller *metav1.OwnerReference, job *batchv1.Job) Succession {
 	switch rules.KindOf(controller) {
 	default:
@@ -39,12 +42,15 @@ func SuccessionOf(controller *metav1.OwnerReference, job *batchv1.Job) Successio
 }
 
 // AwaitsFailure reports whether a Job replaces its pods only once they have ended.
+// With a podFailurePolicy, that is the API's default.
 func AwaitsFailure(job *batchv1.Job) bool {
 	return job.Spec.PodFailurePolicy != nil || ptr.Deref(job.Spec.PodReplacementPolicy, "") == batchv1.Failed
 }
 
-// Successor returns the pod that a controller makes in place of one, from the template that this
-// one was made of, without claims of its own. A StatefulSet's has the name of the other.
+// Successor returns the pod that a controller makes in place of one, from the
+// template that this one was made of, without claims of its own. A StatefulSet's has
+// the name of the other. The old pod is not changed. name is asked for the new name,
+// with the new pod and its controller.
 func Successor(of *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *metav1.OwnerReference) string, now metav1.Time) *v1.Pod {
 	next := of.DeepCopy()
 	next.UID, next.CreationTimestamp = uid, now
@@ -56,6 +62,8 @@ func Successor(of *v1.Pod, uid types.UID, name func(p *v1.Pod, controller *metav
 	switch rules.KindOf(controller) {
 	case rules.KindOf(nil), rules.StatefulSet:
 	case rules.DaemonSet:
+		// The old pod may have been created by name on its node; the controller pins
+		// by affinity.
 		PinTo(next, DaemonNode(of))
 		next.Name = name(next, controller)
 	default:

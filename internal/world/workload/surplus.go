@@ -22,31 +22,43 @@ const (
 	Running
 )
 
-// Replica is a pod of a workload as its controller sees it.
+// Replica is a pod of a workload as its controller sees it. Callers fill it in from
+// an API object, or from a simulated state.
 type Replica struct {
-	Object         *v1.Pod
-	UID            types.UID
-	Node           string // empty: none
+	Object *v1.Pod
+	UID    types.UID
+	Node   string // empty: none
+	// Phase and Ready are what the kubelet has reported.
 	Phase          Phase
 	Ready          bool
 	Since, Created time.Time // since when it is ready, if it is
 }
 
-// CompareSurplus orders the pods of a workload as the ReplicaSet controller does: those that it
-// removes first stand at the front. together counts the pods of the workload by node, for a
-// Deployment those of all its ReplicaSets.
+// CompareSurplus orders the pods of a workload as the ReplicaSet controller does:
+// those that it removes first stand at the front. together counts the pods of the
+// workload by node, for a Deployment those of all its ReplicaSets. The order is
+// upstream's ActivePodsWithRanks:
+//
+//	no node, before a node
+//	Pending, before Unknown, before Running
+//	not ready, before ready
+//	a lower pod-deletion-cost
+//	on a node with more of the workload's pods
+//	ready for a shorter time; without a difference there, more restarts, then younger
+//	the UID, so that the order is total
 func CompareSurplus(a, b *Replica, together map[string]int, now time.Time) int {
 	order := cmp.Or(
 		trueFirst(a.Node == "", b.Node == ""), cmp.Compare(a.Phase, b.Phase), trueFirst(!a.Ready, !b.Ready),
 		cmp.Compare(rules.DeletionCost(a.Object), rules.DeletionCost(b.Object)), cmp.Compare(together[b.Node], together[a.Node]),
 	)
+	// Upstream returns here, too: restarts and ages are not looked at.
 	if order == 0 && a.Ready && !a.Since.Equal(b.Since) {
 		return cmp.Or(compareAge(now, a.Since, b.Since), cmp.Compare(a.UID, b.UID))
 	}
 	return cmp.Or(order, compareRestarts(a.Object, b.Object), compareAge(now, a.Created, b.Created), cmp.Compare(a.UID, b.UID))
 }
 
-// trueFirst orders true before false.
+// trueFirst orders true before false, as cmp.Compare would order numbers.
 func trueFirst(a, b bool) int {
 	switch {
 	case a == b:
@@ -65,6 +77,8 @@ func compareRestarts(a, b *v1.Pod) int {
 	return cmp.Or(cmp.Compare(others, containers), cmp.Compare(theirs, sidecars))
 }
 
+// restartCounts is how often the pod's most restarted container, and its most
+// restarted sidecar, were restarted.
 func restartCounts(p *v1.Pod) (containers, sidecars int32) {
 	for i := range p.Status.ContainerStatuses {
 		containers = max(containers, p.Status.ContainerStatuses[i].RestartCount)
@@ -78,12 +92,16 @@ func restartCounts(p *v1.Pod) (containers, sidecars int32) {
 	return containers, sidecars
 }
 
-// compareAge orders what is younger first. Ages are compared on a logarithmic scale: to the
-// ReplicaSet controller, pods of about the same age are equal, so that not all of the newest go.
+// compareAge orders what is younger first. Ages are compared on a logarithmic scale:
+// to the ReplicaSet controller, pods of about the same age are equal, so that not all
+// of the newest go. Ages of 40 and 60 minutes may be equal, and those of 1 and 3 days
+// are not.
 func compareAge(now, x, y time.Time) int {
 	return cmp.Compare(ageMagnitude(now.Sub(x)), ageMagnitude(now.Sub(y)))
 }
 
+// ageMagnitude is the logarithm of an age to the base 2, in nanoseconds; -1 for the
+// future.
 func ageMagnitude(age time.Duration) int {
 	if age <= 0 {
 		return -1

@@ -11,26 +11,34 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Table has the workloads of a cluster, in the order in which they came. One that is replaced keeps
-// its place. The zero value is empty.
+// Table has the workloads of a cluster, in the order in which they came. One that is
+// replaced keeps its place. The zero value is empty. It is not safe for concurrent
+// use; the workloads in it must not be changed, but replaced by Put.
 type Table struct {
-	list    []*Workload // with nil where one was dropped
+	list []*Workload // with nil where one was dropped
+	// byOwner and byName have the indexes in list. A workload is found by its UID if
+	// it has one, and by its name.
 	byOwner map[rules.Owner]int
 	byName  map[named]int
-	// made are the workloads that others control, such as the ReplicaSets of Deployments, by these.
+	// made are the workloads that others control, such as the ReplicaSets of
+	// Deployments, by these, the oldest first. Lists in it are replaced, never
+	// changed: callers of MadeBy may still go through one.
 	made map[rules.Owner][]*Workload
 }
 
+// named is a workload by kind, namespace and name.
 type named struct {
 	kind            schema.GroupKind
 	namespace, name string
 }
 
+// named is the workload's key in Table.byName.
 func (l *Workload) named() named {
 	return named{l.Kind.GroupKind(), l.Object.GetNamespace(), l.Object.GetName()}
 }
 
-// Put adds a workload, or replaces the one of its kind and name. Other objects are not kept.
+// Put adds a workload, or replaces the one of its kind and name. Other objects are
+// not kept.
 func (t *Table) Put(object metav1.Object) {
 	l := Of(object)
 	if l == nil {
@@ -56,7 +64,7 @@ func (t *Table) Put(object metav1.Object) {
 	}
 }
 
-// Drop removes a workload.
+// Drop removes a workload by its kind and name. The workloads that it controls stay.
 func (t *Table) Drop(l *Workload) {
 	if i, there := t.byName[l.named()]; there {
 		t.unlink(t.list[i])
@@ -65,6 +73,8 @@ func (t *Table) Drop(l *Workload) {
 	}
 }
 
+// unlink removes a workload from the maps by owner. Its place in list and its name
+// are the caller's business.
 func (t *Table) unlink(l *Workload) {
 	delete(t.byOwner, l.Owner())
 	by := rules.OwnerOf(l.Object)
@@ -74,7 +84,8 @@ func (t *Table) unlink(l *Workload) {
 	}
 }
 
-// By returns the workload that is an owner, or nil.
+// By returns the workload that is an owner, or nil. The owner is as [rules.OwnerOf]
+// returns it for a pod.
 func (t *Table) By(owner rules.Owner) *Workload {
 	if i, there := t.byOwner[owner]; there {
 		return t.list[i]
@@ -93,7 +104,8 @@ func (t *Table) Named(kind schema.GroupKind, namespace, name string) *Workload {
 	return nil
 }
 
-// All lists the workloads.
+// All lists the workloads, those of Deployments included. The table may be changed
+// meanwhile: what is dropped is left out, and what is added is not listed.
 func (t *Table) All() iter.Seq[*Workload] {
 	return func(yield func(*Workload) bool) {
 		for _, l := range t.list {
@@ -104,11 +116,13 @@ func (t *Table) All() iter.Seq[*Workload] {
 	}
 }
 
-// MadeBy returns the workloads that another one controls, the newest last.
+// MadeBy returns the workloads that another one controls, the newest last. The list
+// must not be changed.
 func (t *Table) MadeBy(l *Workload) []*Workload { return t.made[l.Owner()] }
 
-// MakersOf returns the workloads that own a workload's pods: itself or, of a Deployment, its
-// ReplicaSets, the newest last.
+// MakersOf returns the workloads that own a workload's pods: itself or, of a
+// Deployment, its ReplicaSets, the newest last. A Deployment whose ReplicaSets were
+// not read has none.
 func (t *Table) MakersOf(l *Workload) []*Workload {
 	if l.Kind.GroupKind() == rules.Deployment {
 		return t.MadeBy(l)
@@ -124,7 +138,9 @@ func (t *Table) DeploymentOf(l *Workload) *Workload {
 	return nil
 }
 
-// KindNamed returns the kind of workloads that kubectl knows by a word, such as deploy.
+// KindNamed returns the kind of workloads that kubectl knows by a word, such as
+// deploy. ok is false for pods, and for kinds that are no workloads here, such as
+// CronJobs.
 func KindNamed(word string) (kind schema.GroupKind, ok bool) {
 	switch strings.ToLower(word) {
 	case "deployment", "deployments", "deploy":

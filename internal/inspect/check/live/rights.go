@@ -15,10 +15,13 @@ import (
 	"github.com/berth-k8s/berth/internal/inspect/check"
 )
 
-// Asker asks the API server whether something is allowed.
+// Asker asks the API server whether something is allowed: to whom, is the Asker's
+// business. It may be called concurrently.
 type Asker func(context.Context, *authorizationv1.ResourceAttributes) (bool, error)
 
-// Of returns an Asker about another user, which not every caller may use.
+// Of returns an Asker about another user, which not every caller may use: it takes
+// the permission to create SubjectAccessReviews. The user is taken for a
+// ServiceAccount, with the groups that these have.
 func Of(client kubernetes.Interface, user string) Asker {
 	return func(ctx context.Context, attributes *authorizationv1.ResourceAttributes) (bool, error) {
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
@@ -45,7 +48,7 @@ func Mine(client kubernetes.Interface) Asker {
 	}
 }
 
-// atATime bounds the concurrent queries.
+// atATime bounds the concurrent queries: a component has dozens of permissions.
 const atATime = 8
 
 // of136 matches permissions that matter only since Kubernetes 1.36: for the claims that the
@@ -71,11 +74,13 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 		return nil, err
 	}
 
+	// Lacking these is no fault by itself, so they are not asked about.
 	rights = slices.DeleteFunc(rights, ofPodGroups)
 	if minor := check.MinorOf(version); minor >= 0 && minor < 36 {
 		rights = slices.DeleteFunc(rights, of136)
 	}
 
+	// The manifests name one Lease; the configuration may name another.
 	for i := range rights {
 		if namespace, name, ok := strings.Cut(lease, "/"); ok && part == deploy.Scheduler && rights[i].Resource == "leases" {
 			rights[i].Namespace = namespace
@@ -87,7 +92,8 @@ func Denied(ctx context.Context, ask Asker, part deploy.Part, version, lease str
 	return deniedOf(ctx, ask, rights)
 }
 
-// deniedToAnswer lists what the caller lacks to answer EvictionRequests.
+// deniedToAnswer lists what the caller lacks to answer EvictionRequests, which is off
+// by default and has permissions of its own.
 func deniedToAnswer(ctx context.Context, ask Asker) ([]string, error) {
 	rights, err := deploy.EvictionRequestRights()
 	if err != nil {
@@ -96,6 +102,8 @@ func deniedToAnswer(ctx context.Context, ask Asker) ([]string, error) {
 	return deniedOf(ctx, ask, rights)
 }
 
+// deniedOf asks about each permission, and lists those that are denied in the order
+// of rights. If none is, the list is empty and not nil.
 func deniedOf(ctx context.Context, ask Asker, rights []deploy.Right) ([]string, error) {
 	allowed := make([]bool, len(rights))
 	group, ctx := errgroup.WithContext(ctx)
