@@ -27,6 +27,7 @@ func (h *handle) SharedCSIManager() fwk.CSIManager {
 	return csiNodes{h.f.set.informers.Storage().V1().CSINodes().Lister()}
 }
 
+// csiNodes reads CSINodes from the informer that plugins share.
 type csiNodes struct{ lister storagelisters.CSINodeLister }
 
 func (c csiNodes) CSINodes() fwk.CSINodeLister                 { return c }
@@ -37,8 +38,11 @@ func (c csiNodes) Get(name string) (*storagev1.CSINode, error) { return c.lister
 // that decisions are made on.
 func (h *handle) SharedDRAManager() fwk.SharedDRAManager { return noDevices{} }
 
+// errNoDevices names the way that works, since plugin authors read it in their own logs.
 var errNoDevices = errors.New("berth gives plugins no SharedDRAManager: read ResourceClaims and ResourceSlices from SharedInformerFactory")
 
+// noDevices and its siblings answer every question with errNoDevices, or with nothing where the
+// interface has no error.
 type noDevices struct{}
 
 // ResourceClaims and its siblings implement fwk.SharedDRAManager.
