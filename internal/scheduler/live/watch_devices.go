@@ -34,6 +34,7 @@ func (w *watches) watchDevices(ctx context.Context) error {
 		return fmt.Errorf("ask the API server for %s: %w", resourcev1.SchemeGroupVersion, err)
 	}
 
+	// Named before any feed begins: no pod is decided until all of them are listed.
 	kinds, feeds := w.deviceFeeds()
 	w.kinds, w.feeds = append(w.kinds, kinds...), append(w.feeds, feeds...)
 	w.watchTaintRules(ctx)
