@@ -32,6 +32,7 @@ func (c clock) toClockSince(now, written time.Time, missed bool) time.Time {
 	return c.toClock(now, written.Add(time.Second))
 }
 
+// laterOf and earlierOf return the first argument if the two are equal.
 func laterOf(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b

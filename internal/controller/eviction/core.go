@@ -91,6 +91,7 @@ type outbox struct {
 	actions []Action
 }
 
+// issueTicket returns a ticket that was never given out before.
 func (o *outbox) issueTicket() Ticket {
 	o.tickets++
 	return o.tickets
@@ -100,6 +101,9 @@ func (o *outbox) add(action Action) { o.actions = append(o.actions, action) }
 
 // Step applies an event and returns the actions that follow from it and from the time. They may be
 // carried out in any order.
+//
+// now must not go back from one call to the next, and the slice that is returned is the caller's.
+// Step never blocks; it takes time where an event concerns many pods, such as a taint on a node.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.out.actions = nil
 	switch e := event.(type) {
@@ -138,6 +142,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.changeDevices(now, event)
 	}
 
+	// After every event, also a Tick: whatever has become due by now begins.
 	if !c.options.Watches {
 		c.notes.write(now)
 		c.statuses.write(now)
@@ -146,7 +151,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	return c.out.actions
 }
 
-// changeDevices applies an event about devices.
+// changeDevices applies an event about devices, and decides anew all pods that it may concern.
 func (c *Core) changeDevices(now time.Time, event Event) {
 	switch e := event.(type) {
 	case ClaimSeen:
@@ -205,7 +210,8 @@ func (c *Core) Wake() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// Pending counts the pods with a deadline, by taint key and effect.
+// Pending counts the pods with a deadline, by taint key and effect. The map is the Core's own: it
+// must not be changed, and is valid until the next Step.
 func (c *Core) Pending() map[string]int { return c.deadlines.pending }
 
 // Stats returns the counts since New.
@@ -224,7 +230,7 @@ func (c *Core) Going() iter.Seq2[Pod, Due] {
 	}
 }
 
-// Pods returns the number of placed pods.
+// Pods returns the number of placed pods, terminating ones included.
 func (c *Core) Pods() int { return len(c.mirror.pods) }
 
 // Due returns the pod's deadline, as far as watches have shown.

@@ -99,6 +99,7 @@ const (
 	Failed           // 5xx, a time-out, no connection: it may have been done or not
 )
 
+// String names the outcome for logs.
 func (o Outcome) String() string {
 	if names := [...]string{"OK", "Gone", "Conflict", "Busy", "Refused", "Failed"}; o >= 0 && int(o) < len(names) {
 		return names[o]

@@ -82,7 +82,9 @@ func (s *ruleStatuses) next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// write sends the statuses that are due and have changed.
+// write sends the statuses that are due and have changed. A status that another has written, as
+// upstream's controller would, within the last statusPeriod is left alone for the rest of that
+// time.
 func (s *ruleStatuses) write(now time.Time) {
 	if at, ok := s.next(); !ok || now.Before(at) {
 		return
@@ -100,6 +102,7 @@ func (s *ruleStatuses) write(now time.Time) {
 		r.tellAt = time.Time{}
 		is := s.conditionOf(r)
 		is.LastTransitionTime = r.Condition.LastTransitionTime
+		// The time alone is no change.
 		if is == r.Condition {
 			continue
 		}
@@ -205,6 +208,7 @@ func (s *ruleStatuses) wouldEvict(r *rule) (published, allocated int, pods map[*
 	return published, allocated, pods
 }
 
+// countNoun writes a number with its noun, as upstream's messages do.
 func countNoun(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -212,6 +216,7 @@ func countNoun(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
+// namespacesOf counts the namespaces of the pods.
 func namespacesOf(pods map[*pod]bool) string {
 	names := map[string]bool{}
 	for p := range pods {

@@ -131,7 +131,7 @@ type NoteState struct {
 	Node   string // "": gone since
 }
 
-// Save returns the Core's state.
+// Save returns the Core's state, in an order that depends on the state alone.
 func (c *Core) Save() Knowledge {
 	s := Knowledge{
 		Tickets: c.out.tickets, Sights: c.mirror.sights, Stats: c.Stats(), PodList: c.mirror.podList.Number,
@@ -193,6 +193,7 @@ func saveTry(ticket Ticket, a *attempt) TryState {
 	return saved
 }
 
+// saveHeld and restoreHeld convert the taints of a node or a device.
 func saveHeld(held []Held) (saved []HeldState) {
 	for _, h := range held {
 		saved = append(saved, HeldState{Held: h, Written: h.written, Said: h.said, SaidTurned: h.saidTurned})
@@ -200,7 +201,9 @@ func saveHeld(held []Held) (saved []HeldState) {
 	return saved
 }
 
-// Restore returns a Core with a saved state.
+// Restore returns a Core with a saved state. The options must be those that the saved Core had. The
+// order matters: nodes before the pods on them, pods before the attempts that hold them, and the
+// queue last, which leaves out pods that an attempt holds.
 func Restore(options Options, s Knowledge) *Core {
 	c := New(options)
 	c.out.tickets, c.mirror.sights = s.Tickets, s.Sights

@@ -32,6 +32,8 @@ func (d *devices) saveState() (s DevicesState) {
 	return s
 }
 
+// restoreDevices is the counterpart of saveState. Which pods a rule asks to go is not saved: it
+// follows from the rest.
 func restoreDevices(s DevicesState) devices {
 	d := newDevices()
 	for i := range s.Claims {

@@ -8,13 +8,21 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
+// How large a life is: few nodes, pods and taint keys, so that the same ones meet again and again.
 const (
 	nodes = 3
 	names = 5
 	churn = 40 * time.Second // for how long things happen
 )
 
-// Churn runs a random life of a small cluster and returns what went wrong.
+// Churn runs a random life of a small cluster and returns what went wrong; nil is a life without
+// fault. The world's seed decides everything that happens, so a life that went wrong can be run
+// again and traced.
+//
+// In the first 40 s taints come and go, pods are created, edited and deleted, watches break, and
+// the controller crashes, while requests are lost, refused, late or never answered. Then nothing
+// more happens. The life ends when every pod that had to go must be gone, whatever its tolerations
+// and back-off.
 func Churn(w *World) []string {
 	w.Requests.Faults = randomFaults(w)
 	w.Devices.inUse = w.seed%4 == 2
@@ -128,6 +136,8 @@ func FlapDevice(w *World) []string {
 	return w.Truth.Check()
 }
 
+// randomFaults draws how unreliable the API is: not at all in three lives of ten, and else in all
+// ways at once, with an outage in some.
 func randomFaults(w *World) Faults {
 	f := Faults{Until: Begin.Add(churn)}
 	if w.withChance(0.3) {
@@ -147,13 +157,17 @@ func randomFaults(w *World) Faults {
 	return f
 }
 
+// randomDelay draws how late a watch shows things: half of them are not late.
 func randomDelay(w *World) time.Duration {
 	return []time.Duration{0, 0, 100 * time.Millisecond, 2 * time.Second}[w.Rand.IntN(4)]
 }
 
+// nodeName and podName name the few nodes and pods of a life.
 func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
 func podName(i int) string  { return fmt.Sprintf("p%d", i+1) }
 
+// randomTolerations draws up to three tolerations of the taints a, b and c, some without key, some
+// without seconds, and some with seconds that mean at once.
 func randomTolerations(w *World) []v1.Toleration {
 	var list []v1.Toleration
 	for range w.Rand.IntN(4) {
@@ -256,6 +270,7 @@ func allocateDevice(w *World, pod string) {
 	}
 }
 
+// randomDeviceTolerations draws the same for devices.
 func randomDeviceTolerations(w *World) (list []resourcev1.DeviceToleration) {
 	for _, t := range randomTolerations(w) {
 		list = append(list, resourcev1.DeviceToleration{
@@ -278,6 +293,8 @@ func comeBack(w *World, pod string) {
 	}
 }
 
+// flapTaint adds a taint and removes it, up to three times in a few seconds, and mostly adds it
+// again at the end.
 func flapTaint(w *World, node, key string) {
 	wait := time.Duration(0)
 	for range 1 + w.Rand.IntN(3) {
@@ -291,6 +308,8 @@ func flapTaint(w *World, node, key string) {
 	}
 }
 
+// crashController kills the controller, which is started again within five seconds, unless
+// something else has started it before.
 func crashController(w *World) {
 	if !w.Controller.Running() {
 		return

@@ -22,7 +22,7 @@ const Driver = "gpu.example.com"
 type Devices struct {
 	world *World
 	inUse bool // in this life: other lives are as they were before there were any
-	feed  feed
+	feed  feed // one for the three kinds; in a real API they are three watches
 
 	claims map[types.NamespacedName]*eviction.Claim
 	slices map[string]*eviction.Slice
@@ -87,6 +87,7 @@ func (d *Devices) TaintDevice(node, device, key string, on bool) {
 	d.writeSlice(&s)
 }
 
+// deviceTaint is a taint as the API server stores it now: with the time in whole seconds.
 func (d *Devices) deviceTaint(key string) v1.Taint {
 	return v1.Taint{Key: key, Value: "v", Effect: v1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: d.world.Now.Truncate(time.Second)}}
 }
@@ -112,6 +113,7 @@ func (d *Devices) SetRule(name, node string, effect v1.TaintEffect) {
 	d.showRule(r)
 }
 
+// showRule stores a rule and shows it.
 func (d *Devices) showRule(r *eviction.Rule) {
 	d.rules[r.Name] = r
 	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.RuleSeen{Rule: *r}) })
@@ -158,12 +160,13 @@ func (d *Devices) Deallocate(name string) {
 	}
 }
 
-// CutDevices breaks the watches of devices.
+// CutDevices breaks the watches of devices for that long; see feed.Cut.
 func (d *Devices) CutDevices(wait time.Duration, lists bool) { d.feed.Cut(wait, lists) }
 
 // HoldDevices holds back what watches show of devices until then.
 func (d *Devices) HoldDevices(until time.Time) { d.feed.HoldUntil = until }
 
+// listDevices shows all objects, as lists of their kinds do.
 func (d *Devices) listDevices() {
 	for _, kind := range []eviction.Kind{eviction.Claims, eviction.Slices, eviction.Rules} {
 		d.world.Controller.stepCore(eviction.Listing{Kind: kind})
@@ -186,6 +189,7 @@ func (d *Devices) listDevices() {
 	}
 }
 
+// readDevices answers with the objects as they are now, without those that do not exist.
 func (d *Devices) readDevices(a eviction.ReadDevices) eviction.Answered {
 	read := &eviction.Devices{}
 	for _, name := range a.Claims {
@@ -208,6 +212,7 @@ func (d *Devices) readDevices(a eviction.ReadDevices) eviction.Answered {
 	return eviction.Answered{Devices: read}
 }
 
+// writeStatus stores the condition of the rule that has the UID, and shows the rule.
 func (d *Devices) writeStatus(a eviction.WriteStatus) eviction.Answered {
 	before := d.rules[a.Rule]
 	switch {

@@ -6,9 +6,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Faults are the failures and when they end.
+// Faults are the failures and when they end. The zero Faults is an API that always answers.
 type Faults struct {
-	Until time.Time
+	Until time.Time // nothing but an outage fails afterwards
 	// Lost, Unanswered and Refused are the probabilities that a request is lost before it is
 	// carried out, is carried out and never answered, or is rejected.
 	Lost, Unanswered, Refused float64
@@ -23,7 +23,8 @@ type Faults struct {
 }
 
 // Requests are what the controller asks of the API. Each is carried out after a while and answered
-// after another one, unless a fault of its time prevents either.
+// after another one, unless a fault of its time prevents either. Every request of a life gets
+// exactly one answer, as the controller's contract says.
 type Requests struct {
 	world  *World
 	Faults Faults
@@ -35,13 +36,16 @@ type Requests struct {
 
 const timeout = 2 * time.Second // after which the controller gives up a request
 
+// isFaulty reports whether requests may fail now.
 func (r *Requests) isFaulty() bool { return r.world.Now.Before(r.Faults.Until) }
 
+// isDown reports whether there is an outage now.
 func (r *Requests) isDown() bool {
 	return !r.world.Now.Before(r.Faults.DownFrom) && r.world.Now.Before(r.Faults.DownTo)
 }
 
-// carryOut sends a request.
+// carryOut sends a request. The Eviction API refuses always, as with a budget that never allows a
+// disruption.
 func (r *Requests) carryOut(action eviction.Action) {
 	if r.world.Trace != nil {
 		r.world.traceLine("%s", action)
@@ -110,6 +114,7 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 			outcome = []eviction.Outcome{eviction.Refused, eviction.Busy, eviction.Conflict, eviction.Failed}[r.world.Rand.IntN(4)]
 			r.failRequest(ticket, there+back, outcome)
 			return
+		// The hardest case for a controller: what it asked for happens, and it does not know.
 		case r.world.withChance(r.Faults.Unanswered):
 			r.world.After(there, func() { do() })
 			r.failRequest(ticket, back+r.world.drawBetween(0, timeout), eviction.Failed)
@@ -126,6 +131,7 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 	})
 }
 
+// failRequest answers a request that was not carried out, or so it seems.
 func (r *Requests) failRequest(ticket eviction.Ticket, wait time.Duration, outcome eviction.Outcome) {
 	r.Refusals++
 	r.noteFailed()
@@ -139,6 +145,7 @@ func (r *Requests) noteFailed() {
 	}
 }
 
+// answerLater answers after a while, unless the controller has been killed meanwhile.
 func (r *Requests) answerLater(ticket eviction.Ticket, wait time.Duration, of func() eviction.Answered) {
 	life := r.world.Controller.life
 	r.world.After(wait, func() {
@@ -150,6 +157,8 @@ func (r *Requests) answerLater(ticket eviction.Ticket, wait time.Duration, of fu
 	})
 }
 
+// readNode and its siblings are the API server's side of each request, at the moment when it
+// arrives.
 func (r *Requests) readNode(a eviction.ReadNode) eviction.Answered {
 	n := r.world.nodes[a.Node]
 	if n == nil {
@@ -184,6 +193,8 @@ func (r *Requests) markPod(a eviction.Mark) eviction.Answered {
 	return eviction.Answered{Pod: &read}
 }
 
+// deletePod notes every delete that arrives, and carries it out unless the UID is another or a
+// webhook refuses.
 func (r *Requests) deletePod(a eviction.Delete) eviction.Answered {
 	p := r.world.pods[a.Name]
 	if p != nil {
@@ -209,6 +220,7 @@ func (r *Requests) deletePod(a eviction.Delete) eviction.Answered {
 	return eviction.Answered{}
 }
 
+// annotateNode writes the note if the node still has that version.
 func (r *Requests) annotateNode(a eviction.Annotate) eviction.Answered {
 	n := r.world.nodes[a.Node]
 	switch {

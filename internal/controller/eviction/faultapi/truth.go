@@ -67,20 +67,24 @@ func (t *Truth) justifyPods(node string) {
 	}
 }
 
-// justifyAll is justify for a change of devices.
+// justifyAll is justifyPods for a change of devices.
 func (t *Truth) justifyAll() {
 	for _, p := range t.world.pods {
 		t.justifyPod(p)
 	}
 }
 
+// justifyPod records that the pod had to go until now, if that is so. It is called before
+// everything that may change that: a delete that was sent shortly after such a change was right
+// when its attempt read.
 func (t *Truth) justifyPod(p *Pod) {
 	if t.trueDeadline(p, false).By(t.world.Now.Add(t.EarlyBy)) {
 		p.justified = t.world.Now
 	}
 }
 
-// checkSent checks a delete when it is sent.
+// checkSent checks a delete when it is sent: the pod must have had to go at that moment, or shortly
+// before.
 func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
 	p := t.world.pods[name]
 	if p == nil || uid != "" && p.UID != uid || p.Terminating {
@@ -96,7 +100,8 @@ func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
 	}
 }
 
-// checkCarriedOut checks a delete when it is carried out.
+// checkCarriedOut checks a delete when it is carried out: whether it is too late, and if it named
+// no UID, whether it takes a pod that nobody meant.
 func (t *Truth) checkCarriedOut(p *Pod, asked types.UID) {
 	if asked == "" {
 		t.justifyPod(p)
@@ -124,7 +129,7 @@ func (t *Truth) latenessOf(p *Pod) time.Duration {
 	return t.world.Now.Sub(limit)
 }
 
-// Check checks the state at the end.
+// Check checks the state at the end, and returns everything that went wrong.
 func (t *Truth) Check() []string {
 	for _, p := range sortedValues(t.world.pods, byName) {
 		if !p.Terminating && t.latenessOf(p) > 0 {
@@ -134,6 +139,7 @@ func (t *Truth) Check() []string {
 	return t.Wrong
 }
 
+// reportWrong records what should not have happened, with the time since the beginning.
 func (t *Truth) reportWrong(format string, args ...any) {
 	what := fmt.Sprintf("%s: ", t.world.Now.Sub(Begin)) + fmt.Sprintf(format, args...)
 	t.world.traceLine("WRONG %s", what)

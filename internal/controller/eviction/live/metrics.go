@@ -67,6 +67,8 @@ func Metrics() []metrics.Registerable {
 		retries, cancelled, averted}
 }
 
+// countDelete counts a delete that the API server has accepted, and how long after the pod's
+// deadline that was. One that failed is counted when a later try succeeds.
 func countDelete(err error, due eviction.Due) {
 	if err != nil {
 		return
@@ -79,8 +81,10 @@ func countDelete(err error, due eviction.Due) {
 	duration.Observe(max(0, time.Since(due.At).Seconds()))
 }
 
-// tellMetrics updates the metrics from the Core.
+// tellMetrics updates the metrics from the Core. The loop calls it each second on its own
+// goroutine; it may read the Core.
 func (e *Evictor) tellMetrics() {
+	// So that taints that nobody waits for any more have no series.
 	pending.Reset()
 	for taint, n := range e.core.Pending() {
 		pending.WithLabelValues(taint).Set(float64(n))
