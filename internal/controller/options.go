@@ -31,21 +31,22 @@ var former = map[string]string{"nodelifecycle": nodehealthlive.Name}
 // Options are the command's flags. Those that kube-controller-manager has, too, have its names,
 // meanings and defaults.
 type Options struct {
-	Controllers []string
-	Health      string // address of the health and metrics endpoints; "" for none
-	Profiling   bool   // also serve profiles there
+	Controllers []string // in the order given; the first mention of a name counts
+	Health      string   // address of the health and metrics endpoints; "" for none
+	Profiling   bool     // also serve profiles there
 	Lead        lead.Options
 	Lock        string // kind of Lead's object
 	Eviction    eviction.Options
 	NodeHealth  nodehealth.Options
 	Rebalance   RebalanceOptions
 	Shadow      ShadowOptions
-	Journal     records.Flags
+	Journal     records.Flags // "" as Dir: no journal
 
 	flags *pflag.FlagSet // as they were given, for /flagz
 }
 
-// DefaultOptions returns the defaults of the flags.
+// DefaultOptions returns the defaults of the flags: kube-controller-manager's where it has the
+// flag. The endpoints listen on loopback only, since they ask nobody who they are.
 func DefaultOptions() Options {
 	health := nodehealth.Defaults()
 	health.ReadsLeases = true
@@ -110,7 +111,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"mark the pods of silent nodes NotReady at their zone's eviction rate, and not while every zone is down")
 }
 
-// Validate says what is wrong with the options, by flag.
+// Validate says what is wrong with the options, by flag: the first thing, in words that name the
+// flag, its value and what is allowed.
 func (o *Options) Validate() error {
 	for _, name := range o.Controllers {
 		bare := strings.TrimPrefix(name, "-")
@@ -194,7 +196,7 @@ func (o *Options) evictsPods() bool {
 	return o.isEnabled(evictionlive.Name) || o.isEnabled(evictionlive.DeviceName)
 }
 
-// configzMap is what /configz shows.
+// configzMap is what /configz shows. Durations are strings, as in upstream's configuration types.
 func (o *Options) configzMap() map[string]any {
 	return map[string]any{"controller.berth.dev": map[string]any{
 		"controllers": o.Controllers,

@@ -71,6 +71,8 @@ func (c *Controller) tellJournal(err error) {
 	klog.Background().Error(err, "The journal is not complete", "folder", c.options.Journal.Dir)
 }
 
+// endRecord ends a journal, within five seconds: the process ends, and a disk that hangs must not
+// keep it.
 func (c *Controller) endRecord(end func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

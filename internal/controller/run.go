@@ -25,13 +25,15 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/serve"
 )
 
-// Controller is the controllers and their endpoints.
+// Controller is the controllers and their endpoints. The controllers are made when this replica
+// begins to lead, so the pointers are nil before, and endpoints, which are served from the start,
+// load them.
 type Controller struct {
 	options Options
 	config  *rest.Config
 
-	elector *lead.Elector
-	server  *serve.Server
+	elector *lead.Elector // nil with --shadow, which needs no leader
+	server  *serve.Server // listens since New
 	evictor atomic.Pointer[evictionlive.Evictor]
 	health  atomic.Pointer[nodehealthlive.Controller]
 	mover   atomic.Pointer[rebalancelive.Mover]
@@ -45,7 +47,7 @@ type Controller struct {
 var ErrLeadershipLost = lead.ErrLost
 
 // New returns a controller for the cluster of config. Its endpoints listen already, so that Address
-// is known.
+// is known. Nothing is sent to the API server before Run.
 func New(config *rest.Config, options Options) (*Controller, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -70,7 +72,8 @@ func New(config *rest.Config, options Options) (*Controller, error) {
 // Address returns the address of the endpoints, "" if there are none.
 func (c *Controller) Address() string { return c.server.PlainAddress() }
 
-// Run leads, or stands by until it leads, until the context ends.
+// Run leads, or stands by until it leads, until the context ends. A Controller runs once. The
+// endpoints outlive the context: they answer until all controllers have stopped.
 func (c *Controller) Run(ctx context.Context) error {
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan struct{})
@@ -86,7 +89,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.elector.Run(ctx, c.runControllers)
 }
 
-// newHandler serves the endpoints and, for a shadow, its reports.
+// newHandler serves the endpoints and, for a shadow, its reports. It is plain HTTP without
+// authentication; what it shows has to be fit for that.
 func (c *Controller) newHandler() http.Handler {
 	if c.follower == nil {
 		return c.newEndpoints().Handler()
@@ -97,7 +101,9 @@ func (c *Controller) newHandler() http.Handler {
 	return mux
 }
 
-// runControllers runs the controllers until the context ends.
+// runControllers runs the controllers until the context ends. All are made before the first one
+// runs: an error in one, such as a journal's folder that cannot be written, must not leave half of
+// them running. Each has clients of its own, so that none waits for another's requests.
 func (c *Controller) runControllers(ctx context.Context) error {
 	var parts []func(context.Context)
 	if c.options.evictsPods() {
@@ -157,6 +163,8 @@ func (c *Controller) runControllers(ctx context.Context) error {
 }
 
 // newEvictor returns what evicts for the taints of nodes, of devices, or both, and its event logs.
+// One Evictor does both, since a pod must be evicted once whichever taint is due first; upstream
+// has two controllers that do not know of each other.
 func (c *Controller) newEvictor() (e *evictionlive.Evictor, logs []func(context.Context), err error) {
 	var client kubernetes.Interface
 	var to evictionlive.Events
@@ -187,6 +195,9 @@ func (c *Controller) newClients(name, source string) (kubernetes.Interface, *eve
 	return client, eventlog.New(events, source), nil
 }
 
+// newClient returns a client whose requests are refused as soon as this replica no longer leads
+// (lead.Guard): a request that is sent late could contradict the next leader. qps of -1 is no
+// limit.
 func (c *Controller) newClient(agent string, qps float32) (kubernetes.Interface, error) {
 	config := c.clientConfig(agent, qps)
 	lead.Guard(config, c.elector.Over)
@@ -197,6 +208,8 @@ func (c *Controller) newClient(agent string, qps float32) (kubernetes.Interface,
 	return client, nil
 }
 
+// clientConfig returns the configuration for a client with that user agent and rate. Protobuf is
+// asked for, and JSON accepted for kinds that have no protobuf.
 func (c *Controller) clientConfig(agent string, qps float32) *rest.Config {
 	config := rest.CopyConfig(c.config)
 	config.ContentType = runtime.ContentTypeProtobuf
@@ -231,7 +244,8 @@ func Metrics() []metrics.Registerable {
 		[]metrics.Registerable{lostRecords})
 }
 
-// notReady returns what is missing, or nil. A replica that stands by is ready.
+// notReady returns what is missing, or nil. A replica that stands by is ready: else a rollout would
+// wait for it to lead, while the leader is to stay.
 func (c *Controller) notReady() error {
 	if c.follower != nil {
 		if !c.follower.Synced() {

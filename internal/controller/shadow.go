@@ -45,7 +45,8 @@ func (c *Controller) newShadow() error {
 	return nil
 }
 
-// runShadow compares until the context ends.
+// runShadow compares until the context ends. The report is written every shadowEach and once more
+// at the end.
 func (c *Controller) runShadow(ctx context.Context) error {
 	followed := make(chan struct{})
 	go func() {
@@ -79,6 +80,7 @@ func (c *Controller) tellShadow(ctx context.Context) {
 	}
 }
 
+// writeReport replaces the file in one step, so that a reader never sees half of it.
 func writeReport(path string, report *shadow.Report) error {
 	text, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
@@ -87,7 +89,8 @@ func writeReport(path string, report *shadow.Report) error {
 	return durable.Swap(path, append(text, '\n'), 0o644)
 }
 
-// shadowReports returns the current reports of both components.
+// shadowReports returns the current reports of both components. The scheduler's is nil as long as
+// its file is missing or is no report.
 func (c *Controller) shadowReports() shadow.Reports {
 	reports := shadow.Reports{Controller: c.follower.Ledger.Report(time.Now())}
 	if path := c.options.Shadow.Scheduler; path != "" {

@@ -34,10 +34,16 @@ const (
 	NodeHealth = "node-lifecycle-controller"
 )
 
-// piece is how much of the state a record holds at most.
+// piece is how much of the state a record holds at most, in bytes: the state of a large cluster is
+// larger than a record may be.
 const piece = 1 << 20
 
-// Reader reads a journal.
+// Reader reads a journal: NewReader the header, readKnowledge the state, nextRecord one event after
+// the other.
+//
+// A record is: the time since the record before it and the change of the wall clock's lead, both as
+// varints in nanoseconds; the index of the event's type, in one byte; the event in JSON; and the
+// actions as text, one per line.
 type Reader struct {
 	*records.Reader
 	Header Header

@@ -37,7 +37,8 @@ type record[E any] struct {
 	knowledge any
 }
 
-// file encodes records for the file being written. It belongs to the goroutine that encodes.
+// file encodes records for the file being written. It belongs to the goroutine that encodes: the
+// one that steps the core only queues, and another one writes to disk.
 type file[E any] struct {
 	*records.Spool
 	header Header
@@ -63,10 +64,12 @@ func ForNodeHealth(dir, build string, o nodehealth.Options, l records.Limits, te
 	return start[nodehealth.Event, nodehealth.Action](Header{Component: NodeHealth, Build: build}, o, ofNodeHealth, tell, createIn(dir, l))
 }
 
+// createIn creates files in the folder, and deletes old ones as the limits say.
 func createIn(dir string, l records.Limits) creator {
 	return func(h Header) (*records.File, error) { return records.Create(dir, Magic, h, h.Began, l) }
 }
 
+// start begins a journal with its first file, which has no state: the core is new.
 func start[E, A any](h Header, options any, w words[E], tell func(error), create creator) (*Writer[E, A], error) {
 	var err error
 	if h.Options, err = json.Marshal(options); err != nil {
@@ -82,7 +85,8 @@ func start[E, A any](h Header, options any, w words[E], tell func(error), create
 }
 
 // Add records an event and its actions, at a time of the core's clock and of the wall clock. After
-// the journal has ended it does nothing.
+// the journal has ended it does nothing. The actions are encoded before it returns, so the caller
+// may change them; the event must not change any more.
 func (w *Writer[E, A]) Add(at, wall time.Time, e E, actions []A) {
 	w.records.Add(record[E]{at: at, wall: wall, event: e, actions: formatActions(actions)})
 	if w.spool.TakeDue() {
@@ -97,7 +101,8 @@ func (w *Writer[E, A]) OnLost(count func()) {
 	w.records.OnLost(count)
 }
 
-// Turn continues in a new file, which begins with the core's current state.
+// Turn continues in a new file, which begins with the core's current state. It is called between
+// two steps of the core, and copies its state, which takes time with many pods.
 func (w *Writer[E, A]) Turn(at time.Time) {
 	w.records.Add(record[E]{at: at, knowledge: w.Save()})
 }

@@ -79,6 +79,7 @@ const (
 	Failed         // anything else; it may have been done or not
 )
 
+// String names the outcome for logs.
 func (o Outcome) String() string {
 	if names := [...]string{"OK", "Gone", "Stale", "Failed"}; o >= 0 && int(o) < len(names) {
 		return names[o]

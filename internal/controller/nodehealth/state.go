@@ -72,7 +72,8 @@ type AskedState struct {
 	Marks, Stopped bool
 }
 
-// Save returns the Core's state.
+// Save returns the Core's state. Nodes are numbered, because a deleted one may still be in a queue
+// while another has its name.
 func (c *Core) Save() Knowledge {
 	s := Knowledge{
 		Leases: map[string]LeaseState{}, Tickets: c.tickets, NodeList: c.nodeList, Listing: c.listing, NodesListed: c.nodesListed,
@@ -125,6 +126,7 @@ func (c *Core) Save() Knowledge {
 	return s
 }
 
+// saveNode returns the node's own state, without the queues that it stands in.
 func saveNode(n *node) NodeState {
 	s := NodeState{
 		Node: n.Node, List: n.list, Sign: n.sign, Silent: n.silent, Known: n.known, Evict: n.evict, Marks: n.mark, Gone: n.gone,
@@ -137,13 +139,15 @@ func saveNode(n *node) NodeState {
 	return s
 }
 
+// saveState and toBucket convert a bucket.
 func (b bucket) saveState() BucketState {
 	return BucketState{Rate: b.rate, Tokens: b.tokens, Last: b.last}
 }
 
 func (s BucketState) toBucket() bucket { return bucket{rate: s.Rate, tokens: s.Tokens, last: s.Last} }
 
-// Restore returns a Core with a saved state.
+// Restore returns a Core with a saved state. It is an error if the state refers to nodes that it
+// does not have: it may come from a file.
 func Restore(options Options, s Knowledge) (*Core, error) {
 	c := New(options)
 	if err := s.checkIndices(); err != nil {
@@ -219,6 +223,7 @@ func (s *Knowledge) checkIndices() error {
 	return nil
 }
 
+// restoreNode is the counterpart of saveNode. The zones must have been restored.
 func (c *Core) restoreNode(s *NodeState) *node {
 	n := &node{
 		Node: s.Node, list: s.List, sign: s.Sign, silent: s.Silent, known: s.Known, evict: s.Evict, mark: s.Marks, gone: s.Gone,

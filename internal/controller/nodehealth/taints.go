@@ -34,8 +34,9 @@ func isEvicting(taint *v1.Taint) bool {
 	return taint.Effect == v1.TaintEffectNoExecute && IsOwn(taint)
 }
 
-// wantedTaints returns the taints that the node's state calls for. evict is set if the zone's rate
-// has admitted the node to the one that evicts.
+// wantedTaints returns the taints that the node's state calls for, without times. evict is set if
+// the zone's rate has admitted the node to the one that evicts. A condition that is missing calls
+// for none.
 func (n *Node) wantedTaints(evict bool) []v1.Taint {
 	var want []v1.Taint
 	for _, c := range n.Conditions {

@@ -7,6 +7,8 @@ import (
 )
 
 const (
+	// A failed write is tried again after firstRetry, then after twice as long each time, up to
+	// lastRetry.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
@@ -19,7 +21,9 @@ func (c *Core) touchNode(n *node) {
 	}
 }
 
-// sendWrites sends what has to be written, one write at a time per node.
+// sendWrites sends what has to be written, one write at a time per node, in the order in which
+// nodes came up. What to write is decided here, at the last moment, from the newest state; a node
+// in dirty only may need a write. It stays there until nothing is left to write.
 func (c *Core) sendWrites(now time.Time) {
 	var left []*node
 	for i, n := range c.dirty {
@@ -96,12 +100,16 @@ func (c *Core) stopMarking(n *node) {
 	}
 }
 
+// issueTicket returns a ticket for a request about the node.
 func (c *Core) issueTicket(n *node) Ticket {
 	c.tickets++
 	c.asked[c.tickets] = request{node: n}
 	return c.tickets
 }
 
+// routeAnswer takes in the answer to a request. The node as it is now, if the answer has it, is
+// applied like one that a watch shows: the next write is based on it, and does not wait for the
+// watch.
 func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	if n, ok := c.reading[answer.Ticket]; ok {
 		delete(c.reading, answer.Ticket)

@@ -63,7 +63,8 @@ type Tally struct {
 	MaxLateSeconds float64 `json:"maxLateSeconds"`
 }
 
-// Agreement is the fraction of decisions that both made, at whatever time.
+// Agreement is the fraction of decisions that both made, at whatever time; 1 if there was nothing
+// to decide, also for a nil Tally.
 func (t *Tally) Agreement() float64 {
 	if t == nil || t.Decisions == 0 {
 		return 1
@@ -71,7 +72,8 @@ func (t *Tally) Agreement() float64 {
 	return 1 - float64(t.Outcomes[OnlyBerth]+t.Outcomes[OnlyOther])/float64(t.Decisions)
 }
 
-// Report is the result of the comparison so far.
+// Report is the result of the comparison so far, in the form of its file. Readers of other versions
+// depend on the names.
 type Report struct {
 	APIVersion  string          `json:"apiVersion"`
 	Kind        string          `json:"kind"`
@@ -121,6 +123,8 @@ func (l *Ledger) addOneSided(d Decision, outcome Outcome, waited time.Duration) 
 	l.addDecision(d)
 }
 
+// addDecision counts a decision, keeps it among the differences if it is one, and tells it. Told is
+// called with the lock held and must not call back.
 func (l *Ledger) addDecision(d Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,9 +159,10 @@ func widestFirst(list []Decision) []Decision {
 	return list[:min(len(list), most)]
 }
 
+// abs is the absolute value.
 func abs(x float64) float64 { return max(x, -x) }
 
-// Report returns the result so far.
+// Report returns the result so far. It shares nothing with the ledger that changes.
 func (l *Ledger) Report(now time.Time) *Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()

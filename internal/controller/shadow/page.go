@@ -16,6 +16,7 @@ type page struct {
 	Sections []section
 }
 
+// section is a heading with sentences and, if there are rows, a table.
 type section struct {
 	Title string
 	Text  []string
@@ -62,6 +63,8 @@ func (r Reports) WriteMarkdown(out io.Writer) error {
 	return err
 }
 
+// buildPage puts what was measured first, then what it amounts to, then each component's figures. A
+// component without a report is left out.
 func (r Reports) buildPage() page {
 	p := page{Title: "Berth in shadow"}
 	if c := r.Controller; c != nil {
@@ -86,6 +89,7 @@ func (r Reports) buildPage() page {
 	return p
 }
 
+// betweenText tells from when to when, and how long that was.
 func betweenText(since, until time.Time) string {
 	return fmt.Sprintf("for %s, from %s to %s", formatSpan(until.Sub(since)), since.Format("2006-01-02 15:04 MST"),
 		until.Format("2006-01-02 15:04 MST"))
@@ -133,6 +137,7 @@ func (r Reports) savedSection() section {
 	return s
 }
 
+// count0, lateTotal and latestBy are 0 where nothing of the kind was compared.
 func count0(t *Tally, outcome Outcome) int {
 	if t == nil {
 		return 0
@@ -154,6 +159,7 @@ func latestBy(t *Tally) time.Duration {
 	return time.Duration(t.MaxLateSeconds * float64(time.Second))
 }
 
+// formatShare tells a part of a whole, with its percentage.
 func formatShare(part, whole int) string {
 	if whole == 0 {
 		return "0"
@@ -161,11 +167,13 @@ func formatShare(part, whole int) string {
 	return fmt.Sprintf("%d of %d (%.1f %%)", part, whole, 100*float64(part)/float64(whole))
 }
 
+// saysOutcome is how the report's tables name the outcomes.
 var saysOutcome = map[Outcome]string{
 	AtOnce: "both, within " + Same.String(), Later: "both, kube-controller-manager later", Earlier: "both, kube-controller-manager earlier",
 	OnlyBerth: "only Berth", OnlyOther: "only kube-controller-manager",
 }
 
+// buildSections returns the table of outcomes and, if there are any, the differences.
 func (r *Report) buildSections() []section {
 	sums := section{Title: "Node health and evictions", Head: []string{"decisions", "evictions", "taints"}}
 	for _, outcome := range Outcomes {
@@ -194,6 +202,7 @@ func (r *Report) buildSections() []section {
 	return []section{sums, list}
 }
 
+// buildSections returns the sums and the pods whose node was furthest from the best one.
 func (p *Placements) buildSections() []section {
 	sums := section{Title: "Placements", Head: []string{"", "the other scheduler", "Berth"}, Rows: [][]string{
 		{"pods on a node with the highest total", formatShare(p.Best, p.Pods), formatShare(p.Best+p.Worse, p.Pods)},

@@ -42,7 +42,8 @@ type Placement struct {
 	Why       string `json:"why,omitempty"`
 }
 
-// PlacementsOf parses the scheduler's report; nil if the text is not one.
+// PlacementsOf parses the scheduler's report; nil if the text is not one. Fields that it does not
+// know are ignored, so that a report of a newer version can be read.
 func PlacementsOf(text []byte) *Placements {
 	var kind struct{ Kind string }
 	var p Placements
@@ -71,7 +72,7 @@ func Read(text []byte) (Reports, error) {
 	return r, nil
 }
 
-// Merge adds what the other reports have.
+// Merge adds what the other reports have, in place of what is here.
 func (r *Reports) Merge(other Reports) {
 	if other.Controller != nil {
 		r.Controller = other.Controller

@@ -46,6 +46,8 @@ func (w *World) Life(steps int) (wrong []string) {
 	return w.judge()
 }
 
+// comes makes a pod with some of the responders, and now and then one of a group, which cannot be
+// evicted by request.
 func (w *World) comes(name string) {
 	var responders []v1.EvictionResponder
 	for _, r := range others {
@@ -56,7 +58,8 @@ func (w *World) comes(name string) {
 	w.AddPod(name, w.random.IntN(10) == 0, responders...)
 }
 
-// happen does one of the things that users, other controllers and machines do.
+// happen does one of the things that users, other controllers and machines do, at random. What does
+// not fit the moment does nothing.
 func (w *World) happen(name string) {
 	p := w.Pod(name)
 	request := fmt.Sprintf("%s-%d", name, w.random.IntN(3))
@@ -122,7 +125,8 @@ func (w *World) disturb(name string) {
 	}
 }
 
-// judge says what is wrong once everything has come to rest.
+// judge says what is wrong once everything has come to rest: a request without an answer, or one
+// that says what is not so; an Eviction that is left over, or that waits for a responder for ever.
 func (w *World) judge() (wrong []string) {
 	wanted := map[types.UID]bool{}
 	for _, r := range All[*lifecyclev1alpha1.EvictionRequest](w) {
@@ -155,6 +159,8 @@ func (w *World) judge() (wrong []string) {
 	return append(wrong, w.Wrong...)
 }
 
+// activeOf names the responder whose turn it is, "" if it is nobody's. It shares no code with the
+// core.
 func activeOf(e *lifecyclev1alpha1.Eviction) string {
 	for _, r := range e.Status.TargetResponders {
 		if r.State == lifecyclev1alpha1.ResponderStateActive {

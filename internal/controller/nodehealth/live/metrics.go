@@ -4,6 +4,7 @@ import "k8s.io/component-base/metrics"
 
 const subsystem = "node_collector" // upstream's
 
+// perZone makes a gauge of upstream's subsystem with its label.
 func perZone(name, help string) *metrics.GaugeVec {
 	return metrics.NewGaugeVec(&metrics.GaugeOpts{Subsystem: subsystem, Name: name, Help: help,
 		StabilityLevel: metrics.ALPHA}, []string{"zone"})
@@ -49,7 +50,8 @@ func Metrics() []metrics.Registerable {
 		evictionRate, evictionsWaiting}
 }
 
-// tellMetrics updates the metrics from the Core.
+// tellMetrics updates the metrics from the Core. The loop calls it each second on its own
+// goroutine. Gauges are reset, so that zones that no longer exist have no series.
 func (c *Controller) tellMetrics() {
 	for _, gauge := range []*metrics.GaugeVec{zoneHealth, zoneSize, unhealthyNodes, evictionRate, evictionsWaiting} {
 		gauge.Reset()

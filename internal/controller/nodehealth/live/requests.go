@@ -45,10 +45,14 @@ type requests struct {
 	marks map[nodehealth.Ticket]context.CancelFunc
 }
 
+// newRequests returns requests that go through the client.
 func newRequests(client kubernetes.Interface, events *eventlog.Log) *requests {
 	return &requests{client: client, events: events, marks: map[nodehealth.Ticket]context.CancelFunc{}}
 }
 
+// carryOut writes to a node: its status with a strategic merge, which replaces the conditions that
+// are named, or its taints and labels with a merge patch, which replaces the whole list of taints.
+// Both fail if the node has changed since.
 func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodehealth.Answered {
 	switch a := action.(type) {
 	case nodehealth.WriteStatus:
@@ -117,6 +121,8 @@ func (r *requests) marking(ctx context.Context, a nodehealth.MarkPods) func(cont
 	}
 }
 
+// stopMarking ends a marking, if it is under way. It is called at the end of each as well, to free
+// the context.
 func (r *requests) stopMarking(ticket nodehealth.Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,6 +132,8 @@ func (r *requests) stopMarking(ticket nodehealth.Ticket) {
 	}
 }
 
+// patchNode sends a patch. If the node has changed, it is read, so that the core can decide again
+// without waiting for its watch.
 func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name string, kind types.PatchType,
 	patch any, subresource ...string) nodehealth.Answered {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
@@ -160,6 +168,7 @@ func preconditions(uid types.UID, resourceVersion string) map[string]any {
 	return map[string]any{"uid": uid, "resourceVersion": resourceVersion}
 }
 
+// outcome sorts an error by what it means for the core.
 func outcome(err error) nodehealth.Outcome {
 	switch {
 	case err == nil:
@@ -172,7 +181,9 @@ func outcome(err error) nodehealth.Outcome {
 	return nodehealth.Failed
 }
 
-// markPods sets Ready=False on the node's pods that say otherwise.
+// markPods sets Ready=False on the node's pods that say otherwise. The pods are listed, since this
+// process keeps none. One that cannot be written does not hold up the others; it is tried again
+// with all of them.
 func (r *requests) markPods(ctx context.Context, node string) error {
 	pods, err := r.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
@@ -189,6 +200,8 @@ func (r *requests) markPods(ctx context.Context, node string) error {
 	return errors.Join(failed...)
 }
 
+// markPod writes the condition on condition of the pod's version, so that a kubelet that is back is
+// not overruled. A pod without the condition has nothing to be marked.
 func (r *requests) markPod(ctx context.Context, pod *v1.Pod) error {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type != v1.PodReady || condition.Status == v1.ConditionFalse {
