@@ -17,7 +17,8 @@ type Catalog struct {
 	RuntimeClasses  map[string]*nodev1.RuntimeClass
 }
 
-// NewCatalog makes a catalog of lists.
+// NewCatalog makes a catalog of lists. The objects are shared with them. Of several of one name the
+// last counts.
 func NewCatalog(namespaces []*v1.Namespace, priorities []*schedulingv1.PriorityClass, runtimes []*nodev1.RuntimeClass) *Catalog {
 	c := &Catalog{
 		Namespaces:      make(map[string]*v1.Namespace, len(namespaces)),

@@ -7,7 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Default fills in, in place, what the API server does while it decodes a pod.
+// Default fills in, in place, what the API server does while it decodes a pod
+// (SetObjectDefaults_Pod). It does so before admission, so the rules see the defaults.
 func Default(pod *v1.Pod) {
 	containers := slices.Concat(toPointers(pod.Spec.InitContainers), toPointers(pod.Spec.Containers))
 	for _, c := range containers {
@@ -22,6 +23,8 @@ func Default(pod *v1.Pod) {
 		roundUp(pod.Spec.Resources.Requests)
 	}
 
+	// Only from here on: ephemeral containers have defaults of their own fields, and neither
+	// requests nor host ports.
 	for i := range pod.Spec.EphemeralContainers {
 		containers = append(containers, (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
@@ -36,6 +39,7 @@ func Default(pod *v1.Pod) {
 	defaultSpec(&pod.Spec)
 }
 
+// toPointers returns pointers into the list.
 func toPointers[T any](list []T) []*T {
 	result := make([]*T, len(list))
 	for i := range list {
@@ -44,6 +48,7 @@ func toPointers[T any](list []T) []*T {
 	return result
 }
 
+// defaultSpec fills in what is the pod's own.
 func defaultSpec(spec *v1.PodSpec) {
 	if spec.DNSPolicy == "" {
 		spec.DNSPolicy = v1.DNSClusterFirst
@@ -56,6 +61,7 @@ func defaultSpec(spec *v1.PodSpec) {
 		spec.SecurityContext = &v1.PodSecurityContext{}
 	}
 	setDefault(&spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
+	// As upstream, for pods and not for templates of pods.
 	if *spec.TerminationGracePeriodSeconds < 0 {
 		spec.TerminationGracePeriodSeconds = new(int64(1))
 	}
@@ -69,6 +75,7 @@ func defaultSpec(spec *v1.PodSpec) {
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 }
 
+// defaultRequests requests what is limited and not requested.
 func defaultRequests(r *v1.ResourceRequirements) {
 	for name, limit := range r.Limits {
 		if _, set := r.Requests[name]; set {
@@ -81,6 +88,7 @@ func defaultRequests(r *v1.ResourceRequirements) {
 	}
 }
 
+// defaultHostPorts gives a port of the host's network the same number on both sides.
 func defaultHostPorts(ports []v1.ContainerPort) {
 	for i := range ports {
 		if ports[i].HostPort == 0 {

@@ -5,6 +5,8 @@ import v1 "k8s.io/api/core/v1"
 // fileMode is the default mode of files from the API: secrets, config maps, the pod's own fields.
 const fileMode int32 = 0o644
 
+// defaultVolume fills in what depends on the kind of volume. A volume without any kind is an
+// emptyDir.
 func defaultVolume(volume *v1.Volume) {
 	if volume.VolumeSource == (v1.VolumeSource{}) {
 		volume.EmptyDir = &v1.EmptyDirVolumeSource{}
@@ -41,6 +43,7 @@ func defaultVolume(volume *v1.Volume) {
 	defaultOfOldKinds(volume)
 }
 
+// defaultProjected fills in the mode of the files and how long tokens last.
 func defaultProjected(projected *v1.ProjectedVolumeSource) {
 	const hour int64 = 3600
 	setDefault(&projected.DefaultMode, fileMode)
@@ -55,6 +58,7 @@ func defaultProjected(projected *v1.ProjectedVolumeSource) {
 	}
 }
 
+// defaultItems fills in the versions of the fields that files show.
 func defaultItems(items []v1.DownwardAPIVolumeFile) {
 	for i := range items {
 		defaultFieldRef(items[i].FieldRef)

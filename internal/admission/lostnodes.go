@@ -14,7 +14,7 @@ const (
 	UnreachableSecondsAnnotation = "berth.dev/unreachable-seconds"
 )
 
-// defaultSeconds is kube-apiserver's default for both taints.
+// defaultSeconds is kube-apiserver's default for both taints (DefaultTolerationSeconds).
 const defaultSeconds = 300
 
 // lostNodes lets a pod stay on a lost node for a while, unless it says itself
@@ -27,6 +27,9 @@ func lostNodes(r *request) error {
 	return lostNode(r, v1.TaintNodeUnreachable, r.UnreachableSeconds, UnreachableSecondsAnnotation)
 }
 
+// lostNode adds the toleration for one of the two taints. The namespace's annotation goes before
+// the configuration; one that is no number refuses the pod, since a wrong number of seconds would
+// be noticed only when a node fails.
 func lostNode(r *request, taint string, configured *int64, annotation string) error {
 	for _, t := range r.pod.Spec.Tolerations {
 		if (t.Key == taint || t.Key == "") && (t.Effect == v1.TaintEffectNoExecute || t.Effect == "") {

@@ -67,6 +67,9 @@ func allowList(r *request) (allowed []v1.Toleration, scope string, err error) {
 	return allowed, "namespace", err
 }
 
+// annotatedTolerations reads a list from an annotation. set tells whether it is there: an empty one
+// is a list without tolerations. One that is no JSON refuses the pod, since nobody knows what was
+// meant.
 func annotatedTolerations(namespace *v1.Namespace, annotation string) (tolerations []v1.Toleration, set bool, err error) {
 	text, set := namespace.Annotations[annotation]
 	if text == "" {

@@ -18,12 +18,15 @@ func DefaultPodResources(pod *v1.Pod) {
 	if resources == nil || len(resources.Limits)+len(resources.Requests) == 0 {
 		return
 	}
+	// The order matters: requests may follow from limits, and limits of what is requested come
+	// last.
 	limits := rules.PodLimits(pod, rules.OnlyContainers)
 	defaultHugePages(resources, limits)
 	defaultPodRequests(resources, rules.PodRequests(pod, rules.OnlyContainers))
 	defaultPodLimits(pod, limits)
 }
 
+// isHugePages reports whether the resource is huge pages of some size.
 func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
@@ -40,6 +43,7 @@ func defaultHugePages(resources *v1.ResourceRequirements, limits v1.ResourceList
 }
 
 // defaultPodRequests requests the sum of the containers where they request any, else the limit.
+// Huge pages are requested as they are limited.
 func defaultPodRequests(resources *v1.ResourceRequirements, sums v1.ResourceList) {
 	for name, sum := range sums {
 		if _, requested := resources.Requests[name]; !requested && helper.IsSupportedPodLevelResource(name) && !isHugePages(name) {
@@ -72,6 +76,7 @@ func defaultPodLimits(pod *v1.Pod, sums v1.ResourceList) {
 	}
 }
 
+// setAmount sets an amount, and makes the list if there is none.
 func setAmount(list *v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
 	if *list == nil {
 		*list = v1.ResourceList{}

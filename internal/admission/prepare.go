@@ -68,6 +68,8 @@ func mergeLabelKeys(pod *v1.Pod) {
 	}
 }
 
+// mergeKeys adds an expression per key with the pod's own value of it. A key that the pod does not
+// have is left out, as upstream.
 func mergeKeys(selector *metav1.LabelSelector, keys []string, op metav1.LabelSelectorOperator, labels map[string]string) {
 	if selector == nil {
 		return // matches nothing, and stays so

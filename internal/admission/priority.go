@@ -38,4 +38,5 @@ func resolvePriority(r *request) error {
 	return nil
 }
 
+// ptrTo returns a pointer to a copy of the value.
 func ptrTo[T any](value T) *T { return &value }

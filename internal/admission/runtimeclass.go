@@ -9,8 +9,9 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// runtimeClass writes into the pod what its class costs and where it runs:
-// overhead, node selector, tolerations.
+// runtimeClass writes into the pod what its class costs and where it runs: overhead, node selector,
+// tolerations. It is kube-apiserver's plugin RuntimeClass. A pod that says otherwise is refused,
+// and not corrected.
 func runtimeClass(r *request) error {
 	class, err := classOf(r)
 	if class == nil || err != nil {
@@ -61,8 +62,11 @@ func checkOverhead(r *request) error {
 	return nil
 }
 
+// mismatch is kube-apiserver's message.
 const mismatch = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
+// classOf is the class that the pod names; nil if it names none. One that does not exist refuses
+// the pod.
 func classOf(r *request) (*nodev1.RuntimeClass, error) {
 	name := r.pod.Spec.RuntimeClassName
 	if name == nil {

@@ -60,6 +60,8 @@ func givenToAny(r *request) []v1.Toleration {
 	return bare.pod.Spec.Tolerations
 }
 
+// tolerationsOfClass are those that the pod's runtime class adds; nil if there are none, or if that
+// cannot be found out.
 func tolerationsOfClass(r *request) []v1.Toleration {
 	class, err := classOf(r)
 	if err != nil || class == nil || class.Scheduling == nil {
@@ -94,6 +96,7 @@ func broughtNoTolerations(pod *v1.Pod) bool {
 	return true
 }
 
+// containsToleration reports whether the list has exactly this toleration.
 func containsToleration(list []v1.Toleration, t v1.Toleration) bool {
 	return slices.ContainsFunc(list, func(one v1.Toleration) bool { return apiequality.Semantic.DeepEqual(one, t) })
 }

@@ -55,6 +55,7 @@ func allowsToleration(r *request, t *v1.Toleration) bool {
 	return err == nil && (len(allowed) == 0 || coveredByAny(t, allowed))
 }
 
+// isRefusal reports whether the error is about the pod, and not about a lookup that failed.
 func isRefusal(err error) bool {
 	var refusal *Refusal
 	return errors.As(err, &refusal)

@@ -17,7 +17,11 @@ import (
 )
 
 // certificates are what replicas share: authorities, the oldest first, and the serving certificate.
-// They are values; renewed returns new ones.
+// They are values; renewIfDue returns new ones.
+//
+// A rotation, with a serving certificate of 90 days: an authority lasts 720 days and is old after
+// 480 of them. Then a second one is made and trusted as well, but signs nothing for an hour.
+// Serving certificates after that are its own. The first one is dropped when it has expired.
 type certificates struct {
 	authorities []keyPair
 	serving     keyPair
@@ -35,6 +39,8 @@ type validity struct {
 	serving time.Duration
 }
 
+// authorityLife is how long an authority lasts: much longer than what it signs, so that it changes
+// rarely.
 func (v validity) authorityLife() time.Duration { return 8 * v.serving }
 
 // settlingTime is how long API servers have known an authority before it signs:
@@ -74,8 +80,8 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 	return next, changed, nil
 }
 
-// servesNames reports whether the serving certificate is good for the names, for a
-// good while.
+// servesNames reports whether the serving certificate is good for the names, for a good while: it
+// has more than a third of its life left, and one of the authorities has signed it.
 func (c certificates) servesNames(names []string, now time.Time) bool {
 	cert := c.serving.cert
 	if cert == nil || now.Before(cert.NotBefore) || isOld(cert, now) {
@@ -87,7 +93,8 @@ func (c certificates) servesNames(names []string, now time.Time) bool {
 	return slices.ContainsFunc(c.authorities, func(a keyPair) bool { return cert.CheckSignatureFrom(a.cert) == nil })
 }
 
-// currentSigner is the newest authority that has settled, or the oldest.
+// currentSigner is the newest authority that has settled, or the oldest: the first one of a new
+// installation signs at once.
 func (c certificates) currentSigner(v validity, now time.Time) keyPair {
 	for _, authority := range slices.Backward(c.authorities) {
 		if now.Sub(authority.cert.NotBefore) >= skew+v.settlingTime() {
@@ -97,11 +104,13 @@ func (c certificates) currentSigner(v validity, now time.Time) keyPair {
 	return c.authorities[0]
 }
 
+// isOld reports whether two thirds of the certificate's life are over.
 func isOld(cert *x509.Certificate, now time.Time) bool {
 	life := cert.NotAfter.Sub(cert.NotBefore.Add(skew))
 	return !now.Before(cert.NotAfter.Add(-life / 3))
 }
 
+// newAuthority makes a certificate that signs others, signed by itself.
 func newAuthority(life time.Duration, now time.Time) (keyPair, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "berth-webhook-ca"},
@@ -112,6 +121,7 @@ func newAuthority(life time.Duration, now time.Time) (keyPair, error) {
 	return issueCertificate(template, keyPair{}, life, now)
 }
 
+// signServing makes a serving certificate for the names, signed by k.
 func (k keyPair) signServing(names []string, life time.Duration, now time.Time) (keyPair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: names[0]},
@@ -138,6 +148,7 @@ func issueCertificate(template *x509.Certificate, parent keyPair, life time.Dura
 		return keyPair{}, fmt.Errorf("make a serial number: %w", err)
 	}
 
+	// It begins in the past, for API servers whose clocks are behind.
 	template.NotBefore, template.NotAfter = now.Add(-skew), now.Add(life)
 	if parent.cert == nil {
 		parent = keyPair{template, key}
@@ -170,10 +181,12 @@ func (c certificates) caBundle() []byte {
 	return all
 }
 
+// tlsCertificate is the serving certificate as package tls has it.
 func (c certificates) tlsCertificate() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{c.serving.cert.Raw}, PrivateKey: c.serving.key, Leaf: c.serving.cert}
 }
 
+// secretData is the content of the Secret.
 func (c certificates) secretData() (map[string][]byte, error) {
 	var keys []byte
 	for _, authority := range c.authorities {
@@ -193,7 +206,7 @@ func (c certificates) secretData() (map[string][]byte, error) {
 	}, nil
 }
 
-// parseCertificates is the reverse of data.
+// parseCertificates is the reverse of secretData. With an error, new certificates have to be made.
 func parseCertificates(data map[string][]byte) (certificates, error) {
 	authorities, err := parsePairs(data[authoritiesKey], data[authorityKeysKey])
 	if err != nil {
@@ -206,8 +219,11 @@ func parseCertificates(data map[string][]byte) (certificates, error) {
 	return certificates{authorities, serving[0]}, nil
 }
 
+// errNotOne is for a Secret with another number of serving certificates.
 var errNotOne = errors.New("must be one certificate and its key")
 
+// parsePairs reads certificates and their keys, which come in the same order. It is an error if a
+// key does not belong to its certificate: API servers would get no answer.
 func parsePairs(certs, keys []byte) ([]keyPair, error) {
 	var pairs []keyPair
 	for {
@@ -237,6 +253,7 @@ func parsePairs(certs, keys []byte) ([]keyPair, error) {
 	}
 }
 
+// encodePEM wraps a DER encoding.
 func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

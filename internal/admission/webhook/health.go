@@ -9,8 +9,9 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// endpointHandler are health and metrics. A replica is alive as long as it answers
-// here: what it lacks, it waits for, and a restart would bring nothing.
+// endpointHandler are health and metrics. A replica is alive as long as it answers here: what it
+// lacks, it waits for, and a restart would bring nothing. It is ready when reviews are answered,
+// and no longer when it shuts down, so that the Service leaves it out in time.
 func (w *Webhook) endpointHandler() http.Handler {
 	mux := http.NewServeMux()
 	alive := func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") }

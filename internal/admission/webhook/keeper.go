@@ -97,7 +97,7 @@ func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 func (w *Webhook) ownerReferences(ctx context.Context) ([]metav1.OwnerReference, error) {
 	role, err := w.client.RbacV1().ClusterRoles().Get(ctx, w.options.Service, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // it runs with other rights than the manifests give
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // it runs with other permissions than the manifests give
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("clusterrole %s: %w", w.options.Service, err)
@@ -151,6 +151,9 @@ func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerR
 	return certs, nil
 }
 
+// keepMutating makes the mutating configuration right: all of it if it is to be written as a whole,
+// else the CA bundle of Berth's own webhooks in it. Replicas of two versions would otherwise undo
+// each other's changes for as long as a rollout lasts.
 func (w *Webhook) keepMutating(ctx context.Context, owners []metav1.OwnerReference, bundle []byte, whole bool) error {
 	wanted := w.options.mutatingConfig(w.listenPort(), bundle)
 	wanted.OwnerReferences = owners
@@ -165,6 +168,7 @@ func (w *Webhook) keepMutating(ctx context.Context, owners []metav1.OwnerReferen
 		})
 }
 
+// keepValidating is keepMutating for the validating configuration.
 func (w *Webhook) keepValidating(ctx context.Context, owners []metav1.OwnerReference, bundle []byte, whole bool) error {
 	wanted := w.options.validatingConfig(w.listenPort(), bundle)
 	wanted.OwnerReferences = owners
@@ -191,7 +195,9 @@ type configurations[C any] interface {
 	Update(context.Context, C, metav1.UpdateOptions) (C, error)
 }
 
-// keepOne makes a configuration if it may and there is none, and writes it if mend changes it.
+// keepOne makes a configuration if it may and there is none, and writes it if mend changes it. The
+// write is on condition of the version that was read: of two replicas one is refused, and looks
+// again.
 func keepOne[C interface {
 	metav1.Object
 	DeepCopy() C
@@ -217,13 +223,16 @@ func keepOne[C interface {
 	return err
 }
 
+// setBundle sets the CA bundle of one of Berth's webhooks.
 func setBundle(webhook string, client *admissionregistrationv1.WebhookClientConfig, bundle []byte) {
 	if isOurs(webhook) && !bytes.Equal(client.CABundle, bundle) {
 		client.CABundle = bundle
 	}
 }
 
-// watchObjects signals every change of the Secret and the configurations.
+// watchObjects signals every change of the Secret and the configurations: another replica may have
+// renewed the certificates, or somebody deleted a configuration. Signals that come together are
+// one.
 func (w *Webhook) watchObjects(ctx context.Context) <-chan struct{} {
 	touched := make(chan struct{}, 1)
 	touch := func(any) {

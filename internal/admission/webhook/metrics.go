@@ -17,6 +17,7 @@ type instruments struct {
 	renewals *metrics.Counter
 }
 
+// newInstruments returns instruments in a registry of their own.
 func newInstruments() *instruments {
 	m := &instruments{
 		registry: metrics.NewKubeRegistry(),
@@ -51,6 +52,8 @@ func (m *instruments) allMetrics() []metrics.Registerable {
 // Metrics lists the webhook's metrics without values, for the documentation.
 func Metrics() []metrics.Registerable { return newInstruments().allMetrics() }
 
+// countReview counts a review by its result. request is nil for one that could not be read,
+// response for one that was not answered.
 func (m *instruments) countReview(path string, request *admissionv1.AdmissionRequest,
 	response *admissionv1.AdmissionResponse, err error, took time.Duration) {
 	resource, operation, result := "", "", "allowed"

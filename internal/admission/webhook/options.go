@@ -51,7 +51,9 @@ type Options struct {
 	Clock clock.WithTicker
 }
 
-// DefaultOptions returns the defaults of the flags.
+// DefaultOptions returns the defaults of the flags. They are chosen so that the webhook cannot stop
+// a cluster: pods are created without the rules if it does not answer, within 2 s, and kube-system
+// never waits for it.
 func DefaultOptions() Options {
 	return Options{
 		Address:             "0.0.0.0:9443",
@@ -98,7 +100,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"tolerationSeconds for unreachable nodes of pods that set none")
 }
 
-// shortestLifetime leaves time to renew, whatever the clocks say.
+// shortestLifetime leaves time to renew, whatever the clocks say. It is for tests; a real one is
+// months.
 const shortestLifetime = 10 * time.Second
 
 // Validate says what is wrong with the options, by flag.
@@ -135,7 +138,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// dnsNames are the DNS names for the certificate.
+// dnsNames are the names for the certificate: those by which API servers call the Service, and the
+// advertised host, which may be an address.
 func (o *Options) dnsNames() []string {
 	names := []string{
 		o.Service + "." + o.Namespace + ".svc",

@@ -54,6 +54,7 @@ func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.Admiss
 	return allowResponse(), nil
 }
 
+// mutateNode taints a new node as not ready, and notes since when a node has the taints that evict.
 func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	var node corev1.Node
 	var old *corev1.Node
@@ -125,7 +126,8 @@ func resourceOf(request *admissionv1.AdmissionRequest) string {
 	return ""
 }
 
-// podsOf are the pod of the request and, of an update, the one that is stored.
+// podsOf are the pod of the request and, of an update, the one that is stored. The namespace is the
+// request's: an object that is created need not name it.
 func podsOf(request *admissionv1.AdmissionRequest) (pod, old *corev1.Pod, err error) {
 	pod = &corev1.Pod{}
 	if err := json.Unmarshal(request.Object.Raw, pod); err != nil {
@@ -141,6 +143,8 @@ func podsOf(request *admissionv1.AdmissionRequest) (pod, old *corev1.Pod, err er
 	return pod, old, nil
 }
 
+// refusalResponse is the answer that refuses the pod, with the status that a client would get from
+// kube-apiserver. An error that is no refusal stays an error: that is no answer.
 func refusalResponse(pod *corev1.Pod, err error) (*admissionv1.AdmissionResponse, error) {
 	var refused *admission.Refusal
 	if !errors.As(err, &refused) {
@@ -149,10 +153,12 @@ func refusalResponse(pod *corev1.Pod, err error) (*admissionv1.AdmissionResponse
 	return denyResponse(admission.StatusError(pod, err).Status()), nil
 }
 
+// denyResponse refuses a request with that status.
 func denyResponse(status metav1.Status) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Result: &status}
 }
 
+// allowResponse lets a request pass as it is.
 func allowResponse() *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Allowed: true}
 }
@@ -163,6 +169,7 @@ type fieldValues []struct {
 	value json.RawMessage // nil if it is absent
 }
 
+// podFields are the fields of a pod that admission.CopyChanges lists.
 func podFields(pod *corev1.Pod) (fieldValues, error) {
 	spec := &pod.Spec
 	return encodeFields(map[string]any{
@@ -171,10 +178,13 @@ func podFields(pod *corev1.Pod) (fieldValues, error) {
 	}, "affinity", "nodeSelector", "overhead", "preemptionPolicy", "priority", "priorityClassName", "tolerations")
 }
 
+// nodeFields are the fields of a node that the rules may change.
 func nodeFields(node *corev1.Node) (fieldValues, error) {
 	return encodeFields(map[string]any{"taints": node.Spec.Taints}, "taints")
 }
 
+// encodeFields encodes the values in that order. Empty ones count as absent, as the API server
+// leaves them out.
 func encodeFields(values map[string]any, order ...string) (fieldValues, error) {
 	result := make(fieldValues, len(order))
 	for i, name := range order {
@@ -190,6 +200,7 @@ func encodeFields(values map[string]any, order ...string) (fieldValues, error) {
 	return result, nil
 }
 
+// operation is one operation of a JSON patch (RFC 6902).
 type operation struct {
 	Op    string          `json:"op"`
 	Path  string          `json:"path"`

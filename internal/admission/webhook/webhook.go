@@ -40,19 +40,21 @@ type Webhook struct {
 	listener net.Listener
 	health   net.Listener // nil for none
 
-	serving atomic.Pointer[tls.Certificate]
-	warm    chan struct{} // closed when the caches are filled
+	serving atomic.Pointer[tls.Certificate] // nil until there is one; replaced when it is renewed
+	warm    chan struct{}                   // closed when the caches are filled
 
 	ready   chan struct{} // closed when all is there and the configurations are written
 	leaving atomic.Bool   // shutting down
 }
 
-// New returns a webhook for the cluster of config. It listens already, so that
-// its addresses are known.
+// New returns a webhook for the cluster of config. It listens already, so that its addresses are
+// known; nothing is answered before Run.
 func New(config *rest.Config, options Options) (*Webhook, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
+	// An API server calls webhooks after its own plugins, so what those have added has to be told
+	// from the user's.
 	options.Rules.AfterAPIServer = true
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf
@@ -102,6 +104,7 @@ func (w *Webhook) HealthAddress() string {
 	return w.health.Addr().String()
 }
 
+// listenPort is the port on which reviews are answered.
 func (w *Webhook) listenPort() int { return w.listener.Addr().(*net.TCPAddr).Port }
 
 // Ready is closed when reviews are answered for the first time.
@@ -126,7 +129,9 @@ func (w *Webhook) NotReady() string {
 // than an API server waits for them.
 const endLimit = 30 * time.Second
 
-// Run serves until ctx ends, and then still for the shutdown delay.
+// Run serves until ctx ends, and then still for the shutdown delay. It runs once. In that time the
+// replica is not ready, so that API servers learn to call another one, and certificates and
+// configurations are still kept.
 func (w *Webhook) Run(ctx context.Context) error {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
@@ -173,6 +178,8 @@ func (w *Webhook) Run(ctx context.Context) error {
 	return err
 }
 
+// newServer returns the HTTPS server for reviews. The serving certificate is asked for with each
+// connection, so a renewed one needs no restart. Reviews come by HTTP/2, many on one connection.
 func (w *Webhook) newServer(handler http.Handler) *http.Server {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -202,7 +209,8 @@ func (w *Webhook) newServer(handler http.Handler) *http.Server {
 	}
 }
 
-// admitCallers callers have shown a certificate, and are no strangers.
+// admitCallers serves callers that have shown a certificate (the TLS configuration requires one) as
+// admitted ones: strangers cannot displace their connections.
 func admitCallers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		if !guard.Admit(in) {
@@ -213,6 +221,7 @@ func admitCallers(next http.Handler) http.Handler {
 	})
 }
 
+// logWriter logs what net/http complains about.
 type logWriter struct{}
 
 func (logWriter) Write(line []byte) (int, error) {
@@ -220,6 +229,7 @@ func (logWriter) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
+// isClosed reports whether the channel is closed.
 func isClosed(channel <-chan struct{}) bool {
 	select {
 	case <-channel:
@@ -229,7 +239,8 @@ func isClosed(channel <-chan struct{}) bool {
 	}
 }
 
-// Fingerprint is the serving certificate's, "" if there is none yet.
+// Fingerprint is the serving certificate's SHA-256 in hexadecimal, "" if there is none yet:
+// replicas that share the certificates have the same one.
 func (w *Webhook) Fingerprint() string {
 	serving := w.serving.Load()
 	if serving == nil {

@@ -13,6 +13,8 @@ import (
 // transport.
 func KeepIdle(config *rest.Config, n int) {
 	config.Wrap(func(outer http.RoundTripper) http.RoundTripper {
+		// client-go wraps its transport several times, for credentials and logging; the pool of
+		// connections is the innermost.
 		for inner := outer; ; {
 			switch t := inner.(type) {
 			case *http.Transport:

@@ -48,7 +48,9 @@ func parsePath(path string) (t target) {
 	return t
 }
 
-// RoundTrip carries a request out, unless its Fault prevents that.
+// RoundTrip carries a request out, unless its Fault prevents that. It implements http.RoundTripper,
+// so a client with it as transport needs no network. The order of faults: the request is late, is
+// lost or refused, is carried out, and its answer is lost or slow.
 func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	var f Fault
 	s.mu.Lock()
@@ -81,6 +83,8 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
+// sleepFor waits, and returns false if the request's context ends first. A wait of 0 is over at
+// once.
 func sleepFor(r *http.Request, d time.Duration) bool {
 	if d == 0 {
 		return true
@@ -93,6 +97,7 @@ func sleepFor(r *http.Request, d time.Duration) bool {
 	}
 }
 
+// statusError is the error that a real API server sends with the status.
 func statusError(code int) error {
 	switch code {
 	case http.StatusTooManyRequests:
@@ -105,6 +110,7 @@ func statusError(code int) error {
 	return apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", http.StatusText(code), 0, false)
 }
 
+// failureResponse is the answer with an error, as a Status object.
 func failureResponse(r *http.Request, err error) *http.Response {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -115,6 +121,8 @@ func failureResponse(r *http.Request, err error) *http.Response {
 	return encodeResponse(r, int(st.Code), &st)
 }
 
+// encodeResponse is the answer with an object, always in JSON. 429 comes with Retry-After, as from
+// a real one.
 func encodeResponse(r *http.Request, code int, o any) *http.Response {
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -130,6 +138,8 @@ func encodeResponse(r *http.Request, code int, o any) *http.Response {
 	}
 }
 
+// answerRequest carries out a request that is no watch. Requests take effect one after the other,
+// under the lock.
 func (s *Server) answerRequest(r *http.Request) *http.Response {
 	var body []byte
 	if r.Body != nil {
@@ -160,6 +170,8 @@ func asJSON(contentType string, body []byte) []byte {
 	return body
 }
 
+// carryOut does what the method and path ask for, and returns the object of the answer. The lock is
+// held.
 func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) {
 	if to.resource == "" {
 		return discover(to.version), nil
@@ -179,6 +191,7 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: to.resource}, to.name.Name)
 	}
+	// Before the lookup by name below: a Binding names its pod in the body.
 	if to.sub == "binding" {
 		return s.bindPod(t, body)
 	}
@@ -206,6 +219,8 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	return current, nil
 }
 
+// discover lists the resources of a group version, for clients that ask whether an API is served.
+// One that the server does not have is an empty list, and not 404.
 func discover(version string) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{GroupVersion: version}
 	list.Kind = "APIResourceList"

@@ -12,14 +12,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// watcher is a watch that is open.
+// watcher is a watch that is open. Its goroutine writes to a pipe whose other end is the body of
+// the answer.
 type watcher struct {
 	table *table
 	more  chan struct{} // has one element when there may be something to show
 	over  chan struct{}
-	ended bool
+	ended bool // guarded by the server's lock, like the closing of over
 }
 
+// wakeUp has the watch look for changes. It never blocks.
 func (w *watcher) wakeUp() {
 	select {
 	case w.more <- struct{}{}:
@@ -27,7 +29,8 @@ func (w *watcher) wakeUp() {
 	}
 }
 
-// endWatch is called with the server's lock held.
+// endWatch ends the watch, as the server does; it may be called again. It is called with the
+// server's lock held.
 func (w *watcher) endWatch() {
 	if !w.ended {
 		w.ended = true
@@ -35,6 +38,9 @@ func (w *watcher) endWatch() {
 	}
 }
 
+// startWatch answers with a stream of changes after the version that the client names. One that is
+// forgotten is answered with 410, which is how clients learn that they must list. There are no
+// bookmarks.
 func (s *Server) startWatch(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +66,8 @@ func (s *Server) startWatch(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// showChanges writes all changes from a version on until the watch ends.
+// showChanges writes all changes from a version on until the watch ends: by its timeout, by the
+// client, by Cut. A client that does not read holds up its own watch only.
 func (s *Server) showChanges(r *http.Request, w *watcher, into *io.PipeWriter, from int, timeout time.Duration) {
 	defer into.Close()
 	defer func() {
