@@ -20,8 +20,8 @@ import (
 // They are values; renewIfDue returns new ones.
 //
 // A rotation, with a serving certificate of 90 days: an authority lasts 720 days and is old after
-// 480 of them. Then a second one is made and trusted as well, but signs nothing for an hour.
-// Serving certificates after that are its own. The first one is dropped when it has expired.
+// 480 of them. Then a second one is made and trusted as well, but signs nothing for an hour. After
+// that it signs the serving certificates, and the first one is dropped when it has expired.
 type certificates struct {
 	authorities []keyPair
 	serving     keyPair

@@ -26,8 +26,7 @@ const (
 )
 
 const (
-	// The paths are part of what API servers are told; a replica of an older version must serve
-	// them, too.
+	// The paths are in the configurations that API servers are given.
 	mutatePath   = "/mutate"
 	validatePath = "/validate"
 )

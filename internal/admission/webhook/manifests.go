@@ -16,8 +16,8 @@ var manifestsText string
 var manifests = template.Must(template.New("manifests").Parse(manifestsText))
 
 // WriteManifests writes what a cluster needs to run the webhook with these options: a Deployment of
-// two replicas and what goes with it. Flags that have their defaults are left out. What only makes
-// sense outside the cluster (AdvertiseHost, ClientCAFile) is not passed on.
+// two replicas and what goes with it. Flags that have their defaults are left out. AdvertiseHost
+// and ClientCAFile are not passed on.
 func (o *Options) WriteManifests(out io.Writer, image string) error {
 	if err := o.Validate(); err != nil {
 		return err

@@ -100,8 +100,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"tolerationSeconds for unreachable nodes of pods that set none")
 }
 
-// shortestLifetime leaves time to renew, whatever the clocks say. It is for tests; a real one is
-// months.
+// shortestLifetime leaves time to renew, whatever the clocks say.
 const shortestLifetime = 10 * time.Second
 
 // Validate says what is wrong with the options, by flag.

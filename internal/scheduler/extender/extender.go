@@ -27,7 +27,8 @@ const DefaultTimeout = 5 * time.Second
 // 5,000 of 10 KiB are 50 MiB.
 const longestAnswer = 64 << 20
 
-// Extender is an HTTP extender. It is safe for concurrent use.
+// Extender is an HTTP extender. It is safe for concurrent use. Its methods block until the extender
+// answers, or the timeout of the configuration is over; none is retried.
 type Extender struct {
 	config configv1.Extender
 	client *http.Client
@@ -92,6 +93,7 @@ func (e *Extender) IsInterested(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Containers, e.manages) || slices.ContainsFunc(pod.Spec.InitContainers, e.manages)
 }
 
+// manages reports whether the container requests, or limits, a resource that the extender manages.
 func (e *Extender) manages(c v1.Container) bool {
 	return slices.ContainsFunc(e.config.ManagedResources, func(r configv1.ExtenderManagedResource) bool {
 		_, requests := c.Resources.Requests[v1.ResourceName(r.Name)]
@@ -100,7 +102,8 @@ func (e *Extender) manages(c v1.Container) bool {
 	})
 }
 
-// Filter returns the nodes that pass the extender, and why the others do not.
+// Filter returns the nodes that pass the extender, and why the others do not. A node in neither
+// list is out as well; see package outside. An extender that does not filter lets all pass.
 func (e *Extender) Filter(pod *v1.Pod, nodes []fwk.NodeInfo) (passed []fwk.NodeInfo, failed,
 	unresolvable extenderv1.FailedNodesMap, err error) {
 	if !e.IsFilter() {
@@ -135,7 +138,8 @@ func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderA
 	return args
 }
 
-// known looks up the nodes that an answer names.
+// known looks up the nodes that an answer names. An answer with a node that was not asked about is
+// an error, as upstream: the extender has mixed something up.
 func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilterResult) ([]fwk.NodeInfo, error) {
 	var names []string
 	switch {
@@ -180,7 +184,8 @@ func (e *Extender) Prioritize(pod *v1.Pod, nodes []fwk.NodeInfo) (*extenderv1.Ho
 	return &result, e.config.Weight, nil
 }
 
-// Bind makes the extender bind a pod.
+// Bind makes the extender bind a pod. Without an error it has done so; Berth sends no binding of
+// its own.
 func (e *Extender) Bind(binding *v1.Binding) error {
 	if !e.IsBinder() {
 		return errors.New("unexpected empty bindVerb in extender")
@@ -198,7 +203,7 @@ func (e *Extender) Bind(binding *v1.Binding) error {
 }
 
 // ProcessPreemption shows the extender where preemption could make room, and returns what it leaves
-// of that.
+// of that. The answer names pods by their UIDs, whatever was sent; nodes has the pods.
 func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1.Victims,
 	nodes fwk.NodeInfoLister) (map[string]*extenderv1.Victims, error) {
 	if !e.SupportsPreemption() {
@@ -230,6 +235,8 @@ func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1
 	return left, nil
 }
 
+// metaVictims is what is sent to an extender that keeps its own view of the cluster: UIDs instead
+// of pods.
 func metaVictims(victims map[string]*extenderv1.Victims) map[string]*extenderv1.MetaVictims {
 	meta := make(map[string]*extenderv1.MetaVictims, len(victims))
 	for node, v := range victims {
@@ -242,7 +249,8 @@ func metaVictims(victims map[string]*extenderv1.Victims) map[string]*extenderv1.
 	return meta
 }
 
-// victimsOn finds the pods that an answer names.
+// victimsOn finds the pods that an answer names among those of the node. A pod that is not there is
+// an error, as upstream.
 func (e *Extender) victimsOn(node fwk.NodeInfo, meta *extenderv1.MetaVictims) (*extenderv1.Victims, error) {
 	if meta == nil {
 		return nil, nil
@@ -259,7 +267,8 @@ func (e *Extender) victimsOn(node fwk.NodeInfo, meta *extenderv1.MetaVictims) (*
 	return victims, nil
 }
 
-// send sends one request, and decodes the answer.
+// send sends one request, and decodes the answer. Everything but 200 is an error. The address is
+// the prefix and the verb, with one slash between, as upstream.
 func (e *Extender) send(verb string, args, result any) error {
 	body, err := json.Marshal(args)
 	if err != nil {

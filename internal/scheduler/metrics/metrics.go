@@ -5,7 +5,8 @@ import (
 )
 
 // recorded are the metrics. What kube-scheduler has beside these has no equivalent: see
-// docs/reference/metrics.md.
+// docs/reference/metrics.md. The fields are in the groups of the functions below, which have names,
+// help texts and buckets; the texts are upstream's, since dashboards show them.
 type recorded struct {
 	attempts          *metrics.CounterVec
 	attemptDuration   *metrics.HistogramVec
@@ -61,11 +62,13 @@ type recorded struct {
 	devices         *metrics.GaugeVec
 }
 
+// subsystem is upstream's; Berth's own metrics have none, and begin with berth_scheduler_.
 const subsystem = "scheduler"
 
 // millis are the buckets of what takes from a millisecond to many seconds.
 var millis = metrics.ExponentialBuckets(0.001, 2, 15)
 
+// counter and the functions after it make a metric of upstream's subsystem.
 func counter(name, help string, level metrics.StabilityLevel, labels ...string) *metrics.CounterVec {
 	return metrics.NewCounterVec(&metrics.CounterOpts{Subsystem: subsystem, Name: name, Help: help, StabilityLevel: level}, labels)
 }
@@ -88,6 +91,7 @@ func plainCounter(name, help string, level metrics.StabilityLevel) *metrics.Coun
 	return metrics.NewCounter(&metrics.CounterOpts{Subsystem: subsystem, Name: name, Help: help, StabilityLevel: level})
 }
 
+// newRecorded makes all metrics, without values.
 func newRecorded() *recorded {
 	r := &recorded{}
 	r.ofAttempts()
@@ -100,6 +104,7 @@ func newRecorded() *recorded {
 	return r
 }
 
+// ofAttempts makes the metrics of attempts to schedule a pod, and of plugins in them.
 func (r *recorded) ofAttempts() {
 	r.attempts = counter("schedule_attempts_total",
 		"Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, "+
@@ -126,6 +131,7 @@ func (r *recorded) ofAttempts() {
 		"Number of PreQueueingHint evaluations, labeled by plugin and result (all_pods or narrowed).", metrics.ALPHA, "plugin", "result")
 }
 
+// ofGroups makes the metrics of attempts to schedule a pod group.
 func (r *recorded) ofGroups() {
 	r.groupAttempts = counter("podgroup_schedule_attempts_total",
 		"Number of attempts to schedule pod group, by the result. 'unschedulable' means a pod group could not be "+
@@ -148,6 +154,7 @@ func (r *recorded) ofGroups() {
 		millis, metrics.ALPHA, "result", "profile")
 }
 
+// ofQueue makes the metrics of the queue and of what the scheduler knows.
 func (r *recorded) ofQueue() {
 	r.pending = gauge("pending_pods",
 		"Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number "+
@@ -180,6 +187,7 @@ func (r *recorded) ofQueue() {
 		"Number of running goroutines split by the work they do such as binding.", metrics.BETA, "operation")
 }
 
+// ofPods makes the metrics of pods on their way, over all attempts.
 func (r *recorded) ofPods() {
 	r.sliDuration = histogram("pod_scheduling_sli_duration_seconds",
 		"E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve "+
@@ -195,6 +203,7 @@ func (r *recorded) ofPods() {
 		"Duration of waiting on permit.", millis, metrics.BETA, "result")
 }
 
+// ofObjects makes the metrics of volumes and device claims.
 func (r *recorded) ofObjects() {
 	r.volumeErrors = counter("volume_scheduling_stage_error_total", "Volume scheduling stage error count", metrics.ALPHA, "operation")
 	r.claims = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -210,6 +219,7 @@ func (r *recorded) ofObjects() {
 		metrics.ALPHA, "profile", "driver", "status")
 }
 
+// ofPreemption makes the metrics of preemption, for pods and for groups.
 func (r *recorded) ofPreemption() {
 	r.preemptionAttempts = plainCounter("preemption_attempts_total", "Total preemption attempts in the cluster till now", metrics.STABLE)
 	r.preemptionVictims = plainHistogram("preemption_victims",
@@ -220,6 +230,7 @@ func (r *recorded) ofPreemption() {
 	r.ofGroupPreemption()
 }
 
+// ofGroupPreemption makes those that came with pod groups upstream; some are for pods as well.
 func (r *recorded) ofGroupPreemption() {
 	seconds := metrics.ExponentialBuckets(0.001, 2, 16)
 	r.groupPreemptions = counter("workload_preemption_attempts_total",

@@ -28,35 +28,36 @@ import (
 const securePort = 10259
 
 // Flags are those of the command. Flags that kube-scheduler has, or had, keep their names and
-// meanings.
+// meanings. Exported fields are read by the command itself; the others reach it through Settings,
+// Source, Profiles and the like, where the configuration file counts as well.
 type Flags struct {
 	Set *pflag.FlagSet
 
-	cluster connect.Flags
+	cluster connect.Flags // Settings.Cluster, before the file has its say
 	Serving serve.Options
 	lead    lead.Options
 	Logs    *logs.Options
 	Metrics *metrics.Options
 
-	config        string
+	config        string // a file; "": upstream's defaults, or a legacy source
 	WriteConfigTo string
 	legacy        legacyFlags
-	gates         map[string]bool
-	Groups        groups.Gates // once validated
-	SearchLimit   int
+	gates         map[string]bool // only those that were given
+	Groups        groups.Gates    // once validated
+	SearchLimit   int             // in judgements of a node; see cycle.Options
 
 	qps                            float32
 	burst                          int
 	contentType                    string
 	profiling, contentionProfiling bool
 	MaxUnschedulable               time.Duration
-	AddressFile                    string
-	Binders                        int
+	AddressFile                    string // "": the URLs are not written down
+	Binders                        int    // bindings in flight at most
 	resourceLock                   string
-	keepBudgets                    []string
+	keepBudgets                    []string // scheduler names; "*": all profiles
 	gentle                         Gentle
-	reserve                        []string
-	reservations                   plugins.Reservations
+	reserve                        []string             // scheduler names; "*": all profiles
+	reservations                   plugins.Reservations // of the profiles that reserve names
 	Shadow                         bool
 	Journal                        records.Flags
 	ShadowReport                   string
@@ -73,7 +74,8 @@ type legacyFlags struct {
 	lockName, lockNamespace  string
 }
 
-// Add adds the flags to the set.
+// Add adds the flags to the set, and returns where their values will be once it is parsed. Validate
+// has to be called before anything else is asked.
 func Add(set *pflag.FlagSet) *Flags {
 	f := &Flags{
 		Set: set, Serving: serve.Defaults(securePort), lead: lead.Defaults(configv1.SchedulerDefaultLockObjectName),
@@ -140,6 +142,7 @@ func Add(set *pflag.FlagSet) *Flags {
 	return f
 }
 
+// addLegacy adds the flags of old manifests.
 func (f *Flags) addLegacy() {
 	set, l := f.Set, &f.legacy
 	set.StringVar(&l.policyFile, "policy-config-file", "", "a Policy file (predicates and priorities), translated; followed like --config")
@@ -154,13 +157,15 @@ func (f *Flags) addLegacy() {
 		"with the flags above, or without --config: the schedulerName of the pods to schedule (default default-scheduler)")
 }
 
-// Validate returns what is wrong, by flag.
+// Validate returns what is wrong, by flag: the first thing. What the file has against it is said
+// when that is read.
 func (f *Flags) Validate() error {
 	f.Serving.Parsed(f.Set)
 	if err := f.Serving.Validate(); err != nil {
 		return err
 	}
 
+	// One source at most: with two, it would have to be guessed which one is meant.
 	sources := 0
 	for _, given := range []string{f.config, f.legacy.policyFile, f.legacy.policyConfigMap, f.legacy.provider} {
 		if given != "" {
@@ -226,7 +231,8 @@ func (f *Flags) JournalHeader() journal.Header {
 	}
 }
 
-// Added is what the flags add to the profiles of the configuration.
+// Added is what the flags add to the profiles of the configuration, in the form that a journal
+// keeps: a replay has the file, and not the flags.
 func (f *Flags) Added() config.Added {
 	a := config.Added{
 		CompareTolerations: f.CompareTolerations(), WithoutStorageScores: f.WithoutStorageScores(),
@@ -246,7 +252,7 @@ func (f *Flags) MetricsChosen() bool {
 		f.given("allow-metric-labels") || f.given("allow-metric-labels-manifest")
 }
 
-// given reports whether the user gave the flag.
+// given reports whether the user gave the flag, also with its default as value.
 func (f *Flags) given(name string) bool { return f.Set.Changed(name) }
 
 // Profiles applies flags to profiles: which of them respect disruption budgets when they preempt,
@@ -262,7 +268,8 @@ func (f *Flags) Profiles(profiles []*plugins.Profile) error {
 	return forNamed("--reserve-for-pod-groups", f.reserve, profiles, func(p *plugins.Profile) { p.Reservations = f.reservations })
 }
 
-// forNamed calls do with the profiles of these names, or with all.
+// forNamed calls do with the profiles of these names, or with all for "*". A name that no profile
+// has is an error: it is likely to be a mistake in the flag.
 func forNamed(flag string, names []string, profiles []*plugins.Profile, do func(*plugins.Profile)) error {
 	for _, name := range names {
 		known := name == "*"

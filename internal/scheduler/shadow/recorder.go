@@ -10,12 +10,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// Recorder sums comparisons up. It is safe for concurrent use.
+// Recorder sums comparisons up. It is safe for concurrent use: the scheduler's owner reports
+// bindings, others read.
 type Recorder struct {
 	mu     sync.Mutex
 	report Report
 	totals struct{ chosen, best, gain int64 }
-	judged int
+	judged int // pods in totals: those placed on a node that could take them
 }
 
 // New returns a recorder that begins now.
@@ -78,6 +79,8 @@ func (r *Recorder) Report(now time.Time) *Report {
 	return &report
 }
 
+// compare finds the chosen node among the verdicts. An evaluation that failed, or a node that is
+// not in it, counts as rejected.
 func compare(pod *v1.Pod, node string, e *decide.Evaluation) Comparison {
 	c := Comparison{Namespace: pod.Namespace, Name: pod.Name, Node: node, Outcome: Rejected, Feasible: e.Feasible}
 	if e.Err != nil {
