@@ -9,8 +9,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Catalog is Objects from plain data, for files and tests. The two priority
-// classes that every cluster has are in it without being added.
+// Catalog is Objects from plain data, for files and tests. The two priority classes that every
+// cluster has are in it without being added. Nil maps are empty. It must not be changed while it is
+// used.
 type Catalog struct {
 	Namespaces      map[string]*v1.Namespace
 	PriorityClasses map[string]*schedulingv1.PriorityClass
@@ -50,6 +51,7 @@ func (c *Catalog) PriorityClass(name string) (*schedulingv1.PriorityClass, error
 	if class := c.PriorityClasses[name]; class != nil {
 		return class, nil
 	}
+	// Every API server makes them at its start, so files do not have them.
 	if value, known := rules.SystemPriority(name); known {
 		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, nil
 	}

@@ -29,6 +29,7 @@ func dedicatedNodes(r *request) error {
 		return err
 	}
 	spec := &r.pod.Spec
+	// One toleration per effect, instead of one for all: PreferNoSchedule keeps nobody off.
 	for _, effect := range rules.KeepsOff {
 		taint := v1.Taint{Key: key, Value: value, Effect: effect}
 		if rules.TolerationOf(&taint, spec.Tolerations) == nil {
@@ -65,6 +66,8 @@ func onlyDedicatedNodes(r *request) error {
 // key is none.
 func groupOf(r *request) (key, value string, err error) {
 	group, field := r.pod.Annotations[DedicatedNodesAnnotation], "metadata.annotations["+DedicatedNodesAnnotation+"]"
+	// The namespace goes before the pod: who may create pods need not be who may choose their
+	// nodes.
 	if owned := r.namespace.Annotations[DedicatedNodesAnnotation]; owned != "" {
 		if group != "" && group != owned {
 			return "", "", newRefusal(field, "annotation %s: %q: namespace %s has its pods on the nodes %q",

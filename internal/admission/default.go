@@ -13,11 +13,13 @@ func Default(pod *v1.Pod) {
 	containers := slices.Concat(toPointers(pod.Spec.InitContainers), toPointers(pod.Spec.Containers))
 	for _, c := range containers {
 		defaultRequests(&c.Resources)
+		// The port is the node's own then, so it cannot be another one outside.
 		if pod.Spec.HostNetwork {
 			defaultHostPorts(c.Ports)
 		}
 	}
 
+	// Not defaulted here: see DefaultPodResources.
 	if pod.Spec.Resources != nil {
 		roundUp(pod.Spec.Resources.Limits)
 		roundUp(pod.Spec.Resources.Requests)
@@ -71,6 +73,7 @@ func defaultSpec(spec *v1.PodSpec) {
 		spec.SchedulerName = v1.DefaultSchedulerName
 	}
 
+	// Old clients know the account by its deprecated name; both say the same.
 	spec.ServiceAccountName = cmp.Or(spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 }

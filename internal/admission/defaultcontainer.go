@@ -32,6 +32,7 @@ func defaultContainer(c *v1.Container) {
 		}
 	}
 
+	// After defaultRequests, which copies limits as they were written.
 	roundUp(c.Resources.Limits)
 	roundUp(c.Resources.Requests)
 	for _, probe := range []*v1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
@@ -65,6 +66,7 @@ func defaultProbe(probe *v1.Probe) {
 	if probe == nil {
 		return
 	}
+	// InitialDelaySeconds is left out: zero is a value there.
 	for field, value := range map[*int32]int32{
 		&probe.TimeoutSeconds: 1, &probe.PeriodSeconds: 10, &probe.SuccessThreshold: 1, &probe.FailureThreshold: 3,
 	} {

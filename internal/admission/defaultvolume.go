@@ -15,6 +15,7 @@ func defaultVolume(volume *v1.Volume) {
 		volume.Image.PullPolicy = pullPolicy(volume.Image.Reference)
 	}
 
+	// An empty type is a type: nothing is checked before the mount.
 	if volume.HostPath != nil {
 		setDefault(&volume.HostPath.Type, v1.HostPathUnset)
 	}
@@ -34,6 +35,7 @@ func defaultVolume(volume *v1.Volume) {
 		defaultProjected(volume.Projected)
 	}
 	if volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil {
+		// The template becomes a PersistentVolumeClaim, and has the defaults of one.
 		claim := &volume.Ephemeral.VolumeClaimTemplate.Spec
 		setDefault(&claim.VolumeMode, v1.PersistentVolumeFilesystem)
 		roundUp(claim.Resources.Limits)

@@ -41,6 +41,7 @@ func allowedTolerations(r *request) error {
 	}
 	for i := range r.pod.Spec.Tolerations {
 		t := &r.pod.Spec.Tolerations[i]
+		// It was let in before.
 		if r.old != nil && containsToleration(r.old.Spec.Tolerations, *t) {
 			continue
 		}

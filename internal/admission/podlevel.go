@@ -69,6 +69,7 @@ func defaultPodLimits(pod *v1.Pod, sums v1.ResourceList) {
 		if limited || !summed || !helper.IsSupportedPodLevelResource(name) || slices.ContainsFunc(containers, open) {
 			continue
 		}
+		// A limit below the request would be refused.
 		if request.Cmp(sum) > 0 {
 			sum = request
 		}

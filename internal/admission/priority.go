@@ -25,6 +25,8 @@ func resolvePriority(r *request) error {
 		// The API server defaults it in the class; files may lack it.
 		policy = ptrTo(v1.PreemptLowerPriority)
 	}
+	// The API server's plugin has the same check and words; without it, users could write any
+	// number.
 	if spec.Priority != nil && *spec.Priority != value {
 		return newRefusal("spec.priority", "the integer value of priority (%d) must not be provided in pod spec; priority "+
 			"admission controller computed %d from the given PriorityClass name", *spec.Priority, value)

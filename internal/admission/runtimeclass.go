@@ -52,6 +52,7 @@ func checkOverhead(r *request) error {
 	switch own := r.pod.Spec.Overhead; {
 	case err != nil:
 		return err
+	// Only a class may charge a pod with overhead.
 	case class == nil || class.Overhead == nil:
 		if own != nil {
 			return newRefusal("spec.overhead", "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")

@@ -23,12 +23,14 @@ func startAnew(r *request) error {
 		return nil
 	}
 
+	// What would be added again may be taken away.
 	given := givenToAny(r)
 	isGiven := func(t v1.Toleration) bool { return containsToleration(given, t) }
 	switch marker := slices.IndexFunc(list, ofAPIServer); {
 	case broughtNoTolerations(r.pod):
 		list = slices.DeleteFunc(slices.Clone(list), func(t v1.Toleration) bool { return isGiven(t) || ofAPIServer(t) })
 	case marker >= 0:
+		// With its capacity cut, so that appending does not overwrite the pod's own list.
 		kept := list[:marker:marker]
 		for _, t := range list[marker:] {
 			if ofAPIServer(t) || !isGiven(t) {

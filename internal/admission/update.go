@@ -28,6 +28,7 @@ func giveLater(r *request) error {
 	if r.pod.DeletionTimestamp != nil {
 		return nil
 	}
+	// The rules run on a copy, so that a refusal leaves the pod as it is.
 	with := *r
 	pod := *r.pod
 	with.pod = &pod

@@ -19,10 +19,12 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
-// names are the controllers, as --controllers takes them.
+// names are the controllers, as --controllers takes them, in the order in which messages list them.
+// A name that kube-controller-manager has, too, stands for the same work.
 var names = []string{evictionlive.Name, evictionlive.DeviceName, nodehealthlive.Name, rebalancelive.Name, evictionrequestlive.Name}
 
-// offByDefault are those that '*' does not include.
+// offByDefault are those that '*' does not include: one moves pods that run well, the other serves
+// an API that is alpha.
 var offByDefault = []string{rebalancelive.Name, evictionrequestlive.Name}
 
 // former are older names that kube-controller-manager still takes.
@@ -31,16 +33,16 @@ var former = map[string]string{"nodelifecycle": nodehealthlive.Name}
 // Options are the command's flags. Those that kube-controller-manager has, too, have its names,
 // meanings and defaults.
 type Options struct {
-	Controllers []string // in the order given; the first mention of a name counts
-	Health      string   // address of the health and metrics endpoints; "" for none
-	Profiling   bool     // also serve profiles there
-	Lead        lead.Options
-	Lock        string // kind of Lead's object
-	Eviction    eviction.Options
-	NodeHealth  nodehealth.Options
-	Rebalance   RebalanceOptions
-	Shadow      ShadowOptions
-	Journal     records.Flags // "" as Dir: no journal
+	Controllers []string           // in the order given; the first mention of a name counts
+	Health      string             // address of the health and metrics endpoints; "" for none
+	Profiling   bool               // also serve profiles there
+	Lead        lead.Options       // of all controllers together
+	Lock        string             // kind of Lead's object
+	Eviction    eviction.Options   // for the taints of nodes and of devices
+	NodeHealth  nodehealth.Options // kube-controller-manager's flags
+	Rebalance   RebalanceOptions   // of a controller that is off by default
+	Shadow      ShadowOptions      // compares, and writes nothing
+	Journal     records.Flags      // "" as Dir: no journal
 
 	flags *pflag.FlagSet // as they were given, for /flagz
 }
@@ -49,6 +51,8 @@ type Options struct {
 // flag. The endpoints listen on loopback only, since they ask nobody who they are.
 func DefaultOptions() Options {
 	health := nodehealth.Defaults()
+	// Not part of nodehealth.Defaults, which journals and simulations without an API server use,
+	// too.
 	health.ReadsLeases = true
 	return Options{
 		Controllers: []string{"*"},
@@ -120,12 +124,15 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--controllers: %q: must be *, or of %s, with - before it to leave it out", name, strings.Join(names, ", "))
 		}
 	}
+	// A process that does nothing would look healthy.
 	if !slices.ContainsFunc(names, o.isEnabled) {
 		return fmt.Errorf("--controllers: %v: selects none", o.Controllers)
 	}
 	if !o.Shadow.On && (o.Shadow.Report != "" || o.Shadow.Scheduler != "") {
 		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: go with --shadow")
 	}
+	// There is nothing to compare it with: kube-controller-manager v1.37 does not have this
+	// controller.
 	if o.Shadow.On && o.isEnabled(evictionrequestlive.Name) {
 		return fmt.Errorf("--controllers: %s goes without --shadow", evictionrequestlive.Name)
 	}

@@ -27,14 +27,15 @@ const shortestEvery = 10 * time.Second
 // rebalanceAgain is how long after an error it is before the rebalance controller starts again.
 const rebalanceAgain = 30 * time.Second
 
-// RebalanceOptions are the flags of the controller that moves pods.
+// RebalanceOptions are the flags of the controller that moves pods. The flags are here, with those
+// of the other controllers; what they make the controller do is in package rebalance.
 type RebalanceOptions struct {
-	Policy  string   // a DeschedulerPolicy file, or else
-	Goals   []string // Berth's own
-	Every   time.Duration
-	Config  string // a KubeSchedulerConfiguration file
-	Sampled bool
-	Surge   bool
+	Policy  string        // a DeschedulerPolicy file, or else
+	Goals   []string      // Berth's own
+	Every   time.Duration // between the beginnings of two runs; see shortestEvery
+	Config  string        // a KubeSchedulerConfiguration file
+	Sampled bool          // successors may land on any node that passes the filters
+	Surge   bool          // a successor is ready before the pod leaves, where possible
 }
 
 // addFlags adds the flags, each marked as the rebalance controller's: the others ignore them.

@@ -75,6 +75,7 @@ func (c *Controller) Address() string { return c.server.PlainAddress() }
 // Run leads, or stands by until it leads, until the context ends. A Controller runs once. The
 // endpoints outlive the context: they answer until all controllers have stopped.
 func (c *Controller) Run(ctx context.Context) error {
+	// Longer than ctx: probes find the port open until the controllers have stopped.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan struct{})
 	go func() {
@@ -116,6 +117,7 @@ func (c *Controller) runControllers(ctx context.Context) error {
 			return err
 		}
 		defer end()
+		// From here the readiness check sees it.
 		c.evictor.Store(evictor)
 		parts = append(append(parts, logs...), evictor.Run)
 	}
@@ -168,6 +170,8 @@ func (c *Controller) runControllers(ctx context.Context) error {
 func (c *Controller) newEvictor() (e *evictionlive.Evictor, logs []func(context.Context), err error) {
 	var client kubernetes.Interface
 	var to evictionlive.Events
+	// Each kind of taint has an event log of its own, because its events come from another
+	// component.
 	for name, log := range map[string]**eventlog.Log{evictionlive.Name: &to.Nodes, evictionlive.DeviceName: &to.Devices} {
 		if !c.options.isEnabled(name) {
 			continue
@@ -221,6 +225,7 @@ func (c *Controller) clientConfig(agent string, qps float32) *rest.Config {
 
 // newEndpoints returns the health checks, metrics, configuration and flags of the controllers.
 func (c *Controller) newEndpoints() *serve.Endpoints {
+	// A registry of its own, as in package serve: a process may have several, as tests do.
 	own := metrics.NewKubeRegistry()
 	own.MustRegister(Metrics()...)
 	var live []serve.Check

@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// shadowEach is how often the report is written.
+// shadowEach is how often the report is written and the metrics are updated.
 const shadowEach = time.Minute
 
 // ShadowOptions are the options of --shadow.
@@ -60,6 +60,7 @@ func (c *Controller) runShadow(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-each.C:
 		}
+		// Also when the context has ended: the last report is the one that counts.
 		c.tellShadow(ctx)
 	}
 	<-followed

@@ -158,6 +158,8 @@ func (o objects) RuntimeClass(name string) (*nodev1.RuntimeClass, error) {
 	return find(o, o.runtimes.Get, o.client.NodeV1().RuntimeClasses().Get, "runtimeclasses", name)
 }
 
+// DefaultPriorityClass goes by the cache alone: that there is no default cannot be found out by a
+// name.
 func (o objects) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	if !o.HasSynced() {
 		return nil, ErrCold
@@ -169,6 +171,7 @@ func (o objects) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 // fresh is objects with a default priority class that is no older than the question.
 type fresh struct{ objects }
 
+// DefaultPriorityClass lists the classes at the API server.
 func (f fresh) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	var list *schedulingv1.PriorityClassList
 	err := f.look(func(ctx context.Context) (err error) {

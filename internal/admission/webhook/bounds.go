@@ -29,9 +29,11 @@ var errBusy = errors.New("too many reviews are under way; try again in a second"
 
 // lanes bound how many reviews are read and answered at once, and so the memory that they take:
 // small ones and large ones apart, so that a few large ones, or slow ones, do not hold up pods. The
-// sum of the bodies under way is at most 128 × 256 KiB and 4 × 16 MiB.
+// sum of the bodies under way is at most 128 × 256 KiB and 4 × 16 MiB, which is 96 MiB.
 type lanes struct{ small, large *lane }
 
+// newLanes returns empty lanes. How many reviews each takes follows from how large they may be; see
+// lanes.
 func newLanes() *lanes { return &lanes{small: newLane(128, 64), large: newLane(4, 2)} }
 
 // laneFor the review that was announced, and how long it may be. One of unknown length is a large
@@ -104,6 +106,8 @@ func (l *lane) joinSource(source string) *place {
 	return p
 }
 
+// leaveSource forgets the source with its last review, so that the map holds only those that read
+// or wait.
 func (l *lane) leaveSource(source string, p *place) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -23,13 +23,13 @@ import (
 // 480 of them. Then a second one is made and trusted as well, but signs nothing for an hour. After
 // that it signs the serving certificates, and the first one is dropped when it has expired.
 type certificates struct {
-	authorities []keyPair
+	authorities []keyPair // not empty, once renewIfDue has been called
 	serving     keyPair
 }
 
 // keyPair is a certificate with its key. The zero value is none.
 type keyPair struct {
-	cert *x509.Certificate
+	cert *x509.Certificate // nil: there is none
 	key  *ecdsa.PrivateKey
 }
 
@@ -52,7 +52,8 @@ const skew = 5 * time.Minute
 
 // renewIfDue returns the certificates to use now for these names, and whether they differ. An old
 // authority gets a successor, which signs only after it has been trusted for a while; until then
-// both are trusted, so that an API server never meets a certificate that it does not trust.
+// both are trusted, so that an API server never meets a certificate that it does not trust. It
+// decides by the time and the certificates alone, so all replicas decide alike.
 func (c certificates) renewIfDue(names []string, v validity, now time.Time) (certificates, bool, error) {
 	next := certificates{serving: c.serving}
 	for _, authority := range c.authorities {
@@ -62,6 +63,7 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 	}
 
 	changed := len(next.authorities) != len(c.authorities)
+	// Only the newest counts: an older one is on its way out already.
 	if n := len(next.authorities); n == 0 || isOld(next.authorities[n-1].cert, now) {
 		authority, err := newAuthority(v.authorityLife(), now)
 		if err != nil {
@@ -70,6 +72,7 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 		next.authorities, changed = append(next.authorities, authority), true
 	}
 
+	// Also when names were added, or the authority that signed it has expired.
 	if !next.servesNames(names, now) {
 		serving, err := next.currentSigner(v, now).signServing(names, v.serving, now)
 		if err != nil {

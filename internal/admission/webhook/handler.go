@@ -32,6 +32,7 @@ func (w *Webhook) reviewHandler(kind string, answer answer) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		began := time.Now()
 		review, response, err := w.answerReview(out, in, answer)
+		// Before the answer is sent: how fast the API server reads is not the webhook's time.
 		w.metrics.countReview(kind, review.Request, response, err, time.Since(began))
 		if err != nil {
 			notAnswered(in.Context(), err, kind, review.Request)
@@ -94,6 +95,7 @@ func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
 	if err != nil {
 		return review, nil, err
 	}
+	// By it the API server matches the answer to its question.
 	response.UID = review.Request.UID
 	if !response.Allowed {
 		klog.FromContext(ctx).V(2).Info("Refused", "request", describeRequest(review.Request), "reason", response.Result.Message)

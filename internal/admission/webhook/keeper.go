@@ -27,10 +27,12 @@ const (
 )
 
 // keepCertificates keeps the certificates fresh and the configurations trusting them until ctx
-// ends. It checks when one of them is changed, and periodically.
+// ends. It checks when one of them is changed, and periodically. Every replica does so: whichever
+// is first to find something to do does it, and the others find it done.
 func (w *Webhook) keepCertificates(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	touched := w.watchObjects(ctx)
+	// A certificate with a short life has to be looked at more often.
 	period := min(keepPeriod, w.options.CertificateLifetime/10)
 	for first := true; ; {
 		wait := period
@@ -58,9 +60,12 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 	}
 }
 
-// renewNow does what is to be done now. The first time the configurations are
-// written as a whole, and not before the webhook can answer; from then on only
-// what went missing, so that replicas of two versions do not write by turns.
+// renewNow does what is to be done now. The first time the configurations are written as a whole,
+// and not before the webhook can answer; from then on only what went missing, so that replicas of
+// two versions do not write by turns.
+//
+// The order is: the owner of what is made, the certificates, serving with them, and last the
+// configurations, which make API servers call.
 func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithTimeout(ctx, keepLimit)
 	defer cancel()
@@ -74,6 +79,7 @@ func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 		return err
 	}
 
+	// Before the configurations: API servers must not be sent to a replica that has no certificate.
 	w.serving.Store(certs.tlsCertificate())
 	w.metrics.expiry.Set(float64(certs.serving.cert.NotAfter.Unix()))
 	select {
@@ -106,7 +112,8 @@ func (w *Webhook) ownerReferences(ctx context.Context) ([]metav1.OwnerReference,
 }
 
 // sharedCertificates returns the certificates that all replicas share, renewed if necessary. If two
-// replicas renew at once, one is refused and takes the other's.
+// replicas renew at once, one is refused and takes the other's when it looks again, keepRetry
+// later.
 func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerReference) (certificates, error) {
 	secrets := w.client.CoreV1().Secrets(w.options.Namespace)
 	secret, err := secrets.Get(ctx, w.options.Service, metav1.GetOptions{})
@@ -117,6 +124,8 @@ func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerR
 
 	var current certificates
 	if !isNew {
+		// Somebody has changed it. New certificates are trusted as soon as the configurations have
+		// the new bundle.
 		if current, err = parseCertificates(secret.Data); err != nil {
 			klog.FromContext(ctx).Error(err, "The Secret with the certificates cannot be read; making new ones",
 				"secret", klog.KObj(secret))

@@ -37,6 +37,7 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	}
 
 	defaults := DefaultOptions()
+	// Probes come from the kubelet, so the health port cannot stay on loopback.
 	args := []string{"--namespace=" + o.Namespace, "--health-bind-address=0.0.0.0:" + health}
 	differs := func(flag, value, usual string) {
 		if value != usual {

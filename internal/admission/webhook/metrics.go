@@ -11,10 +11,10 @@ import (
 // process's, so that a process may have several, as tests do.
 type instruments struct {
 	registry metrics.KubeRegistry
-	reviews  *metrics.CounterVec
-	duration *metrics.HistogramVec
-	expiry   *metrics.Gauge
-	renewals *metrics.Counter
+	reviews  *metrics.CounterVec   // by path, resource, operation and result
+	duration *metrics.HistogramVec // in seconds, by path
+	expiry   *metrics.Gauge        // in seconds since 1970
+	renewals *metrics.Counter      // by this replica
 }
 
 // newInstruments returns instruments in a registry of their own.

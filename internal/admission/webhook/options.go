@@ -25,7 +25,7 @@ type Options struct {
 	// Namespace holds the Secret with the certificates and the Service; no
 	// webhook is called for pods in it.
 	Namespace string
-	Service   string
+	Service   string // also the name of the Secret, the configurations and the ClusterRole
 	// AdvertiseHost is where API servers reach the webhook if not through the
 	// Service; the port is Address's. For a webhook outside the cluster.
 	AdvertiseHost string
@@ -46,7 +46,7 @@ type Options struct {
 	// servers stop calling it first.
 	ShutdownDelay time.Duration
 
-	Rules admission.Config
+	Rules admission.Config // New sets AfterAPIServer in it
 	// Clock is for tests; nil is the machine's.
 	Clock clock.WithTicker
 }

@@ -18,16 +18,17 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/live"
 )
 
-// reviewer answers reviews: it brings what the API server sent to the rules,
-// and what they changed back as a patch. An error is no answer: the API server
-// then does what the failure policy says.
+// reviewer answers reviews: it brings what the API server sent to the rules, and what they changed
+// back as a patch. An error is no answer: the API server then does what the failure policy says. It
+// keeps nothing between two reviews.
 type reviewer struct {
 	rules  admission.Config
 	caches *live.Caches
 	now    func() time.Time
 }
 
-// mutateObject applies the rules that change an object.
+// mutateObject applies the rules that change an object. What the webhook does not know is allowed
+// as it is: configurations are written by administrators, too.
 func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	switch resourceOf(request) {
 	case "pods":
@@ -35,6 +36,7 @@ func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.Admiss
 		if err != nil {
 			return nil, err
 		}
+		// Before the rules: they change the pod in place.
 		before, err := podFields(pod)
 		if err != nil {
 			return nil, err
@@ -84,7 +86,7 @@ func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admission
 	return patchResponse(before, after)
 }
 
-// validateObject asks the rules that only refuse.
+// validateObject asks the rules that only refuse. It changes nothing: a validating webhook cannot.
 func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	switch resourceOf(request) {
 	case "pods":
@@ -100,6 +102,7 @@ func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.Admi
 		if err := json.Unmarshal(request.Object.Raw, &class); err != nil {
 			return nil, fmt.Errorf("read priority class: %w", err)
 		}
+		// The cache may not have the default that was created a moment ago.
 		err := admission.PriorityClass(r.caches.Fresh(ctx), &class, request.Operation == admissionv1.Create)
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) && apierrors.IsForbidden(err) {
 			return denyResponse(status.Status()), nil
@@ -113,7 +116,7 @@ func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.Admi
 }
 
 // resourceOf is the resource of the request; "" for those that the webhook ignores, including
-// subresources.
+// subresources: those of a pod do not change what the rules look at.
 func resourceOf(request *admissionv1.AdmissionRequest) string {
 	if request.SubResource != "" || request.Operation != admissionv1.Create && request.Operation != admissionv1.Update {
 		return ""

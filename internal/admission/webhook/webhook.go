@@ -28,16 +28,16 @@ import (
 
 // Webhook is one replica.
 type Webhook struct {
-	options Options
-	client  kubernetes.Interface
+	options Options              // validated
+	client  kubernetes.Interface // for what the webhook does of itself
 	clock   clock.WithTicker
 	metrics *instruments
 	// lookups is a separate client for reads that unauthenticated callers can cause.
 	lookups kubernetes.Interface
-	lanes   *lanes
+	lanes   *lanes         // room for reviews
 	clients *x509.CertPool // who may ask for reviews; nil is everybody
 
-	listener net.Listener
+	listener net.Listener // of reviews
 	health   net.Listener // nil for none
 
 	serving atomic.Pointer[tls.Certificate] // nil until there is one; replaced when it is renewed
@@ -149,6 +149,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 			close(w.warm)
 		}
 	})
+	// Beside the filling of the caches: the first certificate is made while they fill.
 	parts.Go(func() { w.keepCertificates(running) })
 
 	servers := []*http.Server{w.newServer(w.newHandler(reviewer))}
@@ -163,6 +164,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
+		// The Service learns that this replica is leaving; for some time API servers still call it.
 		w.leaving.Store(true)
 		klog.FromContext(ctx).Info("Shutting down: not ready any more", "delay", w.options.ShutdownDelay)
 		select {
@@ -173,6 +175,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 	ending, cancel := context.WithTimeout(running, endLimit)
 	defer cancel()
 	for _, server := range servers {
+		// Reviews under way are answered.
 		err = errors.Join(err, server.Shutdown(ending))
 	}
 	return err
@@ -224,6 +227,7 @@ func admitCallers(next http.Handler) http.Handler {
 // logWriter logs what net/http complains about.
 type logWriter struct{}
 
+// Write logs one line at level 2.
 func (logWriter) Write(line []byte) (int, error) {
 	klog.V(2).InfoS("Connection failed", "err", string(line))
 	return len(line), nil

@@ -97,6 +97,7 @@ func (o *outbox) issueTicket() Ticket {
 	return o.tickets
 }
 
+// add appends an action to those that Step returns.
 func (o *outbox) add(action Action) { o.actions = append(o.actions, action) }
 
 // Step applies an event and returns the actions that follow from it and from the time. They may be

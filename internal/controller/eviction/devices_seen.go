@@ -58,6 +58,7 @@ func (m *deviceMirror) addUser(p *pod) {
 	}
 }
 
+// dropUser takes a pod out of the claims that it names; see addUser.
 func (m *deviceMirror) dropUser(p *pod) {
 	for _, ref := range p.Claims {
 		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}

@@ -198,6 +198,7 @@ func (Annotate) isAction()    {}
 func (WriteStatus) isAction() {}
 func (Record) isAction()      {}
 
+// String names the request for logs and traces, as do its siblings.
 func (a ReadNode) String() string { return "read node " + a.Node }
 func (a ReadPod) String() string  { return "read pod " + a.Name.String() }
 func (a ReadDevices) String() string {

@@ -42,6 +42,7 @@ func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 		}
 	}
 	for _, name := range rules {
+		// There is such a rule: judgePod has named it a moment ago.
 		if r := s.devices.seen.rules[name]; !r.pods[p] {
 			r.pods[p] = true
 			r.tellWithin(now, statusPeriod)
@@ -93,6 +94,8 @@ func (s *ruleStatuses) write(now time.Time) {
 		if r.tellAt.IsZero() || r.telling || now.Before(r.tellAt) {
 			continue
 		}
+		// The time of the condition is when it was last written, by whomever; one in the future is
+		// by a clock that is ahead, and counts for nothing.
 		since := s.clock.wallTime(now).Sub(r.Condition.LastTransitionTime.Time)
 		if r.Condition.Type != "" && r.Condition.ObservedGeneration == r.Generation && since >= 0 && since < statusPeriod {
 			r.tellAt = now.Add(statusPeriod - since)
@@ -178,6 +181,8 @@ func (s *ruleStatuses) conditionOf(r *rule) metav1.Condition {
 
 // wouldEvict returns what a rule that has no effect selects, and the pods that it would ask to go.
 func (s *ruleStatuses) wouldEvict(r *rule) (published, allocated int, pods map[*pod]bool) {
+	// A copy with the effect that the rule does not have, alone in the world: other rules and
+	// slices must not add to what it would evict.
 	would := *r
 	would.Taint.Effect = v1.TaintEffectNoExecute
 	alone := devices{claims: s.devices.seen.claims, sorted: []*rule{&would}}

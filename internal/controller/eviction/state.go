@@ -19,12 +19,12 @@ type Knowledge struct {
 	// Unnoted are the nodes whose note has to be written, in order.
 	Unnoted []string
 
-	Tickets                         Ticket
-	Sights                          uint64
+	Tickets                         Ticket // the last one given out
+	Sights                          uint64 // the last number given to a pod
 	Stats                           Stats
 	PodList, NodeList               uint32
 	PodsAreListing, NodesAreListing bool
-	Unanswered                      int
+	Unanswered                      int // reads that failed in a row; see pause
 	PausedUntil                     time.Time
 
 	Devices DevicesState   `json:",omitzero"`
@@ -94,7 +94,7 @@ type HeldState struct {
 // PodState is a pod on a node.
 type PodState struct {
 	Pod
-	On       string
+	On       string // the node's name
 	List     uint32
 	Begun    time.Time // when its tolerations began to count
 	Due      Due
@@ -158,6 +158,7 @@ func (c *Core) Save() Knowledge {
 		})
 	}
 
+	// By first sight, which is the order in which the Core acts.
 	slices.SortFunc(s.Pods, func(a, b PodState) int { return cmp.Compare(a.Number, b.Number) })
 	for _, ticket := range slices.Sorted(maps.Keys(c.evictor.attempts)) {
 		s.Tries = append(s.Tries, saveTry(ticket, c.evictor.attempts[ticket]))
@@ -165,6 +166,8 @@ func (c *Core) Save() Knowledge {
 
 	for _, ticket := range slices.Sorted(maps.Keys(c.notes.written)) {
 		saved := NoteState{Ticket: ticket}
+		// The node may have gone since, and another one may have its name: the answer is for
+		// neither.
 		if n := c.notes.written[ticket]; c.mirror.nodes[n.name] == n {
 			saved.Node = n.name
 		}
@@ -226,6 +229,7 @@ func Restore(options Options, s Knowledge) *Core {
 			marked: p.Recorded, cancels: p.Cancels, accepted: p.Accepted, place: -1,
 		}
 		c.deadlines.setDue(restored, p.Due)
+		// setDue sets it for a pod that is due. One that stays keeps what it was due for last.
 		restored.device = p.Device
 		c.mirror.pods[p.UID], c.mirror.names[p.Name] = restored, p.UID
 		c.devices.addUser(restored)

@@ -185,6 +185,7 @@ func (c *Core) answered(e Answered) {
 	}
 	delete(c.flights, e.Ticket)
 	delete(c.writtenKind, e.Ticket)
+	// The target may have its next request; look below decides on which.
 	t.ticket = 0
 	c.look(t)
 
@@ -236,6 +237,8 @@ func (c *Core) evicted(t *target, e Answered) {
 		c.refused++
 	}
 	t.said = e.Message
+	// The more pods are refused, the longer each waits, so that together they ask no more than 50
+	// times a second.
 	longest := max(lastRetry, time.Duration(c.refused)*perRefused)
 	t.notYet = c.now.Add(max(backOff(t.tries, firstRetry, longest, t.uid), min(e.RetryAfter, lastRetry)))
 }
@@ -287,6 +290,8 @@ func (c *Core) listed(kind Kind) {
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(c.targets), compareKeys) {
 		t := c.targets[key]
+		// A list that does not have the pod may be older than the pod: only a live read says that
+		// it is gone.
 		if kind == Pods && t.pod != nil && t.podRound != c.pods {
 			t.pod = nil // it is read
 		}

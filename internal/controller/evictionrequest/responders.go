@@ -73,6 +73,7 @@ func (t *target) requesters(status *lifecyclev1alpha1.EvictionStatus) []lifecycl
 	for _, name := range slices.Sorted(maps.Keys(intents)) {
 		list = append(list, lifecyclev1alpha1.Requester{Name: name, Intent: intents[name]})
 	}
+	// From the end, so that the result depends on the names alone.
 	for i := len(list) - 1; i >= 0 && len(list) > mostRequesters; i-- {
 		if list[i].Intent == lifecyclev1alpha1.RequesterIntentWithdrawn {
 			list = slices.Delete(list, i, i+1)

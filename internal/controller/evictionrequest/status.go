@@ -42,6 +42,7 @@ func (c *Core) progress(t *target, e *lifecyclev1alpha1.Eviction) *lifecyclev1al
 
 	_, over := t.over()
 	switch active := activeOf(s); {
+	// It begins: all responders get their places, and the first its turn.
 	case len(s.Responders) == 0 && !over && t.wanted() && t.invalid() == "":
 		for _, r := range s.TargetResponders {
 			s.Responders = append(s.Responders, lifecyclev1alpha1.ResponderStatus{Name: r.Name})
@@ -50,6 +51,7 @@ func (c *Core) progress(t *target, e *lifecyclev1alpha1.Eviction) *lifecyclev1al
 	case len(s.Responders) == 0: // withdrawn, or gone, before anybody was asked
 		s.TargetResponders = nil
 		c.conclude(t, next, "")
+	// Nobody has a turn, and the Eviction has not ended: it ends now.
 	case active == nil:
 		c.conclude(t, next, "")
 	case over:
@@ -82,12 +84,14 @@ func (c *Core) activate(next *lifecyclev1alpha1.Eviction, turn int) {
 func (c *Core) followActive(t *target, next *lifecyclev1alpha1.Eviction, active *lifecyclev1alpha1.TargetResponder) {
 	s := &next.Status
 	said := statusOf(s, active.Name)
+	// A responder that has never reported is timed from the beginning of its turn.
 	beat := ptr.Deref(said.HeartbeatTime, ptr.Deref(said.StartTime, metav1.Time{})).Time
 	silent := c.wall().Sub(beat)
 	switch {
 	case said.CompletionTime != nil:
 		c.passOn(t, next, active, lifecyclev1alpha1.ResponderStateCompleted)
 		return
+	// Berth's own turn never ends by silence.
 	case active.Name == Imperative:
 		c.report(t, said, silent)
 	case silent >= heartbeatDeadline:

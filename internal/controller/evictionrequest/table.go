@@ -77,6 +77,7 @@ func isOlder(o, held metav1.Object) bool {
 	return err == nil && order < 0
 }
 
+// nameOf is the object's namespace and name.
 func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }

@@ -12,7 +12,8 @@ import (
 // what newer ones write.
 const Magic = "berth-controller-journal 1\n"
 
-// Header is what the core was made from.
+// Header is what the core was made from, in JSON at the beginning of each file. Fields that are
+// added later must be optional: files of earlier builds do not have them.
 type Header struct {
 	Component string    `json:"component"` // Eviction or NodeHealth
 	Build     string    `json:"build"`     // of Berth

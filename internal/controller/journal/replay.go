@@ -81,6 +81,8 @@ func (r *Reader) beginReplay(options, knowledge any) (cut bool, err error) {
 		return false, fmt.Errorf("options of the core: %w", err)
 	}
 	text, err := r.readKnowledge()
+	// A process that was killed while it began a file has left less than the state. That is no
+	// fault of the file.
 	if errors.Is(err, io.EOF) {
 		return true, nil
 	}
@@ -107,6 +109,7 @@ func (p *player[E, A]) playFile(r *Reader, o Options, wall *time.Time) (records.
 		if d.Err != nil {
 			return records.Replayed{}, r.Wrong(d.Err)
 		}
+		// Before the step: the core asks for the wall clock within it.
 		*wall = r.at.Add(r.skew)
 		actions = p.step(r.at, event)
 		return records.Replayed{At: r.at, Recorded: recorded, Again: formatActions(actions), Actions: len(actions)}, nil

@@ -37,6 +37,7 @@ func (s *Story) beginFile(h Header, knows *eviction.Knowledge) {
 	if s == nil {
 		return
 	}
+	// The first file of a process. Its core knows nothing of what was before.
 	if h.Knowledge == 0 {
 		*s = Story{Out: s.Out, Pod: s.Pod, Node: s.Node}
 	}
@@ -120,6 +121,8 @@ func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, 
 			s.printAnswer(at, uint64(e.Ticket), e.Outcome)
 		}
 
+		// The core's own answer, after the event: a deadline may change by an event about a node or
+		// a device.
 		if due, ok := core.Due(s.uid); ok && s.due != due.String() {
 			if !due.Stays() || s.due != "" && !s.leaves {
 				s.writeLine(at, "%s", due)

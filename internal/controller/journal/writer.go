@@ -89,6 +89,8 @@ func start[E, A any](h Header, options any, w words[E], tell func(error), create
 // may change them; the event must not change any more.
 func (w *Writer[E, A]) Add(at, wall time.Time, e E, actions []A) {
 	w.records.Add(record[E]{at: at, wall: wall, event: e, actions: formatActions(actions)})
+	// The file is full, or records of it are missing. It is continued here, between two steps,
+	// because only now the state is that after the last record.
 	if w.spool.TakeDue() {
 		w.Turn(at)
 	}
@@ -115,6 +117,7 @@ func (j *file[E]) Take(r record[E]) error {
 	if r.knowledge != nil {
 		return j.turnFile(r)
 	}
+	// Both clocks are recorded as differences to the record before, which take a few bytes.
 	skew := r.wall.Sub(r.at)
 	b := binary.AppendVarint(j.buffer[:0], int64(r.at.Sub(j.at)))
 	b = binary.AppendVarint(b, int64(skew-j.skew))
@@ -134,6 +137,7 @@ func (j *file[E]) turnFile(r record[E]) error {
 		return err
 	}
 	j.header.Continues, j.header.Began, j.header.Knowledge = j.header.Began, r.at, len(knowledge)
+	// The new file's records begin from its header.
 	j.at, j.skew = r.at, 0
 	h := j.header
 	j.Turn(0, func(lost int) (*records.File, error) {

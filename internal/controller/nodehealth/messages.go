@@ -151,6 +151,7 @@ func (StopMarking) isAction() {}
 func (Record) isAction()      {}
 func (ZoneChanged) isAction() {}
 
+// String names the action for logs and traces, as do its siblings.
 func (a ReadLease) String() string { return "read lease of " + a.Node }
 
 func (a WriteStatus) String() string {

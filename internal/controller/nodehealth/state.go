@@ -35,8 +35,8 @@ type Knowledge struct {
 type NodeState struct {
 	Node
 	List                              uint32
-	In                                *string // its zone, nil: none yet
-	Sign                              time.Time
+	In                                *string   // its zone, nil: none yet
+	Sign                              time.Time // the last sign of life, by the Core's clock
 	Silent, Known, Evict, Marks, Gone bool
 	Queued, Writing                   bool
 	Tries                             int
@@ -80,6 +80,8 @@ func (c *Core) Save() Knowledge {
 		LeasesListed: c.leasesListed, NextPass: c.nextPass, Passes: c.passes, BlindSince: c.blindSince, AllDown: c.allDown,
 	}
 
+	// Nodes get their numbers as they are met: the existing ones first, by name, then those that
+	// only a queue or a request knows.
 	places := map[*node]int{}
 	place := func(n *node) int {
 		at, ok := places[n]
@@ -164,6 +166,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		}
 	}
 
+	// All nodes before any queue: queues refer to them by number.
 	nodes := make([]*node, len(s.Nodes))
 	for i := range s.Nodes {
 		nodes[i] = c.restoreNode(&s.Nodes[i])
@@ -188,6 +191,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		c.leases[name] = lease{renewed: l.Renewed, version: l.Version, seen: l.Seen}
 	}
 	c.dirty, c.suspects, c.behind = line(s.Dirty), line(s.Suspects), s.Behind
+	// node.asked stands for both: the Lease is to be read, or is being read.
 	for _, n := range c.suspects {
 		n.asked = true
 	}

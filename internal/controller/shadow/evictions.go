@@ -116,6 +116,7 @@ func (e *Evictions) judgePod(now time.Time, uid types.UID, w *watched) bool {
 		w.said = true
 		e.judgeLeft(uid, w)
 	}
+	// Only now: until it was judged, the core had to keep what it knew of the pod.
 	if w.gone {
 		e.core.Step(now, eviction.PodGone{Name: w.name, UID: uid})
 	}
@@ -142,6 +143,8 @@ func (e *Evictions) judgeLeft(uid types.UID, w *watched) {
 	case w.missed:
 	case due && w.marked:
 		e.ledger.addBoth(e.newDecision(w, w.due.At, "evicted for "+w.due.Taint.ToString(), ""), w.left.Sub(w.due.At))
+	// The other side has evicted it, and by what was known then it was not due. It may be due later
+	// all the same: then the other side was early.
 	case w.marked:
 		if later, ok := e.core.Due(uid); ok && !later.Stays() {
 			e.ledger.addBoth(e.newDecision(w, later.At, "evicted for "+later.Taint.ToString(), "too early"), w.left.Sub(later.At))

@@ -80,6 +80,7 @@ func (f *Follower) Run(ctx context.Context) {
 			return
 		case step := <-f.steps:
 			step(time.Now())
+		// Ticks are what both comparisons judge by, so that all that was shown before counts.
 		case now := <-ticks.C:
 			f.stepEvictions(now, eviction.Tick{})
 			f.stepHealth(now, nodehealth.Tick{})

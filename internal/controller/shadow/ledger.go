@@ -85,7 +85,8 @@ type Report struct {
 	Differences []Decision      `json:"differences,omitempty"`
 }
 
-// Ledger collects decisions. It is safe for concurrent use.
+// Ledger collects decisions, and is what both comparisons report to. It is safe for concurrent use:
+// they run on one goroutine, and reports are read on others.
 type Ledger struct {
 	// Told, if set before use, is called with each decision.
 	Told func(Decision)
@@ -136,6 +137,7 @@ func (l *Ledger) addDecision(d Decision) {
 		t.LateSeconds += d.LagSeconds
 		t.MaxLateSeconds = max(t.MaxLateSeconds, d.LagSeconds)
 	}
+	// Decisions that agree are only counted.
 	if d.Outcome != AtOnce {
 		l.report.Differences = widestFirst(append(l.report.Differences, d))
 	}

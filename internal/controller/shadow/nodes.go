@@ -81,11 +81,14 @@ func (n *Nodes) noteNode(now time.Time, real nodehealth.Node) nodehealth.Node {
 		known = &node{reported: real.Conditions, taints: ownTaints(real.Taints)}
 		n.nodes[real.Name] = known
 	}
+	// What the other controller had written until now, so that what it has written since is a flip.
 	before := ownTaints(known.real.Taints)
 	if known.real.Name == "" {
 		before = ownTaints(real.Taints)
 	}
 	known.real = real
+	// Conditions that a controller has set to Unknown are not the kubelet's: Berth decides that for
+	// itself on the copy.
 	if !byController(real.Conditions) || len(known.reported) == 0 {
 		if !sameReport(known.reported, real.Conditions) {
 			known.unknown = nil
@@ -173,6 +176,7 @@ func (n *Nodes) carryOut(now time.Time, actions []nodehealth.Action) {
 			continue
 		}
 
+		// Writes are answered at once, and may lead to others.
 		actions = append(actions, n.core.Step(now, answer)...)
 	}
 }

@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// page is the content of a report, in sentences and tables, before it becomes Markdown or HTML.
+// page is the content of a report, in sentences and tables, before it becomes Markdown or HTML:
+// both say the same, since they are made of the same page.
 type page struct {
 	Title    string
-	Lead     []string
+	Lead     []string // sentences before all sections
 	Sections []section
 }
 
@@ -20,8 +21,8 @@ type page struct {
 type section struct {
 	Title string
 	Text  []string
-	Head  []string
-	Rows  [][]string
+	Head  []string   // of the table's columns
+	Rows  [][]string // as many cells as Head has; none: there is no table
 }
 
 //go:embed page.html

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Reports are those of the shadows of both components. Either may be missing.
+// Reports are those of the shadows of both components. Either may be missing: the two shadows run
+// in processes of their own, and one may run alone.
 type Reports struct {
 	Controller *Report     `json:"controller,omitempty"`
 	Scheduler  *Placements `json:"scheduler,omitempty"`
@@ -60,6 +61,8 @@ func Read(text []byte) (Reports, error) {
 		return Reports{}, err
 	}
 	var r Reports
+	// By kind, because the same command reads files of one component and the answer of /shadow,
+	// which has both.
 	switch kind.Kind {
 	case "Shadow":
 		r.Scheduler = PlacementsOf(text)

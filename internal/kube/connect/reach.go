@@ -41,8 +41,10 @@ type unreached struct {
 	err  error
 }
 
+// Error says what to do, in place of what went wrong underneath.
 func (e *unreached) Error() string { return e.text }
 
+// Unwrap returns what went wrong, for callers that go by the kind of error.
 func (e *unreached) Unwrap() error { return e.err }
 
 // host is the scheme and host of a URL, or the text itself if it is none.

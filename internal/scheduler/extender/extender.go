@@ -131,6 +131,7 @@ func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderA
 		args.NodeNames = &names
 		return args
 	}
+	// Whole nodes, for an extender that knows nothing of the cluster.
 	args.Nodes = &v1.NodeList{Items: make([]v1.Node, 0, len(nodes))}
 	for _, n := range nodes {
 		args.Nodes.Items = append(args.Nodes.Items, *n.Node())
@@ -143,6 +144,7 @@ func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderA
 func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilterResult) ([]fwk.NodeInfo, error) {
 	var names []string
 	switch {
+	// An answer in the other form is read all the same.
 	case e.config.NodeCacheCapable && result.NodeNames != nil:
 		names = *result.NodeNames
 	case result.Nodes != nil:
@@ -221,6 +223,7 @@ func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1
 		return nil, err
 	}
 
+	// A node that the answer leaves out is no longer a candidate.
 	left := make(map[string]*extenderv1.Victims, len(result.NodeNameToMetaVictims))
 	for name, meta := range result.NodeNameToMetaVictims {
 		node, err := nodes.Get(name)

@@ -27,6 +27,8 @@ func (w *watches) watchDevices(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return nil
+	// Not an error: most clusters have no devices. If the API comes later, it is followed from then
+	// on.
 	case apierrors.IsNotFound(err):
 		w.feeds = append(w.feeds, w.awaitDevices)
 		return nil
@@ -126,6 +128,7 @@ func (w *watches) awaitKinds(
 		if err == nil {
 			break
 		}
+		// Each time, since nothing else tells why devices are not there; once in devicesAgain.
 		if apierrors.IsForbidden(err) {
 			klog.FromContext(ctx).Info("The API server serves "+what+" now, but they may not be read", "err", err)
 		}

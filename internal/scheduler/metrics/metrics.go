@@ -8,58 +8,58 @@ import (
 // docs/reference/metrics.md. The fields are in the groups of the functions below, which have names,
 // help texts and buckets; the texts are upstream's, since dashboards show them.
 type recorded struct {
-	attempts          *metrics.CounterVec
-	attemptDuration   *metrics.HistogramVec
-	algorithmDuration *metrics.Histogram
-	extensionPoints   *metrics.HistogramVec
-	plugins           *metrics.HistogramVec
-	events            *metrics.HistogramVec
-	hints             *metrics.HistogramVec
-	preHints          *metrics.CounterVec
+	attempts          *metrics.CounterVec   // schedule_attempts_total
+	attemptDuration   *metrics.HistogramVec // scheduling_attempt_duration_seconds
+	algorithmDuration *metrics.Histogram    // scheduling_algorithm_duration_seconds
+	extensionPoints   *metrics.HistogramVec // framework_extension_point_duration_seconds
+	plugins           *metrics.HistogramVec // plugin_execution_duration_seconds; sampled
+	events            *metrics.HistogramVec // event_handling_duration_seconds
+	hints             *metrics.HistogramVec // queueing_hint_execution_duration_seconds
+	preHints          *metrics.CounterVec   // pre_queueing_hint_evaluations_total
 
-	groupAttempts          *metrics.CounterVec
-	groupAttemptDuration   *metrics.HistogramVec
-	groupAlgorithmDuration *metrics.Histogram
-	placements             *metrics.CounterVec
-	evaluations            *metrics.CounterVec
-	evaluationDuration     *metrics.HistogramVec
+	groupAttempts          *metrics.CounterVec   // podgroup_schedule_attempts_total
+	groupAttemptDuration   *metrics.HistogramVec // podgroup_scheduling_attempt_duration_seconds
+	groupAlgorithmDuration *metrics.Histogram    // podgroup_scheduling_algorithm_duration_seconds
+	placements             *metrics.CounterVec   // generated_placements_total
+	evaluations            *metrics.CounterVec   // placement_evaluations_total
+	evaluationDuration     *metrics.HistogramVec // placement_evaluation_duration_seconds
 
-	pending       *metrics.GaugeVec
-	entities      *metrics.GaugeVec
-	incoming      *metrics.CounterVec
-	entering      *metrics.CounterVec
-	unschedulable *metrics.GaugeVec
-	cacheSize     *metrics.GaugeVec
-	goroutines    *metrics.GaugeVec
-	panics        *metrics.Counter
-	lostRecords   *metrics.Counter
+	pending       *metrics.GaugeVec   // pending_pods; set at each scrape
+	entities      *metrics.GaugeVec   // queued_entities; set at each scrape
+	incoming      *metrics.CounterVec // queue_incoming_pods_total
+	entering      *metrics.CounterVec // queue_incoming_entities_total
+	unschedulable *metrics.GaugeVec   // unschedulable_pods; counted up and down
+	cacheSize     *metrics.GaugeVec   // cache_size; set at each scrape
+	goroutines    *metrics.GaugeVec   // goroutines; of bindings only
+	panics        *metrics.Counter    // berth_scheduler_panics_total
+	lostRecords   *metrics.Counter    // berth_journal_lost_records_total
 
-	sliDuration         *metrics.HistogramVec
-	attemptsPerPod      *metrics.Histogram
-	scheduledAfterFlush *metrics.Counter
-	permitWait          *metrics.HistogramVec
+	sliDuration         *metrics.HistogramVec // pod_scheduling_sli_duration_seconds
+	attemptsPerPod      *metrics.Histogram    // pod_scheduling_attempts
+	scheduledAfterFlush *metrics.Counter      // pod_scheduled_after_flush_total
+	permitWait          *metrics.HistogramVec // permit_wait_duration_seconds
 
-	claims        *metrics.CounterVec
-	deviceWaits   *metrics.CounterVec
-	deviceWaiting *metrics.HistogramVec
-	volumeErrors  *metrics.CounterVec
+	claims        *metrics.CounterVec   // resourceclaim_creates_total
+	deviceWaits   *metrics.CounterVec   // dra_bindingconditions_allocations_total
+	deviceWaiting *metrics.HistogramVec // dra_bindingconditions_wait_duration_seconds
+	volumeErrors  *metrics.CounterVec   // volume_scheduling_stage_error_total
 
-	preemptionAttempts *metrics.Counter
-	preemptionVictims  *metrics.Histogram
-	removalDuration    *metrics.HistogramVec
-	removals           *metrics.CounterVec
-	groupPreemptions   *metrics.CounterVec
-	groupVictims       *metrics.Histogram
-	wholeVictims       *metrics.HistogramVec
-	searchDuration     *metrics.HistogramVec
-	executionDuration  *metrics.HistogramVec
-	violations         *metrics.CounterVec
+	preemptionAttempts *metrics.Counter      // preemption_attempts_total
+	preemptionVictims  *metrics.Histogram    // preemption_victims
+	removalDuration    *metrics.HistogramVec // preemption_goroutines_duration_seconds
+	removals           *metrics.CounterVec   // preemption_goroutines_execution_total
+	groupPreemptions   *metrics.CounterVec   // workload_preemption_attempts_total
+	groupVictims       *metrics.Histogram    // workload_preemption_victims
+	wholeVictims       *metrics.HistogramVec // preemption_workload_disruptions
+	searchDuration     *metrics.HistogramVec // preemption_evaluation_duration_seconds
+	executionDuration  *metrics.HistogramVec // preemption_execution_duration_seconds
+	violations         *metrics.CounterVec   // preemption_pdb_violations_total
 
-	reloads         *metrics.CounterVec
-	reloadSucceeded *metrics.Gauge
-	reloadTime      *metrics.Gauge
-	refusedBindings *metrics.CounterVec
-	devices         *metrics.GaugeVec
+	reloads         *metrics.CounterVec // berth_scheduler_config_reloads_total
+	reloadSucceeded *metrics.Gauge      // berth_scheduler_config_last_reload_successful
+	reloadTime      *metrics.Gauge      // berth_scheduler_config_last_reload_success_timestamp_seconds
+	refusedBindings *metrics.CounterVec // berth_scheduler_bindings_refused_total
+	devices         *metrics.GaugeVec   // berth_scheduler_fragmentation_devices; set at a scrape, see WatchDevices
 }
 
 // subsystem is upstream's; Berth's own metrics have none, and begin with berth_scheduler_.

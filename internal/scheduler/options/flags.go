@@ -41,37 +41,37 @@ type Flags struct {
 
 	config        string // a file; "": upstream's defaults, or a legacy source
 	WriteConfigTo string
-	legacy        legacyFlags
+	legacy        legacyFlags     // translated into a configuration; see Source
 	gates         map[string]bool // only those that were given
 	Groups        groups.Gates    // once validated
 	SearchLimit   int             // in judgements of a node; see cycle.Options
 
-	qps                            float32
-	burst                          int
-	contentType                    string
+	qps                            float32 // 0: no limit
+	burst                          int     // 0: twice qps
+	contentType                    string  // of requests to the API server
 	profiling, contentionProfiling bool
-	MaxUnschedulable               time.Duration
-	AddressFile                    string // "": the URLs are not written down
-	Binders                        int    // bindings in flight at most
-	resourceLock                   string
-	keepBudgets                    []string // scheduler names; "*": all profiles
+	MaxUnschedulable               time.Duration // until a pod is tried without an event that helps
+	AddressFile                    string        // "": the URLs are not written down
+	Binders                        int           // bindings in flight at most
+	resourceLock                   string        // of the election; must be leases
+	keepBudgets                    []string      // scheduler names; "*": all profiles
 	gentle                         Gentle
 	reserve                        []string             // scheduler names; "*": all profiles
 	reservations                   plugins.Reservations // of the profiles that reserve names
-	Shadow                         bool
-	Journal                        records.Flags
-	ShadowReport                   string
+	Shadow                         bool                 // compares, and writes nothing
+	Journal                        records.Flags        // "" as Dir: no journal
+	ShadowReport                   string               // a file; "": none
 }
 
 // legacyFlags are kube-scheduler's flags from before it had configuration files.
 type legacyFlags struct {
-	policyFile               string
-	policyConfigMap          string
+	policyFile               string // a Policy of before KubeSchedulerConfiguration
+	policyConfigMap          string // its name; the Policy is under policyKey
 	policyConfigMapNamespace string
-	provider                 string
-	schedulerName            string
+	provider                 string // --algorithm-provider
+	schedulerName            string // "": default-scheduler
 	affinityWeight           int32
-	lockName, lockNamespace  string
+	lockName, lockNamespace  string // "": the flags that replaced them count
 }
 
 // Add adds the flags to the set, and returns where their values will be once it is parsed. Validate

@@ -215,6 +215,7 @@ func (f *Flags) gateNotes() (notes []string) {
 		if g.Heed != Refused || f.enabled(&g) == g.On {
 			continue
 		}
+		// Only a group can have set it: by name it would have been an error.
 		all := "AllAlpha"
 		if g.Beta {
 			all = "AllBeta"
@@ -225,6 +226,8 @@ func (f *Flags) gateNotes() (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(f.gates)) {
 		g, consulted := known[name]
 		switch {
+		// The group is accepted, because manifests set it for all components; which gates it does
+		// not reach must be said.
 		case len(unreached[name]) > 0:
 			notes = append(notes, fmt.Sprintf("--feature-gates: %s=%t: does not change %s", name, f.gates[name],
 				strings.Join(unreached[name], ", ")))

@@ -163,7 +163,7 @@ func (s *Settings) Rest(userAgent string) (*rest.Config, error) {
 	if s.QPS > 0 {
 		c.QPS, c.Burst = s.QPS, s.Burst
 	}
-	// Compressing large lists costs the API server more time than sending them.
+	// As kube-scheduler and kube-controller-manager.
 	c.DisableCompression = true
 	return c, nil
 }

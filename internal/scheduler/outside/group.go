@@ -216,6 +216,7 @@ type assignment struct {
 
 var _ fwk.ProposedAssignment = assignment{}
 
+// GetPod and its siblings implement fwk.ProposedAssignment.
 func (a assignment) GetPod() *v1.Pod               { return a.y.pod }
 func (a assignment) GetPodInfo() fwk.PodInfo       { return newPodInfo(a.y.pod) }
 func (a assignment) GetNodeName() string           { return a.node }
@@ -305,6 +306,7 @@ func (l mutableLister) StartMutations() error {
 	return nil
 }
 
+// EndMutations undoes the changes, if there are any.
 func (l mutableLister) EndMutations() error {
 	g, err := l.session()
 	if err == nil {

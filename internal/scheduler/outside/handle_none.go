@@ -51,16 +51,20 @@ func (noDevices) ResourceSlices() fwk.ResourceSliceLister      { return noDevice
 func (noDevices) DeviceClasses() fwk.DeviceClassLister         { return noClasses{} }
 func (noDevices) DeviceClassResolver() fwk.DeviceClassResolver { return noClasses{} }
 
+// ListWithDeviceTaintRules implements fwk.ResourceSliceLister.
 func (noDevices) ListWithDeviceTaintRules() ([]*resourcev1.ResourceSlice, error) {
 	return nil, errNoDevices
 }
 
+// noClasses are the device classes that cannot be listed.
 type noClasses struct{}
 
 func (noClasses) List() ([]*resourcev1.DeviceClass, error)               { return nil, errNoDevices }
 func (noClasses) Get(string) (*resourcev1.DeviceClass, error)            { return nil, errNoDevices }
 func (noClasses) GetDeviceClass(v1.ResourceName) *resourcev1.DeviceClass { return nil }
 
+// noClaims are the claims that cannot be tracked. Those that a plugin would reserve are reserved by
+// Berth's own DynamicResources.
 type noClaims struct{}
 
 func (noClaims) List() ([]*resourcev1.ResourceClaim, error)            { return nil, errNoDevices }

@@ -136,6 +136,7 @@ type coreGroup struct {
 	f *informerFactory
 }
 
+// V1 hides client-go's method of this name, on the way to the informer of pods.
 func (g coreGroup) V1() corev1.Interface { return coreV1{g.Interface.V1(), g.f} }
 
 // coreV1 hides Pods of the version's informers.

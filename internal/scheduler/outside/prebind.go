@@ -114,6 +114,7 @@ type preBindings struct {
 	pods map[types.UID]*preBinding
 }
 
+// addPod notes a pod, in place of what was noted of it.
 func (p *preBindings) addPod(uid types.UID, b *preBinding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,12 +124,14 @@ func (p *preBindings) addPod(uid types.UID, b *preBinding) {
 	p.pods[uid] = b
 }
 
+// getPod returns what is noted of the pod, or nil.
 func (p *preBindings) getPod(uid types.UID) *preBinding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pods[uid]
 }
 
+// removePod forgets the pod, if it is noted.
 func (p *preBindings) removePod(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

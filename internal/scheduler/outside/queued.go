@@ -35,6 +35,7 @@ func (q queued) GetPendingPlugins() sets.Set[string] { return sets.New(q.item.Pe
 // GetGatingPluginEvents is empty: gated pods are retried on the events that the plugin registered.
 func (q queued) GetGatingPluginEvents() []fwk.ClusterEvent { return nil }
 
+// GetUnschedulablePlugins are those that rejected the pod in its last attempt.
 func (q queued) GetUnschedulablePlugins() sets.Set[string] { return sets.New(q.item.Rejectors...) }
 
 // GetInitialAttemptTimestamp is when the pod first passed all gates; nil before that. It is a copy.

@@ -249,8 +249,11 @@ func (l sharedLister) CompositePodGroups() fwk.CompositePodGroupLister { return 
 // is asked.
 type nodeLister struct{ snapshot func() *snapshot }
 
+// List lists all nodes. The list is the snapshot's own: as upstream, plugins must not change it.
 func (l nodeLister) List() ([]fwk.NodeInfo, error) { return l.snapshot().list, nil }
 
+// HavePodsWithAffinityList and the method after it list the nodes whose pods can matter to
+// inter-pod affinity: in most clusters few.
 func (l nodeLister) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) {
 	return l.snapshot().affine(), nil
 }
@@ -265,6 +268,7 @@ func (l nodeLister) HavePodsWithRequiredNonHostScopedAntiAffinityList() ([]fwk.N
 	return nil, nil
 }
 
+// Get returns the node of that name. The error is upstream's.
 func (l nodeLister) Get(name string) (fwk.NodeInfo, error) {
 	s := l.snapshot()
 	if i, ok := s.index[name]; ok {

@@ -94,6 +94,8 @@ func (s *State) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState {
 	}
 	return s.group
 }
+
+// GetPlacementCycleState is nil unless the pod is decided with its group.
 func (s *State) GetPlacementCycleState() fwk.PlacementCycleState {
 	if s.placement == nil {
 		return nil

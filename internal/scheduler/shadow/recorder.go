@@ -15,8 +15,8 @@ import (
 type Recorder struct {
 	mu     sync.Mutex
 	report Report
-	totals struct{ chosen, best, gain int64 }
-	judged int // pods in totals: those placed on a node that could take them
+	totals struct{ chosen, best, gain int64 } // of judged pods, in points
+	judged int                                // pods in totals: those placed on a node that could take them
 }
 
 // New returns a recorder that begins now.
@@ -28,6 +28,7 @@ func New(now time.Time) *Recorder {
 // it was decided. unclear says that they can also have been otherwise: then a node that is not the
 // best is no difference.
 func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear bool) {
+	// Outside of the lock: an evaluation has thousands of nodes.
 	c := compare(pod, node, e)
 	if unclear && c.Outcome != Best {
 		c.Outcome = Unclear
@@ -42,6 +43,7 @@ func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear
 		return
 	case Rejected:
 		r.report.Rejected++
+		// The first ones are as good as any; how many there are is counted.
 		if len(r.report.Refused) < answer.Most {
 			r.report.Refused = append(r.report.Refused, c)
 		}
@@ -95,6 +97,8 @@ func compare(pod *v1.Pod, node string, e *decide.Evaluation) Comparison {
 		}
 	}
 
+	// Several nodes may have the highest total. A scheduler that took any of them chose as well as
+	// Berth would.
 	best := e.Best()
 	if len(best) > 0 {
 		c.BestTotal = best[0].Total

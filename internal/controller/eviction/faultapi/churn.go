@@ -46,6 +46,7 @@ func Churn(w *World) []string {
 		w.After(w.drawBetween(0, churn), func() { makeEvent(w) })
 	}
 	w.After(churn, func() {
+		// So that what happened last is seen in time.
 		w.DelayWatches(0, 0)
 		if !w.Controller.Running() {
 			w.Controller.Start()
@@ -63,6 +64,10 @@ const longest = 45 // seconds that any toleration lasts, unless it lasts forever
 // Flap adds a taint to a node with one pod, removes it and adds it again, up to two seconds apart,
 // and sometimes repeats that. At the end, if the taint is on, the pod must be gone; if it is off, a
 // pod that could stay must be there.
+//
+// Two seconds are the interesting time: times in objects have whole seconds, so two taints of one
+// second look like one, and a controller that remembers the first may spare or evict the pod by
+// mistake.
 func Flap(w *World) []string {
 	w.AddNode("n1")
 	w.AddPod("p1", "n1", randomTolerations(w))
@@ -104,6 +109,8 @@ func FlapDevice(w *World) []string {
 		w.RefuseDeletes("p1", w.Rand.IntN(8))
 	}
 
+	// A taint can be withdrawn in three ways: out of the slice, by deleting the rule, and by a rule
+	// that has no effect any more.
 	byRule := w.withChance(0.5)
 	set := func(on bool) {
 		switch {
@@ -224,6 +231,7 @@ func makeEvent(w *World) {
 		w.After(w.drawBetween(0, time.Second), func() { w.AddNode(node) })
 	}
 
+	// In addition to what has happened: faults of both kinds must be able to meet.
 	if w.Devices.inUse && w.withChance(0.5) {
 		deviceHappening(w, node, pod, key)
 	}
@@ -315,6 +323,7 @@ func crashController(w *World) {
 		return
 	}
 	w.Controller.Crash()
+	// Something else may have started the controller by then.
 	life := w.Controller.life
 	w.After(w.drawBetween(0, 5*time.Second), func() {
 		if w.Controller.life == life {

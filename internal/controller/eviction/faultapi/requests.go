@@ -92,6 +92,7 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 	const least, most = 500 * time.Microsecond, 2 * time.Millisecond
 	there, back := r.world.drawBetween(least, most), r.world.drawBetween(least, most)
 	outcome := eviction.OK
+	// The controller learns at once: a connection is refused.
 	if r.isDown() {
 		outcome = eviction.Failed
 		r.answerLater(ticket, there, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
@@ -106,6 +107,8 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 			back += r.world.drawBetween(0, r.Faults.Slow)
 		}
 		switch {
+		// The request never arrives, and the controller learns that by its timeout or a broken
+		// connection.
 		case r.world.withChance(r.Faults.Lost):
 			outcome = eviction.Failed
 			r.failRequest(ticket, there+back, outcome)
@@ -124,6 +127,8 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 
 	life := r.world.Controller.life
 	r.world.After(there, func() {
+		// Carried out also for a controller that has been killed meanwhile: the request was on its
+		// way.
 		answer := do()
 		if r.world.Controller.life == life {
 			r.answerLater(ticket, back, func() eviction.Answered { return answer })
@@ -177,6 +182,7 @@ func (r *Requests) readPod(a eviction.ReadPod) eviction.Answered {
 	return eviction.Answered{Pod: &read}
 }
 
+// markPod sets the condition if the UID and, if one is given, the version are the pod's.
 func (r *Requests) markPod(a eviction.Mark) eviction.Answered {
 	p := r.world.pods[a.Name]
 	switch {

@@ -91,6 +91,8 @@ func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
 		return // it can do no harm
 	}
 	t.justifyPod(p)
+	// How old what the attempt has read may be. Where answers are slow, an attempt reads again, and
+	// what is fresh enough doubles each time up to 64 s.
 	window := outdated
 	if t.world.Requests.Faults.Slow > outdated {
 		window = 64 * outdated
@@ -121,6 +123,7 @@ func (t *Truth) latenessOf(p *Pod) time.Duration {
 	if due.Stays() {
 		return 0
 	}
+	// As if nothing ever failed; then what faults excuse.
 	limit := due.At.Add(soon)
 	faults := t.world.Requests.Faults.Until
 	if excuse := faults.Add(recovers); excuse.After(limit) && due.At.Before(faults.Add(recovers-soon)) {

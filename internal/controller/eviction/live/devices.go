@@ -68,6 +68,8 @@ func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 	said := false
 	for {
 		asking, cancel := context.WithTimeout(ctx, answerWithin)
+		// A list of one object: discovery would tell that the API is served, and not whether it may
+		// be read.
 		_, err := source.List(asking, metav1.ListOptions{Limit: 1})
 		cancel()
 		if err == nil {
@@ -75,6 +77,8 @@ func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 			return
 		}
 
+		// An API server that is only away is asked again soon: nothing is known of devices until
+		// then.
 		wait := devicesSoon
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			wait = devicesAgain
@@ -163,6 +167,7 @@ func (r *requests) readRule(ctx context.Context, name string) (*eviction.Rule, e
 // that one has written is taken over. It is forced, because two owners of one condition would
 // otherwise be a conflict.
 func (r *requests) writeStatus(ctx context.Context, a eviction.WriteStatus) error {
+	// A rule that was made anew under the name is not written to.
 	metadata := preconditions(a.UID, "")
 	metadata["name"] = a.Rule
 	patch, err := json.Marshal(map[string]any{

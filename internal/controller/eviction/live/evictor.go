@@ -77,6 +77,7 @@ func (e *Evictor) Record(j *journal.OfEviction) {
 // stepCore gives the core an event. The wall clock is read once per step, so that the core and its
 // journal see the same time.
 func (e *Evictor) stepCore(now time.Time, event eviction.Event) []eviction.Action {
+	// Without its monotonic reading, as the journal has it: a replay must compute the same times.
 	e.wall = time.Now().Round(0).UTC()
 	actions := e.core.Step(now, event)
 	if e.journal != nil {
@@ -148,6 +149,7 @@ func (e *Evictor) podSink() feed.Sink {
 		Listed:  func() { e.See(eviction.PodsListed{}); e.podsListed.Store(true) },
 		Seen: func(o runtime.Object) {
 			pod := eviction.PodOf(o.(*v1.Pod))
+			// The pods of a workload have equal tolerations, which need be kept once.
 			pod.Tolerations = known.shareList(pod.Tolerations)
 			e.Show(eviction.PodSeen{Pod: pod}, feed.SizeOf(o))
 		},

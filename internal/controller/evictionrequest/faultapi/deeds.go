@@ -66,6 +66,7 @@ func (w *World) SetIntent(name string, intent lifecyclev1alpha1.EvictionRequestI
 	if r.Spec.Intent != intent {
 		r.Spec.Intent = intent
 		r.Generation++
+		// For checkEviction: an eviction that is under way then is no mistake.
 		w.withdrawn[r.Spec.Target.Pod.UID] = w.Now
 		w.write(r)
 	}

@@ -29,6 +29,7 @@ func (w *World) Life(steps int) (wrong []string) {
 	for _, name := range names {
 		w.comes(name)
 	}
+	// Only now, so that a life begins with everything working.
 	w.Faults = Faults{Lost: 0.05, Unanswered: 0.05, Late: 200 * time.Millisecond}
 	for range steps {
 		w.happen(names[w.random.IntN(len(names))])
@@ -42,6 +43,8 @@ func (w *World) Life(steps int) (wrong []string) {
 	if !w.Running() {
 		w.Start()
 	}
+	// Longer than any responder may be silent, one after the other, and than the longest pause
+	// between evictions.
 	w.Run(2 * time.Hour)
 	return w.judge()
 }
@@ -133,6 +136,8 @@ func (w *World) judge() (wrong []string) {
 		evicted := meta.IsStatusConditionTrue(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionTargetEvicted))
 		failed := meta.FindStatusCondition(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
 		p := w.Pod(r.Spec.Target.Pod.Name)
+		// A pod that is terminating is not there any more after its grace period, which has long
+		// passed.
 		there := p != nil && p.UID == r.Spec.Target.Pod.UID && p.Status.Phase == v1.PodRunning
 		wanted[r.Spec.Target.Pod.UID] = true
 

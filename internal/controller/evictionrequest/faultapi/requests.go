@@ -23,15 +23,18 @@ func (w *World) send(a evictionrequest.Action) {
 		w.KillAt--
 		killed = w.KillAt == 0
 	}
+	// The request is not sent.
 	if killed && !w.KillAfter {
 		w.Kill()
 		return
 	}
 	if killed {
+		// The request is on its way, and its answer comes to nobody.
 		defer w.Kill()
 	}
 
 	w.after(10*time.Millisecond, func() {
+		// Decided when the request arrives: an outage may have begun since it was sent.
 		lost := w.Faults.Down || w.random.Float64() < w.Faults.Lost
 		answer := evictionrequest.Answered{Outcome: evictionrequest.Failed, Message: "connection refused"}
 		if !lost {
@@ -125,6 +128,8 @@ func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.
 	switch {
 	case p == nil:
 		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+	// The real API server checks the precondition of the delete, and answers with a conflict as
+	// well.
 	case p.UID != uid:
 		return evictionrequest.Answered{Outcome: evictionrequest.Conflict, Message: "the UID in the precondition is another one"}
 	case w.Refuses[p.Name] != "":
@@ -139,6 +144,7 @@ func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.
 // create makes an Eviction without status, as the API server does: it drops the status of a new
 // object.
 func (w *World) create(e *lifecyclev1alpha1.Eviction) evictionrequest.Answered {
+	// As live.requests: it reads the one that is there.
 	if there := w.objects[keyOf(e)]; there != nil {
 		return evictionrequest.Answered{Written: there}
 	}

@@ -51,12 +51,12 @@ type World struct {
 	Grace time.Duration // of pods
 	Wrong []string      // evictions that should not have been made
 
-	random   *rand.Rand
+	random   *rand.Rand               // of the seed: everything random comes from it
 	objects  map[string]metav1.Object // by keyOf; what is stored is never changed, only replaced
 	versions int                      // the last resource version
-	agenda   agenda.Agenda
-	core     *evictionrequest.Core
-	life     int // number of the process; what is meant for an earlier one is lost
+	agenda   agenda.Agenda            // what will happen, by time
+	core     *evictionrequest.Core    // nil: the process was killed
+	life     int                      // number of the process; what is meant for an earlier one is lost
 	options  evictionrequest.Options
 	shownTo  map[string]time.Time // when the last change of a kind is shown: in their order
 	cut      time.Time            // until when no change is shown

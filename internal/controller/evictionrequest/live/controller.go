@@ -91,6 +91,7 @@ func (c *Controller) waitServed(ctx context.Context) bool {
 		switch {
 		case err == nil:
 			return true
+		// The API server is away, and not without the API.
 		case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
 			wait = servedSoon
 		case !said:
@@ -120,6 +121,7 @@ func (c *Controller) feeds() []func(context.Context) {
 		return func(ctx context.Context) { feed.Run(ctx, source, sink) }
 	}
 
+	// All pods, also those without a node: a request may be for any.
 	pods := feed.Of(core, "", "pods", func() runtime.Object { return &v1.PodList{} })
 	return []func(context.Context){
 		follow(evictionrequest.Requests,

@@ -70,6 +70,8 @@ func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) 
 		return answer
 	}
 
+	// client-go returns an empty object with an error; the core must not take it for the object as
+	// it is.
 	answer.Written, answer.Outcome, answer.Message = nil, outcomeOf(err), err.Error()
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		answer.RetryAfter = time.Duration(seconds) * time.Second
@@ -100,6 +102,7 @@ func (r *requests) readPod(ctx context.Context, a evictionrequest.ReadPod) (*evi
 	case err != nil:
 		return nil, err
 	case p.UID != a.UID:
+		// Another pod has the name; the one that is meant is gone.
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, a.Name.Name)
 	}
 	pod := evictionrequest.PodOf(p)

@@ -28,7 +28,7 @@ const Name = journal.NodeHealth
 type Controller struct {
 	*loop.Loop[nodehealth.Event, nodehealth.Action]
 	client   kubernetes.Interface
-	requests *requests
+	requests *requests             // carries out the core's writes and reads
 	events   *eventlog.Log         // about nodes
 	core     *nodehealth.Core      // belongs to the loop's goroutine
 	journal  *journal.OfNodeHealth // nil: none
@@ -36,7 +36,7 @@ type Controller struct {
 	stepped  time.Time             // the last step
 	away     time.Duration         // longer ago than that, the process was stopped; the core wants to be woken sooner
 
-	nodesListed, leasesListed atomic.Bool
+	nodesListed, leasesListed atomic.Bool // at least once; see Synced
 	sight                     sight
 	told                      map[string]int // the evictions by zone that metrics have
 }
@@ -169,6 +169,7 @@ func (c *Controller) leaseSink() feed.Sink {
 		Listing: func() {},
 		Listed:  func() { c.See(nodehealth.LeasesListed{}); c.leasesListed.Store(true) },
 		Seen: func(o runtime.Object) {
+			// Leases are small and many, so they do not wait for room in the inbox (Show).
 			if lease := o.(*coordinationv1.Lease); lease.Spec.RenewTime != nil {
 				c.See(*leaseOf(lease))
 			}
@@ -197,6 +198,7 @@ func (c *Controller) lost(watch string) {
 	c.See(nodehealth.Blind{})
 }
 
+// back notes that a watch shows changes again. The core can see once all of them do.
 func (c *Controller) back(watch string) {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()

@@ -10,6 +10,8 @@ func perZone(name, help string) *metrics.GaugeVec {
 		StabilityLevel: metrics.ALPHA}, []string{"zone"})
 }
 
+// The first six are upstream's, by name, labels and meaning; the zone's key has the zero byte that
+// it has there.
 var (
 	zoneHealth     = perZone("zone_health", "Gauge measuring percentage of healthy nodes per zone.")
 	zoneSize       = perZone("zone_size", "Gauge measuring number of registered Nodes per zones.")
@@ -57,6 +59,7 @@ func (c *Controller) tellMetrics() {
 		gauge.Reset()
 	}
 	for _, z := range c.core.Zones() {
+		// A zone of excluded nodes only has nothing that could be unhealthy.
 		health := 100.
 		if z.Size > 0 {
 			health = float64(100*(z.Size-z.Unhealthy)) / float64(z.Size)

@@ -35,12 +35,12 @@ const (
 
 // requests carries out a Core's writes.
 type requests struct {
-	client kubernetes.Interface
-	events *eventlog.Log
+	client kubernetes.Interface // without a rate limit
+	events *eventlog.Log        // about pods whose node is not ready
 
 	complaint seldom.Line
 
-	mu sync.Mutex
+	mu sync.Mutex // marks is used by the loop's goroutine and by requests
 	// marks ends the marking of pods that is under way, by ticket.
 	marks map[nodehealth.Ticket]context.CancelFunc
 }
@@ -85,6 +85,7 @@ func (r *requests) readLease(ctx context.Context, a nodehealth.ReadLease) nodehe
 	switch {
 	case err == nil:
 		answer.Lease = leaseOf(lease)
+	// For the core it is as if there was no Lease: silence is then judged by the watch alone.
 	case apierrors.IsForbidden(err):
 		answer.Outcome = nodehealth.Gone
 		fallthrough
@@ -110,6 +111,7 @@ func (r *requests) marking(ctx context.Context, a nodehealth.MarkPods) func(cont
 	ctx, cancel := context.WithTimeout(ctx, markWithin)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// Before the request begins: StopMarking may be the next action of the core.
 	r.marks[a.Ticket] = cancel
 	return func(context.Context) nodehealth.Event {
 		err := r.markPods(ctx, a.Node)
@@ -146,6 +148,7 @@ func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name
 	node, err := r.client.CoreV1().Nodes().Patch(ctx, name, kind, body, metav1.PatchOptions{FieldManager: fieldManager}, subresource...)
 	answer := nodehealth.Answered{Ticket: ticket, Outcome: outcome(err)}
 	if answer.Outcome == nodehealth.Stale {
+		// Live: the watch may not have shown yet what was in the way.
 		node, err = r.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	} else if err != nil && ctx.Err() == nil {
 		log := klog.FromContext(ctx)
