@@ -34,8 +34,8 @@ func extendedResources(r *request) error {
 	return nil
 }
 
-// setToleration adds a toleration, or replaces those that differ in seconds
-// only.
+// setToleration adds a toleration, or replaces those that differ in seconds only. The list given is
+// not changed.
 func setToleration(list []v1.Toleration, wanted v1.Toleration) []v1.Toleration {
 	found := false
 	result := slices.Clone(list)

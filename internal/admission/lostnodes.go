@@ -17,9 +17,11 @@ const (
 // defaultSeconds is kube-apiserver's default for both taints (DefaultTolerationSeconds).
 const defaultSeconds = 300
 
-// lostNodes lets a pod stay on a lost node for a while, unless it says itself
-// what it wants: by a toleration for the taint or for any taint, with effect
-// NoExecute or any.
+// lostNodes lets a pod stay on a lost node for a while, unless it says itself what it wants: by a
+// toleration for the taint or for any taint, with effect NoExecute or any. It is kube-apiserver's
+// plugin DefaultTolerationSeconds, with the namespace's word between the pod's and the cluster's:
+//
+//	pod's own toleration > namespace's annotation > Config > 300 s
 func lostNodes(r *request) error {
 	if err := lostNode(r, v1.TaintNodeNotReady, r.NotReadySeconds, NotReadySecondsAnnotation); err != nil {
 		return err

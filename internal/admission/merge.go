@@ -33,8 +33,8 @@ func coveredByAny(t *v1.Toleration, list []v1.Toleration) bool {
 }
 
 // coversToleration reports whether wide tolerates all that t does, for as long. It is
-// kube-apiserver's notion, which knows of Equal and Exists only: Gt and Lt
-// cover nothing but themselves.
+// kube-apiserver's notion, which knows of Equal and Exists only: Gt and Lt cover nothing but
+// themselves. It decides also what an allow-list allows.
 func coversToleration(wide, t *v1.Toleration) bool {
 	if apiequality.Semantic.DeepEqual(wide, t) {
 		return true

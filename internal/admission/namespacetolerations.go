@@ -13,9 +13,9 @@ const (
 	AllowedTolerationsAnnotation = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
-// namespaceTolerations gives a pod the default tolerations of its namespace,
-// or those of the cluster if the namespace says nothing. An empty annotation
-// says: none.
+// namespaceTolerations gives a pod the default tolerations of its namespace, or those of the
+// cluster if the namespace says nothing. An empty annotation says: none. They are merged with the
+// pod's own: of two of which one covers the other, the wider one stays.
 func namespaceTolerations(r *request) error {
 	defaults, set, err := annotatedTolerations(r.namespace, DefaultTolerationsAnnotation)
 	if err != nil {

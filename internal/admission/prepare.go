@@ -33,10 +33,12 @@ func nameServiceAccount(spec *v1.PodSpec) {
 	spec.ServiceAccountName, spec.DeprecatedServiceAccount = name, name
 }
 
-// mergeLabelKeys turns matchLabelKeys and mismatchLabelKeys into expressions
-// of the selector beside them. In contrast to the API server it leaves alone
-// what was merged already: a pod that was stored, read and given to Berth in
-// a file must mean the same again.
+// mergeLabelKeys turns matchLabelKeys and mismatchLabelKeys into expressions of the selector beside
+// them. In contrast to the API server it leaves alone what was merged already: a pod that was
+// stored, read and given to Berth in a file must mean the same again.
+//
+// For example, a pod with the label pod-template-hash=abc and matchLabelKeys [pod-template-hash]
+// gets the expression pod-template-hash In (abc).
 func mergeLabelKeys(pod *v1.Pod) {
 	var terms []*v1.PodAffinityTerm
 	add := func(must []v1.PodAffinityTerm, should []v1.WeightedPodAffinityTerm) {

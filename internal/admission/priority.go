@@ -2,9 +2,9 @@ package admission
 
 import v1 "k8s.io/api/core/v1"
 
-// resolvePriority resolves the class that the pod names, or the default class, to a
-// number. Nobody writes the number by hand: one that is there already, as on
-// a second pass, must be the class's own.
+// resolvePriority resolves the class that the pod names, or the default class, to a number. Nobody
+// writes the number by hand: one that is there already, as on a second pass, must be the class's
+// own. A pod without a class, in a cluster without a default one, has priority 0 and may preempt.
 func resolvePriority(r *request) error {
 	spec := &r.pod.Spec
 	if r.AfterAPIServer && spec.PriorityClassName == "" && spec.Priority != nil && *spec.Priority == 0 {

@@ -17,6 +17,10 @@ import (
 // none are the user's. Otherwise, those behind the tolerations for lost nodes were added by
 // plugins, which append to the user's; without these, those of the runtime class at the end. That
 // can only err in the order: seconds that may be the user's own are left alone.
+//
+// For example (testdata/startanew.txt), a namespace wants 5 s for lost nodes. The pod comes with
+// not-ready and unreachable for 300 s, which kube-apiserver has added, and the managed fields show
+// no tolerations: both are removed, and lostNodes adds them with 5 s.
 func startAnew(r *request) error {
 	list := r.pod.Spec.Tolerations
 	if !r.AfterAPIServer || len(list) == 0 {

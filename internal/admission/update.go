@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// keepPriority fills in what a client left out that sends the whole pod again:
-// the priority that the pod was created with stays.
+// keepPriority fills in what a client left out that sends the whole pod again: the priority that
+// the pod was created with stays, whatever has become of the class.
 func keepPriority(r *request) error {
 	if r.pod.Spec.Priority == nil {
 		r.pod.Spec.Priority = r.old.Spec.Priority

@@ -188,6 +188,9 @@ func (o *Options) Validate() error {
 
 // isEnabled follows kube-controller-manager: a controller's own name takes precedence over "*",
 // which stands for those that are on by default. Of several mentions the first counts.
+//
+// For example, --controllers=*,-node-lifecycle-controller is all that are on by default but that
+// one, *,rebalance adds one that is off, and rebalance is that one alone.
 func (o *Options) isEnabled(name string) bool {
 	for _, listed := range o.Controllers {
 		bare, off := strings.CutPrefix(listed, "-")

@@ -36,8 +36,8 @@ type lanes struct{ small, large *lane }
 // lanes.
 func newLanes() *lanes { return &lanes{small: newLane(128, 64), large: newLane(4, 2)} }
 
-// laneFor the review that was announced, and how long it may be. One of unknown length is a large
-// one.
+// laneFor the review that was announced (Content-Length), and how long it may be. One of unknown
+// length is a large one.
 func (l *lanes) laneFor(announced int64) (*lane, int64) {
 	if announced >= 0 && announced <= smallReview {
 		return l.small, smallReview

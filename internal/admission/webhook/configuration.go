@@ -112,8 +112,9 @@ func ruleFor(group, resource string, scope v1.ScopeType) []v1.RuleWithOperations
 // timeoutSeconds is how long an API server waits for an answer.
 func (o *Options) timeoutSeconds() *int32 { return new(int32(o.Timeout.Seconds())) }
 
-// namespaceSelector leaves out those that a cluster needs to come up, the webhook's
-// own, and those that opted out.
+// namespaceSelector leaves out those that a cluster needs to come up, the webhook's own, and those
+// that opted out. The API server applies it before it calls, so such namespaces do not depend on
+// the webhook at all.
 func (o *Options) namespaceSelector() *metav1.LabelSelector {
 	excluded := append(slices.Clone(o.ExcludeNamespaces), o.Namespace)
 	slices.Sort(excluded)

@@ -39,6 +39,7 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	defaults := DefaultOptions()
 	// Probes come from the kubelet, so the health port cannot stay on loopback.
 	args := []string{"--namespace=" + o.Namespace, "--health-bind-address=0.0.0.0:" + health}
+	// So that a Deployment shows what was chosen, and a later version's defaults take effect.
 	differs := func(flag, value, usual string) {
 		if value != usual {
 			args = append(args, "--"+flag+"="+value)

@@ -37,6 +37,20 @@ const DefaultInFlight = 100
 // What watches show goes into mirror and devices; from both, decidePod computes a deadline; evictor
 // carries out those that are due. notes and statuses write what others should know. Each owns its
 // fields, and out collects the actions of them all.
+//
+// The life of one eviction, from testdata/countdown.story.txt: the pod tolerates the taint for an
+// hour.
+//
+//	   0.0s  NodeSeen with the taint     the pod gets its deadline, 3600 s
+//	3600.0s  Tick                        read node node1
+//	         Answered: still tainted     mark pod default/web
+//	         Answered: it was unchanged  event: Marking for deletion Pod default/web
+//	                                     delete pod default/web uid web#2
+//	         Answered: OK                nothing; the watch will show that it terminates
+//	         PodGone                     the pod is forgotten
+//
+// If the taint goes before 3600 s, the deadline is gone with it, and an event says that the
+// deletion is cancelled.
 type Core struct {
 	options Options
 	broke   *safeguards

@@ -141,7 +141,10 @@ func sayTheSame(a, b metav1.Condition) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration
 }
 
-// conditionOf is the condition EvictionInProgress of a rule, in upstream's words.
+// conditionOf is the condition EvictionInProgress of a rule, in upstream's words. While two pods in
+// one namespace have still to go, after three have gone, it is:
+//
+//	True  PodsPendingEviction  "2 pods need to be evicted in 1 namespace. 3 pods evicted since starting the controller."
 func (s *ruleStatuses) conditionOf(r *rule) metav1.Condition {
 	is := metav1.Condition{
 		Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse, ObservedGeneration: r.Generation,

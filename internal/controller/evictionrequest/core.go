@@ -149,7 +149,8 @@ func (c *Core) wake(t *target, at time.Time) {
 	}
 }
 
-// advance looks at what is queued, as far as requests may be made.
+// advance looks at what is queued, as far as requests may be made. It ends for certain: a target
+// that has a request under way is not decided, and one without makes at most one.
 func (c *Core) advance() {
 	for at, ok := c.timers.Next(); ok && !at.After(c.now); at, ok = c.timers.Next() {
 		t := c.timers.Take()

@@ -55,7 +55,8 @@ func compareResponders(a, b lifecyclev1alpha1.TargetResponder) int {
 }
 
 // requesters returns those of an Eviction: all that have ever asked for it, with what they want
-// now. Of more than the API allows, those that have withdrawn are left out first.
+// now. Of more than the API allows, those that have withdrawn are left out first. Several requests
+// of one requester count as one, which wants the eviction if any of them does.
 func (t *target) requesters(status *lifecyclev1alpha1.EvictionStatus) []lifecyclev1alpha1.Requester {
 	intents := map[string]lifecyclev1alpha1.RequesterIntent{}
 	for _, r := range status.Requesters {

@@ -29,6 +29,19 @@ func compareKeys(a, b targetKey) int {
 }
 
 // target is a pod that somebody requests to be evicted, or did.
+//
+// The requests about one pod, in their order, from testdata/budget.txt: somebody creates an
+// EvictionRequest, and a disruption budget refuses.
+//
+//	Create         the Eviction pod-UID, without a status
+//	WriteEviction  its responders, the first one active: imperative-eviction.k8s.io/evictor
+//	Evict          the Eviction API answers 429, with the budget's reason
+//	WriteEviction  the heartbeat and the reason, as the responder's message
+//	WriteRequest   the request says what is waited for
+//	Evict          again, after 1 s, then after growing pauses
+//
+// When the pod is gone, WriteEviction completes the responder, then concludes the Eviction, and
+// WriteRequest tells the requester.
 type target struct {
 	targetKey
 	requests  held[*lifecyclev1alpha1.EvictionRequest]

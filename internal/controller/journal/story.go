@@ -32,7 +32,9 @@ type Story struct {
 	asked  map[uint64]string // requests without an answer yet, by ticket
 }
 
-// beginFile starts a file. What was told before is kept only if the file continues the same core.
+// beginFile starts a file. What was told before is kept only if the file continues the same core:
+// else the pod is told from the beginning. A file that begins with a state tells where the pod was
+// then.
 func (s *Story) beginFile(h Header, knows *eviction.Knowledge) {
 	if s == nil {
 		return

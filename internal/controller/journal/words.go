@@ -58,7 +58,8 @@ func (w words[E]) appendEvent(b []byte, e E) ([]byte, error) {
 	return records.AppendJSON(b, e)
 }
 
-// readEvent reads what appendEvent wrote. A failure is in d.Err, and the event is then nil.
+// readEvent reads what appendEvent wrote. A failure is in d.Err, and the event is then nil. An
+// index that this build does not know is one of a newer build.
 func (w words[E]) readEvent(d *records.Decoder) (e E) {
 	place, err := d.ReadByte()
 	if err != nil {

@@ -52,6 +52,16 @@ func Defaults() Options {
 // node that was seen; its pods may be marked meanwhile. No taint that evicts is added before every
 // node and Lease was listed once, nor while every zone is down. Silence is measured by the Core's
 // own clock, from the moments at which it saw signs of life.
+//
+// What becomes of a node that falls silent in a healthy zone, from testdata/silence.txt:
+//
+//	45 s  event NodeNotReady: Node a-1 status is now: NodeNotReady
+//	      status of a-1: Ready=Unknown MemoryPressure=Unknown DiskPressure=Unknown PIDPressure=Unknown
+//	      taints of a-1: node.kubernetes.io/unreachable:NoSchedule node.kubernetes.io/unreachable:NoExecute
+//	      pods of a-1: Ready=False
+//
+// Its pods are then evicted by package eviction, 300 s later by default. If its kubelet speaks
+// before that, the taints are removed and the pods stay.
 type Core struct {
 	options Options
 

@@ -57,7 +57,8 @@ func (c *Core) sendWrites(now time.Time) {
 
 // nextWrite returns the node's next write, nil if there is none now. The condition comes before
 // what follows from it. Pods come last: they take long, so half of InFlight is reserved for
-// conditions and taints, and the node itself is written meanwhile.
+// conditions and taints, and the node itself is written meanwhile. It issues the ticket of what it
+// returns, so the caller must send it.
 func (c *Core) nextWrite(now time.Time, n *node) Action {
 	if n.silent {
 		if conditions := n.unknownConditions(c.wallTime(now)); conditions != nil {

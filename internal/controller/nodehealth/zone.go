@@ -55,7 +55,9 @@ func (o *Options) rateOf(state State, size int) float64 {
 	return 0
 }
 
-// bucket is a token bucket of size one, in virtual time.
+// bucket is a token bucket of size one, in virtual time. As upstream's, it lets one node pass at
+// once and the next ones at the rate: at 0.1 per second, of ten nodes that fail together one is
+// tainted every 10 s.
 type bucket struct {
 	rate   float64 // tokens per second, 0: never
 	tokens float64 // at last

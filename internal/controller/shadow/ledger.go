@@ -147,7 +147,8 @@ func (l *Ledger) addDecision(d Decision) {
 }
 
 // widestFirst keeps the differences that matter most: first those of one side alone, then by how
-// far apart the two were. Among equals the older ones stay.
+// far apart the two were. Among equals the older ones stay. Of those that are left out only the
+// counts remain.
 func widestFirst(list []Decision) []Decision {
 	alone := func(d *Decision) int {
 		if d.Outcome == OnlyBerth || d.Outcome == OnlyOther {

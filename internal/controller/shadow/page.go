@@ -96,7 +96,7 @@ func betweenText(since, until time.Time) string {
 		until.Format("2006-01-02 15:04 MST"))
 }
 
-// formatSpan formats a duration for people.
+// formatSpan formats a duration for people: in the largest unit of which there are two or more.
 func formatSpan(d time.Duration) string {
 	switch {
 	case d >= 48*time.Hour:
@@ -109,7 +109,9 @@ func formatSpan(d time.Duration) string {
 	return fmt.Sprintf("%.0f s", d.Seconds())
 }
 
-// savedSection describes what would have been different with Berth in charge.
+// savedSection describes what would have been different with Berth in charge. It is what readers
+// look for, so it comes first. A row without anything in it is shown as well: that nothing was
+// evicted late is a result.
 func (r Reports) savedSection() section {
 	s := section{Title: "What Berth would have done otherwise", Head: []string{"", ""}}
 	add := func(what string, value string) { s.Rows = append(s.Rows, []string{what, value}) }

@@ -29,7 +29,12 @@ type target struct {
 	name                   types.NamespacedName
 }
 
-// parsePath reads a path such as /api/v1/namespaces/n/pods/p/binding.
+// parsePath reads a path such as /api/v1/namespaces/n/pods/p/binding. What the path does not have
+// stays empty:
+//
+//	/api/v1/nodes                                version v1, resource nodes: a list
+//	/apis/apps/v1/namespaces/n/replicasets/r     name n/r: one object
+//	/apis/resource.k8s.io/v1                     no resource: discovery
 func parsePath(path string) (t target) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	upTo := min(3, len(parts))
@@ -231,7 +236,9 @@ func discover(version string) *metav1.APIResourceList {
 }
 
 // listPage lists a table, or a page of it. All pages of a list show the table as it was at the
-// first one, and have its version: a watch from there misses nothing that was stored in between.
+// first one, and have its version: a watch from there misses nothing that was stored in between. A
+// continue token is "version-offset"; of a list that is no longer kept it is refused with 410, as
+// when etcd has been compacted. Selectors are not applied.
 func (s *Server) listPage(t *table, query url.Values) (any, error) {
 	version, from, all := s.version, 0, []Object(nil)
 	if token := query.Get("continue"); token != "" {

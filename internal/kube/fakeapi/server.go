@@ -100,7 +100,13 @@ var kinds = func() map[string]map[string]string {
 	return all
 }()
 
-// New returns an empty server.
+// New returns an empty server, which serves every kind of Kubernetes that is in kinds. A test of a
+// component:
+//
+//	s := fakeapi.New()
+//	s.Put(&v1.Node{...}, &v1.Pod{...})
+//	component := New(s.Client())
+//	s.SetFault(func(r *http.Request) fakeapi.Fault { return fakeapi.Fault{Status: 500} })
 func New() *Server {
 	s := &Server{version: 1, tables: map[string]*table{}, watchers: map[*watcher]bool{}}
 	for version, list := range kinds {

@@ -101,8 +101,8 @@ func (s *Server) showChanges(r *http.Request, w *watcher, into *io.PipeWriter, f
 	}
 }
 
-// changesSince returns what there is to show from a version on. A watch that was ended shows
-// nothing more: what it would have shown before may be forgotten.
+// changesSince returns what there is to show from a version on, as far as it is not held. A watch
+// that was ended shows nothing more: what it would have shown before may be forgotten.
 func (s *Server) changesSince(w *watcher, version int) []change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,8 @@ func (s *Server) changesSince(w *watcher, version int) []change {
 	return slices.Clone(changes)
 }
 
-// copyInto copies an object into another one of its type.
+// copyInto copies an object into another one of its type. It is shallow: from must not be used
+// afterwards.
 func copyInto(into, from Object) error {
 	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(from).Elem())
 	return nil

@@ -23,7 +23,8 @@ func conflictError(t *table, o metav1.Object, format string, args ...any) error 
 }
 
 // bindPod binds a pod. As upstream's registry, it refuses one that has a node, is being deleted, or
-// has another UID.
+// has another UID. The nomination ends with the binding. Whether the node exists, or has room, is
+// not checked, as upstream.
 func (s *Server) bindPod(t *table, body []byte) (any, error) {
 	var b v1.Binding
 	if err := json.Unmarshal(body, &b); err != nil {
@@ -111,7 +112,7 @@ func (s *Server) writeObject(t *table, current, o Object, sub string) (any, erro
 	return into, nil
 }
 
-// copyStatus copies the status between objects that have one.
+// copyStatus copies the status between objects that have one, and reports whether they do.
 func copyStatus(from, into Object) bool {
 	a, err := json.Marshal(from)
 	if err != nil {

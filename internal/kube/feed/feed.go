@@ -222,8 +222,8 @@ func (f *feed) logError(ctx context.Context, err error) {
 	log.Info("Watch interrupted, will go on", "of", f.source.Name, "err", err)
 }
 
-// isForgotten reports whether the server no longer has the version from which a watch was to go on,
-// or, restored from a backup or replaced, has not reached it yet.
+// isForgotten reports whether the server no longer has the version from which a watch was to go on
+// (410), or, restored from a backup or replaced, has not reached it yet. Only a list helps.
 func isForgotten(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)

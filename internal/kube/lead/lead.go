@@ -102,6 +102,10 @@ func (e *Elector) Alive(r *http.Request) error { return e.watchdog.Check(r) }
 // Run does the work while this replica leads, or at once if there is no election. When the context
 // ends, so does the work's context, and the Lease is released after the work has returned. ErrLost
 // means that leadership was lost before.
+//
+// With the defaults, after the last renewal at 0 s: renewals are tried until 12 s, when the work's
+// context ends; at 15 s another replica may take the Lease, and Run returns, whether or not the
+// work has.
 func (e *Elector) Run(ctx context.Context, work func(context.Context) error) error {
 	if !e.options.Elect {
 		e.leading.Store(true)

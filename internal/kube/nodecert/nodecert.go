@@ -44,6 +44,8 @@ func Obtain(ctx context.Context, bootstrap, node, file string) (*rest.Config, er
 		return nil, err
 	}
 
+	// The subject makes the client the node for the API server: its authorizer lets such a client
+	// see and change only what concerns that node.
 	request, err := certutil.MakeCSR(key, &pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}, nil, nil)
 	if err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ Warning: This endpoint is not meant to be machine parseable, has no formatting c
 
 // zpage is a page for people, and the same as an object for programs that ask for one by kind and
 // version. The kinds are upstream's; its handlers are not used because they bring the API server's
-// tracing and auditing with them.
+// tracing and auditing with them. Both forms are made anew for each request.
 type zpage struct {
 	kind    string
 	text    func(io.Writer)

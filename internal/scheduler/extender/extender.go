@@ -120,7 +120,10 @@ func (e *Extender) Filter(pod *v1.Pod, nodes []fwk.NodeInfo) (passed []fwk.NodeI
 	return passed, result.FailedNodes, result.FailedAndUnresolvableNodes, err
 }
 
-// args describes the pod and the nodes in the form that the extender wants.
+// args describes the pod and the nodes in the form that the extender wants: whole nodes, or, if it
+// is nodeCacheCapable, their names.
+//
+//	{"Pod": {...}, "NodeNames": ["n1", "n2"]}
 func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderArgs {
 	args := &extenderv1.ExtenderArgs{Pod: pod}
 	if e.config.NodeCacheCapable {
@@ -171,7 +174,8 @@ func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilter
 }
 
 // Prioritize returns the extender's scores, 0 to 10 each, and their weight. One that does not score
-// gives 0 to all.
+// gives 0 to all. Scores of nodes that were not asked about are returned as well; see package
+// outside for what becomes of them.
 func (e *Extender) Prioritize(pod *v1.Pod, nodes []fwk.NodeInfo) (*extenderv1.HostPriorityList, int64, error) {
 	var result extenderv1.HostPriorityList
 	if !e.IsPrioritizer() {

@@ -122,7 +122,8 @@ func (f *Flags) ElectionGiven() bool {
 	return false
 }
 
-// override applies the flags that were given, over the file.
+// override applies the flags that were given, over the file. It is called twice, by Connection and
+// by Settings, with the same effect.
 func (f *Flags) override(s *Settings) {
 	for name, set := range map[string]func(){
 		"leader-elect":                    func() { s.Lead.Elect = f.lead.Elect },
@@ -142,6 +143,7 @@ func (f *Flags) override(s *Settings) {
 		}
 	}
 
+	// The new name of a flag goes before the old one.
 	if old := f.legacy.lockName; old != "" && !f.given("leader-elect-resource-name") {
 		s.Lead.Name = old
 	}

@@ -135,6 +135,7 @@ func orDash(text string) string {
 }
 
 // widest keeps the comparisons with the largest gains, the first of equal ones before later ones.
+// The list is sorted, and has answer.Most entries at most.
 func widest(list []Comparison, c Comparison) []Comparison {
 	if c.Gain() == 0 {
 		return list

@@ -32,7 +32,8 @@ type Truth struct {
 }
 
 // trueDeadline is when the pod really has to go. With atTheLatest it is the latest time that a
-// controller which missed something may arrive at.
+// controller which missed something may arrive at: a taint without a time of its own may then count
+// from when the list was last written.
 func (t *Truth) trueDeadline(p *Pod, atTheLatest bool) eviction.Due {
 	byDevice := t.world.Devices.dueByDevice(p)
 	if atTheLatest && !byDevice.Stays() {
@@ -117,7 +118,8 @@ func (t *Truth) checkCarriedOut(p *Pod, asked types.UID) {
 }
 
 // latenessOf returns by how much a pod that goes now, or is still there, is later than faults
-// excuse.
+// excuse; 0 or less if it is not. Without faults a pod has to go within soon of its deadline. A
+// deadline during faults, or shortly after them, is excused until recovers after their end.
 func (t *Truth) latenessOf(p *Pod) time.Duration {
 	due := t.trueDeadline(p, true)
 	if due.Stays() {

@@ -22,6 +22,16 @@ var Begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 //   - [Requests]: what the controller asks of the API, and which of it fails
 //   - [Controller]: the controller under test, its lives and its wall clock
 //   - [Truth]: what should have happened, and what did although it should not
+//
+// A test makes a world, acts on it, and lets time pass:
+//
+//	w := faultapi.New(seed)
+//	w.AddNode("n1")
+//	w.AddPod("p1", "n1", nil)
+//	w.Controller.Start()
+//	w.Taint("n1", "key", "value", false)
+//	w.Run(10 * time.Second)
+//	wrong := w.Truth.Check() // p1 must be gone
 type World struct {
 	Now  time.Time
 	Rand *rand.Rand

@@ -33,6 +33,7 @@ type sharedRead[V any] struct {
 func (r *sharedReads[K, V]) readShared(ctx context.Context, key K) (V, error) {
 	r.mu.Lock()
 	last := r.reads[key]
+	// What has begun may have read before this call.
 	if last == nil || last.begun {
 		read := &sharedRead[V]{after: last, done: make(chan struct{})}
 		if r.reads == nil {

@@ -14,7 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// others are responders that pods may have.
+// others are responders that pods may have, in the order in which they act: by priority, and of the
+// last two by domain.
 var others = []v1.EvictionResponder{
 	{Name: "acme.io/controller", Priority: ptr.To[int32](10000)}, {Name: "b.example.com/migrate", Priority: ptr.To[int32](5000)},
 	{Name: "example.com/checkpoint", Priority: ptr.To[int32](5000)},

@@ -23,7 +23,8 @@ import (
 // Begin is when every world begins.
 var Begin = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// Faults are what goes wrong.
+// Faults are what goes wrong. The zero Faults is a server that always answers, and shows changes
+// after 20 ms.
 type Faults struct {
 	Lost, Unanswered float64       // of requests: before, and after they were carried out
 	Late             time.Duration // at most, until a change is shown
@@ -97,7 +98,8 @@ func (w *World) Kill() { w.life, w.core, w.KillAt = w.life+1, nil, 0 }
 // Running reports whether the process runs.
 func (w *World) Running() bool { return w.core != nil }
 
-// Relist shows the core everything anew, as after a watch that was too old.
+// Relist shows the core everything anew, as after a watch that was too old. The kinds are listed
+// one after the other, in one moment.
 func (w *World) Relist() {
 	for kind := range evictionrequest.Pods + 1 {
 		w.step(evictionrequest.Listing{Kind: kind})
