@@ -14,7 +14,7 @@ import (
 )
 
 // Config is the administrator's configuration. The zero value is what kube-apiserver does by
-// default, plus memory pressure.
+// default, plus memory pressure. It is read only: all requests share it.
 type Config struct {
 	// NotReadySeconds and UnreachableSeconds are how long a pod that says
 	// nothing stays on a node that is not ready or unreachable; nil is 300.
@@ -61,8 +61,9 @@ func newRefusal(field, format string, args ...any) error {
 	return &Refusal{Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-// StatusError is the error as a client of the API sees it: a refusal with
-// reason Forbidden or Invalid, anything else with InternalError.
+// StatusError is the error as a client of the API sees it: a refusal with reason Forbidden or
+// Invalid, anything else with InternalError. A pod without a name is called by what its name will
+// begin with.
 func StatusError(pod *v1.Pod, err error) *apierrors.StatusError {
 	name := pod.Name
 	if name == "" {
@@ -78,7 +79,8 @@ func StatusError(pod *v1.Pod, err error) *apierrors.StatusError {
 	return apierrors.NewForbidden(v1.Resource("pods"), name, refusal)
 }
 
-// request is one pod on its way, with what the rules look up for it.
+// request is one pod on its way, with what the rules look up for it. It lives for one call of
+// Change or Judge.
 type request struct {
 	Config // the administrator's
 	Objects

@@ -67,9 +67,12 @@ func (c *Catalog) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	return found, nil
 }
 
-// LowerDefault picks the default of two priority classes: the one marked as
-// such, and of two the one with the lower value; the name decides between
-// equals, so that the answer does not depend on an order. Nil is none.
+// LowerDefault picks the default of two priority classes: the one marked as such, and of two the
+// one with the lower value, as kube-apiserver; the name decides between equals, so that the answer
+// does not depend on an order. Nil is none.
+//
+// The API server refuses a second default, but two that are created at the same moment may both
+// pass.
 func LowerDefault(a, b *schedulingv1.PriorityClass) *schedulingv1.PriorityClass {
 	switch {
 	case b == nil || !b.GlobalDefault:

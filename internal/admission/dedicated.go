@@ -62,8 +62,9 @@ func onlyDedicatedNodes(r *request) error {
 		DedicatedNodesAnnotation, key, value)
 }
 
-// groupOf is the label and taint of the nodes that the pod belongs on; an empty
-// key is none.
+// groupOf is the label and taint of the nodes that the pod belongs on; an empty key is none. An
+// annotation that is no key=value refuses the pod: nodes that do not exist would let it wait for
+// ever.
 func groupOf(r *request) (key, value string, err error) {
 	group, field := r.pod.Annotations[DedicatedNodesAnnotation], "metadata.annotations["+DedicatedNodesAnnotation+"]"
 	// The namespace goes before the pod: who may create pods need not be who may choose their

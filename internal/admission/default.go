@@ -12,6 +12,7 @@ import (
 func Default(pod *v1.Pod) {
 	containers := slices.Concat(toPointers(pod.Spec.InitContainers), toPointers(pod.Spec.Containers))
 	for _, c := range containers {
+		// Before amounts are rounded, as upstream.
 		defaultRequests(&c.Resources)
 		// The port is the node's own then, so it cannot be another one outside.
 		if pod.Spec.HostNetwork {

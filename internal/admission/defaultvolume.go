@@ -11,6 +11,7 @@ func defaultVolume(volume *v1.Volume) {
 	if volume.VolumeSource == (v1.VolumeSource{}) {
 		volume.EmptyDir = &v1.EmptyDirVolumeSource{}
 	}
+	// As for a container's image.
 	if volume.Image != nil && volume.Image.PullPolicy == "" {
 		volume.Image.PullPolicy = pullPolicy(volume.Image.Reference)
 	}
@@ -67,7 +68,8 @@ func defaultItems(items []v1.DownwardAPIVolumeFile) {
 	}
 }
 
-// defaultOfOldKinds is for volumes that CSI drivers serve by now.
+// defaultOfOldKinds is for volumes that CSI drivers serve by now. The API still has their fields,
+// and still fills them in.
 func defaultOfOldKinds(volume *v1.Volume) {
 	or := func(field *string, value string) {
 		if *field == "" {

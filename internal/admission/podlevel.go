@@ -12,7 +12,8 @@ import (
 )
 
 // DefaultPodResources fills in, in place, what a pod with pod-level resources leaves out of them.
-// The API server does it after admission, which may add containers and change theirs.
+// The API server does it after admission, which may add containers and change theirs. A pod without
+// such resources stays as it is.
 func DefaultPodResources(pod *v1.Pod) {
 	resources := pod.Spec.Resources
 	if resources == nil || len(resources.Limits)+len(resources.Requests) == 0 {

@@ -29,6 +29,7 @@ func runtimeClass(r *request) error {
 	if class.Scheduling == nil {
 		return nil
 	}
+	// Sorted, so that of several conflicts always the same one is named.
 	for _, key := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
 		value := class.Scheduling.NodeSelector[key]
 		if own, set := spec.NodeSelector[key]; set && own != value {

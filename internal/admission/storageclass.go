@@ -11,9 +11,9 @@ const (
 	betaDefaultClassAnnotation = "storageclass.beta.kubernetes.io/is-default-class"
 )
 
-// DefaultStorageClass is the class for claims that name none: of several
-// marked as such the newest, and of equally old ones the first by name. Nil
-// is none.
+// DefaultStorageClass is the class for claims that name none: of several marked as such the newest,
+// and of equally old ones the first by name, as kube-apiserver. Nil is none. To mark another class
+// is enough to change the default: the mark on the old one need not be removed first.
 func DefaultStorageClass(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	var found *storagev1.StorageClass
 	for _, class := range classes {

@@ -19,11 +19,11 @@ func keepPriority(r *request) error {
 	return nil
 }
 
-// giveLater gives a pod that exists the tolerations that it would be created
-// with: it may be older than the rules. The API lets tolerations be added only,
-// and a pod that could not be updated any more could not even be deleted if it
-// has a finalizer. So nothing is taken away here, nothing given that the
-// namespace does not allow, and a pod that is leaving is let go.
+// giveLater gives a pod that exists the tolerations that it would be created with: it may be older
+// than the rules. The API lets tolerations be added only, and a pod that could not be updated any
+// more could not even be deleted if it has a finalizer. So nothing is taken away here, nothing
+// given that the namespace does not allow, and a pod that is leaving is let go. Rules that also
+// write other fields are left out: those cannot be changed any more.
 func giveLater(r *request) error {
 	if r.pod.DeletionTimestamp != nil {
 		return nil

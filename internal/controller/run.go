@@ -30,14 +30,14 @@ import (
 // load them.
 type Controller struct {
 	options Options
-	config  *rest.Config
+	config  *rest.Config // copied for each client
 
-	elector *lead.Elector // nil with --shadow, which needs no leader
-	server  *serve.Server // listens since New
-	evictor atomic.Pointer[evictionlive.Evictor]
+	elector *lead.Elector                        // nil with --shadow, which needs no leader
+	server  *serve.Server                        // listens since New
+	evictor atomic.Pointer[evictionlive.Evictor] // for the taints of nodes and of devices
 	health  atomic.Pointer[nodehealthlive.Controller]
-	mover   atomic.Pointer[rebalancelive.Mover]
-	asked   atomic.Pointer[evictionrequestlive.Controller]
+	mover   atomic.Pointer[rebalancelive.Mover]            // nil also between an error and the next start
+	asked   atomic.Pointer[evictionrequestlive.Controller] // answers EvictionRequests
 
 	follower *shadow.Follower // set with --shadow; of the above, only server is then
 }
@@ -229,6 +229,7 @@ func (c *Controller) newEndpoints() *serve.Endpoints {
 	own := metrics.NewKubeRegistry()
 	own.MustRegister(Metrics()...)
 	var live []serve.Check
+	// A shadow leads nothing.
 	if c.elector != nil {
 		live = []serve.Check{{Name: "leaderElection", Failed: c.elector.Alive}}
 	}
@@ -259,6 +260,7 @@ func (c *Controller) notReady() error {
 		return nil
 	}
 	if !c.elector.Leading() {
+		// Without an election there is no standing by: it has just not begun.
 		if c.options.Lead.Elect {
 			return nil
 		}

@@ -43,8 +43,8 @@ const (
 // ErrBusy says that too many look for what the caches do not know. It is no answer.
 var ErrBusy = errors.New("too many requests name objects that are not known; try again in a second")
 
-// Caches are what watches have brought of the objects that pods name. Any
-// goroutine may use them.
+// Caches are what watches have brought of the objects that pods name. Any goroutine may use them.
+// What they return is shared, and must not be changed.
 type Caches struct {
 	client     kubernetes.Interface
 	namespaces corelisters.NamespaceLister

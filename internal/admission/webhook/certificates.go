@@ -47,7 +47,8 @@ func (v validity) authorityLife() time.Duration { return 8 * v.serving }
 // they learn of it by a watch, each in its own time.
 func (v validity) settlingTime() time.Duration { return min(time.Hour, v.serving/10) }
 
-// skew is by how much the clocks of API servers may be behind.
+// skew is by how much the clocks of API servers may be behind. Certificates begin that much in the
+// past.
 const skew = 5 * time.Minute
 
 // renewIfDue returns the certificates to use now for these names, and whether they differ. An old

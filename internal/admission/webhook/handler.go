@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// answer is mutate or validate of a reviewer.
+// answer is mutateObject or validateObject of a reviewer. An error is no answer.
 type answer func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 
 // newHandler speaks the API server's protocol around answers: /mutate, /validate.

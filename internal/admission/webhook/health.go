@@ -25,6 +25,7 @@ func (w *Webhook) endpointHandler() http.Handler {
 		}
 		fmt.Fprintln(out, "ok")
 	})
+	// The webhook's own registry and that of Kubernetes' libraries, as in package serve.
 	mux.Handle("GET /metrics", metrics.HandlerFor(
 		prometheus.Gatherers{w.metrics.registry, legacyregistry.DefaultGatherer},
 		metrics.HandlerOpts{ErrorHandling: metrics.ContinueOnError}))

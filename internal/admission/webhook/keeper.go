@@ -46,6 +46,7 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 			logger.Error(err, "Certificates or webhook configurations are not as they should be; trying again")
 		}
 
+		// The options' clock, so that tests can let months pass.
 		timer := w.clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -223,6 +224,7 @@ func keepOne[C interface {
 		return err
 	}
 
+	// From what is there, so that labels and webhooks that others have added stay.
 	next := current.DeepCopy()
 	if mend(next); apiequality.Semantic.DeepEqual(current, next) {
 		return nil

@@ -63,7 +63,8 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	})
 }
 
-// portOf returns the port of an address, which must be a fixed one.
+// portOf returns the port of an address, which must be a fixed one: the Service and the probes name
+// it.
 func portOf(address, flag string) (string, error) {
 	_, port, err := net.SplitHostPort(address)
 	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 1 {

@@ -52,7 +52,8 @@ func (m *instruments) allMetrics() []metrics.Registerable {
 // Metrics lists the webhook's metrics without values, for the documentation.
 func Metrics() []metrics.Registerable { return newInstruments().allMetrics() }
 
-// countReview counts a review by its result. request is nil for one that could not be read,
+// countReview counts a review by its result: changed and refused tell what the rules do, failed
+// that a pod may have been created without them. request is nil for one that could not be read,
 // response for one that was not answered.
 func (m *instruments) countReview(path string, request *admissionv1.AdmissionRequest,
 	response *admissionv1.AdmissionResponse, err error, took time.Duration) {

@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 )
 
-// Options are the command's flags. DefaultOptions are complete.
+// Options are the command's flags. DefaultOptions are complete. Replicas of one webhook should have
+// the same ones: they write the same objects.
 type Options struct {
 	Address string // of the webhook, HTTPS; port 0 takes a free one
 	Health  string // of the health and metrics endpoints, plain HTTP; "" for none

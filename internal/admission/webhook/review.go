@@ -22,9 +22,9 @@ import (
 // back as a patch. An error is no answer: the API server then does what the failure policy says. It
 // keeps nothing between two reviews.
 type reviewer struct {
-	rules  admission.Config
+	rules  admission.Config // with AfterAPIServer
 	caches *live.Caches
-	now    func() time.Time
+	now    func() time.Time // the webhook's clock
 }
 
 // mutateObject applies the rules that change an object. What the webhook does not know is allowed
@@ -166,7 +166,8 @@ func allowResponse() *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Allowed: true}
 }
 
-// fieldValues are the fields that the rules may change, by path, as they are sent.
+// fieldValues are the fields that the rules may change, by path, as they are sent. Two lists of one
+// kind have the same paths in the same order, so that they can be compared by place.
 type fieldValues []struct {
 	path  string
 	value json.RawMessage // nil if it is absent
@@ -210,9 +211,12 @@ type operation struct {
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// patchResponse is the answer that turns before into after. It names no field that
-// is to stay as it is, so that it can be applied to an object of any version of
-// the API, with fields that this program does not know.
+// patchResponse is the answer that turns before into after. It names no field that is to stay as it
+// is, so that it can be applied to an object of any version of the API, with fields that this
+// program does not know. A pod that got priority 0 and a toleration, for example, is answered with:
+//
+//	[{"op":"add","path":"/spec/priority","value":0},
+//	 {"op":"add","path":"/spec/tolerations","value":[...]}]
 func patchResponse(before, after fieldValues) (*admissionv1.AdmissionResponse, error) {
 	var patch []operation
 	for i, field := range after {

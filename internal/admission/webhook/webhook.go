@@ -26,7 +26,12 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// Webhook is one replica.
+// Webhook is one replica. Replicas share the Secret with the certificates and the configurations,
+// and need no leader: each can do all the work, and does what it finds undone.
+//
+// It has three sides: reviews (newHandler), which API servers ask for; certificates and
+// configurations (keepCertificates), which it keeps right; and health (endpointHandler), which
+// probes and scrapers read.
 type Webhook struct {
 	options Options              // validated
 	client  kubernetes.Interface // for what the webhook does of itself

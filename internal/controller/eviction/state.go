@@ -11,6 +11,9 @@ import (
 
 // Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
 // event exactly as the one that was saved. It shares nothing with the Core that changes.
+//
+// Journals hold it as JSON, so the names of its fields are part of their format. What each field
+// means stands at the field of pod, node, rule or attempt that it is saved from.
 type Knowledge struct {
 	Nodes []NodeState // by name
 	Pods  []PodState  // by their first sight
@@ -22,10 +25,10 @@ type Knowledge struct {
 	Tickets                         Ticket // the last one given out
 	Sights                          uint64 // the last number given to a pod
 	Stats                           Stats
-	PodList, NodeList               uint32
+	PodList, NodeList               uint32 // numbers of the current lists
 	PodsAreListing, NodesAreListing bool
-	Unanswered                      int // reads that failed in a row; see pause
-	PausedUntil                     time.Time
+	Unanswered                      int       // reads that failed in a row; see pause
+	PausedUntil                     time.Time // no attempt begins before
 
 	Devices DevicesState   `json:",omitzero"`
 	Lists   [kinds]listing `json:",omitzero"` // of what tells of devices
@@ -50,7 +53,7 @@ type ClaimState struct {
 type SliceState struct {
 	Slice
 	List uint32
-	Held [][]HeldState
+	Held [][]HeldState // a list per device
 }
 
 // RuleState is a rule.
@@ -59,7 +62,7 @@ type RuleState struct {
 	List    uint32
 	Held    HeldState
 	Evicted int
-	TellAt  time.Time
+	TellAt  time.Time // when the status is looked at; zero: not before something happens
 	Tries   int
 }
 
@@ -72,13 +75,13 @@ type TellingState struct {
 // NodeState is a node with the UIDs of its pods, in order.
 type NodeState struct {
 	Name      string
-	Pods      []types.UID
+	Pods      []types.UID // in the order of node.pods
 	Known     bool
 	UID       types.UID
 	Version   string
 	List      uint32
 	Held      []HeldState
-	Witness   time.Time
+	Witness   time.Time // as of Held
 	Note      string
 	Noting    bool
 	NoteTries int
@@ -97,22 +100,22 @@ type PodState struct {
 	On       string // the node's name
 	List     uint32
 	Begun    time.Time // when its tolerations began to count
-	Due      Due
+	Due      Due       // the sooner of both; which of them follows from the rest
 	Number   uint64
 	Tries    int
 	NotYet   time.Time
 	Device   bool `json:",omitempty"` // the taint that was due last was one of a device
 	Recorded bool // that it goes
-	Cancels  bool
-	Accepted bool
+	Cancels  bool // the cancellation is recorded once the attempt is over
+	Accepted bool // the API took a delete
 }
 
 // TryState is an attempt to evict a pod. Attempts that wait for the same reading are adjacent.
 type TryState struct {
 	Ticket  Ticket
-	Pod     types.UID // "": gone since
-	Step    int
-	Also    []TryState
+	Pod     types.UID  // "": gone since
+	Step    int        // which answer is waited for; see step
+	Also    []TryState // without tickets: they wait for the same answer
 	Evicts  bool
 	ReadAt  time.Time
 	Rereads int
@@ -120,7 +123,7 @@ type TryState struct {
 	Found   DevicesState `json:",omitzero"`
 	Seeks   bool         `json:",omitempty"`
 	Rules   []string     `json:",omitempty"`
-	Live    Pod
+	Live    Pod          // as last known to the attempt
 	Unread  bool
 	Asked   bool
 }

@@ -19,7 +19,7 @@ import (
 // each change of its deadline, and for each request about it with its answer. A story goes on over
 // the files of one journal. A nil Story prints nothing.
 type Story struct {
-	Out  io.Writer
+	Out  io.Writer            // a line per fact
 	Pod  types.NamespacedName // or
 	Node string
 
@@ -56,7 +56,8 @@ func (s *Story) writeLine(at time.Time, format string, args ...any) {
 	records.TellAt(s.Out, at, fmt.Sprintf(format, args...))
 }
 
-// nodeOfInterest returns the node of interest: the one asked for, or the pod's.
+// nodeOfInterest returns the node of interest: the one asked for, or the pod's. It is "" for a pod
+// that is not known yet, which no node is called.
 func (s *Story) nodeOfInterest() string {
 	if s.Node != "" {
 		return s.Node

@@ -142,6 +142,8 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 		}
 	case !allDown && c.allDown:
 		for _, n := range c.nodes {
+			// A silent node whose conditions were not written yet gets its grace period anew; one
+			// that has been written stays as it is.
 			n.sign, n.silent = now, n.silent && n.readyStatus() == v1.ConditionUnknown
 		}
 	}

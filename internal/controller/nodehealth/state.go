@@ -9,25 +9,28 @@ import (
 
 // Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
 // event exactly as the one that was saved. It shares nothing with the Core that changes.
+//
+// Journals hold it as JSON, so the names of its fields are part of their format. What each field
+// means stands at the field of Core, node, zone or bucket that it is saved from.
 type Knowledge struct {
 	// Nodes are the existing nodes by name, followed by deleted ones that are still queued or have
 	// a write in flight. Numbers of nodes are indexes into it.
 	Nodes  []NodeState
-	Zones  []ZoneState // by name
-	Leases map[string]LeaseState
-	Dirty  []int
-	Asked  []AskedState // by ticket
+	Zones  []ZoneState           // by name
+	Leases map[string]LeaseState // by node, also of nodes that are not known
+	Dirty  []int                 // numbers of nodes, in order
+	Asked  []AskedState          // by ticket
 	// Suspects are the nodes whose Leases are still to be read, Reading those that are being read.
 	Suspects []int          `json:",omitempty"`
 	Reading  map[Ticket]int `json:",omitempty"`
-	Behind   string         `json:",omitempty"`
+	Behind   string         `json:",omitempty"` // "": the watch is not known to be behind
 
-	Tickets                            Ticket
-	NodeList                           uint32
+	Tickets                            Ticket // the last one given out
+	NodeList                           uint32 // number of the current list
 	Listing, NodesListed, LeasesListed bool
 	NextPass                           time.Time
 	Passes                             int
-	BlindSince                         time.Time
+	BlindSince                         time.Time // zero: signs of life can be seen
 	AllDown                            bool
 }
 
@@ -38,9 +41,9 @@ type NodeState struct {
 	In                                *string   // its zone, nil: none yet
 	Sign                              time.Time // the last sign of life, by the Core's clock
 	Silent, Known, Evict, Marks, Gone bool
-	Queued, Writing                   bool
+	Queued, Writing                   bool // in Dirty; a write other than MarkPods is in flight
 	Tries                             int
-	NotYet                            time.Time
+	NotYet                            time.Time // no write before: back-off
 }
 
 // ZoneState is a zone and its queue.
@@ -48,27 +51,27 @@ type ZoneState struct {
 	Name                       string
 	State                      State
 	Tainting, Marking          BucketState
-	ToTaint, ToMark            []int
+	ToTaint, ToMark            []int // numbers of nodes, in the order in which they wait
 	Size, Unhealthy, Evictions int
 }
 
 // BucketState is a token bucket.
 type BucketState struct {
-	Rate, Tokens float64
+	Rate, Tokens float64 // tokens per second, and how many there were at Last
 	Last         time.Time
 }
 
 // LeaseState is the newest state of a node's Lease.
 type LeaseState struct {
-	Renewed time.Time
-	Version string
-	Seen    time.Time
+	Renewed time.Time // by the node's clock
+	Version string    // of the Lease, as the API server counts
+	Seen    time.Time // by the Core's clock
 }
 
 // AskedState is a write in flight.
 type AskedState struct {
 	Ticket         Ticket
-	Node           int
+	Node           int // its number
 	Marks, Stopped bool
 }
 

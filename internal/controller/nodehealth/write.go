@@ -35,6 +35,7 @@ func (c *Core) sendWrites(now time.Time) {
 			n.queued = false
 			continue
 		}
+		// It stays in the line: Wake tells when.
 		if n.writing || now.Before(n.notYet) {
 			left = append(left, n)
 			continue
@@ -45,6 +46,7 @@ func (c *Core) sendWrites(now time.Time) {
 			continue
 		}
 		if action != nil {
+			// Marking pods takes long, and must not keep the node itself from being written.
 			_, marks := action.(MarkPods)
 			n.writing = !marks
 			c.addAction(action)
@@ -140,6 +142,8 @@ func (c *Core) routeAnswer(now time.Time, answer Answered) {
 		c.nodeSeen(now, *answer.Node)
 	}
 	if answer.Outcome == Failed || answer.Outcome == Stale && answer.Node == nil {
+		// A marking that failed is begun again; one that was stopped is not wanted any more, which
+		// nextWrite finds out.
 		n.mark = n.mark || asked.marks
 		n.tries++
 		n.notYet = now.Add(min(firstRetry<<min(n.tries-1, 10), lastRetry))

@@ -25,7 +25,7 @@ const look = 500 * time.Millisecond
 type Follower struct {
 	Ledger *Ledger
 
-	client    kubernetes.Interface
+	client    kubernetes.Interface     // lists and watches only
 	evictions *Evictions               // nil: not compared
 	nodes     *Nodes                   // nil: not compared
 	steps     chan func(now time.Time) // for the goroutine of Run, in the order of arrival

@@ -52,6 +52,7 @@ func (r Reports) WriteMarkdown(out io.Writer) error {
 		}
 		fmt.Fprintf(&text, "\n| %s |\n|%s\n", strings.Join(s.Head, " | "), strings.Repeat(" --- |", len(s.Head)))
 		for _, row := range s.Rows {
+			// A reason may have a | in it, which would end the cell.
 			cells := make([]string, len(row))
 			for i, cell := range row {
 				cells[i] = strings.ReplaceAll(cell, "|", `\|`)
@@ -196,6 +197,7 @@ func (r *Report) buildSections() []section {
 	}
 
 	for _, d := range r.Differences {
+		// Where only one side decided there is no distance, only how long was waited.
 		lag := ""
 		if d.Outcome == Later || d.Outcome == Earlier {
 			lag = fmt.Sprintf("%.1f s", d.LagSeconds)

@@ -17,18 +17,18 @@ type Reports struct {
 type Placements struct {
 	Since         time.Time   `json:"since"`
 	Until         time.Time   `json:"until"`
-	Pods          int         `json:"pods"`
-	Best          int         `json:"best"`
-	Worse         int         `json:"worse"`
-	Rejected      int         `json:"rejected"`
-	Unclear       int         `json:"unclear"`
-	MeanGain      float64     `json:"meanGain"`
-	MeanGainWorse float64     `json:"meanGainWorse"`
+	Pods          int         `json:"pods"`          // that another scheduler bound
+	Best          int         `json:"best"`          // of them, on a node with the highest total
+	Worse         int         `json:"worse"`         // on another node that could take them
+	Rejected      int         `json:"rejected"`      // on a node that Berth's filters refuse
+	Unclear       int         `json:"unclear"`       // could not be judged
+	MeanGain      float64     `json:"meanGain"`      // points, over all that were judged
+	MeanGainWorse float64     `json:"meanGainWorse"` // over Worse alone
 	MaxGain       int64       `json:"maxGain"`
-	MeanTotal     float64     `json:"meanTotal"`
-	MeanBestTotal float64     `json:"meanBestTotal"`
-	Widest        []Placement `json:"widest,omitempty"`
-	Refused       []Placement `json:"refused,omitempty"`
+	MeanTotal     float64     `json:"meanTotal"`         // of the nodes that were chosen
+	MeanBestTotal float64     `json:"meanBestTotal"`     // of the best nodes
+	Widest        []Placement `json:"widest,omitempty"`  // the largest gains
+	Refused       []Placement `json:"refused,omitempty"` // the first of Rejected
 }
 
 // Placement is one pod that another scheduler bound.
@@ -38,8 +38,8 @@ type Placement struct {
 	Node      string `json:"node"`
 	Outcome   string `json:"outcome"`
 	Best      string `json:"best,omitempty"`
-	Total     int64  `json:"total"`
-	BestTotal int64  `json:"bestTotal"`
+	Total     int64  `json:"total"`     // of Node, in points
+	BestTotal int64  `json:"bestTotal"` // of Best
 	Why       string `json:"why,omitempty"`
 }
 

@@ -75,6 +75,7 @@ func ticketOf(a evictionrequest.Action) evictionrequest.Ticket {
 
 // carryOut is the API server's side of a request.
 func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
+	// Of those that arrive, so that a test can tell how often the core asked for the same.
 	w.Requests[fmt.Sprintf("%T", a)]++
 
 	switch a := a.(type) {
@@ -164,6 +165,7 @@ func (w *World) update(o metav1.Object, change func(current metav1.Object) metav
 	switch {
 	case current == nil || current.GetUID() != o.GetUID():
 		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+	// All the core's writes name a version.
 	case current.GetResourceVersion() != o.GetResourceVersion():
 		return evictionrequest.Answered{Outcome: evictionrequest.Conflict, Message: "another version"}
 	}
