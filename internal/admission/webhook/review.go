@@ -116,7 +116,7 @@ func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.Admi
 }
 
 // resourceOf is the resource of the request; "" for those that the webhook ignores, including
-// subresources: those of a pod do not change what the rules look at.
+// subresources.
 func resourceOf(request *admissionv1.AdmissionRequest) string {
 	if request.SubResource != "" || request.Operation != admissionv1.Create && request.Operation != admissionv1.Update {
 		return ""

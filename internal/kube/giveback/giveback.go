@@ -60,7 +60,7 @@ func run(ctx context.Context, tick <-chan time.Time, read func() reading, collec
 	}
 }
 
-// read asks the runtime. It is cheap: none of these stops the process.
+// read asks the runtime for the three.
 func read() reading {
 	samples := []metrics.Sample{
 		{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/live:bytes"},

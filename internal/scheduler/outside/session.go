@@ -222,8 +222,8 @@ func (y *session) onNode(node string) *v1.Pod {
 }
 
 // changeCluster changes the cluster in the course of the cycle, which keeps using its snapshot. If
-// the cluster had no hypothetical changes, the cycle goes on to regard it as unchanged: what
-// plugins ask for here, nominations, is not part of what filters see.
+// the cluster had no hypothetical changes, the cycle goes on to regard it as unchanged: a
+// nomination moves no pod.
 func (y *session) changeCluster(change func(c *cluster.Cluster)) {
 	current := y.c.Log.Len() == y.position
 	change(y.c)

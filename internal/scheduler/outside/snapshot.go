@@ -253,7 +253,7 @@ type nodeLister struct{ snapshot func() *snapshot }
 func (l nodeLister) List() ([]fwk.NodeInfo, error) { return l.snapshot().list, nil }
 
 // HavePodsWithAffinityList and the method after it list the nodes whose pods can matter to
-// inter-pod affinity: in most clusters few.
+// inter-pod affinity.
 func (l nodeLister) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) {
 	return l.snapshot().affine(), nil
 }
