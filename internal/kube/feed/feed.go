@@ -131,8 +131,8 @@ func SizeOf(o runtime.Object) int {
 // whatever fails is tried again after a pause of at most lastPause.
 //
 // The order for the sink is: Listing, Seen for each object, Listed; then Seen and Gone as things
-// change; and Listing again only where the API server can no longer go on from the version that was
-// seen.
+// change; and Listing again where the API server can no longer go on from the version that was
+// seen, or Source.Anew asks for it.
 func Run(ctx context.Context, source Source, sink Sink) {
 	f := feed{source: source, sink: sink, anew: source.Anew}
 	pause := firstPause

@@ -25,7 +25,7 @@ type Loop[E, A any] struct {
 	Do func(ctx context.Context, action A) (request func(context.Context) E)
 
 	inbox  inbox[E]
-	spare  []message[E]    // the array that the inbox gets next; empty
+	spare  []message[E]    // the array that the inbox gets next; cleared
 	begun  time.Time       // of New; has both clocks
 	life   context.Context // of Run, set before any goroutine begins
 	beside sync.WaitGroup  // feeds and requests
@@ -96,8 +96,8 @@ func (l *Loop[E, A]) own(ctx context.Context) {
 			case <-timer.C:
 			}
 		}
-		// Either the time has come, or the core wants to go on at once: a Tick decides one thing,
-		// and the inbox is looked at in between.
+		// Either the time has come, or the core wants to go on at once. The inbox is looked at
+		// between two Ticks.
 		l.Take(l.Tick)
 		select {
 		case <-second: // whether or not the core comes to rest

@@ -106,8 +106,8 @@ func (m *listing) Handle(path string, handler http.Handler) {
 	m.paths = slices.Insert(m.paths, i, path)
 }
 
-// addHealth serves all checks together, and each at its own path. As upstream, there is always a
-// check ping.
+// addHealth serves all checks together, and each at its own path. There is always a check ping,
+// which upstream has where there is no other.
 func (m *listing) addHealth(path string, checks []Check) {
 	checks = append([]Check{{Name: "ping", Failed: func(*http.Request) error { return nil }}}, checks...)
 	m.Handle(path, checksHandler(strings.TrimPrefix(path, "/"), checks))

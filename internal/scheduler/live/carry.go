@@ -207,8 +207,7 @@ func (s *Scheduler) askAside(a cycle.Ask) cycle.Event {
 }
 
 // outcomeOf is that of an action that ended with this error, or with nil. An error that calls
-// itself unschedulable is a verdict on the pod; any other is a failure, with the other back-off and
-// condition.
+// itself unschedulable is a verdict on the pod; any other is a failure.
 func outcomeOf(err error) cycle.Outcome {
 	if err == nil {
 		return cycle.Outcome{}

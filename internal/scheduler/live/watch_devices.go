@@ -27,8 +27,8 @@ func (w *watches) watchDevices(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return nil
-	// Not an error: most clusters have no devices. If the API comes later, it is followed from then
-	// on.
+	// Not an error: without the API there are no devices. If it comes later, it is followed from
+	// then on.
 	case apierrors.IsNotFound(err):
 		w.feeds = append(w.feeds, w.awaitDevices)
 		return nil

@@ -6,7 +6,7 @@ import (
 
 // recorded are the metrics. What kube-scheduler has beside these has no equivalent: see
 // docs/reference/metrics.md. The fields are in the groups of the functions below, which have names,
-// help texts and buckets; the texts are upstream's, since dashboards show them.
+// help texts and buckets.
 type recorded struct {
 	attempts          *metrics.CounterVec   // schedule_attempts_total
 	attemptDuration   *metrics.HistogramVec // scheduling_attempt_duration_seconds

@@ -33,8 +33,7 @@ type overhead struct {
 }
 
 // Overheads adds the overhead of all pods to what is recorded. The result replaces the objects, to
-// which it passes everything on. kube-scheduler serves these at /metrics/resources, computed from
-// its informer; Berth keeps only pods that have overhead.
+// which it passes everything on. Only pods that have overhead are kept.
 func (r *Recorder) Overheads(objects cycle.Objects) cycle.Objects {
 	o := &overheads{Objects: objects, pods: map[types.UID]overhead{}}
 	r.registry.RawMustRegister(o)
