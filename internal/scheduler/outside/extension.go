@@ -35,8 +35,8 @@ var (
 func (keeper) Name() string { return "plugins from outside" }
 
 // Begin opens the cycle that all extension points of the attempt share. A pod that is decided again
-// after a question was asked aside begins anew, and takes over the answers but none of the plugins'
-// state: its first try never happened for them.
+// after a question was asked aside begins anew: it takes over the answers, and none of the plugins'
+// state.
 func (k keeper) Begin(a *cycle.Attempt) {
 	// Before the snapshot is taken: a plugin may list pods from its informer in any call that
 	// follows.
