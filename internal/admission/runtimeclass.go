@@ -47,7 +47,7 @@ func runtimeClass(r *request) error {
 }
 
 // checkOverhead refuses a pod with another overhead than its class has, as a webhook may have left
-// it.
+// it: the overhead counts against quotas and nodes, so it must be the class's.
 func checkOverhead(r *request) error {
 	class, err := classOf(r)
 	switch own := r.pod.Spec.Overhead; {

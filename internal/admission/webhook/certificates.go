@@ -43,8 +43,9 @@ type validity struct {
 // rarely.
 func (v validity) authorityLife() time.Duration { return 8 * v.serving }
 
-// settlingTime is how long API servers have known an authority before it signs:
-// they learn of it by a watch, each in its own time.
+// settlingTime is how long API servers have known an authority before it signs: they learn of it by
+// a watch, each in its own time. With the default lifetime it is an hour; with one of a few
+// seconds, as in tests, a tenth of it.
 func (v validity) settlingTime() time.Duration { return min(time.Hour, v.serving/10) }
 
 // skew is by how much the clocks of API servers may be behind. Certificates begin that much in the

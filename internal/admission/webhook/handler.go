@@ -103,7 +103,8 @@ func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
 	return review, response, nil
 }
 
-// answerEarly is how long before the API server gives up an answer is given up.
+// answerEarly is how long before the API server gives up an answer is given up: enough for the
+// refusal to get there.
 const answerEarly = 100 * time.Millisecond
 
 // withTimeoutOf is the request's context, ended shortly before the API server, which says how long

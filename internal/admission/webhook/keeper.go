@@ -70,6 +70,7 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithTimeout(ctx, keepLimit)
 	defer cancel()
+	// Each time, since the role may be made after the webhook.
 	owners, err := w.ownerReferences(ctx)
 	if err != nil {
 		return err

@@ -23,8 +23,9 @@ import (
 // DefaultTimeout bounds a request where the configuration does not.
 const DefaultTimeout = 5 * time.Second
 
-// longestAnswer bounds what an extender may answer. One that is sent whole nodes sends them back:
-// 5,000 of 10 KiB are 50 MiB.
+// longestAnswer bounds what an extender may answer, in bytes. One that is sent whole nodes sends
+// them back: 5,000 of 10 KiB are 50 MiB. An answer that is longer is an error, and is not read to
+// its end.
 const longestAnswer = 64 << 20
 
 // Extender is an HTTP extender. It is safe for concurrent use. Its methods block until the extender

@@ -63,7 +63,9 @@ type Flags struct {
 	ShadowReport                   string               // a file; "": none
 }
 
-// legacyFlags are kube-scheduler's flags from before it had configuration files.
+// legacyFlags are kube-scheduler's flags from before it had configuration files. They are
+// translated into a configuration (Source), so that nothing after that knows of them;
+// --write-config-to writes the result as a file of today.
 type legacyFlags struct {
 	policyFile               string // a Policy of before KubeSchedulerConfiguration
 	policyConfigMap          string // its name; the Policy is under policyKey
@@ -256,7 +258,8 @@ func (f *Flags) MetricsChosen() bool {
 func (f *Flags) given(name string) bool { return f.Set.Changed(name) }
 
 // Profiles applies flags to profiles: which of them respect disruption budgets when they preempt,
-// which preempt gently, and which reserve room for pod groups.
+// which preempt gently, and which reserve room for pod groups. It changes the profiles in place,
+// and is called for each configuration that is read, also when the file has changed.
 func (f *Flags) Profiles(profiles []*plugins.Profile) error {
 	if err := forNamed("--preemption-respects-budgets", f.keepBudgets, profiles,
 		func(p *plugins.Profile) { p.KeepBudgets = true }); err != nil {

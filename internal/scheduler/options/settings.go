@@ -60,7 +60,8 @@ func (f *Flags) Settings(c *config.Config, data []byte) (Settings, error) {
 	return s, nil
 }
 
-// seconds is that many seconds, or the longest Duration.
+// seconds is that many seconds, or the longest Duration: a back-off of more than 292 years must not
+// overflow into one of the past.
 func seconds(n int64) time.Duration {
 	const most = math.MaxInt64 / time.Second
 	if n > int64(most) {
