@@ -1,6 +1,7 @@
 package shadow
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,7 +79,7 @@ func (n *Nodes) noteNode(now time.Time, real nodehealth.Node) nodehealth.Node {
 	if known == nil || known.real.UID != real.UID {
 		n.dropNode(real.Name)
 		// Both sides start from what the other controller has written so far.
-		known = &node{reported: real.Conditions, taints: ownTaints(real.Taints)}
+		known = &node{reported: real.Conditions, taints: ownTaints(real.Taints), labels: map[string]string{}}
 		n.nodes[real.Name] = known
 	}
 	// What the other controller had written until now, so that what it has written since is a flip.
@@ -168,7 +169,8 @@ func (n *Nodes) carryOut(now time.Time, actions []nodehealth.Action) {
 					known.taints = ownTaints(a.Taints)
 					n.recordFlips(now, known, before, known.taints, true)
 				}
-				known.labels = a.Labels
+				// Only labels that differ are in a write; those of earlier ones stay.
+				maps.Copy(known.labels, a.Labels)
 			})
 		case nodehealth.MarkPods:
 			answer = nodehealth.Answered{Ticket: a.Ticket}
