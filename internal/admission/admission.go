@@ -14,7 +14,7 @@ import (
 )
 
 // Config is the administrator's configuration. The zero value is what kube-apiserver does by
-// default, plus memory pressure.
+// default, plus memory pressure. It is read only: all requests share it.
 type Config struct {
 	// NotReadySeconds and UnreachableSeconds are how long a pod that says
 	// nothing stays on a node that is not ready or unreachable; nil is 300.
@@ -32,7 +32,8 @@ type Config struct {
 }
 
 // Objects looks up the objects that pods refer to. An object that does not exist is nil without an
-// error; an error means that this could not be found out.
+// error; an error means that this could not be found out. What it returns is shared and must not be
+// changed.
 type Objects interface {
 	Namespace(name string) (*v1.Namespace, error)
 	PriorityClass(name string) (*schedulingv1.PriorityClass, error)
@@ -52,14 +53,17 @@ type Refusal struct {
 	Faults field.ErrorList
 }
 
+// Error is the message without the field: API servers add the rest.
 func (r *Refusal) Error() string { return r.Message }
 
+// newRefusal is a refusal that forbids the pod, as opposed to one that finds it invalid.
 func newRefusal(field, format string, args ...any) error {
 	return &Refusal{Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-// StatusError is the error as a client of the API sees it: a refusal with
-// reason Forbidden or Invalid, anything else with InternalError.
+// StatusError is the error as a client of the API sees it: a refusal with reason Forbidden or
+// Invalid, anything else with InternalError. A pod without a name is called by what its name will
+// begin with.
 func StatusError(pod *v1.Pod, err error) *apierrors.StatusError {
 	name := pod.Name
 	if name == "" {
@@ -75,24 +79,30 @@ func StatusError(pod *v1.Pod, err error) *apierrors.StatusError {
 	return apierrors.NewForbidden(v1.Resource("pods"), name, refusal)
 }
 
-// request is one pod on its way, with what the rules look up for it.
+// request is one pod on its way, with what the rules look up for it. It lives for one call of
+// Change or Judge.
 type request struct {
-	Config
+	Config // the administrator's
 	Objects
 	pod       *v1.Pod
 	old       *v1.Pod       // the pod as it is stored; nil if it is created
 	namespace *v1.Namespace // never nil
 }
 
-// change may alter the pod, verdict only refuses it: verdicts see the pod as
-// all changes have left it, webhooks' included.
+// rule is one rule. A change may alter the pod, a verdict only refuses it: verdicts see the pod as
+// all changes have left it, webhooks' included. An error is a *Refusal, or that of a lookup. A rule
+// must be idempotent: API servers call webhooks again when another one has changed the pod.
 type rule func(*request) error
 
 var (
+	// The order is part of the result: a later rule sees what an earlier one has given, such as
+	// tolerations of the namespace that cover one which memoryPressure would add.
 	changes = []rule{startAnew, resolvePriority, lostNodes, namespaceTolerations, memoryPressure, extendedResources,
 		dedicatedNodes, runtimeClass}
 	verdicts = []rule{allowedTolerations, checkOverhead, onlyDedicatedNodes}
 
+	// What a pod is can change little after its creation: the API lets tolerations be added, and
+	// nothing else that the rules write.
 	changesOfUpdates  = []rule{keepPriority, giveLater}
 	verdictsOfUpdates = []rule{allowedTolerations}
 )
@@ -116,7 +126,8 @@ func Judge(config Config, objects Objects, pod, old *v1.Pod) error {
 	return applyRules(verdicts, config, objects, pod, nil)
 }
 
-// Pod is both for a new pod: Change, then Judge.
+// Pod is both for a new pod: Change, then Judge. Nothing comes between the two, as webhooks do in
+// an API server.
 func Pod(config Config, objects Objects, pod *v1.Pod) error {
 	if err := Change(config, objects, pod, nil); err != nil {
 		return err
@@ -124,6 +135,7 @@ func Pod(config Config, objects Objects, pod *v1.Pod) error {
 	return Judge(config, objects, pod, nil)
 }
 
+// applyRules applies the rules in their order, up to the first one that fails.
 func applyRules(rules []rule, config Config, objects Objects, pod, old *v1.Pod) error {
 	namespace, err := objects.Namespace(pod.Namespace)
 	if err != nil {
@@ -143,9 +155,9 @@ func applyRules(rules []rule, config Config, objects Objects, pod, old *v1.Pod) 
 	return nil
 }
 
-// Create returns the pod as the API server would store it: defaults filled
-// in, the rules applied, label keys merged into selectors, validated. The pod
-// given stays as it is.
+// Create returns the pod as the API server would store it: defaults filled in, the rules applied,
+// label keys merged into selectors, validated. The pod given stays as it is. It is for pods from
+// files, which no API server has seen.
 func Create(config Config, objects Objects, pod *v1.Pod) (*v1.Pod, error) {
 	pod = pod.DeepCopy()
 	Default(pod)

@@ -9,15 +9,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Catalog is Objects from plain data, for files and tests. The two priority
-// classes that every cluster has are in it without being added.
+// Catalog is Objects from plain data, for files and tests. The two priority classes that every
+// cluster has are in it without being added. Nil maps are empty. It must not be changed while it is
+// used.
 type Catalog struct {
 	Namespaces      map[string]*v1.Namespace
 	PriorityClasses map[string]*schedulingv1.PriorityClass
 	RuntimeClasses  map[string]*nodev1.RuntimeClass
 }
 
-// NewCatalog makes a catalog of lists.
+// NewCatalog makes a catalog of lists. The objects are shared with them. Of several of one name the
+// last counts.
 func NewCatalog(namespaces []*v1.Namespace, priorities []*schedulingv1.PriorityClass, runtimes []*nodev1.RuntimeClass) *Catalog {
 	c := &Catalog{
 		Namespaces:      make(map[string]*v1.Namespace, len(namespaces)),
@@ -49,6 +51,7 @@ func (c *Catalog) PriorityClass(name string) (*schedulingv1.PriorityClass, error
 	if class := c.PriorityClasses[name]; class != nil {
 		return class, nil
 	}
+	// Every API server makes them at its start, so files do not have them.
 	if value, known := rules.SystemPriority(name); known {
 		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, nil
 	}
@@ -64,9 +67,12 @@ func (c *Catalog) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	return found, nil
 }
 
-// LowerDefault picks the default of two priority classes: the one marked as
-// such, and of two the one with the lower value; the name decides between
-// equals, so that the answer does not depend on an order. Nil is none.
+// LowerDefault picks the default of two priority classes: the one marked as such, and of two the
+// one with the lower value, as kube-apiserver; the name decides between equals, so that the answer
+// does not depend on an order. Nil is none.
+//
+// The API server refuses a second default, but two that are created at the same moment may both
+// pass.
 func LowerDefault(a, b *schedulingv1.PriorityClass) *schedulingv1.PriorityClass {
 	switch {
 	case b == nil || !b.GlobalDefault:

@@ -17,12 +17,19 @@ import (
 // the namespace does.
 const DedicatedNodesAnnotation = "berth.dev/dedicated-nodes"
 
+// dedicatedNodes gives the pod what DedicatedNodesAnnotation promises, if it or its namespace has
+// it: a toleration for each effect that keeps pods off, and the node affinity. Tolerations alone
+// would let the pod onto the nodes, and the affinity alone would not.
+//
+// For example, gpu=team-a on the namespace adds the tolerations gpu=team-a:NoSchedule and
+// gpu=team-a:NoExecute, and gpu In (team-a) to each term of the required node affinity.
 func dedicatedNodes(r *request) error {
 	key, value, err := groupOf(r)
 	if key == "" || err != nil {
 		return err
 	}
 	spec := &r.pod.Spec
+	// One toleration per effect, instead of one for all: PreferNoSchedule keeps nobody off.
 	for _, effect := range rules.KeepsOff {
 		taint := v1.Taint{Key: key, Value: value, Effect: effect}
 		if rules.TolerationOf(&taint, spec.Tolerations) == nil {
@@ -35,7 +42,8 @@ func dedicatedNodes(r *request) error {
 }
 
 // onlyDedicatedNodes refuses a pod that could run elsewhere because the affinity was removed again
-// or admission was bypassed.
+// or admission was bypassed. The tolerations are not looked at: without them the pod would not run,
+// which harms nobody else.
 func onlyDedicatedNodes(r *request) error {
 	key, value, err := groupOf(r)
 	if key == "" || err != nil {
@@ -54,10 +62,13 @@ func onlyDedicatedNodes(r *request) error {
 		DedicatedNodesAnnotation, key, value)
 }
 
-// groupOf is the label and taint of the nodes that the pod belongs on; an empty
-// key is none.
+// groupOf is the label and taint of the nodes that the pod belongs on; an empty key is none. An
+// annotation that is no key=value refuses the pod: nodes that do not exist would let it wait for
+// ever.
 func groupOf(r *request) (key, value string, err error) {
 	group, field := r.pod.Annotations[DedicatedNodesAnnotation], "metadata.annotations["+DedicatedNodesAnnotation+"]"
+	// The namespace goes before the pod: who may create pods need not be who may choose their
+	// nodes.
 	if owned := r.namespace.Annotations[DedicatedNodesAnnotation]; owned != "" {
 		if group != "" && group != owned {
 			return "", "", newRefusal(field, "annotation %s: %q: namespace %s has its pods on the nodes %q",
@@ -106,10 +117,14 @@ func requireLabel(spec *v1.PodSpec, key, value string) {
 	}
 }
 
+// matchesNothing reports whether the term has no conditions. The API defines that such a term
+// selects no node.
 func matchesNothing(term *v1.NodeSelectorTerm) bool {
 	return len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0
 }
 
+// requiresLabel reports whether the term has the condition already, in the form in which
+// requireLabel adds it.
 func requiresLabel(term *v1.NodeSelectorTerm, key, value string) bool {
 	return slices.ContainsFunc(term.MatchExpressions, func(r v1.NodeSelectorRequirement) bool {
 		return r.Key == key && r.Operator == v1.NodeSelectorOpIn && len(r.Values) == 1 && r.Values[0] == value

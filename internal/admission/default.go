@@ -7,21 +7,27 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Default fills in, in place, what the API server does while it decodes a pod.
+// Default fills in, in place, what the API server does while it decodes a pod
+// (SetObjectDefaults_Pod). It does so before admission, so the rules see the defaults.
 func Default(pod *v1.Pod) {
 	containers := slices.Concat(toPointers(pod.Spec.InitContainers), toPointers(pod.Spec.Containers))
 	for _, c := range containers {
+		// Before amounts are rounded, as upstream.
 		defaultRequests(&c.Resources)
+		// The port is the node's own then, so it cannot be another one outside.
 		if pod.Spec.HostNetwork {
 			defaultHostPorts(c.Ports)
 		}
 	}
 
+	// Not defaulted here: see DefaultPodResources.
 	if pod.Spec.Resources != nil {
 		roundUp(pod.Spec.Resources.Limits)
 		roundUp(pod.Spec.Resources.Requests)
 	}
 
+	// Only from here on: ephemeral containers have defaults of their own fields, and neither
+	// requests nor host ports.
 	for i := range pod.Spec.EphemeralContainers {
 		containers = append(containers, (*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
 	}
@@ -36,6 +42,7 @@ func Default(pod *v1.Pod) {
 	defaultSpec(&pod.Spec)
 }
 
+// toPointers returns pointers into the list.
 func toPointers[T any](list []T) []*T {
 	result := make([]*T, len(list))
 	for i := range list {
@@ -44,6 +51,7 @@ func toPointers[T any](list []T) []*T {
 	return result
 }
 
+// defaultSpec fills in what is the pod's own.
 func defaultSpec(spec *v1.PodSpec) {
 	if spec.DNSPolicy == "" {
 		spec.DNSPolicy = v1.DNSClusterFirst
@@ -56,6 +64,7 @@ func defaultSpec(spec *v1.PodSpec) {
 		spec.SecurityContext = &v1.PodSecurityContext{}
 	}
 	setDefault(&spec.TerminationGracePeriodSeconds, v1.DefaultTerminationGracePeriodSeconds)
+	// As upstream, for pods and not for templates of pods.
 	if *spec.TerminationGracePeriodSeconds < 0 {
 		spec.TerminationGracePeriodSeconds = new(int64(1))
 	}
@@ -65,10 +74,12 @@ func defaultSpec(spec *v1.PodSpec) {
 		spec.SchedulerName = v1.DefaultSchedulerName
 	}
 
+	// Old clients know the account by its deprecated name; both say the same.
 	spec.ServiceAccountName = cmp.Or(spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 }
 
+// defaultRequests requests what is limited and not requested.
 func defaultRequests(r *v1.ResourceRequirements) {
 	for name, limit := range r.Limits {
 		if _, set := r.Requests[name]; set {
@@ -81,6 +92,7 @@ func defaultRequests(r *v1.ResourceRequirements) {
 	}
 }
 
+// defaultHostPorts gives a port of the host's network the same number on both sides.
 func defaultHostPorts(ports []v1.ContainerPort) {
 	for i := range ports {
 		if ports[i].HostPort == 0 {

@@ -5,14 +5,18 @@ import v1 "k8s.io/api/core/v1"
 // fileMode is the default mode of files from the API: secrets, config maps, the pod's own fields.
 const fileMode int32 = 0o644
 
+// defaultVolume fills in what depends on the kind of volume. A volume without any kind is an
+// emptyDir.
 func defaultVolume(volume *v1.Volume) {
 	if volume.VolumeSource == (v1.VolumeSource{}) {
 		volume.EmptyDir = &v1.EmptyDirVolumeSource{}
 	}
+	// As for a container's image.
 	if volume.Image != nil && volume.Image.PullPolicy == "" {
 		volume.Image.PullPolicy = pullPolicy(volume.Image.Reference)
 	}
 
+	// An empty type is a type: nothing is checked before the mount.
 	if volume.HostPath != nil {
 		setDefault(&volume.HostPath.Type, v1.HostPathUnset)
 	}
@@ -32,6 +36,7 @@ func defaultVolume(volume *v1.Volume) {
 		defaultProjected(volume.Projected)
 	}
 	if volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil {
+		// The template becomes a PersistentVolumeClaim, and has the defaults of one.
 		claim := &volume.Ephemeral.VolumeClaimTemplate.Spec
 		setDefault(&claim.VolumeMode, v1.PersistentVolumeFilesystem)
 		roundUp(claim.Resources.Limits)
@@ -41,6 +46,7 @@ func defaultVolume(volume *v1.Volume) {
 	defaultOfOldKinds(volume)
 }
 
+// defaultProjected fills in the mode of the files and how long tokens last.
 func defaultProjected(projected *v1.ProjectedVolumeSource) {
 	const hour int64 = 3600
 	setDefault(&projected.DefaultMode, fileMode)
@@ -55,13 +61,15 @@ func defaultProjected(projected *v1.ProjectedVolumeSource) {
 	}
 }
 
+// defaultItems fills in the versions of the fields that files show.
 func defaultItems(items []v1.DownwardAPIVolumeFile) {
 	for i := range items {
 		defaultFieldRef(items[i].FieldRef)
 	}
 }
 
-// defaultOfOldKinds is for volumes that CSI drivers serve by now.
+// defaultOfOldKinds is for volumes that CSI drivers serve by now. The API still has their fields,
+// and still fills them in.
 func defaultOfOldKinds(volume *v1.Volume) {
 	or := func(field *string, value string) {
 		if *field == "" {

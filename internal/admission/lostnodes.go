@@ -14,12 +14,14 @@ const (
 	UnreachableSecondsAnnotation = "berth.dev/unreachable-seconds"
 )
 
-// defaultSeconds is kube-apiserver's default for both taints.
+// defaultSeconds is kube-apiserver's default for both taints (DefaultTolerationSeconds).
 const defaultSeconds = 300
 
-// lostNodes lets a pod stay on a lost node for a while, unless it says itself
-// what it wants: by a toleration for the taint or for any taint, with effect
-// NoExecute or any.
+// lostNodes lets a pod stay on a lost node for a while, unless it says itself what it wants: by a
+// toleration for the taint or for any taint, with effect NoExecute or any. It is kube-apiserver's
+// plugin DefaultTolerationSeconds, with the namespace's word between the pod's and the cluster's:
+//
+//	pod's own toleration > namespace's annotation > Config > 300 s
 func lostNodes(r *request) error {
 	if err := lostNode(r, v1.TaintNodeNotReady, r.NotReadySeconds, NotReadySecondsAnnotation); err != nil {
 		return err
@@ -27,6 +29,9 @@ func lostNodes(r *request) error {
 	return lostNode(r, v1.TaintNodeUnreachable, r.UnreachableSeconds, UnreachableSecondsAnnotation)
 }
 
+// lostNode adds the toleration for one of the two taints. The namespace's annotation goes before
+// the configuration; one that is no number refuses the pod, since a wrong number of seconds would
+// be noticed only when a node fails.
 func lostNode(r *request, taint string, configured *int64, annotation string) error {
 	for _, t := range r.pod.Spec.Tolerations {
 		if (t.Key == taint || t.Key == "") && (t.Effect == v1.TaintEffectNoExecute || t.Effect == "") {

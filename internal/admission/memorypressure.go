@@ -14,6 +14,7 @@ func memoryPressure(r *request) error {
 	if rules.IsBestEffort(r.pod) {
 		return nil
 	}
+	// Merged and not appended: a toleration that covers it makes it superfluous, as upstream.
 	r.pod.Spec.Tolerations = mergeTolerations(r.pod.Spec.Tolerations, []v1.Toleration{{
 		Key: v1.TaintNodeMemoryPressure, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule,
 	}})

@@ -7,8 +7,10 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// mergeTolerations joins two lists and drops what another toleration of
-// either list covers; of equals the first stays.
+// mergeTolerations joins two lists and drops what another toleration of either list covers; of
+// equals the first stays. The order of what is left is that of the lists.
+//
+// For example, {a=x:NoSchedule} and {a Exists, any effect} merge to the second alone.
 func mergeTolerations(first, second []v1.Toleration) []v1.Toleration {
 	all := slices.Concat(first, second)
 	var merged []v1.Toleration
@@ -25,13 +27,14 @@ func mergeTolerations(first, second []v1.Toleration) []v1.Toleration {
 	return merged
 }
 
+// coveredByAny reports whether a toleration of the list covers t.
 func coveredByAny(t *v1.Toleration, list []v1.Toleration) bool {
 	return slices.ContainsFunc(list, func(wide v1.Toleration) bool { return coversToleration(&wide, t) })
 }
 
 // coversToleration reports whether wide tolerates all that t does, for as long. It is
-// kube-apiserver's notion, which knows of Equal and Exists only: Gt and Lt
-// cover nothing but themselves.
+// kube-apiserver's notion, which knows of Equal and Exists only: Gt and Lt cover nothing but
+// themselves. It decides also what an allow-list allows.
 func coversToleration(wide, t *v1.Toleration) bool {
 	if apiequality.Semantic.DeepEqual(wide, t) {
 		return true

@@ -13,9 +13,9 @@ const (
 	AllowedTolerationsAnnotation = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
-// namespaceTolerations gives a pod the default tolerations of its namespace,
-// or those of the cluster if the namespace says nothing. An empty annotation
-// says: none.
+// namespaceTolerations gives a pod the default tolerations of its namespace, or those of the
+// cluster if the namespace says nothing. An empty annotation says: none. They are merged with the
+// pod's own: of two of which one covers the other, the wider one stays.
 func namespaceTolerations(r *request) error {
 	defaults, set, err := annotatedTolerations(r.namespace, DefaultTolerationsAnnotation)
 	if err != nil {
@@ -41,6 +41,7 @@ func allowedTolerations(r *request) error {
 	}
 	for i := range r.pod.Spec.Tolerations {
 		t := &r.pod.Spec.Tolerations[i]
+		// It was let in before.
 		if r.old != nil && containsToleration(r.old.Spec.Tolerations, *t) {
 			continue
 		}
@@ -67,6 +68,9 @@ func allowList(r *request) (allowed []v1.Toleration, scope string, err error) {
 	return allowed, "namespace", err
 }
 
+// annotatedTolerations reads a list from an annotation. set tells whether it is there: an empty one
+// is a list without tolerations. One that is no JSON refuses the pod, since nobody knows what was
+// meant.
 func annotatedTolerations(namespace *v1.Namespace, annotation string) (tolerations []v1.Toleration, set bool, err error) {
 	text, set := namespace.Annotations[annotation]
 	if text == "" {

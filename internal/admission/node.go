@@ -22,7 +22,8 @@ func Node(node *v1.Node) {
 // and pods count their tolerationSeconds from that time, even after a restart. A taint that the
 // node already had, in old, keeps its time: a client that writes the whole list again, which is one
 // value to the API, neither loses the time nor restarts it. One that it had without a time stays
-// so: it is older than this write, and the eviction controller knows better since when.
+// so: it is older than this write, and the eviction controller knows better since when. old is nil
+// for a node that is created.
 func NoteTaintTimes(node, old *v1.Node, now time.Time) {
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]

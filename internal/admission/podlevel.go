@@ -12,18 +12,22 @@ import (
 )
 
 // DefaultPodResources fills in, in place, what a pod with pod-level resources leaves out of them.
-// The API server does it after admission, which may add containers and change theirs.
+// The API server does it after admission, which may add containers and change theirs. A pod without
+// such resources stays as it is.
 func DefaultPodResources(pod *v1.Pod) {
 	resources := pod.Spec.Resources
 	if resources == nil || len(resources.Limits)+len(resources.Requests) == 0 {
 		return
 	}
+	// The order matters: requests may follow from limits, and limits of what is requested come
+	// last.
 	limits := rules.PodLimits(pod, rules.OnlyContainers)
 	defaultHugePages(resources, limits)
 	defaultPodRequests(resources, rules.PodRequests(pod, rules.OnlyContainers))
 	defaultPodLimits(pod, limits)
 }
 
+// isHugePages reports whether the resource is huge pages of some size.
 func isHugePages(name v1.ResourceName) bool {
 	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
@@ -40,6 +44,7 @@ func defaultHugePages(resources *v1.ResourceRequirements, limits v1.ResourceList
 }
 
 // defaultPodRequests requests the sum of the containers where they request any, else the limit.
+// Huge pages are requested as they are limited.
 func defaultPodRequests(resources *v1.ResourceRequirements, sums v1.ResourceList) {
 	for name, sum := range sums {
 		if _, requested := resources.Requests[name]; !requested && helper.IsSupportedPodLevelResource(name) && !isHugePages(name) {
@@ -65,6 +70,7 @@ func defaultPodLimits(pod *v1.Pod, sums v1.ResourceList) {
 		if limited || !summed || !helper.IsSupportedPodLevelResource(name) || slices.ContainsFunc(containers, open) {
 			continue
 		}
+		// A limit below the request would be refused.
 		if request.Cmp(sum) > 0 {
 			sum = request
 		}
@@ -72,6 +78,7 @@ func defaultPodLimits(pod *v1.Pod, sums v1.ResourceList) {
 	}
 }
 
+// setAmount sets an amount, and makes the list if there is none.
 func setAmount(list *v1.ResourceList, name v1.ResourceName, amount resource.Quantity) {
 	if *list == nil {
 		*list = v1.ResourceList{}

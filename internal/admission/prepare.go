@@ -33,10 +33,12 @@ func nameServiceAccount(spec *v1.PodSpec) {
 	spec.ServiceAccountName, spec.DeprecatedServiceAccount = name, name
 }
 
-// mergeLabelKeys turns matchLabelKeys and mismatchLabelKeys into expressions
-// of the selector beside them. In contrast to the API server it leaves alone
-// what was merged already: a pod that was stored, read and given to Berth in
-// a file must mean the same again.
+// mergeLabelKeys turns matchLabelKeys and mismatchLabelKeys into expressions of the selector beside
+// them. In contrast to the API server it leaves alone what was merged already: a pod that was
+// stored, read and given to Berth in a file must mean the same again.
+//
+// For example, a pod with the label pod-template-hash=abc and matchLabelKeys [pod-template-hash]
+// gets the expression pod-template-hash In (abc).
 func mergeLabelKeys(pod *v1.Pod) {
 	var terms []*v1.PodAffinityTerm
 	add := func(must []v1.PodAffinityTerm, should []v1.WeightedPodAffinityTerm) {
@@ -68,6 +70,8 @@ func mergeLabelKeys(pod *v1.Pod) {
 	}
 }
 
+// mergeKeys adds an expression per key with the pod's own value of it. A key that the pod does not
+// have is left out, as upstream.
 func mergeKeys(selector *metav1.LabelSelector, keys []string, op metav1.LabelSelectorOperator, labels map[string]string) {
 	if selector == nil {
 		return // matches nothing, and stays so

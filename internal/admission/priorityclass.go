@@ -26,9 +26,9 @@ func PriorityClass(objects Objects, class *schedulingv1.PriorityClass, isNew boo
 		fmt.Errorf("PriorityClass %s is already marked as default. Only one default can exist", found.Name))
 }
 
-// ResolvePriority is the priority class by that name, or the default if the
-// name is empty: its name and its value. It is for pod groups; pods have a rule
-// of their own.
+// ResolvePriority is the priority class by that name, or the default if the name is empty: its name
+// and its value. It is for pod groups; pods have a rule of their own. Without a name and a default
+// it is "" and 0.
 func ResolvePriority(objects Objects, name string) (string, int32, error) {
 	class, err := classFor(objects, name)
 	if err != nil || class == nil {

@@ -9,8 +9,9 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 )
 
-// runtimeClass writes into the pod what its class costs and where it runs:
-// overhead, node selector, tolerations.
+// runtimeClass writes into the pod what its class costs and where it runs: overhead, node selector,
+// tolerations. It is kube-apiserver's plugin RuntimeClass. A pod that says otherwise is refused,
+// and not corrected.
 func runtimeClass(r *request) error {
 	class, err := classOf(r)
 	if class == nil || err != nil {
@@ -28,6 +29,7 @@ func runtimeClass(r *request) error {
 	if class.Scheduling == nil {
 		return nil
 	}
+	// Sorted, so that of several conflicts always the same one is named.
 	for _, key := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
 		value := class.Scheduling.NodeSelector[key]
 		if own, set := spec.NodeSelector[key]; set && own != value {
@@ -45,12 +47,13 @@ func runtimeClass(r *request) error {
 }
 
 // checkOverhead refuses a pod with another overhead than its class has, as a webhook may have left
-// it.
+// it: the overhead counts against quotas and nodes, so it must be the class's.
 func checkOverhead(r *request) error {
 	class, err := classOf(r)
 	switch own := r.pod.Spec.Overhead; {
 	case err != nil:
 		return err
+	// Only a class may charge a pod with overhead.
 	case class == nil || class.Overhead == nil:
 		if own != nil {
 			return newRefusal("spec.overhead", "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead")
@@ -61,8 +64,11 @@ func checkOverhead(r *request) error {
 	return nil
 }
 
+// mismatch is kube-apiserver's message.
 const mismatch = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
 
+// classOf is the class that the pod names; nil if it names none. One that does not exist refuses
+// the pod.
 func classOf(r *request) (*nodev1.RuntimeClass, error) {
 	name := r.pod.Spec.RuntimeClassName
 	if name == nil {

@@ -17,18 +17,24 @@ import (
 // none are the user's. Otherwise, those behind the tolerations for lost nodes were added by
 // plugins, which append to the user's; without these, those of the runtime class at the end. That
 // can only err in the order: seconds that may be the user's own are left alone.
+//
+// For example (testdata/startanew.txt), a namespace wants 5 s for lost nodes. The pod comes with
+// not-ready and unreachable for 300 s, which kube-apiserver has added, and the managed fields show
+// no tolerations: both are removed, and lostNodes adds them with 5 s.
 func startAnew(r *request) error {
 	list := r.pod.Spec.Tolerations
 	if !r.AfterAPIServer || len(list) == 0 {
 		return nil
 	}
 
+	// What would be added again may be taken away.
 	given := givenToAny(r)
 	isGiven := func(t v1.Toleration) bool { return containsToleration(given, t) }
 	switch marker := slices.IndexFunc(list, ofAPIServer); {
 	case broughtNoTolerations(r.pod):
 		list = slices.DeleteFunc(slices.Clone(list), func(t v1.Toleration) bool { return isGiven(t) || ofAPIServer(t) })
 	case marker >= 0:
+		// With its capacity cut, so that appending does not overwrite the pod's own list.
 		kept := list[:marker:marker]
 		for _, t := range list[marker:] {
 			if ofAPIServer(t) || !isGiven(t) {
@@ -60,6 +66,8 @@ func givenToAny(r *request) []v1.Toleration {
 	return bare.pod.Spec.Tolerations
 }
 
+// tolerationsOfClass are those that the pod's runtime class adds; nil if there are none, or if that
+// cannot be found out.
 func tolerationsOfClass(r *request) []v1.Toleration {
 	class, err := classOf(r)
 	if err != nil || class == nil || class.Scheduling == nil {
@@ -94,6 +102,7 @@ func broughtNoTolerations(pod *v1.Pod) bool {
 	return true
 }
 
+// containsToleration reports whether the list has exactly this toleration.
 func containsToleration(list []v1.Toleration, t v1.Toleration) bool {
 	return slices.ContainsFunc(list, func(one v1.Toleration) bool { return apiequality.Semantic.DeepEqual(one, t) })
 }

@@ -7,8 +7,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// keepPriority fills in what a client left out that sends the whole pod again:
-// the priority that the pod was created with stays.
+// keepPriority fills in what a client left out that sends the whole pod again: the priority that
+// the pod was created with stays, whatever has become of the class.
 func keepPriority(r *request) error {
 	if r.pod.Spec.Priority == nil {
 		r.pod.Spec.Priority = r.old.Spec.Priority
@@ -19,15 +19,16 @@ func keepPriority(r *request) error {
 	return nil
 }
 
-// giveLater gives a pod that exists the tolerations that it would be created
-// with: it may be older than the rules. The API lets tolerations be added only,
-// and a pod that could not be updated any more could not even be deleted if it
-// has a finalizer. So nothing is taken away here, nothing given that the
-// namespace does not allow, and a pod that is leaving is let go.
+// giveLater gives a pod that exists the tolerations that it would be created with: it may be older
+// than the rules. The API lets tolerations be added only, and a pod that could not be updated any
+// more could not even be deleted if it has a finalizer. So nothing is taken away here, nothing
+// given that the namespace does not allow, and a pod that is leaving is let go. Rules that also
+// write other fields are left out: those cannot be changed any more.
 func giveLater(r *request) error {
 	if r.pod.DeletionTimestamp != nil {
 		return nil
 	}
+	// The rules run on a copy, so that a refusal leaves the pod as it is.
 	with := *r
 	pod := *r.pod
 	with.pod = &pod
@@ -55,6 +56,7 @@ func allowsToleration(r *request, t *v1.Toleration) bool {
 	return err == nil && (len(allowed) == 0 || coveredByAny(t, allowed))
 }
 
+// isRefusal reports whether the error is about the pod, and not about a lookup that failed.
 func isRefusal(err error) bool {
 	var refusal *Refusal
 	return errors.As(err, &refusal)

@@ -19,10 +19,12 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
-// names are the controllers, as --controllers takes them.
+// names are the controllers, as --controllers takes them, in the order in which messages list them.
+// A name that kube-controller-manager has, too, stands for the same work.
 var names = []string{evictionlive.Name, evictionlive.DeviceName, nodehealthlive.Name, rebalancelive.Name, evictionrequestlive.Name}
 
-// offByDefault are those that '*' does not include.
+// offByDefault are those that '*' does not include: one moves pods that run well, the other serves
+// an API that is alpha.
 var offByDefault = []string{rebalancelive.Name, evictionrequestlive.Name}
 
 // former are older names that kube-controller-manager still takes.
@@ -31,23 +33,26 @@ var former = map[string]string{"nodelifecycle": nodehealthlive.Name}
 // Options are the command's flags. Those that kube-controller-manager has, too, have its names,
 // meanings and defaults.
 type Options struct {
-	Controllers []string
-	Health      string // address of the health and metrics endpoints; "" for none
-	Profiling   bool   // also serve profiles there
-	Lead        lead.Options
-	Lock        string // kind of Lead's object
-	Eviction    eviction.Options
-	NodeHealth  nodehealth.Options
-	Rebalance   RebalanceOptions
-	Shadow      ShadowOptions
-	Journal     records.Flags
+	Controllers []string           // in the order given; the first mention of a name counts
+	Health      string             // address of the health and metrics endpoints; "" for none
+	Profiling   bool               // also serve profiles there
+	Lead        lead.Options       // of all controllers together
+	Lock        string             // kind of Lead's object
+	Eviction    eviction.Options   // for the taints of nodes and of devices
+	NodeHealth  nodehealth.Options // kube-controller-manager's flags
+	Rebalance   RebalanceOptions   // of a controller that is off by default
+	Shadow      ShadowOptions      // compares, and writes nothing
+	Journal     records.Flags      // "" as Dir: no journal
 
 	flags *pflag.FlagSet // as they were given, for /flagz
 }
 
-// DefaultOptions returns the defaults of the flags.
+// DefaultOptions returns the defaults of the flags: kube-controller-manager's where it has the
+// flag. The endpoints listen on loopback only, since they ask nobody who they are.
 func DefaultOptions() Options {
 	health := nodehealth.Defaults()
+	// Not part of nodehealth.Defaults, which journals and simulations without an API server use,
+	// too.
 	health.ReadsLeases = true
 	return Options{
 		Controllers: []string{"*"},
@@ -110,7 +115,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 		"mark the pods of silent nodes NotReady at their zone's eviction rate, and not while every zone is down")
 }
 
-// Validate says what is wrong with the options, by flag.
+// Validate says what is wrong with the options, by flag: the first thing, in words that name the
+// flag, its value and what is allowed.
 func (o *Options) Validate() error {
 	for _, name := range o.Controllers {
 		bare := strings.TrimPrefix(name, "-")
@@ -118,12 +124,15 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--controllers: %q: must be *, or of %s, with - before it to leave it out", name, strings.Join(names, ", "))
 		}
 	}
+	// A process that does nothing would look healthy.
 	if !slices.ContainsFunc(names, o.isEnabled) {
 		return fmt.Errorf("--controllers: %v: selects none", o.Controllers)
 	}
 	if !o.Shadow.On && (o.Shadow.Report != "" || o.Shadow.Scheduler != "") {
 		return fmt.Errorf("--shadow-report and --shadow-scheduler-report: go with --shadow")
 	}
+	// There is nothing to compare it with: kube-controller-manager v1.37 does not have this
+	// controller.
 	if o.Shadow.On && o.isEnabled(evictionrequestlive.Name) {
 		return fmt.Errorf("--controllers: %s goes without --shadow", evictionrequestlive.Name)
 	}
@@ -179,6 +188,9 @@ func (o *Options) Validate() error {
 
 // isEnabled follows kube-controller-manager: a controller's own name takes precedence over "*",
 // which stands for those that are on by default. Of several mentions the first counts.
+//
+// For example, --controllers=*,-node-lifecycle-controller is all that are on by default but that
+// one, *,rebalance adds one that is off, and rebalance is that one alone.
 func (o *Options) isEnabled(name string) bool {
 	for _, listed := range o.Controllers {
 		bare, off := strings.CutPrefix(listed, "-")
@@ -194,7 +206,7 @@ func (o *Options) evictsPods() bool {
 	return o.isEnabled(evictionlive.Name) || o.isEnabled(evictionlive.DeviceName)
 }
 
-// configzMap is what /configz shows.
+// configzMap is what /configz shows. Durations are strings, as in upstream's configuration types.
 func (o *Options) configzMap() map[string]any {
 	return map[string]any{"controller.berth.dev": map[string]any{
 		"controllers": o.Controllers,

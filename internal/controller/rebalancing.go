@@ -27,16 +27,18 @@ const shortestEvery = 10 * time.Second
 // rebalanceAgain is how long after an error it is before the rebalance controller starts again.
 const rebalanceAgain = 30 * time.Second
 
-// RebalanceOptions are the flags of the controller that moves pods.
+// RebalanceOptions are the flags of the controller that moves pods. The flags are here, with those
+// of the other controllers; what they make the controller do is in package rebalance.
 type RebalanceOptions struct {
-	Policy  string   // a DeschedulerPolicy file, or else
-	Goals   []string // Berth's own
-	Every   time.Duration
-	Config  string // a KubeSchedulerConfiguration file
-	Sampled bool
-	Surge   bool
+	Policy  string        // a DeschedulerPolicy file, or else
+	Goals   []string      // Berth's own
+	Every   time.Duration // between the beginnings of two runs; see shortestEvery
+	Config  string        // a KubeSchedulerConfiguration file
+	Sampled bool          // successors may land on any node that passes the filters
+	Surge   bool          // a successor is ready before the pod leaves, where possible
 }
 
+// addFlags adds the flags, each marked as the rebalance controller's: the others ignore them.
 func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Policy, "policy", o.Policy, "rebalance: a DeschedulerPolicy file to plan by, instead of goals")
 	flags.StringSliceVar(&o.Goals, "goals", o.Goals,
@@ -52,6 +54,8 @@ func (o *RebalanceOptions) addFlags(flags *pflag.FlagSet) {
 		"rebalance: have one more replica ready before a pod of a Deployment or ReplicaSet leaves, where that is possible")
 }
 
+// validateOptions rejects flags of a controller that does not run, and reads the files once, so
+// that a mistake in them is an error at the start and not after the replica has become the leader.
 func (o *RebalanceOptions) validateOptions(all *Options) error {
 	if !all.isEnabled(rebalancelive.Name) {
 		if o.Policy != "" || len(o.Goals) > 0 || o.Surge {
@@ -75,7 +79,8 @@ func (o *RebalanceOptions) validateOptions(all *Options) error {
 	return err
 }
 
-// readPolicy returns the policy; priorities are the cluster's.
+// readPolicy returns the policy; priorities are the cluster's. Without a file the goals make one;
+// no goals are the default goal.
 func (o *RebalanceOptions) readPolicy(priorities policy.Priorities) (*rebalance.Policy, error) {
 	if o.Policy != "" {
 		read, err := policy.Load(o.Policy, priorities)
@@ -143,6 +148,7 @@ func (c *Controller) runRebalance(ctx context.Context, client kubernetes.Interfa
 		placing = rebalance.Sampled
 	}
 
+	// The configuration is read anew each time: schedulers may tell another one by then.
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		read, err := o.runningConfig(ctx, client)
 		if err == nil {

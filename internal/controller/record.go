@@ -16,7 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// lostRecords is of both journals.
+// lostRecords is of both journals. This file starts and ends them; what is in a journal is in
+// package journal.
 var lostRecords = metrics.NewCounter(&metrics.CounterOpts{
 	Name: "berth_journal_lost_records_total",
 	Help: "Records that --journal has lost: the disk did not keep up, or the journal has ended. " +
@@ -57,7 +58,8 @@ func (c *Controller) recordHealth(h *nodehealthlive.Controller) (end func(), err
 // journalOf is a controller's folder. Each has its own core, and so its own journal.
 func (c *Controller) journalOf(name string) string { return filepath.Join(c.options.Journal.Dir, name) }
 
-// journalLimits divides the size of the journals between the controllers that run.
+// journalLimits divides the size of the journals between the controllers that run, so that
+// --journal's limit is that of the folder.
 func (c *Controller) journalLimits() records.Limits {
 	l := c.options.Journal.Limits
 	if c.options.evictsPods() && c.options.isEnabled(nodehealthlive.Name) {
@@ -71,6 +73,8 @@ func (c *Controller) tellJournal(err error) {
 	klog.Background().Error(err, "The journal is not complete", "folder", c.options.Journal.Dir)
 }
 
+// endRecord ends a journal, within five seconds: the process ends, and a disk that hangs must not
+// keep it.
 func (c *Controller) endRecord(end func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

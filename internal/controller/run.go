@@ -25,23 +25,25 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/serve"
 )
 
-// Controller is the controllers and their endpoints.
+// Controller is the controllers and their endpoints. The controllers are made when this replica
+// begins to lead, so the pointers are nil before, and endpoints, which are served from the start,
+// load them.
 type Controller struct {
 	options Options
-	config  *rest.Config
+	config  *rest.Config // copied for each client
 
-	elector *lead.Elector
-	server  *serve.Server
-	evictor atomic.Pointer[evictionlive.Evictor]
+	elector *lead.Elector                        // nil with --shadow, which needs no leader
+	server  *serve.Server                        // listens since New
+	evictor atomic.Pointer[evictionlive.Evictor] // for the taints of nodes and of devices
 	health  atomic.Pointer[nodehealthlive.Controller]
-	mover   atomic.Pointer[rebalancelive.Mover]
-	asked   atomic.Pointer[evictionrequestlive.Controller]
+	mover   atomic.Pointer[rebalancelive.Mover]            // nil also between an error and the next start
+	asked   atomic.Pointer[evictionrequestlive.Controller] // answers EvictionRequests
 
 	follower *shadow.Follower // set with --shadow; of the above, only server is then
 }
 
 // New returns a controller for the cluster of config. Its endpoints listen already, so that Address
-// is known.
+// is known. Nothing is sent to the API server before Run.
 func New(config *rest.Config, options Options) (*Controller, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -66,8 +68,10 @@ func New(config *rest.Config, options Options) (*Controller, error) {
 // Address returns the address of the endpoints, "" if there are none.
 func (c *Controller) Address() string { return c.server.PlainAddress() }
 
-// Run leads, or stands by until it leads, until the context ends.
+// Run leads, or stands by until it leads, until the context ends. A Controller runs once. The
+// endpoints outlive the context: they answer until all controllers have stopped.
 func (c *Controller) Run(ctx context.Context) error {
+	// Longer than ctx: probes find the port open until the controllers have stopped.
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan struct{})
 	go func() {
@@ -82,7 +86,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.elector.Run(ctx, c.runControllers)
 }
 
-// newHandler serves the endpoints and, for a shadow, its reports.
+// newHandler serves the endpoints and, for a shadow, its reports. It is plain HTTP without
+// authentication; what it shows has to be fit for that.
 func (c *Controller) newHandler() http.Handler {
 	if c.follower == nil {
 		return c.newEndpoints().Handler()
@@ -93,7 +98,9 @@ func (c *Controller) newHandler() http.Handler {
 	return mux
 }
 
-// runControllers runs the controllers until the context ends.
+// runControllers runs the controllers until the context ends. All are made before the first one
+// runs: an error in one, such as a journal's folder that cannot be written, must not leave half of
+// them running. Each has clients of its own, so that none waits for another's requests.
 func (c *Controller) runControllers(ctx context.Context) error {
 	var parts []func(context.Context)
 	if c.options.evictsPods() {
@@ -106,6 +113,7 @@ func (c *Controller) runControllers(ctx context.Context) error {
 			return err
 		}
 		defer end()
+		// From here the readiness check sees it.
 		c.evictor.Store(evictor)
 		parts = append(append(parts, logs...), evictor.Run)
 	}
@@ -153,9 +161,13 @@ func (c *Controller) runControllers(ctx context.Context) error {
 }
 
 // newEvictor returns what evicts for the taints of nodes, of devices, or both, and its event logs.
+// One Evictor does both, since a pod must be evicted once whichever taint is due first; upstream
+// has two controllers that do not know of each other.
 func (c *Controller) newEvictor() (e *evictionlive.Evictor, logs []func(context.Context), err error) {
 	var client kubernetes.Interface
 	var to evictionlive.Events
+	// Each kind of taint has an event log of its own, because its events come from another
+	// component.
 	for name, log := range map[string]**eventlog.Log{evictionlive.Name: &to.Nodes, evictionlive.DeviceName: &to.Devices} {
 		if !c.options.isEnabled(name) {
 			continue
@@ -183,6 +195,9 @@ func (c *Controller) newClients(name, source string) (kubernetes.Interface, *eve
 	return client, eventlog.New(events, source), nil
 }
 
+// newClient returns a client whose requests are refused as soon as this replica no longer leads
+// (lead.Guard): a request that is sent late could contradict the next leader. qps of -1 is no
+// limit.
 func (c *Controller) newClient(agent string, qps float32) (kubernetes.Interface, error) {
 	config := c.clientConfig(agent, qps)
 	lead.Guard(config, c.elector.Over)
@@ -193,6 +208,8 @@ func (c *Controller) newClient(agent string, qps float32) (kubernetes.Interface,
 	return client, nil
 }
 
+// clientConfig returns the configuration for a client with that user agent and rate. Protobuf is
+// asked for, and JSON accepted for kinds that have no protobuf.
 func (c *Controller) clientConfig(agent string, qps float32) *rest.Config {
 	config := rest.CopyConfig(c.config)
 	config.ContentType = runtime.ContentTypeProtobuf
@@ -204,9 +221,11 @@ func (c *Controller) clientConfig(agent string, qps float32) *rest.Config {
 
 // newEndpoints returns the health checks, metrics, configuration and flags of the controllers.
 func (c *Controller) newEndpoints() *serve.Endpoints {
+	// A registry of its own, as in package serve: a process may have several, as tests do.
 	own := metrics.NewKubeRegistry()
 	own.MustRegister(Metrics()...)
 	var live []serve.Check
+	// A shadow leads nothing.
 	if c.elector != nil {
 		live = []serve.Check{{Name: "leaderElection", Failed: c.elector.Alive}}
 	}
@@ -227,7 +246,8 @@ func Metrics() []metrics.Registerable {
 		[]metrics.Registerable{lostRecords})
 }
 
-// notReady returns what is missing, or nil. A replica that stands by is ready.
+// notReady returns what is missing, or nil. A replica that stands by is ready: else a rollout would
+// wait for it to lead, while the leader is to stay.
 func (c *Controller) notReady() error {
 	if c.follower != nil {
 		if !c.follower.Synced() {
@@ -236,6 +256,7 @@ func (c *Controller) notReady() error {
 		return nil
 	}
 	if !c.elector.Leading() {
+		// Without an election there is no standing by: it has just not begun.
 		if c.options.Lead.Elect {
 			return nil
 		}

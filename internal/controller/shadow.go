@@ -18,7 +18,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// shadowEach is how often the report is written.
+// shadowEach is how often the report is written and the metrics are updated.
 const shadowEach = time.Minute
 
 // ShadowOptions are the options of --shadow.
@@ -45,7 +45,8 @@ func (c *Controller) newShadow() error {
 	return nil
 }
 
-// runShadow compares until the context ends.
+// runShadow compares until the context ends. The report is written every shadowEach and once more
+// at the end.
 func (c *Controller) runShadow(ctx context.Context) error {
 	followed := make(chan struct{})
 	go func() {
@@ -59,6 +60,7 @@ func (c *Controller) runShadow(ctx context.Context) error {
 		case <-ctx.Done():
 		case <-each.C:
 		}
+		// Also when the context has ended: the last report is the one that counts.
 		c.tellShadow(ctx)
 	}
 	<-followed
@@ -79,6 +81,7 @@ func (c *Controller) tellShadow(ctx context.Context) {
 	}
 }
 
+// writeReport replaces the file in one step, so that a reader never sees half of it.
 func writeReport(path string, report *shadow.Report) error {
 	text, err := json.MarshalIndent(report, "", "  ")
 	if err != nil {
@@ -87,7 +90,8 @@ func writeReport(path string, report *shadow.Report) error {
 	return durable.Swap(path, append(text, '\n'), 0o644)
 }
 
-// shadowReports returns the current reports of both components.
+// shadowReports returns the current reports of both components. The scheduler's is nil as long as
+// its file is missing or is no report.
 func (c *Controller) shadowReports() shadow.Reports {
 	reports := shadow.Reports{Controller: c.follower.Ledger.Report(time.Now())}
 	if path := c.options.Shadow.Scheduler; path != "" {

@@ -43,8 +43,8 @@ const (
 // ErrBusy says that too many look for what the caches do not know. It is no answer.
 var ErrBusy = errors.New("too many requests name objects that are not known; try again in a second")
 
-// Caches are what watches have brought of the objects that pods name. Any
-// goroutine may use them.
+// Caches are what watches have brought of the objects that pods name. Any goroutine may use them.
+// What they return is shared, and must not be changed.
 type Caches struct {
 	client     kubernetes.Interface
 	namespaces corelisters.NamespaceLister
@@ -96,7 +96,9 @@ type objects struct {
 	ctx context.Context
 }
 
-// find asks the cache and, if it knows of no such object, the API server.
+// find asks the cache and, if it knows of no such object, the API server: a class that was created
+// a moment before a pod that names it may not have come by the watch yet. kube-apiserver's plugin
+// RuntimeClass does the same.
 func find[T any](o objects, cached func(name string) (*T, error),
 	get func(context.Context, string, metav1.GetOptions) (*T, error), kind, name string) (*T, error) {
 	if !o.HasSynced() {
@@ -129,7 +131,8 @@ func find[T any](o objects, cached func(name string) (*T, error),
 	return object, nil
 }
 
-// look asks the API server when it is its turn.
+// look asks the API server when it is its turn. It waits for lookupLimit at most, the turn
+// included.
 func (o objects) look(question func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(o.ctx, lookupLimit)
 	defer cancel()
@@ -142,6 +145,7 @@ func (o objects) look(question func(context.Context) error) error {
 	}
 }
 
+// Namespace and its siblings implement admission.Objects.
 func (o objects) Namespace(name string) (*v1.Namespace, error) {
 	return find(o, o.namespaces.Get, o.client.CoreV1().Namespaces().Get, "namespaces", name)
 }
@@ -154,6 +158,8 @@ func (o objects) RuntimeClass(name string) (*nodev1.RuntimeClass, error) {
 	return find(o, o.runtimes.Get, o.client.NodeV1().RuntimeClasses().Get, "runtimeclasses", name)
 }
 
+// DefaultPriorityClass goes by the cache alone: that there is no default cannot be found out by a
+// name.
 func (o objects) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	if !o.HasSynced() {
 		return nil, ErrCold
@@ -162,8 +168,10 @@ func (o objects) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	return lowestDefault(classes), err
 }
 
+// fresh is objects with a default priority class that is no older than the question.
 type fresh struct{ objects }
 
+// DefaultPriorityClass lists the classes at the API server.
 func (f fresh) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	var list *schedulingv1.PriorityClassList
 	err := f.look(func(ctx context.Context) (err error) {
@@ -180,6 +188,7 @@ func (f fresh) DefaultPriorityClass() (*schedulingv1.PriorityClass, error) {
 	return lowestDefault(classes), nil
 }
 
+// lowestDefault is the default among the classes, nil if none is.
 func lowestDefault(classes []*schedulingv1.PriorityClass) *schedulingv1.PriorityClass {
 	var found *schedulingv1.PriorityClass
 	for _, class := range classes {

@@ -17,15 +17,19 @@ import (
 )
 
 // certificates are what replicas share: authorities, the oldest first, and the serving certificate.
-// They are values; renewed returns new ones.
+// They are values; renewIfDue returns new ones.
+//
+// A rotation, with a serving certificate of 90 days: an authority lasts 720 days and is old after
+// 480 of them. Then a second one is made and trusted as well, but signs nothing for an hour. After
+// that it signs the serving certificates, and the first one is dropped when it has expired.
 type certificates struct {
-	authorities []keyPair
+	authorities []keyPair // not empty, once renewIfDue has been called
 	serving     keyPair
 }
 
 // keyPair is a certificate with its key. The zero value is none.
 type keyPair struct {
-	cert *x509.Certificate
+	cert *x509.Certificate // nil: there is none
 	key  *ecdsa.PrivateKey
 }
 
@@ -35,18 +39,23 @@ type validity struct {
 	serving time.Duration
 }
 
+// authorityLife is how long an authority lasts: much longer than what it signs, so that it changes
+// rarely.
 func (v validity) authorityLife() time.Duration { return 8 * v.serving }
 
-// settlingTime is how long API servers have known an authority before it signs:
-// they learn of it by a watch, each in its own time.
+// settlingTime is how long API servers have known an authority before it signs: they learn of it by
+// a watch, each in its own time. With the default lifetime it is an hour; with one of a few
+// seconds, as in tests, a tenth of it.
 func (v validity) settlingTime() time.Duration { return min(time.Hour, v.serving/10) }
 
-// skew is by how much the clocks of API servers may be behind.
+// skew is by how much the clocks of API servers may be behind. Certificates begin that much in the
+// past.
 const skew = 5 * time.Minute
 
 // renewIfDue returns the certificates to use now for these names, and whether they differ. An old
 // authority gets a successor, which signs only after it has been trusted for a while; until then
-// both are trusted, so that an API server never meets a certificate that it does not trust.
+// both are trusted, so that an API server never meets a certificate that it does not trust. It
+// decides by the time and the certificates alone, so all replicas decide alike.
 func (c certificates) renewIfDue(names []string, v validity, now time.Time) (certificates, bool, error) {
 	next := certificates{serving: c.serving}
 	for _, authority := range c.authorities {
@@ -56,6 +65,7 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 	}
 
 	changed := len(next.authorities) != len(c.authorities)
+	// Only the newest counts: an older one is on its way out already.
 	if n := len(next.authorities); n == 0 || isOld(next.authorities[n-1].cert, now) {
 		authority, err := newAuthority(v.authorityLife(), now)
 		if err != nil {
@@ -64,6 +74,7 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 		next.authorities, changed = append(next.authorities, authority), true
 	}
 
+	// Also when names were added, or the authority that signed it has expired.
 	if !next.servesNames(names, now) {
 		serving, err := next.currentSigner(v, now).signServing(names, v.serving, now)
 		if err != nil {
@@ -74,8 +85,8 @@ func (c certificates) renewIfDue(names []string, v validity, now time.Time) (cer
 	return next, changed, nil
 }
 
-// servesNames reports whether the serving certificate is good for the names, for a
-// good while.
+// servesNames reports whether the serving certificate is good for the names, for a good while: it
+// has more than a third of its life left, and one of the authorities has signed it.
 func (c certificates) servesNames(names []string, now time.Time) bool {
 	cert := c.serving.cert
 	if cert == nil || now.Before(cert.NotBefore) || isOld(cert, now) {
@@ -87,7 +98,8 @@ func (c certificates) servesNames(names []string, now time.Time) bool {
 	return slices.ContainsFunc(c.authorities, func(a keyPair) bool { return cert.CheckSignatureFrom(a.cert) == nil })
 }
 
-// currentSigner is the newest authority that has settled, or the oldest.
+// currentSigner is the newest authority that has settled, or the oldest: the first one of a new
+// installation signs at once.
 func (c certificates) currentSigner(v validity, now time.Time) keyPair {
 	for _, authority := range slices.Backward(c.authorities) {
 		if now.Sub(authority.cert.NotBefore) >= skew+v.settlingTime() {
@@ -97,11 +109,13 @@ func (c certificates) currentSigner(v validity, now time.Time) keyPair {
 	return c.authorities[0]
 }
 
+// isOld reports whether two thirds of the certificate's life are over.
 func isOld(cert *x509.Certificate, now time.Time) bool {
 	life := cert.NotAfter.Sub(cert.NotBefore.Add(skew))
 	return !now.Before(cert.NotAfter.Add(-life / 3))
 }
 
+// newAuthority makes a certificate that signs others, signed by itself.
 func newAuthority(life time.Duration, now time.Time) (keyPair, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "berth-webhook-ca"},
@@ -112,6 +126,7 @@ func newAuthority(life time.Duration, now time.Time) (keyPair, error) {
 	return issueCertificate(template, keyPair{}, life, now)
 }
 
+// signServing makes a serving certificate for the names, signed by k.
 func (k keyPair) signServing(names []string, life time.Duration, now time.Time) (keyPair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: names[0]},
@@ -138,6 +153,7 @@ func issueCertificate(template *x509.Certificate, parent keyPair, life time.Dura
 		return keyPair{}, fmt.Errorf("make a serial number: %w", err)
 	}
 
+	// It begins in the past, for API servers whose clocks are behind.
 	template.NotBefore, template.NotAfter = now.Add(-skew), now.Add(life)
 	if parent.cert == nil {
 		parent = keyPair{template, key}
@@ -170,10 +186,12 @@ func (c certificates) caBundle() []byte {
 	return all
 }
 
+// tlsCertificate is the serving certificate as package tls has it.
 func (c certificates) tlsCertificate() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{c.serving.cert.Raw}, PrivateKey: c.serving.key, Leaf: c.serving.cert}
 }
 
+// secretData is the content of the Secret.
 func (c certificates) secretData() (map[string][]byte, error) {
 	var keys []byte
 	for _, authority := range c.authorities {
@@ -193,7 +211,7 @@ func (c certificates) secretData() (map[string][]byte, error) {
 	}, nil
 }
 
-// parseCertificates is the reverse of data.
+// parseCertificates is the reverse of secretData. With an error, new certificates have to be made.
 func parseCertificates(data map[string][]byte) (certificates, error) {
 	authorities, err := parsePairs(data[authoritiesKey], data[authorityKeysKey])
 	if err != nil {
@@ -206,8 +224,11 @@ func parseCertificates(data map[string][]byte) (certificates, error) {
 	return certificates{authorities, serving[0]}, nil
 }
 
+// errNotOne is for a Secret with another number of serving certificates.
 var errNotOne = errors.New("must be one certificate and its key")
 
+// parsePairs reads certificates and their keys, which come in the same order. It is an error if a
+// key does not belong to its certificate: API servers would get no answer.
 func parsePairs(certs, keys []byte) ([]keyPair, error) {
 	var pairs []keyPair
 	for {
@@ -237,6 +258,7 @@ func parsePairs(certs, keys []byte) ([]keyPair, error) {
 	}
 }
 
+// encodePEM wraps a DER encoding.
 func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }

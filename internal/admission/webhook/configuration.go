@@ -26,12 +26,13 @@ const (
 )
 
 const (
+	// The paths are in the configurations that API servers are given.
 	mutatePath   = "/mutate"
 	validatePath = "/validate"
 )
 
-// nodeTimeout is short: a node that registers or is tainted must not wait for a
-// webhook that is not there.
+// nodeTimeout is in seconds, the least that the API takes: a node that registers or is tainted must
+// not wait for a webhook that is not there.
 const nodeTimeout = 1
 
 var (
@@ -45,8 +46,11 @@ var (
 	isDefault = v1.MatchCondition{Name: "is-default", Expression: `has(object.globalDefault) && object.globalDefault`}
 )
 
-// mutatingConfig is the configuration as it should be. All fields are set that the
-// API server would default, so that it can be compared with what is stored.
+// mutatingConfig is the configuration as it should be. All fields are set that the API server would
+// default, so that it can be compared with what is stored.
+//
+// Pods follow the failure policy of the options. Nodes are always let through if no replica
+// answers: no cluster must depend on the webhook to get nodes.
 func (o *Options) mutatingConfig(port int, bundle []byte) *v1.MutatingWebhookConfiguration {
 	pods, nodes := v1.MutatingWebhook{
 		Name: podsName, Rules: ruleFor("", "pods", v1.NamespacedScope), FailurePolicy: new(v1.FailurePolicyType(o.FailurePolicy)),
@@ -68,6 +72,8 @@ func (o *Options) mutatingConfig(port int, bundle []byte) *v1.MutatingWebhookCon
 	return configuration
 }
 
+// validatingConfig is mutatingConfig for the rules that only refuse. They run after all mutating
+// webhooks, so they see what others have changed.
 func (o *Options) validatingConfig(port int, bundle []byte) *v1.ValidatingWebhookConfiguration {
 	pods, classes := v1.ValidatingWebhook{
 		Name: podsName, Rules: ruleFor("", "pods", v1.NamespacedScope), FailurePolicy: new(v1.FailurePolicyType(o.FailurePolicy)),
@@ -86,12 +92,16 @@ func (o *Options) validatingConfig(port int, bundle []byte) *v1.ValidatingWebhoo
 	return configuration
 }
 
+// objectMeta is that of everything that the webhook makes: one name, and the labels of the
+// installation.
 func (o *Options) objectMeta(owners []metav1.OwnerReference) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: o.Service, OwnerReferences: owners, Labels: map[string]string{
 		"app.kubernetes.io/name": "berth", "app.kubernetes.io/component": "webhook", "app.kubernetes.io/part-of": "berth",
 	}}
 }
 
+// ruleFor has the webhook called when objects of a resource are created or updated, but not for
+// their subresources, such as the status that kubelets write.
 func ruleFor(group, resource string, scope v1.ScopeType) []v1.RuleWithOperations {
 	return []v1.RuleWithOperations{{
 		Operations: createAndUpdate,
@@ -99,10 +109,12 @@ func ruleFor(group, resource string, scope v1.ScopeType) []v1.RuleWithOperations
 	}}
 }
 
+// timeoutSeconds is how long an API server waits for an answer.
 func (o *Options) timeoutSeconds() *int32 { return new(int32(o.Timeout.Seconds())) }
 
-// namespaceSelector leaves out those that a cluster needs to come up, the webhook's
-// own, and those that opted out.
+// namespaceSelector leaves out those that a cluster needs to come up, the webhook's own, and those
+// that opted out. The API server applies it before it calls, so such namespaces do not depend on
+// the webhook at all.
 func (o *Options) namespaceSelector() *metav1.LabelSelector {
 	excluded := append(slices.Clone(o.ExcludeNamespaces), o.Namespace)
 	slices.Sort(excluded)
@@ -112,6 +124,8 @@ func (o *Options) namespaceSelector() *metav1.LabelSelector {
 	}}
 }
 
+// clientConfig tells API servers where the webhook is and which certificates to accept: through the
+// Service, or by a URL if it runs outside the cluster.
 func (o *Options) clientConfig(path string, port int, bundle []byte) v1.WebhookClientConfig {
 	if o.AdvertiseHost != "" {
 		return v1.WebhookClientConfig{URL: new(fmt.Sprintf("https://%s%s",
@@ -122,4 +136,6 @@ func (o *Options) clientConfig(path string, port int, bundle []byte) v1.WebhookC
 	}}
 }
 
+// isOurs reports whether a webhook in a configuration is one of Berth's. An administrator may have
+// added others, which are left alone.
 func isOurs(webhook string) bool { return strings.HasSuffix(webhook, nameSuffix) }

@@ -15,7 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// answer is mutate or validate of a reviewer.
+// answer is mutateObject or validateObject of a reviewer. An error is no answer.
 type answer func(context.Context, *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error)
 
 // newHandler speaks the API server's protocol around answers: /mutate, /validate.
@@ -32,6 +32,7 @@ func (w *Webhook) reviewHandler(kind string, answer answer) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		began := time.Now()
 		review, response, err := w.answerReview(out, in, answer)
+		// Before the answer is sent: how fast the API server reads is not the webhook's time.
 		w.metrics.countReview(kind, review.Request, response, err, time.Since(began))
 		if err != nil {
 			notAnswered(in.Context(), err, kind, review.Request)
@@ -49,6 +50,11 @@ func (w *Webhook) reviewHandler(kind string, answer answer) http.Handler {
 	})
 }
 
+// answerReview reads a review and answers it. What is returned of the review is for logs and
+// metrics, and may be empty.
+//
+// Its order keeps what a stranger can cost small: nothing is read before there is room for it, and
+// no more than the lane allows.
 func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
 	answer answer) (review admissionv1.AdmissionReview, _ *admissionv1.AdmissionResponse, _ error) {
 	ctx, cancel := withTimeoutOf(in)
@@ -89,6 +95,7 @@ func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
 	if err != nil {
 		return review, nil, err
 	}
+	// By it the API server matches the answer to its question.
 	response.UID = review.Request.UID
 	if !response.Allowed {
 		klog.FromContext(ctx).V(2).Info("Refused", "request", describeRequest(review.Request), "reason", response.Result.Message)
@@ -96,11 +103,13 @@ func (w *Webhook) answerReview(out http.ResponseWriter, in *http.Request,
 	return review, response, nil
 }
 
-// answerEarly is how long before the API server gives up an answer is given up.
+// answerEarly is how long before the API server gives up an answer is given up: enough for the
+// refusal to get there.
 const answerEarly = 100 * time.Millisecond
 
-// withTimeoutOf is the request's context, ended shortly before the API server,
-// which says how long it waits, stops to.
+// withTimeoutOf is the request's context, ended shortly before the API server, which says how long
+// it waits, stops to. An answer after that would be lost, and the API server would log a timeout
+// instead of the reason. Without a number it is 10 s, the API's default.
 func withTimeoutOf(in *http.Request) (context.Context, context.CancelFunc) {
 	timeout, err := time.ParseDuration(in.URL.Query().Get("timeout"))
 	if err != nil || timeout > 30*time.Second {
@@ -120,10 +129,14 @@ func notAnswered(ctx context.Context, err error, kind string, request *admission
 	log.Error(err, "Review not answered", "kind", kind, "request", describeRequest(request))
 }
 
+// badRequest is the error of a review that cannot be read.
 type badRequest struct{ error }
 
+// errCold is the answer before the caches are filled.
 var errCold = fmt.Errorf("not yet ready to handle request: the caches are not filled")
 
+// statusOf is the HTTP status for a review that is not answered. To the API server all of them are
+// failures to call the webhook.
 func statusOf(err error) int {
 	switch {
 	case err == errCold, err == errBusy:
@@ -134,12 +147,14 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
+// isBadRequest reports whether the review itself is at fault.
 func isBadRequest(err error) bool {
 	_, bad := err.(badRequest)
 	return bad
 }
 
-// describeRequest is for the log.
+// describeRequest is for the log: operation, resource and name. A pod that is created may have no
+// name yet.
 func describeRequest(request *admissionv1.AdmissionRequest) string {
 	if request == nil {
 		return "unreadable"

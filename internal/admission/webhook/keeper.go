@@ -27,10 +27,12 @@ const (
 )
 
 // keepCertificates keeps the certificates fresh and the configurations trusting them until ctx
-// ends. It checks when one of them is changed, and periodically.
+// ends. It checks when one of them is changed, and periodically. Every replica does so: whichever
+// is first to find something to do does it, and the others find it done.
 func (w *Webhook) keepCertificates(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	touched := w.watchObjects(ctx)
+	// A certificate with a short life has to be looked at more often.
 	period := min(keepPeriod, w.options.CertificateLifetime/10)
 	for first := true; ; {
 		wait := period
@@ -44,6 +46,7 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 			logger.Error(err, "Certificates or webhook configurations are not as they should be; trying again")
 		}
 
+		// The options' clock, so that tests can let months pass.
 		timer := w.clock.NewTimer(wait)
 		select {
 		case <-ctx.Done():
@@ -58,12 +61,16 @@ func (w *Webhook) keepCertificates(ctx context.Context) {
 	}
 }
 
-// renewNow does what is to be done now. The first time the configurations are
-// written as a whole, and not before the webhook can answer; from then on only
-// what went missing, so that replicas of two versions do not write by turns.
+// renewNow does what is to be done now. The first time the configurations are written as a whole,
+// and not before the webhook can answer; from then on only what went missing, so that replicas of
+// two versions do not write by turns.
+//
+// The order is: the owner of what is made, the certificates, serving with them, and last the
+// configurations, which make API servers call.
 func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithTimeout(ctx, keepLimit)
 	defer cancel()
+	// Each time, since the role may be made after the webhook.
 	owners, err := w.ownerReferences(ctx)
 	if err != nil {
 		return err
@@ -74,6 +81,7 @@ func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 		return err
 	}
 
+	// Before the configurations: API servers must not be sent to a replica that has no certificate.
 	w.serving.Store(certs.tlsCertificate())
 	w.metrics.expiry.Set(float64(certs.serving.cert.NotAfter.Unix()))
 	select {
@@ -97,7 +105,7 @@ func (w *Webhook) renewNow(ctx context.Context, first bool) error {
 func (w *Webhook) ownerReferences(ctx context.Context) ([]metav1.OwnerReference, error) {
 	role, err := w.client.RbacV1().ClusterRoles().Get(ctx, w.options.Service, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // it runs with other rights than the manifests give
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err): // it runs with other permissions than the manifests give
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("clusterrole %s: %w", w.options.Service, err)
@@ -106,7 +114,8 @@ func (w *Webhook) ownerReferences(ctx context.Context) ([]metav1.OwnerReference,
 }
 
 // sharedCertificates returns the certificates that all replicas share, renewed if necessary. If two
-// replicas renew at once, one is refused and takes the other's.
+// replicas renew at once, one is refused and takes the other's when it looks again, keepRetry
+// later.
 func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerReference) (certificates, error) {
 	secrets := w.client.CoreV1().Secrets(w.options.Namespace)
 	secret, err := secrets.Get(ctx, w.options.Service, metav1.GetOptions{})
@@ -117,6 +126,8 @@ func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerR
 
 	var current certificates
 	if !isNew {
+		// Somebody has changed it. New certificates are trusted as soon as the configurations have
+		// the new bundle.
 		if current, err = parseCertificates(secret.Data); err != nil {
 			klog.FromContext(ctx).Error(err, "The Secret with the certificates cannot be read; making new ones",
 				"secret", klog.KObj(secret))
@@ -151,6 +162,9 @@ func (w *Webhook) sharedCertificates(ctx context.Context, owners []metav1.OwnerR
 	return certs, nil
 }
 
+// keepMutating makes the mutating configuration right: all of it if it is to be written as a whole,
+// else the CA bundle of Berth's own webhooks in it. Replicas of two versions would otherwise undo
+// each other's changes for as long as a rollout lasts.
 func (w *Webhook) keepMutating(ctx context.Context, owners []metav1.OwnerReference, bundle []byte, whole bool) error {
 	wanted := w.options.mutatingConfig(w.listenPort(), bundle)
 	wanted.OwnerReferences = owners
@@ -165,6 +179,7 @@ func (w *Webhook) keepMutating(ctx context.Context, owners []metav1.OwnerReferen
 		})
 }
 
+// keepValidating is keepMutating for the validating configuration.
 func (w *Webhook) keepValidating(ctx context.Context, owners []metav1.OwnerReference, bundle []byte, whole bool) error {
 	wanted := w.options.validatingConfig(w.listenPort(), bundle)
 	wanted.OwnerReferences = owners
@@ -191,7 +206,9 @@ type configurations[C any] interface {
 	Update(context.Context, C, metav1.UpdateOptions) (C, error)
 }
 
-// keepOne makes a configuration if it may and there is none, and writes it if mend changes it.
+// keepOne makes a configuration if it may and there is none, and writes it if mend changes it. The
+// write is on condition of the version that was read: of two replicas one is refused, and looks
+// again.
 func keepOne[C interface {
 	metav1.Object
 	DeepCopy() C
@@ -208,6 +225,7 @@ func keepOne[C interface {
 		return err
 	}
 
+	// From what is there, so that labels and webhooks that others have added stay.
 	next := current.DeepCopy()
 	if mend(next); apiequality.Semantic.DeepEqual(current, next) {
 		return nil
@@ -217,13 +235,16 @@ func keepOne[C interface {
 	return err
 }
 
+// setBundle sets the CA bundle of one of Berth's webhooks.
 func setBundle(webhook string, client *admissionregistrationv1.WebhookClientConfig, bundle []byte) {
 	if isOurs(webhook) && !bytes.Equal(client.CABundle, bundle) {
 		client.CABundle = bundle
 	}
 }
 
-// watchObjects signals every change of the Secret and the configurations.
+// watchObjects signals every change of the Secret and the configurations: another replica may have
+// renewed the certificates, or somebody deleted a configuration. Signals that come together are
+// one.
 func (w *Webhook) watchObjects(ctx context.Context) <-chan struct{} {
 	touched := make(chan struct{}, 1)
 	touch := func(any) {

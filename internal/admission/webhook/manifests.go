@@ -15,8 +15,9 @@ var manifestsText string
 
 var manifests = template.Must(template.New("manifests").Parse(manifestsText))
 
-// WriteManifests writes what a cluster needs to run the webhook with these
-// options: a Deployment of two replicas and what goes with it.
+// WriteManifests writes what a cluster needs to run the webhook with these options: a Deployment of
+// two replicas and what goes with it. Flags that have their defaults are left out. AdvertiseHost
+// and ClientCAFile are not passed on.
 func (o *Options) WriteManifests(out io.Writer, image string) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -36,7 +37,9 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	}
 
 	defaults := DefaultOptions()
+	// Probes come from the kubelet, so the health port cannot stay on loopback.
 	args := []string{"--namespace=" + o.Namespace, "--health-bind-address=0.0.0.0:" + health}
+	// So that a Deployment shows what was chosen, and a later version's defaults take effect.
 	differs := func(flag, value, usual string) {
 		if value != usual {
 			args = append(args, "--"+flag+"="+value)
@@ -60,6 +63,8 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	})
 }
 
+// portOf returns the port of an address, which must be a fixed one: the Service and the probes name
+// it.
 func portOf(address, flag string) (string, error) {
 	_, port, err := net.SplitHostPort(address)
 	if n, bad := strconv.Atoi(port); err != nil || bad != nil || n < 1 {
@@ -68,8 +73,10 @@ func portOf(address, flag string) (string, error) {
 	return port, nil
 }
 
+// joinList is a list as its flag takes it.
 func joinList(list []string) string { return strings.Join(list, ",") }
 
+// formatSeconds is a number as its flag takes it; "" for nil.
 func formatSeconds(n *int64) string {
 	if n == nil {
 		return ""

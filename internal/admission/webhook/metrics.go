@@ -11,12 +11,13 @@ import (
 // process's, so that a process may have several, as tests do.
 type instruments struct {
 	registry metrics.KubeRegistry
-	reviews  *metrics.CounterVec
-	duration *metrics.HistogramVec
-	expiry   *metrics.Gauge
-	renewals *metrics.Counter
+	reviews  *metrics.CounterVec   // by path, resource, operation and result
+	duration *metrics.HistogramVec // in seconds, by path
+	expiry   *metrics.Gauge        // in seconds since 1970
+	renewals *metrics.Counter      // by this replica
 }
 
+// newInstruments returns instruments in a registry of their own.
 func newInstruments() *instruments {
 	m := &instruments{
 		registry: metrics.NewKubeRegistry(),
@@ -51,6 +52,9 @@ func (m *instruments) allMetrics() []metrics.Registerable {
 // Metrics lists the webhook's metrics without values, for the documentation.
 func Metrics() []metrics.Registerable { return newInstruments().allMetrics() }
 
+// countReview counts a review by its result: changed and refused tell what the rules do, failed
+// that a pod may have been created without them. request is nil for one that could not be read,
+// response for one that was not answered.
 func (m *instruments) countReview(path string, request *admissionv1.AdmissionRequest,
 	response *admissionv1.AdmissionResponse, err error, took time.Duration) {
 	resource, operation, result := "", "", "allowed"

@@ -12,7 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 )
 
-// Options are the command's flags. DefaultOptions are complete.
+// Options are the command's flags. DefaultOptions are complete. Replicas of one webhook should have
+// the same ones: they write the same objects.
 type Options struct {
 	Address string // of the webhook, HTTPS; port 0 takes a free one
 	Health  string // of the health and metrics endpoints, plain HTTP; "" for none
@@ -25,7 +26,7 @@ type Options struct {
 	// Namespace holds the Secret with the certificates and the Service; no
 	// webhook is called for pods in it.
 	Namespace string
-	Service   string
+	Service   string // also the name of the Secret, the configurations and the ClusterRole
 	// AdvertiseHost is where API servers reach the webhook if not through the
 	// Service; the port is Address's. For a webhook outside the cluster.
 	AdvertiseHost string
@@ -46,12 +47,14 @@ type Options struct {
 	// servers stop calling it first.
 	ShutdownDelay time.Duration
 
-	Rules admission.Config
+	Rules admission.Config // New sets AfterAPIServer in it
 	// Clock is for tests; nil is the machine's.
 	Clock clock.WithTicker
 }
 
-// DefaultOptions returns the defaults of the flags.
+// DefaultOptions returns the defaults of the flags. They are chosen so that the webhook cannot stop
+// a cluster: pods are created without the rules if it does not answer, within 2 s, and kube-system
+// never waits for it.
 func DefaultOptions() Options {
 	return Options{
 		Address:             "0.0.0.0:9443",
@@ -135,7 +138,8 @@ func (o *Options) Validate() error {
 	return nil
 }
 
-// dnsNames are the DNS names for the certificate.
+// dnsNames are the names for the certificate: those by which API servers call the Service, and the
+// advertised host, which may be an address.
 func (o *Options) dnsNames() []string {
 	names := []string{
 		o.Service + "." + o.Namespace + ".svc",

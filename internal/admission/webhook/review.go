@@ -18,16 +18,17 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/live"
 )
 
-// reviewer answers reviews: it brings what the API server sent to the rules,
-// and what they changed back as a patch. An error is no answer: the API server
-// then does what the failure policy says.
+// reviewer answers reviews: it brings what the API server sent to the rules, and what they changed
+// back as a patch. An error is no answer: the API server then does what the failure policy says. It
+// keeps nothing between two reviews.
 type reviewer struct {
-	rules  admission.Config
+	rules  admission.Config // with AfterAPIServer
 	caches *live.Caches
-	now    func() time.Time
+	now    func() time.Time // the webhook's clock
 }
 
-// mutateObject applies the rules that change an object.
+// mutateObject applies the rules that change an object. What the webhook does not know is allowed
+// as it is: configurations are written by administrators, too.
 func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	switch resourceOf(request) {
 	case "pods":
@@ -35,6 +36,7 @@ func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.Admiss
 		if err != nil {
 			return nil, err
 		}
+		// Before the rules: they change the pod in place.
 		before, err := podFields(pod)
 		if err != nil {
 			return nil, err
@@ -54,6 +56,7 @@ func (r *reviewer) mutateObject(ctx context.Context, request *admissionv1.Admiss
 	return allowResponse(), nil
 }
 
+// mutateNode taints a new node as not ready, and notes since when a node has the taints that evict.
 func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	var node corev1.Node
 	var old *corev1.Node
@@ -83,7 +86,7 @@ func (r *reviewer) mutateNode(request *admissionv1.AdmissionRequest) (*admission
 	return patchResponse(before, after)
 }
 
-// validateObject asks the rules that only refuse.
+// validateObject asks the rules that only refuse. It changes nothing: a validating webhook cannot.
 func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.AdmissionRequest) (*admissionv1.AdmissionResponse, error) {
 	switch resourceOf(request) {
 	case "pods":
@@ -99,6 +102,7 @@ func (r *reviewer) validateObject(ctx context.Context, request *admissionv1.Admi
 		if err := json.Unmarshal(request.Object.Raw, &class); err != nil {
 			return nil, fmt.Errorf("read priority class: %w", err)
 		}
+		// The cache may not have the default that was created a moment ago.
 		err := admission.PriorityClass(r.caches.Fresh(ctx), &class, request.Operation == admissionv1.Create)
 		if status := apierrors.APIStatus(nil); errors.As(err, &status) && apierrors.IsForbidden(err) {
 			return denyResponse(status.Status()), nil
@@ -125,7 +129,8 @@ func resourceOf(request *admissionv1.AdmissionRequest) string {
 	return ""
 }
 
-// podsOf are the pod of the request and, of an update, the one that is stored.
+// podsOf are the pod of the request and, of an update, the one that is stored. The namespace is the
+// request's: an object that is created need not name it.
 func podsOf(request *admissionv1.AdmissionRequest) (pod, old *corev1.Pod, err error) {
 	pod = &corev1.Pod{}
 	if err := json.Unmarshal(request.Object.Raw, pod); err != nil {
@@ -141,6 +146,8 @@ func podsOf(request *admissionv1.AdmissionRequest) (pod, old *corev1.Pod, err er
 	return pod, old, nil
 }
 
+// refusalResponse is the answer that refuses the pod, with the status that a client would get from
+// kube-apiserver. An error that is no refusal stays an error: that is no answer.
 func refusalResponse(pod *corev1.Pod, err error) (*admissionv1.AdmissionResponse, error) {
 	var refused *admission.Refusal
 	if !errors.As(err, &refused) {
@@ -149,20 +156,24 @@ func refusalResponse(pod *corev1.Pod, err error) (*admissionv1.AdmissionResponse
 	return denyResponse(admission.StatusError(pod, err).Status()), nil
 }
 
+// denyResponse refuses a request with that status.
 func denyResponse(status metav1.Status) *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Result: &status}
 }
 
+// allowResponse lets a request pass as it is.
 func allowResponse() *admissionv1.AdmissionResponse {
 	return &admissionv1.AdmissionResponse{Allowed: true}
 }
 
-// fieldValues are the fields that the rules may change, by path, as they are sent.
+// fieldValues are the fields that the rules may change, by path, as they are sent. Two lists of one
+// kind have the same paths in the same order, so that they can be compared by place.
 type fieldValues []struct {
 	path  string
 	value json.RawMessage // nil if it is absent
 }
 
+// podFields are the fields of a pod that admission.CopyChanges lists.
 func podFields(pod *corev1.Pod) (fieldValues, error) {
 	spec := &pod.Spec
 	return encodeFields(map[string]any{
@@ -171,10 +182,13 @@ func podFields(pod *corev1.Pod) (fieldValues, error) {
 	}, "affinity", "nodeSelector", "overhead", "preemptionPolicy", "priority", "priorityClassName", "tolerations")
 }
 
+// nodeFields are the fields of a node that the rules may change.
 func nodeFields(node *corev1.Node) (fieldValues, error) {
 	return encodeFields(map[string]any{"taints": node.Spec.Taints}, "taints")
 }
 
+// encodeFields encodes the values in that order. Empty ones count as absent, as the API server
+// leaves them out.
 func encodeFields(values map[string]any, order ...string) (fieldValues, error) {
 	result := make(fieldValues, len(order))
 	for i, name := range order {
@@ -190,15 +204,19 @@ func encodeFields(values map[string]any, order ...string) (fieldValues, error) {
 	return result, nil
 }
 
+// operation is one operation of a JSON patch (RFC 6902).
 type operation struct {
 	Op    string          `json:"op"`
 	Path  string          `json:"path"`
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// patchResponse is the answer that turns before into after. It names no field that
-// is to stay as it is, so that it can be applied to an object of any version of
-// the API, with fields that this program does not know.
+// patchResponse is the answer that turns before into after. It names no field that is to stay as it
+// is, so that it can be applied to an object of any version of the API, with fields that this
+// program does not know. A pod that got priority 0 and a toleration, for example, is answered with:
+//
+//	[{"op":"add","path":"/spec/priority","value":0},
+//	 {"op":"add","path":"/spec/tolerations","value":[...]}]
 func patchResponse(before, after fieldValues) (*admissionv1.AdmissionResponse, error) {
 	var patch []operation
 	for i, field := range after {

@@ -26,33 +26,40 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
-// Webhook is one replica.
+// Webhook is one replica. Replicas share the Secret with the certificates and the configurations,
+// and need no leader: each can do all the work, and does what it finds undone.
+//
+// It has three sides: reviews (newHandler), which API servers ask for; certificates and
+// configurations (keepCertificates), which it keeps right; and health (endpointHandler), which
+// probes and scrapers read.
 type Webhook struct {
-	options Options
-	client  kubernetes.Interface
+	options Options              // validated
+	client  kubernetes.Interface // for what the webhook does of itself
 	clock   clock.WithTicker
 	metrics *instruments
 	// lookups is a separate client for reads that unauthenticated callers can cause.
 	lookups kubernetes.Interface
-	lanes   *lanes
+	lanes   *lanes         // room for reviews
 	clients *x509.CertPool // who may ask for reviews; nil is everybody
 
-	listener net.Listener
+	listener net.Listener // of reviews
 	health   net.Listener // nil for none
 
-	serving atomic.Pointer[tls.Certificate]
-	warm    chan struct{} // closed when the caches are filled
+	serving atomic.Pointer[tls.Certificate] // nil until there is one; replaced when it is renewed
+	warm    chan struct{}                   // closed when the caches are filled
 
 	ready   chan struct{} // closed when all is there and the configurations are written
 	leaving atomic.Bool   // shutting down
 }
 
-// New returns a webhook for the cluster of config. It listens already, so that
-// its addresses are known.
+// New returns a webhook for the cluster of config. It listens already, so that its addresses are
+// known; nothing is answered before Run.
 func New(config *rest.Config, options Options) (*Webhook, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
+	// An API server calls webhooks after its own plugins, so what those have added has to be told
+	// from the user's.
 	options.Rules.AfterAPIServer = true
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf
@@ -102,6 +109,7 @@ func (w *Webhook) HealthAddress() string {
 	return w.health.Addr().String()
 }
 
+// listenPort is the port on which reviews are answered.
 func (w *Webhook) listenPort() int { return w.listener.Addr().(*net.TCPAddr).Port }
 
 // Ready is closed when reviews are answered for the first time.
@@ -126,7 +134,9 @@ func (w *Webhook) NotReady() string {
 // than an API server waits for them.
 const endLimit = 30 * time.Second
 
-// Run serves until ctx ends, and then still for the shutdown delay.
+// Run serves until ctx ends, and then still for the shutdown delay. It runs once. In that time the
+// replica is not ready, so that API servers learn to call another one, and certificates and
+// configurations are still kept.
 func (w *Webhook) Run(ctx context.Context) error {
 	running, end := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
@@ -144,6 +154,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 			close(w.warm)
 		}
 	})
+	// Beside the filling of the caches: the first certificate is made while they fill.
 	parts.Go(func() { w.keepCertificates(running) })
 
 	servers := []*http.Server{w.newServer(w.newHandler(reviewer))}
@@ -158,6 +169,7 @@ func (w *Webhook) Run(ctx context.Context) error {
 	select {
 	case err = <-failed:
 	case <-ctx.Done():
+		// The Service learns that this replica is leaving; for some time API servers still call it.
 		w.leaving.Store(true)
 		klog.FromContext(ctx).Info("Shutting down: not ready any more", "delay", w.options.ShutdownDelay)
 		select {
@@ -168,11 +180,14 @@ func (w *Webhook) Run(ctx context.Context) error {
 	ending, cancel := context.WithTimeout(running, endLimit)
 	defer cancel()
 	for _, server := range servers {
+		// Reviews under way are answered.
 		err = errors.Join(err, server.Shutdown(ending))
 	}
 	return err
 }
 
+// newServer returns the HTTPS server for reviews. The serving certificate is asked for with each
+// connection, so a renewed one needs no restart. Reviews come by HTTP/2, many on one connection.
 func (w *Webhook) newServer(handler http.Handler) *http.Server {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -202,7 +217,8 @@ func (w *Webhook) newServer(handler http.Handler) *http.Server {
 	}
 }
 
-// admitCallers callers have shown a certificate, and are no strangers.
+// admitCallers serves callers that have shown a certificate (the TLS configuration requires one) as
+// admitted ones: strangers cannot displace their connections.
 func admitCallers(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		if !guard.Admit(in) {
@@ -213,13 +229,16 @@ func admitCallers(next http.Handler) http.Handler {
 	})
 }
 
+// logWriter logs what net/http complains about.
 type logWriter struct{}
 
+// Write logs one line at level 2.
 func (logWriter) Write(line []byte) (int, error) {
 	klog.V(2).InfoS("Connection failed", "err", string(line))
 	return len(line), nil
 }
 
+// isClosed reports whether the channel is closed.
 func isClosed(channel <-chan struct{}) bool {
 	select {
 	case <-channel:
@@ -229,7 +248,8 @@ func isClosed(channel <-chan struct{}) bool {
 	}
 }
 
-// Fingerprint is the serving certificate's, "" if there is none yet.
+// Fingerprint is the serving certificate's SHA-256 in hexadecimal, "" if there is none yet:
+// replicas that share the certificates have the same one.
 func (w *Webhook) Fingerprint() string {
 	serving := w.serving.Load()
 	if serving == nil {

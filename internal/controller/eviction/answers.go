@@ -2,7 +2,8 @@ package eviction
 
 import "time"
 
-// takeAnswer takes the attempts that waited for the answer to their next step.
+// takeAnswer takes the attempts that waited for the answer to their next step: one attempt, or all
+// that share the reading of a node. An answer to an unknown ticket is ignored.
 func (e *evictor) takeAnswer(now time.Time, answer Answered) {
 	a := e.attempts[answer.Ticket]
 	delete(e.attempts, answer.Ticket)
@@ -19,10 +20,19 @@ func (e *evictor) takeAnswer(now time.Time, answer Answered) {
 }
 
 // goOn takes an attempt to its next step.
+//
+// The usual way of an attempt for a node's taint is readingNode, markingUnread, deleting: three
+// requests. If the pod has changed since the watch showed it, readingPod and marking take the place
+// of markingUnread. Whatever is read says whether the pod still has to go; only deletePod sends the
+// delete.
 func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
+	// Before the check for a pod that is gone: a pod whose delete was answered counts also if the
+	// watch showed its end first.
 	if a.step == deleting && answer.Outcome == OK {
 		e.statuses.countEvicted(now, a.rules)
 	}
+	// The pod went while the request was in flight, so there is nothing more to do; only its slot
+	// becomes free.
 	if a.pod == nil {
 		e.underway--
 		return
@@ -37,6 +47,7 @@ func (e *evictor) goOn(now time.Time, a *attempt, answer Answered) {
 		e.markedUnread(now, a, answer)
 	case readingPod:
 		e.podRead(now, a, answer)
+	// The mark has no influence on the delete, except that a pod that does not exist needs none.
 	case marking:
 		if answer.Outcome == OK && answer.Pod != nil {
 			a.live = *answer.Pod
@@ -80,7 +91,8 @@ func (e *evictor) nodeRead(now time.Time, a *attempt, answer Answered) {
 	}
 }
 
-// devicesRead decides by what was read of the devices, which alone counts.
+// devicesRead decides by what was read of the devices, which alone counts. What could not be found,
+// a claim that was deleted or a rule that was withdrawn, asks nobody to go.
 func (e *evictor) devicesRead(now time.Time, a *attempt, answer Answered) {
 	if answer.Outcome != OK {
 		e.retryRead(now, a, answer)
@@ -147,12 +159,14 @@ func (e *evictor) podRead(now time.Time, a *attempt, answer Answered) {
 }
 
 // stillDue decides from the live state alone, as of the reading of the node: a deadline that has
-// passed since may be one that the node no longer sets.
+// passed since may be one that the node no longer sets. It may be asked again for the same attempt
+// after the pod was read.
 func (e *evictor) stillDue(a *attempt) bool {
 	return e.liveDue(a).By(a.readAt)
 }
 
-// liveDue is the deadline that follows from what the attempt has read.
+// liveDue is the deadline that follows from what the attempt has read: from the node's taints or
+// from the devices, never from both, since an attempt reads only what it is for.
 func (e *evictor) liveDue(a *attempt) Due {
 	if a.seeks {
 		due, _ := a.found.deadlineOf(&a.live)

@@ -81,7 +81,8 @@ type evictor struct {
 	retries, averted int // of Stats
 }
 
-// next returns when the next attempt begins, if an answer is not needed before.
+// next returns when the next attempt begins, if an answer is not needed before. Not ok: there is
+// none to begin, or all slots are taken, and the next answer starts it.
 func (e *evictor) next() (at time.Time, ok bool) {
 	if len(e.deadlines.queue) == 0 || e.underway >= e.options.InFlight {
 		return time.Time{}, false
@@ -89,7 +90,9 @@ func (e *evictor) next() (at time.Time, ok bool) {
 	return laterOf(e.deadlines.queue[0].nextAttempt(), e.pause.until), true
 }
 
-// beginAttempts starts as many attempts as are due and may be in flight.
+// beginAttempts starts as many attempts as are due and may be in flight, the one that is due first
+// before the others. Pods of one node that are due together share the reading of the node: when a
+// node with a hundred pods is tainted, it is read once.
 func (e *evictor) beginAttempts(now time.Time) {
 	reading := map[*node]*attempt{}
 	for len(e.deadlines.queue) > 0 && e.underway < e.options.InFlight && !now.Before(e.pause.until) {
@@ -98,6 +101,7 @@ func (e *evictor) beginAttempts(now time.Time) {
 			return
 		}
 
+		// From here the attempt holds the pod; see evictor for the invariant.
 		heap.Pop(&e.deadlines.queue)
 		if p.tries > 0 {
 			e.retries++
@@ -177,7 +181,9 @@ func (e *evictor) deleteIfDue(now time.Time, a *attempt) {
 	e.deletePod(now, a)
 }
 
-// deletePod sends the delete if what was read is fresh, and otherwise reads again.
+// deletePod sends the delete if what was read is fresh, and otherwise reads again. What counts as
+// fresh doubles with each reading, up to 64 s, so that an API that answers slowly delays an
+// eviction and cannot prevent it.
 func (e *evictor) deletePod(now time.Time, a *attempt) {
 	if now.Sub(a.readAt) > fresh<<min(a.rereads, 6) && !a.readAt.IsZero() {
 		a.rereads++
@@ -199,6 +205,8 @@ func (e *evictor) deletePod(now time.Time, a *attempt) {
 		e.out.add(Record{Name: p.Name, UID: p.UID, Device: a.seeks})
 	}
 
+	// The UID protects a pod of the same name that was created meanwhile. kube-controller-manager
+	// deletes by name.
 	uid := p.UID
 	if e.broke.noUID {
 		uid = ""
@@ -214,7 +222,8 @@ func (e *evictor) deletePod(now time.Time, a *attempt) {
 
 // podDeleted ends an attempt by the answer to its delete. A server that is busy says when to come
 // back, but no answer makes an eviction wait longer than lastRetry, except one that comes from a
-// budget.
+// budget. kube-controller-manager gives up after five tries, 10 ms apart, and the pod stays until
+// something about it changes.
 func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 	switch {
 	case answer.Outcome == OK, answer.Outcome == Gone, e.broke.noRetry:
@@ -227,7 +236,7 @@ func (e *evictor) podDeleted(now time.Time, a *attempt, answer Answered) {
 }
 
 // acceptDelete ends an attempt after which the pod is terminating, or gone. The watch will show
-// that; if it does not, the pod is read again.
+// that; if it does not within confirmAfter, the pod is due again, and is read.
 func (e *evictor) acceptDelete(now time.Time, a *attempt) {
 	e.underway--
 	p := a.pod

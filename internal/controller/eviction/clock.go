@@ -32,6 +32,7 @@ func (c clock) toClockSince(now, written time.Time, missed bool) time.Time {
 	return c.toClock(now, written.Add(time.Second))
 }
 
+// laterOf returns the later of two times.
 func laterOf(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -39,6 +40,7 @@ func laterOf(a, b time.Time) time.Time {
 	return a
 }
 
+// earlierOf returns the earlier of two times.
 func earlierOf(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b

@@ -37,6 +37,20 @@ const DefaultInFlight = 100
 // What watches show goes into mirror and devices; from both, decidePod computes a deadline; evictor
 // carries out those that are due. notes and statuses write what others should know. Each owns its
 // fields, and out collects the actions of them all.
+//
+// The life of one eviction, from testdata/countdown.story.txt: the pod tolerates the taint for an
+// hour.
+//
+//	   0.0s  NodeSeen with the taint     the pod gets its deadline, 3600 s
+//	3600.0s  Tick                        read node node1
+//	         Answered: still tainted     mark pod default/web
+//	         Answered: it was unchanged  event: Marking for deletion Pod default/web
+//	                                     delete pod default/web uid web#2
+//	         Answered: OK                nothing; the watch will show that it terminates
+//	         PodGone                     the pod is forgotten
+//
+// If the taint goes before 3600 s, the deadline is gone with it, and an event says that the
+// deletion is cancelled.
 type Core struct {
 	options Options
 	broke   *safeguards
@@ -91,15 +105,20 @@ type outbox struct {
 	actions []Action
 }
 
+// issueTicket returns a ticket that was never given out before.
 func (o *outbox) issueTicket() Ticket {
 	o.tickets++
 	return o.tickets
 }
 
+// add appends an action to those that Step returns.
 func (o *outbox) add(action Action) { o.actions = append(o.actions, action) }
 
 // Step applies an event and returns the actions that follow from it and from the time. They may be
 // carried out in any order.
+//
+// now must not go back from one call to the next, and the slice that is returned is the caller's.
+// Step never blocks; it takes time where an event concerns many pods, such as a taint on a node.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.out.actions = nil
 	switch e := event.(type) {
@@ -138,6 +157,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.changeDevices(now, event)
 	}
 
+	// After every event, also a Tick: whatever has become due by now begins.
 	if !c.options.Watches {
 		c.notes.write(now)
 		c.statuses.write(now)
@@ -146,7 +166,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	return c.out.actions
 }
 
-// changeDevices applies an event about devices.
+// changeDevices applies an event about devices, and decides anew all pods that it may concern.
 func (c *Core) changeDevices(now time.Time, event Event) {
 	switch e := event.(type) {
 	case ClaimSeen:
@@ -205,7 +225,8 @@ func (c *Core) Wake() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// Pending counts the pods with a deadline, by taint key and effect.
+// Pending counts the pods with a deadline, by taint key and effect. The map is the Core's own: it
+// must not be changed, and is valid until the next Step.
 func (c *Core) Pending() map[string]int { return c.deadlines.pending }
 
 // Stats returns the counts since New.
@@ -224,7 +245,7 @@ func (c *Core) Going() iter.Seq2[Pod, Due] {
 	}
 }
 
-// Pods returns the number of placed pods.
+// Pods returns the number of placed pods, terminating ones included.
 func (c *Core) Pods() int { return len(c.mirror.pods) }
 
 // Due returns the pod's deadline, as far as watches have shown.

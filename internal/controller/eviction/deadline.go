@@ -44,6 +44,7 @@ func (d Due) Stays() bool { return d.Taint.Key == "" }
 // By reports whether the deadline is now or earlier.
 func (d Due) By(now time.Time) bool { return !d.Stays() && !d.At.After(now) }
 
+// String tells the deadline for logs and tests, with the time of day in UTC.
 func (d Due) String() string {
 	if d.Stays() {
 		return "stays"
@@ -79,6 +80,14 @@ func (d Due) soonerOf(o Due) Due {
 // means at once, one without seconds means never, and otherwise that many seconds after the taint
 // was added or the pod was bound, whichever was later. Over all taints the earliest deadline
 // counts.
+//
+// For example, a pod that tolerates not-ready for 300 s was bound at 10:00. Its node becomes
+// not-ready at 10:10, so it is due at 10:15. If the node has a second taint since 10:12 that the
+// pod does not tolerate at all, it is due at 10:12.
+//
+// A node that turns from not-ready to unreachable is one and the same outage (see Held.Turned): the
+// seconds for the second taint count from when it came, but the pod does not stay longer than the
+// larger of the two tolerations from the beginning of the outage, if both end.
 func Deadline(tolerations []v1.Toleration, bound time.Time, taints []Held) Due {
 	var least Due
 	for _, held := range taints {
@@ -113,7 +122,8 @@ func toleratedFor(taint *v1.Taint, tolerations []v1.Toleration) (stay time.Durat
 	return stayDuration(*toleration.TolerationSeconds)
 }
 
-// oppositeTaint returns unreachable for not-ready and vice versa, nil for other taints.
+// oppositeTaint returns unreachable for not-ready and vice versa, nil for other taints. The node
+// lifecycle controller replaces one by the other while a node is unhealthy.
 func oppositeTaint(taint *v1.Taint) *v1.Taint {
 	switch taint.Key {
 	case v1.TaintNodeNotReady:

@@ -57,6 +57,7 @@ type rule struct {
 	tries   int       // writes that failed
 }
 
+// newDevices returns devices of which nothing is known.
 func newDevices() devices {
 	return devices{
 		claims: map[types.NamespacedName]*claim{}, pools: map[Pool]*pool{}, slices: map[string]*slice{}, rules: map[string]*rule{},
@@ -64,7 +65,8 @@ func newDevices() devices {
 }
 
 // deadlineOf returns when the pod has to leave because of its devices, and the rules that ask it
-// to.
+// to, sorted by name and each once. asked has rules whose seconds are not over yet, too: their
+// statuses count pods that will go.
 //
 // A claim tolerates a taint for as long as the API says: for ever by a toleration without effect,
 // or without seconds, and otherwise for the least seconds of all tolerations that match, from when
@@ -125,7 +127,10 @@ func (d *devices) publishedTaints(device Device) []Held {
 	return nil
 }
 
-// slicesByDevice returns the slice of each device, by the device's name.
+// slicesByDevice returns the slice of each device, by the device's name. Only slices of the newest
+// generation count, as the API defines it: a driver that publishes a pool anew writes slice after
+// slice, and those of the generation before are void. Of a device in two slices, the one of the
+// slice whose name sorts first counts.
 func (of *pool) slicesByDevice() map[string]*slice {
 	if of.offers != nil {
 		return of.offers
@@ -173,7 +178,9 @@ func claimTolerates(taint *v1.Taint, tolerations []resourcev1.DeviceToleration) 
 	return least, true
 }
 
-// evidenceFor returns what to read of what asks the pod to go now.
+// evidenceFor returns what to read of what asks the pod to go now: only claims, pools and rules by
+// which it is due, so that one attempt reads little in a cluster with many rules. If they no longer
+// ask it to go, the pod stays until the next deadline.
 func (d *devices) evidenceFor(p *Pod, now time.Time) (read ReadDevices) {
 	for _, ref := range p.Claims {
 		c := d.claims[types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}]
@@ -227,6 +234,7 @@ func (d *devices) setClaim(c *claim) {
 	}
 }
 
+// dropClaim forgets a claim, if there is one of the name.
 func (d *devices) dropClaim(name types.NamespacedName) {
 	c := d.claims[name]
 	if c == nil {
@@ -251,6 +259,7 @@ func (d *devices) setSlice(s *slice) {
 	of.slices[s.Name], of.offers = s, nil
 }
 
+// dropSlice forgets a slice, if there is one of the name.
 func (d *devices) dropSlice(name string) {
 	s := d.slices[name]
 	if s == nil {
@@ -270,11 +279,13 @@ func (d *devices) dropIfUnused(id Pool) {
 	}
 }
 
+// setRule puts a rule in the place of the one of its name.
 func (d *devices) setRule(r *rule) {
 	d.rules[r.Name] = r
 	d.sortRules()
 }
 
+// dropRule forgets a rule, if there is one of the name.
 func (d *devices) dropRule(name string) {
 	delete(d.rules, name)
 	d.sortRules()
@@ -286,7 +297,7 @@ func (d *devices) sortRules() {
 	d.sorted = slices.SortedFunc(maps.Values(d.rules), func(a, b *rule) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// claimsIn returns the claims that use devices of the pools that fit.
+// claimsIn returns the claims that use devices of the pools that fit. The map is the caller's.
 func (d *devices) claimsIn(fits func(Pool) bool) map[types.NamespacedName]bool {
 	names := map[types.NamespacedName]bool{}
 	for id, of := range d.pools {

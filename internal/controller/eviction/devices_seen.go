@@ -36,6 +36,7 @@ type deviceMirror struct {
 	lists [kinds]listing
 }
 
+// newDeviceMirror returns a mirror that has seen nothing.
 func newDeviceMirror(dating dating) deviceMirror {
 	return deviceMirror{dating: dating, seen: newDevices(), users: map[types.NamespacedName]map[*pod]bool{}}
 }
@@ -57,6 +58,7 @@ func (m *deviceMirror) addUser(p *pod) {
 	}
 }
 
+// dropUser takes a pod out of the claims that it names; see addUser.
 func (m *deviceMirror) dropUser(p *pod) {
 	for _, ref := range p.Claims {
 		name := types.NamespacedName{Namespace: p.Name.Namespace, Name: ref.Name}
@@ -67,7 +69,8 @@ func (m *deviceMirror) dropUser(p *pod) {
 	}
 }
 
-// usersOf returns the pods that name one of the claims.
+// usersOf returns the pods that name one of the claims, each once, in the order of their first
+// sight.
 func (m *deviceMirror) usersOf(names map[types.NamespacedName]bool) (users []*pod) {
 	found := map[*pod]bool{}
 	for name := range names {
@@ -87,6 +90,7 @@ func (m *deviceMirror) setClaim(shown Claim) (users []*pod) {
 	return m.usersOf(map[types.NamespacedName]bool{shown.Name: true})
 }
 
+// dropClaim forgets a claim. The pods that name it are free of its devices.
 func (m *deviceMirror) dropClaim(name types.NamespacedName) (users []*pod) {
 	m.seen.dropClaim(name)
 	return m.usersOf(map[types.NamespacedName]bool{name: true})
@@ -105,6 +109,8 @@ func (m *deviceMirror) setSlice(now time.Time, shown Slice) (users []*pod) {
 	return m.usersOf(m.seen.claimsIn(func(id Pool) bool { return id == shown.Pool || before != nil && id == before.Pool }))
 }
 
+// dropSlice forgets a slice. Its devices have no taints of their own any more; rules still select
+// them.
 func (m *deviceMirror) dropSlice(name string) (users []*pod) {
 	s := m.seen.slices[name]
 	if s == nil {
@@ -150,6 +156,7 @@ func (m *deviceMirror) setRule(now time.Time, shown Rule) (users []*pod) {
 	return m.usersOf(m.seen.claimsIn(func(id Pool) bool { return r.selectsPool(id) || was.selectsPool(id) }))
 }
 
+// dropRule forgets a rule, so that it asks nobody to go.
 func (m *deviceMirror) dropRule(name string) (users []*pod) {
 	r := m.seen.rules[name]
 	if r == nil {
@@ -175,6 +182,7 @@ func (m *deviceMirror) unlistedRules() []string {
 	return unlisted(m.seen.rules, func(r *rule) uint32 { return r.list }, m.lists[Rules], strings.Compare)
 }
 
+// unlisted returns the names of the objects that the current list has not shown, in order.
 func unlisted[N comparable, T any](all map[N]T, listOf func(T) uint32, current listing, order func(a, b N) int) (gone []N) {
 	for name, object := range all {
 		if listOf(object) != current.Number {

@@ -99,6 +99,7 @@ const (
 	Failed           // 5xx, a time-out, no connection: it may have been done or not
 )
 
+// String names the outcome for logs.
 func (o Outcome) String() string {
 	if names := [...]string{"OK", "Gone", "Conflict", "Busy", "Refused", "Failed"}; o >= 0 && int(o) < len(names) {
 		return names[o]
@@ -197,6 +198,7 @@ func (Annotate) isAction()    {}
 func (WriteStatus) isAction() {}
 func (Record) isAction()      {}
 
+// String names the request for logs and traces, as do its siblings.
 func (a ReadNode) String() string { return "read node " + a.Node }
 func (a ReadPod) String() string  { return "read pod " + a.Name.String() }
 func (a ReadDevices) String() string {

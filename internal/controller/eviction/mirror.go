@@ -45,6 +45,7 @@ func (l *listing) begin() {
 // end tells that everything has been seen.
 func (l *listing) end() { l.Listing, l.Listed = false, true }
 
+// newMirror returns a mirror that has seen nothing.
 func newMirror(clock clock) mirror {
 	return mirror{
 		clock: clock, nodes: map[string]*node{}, pods: map[types.UID]*pod{}, names: map[types.NamespacedName]types.UID{},
@@ -68,7 +69,8 @@ func (m *mirror) dropIfUnused(n *node) {
 	}
 }
 
-// podFor returns the pod that was seen; a new one is put on its node.
+// podFor returns the pod that was seen; a new one is put on its node. The node of a pod never
+// changes, as in the API.
 func (m *mirror) podFor(now time.Time, seen Pod) *pod {
 	p := m.pods[seen.UID]
 	if p == nil {

@@ -30,6 +30,7 @@ func (n *node) addPod(p *pod) {
 	n.pods = append(n.pods, p)
 }
 
+// dropPod takes a pod out of the list; see addPod.
 func (n *node) dropPod(p *pod) {
 	last := len(n.pods) - 1
 	n.pods[p.among] = n.pods[last]

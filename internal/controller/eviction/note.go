@@ -8,6 +8,11 @@ import (
 
 // note is the content of NoteAnnotation: since when the node has those taints that carry no time of
 // their own, where the managed fields alone would not tell.
+//
+// For example, kubectl taints a node with a:NoExecute at 10:00 and with b:NoExecute at 10:05.
+// Neither taint has a time, and the managed fields say that the list was last written at 10:05. A
+// Core that starts later would let a begin at 10:05, and evict five minutes late. The note
+// {"of":"10:05","since":{"a:NoExecute":"10:00"}} tells it.
 type note struct {
 	// Of is the witness of the list of taints that the note was made for. If the list was written
 	// since, the note is void. A witness has whole seconds. So that no later write has the same
@@ -24,6 +29,7 @@ const settled = 2 * time.Second
 // notesInFlight bounds the notes being written at once: they must not delay evictions.
 const notesInFlight = 4
 
+// parseNote reads a note; not ok for "" and for what is no note.
 func parseNote(text string) (n note, ok bool) {
 	if text == "" {
 		return note{}, false
@@ -118,7 +124,7 @@ func (n *notes) next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// write sends the notes that are due.
+// write sends the notes that are due. They stay in late until the watch shows them.
 func (n *notes) write(now time.Time) {
 	for _, of := range n.late {
 		if len(n.written) >= notesInFlight {

@@ -35,7 +35,7 @@ type Pod struct {
 	Group  string     `json:",omitempty"` // its PodGroup
 }
 
-// PodOf converts an API pod.
+// PodOf converts an API pod. The result shares the list of tolerations with it.
 func PodOf(pod *v1.Pod) Pod {
 	return Pod{
 		Name:            types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
@@ -64,12 +64,15 @@ func boundAt(pod *v1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
+// isMarked reports whether the pod has the DisruptionTarget condition of a taint eviction, for a
+// node or a device. One of another reason, such as a preemption, does not count.
 func isMarked(pod *v1.Pod) bool {
 	c := disruptionTarget(pod)
 	return c != nil && c.Status == v1.ConditionTrue &&
 		(c.Reason == Reason && c.Message == Message || c.Reason == DeviceReason && c.Message == DeviceMessage)
 }
 
+// disruptionTarget returns the pod's condition of that type, nil if it has none.
 func disruptionTarget(pod *v1.Pod) *v1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if pod.Status.Conditions[i].Type == v1.DisruptionTarget {
@@ -119,6 +122,8 @@ func NodeOf(node *v1.Node) Node {
 	return n
 }
 
+// turnedAt returns Node.Turned. The lifecycle controller stamps its NoSchedule taints, and swaps
+// them when a node turns.
 func turnedAt(taints []v1.Taint) (at time.Time) {
 	for i := range taints {
 		t := &taints[i]
@@ -133,6 +138,8 @@ func turnedAt(taints []v1.Taint) (at time.Time) {
 	return at
 }
 
+// latestWrite returns Node.Witness: the newest time of a managed-fields entry that owns
+// spec.taints. Entries of subresources do not count, and neither do those without a time.
 func latestWrite(entries []metav1.ManagedFieldsEntry) (latest time.Time) {
 	for _, entry := range entries {
 		if entry.Time == nil || entry.Subresource != "" || entry.FieldsV1 == nil || !entry.Time.After(latest) {

@@ -20,11 +20,13 @@ const (
 // Device identifies a device.
 type Device struct{ Driver, Pool, Name string }
 
+// String joins the three parts with slashes, as in events.
 func (d Device) String() string { return d.Driver + "/" + d.Pool + "/" + d.Name }
 
 // Pool identifies a pool of devices.
 type Pool struct{ Driver, Name string }
 
+// poolOf is the pool that the device is of.
 func (d Device) poolOf() Pool { return Pool{d.Driver, d.Pool} }
 
 // ClaimRef is a ResourceClaim that a pod names.
@@ -93,6 +95,7 @@ func claimsOf(pod *v1.Pod) (refs []ClaimRef) {
 	return refs
 }
 
+// groupOf is the name of the PodGroup that the pod belongs to, "" for none.
 func groupOf(pod *v1.Pod) string {
 	if pod.Spec.SchedulingGroup == nil {
 		return ""
@@ -167,6 +170,8 @@ func (r *Rule) selectsPool(pool Pool) bool {
 	return s != nil && (s.Driver == nil || *s.Driver == pool.Driver) && (s.Pool == nil || *s.Pool == pool.Name)
 }
 
+// selectsDevice reports whether the rule selects the device. A selector without fields selects all
+// devices.
 func (r *Rule) selectsDevice(device Device) bool {
 	return r.selectsPool(device.poolOf()) && (r.Selector.Device == nil || *r.Selector.Device == device.Name)
 }

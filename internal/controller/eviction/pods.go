@@ -29,7 +29,7 @@ type pod struct {
 func (p *pod) nextAttempt() time.Time { return laterOf(p.due.At, p.notYet) }
 
 // podSeen takes in a pod as it is now. Of two pods with the same name the one shown last exists;
-// the other's deletion was missed.
+// the other's deletion was missed. A pod without a node is left out: no taint can concern it yet.
 func (c *Core) podSeen(now time.Time, seen Pod) {
 	if seen.Node == "" {
 		return
@@ -40,13 +40,15 @@ func (c *Core) podSeen(now time.Time, seen Pod) {
 
 	p := c.mirror.podFor(now, seen)
 	p.bound = c.mirror.boundAt(now, p, &seen)
+	// Out under its old claims and in under its new ones; see addUser.
 	c.devices.dropUser(p)
 	p.Pod, p.list = seen, c.mirror.podList.Number
 	c.devices.addUser(p)
 	c.decidePod(now, p)
 }
 
-// forgetPod removes a pod that is gone. The answer to a request in flight for it is ignored.
+// forgetPod removes a pod that is gone. The answer to a request in flight for it frees its slot and
+// changes nothing else.
 func (c *Core) forgetPod(now time.Time, p *pod) {
 	c.deadlines.leaveQueue(p)
 	c.devices.dropUser(p)
@@ -58,6 +60,7 @@ func (c *Core) forgetPod(now time.Time, p *pod) {
 	c.mirror.dropPod(p)
 }
 
+// decidePods decides each of the pods anew, in the order given.
 func (c *Core) decidePods(now time.Time, pods []*pod) {
 	for _, p := range pods {
 		c.decidePod(now, p)
@@ -70,6 +73,8 @@ func (c *Core) decidePod(now time.Time, p *pod) {
 	asked := c.judgePod(p)
 	c.statuses.recordAsked(now, p, asked)
 	if due := p.byNode.soonerOf(p.byDevice); !due.equalTo(p.due) {
+		// A cancellation is worth an event only if the pod was told that it goes and is still there
+		// to stay. One whose node has vanished goes for another reason.
 		p.cancels = due.Stays() && !p.Terminating && !p.accepted && (p.on.known || p.due.OfDevice())
 		c.deadlines.setDue(p, due)
 		p.tries = 0

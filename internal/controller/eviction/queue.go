@@ -63,6 +63,8 @@ func (d *deadlines) leaveQueue(p *pod) {
 // queue is a heap of pods by the time of their next attempt.
 type queue []*pod
 
+// Len, Less, Swap, Push and Pop implement heap.Interface. Each pod knows its place, so that it can
+// be moved or taken out without a search.
 func (q queue) Len() int { return len(q) }
 func (q queue) Less(i, j int) bool {
 	a, b := q[i].nextAttempt(), q[j].nextAttempt()

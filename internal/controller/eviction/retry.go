@@ -57,11 +57,15 @@ func (e *evictor) endAttempt(a *attempt, notYet time.Time) {
 // shortened by up to a fifth, by name, so that attempts that failed together do not return
 // together. The first pause that would be last is shortened by up to nine tenths: from then on
 // attempts are spread evenly, and thousands of pods ask no oftener in one second than in another.
+//
+// For deletes (100 ms, 5 s), before they are shortened: 100, 200, 400, 800, 1600, 3200, 5000, 5000,
+// ... ms.
 func backOff(tries int, first, last time.Duration, name string) time.Duration {
 	wait, most := min(first<<min(tries-1, 20), last), uint32(200)
 	if wait == last && (tries == 1 || first<<min(tries-2, 20) < last) {
 		most = 900
 	}
+	// By name and number and not at random: the Core must decide the same in a replay.
 	h := fnv.New32a()
 	h.Write([]byte(name))
 	h.Write([]byte{byte(tries)})

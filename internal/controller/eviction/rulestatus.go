@@ -42,6 +42,7 @@ func (s *ruleStatuses) recordAsked(now time.Time, p *pod, rules []string) {
 		}
 	}
 	for _, name := range rules {
+		// There is such a rule: judgePod has named it a moment ago.
 		if r := s.devices.seen.rules[name]; !r.pods[p] {
 			r.pods[p] = true
 			r.tellWithin(now, statusPeriod)
@@ -82,7 +83,9 @@ func (s *ruleStatuses) next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// write sends the statuses that are due and have changed.
+// write sends the statuses that are due and have changed. A status that another has written, as
+// upstream's controller would, within the last statusPeriod is left alone for the rest of that
+// time.
 func (s *ruleStatuses) write(now time.Time) {
 	if at, ok := s.next(); !ok || now.Before(at) {
 		return
@@ -91,6 +94,8 @@ func (s *ruleStatuses) write(now time.Time) {
 		if r.tellAt.IsZero() || r.telling || now.Before(r.tellAt) {
 			continue
 		}
+		// The time of the condition is when it was last written, by whomever; one in the future is
+		// by a clock that is ahead, and counts for nothing.
 		since := s.clock.wallTime(now).Sub(r.Condition.LastTransitionTime.Time)
 		if r.Condition.Type != "" && r.Condition.ObservedGeneration == r.Generation && since >= 0 && since < statusPeriod {
 			r.tellAt = now.Add(statusPeriod - since)
@@ -100,6 +105,7 @@ func (s *ruleStatuses) write(now time.Time) {
 		r.tellAt = time.Time{}
 		is := s.conditionOf(r)
 		is.LastTransitionTime = r.Condition.LastTransitionTime
+		// The time alone is no change.
 		if is == r.Condition {
 			continue
 		}
@@ -135,7 +141,10 @@ func sayTheSame(a, b metav1.Condition) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration
 }
 
-// conditionOf is the condition EvictionInProgress of a rule, in upstream's words.
+// conditionOf is the condition EvictionInProgress of a rule, in upstream's words. While two pods in
+// one namespace have still to go, after three have gone, it is:
+//
+//	True  PodsPendingEviction  "2 pods need to be evicted in 1 namespace. 3 pods evicted since starting the controller."
 func (s *ruleStatuses) conditionOf(r *rule) metav1.Condition {
 	is := metav1.Condition{
 		Type: resourcev1.DeviceTaintConditionEvictionInProgress, Status: metav1.ConditionFalse, ObservedGeneration: r.Generation,
@@ -175,6 +184,8 @@ func (s *ruleStatuses) conditionOf(r *rule) metav1.Condition {
 
 // wouldEvict returns what a rule that has no effect selects, and the pods that it would ask to go.
 func (s *ruleStatuses) wouldEvict(r *rule) (published, allocated int, pods map[*pod]bool) {
+	// A copy with the effect that the rule does not have, alone in the world: other rules and
+	// slices must not add to what it would evict.
 	would := *r
 	would.Taint.Effect = v1.TaintEffectNoExecute
 	alone := devices{claims: s.devices.seen.claims, sorted: []*rule{&would}}
@@ -205,6 +216,7 @@ func (s *ruleStatuses) wouldEvict(r *rule) (published, allocated int, pods map[*
 	return published, allocated, pods
 }
 
+// countNoun writes a number with its noun, as upstream's messages do.
 func countNoun(n int, one, more string) string {
 	if n == 1 {
 		return "1 " + one
@@ -212,6 +224,7 @@ func countNoun(n int, one, more string) string {
 	return fmt.Sprintf("%d %s", n, more)
 }
 
+// namespacesOf counts the namespaces of the pods.
 func namespacesOf(pods map[*pod]bool) string {
 	names := map[string]bool{}
 	for p := range pods {

@@ -11,6 +11,9 @@ import (
 
 // Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
 // event exactly as the one that was saved. It shares nothing with the Core that changes.
+//
+// Journals hold it as JSON, so the names of its fields are part of their format. What each field
+// means stands at the field of pod, node, rule or attempt that it is saved from.
 type Knowledge struct {
 	Nodes []NodeState // by name
 	Pods  []PodState  // by their first sight
@@ -19,13 +22,13 @@ type Knowledge struct {
 	// Unnoted are the nodes whose note has to be written, in order.
 	Unnoted []string
 
-	Tickets                         Ticket
-	Sights                          uint64
+	Tickets                         Ticket // the last one given out
+	Sights                          uint64 // the last number given to a pod
 	Stats                           Stats
-	PodList, NodeList               uint32
+	PodList, NodeList               uint32 // numbers of the current lists
 	PodsAreListing, NodesAreListing bool
-	Unanswered                      int
-	PausedUntil                     time.Time
+	Unanswered                      int       // reads that failed in a row; see pause
+	PausedUntil                     time.Time // no attempt begins before
 
 	Devices DevicesState   `json:",omitzero"`
 	Lists   [kinds]listing `json:",omitzero"` // of what tells of devices
@@ -50,7 +53,7 @@ type ClaimState struct {
 type SliceState struct {
 	Slice
 	List uint32
-	Held [][]HeldState
+	Held [][]HeldState // a list per device
 }
 
 // RuleState is a rule.
@@ -59,7 +62,7 @@ type RuleState struct {
 	List    uint32
 	Held    HeldState
 	Evicted int
-	TellAt  time.Time
+	TellAt  time.Time // when the status is looked at; zero: not before something happens
 	Tries   int
 }
 
@@ -72,13 +75,13 @@ type TellingState struct {
 // NodeState is a node with the UIDs of its pods, in order.
 type NodeState struct {
 	Name      string
-	Pods      []types.UID
+	Pods      []types.UID // in the order of node.pods
 	Known     bool
 	UID       types.UID
 	Version   string
 	List      uint32
 	Held      []HeldState
-	Witness   time.Time
+	Witness   time.Time // as of Held
 	Note      string
 	Noting    bool
 	NoteTries int
@@ -94,25 +97,25 @@ type HeldState struct {
 // PodState is a pod on a node.
 type PodState struct {
 	Pod
-	On       string
+	On       string // the node's name
 	List     uint32
 	Begun    time.Time // when its tolerations began to count
-	Due      Due
+	Due      Due       // the sooner of both; which of them follows from the rest
 	Number   uint64
 	Tries    int
 	NotYet   time.Time
 	Device   bool `json:",omitempty"` // the taint that was due last was one of a device
 	Recorded bool // that it goes
-	Cancels  bool
-	Accepted bool
+	Cancels  bool // the cancellation is recorded once the attempt is over
+	Accepted bool // the API took a delete
 }
 
 // TryState is an attempt to evict a pod. Attempts that wait for the same reading are adjacent.
 type TryState struct {
 	Ticket  Ticket
-	Pod     types.UID // "": gone since
-	Step    int
-	Also    []TryState
+	Pod     types.UID  // "": gone since
+	Step    int        // which answer is waited for; see step
+	Also    []TryState // without tickets: they wait for the same answer
 	Evicts  bool
 	ReadAt  time.Time
 	Rereads int
@@ -120,7 +123,7 @@ type TryState struct {
 	Found   DevicesState `json:",omitzero"`
 	Seeks   bool         `json:",omitempty"`
 	Rules   []string     `json:",omitempty"`
-	Live    Pod
+	Live    Pod          // as last known to the attempt
 	Unread  bool
 	Asked   bool
 }
@@ -131,7 +134,7 @@ type NoteState struct {
 	Node   string // "": gone since
 }
 
-// Save returns the Core's state.
+// Save returns the Core's state, in an order that depends on the state alone.
 func (c *Core) Save() Knowledge {
 	s := Knowledge{
 		Tickets: c.out.tickets, Sights: c.mirror.sights, Stats: c.Stats(), PodList: c.mirror.podList.Number,
@@ -158,6 +161,7 @@ func (c *Core) Save() Knowledge {
 		})
 	}
 
+	// By first sight, which is the order in which the Core acts.
 	slices.SortFunc(s.Pods, func(a, b PodState) int { return cmp.Compare(a.Number, b.Number) })
 	for _, ticket := range slices.Sorted(maps.Keys(c.evictor.attempts)) {
 		s.Tries = append(s.Tries, saveTry(ticket, c.evictor.attempts[ticket]))
@@ -165,6 +169,8 @@ func (c *Core) Save() Knowledge {
 
 	for _, ticket := range slices.Sorted(maps.Keys(c.notes.written)) {
 		saved := NoteState{Ticket: ticket}
+		// The node may have gone since, and another one may have its name: the answer is for
+		// neither.
 		if n := c.notes.written[ticket]; c.mirror.nodes[n.name] == n {
 			saved.Node = n.name
 		}
@@ -193,6 +199,7 @@ func saveTry(ticket Ticket, a *attempt) TryState {
 	return saved
 }
 
+// saveHeld and restoreHeld convert the taints of a node or a device.
 func saveHeld(held []Held) (saved []HeldState) {
 	for _, h := range held {
 		saved = append(saved, HeldState{Held: h, Written: h.written, Said: h.said, SaidTurned: h.saidTurned})
@@ -200,7 +207,9 @@ func saveHeld(held []Held) (saved []HeldState) {
 	return saved
 }
 
-// Restore returns a Core with a saved state.
+// Restore returns a Core with a saved state. The options must be those that the saved Core had. The
+// order matters: nodes before the pods on them, pods before the attempts that hold them, and the
+// queue last, which leaves out pods that an attempt holds.
 func Restore(options Options, s Knowledge) *Core {
 	c := New(options)
 	c.out.tickets, c.mirror.sights = s.Tickets, s.Sights
@@ -223,6 +232,7 @@ func Restore(options Options, s Knowledge) *Core {
 			marked: p.Recorded, cancels: p.Cancels, accepted: p.Accepted, place: -1,
 		}
 		c.deadlines.setDue(restored, p.Due)
+		// setDue sets it for a pod that is due. One that stays keeps what it was due for last.
 		restored.device = p.Device
 		c.mirror.pods[p.UID], c.mirror.names[p.Name] = restored, p.UID
 		c.devices.addUser(restored)

@@ -11,6 +11,7 @@ import (
 // saveState returns what is known of devices as plain data.
 func (d *devices) saveState() (s DevicesState) {
 	byName := func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }
+	// In the order of names: equal states must be equal texts.
 	for _, name := range slices.SortedFunc(maps.Keys(d.claims), byName) {
 		s.Claims = append(s.Claims, ClaimState{d.claims[name].Claim, d.claims[name].list})
 	}
@@ -32,6 +33,8 @@ func (d *devices) saveState() (s DevicesState) {
 	return s
 }
 
+// restoreDevices is the counterpart of saveState. Which pods a rule asks to go is not saved: it
+// follows from the rest.
 func restoreDevices(s DevicesState) devices {
 	d := newDevices()
 	for i := range s.Claims {
@@ -41,6 +44,7 @@ func restoreDevices(s DevicesState) devices {
 	for i := range s.Slices {
 		saved := &s.Slices[i]
 		of := &slice{Slice: saved.Slice, list: saved.List, held: map[string][]Held{}}
+		// By place, which is that of the device in its slice.
 		for j, held := range saved.Held {
 			of.held[of.Devices[j].Name] = restoreHeld(held)
 		}
@@ -74,11 +78,14 @@ func (c *Core) saveDevices(s *Knowledge) {
 func (c *Core) restoreDevices(s *Knowledge) {
 	c.devices.seen, c.devices.lists = restoreDevices(s.Devices), s.Lists
 	for _, p := range c.mirror.pods {
+		// This sets also byNode and byDevice, which are not saved.
 		p.asked = c.judgePod(p)
 		for _, name := range p.asked {
 			c.devices.seen.rules[name].pods[p] = true
 		}
 	}
+	// A rule that is gone leaves one without name, so that the answer finds somebody to whom it
+	// makes no difference.
 	for _, saved := range s.Telling {
 		r := c.devices.seen.rules[saved.Rule]
 		if r == nil {

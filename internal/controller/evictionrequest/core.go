@@ -23,27 +23,32 @@ const (
 	perRefused = 20 * time.Millisecond
 )
 
-// Options configure a Core.
+// Options configure a Core. The zero Options have all defaults.
 type Options struct {
-	InFlight int
+	InFlight int // requests under way at most; 0: DefaultInFlight
 	// Wall returns the wall-clock time, which is what statuses are written in; nil: that of Step.
 	Wall func(now time.Time) time.Time
 }
 
 // Core decides about all EvictionRequests. It is not safe for concurrent use.
+//
+// It works by targets, not by objects: whatever is seen puts the pod that it is about into the
+// queue, and decide makes at most one request about a pod from the newest state. The answer puts it
+// into the queue again, until there is nothing left to do. So an event that is late, or comes
+// twice, costs a look and changes nothing.
 type Core struct {
 	options Options
-	now     time.Time
-	actions []Action
+	now     time.Time // of the present Step
+	actions []Action  // of the present Step
 
-	targets     map[targetKey]*target
+	targets     map[targetKey]*target // all pods with a request or an Eviction
 	requests    table[*lifecyclev1alpha1.EvictionRequest]
 	evictions   table[*lifecyclev1alpha1.Eviction]
 	pods        int         // lists of pods that have begun
 	seen        [kinds]bool // a list of the kind has been seen
 	tickets     Ticket
-	flights     map[Ticket]*target
-	writtenKind map[Ticket]Action
+	flights     map[Ticket]*target // requests under way; len is bounded by InFlight
+	writtenKind map[Ticket]Action  // the same requests, to tell what an answer is about
 
 	queue []*target // to be looked at, in this order; each is in it once
 	// timers are when targets are to be looked at again. A target may have several; one that is due
@@ -64,7 +69,9 @@ func New(options Options) *Core {
 	return c
 }
 
-// Step applies an event and returns the actions that follow from it and from the time.
+// Step applies an event and returns the actions that follow from it and from the time. now must not
+// go back. Nothing is decided before all three kinds have been listed: a request that was not seen
+// yet would look withdrawn.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.now, c.actions = now, nil
 
@@ -115,9 +122,10 @@ func (c *Core) Wake() (at time.Time, ok bool) {
 	return c.timers.Next()
 }
 
-// Settled reports whether all objects have been seen.
+// Settled reports whether all objects have been seen once, so that decisions are made.
 func (c *Core) Settled() bool { return c.seen == [kinds]bool{true, true, true} }
 
+// wall is the wall-clock time of the present Step.
 func (c *Core) wall() time.Time {
 	if c.options.Wall == nil {
 		return c.now
@@ -125,7 +133,7 @@ func (c *Core) wall() time.Time {
 	return c.options.Wall(c.now)
 }
 
-// look has a target looked at.
+// look has a target looked at in this Step or, if too many requests are under way, a later one.
 func (c *Core) look(t *target) {
 	if !t.queued {
 		t.queued = true
@@ -141,7 +149,8 @@ func (c *Core) wake(t *target, at time.Time) {
 	}
 }
 
-// advance looks at what is queued, as far as requests may be made.
+// advance looks at what is queued, as far as requests may be made. It ends for certain: a target
+// that has a request under way is not decided, and one without makes at most one.
 func (c *Core) advance() {
 	for at, ok := c.timers.Next(); ok && !at.After(c.now); at, ok = c.timers.Next() {
 		t := c.timers.Take()
@@ -158,7 +167,8 @@ func (c *Core) advance() {
 	}
 }
 
-// do makes a request about a target, which has no other one under way.
+// do makes a request about a target, which has no other one under way: two writes of one object
+// would conflict.
 func (c *Core) do(t *target, action func(Ticket) Action) {
 	c.tickets++
 	t.ticket = c.tickets
@@ -167,6 +177,8 @@ func (c *Core) do(t *target, action func(Ticket) Action) {
 	c.actions = append(c.actions, made)
 }
 
+// answered takes in an answer: the object as it is after a write replaces what watches have shown
+// of it, so that the next decision does not wait for them. After a failure the target pauses.
 func (c *Core) answered(e Answered) {
 	t, action := c.flights[e.Ticket], c.writtenKind[e.Ticket]
 	if t == nil {
@@ -174,6 +186,7 @@ func (c *Core) answered(e Answered) {
 	}
 	delete(c.flights, e.Ticket)
 	delete(c.writtenKind, e.Ticket)
+	// The target may have its next request; look below decides on which.
 	t.ticket = 0
 	c.look(t)
 
@@ -205,7 +218,9 @@ func (c *Core) answered(e Answered) {
 	t.pause = c.now.Add(backOff(t.failed, firstWrite, lastRetry, t.uid))
 }
 
-// evicted handles the answer to an eviction.
+// evicted handles the answer to an eviction. One that was accepted is not repeated while the pod is
+// being deleted; whether it really goes is for the watch of pods to show. Any other is tried again
+// for as long as the pod is wanted to leave: a budget may allow it at any time.
 func (c *Core) evicted(t *target, e Answered) {
 	switch e.Outcome {
 	case OK:
@@ -223,10 +238,14 @@ func (c *Core) evicted(t *target, e Answered) {
 		c.refused++
 	}
 	t.said = e.Message
+	// The more pods are refused, the longer each waits, so that together they ask no more than 50
+	// times a second.
 	longest := max(lastRetry, time.Duration(c.refused)*perRefused)
 	t.notYet = c.now.Add(max(backOff(t.tries, firstRetry, longest, t.uid), min(e.RetryAfter, lastRetry)))
 }
 
+// forgetRefusals ends the row of refused evictions, and no longer counts the pod among those that
+// are refused.
 func (c *Core) forgetRefusals(t *target) {
 	if t.tries > 0 {
 		c.refused--
@@ -234,18 +253,22 @@ func (c *Core) forgetRefusals(t *target) {
 	t.tries, t.notYet = 0, time.Time{}
 }
 
+// seeRequest takes in a request as a watch, a list or the answer to a write shows it.
 func (c *Core) seeRequest(r *lifecyclev1alpha1.EvictionRequest) {
 	if of := r.Spec.Target.Pod; of != nil { // no version of the API has another target
 		c.requests.see(r, c.targetOf(r.Namespace, of.Name, of.UID))
 	}
 }
 
+// seeEviction does so for an Eviction.
 func (c *Core) seeEviction(e *lifecyclev1alpha1.Eviction) {
 	if of := e.Spec.Target.Pod; of != nil {
 		c.evictions.see(e, c.targetOf(e.Namespace, of.Name, of.UID))
 	}
 }
 
+// targetOf returns the target for a pod, and makes it if there is none. decide forgets it when
+// neither requests nor Evictions are left.
 func (c *Core) targetOf(namespace, name string, uid types.UID) *target {
 	key := targetKey{types.NamespacedName{Namespace: namespace, Name: name}, uid}
 	t := c.targets[key]
@@ -256,7 +279,8 @@ func (c *Core) targetOf(namespace, name string, uid types.UID) *target {
 	return t
 }
 
-// listed drops what a list did not show.
+// listed drops what a list did not show. All targets are looked at: after the last of the three
+// lists this begins the work.
 func (c *Core) listed(kind Kind) {
 	c.seen[kind] = true
 	switch kind {
@@ -267,6 +291,8 @@ func (c *Core) listed(kind Kind) {
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(c.targets), compareKeys) {
 		t := c.targets[key]
+		// A list that does not have the pod may be older than the pod: only a live read says that
+		// it is gone.
 		if kind == Pods && t.pod != nil && t.podRound != c.pods {
 			t.pod = nil // it is read
 		}

@@ -52,6 +52,8 @@ type (
 	Listing struct{ Kind Kind }
 	Listed  struct{ Kind Kind }
 
+	// RequestSeen and its siblings are objects that a watch or a list showed, or that a watch
+	// showed to be deleted. The Core keeps the objects and never changes them.
 	RequestSeen struct {
 		Request *lifecyclev1alpha1.EvictionRequest
 	}

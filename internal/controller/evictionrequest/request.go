@@ -13,6 +13,7 @@ import (
 )
 
 // decideRequests writes the status of the first request that does not say how its eviction stands.
+// Its answer brings the target back, and the next request its turn.
 func (c *Core) decideRequests(t *target) {
 	names := slices.SortedFunc(maps.Keys(t.requests), func(a, b types.NamespacedName) int { return cmp.Compare(a.Name, b.Name) })
 	for _, name := range names {
@@ -23,7 +24,9 @@ func (c *Core) decideRequests(t *target) {
 	}
 }
 
-// answerOf returns a request with the status that it is to have, or nil if it has that.
+// answerOf returns a request with the status that it is to have, or nil if it has that. A request
+// says what the Eviction says; where there is none, it can say only how things have ended: the pod
+// is gone, cannot be evicted by request, or is not to be any more.
 func (c *Core) answerOf(t *target, r *lifecyclev1alpha1.EvictionRequest) *lifecyclev1alpha1.EvictionRequest {
 	next := r.DeepCopy()
 	next.Status.ObservedGeneration = ptr.To(max(1, r.Generation))

@@ -31,7 +31,8 @@ const (
 )
 
 // progress returns the Eviction with the status that follows from its own and from the pod, or nil
-// if that is the one that it has.
+// if that is the one that it has. Each call takes one step of the protocol, so that the API server
+// can check each: nobody active -> the first responder active -> ... -> a final condition.
 func (c *Core) progress(t *target, e *lifecyclev1alpha1.Eviction) *lifecyclev1alpha1.Eviction {
 	next := e.DeepCopy()
 	s := &next.Status
@@ -41,6 +42,7 @@ func (c *Core) progress(t *target, e *lifecyclev1alpha1.Eviction) *lifecyclev1al
 
 	_, over := t.over()
 	switch active := activeOf(s); {
+	// It begins: all responders get their places, and the first its turn.
 	case len(s.Responders) == 0 && !over && t.wanted() && t.invalid() == "":
 		for _, r := range s.TargetResponders {
 			s.Responders = append(s.Responders, lifecyclev1alpha1.ResponderStatus{Name: r.Name})
@@ -49,6 +51,7 @@ func (c *Core) progress(t *target, e *lifecyclev1alpha1.Eviction) *lifecyclev1al
 	case len(s.Responders) == 0: // withdrawn, or gone, before anybody was asked
 		s.TargetResponders = nil
 		c.conclude(t, next, "")
+	// Nobody has a turn, and the Eviction has not ended: it ends now.
 	case active == nil:
 		c.conclude(t, next, "")
 	case over:
@@ -65,7 +68,8 @@ func (c *Core) progress(t *target, e *lifecyclev1alpha1.Eviction) *lifecyclev1al
 	return next
 }
 
-// activate makes it a responder's turn.
+// activate makes it a responder's turn. Its time begins now: a responder that never reports is
+// passed over heartbeatDeadline later.
 func (c *Core) activate(next *lifecyclev1alpha1.Eviction, turn int) {
 	active := &next.Status.TargetResponders[turn]
 	active.State = lifecyclev1alpha1.ResponderStateActive
@@ -74,16 +78,20 @@ func (c *Core) activate(next *lifecyclev1alpha1.Eviction, turn int) {
 	c.setConditions(next, lifecyclev1alpha1.EvictionConditionReasonAwaitingEviction, messageOf(active.Name, said))
 }
 
-// followActive looks after the responder whose turn it is, while the pod is there.
+// followActive looks after the responder whose turn it is, while the pod is there: one that has
+// completed without the pod having gone, or that is silent for too long, is passed over. Berth
+// itself never is; it goes on until the pod is gone or nobody wants it to leave.
 func (c *Core) followActive(t *target, next *lifecyclev1alpha1.Eviction, active *lifecyclev1alpha1.TargetResponder) {
 	s := &next.Status
 	said := statusOf(s, active.Name)
+	// A responder that has never reported is timed from the beginning of its turn.
 	beat := ptr.Deref(said.HeartbeatTime, ptr.Deref(said.StartTime, metav1.Time{})).Time
 	silent := c.wall().Sub(beat)
 	switch {
 	case said.CompletionTime != nil:
 		c.passOn(t, next, active, lifecyclev1alpha1.ResponderStateCompleted)
 		return
+	// Berth's own turn never ends by silence.
 	case active.Name == Imperative:
 		c.report(t, said, silent)
 	case silent >= heartbeatDeadline:
@@ -114,13 +122,16 @@ func (c *Core) passOn(t *target, next *lifecyclev1alpha1.Eviction, active *lifec
 	}
 }
 
-// report has Berth say how far its own eviction is.
+// report has Berth say how far its own eviction is, in the status of the Eviction. What others wait
+// for is in the message, such as the budget that refuses; it is written at most every messageEvery,
+// however often evictions are tried.
 func (c *Core) report(t *target, said *lifecyclev1alpha1.ResponderStatus, silent time.Duration) {
 	if t.pod.Leaving {
 		t.said = evictedText
 	}
 	message := ptr.Deref(said.Message, "")
 	if t.said != "" {
+		// The cut may be within a character, which the API server would refuse.
 		message = strings.ToValidUTF8(t.said[:min(len(t.said), longestMessage)], "")
 	}
 	changed := message != ptr.Deref(said.Message, "")
@@ -167,7 +178,8 @@ func (c *Core) conclude(t *target, next *lifecyclev1alpha1.Eviction, last lifecy
 	c.setConditions(next, reason, message)
 }
 
-// ending returns how an Eviction ends now.
+// ending returns how an Eviction ends now. The order counts: a pod that is gone was evicted,
+// whatever else is true of it.
 func (t *target) ending() (reason lifecyclev1alpha1.EvictionConditionReason, message string) {
 	reason, over := t.over()
 	switch {
@@ -183,6 +195,7 @@ func (t *target) ending() (reason lifecyclev1alpha1.EvictionConditionReason, mes
 	return lifecyclev1alpha1.EvictionConditionReasonNoFurtherResponder, "no responder is left, and the pod is still there"
 }
 
+// setConditions sets both conditions. One whose status stays keeps its time of transition.
 func (c *Core) setConditions(e *lifecyclev1alpha1.Eviction, reason lifecyclev1alpha1.EvictionConditionReason, message string) {
 	for _, condition := range conditionsOf(reason, message) {
 		condition.ObservedGeneration, condition.LastTransitionTime = e.Generation, *c.stamp()
@@ -212,6 +225,8 @@ func conditionsOf(reason lifecyclev1alpha1.EvictionConditionReason, message stri
 	return []metav1.Condition{evicted, failed}
 }
 
+// messageOf is the conditions' message while a responder has its turn: who it is, and what it said
+// last.
 func messageOf(responder string, said *lifecyclev1alpha1.ResponderStatus) string {
 	if ptr.Deref(said.Message, "") == "" {
 		return "waits for " + responder

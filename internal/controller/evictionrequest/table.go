@@ -9,7 +9,9 @@ import (
 // held are the objects of one kind that are about a target, by name.
 type held[T metav1.Object] map[types.NamespacedName]T
 
-// table has all objects of one kind: EvictionRequests, or Evictions.
+// table has all objects of one kind: EvictionRequests, or Evictions. The objects themselves stand
+// with their targets (held); the table knows where each name is, so that an object that was made
+// anew for another pod leaves the first one.
 type table[T metav1.Object] struct {
 	at    map[types.NamespacedName]*target
 	round map[types.NamespacedName]int // of the last list that showed an object
@@ -19,6 +21,7 @@ type table[T metav1.Object] struct {
 	look  func(t *target) // has a target looked at whose objects have changed
 }
 
+// newTable returns a table without objects. of tells where a target has its objects of the kind.
 func newTable[T metav1.Object](of func(t *target) held[T], look func(t *target)) table[T] {
 	return table[T]{at: map[types.NamespacedName]*target{}, round: map[types.NamespacedName]int{}, of: of, look: look}
 }
@@ -30,6 +33,8 @@ func (b *table[T]) see(o T, t *target) {
 		b.remove(name)
 		b.look(before)
 	}
+	// While a list is seen, what it shows is taken even if it looks older: the versions may have
+	// begun anew, from a backup.
 	if there, ok := b.of(t)[name]; !ok || b.going || !isOlder(o, there) {
 		b.of(t)[name], b.round[name] = o, b.list
 	}
@@ -45,6 +50,7 @@ func (b *table[T]) gone(o T) {
 	}
 }
 
+// remove takes out the object of that name, which must be there.
 func (b *table[T]) remove(name types.NamespacedName) {
 	delete(b.of(b.at[name]), name)
 	delete(b.at, name)
@@ -54,7 +60,7 @@ func (b *table[T]) remove(name types.NamespacedName) {
 // begin begins a list.
 func (b *table[T]) begin() { b.list, b.going = b.list+1, true }
 
-// sweep ends a list: what it did not show is gone. All targets are to be looked at.
+// sweep ends a list: what it did not show is gone. The caller has all targets looked at.
 func (b *table[T]) sweep() {
 	b.going = false
 	for name, round := range b.round {
@@ -71,6 +77,7 @@ func isOlder(o, held metav1.Object) bool {
 	return err == nil && order < 0
 }
 
+// nameOf is the object's namespace and name.
 func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }

@@ -23,22 +23,36 @@ type targetKey struct {
 	uid  types.UID
 }
 
+// compareKeys orders targets, so that nothing depends on the order of a map.
 func compareKeys(a, b targetKey) int {
 	return cmp.Or(cmp.Compare(a.name.Namespace, b.name.Namespace), cmp.Compare(a.name.Name, b.name.Name), cmp.Compare(a.uid, b.uid))
 }
 
 // target is a pod that somebody requests to be evicted, or did.
+//
+// The requests about one pod, in their order, from testdata/budget.txt: somebody creates an
+// EvictionRequest, and a disruption budget refuses.
+//
+//	Create         the Eviction pod-UID, without a status
+//	WriteEviction  its responders, the first one active: imperative-eviction.k8s.io/evictor
+//	Evict          the Eviction API answers 429, with the budget's reason
+//	WriteEviction  the heartbeat and the reason, as the responder's message
+//	WriteRequest   the request says what is waited for
+//	Evict          again, after 1 s, then after growing pauses
+//
+// When the pod is gone, WriteEviction completes the responder, then concludes the Eviction, and
+// WriteRequest tells the requester.
 type target struct {
 	targetKey
 	requests  held[*lifecyclev1alpha1.EvictionRequest]
 	evictions held[*lifecyclev1alpha1.Eviction]
 
-	pod      *Pod // nil: not known, unless it is gone
-	podRound int
+	pod      *Pod      // nil: not known, unless it is gone
+	podRound int       // the last list of pods that showed it, by number
 	gone     bool      // for good: no other pod gets the UID
 	goneAt   time.Time // when it was first known to be gone, or to have ended
 
-	queued bool
+	queued bool      // in Core.queue
 	wakes  time.Time // the first timer
 	ticket Ticket    // of the request under way; 0: none
 	failed int       // writes and reads in a row
@@ -49,6 +63,8 @@ type target struct {
 	said   string    // what the last eviction came to; "": none was tried in this life
 }
 
+// setPod takes in the pod as it is now; nil: it is gone. That is final: what a watch shows late
+// does not bring it back.
 func (t *target) setPod(p *Pod, round int) {
 	switch {
 	case t.gone:
@@ -106,7 +122,8 @@ func (t *target) renewed() bool {
 	return false
 }
 
-// current returns the Eviction of the pod: one that goes on, else the newest.
+// current returns the Eviction of the pod: one that goes on, else the newest. Others may have made
+// Evictions too; there should be one.
 func (t *target) current() *lifecyclev1alpha1.Eviction {
 	list := slices.SortedFunc(maps.Values(t.evictions), func(a, b *lifecyclev1alpha1.Eviction) int {
 		if final := cmp.Compare(rank(a), rank(b)); final != 0 {
@@ -120,6 +137,7 @@ func (t *target) current() *lifecyclev1alpha1.Eviction {
 	return list[0]
 }
 
+// rank has Evictions that go on before those that have ended.
 func rank(e *lifecyclev1alpha1.Eviction) int {
 	if _, final := endOf(e); final {
 		return 1
@@ -137,12 +155,15 @@ func endOf(e *lifecyclev1alpha1.Eviction) (at time.Time, ended bool) {
 	return time.Time{}, false
 }
 
+// isFinal reports whether the condition says that the Eviction has ended, one way or the other.
 func isFinal(c *metav1.Condition) bool {
 	return c.Status == metav1.ConditionTrue && (c.Type == string(lifecyclev1alpha1.EvictionConditionTargetEvicted) ||
 		c.Type == string(lifecyclev1alpha1.EvictionConditionFailed))
 }
 
-// decide makes the next request about a target, or has it looked at again when that is due.
+// decide makes the next request about a target, or has it looked at again when that is due. It is
+// the whole loop of the controller for one pod, and starts from nothing but what the API has: first
+// the pod, then the Eviction, then the statuses of the requests.
 func (c *Core) decide(t *target) {
 	if c.targets[t.targetKey] != t {
 		return
@@ -176,6 +197,10 @@ func (c *Core) decide(t *target) {
 
 // decideEviction makes the next request about the Eviction, or about the pod, and reports whether
 // there was one.
+//
+// An Eviction is made when somebody wants the pod to leave, goes on until its final condition, and
+// then stays: for those who read the outcome. It is deleted a minute after the last request, or at
+// once if somebody asks anew, since an ended Eviction cannot begin again.
 func (c *Core) decideEviction(t *target) bool {
 	e := t.current()
 	_, over := t.over()
@@ -215,7 +240,8 @@ func (c *Core) decideEviction(t *target) bool {
 	return false
 }
 
-// evicts reports whether the pod is to be evicted through the Eviction API now.
+// evicts reports whether the pod is to be evicted through the Eviction API now: it is Berth's turn,
+// the pod is not leaving yet, and the pause after the last refusal is over.
 func (c *Core) evicts(t *target, e *lifecyclev1alpha1.Eviction) bool {
 	active := activeOf(&e.Status)
 	if _, over := t.over(); over || active == nil || active.Name != Imperative || t.pod.Leaving || !t.wanted() {
@@ -257,7 +283,8 @@ func (t *target) labels(e *lifecyclev1alpha1.Eviction) *lifecyclev1alpha1.Evicti
 	return nil
 }
 
-// roles are those of everybody who takes part, by name.
+// roles are those of everybody who takes part, by name: the API wants them as labels of the
+// Eviction, so that each finds those that it is part of.
 func (t *target) roles(status *lifecyclev1alpha1.EvictionStatus) map[string]string {
 	roles := map[string]string{}
 	for _, r := range t.requesters(status) {

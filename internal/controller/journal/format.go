@@ -12,7 +12,8 @@ import (
 // what newer ones write.
 const Magic = "berth-controller-journal 1\n"
 
-// Header is what the core was made from.
+// Header is what the core was made from, in JSON at the beginning of each file. Fields that are
+// added later must be optional: files of earlier builds do not have them.
 type Header struct {
 	Component string    `json:"component"` // Eviction or NodeHealth
 	Build     string    `json:"build"`     // of Berth
@@ -34,10 +35,16 @@ const (
 	NodeHealth = "node-lifecycle-controller"
 )
 
-// piece is how much of the state a record holds at most.
+// piece is how much of the state a record holds at most, in bytes: the state of a large cluster is
+// larger than a record may be.
 const piece = 1 << 20
 
-// Reader reads a journal.
+// Reader reads a journal: NewReader the header, readKnowledge the state, nextRecord one event after
+// the other.
+//
+// A record is: the time since the record before it and the change of the wall clock's lead, both as
+// varints in nanoseconds; the index of the event's type, in one byte; the event in JSON; and the
+// actions as text, one per line.
 type Reader struct {
 	*records.Reader
 	Header Header

@@ -15,26 +15,31 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Story prints what a journal has about one pod, or one node.
+// Story prints what a journal has about one pod, or one node: a line for what was seen of it, for
+// each change of its deadline, and for each request about it with its answer. A story goes on over
+// the files of one journal. A nil Story prints nothing.
 type Story struct {
-	Out  io.Writer
+	Out  io.Writer            // a line per fact
 	Pod  types.NamespacedName // or
 	Node string
 
-	on     string // the pod's node
-	uid    types.UID
-	due    string
-	leaves bool   // the pod terminates
-	taints string // of the node, as told last
-	state  string // of the node's conditions, as told last
-	asked  map[uint64]string
+	on     string            // the pod's node
+	uid    types.UID         // of the pod that has the name now
+	due    string            // its deadline, as told last
+	leaves bool              // the pod terminates
+	taints string            // of the node, as told last
+	state  string            // of the node's conditions, as told last
+	asked  map[uint64]string // requests without an answer yet, by ticket
 }
 
-// beginFile starts a file. What was told before is kept only if the file continues the same core.
+// beginFile starts a file. What was told before is kept only if the file continues the same core:
+// else the pod is told from the beginning. A file that begins with a state tells where the pod was
+// then.
 func (s *Story) beginFile(h Header, knows *eviction.Knowledge) {
 	if s == nil {
 		return
 	}
+	// The first file of a process. Its core knows nothing of what was before.
 	if h.Knowledge == 0 {
 		*s = Story{Out: s.Out, Pod: s.Pod, Node: s.Node}
 	}
@@ -46,11 +51,13 @@ func (s *Story) beginFile(h Header, knows *eviction.Knowledge) {
 	}
 }
 
+// writeLine prints a line with the time of the core's clock.
 func (s *Story) writeLine(at time.Time, format string, args ...any) {
 	records.TellAt(s.Out, at, fmt.Sprintf(format, args...))
 }
 
-// nodeOfInterest returns the node of interest: the one asked for, or the pod's.
+// nodeOfInterest returns the node of interest: the one asked for, or the pod's. It is "" for a pod
+// that is not known yet, which no node is called.
 func (s *Story) nodeOfInterest() string {
 	if s.Node != "" {
 		return s.Node
@@ -58,6 +65,7 @@ func (s *Story) nodeOfInterest() string {
 	return s.on
 }
 
+// noteTaints prints the taints of the node of interest if they differ from those told last.
 func (s *Story) noteTaints(at time.Time, taints []v1.Taint) {
 	words := make([]string, len(taints))
 	for i := range taints {
@@ -81,6 +89,7 @@ func (s *Story) recordRequest(ticket uint64, what string) {
 	s.asked[ticket] = what
 }
 
+// printAnswer prints the answer to a request that was recorded, and to no other.
 func (s *Story) printAnswer(at time.Time, ticket uint64, outcome fmt.Stringer) {
 	if what, ok := s.asked[ticket]; ok {
 		delete(s.asked, ticket)
@@ -88,7 +97,8 @@ func (s *Story) printAnswer(at time.Time, ticket uint64, outcome fmt.Stringer) {
 	}
 }
 
-// ofEviction tells of taint eviction.
+// ofEviction tells of taint eviction. The func that it returns is called after each step, so that
+// core has the deadline that follows from the event.
 func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, []eviction.Action) {
 	return func(at time.Time, event eviction.Event, actions []eviction.Action) {
 		switch e := event.(type) {
@@ -114,6 +124,8 @@ func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, 
 			s.printAnswer(at, uint64(e.Ticket), e.Outcome)
 		}
 
+		// The core's own answer, after the event: a deadline may change by an event about a node or
+		// a device.
 		if due, ok := core.Due(s.uid); ok && s.due != due.String() {
 			if !due.Stays() || s.due != "" && !s.leaves {
 				s.writeLine(at, "%s", due)
@@ -130,6 +142,7 @@ func (s *Story) ofEviction(core *eviction.Core) func(time.Time, eviction.Event, 
 	}
 }
 
+// podSeen prints that the pod was seen. Another pod, or another node, has its taints told anew.
 func (s *Story) podSeen(at time.Time, pod *eviction.Pod) {
 	if pod.UID != s.uid || pod.Node != s.on {
 		s.taints = ""
@@ -142,7 +155,8 @@ func (s *Story) podSeen(at time.Time, pod *eviction.Pod) {
 	s.writeLine(at, "seen on node %s, version %s%s", pod.Node, pod.ResourceVersion, leaving)
 }
 
-// isConcerned reports whether an action is about the pod, or about the node.
+// isConcerned reports whether an action is about the pod, or about the node. The reading of a pod's
+// node is told in the story of the node.
 func (s *Story) isConcerned(action eviction.Action) (ticket uint64, mine bool) {
 	pod := func(ticket eviction.Ticket, name types.NamespacedName) (uint64, bool) {
 		return uint64(ticket), s.Node == "" && name == s.Pod
@@ -169,7 +183,8 @@ func (s *Story) isConcerned(action eviction.Action) (ticket uint64, mine bool) {
 	return 0, false
 }
 
-// ofNodeHealth tells of node health.
+// ofNodeHealth tells of node health. Blindness concerns all nodes, and is told in each node's
+// story.
 func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nodehealth.Action) {
 	switch e := event.(type) {
 	case nodehealth.NodeSeen:
@@ -214,6 +229,8 @@ func (s *Story) ofNodeHealth(at time.Time, event nodehealth.Event, actions []nod
 	}
 }
 
+// nodeSeen prints the node's conditions if their statuses differ from those told last, and its
+// taints.
 func (s *Story) nodeSeen(at time.Time, n *nodehealth.Node) {
 	words := make([]string, len(n.Conditions))
 	for i, c := range n.Conditions {

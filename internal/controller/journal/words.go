@@ -17,6 +17,7 @@ type words[E any] struct {
 	places map[reflect.Type]int
 }
 
+// wordsOf returns the types of these examples, in their order. There is room for 256.
 func wordsOf[E any](examples ...E) words[E] {
 	w := words[E]{places: map[reflect.Type]int{}}
 	for i, example := range examples {
@@ -27,6 +28,7 @@ func wordsOf[E any](examples ...E) words[E] {
 }
 
 var (
+	// The order is part of the format; see words.
 	ofEviction = wordsOf[eviction.Event](
 		eviction.Tick{}, eviction.PodSeen{}, eviction.PodGone{}, eviction.PodsListing{}, eviction.PodsListed{},
 		eviction.NodeSeen{}, eviction.NodeGone{}, eviction.NodesListing{}, eviction.NodesListed{}, eviction.Answered{},
@@ -41,7 +43,8 @@ var (
 	)
 )
 
-// appendEvent appends an event to b: the index of its type, and its content in JSON.
+// appendEvent appends an event to b: the index of its type, and its content in JSON. An event
+// without fields has no content.
 func (w words[E]) appendEvent(b []byte, e E) ([]byte, error) {
 	t := reflect.TypeOf(e)
 	place, ok := w.places[t]
@@ -55,6 +58,8 @@ func (w words[E]) appendEvent(b []byte, e E) ([]byte, error) {
 	return records.AppendJSON(b, e)
 }
 
+// readEvent reads what appendEvent wrote. A failure is in d.Err, and the event is then nil. An
+// index that this build does not know is one of a newer build.
 func (w words[E]) readEvent(d *records.Decoder) (e E) {
 	place, err := d.ReadByte()
 	if err != nil {
@@ -69,7 +74,8 @@ func (w words[E]) readEvent(d *records.Decoder) (e E) {
 	return read.Elem().Interface().(E)
 }
 
-// formatActions returns actions in the form that journals hold, one per line.
+// formatActions returns actions in the form that journals hold, one per line: the type's name and
+// the content in JSON. Replays compare this text, so it has to be the same for the same actions.
 func formatActions[A any](actions []A) string {
 	return records.JoinActions(actions, func(action A) string {
 		said, err := json.Marshal(action)

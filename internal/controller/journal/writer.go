@@ -37,7 +37,8 @@ type record[E any] struct {
 	knowledge any
 }
 
-// file encodes records for the file being written. It belongs to the goroutine that encodes.
+// file encodes records for the file being written. It belongs to the goroutine that encodes: the
+// one that steps the core only queues, and another one writes to disk.
 type file[E any] struct {
 	*records.Spool
 	header Header
@@ -63,10 +64,12 @@ func ForNodeHealth(dir, build string, o nodehealth.Options, l records.Limits, te
 	return start[nodehealth.Event, nodehealth.Action](Header{Component: NodeHealth, Build: build}, o, ofNodeHealth, tell, createIn(dir, l))
 }
 
+// createIn creates files in the folder, and deletes old ones as the limits say.
 func createIn(dir string, l records.Limits) creator {
 	return func(h Header) (*records.File, error) { return records.Create(dir, Magic, h, h.Began, l) }
 }
 
+// start begins a journal with its first file, which has no state: the core is new.
 func start[E, A any](h Header, options any, w words[E], tell func(error), create creator) (*Writer[E, A], error) {
 	var err error
 	if h.Options, err = json.Marshal(options); err != nil {
@@ -82,9 +85,12 @@ func start[E, A any](h Header, options any, w words[E], tell func(error), create
 }
 
 // Add records an event and its actions, at a time of the core's clock and of the wall clock. After
-// the journal has ended it does nothing.
+// the journal has ended it does nothing. The actions are encoded before it returns, so the caller
+// may change them; the event must not change any more.
 func (w *Writer[E, A]) Add(at, wall time.Time, e E, actions []A) {
 	w.records.Add(record[E]{at: at, wall: wall, event: e, actions: formatActions(actions)})
+	// The file is full, or records of it are missing. It is continued here, between two steps,
+	// because only now the state is that after the last record.
 	if w.spool.TakeDue() {
 		w.Turn(at)
 	}
@@ -97,7 +103,8 @@ func (w *Writer[E, A]) OnLost(count func()) {
 	w.records.OnLost(count)
 }
 
-// Turn continues in a new file, which begins with the core's current state.
+// Turn continues in a new file, which begins with the core's current state. It is called between
+// two steps of the core, and copies its state, which takes time with many pods.
 func (w *Writer[E, A]) Turn(at time.Time) {
 	w.records.Add(record[E]{at: at, knowledge: w.Save()})
 }
@@ -110,6 +117,7 @@ func (j *file[E]) Take(r record[E]) error {
 	if r.knowledge != nil {
 		return j.turnFile(r)
 	}
+	// Both clocks are recorded as differences to the record before, which take a few bytes.
 	skew := r.wall.Sub(r.at)
 	b := binary.AppendVarint(j.buffer[:0], int64(r.at.Sub(j.at)))
 	b = binary.AppendVarint(b, int64(skew-j.skew))
@@ -129,6 +137,7 @@ func (j *file[E]) turnFile(r record[E]) error {
 		return err
 	}
 	j.header.Continues, j.header.Began, j.header.Knowledge = j.header.Began, r.at, len(knowledge)
+	// The new file's records begin from its header.
 	j.at, j.skew = r.at, 0
 	h := j.header
 	j.Turn(0, func(lost int) (*records.File, error) {

@@ -8,7 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Options are kube-controller-manager's flags for node health, and Berth's own.
+// Options are kube-controller-manager's flags for node health, and Berth's own. Rates are in nodes
+// per second; a rate of 0 or less is never.
 type Options struct {
 	MonitorPeriod          time.Duration // --node-monitor-period
 	MonitorGracePeriod     time.Duration // --node-monitor-grace-period
@@ -51,6 +52,16 @@ func Defaults() Options {
 // node that was seen; its pods may be marked meanwhile. No taint that evicts is added before every
 // node and Lease was listed once, nor while every zone is down. Silence is measured by the Core's
 // own clock, from the moments at which it saw signs of life.
+//
+// What becomes of a node that falls silent in a healthy zone, from testdata/silence.txt:
+//
+//	45 s  event NodeNotReady: Node a-1 status is now: NodeNotReady
+//	      status of a-1: Ready=Unknown MemoryPressure=Unknown DiskPressure=Unknown PIDPressure=Unknown
+//	      taints of a-1: node.kubernetes.io/unreachable:NoSchedule node.kubernetes.io/unreachable:NoExecute
+//	      pods of a-1: Ready=False
+//
+// Its pods are then evicted by package eviction, 300 s later by default. If its kubelet speaks
+// before that, the taints are removed and the pods stay.
 type Core struct {
 	options Options
 
@@ -78,13 +89,15 @@ type Core struct {
 	actions                   []Action
 }
 
-// request is a write in flight.
+// request is a write in flight. A node has at most one, and one MarkPods beside it.
 type request struct {
 	node    *node
 	marks   bool // it is MarkPods
 	stopped bool // StopMarking followed
 }
 
+// lease is what is known of a node's Lease. renewed is compared and never read as a time: it is by
+// the node's clock.
 type lease struct {
 	renewed time.Time // as the node wrote it
 	version string    // of the lease, as the API server counts
@@ -111,7 +124,8 @@ type node struct {
 	notYet  time.Time // no write before: back-off
 }
 
-// New returns an empty Core.
+// New returns an empty Core. It learns everything from lists and watches, and writes nothing before
+// both have been listed.
 func New(options Options) *Core {
 	return &Core{
 		options: options,
@@ -123,7 +137,9 @@ func New(options Options) *Core {
 	}
 }
 
-// Step applies an event and returns the actions that follow from it and from the time.
+// Step applies an event and returns the actions that follow from it and from the time. now must not
+// go back. The nodes are examined every MonitorPeriod, and between two passes only what an event
+// concerns is looked at.
 func (c *Core) Step(now time.Time, event Event) []Action {
 	c.actions = nil
 	switch e := event.(type) {
@@ -147,6 +163,7 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 		c.leaseSeen(now, e)
 	case LeaseGone:
 		delete(c.leases, e.Name)
+	// A list is as new as the API server is: the watch has caught up.
 	case LeasesListed:
 		c.leasesListed, c.behind = true, ""
 	case Blind:
@@ -179,7 +196,8 @@ func (c *Core) Step(now time.Time, event Event) []Action {
 	return c.actions
 }
 
-// Wake returns when the next Tick is due if no event comes first.
+// Wake returns when the next Tick is due if no event comes first: at the next pass, or sooner if a
+// zone may taint a node or a write is to be tried again.
 func (c *Core) Wake(now time.Time) time.Time {
 	at := laterOf(now, c.nextPass)
 	if !c.nodesListed || !c.leasesListed {
@@ -216,6 +234,7 @@ func (c *Core) sortedNodes() []*node {
 	return nodes
 }
 
+// sortedZones returns the zones by name, for the same reason.
 func (c *Core) sortedZones() []*zone {
 	zones := make([]*zone, 0, len(c.zones))
 	for _, z := range c.zones {
@@ -233,6 +252,7 @@ func (c *Core) wallTime(now time.Time) time.Time {
 	return c.options.Wall(now)
 }
 
+// addAction adds an action to those that Step returns.
 func (c *Core) addAction(action Action) { c.actions = append(c.actions, action) }
 
 // effectiveStatus is the status that counts for the node: its Ready condition, unless it is silent.
@@ -246,11 +266,11 @@ func (n *node) effectiveStatus() v1.ConditionStatus {
 // Passes counts how often all nodes have been examined.
 func (c *Core) Passes() int { return c.passes }
 
-// Zone is the state of a zone.
+// Zone is the state of a zone, for metrics and the status page.
 type Zone struct {
 	Name            string
 	State           State
-	Size, Unhealthy int
+	Size, Unhealthy int     // excluded nodes are not counted
 	Rate            float64 // nodes per second that may get a taint that evicts
 	Waiting         int     // nodes that are queued for it
 	Evictions       int     // nodes that got it

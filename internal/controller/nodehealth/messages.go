@@ -79,6 +79,7 @@ const (
 	Failed         // anything else; it may have been done or not
 )
 
+// String names the outcome for logs.
 func (o Outcome) String() string {
 	if names := [...]string{"OK", "Gone", "Stale", "Failed"}; o >= 0 && int(o) < len(names) {
 		return names[o]
@@ -150,6 +151,7 @@ func (StopMarking) isAction() {}
 func (Record) isAction()      {}
 func (ZoneChanged) isAction() {}
 
+// String names the action for logs and traces, as do its siblings.
 func (a ReadLease) String() string { return "read lease of " + a.Node }
 
 func (a WriteStatus) String() string {

@@ -43,7 +43,9 @@ var mirrored = map[string]string{
 
 const excludeDisruption = "node.kubernetes.io/exclude-disruption"
 
-// NodeOf converts an API node. It shares nothing with it that changes.
+// NodeOf converts an API node. It shares nothing with it that changes. What is left out here is
+// what no decision depends on, so that a heartbeat of a large node costs little memory and a short
+// record in a journal.
 func NodeOf(node *v1.Node) Node {
 	n := Node{
 		Name:            node.Name,
@@ -92,7 +94,9 @@ func (n *Node) readyStatus() v1.ConditionStatus {
 }
 
 // unknownConditions returns the conditions to write for a silent node, nil if they are Unknown
-// already. NetworkUnavailable is not reported by the kubelet.
+// already. NetworkUnavailable is not reported by the kubelet. Reasons and messages are upstream's.
+// The time of the last heartbeat stays as the kubelet wrote it; of a kubelet that never has, it is
+// the node's creation.
 func (n *Node) unknownConditions(now time.Time) []v1.NodeCondition {
 	if n.readyStatus() == v1.ConditionUnknown {
 		return nil
@@ -122,7 +126,8 @@ func (n *Node) unknownConditions(now time.Time) []v1.NodeCondition {
 	return write
 }
 
-// mirroredLabels returns the beta labels to write so that they equal the stable ones.
+// mirroredLabels returns the beta labels to write so that they equal the stable ones; empty if they
+// do.
 func (n *Node) mirroredLabels() map[string]string {
 	write := map[string]string{}
 	for stable, beta := range mirrored {

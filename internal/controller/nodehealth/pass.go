@@ -8,7 +8,13 @@ import (
 )
 
 // examineNodes examines every node: which are silent, what state each zone is in, and which nodes
-// are due for a taint that evicts.
+// are due for a taint that evicts. It is the counterpart of upstream's monitorNodeHealth, and goes
+// by its rules; it writes nothing itself.
+//
+// For example, in a zone of ten nodes six fall silent. They are counted as not ready, which is 60 %
+// and at least three: the zone is partially disrupted (threshold 55 %). With ten nodes it is not
+// large, so no more of its nodes get a taint that evicts. If it had 60 nodes of which 36 are
+// silent, they would get it at the secondary rate, one in 100 s.
 func (c *Core) examineNodes(now time.Time) {
 	type count struct{ ready, notReady int }
 	counts, waiting := map[string]*count{}, c.waitingNodes()
@@ -45,7 +51,9 @@ func (c *Core) examineNodes(now time.Time) {
 	c.updateZones(now, states)
 }
 
-// assignZone assigns a node to its zone, by its current labels.
+// assignZone assigns a node to its zone, by its current labels. A node that changes its zone leaves
+// the queues of the old one; the pass puts it into the new one's. On the first pass that meets the
+// node, an event says so, as upstream.
 func (c *Core) assignZone(now time.Time, n *node) {
 	z := c.zones[n.Node.Zone]
 	if z == nil {
@@ -57,7 +65,7 @@ func (c *Core) assignZone(now time.Time, n *node) {
 		marking := n.zone != nil && slices.Contains(n.zone.toMark, n)
 		leaveQueues(n)
 		n.zone = z
-		if marking { // line does not queue it again, as it does for the taint
+		if marking { // enqueueNode queues it again for the taint only
 			z.toMark = append(z.toMark, n)
 		}
 	}
@@ -72,6 +80,7 @@ func (c *Core) assignZone(now time.Time, n *node) {
 	}
 }
 
+// leaveQueues takes the node out of both queues of its zone. It keeps the order of the others.
 func leaveQueues(n *node) {
 	if n.zone != nil && len(n.zone.toTaint)+len(n.zone.toMark) > 0 {
 		is := func(other *node) bool { return other == n }
@@ -80,8 +89,8 @@ func leaveQueues(n *node) {
 	}
 }
 
-// waitingNodes returns the nodes that wait for a taint. Looking for each of all nodes in the queues
-// would take minutes of a day with thousands of them.
+// waitingNodes returns the nodes that wait for a taint: one pass over the queues, instead of a
+// search in them for every node of the cluster.
 func (c *Core) waitingNodes() map[*node]bool {
 	nodes := map[*node]bool{}
 	for _, z := range c.zones {
@@ -133,6 +142,8 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 		}
 	case !allDown && c.allDown:
 		for _, n := range c.nodes {
+			// A silent node whose conditions were not written yet gets its grace period anew; one
+			// that has been written stays as it is.
 			n.sign, n.silent = now, n.silent && n.readyStatus() == v1.ConditionUnknown
 		}
 	}
@@ -153,7 +164,9 @@ func (c *Core) updateZones(now time.Time, states map[*zone]State) {
 	c.allDown = allDown
 }
 
-// toMark requests that the node's pods be marked NotReady: at once, or when the zone's rate allows.
+// toMark requests that the node's pods be marked NotReady: at once, as upstream, or when the zone's
+// rate allows. Endpoints follow that mark, so it decides when Services stop sending requests to the
+// pods.
 func (c *Core) toMark(n *node) {
 	if !c.options.MarkPodsAtZoneRate {
 		n.mark = true
@@ -177,6 +190,8 @@ func (c *Core) releaseAll(now time.Time) {
 	}
 }
 
+// releaseDue takes nodes from the front of a queue as long as there are tokens, and returns the
+// rest. A node that has recovered or is gone is dropped and costs no token.
 func (c *Core) releaseDue(now time.Time, b *bucket, line []*node, let func(*node)) []*node {
 	for len(line) > 0 {
 		if n := line[0]; !n.gone && n.effectiveStatus() != v1.ConditionTrue {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// nodeSeen applies a node's newest state. A heartbeat in its status is a sign of life at the moment
-// at which it is seen.
+// nodeSeen applies a node's newest state, from a watch, a list, or the answer to a write. A
+// heartbeat in its status is a sign of life at the moment at which it is seen.
 func (c *Core) nodeSeen(now time.Time, seen Node) {
 	n := c.nodes[seen.Name]
 	switch {
@@ -50,19 +50,26 @@ func (c *Core) adoptTaint(n *node) {
 	n.evict = n.hasEvicting() && n.effectiveStatus() != v1.ConditionTrue
 }
 
+// hasEvicting reports whether the node has one of the two taints that evict.
 func (n *Node) hasEvicting() bool {
 	return slices.ContainsFunc(n.Taints, func(t v1.Taint) bool { return isEvicting(&t) })
 }
 
+// sameHeartbeat reports whether the kubelet has not written the condition again. The times are
+// compared for equality only.
 func sameHeartbeat(a, b *v1.NodeCondition) bool {
 	return a == nil && b == nil || a != nil && b != nil && a.LastHeartbeatTime.Equal(&b.LastHeartbeatTime)
 }
 
+// isOlder reports whether resource version a is older than b. Versions that cannot be compared are
+// not.
 func isOlder(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }
 
+// noteAlive notes a sign of life. A node that was silent counts as alive at once; it is not left to
+// the next pass.
 func (c *Core) noteAlive(n *node, now time.Time) {
 	n.sign = now
 	if n.silent {
@@ -98,7 +105,11 @@ func (c *Core) endBlindness(now time.Time) {
 	}
 }
 
-// forgiveSilence makes silence in a period not count.
+// forgiveSilence makes silence in a period not count: the last sign of each node moves by as long
+// as the node was silent in it. Nodes that count as silent already stay so.
+//
+// For example, a node's last sign was at 10:00:10 and the watch was broken from 10:00:20 to
+// 10:00:50. Its sign becomes 10:00:40: of the 40 s of silence 10 s count.
 func (c *Core) forgiveSilence(from, to time.Time) {
 	for _, n := range c.nodes {
 		if n.sign.Before(to) && !n.silent {
@@ -107,6 +118,7 @@ func (c *Core) forgiveSilence(from, to time.Time) {
 	}
 }
 
+// earlierOf and laterOf return the first argument if the two are equal.
 func earlierOf(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
@@ -121,6 +133,7 @@ func laterOf(a, b time.Time) time.Time {
 	return a
 }
 
+// nodeGone forgets a node. It may still stand in queues and have a write in flight; gone says so.
 func (c *Core) nodeGone(n *node) {
 	delete(c.nodes, n.Name)
 	n.gone = true
@@ -130,7 +143,8 @@ func (c *Core) nodeGone(n *node) {
 	}
 }
 
-// judgeSilence decides whether the node is silent.
+// judgeSilence decides whether the node is silent. Nothing is decided while signs of life cannot be
+// seen, or while the watch is known to lag behind (behind).
 func (c *Core) judgeSilence(now time.Time, n *node) {
 	if n.silent || !c.blindSince.IsZero() || c.behind != "" || !c.isOverdue(now, n) {
 		return
@@ -142,7 +156,8 @@ func (c *Core) judgeSilence(now time.Time, n *node) {
 	c.markSilent(n)
 }
 
-// markSilent takes a node for silent.
+// markSilent takes a node for silent. What follows, the Unknown conditions, the taints and the mark
+// on its pods, is written in the order of nextWrite.
 func (c *Core) markSilent(n *node) {
 	n.silent = true
 	if n.readyStatus() == v1.ConditionUnknown {

@@ -9,25 +9,28 @@ import (
 
 // Knowledge is the whole state of a Core as plain data: a Core restored from it reacts to every
 // event exactly as the one that was saved. It shares nothing with the Core that changes.
+//
+// Journals hold it as JSON, so the names of its fields are part of their format. What each field
+// means stands at the field of Core, node, zone or bucket that it is saved from.
 type Knowledge struct {
 	// Nodes are the existing nodes by name, followed by deleted ones that are still queued or have
 	// a write in flight. Numbers of nodes are indexes into it.
 	Nodes  []NodeState
-	Zones  []ZoneState // by name
-	Leases map[string]LeaseState
-	Dirty  []int
-	Asked  []AskedState // by ticket
+	Zones  []ZoneState           // by name
+	Leases map[string]LeaseState // by node, also of nodes that are not known
+	Dirty  []int                 // numbers of nodes, in order
+	Asked  []AskedState          // by ticket
 	// Suspects are the nodes whose Leases are still to be read, Reading those that are being read.
 	Suspects []int          `json:",omitempty"`
 	Reading  map[Ticket]int `json:",omitempty"`
-	Behind   string         `json:",omitempty"`
+	Behind   string         `json:",omitempty"` // "": the watch is not known to be behind
 
-	Tickets                            Ticket
-	NodeList                           uint32
+	Tickets                            Ticket // the last one given out
+	NodeList                           uint32 // number of the current list
 	Listing, NodesListed, LeasesListed bool
 	NextPass                           time.Time
 	Passes                             int
-	BlindSince                         time.Time
+	BlindSince                         time.Time // zero: signs of life can be seen
 	AllDown                            bool
 }
 
@@ -35,12 +38,12 @@ type Knowledge struct {
 type NodeState struct {
 	Node
 	List                              uint32
-	In                                *string // its zone, nil: none yet
-	Sign                              time.Time
+	In                                *string   // its zone, nil: none yet
+	Sign                              time.Time // the last sign of life, by the Core's clock
 	Silent, Known, Evict, Marks, Gone bool
-	Queued, Writing                   bool
+	Queued, Writing                   bool // in Dirty; a write other than MarkPods is in flight
 	Tries                             int
-	NotYet                            time.Time
+	NotYet                            time.Time // no write before: back-off
 }
 
 // ZoneState is a zone and its queue.
@@ -48,37 +51,40 @@ type ZoneState struct {
 	Name                       string
 	State                      State
 	Tainting, Marking          BucketState
-	ToTaint, ToMark            []int
+	ToTaint, ToMark            []int // numbers of nodes, in the order in which they wait
 	Size, Unhealthy, Evictions int
 }
 
 // BucketState is a token bucket.
 type BucketState struct {
-	Rate, Tokens float64
+	Rate, Tokens float64 // tokens per second, and how many there were at Last
 	Last         time.Time
 }
 
 // LeaseState is the newest state of a node's Lease.
 type LeaseState struct {
-	Renewed time.Time
-	Version string
-	Seen    time.Time
+	Renewed time.Time // by the node's clock
+	Version string    // of the Lease, as the API server counts
+	Seen    time.Time // by the Core's clock
 }
 
 // AskedState is a write in flight.
 type AskedState struct {
 	Ticket         Ticket
-	Node           int
+	Node           int // its number
 	Marks, Stopped bool
 }
 
-// Save returns the Core's state.
+// Save returns the Core's state. Nodes are numbered, because a deleted one may still be in a queue
+// while another has its name.
 func (c *Core) Save() Knowledge {
 	s := Knowledge{
 		Leases: map[string]LeaseState{}, Tickets: c.tickets, NodeList: c.nodeList, Listing: c.listing, NodesListed: c.nodesListed,
 		LeasesListed: c.leasesListed, NextPass: c.nextPass, Passes: c.passes, BlindSince: c.blindSince, AllDown: c.allDown,
 	}
 
+	// Nodes get their numbers as they are met: the existing ones first, by name, then those that
+	// only a queue or a request knows.
 	places := map[*node]int{}
 	place := func(n *node) int {
 		at, ok := places[n]
@@ -125,6 +131,7 @@ func (c *Core) Save() Knowledge {
 	return s
 }
 
+// saveNode returns the node's own state, without the queues that it stands in.
 func saveNode(n *node) NodeState {
 	s := NodeState{
 		Node: n.Node, List: n.list, Sign: n.sign, Silent: n.silent, Known: n.known, Evict: n.evict, Marks: n.mark, Gone: n.gone,
@@ -137,13 +144,15 @@ func saveNode(n *node) NodeState {
 	return s
 }
 
+// saveState and toBucket convert a bucket.
 func (b bucket) saveState() BucketState {
 	return BucketState{Rate: b.rate, Tokens: b.tokens, Last: b.last}
 }
 
 func (s BucketState) toBucket() bucket { return bucket{rate: s.Rate, tokens: s.Tokens, last: s.Last} }
 
-// Restore returns a Core with a saved state.
+// Restore returns a Core with a saved state. It is an error if the state refers to nodes that it
+// does not have: it may come from a file.
 func Restore(options Options, s Knowledge) (*Core, error) {
 	c := New(options)
 	if err := s.checkIndices(); err != nil {
@@ -160,6 +169,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		}
 	}
 
+	// All nodes before any queue: queues refer to them by number.
 	nodes := make([]*node, len(s.Nodes))
 	for i := range s.Nodes {
 		nodes[i] = c.restoreNode(&s.Nodes[i])
@@ -184,6 +194,7 @@ func Restore(options Options, s Knowledge) (*Core, error) {
 		c.leases[name] = lease{renewed: l.Renewed, version: l.Version, seen: l.Seen}
 	}
 	c.dirty, c.suspects, c.behind = line(s.Dirty), line(s.Suspects), s.Behind
+	// node.asked stands for both: the Lease is to be read, or is being read.
 	for _, n := range c.suspects {
 		n.asked = true
 	}
@@ -219,6 +230,7 @@ func (s *Knowledge) checkIndices() error {
 	return nil
 }
 
+// restoreNode is the counterpart of saveNode. The zones must have been restored.
 func (c *Core) restoreNode(s *NodeState) *node {
 	n := &node{
 		Node: s.Node, list: s.List, sign: s.Sign, silent: s.Silent, known: s.Known, evict: s.Evict, mark: s.Marks, gone: s.Gone,

@@ -5,6 +5,10 @@ import "time"
 // suspectNode has the Lease of a node that seems silent read, unless it is about to be. What a
 // watch shows may be behind without being broken; upstream calls this a circuit breaker. Counting
 // anew suspects nobody: that has to wait for the next pass.
+//
+// Without this, a watch that lags by more than the grace period would make all nodes of a cluster
+// look silent at once. With it, the first Lease that is read tells that the watch is behind, and
+// nobody is judged until it has caught up.
 func (c *Core) suspectNode(n *node) {
 	if !n.asked && !c.recount {
 		n.asked = true

@@ -34,8 +34,9 @@ func isEvicting(taint *v1.Taint) bool {
 	return taint.Effect == v1.TaintEffectNoExecute && IsOwn(taint)
 }
 
-// wantedTaints returns the taints that the node's state calls for. evict is set if the zone's rate
-// has admitted the node to the one that evicts.
+// wantedTaints returns the taints that the node's state calls for, without times. evict is set if
+// the zone's rate has admitted the node to the one that evicts. A condition that is missing calls
+// for none.
 func (n *Node) wantedTaints(evict bool) []v1.Taint {
 	var want []v1.Taint
 	for _, c := range n.Conditions {
@@ -58,6 +59,10 @@ func (n *Node) wantedTaints(evict bool) []v1.Taint {
 // node has been lost to its pods since then, and a node that alternates between not-ready and
 // unreachable must not restart their countdown each time. When it turned from one to the other can
 // be seen from the NoSchedule taint, whose time is always its own.
+//
+// For example, a node has been not-ready since 10:00 and falls silent at 10:03. It had
+// not-ready:NoSchedule and not-ready:NoExecute, both of 10:00; it gets unreachable:NoSchedule of
+// 10:03 and unreachable:NoExecute of 10:00.
 func (n *Node) taintsFor(now time.Time, evict bool) (list []v1.Taint, differs bool) {
 	want := n.wantedTaints(evict)
 	evictingSince := atSeconds(now)

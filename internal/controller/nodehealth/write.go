@@ -7,6 +7,8 @@ import (
 )
 
 const (
+	// A failed write is tried again after firstRetry, then after twice as long each time, up to
+	// lastRetry.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
@@ -19,7 +21,9 @@ func (c *Core) touchNode(n *node) {
 	}
 }
 
-// sendWrites sends what has to be written, one write at a time per node.
+// sendWrites sends what has to be written, one write at a time per node, in the order in which
+// nodes came up. What to write is decided here, at the last moment, from the newest state; a node
+// in dirty only may need a write. It stays there until nothing is left to write.
 func (c *Core) sendWrites(now time.Time) {
 	var left []*node
 	for i, n := range c.dirty {
@@ -31,6 +35,7 @@ func (c *Core) sendWrites(now time.Time) {
 			n.queued = false
 			continue
 		}
+		// It stays in the line: Wake tells when.
 		if n.writing || now.Before(n.notYet) {
 			left = append(left, n)
 			continue
@@ -41,6 +46,7 @@ func (c *Core) sendWrites(now time.Time) {
 			continue
 		}
 		if action != nil {
+			// Marking pods takes long, and must not keep the node itself from being written.
 			_, marks := action.(MarkPods)
 			n.writing = !marks
 			c.addAction(action)
@@ -53,7 +59,8 @@ func (c *Core) sendWrites(now time.Time) {
 
 // nextWrite returns the node's next write, nil if there is none now. The condition comes before
 // what follows from it. Pods come last: they take long, so half of InFlight is reserved for
-// conditions and taints, and the node itself is written meanwhile.
+// conditions and taints, and the node itself is written meanwhile. It issues the ticket of what it
+// returns, so the caller must send it.
 func (c *Core) nextWrite(now time.Time, n *node) Action {
 	if n.silent {
 		if conditions := n.unknownConditions(c.wallTime(now)); conditions != nil {
@@ -96,12 +103,16 @@ func (c *Core) stopMarking(n *node) {
 	}
 }
 
+// issueTicket returns a ticket for a request about the node.
 func (c *Core) issueTicket(n *node) Ticket {
 	c.tickets++
 	c.asked[c.tickets] = request{node: n}
 	return c.tickets
 }
 
+// routeAnswer takes in the answer to a request. The node as it is now, if the answer has it, is
+// applied like one that a watch shows: the next write is based on it, and does not wait for the
+// watch.
 func (c *Core) routeAnswer(now time.Time, answer Answered) {
 	if n, ok := c.reading[answer.Ticket]; ok {
 		delete(c.reading, answer.Ticket)
@@ -131,6 +142,8 @@ func (c *Core) routeAnswer(now time.Time, answer Answered) {
 		c.nodeSeen(now, *answer.Node)
 	}
 	if answer.Outcome == Failed || answer.Outcome == Stale && answer.Node == nil {
+		// A marking that failed is begun again; one that was stopped is not wanted any more, which
+		// nextWrite finds out.
 		n.mark = n.mark || asked.marks
 		n.tries++
 		n.notYet = now.Add(min(firstRetry<<min(n.tries-1, 10), lastRetry))

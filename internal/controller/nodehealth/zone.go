@@ -12,10 +12,12 @@ const (
 	FullDisruption    State = "FullDisruption"    // nothing in it is ready
 )
 
+// fewestForPartial is upstream's.
 const fewestForPartial = 3 // fewer nodes that are not ready do not disrupt a zone
 
 // zone is a failure domain: its nodes may fail together, so taints that evict are added to one
-// after the other.
+// after the other. It exists while a node has its labels; nodes without labels form a zone of their
+// own.
 type zone struct {
 	name      string
 	state     State
@@ -23,9 +25,9 @@ type zone struct {
 	marking   bucket  // for Options.MarkPodsAtZoneRate
 	toTaint   []*node // wait for a taint that evicts, in this order
 	toMark    []*node // wait for their pods to be marked, if that is limited
-	size      int
+	size      int     // as of the last pass, like the next one
 	unhealthy int
-	evictions int
+	evictions int // nodes that were admitted to the taint since the Core began
 }
 
 // stateOf returns the state of a zone with this many nodes ready and not ready.
@@ -39,7 +41,10 @@ func (o *Options) stateOf(ready, notReady int) State {
 	return Normal
 }
 
-// rateOf returns how many nodes per second may get a taint that evicts.
+// rateOf returns how many nodes per second may get a taint that evicts. A zone that is entirely
+// down has the full rate, as upstream: its pods have nowhere to stay. In a small zone that is
+// partially disrupted nothing is evicted. When every zone is down, updateZones overrides this with
+// 0.
 func (o *Options) rateOf(state State, size int) float64 {
 	if state != PartialDisruption {
 		return o.EvictionRate
@@ -50,15 +55,19 @@ func (o *Options) rateOf(state State, size int) float64 {
 	return 0
 }
 
-// bucket is a token bucket of size one, in virtual time.
+// bucket is a token bucket of size one, in virtual time. As upstream's, it lets one node pass at
+// once and the next ones at the rate: at 0.1 per second, of ten nodes that fail together one is
+// tainted every 10 s.
 type bucket struct {
 	rate   float64 // tokens per second, 0: never
 	tokens float64 // at last
 	last   time.Time
 }
 
+// newBucket returns a bucket with its token.
 func newBucket(now time.Time, rate float64) bucket { return bucket{rate: rate, tokens: 1, last: now} }
 
+// refillTokens adds what has come since last.
 func (b *bucket) refillTokens(now time.Time) {
 	if passed := now.Sub(b.last).Seconds(); passed > 0 {
 		b.tokens = min(1, b.tokens+passed*b.rate)
@@ -69,6 +78,7 @@ func (b *bucket) refillTokens(now time.Time) {
 // almost compensates for times being rounded to nanoseconds.
 const almost = 1 - 1e-6
 
+// takeToken takes the token, and reports whether there was one.
 func (b *bucket) takeToken(now time.Time) bool {
 	if b.rate <= 0 {
 		return false
@@ -81,8 +91,8 @@ func (b *bucket) takeToken(now time.Time) bool {
 	return true
 }
 
-// furthest bounds how far in the future next looks: a rate can be so low that the time of a token
-// does not fit into a Duration.
+// furthest bounds how far in the future nextToken looks: a rate can be so low that the time of a
+// token does not fit into a Duration.
 const furthest = 24 * time.Hour
 
 // nextToken returns when a token will be there, or a time before that when to look again. It

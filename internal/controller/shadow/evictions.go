@@ -9,6 +9,11 @@ import (
 )
 
 // Evictions compares which pods are evicted for a taint, and when. It belongs to one goroutine.
+//
+// The two sides are seen in different ways: Berth's is the deadline that the core computes from the
+// cluster as it is, the other's is a pod that terminates and carries the mark of a taint eviction
+// (DisruptionTarget). A pod that terminates without that mark was deleted by somebody else, and is
+// no decision.
 type Evictions struct {
 	core   *eviction.Core
 	ledger *Ledger
@@ -60,6 +65,8 @@ func (e *Evictions) Step(now time.Time, event eviction.Event) {
 	}
 }
 
+// noteLeaving notes that a pod terminates. The mark may be seen later than that, so it is looked
+// for until the pod is judged.
 func (e *Evictions) noteLeaving(now time.Time, pod *eviction.Pod) {
 	w := e.pods[pod.UID]
 	if w == nil {
@@ -96,7 +103,8 @@ func (e *Evictions) judgeDue(now time.Time) {
 	e.ledger.setCount(Eviction, e.core.Pods())
 }
 
-// judgePod judges a pod, and reports whether it can be forgotten.
+// judgePod judges a pod, and reports whether it can be forgotten. One that has left is judged Same
+// later, when watches of pods and nodes both show what led to that.
 func (e *Evictions) judgePod(now time.Time, uid types.UID, w *watched) bool {
 	if w.left.IsZero() {
 		return e.judgeThere(now, w)
@@ -108,6 +116,7 @@ func (e *Evictions) judgePod(now time.Time, uid types.UID, w *watched) bool {
 		w.said = true
 		e.judgeLeft(uid, w)
 	}
+	// Only now: until it was judged, the core had to keep what it knew of the pod.
 	if w.gone {
 		e.core.Step(now, eviction.PodGone{Name: w.name, UID: uid})
 	}
@@ -126,13 +135,16 @@ func (e *Evictions) judgeThere(now time.Time, w *watched) bool {
 	return false
 }
 
-// judgeLeft judges a pod that has left.
+// judgeLeft judges a pod that has left. One that was counted as missed is not counted again. One
+// that left without the mark counts for neither side, even if it was due.
 func (e *Evictions) judgeLeft(uid types.UID, w *watched) {
 	due := !w.dueAt.IsZero() && !w.dueAt.Add(Same).Before(w.left) && w.due.By(w.left.Add(Same))
 	switch {
 	case w.missed:
 	case due && w.marked:
 		e.ledger.addBoth(e.newDecision(w, w.due.At, "evicted for "+w.due.Taint.ToString(), ""), w.left.Sub(w.due.At))
+	// The other side has evicted it, and by what was known then it was not due. It may be due later
+	// all the same: then the other side was early.
 	case w.marked:
 		if later, ok := e.core.Due(uid); ok && !later.Stays() {
 			e.ledger.addBoth(e.newDecision(w, later.At, "evicted for "+later.Taint.ToString(), "too early"), w.left.Sub(later.At))
@@ -142,6 +154,7 @@ func (e *Evictions) judgeLeft(uid types.UID, w *watched) {
 	}
 }
 
+// newDecision returns a decision about the pod, for the ledger to fill in the rest.
 func (e *Evictions) newDecision(w *watched, at time.Time, what, why string) Decision {
 	return Decision{Kind: Eviction, Object: w.name.String(), What: what, At: at, Why: why}
 }

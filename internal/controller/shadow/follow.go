@@ -16,19 +16,21 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// look is how often deadlines and rates are checked.
+// look is how often deadlines and rates are checked: a tenth of Same, so that it adds little to
+// what is measured.
 const look = 500 * time.Millisecond
 
-// Follower follows a cluster and compares. It only lists and watches.
+// Follower follows a cluster and compares. It only lists and watches. One goroutine, that of Run,
+// owns both comparisons; feeds leave their steps in a channel, and wait while it is full.
 type Follower struct {
 	Ledger *Ledger
 
-	client    kubernetes.Interface
-	evictions *Evictions // nil: not compared
-	nodes     *Nodes     // nil: not compared
-	steps     chan func(now time.Time)
-	listed    [3]atomic.Bool // pods, nodes, leases
-	sight     map[string]bool
+	client    kubernetes.Interface     // lists and watches only
+	evictions *Evictions               // nil: not compared
+	nodes     *Nodes                   // nil: not compared
+	steps     chan func(now time.Time) // for the goroutine of Run, in the order of arrival
+	listed    [3]atomic.Bool           // pods, nodes, leases
+	sight     map[string]bool          // which watches are broken; belongs to the goroutine of Run
 }
 
 // NewFollower returns a follower that compares evictions, node health, or both. Run starts it.
@@ -44,7 +46,8 @@ func NewFollower(client kubernetes.Interface, evictions, health bool, options no
 	return f
 }
 
-// Synced reports whether everything has been listed once.
+// Synced reports whether everything that is compared has been listed once. Any goroutine may call
+// it.
 func (f *Follower) Synced() bool {
 	return (f.evictions == nil || f.listed[0].Load()) && f.listed[1].Load() && (f.nodes == nil || f.listed[2].Load())
 }
@@ -77,6 +80,7 @@ func (f *Follower) Run(ctx context.Context) {
 			return
 		case step := <-f.steps:
 			step(time.Now())
+		// Ticks are what both comparisons judge by, so that all that was shown before counts.
 		case now := <-ticks.C:
 			f.stepEvictions(now, eviction.Tick{})
 			f.stepHealth(now, nodehealth.Tick{})
@@ -84,6 +88,7 @@ func (f *Follower) Run(ctx context.Context) {
 	}
 }
 
+// stepEvictions and stepHealth apply an event, if that is compared.
 func (f *Follower) stepEvictions(now time.Time, event eviction.Event) {
 	if f.evictions != nil {
 		f.evictions.Step(now, event)
@@ -104,6 +109,7 @@ func (f *Follower) runStep(ctx context.Context, step func(now time.Time)) {
 	}
 }
 
+// podSink shows pods that have a node.
 func (f *Follower) podSink(ctx context.Context) feed.Sink {
 	pod := func(event eviction.Event) { f.runStep(ctx, func(now time.Time) { f.stepEvictions(now, event) }) }
 	return feed.Sink{
@@ -119,6 +125,8 @@ func (f *Follower) podSink(ctx context.Context) feed.Sink {
 	}
 }
 
+// nodeSink shows nodes to both comparisons in one step, so that they are never at different states
+// of a node.
 func (f *Follower) nodeSink(ctx context.Context) feed.Sink {
 	both := func(e eviction.Event, h nodehealth.Event) {
 		f.runStep(ctx, func(now time.Time) { f.stepEvictions(now, e); f.stepHealth(now, h) })
@@ -139,6 +147,7 @@ func (f *Follower) nodeSink(ctx context.Context) feed.Sink {
 	}
 }
 
+// leaseSink shows the Leases that are signs of life.
 func (f *Follower) leaseSink(ctx context.Context) feed.Sink {
 	see := func(event nodehealth.Event) { f.runStep(ctx, func(now time.Time) { f.stepHealth(now, event) }) }
 	return feed.Sink{

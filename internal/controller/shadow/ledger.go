@@ -63,7 +63,8 @@ type Tally struct {
 	MaxLateSeconds float64 `json:"maxLateSeconds"`
 }
 
-// Agreement is the fraction of decisions that both made, at whatever time.
+// Agreement is the fraction of decisions that both made, at whatever time; 1 if there was nothing
+// to decide, also for a nil Tally.
 func (t *Tally) Agreement() float64 {
 	if t == nil || t.Decisions == 0 {
 		return 1
@@ -71,7 +72,8 @@ func (t *Tally) Agreement() float64 {
 	return 1 - float64(t.Outcomes[OnlyBerth]+t.Outcomes[OnlyOther])/float64(t.Decisions)
 }
 
-// Report is the result of the comparison so far.
+// Report is the result of the comparison so far, in the form of its file. Readers of other versions
+// depend on the names.
 type Report struct {
 	APIVersion  string          `json:"apiVersion"`
 	Kind        string          `json:"kind"`
@@ -83,7 +85,8 @@ type Report struct {
 	Differences []Decision      `json:"differences,omitempty"`
 }
 
-// Ledger collects decisions. It is safe for concurrent use.
+// Ledger collects decisions, and is what both comparisons report to. It is safe for concurrent use:
+// they run on one goroutine, and reports are read on others.
 type Ledger struct {
 	// Told, if set before use, is called with each decision.
 	Told func(Decision)
@@ -121,6 +124,8 @@ func (l *Ledger) addOneSided(d Decision, outcome Outcome, waited time.Duration) 
 	l.addDecision(d)
 }
 
+// addDecision counts a decision, keeps it among the differences if it is one, and tells it. Told is
+// called with the lock held and must not call back.
 func (l *Ledger) addDecision(d Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -132,6 +137,7 @@ func (l *Ledger) addDecision(d Decision) {
 		t.LateSeconds += d.LagSeconds
 		t.MaxLateSeconds = max(t.MaxLateSeconds, d.LagSeconds)
 	}
+	// Decisions that agree are only counted.
 	if d.Outcome != AtOnce {
 		l.report.Differences = widestFirst(append(l.report.Differences, d))
 	}
@@ -141,7 +147,8 @@ func (l *Ledger) addDecision(d Decision) {
 }
 
 // widestFirst keeps the differences that matter most: first those of one side alone, then by how
-// far apart the two were. Among equals the older ones stay.
+// far apart the two were. Among equals the older ones stay. Of those that are left out only the
+// counts remain.
 func widestFirst(list []Decision) []Decision {
 	alone := func(d *Decision) int {
 		if d.Outcome == OnlyBerth || d.Outcome == OnlyOther {
@@ -155,9 +162,10 @@ func widestFirst(list []Decision) []Decision {
 	return list[:min(len(list), most)]
 }
 
+// abs is the absolute value.
 func abs(x float64) float64 { return max(x, -x) }
 
-// Report returns the result so far.
+// Report returns the result so far. It shares nothing with the ledger that changes.
 func (l *Ledger) Report(now time.Time) *Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -2,6 +2,8 @@ package shadow
 
 import "k8s.io/component-base/metrics"
 
+// What an operator watches while the shadow runs. The first three are of the controllers; the
+// others are read from the scheduler's report, if there is one.
 var (
 	decisions = metrics.NewCounterVec(&metrics.CounterOpts{
 		Name: "berth_shadow_decisions_total",

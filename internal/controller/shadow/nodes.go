@@ -1,6 +1,7 @@
 package shadow
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,11 @@ import (
 
 // Nodes compares which taints nodes have for their health, and since when. It belongs to one
 // goroutine.
+//
+// Berth's core must not see what the other controller writes, or it would never have anything to
+// decide: it is shown a copy of each node, with the kubelet's conditions, the taints of third
+// parties, and its own writes. A taint that one side adds or removes is open until the other side
+// does the same; how long that takes is the result.
 type Nodes struct {
 	core    *nodehealth.Core
 	ledger  *Ledger
@@ -48,7 +54,7 @@ func NewNodes(ledger *Ledger, options nodehealth.Options) *Nodes {
 	return &Nodes{core: nodehealth.New(options), ledger: ledger, nodes: map[string]*node{}, open: map[flip]*decided{}}
 }
 
-// Step applies an event.
+// Step applies an event. The core's actions are carried out on the copies before it returns.
 func (n *Nodes) Step(now time.Time, event nodehealth.Event) {
 	switch seen := event.(type) {
 	case nodehealth.NodeSeen:
@@ -66,20 +72,24 @@ func (n *Nodes) Step(now time.Time, event nodehealth.Event) {
 	}
 }
 
-// noteNode records a node and returns Berth's copy of it.
+// noteNode records a node and returns Berth's copy of it. The kubelet's conditions are told from a
+// controller's by their reason.
 func (n *Nodes) noteNode(now time.Time, real nodehealth.Node) nodehealth.Node {
 	known := n.nodes[real.Name]
 	if known == nil || known.real.UID != real.UID {
 		n.dropNode(real.Name)
 		// Both sides start from what the other controller has written so far.
-		known = &node{reported: real.Conditions, taints: ownTaints(real.Taints)}
+		known = &node{reported: real.Conditions, taints: ownTaints(real.Taints), labels: map[string]string{}}
 		n.nodes[real.Name] = known
 	}
+	// What the other controller had written until now, so that what it has written since is a flip.
 	before := ownTaints(known.real.Taints)
 	if known.real.Name == "" {
 		before = ownTaints(real.Taints)
 	}
 	known.real = real
+	// Conditions that a controller has set to Unknown are not the kubelet's: Berth decides that for
+	// itself on the copy.
 	if !byController(real.Conditions) || len(known.reported) == 0 {
 		if !sameReport(known.reported, real.Conditions) {
 			known.unknown = nil
@@ -159,7 +169,8 @@ func (n *Nodes) carryOut(now time.Time, actions []nodehealth.Action) {
 					known.taints = ownTaints(a.Taints)
 					n.recordFlips(now, known, before, known.taints, true)
 				}
-				known.labels = a.Labels
+				// Only labels that differ are in a write; those of earlier ones stay.
+				maps.Copy(known.labels, a.Labels)
 			})
 		case nodehealth.MarkPods:
 			answer = nodehealth.Answered{Ticket: a.Ticket}
@@ -167,10 +178,13 @@ func (n *Nodes) carryOut(now time.Time, actions []nodehealth.Action) {
 			continue
 		}
 
+		// Writes are answered at once, and may lead to others.
 		actions = append(actions, n.core.Step(now, answer)...)
 	}
 }
 
+// answerWrite makes a write on the copy of the node and returns the answer that an API server would
+// give.
 func (n *Nodes) answerWrite(ticket nodehealth.Ticket, name string, write func(*node)) nodehealth.Answered {
 	known := n.nodes[name]
 	if known == nil {
@@ -181,6 +195,7 @@ func (n *Nodes) answerWrite(ticket nodehealth.Ticket, name string, write func(*n
 	return nodehealth.Answered{Ticket: ticket, Node: &copied}
 }
 
+// ownTaints returns those taints that node health manages, in a list of its own.
 func ownTaints(taints []v1.Taint) []v1.Taint {
 	return slices.DeleteFunc(slices.Clone(taints), func(t v1.Taint) bool { return !nodehealth.IsOwn(&t) })
 }
@@ -209,6 +224,10 @@ func (n *Nodes) recordFlips(now time.Time, known *node, before, after []v1.Taint
 }
 
 // recordFlip records one side's decision. equal is set if the other side has it already.
+//
+// For example: Berth adds a taint at 10:00:00, and the flip is open. The other controller adds it
+// at 10:00:30, which closes it: both decided, the other one 30 s later. If Berth removes the taint
+// again before that, the flip is recorded as Berth's alone.
 func (n *Nodes) recordFlip(now time.Time, f flip, byBerth, equal bool) {
 	if !equal {
 		n.open[f] = &decided{at: now, byBerth: byBerth}
@@ -240,6 +259,8 @@ func (n *Nodes) countOverdue(now time.Time) {
 	}
 }
 
+// recordAlone counts a decision of one side, once. It stays open, so that the other side's late
+// decision is not taken for a new one.
 func (n *Nodes) recordAlone(f flip, first *decided, waited time.Duration, why string) {
 	if first.counted {
 		return
@@ -261,6 +282,7 @@ func (n *Nodes) dropNode(name string) {
 	}
 }
 
+// toDecision says the flip in words.
 func (f flip) toDecision(at time.Time, why string) Decision {
 	verb := " removed"
 	if f.on {

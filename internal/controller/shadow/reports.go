@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// Reports are those of the shadows of both components. Either may be missing.
+// Reports are those of the shadows of both components. Either may be missing: the two shadows run
+// in processes of their own, and one may run alone.
 type Reports struct {
 	Controller *Report     `json:"controller,omitempty"`
 	Scheduler  *Placements `json:"scheduler,omitempty"`
@@ -16,18 +17,18 @@ type Reports struct {
 type Placements struct {
 	Since         time.Time   `json:"since"`
 	Until         time.Time   `json:"until"`
-	Pods          int         `json:"pods"`
-	Best          int         `json:"best"`
-	Worse         int         `json:"worse"`
-	Rejected      int         `json:"rejected"`
-	Unclear       int         `json:"unclear"`
-	MeanGain      float64     `json:"meanGain"`
-	MeanGainWorse float64     `json:"meanGainWorse"`
+	Pods          int         `json:"pods"`          // that another scheduler bound
+	Best          int         `json:"best"`          // of them, on a node with the highest total
+	Worse         int         `json:"worse"`         // on another node that could take them
+	Rejected      int         `json:"rejected"`      // on a node that Berth's filters refuse
+	Unclear       int         `json:"unclear"`       // could not be judged
+	MeanGain      float64     `json:"meanGain"`      // points, over all that were judged
+	MeanGainWorse float64     `json:"meanGainWorse"` // over Worse alone
 	MaxGain       int64       `json:"maxGain"`
-	MeanTotal     float64     `json:"meanTotal"`
-	MeanBestTotal float64     `json:"meanBestTotal"`
-	Widest        []Placement `json:"widest,omitempty"`
-	Refused       []Placement `json:"refused,omitempty"`
+	MeanTotal     float64     `json:"meanTotal"`         // of the nodes that were chosen
+	MeanBestTotal float64     `json:"meanBestTotal"`     // of the best nodes
+	Widest        []Placement `json:"widest,omitempty"`  // the largest gains
+	Refused       []Placement `json:"refused,omitempty"` // the first of Rejected
 }
 
 // Placement is one pod that another scheduler bound.
@@ -37,12 +38,13 @@ type Placement struct {
 	Node      string `json:"node"`
 	Outcome   string `json:"outcome"`
 	Best      string `json:"best,omitempty"`
-	Total     int64  `json:"total"`
-	BestTotal int64  `json:"bestTotal"`
+	Total     int64  `json:"total"`     // of Node, in points
+	BestTotal int64  `json:"bestTotal"` // of Best
 	Why       string `json:"why,omitempty"`
 }
 
-// PlacementsOf parses the scheduler's report; nil if the text is not one.
+// PlacementsOf parses the scheduler's report; nil if the text is not one. Fields that it does not
+// know are ignored, so that a report of a newer version can be read.
 func PlacementsOf(text []byte) *Placements {
 	var kind struct{ Kind string }
 	var p Placements
@@ -59,6 +61,8 @@ func Read(text []byte) (Reports, error) {
 		return Reports{}, err
 	}
 	var r Reports
+	// By kind, because the same command reads files of one component and the answer of /shadow,
+	// which has both.
 	switch kind.Kind {
 	case "Shadow":
 		r.Scheduler = PlacementsOf(text)
@@ -71,7 +75,7 @@ func Read(text []byte) (Reports, error) {
 	return r, nil
 }
 
-// Merge adds what the other reports have.
+// Merge adds what the other reports have, in place of what is here.
 func (r *Reports) Merge(other Reports) {
 	if other.Controller != nil {
 		r.Controller = other.Controller

@@ -242,3 +242,29 @@ func TestAQuietClusterHasNoDifferences(t *testing.T) {
 	w.wants(Taint, map[Outcome]int{AtOnce: 1})
 	w.wants(Eviction, nil)
 }
+
+// TestTheCopyKeepsTheLabelsThatBerthHasSet, also when Berth writes something else to the node, or
+// one label of two: what is kept is not written again.
+func TestTheCopyKeepsTheLabelsThatBerthHasSet(t *testing.T) {
+	w := newWorld(t, "n")
+	node := w.all["n"]
+	node.Labels[v1.LabelOSStable] = "linux"
+	writes := func(change func()) int {
+		change()
+		before := w.nodes.version
+		w.show("n")
+		return w.nodes.version - before - 1 // one copy is of the node itself
+	}
+	if n := writes(func() {}); n != 1 {
+		t.Fatalf("%d writes for a label, want 1", n)
+	}
+	if n := writes(func() { node.Spec.Unschedulable = true }); n != 1 {
+		t.Fatalf("%d writes for a taint, want 1", n)
+	}
+	if n := writes(func() { node.Labels[v1.LabelArchStable] = "arm64" }); n != 1 {
+		t.Fatalf("%d writes for another label, want 1", n)
+	}
+	if labels := w.nodes.nodes["n"].labels; labels["beta.kubernetes.io/os"] != "linux" || labels["beta.kubernetes.io/arch"] != "arm64" {
+		t.Errorf("the copy has %v", labels)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -241,6 +240,6 @@ func (u Units) rankOf(p *cluster.Pod) (priority int32, kind int) {
 	return g.Priority(), 1
 }
 
-func firstStarted(unit []*cluster.Pod) time.Time {
+func firstStarted(unit []*cluster.Pod) cluster.Time {
 	return slices.MinFunc(unit, func(a, b *cluster.Pod) int { return a.Started.Compare(b.Started) }).Started
 }

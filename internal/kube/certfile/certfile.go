@@ -12,10 +12,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// reread is how long certificates are used before their files are read again.
+// reread is how long certificates are used before their files are read again. The files are not
+// watched: they are read when a connection comes.
 const reread = time.Minute
 
-// Pair is a certificate with its key.
+// Pair is a certificate with its key, as the files had them when they were last read. Its methods
+// may be called from any goroutine.
 type Pair struct {
 	// Renew, if set, is called with the certificate before the files are read again, and may write
 	// them.
@@ -28,12 +30,15 @@ type Pair struct {
 	at      time.Time // when it was read
 }
 
-// Read reads the files.
+// Read reads the files, and is an error if they are missing or do not belong together. Later such
+// errors are only logged (Newest).
 func Read(certFile, keyFile string) (*Pair, error) {
 	p := &Pair{certFile: certFile, keyFile: keyFile}
 	return p, p.read()
 }
 
+// read reads both files anew. With an error nothing changes. Without Leaf, which Go may leave out,
+// Renew could not see when the certificate ends.
 func (p *Pair) read() error {
 	pair, err := tls.LoadX509KeyPair(p.certFile, p.keyFile)
 	if err != nil {
@@ -73,7 +78,7 @@ func (p *Pair) Newest(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return p.current, nil
 }
 
-// Bundle is the certificates of CAs.
+// Bundle is the certificates of CAs. Its methods may be called from any goroutine.
 type Bundle struct {
 	file string
 
@@ -88,6 +93,7 @@ func ReadBundle(file string) (*Bundle, error) {
 	return b, b.read()
 }
 
+// read reads the file anew. With an error nothing changes.
 func (b *Bundle) read() (err error) {
 	pool, err := cert.NewPool(b.file)
 	if err == nil {

@@ -26,18 +26,19 @@ const (
 	EnvDataDir = "BERTH_DATA_DIR"
 )
 
-// Flags are how a user names a cluster. The zero Flags finds the usual one.
+// Flags are how a user names a cluster. The zero Flags finds the usual one. Commands differ in
+// which of them they offer: AddFlags and AddKubectlFlags add them to a command.
 type Flags struct {
-	Kubeconfig string
-	Context    string
+	Kubeconfig string // a file; "": see Config
+	Context    string // within the kubeconfig; "": its current one
 	Master     string // the API server's address, whatever the kubeconfig says
 
 	// As kubectl's flags of the same names.
-	Server         string
-	Token          string
-	As             string
+	Server         string // goes before Master
+	Token          string // goes before the credentials of the kubeconfig
+	As             string // impersonated user; needs that permission
 	Insecure       bool
-	RequestTimeout time.Duration
+	RequestTimeout time.Duration // of each request; 0: unbounded
 }
 
 // AddKubectlFlags adds the flags of AddFlags, and kubectl's others.
@@ -54,6 +55,7 @@ func (f *Flags) AddKubectlFlags(flags *pflag.FlagSet) {
 // timeout is a duration as kubectl takes it: a number without a unit is in seconds.
 type timeout time.Duration
 
+// String and Type implement [pflag.Value].
 func (t *timeout) String() string { return time.Duration(*t).String() }
 func (t *timeout) Type() string   { return "duration" }
 
@@ -78,7 +80,8 @@ func (f *Flags) AddFlags(flags *pflag.FlagSet) {
 }
 
 // Config resolves the cluster: --kubeconfig, KUBECONFIG, the cluster that berth up made here, the
-// cluster this process runs in, and the user's own kubeconfig.
+// cluster this process runs in, and the user's own kubeconfig. The first one that is there counts,
+// also if it does not work. Nothing is sent. The user agent ends in the name that is given.
 func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 	cfg, err := f.find()
 	if err != nil {
@@ -89,6 +92,7 @@ func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 		cfg.Impersonate = rest.ImpersonationConfig{UserName: f.As}
 	}
 	if f.Token != "" {
+		// Other credentials of the kubeconfig would be sent beside the token, or instead of it.
 		cfg.BearerToken, cfg.BearerTokenFile = f.Token, ""
 		cfg.Username, cfg.Password, cfg.ExecProvider, cfg.AuthProvider = "", "", nil, nil
 	}
@@ -96,6 +100,7 @@ func (f *Flags) Config(userAgent string) (*rest.Config, error) {
 	return cfg, nil
 }
 
+// find returns the configuration, or an error that says how to name a cluster.
 func (f *Flags) find() (*rest.Config, error) {
 	file, within, err := f.kubeconfig()
 	if err != nil || within != nil {
@@ -121,7 +126,8 @@ func (f *Flags) find() (*rest.Config, error) {
 // named is the kubeconfig that the user names, or "".
 func (f *Flags) named() string { return cmp.Or(f.Kubeconfig, os.Getenv("KUBECONFIG")) }
 
-// Namespace is that of the context that is used, and the default one if it has none.
+// Namespace is that of the context that is used, and the default one if it has none. It is a name
+// for the API; whether there is such a namespace is not asked.
 func (f *Flags) Namespace() string {
 	file, _, err := f.kubeconfig()
 	if err != nil {
@@ -134,7 +140,7 @@ func (f *Flags) Namespace() string {
 	return namespace
 }
 
-// Contexts are the names of those that the kubeconfig has.
+// Contexts are the names of those that the kubeconfig has, sorted; none if it cannot be read.
 func (f *Flags) Contexts() []string {
 	file, _, err := f.kubeconfig()
 	if err != nil {
@@ -148,9 +154,13 @@ func (f *Flags) Contexts() []string {
 }
 
 // kubeconfig is the one that is meant. within is the configuration of a process that runs in the
-// cluster which is meant.
+// cluster which is meant, and nil otherwise.
+//
+// Found comes before the cluster that the process runs in: whoever has run `berth up` in a
+// directory means that cluster there.
 func (f *Flags) kubeconfig() (file clientcmd.ClientConfig, within *rest.Config, err error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	// Config has an error for that, with a remedy.
 	rules.WarnIfAllMissing = false
 	switch {
 	case f.Kubeconfig != "":
@@ -164,6 +174,8 @@ func (f *Flags) kubeconfig() (file clientcmd.ClientConfig, within *rest.Config, 
 			return nil, nil, err
 		case own != "":
 			rules.ExplicitPath = own
+		// A context or an address is something that only a kubeconfig has, so whoever names one
+		// does not mean the cluster that this process runs in.
 		case f.Context == "" && f.address() == "":
 			if within, err = rest.InClusterConfig(); errors.Is(err, rest.ErrNotInCluster) {
 				within, err = nil, nil

@@ -33,6 +33,7 @@ func Found(dataDir, context string) (string, error) {
 		return "", err
 	}
 
+	// The directory as well: who may write there can replace the file.
 	err = owned.Check(filepath.Dir(path), owned.Writable)
 	if err == nil {
 		err = owned.Check(path, owned.Accessible)
@@ -89,13 +90,15 @@ func FoundURL(path string) (string, error) {
 	return "", nil
 }
 
-// isHere reports whether an address leads to this machine.
+// isHere reports whether an address leads to this machine, going by the address alone: names other
+// than localhost are not resolved.
 func isHere(at *url.URL) bool {
 	host := at.Hostname()
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }
 
-// used returns what of a kubeconfig a context uses.
+// used returns what of a kubeconfig a context uses: a user and a cluster, or nothing where the
+// context does not exist. With AnyContext it is everything.
 func used(config *clientcmdapi.Config, context string) *clientcmdapi.Config {
 	if context == AnyContext {
 		return config
@@ -116,6 +119,8 @@ func used(config *clientcmdapi.Config, context string) *clientcmdapi.Config {
 
 // harmless rejects a kubeconfig that runs programs, reads files, or leads to another machine.
 func harmless(config *clientcmdapi.Config) error {
+	// What a user could make a client do: run a program, or send the content of a file to the
+	// server.
 	for name, user := range config.AuthInfos {
 		switch {
 		case user.Exec != nil:
@@ -127,6 +132,7 @@ func harmless(config *clientcmdapi.Config) error {
 		}
 	}
 
+	// Where the client would send its credentials, directly or by a proxy.
 	for name, cluster := range config.Clusters {
 		server, err := url.Parse(cluster.Server)
 		if err != nil {
@@ -141,7 +147,8 @@ func harmless(config *clientcmdapi.Config) error {
 }
 
 // Answers reports whether anything listens at the server of a kubeconfig that Found has returned,
-// which is on this machine, and where that is.
+// which is on this machine, and where that is. Only a refused connection is a no: whatever else is
+// wrong, the request itself says better. It takes a second at most.
 func Answers(kubeconfig string) (address string, answers bool) {
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	if err != nil {

@@ -10,9 +10,11 @@ import (
 // KeepIdle makes a client over HTTP/1.1 keep up to n connections while they are idle. client-go
 // keeps 25 and closes the others that were in use, but to open one costs as much CPU as several
 // small requests. The configuration must have a Dial of its own, so that no other client shares the
-// transport.
+// transport. It is called before the client is made.
 func KeepIdle(config *rest.Config, n int) {
 	config.Wrap(func(outer http.RoundTripper) http.RoundTripper {
+		// client-go wraps its transport several times, for credentials and logging; the pool of
+		// connections is the innermost.
 		for inner := outer; ; {
 			switch t := inner.(type) {
 			case *http.Transport:

@@ -24,10 +24,12 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
+// The bounds of a log, in all and per event. Events are for people who look later: late is better
+// than lost, and lost is better than holding up what they report.
 const (
-	perSecond = 100     // events written, so that they cost the API server little
-	most      = 200_000 // events that wait; more are dropped
-	within    = 10 * time.Second
+	perSecond = 100              // events written, so that they cost the API server little
+	most      = 200_000          // events that wait; more are dropped
+	within    = 10 * time.Second // bounds one request
 	// mostBytes bounds the size of the events that wait: most of them, where each has a message of
 	// some 300 bytes.
 	mostBytes = 128 << 20
@@ -43,7 +45,8 @@ const (
 	longestPause = 10 * time.Second
 )
 
-// Event is one event about one object.
+// Event is one event about one object. The zero values of Component and Annotations mean: the log's
+// own, and none.
 type Event struct {
 	About                 v1.ObjectReference
 	Type, Reason, Message string
@@ -58,6 +61,10 @@ type Event struct {
 
 // Log is a queue of events and the goroutines that write them. Events about one object are written
 // in the order in which they were added, except for those that are written once.
+//
+// An event waits in waiting until handOut gives it to a writer: to the lane of its object, so that
+// one writer writes all events about that object, or, if it is written once, to any writer that is
+// free. There are Writers of them, each with a lane.
 type Log struct {
 	// Busy, if set before Run, reports whether there is work that events must give way to. While
 	// there is none, they are written as fast as the API server takes them.
@@ -71,8 +78,8 @@ type Log struct {
 
 	client     kubernetes.Interface
 	component  string
-	correlator *record.EventCorrelator
-	limit      flowcontrol.RateLimiter
+	correlator *record.EventCorrelator // client-go's; only events that may be repeated go through it
+	limit      flowcontrol.RateLimiter // of all writers together
 
 	mu      sync.Mutex
 	waiting []queued
@@ -81,9 +88,10 @@ type Log struct {
 	bytes   int           // their size
 	dropped int           // events that found the queue full
 
-	full seldom.Line
+	full seldom.Line // about events that are dropped
 }
 
+// queued is an event and when it happened, which may be long before it is written.
 type queued struct {
 	Event
 	at metav1.Time
@@ -107,7 +115,8 @@ type lane struct {
 	more   chan struct{} // has an element when there are some; closed after the last
 }
 
-// New returns a log whose events come from a component.
+// New returns a log whose events come from a component. Nothing is written before Run; what is
+// added until then waits.
 func New(client kubernetes.Interface, component string) *Log {
 	return &Log{
 		client:    client,
@@ -151,7 +160,8 @@ func (l *Log) Tell(e Event) {
 	}
 }
 
-// toEvent converts an event to the API's type.
+// toEvent converts an event to the API's type. An event about an object without namespace is
+// written to default, as client-go does.
 func (l *Log) toEvent(e *queued) *v1.Event {
 	namespace, component := e.About.Namespace, e.Component
 	if namespace == "" {
@@ -180,7 +190,8 @@ func (l *Log) toEvent(e *queued) *v1.Event {
 	}
 }
 
-// Run writes events until the context ends.
+// Run writes events until the context ends, and what is queued then for Drain longer; nothing waits
+// for its turn in that time. A log runs once.
 func (l *Log) Run(ctx context.Context) {
 	write, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -201,9 +212,11 @@ func (l *Log) Run(ctx context.Context) {
 }
 
 // writeLane writes the events of a lane, and those that any writer may write, until there are no
-// more of both. A long lane does not keep it from the others.
+// more of both. A long lane does not keep it from the others: between two of its own it takes one
+// of theirs.
 func (l *Log) writeLane(write, ctx context.Context, lane *lane, shared <-chan *queued) {
 	more := lane.more
+	// Its turn was awaited by handOut, before it was given to a writer.
 	once := func(e *queued, open bool) {
 		if !open {
 			shared = nil
@@ -294,14 +307,14 @@ func (l *Log) pop(queue *[]queued) *queued {
 	(*queue)[0] = queued{}
 	*queue = (*queue)[1:]
 	if e.Once || queue != &l.waiting {
-		l.waits--
+		l.waits-- // only now: in a lane it still waits
 		l.bytes -= e.sizeOf()
 	}
 	return &e
 }
 
-// awaitTurn waits until the next event may be written. One that comes after the end of ctx need not
-// wait.
+// awaitTurn waits until the next event may be written: at perSecond, or at once while there is no
+// work that events must give way to. One that comes after the end of ctx need not wait.
 func (l *Log) awaitTurn(ctx context.Context) {
 	if l.Busy == nil {
 		_ = l.limit.Wait(ctx)
@@ -315,7 +328,8 @@ func (l *Log) awaitTurn(ctx context.Context) {
 	}
 }
 
-// writeCorrelated writes an event, or raises the count of the one that it repeats.
+// writeCorrelated writes an event, or raises the count of the one that it repeats, or drops it
+// because its object has had too many.
 func (l *Log) writeCorrelated(ctx context.Context, e *queued) {
 	result, err := l.correlator.EventCorrelate(l.toEvent(e))
 	if err != nil || result.Skip {
@@ -335,6 +349,7 @@ func (l *Log) writeCorrelated(ctx context.Context, e *queued) {
 	})
 }
 
+// createEvent writes a new event.
 func (l *Log) createEvent(ctx context.Context, event *v1.Event) error {
 	if l.Create != nil {
 		return l.Create(ctx, event)
@@ -344,6 +359,7 @@ func (l *Log) createEvent(ctx context.Context, event *v1.Event) error {
 }
 
 // retrySend sends an event until it is written, refused for good, or has been sent often enough.
+// The pause grows by a second with each try.
 func (l *Log) retrySend(ctx context.Context, event *v1.Event, send func(context.Context) error) {
 	for try := 1; ; try++ {
 		once, cancel := context.WithTimeout(ctx, within)
@@ -374,6 +390,8 @@ func maxTries(err error) int {
 	if !errors.As(err, &answer) {
 		return unanswered
 	}
+	// An API server that is busy may take it later. Fewer tries than without an answer: it is
+	// there, and tells.
 	if code := answer.Status().Code; code >= 500 || code == 429 {
 		return refused
 	}

@@ -32,7 +32,12 @@ type target struct {
 	name                   types.NamespacedName
 }
 
-// parsePath reads a path such as /api/v1/namespaces/n/pods/p/binding.
+// parsePath reads a path such as /api/v1/namespaces/n/pods/p/binding. What the path does not have
+// stays empty:
+//
+//	/api/v1/nodes                                version v1, resource nodes: a list
+//	/apis/apps/v1/namespaces/n/replicasets/r     name n/r: one object
+//	/apis/resource.k8s.io/v1                     no resource: discovery
 func parsePath(path string) (t target) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	upTo := min(3, len(parts))
@@ -51,7 +56,9 @@ func parsePath(path string) (t target) {
 	return t
 }
 
-// RoundTrip carries a request out, unless its Fault prevents that.
+// RoundTrip carries a request out, unless its Fault prevents that. It implements http.RoundTripper,
+// so a client with it as transport needs no network. The order of faults: the request is late, is
+// lost or refused, is carried out, and its answer is lost or slow.
 func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	var f Fault
 	s.mu.Lock()
@@ -84,6 +91,8 @@ func (s *Server) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
+// sleepFor waits, and returns false if the request's context ends first. A wait of 0 is over at
+// once.
 func sleepFor(r *http.Request, d time.Duration) bool {
 	if d == 0 {
 		return true
@@ -96,6 +105,7 @@ func sleepFor(r *http.Request, d time.Duration) bool {
 	}
 }
 
+// statusError is the error that a real API server sends with the status.
 func statusError(code int) error {
 	switch code {
 	case http.StatusTooManyRequests:
@@ -108,6 +118,7 @@ func statusError(code int) error {
 	return apierrors.NewGenericServerResponse(code, "", schema.GroupResource{}, "", http.StatusText(code), 0, false)
 }
 
+// failureResponse is the answer with an error, as a Status object.
 func failureResponse(r *http.Request, err error) *http.Response {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -118,6 +129,8 @@ func failureResponse(r *http.Request, err error) *http.Response {
 	return encodeResponse(r, int(st.Code), &st)
 }
 
+// encodeResponse is the answer with an object, always in JSON. 429 comes with Retry-After, as from
+// a real one.
 func encodeResponse(r *http.Request, code int, o any) *http.Response {
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -133,6 +146,8 @@ func encodeResponse(r *http.Request, code int, o any) *http.Response {
 	}
 }
 
+// answerRequest carries out a request that is no watch. Requests take effect one after the other,
+// under the lock.
 func (s *Server) answerRequest(r *http.Request) *http.Response {
 	var body []byte
 	if r.Body != nil {
@@ -163,6 +178,8 @@ func asJSON(contentType string, body []byte) []byte {
 	return body
 }
 
+// carryOut does what the method and path ask for, and returns the object of the answer. The lock is
+// held.
 func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) {
 	if to.resource == "" {
 		return discover(to.version), nil
@@ -182,6 +199,7 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	if !ok {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: to.resource}, to.name.Name)
 	}
+	// Before the lookup by name below: a Binding names its pod in the body.
 	if to.sub == "binding" {
 		return s.bindPod(t, body)
 	}
@@ -209,6 +227,8 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 	return current, nil
 }
 
+// discover lists the resources of a group version, for clients that ask whether an API is served.
+// One that the server does not have is an empty list, and not 404.
 func discover(version string) *metav1.APIResourceList {
 	list := &metav1.APIResourceList{GroupVersion: version}
 	list.Kind = "APIResourceList"
@@ -219,7 +239,9 @@ func discover(version string) *metav1.APIResourceList {
 }
 
 // listPage lists a table, or a page of it. All pages of a list show the table as it was at the
-// first one, and have its version: a watch from there misses nothing that was stored in between.
+// first one, and have its version: a watch from there misses nothing that was stored in between. A
+// continue token is "version-offset"; of a list that is no longer kept it is refused with 410, as
+// when etcd has been compacted.
 func (s *Server) listPage(t *table, query url.Values) (_ any, err error) {
 	version, from, all := s.version, 0, []Object(nil)
 	if token := query.Get("continue"); token != "" {

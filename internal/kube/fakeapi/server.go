@@ -20,18 +20,20 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Server is the API server.
+// Server is the API server. Its methods may be called from any goroutine. Those that begin with a
+// verb act on the cluster as somebody else would (Put, Delete) or make the API server misbehave
+// (SetFault, Hold, Cut); clients go through RoundTrip.
 type Server struct {
 	// PageLimit bounds the objects of a page, whatever the client asks for; 0: no bound.
 	PageLimit int
 
 	mu       sync.Mutex
 	fault    func(r *http.Request) Fault
-	version  int
+	version  int               // the last resource version; one sequence for all objects, as in etcd
 	tables   map[string]*table // by resource
-	watchers map[*watcher]bool
-	events   []*v1.Event
-	bound    []Bound
+	watchers map[*watcher]bool // open watches
+	events   []*v1.Event       // that were written, in their order
+	bound    []Bound           // bindings that were carried out, in their order
 }
 
 // Fault is what goes wrong with a request. The zero value: nothing.
@@ -57,19 +59,21 @@ type Object interface {
 	runtime.Object
 }
 
-// table has all objects of one resource.
+// table has all objects of one resource, and the changes of it that watches may still ask for.
+// Objects in it are never changed, only replaced: lists, watches and answers share them.
 type table struct {
-	kind    schema.GroupVersionKind
+	kind    schema.GroupVersionKind // the one version that is served
 	objects map[types.NamespacedName]Object
-	log     []change
+	log     []change         // in the order of versions
 	lists   map[int][]Object // by version, of lists whose next pages may be asked for
 	floor   int              // versions up to it are forgotten
 	held    int              // changes after it are not shown yet; -1: all are
 }
 
+// change is one change of an object, as a watch shows it.
 type change struct {
 	version int
-	kind    string
+	kind    string // ADDED, MODIFIED or DELETED
 	object  Object
 }
 
@@ -96,7 +100,13 @@ var kinds = func() map[string]map[string]string {
 	return all
 }()
 
-// New returns an empty server.
+// New returns an empty server, which serves every kind of Kubernetes that is in kinds. A test of a
+// component:
+//
+//	s := fakeapi.New()
+//	s.Put(&v1.Node{...}, &v1.Pod{...})
+//	component := New(s.Client())
+//	s.SetFault(func(r *http.Request) fakeapi.Fault { return fakeapi.Fault{Status: 500} })
 func New() *Server {
 	s := &Server{version: 1, tables: map[string]*table{}, watchers: map[*watcher]bool{}}
 	for version, list := range kinds {
@@ -108,7 +118,7 @@ func New() *Server {
 	return s
 }
 
-// Client returns a client without a rate limit.
+// Client returns a client without a rate limit. Each call makes a new one.
 func (s *Server) Client() kubernetes.Interface { return ClientOf(s) }
 
 // ClientOf returns one that sends its requests to a transport that has a Server behind it.
@@ -123,6 +133,8 @@ func ClientOf(transport http.RoundTripper) kubernetes.Interface {
 	return client
 }
 
+// tableOf returns the table for objects of this type. It panics for a type that the server does not
+// have: that is a mistake in a test.
 func (s *Server) tableOf(object Object) *table {
 	list, _, err := scheme.Scheme.ObjectKinds(object)
 	if err != nil {
@@ -136,6 +148,7 @@ func (s *Server) tableOf(object Object) *table {
 	panic(fmt.Sprintf("no table for %T", object))
 }
 
+// nameOf is what identifies an object in its table.
 func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }
@@ -148,7 +161,8 @@ func (s *Server) SetFault(fault func(r *http.Request) Fault) {
 	s.fault = fault
 }
 
-// Put creates or changes an object, as somebody else would.
+// Put creates or changes an object, as somebody else would. The object given is copied, and may be
+// used further.
 func (s *Server) Put(objects ...Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +171,8 @@ func (s *Server) Put(objects ...Object) {
 	}
 }
 
-// Change changes an existing object.
+// Change changes an existing object, of which example has the name. It does nothing if there is
+// none. The function must not call the server.
 func Change[T Object](s *Server, example T, change func(T)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +184,7 @@ func Change[T Object](s *Server, example T, change func(T)) {
 	}
 }
 
-// Delete removes an object at once.
+// Delete removes an object at once, without a grace period, whatever its UID.
 func (s *Server) Delete(o Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +197,7 @@ func (s *Server) Delete(o Object) {
 // Pods returns all pods.
 func (s *Server) Pods() []*v1.Pod { return All[*v1.Pod](s, &v1.Pod{}) }
 
-// All returns all objects of a kind, in the order of their names.
+// All returns all objects of a kind, in the order of their names. They are copies.
 func All[T Object](s *Server, example T) []T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,6 +222,7 @@ func (s *Server) Events() []*v1.Event {
 	return slices.Clone(s.events)
 }
 
+// sortedObjects lists the objects by namespace and name. The lock is held.
 func (t *table) sortedObjects() []Object {
 	var list []Object
 	for _, o := range t.objects {
@@ -221,6 +237,8 @@ func (t *table) sortedObjects() []Object {
 	return list
 }
 
+// storeObject stores an object and records the change. The object belongs to the server from then
+// on. The lock is held.
 func (s *Server) storeObject(t *table, o Object) {
 	kind := "ADDED"
 	if _, ok := t.objects[nameOf(o)]; ok {
@@ -232,6 +250,7 @@ func (s *Server) storeObject(t *table, o Object) {
 	s.recordChange(t, kind, o)
 }
 
+// stampObject gives an object the next version and, if it is new, a UID and a time.
 func (s *Server) stampObject(o Object) {
 	s.version++
 	o.SetResourceVersion(strconv.Itoa(s.version))
@@ -243,6 +262,8 @@ func (s *Server) stampObject(o Object) {
 	}
 }
 
+// removeObject removes an object. The watch shows its last state with a version of its own, as a
+// real API server does.
 func (s *Server) removeObject(t *table, o Object) {
 	delete(t.objects, nameOf(o))
 	last := o.DeepCopyObject().(Object)
@@ -254,6 +275,8 @@ func (s *Server) removeObject(t *table, o Object) {
 // keep is how many changes of a resource are kept for watches.
 const keep = 2000
 
+// recordChange adds a change to the log and wakes the watches. Of a log that has become long the
+// older half is forgotten: watches from before it end with 410.
 func (s *Server) recordChange(t *table, kind string, o Object) {
 	t.log = append(t.log, change{s.version, kind, o})
 	if len(t.log) > 2*keep {
@@ -267,7 +290,8 @@ func (s *Server) recordChange(t *table, kind string, o Object) {
 	}
 }
 
-// Hold makes the watches of a resource show nothing more until Release.
+// Hold makes the watches of a resource show nothing more until Release: a watch cache that lags.
+// Lists are not held.
 func (s *Server) Hold(resource string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +308,8 @@ func (s *Server) Release(resource string) {
 	}
 }
 
-// Cut ends all watches of a resource. With forget, they cannot resume where they were.
+// Cut ends all watches of a resource. With forget, they cannot resume where they were, and lists
+// that are under way cannot go on.
 func (s *Server) Cut(resource string, forget bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

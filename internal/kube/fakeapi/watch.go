@@ -12,14 +12,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// watcher is a watch that is open.
+// watcher is a watch that is open. Its goroutine writes to a pipe whose other end is the body of
+// the answer.
 type watcher struct {
 	table *table
 	more  chan struct{} // has one element when there may be something to show
 	over  chan struct{}
-	ended bool
+	ended bool // guarded by the server's lock, like the closing of over
 }
 
+// wakeUp has the watch look for changes. It never blocks.
 func (w *watcher) wakeUp() {
 	select {
 	case w.more <- struct{}{}:
@@ -27,7 +29,8 @@ func (w *watcher) wakeUp() {
 	}
 }
 
-// endWatch is called with the server's lock held.
+// endWatch ends the watch, as the server does; it may be called again. It is called with the
+// server's lock held.
 func (w *watcher) endWatch() {
 	if !w.ended {
 		w.ended = true
@@ -35,6 +38,9 @@ func (w *watcher) endWatch() {
 	}
 }
 
+// startWatch answers with a stream of changes after the version that the client names. One that is
+// forgotten is answered with 410, which is how clients learn that they must list. There are no
+// bookmarks.
 func (s *Server) startWatch(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +66,8 @@ func (s *Server) startWatch(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// showChanges writes all changes from a version on until the watch ends.
+// showChanges writes all changes from a version on until the watch ends: by its timeout, by the
+// client, by Cut. A client that does not read holds up its own watch only.
 func (s *Server) showChanges(r *http.Request, w *watcher, into *io.PipeWriter, from int, timeout time.Duration) {
 	defer into.Close()
 	defer func() {
@@ -94,8 +101,8 @@ func (s *Server) showChanges(r *http.Request, w *watcher, into *io.PipeWriter, f
 	}
 }
 
-// changesSince returns what there is to show from a version on. A watch that was ended shows
-// nothing more: what it would have shown before may be forgotten.
+// changesSince returns what there is to show from a version on, as far as it is not held. A watch
+// that was ended shows nothing more: what it would have shown before may be forgotten.
 func (s *Server) changesSince(w *watcher, version int) []change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +119,8 @@ func (s *Server) changesSince(w *watcher, version int) []change {
 	return slices.Clone(changes)
 }
 
-// copyInto copies an object into another one of its type.
+// copyInto copies an object into another one of its type. It is shallow: from must not be used
+// afterwards.
 func copyInto(into, from Object) error {
 	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(from).Elem())
 	return nil

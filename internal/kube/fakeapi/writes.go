@@ -16,13 +16,15 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
+// conflictError is the error of a write whose precondition does not hold.
 func conflictError(t *table, o metav1.Object, format string, args ...any) error {
 	return apierrors.NewConflict(schema.GroupResource{Group: t.kind.Group, Resource: strings.ToLower(t.kind.Kind)},
 		o.GetName(), fmt.Errorf(format, args...))
 }
 
 // bindPod binds a pod. As upstream's registry, it refuses one that has a node, is being deleted, or
-// has another UID.
+// has another UID. The nomination ends with the binding. Whether the node exists, or has room, is
+// not checked, as upstream.
 func (s *Server) bindPod(t *table, body []byte) (any, error) {
 	var b v1.Binding
 	if err := json.Unmarshal(body, &b); err != nil {
@@ -52,6 +54,7 @@ func (s *Server) bindPod(t *table, body []byte) (any, error) {
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
+// decodeObject reads an object of the table's kind.
 func (s *Server) decodeObject(t *table, body []byte) (Object, error) {
 	o, err := scheme.Scheme.New(t.kind)
 	if err == nil {
@@ -63,6 +66,8 @@ func (s *Server) decodeObject(t *table, body []byte) (Object, error) {
 	return o.(Object), nil
 }
 
+// createObject stores a new object. A name is generated if only a prefix is given; a UID that the
+// client sends is dropped.
 func (s *Server) createObject(t *table, body []byte) (any, error) {
 	o, err := s.decodeObject(t, body)
 	if err != nil {
@@ -79,6 +84,8 @@ func (s *Server) createObject(t *table, body []byte) (any, error) {
 	return o, nil
 }
 
+// updateObject replaces an object, or its status. A version in the request is a precondition, none
+// is none.
 func (s *Server) updateObject(t *table, current Object, sub string, body []byte) (any, error) {
 	o, err := s.decodeObject(t, body)
 	if err != nil {
@@ -105,7 +112,7 @@ func (s *Server) writeObject(t *table, current, o Object, sub string) (any, erro
 	return into, nil
 }
 
-// copyStatus copies the status between objects that have one.
+// copyStatus copies the status between objects that have one, and reports whether they do.
 func copyStatus(from, into Object) bool {
 	a, err := json.Marshal(from)
 	if err != nil {
@@ -120,6 +127,8 @@ func copyStatus(from, into Object) bool {
 	return replaceStatus(into, status.Status) == nil
 }
 
+// replaceStatus gives an object the status, by way of JSON: it works for every type that has the
+// field.
 func replaceStatus(into Object, status json.RawMessage) error {
 	whole, err := json.Marshal(into)
 	if err != nil {
@@ -146,6 +155,8 @@ func replaceStatus(into Object, status json.RawMessage) error {
 	return copyInto(into, fresh.(Object))
 }
 
+// patchObject applies a patch as a strategic merge, whatever its content type says. UID and version
+// in the patch are preconditions.
 func (s *Server) patchObject(t *table, current Object, sub string, body []byte) (any, error) {
 	var meta struct {
 		Metadata struct {
@@ -209,6 +220,7 @@ func (s *Server) evictPod(t *table, current Object, body []byte) (any, error) {
 		s.storeObject(s.tables["poddisruptionbudgets"], budget)
 	}
 
+	// The UID that an eviction names is a precondition of the delete.
 	options, err := json.Marshal(eviction.DeleteOptions)
 	if err != nil {
 		return nil, err
@@ -216,7 +228,8 @@ func (s *Server) evictPod(t *table, current Object, body []byte) (any, error) {
 	return s.deleteObject(t, current, options)
 }
 
-// deleteObject removes an object, or marks a running pod for the kubelet to end.
+// deleteObject removes an object, or marks a running pod for the kubelet to end. There is no
+// kubelet here: tests remove the pod.
 func (s *Server) deleteObject(t *table, current Object, body []byte) (any, error) {
 	var options metav1.DeleteOptions
 	_ = json.Unmarshal(body, &options)

@@ -127,7 +127,12 @@ func SizeOf(o runtime.Object) int {
 	return 0
 }
 
-// Run shows the sink everything that the source has, until the context ends.
+// Run shows the sink everything that the source has, until the context ends. It never gives up:
+// whatever fails is tried again after a pause of at most lastPause.
+//
+// The order for the sink is: Listing, Seen for each object, Listed; then Seen and Gone as things
+// change; and Listing again where the API server can no longer go on from the version that was
+// seen, or Source.Anew asks for it.
 func Run(ctx context.Context, source Source, sink Sink) {
 	f := feed{source: source, sink: sink, anew: source.Anew}
 	pause := firstPause
@@ -152,6 +157,7 @@ func Run(ctx context.Context, source Source, sink Sink) {
 	}
 }
 
+// feed is the state of one Run. It belongs to the goroutine of Run.
 type feed struct {
 	source  Source
 	sink    Sink
@@ -168,7 +174,12 @@ type feed struct {
 // unreached is shared by all feeds, which lose the API server together.
 var unreached = new(seldom.Line)
 
-// goOn lists if it must, and then watches until the watch ends.
+// goOn lists if it must, and then watches until the watch ends. It returns nil for a watch that
+// ended as agreed.
+//
+// Most errors leave the version as it is, so that the next watch goes on where this one was: that
+// costs the API server little, where a list of all pods costs it much. A list is due when the
+// server has forgotten the version, and when watches from it have been useless for uselessAfter.
 func (f *feed) goOn(ctx context.Context) error {
 	if f.version == "" {
 		if err := f.listPages(ctx); err != nil {
@@ -211,8 +222,8 @@ func (f *feed) logError(ctx context.Context, err error) {
 	log.Info("Watch interrupted, will go on", "of", f.source.Name, "err", err)
 }
 
-// isForgotten reports whether the server no longer has the version from which a watch was to go on,
-// or, restored from a backup or replaced, has not reached it yet.
+// isForgotten reports whether the server no longer has the version from which a watch was to go on
+// (410), or, restored from a backup or replaced, has not reached it yet. Only a list helps.
 func isForgotten(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
@@ -237,12 +248,16 @@ func isPermanent(err error) bool {
 	return true
 }
 
+// listPages lists everything and shows it. Of a list that fails the version stays "", so that it
+// begins anew.
 func (f *feed) listPages(ctx context.Context) error {
 	if isClosed(f.anew) {
 		f.anew, f.fresh = nil, true
 	}
 	f.sink.Listing()
 	options := metav1.ListOptions{FieldSelector: f.source.Selector, Limit: pageSize}
+	// The pages of the last list were no longer to be had before all were read. One that comes as a
+	// whole cannot expire.
 	if f.whole {
 		options.Limit, f.whole = 0, false
 	}
@@ -280,6 +295,7 @@ func (f *feed) getPage(ctx context.Context, options metav1.ListOptions) (runtime
 	}
 }
 
+// sendList sends one request for a page.
 func (f *feed) sendList(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	within := answerWithin
 	if options.Limit == 0 {
@@ -318,6 +334,7 @@ func (f *feed) watchUntilEnd(ctx context.Context) error {
 	return err
 }
 
+// isClosed reports whether the channel is closed. A nil channel is not.
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -363,12 +380,15 @@ func (f *feed) followWatch(ctx context.Context, agreed time.Duration) error {
 	}
 }
 
+// callSink calls one of the sink's functions that may be nil.
 func (f *feed) callSink(sink func()) {
 	if sink != nil {
 		sink()
 	}
 }
 
+// showEvent shows an event and advances the version, with which the next watch goes on. A bookmark
+// only advances it.
 func (f *feed) showEvent(event watch.Event) error {
 	switch event.Type {
 	case watch.Error:

@@ -21,7 +21,8 @@ const mostOfPage = 16 << 20
 var errLargePage = errors.New("the page is too large: it has to be asked for with fewer objects")
 
 // Into reads the answer to a request for a page of at most limit objects into a list. With a limit
-// of more than one object, no more than mostOfPage is read.
+// of more than one object, no more than mostOfPage is read: the error errLargePage asks for fewer.
+// A single object, and a list without pages (limit 0), are read whatever their size.
 func Into(ctx context.Context, request *rest.Request, limit int64, list runtime.Object) error {
 	body, err := request.Stream(ctx)
 	if err != nil {
@@ -50,6 +51,9 @@ type Asking func(context.Context, metav1.ListOptions) (runtime.Object, error)
 // Pages asks for a list page by page, and shows each of its objects. A page that is too large is
 // asked for again with a quarter of the objects, and the next ones with more and more. It returns
 // the version that the list is of, and whether there was a page before one that failed.
+//
+// For example, pages of 500: the third one is too large and is asked for with 125 objects; the
+// pages after it have 250, and then 500 again.
 func Pages(ctx context.Context, options metav1.ListOptions, ask Asking, see func(runtime.Object)) (version string, begun bool, err error) {
 	for most := options.Limit; ; options.Limit = min(2*options.Limit, most) {
 		page, err := ask(ctx, options)

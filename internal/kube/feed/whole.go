@@ -12,7 +12,8 @@ type Whole[T runtime.Object] struct {
 	Keep func(T) (T, bool)
 }
 
-// Sink returns a sink that collects each list.
+// Sink returns a sink that collects each list. It is for one feed: it holds the list that is under
+// way.
 func (w Whole[T]) Sink() Sink {
 	var list []T
 	var version string

@@ -32,6 +32,12 @@ type reading struct {
 	held   uint64 // bytes that the process has from the system
 }
 
+// run decides at each tick whether to collect, with everything that it asks of the process passed
+// in.
+//
+// It collects when the collector has been idle since the tick before, when the process holds
+// clearly more than it uses, and when the last collection by it is pause ticks ago. Having given
+// back all there was, it rests until the collector itself has run: only then can there be more.
 func run(ctx context.Context, tick <-chan time.Time, read func() reading, collect func()) {
 	before, given := read(), false
 	for paused := 0; ; paused-- {
@@ -54,6 +60,7 @@ func run(ctx context.Context, tick <-chan time.Time, read func() reading, collec
 	}
 }
 
+// read asks the runtime for the three.
 func read() reading {
 	samples := []metrics.Sample{
 		{Name: "/gc/cycles/total:gc-cycles"}, {Name: "/gc/heap/live:bytes"},

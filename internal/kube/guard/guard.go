@@ -77,8 +77,8 @@ func Bearer(r *http.Request) string {
 	return token
 }
 
-// Who returns the user that the token belongs to, or nil. The source is charged for the request;
-// see Source.
+// Who returns the user that the token belongs to, or nil if the API server does not accept it. The
+// source is charged for the request; see Source. Tokens are remembered by their hash only.
 func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error) {
 	return g.users.ask(ctx, source, sha256.Sum256([]byte(token)), func(ctx context.Context) (user.Info, error) {
 		review, err := g.client.AuthenticationV1().TokenReviews().Create(ctx,
@@ -86,13 +86,11 @@ func (g *Guard) Who(ctx context.Context, source, token string) (user.Info, error
 		if err != nil {
 			return nil, fmt.Errorf("review the token: %w", err)
 		}
+		// An answer with both a user and an error contradicts itself, and counts as a no. Upstream
+		// reads the error only of an answer without a user, and would let this one in.
 		said := review.Status.User
-		if !review.Status.Authenticated || said.Username == "" {
+		if !review.Status.Authenticated || review.Status.Error != "" || said.Username == "" {
 			return nil, nil
-		}
-		// An answer with both a user and an error is a fault of the API server, and counts as a no.
-		if review.Status.Error != "" {
-			return nil, errors.New("review the token: " + review.Status.Error)
 		}
 		extra := map[string][]string{}
 		for k, v := range said.Extra {
@@ -123,7 +121,8 @@ func (g *Guard) May(ctx context.Context, source string, u user.Info, spec author
 	})
 }
 
-// answers are those to one kind of question.
+// answers are those to one kind of question, for as long as they are remembered. An error is no
+// answer.
 type answers[A any] struct {
 	yes func(A) bool // whether the answer lets the caller in
 	// By hash of the question. Refusals stand apart: made-up tokens must not displace those of
@@ -132,6 +131,7 @@ type answers[A any] struct {
 	turns            *turns
 }
 
+// newAnswers returns an empty cache with turns of its own.
 func newAnswers[A any](yes func(A) bool) answers[A] {
 	return answers[A]{yes: yes, granted: cache.NewLRUExpireCache(Remembered),
 		refused: cache.NewLRUExpireCache(Remembered), turns: newTurns()}
@@ -140,6 +140,7 @@ func newAnswers[A any](yes func(A) bool) answers[A] {
 // box holds an answer that may be nil.
 type box[A any] struct{ answer A }
 
+// known returns the answer if it is remembered.
 func (k answers[A]) known(key [sha256.Size]byte) (answer A, ok bool) {
 	for _, known := range []*cache.LRUExpireCache{k.granted, k.refused} {
 		if found, ok := known.Get(key); ok {
@@ -149,7 +150,8 @@ func (k answers[A]) known(key [sha256.Size]byte) (answer A, ok bool) {
 	return answer, false
 }
 
-// ask returns the cached answer, or asks for one; errors are not cached.
+// ask returns the cached answer, or asks for one when it is the source's turn; errors are not
+// cached. It waits for AskTimeout at most, the turn included.
 func (k answers[A]) ask(ctx context.Context, source string, key [sha256.Size]byte, question func(context.Context) (A, error)) (A, error) {
 	var none A
 	if answer, ok := k.known(key); ok {

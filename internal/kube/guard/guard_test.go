@@ -155,8 +155,8 @@ func TestUsersAreBlamedByNameAndStrangersBySource(t *testing.T) {
 	})
 }
 
-// TestAnswersAreThoseOfTheAPIServer: a user without a name, or beside an error, is none; what is
-// denied is not allowed; and reviews are about the whole user.
+// TestAnswersAreThoseOfTheAPIServer: a user without a name, or beside an error, is none, and that
+// is remembered; what is denied is not allowed; and reviews are about the whole user.
 func TestAnswersAreThoseOfTheAPIServer(t *testing.T) {
 	reader := authenticationv1.UserInfo{Username: "reader", UID: "1", Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}}}
 	for name, c := range map[string]struct {
@@ -169,14 +169,17 @@ func TestAnswersAreThoseOfTheAPIServer(t *testing.T) {
 		"not authenticated":   {token: authenticationv1.TokenReviewStatus{User: reader}},
 		"without a name":      {token: authenticationv1.TokenReviewStatus{Authenticated: true}},
 		"beside an error":     {token: authenticationv1.TokenReviewStatus{Authenticated: true, User: reader, Error: "the webhook is away"}},
+		"an error alone":      {token: authenticationv1.TokenReviewStatus{Error: "invalid bearer token"}},
 		"not allowed":         {token: authenticationv1.TokenReviewStatus{Authenticated: true, User: reader}, known: true},
 		"allowed, and denied": {token: authenticationv1.TokenReviewStatus{Authenticated: true, User: reader}, known: true, access: authorizationv1.SubjectAccessReviewStatus{Allowed: true, Denied: true}},
 	} {
 		client := &fake.Clientset{}
+		reviews := 0
 		var asked authorizationv1.SubjectAccessReviewSpec
 		client.AddReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			switch review := action.(clienttesting.CreateAction).GetObject().DeepCopyObject().(type) {
 			case *authenticationv1.TokenReview:
+				reviews++
 				review.Status = c.token
 				return true, review, nil
 			case *authorizationv1.SubjectAccessReview:
@@ -187,8 +190,11 @@ func TestAnswersAreThoseOfTheAPIServer(t *testing.T) {
 		})
 		g := New(client)
 		who, err := g.Who(t.Context(), "10.0.0.1", "token")
-		if (who != nil) != c.known || (err != nil) != (c.token.Error != "") {
+		if (who != nil) != c.known || err != nil {
 			t.Errorf("%s: %v, %v", name, who, err)
+		}
+		if _, _ = g.Who(t.Context(), "10.0.0.1", "token"); reviews != 1 {
+			t.Errorf("%s: the token was reviewed %d times", name, reviews)
 		}
 		if who == nil {
 			continue

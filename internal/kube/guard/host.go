@@ -7,7 +7,7 @@ import (
 )
 
 // Local reports whether the request comes from this machine: through a port that is forwarded, or
-// from a program here.
+// from a program here. It goes by the connection and not by headers, which a caller can write.
 func Local(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	return err == nil && net.ParseIP(host).IsLoopback()
@@ -27,7 +27,8 @@ func Rebound(r *http.Request) bool {
 	return !strings.EqualFold(name, "localhost") && net.ParseIP(name) == nil
 }
 
-// RefuseRebound serves requests that do not come through a foreign name.
+// RefuseRebound serves requests that do not come through a foreign name. It is for ports without
+// authentication: a page in the user's browser must not be able to read them.
 func RefuseRebound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if Rebound(r) {

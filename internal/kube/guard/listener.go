@@ -31,7 +31,7 @@ type Listener struct {
 	mu        sync.Mutex
 	strangers map[string]*list.List // of *conn, by source, the oldest first; none is empty
 	waiting   int                   // sum of their lengths
-	admitted  int
+	admitted  int                   // connections whose caller was let in, and that are open
 }
 
 // Bound returns the listener with bounds.
@@ -45,14 +45,16 @@ type conn struct {
 	net.Conn
 	listener *Listener
 	source   string
-	place    *list.Element
+	place    *list.Element // among the strangers of source; nil: it is none
 	admitted bool
 	closed   bool
 	unread   atomic.Int64 // of the bytes that a stranger may send
 	vouched  atomic.Bool  // it may send any number
 }
 
-// Accept closes connections that exceed the bounds, but never the one that it has just accepted.
+// Accept closes connections that exceed the bounds, but never the one that it has just accepted:
+// whoever comes anew is more likely to be served than one that has kept a connection without being
+// let in.
 func (l *Listener) Accept() (net.Conn, error) {
 	accepted, err := l.Listener.Accept()
 	if err != nil {
@@ -88,6 +90,8 @@ func (l *Listener) enter(c *conn) *conn {
 	return nil
 }
 
+// largest returns the connections of the source with the most strangers. It looks at all sources,
+// of which there are at most Strangers.
 func (l *Listener) largest() (largest *list.List) {
 	for _, each := range l.strangers {
 		if largest == nil || each.Len() > largest.Len() {
@@ -97,7 +101,7 @@ func (l *Listener) largest() (largest *list.List) {
 	return largest
 }
 
-// leave removes a connection from the strangers.
+// leave removes a connection from the strangers, if it is one. The lock is held.
 func (l *Listener) leave(c *conn) {
 	if c.place == nil {
 		return
@@ -111,6 +115,8 @@ func (l *Listener) leave(c *conn) {
 	}
 }
 
+// Close closes the connection and gives up its place, whoever closes it: the server, the caller, or
+// Accept. It may be called more than once.
 func (c *conn) Close() error {
 	l := c.listener
 	l.mu.Lock()
@@ -126,6 +132,8 @@ func (c *conn) Close() error {
 // errUnknown ends the connection of a stranger who sends too much.
 var errUnknown = errors.New("more than a caller who is not known may send")
 
+// Read bounds what a stranger may send, so that the memory of a TLS handshake and of headers is
+// bounded before anybody is known.
 func (c *conn) Read(b []byte) (int, error) {
 	if c.vouched.Load() {
 		return c.Conn.Read(b)
@@ -139,6 +147,8 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// admit moves a connection from the strangers to the admitted, if there is room among them. One
+// that is admitted stays so for all its requests.
 func (c *conn) admit() bool {
 	l := c.listener
 	l.mu.Lock()
@@ -167,7 +177,8 @@ func Vouch(c net.Conn) {
 // bounded is the key of a request's connection in its context.
 type bounded struct{}
 
-// ConnContext is for http.Server's field of this name. It lets Admit find a request's connection.
+// ConnContext is for http.Server's field of this name. It lets Admit find a request's connection,
+// also under TLS.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	for {
 		switch under := c.(type) {

@@ -20,7 +20,8 @@ const (
 	profileTime = 10 * time.Minute
 )
 
-// Server returns a server for requests that are answered immediately, for use with a Listener.
+// Server returns a server for requests that are answered immediately, for use with a Listener. It
+// reads no headers of more than 64 KiB, and logs what net/http complains about at the usual level.
 func Server(handler http.Handler) *http.Server {
 	return &http.Server{
 		Handler:           inTime(handler),

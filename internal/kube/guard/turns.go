@@ -39,10 +39,13 @@ type turn struct {
 	own  chan struct{}
 }
 
+// newTurns returns turns of which nobody has taken any.
 func newTurns() *turns {
 	return &turns{all: make(chan struct{}, asking), sources: cache.NewLRUExpireCache(sources)}
 }
 
+// of returns the state of a source. One that is forgotten begins anew, with a full burst: the bound
+// on all (asking) holds all the same.
 func (t *turns) of(source string) *turn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -55,7 +58,8 @@ func (t *turns) of(source string) *turn {
 }
 
 // take waits for the source's turn. A source that has asked too much is refused at once: waiting
-// would hold its connections, and memory with them.
+// would hold its connections, and memory with them. Without an error, done must be called when the
+// question is answered.
 func (t *turns) take(ctx context.Context, source string) (done func(), err error) {
 	s := t.of(source)
 	if !s.rate.TryAccept() {
@@ -75,8 +79,10 @@ func (t *turns) take(ctx context.Context, source string) (done func(), err error
 	return func() { <-t.all; <-s.own }, nil
 }
 
-// Source is what a remote address counts as: the host. A host with IPv6 usually has a network of
-// /64.
+// Source is what a remote address counts as: the host, or of IPv6 its /64. A host with IPv6 usually
+// has a network of that size, and could else come from a new address each time.
+//
+// For example, "10.1.2.3:4711" is 10.1.2.3, and "[2001:db8::1:2]:443" is 2001:db8::/64.
 func Source(remote string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

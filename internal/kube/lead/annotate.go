@@ -21,6 +21,7 @@ func (a annotated) Leases(namespace string) coordinationv1.LeaseInterface {
 	return annotatedLeases{a.LeasesGetter.Leases(namespace), a.elector}
 }
 
+// annotatedLeases writes the annotation with each creation and update.
 type annotatedLeases struct {
 	coordinationv1.LeaseInterface
 	elector *Elector
@@ -36,8 +37,8 @@ func (l annotatedLeases) Update(ctx context.Context, lease *v1.Lease, o metav1.U
 	return l.LeaseInterface.Update(ctx, l.elector.annotated(lease), o)
 }
 
-// annotated is a Lease as this replica writes it. A Lease that is released keeps what was written
-// last.
+// annotated is a Lease as this replica writes it. A Lease that is released, or that names another
+// holder, is left as it is: a released one keeps what was written last.
 func (e *Elector) annotated(lease *v1.Lease) *v1.Lease {
 	if e.annotation == "" || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != e.identity {
 		return lease

@@ -27,11 +27,14 @@ func Guard(config *rest.Config, over func() bool) {
 	}
 }
 
+// guarded is a connection that writes nothing once over is true.
 type guarded struct {
 	net.Conn
 	over func() bool
 }
 
+// Write closes the connection instead of writing once over is true, so that requests that wait on
+// it fail at once.
 func (g *guarded) Write(b []byte) (int, error) {
 	if g.over() {
 		g.Close()

@@ -27,7 +27,9 @@ var ErrLost = errors.New("leadership lost: the Lease could not be renewed in tim
 // upstream.
 const slack = 20 * time.Second
 
-// Elector decides whether this replica leads.
+// Elector decides whether this replica leads. It runs client-go's elector, and adds what that
+// leaves to chance: the work ends before the Lease does (lead), the Lease is not released before
+// the work has ended (Update), and no request leaves a process that has lost it (Over, Guard).
 type Elector struct {
 	options  Options
 	identity string
@@ -56,6 +58,8 @@ func New(config *rest.Config, options Options, events resourcelock.EventRecorder
 	return newElector(leases, options, events)
 }
 
+// newElector is New with a client. The identity is the host's name, as upstream, with a part that
+// no other process has: a replica that is started again is another one.
 func newElector(leases coordinationv1.LeasesGetter, options Options, events resourcelock.EventRecorder) (*Elector, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
@@ -74,7 +78,7 @@ func newElector(leases coordinationv1.LeasesGetter, options Options, events reso
 	}, nil
 }
 
-// Leading reports whether the work runs.
+// Leading reports whether the work runs. Any goroutine may ask.
 func (e *Elector) Leading() bool { return e.leading.Load() }
 
 // Over reports whether this replica has led and must not any longer: from the moment that its Lease
@@ -91,18 +95,24 @@ func (e *Elector) Annotate(key string, value func() string) { e.annotation, e.an
 // Identity is this replica's, as the Lease names its holder.
 func (e *Elector) Identity() string { return e.identity }
 
-// Alive fails if this replica holds the Lease without renewing it.
+// Alive fails if this replica holds the Lease without renewing it, slack after its end: for a
+// liveness probe, as upstream's check leaderElection.
 func (e *Elector) Alive(r *http.Request) error { return e.watchdog.Check(r) }
 
 // Run does the work while this replica leads, or at once if there is no election. When the context
 // ends, so does the work's context, and the Lease is released after the work has returned. ErrLost
 // means that leadership was lost before.
+//
+// With the defaults, after the last renewal at 0 s: renewals are tried until 12 s, when the work's
+// context ends; at 15 s another replica may take the Lease, and Run returns, whether or not the
+// work has.
 func (e *Elector) Run(ctx context.Context, work func(context.Context) error) error {
 	if !e.options.Elect {
 		e.leading.Store(true)
 		defer e.leading.Store(false)
 		return work(ctx)
 	}
+	// The elector must outlive ctx: while the work ends, the Lease is still renewed.
 	electing, stopElecting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopElecting()
 	lease := e.newLease()
@@ -142,7 +152,9 @@ func (e *Elector) Run(ctx context.Context, work func(context.Context) error) err
 	return err
 }
 
-// lead does the work until it ends by itself or has to end.
+// lead does the work until it ends by itself or has to end: when the Lease was not renewed for
+// good(), when another replica has it (taken), or when client-go's elector has given up (over). All
+// three are loss of leadership, and the process has to end.
 func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, work func(context.Context) error) error {
 	working, stop := context.WithCancel(ctx)
 	defer stop()
@@ -158,6 +170,7 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 		select {
 		case err := <-ended:
 			return err
+		// A renewal since the timer was set moves the end.
 		case <-expired.C:
 			if left := lease.left(good); left > 0 {
 				expired.Reset(left)
@@ -182,11 +195,11 @@ func (e *Elector) lead(ctx context.Context, lease *lease, over <-chan struct{}, 
 // lease is the lock. It records when it was renewed, and whether another replica has it.
 type lease struct {
 	resourcelock.Interface
-	renewed atomic.Pointer[renewal]
+	renewed atomic.Pointer[renewal] // nil before the first
 	wall    func() time.Time
-	leading *atomic.Bool
-	taken   chan struct{}
-	lost    atomic.Bool // another has it
+	leading *atomic.Bool  // of the Elector: whether there is work
+	taken   chan struct{} // has an element once another replica has it
+	lost    atomic.Bool   // another has it
 }
 
 // renewal is when the Lease was renewed last, by both clocks of the machine. The monotonic one
@@ -195,15 +208,18 @@ type lease struct {
 // wall clock that is set forward keeps writes back until the next renewal, a retry period at most.
 type renewal struct{ monotonic, wall time.Time }
 
+// now is the present by both clocks.
 func (l *lease) now() renewal {
 	// Round strips the monotonic reading, without which Sub compares wall time.
 	return renewal{time.Now(), l.wall().Round(0)}
 }
 
+// since is how much time has passed by the clock by which more has.
 func (r renewal) since(before renewal) time.Duration {
 	return max(r.monotonic.Sub(before.monotonic), r.wall.Sub(before.wall))
 }
 
+// newLease returns the lock for one Run.
 func (e *Elector) newLease() *lease {
 	return &lease{
 		Interface: &resourcelock.LeaseLock{
@@ -237,6 +253,7 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 	return record, raw, err
 }
 
+// Create takes a Lease that does not exist yet. That is a renewal like any other.
 func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	at := l.now()
 	err := l.Interface.Create(ctx, record)

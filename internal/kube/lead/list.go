@@ -9,7 +9,8 @@ import (
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// List lists the Leases of a cluster by which leaders may be elected: all but those of nodes.
+// List lists the Leases of a cluster by which leaders may be elected: all but those of nodes, of
+// which a large cluster has thousands.
 func List(ctx context.Context, leases coordinationv1.LeasesGetter) (all []*v1.Lease, err error) {
 	list, err := leases.Leases(metav1.NamespaceAll).List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.namespace!=" + corev1.NamespaceNodeLease})

@@ -9,7 +9,8 @@ type message[E any] struct {
 	size  int // of the object that a watch has shown
 }
 
-// mostBytes bounds the size of the objects that wait; one may be as large as the API server takes.
+// mostBytes bounds the size of the objects that wait. It may be exceeded by one object per watch,
+// each as large as the API server takes.
 const mostBytes = 256 << 20
 
 // inbox holds messages until the owner takes them, in their order. It blocks only watches.
@@ -21,7 +22,8 @@ type inbox[E any] struct {
 	room     chan struct{} // closed when there is room again; nil: nobody waits
 }
 
-// waitForRoom waits until there is room for an object, or the end.
+// waitForRoom waits until there is room for an object, or the end. Several watches may find the
+// same room: each adds its object then.
 func (b *inbox[E]) waitForRoom(end <-chan struct{}) {
 	for {
 		b.mu.Lock()
@@ -56,6 +58,7 @@ func (b *inbox[E]) release(size int) {
 	}
 }
 
+// put adds a message and wakes the owner. It never blocks.
 func (b *inbox[E]) put(m message[E]) {
 	b.mu.Lock()
 	b.messages = append(b.messages, m)
@@ -67,7 +70,8 @@ func (b *inbox[E]) put(m message[E]) {
 	}
 }
 
-// take returns all messages; spare is used for those that come meanwhile.
+// take returns all messages; spare is used for those that come meanwhile, so that two arrays serve
+// for ever. The caller clears what it has taken.
 func (b *inbox[E]) take(spare []message[E]) []message[E] {
 	b.mu.Lock()
 	defer b.mu.Unlock()

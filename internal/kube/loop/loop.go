@@ -25,10 +25,10 @@ type Loop[E, A any] struct {
 	Do func(ctx context.Context, action A) (request func(context.Context) E)
 
 	inbox  inbox[E]
-	spare  []message[E]
-	begun  time.Time
-	life   context.Context
-	beside sync.WaitGroup // feeds and requests
+	spare  []message[E]    // the array that the inbox gets next; cleared
+	begun  time.Time       // of New; has both clocks
+	life   context.Context // of Run, set before any goroutine begins
+	beside sync.WaitGroup  // feeds and requests
 }
 
 // New returns a loop without anything in it yet.
@@ -71,6 +71,8 @@ func (l *Loop[E, A]) Run(ctx context.Context, feeds ...func(context.Context)) {
 	log.Info("Stopped", "controller", l.Name)
 }
 
+// own is the owner's life: take in everything, let time take effect if it is due, else sleep until
+// something comes.
 func (l *Loop[E, A]) own(ctx context.Context) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -94,6 +96,8 @@ func (l *Loop[E, A]) own(ctx context.Context) {
 			case <-timer.C:
 			}
 		}
+		// Either the time has come, or the core wants to go on at once. The inbox is looked at
+		// between two Ticks.
 		l.Take(l.Tick)
 		select {
 		case <-second: // whether or not the core comes to rest

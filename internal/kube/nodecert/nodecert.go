@@ -18,7 +18,11 @@ import (
 )
 
 // Obtain requests a certificate of the node with the token of a bootstrap kubeconfig, and writes it
-// with its key to a file. The result is for clients that act as the node.
+// with its key to a file that only this user can read. The result is for clients that act as the
+// node.
+//
+// It waits until the request is approved and signed, which kube-controller-manager does for
+// bootstrap tokens, or until the context ends.
 func Obtain(ctx context.Context, bootstrap, node, file string) (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", bootstrap)
 	if err != nil {
@@ -40,6 +44,8 @@ func Obtain(ctx context.Context, bootstrap, node, file string) (*rest.Config, er
 		return nil, err
 	}
 
+	// The subject makes the client the node for the API server: its authorizer lets such a client
+	// see and change only what concerns that node.
 	request, err := certutil.MakeCSR(key, &pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}, nil, nil)
 	if err != nil {
 		return nil, err
@@ -60,6 +66,7 @@ func Obtain(ctx context.Context, bootstrap, node, file string) (*rest.Config, er
 		return nil, err
 	}
 
+	// Without the bootstrap token: the client must be the node, and nobody else.
 	own := rest.AnonymousClientConfig(config)
 	own.CertFile, own.KeyFile = file, file
 	return own, nil

@@ -29,7 +29,8 @@ type Check struct {
 	Failed func(*http.Request) error
 }
 
-// Endpoints is what a component shows about itself.
+// Endpoints is what a component shows about itself. It is read when requests come, so that a Check,
+// Config and Metrics are as of then.
 type Endpoints struct {
 	Component   string  // as statusz and flagz name it
 	Live, Ready []Check // /healthz and /livez are the first, /readyz the second
@@ -38,12 +39,13 @@ type Endpoints struct {
 	Metrics prometheus.Gatherer
 	// Config is what /configz shows, keyed as upstream does; nil disables /configz.
 	Config func() map[string]any
-	Flags  *pflag.FlagSet
+	Flags  *pflag.FlagSet // what /flagz shows; nil disables it
 	// Profiling adds /debug/pprof/ and /debug/flags/v.
 	Profiling bool
 }
 
-// Handler answers on all paths.
+// Handler answers on all paths. It does not ask who the caller is: that is for the listener in
+// front of it (see gate).
 func (e *Endpoints) Handler() http.Handler {
 	mux := &listing{ServeMux: http.NewServeMux()}
 	mux.addHealth("/healthz", e.Live)
@@ -67,6 +69,7 @@ func (e *Endpoints) Handler() http.Handler {
 		mux.Handle("/debug/flags/v", http.HandlerFunc(setVerbosity))
 	}
 
+	// Without /statusz itself, as upstream lists them.
 	paths := slices.Clone(mux.paths)
 	mux.Handle("/statusz", e.newStatusz(paths))
 	mux.ServeMux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -75,7 +78,8 @@ func (e *Endpoints) Handler() http.Handler {
 	return readOnly(mux)
 }
 
-// readOnly rejects requests that would change something. Only the verbosity can be set.
+// readOnly rejects requests that would change something. Only the verbosity can be set. The two
+// headers are upstream's: nothing is to be cached, and nothing taken for another type than it says.
 func readOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		put := r.Method == http.MethodPut && r.URL.Path == "/debug/flags/v"
@@ -95,13 +99,15 @@ type listing struct {
 	paths []string
 }
 
+// Handle registers a path and keeps the list sorted.
 func (m *listing) Handle(path string, handler http.Handler) {
 	m.ServeMux.Handle(path, handler)
 	i, _ := slices.BinarySearch(m.paths, path)
 	m.paths = slices.Insert(m.paths, i, path)
 }
 
-// addHealth serves all checks together, and each at its own path.
+// addHealth serves all checks together, and each at its own path. There is always a check ping,
+// which upstream has where there is no other.
 func (m *listing) addHealth(path string, checks []Check) {
 	checks = append([]Check{{Name: "ping", Failed: func(*http.Request) error { return nil }}}, checks...)
 	m.Handle(path, checksHandler(strings.TrimPrefix(path, "/"), checks))
@@ -111,7 +117,13 @@ func (m *listing) addHealth(path string, checks []Check) {
 }
 
 // checksHandler answers as Kubernetes' components do, ?verbose and ?exclude=CHECK included; a
-// failure includes its reason.
+// failure includes its reason. Upstream withholds reasons, and sends the reader to the log.
+//
+// A probe that fails reads, for example:
+//
+//	[+]ping ok
+//	[-]watches failed: taint eviction has not seen all pods, nodes and devices yet
+//	readyz check failed
 func checksHandler(kind string, checks []Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var lines strings.Builder
@@ -153,8 +165,10 @@ func (e *Endpoints) metricsHandler() http.Handler {
 	return metrics.HandlerFor(gatherers, metrics.HandlerOpts{ErrorHandling: metrics.ContinueOnError})
 }
 
+// serveConfigz answers /configz.
 func (e *Endpoints) serveConfigz(w http.ResponseWriter, _ *http.Request) { writeJSON(w, e.Config()) }
 
+// writeJSON answers with a value, or with the error if it has no JSON.
 func writeJSON(w http.ResponseWriter, value any) {
 	encoded, err := json.Marshal(value)
 	if err != nil {

@@ -17,16 +17,20 @@ import (
 
 // gate lets callers read a path if the API server allows it, as kube-scheduler does: the bearer
 // token (TokenReview) or client certificate tells who they are, and a SubjectAccessReview of the
-// path what they may do.
+// path what they may do. What it asks, and how much it may be asked, is in package guard.
 type gate struct {
 	guard *guard.Guard
-	open  []string
+	open  []string // paths for everybody; see isOpen
 }
 
+// newGate returns a gate that asks through the client.
 func newGate(client kubernetes.Interface, open []string) *gate {
 	return &gate{guard: guard.New(client), open: open}
 }
 
+// wrapHandler serves requests to open paths, and of callers who may read the path. Only the latter
+// are admitted (guard.Admit): health probes of strangers stay among the connections that may be
+// closed for others.
 func (g *gate) wrapHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.isOpen(r.URL.Path) {
@@ -47,6 +51,7 @@ func (g *gate) wrapHandler(next http.Handler) http.Handler {
 
 // refusalOf returns the HTTP status with which a caller is refused, and 0 if the caller is let in.
 func (g *gate) refusalOf(r *http.Request) (code int, why string) {
+	// For both questions together.
 	ctx, cancel := context.WithTimeout(r.Context(), guard.AskTimeout)
 	defer cancel()
 	source := guard.Source(r.RemoteAddr)
@@ -71,6 +76,7 @@ func (g *gate) refusalOf(r *http.Request) (code int, why string) {
 	return 0, ""
 }
 
+// statusOf is the HTTP status for a caller whose identity or permissions could not be found out.
 func statusOf(err error) int {
 	if errors.Is(err, guard.ErrBusy) {
 		return http.StatusTooManyRequests
@@ -89,7 +95,8 @@ func (g *gate) isOpen(path string) bool {
 }
 
 // authenticateCaller returns the caller; nil if the token is not valid. A caller without
-// credentials is anonymous, whom the API server may allow something too.
+// credentials is anonymous, whom the API server may allow something too. A certificate counts
+// before a token, as upstream: the common name is the user, the organizations are the groups.
 func (g *gate) authenticateCaller(ctx context.Context, source string, r *http.Request) (user.Info, error) {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		subject := r.TLS.VerifiedChains[0][0].Subject
@@ -102,4 +109,5 @@ func (g *gate) authenticateCaller(ctx context.Context, source string, r *http.Re
 	return g.guard.Who(ctx, source, token)
 }
 
+// verbOf is the verb that permissions on paths use: the HTTP method in lower case.
 func verbOf(r *http.Request) string { return strings.ToLower(r.Method) }

@@ -20,12 +20,13 @@ import (
 // known and a port that is taken is an error at the start.
 type Server struct {
 	secure, plain net.Listener // nil if there is none
-	tls           *tls.Config
+	tls           *tls.Config  // of the secure listener
 	options       Options
 	bounds        guard.Bounds
 }
 
-// Listen opens the listeners.
+// Listen opens the listeners that the options ask for, and serves nothing yet. If one cannot be
+// opened, none is left open.
 func Listen(o Options) (*Server, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -51,6 +52,7 @@ func Listen(o Options) (*Server, error) {
 	return s, nil
 }
 
+// listenSecure opens the HTTPS port, or a free one where the default port is taken.
 func (o *Options) listenSecure() (net.Listener, error) {
 	l, err := net.Listen("tcp", o.secureAddress())
 	if errors.Is(err, syscall.EADDRINUSE) && o.moves {
@@ -60,7 +62,8 @@ func (o *Options) listenSecure() (net.Listener, error) {
 	return l, err
 }
 
-// URLs are where the endpoints are.
+// URLs are where the endpoints are, the secure ones first. They have the port that was picked, if
+// it was 0.
 func (s *Server) URLs() (urls []string) {
 	if s.secure != nil {
 		urls = append(urls, "https://"+s.secure.Addr().String())
@@ -88,16 +91,19 @@ func (s *Server) Close() {
 	}
 }
 
-// Handlers serve the two listeners.
+// Handlers serve the two listeners. Plain needs no caller's identity, so what it shows has to be
+// fit for everybody who reaches the port.
 type Handlers struct{ Secure, Plain http.Handler }
 
 // Run serves until the context ends. The client is used only to ask the API server who may read
-// what (see guard.Client); the plain listener does not need it.
+// what (see guard.Client); the plain listener does not need it. Requests under way are cut off at
+// the end: whoever must answer longer runs it with a context that lasts longer.
 func (s *Server) Run(ctx context.Context, handlers Handlers, client kubernetes.Interface) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	if s.secure != nil {
 		guarded := newGate(client, s.options.AlwaysAllow).wrapHandler(handlers.Secure)
+		// Bounded below TLS, so that handshakes count as well.
 		running.Go(func() { runServer(ctx, tls.NewListener(guard.Bound(s.secure, s.bounds), s.tls), guarded) })
 	}
 	if s.plain != nil {
@@ -105,6 +111,7 @@ func (s *Server) Run(ctx context.Context, handlers Handlers, client kubernetes.I
 	}
 }
 
+// runServer serves one listener until the context ends.
 func runServer(ctx context.Context, l net.Listener, handler http.Handler) {
 	server := guard.Server(handler)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })

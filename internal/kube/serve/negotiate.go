@@ -16,6 +16,7 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
+// zpagesGroup is upstream's API group of /flagz and /statusz.
 const zpagesGroup = "config.k8s.io"
 
 // representation is how a page was requested: as text, or as an object of that version in that
@@ -42,7 +43,10 @@ func listFormats() []runtime.SerializerInfo {
 
 // negotiateFormat finds the first representation that the header accepts, in the header's order of
 // preference. As upstream's, a page is an object only if its group, version and kind are named, and
-// text only if none is.
+// text only if none is. Not ok: the page has none of those.
+//
+// For example, "application/json;g=config.k8s.io;v=v1beta1;as=Statusz" is that object in JSON, an
+// empty header or "*/*" is text, and "application/json" alone is nothing.
 func (p *zpage) negotiateFormat(accept string) (representation, bool) {
 	if strings.TrimSpace(accept) == "" {
 		return representation{}, true
@@ -62,10 +66,13 @@ func (p *zpage) negotiateFormat(accept string) (representation, bool) {
 	return representation{}, false
 }
 
+// acceptParams reports whether the parameters of a clause fit the format, and what they ask for.
 func (p *zpage) acceptParams(params map[string]string, format runtime.SerializerInfo) (representation, bool) {
+	// Upstream refuses both for these pages.
 	if params["stream"] != "" || params["sv"] != "" {
 		return representation{}, false
 	}
+	// All three or none: a part of a group, version and kind names no object.
 	named := false
 	for _, key := range []string{"g", "v", "as"} {
 		_, given := params[key]
@@ -79,7 +86,8 @@ func (p *zpage) acceptParams(params map[string]string, format runtime.Serializer
 	return representation{version: version, format: format, pretty: params["pretty"] == "1"}, known
 }
 
-// newEncoder returns the format's encoder, with line breaks if people read it.
+// newEncoder returns the format's encoder, with line breaks if people read it: upstream goes by the
+// user agent, too.
 func (a representation) newEncoder(r *http.Request) runtime.Encoder {
 	pretty, err := strconv.ParseBool(r.URL.Query().Get("pretty"))
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 type Options struct {
 	// HTTPS.
 	BindAddress   string
-	SecurePort    int // 0 for none
-	CertFile      string
+	SecurePort    int    // 0 for none
+	CertFile      string // "": a self-signed certificate in memory
 	KeyFile       string
-	MinTLSVersion string
-	CipherSuites  []string
-	ClientCAFile  string
+	MinTLSVersion string   // by upstream's names; "" is VersionTLS12
+	CipherSuites  []string // empty: Go's
+	ClientCAFile  string   // "": client certificates are not asked for
 	AlwaysAllow   []string // paths without authorization
 	// Plain HTTP, "host:port"; "" for none, port 0 for a free one.
 	Plain string
@@ -62,10 +62,12 @@ func (o *Options) AddPlainFlag(flags *pflag.FlagSet) {
 		"address of /healthz, /livez, /readyz and /metrics, plain HTTP, unauthenticated; port 0 picks a free one, empty disables it")
 }
 
-// Parsed records which flags were given.
+// Parsed records which flags were given. It must be called after parsing: a port that the user
+// names is not replaced by another one.
 func (o *Options) Parsed(flags *pflag.FlagSet) { o.moves = !flags.Changed("secure-port") }
 
-// Validate returns what is wrong, by flag.
+// Validate returns what is wrong, by flag. Without a secure port, its other options are not looked
+// at.
 func (o *Options) Validate() error {
 	if o.Plain != "" {
 		if _, _, err := net.SplitHostPort(o.Plain); err != nil {
@@ -99,6 +101,7 @@ func (o *Options) Validate() error {
 	return nil
 }
 
+// secureAddress is where --secure-port listens, as host:port.
 func (o *Options) secureAddress() string {
 	return net.JoinHostPort(o.BindAddress, strconv.Itoa(o.SecurePort))
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/certfile"
 )
 
+// tlsConfig returns the configuration of the secure listener. The files are read once, so that a
+// mistake in them is an error at the start, and again when they have changed (package certfile). It
+// serves HTTP/1.1 only, so that a connection has one request at a time.
 func (o *Options) tlsConfig() (*tls.Config, error) {
 	version, err := cliflag.TLSVersion(o.MinTLSVersion)
 	if err != nil {
@@ -28,6 +31,8 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 		}
 		config.ClientAuth = tls.VerifyClientCertIfGiven
 		config.SessionTicketsDisabled = true // what a CA vouched for must not outlive it
+		// Go reads the CAs once per configuration; one per connection lets renewed ones take
+		// effect.
 		config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			own := config.Clone()
 			own.GetConfigForClient, own.ClientCAs = nil, authorities.Newest()
@@ -50,6 +55,8 @@ func (o *Options) tlsConfig() (*tls.Config, error) {
 	return config, nil
 }
 
+// selfSigned makes a certificate that lasts for the life of the process. Callers cannot verify it;
+// it keeps what they send, tokens above all, from being read on the way.
 func selfSigned() (tls.Certificate, error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/component-base/version"
 )
 
+// header begins each page for people; both its form and its warning are upstream's.
 const header = `
 %s %s
 Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees and is for debugging purposes only.
@@ -26,14 +27,15 @@ Warning: This endpoint is not meant to be machine parseable, has no formatting c
 
 // zpage is a page for people, and the same as an object for programs that ask for one by kind and
 // version. The kinds are upstream's; its handlers are not used because they bring the API server's
-// tracing and auditing with them.
+// tracing and auditing with them. Both forms are made anew for each request.
 type zpage struct {
 	kind    string
 	text    func(io.Writer)
 	objects map[string]func() runtime.Object // by version
 }
 
-// newFlagz shows every flag's value, given or default.
+// newFlagz shows every flag's value, given or default. Hidden flags are shown only if they were
+// given.
 func (e *Endpoints) newFlagz() *zpage {
 	values := func() map[string]string {
 		values := map[string]string{}
@@ -75,7 +77,8 @@ func shownValue(f *pflag.Flag) string {
 	return f.Value.String()
 }
 
-// newStatusz shows what runs here, and since when.
+// newStatusz shows what runs here, and since when: the start of the process, its Go version and its
+// own, and the paths that it serves.
 func (e *Endpoints) newStatusz(paths []string) *zpage {
 	status := func() statuszv1beta1.Statusz {
 		seconds, _ := metrics.GetProcessStart()
@@ -120,10 +123,13 @@ func topLevel(paths []string) []string {
 	return slices.Compact(top)
 }
 
+// typeMeta is the kind and version of a page as an object.
 func typeMeta(kind, version string) metav1.TypeMeta {
 	return metav1.TypeMeta{Kind: kind, APIVersion: zpagesGroup + "/" + version}
 }
 
+// ServeHTTP answers with the representation that was requested. v1alpha1 is deprecated upstream,
+// and answered with a warning.
 func (p *zpage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wanted, ok := p.negotiateFormat(r.Header.Get("Accept"))
 	if !ok {

@@ -23,11 +23,13 @@ import (
 // DefaultTimeout bounds a request where the configuration does not.
 const DefaultTimeout = 5 * time.Second
 
-// longestAnswer bounds what an extender may answer. One that is sent whole nodes sends them back:
-// 5,000 of 10 KiB are 50 MiB.
+// longestAnswer bounds what an extender may answer, in bytes. One that is sent whole nodes sends
+// them back: 5,000 of 10 KiB are 50 MiB. An answer that is longer is an error, and is not read to
+// its end.
 const longestAnswer = 64 << 20
 
-// Extender is an HTTP extender. It is safe for concurrent use.
+// Extender is an HTTP extender. It is safe for concurrent use. Its methods block until the extender
+// answers, or the timeout of the configuration is over; none is retried.
 type Extender struct {
 	config configv1.Extender
 	client *http.Client
@@ -92,6 +94,7 @@ func (e *Extender) IsInterested(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.Containers, e.manages) || slices.ContainsFunc(pod.Spec.InitContainers, e.manages)
 }
 
+// manages reports whether the container requests, or limits, a resource that the extender manages.
 func (e *Extender) manages(c v1.Container) bool {
 	return slices.ContainsFunc(e.config.ManagedResources, func(r configv1.ExtenderManagedResource) bool {
 		_, requests := c.Resources.Requests[v1.ResourceName(r.Name)]
@@ -100,7 +103,8 @@ func (e *Extender) manages(c v1.Container) bool {
 	})
 }
 
-// Filter returns the nodes that pass the extender, and why the others do not.
+// Filter returns the nodes that pass the extender, and why the others do not. A node in neither
+// list is out as well; see package outside. An extender that does not filter lets all pass.
 func (e *Extender) Filter(pod *v1.Pod, nodes []fwk.NodeInfo) (passed []fwk.NodeInfo, failed,
 	unresolvable extenderv1.FailedNodesMap, err error) {
 	if !e.IsFilter() {
@@ -117,7 +121,10 @@ func (e *Extender) Filter(pod *v1.Pod, nodes []fwk.NodeInfo) (passed []fwk.NodeI
 	return passed, result.FailedNodes, result.FailedAndUnresolvableNodes, err
 }
 
-// args describes the pod and the nodes in the form that the extender wants.
+// args describes the pod and the nodes in the form that the extender wants: whole nodes, or, if it
+// is nodeCacheCapable, their names.
+//
+//	{"Pod": {...}, "NodeNames": ["n1", "n2"]}
 func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderArgs {
 	args := &extenderv1.ExtenderArgs{Pod: pod}
 	if e.config.NodeCacheCapable {
@@ -128,6 +135,7 @@ func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderA
 		args.NodeNames = &names
 		return args
 	}
+	// Whole nodes, for an extender that knows nothing of the cluster.
 	args.Nodes = &v1.NodeList{Items: make([]v1.Node, 0, len(nodes))}
 	for _, n := range nodes {
 		args.Nodes.Items = append(args.Nodes.Items, *n.Node())
@@ -135,10 +143,12 @@ func (e *Extender) args(pod *v1.Pod, nodes []fwk.NodeInfo) *extenderv1.ExtenderA
 	return args
 }
 
-// known looks up the nodes that an answer names.
+// known looks up the nodes that an answer names. An answer with a node that was not asked about is
+// an error, as upstream: the extender has mixed something up.
 func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilterResult) ([]fwk.NodeInfo, error) {
 	var names []string
 	switch {
+	// An answer in the other form is read all the same.
 	case e.config.NodeCacheCapable && result.NodeNames != nil:
 		names = *result.NodeNames
 	case result.Nodes != nil:
@@ -165,7 +175,8 @@ func (e *Extender) known(nodes []fwk.NodeInfo, result *extenderv1.ExtenderFilter
 }
 
 // Prioritize returns the extender's scores, 0 to 10 each, and their weight. One that does not score
-// gives 0 to all.
+// gives 0 to all. Scores of nodes that were not asked about are returned as well; see package
+// outside for what becomes of them.
 func (e *Extender) Prioritize(pod *v1.Pod, nodes []fwk.NodeInfo) (*extenderv1.HostPriorityList, int64, error) {
 	var result extenderv1.HostPriorityList
 	if !e.IsPrioritizer() {
@@ -180,7 +191,8 @@ func (e *Extender) Prioritize(pod *v1.Pod, nodes []fwk.NodeInfo) (*extenderv1.Ho
 	return &result, e.config.Weight, nil
 }
 
-// Bind makes the extender bind a pod.
+// Bind makes the extender bind a pod. Without an error it has done so; Berth sends no binding of
+// its own.
 func (e *Extender) Bind(binding *v1.Binding) error {
 	if !e.IsBinder() {
 		return errors.New("unexpected empty bindVerb in extender")
@@ -198,7 +210,7 @@ func (e *Extender) Bind(binding *v1.Binding) error {
 }
 
 // ProcessPreemption shows the extender where preemption could make room, and returns what it leaves
-// of that.
+// of that. The answer names pods by their UIDs, whatever was sent; nodes has the pods.
 func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1.Victims,
 	nodes fwk.NodeInfoLister) (map[string]*extenderv1.Victims, error) {
 	if !e.SupportsPreemption() {
@@ -216,6 +228,7 @@ func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1
 		return nil, err
 	}
 
+	// A node that the answer leaves out is no longer a candidate.
 	left := make(map[string]*extenderv1.Victims, len(result.NodeNameToMetaVictims))
 	for name, meta := range result.NodeNameToMetaVictims {
 		node, err := nodes.Get(name)
@@ -230,6 +243,8 @@ func (e *Extender) ProcessPreemption(pod *v1.Pod, victims map[string]*extenderv1
 	return left, nil
 }
 
+// metaVictims is what is sent to an extender that keeps its own view of the cluster: UIDs instead
+// of pods.
 func metaVictims(victims map[string]*extenderv1.Victims) map[string]*extenderv1.MetaVictims {
 	meta := make(map[string]*extenderv1.MetaVictims, len(victims))
 	for node, v := range victims {
@@ -242,7 +257,8 @@ func metaVictims(victims map[string]*extenderv1.Victims) map[string]*extenderv1.
 	return meta
 }
 
-// victimsOn finds the pods that an answer names.
+// victimsOn finds the pods that an answer names among those of the node. A pod that is not there is
+// an error, as upstream.
 func (e *Extender) victimsOn(node fwk.NodeInfo, meta *extenderv1.MetaVictims) (*extenderv1.Victims, error) {
 	if meta == nil {
 		return nil, nil
@@ -259,7 +275,8 @@ func (e *Extender) victimsOn(node fwk.NodeInfo, meta *extenderv1.MetaVictims) (*
 	return victims, nil
 }
 
-// send sends one request, and decodes the answer.
+// send sends one request, and decodes the answer. Everything but 200 is an error. The address is
+// the prefix and the verb, with one slash between, as upstream.
 func (e *Extender) send(verb string, args, result any) error {
 	body, err := json.Marshal(args)
 	if err != nil {

@@ -9,10 +9,12 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/eventlog"
 )
 
-// drain is how long a stopping scheduler continues to write events.
+// drain is how long a stopping scheduler continues to write events. With finishWithin before it, it
+// stays within the 30 s that the kubelet allows by default.
 const drain = 2 * time.Second
 
-// announceBound reports that a pod was bound.
+// announceBound reports that a pod was bound, with upstream's reason and words. Once: a pod is
+// bound once, so the event has no series to count.
 func (s *Scheduler) announceBound(a *cycle.Attempt) {
 	about := cycle.Reference(a.Pod)
 	s.events.Tell(eventlog.Event{

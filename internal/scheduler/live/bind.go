@@ -47,15 +47,16 @@ const (
 type binder struct {
 	client   kubernetes.Interface
 	observer cycle.Observer
-	see      func(cycle.Event)
+	see      func(cycle.Event)                        // leaves an event for the core
 	post     func(context.Context, *v1.Binding) error // one binding
-	workers  *workers
+	workers  *workers                                 // those that run bindPod; a plugin that takes long is lent one
 	plugins  *pluginCalls
 	life     *lifetime
 	unread   seldom.Line // about pods that cannot be read
 }
 
-// bindPod gives the pod its node, and tells the plugins at PostBind.
+// bindPod gives the pod its node, and tells the plugins at PostBind. A plugin that fails there
+// changes nothing: the pod is bound.
 func (b *binder) bindPod(ctx context.Context, a cycle.Bind) cycle.Outcome {
 	b.observer.Binding(1)
 	err := b.sendBinding(ctx, a)
@@ -81,6 +82,12 @@ var (
 
 // sendBinding gives the pod its node. Without an error, the pod has it; with one, it does not. If
 // the answer to a binding leaves that open, the pod is read before its room is given to others.
+//
+// For example: the first request times out, and the API server carries it out a second later.
+// Reading the pod shows that it has no node yet, so the binding is sent again, and is refused
+// because the pod has a node by then. Reading the pod once more shows that the node is the right
+// one: the binding has succeeded. kube-scheduler would report a failure, forget the pod's assumed
+// place and wait for the watch to correct it.
 func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 	of := a.Attempt
 	began := time.Now()
@@ -115,7 +122,8 @@ func (b *binder) sendBinding(ctx context.Context, a cycle.Bind) error {
 }
 
 // tryToBind asks the plugins that bind, in their order; own: they all passed, and Berth's
-// DefaultBinder was tried.
+// DefaultBinder was tried. The UID in the binding makes the API server refuse it for another pod of
+// the same name.
 func (b *binder) tryToBind(ctx context.Context, a cycle.Bind, try int) (own bool, err error) {
 	of := a.Attempt
 	for _, binder := range a.By.Bind {
@@ -157,7 +165,8 @@ func (b *binder) askBinder(ctx context.Context, binder cycle.Binder, of *cycle.A
 // hasNode reads whether the pod has its node in spite of an error. The error that it returns means
 // that the pod will not get it. As long as the API server cannot be asked, nothing is known, and
 // the room is kept. If it refuses to say, its answer to the binding counts; without one the room is
-// kept for as long as the binding can still be carried out.
+// kept for as long as the binding can still be carried out. has and err are both zero for a pod
+// that exists and has no node: the binding may be tried again.
 func (b *binder) hasNode(ctx context.Context, of *cycle.Attempt, why error) (has bool, err error) {
 	err = errors.New("the scheduler stops")
 	began := time.Now()
@@ -181,6 +190,7 @@ func (b *binder) hasNode(ctx context.Context, of *cycle.Attempt, why error) (has
 			has, err = true, nil
 		case pod.Spec.NodeName != "":
 			err = errBoundElsewhere
+			// The core learns at once where the pod is, and need not wait for its watch.
 			b.see(cycle.Read{Pod: pod})
 		case pod.DeletionTimestamp != nil:
 			err = errGone
@@ -193,7 +203,9 @@ func (b *binder) hasNode(ctx context.Context, of *cycle.Attempt, why error) (has
 	return has, err
 }
 
-// isAnswered reports whether the API server has carried out a request, or never will.
+// isAnswered reports whether the API server has carried out a request, or never will. The reasons
+// below leave it open, or say that the same request may succeed later: a lost connection has no
+// reason (Unknown), and a timeout at the API server may end a request that etcd carries out.
 func isAnswered(err error) bool {
 	if err == nil {
 		return true

@@ -14,7 +14,8 @@ import (
 )
 
 // task is an action that has an answer. The first to move it out of waiting proceeds: the worker
-// that begins it, or the owner that withdraws it.
+// that begins it, or the owner that withdraws it. Whatever happens, the core gets one Answered
+// event per ticket.
 type task struct {
 	state  atomic.Int32
 	cancel context.CancelCauseFunc             // nil: once begun it is finished
@@ -31,7 +32,12 @@ const (
 // request carries out an action on a goroutine of its own, and returns the answer.
 type request = func(context.Context) cycle.Event
 
-// carryOut carries out an action of the core, or returns the request that does. It does not block.
+// carryOut carries out an action of the core, or returns the request that does. It does not block,
+// since it runs on the owner's goroutine between two decisions.
+//
+// There are three ways: bindings and writes go to workers in the order of the actions (queueTask),
+// what plugins and volumes need before a binding gets a goroutine per pod, because it may take
+// minutes (beginRequest), and what only changes the owner's own state is done here.
 func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	switch a := action.(type) {
 	case cycle.Ready:
@@ -64,6 +70,7 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 			})
 		})
 	case cycle.WriteClaims:
+		// On the owner and not in the request; see joinClaims.
 		turns := s.writer.turns.joinClaims(a.Uses)
 		return s.beginRequest(a.Ticket, func(ctx context.Context) cycle.Outcome {
 			defer s.writer.turns.leaveClaims(a.Uses)
@@ -88,7 +95,8 @@ func (s *Scheduler) carryOut(_ context.Context, action cycle.Action) request {
 	return nil
 }
 
-// writeLater carries out the actions that write to the API and are not urgent.
+// writeLater carries out the actions that write to the API and are not urgent. It is on the list of
+// carryOut's cases: an action that neither knows is a fault of the program.
 func (s *Scheduler) writeLater(action cycle.Action) {
 	switch a := action.(type) {
 	case cycle.Remove:
@@ -141,7 +149,7 @@ func (s *Scheduler) writeLater(action cycle.Action) {
 }
 
 // queueTask lets workers carry out an action. It can be withdrawn until a worker begins it; then it
-// is finished.
+// is finished, because a request that was sent cannot be called back.
 func (s *Scheduler) queueTask(by *workers, ticket cycle.Ticket, do func(context.Context) cycle.Outcome) {
 	t := &task{do: do}
 	s.tasks[ticket] = t
@@ -153,7 +161,8 @@ func (s *Scheduler) queueTask(by *workers, ticket cycle.Ticket, do func(context.
 }
 
 // beginRequest returns a request that carries out an action; its context ends when the action is
-// cancelled or the scheduler is to stop.
+// cancelled or the scheduler is to stop. It counts as begun from the start, since its goroutine
+// waits for nothing.
 func (s *Scheduler) beginRequest(ticket cycle.Ticket, do func(context.Context) cycle.Outcome) request {
 	ctx, cancel := context.WithCancelCause(s.life.running)
 	t := &task{cancel: cancel}
@@ -165,7 +174,9 @@ func (s *Scheduler) beginRequest(ticket cycle.Ticket, do func(context.Context) c
 	}
 }
 
-// cancelTask ends a task as soon as that is possible.
+// cancelTask ends a task as soon as that is possible: one that waits is withdrawn, a request has
+// its context cancelled with the reason, and what workers have begun is finished. The answer comes
+// in each case.
 func (s *Scheduler) cancelTask(a cycle.Cancel) {
 	t := s.tasks[a.Ticket]
 	switch {
@@ -179,7 +190,8 @@ func (s *Scheduler) cancelTask(a cycle.Cancel) {
 }
 
 // askAside waits for an extender's answer for as long as a pod is to be decided with it. The event
-// that says that the scheduler stops changes nothing.
+// that says that the scheduler stops changes nothing: Activate without pods. The goroutine that
+// asks may outlive the wait, but its request ends with the scheduler.
 func (s *Scheduler) askAside(a cycle.Ask) cycle.Event {
 	asked := make(chan struct{})
 	go func() {
@@ -194,7 +206,8 @@ func (s *Scheduler) askAside(a cycle.Ask) cycle.Event {
 	}
 }
 
-// outcomeOf is that of an action that ended with this error, or with nil.
+// outcomeOf is that of an action that ended with this error, or with nil. An error that calls
+// itself unschedulable is a verdict on the pod; any other is a failure.
 func outcomeOf(err error) cycle.Outcome {
 	if err == nil {
 		return cycle.Outcome{}
@@ -203,7 +216,8 @@ func outcomeOf(err error) cycle.Outcome {
 	return cycle.Outcome{Fault: &cycle.Fault{Message: err.Error(), Verdict: errors.As(err, &refused) && refused.Unschedulable()}}
 }
 
-// runPreflight asks the plugins what they have to do before the binding.
+// runPreflight asks the plugins what they have to do before the binding, one after the other. The
+// first failure ends it, and the pod is not bound.
 func (s *Scheduler) runPreflight(ctx context.Context, a cycle.Preflight) (o cycle.Outcome) {
 	for _, p := range a.By.PreBind {
 		work, err := callGuarded(s.plugins, p, func() (cycle.PreBindWork, error) { return p.Needed(ctx, a.Attempt) })
@@ -215,7 +229,8 @@ func (s *Scheduler) runPreflight(ctx context.Context, a cycle.Preflight) (o cycl
 	return o
 }
 
-// readPod tries until the API server answers.
+// readPod tries until the API server answers, and shows the core the pod that it has. That the pod
+// does not exist is an answer, too, with nothing to show: the watch tells that.
 func (s *Scheduler) readPod(ctx context.Context, a cycle.ReadPod) {
 	s.life.retryUntilStopped(ctx, func(ctx context.Context) bool {
 		found, err := s.client.CoreV1().Pods(a.Name.Namespace).Get(ctx, a.Name.Name, metav1.GetOptions{})

@@ -23,7 +23,9 @@ import (
 )
 
 // releaseClaim removes a pod or a pod group from those that a claim is reserved for, or deletes a
-// claim that was made for the pod. It returns the claim as it is then; nil if it is gone.
+// claim that was made for the pod. It returns the claim as it is then; nil if it is gone. The patch
+// deletes one entry by its UID and names no version, so it does not conflict with other pods that
+// reserve the claim meanwhile.
 func (w *writer) releaseClaim(ctx context.Context, claim *resourcev1.ResourceClaim,
 	holder types.UID) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
@@ -80,9 +82,13 @@ func (w *writer) deleteClaim(ctx context.Context, claim *resourcev1.ResourceClai
 	return err
 }
 
+// errReplaced ends a deletion: the claim that was to be deleted is gone already.
 var errReplaced = errors.New("another claim has the name")
 
-// claimTurn is what those who write the same claim share.
+// claimTurn is what those who write the same claim share. Pods of one group, or several pods of one
+// claim, may be bound at the same time, and each adds its reservation. Taking turns, and starting
+// from the last writer's result, saves them the conflicts that they would otherwise cause one
+// another.
 type claimTurn struct {
 	users int // guarded by claimTurns
 	// turn holds one token: its holder writes. newest is the claim as the API server returned it
@@ -131,7 +137,7 @@ func (l *claimTurns) leaveClaims(uses []cycle.ClaimUse) {
 	}
 }
 
-// awaitTurn waits for the turn to write.
+// awaitTurn waits for the turn to write. Without an error, passTurn must follow.
 func (t *claimTurn) awaitTurn(ctx context.Context) error {
 	select {
 	case <-t.turn:
@@ -144,11 +150,14 @@ func (t *claimTurn) awaitTurn(ctx context.Context) error {
 // passTurn lets the next one write.
 func (t *claimTurn) passTurn() { t.turn <- struct{}{} }
 
-// writeClaims writes the pod's claims one after the other.
+// writeClaims writes the pod's claims one after the other. Written tells per claim whether the
+// allocation is in the API, or may be: then the core must not give the devices to others, whatever
+// the error is.
 func (w *writer) writeClaims(ctx context.Context, a cycle.WriteClaims, turns []*claimTurn) (o cycle.Outcome) {
 	o.Written = make([]bool, len(a.Claims.Claims))
 	for i := range a.Claims.Claims {
 		reserved, use := &a.Claims.Claims[i], a.Uses[i]
+		// Nothing to write: the claim was allocated before, and is reserved for this pod.
 		if reserved.Before != nil && !use.Decided && !use.Joined && reserved.IsReserved(reserved.Before) {
 			continue
 		}
@@ -190,6 +199,9 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()
 	switch {
+	// Where to start from: the last writer's result is the newest; a claim that another pod may
+	// have written is read; anything else is tried as the core knows it, and the API server reports
+	// a conflict if that is outdated.
 	case t.newest != nil:
 		current = t.newest
 	case use.Decided && (!reserved.Allocated || t.written): // what is known of it is not what is in the API
@@ -203,6 +215,7 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 				return fmt.Errorf("read claim %s: %w", name, err)
 			}
 		}
+		// After a conflict, the next round reads the claim.
 		claim, fresh := current.DeepCopy(), current != reserved.Before
 		current = nil
 		if claim.UID != uid { // another has its name: what was decided is not for that one
@@ -238,6 +251,10 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 
 // fillClaim puts allocation and reservation into a claim, as it is in the API. complete tells that
 // both are there already: the reservation is one for the pod's group.
+//
+// It refuses a claim that has changed in a way that the decision did not know of: deleted,
+// deallocated, or allocated with other devices. The messages are upstream's where upstream has
+// them.
 func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim,
 	use cycle.ClaimUse) (complete bool, err error) {
 	decided := reserved.Claim.Status.Allocation
@@ -255,6 +272,7 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 		complete = reserved.ForGroup() && reserved.IsReserved(claim) && slices.Contains(claim.Finalizers, resourcev1.Finalizer)
 	}
 
+	// A claim that was allocated before keeps its time.
 	if claim.Status.Allocation.AllocationTimestamp == nil {
 		now := metav1.NewTime(time.Now())
 		claim.Status.Allocation.AllocationTimestamp = &now
@@ -271,13 +289,15 @@ func errClaimGone(claim *resourcev1.ResourceClaim) error {
 	return fmt.Errorf("claim %s got deleted in the meantime", klog.KObj(claim))
 }
 
-// sameDevice compares what identifies a device and the request that it is for.
+// sameDevice compares what identifies a device and the request that it is for. The rest, such as
+// conditions, may be added by drivers later.
 func sameDevice(a, b resourcev1.DeviceRequestAllocationResult) bool {
 	return a.Request == b.Request && a.Driver == b.Driver && a.Pool == b.Pool && a.Device == b.Device
 }
 
 // createClaim creates the claim for a pod's extended resources, and reports it to the core in place
-// of its stand-in.
+// of its stand-in: the claim that the decision was made with before it existed. The API server
+// makes the name, so none can be taken.
 func (w *writer) createClaim(ctx context.Context, ticket cycle.Ticket,
 	reserved *plugins.ReservedClaim) (*resourcev1.ResourceClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, writtenWithin)
@@ -317,7 +337,9 @@ func (w *writer) nameClaim(ctx context.Context, a cycle.WriteClaims, claim *reso
 	return nil
 }
 
-// giveBackClaim frees the devices of a claim.
+// giveBackClaim frees the devices of a claim, or deletes it if it was made for a pod. The update
+// names the version that the core knew: if somebody else has changed the claim, it is not
+// overwritten.
 func (w *writer) giveBackClaim(ctx context.Context, a cycle.GiveBackClaim) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)
 	defer cancel()

@@ -14,7 +14,8 @@ import (
 )
 
 // watchGroups follows PodGroups where they are switched on. The API server must serve them: without
-// them no pod of a group could run.
+// them no pod of a group could run. It is an error at the start, rather than pods that wait for
+// ever.
 func (w *watches) watchGroups(ctx context.Context) error {
 	if !w.groups {
 		return nil

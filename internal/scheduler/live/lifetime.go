@@ -13,7 +13,8 @@ type lifetime struct {
 	finishing context.Context // ends finishWithin later: until then what is under way may finish
 }
 
-// retryUntilStopped tries until it works or the scheduler stops.
+// retryUntilStopped tries until it works or the scheduler stops. Each try has readWithin; the
+// pauses between them double from firstPause to lastPause.
 func (l *lifetime) retryUntilStopped(ctx context.Context, try func(context.Context) bool) {
 	once := func() bool {
 		ctx, cancel := context.WithTimeout(ctx, readWithin)

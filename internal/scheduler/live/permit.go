@@ -16,28 +16,29 @@ import (
 type WaitingPod struct {
 	pod    *v1.Pod
 	node   string
-	ticket cycle.Ticket
+	ticket cycle.Ticket // of this hold: events about it name it
 	see    func(cycle.Event)
 
 	mu      sync.Mutex
 	pending map[string]bool // plugins that have not allowed it
-	over    bool
+	over    bool            // allowed by all, rejected, or released by the core
 }
 
-// Pod returns the pod.
+// Pod returns the pod, as it was when it was held; shared, read-only.
 func (w *WaitingPod) Pod() *v1.Pod { return w.pod }
 
 // Node names the node that the pod is to be bound to.
 func (w *WaitingPod) Node() string { return w.node }
 
-// Pending lists the plugins that have not allowed the pod yet.
+// Pending lists the plugins that have not allowed the pod yet, sorted by name.
 func (w *WaitingPod) Pending() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.pending))
 }
 
-// Allow records that a plugin no longer holds the pod.
+// Allow records that a plugin no longer holds the pod. Once no plugin does, the wait is over, and
+// the core binds the pod. A plugin that does not hold the pod changes nothing.
 func (w *WaitingPod) Allow(plugin string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,7 +61,9 @@ func (w *WaitingPod) Preempt(plugin, message string) bool {
 	return w.endWait(cycle.PermitRejected{Ticket: w.ticket, Plugin: plugin, Message: message, Preempted: true})
 }
 
-// endWait ends the wait once, whoever is first to do so.
+// endWait ends the wait once, whoever is first to do so. The event is left with the lock held, so
+// that the core gets the events of one pod in the order in which the methods took effect; leaving
+// it never blocks.
 func (w *WaitingPod) endWait(why cycle.PermitRejected) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,10 +75,12 @@ func (w *WaitingPod) endWait(why cycle.PermitRejected) bool {
 	return true
 }
 
-// permits are all pods that wait.
+// permits are all pods that wait, for those who ask from other goroutines. The core has its own
+// account of them: it holds a pod (Hold), ends the wait by the plugins' events or its time, and
+// then releases it (Release).
 type permits struct {
 	mu       sync.RWMutex
-	pods     map[types.UID]*WaitingPod
+	pods     map[types.UID]*WaitingPod // the latest one of each pod
 	byTicket map[cycle.Ticket]*WaitingPod
 }
 
@@ -91,7 +96,7 @@ func (p *permits) holdPod(see func(cycle.Event), a cycle.Hold) {
 }
 
 // releasePod takes out a pod that the core no longer holds. What plugins say of it from now on is
-// ignored.
+// ignored. The pod may be held again by then, under another ticket; that entry stays.
 func (p *permits) releasePod(ticket cycle.Ticket) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +117,8 @@ func (s *Scheduler) WaitingPod(uid types.UID) *WaitingPod {
 	return s.permits.pods[uid]
 }
 
-// EachWaitingPod calls f for every pod that waits at Permit. Safe for all goroutines.
+// EachWaitingPod calls f for every pod that waits at Permit, without a lock: f may allow or reject
+// it. Pods whose wait ends meanwhile are called for all the same. Safe for all goroutines.
 func (s *Scheduler) EachWaitingPod(f func(*WaitingPod)) {
 	s.permits.mu.RLock()
 	pods := slices.Collect(maps.Values(s.permits.pods))

@@ -18,7 +18,8 @@ type pluginCalls struct {
 	life     *lifetime
 }
 
-// startTiming returns what is to be called when the plugin has returned.
+// startTiming returns what is to be called when the plugin has returned. Only sampled attempts are
+// measured, as upstream does for plugin_execution_duration_seconds.
 func (c *pluginCalls) startTiming(a *cycle.Attempt, plugin string, point plugins.Point) func(ok bool) {
 	if !a.Sampled {
 		return func(bool) {}

@@ -29,7 +29,7 @@ import (
 // that nobody reads) doubles that. Limits, Retry-After and metrics are as with client-go.
 type poster struct {
 	client     *http.Client
-	server     *url.URL
+	server     *url.URL                // for metrics, which have the server and not the request's path
 	namespaces string                  // their URL
 	limit      flowcontrol.RateLimiter // nil: none
 	serializer runtime.Serializer
@@ -44,7 +44,8 @@ const (
 )
 
 // newPoster sends through the connections of one client, at the rate of another. agent is the user
-// agent; empty: that of the client whose connections they are.
+// agent; empty: that of the client whose connections they are. It needs a real client: a fake one
+// sends no requests.
 func newPoster(through, limited kubernetes.Interface, contentType, agent string) (*poster, error) {
 	contentType = cmp.Or(contentType, runtime.ContentTypeProtobuf)
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), contentType)
@@ -69,7 +70,8 @@ func newPoster(through, limited kubernetes.Interface, contentType, agent string)
 	}, nil
 }
 
-// postBinding binds a pod.
+// postBinding binds a pod. Its errors are those of client-go, so that isAnswered and the reasons in
+// metrics work unchanged.
 func (p *poster) postBinding(ctx context.Context, b *v1.Binding) error {
 	b.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"}
 	return p.postObject(ctx, b.Namespace, "pods/"+b.Name+"/binding", b)
@@ -81,6 +83,7 @@ func (p *poster) postEvent(ctx context.Context, e *v1.Event) error {
 	return p.postObject(ctx, e.Namespace, "events", e)
 }
 
+// postObject encodes the object once, and sends it again as often as the API server says when to.
 func (p *poster) postObject(ctx context.Context, namespace, resource string, object runtime.Object) error {
 	var body bytes.Buffer
 	if err := p.serializer.Encode(object, &body); err != nil {
@@ -89,6 +92,7 @@ func (p *poster) postObject(ctx context.Context, namespace, resource string, obj
 
 	to := p.namespaces + "/" + namespace + "/" + resource
 	for try := 1; ; try++ {
+		// Each try counts, as in client-go: it is a request like any other to the API server.
 		if p.limit != nil {
 			if err := p.limit.Wait(ctx); err != nil {
 				return err
@@ -106,8 +110,8 @@ func (p *poster) postObject(ctx context.Context, namespace, resource string, obj
 	}
 }
 
-// sendRequest sends one request. If the API server says after what time to retry, send returns that
-// time.
+// sendRequest sends one request. If the API server says after what time to retry, sendRequest
+// returns that time.
 func (p *poster) sendRequest(ctx context.Context, to string, body []byte) (comeBack time.Duration, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
@@ -133,7 +137,9 @@ func (p *poster) sendRequest(ctx context.Context, to string, body []byte) (comeB
 	return comeBackAfter(response), errorOf(response)
 }
 
-// comeBackAfter returns after what time the request may be sent again; 0: never.
+// comeBackAfter returns after what time the request may be sent again; 0: never. As client-go, it
+// takes the server's word only for 429 and for failures of the server. The millisecond tells
+// "immediately" (Retry-After: 0) from never.
 func comeBackAfter(r *http.Response) time.Duration {
 	if r.StatusCode != http.StatusTooManyRequests && r.StatusCode < http.StatusInternalServerError {
 		return 0

@@ -35,10 +35,10 @@ const (
 	fillPause = time.Millisecond
 	// calmWithin is how long pods may have to wait for a renewal.
 	calmWithin   = 80 * time.Millisecond
-	calmLook     = 5 * time.Millisecond
-	calmAgain    = 5 * time.Second
-	renewalTakes = time.Minute // with all objects known
-	renewalAgain = time.Minute
+	calmLook     = 5 * time.Millisecond // how often to look whether nothing is under way
+	calmAgain    = 5 * time.Second      // between two waits for calm, in which pods are decided
+	renewalTakes = time.Minute          // with all objects known
+	renewalAgain = time.Minute          // before another renewal is begun after one that failed
 )
 
 // successor is a core that is to replace the current one.
@@ -58,7 +58,7 @@ func (s *Scheduler) wantsRenewal(now time.Time) bool {
 	return s.journal != nil && (s.renewal.next != nil || s.journal.Due() && !now.Before(s.renewal.notUntil))
 }
 
-// renewalWake is when the owner has to go on with a renewal.
+// renewalWake is when the owner has to go on with a renewal that is due.
 func (s *Scheduler) renewalWake(now time.Time) time.Time {
 	r := &s.renewal
 	switch {
@@ -74,6 +74,10 @@ func (s *Scheduler) renewalWake(now time.Time) time.Time {
 
 // renewIfDue goes on with a renewal if one is due. It reports whether this tick has to be skipped:
 // calm is waited for, or the new core has only just taken over.
+//
+// Its states, in order: a successor is begun; it is filled; nothing is under way (Calm) and it
+// takes over. If that does not happen by itself, decisions pause for calmWithin, then go on for
+// calmAgain, and so on until giveUp, when the successor is dropped and the old file goes on.
 func (s *Scheduler) renewIfDue(now time.Time) bool {
 	if !s.wantsRenewal(now) {
 		return false
@@ -85,6 +89,7 @@ func (s *Scheduler) renewIfDue(now time.Time) bool {
 	}
 	if !r.next.full() {
 		s.fillSuccessor(now)
+		// The first is a state that could not be read, which has ended the renewal.
 		if r.next == nil || !r.next.full() {
 			return false
 		}
@@ -109,7 +114,8 @@ func (s *Scheduler) renewIfDue(now time.Time) bool {
 	return true
 }
 
-// beginRenewal makes a new core that knows nothing yet.
+// beginRenewal makes a new core that knows nothing yet. It has a seed of its own, which its file
+// begins with.
 func (s *Scheduler) beginRenewal(now time.Time) {
 	o := s.made
 	o.Seed = rand.Uint64()
@@ -124,7 +130,7 @@ func (s *Scheduler) beginRenewal(now time.Time) {
 	s.renewal = renewal{next: &successor{core: core, told: told, stop: stop, state: s.journal.Prepare(ctx, now, o.Seed)}}
 }
 
-// endRenewal drops the new core.
+// endRenewal drops the new core and its file. The current ones go on as if nothing had been tried.
 func (s *Scheduler) endRenewal(now time.Time) {
 	s.renewal.next.stop()
 	s.journal.Discard()
@@ -138,7 +144,8 @@ func (s *Scheduler) fillSuccessor(now time.Time) {
 }
 
 // tellSuccessor gives the new core an event that it does not know yet. It reports whether there was
-// one.
+// one: not if all was given, and not if the next object is still being decoded, which another
+// goroutine does.
 func (s *Scheduler) tellSuccessor(now time.Time) bool {
 	n := s.renewal.next
 	if n.state != nil {
@@ -168,6 +175,9 @@ func (s *Scheduler) tellSuccessor(now time.Time) bool {
 	return true
 }
 
+// giveSuccessor gives the new core an event and records both in the next file. Its actions are
+// kept: whatever it would do is for the time when it has taken over. Led is kept too, since a core
+// that does not lead decides nothing.
 func (s *Scheduler) giveSuccessor(now time.Time, e cycle.Event) {
 	n := s.renewal.next
 	if _, is := e.(cycle.Led); is {
@@ -200,7 +210,9 @@ func (s *Scheduler) seenLater(now time.Time, e cycle.Event) {
 // full reports whether the new core knows all objects.
 func (n *successor) full() bool { return n.state == nil && len(n.later) == 0 }
 
-// renewCore has the new core take over.
+// renewCore has the new core take over. The order matters: what the old core knows of how pods wait
+// is saved before it is succeeded, the journal turns to the new file before anything is recorded
+// for the new core, and the saved state comes last, when the new core leads.
 func (s *Scheduler) renewCore(now time.Time) {
 	n := s.renewal.next
 	s.renewal = renewal{}
@@ -219,6 +231,8 @@ func (s *Scheduler) renewCore(now time.Time) {
 	klog.Background().Info("The journal goes on in another file", "took", time.Since(now))
 }
 
+// errStripped is for a configuration that needs whole objects while the core gets them without what
+// a journal leaves out. Only a restart lists them anew.
 var errStripped = errors.New("out-of-tree plugins and extenders need pods as they are, and with --journal they are " +
 	"not kept; restart the scheduler")
 

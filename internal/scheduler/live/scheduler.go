@@ -27,24 +27,29 @@ import (
 // Scheduler runs the scheduling cycle against an API server: watches show the core what there is,
 // and carryOut has the core's actions done, by workers or on goroutines of their own. Fields belong
 // to the goroutine of Run, the owner, unless stated otherwise.
+//
+// The way of one pod: a watch leaves Seen in the loop's inbox; stepCore gives it to the core, which
+// queues the pod; a Tick decides it, and the core returns a Bind action; carryOut queues that for
+// the binders; one of them sends the binding and leaves Answered; the core counts the pod as bound,
+// and returns the action that announces it.
 type Scheduler struct {
-	core    *cycle.Core
+	core    *cycle.Core   // replaced when the journal continues in another file
 	made    cycle.Options // what the core was made of, for the one that replaces it
 	loop    *loop.Loop[cycle.Event, cycle.Action]
-	client  kubernetes.Interface
+	client  kubernetes.Interface // for all requests but events and bindings
 	watches watches
-	ready   func() // nil: none, or called
-	lead    <-chan struct{}
-	shadow  Shadow
-	journal Journal
+	ready   func()          // nil: none, or called
+	lead    <-chan struct{} // Options.Lead
+	shadow  Shadow          // nil: this scheduler decides itself
+	journal Journal         // nil: nothing is recorded
 	renewal renewal
 
 	// tasks are the actions that were not answered yet. The owner adds a task before anyone can
 	// answer it, and removes it with the answer: the core hears of each ticket exactly once.
 	tasks map[cycle.Ticket]*task
 
-	wallClock func() time.Time
-	ahead     time.Duration // of the wall clock, as the core knows it
+	wallClock func() time.Time // time.Now, but in tests
+	ahead     time.Duration    // of the wall clock, as the core knows it
 
 	life             lifetime
 	binders, helpers *workers // bindings wait for nothing else; helpers do what is not urgent
@@ -160,7 +165,8 @@ func New(client, eventClient kubernetes.Interface, o Options) (*Scheduler, error
 	return s, nil
 }
 
-// addParts makes those who ask and write on behalf of the scheduler.
+// addParts makes those who ask and write on behalf of the scheduler. They get functions of it
+// rather than itself, so that each shows what it uses.
 func (s *Scheduler) addParts(client kubernetes.Interface, post func(context.Context, *v1.Binding) error) {
 	s.plugins = &pluginCalls{observer: s.observer, life: &s.life}
 	s.binding = binder{
@@ -225,6 +231,7 @@ func (s *Scheduler) Run(ctx context.Context, binders int) error {
 // settleWithin is how long the loop may take to end once everything that it waits for is given up.
 const settleWithin = time.Second
 
+// errStuck is for the process to end with: the goroutine that owns the core is in the plugin.
 var errStuck = errors.New("an out-of-tree plugin did not return after the scheduler was to stop; it is not waited for")
 
 // awaitLoop waits until the loop has returned. The owner may be in a plugin that never does.
@@ -267,7 +274,9 @@ func (s *Scheduler) finishActions() {
 }
 
 // stepCore gives the core an event. While a renewal waits for calm, ticks are skipped, so that no
-// pod is decided; and so are those that are for the renewal alone.
+// pod is decided; and so are those that are for the renewal alone. Before a tick the core is told
+// if the wall clock was set: times in API objects, such as when a pod started, are the wall
+// clock's, and the core's clock is not (package loop).
 func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
 	switch e := e.(type) {
 	case cycle.Answered:
@@ -285,7 +294,8 @@ func (s *Scheduler) stepCore(now time.Time, e cycle.Event) []cycle.Action {
 	return s.giveEvent(now, e)
 }
 
-// giveEvent gives the core an event, and the journal.
+// giveEvent gives the core an event, records it in the journal with the actions that follow, and
+// notes it for a successor.
 func (s *Scheduler) giveEvent(now time.Time, e cycle.Event) []cycle.Action {
 	actions := s.core.Step(now, e)
 	if s.journal != nil {
@@ -297,10 +307,12 @@ func (s *Scheduler) giveEvent(now time.Time, e cycle.Event) []cycle.Action {
 	return actions
 }
 
-// wallMoved is the least change of the wall clock against the core's that the core is told.
+// wallMoved is the least change of the wall clock against the core's that the core is told. A slow
+// drift adds up, and is told when it has reached this.
 const wallMoved = 100 * time.Millisecond
 
-// nextWake is when the core wants a Tick; it has taken in all that there was.
+// nextWake is when the core wants a Tick; it has taken in all that there was. While a renewal waits
+// for calm, the core's wish does not count: its ticks would be skipped, and the owner would spin.
 func (s *Scheduler) nextWake(now time.Time) time.Time {
 	s.publishSizes()
 	wake := s.core.Wake(now)
@@ -315,7 +327,8 @@ func (s *Scheduler) nextWake(now time.Time) time.Time {
 	return wake
 }
 
-// publishSizes publishes what other goroutines may read.
+// publishSizes publishes what other goroutines may read. Places 0 to 6 are single numbers, 7 to 10
+// the pods in each place of the queue, and 11 to 14 the groups: queue.Active is 1.
 func (s *Scheduler) publishSizes() {
 	is := s.core.Sizes()
 	for i, n := range [...]int{is.Active, is.Backoff, is.Unschedulable, is.Gated, is.Nodes, is.Pods, is.Assumed} {
@@ -330,7 +343,8 @@ func (s *Scheduler) publishSizes() {
 	}
 }
 
-// Sizes returns the numbers of what the scheduler keeps. Safe for all goroutines.
+// Sizes returns the numbers of what the scheduler keeps, as of the last step. They are read one by
+// one and may be of two steps. Safe for all goroutines.
 func (s *Scheduler) Sizes() cycle.Sizes {
 	n := func(i int) int { return int(s.sizes[i].Load()) }
 	is := cycle.Sizes{Active: n(0), Backoff: n(1), Unschedulable: n(2), Gated: n(3), Nodes: n(4), Pods: n(5), Assumed: n(6)}
@@ -345,7 +359,8 @@ func (s *Scheduler) Sizes() cycle.Sizes {
 func (s *Scheduler) Synced() bool { return s.synced.Load() }
 
 // Look shows the scheduler's state between two decisions, in the order of the calls, and does not
-// wait for that. Safe for all goroutines.
+// wait for that. look must not block or keep what it is shown: it runs on the owner's goroutine.
+// After the end of Run it is never called. Safe for all goroutines.
 func (s *Scheduler) Look(look func(cycle.View)) { s.loop.Look(func() { look(s.core.View()) }) }
 
 // Decision is what was decided about a pod last; nil if that is not known, or no longer. Safe for
@@ -377,7 +392,8 @@ func (s *Scheduler) SetProfiles(ctx context.Context, profiles []cycle.Profile, s
 }
 
 // callOwner makes the owner call what, and waits until it has. With an error, what was not called
-// and will not be.
+// and will not be: whoever moves the task out of waiting first, the owner or the caller who gives
+// up, decides that. The owner itself must not call it.
 func (s *Scheduler) callOwner(ctx context.Context, what func()) error {
 	t, done := &task{}, make(chan struct{})
 	s.loop.Look(func() {

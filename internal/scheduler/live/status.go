@@ -16,7 +16,8 @@ type statusWrite struct {
 	tickets []cycle.Ticket
 }
 
-// newStatusWrite keeps of the pod what writing takes: it may wait for long, and pods are large.
+// newStatusWrite keeps of the pod what writing takes: it may wait for long, and pods are large. A
+// ticket of 0 means that the core does not wait for the answer.
 func newStatusWrite(a cycle.WriteStatus) *statusWrite {
 	one := &statusWrite{WriteStatus: a}
 	one.Pod = &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: a.Pod.Namespace, Name: a.Pod.Name, UID: a.Pod.UID,
@@ -27,7 +28,8 @@ func newStatusWrite(a cycle.WriteStatus) *statusWrite {
 	return one
 }
 
-// mergeAfter merges two writes into one with the same effect.
+// mergeAfter merges two writes into one with the same effect: the newer condition and nomination
+// count, and where it has none, the older ones. All tickets get the outcome of the one write.
 func (a *statusWrite) mergeAfter(older *statusWrite) *statusWrite {
 	both := &statusWrite{a.WriteStatus, append(older.tickets, a.tickets...)}
 	if both.Condition == nil {
@@ -40,7 +42,7 @@ func (a *statusWrite) mergeAfter(older *statusWrite) *statusWrite {
 }
 
 // writeFirst writes, and answers the tickets with the outcome. If it is tried again, there are none
-// left.
+// left: the core waits for the first try, not until the API server is well again.
 func (s *Scheduler) writeFirst(ctx context.Context, a *statusWrite) error {
 	err := s.writer.writeStatus(ctx, a.WriteStatus)
 	s.answerTickets(a, outcomeOf(err))

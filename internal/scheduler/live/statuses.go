@@ -21,19 +21,19 @@ import (
 // pods and has them wait and wake could otherwise have the scheduler, whose decisions take
 // microseconds, write without a pause, and whoever acts on changes of pods, too.
 type statuses[W any] struct {
-	by    *workers
-	write func(context.Context, W) error
+	by    *workers                       // shared with everything else that is not urgent
+	write func(context.Context, W) error // one try; isAnswered tells whether it must be repeated
 	// merged merges two writes into one with the same effect.
 	merged func(older, newer W) W
 	// dropped, if set, is told of what will not be written.
 	dropped func(W)
 
-	unhurried *rate.Limiter
+	unhurried *rate.Limiter // of the writes that can wait, over all objects
 
 	mu    sync.Mutex
-	under map[types.UID]*statusesOf[W]
-	late  []*statusesOf[W] // those that wait their turn, and perhaps some that no longer do
-	turn  *time.Timer      // of the next one; nil: none waits
+	under map[types.UID]*statusesOf[W] // objects about which something is to be written; no others
+	late  []*statusesOf[W]             // those that wait their turn, and perhaps some that no longer do
+	turn  *time.Timer                  // of the next one; nil: none waits
 }
 
 // statusesOf is the state of one object: a write is under way, waits for a worker, waits its turn,
@@ -45,7 +45,7 @@ type statusesOf[W any] struct {
 	late  bool          // next may be late
 	waits bool          // its turn
 	again *time.Timer   // until next is tried again
-	pause time.Duration
+	pause time.Duration // before next is tried again; 0: the last try was answered
 }
 
 // Writes that can wait, per second, and how many of them need not.
@@ -55,12 +55,15 @@ const unhurriedRate, unhurriedBurst = 20, 100
 // when the API server is back.
 const longestPause = 30 * time.Second
 
+// newStatuses returns an empty queue of writes whose workers are by.
 func newStatuses[W any](by *workers, write func(context.Context, W) error, merged func(older, newer W) W) *statuses[W] {
 	return &statuses[W]{by: by, write: write, merged: merged,
 		unhurried: rate.NewLimiter(unhurriedRate, unhurriedBurst), under: map[types.UID]*statusesOf[W]{}}
 }
 
-// addWrite queues a write that may be late, or may not.
+// addWrite queues a write that may be late, or may not. It merges with one that waits; the two are
+// late only if both may be. One that may not be late goes ahead at once, also where the object
+// waits its turn or to be tried again.
 func (s *statuses[W]) addWrite(about metav1.Object, newest W, late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +90,8 @@ func (s *statuses[W]) addWrite(about metav1.Object, newest W, late bool) {
 	}
 }
 
-// forgetObject drops what is not being written: the object has it no more, or is gone.
+// forgetObject drops what is not being written: the object has it no more, or is gone. A write that
+// is under way is finished.
 func (s *statuses[W]) forgetObject(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,6 +138,8 @@ func (s *statuses[W]) takeTurns() {
 				defer s.mu.Unlock()
 				s.takeTurns()
 			})
+			// The token goes back: it is taken when the timer has run, by whoever is first in the
+			// list then.
 			turn.CancelAt(now)
 			return
 		}
@@ -149,7 +155,8 @@ func (s *statuses[W]) startWriting(o *statusesOf[W]) {
 }
 
 // writeAll writes until there is nothing more to write about the object, or until the API server is
-// unable to take it.
+// unable to take it. The lock is released only while a write is under way. Of one object there is
+// never more than one writeAll at work, and its entry in under goes only when nothing is left.
 func (s *statuses[W]) writeAll(ctx context.Context, o *statusesOf[W]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,6 +181,8 @@ func (s *statuses[W]) writeAll(ctx context.Context, o *statusesOf[W]) {
 			return
 		case isAnswered(err):
 			o.pause = 0
+		// A newer write has come while this one failed. Both are tried at once, and without a
+		// pause.
 		case o.next != nil:
 			next := s.merged(one, *o.next)
 			o.next = &next

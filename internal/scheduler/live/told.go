@@ -25,7 +25,8 @@ type shownLater struct {
 	over bool // it has taken over
 }
 
-// tellLater puts itself between a core that is made with these options and the others.
+// tellLater puts itself between a core that is made with these options and the others. What is not
+// set stays unset.
 func tellLater(o *cycle.Options) *toldLater {
 	t := &toldLater{}
 	if o.Observer != nil {
@@ -39,7 +40,8 @@ func tellLater(o *cycle.Options) *toldLater {
 	return t
 }
 
-// tellNow is called when the core takes over.
+// tellNow is called when the core takes over. Objects are shown from now on; those that the store
+// has are the same ones, shown by the core before.
 func (t *toldLater) tellNow() {
 	if t.objects != nil {
 		t.objects.over = true

@@ -13,7 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
-// removeVictim deletes a victim, after a condition in its status says why.
+// removeVictim deletes a victim, after a condition in its status says why. Without the condition, a
+// Job's podFailurePolicy could not tell preemption from a failure. The words are upstream's. A
+// victim that is gone, or replaced by another pod of its name, counts as removed; the UID keeps the
+// other one safe.
 func (w *writer) removeVictim(ctx context.Context, a cycle.Remove) error {
 	victim := a.Victim
 	ctx, cancel := context.WithTimeout(ctx, 2*writtenWithin)

@@ -32,9 +32,9 @@ type watches struct {
 	see                         func(cycle.Event)
 	show                        func(e cycle.Event, size int) // see for what a watch has shown
 	life                        *lifetime
-	strips                      func() bool // the core gets objects without what a journal leaves out
-	lead                        <-chan struct{}
-	shadows, groups, taintRules bool // whether others decide, and what is followed
+	strips                      func() bool     // the core gets objects without what a journal leaves out
+	lead                        <-chan struct{} // Options.Lead; nil: leads from the start
+	shadows, groups, taintRules bool            // whether others decide, and what is followed
 	composites                  bool
 	podStatuses                 *statuses[*statusWrite]
 	groupStatuses               *statuses[cycle.WriteGroup]
@@ -44,7 +44,8 @@ type watches struct {
 	feeds []func(context.Context)
 }
 
-// addFeeds adds everything that is followed.
+// addFeeds adds everything that is followed. It may ask the API server what it serves, and wait for
+// the answer until the scheduler stops.
 func (w *watches) addFeeds(ctx context.Context) error {
 	core, apps, storage := w.client.CoreV1(), w.client.AppsV1(), w.client.StorageV1()
 	followKind[v1.NodeList](w, cycle.Nodes, core)
@@ -82,6 +83,7 @@ func (w *watches) watchRooms(ctx context.Context) {
 	if w.shadows {
 		return
 	}
+	// One Lease by name: the permission to list Leases is limited to it.
 	leases := w.client.CoordinationV1().Leases(cycle.RoomNamespace)
 	selector := fields.OneTermEqualSelector("metadata.name", cycle.RoomName).String()
 	room := feed.Of(w.client.CoordinationV1().RESTClient(), cycle.RoomNamespace, string(cycle.Rooms),
@@ -117,7 +119,8 @@ func (w *watches) watchRooms(ctx context.Context) {
 	})
 }
 
-// listOf is a pointer to a list of objects.
+// listOf is a pointer to a list of objects. With it followKind takes the list's type alone: the
+// pointer's type follows from it.
 type listOf[L any] interface {
 	*L
 	runtime.Object
@@ -136,6 +139,7 @@ func feedOf[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) func(
 	resource := string(kind) // kinds have the names of resources
 	source := feed.Of(client.RESTClient(), "", resource, func() runtime.Object { return P(new(L)) })
 	var fresh func()
+	// The two kinds that a decision takes from: room on nodes, and devices. See beginLeading.
 	if w.lead != nil && (kind == cycle.Pods || kind == cycle.ResourceClaims) {
 		source.Anew, fresh = w.lead, w.beginLeading
 		w.stale.Add(1)
@@ -145,7 +149,8 @@ func feedOf[L any, P listOf[L]](w *watches, kind cycle.Kind, client group) func(
 	return func(ctx context.Context) { feed.Run(ctx, source, sink) }
 }
 
-// newSink shows the core what there is of a kind.
+// newSink shows the core what there is of a kind. A pod that has a node, or is gone, no longer
+// needs its condition written.
 func (w *watches) newSink(kind cycle.Kind) feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.see(cycle.Listing{Kind: kind}) },
@@ -178,7 +183,8 @@ func (w *watches) beginLeading() {
 	}
 }
 
-// toShown is an object as the core gets it.
+// toShown is an object as the core gets it, stripped if there is a journal; not ok for what is no
+// object.
 func (w *watches) toShown(o runtime.Object) (object metav1.Object, ok bool) {
 	if object, ok = o.(metav1.Object); ok && w.strips() {
 		object = journal.Stripped(object)

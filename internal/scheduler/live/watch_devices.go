@@ -27,6 +27,8 @@ func (w *watches) watchDevices(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:
 		return nil
+	// Not an error: without the API there are no devices. If it comes later, it is followed from
+	// then on.
 	case apierrors.IsNotFound(err):
 		w.feeds = append(w.feeds, w.awaitDevices)
 		return nil
@@ -34,6 +36,7 @@ func (w *watches) watchDevices(ctx context.Context) error {
 		return fmt.Errorf("ask the API server for %s: %w", resourcev1.SchemeGroupVersion, err)
 	}
 
+	// Named before any feed begins: no pod is decided until all of them are listed.
 	kinds, feeds := w.deviceFeeds()
 	w.kinds, w.feeds = append(w.kinds, kinds...), append(w.feeds, feeds...)
 	w.watchTaintRules(ctx)
@@ -125,6 +128,7 @@ func (w *watches) awaitKinds(
 		if err == nil {
 			break
 		}
+		// Each time, since nothing else tells why devices are not there; once in devicesAgain.
 		if apierrors.IsForbidden(err) {
 			klog.FromContext(ctx).Info("The API server serves "+what+" now, but they may not be read", "err", err)
 		}

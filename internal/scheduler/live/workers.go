@@ -10,24 +10,25 @@ import (
 const patience = time.Second
 
 // workers carry out tasks, a bounded number at a time. They begin them in the order in which they
-// were queued.
+// were queued, so that bindings leave in the order of decisions. The queue itself has no bound.
 type workers struct {
 	running sync.WaitGroup
 
 	mu      sync.Mutex
-	tasks   []func(context.Context)
-	more    *sync.Cond
-	ended   bool
-	surplus int // workers that are to end, since those that they stood in for are back
+	tasks   []func(context.Context) // the next one first
+	more    *sync.Cond              // signalled for each task, and at the end
+	ended   bool                    // nothing is begun any more
+	surplus int                     // workers that are to end, since those that they stood in for are back
 }
 
+// newWorkers returns workers without goroutines; runWorkers starts them. Tasks may be added before.
 func newWorkers() *workers {
 	w := &workers{}
 	w.more = sync.NewCond(&w.mu)
 	return w
 }
 
-// addTask queues a task. After the end of run tasks are dropped.
+// addTask queues a task, and does not block. After the end of runWorkers tasks are dropped.
 func (w *workers) addTask(task func(context.Context)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,7 +60,8 @@ func (w *workers) startWorker(finishing context.Context) {
 }
 
 // lendWorker is called by a task before it calls a plugin, and what it returns afterwards: a plugin
-// that takes long, or never returns, holds up no other task. ctx is that of the task.
+// that takes long, or never returns, holds up no other task. ctx is that of the task, which the
+// stand-in works with. When the plugin is back, one worker too many ends.
 func (w *workers) lendWorker(ctx context.Context) (back func()) {
 	overdue := time.AfterFunc(patience, func() {
 		w.mu.Lock()

@@ -40,6 +40,8 @@ func (w *writer) writeStatus(ctx context.Context, a cycle.WriteStatus) error {
 		status["nominatedNodeName"] = *a.Nominate
 	}
 	version := pod.ResourceVersion
+	// The version is in the patch: a status written for a pod that has been bound meanwhile would
+	// take its nomination or condition back.
 	for {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, "resourceVersion": version}, "status": status})
 		if err != nil {

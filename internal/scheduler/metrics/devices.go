@@ -11,10 +11,12 @@ import (
 const longestLook = 200 * time.Millisecond
 
 // WatchDevices makes every scrape measure the free devices of profiles with the plugin
-// Fragmentation. look shows the scheduler's state later, between two decisions.
+// Fragmentation. look shows the scheduler's state later, between two decisions, and on the
+// goroutine that decides: measuring takes time from decisions, so only a scrape causes it.
 func (r *Recorder) WatchDevices(look func(func(cycle.View))) { r.look.Store(&look) }
 
-// lookAtDevices has the devices measured and waits for that.
+// lookAtDevices has the devices measured and waits for that. While a look is still to come, another
+// scrape asks for none.
 func (r *Recorder) lookAtDevices() {
 	look := r.look.Load()
 	if look == nil || !r.looking.CompareAndSwap(false, true) {
@@ -33,6 +35,7 @@ func (r *Recorder) lookAtDevices() {
 	}
 }
 
+// measureDevices sets the gauges, in whole devices; amounts are in thousandths.
 func (r *Recorder) measureDevices(v cycle.View) {
 	r.devices.Reset() // pools come and go
 	for name, profile := range v.Profiles {

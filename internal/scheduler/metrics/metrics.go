@@ -5,67 +5,70 @@ import (
 )
 
 // recorded are the metrics. What kube-scheduler has beside these has no equivalent: see
-// docs/reference/metrics.md.
+// docs/reference/metrics.md. The fields are in the groups of the functions below, which have names,
+// help texts and buckets.
 type recorded struct {
-	attempts          *metrics.CounterVec
-	attemptDuration   *metrics.HistogramVec
-	algorithmDuration *metrics.Histogram
-	extensionPoints   *metrics.HistogramVec
-	plugins           *metrics.HistogramVec
-	events            *metrics.HistogramVec
-	hints             *metrics.HistogramVec
-	preHints          *metrics.CounterVec
+	attempts          *metrics.CounterVec   // schedule_attempts_total
+	attemptDuration   *metrics.HistogramVec // scheduling_attempt_duration_seconds
+	algorithmDuration *metrics.Histogram    // scheduling_algorithm_duration_seconds
+	extensionPoints   *metrics.HistogramVec // framework_extension_point_duration_seconds
+	plugins           *metrics.HistogramVec // plugin_execution_duration_seconds; sampled
+	events            *metrics.HistogramVec // event_handling_duration_seconds
+	hints             *metrics.HistogramVec // queueing_hint_execution_duration_seconds
+	preHints          *metrics.CounterVec   // pre_queueing_hint_evaluations_total
 
-	groupAttempts          *metrics.CounterVec
-	groupAttemptDuration   *metrics.HistogramVec
-	groupAlgorithmDuration *metrics.Histogram
-	placements             *metrics.CounterVec
-	evaluations            *metrics.CounterVec
-	evaluationDuration     *metrics.HistogramVec
+	groupAttempts          *metrics.CounterVec   // podgroup_schedule_attempts_total
+	groupAttemptDuration   *metrics.HistogramVec // podgroup_scheduling_attempt_duration_seconds
+	groupAlgorithmDuration *metrics.Histogram    // podgroup_scheduling_algorithm_duration_seconds
+	placements             *metrics.CounterVec   // generated_placements_total
+	evaluations            *metrics.CounterVec   // placement_evaluations_total
+	evaluationDuration     *metrics.HistogramVec // placement_evaluation_duration_seconds
 
-	pending       *metrics.GaugeVec
-	entities      *metrics.GaugeVec
-	incoming      *metrics.CounterVec
-	entering      *metrics.CounterVec
-	unschedulable *metrics.GaugeVec
-	cacheSize     *metrics.GaugeVec
-	goroutines    *metrics.GaugeVec
-	panics        *metrics.Counter
-	lostRecords   *metrics.Counter
+	pending       *metrics.GaugeVec   // pending_pods; set at each scrape
+	entities      *metrics.GaugeVec   // queued_entities; set at each scrape
+	incoming      *metrics.CounterVec // queue_incoming_pods_total
+	entering      *metrics.CounterVec // queue_incoming_entities_total
+	unschedulable *metrics.GaugeVec   // unschedulable_pods; counted up and down
+	cacheSize     *metrics.GaugeVec   // cache_size; set at each scrape
+	goroutines    *metrics.GaugeVec   // goroutines; of bindings only
+	panics        *metrics.Counter    // berth_scheduler_panics_total
+	lostRecords   *metrics.Counter    // berth_journal_lost_records_total
 
-	sliDuration         *metrics.HistogramVec
-	attemptsPerPod      *metrics.Histogram
-	scheduledAfterFlush *metrics.Counter
-	permitWait          *metrics.HistogramVec
+	sliDuration         *metrics.HistogramVec // pod_scheduling_sli_duration_seconds
+	attemptsPerPod      *metrics.Histogram    // pod_scheduling_attempts
+	scheduledAfterFlush *metrics.Counter      // pod_scheduled_after_flush_total
+	permitWait          *metrics.HistogramVec // permit_wait_duration_seconds
 
-	claims        *metrics.CounterVec
-	deviceWaits   *metrics.CounterVec
-	deviceWaiting *metrics.HistogramVec
-	volumeErrors  *metrics.CounterVec
+	claims        *metrics.CounterVec   // resourceclaim_creates_total
+	deviceWaits   *metrics.CounterVec   // dra_bindingconditions_allocations_total
+	deviceWaiting *metrics.HistogramVec // dra_bindingconditions_wait_duration_seconds
+	volumeErrors  *metrics.CounterVec   // volume_scheduling_stage_error_total
 
-	preemptionAttempts *metrics.Counter
-	preemptionVictims  *metrics.Histogram
-	removalDuration    *metrics.HistogramVec
-	removals           *metrics.CounterVec
-	groupPreemptions   *metrics.CounterVec
-	groupVictims       *metrics.Histogram
-	wholeVictims       *metrics.HistogramVec
-	searchDuration     *metrics.HistogramVec
-	executionDuration  *metrics.HistogramVec
-	violations         *metrics.CounterVec
+	preemptionAttempts *metrics.Counter      // preemption_attempts_total
+	preemptionVictims  *metrics.Histogram    // preemption_victims
+	removalDuration    *metrics.HistogramVec // preemption_goroutines_duration_seconds
+	removals           *metrics.CounterVec   // preemption_goroutines_execution_total
+	groupPreemptions   *metrics.CounterVec   // workload_preemption_attempts_total
+	groupVictims       *metrics.Histogram    // workload_preemption_victims
+	wholeVictims       *metrics.HistogramVec // preemption_workload_disruptions
+	searchDuration     *metrics.HistogramVec // preemption_evaluation_duration_seconds
+	executionDuration  *metrics.HistogramVec // preemption_execution_duration_seconds
+	violations         *metrics.CounterVec   // preemption_pdb_violations_total
 
-	reloads         *metrics.CounterVec
-	reloadSucceeded *metrics.Gauge
-	reloadTime      *metrics.Gauge
-	refusedBindings *metrics.CounterVec
-	devices         *metrics.GaugeVec
+	reloads         *metrics.CounterVec // berth_scheduler_config_reloads_total
+	reloadSucceeded *metrics.Gauge      // berth_scheduler_config_last_reload_successful
+	reloadTime      *metrics.Gauge      // berth_scheduler_config_last_reload_success_timestamp_seconds
+	refusedBindings *metrics.CounterVec // berth_scheduler_bindings_refused_total
+	devices         *metrics.GaugeVec   // berth_scheduler_fragmentation_devices; set at a scrape, see WatchDevices
 }
 
+// subsystem is upstream's; Berth's own metrics have none, and begin with berth_scheduler_.
 const subsystem = "scheduler"
 
 // millis are the buckets of what takes from a millisecond to many seconds.
 var millis = metrics.ExponentialBuckets(0.001, 2, 15)
 
+// counter and the functions after it make a metric of upstream's subsystem.
 func counter(name, help string, level metrics.StabilityLevel, labels ...string) *metrics.CounterVec {
 	return metrics.NewCounterVec(&metrics.CounterOpts{Subsystem: subsystem, Name: name, Help: help, StabilityLevel: level}, labels)
 }
@@ -88,6 +91,7 @@ func plainCounter(name, help string, level metrics.StabilityLevel) *metrics.Coun
 	return metrics.NewCounter(&metrics.CounterOpts{Subsystem: subsystem, Name: name, Help: help, StabilityLevel: level})
 }
 
+// newRecorded makes all metrics, without values.
 func newRecorded() *recorded {
 	r := &recorded{}
 	r.ofAttempts()
@@ -100,6 +104,7 @@ func newRecorded() *recorded {
 	return r
 }
 
+// ofAttempts makes the metrics of attempts to schedule a pod, and of plugins in them.
 func (r *recorded) ofAttempts() {
 	r.attempts = counter("schedule_attempts_total",
 		"Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be scheduled, "+
@@ -126,6 +131,7 @@ func (r *recorded) ofAttempts() {
 		"Number of PreQueueingHint evaluations, labeled by plugin and result (all_pods or narrowed).", metrics.ALPHA, "plugin", "result")
 }
 
+// ofGroups makes the metrics of attempts to schedule a pod group.
 func (r *recorded) ofGroups() {
 	r.groupAttempts = counter("podgroup_schedule_attempts_total",
 		"Number of attempts to schedule pod group, by the result. 'unschedulable' means a pod group could not be "+
@@ -148,6 +154,7 @@ func (r *recorded) ofGroups() {
 		millis, metrics.ALPHA, "result", "profile")
 }
 
+// ofQueue makes the metrics of the queue and of what the scheduler knows.
 func (r *recorded) ofQueue() {
 	r.pending = gauge("pending_pods",
 		"Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means number "+
@@ -180,6 +187,7 @@ func (r *recorded) ofQueue() {
 		"Number of running goroutines split by the work they do such as binding.", metrics.BETA, "operation")
 }
 
+// ofPods makes the metrics of pods on their way, over all attempts.
 func (r *recorded) ofPods() {
 	r.sliDuration = histogram("pod_scheduling_sli_duration_seconds",
 		"E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and might involve "+
@@ -195,6 +203,7 @@ func (r *recorded) ofPods() {
 		"Duration of waiting on permit.", millis, metrics.BETA, "result")
 }
 
+// ofObjects makes the metrics of volumes and device claims.
 func (r *recorded) ofObjects() {
 	r.volumeErrors = counter("volume_scheduling_stage_error_total", "Volume scheduling stage error count", metrics.ALPHA, "operation")
 	r.claims = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -210,6 +219,7 @@ func (r *recorded) ofObjects() {
 		metrics.ALPHA, "profile", "driver", "status")
 }
 
+// ofPreemption makes the metrics of preemption, for pods and for groups.
 func (r *recorded) ofPreemption() {
 	r.preemptionAttempts = plainCounter("preemption_attempts_total", "Total preemption attempts in the cluster till now", metrics.STABLE)
 	r.preemptionVictims = plainHistogram("preemption_victims",
@@ -220,6 +230,7 @@ func (r *recorded) ofPreemption() {
 	r.ofGroupPreemption()
 }
 
+// ofGroupPreemption makes those that came with pod groups upstream; some are for pods as well.
 func (r *recorded) ofGroupPreemption() {
 	seconds := metrics.ExponentialBuckets(0.001, 2, 16)
 	r.groupPreemptions = counter("workload_preemption_attempts_total",

@@ -26,13 +26,14 @@ type overheads struct {
 	pods map[types.UID]overhead // only of pods that have one
 }
 
+// overhead is the overhead of one pod, with the labels of its series.
 type overhead struct {
 	labels   []string
 	podFixed v1.ResourceList
 }
 
 // Overheads adds the overhead of all pods to what is recorded. The result replaces the objects, to
-// which it passes everything on.
+// which it passes everything on. Only pods that have overhead are kept.
 func (r *Recorder) Overheads(objects cycle.Objects) cycle.Objects {
 	o := &overheads{Objects: objects, pods: map[types.UID]overhead{}}
 	r.registry.RawMustRegister(o)

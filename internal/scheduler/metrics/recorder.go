@@ -17,16 +17,18 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Recorder keeps the metrics of one scheduler.
+// Recorder keeps the metrics of one scheduler. Its methods are those of cycle.Observer, most of
+// which the goroutine that decides calls: they do no more than count. Any goroutine may call them.
 type Recorder struct {
 	*recorded
 	registry metrics.KubeRegistry
-	sizes    atomic.Pointer[func() cycle.Sizes]
+	sizes    atomic.Pointer[func() cycle.Sizes]     // see Watch; nil: gauges of sizes stay as they are
 	look     atomic.Pointer[func(func(cycle.View))] // see WatchDevices
 	looking  atomic.Bool                            // one look at a time
 	labels   sync.Map                               // of what is handled, to its label: a string that takes long to make
 }
 
+// handled is what a change of an object is labelled by.
 type handled struct {
 	queue.Resource
 	queue.Action
@@ -38,16 +40,17 @@ var _ cycle.Observer = (*Recorder)(nil)
 func New() *Recorder {
 	r := &Recorder{recorded: newRecorded(), registry: metrics.NewKubeRegistry()}
 	r.registry.MustRegister(r.all()...)
+	// So that rates over the first attempts are right: a series that begins at 1 has no increase.
 	for _, result := range []cycle.Result{cycle.Scheduled, cycle.Unschedulable, cycle.Errored} {
 		r.attempts.WithLabelValues(string(result), "default-scheduler").Add(0)
 	}
 	return r
 }
 
-// Watch makes every scrape call sizes.
+// Watch makes every scrape call sizes, instead of the scheduler setting gauges at each change.
 func (r *Recorder) Watch(sizes func() cycle.Sizes) { r.sizes.Store(&sizes) }
 
-// Gather implements prometheus.Gatherer.
+// Gather implements prometheus.Gatherer. Gauges are set here, as of the scrape.
 func (r *Recorder) Gather() ([]*dto.MetricFamily, error) {
 	if sizes := r.sizes.Load(); sizes != nil {
 		now := (*sizes)()
@@ -165,7 +168,7 @@ func (r *Recorder) Bound(attempts int, sinceFirst time.Duration, afterFlush bool
 	}
 }
 
-// Rejected counts the pods that wait because of the plugin.
+// Rejected counts the pods that wait because of the plugin, up and down.
 func (r *Recorder) Rejected(plugin, profile string, delta int) {
 	r.unschedulable.WithLabelValues(plugin, profile).Add(float64(delta))
 }
@@ -285,7 +288,7 @@ func (r *Recorder) PreHinted(plugin string, narrowed bool) {
 	r.preHints.WithLabelValues(plugin, result).Inc()
 }
 
-// Panicked counts decisions that panicked.
+// Panicked counts decisions, and calls of plugins beside them, that panicked.
 func (r *Recorder) Panicked() { r.panics.Inc() }
 
 // LostRecord counts records that the journal lost.

@@ -28,52 +28,56 @@ import (
 const securePort = 10259
 
 // Flags are those of the command. Flags that kube-scheduler has, or had, keep their names and
-// meanings.
+// meanings. Exported fields are read by the command itself; the others reach it through Settings,
+// Source, Profiles and the like, where the configuration file counts as well.
 type Flags struct {
 	Set *pflag.FlagSet
 
-	cluster connect.Flags
+	cluster connect.Flags // Settings.Cluster, before the file has its say
 	Serving serve.Options
 	lead    lead.Options
 	Logs    *logs.Options
 	Metrics *metrics.Options
 
-	config        string
+	config        string // a file; "": upstream's defaults, or a legacy source
 	WriteConfigTo string
-	legacy        legacyFlags
-	gates         map[string]bool
-	Groups        groups.Gates // once validated
-	SearchLimit   int
+	legacy        legacyFlags     // translated into a configuration; see Source
+	gates         map[string]bool // only those that were given
+	Groups        groups.Gates    // once validated
+	SearchLimit   int             // in judgements of a node; see cycle.Options
 
-	qps                            float32
-	burst                          int
-	contentType                    string
+	qps                            float32 // 0: no limit
+	burst                          int     // 0: twice qps
+	contentType                    string  // of requests to the API server
 	profiling, contentionProfiling bool
-	MaxUnschedulable               time.Duration
-	AddressFile                    string
-	Binders                        int
-	resourceLock                   string
-	keepBudgets                    []string
+	MaxUnschedulable               time.Duration // until a pod is tried without an event that helps
+	AddressFile                    string        // "": the URLs are not written down
+	Binders                        int           // bindings in flight at most
+	resourceLock                   string        // of the election; must be leases
+	keepBudgets                    []string      // scheduler names; "*": all profiles
 	gentle                         Gentle
-	reserve                        []string
-	reservations                   plugins.Reservations
-	Shadow                         bool
-	Journal                        records.Flags
-	ShadowReport                   string
+	reserve                        []string             // scheduler names; "*": all profiles
+	reservations                   plugins.Reservations // of the profiles that reserve names
+	Shadow                         bool                 // compares, and writes nothing
+	Journal                        records.Flags        // "" as Dir: no journal
+	ShadowReport                   string               // a file; "": none
 }
 
-// legacyFlags are kube-scheduler's flags from before it had configuration files.
+// legacyFlags are kube-scheduler's flags from before it had configuration files. They are
+// translated into a configuration (Source), so that nothing after that knows of them;
+// --write-config-to writes the result as a file of today.
 type legacyFlags struct {
-	policyFile               string
-	policyConfigMap          string
+	policyFile               string // a Policy of before KubeSchedulerConfiguration
+	policyConfigMap          string // its name; the Policy is under policyKey
 	policyConfigMapNamespace string
-	provider                 string
-	schedulerName            string
+	provider                 string // --algorithm-provider
+	schedulerName            string // "": default-scheduler
 	affinityWeight           int32
-	lockName, lockNamespace  string
+	lockName, lockNamespace  string // "": the flags that replaced them count
 }
 
-// Add adds the flags to the set.
+// Add adds the flags to the set, and returns where their values will be once it is parsed. Validate
+// has to be called before anything else is asked.
 func Add(set *pflag.FlagSet) *Flags {
 	f := &Flags{
 		Set: set, Serving: serve.Defaults(securePort), lead: lead.Defaults(configv1.SchedulerDefaultLockObjectName),
@@ -140,6 +144,7 @@ func Add(set *pflag.FlagSet) *Flags {
 	return f
 }
 
+// addLegacy adds the flags of old manifests.
 func (f *Flags) addLegacy() {
 	set, l := f.Set, &f.legacy
 	set.StringVar(&l.policyFile, "policy-config-file", "", "a Policy file (predicates and priorities), translated; followed like --config")
@@ -154,13 +159,15 @@ func (f *Flags) addLegacy() {
 		"with the flags above, or without --config: the schedulerName of the pods to schedule (default default-scheduler)")
 }
 
-// Validate returns what is wrong, by flag.
+// Validate returns what is wrong, by flag: the first thing. What the file has against it is said
+// when that is read.
 func (f *Flags) Validate() error {
 	f.Serving.Parsed(f.Set)
 	if err := f.Serving.Validate(); err != nil {
 		return err
 	}
 
+	// One source at most: with two, it would have to be guessed which one is meant.
 	sources := 0
 	for _, given := range []string{f.config, f.legacy.policyFile, f.legacy.policyConfigMap, f.legacy.provider} {
 		if given != "" {
@@ -226,7 +233,8 @@ func (f *Flags) JournalHeader() journal.Header {
 	}
 }
 
-// Added is what the flags add to the profiles of the configuration.
+// Added is what the flags add to the profiles of the configuration, in the form that a journal
+// keeps: a replay has the file, and not the flags.
 func (f *Flags) Added() config.Added {
 	a := config.Added{
 		CompareTolerations: f.CompareTolerations(), WithoutStorageScores: f.WithoutStorageScores(),
@@ -246,11 +254,12 @@ func (f *Flags) MetricsChosen() bool {
 		f.given("allow-metric-labels") || f.given("allow-metric-labels-manifest")
 }
 
-// given reports whether the user gave the flag.
+// given reports whether the user gave the flag, also with its default as value.
 func (f *Flags) given(name string) bool { return f.Set.Changed(name) }
 
 // Profiles applies flags to profiles: which of them respect disruption budgets when they preempt,
-// which preempt gently, and which reserve room for pod groups.
+// which preempt gently, and which reserve room for pod groups. It changes the profiles in place,
+// and is called for each configuration that is read, also when the file has changed.
 func (f *Flags) Profiles(profiles []*plugins.Profile) error {
 	if err := forNamed("--preemption-respects-budgets", f.keepBudgets, profiles,
 		func(p *plugins.Profile) { p.KeepBudgets = true }); err != nil {
@@ -262,7 +271,8 @@ func (f *Flags) Profiles(profiles []*plugins.Profile) error {
 	return forNamed("--reserve-for-pod-groups", f.reserve, profiles, func(p *plugins.Profile) { p.Reservations = f.reservations })
 }
 
-// forNamed calls do with the profiles of these names, or with all.
+// forNamed calls do with the profiles of these names, or with all for "*". A name that no profile
+// has is an error: it is likely to be a mistake in the flag.
 func forNamed(flag string, names []string, profiles []*plugins.Profile, do func(*plugins.Profile)) error {
 	for _, name := range names {
 		known := name == "*"

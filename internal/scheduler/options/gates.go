@@ -52,7 +52,8 @@ const (
 	notYet   = "the feature is alpha and not in Berth yet"
 )
 
-// Gates lists the gates, by name.
+// Gates lists the gates, by name: those that kube-scheduler v1.37 consults. test/flagparity
+// compares it with upstream's code. The list is the caller's.
 func Gates() []Gate {
 	return []Gate{
 		{Name: "ComponentFlagz", On: true, Beta: true, Why: "/flagz is always served"},
@@ -139,7 +140,7 @@ func honouredGates(on bool) (names []string) {
 }
 
 // enabled reports whether --feature-gates enables a gate: by name, by AllAlpha or AllBeta, or by
-// default.
+// default. As upstream, the name goes before the groups, in whichever order they were given.
 func (f *Flags) enabled(g *Gate) bool {
 	on, given := f.gates[g.Name]
 	if !given && g.Alpha {
@@ -151,7 +152,8 @@ func (f *Flags) enabled(g *Gate) bool {
 	return given && on || !given && g.On
 }
 
-// isOn reports whether the gate of that name is enabled.
+// isOn reports whether the gate of that name is enabled; false for one that kube-scheduler does not
+// consult.
 func (f *Flags) isOn(name string) bool {
 	for _, g := range Gates() {
 		if g.Name == name {
@@ -180,7 +182,10 @@ func (f *Flags) Disabled() cycle.Disabled {
 	}
 }
 
-// validateGates returns an error for a gate that is given a value that Berth does not follow.
+// validateGates returns an error for a gate that is given a value that Berth does not follow. To
+// start with another behaviour than the one that was asked for would be worse than not to start. A
+// gate that kube-scheduler does not consult is no error: manifests give all components the same
+// list.
 func (f *Flags) validateGates() error {
 	for _, name := range gone {
 		if _, given := f.gates[name]; given {
@@ -210,6 +215,7 @@ func (f *Flags) gateNotes() (notes []string) {
 		if g.Heed != Refused || f.enabled(&g) == g.On {
 			continue
 		}
+		// Only a group can have set it: by name it would have been an error.
 		all := "AllAlpha"
 		if g.Beta {
 			all = "AllBeta"
@@ -220,6 +226,8 @@ func (f *Flags) gateNotes() (notes []string) {
 	for _, name := range slices.Sorted(maps.Keys(f.gates)) {
 		g, consulted := known[name]
 		switch {
+		// The group is accepted, because manifests set it for all components; which gates it does
+		// not reach must be said.
 		case len(unreached[name]) > 0:
 			notes = append(notes, fmt.Sprintf("--feature-gates: %s=%t: does not change %s", name, f.gates[name],
 				strings.Join(unreached[name], ", ")))

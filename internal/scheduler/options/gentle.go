@@ -11,8 +11,8 @@ import (
 
 // Gentle names the profiles with gentle preemption; see [plugins.Profile].
 type Gentle struct {
-	Names []string
-	Delay time.Duration
+	Names []string      // scheduler names; "*": all profiles
+	Delay time.Duration // 0: none
 }
 
 // AddFlags adds the flags to the set.
@@ -25,6 +25,7 @@ func (g *Gentle) AddFlags(set *pflag.FlagSet) {
 		"with --gentle-preemption: how long a pod is unschedulable before it preempts others, so that an autoscaler can add nodes instead")
 }
 
+// gentleFlag is the flag as messages name it; gentleFlag[2:] is its name.
 const gentleFlag = "--gentle-preemption"
 
 // Validate returns what is wrong, by flag.
@@ -38,7 +39,7 @@ func (g *Gentle) Validate() error {
 	return nil
 }
 
-// Apply applies the flags to profiles.
+// Apply applies the flags to profiles, in place.
 func (g *Gentle) Apply(profiles []*plugins.Profile) error {
 	return forNamed(gentleFlag, g.Names, profiles, func(p *plugins.Profile) { p.GentlePreemption, p.PreemptionDelay = true, g.Delay })
 }

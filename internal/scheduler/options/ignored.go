@@ -47,13 +47,17 @@ var ignoredBooleans = []string{
 	"permit-address-sharing", "permit-port-sharing", "runtime-config-emulation-forward-compatible", "use-legacy-policy-config",
 }
 
-// anything takes every value.
+// anything takes every value, so that a flag with whatever value an old manifest gives it is no
+// error.
 type anything struct{ value string }
 
+// String, Set and Type implement [pflag.Value].
 func (a *anything) String() string         { return a.value }
 func (a *anything) Set(value string) error { a.value = value; return nil }
 func (a *anything) Type() string           { return "string" }
 
+// addIgnored adds those that the command does not have by now. They are hidden, so that --help does
+// not offer them.
 func addIgnored(set *pflag.FlagSet) {
 	for name, why := range ignored {
 		if set.Lookup(name) != nil {

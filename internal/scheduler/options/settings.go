@@ -19,7 +19,8 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/lead"
 )
 
-// Settings are what does not change while the scheduler runs.
+// Settings are what does not change while the scheduler runs. Where a file and a flag differ, the
+// flag has won.
 type Settings struct {
 	Lead    lead.Options
 	Cluster connect.Flags
@@ -31,6 +32,8 @@ type Settings struct {
 	// Of pods whose attempts fail.
 	FirstBackoff, LastBackoff time.Duration
 
+	// PlainProfiling is profiling on the port without authentication, which only the flag enables:
+	// the file's default is on.
 	Profiling, PlainProfiling, ContentionProfiling bool
 }
 
@@ -41,7 +44,8 @@ type head struct {
 	EnableContentionProfiling bool                                        `json:"enableContentionProfiling"`
 }
 
-// Settings returns the settings from the flags and the configuration that was read from data.
+// Settings returns the settings from the flags and the configuration that was read from data. An
+// error is one in the file's leader election; flags have been validated.
 func (f *Flags) Settings(c *config.Config, data []byte) (Settings, error) {
 	s := f.Connection(data)
 	s.Lead = election(&c.Spec.LeaderElection)
@@ -56,7 +60,8 @@ func (f *Flags) Settings(c *config.Config, data []byte) (Settings, error) {
 	return s, nil
 }
 
-// seconds is that many seconds, or the longest Duration.
+// seconds is that many seconds, or the longest Duration: a back-off of more than 292 years must not
+// overflow into one of the past.
 func seconds(n int64) time.Duration {
 	const most = math.MaxInt64 / time.Second
 	if n > int64(most) {
@@ -66,7 +71,8 @@ func seconds(n int64) time.Duration {
 }
 
 // Connection is the part of the settings that says how to reach the cluster. It does not depend on
-// the rest of the data: a plugin that the file enables may use the cluster while it is created.
+// the rest of the data: a plugin that the file enables may use the cluster while it is created. The
+// other fields are not set.
 func (f *Flags) Connection(data []byte) Settings {
 	client := headOf(data).ClientConnection
 	s := Settings{Cluster: f.cluster, ContentType: client.ContentType, Accept: client.AcceptContentTypes,
@@ -92,11 +98,13 @@ func (f *Flags) Connection(data []byte) Settings {
 	return s
 }
 
+// headOf reads the head of a file; a zero one if that cannot be read.
 func headOf(data []byte) (h head) {
 	_ = yaml.Unmarshal(data, &h) // a bad file is reported when it is parsed
 	return h
 }
 
+// election is the file's section with upstream's defaults, which parsing has filled in.
 func election(e *componentbase.LeaderElectionConfiguration) lead.Options {
 	return lead.Options{
 		Elect:         ptr.Deref(e.LeaderElect, true),
@@ -105,7 +113,7 @@ func election(e *componentbase.LeaderElectionConfiguration) lead.Options {
 	}
 }
 
-// ElectionGiven reports whether a flag configures the election.
+// ElectionGiven reports whether a flag configures the election, other than whether there is one.
 func (f *Flags) ElectionGiven() bool {
 	for _, name := range []string{"lease-duration", "renew-deadline", "retry-period", "resource-name", "resource-namespace"} {
 		if f.given("leader-elect-" + name) {
@@ -115,7 +123,8 @@ func (f *Flags) ElectionGiven() bool {
 	return false
 }
 
-// override applies the flags that were given, over the file.
+// override applies the flags that were given, over the file. It is called twice, by Connection and
+// by Settings, with the same effect.
 func (f *Flags) override(s *Settings) {
 	for name, set := range map[string]func(){
 		"leader-elect":                    func() { s.Lead.Elect = f.lead.Elect },
@@ -135,6 +144,7 @@ func (f *Flags) override(s *Settings) {
 		}
 	}
 
+	// The new name of a flag goes before the old one.
 	if old := f.legacy.lockName; old != "" && !f.given("leader-elect-resource-name") {
 		s.Lead.Name = old
 	}
@@ -143,7 +153,9 @@ func (f *Flags) override(s *Settings) {
 	}
 }
 
-// Rest returns the client configuration for the cluster.
+// Rest returns the client configuration for the cluster. Without a limit in the configuration there
+// is none: how much is asked of the API server is bounded by what is in flight. kube-scheduler has
+// 50 requests per second by default.
 func (s *Settings) Rest(userAgent string) (*rest.Config, error) {
 	c, err := s.Cluster.Config(userAgent)
 	if err != nil {
@@ -154,13 +166,15 @@ func (s *Settings) Rest(userAgent string) (*rest.Config, error) {
 	if s.QPS > 0 {
 		c.QPS, c.Burst = s.QPS, s.Burst
 	}
+	// As kube-scheduler and kube-controller-manager.
 	c.DisableCompression = true
 	return c, nil
 }
 
-// Election configures the client of the leader election. The managed fields of the Lease say
-// berth-scheduler, whatever the program is called, as one with out-of-tree plugins: other
-// components know by it which scheduler leads.
+// Election configures the client of the leader election, which has no limit: a renewal must not
+// wait for other requests. The managed fields of the Lease say berth-scheduler, whatever the
+// program is called, as one with out-of-tree plugins: other components know by it which scheduler
+// leads.
 func (s *Settings) Election() (*rest.Config, error) {
 	c, err := s.Rest("leader-election")
 	if err != nil {
@@ -171,7 +185,8 @@ func (s *Settings) Election() (*rest.Config, error) {
 	return c, nil
 }
 
-// Changed names the fields that a changed file would change if the process were restarted.
+// Changed names the fields that a changed file would change if the process were restarted, by their
+// names in the file. Everything else takes effect without a restart.
 func (s *Settings) Changed(to Settings) (fields []string) {
 	if s.Lead != to.Lead {
 		fields = append(fields, "leaderElection")
@@ -200,7 +215,7 @@ func (s *Settings) Changed(to Settings) (fields []string) {
 func (f *Flags) Notes() []string { return append(f.ignoredNotes(), f.gateNotes()...) }
 
 // Full is the configuration with everything that is in effect: defaults of the file's fields, and
-// what flags override.
+// what flags override. It is what /configz shows and --write-config-to writes, and a copy.
 func (s *Settings) Full(c *config.Config) *configv1.KubeSchedulerConfiguration {
 	full := c.Spec.DeepCopy()
 	full.APIVersion, full.Kind = configv1.SchemeGroupVersion.String(), "KubeSchedulerConfiguration"
@@ -226,7 +241,7 @@ func (s *Settings) Full(c *config.Config) *configv1.KubeSchedulerConfiguration {
 	return full
 }
 
-// YAML prints a configuration as a file.
+// YAML prints a configuration as a file that --config accepts.
 func YAML(c *configv1.KubeSchedulerConfiguration) ([]byte, error) {
 	encoded, err := json.Marshal(c)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // policyKey is the key of a Policy in a ConfigMap, as upstream.
 const policyKey = "policy.cfg"
 
-// Source is where the configuration comes from.
+// Source is where the configuration comes from. The zero Source is upstream's defaults.
 type Source struct {
 	// Name is the file's, for messages; "" if there is none.
 	Name string
@@ -27,7 +27,12 @@ type Source struct {
 	wrapped []byte // a legacy configuration made from flags
 }
 
-// Source returns the one that the flags name.
+// Source returns the one that the flags name. Legacy flags are wrapped into a configuration of
+// version v1alpha1, which had sections for them: package config translates that like any other old
+// file.
+//
+// For example, --scheduler-name=mine alone becomes a file with schedulerName mine and
+// algorithmSource.provider DefaultProvider.
 func (f *Flags) Source() Source {
 	l := &f.legacy
 	weighted := f.given("hard-pod-affinity-symmetric-weight")
@@ -69,7 +74,8 @@ func (f *Flags) Source() Source {
 	return s
 }
 
-// Read returns the data for Parse. If it differs, the configuration has changed.
+// Read returns the data for Parse. If it differs, the configuration has changed. Without a file it
+// is always the same, and nil if nothing was configured.
 func (s *Source) Read() ([]byte, error) {
 	switch {
 	case s.Follow:
@@ -79,7 +85,7 @@ func (s *Source) Read() ([]byte, error) {
 	}
 }
 
-// Parse reads the configuration.
+// Parse reads the configuration. data is what Read returned, for a file.
 func (s *Source) Parse(data []byte, options config.Options) (*config.Config, error) {
 	switch {
 	case s.wrapped != nil:
@@ -90,7 +96,9 @@ func (s *Source) Parse(data []byte, options config.Options) (*config.Config, err
 	return config.Parse(s.Name, data, options)
 }
 
-// PolicyFromConfigMap returns a function that reads a legacy Policy from the cluster.
+// PolicyFromConfigMap returns a function that reads a legacy Policy from the cluster, within ten
+// seconds. It is called once, at the start: a changed ConfigMap takes effect with a restart, as it
+// did upstream.
 func PolicyFromConfigMap(client kubernetes.Interface) func(namespace, name string) ([]byte, error) {
 	return func(namespace, name string) ([]byte, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

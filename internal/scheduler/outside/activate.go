@@ -21,6 +21,9 @@ func ActivatesBy(data fwk.StateData) bool {
 	return locks && podsIn(data).IsValid()
 }
 
+// podsIn returns the field Map of the struct that data points to, and the zero Value if data has
+// another shape. Reflection stands in for kube-scheduler's type: a plugin is compiled against
+// k8s.io/kubernetes and asserts its own type, so Berth must hold whatever value it was given.
 func podsIn(data fwk.StateData) (pods reflect.Value) {
 	pointer := reflect.ValueOf(data)
 	if pointer.Kind() != reflect.Pointer || pointer.IsNil() || pointer.Elem().Kind() != reflect.Struct {
@@ -32,12 +35,17 @@ func podsIn(data fwk.StateData) (pods reflect.Value) {
 	return pods
 }
 
-// activatePods activates the pods that plugins have left, and forgets them.
+// activatePods activates the pods that plugins have left in the cycle's state, and clears the map,
+// so that a second call in the same attempt activates only what was added since. As upstream, it is
+// called when the scheduling cycle has succeeded and when the pod has been bound; what plugins
+// leave in a cycle that fails is dropped with its state.
 func (y *session) activatePods() {
 	data, err := y.state.Read(podsToActivate)
 	if err != nil || !ActivatesBy(data) {
 		return
 	}
+	// A plugin may still add pods from a goroutine that it started; upstream's type has the lock
+	// for that.
 	lock := data.(sync.Locker)
 	lock.Lock()
 	pods := podsIn(data)

@@ -14,10 +14,17 @@ import (
 )
 
 // watchCustom watches a custom resource that a plugin is interested in, and gives the queue its
-// events.
+// events, so that they can wake pods that the plugin has rejected. The name is upstream's notation
+// "plural.version.group", such as "foos.v1.example.com". Each resource is watched once per Set,
+// however many plugins and profiles register it, and until the Set's context ends.
+//
+// A resource that cannot be watched is logged and not an error: the scheduler runs without these
+// events, and pods that wait for them are retried with the others that were rejected.
 func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 	logger := klog.FromContext(s.ctx)
 	gvr, _ := schema.ParseResourceArg(string(name))
+	// ParseResourceArg takes everything after the second dot as the group, and accepts an empty
+	// one.
 	if gvr == nil || strings.Count(string(name), ".") < 2 {
 		logger.Error(nil, "Incorrect event registration: a custom resource is named plural.version.group", "plugin",
 			plugin, "resource", name)
@@ -30,6 +37,7 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 		return
 	}
 
+	// Also if the watch fails below: the reason is logged once, and not per plugin and profile.
 	s.customs[name] = true
 	if s.options.KubeConfig == nil {
 		logger.Error(nil, "A custom resource cannot be watched without a client configuration", "plugin", plugin, "resource", name)
@@ -47,7 +55,7 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 		AddFunc:    func(o any) { s.addEvent(name, fwk.Add, nil, o) },
 		UpdateFunc: func(old, o any) { s.addEvent(name, fwk.Update, old, o) },
 		DeleteFunc: func(o any) {
-			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok { // the deletion was missed, and found by a list
 				o = gone.Obj
 			}
 			s.addEvent(name, fwk.Delete, o, nil)
@@ -57,7 +65,9 @@ func (s *Set) watchCustom(plugin string, name fwk.EventResource) {
 	go informer.RunWithContext(s.ctx)
 }
 
-// addEvent gives the queue an event of a custom resource.
+// addEvent gives the queue an event of a custom resource. Before a scheduler is attached there is
+// no pod that could have been rejected, so nothing is lost. old is nil for an addition, now for a
+// deletion.
 func (s *Set) addEvent(name fwk.EventResource, action fwk.ActionType, old, now any) {
 	host := s.host()
 	if host == nil {

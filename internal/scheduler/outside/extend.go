@@ -17,7 +17,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// extended is an extender as decisions use it.
+// extended is an extender as decisions use it. There is one per profile and extender, since what it
+// is shown comes from the profile's session; the HTTP client behind it (package extender) is shared
+// by all profiles. As upstream, each extender is asked only about the nodes that all filters, and
+// the extenders before it, let pass.
 type extended struct {
 	f *framework
 	x fwk.Extender
@@ -25,6 +28,7 @@ type extended struct {
 
 var _ plugins.Extender = &extended{}
 
+// Name is the extender's URL, by which logs and Asides call it.
 func (e *extended) Name() string { return e.x.Name() }
 
 // Interested reports whether the extender influences where the pod goes. One that only binds does
@@ -33,7 +37,9 @@ func (e *extended) Interested(p *cluster.Pod) bool {
 	return (e.x.IsFilter() || e.x.IsPrioritizer() || e.x.SupportsPreemption()) && e.x.IsInterested(e.f.set.store.waitingInfo(p).pod)
 }
 
-// Filter asks about nodes that all filters let pass.
+// Filter asks about nodes that all filters let pass. The rejections are of nodes in the request;
+// nil is none. An error of an ignorable extender lets all nodes pass; that of another one fails the
+// attempt.
 func (e *extended) Filter(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) (map[*cluster.Node]*plugins.Rejection, error) {
 	if !e.x.IsFilter() {
 		return nil, nil
@@ -72,7 +78,11 @@ func extenderRejection(node string, failed, unresolvable extenderv1.FailedNodesM
 }
 
 // Score adds the extender's scores, which are 0 to 10, to totals of scores that are 0 to 100. One
-// that fails adds nothing.
+// that fails adds nothing, as upstream: a score is a preference, and the pod can do without. A node
+// that the answer does not name gets 0.
+//
+// The scale, as upstream's: a node with 7 from an extender of weight 2 gets 7 * 2 * (100 / 10) =
+// 140.
 func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.Node) ([]int64, error) {
 	if !e.x.IsPrioritizer() {
 		return nil, nil
@@ -101,7 +111,9 @@ func (e *extended) Score(c *cluster.Cluster, p *cluster.Pod, nodes []*cluster.No
 }
 
 // Spare shows the extender where preemption could make room, and returns the places that it
-// accepts.
+// accepts, in the order of the nodes. It may name other victims than those that it was shown; Berth
+// evicts the ones that it names. An answer without victims for a node is an error, as upstream,
+// unless the extender is ignorable: then that node is left out.
 func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Place) ([]plugins.Place, error) {
 	if !e.x.SupportsPreemption() {
 		return places, nil
@@ -136,15 +148,17 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 			}
 			return nil, fmt.Errorf("expected at least one victim pod on node %q", name)
 		}
-		if n := c.Node(name); n != nil {
+		if n := c.Node(name); n != nil { // gone while the extender was asked
 			spared = append(spared, plugins.Place{Node: n, Victims: placedPods(c, v.Pods), Violations: int(v.NumPDBViolations)})
 		}
 	}
 
+	// The answer is a map; decisions must not depend on its order.
 	slices.SortFunc(spared, func(a, b plugins.Place) int { return cmp.Compare(a.Node.Index, b.Node.Index) })
 	return spared, nil
 }
 
+// placedPods returns the pods that are still placed. Others have gone while the extender was asked.
 func placedPods(c *cluster.Cluster, pods []*v1.Pod) (placed []*cluster.Pod) {
 	for _, pod := range pods {
 		if p := c.Pod(pod.UID); p != nil {
@@ -154,6 +168,7 @@ func placedPods(c *cluster.Cluster, pods []*v1.Pod) (placed []*cluster.Pod) {
 	return placed
 }
 
+// isIgnorable reports whether the extender's error is to be ignored, and logs those that are.
 func (e *extended) isIgnorable(ctx context.Context, err error, words string) bool {
 	if e.x.IsIgnorable() {
 		klog.FromContext(ctx).Info(words, "extender", e.Name(), "err", err)
@@ -161,7 +176,9 @@ func (e *extended) isIgnorable(ctx context.Context, err error, words string) boo
 	return e.x.IsIgnorable()
 }
 
-// nodeInfos are the nodes as the snapshot shows them.
+// nodeInfos are the nodes as the snapshot shows them, in the order given. Hypothetical changes of
+// the cluster are not in them. The nodes must be those of the cluster that the snapshot was made
+// of.
 func (y *session) nodeInfos(nodes []*cluster.Node) []fwk.NodeInfo {
 	infos := make([]fwk.NodeInfo, len(nodes))
 	for i, n := range nodes {
@@ -170,7 +187,9 @@ func (y *session) nodeInfos(nodes []*cluster.Node) []fwk.NodeInfo {
 	return infos
 }
 
-// extenderBinder is an extender that binds, in place of the plugins at Bind.
+// extenderBinder is an extender that binds, in place of the plugins at Bind. It comes before all of
+// them (see buildProfile). The first interested one binds the pod; upstream asks extenders first,
+// too.
 type extenderBinder struct {
 	set *Set
 	x   fwk.Extender
@@ -178,9 +197,11 @@ type extenderBinder struct {
 
 var _ cycle.Binder = &extenderBinder{}
 
+// Name is the extender's URL prefix, under which Profile.At lists it at Bind.
 func (b *extenderBinder) Name() string { return b.x.Name() }
 
-// Bind implements cycle.Binder.
+// Bind implements cycle.Binder. passed leaves the pod to the next binder: the extender does not
+// manage it, or has failed and is ignorable. It blocks until the extender answers.
 func (b *extenderBinder) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
 	if !b.x.IsInterested(a.Pod) {
 		return true, nil

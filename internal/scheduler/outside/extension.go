@@ -20,7 +20,9 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/seldom"
 )
 
-// keeper begins and ends the cycles of a profile.
+// keeper begins and ends the cycles of a profile. It is listed before the profile's plugins (see
+// buildProfile), so that their session exists before the first of them is called. An extender alone
+// needs it, too: its answers live in the session.
 type keeper struct{ f *framework }
 
 var (
@@ -29,10 +31,15 @@ var (
 	_ cycle.Ender    = keeper{}
 )
 
+// Name is for logs; no extension point lists it.
 func (keeper) Name() string { return "plugins from outside" }
 
-// Begin opens the cycle that all extension points of the attempt share.
+// Begin opens the cycle that all extension points of the attempt share. A pod that is decided again
+// after a question was asked aside begins anew: it takes over the answers, and none of the plugins'
+// state.
 func (k keeper) Begin(a *cycle.Attempt) {
+	// Before the snapshot is taken: a plugin may list pods from its informer in any call that
+	// follows.
 	k.f.set.informers.awaitPod(a.Pod, k.f.set.store)
 	y := newSession(k.f, k.f.set.ctx, a.Pod, a.Waiting)
 	y.beginCycle()
@@ -42,13 +49,15 @@ func (k keeper) Begin(a *cycle.Attempt) {
 	if kept, ok := a.Answers.(*extenderAnswers); ok {
 		y.answers = kept
 	}
+	// Plugins see the cluster as it is when the pod's turn comes. Without a cluster here, the first
+	// question takes the snapshot.
 	if a.Cluster != nil {
 		y.takeSnapshot(a.Cluster)
 	}
 }
 
 // Assumed ends the scheduling cycle: what plugins began in it with its context ends, too, and the
-// pods that they left are activated.
+// pods that they left are activated. What follows, waiting and binding, has the context of the Set.
 func (k keeper) Assumed(a *cycle.Attempt) {
 	if y, ok := a.State.(*session); ok {
 		y.activatePods()
@@ -56,7 +65,8 @@ func (k keeper) Assumed(a *cycle.Attempt) {
 	}
 }
 
-// End forgets the cycle.
+// End forgets the cycle, and ends the Set if it was closed and this was its last attempt. It may be
+// called more than once for an attempt; the attempt is counted once.
 func (k keeper) End(a *cycle.Attempt, bound bool) {
 	if y, ok := a.State.(*session); ok {
 		if bound {
@@ -74,8 +84,13 @@ func (k keeper) End(a *cycle.Attempt, bound bool) {
 	}
 }
 
-// extension is a plugin at the extension points that the live scheduler calls itself. The profile
-// lists them.
+// extension is a plugin at the extension points that the live scheduler calls itself. It implements
+// the interfaces of all of them; the profile's lists (Profile.At) say at which it is called and in
+// which order, so each method may assume that the plugin implements the point.
+//
+// Panics: a plugin that panics while a pod is decided costs that pod its attempt, which the cycle
+// takes care of. Only calls outside of an attempt recover here (callGuarded). In kube-scheduler
+// either ends the process.
 type extension struct {
 	f         *framework
 	name      string
@@ -95,9 +110,11 @@ var (
 	_ cycle.Interested = &extension{}
 )
 
+// Name is the name that the configuration uses for the plugin, under which Profile.At lists it.
 func (x *extension) Name() string { return x.name }
 
-// sessionOf returns the attempt's cycle.
+// sessionOf returns the attempt's cycle, and begins one where nobody has, without a context of its
+// own.
 func (x *extension) sessionOf(a *cycle.Attempt) *session {
 	if y, ok := a.State.(*session); ok {
 		return y
@@ -127,7 +144,7 @@ func (x *extension) callGuarded(point string, call func()) (err error) {
 	return nil
 }
 
-// Less implements cycle.Sorter. Pods that the plugin cannot compare are equal.
+// Less implements cycle.Sorter. Pods that the plugin cannot compare, because it panics, are equal.
 func (x *extension) Less(a, b *queue.Item) (less bool) {
 	_ = x.callGuarded("QueueSort", func() { less = x.plugin.(fwk.QueueSortPlugin).Less(queued{a}, queued{b}) })
 	return less
@@ -150,7 +167,13 @@ func (x *extension) Admit(pod *v1.Pod) *plugins.Rejection {
 	return toRejection(status, x.name)
 }
 
-// Rescue implements cycle.Rescuer.
+// Rescue implements cycle.Rescuer. The verdicts of all nodes are computed before the plugin is
+// called, since PostFilter gets them as an argument.
+//
+// Upstream's rules for the status: Success and UnschedulableAndUnresolvable end the round of
+// PostFilter plugins, Unschedulable goes on with the next, everything else is an error. A result in
+// override mode with an empty node name clears the nomination; one in another mode leaves it as it
+// is.
 func (x *extension) Rescue(a *cycle.Attempt, evaluate func() *decide.Evaluation) cycle.Rescue {
 	y := x.sessionOf(a)
 	var result *fwk.PostFilterResult
@@ -172,7 +195,8 @@ func (x *extension) Rescue(a *cycle.Attempt, evaluate func() *decide.Evaluation)
 	return answer
 }
 
-// Reserve implements cycle.Reserver.
+// Reserve implements cycle.Reserver. The plugin gets a copy of the pod with its node in the spec,
+// as upstream, where the assumed pod is passed.
 func (x *extension) Reserve(a *cycle.Attempt) *plugins.Rejection {
 	y := x.sessionOf(a)
 	var status *fwk.Status
@@ -182,12 +206,14 @@ func (x *extension) Reserve(a *cycle.Attempt) *plugins.Rejection {
 	return x.rejectionOf(status, "Reserve")
 }
 
-// Unreserve implements cycle.Reserver.
+// Unreserve implements cycle.Reserver. It is guarded: what other plugins have reserved must be
+// undone even if this one panics.
 func (x *extension) Unreserve(a *cycle.Attempt) {
 	y := x.sessionOf(a)
 	_ = x.callGuarded("Unreserve", func() { x.plugin.(fwk.ReservePlugin).Unreserve(y.ctx, y.state, y.onNode(a.Node), a.Node) })
 }
 
+// rejectionOf converts the status of an extension point that can reject a pod; nil for success.
 func (x *extension) rejectionOf(status *fwk.Status, point string) *plugins.Rejection {
 	switch {
 	case status.IsSuccess():
@@ -198,10 +224,12 @@ func (x *extension) rejectionOf(status *fwk.Status, point string) *plugins.Rejec
 	return &plugins.Rejection{Err: statusError(status, point)}
 }
 
-// maxWait is the longest that a pod is held at Permit.
+// maxWait is the longest that a pod is held at Permit, whatever the plugin asks for. It is
+// upstream's.
 const maxWait = 15 * time.Minute
 
-// Permit implements cycle.Permitter.
+// Permit implements cycle.Permitter. Only the status Wait holds the pod; the duration that comes
+// with any other one is ignored, as upstream.
 func (x *extension) Permit(a *cycle.Attempt) (*plugins.Rejection, time.Duration) {
 	y := x.sessionOf(a)
 	var status *fwk.Status
@@ -215,7 +243,9 @@ func (x *extension) Permit(a *cycle.Attempt) (*plugins.Rejection, time.Duration)
 	return x.rejectionOf(status, "Permit"), 0
 }
 
-// Needed implements cycle.PreBinder. A plugin that skips is not called at PreBind.
+// Needed implements cycle.PreBinder. It asks the plugin (PreBindPreFlight) before PreBind is called
+// for any, so that the cycle knows which plugins have work and which of them may run in parallel. A
+// plugin that skips is not called at PreBind.
 func (x *extension) Needed(ctx context.Context, a *cycle.Attempt) (work cycle.PreBindWork, err error) {
 	y := x.sessionOf(a)
 	result, status := x.plugin.(fwk.PreBindPlugin).PreBindPreFlight(ctx, y.state, y.onNode(a.Node), a.Node)
@@ -235,6 +265,7 @@ func (x *extension) Needed(ctx context.Context, a *cycle.Attempt) (work cycle.Pr
 		"Skip, or Error status", x.name, status.Code())
 }
 
+// skipPreBind notes a plugin that is not to be called at PreBind.
 func (y *session) skipPreBind(plugin string) {
 	if y.state.skipPreBind == nil {
 		y.state.skipPreBind = sets.New[string]()
@@ -242,7 +273,9 @@ func (y *session) skipPreBind(plugin string) {
 	y.state.skipPreBind.Insert(plugin)
 }
 
-// PreBind implements cycle.PreBinder.
+// PreBind implements cycle.PreBinder. It runs on a goroutine of the pod, possibly beside other
+// plugins' PreBind. A rejection is a verdict on the pod (see [Refusal]), any other failure an
+// error.
 func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 	y := x.sessionOf(a)
 	if y.state.skipPreBind.Has(x.plugin.Name()) {
@@ -262,13 +295,16 @@ func (x *extension) PreBind(ctx context.Context, a *cycle.Attempt) error {
 		return x.refusalOf(status)
 	}
 
+	// A plugin that was interrupted reports its context's error. The reason for the interruption
+	// says more, for instance that the pod was preempted.
 	if err = statusError(status, "PreBind"); errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// Bind implements cycle.Binder.
+// Bind implements cycle.Binder. From the mark on the pod can no longer be given up: the binding may
+// already be on its way to the API server.
 func (x *extension) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, err error) {
 	y := x.sessionOf(a)
 	if !y.prebind.markBinding() {
@@ -287,6 +323,7 @@ func (x *extension) Bind(ctx context.Context, a *cycle.Attempt) (passed bool, er
 	return false, fmt.Errorf("running Bind plugin %q: %w", x.name, statusError(status, "Bind"))
 }
 
+// refusalOf is the error of a plugin that rejects a pod after it had its node.
 func (x *extension) refusalOf(status *fwk.Status) error {
 	return &Refusal{Plugin: x.name, Reasons: slices.Clone(status.Reasons())}
 }
@@ -297,13 +334,15 @@ func (x *extension) PostBind(ctx context.Context, a *cycle.Attempt) {
 	x.plugin.(fwk.PostBindPlugin).PostBind(ctx, y.state, y.onNode(a.Node), a.Node)
 }
 
-// Refusal is the error of a plugin that refuses to have a pod bound: the pod is unschedulable, and
-// tried again after its back-off.
+// Refusal is the error of a plugin that refuses to have a pod bound, at PreBind or Bind: the pod is
+// unschedulable, and tried again after its back-off. Its message is upstream's, since events and
+// conditions show it.
 type Refusal struct {
 	Plugin  string
 	Reasons []string
 }
 
+// Error joins the reasons as a fwk.Status does.
 func (r *Refusal) Error() string {
 	status := fwk.NewStatus(fwk.Unschedulable, r.Reasons...)
 	return status.Message()
@@ -312,14 +351,16 @@ func (r *Refusal) Error() string {
 // Unschedulable tells the scheduler that this is a verdict on the pod and not a failure.
 func (r *Refusal) Unschedulable() bool { return true }
 
-// verdicts are the filters' verdicts on all nodes, as PostFilter plugins read them.
+// verdicts are the filters' verdicts on all nodes, as PostFilter plugins read them. They are those
+// of the attempt, and do not change while the plugin looks for victims.
 type verdicts struct {
-	byNode map[string]*fwk.Status
-	absent *fwk.Status
+	byNode map[string]*fwk.Status // only nodes that were rejected
+	absent *fwk.Status            // for all others, as in kube-scheduler
 }
 
 var _ fwk.NodeToStatusReader = &verdicts{}
 
+// newVerdicts converts an evaluation. Nodes that passed the filters have no entry.
 func newVerdicts(e *decide.Evaluation) *verdicts {
 	v := &verdicts{byNode: make(map[string]*fwk.Status, len(e.Nodes)), absent: fwk.NewStatus(fwk.UnschedulableAndUnresolvable)}
 	for i := range e.Nodes {
@@ -330,6 +371,8 @@ func newVerdicts(e *decide.Evaluation) *verdicts {
 	return v
 }
 
+// statusOf converts a rejection to the status that the plugin would have returned in
+// kube-scheduler; the reverse of toRejection.
 func statusOf(r *plugins.Rejection, plugin string) *fwk.Status {
 	code := fwk.Unschedulable
 	switch {
@@ -343,7 +386,9 @@ func statusOf(r *plugins.Rejection, plugin string) *fwk.Status {
 	return fwk.NewStatus(code, r.Reasons...).WithPlugin(plugin)
 }
 
-// Get implements fwk.NodeToStatusReader.
+// Get implements fwk.NodeToStatusReader. A node without a verdict counts as
+// UnschedulableAndUnresolvable, kube-scheduler's default for absent nodes: preemption does not try
+// it.
 func (v *verdicts) Get(node string) *fwk.Status {
 	if status, ok := v.byNode[node]; ok {
 		return status

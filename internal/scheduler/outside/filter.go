@@ -11,7 +11,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// filter is a plugin at PreFilter, at Filter, or at both.
+// filter is a plugin at PreFilter, at Filter, or at both. In Berth's terms PreFilter's result is
+// the part of a Judge that concerns the pod as a whole (All, Only), and Filter is its func for
+// single nodes.
 type filter struct {
 	f    *framework
 	name string
@@ -21,10 +23,12 @@ type filter struct {
 
 var _ plugins.Filter = &filter{}
 
+// Name is the plugin's name in the configuration, which messages and metrics use.
 func (p *filter) Name() string { return p.name }
 
 // Reads says that everything may matter except hypothetical changes of other nodes: the plugin is
-// asked again for every pod.
+// asked again for every pod. What an out-of-tree plugin reads cannot be known, so no verdict of it
+// is ever carried from one pod to another that looks the same.
 func (p *filter) Reads() plugins.Part {
 	return plugins.Labels | plugins.Taints | plugins.Images | plugins.Features | plugins.Identity | plugins.Contents | plugins.Objects
 }
@@ -34,6 +38,8 @@ func (p *filter) Reads() plugins.Part {
 // pod as a whole no longer counts, but the nodes to which it limits the pod do.
 func (p *filter) Filter(c *cluster.Cluster, waiting *cluster.Pod) plugins.Judge {
 	y := p.f.sessionOf(c, waiting)
+	// PreFilter may write the state that AddPod, RemovePod and Filter read later; a second call in
+	// the same cycle would overwrite it.
 	judge, asked := y.narrowed[p.name]
 	if !asked {
 		judge = p.preFilter(y)
@@ -48,6 +54,8 @@ func (p *filter) Filter(c *cluster.Cluster, waiting *cluster.Pod) plugins.Judge 
 	return judge
 }
 
+// preFilter calls PreFilter, in which the plugin may call back (RunFilterPlugins), and converts the
+// result. A plugin that skips is not called at Filter in this cycle, nor at AddPod and RemovePod.
 func (p *filter) preFilter(y *session) plugins.Judge {
 	if p.pre == nil || len(y.snapshot.list) == 0 { // as upstream, no plugin is called if there is no node
 		return plugins.Judge{}
@@ -96,6 +104,9 @@ func (p *filter) judgeNodes(y *session) func(n *cluster.Node) *plugins.Rejection
 	}
 }
 
+// askPlugin calls Filter for one view of a node. It may run on many goroutines at once, as in
+// kube-scheduler. A node whose view could not be made, since AddPod or RemovePod failed, fails the
+// attempt with that error.
 func (p *filter) askPlugin(y *session, v *view) *plugins.Rejection {
 	if v.err != nil {
 		return &plugins.Rejection{Err: v.err}
@@ -119,7 +130,8 @@ func toRejection(status *fwk.Status, plugin string) *plugins.Rejection {
 	}
 }
 
-// statusError is the error of a status that is neither a success nor a rejection.
+// statusError is the error of a status that is neither a success nor a rejection. It is never nil,
+// also for a code that makes no sense at the extension point.
 func statusError(status *fwk.Status, point string) error {
 	if err := status.AsError(); err != nil {
 		if err.Error() == "" {

@@ -13,11 +13,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// framework is the out-of-tree plugins of one profile.
+// framework is the out-of-tree plugins of one profile: what kube-scheduler calls a framework. It is
+// made when the first plugin of the profile is (frameworkOf), before there is a profile, and is
+// complete once buildProfile has run. Only what mu and asking guard may be used by any goroutine;
+// the rest belongs to the goroutine that decides, or does not change after the start.
 type framework struct {
 	set     *Set
-	name    string // of the scheduler
-	handle  *handle
+	name    string                // of the scheduler
+	handle  *handle               // the same one for all plugins of the profile
 	plugins map[string]fwk.Plugin // as their factories made them, by their configured name
 	profile *plugins.Profile      // with all plugins in it, Berth's own and these
 
@@ -40,7 +43,8 @@ type framework struct {
 	open   *session
 }
 
-// pluginsAt lists the out-of-tree plugins at an extension point.
+// pluginsAt lists the out-of-tree plugins at an extension point, in the order of the profile.
+// Berth's own plugins at the point are left out.
 func pluginsAt[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
 	for _, name := range f.profile.At[point] {
 		if plugin, ok := f.plugins[name].(T); ok {
@@ -50,7 +54,10 @@ func pluginsAt[T fwk.Plugin](f *framework, point plugins.Point) (list []T) {
 	return list
 }
 
-// sessionOf returns the cycle of the pod, a new one if the current one is another pod's.
+// sessionOf returns the cycle of the pod, a new one if the current one is another pod's, with its
+// snapshot taken. Filters and scorers find their cycle with it: package plugins hands them the pod,
+// and no attempt. A new one is made where no attempt has begun: to explain, or to compare two
+// decisions.
 func (f *framework) sessionOf(c *cluster.Cluster, waiting *cluster.Pod) *session {
 	if y := f.memberSession(waiting); y != nil {
 		f.current = y
@@ -75,7 +82,11 @@ func (f *framework) memberSession(waiting *cluster.Pod) *session {
 	return y
 }
 
-// whileOpen calls a plugin that may call back.
+// whileOpen calls a plugin that may call back: ask the profile's filters and scorers about
+// hypothetical changes (RunFilterPlugins, RunScorePlugins). Answering moves pods in the live
+// cluster for a moment, so this is possible only where the goroutine that decides is itself inside
+// ask and reads nothing meanwhile. When whileOpen returns, no call back is under way, and later
+// ones fail (errClosed).
 func (y *session) whileOpen(ask func()) {
 	before := y.f.setOpen(y) // another one, if a plugin has a group decided
 	defer func() {
@@ -86,6 +97,7 @@ func (y *session) whileOpen(ask func()) {
 	ask()
 }
 
+// setOpen sets the cycle in which plugins may call back, nil for none, and returns the one before.
 func (f *framework) setOpen(y *session) (before *session) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,6 +115,9 @@ func (f *framework) openSession() *session {
 	return f.open
 }
 
+// addPod tells the PreFilter plugins that a pod is hypothetically added to the node (AddPod), for
+// them to adapt their state. Plugins without PreFilterExtensions, and those that skipped, are not
+// told. The first failure ends it, and the state is then good for nothing.
 func (f *framework) addPod(ctx context.Context, state *State, pod *v1.Pod, come fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	for _, plugin := range f.preFilters {
 		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {
@@ -114,6 +129,7 @@ func (f *framework) addPod(ctx context.Context, state *State, pod *v1.Pod, come 
 	return nil
 }
 
+// removePod is addPod for a pod that is hypothetically removed.
 func (f *framework) removePod(ctx context.Context, state *State, pod *v1.Pod, gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	for _, plugin := range f.preFilters {
 		if extensions := plugin.PreFilterExtensions(); extensions != nil && !state.skipFilter.Has(plugin.Name()) {
@@ -126,7 +142,8 @@ func (f *framework) removePod(ctx context.Context, state *State, pod *v1.Pod, go
 	return nil
 }
 
-// preScore calls the plugins at PreScore; those that skip are not called at Score.
+// preScore calls the plugins at PreScore; those that skip are not called at Score. Which ones skip
+// is noted before the first is called: the set is in the state that they are handed.
 func (f *framework) preScore(ctx context.Context, state *State, pod *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	skip := sets.New[string]()
 	state.skipScore = skip
@@ -142,7 +159,8 @@ func (f *framework) preScore(ctx context.Context, state *State, pod *v1.Pod, nod
 	return nil
 }
 
-// assemblePlugins puts the plugins into the profile at their places.
+// assemblePlugins puts the plugins into the profile at their places. The lists of Berth's own
+// filters and scorers are replaced by merged ones.
 func (f *framework) assemblePlugins() {
 	f.preFilters = pluginsAt[fwk.PreFilterPlugin](f, plugins.PreFilter)
 	f.preScores = pluginsAt[fwk.PreScorePlugin](f, plugins.PreScore)
@@ -151,7 +169,11 @@ func (f *framework) assemblePlugins() {
 }
 
 // listFilters lists all filters of the profile in the order in which they are asked: those at
-// Filter, then those at PreFilter alone.
+// Filter, then those at PreFilter alone. The order shows in messages: a node is rejected by the
+// first filter that does not let it pass.
+//
+// For example, with NodeResourcesFit and then Mine at Filter, and Quota at PreFilter only, it
+// returns NodeResourcesFit, Mine, Quota.
 func (f *framework) listFilters() (list []plugins.Filter) {
 	own := map[string]plugins.Filter{}
 	for _, filter := range f.profile.Filters {
@@ -177,6 +199,8 @@ func (f *framework) listFilters() (list []plugins.Filter) {
 	return list
 }
 
+// filterOf returns the plugin as a filter, at those of its points that the profile enables: a
+// plugin may implement Filter and be disabled there.
 func (f *framework) filterOf(name string, plugin fwk.Plugin) *filter {
 	made := &filter{f: f, name: name}
 	if f.profile.Has(plugins.PreFilter, name) {
@@ -188,7 +212,8 @@ func (f *framework) filterOf(name string, plugin fwk.Plugin) *filter {
 	return made
 }
 
-// listScorers lists all scorers of the profile, with those at PreScore first.
+// listScorers lists all scorers of the profile in its order. Before the first comes the one that
+// stands for all plugins at PreScore, with a weight that does not matter, since it has no scores.
 func (f *framework) listScorers() (list []plugins.Weighted) {
 	own := map[string]plugins.Weighted{}
 	for _, scorer := range f.profile.Scorers {

@@ -17,16 +17,20 @@ import (
 // groupSession is one attempt to schedule a pod group, as its plugins see it. It belongs to the
 // goroutine that decides. Each time a member is decided, its plugins begin anew, with the members
 // placed before it in the snapshot; the state of the last time goes on to the binding.
+//
+// There are three scopes of plugin state: the group's (state), that of one placement, which is one
+// topology domain that is tried (placement), and that of each member (its session). A member's
+// state points to the other two.
 type groupSession struct {
-	attempt *cycle.GroupAttempt
-	state   *groupState
+	attempt *cycle.GroupAttempt // Schedule, Cluster and Members are read from it, never changed
+	state   *groupState         // lives as long as the attempt
 	// placement is the state of the placement that is being tried, and placements has the last one
 	// of each domain.
 	placement  *groupState
 	placements map[string]*groupState
-	members    map[types.UID]*session
-	rescuing   bool // a plugin at PodGroupPostFilter is running
-	mutations  *mutations
+	members    map[types.UID]*session // by pod; members without out-of-tree plugins are not in it
+	rescuing   bool                   // a plugin at PodGroupPostFilter is running
+	mutations  *mutations             // nil: the snapshot is not being changed
 }
 
 // groupState is the data that plugins keep about a pod group, or about one placement of it.
@@ -48,7 +52,8 @@ func (s *groupState) GetParentPlacementCycleState() fwk.PlacementCycleState { re
 
 var _ cycle.GroupBeginner = keeper{}
 
-// BeginGroup has the members' sessions belong to the group's.
+// BeginGroup has the members' sessions belong to the group's. Begin was called for every member
+// before.
 func (k keeper) BeginGroup(a *cycle.GroupAttempt) {
 	g := &groupSession{attempt: a, state: &groupState{}, placements: map[string]*groupState{}, members: map[types.UID]*session{}}
 	for _, m := range a.Members {
@@ -60,16 +65,20 @@ func (k keeper) BeginGroup(a *cycle.GroupAttempt) {
 	k.f.group = g
 }
 
-// BeginPlacement begins the state of a placement.
+// BeginPlacement begins the state of a placement. The domain "" is a try that is not limited to a
+// topology domain. A domain that is tried again begins anew.
 func (k keeper) BeginPlacement(_ *cycle.GroupAttempt, domain string) {
 	if g := k.f.group; g != nil {
 		g.placement = &groupState{of: g.state}
 		g.placements[domain] = g.placement
+		// So that the next member is begun anew with this placement's state, also if it is the one
+		// that was decided last.
 		k.f.current = nil
 	}
 }
 
-// EndGroup has the members go on alone.
+// EndGroup has the members go on alone: to plugins at Reserve, Permit and later, each is a pod of
+// its own.
 func (k keeper) EndGroup(*cycle.GroupAttempt) {
 	if g := k.f.group; g != nil {
 		for _, y := range g.members {
@@ -79,7 +88,8 @@ func (k keeper) EndGroup(*cycle.GroupAttempt) {
 	k.f.group = nil
 }
 
-// restart begins a member's session anew, as it is decided once more.
+// restart begins a member's session anew, as it is decided once more. Its identity stays, since the
+// member's attempt points to it; what plugins kept and what was known about nodes does not.
 func (g *groupSession) restart(y *session) {
 	fresh := newSession(y.f, y.ctx, y.pod, y.waiting)
 	y.c, y.snapshot, y.state = nil, nil, fresh.state
@@ -95,7 +105,9 @@ var (
 	_ cycle.PlacementScorer = &extension{}
 )
 
-// RescueGroup implements cycle.GroupRescuer.
+// RescueGroup implements cycle.GroupRescuer. The plugin runs in the session of the first member,
+// may call schedule to try the whole group again, and may change the snapshot before it does (see
+// mutableLister). What it changed is undone when it returns, whether or not it called EndMutations.
 func (x *extension) RescueGroup(a *cycle.GroupAttempt) cycle.GroupRescue {
 	g := x.f.group
 	y := x.sessionOf(a.Members[0])
@@ -114,6 +126,7 @@ func (x *extension) RescueGroup(a *cycle.GroupAttempt) cycle.GroupRescue {
 
 	var result *fwk.PodGroupPostFilterResult
 	var status *fwk.Status
+	// Only now: the snapshot must be taken of the cluster without changes.
 	g.rescuing = true
 	defer func() {
 		g.rescuing = false
@@ -135,7 +148,8 @@ func (x *extension) RescueGroup(a *cycle.GroupAttempt) cycle.GroupRescue {
 	return answer
 }
 
-// nominationsOf are the nodes to which a plugin nominates members, by pod.
+// nominationsOf are the nodes to which a plugin nominates members, by pod. Results in another mode
+// than override are left out. The core ignores names of nodes that it does not know.
 func nominationsOf(a *cycle.GroupAttempt, result *fwk.PodGroupPostFilterResult) map[types.UID]string {
 	nodes := map[types.UID]string{}
 	if result == nil {
@@ -150,7 +164,8 @@ func nominationsOf(a *cycle.GroupAttempt, result *fwk.PodGroupPostFilterResult) 
 	return nodes
 }
 
-// ScorePlacements implements cycle.PlacementScorer.
+// ScorePlacements implements cycle.PlacementScorer: one score per placement, in their order, from 0
+// to 100 after the plugin has normalised them. One that fails, or is out of range, fails them all.
 func (x *extension) ScorePlacements(a *cycle.GroupAttempt, placements []cycle.GroupPlacement) ([]int64, error) {
 	g := x.f.group
 	plugin := x.plugin.(fwk.PlacementScorePlugin)
@@ -179,7 +194,8 @@ func (x *extension) ScorePlacements(a *cycle.GroupAttempt, placements []cycle.Gr
 	return scores, nil
 }
 
-// assignmentsOf shows where members would go.
+// assignmentsOf shows where members would go. Its nodes are those of the placement's domain; they
+// are left out if no member was begun.
 func (g *groupSession) assignmentsOf(p *cycle.GroupPlacement) *fwk.PodGroupAssignments {
 	all := &fwk.PodGroupAssignments{Placement: &fwk.Placement{Name: p.Domain}}
 	for _, place := range p.Places {
@@ -200,6 +216,7 @@ type assignment struct {
 
 var _ fwk.ProposedAssignment = assignment{}
 
+// GetPod and its siblings implement fwk.ProposedAssignment.
 func (a assignment) GetPod() *v1.Pod               { return a.y.pod }
 func (a assignment) GetPodInfo() fwk.PodInfo       { return newPodInfo(a.y.pod) }
 func (a assignment) GetNodeName() string           { return a.node }
@@ -210,9 +227,12 @@ type groupInfo struct{ a *cycle.GroupAttempt }
 
 var _ fwk.PodGroupInfo = groupInfo{}
 
+// infoOf shows the group to plugins. All members of the attempt are unscheduled ones; those that
+// were placed earlier are not in it.
 func infoOf(a *cycle.GroupAttempt) fwk.PodGroupInfo { return groupInfo{a} }
 
-// GetUnscheduledPods and its siblings implement fwk.PodGroupInfo.
+// GetUnscheduledPods and its siblings implement fwk.PodGroupInfo. Composite groups and children do
+// not exist in Berth, which schedules a PodGroup at a time.
 func (i groupInfo) GetUnscheduledPods() (pods []*v1.Pod) {
 	for _, m := range i.a.Members {
 		pods = append(pods, m.Pod)
@@ -233,6 +253,8 @@ func (i groupInfo) GetKey() string {
 // it, for a look. They are undone when it says so, and when it returns.
 type mutations struct{ undo []func() }
 
+// endMutations undoes the changes in the reverse order, since a later one may build on an earlier
+// one. Without changes it does nothing.
 func (g *groupSession) endMutations() {
 	if g.mutations == nil {
 		return
@@ -243,7 +265,10 @@ func (g *groupSession) endMutations() {
 	g.mutations = nil
 }
 
-// mutableLister shows the cluster with these changes.
+// mutableLister shows the cluster with the changes that a plugin at PodGroupPostFilter makes. The
+// protocol is upstream's: StartMutations, then RemovePod and AddPod, a look at the nodes or a call
+// of schedule, then EndMutations. Berth makes the changes in the live cluster, which no other
+// goroutine reads meanwhile, and counts on endMutations to take them back.
 type mutableLister struct {
 	sharedLister
 	f *framework
@@ -251,7 +276,8 @@ type mutableLister struct {
 
 var _ fwk.MutableSnapshotSharedLister = mutableLister{}
 
-// session returns the attempt that the changes are made for.
+// session returns the attempt that the changes are made for, and errNotRescuing if no plugin at
+// PodGroupPostFilter is running.
 func (l mutableLister) session() (*groupSession, error) {
 	if g := l.f.group; g != nil && g.rescuing {
 		return g, nil
@@ -267,7 +293,7 @@ func (l mutableLister) NodeInfos() fwk.NodeInfoLister {
 	return l.sharedLister.NodeInfos()
 }
 
-// StartMutations and EndMutations implement fwk.MutableSnapshotSharedLister.
+// StartMutations and EndMutations implement fwk.MutableSnapshotSharedLister. They do not nest.
 func (l mutableLister) StartMutations() error {
 	g, err := l.session()
 	if err != nil {
@@ -280,6 +306,7 @@ func (l mutableLister) StartMutations() error {
 	return nil
 }
 
+// EndMutations undoes the changes, if there are any.
 func (l mutableLister) EndMutations() error {
 	g, err := l.session()
 	if err == nil {

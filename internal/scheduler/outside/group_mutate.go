@@ -16,7 +16,9 @@ import (
 // errNotRescuing is the error for a plugin that changes the snapshot when it must not.
 var errNotRescuing = errors.New("the snapshot can be changed from PodGroupPostFilter, while that runs, and at no other time")
 
-// RemovePod implements fwk.MutableSnapshotSharedLister.
+// RemovePod implements fwk.MutableSnapshotSharedLister. It takes a placed pod, or a member that is
+// counted on the node for the attempt, off the node until endMutations. The pod is found by its
+// UID: one that was created again under the same name is another.
 func (l mutableLister) RemovePod(_ klog.Logger, pod *v1.Pod, node string) error {
 	g, err := l.mutating()
 	if err != nil {
@@ -44,7 +46,8 @@ func (l mutableLister) RemovePod(_ klog.Logger, pod *v1.Pod, node string) error 
 	return fmt.Errorf("pod %s/%s is not on node %q", pod.Namespace, pod.Name, node)
 }
 
-// AddPod implements fwk.MutableSnapshotSharedLister.
+// AddPod implements fwk.MutableSnapshotSharedLister. The pod counts on the node until endMutations,
+// whether or not it fits there: that is for filters to say.
 func (l mutableLister) AddPod(info fwk.PodInfo, node string) error {
 	g, err := l.mutating()
 	if err != nil {
@@ -60,6 +63,7 @@ func (l mutableLister) AddPod(info fwk.PodInfo, node string) error {
 	return nil
 }
 
+// mutating is session, with an error unless StartMutations was called.
 func (l mutableLister) mutating() (*groupSession, error) {
 	g, err := l.session()
 	if err == nil && g.mutations == nil {
@@ -68,13 +72,16 @@ func (l mutableLister) mutating() (*groupSession, error) {
 	return g, err
 }
 
-// MutableSnapshotSharedLister implements fwk.Handle.
+// MutableSnapshotSharedLister implements fwk.Handle. It can be asked for at any time; its methods
+// check whether the moment is right.
 func (h *handle) MutableSnapshotSharedLister() fwk.MutableSnapshotSharedLister {
 	return mutableLister{sharedLister{h.f.set.store}, h.f}
 }
 
 // RunReservePluginsReserve calls the out-of-tree plugins at Reserve, for a look: only plugins at
-// PodGroupPostFilter may ask for that. What Berth itself reserves is not in their hands.
+// PodGroupPostFilter may ask for that. What Berth itself reserves, volumes and devices, is not
+// reserved by it. As upstream, the first failure ends the calls and it is for the caller to
+// unreserve.
 func (h *handle) RunReservePluginsReserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	if g := h.f.group; g == nil || !g.rescuing {
 		return fwk.AsStatus(errNotRescuing)
@@ -87,7 +94,8 @@ func (h *handle) RunReservePluginsReserve(ctx context.Context, state fwk.CycleSt
 	return nil
 }
 
-// RunReservePluginsUnreserve takes that back, in the reverse order.
+// RunReservePluginsUnreserve calls Unreserve of the same plugins, in the reverse order. At any
+// other time it does nothing: it has no error to return.
 func (h *handle) RunReservePluginsUnreserve(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node string) {
 	if g := h.f.group; g == nil || !g.rescuing {
 		return

@@ -20,15 +20,20 @@ import (
 )
 
 // handle is the framework handle that plugins receive when they are made, before there is a
-// profile, and use later.
+// profile, and use later, from any goroutine. Its methods therefore read what is there when they
+// are called: there may be no scheduler attached yet, and no snapshot.
+//
+// What a plugin may ask for whenever it likes is in this file; what it may ask for only while it is
+// called in a cycle in handle_ask.go; what Berth does not provide in handle_none.go.
 type handle struct {
 	f          *framework
-	preBinding preBindings
+	preBinding preBindings // pods of the profile between PreBind and their binding
 }
 
 var _ fwk.Handle = &handle{}
 
-// ClientSet and its siblings implement fwk.Handle.
+// ClientSet and its siblings implement fwk.Handle. What Set.informers is asked for before Start is
+// synced when the scheduler starts.
 func (h *handle) ClientSet() kubernetes.Interface                        { return h.f.set.options.Client }
 func (h *handle) KubeConfig() *rest.Config                               { return h.f.set.options.KubeConfig }
 func (h *handle) EventRecorder() events.EventRecorderLogger              { return h.f.set.recorderFor(h.f.name) }
@@ -38,10 +43,11 @@ func (h *handle) Parallelizer() fwk.Parallelizer                         { retur
 func (h *handle) ProfileName() string                                    { return h.f.name }
 
 // SnapshotSharedLister shows the cluster as it was when the pod that is being scheduled had its
-// turn, also if it was asked for earlier.
+// turn, also if it was asked for earlier: plugins ask for it once, in their factory.
 func (h *handle) SnapshotSharedLister() fwk.SharedLister { return sharedLister{h.f.set.store} }
 
-// Activate makes pods active without further waiting.
+// Activate makes pods active without further waiting. Pods that do not wait are ignored, and before
+// the scheduler runs there are none.
 func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	list := make([]types.UID, 0, len(pods))
 	for _, pod := range pods {
@@ -52,7 +58,7 @@ func (h *handle) Activate(_ klog.Logger, pods map[string]*v1.Pod) {
 	}
 }
 
-// IterateOverWaitingPods calls back for every pod that is held at Permit.
+// IterateOverWaitingPods calls back for every pod of this profile that is held at Permit.
 func (h *handle) IterateOverWaitingPods(callback func(fwk.WaitingPod)) {
 	if host := h.f.set.host(); host != nil {
 		host.EachWaitingPod(func(w *live.WaitingPod) {
@@ -73,7 +79,8 @@ func (h *handle) GetWaitingPod(uid types.UID) fwk.WaitingPod {
 	return nil
 }
 
-// RejectWaitingPod rejects a pod that is held at Permit, and reports whether it was.
+// RejectWaitingPod rejects a pod that is held at Permit, and reports whether it was. The message is
+// upstream's.
 func (h *handle) RejectWaitingPod(uid types.UID) bool {
 	if w := h.GetWaitingPod(uid); w != nil {
 		return w.Reject("", "removed")
@@ -81,7 +88,8 @@ func (h *handle) RejectWaitingPod(uid types.UID) bool {
 	return false
 }
 
-// waitingPod is a pod that is held at Permit.
+// waitingPod is a pod that is held at Permit. Its methods may be called from any goroutine and also
+// when the pod waits no longer; then they have no effect.
 type waitingPod struct{ w *live.WaitingPod }
 
 // GetPod and its siblings implement fwk.WaitingPod.
@@ -91,8 +99,8 @@ func (p waitingPod) Allow(plugin string)                 { p.w.Allow(plugin) }
 func (p waitingPod) Reject(plugin, message string) bool  { return p.w.Reject(plugin, message) }
 func (p waitingPod) Preempt(plugin, message string) bool { return p.w.Preempt(plugin, message) }
 
-// AddPodInPreBind is for schedulers that run the binding themselves; Berth records such pods
-// itself.
+// AddPodInPreBind is for schedulers that run the binding themselves; Berth records such pods itself
+// (see toPreBind). It replaces what was recorded for the pod.
 func (h *handle) AddPodInPreBind(uid types.UID, cancel context.CancelCauseFunc) {
 	h.preBinding.addPod(uid, &preBinding{cancels: []context.CancelCauseFunc{cancel}})
 }
@@ -109,9 +117,12 @@ func (h *handle) GetPodInPreBind(uid types.UID) fwk.PodInPreBind {
 func (h *handle) RemovePodInPreBind(uid types.UID) { h.preBinding.removePod(uid) }
 
 // SignPod encodes what matters for where a pod can go: pods with the same signature are judged
-// alike. It is nil if an out-of-tree plugin that filters or scores does not sign.
+// alike. It is nil, which is upstream's "cannot be signed", if an out-of-tree plugin that filters
+// or scores does not sign. Upstream's plugins each sign the fragments of the spec that they read;
+// for Berth's own plugins the signature has the whole spec and the labels instead.
 func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
 	spec := pod.Spec.DeepCopy()
+	// A pod has the same signature before and after it was given a node.
 	spec.NodeName = ""
 	parts := map[string]any{
 		fwk.SchedulerNameSignerName: pod.Spec.SchedulerName, "v1.Pod.Namespace": pod.Namespace,
@@ -142,10 +153,12 @@ func (h *handle) SignPod(ctx context.Context, pod *v1.Pod) fwk.PodSignature {
 	return signature
 }
 
-// parallelizer runs as many pieces concurrently as the configuration says.
+// parallelizer runs as many pieces concurrently as the configuration says (parallelism).
 type parallelizer struct{ set *Set }
 
-// Until implements fwk.Parallelizer.
+// Until implements fwk.Parallelizer. It returns when all pieces are done, or when ctx ends and
+// those that were begun are done. The chunk is upstream's: the square root of the pieces, but not
+// more than one worker's share.
 func (p parallelizer) Until(ctx context.Context, pieces int, piece workqueue.DoWorkPieceFunc, _ string) {
 	workers := int(p.set.parallelism.Load())
 	chunk := max(1, min(int(math.Sqrt(float64(pieces))), pieces/workers+1))

@@ -14,15 +14,22 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// errClosed is the error for a plugin that calls back when it must not: filters can be asked about
-// hypothetical changes of the cluster only while nothing else reads it.
+// This file is what a plugin may ask of the framework in the middle of a call: whether a pod would
+// fit on a node with other pods on it, how nodes would score, who is nominated. Upstream answers
+// from copies. Berth's own filters read the cluster itself, so their part of the answer needs the
+// cluster to have those pods for a moment (package cluster's Supposing), on the goroutine that owns
+// it and with nobody else reading.
+//
+// errClosed is the error for a plugin that calls back when it must not.
 var errClosed = errors.New("the plugins of the profile can be asked from PreFilter, PostFilter, PreScore, Reserve and " +
 	"Permit, while these run, and at no other time")
 
-// askingBack marks the context of calls to plugins while another plugin calls back.
+// askingBack marks the context of calls to plugins while another plugin calls back. A plugin that
+// calls back from there would wait for itself: askBack refuses it.
 type askingBack struct{}
 
-// askBack waits for the plugin's turn to call back; the cycle is nil if it must not.
+// askBack waits for the plugin's turn to call back; the cycle is nil if it must not. Of several
+// goroutines of one plugin each gets its turn. Otherwise done must be called.
 func (f *framework) askBack(ctx context.Context) (y *session, done func()) {
 	if ctx.Value(askingBack{}) != nil {
 		return nil, nil
@@ -35,12 +42,18 @@ func (f *framework) askBack(ctx context.Context) (y *session, done func()) {
 	return y, f.asking.Unlock
 }
 
+// foreignState is the error for a CycleState that Berth has not made: it has no list of moves.
 func foreignState(state fwk.CycleState) *fwk.Status {
 	return fwk.AsStatus(fmt.Errorf("the CycleState is a %T: not one that was handed to the plugin", state))
 }
 
 // RunFilterPlugins asks all filters of the profile about the node with the pods that info has on
-// it.
+// it. The pod may be another one than the cycle's.
+//
+// Two sources tell how the cluster differs from the real one: on the node itself, the pods of info;
+// on other nodes, the moves that the plugin has announced (RunPreFilterExtensionAddPod and its
+// counterpart), which matter to filters that look across nodes, such as PodTopologySpread. All
+// changes are undone before it returns.
 func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
 	if !ok {
@@ -67,7 +80,7 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 	defer s.undoAll()
 	s.holdPods(n, info)
 	for _, m := range own.moves {
-		if m.node != n.Name {
+		if m.node != n.Name { // on this node, info has them already
 			s.applyMove(m)
 		}
 	}
@@ -76,7 +89,8 @@ func (h *handle) RunFilterPlugins(ctx context.Context, state fwk.CycleState, pod
 }
 
 // askFilters asks Berth's filters about the cluster with its hypothetical changes, and out-of-tree
-// ones about info, in their order.
+// ones about info, in their order. The first rejection is the answer, with the plugin's name; nil
+// is success.
 func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, waiting *cluster.Pod, info fwk.NodeInfo,
 	n *cluster.Node) *fwk.Status {
 	for _, filter := range y.f.profile.Filters {
@@ -93,8 +107,11 @@ func (y *session) askFilters(ctx context.Context, state *State, pod *v1.Pod, wai
 	return nil
 }
 
+// outOfTree is a name for filter where a loop variable has that name.
 type outOfTree = filter
 
+// askAbout calls the plugin's Filter with the state and node of the plugin that calls back, and not
+// with those of the cycle. PreFilter is not called: the caller has the state that it filled.
 func (p *filter) askAbout(ctx context.Context, state *State, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	if p.node == nil || state.skipFilter.Has(p.node.Name()) {
 		return nil
@@ -106,7 +123,8 @@ func (p *filter) askAbout(ctx context.Context, state *State, pod *v1.Pod, info f
 	return status
 }
 
-// askOwn asks one of Berth's filters.
+// askOwn asks one of Berth's filters, with PreFilter's part of its judgement: the pod may be
+// another one than the cycle's, and the cluster has changed.
 func askOwn(c *cluster.Cluster, filter plugins.Filter, waiting *cluster.Pod, n *cluster.Node) *fwk.Status {
 	judge := filter.Filter(c, waiting)
 	switch {
@@ -126,14 +144,16 @@ func askOwn(c *cluster.Cluster, filter plugins.Filter, waiting *cluster.Pod, n *
 }
 
 // RunFilterPluginsWithNominatedPods asks about the node with the nominated pods that have at least
-// this one's priority and, if it fits then, without them.
+// this one's priority and, if it fits then, without them. As upstream, it must fit both ways:
+// nominated pods may take room and ports, but a pod that needs one of them beside it (affinity)
+// must not rely on it.
 func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
 	withGuests, guests := state, info
 	for _, guest := range h.NominatedPodsForNode(info.Node().Name) {
 		if corev1.PodPriority(guest.GetPod()) < corev1.PodPriority(pod) || guest.GetPod().UID == pod.UID {
 			continue
 		}
-		if guests == info {
+		if guests == info { // the first one: the caller's state and node must not change
 			withGuests, guests = state.Clone(), info.Snapshot()
 		}
 		guests.AddPodInfo(guest)
@@ -150,7 +170,8 @@ func (h *handle) RunFilterPluginsWithNominatedPods(ctx context.Context, state fw
 	return h.RunFilterPlugins(ctx, state, pod, info)
 }
 
-// RunPreFilterExtensionAddPod tells the plugins that a pod is hypothetically added to the node.
+// RunPreFilterExtensionAddPod tells the plugins that a pod is hypothetically added to the node, and
+// remembers it in the state for Berth's own filters. The caller adds it to node itself.
 func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.CycleState, pod *v1.Pod, come fwk.PodInfo,
 	node fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
@@ -161,8 +182,7 @@ func (h *handle) RunPreFilterExtensionAddPod(ctx context.Context, state fwk.Cycl
 	return h.f.addPod(ctx, own, pod, come, node)
 }
 
-// RunPreFilterExtensionRemovePod tells the plugins that a pod is hypothetically removed from the
-// node.
+// RunPreFilterExtensionRemovePod is RunPreFilterExtensionAddPod for a pod that is removed.
 func (h *handle) RunPreFilterExtensionRemovePod(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	gone fwk.PodInfo, node fwk.NodeInfo) *fwk.Status {
 	own, ok := state.(*State)
@@ -183,7 +203,9 @@ func (h *handle) RunPreScorePlugins(ctx context.Context, state fwk.CycleState, p
 	return h.f.preScore(ctx, own, pod, nodes)
 }
 
-// RunScorePlugins asks all scorers of the profile about nodes as they are.
+// RunScorePlugins asks all scorers of the profile about nodes as they are, and returns weighted
+// scores, in the order of the nodes. Hypothetical pods in the NodeInfos count only for out-of-tree
+// scorers.
 func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod,
 	nodes []fwk.NodeInfo) ([]fwk.NodePluginScores, *fwk.Status) {
 	own, ok := state.(*State)
@@ -219,7 +241,9 @@ func (h *handle) RunScorePlugins(ctx context.Context, state fwk.CycleState, pod 
 	return a.totals, nil
 }
 
-// AddNominatedPod nominates a pending pod to a node.
+// AddNominatedPod nominates a pending pod to a node: the one of info if that overrides, otherwise
+// the one in the pod's status. The nomination is visible to decisions soon, but not necessarily
+// when this returns (see onOwner).
 func (h *handle) AddNominatedPod(_ klog.Logger, pod fwk.PodInfo, info *fwk.NominatingInfo) {
 	node := pod.GetPod().Status.NominatedNodeName
 	if info.Mode() == fwk.ModeOverride {

@@ -16,13 +16,14 @@ import (
 )
 
 // groupStore keeps the PodGroups, and which pods name them. The store's lock guards its maps of
-// pods; its own guards the objects.
+// pods; its own guards the objects. Where both are held, the store's is taken first.
 type groupStore struct {
 	mu      sync.Mutex
 	objects map[cluster.Name]*groups.PodGroup
 }
 
-// Group stores a PodGroup that the API shows.
+// Group stores a PodGroup that the API shows. Groups are kept also while no plugin needs pods and
+// nodes: there are few, and they are not listed again.
 func (s *Store) Group(object *groups.PodGroup) {
 	s.groups.mu.Lock()
 	defer s.groups.mu.Unlock()
@@ -61,6 +62,7 @@ func (m groupManager) GetRootKeyForGroup(key fwk.EntityKey) (fwk.EntityKey, bool
 	return key, err == nil && key.Type == fwk.PodGroupKeyType, nil
 }
 
+// groupLister lists the PodGroups that exist, whether or not they have pods.
 type groupLister struct{ store *Store }
 
 // Get implements fwk.PodGroupLister.
@@ -73,10 +75,15 @@ func (l groupLister) Get(namespace, name string) (*schedulingv1beta1.PodGroup, e
 	return nil, apierrors.NewNotFound(schedulingv1beta1.Resource("podgroups"), name)
 }
 
+// groupStates shows how the pods of a group stand.
 type groupStates struct{ store *Store }
 
 // Get implements fwk.PodGroupStateLister: the pods that name the group, as the API and the latest
-// snapshot show them.
+// snapshot show them. A group that has neither pods nor an object is not found; one with pods may
+// still wait for its object.
+//
+// A pod is assigned once the API shows its node, assumed as long as only the snapshot has it on a
+// node, and unscheduled otherwise.
 func (l groupStates) Get(namespace, name string) (fwk.PodGroupState, error) {
 	placed := l.store.latestSnapshot().placed()
 	l.store.mu.Lock()
@@ -107,11 +114,11 @@ func (l groupStates) Get(namespace, name string) (fwk.PodGroupState, error) {
 	return s, nil
 }
 
-// podGroupState is the pods of a group.
+// podGroupState is the pods of a group. It is made for one call, and belongs to the caller.
 type podGroupState struct {
-	all, assumed, assigned sets.Set[types.UID]
-	unscheduled            map[string]*v1.Pod
-	scheduled              []*v1.Pod
+	all, assumed, assigned sets.Set[types.UID] // assumed and assigned are disjoint
+	unscheduled            map[string]*v1.Pod  // by namespace/name
+	scheduled              []*v1.Pod           // assumed and assigned ones, each with its node
 }
 
 // AllPods and its siblings implement fwk.PodGroupState.
@@ -123,6 +130,7 @@ func (s *podGroupState) AssignedPods() sets.Set[types.UID]   { return s.assigned
 func (s *podGroupState) ScheduledPods() []*v1.Pod            { return s.scheduled }
 func (s *podGroupState) ScheduledPodsCount() int             { return len(s.scheduled) }
 
+// noCompositeStates and noCompositeGroups find nothing: groups of groups are not shown to plugins.
 type (
 	noCompositeStates struct{}
 	noCompositeGroups struct{}

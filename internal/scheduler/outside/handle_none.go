@@ -27,6 +27,7 @@ func (h *handle) SharedCSIManager() fwk.CSIManager {
 	return csiNodes{h.f.set.informers.Storage().V1().CSINodes().Lister()}
 }
 
+// csiNodes reads CSINodes from the informer that plugins share.
 type csiNodes struct{ lister storagelisters.CSINodeLister }
 
 func (c csiNodes) CSINodes() fwk.CSINodeLister                 { return c }
@@ -37,8 +38,11 @@ func (c csiNodes) Get(name string) (*storagev1.CSINode, error) { return c.lister
 // that decisions are made on.
 func (h *handle) SharedDRAManager() fwk.SharedDRAManager { return noDevices{} }
 
+// errNoDevices names the way that works, since plugin authors read it in their own logs.
 var errNoDevices = errors.New("berth gives plugins no SharedDRAManager: read ResourceClaims and ResourceSlices from SharedInformerFactory")
 
+// noDevices and its siblings answer every question with errNoDevices, or with nothing where the
+// interface has no error.
 type noDevices struct{}
 
 // ResourceClaims and its siblings implement fwk.SharedDRAManager.
@@ -47,16 +51,20 @@ func (noDevices) ResourceSlices() fwk.ResourceSliceLister      { return noDevice
 func (noDevices) DeviceClasses() fwk.DeviceClassLister         { return noClasses{} }
 func (noDevices) DeviceClassResolver() fwk.DeviceClassResolver { return noClasses{} }
 
+// ListWithDeviceTaintRules implements fwk.ResourceSliceLister.
 func (noDevices) ListWithDeviceTaintRules() ([]*resourcev1.ResourceSlice, error) {
 	return nil, errNoDevices
 }
 
+// noClasses are the device classes that cannot be listed.
 type noClasses struct{}
 
 func (noClasses) List() ([]*resourcev1.DeviceClass, error)               { return nil, errNoDevices }
 func (noClasses) Get(string) (*resourcev1.DeviceClass, error)            { return nil, errNoDevices }
 func (noClasses) GetDeviceClass(v1.ResourceName) *resourcev1.DeviceClass { return nil }
 
+// noClaims are the claims that cannot be tracked. Those that a plugin would reserve are reserved by
+// Berth's own DynamicResources.
 type noClaims struct{}
 
 func (noClaims) List() ([]*resourcev1.ResourceClaim, error)            { return nil, errNoDevices }

@@ -24,7 +24,8 @@ var anyChange = func() (all []queue.Interest) {
 }()
 
 // Interests implements cycle.Interested: what can help pods that the plugin rejects. A plugin
-// without EnqueueExtensions is asked again after every event.
+// without EnqueueExtensions is asked again after every event, as upstream. Custom resources that it
+// registers are watched from now on.
 func (x *extension) Interests() ([]queue.Interest, error) {
 	registers, ok := x.plugin.(fwk.EnqueueExtensions)
 	if !ok {
@@ -54,8 +55,8 @@ func (x *extension) Interests() ([]queue.Interest, error) {
 	return interests, nil
 }
 
-// wrapHint wraps the plugin's function. If that fails, the pod is tried, so that it is not
-// forgotten.
+// wrapHint wraps the plugin's function. If that fails or panics, the pod is tried, so that it is
+// not forgotten. A nil function stays nil: every event of the kind helps.
 func (x *extension) wrapHint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Event) bool {
 	if ask == nil {
 		return nil
@@ -75,9 +76,13 @@ func (x *extension) wrapHint(ask fwk.QueueingHintFn) func(*queue.Item, *queue.Ev
 	}
 }
 
-// narrowHint has a hint asked only about the pods that the plugin names for the event. The event's
-// pods are asked for once, when the first hint is due. What other plugins wait for is not narrowed:
-// kube-scheduler looks at no pod then that no plugin has named, whoever rejected it.
+// narrowHint has a hint asked only about the pods that the plugin names for the event
+// (PreQueueingHintFn), instead of about every pod that it has rejected. The event's pods are asked
+// for once, when the first hint is due. What other plugins wait for is not narrowed: kube-scheduler
+// looks at no pod then that no plugin has named, whoever rejected it.
+//
+// The func remembers the last event only. That suffices, because the queue goes through all pods
+// for one event before it takes the next, on one goroutine.
 func (x *extension) narrowHint(name fwk.PreQueueingHintFn, hint func(*queue.Item, *queue.Event) bool) func(*queue.Item, *queue.Event) bool {
 	if name == nil || !x.f.set.options.PreQueueingHints {
 		return hint

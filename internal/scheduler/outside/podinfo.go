@@ -10,7 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// podInfo is a pod with what plugins want to know about it, which is computed on demand.
+// podInfo is a pod with what plugins want to know about it, which is computed on demand, once: most
+// plugins read neither terms nor resources of most pods. It never changes, and any goroutine may
+// read it; a pod that was updated gets a new one.
 type podInfo struct {
 	pod       *v1.Pod
 	terms     func() *terms
@@ -26,6 +28,7 @@ type terms struct {
 
 var _ fwk.PodInfo = &podInfo{}
 
+// newPodInfo returns the podInfo of a pod, which must not change any more.
 func newPodInfo(pod *v1.Pod) *podInfo {
 	return &podInfo{
 		pod:       pod,
@@ -34,6 +37,8 @@ func newPodInfo(pod *v1.Pod) *podInfo {
 	}
 }
 
+// termsOf parses the affinity terms. Errors are dropped, as upstream: the API server has validated
+// them.
 func termsOf(pod *v1.Pod) *terms {
 	t, a := &terms{}, pod.Spec.Affinity
 	if a == nil {
@@ -50,6 +55,8 @@ func termsOf(pod *v1.Pod) *terms {
 	return t
 }
 
+// resourcesOf computes what the pod requests: exactly, and with the defaults that scoring uses for
+// pods that request no CPU or memory.
 func resourcesOf(pod *v1.Pod) fwk.PodResource {
 	score := rules.ScoreRequestsPlaced(pod)
 	cpu, memory := score[v1.ResourceCPU], score[v1.ResourceMemory]
@@ -69,11 +76,13 @@ func (p *podInfo) GetPreferredAntiAffinityTerms() []fwk.WeightedAffinityTerm {
 	return p.terms().preferredAntiAffinity
 }
 
+// hasAffinity reports whether the pod has affinity or anti-affinity terms of any kind.
 func hasAffinity(pod *v1.Pod) bool {
 	a := pod.Spec.Affinity
 	return a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil)
 }
 
+// hasRequiredAntiAffinity reports whether the pod may keep others away from its topology domain.
 func hasRequiredAntiAffinity(pod *v1.Pod) bool {
 	a := pod.Spec.Affinity
 	return a != nil && a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0

@@ -7,6 +7,7 @@ import (
 )
 
 // PointsOf returns which extension points a plugin extends, by the interfaces that it implements.
+// The configuration may enable fewer, and not more.
 func PointsOf(plugin fwk.Plugin) (points plugins.Point) {
 	for _, is := range []struct {
 		point plugins.Point
@@ -36,6 +37,7 @@ func PointsOf(plugin fwk.Plugin) (points plugins.Point) {
 	return points
 }
 
+// implementsPoint reports whether the plugin implements the interface T.
 func implementsPoint[T any](plugin fwk.Plugin) bool {
 	_, ok := plugin.(T)
 	return ok

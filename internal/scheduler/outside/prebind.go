@@ -10,14 +10,16 @@ import (
 )
 
 // preBinding is a pod between its first PreBind and its binding: until it is about to be bound it
-// can be given up, for instance to a pod that preempts it.
+// can be given up, for instance to a pod that preempts it. Whoever is first, CancelPod or
+// markBinding, decides. Its methods may be called from any goroutine; endPod and markBinding also
+// on nil, which is a pod without PreBind plugins.
 type preBinding struct {
-	forget func()
+	forget func() // removes it from the profile's preBindings; nil if it is in none
 
 	mu       sync.Mutex
 	cancels  []context.CancelCauseFunc // of the plugins' contexts; several may be at work at once
 	about    bool                      // to be bound
-	canceled error
+	canceled error                     // why it was given up; nil: it was not
 }
 
 var _ fwk.PodInPreBind = &preBinding{}
@@ -36,7 +38,8 @@ func (y *session) toPreBind() {
 	}
 }
 
-// beginPlugin returns the context of a plugin's PreBind, which ends when the pod is given up.
+// beginPlugin returns the context of a plugin's PreBind, which ends when the pod is given up. For
+// one that was given up already it returns the error that says why: the plugin must not begin.
 func (b *preBinding) beginPlugin(ctx context.Context) (context.Context, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	b.mu.Lock()
@@ -45,13 +48,15 @@ func (b *preBinding) beginPlugin(ctx context.Context) (context.Context, error) {
 	return ctx, b.canceled
 }
 
+// cancelAll ends the contexts of the plugins that run, and is called with the lock held.
 func (b *preBinding) cancelAll(why error) {
 	for _, cancel := range b.cancels {
 		cancel(why)
 	}
 }
 
-// CancelPod implements fwk.PodInPreBind.
+// CancelPod implements fwk.PodInPreBind. It reports whether the pod was given up in time. The
+// reason that counts is the first one.
 func (b *preBinding) CancelPod(reason string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,7 +70,7 @@ func (b *preBinding) CancelPod(reason string) bool {
 	return true
 }
 
-// MarkPrebound implements fwk.PodInPreBind.
+// MarkPrebound implements fwk.PodInPreBind: from then on CancelPod comes too late.
 func (b *preBinding) MarkPrebound() bool { return b.markBinding() }
 
 // markBinding records that the pod is about to be bound; false if it was given up. Without PreBind
@@ -83,6 +88,7 @@ func (b *preBinding) markBinding() bool {
 	return true
 }
 
+// cause is why the pod was given up, or nil.
 func (b *preBinding) cause() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,12 +108,13 @@ func (b *preBinding) endPod() {
 	b.cancelAll(context.Canceled)
 }
 
-// preBindings are the pods in that state, by UID.
+// preBindings are the pods in that state, by UID. The zero value is empty.
 type preBindings struct {
 	mu   sync.Mutex
 	pods map[types.UID]*preBinding
 }
 
+// addPod notes a pod, in place of what was noted of it.
 func (p *preBindings) addPod(uid types.UID, b *preBinding) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,12 +124,14 @@ func (p *preBindings) addPod(uid types.UID, b *preBinding) {
 	p.pods[uid] = b
 }
 
+// getPod returns what is noted of the pod, or nil.
 func (p *preBindings) getPod(uid types.UID) *preBinding {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pods[uid]
 }
 
+// removePod forgets the pod, if it is noted.
 func (p *preBindings) removePod(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,7 +17,8 @@ type queued struct{ item *queue.Item }
 var _ fwk.QueuedEntityInfo = queued{}
 
 // GetPodInfo is, as upstream, not part of the interface: plugins that compare more than priorities
-// and times find it by a type assertion.
+// and times find it by a type assertion. It is made anew for each call, which is cheap: nothing is
+// computed until it is asked for.
 func (q queued) GetPodInfo() fwk.PodInfo { return newPodInfo(q.item.Pod) }
 
 // Type and its siblings implement fwk.QueuedEntityInfo.
@@ -34,9 +35,10 @@ func (q queued) GetPendingPlugins() sets.Set[string] { return sets.New(q.item.Pe
 // GetGatingPluginEvents is empty: gated pods are retried on the events that the plugin registered.
 func (q queued) GetGatingPluginEvents() []fwk.ClusterEvent { return nil }
 
+// GetUnschedulablePlugins are those that rejected the pod in its last attempt.
 func (q queued) GetUnschedulablePlugins() sets.Set[string] { return sets.New(q.item.Rejectors...) }
 
-// GetInitialAttemptTimestamp is when the pod first passed all gates; nil before that.
+// GetInitialAttemptTimestamp is when the pod first passed all gates; nil before that. It is a copy.
 func (q queued) GetInitialAttemptTimestamp() *time.Time {
 	if q.item.Admitted.IsZero() {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// resources are amounts of resources as plugins read them.
+// resources are amounts of resources as plugins read them. CPU is in thousandths of a core, memory
+// and storage in bytes. Scalars are the extended resources and huge pages; nil is none.
 type resources struct{ cluster.Resources }
 
 var _ fwk.Resource = &resources{}
@@ -21,8 +22,8 @@ func (r *resources) GetEphemeralStorage() int64                    { return r.Ep
 func (r *resources) GetAllowedPodNumber() int                      { return int(r.Pods) }
 func (r *resources) GetScalarResources() map[v1.ResourceName]int64 { return r.Scalars }
 
-// SetMaxResource raises every amount to that of the list. The number of pods is not raised, as
-// upstream.
+// SetMaxResource raises every amount to that of the list, where that is larger. The number of pods
+// is not raised, as upstream.
 func (r *resources) SetMaxResource(list v1.ResourceList) {
 	other := cluster.NewResources(list)
 	r.MilliCPU = max(r.MilliCPU, other.MilliCPU)
@@ -36,13 +37,15 @@ func (r *resources) SetMaxResource(list v1.ResourceList) {
 	}
 }
 
+// clone copies the scalars too, so that changing one does not change the other.
 func (r *resources) clone() resources {
 	copied := *r
 	copied.Scalars = maps.Clone(r.Scalars)
 	return copied
 }
 
-// countRequests adds sign times what a pod requests.
+// countRequests adds sign times what a pod requests; sign is 1 or -1. The number of pods is not
+// counted here.
 func (r *resources) countRequests(o fwk.Resource, sign int64) {
 	r.MilliCPU += sign * o.GetMilliCPU()
 	r.Memory += sign * o.GetMemory()

@@ -26,10 +26,11 @@ import (
 )
 
 // Factory makes a plugin from its arguments: nil, or a *runtime.Unknown with the JSON of the
-// configuration file.
+// configuration file. It is kube-scheduler's frameworkruntime.PluginFactory. ctx ends when the
+// plugin is no longer used.
 type Factory = func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error)
 
-// Options configure the plugins.
+// Options configure the plugins. With the zero Options no plugin is known.
 type Options struct {
 	// Factories by the name that configuration files call the plugin.
 	Factories map[string]Factory
@@ -50,19 +51,23 @@ type Options struct {
 }
 
 // Set is the out-of-tree plugins and the extenders of one configuration. They live until Close.
+//
+// Its life: New, Probe for every plugin that the configuration names, Profiles, Start, Attach, and
+// Close once another configuration has replaced it. The Set then stays until the last attempt that
+// it takes part in is over, beside the new one; both use the same Store.
 type Set struct {
-	options   Options
+	options   Options // not changed after New
 	store     *Store
 	ctx       context.Context
 	cancel    context.CancelFunc
-	informers *informerFactory
-	extenders []fwk.Extender
+	informers *informerFactory // shared by all plugins of the set, as in kube-scheduler
+	extenders []fwk.Extender   // in the order of the configuration
 	// parallelism is how many nodes a plugin may look at concurrently.
 	parallelism atomic.Int32
 
 	mu         sync.Mutex
 	frameworks map[string]*framework // by scheduler name
-	live       Host
+	live       Host                  // nil until Attach
 	recorders  recorders
 	attempts   int                        // that are under way
 	closing    bool                       // ends with the last of them
@@ -72,7 +77,8 @@ type Set struct {
 	customs    map[fwk.EventResource]bool // custom resources that are watched
 }
 
-// Host is the part of the live scheduler that plugins need.
+// Host is the part of the live scheduler that plugins need. All methods may be called from any
+// goroutine, and none waits for the goroutine that decides.
 type Host interface {
 	WaitingPod(uid types.UID) *live.WaitingPod
 	EachWaitingPod(func(*live.WaitingPod))
@@ -81,7 +87,8 @@ type Host interface {
 	Look(look func(cycle.View))
 }
 
-// defaultParallelism is upstream's; it holds until the configuration is read.
+// defaultParallelism is upstream's; it holds until the configuration is read, for plugins that use
+// the Parallelizer while they are made.
 const defaultParallelism = 16
 
 // New returns a set without plugins. Plugins are made as a configuration requests them (Probe,
@@ -98,7 +105,9 @@ func New(ctx context.Context, options Options) *Set {
 }
 
 // Probe makes a plugin for a profile, if one of that name is registered, and returns the extension
-// points at which it can be called. Configurations are read with it (config.Options.Probe).
+// points at which it can be called. Configurations are read with it (config.Options.Probe). A
+// plugin is made once per profile, however often it is named there, with the arguments of the first
+// call.
 func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plugins.Point, known bool, err error) {
 	factory, known := s.options.Factories[name]
 	if !known {
@@ -122,7 +131,7 @@ func (s *Set) Probe(schedulerName, name string, args runtime.Object) (points plu
 }
 
 // buildPlugin calls a factory. One that panics fails: arguments that it cannot read must not end a
-// scheduler that runs with others.
+// scheduler that runs with others. A new configuration is read while the old one is in use.
 func (s *Set) buildPlugin(factory Factory, args runtime.Object, h fwk.Handle) (plugin fwk.Plugin, err error) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -133,6 +142,7 @@ func (s *Set) buildPlugin(factory Factory, args runtime.Object, h fwk.Handle) (p
 	return factory(s.ctx, args, h)
 }
 
+// frameworkOf returns the framework of a profile, and makes it if there is none.
 func (s *Set) frameworkOf(schedulerName string) *framework {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +156,7 @@ func (s *Set) frameworkOf(schedulerName string) *framework {
 }
 
 // Profiles returns the profiles of the configuration with the out-of-tree plugins and the extenders
-// at their places.
+// at their places. It is called once for a Set, after all plugins were probed.
 func (s *Set) Profiles(c *config.Config) ([]cycle.Profile, error) {
 	s.parallelism.Store(*c.Spec.Parallelism)
 	for i := range c.Spec.Extenders {
@@ -169,6 +179,8 @@ func (s *Set) Profiles(c *config.Config) ([]cycle.Profile, error) {
 	return profiles, nil
 }
 
+// buildProfile adds to a profile what comes from outside. A profile without any is returned as it
+// is, so that it costs nothing: no session, no snapshot.
 func (s *Set) buildProfile(p *plugins.Profile) (cycle.Profile, error) {
 	f := s.frameworkOf(p.SchedulerName)
 	f.profile = p
@@ -200,7 +212,8 @@ func (s *Set) buildProfile(p *plugins.Profile) (cycle.Profile, error) {
 	return made, nil
 }
 
-// isNeeded reports whether any profile has an out-of-tree plugin or an extender.
+// isNeeded reports whether any profile has an out-of-tree plugin or an extender. Without one, Start
+// lists nothing and the Store keeps nothing.
 func (s *Set) isNeeded() bool {
 	for _, f := range s.frameworks {
 		if f.profile != nil && len(f.profile.Outside)+len(f.profile.Extenders) > 0 {
@@ -211,7 +224,7 @@ func (s *Set) isNeeded() bool {
 }
 
 // Start prepares what plugins requested when they were made: informers, and the objects of nodes
-// and pods.
+// and pods. It waits until they are there, or ctx ends. It is called before the profiles are used.
 func (s *Set) Start(ctx context.Context) error {
 	if !s.isNeeded() {
 		return nil
@@ -225,13 +238,14 @@ func (s *Set) Start(ctx context.Context) error {
 	return s.informers.startInformers(ctx, s.ctx)
 }
 
-// Attach sets the scheduler that the plugins work for.
+// Attach sets the scheduler that the plugins work for. Before that, what needs it does nothing.
 func (s *Set) Attach(host Host) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live = host
 }
 
+// host is the scheduler that the plugins work for; nil before Attach.
 func (s *Set) host() Host {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +261,8 @@ func (s *Set) Close() {
 	}
 }
 
-// countAttempts counts the attempts under way, and reports whether the set is to end.
+// countAttempts counts the attempts under way, and reports whether the set is to end: it is closed,
+// and none is under way. Both callers may see that; endSet acts once.
 func (s *Set) countAttempts(delta int, closing bool) (over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +275,7 @@ func (s *Set) countAttempts(delta int, closing bool) (over bool) {
 // may not return.
 const closeWithin = 5 * time.Second
 
-// endSet ends everything that belongs to the set.
+// endSet ends everything that belongs to the set. It may block for closeWithin.
 func (s *Set) endSet() {
 	s.shutdown.Do(func() {
 		s.cancel()
@@ -288,11 +303,17 @@ func (s *Set) endSet() {
 
 // onOwner changes the cluster on its owner's goroutine, after all changes that were asked for
 // before: immediately if a plugin that may call back is running, otherwise between two pods.
+//
+// A plugin that nominates from PostFilter expects to see the nomination when it returns, as
+// upstream. One that does so from a goroutine of its own must not wait for the owner, which may be
+// waiting for that plugin.
 func (s *Set) onOwner(f *framework, change func(c *cluster.Cluster)) {
 	s.mu.Lock()
 	s.changes = append(s.changes, change)
 	host := s.live
 	s.mu.Unlock()
+	// Not Lock: another call back may hold it for long. Its session's owner applies the change
+	// later.
 	if f.asking.TryLock() {
 		defer f.asking.Unlock()
 		if y := f.openSession(); y != nil {
@@ -305,7 +326,8 @@ func (s *Set) onOwner(f *framework, change func(c *cluster.Cluster)) {
 	}
 }
 
-// applyChanges makes the changes that plugins have asked for, unless the set is closed.
+// applyChanges makes the changes that plugins have asked for, unless the set is closed. Only the
+// cluster's owner may call it.
 func (s *Set) applyChanges(c *cluster.Cluster) {
 	s.mu.Lock()
 	changes := s.changes

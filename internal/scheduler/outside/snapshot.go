@@ -14,10 +14,14 @@ import (
 
 // snapshot is the cluster as it was when a pod's turn came. It never changes, and can be read by
 // any goroutine.
+//
+// Making one costs as much as what changed since the last: the NodeInfos of nodes that did not
+// change are shared. The slice infos is copied each time something changed, at eight bytes a node;
+// the lists that few plugins read are computed when the first one reads them.
 type snapshot struct {
-	infos     []*nodeInfo    // by index in the cluster; nil where no node is
-	list      []fwk.NodeInfo // infos without nil; plugins get it uncopied, and must not change it
-	index     map[string]int32
+	infos     []*nodeInfo              // by index in the cluster; nil where no node is
+	list      []fwk.NodeInfo           // infos without nil; plugins get it uncopied, and must not change it
+	index     map[string]int32         // into infos, by node name
 	nominated map[string][]fwk.PodInfo // waiting pods by the node that they are nominated to
 
 	affine, antiAffine func() []fwk.NodeInfo
@@ -25,14 +29,16 @@ type snapshot struct {
 	placed             func() map[types.UID]*v1.Pod // the pods on nodes, for pod groups
 }
 
-// snapshots makes them: what did not change is shared between one and the next.
+// snapshots is the last snapshot, and up to where in the cluster's log it has taken in changes. The
+// Store's lock guards it.
 type snapshots struct {
 	last     *snapshot
-	of       *cluster.Cluster
-	position int // of its log
+	of       *cluster.Cluster // another cluster has another log: positions cannot be compared
+	position int              // of its log
 }
 
-// takeSnapshot returns the cluster as it is now. Only the cluster's owner may call it.
+// takeSnapshot returns the cluster as it is now. Only the cluster's owner may call it. If nothing
+// has changed since the last call, it returns the same snapshot.
 func (s *Store) takeSnapshot(c *cluster.Cluster) *snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,6 +67,8 @@ func (s *Store) latestSnapshot() *snapshot {
 	return s.snapshots.last
 }
 
+// readAnew makes a snapshot of the whole cluster: the first one, and where the log no longer has
+// all changes.
 func (s *Store) readAnew(c *cluster.Cluster) *snapshot {
 	next := &snapshot{infos: make([]*nodeInfo, len(c.Nodes))}
 	for i, n := range c.Nodes {
@@ -73,7 +81,8 @@ func (s *Store) readAnew(c *cluster.Cluster) *snapshot {
 	return next
 }
 
-// nextSnapshot makes the next snapshot from the last one and what changed since.
+// nextSnapshot makes the next snapshot from the last one and what changed since: in the cluster's
+// log, and in objects of nodes and pods that decisions do not see (touched).
 func (s *Store) nextSnapshot(c *cluster.Cluster, changes []cluster.Change) *snapshot {
 	last := s.snapshots.last
 	next := &snapshot{infos: make([]*nodeInfo, len(c.Nodes)), list: last.list, index: last.index, nominated: last.nominated}
@@ -93,7 +102,7 @@ func (s *Store) nextSnapshot(c *cluster.Cluster, changes []cluster.Change) *snap
 		}
 	}
 
-	sameNodes := len(c.Nodes) == len(last.infos)
+	sameNodes := len(c.Nodes) == len(last.infos) // by index: then the map of names still holds
 	for i := range renewed {
 		before := next.infos[i]
 		next.infos[i] = nil
@@ -118,7 +127,8 @@ func (s *Store) nextSnapshot(c *cluster.Cluster, changes []cluster.Change) *snap
 	return next
 }
 
-// infoOf makes a node's NodeInfo; the lock is held.
+// infoOf makes a node's NodeInfo; the lock is held. A node whose object the store does not have,
+// because the snapshot was asked for without Need, is shown with what the cluster knows of it.
 func (s *Store) infoOf(c *cluster.Cluster, n *cluster.Node) *nodeInfo {
 	object := s.nodes[n.Name]
 	if object == nil {
@@ -133,6 +143,7 @@ func (s *Store) infoOf(c *cluster.Cluster, n *cluster.Node) *nodeInfo {
 	return info
 }
 
+// listNodes makes the map of names, and what buildList makes.
 func (s *snapshot) listNodes() {
 	s.index = make(map[string]int32, len(s.infos))
 	for i, info := range s.infos {
@@ -143,6 +154,7 @@ func (s *snapshot) listNodes() {
 	s.buildList()
 }
 
+// buildList makes the list of nodes, and what is computed from it on demand.
 func (s *snapshot) buildList() {
 	s.list = make([]fwk.NodeInfo, 0, len(s.index))
 	for _, info := range s.infos {
@@ -185,6 +197,7 @@ func (s *snapshot) buildList() {
 	})
 }
 
+// infosThat lists the NodeInfos with that property.
 func (s *snapshot) infosThat(are func(*nodeInfo) bool) (list []fwk.NodeInfo) {
 	for _, info := range s.infos {
 		if info != nil && are(info) {
@@ -194,6 +207,8 @@ func (s *snapshot) infosThat(are func(*nodeInfo) bool) (list []fwk.NodeInfo) {
 	return list
 }
 
+// listNominated notes the waiting pods by the node that they are nominated to. The store's lock is
+// held.
 func (s *snapshot) listNominated(store *Store, c *cluster.Cluster) {
 	s.nominated = map[string][]fwk.PodInfo{}
 	for _, n := range c.NominatedNodes() {
@@ -230,10 +245,15 @@ func (l sharedLister) CompositePodGroupStates() fwk.CompositePodGroupStateLister
 }
 func (l sharedLister) CompositePodGroups() fwk.CompositePodGroupLister { return noCompositeGroups{} }
 
+// nodeLister implements fwk.NodeInfoLister on one snapshot, or on whichever is the latest when it
+// is asked.
 type nodeLister struct{ snapshot func() *snapshot }
 
+// List lists all nodes. The list is the snapshot's own: as upstream, plugins must not change it.
 func (l nodeLister) List() ([]fwk.NodeInfo, error) { return l.snapshot().list, nil }
 
+// HavePodsWithAffinityList and the method after it list the nodes whose pods can matter to
+// inter-pod affinity.
 func (l nodeLister) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) {
 	return l.snapshot().affine(), nil
 }
@@ -248,6 +268,7 @@ func (l nodeLister) HavePodsWithRequiredNonHostScopedAntiAffinityList() ([]fwk.N
 	return nil, nil
 }
 
+// Get returns the node of that name. The error is upstream's.
 func (l nodeLister) Get(name string) (fwk.NodeInfo, error) {
 	s := l.snapshot()
 	if i, ok := s.index[name]; ok {
@@ -256,8 +277,10 @@ func (l nodeLister) Get(name string) (fwk.NodeInfo, error) {
 	return nil, fmt.Errorf("nodeinfo not found for node name %q", name)
 }
 
+// storageLister implements fwk.StorageInfoLister on the latest snapshot.
 type storageLister struct{ store *Store }
 
+// IsPVCUsedByPods reports whether a pod on any node uses the claim, named namespace/name.
 func (l storageLister) IsPVCUsedByPods(key string) bool {
 	return l.store.latestSnapshot().claims().Has(key)
 }

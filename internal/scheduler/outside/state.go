@@ -9,7 +9,8 @@ import (
 )
 
 // State is the data that plugins keep about one pod from PreFilter to PostBind (upstream:
-// CycleState).
+// CycleState). data may be read and written by many goroutines at once, as upstream; everything
+// else belongs to the cycle until PreBind, and does not change from then on.
 type State struct {
 	data                               sync.Map // fwk.StateKey to fwk.StateData
 	skipFilter, skipScore, skipPreBind sets.Set[string]
@@ -23,11 +24,12 @@ type State struct {
 	group, placement *groupState
 }
 
-// move is a pod that is hypothetically added to a node, or removed from it.
+// move is a pod that is hypothetically added to a node, or removed from it. Later moves of a list
+// come after earlier ones: of two about the same pod and node, the last one holds.
 type move struct {
 	pod   *v1.Pod
 	node  string
-	there bool
+	there bool // added; else removed
 }
 
 var _ fwk.CycleState = &State{}
@@ -47,7 +49,8 @@ func (s *State) Read(key fwk.StateKey) (fwk.StateData, error) {
 func (s *State) Write(key fwk.StateKey, value fwk.StateData) { s.data.Store(key, value) }
 func (s *State) Delete(key fwk.StateKey)                     { s.data.Delete(key) }
 
-// Clone returns a copy for hypothetical changes.
+// Clone returns a copy for hypothetical changes. Data is cloned by the plugins' own Clone; the sets
+// of plugins to skip are shared, as upstream. A nil State clones to nil.
 func (s *State) Clone() fwk.CycleState {
 	if s == nil {
 		return nil
@@ -55,6 +58,7 @@ func (s *State) Clone() fwk.CycleState {
 	return s.clone()
 }
 
+// clone is Clone with the concrete type.
 func (s *State) clone() *State {
 	c := &State{
 		skipFilter: s.skipFilter, skipScore: s.skipScore, skipPreBind: s.skipPreBind, parallelPreBind: s.parallelPreBind,
@@ -90,6 +94,8 @@ func (s *State) GetPodGroupSchedulingCycle() fwk.PodGroupCycleState {
 	}
 	return s.group
 }
+
+// GetPlacementCycleState is nil unless the pod is decided with its group.
 func (s *State) GetPlacementCycleState() fwk.PlacementCycleState {
 	if s.placement == nil {
 		return nil

@@ -16,7 +16,9 @@ import (
 )
 
 // Store keeps the API objects of nodes and pods, which a cluster.Cluster does not, for plugins that
-// need them, and makes the snapshots that plugins see. It keeps nothing but between Need and Spare.
+// need them, and makes the snapshots that plugins see. It keeps nothing but between Need and Spare:
+// the objects of a large cluster are hundreds of megabytes, which a scheduler without such plugins
+// does not pay for.
 //
 // It is updated in step with the cluster, on the goroutine that owns the cluster; snapshots are
 // made there too. Need and Spare may be called from any goroutine.
@@ -24,10 +26,10 @@ type Store struct {
 	listing sync.Mutex // held by Need
 
 	mu     sync.Mutex
-	needed int  // by so many sets; objects are kept if it is above 0
-	missed bool // objects were shown while none were kept
-	pods   map[types.UID]*known
-	nodes  map[string]*v1.Node
+	needed int                  // by so many sets; objects are kept if it is above 0
+	missed bool                 // objects were shown while none were kept
+	pods   map[types.UID]*known // pending and placed ones that have not ended
+	nodes  map[string]*v1.Node  // by name
 	// byGroup has the pods that name a pod group.
 	byGroup map[cluster.Name]map[types.UID]bool
 	// newest is the newest version of a pod that was shown, and departed the last pod that went.
@@ -43,7 +45,8 @@ type Store struct {
 	groups    groupStore
 }
 
-// known is a pod that the API has shown, waiting or placed.
+// known is a pod that the API has shown, waiting or placed. It is replaced when the pod is shown
+// again, and with it what was computed about the pod.
 type known struct {
 	info *podInfo
 	// assumed is the same pod on the node that it was given and that the API does not show yet; nil
@@ -59,7 +62,8 @@ func NewStore() *Store {
 	}
 }
 
-// Pod stores a pod that the API shows.
+// Pod stores a pod that the API shows. One that has ended is forgotten like one that was deleted:
+// its node no longer counts it.
 func (s *Store) Pod(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,7 +80,7 @@ func (s *Store) Pod(pod *v1.Pod) {
 	}
 }
 
-// keepPod keeps a pod, and notes its group; the lock is held.
+// keepPod keeps a pod, in place of an older version of it, and notes its group; the lock is held.
 func (s *Store) keepPod(pod *v1.Pod) {
 	s.pods[pod.UID] = &known{info: newPodInfo(pod)}
 	s.touchNode(pod.Spec.NodeName)
@@ -96,6 +100,7 @@ func (s *Store) newestPods() (newest, departed *v1.Pod) {
 	return s.newest, s.departed
 }
 
+// forgetPod forgets a pod, whether or not it is known; the lock is held.
 func (s *Store) forgetPod(uid types.UID) {
 	if k := s.pods[uid]; k != nil {
 		s.departed = k.info.pod
@@ -123,14 +128,15 @@ func (s *Store) Shown(uid types.UID) *v1.Pod {
 	return nil
 }
 
-// PodGone forgets a pod.
+// PodGone forgets a pod that the API no longer has.
 func (s *Store) PodGone(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetPod(uid)
 }
 
-// Node stores a node that the API shows.
+// Node stores a node that the API shows. Every update counts, also of what decisions do not read: a
+// plugin may read annotations.
 func (s *Store) Node(node *v1.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +148,7 @@ func (s *Store) Node(node *v1.Node) {
 	s.touchNode(node.Name)
 }
 
-// NodeGone forgets a node.
+// NodeGone forgets a node. The cluster's log tells the next snapshot.
 func (s *Store) NodeGone(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,6 +158,7 @@ func (s *Store) NodeGone(name string) {
 	}
 }
 
+// touchNode has the next snapshot make the node's NodeInfo anew; "" is no node. The lock is held.
 func (s *Store) touchNode(node string) {
 	if node != "" {
 		s.touched[node] = true
@@ -159,7 +166,8 @@ func (s *Store) touchNode(node string) {
 }
 
 // Need makes the store keep objects until a Spare, and lists those that it was shown before. What
-// it is shown in the meantime is newer than the list. With an error, nothing is needed.
+// it is shown in the meantime is newer than the list, and wins. With an error, nothing is needed.
+// Needs are counted; a client of nil lists nothing.
 func (s *Store) Need(ctx context.Context, client kubernetes.Interface) error {
 	s.listing.Lock()
 	defer s.listing.Unlock()
@@ -183,7 +191,7 @@ func (s *Store) Need(ctx context.Context, client kubernetes.Interface) error {
 }
 
 // listMissed adds what was missed. It does not take what the API server has cached: that may be
-// older than what the store was shown before.
+// older than what the store was shown before. Hence no resourceVersion of "0" in the requests.
 func (s *Store) listMissed(ctx context.Context, client kubernetes.Interface) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -197,6 +205,7 @@ func (s *Store) listMissed(ctx context.Context, client kubernetes.Interface) err
 	return nil
 }
 
+// addMissed adds the objects of a list, except those that were shown or went while it was read.
 func (s *Store) addMissed(nodes []v1.Node, pods []v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +223,8 @@ func (s *Store) addMissed(nodes []v1.Node, pods []v1.Pod) {
 	s.missed, s.gone = false, nil
 }
 
-// Spare takes a Need back. Without any, the objects are forgotten.
+// Spare takes a Need back. Without any, the objects are forgotten, and noted as missed for the next
+// Need.
 func (s *Store) Spare() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,7 +238,8 @@ func (s *Store) Spare() {
 	s.newest, s.departed = nil, nil
 }
 
-// waitingInfo returns a pending pod as the API shows it.
+// waitingInfo returns a pending pod as the API shows it; one that the store does not keep, as the
+// cluster knows it.
 func (s *Store) waitingInfo(p *cluster.Pod) *podInfo {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -238,7 +249,9 @@ func (s *Store) waitingInfo(p *cluster.Pod) *podInfo {
 	return newPodInfo(p.Object())
 }
 
-// placedInfo returns a pod as one of the node's; the lock is held.
+// placedInfo returns a pod as one of the node's; the lock is held. Plugins find the node in its
+// spec, also while the binding is under way and the API does not show it yet, as in
+// kube-scheduler's cache of assumed pods.
 func (s *Store) placedInfo(p *cluster.Pod, node string) *podInfo {
 	k := s.pods[p.UID]
 	switch {
@@ -249,7 +262,7 @@ func (s *Store) placedInfo(p *cluster.Pod, node string) *podInfo {
 	case k.info.pod.Spec.NodeName == node:
 		return k.info
 	case k.assumed == nil || k.assumed.pod.Spec.NodeName != node:
-		pod := *k.info.pod
+		pod := *k.info.pod // a shallow copy: only the node's name differs
 		pod.Spec.NodeName = node
 		k.assumed = newPodInfo(&pod)
 	}

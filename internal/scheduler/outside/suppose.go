@@ -12,13 +12,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// supposition moves pods in the cluster, and moves them back. Readers of the log do not see it.
+// supposition moves pods in the cluster, and moves them back. Readers of the log do not see it: the
+// changes are taken off the log again (package cluster's Supposing). It must be undone on the same
+// goroutine, before anything else reads the cluster.
 type supposition struct {
 	c    *cluster.Cluster
-	over func() // from Supposing
-	back []func()
+	over func()   // from Supposing
+	back []func() // how to undo each change, in the order of the changes
 }
 
+// undoAll undoes the changes, the last one first, and ends the supposition.
 func (s *supposition) undoAll() {
 	for _, back := range slices.Backward(s.back) {
 		back()
@@ -26,7 +29,8 @@ func (s *supposition) undoAll() {
 	s.over()
 }
 
-// holdPods gives a node the pods that info shows.
+// holdPods gives a node the pods that info shows: others are removed, and missing ones count there
+// as guests.
 func (s *supposition) holdPods(n *cluster.Node, info fwk.NodeInfo) {
 	wanted := map[string]*v1.Pod{}
 	for _, p := range info.GetPods() {
@@ -45,7 +49,8 @@ func (s *supposition) holdPods(n *cluster.Node, info fwk.NodeInfo) {
 	}
 }
 
-// applyMove makes a plugin's hypothetical change of another node.
+// applyMove makes a plugin's hypothetical change of another node. It does nothing if the node has
+// gone, or is already as the change would make it.
 func (s *supposition) applyMove(m move) {
 	n := s.c.Node(m.node)
 	if n == nil {
@@ -60,6 +65,7 @@ func (s *supposition) applyMove(m move) {
 	}
 }
 
+// removePod takes a pod off its node until undoAll.
 func (s *supposition) removePod(p *cluster.Pod) {
 	n := p.Node
 	if s.c.Pod(p.UID) != p { // it is only visiting
@@ -71,12 +77,14 @@ func (s *supposition) removePod(p *cluster.Pod) {
 	s.back = append(s.back, func() { s.c.Place(p, n) })
 }
 
+// addGuest counts a pod on the node until undoAll. It may be placed elsewhere as well.
 func (s *supposition) addGuest(pod *v1.Pod, n *cluster.Node) {
 	guest := s.c.Visit(s.c.Pending(pod), n)
 	s.back = append(s.back, func() { s.c.Leave(guest) })
 }
 
-// scoring is one run of all scorers for a plugin that calls back.
+// scoring is one run of all scorers for a plugin that calls back. The three lists are in the same
+// order.
 type scoring struct {
 	c       *cluster.Cluster
 	ctx     context.Context
@@ -88,7 +96,8 @@ type scoring struct {
 	totals  []fwk.NodePluginScores
 }
 
-// addScorer asks one scorer.
+// addScorer asks one scorer, and adds its weighted scores to the totals. One without scores adds
+// nothing.
 func (a *scoring) addScorer(s plugins.Weighted) error {
 	var scores []int64
 	var err error
@@ -111,6 +120,8 @@ func (a *scoring) addScorer(s plugins.Weighted) error {
 	return err
 }
 
+// fromOutside asks an out-of-tree scorer about the NodeInfos that the caller passed, which may be
+// hypothetical.
 func (a *scoring) fromOutside(s *scorer) ([]int64, error) {
 	scores := make([]int64, len(a.infos))
 	for i, info := range a.infos {
@@ -123,6 +134,8 @@ func (a *scoring) fromOutside(s *scorer) ([]int64, error) {
 	return scores, s.normalizeScores(a.ctx, a.state, a.pod, a.nodes, scores)
 }
 
+// ownScores asks one of Berth's scorers about the nodes as the cluster has them. Finish is left
+// out: only out-of-tree scorers have it.
 func (a *scoring) ownScores(s plugins.Scorer) ([]int64, error) {
 	scoring := s.Score(a.c, a.waiting, a.nodes)
 	if scoring.Err != nil || scoring.Node == nil {

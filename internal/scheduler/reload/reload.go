@@ -31,6 +31,7 @@ type content struct {
 	err  string
 }
 
+// equal compares content, or the errors of two readings.
 func (c content) equal(other content) bool {
 	return bytes.Equal(c.data, other.data) && c.err == other.err
 }
@@ -66,6 +67,7 @@ func (f *Follower) Run(ctx context.Context, inUse []byte) {
 	}
 }
 
+// read reads the file once.
 func (f *Follower) read() content {
 	data, err := f.Read()
 	if err != nil {
@@ -93,6 +95,7 @@ func (f *Follower) judge(c content, inUse []byte) []byte {
 	return c.data
 }
 
+// unreadable is the error of a file that could not be read, when it is told.
 type unreadable string
 
 func (u unreadable) Error() string { return string(u) }

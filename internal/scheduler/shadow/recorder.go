@@ -10,12 +10,13 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 )
 
-// Recorder sums comparisons up. It is safe for concurrent use.
+// Recorder sums comparisons up. It is safe for concurrent use: the scheduler's owner reports
+// bindings, others read.
 type Recorder struct {
 	mu     sync.Mutex
 	report Report
-	totals struct{ chosen, best, gain int64 }
-	judged int
+	totals struct{ chosen, best, gain int64 } // of judged pods, in points
+	judged int                                // pods in totals: those placed on a node that could take them
 }
 
 // New returns a recorder that begins now.
@@ -27,6 +28,7 @@ func New(now time.Time) *Recorder {
 // it was decided. unclear says that they can also have been otherwise: then a node that is not the
 // best is no difference.
 func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear bool) {
+	// Outside of the lock: an evaluation has thousands of nodes.
 	c := compare(pod, node, e)
 	if unclear && c.Outcome != Best {
 		c.Outcome = Unclear
@@ -41,6 +43,7 @@ func (r *Recorder) Bound(pod *v1.Pod, node string, e *decide.Evaluation, unclear
 		return
 	case Rejected:
 		r.report.Rejected++
+		// The first ones are as good as any; how many there are is counted.
 		if len(r.report.Refused) < answer.Most {
 			r.report.Refused = append(r.report.Refused, c)
 		}
@@ -78,6 +81,8 @@ func (r *Recorder) Report(now time.Time) *Report {
 	return &report
 }
 
+// compare finds the chosen node among the verdicts. An evaluation that failed, or a node that is
+// not in it, counts as rejected.
 func compare(pod *v1.Pod, node string, e *decide.Evaluation) Comparison {
 	c := Comparison{Namespace: pod.Namespace, Name: pod.Name, Node: node, Outcome: Rejected, Feasible: e.Feasible}
 	if e.Err != nil {
@@ -92,6 +97,8 @@ func compare(pod *v1.Pod, node string, e *decide.Evaluation) Comparison {
 		}
 	}
 
+	// Several nodes may have the highest total. A scheduler that took any of them chose as well as
+	// Berth would.
 	best := e.Best()
 	if len(best) > 0 {
 		c.BestTotal = best[0].Total

@@ -85,6 +85,7 @@ func (r *Report) Write(out io.Writer, format string) error {
 	return answer.Write(out, format, r, r.text)
 }
 
+// text writes the report for people.
 func (r *Report) text(out *answer.Page) {
 	out.Line("%s.", r.Line())
 	if r.Pods == 0 {
@@ -101,6 +102,7 @@ func (r *Report) text(out *answer.Page) {
 	list(out, "Nodes that could not take their pod:", r.Refused)
 }
 
+// share tells a part of a whole, with its percentage.
 func share(part, whole int) string {
 	if whole == 0 {
 		return "-"
@@ -108,6 +110,7 @@ func share(part, whole int) string {
 	return fmt.Sprintf("%d of %d (%.1f%%)", part, whole, 100*float64(part)/float64(whole))
 }
 
+// list writes comparisons as a table, if there are any.
 func list(out *answer.Page, title string, all []Comparison) {
 	if len(all) == 0 {
 		return
@@ -123,6 +126,7 @@ func list(out *answer.Page, title string, all []Comparison) {
 	out.Table("  ", rows)
 }
 
+// orDash is the text, or a dash for none.
 func orDash(text string) string {
 	if text == "" {
 		return "-"
@@ -131,6 +135,7 @@ func orDash(text string) string {
 }
 
 // widest keeps the comparisons with the largest gains, the first of equal ones before later ones.
+// The list is sorted, and has answer.Most entries at most.
 func widest(list []Comparison, c Comparison) []Comparison {
 	if c.Gain() == 0 {
 		return list
@@ -148,4 +153,5 @@ func widest(list []Comparison, c Comparison) []Comparison {
 	return list[:min(len(list), answer.Most)]
 }
 
+// reasons joins a rejection's reasons.
 func reasons(list []string) string { return strings.Join(list, ", ") }

@@ -8,13 +8,21 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 )
 
+// How large a life is: few nodes, pods and taint keys, so that the same ones meet again and again.
 const (
 	nodes = 3
 	names = 5
 	churn = 40 * time.Second // for how long things happen
 )
 
-// Churn runs a random life of a small cluster and returns what went wrong.
+// Churn runs a random life of a small cluster and returns what went wrong; nil is a life without
+// fault. The world's seed decides everything that happens, so a life that went wrong can be run
+// again and traced.
+//
+// In the first 40 s taints come and go, pods are created, edited and deleted, watches break, and
+// the controller crashes, while requests are lost, refused, late or never answered. Then nothing
+// more happens. The life ends when every pod that had to go must be gone, whatever its tolerations
+// and back-off.
 func Churn(w *World) []string {
 	w.Requests.Faults = randomFaults(w)
 	w.Devices.inUse = w.seed%4 == 2
@@ -38,6 +46,7 @@ func Churn(w *World) []string {
 		w.After(w.drawBetween(0, churn), func() { makeEvent(w) })
 	}
 	w.After(churn, func() {
+		// So that what happened last is seen in time.
 		w.DelayWatches(0, 0)
 		if !w.Controller.Running() {
 			w.Controller.Start()
@@ -55,6 +64,10 @@ const longest = 45 // seconds that any toleration lasts, unless it lasts forever
 // Flap adds a taint to a node with one pod, removes it and adds it again, up to two seconds apart,
 // and sometimes repeats that. At the end, if the taint is on, the pod must be gone; if it is off, a
 // pod that could stay must be there.
+//
+// Two seconds are the interesting time: times in objects have whole seconds, so two taints of one
+// second look like one, and a controller that remembers the first may spare or evict the pod by
+// mistake.
 func Flap(w *World) []string {
 	w.AddNode("n1")
 	w.AddPod("p1", "n1", randomTolerations(w))
@@ -96,6 +109,8 @@ func FlapDevice(w *World) []string {
 		w.RefuseDeletes("p1", w.Rand.IntN(8))
 	}
 
+	// A taint can be withdrawn in three ways: out of the slice, by deleting the rule, and by a rule
+	// that has no effect any more.
 	byRule := w.withChance(0.5)
 	set := func(on bool) {
 		switch {
@@ -128,6 +143,8 @@ func FlapDevice(w *World) []string {
 	return w.Truth.Check()
 }
 
+// randomFaults draws how unreliable the API is: not at all in three lives of ten, and else in all
+// ways at once, with an outage in some.
 func randomFaults(w *World) Faults {
 	f := Faults{Until: Begin.Add(churn)}
 	if w.withChance(0.3) {
@@ -147,13 +164,17 @@ func randomFaults(w *World) Faults {
 	return f
 }
 
+// randomDelay draws how late a watch shows things: half of them are not late.
 func randomDelay(w *World) time.Duration {
 	return []time.Duration{0, 0, 100 * time.Millisecond, 2 * time.Second}[w.Rand.IntN(4)]
 }
 
+// nodeName and podName name the few nodes and pods of a life.
 func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
 func podName(i int) string  { return fmt.Sprintf("p%d", i+1) }
 
+// randomTolerations draws up to three tolerations of the taints a, b and c, some without key, some
+// without seconds, and some with seconds that mean at once.
 func randomTolerations(w *World) []v1.Toleration {
 	var list []v1.Toleration
 	for range w.Rand.IntN(4) {
@@ -210,6 +231,7 @@ func makeEvent(w *World) {
 		w.After(w.drawBetween(0, time.Second), func() { w.AddNode(node) })
 	}
 
+	// In addition to what has happened: faults of both kinds must be able to meet.
 	if w.Devices.inUse && w.withChance(0.5) {
 		deviceHappening(w, node, pod, key)
 	}
@@ -256,6 +278,7 @@ func allocateDevice(w *World, pod string) {
 	}
 }
 
+// randomDeviceTolerations draws the same for devices.
 func randomDeviceTolerations(w *World) (list []resourcev1.DeviceToleration) {
 	for _, t := range randomTolerations(w) {
 		list = append(list, resourcev1.DeviceToleration{
@@ -278,6 +301,8 @@ func comeBack(w *World, pod string) {
 	}
 }
 
+// flapTaint adds a taint and removes it, up to three times in a few seconds, and mostly adds it
+// again at the end.
 func flapTaint(w *World, node, key string) {
 	wait := time.Duration(0)
 	for range 1 + w.Rand.IntN(3) {
@@ -291,11 +316,14 @@ func flapTaint(w *World, node, key string) {
 	}
 }
 
+// crashController kills the controller, which is started again within five seconds, unless
+// something else has started it before.
 func crashController(w *World) {
 	if !w.Controller.Running() {
 		return
 	}
 	w.Controller.Crash()
+	// Something else may have started the controller by then.
 	life := w.Controller.life
 	w.After(w.drawBetween(0, 5*time.Second), func() {
 		if w.Controller.life == life {

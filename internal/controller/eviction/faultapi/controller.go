@@ -26,7 +26,7 @@ type Controller struct {
 // Wall is the controller's wall clock.
 func (c *Controller) Wall(now time.Time) time.Time { return now.Add(c.Ahead) }
 
-// Start starts a controller without any state.
+// Start starts a controller without any state. Its watches begin with full lists.
 func (c *Controller) Start() {
 	c.life++
 	c.core, c.wakeAt = c.NewCore(), time.Time{}
@@ -59,7 +59,8 @@ func (c *Controller) Running() bool { return c.core != nil }
 // Core returns the controller's core, nil while there is none.
 func (c *Controller) Core() *eviction.Core { return c.core }
 
-// stepCore gives the controller an event and carries out its actions.
+// stepCore gives the controller an event and carries out its actions. What is shown while no
+// controller runs is lost.
 func (c *Controller) stepCore(event eviction.Event) {
 	if c.core == nil {
 		return
@@ -74,6 +75,7 @@ func (c *Controller) stepCore(event eviction.Event) {
 	}
 	if at, ok := c.core.Wake(); ok && !at.Equal(c.wakeAt) {
 		c.wakeAt = at
+		// An alarm of an earlier life, or one that was replaced by another, must not ring.
 		life := c.life
 		c.world.After(max(0, at.Sub(c.world.Now)), func() {
 			if c.life == life && c.wakeAt.Equal(at) {

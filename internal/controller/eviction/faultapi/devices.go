@@ -22,15 +22,16 @@ const Driver = "gpu.example.com"
 type Devices struct {
 	world *World
 	inUse bool // in this life: other lives are as they were before there were any
-	feed  feed
+	feed  feed // one for the three kinds; in a real API they are three watches
 
-	claims map[types.NamespacedName]*eviction.Claim
-	slices map[string]*eviction.Slice
-	rules  map[string]*eviction.Rule
-	given  map[types.NamespacedName]time.Time // when the claim got its device
+	claims map[types.NamespacedName]*eviction.Claim // each has one device
+	slices map[string]*eviction.Slice               // by name, which is the node's
+	rules  map[string]*eviction.Rule                // by name
+	given  map[types.NamespacedName]time.Time       // when the claim got its device
 }
 
-// AddSlice publishes a node's devices, without taints, in place of those published before.
+// AddSlice publishes a node's devices, without taints, in place of those published before. The
+// generation grows, as with a driver that starts again.
 func (d *Devices) AddSlice(node string, names ...string) {
 	generation := int64(1)
 	if before := d.slices[node]; before != nil {
@@ -66,6 +67,7 @@ func (d *Devices) TaintDevice(node, device, key string, on bool) {
 		return
 	}
 
+	// A copy: the stored slice may still have to be shown.
 	s := *before
 	s.Devices = slices.Clone(before.Devices)
 	for i := range s.Devices {
@@ -87,6 +89,7 @@ func (d *Devices) TaintDevice(node, device, key string, on bool) {
 	d.writeSlice(&s)
 }
 
+// deviceTaint is a taint as the API server stores it now: with the time in whole seconds.
 func (d *Devices) deviceTaint(key string) v1.Taint {
 	return v1.Taint{Key: key, Value: "v", Effect: v1.TaintEffectNoExecute, TimeAdded: &metav1.Time{Time: d.world.Now.Truncate(time.Second)}}
 }
@@ -102,6 +105,7 @@ func (d *Devices) SetRule(name, node string, effect v1.TaintEffect) {
 	r.Taint.Effect = effect
 	if before := d.rules[name]; before != nil {
 		r.UID, r.Generation, r.Condition = before.UID, before.Generation+1, before.Condition
+		// Otherwise the taint counts from now: for pods it is as if it had been added.
 		if before.Taint.Effect == effect {
 			r.Taint.TimeAdded = before.Taint.TimeAdded
 		}
@@ -112,6 +116,7 @@ func (d *Devices) SetRule(name, node string, effect v1.TaintEffect) {
 	d.showRule(r)
 }
 
+// showRule stores a rule and shows it.
 func (d *Devices) showRule(r *eviction.Rule) {
 	d.rules[r.Name] = r
 	d.feed.showChange(func() { d.world.Controller.stepCore(eviction.RuleSeen{Rule: *r}) })
@@ -131,13 +136,15 @@ func (d *Devices) RemoveRule(name string) {
 func (d *Devices) Rule(name string) *eviction.Rule { return d.rules[name] }
 
 // Allocate gives a device of its node to a pod, by a claim that it names and that has the pod's
-// name, with these tolerations.
+// name, with these tolerations. It does nothing if there is no such pod. Whether the node has such
+// a device is not checked, as a slice may have gone.
 func (d *Devices) Allocate(name, device string, tolerations []resourcev1.DeviceToleration) {
 	p := d.world.PodNamed(name)
 	if p == nil {
 		return
 	}
 	d.world.Truth.justifyAll()
+	// The pod names the claim before it exists, as a pod whose claim is made from a template.
 	if !slices.ContainsFunc(p.Claims, func(ref eviction.ClaimRef) bool { return ref.Name == name }) {
 		p.Claims, p.ResourceVersion = append(slices.Clone(p.Claims), eviction.ClaimRef{Name: name}), d.world.nextVersion()
 		d.world.showPod(p)
@@ -158,13 +165,15 @@ func (d *Devices) Deallocate(name string) {
 	}
 }
 
-// CutDevices breaks the watches of devices.
+// CutDevices breaks the watches of devices for that long; see feed.Cut.
 func (d *Devices) CutDevices(wait time.Duration, lists bool) { d.feed.Cut(wait, lists) }
 
 // HoldDevices holds back what watches show of devices until then.
 func (d *Devices) HoldDevices(until time.Time) { d.feed.HoldUntil = until }
 
+// listDevices shows all objects, as lists of their kinds do.
 func (d *Devices) listDevices() {
+	// One after the other, so between two of them the controller knows less than there is.
 	for _, kind := range []eviction.Kind{eviction.Claims, eviction.Slices, eviction.Rules} {
 		d.world.Controller.stepCore(eviction.Listing{Kind: kind})
 		switch kind {
@@ -186,6 +195,7 @@ func (d *Devices) listDevices() {
 	}
 }
 
+// readDevices answers with the objects as they are now, without those that do not exist.
 func (d *Devices) readDevices(a eviction.ReadDevices) eviction.Answered {
 	read := &eviction.Devices{}
 	for _, name := range a.Claims {
@@ -208,6 +218,7 @@ func (d *Devices) readDevices(a eviction.ReadDevices) eviction.Answered {
 	return eviction.Answered{Devices: read}
 }
 
+// writeStatus stores the condition of the rule that has the UID, and shows the rule.
 func (d *Devices) writeStatus(a eviction.WriteStatus) eviction.Answered {
 	before := d.rules[a.Rule]
 	switch {
@@ -231,6 +242,7 @@ func (d *Devices) dueByDevice(p *Pod) (least eviction.Due) {
 		return eviction.Due{}
 	}
 
+	// Allocate gives each claim one device.
 	use := c.Uses[0]
 	var taints []v1.Taint
 	if s := d.slices[use.Device.Pool]; s != nil {
@@ -253,6 +265,8 @@ func (d *Devices) dueByDevice(p *Pod) (least eviction.Due) {
 			if t.Key != "" && t.Key != taint.Key || t.Effect != "" && t.Effect != resourcev1.DeviceTaintEffectNoExecute {
 				continue
 			}
+			// One that never ends counts more than any with seconds; of those with seconds the
+			// least counts.
 			forever = forever || t.TolerationSeconds == nil || t.Effect == ""
 			if t.TolerationSeconds != nil {
 				if seconds := time.Duration(max(0, *t.TolerationSeconds)) * time.Second; !tolerated || seconds < stay {
@@ -286,6 +300,8 @@ func (d *Devices) checkStatuses() {
 			}
 		}
 
+		// Whether there are pods must be right. Their number may be that of a moment ago, since
+		// statuses are written at intervals.
 		if is := r.Condition; is.ObservedGeneration != r.Generation || (is.Status == metav1.ConditionTrue) != (pods > 0) {
 			d.world.Truth.reportWrong("rule %s, generation %d, asks %d pods to go, and its status is %s %q of generation %d",
 				r.Name, r.Generation, pods,

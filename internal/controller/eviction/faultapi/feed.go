@@ -15,7 +15,7 @@ import (
 // continues where it was, or lists again.
 type feed struct {
 	world *World
-	list  func()
+	list  func() // shows the controller everything that there is now
 
 	cut       int       // how often it was cut: what was scheduled before a cut is dropped
 	broken    bool      // between a cut and what follows it
@@ -25,10 +25,13 @@ type feed struct {
 	HoldUntil time.Time // nothing is shown before
 }
 
+// change is one change, with its object as it was then.
 type change struct {
 	show func()
 }
 
+// showChange shows the controller a change when its time comes. While there is no controller nobody
+// watches.
 func (f *feed) showChange(do func()) {
 	if f.world.Controller.core == nil {
 		return
@@ -46,6 +49,7 @@ func (f *feed) scheduleNext() {
 	if f.Delay > 0 {
 		at = at.Add(w.drawBetween(0, f.Delay))
 	}
+	// Never before the change before it: a watch keeps the order.
 	at = latestOf(at, f.last, f.HoldUntil)
 	f.last = at
 	cut := f.cut
@@ -58,7 +62,9 @@ func (f *feed) scheduleNext() {
 	})
 }
 
-// Cut breaks the watch. After a while it is back, with the changes that it missed or with a list.
+// Cut breaks the watch. After a while it is back, with the changes that it missed or with a list. A
+// watch that is broken already stays so. While it is broken, changes wait to be shown; a list makes
+// them void, since it shows their outcome.
 func (f *feed) Cut(wait time.Duration, lists bool) {
 	w := f.world
 	if w.Controller.core == nil || f.broken {
@@ -84,11 +90,13 @@ func (f *feed) Cut(wait time.Duration, lists bool) {
 	})
 }
 
+// loseUnshown drops what was not shown yet, and ends a cut.
 func (f *feed) loseUnshown() {
 	f.cut++
 	f.unshown, f.last, f.broken = nil, time.Time{}, false
 }
 
+// listAgain begins anew with a list.
 func (f *feed) listAgain() {
 	f.loseUnshown()
 	f.list()
@@ -106,6 +114,8 @@ func (w *World) DelayWatches(pods, nodes time.Duration) {
 // HoldNodes holds back changes of nodes until then.
 func (w *World) HoldNodes(until time.Time) { w.nodeFeed.HoldUntil = until }
 
+// listPods shows all pods at one moment. A list of a real API server may take longer; what changes
+// meanwhile follows in the watch.
 func (w *World) listPods() {
 	w.Controller.stepCore(eviction.PodsListing{})
 	for _, p := range sortedValues(w.pods, byName) {
@@ -114,6 +124,8 @@ func (w *World) listPods() {
 	w.Controller.stepCore(eviction.PodsListed{})
 }
 
+// listNodes shows all nodes. What a controller knows from a list alone may be less than the truth;
+// see becomesDoubtful.
 func (w *World) listNodes() {
 	w.Controller.stepCore(eviction.NodesListing{})
 	for _, n := range sortedValues(w.nodes, cmp.Compare[string]) {
@@ -124,6 +136,7 @@ func (w *World) listNodes() {
 	w.Controller.stepCore(eviction.NodesListed{})
 }
 
+// byName orders objects of all namespaces.
 func byName(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }
 
 // sortedValues makes iteration over a map deterministic.
@@ -135,6 +148,7 @@ func sortedValues[K comparable, V any](m map[K]V, order func(a, b K) int) []V {
 	return values
 }
 
+// latestOf returns the latest of the times, of which there is at least one.
 func latestOf(times ...time.Time) time.Time {
 	return slices.MaxFunc(times, time.Time.Compare)
 }

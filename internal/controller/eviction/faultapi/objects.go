@@ -13,7 +13,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Node is a node with the truth about its taints.
+// Node is a node with the truth about its taints: what a controller is shown of them, in whole
+// seconds and perhaps late, is in eviction.Node.
 type Node struct {
 	eviction.Node
 	since       map[string]time.Time // when each taint really came
@@ -26,7 +27,7 @@ type Node struct {
 // Pod is a pod with the truth about its end.
 type Pod struct {
 	eviction.Pod
-	Grace time.Duration
+	Grace time.Duration // between a delete and the end of the pod
 	// Deletes are when deletes of it arrived.
 	Deletes []time.Time
 	// justified is the last moment at which it had to go, if that has passed.
@@ -34,6 +35,7 @@ type Pod struct {
 	refuse    int // deletes of it that a webhook will refuse
 }
 
+// nextVersion returns a resource version that no object had before.
 func (w *World) nextVersion() string {
 	w.rev++
 	return strconv.Itoa(w.rev)
@@ -95,6 +97,8 @@ func (w *World) Untaint(node, key string) {
 	w.writeTaints(n, slices.DeleteFunc(slices.Clone(n.Taints), func(t v1.Taint) bool { return t.Key == key }))
 }
 
+// writeTaints stores another list of taints. What a controller can learn of it later is recorded
+// here.
 func (w *World) writeTaints(n *Node, taints []v1.Taint) {
 	w.traceLine("node %s taints: %s", n.Name, describeTaints(taints))
 	n.Taints, n.written, n.unseen, n.noteTrouble = taints, w.Now, true, w.Now
@@ -106,6 +110,7 @@ func (w *World) writeTaints(n *Node, taints []v1.Taint) {
 	w.showNode(n)
 }
 
+// describeTaints is for the trace.
 func describeTaints(taints []v1.Taint) string {
 	if len(taints) == 0 {
 		return "none"
@@ -131,6 +136,8 @@ func (n *Node) becomesDoubtful(now time.Time) {
 	}
 }
 
+// showNode gives the node a new version and shows it as it is now. The list of taints counts as
+// seen only if it has not been written again until then.
 func (w *World) showNode(n *Node) {
 	n.ResourceVersion = w.nextVersion()
 	seen, written := n.Node, n.written
@@ -142,14 +149,16 @@ func (w *World) showNode(n *Node) {
 	})
 }
 
-// Heartbeat writes a node's status, which changes nothing here.
+// Heartbeat writes a node's status, which changes nothing here but the version: a note that was
+// made for the version before is refused.
 func (w *World) Heartbeat(node string) {
 	if n := w.nodes[node]; n != nil {
 		w.showNode(n)
 	}
 }
 
-// AddPod creates a pod on a node, unless its name is taken.
+// AddPod creates a pod on a node, unless its name is taken: then it returns nil. The node need not
+// exist.
 func (w *World) AddPod(name, node string, tolerations []v1.Toleration) *Pod {
 	key := types.NamespacedName{Namespace: "default", Name: name}
 	if w.pods[key] != nil {
@@ -187,19 +196,21 @@ func (w *World) Touch(name string) {
 	}
 }
 
-// RefuseDeletes makes a webhook reject that many deletes of the pod.
+// RefuseDeletes makes a webhook reject that many deletes of the pod, as long as there are faults.
 func (w *World) RefuseDeletes(name string, times int) {
 	if p := w.PodNamed(name); p != nil {
 		p.refuse = times
 	}
 }
 
+// showPod shows the pod as it is now.
 func (w *World) showPod(p *Pod) {
 	seen := p.Pod
 	w.podFeed.showChange(func() { w.Controller.stepCore(eviction.PodSeen{Pod: seen}) })
 }
 
-// Terminate carries out a delete: the pod is terminating, then gone.
+// Terminate carries out a delete: the pod is terminating, then gone. A second delete changes
+// nothing.
 func (w *World) Terminate(p *Pod) {
 	if p.Terminating {
 		return
@@ -209,6 +220,7 @@ func (w *World) Terminate(p *Pod) {
 	w.After(p.Grace, func() { w.removePod(p) })
 }
 
+// removePod removes the pod, unless it has gone already.
 func (w *World) removePod(p *Pod) {
 	if w.pods[p.Name] != p {
 		return
@@ -220,6 +232,7 @@ func (w *World) removePod(p *Pod) {
 	w.podFeed.showChange(func() { w.Controller.stepCore(eviction.PodGone{Name: name, UID: uid}) })
 }
 
+// describeTolerations is for the trace.
 func describeTolerations(tolerations []v1.Toleration) string {
 	if len(tolerations) == 0 {
 		return "nothing"

@@ -6,9 +6,9 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// Faults are the failures and when they end.
+// Faults are the failures and when they end. The zero Faults is an API that always answers.
 type Faults struct {
-	Until time.Time
+	Until time.Time // nothing but an outage fails afterwards
 	// Lost, Unanswered and Refused are the probabilities that a request is lost before it is
 	// carried out, is carried out and never answered, or is rejected.
 	Lost, Unanswered, Refused float64
@@ -23,7 +23,8 @@ type Faults struct {
 }
 
 // Requests are what the controller asks of the API. Each is carried out after a while and answered
-// after another one, unless a fault of its time prevents either.
+// after another one, unless a fault of its time prevents either. Every request of a life gets
+// exactly one answer, as the controller's contract says.
 type Requests struct {
 	world  *World
 	Faults Faults
@@ -35,13 +36,16 @@ type Requests struct {
 
 const timeout = 2 * time.Second // after which the controller gives up a request
 
+// isFaulty reports whether requests may fail now.
 func (r *Requests) isFaulty() bool { return r.world.Now.Before(r.Faults.Until) }
 
+// isDown reports whether there is an outage now.
 func (r *Requests) isDown() bool {
 	return !r.world.Now.Before(r.Faults.DownFrom) && r.world.Now.Before(r.Faults.DownTo)
 }
 
-// carryOut sends a request.
+// carryOut sends a request. The Eviction API refuses always, as with a budget that never allows a
+// disruption.
 func (r *Requests) carryOut(action eviction.Action) {
 	if r.world.Trace != nil {
 		r.world.traceLine("%s", action)
@@ -88,6 +92,7 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 	const least, most = 500 * time.Microsecond, 2 * time.Millisecond
 	there, back := r.world.drawBetween(least, most), r.world.drawBetween(least, most)
 	outcome := eviction.OK
+	// The controller learns at once: a connection is refused.
 	if r.isDown() {
 		outcome = eviction.Failed
 		r.answerLater(ticket, there, func() eviction.Answered { return eviction.Answered{Outcome: outcome} })
@@ -102,6 +107,8 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 			back += r.world.drawBetween(0, r.Faults.Slow)
 		}
 		switch {
+		// The request never arrives, and the controller learns that by its timeout or a broken
+		// connection.
 		case r.world.withChance(r.Faults.Lost):
 			outcome = eviction.Failed
 			r.failRequest(ticket, there+back, outcome)
@@ -110,6 +117,7 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 			outcome = []eviction.Outcome{eviction.Refused, eviction.Busy, eviction.Conflict, eviction.Failed}[r.world.Rand.IntN(4)]
 			r.failRequest(ticket, there+back, outcome)
 			return
+		// The hardest case for a controller: what it asked for happens, and it does not know.
 		case r.world.withChance(r.Faults.Unanswered):
 			r.world.After(there, func() { do() })
 			r.failRequest(ticket, back+r.world.drawBetween(0, timeout), eviction.Failed)
@@ -119,6 +127,8 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 
 	life := r.world.Controller.life
 	r.world.After(there, func() {
+		// Carried out also for a controller that has been killed meanwhile: the request was on its
+		// way.
 		answer := do()
 		if r.world.Controller.life == life {
 			r.answerLater(ticket, back, func() eviction.Answered { return answer })
@@ -126,6 +136,7 @@ func (r *Requests) sendRequest(ticket eviction.Ticket, do func() eviction.Answer
 	})
 }
 
+// failRequest answers a request that was not carried out, or so it seems.
 func (r *Requests) failRequest(ticket eviction.Ticket, wait time.Duration, outcome eviction.Outcome) {
 	r.Refusals++
 	r.noteFailed()
@@ -139,6 +150,7 @@ func (r *Requests) noteFailed() {
 	}
 }
 
+// answerLater answers after a while, unless the controller has been killed meanwhile.
 func (r *Requests) answerLater(ticket eviction.Ticket, wait time.Duration, of func() eviction.Answered) {
 	life := r.world.Controller.life
 	r.world.After(wait, func() {
@@ -150,6 +162,8 @@ func (r *Requests) answerLater(ticket eviction.Ticket, wait time.Duration, of fu
 	})
 }
 
+// readNode and its siblings are the API server's side of each request, at the moment when it
+// arrives.
 func (r *Requests) readNode(a eviction.ReadNode) eviction.Answered {
 	n := r.world.nodes[a.Node]
 	if n == nil {
@@ -168,6 +182,7 @@ func (r *Requests) readPod(a eviction.ReadPod) eviction.Answered {
 	return eviction.Answered{Pod: &read}
 }
 
+// markPod sets the condition if the UID and, if one is given, the version are the pod's.
 func (r *Requests) markPod(a eviction.Mark) eviction.Answered {
 	p := r.world.pods[a.Name]
 	switch {
@@ -184,6 +199,8 @@ func (r *Requests) markPod(a eviction.Mark) eviction.Answered {
 	return eviction.Answered{Pod: &read}
 }
 
+// deletePod notes every delete that arrives, and carries it out unless the UID is another or a
+// webhook refuses.
 func (r *Requests) deletePod(a eviction.Delete) eviction.Answered {
 	p := r.world.pods[a.Name]
 	if p != nil {
@@ -209,6 +226,7 @@ func (r *Requests) deletePod(a eviction.Delete) eviction.Answered {
 	return eviction.Answered{}
 }
 
+// annotateNode writes the note if the node still has that version.
 func (r *Requests) annotateNode(a eviction.Annotate) eviction.Answered {
 	n := r.world.nodes[a.Node]
 	switch {

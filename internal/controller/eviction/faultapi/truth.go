@@ -32,7 +32,8 @@ type Truth struct {
 }
 
 // trueDeadline is when the pod really has to go. With atTheLatest it is the latest time that a
-// controller which missed something may arrive at.
+// controller which missed something may arrive at: a taint without a time of its own may then count
+// from when the list was last written.
 func (t *Truth) trueDeadline(p *Pod, atTheLatest bool) eviction.Due {
 	byDevice := t.world.Devices.dueByDevice(p)
 	if atTheLatest && !byDevice.Stays() {
@@ -67,26 +68,32 @@ func (t *Truth) justifyPods(node string) {
 	}
 }
 
-// justifyAll is justify for a change of devices.
+// justifyAll is justifyPods for a change of devices.
 func (t *Truth) justifyAll() {
 	for _, p := range t.world.pods {
 		t.justifyPod(p)
 	}
 }
 
+// justifyPod records that the pod had to go until now, if that is so. It is called before
+// everything that may change that: a delete that was sent shortly after such a change was right
+// when its attempt read.
 func (t *Truth) justifyPod(p *Pod) {
 	if t.trueDeadline(p, false).By(t.world.Now.Add(t.EarlyBy)) {
 		p.justified = t.world.Now
 	}
 }
 
-// checkSent checks a delete when it is sent.
+// checkSent checks a delete when it is sent: the pod must have had to go at that moment, or shortly
+// before.
 func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
 	p := t.world.pods[name]
 	if p == nil || uid != "" && p.UID != uid || p.Terminating {
 		return // it can do no harm
 	}
 	t.justifyPod(p)
+	// How old what the attempt has read may be. Where answers are slow, an attempt reads again, and
+	// what is fresh enough doubles each time up to 64 s.
 	window := outdated
 	if t.world.Requests.Faults.Slow > outdated {
 		window = 64 * outdated
@@ -96,7 +103,8 @@ func (t *Truth) checkSent(name types.NamespacedName, uid types.UID) {
 	}
 }
 
-// checkCarriedOut checks a delete when it is carried out.
+// checkCarriedOut checks a delete when it is carried out: whether it is too late, and if it named
+// no UID, whether it takes a pod that nobody meant.
 func (t *Truth) checkCarriedOut(p *Pod, asked types.UID) {
 	if asked == "" {
 		t.justifyPod(p)
@@ -110,12 +118,14 @@ func (t *Truth) checkCarriedOut(p *Pod, asked types.UID) {
 }
 
 // latenessOf returns by how much a pod that goes now, or is still there, is later than faults
-// excuse.
+// excuse; 0 or less if it is not. Without faults a pod has to go within soon of its deadline. A
+// deadline during faults, or shortly after them, is excused until recovers after their end.
 func (t *Truth) latenessOf(p *Pod) time.Duration {
 	due := t.trueDeadline(p, true)
 	if due.Stays() {
 		return 0
 	}
+	// As if nothing ever failed; then what faults excuse.
 	limit := due.At.Add(soon)
 	faults := t.world.Requests.Faults.Until
 	if excuse := faults.Add(recovers); excuse.After(limit) && due.At.Before(faults.Add(recovers-soon)) {
@@ -124,7 +134,7 @@ func (t *Truth) latenessOf(p *Pod) time.Duration {
 	return t.world.Now.Sub(limit)
 }
 
-// Check checks the state at the end.
+// Check checks the state at the end, and returns everything that went wrong.
 func (t *Truth) Check() []string {
 	for _, p := range sortedValues(t.world.pods, byName) {
 		if !p.Terminating && t.latenessOf(p) > 0 {
@@ -134,6 +144,7 @@ func (t *Truth) Check() []string {
 	return t.Wrong
 }
 
+// reportWrong records what should not have happened, with the time since the beginning.
 func (t *Truth) reportWrong(format string, args ...any) {
 	what := fmt.Sprintf("%s: ", t.world.Now.Sub(Begin)) + fmt.Sprintf(format, args...)
 	t.world.traceLine("WRONG %s", what)

@@ -22,6 +22,16 @@ var Begin = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 //   - [Requests]: what the controller asks of the API, and which of it fails
 //   - [Controller]: the controller under test, its lives and its wall clock
 //   - [Truth]: what should have happened, and what did although it should not
+//
+// A test makes a world, acts on it, and lets time pass:
+//
+//	w := faultapi.New(seed)
+//	w.AddNode("n1")
+//	w.AddPod("p1", "n1", nil)
+//	w.Controller.Start()
+//	w.Taint("n1", "key", "value", false)
+//	w.Run(10 * time.Second)
+//	wrong := w.Truth.Check() // p1 must be gone
 type World struct {
 	Now  time.Time
 	Rand *rand.Rand
@@ -38,13 +48,14 @@ type World struct {
 	podFeed  feed
 	nodeFeed feed
 
-	seed   uint64
-	rev    int
-	uids   int
-	agenda agenda.Agenda
+	seed   uint64        // decides also whether there are devices, without drawing from Rand
+	rev    int           // the last resource version
+	uids   int           // given out so far
+	agenda agenda.Agenda // what will happen, by time
 }
 
-// New returns a world without objects. Its controller is not started yet.
+// New returns a world without objects. Its controller is not started yet. Two worlds with the same
+// seed, in which the same is done, are equal in everything that happens.
 func New(seed uint64) *World {
 	w := &World{
 		Now:   Begin,
@@ -66,7 +77,7 @@ func New(seed uint64) *World {
 	return w
 }
 
-// After schedules a call.
+// After schedules a call. It happens while time passes (Run), and never at once.
 func (w *World) After(wait time.Duration, do func()) {
 	w.agenda.Add(w.Now.Add(wait), do)
 }
@@ -80,19 +91,23 @@ func (w *World) RunUntil(end time.Time) {
 // Run lets that much time pass.
 func (w *World) Run(d time.Duration) { w.RunUntil(w.Now.Add(d)) }
 
+// traceLine tells the trace what happens.
 func (w *World) traceLine(format string, args ...any) {
 	if w.Trace != nil {
 		w.Trace(w.Now, fmt.Sprintf(format, args...))
 	}
 }
 
-// drawBetween draws a duration.
+// drawBetween draws a duration from least to most, both included.
 func (w *World) drawBetween(least, most time.Duration) time.Duration {
 	return least + time.Duration(w.Rand.Int64N(int64(most-least)+1))
 }
 
+// withChance draws true with that probability. With 0 it draws nothing, so that a fault that is off
+// does not change the rest of a life.
 func (w *World) withChance(p float64) bool { return p > 0 && w.Rand.Float64() < p }
 
+// nextUID returns a UID that no object had before, with the name in it for the trace.
 func (w *World) nextUID(of string) types.UID {
 	w.uids++
 	return types.UID(fmt.Sprintf("%s#%d", of, w.uids))

@@ -25,7 +25,8 @@ const (
 	devicesSoon = time.Second
 )
 
-// deviceFeeds show the core everything of devices.
+// deviceFeeds show the core everything of devices: claims, slices and rules, each in a feed of its
+// own. Until all three have been listed, no status of a rule is written.
 func (e *Evictor) deviceFeeds() []func(context.Context) {
 	kind := func(kind eviction.Kind, resource string, list func() runtime.Object, seen, gone func(runtime.Object)) func(context.Context) {
 		sink := feed.Sink{
@@ -60,11 +61,15 @@ func (e *Evictor) deviceFeeds() []func(context.Context) {
 }
 
 // followSource runs a feed once the API server lists its kind, now or later: one before v1.37 has
-// no DeviceTaintRules, and an older one no devices. Until then there is nothing of it.
+// no DeviceTaintRules, and an older one no devices. Until then there is nothing of it: an empty
+// list is shown, so that the component counts as synced. Missing permissions are treated alike.
+// Either is logged once.
 func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 	said := false
 	for {
 		asking, cancel := context.WithTimeout(ctx, answerWithin)
+		// A list of one object: discovery would tell that the API is served, and not whether it may
+		// be read.
 		_, err := source.List(asking, metav1.ListOptions{Limit: 1})
 		cancel()
 		if err == nil {
@@ -72,6 +77,8 @@ func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 			return
 		}
 
+		// An API server that is only away is asked again soon: nothing is known of devices until
+		// then.
 		wait := devicesSoon
 		if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 			wait = devicesAgain
@@ -91,7 +98,9 @@ func followSource(ctx context.Context, source feed.Source, sink feed.Sink) {
 	}
 }
 
-// readDevices reads what asks a pod to go.
+// readDevices reads what asks a pod to go. Objects that do not exist are left out; any other
+// failure fails the whole reading, since half of it could make a pod look free. Pools and rules are
+// read once for all pods that ask at the same time; claims are a pod's own.
 func (r *requests) readDevices(ctx context.Context, a eviction.ReadDevices) (*eviction.Devices, error) {
 	var read eviction.Devices
 	for _, name := range a.Claims {
@@ -125,7 +134,8 @@ func (r *requests) readDevices(ctx context.Context, a eviction.ReadDevices) (*ev
 	return &read, nil
 }
 
-// readPool reads the slices of a pool. An API server before v1.37 selects by driver and node only.
+// readPool reads the slices of a pool. An API server before v1.37 selects by driver and node only,
+// so the pool is compared here.
 func (r *requests) readPool(ctx context.Context, at eviction.PoolAt) (read []eviction.Slice, err error) {
 	selector := fields.Set{resourcev1.ResourceSliceSelectorDriver: at.Pool.Driver, resourcev1.ResourceSliceSelectorNodeName: at.Node}
 	options := metav1.ListOptions{FieldSelector: selector.AsSelector().String()}
@@ -154,8 +164,10 @@ func (r *requests) readRule(ctx context.Context, name string) (*eviction.Rule, e
 }
 
 // writeStatus applies the condition to the rule, in the name that upstream's controller has: what
-// that one has written is taken over.
+// that one has written is taken over. It is forced, because two owners of one condition would
+// otherwise be a conflict.
 func (r *requests) writeStatus(ctx context.Context, a eviction.WriteStatus) error {
+	// A rule that was made anew under the name is not written to.
 	metadata := preconditions(a.UID, "")
 	metadata["name"] = a.Rule
 	patch, err := json.Marshal(map[string]any{

@@ -28,24 +28,27 @@ const (
 const idle = time.Hour
 
 // Events are where the events of pods go: those that are evicted for the taints of their nodes, and
-// for those of their devices. Without a log, such taints are not followed and evict nobody.
+// for those of their devices. Without a log (nil), such taints are not followed and evict nobody.
 type Events struct{ Nodes, Devices *eventlog.Log }
 
-// Evictor evicts pods from tainted nodes and devices.
+// Evictor evicts pods from tainted nodes and devices. It is the Core in a loop (package loop):
+// feeds leave events in the loop's inbox, the loop's goroutine gives them to the Core, and each
+// action that comes back is a request on a goroutine of its own.
 type Evictor struct {
 	*loop.Loop[eviction.Event, eviction.Action]
-	requests *requests
-	events   Events
-	core     *eviction.Core
+	requests *requests           // carries out the core's actions
+	events   Events              // decides, too, which kinds are followed
+	core     *eviction.Core      // belongs to the loop's goroutine
 	journal  *journal.OfEviction // nil: none
 	wall     time.Time           // the wall-clock time of this step
 
-	podsListed, nodesListed atomic.Bool
+	podsListed, nodesListed atomic.Bool    // at least once; see Synced
 	devicesListed           [3]atomic.Bool // by kind
 	told                    eviction.Stats // the counts that metrics have
 }
 
-// New returns an evictor. The client should have no rate limit: options bound what is in flight.
+// New returns an evictor. The client should have no rate limit: options bound what is in flight,
+// and a limiter would let deletes wait behind reads.
 func New(client kubernetes.Interface, events Events, options eviction.Options) *Evictor {
 	e := &Evictor{
 		Loop:     loop.New[eviction.Event, eviction.Action](Name),
@@ -71,7 +74,10 @@ func (e *Evictor) Record(j *journal.OfEviction) {
 	j.Save = func() any { return e.core.Save() }
 }
 
+// stepCore gives the core an event. The wall clock is read once per step, so that the core and its
+// journal see the same time.
 func (e *Evictor) stepCore(now time.Time, event eviction.Event) []eviction.Action {
+	// Without its monotonic reading, as the journal has it: a replay must compute the same times.
 	e.wall = time.Now().Round(0).UTC()
 	actions := e.core.Step(now, event)
 	if e.journal != nil {
@@ -80,7 +86,7 @@ func (e *Evictor) stepCore(now time.Time, event eviction.Event) []eviction.Actio
 	return actions
 }
 
-// Synced reports whether all that is followed has been seen.
+// Synced reports whether all that is followed has been seen. Any goroutine may call it.
 func (e *Evictor) Synced() bool {
 	if !e.podsListed.Load() || e.events.Nodes != nil && !e.nodesListed.Load() {
 		return false
@@ -106,6 +112,8 @@ func (e *Evictor) Run(ctx context.Context) {
 	e.Loop.Run(ctx, feeds...)
 }
 
+// runAction records an event at once, and returns a request for everything else. An event that
+// cannot be written holds nothing up: the log has a queue of its own.
 func (e *Evictor) runAction(ctx context.Context, action eviction.Action) func(context.Context) eviction.Event {
 	if event, ok := action.(eviction.Record); ok {
 		klog.FromContext(ctx).V(2).Info(event.Message(), "pod", klog.KRef(event.Name.Namespace, event.Name.Name), "uid", event.UID)
@@ -121,23 +129,27 @@ func (e *Evictor) runAction(ctx context.Context, action eviction.Action) func(co
 	return func(ctx context.Context) eviction.Event { return e.requests.carryOut(ctx, action) }
 }
 
+// podSource shows all pods that have a node.
 func (e *Evictor) podSource() feed.Source {
 	pods := feed.Of(e.requests.client, "", "pods", func() runtime.Object { return &v1.PodList{} })
 	pods.Selector = "spec.nodeName!=" // pods that are not bound are not evicted
 	return pods
 }
 
+// nodeSource shows all nodes.
 func (e *Evictor) nodeSource() feed.Source {
 	return feed.Of(e.requests.client, "", "nodes", func() runtime.Object { return &v1.NodeList{} })
 }
 
+// podSink converts pods to what the core keeps of them, before they wait in the inbox.
 func (e *Evictor) podSink() feed.Sink {
-	var known tolerations
+	var known tolerations // used by the feed's goroutine alone
 	return feed.Sink{
 		Listing: func() { e.See(eviction.PodsListing{}) },
 		Listed:  func() { e.See(eviction.PodsListed{}); e.podsListed.Store(true) },
 		Seen: func(o runtime.Object) {
 			pod := eviction.PodOf(o.(*v1.Pod))
+			// The pods of a workload have equal tolerations, which need be kept once.
 			pod.Tolerations = known.shareList(pod.Tolerations)
 			e.Show(eviction.PodSeen{Pod: pod}, feed.SizeOf(o))
 		},
@@ -148,6 +160,7 @@ func (e *Evictor) podSink() feed.Sink {
 	}
 }
 
+// nodeSink converts nodes likewise.
 func (e *Evictor) nodeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { e.See(eviction.NodesListing{}) },

@@ -36,21 +36,24 @@ const fieldManager = "berth-eviction"
 // requests carries out a Core's requests. client-go's own retries are off: whether and when to
 // retry is up to the Core.
 type requests struct {
-	client  rest.Interface
+	client  rest.Interface // for pods and nodes
 	devices rest.Interface // for resource.k8s.io
 	nodes   sharedReads[string, *eviction.Node]
 	pools   sharedReads[eviction.PoolAt, []eviction.Slice]
 	rules   sharedReads[string, *eviction.Rule]
 
-	complaint seldom.Line
+	complaint seldom.Line // about requests that failed, of all kinds together
 }
 
+// newRequests returns requests that go through the two clients.
 func newRequests(client, devices rest.Interface) *requests {
 	r := &requests{client: client, devices: devices}
 	r.nodes.get, r.pools.get, r.rules.get = r.readNode, r.readPool, r.readRule
 	return r
 }
 
+// carryOut sends one request and returns the answer for its ticket. It always returns an answer,
+// also when ctx ends: the core counts on one per ticket.
 func (r *requests) carryOut(ctx context.Context, action eviction.Action) eviction.Answered {
 	limit := answerWithin
 	switch action.(type) {
@@ -58,6 +61,7 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		limit = deletedWithin
 	}
 
+	// The limit is for the whole action. A reading of devices has several requests.
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var answer eviction.Answered
@@ -96,13 +100,15 @@ func (r *requests) carryOut(ctx context.Context, action eviction.Action) evictio
 		answer.RetryAfter = time.Duration(seconds) * time.Second
 	}
 
+	// What fails because the process ends, or has run out of its time, is no news.
 	if err != nil && ctx.Err() == nil {
 		r.logFailure(ctx, action, answer.Outcome, err)
 	}
 	return answer
 }
 
-// logFailure logs a failure. Gone and Conflict are not failures.
+// logFailure logs a failure: at level 3 if it is Gone or Conflict, which are answers like others,
+// or if one was logged a moment ago. Thousands of pods may fail for the same reason.
 func (r *requests) logFailure(ctx context.Context, action eviction.Action, outcome eviction.Outcome, err error) {
 	log := klog.FromContext(ctx)
 	if outcome == eviction.Gone || outcome == eviction.Conflict || !r.complaint.Due() {
@@ -111,6 +117,8 @@ func (r *requests) logFailure(ctx context.Context, action eviction.Action, outco
 	log.Info("Request failed, will try again", "request", action, "outcome", outcome, "err", err)
 }
 
+// outcomeOf sorts an error by what it means for the pod. What has no status of the API server, such
+// as a lost connection, is Failed: the request may have been carried out.
 func outcomeOf(err error) eviction.Outcome {
 	switch {
 	case err == nil:
@@ -128,6 +136,8 @@ func outcomeOf(err error) eviction.Outcome {
 	return eviction.Failed
 }
 
+// readNode reads the node from the API server's storage, and not from a cache: a get without a
+// resourceVersion is consistent.
 func (r *requests) readNode(ctx context.Context, name string) (*eviction.Node, error) {
 	var node v1.Node
 	if err := r.client.Get().Resource("nodes").Name(name).MaxRetries(0).Do(ctx).Into(&node); err != nil {
@@ -137,10 +147,12 @@ func (r *requests) readNode(ctx context.Context, name string) (*eviction.Node, e
 	return &read, nil
 }
 
+// readPod reads the pod likewise.
 func (r *requests) readPod(ctx context.Context, a eviction.ReadPod) (*eviction.Pod, error) {
 	return podOf(r.client.Get().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).MaxRetries(0).Do(ctx))
 }
 
+// podOf is the pod in an answer.
 func podOf(result rest.Result) (*eviction.Pod, error) {
 	var pod v1.Pod
 	if err := result.Into(&pod); err != nil {
@@ -150,6 +162,8 @@ func podOf(result rest.Result) (*eviction.Pod, error) {
 	return &read, nil
 }
 
+// markPod writes the DisruptionTarget condition with upstream's reason and message, and returns the
+// pod as it is then. A Job's podFailurePolicy goes by that condition.
 func (r *requests) markPod(ctx context.Context, a eviction.Mark) (*eviction.Pod, error) {
 	condition := v1.PodCondition{
 		Type:               v1.DisruptionTarget,
@@ -188,12 +202,14 @@ func preconditions(uid types.UID, resourceVersion string) map[string]any {
 	return metadata
 }
 
+// deletePod deletes the pod with that UID, with the grace period that its spec has.
 func (r *requests) deletePod(ctx context.Context, a eviction.Delete) error {
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(a.UID))}
 	return r.client.Delete().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).
 		MaxRetries(0).Body(&options).Do(ctx).Error()
 }
 
+// evictPod does so through the Eviction API, which asks budgets and marks the pod itself.
 func (r *requests) evictPod(ctx context.Context, a eviction.Evict) error {
 	return r.client.Post().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).SubResource("eviction").
 		MaxRetries(0).Body(&policyv1.Eviction{

@@ -21,7 +21,8 @@ func (w *World) AddPod(name string, grouped bool, responders ...v1.EvictionRespo
 	return p
 }
 
-// Terminate begins a pod's end, which is after its grace period.
+// Terminate begins a pod's end, which is after its grace period. A pod that is ending already is
+// left alone.
 func (w *World) Terminate(p *v1.Pod) {
 	if p.DeletionTimestamp != nil {
 		return
@@ -33,7 +34,7 @@ func (w *World) Terminate(p *v1.Pod) {
 	w.after(w.Grace, func() { w.RemovePod(p.Name, p.UID) })
 }
 
-// RemovePod removes a pod at once.
+// RemovePod removes a pod at once, unless another one has its name by now.
 func (w *World) RemovePod(name string, uid types.UID) {
 	if p := w.Pod(name); p != nil && p.UID == uid {
 		w.remove(p)
@@ -48,7 +49,8 @@ func (w *World) EndPod(name string) {
 	w.write(p)
 }
 
-// AddRequest has somebody ask for a pod's eviction.
+// AddRequest has somebody ask for a pod's eviction. The UID may be wrong: the API server does not
+// check it.
 func (w *World) AddRequest(name, requester, pod string, uid types.UID) {
 	r := &lifecyclev1alpha1.EvictionRequest{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Generation: 1},
@@ -64,6 +66,7 @@ func (w *World) SetIntent(name string, intent lifecyclev1alpha1.EvictionRequestI
 	if r.Spec.Intent != intent {
 		r.Spec.Intent = intent
 		r.Generation++
+		// For checkEviction: an eviction that is under way then is no mistake.
 		w.withdrawn[r.Spec.Target.Pod.UID] = w.Now
 		w.write(r)
 	}
@@ -77,6 +80,7 @@ func (w *World) DeleteRequest(name string) {
 }
 
 // Respond has another responder, if it is its turn, report: that it goes on, or that it has done.
+// It returns false if it is not its turn, or if Validate refuses the write.
 func (w *World) Respond(pod, responder, message string, completes bool) (done bool) {
 	for _, e := range All[*lifecyclev1alpha1.Eviction](w) {
 		if e.Spec.Target.Pod.Name != pod {

@@ -14,7 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// others are responders that pods may have.
+// others are responders that pods may have, in the order in which they act: by priority, and of the
+// last two by domain.
 var others = []v1.EvictionResponder{
 	{Name: "acme.io/controller", Priority: ptr.To[int32](10000)}, {Name: "b.example.com/migrate", Priority: ptr.To[int32](5000)},
 	{Name: "example.com/checkpoint", Priority: ptr.To[int32](5000)},
@@ -29,6 +30,7 @@ func (w *World) Life(steps int) (wrong []string) {
 	for _, name := range names {
 		w.comes(name)
 	}
+	// Only now, so that a life begins with everything working.
 	w.Faults = Faults{Lost: 0.05, Unanswered: 0.05, Late: 200 * time.Millisecond}
 	for range steps {
 		w.happen(names[w.random.IntN(len(names))])
@@ -42,10 +44,14 @@ func (w *World) Life(steps int) (wrong []string) {
 	if !w.Running() {
 		w.Start()
 	}
+	// Longer than any responder may be silent, one after the other, and than the longest pause
+	// between evictions.
 	w.Run(2 * time.Hour)
 	return w.judge()
 }
 
+// comes makes a pod with some of the responders, and now and then one of a group, which cannot be
+// evicted by request.
 func (w *World) comes(name string) {
 	var responders []v1.EvictionResponder
 	for _, r := range others {
@@ -56,7 +62,8 @@ func (w *World) comes(name string) {
 	w.AddPod(name, w.random.IntN(10) == 0, responders...)
 }
 
-// happen does one of the things that users, other controllers and machines do.
+// happen does one of the things that users, other controllers and machines do, at random. What does
+// not fit the moment does nothing.
 func (w *World) happen(name string) {
 	p := w.Pod(name)
 	request := fmt.Sprintf("%s-%d", name, w.random.IntN(3))
@@ -122,13 +129,16 @@ func (w *World) disturb(name string) {
 	}
 }
 
-// judge says what is wrong once everything has come to rest.
+// judge says what is wrong once everything has come to rest: a request without an answer, or one
+// that says what is not so; an Eviction that is left over, or that waits for a responder for ever.
 func (w *World) judge() (wrong []string) {
 	wanted := map[types.UID]bool{}
 	for _, r := range All[*lifecyclev1alpha1.EvictionRequest](w) {
 		evicted := meta.IsStatusConditionTrue(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionTargetEvicted))
 		failed := meta.FindStatusCondition(r.Status.Conditions, string(lifecyclev1alpha1.EvictionConditionFailed))
 		p := w.Pod(r.Spec.Target.Pod.Name)
+		// A pod that is terminating is not there any more after its grace period, which has long
+		// passed.
 		there := p != nil && p.UID == r.Spec.Target.Pod.UID && p.Status.Phase == v1.PodRunning
 		wanted[r.Spec.Target.Pod.UID] = true
 
@@ -155,6 +165,8 @@ func (w *World) judge() (wrong []string) {
 	return append(wrong, w.Wrong...)
 }
 
+// activeOf names the responder whose turn it is, "" if it is nobody's. It shares no code with the
+// core.
 func activeOf(e *lifecyclev1alpha1.Eviction) string {
 	for _, r := range e.Status.TargetResponders {
 		if r.State == lifecyclev1alpha1.ResponderStateActive {

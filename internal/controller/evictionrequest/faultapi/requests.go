@@ -11,7 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/evictionrequest"
 )
 
-// send carries out a request of the core, and answers it.
+// send carries out a request of the core, and answers it. A request, its arrival and its answer are
+// three moments; the process may be killed at the first, and the answer is then for nobody.
 func (w *World) send(a evictionrequest.Action) {
 	if w.core == nil { // killed at one before
 		return
@@ -22,15 +23,18 @@ func (w *World) send(a evictionrequest.Action) {
 		w.KillAt--
 		killed = w.KillAt == 0
 	}
+	// The request is not sent.
 	if killed && !w.KillAfter {
 		w.Kill()
 		return
 	}
 	if killed {
+		// The request is on its way, and its answer comes to nobody.
 		defer w.Kill()
 	}
 
 	w.after(10*time.Millisecond, func() {
+		// Decided when the request arrives: an outage may have begun since it was sent.
 		lost := w.Faults.Down || w.random.Float64() < w.Faults.Lost
 		answer := evictionrequest.Answered{Outcome: evictionrequest.Failed, Message: "connection refused"}
 		if !lost {
@@ -48,6 +52,7 @@ func (w *World) send(a evictionrequest.Action) {
 	})
 }
 
+// ticketOf returns the action's ticket.
 func ticketOf(a evictionrequest.Action) evictionrequest.Ticket {
 	switch a := a.(type) {
 	case evictionrequest.ReadPod:
@@ -68,7 +73,9 @@ func ticketOf(a evictionrequest.Action) evictionrequest.Ticket {
 	panic(fmt.Sprintf("%T", a))
 }
 
+// carryOut is the API server's side of a request.
 func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
+	// Of those that arrive, so that a test can tell how often the core asked for the same.
 	w.Requests[fmt.Sprintf("%T", a)]++
 
 	switch a := a.(type) {
@@ -115,12 +122,15 @@ func (w *World) carryOut(a evictionrequest.Action) evictionrequest.Answered {
 	panic(fmt.Sprintf("%T", a))
 }
 
+// evict is the eviction subresource: it refuses a pod with a budget, and else begins its end.
 func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.Answered {
 	p := w.Pod(name.Name)
 	w.say("evict %s", name.Name)
 	switch {
 	case p == nil:
 		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+	// The real API server checks the precondition of the delete, and answers with a conflict as
+	// well.
 	case p.UID != uid:
 		return evictionrequest.Answered{Outcome: evictionrequest.Conflict, Message: "the UID in the precondition is another one"}
 	case w.Refuses[p.Name] != "":
@@ -132,7 +142,10 @@ func (w *World) evict(name types.NamespacedName, uid types.UID) evictionrequest.
 	return evictionrequest.Answered{}
 }
 
+// create makes an Eviction without status, as the API server does: it drops the status of a new
+// object.
 func (w *World) create(e *lifecyclev1alpha1.Eviction) evictionrequest.Answered {
+	// As live.requests: it reads the one that is there.
 	if there := w.objects[keyOf(e)]; there != nil {
 		return evictionrequest.Answered{Written: there}
 	}
@@ -146,11 +159,13 @@ func (w *World) create(e *lifecyclev1alpha1.Eviction) evictionrequest.Answered {
 	return evictionrequest.Answered{Written: e}
 }
 
+// update changes an object if it still has the version that the caller knows.
 func (w *World) update(o metav1.Object, change func(current metav1.Object) metav1.Object) evictionrequest.Answered {
 	current := w.objects[keyOf(o)]
 	switch {
 	case current == nil || current.GetUID() != o.GetUID():
 		return evictionrequest.Answered{Outcome: evictionrequest.NotFound}
+	// All the core's writes name a version.
 	case current.GetResourceVersion() != o.GetResourceVersion():
 		return evictionrequest.Answered{Outcome: evictionrequest.Conflict, Message: "another version"}
 	}
@@ -163,6 +178,7 @@ func (w *World) update(o metav1.Object, change func(current metav1.Object) metav
 	return evictionrequest.Answered{Written: next}
 }
 
+// validate asks Validate, if it is set. Not ok: the answer is the refusal.
 func (w *World) validate(next, before metav1.Object) (evictionrequest.Answered, bool) {
 	if w.Validate == nil {
 		return evictionrequest.Answered{}, true
@@ -195,6 +211,7 @@ func (w *World) sayWritten(o metav1.Object) {
 	}
 }
 
+// sayConditions names the condition that is true, or says what is waited for.
 func sayConditions(conditions []metav1.Condition) (text string) {
 	for _, c := range conditions {
 		if c.Status == metav1.ConditionTrue || text == "" && c.Reason == string(lifecyclev1alpha1.EvictionConditionReasonAwaitingEviction) {

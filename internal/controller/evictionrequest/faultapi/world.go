@@ -23,7 +23,8 @@ import (
 // Begin is when every world begins.
 var Begin = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// Faults are what goes wrong.
+// Faults are what goes wrong. The zero Faults is a server that always answers, and shows changes
+// after 20 ms.
 type Faults struct {
 	Lost, Unanswered float64       // of requests: before, and after they were carried out
 	Late             time.Duration // at most, until a change is shown
@@ -51,12 +52,12 @@ type World struct {
 	Grace time.Duration // of pods
 	Wrong []string      // evictions that should not have been made
 
-	random   *rand.Rand
-	objects  map[string]metav1.Object
-	versions int
-	agenda   agenda.Agenda
-	core     *evictionrequest.Core
-	life     int
+	random   *rand.Rand               // of the seed: everything random comes from it
+	objects  map[string]metav1.Object // by keyOf; what is stored is never changed, only replaced
+	versions int                      // the last resource version
+	agenda   agenda.Agenda            // what will happen, by time
+	core     *evictionrequest.Core    // nil: the process was killed
+	life     int                      // number of the process; what is meant for an earlier one is lost
 	options  evictionrequest.Options
 	shownTo  map[string]time.Time // when the last change of a kind is shown: in their order
 	cut      time.Time            // until when no change is shown
@@ -73,8 +74,10 @@ func New(seed uint64) *World {
 	}
 }
 
+// keyOf identifies an object by its type, namespace and name.
 func keyOf(o metav1.Object) string { return fmt.Sprintf("%T/%s/%s", o, o.GetNamespace(), o.GetName()) }
 
+// say tells the trace what happens.
 func (w *World) say(format string, args ...any) {
 	if w.Trace != nil {
 		w.Trace(w.Now, fmt.Sprintf(format, args...))
@@ -89,13 +92,14 @@ func (w *World) Start() {
 	w.Relist()
 }
 
-// Kill ends it.
+// Kill ends the process. Requests under way are carried out all the same; their answers are lost.
 func (w *World) Kill() { w.life, w.core, w.KillAt = w.life+1, nil, 0 }
 
 // Running reports whether the process runs.
 func (w *World) Running() bool { return w.core != nil }
 
-// Relist shows the core everything anew, as after a watch that was too old.
+// Relist shows the core everything anew, as after a watch that was too old. The kinds are listed
+// one after the other, in one moment.
 func (w *World) Relist() {
 	for kind := range evictionrequest.Pods + 1 {
 		w.step(evictionrequest.Listing{Kind: kind})
@@ -108,6 +112,7 @@ func (w *World) Relist() {
 	}
 }
 
+// kindOf is the kind that the core knows the object by.
 func kindOf(o metav1.Object) evictionrequest.Kind {
 	switch o.(type) {
 	case *lifecyclev1alpha1.EvictionRequest:
@@ -118,6 +123,7 @@ func kindOf(o metav1.Object) evictionrequest.Kind {
 	return evictionrequest.Pods
 }
 
+// seenOf is the event that shows an object.
 func seenOf(o metav1.Object) evictionrequest.Event {
 	switch o := o.(type) {
 	case *lifecyclev1alpha1.EvictionRequest:
@@ -128,6 +134,7 @@ func seenOf(o metav1.Object) evictionrequest.Event {
 	return evictionrequest.PodSeen{Pod: evictionrequest.PodOf(o.(*v1.Pod))}
 }
 
+// goneOf is the event that an object was deleted.
 func goneOf(o metav1.Object) evictionrequest.Event {
 	switch o := o.(type) {
 	case *lifecyclev1alpha1.EvictionRequest:
@@ -138,6 +145,8 @@ func goneOf(o metav1.Object) evictionrequest.Event {
 	return evictionrequest.PodGone{Name: types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}, UID: o.GetUID()}
 }
 
+// step gives the core an event, and sends what it asks for. While there is no process, nothing
+// happens.
 func (w *World) step(e evictionrequest.Event) {
 	if w.core == nil {
 		return
@@ -147,13 +156,17 @@ func (w *World) step(e evictionrequest.Event) {
 	}
 }
 
+// after schedules a call.
 func (w *World) after(d time.Duration, do func()) { w.agenda.Add(w.Now.Add(d), do) }
 
-// Run lets time pass.
+// Run lets time pass, with everything that happens in it and with the core's Ticks. What happens at
+// the same moment as a Tick comes first.
 func (w *World) Run(d time.Duration) {
 	until := w.Now.Add(d)
 	for steps := 0; ; steps++ {
 		if steps > 1_000_000 {
+			// Each step passes time or makes a request; so many in one call are a loop between the
+			// core and its own answers.
 			panic("the core does not come to rest")
 		}
 		first, some := w.agenda.Next()
@@ -176,6 +189,7 @@ func (w *World) Run(d time.Duration) {
 	}
 }
 
+// advanceTo sets the time, which never goes back.
 func (w *World) advanceTo(at time.Time) {
 	if at.After(w.Now) {
 		w.Now = at
@@ -196,12 +210,14 @@ func (w *World) write(o metav1.Object) {
 	w.show(o, seenOf(o))
 }
 
+// remove deletes an object.
 func (w *World) remove(o metav1.Object) {
 	delete(w.objects, keyOf(o))
 	w.show(o, goneOf(o))
 }
 
-// show has the process see a change, after those of the same kind before it.
+// show has the process see a change, after those of the same kind before it. What happens while the
+// watches are cut is not shown; the list at the end of the cut shows its outcome.
 func (w *World) show(o metav1.Object, e evictionrequest.Event) {
 	late := 20 * time.Millisecond
 	if w.Faults.Late > 0 {
@@ -220,7 +236,7 @@ func (w *World) show(o metav1.Object, e evictionrequest.Event) {
 	})
 }
 
-// Cut breaks the watches for a time. What has happened meanwhile is seen by a list.
+// Cut breaks all watches for a time. What has happened meanwhile is seen by a list.
 func (w *World) Cut(d time.Duration) {
 	life := w.life
 	w.cut = w.Now.Add(d)
@@ -231,6 +247,7 @@ func (w *World) Cut(d time.Duration) {
 	})
 }
 
+// named returns the object of like's type with that name, nil if there is none.
 func named[T metav1.Object](w *World, like T, name string) (found T) {
 	like.SetNamespace("default")
 	like.SetName(name)
@@ -246,7 +263,7 @@ func (w *World) Request(name string) *lifecyclev1alpha1.EvictionRequest {
 	return named(w, &lifecyclev1alpha1.EvictionRequest{}, name)
 }
 
-// All returns all objects of a type.
+// All returns all objects of a type, by name.
 func All[T metav1.Object](w *World) (list []T) {
 	for _, key := range slices.Sorted(maps.Keys(w.objects)) {
 		if o, ok := w.objects[key].(T); ok {

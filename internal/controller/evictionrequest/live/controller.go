@@ -31,13 +31,15 @@ const (
 	servedSoon  = time.Second
 )
 
-// Controller answers EvictionRequests.
+// Controller answers EvictionRequests: it is the Core in a loop (package loop). The API is alpha
+// and off by default, so most API servers do not serve it; then the controller waits, and counts as
+// synced.
 type Controller struct {
 	*loop.Loop[evictionrequest.Event, evictionrequest.Action]
 	requests *requests
-	wall     time.Time // the wall-clock time of this step
-	listed   [3]atomic.Bool
-	unserved atomic.Bool
+	wall     time.Time      // the wall-clock time of this step
+	listed   [3]atomic.Bool // by kind
+	unserved atomic.Bool    // as of the last try
 }
 
 // New returns a controller. The client should have no rate limit: what is in flight is bounded.
@@ -69,14 +71,16 @@ func (c *Controller) Synced() bool {
 	return c.unserved.Load() || c.listed[0].Load() && c.listed[1].Load() && c.listed[2].Load()
 }
 
-// Run answers requests until the context ends, and returns once nothing is in flight.
+// Run answers requests until the context ends, and returns once nothing is in flight. A Controller
+// runs once.
 func (c *Controller) Run(ctx context.Context) {
 	if c.waitServed(ctx) {
 		c.Loop.Run(ctx, c.feeds()...)
 	}
 }
 
-// waitServed waits until the API server serves the API, and reports whether it does.
+// waitServed waits until the API server serves the API, and reports whether it does: false only if
+// the context ends first. That it is not served, or must not be read, is logged once.
 func (c *Controller) waitServed(ctx context.Context) bool {
 	said := false
 	for ctx.Err() == nil {
@@ -87,6 +91,7 @@ func (c *Controller) waitServed(ctx context.Context) bool {
 		switch {
 		case err == nil:
 			return true
+		// The API server is away, and not without the API.
 		case !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err):
 			wait = servedSoon
 		case !said:
@@ -102,7 +107,9 @@ func (c *Controller) waitServed(ctx context.Context) bool {
 	return false
 }
 
-// feeds show the core all requests, Evictions and pods.
+// feeds show the core all requests, Evictions and pods. Requests and Evictions are copied, since
+// the core keeps them and an object of a list keeps its whole page in memory; of pods the core gets
+// a few fields.
 func (c *Controller) feeds() []func(context.Context) {
 	lifecycle, core := c.requests.client.LifecycleV1alpha1().RESTClient(), c.requests.client.CoreV1().RESTClient()
 	follow := func(kind evictionrequest.Kind, source feed.Source, seen, gone func(runtime.Object)) func(context.Context) {
@@ -114,6 +121,7 @@ func (c *Controller) feeds() []func(context.Context) {
 		return func(ctx context.Context) { feed.Run(ctx, source, sink) }
 	}
 
+	// All pods, also those without a node: a request may be for any.
 	pods := feed.Of(core, "", "pods", func() runtime.Object { return &v1.PodList{} })
 	return []func(context.Context){
 		follow(evictionrequest.Requests,

@@ -25,10 +25,11 @@ const answerWithin = 65 * time.Second
 // requests carries out the core's requests. client-go's own retries of evictions are off: when to
 // retry is up to the core.
 type requests struct {
-	client    kubernetes.Interface
-	complaint seldom.Line
+	client    kubernetes.Interface // without a rate limit
+	complaint seldom.Line          // about requests that failed
 }
 
+// carryOut sends one request and returns the answer for its ticket, whatever happens.
 func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) evictionrequest.Answered {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -45,6 +46,8 @@ func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) 
 	case evictionrequest.Create:
 		answer.Ticket = a.Ticket
 		var made *lifecyclev1alpha1.Eviction
+		// The name follows from the pod's UID: an Eviction that is there already is the one that
+		// was to be made, by this process before it was killed or by another.
 		if made, err = api.Evictions(a.Eviction.Namespace).Create(ctx, a.Eviction, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			made, err = api.Evictions(a.Eviction.Namespace).Get(ctx, a.Eviction.Name, metav1.GetOptions{})
 		}
@@ -67,6 +70,8 @@ func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) 
 		return answer
 	}
 
+	// client-go returns an empty object with an error; the core must not take it for the object as
+	// it is.
 	answer.Written, answer.Outcome, answer.Message = nil, outcomeOf(err), err.Error()
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		answer.RetryAfter = time.Duration(seconds) * time.Second
@@ -77,6 +82,7 @@ func (r *requests) carryOut(ctx context.Context, action evictionrequest.Action) 
 	return answer
 }
 
+// outcomeOf sorts an error by what it means for the core.
 func outcomeOf(err error) evictionrequest.Outcome {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -96,12 +102,15 @@ func (r *requests) readPod(ctx context.Context, a evictionrequest.ReadPod) (*evi
 	case err != nil:
 		return nil, err
 	case p.UID != a.UID:
+		// Another pod has the name; the one that is meant is gone.
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, a.Name.Name)
 	}
 	pod := evictionrequest.PodOf(p)
 	return &pod, nil
 }
 
+// evictPod evicts through the Eviction API. The UID keeps another pod of the name safe; the error
+// has the budget's reason, which requesters get to read.
 func (r *requests) evictPod(ctx context.Context, a evictionrequest.Evict) error {
 	return r.client.CoreV1().RESTClient().Post().Namespace(a.Name.Namespace).Resource("pods").Name(a.Name.Name).SubResource("eviction").
 		MaxRetries(0).Body(&policyv1.Eviction{
@@ -110,6 +119,7 @@ func (r *requests) evictPod(ctx context.Context, a evictionrequest.Evict) error 
 	}).Do(ctx).Error()
 }
 
+// labelEviction merges the labels into those that the Eviction has, if it has not changed since.
 func (r *requests) labelEviction(ctx context.Context, e *lifecyclev1alpha1.Eviction) (*lifecyclev1alpha1.Eviction, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": e.UID, "resourceVersion": e.ResourceVersion, "labels": e.Labels,

@@ -22,24 +22,29 @@ import (
 // Name is the component's, as in kube-controller-manager's --controllers.
 const Name = journal.NodeHealth
 
-// Controller turns the state of nodes into taints.
+// Controller turns the state of nodes into taints. It is the Core in a loop (package loop): watches
+// of nodes and Leases leave events in its inbox, and writes come back as actions, each on a
+// goroutine of its own.
 type Controller struct {
 	*loop.Loop[nodehealth.Event, nodehealth.Action]
 	client   kubernetes.Interface
-	requests *requests
-	events   *eventlog.Log // about nodes
-	core     *nodehealth.Core
+	requests *requests             // carries out the core's writes and reads
+	events   *eventlog.Log         // about nodes
+	core     *nodehealth.Core      // belongs to the loop's goroutine
 	journal  *journal.OfNodeHealth // nil: none
 	wall     time.Time             // the wall-clock time of this step
 	stepped  time.Time             // the last step
 	away     time.Duration         // longer ago than that, the process was stopped; the core wants to be woken sooner
 
-	nodesListed, leasesListed atomic.Bool
+	nodesListed, leasesListed atomic.Bool // at least once; see Synced
 	sight                     sight
 	told                      map[string]int // the evictions by zone that metrics have
 }
 
 // New returns a controller. The client should have no rate limit: options bound what is in flight.
+//
+// A step that comes later than away after the one before means that the process was stopped: the
+// core is woken each MonitorPeriod, so that much is no normal delay.
 func New(client kubernetes.Interface, events *eventlog.Log, options nodehealth.Options) *Controller {
 	c := &Controller{
 		Loop:     loop.New[nodehealth.Event, nodehealth.Action](Name),
@@ -74,7 +79,8 @@ func (c *Controller) Run(ctx context.Context) {
 	)
 }
 
-// step gives the core an event, and before that says if the process was stopped.
+// step gives the core an event, and before that says if the process was stopped: a suspended
+// machine, or a container without processor time, would else find all nodes silent when it wakes.
 func (c *Controller) step(now time.Time, event nodehealth.Event) []nodehealth.Action {
 	before := c.stepped
 	c.stepped = now
@@ -98,6 +104,8 @@ func (c *Controller) give(now time.Time, event nodehealth.Event) []nodehealth.Ac
 	return actions
 }
 
+// do carries out an action of the core, or returns the request that does. Events and log lines are
+// dealt with at once.
 func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(context.Context) nodehealth.Event {
 	log := klog.FromContext(ctx)
 	switch a := action.(type) {
@@ -129,15 +137,18 @@ func (c *Controller) do(ctx context.Context, action nodehealth.Action) func(cont
 	}
 }
 
+// nodeSource shows all nodes.
 func (c *Controller) nodeSource() feed.Source {
 	return feed.Of(c.client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })
 }
 
+// leaseSource shows the Leases that kubelets renew, every 10 s by default.
 func (c *Controller) leaseSource() feed.Source {
 	return feed.Of(c.client.CoordinationV1().RESTClient(), v1.NamespaceNodeLease, "leases",
 		func() runtime.Object { return &coordinationv1.LeaseList{} })
 }
 
+// nodeSink gives the core what nodes show, and says when they cannot be seen.
 func (c *Controller) nodeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { c.See(nodehealth.NodesListing{}) },
@@ -151,11 +162,14 @@ func (c *Controller) nodeSink() feed.Sink {
 	}
 }
 
+// leaseSink is that for Leases. The core does not ask which Leases a list shows: one that is
+// missing is no sign of life, and no more.
 func (c *Controller) leaseSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() {},
 		Listed:  func() { c.See(nodehealth.LeasesListed{}); c.leasesListed.Store(true) },
 		Seen: func(o runtime.Object) {
+			// Leases are small and many, so they do not wait for room in the inbox (Show).
 			if lease := o.(*coordinationv1.Lease); lease.Spec.RenewTime != nil {
 				c.See(*leaseOf(lease))
 			}
@@ -166,12 +180,14 @@ func (c *Controller) leaseSink() feed.Sink {
 	}
 }
 
-// sight records which watches are broken. Signs of life come through both.
+// sight records which watches are broken. Signs of life come through both, and a node may use
+// either: silence counts only while both work.
 type sight struct {
 	mu   sync.Mutex
 	lost map[string]bool
 }
 
+// lost is called when a watch breaks, back when it shows changes again.
 func (c *Controller) lost(watch string) {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()
@@ -182,6 +198,7 @@ func (c *Controller) lost(watch string) {
 	c.See(nodehealth.Blind{})
 }
 
+// back notes that a watch shows changes again. The core can see once all of them do.
 func (c *Controller) back(watch string) {
 	c.sight.mu.Lock()
 	defer c.sight.mu.Unlock()

@@ -4,11 +4,14 @@ import "k8s.io/component-base/metrics"
 
 const subsystem = "node_collector" // upstream's
 
+// perZone makes a gauge of upstream's subsystem with its label.
 func perZone(name, help string) *metrics.GaugeVec {
 	return metrics.NewGaugeVec(&metrics.GaugeOpts{Subsystem: subsystem, Name: name, Help: help,
 		StabilityLevel: metrics.ALPHA}, []string{"zone"})
 }
 
+// The first six are upstream's, by name, labels and meaning; the zone's key has the zero byte that
+// it has there.
 var (
 	zoneHealth     = perZone("zone_health", "Gauge measuring percentage of healthy nodes per zone.")
 	zoneSize       = perZone("zone_size", "Gauge measuring number of registered Nodes per zones.")
@@ -49,12 +52,14 @@ func Metrics() []metrics.Registerable {
 		evictionRate, evictionsWaiting}
 }
 
-// tellMetrics updates the metrics from the Core.
+// tellMetrics updates the metrics from the Core. The loop calls it each second on its own
+// goroutine. Gauges are reset, so that zones that no longer exist have no series.
 func (c *Controller) tellMetrics() {
 	for _, gauge := range []*metrics.GaugeVec{zoneHealth, zoneSize, unhealthyNodes, evictionRate, evictionsWaiting} {
 		gauge.Reset()
 	}
 	for _, z := range c.core.Zones() {
+		// A zone of excluded nodes only has nothing that could be unhealthy.
 		health := 100.
 		if z.Size > 0 {
 			health = float64(100*(z.Size-z.Unhealthy)) / float64(z.Size)

@@ -35,20 +35,24 @@ const (
 
 // requests carries out a Core's writes.
 type requests struct {
-	client kubernetes.Interface
-	events *eventlog.Log
+	client kubernetes.Interface // without a rate limit
+	events *eventlog.Log        // about pods whose node is not ready
 
 	complaint seldom.Line
 
-	mu sync.Mutex
+	mu sync.Mutex // marks is used by the loop's goroutine and by requests
 	// marks ends the marking of pods that is under way, by ticket.
 	marks map[nodehealth.Ticket]context.CancelFunc
 }
 
+// newRequests returns requests that go through the client.
 func newRequests(client kubernetes.Interface, events *eventlog.Log) *requests {
 	return &requests{client: client, events: events, marks: map[nodehealth.Ticket]context.CancelFunc{}}
 }
 
+// carryOut writes to a node: its status with a strategic merge, which replaces the conditions that
+// are named, or its taints and labels with a merge patch, which replaces the whole list of taints.
+// Both fail if the node has changed since.
 func (r *requests) carryOut(ctx context.Context, action nodehealth.Action) nodehealth.Answered {
 	switch a := action.(type) {
 	case nodehealth.WriteStatus:
@@ -81,6 +85,7 @@ func (r *requests) readLease(ctx context.Context, a nodehealth.ReadLease) nodehe
 	switch {
 	case err == nil:
 		answer.Lease = leaseOf(lease)
+	// For the core it is as if there was no Lease: silence is then judged by the watch alone.
 	case apierrors.IsForbidden(err):
 		answer.Outcome = nodehealth.Gone
 		fallthrough
@@ -106,6 +111,7 @@ func (r *requests) marking(ctx context.Context, a nodehealth.MarkPods) func(cont
 	ctx, cancel := context.WithTimeout(ctx, markWithin)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	// Before the request begins: StopMarking may be the next action of the core.
 	r.marks[a.Ticket] = cancel
 	return func(context.Context) nodehealth.Event {
 		err := r.markPods(ctx, a.Node)
@@ -117,6 +123,8 @@ func (r *requests) marking(ctx context.Context, a nodehealth.MarkPods) func(cont
 	}
 }
 
+// stopMarking ends a marking, if it is under way. It is called at the end of each as well, to free
+// the context.
 func (r *requests) stopMarking(ticket nodehealth.Ticket) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,6 +134,8 @@ func (r *requests) stopMarking(ticket nodehealth.Ticket) {
 	}
 }
 
+// patchNode sends a patch. If the node has changed, it is read, so that the core can decide again
+// without waiting for its watch.
 func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name string, kind types.PatchType,
 	patch any, subresource ...string) nodehealth.Answered {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
@@ -138,6 +148,7 @@ func (r *requests) patchNode(ctx context.Context, ticket nodehealth.Ticket, name
 	node, err := r.client.CoreV1().Nodes().Patch(ctx, name, kind, body, metav1.PatchOptions{FieldManager: fieldManager}, subresource...)
 	answer := nodehealth.Answered{Ticket: ticket, Outcome: outcome(err)}
 	if answer.Outcome == nodehealth.Stale {
+		// Live: the watch may not have shown yet what was in the way.
 		node, err = r.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	} else if err != nil && ctx.Err() == nil {
 		log := klog.FromContext(ctx)
@@ -160,6 +171,7 @@ func preconditions(uid types.UID, resourceVersion string) map[string]any {
 	return map[string]any{"uid": uid, "resourceVersion": resourceVersion}
 }
 
+// outcome sorts an error by what it means for the core.
 func outcome(err error) nodehealth.Outcome {
 	switch {
 	case err == nil:
@@ -172,7 +184,9 @@ func outcome(err error) nodehealth.Outcome {
 	return nodehealth.Failed
 }
 
-// markPods sets Ready=False on the node's pods that say otherwise.
+// markPods sets Ready=False on the node's pods that say otherwise. The pods are listed, since this
+// process keeps none. One that cannot be written does not hold up the others; it is tried again
+// with all of them.
 func (r *requests) markPods(ctx context.Context, node string) error {
 	pods, err := r.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String(),
@@ -189,6 +203,8 @@ func (r *requests) markPods(ctx context.Context, node string) error {
 	return errors.Join(failed...)
 }
 
+// markPod writes the condition on condition of the pod's version, so that a kubelet that is back is
+// not overruled. A pod without the condition has nothing to be marked.
 func (r *requests) markPod(ctx context.Context, pod *v1.Pod) error {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type != v1.PodReady || condition.Status == v1.ConditionFalse {
