@@ -157,6 +157,9 @@ func (e bindErrand) handleOutcome(o Outcome) {
 // finishBound ends the placement of a pod that was bound.
 func (ps *placements) finishBound(b *placement) {
 	b.stage = bound
+	for _, l := range b.profile.learners {
+		l.Learn(ps.cluster, b.Waiting)
+	}
 	ps.observer().Attempted(b.Profile, Scheduled, ps.clock().Sub(b.watch))
 	ps.observer().Bound(b.item.Attempts, ps.now.Sub(b.item.Admitted), b.item.Overdue)
 	b.endAttempt(true)

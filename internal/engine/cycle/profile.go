@@ -24,6 +24,7 @@ type servedProfile struct {
 	reserve     []Reserver
 	permit      []Permitter
 	prepare     []plugins.Preparer
+	learners    []plugins.Learner // among the reservers
 	sorter      Sorter
 
 	beginGroup      []GroupBeginner

@@ -64,6 +64,9 @@ func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 		if r, ok := r.(plugins.ClaimReserver); ok {
 			r.SetClock(fs.wallTime)
 		}
+		if r, ok := r.(plugins.Learner); ok {
+			made.learners = append(made.learners, r)
+		}
 		if r, ok := r.(plugins.Preparer); ok && fs.options.PrepareAside {
 			r.Forget()
 			made.prepare = append(made.prepare, r)

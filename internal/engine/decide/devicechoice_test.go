@@ -86,6 +86,39 @@ func TestShareGoesToTheNodeItFills(t *testing.T) {
 	}
 }
 
+// TestSharesOfClaimsAreLearnt: what claims hold counts, of the pods that run when the plugin is
+// first asked, and of those that are placed later.
+func TestSharesOfClaimsAreLearnt(t *testing.T) {
+	c := cluster.New()
+	setDeviceClass(c)
+	setDeviceNode(c, "node-0")
+	for i, amounts := range [][]string{{"810"}, {"190", "470"}} {
+		text, _, _ := strings.Cut(choosing, "      tasks:")
+		parsed, err := config.Parse("profile", []byte(text), config.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		profile := parsed.Profiles[0]
+		decider := decide.New(c, profile, 1)
+		for j, amount := range amounts {
+			p := c.Pending(sharePod(c, 10*i+j, amount))
+			d := decider.Decide(p)
+			if d.Node == nil {
+				t.Fatalf("a share of %s fits nowhere: %v", amount, d.Err)
+			}
+			reserveAll(t, c, profile, p, d.Node)
+		}
+
+		var learnt []int64
+		for _, shape := range profile.Learnt().Shapes {
+			learnt = append(learnt, shape.Amount)
+		}
+		if want := [][]int64{{810}, {190, 470, 810}}[i]; !slices.Equal(learnt, want) {
+			t.Errorf("learnt are %v, want %v", learnt, want)
+		}
+	}
+}
+
 func choosingProfile(tb testing.TB) *plugins.Profile {
 	tb.Helper()
 	parsed, err := config.Parse("profile", []byte(choosing), config.Options{})
@@ -100,6 +133,9 @@ func reserveAll(tb testing.TB, c *cluster.Cluster, profile *plugins.Profile, p *
 	for _, r := range profile.Reservers {
 		if _, err := r.Reserve(c, p, n); err != nil {
 			tb.Fatal(err)
+		}
+		if l, learns := r.(plugins.Learner); learns {
+			defer l.Learn(c, p) // once it is placed
 		}
 	}
 	c.Place(p, n)

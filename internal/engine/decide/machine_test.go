@@ -237,8 +237,9 @@ func names(nodes []*cluster.Node) (list []string) {
 func (m *machine) take(t *draw, pod *v1.Pod, p *cluster.Pod, n *cluster.Node) {
 	t.say("  it goes to %s", n.Name)
 	for _, r := range m.d.profile.Reservers {
-		if _, learns := r.(plugins.Learner); learns {
+		if l, learns := r.(plugins.Learner); learns {
 			_, _ = r.Reserve(m.c, p, n)
+			defer l.Learn(m.c, p) // once it is placed
 		}
 	}
 	m.c.Place(p, n)

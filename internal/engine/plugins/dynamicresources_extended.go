@@ -136,10 +136,15 @@ func (d *DynamicResources) LeftClaim(c *cluster.Cluster, p *cluster.Pod) bool {
 	if !WantsDevices(c, p) {
 		return false
 	}
+	d.followClaims(c)
+	return d.index.extendedClaim(p.Namespace(), p.Name, p.UID) != nil
+}
+
+// followClaims brings the index up to date without an attempt: no node is judged meanwhile.
+func (d *DynamicResources) followClaims(c *cluster.Cluster) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
 	d.index.followCluster(c)
-	return d.index.extendedClaim(p.Namespace(), p.Name, p.UID) != nil
 }
 
 // isExtendedClaimOf reports whether a claim was made for the extended resources of this pod. A pod

@@ -212,10 +212,13 @@ func (f *Fragmentation) Score(c *cluster.Cluster, p *cluster.Pod, _ []*cluster.N
 	}}
 }
 
-// Reserve implements Reserver: it gives the pod its devices, and learns that such a pod came. undo
-// takes back the devices, not what was learnt: a pod that is reserved again counts again.
+// Learn implements [Learner]: such a pod came.
+func (f *Fragmentation) Learn(c *cluster.Cluster, p *cluster.Pod) { f.coming.podPlaced(f, c, p) }
+
+// Reserve implements Reserver: it gives the pod its devices. Nothing is learnt from that: see
+// [Learner].
 func (f *Fragmentation) Reserve(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) (undo func(), err error) {
-	f.coming.podPlaced(f, c, p, n)
+	f.coming.begin(f, c)
 	amount := p.Class.Requests.Scalars[f.resource]
 	if amount <= 0 {
 		return func() {}, nil

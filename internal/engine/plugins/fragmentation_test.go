@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -117,7 +118,7 @@ func TestFragmentationLearnsWithinBounds(t *testing.T) {
 	before := f.Version(c)
 	for i := range 5000 {
 		pod := fmt.Sprintf("kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, resources: {requests: {cpu: %dm}}}]}", 1+i)
-		f.coming.podPlaced(f, nil, c.Pending(parse(t, pod)[0].(*v1.Pod)), nil)
+		f.Learn(c, c.Pending(parse(t, pod)[0].(*v1.Pod)))
 	}
 	if n := len(f.coming.shapes); n == 0 || n > maxTasks {
 		t.Errorf("%d kinds of pods are known, want 1 to %d", n, maxTasks)
@@ -139,8 +140,8 @@ func TestExplainSaysWhatComes(t *testing.T) {
 	}
 	for i := range 16 { // after which it is put to use
 		amount := []string{"470", "470", "2000", "470"}[i%4]
-		f.coming.podPlaced(f, nil, waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: p%d}\n"+
-			"spec: {containers: [{name: c, resources: {requests: {example.com/gpu: %q}}}]}", i, amount)), nil)
+		f.Learn(c, waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: p%d}\n"+
+			"spec: {containers: [{name: c, resources: {requests: {example.com/gpu: %q}}}]}", i, amount)))
 	}
 	want := "; what comes is learnt: of the pods with devices, 75 % want 0.47, 25 % want 2"
 	if got := f.coming.currentFuture(f, c).describe(f.IsGiven()); got != want {
@@ -168,4 +169,59 @@ func TestFragmentationArgsAreValidated(t *testing.T) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
 	}
+}
+
+// TestReservationsTeachNothing: a reservation may fail or be taken back. What counts is a pod that
+// was placed, and it counts once, also if the cluster is read only afterwards.
+func TestReservationsTeachNothing(t *testing.T) {
+	c := cluster.New()
+	load(t, c, "kind: Node\nmetadata: {name: node}\nstatus: {allocatable: {cpu: \"100\", memory: 1Gi, pods: \"90\", example.com/gpu: \"1000\"}}")
+	load(t, c, "kind: Pod\nmetadata: {name: there}\nspec: {nodeName: node, containers: [{name: c, resources: {requests: {cpu: \"1\"}}}]}")
+	f, err := NewFragmentation(&FragmentationArgs{Resource: "example.com/gpu", Unit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := func(name, amount string) *cluster.Pod {
+		return waiting(t, c, fmt.Sprintf("kind: Pod\nmetadata: {name: %s}\n"+
+			"spec: {containers: [{name: c, resources: {requests: {cpu: \"1\", example.com/gpu: %q}}}]}", name, amount))
+	}
+	check := func(when string, seen int64, want map[int64]int64) {
+		t.Helper()
+		weights := map[int64]int64{} // by amount, in pods
+		for key, s := range f.coming.shapes {
+			weights[key.amount] += s.task.Weight / onePod
+		}
+		if f.coming.seen != seen || !maps.Equal(weights, want) {
+			t.Errorf("%s: %d pods have come, known by amount are %v, want %d and %v", when, f.coming.seen, weights, seen, want)
+		}
+	}
+
+	n, placed := c.Node("node"), pod("placed", "0")
+	if _, err := f.Reserve(c, placed, n); err != nil {
+		t.Fatal(err)
+	}
+	c.Place(placed, n)
+	f.Learn(c, placed)
+	f.Version(c)
+	check("one runs and one was placed", 1, map[int64]int64{0: 2})
+
+	again := pod("again", "1000")
+	for range 20 {
+		undo, err := f.Reserve(c, again, n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		undo()
+		if _, err := f.Reserve(c, pod("large", "2000"), n); err == nil {
+			t.Fatal("two devices of one are reserved")
+		}
+	}
+	check("reservations failed or were taken back", 1, map[int64]int64{0: 2})
+
+	if _, err := f.Reserve(c, again, n); err != nil {
+		t.Fatal(err)
+	}
+	c.Place(again, n)
+	f.Learn(c, again)
+	check("it was placed at last", 2, map[int64]int64{0: 2, int64(f.devices.Whole()): 1})
 }

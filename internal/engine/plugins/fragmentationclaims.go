@@ -206,27 +206,25 @@ func (f *Fragmentation) claimedAmounts(results []resourcev1.AllocationResult) (a
 	return amounts
 }
 
-// claimedTask is what the plugin learns of a pod with claims that is on a node, or is being placed
-// there.
-func (f *Fragmentation) claimedTask(c *cluster.Cluster, p *cluster.Pod, n *cluster.Node) fragmentation.Task {
+// claimedTask is what the plugin learns of a pod that is on a node, with what its claims hold.
+func (f *Fragmentation) claimedTask(c *cluster.Cluster, p *cluster.Pod) fragmentation.Task {
 	task := f.taskOf(p)
-	if f.claims == nil || len(p.Spec().ResourceClaims) == 0 || n == nil {
+	if f.claims == nil || len(p.Spec().ResourceClaims) == 0 {
 		return task
 	}
-	a := f.claims.attemptFor(c, p)
-	if a.err != nil || a.rejection != nil {
+	// Not an attempt: the last one may be that of a pod whose devices are still searched for.
+	claims, _, rejection := claimsOf(c, p.Object())
+	if rejection != nil {
 		return task
 	}
 
 	var results []resourcev1.AllocationResult
-	for _, claim := range a.claims {
+	for _, claim := range claims {
 		if claim.Status.Allocation != nil {
 			results = append(results, *claim.Status.Allocation)
 		}
 	}
-	if len(a.open) > 0 {
-		results = append(results, a.offerAt(n).results...)
-	}
+	f.claims.followClaims(c) // what share of a device that is, the index tells
 	for _, amount := range f.claimedAmounts(results) {
 		task.Amount += amount
 	}

@@ -20,6 +20,10 @@ import (
 // changes with them. Who keeps scores compares it.
 type Learner interface {
 	Version(c *cluster.Cluster) uint64
+	// Learn tells it of a pod that was really placed, with its claims allocated. It is called once
+	// for each pod, if the plugin is at Reserve. What is only reserved teaches nothing: it may be
+	// taken back, and plans and groups reserve for pods that may never be placed there.
+	Learn(c *cluster.Cluster, p *cluster.Pod)
 }
 
 // coming is what comes: given, or learnt from the pods that were placed. What was learnt is put to
@@ -37,8 +41,9 @@ type coming struct {
 	fading int64 // the same for when all weights fade; see fadeWeights
 	every  int64 // pods from one time to the next
 
-	// relearnt: what an earlier plugin had learnt was taken in; see Profile.Relearn.
-	relearnt bool
+	// begun: what came before is known, from the pods that run or from an earlier plugin
+	// (Profile.Relearn).
+	begun bool
 
 	numbers uint64  // of versions
 	current *future // nil: to be made
@@ -168,18 +173,16 @@ func (c *coming) fadeWeights() {
 	}
 }
 
-// podPlaced counts a pod that is placed, and lets what was learnt be put to use when it is time:
+// podPlaced counts a pod that was placed, and lets what was learnt be put to use when it is time:
 // after 16 pods, 64, 256, 1024, 4096, and then every 4096. Until then scores stay the same, and
 // what is kept of them stays valid.
-func (c *coming) podPlaced(f *Fragmentation, in *cluster.Cluster, p *cluster.Pod, n *cluster.Node) {
-	if c.given {
-		return
-	}
-	// Outside of the lock: it may search for devices.
-	task := f.claimedTask(in, p, n)
+func (c *coming) podPlaced(f *Fragmentation, in *cluster.Cluster, p *cluster.Pod) {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	c.countPod(task, p)
+	if c.given || !c.begun { // not begun: the pod will be read with the others that run
+		return
+	}
+	c.countPod(f.claimedTask(in, p), p)
 	c.seen++
 	if c.seen >= c.fading {
 		c.fading += c.every
@@ -210,20 +213,30 @@ func (c *coming) currentFuture(f *Fragmentation, in *cluster.Cluster) *future {
 	if c.current != nil {
 		return c.current
 	}
-	if c.numbers == 0 && !c.given && !c.relearnt {
-		c.readCluster(f, in)
-	}
+	c.readCluster(f, in)
 	c.numbers++
 	c.current = c.newFuture(f, in)
 	return c.current
 }
 
-// readCluster learns from the pods that are placed, in the order of the nodes' names. The caller
-// holds the mutex.
+// begin reads the cluster before the first pod is placed that is learnt from later, so that none
+// counts twice.
+func (c *coming) begin(f *Fragmentation, in *cluster.Cluster) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.readCluster(f, in)
+}
+
+// readCluster learns, the first time, from the pods that are placed, in the order of the nodes'
+// names. The caller holds the mutex.
 func (c *coming) readCluster(f *Fragmentation, in *cluster.Cluster) {
+	if c.given || c.begun {
+		return
+	}
+	c.begun = true
 	for _, n := range in.SortedNodes() {
 		for _, p := range n.Pods {
-			c.countPod(f.claimedTask(in, p, n), p)
+			c.countPod(f.claimedTask(in, p), p)
 		}
 	}
 }

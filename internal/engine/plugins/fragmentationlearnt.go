@@ -75,5 +75,5 @@ func (p *Profile) Relearn(l *Learnt) {
 		c.addTask(fragmentation.Task{CPU: s.CPU, Memory: s.Memory, Amount: s.Amount}, s.Weight, where, key)
 	}
 	c.seen, c.next, c.fading = l.Seen, l.Next, min(l.Fading, l.Seen+c.every)
-	c.relearnt, c.current = true, nil
+	c.begun, c.current = true, nil
 }

@@ -63,7 +63,7 @@ func (e *claimant) placeTask(t *Task) (node string, gpus []share, err error) {
 			return "", nil, fmt.Errorf("%s on %s: %w", t.Name, decision.Node.Name, err)
 		}
 	}
-	e.cluster.Place(p, decision.Node)
+	e.placePod(p, decision.Node)
 
 	if claim, ok := e.cluster.ResourceClaims.Get("default", name); ok {
 		gpus, err = sharesOfClaim(claim)

@@ -128,7 +128,7 @@ func (e *engine) placeTask(t *Task) (node string, gpus []share, err error) {
 	if p.Devices == nil {
 		p.Devices = firstFit(t, decision.Node)
 	}
-	e.cluster.Place(p, decision.Node)
+	e.placePod(p, decision.Node)
 	if p.Devices != nil {
 		for _, s := range *p.Devices {
 			gpus = append(gpus, share{int(s.Device), s.Amount * Milli / e.unit})
@@ -136,6 +136,16 @@ func (e *engine) placeTask(t *Task) (node string, gpus []share, err error) {
 	}
 
 	return decision.Node.Name, gpus, nil
+}
+
+// placePod counts a pod on its node, and lets the profile learn that it came.
+func (e *engine) placePod(p *cluster.Pod, n *cluster.Node) {
+	e.cluster.Place(p, n)
+	for _, r := range e.profile.Reservers {
+		if l, learns := r.(plugins.Learner); learns {
+			l.Learn(e.cluster, p)
+		}
+	}
 }
 
 // firstFit gives a task the first GPUs that it fits, where the profile leaves that open.
