@@ -54,7 +54,7 @@ func TestClaimsChooseNodes(t *testing.T) {
 			running = slices.Delete(running, at, at+1)
 		}
 		if len(gone) > 4 {
-			plugins.ReleaseClaims(c, gone[0])
+			decide.ReleaseClaims(c, gone[0])
 			gone = gone[1:]
 		}
 	}

@@ -56,7 +56,7 @@ func benchDevices(b *testing.B, mode string) {
 			b.StopTimer()
 			if mode == "full" {
 				b.StartTimer()
-				plugins.ReleaseClaims(c, came[first])
+				ReleaseClaims(c, came[first])
 				c.RemovePod(came[first].UID)
 				first++
 			} else {
@@ -97,6 +97,17 @@ func deviceProfile(b *testing.B, mode string) *plugins.Profile {
 		b.Fatal(err)
 	}
 	return profile
+}
+
+// ReleaseClaims does what the resource claim controller does once a pod is gone.
+func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
+	changed, gone := plugins.ClaimsWithout(c, p)
+	for _, claim := range changed {
+		c.ResourceClaims.Set(claim)
+	}
+	for _, claim := range gone {
+		c.ResourceClaims.Delete(claim.Namespace, claim.Name)
+	}
 }
 
 func reserveDevices(d *Decider, p *cluster.Pod, n *cluster.Node) error {

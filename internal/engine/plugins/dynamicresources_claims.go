@@ -174,18 +174,6 @@ func (a *attempt) indexOf(changed *resourcev1.ResourceClaim) int {
 	})
 }
 
-// ReleaseClaims releases the devices of a pod that is gone, as upstream's resource claim controller
-// does: it carries out [ClaimsWithout] in the cluster's tables.
-func ReleaseClaims(c *cluster.Cluster, p *cluster.Pod) {
-	changed, gone := ClaimsWithout(c, p)
-	for _, claim := range changed {
-		c.ResourceClaims.Set(claim)
-	}
-	for _, claim := range gone {
-		c.ResourceClaims.Delete(claim.Namespace, claim.Name)
-	}
-}
-
 // ClaimsWithout returns how upstream's resource claim controller changes claims once a pod is gone,
 // and the claims that it deletes: a claim that is no longer reserved for any pod is deallocated,
 // and one that was made for the pod is deleted.

@@ -47,7 +47,13 @@ func init() {
 	}
 	// gone: a pod that had its place has left.
 	moreCommands["gone"] = func(t *testing.T, d *datadriven.TestData, c *cluster.Cluster, _ any) string {
-		ReleaseClaims(c, waiting(t, c, d.Input))
+		changed, gone := ClaimsWithout(c, waiting(t, c, d.Input))
+		for _, claim := range changed {
+			c.ResourceClaims.Set(claim)
+		}
+		for _, claim := range gone {
+			c.ResourceClaims.Delete(claim.Namespace, claim.Name)
+		}
 		return listClaims(c)
 	}
 	// postfilter judges all nodes first.
