@@ -86,8 +86,8 @@ func TestShareGoesToTheNodeItFills(t *testing.T) {
 	}
 }
 
-// TestSharesOfClaimsAreLearnt: what claims hold counts, of the pods that run when the plugin is first
-// asked, and of those that are placed later.
+// TestSharesOfClaimsAreLearnt: what claims hold counts, of the pods that run when the plugin is
+// first asked, and of those that are placed later.
 func TestSharesOfClaimsAreLearnt(t *testing.T) {
 	c := cluster.New()
 	setDeviceClass(c)
