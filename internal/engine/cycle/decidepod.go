@@ -75,7 +75,8 @@ const (
 	mostContinued = 100
 )
 
-// goOnLater puts back a pod whose attempt should go on after those of others have had their turn.
+// goOnLater puts back a pod whose attempt should go on after those of others have had their turn. A
+// room that was lent for the attempt ends with it.
 func (as *attempts) goOnLater(b *placement, err error) bool {
 	var unfinished *plugins.Unfinished
 	if !errors.As(err, &unfinished) || unfinished.Found < farEnough || b.item.Continued >= mostContinued {
@@ -88,7 +89,8 @@ func (as *attempts) goOnLater(b *placement, err error) bool {
 	return true
 }
 
-// decideOntoHeld decides a pod that may take room that is held for a pod group.
+// decideOntoHeld decides a pod that may take room that is held for a pod group. It is called only
+// if the pod fits nowhere else.
 func (as *attempts) decideOntoHeld(b *placement) decide.Decision {
 	nominees := as.reserved.lift()
 	defer as.reserved.putBack(nominees)
@@ -96,7 +98,8 @@ func (as *attempts) decideOntoHeld(b *placement) decide.Decision {
 }
 
 // handleNoFit handles a pod that fits on no node: it runs PostFilter, then returns the pod to the
-// queue.
+// queue. A failed attempt is remembered for the pods of its class only after PostFilter has run:
+// what that nominates is part of the outcome.
 func (as *attempts) handleNoFit(b *placement) {
 	failure := b.profile.Diagnose(b.Waiting)
 	var nominate *string
@@ -115,6 +118,8 @@ func (as *attempts) handleNoFit(b *placement) {
 			return
 		}
 	}
+	// As upstream, the nomination is cleared if there are no nodes or no PostFilter plugins, and
+	// kept if the pod was rejected before DynamicResources was asked.
 	switch none := ""; {
 	case failure.Nodes == 0, len(b.profile.rescue) == 0:
 		nominate = &none
@@ -188,6 +193,8 @@ type giveBackErrand struct {
 	group releaseErrand // if the claim was reserved for the pod's group
 }
 
+// handleOutcome has the pod tried at once if the devices could not be given back: the change that
+// was to wake it does not come.
 func (e giveBackErrand) handleOutcome(o Outcome) {
 	if e.group.l != nil {
 		e.group.handleOutcome(o)
@@ -227,17 +234,22 @@ func (as *attempts) ungrouped(item *queue.Item) {
 	})
 }
 
+// handleOutcome continues the attempt whatever the answer is: an error is among the answers that
+// decidePod finds.
 func (e askErrand) handleOutcome(Outcome) {
 	e.as.asking--
 	e.resumeAttempt()
 }
 
+// resumeAttempt decides the pod again, unless it has gone or its profile has. It starts from the
+// beginning, with the answers at hand.
 func (e askErrand) resumeAttempt() {
 	if e.as.queue.Get(e.item.Pod.UID) == e.item && e.as.profiles.byName[e.item.Pod.Spec.SchedulerName] != nil {
 		e.as.decidePod(e.item, e.question.Answers, e.questions)
 	}
 }
 
+// handleOutcome lets the plugin take over what was prepared, and then begins the attempt.
 func (e prepareErrand) handleOutcome(Outcome) {
 	if e.as.preparing[e.namespace]--; e.as.preparing[e.namespace] == 0 {
 		delete(e.as.preparing, e.namespace)

@@ -15,6 +15,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
+// volumesBound is met when the PV controller, or a provisioner, has bound all claims of the pod. If
+// the node goes, the pod returns to the queue.
 var volumesBound = waitFor{
 	late:   "binding volumes: timed out waiting for the condition",
 	within: func(b *placement) time.Duration { return b.volumes.Timeout },
@@ -27,6 +29,8 @@ var volumesBound = waitFor{
 	},
 }
 
+// devicesReady is met when the drivers have set all binding conditions of the allocated devices.
+// Most devices have none, and there is nothing to wait for.
 var devicesReady = waitFor{
 	late:   "device binding timeout",
 	needed: func(b *placement) bool { return slices.ContainsFunc(b.devices.Claims, awaitsDevices) },
@@ -63,7 +67,7 @@ var devicesReady = waitFor{
 }
 
 // awaitCondition makes a placement wait until what was written for a plugin is ready, if that is
-// needed.
+// needed. The objects may be ready already: news.objects makes the next tick look.
 func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
 	if w.needed != nil && !w.needed(b) {
 		return
@@ -86,6 +90,7 @@ func (l objectWaits) nextDeadline() (at time.Time) {
 	return at
 }
 
+// reportWait tells the metrics how a wait ended.
 func (ps *placements) reportWait(one *objectWait, how string) {
 	if one.over != nil {
 		one.over(ps, one.placement, how, ps.now.Sub(one.began))
@@ -103,7 +108,8 @@ func (ps *placements) endWaits(b *placement) {
 	b.prepare.waiting = 0
 }
 
-// reserveVolumes matches the pod's volumes and assumes them in the cluster model.
+// reserveVolumes matches the pod's volumes and assumes them in the cluster model. The returned
+// function undoes it. It is nil if nothing has to be written.
 func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver, n *cluster.Node) (undo func(), err error) {
 	volumes, err := plugin.PodVolumes(ps.cluster, b.Waiting, n)
 	if err != nil {
@@ -117,13 +123,16 @@ func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver
 	return volumes.Assume(ps.cluster), nil
 }
 
+// bindingVolumesFailed counts a failure to write volumes, or to have them bound in time.
 func bindingVolumesFailed(ps *placements) { ps.observer().VolumesFailed("bind") }
 
+// writeVolumes makes the action for what reserveVolumes has matched.
 func writeVolumes(b *placement, ticket Ticket) Action {
 	return WriteVolumes{ticket, &b.Attempt, b.volumes}
 }
 
-// reserveDevices allocates the pod's devices in the cluster model.
+// reserveDevices allocates the pod's devices in the cluster model. The returned function undoes it,
+// including what has been written by then.
 func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver, n *cluster.Node) (undo func(), err error) {
 	claims, give, err := plugin.ReserveClaims(ps.cluster, b.Waiting, n)
 	if err != nil || len(claims.Claims) == 0 {
@@ -146,12 +155,16 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 	return func() { ps.unreserveDevices(b, give) }, nil
 }
 
+// writeClaims makes the action for what reserveDevices has allocated.
 func writeClaims(b *placement, ticket Ticket) Action {
 	work := b.devices.ReservedClaims
 	work.Claims = slices.Clone(work.Claims) // sharedClaims.replaceStandIn changes them
 	return WriteClaims{ticket, &b.Attempt, work, b.claimUses()}
 }
 
+// claimsWritten takes in which claims were written, also if others were not. With that the pod's
+// use of its shared claims ends: an allocation that neither this pod nor another one writes is
+// undone.
 func claimsWritten(ps *placements, b *placement, o Outcome) {
 	b.devices.written = append(b.devices.written, o.Claims...)
 	for i, use := range b.devices.uses {
@@ -172,7 +185,13 @@ func (w *deviceWork) usesOf(shared *sharedClaim) (n int) {
 	return n
 }
 
-// unreserveDevices undoes what was decided and what was already written.
+// unreserveDevices undoes what was decided and what was already written. give undoes the
+// allocations in the cluster model, except of the claims for which the function that it is given
+// returns true:
+//
+//   - claims that were written stay as they are until a watch shows what ReleaseClaim made of them;
+//   - claims of the pod's group stay while another member uses them, or their reservation is or may
+//     be in the API.
 func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.ResourceClaim) bool)) {
 	stay, ofGroup := map[types.UID]bool{}, map[types.UID]bool{}
 	var reserved []*plugins.ReservedClaim // for the group, in the API
@@ -244,6 +263,7 @@ func wasReserved(list []plugins.ReservedClaim, claim *resourcev1.ResourceClaim) 
 	})
 }
 
+// awaitsDevices tells whether an allocated device has conditions that its driver has to set first.
 func awaitsDevices(r plugins.ReservedClaim) bool {
 	return r.Claim.Status.Allocation != nil && slices.ContainsFunc(r.Claim.Status.Allocation.Devices.Results,
 		func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
