@@ -30,12 +30,15 @@ func (as *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	b := as.newPlacement(p, item)
 	b.Aside, b.Answers, b.questions = true, answers, questions
 	defer as.recoverAttempt(b)
+	// A remembered failure does not hold for a pod that may take reserved room: the one that failed
+	// may have been kept out of it.
 	let := as.reserved.lets(item)
 	if !let && as.knownToFail(b) {
 		as.requeueUnschedulable(b, p.failed.why, nil)
 		return
 	}
 
+	// Before Begin: an attempt that is suspended here has called no plugin that keeps state.
 	if as.startPreparing(b) {
 		return
 	}
@@ -104,6 +107,7 @@ func (as *attempts) handleNoFit(b *placement) {
 	failure := b.profile.Diagnose(b.Waiting)
 	var nominate *string
 	var messages, more []string
+	// As upstream, PostFilter is not run in an empty cluster.
 	if failure.Nodes > 0 {
 		as.news.rescuing = true // a victim that is not bound yet goes at once; its event must be noted before this pod waits
 		nominate, messages, more, _ = as.runPostFilters(b, b.profile.rescue)

@@ -140,6 +140,7 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 	}
 
 	for i := range claims.Claims {
+		// The reservation is about to go: who relied on it would be left without its devices.
 		if _, releasing := ps.claims.releasing[nameOf(claims.Claims[i].Claim)]; releasing {
 			give(func(claim *resourcev1.ResourceClaim) bool { return wasReserved(claims.Claims, claim) })
 			return nil, fmt.Errorf("resource claim %s/%s is being given back", b.Pod.Namespace, claims.Claims[i].Claim.Name)
@@ -213,6 +214,7 @@ func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.
 	for i, shared := range b.devices.shared {
 		shared.added = shared.added && (!b.devices.Claims[i].ForGroup() || stay[b.devices.Claims[i].Claim.UID])
 	}
+	// From here on, b.devices.uses is nil; shared still lists the claims.
 	ps.claims.endUse(b)
 	for _, claim := range b.devices.written {
 		if !ofGroup[claim.UID] {
@@ -318,9 +320,11 @@ func (l *sharedClaims) endUse(b *placement) {
 		}
 		claim, ok := l.cluster.ResourceClaims.Get(shared.name.Namespace, shared.name.Name)
 		switch {
+		// Nothing to undo: the API has the allocation, or none was decided.
 		case !shared.decided:
 		case !ok, claim.UID != shared.uid, claim.Status.Allocation == nil:
 			shared.decided = false
+		// The last user goes, and no one will write the allocation: the devices are free again.
 		case shared.users == 0 && !shared.written:
 			shared.decided = false
 			claim = claim.DeepCopy()

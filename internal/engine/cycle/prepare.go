@@ -75,8 +75,8 @@ func (e preflightErrand) handleOutcome(o Outcome) {
 // must run alone separates those before it from those after it, even if it has no work itself.
 // outside has the work of the profile's PreBind plugins, in their order; nil if there are none.
 //
-// For example, with A, B and D parallel, C alone and without work, the groups are [A B] and [D].
-// With work for C they would be [A B], [C] and [D].
+// For example, of four plugins A, B and D have work and may run together, and C must run alone.
+// The groups are [A B] and [D] if C has no work, and [A B], [C] and [D] if it has.
 func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	work := map[string]PreBindWork{}
 	for i, p := range b.profile.PreBind {
@@ -176,6 +176,7 @@ func (ps *placements) nextGroup(b *placement) {
 			ps.addAction(own.write(b, ticket))
 			continue
 		}
+		// groupPreBind takes the names from this list, so that it is found.
 		i := slices.IndexFunc(b.profile.PreBind, func(p PreBinder) bool { return p.Name() == name })
 		ps.addAction(PreBind{ticket, &b.Attempt, b.profile.PreBind[i]})
 	}
@@ -204,6 +205,7 @@ func (e preBindErrand) handleOutcome(o Outcome) {
 	}
 
 	fault := o.Fault
+	// It was cancelled before it began: for those who wait, it has failed.
 	if o.Withdrawn && fault == nil {
 		fault = &Fault{Message: "withdrawn"}
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // servedProfile is a profile with its decider and its out-of-tree plugins, each list in the order
-// of the extension point.
+// of the extension point. It is made once for each configuration, and not changed but for failed.
 type servedProfile struct {
 	Profile
 	*decide.Decider

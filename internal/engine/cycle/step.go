@@ -199,6 +199,7 @@ func (c *Core) applyTick() {
 
 	switch item := c.queue.Pop(c.now); {
 	case item == nil:
+	// The popped pod stands for its group; the other members are taken from wherever they wait.
 	case c.groupOf(item) != nil:
 		c.attempts.scheduleGroup(c.groupOf(item), item)
 	default:

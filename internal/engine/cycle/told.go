@@ -23,6 +23,8 @@ type why struct {
 }
 
 // report tells why a pod is not placed: by an event and, if it has changed, by its condition.
+// kube-scheduler writes an event for every failed attempt. The condition is written only if it
+// differs from the one that the pod has, or is about to have.
 func (s *common) report(item *queue.Item, reason, message string, nominate *string) {
 	pod := item.Pod
 	if item.Message != message || s.now.Sub(item.MessageAt) >= sayAgain {
@@ -40,6 +42,7 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 
 	known := s.written(item)
 	if known != nil && known.Status == condition.Status {
+		// By convention the time changes with the status only.
 		condition.LastTransitionTime = known.LastTransitionTime
 	}
 
@@ -53,7 +56,9 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 	s.addAction(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate, Reworded: reworded})
 }
 
-// written returns the condition that the pod has, or is about to have; nil if there is none.
+// written returns the condition that the pod has, or is about to have; nil if there is none. The
+// own last write counts until the watch has shown another version of the pod: it was decided, but
+// the pod does not show it yet.
 func (s *common) written(item *queue.Item) *v1.PodCondition {
 	pod := item.Pod
 	if t := item.Told; t != nil && pod.ResourceVersion != "" && t.Version == pod.ResourceVersion && s.now.Sub(t.At) < sayAgain {
@@ -83,7 +88,8 @@ func Reference(pod *v1.Pod) v1.ObjectReference {
 	}
 }
 
-// faultOf converts an error into one that can be written to a journal.
+// faultOf converts an error into one that can be written to a journal. A Fault stays as it is, with
+// its Verdict.
 func faultOf(err error) *Fault {
 	f, ok := err.(*Fault)
 	if !ok {
