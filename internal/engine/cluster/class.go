@@ -12,7 +12,8 @@ import (
 
 // PodClass is what pods that differ only in name, node and times have in common. No plugin can tell
 // pods of one class apart; classDigest defines which fields that takes. A class never changes: a
-// pod that is updated moves to another class.
+// pod that is updated moves to another class. With ten thousand replicas, what the scheduler
+// computes about one of them holds for all, and is stored once.
 type PodClass struct {
 	// ID is unique and never reused.
 	ID int32
@@ -81,7 +82,8 @@ type PodClass struct {
 // Classes of usual size have none.
 const MostBulk = 8 << 20
 
-// Term is one parsed term of pod affinity or anti-affinity.
+// Term is one parsed term of pod affinity or anti-affinity. It is about pods in Namespaces and in
+// those that NamespaceSelector matches.
 type Term struct {
 	Namespaces        []string // sorted
 	NamespaceSelector *rules.Selector
@@ -110,9 +112,13 @@ func (c *PodClass) HasAffinity() bool {
 	return a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil)
 }
 
+// newPodClass makes the class of a pod with that key. It keeps parts of the pod object, which must
+// not be changed afterwards. shared lets it use what other classes have already.
 func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	bulk := bulkOf(pod)
 	if bulk > 0 {
+		// A pod of unusual size would push out what others share, and hashing it costs more than it
+		// saves.
 		shared = &shares{alone: true}
 	}
 	spec := shared.specOf(pod, needs)
@@ -171,7 +177,11 @@ func bulkOf(pod *v1.Pod) int {
 	return max(0, size-usual)
 }
 
-// targetOf computes PodClass.Target.
+// targetOf computes PodClass.Target. For example, the affinity that the DaemonSet controller sets:
+//
+//	nodeSelectorTerms:
+//	- matchFields:
+//	  - {key: metadata.name, operator: In, values: [node-17]}
 func targetOf(spec *Spec) string {
 	if spec.Affinity == nil || spec.Affinity.NodeAffinity == nil {
 		return ""
@@ -191,7 +201,8 @@ func targetOf(spec *Spec) string {
 	return ""
 }
 
-// WithoutTarget returns the class without its target.
+// WithoutTarget returns the class without its target. It is a copy, which is in no table; its
+// digests are those of the class.
 func (c *PodClass) WithoutTarget() *PodClass {
 	if c.Target == "" {
 		return c
@@ -220,6 +231,7 @@ func isSimple(pod *v1.Pod, requests *Resources, ports *Ports) bool {
 	return true
 }
 
+// readTerms parses the pod's affinity and anti-affinity. The first error is kept in TermError.
 func (c *PodClass) readTerms(a *v1.Affinity, read readSelectors) {
 	if p := a.PodAffinity; p != nil {
 		c.RequiredAffinity = c.readTermList(p.RequiredDuringSchedulingIgnoredDuringExecution, read)
@@ -246,6 +258,7 @@ func (c *PodClass) readTermList(list []v1.PodAffinityTerm, read readSelectors) [
 	return terms
 }
 
+// weightedTerms is readTermList for preferred terms.
 func (c *PodClass) weightedTerms(list []v1.WeightedPodAffinityTerm, read readSelectors) []WeightedTerm {
 	terms := make([]WeightedTerm, 0, len(list))
 	for i := range list {
@@ -259,6 +272,8 @@ func (c *PodClass) weightedTerms(list []v1.WeightedPodAffinityTerm, read readSel
 	return terms
 }
 
+// readTerm parses one term. As in the API, a term without namespaces and without a namespace
+// selector is about the pod's own namespace.
 func (c *PodClass) readTerm(t *v1.PodAffinityTerm, read readSelectors) (Term, error) {
 	selector, err := read.readOne(t.LabelSelector)
 	if err != nil {

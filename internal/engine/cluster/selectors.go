@@ -7,11 +7,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// readSelectors has the selectors of a class that were read, each once.
+// readSelectors has the selectors of a class that were read, each once. It is used while one class
+// is made.
 type readSelectors map[*metav1.LabelSelector]*rules.Selector
 
 // readOne reads a selector once for each object, by its address: the specs of a class share equal
-// selectors.
+// selectors. A nil selector matches nothing, and is not remembered: that costs nothing.
 func (r readSelectors) readOne(s *metav1.LabelSelector) (*rules.Selector, error) {
 	if selector, known := r[s]; known {
 		return selector, nil
@@ -32,7 +33,8 @@ const mostRequired = 1 << 10
 
 // RequiredLabels lists labels such that every pod that the selector matches has at least one of
 // them. everybody is true if there is no such list, or only long ones: the selector may match any
-// pod.
+// pod. For example, "app in (a, b), tier=web" gives [tier=web], and "app, tier!=db" gives
+// everybody.
 func RequiredLabels(selector *rules.Selector) (of []Label, everybody bool) {
 	requirements, selects := selector.Requirements()
 	if !selects {

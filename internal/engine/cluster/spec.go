@@ -33,7 +33,7 @@ type Spec struct {
 	RuntimeClassName          *string
 }
 
-// Container is the same of a container.
+// Container is the same of a container. Limits, probes, commands and mounts are left out.
 type Container struct {
 	Name, Image        string
 	Requests           v1.ResourceList
@@ -43,7 +43,8 @@ type Container struct {
 }
 
 // Object returns the spec as that of an API object, for libraries that expect one. It shares its
-// contents: do not change them.
+// contents: do not change them. Containers are allocated anew with each call; callers that need it
+// often keep it.
 func (s *Spec) Object() v1.PodSpec {
 	return v1.PodSpec{
 		SchedulerName: s.SchedulerName, Priority: s.Priority, PreemptionPolicy: s.PreemptionPolicy, NodeSelector: s.NodeSelector,
@@ -55,6 +56,7 @@ func (s *Spec) Object() v1.PodSpec {
 	}
 }
 
+// containerObjects returns containers as those of an API object.
 func containerObjects(list []Container) []v1.Container {
 	if len(list) == 0 {
 		return nil
@@ -131,6 +133,7 @@ func (s *shares) specOf(pod *v1.Pod, needs digest) *Spec {
 		spec.PreemptionPolicy = policy // all else is the default
 	}
 	selectors := selectorSet{own: pod.Labels}
+	// A copy, since texts and selectors in it are replaced.
 	spec.TopologySpreadConstraints = slices.Clone(from.TopologySpreadConstraints)
 	for i := range spec.TopologySpreadConstraints {
 		c := &spec.TopologySpreadConstraints[i]
@@ -167,6 +170,7 @@ func thatMatter(volumes []v1.Volume) (kept []v1.Volume) {
 	return slices.Clip(kept)
 }
 
+// containersOf keeps of containers what decisions depend on. Equal lists are shared.
 func (s *shares) containersOf(list []v1.Container) []Container {
 	if len(list) == 0 {
 		return nil
@@ -201,6 +205,7 @@ func hostPorts(list []v1.ContainerPort) (kept []v1.ContainerPort) {
 	return slices.Clip(kept)
 }
 
+// amountsOf returns the amounts, shared where equal ones are remembered.
 func (s *shares) amountsOf(list v1.ResourceList) v1.ResourceList {
 	if len(list) == 0 || s.alone {
 		return list
@@ -210,6 +215,7 @@ func (s *shares) amountsOf(list v1.ResourceList) v1.ResourceList {
 	return s.amounts.get(h.sum(), list, sayAll[v1.ResourceList])
 }
 
+// tolerationsOf returns the tolerations, shared where equal ones are remembered.
 func (s *shares) tolerationsOf(list []v1.Toleration) []v1.Toleration {
 	if len(list) == 0 {
 		return list
@@ -219,7 +225,8 @@ func (s *shares) tolerationsOf(list []v1.Toleration) []v1.Toleration {
 	return s.tolerations.get(h.sum(), list, func(a, b []v1.Toleration) bool { return slices.EqualFunc(a, b, sameSeconds) })
 }
 
-// sameSeconds compares what the digest of tolerations leaves out.
+// sameSeconds compares what the digest of tolerations leaves out. No decision depends on
+// tolerationSeconds, but specs must not get each other's.
 func sameSeconds(a, b v1.Toleration) bool {
 	if a.TolerationSeconds == nil || b.TolerationSeconds == nil {
 		return a.TolerationSeconds == b.TolerationSeconds
@@ -227,6 +234,7 @@ func sameSeconds(a, b v1.Toleration) bool {
 	return *a.TolerationSeconds == *b.TolerationSeconds
 }
 
+// nodeSelectorOf returns the node selector, shared where an equal one is remembered.
 func (s *shares) nodeSelectorOf(selector map[string]string) map[string]string {
 	if len(selector) == 0 {
 		return selector
@@ -239,6 +247,9 @@ func (s *shares) nodeSelectorOf(selector map[string]string) map[string]string {
 // sayAll is for values whose digests say all there is to compare.
 func sayAll[T any](_, _ T) bool { return true }
 
+// affinityOf returns the affinity with shared texts and selectors. Without terms about pods there
+// is nothing to share, and it is returned as it is; else it is a copy: the pod object is not
+// changed.
 func (s *shares) affinityOf(from *v1.Affinity, selectors *selectorSet) *v1.Affinity {
 	if from == nil || from.PodAffinity == nil && from.PodAntiAffinity == nil {
 		return from
@@ -260,6 +271,7 @@ func (s *shares) affinityOf(from *v1.Affinity, selectors *selectorSet) *v1.Affin
 	return &affinity
 }
 
+// termsOf returns a copy of the terms with shared texts and selectors.
 func (s *shares) termsOf(list []v1.PodAffinityTerm, selectors *selectorSet) []v1.PodAffinityTerm {
 	list = slices.Clone(list)
 	for i := range list {
@@ -268,6 +280,7 @@ func (s *shares) termsOf(list []v1.PodAffinityTerm, selectors *selectorSet) []v1
 	return list
 }
 
+// weightedOf is termsOf for preferred terms.
 func (s *shares) weightedOf(list []v1.WeightedPodAffinityTerm, selectors *selectorSet) []v1.WeightedPodAffinityTerm {
 	list = slices.Clone(list)
 	for i := range list {
@@ -276,6 +289,7 @@ func (s *shares) weightedOf(list []v1.WeightedPodAffinityTerm, selectors *select
 	return list
 }
 
+// shareTerm replaces texts and selectors of a term by equal ones that are remembered.
 func (s *shares) shareTerm(t *v1.PodAffinityTerm, selectors *selectorSet) {
 	t.TopologyKey, t.LabelSelector, t.NamespaceSelector = s.shareText(t.TopologyKey), selectors.shareSelector(t.LabelSelector),
 		selectors.shareSelector(t.NamespaceSelector)
@@ -288,9 +302,12 @@ type selectorSet struct {
 	seen []*metav1.LabelSelector
 }
 
-// fewSelectors is how many selectors of a class are compared with each other.
+// fewSelectors is how many selectors of a class are compared with each other. Each is compared with
+// all before it, and a class may have thousands of terms.
 const fewSelectors = 8
 
+// shareSelector returns an equal selector that the class has already, or the one that it is given.
+// A selector with expressions is returned as it is.
 func (s *selectorSet) shareSelector(selector *metav1.LabelSelector) *metav1.LabelSelector {
 	if selector == nil || len(selector.MatchExpressions) > 0 || len(selector.MatchLabels) == 0 {
 		return selector
