@@ -8,6 +8,8 @@ import (
 )
 
 // Saved is the queue's state of a pod, without what is in the API. The fields are those of [Item].
+// Patient, Together and Continued are left out: the first is set when the pod is added, the others
+// by the next attempt.
 type Saved struct {
 	UID       types.UID
 	Place     Place
@@ -69,9 +71,12 @@ func (q *Queue) Restore(all []Saved) {
 		item.order = q.arrived
 	}
 
+	// Items that stayed in a heap have got another order.
 	q.lines.rebuild()
 }
 
+// restoreItem puts an item that is Taken where it was. The gate is not asked: it was, by the other
+// queue.
 func (q *Queue) restoreItem(item *Item, s *Saved) {
 	item.Since, item.Admitted, item.Unfit = s.Since, s.Admitted, s.Unfit
 	item.Attempts, item.rejected, item.failed = s.Attempts, s.Rejected, s.Failed
