@@ -8,8 +8,8 @@ import (
 )
 
 // Saved is the queue's state of a pod, without what is in the API. The fields are those of [Item].
-// Patient, Together and Continued are left out: the first is set when the pod is added, the others
-// by the next attempt.
+// Patient is set when the pod is added and Together by each attempt, so that they are left out;
+// Continued starts again.
 type Saved struct {
 	UID       types.UID
 	Place     Place

@@ -11,10 +11,13 @@ import (
 
 // Narrowing selects the groups that an event can help at all, so that the event need not be
 // compared with every group. It may select groups that the hint then declines, but must not leave
-// out a group that the hint would wake. Groups and events both name topics, or both an amount. For
-// example, pods that NodeAffinity rejected wait for node labels: a group of pods with nodeSelector
-// zone=a has the topic {NodeLabel, zone, a}, and an event of a node that has that label has it,
-// too. With a thousand groups, one node update then costs a look at those that it concerns.
+// out a group that the hint would wake. Groups and events both name topics, or both an amount.
+//
+// For example, pods with the node selector zone=a that NodeAffinity rejected can be helped by a new
+// node with that label, or by one that gets it. Their group has the topics {NodeLabel, zone, a} and
+// {LabelChange, zone, a}. A new node has the first for each of its labels, and a relabelled one the
+// second for each label that changed; so neither is compared with the groups that wait for other
+// zones.
 type Narrowing struct {
 	// Topics returns the topics of an item's group, EventTopics those of an event: the event
 	// selects the groups that share a topic with it. all: every event selects the group, or the
@@ -136,7 +139,6 @@ func (t *Topic) hashTopic() uint64 {
 	return bits.RotateLeft64(maphash.String(topicSeed, t.Key), 1) ^ maphash.String(topicSeed, t.Value) + uint64(t.Kind)*0x9e3779b97f4a7c15
 }
 
-// wanting is a group in the list by amount.
 // wanting is a group in waiters.byAmount, with the least that it needs.
 type wanting struct {
 	amounts Amounts
