@@ -22,7 +22,9 @@ import (
 // magic begins every journal. Its number grows when older builds cannot read what newer ones write.
 const magic = "berth-journal 1\n"
 
-// Header is what the core was made from.
+// Header is what the core was made from. Whatever decisions depend on besides events has to be
+// here: a replay has nothing else. A field that is added must have a zero value that means what
+// older builds did.
 type Header struct {
 	Build string    `json:"build"` // of Berth
 	Began time.Time `json:"began"`
@@ -57,6 +59,7 @@ type Record struct {
 
 // Types of records.
 const (
+	// A letter keeps its meaning: files of older builds must stay readable.
 	typeFollows        = 'F'
 	typeListing        = 'L'
 	typeListed         = 'l'
@@ -75,7 +78,8 @@ const (
 	typeResumed        = 'Q'
 )
 
-// object is what every API type can do: marshal itself as protobuf.
+// object is what every API type can do: marshal itself as protobuf. The API's JSON would be several
+// times as large and as slow.
 type object interface {
 	metav1.Object
 	Marshal() ([]byte, error)
@@ -108,7 +112,8 @@ var made = map[cycle.Kind]func() object{
 	cycle.Rooms:                  func() object { return &coordinationv1.Lease{} },
 }
 
-// encodeEvent appends an event to b: its type and its content.
+// encodeEvent appends an event to b: its type and its content. Ticks and objects are most of a
+// journal, and are encoded compactly; what is rare is JSON, which can get new fields.
 func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 	switch e := e.(type) {
 	case cycle.Tick:
@@ -127,6 +132,7 @@ func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 		return appendObject(append(b, typeRead), cycle.Pods, e.Pod)
 	case cycle.Answered:
 		b = binary.AppendUvarint(append(b, typeAnswered), uint64(e.Ticket))
+		// Success without a result, as of nearly all bindings.
 		if e.Outcome.Fault == nil && !e.Outcome.Withdrawn && e.Outcome.Work == nil && e.Outcome.Claims == nil && e.Outcome.Written == nil {
 			return records.AppendText(b, ""), nil
 		}
@@ -152,6 +158,7 @@ func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 	return nil, fmt.Errorf("%T cannot be written down", e)
 }
 
+// appendObject appends a kind and an object of it, stripped.
 func appendObject(b []byte, kind cycle.Kind, o metav1.Object) ([]byte, error) {
 	full, ok := o.(object)
 	if !ok {
@@ -164,6 +171,7 @@ func appendObject(b []byte, kind cycle.Kind, o metav1.Object) ([]byte, error) {
 // decoder reads what encodeEvent wrote.
 type decoder struct{ records.Decoder }
 
+// readObject reads what appendObject wrote.
 func (d *decoder) readObject() (cycle.Kind, object) {
 	kind, bytes := cycle.Kind(d.ReadText()), d.ReadText()
 	make := made[kind]
@@ -179,7 +187,7 @@ func (d *decoder) readObject() (cycle.Kind, object) {
 	return kind, nil
 }
 
-// readEvent decodes an event.
+// readEvent decodes an event. After an error it is nil or incomplete; the caller looks at d.Err.
 func (d *decoder) readEvent() cycle.Event {
 	kind, err := d.ReadByte()
 	if err != nil {
@@ -223,6 +231,7 @@ func (d *decoder) readEvent() cycle.Event {
 	return d.readRare(kind)
 }
 
+// readRare is readEvent for types that few records have.
 func (d *decoder) readRare(kind byte) cycle.Event {
 	switch kind {
 	case typeFollows:
@@ -257,6 +266,7 @@ func (d *decoder) readRare(kind byte) cycle.Event {
 	return nil
 }
 
+// readKind reads a kind, and rejects one that is not known: the core has no mirror for it.
 func (d *decoder) readKind() cycle.Kind {
 	kind := cycle.Kind(d.ReadText())
 	if d.Err == nil && made[kind] == nil {

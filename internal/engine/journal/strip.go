@@ -19,7 +19,9 @@ import (
 
 // Stripped returns an object as journals record it, or the object itself if journals record none of
 // its kind. A core that may have to be rebuilt from its journal must be given stripped objects from
-// the beginning, so that what is left out makes no difference later.
+// the beginning, so that what is left out makes no difference later. For example, the scheduler
+// hashes a pod's status into its class where the pod has device claims; a core that was given the
+// whole status would have another class than one that is given the stripped one.
 func Stripped(o metav1.Object) metav1.Object {
 	if full, ok := o.(object); ok {
 		return stripObject(full)
@@ -28,7 +30,8 @@ func Stripped(o metav1.Object) metav1.Object {
 }
 
 // stripObject returns an object without what may be secret and does not matter to decisions. The
-// object itself is not changed.
+// object itself is not changed. What it keeps may be shared with the object, so the result must not
+// be changed either.
 func stripObject(o object) object {
 	switch o := o.(type) {
 	case *v1.Pod:
@@ -93,6 +96,7 @@ var readAnnotations = map[string]bool{
 	"volume.kubernetes.io/selected-node": true,
 }
 
+// strippedAnnotations hashes the values but for those that decisions read.
 func strippedAnnotations(m map[string]string) map[string]string {
 	hashes := hashedValues(m)
 	for key := range hashes {
@@ -104,7 +108,8 @@ func strippedAnnotations(m map[string]string) map[string]string {
 }
 
 // Restored returns what to write for an object whose annotations may be hashes: those that were
-// changed, and the current ones.
+// changed, and the current ones. current is what the API has now. Where the object has a hash, the
+// current value stays.
 func Restored(annotations, current map[string]string) map[string]string {
 	all := maps.Clone(current)
 	for key, value := range annotations {
@@ -147,12 +152,14 @@ func templateOf(o object) (*v1.PodTemplateSpec, bool) {
 	return nil, false
 }
 
+// strippedMeta drops managed fields, and hashes annotations.
 func strippedMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	m.ManagedFields = nil
 	m.Annotations = strippedAnnotations(m.Annotations)
 	return m
 }
 
+// hashedValues hashes the values of a map, which is not changed.
 func hashedValues(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return m
@@ -164,10 +171,12 @@ func hashedValues(m map[string]string) map[string]string {
 	return hashes
 }
 
+// hashMark begins a hash in place of a value.
 const hashMark = "hash:"
 
 // hashValue replaces a value by a hash, so that changes of it remain visible. A hash is left as it
-// is: an object may be stripped twice.
+// is: an object may be stripped twice. It is short and not keyed: it shows changes, and does not
+// hide values that can be guessed.
 func hashValue(value string) string {
 	if isHash(value) {
 		return value
@@ -177,11 +186,13 @@ func hashValue(value string) string {
 	return fmt.Sprintf(hashMark+"%016x", h.Sum64())
 }
 
+// isHash reports whether a value looks like what hashValue returns.
 func isHash(value string) bool {
 	digits, ok := strings.CutPrefix(value, hashMark)
 	return ok && len(digits) == 16
 }
 
+// strippedPod keeps of a pod what class digests and rules read; see package cluster.
 func strippedPod(pod *v1.Pod) *v1.Pod {
 	p := *pod
 	p.ObjectMeta = strippedMeta(p.ObjectMeta)
@@ -229,6 +240,7 @@ func strippedVolumes(list []v1.Volume) []v1.Volume {
 	return all
 }
 
+// strippedProjection hashes what a projected volume hands to signers of certificates.
 func strippedProjection(p *v1.ProjectedVolumeSource) *v1.ProjectedVolumeSource {
 	one := *p
 	one.Sources = slices.Clone(p.Sources)
@@ -242,7 +254,9 @@ func strippedProjection(p *v1.ProjectedVolumeSource) *v1.ProjectedVolumeSource {
 	return &one
 }
 
-// strippedStatuses keeps what decisions look at: amounts that were resized in place.
+// strippedStatuses keeps what decisions look at: amounts that were resized in place. whole also
+// keeps a hash of all the rest, as the container's ID: any change of such a status makes another
+// class of the pod, and it still must.
 func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatus {
 	if len(list) == 0 {
 		return list
@@ -259,6 +273,7 @@ func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatu
 	return all
 }
 
+// strippedContainers drops what is run and how it is watched.
 func strippedContainers(list []v1.Container) []v1.Container {
 	if len(list) == 0 {
 		return list

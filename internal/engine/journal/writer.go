@@ -20,7 +20,8 @@ type Writer struct {
 	strips  bool // see Strips
 }
 
-// record is an event with its actions, or, if change is set, what happens to the next file.
+// record is an event with its actions, or, if change is set, what happens to the next file. Both
+// take the same way to the encoder, so that they stay in order.
 type record struct {
 	at      time.Time
 	event   cycle.Event
@@ -74,17 +75,20 @@ type creator func(h Header) (*records.File, error)
 
 // Create starts a journal in a folder, which it creates if necessary. It removes the oldest files
 // of the folder if they are too old or too large together. tell, if set, is told on other
-// goroutines when records are lost, and why the journal ends before Close.
+// goroutines when records are lost, and why the journal ends before Close. The file is created, and
+// its header written, before it returns: a folder that cannot be written is noticed at once.
 func Create(dir string, h Header, l records.Limits, tell func(error)) (*Writer, error) {
 	return start(h, tell, func(h Header) (*records.File, error) { return records.Create(dir, magic, h, h.Began, l) })
 }
 
+// start is Create with any kind of file, for tests.
 func start(h Header, tell func(error), create creator) (*Writer, error) {
 	first, err := create(h)
 	if err != nil {
 		return nil, err
 	}
 	j := &file{Spool: records.NewSpool(first, h.Outside, tell), header: h, create: create, last: h.Began}
+	// What plugins know cannot be brought to a new core, so that no file can follow the first.
 	if !h.Outside {
 		j.known = newKnown()
 	}
@@ -115,6 +119,14 @@ func (w *Writer) Due() bool { return w.spool.Due() }
 // reads the events that bring that core to the state of all events added so far; it ends with the
 // context. The caller gives the core these events and all that follow, and each to AddNext. Turn
 // ends what Prepare began, and so does Discard.
+//
+// The next file cannot simply go on where this one ends: it has to begin with the whole state of
+// the cluster. Bringing a core to that state takes long in a large cluster, so the current one goes
+// on meanwhile:
+//
+//	Prepare        the next core is shown the state, in pieces between decisions
+//	Add, AddNext   the current core decides; both cores are shown what happens
+//	Turn           the next core takes over, and its file the place of the current one
 func (w *Writer) Prepare(ctx context.Context, at time.Time, seed uint64) *State {
 	state, decoded := make(chan *moment, 1), make(chan batch, batchesAhead)
 	w.records.Add(record{at: at, change: prepared, seed: seed, state: state})
@@ -128,6 +140,7 @@ func (w *Writer) AddNext(at time.Time, e cycle.Event, actions []cycle.Action) {
 }
 
 // Turn continues in the next file: what is added from now on follows what was given to AddNext.
+// Both cores must have been given the same events by then.
 func (w *Writer) Turn() {
 	w.spool.Await()
 	w.records.Add(record{change: turned})
@@ -144,10 +157,12 @@ func Text(actions []cycle.Action) string {
 // Err returns why the journal has ended, or nil.
 func (w *Writer) Err() error { return w.records.Err() }
 
-// Close writes what is queued. What is added afterwards may be lost.
+// Close writes what is queued. What is added afterwards may be lost. The error is that of the
+// context if the disk takes longer.
 func (w *Writer) Close(ctx context.Context) error { return w.records.Close(ctx) }
 
-// Take encodes a record, or does what is to happen to the next file.
+// Take encodes a record, or does what is to happen to the next file. It is called for one record at
+// a time, in the order in which they were added.
 func (j *file) Take(r record) error {
 	switch r.change {
 	case prepared:
@@ -177,7 +192,8 @@ func (j *file) Take(r record) error {
 }
 
 // encodeRecord encodes an event and its actions, and notes what they change: in the header, and in
-// what is known, if that is not nil.
+// what is known, if that is not nil. Times are written as the difference to the record before, in
+// nanoseconds. The result is a copy, since the spool keeps it.
 func (j *file) encodeRecord(r record, h *Header, last *time.Time, known *known) ([]byte, error) {
 	payload := binary.AppendVarint(j.buffer[:0], r.at.Sub(*last).Nanoseconds())
 	begin := len(payload)
@@ -201,6 +217,7 @@ func (j *file) turnFile() error {
 	next := j.next
 	begin := next.begin
 	j.header, j.last, j.next = next.header, next.last, nil
+	// The state that a file begins with may be larger than what may wait for the disk.
 	j.Turn(next.size, func(lost int) (*records.File, error) {
 		begin.Lost = lost
 		return j.create(begin)

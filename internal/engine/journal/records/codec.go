@@ -31,7 +31,7 @@ func JoinActions[A any](actions []A, print func(A) string) string {
 }
 
 // Decoder reads the parts of a record. After the first error it returns zero values, and keeps that
-// error.
+// error. So a caller reads everything and looks at Err once.
 type Decoder struct {
 	Err  error
 	rest []byte
@@ -59,6 +59,7 @@ func (d *Decoder) ReadUvarint() uint64 { return readNumber(d, binary.Uvarint) }
 // ReadVarint reads what binary.AppendVarint wrote.
 func (d *Decoder) ReadVarint() int64 { return readNumber(d, binary.Varint) }
 
+// readNumber reads a number of variable length.
 func readNumber[N int64 | uint64](d *Decoder, read func([]byte) (N, int)) N {
 	n, size := read(d.rest)
 	if size <= 0 {

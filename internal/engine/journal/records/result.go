@@ -17,7 +17,8 @@ type Result struct {
 	Parting *Parting `json:"parting,omitempty"`
 }
 
-// Parting is the first event from which other actions follow than were recorded.
+// Parting is the first event from which other actions follow than were recorded. It is the place to
+// look at: what follows may differ because of it.
 type Parting struct {
 	Event    int       `json:"event"` // its number, from 0
 	At       time.Time `json:"at"`
@@ -36,6 +37,7 @@ type Replayed struct {
 // first difference. replay reads and replays the n-th, and returns io.EOF after the last. told, if
 // set, is called after each. A panic of the core, as by a journal that no core wrote, is an error.
 func (r *Reader) Replay(began time.Time, on bool, replay func(n int) (Replayed, error), told func(n int)) (result Result, err error) {
+	// A journal from elsewhere must not end the process of whoever replays it.
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("event %d: the core panics: %v", result.Events, fault)

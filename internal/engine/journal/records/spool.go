@@ -20,7 +20,9 @@ var ErrBehind = fmt.Errorf("the disk does not keep up: %d MiB wait for it, and t
 
 // Spool writes records into a series of files on its own goroutine. Whoever adds to it never waits
 // for the disk. A record that finds no room is lost, and so are all that follow until the next file
-// begins, since a file with a gap could not be replayed.
+// begins, since a file with a gap could not be replayed. With a disk that stalls for a while, the
+// spool first takes mostBytes. Then records are lost, the file ends early, and Due asks for the
+// next one as soon as everything before the gap is written.
 type Spool struct {
 	single bool        // no file follows the first: a gap ends the journal
 	tell   func(error) // is told of gaps; nil: nobody is
@@ -46,6 +48,7 @@ type piece struct {
 	open   func() (*File, error)
 }
 
+// size is what the piece counts with against mostBytes.
 func (p piece) size() int {
 	if p.open != nil {
 		return 0 // so that the first record of a file finds room, however long it is
@@ -100,7 +103,8 @@ func (s *Spool) OnLost(count func()) {
 	s.onLost = count
 }
 
-// put queues a piece. The caller holds the mutex.
+// put queues a piece. The caller holds the mutex. wake has room for one signal, which is enough:
+// the goroutine takes all pieces at once.
 func (s *Spool) put(p piece) {
 	s.pieces = append(s.pieces, p)
 	s.size += p.size()
@@ -118,6 +122,7 @@ func (s *Spool) Due() bool {
 	return s.isDue()
 }
 
+// isDue is Due for a caller that holds the mutex.
 func (s *Spool) isDue() bool {
 	return !s.single && !s.turning && s.err == nil && (s.full || s.lost > 0 && s.size == 0)
 }
@@ -194,6 +199,7 @@ func (s *Spool) run(f *File) {
 	s.pieces = nil
 }
 
+// writeAll writes what is queued, and flushes from time to time, also while it is busy.
 func (s *Spool) writeAll(f **File, flush <-chan time.Time) error {
 	for {
 		pieces, closing := s.take()
@@ -226,7 +232,8 @@ func (s *Spool) writeAll(f **File, flush <-chan time.Time) error {
 	}
 }
 
-// take takes all that is queued. closing: nothing follows.
+// take takes all that is queued. closing: nothing follows. The mutex is not held while they are
+// written.
 func (s *Spool) take() (pieces []piece, closing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,6 +265,8 @@ func (s *Spool) write(f **File, p *piece) error {
 	return nil
 }
 
+// turn closes a file and opens the next one. The error of the first ends the journal: a file whose
+// end may be missing is not to be followed by another one.
 func (*Spool) turn(f *File, open func() (*File, error)) (*File, error) {
 	if err := f.Close(); err != nil {
 		return nil, err

@@ -40,7 +40,8 @@ func Start[R any](into Into[R], tell func(error)) *Writer[R] {
 	return w
 }
 
-// Add queues a record. After the journal has ended it does nothing.
+// Add queues a record. After the journal has ended it does nothing. It waits while mostWaiting
+// records are not encoded, but never for the disk.
 func (w *Writer[R]) Add(r R) {
 	select {
 	case <-w.done: // there may be room as well
@@ -62,6 +63,7 @@ func (w *Writer[R]) OnLost(count func()) {
 	w.onLost = count
 }
 
+// countLost calls onLost outside of the mutex.
 func (w *Writer[R]) countLost() {
 	w.mu.Lock()
 	count := w.onLost
