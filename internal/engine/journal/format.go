@@ -50,7 +50,8 @@ type Header struct {
 	Outside bool `json:"outside,omitempty"`
 }
 
-// Record is an event and the actions that followed from it.
+// Record is an event and the actions that followed from it. Event and Actions belong together: the
+// actions are those that one Step returned for the event.
 type Record struct {
 	At      time.Time
 	Event   cycle.Event
@@ -86,7 +87,8 @@ type object interface {
 	Unmarshal([]byte) error
 }
 
-// made returns an empty object of a kind.
+// made returns an empty object of a kind. A kind that is missing here cannot be recorded. The keys
+// are the kinds that cores follow.
 var made = map[cycle.Kind]func() object{
 	cycle.Nodes:                  func() object { return &v1.Node{} },
 	cycle.Pods:                   func() object { return &v1.Pod{} },
@@ -113,7 +115,8 @@ var made = map[cycle.Kind]func() object{
 }
 
 // encodeEvent appends an event to b: its type and its content. Ticks and objects are most of a
-// journal, and are encoded compactly; what is rare is JSON, which can get new fields.
+// journal, and are encoded compactly; what is rare is JSON, which can get new fields. The error is
+// that of an event for which there is no type; it ends the journal.
 func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 	switch e := e.(type) {
 	case cycle.Tick:
@@ -211,6 +214,8 @@ func (d *decoder) readEvent() cycle.Event {
 		return cycle.Gone{Kind: of, Object: o}
 	case typeRead:
 		kind, o := d.readObject()
+		// The kind is written with the object, and could be another one in a file that no scheduler
+		// wrote.
 		pod, ok := o.(*v1.Pod)
 		if !ok && d.Err == nil {
 			d.Err = fmt.Errorf("one of the %s in place of a pod", kind)

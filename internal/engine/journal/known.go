@@ -39,6 +39,7 @@ func (k *known) noteEvent(e cycle.Event, written []byte) {
 		k.led = true
 	case cycle.WallSet:
 		k.wall = e
+	// A list that was begun and not ended is begun again for the next core; see moment.
 	case cycle.Listing:
 		k.shown[e.Kind] = map[cluster.Name]bool{}
 	case cycle.Listed:

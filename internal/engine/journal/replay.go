@@ -68,6 +68,7 @@ func Replay(r *Reader, o Options) (result Result, err error) {
 			}
 			record.Event = e
 		}
+		// The time is the recorded one: the core has no other clock.
 		actions := core.Step(record.At, record.Event)
 		for _, action := range actions {
 			if _, ok := action.(cycle.Announce); ok {

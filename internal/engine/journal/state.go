@@ -42,6 +42,7 @@ var ErrEnded = errors.New("the journal has ended")
 // Next returns the next event; ready is false while it is not decoded yet. After the last event it
 // returns nil.
 func (s *State) Next() (e cycle.Event, ready bool, err error) {
+	// A batch may be empty: one that carries an error only.
 	for s.next == len(s.batch.events) {
 		if s.decoded == nil {
 			return nil, true, s.batch.err
@@ -56,6 +57,7 @@ func (s *State) Next() (e cycle.Event, ready bool, err error) {
 		}
 	}
 	e = s.batch.events[s.next]
+	// So that what was read can be freed while the rest of the batch waits.
 	s.batch.events[s.next] = nil
 	s.next++
 	return e, true, nil
@@ -145,6 +147,7 @@ func (s *sender) sendMoment(m *moment) {
 			s.send(cycle.Listing{Kind: of.kind}, 0)
 		}
 		s.sendObjects(of.objects)
+		// A kind that decisions do not wait for has not been listed; its objects are only shown.
 		if of.followed {
 			s.send(cycle.Listed{Kind: of.kind}, 0)
 		}

@@ -106,6 +106,7 @@ func (s *Story) isAbout(pod *v1.Pod) bool {
 // podChange names what is new about a pod and matters to scheduling. was is nil if the pod was not
 // there before.
 func podChange(was, is *v1.Pod) string {
+	// Another pod of the same name.
 	if was == nil || was.UID != is.UID {
 		text := "appears"
 		if is.Spec.NodeName != "" {
@@ -144,6 +145,7 @@ func attemptInWords(d, after *decision.Decision) string {
 		return fmt.Sprintf("%s: %s, the best of %d feasible nodes of %d, score %d", attempt, d.Node, d.Feasible, d.Nodes, d.Score)
 	case d.Result == decision.Placed && d.Feasible == 1:
 		return fmt.Sprintf("%s: %s, the only feasible node of %d", attempt, d.Node, d.Nodes)
+	// Feasible is 0: no other node was looked at.
 	case d.Result == decision.Placed:
 		return fmt.Sprintf("%s: %s, the nominated node", attempt, d.Node)
 	}

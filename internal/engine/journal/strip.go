@@ -36,6 +36,8 @@ func stripObject(o object) object {
 	switch o := o.(type) {
 	case *v1.Pod:
 		return strippedPod(o)
+	// The kinds that are common or large are copied without their contents; strippedOther copies
+	// deeply.
 	case *v1.Node:
 		n := *o
 		n.ObjectMeta = strippedMeta(n.ObjectMeta)
@@ -73,9 +75,11 @@ func stripObject(o object) object {
 	return strippedOther(o)
 }
 
-// strippedOther returns an object without what nearly every kind has.
+// strippedOther returns an object without what nearly every kind has. Pod templates are most of a
+// workload object, and can hold secrets in environments.
 func strippedOther(o object) object {
 	_, templated := templateOf(o)
+	// Most objects have nothing to leave out; only the others are copied.
 	if !templated && len(o.GetManagedFields()) == 0 && len(o.GetAnnotations()) == 0 {
 		return o
 	}
@@ -88,7 +92,8 @@ func strippedOther(o object) object {
 	return other
 }
 
-// readAnnotations are those that decisions read.
+// readAnnotations are those that decisions read. A plugin that reads another annotation must have
+// it listed here, or it would see a hash as soon as there is a journal.
 var readAnnotations = map[string]bool{
 	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, cycle.RoomAnnotation: true,
 	resourcev1.ExtendedResourceClaimAnnotation: true,
@@ -124,7 +129,8 @@ func Restored(annotations, current map[string]string) map[string]string {
 	return all
 }
 
-// strippedSource hashes what a volume hands to its driver.
+// strippedSource hashes what a volume hands to its driver. Keys stay: only values may be secret.
+// References to Secrets stay, too: they are names.
 func strippedSource(source v1.PersistentVolumeSource) v1.PersistentVolumeSource {
 	if source.CSI != nil {
 		csi := *source.CSI
@@ -206,8 +212,10 @@ func strippedPod(pod *v1.Pod) *v1.Pod {
 	return &p
 }
 
-// strippedVolumes hashes what a pod hands to the drivers of volumes of its own.
+// strippedVolumes hashes what a pod hands to the drivers of volumes of its own. Projected volumes
+// and claim templates have annotations of their own.
 func strippedVolumes(list []v1.Volume) []v1.Volume {
+	// Most pods have no such volume, and keep their list.
 	opaque := func(v v1.Volume) bool {
 		return v.CSI != nil || v.FlexVolume != nil || v.Projected != nil || v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil
 	}
@@ -264,6 +272,7 @@ func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatu
 	all := make([]v1.ContainerStatus, len(list))
 	for i, s := range list {
 		all[i] = v1.ContainerStatus{Name: s.Name, Resources: s.Resources, AllocatedResources: s.AllocatedResources}
+		// Stripped before: the hash is of what was left out then.
 		if strings.HasPrefix(s.ContainerID, hashMark) {
 			all[i].ContainerID = s.ContainerID
 		} else if bytes, err := s.Marshal(); whole && err == nil {

@@ -43,7 +43,8 @@ const (
 )
 
 // file encodes records for the file being written, and has the state that the next one has to begin
-// with. It belongs to the goroutine that encodes.
+// with. It belongs to the goroutine that encodes. There is always one file that is written, and at
+// most one that is prepared.
 type file struct {
 	*records.Spool
 	header Header
@@ -95,7 +96,8 @@ func start(h Header, tell func(error), create creator) (*Writer, error) {
 	return &Writer{records: records.Start(j, tell), spool: j.Spool, strips: j.known != nil}, nil
 }
 
-// Add records an event and its actions. After the journal has ended it does nothing.
+// Add records an event and its actions. After the journal has ended it does nothing. The objects of
+// the event must not be changed afterwards: they are encoded later.
 func (w *Writer) Add(at time.Time, e cycle.Event, actions []cycle.Action) {
 	w.records.Add(record{at: at, event: e, actions: Text(actions)})
 }
@@ -108,7 +110,7 @@ func (w *Writer) OnLost(count func()) {
 }
 
 // Strips reports whether the core must be shown stripped objects, because it may have to be rebuilt
-// from the journal.
+// from the journal. It is constant for the life of the Writer.
 func (w *Writer) Strips() bool { return w.strips }
 
 // Due reports whether to continue in a new file: this one is large or old enough, or has ended
@@ -167,6 +169,7 @@ func (j *file) Take(r record) error {
 	switch r.change {
 	case prepared:
 		h := j.header
+		// The configuration in effect now, whatever this file began with.
 		h.Continues, h.Began, h.Seed = h.Began, r.at, r.seed
 		j.next = &next{begin: h, header: h, last: r.at}
 		r.state <- j.known.copyMoment()
@@ -180,6 +183,7 @@ func (j *file) Take(r record) error {
 
 	if r.next {
 		text, err := j.encodeRecord(r, &j.next.header, &j.next.last, nil)
+		// Kept in memory until Turn, and not at all if it is discarded.
 		j.next.records = append(j.next.records, piece{r.at, text})
 		j.next.size += len(text) + records.PieceCost
 		return err
@@ -215,6 +219,7 @@ func (j *file) encodeRecord(r record, h *Header, last *time.Time, known *known) 
 // turnFile continues in the next file. What is known stays: the next core was given the same.
 func (j *file) turnFile() error {
 	next := j.next
+	// The header is written as it was at Prepare: what has changed since is among the records.
 	begin := next.begin
 	j.header, j.last, j.next = next.header, next.last, nil
 	// The state that a file begins with may be larger than what may wait for the disk.

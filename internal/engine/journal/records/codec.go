@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// AppendText appends a text, with its length before it.
+// AppendText appends a text, with its length before it. [Decoder.ReadText] reads it.
 func AppendText[T string | []byte](b []byte, text T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
@@ -18,7 +18,8 @@ func AppendJSON(b []byte, v any) ([]byte, error) {
 	return AppendText(b, text), err
 }
 
-// JoinActions is what journals hold of the actions that followed an event: one a line.
+// JoinActions is what journals hold of the actions that followed an event: one a line. It is the
+// text that replays compare. Line breaks within an action are up to print.
 func JoinActions[A any](actions []A, print func(A) string) string {
 	if len(actions) == 0 {
 		return ""

@@ -52,6 +52,7 @@ func Create(dir, magic string, header any, began time.Time, l Limits) (*File, er
 	if err := makeRoom(dir, l, began); err != nil {
 		return nil, err
 	}
+	// Nobody but the owner and its group may read what a cluster runs.
 	f, err := os.OpenFile(filepath.Join(dir, Name(began)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
 		return nil, err
@@ -93,6 +94,7 @@ func makeRoom(dir string, l Limits, now time.Time) error {
 	}
 
 	var size int64
+	// From the newest on, so that what is removed is the oldest.
 	for _, name := range slices.Backward(names) {
 		info, err := os.Stat(name)
 		if err != nil {

@@ -51,6 +51,7 @@ func (r *Reader) Next() ([]byte, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil, io.EOF
+	// The length itself is cut off.
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, r.cut()
 	// 4 is the checksum.

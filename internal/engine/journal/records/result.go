@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Result is the outcome of a replay.
+// Result is the outcome of a replay. Events counts up to the first difference if the replay stopped
+// there.
 type Result struct {
 	Events  int           `json:"events"`
 	Actions int           `json:"actions"`

@@ -72,9 +72,12 @@ func (s *Spool) Add(at time.Time, record []byte) error {
 	first := false
 	p := piece{at: at, record: record}
 	switch {
+	// Ended: the record is lost, and counted as such.
 	case s.err != nil:
+	// An empty queue takes a record of any length, or it could never be written.
 	case s.lost == 0 && (s.size == 0 || s.size+p.size() <= mostBytes+s.extra):
 		s.put(p)
+	// The file cannot be followed by another: what it has so far is all there will be.
 	case s.single:
 		s.err = ErrBehind
 	default:
@@ -82,6 +85,7 @@ func (s *Spool) Add(at time.Time, record []byte) error {
 		s.lost++
 	}
 	err, onLost := s.err, s.onLost
+	// The record was queued: nothing to count.
 	if s.lost == 0 && err == nil {
 		onLost = nil
 	}
@@ -160,7 +164,7 @@ func (s *Spool) Turn(state int, open func(lost int) (*File, error)) {
 // Ended is closed when nothing is written any more.
 func (s *Spool) Ended() <-chan struct{} { return s.ended }
 
-// Close writes what is queued, and ends the file.
+// Close writes what is queued, and ends the file. It waits for the disk. Close is called once.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	s.closing = true
@@ -215,6 +219,7 @@ func (s *Spool) writeAll(f **File, flush <-chan time.Time) error {
 			default:
 			}
 		}
+		// More may have come meanwhile; wait only when there is nothing.
 		if len(pieces) > 0 {
 			continue
 		}
@@ -259,6 +264,8 @@ func (s *Spool) write(f **File, p *piece) error {
 	if opens {
 		s.full, s.turning = false, false
 	} else {
+		// By the time of the record rather than the clock, so that what is full depends on the
+		// contents alone.
 		s.full = (*f).Due(p.at)
 	}
 	*p = piece{}

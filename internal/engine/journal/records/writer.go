@@ -14,7 +14,7 @@ const mostWaiting = 64
 // Writer encodes records of type R on its own goroutine. Add belongs to one goroutine, which may be
 // stuck when Close is called, and go on later.
 type Writer[R any] struct {
-	waiting chan R
+	waiting chan R        // holds mostWaiting records
 	closing chan struct{} // closed by Close; waiting never is
 	done    chan struct{}
 	tell    func(error)
@@ -123,6 +123,7 @@ func (w *Writer[R]) encode(into Into[R]) error {
 			}
 		case <-into.Ended():
 			return nil // Close says why
+		// What was queued before Close is still written.
 		case <-w.closing:
 			return w.encodeRest(into)
 		}
