@@ -7,11 +7,14 @@ import (
 )
 
 // resizePod changes the pod's resources in place if the node has room. Otherwise the pod keeps what
-// it has, and a condition reports that the resize is pending.
+// it has, and a condition reports that the resize is pending. A resize that is Deferred is tried
+// again when room is made; one that is Infeasible is larger than the node. As in the kubelet, a pod
+// resizes all its containers or none.
 func (f *Fleet) resizePod(p *pod, pl *play) {
 	var changed []int
 	for i := range pl.status.ContainerStatuses {
 		cs, c := &pl.status.ContainerStatuses[i], &p.object.Spec.Containers[i]
+		// A container that does not run starts with the spec's amounts anyway.
 		if cs.State.Running == nil || cs.Resources == nil {
 			continue
 		}
@@ -26,9 +29,11 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 		return
 	}
 
+	// With the amounts of the spec; the other pods count with what they have been allocated.
 	wants := admit.DemandOf(p.object, false)
 	if r := admit.Room(wants, p.node.object, p.node.demandsWithout(p)); r != nil {
 		p.deferred = true
+		// It would not even fit on the empty node.
 		if never := admit.Room(wants, p.node.object, nil); never != nil {
 			pl.setCondition(v1.PodResizePending, true, v1.PodReasonInfeasible, never.Message)
 		} else {
@@ -43,6 +48,7 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 	dropCondition(pl.status, v1.PodResizePending)
 }
 
+// dropCondition removes a condition.
 func dropCondition(st *v1.PodStatus, kind v1.PodConditionType) {
 	for i := range st.Conditions {
 		if st.Conditions[i].Type == kind {
