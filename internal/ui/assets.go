@@ -16,6 +16,8 @@ var types = map[string]string{
 	".svg": "image/svg+xml",
 }
 
+// serveFile answers with a file of the page. name may come from the request: only its last element
+// counts.
 func serveFile(w http.ResponseWriter, name string, status int) {
 	data, err := page.ReadFile("page/" + path.Base(name))
 	kind := types[path.Ext(name)]
