@@ -42,7 +42,7 @@ func (p *pki) issueCertificates(serviceRange string, more []string) error {
 		return err
 	}
 
-	// Signed by the other authority: see pki.frontProxy.
+	// Signed by the other CA: see pki.frontProxy.
 	proxyCert, proxyKey, err := p.frontProxy.issueClient(frontProxyUser)
 	if err != nil {
 		return err

@@ -68,7 +68,7 @@ func leaseRule(verbs ...string) rbacv1.PolicyRule {
 // permissionsFor grants the rights where they are meant. Berth's own namespace need not exist here:
 // what a component may do there holds for objects of that name in all namespaces. To create Leases
 // cannot be limited by name, and so is not granted; `berth up --from-image`, the only one that
-// elects leaders, makes them beforehand. Rights in other namespaces, such as kube-system, are
+// elects leaders, makes them beforehand. Those in other namespaces, such as kube-system, are
 // granted there.
 func permissionsFor(rights []deploy.Right) permissions {
 	byNamespace := map[string][]deploy.Right{}
@@ -90,14 +90,14 @@ func permissionsFor(rights []deploy.Right) permissions {
 	return granted
 }
 
-// rulesFor turns rights into rules, one for each resource and name, in a fixed order: reconciling
-// is then without changes where nothing has changed.
+// rulesFor turns permissions into rules, one for each resource and name, in a fixed order:
+// reconciling is then without changes where nothing has changed.
 func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 	verbs := map[deploy.Right][]string{}
 	for _, right := range rights {
 		// The namespace is left out: the caller has sorted by it.
 		key := deploy.Right{Group: right.Group, Resource: right.Resource, Name: right.Name}
-		// The same right can come from several namespaces.
+		// The same permission can come from several namespaces.
 		if !slices.Contains(verbs[key], right.Verb) {
 			verbs[key] = append(verbs[key], right.Verb)
 		}

@@ -152,7 +152,7 @@ func (c *controllers) runControllers(ctx context.Context) {
 }
 
 // controllerConfig is upstream's default with the keys of this cluster. Certificates for nodes are
-// signed with the cluster's authority.
+// signed with the cluster's CA.
 func controllerConfig(p *pki, selected sets.Set[string]) (kcmconfig.KubeControllerManagerConfiguration, error) {
 	config, err := kcmoptions.NewDefaultComponentConfig()
 	if err != nil {

@@ -192,8 +192,7 @@ func (c *controlPlane) openState() (log io.Writer, err error) {
 	}
 
 	c.onStop(release)
-	// After the lock of the data directory is held: two processes must not make different
-	// authorities.
+	// After the lock of the data directory is held: two processes must not make different CAs.
 	c.pki, err = openPKI(c.dir.pathOf("pki"))
 	return log, err
 }
@@ -270,7 +269,7 @@ func (c *controlPlane) configureBeside(ctx context.Context, listener *net.TCPLis
 }
 
 // configureAPI writes what the API server reads from files, and configures it. Files are made anew
-// at every start, but for the authorities and the administrator's kubeconfig.
+// at every start, except for the CAs and the administrator's kubeconfig.
 func (c *controlPlane) configureAPI(ctx context.Context, listener *net.TCPListener) (*apiServer, error) {
 	if err := c.pki.issueCertificates(c.options.ServiceClusterIPRange, c.options.TLSNames); err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ const (
 func (p *pki) pathOf(name string) string { return filepath.Join(p.dir, name) }
 
 // openPKI loads the authorities, or makes them if the directory has none yet. A directory of which
-// a file is missing or broken is an error, and is never repaired: another authority would make all
+// a file is missing or broken is an error, and is never repaired: another CA would make all
 // kubeconfigs and tokens worthless.
 func openPKI(dir string) (*pki, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -128,7 +128,7 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, encoded, err
 }
 
-// newAuthority makes an authority that signs itself. Its key is new, and is not kept here.
+// newAuthority makes a self-signed CA. Its key is new, and is not kept here.
 func newAuthority(name string) (certPEM, keyPEM []byte, err error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -198,8 +198,8 @@ func signCertificate(template, parent *x509.Certificate, public crypto.PublicKey
 	return certutil.EncodeCertificates(certificate)
 }
 
-// loadAuthority reads an authority, and checks that it is valid today and that the key is its own.
-// Errors name the file, and say what to do.
+// loadAuthority reads a CA, and checks that it is valid today and that the key is its own. Errors
+// name the file, and say what to do.
 func loadAuthority(certPath, keyPath string) (*authority, error) {
 	content, err := os.ReadFile(certPath)
 	if err != nil {

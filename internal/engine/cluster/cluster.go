@@ -51,8 +51,8 @@ type Cluster struct {
 	ImagesVersion uint64
 }
 
-// ImageState is what the nodes of the cluster report about an image. As upstream, the size is
-// counted once, while an image may have another size on another node.
+// ImageState is what the nodes of the cluster report about an image. As upstream, an image has one
+// size, even if nodes report different ones.
 type ImageState struct {
 	Size  int64 // as reported by the first node that had it
 	Nodes int   // how many have it

@@ -10,8 +10,9 @@ import (
 )
 
 // Item is a pending pod with all that the queue knows about it. The exported fields are for the
-// caller to read. It may set Message, MessageAt, Told, Unfit, Patient and Together; Patient only
-// while the item does not back off, since it decides in which heap that is.
+// caller to read. It may set Message, MessageAt, Told, Unfit, Patient and Together, and replace Pod
+// by a fuller copy; Patient only while the item does not back off, since it decides in which heap
+// that is.
 type Item struct {
 	Pod *v1.Pod
 	// Class is the pod as decisions see it.

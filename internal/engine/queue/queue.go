@@ -100,7 +100,7 @@ func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 }
 
 // Add adds a pod that is not in the queue. It enters the active queue, or is gated. The queue keeps
-// pod; from then on only Update replaces it.
+// pod, and never changes it.
 func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	q.arrived++
 	item := &Item{Pod: pod, Class: class, Since: now, returned: now, order: q.arrived}

@@ -27,7 +27,7 @@ func (c *Cluster) Serve(schedulers []string) {
 }
 
 // whyUntried says why no scheduler tries a pending pod that has no condition PodScheduled; "" if
-// its turn has not come yet. A pod that waits for a claim is kept out of the queue, and has no
+// its turn has not come yet. A pod whose claim does not exist is kept out of the queue, and has no
 // condition.
 func (c *Cluster) whyUntried(p *Pod) string {
 	if len(c.served) > 0 && !c.served[p.scheduler] {
