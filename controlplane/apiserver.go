@@ -68,6 +68,7 @@ func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *e
 		return nil, err
 	}
 
+	// Upstream fills in what flags leave open, such as the external address.
 	completed, err := run.Complete(ctx)
 	if err != nil {
 		return nil, err
@@ -95,6 +96,7 @@ func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *e
 // startServer connects the server to etcd and runs it until ctx ends. An error means that nothing
 // runs. It returns before the server is ready.
 func (s *apiServer) startServer(ctx context.Context) error {
+	// Here the server first reads from etcd.
 	server, err := app.CreateServerChain(s.config)
 	if err != nil {
 		return err

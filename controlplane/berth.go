@@ -31,6 +31,7 @@ func (c *Cluster) RunBerth(nodes int) {
 	var running sync.WaitGroup
 	// Cleanups run in reverse order, so that this one comes before Stop.
 	c.t.Cleanup(func() { cancel(); running.Wait() })
+	// What ends by itself is logged, and does not fail the test: the test notices what is missing.
 	run := func(name string, part func(context.Context) error) {
 		running.Go(func() {
 			// After the test's end everything ends with an error.

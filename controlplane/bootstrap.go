@@ -78,6 +78,7 @@ func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
 
 	bootstrapClusterRoles(group, client, own)
 	bootstrapNamespacedRoles(group, client, own)
+	// system-node-critical and system-cluster-critical: admission refuses others of their range.
 	for _, class := range schedulingv1.SystemPriorityClasses() {
 		group.Go(func() error {
 			classes := client.SchedulingV1().PriorityClasses()

@@ -48,6 +48,7 @@ func (p *pki) issueCertificates(serviceRange string, more []string) error {
 		return err
 	}
 
+	// It has no group: what it may do is in the binding of kubeletClientUser.
 	kubeletCert, kubeletKey, err := p.cluster.issueClient(kubeletClientUser)
 	if err != nil {
 		return err

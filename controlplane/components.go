@@ -142,7 +142,8 @@ type roles struct {
 	bindings        []rbacv1.RoleBinding
 }
 
-// componentRoles makes the roles of all components, and what binds each to its user.
+// componentRoles makes the roles of all components, and what binds each to its user. They are
+// listed in a fixed order.
 func componentRoles() (r roles, err error) {
 	all, err := listComponents()
 	if err != nil {

@@ -123,6 +123,7 @@ func startControllers(ctx context.Context, client *rest.Config, p *pki, selected
 	descriptors := app.NewControllerDescriptors()
 	// Its descriptor works inside kube-controller-manager only; see newTokenController.
 	delete(descriptors, names.ServiceAccountTokenController)
+	// Those that are not selected, or not served by the API, are left out by it.
 	if c.built, err = app.BuildControllers(ctx, c.context, descriptors, nil, noHealthChecks{}); err != nil {
 		return nil, err
 	}

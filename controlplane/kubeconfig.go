@@ -68,7 +68,7 @@ func (p *pki) writeAdminKubeconfig(path, server string) error {
 }
 
 // leadsTo says whether the configuration's own entry is good for this server for at least a month.
-// Only a start renews it, and so some time ahead.
+// Only a start renews it, and so some time ahead. The clock of the machine decides.
 func (p *pki) leadsTo(config *clientcmdapi.Config, server string) bool {
 	cluster, user := config.Clusters[kubeconfigName], config.AuthInfos[kubeconfigName]
 	if cluster == nil || user == nil || config.Contexts[kubeconfigName] == nil {

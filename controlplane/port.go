@@ -20,7 +20,7 @@ const firstPickedPort, lastPickedPort = 20000, 29999
 // listenAPI binds the API's port. A port that was asked for is used or nothing. Otherwise the port
 // of the last run is preferred, so that kubeconfigs that were copied stay right; if somebody else
 // has it now, another is picked and remembered in its place. memory is the file that has the port
-// of the last run.
+// of the last run. The error says what to do.
 func listenAPI(asked int, memory string) (*net.TCPListener, error) {
 	if asked != 0 {
 		l, err := bindPort(asked)

@@ -78,7 +78,7 @@ func (r recorded) readState(_ context.Context, at time.Time) (*manifest.Set, sim
 }
 
 // limitRequests admits as many questions as can be answered in a reasonable time, and rejects any
-// more before it reads them.
+// more before it reads them. A question that is refused costs nothing.
 func (a *asker) limitRequests(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -197,7 +197,8 @@ type NodeThen struct {
 	Pods     [2]int64 `json:"pods"`
 }
 
-// whatIf answers POST /api/what-if.
+// whatIf answers POST /api/what-if. What is wrong with the question is said before the cluster is
+// read.
 func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	var q question
 	// Read to the end: only then does the server notice when the browser disconnects.

@@ -10,7 +10,7 @@ import (
 var page embed.FS
 
 // types are the content types of the page's files, by extension. Files of other types are not
-// served.
+// served. Listed rather than looked up: the machine's own table could say something else.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".svg": "image/svg+xml",

@@ -64,6 +64,7 @@ func checkAffordable(steps []whatif.Step) error {
 }
 
 // addSaturating adds n to a small sum without overflow, whatever n is. A negative n counts as 0.
+// Neither sum nor result comes near what an int holds.
 func addSaturating(sum, n int) int { return sum + min(max(n, 0), 1<<30) }
 
 // readCatalog reads the catalog that was entered, if one is needed. The catalog is filled in where

@@ -78,6 +78,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/" && r.URL.Query().Has("token"):
 		g.logIn(w, r, r.URL.Query().Get("token"))
 	case r.URL.Path == "/login" && r.Method == http.MethodPost:
+		// A token is short.
 		r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
 		g.logIn(w, r, r.PostFormValue("token"))
 	// After the token was looked at: with it, they are like any other file.

@@ -167,8 +167,9 @@ func (s *Server) Run(ctx context.Context) error {
 		ReadHeaderTimeout: 10 * time.Second, // and no ReadTimeout: it would end streams, and questions that take long
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       access.ConnContext,
+		// Requests end with Run.
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: access.ConnContext,
 	}
 	listener := access.Bound(s.listener, connections)
 	watching, stop := context.WithCancel(ctx)

@@ -69,6 +69,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 			out.sendEvent(kind, s.epoch+"-"+strconv.FormatUint(f.Seq, 10), f.Data)
 			after = f.Seq
 		}
+		// Once for all frames.
 		out.flush()
 		if len(frames) > 0 {
 			continue // there may be more by now

@@ -202,7 +202,7 @@ func otherNodeActions(old, is *v1.Node) (actions queue.Action) {
 	return actions
 }
 
-// conditionStatuses leaves out times and messages, which change with every heartbeat.
+// conditionStatuses leaves out the times, which change with every heartbeat, and the texts.
 func conditionStatuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 	all := map[v1.NodeConditionType]v1.ConditionStatus{}
 	for _, is := range n.Status.Conditions {

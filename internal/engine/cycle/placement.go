@@ -15,10 +15,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// placement is a pod on its way from the queue to its node. From assume until forget or confirm it
-// is in placements.byPod and its pod counts on the node. It ends in exactly one of three ways:
-// takeBack (the pod returns to the queue), drop (the pod is gone), or succeeded. It belongs to the
-// core. Only the embedded Attempt is handed out, with actions.
+// placement is a pod on its way from the queue to its node. From assumePod until uncountPod or
+// confirmBound it is in placements.byPod and its pod counts on the node. It ends in exactly one of
+// three ways: takeBack (the pod returns to the queue), dropPlacement (the pod is gone), or
+// finishBound. It belongs to the core. Only the embedded Attempt is handed out, with actions.
 type placement struct {
 	Attempt
 	profile *servedProfile // as of the decision; Configured may have replaced it since
@@ -72,7 +72,7 @@ const (
 // what they need, waits at Permit, has objects written, and binds.
 //
 // There is at most one placement per pod. A pod in byPod counts on its node, except between the
-// steps of assume itself. A placement in held is in byPod too, or is about to end. A panic in a
+// steps of assumePod itself. A placement in held is in byPod too, or is about to end. A panic in a
 // plugin ends the attempt (see recoverAttempt), so that every step notes what it has reserved
 // before it goes on.
 type placements struct {

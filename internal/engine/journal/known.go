@@ -52,6 +52,7 @@ func (k *known) noteEvent(e cycle.Event, written []byte) {
 			k.objects[e.Kind] = map[cluster.Name]string{}
 		}
 		k.objects[e.Kind][name] = string(written)
+		// Only while a list is under way.
 		if k.shown[e.Kind] != nil {
 			k.shown[e.Kind][name] = true
 		}

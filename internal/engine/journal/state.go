@@ -140,6 +140,7 @@ func (s *sender) sendMoment(m *moment) {
 	s.send(m.follows, 0)
 	s.send(m.wall, 0)
 	for _, of := range m.kinds {
+		// By name, since the map of objects has no order.
 		slices.SortFunc(of.objects, func(a, b stored) int {
 			return cmp.Or(strings.Compare(a.name.Namespace, b.name.Namespace), strings.Compare(a.name.Name, b.name.Name))
 		})

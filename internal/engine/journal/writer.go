@@ -151,7 +151,8 @@ func (w *Writer) Turn() {
 // Discard drops the next file.
 func (w *Writer) Discard() { w.records.Add(record{change: discarded}) }
 
-// Text returns actions in the form that journals hold.
+// Text returns actions in the form that journals hold. Line breaks within an action are written as
+// \n, so that one line is one action.
 func Text(actions []cycle.Action) string {
 	return records.JoinActions(actions, func(a cycle.Action) string { return strings.ReplaceAll(a.String(), "\n", `\n`) })
 }

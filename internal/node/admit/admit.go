@@ -107,7 +107,8 @@ func expelled(pod *v1.Pod, node *v1.Node) *Refusal {
 	return nil
 }
 
-// predicate words a refusal of one of the scheduler's filters that the kubelet asks, too.
+// predicate words a refusal of one of the scheduler's filters that the kubelet asks, too. name is
+// that of the scheduler's plugin.
 func predicate(name, why string) *Refusal {
 	return &Refusal{name, fmt.Sprintf("Predicate %s failed: %s", name, why)}
 }

@@ -130,6 +130,7 @@ func requestOf(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 }
 
 // Requests are a pod's of memory and ephemeral storage, as they count against what it uses.
+// Overhead is included, as in requestOf.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceMemory: requestOf(pod, v1.ResourceMemory),
 		v1.ResourceEphemeralStorage: requestOf(pod, v1.ResourceEphemeralStorage)}

@@ -69,6 +69,7 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	r.podWrites = startLane(ctx, group, max(opts.Workers, 4), r.heartbeats, send.sendAction, r.done)
 	// Two are enough for events, which may be dropped.
 	r.reports = startLane(ctx, group, 2, r.heartbeats, send.sendAction, r.done)
+	// The feeds list again by themselves: nothing depends on the list above being the newest.
 	watchNodes(ctx, group, client, &opts.Shape, r.events)
 	watchPods(ctx, group, client, &opts.Shape, r.events)
 	registered := make(chan struct{})

@@ -32,7 +32,7 @@ func (o owner) sendEvent(e event) {
 }
 
 // watchNodes follows the nodes of this shape, simulated or not: the fleet tells them apart by
-// label.
+// label. All nodes are watched: names cannot be selected by prefix.
 func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *kubelet.Shape, events chan<- event) {
 	owner := owner{ctx, events}
 	nodes := feed.Of(client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })

@@ -17,7 +17,7 @@ import (
 )
 
 // askKindsEvery is the pause before the API server is asked again whether it serves a kind, if it
-// did not answer.
+// did not answer. An API server that is starting answers after some time.
 const askKindsEvery = 5 * time.Second
 
 // awaitServed waits for the API server's word on whether it serves a resource; false if the context

@@ -30,7 +30,7 @@ type Recording struct {
 }
 
 // Open reads the whole recording once, so that its history is known and errors are reported at the
-// start.
+// start. The player that reads it is dropped: a time is only shown when it is asked for.
 func Open(dir string) (*Recording, error) {
 	index, err := record.ReadIndex(dir)
 	if err != nil {
@@ -159,6 +159,7 @@ func (p *player) showAt(at time.Time) {
 
 // takeStep applies one step of the recording, as the watches of a live cluster do.
 func (p *player) takeStep(s *record.Step) {
+	// The cluster's time is the recording's.
 	c, now := p.cluster, s.At
 	switch o := s.Object.(type) {
 	case *v1.Node:

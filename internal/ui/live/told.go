@@ -43,7 +43,7 @@ func (t *told) noteError(err error) error {
 }
 
 // describeError describes the last error in a few words: what the API server says, or that it does
-// not answer.
+// not answer. It is shown on the page, beside how long the watch has been broken.
 func (t *told) describeError() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -119,7 +119,8 @@ func (w *Watcher) followBy(ctx context.Context, client rest.Interface, resource 
 	feed.Run(ctx, source.wrapSource(), sink)
 }
 
-// noteLost records that a watch is broken and why or, with "", that it is back.
+// noteLost records that a watch is broken and why or, with "", that it is back. Readers hear of it
+// at once, without a frame.
 func (w *Watcher) noteLost(resource, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,7 +204,8 @@ func (w *Watcher) eventSink() feed.Sink {
 }
 
 // gatherFrames makes a frame of what changed, whenever something did, but not more often than
-// readers can draw.
+// readers can draw. The first change after a pause is shown at once; those that follow wait for the
+// next frame.
 func (w *Watcher) gatherFrames(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -258,11 +260,13 @@ func (w *Watcher) makeFrame(ctx context.Context) {
 	w.wakeReaders()
 }
 
-// beginLog makes what was listed the state that the log begins with.
+// beginLog makes what was listed the state that the log begins with. It is called once, with the
+// mutex held.
 func (w *Watcher) beginLog() {
 	for w.cluster.More() {
 		w.cluster.Changes(time.Now())
 	}
+	// From here on readers get frames, and questions are answered.
 	w.watches.Listed = true
 	w.log.addFrame([]byte("{}")) // never sent: a new reader gets the state
 	w.wakeReaders()
@@ -275,6 +279,7 @@ func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	watches = w.watches
+	// The maps go on changing under the mutex.
 	watches.Lost, watches.Since = maps.Clone(w.watches.Lost), maps.Clone(w.watches.Since)
 	if !watches.Listed {
 		return nil, watches, w.changed
@@ -294,7 +299,7 @@ func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <
 }
 
 // Listed returns true when nodes and pods have been read once, and false if the context ends
-// before.
+// before. It is safe for any number of goroutines.
 func (w *Watcher) Listed(ctx context.Context) bool {
 	for {
 		w.mu.Lock()

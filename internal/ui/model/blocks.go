@@ -7,7 +7,8 @@ import (
 )
 
 // mostRoomy is the number of nodes up to which pods are drawn in their nodes. With more, a node has
-// no room for them even on large screens, and sending them would be in vain.
+// no room for them even on large screens, and sending them would be in vain. The number is that of
+// the whole cluster, whatever the page shows of it.
 const mostRoomy = 1000
 
 // judgeRoom decides whether nodes have room for their pods. When that changes, all are shown anew.

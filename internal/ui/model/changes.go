@@ -54,6 +54,7 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	c.history.notePending(now, len(c.queue))
 	d.History = c.history.newMoments()
 	d.Nodes, d.Queue, d.Groups, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Groups.orNil(), d.Evictions.orNil()
+	// After the rows: it counts what is shown.
 	d.Summary = c.countSummary()
 	// Objects have changed in what is not shown, as with most status updates.
 	if d.Nodes == nil && d.Queue == nil && d.Groups == nil && d.Evictions == nil && len(d.Events) == 0 &&
@@ -64,7 +65,8 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	return d
 }
 
-// More reports whether Changes left something.
+// More reports whether Changes left something. It is for the caller of Changes: a frame that did
+// not take everything is followed by another.
 func (c *Cluster) More() bool { return len(c.dirtyNodes) > 0 || len(c.dirtyPods) > 0 }
 
 // showPod brings a pod's rows in the queue and among the evictions up to date. The pod may be gone.
@@ -159,6 +161,7 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 			row.Blocks = c.blocksOf(n)
 		}
 
+		// Most changes of a node's pods change its row; most of its object do not.
 		if n.shown == nil || !row.same(n.shown) {
 			n.shown = &row
 			set.Rows = append(set.Rows, row)

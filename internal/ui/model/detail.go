@@ -29,7 +29,7 @@ type Taint struct {
 	Since  int64  `json:"since"`
 }
 
-// Condition is one condition of a node.
+// Condition is one condition of a node. Since is when its status last changed.
 type Condition struct {
 	Type    string `json:"type"`
 	Status  string `json:"status"`
@@ -51,7 +51,8 @@ type Resource struct {
 	OverShare   float64 `json:"overShare"`
 }
 
-// System describes the machine.
+// System describes the machine. The fields are those of the node's status, as its kubelet reports
+// them.
 type System struct {
 	Kubelet string `json:"kubelet"`
 	OS      string `json:"os"`
@@ -60,7 +61,7 @@ type System struct {
 	Arch    string `json:"arch"`
 }
 
-// OnNode is a pod of a node.
+// OnNode is a pod of a node. Status is what kubectl get would show.
 type OnNode struct {
 	UID            string `json:"uid"`
 	Namespace      string `json:"namespace"`
@@ -146,6 +147,7 @@ func (c *Cluster) onNode(p *Pod) OnNode {
 // sorted by name. A resource that pods request and the node does not report is left out.
 func (n *node) resourceRows() []Resource {
 	var overheadCPU, overheadMemory int64
+	// Added up as quantities, so that they are written as people wrote them.
 	others := map[v1.ResourceName]resource.Quantity{}
 	for _, p := range n.pods {
 		if !p.takesRoom() {

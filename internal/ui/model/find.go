@@ -36,6 +36,7 @@ func (c *Cluster) Find(text string, most int) Found {
 	var nodes []string
 	labelled, tainted, spaces, workloads := map[string]int{}, map[string]int{}, map[string]int{}, map[[2]string]int{}
 	for name, n := range c.nodes {
+		// A name that only pods know is no node.
 		if n.info == nil {
 			continue
 		}

@@ -54,7 +54,8 @@ func (n *NodeInfo) troubleConditions() []string {
 	return list
 }
 
-// node is a node that was seen, or that a pod names.
+// node is a node that was seen, or that a pod names. An entry without info stands for a node that
+// pods name, and that does not exist.
 type node struct {
 	name string
 	info *NodeInfo // nil: not seen
@@ -132,6 +133,7 @@ func (n *Node) same(o *Node) bool {
 }
 
 // nodeEvents returns what changed between two states of a node, for which the API has no events.
+// Labels and conditions other than Ready make no event.
 func nodeEvents(before, after *NodeInfo) (list []Event) {
 	say := func(warning bool, reason, message string) {
 		list = append(list, Event{Warning: warning, Reason: reason, Message: message})

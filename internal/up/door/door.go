@@ -27,7 +27,8 @@ func Serve(l net.Listener, to func() (address string, err error)) {
 	}
 }
 
-// pass connects a pod with the API server until either side closes the connection.
+// pass connects a pod with the API server until either side closes the connection. The pod's
+// connection is closed when it returns.
 func pass(pod net.Conn, to func() (string, error)) {
 	defer pod.Close()
 	// There is no API server right now; the pod's client tries again.

@@ -200,7 +200,8 @@ func (k *keeper) announceRestart(own context.Context, p *process) {
 	}
 }
 
-// startFailure is why a part never became ready: in its own words, if it has any.
+// startFailure is why a part never became ready: in its own words, if it has any. A component says
+// in its last line why it cannot start.
 func (k *keeper) startFailure(p *process) error {
 	if own := p.tail.lastLine(); own != "" {
 		return errors.New(strings.TrimPrefix(own, "Error: "))

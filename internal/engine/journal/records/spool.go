@@ -57,6 +57,7 @@ func (p piece) size() int {
 }
 
 // NewSpool starts the goroutine that writes, into f first. tell is called on other goroutines.
+// single is a journal of one file.
 func NewSpool(f *File, single bool, tell func(error)) *Spool {
 	if tell == nil {
 		tell = func(error) {}
@@ -131,7 +132,8 @@ func (s *Spool) isDue() bool {
 	return !s.single && !s.turning && s.err == nil && (s.full || s.lost > 0 && s.size == 0)
 }
 
-// TakeDue is Due, and answers true once for each file.
+// TakeDue is Due, and answers true once for each file. It is for callers that turn at once, without
+// a state to prepare.
 func (s *Spool) TakeDue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

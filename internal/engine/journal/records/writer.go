@@ -33,7 +33,7 @@ type Into[R any] interface {
 }
 
 // Start starts the goroutine that encodes. tell, if set, is told why the journal has ended before
-// Close.
+// Close. The goroutine ends with Close, or with the first error.
 func Start[R any](into Into[R], tell func(error)) *Writer[R] {
 	w := &Writer[R]{waiting: make(chan R, mostWaiting), closing: make(chan struct{}), done: make(chan struct{}), tell: tell}
 	go w.run(into)

@@ -67,6 +67,7 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	sc.parseDuration(pod, AnnotationInitFor, &sc.initFor)
 	_, runFor := pod.Annotations[AnnotationRunFor]
 	_, exitCode := pod.Annotations[AnnotationExitCode]
+	// Also if the value cannot be read: the intent counts.
 	sc.given = runFor || exitCode
 
 	if text, ok := pod.Annotations[AnnotationExitCode]; ok {

@@ -142,10 +142,10 @@ func (f *Fleet) Take() []Action {
 // Next is when Tick has something to do next; false if never. It may be in the past.
 func (f *Fleet) Next() (time.Time, bool) { return f.timers.nextTime() }
 
-// Tick does what is due.
+// Tick does what is due. It may be called too early: then it does nothing.
 func (f *Fleet) Tick(now time.Time) { f.timers.fireDue(now) }
 
-// Live is how many nodes are registered.
+// Live is how many nodes are registered. A node that is silent counts.
 func (f *Fleet) Live() int { return f.live }
 
 // Pods is how many pods are on the nodes.

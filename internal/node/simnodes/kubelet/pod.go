@@ -143,6 +143,7 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 	// Its containers have ended, and the address is free while the object stays.
 	case isTerminal(p.object.Status.Phase):
 		p.ip = n.ips.freeAddress(p.ip)
+	// It has been told to end, and ends at stopBy.
 	case p.eviction != nil:
 		f.endEvicted(p, now)
 	case !p.admitted:

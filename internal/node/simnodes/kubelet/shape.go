@@ -83,7 +83,8 @@ func DefaultCapacity() v1.ResourceList {
 	}
 }
 
-// Name returns the name of the node with this number, counted from 1.
+// Name returns the name of the node with this number, counted from 1. It is the name of the Node
+// and of its Lease.
 func (s *Shape) Name(number int) string { return s.Prefix + strconv.Itoa(number) }
 
 // Names reports whether a name is of this shape, whatever its number. Leading zeros and signs do

@@ -129,7 +129,7 @@ func (p *play) setInitialized() {
 }
 
 // containersReady reports whether all containers and sidecars are ready, and otherwise the reason
-// and message of the condition.
+// and message of the condition. Both are empty if they are.
 func (p *play) containersReady() (bool, string, string) {
 	switch p.status.Phase {
 	case v1.PodSucceeded:
