@@ -8,6 +8,9 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
+// This file makes the certificates of the API server itself. The CAs that sign them are in pki.go;
+// those of clients are made where a kubeconfig is.
+
 // Files in pki/ that every start makes anew.
 const (
 	apiServerCert, apiServerKey         = "apiserver.crt", "apiserver.key"

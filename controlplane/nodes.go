@@ -17,6 +17,10 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 )
 
+// This file is how machines become nodes of the cluster: a bootstrap token lets a machine ask for a
+// node's certificate, upstream's controllers approve and sign it, and the machine renews it as that
+// node.
+
 const (
 	// nodeBootstrapFile is a kubeconfig with which a machine asks for a node's certificate, and no
 	// more.

@@ -6,6 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// This file keeps nominations: pending pods with a node that keeps room for them. They are in no
+// sum of the node; whoever decides about a node adds those that count.
+
 // Nominate records that a pending pod is nominated to the node of that name, whether or not the
 // node is known. An empty name removes the record. A pod is nominated to one node at most: an
 // earlier record is replaced. The cluster keeps p, which the caller must not change any more.

@@ -10,6 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// This file counts pods on nodes. Every way to change which pods a node has ends in attachPod and
+// detachPod, which keep the node's sums, its Room and the log.
+
 // SetPod records a pod as the API has it. A pod with a node is counted on that node. A pod without
 // one is not counted, and is forgotten if it was. A terminal pod is forgotten, and the returned pod
 // is nil.

@@ -5,6 +5,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// This file says which fields of a pod make a class: two pods with the same digest are the same to
+// every decision. The digests of parts (Needs, Static) answer narrower questions, such as whether
+// two classes can share a ranking of nodes.
+
 // classDigest hashes what the pod needs, which it also returns, and all in all every field of the
 // pod that a decision may depend on, and none that is the pod's own (name, UID, times, node,
 // nominated node). A field that some plugin reads must be hashed here; TestEveryPodFieldIsDecidedOn

@@ -7,6 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// This file makes changes that are not to stay: Suppose tries them and puts everything back.
+// Recount restores the state if a panic came in between.
+
 // Suppose makes a change to pods on nodes and undoes it. Readers of the log see neither. After a
 // panic in between, the cluster is left in the middle of the change until Recount restores it. The
 // log is rewound, so that a reader which catches up later does not work through changes that cancel

@@ -9,6 +9,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
+// This file takes a placement from the chosen node to its binding, and ends it when the binding is
+// over. What has to be written or waited for in between is in prepare.go, and what Berth's own
+// plugins reserve in objects.go.
+
 // assumePod counts the pod on the node, reserves what it needs beyond room, and starts its binding.
 // If a plugin refuses or fails, everything is undone within the step, and the pod returns to the
 // queue.

@@ -16,6 +16,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
+// This file is one attempt for a single pod, from the queue to a placement or back: startAttempt is
+// called with a popped pod, Decide of package decide finds a node, and PostFilter follows where
+// there is none. What happens after a node was chosen is in assume.go; attempts for whole groups
+// are in decidegroup.go.
+
 // startAttempt starts an attempt for a pod that was popped from the queue.
 func (as *attempts) startAttempt(item *queue.Item) {
 	as.rooms.takeRoom(item)

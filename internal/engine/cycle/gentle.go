@@ -19,6 +19,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// This file is gentle preemption, an option of a profile: a pod first uses the room of pods that
+// are leaving already, and chooses victims only when it has been unschedulable for PreemptionDelay.
+
 // reuseEvictions tells how a pod of a profile with gentle preemption gets room without a new
 // victim: where victims of earlier preemptions are leaving or, while its delay lasts, perhaps on a
 // new node. done is false if the pod may choose victims.

@@ -13,6 +13,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// This file turns changes of the cluster into the events that the queue compares with what pods
+// wait for. Events have the labels and actions of kube-scheduler's, so that metrics and hints of
+// plugins are the same.
+
 // happenings are the events that have not reached the queue yet.
 //
 // Events are only kept while a pod could be waiting for one: in the queue, at Permit, or because

@@ -15,6 +15,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
+// This file is what Berth's own plugins do for a placement besides choosing a node: volumes and
+// device claims are reserved in the cluster model, written before the pod is bound, awaited, and
+// given back if the placement fails. Claims that several pods share are kept in claims.go.
+
 // volumesBound is met when the PV controller, or a provisioner, has bound all claims of the pod. If
 // the node goes, the pod returns to the queue.
 var volumesBound = waitFor{

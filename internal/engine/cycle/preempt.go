@@ -18,6 +18,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// This file makes room for one pod: it finds victims, asks for their removal, and tries the
+// preemptor again when that is answered. What is under way is kept in preemptions; groups make room
+// in grouprescue.go, disruption budgets are reduced in budgets.go, and gentle.go says when a pod
+// must wait instead.
+
 // forgetVictim forgets a victim that is gone, or is no longer one.
 func (pr *preemptions) forgetVictim(victim types.UID) { delete(pr.leaving, victim) }
 

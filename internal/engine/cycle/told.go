@@ -9,6 +9,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
+// This file is what users are told about a pod that is not placed: the event FailedScheduling, and
+// the condition PodScheduled. Pods are tried often, so both are written only if they say something
+// new.
+
 // sayAgain is how long an event with the same message about a pod is suppressed, and a condition
 // that was decided to be written and is not seen yet. A pod that waits with many others is tried
 // whenever one of them could be placed; an event each time would bury what is new.

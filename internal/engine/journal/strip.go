@@ -17,6 +17,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
+// This file is what journals leave out of objects: what may be secret, and what is large and
+// decides nothing. It must keep everything that a decision depends on, or a replay would decide
+// differently.
+
 // Stripped returns an object as journals record it, or the object itself if journals record none of
 // its kind. A core that may have to be rebuilt from its journal must be given stripped objects from
 // the beginning, so that what is left out makes no difference later. For example, the scheduler

@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// This file moves items between places. Every move is leavePlace, then one of enterPlace and
+// waitFor, and each is reported once; so the counts, the entities and the metrics agree with the
+// places.
+
 // wakeItem moves an item that waits, backs off or is gated to where it belongs now.
 func (q *Queue) wakeItem(item *Item, label string, now time.Time) {
 	if item.place == Gated && q.gateFor(item) == item.Gate {

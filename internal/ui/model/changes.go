@@ -8,6 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// This file computes what is shown: it brings the marked rows up to date, and returns the
+// difference to what was shown before.
+
 // mostRows bounds the rows of a kind in one answer of Changes, so that a flood comes in pieces, and
 // the page can draw in between. 100,000 pods that changed come in 25 pieces.
 const mostRows = 4000

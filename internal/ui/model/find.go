@@ -10,6 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
+// This file answers searches and selections. Both go through all nodes or pods: they are asked by
+// people.
+
 // Found is what a text was found in. Nodes and pods that begin with it come first. Nothing found is
 // an empty list, or null.
 type Found struct {

@@ -9,6 +9,9 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
+// This file says why a pending pod has not even been tried: no scheduler of that name is served, or
+// one of its ResourceClaims does not exist.
+
 // Serve names the schedulers whose pods Berth places, instead of those that were named before. No
 // names at all mean that it is not known: then no pod is said to be nobody's.
 func (c *Cluster) Serve(schedulers []string) {

@@ -9,6 +9,9 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
+// This file evicts pods under pressure. Package pressure decides, from what annotations say that
+// pods use; here its verdict becomes node conditions and the end of a pod.
+
 // measureEvery is the kubelet's interval between two looks at the signals of a node under pressure.
 const measureEvery = 10 * time.Second
 

@@ -6,6 +6,9 @@ import (
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
+// This file resizes pods in place, as the kubelet's allocation manager does: at once if the node
+// has room, and otherwise the condition PodResizePending says why not.
+
 // resizePod changes the pod's resources in place if the node has room. Otherwise the pod keeps what
 // it has, and a condition reports that the resize is pending. A resize that is Deferred is tried
 // again when room is made; one that is Infeasible is larger than the node. As in the kubelet, a pod

@@ -9,6 +9,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+// This file derives a pod's phase and conditions from the states of its containers, which
+// containers.go has played. The rules and their order are the kubelet's.
+
 // podPhase follows from the containers' states, as the kubelet derives it:
 //
 //	an init container has not ended, a regular one not begun  Pending
