@@ -94,7 +94,8 @@ func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
 	return group.Wait()
 }
 
-// The components' own roles grant what they list and no more, whatever an earlier version granted.
+// bootstrapClusterRoles makes the cluster roles and what binds them. The components' own roles
+// grant what they list and no more, whatever an earlier version granted.
 func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, own roles) {
 	// exactly also takes away what the role has beyond the list.
 	add := func(all []rbacv1.ClusterRole, exactly bool) {

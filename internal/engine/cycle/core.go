@@ -276,6 +276,7 @@ func (c *Core) Incomplete(uid types.UID) string {
 	return fmt.Sprintf("of the %d pods that PodGroup %q asks for at once there %s", g.MinCount(), g.Name.Name, areThere(g.Count()))
 }
 
+// areThere ends the sentence "there ..." with a number.
 func areThere(count int) string {
 	if count == 1 {
 		return "is 1"

@@ -56,6 +56,8 @@ type ownRescuer struct {
 	preempts bool
 }
 
+// ownRescuerOf returns what a plugin of Berth's does there; the zero value if it does nothing, or
+// if plugin is nil, as for an out-of-tree plugin.
 func ownRescuerOf(plugin any) (made ownRescuer) {
 	switch own := plugin.(type) {
 	case plugins.ClaimReleaser:

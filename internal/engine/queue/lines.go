@@ -58,7 +58,8 @@ func (l *lines) lineOf(item *Item) *ordered {
 	return &l.backing
 }
 
-// The item's place must have been set before, and must not change before it is removed.
+// addItem puts an item into its heap, and removeItem takes it out. The item's place must have been
+// set before, and must not change in between.
 func (l *lines) addItem(item *Item)    { heap.Push(l.lineOf(item), item) }
 func (l *lines) removeItem(item *Item) { heap.Remove(l.lineOf(item), item.index) }
 

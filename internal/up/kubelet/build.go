@@ -21,6 +21,7 @@ func FindOrBuild(ctx context.Context, named string, out io.Writer) (string, erro
 	return findOrBuild(ctx, named, self, out)
 }
 
+// findOrBuild is FindOrBuild for an executable at self.
 func findOrBuild(ctx context.Context, named, self string, out io.Writer) (string, error) {
 	program, missing := find(named, self)
 	if missing == nil || named != "" {

@@ -152,6 +152,7 @@ type lossy struct {
 	lost    int64 // bytes since the log could last be written
 }
 
+// Write never returns an error, and always takes all.
 func (l *lossy) Write(b []byte) (int, error) {
 	n, err := l.to.Write(b)
 	switch {
@@ -214,6 +215,7 @@ type lines struct {
 	rest []byte
 }
 
+// Write keeps what is not a whole line yet for the next call.
 func (l *lines) Write(b []byte) (int, error) {
 	l.rest = append(l.rest, b...)
 	for {

@@ -114,6 +114,8 @@ func (w *Writer[R]) run(into Into[R]) {
 	}
 }
 
+// encode takes records until the journal ends, and returns why it has; nil after Close, or if the
+// spool has ended.
 func (w *Writer[R]) encode(into Into[R]) error {
 	for {
 		select {
