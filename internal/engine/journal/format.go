@@ -17,9 +17,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// magic begins every journal. Its number grows when older builds cannot read what newer ones write.
+// magic begins every journal. Its number grows when older builds would misread what newer ones
+// write. A new type of record is no reason: an older build reads up to the first one, and says so.
 const magic = "berth-journal 1\n"
 
 // Header is what the core was made from. Whatever decisions depend on besides events has to be
@@ -77,7 +79,17 @@ const (
 	typeClaimMade      = 'M'
 	typeAnswered       = 'a'
 	typeResumed        = 'Q'
+	typeHappened       = 'H'
 )
+
+// happened is what is written of a [cycle.Happened]: whom it can help. The custom resources
+// themselves are left out. Only the hints of out-of-tree plugins look at them, whose answers are
+// not recorded either, and they may hold anything.
+type happened struct {
+	Resource queue.Resource
+	Action   queue.Action
+	Label    string
+}
 
 // object is what every API type can do: marshal itself as protobuf. The API's JSON would be several
 // times as large and as slow.
@@ -156,6 +168,8 @@ func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 		return records.AppendJSON(append(b, typeClaimMade), e)
 	case cycle.Resumed:
 		return records.AppendJSON(append(b, typeResumed), e)
+	case cycle.Happened:
+		return records.AppendJSON(append(b, typeHappened), happened{e.Event.Resource, e.Event.Action, e.Event.Label})
 	}
 
 	return nil, fmt.Errorf("%T cannot be written down", e)
@@ -265,6 +279,10 @@ func (d *decoder) readRare(kind byte) cycle.Event {
 		var e cycle.Resumed
 		d.ReadJSON(&e)
 		return e
+	case typeHappened:
+		var of happened
+		d.ReadJSON(&of)
+		return cycle.Happened{Event: &queue.Event{Resource: of.Resource, Action: of.Action, Label: of.Label}}
 	}
 
 	d.Err = fmt.Errorf("unknown type of record %q", kind)
