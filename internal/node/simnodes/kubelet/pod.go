@@ -43,7 +43,7 @@ type pod struct {
 	failures int
 	timer    timer // when checkPod has something to do by itself
 
-	counted *admit.Demand // of object; nil when stale
+	counted *admit.Demand // of object and deferred; nil when stale
 }
 
 // PodsListed applies a list of all pods at a version: what is not in it is gone. The order is that
@@ -76,6 +76,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	}
 
 	p := f.pods[object.UID]
+	ended := false // by this version
 	switch {
 	case p == nil:
 		p = &pod{node: n}
@@ -84,6 +85,8 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 		n.pods[object.UID] = p
 	case !isNewer(object.ResourceVersion, p.object.ResourceVersion):
 		return
+	default:
+		ended = isTerminal(object.Status.Phase) && !isTerminal(p.object.Status.Phase)
 	}
 
 	p.object = object
@@ -100,6 +103,10 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	// The annotation may have changed.
 	p.uses = f.usesOf(p)
 	f.checkPod(p, now)
+	// Its object stays, and takes no room any more, however it has ended.
+	if ended {
+		f.roomMade(n, now)
+	}
 	f.measureNode(n, now)
 }
 
@@ -117,13 +124,18 @@ func (f *Fleet) PodGone(uid types.UID, now time.Time) {
 	f.measureNode(p.node, now)
 }
 
-// roomMade retries what waits for room on the node. Pods that did not fit were rejected, and do not
-// wait: only resizes do.
+// roomMade retries what waits for room on the node, in a fixed order, once the pod that had the
+// room is gone or its newest object says that it has ended: demandsWithout goes by that. Pods that
+// did not fit were rejected, and do not wait: only resizes do.
 func (f *Fleet) roomMade(n *node, now time.Time) {
-	for _, p := range n.pods {
+	waiting := map[types.UID]*pod{}
+	for uid, p := range n.pods {
 		if p.deferred {
-			f.checkPod(p, now)
+			waiting[uid] = p
 		}
+	}
+	for _, p := range inOrder(waiting) {
+		f.checkPod(p, now)
 	}
 }
 
@@ -166,7 +178,8 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 }
 
 // demandsWithout returns those of all admitted pods that have not ended, except one. Each is
-// computed once for every version of the object.
+// computed once for every version of the object. What a pod asks for in a resize that waits does
+// not count, or two such pods would keep the room from each other.
 func (n *node) demandsWithout(without *pod) []admit.Demand {
 	list := make([]admit.Demand, 0, len(n.pods))
 	for _, p := range n.pods {
@@ -174,7 +187,11 @@ func (n *node) demandsWithout(without *pod) []admit.Demand {
 			continue
 		}
 		if p.counted == nil {
-			d := admit.DemandOf(p.object, true)
+			object := p.object
+			if p.deferred {
+				object = allocatedPod(object)
+			}
+			d := admit.DemandOf(object, true)
 			p.counted = &d
 		}
 		list = append(list, *p.counted)
@@ -216,10 +233,6 @@ func (f *Fleet) advancePod(p *pod, now time.Time) {
 	status.Phase = pl.podPhase()
 	pl.enforceDeadline()
 	pl.setConditions()
-	if isTerminal(status.Phase) {
-		f.roomMade(p.node, now)
-	}
-
 	if pl.isUnhealthy() {
 		f.complainOnce(p, "Unhealthy", "Readiness probe failed")
 	}

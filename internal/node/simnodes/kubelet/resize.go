@@ -1,6 +1,8 @@
 package kubelet
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/node/admit"
@@ -26,7 +28,7 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 		}
 	}
 
-	p.deferred = false
+	p.deferred, p.counted = false, nil
 	if len(changed) == 0 {
 		dropCondition(pl.status, v1.PodResizePending)
 		return
@@ -35,7 +37,7 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 	// With the amounts of the spec; the other pods count with what they have been allocated.
 	wants := admit.DemandOf(p.object, false)
 	if r := admit.Room(wants, p.node.object, p.node.demandsWithout(p)); r != nil {
-		p.deferred = true
+		p.deferred, p.counted = true, nil
 		// It would not even fit on the empty node.
 		if never := admit.Room(wants, p.node.object, nil); never != nil {
 			pl.setCondition(v1.PodResizePending, true, v1.PodReasonInfeasible, never.Message)
@@ -49,6 +51,22 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 		pl.reportSize(&p.object.Spec.Containers[i], &pl.status.ContainerStatuses[i])
 	}
 	dropCondition(pl.status, v1.PodResizePending)
+}
+
+// allocatedPod returns a pod as its node counts it while a resize waits: each container with what
+// it has been allocated. A kubelet takes that from its checkpoint, here the status has it.
+func allocatedPod(object *v1.Pod) *v1.Pod {
+	o := *object
+	o.Spec.Containers = slices.Clone(object.Spec.Containers)
+	for i := range o.Spec.Containers {
+		c := &o.Spec.Containers[i]
+		for _, cs := range object.Status.ContainerStatuses {
+			if cs.Name == c.Name && cs.Resources != nil {
+				c.Resources = *cs.Resources
+			}
+		}
+	}
+	return &o
 }
 
 // dropCondition removes a condition.
