@@ -52,7 +52,7 @@ type Cluster struct {
 	// What is shown.
 	queue     map[types.UID]Waiting
 	evictions map[types.UID]Leaving
-	events    []Event // the last ones, as they came
+	events    []Event // the last ones; those that were in Changes come first
 	unshown   int     // how many of them have not been in Changes
 	told      Summary // the last one
 	marked    int     // see Summary.Marked
@@ -281,14 +281,29 @@ func newestEvents(events []Event) []Event {
 	return kept
 }
 
-// trimEvents forgets all but the last events. A list is not ordered by time.
+// trimEvents forgets all but the last events. A list is not ordered by time, and neither is what a
+// watch shows: one that is not shown yet may be older than one that is.
 func (c *Cluster) trimEvents() {
-	c.unshown = len(newestEvents(c.events[len(c.events)-c.unshown:]))
-	c.events = newestEvents(c.events)
-	slices.SortStableFunc(c.events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
-	// Cloned, so that the array does not keep what was dropped.
-	c.events = slices.Clone(c.events[max(0, len(c.events)-mostEvents):])
-	c.unshown = min(c.unshown, len(c.events))
+	unshown := map[string]bool{}
+	for _, e := range c.events[len(c.events)-c.unshown:] {
+		unshown[e.UID] = true
+	}
+
+	kept := newestEvents(c.events)
+	slices.SortStableFunc(kept, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	kept = kept[max(0, len(kept)-mostEvents):]
+
+	// Those that are not shown yet stay the last ones, whatever their times. The slices are new, so
+	// that no array keeps what was dropped.
+	var shown, fresh []Event
+	for _, e := range kept {
+		if unshown[e.UID] {
+			fresh = append(fresh, e)
+		} else {
+			shown = append(shown, e)
+		}
+	}
+	c.events, c.unshown = append(shown, fresh...), len(fresh)
 }
 
 // mostText bounds the texts of an event, in bytes. The API server bounds none of them in events of
