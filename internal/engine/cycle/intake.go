@@ -98,6 +98,9 @@ func (in *intake) pendingPod(pod *v1.Pod) {
 // nothing else has.
 func (in *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least queue.Action) {
 	pod = in.trimmer.trimPod(pod, p.Class)
+	if n := item.Nominating; n != nil && n.Node == pod.Status.NominatedNodeName {
+		item.Nominating = nil
+	}
 	actions := podChanges(item.Pod, pod, p.Class != item.Class)
 	if actions == 0 {
 		actions = least

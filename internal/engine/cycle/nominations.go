@@ -98,6 +98,10 @@ func (ns *nominations) followClient(item *queue.Item, pod *v1.Pod, p *cluster.Po
 	if nominated := ns.cluster.Nominated(pod.UID); nominated != nil {
 		current = nominated.Nominated
 	}
+	// It is this scheduler's own, which has been given up meanwhile.
+	if is != "" && is == ns.unseenNomination(item) {
+		return false
+	}
 	// What this scheduler has decided since it last saw the pod is newer than what the client
 	// wrote.
 	if was == is || current != was || item.Admitted.IsZero() && ns.groupOf(item) != nil || ns.isKeptOut(item) {

@@ -119,6 +119,7 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 		ticket := ps.issueErrand(nominateErrand{ps, b})
 		b.prepare.running[ticket] = nominateStep
 		ps.addAction(WriteStatus{Ticket: ticket, Pod: b.Pod, Nominate: &node})
+		ps.noteNominating(b.item, node)
 		return
 	}
 	if b.permit == nil || b.permit.over {
@@ -138,8 +139,12 @@ type nominateErrand struct {
 
 // handleOutcome starts the first group unless the pod is still held: then the last PermitAllowed
 // does.
-func (e nominateErrand) handleOutcome(Outcome) {
+func (e nominateErrand) handleOutcome(o Outcome) {
 	b := e.b
+	// No watch will show it.
+	if n := b.item.Nominating; n != nil && n.Node == b.Node && (o.Fault != nil || o.Withdrawn) {
+		b.item.Nominating = nil
+	}
 	if b.ending != nil { // the preparation ended without waiting for this
 		return
 	}

@@ -50,7 +50,9 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 		condition.LastTransitionTime = known.LastTransitionTime
 	}
 
-	asNominated := nominate == nil || *nominate == pod.Status.NominatedNodeName
+	// A nomination that is written and not seen yet would stay, and look like another client's.
+	unseen := s.unseenNomination(item)
+	asNominated := nominate == nil || *nominate == pod.Status.NominatedNodeName && (unseen == "" || unseen == *nominate)
 	reworded := asNominated && known != nil && known.Status == condition.Status && known.Reason == reason
 	if reworded && known.Message == message {
 		return
@@ -58,6 +60,27 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 
 	item.Told = &queue.Told{Version: pod.ResourceVersion, At: s.now, Condition: *condition}
 	s.addAction(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate, Reworded: reworded})
+	if nominate != nil {
+		s.noteNominating(item, *nominate)
+	}
+}
+
+// noteNominating notes that a pod's nomination is about to be written. That it is cleared is not
+// noted: the watch may still show the node that was written before.
+func (s *common) noteNominating(item *queue.Item, node string) {
+	if node != "" {
+		item.Nominating = &queue.Nominating{Node: node, At: s.now}
+	}
+}
+
+// unseenNomination returns the node that was last written as the pod's nomination if the pod may
+// still come to show it, and otherwise nothing. A watch may leave out a state of a pod that did not
+// last, so that it counts for a limited time only.
+func (s *common) unseenNomination(item *queue.Item) string {
+	if n := item.Nominating; n != nil && s.now.Sub(n.At) < sayAgain {
+		return n.Node
+	}
+	return ""
 }
 
 // written returns the condition that the pod has, or is about to have; nil if there is none. The

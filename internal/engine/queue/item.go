@@ -10,9 +10,9 @@ import (
 )
 
 // Item is a pending pod with all that the queue knows about it. The exported fields are for the
-// caller to read. It may set Message, MessageAt, Told, Unfit, Patient and Together, and replace Pod
-// by a fuller copy; Patient only while the item does not back off, since it decides in which heap
-// that is.
+// caller to read. It may set Message, MessageAt, Told, Nominating, Unfit, Patient and Together, and
+// replace Pod by a fuller copy; Patient only while the item does not back off, since it decides in
+// which heap that is.
 type Item struct {
 	Pod *v1.Pod
 	// Class is the pod as decisions see it.
@@ -35,6 +35,9 @@ type Item struct {
 	MessageAt time.Time
 	// Told is the latest condition that was decided to be written; nil if there was none.
 	Told *Told
+	// Nominating is the latest node that was decided to be written as the pod's nomination; nil
+	// once the pod shows it.
+	Nominating *Nominating
 	// Overdue: the pod was woken because it had waited for too long, not by an event.
 	Overdue bool
 	// Unfit is when the pod was first found unschedulable; zero if it never was.
@@ -72,6 +75,12 @@ type Told struct {
 	Version   string
 	At        time.Time
 	Condition v1.PodCondition
+}
+
+// Nominating is a node that was decided to be written to a pod as its nomination.
+type Nominating struct {
+	Node string
+	At   time.Time
 }
 
 // Place is where an item is. The order is that of progress: see groupEntity.findPlace.
