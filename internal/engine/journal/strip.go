@@ -1,8 +1,10 @@
 package journal
 
 import (
-	"fmt"
-	"hash/fnv"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"slices"
 	"strings"
@@ -181,25 +183,49 @@ func hashedValues(m map[string]string) map[string]string {
 	return hashes
 }
 
-// hashMark begins a hash in place of a value.
-const hashMark = "hash:"
+// A hash in place of a value is hashMark and hashSize bytes as hex digits. It is short: it only has
+// to show that a value has changed.
+const (
+	hashMark = "hash:"
+	hashSize = 8
+)
 
-// hashValue replaces a value by a hash, so that changes of it remain visible. A hash is left as it
-// is: an object may be stripped twice. It is short and not keyed: it shows changes, and does not
-// hide values that can be guessed.
+// hasher replaces values by hashes that depend on a key. Without the key, a journal does not tell
+// whether a guess of a short value is right.
+type hasher struct{ key [sha256.Size]byte }
+
+// newHasher returns one with a key of its own.
+func newHasher() *hasher {
+	h := &hasher{}
+	_, _ = rand.Read(h.key[:]) // it does not fail
+	return h
+}
+
+// hashes is the hasher of the process. It is written nowhere. It is one for all journals, since an
+// object may be stripped for the core before a journal records it. Replays hash nothing: they read
+// the hashes.
+var hashes = newHasher()
+
+// hashValue returns the hash of a value.
+func (h *hasher) hashValue(value string) string {
+	mac := hmac.New(sha256.New, h.key[:])
+	_, _ = mac.Write([]byte(value))
+	return hashMark + hex.EncodeToString(mac.Sum(nil)[:hashSize])
+}
+
+// hashValue replaces a value by a hash, so that changes of it remain visible while the process
+// runs. A hash is left as it is: an object may be stripped twice.
 func hashValue(value string) string {
 	if isHash(value) {
 		return value
 	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(value))
-	return fmt.Sprintf(hashMark+"%016x", h.Sum64())
+	return hashes.hashValue(value)
 }
 
 // isHash reports whether a value looks like what hashValue returns.
 func isHash(value string) bool {
 	digits, ok := strings.CutPrefix(value, hashMark)
-	return ok && len(digits) == 16
+	return ok && len(digits) == 2*hashSize
 }
 
 // strippedPod keeps of a pod what class digests and rules read; see package cluster.
