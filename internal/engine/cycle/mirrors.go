@@ -114,15 +114,15 @@ func (m *mirrored[T]) applySeen(o metav1.Object) {
 
 	m.known[name] = object.GetUID()
 	m.known = cluster.Shrunk(m.known, &m.most)
-	if m.news.outside {
-		m.kept[name] = object
-	}
-
 	if m.shown != nil {
 		m.shown[name] = true
+		// Before anything keeps it.
 		if m.single != nil {
 			object = m.single(object)
 		}
+	}
+	if m.news.outside {
+		m.kept[name] = object
 	}
 
 	m.set(object, old)
