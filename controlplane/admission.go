@@ -14,7 +14,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission"
 )
 
-// AdmissionPlugin is an admission plugin compiled into the API server.
+// AdmissionPlugin is an admission plugin compiled into the API server. Name is unique among all
+// plugins, upstream's included.
 type AdmissionPlugin struct {
 	Name string
 	New  apiserver.Factory
@@ -23,7 +24,8 @@ type AdmissionPlugin struct {
 	Replaces []string
 }
 
-// berthAdmission are Berth's rules, in place of upstream's plugins that do the same.
+// berthAdmission are Berth's rules, in place of upstream's plugins that do the same. Their order is
+// that of registration; where each stands in the chain follows from what it replaces.
 func berthAdmission(rules admission.Config) []AdmissionPlugin {
 	plugin := func(name string, replaces []string, make func() apiserver.Interface) AdmissionPlugin {
 		return AdmissionPlugin{Name: name, Replaces: replaces, New: func(io.Reader) (apiserver.Interface, error) { return make(), nil }}
@@ -38,7 +40,8 @@ func berthAdmission(rules admission.Config) []AdmissionPlugin {
 	}
 }
 
-// admissionPlugins are all that are compiled in besides upstream's.
+// admissionPlugins are all that are compiled in besides upstream's. With UpstreamAdmission, Berth's
+// are left out.
 func (o Options) admissionPlugins() []AdmissionPlugin {
 	if o.UpstreamAdmission {
 		return o.Admission
@@ -50,12 +53,14 @@ func (o Options) admissionPlugins() []AdmissionPlugin {
 // which a node could change others, unless it is switched off.
 func (o Options) enabledAdmission() []string {
 	const restriction = "NodeRestriction"
+	// Not at all if it is switched off, and not twice.
 	if slices.Contains(o.DisableAdmission, restriction) || slices.Contains(o.EnableAdmission, restriction) {
 		return o.EnableAdmission
 	}
 	return append([]string{restriction}, o.EnableAdmission...)
 }
 
+// validateAdmission rejects names that upstream has no plugin of, and negative seconds.
 func (o Options) validateAdmission() error {
 	for _, list := range []struct {
 		flag  string
@@ -83,17 +88,21 @@ func (o Options) validateAdmission() error {
 
 // installAdmission registers plugins, puts each where the first it replaces stood, and switches
 // those off.
+//
+// For example, BerthNode comes just before TaintNodesByCondition, which is off.
 func installAdmission(chain *options.AdmissionOptions, plugins []AdmissionPlugin) {
 	// The list is a variable of upstream's package: it must not be written to.
 	order := slices.Clone(chain.RecommendedPluginOrder)
 	for _, plugin := range plugins {
 		chain.Plugins.Register(plugin.Name, plugin.New)
 		at := slices.IndexFunc(order, func(name string) bool { return slices.Contains(plugin.Replaces, name) })
+		// It replaces nothing: just before the first that calls out of the process.
 		if at < 0 {
 			at = slices.Index(order, "MutatingAdmissionPolicy")
 		}
 		order = slices.Insert(order, at, plugin.Name)
 		chain.DisablePlugins = append(chain.DisablePlugins, plugin.Replaces...)
+		// A plugin that is both enabled and disabled is an error for upstream.
 		chain.EnablePlugins = slices.DeleteFunc(chain.EnablePlugins, func(name string) bool {
 			return slices.Contains(plugin.Replaces, name)
 		})

@@ -23,7 +23,9 @@ import (
 	apioptions "k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 )
 
-// apiServer is upstream's, all three of it: core, extensions (CRDs) and aggregation.
+// apiServer is upstream's, all three of it: core, extensions (CRDs) and aggregation. It is
+// configured (configureAPIServer), then started (startServer), and ends with the context that it
+// was started with.
 type apiServer struct {
 	config app.CompletedConfig
 	server *aggregator.APIAggregator
@@ -40,8 +42,8 @@ const (
 	// How long open connections may keep the end of the server up. Watches are ended before.
 	apiShutdownLimit = 2 * time.Second
 
-	// How long a stop waits for a start that is under way; see settle. A start takes about a
-	// second.
+	// How long a stop waits for a start that is under way; see awaitStarted. A start takes about
+	// a second.
 	settleLimit = 2 * time.Second
 
 	authenticationFile = "authentication.yaml"
@@ -58,13 +60,15 @@ anonymous:
   - path: /healthz
 `
 
-// configureAPIServer does what needs no etcd yet, which is about half of the work.
+// configureAPIServer does what needs no etcd yet, which is about half of the work. The listener is
+// bound already, and becomes the server's.
 func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener) (*apiServer, error) {
 	run, err := apiServerOptions(o, d, p, e, l)
 	if err != nil {
 		return nil, err
 	}
 
+	// Upstream fills in what flags leave open, such as the external address.
 	completed, err := run.Complete(ctx)
 	if err != nil {
 		return nil, err
@@ -77,6 +81,7 @@ func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *e
 	if err != nil {
 		return nil, err
 	}
+	// Before the configuration is completed, which fixes the hooks.
 	if err := replaceBootstrapHooks(config.KubeAPIs.ControlPlane.Generic); err != nil {
 		return nil, err
 	}
@@ -88,12 +93,15 @@ func configureAPIServer(ctx context.Context, o Options, d *dataDir, p *pki, e *e
 	return &apiServer{config: complete, ended: make(chan struct{})}, nil
 }
 
-// startServer connects the server to etcd and runs it until ctx ends.
+// startServer connects the server to etcd and runs it until ctx ends. An error means that nothing
+// runs. It returns before the server is ready.
 func (s *apiServer) startServer(ctx context.Context) error {
+	// Here the server first reads from etcd.
 	server, err := app.CreateServerChain(s.config)
 	if err != nil {
 		return err
 	}
+	// Upstream waits for a minute, as long as the longest request.
 	server.GenericAPIServer.ShutdownTimeout = apiShutdownLimit
 	prepared, err := server.PrepareRun()
 	if err != nil {
@@ -102,26 +110,30 @@ func (s *apiServer) startServer(ctx context.Context) error {
 	s.server = server
 	go func() {
 		defer close(s.ended)
+		// It ends the requests under way first; see apiShutdownLimit.
 		s.err = prepared.Run(ctx)
 	}()
 	return nil
 }
 
-// loopbackConfig is the server's own client: privileged, over TLS like any other.
+// loopbackConfig is the server's own client: privileged, over TLS like any other. It is a copy, and
+// may be changed.
 func (s *apiServer) loopbackConfig() *rest.Config {
 	return rest.CopyConfig(s.server.GenericAPIServer.LoopbackClientConfig)
 }
 
-// waitReady returns once /readyz is ok.
+// waitReady returns once /readyz is ok. The error is that of ctx, or errEnded.
 func (s *apiServer) waitReady(ctx context.Context) error {
 	client, err := rest.HTTPClientFor(s.loopbackConfig())
 	if err != nil {
 		return err
 	}
 
+	// Over TLS and with the server's own certificate, like any request.
 	url := s.loopbackConfig().Host + "/readyz"
 	return wait.PollUntilContextCancel(ctx, readyPoll, true, func(ctx context.Context) (bool, error) {
 		select {
+		// Otherwise a server that has failed to start would be asked for ever.
 		case <-s.ended:
 			return false, errEnded
 		default:
@@ -140,12 +152,13 @@ func (s *apiServer) waitReady(ctx context.Context) error {
 	})
 }
 
+// errEnded says that there is no use in waiting; apiServer.err says why it ended.
 var errEnded = errors.New("the API server ended")
 
 // awaitStarted waits until the server may be stopped: one that is stopped while its hooks still run
 // takes the process with it. One that was ready once may always be, also when it is too busy to say
 // so again. False: it did not get that far, and must be left, with its listener, to the end of the
-// process.
+// process. It waits for settleLimit at most.
 func (s *apiServer) awaitStarted() bool {
 	if s.ready {
 		return true
@@ -160,20 +173,24 @@ func (s *apiServer) awaitStarted() bool {
 const readyPoll = 10 * time.Millisecond
 
 // apiServerOptions are kube-apiserver's, given as its flags: whoever runs Kubernetes knows them by
-// these names.
+// these names. They are set one by one, as the command line would, and then completed and validated
+// by upstream.
 func apiServerOptions(o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener) (*apioptions.ServerRunOptions, error) {
 	run := apioptions.NewServerRunOptions()
 	flags := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
+	// Upstream's flags write into run.
 	for _, set := range run.Flags().FlagSets {
 		flags.AddFlagSet(set)
 	}
 
+	// In any order: flags do not depend on each other before they are completed.
 	for name, value := range apiServerFlags(o, d, p) {
 		if err := flags.Set(name, value); err != nil {
 			return nil, fmt.Errorf("--%s=%s: %w", name, value, err)
 		}
 	}
 
+	// What no flag can say.
 	run.SecureServing.Listener = l
 	run.SecureServing.BindPort = portOf(l)
 	run.Etcd.StorageConfig.Transport.EgressLookup = func(egressselector.NetworkContext) (utilnet.DialFunc, error) {
@@ -183,11 +200,15 @@ func apiServerOptions(o Options, d *dataDir, p *pki, e *etcd, l *net.TCPListener
 	return run, nil
 }
 
+// apiServerFlags are the flags of kube-apiserver by name; a flag that is not listed has upstream's
+// default.
 func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 	flags := map[string]string{
-		// The name is for logs; the connection is e.dial's.
+		// The name is for logs; the connection is made by dialMember.
 		"etcd-servers": "http://etcd.in.memory:2379",
 
+		// Loopback only: the data directory's owner is who may use the cluster. Pods on this
+		// machine come through package door.
 		"bind-address":      "127.0.0.1",
 		"advertise-address": "127.0.0.1",
 		// Endpoints of the Service "kubernetes" cannot be loopback addresses; a wrong one would be
@@ -196,13 +217,16 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 		"tls-cert-file":            p.pathOf(apiServerCert),
 		"tls-private-key-file":     p.pathOf(apiServerKey),
 
-		"client-ca-file":                     p.pathOf(caCertFile),
-		"authentication-config":              d.pathOf(authenticationFile),
-		"authorization-mode":                 "Node,RBAC",
-		"enable-bootstrap-token-auth":        "true",
-		"service-account-issuer":             "https://kubernetes.default.svc.cluster.local",
-		"service-account-key-file":           p.pathOf(tokenKeyFile),
-		"service-account-signing-key-file":   p.pathOf(tokenKeyFile),
+		"client-ca-file":        p.pathOf(caCertFile),
+		"authentication-config": d.pathOf(authenticationFile),
+		// As kubeadm has it.
+		"authorization-mode":          "Node,RBAC",
+		"enable-bootstrap-token-auth": "true",
+		"service-account-issuer":      "https://kubernetes.default.svc.cluster.local",
+		// One key signs and verifies: tokens stay valid over restarts.
+		"service-account-key-file":         p.pathOf(tokenKeyFile),
+		"service-account-signing-key-file": p.pathOf(tokenKeyFile),
+		// How aggregated API servers know that a request comes from this one, and for whom.
 		"requestheader-client-ca-file":       p.pathOf(frontProxyCertFile),
 		"requestheader-allowed-names":        frontProxyUser,
 		"requestheader-username-headers":     "X-Remote-User",
@@ -211,11 +235,13 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 		"proxy-client-cert-file":             p.pathOf(proxyClientCert),
 		"proxy-client-key-file":              p.pathOf(proxyClientKey),
 
+		// For logs and exec, where nodes are real.
 		"kubelet-client-certificate": p.pathOf(kubeletClientCert),
 		"kubelet-client-key":         p.pathOf(kubeletClientKey),
 		// Names of simulated nodes and of a developer's machine do not resolve.
 		"kubelet-preferred-address-types": "InternalIP,ExternalIP,Hostname,InternalDNS,ExternalDNS",
 
+		// As kubeadm has it: DaemonSets of storage and network need it.
 		"allow-privileged":         "true",
 		"service-cluster-ip-range": o.ServiceClusterIPRange,
 		// No addresses of Services lead anywhere from this process; those of the pods behind them
@@ -246,6 +272,7 @@ func apiServerFlags(o Options, d *dataDir, p *pki) map[string]string {
 	return flags
 }
 
+// secondsFlag is a number of seconds; nil is upstream's default.
 func secondsFlag(seconds *int64) string {
 	if seconds == nil {
 		return "300"

@@ -22,7 +22,8 @@ import (
 // Upstream makes the default roles and the system's priority classes in two hooks that first sleep
 // a second and then make one object after the other. A start of Berth would mostly be that second,
 // so here the same objects are made at once and several at a time. (Upstream's hook also moves
-// roles of clusters older than any Berth; there are none.)
+// roles of clusters older than any Berth; there are none.) Its name is shown by /readyz while it is
+// not done.
 const bootstrapHook = "berth/bootstrap-policy"
 
 const (
@@ -47,7 +48,8 @@ func replaceBootstrapHooks(config *genericapiserver.Config) error {
 // retryUntilDone tries until it is done, or the server ends. Upstream gives up after 30 s, and a
 // hook that fails ends the process, with the stacks of all its goroutines. With etcd and the
 // controllers in the same process, on a busy machine, it may take longer. Until it is done the
-// server is not ready, and whoever started it decides for how long that may be.
+// server is not ready, and whoever started it decides for how long that may be. try is called with
+// the hook's context, and must end with it.
 func retryUntilDone(ctx context.Context, try func(context.Context) error) {
 	for pause := bootstrapRetry; ; pause = min(2*pause, bootstrapRetryMost) {
 		err := try(ctx)
@@ -64,8 +66,9 @@ func retryUntilDone(ctx context.Context, try func(context.Context) error) {
 }
 
 // bootstrapCluster creates what is missing and adds permissions that are. What an administrator
-// added stays.
+// added stays. It can be repeated: what is right is not written again.
 func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
+	// The first error ends all: the next try repeats what is missing.
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(bootstrapWorkers)
 	own, err := componentRoles()
@@ -75,9 +78,11 @@ func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
 
 	bootstrapClusterRoles(group, client, own)
 	bootstrapNamespacedRoles(group, client, own)
+	// system-node-critical and system-cluster-critical: admission refuses others of their range.
 	for _, class := range schedulingv1.SystemPriorityClasses() {
 		group.Go(func() error {
 			classes := client.SchedulingV1().PriorityClasses()
+			// A class that an administrator has changed stays as it is.
 			_, err := classes.Get(ctx, class.Name, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				_, err = classes.Create(ctx, class, metav1.CreateOptions{})
@@ -89,8 +94,10 @@ func bootstrapCluster(ctx context.Context, client kubernetes.Interface) error {
 	return group.Wait()
 }
 
-// The components' own roles grant what they list and no more, whatever an earlier version granted.
+// bootstrapClusterRoles makes the cluster roles and what binds them. The components' own roles
+// grant what they list and no more, whatever an earlier version granted.
 func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, own roles) {
+	// exactly also takes away what the role has beyond the list.
 	add := func(all []rbacv1.ClusterRole, exactly bool) {
 		for _, role := range all {
 			goReconcile(group, &reconciliation.ReconcileRoleOptions{
@@ -114,6 +121,7 @@ func bootstrapClusterRoles(group *errgroup.Group, client kubernetes.Interface, o
 	}
 }
 
+// bootstrapNamespacedRoles is the same for the roles and bindings of namespaces.
 func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface, own roles) {
 	add := func(all []rbacv1.Role, exactly bool) {
 		for _, role := range all {
@@ -126,6 +134,7 @@ func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface
 		}
 	}
 
+	// Of kube-system and kube-public.
 	for _, roles := range bootstrappolicy.NamespaceRoles() {
 		add(roles, false)
 	}
@@ -144,7 +153,8 @@ func bootstrapNamespacedRoles(group *errgroup.Group, client kubernetes.Interface
 	}
 }
 
-// goReconcile runs one of the package reconciliation's options.
+// goReconcile runs one of the package reconciliation's options. Each costs a read, and a write only
+// if something is missing.
 func goReconcile[R any](group *errgroup.Group, options interface{ Run() (R, error) }) {
 	group.Go(func() error {
 		_, err := options.Run()

@@ -16,7 +16,8 @@ import (
 	"github.com/berth-k8s/berth/deploy"
 )
 
-// permissions are what one component may do: everywhere, and in single namespaces.
+// permissions are what one component may do: everywhere, and in single namespaces. The keys of
+// within are namespaces.
 type permissions struct {
 	everywhere []rbacv1.PolicyRule
 	within     map[string][]rbacv1.PolicyRule
@@ -26,6 +27,9 @@ type permissions struct {
 // in the data directory, NAME.kubeconfig, in the name berth:NAME, and the permissions that the
 // manifests grant to the component, in roles of that name. The simulated nodes, which no manifest
 // has, have those that nodes use. None is an administrator.
+//
+// So `berth up` runs components with the permissions that they have in a real cluster: what is
+// missing in a manifest fails here, too.
 func listComponents() (map[string]permissions, error) {
 	all := map[string]permissions{"nodes": {
 		everywhere: simulatedNodesRules(),
@@ -38,6 +42,8 @@ func listComponents() (map[string]permissions, error) {
 		}
 		all[name] = permissionsFor(rights)
 	}
+	// A role may name resources that the API does not serve, but only those that are needed are
+	// granted.
 	if utilfeature.DefaultFeatureGate.Enabled(features.EvictionRequestAPI) {
 		rights, err := deploy.EvictionRequestRights()
 		if err != nil {
@@ -54,6 +60,7 @@ func listComponents() (map[string]permissions, error) {
 	return all, nil
 }
 
+// leaseRule is a rule about Leases.
 func leaseRule(verbs ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{coordinationv1.GroupName}, Resources: []string{"leases"}, Verbs: verbs}
 }
@@ -61,7 +68,8 @@ func leaseRule(verbs ...string) rbacv1.PolicyRule {
 // permissionsFor grants the rights where they are meant. Berth's own namespace need not exist here:
 // what a component may do there holds for objects of that name in all namespaces. To create Leases
 // cannot be limited by name, and so is not granted; `berth up --from-image`, the only one that
-// elects leaders, makes them beforehand.
+// elects leaders, makes them beforehand. Those in other namespaces, such as kube-system, are
+// granted there.
 func permissionsFor(rights []deploy.Right) permissions {
 	byNamespace := map[string][]deploy.Right{}
 	for _, right := range rights {
@@ -74,6 +82,7 @@ func permissionsFor(rights []deploy.Right) permissions {
 		byNamespace[right.Namespace] = append(byNamespace[right.Namespace], right)
 	}
 	granted := permissions{everywhere: rulesFor(byNamespace[""]), within: map[string][]rbacv1.PolicyRule{}}
+	// What is left is for single namespaces.
 	delete(byNamespace, "")
 	for namespace, rights := range byNamespace {
 		granted.within[namespace] = rulesFor(rights)
@@ -81,10 +90,14 @@ func permissionsFor(rights []deploy.Right) permissions {
 	return granted
 }
 
+// rulesFor turns permissions into rules, one for each resource and name, in a fixed order:
+// reconciling is then without changes where nothing has changed.
 func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 	verbs := map[deploy.Right][]string{}
 	for _, right := range rights {
+		// The namespace is left out: the caller has sorted by it.
 		key := deploy.Right{Group: right.Group, Resource: right.Resource, Name: right.Name}
+		// The same permission can come from several namespaces.
 		if !slices.Contains(verbs[key], right.Verb) {
 			verbs[key] = append(verbs[key], right.Verb)
 		}
@@ -95,6 +108,7 @@ func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Name, b.Name))
 	}) {
 		rule := rbacv1.PolicyRule{APIGroups: []string{of.Group}, Resources: []string{of.Resource}, Verbs: verbs[of]}
+		// Without a name the rule is for all objects of the resource.
 		if of.Name != "" {
 			rule.ResourceNames = []string{of.Name}
 		}
@@ -105,7 +119,8 @@ func rulesFor(rights []deploy.Right) []rbacv1.PolicyRule {
 }
 
 // simulatedNodesRules are for `berth nodes`, which is many nodes in one process. A node that is
-// real has less: itself.
+// real has less: itself. They may write to any pod and node, which the API's Node authorizer allows
+// no real node.
 func simulatedNodesRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
@@ -115,9 +130,11 @@ func simulatedNodesRules() []rbacv1.PolicyRule {
 	}
 }
 
+// componentUser is the name in a component's certificate, and of its roles and bindings.
 func componentUser(name string) string { return "berth:" + name }
 
-// roles are what gives the components their permissions.
+// roles are what gives the components their permissions. Each component has one of each kind, all
+// of the same name.
 type roles struct {
 	cluster         []rbacv1.ClusterRole
 	clusterBindings []rbacv1.ClusterRoleBinding
@@ -125,6 +142,8 @@ type roles struct {
 	bindings        []rbacv1.RoleBinding
 }
 
+// componentRoles makes the roles of all components, and what binds each to its user. They are
+// listed in a fixed order.
 func componentRoles() (r roles, err error) {
 	all, err := listComponents()
 	if err != nil {
@@ -148,7 +167,8 @@ func componentRoles() (r roles, err error) {
 	return r, nil
 }
 
-// writeComponents writes the kubeconfigs of the components, anew at every start.
+// writeComponents writes the kubeconfigs of the components, anew at every start. The certificates
+// are new, and valid for certificateLife.
 func (c *controlPlane) writeComponents() error {
 	all, err := listComponents()
 	if err != nil {

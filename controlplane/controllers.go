@@ -38,7 +38,7 @@ import (
 // DefaultControllers are upstream's controllers that run unless Options.Controllers says otherwise.
 // Not among them: what Berth does itself (node-lifecycle, taint-eviction, device-taint-eviction)
 // and what makes no sense without a cloud or real disks (node-ipam, routes, load balancers,
-// attach-detach).
+// attach-detach). The list is new with each call.
 func DefaultControllers() []string {
 	return []string{
 		names.DeploymentController, names.ReplicaSetController, names.ReplicationControllerController,
@@ -57,11 +57,16 @@ func DefaultControllers() []string {
 	}
 }
 
+// knownControllers are the names that --controllers takes. The token controller is not among
+// upstream's descriptors here; see startControllers.
 func knownControllers() sets.Set[string] {
 	return sets.New(app.KnownControllers()...).Insert(names.ServiceAccountTokenController)
 }
 
-// selectControllers reads a list as kube-controller-manager's --controllers does.
+// selectControllers reads a list as kube-controller-manager's --controllers does. What is left out
+// stays out, wherever it stands in the list.
+//
+//	*, -job-controller, node-ipam-controller   the default ones, one less and one more
 func selectControllers(list []string) sets.Set[string] {
 	selected := sets.New[string]()
 	for _, name := range list {
@@ -80,7 +85,7 @@ func selectControllers(list []string) sets.Set[string] {
 }
 
 // controllersStopLimit is how long controllers may take to end; what they left undone the next
-// start does.
+// start does. Objects that were half-way are seen again by the caches of the next run.
 const controllersStopLimit = 2 * time.Second
 
 // controllers are upstream's, put together as kube-controller-manager does, but without leader
@@ -89,10 +94,12 @@ const controllersStopLimit = 2 * time.Second
 type controllers struct {
 	built   []app.Controller
 	context app.ControllerContext
-	done    chan struct{}
+	done    chan struct{} // closed when all have ended
 }
 
-// startControllers builds the selected controllers and runs them until ctx ends.
+// startControllers builds the selected controllers and runs them until ctx ends. It returns when
+// they are built; their caches fill afterwards. client is the API server's own, which may do
+// anything; the controllers impersonate nobody.
 func startControllers(ctx context.Context, client *rest.Config, p *pki, selected sets.Set[string]) (*controllers, error) {
 	client = rest.AddUserAgent(rest.CopyConfig(client), "kube-controller-manager")
 	// No limit on this side: the API server is in the same process, and workers are few.
@@ -100,7 +107,9 @@ func startControllers(ctx context.Context, client *rest.Config, p *pki, selected
 	client.ContentType = "application/vnd.kubernetes.protobuf"
 	client.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client.DisableCompression = true
+	// Controllers use deprecated APIs on purpose, such as Endpoints.
 	client.WarningHandler = rest.NoWarnings{}
+	// All controllers act as the API server's own client; each has a user agent of its own.
 	builder := clientbuilder.SimpleControllerClientBuilder{ClientConfig: client}
 
 	config, err := controllerConfig(p, selected)
@@ -114,6 +123,7 @@ func startControllers(ctx context.Context, client *rest.Config, p *pki, selected
 	descriptors := app.NewControllerDescriptors()
 	// Its descriptor works inside kube-controller-manager only; see newTokenController.
 	delete(descriptors, names.ServiceAccountTokenController)
+	// Those that are not selected, or not served by the API, are left out by it.
 	if c.built, err = app.BuildControllers(ctx, c.context, descriptors, nil, noHealthChecks{}); err != nil {
 		return nil, err
 	}
@@ -128,10 +138,13 @@ func startControllers(ctx context.Context, client *rest.Config, p *pki, selected
 	return c, nil
 }
 
+// runControllers starts the informers and the controllers, and returns when they have ended or took
+// too long.
 func (c *controllers) runControllers(ctx context.Context) {
 	defer close(c.done)
 	c.context.InformerFactory.Start(ctx.Done())
 	c.context.ObjectOrMetadataInformerFactory.Start(ctx.Done())
+	// The garbage collector and quota wait for this before they look at discovered resources.
 	close(c.context.InformersStarted)
 	if !app.RunControllers(ctx, c.context, c.built, 0, controllersStopLimit) {
 		klog.FromContext(ctx).Info("Controllers did not end in time", "limit", controllersStopLimit)
@@ -139,16 +152,19 @@ func (c *controllers) runControllers(ctx context.Context) {
 	c.context.InformerFactory.Shutdown()
 }
 
-// controllerConfig is upstream's default with the keys of this cluster.
+// controllerConfig is upstream's default with the keys of this cluster. Certificates for nodes are
+// signed with the cluster's CA.
 func controllerConfig(p *pki, selected sets.Set[string]) (kcmconfig.KubeControllerManagerConfiguration, error) {
 	config, err := kcmoptions.NewDefaultComponentConfig()
 	if err != nil {
 		return config, err
 	}
+	// By name, without "*": upstream's own default would be another list.
 	config.Generic.Controllers = selected.UnsortedList()
 	config.CSRSigningController.ClusterSigningCertFile = p.pathOf(caCertFile)
 	config.CSRSigningController.ClusterSigningKeyFile = p.pathOf(caKeyFile)
 	config.CSRSigningController.ClusterSigningDuration.Duration = certificateLife
+	// Tokens of service accounts in Secrets come with the cluster's CA.
 	config.SAController.RootCAFile = p.pathOf(caCertFile)
 	config.SAController.ServiceAccountKeyFile = p.pathOf(tokenKeyFile)
 	for r := range garbagecollector.DefaultIgnoredResources() {
@@ -158,6 +174,8 @@ func controllerConfig(p *pki, selected sets.Set[string]) (kcmconfig.KubeControll
 	return config, nil
 }
 
+// controllerContext is what controllers are given: clients, informers, and the resources that the
+// API has. It follows CreateControllerContext of kube-controller-manager.
 func controllerContext(ctx context.Context, builder clientbuilder.ControllerClientBuilder,
 	config kcmconfig.KubeControllerManagerConfiguration) (app.ControllerContext, error) {
 	resync := config.Generic.MinResyncPeriod.Duration
@@ -165,6 +183,7 @@ func controllerContext(ctx context.Context, builder clientbuilder.ControllerClie
 	if err != nil {
 		return app.ControllerContext{}, err
 	}
+	// For the garbage collector and quota, which look at metadata of any kind.
 	partial, err := metadata.NewForConfig(builder.ConfigOrDie("metadata-informers"))
 	if err != nil {
 		return app.ControllerContext{}, err
@@ -186,8 +205,9 @@ func controllerContext(ctx context.Context, builder clientbuilder.ControllerClie
 		ComponentConfig:                 config,
 		RESTMapper:                      mapper,
 		InformersStarted:                make(chan struct{}),
-		ResyncPeriod:                    func() time.Duration { return wait.Jitter(resync, 1) },
-		ControllerManagerMetrics:        controllersmetrics.NewControllerManagerMetrics("kube-controller-manager"),
+		// Between one and two of upstream's minimum, as there.
+		ResyncPeriod:             func() time.Duration { return wait.Jitter(resync, 1) },
+		ControllerManagerMetrics: controllersmetrics.NewControllerManagerMetrics("kube-controller-manager"),
 	}
 	if config.GarbageCollectorController.EnableGarbageCollector {
 		ignored := map[schema.GroupResource]struct{}{}
@@ -200,7 +220,8 @@ func controllerContext(ctx context.Context, builder clientbuilder.ControllerClie
 	return c, nil
 }
 
-// withoutManagedFields saves the larger part of many objects' memory; no controller reads them.
+// withoutManagedFields saves the larger part of many objects' memory; no controller reads them. It
+// is called before an object enters a cache.
 func withoutManagedFields(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)
@@ -208,7 +229,8 @@ func withoutManagedFields(object any) (any, error) {
 	return object, nil
 }
 
-// tokenController fills Secrets of type service-account-token.
+// tokenController fills Secrets of type service-account-token. It is started like the others, with
+// as many workers as upstream's default.
 type tokenController struct {
 	*serviceaccountcontroller.TokensController
 	workers int
@@ -217,6 +239,8 @@ type tokenController struct {
 func (c *tokenController) Name() string            { return names.ServiceAccountTokenController }
 func (c *tokenController) Run(ctx context.Context) { c.TokensController.Run(ctx, c.workers) }
 
+// newTokenController makes the controller that fills Secrets with tokens, signed with the cluster's
+// token key. Upstream's descriptor of it reads the keys from the command's own configuration.
 func newTokenController(ctx context.Context, c app.ControllerContext, builder clientbuilder.ControllerClientBuilder,
 	p *pki) (app.Controller, error) {
 	key, err := keyutil.PrivateKeyFromFile(p.pathOf(tokenKeyFile))
@@ -224,6 +248,7 @@ func newTokenController(ctx context.Context, c app.ControllerContext, builder cl
 		return nil, err
 	}
 
+	// Tokens in Secrets have the issuer of old, which the API server accepts for them.
 	generator, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, key)
 	if err != nil {
 		return nil, err

@@ -26,7 +26,10 @@ const KubernetesVersion = rules.Kubernetes
 // Run runs a control plane until ctx ends. Progress is told in lines: "etcd ready …", "api server
 // ready …", "controllers ready …", and last "ready kubeconfig=<path> after=<duration>".
 //
-// An error other than ctx's says what to do about it, in one line.
+// It returns nil if ctx ends. An error says what to do about it, in one line: the control plane
+// could not be started, or one of its components has ended by itself. There is no restart within
+// the process: whoever supervises it starts another one, which goes on with the state in the data
+// directory.
 func Run(ctx context.Context, o Options, progress io.Writer) error {
 	c, err := launchPlane(ctx, o, progress)
 	if err != nil {
@@ -36,6 +39,8 @@ func Run(ctx context.Context, o Options, progress io.Writer) error {
 	case <-ctx.Done():
 		c.stop()
 		return nil
+	// A component that has ended by itself may have left others waiting for it: they get a limited
+	// time.
 	case <-c.broken.Done():
 		err := context.Cause(c.broken)
 		c.abandonParts()
@@ -43,10 +48,12 @@ func Run(ctx context.Context, o Options, progress io.Writer) error {
 	}
 }
 
-// abandonLimit is how long what still works gets to end in order when another part broke.
+// abandonLimit is how long what still works gets to end in order when another part broke. It is as
+// long as a stop by a signal may take.
 const abandonLimit = 4 * time.Second
 
-// abandonParts stops what can be stopped: a broken part may never end.
+// abandonParts stops what can be stopped: a broken part may never end. The caller ends the process,
+// or reports a test's failure, and what is left ends with it.
 func (c *controlPlane) abandonParts() {
 	stopped := make(chan struct{})
 	go func() {
@@ -59,11 +66,12 @@ func (c *controlPlane) abandonParts() {
 	}
 }
 
-// controlPlane is one that runs. It is made of parts that are started in order and ended in the
-// reverse order.
+// controlPlane is one that runs. It is made of components that are started in order and ended in
+// the reverse order: data directory, log, feature gates, listener, etcd, API server, controllers.
 type controlPlane struct {
-	options Options
+	options Options // with defaults
 	began   time.Time
+	// The components; nil until each is started.
 	dir     *dataDir
 	pki     *pki
 	server  string // the API's URL
@@ -80,26 +88,33 @@ type controlPlane struct {
 }
 
 // launchPlane starts a control plane and returns when it is ready, or has ended again.
+//
+// Two contexts end the start: the caller's, and c.broken if a component ends by itself. Neither
+// ends the control plane once it is ready: that is what stop is for.
 func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *controlPlane, err error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
 	c := &controlPlane{options: o.withDefaults(), began: time.Now()}
 	c.broken, c.fail = context.WithCancelCause(context.Background())
+	// Last of all: a component that ends because of stop is no failure.
 	c.onStop(func() { c.fail(nil) })
 	defer func() {
 		if err != nil {
 			c.abandonParts() // such as on a disk that is full: an etcd that gave up, now or while it is stopped, may never end
 		}
 	}()
+	// The cause of starting is what the error says: the caller's, or why a component has ended.
 	starting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// A component that ends by itself ends the start, too, instead of letting it wait.
 	defer context.AfterFunc(c.broken, func() { cancel(context.Cause(c.broken)) })()
 
 	log, err := c.openState()
 	if err != nil {
 		return nil, err
 	}
+	// Before anything is started: a port that is taken is the most common mistake.
 	listener, err := listenAPI(c.options.Port, c.dir.pathOf("port"))
 	if err != nil {
 		return nil, err
@@ -117,6 +132,7 @@ func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *control
 	if err := c.startWorkers(starting); err != nil {
 		return nil, err
 	}
+	// After the controllers: they approve and sign what is asked for with it.
 	if c.options.NodeBootstrap {
 		if err := c.writeNodeBootstrap(starting); err != nil {
 			return nil, err
@@ -127,7 +143,8 @@ func launchPlane(ctx context.Context, o Options, progress io.Writer) (_ *control
 	return c, nil
 }
 
-// stop ends all parts, in the reverse order of their start.
+// stop ends all parts, in the reverse order of their start. It may be called by several goroutines;
+// all but the first wait for it.
 func (c *controlPlane) stop() {
 	c.stopOnce.Do(func() {
 		for _, end := range slices.Backward(c.closers) {
@@ -136,17 +153,22 @@ func (c *controlPlane) stop() {
 	})
 }
 
+// onStop adds what stop has to undo, right after it was done.
 func (c *controlPlane) onStop(f func()) { c.closers = append(c.closers, f) }
 
+// printProgress prints a line with the time since the start.
 func (c *controlPlane) printProgress(progress io.Writer, what string) {
 	fmt.Fprintf(progress, "%s (%s)\n", what, c.age())
 }
 
+// age is the time since the start, to the millisecond.
 func (c *controlPlane) age() time.Duration { return time.Since(c.began).Round(time.Millisecond) }
 
+// kubeconfigPath is the administrator's kubeconfig.
 func (c *controlPlane) kubeconfigPath() string { return c.dir.pathOf("kubeconfig") }
 
-// openState takes the data directory, the log and the process's feature gates.
+// openState takes the data directory, the log and the process's feature gates. Gates come before
+// everything that reads them. The log is opened before them, so that what they say is in it.
 func (c *controlPlane) openState() (log io.Writer, err error) {
 	if c.dir, err = openDataDir(c.options.DataDir); err != nil {
 		return nil, err
@@ -170,12 +192,13 @@ func (c *controlPlane) openState() (log io.Writer, err error) {
 	}
 
 	c.onStop(release)
+	// After the lock of the data directory is held: two processes must not make different CAs.
 	c.pki, err = openPKI(c.dir.pathOf("pki"))
 	return log, err
 }
 
 // startEtcdAndAPI starts both at once: etcd mostly waits for the disk, the API server mostly
-// computes.
+// computes. It returns when /readyz of the API server is ok, which includes its connection to etcd.
 func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPListener, log io.Writer, progress io.Writer) error {
 	c.etcd = newEtcd(c.fail)
 	etcdStarted := make(chan error, 1)
@@ -186,6 +209,7 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 		}
 		etcdStarted <- err
 	}()
+	// Noted before etcd is up: a start that fails half-way has to be undone, too.
 	c.onStop(c.etcd.stop)
 
 	// The server must outlive ctx, which ends with the start.
@@ -200,6 +224,7 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 		return err
 	}
 	c.onStop(func() {
+		// See awaitStarted: a server whose hooks still run must not be stopped.
 		if !c.api.awaitStarted() {
 			c.left = true
 			return
@@ -211,6 +236,8 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 		<-c.api.ended
 		c.fail(fmt.Errorf("api server: ended: %w; see %s", c.api.err, c.dir.pathOf("controlplane.log")))
 	}()
+	// The cause is the component that has ended, or the caller's; waitReady only knows that it is
+	// over.
 	if err := c.api.waitReady(ctx); err != nil {
 		return context.Cause(ctx)
 	}
@@ -218,7 +245,8 @@ func (c *controlPlane) startEtcdAndAPI(ctx context.Context, listener *net.TCPLis
 }
 
 // configureBeside configures the API server while etcd starts. If etcd does not, it does not wait
-// for the server, parts of which keep trying to reach etcd for a while.
+// for the server, parts of which keep trying to reach etcd for a while. In that case the
+// configuring goroutine is left behind: the process is about to end.
 func (c *controlPlane) configureBeside(ctx context.Context, listener *net.TCPListener, etcdStarted <-chan error) (*apiServer, error) {
 	type result struct {
 		api *apiServer
@@ -240,6 +268,8 @@ func (c *controlPlane) configureBeside(ctx context.Context, listener *net.TCPLis
 	return r.api, nil
 }
 
+// configureAPI writes what the API server reads from files, and configures it. Files are made anew
+// at every start, except for the CAs and the administrator's kubeconfig.
 func (c *controlPlane) configureAPI(ctx context.Context, listener *net.TCPListener) (*apiServer, error) {
 	if err := c.pki.issueCertificates(c.options.ServiceClusterIPRange, c.options.TLSNames); err != nil {
 		return nil, err
@@ -257,8 +287,11 @@ func (c *controlPlane) configureAPI(ctx context.Context, listener *net.TCPListen
 }
 
 // startWorkers starts the controllers and waits until pods can be made in the namespace "default".
+// Without the default service account, pods are refused: a test that creates one right after Start
+// would fail now and then.
 func (c *controlPlane) startWorkers(ctx context.Context) (err error) {
 	running, end := context.WithCancel(klog.NewContext(context.Background(), klog.Background()))
+	// Before they are started, so that a failure in between ends what runs.
 	c.onStop(end)
 	selected := selectControllers(c.options.Controllers)
 	if c.workers, err = startControllers(running, c.api.loopbackConfig(), c.pki, selected); err != nil {
@@ -270,6 +303,7 @@ func (c *controlPlane) startWorkers(ctx context.Context) (err error) {
 		<-c.workers.done
 	})
 
+	// Without that controller nobody makes service accounts, and nobody is to be waited for.
 	if !selected.Has(names.ServiceAccountController) {
 		return nil
 	}
@@ -279,6 +313,7 @@ func (c *controlPlane) startWorkers(ctx context.Context) (err error) {
 	return nil
 }
 
+// waitServiceAccount waits until the namespace "default" has its service account.
 func (c *controlPlane) waitServiceAccount(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.api.loopbackConfig())
 	if err != nil {
@@ -294,7 +329,8 @@ func (c *controlPlane) waitServiceAccount(ctx context.Context) error {
 	})
 }
 
-// clientConfig leads to the API in the given name.
+// clientConfig leads to the API in the given name. The certificate is new, and valid for as long as
+// certificateLife.
 func (c *controlPlane) clientConfig(user string, groups ...string) (*rest.Config, error) {
 	cert, key, err := c.pki.cluster.issueClient(user, groups...)
 	if err != nil {

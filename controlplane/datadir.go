@@ -31,25 +31,29 @@ type dataDir struct {
 	lock *os.File
 }
 
-// dataFormat counts incompatible changes of the layout.
+// dataFormat counts incompatible changes of the layout. It grows when an older build would misread
+// what a newer one has written.
 const dataFormat = 1
 
+// dataVersion is the content of the version file.
 type dataVersion struct {
 	Format     int    `json:"format"`
 	Kubernetes string `json:"kubernetes"`
 }
 
+// pathOf is a path below the directory.
 func (d *dataDir) pathOf(elem ...string) string {
 	return filepath.Join(append([]string{d.root}, elem...)...)
 }
 
 // openDataDir creates or opens the directory, locks it, and makes sure that this version may write
-// into it.
+// into it. The directory has to be closed in the end.
 func openDataDir(root string) (*dataDir, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", root, err)
 	}
+	// MkdirAll would say so, too, but not what to do.
 	if info, err := os.Stat(root); err == nil && !info.IsDir() {
 		return nil, fmt.Errorf("data directory %s: is a file: name a directory with --data-dir", root)
 	}
@@ -60,6 +64,7 @@ func openDataDir(root string) (*dataDir, error) {
 	if err := owned.Check(root, owned.Writable); err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name one of your own with --data-dir", root, err)
 	}
+	// The lock comes before the version is read: the holder may be writing it.
 	d := &dataDir{root: root}
 	if err := d.acquireLock(); err != nil {
 		return nil, err
@@ -71,7 +76,8 @@ func openDataDir(root string) (*dataDir, error) {
 	return d, nil
 }
 
-// acquireLock takes the lock. The kernel gives it back when the process ends, however it ends.
+// acquireLock takes the lock. The kernel gives it back when the process ends, however it ends. It
+// fails at once if another process holds it.
 func (d *dataDir) acquireLock() error {
 	lock, err := os.OpenFile(d.pathOf("lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -95,16 +101,18 @@ func (d *dataDir) acquireLock() error {
 	return nil
 }
 
+// close releases the lock.
 func (d *dataDir) close() { d.lock.Close() }
 
 // checkVersion refuses what a newer version wrote, since going back would misread it silently, and
 // directories that hold state but no version. It comes first of all that is written, so that a
-// directory without it is a new one.
+// directory without it is a new one. The file is written anew after an upgrade.
 func (d *dataDir) checkVersion() error {
 	path := d.pathOf("version")
 	content, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
+		// Someone has copied or cleaned up half of a directory.
 		for _, state := range []string{"etcd", "pki"} {
 			if _, err := os.Lstat(d.pathOf(state)); err == nil {
 				return fmt.Errorf("data directory %s: has %s but no version file: restore the file or name an empty "+
@@ -122,6 +130,7 @@ func (d *dataDir) checkVersion() error {
 		if err := found.checkUpgrade(d.root); err != nil {
 			return err
 		}
+		// Nothing to write: most starts leave the file alone.
 		if found == (dataVersion{dataFormat, KubernetesVersion}) {
 			return nil
 		}
@@ -135,7 +144,8 @@ func (d *dataDir) checkVersion() error {
 }
 
 // checkUpgrade says whether this version may go on where v left off: the API server reads what
-// older minors stored, not what newer ones did.
+// older minors stored, not what newer ones did. A patch version makes no difference, and neither do
+// older minors.
 func (v dataVersion) checkUpgrade(root string) error {
 	theirs, err := utilversion.ParseGeneric(v.Kubernetes)
 	if err != nil {
@@ -153,13 +163,13 @@ func (v dataVersion) checkUpgrade(root string) error {
 }
 
 // writeDurably replaces a file in one step that outlives a crash at any moment: the old content or
-// the new, never a part.
+// the new, never a part. It waits for the disk.
 func writeDurably(path string, content []byte, mode fs.FileMode) error {
 	return writeError(path, durable.Replace(path, content, mode))
 }
 
 // writeAtomically replaces a file in one step, without waiting for the disk: for what is made anew
-// at every start anyway.
+// at every start anyway. After a power cut the file may be the old one, or missing.
 func writeAtomically(path string, content []byte, mode fs.FileMode) error {
 	return writeError(path, durable.Swap(path, content, mode))
 }
@@ -172,7 +182,8 @@ func writeError(path string, err error) error {
 	return nil
 }
 
-// stripPath strips the operation and path off an error whose message names the path already.
+// stripPath strips the operation and path off an error whose message names the path already. Other
+// errors are returned as they are.
 func stripPath(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
@@ -181,6 +192,7 @@ func stripPath(err error) error {
 	return err
 }
 
+// firstLine is the beginning of a file for an error message.
 func firstLine(content []byte) string {
 	line, _, _ := strings.Cut(string(content), "\n")
 	if len(line) > 80 {

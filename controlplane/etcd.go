@@ -57,15 +57,19 @@ const (
 	etcdPipe = 32 << 10
 )
 
+// newEtcd makes a member that is not started. fail is called once, if etcd gives up or its server
+// ends.
 func newEtcd(fail context.CancelCauseFunc) *etcd {
 	return &etcd{fail: fail, gaveUp: make(chan error, 1), listener: bufconn.Listen(etcdPipe)}
 }
 
+// dialMember takes the place of dialing an address: whatever is asked for, it is this member.
 func (e *etcd) dialMember(ctx context.Context, _, _ string) (net.Conn, error) {
 	return e.listener.DialContext(ctx)
 }
 
-// startMemberIn blocks until the member serves, or cannot.
+// startMemberIn blocks until the member serves, or cannot. It returns before the first request: the
+// caller's client may dial at once. log receives what etcd warns of.
 func (e *etcd) startMemberIn(dir string, log zapcore.Core) error {
 	if err := prepareEtcdDir(dir); err != nil {
 		return err
@@ -77,12 +81,15 @@ func (e *etcd) startMemberIn(dir string, log zapcore.Core) error {
 		}
 		return fmt.Errorf("%s: etcd cannot start: %w: %s", dir, err, advice)
 	}
+	// From here on, the directory has state that was promised to somebody.
 	if err := finishEtcdDir(dir); err != nil {
 		return err
 	}
+	// Without TLS: nothing leaves the process's memory.
 	e.server = v3rpc.Server(e.member.Server, nil, nil)
 	go func() {
 		if err := e.server.Serve(e.listener); err != nil {
+			// Serve returns an error only if nobody stopped it.
 			e.fail(fmt.Errorf("etcd: %w", err))
 		}
 	}()
@@ -95,7 +102,8 @@ func (e *etcd) startMemberIn(dir string, log zapcore.Core) error {
 const unfinished = ".unfinished"
 
 // prepareEtcdDir makes the directory, in place of one in which etcd was never ready: nobody was
-// promised anything yet.
+// promised anything yet. The mark is written before the directory is made, and removed by
+// finishEtcdDir.
 func prepareEtcdDir(dir string) error {
 	if _, err := os.Lstat(dir + unfinished); err == nil {
 		if err := os.RemoveAll(dir); err != nil {
@@ -113,7 +121,8 @@ func prepareEtcdDir(dir string) error {
 	return nil
 }
 
-// finishEtcdDir comes before the first request is served.
+// finishEtcdDir comes before the first request is served. The directory above is synced, or the
+// mark could be back after a power cut, and the state be deleted.
 func finishEtcdDir(dir string) error {
 	err := os.Remove(dir + unfinished)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -123,7 +132,7 @@ func finishEtcdDir(dir string) error {
 }
 
 // startMember does not rely on StartEtcd to return: on broken files it may panic, or wait for a
-// goroutine that gave up.
+// goroutine that gave up. A goroutine that never comes back is left to the end of the process.
 func (e *etcd) startMember(config *embed.Config) error {
 	type result struct {
 		member *embed.Etcd
@@ -161,14 +170,17 @@ func (e *etcd) startMember(config *embed.Config) error {
 	}
 }
 
+// memberConfig is etcd's default, for one member without a network.
 func (e *etcd) memberConfig(dir string, log zapcore.Core) *embed.Config {
 	config := embed.NewConfig()
 	config.Dir = dir
 	config.Name = "berth"
+	// A cluster of one member, itself.
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
 	config.ListenPeerUrls, config.ListenClientUrls = nil, nil
 	config.TickMs, config.ElectionMs = etcdTickMs, etcdElectionMs
 	config.QuotaBackendBytes = etcdQuota
+	// Nobody speaks HTTP to it.
 	config.EnableGRPCGateway = false
 	config.WarningUnaryRequestDuration = etcdSlowRequest
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(log,
@@ -178,8 +190,9 @@ func (e *etcd) memberConfig(dir string, log zapcore.Core) *embed.Config {
 }
 
 // stop ends the member. What it acknowledged is on disk already; this only ends its goroutines and
-// files in order.
+// files in order. It may be called whether or not the member has started.
 func (e *etcd) stop() {
+	// Requests first, so that none waits for a member that is closing.
 	if e.server != nil {
 		e.server.Stop()
 	}
@@ -190,17 +203,21 @@ func (e *etcd) stop() {
 }
 
 // etcdEnd takes the place of os.Exit and panic where etcd gives up, such as on a broken file or a
-// full disk: the goroutine goes no further, and the control plane learns why.
+// full disk: the goroutine goes no further, and the control plane learns why. It implements
+// zapcore.CheckWriteHook.
 type etcdEnd struct{ etcd *etcd }
 
+// OnWrite is called after the message was logged. It never returns.
 func (h etcdEnd) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	err := errors.New(entry.Message)
 	for _, field := range fields {
 		if cause, ok := field.Interface.(error); ok && field.Type == zapcore.ErrorType {
+			// The message alone often says only that something failed.
 			err = fmt.Errorf("%s: %w", entry.Message, cause)
 		}
 	}
 	h.etcd.once.Do(func() {
+		// Before anybody is told: stop looks at it.
 		h.etcd.over.Store(true)
 		h.etcd.fail(fmt.Errorf("etcd gave up: %w: start again when that is remedied; what was acknowledged is on disk", err))
 		h.etcd.gaveUp <- err

@@ -18,16 +18,19 @@ var gatesInUse struct {
 }
 
 // claimGates sets the gates for the process, unless another control plane runs with others. release
-// gives them back.
+// gives them back. It must be called before anything reads a gate, and release after everything
+// that does has ended.
 func claimGates(gates map[string]bool) (release func(), err error) {
 	g := &gatesInUse
 	g.Lock()
 	defer g.Unlock()
+	// Changing a gate under a control plane that runs would change what it does half-way.
 	if g.users > 0 && !maps.Equal(g.gates, gates) {
 		return nil, fmt.Errorf("feature gates %v: another control plane in this process runs with %v: stop it first", gates, g.gates)
 	}
 	if g.users == 0 {
 		undo := map[string]bool{}
+		// Only the gates that are going to be set are remembered.
 		for feature := range utilfeature.DefaultMutableFeatureGate.GetAll() {
 			if _, set := gates[string(feature)]; set {
 				undo[string(feature)] = utilfeature.DefaultFeatureGate.Enabled(feature)

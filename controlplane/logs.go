@@ -20,7 +20,8 @@ import (
 // trouble needs.
 const logLimit = 64 << 20
 
-// logFile is the log of this run; the one before it is kept as <name>.1.
+// logFile is the log of this run; the one before it is kept as <name>.1. It is written by several
+// goroutines. Its owner only may read it.
 type logFile struct {
 	path string
 
@@ -29,6 +30,7 @@ type logFile struct {
 	size int64
 }
 
+// openLog begins a new log; the one of the last run becomes the one before it.
 func openLog(path string) (*logFile, error) {
 	l := &logFile{path: path}
 	if err := l.rotateFile(); err != nil {
@@ -37,6 +39,8 @@ func openLog(path string) (*logFile, error) {
 	return l, nil
 }
 
+// rotateFile keeps the log as <name>.1, in place of what was there, and begins another. The caller
+// holds the mutex, unless nobody else has the log yet. At most two files exist.
 func (l *logFile) rotateFile() error {
 	if l.file != nil {
 		l.file.Close()
@@ -52,6 +56,7 @@ func (l *logFile) rotateFile() error {
 	return nil
 }
 
+// Write writes a line, and rotates the log before it if it is too long. So lines are never cut.
 func (l *logFile) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -65,6 +70,7 @@ func (l *logFile) Write(line []byte) (int, error) {
 	return n, err
 }
 
+// Close closes the file. A later Write fails.
 func (l *logFile) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,6 +79,7 @@ func (l *logFile) Close() error {
 
 // processLog is where klog and etcd's client, which are one for the process, write: to the control
 // plane that was started last of those that still run. Without any, klog is as it was before.
+// Several control planes of a test process thus write into one log at a time.
 type processLog struct {
 	mu      sync.Mutex
 	targets []io.Writer
@@ -81,18 +88,21 @@ type processLog struct {
 
 var processLogs processLog
 
-// sendLogs makes the process's logs go to w, and returns what undoes that.
+// sendLogs makes the process's logs go to w, and returns what undoes that. The verbosity is that of
+// the process, and so of the last one that was started.
 func sendLogs(w io.Writer, verbosity int) (undo func()) {
 	l := &processLogs
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.targets) == 0 {
+		// The first one; those after it find klog captured.
 		l.restore = l.captureLogs()
 	}
 
 	l.targets = append(l.targets, w)
 	setKlog("v", strconv.Itoa(verbosity))
 	return sync.OnceFunc(func() {
+		// What was logged so far still goes to this log.
 		klog.Flush()
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -103,13 +113,16 @@ func sendLogs(w io.Writer, verbosity int) (undo func()) {
 	})
 }
 
+// captureLogs has klog and etcd's client write to l. The caller holds the mutex.
 func (l *processLog) captureLogs() (restore func()) {
 	klogBefore := klog.CaptureState()
 	setKlog("logtostderr", "false")
 	setKlog("alsologtostderr", "false")
+	// Otherwise klog writes a line of an error once for each severity below it.
 	setKlog("one_output", "true")
 	// What ends the process must not be found in a file only.
 	setKlog("stderrthreshold", "FATAL")
+	// To l rather than to the target: that changes when another control plane starts or ends.
 	klog.SetOutput(l)
 	restoreEtcd := etcdlog.SendTo(l)
 	return func() {
@@ -128,7 +141,8 @@ func (l *processLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// setKlog sets one of klog's flags, the only way to some of its settings.
+// setKlog sets one of klog's flags, the only way to some of its settings. It panics for a flag that
+// klog does not have.
 func setKlog(name, value string) {
 	flags := flag.NewFlagSet("klog", flag.PanicOnError)
 	klog.InitFlags(flags)
@@ -137,7 +151,8 @@ func setKlog(name, value string) {
 	}
 }
 
-// etcdLog writes what etcd warns of into the same log.
+// etcdLog writes what etcd warns of into the same log. Each entry is one line, with the time in ISO
+// 8601.
 func etcdLog(w io.Writer) zapcore.Core {
 	encoder := zap.NewProductionEncoderConfig()
 	encoder.EncodeTime = zapcore.ISO8601TimeEncoder

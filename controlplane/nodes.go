@@ -17,6 +17,10 @@ import (
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
 )
 
+// This file is how machines become nodes of the cluster: a bootstrap token lets a machine ask for a
+// node's certificate, upstream's controllers approve and sign it, and the machine renews it as that
+// node.
+
 const (
 	// nodeBootstrapFile is a kubeconfig with which a machine asks for a node's certificate, and no
 	// more.
@@ -32,6 +36,7 @@ const (
 
 // identityBindings let machines become nodes, nodes renew their certificates, and the API server
 // use nodes. Which certificates there are the controllers of upstream decide that approve and sign.
+// The names of the roles are upstream's.
 func identityBindings() []rbacv1.ClusterRoleBinding {
 	bind := bindClusterRole
 	return []rbacv1.ClusterRoleBinding{
@@ -44,6 +49,7 @@ func identityBindings() []rbacv1.ClusterRoleBinding {
 	}
 }
 
+// bindClusterRole binds a cluster role to one user or group.
 func bindClusterRole(name, role, kind, subject string) rbacv1.ClusterRoleBinding {
 	return rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -52,13 +58,16 @@ func bindClusterRole(name, role, kind, subject string) rbacv1.ClusterRoleBinding
 	}
 }
 
-// writeNodeBootstrap makes a bootstrap token and writes the kubeconfig that has it.
+// writeNodeBootstrap makes a bootstrap token and writes the kubeconfig that has it. It is called
+// with every start. Tokens of earlier starts end by themselves: the token cleaner deletes them. The
+// kubeconfig has no user name: the token is all there is.
 func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(c.api.loopbackConfig())
 	if err != nil {
 		return err
 	}
 
+	// The lengths are those of a bootstrap token: ID, a dot, secret.
 	id, err := randomWord(6)
 	if err != nil {
 		return err
@@ -69,6 +78,7 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 		return err
 	}
 
+	// The token is a Secret of kube-system, as kubeadm's are; the API server looks it up there.
 	_, err = client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: bootstrapapi.BootstrapTokenSecretPrefix + id},
 		Type:       bootstrapapi.SecretTypeBootstrapToken,
@@ -77,14 +87,16 @@ func (c *controlPlane) writeNodeBootstrap(ctx context.Context) error {
 			bootstrapapi.BootstrapTokenSecretKey:           secret,
 			bootstrapapi.BootstrapTokenExpirationKey:       time.Now().Add(nodeBootstrapLife).UTC().Format(time.RFC3339),
 			bootstrapapi.BootstrapTokenUsageAuthentication: "true",
-			bootstrapapi.BootstrapTokenExtraGroupsKey:      bootstrappers,
-			bootstrapapi.BootstrapTokenDescriptionKey:      "for nodes of berth up",
+			// Besides the default group of bootstrap tokens, which has no permissions here.
+			bootstrapapi.BootstrapTokenExtraGroupsKey: bootstrappers,
+			bootstrapapi.BootstrapTokenDescriptionKey: "for nodes of berth up",
 		},
 	}, metav1.CreateOptions{})
 
 	if err != nil {
 		return fmt.Errorf("bootstrap token: %w", err)
 	}
+	// A token instead of a certificate: it says nothing of which node it is for.
 	config := clientcmdapi.NewConfig()
 	config.Clusters[kubeconfigName] = &clientcmdapi.Cluster{Server: c.server, CertificateAuthorityData: c.pki.cluster.pem}
 	config.AuthInfos[kubeconfigName] = &clientcmdapi.AuthInfo{Token: id + "." + secret}

@@ -63,7 +63,8 @@ type Options struct {
 	LogTo io.Writer
 }
 
-// DefaultFeatureGates are the gates that Berth sets other than Kubernetes does.
+// DefaultFeatureGates are the gates that Berth sets other than Kubernetes does. The map is new with
+// each call.
 func DefaultFeatureGates() map[string]bool {
 	return map[string]bool{
 		// Gt and Lt in tolerations; the API refuses them without.
@@ -78,9 +79,11 @@ const (
 	defaultEventTTL              = time.Hour
 )
 
+// withDefaults fills in what is empty. Gates of the caller win over Berth's.
 func (o Options) withDefaults() Options {
 	gates := DefaultFeatureGates()
 	maps.Copy(gates, o.FeatureGates)
+	// A new map: the caller's stays as it is.
 	o.FeatureGates = gates
 	if o.ServiceClusterIPRange == "" {
 		o.ServiceClusterIPRange = defaultServiceClusterIPRange
@@ -95,7 +98,7 @@ func (o Options) withDefaults() Options {
 }
 
 // Validate reports the first option that cannot be: a mistake of the caller, whatever the state of
-// the machine.
+// the machine. It names the flag of berth-controlplane, the value and what is allowed.
 func (o Options) Validate() error {
 	if o.DataDir == "" {
 		return fmt.Errorf("--data-dir: must not be empty")
@@ -126,6 +129,7 @@ func (o Options) Validate() error {
 	return validateControllers(o.Controllers)
 }
 
+// validateFeatureGates tries the gates on a copy.
 func validateFeatureGates(gates map[string]bool) error {
 	// A copy, so that nothing is set for the process before everything is known to be right. All at
 	// once, since gates depend on each other; one by one only to name the wrong one.
@@ -142,6 +146,7 @@ func validateFeatureGates(gates map[string]bool) error {
 	return fmt.Errorf("--feature-gates: %w", whole)
 }
 
+// validateControllers rejects names that no controller has, with or without the leading "-".
 func validateControllers(names []string) error {
 	known := knownControllers()
 	for _, name := range names {

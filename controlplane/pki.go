@@ -32,7 +32,7 @@ type pki struct {
 	frontProxy *authority // the API server towards aggregated APIs; apart, since it may speak for any user
 }
 
-// authority issues certificates.
+// authority issues certificates. It is not changed after it was loaded.
 type authority struct {
 	certificate *x509.Certificate
 	pem         []byte
@@ -49,9 +49,12 @@ const (
 	tokenKeyFile                          = "sa.key"
 )
 
+// pathOf is a file in pki/.
 func (p *pki) pathOf(name string) string { return filepath.Join(p.dir, name) }
 
-// openPKI loads the authorities, or makes them if the directory has none yet.
+// openPKI loads the authorities, or makes them if the directory has none yet. A directory of which
+// a file is missing or broken is an error, and is never repaired: another CA would make all
+// kubeconfigs and tokens worthless.
 func openPKI(dir string) (*pki, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		if err := createPKI(dir); err != nil {
@@ -67,6 +70,7 @@ func openPKI(dir string) (*pki, error) {
 	if p.frontProxy, err = loadAuthority(p.pathOf(frontProxyCertFile), p.pathOf(frontProxyKeyFile)); err != nil {
 		return nil, err
 	}
+	// Read by the API server itself; here only to find out now that it is broken.
 	if _, err := loadKey(p.pathOf(tokenKeyFile)); err != nil {
 		return nil, err
 	}
@@ -74,7 +78,8 @@ func openPKI(dir string) (*pki, error) {
 }
 
 // createPKI makes everything beside the final name and renames the directory, so that a crash
-// leaves all or nothing.
+// leaves all or nothing. What a crash left beside it is removed first. Keys are readable by the
+// owner only.
 func createPKI(dir string) error {
 	temp := dir + ".new"
 	if err := os.RemoveAll(temp); err != nil {
@@ -109,9 +114,11 @@ func createPKI(dir string) error {
 	if err := os.Rename(temp, dir); err != nil {
 		return err
 	}
+	// Or the rename could be undone by a power cut after the cluster has used the keys.
 	return durable.SyncDir(filepath.Dir(dir))
 }
 
+// newKey makes a key, and its encoding for a file.
 func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -121,6 +128,7 @@ func newKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, encoded, err
 }
 
+// newAuthority makes a self-signed CA. Its key is new, and is not kept here.
 func newAuthority(name string) (certPEM, keyPEM []byte, err error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -137,7 +145,8 @@ func newAuthority(name string) (certPEM, keyPEM []byte, err error) {
 	return certPEM, keyPEM, err
 }
 
-// issueCertificate makes a key and a certificate for it.
+// issueCertificate makes a key and a certificate for it. It sets what all certificates have in
+// common in template.
 func (a *authority) issueCertificate(template *x509.Certificate) (certPEM, keyPEM []byte, err error) {
 	key, keyPEM, err := newKey()
 	if err != nil {
@@ -149,13 +158,17 @@ func (a *authority) issueCertificate(template *x509.Certificate) (certPEM, keyPE
 	return certPEM, keyPEM, err
 }
 
+// issueClient makes a certificate for a user: the name and the groups are in its subject, where the
+// API server reads them.
 func (a *authority) issueClient(user string, groups ...string) (certPEM, keyPEM []byte, err error) {
 	return a.issueCertificate(&x509.Certificate{
-		Subject:     pkix.Name{CommonName: user, Organization: groups},
+		Subject: pkix.Name{CommonName: user, Organization: groups},
+		// A client's certificate cannot pretend to be a server.
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
 }
 
+// issueServer makes a certificate for a server of these names and addresses.
 func (a *authority) issueServer(name string, dns []string, ips []net.IP) (certPEM, keyPEM []byte, err error) {
 	return a.issueCertificate(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
@@ -165,6 +178,8 @@ func (a *authority) issueServer(name string, dns []string, ips []net.IP) (certPE
 	})
 }
 
+// signCertificate signs a certificate for a public key with the parent's key. The serial number is
+// random, and never 0.
 func signCertificate(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
@@ -183,6 +198,8 @@ func signCertificate(template, parent *x509.Certificate, public crypto.PublicKey
 	return certutil.EncodeCertificates(certificate)
 }
 
+// loadAuthority reads a CA, and checks that it is valid today and that the key is its own. Errors
+// name the file, and say what to do.
 func loadAuthority(certPath, keyPath string) (*authority, error) {
 	content, err := os.ReadFile(certPath)
 	if err != nil {
@@ -205,6 +222,7 @@ func loadAuthority(certPath, keyPath string) (*authority, error) {
 		return nil, err
 	}
 
+	// Files that were mixed up would otherwise make certificates that nobody accepts.
 	public, ok := key.Public().(*ecdsa.PublicKey)
 	if !ok || !public.Equal(certificate.PublicKey) {
 		return nil, brokenPKI(keyPath, fmt.Errorf("not the key of %s", filepath.Base(certPath)))
@@ -212,6 +230,7 @@ func loadAuthority(certPath, keyPath string) (*authority, error) {
 	return &authority{certificate: certificate, pem: content, key: key}, nil
 }
 
+// loadKey reads a private key.
 func loadKey(path string) (crypto.Signer, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -228,6 +247,7 @@ func loadKey(path string) (crypto.Signer, error) {
 	return key, nil
 }
 
+// brokenPKI says which file is broken, and what can be done.
 func brokenPKI(path string, err error) error {
 	return fmt.Errorf("%s: %w: restore the file or name an empty directory with --data-dir", path, err)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/berth-k8s/berth/internal/admission/live"
 )
 
-// informed is a plugin that looks objects up. The API server hands it its own
-// client and informers.
+// informed is a plugin that looks objects up. The API server hands it its own client and informers.
+// It is embedded by the plugins that read namespaces, priority classes or runtime classes.
 type informed struct {
 	*apiserver.Handler
 	client kubernetes.Interface
@@ -32,11 +32,13 @@ func (p *informed) SetExternalKubeClientSet(client kubernetes.Interface) { p.cli
 // SetExternalKubeInformerFactory implements the initializer.
 func (p *informed) SetExternalKubeInformerFactory(factory informers.SharedInformerFactory) {
 	p.caches = live.NewCaches(p.client, factory)
+	// WaitForReady asks it; see await.
 	p.SetReadyFunc(p.caches.HasSynced)
 }
 
 // ValidateInitialization implements apiserver.InitializationValidator.
 func (p *informed) ValidateInitialization() error {
+	// The order of the initializers is upstream's; a change of it must not pass unnoticed.
 	if p.client == nil || p.caches == nil {
 		return fmt.Errorf("the API server gave no client or no informers")
 	}

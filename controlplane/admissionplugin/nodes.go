@@ -21,8 +21,9 @@ const NodeName = "BerthNode"
 // ReplacedByNode are upstream's plugins that do what NodeName does.
 func ReplacedByNode() []string { return []string{"TaintNodesByCondition"} }
 
-// nodes taints new nodes and notes when taints that evict were added. It needs
-// nothing but the node, so it never keeps a node waiting.
+// nodes taints new nodes and notes when taints that evict were added. It needs nothing but the
+// node, so it never keeps a node waiting. A new node gets the taint not-ready, as with upstream's
+// plugin.
 type nodes struct{ *apiserver.Handler }
 
 var _ apiserver.MutationInterface = &nodes{}
@@ -32,7 +33,8 @@ func NewNode() apiserver.Interface {
 	return &nodes{apiserver.NewHandler(apiserver.Create, apiserver.Update)}
 }
 
-// Admit implements apiserver.MutationInterface.
+// Admit implements apiserver.MutationInterface. Heartbeats are updates, too: those without a new
+// taint cost a look at the taints.
 func (p *nodes) Admit(_ context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	if !isAbout(a, core.Resource("nodes")) {
 		return nil
@@ -52,6 +54,7 @@ func (p *nodes) Admit(_ context.Context, a apiserver.Attributes, _ apiserver.Obj
 		return err
 	}
 
+	// What was stored tells which taints are new.
 	var old *v1.Node
 	if isNew {
 		admission.Node(changed)
@@ -69,13 +72,14 @@ func (p *nodes) Admit(_ context.Context, a apiserver.Attributes, _ apiserver.Obj
 		}
 	}
 
+	// No taints: the node stays as it is, nil or empty.
 	if len(taints) > 0 {
 		node.Spec.Taints = taints
 	}
 	return nil
 }
 
-// tainted is a node with the taints of this one and nothing else.
+// tainted is a node with the taints of this one and nothing else. It is a copy.
 func tainted(node *core.Node) (*v1.Node, error) {
 	result := &v1.Node{}
 	for i := range node.Spec.Taints {

@@ -35,12 +35,14 @@ var (
 	_ apiserver.ValidationInterface = &pods{}
 )
 
-// NewPod returns the plugin for pods.
+// NewPod returns the plugin for pods. config says which defaults are set and which tolerations are
+// added.
 func NewPod(config admission.Config) apiserver.Interface {
 	return &pods{informed: informed{Handler: apiserver.NewHandler(apiserver.Create, apiserver.Update)}, config: config}
 }
 
-// Admit implements apiserver.MutationInterface.
+// Admit implements apiserver.MutationInterface. It may be called twice for one request, if a
+// webhook changes the pod afterwards.
 func (p *pods) Admit(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	if !isAbout(a, core.Resource("pods")) {
 		return nil
@@ -55,7 +57,7 @@ func (p *pods) Admit(ctx context.Context, a apiserver.Attributes, _ apiserver.Ob
 	return write(a.GetObject().(*core.Pod), pod)
 }
 
-// Validate implements apiserver.ValidationInterface.
+// Validate implements apiserver.ValidationInterface. It sees the pod as webhooks have left it.
 func (p *pods) Validate(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	if !isAbout(a, core.Resource("pods")) {
 		return nil
@@ -70,7 +72,7 @@ func (p *pods) Validate(ctx context.Context, a apiserver.Attributes, _ apiserver
 	return nil
 }
 
-// read is the pod as the rules see it, and the one that is stored if there is.
+// read is the pod as the rules see it, and the one that is stored if there is. Both are copies.
 func (p *pods) read(a apiserver.Attributes) (pod, old *v1.Pod, err error) {
 	if err := p.await(a); err != nil {
 		return nil, nil, err
@@ -78,13 +80,16 @@ func (p *pods) read(a apiserver.Attributes) (pod, old *v1.Pod, err error) {
 	if pod, err = external(a.GetObject()); err != nil {
 		return nil, nil, err
 	}
+	// The object of a new pod may be without: the request's path has it.
 	pod.Namespace = a.GetNamespace()
+	// Some rules are about what an update adds.
 	if a.GetOperation() == apiserver.Update {
 		old, err = external(a.GetOldObject())
 	}
 	return pod, old, err
 }
 
+// external converts a pod to the API's version, in which the rules are written. It is a copy.
 func external(object any) (*v1.Pod, error) {
 	pod, ok := object.(*core.Pod)
 	if !ok {
@@ -97,7 +102,8 @@ func external(object any) (*v1.Pod, error) {
 	return &result, nil
 }
 
-// write carries back what the rules may have changed, and nothing else.
+// write carries back what the rules may have changed, and nothing else. Converting the whole pod
+// back could change fields that no rule has touched.
 func write(pod *core.Pod, changed *v1.Pod) error {
 	var only v1.PodSpec
 	admission.CopyChanges(&only, &changed.Spec)
@@ -111,8 +117,8 @@ func write(pod *core.Pod, changed *v1.Pod) error {
 	return nil
 }
 
-// refused is the error as clients see it: a refusal is Forbidden, in the words
-// of every plugin of the API server.
+// refused is the error as clients see it: a refusal is Forbidden, in the words of every plugin of
+// the API server. Any other error is an internal one: the request may be repeated.
 func refused(a apiserver.Attributes, err error) error {
 	var refusal *admission.Refusal
 	if errors.As(err, &refusal) {

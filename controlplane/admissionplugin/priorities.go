@@ -21,8 +21,9 @@ const PriorityName = "BerthPriority"
 // ReplacedByPriority are upstream's plugins that do what PriorityName does.
 func ReplacedByPriority() []string { return []string{"Priority"} }
 
-// priorities refuses a second default among the priority classes and gives new
-// pod groups their priority where Kubernetes has that switched on.
+// priorities refuses a second default among the priority classes and gives new pod groups their
+// priority where Kubernetes has that switched on. For pods, the same is done by the plugin for
+// pods.
 type priorities struct{ informed }
 
 var (
@@ -30,7 +31,8 @@ var (
 	_ apiserver.ValidationInterface = &priorities{}
 )
 
-// NewPriority returns the plugin for priority classes and pod groups.
+// NewPriority returns the plugin for priority classes and pod groups. One is made for each API
+// server.
 func NewPriority() apiserver.Interface {
 	return &priorities{informed{Handler: apiserver.NewHandler(apiserver.Create, apiserver.Update)}}
 }
@@ -52,9 +54,11 @@ func (p *priorities) Validate(ctx context.Context, a apiserver.Attributes, _ api
 	return admission.PriorityClass(p.caches.Fresh(ctx), &class, a.GetOperation() == apiserver.Create)
 }
 
-// Admit implements apiserver.MutationInterface.
+// Admit implements apiserver.MutationInterface. It sets the priority of a new pod group from its
+// priority class. A priority that the client has written must be the same, as for pods.
 func (p *priorities) Admit(ctx context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
 	name, given, what := prioritized(a)
+	// The priority of a group never changes.
 	if a.GetOperation() != apiserver.Create || a.GetSubresource() != "" || name == nil {
 		return nil
 	}
@@ -62,6 +66,7 @@ func (p *priorities) Admit(ctx context.Context, a apiserver.Attributes, _ apiser
 		return err
 	}
 
+	// Without a class it is the default one, or 0.
 	class, priority, err := admission.ResolvePriority(p.caches.For(ctx), *name)
 	if err != nil {
 		return refused(a, err)
@@ -77,7 +82,8 @@ func (p *priorities) Admit(ctx context.Context, a apiserver.Attributes, _ apiser
 }
 
 // prioritized returns where an object that has a priority of its own keeps it, with the name of its
-// class, and what upstream calls the object. name is nil for all others.
+// class, and what upstream calls the object. name is nil for all others. They point into the
+// object, so that Admit can set them.
 func prioritized(a apiserver.Attributes) (name *string, priority **int32, what string) {
 	switch group := a.GetObject().(type) {
 	case *scheduling.PodGroup:

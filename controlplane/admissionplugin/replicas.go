@@ -15,12 +15,13 @@ import (
 // ReplicasName is the name of the plugin for workloads.
 const ReplicasName = "BerthReplicas"
 
-// mostReplicas is how many pods a workload may want. Controllers allocate by
-// the number that is written, whatever a quota allows: the StatefulSet
-// controller takes 30 GB for 2,000,000,000, in the process of the API server.
+// mostReplicas is how many pods a workload may want. Controllers allocate by the number that is
+// written, whatever a quota allows: the StatefulSet controller takes 30 GB for 2,000,000,000, in
+// the process of the API server. The scalability goals of Kubernetes are 150,000 pods in all.
 const mostReplicas = 100_000
 
-// replicas refuses workloads that want more pods than any cluster has.
+// replicas refuses workloads that want more pods than any cluster has. It looks at nothing but the
+// object, and so never keeps a request waiting.
 type replicas struct{ *apiserver.Handler }
 
 var _ apiserver.ValidationInterface = &replicas{}
@@ -33,6 +34,7 @@ func NewReplicas() apiserver.Interface {
 // Validate implements apiserver.ValidationInterface. A workload that has been
 // stored with as many may be changed otherwise, as by removing a finalizer.
 func (p *replicas) Validate(_ context.Context, a apiserver.Attributes, _ apiserver.ObjectInterfaces) error {
+	// Status reports what is there, and wants nothing.
 	if a.GetSubresource() != "" && a.GetSubresource() != "scale" {
 		return nil
 	}
@@ -43,7 +45,8 @@ func (p *replicas) Validate(_ context.Context, a apiserver.Attributes, _ apiserv
 	return apiserver.NewForbidden(a, fmt.Errorf("%d pods are too many: must be at most %d", wanted, mostReplicas))
 }
 
-// replicasOf is how many pods a workload wants at once; 0 for other objects.
+// replicasOf is how many pods a workload wants at once; 0 for other objects. Of jobs it is their
+// parallelism: a job may want any number of pods one after the other.
 func replicasOf(object any) int32 {
 	switch o := object.(type) {
 	case *apps.Deployment:

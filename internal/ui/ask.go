@@ -35,7 +35,7 @@ const (
 )
 
 // asker answers questions, one at a time: each reads the whole cluster, and holds it in memory
-// until the answer is computed.
+// until the answer is computed. Others wait for their turn, and are refused beyond mostAsked.
 type asker struct {
 	cluster clusterReader
 	options *Options
@@ -43,17 +43,19 @@ type asker struct {
 	asked   chan struct{} // one element per question in progress
 }
 
+// newAsker answers from a cluster. The options are those of the server.
 func newAsker(cluster clusterReader, o *Options) *asker {
 	return &asker{cluster: cluster, options: o, turn: make(chan struct{}, 1), asked: make(chan struct{}, mostAsked)}
 }
 
 // clusterReader reads the cluster that questions are about, as it is or as it was at a time.
-// missing names what it could not read.
+// missing names what it could not read. It reads everything that package simulate needs, which is
+// more than the page shows.
 type clusterReader interface {
 	readState(ctx context.Context, at time.Time) (set *manifest.Set, source simulate.Source, missing []string, err error)
 }
 
-// following reads a live cluster as it is now.
+// following reads a live cluster as it is now. The time is ignored.
 type following struct{ client *snapshot.Client }
 
 func (f following) readState(ctx context.Context, _ time.Time) (*manifest.Set, simulate.Source, []string, error) {
@@ -64,7 +66,7 @@ func (f following) readState(ctx context.Context, _ time.Time) (*manifest.Set, s
 	return s.Set, s.Source, s.Missing, nil
 }
 
-// recorded reads a recording.
+// recorded reads a recording. A time after the end is the end.
 type recorded struct{ *live.Recording }
 
 func (r recorded) readState(_ context.Context, at time.Time) (*manifest.Set, simulate.Source, []string, error) {
@@ -81,7 +83,7 @@ func (r recorded) readState(_ context.Context, at time.Time) (*manifest.Set, sim
 }
 
 // limitRequests admits as many questions as can be answered in a reasonable time, and rejects any
-// more before it reads them.
+// more before it reads them. A question that is refused costs nothing.
 func (a *asker) limitRequests(then http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -94,9 +96,12 @@ func (a *asker) limitRequests(then http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// askCluster reads the cluster and calls answer. When the context ends, so does the work.
+// askCluster reads the cluster and calls answer. When the context ends, so does the work. at is the
+// time of a recording; read reads the files of "apply -f", nil if there are none. missing names
+// what could not be read, as for lack of permissions: the answer may be incomplete then.
 func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string) (*manifest.Set, error),
 	answer func(w *simulate.World, source simulate.Source) (any, error)) (any, []string, error) {
+	// The wait for the turn counts, too.
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	select {
@@ -117,6 +122,7 @@ func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string
 	if err != nil {
 		return nil, nil, err
 	}
+	// The answer says which parts of the configuration were only assumed.
 	source.Assumed = running.Assumed
 	o := simulate.Options{Profiles: running.Profiles, Seed: 1, Now: source.AsOf.Time, Read: read, Allowance: newAllowance(ctx)}
 	if running.Groups != nil {
@@ -131,6 +137,7 @@ func (a *asker) askCluster(ctx context.Context, at time.Time, read func([]string
 }
 
 // runningConfig asks for the configuration with every question: the scheduler follows its file.
+// Without Options.Running it is the default configuration.
 func (a *asker) runningConfig(ctx context.Context, set *manifest.Set, at time.Time) (*config.Running, error) {
 	if a.options.Running == nil {
 		return &config.Running{}, nil
@@ -138,7 +145,8 @@ func (a *asker) runningConfig(ctx context.Context, set *manifest.Set, at time.Ti
 	return a.options.Running(ctx, set.Leases, at)
 }
 
-// serveExplain answers GET /api/explain?namespace=&name=&node=.
+// serveExplain answers GET /api/explain?namespace=&name=&node=. If the live scheduler is asked, and
+// does not answer, the engine's own answer is given nevertheless.
 func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	o := explain.Options{Namespace: cmp.Or(query.Get("namespace"), metav1.NamespaceDefault), Name: query.Get("name"),
@@ -160,7 +168,7 @@ func (a *asker) serveExplain(w http.ResponseWriter, r *http.Request) {
 	a.writeReply(w, said, missing, err)
 }
 
-// question is the body of POST /api/what-if.
+// question is the body of POST /api/what-if. It is not stored anywhere.
 type question struct {
 	// Operations are the arguments of berth what-if.
 	Operations []string `json:"operations"`
@@ -173,7 +181,7 @@ type question struct {
 	applied int // how often the manifest was read so far
 }
 
-// Foreseen is a forecast, and what the map shows of it.
+// Foreseen is a forecast, and what the map shows of it. The page draws both over the map.
 type Foreseen struct {
 	*whatif.Forecast
 	// Then has the nodes that would be different, as they would be.
@@ -182,7 +190,7 @@ type Foreseen struct {
 	Removed []string `json:"removed"`
 }
 
-// NodeThen is a node as it would be.
+// NodeThen is a node as it would be. Amounts are as in model.Node: requested, and allocatable.
 type NodeThen struct {
 	Name     string   `json:"name"`
 	Zone     string   `json:"zone"`
@@ -194,7 +202,8 @@ type NodeThen struct {
 	Pods     [2]int64 `json:"pods"`
 }
 
-// whatIf answers POST /api/what-if.
+// whatIf answers POST /api/what-if. What is wrong with the question is said before the cluster is
+// read.
 func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	var q question
 	// Read to the end: only then does the server notice when the browser disconnects.
@@ -202,6 +211,7 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // the answer may take longer
 		decoder := json.NewDecoder(bytes.NewReader(text))
+		// A misspelt field would otherwise be a question that was not asked.
 		decoder.DisallowUnknownFields()
 		err = decoder.Decode(&q)
 	}
@@ -221,6 +231,7 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	said, missing, err := a.askCluster(r.Context(), momentOf(r), q.readState, func(w *simulate.World, source simulate.Source) (any, error) {
+		// The forecast changes the world: what is different is found by comparing.
 		before := nodesOf(w)
 		forecast, err := whatif.Run(w, steps, whatif.Options{Source: source})
 		if err != nil {
@@ -231,6 +242,8 @@ func (a *asker) whatIf(w http.ResponseWriter, r *http.Request) {
 	a.writeReply(w, said, missing, err)
 }
 
+// writeReply answers a question, or says in one line why there is no answer. What the user asked
+// for wrongly is 422, so that the page shows the message as it is.
 func (a *asker) writeReply(w http.ResponseWriter, said any, missing []string, err error) {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -263,6 +276,7 @@ func nodesOf(w *simulate.World) map[string]NodeThen {
 	return nodes
 }
 
+// toForeseen compares the nodes before and after a forecast. Rows are sorted by name.
 func toForeseen(forecast *whatif.Forecast, before, after map[string]NodeThen) *Foreseen {
 	f := &Foreseen{Forecast: forecast, Then: []NodeThen{}, Removed: []string{}}
 	for name, then := range after {

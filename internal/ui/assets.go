@@ -10,12 +10,14 @@ import (
 var page embed.FS
 
 // types are the content types of the page's files, by extension. Files of other types are not
-// served.
+// served. Listed rather than looked up: the machine's own table could say something else.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".svg": "image/svg+xml",
 }
 
+// serveFile answers with a file of the page. name may come from the request: only its last element
+// counts.
 func serveFile(w http.ResponseWriter, name string, status int) {
 	data, err := page.ReadFile("page/" + path.Base(name))
 	kind := types[path.Ext(name)]

@@ -17,13 +17,15 @@ import (
 )
 
 // policy lets the page load what this server serves and nothing else. Trusted Types make the
-// browser refuse any text that is turned into markup, whatever the code of the page does.
+// browser refuse any text that is turned into markup, whatever the code of the page does. Scripts
+// and styles within the document are refused, too.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // guard admits requests that come from the page itself, of those who have the token. A loopback
 // address needs one as well: every user of the machine reaches it, and the dashboard shows the
-// cluster with the permissions of the one who started it.
+// cluster with the permissions of the one who started it. Every request goes through it, in this
+// order: name of the host, origin, token.
 type guard struct {
 	next   http.Handler
 	token  string
@@ -38,14 +40,15 @@ type guard struct {
 // carry the stream either.
 const sendWithin = 15 * time.Second
 
-// NewToken returns a token that cannot be guessed.
+// NewToken returns a token that cannot be guessed. It has 192 bits.
 func NewToken() string {
 	random := make([]byte, 24)
 	_, _ = rand.Read(random) // never fails
 	return base64.RawURLEncoding.EncodeToString(random)
 }
 
-// ServeHTTP implements http.Handler.
+// ServeHTTP implements http.Handler. The headers are set before anything else, so that errors have
+// them, too.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -65,6 +68,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this page is not served under that name; see --allowed-host", http.StatusMisdirectedRequest)
 	case !g.sameOrigin(r):
 		http.Error(w, "requests from other sites are refused", http.StatusForbidden)
+	// From here on the connection counts as one of a known caller; see connections.
 	case g.isAllowed(r):
 		if !access.Admit(r) {
 			access.Refuse(w, http.StatusServiceUnavailable, "too many connections are open")
@@ -74,8 +78,10 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/" && r.URL.Query().Has("token"):
 		g.logIn(w, r, r.URL.Query().Get("token"))
 	case r.URL.Path == "/login" && r.Method == http.MethodPost:
+		// A token is short.
 		r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
 		g.logIn(w, r, r.PostFormValue("token"))
+	// After the token was looked at: with it, they are like any other file.
 	case slices.Contains(open, r.URL.Path):
 		g.next.ServeHTTP(w, r)
 	case r.URL.Path == "/":
@@ -105,6 +111,8 @@ func (g *guard) knownHost(host string) bool {
 }
 
 // sameOrigin rejects what another site makes a browser send. The document itself may be linked to.
+// Origin is sent with every request that could change something; Sec-Fetch-Site by all current
+// browsers and with all requests. Other clients, such as curl, send neither, and have the token.
 func (g *guard) sameOrigin(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		from, err := url.Parse(origin)
@@ -117,7 +125,8 @@ func (g *guard) sameOrigin(r *http.Request) bool {
 	return site == "" || site == "same-origin" || site == "none" || linked
 }
 
-// isAllowed reports whether the request carries the token, or the cookie that was set for it.
+// isAllowed reports whether the request carries the token, or the cookie that was set for it. A
+// wrong bearer token is not made good by a cookie.
 func (g *guard) isAllowed(r *http.Request) bool {
 	if bearer, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 		return constantTimeEqual(bearer, g.token)
@@ -126,20 +135,23 @@ func (g *guard) isAllowed(r *http.Request) bool {
 	return err == nil && constantTimeEqual(cookie.Value, g.sessionCookie())
 }
 
-// constantTimeEqual compares in a time that reveals nothing about either.
+// constantTimeEqual compares in a time that reveals nothing about either. Hashes have one length,
+// so that not even the length of the token shows.
 func constantTimeEqual(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
 // sessionCookie is the value of the cookie: derived from the token, and invalid with another one.
+// Nothing is stored for a session: it ends when the token changes.
 func (g *guard) sessionCookie() string {
 	mac := hmac.New(sha256.New, []byte(g.token))
 	mac.Write([]byte("berth ui session"))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// logIn sets the cookie, and redirects to the same address without the token.
+// logIn sets the cookie, and redirects to the same address without the token. The token is thus not
+// kept in the browser's history, nor sent on as a referrer.
 func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) {
 	if !constantTimeEqual(token, g.token) {
 		serveFile(w, "login.html", http.StatusUnauthorized)
@@ -149,6 +161,7 @@ func (g *guard) logIn(w http.ResponseWriter, r *http.Request, token string) {
 		Name: g.cookie, Value: g.sessionCookie(), Path: "/", HttpOnly: true, Secure: g.secure, SameSite: http.SameSiteStrictMode,
 	})
 	rest := r.URL.Query()
+	// Everything else of the address stays, such as what was selected.
 	rest.Del("token")
 	http.Redirect(w, r, (&url.URL{Path: "/", RawQuery: rest.Encode()}).String(), http.StatusSeeOther)
 }

@@ -28,7 +28,7 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// Options say where the dashboard is served, and to whom.
+// Options say where the dashboard is served, and to whom. Address and Parse must be set.
 type Options struct {
 	Address string // host:port; port 0 takes a free one
 	// Token is required to open the dashboard. Empty: one is generated.
@@ -51,7 +51,8 @@ type Options struct {
 	Version string
 }
 
-// Server serves the dashboard of a cluster.
+// Server serves the dashboard of a cluster, or of a recording. Everything it shows comes from
+// watcher or recording; questions go to asker, which reads a snapshot of its own.
 type Server struct {
 	options Options
 	cluster string // the API server's address, or the recording's folder
@@ -59,9 +60,9 @@ type Server struct {
 	// recording is shown if it is not nil; then there is no watcher.
 	recording *live.Recording
 	asker     *asker
-	listener  net.Listener
-	epoch     string // distinguishes this process's frame numbers from another's
-	streams   chan struct{}
+	listener  net.Listener  // open since Listen
+	epoch     string        // distinguishes this process's frame numbers from another's
+	streams   chan struct{} // one element for each stream that is open
 }
 
 // connections are the bounds: for strangers as on other ports; callers with the token may hold all
@@ -72,13 +73,15 @@ var connections = access.Bounds{Strangers: access.Ports.Strangers, PerSource: ac
 const mostStreams = 200
 
 // Listen returns a server for the cluster of config, or for a recording, which needs no config. It
-// listens already, so that URL is known.
+// listens already, so that URL is known; requests are served from Run on. An error names the flag
+// that is wrong.
 func Listen(config *rest.Config, o Options) (*Server, error) {
 	s, err := newShowing(config, &o)
 	if err != nil {
 		return nil, err
 	}
 	if o.CertFile != "" || o.KeyFile != "" {
+		// Now rather than with the first request.
 		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
 			return nil, fmt.Errorf("--tls-cert-file and --tls-private-key-file: %w", err)
 		}
@@ -96,7 +99,8 @@ func Listen(config *rest.Config, o Options) (*Server, error) {
 	return s, nil
 }
 
-// newShowing returns a server that knows what it shows, and does not listen yet.
+// newShowing returns a server that knows what it shows, and does not listen yet. Nothing is read
+// from the cluster yet; a recording is read completely.
 func newShowing(config *rest.Config, o *Options) (s *Server, err error) {
 	if o.Recording != "" {
 		s = &Server{cluster: o.Recording}
@@ -120,7 +124,8 @@ func newShowing(config *rest.Config, o *Options) (s *Server, err error) {
 	return s, nil
 }
 
-// servedNames returns the names of the schedulers that Berth serves.
+// servedNames returns the names of the schedulers that Berth serves. It reads the configuration
+// with each call: schedulers may have been added since.
 func (s *Server) servedNames(ctx context.Context, leases []*coordinationv1.Lease) (names []string, err error) {
 	running, err := s.options.Running(ctx, leases, time.Now())
 	if err != nil {
@@ -132,15 +137,18 @@ func (s *Server) servedNames(ctx context.Context, leases []*coordinationv1.Lease
 	return names, nil
 }
 
+// isSecure reports whether the dashboard is served over HTTPS.
 func (s *Server) isSecure() bool { return s.options.CertFile != "" }
 
-// URL is the dashboard's address, with the token.
+// URL is the dashboard's address, with the token. It is for whoever started the dashboard: the
+// token must not be logged.
 func (s *Server) URL() string {
 	address := s.listener.Addr().(*net.TCPAddr)
 	host := address.IP.String()
 	switch {
 	case len(s.options.Names) > 0:
 		host = s.options.Names[0]
+	// It listens on all addresses; this one works on this machine.
 	case address.IP.IsUnspecified():
 		host = "localhost"
 	}
@@ -151,15 +159,17 @@ func (s *Server) URL() string {
 	return url + "?token=" + s.options.Token
 }
 
-// Run follows the cluster and serves the dashboard until the context ends.
+// Run follows the cluster and serves the dashboard until the context ends; then it returns nil, at
+// once and with streams cut off: pages reconnect by themselves.
 func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler:           s.newHandler(),
 		ReadHeaderTimeout: 10 * time.Second, // and no ReadTimeout: it would end streams, and questions that take long
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		BaseContext:       func(net.Listener) context.Context { return ctx },
-		ConnContext:       access.ConnContext,
+		// Requests end with Run.
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: access.ConnContext,
 	}
 	listener := access.Bound(s.listener, connections)
 	watching, stop := context.WithCancel(ctx)
@@ -176,7 +186,9 @@ func (s *Server) Run(ctx context.Context) error {
 		s.watcher.Run(watching)
 		following.Wait()
 	}()
+	// The watches end before Run returns, also if serving has failed.
 	defer func() { stop(); <-watched }()
+	// Close rather than Shutdown, which would wait for streams that never end.
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer ended()
 	var err error
@@ -191,6 +203,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
+// newHandler routes requests: the page's files, the state, and questions. All of it is behind
+// guard. Paths are those that the page asks for; there is none that writes.
 func (s *Server) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { serveFile(w, "index.html", http.StatusOK) })
@@ -214,6 +228,7 @@ func (s *Server) newHandler() http.Handler {
 	}
 }
 
+// serveAbout answers which cluster is shown, and by which version of Berth.
 func (s *Server) serveAbout(w http.ResponseWriter, _ *http.Request) {
 	about := map[string]any{"cluster": s.cluster, "version": s.options.Version}
 	if s.recording != nil {
@@ -223,16 +238,18 @@ func (s *Server) serveAbout(w http.ResponseWriter, _ *http.Request) {
 }
 
 // momentOf is the time that a question about a recording is about, in milliseconds since 1970; the
-// end if it names none.
+// end if it names none. Of a live cluster, the time is ignored.
 func momentOf(r *http.Request) time.Time {
 	at, err := strconv.ParseInt(r.URL.Query().Get("at"), 10, 64)
 	if err != nil {
+		// Half of it, so that adding to it does not overflow.
 		return time.UnixMilli(math.MaxInt64 / 2)
 	}
 	return time.UnixMilli(at)
 }
 
-// serveState is the cluster at a time of the recording.
+// serveState is the cluster at a time of the recording. Only a recording has it: a live cluster is
+// a stream.
 func (s *Server) serveState(w http.ResponseWriter, r *http.Request) {
 	state, err := s.recording.State(momentOf(r))
 	if err != nil {
@@ -243,7 +260,8 @@ func (s *Server) serveState(w http.ResponseWriter, r *http.Request) {
 }
 
 // lookAtCluster shows the cluster that the question is about; false if it has answered with an
-// error instead.
+// error instead. look must not keep the cluster, nor what it has by reference: it changes when look
+// has returned.
 func (s *Server) lookAtCluster(w http.ResponseWriter, r *http.Request, look func(c *model.Cluster)) bool {
 	if s.recording == nil {
 		s.watcher.Look(look)
@@ -273,6 +291,7 @@ func (s *Server) whenListed(then http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
+// serveNode answers GET /api/nodes/NAME with all that is shown of one node.
 func (s *Server) serveNode(w http.ResponseWriter, r *http.Request) {
 	var detail *model.NodeDetail
 	ok := false
@@ -288,6 +307,7 @@ func (s *Server) serveNode(w http.ResponseWriter, r *http.Request) {
 // mostFound is how many nodes and pods a search lists: more is not read.
 const mostFound = 20
 
+// serveFind answers GET /api/find?q=TEXT.
 func (s *Server) serveFind(w http.ResponseWriter, r *http.Request) {
 	var found model.Found
 	if s.lookAtCluster(w, r, func(c *model.Cluster) { found = c.Find(r.URL.Query().Get("q"), mostFound) }) {
@@ -295,6 +315,7 @@ func (s *Server) serveFind(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// serveSelected answers GET /api/select?labels=SELECTOR&taint=TAINT with the names of the nodes.
 func (s *Server) serveSelected(w http.ResponseWriter, r *http.Request) {
 	var nodes []string
 	var err error
@@ -310,6 +331,7 @@ func (s *Server) serveSelected(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// writeJSON answers with a document. What cannot be written to the client is dropped.
 func writeJSON(w http.ResponseWriter, status int, document any) {
 	data, err := json.Marshal(document)
 	if err != nil {

@@ -29,7 +29,13 @@ const (
 //	beat   the time
 //
 // State and delta have IDs; a page that comes back with the last one continues from there, if the
-// log reaches back that far.
+// log reaches back that far. For example, after a connection that was lost for a minute:
+//
+//	GET /api/stream, Last-Event-ID: 3fa9c1d2e4b0-517
+//	id: 3fa9c1d2e4b0-518, event: delta
+//	id: 3fa9c1d2e4b0-519, event: delta
+//
+// After a restart of this process the ID has another prefix, and the answer begins with state.
 func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.streams <- struct{}{}:
@@ -40,12 +46,15 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	out := &events{w: w, control: http.NewResponseController(w)}
+	// The browser reconnects after a second.
 	out.writeText("retry: 1000\n\n")
 	after := s.lastPosition(r)
 	var told live.Watches
 	first := true
 	silence := time.NewTicker(beat)
 	defer silence.Stop()
+	// Each turn sends what is new, and then waits for more. A page that reads slowly gets larger
+	// steps, and in the end the state again.
 	for out.err == nil {
 		frames, watches, changed := s.watcher.Read(after)
 		if first || !reflect.DeepEqual(watches, told) {
@@ -60,6 +69,7 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 			out.sendEvent(kind, s.epoch+"-"+strconv.FormatUint(f.Seq, 10), f.Data)
 			after = f.Seq
 		}
+		// Once for all frames.
 		out.flush()
 		if len(frames) > 0 {
 			continue // there may be more by now
@@ -75,11 +85,14 @@ func (s *Server) serveStream(w http.ResponseWriter, r *http.Request) {
 }
 
 // lastPosition is the number of the last frame that the page has, 0 if it has none of this process.
+// A browser sends the header only when it reconnects by itself; the page's own code uses the
+// parameter.
 func (s *Server) lastPosition(r *http.Request) uint64 {
 	id := r.Header.Get("Last-Event-ID")
 	if id == "" {
 		id = r.URL.Query().Get("last")
 	}
+	// A number of another process means nothing here.
 	number, ok := strings.CutPrefix(id, s.epoch+"-")
 	if !ok {
 		return 0
@@ -88,18 +101,20 @@ func (s *Server) lastPosition(r *http.Request) uint64 {
 	return after
 }
 
+// encodeJSON encodes what cannot fail to be encoded.
 func encodeJSON(v any) []byte {
 	data, _ := json.Marshal(v) // plain data
 	return data
 }
 
-// events writes server-sent events until one cannot be written.
+// events writes server-sent events until one cannot be written. After an error it does nothing.
 type events struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	err     error
 }
 
+// sendEvent writes one event; without an ID, the page's last one stays.
 func (e *events) sendEvent(kind, id string, data []byte) {
 	e.writeText("event: " + kind + "\n")
 	if id != "" {
@@ -112,6 +127,7 @@ func (e *events) sendEvent(kind, id string, data []byte) {
 	e.writeText("\n\n")
 }
 
+// writeText writes a part of an event, and gives the page writeWithin for it.
 func (e *events) writeText(text string) {
 	if e.err != nil {
 		return
@@ -121,6 +137,7 @@ func (e *events) writeText(text string) {
 	}
 }
 
+// flush sends what was written.
 func (e *events) flush() {
 	if e.err == nil {
 		e.err = e.control.Flush()

@@ -20,8 +20,9 @@ import (
 // mostMemory is the limit where nothing else is said and the machine has more.
 const mostMemory = 8 << 30
 
-// memoryLimit reads --memory-limit. Empty is GOMEMLIMIT if that is set, or else
-// three quarters of the memory that the process may have, and 8 GiB at the most.
+// memoryLimit reads --memory-limit. Empty is GOMEMLIMIT if that is set, or else three quarters of
+// the memory that the process may have, and 8 GiB at the most. The result is in bytes, and the
+// error names the flag.
 func memoryLimit(given string) (int64, error) {
 	if given != "" {
 		q, err := resource.ParseQuantity(given)
@@ -30,6 +31,7 @@ func memoryLimit(given string) (int64, error) {
 		}
 		return q.Value(), nil
 	}
+	// A negative limit only asks for the current one, which GOMEMLIMIT sets.
 	if set := debug.SetMemoryLimit(-1); set < math.MaxInt64 {
 		return set, nil
 	}
@@ -37,7 +39,8 @@ func memoryLimit(given string) (int64, error) {
 }
 
 // groupMemory is the lowest memory limit of the process's control groups, of version 1 or 2, and of
-// those that they are in; a container's, say. It is twice mostMemory where there is none.
+// those that they are in; a container's, say. It is twice mostMemory where there is none. groups is
+// the list of the process's groups, mounted where their files are.
 func groupMemory(groups, mounted string) int64 {
 	lowest := int64(2 * mostMemory)
 	text, err := os.ReadFile(groups)
@@ -50,12 +53,15 @@ func groupMemory(groups, mounted string) int64 {
 			continue
 		}
 		dir, file := mounted, "memory.max"
+		// Version 1, where each controller has a hierarchy of its own; version 2 has no controllers
+		// in its line.
 		if fields[1] != "" {
 			dir, file = filepath.Join(mounted, "memory"), "memory.limit_in_bytes"
 			if !slices.Contains(strings.Split(fields[1], ","), "memory") {
 				continue
 			}
 		}
+		// The limit of a group holds for all below it.
 		for at := filepath.Clean("/" + fields[2]); ; at = filepath.Dir(at) {
 			limit, err := os.ReadFile(filepath.Join(dir, at, file))
 			if n, bad := strconv.ParseInt(strings.TrimSpace(string(limit)), 10, 64); err == nil && bad == nil && n > 0 { // else "max"
@@ -69,8 +75,8 @@ func groupMemory(groups, mounted string) int64 {
 	return lowest
 }
 
-// machineMemory is what the machine has; mostMemory twice where it is not
-// known.
+// machineMemory is what the machine has; mostMemory twice where it is not known. Systems without
+// /proc do not tell it.
 func machineMemory() int64 {
 	file, err := os.Open("/proc/meminfo")
 	if err != nil {
@@ -86,10 +92,11 @@ func machineMemory() int64 {
 	return 2 * mostMemory
 }
 
-// watchMemory calls end once the process holds more than the limit, until the
-// context ends. The garbage collector works harder from nine tenths of it on.
-// Without a limit, objects that a tenant stores take the machine's memory, and
-// the kernel ends some process, with no word why.
+// watchMemory calls end once the process holds more than the limit, until the context ends. The
+// garbage collector works harder from nine tenths of it on. Without a limit, objects that a tenant
+// stores take the machine's memory, and the kernel ends some process, with no word why. It looks
+// four times a second. What it measures is what the process holds of the system's memory, not what
+// its objects take.
 func watchMemory(ctx context.Context, limit int64, end func(error)) {
 	const often = 250 * time.Millisecond
 	debug.SetMemoryLimit(limit / 10 * 9)
@@ -103,6 +110,7 @@ func watchMemory(ctx context.Context, limit int64, end func(error)) {
 			return
 		case <-ticker.C:
 		}
+		// What the runtime holds and has not given back to the system.
 		metrics.Read(held)
 		if now := held[0].Value.Uint64() - held[1].Value.Uint64(); now > uint64(limit) {
 			end(fmt.Errorf("%d MiB of memory are in use, and the limit is %d MiB: the cluster's objects are too many or too large; "+

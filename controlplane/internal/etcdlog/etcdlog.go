@@ -17,24 +17,29 @@ import (
 	"go.uber.org/zap"
 )
 
+// scheme is that of the sink's address in zap's configuration.
 const scheme = "berth-etcdlog"
 
+// target is where the log goes; nil: standard error.
 var target atomic.Pointer[io.Writer]
 
 func init() {
 	if err := zap.RegisterSink(scheme, func(*url.URL) (zap.Sink, error) { return sink{}, nil }); err != nil {
 		panic(err) // the scheme is ours alone
 	}
+	// The only setting of the logger that can be changed from outside.
 	logutil.DefaultZapLoggerConfig.OutputPaths = []string{scheme + "://"}
 }
 
 // SendTo makes w receive the log from now on, and returns what undoes that. Without, it goes to
-// standard error.
+// standard error. If another SendTo came after it, restore does nothing: the later one is in
+// effect.
 func SendTo(w io.Writer) (restore func()) {
 	before := target.Swap(&w)
 	return func() { target.CompareAndSwap(&w, before) }
 }
 
+// sink writes to whatever is the target at the time.
 type sink struct{}
 
 func (sink) Write(line []byte) (int, error) {

@@ -21,7 +21,8 @@ type budgetIndex struct {
 	spaces    map[string]*budgetSpace // by namespace; nil before the first question
 }
 
-// budgetSpace holds the budgets of one namespace.
+// budgetSpace holds the budgets of one namespace. Whenever a selector of the namespace changes, all
+// that is remembered in covering is forgotten; a change of status leaves it.
 type budgetSpace struct {
 	byName   map[string]*Budget
 	covering map[*PodClass][]*Budget // of classes that were asked about since a selector changed
@@ -94,7 +95,8 @@ func (x *budgetIndex) coveringClass(table *Table[*policyv1.PodDisruptionBudget],
 	return covering, looks + 2*len(covering) // whoever asks looks at each of them
 }
 
-// follow catches up with the table, or reads all of it.
+// follow catches up with the table, or reads all of it. It is called with every question, and costs
+// little if no budget has changed.
 func (x *budgetIndex) follow(table *Table[*policyv1.PodDisruptionBudget]) {
 	names, known := table.Since(x.version)
 	if known && x.spaces != nil {
@@ -110,12 +112,14 @@ func (x *budgetIndex) follow(table *Table[*policyv1.PodDisruptionBudget]) {
 	x.version = table.Version
 }
 
+// updateBudget takes in that a budget has come, changed or gone.
 func (x *budgetIndex) updateBudget(table *Table[*policyv1.PodDisruptionBudget], name Name) {
 	object, there := table.Get(name.Namespace, name.Name)
 	s := x.spaces[name.Namespace]
 	switch {
 	case !there && s == nil:
 		return
+	// A budget that is gone may have covered any class of the namespace.
 	case !there:
 		delete(s.byName, name.Name)
 		s.forgetCovering()
@@ -145,6 +149,9 @@ func (c *Cluster) CoveredBy(budget *policyv1.PodDisruptionBudget) *rules.Selecto
 	return c.budgets.selectorOf(&c.Budgets, budget)
 }
 
+// selectorOf returns the selector of a budget, nil if it covers no pod: an invalid or an empty
+// selector, as kube-scheduler has it. The Eviction API is different, where an empty selector covers
+// all pods.
 func (x *budgetIndex) selectorOf(table *Table[*policyv1.PodDisruptionBudget], b *policyv1.PodDisruptionBudget) *rules.Selector {
 	selector, err := x.selectors.selectorOf(Name{b.Namespace, b.Name}, b.Spec.Selector, table.hasObject)
 	if err != nil || selector.Empty() { // as upstream

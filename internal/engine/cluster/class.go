@@ -9,7 +9,8 @@ import (
 
 // PodClass is what pods that differ only in name, node and times have in common. No plugin can tell
 // pods of one class apart; classDigest defines which fields that takes. A class never changes: a
-// pod that is updated moves to another class.
+// pod that is updated moves to another class. With ten thousand replicas, what the scheduler
+// computes about one of them holds for all, and is stored once.
 type PodClass struct {
 	// ID is unique and never reused.
 	ID int32
@@ -72,9 +73,13 @@ type Demand struct {
 // Classes of usual size have none.
 const MostBulk = 8 << 20
 
+// newPodClass makes the class of a pod with that key. It keeps parts of the pod object, which must
+// not be changed afterwards. shared lets it use what other classes have already.
 func newPodClass(pod *v1.Pod, key, needs digest, shared *shares) *PodClass {
 	bulk := bulkOf(pod)
 	if bulk > 0 {
+		// A pod of unusual size would push out what others share, and hashing it costs more than it
+		// saves.
 		shared = &shares{alone: true}
 	}
 	own := rules.NewLabels(pod.Labels, shared.shareText)
@@ -143,7 +148,11 @@ func bulkOf(pod *v1.Pod) int {
 	return max(0, size-usual)
 }
 
-// targetOf computes PodClass.Target.
+// targetOf computes PodClass.Target. For example, the affinity that the DaemonSet controller sets:
+//
+//	nodeSelectorTerms:
+//	- matchFields:
+//	  - {key: metadata.name, operator: In, values: [node-17]}
 func targetOf(spec *Spec) string {
 	if spec.NodeAffinity == nil {
 		return ""
@@ -163,7 +172,8 @@ func targetOf(spec *Spec) string {
 	return ""
 }
 
-// WithoutTarget returns the class without its target.
+// WithoutTarget returns the class without its target. It is a copy, which is in no table; its
+// digests are those of the class.
 func (c *PodClass) WithoutTarget() *PodClass {
 	if c.Target == "" {
 		return c

@@ -28,6 +28,8 @@ type Cluster struct {
 	// against: users store as many as they like. Whoever bounds an attempt counts them.
 	Looks int
 
+	// What follows from the tables of Objects and is costly to compute; both follow the tables by
+	// themselves.
 	budgets        budgetIndex
 	claimSelectors objectSelectors
 
@@ -49,7 +51,8 @@ type Cluster struct {
 	ImagesVersion uint64
 }
 
-// ImageState is what the nodes of the cluster report about an image.
+// ImageState is what the nodes of the cluster report about an image. As upstream, an image has one
+// size, even if nodes report different ones.
 type ImageState struct {
 	Size  int64 // as reported by the first node that had it
 	Nodes int   // how many have it
@@ -64,7 +67,9 @@ func New() *Cluster {
 	}
 }
 
-// logChange is called after the change, which readers look up in the node itself.
+// logChange is called after the change, which readers look up in the node itself. A node's own
+// index is valid in the log even if the node is gone: then Nodes has nil there, or the node that
+// has the index now.
 func (c *Cluster) logChange(change Change) { c.Log.add(change, len(c.Nodes)) }
 
 // Node returns the node of that name, or nil.
@@ -73,7 +78,7 @@ func (c *Cluster) Node(name string) *Node { return c.nodes[name] }
 // Len returns the number of nodes.
 func (c *Cluster) Len() int { return len(c.nodes) }
 
-// SortedNodes returns all nodes by name.
+// SortedNodes returns all nodes by name. It sorts with each call.
 func (c *Cluster) SortedNodes() []*Node {
 	return slices.SortedFunc(maps.Values(c.nodes), func(a, b *Node) int {
 		if a.Name < b.Name {
@@ -83,7 +88,8 @@ func (c *Cluster) SortedNodes() []*Node {
 	})
 }
 
-// Image returns the state of the image of that name, or nil if no node has it.
+// Image returns the state of the image of that name, or nil if no node has it. The name is one of
+// those that a node lists, not normalized.
 func (c *Cluster) Image(name string) *ImageState { return c.imageStates[name] }
 
 // NamespaceLabels returns the labels of a namespace; nil if it is not known.
@@ -94,7 +100,9 @@ func (c *Cluster) NamespaceLabels(name string) labels.Set {
 	return nil
 }
 
-// SetNode adds or updates a node.
+// SetNode adds or updates a node. The object is not kept, but its maps and slices may be, so it
+// must not be changed afterwards. An update that changes nothing here, such as a heartbeat, costs a
+// few hashes and leaves no entry in the log.
 func (c *Cluster) SetNode(object *v1.Node) *Node {
 	n, known := c.nodes[object.Name]
 	if !known {
@@ -112,6 +120,7 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 		return n
 	}
 
+	// What the node had before may have been the last use of it.
 	c.parts.dropUnused(c.nodes)
 	if n.Images != before.Images {
 		c.countImages(before.Images, -1)
@@ -119,10 +128,12 @@ func (c *Cluster) SetNode(object *v1.Node) *Node {
 	}
 
 	room := &c.Rooms[n.Index]
+	// A node may report any number of pods; the room counts them in 32 bits.
 	room.CPU, room.Memory, room.MaxPods = n.Size.MilliCPU, n.Size.Memory, int32(min(n.Size.Pods, 1<<30))
 	room.PerCPU, room.PerMemory = float32(1/float64(room.CPU)), float32(1/float64(room.Memory))
 	c.logChange(Change{Node: n.Index, Kind: NodeChanged})
 	if !known {
+		// Pods may be seen before their node, and survive its deletion and return.
 		for _, p := range c.strays[n.Name] {
 			c.attachPod(p, n)
 		}
@@ -184,6 +195,8 @@ func (c *Cluster) RemoveNode(name string) {
 // countImages counts the images of a node in or out. Each name of an image counts once for the
 // node, however often the node lists it.
 func (c *Cluster) countImages(set *ImageSet, sign int) {
+	// Scores depend on the share of nodes that have an image, so each node more or less changes
+	// them.
 	if len(c.imageStates) > 0 || set != nil && len(set.Images) > 0 {
 		c.ImagesVersion++
 	}

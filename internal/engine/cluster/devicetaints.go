@@ -9,7 +9,8 @@ import (
 )
 
 // Tainted returns the slice as decisions see it: with the taints of the DeviceTaintRules that
-// select its devices. It keeps the slice as published, from which a change of the rules begins.
+// select its devices. It keeps the slice as published, from which a change of the rules begins. A
+// slice that no rule selects is returned as it is.
 func (o *Objects) Tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceSlice {
 	delete(o.published, slice.Name)
 	tainted := slice
@@ -26,7 +27,8 @@ func (o *Objects) Tainted(slice *resourcev1.ResourceSlice) *resourcev1.ResourceS
 }
 
 // taintDevices returns the slice with the rule's taint on the devices that it selects. What it
-// changes is a copy of the slice as published.
+// changes is a copy of the slice as published. slice may be such a copy already, made for an
+// earlier rule.
 func taintDevices(slice, published *resourcev1.ResourceSlice, rule *resourcev1.DeviceTaintRule) *resourcev1.ResourceSlice {
 	if !selectsPool(rule, slice) {
 		return slice
@@ -87,6 +89,7 @@ func (o *Objects) Retaint(name string, now *resourcev1.DeviceTaintRule) (changed
 	})
 }
 
+// sameTaints compares the taints of two states of a device.
 func sameTaints(a, b resourcev1.Device) bool {
 	return apiequality.Semantic.DeepEqual(a.Taints, b.Taints)
 }

@@ -12,23 +12,30 @@ import (
 )
 
 // digest is a 128-bit hash that stands for what was hashed: in practice, no two different contents
-// have the same digest.
+// have the same digest. Decisions compare digests instead of contents.
 type digest [2]uint64
 
 // Two seeds, drawn at start, so that nobody can prepare contents that collide.
 var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
 // hasher folds values into a digest. Successive values must stay distinguishable: values of
-// variable length are preceded by their length, optional ones by a marker.
+// variable length are preceded by their length, optional ones by a marker. The zero value is ready.
+// A hasher is copied freely: it is two words.
+//
+// For example, ["ab", "c"] and ["a", "bc"] would be equal without the lengths.
 type hasher struct{ a, b uint64 }
 
+// sum is the digest of what was added so far; more may be added.
 func (h *hasher) sum() digest { return digest{h.a, h.b} }
 
+// addWord folds in one word. Both halves of the digest see it, differently mixed, so that a
+// collision in one is none in the other.
 func (h *hasher) addWord(v uint64) {
 	h.a = foldWord(h.a^v, 0x9e3779b97f4a7c15)
 	h.b = foldWord(h.b^bits.RotateLeft64(v, 32), 0xd6e8feb86659fd93)
 }
 
+// foldWord mixes by a multiplication to 128 bits, as wyhash does.
 func foldWord(x, k uint64) uint64 {
 	hi, lo := bits.Mul64(x^0xa0761d6478bd642f, k)
 	return hi ^ lo
@@ -36,6 +43,7 @@ func foldWord(x, k uint64) uint64 {
 
 func (h *hasher) addInt(v int64) { h.addWord(uint64(v)) }
 
+// addBool does not use 0, so that a false is never mistaken for the length of something empty.
 func (h *hasher) addBool(v bool) {
 	if v {
 		h.addWord(1)
@@ -44,6 +52,7 @@ func (h *hasher) addBool(v bool) {
 	}
 }
 
+// addString hashes the length and the text. The empty string is its length alone.
 func (h *hasher) addString(s string) {
 	h.addWord(uint64(len(s)))
 	if s != "" {
@@ -54,17 +63,20 @@ func (h *hasher) addString(s string) {
 
 func (h *hasher) addBytes(b []byte) { h.addString(string(b)) }
 
-// unordered folds values whose order has no meaning, such as the entries of a map.
+// unordered folds values whose order has no meaning, such as the entries of a map. Digests of the
+// entries are added up, so that their order makes no difference.
 type unordered struct{ a, b uint64 }
 
 func (u *unordered) add(h hasher) { u.a += h.a; u.b += h.b }
 
+// addSet folds in n unordered values.
 func (h *hasher) addSet(n int, u unordered) {
 	h.addWord(uint64(n))
 	h.a = foldWord(h.a^u.a, 0x9e3779b97f4a7c15)
 	h.b = foldWord(h.b^u.b, 0xd6e8feb86659fd93)
 }
 
+// stringMap hashes a map whatever the order of its iteration; nil and empty are equal.
 func (h *hasher) stringMap(m map[string]string) {
 	if len(m) == 0 { // starting to iterate over a map takes time
 		h.addWord(0)
@@ -80,6 +92,7 @@ func (h *hasher) stringMap(m map[string]string) {
 	h.addSet(len(m), all)
 }
 
+// addStrings hashes a list in its order.
 func (h *hasher) addStrings(list []string) {
 	h.addWord(uint64(len(list)))
 	for _, s := range list {
@@ -132,6 +145,7 @@ func (h *hasher) addAmount(name v1.ResourceName, quantity resource.Quantity) {
 	if name == v1.ResourceCPU {
 		whole = resource.NewMilliQuantity(counted, resource.DecimalSI)
 	}
+	// What was rounded off, as text: it is rare.
 	if quantity.Cmp(*whole) != 0 {
 		rest := quantity.DeepCopy()
 		rest.Sub(*whole)
@@ -140,6 +154,8 @@ func (h *hasher) addAmount(name v1.ResourceName, quantity resource.Quantity) {
 	}
 }
 
+// labelSelector hashes a selector. nil, which selects nothing, is different from an empty one,
+// which selects everything.
 func (h *hasher) labelSelector(s *metav1.LabelSelector) {
 	h.addBool(s != nil)
 	if s == nil {
@@ -155,6 +171,7 @@ func (h *hasher) labelSelector(s *metav1.LabelSelector) {
 	}
 }
 
+// optionalString hashes a value that may be missing; a missing one is different from a zero.
 func (h *hasher) optionalString(v *string) {
 	h.addBool(v != nil)
 	if v != nil {

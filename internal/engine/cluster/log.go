@@ -1,6 +1,7 @@
 package cluster
 
-// Change records that a node, or a pod on it, has changed.
+// Change records that a node, or a pod on it, has changed. It names no pod: readers keep sums over
+// classes, and look up anything else in the node as it is when they read.
 type Change struct {
 	Node        int32 // its index
 	Kind        Kind
@@ -42,6 +43,7 @@ const (
 	leastKept, mostKept = 1 << 10, 1 << 16
 )
 
+// add appends a change, and forgets the oldest ones if there are too many for so many nodes.
 func (l *Log) add(change Change, nodes int) {
 	if keep := min(max(keptPerNode*nodes, leastKept), mostKept); len(l.entries) >= keep+keep/8 {
 		l.forgetOldest(len(l.entries) - keep)
@@ -75,10 +77,17 @@ func (c *Change) bulk() int {
 	return c.Class.Bulk
 }
 
-// Len returns the position after the newest change.
+// Len returns the position after the newest change. It is the position to remember for whoever has
+// read everything.
 func (l *Log) Len() int { return l.first + len(l.entries) }
 
-// Since returns the changes from a position on. ok is false if some of them have been forgotten.
+// Since returns the changes from a position on. ok is false if some of them have been forgotten. If
+// it is false, the reader has to read the whole cluster again. The changes are valid until the next
+// one.
+//
+//	at := c.Log.Len()                  // up to date here
+//	...                                // the cluster changes
+//	changes, ok := c.Log.Since(at)     // what has happened since
 func (l *Log) Since(position int) (changes []Change, ok bool) {
 	if position < l.first {
 		return nil, false

@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Node is a node with the pods on it, bound or assumed.
+// Node is a node with the pods on it, bound or assumed. The cluster changes nodes in place: whoever
+// needs the state of a moment takes a Copy.
 type Node struct {
 	// Index is the node's place in Cluster.Nodes and Cluster.Rooms. It is unique while the node
 	// exists, and is reused afterwards.
@@ -32,8 +33,8 @@ type Node struct {
 	Pods []*Pod
 	// Requested is the sum of the requests of Pods. CPU and memory are in the node's Room, too.
 	Requested Resources
-	// Held is, by device, what Pods hold by their Devices. It may be shorter than the node has
-	// devices.
+	// Held is the sum of what Pods hold of each device by their Devices, by device. It may be
+	// shorter than the node has devices: the rest is not held.
 	Held []int64
 	// Affine and AntiAffine count pods with pod affinity of any kind, and with required
 	// anti-affinity.
@@ -45,7 +46,8 @@ type Node struct {
 }
 
 // Room is the part of a node that changes with every placement, and what it is compared with. It
-// fills one cache line, so that looking at a node's free room costs one memory access.
+// fills one cache line, so that looking at a node's free room costs one memory access. What a pod
+// requests besides CPU, memory and a pod slot is compared with Node.Requested and Size.
 type Room struct {
 	CPU, Memory               int64 // allocatable
 	RequestedCPU              int64
@@ -57,13 +59,15 @@ type Room struct {
 	PerCPU, PerMemory float32
 }
 
-// LabelSet are the labels that some nodes share, without the host name.
+// LabelSet are the labels that some nodes share, without the host name. Two nodes of a cluster have
+// the same pointer exactly if these labels are equal.
 type LabelSet struct {
 	ID  int32
 	Map map[string]string
 }
 
-// TaintSet are the taints that some nodes share, and whether they are cordoned.
+// TaintSet are the taints that some nodes share, and whether they are cordoned. The time at which a
+// taint was added matters to evictions only, and would make every set unique.
 type TaintSet struct {
 	ID            int32
 	Taints        []v1.Taint // without timeAdded
@@ -82,7 +86,8 @@ type FeatureSet struct {
 	Names []string
 }
 
-// Size is the allocatable amount of resources that some nodes share.
+// Size is the allocatable amount of resources that some nodes share. A change of one node's
+// allocatable moves that node to another Size.
 type Size struct {
 	ID int32
 	Resources
@@ -104,7 +109,7 @@ func (n *Node) Get(key string) string { value, _ := n.Lookup(key); return value 
 // Has reports whether the node has the label.
 func (n *Node) Has(key string) bool { _, ok := n.Lookup(key); return ok }
 
-// AllLabels returns all labels, the host name included.
+// AllLabels returns all labels, the host name included. The map is new with each call.
 func (n *Node) AllLabels() map[string]string {
 	all := make(map[string]string, len(n.Labels.Map)+1)
 	maps.Copy(all, n.Labels.Map)
@@ -137,7 +142,7 @@ func (n *Node) Copy(into *Node) *Node {
 	return into
 }
 
-// Add counts a pod on a copy.
+// Add counts a pod on a copy. It does not look whether the pod fits.
 func (n *Node) Add(p *Pod) {
 	n.Pods = append(n.Pods, p)
 	n.Requested.add(&p.Class.Requests)
@@ -157,7 +162,7 @@ func (n *Node) holdDevices(p *Pod, sign int64) {
 	}
 }
 
-// Take removes a pod from a copy.
+// Take removes a pod from a copy. A pod that is not there is ignored.
 func (n *Node) Take(p *Pod) {
 	if i := slices.Index(n.Pods, p); i >= 0 {
 		last := len(n.Pods) - 1

@@ -6,8 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// This file keeps nominations: pending pods with a node that keeps room for them. They are in no
+// sum of the node; whoever decides about a node adds those that count.
+
 // Nominate records that a pending pod is nominated to the node of that name, whether or not the
-// node is known. An empty name removes the record.
+// node is known. An empty name removes the record. A pod is nominated to one node at most: an
+// earlier record is replaced. The cluster keeps p, which the caller must not change any more.
 func (c *Cluster) Nominate(p *Pod, node string) {
 	c.Unnominate(p.UID)
 	p.Nominated = node
@@ -46,7 +50,8 @@ func exceptFor(pods []*Pod, uid types.UID) []*Pod {
 }
 
 // Renew replaces a nominated pod whose labels or requests have changed. It keeps its nomination. A
-// pod that is not nominated is left alone.
+// pod that is not nominated is left alone. It also keeps its place among the pods nominated to that
+// node.
 func (c *Cluster) Renew(p *Pod) {
 	old, ok := c.nominated[p.UID]
 	if !ok || old.Class == p.Class {

@@ -46,7 +46,8 @@ type Objects struct {
 	PodGroups Table[*schedulingv1beta1.PodGroup]
 }
 
-// Put sets an object in the table of its kind. It returns false for a kind without one.
+// Put sets an object in the table of its kind. It returns false for a kind without one. It is for
+// whoever has objects of many kinds, such as the rebalancer; the cycle knows the kind.
 func (o *Objects) Put(object any) bool {
 	switch object := object.(type) {
 	case *v1.Namespace:
@@ -131,7 +132,8 @@ func (t *Table[T]) hasObject(name Name) bool {
 	return there
 }
 
-// Set adds the object, or replaces the one of the same name.
+// Set adds the object, or replaces the one of the same name. The object is kept as it is: do not
+// change it afterwards.
 func (t *Table[T]) Set(object T) {
 	name := Name{object.GetNamespace(), object.GetName()}
 	s := t.spaces[name.Namespace]
@@ -150,6 +152,7 @@ func (t *Table[T]) Set(object T) {
 
 	s.byName[name.Name] = object
 	s.byName = Shrunk(s.byName, &s.most)
+	// Kept in order only where somebody has asked for it.
 	if s.sorted != nil {
 		if i, known := s.findName(name.Name); known {
 			s.sorted[i] = object
@@ -164,7 +167,8 @@ func (t *Table[T]) Set(object T) {
 }
 
 // decidesAlike reports whether no decision can tell two states of an object apart. Controllers
-// write the status of their objects with every pod that comes or goes.
+// write the status of their objects with every pod that comes or goes. For other kinds it does not
+// compare: their changes are rare, or matter.
 func decidesAlike(a, b metav1.Object) bool {
 	switch a := a.(type) {
 	case *v1.Namespace:
@@ -181,7 +185,8 @@ func decidesAlike(a, b metav1.Object) bool {
 	return false
 }
 
-// Delete forgets the object of that name.
+// Delete forgets the object of that name. A name that is not there counts as a change, too, which
+// is harmless.
 func (t *Table[T]) Delete(namespace, name string) {
 	if s := t.spaces[namespace]; s != nil {
 		if _, known := s.byName[name]; known {
@@ -199,6 +204,7 @@ func (t *Table[T]) Delete(namespace, name string) {
 	t.noteChange(Name{namespace, name})
 }
 
+// findName returns the place of a name in sorted, or where it would be inserted.
 func (s *space[T]) findName(name string) (i int, known bool) {
 	return slices.BinarySearchFunc(s.sorted, name, func(o T, name string) int { return strings.Compare(o.GetName(), name) })
 }
@@ -212,7 +218,8 @@ func (s *space[T]) inOrder() []T {
 	return s.sorted
 }
 
-// noteChange counts a change, and remembers its name if someone follows the table.
+// noteChange counts a change, and remembers its name if someone follows the table. It drops half of
+// the names at a time, so that each is moved once on average.
 func (t *Table[T]) noteChange(name Name) {
 	t.Version++
 	if !t.followed {
@@ -252,7 +259,8 @@ func (t *Table[T]) Each(yield func(object T) bool) {
 	}
 }
 
-// All returns the objects sorted by namespace and name.
+// All returns the objects sorted by namespace and name. It costs a sort of the namespaces and a new
+// list.
 func (t *Table[T]) All() []T {
 	all := make([]T, 0, t.count)
 	for _, namespace := range slices.Sorted(maps.Keys(t.spaces)) {

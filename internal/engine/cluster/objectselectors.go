@@ -11,19 +11,23 @@ import (
 
 // objectSelectors has the selectors of objects of one kind as they were last seen. One may list
 // 150,000 values: it is read when it changes, which the cycle asks for when an object is seen, and
-// not for every pod that it concerns.
+// not for every pod that it concerns. Selectors are compared, not versions: an object whose status
+// changes has the same selector.
 type objectSelectors struct {
 	read map[Name]objectSelector
 	kept int // how many were left when those of objects that are gone were last dropped
 }
 
+// objectSelector is the selector, or the error, that a spec was read as.
 type objectSelector struct {
 	spec     *metav1.LabelSelector
 	selector *rules.Selector
 	err      error
 }
 
-// selectorOf returns the selector of an object. there tells whether an object still exists.
+// selectorOf returns the selector of an object. there tells whether an object still exists. The
+// same pointer is returned until the spec changes, so that callers may compare pointers. An error
+// is remembered, too.
 func (s *objectSelectors) selectorOf(name Name, spec *metav1.LabelSelector, there func(Name) bool) (*rules.Selector, error) {
 	if before, known := s.read[name]; known && rules.SameSelector(before.spec, spec) {
 		return before.selector, before.err
@@ -40,7 +44,8 @@ func (s *objectSelectors) selectorOf(name Name, spec *metav1.LabelSelector, ther
 	return selector, err
 }
 
-// VolumesFor returns the selector of the volumes that a claim may have.
+// VolumesFor returns the selector of the volumes that a claim may have. A claim without a selector
+// may have any volume.
 func (c *Cluster) VolumesFor(claim *v1.PersistentVolumeClaim) (*rules.Selector, error) {
 	if claim.Spec.Selector == nil {
 		return rules.Everything(), nil

@@ -34,7 +34,8 @@ type interned[T any] struct {
 
 func newInterned[T any]() interned[T] { return interned[T]{values: map[digest]*T{}} }
 
-// get returns the value for the key, and makes it if there is none.
+// get returns the value for the key, and makes it if there is none. make is called with the ID for
+// it.
 func (t *interned[T]) get(key digest, make func(id int32) *T) *T {
 	if value, ok := t.values[key]; ok {
 		return value
@@ -55,6 +56,8 @@ func (t *partTable) dropUnused(nodes map[string]*Node) {
 	dropUnused(nodes, &t.sizes, func(n *Node) *Size { return n.Size })
 }
 
+// dropUnused forgets the values that no node uses, if a search for them is worthwhile. It goes
+// through all nodes, which worthDropping makes rare.
 func dropUnused[T any](nodes map[string]*Node, t *interned[T], of func(*Node) *T) {
 	if len(t.values) < worthDropping(t.kept) {
 		return
@@ -67,6 +70,8 @@ func dropUnused[T any](nodes map[string]*Node, t *interned[T], of func(*Node) *T
 	t.kept = len(t.values)
 }
 
+// internLabels returns the set of these labels without the host name, which would make every set
+// unique.
 func (t *partTable) internLabels(labels map[string]string) *LabelSet {
 	if _, ok := labels[v1.LabelHostname]; ok {
 		labels = maps.Clone(labels)
@@ -77,6 +82,7 @@ func (t *partTable) internLabels(labels map[string]string) *LabelSet {
 	return t.labels.get(h.sum(), func(id int32) *LabelSet { return &LabelSet{ID: id, Map: labels} })
 }
 
+// internTaints returns the set of the node's taints, in their order, and of whether it is cordoned.
 func (t *partTable) internTaints(spec *v1.NodeSpec) *TaintSet {
 	var h hasher
 	h.addBool(spec.Unschedulable)
@@ -96,6 +102,8 @@ func (t *partTable) internTaints(spec *v1.NodeSpec) *TaintSet {
 	})
 }
 
+// internImages returns the set of these images, in their order. By default a kubelet reports 50 of
+// them (nodeStatusMaxImages).
 func (t *partTable) internImages(list []v1.ContainerImage) *ImageSet {
 	var h hasher
 	for i := range list {
@@ -105,12 +113,14 @@ func (t *partTable) internImages(list []v1.ContainerImage) *ImageSet {
 	return t.images.get(h.sum(), func(id int32) *ImageSet { return &ImageSet{ID: id, Images: list} })
 }
 
+// internFeatures returns the set of these declared features, in their order.
 func (t *partTable) internFeatures(names []string) *FeatureSet {
 	var h hasher
 	h.addStrings(names)
 	return t.features.get(h.sum(), func(id int32) *FeatureSet { return &FeatureSet{ID: id, Names: names} })
 }
 
+// internSize returns the size with these amounts; 1 and 1000m CPU are one size.
 func (t *partTable) internSize(list v1.ResourceList) *Size {
 	var h hasher
 	h.addResources(list)

@@ -10,6 +10,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// This file counts pods on nodes. Every way to change which pods a node has ends in attachPod and
+// detachPod, which keep the node's sums, its Room and the log.
+
 // SetPod records a pod as the API has it. A pod with a node is counted on that node. A pod without
 // one is not counted, and is forgotten if it was. A terminal pod is forgotten, and the returned pod
 // is nil.
@@ -26,6 +29,8 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	p := c.Pending(object)
 	p.NodeName = object.Spec.NodeName
 	if old, ok := c.pods[object.UID]; ok {
+		// Most updates of a pod change nothing that counts. Keeping the same Pod then spares the
+		// sums, and whatever refers to it.
 		if old.Class == p.Class && old.NodeName == p.NodeName && old.Terminating == p.Terminating {
 			if old.Started != p.Started || old.Preempted != p.Preempted {
 				old.Started, old.Preempted = p.Started, p.Preempted
@@ -36,6 +41,7 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 			old.Created, old.Generation = p.Created, p.Generation
 			return old
 		}
+		// Devices were given by a plugin: the object's new state says nothing about them.
 		if old.NodeName == p.NodeName {
 			p.Devices = old.Devices
 		}
@@ -46,7 +52,8 @@ func (c *Cluster) SetPod(object *v1.Pod) *Pod {
 	return p
 }
 
-// Pending converts a pod without counting it anywhere.
+// Pending converts a pod without counting it anywhere. The class is made if need be, so this costs
+// a hash of the whole spec.
 func (c *Cluster) Pending(object *v1.Pod) *Pod {
 	p := &Pod{
 		Class: c.classes.classOf(object), Name: object.Name, UID: object.UID, Nominated: object.Status.NominatedNodeName,
@@ -59,7 +66,7 @@ func (c *Cluster) Pending(object *v1.Pod) *Pod {
 	return p
 }
 
-// Place counts a pod on a node. The pod must not have a node yet.
+// Place counts a pod on a node. The pod must not have a node yet. It ends the pod's nomination.
 func (c *Cluster) Place(p *Pod, n *Node) {
 	p.NodeName = n.Name
 	c.placePod(p)
@@ -88,7 +95,7 @@ func (c *Cluster) Pod(uid types.UID) *Pod { return c.pods[uid] }
 // Pods returns the number of placed pods, whether or not their nodes are known.
 func (c *Cluster) Pods() int { return len(c.pods) }
 
-// RemovePod forgets a pod, placed or nominated.
+// RemovePod forgets a pod, placed or nominated. A pod that is neither is ignored.
 func (c *Cluster) RemovePod(uid types.UID) {
 	c.Unnominate(uid)
 	p, ok := c.pods[uid]
@@ -96,6 +103,7 @@ func (c *Cluster) RemovePod(uid types.UID) {
 		return
 	}
 
+	// A panic within Suppose must not lose it.
 	c.thoughtAway(p)
 	delete(c.pods, uid)
 	c.pods = Shrunk(c.pods, &c.mostPods)
@@ -121,7 +129,7 @@ func (c *Cluster) addStray(p *Pod) {
 }
 
 // attachPod puts a placed pod on its node, and detachPod takes it off. They keep the sums and the
-// log, and nothing else: whether the pod is placed is for those who call.
+// log, and nothing else: the callers keep Cluster.pods.
 func (c *Cluster) attachPod(p *Pod, n *Node) {
 	p.Node, p.NodeName, p.place = n, n.Name, int32(len(n.Pods)) // the text of the name is kept once
 	n.Pods = append(n.Pods, p)
@@ -129,6 +137,8 @@ func (c *Cluster) attachPod(p *Pod, n *Node) {
 	c.logChange(Change{Node: n.Index, Kind: PodAdded, Class: p.Class, Terminating: p.Terminating})
 }
 
+// detachPod moves the node's last pod into the gap, so that it costs the same with any number of
+// pods.
 func (c *Cluster) detachPod(p *Pod) {
 	n := p.Node
 	last := len(n.Pods) - 1
@@ -150,6 +160,7 @@ func (c *Cluster) countPod(n *Node, p *Pod, sign int32) {
 	case sign > 0:
 		n.Requested.add(&class.Requests)
 		room.addNonZero(class)
+	// A sum has overflowed, so that what the pod added to it is not known: add up what is left.
 	case !n.Requested.subtractFrom(&class.Requests):
 		n.addUp()
 		fallthrough
@@ -189,7 +200,8 @@ func (r *Room) takeNonZero(class *PodClass) bool {
 
 // Visit counts a copy of a pending pod on a node, as if the pod had been placed there, and returns
 // that copy, which Leave removes again. The pod itself, and everything else that is known about it,
-// stays as it is.
+// stays as it is. It costs less than Place and RemovePod, which look after maps, and the log sees
+// it all the same.
 func (c *Cluster) Visit(p *Pod, n *Node) *Pod {
 	guest := *p
 	guest.NodeName = n.Name

@@ -5,12 +5,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// This file says which fields of a pod make a class: two pods with the same digest are the same to
+// every decision. The digests of parts (Needs, Static) answer narrower questions, such as whether
+// two classes can share a ranking of nodes.
+
 // classDigest hashes what the pod needs, which it also returns, and all in all every field of the
 // pod that a decision may depend on, and none that is the pod's own (name, UID, times, node,
 // nominated node). A field that some plugin reads must be hashed here; TestEveryPodFieldIsDecidedOn
 // lists every field of the API and whether it is. Of the controller the UID is left out: plugins
 // find workloads by their names, as upstream's do, so a workload that is made anew under its name
-// has the same class.
+// has the same class. Order matters where the API has lists, and does not where it has maps.
 func classDigest(pod *v1.Pod) (key, needs digest) {
 	var h hasher
 	h.stringMap(pod.Labels)
@@ -74,6 +78,8 @@ func (h *hasher) addStatic(spec *v1.PodSpec, targeted bool) {
 	h.optionalString(spec.RuntimeClassName)
 }
 
+// addNeeds hashes what Needs stands for, but for the namespace: everything below, and the
+// constraints about other pods.
 func (h *hasher) addNeeds(pod *v1.Pod) {
 	h.addShape(pod)
 	if a := pod.Spec.Affinity; a != nil {
@@ -82,6 +88,8 @@ func (h *hasher) addNeeds(pod *v1.Pod) {
 	h.addSpread(pod.Spec.TopologySpreadConstraints)
 }
 
+// addShape hashes the pod without constraints about other pods: what it is, requests, and needs of
+// a node.
 func (h *hasher) addShape(pod *v1.Pod) {
 	spec := &pod.Spec
 	h.addString(spec.SchedulerName)
@@ -104,6 +112,7 @@ func (h *hasher) addShape(pod *v1.Pod) {
 	h.addResized(pod)
 }
 
+// addTolerations leaves out tolerationSeconds, on which no decision depends.
 func (h *hasher) addTolerations(list []v1.Toleration) {
 	h.addWord(uint64(len(list)))
 	for i := range list {
@@ -115,6 +124,7 @@ func (h *hasher) addTolerations(list []v1.Toleration) {
 	}
 }
 
+// addAffinity hashes affinity to nodes and pods; nil is different from an empty one.
 func (h *hasher) addAffinity(a *v1.Affinity) {
 	h.addBool(a != nil)
 	if a == nil {
@@ -133,6 +143,7 @@ func (h *hasher) addAffinity(a *v1.Affinity) {
 	}
 }
 
+// nodeAffinity hashes the affinity to nodes; preferredOnly leaves out the required terms.
 func (h *hasher) nodeAffinity(a *v1.NodeAffinity, preferredOnly bool) {
 	h.addBool(a != nil)
 	if a == nil {
@@ -160,6 +171,7 @@ func (h *hasher) nodeAffinity(a *v1.NodeAffinity, preferredOnly bool) {
 	}
 }
 
+// nodeTerm hashes expressions and fields, in their order.
 func (h *hasher) nodeTerm(t *v1.NodeSelectorTerm) {
 	for _, list := range [2][]v1.NodeSelectorRequirement{t.MatchExpressions, t.MatchFields} {
 		h.addWord(uint64(len(list)))
@@ -171,6 +183,7 @@ func (h *hasher) nodeTerm(t *v1.NodeSelectorTerm) {
 	}
 }
 
+// podTerms hashes required terms.
 func (h *hasher) podTerms(list []v1.PodAffinityTerm) {
 	h.addWord(uint64(len(list)))
 	for i := range list {
@@ -178,6 +191,7 @@ func (h *hasher) podTerms(list []v1.PodAffinityTerm) {
 	}
 }
 
+// weightedPodTerms hashes preferred terms.
 func (h *hasher) weightedPodTerms(list []v1.WeightedPodAffinityTerm) {
 	h.addWord(uint64(len(list)))
 	for i := range list {
@@ -194,6 +208,7 @@ func (h *hasher) podTerm(t *v1.PodAffinityTerm) {
 	h.labelSelector(t.NamespaceSelector)
 }
 
+// addSpread hashes spread constraints. A policy that is missing and its default are equal.
 func (h *hasher) addSpread(list []v1.TopologySpreadConstraint) {
 	h.addWord(uint64(len(list)))
 	for i := range list {
@@ -209,6 +224,8 @@ func (h *hasher) addSpread(list []v1.TopologySpreadConstraint) {
 	}
 }
 
+// addContainers hashes images, requests, host ports and restart rules, and the name of a container
+// that requests more than CPU and memory.
 func (h *hasher) addContainers(list []v1.Container) {
 	h.addWord(uint64(len(list)))
 	for i := range list {
@@ -222,6 +239,7 @@ func (h *hasher) addContainers(list []v1.Container) {
 		for j := range c.RestartPolicyRules {
 			h.addString(string(c.RestartPolicyRules[j].Action))
 		}
+		// Container ports are left out: they are documentation. Host ports can conflict.
 		for j := range c.Ports {
 			if p := &c.Ports[j]; p.HostPort > 0 {
 				h.addString(p.HostIP)
@@ -286,6 +304,7 @@ func isResized(s *v1.PodStatus) bool {
 // instead of those that the spec has for the containers of these names.
 func (h *hasher) addResized(pod *v1.Pod) {
 	s := &pod.Status
+	// Container names are the pods' own unless amounts are reported under them.
 	if isResized(s) {
 		for _, list := range [2][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 			for i := range list {
@@ -315,6 +334,7 @@ func (h *hasher) addResized(pod *v1.Pod) {
 		}
 	}
 
+	// A resize that was refused or deferred may change which amounts count.
 	for i := range s.Conditions {
 		if c := &s.Conditions[i]; c.Type == v1.PodResizePending {
 			h.addString(string(c.Status))

@@ -35,6 +35,8 @@ type Ports struct {
 
 var portSeed = maphash.MakeSeed() // nobody can make up addresses with equal hashes
 
+// sortKey orders ports by number, then by protocol, then by address; see Ports.keys. An address
+// that is not anyIP never has 0 in the low 32 bits.
 func (p Port) sortKey() uint64 {
 	key := uint64(p.Port)<<40 | maphash.String(portSeed, string(p.Protocol))&0xff<<32
 	if p.IP != anyIP {
@@ -87,7 +89,8 @@ func portsOf(pod *v1.Pod) *Ports {
 }
 
 // Conflict reports whether two pods cannot be on one node because of their ports. It goes through
-// both lists once, so that thousands of ports do not cost the product of their numbers.
+// both lists once, so that thousands of ports do not cost the product of their numbers. A nil list
+// conflicts with nothing.
 func (p *Ports) Conflict(o *Ports) bool {
 	if p == nil || o == nil {
 		return false
@@ -96,6 +99,8 @@ func (p *Ports) Conflict(o *Ports) bool {
 	for i, j := 0, 0; i < len(a) && j < len(b); {
 		x, y := a[i], b[j]
 		switch {
+		// Equal keys, or the same port and protocol where one side has all addresses: whether these
+		// really conflict, the ports themselves have to tell.
 		case x == y || x>>32 == y>>32 && (uint32(x) == 0 || uint32(y) == 0):
 			to, toOther := p.groupEnd(i), o.groupEnd(j)
 			if slices.ContainsFunc(p.List[i:to], func(p Port) bool { return slices.ContainsFunc(o.List[j:toOther], p.Conflicts) }) {

@@ -7,8 +7,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// This file makes changes that are not to stay: Suppose tries them and puts everything back.
+// Recount restores the state if a panic came in between.
+
 // Suppose makes a change to pods on nodes and undoes it. Readers of the log see neither. After a
-// panic in between, the cluster is left in the middle of the change until Recount restores it.
+// panic in between, the cluster is left in the middle of the change until Recount restores it. The
+// log is rewound, so that a reader which catches up later does not work through changes that cancel
+// each other out.
 func (c *Cluster) Suppose(change, undo func()) {
 	over := c.Supposing()
 	change()
@@ -17,7 +22,7 @@ func (c *Cluster) Suppose(change, undo func()) {
 }
 
 // Supposing is Suppose for a change that is made in several places. The caller must call over once
-// all of it is undone.
+// all of it is undone. Calls may be nested.
 func (c *Cluster) Supposing() (over func()) {
 	position := c.Log.Len()
 	c.supposing++
@@ -31,9 +36,11 @@ func (c *Cluster) Supposing() (over func()) {
 
 // Recount restores the state that the API reported, after a panic in the middle of a change: pods
 // that Suppose took away are back, pods of a Visit are gone, and every node's sums are those of its
-// pods. It returns how many nodes had to be corrected, each of which it logs as changed.
+// pods. It returns how many nodes had to be corrected, each of which it logs as changed. A correct
+// cluster is left as it is, and 0 is returned. It costs a pass over all pods.
 func (c *Cluster) Recount() (mended int) {
 	c.supposing = 0
+	// In a fixed order, so that the pods of a node have one.
 	for _, uid := range slices.Sorted(maps.Keys(c.away)) {
 		if p := c.away[uid]; c.pods[uid] == nil {
 			p.Node = nil
@@ -78,6 +85,7 @@ func (c *Cluster) sumsAgree(n *Node, pods []*Pod) bool {
 
 // sumsOf returns the sums that the node has when these pods are placed on it one after the other.
 func (c *Cluster) sumsOf(n *Node, pods []*Pod) (*Node, Room) {
+	// Allocatable amounts are kept, and everything that pods add starts at zero.
 	fresh, room := &Node{Held: make([]int64, len(n.Held))}, c.Rooms[n.Index]
 	room.NonZeroCPU, room.NonZeroMemory = 0, 0
 	for _, p := range pods {

@@ -11,7 +11,7 @@ import (
 )
 
 // Resources are amounts as the scheduler counts them: CPU in thousandths, everything else in whole
-// units.
+// units. A sum that reaches the largest int64 is not known exactly; see subtractFrom.
 type Resources struct {
 	MilliCPU         int64
 	Memory           int64
@@ -48,7 +48,7 @@ func NewResources(list v1.ResourceList) Resources {
 	return r
 }
 
-// Of returns the amount of one resource by name.
+// Of returns the amount of one resource by name. It is 0 for a resource that is not counted.
 func (r *Resources) Of(name v1.ResourceName) int64 {
 	switch name {
 	case v1.ResourceCPU:
@@ -99,7 +99,8 @@ func (r *Resources) subtractFrom(o *Resources) bool {
 }
 
 // placedRequests returns what a placed pod is counted with: its requests, and CPU and memory with
-// defaults for containers that request none.
+// defaults for containers that request none. Most pods request CPU and memory and nothing else,
+// which PlainRequests computes without a map.
 func placedRequests(pod *v1.Pod) (requests Resources, nonZeroCPU, nonZeroMemory int64) {
 	if cpu, memory, scoreCPU, scoreMemory, ok := rules.PlainRequests(pod); ok {
 		return Resources{MilliCPU: cpu, Memory: memory}, scoreCPU, scoreMemory

@@ -58,7 +58,8 @@ const mostRequired = 1 << 10
 
 // RequiredLabels lists labels such that every pod that the selector matches has at least one of
 // them. everybody is true if there is no such list, or only long ones: the selector may match any
-// pod.
+// pod. For example, "app in (a, b), tier=web" gives [tier=web], and "app, tier!=db" gives
+// everybody.
 func RequiredLabels(selector *rules.Selector) (of []Label, everybody bool) {
 	requirements, selects := selector.Requirements()
 	if !selects {

@@ -3,7 +3,8 @@ package cluster
 import "maps"
 
 // How large a table or an array must be, and how many times as large as what is in it, to be worth
-// replacing.
+// replacing: small ones are not worth the trouble, and with a factor of four each copy is paid for
+// by at least three times as many deletions.
 const worthShrinking, timesTooLarge = 1 << 8, 4
 
 // Shrunk returns the map, or a copy of it if its table is many times as large as its contents: a

@@ -51,7 +51,8 @@ type Extras struct {
 
 var noExtras = &Extras{}
 
-// Container is the same of a container. Its ContainerExtras are not nil.
+// Container is the same of a container. Limits, probes, commands and mounts are left
+// out. Its ContainerExtras are not nil.
 type Container struct {
 	Name, Image string
 	Requests    v1.ResourceList
@@ -71,7 +72,8 @@ var noContainerExtras = &ContainerExtras{}
 func (s *Spec) Affinity() *v1.Affinity { return s.terms.affinity(s.NodeAffinity) }
 
 // Object returns the spec as that of an API object, for libraries that expect one. It shares its
-// contents: do not change them.
+// contents: do not change them. Containers are allocated anew with each call; callers that need it
+// often keep it.
 func (s *Spec) Object() v1.PodSpec {
 	return v1.PodSpec{
 		SchedulerName: s.SchedulerName, Priority: s.Priority, PreemptionPolicy: s.PreemptionPolicy, NodeSelector: s.NodeSelector,
@@ -94,6 +96,7 @@ func (s *Spec) constraints() []v1.TopologySpreadConstraint {
 	return list
 }
 
+// containerObjects returns containers as those of an API object.
 func containerObjects(list []Container) []v1.Container {
 	if len(list) == 0 {
 		return nil

@@ -28,7 +28,7 @@ type Action interface {
 type Ready struct{}
 
 // Cancel asks for an action to end as soon as possible. The action is still answered, as withdrawn
-// if it had not begun.
+// if it had not begun. An action that has begun may still succeed; its answer tells.
 type Cancel struct {
 	Ticket Ticket
 	Reason string
@@ -40,8 +40,10 @@ type Hold struct {
 	Ticket Ticket
 	Pod    *v1.Pod
 	Node   string
-	Waits  map[string]time.Duration
-	Since  time.Time
+	// Waits is how long each plugin makes the pod wait at most, from Since on. The core itself ends
+	// a wait that is too long; the shell needs no timer.
+	Waits map[string]time.Duration
+	Since time.Time
 }
 
 // Release ends a Hold, including one that timed out or was given up.
@@ -51,14 +53,16 @@ type Release struct {
 	Took   time.Duration
 }
 
-// WriteVolumes writes the volumes and claims that were matched for the pod.
+// WriteVolumes writes the volumes and claims that were matched for the pod. It is answered when
+// they are written. The core itself then waits until they are bound.
 type WriteVolumes struct {
 	Ticket  Ticket
 	Attempt *Attempt
 	Volumes plugins.PodVolumes
 }
 
-// WriteClaims writes the allocations and reservations of the pod's device claims.
+// WriteClaims writes the allocations and reservations of the pod's device claims. Its Outcome lists
+// what was written even if a later claim failed: that has to be released again.
 type WriteClaims struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -94,7 +98,8 @@ type GiveBackClaim struct {
 	Delete bool
 }
 
-// Remove deletes a victim, after writing the condition that tells why.
+// Remove deletes a victim, after writing the condition that tells why. It is answered when the
+// deletion was accepted, not when the pod is gone.
 type Remove struct {
 	Ticket Ticket
 	Victim v1.ObjectReference
@@ -105,7 +110,7 @@ type Remove struct {
 }
 
 // WriteStatus writes a condition, the nominated node, or both to a pod; nil leaves the field as it
-// is. It is answered if it has a ticket.
+// is. It is answered if it has a ticket. A nominated node of "" clears the field.
 type WriteStatus struct {
 	Ticket    Ticket
 	Pod       *v1.Pod
@@ -122,14 +127,15 @@ type WriteGroup struct {
 	Condition metav1.Condition
 }
 
-// Tell records an event about an object.
+// Tell records an event about an object. It is not answered, and may be dropped.
 type Tell struct {
-	Profile               string
+	Profile               string // the reporting component: a scheduler name
 	About                 v1.ObjectReference
 	Type, Reason, Message string
 }
 
-// Announce records the event that a pod was bound.
+// Announce records the event that a pod was bound. It follows the answer to the Bind, also if a
+// watch has shown the binding before.
 type Announce struct{ Attempt *Attempt }
 
 // ReadPod fetches a pod that the core does not keep. It is answered by Read, or not at all if the

@@ -39,7 +39,8 @@ type Ask struct {
 func (Ask) isAction() {}
 
 // suspendAttempt suspends the attempt and asks the question that err carries. It returns false if
-// err carries none.
+// err carries none. Its pod is still Taken, so nothing else decides it while the question is under
+// way.
 func (as *attempts) suspendAttempt(b *placement, err error) bool {
 	if err == nil {
 		return false
@@ -73,7 +74,8 @@ type askErrand struct {
 }
 
 // startPreparing suspends the attempt, which has not begun, while plugins prepare it. It returns
-// false if they need not.
+// false if they need not. An attempt is prepared mostPreparations times at most; after that the
+// plugin computes in place.
 func (as *attempts) startPreparing(b *placement) bool {
 	for _, p := range b.profile.prepare {
 		question := p.Prepare(as.cluster, b.Waiting)

@@ -9,7 +9,17 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
+// This file takes a placement from the chosen node to its binding, and ends it when the binding is
+// over. What has to be written or waited for in between is in prepare.go, and what Berth's own
+// plugins reserve in objects.go.
+
 // assumePod counts the pod on the node, reserves what it needs beyond room, and starts its binding.
+// If a plugin refuses or fails, everything is undone within the step, and the pod returns to the
+// queue.
+//
+// Berth's own plugins reserve before the pod is counted, and out-of-tree plugins are called after
+// it: these may look at the node and expect to find the pod there, as in kube-scheduler, which
+// assumes a pod before it runs Reserve.
 func (ps *placements) assumePod(b *placement, n *cluster.Node) {
 	b.Node = n.Name
 	if nominated := ps.cluster.Nominated(b.Pod.UID); nominated != nil && nominated.Nominated != n.Name {
@@ -67,7 +77,8 @@ func (ps *placements) reserveOwn(b *placement, n *cluster.Node) (err error) {
 	return nil
 }
 
-// reserveOutside runs the out-of-tree Reserve plugins.
+// reserveOutside runs the out-of-tree Reserve plugins. b.asked is set before the first call: if a
+// plugin refuses or panics, Unreserve is called for all.
 func (ps *placements) reserveOutside(b *placement) error {
 	if len(b.profile.reserve) == 0 {
 		return nil
@@ -93,7 +104,7 @@ func (ps *placements) reserveOutside(b *placement) error {
 }
 
 // stopBinding stops a binding if it is not too late. The pod returns to the queue, at once or when
-// the work under way is answered.
+// the work under way is answered. A placement that is bound already stays as it is.
 func (ps *placements) stopBinding(b *placement, why *Fault) {
 	switch b.stage {
 	case preparing:
@@ -104,7 +115,8 @@ func (ps *placements) stopBinding(b *placement, why *Fault) {
 }
 
 // abandonPod ends the placement of a pod that was deleted, or bound by another client, and returns
-// it; nil if there is none.
+// it; nil if there is none. The pod stops counting at once, even if work that cannot be stopped is
+// still under way.
 func (ps *placements) abandonPod(uid types.UID, why *Fault) *placement {
 	b := ps.byPod[uid]
 	if b != nil {
@@ -120,7 +132,8 @@ func (ps *placements) letGo(b *placement, why *Fault) {
 	ps.stopBinding(b, why)
 }
 
-// confirmBound ends a placement whose pod a watch shows on its node.
+// confirmBound ends a placement whose pod a watch shows on its node. A watch may show the binding
+// before the answer to the Bind arrives, or instead of it if another client made the binding.
 func (ps *placements) confirmBound(b *placement) {
 	ps.leave(b)
 	switch b.stage {
@@ -132,6 +145,8 @@ func (ps *placements) confirmBound(b *placement) {
 	}
 }
 
+// handleOutcome ends the placement according to the answer and to what watches have shown
+// meanwhile. A watch is believed before an answer: it shows what the API server has stored.
 func (e bindErrand) handleOutcome(o Outcome) {
 	ps, b := e.ps, e.b
 	if o.Fault == nil && !o.Withdrawn {
@@ -154,7 +169,8 @@ func (e bindErrand) handleOutcome(o Outcome) {
 	ps.outcome.bindAnswered(b)
 }
 
-// finishBound ends the placement of a pod that was bound.
+// finishBound ends the attempt of a pod that was bound. The pod stays in byPod until a watch shows
+// it on its node.
 func (ps *placements) finishBound(b *placement) {
 	b.stage = bound
 	for _, l := range b.profile.learners {

@@ -36,6 +36,9 @@ type attempts struct {
 	limits    gang.Limits    // of attempts for groups; tests change them
 }
 
+// newPlacement begins an attempt for a pod: its placement is registered nowhere yet, and can simply
+// be dropped. The draw for Sampled is made in every attempt, so that random numbers are the same
+// with and without metrics.
 func (as *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement {
 	pod := item.Pod
 	b := &placement{profile: p, item: item, began: as.now, watch: as.clock()}
@@ -52,7 +55,8 @@ func (as *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement 
 }
 
 // requeueUnschedulable returns an unschedulable pod to the queue, where it waits for an event that
-// may help it, and reports why.
+// may help it, and reports why. nominate is the nomination that the pod ends with; nil leaves it as
+// it is.
 func (as *attempts) requeueUnschedulable(b *placement, w *why, nominate *string) {
 	as.observer().Attempted(b.Profile, Unschedulable, as.clock().Sub(b.watch))
 	as.queue.Rejected(b.item, w.plugins, w.pending, as.now)
@@ -63,7 +67,8 @@ func (as *attempts) requeueUnschedulable(b *placement, w *why, nominate *string)
 }
 
 // requeueFailed returns a pod to the queue whose attempt ended with an error, and reports the
-// error.
+// error. The pod backs off and then is tried again without an event, and loses its nomination, as
+// upstream. Errors that are a plugin's verdict are reported as Unschedulable, but back off, too.
 func (as *attempts) requeueFailed(b *placement, err error) {
 	result, reason, told := Errored, v1.PodReasonSchedulerError, decision.Failed
 	if refused := (unschedulable)(nil); errors.As(err, &refused) && refused.Unschedulable() {
@@ -105,7 +110,10 @@ type unschedulable interface {
 	Unschedulable() bool
 }
 
-// rememberFailure keeps a failure if it holds for every pod of the class.
+// rememberFailure keeps a failure if it holds for every pod of the class. It does not hold where
+// pods of a class differ in what the decision looked at: a nomination, out-of- tree plugins and
+// extenders, which see the whole pod, claims of the pod's own, or a device claim that an earlier
+// attempt has left.
 func (as *attempts) rememberFailure(b *placement, nominate *string, w *why) {
 	p, spec := b.profile, b.item.Class.Spec
 	if nominate != nil && *nominate != "" || b.Waiting.Nominated != "" || len(p.Outside) > 0 ||
@@ -117,7 +125,8 @@ func (as *attempts) rememberFailure(b *placement, nominate *string, w *why) {
 }
 
 // knownToFail tells whether the pod must fail as the last failed pod of its class did, since
-// nothing has changed.
+// nothing has changed. With ten thousand replicas that fit nowhere, one of them is decided and the
+// others cost a comparison.
 func (as *attempts) knownToFail(b *placement) bool {
 	f := &b.profile.failed
 	return f.class == b.item.Class && b.Waiting.Nominated == "" && f.position == as.cluster.Log.Len() &&

@@ -41,7 +41,8 @@ type Stages struct {
 }
 
 // Bind binds a pod to its node. The answer must be certain: where a request's outcome is unknown,
-// the shell looks until it knows whether the pod was bound.
+// the shell looks until it knows whether the pod was bound. It is answered as withdrawn if it was
+// cancelled before it began.
 type Bind struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -51,7 +52,8 @@ type Bind struct {
 func (Bind) isAction() {}
 
 // Preflight asks the out-of-tree PreBind plugins what they have to do for the pod. The answer
-// carries their Work.
+// carries their Work. It is asked even if Berth's own plugins have nothing to write, since only the
+// plugins know whether they have.
 type Preflight struct {
 	Ticket  Ticket
 	Attempt *Attempt
@@ -60,7 +62,8 @@ type Preflight struct {
 
 func (Preflight) isAction() {}
 
-// PreBind runs an out-of-tree PreBind plugin for the pod.
+// PreBind runs an out-of-tree PreBind plugin for the pod. A fault that is a Verdict makes the pod
+// unschedulable; any other is an error.
 type PreBind struct {
 	Ticket  Ticket
 	Attempt *Attempt

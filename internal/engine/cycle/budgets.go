@@ -15,6 +15,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// saveUsed is the budget as a successor of this core resumes it.
 func (b *usedBudget) saveUsed(name cluster.Name) Used {
 	u := Used{name, map[types.UID]string{}, map[types.UID]time.Time{}}
 	for uid, victim := range b.victims {
@@ -25,6 +26,8 @@ func (b *usedBudget) saveUsed(name cluster.Name) Used {
 	return u
 }
 
+// resumedBudget is the reverse of saveUsed. shown is the budget as the API shows it to the new
+// core.
 func resumedBudget(shown *policyv1.PodDisruptionBudget, u Used) *usedBudget {
 	b := &usedBudget{shown: shown, victims: map[types.UID]usedVictim{}}
 	for uid, name := range u.Victims {
@@ -37,7 +40,8 @@ func resumedBudget(shown *policyv1.PodDisruptionBudget, u Used) *usedBudget {
 // the pod has been replaced by then, the budget may be as it was, and is not shown again.
 const countedWithin = 2 * time.Minute
 
-// budgetSeen returns a budget that the API shows, reduced by what the API does not know yet.
+// budgetSeen returns a budget that the API shows, reduced by what the API does not know yet. What
+// was reduced before is forgotten: the victims that still are under way are counted anew.
 func (pr *preemptions) budgetSeen(budget *policyv1.PodDisruptionBudget) *policyv1.PodDisruptionBudget {
 	pr.cluster.CoveredBy(budget) // read now rather than within an attempt
 	delete(pr.budgets, nameOf(budget))
@@ -89,12 +93,19 @@ func (pr *preemptions) budgetsInUse(spared types.UID) []cluster.Name {
 	return slices.SortedFunc(maps.Keys(names), compareNames)
 }
 
+// compareNames orders by namespace, then by name.
 func compareNames(a, b cluster.Name) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
 // reduceBudget returns the budget reduced by the victims under way. If no profile promises to
-// respect budgets, it is returned as it is, as kube-scheduler would see it.
+// respect budgets, it is returned as it is, as kube-scheduler would see it. It works as the
+// Eviction API does: each victim takes one of DisruptionsAllowed, and is listed in DisruptedPods,
+// by which plugins see that it is counted. The result is a copy; shown is the API's.
+//
+//	shown:      DisruptionsAllowed 2, DisruptedPods {}
+//	victims:    a (still there), b (gone)
+//	reduced to: DisruptionsAllowed 0, DisruptedPods {a}
 func (pr *preemptions) reduceBudget(shown *policyv1.PodDisruptionBudget, spared types.UID) *policyv1.PodDisruptionBudget {
 	if !pr.keepsBudgets {
 		return shown
@@ -194,7 +205,8 @@ func (pr *preemptions) recountBudget(used *usedBudget) {
 	}
 }
 
-// countVictim counts a victim if the budget covers it.
+// countVictim counts a victim if the budget covers it. One that the API lists in DisruptedPods is
+// counted there already.
 func (pr *preemptions) countVictim(b *usedBudget, victim types.UID, selector *rules.Selector) {
 	p := pr.cluster.Pod(victim)
 	if p == nil || p.Namespace() != b.shown.Namespace || !selector.Matches(p.Class.Labels) {

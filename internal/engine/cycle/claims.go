@@ -11,7 +11,9 @@ import (
 )
 
 // sharedClaim is a claim used by pods on their way to a node. The first of them that is ready
-// writes the allocation, and each adds its own reservation to what the previous one wrote.
+// writes the allocation, and each adds its own reservation to what the previous one wrote. A claim
+// from a template has one user; one that pods name, or that is reserved for their group, may have
+// many.
 type sharedClaim struct {
 	number uint64 // identifies it in actions
 	name   cluster.Name
@@ -85,7 +87,10 @@ func (l *sharedClaims) dropUnused(shared *sharedClaim) {
 	}
 }
 
-// mergeSeen returns what the cluster model is to keep of a claim that the API shows.
+// mergeSeen returns what the cluster model is to keep of a claim that the API shows. While an
+// allocation is decided and not written, the API shows the claim without it. Taking that over would
+// free the devices, and another pod could be given them. So the known status is kept on top of the
+// shown object, until the API shows an allocation, or the claim is being deleted.
 func (l *sharedClaims) mergeSeen(claim *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
 	l.noteReleased(claim)
 	shared, ok := l.byName[nameOf(claim)]
@@ -130,7 +135,8 @@ func (e releaseErrand) handleOutcome(o Outcome) {
 	}
 }
 
-// releaseClaims gives up reservations for a pod group that are or may be in the API.
+// releaseClaims gives up reservations for a pod group that are or may be in the API. A claim that
+// is being released already is left out: its answer is outstanding.
 func (l *sharedClaims) releaseClaims(list []*plugins.ReservedClaim) {
 	for _, r := range list {
 		name := nameOf(r.Claim)

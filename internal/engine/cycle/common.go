@@ -12,14 +12,14 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// common is what all parts of the core work on: the model of the cluster, the queue, and the
-// current step with the actions that it returns.
+// common is what all components of the core work on: the model of the cluster, the queue, and the
+// current step with the actions that it returns. Each component embeds a pointer to the same one.
 //
-// Every action with a ticket has its errand here until it is answered. The shell answers every one
-// of them, including those that it was asked to cancel.
+// Every action with an errand has it here until it is answered. The shell answers every one of
+// them, including those that it was asked to cancel.
 type common struct {
-	options Options
-	rng     *rand.Rand
+	options Options    // set by newCommon, constant from then on
+	rng     *rand.Rand // the only source of chance; a draw more or fewer changes all later ones
 
 	cluster *cluster.Cluster
 	queue   *queue.Queue
@@ -34,6 +34,9 @@ type common struct {
 	mostErrands int // see cluster.Shrunk
 }
 
+// newCommon makes the queue, the cluster model and the set of groups, all empty. Missing options
+// get their defaults: a NoObserver, and a stopwatch that stands still, with which all durations are
+// 0.
 func newCommon(o Options) *common {
 	q := queue.New()
 	if o.Observer == nil {
@@ -60,26 +63,29 @@ func newCommon(o Options) *common {
 	}
 }
 
-// newDecider makes the decider of a profile.
+// newDecider makes the decider of a profile. The seed decides between nodes with equal scores.
 func (s *common) newDecider(p *plugins.Profile, seed uint64) *decide.Decider {
 	d := decide.New(s.cluster, p, seed)
 	d.Prefer = s.options.Prefer
 	return d
 }
 
-// errand takes the answer to an action.
+// errand takes the answer to one action. It is called once, in the step of the [Answered]; what it
+// was sent for may have ended meanwhile, so each implementation looks first whether it still
+// matters.
 type errand interface{ handleOutcome(o Outcome) }
 
-// beginStep begins a step.
+// beginStep begins a step: the actions of the previous one are dropped, and their slice is reused.
 func (s *common) beginStep(now time.Time) {
 	clear(s.actions)
 	s.now, s.actions = now, s.actions[:0]
 }
 
-// addAction returns an action from the current step.
+// addAction adds an action to those that the current step returns.
 func (s *common) addAction(a Action) { s.actions = append(s.actions, a) }
 
-// issueTicket issues a ticket for an action that is not answered.
+// issueTicket issues a ticket for an action that is not answered. Hold and Release are linked by
+// one.
 func (s *common) issueTicket() Ticket {
 	s.tickets++
 	return s.tickets
@@ -102,12 +108,14 @@ func (s *common) routeAnswer(a Answered) {
 	}
 }
 
+// observer is never nil.
 func (s *common) observer() Observer { return s.options.Observer }
 
 // wallTime is the time of the current step as the API's objects show times.
 func (s *common) wallTime() time.Time { return s.now.Add(s.ahead) }
 
-// clock is the time by which durations are measured for metrics.
+// clock is the time by which durations are measured for metrics. Unlike s.now it may go on within a
+// step, and decisions must not depend on it.
 func (s *common) clock() time.Time { return s.options.Stopwatch() }
 
 // groupOf returns the group that an item is scheduled with, or nil.
@@ -123,6 +131,8 @@ type readiness struct {
 	begun    bool // Ready was returned
 }
 
+// followKinds adds kinds that must be listed before anything is decided. It may be called again
+// when a kind is followed later.
 func (r *readiness) followKinds(kinds []Kind) {
 	r.follows = true
 	for _, kind := range kinds {

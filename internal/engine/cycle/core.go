@@ -44,16 +44,20 @@ type Core struct {
 	flushed     time.Time // when the queue was last searched for pods that have waited too long
 }
 
-// Check tells whether the profiles are valid. Configured ignores profiles that are not.
+// Check tells whether the profiles are valid. Configured ignores profiles that are not. It compiles
+// them as Configured would, and throws the result away.
 func (c *Core) Check(list []Profile) error {
 	_, err := c.profiles.compileProfiles(list)
 	return err
 }
 
-// flushEvery is how often the queue is searched for pods that have waited too long.
+// flushEvery is how often the queue is searched for pods that have waited too long. A wait of up to
+// queue.MaxWait (five minutes) can thus take half a minute longer, which saves going through all
+// pending pods more often. The same interval is used upstream.
 const flushEvery = 30 * time.Second
 
-// Wake returns when the core needs a Tick if nothing else happens; now, if there is work to do.
+// Wake returns when the core needs a Tick if nothing else happens; now, if there is work to do. It
+// is never later than the next flush, so a caller that sleeps until then needs no timer of its own.
 func (c *Core) Wake(now time.Time) time.Time {
 	if len(c.news.events) > 0 || c.news.objects || c.ready.mayDecide() && !c.ready.begun {
 		return now
@@ -69,6 +73,7 @@ func (c *Core) Wake(now time.Time) time.Time {
 // before a preemption, or that for a budget to count a victim that is gone. If ok is false there is
 // none, and a Tick only searches for pods that have waited too long.
 func (c *Core) Due() (next time.Time, ok bool) {
+	// The deadlines have no common heap: each component keeps its own, and there are few of them.
 	sooner := func(at time.Time) {
 		if !ok || at.Before(next) {
 			next, ok = at, true
@@ -117,7 +122,8 @@ type View struct {
 	Reserved *Reservation // the current one, or nil
 }
 
-// View returns the core's state.
+// View returns the core's state. Maps of the View are new; what they and the pointers refer to is
+// the core's own, and is changed by the next step.
 func (c *Core) View() View {
 	v := View{Cluster: c.cluster, Queue: c.queue, Profiles: map[string]Profile{}, Reserved: c.reserved.held}
 	if c.podGroups.gates.Generic {
@@ -185,6 +191,8 @@ func (c *Core) Decided() []*decision.Decision {
 	told := map[*groups.Group]*decision.Group{}
 	for i := range step {
 		o := &step[i]
+		// A pod can be decided and come back in one step, when a reservation or Permit fails: the
+		// later outcome counts.
 		if last[o.uid] != i {
 			continue
 		}
@@ -268,6 +276,7 @@ func (c *Core) Incomplete(uid types.UID) string {
 	return fmt.Sprintf("of the %d pods that PodGroup %q asks for at once there %s", g.MinCount(), g.Name.Name, areThere(g.Count()))
 }
 
+// areThere ends the sentence "there ..." with a number.
 func areThere(count int) string {
 	if count == 1 {
 		return "is 1"
@@ -275,7 +284,7 @@ func areThere(count int) string {
 	return fmt.Sprintf("are %d", count)
 }
 
-// Sizes are the sizes of what the scheduler keeps; see [Core.Sizes].
+// Sizes are the numbers of objects that a core keeps, for metrics; see [Core.Sizes].
 type Sizes struct {
 	Active, Backoff, Unschedulable, Gated int // pods in the queue
 	Nodes, Pods, Assumed                  int // in the cluster model

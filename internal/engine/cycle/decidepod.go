@@ -16,6 +16,11 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
+// This file is one attempt for a single pod, from the queue to a placement or back: startAttempt is
+// called with a popped pod, Decide of package decide finds a node, and PostFilter follows where
+// there is none. What happens after a node was chosen is in assume.go; attempts for whole groups
+// are in decidegroup.go.
+
 // startAttempt starts an attempt for a pod that was popped from the queue.
 func (as *attempts) startAttempt(item *queue.Item) {
 	as.rooms.takeRoom(item)
@@ -30,12 +35,15 @@ func (as *attempts) decidePod(item *queue.Item, answers any, questions int) {
 	b := as.newPlacement(p, item)
 	b.Aside, b.Answers, b.questions = true, answers, questions
 	defer as.recoverAttempt(b)
+	// A remembered failure does not hold for a pod that may take reserved room: the one that failed
+	// may have been kept out of it.
 	let := as.reserved.lets(item)
 	if !let && as.knownToFail(b) {
 		as.requeueUnschedulable(b, p.failed.why, nil)
 		return
 	}
 
+	// Before Begin: an attempt that is suspended here has called no plugin that keeps state.
 	if as.startPreparing(b) {
 		return
 	}
@@ -75,7 +83,8 @@ const (
 	mostContinued = 100
 )
 
-// goOnLater puts back a pod whose attempt should go on after those of others have had their turn.
+// goOnLater puts back a pod whose attempt should go on after those of others have had their turn. A
+// room that was lent for the attempt ends with it.
 func (as *attempts) goOnLater(b *placement, err error) bool {
 	var unfinished *plugins.Unfinished
 	if !errors.As(err, &unfinished) || unfinished.Found < farEnough || b.item.Continued >= mostContinued {
@@ -88,7 +97,8 @@ func (as *attempts) goOnLater(b *placement, err error) bool {
 	return true
 }
 
-// decideOntoHeld decides a pod that may take room that is held for a pod group.
+// decideOntoHeld decides a pod that may take room that is held for a pod group. It is called only
+// if the pod fits nowhere else.
 func (as *attempts) decideOntoHeld(b *placement) decide.Decision {
 	nominees := as.reserved.lift()
 	defer as.reserved.putBack(nominees)
@@ -96,11 +106,13 @@ func (as *attempts) decideOntoHeld(b *placement) decide.Decision {
 }
 
 // handleNoFit handles a pod that fits on no node: it runs PostFilter, then returns the pod to the
-// queue.
+// queue. A failed attempt is remembered for the pods of its class only after PostFilter has run:
+// what that nominates is part of the outcome.
 func (as *attempts) handleNoFit(b *placement) {
 	failure := b.profile.Diagnose(b.Waiting)
 	var nominate *string
 	var messages, more []string
+	// As upstream, PostFilter is not run in an empty cluster.
 	if failure.Nodes > 0 {
 		as.news.rescuing = true // a victim that is not bound yet goes at once; its event must be noted before this pod waits
 		nominate, messages, more, _ = as.runPostFilters(b, b.profile.rescue)
@@ -115,6 +127,8 @@ func (as *attempts) handleNoFit(b *placement) {
 			return
 		}
 	}
+	// As upstream, the nomination is cleared if there are no nodes or no PostFilter plugins, and
+	// kept if the pod was rejected before DynamicResources was asked.
 	switch none := ""; {
 	case failure.Nodes == 0, len(b.profile.rescue) == 0:
 		nominate = &none
@@ -188,6 +202,8 @@ type giveBackErrand struct {
 	group releaseErrand // if the claim was reserved for the pod's group
 }
 
+// handleOutcome has the pod tried at once if the devices could not be given back: the change that
+// was to wake it does not come.
 func (e giveBackErrand) handleOutcome(o Outcome) {
 	if e.group.l != nil {
 		e.group.handleOutcome(o)
@@ -227,17 +243,22 @@ func (as *attempts) ungrouped(item *queue.Item) {
 	})
 }
 
+// handleOutcome continues the attempt whatever the answer is: an error is among the answers that
+// decidePod finds.
 func (e askErrand) handleOutcome(Outcome) {
 	e.as.asking--
 	e.resumeAttempt()
 }
 
+// resumeAttempt decides the pod again, unless it has gone or its profile has. It starts from the
+// beginning, with the answers at hand.
 func (e askErrand) resumeAttempt() {
 	if e.as.queue.Get(e.item.Pod.UID) == e.item && e.as.profiles.byName[e.item.Pod.Spec.SchedulerName] != nil {
 		e.as.decidePod(e.item, e.question.Answers, e.questions)
 	}
 }
 
+// handleOutcome lets the plugin take over what was prepared, and then begins the attempt.
 func (e prepareErrand) handleOutcome(Outcome) {
 	if e.as.preparing[e.namespace]--; e.as.preparing[e.namespace] == 0 {
 		delete(e.as.preparing, e.namespace)

@@ -15,7 +15,8 @@ import (
 const MostPlaced = 1000
 
 // decisions remembers the last decision of every pending pod, and of the pods placed most recently.
-// None of it is used to decide.
+// None of it is used to decide. A pending pod has one outcome; a placed one stays until MostPlaced
+// others have followed.
 type decisions struct {
 	*common
 	waiting map[types.UID]pendingOutcome // of items of the queue that were tried
@@ -27,16 +28,17 @@ type decisions struct {
 	step []pendingOutcome
 }
 
-// pendingOutcome is the result of one decision.
+// pendingOutcome is the result of one decision. There is one for each pending pod, so it is smaller
+// than the [decision.Decision] that it becomes when somebody asks.
 type pendingOutcome struct {
 	name     cluster.Name
 	uid      types.UID
-	at       time.Time
+	at       time.Time // when the attempt began
 	took     time.Duration
-	nodes    int
-	feasible int
+	nodes    int // of the cluster then
+	feasible int // nodes that could take the pod; 0: not counted
 	node     string
-	score    int64
+	score    int64 // of node
 	result   decision.Result
 	why      *why
 	victims  []decision.Name
@@ -88,13 +90,15 @@ func (d *decisions) forgetFailure(uid types.UID) {
 	d.waiting = cluster.Shrunk(d.waiting, &d.most)
 }
 
+// outcomeOf is what is known of every attempt, however it ended.
 func (d *decisions) outcomeOf(b *placement, result decision.Result) pendingOutcome {
 	return pendingOutcome{
 		name: nameOf(b.Pod), uid: b.Pod.UID, at: b.began, took: d.clock().Sub(b.watch), nodes: d.cluster.Len(), result: result,
 	}
 }
 
-// lastPlaced finds a placed pod; without a UID, the most recent one of that name.
+// lastPlaced finds a placed pod; without a UID, the most recent one of that name. A pod that was
+// deleted and made anew under its name is told apart by UID.
 func (d *decisions) lastPlaced(name cluster.Name, uid types.UID) (pendingOutcome, bool) {
 	for i := range MostPlaced {
 		o := &d.placed[(d.next+2*MostPlaced-1-i)%MostPlaced]
@@ -105,6 +109,7 @@ func (d *decisions) lastPlaced(name cluster.Name, uid types.UID) (pendingOutcome
 	return pendingOutcome{}, false
 }
 
+// fillDecision copies the outcome into the document, but not the pod's place in the queue.
 func (o *pendingOutcome) fillDecision(d *decision.Decision) {
 	d.UID, d.Result, d.At, d.Took = o.uid, o.result, &metav1.Time{Time: o.at}, o.took.Seconds()
 	d.Nodes, d.Feasible, d.Node, d.Score, d.Victims = o.nodes, o.feasible, o.node, o.score, o.victims
@@ -113,6 +118,7 @@ func (o *pendingOutcome) fillDecision(d *decision.Decision) {
 	}
 }
 
+// placeInQueue describes where a pending pod is, from when to when it waits, and for what.
 func (d *decisions) placeInQueue(item *queue.Item) *decision.Queue {
 	q := &decision.Queue{
 		Place: item.Place().String(), Ahead: d.queue.Ahead(item), Gate: item.Gate, Attempts: item.Attempts,

@@ -20,6 +20,7 @@ func (c *Core) applyTaintRule(name string, rule *resourcev1.DeviceTaintRule) {
 	}
 }
 
+// ruleGone takes in that a DeviceTaintRule was deleted: its taints go.
 func (c *Core) ruleGone(name cluster.Name, _ types.UID, _ *resourcev1.DeviceTaintRule) {
 	c.applyTaintRule(name.Name, nil)
 }

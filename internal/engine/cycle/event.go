@@ -12,7 +12,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// Event is an input of the core: one of the types below.
+// Event is an input of the core: one of the types below. Events of objects come from lists and
+// watches in the order in which the API server sends them, per kind; between kinds there is no
+// order, and every component has to cope with a pod that comes before its PodGroup, or a claim
+// before its volume.
 type Event interface{ isEvent() }
 
 // Follows names the watched kinds. Nothing is decided before each has been listed once.
@@ -42,7 +45,8 @@ type Gone struct {
 // It may be older than what a watch has shown.
 type Read struct{ Pod *v1.Pod }
 
-// Led says that this scheduler is the leader: from now on it decides.
+// Led says that this scheduler is the leader: from now on it decides. There is no opposite: once it
+// leads, a core leads for as long as it is stepped.
 type Led struct{}
 
 // WallSet says how far the wall clock, whose times the API's objects have, is now ahead of the
@@ -60,7 +64,8 @@ type Configured struct {
 // first pod of the active queue is decided.
 type Tick struct{}
 
-// Activate makes pods be tried at once, whatever they are waiting for.
+// Activate makes pods be tried at once, whatever they are waiting for. A gate still keeps its pods
+// out.
 type Activate struct{ Pods []types.UID }
 
 // Happened reports an event of a resource that only out-of-tree plugins watch.
@@ -94,9 +99,10 @@ type Outcome struct {
 	Written []bool
 }
 
-// Fault is an error that can be written to a journal.
+// Fault is an error that can be written to a journal. It keeps the text of an error and nothing to
+// unwrap.
 type Fault struct {
-	Message string
+	Message string // for the pod's condition and events
 	// Verdict: the message is a plugin's verdict on the pod, not a failure.
 	Verdict bool
 }
@@ -153,12 +159,13 @@ const (
 )
 
 // Used is a disruption budget and the victims that it does not count yet: their names by UID, and
-// since when they are gone, if they are.
+// since when they are gone, if they are. It is how a [Resumed] carries a usedBudget.
 type Used struct {
 	Budget  cluster.Name
 	Victims map[types.UID]string
 	Gone    map[types.UID]time.Time `json:",omitempty"`
 }
 
-// Ticket links an action to its answer. Tickets are given out in order, from 1.
+// Ticket links an action to its answer. Tickets are given out in order, from 1. Zero is no ticket:
+// the action is not answered.
 type Ticket uint64

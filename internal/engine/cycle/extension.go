@@ -28,7 +28,8 @@ type Profile struct {
 type Extension interface{ Name() string }
 
 // Attempt is one try to schedule a pod, from the queue to its binding. It needs no lock: the owner
-// does not touch it while another goroutine has it.
+// does not touch it while another goroutine has it. An attempt that asks a question aside ends, and
+// another one begins when the answer is there.
 type Attempt struct {
 	Pod     *v1.Pod      // as the API last showed it; shared, read-only
 	Waiting *cluster.Pod // the same pod in the cluster model
@@ -75,7 +76,7 @@ type Sorter interface {
 
 // Gate keeps a pod out of the active queue (PreEnqueue). It is called when the pod appears, when it
 // changes, when one of the gate's own events happens, and whenever the pod would return from
-// waiting. On the owner.
+// waiting. On the owner. A nil rejection lets the pod in.
 type Gate interface {
 	Extension
 	Admit(pod *v1.Pod) *plugins.Rejection
@@ -89,7 +90,8 @@ type Rescuer interface {
 	Rescue(a *Attempt, evaluate func() *decide.Evaluation) Rescue
 }
 
-// Rescue is what a rescuer did.
+// Rescue is what a rescuer did. The zero value means that the plugin could not help, and that the
+// nomination stays as it is.
 type Rescue struct {
 	// Nominate, if not nil, becomes the pod's nominated node; an empty name clears the nomination.
 	Nominate *string
@@ -115,7 +117,7 @@ type Reserver interface {
 
 // Permitter may delay the binding of a pod (Permit). A wait above zero holds the pod for at most
 // that time. Every permitter that asked for a wait must allow the pod (PermitAllowed); a single one
-// can reject it. On the owner.
+// can reject it. On the owner. The wait is capped at maxPermitWait.
 type Permitter interface {
 	Extension
 	Permit(a *Attempt) (refused *plugins.Rejection, hold time.Duration)
@@ -150,7 +152,7 @@ func (a *Attempt) String() string {
 	return podName(a.Pod)
 }
 
-// PreBindWork is what a plugin has to do before a pod is bound.
+// PreBindWork is what a plugin has to do before a pod is bound. The zero value is: nothing to do.
 type PreBindWork struct {
 	Needed   bool // anything
 	Parallel bool // others may run at the same time

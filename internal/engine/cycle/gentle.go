@@ -19,9 +19,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// This file is gentle preemption, an option of a profile: a pod first uses the room of pods that
+// are leaving already, and chooses victims only when it has been unschedulable for PreemptionDelay.
+
 // reuseEvictions tells how a pod of a profile with gentle preemption gets room without a new
-// victim: where victims of earlier preemptions are leaving, or perhaps later, on a new node. done
-// is false if the pod may choose victims.
+// victim: where victims of earlier preemptions are leaving or, while its delay lasts, perhaps on a
+// new node. done is false if the pod may choose victims.
 func (pr *preemptions) reuseEvictions(b *placement) (r Rescue, done bool) {
 	if !b.profile.GentlePreemption || neverPreempts(b.Waiting.Class) {
 		return Rescue{}, false
@@ -48,6 +51,7 @@ func (pr *preemptions) reuseEvictions(b *placement) (r Rescue, done bool) {
 	return r, true
 }
 
+// neverPreempts tells whether pods of the class have preemptionPolicy Never.
 func neverPreempts(class *cluster.PodClass) bool {
 	policy := class.Spec.PreemptionPolicy
 	return policy != nil && *policy == v1.PreemptNever
@@ -77,6 +81,7 @@ func (pr *preemptions) onTheirWay() (list []*cluster.Pod) {
 
 // roomOfLeavers looks for a node on which the pod fits once all preempted pods have left, of
 // whatever priority, and beside all pods that are nominated there. It leaves the cluster as it was.
+// It costs a decision; without preempted pods that are leaving, nothing.
 func (pr *preemptions) roomOfLeavers(b *placement) (*cluster.Node, error) {
 	leavers := pr.onTheirWay()
 	if len(leavers) == 0 {
@@ -87,6 +92,8 @@ func (pr *preemptions) roomOfLeavers(b *placement) (*cluster.Node, error) {
 	for _, p := range leavers {
 		gone.Remove(p)
 	}
+	// Nominated pods of lower priority count on the same room, and the pod must not take it from
+	// them.
 	defer gang.ProtectNominations(pr.cluster, b.Waiting.Class.Priority)()
 	found := b.profile.Decide(b.Waiting)
 	return found.Node, found.Err
@@ -106,6 +113,7 @@ func (pr *preemptions) delayedUntil(item *queue.Item) time.Time {
 	return item.Unfit.Add(most)
 }
 
+// mustDelay tells whether the pod may not choose victims yet.
 func (pr *preemptions) mustDelay(item *queue.Item) bool { return pr.now.Before(pr.delayedUntil(item)) }
 
 // noteUnschedulable notes that a pod of the queue was found unschedulable.
@@ -117,6 +125,7 @@ func (pr *preemptions) noteUnschedulable(item *queue.Item) {
 }
 
 // scheduleRetry has a pod tried again when it may preempt, unless it has been tried since then.
+// Several alarms for one pod do no harm.
 func (pr *preemptions) scheduleRetry(item *queue.Item) {
 	d := delay{pr.delayedUntil(item), item.Pod.UID}
 	if d.until.After(item.Entered()) {
@@ -127,7 +136,8 @@ func (pr *preemptions) scheduleRetry(item *queue.Item) {
 	}
 }
 
-// setAlarms computes the delays of all pods anew.
+// setAlarms computes the delays of all pods anew. It is called when profiles, and with them the
+// delays, have changed.
 func (pr *preemptions) setAlarms() {
 	pr.alarms = nil
 	for _, item := range pr.queue.Sorted() {

@@ -13,14 +13,19 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// This file turns changes of the cluster into the events that the queue compares with what pods
+// wait for. Events have the labels and actions of kube-scheduler's, so that metrics and hints of
+// plugins are the same.
+
 // happenings are the events that have not reached the queue yet.
 //
 // Events are only kept while a pod could be waiting for one: in the queue, at Permit, or because
-// its victims are being chosen in this very step.
+// its victims are being chosen in this very step. They are passed on by the next tick, so that
+// hints see the model with all changes until then.
 type happenings struct {
 	*common
 	events []queue.Event
-	// objects: an object has changed that a placement may wait for; see conditions.
+	// objects: an object has changed that a placement may wait for; see objectWaits.
 	objects bool
 	outside bool // an out-of-tree plugin sees the objects of events
 	held    int  // pods that wait at Permit
@@ -37,6 +42,8 @@ func (h *happenings) addEvent(e queue.Event) {
 	}
 }
 
+// hasListeners tells whether a pod could be waiting for an event. Pods that back off, or are
+// active, need none.
 func (h *happenings) hasListeners() bool {
 	return h.rescuing || h.queue.Len(queue.Waiting)+h.queue.Len(queue.Gated)+h.held > 0
 }
@@ -49,13 +56,15 @@ func (h *happenings) flushEvents() {
 	h.dropEvents()
 }
 
-// dropEvents discards the noted events.
+// dropEvents discards the noted events. Their slice is kept for the next ones, unless a burst has
+// made it very large.
 func (h *happenings) dropEvents() {
 	clear(h.events)
 	h.events = cluster.ShrunkList(h.events[:0])
 }
 
-// podAdded notes that a pod now takes room on its node.
+// podAdded notes that a pod now takes room on its node. It may help a pod with an affinity to it.
+// object is nil if only the model is known.
 func (h *happenings) podAdded(p *cluster.Pod, object *v1.Pod) {
 	if h.hasListeners() {
 		h.addEvent(queue.Event{
@@ -64,7 +73,8 @@ func (h *happenings) podAdded(p *cluster.Pod, object *v1.Pod) {
 	}
 }
 
-// podRemoved notes that a pod no longer takes, or claims, room on a node.
+// podRemoved notes that a pod no longer takes, or claims, room on a node. It need not have left the
+// API: it may have lost its nomination, or its placement failed.
 func (h *happenings) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.Pod) {
 	if !h.hasListeners() && (n == nil || len(n.Nominated) == 0) {
 		return
@@ -80,7 +90,7 @@ func (h *happenings) podRemoved(p *cluster.Pod, n *cluster.Node, object *v1.Pod)
 }
 
 // changedPlaced notes that a placed pod has changed in something that matters. The objects may be
-// nil.
+// nil. A pod that changes its node is one that leaves and one that comes.
 func (h *happenings) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluster.Pod, old, object *v1.Pod) {
 	if was.NodeName != p.NodeName {
 		h.podRemoved(was, at, nil)
@@ -113,6 +123,8 @@ func (h *happenings) changedPlaced(was *cluster.Pod, at *cluster.Node, p *cluste
 	})
 }
 
+// takesLess tells whether a pod requests less than before of any resource. A pod can request less
+// of one and more of another: then both actions are reported.
 func takesLess(was, is *cluster.Resources) bool {
 	if is.MilliCPU < was.MilliCPU || is.Memory < was.Memory || is.EphemeralStorage < was.EphemeralStorage {
 		return true
@@ -137,7 +149,8 @@ func (h *happenings) podObject(p *cluster.Pod, object *v1.Pod) any {
 	return p.Object()
 }
 
-// nodeChanged notes what is new about a node.
+// nodeChanged notes what is new about a node. before is nil for a new node, old if the object was
+// not kept.
 func (h *happenings) nodeChanged(before, n *cluster.Node, old, object *v1.Node) {
 	e := queue.Event{Resource: queue.Node, Label: "NodeAdd", Action: queue.Add, NodeBefore: before, Node: n, New: object}
 	if before != nil {
@@ -157,6 +170,8 @@ func (h *happenings) nodeChanged(before, n *cluster.Node, old, object *v1.Node) 
 	}
 }
 
+// nodeActions are the changes of a node that Berth's own plugins look at. The model shares equal
+// label sets, taints and sizes between nodes, so that a comparison of pointers is enough.
 func nodeActions(was, is *cluster.Node) (actions queue.Action) {
 	if was.Labels != is.Labels || was.Hostname != is.Hostname || was.HasHostname != is.HasHostname {
 		actions |= queue.UpdateNodeLabel
@@ -173,7 +188,8 @@ func nodeActions(was, is *cluster.Node) (actions queue.Action) {
 	return actions
 }
 
-// otherNodeActions are the changes that only out-of-tree plugins can be interested in.
+// otherNodeActions are the changes that only out-of-tree plugins can be interested in. Without the
+// previous object any of them may have occurred.
 func otherNodeActions(old, is *v1.Node) (actions queue.Action) {
 	if old == nil {
 		return queue.UpdateNodeCondition | queue.UpdateNodeAnnotation | queue.UpdateNodePreemptionPolicy
@@ -190,6 +206,7 @@ func otherNodeActions(old, is *v1.Node) (actions queue.Action) {
 	return actions
 }
 
+// conditionStatuses leaves out the times, which change with every heartbeat, and the texts.
 func conditionStatuses(n *v1.Node) map[v1.NodeConditionType]v1.ConditionStatus {
 	all := map[v1.NodeConditionType]v1.ConditionStatus{}
 	for _, is := range n.Status.Conditions {
@@ -229,8 +246,9 @@ func orNil[T any, P interface {
 	return object
 }
 
-// podChanges tells what has changed about a pending pod that may matter. The scheduler's own writes
-// do not count.
+// podChanges tells what has changed about a pod that may matter. The scheduler's own writes do not
+// count. decisive is set if the pod's class has changed, or may have: else its requests are the
+// same and need not be compared.
 func podChanges(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
 	if !maps.Equal(old.Labels, pod.Labels) {
 		actions |= queue.UpdatePodLabel
@@ -261,6 +279,7 @@ func podChanges(old, pod *v1.Pod, decisive bool) (actions queue.Action) {
 	return actions
 }
 
+// lessRequested tells whether a pod requests less of something than before.
 func lessRequested(old, pod *v1.Pod) bool {
 	requests := rules.Requests(pod)
 	for name, amount := range rules.Requests(old) {

@@ -37,7 +37,9 @@ const mostUnordered = 6
 // all pods that it has decided before have their nodes. So a shadow takes in what it sees a Lookout
 // later. When it then judges a binding, it knows the later ones, too, and finds the states in which
 // the pod can have been decided: schedulers decide pods of one priority in the order in which they
-// came.
+// came. For example, pods A and B come in this order, and B's binding is seen first. When B is
+// judged, A is foreseen: its binding is among the held events. So B is judged with A on its node,
+// too.
 type hindsight struct {
 	*common
 	ready *readiness
@@ -56,11 +58,13 @@ type hindsight struct {
 	late        time.Time // when a binding was seen more than a Lookout after its pod came
 }
 
+// heldEvent is an event that is held back until Lookout after at.
 type heldEvent struct {
 	Event
 	at time.Time
 }
 
+// boundItem is a pod that was judged at that time.
 type boundItem struct {
 	*queue.Item
 	at time.Time
@@ -79,6 +83,7 @@ func (h *hindsight) delayEvent(e Event, take func(Event)) {
 		watched = true
 	}
 
+	// Once one is held, all later ones must be, too: they stay in order.
 	if watched && (len(h.held) > 0 || h.ready.hasSynced()) {
 		h.held = append(h.held, heldEvent{e, h.now})
 	} else {
@@ -185,6 +190,8 @@ func (h *hindsight) sameSpec(object metav1.Object) bool {
 	return generation != 0 && generation == before
 }
 
+// isRejected tells whether a scheduler has found the pod unschedulable at least once, by its
+// status.
 func isRejected(pod *v1.Pod) bool {
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse {
@@ -194,7 +201,7 @@ func isRejected(pod *v1.Pod) bool {
 	return pod.Status.NominatedNodeName != "" && pod.Spec.NodeName == ""
 }
 
-// nextDue returns when the next event is taken in.
+// nextDue returns when the next event is taken in. It is zero, with ok false, if none is held.
 func (h *hindsight) nextDue() (at time.Time, ok bool) {
 	if len(h.held) == 0 {
 		return at, false
@@ -202,7 +209,8 @@ func (h *hindsight) nextDue() (at time.Time, ok bool) {
 	return h.held[0].at.Add(Lookout), true
 }
 
-// rememberBound remembers a pod that was judged.
+// rememberBound remembers a pod that was judged. The list is cleaned up only when it has doubled:
+// each clean-up goes through all pending pods.
 func (h *hindsight) rememberBound(item *queue.Item) {
 	if h.isOrdered(item) && h.now.Sub(item.Since) > Lookout {
 		h.late = h.now
@@ -241,6 +249,7 @@ func (h *hindsight) earliest(item *queue.Item) time.Time {
 // evaluatePast evaluates the nodes as they can have been when the pod was decided. If the chosen
 // node was one of the best in any of these states, it returns that one; or else the state in which
 // pods were decided in their order. unclear is set if there may be others, which were not tried.
+// Each state costs an evaluation of all nodes, and there are 64 more at most; see mostUnordered.
 func (h *hindsight) evaluatePast(item *queue.Item, node string,
 	evaluate func() *decide.Evaluation) (said *decide.Evaluation, unclear bool) {
 	if said = evaluate(); isBest(said, node) { // as bindings were written
@@ -262,6 +271,7 @@ func (h *hindsight) evaluatePast(item *queue.Item, node string,
 		return said, true
 	}
 
+	// Bit i of subset tells whether the i-th of the pods around was decided before.
 	for subset := range 1 << len(around) {
 		state := h.evaluateWith(around, func(o *rivalPod) bool { return subset>>o.number&1 == 1 }, evaluate)
 		if isBest(state, node) {
@@ -387,6 +397,7 @@ func isBest(e *decide.Evaluation, node string) bool {
 	return e.Err == nil && slices.ContainsFunc(e.Best(), func(v *decide.NodeVerdict) bool { return v.Node.Name == node })
 }
 
+// laterOf returns the later of two times.
 func laterOf(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

@@ -35,7 +35,9 @@ type intake struct {
 	mostUnserved int // see cluster.Shrunk
 }
 
-// seePod takes in a pod that the API shows; old is its previous state, if that is kept.
+// seePod takes in a pod that the API shows; old is its previous state, if that is kept. A pod may
+// be shown for the first time in any state: a list shows what has happened since the last one all
+// at once.
 func (in *intake) seePod(pod, old *v1.Pod) {
 	if in.options.Objects != nil {
 		if rules.IsTerminal(pod) {
@@ -57,6 +59,7 @@ func (in *intake) seePod(pod, old *v1.Pod) {
 		in.unserved = cluster.Shrunk(in.unserved, &in.mostUnserved)
 	case in.cluster.Pod(pod.UID) != nil: // placed in its former state; if it returns to the queue, the new state counts
 		if item := in.queue.Get(pod.UID); item != nil {
+			// A nomination is not adopted here: this scheduler has chosen a node.
 			in.updateItem(item, pod, in.cluster.Pending(pod), 0)
 		}
 	default:
@@ -65,12 +68,15 @@ func (in *intake) seePod(pod, old *v1.Pod) {
 	}
 }
 
-// pendingPod takes in a pod that is to be scheduled.
+// pendingPod takes in a pod that is to be scheduled. A pod that is already in the queue may be at
+// any place there.
 func (in *intake) pendingPod(pod *v1.Pod) {
 	p := in.cluster.Pending(pod)
 	item := in.queue.Get(pod.UID)
 	if item == nil {
 		item = in.queue.Add(in.trimmer.trimPod(pod, p.Class), p.Class, in.now)
+		// Attempts for a whole group cost the others more: it does not try again before its
+		// back-off is over.
 		item.Patient = in.groupOf(item) != nil
 		in.nominations.podArrived(item)
 		return
@@ -82,6 +88,7 @@ func (in *intake) pendingPod(pod *v1.Pod) {
 		least = queue.Update // plugins interested in pod updates hear of every one
 	}
 	in.updateItem(item, pod, p, least)
+	// The pod may be Waiting, and nothing else would have it tried.
 	if nominated {
 		in.queue.Wake(pod.UID, queue.Changed, in.now)
 	}
@@ -91,6 +98,9 @@ func (in *intake) pendingPod(pod *v1.Pod) {
 // nothing else has.
 func (in *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, least queue.Action) {
 	pod = in.trimmer.trimPod(pod, p.Class)
+	if n := item.Nominating; n != nil && n.Node == pod.Status.NominatedNodeName {
+		item.Nominating = nil
+	}
 	actions := podChanges(item.Pod, pod, p.Class != item.Class)
 	if actions == 0 {
 		actions = least
@@ -98,7 +108,8 @@ func (in *intake) updateItem(item *queue.Item, pod *v1.Pod, p *cluster.Pod, leas
 	in.queue.Update(item, pod, p.Class, actions, in.now)
 }
 
-// unservedPod is a pending pod of a scheduler name without a profile.
+// unservedPod is a pending pod of a scheduler name without a profile. Only its name is kept. If a
+// profile for it is configured, the pod is fetched.
 type unservedPod struct {
 	cluster.Name
 	scheduler string
@@ -115,6 +126,7 @@ func (in *intake) keepWhole(whole bool) {
 	in.trimmer.whole = whole
 }
 
+// restorePod replaces what was kept of a pod by the whole object, if that was kept elsewhere.
 func (in *intake) restorePod(item *queue.Item) {
 	if pod := in.options.Objects.Shown(item.Pod.UID); pod != nil {
 		item.Pod = pod
@@ -147,7 +159,8 @@ func (in *intake) dismissUnserved() {
 	}
 }
 
-// fetchServed fetches the pending pods that were not served until now.
+// fetchServed fetches the pending pods that were not served until now. They are fetched in a fixed
+// order, and each enters the queue when its Read arrives.
 func (in *intake) fetchServed() {
 	for _, uid := range slices.Sorted(maps.Keys(in.unserved)) {
 		if pod := in.unserved[uid]; in.profiles.servesName(pod.scheduler) {
@@ -168,7 +181,9 @@ func (in *intake) dropPending(uid types.UID) {
 	in.unserved = cluster.Shrunk(in.unserved, &in.mostUnserved)
 }
 
-// endPlacement ends the placement of a pod that was deleted, or bound by another client.
+// endPlacement ends the placement of a pod that was deleted, or bound by another client. It does
+// nothing if there is none. What was reserved is given back at once, or with the last answer to the
+// work under way.
 func (in *intake) endPlacement(uid types.UID, why *Fault) {
 	if b := in.placements.abandonPod(uid, why); b != nil {
 		in.preemptions.forgetVictim(uid)
@@ -176,8 +191,10 @@ func (in *intake) endPlacement(uid types.UID, why *Fault) {
 	}
 }
 
-// placedPod takes in a pod that has a node or has ended.
+// placedPod takes in a pod that has a node or has ended. It may be one that this scheduler has
+// bound, one of another scheduler, or one that ran before this scheduler was started.
 func (in *intake) placedPod(pod, old *v1.Pod) {
+	// A shadow judges the binding before the model has it.
 	in.attempts.compare(pod)
 	if b := in.placements.byPod[pod.UID]; b != nil {
 		if pod.Spec.NodeName == b.Node && !rules.IsTerminal(pod) {
@@ -186,6 +203,8 @@ func (in *intake) placedPod(pod, old *v1.Pod) {
 			in.endPlacement(pod.UID, errBoundElsewhere)
 		}
 	}
+	// Room on another node is free now, which may help others; on its own node it takes the room
+	// itself.
 	if nominated := in.cluster.Nominated(pod.UID); nominated != nil && nominated.Nominated != pod.Spec.NodeName {
 		in.nominations.clearNomination(pod.UID)
 	}
@@ -228,7 +247,8 @@ func (in *intake) setPod(pod *v1.Pod) *cluster.Pod {
 	return in.preemptions.replaceAs(p, true)
 }
 
-// losePod forgets a deleted pod.
+// losePod forgets a deleted pod. last is its last state, or nil if that is not
+// known, as when a list showed that the pod is gone.
 func (in *intake) losePod(last *v1.Pod, uid types.UID) {
 	if in.options.Objects != nil {
 		in.options.Objects.PodGone(uid)
@@ -251,7 +271,8 @@ func (in *intake) losePod(last *v1.Pod, uid types.UID) {
 	in.news.podRemoved(p, n, last)
 }
 
-// seeNode takes in a node that the API shows.
+// seeNode takes in a node that the API shows. An update that changes nothing that decisions depend
+// on becomes no event.
 func (in *intake) seeNode(node *v1.Node, old *v1.Node) {
 	if in.options.Objects != nil {
 		in.options.Objects.Node(node)
@@ -265,7 +286,9 @@ func (in *intake) seeNode(node *v1.Node, old *v1.Node) {
 	in.news.nodeChanged(before, n, old, node)
 }
 
-// loseNode forgets a deleted node. Pods on their way to it return to the queue.
+// loseNode forgets a deleted node. Pods on their way to it return to the queue. Pods that run there
+// stay in the model, without a node, until a watch shows that they are gone: the node may come back
+// under its name.
 func (in *intake) loseNode(name string, last *v1.Node) {
 	if in.options.Objects != nil {
 		in.options.Objects.NodeGone(name)
@@ -274,6 +297,7 @@ func (in *intake) loseNode(name string, last *v1.Node) {
 	if n == nil {
 		return
 	}
+	// Events carry the node as it was; n itself is emptied below.
 	before := n.Copy(nil)
 	nominated := slices.Clone(n.Nominated)
 	for _, b := range in.placements.placementsTo(name) {

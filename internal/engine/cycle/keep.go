@@ -46,6 +46,8 @@ type latestSpecs [64]struct {
 	spec  v1.PodSpec
 }
 
+// specOf returns the spec of a class as a pod's. The value is copied; what it points to is shared
+// by all pods of the class, and must not be changed.
 func (t *podTrimmer) specOf(class *cluster.PodClass) v1.PodSpec {
 	if class.Bulk > cluster.MostBulk/len(t.specs) {
 		return class.Spec.Object()

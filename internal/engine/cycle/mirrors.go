@@ -11,7 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// mirrored is the mirror of one kind.
+// mirrored is the mirror of one kind. It turns a list into the changes since the last one: what a
+// watch has missed is noticed there.
 type mirrored[T metav1.Object] struct {
 	*common
 	news   *happenings
@@ -31,7 +32,8 @@ type mirrored[T metav1.Object] struct {
 	shown map[cluster.Name]bool
 }
 
-// forgetFirst has something else forgotten before an object is.
+// forgetFirst has something else forgotten before an object is. It is for state outside of the
+// mirror that belongs to objects of the kind.
 func (m *mirrored[T]) forgetFirst(also func(cluster.Name)) {
 	gone := m.forget
 	m.forget = func(name cluster.Name, uid types.UID, last T) {
@@ -42,14 +44,18 @@ func (m *mirrored[T]) forgetFirst(also func(cluster.Name)) {
 
 // mirror turns what lists and watches show of one kind into changes.
 type mirror interface {
+	// beginList and endList enclose a list. Watch events may come in between.
 	beginList()
 	endList()
+	// Objects of another type than the mirror's are ignored.
 	applySeen(object metav1.Object)
 	applyGone(last metav1.Object)
-	isListing() bool
+	isListing() bool // between beginList and endList
 	forgetStates()
 }
 
+// newMirror returns the mirror of a kind. set is called for every object that is shown, with its
+// previous state if that was kept; forget when one is gone, with its last state if that is known.
 func newMirror[T metav1.Object](c *common, news *happenings, kind queue.Resource, set func(object, old T),
 	forget func(cluster.Name, types.UID, T)) *mirrored[T] {
 	return &mirrored[T]{common: c, news: news, kind: kind, set: set, forget: forget,
@@ -98,6 +104,7 @@ func (m *mirrored[T]) applySeen(o metav1.Object) {
 	old := m.kept[name]
 	if uid, known := m.known[name]; known {
 		action = queue.Update
+		// The deletion of the one before was missed, as happens between two lists.
 		if uid != object.GetUID() {
 			m.forget(name, uid, old)
 			var none T
@@ -107,21 +114,23 @@ func (m *mirrored[T]) applySeen(o metav1.Object) {
 
 	m.known[name] = object.GetUID()
 	m.known = cluster.Shrunk(m.known, &m.most)
-	if m.news.outside {
-		m.kept[name] = object
-	}
-
 	if m.shown != nil {
 		m.shown[name] = true
+		// Before anything keeps it.
 		if m.single != nil {
 			object = m.single(object)
 		}
+	}
+	if m.news.outside {
+		m.kept[name] = object
 	}
 
 	m.set(object, old)
 	m.observer().Handled(m.kind, action, m.clock().Sub(began))
 }
 
+// applyGone takes in that an object was deleted. A late event about an object whose name is already
+// another one's is ignored.
 func (m *mirrored[T]) applyGone(o metav1.Object) {
 	object, ok := o.(T)
 	if !ok {
@@ -132,6 +141,7 @@ func (m *mirrored[T]) applyGone(o metav1.Object) {
 	m.observer().Handled(m.kind, queue.Delete, m.clock().Sub(began))
 }
 
+// forgetObject forgets an object unless another one has its name by now.
 func (m *mirrored[T]) forgetObject(name cluster.Name, uid types.UID, last T) {
 	if m.known[name] == uid {
 		delete(m.known, name)

@@ -12,7 +12,9 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// newMirrors makes the mirrors of all kinds.
+// newMirrors makes the mirrors of all kinds. Most kinds are no more than a table of the cluster
+// model; see mirrorTable. The order in which kinds are listed does not matter: nothing is decided
+// before all are.
 func (c *Core) newMirrors() map[Kind]mirror {
 	s, h, in := c.common, c.news, c.intake
 	pods := newMirror(s, h, queue.Pod, func(pod, old *v1.Pod) {
@@ -21,12 +23,14 @@ func (c *Core) newMirrors() map[Kind]mirror {
 		}
 		in.seePod(pod, old)
 	}, func(_ cluster.Name, uid types.UID, last *v1.Pod) { in.losePod(last, uid) })
+	// The mirror has an index of pods by name anyway.
 	in.named = func(name cluster.Name) (uid types.UID, known bool) { uid, known = pods.known[name]; return uid, known }
 	pods.single = func(pod *v1.Pod) *v1.Pod { own := *pod; return &own } // its spec may become the class's
 	o := &c.cluster.Objects
 	budgets := mirrorTable(s, h, &o.Budgets, queue.Budget, c.preemptions.budgetSeen)
 	deviceClaims := mirrorTable(s, h, &o.ResourceClaims, queue.ResourceClaim, c.claims.mergeSeen)
 	deviceClaims.forgetFirst(func(n cluster.Name) { delete(c.claims.releasing, n) })
+	// A slice goes into the table with the taints of the rules that select its devices.
 	deviceSlices := mirrorTable(s, h, &o.ResourceSlices, queue.ResourceSlice, o.Tainted)
 	sliceGone := deviceSlices.forget
 	deviceSlices.forget = func(n cluster.Name, uid types.UID, last *resourcev1.ResourceSlice) {

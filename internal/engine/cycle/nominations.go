@@ -40,7 +40,8 @@ func (ns *nominations) clearNomination(uid types.UID) {
 }
 
 // setNomination records the nominated node of a pod whose attempt has ended; an empty name clears
-// it, nil leaves it as it is, unless it was for this attempt only.
+// it, nil leaves it as it is, unless it was for this attempt only. A pod that keeps its node keeps
+// its place among the nominated pods of that node.
 func (ns *nominations) setNomination(of *Attempt, item *queue.Item, node *string) {
 	if node == nil && ns.lent[of.Pod.UID] {
 		node = new(string)
@@ -59,7 +60,8 @@ func (ns *nominations) setNomination(of *Attempt, item *queue.Item, node *string
 	}
 }
 
-// nominatePod nominates a pod of the queue to a node.
+// nominatePod nominates a pod of the queue to a node. It may be nominated to one node at a time: an
+// earlier nomination is replaced.
 func (ns *nominations) nominatePod(item *queue.Item, node string) {
 	p := &cluster.Pod{Class: item.Class, Name: item.Pod.Name, UID: item.Pod.UID, Created: cluster.TimeOf(item.Pod.CreationTimestamp.Time)}
 	ns.cluster.Nominate(ns.asContender(p, item.Pod), node)
@@ -96,6 +98,12 @@ func (ns *nominations) followClient(item *queue.Item, pod *v1.Pod, p *cluster.Po
 	if nominated := ns.cluster.Nominated(pod.UID); nominated != nil {
 		current = nominated.Nominated
 	}
+	// It is this scheduler's own, which has been given up meanwhile.
+	if is != "" && is == ns.unseenNomination(item) {
+		return false
+	}
+	// What this scheduler has decided since it last saw the pod is newer than what the client
+	// wrote.
 	if was == is || current != was || item.Admitted.IsZero() && ns.groupOf(item) != nil || ns.isKeptOut(item) {
 		return false
 	}
@@ -121,7 +129,8 @@ func (ns *nominations) renewPod(p *cluster.Pod, pod *v1.Pod) {
 	}
 }
 
-// moveOn clears the nomination of a pod whose nominated node no longer has room for it.
+// moveOn clears the nomination of a pod whose nominated node no longer has room for it. The pod is
+// tried again at once.
 func (ns *nominations) moveOn(p *cluster.Pod) {
 	ns.clearNomination(p.UID)
 	item := ns.queue.Get(p.UID)
@@ -151,7 +160,8 @@ func (ns *nominations) asContender(p *cluster.Pod, pod *v1.Pod) *cluster.Pod {
 	return contender
 }
 
-// podMoved follows the places of pods in the queue.
+// podMoved follows the places of pods in the queue. It is called by the queue in the middle of a
+// move, so that nothing may be changed here: doubtful pods are looked at later.
 func (ns *nominations) podMoved(item *queue.Item, label string) {
 	ns.observer().Queued(item.Place(), label)
 	if ns.isKeptOut(item) && ns.cluster.Nominated(item.Pod.UID) != nil {

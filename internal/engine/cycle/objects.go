@@ -15,6 +15,12 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
+// This file is what Berth's own plugins do for a placement besides choosing a node: volumes and
+// device claims are reserved in the cluster model, written before the pod is bound, awaited, and
+// given back if the placement fails. Claims that several pods share are kept in claims.go.
+
+// volumesBound is met when the PV controller, or a provisioner, has bound all claims of the pod. If
+// the node goes, the pod returns to the queue.
 var volumesBound = waitFor{
 	late:   "binding volumes: timed out waiting for the condition",
 	within: func(b *placement) time.Duration { return b.volumes.Timeout },
@@ -27,6 +33,8 @@ var volumesBound = waitFor{
 	},
 }
 
+// devicesReady is met when the drivers have set all binding conditions of the allocated devices.
+// Most devices have none, and there is nothing to wait for.
 var devicesReady = waitFor{
 	late:   "device binding timeout",
 	needed: func(b *placement) bool { return slices.ContainsFunc(b.devices.Claims, awaitsDevices) },
@@ -63,7 +71,7 @@ var devicesReady = waitFor{
 }
 
 // awaitCondition makes a placement wait until what was written for a plugin is ready, if that is
-// needed.
+// needed. The objects may be ready already: news.objects makes the next tick look.
 func (ps *placements) awaitCondition(b *placement, plugin string, w waitFor) {
 	if w.needed != nil && !w.needed(b) {
 		return
@@ -86,6 +94,7 @@ func (l objectWaits) nextDeadline() (at time.Time) {
 	return at
 }
 
+// reportWait tells the metrics how a wait ended.
 func (ps *placements) reportWait(one *objectWait, how string) {
 	if one.over != nil {
 		one.over(ps, one.placement, how, ps.now.Sub(one.began))
@@ -103,7 +112,8 @@ func (ps *placements) endWaits(b *placement) {
 	b.prepare.waiting = 0
 }
 
-// reserveVolumes matches the pod's volumes and assumes them in the cluster model.
+// reserveVolumes matches the pod's volumes and assumes them in the cluster model. The returned
+// function undoes it. It is nil if nothing has to be written.
 func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver, n *cluster.Node) (undo func(), err error) {
 	volumes, err := plugin.PodVolumes(ps.cluster, b.Waiting, n)
 	if err != nil {
@@ -117,13 +127,16 @@ func (ps *placements) reserveVolumes(b *placement, plugin plugins.VolumeReserver
 	return volumes.Assume(ps.cluster), nil
 }
 
+// bindingVolumesFailed counts a failure to write volumes, or to have them bound in time.
 func bindingVolumesFailed(ps *placements) { ps.observer().VolumesFailed("bind") }
 
+// writeVolumes makes the action for what reserveVolumes has matched.
 func writeVolumes(b *placement, ticket Ticket) Action {
 	return WriteVolumes{ticket, &b.Attempt, b.volumes}
 }
 
-// reserveDevices allocates the pod's devices in the cluster model.
+// reserveDevices allocates the pod's devices in the cluster model. The returned function undoes it,
+// including what has been written by then.
 func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver, n *cluster.Node) (undo func(), err error) {
 	claims, give, err := plugin.ReserveClaims(ps.cluster, b.Waiting, n)
 	if err != nil || len(claims.Claims) == 0 {
@@ -131,6 +144,7 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 	}
 
 	for i := range claims.Claims {
+		// The reservation is about to go: who relied on it would be left without its devices.
 		if _, releasing := ps.claims.releasing[nameOf(claims.Claims[i].Claim)]; releasing {
 			give(func(claim *resourcev1.ResourceClaim) bool { return wasReserved(claims.Claims, claim) })
 			return nil, fmt.Errorf("resource claim %s/%s is being given back", b.Pod.Namespace, claims.Claims[i].Claim.Name)
@@ -146,12 +160,16 @@ func (ps *placements) reserveDevices(b *placement, plugin plugins.ClaimReserver,
 	return func() { ps.unreserveDevices(b, give) }, nil
 }
 
+// writeClaims makes the action for what reserveDevices has allocated.
 func writeClaims(b *placement, ticket Ticket) Action {
 	work := b.devices.ReservedClaims
 	work.Claims = slices.Clone(work.Claims) // sharedClaims.replaceStandIn changes them
 	return WriteClaims{ticket, &b.Attempt, work, b.claimUses()}
 }
 
+// claimsWritten takes in which claims were written, also if others were not. With that the pod's
+// use of its shared claims ends: an allocation that neither this pod nor another one writes is
+// undone.
 func claimsWritten(ps *placements, b *placement, o Outcome) {
 	b.devices.written = append(b.devices.written, o.Claims...)
 	for i, use := range b.devices.uses {
@@ -172,7 +190,13 @@ func (w *deviceWork) usesOf(shared *sharedClaim) (n int) {
 	return n
 }
 
-// unreserveDevices undoes what was decided and what was already written.
+// unreserveDevices undoes what was decided and what was already written. give undoes the
+// allocations in the cluster model, except of the claims for which the function that it is given
+// returns true:
+//
+//   - claims that were written stay as they are until a watch shows what ReleaseClaim made of them;
+//   - claims of the pod's group stay while another member uses them, or their reservation is or may
+//     be in the API.
 func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.ResourceClaim) bool)) {
 	stay, ofGroup := map[types.UID]bool{}, map[types.UID]bool{}
 	var reserved []*plugins.ReservedClaim // for the group, in the API
@@ -194,6 +218,7 @@ func (ps *placements) unreserveDevices(b *placement, give func(func(*resourcev1.
 	for i, shared := range b.devices.shared {
 		shared.added = shared.added && (!b.devices.Claims[i].ForGroup() || stay[b.devices.Claims[i].Claim.UID])
 	}
+	// From here on, b.devices.uses is nil; shared still lists the claims.
 	ps.claims.endUse(b)
 	for _, claim := range b.devices.written {
 		if !ofGroup[claim.UID] {
@@ -244,6 +269,7 @@ func wasReserved(list []plugins.ReservedClaim, claim *resourcev1.ResourceClaim) 
 	})
 }
 
+// awaitsDevices tells whether an allocated device has conditions that its driver has to set first.
 func awaitsDevices(r plugins.ReservedClaim) bool {
 	return r.Claim.Status.Allocation != nil && slices.ContainsFunc(r.Claim.Status.Allocation.Devices.Results,
 		func(r resourcev1.DeviceRequestAllocationResult) bool { return len(r.BindingConditions) > 0 })
@@ -298,9 +324,11 @@ func (l *sharedClaims) endUse(b *placement) {
 		}
 		claim, ok := l.cluster.ResourceClaims.Get(shared.name.Namespace, shared.name.Name)
 		switch {
+		// Nothing to undo: the API has the allocation, or none was decided.
 		case !shared.decided:
 		case !ok, claim.UID != shared.uid, claim.Status.Allocation == nil:
 			shared.decided = false
+		// The last user goes, and no one will write the allocation: the devices are free again.
 		case shared.users == 0 && !shared.written:
 			shared.decided = false
 			claim = claim.DeepCopy()

@@ -11,7 +11,8 @@ import (
 // DefaultSearchLimit is the default of Options.SearchLimit.
 const DefaultSearchLimit = gang.DefaultSearchLimit
 
-// Options configure a core.
+// Options configure a core. The zero value is a core without profiles, which New refuses; all other
+// fields have a useful zero.
 type Options struct {
 	Profiles []Profile
 	// Seed determines all random choices: which of several best nodes is taken, and which attempts

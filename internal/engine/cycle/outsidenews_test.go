@@ -2,8 +2,10 @@ package cycle
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
+	"weak"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -68,6 +70,31 @@ func heardBy(t *testing.T, l *listens, want ...string) {
 		t.Errorf("it heard %v, want %v", l.heard, want)
 	}
 	l.heard = nil
+}
+
+// TestAKeptStateDoesNotKeepItsList: the pods of a list are one array, which must be freed when most
+// of them are gone.
+func TestAKeptStateDoesNotKeepItsList(t *testing.T) {
+	core, err := New(Options{Profiles: listening(&listens{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	core.Step(time.Time{}, Follows{Kinds: []Kind{Pods}})
+	core.Step(time.Time{}, Listing{Pods})
+	list := make([]v1.Pod, 1000)
+	first := weak.Make(&list[0]) // as long as any of them is kept, there is the whole array
+	list[1].Name, list[1].UID, list[1].Spec.SchedulerName = "p", "p", "of others"
+	core.Step(time.Time{}, Seen{Pods, &list[1]})
+	core.Step(time.Time{}, Listed{Pods})
+
+	list = nil
+	runtime.GC()
+	if first.Value() != nil {
+		t.Error("the list is kept")
+	}
+	if kept := core.mirrors[Pods].(*mirrored[*v1.Pod]).kept; len(kept) != 1 {
+		t.Errorf("%d states are kept", len(kept))
+	}
 }
 
 // TestStatesAreKeptWhileSomebodyWantsThem: after out-of-tree plugins are gone from the

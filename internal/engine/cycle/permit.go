@@ -11,7 +11,8 @@ import (
 const maxPermitWait = 15 * time.Minute
 
 // askPermit calls the Permit plugins and returns which of them make the pod wait, and for how long
-// at most.
+// at most. A wait without limit is cut to maxPermitWait. The first refusal ends the round: plugins
+// after it are not asked.
 func (ps *placements) askPermit(b *placement) (waits map[string]time.Duration, err error) {
 	if len(b.profile.permit) == 0 {
 		return nil, nil
@@ -52,7 +53,8 @@ func (ps *placements) holdPod(b *placement, waits map[string]time.Duration) {
 	ps.addAction(Hold{Ticket: b.permit.ticket, Pod: b.Pod, Node: b.Node, Waits: waits, Since: ps.now})
 }
 
-// endPermitWait ends the pod's wait at Permit, if there is one.
+// endPermitWait ends the pod's wait at Permit, if there is one. how is a label of the metric:
+// allowed, rejected or timed out.
 func (ps *placements) endPermitWait(b *placement, how string) {
 	p := b.permit
 	if p == nil || p.over {

@@ -15,15 +15,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// placement is a pod on its way from the queue to its node. From assume until forget or confirm it
-// is in placements.byPod and its pod counts on the node. It ends in exactly one of three ways:
-// takeBack (the pod returns to the queue), drop (the pod is gone), or succeeded.
+// placement is a pod on its way from the queue to its node. From assumePod until uncountPod or
+// confirmBound it is in placements.byPod and its pod counts on the node. It ends in exactly one of
+// three ways: takeBack (the pod returns to the queue), dropPlacement (the pod is gone), or
+// finishBound. It belongs to the core. Only the embedded Attempt is handed out, with actions.
 type placement struct {
 	Attempt
-	profile *servedProfile
-	item    *queue.Item
-	began   time.Time // by the clock of the core
-	watch   time.Time // by the stopwatch
+	profile *servedProfile // as of the decision; Configured may have replaced it since
+	item    *queue.Item    // Taken, or no longer in the queue
+	began   time.Time      // by the clock of the core
+	watch   time.Time      // by the stopwatch
 
 	questions int   // asked aside so far in this attempt
 	unasked   error // a rescuer's error; it may be a question to be asked aside
@@ -58,6 +59,9 @@ type placement struct {
 type stage uint8
 
 const (
+	// A stage follows the one before it, and each says what can still be stopped: in reserving
+	// everything is undone at once, in preparing by a Cancel of each action under way, in binding
+	// only if the Bind has not begun, in bound nothing.
 	reserving stage = iota // decided in this step, reservations under way
 	preparing              // held at Permit, or PreBind is under way
 	binding                // a Bind action is under way
@@ -68,7 +72,9 @@ const (
 // what they need, waits at Permit, has objects written, and binds.
 //
 // There is at most one placement per pod. A pod in byPod counts on its node, except between the
-// steps of assume itself. A placement in held is in byPod too, or is about to end.
+// steps of assumePod itself. A placement in held is in byPod too, or is about to end. A panic in a
+// plugin ends the attempt (see recoverAttempt), so that every step notes what it has reserved
+// before it goes on.
 type placements struct {
 	*common
 	news        *happenings
@@ -82,7 +88,8 @@ type placements struct {
 	held  map[Ticket]*placement // those waiting at Permit, by the ticket of their Hold
 }
 
-// aftermath is called when a placement or its binding ends.
+// aftermath is called when a placement or its binding ends. It is implemented by attempts, which
+// placements may not know.
 type aftermath interface {
 	// requeuePlacement: the pod is not bound, and returns to the queue.
 	requeuePlacement(b *placement, why error)
@@ -108,7 +115,7 @@ type rejection struct {
 }
 
 // bindErrand takes the answer to a Bind. A pod that was bound stays in byPod until a watch shows it
-// on its node.
+// on its node. Until then it counts on the node all the same.
 type bindErrand struct {
 	ps *placements
 	b  *placement
@@ -123,6 +130,7 @@ type permitHold struct {
 	over    bool
 }
 
+// wait is one plugin's wait: at most so long, and thus until then.
 type wait struct {
 	most  time.Duration
 	until time.Time
@@ -159,7 +167,7 @@ type deviceWork struct {
 
 // objectWaits are what placements wait for in the cluster's objects, in the order in which the
 // waits began. They are checked when an object has changed that one of them may depend on: see
-// happenings.objects.
+// happenings.objects. There are few at a time, so a list is enough.
 type objectWaits []*objectWait
 
 // objectWait is one wait. It is met when the plugin's objects are as the placement needs them.
@@ -181,14 +189,19 @@ type waitFor struct {
 	over func(ps *placements, b *placement, how string, took time.Duration)
 }
 
+// newPlacements leaves outcome to be set by assembleCore.
 func newPlacements(s *common, news *happenings, n *nominations, l *sharedClaims) *placements {
 	return &placements{
 		common: s, news: news, nominations: n, claims: l, byPod: map[types.UID]*placement{}, held: map[Ticket]*placement{},
 	}
 }
 
+// countUnderWay counts the pods that are assumed: counted on a node that no watch has shown them
+// on.
 func (ps *placements) countUnderWay() int { return len(ps.byPod) }
 
+// enter registers the placement of a pod that was just placed in the cluster model; leave is its
+// counterpart, and leaves the model alone.
 func (ps *placements) enter(b *placement) {
 	ps.byPod[b.Pod.UID] = b
 	ps.byPod = cluster.Shrunk(ps.byPod, &ps.most)
@@ -210,6 +223,8 @@ func (ps *placements) placementsTo(node string) (list []*placement) {
 	return list
 }
 
+// Error words the verdict as for a cluster of one node: "0/1 nodes are available: ...", as upstream
+// does for a pod that is rejected after its node was chosen.
 func (r *rejection) Error() string {
 	if r.Err != nil {
 		return r.Err.Error()
@@ -224,7 +239,8 @@ func (r *rejection) Error() string {
 // RefusedBy names the plugin: the pod may do on another node.
 func (r *rejection) RefusedBy() (plugin string) { return r.plugin }
 
-// uncountPod takes the pod off the node that it was counted on.
+// uncountPod takes the pod off the node that it was counted on. It does nothing if the pod has
+// another placement by now, or none.
 func (ps *placements) uncountPod(b *placement) {
 	if ps.byPod[b.Pod.UID] != b {
 		return
@@ -246,21 +262,24 @@ func (ps *placements) cancelBind(b *placement, why *Fault) {
 	}
 }
 
-// bindPod sends the Bind action.
+// bindPod sends the Bind action. From now on the pod can only be stopped by a Cancel that comes
+// before the Bind begins.
 func (ps *placements) bindPod(b *placement) {
 	b.stage = binding
 	b.binding = ps.issueErrand(bindErrand{ps, b})
 	ps.addAction(Bind{b.binding, &b.Attempt, &b.profile.Stages})
 }
 
-// endAttempt tells out-of-tree plugins that an attempt is over.
+// endAttempt tells out-of-tree plugins that an attempt is over. A failed attempt is over once what
+// it reserved has been given back.
 func (b *placement) endAttempt(bound bool) {
 	for _, e := range b.profile.end {
 		e.End(&b.Attempt, bound)
 	}
 }
 
-// startTiming returns a function to be called when the plugin has answered.
+// startTiming returns a function to be called when the plugin has answered. Plugins of attempts
+// that are not sampled are not timed, which would cost as much as a cheap plugin.
 func (s *common) startTiming(b *placement, plugin string, point plugins.Point) func(ok bool) {
 	if !b.Sampled {
 		return func(bool) {}
@@ -269,7 +288,7 @@ func (s *common) startTiming(b *placement, plugin string, point plugins.Point) f
 	return func(ok bool) { s.observer().RanPlugin(plugin, point, ok, s.clock().Sub(began)) }
 }
 
-// nextTimeout is when the next plugin's wait times out.
+// nextTimeout is when the next plugin's wait times out. It is the zero time once the wait is over.
 func (p *permitHold) nextTimeout() (at time.Time) {
 	for _, w := range p.pending {
 		if at.IsZero() || w.until.Before(at) {

@@ -18,16 +18,24 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
+// This file makes room for one pod: it finds victims, asks for their removal, and tries the
+// preemptor again when that is answered. What is under way is kept in preemptions; groups make room
+// in grouprescue.go, disruption budgets are reduced in budgets.go, and gentle.go says when a pod
+// must wait instead.
+
 // forgetVictim forgets a victim that is gone, or is no longer one.
 func (pr *preemptions) forgetVictim(victim types.UID) { delete(pr.leaving, victim) }
 
-// preemptFor looks for victims whose removal makes room for a pod that fits on no node.
+// preemptFor looks for victims whose removal makes room for a pod that fits on no node. As
+// upstream, the preemptor is not placed now: it is nominated, and tried again when the removals are
+// answered or its victims are gone. The victims count as leaving from this step on.
 func (pr *preemptions) preemptFor(b *placement) Rescue {
 	if r, done := pr.reuseEvictions(b); done {
 		return r
 	}
 	began := pr.clock()
 	found := pr.victimsFor(b)
+	// An extender has to be asked first; nothing is counted for the metric until it has answered.
 	if aside := (*plugins.Aside)(nil); errors.As(found.Err, &aside) {
 		return Rescue{Err: aside}
 	}
@@ -37,6 +45,7 @@ func (pr *preemptions) preemptFor(b *placement) Rescue {
 		return Rescue{Err: found.Err}
 	}
 
+	// A victim that belongs to a gang takes its whole unit along.
 	if found.Node != nil {
 		found.Victims = pr.podGroups.units.Complete(found.Victims)
 	}
@@ -56,6 +65,7 @@ func (pr *preemptions) preemptFor(b *placement) Rescue {
 	return Rescue{Nominate: &found.Node.Name, Message: found.Text(), Final: true}
 }
 
+// preemptionOutcome names the outcome for the metric.
 func preemptionOutcome(found decide.Preemption) PreemptionOutcome {
 	switch {
 	case found.Err != nil:
@@ -67,7 +77,8 @@ func preemptionOutcome(found decide.Preemption) PreemptionOutcome {
 }
 
 // victimsFor looks for victims: first while groups whose leaving as a whole would break a budget
-// are shielded, then without that.
+// are shielded, then without that. The second search may break budgets, as upstream does as a last
+// resort; a profile that keeps budgets has none, except for system-critical pods.
 func (pr *preemptions) victimsFor(b *placement) decide.Preemption {
 	pr.forgetCounted()
 	priority := b.Waiting.Class.Priority
@@ -93,7 +104,8 @@ func preemptBehind(stand *gang.ProtectedPods, b *placement) decide.Preemption {
 	return b.profile.Preempt(b.Waiting)
 }
 
-// makesRoomFor tells whether removals for a group, or for its tree, are not answered yet.
+// makesRoomFor tells whether removals for a group, or for its tree, are not answered yet. Until then
+// the group's gate keeps it out of the queue.
 func (pr *preemptions) makesRoomFor(g *groups.Group) bool {
 	if root := g.Root(); root != nil && pr.rounds[root.UID()] != nil {
 		return true
@@ -137,9 +149,11 @@ func (pr *preemptions) evictUnits(units [][]*cluster.Pod, by preemptor) (names [
 }
 
 // makeRoom starts the removal of the victims. Pods of lower priority that are nominated to the node
-// lose their nomination.
+// lose their nomination. They were to go where the preemptor goes now; each is tried again, and may
+// find another node.
 func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 	n := found.Node
+	// A copy of the list, since moveOn changes it.
 	for _, waiting := range append([]*cluster.Pod(nil), n.Nominated...) {
 		if waiting.Class.Priority < b.Waiting.Class.Priority {
 			pr.nominations.moveOn(waiting)
@@ -163,7 +177,8 @@ func (pr *preemptions) makeRoom(b *placement, found decide.Preemption) {
 }
 
 // evictVictim removes one victim: at once if its binding has not begun, otherwise when the binding
-// is over.
+// is over. A victim whose placement is still being prepared is only stopped: nothing runs, and no
+// pod has to be deleted.
 func (pr *preemptions) evictVictim(victim *cluster.Pod, r *removal) {
 	for _, first := range pr.binding {
 		if first.victim.UID == victim.UID {
@@ -177,6 +192,7 @@ func (pr *preemptions) evictVictim(victim *cluster.Pod, r *removal) {
 	case v != nil && v.stage == preparing:
 		pr.placements.stopBinding(v, errPreempted)
 		pr.tellPreempted(r, " (in kube-scheduler memory).")
+	// It cannot be known yet whether the binding will still be made; bindAnswered goes on with it.
 	case v != nil && v.stage == binding:
 		pr.expectAnswer(r)
 		pr.binding[v] = r
@@ -194,10 +210,12 @@ func (pr *preemptions) expectAnswer(r *removal) {
 	pr.rounds[r.pod] = r.round
 }
 
+// tellPreempted records the event about the victim, in the words of kube-scheduler.
 func (pr *preemptions) tellPreempted(r *removal, suffix string) {
 	pr.addAction(Tell{Profile: r.by, About: r.victim, Type: v1.EventTypeNormal, Reason: "Preempted", Message: r.message + suffix})
 }
 
+// removeVictim asks for the deletion of a victim.
 func (pr *preemptions) removeVictim(r *removal) {
 	pr.addAction(Remove{Ticket: pr.issueErrand(removeErrand{pr, r}), Victim: r.victim, By: r.by, For: r.pod, Generation: r.generation})
 }
@@ -242,6 +260,7 @@ type removeErrand struct {
 	*removal
 }
 
+// handleOutcome reports a victim that was deleted, or lets it count as running again.
 func (e removeErrand) handleOutcome(o Outcome) {
 	if o.Fault == nil {
 		e.pr.tellPreempted(e.removal, "")
@@ -259,6 +278,7 @@ func (pr *preemptions) settleRemoval(r *removal, fault *Fault) {
 }
 
 // countRemoval counts an answered removal. The last one lets the preemptor be tried again.
+// pr.rounds may have a later round of the same preemptor; only the own one is deleted.
 func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 	r.failed = r.failed || fault != nil
 	if r.left--; r.left > 0 {
@@ -278,15 +298,17 @@ func (pr *preemptions) countRemoval(r *removal, fault *Fault) {
 	}
 }
 
-// markLeaving marks a victim as terminating before a watch shows it.
+// markLeaving marks a victim as terminating before a watch shows it. Until then another preemption
+// could choose it again.
 func (pr *preemptions) markLeaving(victim *cluster.Pod) {
 	pr.leaving[victim.UID] = true
 	was, n := *victim, victim.Node
 	pr.news.changedPlaced(&was, n, pr.replaceAs(victim, true), nil, nil)
 }
 
-// unmarkLeaving undoes leaving for a victim that could not be removed. Other pods may be nominated
-// to its node because they counted on the room: they are tried again after their back-off.
+// unmarkLeaving undoes markLeaving for a victim that could not be removed. Other pods may be
+// nominated to its node because they counted on the room: they are tried again after their
+// back-off.
 func (pr *preemptions) unmarkLeaving(victim, preemptor types.UID) {
 	if !pr.leaving[victim] { // a watch already showed it terminating
 		return
@@ -305,7 +327,8 @@ func (pr *preemptions) unmarkLeaving(victim, preemptor types.UID) {
 	pr.countVictims(victim)
 }
 
-// replaceAs replaces a pod in the cluster by a copy that is, or is not, leaving.
+// replaceAs replaces a pod in the cluster by a copy that is, or is not, leaving. The pod is removed
+// and placed again, so that the log shows the change to whoever follows it.
 func (pr *preemptions) replaceAs(p *cluster.Pod, leaving bool) *cluster.Pod {
 	if p.Node == nil { // its node is gone, and may come back under the same name
 		p.Terminating, p.Preempted = leaving, leaving

@@ -46,7 +46,8 @@ type preemptions struct {
 	alarms []delay
 }
 
-// round is one preemption for one pod.
+// round is one preemption for one pod. It ends when the last removal is answered: then the
+// preemptor is tried again.
 type round struct {
 	left   int // removals not answered yet
 	failed bool
@@ -54,7 +55,8 @@ type round struct {
 	began  time.Time
 }
 
-// removal is one victim of a preemption.
+// removal is one victim of a preemption. Several preemptors may wait for one victim; each has its
+// own removal, and one action is sent.
 type removal struct {
 	victim     v1.ObjectReference
 	generation int64     // the victim's
@@ -81,6 +83,7 @@ type usedBudget struct {
 	victims map[types.UID]usedVictim      // without those that the API already counts
 }
 
+// usedVictim is a victim that the API's budget does not count yet.
 type usedVictim struct {
 	name string
 	gone time.Time // since when; zero while it is there
@@ -89,6 +92,7 @@ type usedVictim struct {
 // usedBudgets are the reduced budgets, by name.
 type usedBudgets map[cluster.Name]*usedBudget
 
+// newPreemptions leaves delays to be set with the profiles.
 func newPreemptions(s *common, news *happenings, n *nominations, ps *placements, gs *podGroups) *preemptions {
 	return &preemptions{
 		common: s, news: news, nominations: n, placements: ps, podGroups: gs,

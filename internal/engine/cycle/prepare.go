@@ -10,7 +10,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
-// startPreparation takes a pod that has its node and its reservations to its binding.
+// startPreparation takes a pod that has its node and its reservations to its binding. Most pods
+// have nothing to prepare, and their Bind is returned in the step that decided them.
+//
+// The others take this path, each arrow being an action and its answer, or a wait:
+//
+//	Preflight -> nomination written -> Permit allowed -> group 1 of PreBind -> ... -> Bind
+//
+// kube-scheduler waits at Permit on a goroutine per pod, and runs PreBind there. Here each step is
+// taken when the answer to the one before it arrives, and b.prepare says which are outstanding.
 func (ps *placements) startPreparation(b *placement, waits map[string]time.Duration) {
 	if len(waits) == 0 && len(b.own) == 0 && len(b.profile.PreBind) == 0 {
 		ps.bindPod(b)
@@ -22,6 +30,7 @@ func (ps *placements) startPreparation(b *placement, waits map[string]time.Durat
 		ps.holdPod(b, waits)
 	}
 	if len(b.profile.PreBind) > 0 {
+		// The Preflight runs while the pod is held: Permit plugins may take minutes.
 		ticket := ps.issueErrand(preflightErrand{ps, b})
 		b.prepare.running[ticket] = ""
 		ps.addAction(Preflight{ticket, &b.Attempt, &b.profile.Stages})
@@ -46,6 +55,8 @@ type preflightErrand struct {
 	b  *placement
 }
 
+// handleOutcome goes on with the groups of PreBind plugins. The placement may have been stopped
+// while the question was under way; it was then only waiting for this answer.
 func (e preflightErrand) handleOutcome(o Outcome) {
 	ps, b := e.ps, e.b
 	clear(b.prepare.running)
@@ -62,6 +73,10 @@ func (e preflightErrand) handleOutcome(o Outcome) {
 
 // groupPreBind puts the plugins with work into groups, in the order of the profile. A plugin that
 // must run alone separates those before it from those after it, even if it has no work itself.
+// outside has the work of the profile's PreBind plugins, in their order; nil if there are none.
+//
+// For example, of four plugins A, B and D have work and may run together, and C must run alone.
+// The groups are [A B] and [D] if C has no work, and [A B], [C] and [D] if it has.
 func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 	work := map[string]PreBindWork{}
 	for i, p := range b.profile.PreBind {
@@ -70,6 +85,8 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 		}
 	}
 	for i := range b.own {
+		// What Berth's own plugins write touches different objects, so it may be written at the
+		// same time.
 		work[b.own[i].plugin] = PreBindWork{Needed: true, Parallel: true}
 	}
 	var groups [][]string
@@ -102,6 +119,7 @@ func (ps *placements) groupPreBind(b *placement, outside []PreBindWork) {
 		ticket := ps.issueErrand(nominateErrand{ps, b})
 		b.prepare.running[ticket] = nominateStep
 		ps.addAction(WriteStatus{Ticket: ticket, Pod: b.Pod, Nominate: &node})
+		ps.noteNominating(b.item, node)
 		return
 	}
 	if b.permit == nil || b.permit.over {
@@ -119,8 +137,14 @@ type nominateErrand struct {
 	b  *placement
 }
 
-func (e nominateErrand) handleOutcome(Outcome) {
+// handleOutcome starts the first group unless the pod is still held: then the last PermitAllowed
+// does.
+func (e nominateErrand) handleOutcome(o Outcome) {
 	b := e.b
+	// No watch will show it.
+	if n := b.item.Nominating; n != nil && n.Node == b.Node && (o.Fault != nil || o.Withdrawn) {
+		b.item.Nominating = nil
+	}
 	if b.ending != nil { // the preparation ended without waiting for this
 		return
 	}
@@ -130,7 +154,8 @@ func (e nominateErrand) handleOutcome(Outcome) {
 	}
 }
 
-// nextGroup starts the next group, or binds the pod if all have finished.
+// nextGroup starts the next group, or binds the pod if all have finished. The node is looked up
+// once more before the Bind, since it may have been removed while something was written.
 func (ps *placements) nextGroup(b *placement) {
 	p := &b.prepare
 	if p.began.IsZero() {
@@ -156,6 +181,7 @@ func (ps *placements) nextGroup(b *placement) {
 			ps.addAction(own.write(b, ticket))
 			continue
 		}
+		// groupPreBind takes the names from this list, so that it is found.
 		i := slices.IndexFunc(b.profile.PreBind, func(p PreBinder) bool { return p.Name() == name })
 		ps.addAction(PreBind{ticket, &b.Attempt, b.profile.PreBind[i]})
 	}
@@ -168,6 +194,8 @@ type preBindErrand struct {
 	plugin string
 }
 
+// handleOutcome takes in what was written even if the placement is being stopped: it has to be
+// released again.
 func (e preBindErrand) handleOutcome(o Outcome) {
 	ps, b, p := e.ps, e.b, &e.b.prepare
 	for _, ticket := range slices.Sorted(maps.Keys(p.running)) {
@@ -182,6 +210,7 @@ func (e preBindErrand) handleOutcome(o Outcome) {
 	}
 
 	fault := o.Fault
+	// It was cancelled before it began: for those who wait, it has failed.
 	if o.Withdrawn && fault == nil {
 		fault = &Fault{Message: "withdrawn"}
 	}
@@ -192,7 +221,9 @@ func (e preBindErrand) handleOutcome(o Outcome) {
 	ps.workDone(b, e.plugin, fault)
 }
 
-// workDone notes that a plugin's work has ended or failed.
+// workDone notes that a plugin's work has ended or failed. The first fault stops the work of the
+// others. Those under way are cancelled, and their answers come here, too; the last one of them
+// finishes the placement.
 func (ps *placements) workDone(b *placement, plugin string, fault *Fault) {
 	p := &b.prepare
 	if fault != nil && b.ending == nil {
@@ -220,12 +251,14 @@ func (ps *placements) workDone(b *placement, plugin string, fault *Fault) {
 }
 
 // stopPreparation ends a preparation: at once if nothing is under way, otherwise with the last
-// answer.
+// answer. It may be called again while answers are outstanding; the first reason stays.
 func (ps *placements) stopPreparation(b *placement, why *Fault) {
 	if b.ending == nil {
 		b.ending = why
 		for _, ticket := range slices.Sorted(maps.Keys(b.prepare.running)) {
 			if b.prepare.running[ticket] == nominateStep {
+				// The write of the nomination is not waited for: later writes to the pod reach the
+				// API after it.
 				delete(b.prepare.running, ticket)
 				continue
 			}
@@ -257,6 +290,8 @@ func (ps *placements) finishStopped(b *placement) {
 	ps.takeBack(b, b.ending)
 }
 
+// permitAllowed notes that a plugin no longer holds the pod. The verdict is late if the wait has
+// timed out or was given up: then it is ignored, as is one of permitRejected.
 func (ps *placements) permitAllowed(e PermitAllowed) {
 	b := ps.held[e.Ticket]
 	if b == nil {
@@ -272,6 +307,8 @@ func (ps *placements) permitAllowed(e PermitAllowed) {
 	}
 }
 
+// permitRejected ends the wait with a plugin's verdict. A pod whose room is needed for another has
+// had no verdict, and is retried after a back-off instead of waiting for an event.
 func (ps *placements) permitRejected(e PermitRejected) {
 	b := ps.held[e.Ticket]
 	if b == nil {
@@ -291,7 +328,8 @@ func (ps *placements) refusePermit(b *placement, how, plugin, message string) {
 	ps.stopPreparation(b, &Fault{Message: message, Verdict: true})
 }
 
-// timeOut ends waits that have expired, at Permit and for objects.
+// timeOut ends waits that have expired, at Permit and for objects. It goes by ticket, so that the
+// resulting actions have a fixed order.
 func (ps *placements) timeOut() {
 	for _, ticket := range slices.Sorted(maps.Keys(ps.held)) {
 		b := ps.held[ticket]
@@ -308,7 +346,9 @@ func (ps *placements) timeOut() {
 	ps.checkConditions()
 }
 
-// checkConditions ends the waits whose condition is met, has failed, or is overdue.
+// checkConditions ends the waits whose condition is met, has failed, or is overdue. The conditions
+// themselves are looked at only if an object has changed since the last time; the deadlines always
+// are. A condition that is met at its deadline counts as met.
 func (ps *placements) checkConditions() {
 	looked := ps.news.objects
 	ps.news.objects = false
@@ -355,6 +395,7 @@ func (l *sharedClaims) replaceStandIn(e ClaimMade) {
 		if nameOf(r.Claim) != e.StandIn {
 			continue
 		}
+		// The created claim has no allocation yet; the decision for the stand-in holds for it.
 		held := e.Claim.DeepCopy()
 		held.Status = *r.Claim.Status.DeepCopy()
 		r.Claim = held

@@ -10,7 +10,7 @@ import (
 )
 
 // servedProfile is a profile with its decider and its out-of-tree plugins, each list in the order
-// of the extension point.
+// of the extension point. It is made once for each configuration, and not changed but for failed.
 type servedProfile struct {
 	Profile
 	*decide.Decider
@@ -57,6 +57,8 @@ type ownRescuer struct {
 	preempts bool
 }
 
+// ownRescuerOf returns what a plugin of Berth's does there; the zero value if it does nothing, or
+// if plugin is nil, as for an out-of-tree plugin.
 func ownRescuerOf(plugin any) (made ownRescuer) {
 	switch own := plugin.(type) {
 	case plugins.ClaimReleaser:

@@ -25,6 +25,9 @@ type profiles struct {
 // servesName tells whether pods of a scheduler name are scheduled.
 func (fs *profiles) servesName(schedulerName string) bool { return fs.byName[schedulerName] != nil }
 
+// newProfile prepares a profile: it sorts its out-of-tree plugins by the extension points that they
+// implement and at which the configuration lists them. A plugin may implement a point and not be
+// listed there, and is then not called.
 func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 	made := &servedProfile{Profile: p, Decider: fs.newDecider(p.Profile, fs.options.Seed)}
 	byName := map[string]Extension{}
@@ -78,7 +81,8 @@ func (fs *profiles) newProfile(p Profile) (*servedProfile, error) {
 	return made, nil
 }
 
-// extensionsAt returns the out-of-tree plugins of an extension point, in its order.
+// extensionsAt returns the out-of-tree plugins of an extension point, in its order. Names of
+// Berth's own plugins at that point are skipped.
 func extensionsAt[T Extension](p Profile, point plugins.Point, byName map[string]Extension) (list []T) {
 	for _, name := range p.At[point] {
 		if e, ok := byName[name].(T); ok {
@@ -88,6 +92,7 @@ func extensionsAt[T Extension](p Profile, point plugins.Point, byName map[string
 	return list
 }
 
+// addGates adds the gates of the profile's PreEnqueue plugins, in their order.
 func (fs *profiles) addGates(p *servedProfile, byName map[string]Extension) {
 	for _, name := range p.At[plugins.PreEnqueue] {
 		rejects := fs.gateOf(p, name, byName)
@@ -132,7 +137,9 @@ func (fs *profiles) gateOf(p *servedProfile, name string, byName map[string]Exte
 	return nil
 }
 
-// firstRejection returns the plugin that keeps a pod out of the active queue, or "".
+// firstRejection returns the plugin that keeps a pod out of the active queue, or "". It is the
+// queue's Admit. A pod of a group also has to pass the gate of its group: the other members wait
+// for it, so that what keeps it out is noted for the group first.
 func (fs *profiles) firstRejection(item *queue.Item) string {
 	p := fs.byName[item.Pod.Spec.SchedulerName]
 	if p == nil {
@@ -161,7 +168,8 @@ type configuration struct {
 	whole     bool                       // a profile has plugins that look at any field of a pod
 }
 
-// compileProfiles prepares profiles.
+// compileProfiles prepares profiles. It changes nothing that is in use: a list that is not valid
+// can be tried without harm.
 func (fs *profiles) compileProfiles(list []Profile) (*configuration, error) {
 	if len(list) == 0 {
 		return nil, errors.New("no profile")
@@ -185,7 +193,8 @@ func (fs *profiles) compileProfiles(list []Profile) (*configuration, error) {
 	return f, nil
 }
 
-// useConfiguration replaces the profiles.
+// useConfiguration replaces the profiles. It cannot fail. As upstream, all profiles share one order
+// of the queue: that of the first.
 func (fs *profiles) useConfiguration(f *configuration) {
 	fs.byName = f.byName
 	fs.preemptions.keepsBudgets = slices.ContainsFunc(f.list, func(p Profile) bool { return p.KeepBudgets })

@@ -7,9 +7,11 @@ import (
 	"slices"
 )
 
-// recoverAttempt, deferred by decide, ends the attempt of a pod whose decision panicked: no pod may
-// stop the scheduling of others. The pod backs off. Whatever may be half changed is recomputed: the
-// cluster's sums from the pods that the API has, and the rankings from those.
+// recoverAttempt, deferred by decidePod, ends the attempt of a pod whose decision panicked: no pod
+// may stop the scheduling of others. The pod backs off. Whatever may be half changed is recomputed:
+// the cluster's sums from the pods that the API has, and the rankings from those.
+//
+// In kube-scheduler a panic in a plugin ends the process.
 func (as *attempts) recoverAttempt(b *placement) {
 	value := recover()
 	if value == nil {
@@ -27,7 +29,7 @@ func (as *attempts) recoverAttempt(b *placement) {
 }
 
 // reportPanic reports a panic and recomputes what may be half changed: the sums over the pods of
-// nodes, and the rankings.
+// nodes, and the rankings. Deciders are made anew because their caches may be half filled.
 func (as *attempts) reportPanic(b *placement, value any) {
 	stack := debug.Stack()
 	if elsewhere, ok := value.(interface{ Stack() []byte }); ok {

@@ -48,6 +48,7 @@ type Reservation struct {
 func (r *Reservation) lastEnd() time.Time { return r.Until.Add(-r.Until.Sub(r.Since) / 10) }
 
 // isDue tells whether room is to be reserved for a group that has just been found to fit nowhere.
+// The group's wait begins with its first such attempt.
 func (rs *reservations) isDue(g *groups.Group, bounds plugins.Reservations) bool {
 	if bounds.For <= 0 {
 		return false
@@ -61,7 +62,8 @@ func (rs *reservations) isDue(g *groups.Group, bounds plugins.Reservations) bool
 	return rs.now.Sub(g.Since) >= bounds.After && !rs.now.Before(rs.rests)
 }
 
-// holdNodes begins a reservation, or moves the group's current one to other nodes.
+// holdNodes begins a reservation, or moves the group's current one to other nodes. The end stays:
+// moving does not make a reservation longer.
 func (rs *reservations) holdNodes(g *groups.Group, nodes map[types.UID]string, most time.Duration) {
 	r := &Reservation{Group: g.Object.UID, Since: rs.now, Until: rs.now.Add(most), Nodes: nodes}
 	if rs.held != nil {
@@ -85,6 +87,7 @@ func (rs *reservations) endFor(g *groups.Group) {
 // endReservation forgets the reservation, and returns the pods that still keep the room.
 func (rs *reservations) endReservation() (nominees []*cluster.Pod) {
 	nominees = rs.nominees()
+	// As long as it has kept others out, and at least one back-off.
 	rs.rests = rs.now.Add(max(rs.now.Sub(rs.held.Since), rs.queue.LastBackoff))
 	rs.held = nil
 	return nominees
@@ -109,7 +112,7 @@ func (rs *reservations) nextDue() time.Time {
 	return rs.held.Until
 }
 
-// lapse ends the reservation if it is time.
+// lapse ends the reservation if it is time. The pods lose their nominations and are tried again.
 func (rs *reservations) lapse() {
 	if rs.held == nil || rs.now.Before(rs.nextDue()) {
 		return
@@ -152,6 +155,7 @@ func (rs *reservations) lift() (nominees []*cluster.Pod) {
 	return nominees
 }
 
+// putBack undoes lift. The pods come last among the nominees of their nodes.
 func (rs *reservations) putBack(nominees []*cluster.Pod) {
 	for _, p := range nominees {
 		rs.cluster.Nominate(p, p.Nominated)
@@ -169,12 +173,13 @@ func (rs *reservations) words() string {
 		countedOn(len(nodesOf(rs.held)), "node"), len(rs.held.Nodes), rs.held.Until.Sub(rs.held.Since))
 }
 
+// nodesOf are the nodes of a reservation, each once, sorted.
 func nodesOf(r *Reservation) []string {
 	return slices.Compact(slices.Sorted(maps.Values(r.Nodes)))
 }
 
 // nodeGone returns the room that is held and that a pending pod may not take, or that is held for
-// it.
+// it; nil if there is none, or if the pod may take it. It is for the description of a decision.
 func (rs *reservations) nodeGone(item *queue.Item) *decision.Held {
 	if rs.held == nil {
 		return nil
@@ -194,6 +199,7 @@ func (rs *reservations) nodeGone(item *queue.Item) *decision.Held {
 	return nil
 }
 
+// countedOn puts a noun after its number.
 func countedOn(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -60,6 +60,7 @@ type rooms struct {
 	kept        *keptRoom // the last one shown; nil if the Lease shows none
 }
 
+// keptRoom is the room that the Lease shows, and how far the move has got.
 type keptRoom struct {
 	Room
 	guest         *cluster.Pod // nil: none
@@ -68,7 +69,8 @@ type keptRoom struct {
 	over          bool // no room is kept any longer
 }
 
-// seen takes in the Lease.
+// seen takes in the Lease. The same Lease is shown again with every list; a room that is over stays
+// over.
 func (rs *rooms) seen(lease *coordinationv1.Lease) {
 	var shown Room
 	if text := lease.Annotations[RoomAnnotation]; text == "" || json.Unmarshal([]byte(text), &shown) != nil ||
@@ -90,7 +92,7 @@ func (rs *rooms) withdraw() {
 	rs.kept = nil
 }
 
-// endRoom keeps the room no longer, which may help other pods.
+// endRoom keeps the room no longer, which may help other pods. The Lease may still show it.
 func (rs *rooms) endRoom() {
 	k := rs.kept
 	if k == nil || k.over {
@@ -134,7 +136,8 @@ func (rs *rooms) follow() {
 	}
 }
 
-// lapse ends the room if its time is up.
+// lapse ends the room if its time is up. What has become of the pod that leaves is looked at with
+// every tick.
 func (rs *rooms) lapse() {
 	if rs.kept == nil || rs.kept.over {
 		return

@@ -8,7 +8,8 @@ import (
 )
 
 // compare evaluates every node for a pod that another scheduler has bound, as the nodes were when
-// that scheduler can have decided it.
+// that scheduler can have decided it. It is a trial: nothing stays placed, and the attempt is not
+// counted.
 func (as *attempts) compare(pod *v1.Pod) {
 	if !as.options.Shadow || pod.Spec.NodeName == "" || rules.IsTerminal(pod) {
 		return

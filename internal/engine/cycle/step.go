@@ -23,7 +23,10 @@ func New(o Options) (*Core, error) {
 	return c, nil
 }
 
-// assembleCore makes the parts of a core, in their order.
+// assembleCore makes the parts of a core, in their order. Each receives the earlier ones that it
+// uses. Where an earlier component has to report to a later one, the later one is filled in
+// afterwards as a function or an interface: nominations.keepsOut, placements.outcome, the hooks of
+// the queue.
 func assembleCore(s *common) *Core {
 	c := &Core{common: s}
 	gates := s.options.Groups
@@ -94,19 +97,24 @@ func (c *Core) replaceProfiles(list []Profile) error {
 }
 
 // Step takes in an event and returns the resulting actions. now must not be before that of the
-// previous step. The slice is reused by the next step.
+// previous step. The slice is reused by the next step. The caller must carry out or copy the
+// actions before it steps again. A step decides at most one pod or one pod group: a Tick takes the
+// next one from the queue, and an Answered may continue an attempt that had asked a question aside.
 func (c *Core) Step(now time.Time, e Event) []Action {
 	c.beginStep(now)
 	c.decisions.clearStep()
+	// A shadow takes in what watches show with a delay; see hindsight.
 	if c.options.Shadow {
 		c.hindsight.delayEvent(e, c.applyEvent)
 	} else {
 		c.applyEvent(e)
 	}
+	// Gates depend on the state of whole groups, which may have changed anywhere above.
 	c.podGroups.regateHeld()
 	return c.actions
 }
 
+// applyEvent hands an event to the component that it concerns.
 func (c *Core) applyEvent(e Event) {
 	switch e := e.(type) {
 	case Follows:
@@ -131,6 +139,7 @@ func (c *Core) applyEvent(e Event) {
 	case WallSet:
 		c.ahead = e.Ahead
 	case Configured:
+		// The error is ignored: invalid profiles change nothing, and Check has told the caller why.
 		_ = c.replaceProfiles(e.Profiles)
 	case Resumed:
 		c.resume(e)
@@ -156,7 +165,13 @@ func (c *Core) applyEvent(e Event) {
 	}
 }
 
-// applyTick lets time take effect, wakes pods that recent events may help, and decides one pod.
+// applyTick lets time take effect, wakes pods that recent events may help, and decides one pod or
+// pod group.
+//
+// The order matters. Expired waits and reservations end first: what they give back is itself an
+// event that may wake pods. Only then are the noted events passed to the queue, so that a pod that
+// they wake can be popped by this very tick. A core that does not lead does all of this, too, and
+// only decides nothing: its queue is current when it takes over.
 func (c *Core) applyTick() {
 	if c.now.Sub(c.flushed) >= flushEvery {
 		c.flushed = c.now
@@ -178,11 +193,13 @@ func (c *Core) applyTick() {
 	if !c.ready.begun {
 		c.ready.begun = true
 		c.addAction(Ready{})
+		// As long as the core did not decide, it wrote no conditions of groups either.
 		c.podGroups.updateAllScheduled()
 	}
 
 	switch item := c.queue.Pop(c.now); {
 	case item == nil:
+	// The popped pod stands for its group; the other members are taken from wherever they wait.
 	case c.groupOf(item) != nil:
 		c.attempts.scheduleGroup(c.groupOf(item), item)
 	default:

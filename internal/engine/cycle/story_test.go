@@ -45,7 +45,7 @@ import (
 //	                                   of that node, and reserved for a group; "no-device-claim NAME": its end
 //	pods NAME... cpu=N …               pod, for each name
 //	pod NAME cpu=N [uid=U] [priority=N] [on=NODE] [nominated=NODE] [hold] [deleting] [preempted] [scheduler=NAME] [group=NAME]
-//	    [gated] [fails] [claim=NAME] [device=CLAIM] [app=APP] [near=APP] [never] [finishStopped] [deadline=SECONDS] [of=KIND [owner=UID]] [only=NODE]
+//	    [gated] [fails] [claim=NAME] [device=CLAIM] [app=APP] [near=APP] [never] [finishStopped] [deadline=SECONDS] [of=KIND [owner=UID]] [only=NODE] [version=V]
 //	                                   the watch shows a pod; "no-pod NAME [uid=U]": its end
 //	room POD NODE [grace=SECONDS] [ahead]  the Lease shows that room is kept on the node for the pod's successor; "no-room": none
 //	budget APP allows=N                the watch shows a disruption budget of the pods with app=APP
@@ -297,6 +297,7 @@ func storyPod(t *testing.T, d *datadriven.TestData, name string) *v1.Pod {
 	d.MaybeScanArgs(t, "on", &p.Spec.NodeName)
 	d.MaybeScanArgs(t, "nominated", &p.Status.NominatedNodeName)
 	d.MaybeScanArgs(t, "scheduler", &p.Spec.SchedulerName)
+	d.MaybeScanArgs(t, "version", &p.ResourceVersion)
 	p.Labels = map[string]string{}
 	if d.HasArg("hold") {
 		p.Labels["hold"] = "yes"

@@ -47,6 +47,7 @@ func (c *Core) Calm() bool {
 // Save returns what this core, which must be calm, knows besides the objects. The core must not be
 // stepped afterwards.
 func (c *Core) Save() Resumed {
+	// Both would be done by the next tick, which this core will not see.
 	c.nominations.clearGated()
 	c.news.flushEvents() // what has happened may help pods that wait
 	r := Resumed{
@@ -86,7 +87,8 @@ func (c *Core) Save() Resumed {
 	return r
 }
 
-// resume takes in what the core before this one knew.
+// resume takes in what the core before this one knew. Nominations come before the queue: clearing
+// one may activate other pods, which Restore puts back.
 func (c *Core) resume(r Resumed) {
 	c.rooms.resume(r.Room)
 	for name, learnt := range r.Learnt {

@@ -9,6 +9,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
+// This file is what users are told about a pod that is not placed: the event FailedScheduling, and
+// the condition PodScheduled. Pods are tried often, so both are written only if they say something
+// new.
+
 // sayAgain is how long an event with the same message about a pod is suppressed, and a condition
 // that was decided to be written and is not seen yet. A pod that waits with many others is tried
 // whenever one of them could be placed; an event each time would bury what is new.
@@ -23,6 +27,8 @@ type why struct {
 }
 
 // report tells why a pod is not placed: by an event and, if it has changed, by its condition.
+// kube-scheduler writes an event for every failed attempt. The condition is written only if it
+// differs from the one that the pod has, or is about to have.
 func (s *common) report(item *queue.Item, reason, message string, nominate *string) {
 	pod := item.Pod
 	if item.Message != message || s.now.Sub(item.MessageAt) >= sayAgain {
@@ -40,10 +46,13 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 
 	known := s.written(item)
 	if known != nil && known.Status == condition.Status {
+		// By convention the time changes with the status only.
 		condition.LastTransitionTime = known.LastTransitionTime
 	}
 
-	asNominated := nominate == nil || *nominate == pod.Status.NominatedNodeName
+	// A nomination that is written and not seen yet would stay, and look like another client's.
+	unseen := s.unseenNomination(item)
+	asNominated := nominate == nil || *nominate == pod.Status.NominatedNodeName && (unseen == "" || unseen == *nominate)
 	reworded := asNominated && known != nil && known.Status == condition.Status && known.Reason == reason
 	if reworded && known.Message == message {
 		return
@@ -51,9 +60,32 @@ func (s *common) report(item *queue.Item, reason, message string, nominate *stri
 
 	item.Told = &queue.Told{Version: pod.ResourceVersion, At: s.now, Condition: *condition}
 	s.addAction(WriteStatus{Pod: pod, Condition: condition, Nominate: nominate, Reworded: reworded})
+	if nominate != nil {
+		s.noteNominating(item, *nominate)
+	}
 }
 
-// written returns the condition that the pod has, or is about to have; nil if there is none.
+// noteNominating notes that a pod's nomination is about to be written. That it is cleared is not
+// noted: the watch may still show the node that was written before.
+func (s *common) noteNominating(item *queue.Item, node string) {
+	if node != "" {
+		item.Nominating = &queue.Nominating{Node: node, At: s.now}
+	}
+}
+
+// unseenNomination returns the node that was last written as the pod's nomination if the pod may
+// still come to show it, and otherwise nothing. A watch may leave out a state of a pod that did not
+// last, so that it counts for a limited time only.
+func (s *common) unseenNomination(item *queue.Item) string {
+	if n := item.Nominating; n != nil && s.now.Sub(n.At) < sayAgain {
+		return n.Node
+	}
+	return ""
+}
+
+// written returns the condition that the pod has, or is about to have; nil if there is none. The
+// own last write counts until the watch has shown another version of the pod: it was decided, but
+// the pod does not show it yet.
 func (s *common) written(item *queue.Item) *v1.PodCondition {
 	pod := item.Pod
 	if t := item.Told; t != nil && pod.ResourceVersion != "" && t.Version == pod.ResourceVersion && s.now.Sub(t.At) < sayAgain {
@@ -83,7 +115,8 @@ func Reference(pod *v1.Pod) v1.ObjectReference {
 	}
 }
 
-// faultOf converts an error into one that can be written to a journal.
+// faultOf converts an error into one that can be written to a journal. A Fault stays as it is, with
+// its Verdict.
 func faultOf(err error) *Fault {
 	f, ok := err.(*Fault)
 	if !ok {

@@ -10,6 +10,8 @@
 //
 // Environments, commands, arguments, probes and hooks of containers are left out, and so are the
 // templates of workloads and managed fields. The values of annotations that no decision reads, and
-// what is handed to drivers of volumes, are replaced by hashes, so that changes remain visible.
-// Parameters of device claims and classes are kept: an allocation is written with them.
+// what is handed to drivers of volumes, are replaced by hashes, so that changes remain visible. The
+// hashes depend on a key that each process draws and writes nowhere.
+// Parameters of device claims and classes are kept: an allocation is written with them. Of custom
+// resources that out-of-tree plugins watch, only the kind of event is kept.
 package journal

@@ -79,6 +79,28 @@ func TestSecretsOfNoKindAreWritten(t *testing.T) {
 	}
 }
 
+// TestHashesCannotBeGuessed: who reads a journal can try all short values, and must not learn which
+// one was hashed. In one process, equal values have equal hashes, or changes would not be visible.
+func TestHashesCannotBeGuessed(t *testing.T) {
+	if one, other := newHasher().hashValue("yes"), newHasher().hashValue("yes"); one == other || !isHash(one) {
+		t.Errorf("with two keys, the hashes are %s and %s", one, other)
+	}
+	if hash := hashValue("yes"); hash != hashes.hashValue("yes") || hash == (&hasher{}).hashValue("yes") {
+		t.Errorf("the hash %s does not depend on the key", hash)
+	}
+	if hashValue("yes") != hashValue("yes") || hashValue("yes") == hashValue("no") {
+		t.Error("changes are not visible")
+	}
+}
+
+// BenchmarkHashValue: a usual annotation, which the core and the journal wait for.
+func BenchmarkHashValue(b *testing.B) {
+	value := strings.Repeat("x", 100)
+	for b.Loop() {
+		hashValue(value)
+	}
+}
+
 // TestRestoredAnnotations: what the scheduler adds to an object that was stripped is written beside
 // what the object has.
 func TestRestoredAnnotations(t *testing.T) {

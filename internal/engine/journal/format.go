@@ -17,12 +17,16 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/groups"
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
+	"github.com/berth-k8s/berth/internal/engine/queue"
 )
 
-// magic begins every journal. Its number grows when older builds cannot read what newer ones write.
+// magic begins every journal. Its number grows when older builds would misread what newer ones
+// write. A new type of record is no reason: an older build reads up to the first one, and says so.
 const magic = "berth-journal 1\n"
 
-// Header is what the core was made from.
+// Header is what the core was made from. Whatever decisions depend on besides events has to be
+// here: a replay has nothing else. A field that is added must have a zero value that means what
+// older builds did.
 type Header struct {
 	Build string    `json:"build"` // of Berth
 	Began time.Time `json:"began"`
@@ -48,7 +52,8 @@ type Header struct {
 	Outside bool `json:"outside,omitempty"`
 }
 
-// Record is an event and the actions that followed from it.
+// Record is an event and the actions that followed from it. Event and Actions belong together: the
+// actions are those that one Step returned for the event.
 type Record struct {
 	At      time.Time
 	Event   cycle.Event
@@ -57,6 +62,7 @@ type Record struct {
 
 // Types of records.
 const (
+	// A letter keeps its meaning: files of older builds must stay readable.
 	typeFollows        = 'F'
 	typeListing        = 'L'
 	typeListed         = 'l'
@@ -73,16 +79,28 @@ const (
 	typeClaimMade      = 'M'
 	typeAnswered       = 'a'
 	typeResumed        = 'Q'
+	typeHappened       = 'H'
 )
 
-// object is what every API type can do: marshal itself as protobuf.
+// happened is what is written of a [cycle.Happened]: whom it can help. The custom resources
+// themselves are left out. Only the hints of out-of-tree plugins look at them, whose answers are
+// not recorded either, and they may hold anything.
+type happened struct {
+	Resource queue.Resource
+	Action   queue.Action
+	Label    string
+}
+
+// object is what every API type can do: marshal itself as protobuf. The API's JSON would be several
+// times as large and as slow.
 type object interface {
 	metav1.Object
 	Marshal() ([]byte, error)
 	Unmarshal([]byte) error
 }
 
-// made returns an empty object of a kind.
+// made returns an empty object of a kind. A kind that is missing here cannot be recorded. The keys
+// are the kinds that cores follow.
 var made = map[cycle.Kind]func() object{
 	cycle.Nodes:                  func() object { return &v1.Node{} },
 	cycle.Pods:                   func() object { return &v1.Pod{} },
@@ -108,7 +126,9 @@ var made = map[cycle.Kind]func() object{
 	cycle.Rooms:                  func() object { return &coordinationv1.Lease{} },
 }
 
-// encodeEvent appends an event to b: its type and its content.
+// encodeEvent appends an event to b: its type and its content. Ticks and objects are most of a
+// journal, and are encoded compactly; what is rare is JSON, which can get new fields. The error is
+// that of an event for which there is no type; it ends the journal.
 func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 	switch e := e.(type) {
 	case cycle.Tick:
@@ -127,6 +147,7 @@ func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 		return appendObject(append(b, typeRead), cycle.Pods, e.Pod)
 	case cycle.Answered:
 		b = binary.AppendUvarint(append(b, typeAnswered), uint64(e.Ticket))
+		// Success without a result, as of nearly all bindings.
 		if e.Outcome.Fault == nil && !e.Outcome.Withdrawn && e.Outcome.Work == nil && e.Outcome.Claims == nil && e.Outcome.Written == nil {
 			return records.AppendText(b, ""), nil
 		}
@@ -147,11 +168,14 @@ func encodeEvent(b []byte, e cycle.Event) ([]byte, error) {
 		return records.AppendJSON(append(b, typeClaimMade), e)
 	case cycle.Resumed:
 		return records.AppendJSON(append(b, typeResumed), e)
+	case cycle.Happened:
+		return records.AppendJSON(append(b, typeHappened), happened{e.Event.Resource, e.Event.Action, e.Event.Label})
 	}
 
 	return nil, fmt.Errorf("%T cannot be written down", e)
 }
 
+// appendObject appends a kind and an object of it, stripped.
 func appendObject(b []byte, kind cycle.Kind, o metav1.Object) ([]byte, error) {
 	full, ok := o.(object)
 	if !ok {
@@ -164,6 +188,7 @@ func appendObject(b []byte, kind cycle.Kind, o metav1.Object) ([]byte, error) {
 // decoder reads what encodeEvent wrote.
 type decoder struct{ records.Decoder }
 
+// readObject reads what appendObject wrote.
 func (d *decoder) readObject() (cycle.Kind, object) {
 	kind, bytes := cycle.Kind(d.ReadText()), d.ReadText()
 	make := made[kind]
@@ -179,7 +204,7 @@ func (d *decoder) readObject() (cycle.Kind, object) {
 	return kind, nil
 }
 
-// readEvent decodes an event.
+// readEvent decodes an event. After an error it is nil or incomplete; the caller looks at d.Err.
 func (d *decoder) readEvent() cycle.Event {
 	kind, err := d.ReadByte()
 	if err != nil {
@@ -203,6 +228,8 @@ func (d *decoder) readEvent() cycle.Event {
 		return cycle.Gone{Kind: of, Object: o}
 	case typeRead:
 		kind, o := d.readObject()
+		// The kind is written with the object, and could be another one in a file that no scheduler
+		// wrote.
 		pod, ok := o.(*v1.Pod)
 		if !ok && d.Err == nil {
 			d.Err = fmt.Errorf("one of the %s in place of a pod", kind)
@@ -223,6 +250,7 @@ func (d *decoder) readEvent() cycle.Event {
 	return d.readRare(kind)
 }
 
+// readRare is readEvent for types that few records have.
 func (d *decoder) readRare(kind byte) cycle.Event {
 	switch kind {
 	case typeFollows:
@@ -251,12 +279,17 @@ func (d *decoder) readRare(kind byte) cycle.Event {
 		var e cycle.Resumed
 		d.ReadJSON(&e)
 		return e
+	case typeHappened:
+		var of happened
+		d.ReadJSON(&of)
+		return cycle.Happened{Event: &queue.Event{Resource: of.Resource, Action: of.Action, Label: of.Label}}
 	}
 
 	d.Err = fmt.Errorf("unknown type of record %q", kind)
 	return nil
 }
 
+// readKind reads a kind, and rejects one that is not known: the core has no mirror for it.
 func (d *decoder) readKind() cycle.Kind {
 	kind := cycle.Kind(d.ReadText())
 	if d.Err == nil && made[kind] == nil {

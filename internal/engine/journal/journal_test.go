@@ -35,7 +35,7 @@ import (
 
 var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// everyEvent has one of each type that can be written down.
+// everyEvent has at least one of each type; see TestEveryTypeOfEventCanBeWritten.
 var everyEvent = []cycle.Event{
 	cycle.Follows{Kinds: []cycle.Kind{cycle.Nodes, cycle.Pods}}, cycle.Listing{Kind: cycle.Pods}, cycle.Listed{Kind: cycle.Pods},
 	cycle.Seen{Kind: cycle.Nodes, Object: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}},
@@ -47,6 +47,8 @@ var everyEvent = []cycle.Event{
 	cycle.ClaimMade{Ticket: 4, StandIn: cluster.Name{Namespace: "n", Name: "c"}, Claim: &resourcev1.ResourceClaim{}},
 	cycle.Answered{Ticket: 5}, cycle.Answered{Ticket: 6, Outcome: cycle.Outcome{Fault: &cycle.Fault{Message: "no", Verdict: true}}},
 	cycle.Answered{Ticket: 7, Outcome: cycle.Outcome{Withdrawn: true, Work: []cycle.PreBindWork{{Needed: true}}}},
+	cycle.Happened{Event: &queue.Event{Resource: "foos.v1.example.com", Action: queue.Update, Label: "foos.v1.example.com/Update"}},
+	cycle.Resumed{Pods: []queue.Saved{{UID: "a", Place: queue.Waiting, Rejectors: []string{"X"}}}, Rooms: map[types.UID]string{"a": "n"}},
 }
 
 func write(t *testing.T, dir string, h Header, most int64, events ...cycle.Event) error {

@@ -7,14 +7,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/journal/records"
 )
 
-// Reader reads a journal.
+// Reader reads a journal, one record after the other. It is for one goroutine.
 type Reader struct {
 	*records.Reader
 	Header Header
-	last   time.Time
+	last   time.Time // of the last record: each has the time since the one before
 }
 
-// NewReader reads the header.
+// NewReader reads the header. The error is records.ErrOther if it is no journal, or one of another
+// version.
 func NewReader(from io.Reader) (*Reader, error) {
 	r := &Reader{}
 	var err error
@@ -25,7 +26,8 @@ func NewReader(from io.Reader) (*Reader, error) {
 	return r, nil
 }
 
-// Next returns the next record; io.EOF at the end.
+// Next returns the next record; io.EOF at the end. The objects of the event are new, and belong to
+// the caller.
 func (r *Reader) Next() (Record, error) {
 	payload, err := r.Reader.Next()
 	if err != nil {

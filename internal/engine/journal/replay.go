@@ -13,7 +13,8 @@ type Result struct {
 	Bound int `json:"bound"`
 }
 
-// Options are what a replay needs.
+// Options are what a replay needs. Profiles must be set. It is called for the header, and again for
+// each Configured event.
 type Options struct {
 	// Profiles makes the profiles of a configuration from the journal.
 	Profiles func(h Header, configuration []byte) ([]cycle.Profile, error)
@@ -23,12 +24,14 @@ type Options struct {
 	On bool
 }
 
-// Core makes a core like the one that the journal was recorded from.
+// Core makes a core like the one that the journal was recorded from. Its clock, its randomness and
+// its options come from the journal, so that it may run on any machine.
 func Core(h Header, profiles []cycle.Profile) (*cycle.Core, error) {
 	return cycle.New(CoreOptions(h, profiles))
 }
 
-// CoreOptions are those of the core that the journal was recorded from.
+// CoreOptions are those of the core that the journal was recorded from. Observers, and everything
+// else that does not influence decisions, is left at its zero value.
 func CoreOptions(h Header, profiles []cycle.Profile) cycle.Options {
 	return cycle.Options{
 		Profiles: profiles, Seed: h.Seed, FirstBackoff: h.FirstBackoff, LastBackoff: h.LastBackoff, MaxWait: h.MaxWait, Shadow: h.Shadow,
@@ -38,6 +41,10 @@ func CoreOptions(h Header, profiles []cycle.Profile) cycle.Options {
 
 // Replay feeds a journal to a new core and compares the actions. A panic of the core, as by a
 // journal that no scheduler wrote, is an error.
+//
+// A journal of another build may part at the first decision that this build makes differently on
+// purpose. The answers of out-of-tree plugins and extenders are not recorded: with Header.Outside a
+// difference proves nothing.
 func Replay(r *Reader, o Options) (result Result, err error) {
 	profiles, err := o.Profiles(r.Header, []byte(r.Header.Configuration))
 	if err != nil {
@@ -54,12 +61,14 @@ func Replay(r *Reader, o Options) (result Result, err error) {
 		if record, err = r.Next(); err != nil {
 			return records.Replayed{}, err
 		}
+		// The journal has the file; profiles are made from it as they were then.
 		if e, ok := record.Event.(cycle.Configured); ok {
 			if e.Profiles, err = o.Profiles(r.Header, e.Source); err != nil {
 				return records.Replayed{}, fmt.Errorf("configuration of event %d: %w", n, err)
 			}
 			record.Event = e
 		}
+		// The time is the recorded one: the core has no other clock.
 		actions := core.Step(record.At, record.Event)
 		for _, action := range actions {
 			if _, ok := action.(cycle.Announce); ok {

@@ -14,7 +14,8 @@ import (
 )
 
 // State reads the events that bring another core to the state at one moment, in an order of its
-// own. They are decoded on another goroutine, a little ahead of who reads them.
+// own. They are decoded on another goroutine, a little ahead of who reads them. It is for the
+// goroutine that steps the core, which must not wait: Next returns at once.
 type State struct {
 	decoded <-chan batch
 	batch   batch
@@ -41,6 +42,7 @@ var ErrEnded = errors.New("the journal has ended")
 // Next returns the next event; ready is false while it is not decoded yet. After the last event it
 // returns nil.
 func (s *State) Next() (e cycle.Event, ready bool, err error) {
+	// A batch may be empty: one that carries an error only.
 	for s.next == len(s.batch.events) {
 		if s.decoded == nil {
 			return nil, true, s.batch.err
@@ -55,12 +57,14 @@ func (s *State) Next() (e cycle.Event, ready bool, err error) {
 		}
 	}
 	e = s.batch.events[s.next]
+	// So that what was read can be freed while the rest of the batch waits.
 	s.batch.events[s.next] = nil
 	s.next++
 	return e, true, nil
 }
 
-// moment is what is known at one moment.
+// moment is what is known at one moment. It is a snapshot: events that are added later do not
+// change it.
 type moment struct {
 	follows cycle.Follows
 	wall    cycle.WallSet
@@ -83,8 +87,8 @@ type stored struct {
 	shown bool // by the list under way
 }
 
-// copyMoment returns what is known now. It copies no objects: the goroutine that encodes is not to
-// be held up.
+// copyMoment returns what is known now. It copies no objects, only references to their texts: the
+// goroutine that encodes is not to be held up.
 func (k *known) copyMoment() *moment {
 	m := &moment{follows: cycle.Follows{Kinds: slices.Clone(k.kinds)}, wall: k.wall, led: k.led}
 	kinds := m.follows.Kinds
@@ -105,7 +109,8 @@ func (k *known) copyMoment() *moment {
 	return m
 }
 
-// decodeState sends the events of a moment, until the context or the journal ends.
+// decodeState sends the events of a moment, until the context or the journal ends. It always closes
+// out. A context that ends leaves the state incomplete, which nobody reads any more.
 func decodeState(ctx context.Context, at <-chan *moment, ended <-chan struct{}, out chan<- batch) {
 	defer close(out)
 	s := sender{ctx: ctx, ended: ended, out: out}
@@ -129,10 +134,13 @@ type sender struct {
 	stopped bool
 }
 
+// sendMoment sends the events of a moment in a fixed order, kind by kind and object by object, so
+// that the next core is the same in each replay. Each kind that decisions wait for comes as a list.
 func (s *sender) sendMoment(m *moment) {
 	s.send(m.follows, 0)
 	s.send(m.wall, 0)
 	for _, of := range m.kinds {
+		// By name, since the map of objects has no order.
 		slices.SortFunc(of.objects, func(a, b stored) int {
 			return cmp.Or(strings.Compare(a.name.Namespace, b.name.Namespace), strings.Compare(a.name.Name, b.name.Name))
 		})
@@ -140,6 +148,7 @@ func (s *sender) sendMoment(m *moment) {
 			s.send(cycle.Listing{Kind: of.kind}, 0)
 		}
 		s.sendObjects(of.objects)
+		// A kind that decisions do not wait for has not been listed; its objects are only shown.
 		if of.followed {
 			s.send(cycle.Listed{Kind: of.kind}, 0)
 		}
@@ -153,6 +162,8 @@ func (s *sender) sendMoment(m *moment) {
 	}
 }
 
+// sendObjects decodes objects and sends them. What cannot be decoded is an error: the next core
+// would lack it.
 func (s *sender) sendObjects(objects []stored) {
 	for _, o := range objects {
 		if s.stopped {
@@ -168,6 +179,7 @@ func (s *sender) sendObjects(objects []stored) {
 	}
 }
 
+// send adds an event to the batch, whose size is counted in bytes of the journal.
 func (s *sender) send(e cycle.Event, size int) {
 	s.batch.events = append(s.batch.events, e)
 	if s.size += size; s.size >= batchSize || len(s.batch.events) >= batchEvents {
@@ -175,12 +187,14 @@ func (s *sender) send(e cycle.Event, size int) {
 	}
 }
 
+// fail sends what there is, with the error.
 func (s *sender) fail(err error) {
 	s.batch.err = err
 	s.flush()
 	s.stopped = true
 }
 
+// flush sends the batch, and waits until there is room for it.
 func (s *sender) flush() {
 	if !s.stopped && (len(s.batch.events) > 0 || s.batch.err != nil) {
 		select {

@@ -27,7 +27,8 @@ type Story struct {
 	names map[types.UID]string
 }
 
-// Tell takes the next record of a replay: it is for [Options].
+// Tell takes the next record of a replay: it is for [Options]. The event comes first, then the
+// decisions that it led to, indented, and then the requests.
 func (s *Story) Tell(_ int, r Record, core *cycle.Core) {
 	if line := s.describeEvent(r.Event); line != "" {
 		records.TellAt(s.Out, r.At, line)
@@ -37,6 +38,8 @@ func (s *Story) Tell(_ int, r Record, core *cycle.Core) {
 			records.TellAt(s.Out, r.At, "  "+attemptInWords(d, core.Decision(cluster.Name(s.Pod))))
 		}
 	}
+	// An action names the pod by name, by UID or both; UIDs are replaced so that one search is
+	// enough.
 	for action := range strings.SplitSeq(r.Actions, "\n") {
 		if action = s.replaceUIDs(action); namesPod(action, s.Pod.String()) {
 			records.TellAt(s.Out, r.At, "    "+action)
@@ -56,7 +59,8 @@ func (s *Story) replaceUIDs(action string) string {
 	return strings.Join(words, " ")
 }
 
-// namesPod reports whether the text of an action names a pod.
+// namesPod reports whether the text of an action names a pod. A name that merely begins or ends
+// with the pod's does not count.
 func namesPod(action, pod string) bool {
 	for _, after := range []string{" ", ":", ","} {
 		if strings.Contains(action+" ", " "+pod+after) {
@@ -66,7 +70,8 @@ func namesPod(action, pod string) bool {
 	return false
 }
 
-// describeEvent describes what the API showed of the pod.
+// describeEvent describes what the API showed of the pod. It is empty for events about other
+// objects. Pods of other names are remembered, since actions may name them by UID.
 func (s *Story) describeEvent(e cycle.Event) string {
 	switch e := e.(type) {
 	case cycle.Seen:
@@ -93,12 +98,15 @@ func (s *Story) describeEvent(e cycle.Event) string {
 	return ""
 }
 
+// isAbout goes by name: the story goes on if the pod is deleted and made anew.
 func (s *Story) isAbout(pod *v1.Pod) bool {
 	return pod.Namespace == s.Pod.Namespace && pod.Name == s.Pod.Name
 }
 
-// podChange names what is new about a pod and matters to scheduling.
+// podChange names what is new about a pod and matters to scheduling. was is nil if the pod was not
+// there before.
 func podChange(was, is *v1.Pod) string {
+	// Another pod of the same name.
 	if was == nil || was.UID != is.UID {
 		text := "appears"
 		if is.Spec.NodeName != "" {
@@ -124,7 +132,8 @@ func podChange(was, is *v1.Pod) string {
 	return cmp.Or(strings.Join(changes, ", "), "changed")
 }
 
-// attemptInWords describes an attempt, given what is known of the pod after it.
+// attemptInWords describes an attempt, given what is known of the pod after it. after may be nil:
+// of a placed pod that is no longer remembered, only d is known.
 func attemptInWords(d, after *decision.Decision) string {
 	attempt := "attempt"
 	if after != nil && after.Queue != nil && after.Queue.Attempts > 0 {
@@ -136,6 +145,7 @@ func attemptInWords(d, after *decision.Decision) string {
 		return fmt.Sprintf("%s: %s, the best of %d feasible nodes of %d, score %d", attempt, d.Node, d.Feasible, d.Nodes, d.Score)
 	case d.Result == decision.Placed && d.Feasible == 1:
 		return fmt.Sprintf("%s: %s, the only feasible node of %d", attempt, d.Node, d.Nodes)
+	// Feasible is 0: no other node was looked at.
 	case d.Result == decision.Placed:
 		return fmt.Sprintf("%s: %s, the nominated node", attempt, d.Node)
 	}

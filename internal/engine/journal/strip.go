@@ -1,8 +1,10 @@
 package journal
 
 import (
-	"fmt"
-	"hash/fnv"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"slices"
 	"strings"
@@ -17,9 +19,15 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 )
 
+// This file is what journals leave out of objects: what may be secret, and what is large and
+// decides nothing. It must keep everything that a decision depends on, or a replay would decide
+// differently.
+
 // Stripped returns an object as journals record it, or the object itself if journals record none of
 // its kind. A core that may have to be rebuilt from its journal must be given stripped objects from
-// the beginning, so that what is left out makes no difference later.
+// the beginning, so that what is left out makes no difference later. For example, the scheduler
+// hashes a pod's status into its class where the pod has device claims; a core that was given the
+// whole status would have another class than one that is given the stripped one.
 func Stripped(o metav1.Object) metav1.Object {
 	if full, ok := o.(object); ok {
 		return stripObject(full)
@@ -28,11 +36,14 @@ func Stripped(o metav1.Object) metav1.Object {
 }
 
 // stripObject returns an object without what may be secret and does not matter to decisions. The
-// object itself is not changed.
+// object itself is not changed. What it keeps may be shared with the object, so the result must not
+// be changed either.
 func stripObject(o object) object {
 	switch o := o.(type) {
 	case *v1.Pod:
 		return strippedPod(o)
+	// The kinds that are common or large are copied without their contents; strippedOther copies
+	// deeply.
 	case *v1.Node:
 		n := *o
 		n.ObjectMeta = strippedMeta(n.ObjectMeta)
@@ -70,9 +81,11 @@ func stripObject(o object) object {
 	return strippedOther(o)
 }
 
-// strippedOther returns an object without what nearly every kind has.
+// strippedOther returns an object without what nearly every kind has. Pod templates are most of a
+// workload object, and can hold secrets in environments.
 func strippedOther(o object) object {
 	_, templated := templateOf(o)
+	// Most objects have nothing to leave out; only the others are copied.
 	if !templated && len(o.GetManagedFields()) == 0 && len(o.GetAnnotations()) == 0 {
 		return o
 	}
@@ -85,7 +98,8 @@ func strippedOther(o object) object {
 	return other
 }
 
-// readAnnotations are those that decisions read.
+// readAnnotations are those that decisions read. A plugin that reads another annotation must have
+// it listed here, or it would see a hash as soon as there is a journal.
 var readAnnotations = map[string]bool{
 	v1.BetaStorageClassAnnotation: true, v1.MigratedPluginsAnnotationKey: true, cycle.RoomAnnotation: true,
 	resourcev1.ExtendedResourceClaimAnnotation: true,
@@ -93,6 +107,7 @@ var readAnnotations = map[string]bool{
 	"volume.kubernetes.io/selected-node": true,
 }
 
+// strippedAnnotations hashes the values but for those that decisions read.
 func strippedAnnotations(m map[string]string) map[string]string {
 	hashes := hashedValues(m)
 	for key := range hashes {
@@ -104,7 +119,8 @@ func strippedAnnotations(m map[string]string) map[string]string {
 }
 
 // Restored returns what to write for an object whose annotations may be hashes: those that were
-// changed, and the current ones.
+// changed, and the current ones. current is what the API has now. Where the object has a hash, the
+// current value stays.
 func Restored(annotations, current map[string]string) map[string]string {
 	all := maps.Clone(current)
 	for key, value := range annotations {
@@ -119,7 +135,8 @@ func Restored(annotations, current map[string]string) map[string]string {
 	return all
 }
 
-// strippedSource hashes what a volume hands to its driver.
+// strippedSource hashes what a volume hands to its driver. Keys stay: only values may be secret.
+// References to Secrets stay, too: they are names.
 func strippedSource(source v1.PersistentVolumeSource) v1.PersistentVolumeSource {
 	if source.CSI != nil {
 		csi := *source.CSI
@@ -147,12 +164,14 @@ func templateOf(o object) (*v1.PodTemplateSpec, bool) {
 	return nil, false
 }
 
+// strippedMeta drops managed fields, and hashes annotations.
 func strippedMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	m.ManagedFields = nil
 	m.Annotations = strippedAnnotations(m.Annotations)
 	return m
 }
 
+// hashedValues hashes the values of a map, which is not changed.
 func hashedValues(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return m
@@ -164,24 +183,52 @@ func hashedValues(m map[string]string) map[string]string {
 	return hashes
 }
 
-const hashMark = "hash:"
+// A hash in place of a value is hashMark and hashSize bytes as hex digits. It is short: it only has
+// to show that a value has changed.
+const (
+	hashMark = "hash:"
+	hashSize = 8
+)
 
-// hashValue replaces a value by a hash, so that changes of it remain visible. A hash is left as it
-// is: an object may be stripped twice.
+// hasher replaces values by hashes that depend on a key. Without the key, a journal does not tell
+// whether a guess of a short value is right.
+type hasher struct{ key [sha256.Size]byte }
+
+// newHasher returns one with a key of its own.
+func newHasher() *hasher {
+	h := &hasher{}
+	_, _ = rand.Read(h.key[:]) // it does not fail
+	return h
+}
+
+// hashes is the hasher of the process. It is written nowhere. It is one for all journals, since an
+// object may be stripped for the core before a journal records it. Replays hash nothing: they read
+// the hashes.
+var hashes = newHasher()
+
+// hashValue returns the hash of a value.
+func (h *hasher) hashValue(value string) string {
+	mac := hmac.New(sha256.New, h.key[:])
+	_, _ = mac.Write([]byte(value))
+	return hashMark + hex.EncodeToString(mac.Sum(nil)[:hashSize])
+}
+
+// hashValue replaces a value by a hash, so that changes of it remain visible while the process
+// runs. A hash is left as it is: an object may be stripped twice.
 func hashValue(value string) string {
 	if isHash(value) {
 		return value
 	}
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(value))
-	return fmt.Sprintf(hashMark+"%016x", h.Sum64())
+	return hashes.hashValue(value)
 }
 
+// isHash reports whether a value looks like what hashValue returns.
 func isHash(value string) bool {
 	digits, ok := strings.CutPrefix(value, hashMark)
-	return ok && len(digits) == 16
+	return ok && len(digits) == 2*hashSize
 }
 
+// strippedPod keeps of a pod what class digests and rules read; see package cluster.
 func strippedPod(pod *v1.Pod) *v1.Pod {
 	p := *pod
 	p.ObjectMeta = strippedMeta(p.ObjectMeta)
@@ -195,8 +242,10 @@ func strippedPod(pod *v1.Pod) *v1.Pod {
 	return &p
 }
 
-// strippedVolumes hashes what a pod hands to the drivers of volumes of its own.
+// strippedVolumes hashes what a pod hands to the drivers of volumes of its own. Projected volumes
+// and claim templates have annotations of their own.
 func strippedVolumes(list []v1.Volume) []v1.Volume {
+	// Most pods have no such volume, and keep their list.
 	opaque := func(v v1.Volume) bool {
 		return v.CSI != nil || v.FlexVolume != nil || v.Projected != nil || v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil
 	}
@@ -229,6 +278,7 @@ func strippedVolumes(list []v1.Volume) []v1.Volume {
 	return all
 }
 
+// strippedProjection hashes what a projected volume hands to signers of certificates.
 func strippedProjection(p *v1.ProjectedVolumeSource) *v1.ProjectedVolumeSource {
 	one := *p
 	one.Sources = slices.Clone(p.Sources)
@@ -242,7 +292,9 @@ func strippedProjection(p *v1.ProjectedVolumeSource) *v1.ProjectedVolumeSource {
 	return &one
 }
 
-// strippedStatuses keeps what decisions look at: amounts that were resized in place.
+// strippedStatuses keeps what decisions look at: amounts that were resized in place. whole also
+// keeps a hash of all the rest, as the container's ID: any change of such a status makes another
+// class of the pod, and it still must.
 func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatus {
 	if len(list) == 0 {
 		return list
@@ -250,6 +302,7 @@ func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatu
 	all := make([]v1.ContainerStatus, len(list))
 	for i, s := range list {
 		all[i] = v1.ContainerStatus{Name: s.Name, Resources: s.Resources, AllocatedResources: s.AllocatedResources}
+		// Stripped before: the hash is of what was left out then.
 		if strings.HasPrefix(s.ContainerID, hashMark) {
 			all[i].ContainerID = s.ContainerID
 		} else if bytes, err := s.Marshal(); whole && err == nil {
@@ -259,6 +312,7 @@ func strippedStatuses(list []v1.ContainerStatus, whole bool) []v1.ContainerStatu
 	return all
 }
 
+// strippedContainers drops what is run and how it is watched.
 func strippedContainers(list []v1.Container) []v1.Container {
 	if len(list) == 0 {
 		return list

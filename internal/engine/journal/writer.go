@@ -20,7 +20,8 @@ type Writer struct {
 	strips  bool // see Strips
 }
 
-// record is an event with its actions, or, if change is set, what happens to the next file.
+// record is an event with its actions, or, if change is set, what happens to the next file. Both
+// take the same way to the encoder, so that they stay in order.
 type record struct {
 	at      time.Time
 	event   cycle.Event
@@ -42,7 +43,8 @@ const (
 )
 
 // file encodes records for the file being written, and has the state that the next one has to begin
-// with. It belongs to the goroutine that encodes.
+// with. It belongs to the goroutine that encodes. There is always one file that is written, and at
+// most one that is prepared.
 type file struct {
 	*records.Spool
 	header Header
@@ -74,24 +76,28 @@ type creator func(h Header) (*records.File, error)
 
 // Create starts a journal in a folder, which it creates if necessary. It removes the oldest files
 // of the folder if they are too old or too large together. tell, if set, is told on other
-// goroutines when records are lost, and why the journal ends before Close.
+// goroutines when records are lost, and why the journal ends before Close. The file is created, and
+// its header written, before it returns: a folder that cannot be written is noticed at once.
 func Create(dir string, h Header, l records.Limits, tell func(error)) (*Writer, error) {
 	return start(h, tell, func(h Header) (*records.File, error) { return records.Create(dir, magic, h, h.Began, l) })
 }
 
+// start is Create with any kind of file, for tests.
 func start(h Header, tell func(error), create creator) (*Writer, error) {
 	first, err := create(h)
 	if err != nil {
 		return nil, err
 	}
 	j := &file{Spool: records.NewSpool(first, h.Outside, tell), header: h, create: create, last: h.Began}
+	// What plugins know cannot be brought to a new core, so that no file can follow the first.
 	if !h.Outside {
 		j.known = newKnown()
 	}
 	return &Writer{records: records.Start(j, tell), spool: j.Spool, strips: j.known != nil}, nil
 }
 
-// Add records an event and its actions. After the journal has ended it does nothing.
+// Add records an event and its actions. After the journal has ended it does nothing. The objects of
+// the event must not be changed afterwards: they are encoded later.
 func (w *Writer) Add(at time.Time, e cycle.Event, actions []cycle.Action) {
 	w.records.Add(record{at: at, event: e, actions: Text(actions)})
 }
@@ -104,7 +110,7 @@ func (w *Writer) OnLost(count func()) {
 }
 
 // Strips reports whether the core must be shown stripped objects, because it may have to be rebuilt
-// from the journal.
+// from the journal. It is constant for the life of the Writer.
 func (w *Writer) Strips() bool { return w.strips }
 
 // Due reports whether to continue in a new file: this one is large or old enough, or has ended
@@ -115,6 +121,14 @@ func (w *Writer) Due() bool { return w.spool.Due() }
 // reads the events that bring that core to the state of all events added so far; it ends with the
 // context. The caller gives the core these events and all that follow, and each to AddNext. Turn
 // ends what Prepare began, and so does Discard.
+//
+// The next file cannot simply go on where this one ends: it has to begin with the whole state of
+// the cluster. Bringing a core to that state takes long in a large cluster, so the current one goes
+// on meanwhile:
+//
+//	Prepare        the next core is shown the state, in pieces between decisions
+//	Add, AddNext   the current core decides; both cores are shown what happens
+//	Turn           the next core takes over, and its file the place of the current one
 func (w *Writer) Prepare(ctx context.Context, at time.Time, seed uint64) *State {
 	state, decoded := make(chan *moment, 1), make(chan batch, batchesAhead)
 	w.records.Add(record{at: at, change: prepared, seed: seed, state: state})
@@ -128,6 +142,7 @@ func (w *Writer) AddNext(at time.Time, e cycle.Event, actions []cycle.Action) {
 }
 
 // Turn continues in the next file: what is added from now on follows what was given to AddNext.
+// Both cores must have been given the same events by then.
 func (w *Writer) Turn() {
 	w.spool.Await()
 	w.records.Add(record{change: turned})
@@ -136,7 +151,8 @@ func (w *Writer) Turn() {
 // Discard drops the next file.
 func (w *Writer) Discard() { w.records.Add(record{change: discarded}) }
 
-// Text returns actions in the form that journals hold.
+// Text returns actions in the form that journals hold. Line breaks within an action are written as
+// \n, so that one line is one action.
 func Text(actions []cycle.Action) string {
 	return records.JoinActions(actions, func(a cycle.Action) string { return strings.ReplaceAll(a.String(), "\n", `\n`) })
 }
@@ -144,14 +160,17 @@ func Text(actions []cycle.Action) string {
 // Err returns why the journal has ended, or nil.
 func (w *Writer) Err() error { return w.records.Err() }
 
-// Close writes what is queued. What is added afterwards may be lost.
+// Close writes what is queued. What is added afterwards may be lost. The error is that of the
+// context if the disk takes longer.
 func (w *Writer) Close(ctx context.Context) error { return w.records.Close(ctx) }
 
-// Take encodes a record, or does what is to happen to the next file.
+// Take encodes a record, or does what is to happen to the next file. It is called for one record at
+// a time, in the order in which they were added.
 func (j *file) Take(r record) error {
 	switch r.change {
 	case prepared:
 		h := j.header
+		// The configuration in effect now, whatever this file began with.
 		h.Continues, h.Began, h.Seed = h.Began, r.at, r.seed
 		j.next = &next{begin: h, header: h, last: r.at}
 		r.state <- j.known.copyMoment()
@@ -165,6 +184,7 @@ func (j *file) Take(r record) error {
 
 	if r.next {
 		text, err := j.encodeRecord(r, &j.next.header, &j.next.last, nil)
+		// Kept in memory until Turn, and not at all if it is discarded.
 		j.next.records = append(j.next.records, piece{r.at, text})
 		j.next.size += len(text) + records.PieceCost
 		return err
@@ -177,7 +197,8 @@ func (j *file) Take(r record) error {
 }
 
 // encodeRecord encodes an event and its actions, and notes what they change: in the header, and in
-// what is known, if that is not nil.
+// what is known, if that is not nil. Times are written as the difference to the record before, in
+// nanoseconds. The result is a copy, since the spool keeps it.
 func (j *file) encodeRecord(r record, h *Header, last *time.Time, known *known) ([]byte, error) {
 	payload := binary.AppendVarint(j.buffer[:0], r.at.Sub(*last).Nanoseconds())
 	begin := len(payload)
@@ -199,8 +220,10 @@ func (j *file) encodeRecord(r record, h *Header, last *time.Time, known *known) 
 // turnFile continues in the next file. What is known stays: the next core was given the same.
 func (j *file) turnFile() error {
 	next := j.next
+	// The header is written as it was at Prepare: what has changed since is among the records.
 	begin := next.begin
 	j.header, j.last, j.next = next.header, next.last, nil
+	// The state that a file begins with may be larger than what may wait for the disk.
 	j.Turn(next.size, func(lost int) (*records.File, error) {
 		begin.Lost = lost
 		return j.create(begin)

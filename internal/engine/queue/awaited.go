@@ -9,7 +9,8 @@ type Awaited struct {
 	Events []string
 }
 
-// Awaits lists the events on which a waiting or gated pod is tried again, by plugin.
+// Awaits lists the events on which a waiting or gated pod is tried again, by plugin. It is what the
+// interests say; their hints may still decline an event.
 func (q *Queue) Awaits(item *Item) (list []Awaited) {
 	if item.group == nil {
 		return nil
@@ -29,7 +30,8 @@ func (q *Queue) Awaits(item *Item) (list []Awaited) {
 	return list
 }
 
-// Ahead counts the active pods that are more urgent than an active one.
+// Ahead counts the active pods that are more urgent than an active one. It goes through all active
+// pods. It is 0 for a pod elsewhere.
 func (q *Queue) Ahead(item *Item) (n int) {
 	if item.place != Active {
 		return 0
@@ -37,6 +39,7 @@ func (q *Queue) Ahead(item *Item) (n int) {
 	return q.lines.ahead(item)
 }
 
+// actionNames are the names of the bits of an Action, from the lowest.
 var actionNames = [...]string{
 	"Add", "Delete", "UpdateNodeAllocatable", "UpdateNodeLabel", "UpdateNodeTaint", "UpdateNodeCondition", "UpdateNodeAnnotation",
 	"UpdateNodeDeclaredFeature", "UpdateNodePreemptionPolicy", "UpdatePodLabel", "UpdatePodScaleDown", "UpdatePodScaleUp",

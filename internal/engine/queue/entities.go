@@ -24,7 +24,8 @@ type entityName struct {
 	composite bool
 }
 
-// groupEntity is the items of one pod group, or of all groups of a tree.
+// groupEntity is the items of one pod group, or of all groups of a tree. It exists as long as it
+// has items.
 type groupEntity struct {
 	name   entityName
 	items  int            // wherever they are
@@ -88,7 +89,8 @@ func (es *entities) regroup(item *Item, nameOf entityNamer) {
 	es.move(is, item.place, 1)
 }
 
-// move counts one item more or less of a group in a place.
+// move counts one item more or less of a group in a place. It is for an item that is counted anew;
+// follow is for one that moves.
 func (es *entities) move(e *groupEntity, place Place, by int) {
 	es.places[e.place]--
 	e.places[place] += by
@@ -130,7 +132,8 @@ func (es *entities) follow(item *Item, from, to Place) {
 	}
 }
 
-// findPlace returns the most advanced place that an item is in.
+// findPlace returns the most advanced place that an item is in. It is Taken if no item is in any
+// place.
 func (e *groupEntity) findPlace() Place {
 	for place := Active; place <= Gated; place++ {
 		if e.places[place] > 0 {

@@ -60,6 +60,7 @@ const (
 )
 
 // Event is a change in the cluster, or of a pending pod, that may make a pending pod schedulable.
+// It is shared by all hints, which must not change it.
 type Event struct {
 	Resource Resource
 	Action   Action
@@ -126,7 +127,8 @@ func (e *Event) bulkOf() (sum int) {
 	return sum
 }
 
-// Interest is a kind of event that can change the verdict of a plugin that rejected a pod.
+// Interest is a kind of event that can change the verdict of a plugin that rejected a pod. The
+// pointer identifies it: the queue indexes waiting groups by it.
 type Interest struct {
 	Resource Resource
 	Action   Action

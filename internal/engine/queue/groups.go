@@ -20,6 +20,8 @@ type groups struct {
 	finds   finds
 }
 
+// groupKey is what the items of a group have in common. The lists of plugins are joined, since a
+// key must be comparable.
 type groupKey struct {
 	class         *cluster.PodClass
 	schedulerName string
@@ -96,6 +98,7 @@ func kindOf(r Resource) int {
 	return len(kinds) - 1
 }
 
+// addItem adds an item to the group that waits for what can help against these plugins.
 func (g *groups) addItem(item *Item, rejectors, pending []string, interests Interests) {
 	key := groupKey{item.Class, item.Pod.Spec.SchedulerName, len(rejectors), strings.Join(rejectors, " "), strings.Join(pending, " ")}
 	into, ok := g.byKey[key]
@@ -107,6 +110,8 @@ func (g *groups) addItem(item *Item, rejectors, pending []string, interests Inte
 	into.items = append(into.items, item)
 }
 
+// newGroup makes a group without items. It waits for the interests of all rejectors; if one of them
+// has not said what can help, anything may.
 func newGroup(key groupKey, rejectors, pending []string, interests Interests) *group {
 	g := &group{key: key, rejectors: rejectors, pending: pending, anything: len(rejectors) == 0}
 	for _, name := range rejectors {
@@ -127,6 +132,8 @@ func newGroup(key groupKey, rejectors, pending []string, interests Interests) *g
 	return g
 }
 
+// removeItem takes an item out of its group, which ends with its last item. The last item of the
+// group moves into the gap.
 func (g *groups) removeItem(item *Item) {
 	from := item.group
 	last := len(from.items) - 1
@@ -141,7 +148,8 @@ func (g *groups) removeItem(item *Item) {
 	g.strikeGroup(from)
 }
 
-// regroupItem moves an item whose class has changed to another group.
+// regroupItem moves an item whose class has changed to another group. The plugins that rejected the
+// pod are still the same, and so is what can help against them.
 func (g *groups) regroupItem(item *Item) {
 	old := item.group
 	g.removeItem(item)
@@ -157,7 +165,8 @@ func (g *groups) regroupItem(item *Item) {
 	into.items = append(into.items, item)
 }
 
-// eachHelped calls wake for the items of the group that an event of the kind k can help.
+// eachHelped calls wake for the items of the group that an event of the kind k can help. It goes
+// from the end, since wake may take the item out of the group.
 func (g *group) eachHelped(e *Event, k int, asked Asked, wake func(*Item, help)) {
 	if !g.anything && g.wants[k]&e.Action == 0 && e.Resource != AnyResource {
 		return
@@ -193,6 +202,7 @@ func (g *group) interestsIn(e *Event, asked Asked) (whole bool, each []*pluginIn
 			return true, nil
 		case interest.PerPod:
 			each = append(each, interest)
+		// Any item stands for the group: the hint looks at nothing but the class.
 		case interest.helpsItem(g.items[0], e, asked):
 			return true, nil
 		}
@@ -200,6 +210,7 @@ func (g *group) interestsIn(e *Event, asked Asked) (whole bool, each []*pluginIn
 	return false, each
 }
 
+// anyHelps reports whether one of the hints wakes the item.
 func anyHelps(interests []*pluginInterest, item *Item, e *Event, asked Asked) bool {
 	for _, interest := range interests {
 		if interest.helpsItem(item, e, asked) {
@@ -209,7 +220,8 @@ func anyHelps(interests []*pluginInterest, item *Item, e *Event, asked Asked) bo
 	return false
 }
 
-// helpFor returns what an event can do for one item of the group.
+// helpFor returns what an event can do for one item of the group. It stops at the first interest
+// that helps, unless a later one could end the back-off, too.
 func (g *group) helpFor(item *Item, e *Event, asked Asked) (best help) {
 	if e.Own != nil && e.Resource == AnyResource { // see Activate
 		return afterBackoff

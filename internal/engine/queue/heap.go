@@ -6,7 +6,8 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// ordered is a heap of items.
+// ordered is a heap of items for container/heap, the first by before on top. Each item knows its
+// index in it, so that one in the middle can be removed without a search.
 type ordered struct {
 	items  []*Item
 	before func(a, b *Item) bool
@@ -32,5 +33,7 @@ func (o *ordered) Pop() any {
 	return item
 }
 
+// fixAt restores the order after the item at this index has changed; rebuildHeap after all may
+// have.
 func (o *ordered) fixAt(index int) { heap.Fix(o, index) }
 func (o *ordered) rebuildHeap()    { heap.Init(o) }

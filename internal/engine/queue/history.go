@@ -7,7 +7,8 @@ import "github.com/berth-k8s/berth/internal/engine/cluster"
 // of events are known.
 const mostRecent = 1024
 
-// history keeps the events that occur while pods are being decided or bound.
+// history keeps the events that occur while pods are being decided or bound. An attempt notes how
+// many events there have been when it begins. What has happened since is asked for when it fails.
 type history struct {
 	events uint64                 // how many there have been
 	last   [len(kinds)][64]uint64 // the last event of each kind and action, as counted by events
@@ -53,7 +54,9 @@ func (h *history) forgetOldest(events int) {
 }
 
 // missedHelp returns what the events after a position can do for an item of the group. Hints see
-// the events as they were, and the nodes as they are now.
+// the events as they were, and the nodes as they are now. If the events are not kept any more,
+// their kinds decide, without hints: a pod may then be tried once too often, but never misses an
+// event.
 func (g *group) missedHelp(item *Item, h *history, since uint64, asked Asked) (best help) {
 	if missed := h.events - since; missed <= uint64(len(h.recent)) {
 		for i := len(h.recent) - int(missed); i < len(h.recent); i++ {

@@ -9,7 +9,10 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 )
 
-// Item is a pending pod with all that the queue knows about it.
+// Item is a pending pod with all that the queue knows about it. The exported fields are for the
+// caller to read. It may set Message, MessageAt, Told, Nominating, Unfit, Patient and Together, and
+// replace Pod by a fuller copy; Patient only while the item does not back off, since it decides in
+// which heap that is.
 type Item struct {
 	Pod *v1.Pod
 	// Class is the pod as decisions see it.
@@ -32,6 +35,9 @@ type Item struct {
 	MessageAt time.Time
 	// Told is the latest condition that was decided to be written; nil if there was none.
 	Told *Told
+	// Nominating is the latest node that was decided to be written as the pod's nomination; nil
+	// once the pod shows it.
+	Nominating *Nominating
 	// Overdue: the pod was woken because it had waited for too long, not by an event.
 	Overdue bool
 	// Unfit is when the pod was first found unschedulable; zero if it never was.
@@ -63,14 +69,21 @@ type Item struct {
 func (i *Item) Came() uint64 { return i.order }
 
 // Told is a condition that was decided to be written to a pod of this version. While the pod has
-// it, nobody has seen the condition written.
+// it, nobody has seen the condition written. It keeps the same condition from being written twice
+// while the watch lags behind.
 type Told struct {
 	Version   string
 	At        time.Time
 	Condition v1.PodCondition
 }
 
-// Place is where an item is.
+// Nominating is a node that was decided to be written to a pod as its nomination.
+type Nominating struct {
+	Node string
+	At   time.Time
+}
+
+// Place is where an item is. The order is that of progress: see groupEntity.findPlace.
 type Place uint8
 
 // The places.
@@ -114,7 +127,8 @@ const (
 
 // backoffFor returns how long an item backs off after so many attempts. As upstream, the longest
 // back-off of pods that are decided together grows with the square root of their number: each
-// attempt costs the others more, and should not be made as often.
+// attempt costs the others more, and should not be made as often. With the default limits that is 1
+// s, 2 s, 4 s, 8 s, and 10 s from then on; for 4 pods together, the longest is 20 s.
 func (q *Queue) backoffFor(item *Item, times int) time.Duration {
 	last := q.LastBackoff
 	if item.Together > 1 {
@@ -136,6 +150,7 @@ func moreUrgent(a, b *Item) bool {
 	return a.returned.Before(b.returned)
 }
 
+// priorityOf is 0 for a pod without a priority, as upstream.
 func priorityOf(pod *v1.Pod) int32 {
 	if pod.Spec.Priority == nil {
 		return 0

@@ -9,13 +9,15 @@ import (
 // that back off.
 //
 // Which of the two a pod backs off in follows from how its last attempt ended, and must not change
-// while it is there: it is looked for where [lines.lineOf] says that it is.
+// while it is there: it is looked for where [lines.lineOf] says that it is. A pod that is popped
+// early is taken from backing only.
 type lines struct {
 	active  ordered
 	backing ordered // back off after a rejection, by ready in windows, then the most urgent first
 	erring  ordered // back off to the end, after a failed attempt or if Patient; by ready
 }
 
+// newLines leaves the order of the other two to orderBy.
 func newLines() lines {
 	return lines{erring: ordered{before: func(a, b *Item) bool { return a.ready.Before(b.ready) }}}
 }
@@ -56,6 +58,8 @@ func (l *lines) lineOf(item *Item) *ordered {
 	return &l.backing
 }
 
+// addItem puts an item into its heap, and removeItem takes it out. The item's place must have been
+// set before, and must not change in between.
 func (l *lines) addItem(item *Item)    { heap.Push(l.lineOf(item), item) }
 func (l *lines) removeItem(item *Item) { heap.Remove(l.lineOf(item), item.index) }
 

@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// This file moves items between places. Every move is leavePlace, then one of enterPlace and
+// waitFor, and each is reported once; so the counts, the entities and the metrics agree with the
+// places.
+
 // wakeItem moves an item that waits, backs off or is gated to where it belongs now.
 func (q *Queue) wakeItem(item *Item, label string, now time.Time) {
 	if item.place == Gated && q.gateFor(item) == item.Gate {
@@ -27,6 +31,7 @@ func (q *Queue) helpItem(item *Item, h help, label string, now time.Time) (woken
 	return h != nothing
 }
 
+// gateFor asks the gates about an item.
 func (q *Queue) gateFor(item *Item) string {
 	if q.Admit == nil {
 		return ""
@@ -35,7 +40,7 @@ func (q *Queue) gateFor(item *Item) string {
 }
 
 // enterPlace puts an item that is Taken into the place where it belongs: gated, backing off, or
-// active.
+// active. The gate is asked each time: what it let in before it may keep out now.
 func (q *Queue) enterPlace(item *Item, label string, now time.Time) {
 	if item.Gate = q.gateFor(item); item.Gate != "" {
 		item.entered = now
@@ -87,6 +92,7 @@ func (q *Queue) leavePlace(item *Item) {
 	q.putItem(item, Taken)
 }
 
+// putItem changes the item's place and what counts places. The callers look after heaps and groups.
 func (q *Queue) putItem(item *Item, place Place) {
 	q.counts[item.place]--
 	q.counts[place]++
@@ -94,6 +100,7 @@ func (q *Queue) putItem(item *Item, place Place) {
 	item.place = place
 }
 
+// reportMoved tells those who follow the queue where an item is now.
 func (q *Queue) reportMoved(item *Item, label string) {
 	if q.Moved != nil {
 		q.Moved(item, label)

@@ -86,7 +86,8 @@ func (q *Queue) OrderBy(less func(a, b *Item) bool) {
 	})
 }
 
-// SetInterests sets what can help pods of a scheduler name, including those that already wait.
+// SetInterests sets what can help pods of a scheduler name, including those that already wait. Pods
+// that wait are put into groups anew, and are not woken: what could help them before still can.
 func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	q.interests[schedulerName] = interests
 	for _, item := range q.Sorted() {
@@ -98,12 +99,15 @@ func (q *Queue) SetInterests(schedulerName string, interests Interests) {
 	}
 }
 
-// Add adds a pod that is not in the queue.
+// Add adds a pod that is not in the queue. It enters the active queue, or is gated. The queue keeps
+// pod, and never changes it.
 func (q *Queue) Add(pod *v1.Pod, class *cluster.PodClass, now time.Time) *Item {
 	q.arrived++
 	item := &Item{Pod: pod, Class: class, Since: now, returned: now, order: q.arrived}
 	q.items[pod.UID] = item
 	q.items = cluster.Shrunk(q.items, &q.most)
+	// A new item is Taken until enterPlace has put it somewhere: it goes through the same moves as
+	// one that comes back from an attempt.
 	q.counts[Taken]++
 	if q.Grouped {
 		q.entities.join(item, q.EntityOf)
@@ -125,6 +129,7 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 	}
 	event := &Event{Resource: Pod, Action: actions, Label: updateLabel(actions), Old: old, New: pod, Own: item}
 	switch item.place {
+	// Its priority may have changed, and with it its place in the heap.
 	case Active, Backoff:
 		q.lines.lineOf(item).fixAt(item.index)
 	case Taken: // if it is rejected, this may help
@@ -138,7 +143,8 @@ func (q *Queue) Update(item *Item, pod *v1.Pod, class *cluster.PodClass, actions
 	}
 }
 
-// Remove forgets a pod.
+// Remove forgets a pod. A pod that is Taken may be removed, too: Rejected, Failed and the others
+// then ignore it.
 func (q *Queue) Remove(uid types.UID) {
 	if item, ok := q.items[uid]; ok {
 		q.leavePlace(item)
@@ -165,7 +171,7 @@ func (q *Queue) Each(yield func(*Item) bool) {
 	}
 }
 
-// Sorted returns all items in the order in which they came.
+// Sorted returns all items in the order in which they came. It costs a sort of all items.
 func (q *Queue) Sorted() []*Item {
 	return slices.SortedFunc(q.Each, func(a, b *Item) int { return cmp.Compare(a.order, b.order) })
 }
@@ -173,7 +179,8 @@ func (q *Queue) Sorted() []*Item {
 // Pop takes the most urgent active pod. If there is none, it takes one that was rejected and whose
 // back-off is not over yet, rather than stay idle, as upstream does since v1.33
 // (SchedulerPopFromBackoffQ), unless WaitOutBackoff. Pods whose attempts failed back off to the
-// end: the cause may need the pause.
+// end: the cause may need the pause. The item is Taken until one of Rejected, Failed, TryAgain and
+// GoOn puts it back, or Remove forgets it.
 func (q *Queue) Pop(now time.Time) *Item {
 	item := q.Next(now)
 	if item == nil {
@@ -186,7 +193,8 @@ func (q *Queue) Pop(now time.Time) *Item {
 	return item
 }
 
-// Next returns the item that Pop would take, or nil.
+// Next returns the item that Pop would take, or nil. It moves items whose back-off is over, and
+// nothing else.
 func (q *Queue) Next(now time.Time) *Item {
 	q.advanceBackoff(now)
 	return q.lines.next(now, !q.WaitOutBackoff)
@@ -220,6 +228,8 @@ func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time)
 	item.ready = now.Add(q.backoffFor(item, item.rejected))
 	item.Rejectors, item.Pending, item.entered, item.Overdue = rejectors, pending, now, false
 	q.countWaiting(item, rejectors)
+	// First into its group, then out again if something has happened: only the group knows what its
+	// interests are.
 	q.waitFor(item, rejectors, pending, Waiting)
 	if !q.helpItem(item, item.group.missedHelp(item, &q.happened, item.seen, q.Asked), AttemptFailed, now) {
 		q.reportMoved(item, AttemptFailed)
@@ -227,7 +237,7 @@ func (q *Queue) Rejected(item *Item, rejectors, pending []string, now time.Time)
 }
 
 // Failed puts back a pod whose attempt failed without a verdict: an API error, a node that
-// vanished.
+// vanished. It backs off to the end, and needs no event.
 func (q *Queue) Failed(item *Item, now time.Time) {
 	if !q.isTaken(item) {
 		return
@@ -269,7 +279,8 @@ func (q *Queue) isTaken(item *Item) bool {
 	return q.items[item.Pod.UID] == item && item.place == Taken
 }
 
-// Happened wakes the pods that an event can help.
+// Happened wakes the pods that an event can help. The queue does not keep the event unless an
+// attempt is under way; then Rejected looks at it.
 func (q *Queue) Happened(event *Event, now time.Time) {
 	q.happened.noteEvent(event, q.counts[Taken] > 0)
 	q.groups.eachHelped(event, q.Asked, func(item *Item, h help) { q.helpItem(item, h, event.Label, now) })
@@ -290,14 +301,16 @@ func (q *Queue) Activate(uid types.UID, now time.Time) {
 	q.wakeItem(item, ForceActivate, now)
 }
 
-// Wake has a waiting or gated pod tried again after its back-off.
+// Wake has a waiting or gated pod tried again after its back-off. It does nothing to a pod that is
+// elsewhere.
 func (q *Queue) Wake(uid types.UID, label string, now time.Time) {
 	if item, ok := q.items[uid]; ok && item.group != nil {
 		q.wakeItem(item, label, now)
 	}
 }
 
-// Recheck has the gates asked again about a pod that is active or backs off.
+// Recheck has the gates asked again about a pod that is active or backs off. It is for gates that
+// depend on other pods.
 func (q *Queue) Recheck(uid types.UID, label string, now time.Time) {
 	item, ok := q.items[uid]
 	if ok && (item.place == Active || item.place == Backoff) && q.gateFor(item) != "" {

@@ -8,26 +8,29 @@ import (
 )
 
 // Saved is the queue's state of a pod, without what is in the API. The fields are those of [Item].
+// Patient is set when the pod is added and Together by each attempt, so that they are left out;
+// Continued starts again.
 type Saved struct {
-	UID       types.UID
-	Place     Place
-	Gate      string `json:",omitempty"`
-	Since     time.Time
-	Admitted  time.Time `json:",omitzero"`
-	Unfit     time.Time `json:",omitzero"`
-	Attempts  int       `json:",omitempty"`
-	Rejected  int       `json:",omitempty"`
-	Failed    int       `json:",omitempty"`
-	Ready     time.Time `json:",omitzero"`
-	Returned  time.Time
-	Entered   time.Time `json:",omitzero"`
-	Rejectors []string  `json:",omitempty"`
-	Pending   []string  `json:",omitempty"`
-	Counted   []string  `json:",omitempty"`
-	Message   string    `json:",omitempty"`
-	MessageAt time.Time `json:",omitzero"`
-	Told      *Told     `json:",omitempty"`
-	Overdue   bool      `json:",omitempty"`
+	UID        types.UID
+	Place      Place
+	Gate       string `json:",omitempty"`
+	Since      time.Time
+	Admitted   time.Time `json:",omitzero"`
+	Unfit      time.Time `json:",omitzero"`
+	Attempts   int       `json:",omitempty"`
+	Rejected   int       `json:",omitempty"`
+	Failed     int       `json:",omitempty"`
+	Ready      time.Time `json:",omitzero"`
+	Returned   time.Time
+	Entered    time.Time   `json:",omitzero"`
+	Rejectors  []string    `json:",omitempty"`
+	Pending    []string    `json:",omitempty"`
+	Counted    []string    `json:",omitempty"`
+	Message    string      `json:",omitempty"`
+	MessageAt  time.Time   `json:",omitzero"`
+	Told       *Told       `json:",omitempty"`
+	Nominating *Nominating `json:",omitempty"`
+	Overdue    bool        `json:",omitempty"`
 }
 
 // Save returns the state of all pods, in the order in which they came. No pod may be Taken.
@@ -37,7 +40,8 @@ func (q *Queue) Save() (all []Saved) {
 		all = append(all, Saved{
 			UID: i.Pod.UID, Place: i.place, Gate: i.Gate, Since: i.Since, Admitted: i.Admitted, Unfit: i.Unfit, Attempts: i.Attempts,
 			Rejected: i.rejected, Failed: i.failed, Ready: i.ready, Returned: i.returned, Entered: i.entered, Rejectors: i.Rejectors,
-			Pending: i.Pending, Counted: i.counted, Message: i.Message, MessageAt: i.MessageAt, Told: i.Told, Overdue: i.Overdue,
+			Pending: i.Pending, Counted: i.counted, Message: i.Message, MessageAt: i.MessageAt, Told: i.Told, Nominating: i.Nominating,
+			Overdue: i.Overdue,
 		})
 	}
 	return all
@@ -69,14 +73,18 @@ func (q *Queue) Restore(all []Saved) {
 		item.order = q.arrived
 	}
 
+	// Items that stayed in a heap have got another order.
 	q.lines.rebuild()
 }
 
+// restoreItem puts an item that is Taken where it was. The gate is not asked: it was, by the other
+// queue.
 func (q *Queue) restoreItem(item *Item, s *Saved) {
 	item.Since, item.Admitted, item.Unfit = s.Since, s.Admitted, s.Unfit
 	item.Attempts, item.rejected, item.failed = s.Attempts, s.Rejected, s.Failed
 	item.ready, item.returned, item.entered, item.Overdue = s.Ready, s.Returned, s.Entered, s.Overdue
-	item.Rejectors, item.Pending, item.Message, item.MessageAt, item.Told = s.Rejectors, s.Pending, s.Message, s.MessageAt, s.Told
+	item.Rejectors, item.Pending, item.Message, item.MessageAt = s.Rejectors, s.Pending, s.Message, s.MessageAt
+	item.Told, item.Nominating = s.Told, s.Nominating
 	q.countWaiting(item, s.Counted)
 
 	switch s.Place {

@@ -46,6 +46,7 @@ func TestRestoredPodsWaitAsTheyDid(t *testing.T) {
 			one.Wake("backing", ForceActivate, at)
 		default:
 			item.Message, item.MessageAt = "no room", at
+			item.Nominating = &Nominating{Node: "n", At: at}
 			one.Rejected(item, []string{"A", "B"}, []string{"B"}, at)
 		}
 	}

@@ -12,6 +12,12 @@ import (
 // Narrowing selects the groups that an event can help at all, so that the event need not be
 // compared with every group. It may select groups that the hint then declines, but must not leave
 // out a group that the hint would wake. Groups and events both name topics, or both an amount.
+//
+// For example, pods with the node selector zone=a that NodeAffinity rejected can be helped by a new
+// node with that label, or by one that gets it. Their group has the topics {NodeLabel, zone, a} and
+// {LabelChange, zone, a}. A new node has the first for each of its labels, and a relabelled one the
+// second for each label that changed; so neither is compared with the groups that wait for other
+// zones.
 type Narrowing struct {
 	// Topics returns the topics of an item's group, EventTopics those of an event: the event
 	// selects the groups that share a topic with it. all: every event selects the group, or the
@@ -24,7 +30,7 @@ type Narrowing struct {
 	Offered func(e *Event) Amounts
 }
 
-// Amounts are an amount of CPU and one of memory.
+// Amounts are an amount of CPU and one of memory. CPU is in thousandths, memory in bytes.
 type Amounts [2]int64
 
 // Topic is what an event can be about and a group can wait for.
@@ -133,11 +139,13 @@ func (t *Topic) hashTopic() uint64 {
 	return bits.RotateLeft64(maphash.String(topicSeed, t.Key), 1) ^ maphash.String(topicSeed, t.Value) + uint64(t.Kind)*0x9e3779b97f4a7c15
 }
 
+// wanting is a group in waiters.byAmount, with the least that it needs.
 type wanting struct {
 	amounts Amounts
 	group   *group
 }
 
+// compare orders by CPU; the serial makes the order total, so that one group can be found again.
 func (a wanting) compare(b wanting) int {
 	return cmp.Or(cmp.Compare(a.amounts[0], b.amounts[0]), cmp.Compare(a.group.serial, b.group.serial))
 }
@@ -167,7 +175,7 @@ func (g *groups) enlistGroup(of *group, item *Item) {
 	}
 }
 
-// strikeGroup removes a group that has no items from where enlist added it.
+// strikeGroup removes a group that has no items from where enlistGroup added it.
 func (g *groups) strikeGroup(of *group) {
 	delete(g.byKey, of.key)
 	g.byKey = cluster.Shrunk(g.byKey, &g.most)
@@ -189,6 +197,7 @@ func (g *groups) strikeGroup(of *group) {
 	}
 }
 
+// addGroup adds a group, and returns where: what Wanted or Topics say of it later may be different.
 func (w *waiters) addGroup(of *group, item *Item) listing {
 	l, n := listing{waiters: w}, w.interest.Narrowing
 	switch {
@@ -216,6 +225,7 @@ func (w *waiters) addGroup(of *group, item *Item) listing {
 	return l
 }
 
+// removeGroup removes a group from where addGroup put it.
 func (w *waiters) removeGroup(of *group, l *listing) {
 	if n := w.interest.Narrowing; n != nil && n.Wanted != nil {
 		if at, found := slices.BinarySearchFunc(w.byAmount, wanting{l.amounts, of}, wanting.compare); found {
@@ -277,6 +287,8 @@ type finds struct {
 	list  []*group
 }
 
+// addFound adds a group unless the event has found it before. The number of the event marks those
+// that it has found, which needs no set.
 func (f *finds) addFound(of *group) {
 	if of.found != f.event {
 		of.found = f.event
@@ -303,6 +315,7 @@ func (g *groups) eachHelped(e *Event, asked Asked, wake func(*Item, help)) {
 		}
 	}
 
+	// Maps were iterated over: only from here on is the order fixed.
 	slices.SortFunc(f.list, func(a, b *group) int { return cmp.Compare(b.index, a.index) })
 	for _, of := range f.list {
 		if len(of.items) > 0 {

@@ -11,11 +11,16 @@ import (
 	"k8s.io/kubectl/pkg/util/qos"
 )
 
-// Refusal is why a pod is not admitted, as the kubelet words it.
+// Refusal is why a pod is not admitted, as the kubelet words it. A nil one admits the pod. The pod
+// then becomes Failed, with the reason and message.
 type Refusal struct{ Reason, Message string }
 
 // Fit decides whether the node admits the pod beside those that it has taken. It treats the pod as
-// one from the API, whatever its annotations say. No pods are preempted for a critical one.
+// one from the API, whatever its annotations say. No pods are preempted for a critical one: a
+// kubelet would.
+//
+// The order of the checks is the kubelet's, so that a pod that fails several of them gets the same
+// reason.
 func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 	if r := otherSystem(pod); r != nil {
 		return r
@@ -30,11 +35,13 @@ func Fit(pod *v1.Pod, node *v1.Node, taken []Demand) *Refusal {
 	return expelled(pod, node)
 }
 
-// systemCritical is the lowest priority of critical pods.
+// systemCritical is the lowest priority of critical pods: scheduling.SystemCriticalPriority
+// upstream.
 const systemCritical = 2_000_000_000
 
 // Critical reports whether the pod is admitted under pressure, and never evicted for it: static
-// pods, their mirrors, and those of the system's priorities.
+// pods, their mirrors, and those of the system's priorities. The source annotation is one that
+// kubelets set; a pod of the API server has none, or "api".
 func Critical(pod *v1.Pod) bool {
 	_, mirror := pod.Annotations[v1.MirrorPodAnnotationKey]
 	source := pod.Annotations["kubernetes.io/config.source"]
@@ -42,7 +49,8 @@ func Critical(pod *v1.Pod) bool {
 }
 
 // UnderPressure refuses BestEffort pods on a node short of memory, and all pods on a node short of
-// anything else. Critical pods are admitted all the same.
+// anything else. Critical pods are admitted all the same. conditions are those of pressure that the
+// node has now.
 func UnderPressure(pod *v1.Pod, conditions []v1.NodeConditionType) *Refusal {
 	if len(conditions) == 0 || Critical(pod) {
 		return nil
@@ -56,6 +64,7 @@ func UnderPressure(pod *v1.Pod, conditions []v1.NodeConditionType) *Refusal {
 	return &Refusal{"Evicted", fmt.Sprintf("The node had condition: %v. ", conditions)}
 }
 
+// otherSystem refuses pods that are not for Linux.
 func otherSystem(pod *v1.Pod) *Refusal {
 	// Upstream looks at the pod's label of this name, not at its selector.
 	if os, ok := pod.Labels[v1.LabelOSStable]; ok && os != "linux" {
@@ -68,7 +77,8 @@ func otherSystem(pod *v1.Pod) *Refusal {
 	return nil
 }
 
-// misfit returns what keeps the pod off this node, other than a lack of room.
+// misfit returns what keeps the pod off this node, other than a lack of room. The scheduler has
+// checked all of this; a pod that names its node itself has passed no scheduler.
 func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	if matches, _ := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); !matches {
 		return predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
@@ -86,7 +96,8 @@ func misfit(pod *v1.Pod, wants Demand, node *v1.Node, taken []Demand) *Refusal {
 	return nil
 }
 
-// expelled refuses a pod that a taint of the node would evict at once.
+// expelled refuses a pod that a taint of the node would evict at once. The kubelet looks at
+// NoExecute taints only: NoSchedule is the scheduler's business.
 func expelled(pod *v1.Pod, node *v1.Node) *Refusal {
 	noExecute := func(t *v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute }
 	if _, untolerated := corev1.FindMatchingUntoleratedTaint(klog.Logger{}, node.Spec.Taints, pod.Spec.Tolerations,
@@ -96,6 +107,8 @@ func expelled(pod *v1.Pod, node *v1.Node) *Refusal {
 	return nil
 }
 
+// predicate words a refusal of one of the scheduler's filters that the kubelet asks, too. name is
+// that of the scheduler's plugin.
 func predicate(name, why string) *Refusal {
 	return &Refusal{name, fmt.Sprintf("Predicate %s failed: %s", name, why)}
 }

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Core tracks which thresholds are met, and since when. It is not safe for concurrent use.
+// Core tracks which thresholds are met, and since when, as the kubelet's eviction manager does
+// between two of its rounds. It is not safe for concurrent use.
 type Core struct {
 	thresholds []Threshold
 	transition time.Duration
@@ -23,7 +24,7 @@ type Core struct {
 	seen map[v1.NodeConditionType]time.Time
 }
 
-// NewCore begins without pressure.
+// NewCore begins without pressure. The error names the flag that is wrong.
 func NewCore(config Config) (*Core, error) {
 	thresholds, err := config.Thresholds()
 	if err != nil {
@@ -35,7 +36,7 @@ func NewCore(config Config) (*Core, error) {
 	}, nil
 }
 
-// Verdict is the result of one step.
+// Verdict is the result of one step. The zero value is a node without pressure.
 type Verdict struct {
 	// Conditions that are true now, sorted.
 	Conditions []v1.NodeConditionType
@@ -43,7 +44,8 @@ type Verdict struct {
 	Starved *Starved
 }
 
-// Starved is a resource that is short, and the observation that showed it.
+// Starved is a resource that is short, and the observation that showed it. It is what Rank and
+// Victim need to choose a pod.
 type Starved struct {
 	Signal   Signal
 	Resource v1.ResourceName
@@ -56,12 +58,15 @@ type Starved struct {
 	maxGrace             int64
 }
 
-// Step applies an observation.
+// Step applies an observation. Observations come in the order of their times. Of several thresholds
+// that are due, the first in the order of Thresholds is starved: memory before disks, and hard
+// thresholds before soft ones.
 func (c *Core) Step(levels Levels, now time.Time) Verdict {
 	first := -1
 	for i, threshold := range c.thresholds {
 		level, observed := levels.Signals[threshold.Signal]
 		if !observed || !isMet(threshold, level, c.due[i]) {
+			// A gap ends the grace period: it must be met without interruption.
 			c.since[i], c.due[i] = time.Time{}, false
 			continue
 		}
@@ -83,7 +88,12 @@ func (c *Core) Step(levels Levels, now time.Time) Verdict {
 }
 
 // isMet reports whether less is available than the threshold or, once it was due, than the
-// threshold plus its minimum reclaim.
+// threshold plus its minimum reclaim. So that evictions do not stop right at the threshold, only to
+// begin again.
+//
+//	memory.available<100Mi, minimum reclaim 50Mi
+//	available:  120Mi  90Mi  120Mi  160Mi
+//	met:        no     yes   yes    no        (if it was due at 90Mi)
 func isMet(threshold Threshold, level Level, due bool) bool {
 	needed := threshold.amount.quantityOf(level.Capacity)
 	if due {
@@ -93,7 +103,8 @@ func isMet(threshold Threshold, level Level, due bool) bool {
 }
 
 // currentConditions last for the transition period, so that a node whose pressure comes and goes
-// does not look healthy in between.
+// does not look healthy in between. A condition that was seen in this very step is always true,
+// even if the transition period is 0.
 func (c *Core) currentConditions(now time.Time) []v1.NodeConditionType {
 	maps.DeleteFunc(c.seen, func(_ v1.NodeConditionType, last time.Time) bool {
 		return now.Sub(last) >= c.transition && !now.Equal(last)
@@ -101,6 +112,7 @@ func (c *Core) currentConditions(now time.Time) []v1.NodeConditionType {
 	return slices.Sorted(maps.Keys(c.seen))
 }
 
+// newStarved describes the threshold that is due, with amounts as the message words them.
 func (c *Core) newStarved(first int, levels Levels) *Starved {
 	threshold := c.thresholds[first]
 	meaning := meanings[threshold.Signal]
@@ -117,10 +129,16 @@ func (c *Core) newStarved(first int, levels Levels) *Starved {
 	}
 }
 
+// ofImages reports whether it is the filesystem of images that is full.
 func (s *Starved) ofImages() bool { return s.Signal == ImageFs || s.Signal == ImageFsInodes }
 
 // holdsLayers reports whether the full filesystem has containers' writable layers, and whether it
 // has images. Logs and volumes are always on the node's.
+//
+//	the disk that is full          layers  images
+//	one disk for everything        yes     yes
+//	images apart: that of images   yes     yes    (layers with images)
+//	images apart: the node's       no      no
 func (s *Starved) holdsLayers() (layers, images bool) {
 	if !s.imagesApart {
 		return true, true

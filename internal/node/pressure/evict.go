@@ -16,7 +16,8 @@ import (
 // Reason of an evicted pod's status and of the event about it.
 const Reason = "Evicted"
 
-// Eviction is the eviction of one pod.
+// Eviction is the eviction of one pod. It is carried out by the caller: event, processes, and
+// status.
 type Eviction struct {
 	Pod *v1.Pod
 	// Signal that led to it, as the kubelet's metrics name it.
@@ -32,10 +33,12 @@ type Eviction struct {
 	Disruption bool
 }
 
+// immediately is the grace period, in seconds, of a pod that a hard threshold evicts.
 const immediately = 1
 
 // Victim returns the first of the ranked pods that may be evicted: static, mirror and
-// system-critical pods may not. Nil: none may.
+// system-critical pods may not. Nil: none may. As the kubelet does, it names one pod at a time: the
+// next look tells whether that was enough.
 func Victim(s *Starved, ranked []Candidate) *Eviction {
 	for _, c := range ranked {
 		if admit.Critical(c.Pod) {
@@ -55,12 +58,14 @@ func Victim(s *Starved, ranked []Candidate) *Eviction {
 }
 
 // explainEviction returns the kubelet's message: what was low, and which containers used more of it
-// than they requested.
+// than they requested. It names containers, or the pod where requests are set for it as a whole.
+// Annotations are those of the kubelet's event.
 func explainEviction(s *Starved, c Candidate) (message string, annotations map[string]string) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "The node was low on resource: %s. ", s.Resource)
 	fmt.Fprintf(&text, "Threshold quantity: %s, available: %s. ", &s.threshold, &s.available)
 	annotations = map[string]string{}
+	// Nothing can be said about its containers.
 	if c.Usage == nil {
 		return text.String(), annotations
 	}
@@ -79,6 +84,7 @@ func explainEviction(s *Starved, c Candidate) (message string, annotations map[s
 	for _, usage := range c.Usage.Containers {
 		requested, found := containerRequest(c.Pod, usage.Name, s.Resource)
 		used, measured := containerUsed(&usage, s.Resource)
+		// A container within its request is not named, whoever it was that filled the node.
 		if found && measured && used.Cmp(requested) > 0 {
 			fmt.Fprintf(&text, "Container %s was using %s, request is %s, has larger consumption of %s. ", usage.Name,
 				&used, &requested, s.Resource)
@@ -92,6 +98,8 @@ func explainEviction(s *Starved, c Candidate) (message string, annotations map[s
 	return text.String(), annotations
 }
 
+// containerRequest is what a container of the pod requests. A container that requests nothing is
+// found, with 0.
 func containerRequest(pod *v1.Pod, name string, resourceName v1.ResourceName) (requested resource.Quantity, found bool) {
 	for _, container := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		if container.Name == name {
@@ -101,6 +109,8 @@ func containerRequest(pod *v1.Pod, name string, resourceName v1.ResourceName) (r
 	return requested, false
 }
 
+// containerUsed is what a container uses of memory or disk. Of disk it is measured only if both
+// layers and logs are.
 func containerUsed(usage *stats.ContainerStats, name v1.ResourceName) (used resource.Quantity, measured bool) {
 	switch name {
 	case v1.ResourceMemory:
@@ -116,6 +126,7 @@ func containerUsed(usage *stats.ContainerStats, name v1.ResourceName) (used reso
 	return used, false
 }
 
+// String describes the eviction for tests.
 func (e Eviction) String() string {
 	disruption := ""
 	if e.Disruption {

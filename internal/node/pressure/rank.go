@@ -13,24 +13,31 @@ import (
 )
 
 // Candidate is a pod running on the node, and its usage; nil: unknown, and then it is evicted
-// before others.
+// before others. It has what a kubelet's stats say of the pod.
 type Candidate struct {
 	Pod   *v1.Pod
 	Usage *stats.PodStats
 }
 
-// order compares two candidates: the lesser one is evicted first.
+// order compares two candidates: the lesser one is evicted first. 0 is no difference.
 type order func(a, b Candidate) int
 
 // Rank sorts candidates, first to be evicted first: those that use more of the starved resource
 // than requested (overhead included), then by priority, then by how much they exceed the request.
-// PIDs cannot be requested, so for these priority comes first.
+// PIDs cannot be requested, so for these priority comes first. The result is new. Among equals the
+// order is that of the candidates, so that callers choose it.
+//
+//	memory is short             requests  uses   priority
+//	1. a: exceeds its request   100Mi     200Mi  0
+//	2. b: exceeds it, too       100Mi     900Mi  1000
+//	3. c: within its request    500Mi     400Mi  0
 func Rank(s *Starved, candidates []Candidate) []Candidate {
 	ranked := slices.Clone(candidates)
 	slices.SortStableFunc(ranked, orderFor(s))
 	return ranked
 }
 
+// orderFor is the order for a starved resource.
 func orderFor(s *Starved) order {
 	switch {
 	case s.Signal.isMemory():
@@ -44,7 +51,8 @@ func orderFor(s *Starved) order {
 	return inTurn(orderExceeding(used, s.Resource), byPriority, orderByExcess(used, v1.ResourceEphemeralStorage))
 }
 
-// inTurn uses the next order where one sees no difference.
+// inTurn uses the next order where one sees no difference. Without a difference in any of them it
+// is 0.
 func inTurn(orders ...order) order {
 	return func(a, b Candidate) int {
 		for _, order := range orders {
@@ -56,12 +64,15 @@ func inTurn(orders ...order) order {
 	}
 }
 
+// byPriority orders those first that have the lower priority.
 func byPriority(a, b Candidate) int { return cmp.Compare(rules.Priority(a.Pod), rules.Priority(b.Pod)) }
 
+// measure is how much a candidate uses of one resource.
 type measure func(Candidate) resource.Quantity
 
 // orderExceeding orders those first that use more than they request.
 func orderExceeding(used measure, name v1.ResourceName) order {
+	// Two classes rather than amounts: by how much is asked last, after priority.
 	class := func(c Candidate) int {
 		usage := used(c)
 		if usage.Cmp(requestOf(c.Pod, name)) > 0 {
@@ -72,7 +83,8 @@ func orderExceeding(used measure, name v1.ResourceName) order {
 	return orderMeasured(func(a, b Candidate) int { return cmp.Compare(class(a), class(b)) })
 }
 
-// orderByExcess orders those first that exceed their request most, or fall short of it least.
+// orderByExcess orders those first that exceed their request most, or fall short of it least. The
+// difference may be negative.
 func orderByExcess(used measure, name v1.ResourceName) order {
 	over := func(c Candidate) resource.Quantity {
 		usage := used(c)
@@ -95,6 +107,7 @@ func orderMeasured(byUsage order) order {
 	}
 }
 
+// unknownFirst orders those first whose usage is unknown: they may be what the node is short for.
 func unknownFirst(a, b Candidate) int {
 	switch {
 	case a.Usage == nil && b.Usage != nil:
@@ -106,7 +119,7 @@ func unknownFirst(a, b Candidate) int {
 }
 
 // requestOf includes overhead. As in the kubelet, a pod that requests nothing gets no allowance for
-// its overhead.
+// its overhead. A pod-level request takes the place of those of the containers.
 func requestOf(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 	whole := helper.IsPodLevelResourcesSet(pod)
 	sum := rules.PodRequests(pod, helper.PodResourcesOptions{ExcludeOverhead: true, SkipContainerLevelResources: whole})[name]
@@ -117,11 +130,13 @@ func requestOf(pod *v1.Pod, name v1.ResourceName) resource.Quantity {
 }
 
 // Requests are a pod's of memory and ephemeral storage, as they count against what it uses.
+// Overhead is included, as in requestOf.
 func Requests(pod *v1.Pod) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceMemory: requestOf(pod, v1.ResourceMemory),
 		v1.ResourceEphemeralStorage: requestOf(pod, v1.ResourceEphemeralStorage)}
 }
 
+// toQuantity is 0 for what was not measured.
 func toQuantity(n *uint64, format resource.Format) resource.Quantity {
 	if n == nil {
 		return resource.Quantity{Format: format}
@@ -129,6 +144,7 @@ func toQuantity(n *uint64, format resource.Format) resource.Quantity {
 	return *resource.NewQuantity(int64(*n), format)
 }
 
+// memoryUsed is the working set, as in the kubelet.
 func memoryUsed(c Candidate) resource.Quantity {
 	if c.Usage.Memory == nil {
 		return resource.Quantity{Format: resource.BinarySI}
@@ -136,6 +152,7 @@ func memoryUsed(c Candidate) resource.Quantity {
 	return toQuantity(c.Usage.Memory.WorkingSetBytes, resource.BinarySI)
 }
 
+// tasksUsed is the number of processes; 0 if it was not measured.
 func tasksUsed(c Candidate) resource.Quantity {
 	if c.Usage.ProcessStats == nil {
 		return resource.Quantity{Format: resource.DecimalSI}
@@ -177,6 +194,7 @@ func diskUsed(s *Starved) measure {
 	}
 }
 
+// diskPart is bytes or inodes of a filesystem.
 func diskPart(fs *stats.FsStats, name v1.ResourceName) resource.Quantity {
 	if name == inodes {
 		return toQuantity(fs.InodesUsed, resource.DecimalSI)
@@ -184,7 +202,8 @@ func diskPart(fs *stats.FsStats, name v1.ResourceName) resource.Quantity {
 	return toQuantity(fs.UsedBytes, resource.BinarySI)
 }
 
-// isLocal reports whether a volume takes room on the node's disk, not in memory.
+// isLocal reports whether a volume takes room on the node's disk, not in memory. A volume that the
+// pod's spec does not have is not counted.
 func isLocal(pod *v1.Pod, name string) bool {
 	for _, volume := range pod.Spec.Volumes {
 		if volume.Name == name {

@@ -9,6 +9,7 @@ import (
 type Signal string
 
 const (
+	// Memory is that of the machine.
 	Memory Signal = "memory.available"
 	// AllocatableMemory is what all pods together may still take. Its threshold is always the hard
 	// one of memory.
@@ -31,6 +32,8 @@ const (
 	pids   v1.ResourceName = "pids"
 )
 
+// meaning is what a signal stands for: the resource as messages name it, the condition that it
+// leads to, and how amounts are written.
 type meaning struct {
 	resource  v1.ResourceName
 	condition v1.NodeConditionType
@@ -51,11 +54,11 @@ var meanings = map[Signal]meaning{
 
 func (s Signal) isMemory() bool { return s == Memory || s == AllocatableMemory }
 
-// Level is how much of a signal's resource there is.
+// Level is how much of a signal's resource there is. Bytes, inodes or PIDs.
 type Level struct{ Available, Capacity int64 }
 
 // Levels is one observation. A signal that could not be read is missing, and nothing follows from
-// that.
+// that. The zero value says nothing.
 type Levels struct {
 	Signals map[Signal]Level
 	// ImagesApart: the runtime has a separate filesystem for images and containers.

@@ -14,7 +14,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// Config is what the kubelet's --eviction-* flags say, by signal.
+// Config is what the kubelet's --eviction-* flags say, by signal. The zero value has no thresholds,
+// and a node is never under pressure.
 type Config struct {
 	Hard, Soft, SoftGrace, MinimumReclaim map[string]string
 	// Transition is how long a condition stays after it was last true, so that it does not flap.
@@ -24,7 +25,7 @@ type Config struct {
 	MaxPodGrace int32
 }
 
-// DefaultConfig is the kubelet's.
+// DefaultConfig is the kubelet's. The map is new with each call.
 func DefaultConfig() Config {
 	return Config{
 		Hard: map[string]string{
@@ -35,7 +36,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// AddFlags gives a command the kubelet's flags.
+// AddFlags gives a command the kubelet's flags. Defaults are what c has now.
 func (c *Config) AddFlags(flags *pflag.FlagSet) {
 	flags.Var(cliflag.NewLangleSeparatedMapStringString(&c.Hard), "eviction-hard",
 		"thresholds below which pods are evicted at once, such as memory.available<1Gi; replaces all defaults")
@@ -57,7 +58,8 @@ type amount struct {
 	fraction float32 // of the capacity; float32 as in the kubelet, so that thresholds in messages are the same to the byte
 }
 
-// quantityOf returns the quantity that the amount means for a capacity.
+// quantityOf returns the quantity that the amount means for a capacity. It is new, and may be
+// changed.
 func (a amount) quantityOf(capacity int64) resource.Quantity {
 	if a.quantity != nil {
 		return a.quantity.DeepCopy()
@@ -65,7 +67,8 @@ func (a amount) quantityOf(capacity int64) resource.Quantity {
 	return *resource.NewQuantity(int64(float64(capacity)*float64(a.fraction)), resource.BinarySI)
 }
 
-// Threshold is met while less than its amount is available.
+// Threshold is met while less than its amount is available. Available and capacity are those of one
+// Level.
 type Threshold struct {
 	Signal Signal
 	// Grace is how long it must be met before a pod is evicted; 0: the threshold is a hard one.
@@ -74,10 +77,11 @@ type Threshold struct {
 	reclaim amount // how much beyond it is freed once it has been met
 }
 
+// isHard reports whether pods are evicted as soon as the threshold is met.
 func (t Threshold) isHard() bool { return t.Grace == 0 }
 
 // Thresholds parses the configuration. Those of memory come first, and among these and among the
-// others, hard ones before soft ones.
+// others, hard ones before soft ones: the kubelet frees what is short in this order.
 func (c Config) Thresholds() ([]Threshold, error) {
 	if c.Transition < 0 {
 		return nil, fmt.Errorf("--eviction-pressure-transition-period: %s must not be negative", c.Transition)
@@ -97,6 +101,8 @@ func (c Config) Thresholds() ([]Threshold, error) {
 	}
 
 	if i := slices.IndexFunc(all, func(t Threshold) bool { return t.Signal == Memory }); i >= 0 {
+		// As in the kubelet, what all pods together may take has the threshold of the node's
+		// memory.
 		pods := all[i]
 		pods.Signal = AllocatableMemory
 		all = slices.Insert(all, i+1, pods)
@@ -110,11 +116,13 @@ func (c Config) Thresholds() ([]Threshold, error) {
 		return nil, err
 	}
 
+	// Hard ones are first, which filterThresholds keeps.
 	all = append(all, soft...)
 	memory := func(t Threshold) bool { return t.Signal.isMemory() }
 	return append(filterThresholds(all, memory), filterThresholds(all, func(t Threshold) bool { return !memory(t) })...), nil
 }
 
+// filterThresholds returns those to keep, in their order.
 func filterThresholds(all []Threshold, keep func(Threshold) bool) []Threshold {
 	return slices.DeleteFunc(slices.Clone(all), func(t Threshold) bool { return !keep(t) })
 }
@@ -126,6 +134,7 @@ func parseThresholds(flag string, statements map[string]string, reclaims map[Sig
 		if err != nil {
 			return nil, err
 		}
+		// As in the kubelet, theirs follow from imagefs or nodefs.
 		if some && signal != containerFs && signal != containerFsInodes {
 			all = append(all, Threshold{Signal: signal, amount: value, reclaim: reclaims[signal]})
 		}
@@ -133,6 +142,7 @@ func parseThresholds(flag string, statements map[string]string, reclaims map[Sig
 	return all, nil
 }
 
+// addGraces sets the grace periods of soft thresholds, each of which must have one.
 func (c Config) addGraces(soft []Threshold) error {
 	graces, err := c.parseGraces()
 	if err != nil {
@@ -149,6 +159,8 @@ func (c Config) addGraces(soft []Threshold) error {
 	return nil
 }
 
+// signalsIn lists the signals of a flag in a fixed order, so that errors and thresholds have one,
+// too.
 func signalsIn(statements map[string]string) []Signal {
 	var all []Signal
 	for _, name := range slices.Sorted(maps.Keys(statements)) {
@@ -157,6 +169,7 @@ func signalsIn(statements map[string]string) []Signal {
 	return all
 }
 
+// checkSignal rejects what is not a signal.
 func checkSignal(flag string, signal Signal) error {
 	if _, found := meanings[signal]; found {
 		return nil
@@ -165,7 +178,8 @@ func checkSignal(flag string, signal Signal) error {
 	return fmt.Errorf("%s: unsupported eviction signal %q: must be one of %v", flag, string(signal), names)
 }
 
-// parseThreshold reads one statement. 0% and 100% switch a threshold off.
+// parseThreshold reads one statement. 0% and 100% switch a threshold off; some is false then, and
+// value means nothing.
 func parseThreshold(flag string, signal Signal, text string) (value amount, some bool, err error) {
 	if err := checkSignal(flag, signal); err != nil {
 		return amount{}, false, err
@@ -185,6 +199,8 @@ func parseThreshold(flag string, signal Signal, text string) (value amount, some
 	return value, true, nil
 }
 
+// parseGraces reads --eviction-soft-grace-period. One for a signal without a soft threshold is
+// allowed.
 func (c Config) parseGraces() (map[Signal]time.Duration, error) {
 	const flag = "--eviction-soft-grace-period"
 	all := map[Signal]time.Duration{}
@@ -204,6 +220,7 @@ func (c Config) parseGraces() (map[Signal]time.Duration, error) {
 	return all, nil
 }
 
+// parseReclaims reads --eviction-minimum-reclaim.
 func (c Config) parseReclaims() (map[Signal]amount, error) {
 	const flag = "--eviction-minimum-reclaim"
 	all := map[Signal]amount{}
@@ -225,6 +242,7 @@ func (c Config) parseReclaims() (map[Signal]amount, error) {
 	return all, nil
 }
 
+// parseAmount reads a quantity, or a percentage of the capacity.
 func parseAmount(text string) (amount, error) {
 	if number, percent := strings.CutSuffix(text, "%"); percent {
 		value, err := strconv.ParseFloat(number, 32)
@@ -252,6 +270,7 @@ func (t Threshold) String() string {
 	return text
 }
 
+// String is the amount as in the flags.
 func (a amount) String() string {
 	if a.quantity != nil {
 		return a.quantity.String()

@@ -23,26 +23,29 @@ import (
 )
 
 // Faults makes simulated nodes fail by annotating them. The process that simulates them follows the
-// annotations, so a fault can be set from anywhere and survives restarts of that process.
+// annotations, so a fault can be set from anywhere and survives restarts of that process. It needs
+// the permission to get, list and patch nodes.
 type Faults struct{ Client kubernetes.Interface }
 
-// Selection names nodes: by name, by zone, or both.
+// Selection names nodes: by name, by zone, or both. An empty one selects nothing.
 type Selection struct{ Names, Zones []string }
 
 // Fail stops the heartbeats of the selected nodes, and everything else that their kubelets do, for
-// the given time, or until Recover if that is 0.
+// the given time, or until Recover if that is 0. It returns the names of the nodes. An error may
+// come after some of them were annotated.
 func (f Faults) Fail(ctx context.Context, which Selection, duration time.Duration) ([]string, error) {
 	annotations := map[string]any{
 		kubelet.AnnotationHeartbeat:      kubelet.HeartbeatStopped,
 		kubelet.AnnotationHeartbeatUntil: nil,
 	}
 	if duration > 0 {
+		// A point in time rather than a duration: the fault ends then even if the process restarts.
 		annotations[kubelet.AnnotationHeartbeatUntil] = time.Now().Add(duration).UTC().Format(time.RFC3339)
 	}
 	return f.annotateAll(ctx, which, func(*v1.Node) map[string]any { return annotations })
 }
 
-// Recover restores the heartbeats of the selected nodes.
+// Recover restores the heartbeats of the selected nodes. Their pods go on where they were.
 func (f Faults) Recover(ctx context.Context, which Selection) ([]string, error) {
 	return f.annotateAll(ctx, which, func(*v1.Node) map[string]any {
 		return map[string]any{kubelet.AnnotationHeartbeat: nil, kubelet.AnnotationHeartbeatUntil: nil}
@@ -50,7 +53,8 @@ func (f Faults) Recover(ctx context.Context, which Selection) ([]string, error) 
 }
 
 // SetConditions makes the selected nodes report conditions, in addition to those set before. An
-// empty status removes a condition.
+// empty status removes a condition. It reads what is asked for now, changes it, and writes it back
+// at the same version.
 func (f Faults) SetConditions(ctx context.Context, which Selection, change kubelet.Conditions) ([]string, error) {
 	return f.annotateAll(ctx, which, func(node *v1.Node) map[string]any {
 		// A value that cannot be parsed was written by hand: it is replaced.
@@ -84,7 +88,7 @@ func (f Faults) annotateAll(ctx context.Context, which Selection, annotations fu
 }
 
 // annotateNode patches the node at the version that was read, and tries again after a conflict, so
-// that concurrent changes are not lost.
+// that concurrent changes are not lost. It changes nothing but the annotations.
 func (f Faults) annotateNode(ctx context.Context, node *v1.Node, annotations func(*v1.Node) map[string]any) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -95,6 +99,7 @@ func (f Faults) annotateNode(ctx context.Context, node *v1.Node, annotations fun
 		}
 		_, err = f.Client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		if apierrors.IsConflict(err) {
+			// The next try starts from what the API has now.
 			if fresh, getErr := f.Client.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{}); getErr == nil {
 				node = fresh
 			}
@@ -109,7 +114,7 @@ func (f Faults) annotateNode(ctx context.Context, node *v1.Node, annotations fun
 }
 
 // selectNodes returns the nodes of a selection, each once: one may be named, and be in a zone that
-// is.
+// is. A name or zone that does not exist is an error, before any node is changed.
 func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, error) {
 	var nodes []*v1.Node
 	taken := map[string]bool{}
@@ -128,6 +133,7 @@ func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, e
 				name, kubelet.LabelSimulated)
 		case err != nil:
 			return nil, connect.Reach(err)
+		// An annotation would have no effect on a machine.
 		case node.Labels[kubelet.LabelSimulated] == "":
 			return nil, fmt.Errorf("node %s: is not a simulated node (it has no label %s)", name, kubelet.LabelSimulated)
 		}
@@ -154,6 +160,7 @@ func (f Faults) selectNodes(ctx context.Context, which Selection) ([]*v1.Node, e
 	return nodes, nil
 }
 
+// thereAre lists the zones for an error message. Nodes without a zone have the zone "".
 func thereAre(zones map[string]bool) string {
 	delete(zones, "")
 	if len(zones) == 0 {
@@ -167,7 +174,8 @@ func thereAre(zones map[string]bool) string {
 	return "there are " + strings.Join(names, ", ")
 }
 
-// sortNatural sorts names that end in numbers as people do: z2 before z10.
+// sortNatural sorts names that end in numbers as people do: z2 before z10. Names of the same length
+// are compared as texts.
 func sortNatural(names []string) {
 	slices.SortFunc(names, func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))

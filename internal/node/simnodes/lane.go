@@ -25,18 +25,24 @@ type lane struct {
 	more  chan struct{} // has one element when a worker should look at the queue
 }
 
-// holdBack is how often a paused worker checks again.
+// holdBack is how often a paused worker checks again. It is short against the time between two
+// renewals.
 const holdBack = 20 * time.Millisecond
 
-// sendFunc carries out an action.
+// sendFunc carries out an action. It is called by several workers at once.
 type sendFunc func(ctx context.Context, a kubelet.Action) (kubelet.Outcome, any)
 
+// startLane starts the workers, which end with ctx. They send results to done, except those of
+// reports, for which nobody waits. The first quarter of the workers, and at least one, never yields
+// to first.
 func startLane(ctx context.Context, group *errgroup.Group, workers int, first *lane, send sendFunc, done chan<- result) *lane {
 	l := &lane{first: first, more: make(chan struct{}, 1)}
 	for i := range workers {
+		// Never all: pods must go on, if slowly, however long heartbeats are queued.
 		yields := first != nil && i >= max(workers/4, 1)
 		group.Go(func() error {
 			for {
+				// Before an action is taken, so that a worker that pauses holds none.
 				if yields && !l.letPass(ctx) {
 					return nil
 				}
@@ -60,6 +66,7 @@ func startLane(ctx context.Context, group *errgroup.Group, workers int, first *l
 	return l
 }
 
+// addAction adds an action at the end of the queue.
 func (l *lane) addAction(a kubelet.Action) {
 	l.mu.Lock()
 	l.queue = append(l.queue, a)
@@ -67,12 +74,14 @@ func (l *lane) addAction(a kubelet.Action) {
 	l.wakeTaker()
 }
 
+// len is how many actions no worker has begun.
 func (l *lane) len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.queue)
 }
 
+// wakeTaker wakes one worker. A worker that leaves more in the queue wakes the next one.
 func (l *lane) wakeTaker() {
 	select {
 	case l.more <- struct{}{}:
@@ -92,7 +101,8 @@ func (l *lane) letPass(ctx context.Context) bool {
 	return true
 }
 
-// takeAction waits for an action; false when ctx ended.
+// takeAction waits for an action; false when ctx ended. Actions are taken in the order in which
+// they were added.
 func (l *lane) takeAction(ctx context.Context) (kubelet.Action, bool) {
 	for {
 		if ctx.Err() != nil {
@@ -101,6 +111,7 @@ func (l *lane) takeAction(ctx context.Context) (kubelet.Action, bool) {
 		l.mu.Lock()
 		if len(l.queue) > 0 {
 			a := l.queue[0]
+			// The queue's array stays in use for longer than the action.
 			l.queue[0] = kubelet.Action{}
 			l.queue = l.queue[1:]
 			rest := len(l.queue)

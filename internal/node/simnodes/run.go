@@ -17,7 +17,7 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// Options of Run.
+// Options of Run. Ready and Log must be set.
 type Options struct {
 	Shape kubelet.Shape
 	// Workers bounds the requests in flight for pods and, separately, those for heartbeats, which
@@ -29,8 +29,9 @@ type Options struct {
 }
 
 // Client makes the client that Run needs: protobuf, and no rate limit apart from the number of
-// workers.
+// workers. A limit on the client's side would queue heartbeats behind pods.
 func Client(cfg *rest.Config) (kubernetes.Interface, error) {
+	// The caller's stays as it is.
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
 	cfg.ContentType = runtime.ContentTypeProtobuf
@@ -40,6 +41,10 @@ func Client(cfg *rest.Config) (kubernetes.Interface, error) {
 
 // Run simulates the nodes until ctx ends. It leaves them in the cluster, where they fall silent
 // like machines without power; the next Run takes them over.
+//
+// One goroutine owns the fleet (runLoop). Watches send it events, and the workers of three lanes
+// carry out its actions and send it their outcomes; so the fleet needs no lock, and never waits for
+// the API server.
 func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	began := time.Now()
 	existing, version, err := listNodes(ctx, client, &opts.Shape)
@@ -62,11 +67,14 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 	group, ctx := errgroup.WithContext(ctx)
 	r.heartbeats = startLane(ctx, group, max(opts.Workers, 4), nil, send.sendAction, r.done)
 	r.podWrites = startLane(ctx, group, max(opts.Workers, 4), r.heartbeats, send.sendAction, r.done)
+	// Two are enough for events, which may be dropped.
 	r.reports = startLane(ctx, group, 2, r.heartbeats, send.sendAction, r.done)
+	// The feeds list again by themselves: nothing depends on the list above being the newest.
 	watchNodes(ctx, group, client, &opts.Shape, r.events)
 	watchPods(ctx, group, client, &opts.Shape, r.events)
 	registered := make(chan struct{})
 	group.Go(func() error {
+		// Before Start, which registers those that are not among them.
 		r.fleet.NodesListed(existing, version, time.Now())
 		r.fleet.Start(time.Now())
 		r.runLoop(ctx, opts.Shape.Count, func() { close(registered) })
@@ -78,6 +86,7 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 		case <-ctx.Done():
 			return nil
 		}
+		// Only now: the first node exists.
 		if opts.Shape.Count > 0 {
 			if err := signAsPlayer(ctx, client, &opts.Shape); err != nil {
 				opts.Log.Warn("could not note who plays the nodes", "err", err)
@@ -90,11 +99,13 @@ func Run(ctx context.Context, client kubernetes.Interface, opts Options) error {
 }
 
 // mostWaiting bounds what waits for the loop: each may be an object as large as the API server
-// takes.
+// takes. A full channel slows down watches and workers, and never loses anything.
 const mostWaiting = 64
 
 // listNodes lists the existing nodes, and refuses to simulate one that is real: its kubelet would
-// interfere.
+// interfere. Nodes of this shape beyond the count are returned, too: the fleet removes them. The
+// list is that of the cluster at version. It gives up after ten seconds, and says then that the
+// cluster cannot be reached.
 func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.Shape) ([]*v1.Node, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -106,6 +117,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.
 	var own []*v1.Node
 	for i := range list.Items {
 		node := &list.Items[i]
+		// Other nodes of the cluster are none of ours.
 		if !shape.Names(node.Name) {
 			continue
 		}
@@ -119,7 +131,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface, shape *kubelet.
 	return own, list.ResourceVersion, nil
 }
 
-// runner owns the fleet.
+// runner owns the fleet. Only the goroutine of runLoop touches it.
 type runner struct {
 	fleet  *kubelet.Fleet
 	events chan event
@@ -129,16 +141,19 @@ type runner struct {
 	heartbeats, podWrites, reports *lane
 }
 
-// event is something that a watch saw.
+// event is something that a watch saw. It is a function, since each kind of event has arguments of
+// its own.
 type event func(f *kubelet.Fleet, now time.Time)
 
-// result is how an action ended, with the object that came back.
+// result is how an action ended, with the object that came back. object is nil if there is none.
 type result struct {
 	action  kubelet.Action
 	outcome kubelet.Outcome
 	object  any
 }
 
+// runLoop gives the fleet what happens, one thing at a time, and hands out the actions that follow.
+// ready is called once, when count nodes are registered.
 func (r *runner) runLoop(ctx context.Context, count int, ready func()) {
 	r.dispatchActions()
 	timer := time.NewTimer(time.Hour)
@@ -149,6 +164,7 @@ func (r *runner) runLoop(ctx context.Context, count int, ready func()) {
 			ready = nil
 		}
 
+		// Nothing is due; the time is arbitrary.
 		wait := time.Hour
 		if at, ok := r.fleet.Next(); ok {
 			wait = time.Until(at)
@@ -174,6 +190,8 @@ func (r *runner) runLoop(ctx context.Context, count int, ready func()) {
 // says the same.
 const maxReports = 2000
 
+// dispatchActions puts the fleet's actions into the lanes. Registrations and reports of node status
+// take precedence as heartbeats do.
 func (r *runner) dispatchActions() {
 	for _, a := range r.fleet.Take() {
 		switch a.Kind {

@@ -39,18 +39,23 @@ type sender struct {
 
 	failing seldom.Line // about requests that are retried
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// By node. With it, a renewal is one request.
 	leases map[string]*knownLease
 }
 
 // knownLease is a node's Lease as last written; nil object: unknown. The fleet renews each Lease
-// one request at a time, so only the map needs the lock.
+// one request at a time, so only the map needs the lock. An object is what the API server answered
+// to the last write.
 type knownLease struct{ object *coordinationv1.Lease }
 
+// sendAction carries out an action, and says how that ended. The object is the API server's answer;
+// nil if there is none.
 func (s *sender) sendAction(ctx context.Context, a kubelet.Action) (kubelet.Outcome, any) {
 	if ctx.Err() != nil {
 		return kubelet.Failed, nil
 	}
+	// A renewal that takes long is worth less than the next one.
 	limit := requestTimeout
 	switch a.Kind {
 	case kubelet.Renew, kubelet.PatchNode, kubelet.Report:
@@ -67,8 +72,10 @@ func (s *sender) sendAction(ctx context.Context, a kubelet.Action) (kubelet.Outc
 }
 
 // logFailure logs a request that failed, at debug level if it is retried and others have failed
-// recently: without an API server, the requests of thousands of nodes fail.
+// recently: without an API server, the requests of thousands of nodes fail. What the API server
+// refuses for good is always logged as a warning.
 func (s *sender) logFailure(a kubelet.Action, outcome kubelet.Outcome, err error) {
+	// The process ends; that is no failure.
 	if errors.Is(err, context.Canceled) {
 		return
 	}
@@ -83,6 +90,8 @@ func (s *sender) logFailure(a kubelet.Action, outcome kubelet.Outcome, err error
 	s.log.Log(context.Background(), level, "request failed", append(attributes, "err", err)...)
 }
 
+// outcomeOf sorts errors by whether it helps to try again: what the API server rejects as invalid,
+// it will always reject. A conflict, a timeout or a webhook that is gone may pass.
 func outcomeOf(err error) kubelet.Outcome {
 	switch {
 	case err == nil:
@@ -96,6 +105,8 @@ func outcomeOf(err error) kubelet.Outcome {
 	return kubelet.Failed
 }
 
+// carryOut sends the request of an action. Deletions have the UID as a precondition, so that a pod
+// or node that took the name is left alone.
 func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
 	core := s.client.CoreV1()
 	switch a.Kind {
@@ -115,7 +126,9 @@ func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
 		if err != nil {
 			return nil, err
 		}
+		// The answer takes the place of the object that the fleet has, and must be as small.
 		return kubelet.Slim(pod), nil
+	// Without grace: the processes have ended, as a kubelet does at the end of a deletion.
 	case kubelet.DeletePod:
 		err := core.Pods(a.Pod.Namespace).Delete(ctx, a.Pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0),
@@ -133,7 +146,8 @@ func (s *sender) carryOut(ctx context.Context, a kubelet.Action) (any, error) {
 }
 
 // conflictToNotFound turns the conflict of a deletion into NotFound if no object of this UID is
-// there any longer: with another one in its place, it would be a conflict at every further try.
+// there any longer: with another one in its place, it would be a conflict at every further try. get
+// reads the object of that name as it is now. Another error of it leaves the conflict as it is.
 func conflictToNotFound[T metav1.Object](ctx context.Context, err error, uid types.UID, name string,
 	get func(context.Context, string, metav1.GetOptions) (T, error)) error {
 	if !apierrors.IsConflict(err) {
@@ -149,8 +163,11 @@ func conflictToNotFound[T metav1.Object](ctx context.Context, err error, uid typ
 	return err
 }
 
+// errNotSimulated refuses for good: the node of that name is a machine.
 var errNotSimulated = errors.New("a node of this name exists and is not simulated")
 
+// registerNode creates the node. One that exists already, as after a lost answer, is taken over as
+// it is.
 func (s *sender) registerNode(ctx context.Context, a kubelet.Action) (*v1.Node, error) {
 	nodes := s.client.CoreV1().Nodes()
 	node, err := nodes.Create(ctx, a.Object, metav1.CreateOptions{})
@@ -167,14 +184,17 @@ func (s *sender) registerNode(ctx context.Context, a kubelet.Action) (*v1.Node, 
 }
 
 // renewLease writes the node's Lease. If the Lease is unknown it is created; one that exists
-// already, from an earlier run, is read first.
+// already, from an earlier run, is read first. An interrupted create is found the same way.
 func (s *sender) renewLease(ctx context.Context, a kubelet.Action) error {
 	leases := s.client.CoordinationV1().Leases(v1.NamespaceNodeLease)
+	// Only one renewal of a node is under way, so that known is used by one worker at a time.
 	known := s.knownLeaseOf(a.Node)
 	want := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: a.Node, Namespace: v1.NamespaceNodeLease}}
+	// Written over the last answer, so that a conflict shows that someone else wrote the Lease.
 	if known.object != nil {
 		want = known.object
 	}
+	// The Lease goes with its node, as a kubelet's does.
 	want.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: a.Node, UID: a.UID}}
 	want.Spec.HolderIdentity = &a.Node
 	want.Spec.LeaseDurationSeconds = ptr.To(int32(kubelet.LeaseDuration / time.Second))
@@ -210,6 +230,7 @@ func (s *sender) renewLease(ctx context.Context, a kubelet.Action) error {
 	return nil
 }
 
+// knownLeaseOf returns the entry of a node, and makes it if there is none.
 func (s *sender) knownLeaseOf(node string) *knownLease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +242,10 @@ func (s *sender) knownLeaseOf(node string) *knownLease {
 	return known
 }
 
+// reportEvent creates an event about a pod. Each has a name of its own: equal ones are not counted
+// in one object, as a kubelet's recorder does.
 func (s *sender) reportEvent(ctx context.Context, a kubelet.Action) error {
+	// The time makes the name unique.
 	now := time.Now()
 	_, err := s.client.EventsV1().Events(a.Pod.Namespace).Create(ctx, &eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{

@@ -15,12 +15,15 @@ import (
 	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
 )
 
-// owner hands what the feeds show to the goroutine that owns the fleet, in order.
+// owner hands what the feeds show to the goroutine that owns the fleet, in order. Its functions are
+// called by the feeds' goroutines.
 type owner struct {
 	ctx    context.Context
 	events chan<- event
 }
 
+// sendEvent waits until the owner takes the event, or the context ends: a watch is slowed down
+// rather than its events piled up.
 func (o owner) sendEvent(e event) {
 	select {
 	case o.events <- e:
@@ -28,13 +31,17 @@ func (o owner) sendEvent(e event) {
 	}
 }
 
+// watchNodes follows the nodes of this shape, simulated or not: the fleet tells them apart by
+// label. All nodes are watched: names cannot be selected by prefix.
 func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *kubelet.Shape, events chan<- event) {
 	owner := owner{ctx, events}
 	nodes := feed.Of(client.CoreV1().RESTClient(), "", "nodes", func() runtime.Object { return &v1.NodeList{} })
 	followSource(ctx, group, nodes, feed.Whole[*v1.Node]{
+		// Objects are kept whole: nodes are few against pods.
 		Keep: func(n *v1.Node) (*v1.Node, bool) { return n, shape.Names(n.Name) },
 		Seen: func(n *v1.Node) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodeSeen(n, now) }) },
 		Gone: func(n *v1.Node) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodeGone(n, now) }) },
+		// After an interrupted watch, the list tells what was deleted meanwhile.
 		Listed: func(list []*v1.Node, version string) {
 			owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.NodesListed(list, version, now) })
 		},
@@ -42,16 +49,19 @@ func watchNodes(ctx context.Context, group *errgroup.Group, client kubernetes.In
 }
 
 // watchPods watches bound pods only: the pending ones are on no simulated node, and there may be
-// many.
+// many. A pod of this shape's names on a node that is not simulated is shown, too; the fleet knows
+// no such node.
 func watchPods(ctx context.Context, group *errgroup.Group, client kubernetes.Interface, shape *kubelet.Shape, events chan<- event) {
 	owner := owner{ctx, events}
 	bound := feed.Of(client.CoreV1().RESTClient(), metav1.NamespaceAll, "pods", func() runtime.Object { return &v1.PodList{} })
+	// A field selector: the API server filters, and sends no pending pods at all.
 	bound.Selector = fields.OneTermNotEqualSelector("spec.nodeName", "").String()
 	followSource(ctx, group, bound, feed.Whole[*v1.Pod]{
 		Keep: func(p *v1.Pod) (*v1.Pod, bool) {
 			if !shape.Names(p.Spec.NodeName) {
 				return nil, false
 			}
+			// Trimmed before it is kept or sent on.
 			return kubelet.Slim(p), true
 		},
 		Seen: func(p *v1.Pod) { owner.sendEvent(func(f *kubelet.Fleet, now time.Time) { f.PodSeen(p, now) }) },
@@ -62,6 +72,7 @@ func watchPods(ctx context.Context, group *errgroup.Group, client kubernetes.Int
 	})
 }
 
+// followSource runs a feed until the context ends.
 func followSource[T runtime.Object](ctx context.Context, group *errgroup.Group, source feed.Source, show feed.Whole[T]) {
 	group.Go(func() error {
 		feed.Run(ctx, source, show.Sink())

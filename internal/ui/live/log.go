@@ -16,13 +16,15 @@ const (
 	mostBytes  = 16 << 20
 )
 
-// log is the last frames, in their order and without a gap.
+// log is the last frames, in their order and without a gap. It is guarded by the Watcher's mutex.
 type log struct {
 	frames []Frame
 	bytes  int
 	next   uint64 // the number of the frame to come; the first is 1
 }
 
+// addFrame adds a frame, and drops the oldest ones if there are too many or they are too large. The
+// newest is always kept.
 func (l *log) addFrame(data []byte) {
 	l.frames = append(l.frames, Frame{Seq: l.next, Data: data})
 	l.bytes += len(data)
@@ -35,8 +37,10 @@ func (l *log) addFrame(data []byte) {
 	l.frames = slices.Delete(l.frames, 0, drop)
 }
 
-// framesAfter returns the frames after a number, and whether none is missing in between.
+// framesAfter returns the frames after a number, and whether none is missing in between. The frames
+// are shared by all readers, and must not be changed.
 func (l *log) framesAfter(seq uint64) (frames []Frame, ok bool) {
+	// Without frames it is the number of the next one.
 	first := l.next - uint64(len(l.frames))
 	if seq >= l.next || seq+1 < first {
 		return nil, false

@@ -17,7 +17,8 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// Recording shows a recorded cluster as of any time in it.
+// Recording shows a recorded cluster as of any time in it. It may be used by several goroutines.
+// They take turns: there is one player.
 type Recording struct {
 	Dir         string
 	From, Until time.Time
@@ -29,7 +30,7 @@ type Recording struct {
 }
 
 // Open reads the whole recording once, so that its history is known and errors are reported at the
-// start.
+// start. The player that reads it is dropped: a time is only shown when it is asked for.
 func Open(dir string) (*Recording, error) {
 	index, err := record.ReadIndex(dir)
 	if err != nil {
@@ -53,7 +54,7 @@ func Open(dir string) (*Recording, error) {
 }
 
 // Look shows the cluster as it was at a time. A time outside the recording shows its beginning or
-// its end.
+// its end. Moving forward costs what was recorded in between; moving back, up to a whole session.
 func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,6 +64,7 @@ func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	if at.After(r.Until) {
 		at = r.Until
 	}
+	// The last one that had begun by then; between two sessions, the first of them as it ended.
 	session := 0
 	for i := range r.sessions {
 		if !r.sessions[i].Began.After(at) {
@@ -86,7 +88,8 @@ func (r *Recording) Look(at time.Time, look func(c *model.Cluster)) error {
 	return nil
 }
 
-// State is everything that is shown of a time, and the history of the whole recording.
+// State is everything that is shown of a time, and the history of the whole recording. The history
+// is that of the whole recording, also of what comes after that time.
 func (r *Recording) State(at time.Time) (state *model.Delta, err error) {
 	err = r.Look(at, func(c *model.Cluster) {
 		state = c.State(r.player.at)
@@ -95,13 +98,14 @@ func (r *Recording) State(at time.Time) (state *model.Delta, err error) {
 	return state, err
 }
 
+// playSession returns a player of the recording from a session on, before its first step.
 func (r *Recording) playSession(session int) *player {
 	p := &player{cluster: model.New(), session: session}
 	p.next, p.stop = iter.Pull2(record.Play(r.Dir, slices.Clone(r.sessions[session:])))
 	return p
 }
 
-// player plays a recording into a cluster.
+// player plays a recording into a cluster. It has to be stopped in the end.
 type player struct {
 	cluster *model.Cluster
 	session int // that it began with
@@ -114,9 +118,11 @@ type player struct {
 	claims bool
 }
 
-// playUntil plays up to a time.
+// playUntil plays up to a time. After an error the player is of no use.
 func (p *player) playUntil(at time.Time) error {
 	for {
+		// A step is read before it is known whether it is due; one that is not stays for the next
+		// time.
 		if p.ahead == nil {
 			step, err, more := p.next()
 			switch {
@@ -143,6 +149,7 @@ func (p *player) playUntil(at time.Time) error {
 	}
 }
 
+// showAt makes the cluster's rows what they were at that time.
 func (p *player) showAt(at time.Time) {
 	p.at = at
 	for p.cluster.Changes(at); p.cluster.More(); {
@@ -150,7 +157,9 @@ func (p *player) showAt(at time.Time) {
 	}
 }
 
+// takeStep applies one step of the recording, as the watches of a live cluster do.
 func (p *player) takeStep(s *record.Step) {
+	// The cluster's time is the recording's.
 	c, now := p.cluster, s.At
 	switch o := s.Object.(type) {
 	case *v1.Node:

@@ -12,13 +12,15 @@ import (
 	"github.com/berth-k8s/berth/internal/kube/feed"
 )
 
-// told is a source that remembers its last error, for people to read.
+// told is a source that remembers its last error, for people to read. Its error is written by the
+// feed's goroutine and read by others.
 type told struct {
 	feed.Source
 	mu   sync.Mutex
 	last error
 }
 
+// wrapSource is the source with list and watch that note their errors.
 func (t *told) wrapSource() feed.Source {
 	s := t.Source
 	s.List = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -32,6 +34,7 @@ func (t *told) wrapSource() feed.Source {
 	return s
 }
 
+// noteError notes the error of the last request, nil if it succeeded, and returns it.
 func (t *told) noteError(err error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -40,7 +43,7 @@ func (t *told) noteError(err error) error {
 }
 
 // describeError describes the last error in a few words: what the API server says, or that it does
-// not answer.
+// not answer. It is shown on the page, beside how long the watch has been broken.
 func (t *told) describeError() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -23,14 +23,17 @@ import (
 	"github.com/berth-k8s/berth/internal/ui/model"
 )
 
-// gather is how long changes are gathered into one frame.
+// gather is how long changes are gathered into one frame. It is short enough to look immediate, and
+// long enough for one frame to have many changes of a rollout.
 const gather = 100 * time.Millisecond
 
 // askSchedulers is how often it is asked which schedulers Berth serves: they change with a
 // configuration file.
 const askSchedulers = 10 * time.Second
 
-// Watcher follows a cluster.
+// Watcher follows a cluster. Watches change the cluster under the mutex (changeCluster), one
+// goroutine makes frames of what has changed (gatherFrames), and readers wait on changed; they hold
+// the mutex for as long as it takes to copy a slice of frames.
 type Watcher struct {
 	client  rest.Interface
 	clients kubernetes.Interface
@@ -45,7 +48,7 @@ type Watcher struct {
 	wake chan struct{} // something is to be gathered
 }
 
-// Watches is the state of the connection to the API server.
+// Watches is the state of the connection to the API server. A copy of it is handed out.
 type Watches struct {
 	// Listed: nodes and pods have been read once, so that what is shown is a cluster.
 	Listed bool `json:"listed"`
@@ -58,8 +61,9 @@ type Watches struct {
 	nodes, pods bool
 }
 
-// New returns a watcher of the cluster of config, which is only read.
+// New returns a watcher of the cluster of config, which is only read. It does not connect yet.
 func New(config *rest.Config) (*Watcher, error) {
+	// Whatever the credentials allow, this client refuses to write.
 	config = snapshot.ReadOnly(config)
 	config.QPS = -1 // three watches, and pages one after the other
 	clients, err := kubernetes.NewForConfig(config)
@@ -77,6 +81,8 @@ func New(config *rest.Config) (*Watcher, error) {
 func (w *Watcher) FollowSchedulers(ctx context.Context, names func(context.Context, []*coordinationv1.Lease) ([]string, error)) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		leases, err := lead.List(ctx, w.clients.CoordinationV1())
+		// Without Leases, as where they may not be read, names can still be found out from the
+		// configuration.
 		if err != nil && !snapshot.Optional(err) {
 			return
 		}
@@ -86,7 +92,7 @@ func (w *Watcher) FollowSchedulers(ctx context.Context, names func(context.Conte
 	}, askSchedulers)
 }
 
-// Run follows the cluster until the context ends.
+// Run follows the cluster until the context ends. It returns when all watches have ended.
 func (w *Watcher) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { w.followResource(ctx, "nodes", func() runtime.Object { return &v1.NodeList{} }, w.nodeSink()) })
@@ -100,10 +106,12 @@ func (w *Watcher) Run(ctx context.Context) {
 	running.Wait()
 }
 
+// followResource follows a resource of the core group.
 func (w *Watcher) followResource(ctx context.Context, resource string, newList func() runtime.Object, sink feed.Sink) {
 	w.followBy(ctx, w.client, resource, newList, sink)
 }
 
+// followBy follows a resource by the client of its group, and notes when its watch is broken.
 func (w *Watcher) followBy(ctx context.Context, client rest.Interface, resource string, newList func() runtime.Object, sink feed.Sink) {
 	source := &told{Source: feed.Of(client, "", resource, newList)}
 	sink.Lost = func() { w.noteLost(resource, source.describeError()) }
@@ -111,7 +119,8 @@ func (w *Watcher) followBy(ctx context.Context, client rest.Interface, resource 
 	feed.Run(ctx, source.wrapSource(), sink)
 }
 
-// noteLost records that a watch is broken and why or, with "", that it is back.
+// noteLost records that a watch is broken and why or, with "", that it is back. Readers hear of it
+// at once, without a frame.
 func (w *Watcher) noteLost(resource, why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,8 +136,9 @@ func (w *Watcher) noteLost(resource, why string) {
 	w.wakeReaders()
 }
 
-// wakeReaders wakes all readers.
+// wakeReaders wakes all readers. The caller holds the mutex.
 func (w *Watcher) wakeReaders() {
+	// A closed channel wakes any number of readers, which a send would not.
 	close(w.changed)
 	w.changed = make(chan struct{})
 }
@@ -144,6 +154,7 @@ func (w *Watcher) changeCluster(do func(c *model.Cluster, now time.Time)) {
 	}
 }
 
+// nodeSink applies what a watch shows of nodes. Objects are reduced outside of the mutex.
 func (w *Watcher) nodeSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.NodesListing(now) }) },
@@ -161,6 +172,7 @@ func (w *Watcher) nodeSink() feed.Sink {
 	}
 }
 
+// podSink applies what a watch shows of pods.
 func (w *Watcher) podSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.changeCluster(func(c *model.Cluster, now time.Time) { c.PodsListing(now) }) },
@@ -178,6 +190,7 @@ func (w *Watcher) podSink() feed.Sink {
 	}
 }
 
+// eventSink applies events. That the API server forgets one, after an hour, is no news.
 func (w *Watcher) eventSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() {},
@@ -191,7 +204,8 @@ func (w *Watcher) eventSink() feed.Sink {
 }
 
 // gatherFrames makes a frame of what changed, whenever something did, but not more often than
-// readers can draw.
+// readers can draw. The first change after a pause is shown at once; those that follow wait for the
+// next frame.
 func (w *Watcher) gatherFrames(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -211,6 +225,8 @@ func (w *Watcher) gatherFrames(ctx context.Context) {
 	}
 }
 
+// makeFrame makes the next frame. Before nodes and pods are listed it only wakes readers, which
+// show how much has been read.
 func (w *Watcher) makeFrame(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,6 +239,7 @@ func (w *Watcher) makeFrame(ctx context.Context) {
 		w.beginLog()
 		return
 	}
+	// What did not fit into this frame makes another one after the pause.
 	if w.cluster.More() {
 		select {
 		case w.wake <- struct{}{}:
@@ -238,15 +255,18 @@ func (w *Watcher) makeFrame(ctx context.Context) {
 		return
 	}
 	w.log.addFrame(data)
+	// It is made again when a reader asks for it, and then shared by all.
 	w.state = nil
 	w.wakeReaders()
 }
 
-// beginLog makes what was listed the state that the log begins with.
+// beginLog makes what was listed the state that the log begins with. It is called once, with the
+// mutex held.
 func (w *Watcher) beginLog() {
 	for w.cluster.More() {
 		w.cluster.Changes(time.Now())
 	}
+	// From here on readers get frames, and questions are answered.
 	w.watches.Listed = true
 	w.log.addFrame([]byte("{}")) // never sent: a new reader gets the state
 	w.wakeReaders()
@@ -254,11 +274,12 @@ func (w *Watcher) beginLog() {
 
 // Read returns what comes after a number: the frames of the log, or the whole state if it does not
 // reach back so far. If there is nothing new, frames is empty, and changed is closed when there is.
-// watches is the state of the connection to the API server.
+// watches is the state of the connection to the API server. 0 is a reader that has nothing yet.
 func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	watches = w.watches
+	// The maps go on changing under the mutex.
 	watches.Lost, watches.Since = maps.Clone(w.watches.Lost), maps.Clone(w.watches.Since)
 	if !watches.Listed {
 		return nil, watches, w.changed
@@ -278,7 +299,7 @@ func (w *Watcher) Read(after uint64) (frames []Frame, watches Watches, changed <
 }
 
 // Listed returns true when nodes and pods have been read once, and false if the context ends
-// before.
+// before. It is safe for any number of goroutines.
 func (w *Watcher) Listed(ctx context.Context) bool {
 	for {
 		w.mu.Lock()
@@ -295,7 +316,7 @@ func (w *Watcher) Listed(ctx context.Context) bool {
 	}
 }
 
-// Look shows the cluster as it is.
+// Look shows the cluster as it is. Watches wait meanwhile.
 func (w *Watcher) Look(look func(c *model.Cluster)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -310,6 +331,7 @@ func (w *Watcher) followGroups(ctx context.Context) {
 	}
 }
 
+// groupSink applies what a watch shows of PodGroups.
 func (w *Watcher) groupSink() feed.Sink {
 	return feed.Sink{
 		Listing: func() { w.changeCluster(func(c *model.Cluster, _ time.Time) { c.GroupsListing() }) },

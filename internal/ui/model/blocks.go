@@ -7,13 +7,16 @@ import (
 )
 
 // mostRoomy is the number of nodes up to which pods are drawn in their nodes. With more, a node has
-// no room for them even on large screens, and sending them would be in vain.
+// no room for them even on large screens, and sending them would be in vain. The number is that of
+// the whole cluster, whatever the page shows of it.
 const mostRoomy = 1000
 
 // judgeRoom decides whether nodes have room for their pods. When that changes, all are shown anew.
+// It is called before each frame.
 func (c *Cluster) judgeRoom() {
 	nodes := 0
 	for _, n := range c.nodes {
+		// Entries that only pods name are not drawn.
 		if n.info != nil {
 			nodes++
 		}
@@ -28,7 +31,8 @@ func (c *Cluster) judgeRoom() {
 	}
 }
 
-// blocksOf are the pods of a node, by name.
+// blocksOf are the pods of a node, by name. Sorted, so that pods keep their places from one frame
+// to the next.
 func (c *Cluster) blocksOf(n *node) []Block {
 	list := make([]Block, 0, len(n.pods))
 	for _, p := range n.pods {
@@ -53,10 +57,12 @@ func (c *Cluster) blocksOf(n *node) []Block {
 	return list
 }
 
+// compare orders by namespace and name.
 func (b Block) compare(o Block) int {
 	return cmp.Or(cmp.Compare(b.Namespace, o.Namespace), cmp.Compare(b.Name, o.Name))
 }
 
+// same reports whether two blocks show the same.
 func (b Block) same(o Block) bool {
 	return b.Namespace == o.Namespace && b.Name == o.Name && b.Workload == o.Workload && b.Priority == o.Priority &&
 		b.CPU == o.CPU && b.Memory == o.Memory && b.Leaves == o.Leaves && maps.Equal(b.Others, o.Others)

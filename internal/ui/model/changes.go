@@ -8,13 +8,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// This file computes what is shown: it brings the marked rows up to date, and returns the
+// difference to what was shown before.
+
 // mostRows bounds the rows of a kind in one answer of Changes, so that a flood comes in pieces, and
-// the page can draw in between.
+// the page can draw in between. 100,000 pods that changed come in 25 pieces.
 const mostRows = 4000
 
 // Changes returns what differs from what was shown last; nil if nothing does. What does not fit
-// into one answer is left for the next.
+// into one answer is left for the next. The caller calls it again while More reports something.
+// What it returns belongs to the caller.
 func (c *Cluster) Changes(now time.Time) *Delta {
+	// The history begins with the first call.
 	if c.since == 0 {
 		c.since = now.UnixMilli()
 	}
@@ -28,6 +33,7 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 		if rows++; rows > mostRows {
 			break
 		}
+		// Deleting while iterating is allowed; which rows come first does not matter.
 		delete(c.dirtyPods, uid)
 		c.showPod(uid, d)
 	}
@@ -51,7 +57,9 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	c.history.notePending(now, len(c.queue))
 	d.History = c.history.newMoments()
 	d.Nodes, d.Queue, d.Groups, d.Evictions = d.Nodes.orNil(), d.Queue.orNil(), d.Groups.orNil(), d.Evictions.orNil()
+	// After the rows: it counts what is shown.
 	d.Summary = c.countSummary()
+	// Objects have changed in what is not shown, as with most status updates.
 	if d.Nodes == nil && d.Queue == nil && d.Groups == nil && d.Evictions == nil && len(d.Events) == 0 &&
 		len(d.History) == 0 && d.Summary == c.told {
 		return nil
@@ -60,9 +68,11 @@ func (c *Cluster) Changes(now time.Time) *Delta {
 	return d
 }
 
-// More reports whether Changes left something.
+// More reports whether Changes left something. It is for the caller of Changes: a frame that did
+// not take everything is followed by another.
 func (c *Cluster) More() bool { return len(c.dirtyNodes) > 0 || len(c.dirtyPods) > 0 }
 
+// showPod brings a pod's rows in the queue and among the evictions up to date. The pod may be gone.
 func (c *Cluster) showPod(uid types.UID, d *Delta) {
 	p := c.pods[uid]
 	was, shown := c.queue[uid]
@@ -95,11 +105,13 @@ func (c *Cluster) showPod(uid types.UID, d *Delta) {
 		d.Evictions.Gone = append(d.Evictions.Gone, string(uid))
 	}
 
+	// The node counts the pods that have to leave: a row of its own.
 	if leaves != shown {
 		c.countLeaving(cmp.Or(row.Node, before.Node), leaves)
 	}
 }
 
+// countLeaving counts one pod more or less that has to leave the node.
 func (c *Cluster) countLeaving(name string, leaves bool) {
 	n := c.nodeNamed(name)
 	if leaves {
@@ -110,7 +122,8 @@ func (c *Cluster) countLeaving(name string, leaves bool) {
 	c.dirtyNodes[name] = true
 }
 
-// leavingRow reports whether a pod has to leave, or is leaving.
+// leavingRow reports whether a pod has to leave, or is leaving. p may be nil: a pod that is gone
+// does not leave.
 func (c *Cluster) leavingRow(p *Pod) (row Leaving, leaves bool) {
 	if p == nil || !p.takesRoom() {
 		return Leaving{}, false
@@ -122,6 +135,7 @@ func (c *Cluster) leavingRow(p *Pod) (row Leaving, leaves bool) {
 		return row, true
 	}
 	due, _ := c.core.Due(p.uid())
+	// No taint requires it, or it tolerates them for good.
 	if due.Stays() {
 		return row, false
 	}
@@ -129,9 +143,11 @@ func (c *Cluster) leavingRow(p *Pod) (row Leaving, leaves bool) {
 	return row, true
 }
 
+// showNode brings a node's row up to date, and drops the entry of one that is gone with its pods.
 func (c *Cluster) showNode(name string, set *Set[Node]) {
 	n := c.nodes[name]
 	switch {
+	// Dropped before, and marked again by a pod that left it.
 	case n == nil:
 	case n.info == nil:
 		if n.shown != nil {
@@ -148,6 +164,7 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 			row.Blocks = c.blocksOf(n)
 		}
 
+		// Most changes of a node's pods change its row; most of its object do not.
 		if n.shown == nil || !row.same(n.shown) {
 			n.shown = &row
 			set.Rows = append(set.Rows, row)
@@ -155,10 +172,12 @@ func (c *Cluster) showNode(name string, set *Set[Node]) {
 	}
 }
 
+// countSummary adds up what is shown. It goes through the nodes, not the pods.
 func (c *Cluster) countSummary() Summary {
 	s := Summary{Pending: len(c.queue), Leaving: len(c.evictions), Marked: c.marked}
 	for _, n := range c.nodes {
 		if n.shown == nil {
+			// Its node is not shown: it does not exist, or has not been seen yet.
 			s.Astray += int(n.count)
 			continue
 		}
@@ -176,7 +195,7 @@ func (c *Cluster) countSummary() Summary {
 	return s
 }
 
-// State is everything that has been shown, as of the last Changes.
+// State is everything that has been shown, as of the last Changes. Rows are in no order.
 func (c *Cluster) State(now time.Time) *Delta {
 	d := &Delta{
 		Now: now.UnixMilli(), Fresh: true, Since: c.since, Summary: c.countSummary(),

@@ -18,6 +18,14 @@ import (
 const mostEvents = 300
 
 // Cluster is the cluster as the page shows it.
+//
+// What watches show is applied at once, and marks the rows that it may change: dirtyNodes,
+// dirtyPods, dirtyGroups. Changes then computes these rows, compares them with what is shown, and
+// returns the difference. So a pod whose status changes ten times within a frame is one row, or
+// none.
+//
+// A pod names its node and its group before, or without, these being seen: nodes and groups have an
+// entry for each name, with info nil until the object is seen.
 type Cluster struct {
 	core  *eviction.Core
 	nodes map[string]*node // every node seen, or named by a pod
@@ -44,7 +52,7 @@ type Cluster struct {
 	// What is shown.
 	queue     map[types.UID]Waiting
 	evictions map[types.UID]Leaving
-	events    []Event // the last ones, as they came
+	events    []Event // the last ones; those that were in Changes come first
 	unshown   int     // how many of them have not been in Changes
 	told      Summary // the last one
 	marked    int     // see Summary.Marked
@@ -65,7 +73,8 @@ func New() *Cluster {
 	}
 }
 
-// NodesListing begins a list of nodes: what is not seen until NodesListed is gone.
+// NodesListing begins a list of nodes: what is not seen until NodesListed is gone. The same holds
+// for the lists of the other kinds: each object carries the number of the last list that showed it.
 func (c *Cluster) NodesListing(now time.Time) {
 	c.nodeList++
 	c.core.Step(now, eviction.NodesListing{})
@@ -82,13 +91,14 @@ func (c *Cluster) NodesListed(now time.Time) {
 	c.listed = true
 }
 
-// NodeSeen applies a node, new or changed.
+// NodeSeen applies a node, new or changed. The cluster keeps info.
 func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 	n := c.nodeNamed(info.eviction.Name)
 	if n.info == nil || !maps.Equal(n.info.labels, info.labels) || !slices.Equal(taintTexts(n.info.taints), taintTexts(info.taints)) {
 		c.marked++
 	}
 
+	// A node that is new or was not ready before is no failure.
 	if n.info != nil && n.info.ready == string(v1.ConditionTrue) && info.ready != string(v1.ConditionTrue) {
 		c.history.countEvent(now, failures)
 	}
@@ -101,6 +111,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 		c.noteEvent(now, n.name, Event{Reason: "NodeAdded", Message: "node added"})
 	}
 
+	// With a taint before or after, pods may have to leave, or need not any more.
 	held := n.info != nil && len(n.info.eviction.Taints) > 0 || len(info.eviction.Taints) > 0
 	n.info, n.list = info, c.nodeList
 	c.core.Step(now, eviction.NodeSeen{Node: info.eviction})
@@ -110,7 +121,7 @@ func (c *Cluster) NodeSeen(now time.Time, info *NodeInfo) {
 	}
 }
 
-// NodeGone removes a node.
+// NodeGone removes a node. Its pods stay until they are gone themselves; they count as astray.
 func (c *Cluster) NodeGone(now time.Time, name string) {
 	n := c.nodes[name]
 	if n == nil || n.info == nil {
@@ -131,7 +142,7 @@ func (c *Cluster) touchPods(n *node) {
 	}
 }
 
-// noteEvent adds an event that is not the API's.
+// noteEvent adds an event that is not the API's. Its UID is like no UID of the API.
 func (c *Cluster) noteEvent(now time.Time, node string, e Event) {
 	c.noted++
 	e.UID, e.At, e.Kind, e.Name, e.Count = "node-"+strconv.Itoa(c.noted), now.UnixMilli(), "Node", node, 1
@@ -154,9 +165,10 @@ func (c *Cluster) PodsListed(now time.Time) {
 	c.core.Step(now, eviction.PodsListed{})
 }
 
-// PodSeen applies a pod, new or changed.
+// PodSeen applies a pod, new or changed. The cluster keeps p.
 func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	uid := p.uid()
+	// The deletion of the one before was not seen.
 	if holder, ok := c.names[p.eviction.Name]; ok && holder != uid {
 		c.PodGone(now, holder)
 	}
@@ -165,6 +177,7 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	if was := c.pods[uid]; was != nil && was.cause == "" {
 		switch p.cause {
 		case "":
+		// The reason is set by whoever removes the pod: the scheduler, or one of those that evict.
 		case v1.PodReasonPreemptionByScheduler:
 			c.history.countEvent(now, preemptions)
 		case "DeletionByTaintManager", "EvictionByEvictionAPI", v1.PodReasonTerminationByKubelet, "DeletionByDeviceTaintManager":
@@ -172,6 +185,7 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 		}
 	}
 
+	// The counts are undone with the pod as it was, and done again as it is.
 	c.leaveNode(c.pods[uid])
 	p.list = c.podList
 	c.pods[uid] = p
@@ -187,7 +201,7 @@ func (c *Cluster) PodSeen(now time.Time, p *Pod) {
 	c.core.Step(now, eviction.PodSeen{Pod: p.eviction})
 }
 
-// PodGoneNamed removes the pod of a name.
+// PodGoneNamed removes the pod of a name. A recording has names only.
 func (c *Cluster) PodGoneNamed(now time.Time, name types.NamespacedName) {
 	if uid, ok := c.names[name]; ok {
 		c.PodGone(now, uid)
@@ -195,11 +209,12 @@ func (c *Cluster) PodGoneNamed(now time.Time, name types.NamespacedName) {
 }
 
 // Lasting makes the cluster keep its whole history of this length: the longer it is, the coarser.
+// It must be called before anything else.
 func (c *Cluster) Lasting(length time.Duration) {
 	c.history.every = max(Every, (length/(mostMoments-1)).Truncate(Every)+Every)
 }
 
-// PodGone removes a pod.
+// PodGone removes a pod. A pod that is not known is ignored.
 func (c *Cluster) PodGone(now time.Time, uid types.UID) {
 	p := c.pods[uid]
 	if p == nil {
@@ -229,6 +244,8 @@ func (c *Cluster) leaveNode(p *Pod) {
 	c.dirtyNodes[n.name] = true
 }
 
+// nodeNamed returns the entry of a node, and makes it if there is none. An entry without a node and
+// pods is dropped when it is shown next.
 func (c *Cluster) nodeNamed(name string) *node {
 	n := c.nodes[name]
 	if n == nil {
@@ -238,7 +255,8 @@ func (c *Cluster) nodeNamed(name string) *node {
 	return n
 }
 
-// EventSeen applies an event, new or repeated.
+// EventSeen applies an event, new or repeated. They are trimmed only when there are three times as
+// many as are kept.
 func (c *Cluster) EventSeen(e Event) {
 	c.events = append(c.events, e)
 	c.unshown++
@@ -247,7 +265,8 @@ func (c *Cluster) EventSeen(e Event) {
 	}
 }
 
-// newestEvents keeps the last state of each event: one that is repeated has the same UID.
+// newestEvents keeps the last state of each event: one that is repeated has the same UID. The order
+// is that of the last states.
 func newestEvents(events []Event) []Event {
 	last := make(map[string]int, len(events))
 	for i := range events {
@@ -262,13 +281,29 @@ func newestEvents(events []Event) []Event {
 	return kept
 }
 
-// trimEvents forgets all but the last events. A list is not ordered by time.
+// trimEvents forgets all but the last events. A list is not ordered by time, and neither is what a
+// watch shows: one that is not shown yet may be older than one that is.
 func (c *Cluster) trimEvents() {
-	c.unshown = len(newestEvents(c.events[len(c.events)-c.unshown:]))
-	c.events = newestEvents(c.events)
-	slices.SortStableFunc(c.events, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
-	c.events = slices.Clone(c.events[max(0, len(c.events)-mostEvents):])
-	c.unshown = min(c.unshown, len(c.events))
+	unshown := map[string]bool{}
+	for _, e := range c.events[len(c.events)-c.unshown:] {
+		unshown[e.UID] = true
+	}
+
+	kept := newestEvents(c.events)
+	slices.SortStableFunc(kept, func(a, b Event) int { return cmp.Compare(a.At, b.At) })
+	kept = kept[max(0, len(kept)-mostEvents):]
+
+	// Those that are not shown yet stay the last ones, whatever their times. The slices are new, so
+	// that no array keeps what was dropped.
+	var shown, fresh []Event
+	for _, e := range kept {
+		if unshown[e.UID] {
+			fresh = append(fresh, e)
+		} else {
+			shown = append(shown, e)
+		}
+	}
+	c.events, c.unshown = append(shown, fresh...), len(fresh)
 }
 
 // mostText bounds the texts of an event, in bytes. The API server bounds none of them in events of
@@ -284,7 +319,7 @@ func cutText(text string) string {
 }
 
 // EventOf takes from an event of the API what is kept of it. Older writers set one time, newer ones
-// another.
+// another. Times are in milliseconds, as for the page.
 func EventOf(object *v1.Event) Event {
 	e := Event{
 		UID: string(object.UID), At: object.LastTimestamp.UnixMilli(), Warning: object.Type == v1.EventTypeWarning, Reason: object.Reason,
@@ -297,6 +332,7 @@ func EventOf(object *v1.Event) Event {
 	}
 
 	latest := object.EventTime.Time
+	// Written by the newer events API: the count is in the series.
 	if object.Series != nil {
 		latest, e.Count = object.Series.LastObservedTime.Time, max(object.Series.Count, e.Count)
 	}

@@ -250,6 +250,36 @@ func TestEventsKeepTheLastByTime(t *testing.T) {
 	}
 }
 
+// TestALateEventIsShown: it is shown with its own time, between others that were shown before it.
+// Those are not sent again.
+func TestALateEventIsShown(t *testing.T) {
+	c := model.New()
+	see := func(uid string, at time.Duration) {
+		c.EventSeen(model.EventOf(&v1.Event{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}, LastTimestamp: metav1.NewTime(noon.Add(at))}))
+	}
+	for i := range 300 {
+		see(fmt.Sprint(i), time.Duration(i)*time.Minute)
+	}
+	c.Changes(noon)
+
+	see("late", 100*time.Minute+time.Second)
+	if got := c.State(noon).Events; len(got) != 300 || got[299].UID != "299" {
+		t.Errorf("before it is shown, %d events, the last is %s", len(got), got[len(got)-1].UID)
+	}
+	if d := c.Changes(noon); d == nil || len(d.Events) != 1 || d.Events[0].UID != "late" {
+		t.Errorf("shown: %+v", d)
+	}
+	if got := c.State(noon).Events; len(got) != 300 || !slices.ContainsFunc(got, func(e model.Event) bool { return e.UID == "late" }) {
+		t.Errorf("after it was shown, %d events", len(got))
+	}
+
+	// One that is older than all that are kept is not.
+	see("too late", -time.Minute)
+	if d := c.Changes(noon); d != nil && len(d.Events) > 0 {
+		t.Errorf("shown: %+v", d.Events)
+	}
+}
+
 // An event that is repeated is one event, with its last count: the page has a row per UID.
 func TestARepeatedEventIsShownOnce(t *testing.T) {
 	c := model.New()

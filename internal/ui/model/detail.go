@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// NodeDetail is everything that is shown about one node.
+// NodeDetail is everything that is shown about one node. It is made when someone looks at the node,
+// and not kept.
 type NodeDetail struct {
 	Node
 	Created    int64             `json:"created"`
@@ -28,7 +29,7 @@ type Taint struct {
 	Since  int64  `json:"since"`
 }
 
-// Condition is one condition of a node.
+// Condition is one condition of a node. Since is when its status last changed.
 type Condition struct {
 	Type    string `json:"type"`
 	Status  string `json:"status"`
@@ -39,7 +40,7 @@ type Condition struct {
 }
 
 // Resource is how much of a resource is requested and how much there is, as people write it; the
-// share is of what is allocatable.
+// share is of what is allocatable. 1 is all of it; requests may exceed that.
 type Resource struct {
 	Name        string  `json:"name"`
 	Requested   string  `json:"requested"`
@@ -50,7 +51,8 @@ type Resource struct {
 	OverShare   float64 `json:"overShare"`
 }
 
-// System describes the machine.
+// System describes the machine. The fields are those of the node's status, as its kubelet reports
+// them.
 type System struct {
 	Kubelet string `json:"kubelet"`
 	OS      string `json:"os"`
@@ -59,7 +61,7 @@ type System struct {
 	Arch    string `json:"arch"`
 }
 
-// OnNode is a pod of a node.
+// OnNode is a pod of a node. Status is what kubectl get would show.
 type OnNode struct {
 	UID            string `json:"uid"`
 	Namespace      string `json:"namespace"`
@@ -78,7 +80,8 @@ type OnNode struct {
 	Going          bool   `json:"going"`
 }
 
-// Node returns the details of a node.
+// Node returns the details of a node. false: there is no such node. Labels are the model's own, and
+// must not be changed.
 func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 	n := c.nodes[name]
 	if n == nil || n.info == nil {
@@ -97,6 +100,7 @@ func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 	for i := range n.info.taints {
 		t := &n.info.taints[i]
 		taint := Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)}
+		// NoSchedule taints often have no time.
 		if t.TimeAdded != nil {
 			taint.Since = t.TimeAdded.UnixMilli()
 		}
@@ -107,6 +111,7 @@ func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 		x := &n.info.conditions[i]
 		d.Conditions = append(d.Conditions, Condition{
 			Type: string(x.Type), Status: string(x.Status), Reason: x.Reason, Message: x.Message, Since: x.LastTransitionTime.UnixMilli(),
+			// Ready should be true, and all others false; unknown is never good.
 			Good: (x.Type == v1.NodeReady) == (x.Status == v1.ConditionTrue) && x.Status != v1.ConditionUnknown,
 		})
 	}
@@ -120,10 +125,12 @@ func (c *Cluster) Node(name string) (*NodeDetail, bool) {
 	return d, true
 }
 
+// compare orders by namespace and name.
 func (p OnNode) compare(o OnNode) int {
 	return cmp.Or(cmp.Compare(p.Namespace, o.Namespace), cmp.Compare(p.Name, o.Name))
 }
 
+// onNode is the row of a pod in a list.
 func (c *Cluster) onNode(p *Pod) OnNode {
 	row := OnNode{
 		UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Status: p.status, Owner: p.owner,
@@ -136,9 +143,11 @@ func (c *Cluster) onNode(p *Pod) OnNode {
 	return row
 }
 
-// resourceRows are CPU, memory and pods, and then everything else that the node has.
+// resourceRows are CPU, memory and pods, and then everything else that the node has. Others are
+// sorted by name. A resource that pods request and the node does not report is left out.
 func (n *node) resourceRows() []Resource {
 	var overheadCPU, overheadMemory int64
+	// Added up as quantities, so that they are written as people wrote them.
 	others := map[v1.ResourceName]resource.Quantity{}
 	for _, p := range n.pods {
 		if !p.takesRoom() {
@@ -169,6 +178,7 @@ func (n *node) resourceRows() []Resource {
 	return list
 }
 
+// resourceRow is the row of one resource. Without allocatable the shares are 0.
 func (n *node) resourceRow(name v1.ResourceName, requested, overhead resource.Quantity) Resource {
 	allocatable, capacity := n.info.allocatable[name], n.info.capacity[name]
 	r := Resource{Name: string(name), Requested: requested.String(), Allocatable: allocatable.String(), Capacity: capacity.String()}

@@ -10,7 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Found is what a text was found in. Nodes and pods that begin with it come first.
+// This file answers searches and selections. Both go through all nodes or pods: they are asked by
+// people.
+
+// Found is what a text was found in. Nodes and pods that begin with it come first. Nothing found is
+// an empty list, or null.
 type Found struct {
 	Nodes      []string `json:"nodes"`
 	Pods       []OnNode `json:"pods"`
@@ -28,12 +32,14 @@ type Tally struct {
 
 // Find looks for a text in the names of nodes, pods, namespaces and workloads and in labels and
 // taints of nodes, and lists at most this many of each. Pods may be named with their namespace
-// before a slash.
+// before a slash. It goes through all nodes and pods.
 func (c *Cluster) Find(text string, most int) Found {
+	// Names of Kubernetes are in lower case; labels and taints are lowered to be compared.
 	text = strings.ToLower(text)
 	var nodes []string
 	labelled, tainted, spaces, workloads := map[string]int{}, map[string]int{}, map[string]int{}, map[[2]string]int{}
 	for name, n := range c.nodes {
+		// A name that only pods know is no node.
 		if n.info == nil {
 			continue
 		}
@@ -78,7 +84,8 @@ func (c *Cluster) Find(text string, most int) Found {
 	return all
 }
 
-// topTallies are those that contain the text, the most frequent first.
+// topTallies are those that contain the text, the most frequent first. Texts with the same count
+// are sorted by themselves. most may be more than there are.
 func topTallies(counts map[string]int, text string, most int) []Tally {
 	var list []Tally
 	for words, n := range counts {
@@ -91,7 +98,8 @@ func topTallies(counts map[string]int, text string, most int) []Tally {
 }
 
 // Select lists the nodes that a label selector matches, as kubectl writes it, and that have the
-// taint, as key[=value][:Effect]. An empty argument selects all.
+// taint, as key[=value][:Effect]. An empty argument selects all. The names are sorted; none is an
+// empty list.
 func (c *Cluster) Select(selector, taint string) ([]string, error) {
 	matches, err := labels.Parse(selector)
 	if err != nil {
@@ -108,6 +116,8 @@ func (c *Cluster) Select(selector, taint string) ([]string, error) {
 	return names, nil
 }
 
+// isTaint reports whether a taint is the one written as key[=value][:Effect]; what is left out may
+// be anything.
 func isTaint(t *v1.Taint, words string) bool {
 	rest, effect, hasEffect := strings.Cut(words, ":")
 	key, value, hasValue := strings.Cut(rest, "=")
@@ -122,6 +132,8 @@ func (p *Pod) searchName(text string) string {
 	return p.eviction.Name.Name
 }
 
+// sortFound sorts what begins with the text first, then short names before long ones: the best
+// match is usually the name itself.
 func sortFound[T any](list []T, text string, name func(T) string) {
 	slices.SortFunc(list, func(a, b T) int {
 		x, y := name(a), name(b)
@@ -129,6 +141,7 @@ func sortFound[T any](list []T, text string, name func(T) string) {
 	})
 }
 
+// compareBool orders false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:

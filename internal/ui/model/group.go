@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// GroupInfo is what is kept of a PodGroup.
+// GroupInfo is what is kept of a PodGroup. It does not change.
 type GroupInfo struct {
 	name      types.NamespacedName
 	needed    int    // pods that are placed together or not at all; 0: not a gang
@@ -43,7 +43,7 @@ type group struct {
 func (c *Cluster) GroupsListing() { c.groupList++ }
 
 // GroupsListed ends it. Before the first list no pod is shown in a group: an API without PodGroups
-// has no such list.
+// has no such list. After it, all pods and groups are looked at once more.
 func (c *Cluster) GroupsListed() {
 	for name, g := range c.groups {
 		if g.info != nil && g.list != c.groupList {
@@ -85,7 +85,8 @@ func (c *Cluster) groupNamed(name types.NamespacedName) *group {
 	return g
 }
 
-// joinGroup adds a pod to the counts of its group or, with -1, subtracts it.
+// joinGroup adds a pod to the counts of its group or, with -1, subtracts it. Pods that have ended,
+// or are going, count no longer.
 func (c *Cluster) joinGroup(p *Pod, sign int) {
 	if p.group == "" || p.ended || p.going != 0 {
 		return
@@ -97,6 +98,7 @@ func (c *Cluster) joinGroup(p *Pod, sign int) {
 	}
 }
 
+// showGroup brings a group's row up to date. A group is shown while one of its pods waits.
 func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
 	g := c.groups[name]
 	row := g.groupRow(name)
@@ -111,11 +113,13 @@ func (c *Cluster) showGroup(name types.NamespacedName, set *Set[Group]) {
 		set.Rows = append(set.Rows, row)
 	}
 	g.shown = row
+	// Neither an object nor a pod names it any more.
 	if g.info == nil && g.pods == 0 {
 		delete(c.groups, name)
 	}
 }
 
+// groupRow is the row of a group, with why it waits, if that is known.
 func (g *group) groupRow(name types.NamespacedName) Group {
 	row := Group{Key: name.String(), Pods: g.pods, Placed: g.placed}
 	switch {

@@ -4,7 +4,8 @@ import "time"
 
 // Moment is what happened in a span of time: when it began, in milliseconds; how many evictions,
 // preemptions and failures of nodes there were; and how many pods were pending at most. It is an
-// array because a page gets thousands.
+// array because a page gets thousands. For example, [1764000000000 2 0 1 17] is two evictions and
+// one failure of a node within ten seconds, with up to 17 pods pending.
 type Moment [5]int64
 
 // Places in a Moment.
@@ -25,7 +26,8 @@ const (
 )
 
 // history is the last moments, in their order. A span in which nothing changed has none: the number
-// of pending pods stays.
+// of pending pods stays. It is kept in one array of up to twice mostMoments, so that old moments
+// are dropped rarely.
 type history struct {
 	moments []Moment
 	every   time.Duration // 0: Every
@@ -34,7 +36,8 @@ type history struct {
 }
 
 // momentAt returns the moment of a time. A time before the last moment, as when a clock is set
-// back, counts as the last moment's.
+// back, counts as the last moment's. It makes the moment if there is none yet, and marks it as
+// changed.
 func (h *history) momentAt(now time.Time) *Moment {
 	every := h.every
 	if every == 0 {
@@ -54,6 +57,7 @@ func (h *history) momentAt(now time.Time) *Moment {
 	return &h.moments[len(h.moments)-1]
 }
 
+// addMoment adds a moment, and drops the older half if there are too many.
 func (h *history) addMoment(m Moment) {
 	if len(h.moments) == 2*mostMoments {
 		h.moments = append([]Moment(nil), h.lastMoments()...)
@@ -62,6 +66,7 @@ func (h *history) addMoment(m Moment) {
 	h.told++
 }
 
+// countEvent counts one eviction, preemption or failure.
 func (h *history) countEvent(now time.Time, what int) { h.momentAt(now)[what]++ }
 
 // notePending records how many pods are pending.
@@ -69,16 +74,19 @@ func (h *history) notePending(now time.Time, n int) {
 	if int64(n) == h.pending && len(h.moments) > 0 {
 		return
 	}
+	// Before the number is taken over: a new moment begins with the old one.
 	m := h.momentAt(now)
 	h.pending = int64(n)
 	m[pending] = max(m[pending], h.pending)
 }
 
-// newMoments are the moments that changed since the last call.
+// newMoments are the moments that changed since the last call. The list is new. A moment that goes
+// on is among them each time that it has changed.
 func (h *history) newMoments() []Moment {
 	list := append([]Moment(nil), h.moments[max(0, len(h.moments)-h.told):]...)
 	h.told = 0
 	return list
 }
 
+// lastMoments are those that are kept. They belong to the history.
 func (h *history) lastMoments() []Moment { return h.moments[max(0, len(h.moments)-mostMoments):] }

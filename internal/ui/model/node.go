@@ -11,7 +11,8 @@ import (
 	"github.com/berth-k8s/berth/internal/controller/eviction"
 )
 
-// NodeInfo is what is kept of a node's object.
+// NodeInfo is what is kept of a node's object. It shares maps and slices with the object, and does
+// not change.
 type NodeInfo struct {
 	eviction    eviction.Node
 	zone        string
@@ -26,7 +27,7 @@ type NodeInfo struct {
 	created     int64
 }
 
-// NodeOf takes from an object what is kept of it.
+// NodeOf takes from an object what is kept of it. The object must not be changed afterwards.
 func NodeOf(object *v1.Node) *NodeInfo {
 	n := &NodeInfo{
 		eviction: eviction.NodeOf(object), zone: object.Labels[v1.LabelTopologyZone], cordoned: object.Spec.Unschedulable,
@@ -42,7 +43,7 @@ func NodeOf(object *v1.Node) *NodeInfo {
 }
 
 // troubleConditions names the conditions, other than Ready, that show a problem: those that are
-// true.
+// true. The list is never nil.
 func (n *NodeInfo) troubleConditions() []string {
 	list := []string{}
 	for i := range n.conditions {
@@ -53,7 +54,8 @@ func (n *NodeInfo) troubleConditions() []string {
 	return list
 }
 
-// node is a node that was seen, or that a pod names.
+// node is a node that was seen, or that a pod names. An entry without info stands for a node that
+// pods name, and that does not exist.
 type node struct {
 	name string
 	info *NodeInfo // nil: not seen
@@ -66,7 +68,8 @@ type node struct {
 	shown              *Node                     // nil: not at all
 }
 
-// movePod adds a pod's requests to those on the node or, with -1, subtracts them.
+// movePod adds a pod's requests to those on the node or, with -1, subtracts them. It must be called
+// with the pod in the same state for both.
 func (n *node) movePod(p *Pod, sign int64) {
 	if p.takesRoom() {
 		n.cpu += sign * p.cpu
@@ -76,6 +79,7 @@ func (n *node) movePod(p *Pod, sign int64) {
 			if n.others == nil {
 				n.others = map[v1.ResourceName]int64{}
 			}
+			// A zero is removed, so that rows can be compared.
 			if n.others[name] += sign * quantity.Value(); n.others[name] == 0 {
 				delete(n.others, name)
 			}
@@ -83,6 +87,7 @@ func (n *node) movePod(p *Pod, sign int64) {
 	}
 }
 
+// nodeRow is the node's row, without blocks.
 func (n *node) nodeRow() Node {
 	row := Node{
 		Name: n.name, Zone: n.info.zone, Ready: n.info.ready, Cordoned: n.info.cordoned,
@@ -94,6 +99,7 @@ func (n *node) nodeRow() Node {
 	}
 
 	for name, quantity := range n.info.allocatable {
+		// Nodes often report resources of which they have none, such as huge pages.
 		if basic[name] || quantity.IsZero() {
 			continue
 		}
@@ -109,6 +115,7 @@ func (n *node) nodeRow() Node {
 // basic are the resources that every node has.
 var basic = map[v1.ResourceName]bool{v1.ResourceCPU: true, v1.ResourceMemory: true, v1.ResourcePods: true}
 
+// taintTexts are the taints as the page writes them, in their order.
 func taintTexts(taints []v1.Taint) []string {
 	list := make([]string, len(taints))
 	for i := range taints {
@@ -117,6 +124,7 @@ func taintTexts(taints []v1.Taint) []string {
 	return list
 }
 
+// same reports whether two rows show the same. A field that is added to Node has to be added here.
 func (n *Node) same(o *Node) bool {
 	return n.Name == o.Name && n.Zone == o.Zone && n.Ready == o.Ready && n.Cordoned == o.Cordoned && n.CPU == o.CPU &&
 		n.Memory == o.Memory &&
@@ -125,6 +133,7 @@ func (n *Node) same(o *Node) bool {
 }
 
 // nodeEvents returns what changed between two states of a node, for which the API has no events.
+// Labels and conditions other than Ready make no event.
 func nodeEvents(before, after *NodeInfo) (list []Event) {
 	say := func(warning bool, reason, message string) {
 		list = append(list, Event{Warning: warning, Reason: reason, Message: message})
@@ -132,6 +141,7 @@ func nodeEvents(before, after *NodeInfo) (list []Event) {
 	was, is := taintTexts(before.taints), taintTexts(after.taints)
 	for _, taint := range is {
 		if !slices.Contains(was, taint) {
+			// A taint that evicts is a warning.
 			say(strings.HasSuffix(taint, ":"+string(v1.TaintEffectNoExecute)), "TaintAdded", taint)
 		}
 	}
@@ -151,6 +161,7 @@ func nodeEvents(before, after *NodeInfo) (list []Event) {
 	return list
 }
 
+// orUnsaid names what is missing in a message.
 func orUnsaid(s string) string {
 	if s == "" {
 		return "not said"

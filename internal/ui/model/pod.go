@@ -14,7 +14,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
-// Pod is what is kept of a pod.
+// Pod is what is kept of a pod. It does not change: a new state is another Pod.
 type Pod struct {
 	eviction  eviction.Pod
 	status    string // as kubectl get shows it
@@ -40,13 +40,15 @@ type Pod struct {
 	list uint32 // the last list that showed it
 }
 
-// PodOf takes from an object what is kept of it.
+// PodOf takes from an object what is kept of it. It keeps little of the object, and most of its
+// texts are shared by many pods.
 func PodOf(object *v1.Pod) *Pod {
 	p := &Pod{
 		eviction: eviction.PodOf(object), status: internString(podStatus(object)), ended: rules.IsTerminal(object),
 		scheduler: internString(object.Spec.SchedulerName), priority: rules.Priority(object), created: object.CreationTimestamp.UnixMilli(),
 		nominated: internString(object.Status.NominatedNodeName),
 	}
+	// Otherwise each pod would keep its own copy.
 	p.eviction.Name.Namespace, p.eviction.Node = internString(object.Namespace), internString(object.Spec.NodeName)
 	p.eviction.ResourceVersion = "" // nothing is ever written
 	if owner := metav1.GetControllerOfNoCopy(object); owner != nil {
@@ -65,6 +67,7 @@ func PodOf(object *v1.Pod) *Pod {
 			p.cause = internString(c.Reason)
 		}
 	}
+	// Only a pending pod can wait for its claims.
 	if p.isWaiting() {
 		p.takeClaims(object)
 	}
@@ -76,6 +79,9 @@ func PodOf(object *v1.Pod) *Pod {
 
 // workloadOf is a pod's workload by its controller. A ReplicaSet whose name ends in its template's
 // hash belongs to a Deployment.
+//
+//	ReplicaSet web-5d78c9869d, pod-template-hash 5d78c9869d   Deployment/web
+//	StatefulSet db                                            StatefulSet/db
 func workloadOf(owner *metav1.OwnerReference, labels map[string]string) string {
 	hash := labels[appsv1.DefaultDeploymentUniqueLabelKey]
 	if name, ok := strings.CutSuffix(owner.Name, "-"+hash); ok && owner.Kind == "ReplicaSet" && hash != "" {
@@ -87,6 +93,8 @@ func workloadOf(owner *metav1.OwnerReference, labels map[string]string) string {
 // internString interns a string: pods have few different namespaces, nodes, owners and messages.
 func internString(s string) string { return unique.Make(s).Value() }
 
+// takeRequests notes what the pod requests. For a pod on a node that is what the kubelet has
+// allocated, as it counts there.
 func (p *Pod) takeRequests(object *v1.Pod) {
 	requests := rules.Requests(object)
 	if object.Spec.NodeName != "" {
@@ -110,7 +118,8 @@ func (p *Pod) takeRequests(object *v1.Pod) {
 	p.overheadCPU, p.overheadMemory = object.Spec.Overhead.Cpu().MilliValue(), object.Spec.Overhead.Memory().Value()
 }
 
-// podStatus is the state of a pod in a word.
+// podStatus is the state of a pod in a word. It is shorter than what kubectl shows: init containers
+// and exit codes are left out.
 func podStatus(p *v1.Pod) string {
 	if p.DeletionTimestamp != nil {
 		return "Terminating"
@@ -126,6 +135,7 @@ func podStatus(p *v1.Pod) string {
 	return string(p.Status.Phase)
 }
 
+// groupName is the name of the pod's PodGroup, which it must have.
 func (p *Pod) groupName() types.NamespacedName {
 	return types.NamespacedName{Namespace: p.eviction.Name.Namespace, Name: p.group}
 }
@@ -138,6 +148,7 @@ func (p *Pod) isWaiting() bool { return p.eviction.Node == "" && !p.ended && p.g
 // takesRoom reports whether it counts against the room on its node.
 func (p *Pod) takesRoom() bool { return p.eviction.Node != "" && !p.ended }
 
+// waitingRow is the pod's row in the queue, without what the cluster knows beside it.
 func (p *Pod) waitingRow() Waiting {
 	return Waiting{
 		UID: string(p.uid()), Namespace: p.eviction.Name.Namespace, Name: p.eviction.Name.Name, Priority: p.priority, Created: p.created,

@@ -1,7 +1,7 @@
 package model
 
 // Node is a node as the map and the table of nodes show it. Amounts are what is requested, and what
-// there is.
+// there is. Others' amounts are in the same order.
 type Node struct {
 	Name     string   `json:"name"`
 	Zone     string   `json:"zone"`
@@ -20,6 +20,7 @@ type Node struct {
 }
 
 // Block is a pod that takes room on its node. Thousands of them are sent: what is zero is left out.
+// So keys are short, too.
 type Block struct {
 	Namespace string           `json:"ns"`
 	Name      string           `json:"n"`
@@ -31,7 +32,8 @@ type Block struct {
 	Leaves    bool             `json:"l,omitempty"` // it has to go, or is going
 }
 
-// Waiting is a pod without a node.
+// Waiting is a pod without a node. It is comparable, so that a row that stays the same is found out
+// by ==.
 type Waiting struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
@@ -60,7 +62,8 @@ type Group struct {
 	Message string `json:"message"`
 }
 
-// Leaving is a pod that has to leave its node, or is leaving.
+// Leaving is a pod that has to leave its node, or is leaving. The page counts down to Due by
+// itself.
 type Leaving struct {
 	UID       string `json:"uid"`
 	Namespace string `json:"namespace"`
@@ -88,7 +91,8 @@ type Event struct {
 	Count     int32  `json:"count"`
 }
 
-// Summary is the cluster in a few numbers.
+// Summary is the cluster in a few numbers. CPU and Memory are what is requested on shown nodes, and
+// what is allocatable there.
 type Summary struct {
 	Nodes   int      `json:"nodes"`
 	Ready   int      `json:"ready"`
@@ -103,7 +107,8 @@ type Summary struct {
 	Marked int `json:"marked"`
 }
 
-// Delta is what changed or, with Fresh, everything. Times are in milliseconds since 1970.
+// Delta is what changed or, with Fresh, everything. Times are in milliseconds since 1970. A page
+// that has applied the state and all deltas since shows what State returns.
 type Delta struct {
 	Now       int64         `json:"now"`
 	Fresh     bool          `json:"fresh,omitempty"`
@@ -124,6 +129,7 @@ type Set[T any] struct {
 	Gone []string `json:"gone,omitempty"`
 }
 
+// orNil is nil for a set without rows and keys, which is then left out of the JSON.
 func (s *Set[T]) orNil() *Set[T] {
 	if len(s.Rows) == 0 && len(s.Gone) == 0 {
 		return nil

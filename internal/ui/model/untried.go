@@ -9,12 +9,17 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// Serve names the schedulers whose pods Berth places, instead of those that were named before.
+// This file says why a pending pod has not even been tried: no scheduler of that name is served, or
+// one of its ResourceClaims does not exist.
+
+// Serve names the schedulers whose pods Berth places, instead of those that were named before. No
+// names at all mean that it is not known: then no pod is said to be nobody's.
 func (c *Cluster) Serve(schedulers []string) {
 	served := map[string]bool{}
 	for _, name := range schedulers {
 		served[name] = true
 	}
+	// It is called every few seconds, and hardly ever changes.
 	if maps.Equal(served, c.served) {
 		return
 	}
@@ -25,7 +30,8 @@ func (c *Cluster) Serve(schedulers []string) {
 }
 
 // whyUntried says why no scheduler tries a pending pod that has no condition PodScheduled; "" if
-// its turn has not come yet.
+// its turn has not come yet. A pod whose claim does not exist is kept out of the queue, and has no
+// condition.
 func (c *Cluster) whyUntried(p *Pod) string {
 	if len(c.served) > 0 && !c.served[p.scheduler] {
 		return fmt.Sprintf("it is for the scheduler %q, which Berth does not serve here", p.scheduler)
@@ -43,6 +49,7 @@ func (c *Cluster) whyUntried(p *Pod) string {
 }
 
 // takeClaims notes the ResourceClaims that a pending pod names, or why their names are not known.
+// Names of claims made from templates are in the pod's status, once the claim exists.
 func (p *Pod) takeClaims(object *v1.Pod) {
 	for i := range object.Spec.ResourceClaims {
 		switch name, _, err := resourceclaim.Name(object, &object.Spec.ResourceClaims[i]); {
@@ -57,7 +64,8 @@ func (p *Pod) takeClaims(object *v1.Pod) {
 // ClaimsListing begins a list of ResourceClaims: what is not seen until ClaimsListed is gone.
 func (c *Cluster) ClaimsListing() { c.claimList++ }
 
-// ClaimsListed ends it. Before the first list no claim is said to be missing.
+// ClaimsListed ends it. Before the first list no claim is said to be missing. Clusters that do not
+// serve the kind, and users who may not read it, have no list.
 func (c *Cluster) ClaimsListed() {
 	c.claimed = true
 	for name, list := range c.claims {

@@ -25,14 +25,15 @@ import (
 // lockName also marks a directory as Berth's.
 const lockName = "berth.lock"
 
-// Dir is a data directory that this process holds alone.
+// Dir is a data directory that this process holds alone. It must be closed by whoever opened it;
+// the lock is held until then.
 type Dir struct {
 	Path string // absolute
 	lock *os.File
 }
 
 // Open creates the directory, or takes over an existing one. The kernel releases the lock when the
-// process ends, however it ends.
+// process ends, however it ends. An error says which directory, why, and what to do.
 func Open(path string) (*Dir, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -52,6 +53,7 @@ func Open(path string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w: name one that you may write to with --data-dir", path, bare(err))
 	}
+	// The file has the ID of the process that holds the lock; see sign.
 	if err := insist(lock, ownWait); err != nil {
 		owner := make([]byte, 20)
 		n, _ := lock.ReadAt(owner, 0)
@@ -87,7 +89,7 @@ func (d *Dir) awaitControlPlane() {
 	_ = insist(lock, controlPlaneWait)
 }
 
-// insist tries for a while to get a lock.
+// insist tries for a while to get a lock. It looks every 20 ms: flock has no time limit of its own.
 func insist(lock *os.File, within time.Duration) error {
 	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
 		if err := acquire(lock); err == nil || time.Now().After(deadline) {
@@ -108,7 +110,7 @@ func (d *Dir) sign() error {
 	return nil
 }
 
-// Clear deletes everything in the directory but the lock.
+// Clear deletes everything in the directory but the lock. The lock file stays, since it is held.
 func (d *Dir) Clear() error {
 	entries, err := os.ReadDir(d.Path)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 )
 
 // FindOrBuild is Find, and builds the kubelet where there is none and this executable stands in
-// Berth's source tree. What the build prints goes to out.
+// Berth's source tree. What the build prints goes to out. named is the value of --kubelet; empty:
+// it is looked for.
 func FindOrBuild(ctx context.Context, named string, out io.Writer) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -20,6 +21,7 @@ func FindOrBuild(ctx context.Context, named string, out io.Writer) (string, erro
 	return findOrBuild(ctx, named, self, out)
 }
 
+// findOrBuild is FindOrBuild for an executable at self.
 func findOrBuild(ctx context.Context, named, self string, out io.Writer) (string, error) {
 	program, missing := find(named, self)
 	if missing == nil || named != "" {
@@ -65,6 +67,7 @@ func sourceTree(self string) string {
 
 // build the kubelet into a folder.
 func build(ctx context.Context, tree, bin string, out io.Writer) (string, error) {
+	// Looked for first, so that the error says what to do rather than what make prints.
 	for _, tool := range []string{"make", "go"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			return "", fmt.Errorf("no kubelet beside berth nor in PATH, and no %s in PATH to build it with: "+

@@ -21,7 +21,7 @@ const Program = "kubelet"
 // DefaultEndpoint is where containerd serves CRI unless it is configured otherwise.
 const DefaultEndpoint = "unix:///run/containerd/containerd.sock"
 
-// Kubelet is one kubelet of this machine.
+// Kubelet is one kubelet of this machine. Nothing is written before Write.
 type Kubelet struct {
 	// Program is the executable.
 	Program string
@@ -79,7 +79,8 @@ func Defaults(clientCA string) map[string]any {
 // Path of a file in the kubelet's folder.
 func (k *Kubelet) Path(name string) string { return filepath.Join(k.Root, name) }
 
-// Write writes the configuration file, and the CA of the cluster that it refers to.
+// Write writes the configuration file, and the CA of the cluster that it refers to. Root is created
+// if it does not exist. It must be called before the kubelet is started with Argv.
 func (k *Kubelet) Write() error {
 	if err := os.MkdirAll(k.Root, 0o750); err != nil {
 		return err
@@ -94,12 +95,14 @@ func (k *Kubelet) Write() error {
 	return durable.Replace(k.configuration(), text, 0o600)
 }
 
+// configuration is the file that Write writes.
 func (k *Kubelet) configuration() string { return k.Path("config.yaml") }
 
 // ClientCA is the file of the CA whose client certificates the kubelet accepts: the cluster's, as
 // the kubeconfig has it.
 func (k *Kubelet) ClientCA() string { return k.Path("client-ca.crt") }
 
+// writeCA copies the CA out of the kubeconfig: the kubelet wants it in a file of its own.
 func (k *Kubelet) writeCA() error {
 	source := k.Kubeconfig
 	if k.Bootstrap != "" {
@@ -124,7 +127,7 @@ func (k *Kubelet) writeCA() error {
 	return durable.Replace(k.ClientCA(), ca, 0o644)
 }
 
-// Argv is the command line.
+// Argv is the command line. Labels are sorted, so that the command line is the same each time.
 func (k *Kubelet) Argv() []string {
 	argv := []string{
 		k.Program, "--config", k.configuration(), "--root-dir", k.Root, "--cert-dir", k.Certificates,

@@ -19,7 +19,8 @@ type Process struct {
 // String names the process for an error message.
 func (p Process) String() string { return fmt.Sprintf("process %s, on %s", p.PID, p.Endpoint) }
 
-// Running lists the kubelets of a machine by its /proc folder.
+// Running lists the kubelets of a machine by its /proc folder. It sees the processes of other users
+// and of containers, too: their files are read below /proc/PID/root.
 func Running(proc string) (found []Process) {
 	folders, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
 	for _, folder := range folders {
@@ -47,7 +48,8 @@ func endpoint(argv []string, root string) string {
 	return cmp.Or(valueOf(argv, flag), configured, DefaultEndpoint)
 }
 
-// valueOf a flag, as --flag=value or --flag value.
+// valueOf a flag, as --flag=value or --flag value. Of a flag that is given twice the first one
+// counts here.
 func valueOf(argv []string, flag string) string {
 	for i, word := range argv {
 		name, value, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")
@@ -65,6 +67,7 @@ func valueOf(argv []string, flag string) string {
 // Refuse returns an error if a kubelet of this machine stands in the way of one on the endpoint.
 // Two on one runtime end each other's pods. And every kubelet serves device plugins at the same
 // path, so one that is not Berth's keeps its machine to itself, unless the user named the endpoint.
+// named is whether the user named the endpoint.
 func Refuse(running []Process, endpoint string, named bool) error {
 	for _, other := range running {
 		switch {

@@ -14,5 +14,6 @@ func isolateProcess(cmd *exec.Cmd) {
 	boundToParent(cmd.SysProcAttr)
 }
 
-// killGroup kills what is left of the process and of what it has started.
+// killGroup kills what is left of the process and of what it has started. A group that is gone
+// already is no error.
 func killGroup(cmd *exec.Cmd) { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }

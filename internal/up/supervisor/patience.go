@@ -16,7 +16,8 @@ const (
 	startWithin = 15 * time.Minute
 )
 
-// signs are what a part that starts shows of its progress.
+// signs are what a part that starts shows of its progress. Any difference between two looks is
+// progress, also a log that became smaller by rotation.
 type signs struct {
 	lines int64  // on its standard output
 	last  string // of them
@@ -29,9 +30,11 @@ type patience struct {
 	seen         signs
 }
 
+// newPatience begins when the part does.
 func newPatience(now time.Time) *patience { return &patience{began: now, moved: now} }
 
-// whyOver returns why the part is given up; empty: it is not.
+// whyOver returns why the part is given up; empty: it is not. It is called every lookEvery. Silence
+// is judged before the total time.
 func (p *patience) whyOver(now time.Time, seen signs) string {
 	if seen != p.seen {
 		p.seen, p.moved = seen, now

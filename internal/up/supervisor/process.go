@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// process is one run of a part.
+// process is one run of a part. It ends once; the next run of the part is another process.
 type process struct {
 	cmd   *exec.Cmd
 	tail  *tail
@@ -27,7 +27,8 @@ type process struct {
 }
 
 // launchPart starts the part. progress, if set, is called with each line that it prints until it is
-// ready.
+// ready. An error means that nothing was started. It returns at once: ready and ended tell what
+// becomes of it.
 func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*process, error) {
 	if part.Prepare != nil {
 		if err := part.Prepare(); err != nil {
@@ -41,6 +42,7 @@ func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*p
 		ready: make(chan struct{}),
 		ended: make(chan struct{}),
 	}
+	// The last lines are kept in any case, for the message when it dies.
 	p.cmd.Stderr = p.tail
 	var log io.WriteCloser
 	if !part.OwnLog {
@@ -50,6 +52,7 @@ func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*p
 		}
 		p.cmd.Stderr = io.MultiWriter(p.tail, &lossy{to: log, trouble: func(what string) { s.Trouble(part.Name, what) }})
 	}
+	// Standard output is for progress and readiness, and is not logged.
 	p.cmd.Stdout = &lines{each: func(line string) { p.hearLine(part, line, progress) }}
 	// A grandchild that keeps the pipes open must not keep Wait waiting.
 	p.cmd.WaitDelay = time.Second
@@ -71,6 +74,7 @@ func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*p
 	go func() {
 		defer end()
 		p.err = p.cmd.Wait()
+		// The process has ended; what it has started must not go on alone.
 		killGroup(p.cmd)
 		if log != nil {
 			log.Close()
@@ -80,6 +84,7 @@ func (s *Supervisor) launchPart(part Part, progress func(part, line string)) (*p
 	return p, nil
 }
 
+// hearLine takes in a line of standard output. After the part is ready its lines are dropped.
 func (p *process) hearLine(part Part, line string, progress func(part, line string)) {
 	if p.wasReady() {
 		return
@@ -103,6 +108,7 @@ func (p *process) hearLine(part Part, line string, progress func(part, line stri
 	}
 }
 
+// wasReady reports whether the part has ever been ready in this run.
 func (p *process) wasReady() bool {
 	select {
 	case <-p.ready:
@@ -115,6 +121,7 @@ func (p *process) wasReady() bool {
 // stopProcess sends SIGTERM, and after a while kills the process and everything that it has
 // started.
 func (p *process) stopProcess(within time.Duration) {
+	// Only to the part itself: it ends its own children in order.
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.ended:
@@ -138,13 +145,14 @@ func (p *process) describeEnd() string {
 
 // lossy writes to a log, and drops what cannot be written. A write that fails, as on a full disk,
 // is not an error: that would end the copying and close the pipe of a process that is otherwise
-// fine.
+// fine. It reports the first loss and the end of it, not each.
 type lossy struct {
 	to      io.Writer
 	trouble func(what string)
 	lost    int64 // bytes since the log could last be written
 }
 
+// Write never returns an error, and always takes all.
 func (l *lossy) Write(b []byte) (int, error) {
 	n, err := l.to.Write(b)
 	switch {
@@ -164,6 +172,7 @@ func (l *lossy) Write(b []byte) (int, error) {
 // disk.
 const maxLog = 10 << 20
 
+// openLog opens a log for appending: what a part said before it was restarted stays.
 func openLog(path string) (*os.File, error) {
 	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
 		if err := os.Rename(path, path+".old"); err != nil {
@@ -179,6 +188,7 @@ type tail struct {
 	text []byte
 }
 
+// tailSize is enough for a few long lines.
 const tailSize = 4 << 10
 
 func (t *tail) Write(b []byte) (int, error) {
@@ -205,6 +215,7 @@ type lines struct {
 	rest []byte
 }
 
+// Write keeps what is not a whole line yet for the next call.
 func (l *lines) Write(b []byte) (int, error) {
 	l.rest = append(l.rest, b...)
 	for {

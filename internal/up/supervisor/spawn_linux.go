@@ -23,6 +23,7 @@ var spawner = sync.OnceValue(func() chan<- func() {
 	return starts
 })
 
+// spawnProcess starts the process from the goroutine of spawner.
 func spawnProcess(cmd *exec.Cmd) error {
 	result := make(chan error)
 	spawner() <- func() { result <- cmd.Start() }

@@ -11,4 +11,5 @@ import (
 // is killed with SIGKILL.
 func boundToParent(*syscall.SysProcAttr) {}
 
+// spawnProcess starts the process; it matters only on Linux from where.
 func spawnProcess(cmd *exec.Cmd) error { return cmd.Start() }

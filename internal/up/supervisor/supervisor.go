@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Part is one process to keep running.
+// Part is one process to keep running. Name must be a file name, since it names the log, too.
 type Part struct {
 	Name string
 	// Argv returns the command; it is called at every start.
@@ -31,7 +31,8 @@ type Part struct {
 	OwnLog bool
 }
 
-// Supervisor runs parts.
+// Supervisor runs parts. Dir, Trouble and, for messages while parts start, Progress are set by the
+// caller; both functions are called from several goroutines.
 type Supervisor struct {
 	// Dir is where logs are written.
 	Dir string
@@ -57,10 +58,13 @@ const (
 )
 
 // Run starts the parts in order, calls up when all are ready, keeps them running until ctx ends,
-// and stops them. A part that ends before it was ever ready is an error: a retry would not help.
+// and stops them. A part that ends before it was ever ready is an error: a retry would not help. It
+// returns nil if ctx ends, also while parts still start. Every part that was started has ended when
+// it returns.
 func (s *Supervisor) Run(ctx context.Context, parts []Part, up func()) error {
 	var keepers []*keeper
 	defer func() {
+		// In reverse order: each part may use those before it until it has ended.
 		for _, k := range slices.Backward(keepers) {
 			k.stop()
 		}
@@ -68,6 +72,7 @@ func (s *Supervisor) Run(ctx context.Context, parts []Part, up func()) error {
 
 	for _, part := range parts {
 		k, err := s.startPart(ctx, part)
+		// Noted before the error is looked at: a part that did not become ready runs all the same.
 		if k != nil {
 			keepers = append(keepers, k)
 		}
@@ -81,7 +86,8 @@ func (s *Supervisor) Run(ctx context.Context, parts []Part, up func()) error {
 	return nil
 }
 
-// keeper keeps one part running.
+// keeper keeps one part running. It has a goroutine for the part, and one for each restart that is
+// not ready yet.
 type keeper struct {
 	part   Part
 	s      *Supervisor
@@ -89,6 +95,7 @@ type keeper struct {
 	wg     sync.WaitGroup
 }
 
+// stop ends the part, and returns when its process has ended.
 func (k *keeper) stop() {
 	k.cancel()
 	k.wg.Wait()
@@ -140,7 +147,9 @@ func (s *Supervisor) signsOf(part Part, p *process) signs {
 	return now
 }
 
-// keepRunning waits for the process to end and starts it again, until own ends.
+// keepRunning waits for the process to end and starts it again, until own ends. died gets the error
+// of a part that ended before it was ever ready; after that, or once it was ready, the part is
+// restarted for as long as the keeper lives.
 func (k *keeper) keepRunning(own context.Context, p *process, died chan<- error) {
 	delay := restartMin
 	for {
@@ -157,6 +166,7 @@ func (k *keeper) keepRunning(own context.Context, p *process, died chan<- error)
 			return
 		}
 
+		// It was ready once: from now on an end is followed by a restart.
 		died = nil
 		if time.Since(began) > steadyAfter {
 			delay = restartMin
@@ -179,7 +189,8 @@ func (k *keeper) keepRunning(own context.Context, p *process, died chan<- error)
 	}
 }
 
-// announceRestart reports that a part that was started again is ready.
+// announceRestart reports that a part that was started again is ready. It says nothing if the part
+// ends again first.
 func (k *keeper) announceRestart(own context.Context, p *process) {
 	select {
 	case <-p.ready:
@@ -189,7 +200,8 @@ func (k *keeper) announceRestart(own context.Context, p *process) {
 	}
 }
 
-// startFailure is why a part never became ready: in its own words, if it has any.
+// startFailure is why a part never became ready: in its own words, if it has any. A component says
+// in its last line why it cannot start.
 func (k *keeper) startFailure(p *process) error {
 	if own := p.tail.lastLine(); own != "" {
 		return errors.New(strings.TrimPrefix(own, "Error: "))
@@ -197,4 +209,5 @@ func (k *keeper) startFailure(p *process) error {
 	return fmt.Errorf("%s %s; see %s", k.part.Name, p.describeEnd(), k.s.logPath(k.part))
 }
 
+// logPath is where the part's standard error goes, or its own log is.
 func (s *Supervisor) logPath(part Part) string { return filepath.Join(s.Dir, part.Name+".log") }

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// AppendText appends a text, with its length before it.
+// AppendText appends a text, with its length before it. [Decoder.ReadText] reads it.
 func AppendText[T string | []byte](b []byte, text T) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
@@ -18,7 +18,8 @@ func AppendJSON(b []byte, v any) ([]byte, error) {
 	return AppendText(b, text), err
 }
 
-// JoinActions is what journals hold of the actions that followed an event: one a line.
+// JoinActions is what journals hold of the actions that followed an event: one a line. It is the
+// text that replays compare. Line breaks within an action are up to print.
 func JoinActions[A any](actions []A, print func(A) string) string {
 	if len(actions) == 0 {
 		return ""
@@ -31,7 +32,7 @@ func JoinActions[A any](actions []A, print func(A) string) string {
 }
 
 // Decoder reads the parts of a record. After the first error it returns zero values, and keeps that
-// error.
+// error. So a caller reads everything and looks at Err once.
 type Decoder struct {
 	Err  error
 	rest []byte
@@ -59,6 +60,7 @@ func (d *Decoder) ReadUvarint() uint64 { return readNumber(d, binary.Uvarint) }
 // ReadVarint reads what binary.AppendVarint wrote.
 func (d *Decoder) ReadVarint() int64 { return readNumber(d, binary.Varint) }
 
+// readNumber reads a number of variable length.
 func readNumber[N int64 | uint64](d *Decoder, read func([]byte) (N, int)) N {
 	n, size := read(d.rest)
 	if size <= 0 {

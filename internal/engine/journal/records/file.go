@@ -23,16 +23,17 @@ const (
 	fileBuffer = 1 << 18
 )
 
-// Limits bound the files of a folder.
+// Limits bound the files of a folder. They hold for all files together; see shares.
 type Limits struct {
 	Size int64         // in bytes
 	Age  time.Duration // 0: none
 }
 
 // ErrFull is the error of a file that has reached half of its folder's size without being closed.
+// Half, since the files of a process that was started before it may have the other half.
 var ErrFull = errors.New("the journal has reached its size and ends")
 
-// File is a file being written.
+// File is a file being written. It is used by one goroutine.
 type File struct {
 	began  time.Time
 	limits Limits
@@ -42,7 +43,8 @@ type File struct {
 }
 
 // Create starts a file in a folder, which it creates if necessary. It removes the oldest files of
-// the folder if they are too old or too large together.
+// the folder if they are too old or too large together. A file of the same millisecond is an error:
+// nothing is ever overwritten.
 func Create(dir, magic string, header any, began time.Time, l Limits) (*File, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
@@ -50,6 +52,7 @@ func Create(dir, magic string, header any, began time.Time, l Limits) (*File, er
 	if err := makeRoom(dir, l, began); err != nil {
 		return nil, err
 	}
+	// Nobody but the owner and its group may read what a cluster runs.
 	f, err := os.OpenFile(filepath.Join(dir, Name(began)), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o640)
 	if err != nil {
 		return nil, err
@@ -61,12 +64,13 @@ func Create(dir, magic string, header any, began time.Time, l Limits) (*File, er
 	return w, nil
 }
 
-// Begin starts a file of a folder that is written to out.
+// Begin starts a file of a folder that is written to out. The header is written at once.
 func Begin(out io.WriteCloser, magic string, header any, began time.Time, l Limits) (*File, error) {
 	f := &File{began: began, limits: l, f: out, out: bufio.NewWriterSize(out, fileBuffer)}
 	return f, f.begin(magic, header)
 }
 
+// begin writes the format's name and the header.
 func (f *File) begin(magic string, header any) error {
 	head, err := json.Marshal(header)
 	if err != nil {
@@ -82,7 +86,7 @@ func (f *File) begin(magic string, header any) error {
 }
 
 // makeRoom removes the files that are too old, and the oldest ones until the rest keep to their
-// share of the size.
+// share of the size. It leaves half of the size to the file that is about to begin.
 func makeRoom(dir string, l Limits, now time.Time) error {
 	names, err := Files(dir)
 	if err != nil {
@@ -90,6 +94,7 @@ func makeRoom(dir string, l Limits, now time.Time) error {
 	}
 
 	var size int64
+	// From the newest on, so that what is removed is the oldest.
 	for _, name := range slices.Backward(names) {
 		info, err := os.Stat(name)
 		if err != nil {
@@ -106,7 +111,7 @@ func makeRoom(dir string, l Limits, now time.Time) error {
 	return nil
 }
 
-// Name is that of the file that began at a time.
+// Name is that of the file that began at a time. Names sort by time.
 func Name(began time.Time) string { return began.UTC().Format("20060102T150405.000") + suffix }
 
 // Files lists the files of a folder, the oldest first.
@@ -116,7 +121,8 @@ func Files(dir string) ([]string, error) {
 	return names, err
 }
 
-// Write adds a record.
+// Write adds a record. ErrFull is returned after the record that was too much, which is still
+// written.
 func (f *File) Write(record []byte) error {
 	if err := f.frame(record); err != nil {
 		return err
@@ -132,7 +138,8 @@ func (f *File) Due(now time.Time) bool {
 	return f.size > f.limits.Size/shares || f.limits.Age > 0 && now.Sub(f.began) > f.limits.Age/shares
 }
 
-// Flush writes what is buffered.
+// Flush writes what is buffered. Until then the operating system has not seen it, and a kill loses
+// it. Nothing is synced to the disk.
 func (f *File) Flush() error { return f.out.Flush() }
 
 // Close ends the file.
@@ -142,6 +149,8 @@ func (f *File) Close() error { return errors.Join(f.out.Flush(), f.f.Close()) }
 var table = crc32.MakeTable(crc32.Castagnoli)
 
 // frame writes one record.
+//
+//	length (uvarint) | CRC-32C of the record (4 bytes, little endian) | record
 func (f *File) frame(record []byte) error {
 	var head [binary.MaxVarintLen64 + 4]byte
 	size := binary.PutUvarint(head[:], uint64(len(record)))

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Flags are those of a command that writes a journal.
+// Flags are those of a command that writes a journal. The zero value has no flags, and Validate
+// accepts it.
 type Flags struct {
 	Dir    string // "": no journal
 	Limits Limits // once validated

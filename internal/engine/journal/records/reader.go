@@ -17,7 +17,8 @@ import (
 // ErrOther is the error of a file that does not begin as a journal does.
 var ErrOther = errors.New("not a journal of this version of Berth")
 
-// Reader reads a file.
+// Reader reads a file. A file that is still being written can be read: it ends with Cut, or at a
+// record.
 type Reader struct {
 	in   *bufio.Reader
 	read int64 // bytes so far
@@ -25,7 +26,9 @@ type Reader struct {
 	Cut bool
 }
 
-// NewReader reads the first line of a file, and its header.
+// NewReader reads the first line of a file, and its header. header is decoded from JSON; fields
+// that it does not have are ignored, so that older builds can read newer files as long as magic is
+// the same.
 func NewReader(from io.Reader, magic string, header any) (*Reader, error) {
 	r := &Reader{in: bufio.NewReaderSize(from, 1<<18)}
 	begin := make([]byte, len(magic))
@@ -48,8 +51,10 @@ func (r *Reader) Next() ([]byte, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil, io.EOF
+	// The length itself is cut off.
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, r.cut()
+	// 4 is the checksum.
 	case err == nil && size > math.MaxInt64-4:
 		err = fmt.Errorf("it is said to have %d bytes", size)
 	}

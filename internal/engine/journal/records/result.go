@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Result is the outcome of a replay.
+// Result is the outcome of a replay. Events counts up to the first difference if the replay stopped
+// there.
 type Result struct {
 	Events  int           `json:"events"`
 	Actions int           `json:"actions"`
@@ -17,7 +18,8 @@ type Result struct {
 	Parting *Parting `json:"parting,omitempty"`
 }
 
-// Parting is the first event from which other actions follow than were recorded.
+// Parting is the first event from which other actions follow than were recorded. It is the place to
+// look at: what follows may differ because of it.
 type Parting struct {
 	Event    int       `json:"event"` // its number, from 0
 	At       time.Time `json:"at"`
@@ -36,6 +38,7 @@ type Replayed struct {
 // first difference. replay reads and replays the n-th, and returns io.EOF after the last. told, if
 // set, is called after each. A panic of the core, as by a journal that no core wrote, is an error.
 func (r *Reader) Replay(began time.Time, on bool, replay func(n int) (Replayed, error), told func(n int)) (result Result, err error) {
+	// A journal from elsewhere must not end the process of whoever replays it.
 	defer func() {
 		if fault := recover(); fault != nil {
 			err = fmt.Errorf("event %d: the core panics: %v", result.Events, fault)

@@ -20,7 +20,9 @@ var ErrBehind = fmt.Errorf("the disk does not keep up: %d MiB wait for it, and t
 
 // Spool writes records into a series of files on its own goroutine. Whoever adds to it never waits
 // for the disk. A record that finds no room is lost, and so are all that follow until the next file
-// begins, since a file with a gap could not be replayed.
+// begins, since a file with a gap could not be replayed. With a disk that stalls for a while, the
+// spool first takes mostBytes. Then records are lost, the file ends early, and Due asks for the
+// next one as soon as everything before the gap is written.
 type Spool struct {
 	single bool        // no file follows the first: a gap ends the journal
 	tell   func(error) // is told of gaps; nil: nobody is
@@ -46,6 +48,7 @@ type piece struct {
 	open   func() (*File, error)
 }
 
+// size is what the piece counts with against mostBytes.
 func (p piece) size() int {
 	if p.open != nil {
 		return 0 // so that the first record of a file finds room, however long it is
@@ -54,6 +57,7 @@ func (p piece) size() int {
 }
 
 // NewSpool starts the goroutine that writes, into f first. tell is called on other goroutines.
+// single is a journal of one file.
 func NewSpool(f *File, single bool, tell func(error)) *Spool {
 	if tell == nil {
 		tell = func(error) {}
@@ -69,9 +73,12 @@ func (s *Spool) Add(at time.Time, record []byte) error {
 	first := false
 	p := piece{at: at, record: record}
 	switch {
+	// Ended: the record is lost, and counted as such.
 	case s.err != nil:
+	// An empty queue takes a record of any length, or it could never be written.
 	case s.lost == 0 && (s.size == 0 || s.size+p.size() <= mostBytes+s.extra):
 		s.put(p)
+	// The file cannot be followed by another: what it has so far is all there will be.
 	case s.single:
 		s.err = ErrBehind
 	default:
@@ -79,6 +86,7 @@ func (s *Spool) Add(at time.Time, record []byte) error {
 		s.lost++
 	}
 	err, onLost := s.err, s.onLost
+	// The record was queued: nothing to count.
 	if s.lost == 0 && err == nil {
 		onLost = nil
 	}
@@ -100,7 +108,8 @@ func (s *Spool) OnLost(count func()) {
 	s.onLost = count
 }
 
-// put queues a piece. The caller holds the mutex.
+// put queues a piece. The caller holds the mutex. wake has room for one signal, which is enough:
+// the goroutine takes all pieces at once.
 func (s *Spool) put(p piece) {
 	s.pieces = append(s.pieces, p)
 	s.size += p.size()
@@ -118,11 +127,13 @@ func (s *Spool) Due() bool {
 	return s.isDue()
 }
 
+// isDue is Due for a caller that holds the mutex.
 func (s *Spool) isDue() bool {
 	return !s.single && !s.turning && s.err == nil && (s.full || s.lost > 0 && s.size == 0)
 }
 
-// TakeDue is Due, and answers true once for each file.
+// TakeDue is Due, and answers true once for each file. It is for callers that turn at once, without
+// a state to prepare.
 func (s *Spool) TakeDue() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +166,7 @@ func (s *Spool) Turn(state int, open func(lost int) (*File, error)) {
 // Ended is closed when nothing is written any more.
 func (s *Spool) Ended() <-chan struct{} { return s.ended }
 
-// Close writes what is queued, and ends the file.
+// Close writes what is queued, and ends the file. It waits for the disk. Close is called once.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	s.closing = true
@@ -194,6 +205,7 @@ func (s *Spool) run(f *File) {
 	s.pieces = nil
 }
 
+// writeAll writes what is queued, and flushes from time to time, also while it is busy.
 func (s *Spool) writeAll(f **File, flush <-chan time.Time) error {
 	for {
 		pieces, closing := s.take()
@@ -209,6 +221,7 @@ func (s *Spool) writeAll(f **File, flush <-chan time.Time) error {
 			default:
 			}
 		}
+		// More may have come meanwhile; wait only when there is nothing.
 		if len(pieces) > 0 {
 			continue
 		}
@@ -226,7 +239,8 @@ func (s *Spool) writeAll(f **File, flush <-chan time.Time) error {
 	}
 }
 
-// take takes all that is queued. closing: nothing follows.
+// take takes all that is queued. closing: nothing follows. The mutex is not held while they are
+// written.
 func (s *Spool) take() (pieces []piece, closing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,12 +266,16 @@ func (s *Spool) write(f **File, p *piece) error {
 	if opens {
 		s.full, s.turning = false, false
 	} else {
+		// By the time of the record rather than the clock, so that what is full depends on the
+		// contents alone.
 		s.full = (*f).Due(p.at)
 	}
 	*p = piece{}
 	return nil
 }
 
+// turn closes a file and opens the next one. The error of the first ends the journal: a file whose
+// end may be missing is not to be followed by another one.
 func (*Spool) turn(f *File, open func() (*File, error)) (*File, error) {
 	if err := f.Close(); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ const mostWaiting = 64
 // Writer encodes records of type R on its own goroutine. Add belongs to one goroutine, which may be
 // stuck when Close is called, and go on later.
 type Writer[R any] struct {
-	waiting chan R
+	waiting chan R        // holds mostWaiting records
 	closing chan struct{} // closed by Close; waiting never is
 	done    chan struct{}
 	tell    func(error)
@@ -33,14 +33,15 @@ type Into[R any] interface {
 }
 
 // Start starts the goroutine that encodes. tell, if set, is told why the journal has ended before
-// Close.
+// Close. The goroutine ends with Close, or with the first error.
 func Start[R any](into Into[R], tell func(error)) *Writer[R] {
 	w := &Writer[R]{waiting: make(chan R, mostWaiting), closing: make(chan struct{}), done: make(chan struct{}), tell: tell}
 	go w.run(into)
 	return w
 }
 
-// Add queues a record. After the journal has ended it does nothing.
+// Add queues a record. After the journal has ended it does nothing. It waits while mostWaiting
+// records are not encoded, but never for the disk.
 func (w *Writer[R]) Add(r R) {
 	select {
 	case <-w.done: // there may be room as well
@@ -62,6 +63,7 @@ func (w *Writer[R]) OnLost(count func()) {
 	w.onLost = count
 }
 
+// countLost calls onLost outside of the mutex.
 func (w *Writer[R]) countLost() {
 	w.mu.Lock()
 	count := w.onLost
@@ -112,6 +114,8 @@ func (w *Writer[R]) run(into Into[R]) {
 	}
 }
 
+// encode takes records until the journal ends, and returns why it has; nil after Close, or if the
+// spool has ended.
 func (w *Writer[R]) encode(into Into[R]) error {
 	for {
 		select {
@@ -121,6 +125,7 @@ func (w *Writer[R]) encode(into Into[R]) error {
 			}
 		case <-into.Ended():
 			return nil // Close says why
+		// What was queued before Close is still written.
 		case <-w.closing:
 			return w.encodeRest(into)
 		}

@@ -28,12 +28,14 @@ const (
 	Report
 )
 
+// String names the kind in logs and tests.
 func (k Kind) String() string {
 	return [...]string{"register", "renew", "patch-node", "patch-pod", "delete-pod", "delete-node", "report"}[k]
 }
 
 // Action is one request for the shell to carry out. At most one action for a node's status, a Lease
-// or a pod is in flight at a time; Done ends it. Reports have no answer.
+// or a pod is in flight at a time; Done ends it. Reports have no answer. It shares nothing that the
+// fleet changes later, and may be carried out at any time.
 type Action struct {
 	Kind Kind
 	Node string
@@ -46,9 +48,10 @@ type Action struct {
 	Event  *Event   // Report
 }
 
-// Event is what a Report says.
+// Event is what a Report says. Type is Normal or Warning.
 type Event struct{ Type, Reason, Message string }
 
+// String writes the action as tests compare it.
 func (a Action) String() string {
 	what := a.Node
 	if a.Pod.Name != "" {
@@ -77,7 +80,8 @@ const (
 	Refused
 )
 
-// retryDelay is how long to wait after n failures in a row.
+// retryDelay is how long to wait after n failures in a row. It doubles from 0.4 s on, up to half a
+// minute: an API server that is restarted is not flooded.
 func retryDelay(failures int) time.Duration {
 	return min(200*time.Millisecond<<min(failures, 10), 30*time.Second)
 }

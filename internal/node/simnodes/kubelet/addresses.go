@@ -3,14 +3,15 @@ package kubelet
 import "net/netip"
 
 // ipPool hands out the addresses of a node's pod range in turn, so that an address is not used
-// again right after it was freed.
+// again right after it was freed. The zero value has no range, and hands out nothing.
 type ipPool struct {
 	prefix netip.Prefix
 	taken  map[netip.Addr]struct{} // by a pod, also of an earlier process
 	last   netip.Addr              // the address that was handed out last; zero: none yet
 }
 
-// setRange sets the range, which comes with the node's object and never changes.
+// setRange sets the range, which comes with the node's object and never changes. A dual-stack
+// node's second range is not used.
 func (p *ipPool) setRange(cidr string) {
 	if prefix, err := netip.ParsePrefix(cidr); err == nil {
 		p.prefix = prefix.Masked()
@@ -28,6 +29,7 @@ func (p *ipPool) takeFree() string {
 		p.last = first.Prev()
 	}
 
+	// One turn through the range at most.
 	for a, wrapped := p.last.Next(), false; ; a = a.Next() {
 		if !p.prefix.Contains(a) {
 			if wrapped {
@@ -43,6 +45,8 @@ func (p *ipPool) takeFree() string {
 	}
 }
 
+// takeAddress marks an address as taken, such as one that a pod had before this process began. It
+// may be outside of the range.
 func (p *ipPool) takeAddress(ip string) {
 	if a, err := netip.ParseAddr(ip); err == nil {
 		if p.taken == nil {

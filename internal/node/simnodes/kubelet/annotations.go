@@ -37,7 +37,8 @@ const (
 // forEver is the running time of a process that does not end by itself.
 const forEver time.Duration = -1
 
-// script is how a pod's processes behave.
+// script is how a pod's processes behave. It is read anew each time, since annotations may change
+// while the pod runs.
 type script struct {
 	// runFor and exitCode apply to containers whose command line does not tell how they end; given:
 	// an annotation sets one of them, so they apply to all.
@@ -52,8 +53,11 @@ type script struct {
 	bad error
 }
 
+// scriptOf reads how a pod's processes behave: a Job's pod ends by itself, any other runs until it
+// is deleted, and annotations override both.
 func (s *Shape) scriptOf(pod *v1.Pod) script {
 	sc := script{runFor: forEver, terminateAfter: s.TerminateAfter}
+	// Otherwise a Job without annotations would never complete.
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "Job" {
 		sc.runFor = s.JobRunFor
 	}
@@ -63,6 +67,7 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	sc.parseDuration(pod, AnnotationInitFor, &sc.initFor)
 	_, runFor := pod.Annotations[AnnotationRunFor]
 	_, exitCode := pod.Annotations[AnnotationExitCode]
+	// Also if the value cannot be read: the intent counts.
 	sc.given = runFor || exitCode
 
 	if text, ok := pod.Annotations[AnnotationExitCode]; ok {
@@ -86,7 +91,8 @@ func (s *Shape) scriptOf(pod *v1.Pod) script {
 	return sc
 }
 
-// endingFor is how a container ends by itself.
+// endingFor is how a container ends by itself. With annotations on the pod, command lines do not
+// matter.
 func (sc *script) endingFor(c *v1.Container) ending {
 	if e, known := endingOf(c); known && !sc.given {
 		return e
@@ -95,7 +101,7 @@ func (sc *script) endingFor(c *v1.Container) ending {
 }
 
 // initEnding is how an init container ends: after initFor and with success, unless its command line
-// says otherwise.
+// says otherwise. AnnotationInitFor makes a known command line take longer, never shorter.
 func (sc *script) initEnding(c *v1.Container) ending {
 	if e, known := endingOf(c); known {
 		if e.runFor != forEver {
@@ -106,6 +112,7 @@ func (sc *script) initEnding(c *v1.Container) ending {
 	return ending{runFor: sc.initFor}
 }
 
+// parseDuration reads an annotation; one that cannot be read leaves what was there.
 func (sc *script) parseDuration(pod *v1.Pod, key string, into *time.Duration) {
 	text, ok := pod.Annotations[key]
 	if !ok {
@@ -119,6 +126,7 @@ func (sc *script) parseDuration(pod *v1.Pod, key string, into *time.Duration) {
 	*into = d
 }
 
+// addFault keeps the first fault.
 func (sc *script) addFault(key, value, allowed string) {
 	if sc.bad == nil {
 		sc.bad = fmt.Errorf("annotation %s: %q: %s", key, value, allowed)
@@ -126,7 +134,7 @@ func (sc *script) addFault(key, value, allowed string) {
 }
 
 // silentUntil reports whether an annotation stops a node's heartbeat, and when it resumes; the zero
-// time means never.
+// time means never. A time that cannot be read counts as none: the node stays silent.
 func silentUntil(node *v1.Node, now time.Time) (bool, time.Time) {
 	if node.Annotations[AnnotationHeartbeat] != HeartbeatStopped {
 		return false, time.Time{}
@@ -138,10 +146,12 @@ func silentUntil(node *v1.Node, now time.Time) (bool, time.Time) {
 	return now.Before(until), until
 }
 
-// Conditions are node conditions by type, as the annotation writes them.
+// Conditions are node conditions by type, as the annotation writes them. A nil one has no
+// conditions.
 type Conditions map[v1.NodeConditionType]v1.ConditionStatus
 
-// ParseConditions reads "Type=Status[,Type=Status...]".
+// ParseConditions reads "Type=Status[,Type=Status...]". An empty text has none. A type that comes
+// twice has the last status.
 func ParseConditions(text string) (Conditions, error) {
 	conditions := Conditions{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -163,6 +173,7 @@ func ParseConditions(text string) (Conditions, error) {
 	return conditions, nil
 }
 
+// isConditionType accepts letters and digits after a capital letter, as Kubernetes' own types are.
 func isConditionType(s string) bool {
 	for i, r := range s {
 		upper, lower := r >= 'A' && r <= 'Z', r >= 'a' && r <= 'z'
@@ -173,6 +184,7 @@ func isConditionType(s string) bool {
 	return s != ""
 }
 
+// String writes them for the annotation, sorted.
 func (c Conditions) String() string {
 	parts := make([]string, 0, len(c))
 	for kind, status := range c {

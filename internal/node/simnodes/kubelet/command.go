@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ending is how a process ends by itself.
+// ending is how a process ends by itself. The zero value ends at once, with success.
 type ending struct {
 	runFor   time.Duration
 	exitCode int32
@@ -19,6 +19,11 @@ type ending struct {
 // endingOf derives from a container's command line how it ends, where that is evident without
 // running anything: true, false, sleep, and shell lines of these with exit and echo. That is what
 // users write to try a failing Job, or a restarting pod.
+//
+//	["sh", "-c", "sleep 30; exit 1"]   after 30 s, with code 1
+//	["sh", "-c", "sleep 5 && false"]   after 5 s, with code 1
+//	["sleep", "infinity"]              never
+//	["sh", "-c", "curl ..."]           not known
 func endingOf(c *v1.Container) (ending, bool) {
 	argv := slices.Concat(c.Command, c.Args)
 	if len(c.Command) == 0 {
@@ -37,7 +42,8 @@ func endingOf(c *v1.Container) (ending, bool) {
 	}
 }
 
-// endingOfScript reads a shell script of plain statements.
+// endingOfScript reads a shell script of plain statements. It knows ;, newlines and &&, and gives
+// up on everything else.
 func endingOfScript(text string) (ending, bool) {
 	var e ending
 	// What a shell would expand, pipe or group is not plain; neither is & alone.
@@ -52,6 +58,7 @@ func endingOfScript(text string) (ending, bool) {
 				continue
 			}
 			last, known := e.applyStatement(fields)
+			// What comes after exit is never run; what is not known makes the whole script unknown.
 			if !known || last {
 				return e, known
 			}
@@ -63,7 +70,8 @@ func endingOfScript(text string) (ending, bool) {
 	return e, true
 }
 
-// applyStatement takes one command into account. last: no command runs after it.
+// applyStatement takes one command into account. last: no command runs after it. Times add up, and
+// the exit code is that of the last command.
 func (e *ending) applyStatement(words []string) (last, known bool) {
 	switch words[0] {
 	case "true", ":", "echo":
@@ -97,9 +105,10 @@ func (e *ending) applyStatement(words []string) (last, known bool) {
 }
 
 // mostSleep counts as forever for a simulated process, so that the sum of a script's sleeps cannot
-// overflow a duration.
+// overflow a duration. Any longer sleep is not known from one that never ends.
 const mostSleep = 365 * 24 * time.Hour
 
+// sleepOf reads what sleep takes: a number, with a unit or in seconds.
 func sleepOf(text string) (time.Duration, bool) {
 	if text == "infinity" || text == "inf" {
 		return forEver, true
@@ -122,6 +131,8 @@ func sleepOf(text string) (time.Duration, bool) {
 }
 
 // imageName is the last part of an image's path, without tag and digest.
+//
+//	registry.k8s.io/pause:3.10@sha256:...   pause
 func imageName(image string) string {
 	name := path.Base(image)
 	name, _, _ = strings.Cut(name, "@")

@@ -13,7 +13,14 @@ import (
 )
 
 // play advances one pod's status to now: what has started, ended, restarted or become ready since
-// the status was written.
+// the status was written. It knows nothing but the status, so that a new process goes on where the
+// last one was stopped.
+//
+// A container that ran out at 10:00:05 and is looked at at 10:00:30 is played as
+//
+//	Running -> Terminated at 10:00:05 -> (restarted at once) Running since 10:00:30
+//
+// with the time of the end computed and that of the restart as it is seen.
 type play struct {
 	pod    *v1.Pod
 	script script
@@ -30,6 +37,7 @@ const (
 	exitKilled     = 137
 )
 
+// wakeAt notes a time at which the status changes by itself; the earliest counts.
 func (p *play) wakeAt(t time.Time) {
 	if p.wake.IsZero() || t.Before(p.wake) {
 		p.wake = t
@@ -37,11 +45,12 @@ func (p *play) wakeAt(t time.Time) {
 }
 
 // playContainers plays init containers in order, then the others beside the sidecars, which end
-// when all others have ended for good.
+// when all others have ended for good. All regular containers start together.
 func (p *play) playContainers() {
 	spec := &p.pod.Spec
 	p.status.InitContainerStatuses = p.knownStatuses(spec.InitContainers, p.status.InitContainerStatuses)
 	p.status.ContainerStatuses = p.knownStatuses(spec.Containers, p.status.ContainerStatuses)
+	// The others wait; they keep the statuses that they have.
 	if !p.initContainers() {
 		return
 	}
@@ -49,13 +58,15 @@ func (p *play) playContainers() {
 		p.playContainer(&spec.Containers[i], &p.status.ContainerStatuses[i], p.script.endingFor(&spec.Containers[i]))
 	}
 	p.ephemeralContainers()
+	// Sidecars end with the pod, not before it.
 	if p.endedForGood() {
 		p.stopAll(exitTerminated)
 	}
 }
 
 // ephemeralContainers plays the containers added for debugging. They run until the pod ends, unless
-// their command line says otherwise, and are never restarted.
+// their command line says otherwise, and are never restarted. They share the play of regular
+// containers, and do not count for phase and readiness.
 func (p *play) ephemeralContainers() {
 	never := v1.ContainerRestartPolicyNever
 	containers := make([]v1.Container, len(p.pod.Spec.EphemeralContainers))
@@ -65,6 +76,7 @@ func (p *play) ephemeralContainers() {
 	}
 	p.status.EphemeralContainerStatuses = p.knownStatuses(containers, p.status.EphemeralContainerStatuses)
 	for i := range containers {
+		// Only what the command line itself says: annotations are about the pod's own containers.
 		e, known := endingOf(&containers[i])
 		if !known {
 			e = ending{runFor: forEver}
@@ -73,7 +85,8 @@ func (p *play) ephemeralContainers() {
 	}
 }
 
-// initContainers plays the init containers. It is true once the regular containers may start.
+// initContainers plays the init containers. It is true once the regular containers may start. A
+// sidecar only has to have started; the one after it does not wait until it is ready.
 func (p *play) initContainers() bool {
 	for i := range p.pod.Spec.InitContainers {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
@@ -84,6 +97,7 @@ func (p *play) initContainers() bool {
 			}
 			continue
 		}
+		// Done: it is not run again.
 		if t := cs.State.Terminated; t != nil && t.ExitCode == 0 {
 			continue
 		}
@@ -110,7 +124,7 @@ func (p *play) stopSidecars() {
 }
 
 // knownStatuses returns a status for every container of the spec, in the spec's order. A container
-// that has none yet is waiting.
+// that has none yet is waiting. Statuses of containers that the spec does not have are dropped.
 func (p *play) knownStatuses(containers []v1.Container, have []v1.ContainerStatus) []v1.ContainerStatus {
 	if len(containers) == 0 {
 		return nil
@@ -129,7 +143,8 @@ func (p *play) knownStatuses(containers []v1.Container, have []v1.ContainerStatu
 	return out
 }
 
-// playContainer plays one container until it has to wait for something.
+// playContainer plays one container until it has to wait for something. Each turn of the loop is
+// one change of its state.
 func (p *play) playContainer(c *v1.Container, cs *v1.ContainerStatus, e ending) {
 	for {
 		switch state := &cs.State; {
@@ -151,7 +166,9 @@ func (p *play) playContainer(c *v1.Container, cs *v1.ContainerStatus, e ending) 
 				p.runProbes(c, cs)
 				return
 			}
+			// At the time when it ended, which may be before now; the loop goes on with a restart.
 			p.endContainer(cs, end, e.exitCode)
+		// It has ended, or waits in back-off: then State is Waiting and only the last state tells.
 		case state.Terminated != nil || cs.LastTerminationState.Terminated != nil:
 			if !p.restartContainer(c, cs) {
 				return
@@ -166,7 +183,8 @@ func (p *play) playContainer(c *v1.Container, cs *v1.ContainerStatus, e ending) 
 }
 
 // restartContainer starts a container again, or puts it into back-off. It is false when there is
-// nothing to do now.
+// nothing to do now. It counts all restarts so far; a kubelet forgets them once a container has run
+// for ten minutes.
 func (p *play) restartContainer(c *v1.Container, cs *v1.ContainerStatus) bool {
 	last := cs.State.Terminated
 	if last == nil {
@@ -193,7 +211,8 @@ func (p *play) restartContainer(c *v1.Container, cs *v1.ContainerStatus) bool {
 	return true
 }
 
-// mayRestart reports whether a container that ended with this code is started again.
+// mayRestart reports whether a container that ended with this code is started again. A policy of
+// the container itself wins over the pod's.
 func (p *play) mayRestart(c *v1.Container, exitCode int32) bool {
 	policy := p.pod.Spec.RestartPolicy
 	if isInit := slices.ContainsFunc(p.pod.Spec.InitContainers,
@@ -208,6 +227,9 @@ func (p *play) mayRestart(c *v1.Container, exitCode int32) bool {
 }
 
 // backOff is the kubelet's: the first restart at once, then 10 s, doubled up to 5 min.
+//
+//	restarts so far   0   1    2    3    4    5     6 and more
+//	back-off          0   10s  20s  40s  80s  160s  5m
 func backOff(restarts int32) time.Duration {
 	if restarts == 0 {
 		return 0
@@ -215,6 +237,8 @@ func backOff(restarts int32) time.Duration {
 	return min(10*time.Second<<min(restarts-1, 10), 5*time.Minute)
 }
 
+// startContainer starts a container. IDs are hashes of what identifies the run, so that a run can
+// be repeated.
 func (p *play) startContainer(c *v1.Container, cs *v1.ContainerStatus, restarts int32) {
 	cs.State = v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: toSeconds(p.now)}}
 	cs.RestartCount = restarts
@@ -224,7 +248,8 @@ func (p *play) startContainer(c *v1.Container, cs *v1.ContainerStatus, restarts 
 	p.reportSize(c, cs)
 }
 
-// reportSize reports the container's resources as they are in the spec.
+// reportSize reports the container's resources as they are in the spec. They are copies: the spec
+// is the watch's.
 func (p *play) reportSize(c *v1.Container, cs *v1.ContainerStatus) {
 	cs.AllocatedResources = c.Resources.Requests.DeepCopy()
 	cs.Resources = &v1.ResourceRequirements{
@@ -233,6 +258,7 @@ func (p *play) reportSize(c *v1.Container, cs *v1.ContainerStatus) {
 	}
 }
 
+// endContainer ends a container. Its end may lie in the past.
 func (p *play) endContainer(cs *v1.ContainerStatus, at time.Time, exitCode int32) {
 	reason := "Completed"
 	if exitCode != 0 {
@@ -256,7 +282,8 @@ func (p *play) endContainer(cs *v1.ContainerStatus, at time.Time, exitCode int32
 	})
 }
 
-// endedForGood reports whether no regular container runs or will run again.
+// endedForGood reports whether no regular container runs or will run again. It is false for a
+// container in back-off, which will run again.
 func (p *play) endedForGood() bool {
 	for i := range p.status.ContainerStatuses {
 		ended := p.status.ContainerStatuses[i].State.Terminated
@@ -279,12 +306,15 @@ func (p *play) stopAll(exitCode int32) {
 	}
 }
 
+// isSidecar reports whether an init container is restarted always, and so runs beside the others.
 func isSidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
 // endOf is the end of a duration that began at a stored time. The API truncates times to whole
 // seconds: a second is added so that the end is never too early.
+//
+//	stored 12:00:00 (really 12:00:00.9), 5 s: the end is 12:00:06, not before 12:00:05.9
 func endOf(t metav1.Time, d time.Duration) time.Time {
 	if d == 0 {
 		return t.Time
@@ -292,6 +322,7 @@ func endOf(t metav1.Time, d time.Duration) time.Time {
 	return t.Add(d + time.Second)
 }
 
+// hashParts is a hash that looks like a real ID. The zero byte keeps parts apart.
 func hashParts(parts ...string) string {
 	h := sha256.New()
 	for _, part := range parts {

@@ -14,6 +14,10 @@ import (
 )
 
 // Fleet is all simulated nodes of one process. It belongs to one goroutine.
+//
+// Every method takes the time, and does what is due for the object that it is about; whatever has
+// to happen later sets a timer. The state of nodes and pods is what the API has: an action that was
+// lost is noticed because the API still lacks it, and is sent again.
 type Fleet struct {
 	shape Shape
 	// nodes by name: always those with the numbers 1 to Count, and the deleted ones of an earlier,
@@ -31,22 +35,25 @@ type Fleet struct {
 
 // node is one simulated node.
 type node struct {
-	// number counts from 1; 0 for a node of an earlier, larger run.
+	// number counts from 1; 0 for a node of an earlier, larger run, which is only there to be
+	// deleted. The latter is only there to be deleted.
 	number int
 	name   string
-	// object is the newest seen; nil before it is registered and after it is deleted.
+	// object is the newest seen; nil before it is registered and after it is deleted. It belongs to
+	// the watch, and is never changed.
 	object *v1.Node
 	// gone: it was deleted. It stays gone until a Node of this name is seen again, which this
 	// process does not create.
 	gone bool
-	// silent: an annotation stops its heartbeat; its pods are frozen.
+	// silent: an annotation stops its heartbeat; its pods are frozen. They neither start nor end,
+	// and a deletion is not noticed, as on a machine that is cut off.
 	silent   bool
 	labelled bool // labels were checked once in this process
 	pods     map[types.UID]*pod
 	ips      ipPool
 
-	busy     bool // an action for the object or its status is under way
-	failures int
+	busy     bool      // an action for the object or its status is under way
+	failures int       // requests for it that failed in a row
 	statusAt time.Time // next report with nothing new
 	reported time.Time // last report
 	status   timer
@@ -54,7 +61,8 @@ type node struct {
 	asked    time.Time // when the last renewal was requested
 	renew    timer
 
-	// core is nil until a pod of the node uses anything; pressed are the conditions that follow.
+	// core is nil until a pod of the node uses anything; pressed are the conditions that follow. It
+	// is made with the first such pod, so that other nodes cost nothing.
 	core    *pressure.Core
 	pressed []v1.NodeConditionType
 	measure timer
@@ -79,7 +87,7 @@ func New(shape Shape) *Fleet {
 }
 
 // Start registers the nodes that do not exist. NodesListed must be called before, with those that
-// do.
+// do. The order is that of the numbers.
 func (f *Fleet) Start(now time.Time) {
 	for number := 1; number <= f.shape.Count; number++ {
 		if n := f.nodes[f.shape.Name(number)]; n.object == nil && !n.busy {
@@ -89,7 +97,8 @@ func (f *Fleet) Start(now time.Time) {
 }
 
 // NodesListed applies a list of all nodes at a version: those that are not in it are gone. Nodes of
-// this shape beyond its count are removed.
+// this shape beyond its count are removed. A list may be older than what a watch or an answer has
+// shown meanwhile; versions tell.
 func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 	there := make(map[string]bool, len(list))
 	for _, object := range list {
@@ -111,38 +120,42 @@ func (f *Fleet) NodesListed(list []*v1.Node, version string, now time.Time) {
 
 // retireNode removes a node that an earlier, larger run left, and treats its pods as those of a
 // deleted node. It does so only for a node that was seen to be simulated: a machine may have a name
-// of this shape.
+// of this shape. Its number is 0, so that it is never registered again.
 func (f *Fleet) retireNode(object *v1.Node) {
 	if f.nodes[object.Name] == nil {
 		n := &node{name: object.Name, gone: true, pods: map[types.UID]*pod{}}
+		// The timer repeats the deletion until it succeeds.
 		n.status.fire = func(time.Time) { f.emitAction(Action{Kind: DeleteNode, Node: n.name, UID: object.UID}) }
 		f.nodes[n.name] = n
 		n.status.fire(time.Time{})
 	}
 }
 
-// Take returns the actions to carry out, and forgets them.
+// Take returns the actions to carry out, and forgets them. Actions on different objects may be
+// carried out in any order, and at the same time.
 func (f *Fleet) Take() []Action {
 	out := f.out
 	f.out = nil
 	return out
 }
 
-// Next is when Tick has something to do next; false if never.
+// Next is when Tick has something to do next; false if never. It may be in the past.
 func (f *Fleet) Next() (time.Time, bool) { return f.timers.nextTime() }
 
-// Tick does what is due.
+// Tick does what is due. It may be called too early: then it does nothing.
 func (f *Fleet) Tick(now time.Time) { f.timers.fireDue(now) }
 
-// Live is how many nodes are registered.
+// Live is how many nodes are registered. A node that is silent counts.
 func (f *Fleet) Live() int { return f.live }
 
 // Pods is how many pods are on the nodes.
 func (f *Fleet) Pods() int { return len(f.pods) }
 
+// emitAction adds an action to those that Take returns.
 func (f *Fleet) emitAction(a Action) { f.out = append(f.out, a) }
 
-// NodeSeen applies a node's newest object.
+// NodeSeen applies a node's newest object. An object that is not newer than the known one is
+// ignored: watches and answers to own writes overtake each other.
 func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	n := f.nodes[object.Name]
 	if n == nil || n.number == 0 || object.Labels[LabelSimulated] == "" || n.object != nil &&
@@ -156,6 +169,8 @@ func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	n.ips.setRange(object.Spec.PodCIDR)
 	if first {
 		f.live++
+		// The first report is anywhere within the interval, so that nodes that register together do
+		// not report together ever after.
 		n.statusAt = now.Add(time.Duration(spreadName(n.name) * float64(f.shape.StatusInterval)))
 		n.silent, _ = silentUntil(object, now)
 		f.renewLease(n, now)
@@ -167,12 +182,15 @@ func (f *Fleet) NodeSeen(object *v1.Node, now time.Time) {
 	}
 }
 
-// NodeGone applies the deletion of a node: its pods go with it.
+// NodeGone applies the deletion of a node: its pods go with it. As a kubelet that goes on running,
+// it does not register again.
 func (f *Fleet) NodeGone(object *v1.Node, now time.Time) {
 	n := f.nodes[object.Name]
+	// A late event about a node that had the name before.
 	if n == nil || n.object == nil || n.object.UID != object.UID {
 		return
 	}
+	// Timers of a node that is gone would act on an object that is not there.
 	f.live--
 	n.object, n.gone, n.silent, n.failures = nil, true, false, 0
 	f.timers.clearTimer(&n.status)
@@ -182,7 +200,8 @@ func (f *Fleet) NodeGone(object *v1.Node, now time.Time) {
 	f.checkPods(n, now)
 }
 
-// Done applies the outcome of an action, with the object that the API server answered, if any.
+// Done applies the outcome of an action, with the object that the API server answered, if any. An
+// answer may come after the node is gone; pods are looked up by UID.
 func (f *Fleet) Done(a Action, outcome Outcome, object any, now time.Time) {
 	n := f.nodes[a.Node]
 	if n == nil {
@@ -206,6 +225,7 @@ func (f *Fleet) Done(a Action, outcome Outcome, object any, now time.Time) {
 	}
 }
 
+// nodeDone applies the answer to a registration or a patch.
 func (f *Fleet) nodeDone(n *node, outcome Outcome, object any, now time.Time) {
 	switch outcome {
 	case OK:
@@ -224,14 +244,15 @@ func (f *Fleet) nodeDone(n *node, outcome Outcome, object any, now time.Time) {
 	}
 }
 
-// registerNode creates the node's object.
+// registerNode creates the node's object. It is called for a node without an object only.
 func (f *Fleet) registerNode(n *node, now time.Time) {
 	n.busy = true
 	f.emitAction(Action{Kind: Register, Node: n.name, Object: f.shape.Node(n.number, now)})
 }
 
 // checkNode registers the node if it does not exist, and reports its status if it has changed or a
-// report is due.
+// report is due. It may be called at any time: it does nothing while an action for the node is
+// under way, and the answer to that calls it again.
 func (f *Fleet) checkNode(n *node, now time.Time) {
 	if n.object == nil {
 		if !n.gone && !n.busy {
@@ -239,6 +260,7 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 		}
 		return
 	}
+	// The annotation is followed even while an action is under way.
 	if f.followHeartbeat(n, now); n.silent || n.busy {
 		return
 	}
@@ -256,6 +278,7 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 		f.timers.setTimer(&n.status, soonest)
 		return
 	}
+	// Only for a report that is sent anyway: heartbeat times alone are no news.
 	renewHeartbeats(&status, now)
 	n.busy, n.reported = true, now
 	n.statusAt = now.Add(f.shape.StatusInterval)
@@ -264,7 +287,8 @@ func (f *Fleet) checkNode(n *node, now time.Time) {
 		Patch: nodePatch(n.object.UID, nil, &n.object.Status, &status)})
 }
 
-// followHeartbeat follows the heartbeat annotation: into silence and out of it.
+// followHeartbeat follows the heartbeat annotation: into silence and out of it. A node that falls
+// silent keeps its pods as they are, as one whose network is cut does.
 func (f *Fleet) followHeartbeat(n *node, now time.Time) {
 	silent, until := silentUntil(n.object, now)
 	if silent {
@@ -286,7 +310,8 @@ func (f *Fleet) followHeartbeat(n *node, now time.Time) {
 	}
 }
 
-// addLabels patches missing labels, once per process. It is true if there were any.
+// addLabels patches missing labels, once per process. It is true if there were any. A label that
+// someone changes later is left alone.
 func (f *Fleet) addLabels(n *node) bool {
 	if n.labelled {
 		return false
@@ -302,6 +327,7 @@ func (f *Fleet) addLabels(n *node) bool {
 	return true
 }
 
+// renewLease asks for a renewal, unless one is under way.
 func (f *Fleet) renewLease(n *node, now time.Time) {
 	if n.object == nil || n.silent || n.renewing {
 		return
@@ -313,10 +339,13 @@ func (f *Fleet) renewLease(n *node, now time.Time) {
 // scheduleRenewal sets the next renewal. The first is anywhere within the interval, so that nodes
 // that came together do not renew together. The others follow an interval after the previous one
 // was requested (a slow API server must not stretch it), with a kubelet's jitter.
+//
+//	interval 10 s, asked at 12:00:00, answered at 12:00:04: next at about 12:00:10
 func (f *Fleet) scheduleRenewal(n *node, outcome Outcome, now time.Time) {
 	if n.object == nil || n.silent {
 		return
 	}
+	// Up to 4 % sooner or later.
 	interval := f.shape.RenewInterval
 	next := n.asked.Add(interval + time.Duration((f.rand.Float64()-0.5)*0.08*float64(interval)))
 	if n.renew.at.IsZero() {
@@ -328,6 +357,7 @@ func (f *Fleet) scheduleRenewal(n *node, outcome Outcome, now time.Time) {
 	f.timers.setTimer(&n.renew, next)
 }
 
+// checkPods looks at all pods of a node.
 func (f *Fleet) checkPods(n *node, now time.Time) {
 	for _, p := range inOrder(n.pods) {
 		f.checkPod(p, now)
@@ -335,7 +365,8 @@ func (f *Fleet) checkPods(n *node, now time.Time) {
 }
 
 // inOrder is the order in which a kubelet looks at pods that it finds: running ones first, since
-// they are not admitted again, then by age.
+// they are not admitted again, then by age. The result is new, so that pods may come and go while
+// it is gone through.
 func inOrder(pods map[types.UID]*pod) []*pod {
 	list := make([]*pod, 0, len(pods))
 	for _, p := range pods {
@@ -345,6 +376,8 @@ func inOrder(pods map[types.UID]*pod) []*pod {
 	return list
 }
 
+// olderFirst compares two pods for inOrder; no two are equal, so that the order is the same each
+// time.
 func olderFirst(a, b *v1.Pod) int {
 	if started := a.Status.StartTime != nil; started != (b.Status.StartTime != nil) {
 		if started {
@@ -360,13 +393,15 @@ func olderFirst(a, b *v1.Pod) int {
 }
 
 // isNewer compares versions of one object. Versions that cannot be compared count as newer, since
-// the watch is in order.
+// the watch is in order. A watch event and the answer to a write of the same object can arrive in
+// either order.
 func isNewer(is, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(is, than)
 	return err != nil || order > 0
 }
 
-// olderThan reports whether a list at this version would include the object.
+// olderThan reports whether a list at this version would include the object. If it is not known,
+// the answer is no: an object is not taken for gone without proof.
 func olderThan(object, list string) bool {
 	order, err := resourceversion.CompareResourceVersion(object, list)
 	return err == nil && order <= 0

@@ -14,7 +14,8 @@ import (
 var missing = []string{"non-existent", "nonexistent", "does-not-exist", "doesnt-exist"}
 
 // isPullable is false for an image that says that it does not exist: in the last part of its name,
-// by the tag 404, or by a registry called invalid.
+// by the tag 404, or by a registry called invalid. Any other image counts as present on every node,
+// and nothing is pulled.
 func isPullable(image string) bool {
 	image, _, _ = strings.Cut(image, "@")
 	registry, rest, qualified := strings.Cut(image, "/")
@@ -35,6 +36,7 @@ func (p *play) pullImage(c *v1.Container, cs *v1.ContainerStatus) bool {
 	if isPullable(c.Image) {
 		return true
 	}
+	// The status has one state: how the last run ended is kept beside it.
 	if ended := cs.State.Terminated; ended != nil {
 		cs.LastTerminationState.Terminated = ended
 	}

@@ -10,18 +10,19 @@ import (
 )
 
 // reasonSimulated marks conditions that an annotation requested, so that they can be withdrawn when
-// it no longer does.
+// it no longer does. It is also how heartbeat times are kept for them.
 const reasonSimulated = "SimulatedByAnnotation"
 
 // Node is the object with which a node registers: already Ready, like that of a kubelet whose
-// runtime is up.
+// runtime is up. Its pod range comes with it: no controller has to assign one.
 func (s *Shape) Node(number int, now time.Time) *v1.Node {
 	name := s.Name(number)
 	podRange := s.podRange(number).String()
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:        name,
-			Labels:      s.nodeLabels(number),
+			Name:   name,
+			Labels: s.nodeLabels(number),
+			// What kubelets set, for clients that look at it.
 			Annotations: map[string]string{"node.alpha.kubernetes.io/ttl": "0"},
 		},
 		Spec: v1.NodeSpec{
@@ -34,6 +35,8 @@ func (s *Shape) Node(number int, now time.Time) *v1.Node {
 	return node
 }
 
+// nodeLabels are those of a kubelet on Linux, the zone, and the shape's own, which win over the
+// others.
 func (s *Shape) nodeLabels(number int) map[string]string {
 	labels := map[string]string{
 		v1.LabelHostname:           s.Name(number),
@@ -58,12 +61,15 @@ func (s *Shape) nodeLabels(number int) map[string]string {
 
 // nodeStatus is what the node's kubelet reports now, based on what the API holds: resources that
 // others added to the capacity stay, conditions keep their transition times, and heartbeats are not
-// touched (heartbeat does that).
+// touched (renewHeartbeats does that). The result is a copy.
 func (s *Shape) nodeStatus(node *v1.Node, number int, pressed []v1.NodeConditionType, now time.Time) v1.NodeStatus {
+	// The object belongs to the watch; only the copy is changed.
 	st := node.Status.DeepCopy()
 	if st.Capacity == nil {
 		st.Capacity = v1.ResourceList{}
 	}
+	// Resources that the shape does not name stay: someone patched them in, to try extended
+	// resources.
 	for name, quantity := range s.Capacity {
 		st.Capacity[name] = quantity
 	}
@@ -74,6 +80,7 @@ func (s *Shape) nodeStatus(node *v1.Node, number int, pressed []v1.NodeCondition
 		{Type: v1.NodeInternalIP, Address: ip},
 		{Type: v1.NodeHostName, Address: node.Name},
 	}
+	// The kubelet's port, on which nothing listens.
 	st.DaemonEndpoints.KubeletEndpoint.Port = 10250
 	st.NodeInfo = v1.NodeSystemInfo{
 		MachineID:               node.Name,
@@ -90,7 +97,8 @@ func (s *Shape) nodeStatus(node *v1.Node, number int, pressed []v1.NodeCondition
 	return *st
 }
 
-// nodeCondition is a condition, with its reasons and messages when healthy and when not.
+// nodeCondition is a condition, with its reasons and messages when healthy and when not. healthy is
+// the status that means no trouble: True for Ready, False for pressure.
 type nodeCondition struct {
 	kind                    v1.NodeConditionType
 	healthy                 v1.ConditionStatus
@@ -114,10 +122,14 @@ var kubeletConditions = []nodeCondition{
 		"KubeletNotReady", "not ready because the annotation " + AnnotationConditions + " says so"},
 }
 
+// nodeConditions sets the kubelet's conditions, and those that the annotation asks for. The
+// annotation wins over measured pressure. A condition that it no longer asks for becomes False
+// rather than disappearing, so that the change is seen; what other writers have set is left alone.
 func (s *Shape) nodeConditions(node *v1.Node, st *v1.NodeStatus, pressed []v1.NodeConditionType, now time.Time) {
 	// An annotation that cannot be parsed is ignored; `berth nodes condition` never writes one.
 	asked, _ := ParseConditions(node.Annotations[AnnotationConditions])
 	for _, c := range kubeletConditions {
+		// What is left in asked afterwards are types that no kubelet reports by itself.
 		status, ok := asked[c.kind]
 		delete(asked, c.kind)
 		if !ok && slices.Contains(pressed, c.kind) {
@@ -141,6 +153,8 @@ func (s *Shape) nodeConditions(node *v1.Node, st *v1.NodeStatus, pressed []v1.No
 	}
 }
 
+// setNodeCondition sets a condition, and its transition time if its status changes. A new one is
+// added at the end.
 func setNodeCondition(st *v1.NodeStatus, kind v1.NodeConditionType, status v1.ConditionStatus, reason, message string, now time.Time) {
 	i := slices.IndexFunc(st.Conditions, func(c v1.NodeCondition) bool { return c.Type == kind })
 	if i < 0 {
@@ -157,11 +171,13 @@ func setNodeCondition(st *v1.NodeStatus, kind v1.NodeConditionType, status v1.Co
 	c.Status, c.Reason, c.Message = status, reason, message
 }
 
-// renewHeartbeats renews the heartbeat times of the conditions that the node's kubelet owns.
+// renewHeartbeats renews the heartbeat times of the conditions that the node's kubelet owns. It
+// changes st.
 func renewHeartbeats(st *v1.NodeStatus, now time.Time) {
 	for i := range st.Conditions {
 		c := &st.Conditions[i]
 		own := slices.ContainsFunc(kubeletConditions, func(k nodeCondition) bool { return k.kind == c.Type })
+		// Heartbeats of others' conditions are theirs.
 		if own || c.Reason == reasonSimulated {
 			c.LastHeartbeatTime = toSeconds(now)
 		}
@@ -169,7 +185,7 @@ func renewHeartbeats(st *v1.NodeStatus, now time.Time) {
 }
 
 // labelsToAdd are the labels that the node lacks or has with another value, as after a run with
-// other zones or labels.
+// other zones or labels. Labels that others have added are not touched.
 func (s *Shape) labelsToAdd(node *v1.Node, number int) map[string]string {
 	missing := map[string]string{}
 	for k, v := range s.nodeLabels(number) {

@@ -14,7 +14,7 @@ import (
 // mistaken for its successor of the same name. They are built directly: comparing two whole objects
 // by reflection costs more than everything else that a simulated kubelet does.
 
-// podPatch is nil when nothing changed.
+// podPatch is nil when nothing changed. was is what the API is known to have.
 func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	status := map[string]any{}
 	set := func(key string, changed bool, value any) {
@@ -28,10 +28,12 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	set("reason", was.Reason != is.Reason, orNull(is.Reason))
 	set("message", was.Message != is.Message, orNull(is.Message))
 	set("hostIP", was.HostIP != is.HostIP, is.HostIP)
+	// Addresses never change: it is enough to see that there are some now.
 	set("hostIPs", len(was.HostIPs) != len(is.HostIPs), is.HostIPs)
 	set("podIP", was.PodIP != is.PodIP, is.PodIP)
 	set("podIPs", len(was.PodIPs) != len(is.PodIPs), is.PodIPs)
 
+	// It is set once, and never changes.
 	set("startTime", was.StartTime == nil && is.StartTime != nil, is.StartTime)
 	set("initContainerStatuses", !semanticEqual(was.InitContainerStatuses, is.InitContainerStatuses), is.InitContainerStatuses)
 	set("containerStatuses", !semanticEqual(was.ContainerStatuses, is.ContainerStatuses), is.ContainerStatuses)
@@ -49,6 +51,8 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 		}
 	}
 
+	// A condition that is gone, such as one about a resize, has to be deleted by name: in a
+	// strategic merge patch, leaving it out keeps it.
 	for i := range was.Conditions {
 		if podCondition(is, was.Conditions[i].Type) == nil {
 			conditions = append(conditions, map[string]any{"type": was.Conditions[i].Type, "$patch": "delete"})
@@ -62,7 +66,8 @@ func podPatch(uid types.UID, was, is *v1.PodStatus) []byte {
 	return mustMarshal(map[string]any{"metadata": map[string]any{"uid": uid}, "status": status})
 }
 
-// nodePatch is nil when nothing changed.
+// nodePatch is nil when nothing changed. is begins with the conditions of was, in their order: they
+// are compared by place.
 func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) []byte {
 	status := map[string]any{}
 	set := func(key string, changed bool, value any) {
@@ -94,6 +99,7 @@ func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) 
 		return nil
 	}
 
+	// The API server refuses a patch with another UID, which makes it a precondition.
 	meta := map[string]any{"uid": uid}
 	if len(labels) > 0 {
 		meta["labels"] = labels
@@ -106,7 +112,8 @@ func nodePatch(uid types.UID, labels map[string]string, was, is *v1.NodeStatus) 
 	return mustMarshal(patch)
 }
 
-// resourcesPatch contains what is new or changed, and null for what is gone.
+// resourcesPatch contains what is new or changed, and null for what is gone. In a merge patch, null
+// removes a field.
 func resourcesPatch(was, is v1.ResourceList) map[v1.ResourceName]any {
 	patch := map[v1.ResourceName]any{}
 	for name, quantity := range is {
@@ -123,7 +130,7 @@ func resourcesPatch(was, is v1.ResourceList) map[v1.ResourceName]any {
 }
 
 // conditionPatch writes null for an empty reason or message: in a merge a field that is left out
-// keeps its old value.
+// keeps its old value. The API's own type leaves out empty fields.
 type conditionPatch struct {
 	Type               string             `json:"type"`
 	Status             v1.ConditionStatus `json:"status"`
@@ -134,6 +141,7 @@ type conditionPatch struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 }
 
+// orNull is nil for the empty text.
 func orNull(s string) *string {
 	if s == "" {
 		return nil
@@ -141,6 +149,8 @@ func orNull(s string) *string {
 	return &s
 }
 
+// semanticEqual compares as the API does: 1 and 1000m CPU are equal, and so are nil and empty
+// lists.
 func semanticEqual(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }
 
 // mustMarshal panics on types that JSON cannot represent; the patches contain none.

@@ -10,7 +10,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// pod is a pod on one of the fleet's nodes.
+// pod is a pod on one of the fleet's nodes. What it does next is decided from object and the time;
+// the other fields are what the API does not have.
 type pod struct {
 	node   *node
 	object *v1.Pod
@@ -27,9 +28,10 @@ type pod struct {
 	leftAt time.Time
 	// refused: the API server rejected a status for this version of the object.
 	refused bool
-	// complained: a problem with the pod has been reported; once is enough.
+	// complained: a problem with the pod has been reported; once is enough. It stays set for the
+	// life of the pod in this process.
 	complained bool
-	// deferred: a resize waits for room.
+	// deferred: a resize waits for room. roomMade looks at it again.
 	deferred bool
 	// uses is what its processes use, by its annotation; nil: nothing is known.
 	uses v1.ResourceList
@@ -39,19 +41,22 @@ type pod struct {
 	busy     bool // an action is under way
 	sent     bool // the pod is removed; the watch will report it
 	failures int
-	timer    timer
+	timer    timer // when checkPod has something to do by itself
 
-	counted *admit.Demand // of object; nil when stale
+	counted *admit.Demand // of object and deferred; nil when stale
 }
 
-// PodsListed applies a list of all pods at a version: what is not in it is gone.
+// PodsListed applies a list of all pods at a version: what is not in it is gone. The order is that
+// in which a kubelet admits pods that it finds after a restart.
 func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
+	// Not the fleet's own entries: only what inOrder looks at.
 	there := make(map[types.UID]*pod, len(list))
 	for _, object := range list {
 		if n := f.nodes[object.Spec.NodeName]; n != nil {
 			there[object.UID] = &pod{object: object}
 		}
 	}
+	// Those that are gone first, so that their room is free for the others.
 	for uid, p := range f.pods {
 		if there[uid] == nil && olderThan(p.object.ResourceVersion, version) {
 			f.PodGone(uid, now)
@@ -62,7 +67,8 @@ func (f *Fleet) PodsListed(list []*v1.Pod, version string, now time.Time) {
 	}
 }
 
-// PodSeen applies a pod's newest object.
+// PodSeen applies a pod's newest object. A pod without a node, or on a node of others, is ignored.
+// It never moves to another node.
 func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	n := f.nodes[object.Spec.NodeName]
 	if n == nil {
@@ -70,6 +76,7 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 	}
 
 	p := f.pods[object.UID]
+	ended := false // by this version
 	switch {
 	case p == nil:
 		p = &pod{node: n}
@@ -78,23 +85,32 @@ func (f *Fleet) PodSeen(object *v1.Pod, now time.Time) {
 		n.pods[object.UID] = p
 	case !isNewer(object.ResourceVersion, p.object.ResourceVersion):
 		return
+	default:
+		ended = isTerminal(object.Status.Phase) && !isTerminal(p.object.Status.Phase)
 	}
 
 	p.object = object
 	p.counted = nil
+	// A new version may be accepted.
 	p.refused = false
+	// A pod with a start time was admitted, perhaps by an earlier process.
 	p.admitted = p.admitted || object.Status.StartTime != nil
 	if ip := object.Status.PodIP; ip != "" && p.ip == "" && !object.Spec.HostNetwork && !isTerminal(object.Status.Phase) {
 		p.ip = ip
 		n.ips.takeAddress(ip)
 	}
 
+	// The annotation may have changed.
 	p.uses = f.usesOf(p)
 	f.checkPod(p, now)
+	// Its object stays, and takes no room any more, however it has ended.
+	if ended {
+		f.roomMade(n, now)
+	}
 	f.measureNode(n, now)
 }
 
-// PodGone applies the removal of a pod.
+// PodGone applies the removal of a pod. Its address and its room are free from now on.
 func (f *Fleet) PodGone(uid types.UID, now time.Time) {
 	p := f.pods[uid]
 	if p == nil {
@@ -108,30 +124,42 @@ func (f *Fleet) PodGone(uid types.UID, now time.Time) {
 	f.measureNode(p.node, now)
 }
 
-// roomMade retries what waits for room on the node.
+// roomMade retries what waits for room on the node, in a fixed order, once the pod that had the
+// room is gone or its newest object says that it has ended: demandsWithout goes by that. Pods that
+// did not fit were rejected, and do not wait: only resizes do.
 func (f *Fleet) roomMade(n *node, now time.Time) {
-	for _, p := range n.pods {
+	waiting := map[types.UID]*pod{}
+	for uid, p := range n.pods {
 		if p.deferred {
-			f.checkPod(p, now)
+			waiting[uid] = p
 		}
+	}
+	for _, p := range inOrder(waiting) {
+		f.checkPod(p, now)
 	}
 }
 
-// checkPod does the next thing for a pod, if there is one to do now.
+// checkPod does the next thing for a pod, if there is one to do now. At most one action for a pod
+// is under way; its answer leads here again.
 func (f *Fleet) checkPod(p *pod, now time.Time) {
 	n := p.node
 	switch {
 	case p.busy || p.sent || p.refused || f.pods[p.object.UID] != p:
+	// As the pod garbage collector of kube-controller-manager would in the end.
 	case n.gone:
 		f.removePod(p)
 	case n.object == nil || n.silent:
+	// Before everything else: a deleted pod is neither admitted nor evicted.
 	case p.object.DeletionTimestamp != nil:
 		f.stopPod(p, now)
+	// Its containers have ended, and the address is free while the object stays.
 	case isTerminal(p.object.Status.Phase):
 		p.ip = n.ips.freeAddress(p.ip)
+	// It has been told to end, and ends at stopBy.
 	case p.eviction != nil:
 		f.endEvicted(p, now)
 	case !p.admitted:
+		// A kubelet asks its admission handlers in this order, and the first refusal is the reason.
 		r := admit.UnderPressure(p.object, n.pressed)
 		if r == nil {
 			r = admit.Fit(p.object, n.object, n.demandsWithout(p))
@@ -149,7 +177,9 @@ func (f *Fleet) checkPod(p *pod, now time.Time) {
 	}
 }
 
-// demandsWithout returns those of all admitted pods that have not ended, except one.
+// demandsWithout returns those of all admitted pods that have not ended, except one. Each is
+// computed once for every version of the object. What a pod asks for in a resize that waits does
+// not count, or two such pods would keep the room from each other.
 func (n *node) demandsWithout(without *pod) []admit.Demand {
 	list := make([]admit.Demand, 0, len(n.pods))
 	for _, p := range n.pods {
@@ -157,7 +187,11 @@ func (n *node) demandsWithout(without *pod) []admit.Demand {
 			continue
 		}
 		if p.counted == nil {
-			d := admit.DemandOf(p.object, true)
+			object := p.object
+			if p.deferred {
+				object = allocatedPod(object)
+			}
+			d := admit.DemandOf(object, true)
 			p.counted = &d
 		}
 		list = append(list, *p.counted)
@@ -165,6 +199,8 @@ func (n *node) demandsWithout(without *pod) []admit.Demand {
 	return list
 }
 
+// rejectPod ends a pod that the node does not admit. It is Failed, and its controller makes another
+// one, as with a kubelet.
 func (f *Fleet) rejectPod(p *pod, r *admit.Refusal, now time.Time) {
 	status := p.object.Status.DeepCopy()
 	started := toSeconds(now)
@@ -175,7 +211,9 @@ func (f *Fleet) rejectPod(p *pod, r *admit.Refusal, now time.Time) {
 	f.writeStatus(p, status)
 }
 
-// advancePod plays the pod's containers up to now.
+// advancePod plays the pod's containers up to now, writes what has changed, and sets the timer for
+// the next change. Ends that were missed, as after a restart of this process, get the times that
+// they should have had.
 func (f *Fleet) advancePod(p *pod, now time.Time) {
 	sc := f.shape.scriptOf(p.object)
 	if sc.bad != nil {
@@ -191,13 +229,10 @@ func (f *Fleet) advancePod(p *pod, now time.Time) {
 	pl := play{pod: p.object, script: sc, now: now, status: status}
 	pl.playContainers()
 	f.resizePod(p, &pl)
+	// The phase follows from the containers, and conditions follow from the phase.
 	status.Phase = pl.podPhase()
 	pl.enforceDeadline()
 	pl.setConditions()
-	if isTerminal(status.Phase) {
-		f.roomMade(p.node, now)
-	}
-
 	if pl.isUnhealthy() {
 		f.complainOnce(p, "Unhealthy", "Readiness probe failed")
 	}
@@ -210,7 +245,8 @@ func (f *Fleet) advancePod(p *pod, now time.Time) {
 	f.writeStatus(p, status)
 }
 
-// placePod gives a pod that has not started its addresses; false when the node has none left.
+// placePod gives a pod that has not started its addresses; false when the node has none left. A pod
+// in the host's network has the node's address.
 func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
 	if status.StartTime == nil {
 		started := toSeconds(now)
@@ -233,6 +269,7 @@ func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
 	case ip == "":
 		if ip = p.node.ips.takeFree(); ip == "" {
 			f.complainOnce(p, "FailedCreatePodSandBox", "no address left in "+p.node.object.Spec.PodCIDR)
+			// An address may become free meanwhile; there is no event for that here.
 			f.timers.setTimer(&p.timer, now.Add(10*time.Second))
 			return false
 		}
@@ -248,6 +285,9 @@ func (f *Fleet) placePod(p *pod, status *v1.PodStatus, now time.Time) bool {
 // as the processes take or the grace period allows, then the removal. Only a pod that a finalizer
 // keeps (such as the Job controller's) gets a final status: any other is removed before that could
 // be read.
+//
+// It is called again with each timer and each new version. A second deletion with a shorter grace
+// period brings the end forward, and never puts it off.
 func (f *Fleet) stopPod(p *pod, now time.Time) {
 	object := p.object
 	grace := graceOf(object)
@@ -258,6 +298,7 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 		p.stopBy, p.stopGrace = now.Add(takes), grace
 	case grace < p.stopGrace:
 		p.stopGrace = grace
+		// The new grace period counts from when the node sees it.
 		if sooner := now.Add(grace); sooner.Before(p.stopBy) {
 			p.stopBy, killed = sooner, true
 		}
@@ -276,6 +317,8 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 		return
 	}
 
+	// A deletion with grace 0 is carried out by the API server itself: the pod should be gone any
+	// moment.
 	if p.leftAt.IsZero() {
 		p.leftAt = now.Add(patience)
 	}
@@ -291,6 +334,7 @@ func (f *Fleet) stopPod(p *pod, now time.Time) {
 // deleted again.
 const patience = 5 * time.Second
 
+// graceOf is the grace period that the API server granted with the deletion.
 func graceOf(pod *v1.Pod) time.Duration {
 	if pod.DeletionGracePeriodSeconds == nil {
 		return 0
@@ -299,7 +343,9 @@ func graceOf(pod *v1.Pod) time.Duration {
 }
 
 // stopTakes is how long a pod takes to end, and whether it has to be killed then: preStop sleeps,
-// then SIGTERM, all within the grace period.
+// then SIGTERM, all within the grace period. For example, with a preStop sleep of 5 s and
+// terminateAfter 10 s, a pod takes 15 s of its grace period of 30 s; with a grace period of 12 s it
+// is killed after these.
 func (sc script) stopTakes(pod *v1.Pod, grace time.Duration) (time.Duration, bool) {
 	var sleep time.Duration
 	for i := range pod.Spec.Containers {
@@ -311,6 +357,8 @@ func (sc script) stopTakes(pod *v1.Pod, grace time.Duration) (time.Duration, boo
 	return min(takes, grace), takes > grace
 }
 
+// endedStatus is the status of a pod whose containers have just ended: it has failed if one of them
+// ended with another code than 0.
 func endedStatus(object *v1.Pod, killed bool, now time.Time) *v1.PodStatus {
 	status := object.Status.DeepCopy()
 	pl := play{pod: object, now: now, status: status}
@@ -334,7 +382,7 @@ func endedStatus(object *v1.Pod, killed bool, now time.Time) *v1.PodStatus {
 	return status
 }
 
-// writeStatus sends what changed.
+// writeStatus sends what changed, and nothing if nothing did.
 func (f *Fleet) writeStatus(p *pod, status *v1.PodStatus) {
 	patch := podPatch(p.object.UID, &p.object.Status, status)
 	if patch == nil {
@@ -344,15 +392,19 @@ func (f *Fleet) writeStatus(p *pod, status *v1.PodStatus) {
 	f.emitAction(p.actionFor(Action{Kind: PatchPod, Patch: patch}))
 }
 
+// removePod deletes the pod from the API without grace: nothing of it runs any more.
 func (f *Fleet) removePod(p *pod) {
 	p.busy = true
 	f.emitAction(p.actionFor(Action{Kind: DeletePod}))
 }
 
+// reportEvent emits an event about the pod, which is not answered.
 func (f *Fleet) reportEvent(p *pod, kind, reason, message string) {
 	f.emitAction(p.actionFor(Action{Kind: Report, Event: &Event{kind, reason, message}}))
 }
 
+// complainOnce emits a warning, one for each pod: what is wrong with it is usually wrong each time
+// that it is looked at.
 func (f *Fleet) complainOnce(p *pod, reason, message string) {
 	if !p.complained {
 		p.complained = true
@@ -360,12 +412,15 @@ func (f *Fleet) complainOnce(p *pod, reason, message string) {
 	}
 }
 
+// actionFor fills in which pod an action is about.
 func (p *pod) actionFor(a Action) Action {
 	a.Node, a.UID = p.node.name, p.object.UID
 	a.Pod = types.NamespacedName{Namespace: p.object.Namespace, Name: p.object.Name}
 	return a
 }
 
+// podDone applies the answer to an action on a pod. The pod may be gone. A refused write is not
+// repeated before the object has changed; the node goes on with other pods.
 func (f *Fleet) podDone(a Action, outcome Outcome, object any, now time.Time) {
 	p := f.pods[a.UID]
 	if p == nil {
@@ -376,9 +431,11 @@ func (f *Fleet) podDone(a Action, outcome Outcome, object any, now time.Time) {
 	switch outcome {
 	case OK, Gone:
 		p.failures = 0
+		// Only the watch says that it is gone: with finalizers it may still be there.
 		if p.sent = a.Kind == DeletePod || outcome == Gone; p.sent {
 			return
 		}
+		// The answer is as good as the watch event that follows, and comes sooner.
 		if seen, ok := object.(*v1.Pod); ok && seen != nil && isNewer(seen.ResourceVersion, p.object.ResourceVersion) {
 			f.PodSeen(seen, now)
 			return

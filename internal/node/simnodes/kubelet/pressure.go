@@ -9,11 +9,14 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
+// This file evicts pods under pressure. Package pressure decides, from what annotations say that
+// pods use; here its verdict becomes node conditions and the end of a pod.
+
 // measureEvery is the kubelet's interval between two looks at the signals of a node under pressure.
 const measureEvery = 10 * time.Second
 
 // usesOf reads what the pod's processes use. An annotation that cannot be read is complained of,
-// and says nothing.
+// and says nothing. The result is nil then, as for a pod without the annotation.
 func (f *Fleet) usesOf(p *pod) v1.ResourceList {
 	uses, err := pressure.Uses(p.object)
 	if err != nil {
@@ -24,7 +27,7 @@ func (f *Fleet) usesOf(p *pod) v1.ResourceList {
 
 // measureNode looks at what the pods of a node use: the node reports the pressure that follows, and
 // evicts one pod at a time, in the kubelet's order. Nodes whose pods say nothing of it cost
-// nothing.
+// nothing. It is called whenever a pod of the node changes, and every measureEvery under pressure.
 func (f *Fleet) measureNode(n *node, now time.Time) {
 	if n.object == nil || n.silent {
 		return
@@ -40,6 +43,7 @@ func (f *Fleet) measureNode(n *node, now time.Time) {
 		f.checkNode(n, now)
 	}
 
+	// One at a time: what the victim uses is freed only when it has ended.
 	if verdict.Starved != nil && !leaving {
 		if victim := pressure.Victim(verdict.Starved, pressure.Rank(verdict.Starved, candidates)); victim != nil {
 			f.evictPod(n.pods[victim.Pod.UID], victim, now)
@@ -47,16 +51,20 @@ func (f *Fleet) measureNode(n *node, now time.Time) {
 	}
 
 	if len(verdict.Conditions) > 0 {
+		// Under pressure time matters: grace periods and the transition period end without another
+		// event.
 		f.timers.setTimer(&n.measure, now.Add(measureEvery))
 	} else {
 		f.timers.clearTimer(&n.measure)
 	}
 }
 
-// beginToMeasure a node with the first pod that says what it uses.
+// beginToMeasure a node with the first pod that says what it uses. It is false while no pod of the
+// node says anything.
 func (f *Fleet) beginToMeasure(n *node) bool {
 	for _, p := range n.pods {
 		if p.uses != nil {
+			// Each node has a core of its own; all have the same thresholds.
 			core, err := pressure.NewCore(f.shape.Eviction)
 			n.core = core
 			return err == nil // the command has checked the thresholds
@@ -68,10 +76,12 @@ func (f *Fleet) beginToMeasure(n *node) bool {
 // evictionCandidates are the pods that run, each with what it uses: nothing, if it does not say.
 // leaving: one of them has been evicted, and the API does not say so yet.
 func (n *node) evictionCandidates() (candidates []pressure.Candidate, leaving bool) {
+	// In a fixed order, which Rank keeps among equals.
 	for _, p := range inOrder(n.pods) {
 		if !p.admitted || isTerminal(p.object.Status.Phase) {
 			continue
 		}
+		// It still uses what it uses, and counts as a candidate until it has ended.
 		leaving = leaving || p.eviction != nil
 		candidates = append(candidates, pressure.Candidate{Pod: p.object, Usage: pressure.UsageOf(p.object, p.uses)})
 	}
@@ -79,7 +89,7 @@ func (n *node) evictionCandidates() (candidates []pressure.Candidate, leaving bo
 }
 
 // evictPod has the kubelet's event now, and its status once the pod has ended: it has the
-// eviction's grace period for it.
+// eviction's grace period for it. A pod that is being changed is not evicted now.
 func (f *Fleet) evictPod(p *pod, why *pressure.Eviction, now time.Time) {
 	if p.busy || p.object.DeletionTimestamp != nil {
 		return // looked at again when that is done
@@ -90,6 +100,8 @@ func (f *Fleet) evictPod(p *pod, why *pressure.Eviction, now time.Time) {
 	f.endEvicted(p, now)
 }
 
+// endEvicted writes the status of an evicted pod once its processes have ended. As with a kubelet,
+// the pod stays in the API, Failed.
 func (f *Fleet) endEvicted(p *pod, now time.Time) {
 	if now.Before(p.stopBy) {
 		f.timers.setTimer(&p.timer, p.stopBy)

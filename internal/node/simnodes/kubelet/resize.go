@@ -1,17 +1,25 @@
 package kubelet
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/node/admit"
 )
 
+// This file resizes pods in place, as the kubelet's allocation manager does: at once if the node
+// has room, and otherwise the condition PodResizePending says why not.
+
 // resizePod changes the pod's resources in place if the node has room. Otherwise the pod keeps what
-// it has, and a condition reports that the resize is pending.
+// it has, and a condition reports that the resize is pending. A resize that is Deferred is tried
+// again when room is made; one that is Infeasible is larger than the node. As in the kubelet, a pod
+// resizes all its containers or none.
 func (f *Fleet) resizePod(p *pod, pl *play) {
 	var changed []int
 	for i := range pl.status.ContainerStatuses {
 		cs, c := &pl.status.ContainerStatuses[i], &p.object.Spec.Containers[i]
+		// A container that does not run starts with the spec's amounts anyway.
 		if cs.State.Running == nil || cs.Resources == nil {
 			continue
 		}
@@ -20,15 +28,17 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 		}
 	}
 
-	p.deferred = false
+	p.deferred, p.counted = false, nil
 	if len(changed) == 0 {
 		dropCondition(pl.status, v1.PodResizePending)
 		return
 	}
 
+	// With the amounts of the spec; the other pods count with what they have been allocated.
 	wants := admit.DemandOf(p.object, false)
 	if r := admit.Room(wants, p.node.object, p.node.demandsWithout(p)); r != nil {
-		p.deferred = true
+		p.deferred, p.counted = true, nil
+		// It would not even fit on the empty node.
 		if never := admit.Room(wants, p.node.object, nil); never != nil {
 			pl.setCondition(v1.PodResizePending, true, v1.PodReasonInfeasible, never.Message)
 		} else {
@@ -43,6 +53,23 @@ func (f *Fleet) resizePod(p *pod, pl *play) {
 	dropCondition(pl.status, v1.PodResizePending)
 }
 
+// allocatedPod returns a pod as its node counts it while a resize waits: each container with what
+// it has been allocated. A kubelet takes that from its checkpoint, here the status has it.
+func allocatedPod(object *v1.Pod) *v1.Pod {
+	o := *object
+	o.Spec.Containers = slices.Clone(object.Spec.Containers)
+	for i := range o.Spec.Containers {
+		c := &o.Spec.Containers[i]
+		for _, cs := range object.Status.ContainerStatuses {
+			if cs.Name == c.Name && cs.Resources != nil {
+				c.Resources = *cs.Resources
+			}
+		}
+	}
+	return &o
+}
+
+// dropCondition removes a condition.
 func dropCondition(st *v1.PodStatus, kind v1.PodConditionType) {
 	for i := range st.Conditions {
 		if st.Conditions[i].Type == kind {

@@ -16,7 +16,8 @@ import (
 	"github.com/berth-k8s/berth/internal/node/pressure"
 )
 
-// Shape is what all simulated nodes of one process have in common.
+// Shape is what all simulated nodes of one process have in common. It must not be changed after
+// New.
 type Shape struct {
 	// Prefix and a number from 1 to Count make the names: node-1, node-2, ...
 	Prefix string
@@ -63,12 +64,16 @@ const (
 
 // RenewIntervalFor is the kubelet's interval for up to 1,000 nodes and a longer one for more; it
 // stays well under the node monitor's grace of 50 s.
+//
+//	nodes     up to 1,000   1,500   2,000 and more
+//	interval  10 s          15 s    20 s
 func RenewIntervalFor(count int) time.Duration {
 	interval := time.Duration(count) * time.Second / cheapRenewals
 	return min(max(interval, MinRenewInterval), maxRenewInterval)
 }
 
-// DefaultCapacity is a mid-sized machine with the kubelet's default of 110 pods.
+// DefaultCapacity is a mid-sized machine with the kubelet's default of 110 pods. The list is new
+// with each call.
 func DefaultCapacity() v1.ResourceList {
 	return v1.ResourceList{
 		v1.ResourceCPU:              resource.MustParse("32"),
@@ -78,22 +83,25 @@ func DefaultCapacity() v1.ResourceList {
 	}
 }
 
-// Name returns the name of the node with this number, counted from 1.
+// Name returns the name of the node with this number, counted from 1. It is the name of the Node
+// and of its Lease.
 func (s *Shape) Name(number int) string { return s.Prefix + strconv.Itoa(number) }
 
-// Names reports whether a name is of this shape, whatever its number.
+// Names reports whether a name is of this shape, whatever its number. Leading zeros and signs do
+// not count: "node-01" is not the name of node 1.
 func (s *Shape) Names(name string) bool {
 	_, ok := s.numberOf(name)
 	return ok
 }
 
 // Beyond reports whether a name is of this shape with a number above the count: that of a node of
-// an earlier, larger run.
+// an earlier, larger run. Such nodes are removed when a smaller run begins.
 func (s *Shape) Beyond(name string) bool {
 	number, ok := s.numberOf(name)
 	return ok && number > s.Count
 }
 
+// numberOf is the number in a name of this shape.
 func (s *Shape) numberOf(name string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, s.Prefix)
 	if !ok {
@@ -103,6 +111,7 @@ func (s *Shape) numberOf(name string) (int, bool) {
 	return number, err == nil && number >= 1 && s.Name(number) == name
 }
 
+// zoneOf assigns zones in turn: with three zones, node 4 is in z1 again.
 func (s *Shape) zoneOf(number int) string {
 	return fmt.Sprintf("z%d", (number-1)%s.Zones+1)
 }
@@ -114,28 +123,32 @@ var (
 	podNetwork  = netip.MustParsePrefix("10.128.0.0/9")
 )
 
-// MaxCount is how many nodes the address ranges have room for.
+// MaxCount is how many nodes the address ranges have room for. The number 0 is left out in both.
 func (s *Shape) MaxCount() int {
 	return min(1<<(32-nodeNetwork.Bits()), 1<<(s.podRangeBits()-podNetwork.Bits())) - 1
 }
 
 // podRangeBits is the prefix length of a node's pod range: as small as its pods allow, with a
-// quarter to spare for pods that are on their way out.
+// quarter to spare for pods that are on their way out. For example, 110 pods need 139 addresses and
+// get a /24. A range is never smaller than a /28.
 func (s *Shape) podRangeBits() int {
 	pods := s.Capacity[v1.ResourcePods]
 	wanted := uint64(max(pods.Value(), 1)*5/4 + 2)
 	return 32 - max(bits.Len64(wanted), 4)
 }
 
+// addressOf is the node's own address.
 func (s *Shape) addressOf(number int) netip.Addr {
 	return addOffset(nodeNetwork.Addr(), uint32(number))
 }
 
+// podRange is the range of the node's pods. The ranges of different nodes never overlap.
 func (s *Shape) podRange(number int) netip.Prefix {
 	size := s.podRangeBits()
 	return netip.PrefixFrom(addOffset(podNetwork.Addr(), uint32(number)<<(32-size)), size)
 }
 
+// addOffset adds to an IPv4 address.
 func addOffset(a netip.Addr, n uint32) netip.Addr {
 	b := a.As4()
 	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+n)
@@ -143,7 +156,8 @@ func addOffset(a netip.Addr, n uint32) netip.Addr {
 }
 
 // spreadName maps a name to a number in [0,1): it distributes heartbeats evenly over an interval,
-// the same way in every run.
+// the same way in every run. For example, with an interval of 10 s and 0.37, a node's first
+// heartbeat comes after 3.7 s.
 func spreadName(name string) float64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))

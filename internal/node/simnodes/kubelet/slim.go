@@ -8,13 +8,16 @@ import (
 )
 
 // Slim removes from a pod what a simulated kubelet never reads, so that 150,000 of them fit into
-// memory. It changes its argument.
+// memory. It changes its argument. What it keeps is what admission, scripts and statuses look at.
+// The object must never be written back as a whole: the fleet writes patches only.
 func Slim(pod *v1.Pod) *v1.Pod {
 	meta := &pod.ObjectMeta
 	meta.ManagedFields = nil
 	meta.GenerateName = ""
+	// The label that the kubelet's admission looks at; see package admit.
 	meta.Labels = filterMap(meta.Labels, func(k string) bool { return k == v1.LabelOSStable })
 	meta.Annotations = filterMap(meta.Annotations, func(k string) bool { return strings.HasPrefix(k, prefix) })
+	// Only a Job's pod behaves differently because of its owner.
 	if owner := metav1.GetControllerOfNoCopy(pod); owner == nil || owner.Kind != "Job" {
 		meta.OwnerReferences = nil
 	}
@@ -22,6 +25,7 @@ func Slim(pod *v1.Pod) *v1.Pod {
 	spec := &pod.Spec
 	spec.Volumes, spec.ImagePullSecrets, spec.TopologySpreadConstraints = nil, nil, nil
 	spec.SecurityContext, spec.DNSConfig, spec.HostAliases = nil, nil, nil
+	// Required node affinity is checked again at admission.
 	if a := spec.Affinity; a != nil && a.NodeAffinity != nil {
 		spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
 			RequiredDuringSchedulingIgnoredDuringExecution: a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
@@ -43,7 +47,10 @@ func Slim(pod *v1.Pod) *v1.Pod {
 	return pod
 }
 
+// slimContainer does it for a container. The command line stays where it says how the container
+// ends.
 func slimContainer(c *v1.Container) {
+	// Command lines can be long scripts.
 	if _, known := endingOf(c); !known {
 		c.Command, c.Args = nil, nil
 	}
@@ -53,6 +60,7 @@ func slimContainer(c *v1.Container) {
 		c.Lifecycle = nil
 	}
 
+	// Only host ports can conflict.
 	ports := c.Ports[:0]
 	for _, p := range c.Ports {
 		if p.HostPort > 0 {
@@ -65,6 +73,7 @@ func slimContainer(c *v1.Container) {
 	}
 }
 
+// filterMap returns the entries to keep; nil if there are none. m is not changed.
 func filterMap(m map[string]string, keep func(string) bool) map[string]string {
 	var kept map[string]string
 	for k, v := range m {

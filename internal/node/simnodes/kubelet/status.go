@@ -9,15 +9,25 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// podPhase follows from the containers' states, as the kubelet derives it.
+// This file derives a pod's phase and conditions from the states of its containers, which
+// containers.go has played. The rules and their order are the kubelet's.
+
+// podPhase follows from the containers' states, as the kubelet derives it:
+//
+//	an init container has not ended, a regular one not begun  Pending
+//	one runs, or will be restarted                            Running
+//	all have ended, one of them with an error                 Failed
+//	all have ended without                                    Succeeded
 func (p *play) podPhase() v1.PodPhase {
 	waiting, running, ended, failed, restarting := 0, 0, 0, 0, 0
 	for i := range p.pod.Spec.InitContainers {
 		c, cs := &p.pod.Spec.InitContainers[i], &p.status.InitContainerStatuses[i]
 		switch t := cs.State.Terminated; {
+		// A sidecar never keeps the pod from starting or ending.
 		case isSidecar(c):
 		case t == nil:
 			waiting++
+		// The others are never started.
 		case t.ExitCode != 0 && !p.mayRestart(c, t.ExitCode):
 			return v1.PodFailed
 		}
@@ -26,6 +36,7 @@ func (p *play) podPhase() v1.PodPhase {
 	for i := range p.status.ContainerStatuses {
 		c, cs := &p.pod.Spec.Containers[i], &p.status.ContainerStatuses[i]
 		last := cs.State.Terminated
+		// In back-off between two runs: the last one counts.
 		if last == nil && cs.State.Waiting != nil {
 			last = cs.LastTerminationState.Terminated
 		}
@@ -46,6 +57,7 @@ func (p *play) podPhase() v1.PodPhase {
 	}
 
 	switch {
+	// Also if others run: a pod is Running only when all have been started once.
 	case waiting > 0:
 		return v1.PodPending
 	case running > 0 || restarting > 0:
@@ -57,7 +69,8 @@ func (p *play) podPhase() v1.PodPhase {
 	return v1.PodSucceeded
 }
 
-// enforceDeadline ends a pod that was active for as long as it may be.
+// enforceDeadline ends a pod that was active for as long as it may be. It counts from the start
+// time, not from when containers have started.
 func (p *play) enforceDeadline() {
 	seconds := p.pod.Spec.ActiveDeadlineSeconds
 	if seconds == nil || isTerminal(p.status.Phase) {
@@ -67,6 +80,7 @@ func (p *play) enforceDeadline() {
 		p.wakeAt(at)
 		return
 	}
+	// Nothing of it changes by itself any more.
 	p.wake = time.Time{}
 	p.stopAll(exitTerminated)
 	p.status.Phase = v1.PodFailed
@@ -74,11 +88,13 @@ func (p *play) enforceDeadline() {
 	p.status.Message = "Pod was active on the node longer than the specified deadline"
 }
 
-// setConditions are the kubelet's own, in its order; those of others stay.
+// setConditions are the kubelet's own, in its order; those of others stay. Whether the pod is Ready
+// follows from its containers and its readiness gates.
 func (p *play) setConditions() {
 	p.setCondition(v1.PodReadyToStartContainers, p.status.Phase == v1.PodPending || p.status.Phase == v1.PodRunning, "", "")
 	p.setInitialized()
 	ready, reason, message := p.containersReady()
+	// The order of the cases is the kubelet's: unready containers are reported before gates.
 	if !ready {
 		p.setCondition(v1.PodReady, false, reason, message)
 	} else if message := p.gatesClosed(); message != "" {
@@ -90,6 +106,8 @@ func (p *play) setConditions() {
 	p.setCondition(v1.PodScheduled, true, "", "")
 }
 
+// setInitialized sets the condition Initialized. Once a regular container has begun it stays true,
+// even while an init container runs again.
 func (p *play) setInitialized() {
 	var incomplete []string
 	for i := range p.pod.Spec.InitContainers {
@@ -113,6 +131,8 @@ func (p *play) setInitialized() {
 	}
 }
 
+// containersReady reports whether all containers and sidecars are ready, and otherwise the reason
+// and message of the condition. Both are empty if they are.
 func (p *play) containersReady() (bool, string, string) {
 	switch p.status.Phase {
 	case v1.PodSucceeded:
@@ -140,7 +160,8 @@ func (p *play) containersReady() (bool, string, string) {
 	return true, "", ""
 }
 
-// gatesClosed says which readiness gates keep the pod from being Ready.
+// gatesClosed says which readiness gates keep the pod from being Ready. It is empty if all are
+// open.
 func (p *play) gatesClosed() string {
 	var closed []string
 	for _, gate := range p.pod.Spec.ReadinessGates {
@@ -155,10 +176,12 @@ func (p *play) gatesClosed() string {
 	return strings.Join(closed, ", ")
 }
 
+// setCondition sets a condition of the pod as of its current generation.
 func (p *play) setCondition(kind v1.PodConditionType, is bool, reason, message string) {
 	setPodCondition(p.status, kind, is, reason, message, p.pod.Generation, p.now)
 }
 
+// setPodCondition sets a condition; its transition time changes with the status only.
 func setPodCondition(st *v1.PodStatus, kind v1.PodConditionType, is bool, reason, message string, generation int64, now time.Time) {
 	status := v1.ConditionFalse
 	if is {
@@ -175,6 +198,7 @@ func setPodCondition(st *v1.PodStatus, kind v1.PodConditionType, is bool, reason
 	c.Status, c.Reason, c.Message, c.ObservedGeneration = status, reason, message, generation
 }
 
+// podCondition returns the condition of that type, nil if there is none. It points into st.
 func podCondition(st *v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
 	for i := range st.Conditions {
 		if st.Conditions[i].Type == kind {
@@ -184,4 +208,5 @@ func podCondition(st *v1.PodStatus, kind v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
+// isTerminal reports whether a phase is final.
 func isTerminal(phase v1.PodPhase) bool { return phase == v1.PodSucceeded || phase == v1.PodFailed }

@@ -16,6 +16,7 @@ type timer struct {
 // that pods wait for, instead of a goroutine or runtime timer for each.
 type timers []*timer
 
+// setTimer sets a timer, or moves it. One in the past fires with the next Tick.
 func (h *timers) setTimer(t *timer, at time.Time) {
 	t.at = at
 	if t.slot > 0 {
@@ -25,6 +26,7 @@ func (h *timers) setTimer(t *timer, at time.Time) {
 	}
 }
 
+// clearTimer stops a timer; one that is not set is left alone.
 func (h *timers) clearTimer(t *timer) {
 	if t.slot > 0 {
 		heap.Remove(h, t.slot-1)
@@ -39,7 +41,8 @@ func (h timers) nextTime() (time.Time, bool) {
 	return h[0].at, true
 }
 
-// fireDue fires what is due, earliest first.
+// fireDue fires what is due, earliest first. A timer that is set anew by what it fires fires again
+// if that is due, too.
 func (h *timers) fireDue(now time.Time) {
 	for len(*h) > 0 && !(*h)[0].at.After(now) {
 		t := heap.Pop(h).(*timer)
