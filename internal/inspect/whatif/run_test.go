@@ -285,7 +285,7 @@ func TestAForecastWithAPlanSaysTheRestAsWell(t *testing.T) {
 		Anyway:  []whatif.Leaving{leaving("web-2")}, Spared: []whatif.Leaving{leaving("web-3")},
 	}
 	var text strings.Builder
-	if err := f.Write(&text, "", false); err != nil {
+	if err := f.Write(&text, ""); err != nil {
 		t.Fatal(err)
 	}
 	for _, part := range []string{"no node is needed", "note: the forecast ends after 1h", "web holds back web-0", "1 more pod is evicted later",

@@ -154,7 +154,7 @@ func TestNominatedPodIsAGuestAsItIsNow(t *testing.T) {
 			known := false
 			w.do(func() {
 				guests := w.s.core.View().Cluster.Node("n").Nominated
-				known = len(guests) == 1 && guests[0].Class.Labels["app"] == "changed"
+				known = len(guests) == 1 && guests[0].Class.Labels.Get("app") == "changed"
 			})
 			return known
 		})
