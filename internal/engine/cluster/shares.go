@@ -70,7 +70,8 @@ func (s *shares) shareText(t string) string {
 func (s *shares) specOf(pod *v1.Pod, needs digest, own *rules.Labels) *Spec {
 	from := &pod.Spec
 	extras := s.extrasOf(from)
-	common := len(extras.Volumes)+len(extras.ResourceClaims)+len(extras.Overhead) == 0 && extras.Resources == nil // few others have the same
+	// Few others have the same extras.
+	common := len(extras.Volumes)+len(extras.ResourceClaims)+len(extras.Overhead) == 0 && extras.Resources == nil
 	var key digest
 	if common && !s.alone {
 		h := hasher{needs[0], needs[1]}
@@ -139,14 +140,17 @@ func (s *shares) extrasOf(from *v1.PodSpec) *Extras {
 
 // constraintsOf reads spread constraints and their selectors. Constraints whose selectors are not
 // among them are shared.
-func (s *shares) constraintsOf(from []v1.TopologySpreadConstraint, read *selectorReader) ([]v1.TopologySpreadConstraint, []*rules.Selector) {
+func (s *shares) constraintsOf(
+	from []v1.TopologySpreadConstraint, read *selectorReader,
+) ([]v1.TopologySpreadConstraint, []*rules.Selector) {
 	if len(from) == 0 {
 		return nil, nil
 	}
 	list, selectors, whole := slices.Clone(from), make([]*rules.Selector, len(from)), true
 	for i := range list {
 		c := &list[i]
-		c.TopologyKey, c.WhenUnsatisfiable = s.shareText(c.TopologyKey), v1.UnsatisfiableConstraintAction(s.shareText(string(c.WhenUnsatisfiable)))
+		c.TopologyKey, c.WhenUnsatisfiable = s.shareText(c.TopologyKey),
+			v1.UnsatisfiableConstraintAction(s.shareText(string(c.WhenUnsatisfiable)))
 		var err error
 		if selectors[i], err = read.readOne(c.LabelSelector); err == nil && (c.LabelSelector == nil || selectsByLabels(c.LabelSelector)) {
 			c.LabelSelector = nil

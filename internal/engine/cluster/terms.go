@@ -231,5 +231,7 @@ func writtenWeighted(terms []WeightedTerm) (list []v1.WeightedPodAffinityTerm) {
 
 // written returns a term as the API has it, if what was read of it says all.
 func (t *Term) written() v1.PodAffinityTerm {
-	return v1.PodAffinityTerm{LabelSelector: t.Selector.OfLabels(), NamespaceSelector: t.NamespaceSelector.OfLabels(), TopologyKey: t.TopologyKey}
+	return v1.PodAffinityTerm{
+		LabelSelector: t.Selector.OfLabels(), NamespaceSelector: t.NamespaceSelector.OfLabels(), TopologyKey: t.TopologyKey,
+	}
 }

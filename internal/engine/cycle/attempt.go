@@ -43,7 +43,8 @@ func (as *attempts) newPlacement(p *servedProfile, item *queue.Item) *placement 
 	pod := item.Pod
 	b := &placement{profile: p, item: item, began: as.now, watch: as.clock()}
 	waiting := &cluster.Pod{ // allocated on its own: the cluster keeps it while the pod lives, and must not retain the attempt
-		Class: item.Class, Name: pod.Name, UID: pod.UID, Nominated: pod.Status.NominatedNodeName, Created: cluster.TimeOf(pod.CreationTimestamp.Time),
+		Class: item.Class, Name: pod.Name, UID: pod.UID, Nominated: pod.Status.NominatedNodeName,
+		Created: cluster.TimeOf(pod.CreationTimestamp.Time),
 	}
 	if nominated := as.cluster.Nominated(pod.UID); nominated != nil {
 		waiting.Nominated = nominated.Nominated

@@ -104,8 +104,8 @@ func preemptBehind(stand *gang.ProtectedPods, b *placement) decide.Preemption {
 	return b.profile.Preempt(b.Waiting)
 }
 
-// makesRoomFor tells whether removals for a group, or for its tree, are not answered yet. Until then
-// the group's gate keeps it out of the queue.
+// makesRoomFor tells whether removals for a group, or for its tree, are not answered yet. Until
+// then the group's gate keeps it out of the queue.
 func (pr *preemptions) makesRoomFor(g *groups.Group) bool {
 	if root := g.Root(); root != nil && pr.rounds[root.UID()] != nil {
 		return true
