@@ -49,10 +49,11 @@ func (d *dataDir) pathOf(elem ...string) string {
 // openDataDir creates or opens the directory, locks it, and makes sure that this version may write
 // into it. The directory has to be closed in the end.
 func openDataDir(root string) (*dataDir, error) {
-	root, err := filepath.Abs(root)
+	absolute, err := filepath.Abs(root)
 	if err != nil {
-		return nil, fmt.Errorf("data directory %s: %w", root, err)
+		return nil, fmt.Errorf("data directory %s: %w: name an absolute path with --data-dir", root, err)
 	}
+	root = absolute
 	// MkdirAll would say so, too, but not what to do.
 	if info, err := os.Stat(root); err == nil && !info.IsDir() {
 		return nil, fmt.Errorf("data directory %s: is a file: name a directory with --data-dir", root)

@@ -82,9 +82,13 @@ func (l *logFile) Close() error {
 // Several control planes of a test process thus write into one log at a time.
 type processLog struct {
 	mu      sync.Mutex
-	targets []io.Writer
+	targets []*logTarget
 	restore func()
 }
+
+// logTarget is the log of one control plane. Two of them may have the same writer, which need not
+// be comparable: the pointer tells them apart.
+type logTarget struct{ io.Writer }
 
 var processLogs processLog
 
@@ -99,14 +103,15 @@ func sendLogs(w io.Writer, verbosity int) (undo func()) {
 		l.restore = l.captureLogs()
 	}
 
-	l.targets = append(l.targets, w)
+	target := &logTarget{w}
+	l.targets = append(l.targets, target)
 	setKlog("v", strconv.Itoa(verbosity))
 	return sync.OnceFunc(func() {
 		// What was logged so far still goes to this log.
 		klog.Flush()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.targets = slices.DeleteFunc(l.targets, func(other io.Writer) bool { return other == w })
+		l.targets = slices.DeleteFunc(l.targets, func(other *logTarget) bool { return other == target })
 		if len(l.targets) == 0 {
 			l.restore()
 		}

@@ -390,3 +390,19 @@ func TestWrongOptionsAreFoundBeforeAnythingIsWritten(t *testing.T) {
 		t.Error("the data directory was made")
 	}
 }
+
+// TestAnErrorNamesTheDirectoryAsItWasGiven: a relative one cannot be resolved once the working
+// directory is removed.
+func TestAnErrorNamesTheDirectoryAsItWasGiven(t *testing.T) {
+	gone := filepath.Join(t.TempDir(), "gone")
+	if err := os.Mkdir(gone, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(gone)
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openDataDir("state"); err == nil || !strings.HasPrefix(err.Error(), "data directory state: ") {
+		t.Errorf("%v", err)
+	}
+}

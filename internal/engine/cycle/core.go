@@ -243,7 +243,7 @@ func (c *Core) Decision(name cluster.Name) *decision.Decision {
 
 	if item != nil {
 		d.Queue = c.decisions.placeInQueue(item)
-		d.Held = c.reserved.nodeGone(item)
+		d.Held = c.reserved.heldFrom(item)
 	}
 
 	if p := c.cluster.Nominated(uid); p != nil {

@@ -178,9 +178,9 @@ func nodesOf(r *Reservation) []string {
 	return slices.Compact(slices.Sorted(maps.Values(r.Nodes)))
 }
 
-// nodeGone returns the room that is held and that a pending pod may not take, or that is held for
+// heldFrom returns the room that is held and that a pending pod may not take, or that is held for
 // it; nil if there is none, or if the pod may take it. It is for the description of a decision.
-func (rs *reservations) nodeGone(item *queue.Item) *decision.Held {
+func (rs *reservations) heldFrom(item *queue.Item) *decision.Held {
 	if rs.held == nil {
 		return nil
 	}

@@ -13,7 +13,8 @@ import (
 
 // Resumed gives a new core that has been shown the objects what its predecessor knew besides them:
 // how pods wait, for which of them room is kept, since when groups wait, which victims no budget
-// counts yet, and what plugins have learnt. It comes before the first Tick.
+// counts yet, what plugins have learnt, and when the queue was last flushed. It comes before the
+// first Tick.
 type Resumed struct {
 	Pods     []queue.Saved
 	Rooms    map[types.UID]string    `json:",omitempty"` // nominated nodes of pods that wait
@@ -23,14 +24,16 @@ type Resumed struct {
 	Rests    time.Time               `json:",omitzero"` // no reservation begins before
 	Room     time.Time               `json:",omitzero"` // until when the room of [Rooms] is kept
 	// Learnt is what plugins have learnt of the pods that came, by scheduler name.
-	Learnt map[string]*plugins.Learnt `json:",omitempty"`
+	Learnt  map[string]*plugins.Learnt `json:",omitempty"`
+	Flushed time.Time                  `json:",omitzero"` // zero: the first Tick flushes
 }
 
 func (Resumed) isEvent() {}
 
 // Calm tells whether nothing is under way: no unanswered action, no placement, no victim on its way
 // out, no list that decisions wait for. A new core that is shown the same objects, and is then
-// given what Save returns, knows as much as this one, except for caches.
+// given what Save returns, knows as much as this one, except for caches, and for how often attempts
+// have gone on with what is in these.
 func (c *Core) Calm() bool {
 	if !c.Synced() || len(c.placements.byPod)+len(c.errands)+len(c.preemptions.rounds)+len(c.preemptions.leaving) > 0 ||
 		len(c.claims.byName)+len(c.claims.releasing)+len(c.placements.conditions) > 0 {
@@ -52,7 +55,7 @@ func (c *Core) Save() Resumed {
 	c.news.flushEvents() // what has happened may help pods that wait
 	r := Resumed{
 		Pods: c.queue.Save(), Rooms: map[types.UID]string{}, Waits: map[types.UID]time.Time{},
-		Reserved: c.reserved.held, Rests: c.reserved.rests,
+		Reserved: c.reserved.held, Rests: c.reserved.rests, Flushed: c.flushed,
 	}
 	for _, g := range c.groups.Sorted() {
 		if g.Object != nil && !g.Since.IsZero() {
@@ -90,6 +93,7 @@ func (c *Core) Save() Resumed {
 // resume takes in what the core before this one knew. Nominations come before the queue: clearing
 // one may activate other pods, which Restore puts back.
 func (c *Core) resume(r Resumed) {
+	c.flushed = r.Flushed
 	c.rooms.resume(r.Room)
 	for name, learnt := range r.Learnt {
 		if p := c.profiles.byName[name]; p != nil {

@@ -87,6 +87,26 @@ func TestAnotherCoreKeepsRoomAndBudgets(t *testing.T) {
 	}
 }
 
+// TestAnotherCoreFlushesWhenItIsTime: not sooner because it is another one.
+func TestAnotherCoreFlushesWhenItIsTime(t *testing.T) {
+	start := func() *Core {
+		core, err := New(Options{Profiles: []Profile{{Profile: plugins.Default()}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		core.Step(begin, Follows{})
+		core.Step(begin, Led{})
+		return core
+	}
+	one, other, later := start(), start(), begin.Add(10*time.Second)
+	one.Step(begin, Tick{})
+	other.Step(later, one.Save())
+	other.Step(later, Tick{})
+	if want, got := one.Wake(later), other.Wake(later); !got.Equal(want) {
+		t.Errorf("the next flush is after %v, want %v", got.Sub(begin), want.Sub(begin))
+	}
+}
+
 // TestAnotherCoreKeepsTheRoomOfASuccessor for as long as the first one would have, and no longer.
 // It takes the place of the first one whether or not the Lease can be listed.
 func TestAnotherCoreKeepsTheRoomOfASuccessor(t *testing.T) {

@@ -8,8 +8,9 @@ import (
 )
 
 // Saved is the queue's state of a pod, without what is in the API. The fields are those of [Item].
-// Patient is set when the pod is added and Together by each attempt, so that they are left out;
-// Continued starts again.
+// Patient is set when the pod is added and Together by each attempt, so that they are left out.
+// Continued starts again, since what the attempts have found so far is in caches, which are not
+// saved.
 type Saved struct {
 	UID        types.UID
 	Place      Place
@@ -31,6 +32,7 @@ type Saved struct {
 	Told       *Told       `json:",omitempty"`
 	Nominating *Nominating `json:",omitempty"`
 	Overdue    bool        `json:",omitempty"`
+	Flushed    time.Time   `json:",omitzero"`
 }
 
 // Save returns the state of all pods, in the order in which they came. No pod may be Taken.
@@ -41,7 +43,7 @@ func (q *Queue) Save() (all []Saved) {
 			UID: i.Pod.UID, Place: i.place, Gate: i.Gate, Since: i.Since, Admitted: i.Admitted, Unfit: i.Unfit, Attempts: i.Attempts,
 			Rejected: i.rejected, Failed: i.failed, Ready: i.ready, Returned: i.returned, Entered: i.entered, Rejectors: i.Rejectors,
 			Pending: i.Pending, Counted: i.counted, Message: i.Message, MessageAt: i.MessageAt, Told: i.Told, Nominating: i.Nominating,
-			Overdue: i.Overdue,
+			Overdue: i.Overdue, Flushed: i.flushed,
 		})
 	}
 	return all
@@ -84,7 +86,7 @@ func (q *Queue) restoreItem(item *Item, s *Saved) {
 	item.Attempts, item.rejected, item.failed = s.Attempts, s.Rejected, s.Failed
 	item.ready, item.returned, item.entered, item.Overdue = s.Ready, s.Returned, s.Entered, s.Overdue
 	item.Rejectors, item.Pending, item.Message, item.MessageAt = s.Rejectors, s.Pending, s.Message, s.MessageAt
-	item.Told, item.Nominating = s.Told, s.Nominating
+	item.Told, item.Nominating, item.flushed = s.Told, s.Nominating, s.Flushed
 	q.countWaiting(item, s.Counted)
 
 	switch s.Place {

@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +51,7 @@ func TestRestoredPodsWaitAsTheyDid(t *testing.T) {
 			one.Rejected(item, []string{"A", "B"}, []string{"B"}, at)
 		}
 	}
+	one.items["gated"].flushed = at
 	saved := one.Save()
 	text, err := json.Marshal(saved)
 	if err != nil {
@@ -83,6 +85,24 @@ func TestRestoredPodsWaitAsTheyDid(t *testing.T) {
 		a, b := one.Pop(at), other.Pop(at)
 		if (a == nil) != (b == nil) || a != nil && a.Pod.Name != b.Pod.Name {
 			t.Fatalf("at %v one takes %v and the other %v", at, a, b)
+		}
+	}
+}
+
+// TestEveryFieldOfAnItemIsSaved, or is known not to be: one that is added must not be forgotten.
+func TestEveryFieldOfAnItemIsSaved(t *testing.T) {
+	left := map[string]bool{
+		"Pod": true, "Class": true, // in the API
+		"Patient": true, "Together": true, "Continued": true, // see Saved
+		"group": true, "entity": true, "index": true, // of the queue that has the item
+		"order": true, // the order of the list
+		"seen":  true, // of an attempt under way
+	}
+	saved := reflect.TypeFor[Saved]()
+	for field := range reflect.TypeFor[Item]().Fields() {
+		name := strings.ToUpper(field.Name[:1]) + field.Name[1:]
+		if _, has := saved.FieldByName(name); has == left[field.Name] {
+			t.Errorf("%s is saved: %t", field.Name, has)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // play advances one pod's status to now: what has started, ended, restarted or become ready since
-// the status was written. It knows nothing but the status, so that a new process goes on where the
+// the status was written. It knows little but the status, so that a new process goes on where the
 // last one was stopped.
 //
 // A container that ran out at 10:00:05 and is looked at at 10:00:30 is played as
@@ -27,6 +27,9 @@ type play struct {
 	now    time.Time
 	// status is changed in place.
 	status *v1.PodStatus
+	// forgotten is how many of its restarts do not count any more for a container's back-off. A new
+	// process counts all of them.
+	forgotten map[string]int32
 	// wake is when the status changes next by itself; zero is never.
 	wake time.Time
 }
@@ -182,9 +185,12 @@ func (p *play) playContainer(c *v1.Container, cs *v1.ContainerStatus, e ending) 
 	}
 }
 
+// longRun is how long a container has to run for its restarts to be forgotten, as by a kubelet:
+// twice the longest back-off.
+const longRun = 10 * time.Minute
+
 // restartContainer starts a container again, or puts it into back-off. It is false when there is
-// nothing to do now. It counts all restarts so far; a kubelet forgets them once a container has run
-// for ten minutes.
+// nothing to do now.
 func (p *play) restartContainer(c *v1.Container, cs *v1.ContainerStatus) bool {
 	last := cs.State.Terminated
 	if last == nil {
@@ -194,7 +200,13 @@ func (p *play) restartContainer(c *v1.Container, cs *v1.ContainerStatus) bool {
 	if !p.mayRestart(c, last.ExitCode) || !p.pullImage(c, cs) {
 		return false
 	}
-	delay := backOff(cs.RestartCount)
+	if last.FinishedAt.Sub(last.StartedAt.Time) > longRun {
+		if p.forgotten == nil {
+			p.forgotten = map[string]int32{}
+		}
+		p.forgotten[c.Name] = cs.RestartCount
+	}
+	delay := backOff(cs.RestartCount - p.forgotten[c.Name])
 	if at := endOf(last.FinishedAt, delay); p.now.Before(at) {
 		p.wakeAt(at)
 		cs.LastTerminationState.Terminated = last
@@ -228,7 +240,7 @@ func (p *play) mayRestart(c *v1.Container, exitCode int32) bool {
 
 // backOff is the kubelet's: the first restart at once, then 10 s, doubled up to 5 min.
 //
-//	restarts so far   0   1    2    3    4    5     6 and more
+//	restarts          0   1    2    3    4    5     6 and more
 //	back-off          0   10s  20s  40s  80s  160s  5m
 func backOff(restarts int32) time.Duration {
 	if restarts == 0 {

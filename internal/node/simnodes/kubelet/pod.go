@@ -33,6 +33,8 @@ type pod struct {
 	complained bool
 	// deferred: a resize waits for room. roomMade looks at it again.
 	deferred bool
+	// forgotten: see play.
+	forgotten map[string]int32
 	// uses is what its processes use, by its annotation; nil: nothing is known.
 	uses v1.ResourceList
 	// eviction, if set, ends it under pressure: at stopBy, when its status is written.
@@ -226,8 +228,9 @@ func (f *Fleet) advancePod(p *pod, now time.Time) {
 	}
 
 	status.ObservedGeneration = p.object.Generation
-	pl := play{pod: p.object, script: sc, now: now, status: status}
+	pl := play{pod: p.object, script: sc, now: now, status: status, forgotten: p.forgotten}
 	pl.playContainers()
+	p.forgotten = pl.forgotten
 	f.resizePod(p, &pl)
 	// The phase follows from the containers, and conditions follow from the phase.
 	status.Phase = pl.podPhase()

@@ -1,0 +1,37 @@
+package controlplane
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"k8s.io/klog/v2"
+)
+
+// lines are a log that cannot be compared: a comparison of two panics.
+type lines struct {
+	of  []func(string)
+	log *strings.Builder
+}
+
+func (l lines) Write(line []byte) (int, error) { return l.log.Write(line) }
+
+// TestTwoControlPlanesMayShareALog: when the first one stops, the other still has it.
+func TestTwoControlPlanesMayShareALog(t *testing.T) {
+	var log strings.Builder
+	for what, shared := range map[string]io.Writer{"a log": &log, "one that cannot be compared": lines{log: &log}} {
+		t.Run(what, func(t *testing.T) {
+			log.Reset()
+			stopFirst := sendLogs(shared, 0)
+			stopSecond := sendLogs(shared, 0)
+			defer stopSecond()
+
+			stopFirst()
+			klog.Background().Info("The second one goes on")
+			klog.Flush()
+			if !strings.Contains(log.String(), "The second one goes on") {
+				t.Errorf("logged: %q", log.String())
+			}
+		})
+	}
+}
