@@ -2,7 +2,11 @@ package webhook
 
 import (
 	"bytes"
+	"crypto/x509"
 	"io"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	clientscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/util/cert"
 )
 
 // TestNothingCanLockACluster holds whatever the flags say.
@@ -89,11 +94,9 @@ func TestOptionsNameTheFlagThatIsWrong(t *testing.T) {
 	}
 }
 
-// TestManifestsFitTogether decodes them strictly and follows the names in them.
-func TestManifestsFitTogether(t *testing.T) {
-	o := DefaultOptions()
-	o.Namespace, o.FailurePolicy = "elsewhere", string(v1.Fail)
-	*o.Rules.UnreachableSeconds = 30
+// printed is what the options print, decoded strictly, by kind.
+func printed(t *testing.T, o *Options) map[string]runtime.Object {
+	t.Helper()
 	var text bytes.Buffer
 	if err := o.WriteManifests(&text, "registry.example.com/berth:v1"); err != nil {
 		t.Fatal(err)
@@ -118,6 +121,27 @@ func TestManifestsFitTogether(t *testing.T) {
 		}
 		objects[kind.Kind] = object
 	}
+	return objects
+}
+
+// flagsOf are the options that the Deployment's flags stand for.
+func flagsOf(t *testing.T, deployment *appsv1.Deployment) Options {
+	t.Helper()
+	args := deployment.Spec.Template.Spec.Containers[0].Args
+	flags, read := pflag.NewFlagSet("webhook", pflag.ContinueOnError), DefaultOptions()
+	read.AddFlags(flags)
+	if err := flags.Parse(args[1:]); err != nil || args[0] != "webhook" {
+		t.Fatalf("%v: %v", args, err)
+	}
+	return read
+}
+
+// TestManifestsFitTogether follows the names in them.
+func TestManifestsFitTogether(t *testing.T) {
+	o := DefaultOptions()
+	o.Namespace, o.FailurePolicy = "elsewhere", string(v1.Fail)
+	*o.Rules.UnreachableSeconds = 30
+	objects := printed(t, &o)
 	deployment := objects["Deployment"].(*appsv1.Deployment)
 	container := deployment.Spec.Template.Spec.Containers[0]
 	service := objects["Service"].(*corev1.Service)
@@ -129,13 +153,14 @@ func TestManifestsFitTogether(t *testing.T) {
 	}) || service.Spec.Ports[0].Port != *o.clientConfig("", 0, nil).Service.Port {
 		t.Error("the Service leads to another port than the webhook's")
 	}
-	flags, read := pflag.NewFlagSet("webhook", pflag.ContinueOnError), DefaultOptions()
-	read.AddFlags(flags)
-	if err := flags.Parse(container.Args[1:]); err != nil || container.Args[0] != "webhook" {
-		t.Fatalf("%v: %v", container.Args, err)
-	}
-	if read.Namespace != o.Namespace || read.FailurePolicy != o.FailurePolicy || *read.Rules.UnreachableSeconds != 30 {
+	read := flagsOf(t, deployment)
+	if read.Namespace != o.Namespace || read.FailurePolicy != o.FailurePolicy || *read.Rules.UnreachableSeconds != 30 ||
+		read.AdvertiseHost != "" || read.ClientCAFile != "" {
 		t.Errorf("the Deployment runs the webhook with %v", container.Args)
+	}
+	o.AdvertiseHost = "webhook.example.com"
+	if read := flagsOf(t, printed(t, &o)["Deployment"].(*appsv1.Deployment)); read.AdvertiseHost != o.AdvertiseHost {
+		t.Errorf("API servers are to reach the Deployment at %q", read.AdvertiseHost)
 	}
 	for _, kind := range []string{"Role", "ClusterRole"} {
 		rules, _ := objects[kind].(*rbacv1.ClusterRole)
@@ -147,5 +172,62 @@ func TestManifestsFitTogether(t *testing.T) {
 				t.Errorf("%s allows everything: %v", kind, rule)
 			}
 		}
+	}
+}
+
+// TestPrintedWebhookAnswersOnlyWhoHasACertificate if the one that prints it would: it finds in its
+// container the certificates that the file has here, and nothing else of the file.
+func TestPrintedWebhookAnswersOnlyWhoHasACertificate(t *testing.T) {
+	own, key, err := cert.GenerateSelfSignedCertKey("api-servers", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := DefaultOptions()
+	o.ClientCAFile = filepath.Join(t.TempDir(), "ca.pem")
+	for name, text := range map[string][]byte{"no file": nil, "no certificate": key} {
+		if text != nil {
+			if err := os.WriteFile(o.ClientCAFile, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var out bytes.Buffer
+		if err := o.WriteManifests(&out, "i"); err == nil || !strings.HasPrefix(err.Error(), "--client-ca-file: ") || out.Len() > 0 {
+			t.Errorf("%s: %v, after %d bytes", name, err, out.Len())
+		}
+		_ = os.Remove(o.ClientCAFile)
+	}
+
+	if err := os.WriteFile(o.ClientCAFile, slices.Concat(key, own), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	objects := printed(t, &o)
+	deployment := objects["Deployment"].(*appsv1.Deployment)
+	bundle, ok := objects["ConfigMap"].(*corev1.ConfigMap)
+	if !ok {
+		t.Fatal("no ConfigMap is printed")
+	}
+	pod := deployment.Spec.Template.Spec
+	if len(pod.Volumes) != 1 || pod.Volumes[0].ConfigMap.Name != bundle.Name ||
+		len(pod.Containers[0].VolumeMounts) != 1 || pod.Containers[0].VolumeMounts[0].Name != pod.Volumes[0].Name {
+		t.Fatalf("the ConfigMap %s is not mounted: %v, %v", bundle.Name, pod.Volumes, pod.Containers[0].VolumeMounts)
+	}
+	file, below := strings.CutPrefix(flagsOf(t, deployment).ClientCAFile, pod.Containers[0].VolumeMounts[0].MountPath+"/")
+	want, err := cert.ParseCertsPEM(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := cert.ParseCertsPEM([]byte(bundle.Data[file]))
+	if err != nil || !below || !slices.EqualFunc(got, want, (*x509.Certificate).Equal) || strings.Contains(bundle.Data[file], "PRIVATE") {
+		t.Errorf("%v: the file is\n%s", err, bundle.Data[file])
+	}
+	before := deployment.Spec.Template.Annotations
+	if own, _, err = cert.GenerateSelfSignedCertKey("others", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(o.ClientCAFile, own, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if maps.Equal(printed(t, &o)["Deployment"].(*appsv1.Deployment).Spec.Template.Annotations, before) {
+		t.Error("another CA does not replace the replicas, which go on with the old one")
 	}
 }

@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/berth-k8s/berth/internal/admission/live"
 	"github.com/berth-k8s/berth/internal/kube/guard"
 )
 
@@ -136,10 +138,10 @@ type badRequest struct{ error }
 var errCold = fmt.Errorf("not yet ready to handle request: the caches are not filled")
 
 // statusOf is the HTTP status for a review that is not answered. To the API server all of them are
-// failures to call the webhook.
+// failures to call the webhook; but 503, which has a Retry-After, it tries again while it has time.
 func statusOf(err error) int {
 	switch {
-	case err == errCold, err == errBusy:
+	case errors.Is(err, errCold), errors.Is(err, errBusy), errors.Is(err, live.ErrCold), errors.Is(err, live.ErrBusy):
 		return http.StatusServiceUnavailable
 	case isBadRequest(err):
 		return http.StatusBadRequest

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"crypto/sha256"
 	_ "embed"
 	"fmt"
 	"io"
@@ -8,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"text/template"
+
+	"k8s.io/client-go/util/cert"
 )
 
 //go:embed manifests.yaml
@@ -16,8 +19,8 @@ var manifestsText string
 var manifests = template.Must(template.New("manifests").Parse(manifestsText))
 
 // WriteManifests writes what a cluster needs to run the webhook with these options: a Deployment of
-// two replicas and what goes with it. Flags that have their defaults are left out. AdvertiseHost
-// and ClientCAFile are not passed on.
+// two replicas and what goes with it. Flags that have their defaults are left out. The certificates
+// of ClientCAFile, which is a file here, become a ConfigMap there.
 func (o *Options) WriteManifests(out io.Writer, image string) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -36,6 +39,11 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 		return err
 	}
 
+	clientCA, err := o.clientCertificates()
+	if err != nil {
+		return err
+	}
+
 	defaults := DefaultOptions()
 	// Probes come from the kubelet, so the health port cannot stay on loopback.
 	args := []string{"--namespace=" + o.Namespace, "--health-bind-address=0.0.0.0:" + health}
@@ -48,6 +56,7 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 
 	differs("bind-address", o.Address, defaults.Address)
 	differs("service", o.Service, defaults.Service)
+	differs("advertise-host", o.AdvertiseHost, defaults.AdvertiseHost)
 	differs("failure-policy", o.FailurePolicy, defaults.FailurePolicy)
 	differs("timeout", o.Timeout.String(), defaults.Timeout.String())
 	differs("exclude-namespaces", joinList(o.ExcludeNamespaces), joinList(defaults.ExcludeNamespaces))
@@ -58,9 +67,39 @@ func (o *Options) WriteManifests(out io.Writer, image string) error {
 	differs("default-not-ready-toleration-seconds", formatSeconds(o.Rules.NotReadySeconds), formatSeconds(defaults.Rules.NotReadySeconds))
 	differs("default-unreachable-toleration-seconds", formatSeconds(o.Rules.UnreachableSeconds),
 		formatSeconds(defaults.Rules.UnreachableSeconds))
+	if clientCA != nil {
+		args = append(args, "--client-ca-file="+clientCAPath+"/"+clientCAKey)
+	}
+
 	return manifests.Execute(out, map[string]any{
 		"Namespace": o.Namespace, "Service": o.Service, "Image": image, "Args": args, "Port": port, "HealthPort": health,
+		"ClientCA": clientCA, "ClientCAKey": clientCAKey, "ClientCAPath": clientCAPath,
+		// The file is read when a replica starts: another one has to replace the replicas.
+		"ClientCASum": fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(clientCA, "\n")))),
 	})
+}
+
+// Where a replica finds the client CA: the ConfigMap's key, and where it is mounted.
+const (
+	clientCAKey  = "client-ca.crt"
+	clientCAPath = "/etc/berth-webhook"
+)
+
+// clientCertificates returns the certificates of ClientCAFile as the lines of a PEM file, nil if
+// there is no such file. Whatever else is in it, such as a key, is not for a ConfigMap.
+func (o *Options) clientCertificates() ([]string, error) {
+	if o.ClientCAFile == "" {
+		return nil, nil
+	}
+	certificates, err := cert.CertsFromFile(o.ClientCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("--client-ca-file: its certificates become part of the manifests: %w", err)
+	}
+	text, err := cert.EncodeCertificates(certificates...)
+	if err != nil {
+		return nil, fmt.Errorf("--client-ca-file: %w", err)
+	}
+	return strings.Split(strings.TrimSpace(string(text)), "\n"), nil
 }
 
 // portOf returns the port of an address, which must be a fixed one: the Service and the probes name

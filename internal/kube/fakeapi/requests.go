@@ -182,7 +182,7 @@ func asJSON(contentType string, body []byte) []byte {
 // held.
 func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) {
 	if to.resource == "" {
-		return discover(to.version), nil
+		return discover(to.version)
 	}
 
 	// Events are kept, and never shown: no watch follows them.
@@ -228,14 +228,18 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 }
 
 // discover lists the resources of a group version, for clients that ask whether an API is served.
-// One that the server does not have is an empty list, and not 404.
-func discover(version string) *metav1.APIResourceList {
+// Above the group versions, such as at /apis and /version, there is an empty answer.
+func discover(version string) (any, error) {
+	resources, ok := kinds[version]
+	if !ok && version != "" {
+		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", schema.GroupResource{}, "", "404 page not found", 0, true)
+	}
 	list := &metav1.APIResourceList{GroupVersion: version}
 	list.Kind = "APIResourceList"
-	for resource, kind := range kinds[version] {
+	for resource, kind := range resources {
 		list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource, Kind: kind})
 	}
-	return list
+	return list, nil
 }
 
 // listPage lists a table, or a page of it. All pages of a list show the table as it was at the

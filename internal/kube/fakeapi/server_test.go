@@ -56,3 +56,16 @@ func TestPagesAreOfOneMoment(t *testing.T) {
 		t.Errorf("a page of a list that is forgotten: %v", err)
 	}
 }
+
+// TestAGroupVersionThatIsNotServedIsNotFound, by which clients tell whether they may use an API.
+func TestAGroupVersionThatIsNotServedIsNotFound(t *testing.T) {
+	discovery := New().Client().Discovery()
+	for version, served := range map[string]bool{
+		"v1": true, "apps/v1": true, "resource.k8s.io/v1": true, "v2": false, "apps/v2": false, "lifecycle.k8s.io/v1alpha1": false,
+	} {
+		list, err := discovery.ServerResourcesForGroupVersion(version)
+		if served && (err != nil || len(list.APIResources) == 0) || !served && !apierrors.IsNotFound(err) {
+			t.Errorf("%s: %v, %v", version, list, err)
+		}
+	}
+}

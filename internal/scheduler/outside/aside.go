@@ -2,10 +2,13 @@ package outside
 
 import (
 	"context"
+	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 )
 
@@ -24,11 +27,16 @@ type extenderAnswers struct {
 // extenderAnswer is one extender's answer. The goroutine that asks fills it in; the owner reads it
 // once it has learned that the answer is there.
 type extenderAnswer struct {
-	// Each is nil until that question was answered, with a result or with an error.
+	// Each is nil until such a question was answered, with a result or with an error.
 	filter     *filterAnswer
 	prioritize *prioritizeAnswer
-	preempt    *preemptAnswer
+	// preempt has the last few answers, newest last: an attempt may ask first about victims that
+	// break no budget and then about others, and is to find both when it is decided again.
+	preempt []*preemptAnswer
 }
+
+// mostPreemptAnswers is how many answers about preemption are kept: twice what one decision asks.
+const mostPreemptAnswers = 4
 
 // filterAnswer is what an extender answered to Filter.
 type filterAnswer struct {
@@ -50,9 +58,16 @@ type prioritizeAnswer struct {
 // preemptAnswer is what an extender answered to ProcessPreemption. left has the nodes that it still
 // accepts, with the victims that it names there.
 type preemptAnswer struct {
-	asked map[string]bool
+	asked map[string]shownVictims // by node
 	left  map[string]*extenderv1.Victims
 	err   error
+}
+
+// shownVictims is what the extender was shown of a node. It is a copy: an extender may change what
+// it is given.
+type shownVictims struct {
+	pods       []types.UID // sorted: an order that differs is no other question
+	violations int64
 }
 
 // answersOf returns the place for this extender's answers about the session's pod, which is never
@@ -106,28 +121,49 @@ func (e *extended) askPrioritize(y *session, infos []fwk.NodeInfo) (*prioritizeA
 }
 
 // askPreempt is askFilter for preemption. An answer stands as long as it covers the nodes in
-// question; the victims on them are not compared.
-func (e *extended) askPreempt(y *session, victims map[string]*extenderv1.Victims) (*preemptAnswer, error) {
+// question, with the same victims, and the pods that it names are placed. With others, the victims
+// that it left might be too few for the pod, or more than it needs now.
+func (e *extended) askPreempt(y *session, c *cluster.Cluster, victims map[string]*extenderv1.Victims) (*preemptAnswer, error) {
 	pod, nodes := y.pod, y.snapshot.NodeInfos()
-	asked := make(map[string]bool, len(victims))
-	for name := range victims {
-		asked[name] = true
+	asked := make(map[string]shownVictims, len(victims))
+	for name, v := range victims {
+		asked[name] = shownOf(v)
 	}
+
 	kept := e.answersOf(y)
-	if kept.preempt != nil && sameVictims(kept.preempt, victims) {
-		return kept.preempt, nil
+	for _, a := range slices.Backward(kept.preempt) {
+		if a.stands(c, asked) {
+			return a, nil
+		}
 	}
+
+	var answer *preemptAnswer
 	err := e.askExtender(y, func() {
 		left, err := e.x.ProcessPreemption(pod, victims, nodes)
-		kept.preempt = &preemptAnswer{asked, left, err}
+		answer = &preemptAnswer{asked, left, err}
+		kept.preempt = append(kept.preempt[max(0, len(kept.preempt)-mostPreemptAnswers+1):], answer)
 	})
-	return kept.preempt, err
+	return answer, err
 }
 
-// sameVictims reports whether the extender was asked about all nodes that are in question now.
-func sameVictims(a *preemptAnswer, victims map[string]*extenderv1.Victims) bool {
-	for name := range victims {
-		if !a.asked[name] {
+// shownOf returns what an extender sees of the victims.
+func shownOf(v *extenderv1.Victims) shownVictims {
+	shown := shownVictims{violations: v.NumPDBViolations}
+	for _, pod := range v.Pods {
+		shown.pods = append(shown.pods, pod.UID)
+	}
+	slices.Sort(shown.pods)
+	return shown
+}
+
+// stands reports whether the answer is one to this question, too.
+func (a *preemptAnswer) stands(c *cluster.Cluster, question map[string]shownVictims) bool {
+	for name, now := range question {
+		before, ok := a.asked[name]
+		if !ok || before.violations != now.violations || !slices.Equal(before.pods, now.pods) {
+			return false
+		}
+		if left := a.left[name]; left != nil && len(placedPods(c, left.Pods)) < len(left.Pods) {
 			return false
 		}
 	}

@@ -97,6 +97,26 @@ func TestAnExtenderIsAskedAboutVictimsAside(t *testing.T) {
 	})
 }
 
+// TestVictimsThatChangedAreAskedAboutAgain: while the extender is asked about one victim, that one
+// goes and another pod takes its room.
+func TestVictimsThatChangedAreAskedAboutAgain(t *testing.T) {
+	x := &slow{&record{}, 4 * time.Second}
+	inWorldWith(t, "", nil, []fwk.Extender{x}, func(w *world) {
+		w.addNode("n2", 4)
+		low := pod("low", "2", on("n2"))
+		w.api.Put(low, pod("stays", "2", on("n2"), priority(5)))
+		w.api.Put(withHostname(pod("high", "2", priority(10))))
+		w.expect(time.Second, "high waits; low on n2; stays on n2")
+		w.api.Delete(low)
+		w.api.Put(pod("other", "2", on("n2")))
+		w.expect(4*time.Second, "high waits; other on n2; stays on n2")
+		w.expect(20*time.Second, "high on n2; stays on n2")
+		if asked := x.taken(); strings.Count(asked, "preempt high") != 2 {
+			t.Errorf("asked: %s", asked)
+		}
+	})
+}
+
 // TestPodsThatAskAsideAreFew: what is more backs off, and has its turn later; one that is deleted
 // meanwhile is forgotten.
 func TestPodsThatAskAsideAreFew(t *testing.T) {

@@ -129,7 +129,7 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 		victims[place.Node.Name] = v
 	}
 
-	a, err := e.askPreempt(y, victims)
+	a, err := e.askPreempt(y, c, victims)
 	if err != nil {
 		return nil, err
 	}
@@ -142,14 +142,20 @@ func (e *extended) Spare(c *cluster.Cluster, p *cluster.Pod, places []plugins.Pl
 
 	var spared []plugins.Place
 	for name, v := range a.left {
+		if _, asked := a.asked[name]; asked && victims[name] == nil {
+			continue // no longer in question; of one that was never, the extender's word counts, as upstream
+		}
 		if v == nil || len(v.Pods) == 0 {
 			if e.x.IsIgnorable() {
 				continue
 			}
 			return nil, fmt.Errorf("expected at least one victim pod on node %q", name)
 		}
-		if n := c.Node(name); n != nil { // gone while the extender was asked
-			spared = append(spared, plugins.Place{Node: n, Victims: placedPods(c, v.Pods), Violations: int(v.NumPDBViolations)})
+		// A node or a victim may have gone while the extender was asked. The victims that are left
+		// are not what it has agreed to, and may be none.
+		n, placed := c.Node(name), placedPods(c, v.Pods)
+		if n != nil && len(placed) == len(v.Pods) {
+			spared = append(spared, plugins.Place{Node: n, Victims: placed, Violations: int(v.NumPDBViolations)})
 		}
 	}
 

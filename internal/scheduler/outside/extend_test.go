@@ -1,6 +1,7 @@
 package outside
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 
 	"github.com/berth-k8s/berth/internal/engine/config"
@@ -225,6 +227,65 @@ func TestAnExtenderSparesPods(t *testing.T) {
 	f.expect("an extender that names no victim", preempts(), `expected at least one victim pod on node "n1"`)
 	x.preempt = nil
 	f.expect("an extender that fails", preempts(), "failed preempt with extender at URL "+f.set.extenders[0].Name()+"/preempt, code 500")
+}
+
+// TestAnAnswerAboutVictimsStandsForThese: for the same nodes or some of them, whatever was asked
+// between, and for no other victims.
+func TestAnAnswerAboutVictimsStandsForThese(t *testing.T) {
+	other := map[string]string{}
+	x := &fakeExtender{preempt: func(args *extenderv1.ExtenderPreemptionArgs) extenderv1.ExtenderPreemptionResult {
+		for _, v := range args.NodeNameToMetaVictims {
+			for _, pod := range v.Pods {
+				pod.UID = cmp.Or(other[pod.UID], pod.UID)
+			}
+		}
+		return extenderv1.ExtenderPreemptionResult{NodeNameToMetaVictims: args.NodeNameToMetaVictims}
+	}}
+	f := extendedBy(t, x, "preemptVerb: preempt, nodeCacheCapable: true")
+	f.node("n1", 2)
+	f.node("n2", 2)
+	for name, node := range map[string]string{"a": "n1", "b1": "n2", "b2": "n2", "b3": "n2"} {
+		f.has(pod(name, "100m", on(node)))
+	}
+	a := f.begin(pod("p", "1", priority(10)))
+	place := func(node string, violations int, victims ...types.UID) plugins.Place {
+		at := plugins.Place{Node: f.cluster.Node(node), Violations: violations}
+		for _, uid := range victims {
+			at.Victims = append(at.Victims, f.cluster.Pod(uid))
+		}
+		return at
+	}
+	expect := func(want string, places ...plugins.Place) {
+		t.Helper()
+		spared, err := f.profile.Extenders[0].Spare(f.cluster, a.Waiting, places)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, at := range spared {
+			got = append(got, at.Node.Name)
+			for _, victim := range at.Victims {
+				got = append(got, victim.Name)
+			}
+		}
+		f.expect("places left, and whether it was asked", strings.Join(append(got, f.taken()), " "), want)
+	}
+
+	n1, n2 := place("n1", 0, "a"), place("n2", 0, "b2")
+	expect("n1 a n2 b2 preempt", n1, n2)
+	expect("n1 a n2 b2 ", n1, n2)
+	expect("n2 b2 ", n2)
+	expect("n2 b1 b2 preempt", place("n2", 0, "b1", "b2"))
+	expect("n2 b1 b2 ", place("n2", 0, "b2", "b1"))
+	expect("n1 a n2 b2 ", n1, n2)
+	expect("n2 b2 preempt", place("n2", 1, "b2"))
+
+	other["b1"] = "b3"
+	expect("n2 b3 preempt", place("n2", 0, "b1"))
+	f.cluster.RemovePod("b3")
+	expect("preempt", place("n2", 0, "b1")) // the snapshot still has b3
+	other["b1"] = "b2"
+	expect("n2 b2 preempt", place("n2", 0, "b1"))
 }
 
 // TestAnExtenderBinds in place of the plugins at Bind, unless it may be ignored and fails.

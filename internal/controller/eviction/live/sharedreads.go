@@ -20,43 +20,65 @@ type sharedReads[K comparable, V any] struct {
 
 // sharedRead is one read and those who wait for it.
 type sharedRead[V any] struct {
-	begun bool           // under mu
-	after *sharedRead[V] // the read before it, which is waited for; nil: none, or it is over
-	done  chan struct{}  // closed when value and err are set
-	value V              // once done
+	// Under mu. What is closed has begun, or has been given up, and nobody joins it any more.
+	closed bool
+	askers int // that wait for it, or have got its result
+
+	stop  context.CancelFunc // ends the read
+	after *sharedRead[V]     // the read before it, which is waited for; nil: none, or it is over
+	done  chan struct{}      // closed when value and err are set
+	value V                  // once done
 	err   error
 }
 
 // readShared returns what get returns for the key, from a read that begins after the call. A caller
-// whose ctx ends does not wait for the read of another; a read is bounded by the ctx of the caller
-// that began it.
+// whose ctx ends does not wait any longer. The read goes on for the others: it has answerWithin,
+// whoever began it, and ends earlier only if nobody waits for it.
 func (r *sharedReads[K, V]) readShared(ctx context.Context, key K) (V, error) {
-	r.mu.Lock()
-	last := r.reads[key]
-	// What has begun may have read before this call.
-	if last == nil || last.begun {
-		read := &sharedRead[V]{after: last, done: make(chan struct{})}
-		if r.reads == nil {
-			r.reads = map[K]*sharedRead[V]{}
-		}
-		r.reads[key] = read
-		r.mu.Unlock()
-		r.carryOut(ctx, key, read)
-		return read.value, read.err
-	}
-
-	r.mu.Unlock()
+	read := r.joinRead(ctx, key)
 	select {
-	case <-last.done:
-		return last.value, last.err
+	case <-read.done:
+		return read.value, read.err
 	case <-ctx.Done():
+		r.leaveRead(read)
 		var none V
 		return none, ctx.Err()
 	}
 }
 
+// joinRead returns the read that has not begun yet, and starts one if there is none. Of ctx it has
+// the values only.
+func (r *sharedReads[K, V]) joinRead(ctx context.Context, key K) *sharedRead[V] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	read := r.reads[key]
+	// What has begun may have read before this call.
+	if read == nil || read.closed {
+		read = &sharedRead[V]{after: read, done: make(chan struct{})}
+		ctx, read.stop = context.WithCancel(context.WithoutCancel(ctx))
+		if r.reads == nil {
+			r.reads = map[K]*sharedRead[V]{}
+		}
+		r.reads[key] = read
+		go r.carryOut(ctx, key, read)
+	}
+	read.askers++
+	return read
+}
+
+// leaveRead ends the read if its last asker leaves.
+func (r *sharedReads[K, V]) leaveRead(read *sharedRead[V]) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if read.askers--; read.askers == 0 {
+		read.closed = true
+		read.stop()
+	}
+}
+
 // carryOut waits for the read before it and then reads.
 func (r *sharedReads[K, V]) carryOut(ctx context.Context, key K, read *sharedRead[V]) {
+	defer read.stop()
 	if read.after != nil {
 		select {
 		case <-read.after.done:
@@ -64,10 +86,12 @@ func (r *sharedReads[K, V]) carryOut(ctx context.Context, key K, read *sharedRea
 		}
 	}
 	r.mu.Lock()
-	read.begun, read.after = true, nil
+	read.closed, read.after = true, nil
 	r.mu.Unlock()
 
-	read.value, read.err = r.get(ctx, key)
+	bounded, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	read.value, read.err = r.get(bounded, key)
 
 	r.mu.Lock()
 	if r.reads[key] == read {

@@ -78,3 +78,49 @@ func TestAskerThatWaitsGivesUpAlone(t *testing.T) {
 		asked.Wait()
 	})
 }
+
+// TestAReadIsNotBoundedByWhoBeganIt: those that joined get its result when that one has run out of
+// time, a read that is not answered ends by itself, and one that nobody waits for ends at once.
+func TestAReadIsNotBoundedByWhoBeganIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reads sharedReads[string, *eviction.Node]
+		takes, began := time.Second, time.Now()
+		reads.get = func(ctx context.Context, _ string) (*eviction.Node, error) {
+			select {
+			case <-time.After(takes):
+				return &eviction.Node{}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		var asked sync.WaitGroup
+		ask := func(patience, ends time.Duration, fails bool) {
+			asked.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				defer cancel()
+				_, err := reads.readShared(ctx, "n")
+				if after := time.Since(began); (err != nil) != fails || after != ends {
+					t.Errorf("who waits for %v: %v after %v, want it after %v", patience, err, after, ends)
+				}
+			})
+			synctest.Wait()
+		}
+
+		ask(time.Minute, time.Second, false)                    // reads now
+		ask(1500*time.Millisecond, 1500*time.Millisecond, true) // begins the next one
+		ask(time.Minute, 2*time.Second, false)                  // joins it
+		asked.Wait()
+
+		takes, began = time.Hour, time.Now()
+		ask(time.Minute, answerWithin, true)
+		asked.Wait()
+
+		began = time.Now()
+		ask(time.Second, time.Second, true)
+		asked.Wait()
+		synctest.Wait()
+		if len(reads.reads) != 0 {
+			t.Error("a read goes on that nobody waits for")
+		}
+	})
+}
