@@ -205,7 +205,7 @@ func (r *Roller) pass(event Event) {
 func (r *Roller) beginDrain(options DrainOptions, begun time.Time) {
 	options.Returned = map[types.UID]bool{}
 	r.drainer = newDrainer(options, r.cluster)
-	r.drainer.begun, r.drainer.tickets = begun, r.drainTickets
+	r.drainer.begun, r.drainer.tickets, r.drainer.rolls = begun, r.drainTickets, true
 	r.drain(Listed{})
 }
 
