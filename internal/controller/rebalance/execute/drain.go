@@ -106,8 +106,13 @@ type Drainer struct {
 	unsure []*departure // evictions that may come yet: an answer was lost, or they were asked for
 	// refused are the pods whose eviction was put off; one stays in it when its time is up, until
 	// it is evicted.
-	refused  map[types.UID]putOff
-	surges   *surges
+	refused map[types.UID]putOff
+	surges  *surges
+	// restored are surges of an earlier run that were put back. The pods that they had in addition
+	// are waited for, until settled, before anything is planned.
+	restored []*surge
+	settled  time.Time
+	rolls    bool                 // it is a Roller's, which plans when it has ended
 	tried    map[types.UID]int    // surges of each pod that were given up
 	stays    map[types.UID]string // pods that do not leave since their surges failed, and why
 	stopped  string               // why the drain ends, while it is closing

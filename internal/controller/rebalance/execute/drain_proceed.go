@@ -137,6 +137,7 @@ func (d *Drainer) advance() {
 		d.at = time.Time{}
 		switch d.surges.follow(""); {
 		case len(d.surges.list) > 0:
+		case (d.rolls || !d.options.OnlyRestore) && d.crowded():
 		case d.options.OnlyRestore:
 			d.end("")
 			return

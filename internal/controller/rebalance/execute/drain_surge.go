@@ -20,6 +20,9 @@ func (d *Drainer) surgeLeft(s *surge) { d.accepted(s.departure) }
 // unless more pods of the workload leave, which waited for this one.
 func (d *Drainer) surgeEnded(s *surge) {
 	d.stale = d.stale || s.why != "" || d.waitsFor(s)
+	if d.stage == recovering {
+		d.restored, d.settled = append(d.restored, s), d.now.Add(settlesFor)
+	}
 	if s.why == "" || s.outdated {
 		return
 	}
@@ -36,5 +39,30 @@ func (d *Drainer) waitsFor(s *surge) bool {
 	return d.plan != nil && slices.ContainsFunc(d.plan.Pods, func(p rebalance.Departure) bool {
 		victim := d.cluster.pod(p.Namespace, p.Name, p.UID)
 		return victim != nil && victim.DeletionTimestamp == nil && rules.OwnerOf(victim) == s.owner
+	})
+}
+
+// crowded reports whether pods that surges of an earlier run had in addition are still there. Until
+// they are gone they take up room, so that a plan may find none for the next surge. It gives up
+// after settlesFor.
+func (d *Drainer) crowded() bool {
+	if !d.now.Before(d.settled) {
+		return false
+	}
+	d.wake(d.settled)
+
+	return slices.ContainsFunc(d.restored, func(s *surge) bool {
+		object, count := d.cluster.scaled(s.scaled), 0
+		// Whose the pods are is not known once the victim is gone. Where others have scaled up
+		// since, none is too many.
+		if object == nil || s.owner.UID == "" || replicasOf(object) > s.note.replicas+1 {
+			return false
+		}
+		for _, p := range d.cluster.byOwner[s.owner] {
+			if !rules.IsTerminal(p) {
+				count++
+			}
+		}
+		return count > int(s.note.replicas)
 	})
 }

@@ -72,13 +72,14 @@ type RollOptions struct {
 
 // rollStage is what a Roller waits for.
 //
-//	rollListing -> rollPlanning -> turnPlanning -> turnClosing -> turnEmptying
+//	rollListing -> rollRestoring -> rollPlanning -> turnPlanning -> turnClosing -> turnEmptying
 //	    -> [turnOpening -> turnRest ->] turnWaiting -> turnEnding -> turnPlanning ...
 //	at the end, or when it is stopped: rollReopening -> rollOver
 type rollStage int
 
 const (
 	rollListing   rollStage = iota // all objects
+	rollRestoring                  // surges that an earlier run has left behind
 	rollPlanning                   // the plan of the whole
 	turnPlanning                   // that of the next turn
 	turnClosing                    // the nodes of the turn, and those of later ones
@@ -199,6 +200,15 @@ func (r *Roller) pass(event Event) {
 	}
 }
 
+// beginDrain begins a drain whose timeout counts from the given time. The drainer finds the cluster
+// as the roll has seen it, so it needs no events but Listed.
+func (r *Roller) beginDrain(options DrainOptions, begun time.Time) {
+	options.Returned = map[types.UID]bool{}
+	r.drainer = newDrainer(options, r.cluster)
+	r.drainer.begun, r.drainer.tickets, r.drainer.rolls = begun, r.drainTickets, true
+	r.drain(Listed{})
+}
+
 // drain hands an event to the drain of the turn, and takes up what it does. DrainDone stays inside,
 // since it ends a turn and not the roll.
 func (r *Roller) drain(event Event) {
@@ -309,6 +319,16 @@ func (r *Roller) is(n *v1.Node, state RollState) bool {
 		return state == rollDone
 	}
 	return false
+}
+
+// restore puts back what a run that was killed has left of surges, and then asks for the plan of
+// the whole. The additional replicas take up room, and a plan that counts them may be refused: then
+// no turn would begin, and nobody put them back.
+func (r *Roller) restore() {
+	r.stage = rollRestoring
+	options := r.options.DrainOptions
+	options.Nodes, options.OnlyRestore = r.rolling().Nodes, true
+	r.beginDrain(options, r.now)
 }
 
 // rolling is what the planner has to know. The caller owns what it returns.

@@ -152,21 +152,17 @@ func (r *Roller) answered(e Answered) {
 }
 
 // empty begins the drain of the turn's nodes. If nodes are opened afterwards, pods that find no
-// place before stay for now. The drainer finds the cluster as the roll has seen it, so it needs no
-// events but Listed.
+// place before stay for now.
 func (r *Roller) empty(stage rollStage) {
 	r.stage = stage
 	options := r.options.DrainOptions
 	options.Nodes = slices.DeleteFunc(slices.Clone(r.turn.Nodes), func(name string) bool { return r.cluster.node(name) == nil })
 	options.Fitting = stage == turnEmptying && len(r.turn.Opens) > 0
-	options.Returned = map[types.UID]bool{}
-	r.drainer = newDrainer(options, r.cluster)
 	// The timeout is that of the turn, which may drain more than once.
 	if r.draining.IsZero() {
 		r.draining = r.now
 	}
-	r.drainer.begun, r.drainer.tickets = r.draining, r.drainTickets
-	r.drain(Listed{})
+	r.beginDrain(options, r.draining)
 }
 
 // drained handles the end of a drain.
@@ -187,6 +183,10 @@ func (r *Roller) drained(a DrainDone) {
 	switch {
 	case r.stopping:
 		r.stop(interrupted)
+	case r.stage == rollRestoring && a.Stopped != "":
+		r.stop(a.Stopped)
+	case r.stage == rollRestoring:
+		r.ask(rollPlanning)
 	case retried && r.tries < mostTries:
 		r.tries++
 		r.stage, r.at = turnPlanning, again
@@ -230,7 +230,7 @@ func (r *Roller) proceed() {
 	case rollListing:
 		if r.listed {
 			r.find()
-			r.ask(rollPlanning)
+			r.restore()
 		}
 	case turnClosing:
 		if r.settled() {
