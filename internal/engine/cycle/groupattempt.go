@@ -51,6 +51,10 @@ type groupHost struct{ *groupAttempt }
 // upstream goes through the tree, each by an attempt of its own that sees what those before it
 // have placed. A composite of which too few children are settled gives up what was placed below it.
 // If the root has enough, what is still placed then is started, in one step; otherwise nothing is.
+//
+// It has more methods than other types because one pass needs all of its state. A file each has the
+// order of groups (treeattempt), the domains (treedomains), the room that others have to make
+// (treerescue), what is taken back (treestate) and what is started (treeoutcome).
 type treeAttempt struct {
 	*attempts
 	root   *groups.Composite

@@ -232,7 +232,8 @@ func (s *Server) carryOut(r *http.Request, to target, body []byte) (any, error) 
 func discover(version string) (any, error) {
 	resources, ok := kinds[version]
 	if !ok && version != "" {
-		return nil, apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", schema.GroupResource{}, "", "404 page not found", 0, true)
+		return nil, apierrors.NewGenericServerResponse(
+			http.StatusNotFound, "GET", schema.GroupResource{}, "", "404 page not found", 0, true)
 	}
 	list := &metav1.APIResourceList{GroupVersion: version}
 	list.Kind = "APIResourceList"
