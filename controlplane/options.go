@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -132,18 +131,11 @@ func (o Options) Validate() error {
 // validateFeatureGates tries the gates on a copy.
 func validateFeatureGates(gates map[string]bool) error {
 	// A copy, so that nothing is set for the process before everything is known to be right. All at
-	// once, since gates depend on each other; one by one only to name the wrong one.
-	whole := utilfeature.DefaultMutableFeatureGate.DeepCopy().SetFromMap(gates)
-	if whole == nil {
-		return nil
+	// once, since gates depend on each other; the error names the one that is wrong.
+	if err := utilfeature.DefaultMutableFeatureGate.DeepCopy().SetFromMap(gates); err != nil {
+		return fmt.Errorf("--feature-gates: %w", err)
 	}
-	probe := utilfeature.DefaultMutableFeatureGate.DeepCopy()
-	for _, name := range slices.Sorted(maps.Keys(gates)) {
-		if err := probe.SetFromMap(map[string]bool{name: gates[name]}); err != nil {
-			return fmt.Errorf("--feature-gates: %s=%t: %w", name, gates[name], err)
-		}
-	}
-	return fmt.Errorf("--feature-gates: %w", whole)
+	return nil
 }
 
 // validateControllers rejects names that no controller has, with or without the leading "-".
