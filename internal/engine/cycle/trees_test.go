@@ -216,6 +216,11 @@ func (t *treeOf) leaves() (all []*treeOf) {
 	return all
 }
 
+// isFlat tells whether all children are groups: no composite between could lack something.
+func (t *treeOf) isFlat() bool {
+	return !slices.ContainsFunc(t.children, func(child *treeOf) bool { return child.group == nil })
+}
+
 // holds tells whether something is true of as many leaves, and as many children above them, as are
 // asked for; where a group was started, of one is enough.
 func (t *treeOf) holds(of, started func(*treeOf) bool) bool {
@@ -337,7 +342,7 @@ func (c *chaos) judgeTree(truth *cluster.Cluster, tree *treeOf) {
 	}
 	for _, leaf := range tree.leaves() {
 		_, bound := c.members(leaf.group.Name)
-		if whole && len(bound) >= leaf.least && !c.started(leaf) && len(tree.children) == len(tree.leaves()) {
+		if whole && len(bound) >= leaf.least && !c.started(leaf) && tree.isFlat() {
 			said(fmt.Sprintf("is bound, and %s is not said to be scheduled", leaf.group.Name))
 		}
 	}
