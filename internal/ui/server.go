@@ -140,8 +140,8 @@ func (s *Server) servedNames(ctx context.Context, leases []*coordinationv1.Lease
 // isSecure reports whether the dashboard is served over HTTPS.
 func (s *Server) isSecure() bool { return s.options.CertFile != "" }
 
-// URL is the dashboard's address, with the token. It is for whoever started the dashboard: the
-// token must not be logged.
+// URL is the dashboard's address, with the token. Show it to the user who started the dashboard and
+// to nobody else: the token must not be logged.
 func (s *Server) URL() string {
 	address := s.listener.Addr().(*net.TCPAddr)
 	host := address.IP.String()

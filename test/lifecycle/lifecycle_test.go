@@ -68,7 +68,9 @@ func live(t *testing.T, s *script, run side) (seen []change) {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Hour) // timers of those that are gone
+		// Upstream leaves goroutines that retry until their time is over. The bubble must not end
+		// before them, and virtual time takes none.
+		time.Sleep(2 * time.Hour)
 	})
 	return seen
 }

@@ -52,7 +52,7 @@ func play(s *script, server *fakeapi.Server) {
 		if next.at > s.ends {
 			return
 		}
-		time.Sleep(time.Until(p.began.Add(next.at)))
+		time.Sleep(time.Until(p.began.Add(next.at))) // in virtual time: the script says when
 		next.do()
 	}
 }

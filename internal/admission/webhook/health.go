@@ -17,7 +17,7 @@ func (w *Webhook) endpointHandler() http.Handler {
 	alive := func(out http.ResponseWriter, _ *http.Request) { fmt.Fprintln(out, "ok") }
 	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /livez", alive)
-	// The body says what is missing, for whoever looks at a pod that does not become ready.
+	// The body says what is missing: it is shown where a pod does not become ready.
 	mux.HandleFunc("GET /readyz", func(out http.ResponseWriter, _ *http.Request) {
 		if what := w.NotReady(); what != "" {
 			http.Error(out, what, http.StatusServiceUnavailable)

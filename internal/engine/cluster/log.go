@@ -77,8 +77,7 @@ func (c *Change) bulk() int {
 	return c.Class.Bulk
 }
 
-// Len returns the position after the newest change. It is the position to remember for whoever has
-// read everything.
+// Len returns the position after the newest change, at which a reader of all changes continues.
 func (l *Log) Len() int { return l.first + len(l.entries) }
 
 // Since returns the changes from a position on. ok is false if some of them have been forgotten. If

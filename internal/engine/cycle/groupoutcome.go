@@ -243,6 +243,11 @@ func (a *groupAttempt) takeNominated(plan *gang.RoomPlan) {
 // message is that of the group, and of the members that fit as things are.
 func (a *groupAttempt) awaitRoom(nodes map[*member]string, message string) {
 	a.noteRejectors()
+	a.returnMembers(nodes, message)
+}
+
+// returnMembers is awaitRoom of members whose rejectors are noted already.
+func (a *groupAttempt) returnMembers(nodes map[*member]string, message string) {
 	for _, m := range a.members {
 		m.endAttempt(false)
 		w := a.why(m)

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/gang"
 	"github.com/berth-k8s/berth/internal/engine/groups"
@@ -185,17 +183,7 @@ func (t *treeAttempt) makeRoom(plan *gang.RoomPlan) {
 func (t *treeAttempt) awaitRoom(nodes map[*member]string, said string) {
 	t.shareRejectors()
 	for _, a := range t.leaves {
-		message := strings.TrimSuffix(t.reasonOf(a), ".") + ", " + said
-		for _, m := range a.members {
-			m.endAttempt(false)
-			w := a.why(m)
-			if m.asked.Failure == nil || !m.asked.Reached() {
-				w.message = message
-			}
-			node := nodes[m]
-			a.requeueUnschedulable(m.placement, w, &node)
-		}
-		a.writeUnscheduled(v1.PodReasonUnschedulable, message)
+		a.returnMembers(nodes, strings.TrimSuffix(t.reasonOf(a), ".")+", "+said)
 	}
 }
 

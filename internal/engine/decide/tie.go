@@ -5,8 +5,8 @@ import "math/rand/v2"
 // tie decides among nodes that are equally good. It holds the only source of randomness of a
 // decider.
 //
-// A rule that is to come before chance is no change here. It is the finer score of a plugin
-// ([plugins.Scoring].Exact), by which ranking and base choose among nodes with the same total.
+// To prefer some of them by a rule, give a plugin a finer score ([plugins.Scoring].Exact). Ranking
+// and base choose by it among nodes with the same total before they draw.
 //
 // Draws are output: replays and stories pin each of them. So how often a decision draws, and in
 // which order, is part of what it promises.

@@ -106,7 +106,7 @@ func NewProfile(schedulerName string, at map[Point][]string, weights map[string]
 }
 
 // NewProfileOf is NewProfile with the plugins of a catalog. Names that the catalog lacks are no
-// error here: they become Outside, for whoever can ask out-of-tree plugins.
+// error here: they become Outside, and a caller that has out-of-tree plugins looks there.
 func NewProfileOf(catalog []Entry, schedulerName string, at map[Point][]string, weights map[string]int64,
 	args map[string]any) (*Profile, error) {
 	p := &Profile{SchedulerName: schedulerName, At: at, Weights: weights, made: map[string]any{},

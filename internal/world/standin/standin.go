@@ -207,8 +207,8 @@ func (c *Controllers) writeClaims(a cycle.WriteClaims) {
 	c.answer(a.Ticket, o)
 }
 
-// makeClaim replaces a placeholder by a claim with a name and a UID. The name is
-// derived from the ticket, so that it is the same in every run.
+// makeClaim gives the claim for extended resources, which the core has made up, the name and UID
+// that the API server would. The name is derived from the ticket: it is the same in every run.
 func (c *Controllers) makeClaim(a cycle.WriteClaims, claim *resourcev1.ResourceClaim) {
 	standIn, pod := cluster.Name{Namespace: claim.Namespace, Name: claim.Name}, a.Attempt.Pod
 	claim.Name, claim.UID = fmt.Sprintf("%s-extended-resources-%d", pod.Name, a.Ticket), pod.UID+"/extended-resources"
