@@ -123,3 +123,50 @@ func TestAPodWaitsForThoseBeforeIt(t *testing.T) {
 		}
 	}
 }
+
+// The controller of a StatefulSet waits until a pod has ended, and that of a ReplicaSet does not:
+// the ReplicaSet's new pod takes the room first, whatever their priorities are.
+func TestAReplicaSetReplacesItsPodsBeforeAStatefulSet(t *testing.T) {
+	text := twoNodes + `
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 100
+preemptionPolicy: Never
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: filler}
+spec: {nodeName: node-2, containers: [{name: c, image: i, resources: {requests: {cpu: "4"}}}]}
+`
+	for name, kind := range map[string]string{"db": "StatefulSet", "web": "ReplicaSet"} {
+		text += strings.NewReplacer("NAME", name, "KIND", kind).Replace(`---
+apiVersion: apps/v1
+kind: KIND
+metadata: {name: NAME, uid: NAME}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: NAME}}
+  template:
+    metadata: {labels: {app: NAME}}
+    spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "4"}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: NAME-0
+  labels: {app: NAME}
+  ownerReferences: [{apiVersion: apps/v1, kind: KIND, name: NAME, uid: NAME, controller: true}]
+spec: {nodeName: node-1, PRIORITY containers: [{name: c, image: i, resources: {requests: {cpu: "4"}}}]}
+`)
+		text = strings.Replace(text, "PRIORITY", map[string]string{"db": "priorityClassName: high,"}[name], 1)
+	}
+	w := opened(t, text)
+	do(t, w, simulate.Operation{Drain: &simulate.Drain{Nodes: simulate.Nodes{Node: "node-1"}}})
+	for _, d := range w.Departures() {
+		want := map[string]string{"db-0": "", "web-0": "node-2"}[d.Name]
+		if _, node, message, _ := d.Next(); node != want {
+			t.Errorf("what replaces %s is on %q, want %q: %s", d.Name, node, want, message)
+		}
+	}
+}

@@ -328,10 +328,22 @@ func (c *controllers) comeBack(p *pod) {
 	c.makeReturn(p.departure, p.object)
 }
 
-// makeAgain creates the replacement of a pod, as its controller does: from the present
-// template if that was changed since, and otherwise as a copy, which is equal to what an
-// unchanged template gives. It returns nil if a changed template makes a pod that is refused.
+// makeAgain creates the replacement of a pod, as its controller does, or returns nil if it is
+// refused. Controllers that await the end of the pod take longer than the others by its grace
+// period, whose replacements are tried first.
 func (c *controllers) makeAgain(object *v1.Pod) *pod {
+	next := c.replacePod(object)
+	if next != nil && next.Pod != nil && next.NodeName == "" &&
+		workload.SuccessionOf(metav1.GetControllerOfNoCopy(object), c.workloads.jobOf(object)) == workload.WhenGone {
+		c.scheduler.postponePod(next)
+	}
+	return next
+}
+
+// replacePod makes a pod from the present template if that was changed since, and otherwise a
+// copy, which is equal to what an unchanged template gives. It returns nil if a changed template
+// makes a pod that is refused.
+func (c *controllers) replacePod(object *v1.Pod) *pod {
 	if next := c.renewedPod(object); next != nil {
 		return c.pods.createPod(next, true)
 	}
