@@ -321,7 +321,7 @@ func (f *fortune) compare(t *trial) {
 	for name, count := range waited {
 		said := 0
 		for _, p := range forecast.Placed {
-			if p.Before && app(p.Name) == name {
+			if p.Before && app(p.Name) == name && leaving[p.Name] == nil {
 				said++
 			}
 		}

@@ -51,7 +51,7 @@ func (c *controllers) proceed(set *appsv1.StatefulSet) {
 
 	surplus := slices.DeleteFunc(c.podsOf(l), func(p *pod) bool { return workload.HasReplica(set, p.Name, int(*l.Replicas)) })
 	for i, p := range surplus {
-		// Of those that are not ready, only the one with the lowest ordinal may go.
+		// The highest goes first; if it is not ready, only when no pod below it is unready, too.
 		if !isUp(p) && slices.ContainsFunc(surplus[i+1:], func(lower *pod) bool { return !isUp(lower) }) {
 			return
 		}

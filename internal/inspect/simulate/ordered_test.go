@@ -27,7 +27,7 @@ spec: {nodeName: node-2, containers: [{name: c, image: i, resources: {requests: 
 `
 
 // inOrder opens the world of orderedSet.
-func inOrder(t *testing.T, policy string) *simulate.World {
+func inOrder(t *testing.T, policy string, unready ...int) *simulate.World {
 	text := strings.Replace(orderedSet, "POLICY", policy, 1)
 	for i, node := range []string{"node-1", "node-1", "node-2"} {
 		text += fmt.Sprintf(`---
@@ -39,6 +39,9 @@ metadata:
   ownerReferences: [{apiVersion: apps/v1, kind: StatefulSet, name: db, uid: db, controller: true}]
 spec: {nodeName: %s, containers: [{name: c, image: i, resources: {requests: {cpu: "4"}}}]}
 `, i, node)
+		if slices.Contains(unready, i) {
+			text += `status: {phase: Running, conditions: [{type: Ready, status: "False"}]}` + "\n"
+		}
 	}
 	return opened(t, text)
 }
@@ -67,28 +70,34 @@ func TestAStatefulSetProceedsInOrder(t *testing.T) {
 		want []string
 	}
 	for _, c := range []struct {
-		policy string
-		steps  []step
+		policy  string
+		steps   []step
+		unready []int
 	}{
 		{"OrderedReady", []step{
 			{drain, []string{"db-0 ", "db-2 node-2"}},
 			{makeRoom, []string{"db-0 node-2", "db-1 ", "db-2 node-2"}},
 			{uncordon, []string{"db-0 node-2", "db-1 node-1", "db-2 node-2"}},
-		}},
+		}, nil},
 		{"OrderedReady", []step{
 			{drain, []string{"db-0 ", "db-2 node-2"}},
 			{scale(2), []string{"db-0 ", "db-2 node-2"}},
 			{uncordon, []string{"db-0 node-1", "db-1 node-1"}},
-		}},
-		{"OrderedReady", []step{{scale(5), []string{"db-0 node-1", "db-1 node-1", "db-2 node-2", "db-3 "}}}},
-		{"OrderedReady", []step{{scale(1), []string{"db-0 node-1"}}}},
+		}, nil},
+		{"OrderedReady", []step{{scale(5), []string{"db-0 node-1", "db-1 node-1", "db-2 node-2", "db-3 "}}}, nil},
+		{"OrderedReady", []step{{scale(1), []string{"db-0 node-1"}}}, nil},
 		{"Parallel", []step{
 			{drain, []string{"db-0 ", "db-1 ", "db-2 node-2"}},
 			{scale(2), []string{"db-0 node-2", "db-1 "}},
 			{scale(4), []string{"db-0 node-2", "db-1 ", "db-2 ", "db-3 "}},
-		}},
+		}, nil},
+		// The highest goes first; if it is not ready, only when no pod below it is unready, too.
+		{"OrderedReady", []step{{scale(1), []string{"db-0 node-1", "db-1 node-1", "db-2 node-2"}}}, []int{1, 2}},
+		{"OrderedReady", []step{{scale(1), []string{"db-0 node-1"}}}, []int{2}},
+		{"OrderedReady", []step{{scale(2), []string{"db-0 node-1", "db-1 node-1", "db-2 node-2"}}}, []int{0}},
+		{"Parallel", []step{{scale(1), []string{"db-0 node-1"}}}, []int{0, 1, 2}},
 	} {
-		w := inOrder(t, c.policy)
+		w := inOrder(t, c.policy, c.unready...)
 		for i, s := range c.steps {
 			if do(t, w, s.do); !slices.Equal(placesOf(w), s.want) {
 				t.Errorf("%s, after %d steps: %q, want %q", c.policy, i+1, placesOf(w), s.want)
