@@ -98,6 +98,36 @@ type shortfalls struct {
 	bounds      *bounds
 }
 
+// MakeMissing makes the pods that a live cluster lacks: those that controllers are about to make,
+// and those that a quota refuses, which may have room for them later. What is refused for a reason
+// that is not known here, as by a webhook, is not made.
+func (w *World) MakeMissing() {
+	for _, s := range w.Shortfalls() {
+		l, err := w.workloads.findNamed(s.Workload, s.Namespace)
+		if err != nil || l.Replicas == nil || s.Missing > mostPods {
+			continue
+		}
+		for _, maker := range w.workloads.MakersOf(l) {
+			_, _, failed := replicaFailure(maker.Object)
+			if maker.Object.GetDeletionTimestamp() == nil && (!failed || w.shortfalls.refusalOf(maker) != "") {
+				w.controllers.makeMissing(maker)
+			}
+		}
+	}
+}
+
+// makeMissing makes the pods that a workload wanted before the world began: budgets expect them
+// already.
+func (c *controllers) makeMissing(l *workload.Workload) {
+	if l.Kind.GroupKind() == rules.StatefulSet {
+		c.fillUp(l)
+		return
+	}
+	for there := len(c.podsOf(l)); there < int(*l.Replicas) && !c.allowed.mustStop(); there++ {
+		c.pods.createPod(c.podOf(l), true)
+	}
+}
+
 // shortfallOf is what a workload lacks. makers own its pods, the newest last, and pods are
 // those that count.
 func (f *shortfalls) shortfallOf(l *workload.Workload, makers []*workload.Workload, pods []*pod) Shortfall {

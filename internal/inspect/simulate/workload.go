@@ -256,7 +256,7 @@ func (c *controllers) deleteEnded(p *pod) *Done {
 
 	m := c.nodes.named[workload.DaemonNode(object)]
 	if kind := rules.ControllerKind(object); kind == rules.StatefulSet {
-		c.makeAgain(object)
+		c.makeReturn(&Departure{Namespace: object.Namespace, Name: object.Name, Cause: ByDeletion, object: object}, object)
 	} else if l := c.workloads.ControllerOf(object); l != nil && kind == rules.DaemonSet && m != nil && c.runsDaemon(object, m.object) {
 		if set := l.Object.(*appsv1.DaemonSet); !c.hasDaemon(m, set) {
 			c.makeDaemon(set, m.object.Name)
@@ -273,10 +273,10 @@ func (c *controllers) deletePod(p *pod) {
 	if p.NodeName != "" || !c.workloads.isWanted(p.object) {
 		return
 	}
-	d := &Departure{Cause: ByDeletion, object: p.object}
+	d := &Departure{Namespace: p.Namespace(), Name: p.Name, Cause: ByDeletion, object: p.object}
 	switch failed := c.failsJob(d); {
 	case !failed:
-		c.makeAgain(p.object)
+		c.makeReturn(d, p.object)
 	case d.Fate == IndexFails:
 		c.goOn(d)
 	}
