@@ -123,10 +123,7 @@ func (c *crowd) addNode(i int) {
 	c.places = append(c.places, p)
 
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("node-%d", i)}}
-	node.Labels = map[string]string{
-		v1.LabelHostname: node.Name, v1.LabelTopologyZone: fmt.Sprintf("zone-%d", p.zone), v1.LabelOSStable: "linux",
-		v1.LabelArchStable: "amd64",
-	}
+	node.Labels = map[string]string{v1.LabelHostname: node.Name, v1.LabelTopologyZone: fmt.Sprintf("zone-%d", p.zone)}
 	if p.ssd {
 		node.Labels[disk] = "ssd"
 	}
@@ -142,11 +139,7 @@ func (c *crowd) addNode(i int) {
 		room[gpu] = *resource.NewQuantity(gpus, resource.DecimalSI)
 		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: gpu, Value: "present", Effect: v1.TaintEffectNoSchedule})
 	}
-	since := metav1.NewTime(time.Now().Add(-time.Hour)) // pods return to nodes that have been ready for a while
-	node.Status = v1.NodeStatus{Capacity: room, Allocatable: room, Conditions: []v1.NodeCondition{{
-		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
-		LastHeartbeatTime: since, LastTransitionTime: since,
-	}}}
+	driver.MakeReady(node, room, time.Now().Add(-time.Hour)) // pods return to nodes that have been ready for a while
 	c.nodes = append(c.nodes, node)
 }
 
