@@ -8,11 +8,13 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	objects "github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -225,7 +227,8 @@ func (pc *prices) membersOf(p *pod) []*pod {
 // whyGroupStays returns why a pod of a group must not be moved by itself, or "". Members are moved
 // one at a time, and the first successor could land in another domain than the rest.
 func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
-	group := pc.w.groups[groupNameOf(p)]
+	name := groupNameOf(p)
+	group, _ := objects.Get[*schedulingv1beta1.PodGroup](pc.w.World, name.Namespace, name.Name)
 	switch {
 	case !goal.typical:
 		return "it belongs to a pod group, all of which would have to start anew"
@@ -242,7 +245,7 @@ func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
 //
 // Otherwise evictions count towards the Job's backoffLimit, at which it fails as a whole.
 func (pc *prices) jobSurvives(p *pod) bool {
-	l := pc.w.workloads.ControllerOf(p.object)
+	l := pc.w.Workloads().ControllerOf(p.object)
 	if l == nil {
 		return false
 	}
@@ -315,10 +318,10 @@ func isSameGroup(a, b *pod) bool {
 // pods is worth nothing, so what was moved for the first of them is undone if there is no room for
 // the last.
 func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
-	mark := s.undoMark()
+	mark := s.w.Mark()
 	for left := waiting(); len(left) > 0; left = waiting() {
 		if !st.makeRoom(s, left[0]) {
-			s.undoTo(mark)
+			s.w.Undo(mark)
 			for _, p := range waiting() {
 				s.recordStay(st, p, NoBetterNode, "no node can be made fit for it with moves one level deep")
 			}
@@ -326,7 +329,7 @@ func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
 		}
 		// Without progress this would never end.
 		if len(waiting()) >= len(left) {
-			s.undoTo(mark)
+			s.w.Undo(mark)
 			return false
 		}
 	}
@@ -359,19 +362,20 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 	fewest := 0
 
 	for _, n := range list[:min(len(list), widest)] {
-		mark := s.undoMark()
+		mark := w.Mark()
 		moved, ok := st.tryRoom(s, p, n, nil)
-		s.undoTo(mark)
+		w.Undo(mark)
 		if !ok {
 			continue
 		}
 		without := map[*pod]bool{}
 		for _, v := range moved {
 			without[v] = true
+			mark := w.Mark()
 			if _, ok := st.tryRoom(s, p, n, without); !ok {
 				delete(without, v)
 			}
-			s.undoTo(mark)
+			w.Undo(mark)
 		}
 		if count := len(moved) - len(without); best == nil || count < fewest {
 			best, spared, fewest = n, without, count
@@ -409,7 +413,7 @@ func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]
 		return nil, false
 	}
 
-	s.closeNode(n)
+	w.closures.closeNode(n)
 	for _, v := range movablePods(w.c.Node(n.Name), w) {
 		if spared[v] || v == p {
 			continue
@@ -428,15 +432,15 @@ func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]
 		if w.placed[p.UID] != nil {
 			break
 		}
-		mark := s.undoMark()
-		s.openNode(n)
-		s.placeWaiting()
+		mark := s.w.Mark()
+		w.closures.openNode(n)
+		w.placeWaiting()
 		if w.placed[p.UID] != nil {
 			return moved, true
 		}
-		s.undoTo(mark)
+		s.w.Undo(mark)
 	}
 
-	s.openNode(n)
+	w.closures.openNode(n)
 	return moved, w.placed[p.UID] != nil
 }
