@@ -7,6 +7,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	objects "github.com/berth-k8s/berth/internal/world"
 )
 
 // After returns the state that a plan leads to: each victim is gone and its successor runs where
@@ -33,7 +35,7 @@ func (plan *Plan) After(state *State) *State {
 	// carried out again.
 	claiming := slices.ContainsFunc(state.Objects, func(object metav1.Object) bool {
 		p, ok := object.(*v1.Pod)
-		return ok && (moves[uidOf(p)] != nil || arrived[uidOf(p)] != "") && mayClaim(p)
+		return ok && (moves[objects.UIDOf(p)] != nil || arrived[objects.UIDOf(p)] != "") && mayClaim(p)
 	})
 
 	var successors map[types.UID]*v1.Pod
@@ -48,8 +50,8 @@ func (plan *Plan) After(state *State) *State {
 				continue
 			}
 		case *v1.Pod:
-			m := moves[uidOf(o)]
-			if node := arrived[uidOf(o)]; node != "" {
+			m := moves[objects.UIDOf(o)]
+			if node := arrived[objects.UIDOf(o)]; node != "" {
 				o = o.DeepCopy()
 				o.Spec.NodeName, o.Status.Phase = node, v1.PodRunning
 				object = o
@@ -60,7 +62,7 @@ func (plan *Plan) After(state *State) *State {
 			if m.To == "" {
 				continue
 			}
-			next := successors[uidOf(o)]
+			next := successors[objects.UIDOf(o)]
 			if next == nil {
 				next = successorOf(o, state.AsOf)
 			}
@@ -76,15 +78,6 @@ func (plan *Plan) After(state *State) *State {
 	}
 
 	return after
-}
-
-// uidOf returns a pod's UID, or a substitute: pods of manifests may have none. The substitute is
-// the same each time, and unique, since no two pods have the same name.
-func uidOf(object *v1.Pod) types.UID {
-	if object.UID == "" {
-		return types.UID(object.Namespace + "/" + object.Name)
-	}
-	return object.UID
 }
 
 // runningOn returns a successor as it runs on its node, ready. Its conditions begin at the time of

@@ -41,7 +41,7 @@ func (b *budget) fillStatus(w *world) {
 			count.AddPod(object, object.Spec.NodeName != "" && disruption.IsReady(object))
 		}
 	}
-	b.Status = count.Status(b.PodDisruptionBudget, &w.workloads)
+	b.Status = count.Status(b.PodDisruptionBudget, w.Workloads())
 }
 
 // budgetsOf returns the budgets that cover a pod. They are the same for all pods of its class. The
@@ -60,13 +60,17 @@ func (pt *protections) budgetsOf(p *pod) (list []*budget) {
 	return list
 }
 
-// countRecovered counts a pod that was pending as healthy, or undoes that: it has to be healthy
-// before the moves that follow are made. by is 1, or -1 to undo.
-func (pt *protections) countRecovered(p *pod, by int32) {
-	for _, b := range pt.budgetsOf(p) {
-		b.Status.CurrentHealthy += by
-		disruption.Allow(b.PodDisruptionBudget)
+// countRecovered counts a pod that was not ready, or pending, as healthy: it has to be before the
+// moves that follow are made.
+func (pt *protections) countRecovered(p *pod) {
+	count := func(by int32) {
+		for _, b := range pt.budgetsOf(p) {
+			b.Status.CurrentHealthy += by
+			disruption.Allow(b.PodDisruptionBudget)
+		}
 	}
+	count(1)
+	pt.w.Note(func() { count(-1) })
 }
 
 // mayEvict is the Eviction API's answer for a pod. It is asked with the status before the plan, but

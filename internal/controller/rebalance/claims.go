@@ -12,33 +12,34 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
+	objects "github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/standin"
 )
 
-// claiming makes, binds and releases the claims of pods that come and go in a world. What changes
-// is noted, so that it can be undone.
+// claiming makes, binds and releases the claims of pods that come and go in a world, which undoes
+// that.
 //
 // It exists because the node of a successor depends on its volumes: a StatefulSet's successor takes
 // over the claims of its victim, which are bound to a zone, and an ephemeral volume gets a new
 // claim, which is free. The stand-ins for the controllers (package standin) make and bind claims as
 // kube-controller-manager and a provisioner would.
-//
-// Every change goes through recordObject and showGone, which note how to undo it. A caller keeps
-// len(notes) from before and calls undoTo with it; undos nest and must come in reverse order.
 type claiming struct {
-	c        *cluster.Cluster
+	of       *objects.World
 	claims   standin.Claims
 	standin  standin.Controllers
-	notes    []func()        // how to undo the changes of claims and volumes, in order
-	recorded []metav1.Object // what was shown since the record began; nil: none is made
+	recorded []metav1.Object // what was shown since the record began
 }
 
-// newClaiming returns a claiming of the cluster's tables. Claims that it makes are dated now.
-func newClaiming(c *cluster.Cluster, templates map[cluster.Name]*resourcev1.ResourceClaimTemplate, now metav1.Time) *claiming {
-	k := &claiming{c: c}
+// newClaiming returns a claiming of the world's claims. Those that it makes are dated now.
+func newClaiming(of *objects.World, now metav1.Time) *claiming {
+	k, c := &claiming{of: of}, of.Cluster()
 	k.claims = standin.Claims{
-		Cluster: c, StorageClass: admission.DefaultStorageClass(c.StorageClasses.All()), Templates: templates,
-		Show: k.recordObject, ShowGone: k.showGone,
+		Cluster: c, StorageClass: admission.DefaultStorageClass(c.StorageClasses.All()),
+		Templates: map[cluster.Name]*resourcev1.ResourceClaimTemplate{},
+		Show:      k.recordObject, ShowGone: k.showGone,
+	}
+	for t := range objects.All[*resourcev1.ResourceClaimTemplate](of) {
+		k.claims.Templates[cluster.Name{Namespace: t.Namespace, Name: t.Name}] = t
 	}
 	k.standin = standin.Controllers{Cluster: c, Feed: k.takeEvent, Now: func() metav1.Time { return now }}
 	return k
@@ -55,67 +56,20 @@ func (k *claiming) takeEvent(e cycle.Event) {
 	}
 }
 
-// recordObject stores an object that a controller has written. The kind is in its type.
+// recordObject stores an object that a controller has written, and showGone removes one that it has
+// deleted.
 func (k *claiming) recordObject(_ cycle.Kind, object metav1.Object) {
 	k.recorded = append(k.recorded, object)
-	switch object := object.(type) {
-	case *v1.PersistentVolumeClaim:
-		setObject(k, &k.c.Claims, object)
-	case *v1.PersistentVolume:
-		setObject(k, &k.c.Volumes, object)
-	case *resourcev1.ResourceClaim:
-		setObject(k, &k.c.ResourceClaims, object)
-	}
+	k.of.Put(object)
 }
 
-// showGone removes an object that a controller has deleted.
-func (k *claiming) showGone(_ cycle.Kind, object metav1.Object) {
-	switch object := object.(type) {
-	case *v1.PersistentVolumeClaim:
-		noteUndo(k, &k.c.Claims, object)
-		k.c.Claims.Delete(object.Namespace, object.Name)
-	case *v1.PersistentVolume:
-		noteUndo(k, &k.c.Volumes, object)
-		k.c.Volumes.Delete("", object.Name)
-	case *resourcev1.ResourceClaim:
-		noteUndo(k, &k.c.ResourceClaims, object)
-		k.c.ResourceClaims.Delete(object.Namespace, object.Name)
-	}
-}
-
-// setObject stores an object in its table, with a note of what was there before.
-func setObject[T metav1.Object](k *claiming, table *cluster.Table[T], object T) {
-	noteUndo(k, table, object)
-	table.Set(object)
-}
-
-// noteUndo notes how to undo a change of the object.
-func noteUndo[T metav1.Object](k *claiming, table *cluster.Table[T], object T) {
-	namespace, name := object.GetNamespace(), object.GetName()
-	// Tables hold pointers to objects that nobody changes, so the old pointer is enough to go back.
-	before, there := table.Get(namespace, name)
-	k.notes = append(k.notes, func() {
-		if there {
-			table.Set(before)
-		} else {
-			table.Delete(namespace, name)
-		}
-	})
-}
-
-// undoTo undoes all changes since there were so many notes.
-func (k *claiming) undoTo(notes int) {
-	for _, undo := range slices.Backward(k.notes[notes:]) {
-		undo()
-	}
-	k.notes = k.notes[:notes]
-}
+func (k *claiming) showGone(_ cycle.Kind, object metav1.Object) { k.of.Delete(object) }
 
 // makeFor returns the claims that controllers make for a new pod, which gets their names. A victim
 // of the same name has gone before. Nothing stays changed: the claims exist in the tables only once
 // createClaims shows them.
 func (k *claiming) makeFor(object *v1.Pod, before *pod) []metav1.Object {
-	defer k.undoTo(len(k.notes))
+	defer k.of.Undo(k.of.Mark())
 	if before != nil {
 		k.releaseOf(before)
 	}
@@ -143,13 +97,11 @@ func (k *claiming) reserveFor(p *pod, n *cluster.Node, s *scheduler) {
 		case ofVolumes && p.hasVolumes():
 			// An error means that the node does not suit the volumes after all. The pod is placed
 			// without them: a proof has decided before whether that can happen.
-			if chosen, err := volumes.PodVolumes(k.c, p.Pod, n); err == nil {
+			if chosen, err := volumes.PodVolumes(k.of.Cluster(), p.Pod, n); err == nil {
 				k.standin.Bind(chosen, n)
 			}
 		case !ofVolumes:
-			if undo, err := r.Reserve(k.c, p.Pod, n); err == nil {
-				k.notes = append(k.notes, undo)
-			}
+			_ = k.of.Reserve(r, p.Pod, n) // as with volumes
 		}
 	}
 }
@@ -227,20 +179,18 @@ func (plan *Plan) claimsAfter(state *State) (claims []metav1.Object, successors 
 	for i := range plan.Moves {
 		m := &plan.Moves[i]
 		if p := w.placed[m.UID]; p != nil && w.c.Node(m.To) != nil {
-			next, _ := w.replacePod(p, w.c.Node(m.To))
-			successors[m.UID] = next.object
+			successors[m.UID] = w.replacePod(p, w.c.Node(m.To)).object
 		}
 		arrive(i + 1)
 	}
 
-	for _, claim := range w.c.Claims.All() {
+	for claim := range objects.All[*v1.PersistentVolumeClaim](w.World) {
 		claims = append(claims, claim)
 	}
-	for _, volume := range w.c.Volumes.All() {
+	for volume := range objects.All[*v1.PersistentVolume](w.World) {
 		claims = append(claims, volume)
 	}
-
-	for _, claim := range w.c.ResourceClaims.All() {
+	for claim := range objects.All[*resourcev1.ResourceClaim](w.World) {
 		claims = append(claims, claim)
 	}
 	return claims, successors

@@ -32,16 +32,16 @@ type closures struct {
 	nodeChanges int
 }
 
-// closeNode keeps new pods off a node; openNode undoes that. It must be open.
+// closeNode keeps new pods off a node, which must be open.
 func (cl *closures) closeNode(n *cluster.Node) {
-	object := cl.w.nodes[n.Name].DeepCopy()
+	object := cl.w.nodeObject(n).DeepCopy()
 	object.Spec.Taints = append(object.Spec.Taints, v1.Taint{Key: EmptyingTaint, Effect: v1.TaintEffectNoSchedule})
 	cl.replaceNode(object)
 }
 
 // openNode removes Berth's taint from a node, and no other.
 func (cl *closures) openNode(n *cluster.Node) {
-	object := cl.w.nodes[n.Name].DeepCopy()
+	object := cl.w.nodeObject(n).DeepCopy()
 	object.Spec.Taints = slices.DeleteFunc(object.Spec.Taints, func(t v1.Taint) bool { return t.Key == EmptyingTaint })
 	cl.replaceNode(object)
 }
@@ -49,20 +49,23 @@ func (cl *closures) openNode(n *cluster.Node) {
 // replaceNode has the world know a node with other taints, which may change the domains of spread
 // constraints.
 func (cl *closures) replaceNode(object *v1.Node) {
-	cl.w.nodes[object.Name] = object
-	cl.setNode(object)
-	for _, g := range cl.w.gauges {
-		if l, ok := g.(*ledger); ok {
-			l.recountTaints()
+	follow := func() {
+		cl.noteNode(cl.w.c.Node(object.Name))
+		for _, g := range cl.w.gauges {
+			if l, ok := g.(*ledger); ok {
+				l.recountTaints()
+			}
 		}
 	}
+	cl.w.Note(follow) // once the node is as before
+	cl.w.Put(object)
+	follow()
 }
 
-// setNode has the cluster know a node as it is now.
-func (cl *closures) setNode(object *v1.Node) {
+// noteNode notes whether a node is closed, once the cluster knows it.
+func (cl *closures) noteNode(n *cluster.Node) {
 	cl.nodeChanges++
-	cl.w.c.SetNode(object)
-	if n := cl.w.c.Node(object.Name); isClosed(n) {
+	if isClosed(n) {
 		cl.closed[n.Index] = true
 	} else {
 		delete(cl.closed, n.Index)

@@ -73,7 +73,7 @@ func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool 
 		s.stayNode(st, n, NodeLeaving, n.Name+" "+w.whyLeaving(n))
 		return false
 	}
-	mark, before := s.undoMark(), w.gaugeValues()
+	mark, before := s.w.Mark(), w.gaugeValues()
 	for _, p := range list {
 		is := st.moveWish()
 		is.within = true
@@ -82,14 +82,14 @@ func (s *search) emptyNode(st *strategy, n *cluster.Node, closing Closing) bool 
 			why = s.makeMove(st, p, is, "empty "+n.Name, closing)
 		}
 		if why.code != "" {
-			s.undoTo(mark)
+			s.w.Undo(mark)
 			s.stayNode(st, n, why.code, fmt.Sprintf("%s/%s: %s", p.Namespace(), p.Name, why.message))
 			return false
 		}
 	}
 	after := w.gaugeValues()
 	if closing == "" && slices.Compare(after[:st.at+1], before[:st.at+1]) >= 0 {
-		s.undoTo(mark)
+		s.w.Undo(mark)
 		return false
 	}
 	delete(s.nodeStays, n.Name)
@@ -191,12 +191,12 @@ func (st *strategy) emptyCheapest(s *search, wanted int) {
 	// All nodes have to be chosen before the first move, so a failure means to choose again,
 	// without the one that failed.
 	for range mostRestarts {
-		mark := s.undoMark()
+		mark := s.w.Mark()
 		failed := st.emptyAll(s, list, out, cost, wanted)
 		if failed == nil {
 			return
 		}
-		s.undoTo(mark)
+		s.w.Undo(mark)
 		out[failed] = true
 	}
 }
@@ -226,7 +226,7 @@ func (st *strategy) emptyAll(s *search, list []*cluster.Node, out map[*cluster.N
 		}
 		chosen = append(chosen, n.Name)
 		if !isClosed(n) {
-			s.closeNode(n)
+			s.w.closures.closeNode(n)
 		}
 	}
 	for _, name := range chosen {

@@ -69,10 +69,10 @@ func isSameGroup(a, b *pod) bool {
 // pods is worth nothing, so what was moved for the first of them is undone if there is no room for
 // the last.
 func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
-	mark := s.undoMark()
+	mark := s.w.Mark()
 	for left := waiting(); len(left) > 0; left = waiting() {
 		if !st.makeRoom(s, left[0]) {
-			s.undoTo(mark)
+			s.w.Undo(mark)
 			for _, p := range waiting() {
 				s.recordStay(st, p, NoBetterNode, "no node can be made fit for it with moves one level deep")
 			}
@@ -80,7 +80,7 @@ func (st *strategy) makeRoomForAll(s *search, waiting func() []*pod) bool {
 		}
 		// Without progress this would never end.
 		if len(waiting()) >= len(left) {
-			s.undoTo(mark)
+			s.w.Undo(mark)
 			return false
 		}
 	}
@@ -113,19 +113,20 @@ func (st *strategy) makeRoom(s *search, p *pod) bool {
 	fewest := 0
 
 	for _, n := range list[:min(len(list), widest)] {
-		mark := s.undoMark()
+		mark := w.Mark()
 		moved, ok := st.tryRoom(s, p, n, nil)
-		s.undoTo(mark)
+		w.Undo(mark)
 		if !ok {
 			continue
 		}
 		without := map[*pod]bool{}
 		for _, v := range moved {
 			without[v] = true
+			mark := w.Mark()
 			if _, ok := st.tryRoom(s, p, n, without); !ok {
 				delete(without, v)
 			}
-			s.undoTo(mark)
+			w.Undo(mark)
 		}
 		if count := len(moved) - len(without); best == nil || count < fewest {
 			best, spared, fewest = n, without, count
@@ -163,7 +164,7 @@ func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]
 		return nil, false
 	}
 
-	s.closeNode(n)
+	w.closures.closeNode(n)
 	for _, v := range movablePods(w.c.Node(n.Name), w) {
 		if spared[v] || v == p {
 			continue
@@ -182,15 +183,15 @@ func (st *strategy) tryRoom(s *search, p *pod, n *cluster.Node, spared map[*pod]
 		if w.placed[p.UID] != nil {
 			break
 		}
-		mark := s.undoMark()
-		s.openNode(n)
-		s.placeWaiting()
+		mark := s.w.Mark()
+		w.closures.openNode(n)
+		w.placeWaiting()
 		if w.placed[p.UID] != nil {
 			return moved, true
 		}
-		s.undoTo(mark)
+		s.w.Undo(mark)
 	}
 
-	s.openNode(n)
+	w.closures.openNode(n)
 	return moved, w.placed[p.UID] != nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	objects "github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
@@ -118,8 +118,7 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	}
 	// No goal is pursued, so the policy is empty: only the world is needed.
 	w := openWorld(&State{AsOf: state.AsOf, Objects: cordonNodes(state.Objects, leaving.Nodes)}, &Policy{}, options)
-	plan, list := &Draining{}, []*pod(nil)
-	daemonSet := daemonSetsOf(state)
+	plan, list, daemonSet := &Draining{}, []*pod(nil), daemonSetsOf(w.World)
 	for _, object := range w.pods {
 		if !slices.Contains(leaving.Nodes, object.Spec.NodeName) || leaving.Returned[object.UID] {
 			continue
@@ -164,15 +163,15 @@ func PlanDrain(state *State, leaving *Leaving, options Options) *Draining {
 	waitsLast := func(a, b *pod) int { return cmp.Compare(len(waits[a]), 0) - cmp.Compare(len(waits[b]), 0) }
 	slices.SortStableFunc(list, waitsLast)
 	// The two orders are tried on the same world, so the first one is undone before the second.
-	pods, undo := w.planDepartures(list, leaving, waits)
-	plan.Pods = pods
+	mark := w.Mark()
+	plan.Pods = w.planDepartures(list, leaving, waits)
 	if plan.Stranded() > 0 {
-		undo()
+		w.Undo(mark)
 		slices.SortStableFunc(list, func(a, b *pod) int {
 			return cmp.Or(waitsLast(a, b), falseFirst(w.comesLate(a), w.comesLate(b)), bySize(a, b))
 		})
 		largest := &Draining{}
-		if largest.Pods, _ = w.planDepartures(list, leaving, waits); largest.Stranded() < plan.Stranded() {
+		if largest.Pods = w.planDepartures(list, leaving, waits); largest.Stranded() < plan.Stranded() {
 			plan.Pods = largest.Pods
 		}
 	}
@@ -216,15 +215,9 @@ func cordonNodes(objects []metav1.Object, names []string) []metav1.Object {
 
 // daemonSetsOf says which DaemonSets exist. A drain reads DaemonSets, so one that is not there does
 // not exist: the answer is never Unknown.
-func daemonSetsOf(state *State) func(namespace, name string) disruption.Presence {
-	var sets workload.Table
-	for _, object := range state.Objects {
-		if set, ok := object.(*appsv1.DaemonSet); ok {
-			sets.Put(set)
-		}
-	}
+func daemonSetsOf(w *objects.World) func(namespace, name string) disruption.Presence {
 	return func(namespace, name string) disruption.Presence {
-		if sets.Named(rules.DaemonSet, namespace, name) != nil {
+		if w.Workloads().Named(rules.DaemonSet, namespace, name) != nil {
 			return disruption.There
 		}
 		return disruption.Gone
@@ -346,10 +339,8 @@ func (w *world) budgetWaits(list []*pod, leaving *Leaving) map[*pod]string {
 // falseFirst orders false before true.
 func falseFirst(a, b bool) int { return cmp.Compare(boolToInt(a), boolToInt(b)) }
 
-// planDepartures decides for the pods in turn, and returns how to undo that. The world has all
-// departures made when it returns.
-func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]string) (pods []Departure, undo func()) {
-	var back []func()
+// planDepartures decides for the pods in turn. The world has all departures made when it returns.
+func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]string) (pods []Departure) {
 	for _, p := range list {
 		d := Departure{
 			Namespace: p.Namespace(), Name: p.Name, UID: p.object.UID, Owner: rules.ControllerRef(p.object), From: p.object.Spec.NodeName,
@@ -361,27 +352,24 @@ func (w *world) planDepartures(list []*pod, leaving *Leaving, waits map[*pod]str
 		}
 		// One that has ended holds no room and has no successor.
 		if w.placed[p.UID] != nil {
-			back = append(back, w.departPod(p, &d, leaving))
+			w.departPod(p, &d, leaving)
 		}
 		pods = append(pods, d)
 	}
 
-	return pods, func() {
-		for _, undo := range slices.Backward(back) {
-			undo()
-		}
-	}
+	return pods
 }
 
 // departPod makes one departure in the world. It fills in where the successor lands. Without a node
 // for it, the pod leaves and its successor is not placed, so that the pods after it find the room
 // that is really there.
-func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) (undo func()) {
+func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) {
 	var found []*cluster.Node
 	switch {
 	// Its successor is there already, as a pod of the state.
 	case leaving.Surging[p.object.UID]:
-		return w.removePod(p)
+		w.removePod(p)
+		return
 	case d.Lost:
 	case d.Surge != nil:
 		var why proof
@@ -406,10 +394,10 @@ func (w *world) departPod(p *pod, d *Departure, leaving *Leaving) (undo func()) 
 	}
 
 	if d.To == "" {
-		return w.removePod(p)
+		w.removePod(p)
+	} else {
+		w.movePod(p, w.c.Node(d.To))
 	}
-	_, undo = w.movePod(p, w.c.Node(d.To))
-	return undo
 }
 
 // comesLate reports whether a pod's successor is made only when it has gone. That of a StatefulSet

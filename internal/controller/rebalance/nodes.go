@@ -6,6 +6,7 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	objects "github.com/berth-k8s/berth/internal/world"
 )
 
 // qosOf returns the pod's QoS class, which is computed, since objects of manifests have none in
@@ -60,6 +61,12 @@ func (w *world) greatestWeight(p *pod, on func(n *cluster.Node) bool) (best int6
 	}
 
 	return best
+}
+
+// nodeObject returns a node of the cluster as the API has it.
+func (w *world) nodeObject(n *cluster.Node) *v1.Node {
+	object, _ := objects.Get[*v1.Node](w.World, "", n.Name)
+	return object
 }
 
 // suitsPod reports whether affinity, taints and cordon allow the pod on a node. Whether there is

@@ -278,7 +278,7 @@ func (w *world) ageOf(p *pod) time.Duration {
 // from another template, or not at all, so nothing could be proved about it. A workload that was
 // not read is not busy.
 func (pt *protections) whyBusy(p *pod) string {
-	l := pt.w.workloads.ControllerOf(p.object)
+	l := pt.w.Workloads().ControllerOf(p.object)
 	if l == nil {
 		return ""
 	}
@@ -295,7 +295,7 @@ func (pt *protections) whyBusy(p *pod) string {
 // whyRolling returns why a rollout of a workload, or of its Deployment, is not done. The rules are
 // those of kubectl rollout status.
 func (pt *protections) whyRolling(l *workload.Workload) string {
-	if top := pt.w.workloads.DeploymentOf(l); top != nil {
+	if top := pt.w.Workloads().DeploymentOf(l); top != nil {
 		l = top
 	}
 	if why := workload.Rolling(l.Object); why != "" {

@@ -100,9 +100,9 @@ func (w *world) proveMove(p *pod, is wish) proof {
 // placed before it; nil if there are none. A pending pod may have a higher priority than the
 // successor, or just be tried before it.
 func (w *world) behindWaiting(s *scheduler, next *pod, from *cluster.Node, is wish) ([]*cluster.Node, proof) {
-	arrived := len(w.arrivals)
-	undo := w.placeWaiting()
-	defer undo()
+	arrived, mark := len(w.arrivals), w.Mark()
+	defer w.Undo(mark)
+	w.placeWaiting()
 	if len(w.arrivals) == arrived {
 		return nil, proof{}
 	}
@@ -326,7 +326,7 @@ func (w *world) whyLeaving(n *cluster.Node) string {
 	if n.Taints.Unschedulable {
 		return "is cordoned"
 	}
-	if object := w.nodes[n.Name]; object != nil && object.DeletionTimestamp != nil {
+	if w.nodeObject(n).DeletionTimestamp != nil {
 		return "is being deleted"
 	}
 	for i := range n.Taints.Taints {
@@ -358,10 +358,7 @@ func (w *world) whyUnfit(n *cluster.Node, settled time.Duration) string {
 
 // readyCondition returns the node's condition Ready; nil if it has none, as in manifests.
 func (w *world) readyCondition(n *cluster.Node) *v1.NodeCondition {
-	object := w.nodes[n.Name]
-	if object == nil {
-		return nil
-	}
+	object := w.nodeObject(n)
 	i := slices.IndexFunc(object.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady })
 	if i < 0 {
 		return nil

@@ -8,6 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	objects "github.com/berth-k8s/berth/internal/world"
 )
 
 // Rolling says which nodes are to be rolled: in turn each is emptied, restarted or exchanged, and
@@ -180,7 +182,7 @@ func (r *roll) planTurn() *Turn {
 // that have to leave twice.
 func (r *roll) orderNodes() []string {
 	leave, zone, first := map[string]int{}, map[string]string{}, map[string]int{}
-	daemonSet := daemonSetsOf(r.now)
+	daemonSet := daemonSetsOf(objects.Open(r.now.Objects))
 	for _, object := range r.now.Objects {
 		switch o := object.(type) {
 		case *v1.Pod:

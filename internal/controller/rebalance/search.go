@@ -22,7 +22,6 @@ type search struct {
 	policy     *Policy
 	strategies []*strategy
 	moves      []Move
-	undo       []func() // how to undo what was done, in the order in which it was
 	start      []int64  // the gauges at the beginning
 	closed     []string // nodes that were closed at the beginning
 	stays      map[*pod]stayed

@@ -3,13 +3,12 @@ package rebalance
 import (
 	"slices"
 
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
-// makeMove proves one move and makes it in the world. On success the move is appended and can be
-// undone with undoTo; on failure nothing has changed.
+// makeMove proves one move and makes it in the world. On success the move is appended, and undone
+// with the world; on failure nothing has changed.
 func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing Closing) proof {
 	is.on = st.landingFilter()
 	found := s.w.proveMove(p, is)
@@ -20,20 +19,15 @@ func (s *search) makeMove(st *strategy, p *pod, is wish, attempt string, closing
 	m := s.describeMove(st, p, found)
 	m.Attempt, m.Closes, m.Closed = attempt, closing, s.newlyClosed()
 	before, from := s.w.gaugeValues(), p.NodeName
-	next, back := s.w.movePod(p, found.to)
-	undo := back
+	next := s.w.movePod(p, found.to)
 	if !disruption.IsReady(p.object) { // its successor is, before the next move is made
-		s.w.protections.countRecovered(next, 1)
-		undo = func() {
-			s.w.protections.countRecovered(next, -1)
-			back()
-		}
+		s.w.protections.countRecovered(next)
 	}
 	s.noteImproved(&m, before)
 	if u := st.Utilization; u != nil && u.Deviation { // another search begins from another average
 		s.w.protections.unsettled = true
 	}
-	s.recordMove(m, from, undo)
+	s.recordMove(m, from)
 	delete(s.stays, p)
 	return proof{}
 }
@@ -44,15 +38,11 @@ func (s *search) newlyClosed() []string {
 	return slices.DeleteFunc(s.w.closures.closedNodes(), func(name string) bool { return slices.Contains(s.closed, name) })
 }
 
-// recordMove appends a move and counts it, with a way to undo both. undo undoes the move in the
-// world; nil if there is nothing to undo there. from is the node that is charged for it.
-func (s *search) recordMove(m Move, from string, undo func()) {
+// recordMove appends a move and counts it. from is the node that is charged for it.
+func (s *search) recordMove(m Move, from string) {
 	s.moves = append(s.moves, m)
 	s.countMove(from, &m, 1)
-	s.undo = append(s.undo, func() {
-		if undo != nil {
-			undo()
-		}
+	s.w.Note(func() {
 		s.moves = s.moves[:len(s.moves)-1]
 		s.countMove(from, &m, -1)
 	})
@@ -118,7 +108,7 @@ func (s *search) removeEnded(st *strategy) (moved bool) {
 		}
 		s.noteImproved(&m, before)
 		s.w.moved++
-		s.recordMove(m, m.From, nil)
+		s.recordMove(m, m.From)
 		delete(s.stays, p)
 		moved = true
 	}
@@ -134,28 +124,3 @@ func (s *search) noteImproved(m *Move, before []int64) {
 		}
 	}
 }
-
-// undoMark returns a point to return to.
-func (s *search) undoMark() int { return len(s.undo) }
-
-// undoTo undoes everything since a mark, the last first.
-func (s *search) undoTo(mark int) {
-	for len(s.undo) > mark {
-		s.undo[len(s.undo)-1]()
-		s.undo = s.undo[:len(s.undo)-1]
-	}
-}
-
-// closeNode closes a node in the world, and notes how to open it again. openNode does the opposite.
-func (s *search) closeNode(n *cluster.Node) {
-	s.w.closures.closeNode(n)
-	s.undo = append(s.undo, func() { s.w.closures.openNode(n) })
-}
-
-func (s *search) openNode(n *cluster.Node) {
-	s.w.closures.openNode(n)
-	s.undo = append(s.undo, func() { s.w.closures.closeNode(n) })
-}
-
-// placeWaiting places the pending pods that fit now, in a way that undoTo takes back.
-func (s *search) placeWaiting() { s.undo = append(s.undo, s.w.placeWaiting()) }

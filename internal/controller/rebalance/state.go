@@ -1,24 +1,14 @@
 package rebalance
 
 import (
-	"cmp"
 	"maps"
-	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	autoscalingv2 "k8s.io/api/autoscaling/v2"
-	batchv1 "k8s.io/api/batch/v1"
-	v1 "k8s.io/api/core/v1"
-	resourcev1 "k8s.io/api/resource/v1"
-	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
-	"github.com/berth-k8s/berth/internal/world/workload"
 )
 
 // State is a cluster at one time, as the API has it. It is what a plan is made from; see [Make] and
@@ -99,60 +89,4 @@ func (s Spent) With(moves ...Move) Spent {
 		sum.ByGoal[moves[i].fromNode()]++
 	}
 	return sum
-}
-
-// objects are those of a state that the plan uses itself; the others go into the cluster's tables.
-// They are shared with the state and read only.
-type objects struct {
-	nodes map[string]*v1.Node
-	// The order makes plans independent of that of the state.
-	pods        []*v1.Pod // by namespace and name
-	workloads   workload.Table
-	templates   map[cluster.Name]*resourcev1.ResourceClaimTemplate
-	autoscalers []*autoscalingv2.HorizontalPodAutoscaler
-	quotas      map[string][]*v1.ResourceQuota // by namespace
-	groups      map[cluster.Name]*schedulingv1beta1.PodGroup
-}
-
-// loadObjects distributes a state's objects over the cluster and the plan's own. Kinds that the
-// scheduler looks at go into the cluster, those that only tell about owners, quotas and autoscalers
-// stay here; some are in both.
-func loadObjects(c *cluster.Cluster, state *State) *objects {
-	o := &objects{
-		nodes:     map[string]*v1.Node{},
-		templates: map[cluster.Name]*resourcev1.ResourceClaimTemplate{},
-		quotas:    map[string][]*v1.ResourceQuota{},
-		groups:    map[cluster.Name]*schedulingv1beta1.PodGroup{},
-	}
-
-	for _, object := range state.Objects {
-		switch object := object.(type) {
-		case *v1.Node:
-			o.nodes[object.Name] = object
-		case *v1.Pod:
-			o.pods = append(o.pods, object)
-		case *appsv1.Deployment, *appsv1.DaemonSet, *batchv1.Job:
-			o.workloads.Put(object)
-		// The scheduler's default spread constraints ask these for the selectors of a pod's owner.
-		case *appsv1.ReplicaSet, *appsv1.StatefulSet, *v1.ReplicationController:
-			o.workloads.Put(object)
-			c.Put(object)
-		case *autoscalingv2.HorizontalPodAutoscaler:
-			o.autoscalers = append(o.autoscalers, object)
-		case *v1.ResourceQuota:
-			o.quotas[object.Namespace] = append(o.quotas[object.Namespace], object)
-		case *schedulingv1beta1.PodGroup:
-			o.groups[cluster.Name{Namespace: object.Namespace, Name: object.Name}] = object
-			c.Put(object)
-		case *resourcev1.ResourceClaimTemplate:
-			o.templates[cluster.Name{Namespace: object.Namespace, Name: object.Name}] = object
-		default:
-			c.Put(object)
-		}
-	}
-
-	slices.SortStableFunc(o.pods, func(a, b *v1.Pod) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	return o
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	objects "github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/standin"
 	"github.com/berth-k8s/berth/internal/world/workload"
 )
@@ -20,13 +21,9 @@ import (
 // if the controller makes the successor only when the pod has gone. Both callbacks get the node
 // that the pod leaves, and must change nothing that lasts.
 func (w *world) withoutPod(p *pod, terminating, gone func(next *pod, from *cluster.Node)) {
-	next, from, notes := w.successorFor(p), p.Node, len(w.notes)
-	w.c.RemovePod(p.UID)
-	defer func() {
-		w.undoTo(notes)
-		p.NodeName = from.Name
-		w.c.Place(p.Pod, from)
-	}()
+	next, from, mark := w.successorFor(p), p.Node, w.Mark()
+	defer w.Undo(mark)
+	w.Remove(p.Pod)
 
 	if w.successionOf(p) != workload.WhenGone {
 		w.createClaims(next.claims)
@@ -71,7 +68,7 @@ func (w *world) successorFor(p *pod) *pod {
 // The name is that which the API server could generate, with the UID in place of a random suffix:
 // the same plan names the same pods each time.
 func successorOf(victim *v1.Pod, now time.Time) *v1.Pod {
-	return workload.Successor(victim, uidOf(victim)+"'", func(p *v1.Pod, controller *metav1.OwnerReference) string {
+	return workload.Successor(victim, objects.UIDOf(victim)+"'", func(p *v1.Pod, controller *metav1.OwnerReference) string {
 		return standin.Name(p.Namespace, standin.BaseOf(p, controller), p.UID, func(string) bool { return false })
 	}, metav1.NewTime(now))
 }
@@ -84,7 +81,7 @@ func (w *world) successionOf(p *pod) workload.Succession {
 		return workload.None
 	}
 	var job *batchv1.Job
-	if l := w.workloads.ControllerOf(p.object); l != nil {
+	if l := w.Workloads().ControllerOf(p.object); l != nil {
 		job, _ = l.Object.(*batchv1.Job)
 	}
 	return workload.SuccessionOf(metav1.GetControllerOfNoCopy(p.object), job)

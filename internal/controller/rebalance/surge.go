@@ -17,6 +17,7 @@ import (
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	objects "github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 	"github.com/berth-k8s/berth/internal/world/quota"
 )
@@ -101,7 +102,7 @@ func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, late
 		return nil, "only pods of Deployments and ReplicaSets have one beforehand", false
 	}
 
-	l := su.w.workloads.ControllerOf(p.object)
+	l := su.w.Workloads().ControllerOf(p.object)
 	if l == nil {
 		return nil, "its ReplicaSet does not exist", false
 	}
@@ -142,7 +143,7 @@ func (su *surges) surgeFor(p *pod, leaving *Leaving) (s *Surge, why string, late
 // passes, since other surges use the quota up. It asks with what the surges of the same plan take.
 func (su *surges) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 	usage := quota.UsageOf(p.object)
-	for _, q := range su.w.quotas[p.Namespace()] {
+	for q := range objects.In[*v1.ResourceQuota](su.w.World, p.Namespace()) {
 		if !quota.Covers(q, p.object) {
 			continue
 		}
@@ -160,7 +161,7 @@ func (su *surges) overQuota(p *pod, leaving *Leaving) (why string, later bool) {
 
 // useQuota counts a surge that is planned for those that are planned after it.
 func (su *surges) useQuota(p *pod) {
-	for _, q := range su.w.quotas[p.Namespace()] {
+	for q := range objects.In[*v1.ResourceQuota](su.w.World, p.Namespace()) {
 		if !quota.Covers(q, p.object) {
 			continue
 		}
@@ -194,7 +195,7 @@ func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 	}
 
 	if metav1.GetControllerOfNoCopy(rs) != nil {
-		top := su.w.workloads.ControllerOf(rs)
+		top := su.w.Workloads().ControllerOf(rs)
 		if top == nil {
 			return nil, "its Deployment does not exist"
 		}
@@ -224,10 +225,10 @@ func (su *surges) scaledOf(rs *appsv1.ReplicaSet) (s *Surge, why string) {
 // the Deployment stays.
 func (su *surges) autoscalerOf(s *Surge) string {
 	kind, name := s.target()
-	for _, h := range su.w.autoscalers {
+	for h := range objects.In[*autoscalingv2.HorizontalPodAutoscaler](su.w.World, s.Namespace) {
 		ref := &h.Spec.ScaleTargetRef
 		switch {
-		case h.Namespace != s.Namespace || ref.Kind != kind || ref.Name != name:
+		case ref.Kind != kind || ref.Name != name:
 		case !keepsReplicas(h):
 			return fmt.Sprintf("the HorizontalPodAutoscaler %s takes one more back, unless its "+
 				"behavior.scaleDown.selectPolicy is Disabled", h.Name)
@@ -324,8 +325,8 @@ func (su *surges) nodesBeside(p *pod, is wish) (nodes []*cluster.Node, why proof
 	if s == nil {
 		return nil, refuseMove(Unproven, "no profile serves the scheduler name %q", p.Spec().SchedulerName)
 	}
-	next, notes := su.w.successorFor(p), len(su.w.notes)
-	defer func() { su.w.undoTo(notes) }()
+	next, mark := su.w.successorFor(p), su.w.Mark()
+	defer su.w.Undo(mark)
 	su.w.createClaims(next.claims)
 	nodes, why = su.w.landingsOf(s, next, p.Node, is)
 	sortByName(nodes)

@@ -6,10 +6,12 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	objects "github.com/berth-k8s/berth/internal/world"
 	"github.com/berth-k8s/berth/internal/world/disruption"
 )
 
@@ -222,7 +224,8 @@ func (pc *prices) membersOf(p *pod) []*pod {
 // whyGroupStays returns why a pod of a group must not be moved by itself, or "". Members are moved
 // one at a time, and the first successor could land in another domain than the rest.
 func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
-	group := pc.w.groups[groupNameOf(p)]
+	name := groupNameOf(p)
+	group, _ := objects.Get[*schedulingv1beta1.PodGroup](pc.w.World, name.Namespace, name.Name)
 	switch {
 	case !goal.typical:
 		return "it belongs to a pod group, all of which would have to start anew"
@@ -239,7 +242,7 @@ func (pc *prices) whyGroupStays(p *pod, goal *Defragment) string {
 //
 // Otherwise evictions count towards the Job's backoffLimit, at which it fails as a whole.
 func (pc *prices) jobSurvives(p *pod) bool {
-	l := pc.w.workloads.ControllerOf(p.object)
+	l := pc.w.Workloads().ControllerOf(p.object)
 	if l == nil {
 		return false
 	}

@@ -14,21 +14,20 @@ import (
 	"github.com/berth-k8s/berth/internal/engine/decide"
 	"github.com/berth-k8s/berth/internal/engine/plugins"
 	"github.com/berth-k8s/berth/internal/engine/rules"
+	objects "github.com/berth-k8s/berth/internal/world"
 )
 
-// world is the cluster after the moves so far. Every change of it can be undone: whoever tries a
-// move takes it back in the order opposite to that in which it was made, and finds each count as it
-// was.
+// world is the cluster after the moves so far. What is tried is undone to a mark of the World in
+// it: what it keeps in step with that (gauges, budgets, the pods that wait) is noted there, too, so
+// that no trial has to copy the cluster.
 //
 // It owns which pod is where. What follows from that for one question has a type of its own:
 // closures (which nodes take no new pods), protections (which pods must stay), prices (what a move
 // has to bring), surges (whether a replica can come first).
 //
-// A proof and a move use the same few changes (removePod, placePod, closeNode, placeWaiting), each
-// of which returns its own undo. What is tried is taken back with them, so that no trial has to
-// copy the cluster.
+// A proof and a move use the same few changes: removePod, placePod, closeNode, placeWaiting.
 type world struct {
-	*objects
+	*objects.World
 	*claiming
 	// c is the cluster as the engine sees it. placed and c agree on where each pod is, but for a
 	// pod that is off its node while its successor is decided (see withoutPod).
@@ -39,6 +38,7 @@ type world struct {
 	// known of where its successor lands.
 	schedulers map[string]*scheduler
 
+	pods     []*v1.Pod           // those of the state, by namespace and name
 	placed   map[types.UID]*pod  // the pods on nodes
 	ended    []*pod              // in phase Succeeded or Failed, still there
 	waiting  []*pod              // pending, and found no node
@@ -114,42 +114,44 @@ type pod struct {
 	claims  []metav1.Object // that controllers make for it, if it is a successor
 }
 
-// beginWorld loads a state without its pods. It is enough to carry out a plan; without strategies
-// there are no gauges.
+// beginWorld opens a world of a state, without gauges and without the pods that strategies look at.
 func beginWorld(state *State, options Options) *world {
 	w := &world{
-		c: cluster.New(), now: state.AsOf, options: options, schedulers: map[string]*scheduler{},
+		World: objects.Open(state.Objects), now: state.AsOf, options: options, schedulers: map[string]*scheduler{},
 		placed: map[types.UID]*pod{}, siblings: map[rules.Owner]int{},
 	}
+	w.c, w.pods = w.Cluster(), slices.Collect(objects.All[*v1.Pod](w.World))
 	w.closures = closures{w: w, closed: map[int32]bool{}}
 	w.protections = protections{w: w, covering: map[int32][]*budget{}}
 	w.prices.w = w
 	w.surges = surges{w: w, use: map[*v1.ResourceQuota]v1.ResourceList{}}
-	w.objects = loadObjects(w.c, state)
-	for _, n := range sortNodes(w.nodes) {
-		w.closures.setNode(n)
+	for _, n := range w.c.Nodes {
+		w.closures.noteNode(n)
 	}
 	for _, profile := range options.Profiles {
 		w.schedulers[profile.SchedulerName] = newScheduler(w.c, profile)
 	}
-	w.claiming = newClaiming(w.c, w.templates, metav1.NewTime(w.now))
+	w.claiming = newClaiming(w.World, metav1.NewTime(w.now))
 	return w
 }
 
 // openWorld loads a state and places the pending pods.
 //
-// The order matters. Strategies make the gauges, pods enter the cluster, and only when all groups
-// of constraints are known are pods counted in them: a group that is found later is counted again
+// The order matters. Strategies make the gauges, pods are known, and only when all groups of
+// constraints are known are pods counted in them: a group that is found later is counted again
 // from the start. Averages over nodes are resolved last, because they depend on all pods.
 func openWorld(state *State, policy *Policy, options Options) *world {
 	w := beginWorld(state, options)
 	w.strategies = policy.bindStrategies(w)
+	var all []*pod // the placed ones, by name
 	for _, object := range w.pods {
 		w.enterPod(object)
+		if p := w.placed[object.UID]; p != nil {
+			all = append(all, p)
+		}
 	}
 	// Budgets without a status are counted from the pods, which are all there by now.
 	w.protections.budgets = readBudgets(w)
-	all := w.sortedPods()
 	for _, p := range all { // groups are known before pods are counted in them
 		for _, g := range w.gauges {
 			if l, ok := g.(*ledger); ok {
@@ -194,26 +196,10 @@ func newScheduler(c *cluster.Cluster, profile *plugins.Profile) *scheduler {
 	return s
 }
 
-// sortNodes returns the nodes by name. Nodes are numbered in the order in which they are added, and
-// map order would make plans differ from run to run.
-func sortNodes(nodes map[string]*v1.Node) []*v1.Node {
-	var list []*v1.Node
-	for _, n := range nodes {
-		list = append(list, n)
-	}
-	slices.SortFunc(list, func(a, b *v1.Node) int { return cmp.Compare(a.Name, b.Name) })
-	return list
-}
-
 // enterPod adds a pod of the state: to its node, to those that have ended, or to those that are
 // pending. Pods that nothing can be done about (on unknown nodes, or pending and being deleted) are
 // in none of them.
 func (w *world) enterPod(object *v1.Pod) {
-	if object.UID == "" {
-		object = object.DeepCopy()
-		object.UID = uidOf(object)
-	}
-
 	p := &pod{object: object}
 	p.victim = p
 	switch {
@@ -224,19 +210,16 @@ func (w *world) enterPod(object *v1.Pod) {
 		}
 	case object.Spec.NodeName != "":
 		// A pod may name a node that is not in the state.
-		if p.Pod = w.c.SetPod(object); p.Pod != nil && p.Node != nil {
+		if p.Pod = w.c.Pod(object.UID); p.Node != nil {
 			w.placed[p.UID] = p
 			if !p.Terminating {
 				w.siblings[rules.OwnerOf(object)]++
 			}
 		}
 	case object.DeletionTimestamp == nil:
-		p.Pod = w.c.Pending(object)
+		p.Pod = cmp.Or(w.c.Nominated(object.UID), w.c.Pending(object))
 		p.late = true
 		w.waiting = append(w.waiting, p)
-		if p.Nominated != "" {
-			w.c.Nominate(p.Pod, p.Nominated)
-		}
 	}
 }
 
@@ -266,22 +249,20 @@ func byName(a, b *pod) int {
 	return cmp.Or(cmp.Compare(a.Namespace(), b.Namespace()), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 }
 
-// placeWaiting places the pending pods that fit, as the scheduler is about to do, and returns how
-// to undo that.
+// placeWaiting places the pending pods that fit, as the scheduler is about to do.
 //
 // Those of the highest priority come first, then the oldest, much as in the scheduler's queue.
 // Preemption is not tried: a pending pod that would preempt stays pending in a plan. A class that
 // found no node is not tried again in the same call, unless the pod is nominated to one.
-func (w *world) placeWaiting() (undo func()) {
+func (w *world) placeWaiting() {
 	slices.SortStableFunc(w.waiting, func(a, b *pod) int {
 		return cmp.Or(cmp.Compare(b.Class.Priority, a.Class.Priority), a.Created.Compare(b.Created), byName(a, b))
 	})
-	before := slices.Clone(w.waiting)
+	waiting, arrived := w.waiting, len(w.arrivals)
+	w.Note(func() { w.waiting, w.arrivals = waiting, w.arrivals[:arrived] })
 	hopeless := map[*cluster.PodClass]bool{}
-	var came []*pod
-	var back []func()
 
-	w.waiting = slices.DeleteFunc(w.waiting, func(p *pod) bool {
+	w.waiting = slices.DeleteFunc(slices.Clone(waiting), func(p *pod) bool {
 		s := w.schedulerOf(p)
 		if s == nil || hopeless[p.Class] || len(p.Spec().SchedulingGates) > 0 {
 			return false
@@ -293,97 +274,64 @@ func (w *world) placeWaiting() (undo func()) {
 			hopeless[p.Class] = p.Nominated == ""
 			return false
 		}
-		back = append(back, w.placePod(p, d.Node))
+		w.placePod(p, d.Node)
 		p.after = w.moved
 		// It runs by the time the next move is made, and its budget counts it.
-		w.protections.countRecovered(p, 1)
-		came = append(came, p)
+		w.protections.countRecovered(p)
+		w.arrivals = append(w.arrivals, p)
 		return true
 	})
-
-	w.arrivals = append(w.arrivals, came...)
-	return func() {
-		w.arrivals = w.arrivals[:len(w.arrivals)-len(came)]
-		for i, p := range slices.Backward(came) {
-			nominated := p.Nominated
-			w.protections.countRecovered(p, -1)
-			back[i]()
-			if nominated != "" {
-				w.c.Nominate(p.Pod, nominated)
-			}
-		}
-		w.waiting = before
-	}
 }
 
-// placePod places a pod with what it claims and counts it, and returns how to undo that. The notes
-// of claims are undone to where they stood; so undos must be called in reverse order.
-func (w *world) placePod(p *pod, n *cluster.Node) (undo func()) {
-	notes := len(w.notes)
+// placePod places a pod with what it claims and counts it.
+func (w *world) placePod(p *pod, n *cluster.Node) {
 	w.reserveFor(p, n, w.schedulerOf(p))
-	w.addPod(p, n)
-	return func() {
-		w.dropPod(p)
-		w.undoTo(notes)
-	}
+	w.Place(p.object, p.Pod, n)
+	w.countPlaced(p)
+	w.Note(func() { w.uncountPlaced(p) })
 }
 
-// removePod removes a pod, which gives back what it held, and returns how to undo that. The order
-// is that of reality: the pod goes first, then its claims. Undo reverses it, so that what the pod
-// held is there again before it is.
-func (w *world) removePod(p *pod) (undo func()) {
-	from, notes := p.Node, len(w.notes)
-	w.dropPod(p)
+// removePod removes a pod, which gives back what it held. The order is that of reality: the pod
+// goes first, then its claims.
+func (w *world) removePod(p *pod) {
+	w.uncountPlaced(p)
+	w.Note(func() { w.countPlaced(p) })
+	w.Remove(p.Pod)
 	w.releaseOf(p)
-	return func() {
-		w.undoTo(notes)
-		w.addPod(p, from)
-	}
 }
 
-// addPod places a pod and counts it; dropPod undoes that.
-func (w *world) addPod(p *pod, n *cluster.Node) {
-	w.c.Place(p.Pod, n)
+// countPlaced counts a pod that is on a node. uncountPlaced undoes that, before the pod leaves the
+// node: the gauges look at it.
+func (w *world) countPlaced(p *pod) {
 	w.placed[p.UID] = p
 	w.countInGauges(p, 1)
 }
 
-// dropPod takes a pod off its node. The gauges are told first: they look at the node that it is on.
-func (w *world) dropPod(p *pod) {
+func (w *world) uncountPlaced(p *pod) {
 	w.countInGauges(p, -1)
-	w.c.RemovePod(p.UID)
-	p.NodeName = ""
 	delete(w.placed, p.UID)
 }
 
 // movePod makes a move: the victim leaves, its successor is placed, and so are pending pods that
 // fit now. In a cluster these may come before the successor or after it; proveMove has shown that
 // the move holds either way.
-func (w *world) movePod(p *pod, to *cluster.Node) (next *pod, undo func()) {
-	next, back := w.replacePod(p, to)
+func (w *world) movePod(p *pod, to *cluster.Node) (next *pod) {
+	next = w.replacePod(p, to)
 	w.moved++
-	arrived := w.placeWaiting()
-	return next, func() {
-		arrived()
-		w.moved--
-		back()
-	}
+	w.Note(func() { w.moved-- })
+	w.placeWaiting()
+	return next
 }
 
 // replacePod has a pod leave, and places its successor. Pending pods are left alone.
-func (w *world) replacePod(p *pod, to *cluster.Node) (next *pod, undo func()) {
+func (w *world) replacePod(p *pod, to *cluster.Node) (next *pod) {
 	from := p.Node
-	restore := w.removePod(p)
+	w.removePod(p)
 	next = w.successorFor(p)
 	// A pod must not come back to any node that it has left in this plan: two moves that cancel out
 	// would have disturbed it twice for nothing.
 	next.been = append(slices.Clone(p.been), from.Name)
-	notes := len(w.notes)
 	w.createClaims(next.claims)
-	remove := w.placePod(next, to)
-	return next, func() {
-		remove()
-		w.undoTo(notes)
-		restore()
-	}
+	w.placePod(next, to)
+	return next
 }

@@ -46,44 +46,57 @@ type Objects struct {
 	PodGroups Table[*schedulingv1beta1.PodGroup]
 }
 
-// Put sets an object in the table of its kind. It returns false for a kind without one. It is for
-// whoever has objects of many kinds, such as the rebalancer; the cycle knows the kind.
-func (o *Objects) Put(object any) bool {
+// Put sets an object in the table of its kind, and Drop removes it there. They return false for a
+// kind without one. They are for those who have objects of many kinds; the cycle knows the kind.
+func (o *Objects) Put(object any) bool  { return o.change(object, false) }
+func (o *Objects) Drop(object any) bool { return o.change(object, true) }
+
+// change is Put, or Drop if the object is gone.
+func (o *Objects) change(object any, gone bool) bool {
 	switch object := object.(type) {
 	case *v1.Namespace:
-		o.Namespaces.Set(object)
+		o.Namespaces.change(object, gone)
 	case *v1.Service:
-		o.Services.Set(object)
+		o.Services.change(object, gone)
 	case *v1.ReplicationController:
-		o.ReplicationControllers.Set(object)
+		o.ReplicationControllers.change(object, gone)
 	case *appsv1.ReplicaSet:
-		o.ReplicaSets.Set(object)
+		o.ReplicaSets.change(object, gone)
 	case *appsv1.StatefulSet:
-		o.StatefulSets.Set(object)
+		o.StatefulSets.change(object, gone)
 	case *policyv1.PodDisruptionBudget:
-		o.Budgets.Set(object)
+		o.Budgets.change(object, gone)
 	case *v1.PersistentVolume:
-		o.Volumes.Set(object)
+		o.Volumes.change(object, gone)
 	case *v1.PersistentVolumeClaim:
-		o.Claims.Set(object)
+		o.Claims.change(object, gone)
 	case *storagev1.StorageClass:
-		o.StorageClasses.Set(object)
+		o.StorageClasses.change(object, gone)
 	case *storagev1.CSINode:
-		o.CSINodes.Set(object)
+		o.CSINodes.change(object, gone)
 	case *storagev1.CSIDriver:
-		o.CSIDrivers.Set(object)
+		o.CSIDrivers.change(object, gone)
 	case *storagev1.CSIStorageCapacity:
-		o.CSICapacities.Set(object)
+		o.CSICapacities.change(object, gone)
 	case *storagev1.VolumeAttachment:
-		o.VolumeAttachments.Set(object)
+		o.VolumeAttachments.change(object, gone)
 	case *resourcev1.ResourceSlice:
-		o.ResourceSlices.Set(o.Tainted(object))
+		if gone {
+			o.Unpublish(object.Name)
+		} else {
+			object = o.Tainted(object)
+		}
+		o.ResourceSlices.change(object, gone)
 	case *resourcev1.ResourceClaim:
-		o.ResourceClaims.Set(object)
+		o.ResourceClaims.change(object, gone)
 	case *resourcev1.DeviceClass:
-		o.DeviceClasses.Set(object)
+		o.DeviceClasses.change(object, gone)
 	case *resourcev1.DeviceTaintRule:
-		o.Retaint(object.Name, object)
+		name := object.Name
+		if gone {
+			object = nil
+		}
+		o.Retaint(name, object)
 	default:
 		return false
 	}
@@ -202,6 +215,15 @@ func (t *Table[T]) Delete(namespace, name string) {
 		}
 	}
 	t.noteChange(Name{namespace, name})
+}
+
+// change is Set, or Delete if the object is gone.
+func (t *Table[T]) change(object T, gone bool) {
+	if gone {
+		t.Delete(object.GetNamespace(), object.GetName())
+	} else {
+		t.Set(object)
+	}
 }
 
 // findName returns the place of a name in sorted, or where it would be inserted.

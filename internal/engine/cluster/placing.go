@@ -72,6 +72,9 @@ func (c *Cluster) Place(p *Pod, n *Node) {
 	c.placePod(p)
 }
 
+// Return counts a pod again that RemovePod has forgotten, on the node that it names, known or not.
+func (c *Cluster) Return(p *Pod) { c.placePod(p) }
+
 // placePod counts a pod on the node that it names, or as a stray. Placing it twice would corrupt
 // every sum from then on, so it panics at once, where the cause can still be seen.
 func (c *Cluster) placePod(p *Pod) {

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -70,6 +71,14 @@ func (t *Table) Drop(l *Workload) {
 		t.unlink(t.list[i])
 		t.list[i] = nil
 		delete(t.byName, l.named())
+	}
+}
+
+// Clone returns a table with the same workloads, which changes by itself.
+func (t *Table) Clone() *Table {
+	return &Table{
+		list: slices.Clone(t.list), byOwner: maps.Clone(t.byOwner), byName: maps.Clone(t.byName),
+		made: maps.Clone(t.made), // its lists are never changed
 	}
 }
 

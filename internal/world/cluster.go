@@ -1,0 +1,148 @@
+package world
+
+import (
+	"reflect"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/plugins"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// Cluster returns what the engine decides on. It is built from the objects the first time: nodes
+// and pods in the order of their names, so that the same objects give the same cluster. The caller
+// may change it as far as a decision does, which puts everything back; all else goes through the
+// World.
+func (w *World) Cluster() *cluster.Cluster {
+	if w.cluster != nil {
+		return w.cluster
+	}
+	w.cluster = cluster.New()
+	noting := w.noting
+	w.noting = false // it changes nothing
+	pods := reflect.TypeFor[*v1.Pod]()
+	for _, kind := range w.kinds() {
+		if kind == pods {
+			continue
+		}
+		for _, object := range w.tables[kind].objects() {
+			w.showCluster(object, false)
+		}
+	}
+	for p := range All[*v1.Pod](w) {
+		w.enterCluster(p)
+	}
+	w.noting = noting
+	return w.cluster
+}
+
+// showCluster has the cluster know any object but a pod, or that it is gone. Kinds that no decision
+// reads are ignored.
+func (w *World) showCluster(object metav1.Object, gone bool) {
+	n, isNode := object.(*v1.Node)
+	switch {
+	case isNode && gone:
+		w.cluster.RemoveNode(n.Name)
+	case isNode:
+		w.cluster.SetNode(n)
+	case gone:
+		w.cluster.Drop(object)
+	default:
+		w.cluster.Put(object)
+	}
+}
+
+// enterCluster has the cluster know a pod: on its node, or nominated to one.
+func (w *World) enterCluster(object *v1.Pod) {
+	switch {
+	case rules.IsTerminal(object):
+		return
+	case object.Spec.NodeName != "":
+		w.cluster.SetPod(object)
+	case object.Status.NominatedNodeName != "" && object.DeletionTimestamp == nil:
+		w.cluster.Nominate(w.cluster.Pending(object), object.Status.NominatedNodeName)
+	default:
+		return
+	}
+	w.Note(func() { w.cluster.RemovePod(object.UID) })
+}
+
+// leaveCluster has the cluster forget a pod. Undoing that brings the same one back: others point to
+// it.
+func (w *World) leaveCluster(object *v1.Pod) {
+	p, nominated := w.cluster.Pod(object.UID), w.cluster.Nominated(object.UID)
+	switch {
+	case p != nil:
+		w.takeOff(p)
+	case nominated != nil:
+		w.cluster.RemovePod(object.UID)
+		w.Note(func() { w.cluster.Nominate(nominated, nominated.Nominated) })
+	}
+}
+
+// takeOff takes a pod off its node, which the cluster may not know.
+func (w *World) takeOff(p *cluster.Pod) {
+	from := p.NodeName
+	w.cluster.RemovePod(p.UID)
+	p.NodeName = ""
+	w.Note(func() {
+		p.NodeName = from
+		w.cluster.Return(p)
+	})
+}
+
+// Place puts a pod on a node, as a binding does. p is the object's form in the cluster, from
+// [cluster.Cluster.Pending]; it must not be on a node.
+func (w *World) Place(object *v1.Pod, p *cluster.Pod, n *cluster.Node) {
+	bound := *object
+	bound.Spec.NodeName = n.Name
+	w.store(w.tableOf(object), nameOf(object), &bound)
+
+	nominated := w.cluster.Nominated(p.UID)
+	w.cluster.Place(p, n)
+	w.Note(func() {
+		w.cluster.RemovePod(p.UID)
+		if p.NodeName = ""; nominated != nil {
+			w.cluster.Nominate(nominated, nominated.Nominated)
+		}
+	})
+}
+
+// Remove removes a pod that is on a node. Unlike Delete it needs no object, and p can be placed
+// again.
+func (w *World) Remove(p *cluster.Pod) {
+	w.store(w.tableOf((*v1.Pod)(nil)), cluster.Name{Namespace: p.Namespace(), Name: p.Name}, nil)
+	w.takeOff(p)
+}
+
+// Reserve has a plugin reserve what a pod needs besides room on the node that it is about to be
+// placed on. Plugins write into the cluster's device claims themselves, and the world follows.
+func (w *World) Reserve(r plugins.Reserver, p *cluster.Pod, n *cluster.Node) error {
+	claims, t := &w.Cluster().ResourceClaims, w.tableOf((*resourcev1.ResourceClaim)(nil))
+	version := claims.Version
+	claims.Since(version) // remembers names from now on
+	undo, err := r.Reserve(w.cluster, p, n)
+	if err != nil {
+		return err
+	}
+	names, _ := claims.Since(version)
+	for _, name := range slices.Clone(names) {
+		before, had := t.get(name)
+		w.Note(func() {
+			if had {
+				claims.Set(before.(*resourcev1.ResourceClaim))
+			}
+		})
+		if now, there := claims.Get(name.Namespace, name.Name); there {
+			w.store(t, name, now)
+		} else {
+			w.store(t, name, nil)
+		}
+	}
+	w.Note(undo) // before the claims are the very same ones again
+	return nil
+}

@@ -1,0 +1,239 @@
+package world
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/engine/rules"
+)
+
+// table has the objects of one kind: those of base, but for what over has under the same name.
+//
+//	base  a  b  c          in order, and never changed: forks have the same one
+//	over     b' .  d       what came since; c is gone
+//	      a  b'    d       what All yields
+//
+// Once over is large, both become one base.
+type table struct {
+	base *base
+	over map[cluster.Name]metav1.Object // nil: gone
+	// adopted has, of each owner, the pods in over that are its own, or have been.
+	adopted map[rules.Owner]map[cluster.Name]bool
+	ordered []metav1.Object // all of them in order; nil: not known
+}
+
+// base is a list of objects of one kind, by namespace and name. It is shared by forks, which may be
+// on several goroutines: indexes are made once, by the first one that needs them.
+type base struct {
+	list    []metav1.Object
+	index   func() map[cluster.Name]metav1.Object
+	byOwner func() map[rules.Owner][]cluster.Name
+}
+
+// leastOver is how many changes a table keeps apart, however small it is.
+const leastOver = 64
+
+// newTable returns a table of these objects. It keeps and sorts the list.
+func newTable(list []metav1.Object) *table {
+	// Stable, so that of two objects with the same name the later one can be told.
+	slices.SortStableFunc(list, compareNames)
+	kept := list[:0]
+	for i, object := range list {
+		if i+1 == len(list) || compareNames(object, list[i+1]) != 0 {
+			kept = append(kept, object)
+		}
+	}
+	return &table{base: newBase(kept)}
+}
+
+// newBase returns a base of a list in order, which must not be changed any more.
+func newBase(list []metav1.Object) *base {
+	return &base{
+		list: list,
+		index: sync.OnceValue(func() map[cluster.Name]metav1.Object {
+			index := make(map[cluster.Name]metav1.Object, len(list))
+			for _, object := range list {
+				index[nameOf(object)] = object
+			}
+			return index
+		}),
+		byOwner: sync.OnceValue(func() map[rules.Owner][]cluster.Name {
+			owners := map[rules.Owner][]cluster.Name{}
+			for _, object := range list {
+				if owner := rules.OwnerOf(object); owner != (rules.Owner{}) {
+					owners[owner] = append(owners[owner], nameOf(object))
+				}
+			}
+			return owners
+		}),
+	}
+}
+
+// get returns the object of that name.
+func (t *table) get(name cluster.Name) (object metav1.Object, ok bool) {
+	if object, ok = t.over[name]; ok {
+		return object, object != nil
+	}
+	object, ok = t.base.index()[name]
+	return object, ok
+}
+
+// set replaces the object of that name; nil: there is none any more.
+func (t *table) set(name cluster.Name, object metav1.Object) {
+	if t.over == nil {
+		t.over = map[cluster.Name]metav1.Object{}
+	}
+	t.over[name], t.ordered = object, nil
+	if p, ok := object.(*v1.Pod); ok {
+		t.adopt(p, name)
+	}
+	if len(t.over) > max(leastOver, len(t.base.list)/2) {
+		*t = table{base: newBase(t.objects())}
+	}
+}
+
+// adopt notes whose a pod is.
+func (t *table) adopt(p *v1.Pod, name cluster.Name) {
+	owner := rules.OwnerOf(p)
+	if owner == (rules.Owner{}) {
+		return
+	}
+	if t.adopted == nil {
+		t.adopted = map[rules.Owner]map[cluster.Name]bool{}
+	}
+	if t.adopted[owner] == nil {
+		t.adopted[owner] = map[cluster.Name]bool{}
+	}
+	t.adopted[owner][name] = true
+}
+
+// objects returns all objects by namespace and name. The list is not to be changed, and stays as it
+// is when the table changes.
+func (t *table) objects() []metav1.Object {
+	if t.ordered != nil {
+		return t.ordered
+	}
+	if len(t.over) == 0 {
+		return t.base.list
+	}
+	var came []metav1.Object
+	for _, object := range t.over {
+		if object != nil {
+			came = append(came, object)
+		}
+	}
+	slices.SortFunc(came, compareNames)
+
+	merged := make([]metav1.Object, 0, len(t.base.list)+len(came))
+	for _, object := range t.base.list {
+		for len(came) > 0 && compareNames(came[0], object) < 0 {
+			merged, came = append(merged, came[0]), came[1:]
+		}
+		if _, changed := t.over[nameOf(object)]; !changed {
+			merged = append(merged, object)
+		}
+	}
+	t.ordered = append(merged, came...)
+	return t.ordered
+}
+
+// fork returns a table that has the same objects, and changes by itself.
+func (t *table) fork() *table {
+	f := &table{base: t.base, over: maps.Clone(t.over), ordered: t.ordered}
+	if t.adopted != nil {
+		f.adopted = make(map[rules.Owner]map[cluster.Name]bool, len(t.adopted))
+		for owner, names := range t.adopted {
+			f.adopted[owner] = maps.Clone(names)
+		}
+	}
+	return f
+}
+
+// Get returns the object of that kind and name; ok reports whether there is one.
+func Get[T metav1.Object](w *World, namespace, name string) (object T, ok bool) {
+	t := w.tables[reflect.TypeFor[T]()]
+	if t == nil {
+		return object, false
+	}
+	if found, there := t.get(cluster.Name{Namespace: namespace, Name: name}); there {
+		return found.(T), true
+	}
+	return object, false
+}
+
+// All yields the objects of a kind by namespace and name, as they are when it begins: the world may
+// be changed meanwhile.
+func All[T metav1.Object](w *World) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		t := w.tables[reflect.TypeFor[T]()]
+		if t == nil {
+			return
+		}
+		for _, object := range t.objects() {
+			if !yield(object.(T)) {
+				return
+			}
+		}
+	}
+}
+
+// In yields the objects of a kind in one namespace, by name, as All does.
+func In[T metav1.Object](w *World, namespace string) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		t := w.tables[reflect.TypeFor[T]()]
+		if t == nil {
+			return
+		}
+		list := t.objects()
+		first, _ := slices.BinarySearchFunc(list, namespace, func(o metav1.Object, namespace string) int {
+			return cmp.Compare(o.GetNamespace(), namespace)
+		})
+		for _, object := range list[first:] {
+			if object.GetNamespace() != namespace || !yield(object.(T)) {
+				return
+			}
+		}
+	}
+}
+
+// PodsOf returns the pods that an owner controls, by name.
+func (w *World) PodsOf(owner rules.Owner) (pods []*v1.Pod) {
+	t := w.tables[reflect.TypeFor[*v1.Pod]()]
+	if t == nil || owner == (rules.Owner{}) {
+		return nil
+	}
+	// Both lists may name pods that are gone, or have another owner by now.
+	add := func(name cluster.Name) {
+		if p, there := t.get(name); there && rules.OwnerOf(p) == owner {
+			pods = append(pods, p.(*v1.Pod))
+		}
+	}
+	for _, name := range t.base.byOwner()[owner] {
+		if !t.adopted[owner][name] {
+			add(name)
+		}
+	}
+	for name := range t.adopted[owner] {
+		add(name)
+	}
+	slices.SortFunc(pods, func(a, b *v1.Pod) int { return compareNames(a, b) })
+	return pods
+}
+
+// nameOf is what an object is found by in its table.
+func nameOf(object metav1.Object) cluster.Name {
+	return cluster.Name{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+// compareNames orders objects of one kind by namespace and name.
+func compareNames(a, b metav1.Object) int {
+	return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+}

@@ -1,0 +1,189 @@
+package world
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/berth-k8s/berth/internal/engine/cluster"
+	"github.com/berth-k8s/berth/internal/world/workload"
+)
+
+// World is a cluster as an API server has it. It has one owner: nothing here may be called from two
+// goroutines at once, but forks are independent of each other.
+//
+// Objects are never changed in place, neither by the World nor by those who read them: a change is
+// another object under the same name.
+type World struct {
+	// tables have the objects by their Go type.
+	tables map[reflect.Type]*table
+	// workloads are those among them that make pods. While lent is set, a fork or a note has the
+	// same ones: they are copied before they change.
+	workloads *workload.Table
+	lent      bool
+	// cluster is what the engine decides on; nil until it is asked for. From then on it follows
+	// every change.
+	cluster *cluster.Cluster
+	// notes undo the changes since the first mark, in the order in which these were made. Without
+	// a mark, noting is false and there are none.
+	notes  []func()
+	noting bool
+}
+
+// Open returns a world of these objects, in any order. The objects are shared with the caller. Pods
+// without a UID, as in manifests, get one that is the same each time. Of two objects with the same
+// kind and name, the later one counts.
+func Open(objects []metav1.Object) *World {
+	w := &World{tables: map[reflect.Type]*table{}, workloads: &workload.Table{}}
+	kinds := map[reflect.Type][]metav1.Object{}
+	for _, object := range objects {
+		object = identified(object)
+		kind := reflect.TypeOf(object)
+		kinds[kind] = append(kinds[kind], object)
+		if makesPods(object) {
+			w.workloads.Put(object)
+		}
+	}
+	for kind, list := range kinds {
+		w.tables[kind] = newTable(list)
+	}
+	return w
+}
+
+// identified returns a pod with a UID, and any other object as it is.
+func identified(object metav1.Object) metav1.Object {
+	p, ok := object.(*v1.Pod)
+	if !ok || p.UID != "" {
+		return object
+	}
+	named := *p
+	named.UID = UIDOf(p)
+	return &named
+}
+
+// UIDOf returns a pod's UID, or a substitute for one that has none. No two pods have the same name,
+// so the substitute is unique.
+func UIDOf(p *v1.Pod) types.UID {
+	if p.UID == "" {
+		return types.UID(p.Namespace + "/" + p.Name)
+	}
+	return p.UID
+}
+
+// makesPods reports whether an object is of a kind whose controller makes pods.
+func makesPods(object metav1.Object) bool {
+	switch object.(type) {
+	case *appsv1.Deployment, *appsv1.ReplicaSet, *appsv1.StatefulSet, *appsv1.DaemonSet, *batchv1.Job, *v1.ReplicationController:
+		return true
+	}
+	return false
+}
+
+// Fork returns a world that is as this one is now. Neither sees what is done to the other. It costs
+// as much as was changed since the objects were last put in order, and nothing for those that were
+// not; its Cluster is built when it is asked for.
+func (w *World) Fork() *World {
+	w.lent = true
+	f := &World{tables: make(map[reflect.Type]*table, len(w.tables)), workloads: w.workloads, lent: true}
+	for kind, t := range w.tables {
+		f.tables[kind] = t.fork()
+	}
+	return f
+}
+
+// Workloads returns the objects whose controllers make pods. The table is valid until the next
+// change of the world, and is changed by Put and Delete only.
+func (w *World) Workloads() *workload.Table { return w.workloads }
+
+// Put adds an object, or replaces the one of its kind and name.
+func (w *World) Put(object metav1.Object) { w.change(identified(object), false) }
+
+// Delete removes the object of this kind and name, if there is one. The pods of a node stay without
+// it; those of a workload stay, too.
+func (w *World) Delete(object metav1.Object) { w.change(object, true) }
+
+// change has every part of the world know that an object is as it is given, or gone.
+func (w *World) change(object metav1.Object, gone bool) {
+	t := w.tableOf(object)
+	before, there := t.get(nameOf(object))
+	if gone && !there {
+		return
+	}
+	if gone {
+		w.store(t, nameOf(object), nil)
+	} else {
+		w.store(t, nameOf(object), object)
+	}
+	if makesPods(object) {
+		w.changeWorkload(object, gone)
+	}
+	switch {
+	case w.cluster == nil:
+	case isPod(object):
+		if there {
+			w.leaveCluster(before.(*v1.Pod))
+		}
+		if !gone {
+			w.enterCluster(object.(*v1.Pod))
+		}
+	default:
+		w.showCluster(object, gone)
+		w.Note(func() {
+			if there {
+				w.showCluster(before, false)
+			} else {
+				w.showCluster(object, true)
+			}
+		})
+	}
+}
+
+// store changes an object in its table alone; nil: it is gone.
+func (w *World) store(t *table, name cluster.Name, object metav1.Object) {
+	if w.noting {
+		before, _ := t.get(name)
+		w.notes = append(w.notes, func() { t.set(name, before) })
+	}
+	t.set(name, object)
+}
+
+// changeWorkload changes a workload. Undoing it gives the table back that was there before, with
+// its order; copies are few, because workloads are, and change seldom.
+func (w *World) changeWorkload(object metav1.Object, gone bool) {
+	if before := w.workloads; w.lent {
+		w.workloads, w.lent = before.Clone(), false
+		w.Note(func() { w.workloads, w.lent = before, true })
+	}
+	if gone {
+		w.workloads.Drop(workload.Of(object))
+	} else {
+		w.workloads.Put(object)
+	}
+}
+
+// tableOf returns the table of an object's kind.
+func (w *World) tableOf(object metav1.Object) *table {
+	kind := reflect.TypeOf(object)
+	t := w.tables[kind]
+	if t == nil {
+		t = newTable(nil)
+		w.tables[kind] = t
+	}
+	return t
+}
+
+// isPod reports whether an object is a pod.
+func isPod(object metav1.Object) bool { _, is := object.(*v1.Pod); return is }
+
+// kinds returns the types of the objects, sorted: what is built from them must not depend on the
+// order of a map.
+func (w *World) kinds() []reflect.Type {
+	return slices.SortedFunc(maps.Keys(w.tables), func(a, b reflect.Type) int { return strings.Compare(a.String(), b.String()) })
+}
