@@ -48,9 +48,14 @@ func (w *world) checkTreeVictims(actions []Action) {
 		}
 	}
 	yielding := w.core.Books().Yielding
+	for _, action := range actions { // those whose binding had not begun, and that are not off their node yet
+		if tell, is := action.(Tell); is && tell.Reason == "Preempted" {
+			yielding = append(yielding, tell.About.UID)
+		}
+	}
 	for n, cpu := range asked {
 		for _, p := range n.Pods {
-			if !p.Preempted && !slices.Contains(yielding, p.UID) {
+			if !p.Terminating && !slices.Contains(yielding, p.UID) {
 				cpu += p.Class.Requests.MilliCPU
 			}
 		}
