@@ -144,6 +144,7 @@ func (c *controllers) loseNode(node string) {
 //	a bare pod, or one whose DaemonSet does not exist                 Lost
 //	no longer wanted                                                  Ends
 //	its Job or its index fails                                        Fails, IndexFails
+//	its Job is suspended, over, or a queue that others finish         Ends
 //	a StatefulSet's, on a node that does not respond                  Stuck
 //	a DaemonSet's that no longer wants the node                       Ends, and a gap
 //	an OrderedReady StatefulSet's                                     Waits, or Returns
@@ -170,6 +171,8 @@ func (c *controllers) departPod(p *pod, cause Cause, detail string) {
 		if d.Fate == IndexFails {
 			c.goOn(d)
 		}
+	case !c.workloads.isReplaced(d.object):
+		d.Fate = Ends
 	case kind == rules.StatefulSet && m != nil && m.dead && cause != ByNodeRemoval:
 		d.Fate = Stays
 		p.departure = d
@@ -247,6 +250,8 @@ func (c *controllers) dismissPod(p *pod, cause Cause, detail string) {
 		if d.Fate == IndexFails {
 			c.goOn(d)
 		}
+	case !c.workloads.isReplaced(d.object):
+		d.Fate = Ends
 	case c.awaitsEnd(m, p.object, cause):
 		d.Fate = Stays
 	case kind == rules.DaemonSet:
@@ -280,7 +285,7 @@ func (c *controllers) removeEnded(p *pod) {
 func (c *controllers) makeReturn(d *Departure, object *v1.Pod) {
 	set := c.orderedSet(object)
 	switch d.Fate = Ends; {
-	case !c.workloads.isWanted(object):
+	case !c.workloads.isWanted(object), !c.workloads.isReplaced(object):
 	case set != nil:
 		c.awaitTurn(d, set)
 	default:

@@ -77,9 +77,9 @@ func (w *workloads) forgetWorkload(l *workload.Workload) {
 	delete(w.failures, owner)
 }
 
-// isWanted reports whether the pod's controller would make it again: it has not been deleted,
-// it has as many replicas, if it is a StatefulSet, and it has not failed, if it is a Job. For
-// other kinds, the number of replicas is the caller's business: a pod that leaves is
+// isWanted reports whether the pod's controller would make it again: it has not been deleted, nor
+// begun to be, it has as many replicas, if it is a StatefulSet, and it has not failed, if it is a
+// Job. For other kinds, the number of replicas is the caller's business: a pod that leaves is
 // replaced, so the number stays.
 func (w *workloads) isWanted(object *v1.Pod) bool {
 	owner := rules.OwnerOf(object)
@@ -89,6 +89,9 @@ func (w *workloads) isWanted(object *v1.Pod) bool {
 	l := w.By(owner)
 	if l == nil {
 		return true
+	}
+	if l.Object.GetDeletionTimestamp() != nil {
+		return false
 	}
 	set, ordered := l.Object.(*appsv1.StatefulSet)
 	return !ordered || workload.HasReplica(set, object.Name, int(*l.Replicas))
