@@ -19,8 +19,8 @@ metadata: {name: web, namespace: shop}
 spec: {replicas: 2, selector: {matchLabels: {a: w}}, template: {metadata: {labels: {a: w}}, spec: {containers: [{name: c, image: i}]}}}
 `
 
-// Names are completed of the files that are named: nodes everywhere, others in their namespace, with
-// the pods that workloads would have.
+// Names are completed of the files that are named: nodes everywhere, others in their namespace,
+// with the pods that workloads would have.
 func TestNamesInFilesAreCompleted(t *testing.T) {
 	nowhere(t)
 	write(t, "a.yaml", node("n2")+node("n1")+pod("x", "n1")+workloads)

@@ -308,7 +308,8 @@ func TestNoPodIsEvictedOnAnAssumption(t *testing.T) {
 	}
 }
 
-// A scheduler that does not answer is told once and asked once for an answer, and again for the next.
+// A scheduler that does not answer is told once and asked once for an answer, and again for the
+// next.
 func TestASchedulerThatIsSilentIsAskedOnce(t *testing.T) {
 	nowhere(t)
 	count := 0

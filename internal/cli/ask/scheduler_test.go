@@ -128,8 +128,8 @@ func TestAnAddressOfSomebodyElsesIsNotAsked(t *testing.T) {
 	}
 }
 
-// What a scheduler says of its configuration counts if it is of the cluster that is asked about; one
-// that was named is believed.
+// What a scheduler says of its configuration counts if it is of the cluster that is asked about;
+// one that was named is believed.
 func TestTheConfigurationThatASchedulerTells(t *testing.T) {
 	nowhere(t)
 	const here = "https://127.0.0.1:6443"
@@ -172,8 +172,8 @@ func TestTheConfigurationThatASchedulerTells(t *testing.T) {
 	}
 }
 
-// A scheduler that does not know a pod has no decision; an address that knows no decisions at all is
-// a fault.
+// A scheduler that does not know a pod has no decision; an address that knows no decisions at all
+// is a fault.
 func TestTheDecisionThatASchedulerTells(t *testing.T) {
 	for about, c := range map[string]struct {
 		status      int
