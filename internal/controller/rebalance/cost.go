@@ -68,6 +68,9 @@ func (pt *protections) costOf(p *pod) Cost {
 // compare compares two costs and returns what decides. The text says what makes the more expensive
 // one so, for the explanation of why it was not chosen; the result is 0 if none is more expensive.
 func (c *Cost) compare(o *Cost) (int, string) {
+	if *c == *o { // as most are
+		return 0, asGood
+	}
 	for _, of := range []struct {
 		what string
 		a, b int64
@@ -87,8 +90,11 @@ func (c *Cost) compare(o *Cost) (int, string) {
 		}
 	}
 
-	return 0, "as good; the order of names decides"
+	return 0, asGood
 }
+
+// asGood is what decides between moves of the same cost.
+const asGood = "as good; the order of names decides"
 
 // boolToInt is 1 for true, so that booleans can be compared and counted.
 func boolToInt(b bool) int64 {

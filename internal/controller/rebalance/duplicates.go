@@ -1,7 +1,6 @@
 package rebalance
 
 import (
-	"iter"
 	"slices"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -54,16 +53,14 @@ func (e *evenness) surplusOf(p *pod) int64 {
 
 // podsInSurplus are the pods of all kinds of which a node has too many. Most kinds have none, so
 // that the search need not ask every pod of the cluster.
-func (e *evenness) podsInSurplus() iter.Seq[*pod] {
-	return func(yield func(*pod) bool) {
-		for _, k := range e.kinds {
-			if k.surplus == 0 {
-				continue
-			}
-			for p := range k.members {
-				if !yield(p) {
-					return
-				}
+func (e *evenness) podsInSurplus(yield func(*pod) bool) {
+	for _, k := range e.kinds {
+		if k.surplus == 0 {
+			continue
+		}
+		for p := range k.members {
+			if !yield(p) {
+				return
 			}
 		}
 	}

@@ -15,7 +15,7 @@ func (st *strategy) setupHeal() {
 	if st.Heal.Soft {
 		ledger = newLedger(w, "uneven spread", v1.ScheduleAnyway)
 	}
-	st.gauge = ledger
+	st.gauge, st.among = ledger, ledger.podsInExcess
 	st.says = func(p *pod) string { return cmp.Or(ledger.describeViolation(p), "violates a constraint") }
 	st.gain = func(p *pod) int64 {
 		if !st.healsPod(ledger, p) {

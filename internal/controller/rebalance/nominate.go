@@ -24,9 +24,9 @@ type candidate struct {
 // decides, or gain, depth and cost. Pods that arrived during the plan are never candidates, but
 // they are a reason to search again.
 func (s *search) nominateCandidates(st *strategy) (list []candidate) {
-	among := maps.Values(s.w.placed)
-	if st.among != nil {
-		among = st.among()
+	among := st.among
+	if among == nil {
+		among = maps.Values(s.w.placed)
 	}
 	for p := range among {
 		if p.Terminating || !st.Scope.includesPod(p) || !st.sees(p.Node) {
@@ -41,14 +41,20 @@ func (s *search) nominateCandidates(st *strategy) (list []candidate) {
 	}
 
 	slices.SortFunc(list, func(a, b candidate) int {
-		avoid := cmp.Compare(boolToInt(a.cost.avoid), boolToInt(b.cost.avoid))
-		if st.order != nil {
-			if by := st.order(a.pod, b.pod); avoid != 0 || by != 0 {
-				return cmp.Or(avoid, by)
-			}
+		order := cmp.Compare(boolToInt(a.cost.avoid), boolToInt(b.cost.avoid))
+		if order == 0 && st.order != nil {
+			order = st.order(a.pod, b.pod)
 		}
-		cost, _ := a.cost.compare(&b.cost)
-		return cmp.Or(avoid, cmp.Compare(b.gain, a.gain), cmp.Compare(b.depth, a.depth), cost, byName(a.pod, b.pod))
+		if order == 0 {
+			order = cmp.Or(cmp.Compare(b.gain, a.gain), cmp.Compare(b.depth, a.depth))
+		}
+		if order == 0 {
+			order, _ = a.cost.compare(&b.cost)
+		}
+		if order == 0 { // names are long, and most orders are decided by then
+			order = byName(a.pod, b.pod)
+		}
+		return order
 	})
 
 	return list

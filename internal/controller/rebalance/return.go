@@ -38,11 +38,32 @@ func (st *strategy) goHome() {
 		}
 		return max(0, reachable.of(p)-st.w.affinityWeight(p, p.Node))
 	}
+	st.among = st.podsAway
 	st.says = func(p *pod) string {
 		if taints := unwelcomeTaints(p, p.Node, r.TaintCounts); r.Taints && len(taints) > 0 {
 			return "its node has the taint " + taints[0].ToString()
 		}
 		return "another node has more of its preferred node affinity"
+	}
+}
+
+// podsAway are the pods that may miss a preference: those of classes that prefer nodes, and those
+// of nodes with taints. Most classes prefer none.
+func (st *strategy) podsAway(yield func(*pod) bool) {
+	for _, k := range st.w.hard.known {
+		prefers := false
+		for p := range k.pods {
+			prefers = st.w.preferenceOf(p) != nil
+			break // all pods of a class are alike
+		}
+		if !prefers && !st.Return.Taints {
+			continue
+		}
+		for p := range k.pods {
+			if (prefers || len(p.Node.Taints.Taints) > 0) && !yield(p) {
+				return
+			}
+		}
 	}
 }
 

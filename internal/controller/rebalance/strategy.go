@@ -25,7 +25,7 @@ type strategy struct {
 	// gain is by how much removing just this pod reduces the gauge; 0: not nominated.
 	gain func(p *pod) int64
 	// among are the placed pods whose gain may be above 0, in any order; nil: all of them.
-	among func() iter.Seq[*pod]
+	among iter.Seq[*pod]
 	// order sorts the nominated pods; nil: greatest gain first, then by cost.
 	order func(a, b *pod) int
 	// says describes what is wrong with the pod, for the user; it is asked before the move.
