@@ -91,12 +91,13 @@ var errReplaced = errors.New("another claim has the name")
 // another.
 type claimTurn struct {
 	users int // guarded by claimTurns
-	// turn holds one token: its holder writes. newest is the claim as the API server returned it
-	// last, and written means that the allocation is in the API, or may be; both belong to the
-	// holder.
+	// turn holds one token: its holder writes, and owns the next three. newest is the claim as the
+	// API server returned it last. written means that the allocation is in the API, or may be;
+	// unheard is the version that a write without an answer began from.
 	turn    chan struct{}
 	newest  *resourcev1.ResourceClaim
 	written bool
+	unheard string
 }
 
 // claimTurns are those of the claims that are being written, by cycle.ClaimUse.Shared.
@@ -241,6 +242,7 @@ func (w *writer) writeClaim(ctx context.Context, a cycle.WriteClaims, reserved *
 		updated, err := claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 		t.written = t.written || err == nil || !isAnswered(err)
 		if err != nil {
+			t.unheard = claim.ResourceVersion
 			return fmt.Errorf("add allocation and reservation to claim %s: %w", name, err)
 		}
 		made, t.newest = updated, updated
@@ -261,7 +263,7 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 	switch {
 	case claim.DeletionTimestamp != nil:
 		return false, errClaimGone(claim)
-	case claim.Status.Allocation == nil && use.Decided && !t.written:
+	case claim.Status.Allocation == nil && use.Decided && (!t.written || t.isUnchanged(claim, reserved)):
 		claim.Status.Allocation = decided.DeepCopy()
 	case claim.Status.Allocation == nil:
 		return false, fmt.Errorf("claim %s got deallocated elsewhere in the meantime", klog.KObj(claim))
@@ -282,6 +284,13 @@ func (t *claimTurn) fillClaim(claim *resourcev1.ResourceClaim, reserved *plugins
 		claim.Status.ReservedFor = append(claim.Status.ReservedFor, reserved.Holder)
 	}
 	return complete, nil
+}
+
+// isUnchanged reports whether the claim is still as it was before an allocation that may have been
+// written: the version is the one that the core has seen last, without an allocation, or the one
+// that a write without an answer began from. If that write arrives after all, it is refused.
+func (t *claimTurn) isUnchanged(claim *resourcev1.ResourceClaim, reserved *plugins.ReservedClaim) bool {
+	return claim.ResourceVersion == t.unheard || reserved.Before != nil && claim.ResourceVersion == reserved.Before.ResourceVersion
 }
 
 // errClaimGone words the failure as upstream does.
