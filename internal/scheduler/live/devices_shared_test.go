@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	resourcev1 "k8s.io/api/resource/v1"
+
 	"github.com/berth-k8s/berth/internal/engine/cycle"
 	"github.com/berth-k8s/berth/internal/kube/fakeapi"
 )
@@ -37,8 +39,31 @@ func (w *world) reservedFor() (pods []string) {
 	return pods
 }
 
-// TestWriteForSeveralPodsFails: those who share the claim do not fail with the one that writes it
-// first, and what became of that write does not matter.
+// TestPodsOfAClaimAreReservedTogether: whoever writes the claim takes along the reservations of
+// those who wait.
+func TestPodsOfAClaimAreReservedTogether(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var writes atomic.Int32
+		w.api.SetFault(counted(&writes, func(r *http.Request) bool { return isClaimWrite(r, "c") }, func(r *http.Request) (f fakeapi.Fault) {
+			if isClaimWrite(r, "c") {
+				f.Late = time.Second
+			}
+			return f
+		}))
+		names := w.sharers(30)
+		w.start(Options{})
+		w.untilBound(names...)
+		if reserved := w.reservedFor(); !slices.Equal(reserved, names) {
+			t.Errorf("reserved for %v", reserved)
+		}
+		if n := writes.Load(); n != 2 { // the finalizer and the status
+			t.Errorf("the claim was written %d times", n)
+		}
+	})
+}
+
+// TestWriteForSeveralPodsFails: those whose reservation another pod was to write do not fail with
+// it, and what became of that write does not matter.
 func TestWriteForSeveralPodsFails(t *testing.T) {
 	const second = time.Second
 	for name, fault := range map[string]fakeapi.Fault{
@@ -96,6 +121,43 @@ func TestOutageWhileAClaimIsWritten(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestPodGoesWhileAnotherWritesForIt: its reservation is given back, whether it was in that write
+// or only waited for it.
+func TestPodGoesWhileAnotherWritesForIt(t *testing.T) {
+	for name, of := range map[string]func(*http.Request, string) bool{"in the write": isClaimStatus, "waiting": isClaimUpdate} {
+		for how, fault := range map[string]fakeapi.Fault{"late": {Late: 10 * time.Second}, "slow": {Slow: 10 * time.Second}} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				inWorld(t, func(w *world) {
+					once := times(1, func(r *http.Request) bool { return of(r, "c") }, fault)
+					w.api.SetFault(func(r *http.Request) fakeapi.Fault {
+						f := once(r)
+						if f == (fakeapi.Fault{}) && isClaimUpdate(r, "c") {
+							f.Late = 2 * time.Second // all wait before the status is written
+						}
+						return f
+					})
+					w.sharers(1)
+					w.start(Options{})
+					w.until("begun", w.s.Synced)
+					w.api.Put(claiming(aPod("p01", "1"), "c"), claiming(aPod("p02", "1"), "c"))
+					w.pass(5 * time.Second)
+					w.api.Delete(aPod("p02", "1"))
+					w.untilBound("p00", "p01")
+					w.pass(time.Minute)
+					claim := w.claim("c")
+					if reserved := w.reservedFor(); !slices.Equal(reserved, []string{"p00", "p01"}) || claim.Status.Allocation == nil ||
+						!slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
+						t.Errorf("reserved for %v, %+v", reserved, claim)
+					}
+					if w.s.core.Books().Claims != 0 {
+						t.Errorf("%d claims held", w.s.core.Books().Claims)
+					}
+				})
+			})
+		}
 	}
 }
 
