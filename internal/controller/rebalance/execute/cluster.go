@@ -68,6 +68,25 @@ func (c *cluster) drop(object metav1.Object) {
 	delete(c.objects, key)
 }
 
+// see takes up an object that is new, has changed, or is gone.
+func (c *cluster) see(event Event) {
+	switch e := event.(type) {
+	case Seen:
+		c.set(e.Object)
+	case Gone:
+		c.drop(e.Object)
+	}
+}
+
+// podsOf returns which pods a controller has.
+func (c *cluster) podsOf(owner rules.Owner) map[types.UID]bool {
+	pods := map[types.UID]bool{}
+	for uid := range c.byOwner[owner] {
+		pods[uid] = true
+	}
+	return pods
+}
+
 // state returns a copy for a plan. Nodes that are closed only during moves are open in it, because
 // the plan closes them itself. Those that are empty stay closed. The list is in no particular
 // order; objects are shared, except for the nodes that are changed.
@@ -227,9 +246,9 @@ func (c *cluster) holding() map[string]bool {
 // satisfied reports whether a workload has all the pods that it wants without the victim, so that
 // there will be no successor. It is false for unknown kinds. A false negative only means that a
 // successor is waited for until the time for that is up.
-func (c *cluster) satisfied(f *Flight) bool {
-	kind, name, _ := strings.Cut(f.Owner, "/")
-	meta := metav1.ObjectMeta{Namespace: f.Namespace, Name: name}
+func (c *cluster) satisfied(p *departure) bool {
+	kind, name, _ := strings.Cut(p.Owner, "/")
+	meta := metav1.ObjectMeta{Namespace: p.Namespace, Name: name}
 	of := map[string]metav1.Object{
 		"ReplicaSet": &appsv1.ReplicaSet{ObjectMeta: meta}, "StatefulSet": &appsv1.StatefulSet{ObjectMeta: meta},
 		"ReplicationController": &v1.ReplicationController{ObjectMeta: meta},
@@ -238,17 +257,20 @@ func (c *cluster) satisfied(f *Flight) bool {
 		return false
 	}
 	l := workload.Of(c.objects[keyOf(of)])
-	if l == nil || l.Object.GetUID() != f.OwnerUID && l.Object.GetUID() != "" {
+	if l == nil || l.Object.GetUID() != p.owner.UID && l.Object.GetUID() != "" {
 		return false
 	}
-	live := 0
-	for _, p := range c.byOwner[rules.Owner{Namespace: f.Namespace, UID: f.OwnerUID}] {
+	return c.live(p.owner) >= int(*l.Replicas)
+}
+
+// live counts the pods of a controller that neither end nor have ended.
+func (c *cluster) live(owner rules.Owner) (count int) {
+	for _, p := range c.byOwner[owner] {
 		if p.DeletionTimestamp == nil && !rules.IsTerminal(p) {
-			live++
+			count++
 		}
 	}
-
-	return live >= int(*l.Replicas)
+	return count
 }
 
 // successor returns, of the new pods that may have been made in place of another one, the one that
@@ -281,42 +303,6 @@ func (c *cluster) successor(of rules.Predecessor, to string, isNew func(p *v1.Po
 		// makes the choice the same each time.
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
-}
-
-// Values of the taint berth.dev/emptying.
-const (
-	valueEmpty = "empty" // the node is emptied, and stays closed
-	valueRoom  = "room"  // the node is closed until there is room on it for a pod that waits
-)
-
-// taintOf returns the value of Berth's taint on a node; "" if it has none.
-func taintOf(n *v1.Node) string {
-	for i := range n.Spec.Taints {
-		if t := &n.Spec.Taints[i]; t.Key == rebalance.EmptyingTaint {
-			return t.Value
-		}
-	}
-	return ""
-}
-
-// closed returns the nodes that the first move of a plan needs closed, with the value of their
-// taint; without a move, those that are empty. Nodes of later moves stay open until then.
-func closed(plan *rebalance.Plan) map[string]string {
-	nodes := map[string]string{}
-	if len(plan.Moves) == 0 {
-		for _, name := range plan.Empties {
-			nodes[name] = valueEmpty
-		}
-		return nodes
-	}
-	m := &plan.Moves[0]
-	for _, name := range m.Closed {
-		nodes[name] = valueEmpty
-	}
-	if m.Closes == rebalance.MakingRoom {
-		nodes[m.From] = valueRoom
-	}
-	return nodes
 }
 
 // ready reports whether the pod's condition Ready is true. Unlike [disruption.IsReady], a pod

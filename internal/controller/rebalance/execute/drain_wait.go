@@ -97,7 +97,7 @@ func unreadiness(p *v1.Pod) string {
 // row.
 func (ss *surges) explain(s *surge, victim, next *v1.Pod) {
 	if at := s.since.Add(explainsAfter); ss.now.Before(at) {
-		ss.host.wake(at)
+		ss.wake(at)
 		return
 	}
 	why := ss.removable(victim, next)
@@ -109,6 +109,6 @@ func (ss *surges) explain(s *surge, victim, next *v1.Pod) {
 	}
 	if why != "" && why != s.told {
 		s.told = why
-		ss.host.surgeTold(s, Awaited, "", why)
+		ss.policy.tell(s.departure, Awaited, "", why)
 	}
 }

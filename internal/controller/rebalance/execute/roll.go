@@ -106,9 +106,6 @@ type Roller struct {
 	// cluster is shared with the drainer, which writes it while it is there; see pass.
 	cluster *cluster
 	drainer *Drainer // of the turn; nil between drains
-	// drainTickets is the last ticket of the drains before. Each begins with the next one: a late
-	// answer must not be taken for that to a request of another drain.
-	drainTickets Ticket
 
 	stage    rollStage
 	last     rollStage // when entered was set
@@ -188,11 +185,8 @@ func (r *Roller) pass(event Event) {
 		r.drain(event)
 		return
 	}
+	r.cluster.see(event)
 	switch e := event.(type) {
-	case Seen:
-		r.cluster.set(e.Object)
-	case Gone:
-		r.cluster.drop(e.Object)
 	case NoRoom:
 		r.do(DrainTold{Result: Roomless, Message: e.Why})
 	case Unanswered:
@@ -205,7 +199,7 @@ func (r *Roller) pass(event Event) {
 func (r *Roller) beginDrain(options DrainOptions, begun time.Time) {
 	options.Returned = map[types.UID]bool{}
 	r.drainer = newDrainer(options, r.cluster)
-	r.drainer.begun, r.drainer.tickets, r.drainer.rolls = begun, r.drainTickets, true
+	r.drainer.begun, r.drainer.rolls = begun, true
 	r.drain(Listed{})
 }
 

@@ -174,7 +174,7 @@ func (r *Roller) empty(stage rollStage) {
 func (r *Roller) drained(a DrainDone) {
 	again, end := r.now.Add(retryAfter), r.drainer.deadline()
 	retried := r.drainer.stranded && (end.IsZero() || again.Before(end))
-	r.drainTickets, r.drainer = r.drainer.tickets, nil
+	r.drainer = nil
 	r.evicted += a.Evicted
 	if a.Evicted > 0 {
 		r.tries = 0

@@ -54,7 +54,6 @@ type requests struct {
 	noRoom func(why string)
 	asker  *asker                // nil: evictions are not asked for
 	left   atomic.Pointer[error] // why requests were not withdrawn, the last time
-	room   string                // that the journal's move was shown with, by this process or an earlier one; "": none
 }
 
 // newRequests returns requests of a new process: its identity in the journal is a random UUID, so
@@ -79,9 +78,6 @@ func (r *requests) carryOut(ctx context.Context, action execute.Action) execute.
 		return r.recallJournal(ctx)
 	case execute.Note:
 		version, err := r.noteJournal(ctx, a)
-		if err == nil {
-			r.keepRoom(ctx, a.Journal.Move)
-		}
 		answer := answerOf(a.Ticket, err)
 		answer.Version = version
 		return answer
@@ -155,8 +151,6 @@ func (r *requests) recallJournal(ctx context.Context) execute.Event {
 				recalled.Err = fmt.Errorf("ConfigMap %s/%s: %w", JournalNamespace, JournalName, err)
 			}
 		}
-		// The room that an earlier process has shown is known from its move, and can be freed.
-		r.room = roomOf(recalled.Journal.Move)
 	}
 	return recalled
 }
