@@ -358,7 +358,7 @@ func TestRequestsThatAreLeftAreToldOf(t *testing.T) {
 		var told []string
 		d := NewDrainer(client, nil, execute.DrainOptions{}, func(a execute.DrainTold) { told = append(told, a.Message) }, nil)
 		d.Do(t.Context(), execute.Withdraw{Pods: map[types.UID]bool{"1": true}})(t.Context())
-		d.tellLeft()
+		d.finish(t.Context())
 		if said := len(told) == 1 && strings.Contains(told[0], "could not be withdrawn"); said == may || len(told) > 1 {
 			t.Errorf("it may withdraw: %t, and it is told: %q", may, told)
 		}
