@@ -130,12 +130,10 @@ type Roller struct {
 	stopped  string
 	waits    string // the last message about nodes that are waited for
 
-	// wanted is what nodes are to be, until they have been seen so; each stage sets its own. asked,
-	// retry and failed are of the writes that lead there.
-	wanted map[string]SetNode // what nodes are to be
-	asked  map[Ticket]string  // nodes that are being written
-	retry  map[string]time.Time
-	failed map[string]int
+	// wanted is what nodes are to be, until they have been seen so; each stage sets its own. writes
+	// are those that lead there.
+	wanted map[string]SetNode
+	writes map[string]*attempt // by node
 }
 
 // rollTickets are above those of any Drainer, so that an answer tells whose it is.
@@ -146,8 +144,7 @@ const rollTickets = Ticket(1) << 32
 func NewRoller(options RollOptions) *Roller {
 	return &Roller{
 		machine: machine{tickets: rollTickets, wallOf: options.Wall},
-		options: options, cluster: newCluster(), closed: map[string]bool{}, came: map[string]string{},
-		asked: map[Ticket]string{}, retry: map[string]time.Time{}, failed: map[string]int{},
+		options: options, cluster: newCluster(), closed: map[string]bool{}, came: map[string]string{}, writes: map[string]*attempt{},
 	}
 }
 

@@ -22,10 +22,8 @@ import (
 // behind, however young it is.
 func (ss *surges) recover(own func(p *v1.Pod) bool) {
 	pods := map[types.UID]*v1.Pod{}
-	for _, object := range ss.cluster.objects {
-		if p, ok := object.(*v1.Pod); ok {
-			pods[p.UID] = p
-		}
+	for p := range all[*v1.Pod](ss.cluster) {
+		pods[p.UID] = p
 	}
 	// Sorted, so that what is requested first does not depend on map order.
 	for _, key := range slices.Sorted(maps.Keys(ss.cluster.objects)) {
