@@ -93,7 +93,8 @@ func TestAlternatingNodeLosesItsPods(t *testing.T) {
 
 func stageOf(c *cluster) *stage { return &stage{cluster: c} }
 
-// TestLeaderIsReplaced kills the leader of two in mid-countdown; the other one evicts, at the time.
+// TestLeaderIsReplaced kills the leader of two in mid-countdown; the other one evicts, at the time,
+// for the taint of the node as for those of devices, in a slice and by a rule.
 func TestLeaderIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -105,17 +106,26 @@ func TestLeaderIsReplaced(t *testing.T) {
 		return err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != ""
 	})
 	second := startController(t, c.kubeconfig, lead...)
-	c.pod("p", "n", tolerates("a", 9))
-	c.pod("stays", "n", tolerates("a"))
-	c.kubectl("taint", "nodes", "n", "a=x:NoExecute")
+	c.node("m", nil)
+	c.pod("p", "m", tolerates("a", 9))
+	c.pod("stays", "m", tolerates("a"))
+	c.uses("one", "gpu-one", 9)
+	c.uses("two", "gpu-two", 9)
+	c.uses("other", "gpu-other", 0)
+	c.tainted("gpu-one", "gpu-two", "gpu-other")
+	c.recall("gpu-two")
+	c.kubectl("taint", "nodes", "m", "a=x:NoExecute")
 	began := time.Now()
 	<-time.After(2 * time.Second)
 	first.kill()
-	c.within(time.Minute, "evicted by the other", func() bool { return c.leaves("p") })
-	if after := time.Since(began); after < 7500*time.Millisecond || after > 12*time.Second {
-		t.Errorf("evicted %v after the taint, want 9 s", after)
+	for _, pod := range []string{"p", "one", "two"} {
+		c.within(time.Minute, "evicted by the other", func() bool { return c.leaves(pod) })
+		if after := time.Since(began); after < 6500*time.Millisecond || after > 12*time.Second {
+			t.Errorf("%s evicted %v after the taint, want 9 s", pod, after)
+		}
 	}
 	c.stays("stays")
+	c.stays("other")
 	second.stop()
 }
 

@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,7 +22,8 @@ type treePart struct {
 }
 
 // startPlacements starts the placement of all members that have a node, and has the others decided
-// again. If out-of-tree plugins refuse so many that the tree has too few left, all are given up.
+// again. If out-of-tree plugins refuse so many that the tree has too few left, all are given up. If
+// no pod goes on, none is decided again before its back-off: those that were refused would be, too.
 func (t *treeAttempt) startPlacements() {
 	t.root.Shortened = 0
 	var parts []*treePart
@@ -34,16 +36,24 @@ func (t *treeAttempt) startPlacements() {
 		}
 	}
 
-	refused := map[*groups.Group]error{}
+	refused, first := map[*groups.Group]error{}, error(nil)
 	for _, p := range parts {
 		p.through, p.err = p.askOutside(p.placed)
 		if len(p.placed) > 0 && len(p.through) < p.attempt.Need && p.err != nil {
 			refused[p.group] = p.err
+			first = cmp.Or(first, p.err)
 		}
 	}
 	if len(refused) > 0 {
 		t.giveUpRefused(groups.Child{Composite: t.root}, parts, refused)
 	}
+	goesOn := slices.ContainsFunc(parts, func(p *treePart) bool { return refused[p.group] == nil && len(p.through) > 0 })
+	for _, p := range parts {
+		if !goesOn && refused[p.group] == nil {
+			refused[p.group] = first
+		}
+	}
+
 	for _, p := range parts {
 		if why := refused[p.group]; why != nil {
 			p.giveUp(p.placed, p.left, p.through, why)

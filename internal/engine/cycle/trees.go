@@ -1,6 +1,7 @@
 package cycle
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/berth-k8s/berth/internal/engine/cluster"
@@ -227,12 +228,33 @@ func (gs *podGroups) describeIncompleteTree(g *groups.Group) string {
 		}
 		return fmt.Sprintf("there is no CompositePodGroup %q", top.Name.Name)
 	}
-	ready := 0
-	for _, child := range root.Children() {
-		if gs.progress.isReady(child) {
+	return fmt.Sprintf("CompositePodGroup %q asks for %d groups at once, and the number of those that have all their pods is %d%s",
+		root.Name.Name, root.MinGroupCount(), gs.progress.countReady(root), gs.progress.describeLack(root))
+}
+
+// countReady counts the children of a composite that are ready.
+func (gp *groupProgress) countReady(c *groups.Composite) (ready int) {
+	for _, child := range c.Children() {
+		if gp.isReady(child) {
 			ready++
 		}
 	}
-	return fmt.Sprintf("CompositePodGroup %q asks for %d groups at once, and the number of those that have all their pods is %d",
-		root.Name.Name, root.MinGroupCount(), ready)
+	return ready
+}
+
+// describeLack says what the first group below a composite lacks that is not ready; it is empty if
+// the composite only has too few children.
+func (gp *groupProgress) describeLack(c *groups.Composite) string {
+	for _, child := range c.Children() {
+		switch {
+		case gp.isReady(child):
+		case child.Group != nil:
+			return fmt.Sprintf("; pod group %q has %d of %d pods", child.Group.Name.Name, child.Group.Count(), leastOf(child.Group))
+		default:
+			below := child.Composite
+			return cmp.Or(gp.describeLack(below), fmt.Sprintf("; composite pod group %q has %d of %d groups",
+				below.Name.Name, gp.countReady(below), gp.leastGroups(below)))
+		}
+	}
+	return ""
 }

@@ -30,10 +30,11 @@ type api struct {
 	refuse   map[string]int // deletes of a pod that a webhook refuses
 	busy     int            // requests about one pod that are being answered
 	mostBusy int
+	deleted  map[string]time.Time // by name of the pod
 }
 
 func newAPI(t *testing.T) *api {
-	a := &api{Server: fakeapi.New(), t: t, refuse: map[string]int{}}
+	a := &api{Server: fakeapi.New(), t: t, refuse: map[string]int{}, deleted: map[string]time.Time{}}
 	a.repair()
 	return a
 }
@@ -52,8 +53,21 @@ func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer a.locked(func() { a.busy-- })
 	if r.Method == http.MethodDelete {
 		a.checkMarked(path.Base(r.URL.Path))
+		defer a.noteDeleted(path.Base(r.URL.Path))
 	}
 	return a.Server.RoundTrip(r)
+}
+
+// noteDeleted notes when a pod was first found deleted.
+func (a *api) noteDeleted(name string) {
+	if slices.ContainsFunc(a.Pods(), func(p *v1.Pod) bool { return p.Name == name }) {
+		return
+	}
+	a.locked(func() {
+		if a.deleted[name].IsZero() {
+			a.deleted[name] = time.Now()
+		}
+	})
 }
 
 // checkMarked: a pod has its condition before it is deleted.

@@ -128,3 +128,85 @@ func TestServerWithoutTheAPIs(t *testing.T) {
 		})
 	}
 }
+
+// TestDeviceCountdownSurvivesAChangeOfLeader: one of two evictors loses its lease while pods
+// tolerate the taints of their devices, and the other one begins, at once or some time later. Every
+// pod leaves at its deadline, or as soon as there is an evictor again, and none leaves early. The
+// same where the first one was killed: of what it has asked for last it hears nothing, and some of
+// that never arrived.
+func TestDeviceCountdownSurvivesAChangeOfLeader(t *testing.T) {
+	for _, gap := range []time.Duration{0, 7 * time.Second} {
+		for _, killed := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v later, killed %t", gap, killed), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { changeLeader(t, gap, killed) })
+			})
+		}
+	}
+}
+
+func changeLeader(t *testing.T, gap time.Duration, killed bool) {
+	a := newAPI(t)
+	const pods = 40
+	slice := a.devices(pods)
+	first, stop := start(t, a, eviction.Options{})
+	within(t, 10*time.Second, "synced", first.Synced)
+	tainted := a.taintDevicesOf(slice)
+
+	// In the second before the change, two pods are due: at 14 s, and right at its end.
+	time.Sleep(time.Until(tainted.Add(15*time.Second - 2*time.Millisecond)))
+	if killed {
+		a.SetFault(func(r *http.Request) fakeapi.Fault {
+			f := a.fault(r)
+			f.Unanswered, f.Lost = r.Method == http.MethodDelete, r.Method == http.MethodPatch
+			return f
+		})
+		time.Sleep(20 * time.Millisecond)
+	}
+	stop()
+	left := time.Now()
+	time.Sleep(gap)
+	a.repair()
+	began := time.Now()
+	start(t, a, eviction.Options{})
+	within(t, pods*time.Second, "all are gone", func() bool { return len(a.Pods()) == 0 })
+
+	for i := range pods {
+		due := tainted.Add(time.Duration(i) * time.Second)
+		latest := due
+		if due.Add(time.Second).After(left) && due.Before(began) {
+			latest = began
+		}
+		if at := a.deleted[fmt.Sprintf("p%d", i)]; at.Before(due) || at.After(latest.Add(time.Second)) {
+			t.Errorf("the pod that tolerates %d s left after %v, and the change took from %v to %v", i, at.Sub(tainted), left.Sub(tainted), began.Sub(tainted))
+		}
+	}
+}
+
+// taintDevicesOf taints all devices, of which each pod tolerates that for as many seconds as its
+// number is: the even ones in the slice, and each odd one by a rule.
+func (a *api) taintDevicesOf(slice *resourcev1.ResourceSlice) (at time.Time) {
+	at = time.Now()
+	for i := range slice.Spec.Devices {
+		claim := fakeapi.All(a.Server, &resourcev1.ResourceClaim{})[i]
+		fakeapi.Change(a.Server, claim, func(c *resourcev1.ResourceClaim) {
+			var seconds int64
+			_, _ = fmt.Sscanf(c.Name, "p%d", &seconds)
+			c.Status.Allocation.Devices.Results[0].Tolerations = []resourcev1.DeviceToleration{
+				{Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffectNoExecute, TolerationSeconds: &seconds},
+			}
+		})
+	}
+	for i := range slice.Spec.Devices {
+		if i%2 == 0 {
+			a.taintDevice(slice, i)
+			slice = fakeapi.All(a.Server, slice)[0]
+			continue
+		}
+		rule := a.rule()
+		rule.Name = fmt.Sprintf("recall-%d", i)
+		rule.UID = types.UID(rule.Name)
+		rule.Spec.DeviceSelector = &resourcev1.DeviceTaintSelector{Device: &slice.Spec.Devices[i].Name}
+		a.Put(rule)
+	}
+	return at
+}
