@@ -42,7 +42,7 @@ func TestNodesToDrainAreNamedAsInKubectl(t *testing.T) {
 			t.Errorf("%s: %v, %v", args, names, err)
 		}
 	}
-	nodes, _, err := nodesAndConditions([]string{"node", "node/a", "b", "MemoryPressure=True"})
+	nodes, _, err := parse.NodesAndConditions([]string{"node", "node/a", "b", "MemoryPressure=True"})
 	which := simnodes.Selection{Names: []string{"no/c", "d"}}
 	if err = errors.Join(err, addNamed(&which, nodes)); err != nil || strings.Join(which.Names, " ") != "a b c d" {
 		t.Errorf("nodes to fail: %v, %v", which, err)

@@ -4,11 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/berth-k8s/berth/internal/answer"
 	"github.com/berth-k8s/berth/internal/cli/ask"
@@ -111,47 +109,11 @@ The command sets an annotation on the nodes (` + kubelet.AnnotationConditions + 
   berth nodes condition node-3 MemoryPressure-
   berth nodes condition --zone z1 Ready=False`,
 	}, func(args []string) ([]string, fault, string, error) {
-		nodes, change, err := nodesAndConditions(args)
+		nodes, change, err := parse.NodesAndConditions(args)
 		return nodes, func(faults simnodes.Faults, ctx context.Context, which simnodes.Selection) ([]string, error) {
 			return faults.SetConditions(ctx, which, change)
 		}, "conditions changed", err
 	})
-}
-
-// nodesAndConditions takes the arguments apart. The status of a healthy node
-// is the same as none asked for.
-func nodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
-	var nodes []string
-	change := kubelet.Conditions{}
-	for _, arg := range args {
-		text, remove := strings.CutSuffix(arg, "-")
-		switch {
-		case remove:
-			text += "=False"
-		case !strings.Contains(arg, "="):
-			nodes = append(nodes, arg)
-			continue
-		}
-		one, err := kubelet.ParseConditions(text)
-		if err != nil {
-			return nil, nil, usagef("%w", err)
-		}
-		for kind, status := range one {
-			healthy := v1.ConditionFalse
-			if kind == v1.NodeReady {
-				healthy = v1.ConditionTrue
-			}
-			if remove || status == healthy {
-				status = ""
-			}
-			change[kind] = status
-		}
-	}
-
-	if len(change) == 0 {
-		return nil, nil, usagef("name a condition, such as MemoryPressure=True")
-	}
-	return nodes, change, nil
 }
 
 // addNamed adds the nodes that arguments name to those of the flags.

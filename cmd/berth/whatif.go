@@ -142,22 +142,30 @@ func (f *forecast) runWhatIf(cmd *cobra.Command, args []string) error {
 	if f.time < 0 {
 		return usagef("--for %s: must not be negative", f.time)
 	}
-	catalog, err := readCatalogAside(steps, said.Catalog, cmd.InOrStdin())
-	if err != nil {
+	if err := said.CheckProvision(steps); err != nil {
 		return err
 	}
-	if slices.Contains(planFormats, f.Output) && (len(steps) == 0 || steps[len(steps)-1].Catalog == nil) {
+	provisions := len(steps) > 0 && steps[len(steps)-1].Catalog != nil
+	switch {
+	case slices.Contains(planFormats, f.Output) && !provisions:
 		return usagef("-o %s: is for what-if provision", f.Output)
-	}
-	if len(steps) == 0 {
+	case len(steps) == 0:
 		return usagef("no operation is named: such as drain node/NAME (see %s --help)", cmd.CommandPath())
 	}
 	said.Within(f.NamespaceOr(f.namespace))
 
+	readCatalog := func() (*provision.Catalog, error) { return nil, nil }
+	if provisions {
+		readCatalog = provision.ReadAside(said.Catalog, cmd.InOrStdin())
+	}
 	f.Unseen = true
 	w, source, err := f.ReadWorld(cmd)
-	if err := cmp.Or(catalog(), err); err != nil {
+	catalog, failed := readCatalog()
+	if err := cmp.Or(failed, err); err != nil {
 		return err
+	}
+	if provisions {
+		*steps[len(steps)-1].Catalog = *catalog
 	}
 	f.Meter.Begin(cmd.ErrOrStderr(), "forecasting")
 	answer, err := whatif.Run(w, steps, whatif.Options{For: f.time, Source: source,
@@ -194,31 +202,6 @@ func (w written) Write(out io.Writer, format string) error {
 	return w.Forecast.Write(out, format)
 }
 
-// readCatalogAside reads what provision may buy, while the cluster is read. The result waits for
-// it.
-func readCatalogAside(steps []whatif.Step, files []string, stdin io.Reader) (wait func() error, err error) {
-	for i, s := range steps {
-		switch {
-		case s.Catalog == nil:
-			continue
-		case i < len(steps)-1:
-			return nil, usagef("provision: is for what the other operations leave pending: name it last")
-		case len(files) == 0:
-			return nil, usagef("provision: say what can be bought: provision --catalog FILE, with NodePools and instance "+
-				"types, or Nodes with the annotation %s", provision.PriceAnnotation)
-		}
-		read := provision.ReadAside(files, stdin)
-		return func() error {
-			catalog, err := read()
-			if err == nil {
-				*s.Catalog = *catalog
-			}
-			return err
-		}, nil
-	}
-	return func() error { return nil }, nil
-}
-
 // progressText says how far a forecast is.
 func progressText(elapsed, until time.Duration, without bool) string {
 	switch passed := answer.Duration(elapsed); {
@@ -241,9 +224,9 @@ func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete st
 		word, rest = rest[0], rest[1:]
 	}
 	before, own := parse.Last(args), parse.OperationFlags(word)
-	awaits := awaitsValue(own, before)
+	awaits := parse.AwaitsValue(own, before)
 	if awaits == "" {
-		awaits = awaitsValue(cmd.Flags(), before)
+		awaits = parse.AwaitsValue(cmd.Flags(), before)
 	}
 	if awaits != "" && first == len(args) {
 		first--
@@ -281,19 +264,4 @@ func (f *forecast) completeArgs(cmd *cobra.Command, args []string, toComplete st
 		return append(names, next...), directive
 	}
 	return next, noFile
-}
-
-// awaitsValue returns the flag whose value follows the word, or "".
-func awaitsValue(flags *pflag.FlagSet, word string) string {
-	var flag *pflag.Flag
-	switch name, long := strings.CutPrefix(word, "--"); {
-	case long && !strings.Contains(name, "="):
-		flag = flags.Lookup(name)
-	case len(word) == 2 && word[0] == '-':
-		flag = flags.ShorthandLookup(word[1:])
-	}
-	if flag == nil || flag.NoOptDefVal != "" {
-		return ""
-	}
-	return flag.Name
 }

@@ -101,6 +101,21 @@ func Last(args []string) string {
 	return args[len(args)-1]
 }
 
+// AwaitsValue returns the flag whose value follows the word, or "".
+func AwaitsValue(flags *pflag.FlagSet, word string) string {
+	var flag *pflag.Flag
+	switch name, long := strings.CutPrefix(word, "--"); {
+	case long && !strings.Contains(name, "="):
+		flag = flags.Lookup(name)
+	case len(word) == 2 && word[0] == '-':
+		flag = flags.ShorthandLookup(word[1:])
+	}
+	if flag == nil || flag.NoOptDefVal != "" {
+		return ""
+	}
+	return flag.Name
+}
+
 // removed is the value of a flag that is no more. Setting it is an error, with the remedy.
 type removed string
 

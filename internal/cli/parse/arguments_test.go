@@ -108,6 +108,17 @@ func TestFilesKeepTheirOrder(t *testing.T) {
 	}
 }
 
+func TestAFlagAwaitsItsValue(t *testing.T) {
+	flags := command(nil).Commands()[0].Flags()
+	for word, want := range map[string]string{
+		"--number": "number", "-n": "number", "--every": "every", "--number=3": "", "--all": "", "--nope": "", "-x": "", "-nn": "", "number": "", "": "", "--": "",
+	} {
+		if got := AwaitsValue(flags, word); got != want {
+			t.Errorf("%s: %q, want %q", word, got, want)
+		}
+	}
+}
+
 func TestLastWord(t *testing.T) {
 	if Last(nil) != "" || Last([]string{"a", "b"}) != "b" {
 		t.Error("the last word is another one")

@@ -17,7 +17,9 @@ func read(words string) (s *Steps, steps []whatif.Step, files []string, err erro
 	s = &Steps{General: pflag.NewFlagSet("what-if", pflag.ContinueOnError), Path: "berth what-if"}
 	AddFiles(s.General, &files, "", "")
 	s.General.StringP("namespace", "n", "", "")
-	steps, err = s.Read(strings.Fields(words))
+	if steps, err = s.Read(strings.Fields(words)); err == nil {
+		err = s.CheckProvision(steps)
+	}
 	s.Within("shop")
 	return s, steps, files, err
 }
@@ -57,23 +59,23 @@ func TestOperationsAreRead(t *testing.T) {
 		"uncordon -l pool=spot":            `{"uncordon":{"selector":"pool=spot"}}`,
 		"drain node a --ignore-daemonsets --delete-emptydir-data --force --disable-eviction --pod-selector x=y --timeout 10s --grace-period 3": `{"drain":` +
 			`{"nodes":["a"],"ignoreDaemonsets":true,"deleteEmptydirData":true,"force":true,"disableEviction":true,"podSelector":"x=y","timeout":"10s"}}`,
-		"drain --choose 3 --force":             `choose 3 {"force":true}`,
-		"remove-node node/a":                   `{"removeNode":{"nodes":["a"]}}`,
-		"add-nodes 3 --like node/a":            `{"addNodes":{"count":3,"like":"a"}}`,
-		"add-nodes --like a 1":                 `{"addNodes":{"count":1,"like":"a"}}`,
-		"add-pods 4 --like pod/web":            `{"addPods":{"count":4,"like":"pod/web","namespace":"shop"}}`,
-		"add-pods --max --like deployment/web": `{"addPods":{"max":true,"like":"deployment/web","namespace":"shop"}}`,
-		"apply -f a.yaml -k base":              `{"deploy":["a.yaml","kubectl kustomize base"]}`,
-		"scale deployment/web --replicas 0":    `{"scale":{"workload":"deployment/web","namespace":"shop","replicas":0}}`,
-		"scale sts db --replicas 3":            `{"scale":{"workload":"sts/db","namespace":"shop","replicas":3}}`,
-		"delete pod web-0":                     `{"delete":{"object":"pod/web-0","namespace":"shop"}}`,
-		"evict pod/a po/b a":                   `{"evict":{"pods":["a","b"],"namespace":"shop"}}`,
-		"rebalance heal spread":                `{"rebalance":{"goals":["heal","spread"],"namespace":"shop"}}`,
-		"use pod/a --memory 500Mi":             `{"use":{"pod":"pod/a","namespace":"shop","memory":"500Mi"}}`,
-		"use pod a --ephemeral-storage 1Gi":    `{"use":{"pod":"pod/a","namespace":"shop","ephemeralStorage":"1Gi"}}`,
-		"provision --catalog a.yaml --scored":  `buy scored=true replace=false`,
-		"provision --replace --spot-share 0":   `buy scored=false replace=true spot=0`,
-		"provision --spot-share 1 --catalog x": `buy scored=false replace=false spot=1`,
+		"drain --choose 3 --force":                            `choose 3 {"force":true}`,
+		"remove-node node/a":                                  `{"removeNode":{"nodes":["a"]}}`,
+		"add-nodes 3 --like node/a":                           `{"addNodes":{"count":3,"like":"a"}}`,
+		"add-nodes --like a 1":                                `{"addNodes":{"count":1,"like":"a"}}`,
+		"add-pods 4 --like pod/web":                           `{"addPods":{"count":4,"like":"pod/web","namespace":"shop"}}`,
+		"add-pods --max --like deployment/web":                `{"addPods":{"max":true,"like":"deployment/web","namespace":"shop"}}`,
+		"apply -f a.yaml -k base":                             `{"deploy":["a.yaml","kubectl kustomize base"]}`,
+		"scale deployment/web --replicas 0":                   `{"scale":{"workload":"deployment/web","namespace":"shop","replicas":0}}`,
+		"scale sts db --replicas 3":                           `{"scale":{"workload":"sts/db","namespace":"shop","replicas":3}}`,
+		"delete pod web-0":                                    `{"delete":{"object":"pod/web-0","namespace":"shop"}}`,
+		"evict pod/a po/b a":                                  `{"evict":{"pods":["a","b"],"namespace":"shop"}}`,
+		"rebalance heal spread":                               `{"rebalance":{"goals":["heal","spread"],"namespace":"shop"}}`,
+		"use pod/a --memory 500Mi":                            `{"use":{"pod":"pod/a","namespace":"shop","memory":"500Mi"}}`,
+		"use pod a --ephemeral-storage 1Gi":                   `{"use":{"pod":"pod/a","namespace":"shop","ephemeralStorage":"1Gi"}}`,
+		"provision --catalog a.yaml --scored":                 `buy scored=true replace=false`,
+		"provision --replace --spot-share 0 --catalog a.yaml": `buy scored=false replace=true spot=0`,
+		"provision --spot-share 1 --catalog x":                `buy scored=false replace=false spot=1`,
 	} {
 		_, steps, _, err := read(words)
 		if err != nil || len(steps) != 1 {
@@ -133,20 +135,22 @@ func TestOperationsThatCannotBeReadAreRefused(t *testing.T) {
 		"scale --replicas 3":               "scale: write scale deployment/NAME --replicas N",
 		"scale deployment/a --replicas -1": "scale: write scale",
 		"scale deployment/a deployment/b --replicas 1": "scale: write scale",
-		"delete":                      "delete: write delete pod/NAME",
-		"delete pod/a pod/b":          "delete: write delete pod/NAME",
-		"evict":                       "evict: write evict pod/NAME",
-		"evict node/a":                `"node/a": must be pod/NAME`,
-		"rebalance nothing":           "rebalance: ",
-		"use pod/a":                   "use: write use pod/NAME --memory 500Mi",
-		"use --memory 1Gi":            "use: write use pod/NAME",
-		"pressure --memory 1Gi":       "pressure: no node is named",
-		"pressure node/a":             "pressure: say how much is left: write pressure node/NAME --memory 200Mi",
-		"provision a.yaml":            `provision "a.yaml": what can be bought is named with --catalog FILE`,
-		"provision --spot-share 1.1":  "provision --spot-share 1.1: must be from 0 to 1",
-		"provision --spot-share -1":   "provision --spot-share -1: must be from 0 to 1",
-		"provision --spot-share NaN":  "provision --spot-share NaN: must be from 0 to 1",
-		"provision --spot-share much": `"--spot-share" flag: must be a number`,
+		"delete":                         "delete: write delete pod/NAME",
+		"delete pod/a pod/b":             "delete: write delete pod/NAME",
+		"evict":                          "evict: write evict pod/NAME",
+		"evict node/a":                   `"node/a": must be pod/NAME`,
+		"rebalance nothing":              "rebalance: ",
+		"use pod/a":                      "use: write use pod/NAME --memory 500Mi",
+		"use --memory 1Gi":               "use: write use pod/NAME",
+		"pressure --memory 1Gi":          "pressure: no node is named",
+		"pressure node/a":                "pressure: say how much is left: write pressure node/NAME --memory 200Mi",
+		"provision":                      "provision: say what can be bought: provision --catalog FILE, with NodePools and instance types, or Nodes with the annotation ",
+		"provision --catalog a cordon n": "provision: is for what the other operations leave pending: name it last",
+		"provision a.yaml":               `provision "a.yaml": what can be bought is named with --catalog FILE`,
+		"provision --spot-share 1.1":     "provision --spot-share 1.1: must be from 0 to 1",
+		"provision --spot-share -1":      "provision --spot-share -1: must be from 0 to 1",
+		"provision --spot-share NaN":     "provision --spot-share NaN: must be from 0 to 1",
+		"provision --spot-share much":    `"--spot-share" flag: must be a number`,
 	} {
 		_, _, _, err := read(words)
 		refuses(t, words, err, want)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/whatif"
 	"github.com/berth-k8s/berth/internal/usage"
 )
@@ -39,6 +40,19 @@ func (s *Steps) Read(args []string) (steps []whatif.Step, err error) {
 		steps, args = append(steps, *step), args[next:]
 	}
 	return steps, nil
+}
+
+// CheckProvision checks that provision is the last operation, and says what can be bought.
+func (s *Steps) CheckProvision(steps []whatif.Step) error {
+	i := slices.IndexFunc(steps, func(step whatif.Step) bool { return step.Catalog != nil })
+	switch {
+	case i >= 0 && i < len(steps)-1:
+		return usage.Errorf("provision: is for what the other operations leave pending: name it last")
+	case i >= 0 && len(s.Catalog) == 0:
+		return usage.Errorf("provision: say what can be bought: provision --catalog FILE, with NodePools and instance "+
+			"types, or Nodes with the annotation %s", provision.PriceAnnotation)
+	}
+	return nil
 }
 
 // Within says in which namespace what is named without one is.

@@ -1,0 +1,46 @@
+package parse
+
+import (
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/berth-k8s/berth/internal/node/simnodes/kubelet"
+	"github.com/berth-k8s/berth/internal/usage"
+)
+
+// NodesAndConditions tells names of nodes from the conditions that they are to report, as
+// TYPE=STATUS or TYPE-. The status of a healthy node is the same as none asked for.
+func NodesAndConditions(args []string) ([]string, kubelet.Conditions, error) {
+	var nodes []string
+	change := kubelet.Conditions{}
+	for _, arg := range args {
+		text, remove := strings.CutSuffix(arg, "-")
+		switch {
+		case remove:
+			text += "=False"
+		case !strings.Contains(arg, "="):
+			nodes = append(nodes, arg)
+			continue
+		}
+		one, err := kubelet.ParseConditions(text)
+		if err != nil {
+			return nil, nil, usage.Errorf("%w", err)
+		}
+		for kind, status := range one {
+			healthy := v1.ConditionFalse
+			if kind == v1.NodeReady {
+				healthy = v1.ConditionTrue
+			}
+			if remove || status == healthy {
+				status = ""
+			}
+			change[kind] = status
+		}
+	}
+
+	if len(change) == 0 {
+		return nil, nil, usage.Errorf("name a condition, such as MemoryPressure=True")
+	}
+	return nodes, change, nil
+}

@@ -1,0 +1,33 @@
+package parse
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Nodes and conditions stand beside each other, in any order. A condition is reverted by a trailing
+// "-", or by the status that a healthy node has.
+func TestNodesAndConditions(t *testing.T) {
+	for words, want := range map[string]string{
+		"a MemoryPressure=True node/b":     "[a node/b] MemoryPressure=True",
+		"MemoryPressure=False a":           "[a] MemoryPressure=",
+		"MemoryPressure- Ready- a":         "[a] MemoryPressure=,Ready=",
+		"Ready=True":                       "[] Ready=",
+		"Ready=False DiskPressure=Unknown": "[] DiskPressure=Unknown,Ready=False",
+	} {
+		nodes, change, err := NodesAndConditions(strings.Fields(words))
+		if got := fmt.Sprint(nodes, " ", change); err != nil || got != want {
+			t.Errorf("%s: %s, %v, want %s", words, got, err, want)
+		}
+	}
+	for words, want := range map[string]string{
+		"":                       "name a condition, such as MemoryPressure=True",
+		"a b":                    "name a condition, such as MemoryPressure=True",
+		"MemoryPressure=Perhaps": `condition MemoryPressure: status "Perhaps": must be True, False or Unknown`,
+		"=True":                  "=True",
+	} {
+		_, _, err := NodesAndConditions(strings.Fields(words))
+		refuses(t, words, err, want)
+	}
+}
