@@ -49,7 +49,7 @@ func (f *fortune) quiet() {
 			since, before = time.Now(), picture
 		}
 		if busy != "" && time.Since(began) > f.stretch(patience) {
-			f.Fatalf("not quiet after %v: %s", time.Since(began), busy)
+			f.Fatalf("not quiet after %v: %s\n%s\nberth up says:\n%s", time.Since(began), busy, manifestOf(f, f.read().Set.Objects()), said)
 		}
 		<-time.After(50 * time.Millisecond)
 	}

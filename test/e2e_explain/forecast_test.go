@@ -127,6 +127,9 @@ func TestForecastsComeTrue(t *testing.T) {
 	for i := range *operations {
 		f.disturb()
 		f.one(i)
+		if i%50 == 49 {
+			t.Logf("so far %d operations, %d of %d pods agree", i+1, f.agreed, f.compared)
+		}
 	}
 	if f.trouble != nil {
 		t.Logf("in the midst of: %s", f.trouble)

@@ -26,26 +26,35 @@ type evictions struct {
 	last    time.Duration // when pods were last evicted; -1 if none was
 }
 
-// recordTaints records the NoExecute taints of a node. A taint without a time counts from when the
-// list of taints was last written, according to the API server's managed fields; without these,
-// from the beginning, or from now if the taint is new. It reports whether the node has or had any:
-// its pods have to be watched anew.
-func (e *evictions) recordTaints(node *v1.Node) bool {
+// recordTaints records the NoExecute taints of a node. One without a time counts from now, if it
+// was not there before. It reports whether the node has or had any: its pods have to be watched
+// anew.
+func (e *evictions) recordTaints(node *v1.Node) bool { return e.recordSince(node, e.clock.time()) }
+
+// recordFound is recordTaints of a node that enters the world. Its taints count from when the list
+// of taints was last written, according to the API server's managed fields, if it has any.
+func (e *evictions) recordFound(node *v1.Node) {
+	since := e.clock.time()
+	if witness := eviction.NodeOf(node).Witness; !witness.IsZero() && witness.Before(since) {
+		since = witness
+	}
+	e.recordSince(node, since)
+}
+
+// recordSince is recordTaints, with the time from which taints count that have none and are new.
+func (e *evictions) recordSince(node *v1.Node, fresh time.Time) bool {
 	before := e.held[node.Name]
 	var held []eviction.Held
-	witness := eviction.NodeOf(node).Witness
 	for i := range node.Spec.Taints {
 		taint := node.Spec.Taints[i]
 		if taint.Effect != v1.TaintEffectNoExecute {
 			continue
 		}
-		since := e.clock.time()
+		since := fresh
 		if !taint.TimeAdded.IsZero() {
 			since = taint.TimeAdded.Time
 		} else if i := slices.IndexFunc(before, func(h eviction.Held) bool { return h.ID() == taint.ToString() }); i >= 0 {
 			since = before[i].Since
-		} else if e.clock.now == 0 && !witness.IsZero() && witness.Before(since) {
-			since = witness
 		}
 		held = append(held, eviction.Held{Taint: taint, Since: since})
 	}

@@ -338,3 +338,46 @@ func TestAQuotaThatIsFreedLetsMissingPodsBeMade(t *testing.T) {
 		}
 	}
 }
+
+// A taint that is added counts from then, although the node's list of taints was written before,
+// as by a cordon. One that is there already counts from that.
+func TestANewTaintCountsFromItsOperation(t *testing.T) {
+	const ago = 100 * time.Second
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, there := range []bool{false, true} {
+		objects := town("8", 1, 0)
+		for _, o := range objects {
+			switch o := o.(type) {
+			case *v1.Pod:
+				o.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
+				o.Spec.Tolerations = []v1.Toleration{{Key: "soon", Operator: v1.TolerationOpExists, TolerationSeconds: ptr.To[int64](300)}}
+			case *v1.Node:
+				o.Spec.Unschedulable, o.Spec.Taints = true, []v1.Taint{{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}}
+				if there {
+					o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: "soon", Effect: v1.TaintEffectNoExecute})
+				}
+				o.ManagedFields = []metav1.ManagedFieldsEntry{{
+					Manager: "x", Operation: metav1.ManagedFieldsOperationUpdate, Time: ptr.To(metav1.NewTime(now.Add(-ago))),
+					FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`),
+				}}
+			}
+		}
+		w, err := simulate.Open(manifest.Assemble("test", objects), simulate.Options{Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := whatif.Run(w, []whatif.Step{{
+			Operation: &simulate.Operation{Taint: &simulate.Tainting{Nodes: simulate.Nodes{Node: "node-0"}, Taints: []string{"soon:NoExecute"}}},
+		}}, whatif.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, want := f.Leaving, 300*time.Second
+		if there {
+			left, want = f.Anyway, want-ago
+		}
+		if len(left) != 1 || left[0].After.Duration() != want {
+			t.Errorf("the taint is there: %t: %+v, want it after %v", there, left, want)
+		}
+	}
+}
