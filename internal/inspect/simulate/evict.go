@@ -29,32 +29,38 @@ type evictions struct {
 // recordTaints records the NoExecute taints of a node. One without a time counts from now, if it
 // was not there before. It reports whether the node has or had any: its pods have to be watched
 // anew.
-func (e *evictions) recordTaints(node *v1.Node) bool { return e.recordSince(node, e.clock.time()) }
-
-// recordFound is recordTaints of a node that enters the world. Its taints count from when the list
-// of taints was last written, according to the API server's managed fields, if it has any.
-func (e *evictions) recordFound(node *v1.Node) {
-	since := e.clock.time()
-	if witness := eviction.NodeOf(node).Witness; !witness.IsZero() && witness.Before(since) {
-		since = witness
-	}
-	e.recordSince(node, since)
+func (e *evictions) recordTaints(node *v1.Node) bool {
+	before := e.held[node.Name]
+	return e.hold(node, func(taint *v1.Taint) time.Time {
+		for _, h := range before {
+			if h.ID() == taint.ToString() {
+				return h.Since
+			}
+		}
+		return time.Time{}
+	})
 }
 
-// recordSince is recordTaints, with the time from which taints count that have none and are new.
-func (e *evictions) recordSince(node *v1.Node, fresh time.Time) bool {
-	before := e.held[node.Name]
+// recordFound is recordTaints of a node that enters the world: what its object says of the age of
+// its taints counts.
+func (e *evictions) recordFound(node *v1.Node) {
+	e.hold(node, eviction.NodeOf(node).TaintedSince)
+}
+
+// hold is recordTaints, with since when the node has a taint that carries no time; zero: from now.
+func (e *evictions) hold(node *v1.Node, age func(taint *v1.Taint) time.Time) bool {
+	had := len(e.held[node.Name]) > 0
 	var held []eviction.Held
 	for i := range node.Spec.Taints {
 		taint := node.Spec.Taints[i]
 		if taint.Effect != v1.TaintEffectNoExecute {
 			continue
 		}
-		since := fresh
+		since := e.clock.time()
 		if !taint.TimeAdded.IsZero() {
 			since = taint.TimeAdded.Time
-		} else if i := slices.IndexFunc(before, func(h eviction.Held) bool { return h.ID() == taint.ToString() }); i >= 0 {
-			since = before[i].Since
+		} else if known := age(&taint); !known.IsZero() && known.Before(since) {
+			since = known
 		}
 		held = append(held, eviction.Held{Taint: taint, Since: since})
 	}
@@ -64,7 +70,7 @@ func (e *evictions) recordSince(node *v1.Node, fresh time.Time) bool {
 	} else {
 		e.held[node.Name] = held
 	}
-	return len(before)+len(held) > 0
+	return had || len(held) > 0
 }
 
 // watchPod records when the pod has to leave its node, on which it has been since the given

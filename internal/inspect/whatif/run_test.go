@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"github.com/berth-k8s/berth/internal/controller/eviction"
 	"github.com/berth-k8s/berth/internal/inspect/manifest"
 	"github.com/berth-k8s/berth/internal/inspect/provision"
 	"github.com/berth-k8s/berth/internal/inspect/simulate"
@@ -340,11 +341,17 @@ func TestAQuotaThatIsFreedLetsMissingPodsBeMade(t *testing.T) {
 }
 
 // A taint that is added counts from then, although the node's list of taints was written before,
-// as by a cordon. One that is there already counts from that.
+// as by a cordon. One that is there already counts from that, unless the node's note tells more.
 func TestANewTaintCountsFromItsOperation(t *testing.T) {
-	const ago = 100 * time.Second
+	const ago, longAgo = 100 * time.Second, 250 * time.Second
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	for _, there := range []bool{false, true} {
+	written := now.Add(-ago)
+	note := fmt.Sprintf(`{"of":%q,"since":{"soon:NoExecute":%q}}`, written.Format(time.RFC3339), now.Add(-longAgo).Format(time.RFC3339))
+	for _, c := range []struct {
+		there bool
+		note  string
+		want  time.Duration
+	}{{false, "", 300 * time.Second}, {true, "", 300*time.Second - ago}, {true, note, 300*time.Second - longAgo}} {
 		objects := town("8", 1, 0)
 		for _, o := range objects {
 			switch o := o.(type) {
@@ -353,11 +360,12 @@ func TestANewTaintCountsFromItsOperation(t *testing.T) {
 				o.Spec.Tolerations = []v1.Toleration{{Key: "soon", Operator: v1.TolerationOpExists, TolerationSeconds: ptr.To[int64](300)}}
 			case *v1.Node:
 				o.Spec.Unschedulable, o.Spec.Taints = true, []v1.Taint{{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}}
-				if there {
+				if c.there {
 					o.Spec.Taints = append(o.Spec.Taints, v1.Taint{Key: "soon", Effect: v1.TaintEffectNoExecute})
 				}
+				o.Annotations = map[string]string{eviction.NoteAnnotation: c.note}
 				o.ManagedFields = []metav1.ManagedFieldsEntry{{
-					Manager: "x", Operation: metav1.ManagedFieldsOperationUpdate, Time: ptr.To(metav1.NewTime(now.Add(-ago))),
+					Manager: "x", Operation: metav1.ManagedFieldsOperationUpdate, Time: ptr.To(metav1.NewTime(written)),
 					FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:taints":{}}}`),
 				}}
 			}
@@ -372,12 +380,8 @@ func TestANewTaintCountsFromItsOperation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		left, want := f.Leaving, 300*time.Second
-		if there {
-			left, want = f.Anyway, want-ago
-		}
-		if len(left) != 1 || left[0].After.Duration() != want {
-			t.Errorf("the taint is there: %t: %+v, want it after %v", there, left, want)
+		if left := append(f.Leaving, f.Anyway...); len(left) != 1 || left[0].After.Duration() != c.want {
+			t.Errorf("the taint is there: %t, note %q: %+v, want it after %v", c.there, c.note, left, c.want)
 		}
 	}
 }
