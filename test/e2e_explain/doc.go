@@ -4,5 +4,6 @@
 //
 // TestForecastsComeTrue does random operations; -operations says how many, and -trouble has nodes
 // fall silent, pods terminate and drains go on meanwhile (go test ./e2e_explain -run ComeTrue
-// -operations 100 -trouble -seed 7 -v -timeout 30m). Of a hundred and more 99 % must agree.
+// -operations 100 -trouble -seed 7 -v -timeout 30m). Of a hundred and more 99 % must agree. -misses
+// keeps what did not.
 package e2eexplain

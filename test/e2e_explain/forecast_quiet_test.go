@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/berth-k8s/berth/internal/engine/rules"
 )
 
 // How long the test waits, on a machine that has nothing else to do: see stretch.
@@ -49,7 +51,7 @@ func (f *fortune) quiet() {
 			since, before = time.Now(), picture
 		}
 		if busy != "" && time.Since(began) > f.stretch(patience) {
-			f.Fatalf("not quiet after %v: %s", time.Since(began), busy)
+			f.Fatalf("not quiet after %v: %s\n%s\nberth up says:\n%s", time.Since(began), busy, manifestOf(f, f.read().Set.Objects()), said)
 		}
 		<-time.After(50 * time.Millisecond)
 	}
@@ -229,6 +231,8 @@ func (f *fortune) watch() {
 	cache.WaitForCacheSync(f.Context().Done(), informer.HasSynced)
 }
 
+// pods are those that have not ended: a kubelet rejects a pod if it has yet to see that its node
+// was untainted, and its controller makes another.
 func (f *fortune) pods() map[types.UID]*v1.Pod {
 	f.Helper()
 	list, err := client.CoreV1().Pods("forecast").List(context.Background(), metav1.ListOptions{})
@@ -237,7 +241,9 @@ func (f *fortune) pods() map[types.UID]*v1.Pod {
 	}
 	pods := map[types.UID]*v1.Pod{}
 	for i := range list.Items {
-		pods[list.Items[i].UID] = &list.Items[i]
+		if !rules.IsTerminal(&list.Items[i]) {
+			pods[list.Items[i].UID] = &list.Items[i]
+		}
 	}
 	return pods
 }

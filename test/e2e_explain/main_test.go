@@ -34,6 +34,7 @@ var (
 	data   string // of the cluster
 	config *rest.Config
 	client kubernetes.Interface
+	said   = &output.Buffer{} // by berth up
 )
 
 func TestMain(m *testing.M) {
@@ -89,9 +90,8 @@ func setUp(m *testing.M) (int, error) {
 
 // up starts the cluster, and returns how to end it.
 func up(flags ...string) (stop func(), err error) {
-	out := &output.Buffer{}
 	cmd := exec.Command(filepath.Join(bin, "berth"), append([]string{"up", "--data-dir", data}, flags...)...)
-	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Stdout, cmd.Stderr = said, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, err
@@ -109,15 +109,15 @@ func up(flags ...string) (stop func(), err error) {
 			_ = cmd.Process.Kill()
 		}
 	}
-	for deadline := time.Now().Add(5 * time.Minute); !strings.Contains(out.String(), "Berth is up"); {
+	for deadline := time.Now().Add(5 * time.Minute); !strings.Contains(said.String(), "Berth is up"); {
 		select {
 		case <-ended:
-			return nil, fmt.Errorf("berth up ended:\n%s", out)
+			return nil, fmt.Errorf("berth up ended:\n%s", said)
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
 			stop()
-			return nil, fmt.Errorf("berth up is not up:\n%s", out)
+			return nil, fmt.Errorf("berth up is not up:\n%s", said)
 		}
 	}
 	return stop, nil

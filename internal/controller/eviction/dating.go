@@ -70,6 +70,13 @@ func (d dating) taintSince(taint *v1.Taint, seen Node, noted map[string]time.Tim
 	return seen.Witness
 }
 
+// TaintedSince returns since when the node has one of its taints according to its object: the time
+// of the taint, or what the note or the managed fields tell; zero if nothing does.
+func (n Node) TaintedSince(taint *v1.Taint) time.Time {
+	d := dating{broke: &safeguards{}}
+	return d.taintSince(taint, n, d.notedSince(n))
+}
+
 // notedSince returns the content of the node's note, or nothing if it was made for another list of
 // taints.
 func (d dating) notedSince(seen Node) map[string]time.Time {

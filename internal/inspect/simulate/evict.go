@@ -26,14 +26,31 @@ type evictions struct {
 	last    time.Duration // when pods were last evicted; -1 if none was
 }
 
-// recordTaints records the NoExecute taints of a node. A taint without a time counts from when the
-// list of taints was last written, according to the API server's managed fields; without these,
-// from the beginning, or from now if the taint is new. It reports whether the node has or had any:
-// its pods have to be watched anew.
+// recordTaints records the NoExecute taints of a node. One without a time counts from now, if it
+// was not there before. It reports whether the node has or had any: its pods have to be watched
+// anew.
 func (e *evictions) recordTaints(node *v1.Node) bool {
 	before := e.held[node.Name]
+	return e.hold(node, func(taint *v1.Taint) time.Time {
+		for _, h := range before {
+			if h.ID() == taint.ToString() {
+				return h.Since
+			}
+		}
+		return time.Time{}
+	})
+}
+
+// recordFound is recordTaints of a node that enters the world: what its object says of the age of
+// its taints counts.
+func (e *evictions) recordFound(node *v1.Node) {
+	e.hold(node, eviction.NodeOf(node).TaintedSince)
+}
+
+// hold is recordTaints, with since when the node has a taint that carries no time; zero: from now.
+func (e *evictions) hold(node *v1.Node, age func(taint *v1.Taint) time.Time) bool {
+	had := len(e.held[node.Name]) > 0
 	var held []eviction.Held
-	witness := eviction.NodeOf(node).Witness
 	for i := range node.Spec.Taints {
 		taint := node.Spec.Taints[i]
 		if taint.Effect != v1.TaintEffectNoExecute {
@@ -42,10 +59,8 @@ func (e *evictions) recordTaints(node *v1.Node) bool {
 		since := e.clock.time()
 		if !taint.TimeAdded.IsZero() {
 			since = taint.TimeAdded.Time
-		} else if i := slices.IndexFunc(before, func(h eviction.Held) bool { return h.ID() == taint.ToString() }); i >= 0 {
-			since = before[i].Since
-		} else if e.clock.now == 0 && !witness.IsZero() && witness.Before(since) {
-			since = witness
+		} else if known := age(&taint); !known.IsZero() && known.Before(since) {
+			since = known
 		}
 		held = append(held, eviction.Held{Taint: taint, Since: since})
 	}
@@ -55,7 +70,7 @@ func (e *evictions) recordTaints(node *v1.Node) bool {
 	} else {
 		e.held[node.Name] = held
 	}
-	return len(before)+len(held) > 0
+	return had || len(held) > 0
 }
 
 // watchPod records when the pod has to leave its node, on which it has been since the given

@@ -64,7 +64,7 @@ func (n *nodes) addNode(object *v1.Node) {
 	}
 	n.named[object.Name] = &machine{object: object, dead: readyOf(object) == v1.ConditionUnknown}
 	n.scheduler.showObject(cycle.Nodes, object)
-	n.evictions.recordTaints(object)
+	n.evictions.recordFound(object)
 }
 
 // removeNode removes a node that has no pods. operations.removeNode removes these before.

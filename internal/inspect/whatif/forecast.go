@@ -203,7 +203,8 @@ func (f *Forecast) Holds(condition string) bool {
 		if f.Provision != nil && len(f.Provision.Pending) > 0 {
 			return true
 		}
-		return slices.ContainsFunc(f.Pending, func(w Waiting) bool { return !w.Anyway })
+		return slices.ContainsFunc(f.Pending, func(w Waiting) bool { return !w.Anyway }) ||
+			slices.ContainsFunc(f.Leaving, func(l Leaving) bool { return l.Fate == simulate.Waits })
 	case "evicted":
 		return slices.ContainsFunc(f.Leaving, func(l Leaving) bool {
 			return l.Cause != simulate.ByScaling &&
